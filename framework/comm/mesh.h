@@ -1,0 +1,29 @@
+#pragma once
+// The ranks of a job as a grid with named axes: rank = data_rank * tensor + tensor_rank. A value; no globals.
+#include <memory>
+
+#include "comm/communicator.h"
+
+namespace tfm {
+
+struct Layout {
+  int data = 1, tensor = 1;
+  int world() const { return data * tensor; }
+};
+
+enum class Axis : std::uint8_t { data, tensor, world };
+std::string_view name_of(Axis a);
+
+struct Mesh {
+  Layout layout;
+  int data_rank = 0, tensor_rank = 0;
+  std::shared_ptr<Communicator> data, tensor, world;
+
+  int rank() const { return data_rank * layout.tensor + tensor_rank; }
+  Communicator& group(Axis a) const { return a == Axis::data ? *data : a == Axis::tensor ? *tensor : *world; }
+};
+
+// One rank, no MPI: every group has size one.
+Mesh single_mesh();
+
+}  // namespace tfm

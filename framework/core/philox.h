@@ -1,0 +1,60 @@
+#pragma once
+// Counter-based random numbers: Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
+// A number is a pure function of (seed, purpose, stream, step, element index), so it does not depend on the layout.
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <string_view>
+
+namespace tfm {
+
+enum class Purpose : std::uint32_t { init = 1, dropout = 2, data = 3, sample = 4 };
+
+using Philox4 = std::array<std::uint32_t, 4>;
+
+inline Philox4 philox(Philox4 counter, std::uint32_t k0, std::uint32_t k1) {
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t a = std::uint64_t{0xD2511F53u} * counter[0], b = std::uint64_t{0xCD9E8D57u} * counter[2];
+    counter = {static_cast<std::uint32_t>(b >> 32) ^ counter[1] ^ k0, static_cast<std::uint32_t>(b),
+               static_cast<std::uint32_t>(a >> 32) ^ counter[3] ^ k1, static_cast<std::uint32_t>(a)};
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return counter;
+}
+
+// FNV-1a of a parameter's or op's name: its random stream.
+constexpr std::uint32_t stream_of(std::string_view name) {
+  std::uint32_t h = 2166136261u;
+  for (char c : name) h = (h ^ static_cast<unsigned char>(c)) * 16777619u;
+  return h;
+}
+
+// Where a random number comes from; `block` counts groups of four 32-bit words.
+struct RandomKey {
+  std::uint64_t seed = 0;
+  Purpose purpose = Purpose::init;
+  std::uint32_t stream = 0;
+  std::uint32_t step = 0;
+
+  // The two key words and the upper two counter words: what a vectorised generator needs.
+  std::uint32_t k0() const { return static_cast<std::uint32_t>(seed); }
+  std::uint32_t k1() const { return static_cast<std::uint32_t>(seed >> 32) ^ (static_cast<std::uint32_t>(purpose) << 24); }
+  Philox4 block(std::uint64_t i) const {
+    return philox({static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(i >> 32), step, stream}, k0(), k1());
+  }
+  std::uint32_t word(std::uint64_t element) const { return block(element >> 2)[element & 3]; }
+};
+
+// (0, 1], 24 bits: exact in float and the same on every device.
+inline float uniform_open(std::uint32_t word) { return (static_cast<float>(word >> 8) + 1.0f) * 0x1p-24f; }
+
+// Element `i` of a standard normal stream (Box-Muller on one block of four, two words an element), computed in double.
+inline float normal(const RandomKey& key, std::uint64_t i) {
+  const Philox4 w = key.block(i >> 1);
+  const int at = static_cast<int>(i & 1) * 2;
+  const double u = (w[at] + 1.0) * 0x1p-32, v = w[at + 1] * 0x1p-32;
+  return static_cast<float>(std::sqrt(-2.0 * std::log(u)) * std::cos(6.283185307179586 * v));
+}
+
+}  // namespace tfm

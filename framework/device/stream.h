@@ -1,0 +1,19 @@
+#pragma once
+// A stream orders the work of a device. Kernels are overloads on the stream type; `on` visits the one that is there.
+#include <variant>
+
+namespace tfm {
+namespace cpu {
+// Work runs in the calling thread and its OpenMP team, in order.
+struct Stream {
+  int threads = 1;  // size of the OpenMP team
+};
+}  // namespace cpu
+
+using AnyStream = std::variant<cpu::Stream*>;
+
+template <class F> decltype(auto) on(AnyStream stream, F&& f) {
+  return std::visit([&](auto* s) -> decltype(auto) { return f(*s); }, stream);
+}
+
+}  // namespace tfm

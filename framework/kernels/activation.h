@@ -1,0 +1,31 @@
+#pragma once
+// Activations of the feed-forward layer. GELU: Hendrycks & Gimpel 2016; gated forms: Shazeer 2020.
+#include <cstdint>
+
+#include "device/stream.h"
+
+namespace tfm::kernels {
+
+enum class Activation : std::uint8_t { relu, gelu, gelu_tanh, silu };
+
+template <class T> struct ActivationArgs {
+  std::int64_t rows = 0, cols = 0;  // cols of y
+  Activation kind = Activation::gelu;
+  bool gated = false;   // x is (rows, 2 cols): [gate | up], y = act(gate) * up; otherwise x is (rows, cols)
+  const T* x = nullptr;
+  T* y = nullptr;
+};
+template <class T> struct ActivationBackwardArgs {
+  std::int64_t rows = 0, cols = 0;
+  Activation kind = Activation::gelu;
+  bool gated = false;
+  const T* x = nullptr;
+  const T* dy = nullptr;  // (rows, cols)
+  T* dx = nullptr;        // as x
+  bool accumulate = false;
+};
+
+template <class T> void activation(cpu::Stream&, const ActivationArgs<T>&);
+template <class T> void activation_backward(cpu::Stream&, const ActivationBackwardArgs<T>&);
+
+}  // namespace tfm::kernels

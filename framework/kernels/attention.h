@@ -1,0 +1,44 @@
+#pragma once
+// Scaled dot-product attention in tiles (Vaswani et al. 2017; the tiling and its recomputing backward as in Dao et al. 2022).
+// No (T, S) matrix of scores is stored: forward keeps one log-sum-exp a row, backward recomputes the rest.
+#include <cstdint>
+
+#include "device/stream.h"
+#include "kernels/dropout.h"
+
+namespace tfm::kernels {
+
+template <class T> struct AttentionArgs {
+  std::int64_t batch = 0, heads = 0, kv_heads = 0;  // of this rank; heads % kv_heads == 0, query head h reads group h / (heads/kv_heads)
+  std::int64_t queries = 0, keys = 0;               // T and S of one sequence
+  std::int64_t head_size = 0;                       // D
+  // Row r of sequence b starts at base + (b*length + r) * stride; head h at + h * D.
+  const T* q = nullptr;
+  const T* k = nullptr;
+  const T* v = nullptr;
+  std::int64_t q_stride = 0, kv_stride = 0;
+  T* out = nullptr;  // (B*T, H*D) with out_stride
+  std::int64_t out_stride = 0;
+  T* lse = nullptr;  // (B, H, T) natural log of the sum of exp(score); -inf where no key is visible
+  T scale = 1;
+  bool causal = false;           // query t sees keys s <= t + (keys - queries)
+  const T* slopes = nullptr;     // (heads) ALiBi (Press et al. 2022): score -= slope * (t + keys - queries - s); null: none
+  const std::int32_t* key_lengths = nullptr;  // (B) visible keys of each sequence; null: all
+  // Dropout on the weights. Element index of (b,h,t,s): ((( sequence_offset+b)*heads_total + head_offset+h)*T + t) * round_up(S,4) + s.
+  Dropout dropout;
+  std::int64_t sequence_offset = 0, head_offset = 0, heads_total = 0;
+};
+
+template <class T> struct AttentionBackwardArgs {
+  AttentionArgs<T> forward;  // its out and lse are read here
+  const T* dout = nullptr;   // as out
+  T* dq = nullptr;           // strides as q, k, v; always assigned
+  T* dk = nullptr;
+  T* dv = nullptr;
+};
+
+// A row that sees no key yields zeros and passes no gradient. Scratch is per thread and linear in S; it is kept between calls.
+template <class T> void attention(cpu::Stream&, const AttentionArgs<T>&);
+template <class T> void attention_backward(cpu::Stream&, const AttentionBackwardArgs<T>&);
+
+}  // namespace tfm::kernels

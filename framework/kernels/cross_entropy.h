@@ -1,0 +1,29 @@
+#pragma once
+// Softmax cross-entropy over a vocabulary that may be split over ranks, in three passes with a reduction between them:
+//   row_max -> max over ranks; row_sums -> sum over ranks; gradient in place of the logits.
+// Loss of a row: log(sum_exp) + max - (1-eps) * logit[label] - eps/V * sum(logits). Rows labelled < 0 are ignored.
+#include <cstdint>
+
+#include "device/stream.h"
+
+namespace tfm::kernels {
+
+template <class T> struct CrossEntropyArgs {
+  std::int64_t rows = 0, cols = 0, stride = 0;  // cols: real columns of this rank; row r starts at r * stride
+  std::int64_t padded_cols = 0;                 // columns [cols, padded_cols) get zero gradient
+  std::int64_t vocab_begin = 0, vocab_size = 0; // first global column of this rank, global number of columns
+  T* logits = nullptr;
+  const std::int32_t* labels = nullptr;         // (rows), global ids; < 0: ignored
+  T* max = nullptr;                             // (rows)
+  T* sums = nullptr;                            // (3, rows): sum exp(logit - max), logit of the label (0 if elsewhere), sum of logits
+  T smoothing = 0;
+  T gradient_scale = 1;                         // gradient of the summed loss is multiplied by this
+  double* loss = nullptr;                       // (rows): loss of each row, 0 where ignored
+};
+
+template <class T> void cross_entropy_max(cpu::Stream&, const CrossEntropyArgs<T>&);   // writes max (-inf if cols == 0)
+template <class T> void cross_entropy_sums(cpu::Stream&, const CrossEntropyArgs<T>&);  // reads max, writes sums
+template <class T> void cross_entropy_loss(cpu::Stream&, const CrossEntropyArgs<T>&);  // reads max and sums, writes loss
+template <class T> void cross_entropy_gradient(cpu::Stream&, const CrossEntropyArgs<T>&);  // overwrites logits
+
+}  // namespace tfm::kernels

@@ -1,0 +1,36 @@
+#pragma once
+// Inverted dropout with counter-based masks: element i of the global tensor is kept iff word(i) >= p * 2^32.
+#include <cstdint>
+
+#include "core/philox.h"
+#include "device/stream.h"
+
+namespace tfm::kernels {
+
+struct Dropout {
+  float p = 0;    // probability of zero; 0: off
+  RandomKey key;  // purpose dropout, stream of the op's name, optimizer step
+
+  std::uint32_t threshold() const { return static_cast<std::uint32_t>(static_cast<double>(p) * 4294967296.0); }
+  float scale() const { return 1.0f / (1.0f - p); }
+};
+
+// Part of a global (rows, cols_total) tensor: element index of local (r, c) is
+// (row_offset + r) * round_up(cols_total, 4) + col_offset + c.
+struct DropoutPlace {
+  std::int64_t row_offset = 0, col_offset = 0, cols_total = 0;
+};
+
+template <class T> struct DropoutAddArgs {
+  std::int64_t rows = 0, cols = 0;
+  const T* x = nullptr;         // (rows, cols)
+  const T* residual = nullptr;  // (rows, cols) or null
+  T* y = nullptr;               // residual + dropout(x); may be x or residual
+  bool accumulate = false;      // y += instead
+  Dropout dropout;
+  DropoutPlace place;
+};
+
+template <class T> void dropout_add(cpu::Stream&, const DropoutAddArgs<T>&);
+
+}  // namespace tfm::kernels

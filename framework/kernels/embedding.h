@@ -1,0 +1,59 @@
+#pragma once
+// Token and position tables.
+#include <cstdint>
+
+#include "device/stream.h"
+
+namespace tfm::kernels {
+
+template <class T> struct EmbeddingArgs {
+  std::int64_t rows = 0, cols = 0;
+  const std::int32_t* ids = nullptr;               // (rows)
+  const T* table = nullptr;                        // (vocab_end - vocab_begin, cols): this rank's part of the vocabulary
+  std::int64_t vocab_begin = 0, vocab_end = 0;     // ids outside give zero rows
+  T scale = 1;
+  T* y = nullptr;                                  // (rows, cols)
+};
+template <class T> struct EmbeddingBackwardArgs {
+  std::int64_t rows = 0, cols = 0;
+  const std::int32_t* ids = nullptr;
+  const T* dy = nullptr;
+  std::int64_t vocab_begin = 0, vocab_end = 0, table_rows = 0;  // table_rows >= vocab_end - vocab_begin (padding)
+  T scale = 1;
+  T* dtable = nullptr;      // (table_rows, cols)
+  bool accumulate = false;  // false: rows not named by an id are zeroed
+};
+
+// y = x + table[(row_offset + r) % length]
+template <class T> struct PositionArgs {
+  std::int64_t rows = 0, cols = 0, row_offset = 0, length = 0;
+  const T* x = nullptr;
+  const T* table = nullptr;  // (>= length, cols)
+  T* y = nullptr;
+};
+template <class T> struct PositionBackwardArgs {
+  std::int64_t rows = 0, cols = 0, row_offset = 0, length = 0, table_rows = 0;
+  const T* dy = nullptr;
+  T* dtable = nullptr;
+  bool accumulate = false;
+};
+
+// Rotary embedding, rotate-half form (Su et al. 2021): pairs (i, i + D/2) of the first `rotated_heads` heads of each row.
+// The remaining columns are copied. Angle of pair i at position t: t * frequency[i].
+template <class T> struct RotaryArgs {
+  std::int64_t rows = 0, cols = 0, rotated_heads = 0, head_size = 0;
+  std::int64_t row_offset = 0, length = 0, position_offset = 0;  // position of row r: (row_offset + r) % length + position_offset
+  const double* frequency = nullptr;                             // (head_size / 2)
+  const T* x = nullptr;
+  T* y = nullptr;           // may be x
+  bool inverse = false;     // the transpose of the rotation: backward
+  bool accumulate = false;  // y +=
+};
+
+template <class T> void embedding(cpu::Stream&, const EmbeddingArgs<T>&);
+template <class T> void embedding_backward(cpu::Stream&, const EmbeddingBackwardArgs<T>&);
+template <class T> void add_position(cpu::Stream&, const PositionArgs<T>&);
+template <class T> void add_position_backward(cpu::Stream&, const PositionBackwardArgs<T>&);
+template <class T> void rotary(cpu::Stream&, const RotaryArgs<T>&);
+
+}  // namespace tfm::kernels

@@ -1,0 +1,40 @@
+#pragma once
+// LayerNorm (Ba et al. 2016; biased variance) and RMSNorm (Zhang & Sennrich 2019; eps inside the root) over the last axis.
+#include <cstdint>
+
+#include "device/stream.h"
+
+namespace tfm::kernels {
+
+template <class T> struct NormArgs {
+  std::int64_t rows = 0, cols = 0;
+  const T* x = nullptr;      // (rows, cols)
+  const T* gain = nullptr;   // (cols)
+  const T* shift = nullptr;  // (cols) or null
+  T* y = nullptr;            // (rows, cols)
+  T* mean = nullptr;         // (rows); not written by RMSNorm
+  T* rstd = nullptr;         // (rows)
+  double eps = 1e-5;
+  bool rms = false;
+};
+
+template <class T> struct NormBackwardArgs {
+  std::int64_t rows = 0, cols = 0;
+  const T* dy = nullptr;
+  const T* x = nullptr;
+  const T* gain = nullptr;
+  const T* mean = nullptr;
+  const T* rstd = nullptr;
+  T* dx = nullptr;  // null where not wanted
+  bool accumulate_dx = false;
+  T* dgain = nullptr;
+  bool accumulate_dgain = false;
+  T* dshift = nullptr;  // null where there is no shift
+  bool accumulate_dshift = false;
+  bool rms = false;
+};
+
+template <class T> void norm(cpu::Stream&, const NormArgs<T>&);
+template <class T> void norm_backward(cpu::Stream&, const NormBackwardArgs<T>&);
+
+}  // namespace tfm::kernels

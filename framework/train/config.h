@@ -1,0 +1,137 @@
+#pragma once
+// The typed configuration of a run. Keys, defaults and meanings: docs/configuration.md (generated from the same field list).
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/mesh.h"
+
+namespace tfm {
+
+struct RopeScaling {  // Llama 3's frequency scaling; factor 1: off
+  double factor = 1, low_freq_factor = 1, high_freq_factor = 4;
+  std::int64_t original_max_seq_len = 8192;
+};
+struct RopeConfig {
+  double theta = 10000.0;
+  RopeScaling scaling;
+};
+struct DropoutConfig {  // a single number sets all four
+  double embedding = 0, attention = 0, residual = 0, ffn = 0;
+};
+struct ModelConfig {
+  std::string family;  // decoder
+  std::string preset;
+  std::string init = "random";
+  std::int64_t vocab_size = 0;  // required, here or by the preset
+  std::int64_t d_model = 0, n_layers = 0, n_heads = 0;
+  std::int64_t n_kv_heads = 0;  // 0 when read: filled with n_heads
+  std::int64_t d_head = 0;      // filled with d_model / n_heads
+  std::int64_t d_ff = 0;        // filled with 4 d_model
+  std::int64_t max_seq_len = 0; // filled with train.seq_len
+  std::string position = "learned";      // learned | sinusoidal | rope | alibi | none
+  RopeConfig rope;
+  std::string norm = "layernorm";        // layernorm | rmsnorm
+  std::string norm_position = "pre";     // pre | post
+  double norm_eps = 1e-5;
+  std::string activation = "gelu_tanh";  // relu | gelu | gelu_tanh | silu | swiglu | geglu
+  bool bias = true;
+  bool tie_embeddings = true;
+  bool scale_embeddings = false;
+  DropoutConfig dropout;
+  bool gated() const { return activation == "swiglu" || activation == "geglu"; }
+};
+struct ParallelConfig {
+  std::int64_t tensor = 1;
+  std::int64_t data = 0;  // 0: auto
+  std::int64_t pipeline = 1, context = 1;  // only 1 so far; others are refused by name
+  bool sequence = true;
+  std::int64_t zero = 0;           // 0 | 1
+  std::int64_t bucket_bytes = 32 << 20;
+};
+struct TrainConfig {
+  std::int64_t steps = 1000;
+  std::int64_t global_batch_size = 64;
+  std::int64_t micro_batch_size = 0;  // 0: auto
+  std::int64_t seq_len = 1024;
+  std::uint64_t seed = 1234;
+};
+struct OptimizerConfig {
+  std::string type = "adamw";  // adamw | adam | sgd
+  double lr = 6e-4;
+  double beta1 = 0.9, beta2 = 0.95;  // key: betas
+  double eps = 1e-8, weight_decay = 0.1, grad_clip = 1.0;  // grad_clip 0: off
+  double momentum = 0;               // sgd
+};
+struct ScheduleConfig {
+  std::string type = "cosine";  // constant | linear | cosine | noam | inverse_sqrt | wsd
+  std::int64_t warmup_steps = 0;
+  double min_lr = 0;
+  std::int64_t decay_steps = 0;  // wsd: length of the final decay; cosine, linear: 0 means train.steps
+};
+struct LossConfig {
+  double label_smoothing = 0;
+};
+struct SourcePath {
+  std::string path;
+  double weight = 1;
+};
+struct SourceConfig {
+  std::string type;  // tokens | text
+  std::vector<SourcePath> paths;
+  bool shuffle = false;
+  std::string field = "text";  // of .jsonl lines
+};
+struct DataConfig {
+  SourceConfig train;
+  std::optional<SourceConfig> validation;
+  std::string tokenizer = "bytes";
+};
+struct EvalConfig {
+  std::int64_t every = 0;    // 0: never
+  std::int64_t batches = 0;  // 0: the whole validation source
+};
+struct CheckpointConfig {
+  std::string dir;  // empty: no checkpoints
+  std::int64_t every = 0;
+  std::int64_t keep = 3;
+  std::string resume = "auto";  // auto | never | a path
+};
+struct MetricsConfig {
+  std::string jsonl;            // empty: none
+  std::string listen = "none";  // host:port
+  std::int64_t log_every = 1;
+};
+struct Config {
+  ModelConfig model;
+  ParallelConfig parallel;
+  std::string precision = "fp32";
+  std::string recompute = "none";    // none | selective | full
+  std::string numerics = "default";  // default | deterministic
+  std::string device = "auto";       // auto | cpu; cuda is refused where there is no device code
+  TrainConfig train;
+  OptimizerConfig optimizer;
+  ScheduleConfig schedule;
+  LossConfig loss;
+  DataConfig data;
+  EvalConfig eval;
+  CheckpointConfig checkpoint;
+  MetricsConfig metrics;
+};
+
+// Reads a file and `section.key=value` overrides. Throws Error(usage) whose message lists every problem of the file and the
+// overrides, each as `file:line:col: error: ...`, the line, a caret and help. Defaults that do not depend on the number of ranks are filled.
+Config load_config(const std::string& path, const std::vector<std::string>& overrides);
+
+// What only the number of ranks decides: fills parallel.data and train.micro_batch_size, and checks every divisibility.
+// Throws Error(usage) listing every problem with the legal values.
+void resolve_for_ranks(Config& config, int ranks);
+inline Layout layout_of(const Config& c) { return {static_cast<int>(c.parallel.data), static_cast<int>(c.parallel.tensor)}; }
+
+// The effective configuration as YAML that load_config accepts and reads back to the same value.
+std::string dump_config(const Config& config);
+std::string config_reference();  // Markdown table of every key: type, default, meaning
+std::vector<std::string> preset_names();
+
+}  // namespace tfm
