@@ -21,7 +21,7 @@ endif()
 set(TFM_ARCH "${arch_default}" CACHE STRING "value of -march, empty for the compiler's default")
 
 add_library(tfm_options INTERFACE)
-target_compile_options(tfm_options INTERFACE -Wall -Wextra -Werror -fno-math-errno -ffp-contract=fast)
+target_compile_options(tfm_options INTERFACE -Wall -Wextra -Werror -Wno-missing-field-initializers -Wno-restrict -fno-math-errno -ffp-contract=fast)
 if(TFM_ARCH)
   target_compile_options(tfm_options INTERFACE -march=${TFM_ARCH})
   if(TFM_ARCH STREQUAL "x86-64-v4")

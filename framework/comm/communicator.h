@@ -6,12 +6,13 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "tensor/tensor.h"
 
 namespace tfm {
 
-enum class Collective : std::uint8_t { all_reduce_sum, all_reduce_max, reduce_scatter, all_gather, broadcast };
+enum class Collective : std::uint8_t { all_reduce_sum, all_reduce_max, reduce_scatter, all_gather, broadcast, barrier };
 std::string_view name_of(Collective c);  // "all_reduce", "all_reduce_max", "reduce_scatter", ...
 
 class Communicator {
@@ -36,7 +37,8 @@ class Communicator {
   // Moves started reductions on without waiting; cheap enough to call between kernels.
   virtual void progress() = 0;
 
-  // Bytes of staging memory that reductions of `bytes` bytes need on each rank; known before launch.
+  // Bytes of staging memory that a group holds on each rank for reductions of `bytes` bytes; known before launch. It is
+  // allocated once with the group, whatever the length and number of the reductions in flight. 0 in a group of one.
   static std::int64_t staging_bytes(std::int64_t bytes, int size);
 };
 

@@ -1,10 +1,14 @@
 #pragma once
 // The ranks of a job as a grid with named axes: rank = data_rank * tensor + tensor_rank. A value; no globals.
+#include <cstdint>
 #include <memory>
+#include <string_view>
 
 #include "comm/communicator.h"
 
 namespace tfm {
+
+class FlightRecorder;
 
 struct Layout {
   int data = 1, tensor = 1;
@@ -18,10 +22,14 @@ struct Mesh {
   Layout layout;
   int data_rank = 0, tensor_rank = 0;
   std::shared_ptr<Communicator> data, tensor, world;
+  std::shared_ptr<FlightRecorder> recorder;  // the collectives' log; none in a single mesh
 
   int rank() const { return data_rank * layout.tensor + tensor_rank; }
   Communicator& group(Axis a) const { return a == Axis::data ? *data : a == Axis::tensor ? *tensor : *world; }
 };
+
+// A group of one rank.
+std::shared_ptr<Communicator> single_communicator();
 
 // One rank, no MPI: every group has size one.
 Mesh single_mesh();

@@ -49,12 +49,20 @@ struct RandomKey {
 // (0, 1], 24 bits: exact in float and the same on every device.
 inline float uniform_open(std::uint32_t word) { return (static_cast<float>(word >> 8) + 1.0f) * 0x1p-24f; }
 
-// Element `i` of a standard normal stream (Box-Muller on one block of four, two words an element), computed in double.
-inline float normal(const RandomKey& key, std::uint64_t i) {
-  const Philox4 w = key.block(i >> 1);
-  const int at = static_cast<int>(i & 1) * 2;
-  const double u = (w[at] + 1.0) * 0x1p-32, v = w[at + 1] * 0x1p-32;
-  return static_cast<float>(std::sqrt(-2.0 * std::log(u)) * std::cos(6.283185307179586 * v));
+// Elements [first, first + n) of a normal stream times `deviation`: Box-Muller in double, one block of four words gives elements
+// 4k to 4k + 3. Always computed on the host, so every device starts from the same bits.
+template <class T> void normals(const RandomKey& key, std::uint64_t first, std::int64_t n, float deviation, T* out) {
+  for (std::int64_t i = 0; i < n;) {
+    const std::uint64_t at = first + static_cast<std::uint64_t>(i);
+    const Philox4 w = key.block(at >> 2);
+    float z[4];
+    for (int pair = 0; pair < 4; pair += 2) {
+      const double radius = std::sqrt(-2.0 * std::log((w[pair] + 1.0) * 0x1p-32)), angle = 6.283185307179586 * (w[pair + 1] * 0x1p-32);
+      z[pair] = static_cast<float>(radius * std::cos(angle));
+      z[pair + 1] = static_cast<float>(radius * std::sin(angle));
+    }
+    for (std::uint64_t k = at & 3; k < 4 && i < n; ++k, ++i) out[i] = z[k] * deviation;
+  }
 }
 
 }  // namespace tfm

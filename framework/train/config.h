@@ -12,13 +12,16 @@ namespace tfm {
 struct RopeScaling {  // Llama 3's frequency scaling; factor 1: off
   double factor = 1, low_freq_factor = 1, high_freq_factor = 4;
   std::int64_t original_max_seq_len = 8192;
+  bool operator==(const RopeScaling&) const = default;
 };
 struct RopeConfig {
   double theta = 10000.0;
   RopeScaling scaling;
+  bool operator==(const RopeConfig&) const = default;
 };
 struct DropoutConfig {  // a single number sets all four
   double embedding = 0, attention = 0, residual = 0, ffn = 0;
+  bool operator==(const DropoutConfig&) const = default;
 };
 struct ModelConfig {
   std::string family;  // decoder
@@ -41,6 +44,7 @@ struct ModelConfig {
   bool scale_embeddings = false;
   DropoutConfig dropout;
   bool gated() const { return activation == "swiglu" || activation == "geglu"; }
+  bool operator==(const ModelConfig&) const = default;
 };
 struct ParallelConfig {
   std::int64_t tensor = 1;
@@ -49,6 +53,7 @@ struct ParallelConfig {
   bool sequence = true;
   std::int64_t zero = 0;           // 0 | 1
   std::int64_t bucket_bytes = 32 << 20;
+  bool operator==(const ParallelConfig&) const = default;
 };
 struct TrainConfig {
   std::int64_t steps = 1000;
@@ -56,6 +61,7 @@ struct TrainConfig {
   std::int64_t micro_batch_size = 0;  // 0: auto
   std::int64_t seq_len = 1024;
   std::uint64_t seed = 1234;
+  bool operator==(const TrainConfig&) const = default;
 };
 struct OptimizerConfig {
   std::string type = "adamw";  // adamw | adam | sgd
@@ -63,45 +69,54 @@ struct OptimizerConfig {
   double beta1 = 0.9, beta2 = 0.95;  // key: betas
   double eps = 1e-8, weight_decay = 0.1, grad_clip = 1.0;  // grad_clip 0: off
   double momentum = 0;               // sgd
+  bool operator==(const OptimizerConfig&) const = default;
 };
 struct ScheduleConfig {
   std::string type = "cosine";  // constant | linear | cosine | noam | inverse_sqrt | wsd
   std::int64_t warmup_steps = 0;
   double min_lr = 0;
   std::int64_t decay_steps = 0;  // wsd: length of the final decay; cosine, linear: 0 means train.steps
+  bool operator==(const ScheduleConfig&) const = default;
 };
 struct LossConfig {
   double label_smoothing = 0;
+  bool operator==(const LossConfig&) const = default;
 };
 struct SourcePath {
   std::string path;
   double weight = 1;
+  bool operator==(const SourcePath&) const = default;
 };
 struct SourceConfig {
   std::string type;  // tokens | text
   std::vector<SourcePath> paths;
   bool shuffle = false;
   std::string field = "text";  // of .jsonl lines
+  bool operator==(const SourceConfig&) const = default;
 };
 struct DataConfig {
   SourceConfig train;
   std::optional<SourceConfig> validation;
   std::string tokenizer = "bytes";
+  bool operator==(const DataConfig&) const = default;
 };
 struct EvalConfig {
   std::int64_t every = 0;    // 0: never
   std::int64_t batches = 0;  // 0: the whole validation source
+  bool operator==(const EvalConfig&) const = default;
 };
 struct CheckpointConfig {
   std::string dir;  // empty: no checkpoints
   std::int64_t every = 0;
   std::int64_t keep = 3;
   std::string resume = "auto";  // auto | never | a path
+  bool operator==(const CheckpointConfig&) const = default;
 };
 struct MetricsConfig {
   std::string jsonl;            // empty: none
   std::string listen = "none";  // host:port
   std::int64_t log_every = 1;
+  bool operator==(const MetricsConfig&) const = default;
 };
 struct Config {
   ModelConfig model;
@@ -118,6 +133,7 @@ struct Config {
   EvalConfig eval;
   CheckpointConfig checkpoint;
   MetricsConfig metrics;
+  bool operator==(const Config&) const = default;
 };
 
 // Reads a file and `section.key=value` overrides. Throws Error(usage) whose message lists every problem of the file and the

@@ -1,0 +1,159 @@
+#include "comm/shared_memory.h"
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <new>
+
+namespace tfm {
+namespace {
+
+constexpr std::int64_t kPage = 4096;
+constexpr int kSpins = 4000, kYields = 8;
+using Counter = std::atomic<std::uint32_t>;
+static_assert(Counter::is_always_lock_free && sizeof(Counter) == 4, "a futex word");
+
+bool reached(std::uint32_t value, std::uint32_t count) { return static_cast<std::int32_t>(value - count) >= 0; }  // may wrap
+
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#else
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+#endif
+}
+
+void futex(Counter& word, int op, std::uint32_t value) { syscall(SYS_futex, &word, op, value, nullptr, nullptr, 0); }
+
+void copy(char* to, const char* from, std::int64_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
+}
+
+}  // namespace
+
+struct alignas(64) SharedMemoryCommunicator::Line {
+  Counter passed[3];
+  Counter sleepers;  // ranks that sleep on one of these counters
+};
+
+std::int64_t SharedMemoryCommunicator::memory_bytes(int size) { return size * (kPage + staging_bytes(0, size)); }
+
+SharedMemoryCommunicator::SharedMemoryCommunicator(int rank, int size, Axis axis, std::shared_ptr<FlightRecorder> recorder,
+                                                   void* memory, bool spin, std::shared_ptr<void> owner)
+    : StagedCommunicator(rank, size, axis, std::move(recorder)),
+      memory_(static_cast<char*>(memory)),
+      spin_(spin),
+      owner_(std::move(owner)),
+      sources_(static_cast<std::size_t>(size)) {
+  new (&line(rank)) Line{};
+  std::memset(memory_ + size * kPage + rank * kSlots * slot_bytes(size), 0, static_cast<std::size_t>(kSlots * slot_bytes(size)));
+}
+
+SharedMemoryCommunicator::Line& SharedMemoryCommunicator::line(int rank) const {
+  return *reinterpret_cast<Line*>(memory_ + rank * kPage);
+}
+
+char* SharedMemoryCommunicator::slot(int rank, const Piece& piece) const {
+  return memory_ + size() * kPage + (rank * kSlots + piece.slot()) * slot_bytes(size());
+}
+
+SharedMemoryCommunicator::Awaited SharedMemoryCommunicator::awaited(Stage stage, const Piece& piece) const {
+  const auto number = static_cast<std::uint32_t>(piece.number);
+  if (stage == Stage::publish) return {piece.number < kSlots, false, Stage::finish, number + 1 - kSlots};
+  if (stage == Stage::reduce) return {piece.call.direct, false, Stage::publish, number + 1};
+  if (!piece.call.direct) return {!piece.call.returns_all(), false, Stage::reduce, number + 1};
+  const bool broadcast = piece.call.op == Collective::broadcast;
+  return {broadcast && piece.call.root == rank(), broadcast, Stage::publish, number + 1};
+}
+
+template <class F> bool SharedMemoryCommunicator::all_awaited(const Awaited& a, const Piece& piece, F&& f) {
+  if (a.nothing) return true;
+  if (a.root_only) return f(piece.call.root);
+  for (int r = 0; r < size(); ++r)
+    if (r != rank() && !f(r)) return false;
+  return true;
+}
+
+bool SharedMemoryCommunicator::ready(Stage stage, const Piece& piece) {
+  const Awaited a = awaited(stage, piece);
+  return all_awaited(a, piece, [&](int r) {
+    return reached(line(r).passed[static_cast<int>(a.of)].load(std::memory_order_acquire), a.count);
+  });
+}
+
+void SharedMemoryCommunicator::wait(Stage stage, const Piece& piece) {
+  const Awaited a = awaited(stage, piece);
+  all_awaited(a, piece, [&](int r) {
+    sleep_until(r, a.of, a.count);
+    return true;
+  });
+}
+
+void SharedMemoryCommunicator::sleep_until(int rank, Stage of, std::uint32_t count) {
+  Line& l = line(rank);
+  Counter& counter = l.passed[static_cast<int>(of)];
+  for (int i = spin_ ? kSpins : 0; i > 0; --i, relax())
+    if (reached(counter.load(std::memory_order_acquire), count)) return;
+  for (int i = kYields; i > 0; --i, sched_yield())
+    if (reached(counter.load(std::memory_order_acquire), count)) return;
+  ++l.sleepers;
+  for (std::uint32_t value = counter; !reached(value, count); value = counter) futex(counter, FUTEX_WAIT, value);
+  --l.sleepers;
+}
+
+void SharedMemoryCommunicator::run(Stage stage, const Piece& piece) {
+  if (stage == Stage::publish) publish(piece);
+  if (stage == Stage::reduce) reduce(piece);
+  if (stage == Stage::finish) finish(piece);
+  Line& l = line(rank());
+  Counter& counter = l.passed[static_cast<int>(stage)];
+  counter = static_cast<std::uint32_t>(piece.number + 1);
+  if (l.sleepers > 0) futex(counter, FUTEX_WAKE, INT32_MAX);
+}
+
+void SharedMemoryCommunicator::publish(const Piece& piece) {
+  const Call& c = piece.call;
+  if (c.direct) {
+    const bool source = c.op != Collective::broadcast || c.root == rank();
+    if (source) copy(slot(rank(), piece), c.in + piece.local().offset, piece.local().bytes);
+    return;
+  }
+  for (int r = 0; r < size(); ++r)
+    if (r != rank()) copy(slot(rank(), piece) + r * lane_bytes(), c.in + piece.part(r).offset, piece.part(r).bytes);
+}
+
+void SharedMemoryCommunicator::reduce(const Piece& piece) {
+  const Call& c = piece.call;
+  if (c.direct) return;
+  const Range own = piece.part(rank());
+  if (own.bytes == 0) return;
+  const std::int64_t lane = rank() * lane_bytes();
+  for (int r = 0; r < size(); ++r)
+    sources_[static_cast<std::size_t>(r)] = r == rank() ? c.in + own.offset : slot(r, piece) + lane;
+  // `out` of a reduce_scatter is one part long.
+  char* out = c.out + (c.returns_all() ? own.offset : piece.local().offset);
+  combine(c, sources_, own.bytes, out, c.returns_all() ? slot(rank(), piece) + lane : nullptr);
+}
+
+void SharedMemoryCommunicator::finish(const Piece& piece) {
+  const Call& c = piece.call;
+  const Range local = piece.local();
+  if (c.op == Collective::broadcast) {
+    if (c.root != rank()) copy(c.out + local.offset, slot(c.root, piece), local.bytes);
+  } else if (c.op == Collective::all_gather) {
+    copy_own(piece);
+    for (int r = 0; r < size(); ++r)
+      if (r != rank()) copy(c.out + piece.part(r).offset, slot(r, piece), piece.part(r).bytes);
+  } else if (c.direct && c.reduces()) {
+    for (int r = 0; r < size(); ++r) sources_[static_cast<std::size_t>(r)] = slot(r, piece);
+    combine(c, sources_, local.bytes, c.out + local.offset, nullptr);
+  } else if (c.returns_all()) {
+    for (int r = 0; r < size(); ++r)
+      if (r != rank()) copy(c.out + piece.part(r).offset, slot(r, piece) + r * lane_bytes(), piece.part(r).bytes);
+  }
+}
+
+}  // namespace tfm

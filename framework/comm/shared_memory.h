@@ -1,0 +1,50 @@
+#pragma once
+// Collectives of ranks that share memory. Each rank owns kSlots staging slots and three counters, one a stage, which say how
+// many pieces it has passed; a rank that waits spins shortly and then sleeps on the counter of the one it waits for, so that
+// ranks may outnumber cores.
+#include <atomic>
+#include <memory>
+
+#include "comm/staged.h"
+
+namespace tfm {
+
+class SharedMemoryCommunicator final : public StagedCommunicator {
+ public:
+  // Bytes that a group of `size` ranks shares: staging_bytes() and one page of counters for each rank.
+  static std::int64_t memory_bytes(int size);
+
+  // `memory` is aligned to 64 bytes, seen by all ranks and outlives the object through `owner`. Each rank clears its own part:
+  // a barrier must follow before the first call. `spin`: every rank has a core of its own.
+  SharedMemoryCommunicator(int rank, int size, Axis axis, std::shared_ptr<FlightRecorder> recorder, void* memory, bool spin,
+                           std::shared_ptr<void> owner);
+
+ private:
+  struct Line;
+  // What a stage of a piece waits for: counter `of` of the others (of the root only) to reach `count`.
+  struct Awaited {
+    bool nothing = false, root_only = false;
+    Stage of = Stage::publish;
+    std::uint32_t count = 0;
+  };
+
+  bool ready(Stage stage, const Piece& piece) override;
+  void run(Stage stage, const Piece& piece) override;
+  void wait(Stage stage, const Piece& piece) override;
+
+  Awaited awaited(Stage stage, const Piece& piece) const;
+  template <class F> bool all_awaited(const Awaited& a, const Piece& piece, F&& f);
+  void publish(const Piece& piece);
+  void reduce(const Piece& piece);
+  void finish(const Piece& piece);
+  char* slot(int rank, const Piece& piece) const;
+  Line& line(int rank) const;
+  void sleep_until(int rank, Stage of, std::uint32_t count);
+
+  char* memory_;
+  bool spin_;
+  std::shared_ptr<void> owner_;
+  std::vector<const char*> sources_;
+};
+
+}  // namespace tfm

@@ -1,0 +1,70 @@
+// A group of one rank: every collective is a copy or nothing.
+#include <cstring>
+
+#include "comm/communicator.h"
+#include "comm/mesh.h"
+#include "comm/staged.h"
+
+namespace tfm {
+namespace {
+
+void copy(const Tensor& from, const Tensor& to) {
+  TFM_CHECK(from.dtype == to.dtype && from.elements() == to.elements(), "a group of one copies equal tensors");
+  if (from.data != to.data && from.bytes() > 0) std::memmove(to.data, from.data, static_cast<std::size_t>(from.bytes()));
+}
+
+class SingleCommunicator final : public Communicator {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  void all_reduce(Tensor, Collective) override {}
+  void reduce_scatter(Tensor in, Tensor out) override { copy(in, out); }
+  void all_gather(Tensor in, Tensor out) override { copy(in, out); }
+  void broadcast(Tensor, int root) override { TFM_CHECK(root == 0, "the root is a rank of the group"); }
+  void barrier() override {}
+  void reduce_start(Tensor, bool) override { ++started_; }
+  void reduce_finish() override { TFM_CHECK(started_-- > 0, "no reduction was started"); }
+  void progress() override {}
+
+ private:
+  int started_ = 0;
+};
+
+}  // namespace
+
+std::string_view name_of(Collective c) {
+  switch (c) {
+    case Collective::all_reduce_sum: return "all_reduce";
+    case Collective::all_reduce_max: return "all_reduce_max";
+    case Collective::reduce_scatter: return "reduce_scatter";
+    case Collective::all_gather: return "all_gather";
+    case Collective::broadcast: return "broadcast";
+    case Collective::barrier: return "barrier";
+  }
+  return "?";
+}
+
+std::string_view name_of(Axis a) {
+  switch (a) {
+    case Axis::data: return "data";
+    case Axis::tensor: return "tensor";
+    case Axis::world: return "world";
+  }
+  return "?";
+}
+
+std::int64_t Communicator::staging_bytes(std::int64_t, int size) {
+  return size > 1 ? StagedCommunicator::kSlots * StagedCommunicator::slot_bytes(size) : 0;
+}
+
+std::shared_ptr<Communicator> single_communicator() { return std::make_shared<SingleCommunicator>(); }
+
+Mesh single_mesh() {
+  Mesh mesh;
+  mesh.data = single_communicator();
+  mesh.tensor = single_communicator();
+  mesh.world = single_communicator();
+  return mesh;
+}
+
+}  // namespace tfm

@@ -1,0 +1,192 @@
+#include "comm/staged.h"
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+namespace tfm {
+namespace {
+
+// A block of sums stays in the first-level cache while all sources are added.
+template <class T, class F>
+void fold(const std::vector<const char*>& sources, std::int64_t n, char* out, char* copy, F f) {
+  constexpr std::int64_t kBlock = 1024;
+  alignas(64) T sum[kBlock];
+  const auto source = [&](std::size_t r, std::int64_t at) { return reinterpret_cast<const T*>(sources[r]) + at; };
+  for (std::int64_t at = 0; at < n; at += kBlock) {
+    const std::int64_t m = std::min(kBlock, n - at);
+    const T *a = source(0, at), *b = source(1, at);
+    for (std::int64_t i = 0; i < m; ++i) sum[i] = f(a[i], b[i]);
+    for (std::size_t r = 2; r < sources.size(); ++r) {
+      const T* s = source(r, at);
+      for (std::int64_t i = 0; i < m; ++i) sum[i] = f(sum[i], s[i]);
+    }
+    const auto bytes = static_cast<std::size_t>(m) * sizeof(T);
+    std::memcpy(reinterpret_cast<T*>(out) + at, sum, bytes);
+    if (copy) std::memcpy(reinterpret_cast<T*>(copy) + at, sum, bytes);
+  }
+}
+
+template <class T>
+void fold_as(Collective op, const std::vector<const char*>& sources, std::int64_t bytes, char* out, char* copy) {
+  const std::int64_t n = bytes / static_cast<std::int64_t>(sizeof(T));
+  if (op == Collective::all_reduce_max) {
+    fold<T>(sources, n, out, copy, [](T a, T b) { return b > a || b != b ? b : a; });  // a NaN stays
+  } else if constexpr (std::is_integral_v<T>) {
+    using U = std::make_unsigned_t<T>;  // wraps
+    fold<U>(sources, n, out, copy, [](U a, U b) { return static_cast<U>(a + b); });
+  } else {
+    fold<T>(sources, n, out, copy, [](T a, T b) { return a + b; });
+  }
+}
+
+}  // namespace
+
+StagedCommunicator::StagedCommunicator(int rank, int size, Axis axis, std::shared_ptr<FlightRecorder> recorder)
+    : rank_(rank), size_(size), axis_(axis), recorder_(std::move(recorder)) {
+  TFM_CHECK(size > 1, "a group of one exchanges nothing");
+}
+
+StagedCommunicator::Range StagedCommunicator::Piece::part(int r) const {
+  const std::int64_t within = static_cast<std::int64_t>(number - call.first) * call.chunk;
+  const std::int64_t start = r * call.part + within;
+  const std::int64_t n = std::clamp<std::int64_t>(std::min(call.part - within, call.count - start), 0, call.chunk);
+  const auto width = static_cast<std::int64_t>(size_of(call.dtype));
+  return {start * width, n * width};
+}
+
+void StagedCommunicator::combine(const Call& call, const std::vector<const char*>& sources, std::int64_t bytes, char* out,
+                                 char* copy) {
+  switch (call.dtype) {
+    case DType::f32: return fold_as<float>(call.op, sources, bytes, out, copy);
+    case DType::f64: return fold_as<double>(call.op, sources, bytes, out, copy);
+    case DType::i32: return fold_as<std::int32_t>(call.op, sources, bytes, out, copy);
+    case DType::i64: return fold_as<std::int64_t>(call.op, sources, bytes, out, copy);
+  }
+}
+
+void StagedCommunicator::copy_own(const Piece& piece) const {
+  const Range from = piece.local(), to = piece.part(rank_);
+  if (piece.call.in != piece.call.out + to.offset - from.offset && from.bytes > 0)
+    std::memcpy(piece.call.out + to.offset, piece.call.in + from.offset, static_cast<std::size_t>(from.bytes));
+}
+
+StagedCommunicator::Call StagedCommunicator::reduction(Tensor t, Tensor out, Collective op) const {
+  const auto width = static_cast<std::int64_t>(size_of(t.dtype));
+  Call c{.op = op, .in = static_cast<char*>(t.data), .out = static_cast<char*>(out.data), .dtype = t.dtype};
+  c.count = t.elements();
+  c.direct = c.returns_all() && t.bytes() <= kDirectBytes;
+  c.chunk = lane_bytes() / width;
+  if (c.direct) c.part = c.count;
+  else if (c.returns_all()) c.part = round_up(ceil_div(c.count, size_), 64 / width);
+  else c.part = div_exact(c.count, size_);
+  return c;
+}
+
+void StagedCommunicator::all_reduce(Tensor t, Collective kind) {
+  TFM_CHECK(kind <= Collective::all_reduce_max, "all_reduce sums or takes the maximum");
+  submit_and_complete(reduction(t, t, kind), t.bytes());
+}
+
+void StagedCommunicator::reduce_scatter(Tensor in, Tensor out) {
+  TFM_CHECK(in.dtype == out.dtype && in.elements() == out.elements() * size_, "`in` has one `out` for each rank");
+  submit_and_complete(reduction(in, out, Collective::reduce_scatter), in.bytes());
+}
+
+void StagedCommunicator::all_gather(Tensor in, Tensor out) {
+  TFM_CHECK(in.dtype == out.dtype && in.elements() * size_ == out.elements(), "`out` has one `in` for each rank");
+  Call c{.op = Collective::all_gather, .direct = true, .in = static_cast<char*>(in.data), .out = static_cast<char*>(out.data)};
+  c.dtype = in.dtype;
+  c.part = in.elements();
+  c.count = out.elements();
+  c.chunk = slot_bytes(size_) / static_cast<std::int64_t>(size_of(c.dtype));
+  submit_and_complete(c, out.bytes());
+}
+
+void StagedCommunicator::broadcast(Tensor t, int root) {
+  TFM_CHECK(root >= 0 && root < size_, "the root is a rank of the group");
+  Call c{.op = Collective::broadcast, .direct = true, .in = static_cast<char*>(t.data), .out = static_cast<char*>(t.data)};
+  c.dtype = t.dtype;
+  c.root = root;
+  c.count = c.part = t.elements();
+  c.chunk = slot_bytes(size_) / static_cast<std::int64_t>(size_of(c.dtype));
+  submit_and_complete(c, t.bytes());
+}
+
+void StagedCommunicator::barrier() { submit_and_complete({.direct = true}, 0); }
+
+void StagedCommunicator::reduce_start(Tensor t, bool scatter) {
+  Tensor out = t;
+  if (scatter) out.data = static_cast<char*>(t.data) + div_exact(t.bytes(), size_) * rank_;
+  const Call& c = submit(reduction(t, out, scatter ? Collective::reduce_scatter : Collective::all_reduce_sum), t.bytes());
+  started_.emplace_back(c.end, c.event);
+  progress();
+}
+
+void StagedCommunicator::reduce_finish() {
+  TFM_CHECK(!started_.empty(), "no reduction was started");
+  const auto [end, event] = started_.front();
+  started_.pop_front();
+  complete(end, event);
+}
+
+void StagedCommunicator::progress() {
+  while (advance()) {
+  }
+}
+
+const StagedCommunicator::Call& StagedCommunicator::submit(Call call, std::int64_t bytes) {
+  call.event = recorder_->begin(axis_, call.op, bytes);
+  call.first = submitted_;
+  submitted_ += call.op == Collective::barrier ? 1 : static_cast<std::uint64_t>(ceil_div(call.part, call.chunk));
+  call.end = submitted_;
+  return calls_.emplace_back(call);
+}
+
+void StagedCommunicator::submit_and_complete(Call call, std::int64_t bytes) {
+  const Call& c = submit(call, bytes);
+  complete(c.end, Event(c.event));
+}
+
+void StagedCommunicator::complete(std::uint64_t end, const Event& event) {
+  recorder_->wait(event);
+  while (done(Stage::finish) < end) {
+    if (advance()) {
+      recorder_->moved();
+      continue;
+    }
+    const Stage stage = done(Stage::finish) < done(Stage::reduce)    ? Stage::finish
+                        : done(Stage::reduce) < done(Stage::publish) ? Stage::reduce
+                                                                     : Stage::publish;
+    wait(stage, at(stage));
+  }
+  while (!calls_.empty() && calls_.front().end <= done(Stage::finish)) calls_.pop_front();
+  recorder_->end(event);
+}
+
+StagedCommunicator::Piece StagedCommunicator::at(Stage stage) {
+  const std::uint64_t number = done(stage);
+  const auto call = std::upper_bound(calls_.begin(), calls_.end(), number,
+                                     [](std::uint64_t n, const Call& c) { return n < c.end; });
+  return {*call, number};
+}
+
+bool StagedCommunicator::advance_stage(Stage stage) {
+  const std::uint64_t limit = stage == Stage::publish  ? std::min(submitted_, done(Stage::finish) + kSlots)
+                              : stage == Stage::reduce ? done(Stage::publish)
+                                                       : done(Stage::reduce);
+  if (done(stage) == limit) return false;
+  const Piece piece = at(stage);
+  if (!ready(stage, piece)) return false;
+  run(stage, piece);
+  ++done(stage);
+  return true;
+}
+
+bool StagedCommunicator::advance() {
+  bool moved = false;
+  for (Stage stage : {Stage::publish, Stage::reduce, Stage::finish}) moved |= advance_stage(stage);
+  return moved;
+}
+
+}  // namespace tfm

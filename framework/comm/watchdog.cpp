@@ -1,0 +1,119 @@
+#include "comm/watchdog.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+
+#include "comm/mpi.h"
+
+namespace tfm {
+namespace {
+
+bool process_gone(int pid) { return kill(pid, 0) != 0 && errno == ESRCH; }
+
+std::string seconds(double s) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f s", s);
+  return text;
+}
+
+std::string at_step(const FlightRecorder::Status& s) { return s.step < 0 ? "" : " at step " + std::to_string(s.step); }
+
+// What a rank that is waited for does.
+std::string doing(const FlightRecorder& recorder, int rank, double now) {
+  std::string text = "rank " + std::to_string(rank);
+  if (!recorder.visible(rank)) return text + " (on another node, unknown)";
+  const FlightRecorder::Status s = recorder.status(rank);
+  text += at_step(s);
+  if (s.waiting) return text + " (waits in " + s.waiting->str() + " for " + seconds(now - s.waiting->entered) + ")";
+  const auto events = recorder.recent(rank);
+  if (events.empty()) return text + " (has entered no collective)";
+  const Event& e = events.back();
+  return text + (e.left > 0 ? " (left " + e.str() + " " + seconds(now - e.left) + " ago)" : " (entered " + e.str() + ")");
+}
+
+}  // namespace
+
+Watchdog::Watchdog(const Mesh& mesh, double timeout) : recorder_(mesh.recorder), timeout_(timeout), parent_(getppid()) {
+  if (timeout <= 0 || !recorder_ || recorder_->world() == 1) return;
+  for (int r = 0; r < recorder_->world(); ++r) {
+    const int pid = r != recorder_->rank() && recorder_->visible(r) ? recorder_->status(r).pid : 0;
+    pids_.push_back(pid && !process_gone(pid) ? pid : 0);  // a process in another name space looks gone: not watched
+  }
+  thread_ = std::thread([this] { watch(); });
+}
+
+Watchdog::~Watchdog() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+  recorder_->sign_off();
+}
+
+void Watchdog::heartbeat(std::int64_t step) {
+  if (recorder_) recorder_->heartbeat(step);
+}
+
+std::string Watchdog::gone() const {
+  const double now = FlightRecorder::now();
+  for (std::size_t r = 0; r < pids_.size(); ++r) {
+    if (!pids_[r] || !process_gone(pids_[r]) || recorder_->status(static_cast<int>(r)).pid == 0) continue;
+    return "the process of " + doing(*recorder_, static_cast<int>(r), now) + " is gone";
+  }
+  if (getppid() != parent_) return "the launcher of rank " + std::to_string(recorder_->rank()) + " is gone";
+  return {};
+}
+
+std::string Watchdog::overdue() const {
+  const double now = FlightRecorder::now();
+  const FlightRecorder::Status own = recorder_->status(recorder_->rank());
+  if (!own.waiting) return {};
+  const Event& e = *own.waiting;
+  double since = own.moved;
+  std::vector<int> absent, present;  // of the ranks of the group, those that have not entered it and those that left the wait
+  for (int r : recorder_->members(e.axis)) {
+    if (r == recorder_->rank()) continue;
+    if (!recorder_->visible(r)) {
+      absent.push_back(r);
+      continue;
+    }
+    const FlightRecorder::Status s = recorder_->status(r);
+    since = std::max(since, s.heartbeat);
+    if (s.entered[static_cast<std::size_t>(e.axis)] < e.number) absent.push_back(r);
+    else if (!s.waiting || s.waiting->axis != e.axis || s.waiting->number != e.number) present.push_back(r);
+  }
+  if (now - since < timeout_) return {};
+  std::string line = "rank " + std::to_string(recorder_->rank()) + at_step(own) + " waits in " + e.str() + " for " +
+                     seconds(now - e.entered);
+  line += absent.empty() ? "; all ranks have entered it, but not these wait in it: " : "; not entered by ";
+  const std::vector<int>& others = absent.empty() ? present : absent;
+  for (std::size_t i = 0; i < others.size(); ++i) line += (i ? ", " : "") + doing(*recorder_, others[i], now);
+  return line;
+}
+
+void Watchdog::watch() {
+  const auto period = std::chrono::duration<double>(std::min(0.2, timeout_ / 4));
+  std::unique_lock lock(mutex_);
+  while (!wake_.wait_for(lock, period, [this] { return stop_; })) {
+    std::string line = gone();
+    if (line.empty()) line = overdue();
+    if (line.empty()) continue;
+    if (recorder_->claim_report()) {
+      line = "tfm: watchdog: " + line + "; the job ends with exit code 75\n";
+      if (write(STDERR_FILENO, line.data(), line.size()) < 0) std::perror("watchdog");
+    } else {
+      std::this_thread::sleep_for(std::chrono::seconds(1));  // the one that reports also ends the job
+    }
+    MpiSession::abort(static_cast<int>(ExitCode::retryable));
+  }
+}
+
+}  // namespace tfm

@@ -1,0 +1,41 @@
+#pragma once
+// A thread that ends the job when this rank waits too long inside a collective, or when another process of the job is gone.
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "comm/mesh.h"
+#include "comm/recorder.h"
+
+namespace tfm {
+
+class Watchdog {
+ public:
+  // No progress inside a collective for `timeout` seconds: one line on standard error that says who waits in what for whom,
+  // then the job ends with exit code 75 on all ranks. Time outside collectives never counts. A process of this node that is
+  // gone, or the launcher, ends the job at once. Off where timeout <= 0 or the mesh has one rank. Make it on every rank.
+  Watchdog(const Mesh& mesh, double timeout);
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+  // The rank is alive at `step`: the timeout of those that wait for it starts again.
+  void heartbeat(std::int64_t step);
+
+ private:
+  void watch();
+  std::string gone() const;     // a line about a process that is gone, or nothing
+  std::string overdue() const;  // a line about a collective that lasts too long, or nothing
+
+  std::shared_ptr<FlightRecorder> recorder_;
+  double timeout_;
+  int parent_;
+  std::vector<int> pids_;  // of the other ranks of the node; 0: not watched
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace tfm

@@ -1,0 +1,56 @@
+#include "data/tokenizer.h"
+
+#include <filesystem>
+
+#include "core/error.h"
+#include "data/bpe.h"
+
+namespace tfm {
+namespace {
+
+class ByteTokenizer final : public Tokenizer {
+ public:
+  std::vector<std::int32_t> encode(std::string_view text) const override {
+    const auto* bytes = reinterpret_cast<const unsigned char*>(text.data());
+    return {bytes, bytes + text.size()};
+  }
+  std::string decode(std::span<const std::int32_t> ids) const override {
+    std::string text;
+    text.reserve(ids.size());
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      if (ids[i] < 0 || ids[i] > ByteSpecials::mask)
+        throw Error(ExitCode::input, "id " + std::to_string(ids[i]) + " at place " + std::to_string(i) +
+                                         ": expected 0 to 255, or 256 to 259 for specials");
+      if (ids[i] < 256) text.push_back(static_cast<char>(ids[i]));
+    }
+    return text;
+  }
+  std::int64_t vocab_size() const override { return 256; }
+  std::optional<std::int32_t> end_of_document() const override { return std::nullopt; }
+  std::size_t safe_cut(std::string_view text) const override { return text.size(); }
+};
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> load_tokenizer(const std::string& spec) {
+  namespace fs = std::filesystem;
+  static const std::string use = "; use `bytes` or a folder that holds vocab.json and merges.txt";
+  if (spec == "bytes") return std::make_unique<ByteTokenizer>();
+  std::error_code ignored;
+  const fs::path path(spec);
+  if (fs::is_directory(path, ignored)) {
+    const fs::path vocab = path / "vocab.json", merges = path / "merges.txt";
+    const bool has_vocab = fs::exists(vocab, ignored), has_merges = fs::exists(merges, ignored);
+    if (has_vocab && has_merges) return std::make_unique<BpeTokenizer>(vocab.string(), merges.string());
+    if (!has_vocab && !has_merges && fs::exists(path / "tokenizer.json", ignored))
+      return load_tokenizer((path / "tokenizer.json").string());
+    throw Error(ExitCode::input, "tokenizer " + spec + ": the folder has no " + (has_vocab ? "merges.txt" : "vocab.json") + use);
+  }
+  if (!fs::exists(path, ignored)) throw Error(ExitCode::input, "tokenizer " + spec + ": no such file or folder" + use);
+  const std::string kind = path.extension() == ".model"  ? "a SentencePiece model"
+                           : path.extension() == ".json" ? "a tokenizer.json"
+                                                         : "this kind of file";
+  throw Error(ExitCode::input, "tokenizer " + spec + ": " + kind + " is not supported by this version" + use);
+}
+
+}  // namespace tfm

@@ -1,0 +1,94 @@
+#pragma once
+// What an op is: forward, backward, and a declaration of everything the planner needs to know about them.
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "comm/mesh.h"
+#include "device/stream.h"
+#include "tensor/tensor.h"
+
+namespace tfm {
+
+// A gradient to be written. Null where it is not wanted; `accumulate` is the planner's decision.
+struct GradSlot {
+  Tensor tensor;
+  bool accumulate = false;
+  explicit operator bool() const { return static_cast<bool>(tensor); }
+};
+
+// What changes from step to step; everything else about a step is fixed when it is planned.
+struct StepState {
+  std::uint64_t seed = 0;
+  std::uint32_t step = 0;            // of the optimizer, from 1
+  std::int64_t first_sequence = 0;   // index of the micro-batch's first sequence within the global batch
+  double gradient_scale = 1;         // 1 / real tokens of the global batch
+  bool accumulate_parameters = false;  // a later micro-batch: parameter gradients are added to
+  bool reduce_gradients = false;       // the last micro-batch: buckets are reduced as they become final
+};
+
+struct ExecContext {
+  AnyStream stream;
+  const Mesh* mesh = nullptr;
+  StepState state;
+};
+
+// The tensors of one step of the program, as the running op sees them.
+class Exec {
+ public:
+  Exec(const ExecContext& context, std::span<const Tensor> in, std::span<const Tensor> out, std::span<const Tensor> grad_out,
+       std::span<const GradSlot> grad_in, std::byte* workspace)
+      : context(context), in_(in), out_(out), grad_out_(grad_out), grad_in_(grad_in), workspace_(workspace) {}
+
+  const ExecContext& context;
+
+  bool has_in(int i) const { return i < static_cast<int>(in_.size()); }
+  const Tensor& in(int i) const { return in_[i]; }
+  const Tensor& out(int i) const { return out_[i]; }
+  const Tensor& grad_out(int i) const { return grad_out_[i]; }
+  GradSlot grad_in(int i) const {
+    if (i >= static_cast<int>(grad_in_.size())) return {};
+    return grad_in_[i];
+  }
+  std::byte* workspace() const { return workspace_; }
+  const StepState& state() const { return context.state; }
+  AnyStream stream() const { return context.stream; }
+
+ private:
+  std::span<const Tensor> in_, out_, grad_out_;
+  std::span<const GradSlot> grad_in_;
+  std::byte* workspace_;
+};
+
+enum class Phase : std::uint8_t { forward, recompute, backward, reduce };
+std::string_view name_of(Phase p);
+
+struct CollectiveUse {
+  Collective kind;
+  Axis axis;
+  std::int64_t bytes;      // of the whole tensor
+  std::int64_t count = 1;  // repeated this often
+};
+
+// Inputs and outputs that backward reads, as bit masks.
+struct Saved {
+  unsigned inputs = 0, outputs = 0;
+};
+
+class Op {
+ public:
+  virtual ~Op() = default;
+  virtual std::string_view kind() const = 0;
+  virtual Saved saved() const = 0;
+  // Cheap to run again next to what its output costs to keep: dropped under `recompute: selective`.
+  virtual bool cheap() const { return false; }
+  // In training the forward pass is left to `backward`, which then writes outputs and gradients at once. Such an op has no consumers.
+  virtual bool fused() const { return false; }
+  virtual std::int64_t workspace_bytes(Phase) const { return 0; }
+  virtual std::vector<CollectiveUse> collectives(Phase) const { return {}; }
+  virtual double matmul_flops() const { return 0; }  // forward; backward takes twice as many
+  virtual void forward(Exec&) const = 0;
+  virtual void backward(Exec&) const = 0;
+};
+
+}  // namespace tfm

@@ -1,0 +1,202 @@
+#include "graph/planner.h"
+
+#include <algorithm>
+
+namespace tfm {
+
+class Planner {
+ public:
+  Planner(std::shared_ptr<const Recorder> recording, const PlanOptions& options)
+      : options_(options), nodes_(recording->nodes()), values_(recording->values()) {
+    program_.recording_ = std::move(recording);
+    program_.buckets_ = options.buckets;
+    const std::size_t n = values_.size();
+    forward_.assign(n, -1);
+    late_.assign(n, -1);
+    gradient_.assign(n, -1);
+    written_.assign(n, false);
+    ready_.assign(n, -1);
+    decide_dropped();
+  }
+
+  Program run() {
+    if (options_.training)
+      for (Value v : options_.seeds) {
+        program_.buffers_[touch(gradient_of(v.id))].seeded = true;
+        written_[v.id] = true;
+      }
+    for (int n = 0; n < static_cast<int>(nodes_.size()); ++n)
+      if (!(options_.training && nodes_[n].op->fused())) emit_forward(n, false);
+    if (options_.training)
+      for (int n = static_cast<int>(nodes_.size()); n-- > 0;) emit_backward(n);
+    for (Value v : options_.outputs) touch(forward_of(v.id));
+    insert_reductions();
+    place();
+    return std::move(program_);
+  }
+
+ private:
+  int now() const { return static_cast<int>(program_.steps_.size()); }
+
+  void decide_dropped() {
+    dropped_.assign(values_.size(), false);
+    if (!options_.training || options_.recompute == Recompute::none) return;
+    for (const Node& node : nodes_)
+      if (node.scope >= 0 && (options_.recompute == Recompute::full || node.op->cheap()))
+        for (int v : node.out) dropped_[v] = true;
+    for (const Node& node : nodes_)
+      for (int v : node.in)
+        if (values_[v].scope != node.scope) dropped_[v] = false;
+    for (Value v : options_.outputs) dropped_[v.id] = false;
+  }
+
+  int buffer(Buffer::Kind kind, int value, std::int64_t bytes, bool persistent) {
+    program_.buffers_.push_back({.kind = kind, .value = value, .persistent = persistent, .bytes = bytes});
+    return static_cast<int>(program_.buffers_.size()) - 1;
+  }
+  int forward_of(int v) {
+    if (forward_[v] < 0)
+      forward_[v] = buffer(Buffer::Kind::value, v, values_[v].bytes(), values_[v].role != Role::activation);
+    return forward_[v];
+  }
+  int gradient_of(int v) {
+    if (gradient_[v] < 0)
+      gradient_[v] = buffer(Buffer::Kind::gradient, v, values_[v].bytes(), values_[v].role == Role::parameter);
+    return gradient_[v];
+  }
+  int touch(int b) {
+    Buffer& buf = program_.buffers_[b];
+    if (buf.first < 0) buf.first = now();
+    buf.last = now();
+    return b;
+  }
+  int workspace(const Op& op, Phase phase) {
+    const std::int64_t bytes = op.workspace_bytes(phase);
+    return bytes > 0 ? touch(buffer(Buffer::Kind::workspace, -1, bytes, false)) : -1;
+  }
+  int current(int v) { return late_[v] >= 0 ? late_[v] : forward_of(v); }
+
+  void emit_forward(int n, bool again) {
+    const Node& node = nodes_[n];
+    ProgramStep s{.phase = again ? Phase::recompute : Phase::forward, .node = n};
+    for (int v : node.in) s.in.push_back(touch(again ? current(v) : forward_of(v)));
+    for (int v : node.out) {
+      if (again) late_[v] = buffer(Buffer::Kind::recomputed, v, values_[v].bytes(), false);
+      s.out.push_back(touch(again ? late_[v] : forward_of(v)));
+    }
+    s.workspace = workspace(*node.op, s.phase);
+    program_.steps_.push_back(std::move(s));
+  }
+
+  // Makes value v readable in backward: what was dropped is computed again, its own inputs first.
+  void need(int v) {
+    if (!dropped_[v] || late_[v] >= 0) return;
+    for (int input : nodes_[values_[v].producer].in) need(input);
+    emit_forward(values_[v].producer, true);
+  }
+
+  void emit_backward(int n) {
+    const Node& node = nodes_[n];
+    const bool fused = node.op->fused();
+    const bool reached = std::any_of(node.out.begin(), node.out.end(), [&](int v) { return written_[v]; });
+    const bool wanted = std::any_of(node.in.begin(), node.in.end(), [&](int v) { return values_[v].wants_grad; });
+    if (!fused && !(reached && wanted)) return;
+    const Saved saved = node.op->saved();
+    const auto reads = [](unsigned mask, std::size_t k) { return (mask >> k & 1u) != 0; };
+    for (std::size_t k = 0; k < node.in.size(); ++k)
+      if (reads(saved.inputs, k)) need(node.in[k]);
+    for (std::size_t k = 0; k < node.out.size(); ++k)
+      if (reads(saved.outputs, k) && !fused) need(node.out[k]);
+
+    ProgramStep s{.phase = Phase::backward, .node = n};
+    for (std::size_t k = 0; k < node.in.size(); ++k) s.in.push_back(reads(saved.inputs, k) ? touch(current(node.in[k])) : -1);
+    for (std::size_t k = 0; k < node.out.size(); ++k)
+      s.out.push_back(fused || reads(saved.outputs, k) ? touch(current(node.out[k])) : -1);
+    for (int v : node.out) s.grad_out.push_back(!fused && written_[v] ? touch(gradient_of(v)) : -1);
+    for (int v : node.in) {
+      GradRef g;
+      if (values_[v].wants_grad) {
+        g = {touch(gradient_of(v)), written_[v]};
+        written_[v] = true;
+        ready_[v] = now();
+      }
+      s.grad_in.push_back(g);
+    }
+    s.workspace = workspace(*node.op, Phase::backward);
+    program_.steps_.push_back(std::move(s));
+  }
+
+  // A reduce step right after the step that makes the last gradient of its bucket final; buckets keep their order.
+  void insert_reductions() {
+    if (!options_.training) return;
+    std::vector<int> value_of;
+    for (std::size_t v = 0; v < values_.size(); ++v) {
+      const int p = values_[v].parameter;
+      if (p < 0) continue;
+      if (p >= static_cast<int>(value_of.size())) value_of.resize(p + 1, -1);
+      value_of[p] = static_cast<int>(v);
+      if (!written_[v]) program_.untouched_.push_back(p);
+    }
+    std::vector<std::vector<int>> after(program_.steps_.size());
+    int earliest = -1;
+    for (int b = 0; b < static_cast<int>(options_.buckets.size()); ++b) {
+      int ready = std::max(earliest, 0);
+      for (int p : options_.buckets[b].parameters)
+        if (p < static_cast<int>(value_of.size()) && value_of[p] >= 0) ready = std::max(ready, ready_[value_of[p]]);
+      after[ready].push_back(b);
+      earliest = ready;
+    }
+    std::vector<int> moved(program_.steps_.size());
+    std::vector<ProgramStep> steps;
+    for (std::size_t i = 0; i < program_.steps_.size(); ++i) {
+      moved[i] = static_cast<int>(steps.size());
+      steps.push_back(std::move(program_.steps_[i]));
+      for (int b : after[i]) steps.push_back({.phase = Phase::reduce, .bucket = b});
+    }
+    for (Buffer& b : program_.buffers_) {
+      if (b.first >= 0 && b.first < static_cast<int>(moved.size())) b.first = moved[b.first];
+      b.last = b.last < static_cast<int>(moved.size()) ? (b.last >= 0 ? moved[b.last] : -1) : static_cast<int>(steps.size());
+    }
+    program_.steps_ = std::move(steps);
+  }
+
+  // Largest first, each at the lowest offset that is free during its life.
+  void place() {
+    std::vector<int> order;
+    for (int b = 0; b < static_cast<int>(program_.buffers_.size()); ++b)
+      if (!program_.buffers_[b].persistent && program_.buffers_[b].first >= 0) order.push_back(b);
+    auto& buffers = program_.buffers_;
+    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return buffers[a].bytes > buffers[b].bytes; });
+    std::vector<int> placed;  // by offset
+    for (int b : order) {
+      Buffer& buf = buffers[b];
+      const std::int64_t size = round_up(buf.bytes, 64);
+      std::int64_t offset = 0;
+      for (int p : placed) {
+        const Buffer& other = buffers[p];
+        if (other.first > buf.last || buf.first > other.last) continue;
+        if (offset + size <= other.offset) break;
+        offset = std::max(offset, other.offset + round_up(other.bytes, 64));
+      }
+      buf.offset = offset;
+      program_.arena_bytes_ = std::max(program_.arena_bytes_, offset + size);
+      placed.insert(std::upper_bound(placed.begin(), placed.end(), b,
+                                     [&](int x, int y) { return buffers[x].offset < buffers[y].offset; }), b);
+    }
+  }
+
+  const PlanOptions& options_;
+  const std::vector<Node>& nodes_;
+  const std::vector<ValueInfo>& values_;
+  Program program_;
+  std::vector<int> forward_, late_, gradient_, ready_;
+  std::vector<bool> written_, dropped_;
+};
+
+Program plan(std::shared_ptr<const Recorder> recording, const PlanOptions& options) {
+  Program p = Planner(std::move(recording), options).run();
+  verify(p);
+  return p;
+}
+
+}  // namespace tfm

@@ -1,0 +1,94 @@
+#include "graph/program.h"
+
+#include <chrono>
+
+namespace tfm {
+
+std::int64_t Program::unshared_bytes() const {
+  std::int64_t sum = 0;
+  for (const Buffer& b : buffers_)
+    if (!b.persistent) sum += round_up(b.bytes, 64);
+  return sum;
+}
+
+Tensor Program::resolve(int buffer, std::byte* arena, const Bindings& bindings) const {
+  if (buffer < 0) return {};
+  const Buffer& b = buffers_[buffer];
+  if (b.persistent) return b.kind == Buffer::Kind::gradient ? bindings.gradients[b.value] : bindings.data[b.value];
+  Tensor t{arena + b.offset, DType::f32, {}};
+  if (b.value >= 0) {
+    t.dtype = recording_->values()[b.value].dtype;
+    t.shape = recording_->values()[b.value].shape;
+  }
+  return t;
+}
+
+void Program::bind(std::byte* arena, const Bindings& bindings) {
+  tensors_.clear();
+  for (std::size_t b = 0; b < buffers_.size(); ++b) tensors_.push_back(resolve(static_cast<int>(b), arena, bindings));
+  const auto at = [&](int buffer) { return buffer < 0 ? Tensor{} : tensors_[buffer]; };
+  resolved_.assign(steps_.size(), {});
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    const ProgramStep& s = steps_[i];
+    Resolved& r = resolved_[i];
+    for (int b : s.in) r.in.push_back(at(b));
+    for (int b : s.out) r.out.push_back(at(b));
+    for (int b : s.grad_out) r.grad_out.push_back(at(b));
+    for (const GradRef& g : s.grad_in) {
+      const bool parameter = g.buffer >= 0 && buffers_[g.buffer].persistent;
+      r.grad_in.push_back({at(g.buffer), g.accumulate});
+      r.grad_in_accumulating.push_back({at(g.buffer), g.accumulate || parameter});
+    }
+    if (s.workspace >= 0) r.workspace = arena + buffers_[s.workspace].offset;
+    // Shapes of tensors that backward does not read are still known to it.
+    if (s.node >= 0)
+      for (std::size_t k = 0; k < r.in.size(); ++k) {
+        const ValueInfo& v = recording_->values()[recording_->nodes()[s.node].in[k]];
+        r.in[k].shape = v.shape;
+        r.in[k].dtype = v.dtype;
+      }
+  }
+}
+
+Tensor Program::value(Value v) const {
+  for (std::size_t b = buffers_.size(); b-- > 0;)
+    if (buffers_[b].value == v.id && buffers_[b].kind == Buffer::Kind::value) return tensors_[b];
+  internal_error("the program holds no value " + std::to_string(v.id));
+}
+
+Tensor Program::gradient(Value v) const {
+  for (std::size_t b = 0; b < buffers_.size(); ++b)
+    if (buffers_[b].value == v.id && buffers_[b].kind == Buffer::Kind::gradient) return tensors_[b];
+  internal_error("the program holds no gradient of value " + std::to_string(v.id));
+}
+
+void Program::run_step(std::size_t i, const ExecContext& context, const Reduce& reduce) const {
+  const ProgramStep& s = steps_[i];
+  if (s.phase == Phase::reduce) {
+    if (context.state.reduce_gradients && reduce) reduce(s.bucket);
+    return;
+  }
+  const Resolved& r = resolved_[i];
+  Exec exec(context, r.in, r.out, r.grad_out, context.state.accumulate_parameters ? r.grad_in_accumulating : r.grad_in, r.workspace);
+  const Op& op = *recording_->nodes()[s.node].op;
+  if (s.phase == Phase::backward)
+    op.backward(exec);
+  else
+    op.forward(exec);
+}
+
+void Program::run(const ExecContext& context, const Reduce& reduce) const {
+  for (std::size_t i = 0; i < steps_.size(); ++i) run_step(i, context, reduce);
+}
+
+void Program::run_timed(const ExecContext& context, const Reduce& reduce, std::vector<double>& seconds) const {
+  using Clock = std::chrono::steady_clock;
+  seconds.resize(steps_.size());
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    const auto start = Clock::now();
+    run_step(i, context, reduce);
+    seconds[i] += std::chrono::duration<double>(Clock::now() - start).count();
+  }
+}
+
+}  // namespace tfm

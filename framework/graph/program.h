@@ -1,0 +1,90 @@
+#pragma once
+// A planned step: a flat list that is replayed unchanged. Offsets first (no memory needed to make a plan), pointers after bind().
+#include <functional>
+
+#include "graph/recorder.h"
+
+namespace tfm {
+
+enum class Recompute : std::uint8_t { none, selective, full };
+
+// Where a tensor of a step lives: an index into Program::buffers, or -1.
+struct Buffer {
+  enum class Kind : std::uint8_t { value, recomputed, gradient, workspace };
+  Kind kind = Kind::value;
+  int value = -1;           // of the recording; -1 for workspace
+  bool persistent = false;  // parameter, input or constant (or a parameter's gradient): outside the arena
+  bool seeded = false;      // written by the caller before the run
+  std::int64_t bytes = 0;
+  int first = -1, last = -1;  // steps between which it is live
+  std::int64_t offset = 0;    // in the arena
+};
+
+struct GradRef {
+  int buffer = -1;
+  bool accumulate = false;
+};
+
+struct ProgramStep {
+  Phase phase = Phase::forward;
+  int node = -1;
+  int bucket = -1;  // of a reduce step
+  std::vector<int> in, out, grad_out;
+  std::vector<GradRef> grad_in;
+  int workspace = -1;
+};
+
+// A contiguous range of the flat gradients that is reduced as one; see optim/reducer.h.
+struct BucketUse {
+  std::vector<int> parameters;  // indices whose gradients it holds
+  CollectiveUse collective;
+};
+
+// Memory of the leaves: indexed as the recording's values.
+struct Bindings {
+  std::vector<Tensor> data, gradients;
+};
+
+class Program {
+ public:
+  // Memory of activations, gradients and workspaces.
+  std::int64_t arena_bytes() const { return arena_bytes_; }
+  std::int64_t unshared_bytes() const;  // what the same buffers would take without reuse
+  const std::vector<ProgramStep>& steps() const { return steps_; }
+  const std::vector<Buffer>& buffers() const { return buffers_; }
+  const Recorder& recording() const { return *recording_; }
+  const std::vector<BucketUse>& buckets() const { return buckets_; }
+  std::vector<int> parameters_without_gradient() const { return untouched_; }
+
+  void bind(std::byte* arena, const Bindings& bindings);
+  // A value that is alive at the end of a run (an output), or a seeded gradient.
+  Tensor value(Value v) const;
+  Tensor gradient(Value v) const;
+
+  // Runs the program once. `reduce` is called with a bucket's number when its gradients are final and state.reduce_gradients is set.
+  using Reduce = std::function<void(int bucket)>;
+  void run(const ExecContext& context, const Reduce& reduce = {}) const;
+  // As run; afterwards seconds[step] has grown by the time of each step.
+  void run_timed(const ExecContext& context, const Reduce& reduce, std::vector<double>& seconds) const;
+
+ private:
+  friend class Planner;
+  struct Resolved {
+    std::vector<Tensor> in, out, grad_out;
+    std::vector<GradSlot> grad_in, grad_in_accumulating;
+    std::byte* workspace = nullptr;
+  };
+  void run_step(std::size_t i, const ExecContext& context, const Reduce& reduce) const;
+  Tensor resolve(int buffer, std::byte* arena, const Bindings& bindings) const;
+
+  std::shared_ptr<const Recorder> recording_;
+  std::vector<Buffer> buffers_;
+  std::vector<ProgramStep> steps_;
+  std::vector<BucketUse> buckets_;
+  std::vector<int> untouched_;
+  std::int64_t arena_bytes_ = 0;
+  std::vector<Resolved> resolved_;
+  std::vector<Tensor> tensors_;  // by buffer
+};
+
+}  // namespace tfm

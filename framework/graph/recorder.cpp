@@ -1,0 +1,55 @@
+#include "graph/recorder.h"
+
+namespace tfm {
+
+std::string_view name_of(Phase p) {
+  switch (p) {
+    case Phase::forward: return "forward";
+    case Phase::recompute: return "recompute";
+    case Phase::backward: return "backward";
+    case Phase::reduce: return "reduce";
+  }
+  return "?";
+}
+
+Value Recorder::leaf(ValueInfo info) {
+  values_.push_back(std::move(info));
+  return {static_cast<int>(values_.size()) - 1};
+}
+
+Value Recorder::parameter(int index, const std::string& name, Shape shape) {
+  for (std::size_t i = 0; i < values_.size(); ++i)
+    if (values_[i].parameter == index) return {static_cast<int>(i)};
+  return leaf({.name = name, .shape = shape, .dtype = real_, .role = Role::parameter, .wants_grad = true, .parameter = index});
+}
+
+Value Recorder::input(const std::string& name, Shape shape, DType dtype) {
+  return leaf({.name = name, .shape = shape, .dtype = dtype, .role = Role::input});
+}
+
+Value Recorder::constant(const std::string& name, Shape shape) {
+  return leaf({.name = name, .shape = shape, .dtype = real_, .role = Role::constant});
+}
+
+Value Recorder::apply(std::unique_ptr<Op> op, std::initializer_list<Value> inputs, std::initializer_list<OutputSpec> outputs) {
+  Node node{.op = std::move(op), .scope = scope_};
+  node.name = qualified(std::string(node.op->kind()));
+  bool wants_grad = false;
+  for (Value v : inputs) {
+    if (!v) continue;
+    TFM_CHECK(v.id < static_cast<int>(values_.size()), node.name + " reads a value of another recording");
+    node.in.push_back(v.id);
+    wants_grad |= values_[v.id].wants_grad;
+  }
+  const int first = static_cast<int>(values_.size());
+  for (const OutputSpec& o : outputs) {
+    node.out.push_back(static_cast<int>(values_.size()));
+    values_.push_back({.name = node.name + (node.out.size() > 1 ? "." + std::to_string(node.out.size() - 1) : ""),
+                       .shape = o.shape, .dtype = o.dtype, .wants_grad = wants_grad && o.wants_grad, .scope = scope_,
+                       .producer = static_cast<int>(nodes_.size())});
+  }
+  nodes_.push_back(std::move(node));
+  return {first};
+}
+
+}  // namespace tfm

@@ -1,0 +1,94 @@
+#pragma once
+// The tape: model code calls functions that append {op, inputs, outputs}. Recording order is execution order.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "graph/op.h"
+
+namespace tfm {
+
+struct Value {
+  int id = -1;
+  explicit operator bool() const { return id >= 0; }
+};
+
+enum class Role : std::uint8_t { activation, parameter, input, constant };
+
+struct ValueInfo {
+  std::string name;
+  Shape shape;
+  DType dtype = DType::f32;
+  Role role = Role::activation;
+  bool wants_grad = false;
+  int scope = -1;      // recompute scope it was made in
+  int producer = -1;   // node
+  int parameter = -1;  // caller's index, for parameters
+  std::int64_t bytes() const { return shape.elements() * static_cast<std::int64_t>(size_of(dtype)); }
+};
+
+struct Node {
+  std::unique_ptr<Op> op;
+  std::string name;
+  std::vector<int> in, out;
+  int scope = -1;
+};
+
+struct OutputSpec {
+  Shape shape;
+  DType dtype;
+  bool wants_grad = true;
+};
+
+class Recorder {
+ public:
+  explicit Recorder(DType real) : real_(real) {}
+  DType real() const { return real_; }
+
+  // Leaves live outside the activation arena; their memory is given when the program is bound.
+  Value parameter(int index, const std::string& name, Shape shape);
+  Value input(const std::string& name, Shape shape, DType dtype);
+  Value constant(const std::string& name, Shape shape);
+
+  // Appends a node; absent inputs (id < 0) must come last. Returns its first output, the others follow with consecutive ids.
+  Value apply(std::unique_ptr<Op> op, std::initializer_list<Value> inputs, std::initializer_list<OutputSpec> outputs);
+
+  const ValueInfo& info(Value v) const { return values_[v.id]; }
+  const std::vector<ValueInfo>& values() const { return values_; }
+  const std::vector<Node>& nodes() const { return nodes_; }
+  std::string qualified(const std::string& name) const { return prefix_.empty() ? name : prefix_ + "." + name; }
+
+  // Names what is recorded while it lives: "layers.3" + "ffn" ...
+  class Named {
+   public:
+    Named(Recorder& r, const std::string& name) : r_(r), before_(r.prefix_) { r.prefix_ = r.qualified(name); }
+    ~Named() { r_.prefix_ = before_; }
+    Named(const Named&) = delete;
+    Named& operator=(const Named&) = delete;
+
+   private:
+    Recorder& r_;
+    std::string before_;
+  };
+  // Values made while it lives and not read outside of it may be recomputed in backward instead of kept.
+  class Checkpoint {
+   public:
+    explicit Checkpoint(Recorder& r) : r_(r) { r.scope_ = r.scopes_++; }
+    ~Checkpoint() { r_.scope_ = -1; }
+    Checkpoint(const Checkpoint&) = delete;
+    Checkpoint& operator=(const Checkpoint&) = delete;
+
+   private:
+    Recorder& r_;
+  };
+
+ private:
+  Value leaf(ValueInfo info);
+  DType real_;
+  std::vector<ValueInfo> values_;
+  std::vector<Node> nodes_;
+  std::string prefix_;
+  int scope_ = -1, scopes_ = 0;
+};
+
+}  // namespace tfm

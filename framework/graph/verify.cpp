@@ -1,0 +1,117 @@
+#include <map>
+#include <set>
+
+#include "graph/planner.h"
+
+namespace tfm {
+namespace {
+
+// Live ranges are derived again from the steps alone, not taken from the planner.
+struct Range {
+  int first = -1, last = -1;
+};
+
+std::string describe(const Program& p, int buffer) {
+  const Buffer& b = p.buffers()[buffer];
+  return b.value < 0 ? "a workspace" : p.recording().values()[b.value].name + (b.kind == Buffer::Kind::gradient ? " (gradient)" : "");
+}
+
+std::vector<Range> live_ranges(const Program& p) {
+  std::vector<Range> ranges(p.buffers().size());
+  for (int i = 0; i < static_cast<int>(p.steps().size()); ++i) {
+    const ProgramStep& s = p.steps()[i];
+    const auto use = [&](int b) {
+      if (b < 0) return;
+      if (ranges[b].first < 0) ranges[b].first = i;
+      ranges[b].last = i;
+    };
+    for (int b : s.in) use(b);
+    for (int b : s.out) use(b);
+    for (int b : s.grad_out) use(b);
+    for (const GradRef& g : s.grad_in) use(g.buffer);
+    use(s.workspace);
+  }
+  for (std::size_t b = 0; b < ranges.size(); ++b) {  // what a caller writes before or reads after the run
+    const Buffer& buf = p.buffers()[b];
+    if (buf.last >= static_cast<int>(p.steps().size())) ranges[b].last = buf.last;
+    if (buf.seeded) ranges[b].first = 0;
+  }
+  return ranges;
+}
+
+void check_overlap(const Program& p) {
+  const auto ranges = live_ranges(p);
+  std::multimap<int, int> starts;
+  for (std::size_t b = 0; b < ranges.size(); ++b)
+    if (!p.buffers()[b].persistent && ranges[b].first >= 0) starts.emplace(ranges[b].first, static_cast<int>(b));
+  std::set<int> alive;
+  for (const auto& [first, b] : starts) {
+    std::erase_if(alive, [&, at = first](int other) { return ranges[other].last < at; });
+    const Buffer& x = p.buffers()[b];
+    if (x.offset % 64 != 0 || x.offset + x.bytes > p.arena_bytes()) internal_error(describe(p, b) + " lies outside the arena");
+    for (int other : alive) {
+      const Buffer& y = p.buffers()[other];
+      if (x.offset < y.offset + y.bytes && y.offset < x.offset + x.bytes)
+        internal_error(describe(p, b) + " and " + describe(p, other) + " share memory while both are live");
+    }
+    alive.insert(b);
+  }
+}
+
+void check_order(const Program& p) {
+  std::set<int> written;
+  for (std::size_t b = 0; b < p.buffers().size(); ++b)
+    if ((p.buffers()[b].persistent && p.buffers()[b].kind == Buffer::Kind::value) ||
+        p.buffers()[b].seeded)
+      written.insert(static_cast<int>(b));
+  std::set<int> reduced;
+  for (const ProgramStep& s : p.steps()) {
+    if (s.phase == Phase::reduce) {
+      if (!reduced.insert(s.bucket).second) internal_error("bucket " + std::to_string(s.bucket) + " is reduced twice");
+      continue;
+    }
+    const std::string& node = p.recording().nodes()[s.node].name;
+    for (int b : s.in)
+      if (b >= 0 && !written.contains(b)) internal_error(node + " reads " + describe(p, b) + " before it is written");
+    const bool fused = p.recording().nodes()[s.node].op->fused();
+    for (int b : s.out)
+      if (b >= 0 && s.phase == Phase::backward && !fused && !written.contains(b))
+        internal_error(node + " reads " + describe(p, b) + " before it is written");
+    for (int b : s.grad_out)
+      if (b >= 0 && !written.contains(b)) internal_error(node + " reads " + describe(p, b) + " before it is written");
+    for (int b : s.out) written.insert(b);
+    for (const GradRef& g : s.grad_in) {
+      if (g.buffer < 0) continue;
+      if (g.accumulate != written.contains(g.buffer))
+        internal_error(node + (g.accumulate ? " adds to " : " overwrites ") + describe(p, g.buffer));
+      written.insert(g.buffer);
+    }
+  }
+}
+
+void check_reductions(const Program& p, const std::vector<BucketUse>& buckets) {
+  std::map<int, std::size_t> reduced_at;
+  for (std::size_t i = 0; i < p.steps().size(); ++i)
+    if (p.steps()[i].phase == Phase::reduce)
+      for (int parameter : buckets[p.steps()[i].bucket].parameters) {
+        auto [it, fresh] = reduced_at.emplace(parameter, i);
+        if (!fresh) it->second = std::min(it->second, i);
+      }
+  for (std::size_t i = 0; i < p.steps().size(); ++i)
+    for (const GradRef& g : p.steps()[i].grad_in) {
+      if (g.buffer < 0 || !p.buffers()[g.buffer].persistent) continue;
+      const int parameter = p.recording().values()[p.buffers()[g.buffer].value].parameter;
+      if (auto it = reduced_at.find(parameter); it != reduced_at.end() && it->second < i)
+        internal_error(describe(p, g.buffer) + " is written after its bucket was reduced");
+    }
+}
+
+}  // namespace
+
+void verify(const Program& program) {
+  check_overlap(program);
+  check_order(program);
+  check_reductions(program, program.buckets());
+}
+
+}  // namespace tfm

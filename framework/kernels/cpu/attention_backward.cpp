@@ -1,0 +1,99 @@
+#include "kernels/cpu/attention_tile.h"
+
+namespace tfm::kernels {
+namespace {
+
+// Gradients of one (sequence, key head): its query heads one after the other, so that their parts of dk and dv add in a fixed order.
+template <class T, bool Alibi> class GroupBackward {
+ public:
+  GroupBackward(const AttentionBackwardArgs<T>& args, std::int64_t b, std::int64_t group) : g_(args), a_(args.forward), b_(b), group_(group) {
+    stride_ = AttentionTile<T>::scratch_stride(a_.keys);
+    weights_ = scratch<T, 1>(kTileQueries * stride_);
+    slopes_ = scratch<T, 3>(kTileQueries * stride_);
+    factors_ = scratch<T, 2>(a_.keys + kFactorSlack);
+  }
+
+  void run() {
+    const std::int64_t heads = a_.heads / a_.kv_heads, tiles = ceil_div(a_.queries, kTileQueries);
+    const std::int64_t seen = a_.queries > 0 ? visible_keys(a_, b_, a_.queries - 1) : 0;
+    const std::int64_t unseen = (b_ * a_.keys + seen) * a_.kv_stride + group_ * a_.head_size;
+    zero_rows(g_.dk + unseen, a_.keys - seen, a_.head_size, a_.kv_stride);
+    zero_rows(g_.dv + unseen, a_.keys - seen, a_.head_size, a_.kv_stride);
+    // From the last tile, which sees the most keys: the first one assigns what the others add to.
+    T beta = 0;
+    for (std::int64_t h = group_ * heads; h < (group_ + 1) * heads; ++h)
+      for (std::int64_t t = tiles - 1; t >= 0; --t) {
+        const AttentionTile<T> tile(a_, b_, h, t);
+        if (tile.width == 0) {
+          zero_rows(g_.dq + tile.q_offset(), tile.rows, a_.head_size, a_.q_stride);
+          continue;
+        }
+        run_tile(tile, beta);
+        beta = 1;
+      }
+  }
+
+ private:
+  void run_tile(const AttentionTile<T>& tile, T beta) {
+    const std::int64_t n = tile.width, rows = tile.rows, size = a_.head_size;
+    const T *q = a_.q + tile.q_offset(), *k = a_.k + tile.kv_offset(), *v = a_.v + tile.kv_offset(), *dout = g_.dout + tile.out_offset();
+    tile_product<T>(false, true, rows, n, size, q, a_.q_stride, k, a_.kv_stride, T{0}, weights_, stride_);
+    tile_product<T>(false, true, rows, n, size, dout, a_.out_stride, v, a_.kv_stride, T{0}, slopes_, stride_);
+    for (std::int64_t r = 0; r < rows; ++r) softmax_row(tile, r);
+    tile_product<T>(true, false, n, size, rows, weights_, stride_, dout, a_.out_stride, beta, g_.dv + tile.kv_offset(), a_.kv_stride);
+    tile_product<T>(false, false, rows, size, n, slopes_, stride_, k, a_.kv_stride, T{0}, g_.dq + tile.q_offset(), a_.q_stride);
+    tile_product<T>(true, false, n, size, rows, slopes_, stride_, q, a_.q_stride, beta, g_.dk + tile.kv_offset(), a_.kv_stride);
+  }
+
+  // From products to dropped weights, from gradients of those to gradients of the products.
+  void softmax_row(const AttentionTile<T>& tile, std::int64_t r) {
+    T *w = weights_ + r * stride_, *d = slopes_ + r * stride_;
+    const std::int64_t visible = visible_keys(a_, b_, tile.first + r);
+    const Score<T, Alibi> score(tile, r);
+    const T lse = tile.lse(r), delta = out_dot_gradient(tile, r), scale = a_.scale;
+    if (a_.dropout.p > 0) {
+      const T* factor = dropout_factors(a_.dropout, tile.dropout_element(r), visible, factors_);
+      each<T>(visible, [&](std::int64_t i, auto m) TFM_INLINE {
+        const Vec<T> p = exp(score(load(w + i, m), i) - lse), f = load(factor + i, m);
+        store(d + i, p * (load(d + i, m) * f - delta) * scale, m);
+        store(w + i, p * f, m);
+      });
+    } else {
+      each<T>(visible, [&](std::int64_t i, auto m) TFM_INLINE {
+        const Vec<T> p = exp(score(load(w + i, m), i) - lse);
+        store(d + i, p * (load(d + i, m) - delta) * scale, m);
+        store(w + i, p, m);
+      });
+    }
+    std::fill(w + visible, w + tile.width, T{0});
+    std::fill(d + visible, d + tile.width, T{0});
+  }
+
+  T out_dot_gradient(const AttentionTile<T>& tile, std::int64_t r) const {
+    const std::int64_t at = tile.out_offset() + r * a_.out_stride;
+    Vec<T> sum{};
+    each<T>(a_.head_size, [&](std::int64_t i, auto m) TFM_INLINE { sum += load(a_.out + at + i, m) * load(g_.dout + at + i, m); });
+    return sum_of<T>(sum);
+  }
+
+  const AttentionBackwardArgs<T>& g_;
+  const AttentionArgs<T>& a_;
+  std::int64_t b_, group_, stride_;
+  T *weights_, *slopes_, *factors_;
+};
+
+}  // namespace
+
+template <class T> void attention_backward(cpu::Stream& stream, const AttentionBackwardArgs<T>& g) {
+  const AttentionArgs<T>& a = g.forward;
+  check(a);
+  parallel_tasks(stream, a.batch * a.kv_heads, [&](std::int64_t task) {
+    const std::int64_t b = task / a.kv_heads, group = task % a.kv_heads;
+    a.slopes ? GroupBackward<T, true>(g, b, group).run() : GroupBackward<T, false>(g, b, group).run();
+  });
+}
+
+template void attention_backward(cpu::Stream&, const AttentionBackwardArgs<float>&);
+template void attention_backward(cpu::Stream&, const AttentionBackwardArgs<double>&);
+
+}  // namespace tfm::kernels

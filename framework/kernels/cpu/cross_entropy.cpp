@@ -1,0 +1,95 @@
+#include "kernels/cross_entropy.h"
+
+#include <limits>
+
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/simd.h"
+
+namespace tfm::kernels {
+namespace {
+
+constexpr std::int64_t kPiece = 1024;  // columns summed in T before the sum moves on to double
+
+// Column of the row's label in this part of the vocabulary, or -1.
+template <class T> std::int64_t label_column(const CrossEntropyArgs<T>& a, std::int64_t r) {
+  const std::int64_t c = a.labels[r] - a.vocab_begin;
+  return a.labels[r] >= 0 && c >= 0 && c < a.cols ? c : -1;
+}
+
+}  // namespace
+
+template <class T> void cross_entropy_max(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
+  constexpr T lowest = -std::numeric_limits<T>::infinity();
+  parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) {
+    const T* x = a.logits + r * a.stride;
+    constexpr int L = kLanes<T>;
+    Vec<T> m0 = splat(lowest), m1 = m0, m2 = m0, m3 = m0;
+    std::int64_t i = 0;
+    for (; i + 4 * L <= a.cols; i += 4 * L) {
+      m0 = larger<T>(load(x + i, Full{}), m0);
+      m1 = larger<T>(load(x + i + L, Full{}), m1);
+      m2 = larger<T>(load(x + i + 2 * L, Full{}), m2);
+      m3 = larger<T>(load(x + i + 3 * L, Full{}), m3);
+    }
+    each<T>(a.cols - i, [&](std::int64_t j, auto m) TFM_INLINE { m0 = larger<T>(only<T>(load(x + i + j, m), m, lowest), m0); });
+    a.max[r] = max_of<T>(larger<T>(larger<T>(m0, m1), larger<T>(m2, m3)));
+  });
+}
+
+template <class T> void cross_entropy_sums(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
+  parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) {
+    const T* row = a.logits + r * a.stride;
+    const T max = a.max[r];
+    double exps = 0, logits = 0;
+    for (std::int64_t c = 0; c < a.cols; c += kPiece) {
+      const T* x = row + c;
+      Vec<T> e{}, s{};
+      each<T>(std::min(kPiece, a.cols - c), [&](std::int64_t i, auto m) TFM_INLINE {
+        const Vec<T> v = load(x + i, m);
+        e += only<T>(exp(v - max), m);
+        s += v;
+      });
+      exps += sum_of<T>(e);
+      logits += sum_of<T>(s);
+    }
+    const std::int64_t label = label_column(a, r);
+    a.sums[r] = static_cast<T>(exps);
+    a.sums[a.rows + r] = label < 0 ? T{0} : row[label];
+    a.sums[2 * a.rows + r] = static_cast<T>(logits);
+  });
+}
+
+template <class T> void cross_entropy_loss(cpu::Stream&, const CrossEntropyArgs<T>& a) {
+  const double smoothing = a.smoothing;
+  for (std::int64_t r = 0; r < a.rows; ++r) {
+    const double sum = a.sums[r], target = a.sums[a.rows + r], all = a.sums[2 * a.rows + r];
+    a.loss[r] = a.labels[r] < 0 ? 0
+                                : std::log(sum) + static_cast<double>(a.max[r]) - (1 - smoothing) * target -
+                                      (smoothing == 0 ? 0 : smoothing / static_cast<double>(a.vocab_size) * all);
+  }
+}
+
+template <class T> void cross_entropy_gradient(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
+  const T uniform = a.smoothing == T{0} ? T{0} : a.gradient_scale * a.smoothing / static_cast<T>(a.vocab_size);
+  parallel(stream, a.rows, a.rows * a.padded_cols, [&](std::int64_t r) {
+    T* x = a.logits + r * a.stride;
+    if (a.labels[r] < 0) {
+      std::fill_n(x, std::max(a.cols, a.padded_cols), T{0});
+      return;
+    }
+    const T max = a.max[r], scale = a.gradient_scale / a.sums[r];
+    each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE { store(x + i, exp(load(x + i, m) - max) * scale - uniform, m); });
+    if (a.padded_cols > a.cols) std::fill(x + a.cols, x + a.padded_cols, T{0});
+    if (const std::int64_t label = label_column(a, r); label >= 0) x[label] -= a.gradient_scale * (T{1} - a.smoothing);
+  });
+}
+
+#define TFM_INSTANTIATE(T)                                                  \
+  template void cross_entropy_max(cpu::Stream&, const CrossEntropyArgs<T>&);  \
+  template void cross_entropy_sums(cpu::Stream&, const CrossEntropyArgs<T>&); \
+  template void cross_entropy_loss(cpu::Stream&, const CrossEntropyArgs<T>&); \
+  template void cross_entropy_gradient(cpu::Stream&, const CrossEntropyArgs<T>&);
+TFM_INSTANTIATE(float)
+TFM_INSTANTIATE(double)
+
+}  // namespace tfm::kernels

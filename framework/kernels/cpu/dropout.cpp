@@ -1,0 +1,42 @@
+#include "kernels/dropout.h"
+
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/philox_simd.h"
+
+namespace tfm::kernels {
+namespace {
+
+constexpr std::int64_t kPiece = 512;
+
+template <class T> void add(const DropoutAddArgs<T>& a, std::int64_t begin, std::int64_t n, const T* factor) {
+  const T *x = a.x + begin, *residual = a.residual ? a.residual + begin : nullptr;
+  T* y = a.y + begin;
+  each<T>(n, [&](std::int64_t i, auto m) TFM_INLINE {
+    Vec<T> v = load(x + i, m);
+    if (factor) v *= load(factor + i, m);
+    if (residual) v += load(residual + i, m);
+    store(y + i, a.accumulate ? load(y + i, m) + v : v, m);
+  });
+}
+
+}  // namespace
+
+template <class T> void dropout_add(cpu::Stream& stream, const DropoutAddArgs<T>& a) {
+  if (a.dropout.p == 0) {
+    parallel_ranges(stream, a.rows * a.cols, [&](std::int64_t begin, std::int64_t end) { add<T>(a, begin, end - begin, nullptr); });
+    return;
+  }
+  const std::int64_t row_words = round_up(a.place.cols_total, 4);
+  parallel(stream, a.rows, a.rows * a.cols * 4, [&](std::int64_t r) {
+    alignas(64) T buffer[kPiece + kFactorSlack];
+    for (std::int64_t c = 0; c < a.cols; c += kPiece) {
+      const std::int64_t n = std::min(kPiece, a.cols - c), element = (a.place.row_offset + r) * row_words + a.place.col_offset + c;
+      add(a, r * a.cols + c, n, dropout_factors(a.dropout, static_cast<std::uint64_t>(element), n, buffer));
+    }
+  });
+}
+
+template void dropout_add(cpu::Stream&, const DropoutAddArgs<float>&);
+template void dropout_add(cpu::Stream&, const DropoutAddArgs<double>&);
+
+}  // namespace tfm::kernels

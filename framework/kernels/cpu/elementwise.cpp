@@ -1,0 +1,61 @@
+#include "kernels/elementwise.h"
+
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/simd.h"
+
+namespace tfm::kernels {
+
+template <class T> void copy(cpu::Stream& stream, const CopyArgs<T>& a) {
+  parallel_ranges(stream, a.n, [&](std::int64_t begin, std::int64_t end) {
+    const T* x = a.x + begin;
+    T* y = a.y + begin;
+    if (a.accumulate)
+      each<T>(end - begin, [&](std::int64_t i, auto m) TFM_INLINE { store(y + i, load(y + i, m) + load(x + i, m) * a.scale, m); });
+    else if (a.scale != T{1})
+      each<T>(end - begin, [&](std::int64_t i, auto m) TFM_INLINE { store(y + i, load(x + i, m) * a.scale, m); });
+    else if (x != y)
+      std::memcpy(y, x, static_cast<std::size_t>(end - begin) * sizeof(T));
+  });
+}
+
+template <class T> void column_sum(cpu::Stream& stream, const ColumnSumArgs<T>& a) {
+  const RowBlocks blocks(a.rows);
+  const std::int64_t width = round_up(a.cols, kLanes<T>);
+  T* partial = scratch<T, 0>(blocks.count * width);
+  parallel(stream, blocks.count, a.rows * a.cols, [&](std::int64_t b) {
+    T* sum = partial + b * width;
+    std::fill_n(sum, a.cols, T{0});
+    std::int64_t r = blocks.begin(b);
+    for (; r + 4 <= blocks.end(b); r += 4) {
+      const T *x0 = a.x + r * a.cols, *x1 = x0 + a.cols, *x2 = x1 + a.cols, *x3 = x2 + a.cols;
+      each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {
+        store(sum + i, load(sum + i, m) + ((load(x0 + i, m) + load(x1 + i, m)) + (load(x2 + i, m) + load(x3 + i, m))), m);
+      });
+    }
+    for (; r < blocks.end(b); ++r) {
+      const T* x = a.x + r * a.cols;
+      each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE { store(sum + i, load(sum + i, m) + load(x + i, m), m); });
+    }
+  });
+  each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {
+    Vec<T> sum{};
+    for (std::int64_t b = 0; b < blocks.count; ++b) sum += load(partial + b * width + i, m);
+    store(a.y + i, a.accumulate ? load(a.y + i, m) + sum : sum, m);
+  });
+}
+
+template <class T> void add_bias(cpu::Stream& stream, const AddBiasArgs<T>& a) {
+  parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) {
+    T* x = a.x + r * a.cols;
+    each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE { store(x + i, load(x + i, m) + load(a.bias + i, m), m); });
+  });
+}
+
+template void copy(cpu::Stream&, const CopyArgs<float>&);
+template void copy(cpu::Stream&, const CopyArgs<double>&);
+template void column_sum(cpu::Stream&, const ColumnSumArgs<float>&);
+template void column_sum(cpu::Stream&, const ColumnSumArgs<double>&);
+template void add_bias(cpu::Stream&, const AddBiasArgs<float>&);
+template void add_bias(cpu::Stream&, const AddBiasArgs<double>&);
+
+}  // namespace tfm::kernels

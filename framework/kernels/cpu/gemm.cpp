@@ -1,0 +1,136 @@
+#include "kernels/gemm.h"
+
+#include <dnnl.h>
+
+#include <type_traits>
+
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/simd.h"
+
+namespace tfm::kernels {
+namespace {
+
+constexpr int kTileRows = 4;
+constexpr std::int64_t kBlockRows = 128, kBlockK = 512;
+
+// The library takes its number of threads from the OpenMP setting of the calling thread.
+class TeamSize {
+ public:
+  explicit TeamSize(int threads) : before_(omp_get_max_threads()), changed_(!omp_in_parallel() && threads != before_) {
+    if (changed_) omp_set_num_threads(threads);
+  }
+  ~TeamSize() {
+    if (changed_) omp_set_num_threads(before_);
+  }
+  TeamSize(const TeamSize&) = delete;
+  TeamSize& operator=(const TeamSize&) = delete;
+
+ private:
+  int before_;
+  bool changed_;
+};
+
+std::string describe(const GemmArgs<float>& g) {
+  return "m " + std::to_string(g.m) + ", n " + std::to_string(g.n) + ", k " + std::to_string(g.k) + ", leading dimensions " +
+         std::to_string(g.lda) + ", " + std::to_string(g.ldb) + ", " + std::to_string(g.ldc);
+}
+
+void product(cpu::Stream& stream, const GemmArgs<float>& g) {
+  TeamSize team(stream.threads);
+  const dnnl_status_t status = dnnl_sgemm(g.transpose_a ? 'T' : 'N', g.transpose_b ? 'T' : 'N', g.m, g.n, g.k, g.alpha, g.a, g.lda,
+                                          g.b, g.ldb, g.beta, g.c, g.ldc);
+  TFM_CHECK(status == dnnl_success, "oneDNN refused a matrix product with status " + std::to_string(status) + ": " + describe(g) +
+                                        "; a leading dimension must be at least the row length of its stored matrix");
+}
+
+// C rows [row, row + rows) x one panel of columns, k values of a packed panel of B; `first`: beta and no earlier part of k.
+template <class T> struct Panel {
+  const GemmArgs<T>& g;
+  const T* packed;  // (k, 2 vectors)
+  std::int64_t column, width, k_begin, k;
+
+  template <int Rows> void tile(std::int64_t row) const {
+    constexpr int L = kLanes<T>;
+    Vec<T> low[Rows] = {}, high[Rows] = {};
+    const std::int64_t down = g.transpose_a ? 1 : g.lda, along = g.transpose_a ? g.lda : 1;
+    const T* a = g.a + row * down + k_begin * along;
+    for (std::int64_t p = 0; p < k; ++p, a += along) {
+      const Vec<T> b0 = load(packed + p * 2 * L, Full{}), b1 = load(packed + p * 2 * L + L, Full{});
+#pragma GCC unroll 4
+      for (int i = 0; i < Rows; ++i) {
+        low[i] += b0 * a[i * down];
+        high[i] += b1 * a[i * down];
+      }
+    }
+    T line[2 * L];
+    for (int i = 0; i < Rows; ++i) {
+      store(line, low[i], Full{});
+      store(line + L, high[i], Full{});
+      T* c = g.c + (row + i) * g.ldc + column;
+      for (std::int64_t j = 0; j < width; ++j) {
+        const T before = k_begin ? c[j] : g.beta == T{0} ? T{0} : g.beta * c[j];
+        c[j] = before + g.alpha * line[j];
+      }
+    }
+  }
+
+  void rows(std::int64_t begin, std::int64_t end) const {
+    for (; begin + kTileRows <= end; begin += kTileRows) tile<kTileRows>(begin);
+    for (; begin < end; ++begin) tile<1>(begin);
+  }
+};
+
+template <class T> void pack(const GemmArgs<T>& g, std::int64_t column, std::int64_t width, std::int64_t k_begin, std::int64_t k, T* out) {
+  constexpr std::int64_t W = 2 * kLanes<T>;
+  for (std::int64_t p = 0; p < k; ++p)
+    for (std::int64_t j = 0; j < W; ++j) {
+      const std::int64_t r = k_begin + p, c = column + j;
+      out[p * W + j] = j >= width ? T{0} : g.transpose_b ? g.b[c * g.ldb + r] : g.b[r * g.ldb + c];
+    }
+}
+
+void product(cpu::Stream& stream, const GemmArgs<double>& g) {
+  constexpr std::int64_t W = 2 * kLanes<double>;
+  const std::int64_t panels = ceil_div(g.n, W), blocks = ceil_div(g.m, kBlockRows);
+  auto block = [&](std::int64_t task) {
+    const std::int64_t row = task / panels * kBlockRows, column = task % panels * W, width = std::min(W, g.n - column);
+    double* packed = scratch<double, 7>(kBlockK * W);
+    for (std::int64_t k = 0; k < g.k; k += kBlockK) {
+      const std::int64_t depth = std::min(kBlockK, g.k - k);
+      pack(g, column, width, k, depth, packed);
+      Panel<double>{g, packed, column, width, k, depth}.rows(row, std::min(g.m, row + kBlockRows));
+    }
+  };
+  cpu::Stream here{omp_in_parallel() ? 1 : stream.threads};
+  parallel(here, panels * blocks, g.m * g.n * g.k, block);
+}
+
+template <class T> void scale_rows(const GemmArgs<T>& g) {  // the product has no terms
+  for (std::int64_t r = 0; r < g.m; ++r)
+    for (std::int64_t c = 0; c < g.n; ++c) g.c[r * g.ldc + c] = g.beta == T{0} ? T{0} : g.beta * g.c[r * g.ldc + c];
+}
+
+template <class T> void add_row(cpu::Stream& stream, const GemmArgs<T>& g) {
+  cpu::Stream here{omp_in_parallel() ? 1 : stream.threads};
+  parallel(here, g.m, g.m * g.n, [&](std::int64_t r) {
+    T* c = g.c + r * g.ldc;
+    each<T>(g.n, [&](std::int64_t i, auto m) TFM_INLINE { store(c + i, load(c + i, m) + load(g.bias + i, m), m); });
+  });
+}
+
+}  // namespace
+
+template <class T> void gemm(cpu::Stream& stream, const GemmArgs<T>& g) {
+  if (g.m <= 0 || g.n <= 0) return;
+  TFM_CHECK(!g.bias || g.beta == T{0}, "a bias needs beta 0");
+  if (g.k > 0)
+    product(stream, g);
+  else
+    scale_rows(g);
+  if (g.bias) add_row(stream, g);
+}
+
+template void gemm(cpu::Stream&, const GemmArgs<float>&);
+template void gemm(cpu::Stream&, const GemmArgs<double>&);
+
+}  // namespace tfm::kernels

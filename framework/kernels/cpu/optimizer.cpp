@@ -1,0 +1,118 @@
+#include "kernels/optimizer.h"
+
+#include <array>
+
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/simd.h"
+
+namespace tfm::kernels {
+namespace {
+
+constexpr std::int64_t kBlock = 64;           // elements of one exact term
+constexpr std::int64_t kChunk = 256 * kBlock;  // terms added before the limbs are touched
+constexpr double kLargest = 0x1p36;
+
+template <class T> double block_sum(const T* x, std::int64_t n) {
+  double lane[8] = {};
+  std::int64_t i = 0;
+  for (; i + 8 <= n; i += 8)
+    for (int j = 0; j < 8; ++j) lane[j] += static_cast<double>(x[i + j]) * static_cast<double>(x[i + j]);
+  for (; i < n; ++i) lane[i % 8] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+}
+
+// A sum of terms truncated to multiples of 2^-88, as high * 2^-24 + low * 2^-88. Both parts of a term are exact.
+struct FixedSum {
+  unsigned __int128 high = 0, low = 0;
+  bool ok = true;
+
+  void add(double s) {
+    if (!(s < kLargest)) {
+      ok = false;
+      return;
+    }
+    const double scaled = s * 0x1p24;
+    const auto whole = static_cast<std::int64_t>(scaled);
+    high += static_cast<std::uint64_t>(whole);
+    low += static_cast<std::uint64_t>((scaled - static_cast<double>(whole)) * 0x1p64);
+  }
+  // 32 bits a limb, the last takes what is above.
+  std::array<std::int64_t, 4> limbs() const {
+    constexpr std::uint64_t mask = 0xFFFFFFFFu;
+    const unsigned __int128 top = high + (low >> 64);
+    const auto bottom = static_cast<std::uint64_t>(low);
+    return {static_cast<std::int64_t>(bottom & mask), static_cast<std::int64_t>(bottom >> 32),
+            static_cast<std::int64_t>(static_cast<std::uint64_t>(top) & mask), static_cast<std::int64_t>(top >> 32)};
+  }
+};
+
+}  // namespace
+
+template <class T> void adam(cpu::Stream& stream, const AdamArgs<T>& a) {
+  const T shrink = static_cast<T>(1 - a.lr * a.decay), couple = static_cast<T>(a.decay), grad_scale = static_cast<T>(a.grad_scale);
+  const T toward = static_cast<T>(1 - a.beta1), beta2 = static_cast<T>(a.beta2), square = static_cast<T>(1 - a.beta2);
+  const T root = static_cast<T>(1 / std::sqrt(a.correction2)), eps = static_cast<T>(a.eps), step = static_cast<T>(a.lr / a.correction1);
+  const bool coupled = !a.decoupled && a.decay != 0, decoupled = a.decoupled && a.decay != 0;
+  parallel_ranges(stream, a.n, [&](std::int64_t begin, std::int64_t end) {
+    T *p = a.param + begin, *m1 = a.m + begin, *m2 = a.v + begin;
+    const T* grad = a.grad + begin;
+    each<T>(end - begin, [&](std::int64_t i, auto m) TFM_INLINE {
+      Vec<T> g = load(grad + i, m) * grad_scale, w = load(p + i, m), u = load(m1 + i, m), v = load(m2 + i, m);
+      if (coupled) g += w * couple;
+      if (decoupled) w *= shrink;
+      u += (g - u) * toward;
+      v = v * beta2 + g * g * square;
+      w -= step * (u / (sqrt(v) * root + eps));
+      store(p + i, w, m);
+      store(m1 + i, u, m);
+      store(m2 + i, v, m);
+    });
+  });
+}
+
+template <class T> void sgd(cpu::Stream& stream, const SgdArgs<T>& a) {
+  const T lr = static_cast<T>(a.lr), momentum = static_cast<T>(a.momentum), decay = static_cast<T>(a.decay);
+  const T grad_scale = static_cast<T>(a.grad_scale);
+  parallel_ranges(stream, a.n, [&](std::int64_t begin, std::int64_t end) {
+    T *p = a.param + begin, *buffer = a.momentum_buffer ? a.momentum_buffer + begin : nullptr;
+    const T* grad = a.grad + begin;
+    each<T>(end - begin, [&](std::int64_t i, auto m) TFM_INLINE {
+      const Vec<T> w = load(p + i, m);
+      Vec<T> d = load(grad + i, m) * grad_scale + w * decay;
+      if (buffer) {
+        if (!a.first) d += load(buffer + i, m) * momentum;
+        store(buffer + i, d, m);
+      }
+      store(p + i, w - d * lr, m);
+    });
+  });
+}
+
+template <class T> bool square_sum(cpu::Stream& stream, SquareSumArgs<T>& a) {
+  const std::int64_t chunks = ceil_div(a.n, kChunk);
+  std::int64_t limb[4] = {0, 0, 0, 0}, bad = 0;
+#pragma omp parallel for num_threads(stream.threads) schedule(static) reduction(+ : limb, bad) \
+    if (stream.threads > 1 && a.n >= kTeamWork)
+  for (std::int64_t c = 0; c < chunks; ++c) {
+    FixedSum sum;
+    for (std::int64_t i = c * kChunk; i < std::min(a.n, (c + 1) * kChunk); i += kBlock) sum.add(block_sum(a.x + i, std::min(kBlock, a.n - i)));
+    const auto part = sum.limbs();
+    for (int k = 0; k < 4; ++k) limb[k] += part[k];
+    bad += !sum.ok;
+  }
+  for (int k = 0; k < 4; ++k) a.limbs[k] += limb[k];
+  for (int k = 0; k < 3; ++k) {
+    a.limbs[k + 1] += a.limbs[k] >> 32;
+    a.limbs[k] &= 0xFFFFFFFF;
+  }
+  return bad == 0;
+}
+
+#define TFM_INSTANTIATE(T)                                \
+  template void adam(cpu::Stream&, const AdamArgs<T>&);   \
+  template void sgd(cpu::Stream&, const SgdArgs<T>&);     \
+  template bool square_sum(cpu::Stream&, SquareSumArgs<T>&);
+TFM_INSTANTIATE(float)
+TFM_INSTANTIATE(double)
+
+}  // namespace tfm::kernels

@@ -1,0 +1,71 @@
+#pragma once
+// Work shared by a stream's OpenMP team, and scratch memory of a thread. What is computed never depends on the team's size.
+#include <omp.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <new>
+
+#include "core/error.h"
+#include "device/stream.h"
+
+namespace tfm::kernels {
+
+inline constexpr std::int64_t kTeamWork = 16384;  // elements below which waking the team costs more than it saves
+
+// f(i) for i in [0, n), contiguous parts to each thread; `work`: elements that all calls together touch.
+template <class F> void parallel(cpu::Stream& stream, std::int64_t n, std::int64_t work, F&& f) {
+  if (stream.threads <= 1 || n <= 1 || work < kTeamWork) {
+    for (std::int64_t i = 0; i < n; ++i) f(i);
+    return;
+  }
+#pragma omp parallel for num_threads(stream.threads) schedule(static)
+  for (std::int64_t i = 0; i < n; ++i) f(i);
+}
+
+// As above for few large tasks of different length.
+template <class F> void parallel_tasks(cpu::Stream& stream, std::int64_t n, F&& f) {
+  if (stream.threads <= 1 || n <= 1) {
+    for (std::int64_t i = 0; i < n; ++i) f(i);
+    return;
+  }
+#pragma omp parallel for num_threads(stream.threads) schedule(dynamic, 1)
+  for (std::int64_t i = 0; i < n; ++i) f(i);
+}
+
+// f(begin, end) over parts of [0, n); all but the last have kRange elements.
+inline constexpr std::int64_t kRange = 8192;
+template <class F> void parallel_ranges(cpu::Stream& stream, std::int64_t n, F&& f) {
+  parallel(stream, ceil_div(n, kRange), n, [&](std::int64_t i) { f(i * kRange, std::min(n, (i + 1) * kRange)); });
+}
+
+// Rows cut into blocks by a rule that knows only their number: partial sums of the blocks are added in order.
+struct RowBlocks {
+  explicit RowBlocks(std::int64_t all) : rows(all), size(std::max<std::int64_t>(16, ceil_div(all, 64))), count(ceil_div(all, size)) {}
+  std::int64_t begin(std::int64_t block) const { return block * size; }
+  std::int64_t end(std::int64_t block) const { return std::min(rows, (block + 1) * size); }
+  std::int64_t rows, size, count;
+};
+
+// At least n elements, 64-byte aligned, owned by the calling thread and kept between calls. Buffers of different slots may be used
+// at the same time; a larger request on the same slot drops the content.
+template <class T, int Slot = 0> T* scratch(std::int64_t n) {
+  struct Free {
+    void operator()(void* p) const { std::free(p); }
+  };
+  thread_local std::unique_ptr<void, Free> memory;
+  thread_local std::int64_t capacity = 0;
+  if (n > capacity) {
+    const std::int64_t bytes = round_up(n * static_cast<std::int64_t>(sizeof(T)), 4096);
+    memory.reset();
+    capacity = 0;
+    memory.reset(std::aligned_alloc(64, static_cast<std::size_t>(bytes)));
+    if (!memory) throw std::bad_alloc();
+    capacity = bytes / static_cast<std::int64_t>(sizeof(T));
+  }
+  return static_cast<T*>(memory.get());
+}
+
+}  // namespace tfm::kernels

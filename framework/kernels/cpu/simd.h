@@ -1,0 +1,130 @@
+#pragma once
+// Vectors as wide as the instruction set named at compile time, and loops over them whose tail runs the same operations as the
+// body: the result of an element never depends on where in memory its row starts or on its neighbours.
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#ifdef __AVX__
+#include <immintrin.h>
+#endif
+
+namespace tfm::kernels {
+
+#define TFM_INLINE __attribute__((always_inline))
+
+#if defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+#define TFM_AVX512 1
+inline constexpr int kVectorBytes = 64;
+#elif defined(__AVX2__)
+inline constexpr int kVectorBytes = 32;
+#else
+inline constexpr int kVectorBytes = 16;
+#endif
+
+template <class T> struct Simd {
+  typedef T Vec __attribute__((vector_size(kVectorBytes)));
+};
+template <class T> using Vec = typename Simd<T>::Vec;
+template <class T> inline constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
+
+struct Full {};              // all lanes
+struct Part { int n; };      // the first n lanes
+
+template <class T> TFM_INLINE inline Vec<T> splat(T x) { return Vec<T>{} + x; }
+
+template <class T> TFM_INLINE inline Vec<T> iota() {
+  Vec<T> v;
+  for (int i = 0; i < kLanes<T>; ++i) v[i] = static_cast<T>(i);
+  return v;
+}
+
+template <class T> TFM_INLINE inline Vec<T> load(const T* p, Full) {
+  Vec<T> v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+template <class T> TFM_INLINE inline void store(T* p, Vec<T> v, Full) { std::memcpy(p, &v, sizeof v); }
+
+#ifdef TFM_AVX512
+TFM_INLINE inline Vec<float> load(const float* p, Part m) { return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << m.n) - 1), p); }
+TFM_INLINE inline Vec<double> load(const double* p, Part m) { return _mm512_maskz_loadu_pd(static_cast<__mmask8>((1u << m.n) - 1), p); }
+TFM_INLINE inline void store(float* p, Vec<float> v, Part m) { _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << m.n) - 1), v); }
+TFM_INLINE inline void store(double* p, Vec<double> v, Part m) { _mm512_mask_storeu_pd(p, static_cast<__mmask8>((1u << m.n) - 1), v); }
+TFM_INLINE inline Vec<float> sqrt(Vec<float> v) { return _mm512_maskz_sqrt_ps(0xFFFF, v); }
+TFM_INLINE inline Vec<double> sqrt(Vec<double> v) { return _mm512_maskz_sqrt_pd(0xFF, v); }
+#else
+template <class T> inline Vec<T> load(const T* p, Part m) {
+  Vec<T> v{};
+  for (int i = 0; i < m.n; ++i) v[i] = p[i];
+  return v;
+}
+inline void store(float* p, Vec<float> v, Part m) { for (int i = 0; i < m.n; ++i) p[i] = v[i]; }
+inline void store(double* p, Vec<double> v, Part m) { for (int i = 0; i < m.n; ++i) p[i] = v[i]; }
+#ifdef __AVX2__
+TFM_INLINE inline Vec<float> sqrt(Vec<float> v) { return _mm256_sqrt_ps(v); }
+TFM_INLINE inline Vec<double> sqrt(Vec<double> v) { return _mm256_sqrt_pd(v); }
+#else
+inline Vec<float> sqrt(Vec<float> v) {
+  for (int i = 0; i < kLanes<float>; ++i) v[i] = std::sqrt(v[i]);
+  return v;
+}
+inline Vec<double> sqrt(Vec<double> v) {
+  for (int i = 0; i < kLanes<double>; ++i) v[i] = std::sqrt(v[i]);
+  return v;
+}
+#endif
+#endif
+
+// v in the lanes that are meant, `other` in the rest.
+template <class T> TFM_INLINE inline Vec<T> only(Vec<T> v, Full, T = 0) { return v; }
+template <class T> TFM_INLINE inline Vec<T> only(Vec<T> v, Part m, T other = 0) {
+  return iota<T>() < splat<T>(static_cast<T>(m.n)) ? v : splat<T>(other);
+}
+
+// f(i, lanes) over [0, n) in steps of one vector.
+template <class T, class F> TFM_INLINE inline void each(std::int64_t n, F&& f) {
+  std::int64_t i = 0;
+  for (; i + kLanes<T> <= n; i += kLanes<T>) f(i, Full{});
+  if (i < n) f(i, Part{static_cast<int>(n - i)});
+}
+
+// Sum and maximum of the lanes, always in the same order.
+template <class T> inline T sum_of(Vec<T> v) {
+  T a[kLanes<T>];
+  std::memcpy(a, &v, sizeof v);
+  for (int w = kLanes<T> / 2; w > 0; w /= 2)
+    for (int i = 0; i < w; ++i) a[i] += a[i + w];
+  return a[0];
+}
+template <class T> TFM_INLINE inline Vec<T> larger(Vec<T> a, Vec<T> b) { return a > b ? a : b; }
+template <class T> inline T max_of(Vec<T> v) {
+  T m = v[0];
+  for (int i = 1; i < kLanes<T>; ++i) m = m > v[i] ? m : v[i];
+  return m;
+}
+
+// e^x to about one unit in the last place: x = n ln 2 + r, a polynomial in r, then 2^n. 0 below -87.3; 88.3 is the largest argument.
+TFM_INLINE inline Vec<float> exp(Vec<float> x) {
+  typedef std::int32_t Ints __attribute__((vector_size(kVectorBytes)));
+  constexpr float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer in the low bits
+  const auto tiny = x < splat(-87.3f);
+  x = x > splat(88.3f) ? splat(88.3f) : x;
+  x = tiny ? splat(-87.3f) : x;
+  const Vec<float> shifted = x * 1.44269504f + magic, n = shifted - magic;
+  Vec<float> r = x - n * 0.693359375f;
+  r = r + n * 2.12194440e-4f;
+  Vec<float> p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * (r * r) + (r + 1.0f);
+  const Ints power = (((Ints)shifted - 0x4B400000) + 127) << 23;
+  return tiny ? Vec<float>{} : p * (Vec<float>)power;
+}
+inline Vec<double> exp(Vec<double> x) {
+  for (int i = 0; i < kLanes<double>; ++i) x[i] = std::exp(x[i]);
+  return x;
+}
+
+}  // namespace tfm::kernels

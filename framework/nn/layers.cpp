@@ -1,0 +1,145 @@
+#include "nn/layers.h"
+
+#include <cmath>
+
+namespace tfm::nn {
+namespace {
+
+std::string suffixed(const std::string& name, const char* suffix) { return name + suffix; }
+
+std::vector<PartSpec> renamed(const std::vector<PartSpec>& parts, const char* suffix) {
+  std::vector<PartSpec> out;
+  for (const PartSpec& p : parts) out.push_back({suffixed(p.name, suffix), p.rows});
+  return out;
+}
+
+}  // namespace
+
+Linear::Linear(Context& c, const std::vector<PartSpec>& outputs, std::int64_t inputs, Options options)
+    : parameters_(&c.parameters), split_(options.split), reduced_(options.split == Split::columns && c.split()) {
+  weight_ = c.parameters.add({.parts = renamed(outputs, ".weight"), .cols = inputs, .split = options.split,
+                              .init = {Init::Kind::normal, options.std}, .decay = true});
+  if (!options.bias) return;
+  const bool rows = options.split == Split::rows;
+  bias_ = c.parameters.add({.parts = renamed(outputs, ".bias"), .split = rows ? Split::rows : Split::none,
+                            .partial_gradient = !rows && c.split_rows()});
+}
+
+Value Linear::operator()(Recorder& r, Value x) const {
+  return ops::linear(r, x, parameters_->record(r, weight_), reduced_ ? Value{} : bias(r));
+}
+
+Norm::Norm(Context& c, const std::string& name, std::int64_t width, Options options)
+    : parameters_(&c.parameters), name_(name), options_(options) {
+  gain_ = c.parameters.add({.parts = {{name + ".weight", width}}, .init = {Init::Kind::constant, 1.0}, .partial_gradient = c.split_rows()});
+  if (options.bias && !options.rms)
+    shift_ = c.parameters.add({.parts = {{name + ".bias", width}}, .partial_gradient = c.split_rows()});
+}
+
+Value Norm::operator()(Recorder& r, Value x) const {
+  const Recorder::Named scope(r, name_.substr(name_.rfind('.') + 1));
+  return ops::norm(r, x, {options_.eps, options_.rms}, parameters_->record(r, gain_),
+                   shift_ < 0 ? Value{} : parameters_->record(r, shift_));
+}
+
+Value enter_split(Recorder& r, const Context& c, Value x) {
+  if (!c.split()) return x;
+  return c.sequence ? ops::gather_sequence(r, x, c.layout.tensor) : ops::copy_to_tensor(r, x);
+}
+
+Value leave_split(Recorder& r, const Context& c, Value partial, Value bias) {
+  if (!c.split()) return partial;
+  return c.sequence ? ops::scatter_sequence(r, partial, c.layout.tensor, bias) : ops::reduce_from_tensor(r, partial, bias);
+}
+
+ops::Place outside(const Context& c, const Rows& rows, std::int64_t width) {
+  const std::int64_t offset = c.split_rows() ? div_exact(rows.tokens(), c.layout.tensor) * c.tensor_rank : 0;
+  return {rows.sequence_length, offset, 0, width};
+}
+
+ops::Place inside(const Context& c, const Rows& rows, std::int64_t full_width) {
+  return {rows.sequence_length, 0, full_width / c.layout.tensor * c.tensor_rank, full_width};
+}
+
+SelfAttention::SelfAttention(Context& c, const std::string& name, Options options)
+    : context_(c), name_(name.substr(name.rfind('.') + 1)), options_(std::move(options)),
+      qkv_(c,
+           {{name + ".query", options_.heads * options_.head_size},
+            {name + ".key", options_.kv_heads * options_.head_size},
+            {name + ".value", options_.kv_heads * options_.head_size}},
+           options_.width, {Split::rows, options_.bias, c.init_std}),
+      output_(c, {{name + ".output", options_.width}}, options_.heads * options_.head_size,
+              {Split::columns, options_.bias, options_.output_std}) {}
+
+Value SelfAttention::operator()(Recorder& r, Value x, const Rows& rows, bool training) const {
+  const Recorder::Named scope(r, name_);
+  const int tp = context_.layout.tensor;
+  const std::int64_t heads = div_exact(options_.heads, tp), kv_heads = div_exact(options_.kv_heads, tp);
+  Value qkv = qkv_(r, enter_split(r, context_, x));
+  if (!options_.rotary_frequency.empty())
+    qkv = ops::rotary(r, qkv, {heads + kv_heads, options_.head_size, options_.rotary_frequency, rows.sequence_length});
+  ops::AttentionOptions a{.heads = heads, .kv_heads = kv_heads, .head_size = options_.head_size,
+                          .sequence_length = rows.sequence_length, .scale = options_.scale, .causal = options_.causal,
+                          .dropout = training ? options_.dropout : 0, .head_offset = heads * context_.tensor_rank, .heads_total = options_.heads};
+  if (options_.alibi) {
+    const auto slopes = alibi_slopes(options_.heads);
+    a.alibi_slopes.assign(slopes.begin() + a.head_offset, slopes.begin() + a.head_offset + heads);
+  }
+  return leave_split(r, context_, output_(r, ops::attention(r, qkv, a)), output_.bias(r));
+}
+
+FeedForward::FeedForward(Context& c, const std::string& name, Options options)
+    : context_(c), name_(name.substr(name.rfind('.') + 1)), options_(options),
+      up_(c,
+          options.gated ? std::vector<PartSpec>{{name + ".gate", options.hidden}, {name + ".up", options.hidden}}
+                        : std::vector<PartSpec>{{name + ".up", options.hidden}},
+          options.width, {Split::rows, options.bias, c.init_std}),
+      down_(c, {{name + ".down", options.width}}, options.hidden, {Split::columns, options.bias, options.output_std}) {}
+
+Value FeedForward::operator()(Recorder& r, Value x, const Rows& rows, bool training) const {
+  const Recorder::Named scope(r, name_);
+  Value h = ops::activation(r, up_(r, enter_split(r, context_, x)), options_.activation, options_.gated);
+  if (training && options_.dropout > 0) h = ops::dropout_add(r, h, {}, options_.dropout, inside(context_, rows, options_.hidden));
+  return leave_split(r, context_, down_(r, h), down_.bias(r));
+}
+
+std::vector<double> alibi_slopes(std::int64_t heads) {
+  const auto power_of_two = [](std::int64_t n) {
+    std::vector<double> s;
+    for (std::int64_t h = 1; h <= n; ++h) s.push_back(std::exp2(-8.0 * static_cast<double>(h) / static_cast<double>(n)));
+    return s;
+  };
+  std::int64_t lower = 1;
+  while (2 * lower <= heads) lower *= 2;
+  std::vector<double> slopes = power_of_two(lower);
+  const std::vector<double> next = power_of_two(2 * lower);
+  for (std::size_t i = 0; static_cast<std::int64_t>(slopes.size()) < heads; i += 2) slopes.push_back(next[i]);
+  return slopes;
+}
+
+std::vector<double> rotary_frequencies(std::int64_t head_size, double theta, const RotaryScaling& s) {
+  std::vector<double> f;
+  for (std::int64_t i = 0; i < head_size / 2; ++i) {
+    double x = std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_size));
+    if (s.factor != 1) {
+      const double wavelength = 6.283185307179586 / x, length = static_cast<double>(s.original_length);
+      const double smooth = (length / wavelength - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor);
+      if (wavelength > length / s.low_freq_factor) x /= s.factor;
+      else if (wavelength >= length / s.high_freq_factor) x = (1 - smooth) * x / s.factor + smooth * x;
+    }
+    f.push_back(x);
+  }
+  return f;
+}
+
+template <class T> void sinusoidal_table(std::int64_t length, std::int64_t width, T* out) {
+  for (std::int64_t p = 0; p < length; ++p)
+    for (std::int64_t c = 0; c < width; ++c) {
+      const double angle = static_cast<double>(p) * std::pow(10000.0, -static_cast<double>(c / 2 * 2) / static_cast<double>(width));
+      out[p * width + c] = static_cast<T>(c % 2 ? std::cos(angle) : std::sin(angle));
+    }
+}
+template void sinusoidal_table(std::int64_t, std::int64_t, float*);
+template void sinusoidal_table(std::int64_t, std::int64_t, double*);
+
+}  // namespace tfm::nn

@@ -1,0 +1,122 @@
+#pragma once
+// Layers: parameters and how ops compose over them. A layer registers its parameters when made and records ops when called.
+// With a tensor axis of one no collective is recorded, so single-rank code has no special case.
+#include <optional>
+
+#include "nn/parameter.h"
+#include "ops/ops.h"
+
+namespace tfm::nn {
+
+// What every layer needs to know about the run.
+struct Context {
+  ParameterSet& parameters;
+  Layout layout;
+  int tensor_rank = 0;
+  bool sequence = false;  // sequence parallelism: outside attention and ffn, rows are split over the tensor axis
+  double init_std = 0.02;
+
+  bool split() const { return layout.tensor > 1; }
+  bool split_rows() const { return split() && sequence; }
+};
+
+// Rows of one micro-batch as this rank sees them.
+struct Rows {
+  std::int64_t sequences = 0, sequence_length = 0;
+  std::int64_t tokens() const { return sequences * sequence_length; }
+};
+
+// y = x W^T + b with outputs (columns of y) or inputs split over the tensor axis.
+class Linear {
+ public:
+  struct Options {
+    Split split = Split::none;  // Split::rows of the weight: y is split; Split::columns: x is split and y must still be reduced
+    bool bias = true;
+    double std = 0.02;
+  };
+  Linear(Context& c, const std::vector<PartSpec>& outputs, std::int64_t inputs, Options options);
+  // Without bias where the inputs are split: the bias is added after the reduction, see bias().
+  Value operator()(Recorder& r, Value x) const;
+  Value bias(Recorder& r) const { return bias_ < 0 ? Value{} : parameters_->record(r, bias_); }
+
+ private:
+  const ParameterSet* parameters_;
+  int weight_, bias_ = -1;
+  Split split_;
+  bool reduced_;
+};
+
+class Norm {
+ public:
+  struct Options {
+    bool rms = false, bias = true;
+    double eps = 1e-5;
+  };
+  Norm(Context& c, const std::string& name, std::int64_t width, Options options);
+  Value operator()(Recorder& r, Value x) const;
+
+ private:
+  const ParameterSet* parameters_;
+  std::string name_;
+  int gain_, shift_ = -1;
+  Options options_;
+};
+
+// Between the split region and the rest of a block.
+Value enter_split(Recorder& r, const Context& c, Value x);                         // before a layer whose outputs are split
+Value leave_split(Recorder& r, const Context& c, Value partial, Value bias = {});  // after a layer whose inputs are split
+// Dropout places of rows outside and columns inside the split region.
+ops::Place outside(const Context& c, const Rows& rows, std::int64_t width);
+ops::Place inside(const Context& c, const Rows& rows, std::int64_t full_width);
+
+class SelfAttention {
+ public:
+  struct Options {
+    std::int64_t width = 0, heads = 0, kv_heads = 0, head_size = 0;
+    bool bias = true, causal = true;
+    double scale = 1, dropout = 0, output_std = 0.02;
+    std::vector<double> rotary_frequency;  // (D/2); empty: none
+    bool alibi = false;
+  };
+  SelfAttention(Context& c, const std::string& name, Options options);
+  // x and result outside the split region; result without residual. Dropout acts in training only.
+  Value operator()(Recorder& r, Value x, const Rows& rows, bool training) const;
+
+ private:
+  Context context_;
+  std::string name_;
+  Options options_;
+  Linear qkv_, output_;
+};
+
+class FeedForward {
+ public:
+  struct Options {
+    std::int64_t width = 0, hidden = 0;
+    kernels::Activation activation = kernels::Activation::gelu_tanh;
+    bool gated = false, bias = true;
+    double dropout = 0, output_std = 0.02;
+  };
+  FeedForward(Context& c, const std::string& name, Options options);
+  Value operator()(Recorder& r, Value x, const Rows& rows, bool training) const;
+
+ private:
+  Context context_;
+  std::string name_;
+  Options options_;
+  Linear up_, down_;
+};
+
+// ALiBi slopes 2^(-8h/H), h = 1..H; for other H the rule of the paper's code: those of the closest lower power of two, then every
+// second one of the next power (Press et al. 2022).
+std::vector<double> alibi_slopes(std::int64_t heads);
+// theta^(-2i/D) for i < D/2, with Llama 3's scaling where factor != 1.
+struct RotaryScaling {
+  double factor = 1, low_freq_factor = 1, high_freq_factor = 4;
+  std::int64_t original_length = 8192;
+};
+std::vector<double> rotary_frequencies(std::int64_t head_size, double theta, const RotaryScaling& scaling);
+// PE[p, 2i] = sin(p / 10000^(2i/C)), PE[p, 2i+1] = cos(...) (Vaswani et al. 2017), (length, width) row-major.
+template <class T> void sinusoidal_table(std::int64_t length, std::int64_t width, T* out);
+
+}  // namespace tfm::nn

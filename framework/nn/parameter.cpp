@@ -1,0 +1,103 @@
+#include "nn/parameter.h"
+
+#include <algorithm>
+
+namespace tfm {
+
+int ParameterSet::add(ParameterSpec spec) {
+  TFM_CHECK(offsets_.empty(), "parameters are added before finish()");
+  for (const ParameterSpec& other : specs_)
+    for (const PartSpec& a : other.parts)
+      for (const PartSpec& b : spec.parts) TFM_CHECK(a.name != b.name, "two parameters named " + a.name);
+  specs_.push_back(std::move(spec));
+  return size() - 1;
+}
+
+Shape ParameterSet::local_shape(int i) const {
+  const ParameterSpec& s = specs_[i];
+  std::int64_t rows = 0;
+  for (const PartSpec& p : s.parts) rows += s.split == Split::rows ? share(p.rows) : p.rows;
+  if (s.cols == 0) return {rows};
+  return {rows, s.split == Split::columns ? div_exact(s.cols, layout_.tensor) : s.cols};
+}
+
+void ParameterSet::finish() {
+  offsets_.resize(specs_.size());
+  // Parameters with partial gradients are summed over all ranks, the others over the data axis.
+  for (const bool partial : {false, true}) {
+    const std::int64_t begin = flat_;
+    for (int i = 0; i < size(); ++i) {
+      const ParameterSpec& s = specs_[i];
+      if (s.partial_gradient != partial) continue;
+      offsets_[i] = flat_;
+      std::int64_t at = flat_;
+      const Shape local = local_shape(i);
+      for (const PartSpec& p : s.parts) {
+        PartSlice slice{.name = p.name, .parameter = i, .full = s.cols ? Shape{p.rows, s.cols} : Shape{p.rows}, .offset = at};
+        slice.end = p.rows;
+        const std::int64_t cols = s.cols ? local[1] : 1;
+        if (s.split != Split::none && layout_.tensor > 1) {
+          slice.axis = s.split == Split::rows ? 0 : 1;
+          const std::int64_t extent = slice.full[slice.axis], each = share(extent);
+          slice.begin = std::min(extent, each * tensor_rank_);
+          slice.end = std::min(extent, each * (tensor_rank_ + 1));
+        }
+        at += (s.split == Split::rows ? share(p.rows) : p.rows) * cols;
+        slices_.push_back(std::move(slice));
+      }
+      flat_ += round_up(local.elements(), kGranule);
+    }
+    if (flat_ == begin) continue;
+    const Axis axis = partial ? Axis::world : Axis::data;
+    flat_ = begin + round_up(flat_ - begin, kGranule * (partial ? layout_.world() : layout_.data));
+    segments_.push_back({axis, begin, flat_});
+  }
+}
+
+std::int64_t ParameterSet::total_elements() const {
+  std::int64_t n = 0;
+  for (const ParameterSpec& s : specs_)
+    for (const PartSpec& p : s.parts) n += p.rows * std::max<std::int64_t>(s.cols, 1);
+  return n;
+}
+
+Tensor ParameterSet::view(int i, void* flat, DType t) const {
+  return {static_cast<std::byte*>(flat) + offsets_[i] * static_cast<std::int64_t>(size_of(t)), t, local_shape(i)};
+}
+
+template <class T> void ParameterSet::initialize(std::uint64_t seed, T* flat, int threads) const {
+  for (const PartSlice& s : slices_) {
+    const Init init = specs_[s.parameter].init;
+    T* out = flat + s.offset;
+    const std::int64_t n = s.elements();
+    if (init.kind == Init::Kind::constant) {
+      std::fill(out, out + n, static_cast<T>(init.value));
+      continue;
+    }
+    const RandomKey key{seed, Purpose::init, stream_of(s.name), 0};
+    const std::int64_t cols = s.full.rank() > 1 ? s.full[1] : 1;
+    const std::int64_t width = s.axis == 1 ? s.end - s.begin : cols;
+    const std::int64_t row0 = s.axis == 0 ? s.begin : 0, col0 = s.axis == 1 ? s.begin : 0;
+    const float deviation = static_cast<float>(init.value);
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (std::int64_t row = 0; row < n / std::max<std::int64_t>(width, 1); ++row)
+      normals(key, static_cast<std::uint64_t>((row0 + row) * cols + col0), width, deviation, out + row * width);
+  }
+}
+template void ParameterSet::initialize(std::uint64_t, float*, int) const;
+template void ParameterSet::initialize(std::uint64_t, double*, int) const;
+
+template <class T> void ParameterSet::scatter(const PartSlice& s, const T* whole, T* flat) {
+  const std::int64_t cols = s.full.rank() > 1 ? s.full[1] : 1;
+  T* out = flat + s.offset;
+  if (s.axis != 1) {
+    const std::int64_t begin = s.axis == 0 ? s.begin : 0;
+    std::copy_n(whole + begin * cols, s.elements(), out);
+    return;
+  }
+  for (std::int64_t row = 0; row < s.full[0]; ++row) out = std::copy(whole + row * cols + s.begin, whole + row * cols + s.end, out);
+}
+template void ParameterSet::scatter(const PartSlice&, const float*, float*);
+template void ParameterSet::scatter(const PartSlice&, const double*, double*);
+
+}  // namespace tfm

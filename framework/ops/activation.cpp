@@ -1,0 +1,48 @@
+#include "kernels/activation.h"
+
+#include "ops/ops.h"
+
+namespace tfm::ops {
+namespace {
+
+struct Act final : Op {
+  std::int64_t rows, cols;
+  kernels::Activation act;
+  bool gated;
+
+  std::string_view kind() const override { return "activation"; }
+  Saved saved() const override { return {.inputs = 0b1}; }
+  bool cheap() const override { return true; }
+
+  void forward(Exec& e) const override {
+    with_float(e.out(0).dtype, [&]<class T>() {
+      on(e.stream(), [&](auto& s) {
+        kernels::activation(s, kernels::ActivationArgs<T>{rows, cols, act, gated, e.in(0).ptr<T>(), e.out(0).ptr<T>()});
+      });
+    });
+  }
+  void backward(Exec& e) const override {
+    with_float(e.grad_out(0).dtype, [&]<class T>() {
+      const GradSlot dx = e.grad_in(0);
+      on(e.stream(), [&](auto& s) {
+        kernels::activation_backward(s, kernels::ActivationBackwardArgs<T>{rows, cols, act, gated, e.in(0).ptr<T>(),
+                                                                           e.grad_out(0).ptr<T>(), dx.tensor.ptr<T>(), dx.accumulate});
+      });
+    });
+  }
+};
+
+}  // namespace
+
+Value activation(Recorder& r, Value x, kernels::Activation kind, bool gated) {
+  auto op = std::make_unique<Act>();
+  const Shape shape = r.info(x).shape;
+  op->rows = shape[0];
+  op->cols = gated ? div_exact(shape[1], 2) : shape[1];
+  op->act = kind;
+  op->gated = gated;
+  const std::int64_t cols = op->cols;
+  return r.apply(std::move(op), {x}, {{{shape[0], cols}, r.real()}});
+}
+
+}  // namespace tfm::ops

@@ -1,0 +1,149 @@
+#include <cstring>
+
+#include "kernels/elementwise.h"
+#include "ops/ops.h"
+
+namespace tfm::ops {
+namespace {
+
+std::int64_t bytes_of(const Shape& s, DType t) { return s.elements() * static_cast<std::int64_t>(size_of(t)); }
+
+template <class T> void copy_to(Exec& e, const Tensor& from, const Tensor& to, bool accumulate) {
+  on(e.stream(), [&](auto& s) { kernels::copy(s, kernels::CopyArgs<T>{from.elements(), from.ptr<T>(), to.ptr<T>(), accumulate}); });
+}
+template <class T> void bias_forward(Exec& e, int at, const Tensor& y) {
+  if (!e.has_in(at)) return;
+  on(e.stream(), [&](auto& s) { kernels::add_bias(s, kernels::AddBiasArgs<T>{y.shape[0], y.shape[1], e.in(at).ptr<T>(), y.ptr<T>()}); });
+}
+template <class T> void bias_backward(Exec& e, int at, const Tensor& dy) {
+  if (GradSlot db = e.grad_in(at))
+    on(e.stream(), [&](auto& s) {
+      kernels::column_sum(s, kernels::ColumnSumArgs<T>{dy.shape[0], dy.shape[1], dy.ptr<T>(), db.tensor.ptr<T>(), db.accumulate});
+    });
+}
+
+// Common part: what is known when recording.
+struct TensorCollective : Op {
+  Shape in, out;
+  DType real;
+  bool bias = false;
+  Saved saved() const override { return {.inputs = bias ? 0b10u : 0u}; }
+  std::int64_t in_bytes() const { return bytes_of(in, real); }
+  std::int64_t out_bytes() const { return bytes_of(out, real); }
+  // Where a gradient cannot be written in place because it is added to.
+  static Tensor target(Exec& e, const GradSlot& d) {
+    return d.accumulate ? Tensor{e.workspace(), d.tensor.dtype, d.tensor.shape} : d.tensor;
+  }
+  template <class T> static void settle(Exec& e, const GradSlot& d, const Tensor& t) {
+    if (d.accumulate) copy_to<T>(e, t, d.tensor, true);
+  }
+  std::int64_t workspace_bytes(Phase p) const override { return p == Phase::backward ? in_bytes() : 0; }
+};
+
+struct CopyToTensor final : TensorCollective {
+  std::string_view kind() const override { return "copy_to_tensor"; }
+  std::vector<CollectiveUse> collectives(Phase p) const override {
+    if (p != Phase::backward) return {};
+    return {{Collective::all_reduce_sum, Axis::tensor, in_bytes()}};
+  }
+  bool cheap() const override { return true; }
+  void forward(Exec& e) const override {
+    with_float(real, [&]<class T>() { copy_to<T>(e, e.in(0), e.out(0), false); });
+  }
+  void backward(Exec& e) const override {
+    with_float(real, [&]<class T>() {
+      const GradSlot d = e.grad_in(0);
+      const Tensor t = target(e, d);
+      copy_to<T>(e, e.grad_out(0), t, false);
+      e.context.mesh->tensor->all_reduce(t);
+      settle<T>(e, d, t);
+    });
+  }
+};
+
+struct ReduceFromTensor final : TensorCollective {
+  std::string_view kind() const override { return "reduce_from_tensor"; }
+  std::vector<CollectiveUse> collectives(Phase p) const override {
+    if (p == Phase::backward) return {};
+    return {{Collective::all_reduce_sum, Axis::tensor, in_bytes()}};
+  }
+  std::int64_t workspace_bytes(Phase) const override { return 0; }
+  void forward(Exec& e) const override {
+    with_float(real, [&]<class T>() {
+      copy_to<T>(e, e.in(0), e.out(0), false);
+      e.context.mesh->tensor->all_reduce(e.out(0));
+      bias_forward<T>(e, 1, e.out(0));
+    });
+  }
+  void backward(Exec& e) const override {
+    with_float(real, [&]<class T>() {
+      const GradSlot d = e.grad_in(0);
+      if (d) copy_to<T>(e, e.grad_out(0), d.tensor, d.accumulate);
+      bias_backward<T>(e, 1, e.grad_out(0));
+    });
+  }
+};
+
+struct GatherSequence final : TensorCollective {
+  std::string_view kind() const override { return "gather_sequence"; }
+  std::vector<CollectiveUse> collectives(Phase p) const override {
+    return {{p == Phase::backward ? Collective::reduce_scatter : Collective::all_gather, Axis::tensor, out_bytes()}};
+  }
+  bool cheap() const override { return true; }
+  void forward(Exec& e) const override { e.context.mesh->tensor->all_gather(e.in(0), e.out(0)); }
+  void backward(Exec& e) const override {
+    with_float(real, [&]<class T>() {
+      const GradSlot d = e.grad_in(0);
+      const Tensor t = target(e, d);
+      e.context.mesh->tensor->reduce_scatter(e.grad_out(0), t);
+      settle<T>(e, d, t);
+    });
+  }
+};
+
+struct ScatterSequence final : TensorCollective {
+  std::string_view kind() const override { return "scatter_sequence"; }
+  std::vector<CollectiveUse> collectives(Phase p) const override {
+    return {{p == Phase::backward ? Collective::all_gather : Collective::reduce_scatter, Axis::tensor, in_bytes()}};
+  }
+  void forward(Exec& e) const override {
+    with_float(real, [&]<class T>() {
+      e.context.mesh->tensor->reduce_scatter(e.in(0), e.out(0));
+      bias_forward<T>(e, 1, e.out(0));
+    });
+  }
+  void backward(Exec& e) const override {
+    with_float(real, [&]<class T>() {
+      if (const GradSlot d = e.grad_in(0)) {
+        const Tensor t = target(e, d);
+        e.context.mesh->tensor->all_gather(e.grad_out(0), t);
+        settle<T>(e, d, t);
+      }
+      bias_backward<T>(e, 1, e.grad_out(0));
+    });
+  }
+};
+
+template <class C> Value record(Recorder& r, Value x, Value bias, const Shape& out) {
+  auto op = std::make_unique<C>();
+  op->in = r.info(x).shape;
+  op->out = out;
+  op->real = r.real();
+  op->bias = static_cast<bool>(bias);
+  return r.apply(std::move(op), {x, bias}, {{out, r.real()}});
+}
+
+}  // namespace
+
+Value copy_to_tensor(Recorder& r, Value x) { return record<CopyToTensor>(r, x, {}, r.info(x).shape); }
+Value reduce_from_tensor(Recorder& r, Value x, Value bias) { return record<ReduceFromTensor>(r, x, bias, r.info(x).shape); }
+Value gather_sequence(Recorder& r, Value x, int ranks) {
+  const Shape s = r.info(x).shape;
+  return record<GatherSequence>(r, x, {}, {s[0] * ranks, s[1]});
+}
+Value scatter_sequence(Recorder& r, Value x, int ranks, Value bias) {
+  const Shape s = r.info(x).shape;
+  return record<ScatterSequence>(r, x, bias, {div_exact(s[0], ranks), s[1]});
+}
+
+}  // namespace tfm::ops

@@ -1,0 +1,105 @@
+#include "kernels/cross_entropy.h"
+
+#include <algorithm>
+
+#include "kernels/elementwise.h"
+#include "kernels/gemm.h"
+#include "ops/ops.h"
+
+namespace tfm::ops {
+namespace {
+
+// Workspace of a chunk: logits (R, Vr), max (R), sums (3, R), loss (R) f64; Vr = this rank's rows of the output embedding.
+struct LinearCrossEntropy final : Op {
+  std::int64_t rows, cols, vocab_rows;
+  CrossEntropyOptions options;
+  bool bias;
+  DType real;
+
+  std::string_view kind() const override { return "cross_entropy"; }
+  Saved saved() const override { return {.inputs = bias ? 0b1111u : 0b0111u}; }
+  bool fused() const override { return true; }
+  double matmul_flops() const override { return 2.0 * rows * cols * vocab_rows; }
+  std::int64_t chunk() const { return options.chunk_rows; }
+  std::int64_t chunks() const { return ceil_div(rows, chunk()); }
+  std::int64_t real_bytes() const { return static_cast<std::int64_t>(size_of(real)); }
+  std::int64_t logits_bytes() const { return round_up(chunk() * vocab_rows * real_bytes(), 64); }
+  std::int64_t workspace_bytes(Phase) const override {
+    return logits_bytes() + round_up(4 * chunk() * real_bytes(), 64) + chunk() * 8;
+  }
+  std::vector<CollectiveUse> collectives(Phase) const override {
+    if (options.vocab_begin == 0 && options.vocab_end == options.vocab_size) return {};
+    std::vector<CollectiveUse> all;
+    for (std::int64_t c = 0; c < rows; c += chunk()) {
+      const std::int64_t n = std::min(chunk(), rows - c);
+      all.push_back({Collective::all_reduce_max, Axis::tensor, n * real_bytes()});
+      all.push_back({Collective::all_reduce_sum, Axis::tensor, 3 * n * real_bytes()});
+    }
+    return all;
+  }
+
+  template <class T> void run(Exec& e, bool gradients) const {
+    std::byte* ws = e.workspace();
+    const T* x = e.in(0).ptr<T>();
+    const T* w = e.in(1).ptr<T>();
+    const std::int32_t* labels = e.in(2).ptr<std::int32_t>();
+    T* logits = reinterpret_cast<T*>(ws);
+    T* max = reinterpret_cast<T*>(ws + logits_bytes());
+    auto* loss = reinterpret_cast<double*>(ws + logits_bytes() + round_up(4 * chunk() * real_bytes(), 64));
+    const GradSlot dx = gradients ? e.grad_in(0) : GradSlot{}, dw = gradients ? e.grad_in(1) : GradSlot{},
+                   db = gradients ? e.grad_in(3) : GradSlot{};
+    const bool split = !collectives(Phase::forward).empty();
+    double total = 0;
+    on(e.stream(), [&](auto& s) {
+      for (std::int64_t c = 0; c < rows; c += chunk()) {
+        const std::int64_t n = std::min(chunk(), rows - c);
+        kernels::gemm(s, kernels::GemmArgs<T>{.transpose_b = true, .m = n, .n = vocab_rows, .k = cols, .a = x + c * cols, .lda = cols,
+                                              .b = w, .ldb = cols, .c = logits, .ldc = vocab_rows,
+                                              .bias = bias ? e.in(3).ptr<T>() : nullptr});
+        kernels::CrossEntropyArgs<T> ce{n, options.vocab_end - options.vocab_begin, vocab_rows, vocab_rows, options.vocab_begin,
+                                        options.vocab_size, logits, labels + c, max, max + n, T(options.smoothing),
+                                        T(e.state().gradient_scale), loss};
+        kernels::cross_entropy_max(s, ce);
+        if (split) e.context.mesh->tensor->all_reduce({max, real, {n}}, Collective::all_reduce_max);
+        kernels::cross_entropy_sums(s, ce);
+        if (split) e.context.mesh->tensor->all_reduce({max + n, real, {3, n}});
+        kernels::cross_entropy_loss(s, ce);
+        for (std::int64_t i = 0; i < n; ++i) total += loss[i];
+        if (!gradients) continue;
+        kernels::cross_entropy_gradient(s, ce);
+        if (dx)
+          kernels::gemm(s, kernels::GemmArgs<T>{.m = n, .n = cols, .k = vocab_rows, .a = logits, .lda = vocab_rows, .b = w, .ldb = cols,
+                                                .beta = T(dx.accumulate), .c = dx.tensor.ptr<T>() + c * cols, .ldc = cols});
+        if (dw)
+          kernels::gemm(s, kernels::GemmArgs<T>{.transpose_a = true, .m = vocab_rows, .n = cols, .k = n, .a = logits, .lda = vocab_rows,
+                                                .b = x + c * cols, .ldb = cols, .beta = T(dw.accumulate || c > 0),
+                                                .c = dw.tensor.ptr<T>(), .ldc = cols});
+        if (db)
+          kernels::column_sum(s, kernels::ColumnSumArgs<T>{n, vocab_rows, logits, db.tensor.ptr<T>(), db.accumulate || c > 0});
+      }
+    });
+    *e.out(0).ptr<double>() = total;
+  }
+  void forward(Exec& e) const override { with_float(real, [&]<class T>() { run<T>(e, false); }); }
+  void backward(Exec& e) const override { with_float(real, [&]<class T>() { run<T>(e, true); }); }
+};
+
+}  // namespace
+
+Value linear_cross_entropy(Recorder& r, Value x, Value weight, Value bias, Value labels, CrossEntropyOptions options) {
+  auto op = std::make_unique<LinearCrossEntropy>();
+  op->rows = r.info(x).shape[0];
+  op->cols = r.info(x).shape[1];
+  op->vocab_rows = r.info(weight).shape[0];
+  op->bias = static_cast<bool>(bias);
+  op->real = r.real();
+  if (options.chunk_rows == 0) {  // about 26 Mi logits at once, in equal chunks
+    const std::int64_t most = std::max<std::int64_t>(256, (26 << 20) / options.vocab_size);
+    options.chunk_rows = round_up(ceil_div(op->rows, ceil_div(op->rows, most)), 16);
+  }
+  options.chunk_rows = std::min(options.chunk_rows, op->rows);
+  op->options = options;
+  return r.apply(std::move(op), {x, weight, labels, bias}, {{{1}, DType::f64}});
+}
+
+}  // namespace tfm::ops

@@ -1,0 +1,121 @@
+#include "kernels/embedding.h"
+
+#include "kernels/elementwise.h"
+#include "ops/ops.h"
+
+namespace tfm::ops {
+namespace {
+
+struct Embedding final : Op {
+  std::int64_t rows, cols, table_rows;
+  EmbeddingOptions options;
+
+  std::string_view kind() const override { return "embedding"; }
+  Saved saved() const override { return {.inputs = 0b01}; }
+
+  void forward(Exec& e) const override {
+    with_float(e.out(0).dtype, [&]<class T>() {
+      on(e.stream(), [&](auto& s) {
+        kernels::embedding(s, kernels::EmbeddingArgs<T>{rows, cols, e.in(0).ptr<std::int32_t>(), e.in(1).ptr<T>(), options.vocab_begin,
+                                                        options.vocab_end, T(options.scale), e.out(0).ptr<T>()});
+      });
+    });
+  }
+  void backward(Exec& e) const override {
+    with_float(e.grad_out(0).dtype, [&]<class T>() {
+      const GradSlot d = e.grad_in(1);
+      on(e.stream(), [&](auto& s) {
+        kernels::embedding_backward(
+            s, kernels::EmbeddingBackwardArgs<T>{rows, cols, e.in(0).ptr<std::int32_t>(), e.grad_out(0).ptr<T>(), options.vocab_begin,
+                                                 options.vocab_end, table_rows, T(options.scale), d.tensor.ptr<T>(), d.accumulate});
+      });
+    });
+  }
+};
+
+struct AddPosition final : Op {
+  std::int64_t rows, cols, table_rows;
+  Place place;
+
+  std::string_view kind() const override { return "position"; }
+  Saved saved() const override { return {}; }
+
+  void forward(Exec& e) const override {
+    with_float(e.out(0).dtype, [&]<class T>() {
+      on(e.stream(), [&](auto& s) {
+        kernels::add_position(s, kernels::PositionArgs<T>{rows, cols, place.row_offset, place.sequence_length, e.in(0).ptr<T>(),
+                                                          e.in(1).ptr<T>(), e.out(0).ptr<T>()});
+      });
+    });
+  }
+  void backward(Exec& e) const override {
+    with_float(e.grad_out(0).dtype, [&]<class T>() {
+      const T* dy = e.grad_out(0).ptr<T>();
+      on(e.stream(), [&](auto& s) {
+        if (GradSlot dx = e.grad_in(0)) kernels::copy(s, kernels::CopyArgs<T>{rows * cols, dy, dx.tensor.ptr<T>(), dx.accumulate});
+        if (GradSlot d = e.grad_in(1))
+          kernels::add_position_backward(s, kernels::PositionBackwardArgs<T>{rows, cols, place.row_offset, place.sequence_length,
+                                                                             table_rows, dy, d.tensor.ptr<T>(), d.accumulate});
+      });
+    });
+  }
+};
+
+struct Rotary final : Op {
+  std::int64_t rows, cols;
+  RotaryOptions options;
+
+  std::string_view kind() const override { return "rotary"; }
+  Saved saved() const override { return {}; }
+  bool cheap() const override { return true; }
+
+  template <class T> void run(Exec& e, const T* x, T* y, bool inverse, bool accumulate) const {
+    on(e.stream(), [&](auto& s) {
+      kernels::rotary(s, kernels::RotaryArgs<T>{.rows = rows, .cols = cols, .rotated_heads = options.heads, .head_size = options.head_size,
+                                                .length = options.sequence_length, .frequency = options.frequency.data(), .x = x, .y = y,
+                                                .inverse = inverse, .accumulate = accumulate});
+    });
+  }
+  void forward(Exec& e) const override {
+    with_float(e.out(0).dtype, [&]<class T>() { run<T>(e, e.in(0).ptr<T>(), e.out(0).ptr<T>(), false, false); });
+  }
+  void backward(Exec& e) const override {
+    with_float(e.grad_out(0).dtype, [&]<class T>() {
+      const GradSlot dx = e.grad_in(0);
+      run<T>(e, e.grad_out(0).ptr<T>(), dx.tensor.ptr<T>(), true, dx.accumulate);
+    });
+  }
+};
+
+}  // namespace
+
+Value embedding(Recorder& r, Value ids, Value table, EmbeddingOptions options) {
+  auto op = std::make_unique<Embedding>();
+  op->rows = r.info(ids).shape[0];
+  op->table_rows = r.info(table).shape[0];
+  op->cols = r.info(table).shape[1];
+  op->options = options;
+  return r.apply(std::move(op), {ids, table}, {{{r.info(ids).shape[0], r.info(table).shape[1]}, r.real()}});
+}
+
+Value add_position(Recorder& r, Value x, Value table, const Place& place) {
+  auto op = std::make_unique<AddPosition>();
+  const Shape shape = r.info(x).shape;
+  op->rows = shape[0];
+  op->cols = shape[1];
+  op->table_rows = r.info(table).shape[0];
+  op->place = place;
+  TFM_CHECK(op->table_rows >= place.sequence_length, "the position table is shorter than a sequence");
+  return r.apply(std::move(op), {x, table}, {{shape, r.real()}});
+}
+
+Value rotary(Recorder& r, Value x, RotaryOptions options) {
+  auto op = std::make_unique<Rotary>();
+  const Shape shape = r.info(x).shape;
+  op->rows = shape[0];
+  op->cols = shape[1];
+  op->options = std::move(options);
+  return r.apply(std::move(op), {x}, {{shape, r.real()}});
+}
+
+}  // namespace tfm::ops

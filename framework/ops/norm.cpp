@@ -1,0 +1,52 @@
+#include "kernels/norm.h"
+
+#include "ops/ops.h"
+
+namespace tfm::ops {
+namespace {
+
+struct Norm final : Op {
+  std::int64_t rows, cols;
+  NormOptions options;
+  bool shift;
+
+  std::string_view kind() const override { return "norm"; }
+  Saved saved() const override { return {.inputs = 0b011, .outputs = 0b110}; }
+  bool cheap() const override { return true; }
+
+  void forward(Exec& e) const override {
+    with_float(e.out(0).dtype, [&]<class T>() {
+      on(e.stream(), [&](auto& s) {
+        kernels::norm(s, kernels::NormArgs<T>{rows, cols, e.in(0).ptr<T>(), e.in(1).ptr<T>(), shift ? e.in(2).ptr<T>() : nullptr,
+                                              e.out(0).ptr<T>(), e.out(1).ptr<T>(), e.out(2).ptr<T>(), options.eps, options.rms});
+      });
+    });
+  }
+  void backward(Exec& e) const override {
+    with_float(e.grad_out(0).dtype, [&]<class T>() {
+      const GradSlot dx = e.grad_in(0), dgain = e.grad_in(1), dshift = e.grad_in(2);
+      on(e.stream(), [&](auto& s) {
+        kernels::norm_backward(
+            s, kernels::NormBackwardArgs<T>{rows, cols, e.grad_out(0).ptr<T>(), e.in(0).ptr<T>(), e.in(1).ptr<T>(),
+                                            e.out(1).ptr<T>(), e.out(2).ptr<T>(), dx.tensor.ptr<T>(), dx.accumulate,
+                                            dgain.tensor.ptr<T>(), dgain.accumulate, dshift.tensor.ptr<T>(), dshift.accumulate,
+                                            options.rms});
+      });
+    });
+  }
+};
+
+}  // namespace
+
+Value norm(Recorder& r, Value x, NormOptions options, Value gain, Value shift) {
+  auto op = std::make_unique<Norm>();
+  const Shape shape = r.info(x).shape;
+  op->rows = shape[0];
+  op->cols = shape[1];
+  op->options = options;
+  op->shift = static_cast<bool>(shift);
+  return r.apply(std::move(op), {x, gain, shift},
+                 {{shape, r.real()}, {{shape[0]}, r.real(), false}, {{shape[0]}, r.real(), false}});
+}
+
+}  // namespace tfm::ops

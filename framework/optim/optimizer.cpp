@@ -1,0 +1,148 @@
+#include "optim/optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/optimizer.h"
+
+namespace tfm {
+
+int group_size(const Layout& layout, Axis axis) {
+  return axis == Axis::data ? layout.data : axis == Axis::tensor ? layout.tensor : layout.world();
+}
+
+std::vector<Bucket> make_buckets(const ParameterSet& parameters, const Layout& layout, std::int64_t bucket_elements) {
+  std::vector<Bucket> buckets;
+  for (const Segment& s : parameters.segments()) {
+    const std::int64_t size = round_up(bucket_elements, ParameterSet::kGranule * group_size(layout, s.axis));
+    for (std::int64_t end = s.end; end > s.begin; end = std::max(s.begin, end - size)) {
+      Bucket b{s.axis, std::max(s.begin, end - size), end, {}};
+      for (int i = 0; i < parameters.size(); ++i) {
+        const std::int64_t first = parameters.offset(i), last = first + parameters.local_shape(i).elements();
+        if (first < b.end && b.begin < last) b.parameters.push_back(i);
+      }
+      buckets.push_back(std::move(b));
+    }
+  }
+  std::stable_sort(buckets.begin(), buckets.end(), [](const Bucket& a, const Bucket& b) {
+    const auto first = [](const Bucket& x) { return x.parameters.empty() ? 1 << 30 : x.parameters.front(); };
+    return first(a) > first(b);
+  });
+  return buckets;
+}
+
+std::int64_t Optimizer::state_elements(const ParameterSet& parameters, const Layout& layout, const OptimizerOptions& options,
+                                       const std::vector<Bucket>& buckets) {
+  if (options.zero == 0) return parameters.flat_elements();
+  std::int64_t n = 0;
+  for (const Bucket& b : buckets) n += div_exact(b.end - b.begin, group_size(layout, b.axis));
+  return n;
+}
+
+Optimizer::Optimizer(const ParameterSet& parameters, const Mesh& mesh, OptimizerOptions options, std::vector<Bucket> buckets, DType real)
+    : parameters_(&parameters), mesh_(mesh), options_(options), buckets_(std::move(buckets)), real_(real),
+      state_elements_(state_elements(parameters, mesh.layout, options, buckets_)) {
+  std::int64_t state = 0;
+  for (const Bucket& b : buckets_) {
+    const auto [begin, end] = share(b);
+    add_runs(begin, end, state, b.axis == Axis::world, shared_);
+    state += end - begin;
+  }
+  if (options_.zero > 0)
+    owned_ = shared_;
+  else
+    for (const Segment& s : parameters.segments()) add_runs(s.begin, s.end, s.begin, s.axis == Axis::world, owned_);
+}
+
+std::pair<std::int64_t, std::int64_t> Optimizer::share(const Bucket& b) const {
+  const std::int64_t each = div_exact(b.end - b.begin, group_size(mesh_.layout, b.axis));
+  const int rank = b.axis == Axis::world ? mesh_.rank() : mesh_.data_rank;
+  return {b.begin + each * rank, b.begin + each * (rank + 1)};
+}
+
+void Optimizer::add_runs(std::int64_t begin, std::int64_t end, std::int64_t state_offset, bool world, std::vector<Run>& runs) const {
+  for (int i = 0; i < parameters_->size(); ++i) {
+    const ParameterSpec& spec = parameters_->spec(i);
+    const std::int64_t first = std::max(begin, parameters_->offset(i));
+    const std::int64_t last = std::min(end, parameters_->offset(i) + round_up(parameters_->local_shape(i).elements(), ParameterSet::kGranule));
+    if (first >= last) continue;
+    const bool counted = world || spec.split != Split::none || mesh_.tensor_rank == 0;
+    Run run{first, last, state_offset + first - begin, spec.decay, counted};
+    if (!runs.empty() && runs.back().end == first && runs.back().decay == run.decay && runs.back().counted == counted &&
+        runs.back().state_offset + (runs.back().end - runs.back().begin) == run.state_offset)
+      runs.back().end = last;
+    else
+      runs.push_back(run);
+  }
+}
+
+Tensor Optimizer::range(void* flat, std::int64_t begin, std::int64_t end) const {
+  return {static_cast<std::byte*>(flat) + begin * static_cast<std::int64_t>(size_of(real_)), real_, {end - begin}};
+}
+
+void Optimizer::reduce_start(int bucket, const Flat& flat) const {
+  const Bucket& b = buckets_[bucket];
+  mesh_.group(b.axis).reduce_start(range(flat.gradients, b.begin, b.end), options_.zero > 0);
+}
+
+void Optimizer::reduce_finish() const {
+  for (const Bucket& b : buckets_) mesh_.group(b.axis).reduce_finish();
+}
+
+template <class T> double Optimizer::norm_as(cpu::Stream& s, const Flat& flat) const {
+  const T* g = static_cast<const T*>(flat.gradients);
+  std::int64_t sums[5] = {0, 0, 0, 0, 0};  // four limbs, and the number of runs that do not fit them
+  for (const Run& run : shared_) {
+    if (!run.counted) continue;
+    kernels::SquareSumArgs<T> a{run.end - run.begin, g + run.begin};
+    if (!kernels::square_sum(s, a)) ++sums[4];
+    for (int k = 0; k < 4; ++k) sums[k] += a.limbs[k];
+  }
+  mesh_.world->all_reduce({sums, DType::i64, {5}});
+  if (sums[4] == 0) {
+    double total = 0;
+    for (int k = 3; k >= 0; --k) total = total * 4294967296.0 + static_cast<double>(sums[k]);
+    return std::sqrt(total * 0x1p-88);
+  }
+  double plain = 0;
+  for (const Run& run : shared_)
+    if (run.counted)
+      for (std::int64_t i = run.begin; i < run.end; ++i) plain += static_cast<double>(g[i]) * static_cast<double>(g[i]);
+  mesh_.world->all_reduce({&plain, DType::f64, {1}});
+  return std::sqrt(plain);
+}
+
+double Optimizer::gradient_norm(AnyStream stream, const Flat& flat) const {
+  return on(stream, [&](auto& s) { return with_float(real_, [&]<class T>() { return norm_as<T>(s, flat); }); });
+}
+
+template <class T> void Optimizer::update_as(cpu::Stream& s, const Flat& flat, std::int64_t step, double lr, double clip) const {
+  using Kind = OptimizerOptions::Kind;
+  auto* p = static_cast<T*>(flat.parameters);
+  const auto* g = static_cast<const T*>(flat.gradients);
+  auto* m = static_cast<T*>(flat.state[0]);
+  auto* v = static_cast<T*>(flat.state[1]);
+  const auto t = static_cast<double>(step);
+  for (const Run& run : owned_) {
+    const std::int64_t n = run.end - run.begin, at = run.state_offset;
+    const double decay = run.decay ? options_.weight_decay : 0;
+    if (options_.kind == Kind::sgd)
+      kernels::sgd(s, kernels::SgdArgs<T>{n, p + run.begin, g + run.begin, m ? m + at : nullptr, lr, options_.momentum, decay, clip, step == 1});
+    else
+      kernels::adam(s, kernels::AdamArgs<T>{n, p + run.begin, g + run.begin, m + at, v + at, lr, options_.beta1, options_.beta2,
+                                            options_.eps, decay, options_.kind == Kind::adamw, 1 - std::pow(options_.beta1, t),
+                                            1 - std::pow(options_.beta2, t), clip});
+  }
+}
+
+void Optimizer::update(AnyStream stream, const Flat& flat, std::int64_t step, double lr, double norm) const {
+  const double clip = options_.grad_clip > 0 ? std::min(1.0, options_.grad_clip / (norm + 1e-6)) : 1.0;
+  on(stream, [&](auto& s) { with_float(real_, [&]<class T>() { update_as<T>(s, flat, step, lr, clip); }); });
+  if (options_.zero == 0) return;
+  for (const Bucket& b : buckets_) {
+    const auto [begin, end] = share(b);
+    mesh_.group(b.axis).all_gather(range(flat.parameters, begin, end), range(flat.parameters, b.begin, b.end));
+  }
+}
+
+}  // namespace tfm

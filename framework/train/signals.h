@@ -1,0 +1,28 @@
+#pragma once
+// Requests from outside: signals and a file.
+//   SIGUSR1             write a checkpoint and go on
+//   SIGUSR2, SIGTERM    write a checkpoint and stop; so does a file STOP in the checkpoint directory
+#include <string>
+
+namespace tfm {
+
+enum class Request : int { none = 0, checkpoint = 1, stop = 2 };  // ordered: the largest of all ranks is obeyed by all
+
+// Signals reach ranks at different times: agree on the maximum of poll() over the ranks before acting on it.
+class StopRequests {
+ public:
+  StopRequests();   // installs the handlers; one object at a time
+  ~StopRequests();  // puts the previous ones back
+  StopRequests(const StopRequests&) = delete;
+  StopRequests& operator=(const StopRequests&) = delete;
+
+  // The most urgent request. A checkpoint is asked for once; a stop stays. `dir`: where STOP may lie; empty: not looked for, which
+  // saves the other ranks the look at the file system.
+  Request poll(const std::string& dir = {});
+  static void obeyed(const std::string& dir);  // rank 0, after the last checkpoint: removes STOP
+};
+
+// A rank started by an MPI launcher is killed with it, also where the launcher gets no chance to do so. Without one: does nothing.
+void die_with_parent();
+
+}  // namespace tfm

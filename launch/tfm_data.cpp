@@ -1,0 +1,200 @@
+// tfm-data: text to token files and back.
+#include <algorithm>
+#include <charconv>
+#include <iostream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/diagnostics.h"
+#include "core/error.h"
+#include "core/posix_file.h"
+#include "core/version.h"
+#include "data/prepare.h"
+#include "data/tokenizer.h"
+
+namespace {
+
+using namespace tfm;
+
+constexpr std::string_view help = R"(usage: tfm-data COMMAND [OPTIONS]
+
+  prepare --input FILE... --tokenizer T --output OUT.bin [--format llmc|megatron] [--append-eod] [--field NAME]
+      Encodes text into one token file, llm.c's or Megatron's pair OUT.bin and OUT.idx. A .jsonl file holds a document a
+      line, in the string field NAME (text); any other file is one. --append-eod: an end-of-document id (bytes: 257) after each.
+  encode --tokenizer T     prints the ids of each line of standard input
+  decode --tokenizer T     prints the text of each line of ids of standard input
+  info FILE                prints what a token file's header says and its first ids
+  verify FILE [--tokenizer T]   checks the whole file; with a tokenizer, that every id is in its vocabulary
+
+  T is `bytes` or a folder that holds vocab.json and merges.txt.
+  FILE is an llm.c .bin or a Megatron .bin with its .idx.
+  --help, --version
+
+Exit codes: 0 done, 1 failed, 2 bad command line, 3 bad input, 75 I/O error.
+)";
+
+[[noreturn]] void usage(const std::string& message) { throw Error(ExitCode::usage, message + "; see tfm-data --help"); }
+
+[[noreturn]] void unknown(const std::string& kind, const std::string& word, const std::vector<std::string_view>& known) {
+  const std::string_view near = nearest(word, known, 3);
+  usage("unknown " + kind + " " + in_quotes(word) +
+        (near.empty() ? "; expected " + join(known) : "; did you mean " + std::string(near) + "?"));
+}
+
+struct Command {
+  std::vector<std::string_view> options;  // with a value
+  std::vector<std::string_view> flags;
+  std::size_t files = 0;  // positional arguments
+  int (*run)(const struct Arguments&) = nullptr;
+};
+
+struct Arguments {
+  std::map<std::string_view, std::vector<std::string>> values;
+  std::vector<std::string> files;
+
+  bool has(std::string_view name) const { return values.contains(name); }
+  const std::string& one(std::string_view name) const {
+    const auto found = values.find(name);
+    if (found == values.end()) usage("option " + std::string(name) + " is missing");
+    if (found->second.size() != 1)
+      usage("option " + std::string(name) + ": expected one value, got " + std::to_string(found->second.size()));
+    return found->second.front();
+  }
+};
+
+Arguments parse(const Command& command, const std::vector<std::string>& words) {
+  Arguments result;
+  std::vector<std::string_view> known = command.options;
+  known.insert(known.end(), command.flags.begin(), command.flags.end());
+  known.insert(known.end(), {"--help", "--version"});
+  std::vector<std::string>* values = nullptr;  // of the option that may still get one
+  bool many = false;                           // or more than one
+  for (const std::string& word : words) {
+    if (word.size() < 2 || word[0] != '-') {
+      const bool taken = values && (values->empty() || many);
+      if (!taken && result.files.size() == command.files) usage("unexpected argument " + in_quotes(word));
+      (taken ? *values : result.files).push_back(word);
+      continue;
+    }
+    const std::size_t equals = word.find('=');
+    const std::string name = word.substr(0, equals);
+    const auto at = std::find(known.begin(), known.end() - 2, name);
+    if (at == known.end() - 2) unknown("option", name, known);
+    const bool flag = at - known.begin() >= static_cast<std::ptrdiff_t>(command.options.size());
+    many = name == "--input";
+    if (result.has(name) && !many) usage("option " + name + " comes twice");
+    if (flag && equals != word.npos) usage("option " + name + " takes no value");
+    std::vector<std::string>& list = result.values[*at];
+    if (equals != word.npos) list.push_back(word.substr(equals + 1));
+    values = flag ? nullptr : &list;
+  }
+  for (std::string_view option : command.options)
+    if (result.has(option) && result.values[option].empty()) usage("option " + std::string(option) + " needs a value");
+  if (result.files.size() != command.files) usage("a file is missing");
+  return result;
+}
+
+int prepare(const Arguments& a) {
+  if (!a.has("--input")) usage("option --input is missing");
+  const std::string format = a.has("--format") ? a.one("--format") : "llmc";
+  if (format != "llmc" && format != "megatron") unknown("format", format, {"llmc", "megatron"});
+  PrepareOptions options{a.values.at("--input"), a.one("--tokenizer"), a.one("--output")};
+  options.format = format == "llmc" ? TokenFormat::llmc : TokenFormat::megatron;
+  options.append_eod = a.has("--append-eod");
+  if (a.has("--field")) options.field = a.one("--field");
+  const Prepared result = prepare_tokens(options);
+  std::cout << options.output << ": " << result.tokens << " tokens, " << result.documents << " documents\n";
+  return 0;
+}
+
+int encode(const Arguments& a) {
+  const auto tokenizer = load_tokenizer(a.one("--tokenizer"));
+  std::string out;
+  for (std::string line; std::getline(std::cin, line);) {
+    out.clear();
+    for (std::int32_t id : tokenizer->encode(line)) out += (out.empty() ? "" : " ") + std::to_string(id);
+    std::cout << out << '\n';
+  }
+  return 0;
+}
+
+int decode(const Arguments& a) {
+  const auto tokenizer = load_tokenizer(a.one("--tokenizer"));
+  std::int64_t number = 0;
+  for (std::string line; std::getline(std::cin, line);) {
+    const std::string where = "standard input:" + std::to_string(++number) + ": ";
+    std::vector<std::int32_t> ids;
+    for (std::size_t at = 0; (at = line.find_first_not_of(" \t\r", at)) != line.npos;) {
+      const std::size_t end = std::min(line.find_first_of(" \t\r", at), line.size());
+      const auto [stop, error] = std::from_chars(line.data() + at, line.data() + end, ids.emplace_back());
+      if (error != std::errc() || stop != line.data() + end)
+        throw Error(ExitCode::input, where + "expected ids separated by spaces, got " + in_quotes(line.substr(at, end - at)));
+      at = end;
+    }
+    try {
+      std::cout << tokenizer->decode(ids) << '\n';
+    } catch (const Error& e) {
+      throw Error(e.code(), where + e.what());
+    }
+  }
+  return 0;
+}
+
+int info(const Arguments& a) {
+  const TokenFile file(a.files[0]);
+  const TokenFileInfo& i = file.info();
+  std::vector<std::int32_t> first(static_cast<std::size_t>(std::min<std::int64_t>(file.size(), 16)));
+  file.read(0, first);
+  std::cout << "file: " << file.name() << "\nformat: " << i.format << "\ntokens: " << i.tokens << "\nid type: " << name_of(i.type)
+            << '\n';
+  if (i.sequences) std::cout << "sequences: " << *i.sequences << "\ndocuments: " << *i.documents << '\n';
+  std::cout << "first ids:";
+  for (std::int32_t id : first) std::cout << ' ' << id;
+  std::cout << '\n';
+  return 0;
+}
+
+int verify(const Arguments& a) {
+  const TokenFile file(a.files[0]);
+  const bool known = a.has("--tokenizer");
+  const std::int32_t largest =
+      check_all_ids(file, known ? load_tokenizer(a.one("--tokenizer"))->vocab_size() : std::int64_t{1} << 31);
+  const std::size_t bytes = static_cast<std::size_t>(file.size() * bytes_of(file.info().type));
+  std::cout << file.name() << ": ok, " << file.size() << " tokens, largest id " << largest << ", XXH3-128 of the ids "
+            << Checksum::of({file.ids(), bytes}) << '\n';
+  return 0;
+}
+
+int run(const std::vector<std::string>& words) {
+  static const std::map<std::string_view, Command> commands = {
+      {"prepare", {{"--input", "--tokenizer", "--output", "--format", "--field"}, {"--append-eod"}, 0, prepare}},
+      {"encode", {{"--tokenizer"}, {}, 0, encode}},
+      {"decode", {{"--tokenizer"}, {}, 0, decode}},
+      {"info", {{}, {}, 1, info}},
+      {"verify", {{"--tokenizer"}, {}, 1, verify}}};
+  const auto asked = [&](const char* option) { return std::find(words.begin(), words.end(), option) != words.end(); };
+  if (asked("--help") || asked("-h")) return std::cout << help, 0;
+  if (asked("--version")) return std::cout << "tfm-data " << version << '\n', 0;
+  if (words.empty()) usage("expected a command");
+  if (words[0] == "train-tokenizer") usage("train-tokenizer is not supported by this version");
+  const auto command = commands.find(words[0]);
+  if (command == commands.end()) unknown("command", words[0], {"prepare", "encode", "decode", "info", "verify"});
+  return command->second.run(parse(command->second, {words.begin() + 1, words.end()}));
+}
+
+}  // namespace
+
+int main(int count, char** words) try {
+  std::ios::sync_with_stdio(false);
+  const int code = run({words + 1, words + count});
+  if (!std::cout.flush()) throw Error(ExitCode::retryable, "standard output cannot be written");
+  return code;
+} catch (const Error& e) {
+  std::cout.flush();
+  std::cerr << "tfm-data: error: " << e.what() << '\n';
+  return static_cast<int>(e.code());
+} catch (const std::exception& e) {
+  std::cerr << "tfm-data: error: " << e.what() << '\n';
+  return static_cast<int>(ExitCode::failed);
+}

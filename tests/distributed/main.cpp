@@ -1,0 +1,73 @@
+// Runs the distributed tests on every rank of a job. Rank 0 prints; the others print their failures only. The exit code is
+// non-zero if any rank failed. `--hang=N`: ranks wait for rank N, which never comes; `--die=N`: rank N leaves without a word.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <iostream>
+
+#include "comm/watchdog.h"
+#include "job.h"
+
+namespace tfm::test {
+namespace {
+
+const MpiSession* session = nullptr;
+
+class FailuresOnly : public testing::EmptyTestEventListener {
+  void OnTestPartResult(const testing::TestPartResult& r) override {
+    if (!r.failed()) return;
+    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+    std::cerr << "rank " << job().rank() << ": " << (test ? test->test_suite_name() : "") << "." << (test ? test->name() : "")
+              << ": " << (r.file_name() ? r.file_name() : "") << ":" << r.line_number() << ": " << r.message() << std::endl;
+  }
+};
+
+int run_tests() {
+  if (job().rank() != 0) {
+    auto& listeners = testing::UnitTest::GetInstance()->listeners();
+    delete listeners.Release(listeners.default_result_printer());
+    listeners.Append(new FailuresOnly);
+  }
+  const Mesh mesh = make_mesh(job(), {job().size(), 1});
+  const Watchdog watchdog(mesh, 120);
+  std::int32_t failed = RUN_ALL_TESTS();
+  mesh.world->all_reduce({&failed, DType::i32, {1}}, Collective::all_reduce_max);
+  return failed;
+}
+
+// Only the watchdog ends this.
+int misbehave(int rank, bool die) {
+  const Mesh mesh = make_mesh(job(), {job().size(), 1});
+  Watchdog watchdog(mesh, 1.0);
+  watchdog.heartbeat(7);
+  std::vector<float> data(1000);
+  const Tensor t{data.data(), DType::f32, {1000}};
+  mesh.data->all_reduce(t);
+  if (job().rank() == rank && die) _exit(75);
+  if (job().rank() == rank) pause();
+  mesh.data->all_reduce(t);
+  return 0;
+}
+
+}  // namespace
+
+const MpiSession& job() { return *session; }
+
+std::vector<Layout> layouts() {
+  std::vector<Layout> all;
+  for (int data = 1; data <= job().size(); ++data)
+    if (job().size() % data == 0) all.push_back({data, job().size() / data});
+  return all;
+}
+
+}  // namespace tfm::test
+
+int main(int argc, char** argv) {
+  const tfm::MpiSession session;
+  tfm::test::session = &session;
+  testing::InitGoogleTest(&argc, argv);
+  const std::string option = argc > 1 ? argv[1] : "";
+  if (option.starts_with("--hang=")) return tfm::test::misbehave(std::stoi(option.substr(7)), false);
+  if (option.starts_with("--die=")) return tfm::test::misbehave(std::stoi(option.substr(6)), true);
+  return tfm::test::run_tests();
+}

@@ -1,0 +1,361 @@
+// Collectives of every group of every mesh of the job, through shared memory and by messages.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <limits>
+#include <random>
+
+#include "comm/recorder.h"
+#include "job.h"
+
+namespace tfm {
+namespace {
+
+using test::job;
+
+template <class T> Tensor tensor(std::vector<T>& v, std::size_t from = 0) {
+  return {v.data() + from, dtype_of<T>, {static_cast<std::int64_t>(v.size() - from)}};
+}
+
+// A value that every rank can compute for every other rank.
+template <class T> T small(int rank, std::int64_t i, int salt = 0) { return static_cast<T>((rank * 7 + i * 3 + salt) % 13 - 6); }
+
+// Values of very different size: the order of their sum shows in the result.
+template <class T> T rough(int rank, std::int64_t i, unsigned salt = 0) {
+  std::mt19937 random(static_cast<unsigned>(rank * 1000003 + i) + salt * 77777u);
+  const double v = static_cast<double>(random()) / 4294967296.0 - 0.5;
+  return static_cast<T>(std::ldexp(v, static_cast<int>(random() % 40)));
+}
+
+template <class T> std::vector<T> filled(std::int64_t n, const std::function<T(std::int64_t)>& f) {
+  std::vector<T> v(static_cast<std::size_t>(n));
+  for (std::int64_t i = 0; i < n; ++i) v[static_cast<std::size_t>(i)] = f(i);
+  return v;
+}
+
+template <class T> bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+}
+
+// Sum of f(rank, i) in rank order.
+template <class T> std::vector<T> ordered_sum(int size, std::int64_t n, const std::function<T(int, std::int64_t)>& f) {
+  return filled<T>(n, [&](std::int64_t i) {
+    T sum = f(0, i);
+    for (int r = 1; r < size; ++r) sum += f(r, i);
+    return sum;
+  });
+}
+
+class Groups : public testing::TestWithParam<bool> {
+ protected:
+  // Every group of every mesh. `salt` tells apart the groups that run at the same time.
+  void each(const std::function<void(Communicator&, int salt)>& f) {
+    for (const Layout& layout : test::layouts()) {
+      const Mesh mesh = make_mesh(job(), layout, GetParam());
+      f(*mesh.data, mesh.tensor_rank);
+      f(*mesh.tensor, mesh.data_rank + 3);
+      f(*mesh.world, 11);
+    }
+  }
+};
+
+template <class T> void sums_are_exact(Communicator& c, int salt) {
+  for (std::int64_t n : {0, 1, 2, 3, 7, 63, 64, 65, 1000, 4095, 4097, 8191, 70001, 300007}) {
+    auto v = filled<T>(n, [&](std::int64_t i) { return small<T>(c.rank(), i, salt); });
+    c.all_reduce(tensor(v));
+    EXPECT_EQ(v, ordered_sum<T>(c.size(), n, [&](int r, std::int64_t i) { return small<T>(r, i, salt); })) << n;
+  }
+}
+
+TEST_P(Groups, SumsOfSmallIntegersAreExact) {
+  each([](Communicator& c, int salt) {
+    sums_are_exact<float>(c, salt);
+    sums_are_exact<double>(c, salt);
+    sums_are_exact<std::int32_t>(c, salt);
+    sums_are_exact<std::int64_t>(c, salt);
+  });
+}
+
+TEST_P(Groups, IntegerSumsWrap) {
+  each([](Communicator& c, int) {
+    std::vector<std::int64_t> v{std::numeric_limits<std::int64_t>::max() - c.rank()};
+    c.all_reduce(tensor(v));
+    std::uint64_t sum = 0;
+    for (int r = 0; r < c.size(); ++r) sum += static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max() - r);
+    EXPECT_EQ(static_cast<std::uint64_t>(v[0]), sum);
+  });
+}
+
+TEST_P(Groups, MaximumOfAllRanks) {
+  each([](Communicator& c, int) {
+    for (std::int64_t n : {1, 5, 20011}) {
+      auto v = filled<float>(n, [&](std::int64_t i) { return rough<float>(c.rank(), i); });
+      c.all_reduce(tensor(v), Collective::all_reduce_max);
+      EXPECT_EQ(v, filled<float>(n, [&](std::int64_t i) {
+                  float m = rough<float>(0, i);
+                  for (int r = 1; r < c.size(); ++r) m = std::max(m, rough<float>(r, i));
+                  return m;
+                }));
+    }
+    for (int bad = 0; bad < c.size(); ++bad) {
+      std::vector<double> v{c.rank() == bad ? std::nan("") : 1.0 + c.rank()};
+      c.all_reduce(tensor(v), Collective::all_reduce_max);
+      EXPECT_TRUE(std::isnan(v[0]));
+    }
+  });
+}
+
+template <class T> void order_is_rank_order(Communicator& c, int salt) {
+  for (std::int64_t n : {3, 3000, 9001, 150001}) {
+    const auto value = [&](int r, std::int64_t i) { return rough<T>(r, i, static_cast<unsigned>(salt)); };
+    auto v = filled<T>(n, [&](std::int64_t i) { return value(c.rank(), i); });
+    c.all_reduce(tensor(v));
+    EXPECT_TRUE(same_bits(v, ordered_sum<T>(c.size(), n, value))) << n;
+  }
+}
+
+TEST_P(Groups, SumsAreAddedInRankOrder) {
+  each([](Communicator& c, int salt) {
+    order_is_rank_order<float>(c, salt);
+    order_is_rank_order<double>(c, salt);
+  });
+  if (job().size() < 4) return;
+  const std::int64_t n = 1000;  // the values can tell the order
+  const auto forward = ordered_sum<float>(4, n, [](int r, std::int64_t i) { return rough<float>(r, i); });
+  const auto backward = ordered_sum<float>(4, n, [](int r, std::int64_t i) { return rough<float>(3 - r, i); });
+  EXPECT_FALSE(same_bits(forward, backward));
+}
+
+TEST_P(Groups, ReduceScatterThenGatherIsAllReduce) {
+  each([](Communicator& c, int salt) {
+    for (std::int64_t part : {0, 1, 5, 1023, 33333, 140001}) {
+      const std::int64_t n = part * c.size();
+      const auto in = filled<float>(n, [&](std::int64_t i) { return rough<float>(c.rank(), i, static_cast<unsigned>(salt)); });
+      auto whole = in, scattered = in, apart = in;
+      c.all_reduce(tensor(whole));
+      const Tensor own{scattered.data() + part * c.rank(), DType::f32, {part}};
+      c.reduce_scatter(tensor(scattered), own);
+      c.all_gather(own, tensor(scattered));
+      EXPECT_TRUE(same_bits(whole, scattered)) << part;
+      std::vector<float> mine(static_cast<std::size_t>(part)), all(static_cast<std::size_t>(n));
+      c.reduce_scatter(tensor(apart), tensor(mine));
+      c.all_gather(tensor(mine), tensor(all));
+      EXPECT_TRUE(same_bits(whole, all)) << part;
+      EXPECT_TRUE(c.size() == 1 || same_bits(in, apart)) << "the input is kept";
+    }
+  });
+}
+
+TEST_P(Groups, TensorsNeedNoAlignment) {
+  each([](Communicator& c, int salt) {
+    for (std::size_t from : {1u, 3u}) {
+      auto v = filled<float>(30001, [&](std::int64_t i) { return small<float>(c.rank(), i, salt); });
+      const auto before = v;
+      c.all_reduce(tensor(v, from));
+      auto expected = ordered_sum<float>(c.size(), 30001, [&](int r, std::int64_t i) { return small<float>(r, i, salt); });
+      std::copy_n(before.begin(), from, expected.begin());
+      EXPECT_EQ(v, expected);
+    }
+  });
+}
+
+TEST_P(Groups, BroadcastFromEveryRoot) {
+  each([](Communicator& c, int salt) {
+    for (std::int64_t n : {0, 1, 77, 200003})
+      for (int root = 0; root < c.size(); ++root) {
+        auto v = filled<std::int32_t>(n, [&](std::int64_t i) { return small<std::int32_t>(c.rank(), i, salt); });
+        c.broadcast(tensor(v), root);
+        EXPECT_EQ(v, filled<std::int32_t>(n, [&](std::int64_t i) { return small<std::int32_t>(root, i, salt); }));
+      }
+  });
+}
+
+TEST_P(Groups, BarrierHoldsUntilTheLastRankComes) {
+  const Mesh mesh = make_mesh(job(), {job().size(), 1}, GetParam());
+  for (int last = 0; last < job().size(); ++last) {
+    mesh.world->barrier();
+    double came = 0;
+    if (job().rank() == last) {
+      const double start = FlightRecorder::now();
+      while (FlightRecorder::now() < start + 0.02) {
+      }
+      came = FlightRecorder::now();
+    }
+    mesh.world->barrier();
+    const double left = FlightRecorder::now();
+    std::vector<double> latest{came};
+    mesh.world->all_reduce(tensor(latest), Collective::all_reduce_max);
+    EXPECT_GE(left, latest[0]);
+  }
+}
+
+TEST_P(Groups, ManyStartedReductionsAmongOtherCollectives) {
+  for (const Layout& layout : test::layouts()) {
+    const Mesh mesh = make_mesh(job(), layout, GetParam());
+    Communicator &data = *mesh.data, &other = *mesh.tensor;
+    const std::vector<std::int64_t> parts{40000, 3, 0, 100000, 1, 25000};
+    std::vector<std::vector<float>> v;
+    const auto value = [&](int r, std::int64_t i, std::size_t k) {
+      return rough<float>(r * layout.tensor + mesh.tensor_rank, i, static_cast<unsigned>(k));
+    };
+    for (std::size_t k = 0; k < parts.size(); ++k) {
+      v.push_back(filled<float>(parts[k] * data.size(), [&](std::int64_t i) { return value(data.rank(), i, k); }));
+      data.reduce_start(tensor(v[k]), k % 2 == 0);
+      std::vector<double> w{1.0 + other.rank()};
+      other.all_reduce(tensor(w));
+      EXPECT_EQ(w[0], other.size() * (other.size() + 1) / 2.0);
+      data.progress();
+      if (k == 3) {  // the same group, between start and finish
+        std::vector<std::int32_t> all(static_cast<std::size_t>(data.size()));
+        all[static_cast<std::size_t>(data.rank())] = data.rank();
+        data.all_reduce(tensor(all));
+        EXPECT_EQ(all.back(), data.size() - 1);
+      }
+    }
+    for (std::size_t k = 0; k < parts.size(); ++k) {
+      data.reduce_finish();
+      const auto n = parts[k] * data.size();
+      auto sum = ordered_sum<float>(data.size(), n, [&](int r, std::int64_t i) { return value(r, i, k); });
+      if (k % 2 == 0) {
+        const auto first = v[k].begin() + parts[k] * data.rank();
+        v[k] = {first, first + parts[k]};
+        sum = {sum.begin() + parts[k] * data.rank(), sum.begin() + parts[k] * (data.rank() + 1)};
+      }
+      EXPECT_TRUE(same_bits(v[k], sum)) << k;
+    }
+    EXPECT_ANY_THROW(data.reduce_finish());
+  }
+}
+
+// A call of a random sequence: does it and says whether its result is right.
+void fuzz_call(Communicator& c, std::mt19937& random, int salt) {
+  const auto sizes = std::to_array<std::int64_t>({0, 1, 17, 900, 5000, 66000});
+  const std::int64_t part = sizes[random() % sizes.size()] + static_cast<std::int64_t>(random() % 5), n = part * c.size();
+  const auto value = [&](int r, std::int64_t i) { return small<double>(r, i, salt); };
+  auto v = filled<double>(n, [&](std::int64_t i) { return value(c.rank(), i); });
+  const auto sum = ordered_sum<double>(c.size(), n, value);
+  const Tensor own{v.data() + part * c.rank(), DType::f64, {part}};
+  switch (random() % 5) {
+    case 0: c.all_reduce(tensor(v)); break;
+    case 1: c.reduce_scatter(tensor(v), own), c.all_gather(own, tensor(v)); break;
+    case 2: c.reduce_start(tensor(v), false), c.barrier(), c.reduce_finish(); break;
+    case 3: c.reduce_start(tensor(v), true), c.reduce_finish(), c.all_gather(own, tensor(v)); break;
+    default: {
+      v = sum;
+      const int root = static_cast<int>(random() % static_cast<unsigned>(c.size()));
+      if (c.rank() != root) std::fill(v.begin(), v.end(), -1.0);
+      c.broadcast(tensor(v), root);
+    }
+  }
+  EXPECT_TRUE(same_bits(v, sum));
+}
+
+TEST_P(Groups, RandomSequences) {
+  for (const Layout& layout : test::layouts()) {
+    const Mesh mesh = make_mesh(job(), layout, GetParam());
+    std::mt19937 random(static_cast<unsigned>(layout.data));
+    for (int i = 0; i < 60; ++i) {
+      const Axis axis = static_cast<Axis>(random() % 3);
+      Communicator& group = mesh.group(axis);
+      fuzz_call(group, random, i + (axis == Axis::data ? mesh.tensor_rank : axis == Axis::tensor ? mesh.data_rank : 0));
+    }
+  }
+}
+
+TEST_P(Groups, LongMessages) {
+  const Mesh mesh = make_mesh(job(), {job().size(), 1}, GetParam());
+  const std::int64_t n = (std::int64_t{96} << 20) / job().size() / 4 + 13;
+  auto v = filled<float>(n, [&](std::int64_t i) { return small<float>(job().rank(), i); });
+  mesh.data->all_reduce(tensor(v));
+  const auto period = ordered_sum<float>(job().size(), 13, [](int r, std::int64_t i) { return small<float>(r, i); });
+  std::int64_t wrong = 0;
+  for (std::int64_t i = 0; i < n; ++i) wrong += v[static_cast<std::size_t>(i)] != period[static_cast<std::size_t>(i % 13)];
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST_P(Groups, TextsTravel) {
+  const Mesh mesh = make_mesh(job(), {1, job().size()}, GetParam());
+  Communicator& c = *mesh.world;
+  const auto text = [](int r) { return std::string(static_cast<std::size_t>(r * 5), static_cast<char>('a' + r)); };
+  const auto all = gather_strings(c, text(c.rank()));
+  ASSERT_EQ(all.size(), c.rank() == 0 ? static_cast<std::size_t>(c.size()) : 0u);
+  for (std::size_t r = 0; r < all.size(); ++r) EXPECT_EQ(all[r], text(static_cast<int>(r)));
+  for (int root = 0; root < c.size(); ++root) EXPECT_EQ(broadcast_string(c, text(c.rank()), root), text(root));
+}
+
+TEST_P(Groups, DifferencesBetweenRanksAreNamed) {
+  const Mesh mesh = make_mesh(job(), {job().size(), 1}, GetParam());
+  Communicator& c = *mesh.world;
+  EXPECT_NO_THROW(check_same_on_all_ranks(c, 0xFFFFFFFFFFFFFFFFu, "plan"));
+  if (c.size() == 1) return;
+  const int odd = c.size() - 1;
+  try {
+    check_same_on_all_ranks(c, c.rank() == odd ? 5 : 6, "plan");
+    FAIL() << "no error";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ExitCode::environment);
+    EXPECT_NE(std::string(e.what()).find("plan is not the same"), std::string::npos);
+    EXPECT_NE(std::string(e.what()).find("the others: " + std::to_string(odd) + ";"), std::string::npos) << e.what();
+  }
+}
+
+TEST_P(Groups, TheRecorderSeesWhatRanksDo) {
+  const Mesh mesh = make_mesh(job(), {job().size(), 1}, GetParam());
+  if (job().size() == 1) return;
+  std::vector<float> v(10);
+  for (int i = 0; i < 100; ++i) mesh.data->all_reduce(tensor(v));
+  mesh.world->barrier();
+  mesh.world->barrier();
+  for (int r = 0; r < job().size(); ++r) {
+    if (!mesh.recorder->visible(r)) continue;
+    EXPECT_EQ(mesh.recorder->status(r).entered[static_cast<int>(Axis::data)], 100u);
+    EXPECT_GE(mesh.recorder->status(r).entered[static_cast<int>(Axis::world)], 2u);
+    const auto events = mesh.recorder->recent(r);
+    EXPECT_LE(events.size(), static_cast<std::size_t>(FlightRecorder::kEvents));
+    ASSERT_GE(events.size(), 50u);
+    EXPECT_EQ(events[10].str().substr(0, 12), "all_reduce #");
+    EXPECT_EQ(events[10].bytes, 40);
+    EXPECT_GE(events[10].left, events[10].entered);
+  }
+  mesh.world->barrier();  // records are read before the next collective of the axis
+}
+
+INSTANTIATE_TEST_SUITE_P(Transport, Groups, testing::Values(false, true),
+                         [](const auto& info) { return info.param ? "Messages" : "SharedMemory"; });
+
+TEST(Mesh, RanksAreDataMajor) {
+  for (const Layout& layout : test::layouts()) {
+    const Mesh mesh = make_mesh(job(), layout);
+    EXPECT_EQ(mesh.rank(), job().rank());
+    EXPECT_EQ(mesh.data->size(), layout.data);
+    EXPECT_EQ(mesh.tensor->size(), layout.tensor);
+    EXPECT_EQ(mesh.data->rank(), job().rank() / layout.tensor);
+    EXPECT_EQ(mesh.tensor->rank(), job().rank() % layout.tensor);
+    EXPECT_EQ(mesh.world->size(), job().size());
+    EXPECT_EQ(mesh.world->rank(), job().rank());
+  }
+}
+
+TEST(Mesh, LayoutMustFitTheJob) {
+  for (const Layout layout : {Layout{job().size() + 1, 1}, Layout{0, 1}, Layout{1, -1}}) {
+    try {
+      make_mesh(job(), layout);
+      FAIL() << "no error";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ExitCode::environment);
+      EXPECT_NE(std::string(e.what()).find("the job has " + std::to_string(job().size())), std::string::npos);
+    }
+  }
+}
+
+TEST(Mesh, StagingIsFixed) {
+  EXPECT_EQ(Communicator::staging_bytes(1 << 30, 1), 0);
+  EXPECT_EQ(Communicator::staging_bytes(1, 2), 1 << 20);
+  EXPECT_EQ(Communicator::staging_bytes(std::int64_t{1} << 40, 8), 1 << 20);
+}
+
+}  // namespace
+}  // namespace tfm

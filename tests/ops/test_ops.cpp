@@ -1,0 +1,154 @@
+// Every op: gradients against central differences in float64, float against double, accumulation, repeatability, guard bands,
+// and the rule that an op without a case fails.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <regex>
+#include <set>
+
+#include "cases.h"
+#include "graph/planner.h"
+
+namespace tfm::test {
+namespace {
+
+constexpr std::int64_t kGuard = 16;
+
+// One op, recorded, planned and bound to memory of its own; the loss is sum(seed * output).
+template <class T> class Harness {
+ public:
+  explicit Harness(const OpCase& c, unsigned numbers = 7) {
+    auto tape = std::make_shared<Recorder>(dtype_of<T>);
+    std::vector<Value> inputs;
+    for (std::size_t i = 0; i < c.inputs.size(); ++i)
+      inputs.push_back(tape->parameter(static_cast<int>(i), "input" + std::to_string(i), c.inputs[i]));
+    output_ = c.build(*tape, inputs);
+    fused_ = tape->nodes().back().op->fused();
+    PlanOptions options{.outputs = {output_}};
+    if (!fused_) options.seeds = {output_};
+    program_ = plan(tape, options);
+
+    std::mt19937 random(numbers);
+    std::normal_distribution<double> normal;
+    Bindings b;
+    b.data.resize(tape->values().size());
+    b.gradients.resize(tape->values().size());
+    for (const Value v : inputs) {
+      const ValueInfo& info = tape->info(v);
+      for (auto* store : {&data_, &gradients_}) store->emplace_back(static_cast<std::size_t>(info.shape.elements() + 2 * kGuard), T(99));
+      for (std::int64_t i = 0; i < info.shape.elements(); ++i) data_.back()[kGuard + i] = static_cast<T>(normal(random));
+      b.data[v.id] = {data_.back().data() + kGuard, dtype_of<T>, info.shape};
+      b.gradients[v.id] = {gradients_.back().data() + kGuard, dtype_of<T>, info.shape};
+    }
+    for (std::size_t v = 0; v < tape->values().size(); ++v)
+      if (tape->values()[v].role == Role::input) b.data[v] = {const_cast<std::int32_t*>(kIds.data()), DType::i32, {8}};
+    arena_.assign(static_cast<std::size_t>(program_.arena_bytes() / 8 + 1), std::nan(""));
+    program_.bind(reinterpret_cast<std::byte*>(arena_.data()), b);
+    const std::int64_t n = tape->info(output_).shape.elements();
+    for (std::int64_t i = 0; i < n; ++i) seed_.push_back(static_cast<T>(normal(random)));
+  }
+
+  double run(bool accumulate = false) {
+    if (!fused_) std::memcpy(program_.gradient(output_).data, seed_.data(), seed_.size() * sizeof(T));
+    program_.run({&stream_, &mesh_, {.seed = 5, .step = 3, .first_sequence = 1, .accumulate_parameters = accumulate}});
+    if (fused_) return *program_.value(output_).template ptr<double>();
+    double loss = 0;
+    const T* y = program_.value(output_).template ptr<T>();
+    for (std::size_t i = 0; i < seed_.size(); ++i) loss += static_cast<double>(y[i]) * static_cast<double>(seed_[i]);
+    return loss;
+  }
+  std::vector<std::vector<T>> data_, gradients_;
+
+ private:
+  Value output_;
+  bool fused_ = false;
+  Program program_;
+  std::vector<double> arena_;
+  std::vector<T> seed_;
+  cpu::Stream stream_{2};
+  Mesh mesh_ = single_mesh();
+};
+
+class Ops : public testing::TestWithParam<OpCase> {};
+
+TEST_P(Ops, GradientEqualsCentralDifferences) {
+  Harness<double> h(GetParam());
+  h.run();
+  const auto gradients = h.gradients_;
+  for (std::size_t k = 0; k < gradients.size(); ++k)
+    for (std::size_t i = kGuard; i + kGuard < gradients[k].size(); ++i) {
+      double& x = h.data_[k][i];
+      const double keep = x, e = 1e-4;
+      const auto at = [&](double value) {
+        x = value;
+        return h.run();
+      };
+      const double d = (8 * (at(keep + e) - at(keep - e)) - (at(keep + 2 * e) - at(keep - 2 * e))) / (12 * e);
+      x = keep;
+      EXPECT_NEAR(gradients[k][i], d, 1e-6 * std::max(1.0, std::abs(d))) << "input " << k << " element " << i - kGuard;
+    }
+}
+
+TEST_P(Ops, FloatAgreesWithDouble) {
+  Harness<float> single(GetParam());
+  Harness<double> twice(GetParam());
+  for (std::size_t k = 0; k < single.data_.size(); ++k)
+    for (std::size_t i = 0; i < single.data_[k].size(); ++i) twice.data_[k][i] = single.data_[k][i];
+  EXPECT_NEAR(single.run(), twice.run(), 1e-4);
+  for (std::size_t k = 0; k < single.gradients_.size(); ++k)
+    for (std::size_t i = 0; i < single.gradients_[k].size(); ++i)
+      EXPECT_NEAR(single.gradients_[k][i], twice.gradients_[k][i], 1e-5 * std::max(1.0, std::abs(twice.gradients_[k][i])));
+}
+
+TEST_P(Ops, AccumulatesAndRepeats) {
+  Harness<float> h(GetParam());
+  h.run();
+  const auto once = h.gradients_;
+  h.run();
+  EXPECT_EQ(once, h.gradients_) << "a second run differs";
+  if (GetParam().kind == "attention") {  // the only reader of its qkv: it assigns, and says so
+    EXPECT_THROW(h.run(true), Error);
+    return;
+  }
+  h.run(true);
+  for (std::size_t k = 0; k < once.size(); ++k)
+    for (std::size_t i = kGuard; i + kGuard < once[k].size(); ++i)
+      EXPECT_NEAR(h.gradients_[k][i], 2 * once[k][i], 1e-5 * std::max(1.0f, std::abs(once[k][i])));
+}
+
+TEST_P(Ops, WritesNothingOutsideItsGradients) {
+  Harness<float> h(GetParam());
+  h.run();
+  for (const auto& g : h.gradients_)
+    for (std::size_t i = 0; i < kGuard; ++i) {
+      EXPECT_EQ(g[i], 99.0f);
+      EXPECT_EQ(g[g.size() - 1 - i], 99.0f);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Ops, testing::ValuesIn(op_cases()),
+                         [](const auto& info) { return info.param.kind + "_" + info.param.name; });
+
+TEST(OpList, EveryOpHasACase) {
+  std::set<std::string> tested;
+  for (const OpCase& c : op_cases()) tested.insert(c.kind);
+  const std::regex line(R"(kind\(\) const override \{ return ([^;]*);)"), word("\"([a-z_]+)\"");
+  std::size_t found = 0;
+  for (const auto& file : std::filesystem::directory_iterator(std::string(TFM_SOURCE_DIR) + "/framework/ops")) {
+    std::ifstream in(file.path());
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    for (std::sregex_iterator l(text.begin(), text.end(), line), end; l != end; ++l) {
+      const std::string names = (*l)[1];
+      for (std::sregex_iterator w(names.begin(), names.end(), word); w != end; ++w, ++found)
+        EXPECT_TRUE(tested.contains((*w)[1])) << file.path() << ": op '" << (*w)[1] << "' has no case in tests/ops/cases.cpp";
+    }
+  }
+  EXPECT_GE(found, tested.size());
+}
+
+}  // namespace
+}  // namespace tfm::test
