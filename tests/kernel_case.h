@@ -7,6 +7,7 @@
 #include <functional>
 #include <vector>
 
+#include "core/error.h"
 #include "core/philox.h"
 #include "reference.h"
 

@@ -18,8 +18,12 @@ function(tfm_library target header)  # tfm_library(ns::name header.h lib...): he
 endfunction()
 tfm_library(dnnl::dnnl dnnl.h dnnl)
 tfm_library(pcre2::pcre2 pcre2.h pcre2-8)
-tfm_library(xxhash::xxhash xxhash.h)
+tfm_library(xxhash::xxhash xxhash.h xxhash)
 tfm_library(httplib::httplib httplib.h)
+find_library(TFM_CPP_HTTPLIB cpp-httplib)  # where it is not header-only
+if(TFM_CPP_HTTPLIB)
+  target_link_libraries(httplib::httplib INTERFACE ${TFM_CPP_HTTPLIB})
+endif()
 # prometheus-cpp's own config file also wants its HTTP server, which tfm does not use.
 tfm_library(prometheus::core prometheus/registry.h prometheus-cpp-core)
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <cmath>
 #include <tuple>
 
 #include "core/error.h"
@@ -148,6 +149,7 @@ std::string shorten(std::string_view text, std::size_t length) {
 std::string quoted(std::string_view text) { return std::string("'").append(shorten(text)).append("'"); }
 
 std::string number_text(double x) {
+  if (x == std::trunc(x) && std::abs(x) < 1e15) return std::to_string(static_cast<std::int64_t>(x));
   char buffer[32];
   return {buffer, std::to_chars(buffer, buffer + sizeof buffer, x).ptr};
 }

@@ -18,10 +18,9 @@ std::string bounds(const Field& f) {
   const bool has_high = f.high < std::numeric_limits<double>::infinity();
   if (f.low == f.high) return " of " + number_text(f.low);
   std::string s;
-  const auto number = [](double x) { return x >= 1e6 ? std::to_string(static_cast<std::int64_t>(x)) : number_text(x); };
-  if (has_low) s += (f.low_open ? " > " : " >= ") + number(f.low);
+  if (has_low) s += (f.low_open ? " > " : " >= ") + number_text(f.low);
   if (has_low && has_high) s += " and";
-  if (has_high) s += (f.high_open ? " < " : " <= ") + number(f.high);
+  if (has_high) s += (f.high_open ? " < " : " <= ") + number_text(f.high);
   return s;
 }
 
@@ -239,9 +238,10 @@ void FieldReader::read_section(const YamlNode& node, const std::string& name, co
 }
 
 void FieldReader::refused_key(const Refused& r) {
-  if (const YamlNode* node = enter(r.word)) {
+  Level& level = levels_.back();
+  if (const YamlNode* node = level.node ? level.node->find(r.word) : nullptr) {
+    level.known.insert(r.word);
     failed_.insert(dotted(r.word));
-    const Level& level = levels_.back();
     const auto i = static_cast<std::size_t>(node - level.node->items.data());
     out_.error(level.node->keys[i].at, quoted(dotted(r.word)) + " is not done by this version; expected " + std::string(r.why));
   }
@@ -285,5 +285,11 @@ void FieldReader::report_unknown() {
     if (!meant.empty()) failed_.insert(meant);
   }
 }
+
+template void FieldReader::read_member(const Field&, std::int64_t&);
+template void FieldReader::read_member(const Field&, std::uint64_t&);
+template void FieldReader::read_member(const Field&, double&);
+template void FieldReader::read_member(const Field&, bool&);
+template void FieldReader::read_member(const Field&, std::string&);
 
 }  // namespace tfm

@@ -100,9 +100,10 @@ class Reference : public TextVisitor {
  private:
   void row(const Field& f, const std::string& type, const std::string& value) {
     std::string shown = f.required || !f.fallback.empty() ? std::string(f.required ? "required" : f.fallback) : value;
+    const bool bounded = f.kind != FieldKind::choice && type.find(' ') == std::string::npos;
     const std::string expected = expected_value(f);
     const auto bound = expected.find_first_of("<>");
-    std::string legal = f.kind != FieldKind::choice && bound != std::string::npos ? " (" + expected.substr(bound) + ")" : "";
+    std::string legal = bounded && bound != std::string::npos ? " (" + expected.substr(bound) + ")" : "";
     text += "| `" + path_ + std::string(f.name) + "` | " + type + legal + " | " + shown + " | " + std::string(f.help) + " |\n";
   }
   void inside(const Field& f, const Body& body) {

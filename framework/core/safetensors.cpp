@@ -101,13 +101,17 @@ class HeaderParser : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool end_object() override {
-    if (--depth_ != 1 || in_metadata_) return true;
+    if (depth_ == 1 || in_metadata_) {
+      --depth_;
+      return true;
+    }
     for (const char* field : {"dtype", "shape", "data_offsets"}) {
       field_ = field;
       if (!fields_.count(field)) fail("is missing");
     }
     check_size();
     tensors_.emplace(name_, std::move(tensor_));
+    --depth_;
     return true;
   }
   bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception&) override {

@@ -246,9 +246,9 @@ YamlNode& YamlNode::add(YamlNode key, YamlNode value) {
 }
 
 bool read_yaml_file(const std::string& path, Diagnostics& out, int& source) {
-  std::ifstream file(path, std::ios::binary);
   std::string text(kYamlBytes + 1, '\0');
   errno = 0;
+  std::ifstream file(path, std::ios::binary);
   if (file) file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (file.bad() || !file.is_open() || (file.gcount() == 0 && errno != 0)) {
     const std::string why = errno ? std::strerror(errno) : "unknown reason";

@@ -1,6 +1,6 @@
 #pragma once
-// metrics.jsonl: one JSON object a line, in the order of the steps. A line is written by one write(2), so a killed run tears at most
-// its last one, and that is dropped at resume.
+// metrics.jsonl: one JSON object a line, in the order of the steps. A line is written by one write(2), so a killed run tears at
+// most its last one, and that is dropped at resume.
 #include <cstdint>
 #include <optional>
 #include <string>

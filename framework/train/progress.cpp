@@ -47,8 +47,8 @@ std::string Progress::line(const ProgressSample& s) {
   average_seconds_ = average_seconds_ > 0 ? 0.9 * average_seconds_ + 0.1 * s.step_seconds : s.step_seconds;
   const double percent = s.steps > 0 ? 100.0 * static_cast<double>(s.step) / static_cast<double>(s.steps) : 0;
   return print("step %lld/%lld %.1f%%", static_cast<long long>(s.step), static_cast<long long>(s.steps), percent) +
-         print(" | loss %.4f | gnorm %.2f | lr %.2e | ", s.loss, s.grad_norm, s.lr) + count_text(s.tokens_per_second) + " tok/s | " +
-         (s.mfu ? print("%.1f%%", *s.mfu * 100) : std::string("n/a")) + " MFU | mem " +
+         print(" | loss %.4f | gnorm %.2f | lr %.2e | ", s.loss, s.grad_norm, s.lr) +
+         count_text(s.tokens_per_second) + " tok/s | " + (s.mfu ? print("%.1f%%", *s.mfu * 100) : "n/a") + " MFU | mem " +
          bytes_text(static_cast<double>(s.memory_bytes)) + " | " + step_text(s.step_seconds) + " | eta " +
          duration_text(static_cast<double>(s.steps - s.step) * average_seconds_);
 }

@@ -50,7 +50,8 @@ Owner owner_of(int fd) {
 
 bool still_named(int fd, const std::string& path) {
   struct stat here {}, there {};
-  return ::fstat(fd, &here) == 0 && ::stat(path.c_str(), &there) == 0 && here.st_ino == there.st_ino && here.st_dev == there.st_dev;
+  if (::fstat(fd, &here) != 0 || ::stat(path.c_str(), &there) != 0) return false;
+  return here.st_ino == there.st_ino && here.st_dev == there.st_dev;
 }
 
 }  // namespace
@@ -76,7 +77,7 @@ RunLock::RunLock(const std::string& dir) : path_(dir + "/run.lock") {
   const Owner me{host_name(), boot_id(), static_cast<long>(::getpid())}, old = owner_of(fd_);
   took_over_ = old.pid != 0;
   if (took_over_ && old.boot != me.boot && old.host != me.host)  // its kernel may not tell ours of its lock
-    refuse("the lock of " + old.str() + ", another machine, whose end cannot be seen from here; remove this file if that run is over");
+    refuse("the lock of " + old.str() + ", another machine, whose end cannot be seen here; remove the file if that run is over");
   const std::string text = "host " + me.host + "\npid " + std::to_string(me.pid) + "\nboot " + me.boot + "\n";
   if (::ftruncate(fd_, 0) != 0 || ::pwrite(fd_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
     refuse("cannot be written: " + errno_text(), ExitCode::retryable);

@@ -16,13 +16,14 @@ class StopRequests {
   StopRequests(const StopRequests&) = delete;
   StopRequests& operator=(const StopRequests&) = delete;
 
-  // The most urgent request. A checkpoint is asked for once; a stop stays. `dir`: where STOP may lie; empty: not looked for, which
-  // saves the other ranks the look at the file system.
+  // The most urgent request. A checkpoint is asked for once; a stop stays. `dir`: where STOP may lie; empty: not looked for,
+  // which is enough for all ranks but one.
   Request poll(const std::string& dir = {});
   static void obeyed(const std::string& dir);  // rank 0, after the last checkpoint: removes STOP
 };
 
-// A rank started by an MPI launcher is killed with it, also where the launcher gets no chance to do so. Without one: does nothing.
+// A rank started by an MPI launcher is killed with it, also where the launcher gets no chance to do so. Without a launcher:
+// does nothing.
 void die_with_parent();
 
 }  // namespace tfm

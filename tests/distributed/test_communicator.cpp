@@ -25,12 +25,13 @@ template <class T> T small(int rank, std::int64_t i, int salt = 0) { return stat
 
 // Values of very different size: the order of their sum shows in the result.
 template <class T> T rough(int rank, std::int64_t i, unsigned salt = 0) {
-  std::mt19937 random(static_cast<unsigned>(rank * 1000003 + i) + salt * 77777u);
-  const double v = static_cast<double>(random()) / 4294967296.0 - 0.5;
-  return static_cast<T>(std::ldexp(v, static_cast<int>(random() % 40)));
+  std::uint64_t h = static_cast<std::uint64_t>(rank * 1000003 + i) + salt * 77777u + 1;
+  for (int round = 0; round < 2; ++round) h = (h ^ (h >> 29)) * 0xBF58476D1CE4E5B9u;
+  const double v = static_cast<double>(h >> 40) * 0x1p-24 - 0.5;
+  return static_cast<T>(v * static_cast<double>(std::uint64_t{1} << (h % 40)));
 }
 
-template <class T> std::vector<T> filled(std::int64_t n, const std::function<T(std::int64_t)>& f) {
+template <class T, class F> std::vector<T> filled(std::int64_t n, F&& f) {
   std::vector<T> v(static_cast<std::size_t>(n));
   for (std::int64_t i = 0; i < n; ++i) v[static_cast<std::size_t>(i)] = f(i);
   return v;
@@ -41,7 +42,7 @@ template <class T> bool same_bits(const std::vector<T>& a, const std::vector<T>&
 }
 
 // Sum of f(rank, i) in rank order.
-template <class T> std::vector<T> ordered_sum(int size, std::int64_t n, const std::function<T(int, std::int64_t)>& f) {
+template <class T, class F> std::vector<T> ordered_sum(int size, std::int64_t n, F&& f) {
   return filled<T>(n, [&](std::int64_t i) {
     T sum = f(0, i);
     for (int r = 1; r < size; ++r) sum += f(r, i);

@@ -134,7 +134,8 @@ TYPED_TEST(Table, PositionsForwardAndBackward) {
   }
   EXPECT_TRUE(same_bits(bits[0], bits[1]));
   cpu::Stream s{1};
-  EXPECT_THROW(kernels::add_position_backward(s, kernels::PositionBackwardArgs<T>{1, 1, 0, 9, 8, nullptr, nullptr, false}), Error);
+  const kernels::PositionBackwardArgs<T> too_long{1, 1, 0, 9, 8, nullptr, nullptr, false};
+  EXPECT_THROW(kernels::add_position_backward(s, too_long), Error);
 }
 
 TYPED_TEST(Table, RotationAndItsTranspose) {

@@ -27,12 +27,7 @@ TFM_INLINE inline Normal<float> normal_at(Vec<float> x) {
   return {x < Vec<float>{} ? tail : 1.0f - tail, e * 0.39894228f};
 }
 inline Normal<double> normal_at(Vec<double> x) {
-  Normal<double> n;
-  for (int i = 0; i < kLanes<double>; ++i) {
-    n.below[i] = 0.5 * std::erfc(-x[i] * 0.70710678118654752440);
-    n.density[i] = std::exp(-0.5 * x[i] * x[i]) * 0.39894228040143267794;
-  }
-  return n;
+  return {lanewise(x, [](double v) { return 0.5 * std::erfc(v * -0.70710678118654752440); }), exp(x * x * -0.5) * 0.39894228040143267794};
 }
 
 template <class T> TFM_INLINE inline Vec<T> sigmoid(Vec<T> x) { return T{1} / (T{1} + exp(-x)); }
@@ -68,8 +63,11 @@ template <Activation Kind, class T> void forward(cpu::Stream& stream, const Acti
   }
 }
 
-template <Activation Kind, class T> void backward(cpu::Stream& stream, const ActivationBackwardArgs<T>& a) {
-  auto put = [&](T* to, Vec<T> d, auto m) TFM_INLINE { store(to, a.accumulate ? load(to, m) + d : d, m); };
+template <Activation Kind, bool Accumulate, class T> void backward(cpu::Stream& stream, const ActivationBackwardArgs<T>& a) {
+  auto put = [](T* to, Vec<T> d, auto m) TFM_INLINE {
+    if constexpr (Accumulate) d += load(to, m);
+    store(to, d, m);
+  };
   if (a.gated) {
     parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) {
       const T *gate = a.x + r * 2 * a.cols, *up = gate + a.cols, *dy = a.dy + r * a.cols;
@@ -106,7 +104,9 @@ template <class T> void activation(cpu::Stream& stream, const ActivationArgs<T>&
   with_kind(a.kind, [&]<Activation Kind>() { forward<Kind>(stream, a); });
 }
 template <class T> void activation_backward(cpu::Stream& stream, const ActivationBackwardArgs<T>& a) {
-  with_kind(a.kind, [&]<Activation Kind>() { backward<Kind>(stream, a); });
+  with_kind(a.kind, [&]<Activation Kind>() {
+    with_flag(a.accumulate, [&](auto accumulate) { backward<Kind, accumulate()>(stream, a); });
+  });
 }
 
 template void activation(cpu::Stream&, const ActivationArgs<float>&);

@@ -8,22 +8,23 @@ namespace {
 
 constexpr std::int64_t kPiece = 512;
 
-template <class T> void add(const DropoutAddArgs<T>& a, std::int64_t begin, std::int64_t n, const T* factor) {
-  const T *x = a.x + begin, *residual = a.residual ? a.residual + begin : nullptr;
+template <bool Residual, bool Accumulate, class T> void add(const DropoutAddArgs<T>& a, std::int64_t begin, std::int64_t n, const T* factor) {
+  const T *x = a.x + begin, *residual = a.residual + (Residual ? begin : 0);
   T* y = a.y + begin;
-  each<T>(n, [&](std::int64_t i, auto m) TFM_INLINE {
-    Vec<T> v = load(x + i, m);
-    if (factor) v *= load(factor + i, m);
-    if (residual) v += load(residual + i, m);
-    store(y + i, a.accumulate ? load(y + i, m) + v : v, m);
-  });
+  auto put = [&](std::int64_t i, Vec<T> v, auto m) TFM_INLINE {
+    if constexpr (Residual) v += load(residual + i, m);
+    if constexpr (Accumulate) v += load(y + i, m);
+    store(y + i, v, m);
+  };
+  if (factor)
+    each<T>(n, [&](std::int64_t i, auto m) TFM_INLINE { put(i, load(x + i, m) * load(factor + i, m), m); });
+  else
+    each<T>(n, [&](std::int64_t i, auto m) TFM_INLINE { put(i, load(x + i, m), m); });
 }
 
-}  // namespace
-
-template <class T> void dropout_add(cpu::Stream& stream, const DropoutAddArgs<T>& a) {
+template <bool Residual, bool Accumulate, class T> void run(cpu::Stream& stream, const DropoutAddArgs<T>& a) {
   if (a.dropout.p == 0) {
-    parallel_ranges(stream, a.rows * a.cols, [&](std::int64_t begin, std::int64_t end) { add<T>(a, begin, end - begin, nullptr); });
+    parallel_ranges(stream, a.rows * a.cols, [&](std::int64_t begin, std::int64_t end) { add<Residual, Accumulate, T>(a, begin, end - begin, nullptr); });
     return;
   }
   const std::int64_t row_words = round_up(a.place.cols_total, 4);
@@ -31,8 +32,16 @@ template <class T> void dropout_add(cpu::Stream& stream, const DropoutAddArgs<T>
     alignas(64) T buffer[kPiece + kFactorSlack];
     for (std::int64_t c = 0; c < a.cols; c += kPiece) {
       const std::int64_t n = std::min(kPiece, a.cols - c), element = (a.place.row_offset + r) * row_words + a.place.col_offset + c;
-      add(a, r * a.cols + c, n, dropout_factors(a.dropout, static_cast<std::uint64_t>(element), n, buffer));
+      add<Residual, Accumulate>(a, r * a.cols + c, n, dropout_factors(a.dropout, static_cast<std::uint64_t>(element), n, buffer));
     }
+  });
+}
+
+}  // namespace
+
+template <class T> void dropout_add(cpu::Stream& stream, const DropoutAddArgs<T>& a) {
+  with_flag(a.residual != nullptr, [&](auto residual) {
+    with_flag(a.accumulate, [&](auto accumulate) { run<residual(), accumulate()>(stream, a); });
   });
 }
 

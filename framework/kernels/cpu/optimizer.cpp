@@ -49,21 +49,19 @@ struct FixedSum {
 }  // namespace
 
 template <class T> void adam(cpu::Stream& stream, const AdamArgs<T>& a) {
-  const T shrink = static_cast<T>(1 - a.lr * a.decay), couple = static_cast<T>(a.decay), grad_scale = static_cast<T>(a.grad_scale);
+  const T shrink = static_cast<T>(a.decoupled ? 1 - a.lr * a.decay : 1), couple = static_cast<T>(a.decoupled ? 0 : a.decay);
   const T toward = static_cast<T>(1 - a.beta1), beta2 = static_cast<T>(a.beta2), square = static_cast<T>(1 - a.beta2);
   const T root = static_cast<T>(1 / std::sqrt(a.correction2)), eps = static_cast<T>(a.eps), step = static_cast<T>(a.lr / a.correction1);
-  const bool coupled = !a.decoupled && a.decay != 0, decoupled = a.decoupled && a.decay != 0;
+  const T grad_scale = static_cast<T>(a.grad_scale);
   parallel_ranges(stream, a.n, [&](std::int64_t begin, std::int64_t end) {
     T *p = a.param + begin, *m1 = a.m + begin, *m2 = a.v + begin;
     const T* grad = a.grad + begin;
     each<T>(end - begin, [&](std::int64_t i, auto m) TFM_INLINE {
-      Vec<T> g = load(grad + i, m) * grad_scale, w = load(p + i, m), u = load(m1 + i, m), v = load(m2 + i, m);
-      if (coupled) g += w * couple;
-      if (decoupled) w *= shrink;
+      const Vec<T> before = load(p + i, m), g = load(grad + i, m) * grad_scale + before * couple;
+      Vec<T> u = load(m1 + i, m), v = load(m2 + i, m);
       u += (g - u) * toward;
       v = v * beta2 + g * g * square;
-      w -= step * (u / (sqrt(v) * root + eps));
-      store(p + i, w, m);
+      store(p + i, before * shrink - step * (u / (sqrt(v) * root + eps)), m);
       store(m1 + i, u, m);
       store(m2 + i, v, m);
     });
@@ -71,21 +69,22 @@ template <class T> void adam(cpu::Stream& stream, const AdamArgs<T>& a) {
 }
 
 template <class T> void sgd(cpu::Stream& stream, const SgdArgs<T>& a) {
-  const T lr = static_cast<T>(a.lr), momentum = static_cast<T>(a.momentum), decay = static_cast<T>(a.decay);
-  const T grad_scale = static_cast<T>(a.grad_scale);
-  parallel_ranges(stream, a.n, [&](std::int64_t begin, std::int64_t end) {
-    T *p = a.param + begin, *buffer = a.momentum_buffer ? a.momentum_buffer + begin : nullptr;
-    const T* grad = a.grad + begin;
-    each<T>(end - begin, [&](std::int64_t i, auto m) TFM_INLINE {
-      const Vec<T> w = load(p + i, m);
-      Vec<T> d = load(grad + i, m) * grad_scale + w * decay;
-      if (buffer) {
-        if (!a.first) d += load(buffer + i, m) * momentum;
-        store(buffer + i, d, m);
-      }
-      store(p + i, w - d * lr, m);
+  const T lr = static_cast<T>(a.lr), decay = static_cast<T>(a.decay), grad_scale = static_cast<T>(a.grad_scale);
+  const T momentum = static_cast<T>(a.momentum);
+  auto update = [&](auto with_buffer, auto first) {
+    parallel_ranges(stream, a.n, [&](std::int64_t begin, std::int64_t end) {
+      T *p = a.param + begin, *buffer = with_buffer() ? a.momentum_buffer + begin : nullptr;
+      const T* grad = a.grad + begin;
+      each<T>(end - begin, [&](std::int64_t i, auto m) TFM_INLINE {
+        const Vec<T> w = load(p + i, m);
+        Vec<T> d = load(grad + i, m) * grad_scale + w * decay;
+        if constexpr (with_buffer() && !first()) d += load(buffer + i, m) * momentum;
+        if constexpr (with_buffer()) store(buffer + i, d, m);
+        store(p + i, w - d * lr, m);
+      });
     });
-  });
+  };
+  with_flag(a.momentum_buffer != nullptr, [&](auto buffer) { with_flag(a.first, [&](auto first) { update(buffer, first); }); });
 }
 
 template <class T> bool square_sum(cpu::Stream& stream, SquareSumArgs<T>& a) {

@@ -4,7 +4,8 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#ifdef __AVX__
+#include <type_traits>
+#ifdef __AVX2__
 #include <immintrin.h>
 #endif
 
@@ -88,6 +89,10 @@ template <class T, class F> TFM_INLINE inline void each(std::int64_t n, F&& f) {
   if (i < n) f(i, Part{static_cast<int>(n - i)});
 }
 
+// f(std::true_type) or f(std::false_type). A choice made once outside a loop keeps its body one straight line of arithmetic, which
+// the compiler fuses into multiply-adds alike in body and tail.
+template <class F> void with_flag(bool flag, F&& f) { flag ? f(std::true_type{}) : f(std::false_type{}); }
+
 // Sum and maximum of the lanes, always in the same order.
 template <class T> inline T sum_of(Vec<T> v) {
   T a[kLanes<T>];
@@ -122,9 +127,16 @@ TFM_INLINE inline Vec<float> exp(Vec<float> x) {
   const Ints power = (((Ints)shifted - 0x4B400000) + 127) << 23;
   return tiny ? Vec<float>{} : p * (Vec<float>)power;
 }
+
+// f of every lane. Never inlined: GCC 12 at -O3 loses lanes of neighbouring vectors when it merges scalar calls with vector code.
+template <class F> [[gnu::noinline]] Vec<double> lanewise(Vec<double> v, F f) {
+  double lane[kLanes<double>];
+  store(lane, v, Full{});
+  for (double& x : lane) x = f(x);
+  return load(lane, Full{});
+}
 inline Vec<double> exp(Vec<double> x) {
-  for (int i = 0; i < kLanes<double>; ++i) x[i] = std::exp(x[i]);
-  return x;
+  return lanewise(x, [](double v) { return std::exp(v); });
 }
 
 }  // namespace tfm::kernels

@@ -1,0 +1,75 @@
+#include "train/state.h"
+
+#include <algorithm>
+
+namespace tfm {
+namespace {
+
+std::vector<std::string> state_names(const OptimizerOptions& o) {
+  if (o.kind == OptimizerOptions::Kind::sgd) return o.states() ? std::vector<std::string>{"momentum/"} : std::vector<std::string>{};
+  return {"adam.m/", "adam.v/"};
+}
+
+Slice slice_of(const PartSlice& p, std::int64_t first, std::int64_t count) { return {p.axis, p.begin, p.end, first, count}; }
+
+// Calls visit(part, first element within the part's slice, count, first element in the state buffers) for all state this rank owns.
+template <class F> void for_owned_state(const Engine& engine, F visit) {
+  for (const PartSlice& part : engine.model().parameters().slices())
+    for (const Optimizer::Run& run : engine.optimizer().owned()) {
+      const std::int64_t begin = std::max(run.begin, part.offset), end = std::min(run.end, part.offset + part.elements());
+      if (begin < end) visit(part, begin - part.offset, end - begin, run.state_offset + begin - run.begin);
+    }
+}
+
+void check_shape(const CheckpointReader& reader, const std::string& path, const std::string& name, const Shape& expected) {
+  if (!reader.has(name))
+    throw Error(ExitCode::input, path + ": the checkpoint has no tensor '" + name + "'; it is of another model: compare `model:` with its manifest");
+  if (!(reader.shape(name) == expected))
+    throw Error(ExitCode::input, path + ": tensor '" + name + "' is " + reader.shape(name).str() + " in the checkpoint, but this configuration needs " +
+                                     expected.str() + "; resume with the model the checkpoint was written for");
+}
+
+}  // namespace
+
+std::vector<Piece> checkpoint_pieces(const Engine& engine) {
+  const Mesh& mesh = engine.plan().mesh;
+  const auto* flat = static_cast<const float*>(engine.flat().parameters);
+  std::vector<Piece> pieces;
+  const auto add = [&](const std::string& name, const PartSlice& p, std::int64_t first, std::int64_t count, const float* data) {
+    if (count > 0) pieces.push_back({slice_of(p, first, count), name + p.name, p.full, data});
+  };
+  const auto replicated = [&](const PartSlice& p) { return p.axis < 0 && mesh.tensor_rank > 0; };
+  if (mesh.data_rank == 0)
+    for (const PartSlice& p : engine.model().parameters().slices())
+      if (!replicated(p)) add("model/", p, 0, p.elements(), flat + p.offset);
+  const OptimizerOptions options = optimizer_of(engine.plan().config);
+  const auto names = state_names(options);
+  for_owned_state(engine, [&](const PartSlice& p, std::int64_t first, std::int64_t count, std::int64_t at) {
+    const bool own = options.zero > 0 && engine.model().parameters().spec(p.parameter).partial_gradient;  // shared out over all ranks
+    if (!own && (replicated(p) || (options.zero == 0 && mesh.data_rank > 0))) return;
+    for (std::size_t k = 0; k < names.size(); ++k) add(names[k], p, first, count, static_cast<const float*>(engine.flat().state[k]) + at);
+  });
+  return pieces;
+}
+
+void restore_parameters(const CheckpointReader& reader, const std::string& path, const ParameterSet& parameters, float* flat) {
+  for (const PartSlice& p : parameters.slices()) {
+    const std::string name = "model/" + p.name;
+    check_shape(reader, path, name, p.full);
+    if (p.elements() > 0) reader.read(name, slice_of(p, 0, p.elements()), flat + p.offset);
+  }
+}
+
+void restore(const CheckpointReader& reader, const std::string& path, Engine& engine, bool optimizer) {
+  restore_parameters(reader, path, engine.model().parameters(), static_cast<float*>(engine.flat().parameters));
+  if (!optimizer) return;
+  const auto names = state_names(optimizer_of(engine.plan().config));
+  for_owned_state(engine, [&](const PartSlice& p, std::int64_t first, std::int64_t count, std::int64_t at) {
+    for (std::size_t k = 0; k < names.size(); ++k) {
+      check_shape(reader, path, names[k] + p.name, p.full);
+      reader.read(names[k] + p.name, slice_of(p, first, count), static_cast<float*>(engine.flat().state[k]) + at);
+    }
+  });
+}
+
+}  // namespace tfm

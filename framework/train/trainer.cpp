@@ -1,0 +1,242 @@
+#include "train/trainer.h"
+
+#include <sys/resource.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+
+#include "comm/agree.h"
+#include "comm/watchdog.h"
+#include "core/version.h"
+#include "train/exporter.h"
+#include "train/metrics.h"
+#include "train/progress.h"
+#include "train/run_data.h"
+#include "train/signals.h"
+#include "train/state.h"
+
+namespace tfm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr int kSkipsAllowed = 3;           // non-finite steps in a row
+constexpr double kHangTimeout = 300;       // seconds inside one collective
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+std::int64_t peak_memory_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::int64_t>(usage.ru_maxrss) * 1024;
+}
+
+class Run {
+ public:
+  Run(const Config& config, const Mesh& mesh, const MakeModel& make_model, int threads)
+      : config_(config), mesh_(mesh), data_(config), engine_(make_step_plan(config, mesh, make_model), threads),
+        batcher_(*data_.train, SampleOrder(data_.train->samples(), config.data.train.shuffle, config.train.seed),
+                 config.train.global_batch_size, config.train.seq_len),
+        watchdog_(mesh, kHangTimeout), schedule_(schedule_of(config)) {
+    check_same_on_all_ranks(*mesh_.world, engine_.plan().collective_hash(), "order of collectives");
+    const std::int64_t each = engine_.plan().sequences_per_rank();
+    prefetcher_.emplace(batcher_, mesh_.data_rank * each, each);
+  }
+
+  TrainOutcome run() {
+    lock_directory();
+    engine_.initialize_parameters();
+    const std::int64_t resumed = resume();
+    open_outputs(resumed);
+    TrainOutcome outcome{.step = resumed};
+    while (outcome.step < config_.train.steps && !outcome.stopped) {
+      step(++outcome.step);
+      outcome.loss = loss_;
+      const bool last = outcome.step == config_.train.steps;
+      if (due(config_.eval.every, outcome.step) || (last && config_.eval.every > 0)) evaluate(outcome.step);
+      const Request request = requested();
+      outcome.stopped = request == Request::stop && !last;
+      if (due(config_.checkpoint.every, outcome.step) || last || request != Request::none) checkpoint(outcome.step);
+    }
+    finish(outcome);
+    return outcome;
+  }
+
+ private:
+  bool lead() const { return mesh_.rank() == 0; }
+  static bool due(std::int64_t every, std::int64_t step) { return every > 0 && step % every == 0; }
+  void say(const std::string& text) const {
+    if (lead()) std::printf("%s\n", text.c_str()), std::fflush(stdout);
+  }
+  static void warn(const std::string& text) { std::fprintf(stderr, "warning: %s\n", text.c_str()); }
+
+  void lock_directory() {
+    if (config_.checkpoint.dir.empty() || !lead()) return;
+    lock_.emplace(config_.checkpoint.dir);
+    clean(config_.checkpoint.dir);
+  }
+
+  // The step to go on from; 0: from the start.
+  std::int64_t resume() {
+    std::string path;
+    const std::string& how = config_.checkpoint.resume;
+    if (lead() && how == "auto" && !config_.checkpoint.dir.empty())
+      path = find_latest(config_.checkpoint.dir, [](const std::string& why) { warn(why); }).value_or("");
+    if (lead() && how != "auto" && how != "never") {
+      path = how;
+      CheckpointReader(path).verify();
+    }
+    path = broadcast_string(*mesh_.world, path);
+    if (path.empty()) return 0;
+    const CheckpointReader reader(path);
+    const Manifest& m = reader.manifest();
+    if (m.samples_seen != m.step * config_.train.global_batch_size)
+      throw Error(ExitCode::usage, path + " was written with train.global_batch_size " + std::to_string(m.samples_seen / std::max<std::int64_t>(m.step, 1)) +
+                                       "; resume with that value, so that every sample is seen once");
+    if (m.seed != config_.train.seed && lead())
+      warn(path + " was written with train.seed " + std::to_string(m.seed) + "; data order and dropout change from here");
+    restore(reader, path, engine_, true);
+    say("resumed from " + path + " at step " + std::to_string(m.step));
+    return m.step;
+  }
+
+  void open_outputs(std::int64_t resumed) {
+    const StepPlan& plan = engine_.plan();
+    const std::int64_t parameters = engine_.model().parameters().total_elements();
+    std::int64_t planned = plan.memory.total();
+    mesh_.world->all_reduce({&planned, DType::i64, {1}}, Collective::all_reduce_max);
+    if (!lead()) return;
+    if (!config_.metrics.jsonl.empty()) metrics_.emplace(config_.metrics.jsonl, resumed > 0 ? std::optional(resumed) : std::nullopt);
+    open_exporter();
+    const std::string layout = "{\"data\":" + std::to_string(mesh_.layout.data) + ",\"tensor\":" + std::to_string(mesh_.layout.tensor) + "}";
+    write(MetricsLine("start").add("config", dump_config(config_)).add("parameters", parameters).add("world", mesh_.layout.world())
+              .add_json("layout", layout).add("planned_bytes", planned).add("resumed_step", resumed));
+    say("tfm: " + count_text(static_cast<double>(parameters)) + " parameters, " + std::to_string(mesh_.layout.world()) + " ranks (data " +
+        std::to_string(mesh_.layout.data) + " x tensor " + std::to_string(mesh_.layout.tensor) + "), " +
+        count_text(static_cast<double>(plan.config.train.global_batch_size * plan.rows.sequence_length)) + " tokens a step, " +
+        std::to_string(planned >> 20) + " MiB a rank, " + count_text(static_cast<double>(data_.train->tokens())) + " training tokens");
+  }
+
+  void open_exporter() {
+    const std::string layout = "data" + std::to_string(mesh_.layout.data) + "_tensor" + std::to_string(mesh_.layout.tensor);
+    exporter_ = Exporter::create({.listen = config_.metrics.listen, .build = {{"version", std::string(version)}},
+                                  .run = {{"model", config_.model.preset.empty() ? config_.model.family : config_.model.preset}, {"layout", layout}}});
+    if (!exporter_) return;
+    for (const auto& [kind, bytes] : engine_.memory_taken().categories) exporter_->memory(kind, bytes);
+    say("metrics at " + exporter_->url());
+    if (exporter_->is_public()) warn("metrics.listen " + config_.metrics.listen + " can be read from other machines");
+  }
+
+  void write(const MetricsLine& line) {
+    if (!metrics_) return;
+    if (const std::string why = metrics_->write(line); !why.empty()) warn("metrics are not written: " + why);
+  }
+
+  void step(std::int64_t number) {
+    const auto start = Clock::now();
+    watchdog_.heartbeat(number);
+    const double lr = schedule_.at(number);
+    const StepResult r = engine_.train_step(number, lr, [&](std::int64_t, std::int64_t, auto ids, auto labels) {
+      const TokenBatch& batch = prefetcher_->get(number - 1);
+      std::copy(batch.inputs.begin(), batch.inputs.end(), ids.begin());
+      std::copy(batch.labels.begin(), batch.labels.end(), labels.begin());
+    });
+    loss_ = r.loss;
+    skipped_ = r.applied ? 0 : skipped_ + 1;
+    if (!r.applied && lead())
+      warn("step " + std::to_string(number) + ": loss " + std::to_string(r.loss) + ", gradient norm " + std::to_string(r.grad_norm) + "; update skipped");
+    if (skipped_ > kSkipsAllowed)
+      throw Error(ExitCode::numerical, "step " + std::to_string(number) + ": the loss or the gradient norm was not finite in " + std::to_string(skipped_) +
+                                           " steps in a row; lower optimizer.lr, lengthen schedule.warmup_steps or look at the data");
+    report(number, lr, r, seconds_since(start));
+  }
+
+  void report(std::int64_t number, double lr, const StepResult& r, double seconds) {
+    if (!lead()) return;
+    const double rate = static_cast<double>(r.tokens) / seconds;
+    if (exporter_) {
+      exporter_->step({number, r.tokens, rate, r.loss, r.grad_norm, lr, seconds});
+      if (!r.applied) exporter_->nonfinite_step();
+    }
+    if (number % config_.metrics.log_every != 0 && number != config_.train.steps) return;
+    const std::int64_t memory = peak_memory_bytes();
+    say(progress_.line({number, config_.train.steps, r.loss, r.grad_norm, lr, rate, std::nullopt, memory, seconds}));
+    write(MetricsLine("step").add("step", number).add("loss", r.loss).add("grad_norm", r.grad_norm).add("lr", lr).add("tokens", r.tokens)
+              .add("tokens_per_second", rate).add("step_seconds", seconds).add_null("mfu").add("loss_scale", 1.0)
+              .add("peak_memory_bytes", memory));
+  }
+
+  void evaluate(std::int64_t number) {
+    if (!data_.validation) return;
+    const auto [loss, tokens] = engine_.evaluate(data_.validation_sequences(config_), data_.validation_reader());
+    if (!lead()) return;
+    char line[160];
+    std::snprintf(line, sizeof line, "validation at step %lld | loss %.4f | perplexity %.3f | %lld tokens", static_cast<long long>(number), loss,
+                  std::exp(loss), static_cast<long long>(tokens));
+    say(line);
+    write(MetricsLine("eval").add("step", number).add("split", "validation").add("loss", loss).add("perplexity", std::exp(loss)).add("tokens", tokens));
+    if (exporter_) exporter_->eval("validation", loss);
+  }
+
+  Request requested() {
+    auto request = static_cast<std::int32_t>(requests_.poll(lead() ? config_.checkpoint.dir : std::string()));
+    mesh_.world->all_reduce({&request, DType::i32, {1}}, Collective::all_reduce_max);
+    return static_cast<Request>(request);
+  }
+
+  void checkpoint(std::int64_t number) {
+    if (config_.checkpoint.dir.empty() || number == checkpointed_) return;
+    const auto start = Clock::now();
+    const CheckpointInfo info{.step = number, .samples_seen = number * config_.train.global_batch_size, .seed = config_.train.seed,
+                              .layout = {{"data", mesh_.layout.data}, {"tensor", mesh_.layout.tensor}}, .config = dump_config(config_)};
+    const std::vector<Piece> pieces = checkpoint_pieces(engine_);
+    const CheckpointResult r = write_checkpoint(config_.checkpoint.dir, info, pieces, config_.checkpoint.keep, checkpoint_ranks(*mesh_.world));
+    failed_checkpoint_ = r.error;
+    if (r.ok()) checkpointed_ = number;
+    if (!lead()) return;
+    if (!r.warning.empty()) warn(r.warning);
+    if (exporter_) r.ok() ? exporter_->checkpoint(number) : exporter_->checkpoint_failed();
+    if (!r.ok()) return warn("no checkpoint at step " + std::to_string(number) + ": " + r.error + "; training goes on, earlier checkpoints are intact");
+    const double seconds = seconds_since(start);
+    say("checkpoint " + r.path + " | " + std::to_string(r.bytes >> 20) + " MiB in " + duration_text(seconds));
+    write(MetricsLine("checkpoint").add("step", number).add("seconds", seconds).add("path", r.path));
+  }
+
+  void finish(const TrainOutcome& outcome) {
+    std::int64_t high_water = engine_.arena_high_water();
+    mesh_.world->all_reduce({&high_water, DType::i64, {1}}, Collective::all_reduce_max);
+    write(MetricsLine("end").add("step", outcome.step).add("arena_high_water_bytes", high_water));
+    if (lead()) StopRequests::obeyed(config_.checkpoint.dir);
+    if (!failed_checkpoint_.empty())
+      throw Error(ExitCode::retryable, "the last checkpoint could not be written: " + failed_checkpoint_ + "; free space and start again: the run goes on from " +
+                                           "the newest complete checkpoint");
+    if (outcome.stopped) say("stopped on request after step " + std::to_string(outcome.step));
+  }
+
+  Config config_;
+  Mesh mesh_;
+  RunData data_;
+  Engine engine_;
+  Batcher batcher_;
+  std::optional<Prefetcher> prefetcher_;
+  Watchdog watchdog_;
+  Schedule schedule_;
+  StopRequests requests_;
+  std::optional<RunLock> lock_;
+  std::optional<MetricsLog> metrics_;
+  std::unique_ptr<Exporter> exporter_;
+  Progress progress_;
+  std::string failed_checkpoint_;
+  std::int64_t checkpointed_ = -1;
+  int skipped_ = 0;
+  double loss_ = 0;
+};
+
+}  // namespace
+
+TrainOutcome train(const Config& config, const Mesh& mesh, const MakeModel& make_model, int threads) {
+  return Run(config, mesh, make_model, threads).run();
+}
+
+}  // namespace tfm

@@ -1,0 +1,16 @@
+#pragma once
+// A training run from start or resume to its last step: data, steps, evaluation, checkpoints, metrics, requests from outside.
+#include "train/engine.h"
+
+namespace tfm {
+
+struct TrainOutcome {
+  std::int64_t step = 0;   // last step done
+  bool stopped = false;    // on request, before the last step
+  double loss = 0;
+};
+
+// Collective over the mesh. `threads` of this rank. Prints progress on rank 0. Throws Error with the contract's exit code.
+TrainOutcome train(const Config& config, const Mesh& mesh, const MakeModel& make_model, int threads);
+
+}  // namespace tfm

@@ -1,0 +1,122 @@
+#include "launch/support/program.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+#include "core/diagnostics.h"
+#include "core/version.h"
+#include "train/signals.h"
+
+namespace tfm {
+namespace {
+
+int rank_from_environment() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"})
+    if (const char* rank = std::getenv(name)) return std::atoi(rank);
+  return 0;
+}
+
+[[noreturn]] void bad_option(const std::string& text) { throw Error(ExitCode::usage, text + "; --help lists the options"); }
+
+}  // namespace
+
+Arguments::Arguments(int argc, char** argv, const std::vector<OptionSpec>& known) {
+  std::vector<std::string_view> names;
+  for (const OptionSpec& o : known) names.push_back(o.name);
+  for (int i = 1; i < argc; ++i) {
+    std::string arg = argv[i], inline_value;
+    if (arg.rfind("--", 0) != 0) {
+      const bool override_form = arg.find('=') != std::string::npos && arg.find('/') > arg.find('=');
+      (override_form ? overrides_ : positional_).push_back(arg);
+      continue;
+    }
+    const auto equals = arg.find('=');
+    if (equals != std::string::npos) inline_value = arg.substr(equals + 1), arg.resize(equals);
+    const auto spec = std::find_if(known.begin(), known.end(), [&](const OptionSpec& o) { return o.name == arg; });
+    if (spec == known.end()) {
+      const std::string near(nearest(arg, names));
+      bad_option("unknown option '" + arg + "'" + (near.empty() ? "" : "; did you mean '" + near + "'?"));
+    }
+    if (!spec->value && equals != std::string::npos) bad_option(arg + " takes no value");
+    if (spec->value && equals == std::string::npos) {
+      if (i + 1 >= argc) bad_option(arg + " needs a value");
+      inline_value = argv[++i];
+    }
+    options_[arg] = inline_value;
+  }
+}
+
+std::string Arguments::get(const std::string& option, const std::string& fallback) const {
+  const auto it = options_.find(option);
+  return it == options_.end() ? fallback : it->second;
+}
+
+std::int64_t Arguments::integer(const std::string& option, std::int64_t fallback, std::int64_t least) const {
+  if (!has(option)) return fallback;
+  char* end = nullptr;
+  const std::string text = get(option);
+  const long long v = std::strtoll(text.c_str(), &end, 10);
+  if (text.empty() || *end != 0 || v < least) bad_option(option + " '" + text + "': expected a whole number of at least " + std::to_string(least));
+  return v;
+}
+
+double Arguments::real(const std::string& option, double fallback) const {
+  if (!has(option)) return fallback;
+  char* end = nullptr;
+  const std::string text = get(option);
+  const double v = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != 0 || !(v >= 0)) bad_option(option + " '" + text + "': expected a number of at least 0");
+  return v;
+}
+
+const std::string& Arguments::only(const std::string& what) const {
+  if (positional_.size() != 1)
+    bad_option("expected one " + what + ", got " + std::to_string(positional_.size()) + (positional_.size() > 1 ? " ('" + positional_[1] + "')" : ""));
+  return positional_[0];
+}
+
+int guarded(int argc, char** argv, const std::string& help, const std::function<int(int, char**)>& body) {
+  const std::string program = std::string(argv[0]).substr(std::string(argv[0]).rfind('/') + 1);
+  for (int i = 1; i < argc; ++i) {
+    if (std::string(argv[i]) == "--help") return std::printf("%s", help.c_str()), 0;
+    if (std::string(argv[i]) == "--version") return std::printf("%s %s\n", program.c_str(), std::string(version).c_str()), 0;
+  }
+  die_with_parent();
+  const auto fail = [&](int code, const char* what) {
+    // Ranks usually fail alike: rank 0 speaks and ends the job; the others do if it has not.
+    if (rank_from_environment() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(700));
+    std::fflush(stdout);
+    std::fprintf(stderr, "%s: %s\n", program.c_str(), what);
+    std::fflush(stderr);
+    if (launched_by_mpirun()) MpiSession::abort(code);
+    return code;
+  };
+  try {
+    return body(argc, argv);
+  } catch (const Error& e) {
+    return fail(static_cast<int>(e.code()), e.what());
+  } catch (const std::exception& e) {
+    return fail(static_cast<int>(ExitCode::failed), e.what());
+  }
+}
+
+Launch::Launch() {
+  int per_node = 1;
+  if (launched_by_mpirun()) {
+    session.emplace();
+    ranks = session->size();
+    per_node = session->ranks_per_node();
+  }
+  const char* omp = std::getenv("OMP_NUM_THREADS");
+  threads = omp ? std::max(1, std::atoi(omp)) : std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / per_node);
+}
+
+Mesh Launch::mesh(Layout layout) const {
+  if (session) return make_mesh(*session, layout);
+  return single_mesh();
+}
+
+}  // namespace tfm

@@ -1,0 +1,48 @@
+#pragma once
+// What every program shares: arguments, the guarded main, and the mesh of a launch.
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/mpi.h"
+#include "train/config.h"
+
+namespace tfm {
+
+struct OptionSpec {
+  std::string name;  // "--tokens"
+  bool value = true; // takes a value
+};
+
+// Options, `key=value` overrides and positional arguments; unknown options are Error(usage) with the nearest known one.
+class Arguments {
+ public:
+  Arguments(int argc, char** argv, const std::vector<OptionSpec>& known);
+  bool has(const std::string& option) const { return options_.count(option) > 0; }
+  std::string get(const std::string& option, const std::string& fallback = {}) const;
+  std::int64_t integer(const std::string& option, std::int64_t fallback, std::int64_t least) const;
+  double real(const std::string& option, double fallback) const;
+  const std::vector<std::string>& positional() const { return positional_; }
+  const std::vector<std::string>& overrides() const { return overrides_; }
+  const std::string& only(const std::string& what) const;  // the one positional argument
+
+ private:
+  std::map<std::string, std::string> options_;
+  std::vector<std::string> positional_, overrides_;
+};
+
+// Runs `body` and turns what it throws into a message and the contract's exit code, on all ranks. Handles --help and --version.
+int guarded(int argc, char** argv, const std::string& help, const std::function<int(int, char**)>& body);
+
+// The ranks of this launch. Alone: no MPI is started.
+struct Launch {
+  std::optional<MpiSession> session;
+  int ranks = 1;
+  int threads = 1;  // OMP_NUM_THREADS, else the node's cores divided by its ranks
+  Launch();
+  Mesh mesh(Layout layout) const;
+};
+
+}  // namespace tfm

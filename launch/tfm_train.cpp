@@ -1,0 +1,39 @@
+// tfm-train: trains what a configuration describes, on the ranks of this launch.
+#include <cstdio>
+
+#include "launch/support/program.h"
+#include "models/registry.h"
+#include "train/trainer.h"
+
+namespace {
+
+constexpr const char* kHelp =
+    "usage: [mpirun -np N] tfm-train CONFIG.yaml [section.key=value ...] [options]\n"
+    "  --check            read and check everything for the ranks of this launch, then exit 0 or 2\n"
+    "  --ranks N          with --check: for N ranks\n"
+    "  --dump-config      print the effective configuration\n"
+    "  --help, --version\n"
+    "signals: SIGUSR1 writes a checkpoint, SIGUSR2 and SIGTERM write one and stop; so does a file STOP in checkpoint.dir\n";
+
+int run(int argc, char** argv) {
+  using namespace tfm;
+  const Arguments args(argc, argv, {{"--check", false}, {"--ranks"}, {"--dump-config", false}});
+  Config config = load_config(args.only("configuration file"), args.overrides());
+  if (args.has("--dump-config") && !args.has("--check")) return std::printf("%s", dump_config(config).c_str()), 0;
+  if (args.has("--check") && args.has("--ranks")) {
+    resolve_for_ranks(config, static_cast<int>(args.integer("--ranks", 1, 1)));
+  } else {
+    const Launch launch;
+    resolve_for_ranks(config, launch.ranks);
+    if (!args.has("--check")) {
+      train(config, launch.mesh(layout_of(config)), make_model, launch.threads);
+      return 0;
+    }
+  }
+  std::printf("%s", args.has("--dump-config") ? dump_config(config).c_str() : "configuration is valid\n");
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return tfm::guarded(argc, argv, kHelp, run); }

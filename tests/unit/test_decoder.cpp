@@ -1,0 +1,136 @@
+// Decoders against an independent implementation (tests/fixtures/make_decoder.py): logits, loss, every gradient, 20 steps.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "core/safetensors.h"
+#include "models/registry.h"
+#include "train/engine.h"
+#include "train/inference.h"
+
+namespace tfm {
+namespace {
+
+const std::string kFixtures = std::string(TFM_SOURCE_DIR) + "/tests/fixtures/";
+
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const auto& f : std::filesystem::directory_iterator(kFixtures + folder)) names.push_back(folder + "/" + f.path().stem().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+class Fixture {
+ public:
+  explicit Fixture(const std::string& name) : reader_(kFixtures + name + ".safetensors") {
+    nlohmann::json c = nlohmann::json::parse(reader_.metadata().at("config"));
+    if (c.contains("B")) {
+      c["train"] = {{"global_batch_size", c["B"]}, {"micro_batch_size", c["B"]}, {"seq_len", c["T"]}, {"steps", 1}};
+      c["loss"] = {{"label_smoothing", c["label_smoothing"]}};
+      for (const char* key : {"B", "T", "label_smoothing"}) c.erase(key);
+    }
+    c["data"] = {{"train", {{"type", "text"}, {"path", "unused"}}}};
+    const std::string file = testing::TempDir() + "tfm_fixture.yaml";
+    std::ofstream(file) << c.dump() << "\n";
+    config_ = load_config(file, {});
+    resolve_for_ranks(config_, 1);
+  }
+  const Config& config() const { return config_; }
+  bool has(const std::string& name) const { return reader_.tensors().count(name) > 0; }
+  template <class T> std::vector<T> get(const std::string& name) const {
+    const auto bytes = reader_.bytes(name);
+    std::vector<T> v(bytes.size() / sizeof(T));
+    std::memcpy(v.data(), bytes.data(), bytes.size());
+    return v;
+  }
+  void load_parameters(Engine& e) const {
+    for (const PartSlice& p : e.model().parameters().slices())
+      ParameterSet::scatter(p, get<float>(p.name).data(), static_cast<float*>(e.flat().parameters));
+  }
+
+ private:
+  SafetensorsReader reader_;
+  Config config_;
+};
+
+double norm(const std::vector<float>& v) {
+  double s = 0;
+  for (float x : v) s += static_cast<double>(x) * x;
+  return std::sqrt(s);
+}
+
+class DecoderFixture : public testing::TestWithParam<std::string> {};
+
+TEST_P(DecoderFixture, LogitsLossAndGradients) {
+  const Fixture f(GetParam());
+  Engine engine(make_step_plan(f.config(), single_mesh(), make_model), 2);
+  f.load_parameters(engine);
+  const auto ids = f.get<std::int64_t>("input_ids"), labels = f.get<std::int64_t>("labels");
+  const StepResult r = engine.compute_gradients(1, [&](std::int64_t, std::int64_t, auto in, auto out) {
+    std::copy(ids.begin(), ids.end(), in.begin());
+    std::copy(labels.begin(), labels.end(), out.begin());
+  });
+  const double loss = f.get<float>("loss")[0];
+  EXPECT_NEAR(r.loss, loss, 1e-6 * std::abs(loss) + 1e-6);
+  const auto* grads = static_cast<const float*>(engine.flat().gradients);
+  for (const PartSlice& p : engine.model().parameters().slices()) {
+    const auto expected = f.get<float>("grad." + p.name);
+    ASSERT_EQ(static_cast<std::int64_t>(expected.size()), p.elements()) << p.name;
+    std::vector<float> difference(expected.size());
+    for (std::size_t i = 0; i < expected.size(); ++i) difference[i] = grads[p.offset + static_cast<std::int64_t>(i)] - expected[i];
+    EXPECT_LE(norm(difference), 1e-4 * norm(expected) + 1e-7) << p.name;
+  }
+
+  Inference inference(engine.model(), single_mesh(), engine.flat().parameters, engine.plan().rows, f.config().model.vocab_size, 1);
+  const std::vector<std::int32_t> in(ids.begin(), ids.end());
+  inference.run(in);
+  const auto logits = f.get<float>("logits");
+  double worst = 0;
+  for (std::size_t row = 0; row < in.size(); ++row) {
+    const auto got = inference.row(static_cast<std::int64_t>(row));
+    for (std::size_t v = 0; v < got.size(); ++v) worst = std::max(worst, std::abs(got[v] - static_cast<double>(logits[row * got.size() + v])));
+  }
+  EXPECT_LE(worst, 2e-5);
+}
+INSTANTIATE_TEST_SUITE_P(All, DecoderFixture, testing::ValuesIn(names_in("decoder")),
+                         [](const auto& info) { return std::filesystem::path(info.param).filename().string(); });
+
+class StepsFixture : public testing::TestWithParam<std::string> {};
+
+TEST_P(StepsFixture, TwentySteps) {
+  const Fixture f(GetParam());
+  Engine engine(make_step_plan(f.config(), single_mesh(), make_model), 2);
+  f.load_parameters(engine);
+  const auto tokens = f.get<std::int64_t>("tokens");
+  const auto losses = f.get<double>("losses"), norms = f.get<double>("grad_norms"), lrs = f.get<double>("lrs");
+  const std::int64_t T = f.config().train.seq_len, G = f.config().train.global_batch_size;
+  const Schedule schedule = schedule_of(f.config());
+  for (std::int64_t s = 1; s <= 20; ++s) {
+    EXPECT_NEAR(schedule.at(s), lrs[s - 1], 1e-12) << "step " << s;
+    const StepResult r = engine.train_step(s, schedule.at(s), [&](std::int64_t first, std::int64_t count, auto in, auto out) {
+      for (std::int64_t i = 0; i < count * T; ++i) {
+        const std::int64_t at = ((s - 1) * G + first) * T + i;
+        in[i] = static_cast<std::int32_t>(tokens[at]);
+        out[i] = static_cast<std::int32_t>(tokens[at + 1]);
+      }
+    });
+    EXPECT_NEAR(r.loss, losses[s - 1], 1e-5 * losses[s - 1]) << "step " << s;
+    EXPECT_NEAR(r.grad_norm, norms[s - 1], 1e-4 * norms[s - 1]) << "step " << s;
+  }
+  const auto* flat = static_cast<const float*>(engine.flat().parameters);
+  for (const PartSlice& p : engine.model().parameters().slices()) {
+    const auto expected = f.get<float>("final." + p.name);
+    std::vector<float> difference(expected.size());
+    for (std::size_t i = 0; i < expected.size(); ++i) difference[i] = flat[p.offset + static_cast<std::int64_t>(i)] - expected[i];
+    EXPECT_LE(norm(difference), 1e-4 * norm(expected)) << p.name;
+  }
+}
+INSTANTIATE_TEST_SUITE_P(All, StepsFixture, testing::ValuesIn(names_in("decoder_steps")),
+                         [](const auto& info) { return std::filesystem::path(info.param).filename().string(); });
+
+}  // namespace
+}  // namespace tfm

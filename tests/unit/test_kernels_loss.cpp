@@ -1,0 +1,242 @@
+// Cross-entropy over a split vocabulary, and the optimizers.
+#include <array>
+
+#include "../kernel_case.h"
+#include "kernels/cross_entropy.h"
+#include "kernels/optimizer.h"
+
+namespace tfm::test {
+namespace {
+
+template <class T> class Loss : public testing::Test {};
+template <class T> class Update : public testing::Test {};
+using Types = testing::Types<float, double>;
+TYPED_TEST_SUITE(Loss, Types);
+TYPED_TEST_SUITE(Update, Types);
+
+struct LossCase {
+  std::int64_t rows, cols, parts;
+  double smoothing;
+  Values logits = random_values(rows * cols, 1, 5);
+  std::vector<std::int32_t> labels = [this] {
+    std::vector<std::int32_t> l(rows);
+    const RandomKey key{3, Purpose::data, 0, 0};
+    for (std::int64_t r = 0; r < rows; ++r) l[r] = r % 5 == 3 ? -100 : static_cast<std::int32_t>(key.word(r) % cols);
+    return l;
+  }();
+};
+
+template <class T> struct LossResult { std::vector<double> loss; Values gradient; };
+
+// The vocabulary in `parts` pieces of one padded width; the reductions between the passes are done here.
+template <class T> LossResult<T> run(const LossCase& c, int threads, double scale) {
+  const std::int64_t width = (c.cols + c.parts - 1) / c.parts + 2, stride = width + 3;
+  std::vector<Guarded<T>> logits, max, sums;
+  std::vector<kernels::CrossEntropyArgs<T>> args(c.parts);
+  cpu::Stream s{threads};
+  LossResult<T> result{std::vector<double>(c.rows, 777), Values(c.rows * c.cols)};
+  for (std::int64_t p = 0; p < c.parts; ++p) {
+    const std::int64_t begin = std::min(p * width, c.cols), cols = std::min(width, c.cols - begin);
+    logits.emplace_back(c.rows * stride, T{55}), max.emplace_back(c.rows), sums.emplace_back(3 * c.rows);
+    for (std::int64_t r = 0; r < c.rows; ++r)
+      for (std::int64_t i = 0; i < cols; ++i) logits[p].data()[r * stride + i] = static_cast<T>(c.logits[r * c.cols + begin + i]);
+    args[p] = {.rows = c.rows, .cols = cols, .stride = stride, .padded_cols = width, .vocab_begin = begin, .vocab_size = c.cols,
+               .labels = c.labels.data(), .smoothing = static_cast<T>(c.smoothing), .gradient_scale = static_cast<T>(scale), .loss = result.loss.data()};
+  }
+  for (std::int64_t p = 0; p < c.parts; ++p) {  // the vectors above do not move any more
+    args[p].logits = logits[p], args[p].max = max[p], args[p].sums = sums[p];
+    kernels::cross_entropy_max(s, args[p]);
+  }
+  auto reduce = [&](std::vector<Guarded<T>>& v, std::int64_t n, auto op) {
+    for (std::int64_t i = 0; i < n; ++i) {
+      for (std::int64_t p = 1; p < c.parts; ++p) v[0].data()[i] = op(v[0].data()[i], v[p].data()[i]);
+      for (std::int64_t p = 1; p < c.parts; ++p) v[p].data()[i] = v[0].data()[i];
+    }
+  };
+  reduce(max, c.rows, [](T a, T b) { return std::max(a, b); });
+  for (auto& a : args) kernels::cross_entropy_sums(s, a);
+  reduce(sums, 3 * c.rows, [](T a, T b) { return a + b; });
+  for (std::int64_t p = 0; p < c.parts; ++p) {
+    kernels::cross_entropy_loss(s, args[p]);
+    kernels::cross_entropy_gradient(s, args[p]);
+    for (std::int64_t r = 0; r < c.rows; ++r)
+      for (std::int64_t i = 0; i < stride; ++i) {
+        const T g = logits[p].data()[r * stride + i];
+        if (i < args[p].cols) {
+          result.gradient[r * c.cols + args[p].vocab_begin + i] = g;
+        } else {
+          EXPECT_EQ(g, i < width ? T{0} : T{55}) << "padding";
+        }
+      }
+  }
+  return result;
+}
+
+TYPED_TEST(Loss, LossAndGradientOverASplitVocabulary) {
+  using T = TypeParam;
+  for (double smoothing : {0.0, 0.1})
+    for (auto [rows, cols, parts] : {std::array{1, 2, 1}, {7, 33, 1}, {7, 33, 3}, {40, 5003, 2}, {6, 5, 4}}) {
+      const LossCase c{rows, cols, parts, smoothing};
+      const auto got = run<T>(c, 1, 0.25);
+      Values loss(rows), gradient(rows * cols);
+      for (std::int64_t r = 0; r < rows; ++r) {
+        loss[r] = reference::cross_entropy(c.logits.data() + r * cols, cols, c.labels[r], smoothing);
+        if (c.labels[r] < 0) continue;
+        double sum = 0;
+        for (std::int64_t i = 0; i < cols; ++i) sum += std::exp(c.logits[r * cols + i]);
+        for (std::int64_t i = 0; i < cols; ++i)
+          gradient[r * cols + i] = 0.25 * (std::exp(c.logits[r * cols + i]) / sum - (1 - smoothing) * (i == c.labels[r]) - smoothing / cols);
+      }
+      expect_close(got.loss, loss, tolerance<T>(10), "loss");
+      expect_close(got.gradient, gradient, tolerance<T>(1), "gradient");
+      const auto team = run<T>(c, 3, 0.25);
+      EXPECT_TRUE(same_bits(got.loss, team.loss) && same_bits(got.gradient, team.gradient));
+    }
+}
+
+TEST(LossGradient, AgreesWithCentralDifferences) {
+  for (double smoothing : {0.0, 0.2}) {
+    const LossCase c{6, 9, 2, smoothing};
+    auto total = [&](const Values& logits) {
+      double sum = 0;
+      for (std::int64_t r = 0; r < c.rows; ++r) sum += reference::cross_entropy(logits.data() + r * c.cols, c.cols, c.labels[r], smoothing);
+      return sum * 0.5;
+    };
+    expect_close(run<double>(c, 1, 0.5).gradient, differences(c.logits, total), 1e-9, "gradient");
+  }
+}
+
+TYPED_TEST(Loss, LargeLogitsStayFiniteAndBadOnesShow) {
+  using T = TypeParam;
+  LossCase c{2, 20, 1, 0};
+  c.logits[3] = 1e30, c.labels = {3, 3};
+  const auto got = run<T>(c, 1, 1);
+  EXPECT_EQ(got.loss[0], 0);
+  for (double g : got.gradient) EXPECT_TRUE(std::isfinite(g));
+  c.logits[27] = std::nan("");
+  EXPECT_TRUE(std::isnan(run<T>(c, 1, 1).loss[1]));
+}
+
+TYPED_TEST(Update, AdamFollowsItsEquations) {
+  using T = TypeParam;
+  for (bool decoupled : {true, false})
+    for (std::int64_t n : {1, 37, 20000}) {
+      const Values grad[2] = {random_values(n, 1, 0.1), random_values(n, 2, 0.1)};
+      Values p = random_values(n, 3), m(n), v(n);
+      Guarded<T> gp(p), gm(m), gv(v);
+      for (int t = 1; t <= 2; ++t) {
+        kernels::AdamArgs<T> a{.n = n, .lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .decoupled = decoupled};
+        a.correction1 = 1 - std::pow(0.9, t), a.correction2 = 1 - std::pow(0.95, t), a.grad_scale = 0.5;
+        Guarded<T> gg(grad[t - 1]);
+        a.param = gp, a.grad = gg, a.m = gm, a.v = gv;
+        cpu::Stream s{t};
+        kernels::adam(s, a);
+        for (std::int64_t i = 0; i < n; ++i) {
+          double g = grad[t - 1][i] * 0.5;
+          if (decoupled) p[i] *= 1 - 0.01 * 0.1;
+          else g += 0.1 * p[i];
+          m[i] = 0.9 * m[i] + 0.1 * g;
+          v[i] = 0.95 * v[i] + 0.05 * g * g;
+          p[i] -= 0.01 / a.correction1 * m[i] / (std::sqrt(v[i] / a.correction2) + 1e-8);
+        }
+      }
+      expect_close(gm.values(), m, tolerance<T>(0.5), "m");
+      expect_close(gv.values(), v, tolerance<T>(0.5), "v");
+      expect_close(gp.values(), p, tolerance<T>(2), "p");
+    }
+}
+
+TYPED_TEST(Update, SgdFollowsItsEquations) {
+  using T = TypeParam;
+  const std::int64_t n = 133;
+  for (double momentum : {0.0, 0.9}) {
+    Values p = random_values(n, 3), buffer(n);
+    Guarded<T> gp(p), gb(n);  // not a number until the first step fills it
+    for (int t = 1; t <= 3; ++t) {
+      const Values grad = random_values(n, 10 + t);
+      Guarded<T> gg(grad);
+      cpu::Stream s{1};
+      kernels::sgd(s, kernels::SgdArgs<T>{n, gp, gg, momentum > 0 ? gb.data() : nullptr, 0.1, momentum, 0.01, 0.5, t == 1});
+      for (std::int64_t i = 0; i < n; ++i) {
+        const double d = 0.5 * grad[i] + 0.01 * p[i];
+        buffer[i] = t == 1 ? d : momentum * buffer[i] + d;
+        p[i] -= 0.1 * (momentum > 0 ? buffer[i] : d);
+      }
+    }
+    expect_close(gp.values(), p, tolerance<T>(2), "p");
+  }
+}
+
+TYPED_TEST(Update, BitsDoNotDependOnSlices) {  // what a shard computes equals its part of the whole
+  using T = TypeParam;
+  const std::int64_t n = 40003;
+  const Values g = random_values(n, 1), p = random_values(n, 2), m = random_values(n, 3), v = Values(n, 0.25);
+  for (bool adam : {true, false}) {
+    std::vector<T> all[3];
+    int round = 0;
+    for (const std::vector<std::int64_t>& cuts : {std::vector<std::int64_t>{0, n}, {0, n}, {0, 5, 8209, 8210, 30001, n}}) {
+      Guarded<T> gg(g), gp(p), gm(m), gv(v);
+      cpu::Stream s{round == 1 ? 3 : 1};
+      for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
+        const std::int64_t at = cuts[i], count = cuts[i + 1] - at;
+        if (adam)
+          kernels::adam(s, kernels::AdamArgs<T>{.n = count, .param = gp + at, .grad = gg + at, .m = gm + at, .v = gv + at, .lr = 0.01, .decay = 0.1});
+        else
+          kernels::sgd(s, kernels::SgdArgs<T>{count, gp + at, gg + at, gm + at, 0.1, 0.9, 0.01, 1, false});
+      }
+      all[round++] = gp.raw();
+    }
+    EXPECT_TRUE(same_bits(all[0], all[1]));
+    EXPECT_TRUE(same_bits(all[0], all[2]));
+  }
+}
+
+template <class T> double value(const kernels::SquareSumArgs<T>& a) {
+  return std::ldexp(double(a.limbs[0]) + 0x1p32 * double(a.limbs[1]) + 0x1p64 * double(a.limbs[2]) + 0x1p96 * double(a.limbs[3]), -88);
+}
+
+TYPED_TEST(Update, SquareSumIsExactOverBlocks) {
+  using T = TypeParam;
+  for (std::int64_t n : {0, 1, 63, 64, 1000, 300001}) {
+    const Values v = random_values(n, 4, 3);
+    const std::vector<T> x(v.begin(), v.end());
+    double want = 0;
+    for (double e : v) want += e * e;
+    kernels::SquareSumArgs<T> whole{n, x.data()}, team{n, x.data()}, parts{};
+    cpu::Stream one{1}, three{3};
+    EXPECT_TRUE(kernels::square_sum(one, whole) && kernels::square_sum(three, team));
+    EXPECT_NEAR(value(whole), want, 1e-12 * want);
+    for (std::int64_t at = 0; at < n; at += 64 * 77) {  // blocks of 64 in any split
+      parts.n = std::min<std::int64_t>(64 * 77, n - at), parts.x = x.data() + at;
+      EXPECT_TRUE(kernels::square_sum(one, parts));
+    }
+    for (int k = 0; k < 4; ++k) {
+      EXPECT_EQ(whole.limbs[k], team.limbs[k]);
+      EXPECT_EQ(whole.limbs[k], parts.limbs[k]);
+      EXPECT_TRUE(k == 3 || (whole.limbs[k] >= 0 && whole.limbs[k] < (std::int64_t{1} << 32)));
+    }
+  }
+}
+
+TYPED_TEST(Update, SquareSumKnowsItsLimits) {
+  using T = TypeParam;
+  cpu::Stream s{2};
+  std::vector<T> x(100000, T{0});
+  x[70000] = T{0x1p17};
+  kernels::SquareSumArgs<T> a{100000, x.data()};
+  EXPECT_TRUE(kernels::square_sum(s, a));
+  EXPECT_EQ(value(a), 0x1p34);
+  for (T bad : {T{0x1p18}, std::numeric_limits<T>::infinity(), std::numeric_limits<T>::quiet_NaN()}) {
+    x[70000] = bad;
+    kernels::SquareSumArgs<T> b{100000, x.data()};
+    EXPECT_FALSE(kernels::square_sum(s, b));
+  }
+  x.assign(64, T{0});
+  x[5] = T{0x1p-44};  // the least square that is seen
+  kernels::SquareSumArgs<T> c{64, x.data()};
+  EXPECT_TRUE(kernels::square_sum(s, c));
+  EXPECT_EQ(c.limbs[0], 1);
+}
+
+}  // namespace
+}  // namespace tfm::test
