@@ -7,9 +7,7 @@
 namespace tfm {
 namespace {
 
-Tensor tensor_of(std::vector<std::int64_t>& v) {
-  return {v.data(), DType::i64, {static_cast<std::int64_t>(v.size())}};
-}
+Tensor tensor_of(std::vector<std::int64_t>& v) { return {v.data(), DType::i64, {static_cast<std::int64_t>(v.size())}}; }
 
 std::vector<std::int64_t> gather(Communicator& group, std::vector<std::int64_t> mine) {
   std::vector<std::int64_t> all(mine.size() * static_cast<std::size_t>(group.size()));

@@ -117,7 +117,8 @@ class MessageCommunicator final : public StagedCommunicator {
   }
 
   void wait(Stage stage, const Piece& piece) override {
-    for (int tries = 0; !ready(stage, piece); ++tries) tries < 1000 ? static_cast<void>(sched_yield()) : static_cast<void>(usleep(50));
+    for (int tries = 0; !ready(stage, piece); ++tries)
+      tries < 1000 ? static_cast<void>(sched_yield()) : static_cast<void>(usleep(50));
   }
 
   void run(Stage stage, const Piece& piece) override {
@@ -246,9 +247,10 @@ void MpiSession::abort(int code) {
 Mesh make_mesh(const MpiSession& session, Layout layout, bool force_messages) {
   const auto& s = session.state();
   if (layout.data < 1 || layout.tensor < 1 || layout.world() != s->size)
-    throw Error(ExitCode::environment, "layout data=" + std::to_string(layout.data) + " x tensor=" + std::to_string(layout.tensor) +
-                                           " needs " + std::to_string(layout.world()) + " ranks, but the job has " +
-                                           std::to_string(s->size) + ": start that many ranks, or change the layout");
+    throw Error(ExitCode::environment, "layout data=" + std::to_string(layout.data) +
+                                           " x tensor=" + std::to_string(layout.tensor) + " needs " +
+                                           std::to_string(layout.world()) + " ranks, but the job has " + std::to_string(s->size) +
+                                           ": start that many ranks, or change the layout");
   Mesh mesh;
   mesh.layout = layout;
   mesh.data_rank = s->rank / layout.tensor;

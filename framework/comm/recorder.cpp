@@ -9,7 +9,8 @@
 namespace tfm {
 namespace {
 
-template <class T> using Cell = std::atomic<T>;
+template <class T>
+using Cell = std::atomic<T>;
 static_assert(Cell<std::uint64_t>::is_always_lock_free && Cell<double>::is_always_lock_free, "shared between processes");
 
 struct EventCell {
@@ -112,7 +113,8 @@ std::vector<Event> FlightRecorder::recent(int rank) const {
 std::vector<int> FlightRecorder::members(Axis axis) const {
   std::vector<int> ranks;
   for (int r = 0; r < world(); ++r) {
-    const bool same_data = r / layout_.tensor == rank_ / layout_.tensor, same_tensor = r % layout_.tensor == rank_ % layout_.tensor;
+    const bool same_data = r / layout_.tensor == rank_ / layout_.tensor,
+               same_tensor = r % layout_.tensor == rank_ % layout_.tensor;
     if (axis == Axis::world || (axis == Axis::data ? same_tensor : same_data)) ranks.push_back(r);
   }
   return ranks;

@@ -20,7 +20,7 @@ struct Event {
   std::uint64_t number = 0;
   std::uint64_t ordinal = 0;  // among all collectives of the rank
   double entered = 0;
-  double left = 0;  // 0: not complete
+  double left = 0;          // 0: not complete
   std::string str() const;  // "all_reduce #12 on the data axis (1048576 bytes)"
 };
 
@@ -50,17 +50,17 @@ class FlightRecorder {
     int pid = 0;  // 0: signed off
     std::int64_t step = -1;
     double heartbeat = 0;
-    double moved = 0;                          // when the rank last got on inside the collective it waits in
-    std::optional<Event> waiting;              // the collective it waits in
-    std::array<std::uint64_t, 3> entered{};    // number of the last collective of each axis
+    double moved = 0;                        // when the rank last got on inside the collective it waits in
+    std::optional<Event> waiting;            // the collective it waits in
+    std::array<std::uint64_t, 3> entered{};  // number of the last collective of each axis
   };
   int rank() const { return rank_; }
   int world() const { return layout_.world(); }
   bool visible(int rank) const { return records_[static_cast<std::size_t>(rank)] != nullptr; }
-  Status status(int rank) const;                // of a visible rank
-  std::vector<Event> recent(int rank) const;    // oldest first, at most kEvents
-  std::vector<int> members(Axis axis) const;    // world ranks of this rank's group
-  bool claim_report();                          // true for the first caller of the node
+  Status status(int rank) const;              // of a visible rank
+  std::vector<Event> recent(int rank) const;  // oldest first, at most kEvents
+  std::vector<int> members(Axis axis) const;  // world ranks of this rank's group
+  bool claim_report();                        // true for the first caller of the node
 
  private:
   struct Record;

@@ -69,7 +69,8 @@ SharedMemoryCommunicator::Awaited SharedMemoryCommunicator::awaited(Stage stage,
   return {broadcast && piece.call.root == rank(), broadcast, Stage::publish, number + 1};
 }
 
-template <class F> bool SharedMemoryCommunicator::all_awaited(const Awaited& a, const Piece& piece, F&& f) {
+template <class F>
+bool SharedMemoryCommunicator::all_awaited(const Awaited& a, const Piece& piece, F&& f) {
   if (a.nothing) return true;
   if (a.root_only) return f(piece.call.root);
   for (int r = 0; r < size(); ++r)
@@ -79,9 +80,8 @@ template <class F> bool SharedMemoryCommunicator::all_awaited(const Awaited& a, 
 
 bool SharedMemoryCommunicator::ready(Stage stage, const Piece& piece) {
   const Awaited a = awaited(stage, piece);
-  return all_awaited(a, piece, [&](int r) {
-    return reached(line(r).passed[static_cast<int>(a.of)].load(std::memory_order_acquire), a.count);
-  });
+  return all_awaited(
+      a, piece, [&](int r) { return reached(line(r).passed[static_cast<int>(a.of)].load(std::memory_order_acquire), a.count); });
 }
 
 void SharedMemoryCommunicator::wait(Stage stage, const Piece& piece) {

@@ -33,7 +33,8 @@ class SharedMemoryCommunicator final : public StagedCommunicator {
   void wait(Stage stage, const Piece& piece) override;
 
   Awaited awaited(Stage stage, const Piece& piece) const;
-  template <class F> bool all_awaited(const Awaited& a, const Piece& piece, F&& f);
+  template <class F>
+  bool all_awaited(const Awaited& a, const Piece& piece, F&& f);
   void publish(const Piece& piece);
   void reduce(const Piece& piece);
   void finish(const Piece& piece);

@@ -34,21 +34,30 @@ class SingleCommunicator final : public Communicator {
 
 std::string_view name_of(Collective c) {
   switch (c) {
-    case Collective::all_reduce_sum: return "all_reduce";
-    case Collective::all_reduce_max: return "all_reduce_max";
-    case Collective::reduce_scatter: return "reduce_scatter";
-    case Collective::all_gather: return "all_gather";
-    case Collective::broadcast: return "broadcast";
-    case Collective::barrier: return "barrier";
+    case Collective::all_reduce_sum:
+      return "all_reduce";
+    case Collective::all_reduce_max:
+      return "all_reduce_max";
+    case Collective::reduce_scatter:
+      return "reduce_scatter";
+    case Collective::all_gather:
+      return "all_gather";
+    case Collective::broadcast:
+      return "broadcast";
+    case Collective::barrier:
+      return "barrier";
   }
   return "?";
 }
 
 std::string_view name_of(Axis a) {
   switch (a) {
-    case Axis::data: return "data";
-    case Axis::tensor: return "tensor";
-    case Axis::world: return "world";
+    case Axis::data:
+      return "data";
+    case Axis::tensor:
+      return "tensor";
+    case Axis::world:
+      return "world";
   }
   return "?";
 }

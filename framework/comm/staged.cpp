@@ -58,10 +58,14 @@ StagedCommunicator::Range StagedCommunicator::Piece::part(int r) const {
 void StagedCommunicator::combine(const Call& call, const std::vector<const char*>& sources, std::int64_t bytes, char* out,
                                  char* copy) {
   switch (call.dtype) {
-    case DType::f32: return fold_as<float>(call.op, sources, bytes, out, copy);
-    case DType::f64: return fold_as<double>(call.op, sources, bytes, out, copy);
-    case DType::i32: return fold_as<std::int32_t>(call.op, sources, bytes, out, copy);
-    case DType::i64: return fold_as<std::int64_t>(call.op, sources, bytes, out, copy);
+    case DType::f32:
+      return fold_as<float>(call.op, sources, bytes, out, copy);
+    case DType::f64:
+      return fold_as<double>(call.op, sources, bytes, out, copy);
+    case DType::i32:
+      return fold_as<std::int32_t>(call.op, sources, bytes, out, copy);
+    case DType::i64:
+      return fold_as<std::int64_t>(call.op, sources, bytes, out, copy);
   }
 }
 
@@ -77,9 +81,12 @@ StagedCommunicator::Call StagedCommunicator::reduction(Tensor t, Tensor out, Col
   c.count = t.elements();
   c.direct = c.returns_all() && t.bytes() <= kDirectBytes;
   c.chunk = lane_bytes() / width;
-  if (c.direct) c.part = c.count;
-  else if (c.returns_all()) c.part = round_up(ceil_div(c.count, size_), 64 / width);
-  else c.part = div_exact(c.count, size_);
+  if (c.direct)
+    c.part = c.count;
+  else if (c.returns_all())
+    c.part = round_up(ceil_div(c.count, size_), 64 / width);
+  else
+    c.part = div_exact(c.count, size_);
   return c;
 }
 
@@ -166,8 +173,8 @@ void StagedCommunicator::complete(std::uint64_t end, const Event& event) {
 
 StagedCommunicator::Piece StagedCommunicator::at(Stage stage) {
   const std::uint64_t number = done(stage);
-  const auto call = std::upper_bound(calls_.begin(), calls_.end(), number,
-                                     [](std::uint64_t n, const Call& c) { return n < c.end; });
+  const auto call =
+      std::upper_bound(calls_.begin(), calls_.end(), number, [](std::uint64_t n, const Call& c) { return n < c.end; });
   return {*call, number};
 }
 

@@ -54,7 +54,7 @@ class StagedCommunicator : public Communicator {
     const Call& call;
     std::uint64_t number;
     int slot() const { return static_cast<int>(number % kSlots); }
-    Range part(int r) const;  // bytes of part r of the call's data in this piece
+    Range part(int r) const;                 // bytes of part r of the call's data in this piece
     Range local() const { return part(0); }  // the same within a part
   };
 
@@ -85,10 +85,10 @@ class StagedCommunicator : public Communicator {
   int rank_, size_;
   Axis axis_;
   std::shared_ptr<FlightRecorder> recorder_;
-  std::deque<Call> calls_;                // with pieces still to finish
+  std::deque<Call> calls_;  // with pieces still to finish
   std::deque<std::pair<std::uint64_t, Event>> started_;
-  std::uint64_t submitted_ = 0;           // pieces of all calls so far
-  std::array<std::uint64_t, 3> done_{};   // pieces that have passed each stage
+  std::uint64_t submitted_ = 0;          // pieces of all calls so far
+  std::array<std::uint64_t, 3> done_{};  // pieces that have passed each stage
 };
 
 }  // namespace tfm

@@ -87,12 +87,14 @@ std::string Watchdog::overdue() const {
     }
     const FlightRecorder::Status s = recorder_->status(r);
     since = std::max(since, s.heartbeat);
-    if (s.entered[static_cast<std::size_t>(e.axis)] < e.number) absent.push_back(r);
-    else if (!s.waiting || s.waiting->axis != e.axis || s.waiting->number != e.number) present.push_back(r);
+    if (s.entered[static_cast<std::size_t>(e.axis)] < e.number)
+      absent.push_back(r);
+    else if (!s.waiting || s.waiting->axis != e.axis || s.waiting->number != e.number)
+      present.push_back(r);
   }
   if (now - since < timeout_) return {};
-  std::string line = "rank " + std::to_string(recorder_->rank()) + at_step(own) + " waits in " + e.str() + " for " +
-                     seconds(now - e.entered);
+  std::string line =
+      "rank " + std::to_string(recorder_->rank()) + at_step(own) + " waits in " + e.str() + " for " + seconds(now - e.entered);
   line += absent.empty() ? "; all ranks have entered it, but not these wait in it: " : "; not entered by ";
   const std::vector<int>& others = absent.empty() ? present : absent;
   for (std::size_t i = 0; i < others.size(); ++i) line += (i ? ", " : "") + doing(*recorder_, others[i], now);

@@ -255,18 +255,24 @@ std::string FieldReader::suggestion(const std::string& key) {
   for (const std::string& k : keys_)
     if (parent_of(k) == section) here.push_back(last_of(k));
   if (std::find(here.begin(), here.end(), key) != here.end()) return {};
-  std::string low;
-  for (char c : key) low += c == '-' ? '_' : static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
-  if (const auto alias = aliases_.find(low); alias != aliases_.end()) {
+  const auto through_alias = [&](std::string_view word) -> std::string {
+    const auto alias = aliases_.find(word);
+    if (alias == aliases_.end()) return {};
     for (std::string_view target : alias->second)
       if (std::find(here.begin(), here.end(), last_of(target)) != here.end()) return path + std::string(last_of(target));
     return std::string(alias->second.front());
-  }
+  };
+  std::string low;
+  for (char c : key) low += c == '-' ? '_' : static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
+  if (std::string meant = through_alias(low); !meant.empty()) return meant;
   if (const auto near = nearest(key, here, 1); !near.empty()) return path + std::string(near);
   for (const std::string& k : keys_)
     if (last_of(k) == low) return k;
   if (const auto near = nearest(key, here, 2); !near.empty()) return path + std::string(near);
-  return {};
+  std::vector<std::string_view> words;
+  for (const auto& [word, targets] : aliases_)
+    if (word.size() > 5) words.push_back(word);
+  return through_alias(nearest(key, words, 2));
 }
 
 void FieldReader::report_unknown() {

@@ -62,12 +62,16 @@ class TreeBuilder : public YAML::EventHandler {
       if (text_[i] == '\n') line_starts_.push_back(i + 1);
   }
   YamlNode take() { return std::move(root_); }
+  // Columns in characters; the last place is kept, as most events follow one another on a line.
   Mark place(const YAML::Mark& m) const {
-    const std::size_t start = line_starts_[std::min(static_cast<std::size_t>(m.line), line_starts_.size() - 1)];
-    int column = 1;
-    for (std::size_t i = start; i < std::min(start + static_cast<std::size_t>(m.column), text_.size()); ++i)
-      column += (static_cast<unsigned char>(text_[i]) & 0xC0) != 0x80;
-    return {m.line + 1, column, source_};
+    const std::size_t to = std::min(offset(m), text_.size());
+    if (m.line != last_line_ || to < last_offset_) {
+      last_line_ = m.line;
+      last_offset_ = to - std::min(to, static_cast<std::size_t>(m.column));
+      last_column_ = 1;
+    }
+    for (; last_offset_ < to; ++last_offset_) last_column_ += (static_cast<unsigned char>(text_[last_offset_]) & 0xC0) != 0x80;
+    return {m.line + 1, last_column_, source_};
   }
 
   void OnDocumentStart(const YAML::Mark&) override {}
@@ -172,6 +176,8 @@ class TreeBuilder : public YAML::EventHandler {
   const std::string& text_;
   int source_;
   std::vector<std::size_t> line_starts_{0};
+  mutable int last_line_ = -1, last_column_ = 1;
+  mutable std::size_t last_offset_ = 0;
   std::vector<Level> stack_;
   YamlNode root_;
 };
@@ -180,6 +186,7 @@ class TreeBuilder : public YAML::EventHandler {
 std::string explain(const std::string& message) {
   if (message == "illegal map value")
     return "a ':' does not fit here; expected one 'key: value' a line, the keys of a section indented alike";
+  if (message.find("flow") != std::string::npos) return "this does not fit into the brackets; expected ',' or a closing bracket";
   if (message.find("end of map") != std::string::npos)
     return "this line does not belong to the section above; expected 'key: value' indented like its neighbours";
   if (message.find("end of sequence") != std::string::npos)

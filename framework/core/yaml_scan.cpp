@@ -50,7 +50,8 @@ int column_of(std::string_view text, std::size_t line_start, std::size_t i) {
 }
 
 void Scanner::problem(std::size_t i, std::string message, std::string help, bool fatal) {
-  out_.error({line_, column_of(text_, line_start_, i), source_}, std::move(message), std::move(help));
+  const int column = out_.full() ? 1 : column_of(text_, line_start_, i);
+  out_.error({line_, column, source_}, std::move(message), std::move(help));
   if (fatal) good_ = false;
 }
 
@@ -82,6 +83,8 @@ void Scanner::quoted() {
   const std::size_t from = i_++;
   for (; at(i_) != '\n'; ++i_) {
     if (quote == '"' && at(i_) == '\\') {
+      if (at(i_ + 1) != '\n' && std::string_view("0abtnvfre \"/\\N_LPxuU").find(at(i_ + 1)) == std::string_view::npos)
+        problem(i_, "unknown escape; expected \\n, \\t, \\\\, \\\" or the like", "in single quotes a backslash stands for itself");
       if (at(i_ + 1) != '\n') ++i_;
     } else if (at(i_) == quote) {
       if (quote == '\'' && at(i_ + 1) == '\'') {
@@ -189,7 +192,7 @@ bool Scanner::run() {
       plain();
     }
   }
-  if (!open_.empty()) {
+  if (!open_.empty() && good_) {
     line_ = open_.back().line;
     line_start_ = open_.back().line_start;
     const char c = at(open_.back().at);

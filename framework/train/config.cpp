@@ -100,11 +100,15 @@ Config load_config(const std::string& path, const std::vector<std::string>& over
   if (!root) out.throw_if_any();
 
   Config config;
-  apply_preset(config.model, preset_of(*root));
+  // An unknown preset is reported by the reader; another one stands in for it so that its sizes do not count as missing.
+  const std::vector<std::string> presets = preset_names();
+  const std::string preset = preset_of(*root);
+  const bool known = preset.empty() || preset == "none" || std::find(presets.begin(), presets.end(), preset) != presets.end();
+  apply_preset(config.model, known ? preset : presets.front());
   FieldReader reader(*root, out, all_keys(), key_aliases());
   reader.read(fields_of(config));
   fill_derived(config);
-  check_consistency(config, [&](auto keys, const std::string& message, const std::string& help) {
+  if (known) check_consistency(config, [&](auto keys, const std::string& message, const std::string& help) {
     Mark at = root->at;
     for (auto key = keys.end(); key != keys.begin();) {
       if (reader.failed(std::string(*--key))) return;

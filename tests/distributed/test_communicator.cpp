@@ -16,33 +16,41 @@ namespace {
 
 using test::job;
 
-template <class T> Tensor tensor(std::vector<T>& v, std::size_t from = 0) {
+template <class T>
+Tensor tensor(std::vector<T>& v, std::size_t from = 0) {
   return {v.data() + from, dtype_of<T>, {static_cast<std::int64_t>(v.size() - from)}};
 }
 
 // A value that every rank can compute for every other rank.
-template <class T> T small(int rank, std::int64_t i, int salt = 0) { return static_cast<T>((rank * 7 + i * 3 + salt) % 13 - 6); }
+template <class T>
+T small(int rank, std::int64_t i, int salt = 0) {
+  return static_cast<T>((rank * 7 + i * 3 + salt) % 13 - 6);
+}
 
 // Values of very different size: the order of their sum shows in the result.
-template <class T> T rough(int rank, std::int64_t i, unsigned salt = 0) {
+template <class T>
+T rough(int rank, std::int64_t i, unsigned salt = 0) {
   std::uint64_t h = static_cast<std::uint64_t>(rank * 1000003 + i) + salt * 77777u + 1;
   for (int round = 0; round < 2; ++round) h = (h ^ (h >> 29)) * 0xBF58476D1CE4E5B9u;
   const double v = static_cast<double>(h >> 40) * 0x1p-24 - 0.5;
   return static_cast<T>(v * static_cast<double>(std::uint64_t{1} << (h % 40)));
 }
 
-template <class T, class F> std::vector<T> filled(std::int64_t n, F&& f) {
+template <class T, class F>
+std::vector<T> filled(std::int64_t n, F&& f) {
   std::vector<T> v(static_cast<std::size_t>(n));
   for (std::int64_t i = 0; i < n; ++i) v[static_cast<std::size_t>(i)] = f(i);
   return v;
 }
 
-template <class T> bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
 // Sum of f(rank, i) in rank order.
-template <class T, class F> std::vector<T> ordered_sum(int size, std::int64_t n, F&& f) {
+template <class T, class F>
+std::vector<T> ordered_sum(int size, std::int64_t n, F&& f) {
   return filled<T>(n, [&](std::int64_t i) {
     T sum = f(0, i);
     for (int r = 1; r < size; ++r) sum += f(r, i);
@@ -63,7 +71,8 @@ class Groups : public testing::TestWithParam<bool> {
   }
 };
 
-template <class T> void sums_are_exact(Communicator& c, int salt) {
+template <class T>
+void sums_are_exact(Communicator& c, int salt) {
   for (std::int64_t n : {0, 1, 2, 3, 7, 63, 64, 65, 1000, 4095, 4097, 8191, 70001, 300007}) {
     auto v = filled<T>(n, [&](std::int64_t i) { return small<T>(c.rank(), i, salt); });
     c.all_reduce(tensor(v));
@@ -109,7 +118,8 @@ TEST_P(Groups, MaximumOfAllRanks) {
   });
 }
 
-template <class T> void order_is_rank_order(Communicator& c, int salt) {
+template <class T>
+void order_is_rank_order(Communicator& c, int salt) {
   for (std::int64_t n : {3, 3000, 9001, 150001}) {
     const auto value = [&](int r, std::int64_t i) { return rough<T>(r, i, static_cast<unsigned>(salt)); };
     auto v = filled<T>(n, [&](std::int64_t i) { return value(c.rank(), i); });
@@ -240,10 +250,18 @@ void fuzz_call(Communicator& c, std::mt19937& random, int salt) {
   const auto sum = ordered_sum<double>(c.size(), n, value);
   const Tensor own{v.data() + part * c.rank(), DType::f64, {part}};
   switch (random() % 5) {
-    case 0: c.all_reduce(tensor(v)); break;
-    case 1: c.reduce_scatter(tensor(v), own), c.all_gather(own, tensor(v)); break;
-    case 2: c.reduce_start(tensor(v), false), c.barrier(), c.reduce_finish(); break;
-    case 3: c.reduce_start(tensor(v), true), c.reduce_finish(), c.all_gather(own, tensor(v)); break;
+    case 0:
+      c.all_reduce(tensor(v));
+      break;
+    case 1:
+      c.reduce_scatter(tensor(v), own), c.all_gather(own, tensor(v));
+      break;
+    case 2:
+      c.reduce_start(tensor(v), false), c.barrier(), c.reduce_finish();
+      break;
+    case 3:
+      c.reduce_start(tensor(v), true), c.reduce_finish(), c.all_gather(own, tensor(v));
+      break;
     default: {
       v = sum;
       const int root = static_cast<int>(random() % static_cast<unsigned>(c.size()));

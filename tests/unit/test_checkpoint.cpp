@@ -82,6 +82,10 @@ Data random_data(unsigned seed) {
   return data;
 }
 
+bool bit_equal(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+}
+
 std::int64_t slice_elements(const Shape& full, int axis, std::int64_t begin, std::int64_t end) {
   if (axis < 0) return full.elements();
   std::int64_t n = end - begin;
@@ -177,7 +181,7 @@ class Checkpoint : public testing::Test {
     for (const auto& [name, tensor] : data) {
       std::vector<float> got(tensor.second.size());
       reader.read(name, Slice{-1, 0, 0, 0, static_cast<std::int64_t>(got.size())}, got.data());
-      ASSERT_EQ(std::memcmp(got.data(), tensor.second.data(), got.size() * sizeof(float)), 0) << name;
+      ASSERT_TRUE(bit_equal(got, tensor.second)) << name;
     }
   }
   std::string dir_, log_;
@@ -230,7 +234,7 @@ TEST_F(Checkpoint, ReadsAtAnyLayout) {
           const auto want = elements(full, values, s);
           std::vector<float> got(want.size());
           reader.read(name, s, got.data());
-          ASSERT_EQ(std::memcmp(got.data(), want.data(), want.size() * sizeof(float)), 0) << name << " written by " << ranks;
+          ASSERT_TRUE(bit_equal(got, want)) << name << " written by " << ranks;
         }
     }
 }
@@ -419,7 +423,9 @@ TEST_F(Checkpoint, AFullDiskLeavesThePreviousOne) {
 
 TEST_F(Checkpoint, KillsAtRandomTimesNeverLoseTheCheckpoint) {
   const Data data = random_data(4);
+  const auto start = std::chrono::steady_clock::now();
   ASSERT_TRUE(save(1, data).ok());
+  const auto once = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start).count();
   std::mt19937 random(11);
   std::int64_t step = 1;
   int advanced = 0, interrupted = 0;
@@ -432,7 +438,7 @@ TEST_F(Checkpoint, KillsAtRandomTimesNeverLoseTheCheckpoint) {
         if (s > step + 3) s = step;  // now and then over one that is there
       }
     }
-    std::this_thread::sleep_for(std::chrono::microseconds(500 + random() % 40000));
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % (4 * once)));
     ::kill(pid, SIGKILL);
     int status = 0;
     ::waitpid(pid, &status, 0);
@@ -443,7 +449,7 @@ TEST_F(Checkpoint, KillsAtRandomTimesNeverLoseTheCheckpoint) {
     EXPECT_EQ(log_, "") << "a published checkpoint was not valid";
     expect_equal(*found, data);
     const std::int64_t now = CheckpointReader(*found).manifest().step;
-    EXPECT_GE(now, step > 4 ? step - 4 : 1);
+    EXPECT_GE(now, step);
     advanced += now != step;
     step = now;
     clean(dir_);

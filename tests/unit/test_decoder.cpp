@@ -33,7 +33,7 @@ class Fixture {
       c["loss"] = {{"label_smoothing", c["label_smoothing"]}};
       for (const char* key : {"B", "T", "label_smoothing"}) c.erase(key);
     }
-    c["data"] = {{"train", {{"type", "text"}, {"path", "unused"}}}};
+    c["data"] = {{"train", {{"type", "tokens"}, {"path", "unused.bin"}}}};
     const std::string file = testing::TempDir() + "tfm_fixture.yaml";
     std::ofstream(file) << c.dump() << "\n";
     config_ = load_config(file, {});
@@ -77,12 +77,14 @@ TEST_P(DecoderFixture, LogitsLossAndGradients) {
   const double loss = f.get<float>("loss")[0];
   EXPECT_NEAR(r.loss, loss, 1e-6 * std::abs(loss) + 1e-6);
   const auto* grads = static_cast<const float*>(engine.flat().gradients);
+  // A gradient that is zero in exact arithmetic (a key's bias, anything before the softmax of one key) is rounding noise.
+  const double noise = 2e-7 * r.grad_norm;
   for (const PartSlice& p : engine.model().parameters().slices()) {
     const auto expected = f.get<float>("grad." + p.name);
     ASSERT_EQ(static_cast<std::int64_t>(expected.size()), p.elements()) << p.name;
     std::vector<float> difference(expected.size());
     for (std::size_t i = 0; i < expected.size(); ++i) difference[i] = grads[p.offset + static_cast<std::int64_t>(i)] - expected[i];
-    EXPECT_LE(norm(difference), 1e-4 * norm(expected) + 1e-7) << p.name;
+    EXPECT_LE(norm(difference), 1e-4 * norm(expected) + noise) << p.name;
   }
 
   Inference inference(engine.model(), single_mesh(), engine.flat().parameters, engine.plan().rows, f.config().model.vocab_size, 1);
@@ -123,6 +125,9 @@ TEST_P(StepsFixture, TwentySteps) {
   }
   const auto* flat = static_cast<const float*>(engine.flat().parameters);
   for (const PartSlice& p : engine.model().parameters().slices()) {
+    // Softmax does not change when all scores of a row shift: without rotation a key's bias has gradient zero, and Adam turns the
+    // sign of rounding noise into whole steps, in every implementation.
+    if (p.name.ends_with("key.bias") && f.config().model.position != "rope") continue;
     const auto expected = f.get<float>("final." + p.name);
     std::vector<float> difference(expected.size());
     for (std::size_t i = 0; i < expected.size(); ++i) difference[i] = flat[p.offset + static_cast<std::int64_t>(i)] - expected[i];

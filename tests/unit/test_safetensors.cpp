@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -23,6 +22,7 @@ class Safetensors : public testing::Test {
   ~Safetensors() override { fs::remove_all(dir_); }
   std::string path(const std::string& name = "t.safetensors") const { return (dir_ / name).string(); }
   std::string put(const std::string& content) const {
+    fs::remove(path());  // a new file is quicker than a truncated one
     std::ofstream(path(), std::ios::binary) << content;
     return path();
   }
@@ -196,9 +196,8 @@ TEST_F(Safetensors, SurvivesMutations) {
   const std::string alphabet = "{}[]\",:0123456789-.eE FI\\u\xff";
   std::mt19937 random(7);
   const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(3);
   int refused = 0, accepted = 0;
-  while (std::chrono::steady_clock::now() < until) {
+  for (int trial = 0; trial < 10000; ++trial) {
     std::string text = seed;
     for (std::size_t n = 1 + below(4); n > 0 && !text.empty(); --n) switch (below(5)) {
         case 0: text[below(text.size())] = static_cast<char>(random()); break;
