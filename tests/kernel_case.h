@@ -24,7 +24,8 @@ inline Values random_values(std::int64_t n, std::uint32_t stream, double scale =
 }
 
 // A buffer between two bands that must keep their bits.
-template <class T> class Guarded {
+template <class T>
+class Guarded {
  public:
   explicit Guarded(const Values& v) : Guarded(v.size()) { std::copy(v.begin(), v.end(), data()); }
   explicit Guarded(std::int64_t n, T fill = std::numeric_limits<T>::quiet_NaN()) : n_(n), all_(n + 2 * kBand, T{12345}) {
@@ -48,12 +49,14 @@ template <class T> class Guarded {
   std::vector<T> all_;
 };
 
-template <class T> bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
 // Allowed error: `terms` roundings of values of the expected size.
-template <class T> double tolerance(double size = 1, double terms = 1) {
+template <class T>
+double tolerance(double size = 1, double terms = 1) {
   return (sizeof(T) == 4 ? 6e-7 : 1e-13) * size * std::max(1.0, std::sqrt(terms));
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// The kernels once more in float64 and straight loops, written from their definitions: what every device's kernels are compared with.
+// The kernels once more in float64 and straight loops, written from their definitions: what every device's kernels are compared
+// with.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -14,16 +15,18 @@ namespace tfm::reference {
 using Values = std::vector<double>;
 
 // (rows, cols) = op(a) op(b)
-inline Values gemm(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k, const Values& a, std::int64_t lda, const Values& b,
-                   std::int64_t ldb) {
+inline Values gemm(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k, const Values& a, std::int64_t lda,
+                   const Values& b, std::int64_t ldb) {
   Values c(m * n);
   for (std::int64_t i = 0; i < m; ++i)
     for (std::int64_t j = 0; j < n; ++j)
-      for (std::int64_t p = 0; p < k; ++p) c[i * n + j] += (ta ? a[p * lda + i] : a[i * lda + p]) * (tb ? b[j * ldb + p] : b[p * ldb + j]);
+      for (std::int64_t p = 0; p < k; ++p)
+        c[i * n + j] += (ta ? a[p * lda + i] : a[i * lda + p]) * (tb ? b[j * ldb + p] : b[p * ldb + j]);
   return c;
 }
 
-inline Values norm(std::int64_t rows, std::int64_t cols, const Values& x, const Values& gain, const Values& shift, double eps, bool rms) {
+inline Values norm(std::int64_t rows, std::int64_t cols, const Values& x, const Values& gain, const Values& shift, double eps,
+                   bool rms) {
   Values y(x.size());
   for (std::int64_t r = 0; r < rows; ++r) {
     double mean = 0, var = 0;
@@ -38,9 +41,12 @@ inline Values norm(std::int64_t rows, std::int64_t cols, const Values& x, const 
 
 inline double activation(kernels::Activation kind, double x) {
   switch (kind) {
-    case kernels::Activation::relu: return std::max(x, 0.0);
-    case kernels::Activation::silu: return x / (1 + std::exp(-x));
-    case kernels::Activation::gelu: return x * 0.5 * std::erfc(-x / std::sqrt(2.0));
+    case kernels::Activation::relu:
+      return std::max(x, 0.0);
+    case kernels::Activation::silu:
+      return x / (1 + std::exp(-x));
+    case kernels::Activation::gelu:
+      return x * 0.5 * std::erfc(-x / std::sqrt(2.0));
     case kernels::Activation::gelu_tanh:
       return 0.5 * x * (1 + std::tanh(std::sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
   }
@@ -51,7 +57,8 @@ inline Values activation(kernels::Activation kind, bool gated, std::int64_t rows
   Values y(rows * cols);
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t c = 0; c < cols; ++c)
-      y[r * cols + c] = gated ? activation(kind, x[r * 2 * cols + c]) * x[(r * 2 + 1) * cols + c] : activation(kind, x[r * cols + c]);
+      y[r * cols + c] =
+          gated ? activation(kind, x[r * 2 * cols + c]) * x[(r * 2 + 1) * cols + c] : activation(kind, x[r * cols + c]);
   return y;
 }
 
@@ -66,7 +73,7 @@ struct Attention {
   std::int64_t batch, heads, kv_heads, queries, keys, size;
   double scale;
   bool causal;
-  Values slopes;                     // empty: none
+  Values slopes;                      // empty: none
   std::vector<std::int32_t> lengths;  // empty: all
   float p;
   RandomKey key;
@@ -85,7 +92,8 @@ struct Attention {
   }
 
  private:
-  void row(std::int64_t b, std::int64_t h, std::int64_t t, const Values& q, const Values& k, const Values& v, Values& out, Values& lse) const {
+  void row(std::int64_t b, std::int64_t h, std::int64_t t, const Values& q, const Values& k, const Values& v, Values& out,
+           Values& lse) const {
     const std::int64_t g = h / (heads / kv_heads);
     auto kv = [&](std::int64_t s, std::int64_t d) { return ((b * keys + s) * kv_heads + g) * size + d; };
     const std::int64_t at = ((b * queries + t) * heads + h) * size;
@@ -101,7 +109,8 @@ struct Attention {
     lse[(b * heads + h) * queries + t] = std::log(sum);
     for (std::int64_t s = 0; s < keys; ++s) {
       if (!visible(b, t, s)) continue;
-      const std::int64_t element = (((sequence_offset + b) * heads_total + head_offset + h) * queries + t) * ((keys + 3) / 4 * 4) + s;
+      const std::int64_t element =
+          (((sequence_offset + b) * heads_total + head_offset + h) * queries + t) * ((keys + 3) / 4 * 4) + s;
       const double w = std::exp(score[s]) / sum * dropout_factor(p, key, static_cast<std::uint64_t>(element));
       for (std::int64_t d = 0; d < size; ++d) out[at + d] += w * v[kv(s, d)];
     }

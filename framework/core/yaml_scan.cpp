@@ -84,7 +84,8 @@ void Scanner::quoted() {
   for (; at(i_) != '\n'; ++i_) {
     if (quote == '"' && at(i_) == '\\') {
       if (at(i_ + 1) != '\n' && std::string_view("0abtnvfre \"/\\N_LPxuU").find(at(i_ + 1)) == std::string_view::npos)
-        problem(i_, "unknown escape; expected \\n, \\t, \\\\, \\\" or the like", "in single quotes a backslash stands for itself");
+        problem(i_, "unknown escape; expected \\n, \\t, \\\\, \\\" or the like",
+                "in single quotes a backslash stands for itself");
       if (at(i_ + 1) != '\n') ++i_;
     } else if (at(i_) == quote) {
       if (quote == '\'' && at(i_ + 1) == '\'') {

@@ -1,6 +1,7 @@
 #include "train/config.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "train/config_fields.h"
 
@@ -91,11 +92,14 @@ std::string preset_of(const YamlNode& root) {
 
 }  // namespace
 
-Config load_config(const std::string& path, const std::vector<std::string>& overrides) {
+namespace {
+
+// `read` adds the text to the diagnostics and says whether it can be parsed.
+Config build_config(const std::function<bool(Diagnostics&, int&)>& read, const std::vector<std::string>& overrides) {
   Diagnostics out;
   int source = 0;
   std::optional<YamlNode> root;
-  if (read_yaml_file(path, out, source)) root = parse_yaml(out, source);
+  if (read(out, source)) root = parse_yaml(out, source);
   for (const std::string& argument : overrides) apply_override(argument, root ? &*root : nullptr, out);
   if (!root) out.throw_if_any();
 
@@ -108,16 +112,27 @@ Config load_config(const std::string& path, const std::vector<std::string>& over
   FieldReader reader(*root, out, all_keys(), key_aliases());
   reader.read(fields_of(config));
   fill_derived(config);
-  if (known) check_consistency(config, [&](auto keys, const std::string& message, const std::string& help) {
-    Mark at = root->at;
-    for (auto key = keys.end(); key != keys.begin();) {
-      if (reader.failed(std::string(*--key))) return;
-      if (reader.has(std::string(*key))) at = reader.where(std::string(*key));
-    }
-    out.error(at, message, help);
-  });
+  if (known)
+    check_consistency(config, [&](auto keys, const std::string& message, const std::string& help) {
+      Mark at = root->at;
+      for (auto key = keys.end(); key != keys.begin();) {
+        if (reader.failed(std::string(*--key))) return;
+        if (reader.has(std::string(*key))) at = reader.where(std::string(*key));
+      }
+      out.error(at, message, help);
+    });
   out.throw_if_any();
   return config;
+}
+
+}  // namespace
+
+Config load_config(const std::string& path, const std::vector<std::string>& overrides) {
+  return build_config([&](Diagnostics& out, int& source) { return read_yaml_file(path, out, source); }, overrides);
+}
+
+Config parse_config(const std::string& text, const std::string& name, const std::vector<std::string>& overrides) {
+  return build_config([&](Diagnostics& out, int& source) { return source = out.add_file(name, text), true; }, overrides);
 }
 
 std::string dump_config(const Config& config) {

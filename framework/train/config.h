@@ -137,8 +137,11 @@ struct Config {
 };
 
 // Reads a file and `section.key=value` overrides. Throws Error(usage) whose message lists every problem of the file and the
-// overrides, each as `file:line:col: error: ...`, the line, a caret and help. Defaults that do not depend on the number of ranks are filled.
+// overrides, each as `file:line:col: error: ...`, the line, a caret and help. Defaults that do not depend on the
+// number of ranks are filled.
 Config load_config(const std::string& path, const std::vector<std::string>& overrides);
+// The same for a text, called `name` in messages.
+Config parse_config(const std::string& text, const std::string& name, const std::vector<std::string>& overrides);
 
 // What only the number of ranks decides: fills parallel.data and train.micro_batch_size, and checks every divisibility.
 // Throws Error(usage) listing every problem with the legal values.

@@ -26,7 +26,8 @@ constexpr std::int64_t N = 1024, C = 768, F = 3072, V = 50257, VP = 50304;
 double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 // Best of several timed repetitions of f, each at least 20 ms long.
-template <class F> double best(F&& f) {
+template <class F>
+double best(F&& f) {
   f();
   double t0 = seconds();
   f();
@@ -88,10 +89,21 @@ class Bench {
   void one_gemm(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k, bool bias) {
     const auto a = values(m * k), b = values(k * n), shift = values(n);
     std::vector<float> c(static_cast<std::size_t>(m * n));
-    const GemmArgs<float> g{.transpose_a = ta, .transpose_b = tb, .m = m, .n = n, .k = k, .a = a.data(), .lda = ta ? m : k, .b = b.data(),
-                            .ldb = tb ? k : n, .c = c.data(), .ldc = n, .bias = bias ? shift.data() : nullptr};
+    const GemmArgs<float> g{.transpose_a = ta,
+                            .transpose_b = tb,
+                            .m = m,
+                            .n = n,
+                            .k = k,
+                            .a = a.data(),
+                            .lda = ta ? m : k,
+                            .b = b.data(),
+                            .ldb = tb ? k : n,
+                            .c = c.data(),
+                            .ldc = n,
+                            .bias = bias ? shift.data() : nullptr};
     char name[80];
-    std::snprintf(name, sizeof name, "gemm %c%c %ld x %ld x %ld%s", ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, bias ? " + bias" : "");
+    std::snprintf(name, sizeof name, "gemm %c%c %ld x %ld x %ld%s", ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k,
+                  bias ? " + bias" : "");
     flops(name, 2.0 * static_cast<double>(m * n * k), best([&] { gemm(stream_, g); }));
   }
   void gemms() {
@@ -116,9 +128,23 @@ class Bench {
     const auto qkv = values(B * T * 3 * C), dout = values(B * T * C);
     std::vector<float> out(dout.size()), lse(B * H * T), dqkv(qkv.size());
     for (float p : {0.0f, 0.1f}) {
-      AttentionArgs<float> a{.batch = B, .heads = H, .kv_heads = H, .queries = T, .keys = T, .head_size = D, .q = qkv.data(), .k = qkv.data() + C,
-                             .v = qkv.data() + 2 * C, .q_stride = 3 * C, .kv_stride = 3 * C, .out = out.data(), .out_stride = C,
-                             .lse = lse.data(), .scale = 0.125f, .causal = true, .heads_total = H};
+      AttentionArgs<float> a{.batch = B,
+                             .heads = H,
+                             .kv_heads = H,
+                             .queries = T,
+                             .keys = T,
+                             .head_size = D,
+                             .q = qkv.data(),
+                             .k = qkv.data() + C,
+                             .v = qkv.data() + 2 * C,
+                             .q_stride = 3 * C,
+                             .kv_stride = 3 * C,
+                             .out = out.data(),
+                             .out_stride = C,
+                             .lse = lse.data(),
+                             .scale = 0.125f,
+                             .causal = true,
+                             .heads_total = H};
       a.dropout = {p, {1, Purpose::dropout, 2, 3}};
       const double count = 2.0 * B * H * T * (T + 1) * D;  // visible pairs, two products
       const std::string tail = p > 0 ? " dropout" : "";
@@ -132,15 +158,19 @@ class Bench {
     const auto x = values(N * F), w = values(F), dy = values(N * F);
     std::vector<float> y(x.size()), mean(N), rstd(N), dw(F), db(F);
     const double row = 4.0 * N * C, wide = 4.0 * N * F;
-    bytes("norm", 2 * row, best([&] { norm(stream_, NormArgs<float>{N, C, x.data(), w.data(), w.data(), y.data(), mean.data(), rstd.data()}); }));
-    bytes("norm backward", 4 * row, best([&] {
-            norm_backward(stream_, NormBackwardArgs<float>{N, C, dy.data(), x.data(), w.data(), mean.data(), rstd.data(), y.data(), true,
-                                                           dw.data(), false, db.data(), false});
+    bytes("norm", 2 * row, best([&] {
+            norm(stream_, NormArgs<float>{N, C, x.data(), w.data(), w.data(), y.data(), mean.data(), rstd.data()});
           }));
-    for (auto [kind, name] : {std::pair{Activation::gelu_tanh, "gelu_tanh"}, {Activation::gelu, "gelu"}, {Activation::silu, "silu"}}) {
+    bytes("norm backward", 4 * row, best([&] {
+            norm_backward(stream_, NormBackwardArgs<float>{N, C, dy.data(), x.data(), w.data(), mean.data(), rstd.data(),
+                                                           y.data(), true, dw.data(), false, db.data(), false});
+          }));
+    for (auto [kind, name] :
+         {std::pair{Activation::gelu_tanh, "gelu_tanh"}, {Activation::gelu, "gelu"}, {Activation::silu, "silu"}}) {
       bytes(name, 2 * wide, best([&] { activation(stream_, ActivationArgs<float>{N, F, kind, false, x.data(), y.data()}); }));
-      bytes(name + std::string(" backward"), 3 * wide,
-            best([&] { activation_backward(stream_, ActivationBackwardArgs<float>{N, F, kind, false, x.data(), dy.data(), y.data()}); }));
+      bytes(name + std::string(" backward"), 3 * wide, best([&] {
+              activation_backward(stream_, ActivationBackwardArgs<float>{N, F, kind, false, x.data(), dy.data(), y.data()});
+            }));
     }
     DropoutAddArgs<float> d{N, C, x.data(), dy.data(), y.data()};
     bytes("residual add", 3 * row, best([&] { dropout_add(stream_, d); }));
@@ -149,7 +179,9 @@ class Bench {
     bytes("residual add with dropout", 3 * row, best([&] { dropout_add(stream_, d); }));
     bytes("column sum", wide, best([&] { column_sum(stream_, ColumnSumArgs<float>{N, F, x.data(), dw.data()}); }));
     std::vector<double> frequency(32, 0.01);
-    bytes("rotary", 4 * row, best([&] { rotary(stream_, RotaryArgs<float>{N, 2 * C, 24, 64, 0, 256, 0, frequency.data(), x.data(), y.data()}); }));
+    bytes("rotary", 4 * row, best([&] {
+            rotary(stream_, RotaryArgs<float>{N, 2 * C, 24, 64, 0, 256, 0, frequency.data(), x.data(), y.data()});
+          }));
   }
 
   void loss() {
@@ -158,8 +190,16 @@ class Bench {
     auto logits = source;
     std::vector<float> max(R), sums(3 * R);
     std::vector<std::int32_t> labels(R, 7);
-    const CrossEntropyArgs<float> a{.rows = R, .cols = V, .stride = VP, .padded_cols = VP, .vocab_size = V, .logits = logits.data(),
-                                    .labels = labels.data(), .max = max.data(), .sums = sums.data(), .gradient_scale = 1.0f / R};
+    const CrossEntropyArgs<float> a{.rows = R,
+                                    .cols = V,
+                                    .stride = VP,
+                                    .padded_cols = VP,
+                                    .vocab_size = V,
+                                    .logits = logits.data(),
+                                    .labels = labels.data(),
+                                    .max = max.data(),
+                                    .sums = sums.data(),
+                                    .gradient_scale = 1.0f / R};
     const double size = 4.0 * R * VP;
     bytes("cross-entropy max", size, best([&] { cross_entropy_max(stream_, a); }));
     bytes("cross-entropy sums", size, best([&] { cross_entropy_sums(stream_, a); }));
@@ -171,7 +211,9 @@ class Bench {
     auto p = values(n), m = p, v = std::vector<float>(p.size(), 0.1f);
     const auto g = p;
     bytes("adamw, 32 Mi parameters", 7.0 * 4 * n, best([&] {
-            adam(stream_, AdamArgs<float>{.n = n, .param = p.data(), .grad = g.data(), .m = m.data(), .v = v.data(), .lr = 1e-4, .decay = 0.1});
+            adam(stream_,
+                 AdamArgs<float>{
+                     .n = n, .param = p.data(), .grad = g.data(), .m = m.data(), .v = v.data(), .lr = 1e-4, .decay = 0.1});
           }));
     bytes("square sum, 32 Mi", 4.0 * n, best([&] {
             SquareSumArgs<float> s{n, g.data()};

@@ -91,12 +91,16 @@ TEST_P(DecoderFixture, LogitsLossAndGradients) {
   const std::vector<std::int32_t> in(ids.begin(), ids.end());
   inference.run(in);
   const auto logits = f.get<float>("logits");
-  double worst = 0;
+  double worst = 0, largest = 0;
   for (std::size_t row = 0; row < in.size(); ++row) {
     const auto got = inference.row(static_cast<std::int64_t>(row));
-    for (std::size_t v = 0; v < got.size(); ++v) worst = std::max(worst, std::abs(got[v] - static_cast<double>(logits[row * got.size() + v])));
+    for (std::size_t v = 0; v < got.size(); ++v) {
+      const auto expected = static_cast<double>(logits[row * got.size() + v]);
+      worst = std::max(worst, std::abs(got[v] - expected));
+      largest = std::max(largest, std::abs(expected));
+    }
   }
-  EXPECT_LE(worst, 2e-5);
+  EXPECT_LE(worst, 2e-5 * std::max(1.0, largest / 5));  // rounding grows with the logits
 }
 INSTANTIATE_TEST_SUITE_P(All, DecoderFixture, testing::ValuesIn(names_in("decoder")),
                          [](const auto& info) { return std::filesystem::path(info.param).filename().string(); });

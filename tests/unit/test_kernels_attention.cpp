@@ -5,12 +5,13 @@
 namespace tfm::test {
 namespace {
 
-template <class T> class Attention : public testing::Test {};
+template <class T>
+class Attention : public testing::Test {};
 using Types = testing::Types<float, double>;
 TYPED_TEST_SUITE(Attention, Types);
 
-reference::Attention shape(std::int64_t batch, std::int64_t heads, std::int64_t kv_heads, std::int64_t queries, std::int64_t keys, std::int64_t size,
-                           bool causal) {
+reference::Attention shape(std::int64_t batch, std::int64_t heads, std::int64_t kv_heads, std::int64_t queries, std::int64_t keys,
+                           std::int64_t size, bool causal) {
   return {batch, heads, kv_heads, queries, keys, size, 1 / std::sqrt(double(size)), causal, {}, {}, 0, {}, 0, 0, heads};
 }
 
@@ -38,14 +39,21 @@ std::vector<reference::Attention> cases() {
   return all;
 }
 
-// Queries, keys and values side by side in one row, as a fused projection leaves them; keys and values in rows of their own stride.
-template <class T> struct Data {
+// Queries, keys and values side by side in one row, as a fused projection leaves them; keys and values in rows of their own
+// stride.
+template <class T>
+struct Data {
   const reference::Attention& r;
   Values q, k, v, dout;
   std::int64_t q_stride, kv_stride, out_stride;
   explicit Data(const reference::Attention& ref)
-      : r(ref), q(random_values(r.batch * r.queries * r.heads * r.size, 1, 2)), k(random_values(r.batch * r.keys * r.kv_heads * r.size, 2, 2)),
-        v(random_values(k.size(), 3)), dout(random_values(q.size(), 4)), q_stride(r.heads * r.size + 5), kv_stride(2 * r.kv_heads * r.size + 3),
+      : r(ref),
+        q(random_values(r.batch * r.queries * r.heads * r.size, 1, 2)),
+        k(random_values(r.batch * r.keys * r.kv_heads * r.size, 2, 2)),
+        v(random_values(k.size(), 3)),
+        dout(random_values(q.size(), 4)),
+        q_stride(r.heads * r.size + 5),
+        kv_stride(2 * r.kv_heads * r.size + 3),
         out_stride(r.heads * r.size + 2) {}
 };
 
@@ -61,20 +69,43 @@ Values gather(const Values& from, std::int64_t width, std::int64_t stride, std::
   return to;
 }
 
-struct Result { Values out, lse, dq, dk, dv; };
+struct Result {
+  Values out, lse, dq, dk, dv;
+};
 
-template <class T> Result run(const Data<T>& d, int threads) {
+template <class T>
+Result run(const Data<T>& d, int threads) {
   const auto& r = d.r;
   const std::int64_t q_width = r.heads * r.size, kv_width = r.kv_heads * r.size;
   Values kv = spread(d.k, kv_width, d.kv_stride);
   for (std::size_t i = 0; i < d.v.size(); ++i) kv[i / kv_width * d.kv_stride + kv_width + i % kv_width] = d.v[i];
-  Guarded<T> q(spread(d.q, q_width, d.q_stride)), keys(kv), out(Values(r.batch * r.queries * d.out_stride, 777)), lse(r.batch * r.heads * r.queries);
+  Guarded<T> q(spread(d.q, q_width, d.q_stride)), keys(kv), out(Values(r.batch * r.queries * d.out_stride, 777)),
+      lse(r.batch * r.heads * r.queries);
   Guarded<T> slopes(r.slopes), dout(spread(d.dout, q_width, d.out_stride));
   const T nan = std::numeric_limits<T>::quiet_NaN();
   Guarded<T> dq(r.batch * r.queries * d.q_stride, nan), dkv(kv.size(), nan);
-  kernels::AttentionArgs<T> a{r.batch, r.heads, r.kv_heads, r.queries, r.keys, r.size, q, keys, keys + kv_width, d.q_stride, d.kv_stride, out,
-                              d.out_stride, lse, static_cast<T>(r.scale), r.causal, r.slopes.empty() ? nullptr : slopes.data(),
-                              r.lengths.empty() ? nullptr : r.lengths.data(), {r.p, r.key}, r.sequence_offset, r.head_offset, r.heads_total};
+  kernels::AttentionArgs<T> a{r.batch,
+                              r.heads,
+                              r.kv_heads,
+                              r.queries,
+                              r.keys,
+                              r.size,
+                              q,
+                              keys,
+                              keys + kv_width,
+                              d.q_stride,
+                              d.kv_stride,
+                              out,
+                              d.out_stride,
+                              lse,
+                              static_cast<T>(r.scale),
+                              r.causal,
+                              r.slopes.empty() ? nullptr : slopes.data(),
+                              r.lengths.empty() ? nullptr : r.lengths.data(),
+                              {r.p, r.key},
+                              r.sequence_offset,
+                              r.head_offset,
+                              r.heads_total};
   cpu::Stream s{threads};
   kernels::attention(s, a);
   kernels::attention_backward(s, kernels::AttentionBackwardArgs<T>{a, dout, dq, dkv, dkv + kv_width});
@@ -140,8 +171,8 @@ TYPED_TEST(Attention, BitsDoNotDependOnTheTeam) {
     const Result one = run(d, 1);
     for (int threads : {2, 3}) {
       const Result more = run(d, threads);
-      EXPECT_TRUE(same_bits(one.out, more.out) && same_bits(one.lse, more.lse) && same_bits(one.dq, more.dq) && same_bits(one.dk, more.dk) &&
-                  same_bits(one.dv, more.dv));
+      EXPECT_TRUE(same_bits(one.out, more.out) && same_bits(one.lse, more.lse) && same_bits(one.dq, more.dq) &&
+                  same_bits(one.dk, more.dk) && same_bits(one.dv, more.dv));
     }
   }
 }

@@ -9,8 +9,10 @@ namespace {
 using kernels::Dropout;
 using kernels::DropoutAddArgs;
 using kernels::DropoutPlace;
-template <class T> class Drop : public testing::Test {};
-template <class T> class Table : public testing::Test {};
+template <class T>
+class Drop : public testing::Test {};
+template <class T>
+class Table : public testing::Test {};
 using Types = testing::Types<float, double>;
 TYPED_TEST_SUITE(Drop, Types);
 TYPED_TEST_SUITE(Table, Types);
@@ -24,10 +26,12 @@ TYPED_TEST(Drop, FollowsTheRuleElementByElement) {
       for (bool accumulate : {false, true}) {
         const std::int64_t rows = 6, cols = 1037;
         const DropoutPlace place{(std::int64_t{1} << 33) + 5, 3, 1050};  // the element index passes 2^32
-        const Values x = random_values(rows * cols, 1), add = random_values(rows * cols, 2), before = random_values(rows * cols, 3);
+        const Values x = random_values(rows * cols, 1), add = random_values(rows * cols, 2),
+                     before = random_values(rows * cols, 3);
         Guarded<T> gx(x), gadd(add), gy(before);
         cpu::Stream s{2};
-        kernels::dropout_add(s, DropoutAddArgs<T>{rows, cols, gx, residual ? gadd.data() : nullptr, gy, accumulate, {p, kKey}, place});
+        kernels::dropout_add(
+            s, DropoutAddArgs<T>{rows, cols, gx, residual ? gadd.data() : nullptr, gy, accumulate, {p, kKey}, place});
         Values want(rows * cols);
         for (std::int64_t r = 0; r < rows; ++r)
           for (std::int64_t c = 0; c < cols; ++c) {
@@ -86,7 +90,8 @@ TYPED_TEST(Table, EmbeddingForwardAndBackward) {
   const std::int64_t rows = 300, cols = 75, begin = 10, end = 31, table_rows = 24;
   std::vector<std::int32_t> ids(rows);
   for (std::int64_t r = 0; r < rows; ++r) ids[r] = static_cast<std::int32_t>(kKey.word(r) % 41) - 2;
-  const Values table = random_values(table_rows * cols, 1), dy = random_values(rows * cols, 2), before = random_values(table_rows * cols, 3);
+  const Values table = random_values(table_rows * cols, 1), dy = random_values(rows * cols, 2),
+               before = random_values(table_rows * cols, 3);
   Values want(rows * cols), gradient(table_rows * cols);
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t c = 0; c < cols; ++c)
@@ -99,8 +104,10 @@ TYPED_TEST(Table, EmbeddingForwardAndBackward) {
     cpu::Stream s{threads};
     Guarded<T> gt(table), gy(rows * cols), gdy(dy), fresh(table_rows * cols), added(before);
     kernels::embedding(s, kernels::EmbeddingArgs<T>{rows, cols, ids.data(), gt, begin, end, T{3}, gy});
-    kernels::embedding_backward(s, kernels::EmbeddingBackwardArgs<T>{rows, cols, ids.data(), gdy, begin, end, table_rows, T{3}, fresh, false});
-    kernels::embedding_backward(s, kernels::EmbeddingBackwardArgs<T>{rows, cols, ids.data(), gdy, begin, end, table_rows, T{3}, added, true});
+    kernels::embedding_backward(
+        s, kernels::EmbeddingBackwardArgs<T>{rows, cols, ids.data(), gdy, begin, end, table_rows, T{3}, fresh, false});
+    kernels::embedding_backward(
+        s, kernels::EmbeddingBackwardArgs<T>{rows, cols, ids.data(), gdy, begin, end, table_rows, T{3}, added, true});
     expect_close(gy.values(), want, tolerance<T>(2), "y");
     expect_close(fresh.values(), gradient, tolerance<T>(10), "dtable");
     expect_close(added.values(), plus(before, gradient), tolerance<T>(10), "added dtable");
@@ -112,7 +119,8 @@ TYPED_TEST(Table, EmbeddingForwardAndBackward) {
 TYPED_TEST(Table, PositionsForwardAndBackward) {
   using T = TypeParam;
   const std::int64_t rows = 250, cols = 70, length = 24, offset = 31, table_rows = 30;
-  const Values x = random_values(rows * cols, 1), table = random_values(table_rows * cols, 2), before = random_values(table_rows * cols, 3);
+  const Values x = random_values(rows * cols, 1), table = random_values(table_rows * cols, 2),
+               before = random_values(table_rows * cols, 3);
   Values want = x, gradient(table_rows * cols);
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t c = 0; c < cols; ++c) {

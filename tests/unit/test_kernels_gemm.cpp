@@ -8,7 +8,8 @@
 namespace tfm::test {
 namespace {
 
-template <class T> class Gemm : public testing::Test {};
+template <class T>
+class Gemm : public testing::Test {};
 using Types = testing::Types<float, double>;
 TYPED_TEST_SUITE(Gemm, Types);
 
@@ -19,21 +20,24 @@ struct Product {
   bool bias;
 };
 
-template <class T> std::vector<T> run(const Product& p, int threads) {
+template <class T>
+std::vector<T> run(const Product& p, int threads) {
   const std::int64_t lda = (p.ta ? p.m : p.k) + 3, ldb = (p.tb ? p.k : p.n) + 1, ldc = p.n + 2;
-  const Values a = random_values((p.ta ? p.k : p.m) * lda, 1), b = random_values((p.tb ? p.n : p.k) * ldb, 2), bias = random_values(p.n, 3);
+  const Values a = random_values((p.ta ? p.k : p.m) * lda, 1), b = random_values((p.tb ? p.n : p.k) * ldb, 2),
+               bias = random_values(p.n, 3);
   const Values before = random_values(p.m * ldc, 4);
   Guarded<T> ga(a), gb(b), gbias(bias), gc(before);
   if (p.beta == 0)  // what C held must not matter
     for (std::int64_t i = 0; i < p.m; ++i) std::fill_n(gc.data() + i * ldc, p.n, std::numeric_limits<T>::quiet_NaN());
   cpu::Stream s{threads};
-  kernels::gemm(s, kernels::GemmArgs<T>{p.ta, p.tb, p.m, p.n, p.k, static_cast<T>(p.alpha), ga, lda, gb, ldb, static_cast<T>(p.beta), gc, ldc,
-                                        p.bias ? gbias.data() : nullptr});
+  kernels::gemm(s, kernels::GemmArgs<T>{p.ta, p.tb, p.m, p.n, p.k, static_cast<T>(p.alpha), ga, lda, gb, ldb,
+                                        static_cast<T>(p.beta), gc, ldc, p.bias ? gbias.data() : nullptr});
   const Values product = reference::gemm(p.ta, p.tb, p.m, p.n, p.k, a, lda, b, ldb);
   Values want = before;
   for (std::int64_t i = 0; i < p.m; ++i)
     for (std::int64_t j = 0; j < p.n; ++j)
-      want[i * ldc + j] = p.alpha * product[i * p.n + j] + (p.beta == 0 ? 0 : p.beta * before[i * ldc + j]) + (p.bias ? bias[j] : 0);
+      want[i * ldc + j] =
+          p.alpha * product[i * p.n + j] + (p.beta == 0 ? 0 : p.beta * before[i * ldc + j]) + (p.bias ? bias[j] : 0);
   const double partial = std::max(1.0, std::sqrt(p.k) / 4);  // size of a partial sum
   expect_close(gc.values(), want, tolerance<T>(partial, p.k), "c");
   return gc.raw();

@@ -8,8 +8,10 @@
 namespace tfm::test {
 namespace {
 
-template <class T> class Loss : public testing::Test {};
-template <class T> class Update : public testing::Test {};
+template <class T>
+class Loss : public testing::Test {};
+template <class T>
+class Update : public testing::Test {};
 using Types = testing::Types<float, double>;
 TYPED_TEST_SUITE(Loss, Types);
 TYPED_TEST_SUITE(Update, Types);
@@ -26,10 +28,15 @@ struct LossCase {
   }();
 };
 
-template <class T> struct LossResult { std::vector<double> loss; Values gradient; };
+template <class T>
+struct LossResult {
+  std::vector<double> loss;
+  Values gradient;
+};
 
 // The vocabulary in `parts` pieces of one padded width; the reductions between the passes are done here.
-template <class T> LossResult<T> run(const LossCase& c, int threads, double scale) {
+template <class T>
+LossResult<T> run(const LossCase& c, int threads, double scale) {
   const std::int64_t width = (c.cols + c.parts - 1) / c.parts + 2, stride = width + 3;
   std::vector<Guarded<T>> logits, max, sums;
   std::vector<kernels::CrossEntropyArgs<T>> args(c.parts);
@@ -40,8 +47,16 @@ template <class T> LossResult<T> run(const LossCase& c, int threads, double scal
     logits.emplace_back(c.rows * stride, T{55}), max.emplace_back(c.rows), sums.emplace_back(3 * c.rows);
     for (std::int64_t r = 0; r < c.rows; ++r)
       for (std::int64_t i = 0; i < cols; ++i) logits[p].data()[r * stride + i] = static_cast<T>(c.logits[r * c.cols + begin + i]);
-    args[p] = {.rows = c.rows, .cols = cols, .stride = stride, .padded_cols = width, .vocab_begin = begin, .vocab_size = c.cols,
-               .labels = c.labels.data(), .smoothing = static_cast<T>(c.smoothing), .gradient_scale = static_cast<T>(scale), .loss = result.loss.data()};
+    args[p] = {.rows = c.rows,
+               .cols = cols,
+               .stride = stride,
+               .padded_cols = width,
+               .vocab_begin = begin,
+               .vocab_size = c.cols,
+               .labels = c.labels.data(),
+               .smoothing = static_cast<T>(c.smoothing),
+               .gradient_scale = static_cast<T>(scale),
+               .loss = result.loss.data()};
   }
   for (std::int64_t p = 0; p < c.parts; ++p) {  // the vectors above do not move any more
     args[p].logits = logits[p], args[p].max = max[p], args[p].sums = sums[p];
@@ -85,7 +100,8 @@ TYPED_TEST(Loss, LossAndGradientOverASplitVocabulary) {
         double sum = 0;
         for (std::int64_t i = 0; i < cols; ++i) sum += std::exp(c.logits[r * cols + i]);
         for (std::int64_t i = 0; i < cols; ++i)
-          gradient[r * cols + i] = 0.25 * (std::exp(c.logits[r * cols + i]) / sum - (1 - smoothing) * (i == c.labels[r]) - smoothing / cols);
+          gradient[r * cols + i] =
+              0.25 * (std::exp(c.logits[r * cols + i]) / sum - (1 - smoothing) * (i == c.labels[r]) - smoothing / cols);
       }
       expect_close(got.loss, loss, tolerance<T>(10), "loss");
       expect_close(got.gradient, gradient, tolerance<T>(1), "gradient");
@@ -99,7 +115,8 @@ TEST(LossGradient, AgreesWithCentralDifferences) {
     const LossCase c{6, 9, 2, smoothing};
     auto total = [&](const Values& logits) {
       double sum = 0;
-      for (std::int64_t r = 0; r < c.rows; ++r) sum += reference::cross_entropy(logits.data() + r * c.cols, c.cols, c.labels[r], smoothing);
+      for (std::int64_t r = 0; r < c.rows; ++r)
+        sum += reference::cross_entropy(logits.data() + r * c.cols, c.cols, c.labels[r], smoothing);
       return sum * 0.5;
     };
     expect_close(run<double>(c, 1, 0.5).gradient, differences(c.logits, total), 1e-9, "gradient");
@@ -125,7 +142,8 @@ TYPED_TEST(Update, AdamFollowsItsEquations) {
       Values p = random_values(n, 3), m(n), v(n);
       Guarded<T> gp(p), gm(m), gv(v);
       for (int t = 1; t <= 2; ++t) {
-        kernels::AdamArgs<T> a{.n = n, .lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .decoupled = decoupled};
+        kernels::AdamArgs<T> a{
+            .n = n, .lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .decoupled = decoupled};
         a.correction1 = 1 - std::pow(0.9, t), a.correction2 = 1 - std::pow(0.95, t), a.grad_scale = 0.5;
         Guarded<T> gg(grad[t - 1]);
         a.param = gp, a.grad = gg, a.m = gm, a.v = gv;
@@ -133,8 +151,10 @@ TYPED_TEST(Update, AdamFollowsItsEquations) {
         kernels::adam(s, a);
         for (std::int64_t i = 0; i < n; ++i) {
           double g = grad[t - 1][i] * 0.5;
-          if (decoupled) p[i] *= 1 - 0.01 * 0.1;
-          else g += 0.1 * p[i];
+          if (decoupled)
+            p[i] *= 1 - 0.01 * 0.1;
+          else
+            g += 0.1 * p[i];
           m[i] = 0.9 * m[i] + 0.1 * g;
           v[i] = 0.95 * v[i] + 0.05 * g * g;
           p[i] -= 0.01 / a.correction1 * m[i] / (std::sqrt(v[i] / a.correction2) + 1e-8);
@@ -180,7 +200,9 @@ TYPED_TEST(Update, BitsDoNotDependOnSlices) {  // what a shard computes equals i
       for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
         const std::int64_t at = cuts[i], count = cuts[i + 1] - at;
         if (adam)
-          kernels::adam(s, kernels::AdamArgs<T>{.n = count, .param = gp + at, .grad = gg + at, .m = gm + at, .v = gv + at, .lr = 0.01, .decay = 0.1});
+          kernels::adam(s,
+                        kernels::AdamArgs<T>{
+                            .n = count, .param = gp + at, .grad = gg + at, .m = gm + at, .v = gv + at, .lr = 0.01, .decay = 0.1});
         else
           kernels::sgd(s, kernels::SgdArgs<T>{count, gp + at, gg + at, gm + at, 0.1, 0.9, 0.01, 1, false});
       }
@@ -191,8 +213,10 @@ TYPED_TEST(Update, BitsDoNotDependOnSlices) {  // what a shard computes equals i
   }
 }
 
-template <class T> double value(const kernels::SquareSumArgs<T>& a) {
-  return std::ldexp(double(a.limbs[0]) + 0x1p32 * double(a.limbs[1]) + 0x1p64 * double(a.limbs[2]) + 0x1p96 * double(a.limbs[3]), -88);
+template <class T>
+double value(const kernels::SquareSumArgs<T>& a) {
+  return std::ldexp(double(a.limbs[0]) + 0x1p32 * double(a.limbs[1]) + 0x1p64 * double(a.limbs[2]) + 0x1p96 * double(a.limbs[3]),
+                    -88);
 }
 
 TYPED_TEST(Update, SquareSumIsExactOverBlocks) {

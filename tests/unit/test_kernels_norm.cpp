@@ -7,8 +7,10 @@ namespace tfm::test {
 namespace {
 
 using kernels::Activation;
-template <class T> class Norm : public testing::Test {};
-template <class T> class Act : public testing::Test {};
+template <class T>
+class Norm : public testing::Test {};
+template <class T>
+class Act : public testing::Test {};
 using Types = testing::Types<float, double>;
 TYPED_TEST_SUITE(Norm, Types);
 TYPED_TEST_SUITE(Act, Types);
@@ -20,20 +22,27 @@ struct NormCase {
   Values dy = random_values(rows * cols, 4);
 };
 
-template <class T> struct NormResult { std::vector<T> y, mean, rstd, dx, dgain, dshift; };
+template <class T>
+struct NormResult {
+  std::vector<T> y, mean, rstd, dx, dgain, dshift;
+};
 
-template <class T> NormResult<T> run(const NormCase& c, int threads, bool accumulate) {
+template <class T>
+NormResult<T> run(const NormCase& c, int threads, bool accumulate) {
   cpu::Stream s{threads};
   Guarded<T> x(c.x), gain(c.gain), shift(c.bias), y(c.rows * c.cols), mean(c.rows), rstd(c.rows), dy(c.dy);
   kernels::norm(s, kernels::NormArgs<T>{c.rows, c.cols, x, gain, c.shift ? shift.data() : nullptr, y, mean, rstd, 1e-5, c.rms});
   const T start = accumulate ? T{1} : std::numeric_limits<T>::quiet_NaN();
   Guarded<T> dx(c.rows * c.cols, start), dgain(c.cols, start), dshift(c.cols, start);
-  kernels::norm_backward(s, kernels::NormBackwardArgs<T>{c.rows, c.cols, dy, x, gain, mean, rstd, dx, accumulate, dgain, accumulate,
-                                                         c.shift ? dshift.data() : nullptr, accumulate, c.rms});
+  kernels::norm_backward(s, kernels::NormBackwardArgs<T>{c.rows, c.cols, dy, x, gain, mean, rstd, dx, accumulate, dgain,
+                                                         accumulate, c.shift ? dshift.data() : nullptr, accumulate, c.rms});
   return {y.raw(), mean.raw(), rstd.raw(), dx.raw(), dgain.raw(), dshift.raw()};
 }
 
-template <class T> Values values(const std::vector<T>& v) { return Values(v.begin(), v.end()); }
+template <class T>
+Values values(const std::vector<T>& v) {
+  return Values(v.begin(), v.end());
+}
 
 TYPED_TEST(Norm, ForwardMatchesTheDefinition) {
   for (bool rms : {false, true})
@@ -43,7 +52,8 @@ TYPED_TEST(Norm, ForwardMatchesTheDefinition) {
         const auto r = run<TypeParam>(c, 1, false);
         // One column has no variance: what is left is x - mean, times 1/sqrt(eps).
         const double amplify = cols == 1 ? 400 : 1;
-        expect_close(values(r.y), reference::norm(rows, cols, c.x, c.gain, c.bias, 1e-5, rms), tolerance<TypeParam>(4 * amplify), "y");
+        expect_close(values(r.y), reference::norm(rows, cols, c.x, c.gain, c.bias, 1e-5, rms), tolerance<TypeParam>(4 * amplify),
+                     "y");
       }
 }
 
@@ -59,7 +69,8 @@ TEST(NormGradient, AgreesWithCentralDifferences) {
       };
       expect_close(r.dx, differences(c.x, [&](const Values& x) { return loss(x, c.gain, c.bias); }), 1e-8, "dx");
       expect_close(r.dgain, differences(c.gain, [&](const Values& g) { return loss(c.x, g, c.bias); }), 1e-8, "dgain");
-      if (shift) expect_close(r.dshift, differences(c.bias, [&](const Values& b) { return loss(c.x, c.gain, b); }), 1e-8, "dshift");
+      if (shift)
+        expect_close(r.dshift, differences(c.bias, [&](const Values& b) { return loss(c.x, c.gain, b); }), 1e-8, "dshift");
     }
 }
 
@@ -85,7 +96,8 @@ TYPED_TEST(Norm, BitsDependOnNeitherTeamNorNeighbours) {
   const auto one = run<T>(c, 1, false);
   for (int threads : {2, 3}) {
     const auto more = run<T>(c, threads, false);
-    EXPECT_TRUE(same_bits(one.y, more.y) && same_bits(one.dx, more.dx) && same_bits(one.dgain, more.dgain) && same_bits(one.dshift, more.dshift));
+    EXPECT_TRUE(same_bits(one.y, more.y) && same_bits(one.dx, more.dx) && same_bits(one.dgain, more.dgain) &&
+                same_bits(one.dshift, more.dshift));
   }
   NormCase part{3, 97, false, true};
   const std::int64_t at = 211 * 97;
@@ -101,7 +113,8 @@ TEST(NormGradient, InputGradientMayBeLeftOut) {
   const auto want = run<double>(c, 1, false);
   cpu::Stream s{1};
   Guarded<double> x(c.x), gain(c.gain), mean(Values(want.mean)), rstd(Values(want.rstd)), dy(c.dy), dgain(20), dshift(20);
-  kernels::norm_backward(s, kernels::NormBackwardArgs<double>{9, 20, dy, x, gain, mean, rstd, nullptr, false, dgain, false, dshift, false, false});
+  kernels::norm_backward(
+      s, kernels::NormBackwardArgs<double>{9, 20, dy, x, gain, mean, rstd, nullptr, false, dgain, false, dshift, false, false});
   EXPECT_TRUE(same_bits(dgain.raw(), want.dgain) && same_bits(dshift.raw(), want.dshift));
 }
 
@@ -123,7 +136,8 @@ TYPED_TEST(Act, ForwardMatchesTheDefinition) {
           kernels::activation(s, kernels::ActivationArgs<T>{rows, cols, kind, gated, gx, gy});
           const Values got = gy.values();
           for (std::size_t i = 0; i < got.size(); ++i) {  // relative to the input: x times a probability
-            const double in = gated ? std::abs(x[i / cols * 2 * cols + i % cols] * x[(i / cols * 2 + 1) * cols + i % cols]) : std::abs(x[i]);
+            const double in =
+                gated ? std::abs(x[i / cols * 2 * cols + i % cols] * x[(i / cols * 2 + 1) * cols + i % cols]) : std::abs(x[i]);
             ASSERT_NEAR(got[i], want[i], tolerance<T>(0.4 * in) + 1e-30) << "kind " << int(kind) << " x " << x[i];
           }
           bits[threads / 2] = gy.raw();
@@ -145,7 +159,8 @@ TYPED_TEST(Act, BackwardAgreesWithCentralDifferences) {
         cpu::Stream s{1};
         Guarded<T> gx(x), gdy(dy), dx(x.size(), accumulate ? T{1} : std::numeric_limits<T>::quiet_NaN());
         kernels::activation_backward(s, kernels::ActivationBackwardArgs<T>{rows, cols, kind, gated, gx, gdy, dx, accumulate});
-        Values want = differences(x, [&](const Values& at) { return dot(reference::activation(kind, gated, rows, cols, at), dy); });
+        Values want =
+            differences(x, [&](const Values& at) { return dot(reference::activation(kind, gated, rows, cols, at), dy); });
         if (accumulate) want = plus(want, Values(x.size(), 1));
         expect_close(dx.values(), want, sizeof(T) == 4 ? 4e-6 : 2e-9, "dx");
       }

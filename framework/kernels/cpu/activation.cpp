@@ -9,7 +9,7 @@ namespace {
 // Upper tail of the standard normal distribution times 2 e^(z^2), z = |x| / sqrt 2: t * R(t), t = 1 / (1 + z/2). R is a Chebyshev
 // fit over all of t in (0, 1] with an error of 5e-9.
 TFM_INLINE inline Vec<float> scaled_tail(Vec<float> z) {
-  constexpr float r[] = {0.2820947951f,  0.2820937768f, 0.2468838798f,  0.1753240754f, 0.0934147485f, -0.0590509101f,
+  constexpr float r[] = {0.2820947951f, 0.2820937768f,  0.2468838798f, 0.1753240754f,  0.0934147485f, -0.0590509101f,
                          0.1318500403f, -0.4545637183f, 0.4933857420f, -0.2346054907f, 0.0431730659f};
   const Vec<float> t = 1.0f / (z * 0.5f + 1.0f);
   Vec<float> p = t * r[10] + r[9];
@@ -18,21 +18,32 @@ TFM_INLINE inline Vec<float> scaled_tail(Vec<float> z) {
   return p * t;
 }
 
-template <class T> struct Point { Vec<T> value, slope; };  // act(x) and its derivative
+template <class T>
+struct Point {
+  Vec<T> value, slope;
+};  // act(x) and its derivative
 
 // Distribution function and density of the standard normal.
-template <class T> struct Normal { Vec<T> below, density; };
+template <class T>
+struct Normal {
+  Vec<T> below, density;
+};
 TFM_INLINE inline Normal<float> normal_at(Vec<float> x) {
   const Vec<float> e = exp(x * x * -0.5f), z = (x < Vec<float>{} ? -x : x) * 0.70710678f, tail = scaled_tail(z) * e * 0.5f;
   return {x < Vec<float>{} ? tail : 1.0f - tail, e * 0.39894228f};
 }
 inline Normal<double> normal_at(Vec<double> x) {
-  return {lanewise(x, [](double v) { return 0.5 * std::erfc(v * -0.70710678118654752440); }), exp(x * x * -0.5) * 0.39894228040143267794};
+  return {lanewise(x, [](double v) { return 0.5 * std::erfc(v * -0.70710678118654752440); }),
+          exp(x * x * -0.5) * 0.39894228040143267794};
 }
 
-template <class T> TFM_INLINE inline Vec<T> sigmoid(Vec<T> x) { return T{1} / (T{1} + exp(-x)); }
+template <class T>
+TFM_INLINE inline Vec<T> sigmoid(Vec<T> x) {
+  return T{1} / (T{1} + exp(-x));
+}
 
-template <Activation Kind, class T> TFM_INLINE inline Point<T> point(Vec<T> x) {
+template <Activation Kind, class T>
+TFM_INLINE inline Point<T> point(Vec<T> x) {
   if constexpr (Kind == Activation::relu) {
     const auto positive = x > Vec<T>{};
     return {x < Vec<T>{} ? Vec<T>{} : x, positive ? splat(T{1}) : Vec<T>{}};
@@ -49,21 +60,25 @@ template <Activation Kind, class T> TFM_INLINE inline Point<T> point(Vec<T> x) {
   }
 }
 
-template <Activation Kind, class T> void forward(cpu::Stream& stream, const ActivationArgs<T>& a) {
+template <Activation Kind, class T>
+void forward(cpu::Stream& stream, const ActivationArgs<T>& a) {
   if (a.gated) {
     parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) {
       const T *gate = a.x + r * 2 * a.cols, *up = gate + a.cols;
       T* y = a.y + r * a.cols;
-      each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE { store(y + i, point<Kind, T>(load(gate + i, m)).value * load(up + i, m), m); });
+      each<T>(a.cols, [&](std::int64_t i, auto m)
+                          TFM_INLINE { store(y + i, point<Kind, T>(load(gate + i, m)).value * load(up + i, m), m); });
     });
   } else {
     parallel_ranges(stream, a.rows * a.cols, [&](std::int64_t begin, std::int64_t end) {
-      each<T>(end - begin, [&](std::int64_t i, auto m) TFM_INLINE { store(a.y + begin + i, point<Kind, T>(load(a.x + begin + i, m)).value, m); });
+      each<T>(end - begin, [&](std::int64_t i, auto m)
+                               TFM_INLINE { store(a.y + begin + i, point<Kind, T>(load(a.x + begin + i, m)).value, m); });
     });
   }
 }
 
-template <Activation Kind, bool Accumulate, class T> void backward(cpu::Stream& stream, const ActivationBackwardArgs<T>& a) {
+template <Activation Kind, bool Accumulate, class T>
+void backward(cpu::Stream& stream, const ActivationBackwardArgs<T>& a) {
   auto put = [](T* to, Vec<T> d, auto m) TFM_INLINE {
     if constexpr (Accumulate) d += load(to, m);
     store(to, d, m);
@@ -83,27 +98,35 @@ template <Activation Kind, bool Accumulate, class T> void backward(cpu::Stream& 
     parallel_ranges(stream, a.rows * a.cols, [&](std::int64_t begin, std::int64_t end) {
       const T *x = a.x + begin, *dy = a.dy + begin;
       T* dx = a.dx + begin;
-      each<T>(end - begin, [&](std::int64_t i, auto m) TFM_INLINE { put(dx + i, load(dy + i, m) * point<Kind, T>(load(x + i, m)).slope, m); });
+      each<T>(end - begin,
+              [&](std::int64_t i, auto m) TFM_INLINE { put(dx + i, load(dy + i, m) * point<Kind, T>(load(x + i, m)).slope, m); });
     });
   }
 }
 
 // f<kind>() for the kind that is there.
-template <class F> void with_kind(Activation kind, F&& f) {
+template <class F>
+void with_kind(Activation kind, F&& f) {
   switch (kind) {
-    case Activation::relu: return f.template operator()<Activation::relu>();
-    case Activation::gelu: return f.template operator()<Activation::gelu>();
-    case Activation::gelu_tanh: return f.template operator()<Activation::gelu_tanh>();
-    case Activation::silu: return f.template operator()<Activation::silu>();
+    case Activation::relu:
+      return f.template operator()<Activation::relu>();
+    case Activation::gelu:
+      return f.template operator()<Activation::gelu>();
+    case Activation::gelu_tanh:
+      return f.template operator()<Activation::gelu_tanh>();
+    case Activation::silu:
+      return f.template operator()<Activation::silu>();
   }
 }
 
 }  // namespace
 
-template <class T> void activation(cpu::Stream& stream, const ActivationArgs<T>& a) {
+template <class T>
+void activation(cpu::Stream& stream, const ActivationArgs<T>& a) {
   with_kind(a.kind, [&]<Activation Kind>() { forward<Kind>(stream, a); });
 }
-template <class T> void activation_backward(cpu::Stream& stream, const ActivationBackwardArgs<T>& a) {
+template <class T>
+void activation_backward(cpu::Stream& stream, const ActivationBackwardArgs<T>& a) {
   with_kind(a.kind, [&]<Activation Kind>() {
     with_flag(a.accumulate, [&](auto accumulate) { backward<Kind, accumulate()>(stream, a); });
   });

@@ -7,14 +7,18 @@
 namespace tfm::kernels {
 namespace {
 
-template <class T> struct RowSum { T max, sum; };
+template <class T>
+struct RowSum {
+  T max, sum;
+};
 
 // Turns the products of one row into exp(score - max), zero from `visible` to `width`.
 template <class T, bool Alibi>
 RowSum<T> exponentials(T* row, std::int64_t visible, std::int64_t width, const Score<T, Alibi>& score) {
   constexpr T lowest = -std::numeric_limits<T>::infinity();
   Vec<T> top = splat(lowest), sum{};
-  each<T>(visible, [&](std::int64_t i, auto m) TFM_INLINE { top = larger<T>(only<T>(score(load(row + i, m), i), m, lowest), top); });
+  each<T>(visible,
+          [&](std::int64_t i, auto m) TFM_INLINE { top = larger<T>(only<T>(score(load(row + i, m), i), m, lowest), top); });
   const T max = max_of<T>(top);
   each<T>(visible, [&](std::int64_t i, auto m) TFM_INLINE {
     const Vec<T> e = only<T>(exp(score(load(row + i, m), i) - max), m);
@@ -25,11 +29,13 @@ RowSum<T> exponentials(T* row, std::int64_t visible, std::int64_t width, const S
   return {max, sum_of<T>(sum)};
 }
 
-template <class T> void multiply(T* row, const T* factor, std::int64_t n) {
+template <class T>
+void multiply(T* row, const T* factor, std::int64_t n) {
   each<T>(n, [&](std::int64_t i, auto m) TFM_INLINE { store(row + i, load(row + i, m) * load(factor + i, m), m); });
 }
 
-template <class T, bool Alibi> void tile_forward(const AttentionTile<T>& tile) {
+template <class T, bool Alibi>
+void tile_forward(const AttentionTile<T>& tile) {
   const AttentionArgs<T>& a = tile.a;
   T* out = a.out + tile.out_offset();
   if (tile.width == 0) {
@@ -39,8 +45,8 @@ template <class T, bool Alibi> void tile_forward(const AttentionTile<T>& tile) {
   }
   const std::int64_t stride = tile.scratch_stride(a.keys);
   T *scores = scratch<T, 1>(kTileQueries * stride), *factors = scratch<T, 2>(a.keys + kFactorSlack);
-  tile_product<T>(false, true, tile.rows, tile.width, a.head_size, a.q + tile.q_offset(), a.q_stride, a.k + tile.kv_offset(), a.kv_stride,
-                  T{0}, scores, stride);
+  tile_product<T>(false, true, tile.rows, tile.width, a.head_size, a.q + tile.q_offset(), a.q_stride, a.k + tile.kv_offset(),
+                  a.kv_stride, T{0}, scores, stride);
   T inverse[kTileQueries];
   for (std::int64_t r = 0; r < tile.rows; ++r) {
     T* row = scores + r * stride;
@@ -50,8 +56,8 @@ template <class T, bool Alibi> void tile_forward(const AttentionTile<T>& tile) {
     inverse[r] = visible ? T{1} / s.sum : T{0};
     if (a.dropout.p > 0) multiply(row, dropout_factors(a.dropout, tile.dropout_element(r), visible, factors), visible);
   }
-  tile_product<T>(false, false, tile.rows, a.head_size, tile.width, scores, stride, a.v + tile.kv_offset(), a.kv_stride, T{0}, out,
-                  a.out_stride);
+  tile_product<T>(false, false, tile.rows, a.head_size, tile.width, scores, stride, a.v + tile.kv_offset(), a.kv_stride, T{0},
+                  out, a.out_stride);
   for (std::int64_t r = 0; r < tile.rows; ++r) {
     T* row = out + r * a.out_stride;
     each<T>(a.head_size, [&](std::int64_t i, auto m) TFM_INLINE { store(row + i, load(row + i, m) * inverse[r], m); });
@@ -60,7 +66,8 @@ template <class T, bool Alibi> void tile_forward(const AttentionTile<T>& tile) {
 
 }  // namespace
 
-template <class T> void attention(cpu::Stream& stream, const AttentionArgs<T>& a) {
+template <class T>
+void attention(cpu::Stream& stream, const AttentionArgs<T>& a) {
   check(a);
   const std::int64_t tiles = ceil_div(a.queries, kTileQueries), heads = a.batch * a.heads;
   parallel_tasks(stream, heads * tiles, [&](std::int64_t task) {

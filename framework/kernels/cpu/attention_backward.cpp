@@ -3,10 +3,13 @@
 namespace tfm::kernels {
 namespace {
 
-// Gradients of one (sequence, key head): its query heads one after the other, so that their parts of dk and dv add in a fixed order.
-template <class T, bool Alibi> class GroupBackward {
+// Gradients of one (sequence, key head): its query heads one after the other, so that their parts of dk and dv add in a fixed
+// order.
+template <class T, bool Alibi>
+class GroupBackward {
  public:
-  GroupBackward(const AttentionBackwardArgs<T>& args, std::int64_t b, std::int64_t group) : g_(args), a_(args.forward), b_(b), group_(group) {
+  GroupBackward(const AttentionBackwardArgs<T>& args, std::int64_t b, std::int64_t group)
+      : g_(args), a_(args.forward), b_(b), group_(group) {
     stride_ = AttentionTile<T>::scratch_stride(a_.keys);
     weights_ = scratch<T, 1>(kTileQueries * stride_);
     slopes_ = scratch<T, 3>(kTileQueries * stride_);
@@ -36,11 +39,13 @@ template <class T, bool Alibi> class GroupBackward {
  private:
   void run_tile(const AttentionTile<T>& tile, T beta) {
     const std::int64_t n = tile.width, rows = tile.rows, size = a_.head_size;
-    const T *q = a_.q + tile.q_offset(), *k = a_.k + tile.kv_offset(), *v = a_.v + tile.kv_offset(), *dout = g_.dout + tile.out_offset();
+    const T *q = a_.q + tile.q_offset(), *k = a_.k + tile.kv_offset(), *v = a_.v + tile.kv_offset(),
+            *dout = g_.dout + tile.out_offset();
     tile_product<T>(false, true, rows, n, size, q, a_.q_stride, k, a_.kv_stride, T{0}, weights_, stride_);
     tile_product<T>(false, true, rows, n, size, dout, a_.out_stride, v, a_.kv_stride, T{0}, slopes_, stride_);
     for (std::int64_t r = 0; r < rows; ++r) softmax_row(tile, r);
-    tile_product<T>(true, false, n, size, rows, weights_, stride_, dout, a_.out_stride, beta, g_.dv + tile.kv_offset(), a_.kv_stride);
+    tile_product<T>(true, false, n, size, rows, weights_, stride_, dout, a_.out_stride, beta, g_.dv + tile.kv_offset(),
+                    a_.kv_stride);
     tile_product<T>(false, false, rows, size, n, slopes_, stride_, k, a_.kv_stride, T{0}, g_.dq + tile.q_offset(), a_.q_stride);
     tile_product<T>(true, false, n, size, rows, slopes_, stride_, q, a_.q_stride, beta, g_.dk + tile.kv_offset(), a_.kv_stride);
   }
@@ -72,7 +77,8 @@ template <class T, bool Alibi> class GroupBackward {
   T out_dot_gradient(const AttentionTile<T>& tile, std::int64_t r) const {
     const std::int64_t at = tile.out_offset() + r * a_.out_stride;
     Vec<T> sum{};
-    each<T>(a_.head_size, [&](std::int64_t i, auto m) TFM_INLINE { sum += load(a_.out + at + i, m) * load(g_.dout + at + i, m); });
+    each<T>(a_.head_size,
+            [&](std::int64_t i, auto m) TFM_INLINE { sum += load(a_.out + at + i, m) * load(g_.dout + at + i, m); });
     return sum_of<T>(sum);
   }
 
@@ -84,7 +90,8 @@ template <class T, bool Alibi> class GroupBackward {
 
 }  // namespace
 
-template <class T> void attention_backward(cpu::Stream& stream, const AttentionBackwardArgs<T>& g) {
+template <class T>
+void attention_backward(cpu::Stream& stream, const AttentionBackwardArgs<T>& g) {
   const AttentionArgs<T>& a = g.forward;
   check(a);
   parallel_tasks(stream, a.batch * a.kv_heads, [&](std::int64_t task) {

@@ -11,14 +11,16 @@ namespace {
 constexpr std::int64_t kPiece = 1024;  // columns summed in T before the sum moves on to double
 
 // Column of the row's label in this part of the vocabulary, or -1.
-template <class T> std::int64_t label_column(const CrossEntropyArgs<T>& a, std::int64_t r) {
+template <class T>
+std::int64_t label_column(const CrossEntropyArgs<T>& a, std::int64_t r) {
   const std::int64_t c = a.labels[r] - a.vocab_begin;
   return a.labels[r] >= 0 && c >= 0 && c < a.cols ? c : -1;
 }
 
 }  // namespace
 
-template <class T> void cross_entropy_max(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
+template <class T>
+void cross_entropy_max(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
   constexpr T lowest = -std::numeric_limits<T>::infinity();
   parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) {
     const T* x = a.logits + r * a.stride;
@@ -36,7 +38,8 @@ template <class T> void cross_entropy_max(cpu::Stream& stream, const CrossEntrop
   });
 }
 
-template <class T> void cross_entropy_sums(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
+template <class T>
+void cross_entropy_sums(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
   parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) {
     const T* row = a.logits + r * a.stride;
     const T max = a.max[r];
@@ -59,7 +62,8 @@ template <class T> void cross_entropy_sums(cpu::Stream& stream, const CrossEntro
   });
 }
 
-template <class T> void cross_entropy_loss(cpu::Stream&, const CrossEntropyArgs<T>& a) {
+template <class T>
+void cross_entropy_loss(cpu::Stream&, const CrossEntropyArgs<T>& a) {
   const double smoothing = a.smoothing;
   for (std::int64_t r = 0; r < a.rows; ++r) {
     const double sum = a.sums[r], target = a.sums[a.rows + r], all = a.sums[2 * a.rows + r];
@@ -69,7 +73,8 @@ template <class T> void cross_entropy_loss(cpu::Stream&, const CrossEntropyArgs<
   }
 }
 
-template <class T> void cross_entropy_gradient(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
+template <class T>
+void cross_entropy_gradient(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
   const T uniform = a.smoothing == T{0} ? T{0} : a.gradient_scale * a.smoothing / static_cast<T>(a.vocab_size);
   parallel(stream, a.rows, a.rows * a.padded_cols, [&](std::int64_t r) {
     T* x = a.logits + r * a.stride;
@@ -84,7 +89,7 @@ template <class T> void cross_entropy_gradient(cpu::Stream& stream, const CrossE
   });
 }
 
-#define TFM_INSTANTIATE(T)                                                  \
+#define TFM_INSTANTIATE(T)                                                    \
   template void cross_entropy_max(cpu::Stream&, const CrossEntropyArgs<T>&);  \
   template void cross_entropy_sums(cpu::Stream&, const CrossEntropyArgs<T>&); \
   template void cross_entropy_loss(cpu::Stream&, const CrossEntropyArgs<T>&); \

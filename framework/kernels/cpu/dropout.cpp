@@ -8,7 +8,8 @@ namespace {
 
 constexpr std::int64_t kPiece = 512;
 
-template <bool Residual, bool Accumulate, class T> void add(const DropoutAddArgs<T>& a, std::int64_t begin, std::int64_t n, const T* factor) {
+template <bool Residual, bool Accumulate, class T>
+void add(const DropoutAddArgs<T>& a, std::int64_t begin, std::int64_t n, const T* factor) {
   const T *x = a.x + begin, *residual = a.residual + (Residual ? begin : 0);
   T* y = a.y + begin;
   auto put = [&](std::int64_t i, Vec<T> v, auto m) TFM_INLINE {
@@ -22,16 +23,19 @@ template <bool Residual, bool Accumulate, class T> void add(const DropoutAddArgs
     each<T>(n, [&](std::int64_t i, auto m) TFM_INLINE { put(i, load(x + i, m), m); });
 }
 
-template <bool Residual, bool Accumulate, class T> void run(cpu::Stream& stream, const DropoutAddArgs<T>& a) {
+template <bool Residual, bool Accumulate, class T>
+void run(cpu::Stream& stream, const DropoutAddArgs<T>& a) {
   if (a.dropout.p == 0) {
-    parallel_ranges(stream, a.rows * a.cols, [&](std::int64_t begin, std::int64_t end) { add<Residual, Accumulate, T>(a, begin, end - begin, nullptr); });
+    parallel_ranges(stream, a.rows * a.cols,
+                    [&](std::int64_t begin, std::int64_t end) { add<Residual, Accumulate, T>(a, begin, end - begin, nullptr); });
     return;
   }
   const std::int64_t row_words = round_up(a.place.cols_total, 4);
   parallel(stream, a.rows, a.rows * a.cols * 4, [&](std::int64_t r) {
     alignas(64) T buffer[kPiece + kFactorSlack];
     for (std::int64_t c = 0; c < a.cols; c += kPiece) {
-      const std::int64_t n = std::min(kPiece, a.cols - c), element = (a.place.row_offset + r) * row_words + a.place.col_offset + c;
+      const std::int64_t n = std::min(kPiece, a.cols - c),
+                         element = (a.place.row_offset + r) * row_words + a.place.col_offset + c;
       add<Residual, Accumulate>(a, r * a.cols + c, n, dropout_factors(a.dropout, static_cast<std::uint64_t>(element), n, buffer));
     }
   });
@@ -39,10 +43,10 @@ template <bool Residual, bool Accumulate, class T> void run(cpu::Stream& stream,
 
 }  // namespace
 
-template <class T> void dropout_add(cpu::Stream& stream, const DropoutAddArgs<T>& a) {
-  with_flag(a.residual != nullptr, [&](auto residual) {
-    with_flag(a.accumulate, [&](auto accumulate) { run<residual(), accumulate()>(stream, a); });
-  });
+template <class T>
+void dropout_add(cpu::Stream& stream, const DropoutAddArgs<T>& a) {
+  with_flag(a.residual != nullptr,
+            [&](auto residual) { with_flag(a.accumulate, [&](auto accumulate) { run<residual(), accumulate()>(stream, a); }); });
 }
 
 template void dropout_add(cpu::Stream&, const DropoutAddArgs<float>&);

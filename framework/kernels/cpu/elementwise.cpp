@@ -5,12 +5,14 @@
 
 namespace tfm::kernels {
 
-template <class T> void copy(cpu::Stream& stream, const CopyArgs<T>& a) {
+template <class T>
+void copy(cpu::Stream& stream, const CopyArgs<T>& a) {
   parallel_ranges(stream, a.n, [&](std::int64_t begin, std::int64_t end) {
     const T* x = a.x + begin;
     T* y = a.y + begin;
     if (a.accumulate)
-      each<T>(end - begin, [&](std::int64_t i, auto m) TFM_INLINE { store(y + i, load(y + i, m) + load(x + i, m) * a.scale, m); });
+      each<T>(end - begin,
+              [&](std::int64_t i, auto m) TFM_INLINE { store(y + i, load(y + i, m) + load(x + i, m) * a.scale, m); });
     else if (a.scale != T{1})
       each<T>(end - begin, [&](std::int64_t i, auto m) TFM_INLINE { store(y + i, load(x + i, m) * a.scale, m); });
     else if (x != y)
@@ -18,7 +20,8 @@ template <class T> void copy(cpu::Stream& stream, const CopyArgs<T>& a) {
   });
 }
 
-template <class T> void column_sum(cpu::Stream& stream, const ColumnSumArgs<T>& a) {
+template <class T>
+void column_sum(cpu::Stream& stream, const ColumnSumArgs<T>& a) {
   const RowBlocks blocks(a.rows);
   const std::int64_t width = round_up(a.cols, kLanes<T>);
   T* partial = scratch<T, 0>(blocks.count * width);
@@ -44,7 +47,8 @@ template <class T> void column_sum(cpu::Stream& stream, const ColumnSumArgs<T>& 
   });
 }
 
-template <class T> void add_bias(cpu::Stream& stream, const AddBiasArgs<T>& a) {
+template <class T>
+void add_bias(cpu::Stream& stream, const AddBiasArgs<T>& a) {
   parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) {
     T* x = a.x + r * a.cols;
     each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE { store(x + i, load(x + i, m) + load(a.bias + i, m), m); });

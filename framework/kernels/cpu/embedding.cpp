@@ -7,17 +7,20 @@ namespace tfm::kernels {
 namespace {
 
 // f(begin, columns) over parts of a row, one a thread: sums over rows then need no second pass.
-template <class F> void over_columns(cpu::Stream& stream, std::int64_t cols, std::int64_t work, F&& f) {
+template <class F>
+void over_columns(cpu::Stream& stream, std::int64_t cols, std::int64_t work, F&& f) {
   const std::int64_t width = round_up(ceil_div(cols, std::max(1, stream.threads)), 16), parts = ceil_div(cols, width);
   parallel(stream, parts, work, [&](std::int64_t p) { f(p * width, std::min(width, cols - p * width)); });
 }
 
-template <class T> TFM_INLINE inline void add_row(T* y, const T* x, T scale, std::int64_t n) {
+template <class T>
+TFM_INLINE inline void add_row(T* y, const T* x, T scale, std::int64_t n) {
   each<T>(n, [&](std::int64_t i, auto m) TFM_INLINE { store(y + i, load(y + i, m) + load(x + i, m) * scale, m); });
 }
 
 // Rotates one head: pairs (i, i + half).
-template <class T, bool Accumulate> void rotate(const T* x, T* y, const T* cosine, const T* sine, std::int64_t half, T sign) {
+template <class T, bool Accumulate>
+void rotate(const T* x, T* y, const T* cosine, const T* sine, std::int64_t half, T sign) {
   each<T>(half, [&](std::int64_t i, auto m) TFM_INLINE {
     const Vec<T> a = load(x + i, m), b = load(x + half + i, m), c = load(cosine + i, m), s = load(sine + i, m) * sign;
     const Vec<T> low = a * c - b * s, high = b * c + a * s;
@@ -28,7 +31,8 @@ template <class T, bool Accumulate> void rotate(const T* x, T* y, const T* cosin
 
 }  // namespace
 
-template <class T> void embedding(cpu::Stream& stream, const EmbeddingArgs<T>& a) {
+template <class T>
+void embedding(cpu::Stream& stream, const EmbeddingArgs<T>& a) {
   parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) {
     T* y = a.y + r * a.cols;
     const std::int64_t id = a.ids[r];
@@ -41,9 +45,11 @@ template <class T> void embedding(cpu::Stream& stream, const EmbeddingArgs<T>& a
   });
 }
 
-template <class T> void embedding_backward(cpu::Stream& stream, const EmbeddingBackwardArgs<T>& a) {
+template <class T>
+void embedding_backward(cpu::Stream& stream, const EmbeddingBackwardArgs<T>& a) {
   if (!a.accumulate)
-    parallel_ranges(stream, a.table_rows * a.cols, [&](std::int64_t begin, std::int64_t end) { std::fill(a.dtable + begin, a.dtable + end, T{0}); });
+    parallel_ranges(stream, a.table_rows * a.cols,
+                    [&](std::int64_t begin, std::int64_t end) { std::fill(a.dtable + begin, a.dtable + end, T{0}); });
   over_columns(stream, a.cols, a.rows * a.cols, [&](std::int64_t begin, std::int64_t n) {
     for (std::int64_t r = 0; r < a.rows; ++r) {
       const std::int64_t id = a.ids[r];
@@ -53,7 +59,8 @@ template <class T> void embedding_backward(cpu::Stream& stream, const EmbeddingB
   });
 }
 
-template <class T> void add_position(cpu::Stream& stream, const PositionArgs<T>& a) {
+template <class T>
+void add_position(cpu::Stream& stream, const PositionArgs<T>& a) {
   parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) {
     const T *x = a.x + r * a.cols, *row = a.table + (a.row_offset + r) % a.length * a.cols;
     T* y = a.y + r * a.cols;
@@ -61,21 +68,25 @@ template <class T> void add_position(cpu::Stream& stream, const PositionArgs<T>&
   });
 }
 
-template <class T> void add_position_backward(cpu::Stream& stream, const PositionBackwardArgs<T>& a) {
-  TFM_CHECK(a.length >= 1 && a.length <= a.table_rows, "the position table has " + std::to_string(a.table_rows) +
-                                                           " rows, sequences have " + std::to_string(a.length));
+template <class T>
+void add_position_backward(cpu::Stream& stream, const PositionBackwardArgs<T>& a) {
+  TFM_CHECK(a.length >= 1 && a.length <= a.table_rows,
+            "the position table has " + std::to_string(a.table_rows) + " rows, sequences have " + std::to_string(a.length));
   const std::int64_t start = a.row_offset % a.length;
   parallel(stream, a.table_rows, a.rows * a.cols, [&](std::int64_t t) {
     T* to = a.dtable + t * a.cols;
     if (!a.accumulate) std::fill_n(to, a.cols, T{0});
     if (t >= a.length) return;
-    for (std::int64_t r = (t - start + a.length) % a.length; r < a.rows; r += a.length) add_row(to, a.dy + r * a.cols, T{1}, a.cols);
+    for (std::int64_t r = (t - start + a.length) % a.length; r < a.rows; r += a.length)
+      add_row(to, a.dy + r * a.cols, T{1}, a.cols);
   });
 }
 
-template <class T> void rotary(cpu::Stream& stream, const RotaryArgs<T>& a) {
-  TFM_CHECK(a.head_size % 2 == 0 && a.rotated_heads * a.head_size <= a.cols,
-            std::to_string(a.rotated_heads) + " heads of " + std::to_string(a.head_size) + " in a row of " + std::to_string(a.cols));
+template <class T>
+void rotary(cpu::Stream& stream, const RotaryArgs<T>& a) {
+  TFM_CHECK(
+      a.head_size % 2 == 0 && a.rotated_heads * a.head_size <= a.cols,
+      std::to_string(a.rotated_heads) + " heads of " + std::to_string(a.head_size) + " in a row of " + std::to_string(a.cols));
   const std::int64_t half = a.head_size / 2, step = 2 * half, distinct = std::min(a.rows, a.length);
   T* table = scratch<T, 0>(distinct * step);  // cosines, then sines, of the positions of rows 0, 1, ...
   parallel(stream, distinct, distinct * step * 16, [&](std::int64_t r) {
@@ -103,10 +114,10 @@ template <class T> void rotary(cpu::Stream& stream, const RotaryArgs<T>& a) {
   });
 }
 
-#define TFM_INSTANTIATE(T)                                                      \
-  template void embedding(cpu::Stream&, const EmbeddingArgs<T>&);               \
-  template void embedding_backward(cpu::Stream&, const EmbeddingBackwardArgs<T>&); \
-  template void add_position(cpu::Stream&, const PositionArgs<T>&);             \
+#define TFM_INSTANTIATE(T)                                                           \
+  template void embedding(cpu::Stream&, const EmbeddingArgs<T>&);                    \
+  template void embedding_backward(cpu::Stream&, const EmbeddingBackwardArgs<T>&);   \
+  template void add_position(cpu::Stream&, const PositionArgs<T>&);                  \
   template void add_position_backward(cpu::Stream&, const PositionBackwardArgs<T>&); \
   template void rotary(cpu::Stream&, const RotaryArgs<T>&);
 TFM_INSTANTIATE(float)

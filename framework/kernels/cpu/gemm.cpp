@@ -37,19 +37,21 @@ std::string describe(const GemmArgs<float>& g) {
 
 void product(cpu::Stream& stream, const GemmArgs<float>& g) {
   TeamSize team(stream.threads);
-  const dnnl_status_t status = dnnl_sgemm(g.transpose_a ? 'T' : 'N', g.transpose_b ? 'T' : 'N', g.m, g.n, g.k, g.alpha, g.a, g.lda,
-                                          g.b, g.ldb, g.beta, g.c, g.ldc);
+  const dnnl_status_t status = dnnl_sgemm(g.transpose_a ? 'T' : 'N', g.transpose_b ? 'T' : 'N', g.m, g.n, g.k, g.alpha, g.a,
+                                          g.lda, g.b, g.ldb, g.beta, g.c, g.ldc);
   TFM_CHECK(status == dnnl_success, "oneDNN refused a matrix product with status " + std::to_string(status) + ": " + describe(g) +
                                         "; a leading dimension must be at least the row length of its stored matrix");
 }
 
 // C rows [row, row + rows) x one panel of columns, k values of a packed panel of B; `first`: beta and no earlier part of k.
-template <class T> struct Panel {
+template <class T>
+struct Panel {
   const GemmArgs<T>& g;
   const T* packed;  // (k, 2 vectors)
   std::int64_t column, width, k_begin, k;
 
-  template <int Rows> void tile(std::int64_t row) const {
+  template <int Rows>
+  void tile(std::int64_t row) const {
     constexpr int L = kLanes<T>;
     Vec<T> low[Rows] = {}, high[Rows] = {};
     const std::int64_t down = g.transpose_a ? 1 : g.lda, along = g.transpose_a ? g.lda : 1;
@@ -80,7 +82,8 @@ template <class T> struct Panel {
   }
 };
 
-template <class T> void pack(const GemmArgs<T>& g, std::int64_t column, std::int64_t width, std::int64_t k_begin, std::int64_t k, T* out) {
+template <class T>
+void pack(const GemmArgs<T>& g, std::int64_t column, std::int64_t width, std::int64_t k_begin, std::int64_t k, T* out) {
   constexpr std::int64_t W = 2 * kLanes<T>;
   for (std::int64_t p = 0; p < k; ++p)
     for (std::int64_t j = 0; j < W; ++j) {
@@ -105,12 +108,14 @@ void product(cpu::Stream& stream, const GemmArgs<double>& g) {
   parallel(here, panels * blocks, g.m * g.n * g.k, block);
 }
 
-template <class T> void scale_rows(const GemmArgs<T>& g) {  // the product has no terms
+template <class T>
+void scale_rows(const GemmArgs<T>& g) {  // the product has no terms
   for (std::int64_t r = 0; r < g.m; ++r)
     for (std::int64_t c = 0; c < g.n; ++c) g.c[r * g.ldc + c] = g.beta == T{0} ? T{0} : g.beta * g.c[r * g.ldc + c];
 }
 
-template <class T> void add_row(cpu::Stream& stream, const GemmArgs<T>& g) {
+template <class T>
+void add_row(cpu::Stream& stream, const GemmArgs<T>& g) {
   cpu::Stream here{omp_in_parallel() ? 1 : stream.threads};
   parallel(here, g.m, g.m * g.n, [&](std::int64_t r) {
     T* c = g.c + r * g.ldc;
@@ -120,7 +125,8 @@ template <class T> void add_row(cpu::Stream& stream, const GemmArgs<T>& g) {
 
 }  // namespace
 
-template <class T> void gemm(cpu::Stream& stream, const GemmArgs<T>& g) {
+template <class T>
+void gemm(cpu::Stream& stream, const GemmArgs<T>& g) {
   if (g.m <= 0 || g.n <= 0) return;
   TFM_CHECK(!g.bias || g.beta == T{0}, "a bias needs beta 0");
   if (g.k > 0)

@@ -6,13 +6,15 @@
 namespace tfm::kernels {
 namespace {
 
-template <class T> T row_mean(const T* x, std::int64_t cols) {
+template <class T>
+T row_mean(const T* x, std::int64_t cols) {
   Vec<T> sum{};
   each<T>(cols, [&](std::int64_t i, auto m) TFM_INLINE { sum += load(x + i, m); });
   return sum_of<T>(sum) / static_cast<T>(cols);
 }
 
-template <class T> T row_square_mean(const T* x, T mean, std::int64_t cols) {  // of x - mean
+template <class T>
+T row_square_mean(const T* x, T mean, std::int64_t cols) {  // of x - mean
   Vec<T> sum{};
   each<T>(cols, [&](std::int64_t i, auto m) TFM_INLINE {
     const Vec<T> d = only<T>(load(x + i, m) - mean, m);
@@ -21,8 +23,12 @@ template <class T> T row_square_mean(const T* x, T mean, std::int64_t cols) {  /
   return sum_of<T>(sum) / static_cast<T>(cols);
 }
 
-// Adds one row to the partial sums of gain and shift and yields the means of h and h * n, where h = gain * dy, n = (x - mean) * rstd.
-template <class T> struct RowMeans { T h, hn; };
+// Adds one row to the partial sums of gain and shift and yields the means of h and h * n, where h = gain * dy, n = (x - mean) *
+// rstd.
+template <class T>
+struct RowMeans {
+  T h, hn;
+};
 template <class T>
 RowMeans<T> backward_sums(const NormBackwardArgs<T>& a, const T* x, const T* dy, T mean, T rstd, T* dgain, T* dshift) {
   Vec<T> sum_h{}, sum_hn{};
@@ -45,7 +51,8 @@ void backward_row(const NormBackwardArgs<T>& a, const T* x, const T* dy, T mean,
   });
 }
 
-template <class T> void add_blocks(const T* partial, std::int64_t count, std::int64_t step, std::int64_t cols, T* y, bool accumulate) {
+template <class T>
+void add_blocks(const T* partial, std::int64_t count, std::int64_t step, std::int64_t cols, T* y, bool accumulate) {
   each<T>(cols, [&](std::int64_t i, auto m) TFM_INLINE {
     Vec<T> sum{};
     for (std::int64_t b = 0; b < count; ++b) sum += load(partial + b * step + i, m);
@@ -55,7 +62,8 @@ template <class T> void add_blocks(const T* partial, std::int64_t count, std::in
 
 }  // namespace
 
-template <class T> void norm(cpu::Stream& stream, const NormArgs<T>& a) {
+template <class T>
+void norm(cpu::Stream& stream, const NormArgs<T>& a) {
   parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) {
     const T* x = a.x + r * a.cols;
     T* y = a.y + r * a.cols;
@@ -68,13 +76,13 @@ template <class T> void norm(cpu::Stream& stream, const NormArgs<T>& a) {
         store(y + i, (load(x + i, m) - mean) * rstd * load(a.gain + i, m) + load(a.shift + i, m), m);
       });
     else
-      each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {
-        store(y + i, (load(x + i, m) - mean) * rstd * load(a.gain + i, m), m);
-      });
+      each<T>(a.cols,
+              [&](std::int64_t i, auto m) TFM_INLINE { store(y + i, (load(x + i, m) - mean) * rstd * load(a.gain + i, m), m); });
   });
 }
 
-template <class T> void norm_backward(cpu::Stream& stream, const NormBackwardArgs<T>& a) {
+template <class T>
+void norm_backward(cpu::Stream& stream, const NormBackwardArgs<T>& a) {
   const RowBlocks blocks(a.rows);
   const std::int64_t width = round_up(a.cols, kLanes<T>), step = 2 * width;
   T* partial = scratch<T, 0>(blocks.count * step);

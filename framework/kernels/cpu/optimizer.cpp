@@ -8,11 +8,12 @@
 namespace tfm::kernels {
 namespace {
 
-constexpr std::int64_t kBlock = 64;           // elements of one exact term
+constexpr std::int64_t kBlock = 64;            // elements of one exact term
 constexpr std::int64_t kChunk = 256 * kBlock;  // terms added before the limbs are touched
 constexpr double kLargest = 0x1p36;
 
-template <class T> double block_sum(const T* x, std::int64_t n) {
+template <class T>
+double block_sum(const T* x, std::int64_t n) {
   double lane[8] = {};
   std::int64_t i = 0;
   for (; i + 8 <= n; i += 8)
@@ -48,10 +49,12 @@ struct FixedSum {
 
 }  // namespace
 
-template <class T> void adam(cpu::Stream& stream, const AdamArgs<T>& a) {
+template <class T>
+void adam(cpu::Stream& stream, const AdamArgs<T>& a) {
   const T shrink = static_cast<T>(a.decoupled ? 1 - a.lr * a.decay : 1), couple = static_cast<T>(a.decoupled ? 0 : a.decay);
   const T toward = static_cast<T>(1 - a.beta1), beta2 = static_cast<T>(a.beta2), square = static_cast<T>(1 - a.beta2);
-  const T root = static_cast<T>(1 / std::sqrt(a.correction2)), eps = static_cast<T>(a.eps), step = static_cast<T>(a.lr / a.correction1);
+  const T root = static_cast<T>(1 / std::sqrt(a.correction2)), eps = static_cast<T>(a.eps),
+          step = static_cast<T>(a.lr / a.correction1);
   const T grad_scale = static_cast<T>(a.grad_scale);
   parallel_ranges(stream, a.n, [&](std::int64_t begin, std::int64_t end) {
     T *p = a.param + begin, *m1 = a.m + begin, *m2 = a.v + begin;
@@ -68,7 +71,8 @@ template <class T> void adam(cpu::Stream& stream, const AdamArgs<T>& a) {
   });
 }
 
-template <class T> void sgd(cpu::Stream& stream, const SgdArgs<T>& a) {
+template <class T>
+void sgd(cpu::Stream& stream, const SgdArgs<T>& a) {
   const T lr = static_cast<T>(a.lr), decay = static_cast<T>(a.decay), grad_scale = static_cast<T>(a.grad_scale);
   const T momentum = static_cast<T>(a.momentum);
   auto update = [&](auto with_buffer, auto first) {
@@ -87,14 +91,16 @@ template <class T> void sgd(cpu::Stream& stream, const SgdArgs<T>& a) {
   with_flag(a.momentum_buffer != nullptr, [&](auto buffer) { with_flag(a.first, [&](auto first) { update(buffer, first); }); });
 }
 
-template <class T> bool square_sum(cpu::Stream& stream, SquareSumArgs<T>& a) {
+template <class T>
+bool square_sum(cpu::Stream& stream, SquareSumArgs<T>& a) {
   const std::int64_t chunks = ceil_div(a.n, kChunk);
   std::int64_t limb[4] = {0, 0, 0, 0}, bad = 0;
 #pragma omp parallel for num_threads(stream.threads) schedule(static) reduction(+ : limb, bad) \
     if (stream.threads > 1 && a.n >= kTeamWork)
   for (std::int64_t c = 0; c < chunks; ++c) {
     FixedSum sum;
-    for (std::int64_t i = c * kChunk; i < std::min(a.n, (c + 1) * kChunk); i += kBlock) sum.add(block_sum(a.x + i, std::min(kBlock, a.n - i)));
+    for (std::int64_t i = c * kChunk; i < std::min(a.n, (c + 1) * kChunk); i += kBlock)
+      sum.add(block_sum(a.x + i, std::min(kBlock, a.n - i)));
     const auto part = sum.limbs();
     for (int k = 0; k < 4; ++k) limb[k] += part[k];
     bad += !sum.ok;
@@ -107,9 +113,9 @@ template <class T> bool square_sum(cpu::Stream& stream, SquareSumArgs<T>& a) {
   return bad == 0;
 }
 
-#define TFM_INSTANTIATE(T)                                \
-  template void adam(cpu::Stream&, const AdamArgs<T>&);   \
-  template void sgd(cpu::Stream&, const SgdArgs<T>&);     \
+#define TFM_INSTANTIATE(T)                              \
+  template void adam(cpu::Stream&, const AdamArgs<T>&); \
+  template void sgd(cpu::Stream&, const SgdArgs<T>&);   \
   template bool square_sum(cpu::Stream&, SquareSumArgs<T>&);
 TFM_INSTANTIATE(float)
 TFM_INSTANTIATE(double)

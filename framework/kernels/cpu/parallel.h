@@ -16,7 +16,8 @@ namespace tfm::kernels {
 inline constexpr std::int64_t kTeamWork = 16384;  // elements below which waking the team costs more than it saves
 
 // f(i) for i in [0, n), contiguous parts to each thread; `work`: elements that all calls together touch.
-template <class F> void parallel(cpu::Stream& stream, std::int64_t n, std::int64_t work, F&& f) {
+template <class F>
+void parallel(cpu::Stream& stream, std::int64_t n, std::int64_t work, F&& f) {
   if (stream.threads <= 1 || n <= 1 || work < kTeamWork) {
     for (std::int64_t i = 0; i < n; ++i) f(i);
     return;
@@ -26,7 +27,8 @@ template <class F> void parallel(cpu::Stream& stream, std::int64_t n, std::int64
 }
 
 // As above for few large tasks of different length.
-template <class F> void parallel_tasks(cpu::Stream& stream, std::int64_t n, F&& f) {
+template <class F>
+void parallel_tasks(cpu::Stream& stream, std::int64_t n, F&& f) {
   if (stream.threads <= 1 || n <= 1) {
     for (std::int64_t i = 0; i < n; ++i) f(i);
     return;
@@ -37,21 +39,24 @@ template <class F> void parallel_tasks(cpu::Stream& stream, std::int64_t n, F&& 
 
 // f(begin, end) over parts of [0, n); all but the last have kRange elements.
 inline constexpr std::int64_t kRange = 8192;
-template <class F> void parallel_ranges(cpu::Stream& stream, std::int64_t n, F&& f) {
+template <class F>
+void parallel_ranges(cpu::Stream& stream, std::int64_t n, F&& f) {
   parallel(stream, ceil_div(n, kRange), n, [&](std::int64_t i) { f(i * kRange, std::min(n, (i + 1) * kRange)); });
 }
 
 // Rows cut into blocks by a rule that knows only their number: partial sums of the blocks are added in order.
 struct RowBlocks {
-  explicit RowBlocks(std::int64_t all) : rows(all), size(std::max<std::int64_t>(16, ceil_div(all, 64))), count(ceil_div(all, size)) {}
+  explicit RowBlocks(std::int64_t all)
+      : rows(all), size(std::max<std::int64_t>(16, ceil_div(all, 64))), count(ceil_div(all, size)) {}
   std::int64_t begin(std::int64_t block) const { return block * size; }
   std::int64_t end(std::int64_t block) const { return std::min(rows, (block + 1) * size); }
   std::int64_t rows, size, count;
 };
 
-// At least n elements, 64-byte aligned, owned by the calling thread and kept between calls. Buffers of different slots may be used
-// at the same time; a larger request on the same slot drops the content.
-template <class T, int Slot = 0> T* scratch(std::int64_t n) {
+// At least n elements, 64-byte aligned, owned by the calling thread and kept between calls. Buffers of different slots may be
+// used at the same time; a larger request on the same slot drops the content.
+template <class T, int Slot = 0>
+T* scratch(std::int64_t n) {
   struct Free {
     void operator()(void* p) const { std::free(p); }
   };

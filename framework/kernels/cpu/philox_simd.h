@@ -44,9 +44,11 @@ TFM_INLINE inline void random_words(const RandomKey& key, std::uint64_t block, s
   std::memcpy(out, pairs, sizeof pairs);
 }
 
-// Factors of the elements [first, first + n): 0 or scale. `buffer` holds n + kFactorSlack; the factors start where the result points.
+// Factors of the elements [first, first + n): 0 or scale. `buffer` holds n + kFactorSlack; the factors start where the result
+// points.
 inline constexpr std::int64_t kFactorSlack = 4 + kPhiloxElements;
-template <class T> const T* dropout_factors(const Dropout& d, std::uint64_t first, std::int64_t n, T* buffer) {
+template <class T>
+const T* dropout_factors(const Dropout& d, std::uint64_t first, std::int64_t n, T* buffer) {
   const std::uint32_t threshold = d.threshold();
   const T scale = static_cast<T>(d.scale());
   const std::int64_t skip = static_cast<std::int64_t>(first & 3);

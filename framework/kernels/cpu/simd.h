@@ -22,45 +22,71 @@ inline constexpr int kVectorBytes = 32;
 inline constexpr int kVectorBytes = 16;
 #endif
 
-template <class T> struct Simd {
+template <class T>
+struct Simd {
   typedef T Vec __attribute__((vector_size(kVectorBytes)));
 };
-template <class T> using Vec = typename Simd<T>::Vec;
-template <class T> inline constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
+template <class T>
+using Vec = typename Simd<T>::Vec;
+template <class T>
+inline constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
 
-struct Full {};              // all lanes
-struct Part { int n; };      // the first n lanes
+struct Full {};  // all lanes
+struct Part {
+  int n;
+};  // the first n lanes
 
-template <class T> TFM_INLINE inline Vec<T> splat(T x) { return Vec<T>{} + x; }
+template <class T>
+TFM_INLINE inline Vec<T> splat(T x) {
+  return Vec<T>{} + x;
+}
 
-template <class T> TFM_INLINE inline Vec<T> iota() {
+template <class T>
+TFM_INLINE inline Vec<T> iota() {
   Vec<T> v;
   for (int i = 0; i < kLanes<T>; ++i) v[i] = static_cast<T>(i);
   return v;
 }
 
-template <class T> TFM_INLINE inline Vec<T> load(const T* p, Full) {
+template <class T>
+TFM_INLINE inline Vec<T> load(const T* p, Full) {
   Vec<T> v;
   std::memcpy(&v, p, sizeof v);
   return v;
 }
-template <class T> TFM_INLINE inline void store(T* p, Vec<T> v, Full) { std::memcpy(p, &v, sizeof v); }
+template <class T>
+TFM_INLINE inline void store(T* p, Vec<T> v, Full) {
+  std::memcpy(p, &v, sizeof v);
+}
 
 #ifdef TFM_AVX512
-TFM_INLINE inline Vec<float> load(const float* p, Part m) { return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << m.n) - 1), p); }
-TFM_INLINE inline Vec<double> load(const double* p, Part m) { return _mm512_maskz_loadu_pd(static_cast<__mmask8>((1u << m.n) - 1), p); }
-TFM_INLINE inline void store(float* p, Vec<float> v, Part m) { _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << m.n) - 1), v); }
-TFM_INLINE inline void store(double* p, Vec<double> v, Part m) { _mm512_mask_storeu_pd(p, static_cast<__mmask8>((1u << m.n) - 1), v); }
+TFM_INLINE inline Vec<float> load(const float* p, Part m) {
+  return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << m.n) - 1), p);
+}
+TFM_INLINE inline Vec<double> load(const double* p, Part m) {
+  return _mm512_maskz_loadu_pd(static_cast<__mmask8>((1u << m.n) - 1), p);
+}
+TFM_INLINE inline void store(float* p, Vec<float> v, Part m) {
+  _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << m.n) - 1), v);
+}
+TFM_INLINE inline void store(double* p, Vec<double> v, Part m) {
+  _mm512_mask_storeu_pd(p, static_cast<__mmask8>((1u << m.n) - 1), v);
+}
 TFM_INLINE inline Vec<float> sqrt(Vec<float> v) { return _mm512_maskz_sqrt_ps(0xFFFF, v); }
 TFM_INLINE inline Vec<double> sqrt(Vec<double> v) { return _mm512_maskz_sqrt_pd(0xFF, v); }
 #else
-template <class T> inline Vec<T> load(const T* p, Part m) {
+template <class T>
+inline Vec<T> load(const T* p, Part m) {
   Vec<T> v{};
   for (int i = 0; i < m.n; ++i) v[i] = p[i];
   return v;
 }
-inline void store(float* p, Vec<float> v, Part m) { for (int i = 0; i < m.n; ++i) p[i] = v[i]; }
-inline void store(double* p, Vec<double> v, Part m) { for (int i = 0; i < m.n; ++i) p[i] = v[i]; }
+inline void store(float* p, Vec<float> v, Part m) {
+  for (int i = 0; i < m.n; ++i) p[i] = v[i];
+}
+inline void store(double* p, Vec<double> v, Part m) {
+  for (int i = 0; i < m.n; ++i) p[i] = v[i];
+}
 #ifdef __AVX2__
 TFM_INLINE inline Vec<float> sqrt(Vec<float> v) { return _mm256_sqrt_ps(v); }
 TFM_INLINE inline Vec<double> sqrt(Vec<double> v) { return _mm256_sqrt_pd(v); }
@@ -77,38 +103,52 @@ inline Vec<double> sqrt(Vec<double> v) {
 #endif
 
 // v in the lanes that are meant, `other` in the rest.
-template <class T> TFM_INLINE inline Vec<T> only(Vec<T> v, Full, T = 0) { return v; }
-template <class T> TFM_INLINE inline Vec<T> only(Vec<T> v, Part m, T other = 0) {
+template <class T>
+TFM_INLINE inline Vec<T> only(Vec<T> v, Full, T = 0) {
+  return v;
+}
+template <class T>
+TFM_INLINE inline Vec<T> only(Vec<T> v, Part m, T other = 0) {
   return iota<T>() < splat<T>(static_cast<T>(m.n)) ? v : splat<T>(other);
 }
 
 // f(i, lanes) over [0, n) in steps of one vector.
-template <class T, class F> TFM_INLINE inline void each(std::int64_t n, F&& f) {
+template <class T, class F>
+TFM_INLINE inline void each(std::int64_t n, F&& f) {
   std::int64_t i = 0;
   for (; i + kLanes<T> <= n; i += kLanes<T>) f(i, Full{});
   if (i < n) f(i, Part{static_cast<int>(n - i)});
 }
 
-// f(std::true_type) or f(std::false_type). A choice made once outside a loop keeps its body one straight line of arithmetic, which
-// the compiler fuses into multiply-adds alike in body and tail.
-template <class F> void with_flag(bool flag, F&& f) { flag ? f(std::true_type{}) : f(std::false_type{}); }
+// f(std::true_type) or f(std::false_type). A choice made once outside a loop keeps its body one straight line of arithmetic,
+// which the compiler fuses into multiply-adds alike in body and tail.
+template <class F>
+void with_flag(bool flag, F&& f) {
+  flag ? f(std::true_type{}) : f(std::false_type{});
+}
 
 // Sum and maximum of the lanes, always in the same order.
-template <class T> inline T sum_of(Vec<T> v) {
+template <class T>
+inline T sum_of(Vec<T> v) {
   T a[kLanes<T>];
   std::memcpy(a, &v, sizeof v);
   for (int w = kLanes<T> / 2; w > 0; w /= 2)
     for (int i = 0; i < w; ++i) a[i] += a[i + w];
   return a[0];
 }
-template <class T> TFM_INLINE inline Vec<T> larger(Vec<T> a, Vec<T> b) { return a > b ? a : b; }
-template <class T> inline T max_of(Vec<T> v) {
+template <class T>
+TFM_INLINE inline Vec<T> larger(Vec<T> a, Vec<T> b) {
+  return a > b ? a : b;
+}
+template <class T>
+inline T max_of(Vec<T> v) {
   T m = v[0];
   for (int i = 1; i < kLanes<T>; ++i) m = m > v[i] ? m : v[i];
   return m;
 }
 
-// e^x to about one unit in the last place: x = n ln 2 + r, a polynomial in r, then 2^n. 0 below -87.3; 88.3 is the largest argument.
+// e^x to about one unit in the last place: x = n ln 2 + r, a polynomial in r, then 2^n. 0 below -87.3; 88.3 is the largest
+// argument.
 TFM_INLINE inline Vec<float> exp(Vec<float> x) {
   typedef std::int32_t Ints __attribute__((vector_size(kVectorBytes)));
   constexpr float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer in the low bits
@@ -129,7 +169,8 @@ TFM_INLINE inline Vec<float> exp(Vec<float> x) {
 }
 
 // f of every lane. Never inlined: GCC 12 at -O3 loses lanes of neighbouring vectors when it merges scalar calls with vector code.
-template <class F> [[gnu::noinline]] Vec<double> lanewise(Vec<double> v, F f) {
+template <class F>
+[[gnu::noinline]] Vec<double> lanewise(Vec<double> v, F f) {
   double lane[kLanes<double>];
   store(lane, v, Full{});
   for (double& x : lane) x = f(x);

@@ -1,0 +1,20 @@
+#pragma once
+// A model from a checkpoint directory: what generation and verification start from.
+#include "train/engine.h"
+
+namespace tfm {
+
+struct LoadedModel {
+  Config config;
+  Mesh mesh;
+  std::unique_ptr<Model> model;
+  std::vector<float> flat;  // parameters, laid out by model->parameters()
+};
+
+// `path`: one checkpoint (step-00000500) or a directory of them, of which the newest valid one is taken. The configuration comes
+// from the checkpoint, changed by `overrides`. Error(input) where the checkpoint is damaged.
+std::string checkpoint_path(const std::string& path);
+Config checkpoint_config(const std::string& step_dir, const std::vector<std::string>& overrides);
+LoadedModel load_model(const std::string& step_dir, const Config& config, const Mesh& mesh, const MakeModel& make_model);
+
+}  // namespace tfm

@@ -1,0 +1,205 @@
+#include "train/verify.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "comm/agree.h"
+#include "train/state.h"
+
+namespace tfm {
+namespace {
+
+constexpr double kBound = 1e-9;  // float64 sums in another order
+constexpr std::int64_t kSteps = 5;
+
+BatchReader synthetic(const Config& c, std::int64_t step) {
+  return [&c, step](std::int64_t first, std::int64_t count, std::span<std::int32_t> ids, std::span<std::int32_t> labels) {
+    const RandomKey key{c.train.seed, Purpose::data, stream_of("verify"), static_cast<std::uint32_t>(step)};
+    const std::int64_t T = c.train.seq_len;
+    const auto vocab = static_cast<std::uint32_t>(c.model.vocab_size);
+    for (std::int64_t i = 0; i < count * T; ++i) {
+      const auto at = static_cast<std::uint64_t>(first * T + i);
+      ids[i] = static_cast<std::int32_t>(key.word(2 * at) % vocab);
+      const std::uint32_t word = key.word(2 * at + 1);
+      labels[i] = word % 7 == 0 ? -1 : static_cast<std::int32_t>(word % vocab);  // uneven numbers of real tokens
+    }
+  };
+}
+
+// Everything a run of some steps leaves behind, by part; local slices of this rank.
+struct Trace {
+  std::vector<std::vector<double>> initial, gradients, parameters;
+  std::vector<double> losses, norms;
+};
+
+std::vector<std::vector<double>> parts_of(const Engine& e, const void* flat) {
+  std::vector<std::vector<double>> all;
+  for (const PartSlice& p : e.model().parameters().slices()) {
+    const double* begin = static_cast<const double*>(flat) + p.offset;
+    all.emplace_back(begin, begin + p.elements());
+  }
+  return all;
+}
+
+Trace run(const Config& config, const Mesh& mesh, const MakeModel& make_model, int threads) {
+  Engine e(make_step_plan(config, mesh, make_model, DType::f64), threads);
+  e.initialize_parameters();
+  Trace t;
+  t.initial = parts_of(e, e.flat().parameters);
+  for (std::int64_t s = 1; s <= kSteps; ++s) {
+    const StepResult r = e.train_step(s, config.optimizer.lr, synthetic(config, s));
+    t.losses.push_back(r.loss);
+    t.norms.push_back(r.grad_norm);
+    // ZeRO keeps this rank's share of the summed gradients only: gathered from the first step's difference is not possible, so
+    // gradients are compared where every rank holds them.
+    if (s == 1) t.gradients = parts_of(e, e.flat().gradients);
+  }
+  t.parameters = parts_of(e, e.flat().parameters);
+  return t;
+}
+
+class Comparison {
+ public:
+  Comparison(const ParameterSet& parameters, const Mesh& mesh) : parameters_(parameters), mesh_(mesh) {}
+
+  // `mine`: this rank's slices; `whole`: the same parts of a single-rank run. One finding for the worst part over all ranks.
+  Finding parts(const std::string& check, const std::vector<std::vector<double>>& mine, const std::vector<std::vector<double>>& whole, double bound) const {
+    const auto& slices = parameters_.slices();
+    double scale = 0;
+    for (const auto& w : whole) scale = std::max(scale, rms(w));
+    std::vector<double> error(slices.size());
+    for (std::size_t i = 0; i < slices.size(); ++i) {
+      std::vector<double> expected(mine[i].size());
+      PartSlice place = slices[i];
+      place.offset = 0;
+      ParameterSet::scatter(place, whole[order_of(slices[i].name)].data(), expected.data());
+      double difference = 0;
+      for (std::size_t k = 0; k < mine[i].size(); ++k) difference = std::max(difference, std::abs(mine[i][k] - expected[k]));
+      // Relative to the part's own size; parts whose exact value is zero to that of the largest part.
+      error[i] = difference / std::max({rms(whole[order_of(slices[i].name)]), 1e-6 * scale, 1e-300});
+    }
+    mesh_.world->all_reduce({error.data(), DType::f64, {static_cast<std::int64_t>(error.size())}}, Collective::all_reduce_max);
+    const auto worst = std::max_element(error.begin(), error.end()) - error.begin();
+    return {check, slices[static_cast<std::size_t>(worst)].name, error[static_cast<std::size_t>(worst)], bound};
+  }
+  Finding numbers(const std::string& check, const std::vector<double>& mine, const std::vector<double>& reference, double bound) const {
+    double error = 0;
+    for (std::size_t i = 0; i < mine.size(); ++i) error = std::max(error, std::abs(mine[i] / reference[i] - 1));
+    mesh_.world->all_reduce({&error, DType::f64, {1}}, Collective::all_reduce_max);
+    return {check, "", error, bound};
+  }
+  // Copies of unsplit parts must be the same bits on every rank.
+  Finding replicas(const std::vector<std::vector<double>>& mine) const {
+    Finding f{"replicas on all ranks", "", 0, 0};
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      if (parameters_.slices()[i].axis >= 0) continue;
+      std::vector<double> high = mine[i], low = mine[i];
+      for (double& x : low) x = -x;
+      const auto n = static_cast<std::int64_t>(high.size());
+      mesh_.world->all_reduce({high.data(), DType::f64, {n}}, Collective::all_reduce_max);
+      mesh_.world->all_reduce({low.data(), DType::f64, {n}}, Collective::all_reduce_max);
+      for (std::size_t k = 0; k < high.size(); ++k)
+        if (high[k] + low[k] > f.error) f.error = high[k] + low[k], f.worst = parameters_.slices()[i].name;
+    }
+    return f;
+  }
+  void order(const ParameterSet& single) {
+    for (const PartSlice& p : single.slices()) single_order_.push_back(p.name);
+  }
+
+ private:
+  static double rms(const std::vector<double>& v) {
+    double s = 0;
+    for (double x : v) s += x * x;
+    return v.empty() ? 0 : std::sqrt(s / static_cast<double>(v.size()));
+  }
+  std::size_t order_of(const std::string& name) const {
+    return static_cast<std::size_t>(std::find(single_order_.begin(), single_order_.end(), name) - single_order_.begin());
+  }
+  const ParameterSet& parameters_;
+  const Mesh& mesh_;
+  std::vector<std::string> single_order_;
+};
+
+Finding save_and_load(const Config& config, const Mesh& mesh, const MakeModel& make_model, int threads) {
+  Finding f{"save and load", "", 0, 0};
+  const std::string dir = broadcast_string(
+      *mesh.world, (std::filesystem::temp_directory_path() / ("tfm-verify-" + std::to_string(getpid()))).string());
+  Engine saved(make_step_plan(config, mesh, make_model), threads), loaded(make_step_plan(config, mesh, make_model), threads);
+  saved.initialize_parameters();
+  saved.train_step(1, config.optimizer.lr, synthetic(config, 1));
+  const auto pieces = checkpoint_pieces(saved);
+  const CheckpointResult r = write_checkpoint(dir, {.step = 1}, pieces, 0, checkpoint_ranks(*mesh.world));
+  if (r.ok()) {
+    restore(CheckpointReader(r.path), r.path, loaded, true);
+    const auto back = checkpoint_pieces(loaded);
+    for (std::size_t i = 0; i < pieces.size(); ++i)
+      if (!std::equal(pieces[i].data, pieces[i].data + pieces[i].count, back[i].data)) f.error = 1, f.worst = pieces[i].name;
+  } else {
+    f.error = 1;
+    f.worst = r.error;
+  }
+  mesh.world->all_reduce({&f.error, DType::f64, {1}}, Collective::all_reduce_max);
+  mesh.world->barrier();
+  if (mesh.rank() == 0) std::filesystem::remove_all(dir);
+  return f;
+}
+
+}  // namespace
+
+Config shrink(const Config& config) {
+  Config c = config;
+  ModelConfig& m = c.model;
+  const std::int64_t tp = c.parallel.tensor;
+  m.n_layers = std::min<std::int64_t>(m.n_layers, 2);
+  m.d_head = std::min<std::int64_t>(m.d_head, 8);
+  m.d_model = m.n_heads * m.d_head;
+  m.d_ff = std::min(m.d_ff, 12 * tp);
+  m.vocab_size = std::min<std::int64_t>(m.vocab_size, 211);
+  c.train.seq_len = std::min(c.train.seq_len, round_up(16, tp));
+  if (c.parallel.sequence) c.train.seq_len = round_up(c.train.seq_len, tp);
+  m.max_seq_len = std::max(c.train.seq_len, std::min<std::int64_t>(m.max_seq_len, 64));
+  c.train.micro_batch_size = 2;
+  c.train.global_batch_size = 4 * c.parallel.data;
+  c.parallel.bucket_bytes = std::min<std::int64_t>(c.parallel.bucket_bytes, 64 << 10);
+  return c;
+}
+
+std::vector<Finding> verify_layout(const Config& config, const Mesh& mesh, const MakeModel& make_model, int threads) {
+  Config alone = config;
+  alone.parallel = {.bucket_bytes = config.parallel.bucket_bytes};
+  alone.parallel.data = 1;
+  alone.recompute = "none";
+  alone.train.micro_batch_size = config.train.global_batch_size;
+  Config other = config;
+  other.recompute = config.recompute == "none" ? "full" : "none";
+  Config no_zero = config;
+  no_zero.parallel.zero = 0;
+
+  const auto single_model = make_model(alone, single_mesh());
+  const auto model = make_model(config, mesh);
+  const Trace reference = run(alone, single_mesh(), make_model, threads);
+  const Trace mine = run(config, mesh, make_model, threads);
+  const Trace again = run(other, mesh, make_model, threads);
+  const Trace whole = config.parallel.zero > 0 ? run(no_zero, mesh, make_model, threads) : mine;
+
+  Comparison compare(model->parameters(), mesh);
+  compare.order(single_model->parameters());
+  std::vector<Finding> all;
+  all.push_back(compare.parts("initial weights", mine.initial, reference.initial, 0));
+  all.push_back(compare.numbers("loss of step 1", {mine.losses[0]}, {reference.losses[0]}, kBound));
+  all.push_back(compare.parts("gradient of every parameter", whole.gradients, reference.gradients, kBound));
+  all.push_back(compare.numbers("gradient norm", mine.norms, reference.norms, kBound));
+  all.push_back(compare.numbers("losses of 5 steps", mine.losses, reference.losses, kBound));
+  all.push_back(compare.parts("parameters after 5 steps", mine.parameters, reference.parameters, 1e-7));
+  all.push_back(compare.replicas(mine.parameters));
+  all.push_back(compare.numbers("recompute on and off", mine.losses, again.losses, 0));
+  if (config.parallel.zero > 0) all.push_back(compare.numbers("ZeRO on and off", mine.losses, whole.losses, 0));
+  all.push_back(save_and_load(config, mesh, make_model, threads));
+  return all;
+}
+
+}  // namespace tfm
