@@ -165,14 +165,15 @@ std::string full_page() {
 TEST(Exporter, Scrape) {
   const std::string page = full_page();
   EXPECT_EQ(page.rfind("HTTP/1.1 200", 0), 0u);
-  for (const char* line : {"tfm_build_info{version=\"0.1.0\"} 1", "tfm_run_info{layout=\"data=2 tensor=1\",model=\"decoder\"} 1",
-                           "\ntfm_step 8\n", "tfm_steps_total 2", "tfm_tokens_total 2000",
-                           "tfm_tokens_per_second 2000", "tfm_loss 3.125", "tfm_eval_loss{split=\"validation\"} 3.5", "tfm_grad_norm 0.5",
-                           "tfm_learning_rate 0.001", "tfm_step_duration_seconds_count 2", "tfm_step_duration_seconds_bucket{le=\"0.5\"} 1",
-                           "tfm_step_duration_seconds_bucket{le=\"1\"} 2", "tfm_step_duration_seconds_bucket{le=\"+Inf\"} 2",
-                           "tfm_step_duration_seconds_sum 1.2", "tfm_last_step_timestamp_seconds ", "tfm_last_checkpoint_step 8",
-                           "tfm_last_checkpoint_timestamp_seconds ", "tfm_checkpoint_failures_total 1",
-                           "tfm_nonfinite_steps_total 1", "tfm_memory_bytes{kind=\"parameters\"} 4096"})
+  for (const char* line :
+       {"tfm_build_info{version=\"0.1.0\"} 1", "tfm_run_info{layout=\"data=2 tensor=1\",model=\"decoder\"} 1",
+        "\ntfm_step 8\n", "tfm_steps_total 2", "tfm_tokens_total 2000", "tfm_tokens_per_second 2000", "tfm_loss 3.125",
+        "tfm_eval_loss{split=\"validation\"} 3.5", "tfm_grad_norm 0.5", "tfm_learning_rate 0.001",
+        "tfm_step_duration_seconds_count 2", "tfm_step_duration_seconds_bucket{le=\"0.5\"} 1",
+        "tfm_step_duration_seconds_bucket{le=\"1\"} 2", "tfm_step_duration_seconds_bucket{le=\"+Inf\"} 2",
+        "tfm_step_duration_seconds_sum 1.2", "tfm_last_step_timestamp_seconds ", "tfm_last_checkpoint_step 8",
+        "tfm_last_checkpoint_timestamp_seconds ", "tfm_checkpoint_failures_total 1", "tfm_nonfinite_steps_total 1",
+        "tfm_memory_bytes{kind=\"parameters\"} 4096"})
     EXPECT_NE(page.find(line), std::string::npos) << line << "\n" << page;
 }
 
