@@ -12,12 +12,14 @@ constexpr const char* kHelp =
     "  --check            read and check everything for the ranks of this launch, then exit 0 or 2\n"
     "  --ranks N          with --check: for N ranks\n"
     "  --dump-config      print the effective configuration\n"
+    "  --keys             print every key of a configuration: type, default, meaning\n"
     "  --help, --version\n"
     "signals: SIGUSR1 writes a checkpoint, SIGUSR2 and SIGTERM write one and stop; so does a file STOP in checkpoint.dir\n";
 
 int run(int argc, char** argv) {
   using namespace tfm;
-  const Arguments args(argc, argv, {{"--check", false}, {"--ranks"}, {"--dump-config", false}});
+  const Arguments args(argc, argv, {{"--check", false}, {"--ranks"}, {"--dump-config", false}, {"--keys", false}});
+  if (args.has("--keys")) return std::printf("%s", config_reference().c_str()), 0;
   Config config = load_config(args.only("configuration file"), args.overrides());
   if (args.has("--dump-config") && !args.has("--check")) return std::printf("%s", dump_config(config).c_str()), 0;
   if (args.has("--check") && args.has("--ranks")) {

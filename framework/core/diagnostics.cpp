@@ -117,7 +117,7 @@ std::string_view nearest(std::string_view word, const std::vector<std::string_vi
   for (std::string_view candidate : candidates) {
     const auto longer = std::max(plain.size(), candidate.size()), shorter = std::min(plain.size(), candidate.size());
     if (longer - shorter > 2) continue;
-    const int distance = edit_distance(plain, candidate);
+    const int distance = edit_distance(plain, plain_form(candidate));
     if (distance > (candidate.size() <= 3 ? std::min(limit, 1) : limit)) continue;
     if (distance < best_distance) best = candidate, best_distance = distance;
   }

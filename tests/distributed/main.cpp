@@ -14,12 +14,14 @@ namespace {
 const MpiSession* session = nullptr;
 
 class FailuresOnly : public testing::EmptyTestEventListener {
+  void OnTestStart(const testing::TestInfo& info) override { test_ = std::string(info.test_suite_name()) + "." + info.name(); }
   void OnTestPartResult(const testing::TestPartResult& r) override {
     if (!r.failed()) return;
-    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-    std::cerr << "rank " << job().rank() << ": " << (test ? test->test_suite_name() : "") << "." << (test ? test->name() : "")
-              << ": " << (r.file_name() ? r.file_name() : "") << ":" << r.line_number() << ": " << r.message() << std::endl;
+    std::cerr << "rank " << job().rank() << ": " << test_ << ": " << (r.file_name() ? r.file_name() : "") << ":"
+              << r.line_number() << ": " << r.message() << std::endl;
   }
+
+  std::string test_;
 };
 
 int run_tests() {

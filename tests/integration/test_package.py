@@ -1,0 +1,18 @@
+"""find_package(tfm) works from an install tree: installs the build, builds tests/package against it and runs it."""
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+root = pathlib.Path(__file__).resolve().parents[2]
+build = pathlib.Path(sys.argv[1]).parent
+with tempfile.TemporaryDirectory() as folder:
+    def run(*command):
+        subprocess.run([str(c) for c in command], check=True, stdout=subprocess.DEVNULL)
+
+    run("cmake", "--install", build, "--prefix", f"{folder}/installed")
+    run("cmake", "-S", root / "tests/package", "-B", f"{folder}/build", f"-DCMAKE_PREFIX_PATH={folder}/installed")
+    run("cmake", "--build", f"{folder}/build")
+    run(f"{folder}/build/uses_tfm")
+    run(f"{folder}/installed/bin/tfm-train", "--version")
+print("ok")

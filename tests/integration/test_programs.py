@@ -1,0 +1,115 @@
+"""The programs as a user meets them: exit codes and messages for what is wrong, equality of layouts, resume, generation."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+BIN = pathlib.Path(sys.argv[1])
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CONFIG = """
+model: {family: decoder, vocab_size: 256, d_model: 32, n_layers: 2, n_heads: 4, max_seq_len: 32, dropout: 0.1}
+train: {steps: 12, global_batch_size: 8, micro_batch_size: 2, seq_len: 32}
+optimizer: {lr: 1.0e-3}
+data:
+  train: {type: text, path: text.txt, shuffle: true}
+  validation: {type: text, path: text.txt}
+eval: {every: 6, batches: 2}
+"""
+
+
+def run(ranks, program, *args, code=0):
+    command = [str(BIN / program), *map(str, args)]
+    if ranks > 0:
+        command = [str(ROOT / "tests/mpirun.sh"), str(ranks), *command]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == code, f"{command}: exit {done.returncode}, expected {code}\n{done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def events(path, kind="step"):
+    return [e for e in map(json.loads, open(path)) if e["event"] == kind]
+
+
+def losses(path):
+    return [e["loss"] for e in events(path)]
+
+
+def check_messages():
+    for ranks, args, code, expected in [
+        (3, ["parallel.tensor=2"], 2, "parallel.tensor"),
+        (0, ["model.n_heads=5"], 2, "legal values"),
+        (4, ["train.global_batch_size=6"], 2, "global_batch_size"),
+        (2, ["data.train.path=missing.txt"], 3, "missing.txt"),
+        (0, ["model.vocab=5"], 2, "vocab_size"),
+        (0, ["precision=bf16"], 2, "bf16"),
+    ]:
+        out = run(ranks, "tfm-train", "cfg.yaml", *args, code=code)
+        assert expected in out, f"{args}: {out}"
+    assert "did you mean '--check'" in run(0, "tfm-train", "cfg.yaml", "--chek", code=2)
+    run(0, "tfm-train", "cfg.yaml", "--check", "--ranks", "4")
+    run(0, "tfm-train", "cfg.yaml", "--check", "--ranks", "3", code=2)
+
+
+def check_layouts():
+    run(0, "tfm-train", "cfg.yaml", "metrics.jsonl=one.jsonl")
+    one = losses("one.jsonl")
+    run(1, "tfm-train", "cfg.yaml", "metrics.jsonl=again.jsonl")
+    assert losses("again.jsonl") == one, "the same run twice differs"
+    for ranks, args in [(2, []), (4, ["parallel.tensor=2", "parallel.zero=1"]), (4, ["parallel.tensor=4", "recompute=full"]),
+                        (8, ["parallel.tensor=4", "parallel.sequence=false"])]:
+        run(ranks, "tfm-train", "cfg.yaml", "metrics.jsonl=other.jsonl", *args)
+        other = losses("other.jsonl")
+        assert abs(one[0] / other[0] - 1) < 1e-6 and len(one) == len(other)
+        assert max(abs(a / b - 1) for a, b in zip(one, other)) < 1e-4, (ranks, args)
+        start, end = events("other.jsonl", "start")[0], events("other.jsonl", "end")[0]
+        plan = json.loads(run(0, "tfm-plan", "cfg.yaml", "--ranks", ranks, "--json", *args))
+        assert start["planned_bytes"] == end["arena_high_water_bytes"] == max(m["total_bytes"] for m in plan["memory"])
+    for args in (["parallel.zero=1"], ["parallel.bucket_bytes=8Ki"], ["recompute=full"], ["recompute=selective"]):
+        run(2, "tfm-train", "cfg.yaml", "metrics.jsonl=base.jsonl", "numerics=deterministic")
+        run(2, "tfm-train", "cfg.yaml", "metrics.jsonl=other.jsonl", "numerics=deterministic", *args)
+        assert losses("base.jsonl") == losses("other.jsonl"), args
+
+
+def check_resume():
+    store = ["checkpoint.dir=ck", "checkpoint.every=4", "metrics.jsonl=run.jsonl"]
+    run(2, "tfm-train", "cfg.yaml", "metrics.jsonl=whole.jsonl", "parallel.tensor=2")
+    pathlib.Path("ck").mkdir()
+    pathlib.Path("ck/STOP").touch()
+    assert "stopped on request" in run(2, "tfm-train", "cfg.yaml", "parallel.tensor=2", *store)
+    assert not pathlib.Path("ck/STOP").exists()
+    run(2, "tfm-train", "cfg.yaml", "parallel.tensor=2", *store)
+    assert losses("run.jsonl") == losses("whole.jsonl"), "a resumed run differs"
+    assert [e["step"] for e in events("run.jsonl")] == list(range(1, 13))
+    run(4, "tfm-train", "cfg.yaml", "checkpoint.resume=ck/step-00000008", "metrics.jsonl=moved.jsonl", "parallel.zero=1")
+    moved = losses("moved.jsonl")
+    assert max(abs(a / b - 1) for a, b in zip(moved, losses("whole.jsonl")[-len(moved):])) < 1e-4
+    texts = {run(n, "tfm-generate", "ck", "--prompt", "the ", "--max-tokens", 20) for n in (0, 1, 2, 4)}
+    assert len(texts) == 1, texts
+    shard = next(pathlib.Path("ck/step-00000012").glob("*.safetensors"))
+    data = bytearray(shard.read_bytes())
+    data[-5] ^= 1
+    shard.write_bytes(data)
+    out = run(2, "tfm-train", "cfg.yaml", "parallel.tensor=2", *store)
+    assert shard.name in out and "step-00000008" in out, out
+    run(0, "tfm-train", "cfg.yaml", "checkpoint.resume=ck/step-00000099", code=3)
+
+
+def check_verify():
+    for ranks, args in [(2, ["parallel.tensor=2"]), (4, ["parallel.tensor=2", "parallel.zero=1"])]:
+        assert "equal to a single rank" in run(ranks, "tfm-verify", "cfg.yaml", *args)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        pathlib.Path("cfg.yaml").write_text(CONFIG)
+        pathlib.Path("text.txt").write_text("the quick brown fox jumps over the lazy dog; " * 300)
+        for check in (check_messages, check_layouts, check_resume, check_verify):
+            check()
+            print(check.__name__, "ok", flush=True)
+        os.chdir("/")
+
+
+main()

@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# Installs what is needed, builds everything and runs all tests.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+launch/setup.sh
+cmake --preset cpu -DTFM_TESTS=ON
+cmake --build --preset cpu -j "$(nproc)"
+ctest --preset cpu
