@@ -1,0 +1,107 @@
+// The engine: memory known exactly before launch, no allocation inside a step, reference parameter counts, recompute's bits.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <random>
+
+#include "models/registry.h"
+#include "train/engine.h"
+
+namespace {
+std::atomic<std::int64_t> allocations{0};
+}  // namespace
+
+void* operator new(std::size_t n) {
+  ++allocations;
+  if (void* p = std::malloc(n ? n : 1)) return p;
+  throw std::bad_alloc();
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+
+namespace tfm {
+namespace {
+
+Config config_with(const std::string& model, const std::vector<std::string>& overrides = {}) {
+  Config c = parse_config("model: {family: decoder, " + model + "}\ndata: {train: {type: tokens, path: none.bin}}\n", "test", overrides);
+  resolve_for_ranks(c, 1);
+  return c;
+}
+
+const BatchReader kBatch = [](std::int64_t first, std::int64_t, std::span<std::int32_t> ids, std::span<std::int32_t> labels) {
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    ids[i] = static_cast<std::int32_t>((static_cast<std::size_t>(first) * 7 + i * 13) % 61);
+    labels[i] = static_cast<std::int32_t>((i * 29 + 3) % 61);
+  }
+};
+
+TEST(Engine, ParameterCountsOfTheReferences) {
+  const auto count = [](const std::string& preset) {
+    const Config c = config_with("preset: " + preset);
+    return make_model(c, single_mesh())->parameters().total_elements();
+  };
+  EXPECT_EQ(count("gpt2-124m"), 124439808);
+  EXPECT_EQ(count("gpt2-350m"), 354823168);
+  EXPECT_EQ(count("gpt2-774m"), 774030080);
+  EXPECT_EQ(count("gpt2-1.5b"), 1557611200);
+  EXPECT_EQ(count("llama-8b"), 8030261248);
+}
+
+std::string random_model(std::mt19937& random) {
+  const auto pick = [&](std::initializer_list<const char*> list) { return std::string(*(list.begin() + random() % list.size())); };
+  const int heads = 1 + static_cast<int>(random() % 4), head = 2 * (1 + static_cast<int>(random() % 5));
+  const int kv = heads % 2 == 0 && random() % 2 ? heads / 2 : heads;
+  return "vocab_size: " + std::to_string(61 + random() % 50) + ", d_model: " + std::to_string(2 * (3 + random() % 14)) +
+         ", n_layers: " + std::to_string(1 + random() % 3) + ", n_heads: " + std::to_string(heads) + ", n_kv_heads: " + std::to_string(kv) +
+         ", d_head: " + std::to_string(head) + ", d_ff: " + std::to_string(3 + random() % 40) + ", position: " +
+         pick({"learned", "sinusoidal", "rope", "alibi", "none"}) + ", norm: " + pick({"layernorm", "rmsnorm"}) + ", norm_position: " +
+         pick({"pre", "post"}) + ", activation: " + pick({"relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu"}) + ", bias: " +
+         pick({"true", "false"}) + ", tie_embeddings: " + pick({"true", "false"}) + ", dropout: " + pick({"0.0", "0.2"});
+}
+
+TEST(Engine, PlannedMemoryIsTheHighWaterMarkInFiftyRandomConfigurations) {
+  std::mt19937 random(3);
+  for (int i = 0; i < 50; ++i) {
+    const std::string model = random_model(random);
+    std::vector<StepResult> results;
+    for (const char* recompute : {"none", "selective", "full"}) {
+      const Config c = config_with(model, {std::string("recompute=") + recompute, "train.seq_len=12", "train.global_batch_size=4",
+                                           "train.micro_batch_size=2"});
+      StepPlan plan = make_step_plan(c, single_mesh(), make_model);
+      const std::int64_t planned = plan.memory.total();
+      Engine engine(std::move(plan), 1);
+      EXPECT_EQ(engine.arena_high_water(), planned) << model;
+      engine.initialize_parameters();
+      engine.train_step(1, 1e-3, kBatch);
+      results.push_back(engine.train_step(2, 1e-3, kBatch));
+      EXPECT_TRUE(std::isfinite(results.back().loss)) << model;
+      EXPECT_EQ(results.back().loss, results.front().loss) << recompute << ": " << model;
+      EXPECT_EQ(results.back().grad_norm, results.front().grad_norm) << recompute << ": " << model;
+    }
+  }
+}
+
+TEST(Engine, RecomputeSavesMemory) {
+  const auto activations = [](const char* recompute) {
+    const Config c = config_with("preset: gpt2-124m", {std::string("recompute=") + recompute, "train.micro_batch_size=4", "train.seq_len=256"});
+    return make_step_plan(c, single_mesh(), make_model).train_program.arena_bytes();
+  };
+  EXPECT_LT(activations("selective"), activations("none"));
+  EXPECT_LT(activations("full"), activations("selective") / 2);
+}
+
+TEST(Engine, AStepAllocatesNothing) {
+  const Config c = config_with("vocab_size: 64, d_model: 32, n_layers: 2, n_heads: 4, dropout: 0.1",
+                               {"train.seq_len=16", "train.global_batch_size=4", "train.micro_batch_size=2", "recompute=selective"});
+  Engine engine(make_step_plan(c, single_mesh(), make_model), 1);
+  engine.initialize_parameters();
+  for (int s = 1; s <= 2; ++s) engine.train_step(s, 1e-3, kBatch);
+  const std::int64_t before = allocations;
+  for (int s = 3; s <= 10; ++s) engine.train_step(s, 1e-3, kBatch);
+  EXPECT_EQ(allocations - before, 0);
+}
+
+}  // namespace
+}  // namespace tfm
