@@ -162,7 +162,7 @@ class MessageCommunicator final : public StagedCommunicator {
   void sum(const Piece& piece, Range own, char* out) {
     for (int r = 0; r < size(); ++r)
       sources_[static_cast<std::size_t>(r)] = r == rank() ? piece.call.in + own.offset : lane(r, piece);
-    combine(piece.call, sources_, own.bytes, out, nullptr);
+    combine(piece.call, sources_, own.bytes, out);
   }
 
   char* lane(int r, const Piece& piece) { return staging_.data() + piece.slot() * slot_bytes(size()) + r * lane_bytes(); }

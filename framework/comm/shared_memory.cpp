@@ -5,6 +5,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 #include <cstring>
 #include <new>
 
@@ -12,6 +16,7 @@ namespace tfm {
 namespace {
 
 constexpr std::int64_t kPage = 4096;
+constexpr std::int64_t kStream = 16 * 1024;
 constexpr int kSpins = 4000, kYields = 8;
 using Counter = std::atomic<std::uint32_t>;
 static_assert(Counter::is_always_lock_free && sizeof(Counter) == 4, "a futex word");
@@ -32,20 +37,36 @@ void copy(char* to, const char* from, std::int64_t bytes) {
   if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
 }
 
+// Into a slot, for a rank on another core where `far`. Long data goes past the caches: fetching a line that is modified in a far
+// core's cache takes several times as long as fetching it from memory.
+void copy_out(char* slot, const char* from, std::int64_t bytes, [[maybe_unused]] bool far) {
+#if defined(__SSE2__)
+  if (far && bytes >= kStream) {
+    const std::int64_t lines = bytes / 64 * 64;
+    for (std::int64_t i = 0; i < lines; i += 16)
+      _mm_stream_si128(reinterpret_cast<__m128i*>(slot + i), _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i)));
+    copy(slot + lines, from + lines, bytes - lines);
+    return _mm_sfence();
+  }
+#endif
+  copy(slot, from, bytes);
+}
+
 }  // namespace
 
 struct alignas(64) SharedMemoryCommunicator::Line {
   Counter passed[3];
-  Counter sleepers;  // ranks that sleep on one of these counters
+  Counter sleepers;      // ranks that sleep on one of these counters
+  std::atomic<int> cpu;  // where the rank last ran
 };
 
 std::int64_t SharedMemoryCommunicator::memory_bytes(int size) { return size * (kPage + staging_bytes(0, size)); }
 
 SharedMemoryCommunicator::SharedMemoryCommunicator(int rank, int size, Axis axis, std::shared_ptr<FlightRecorder> recorder,
-                                                   void* memory, bool spin, std::shared_ptr<void> owner)
+                                                   void* memory, bool own_core, std::shared_ptr<void> owner)
     : StagedCommunicator(rank, size, axis, std::move(recorder)),
       memory_(static_cast<char*>(memory)),
-      spin_(spin),
+      own_core_(own_core),
       owner_(std::move(owner)),
       sources_(static_cast<std::size_t>(size)) {
   new (&line(rank)) Line{};
@@ -95,7 +116,8 @@ void SharedMemoryCommunicator::wait(Stage stage, const Piece& piece) {
 void SharedMemoryCommunicator::sleep_until(int rank, Stage of, std::uint32_t count) {
   Line& l = line(rank);
   Counter& counter = l.passed[static_cast<int>(of)];
-  for (int i = spin_ ? kSpins : 0; i > 0; --i, relax())
+  const bool same_core = l.cpu.load(std::memory_order_relaxed) == sched_getcpu();  // spinning would keep it from running
+  for (int i = own_core_ && !same_core ? kSpins : 0; i > 0; --i, relax())
     if (reached(counter.load(std::memory_order_acquire), count)) return;
   for (int i = kYields; i > 0; --i, sched_yield())
     if (reached(counter.load(std::memory_order_acquire), count)) return;
@@ -109,6 +131,7 @@ void SharedMemoryCommunicator::run(Stage stage, const Piece& piece) {
   if (stage == Stage::reduce) reduce(piece);
   if (stage == Stage::finish) finish(piece);
   Line& l = line(rank());
+  l.cpu.store(sched_getcpu(), std::memory_order_relaxed);
   Counter& counter = l.passed[static_cast<int>(stage)];
   counter = static_cast<std::uint32_t>(piece.number + 1);
   if (l.sleepers > 0) futex(counter, FUTEX_WAKE, INT32_MAX);
@@ -118,11 +141,12 @@ void SharedMemoryCommunicator::publish(const Piece& piece) {
   const Call& c = piece.call;
   if (c.direct) {
     const bool source = c.op != Collective::broadcast || c.root == rank();
-    if (source) copy(slot(rank(), piece), c.in + piece.local().offset, piece.local().bytes);
+    if (source) copy_out(slot(rank(), piece), c.in + piece.local().offset, piece.local().bytes, own_core_);
     return;
   }
   for (int r = 0; r < size(); ++r)
-    if (r != rank()) copy(slot(rank(), piece) + r * lane_bytes(), c.in + piece.part(r).offset, piece.part(r).bytes);
+    if (r != rank())
+      copy_out(slot(rank(), piece) + r * lane_bytes(), c.in + piece.part(r).offset, piece.part(r).bytes, own_core_);
 }
 
 void SharedMemoryCommunicator::reduce(const Piece& piece) {
@@ -135,7 +159,8 @@ void SharedMemoryCommunicator::reduce(const Piece& piece) {
     sources_[static_cast<std::size_t>(r)] = r == rank() ? c.in + own.offset : slot(r, piece) + lane;
   // `out` of a reduce_scatter is one part long.
   char* out = c.out + (c.returns_all() ? own.offset : piece.local().offset);
-  combine(c, sources_, own.bytes, out, c.returns_all() ? slot(rank(), piece) + lane : nullptr);
+  combine(c, sources_, own.bytes, out);
+  if (c.returns_all()) copy_out(slot(rank(), piece) + lane, out, own.bytes, own_core_);
 }
 
 void SharedMemoryCommunicator::finish(const Piece& piece) {
@@ -149,7 +174,7 @@ void SharedMemoryCommunicator::finish(const Piece& piece) {
       if (r != rank()) copy(c.out + piece.part(r).offset, slot(r, piece), piece.part(r).bytes);
   } else if (c.direct && c.reduces()) {
     for (int r = 0; r < size(); ++r) sources_[static_cast<std::size_t>(r)] = slot(r, piece);
-    combine(c, sources_, local.bytes, c.out + local.offset, nullptr);
+    combine(c, sources_, local.bytes, c.out + local.offset);
   } else if (c.returns_all()) {
     for (int r = 0; r < size(); ++r)
       if (r != rank()) copy(c.out + piece.part(r).offset, slot(r, piece) + r * lane_bytes(), piece.part(r).bytes);

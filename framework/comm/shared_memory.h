@@ -15,8 +15,8 @@ class SharedMemoryCommunicator final : public StagedCommunicator {
   static std::int64_t memory_bytes(int size);
 
   // `memory` is aligned to 64 bytes, seen by all ranks and outlives the object through `owner`. Each rank clears its own part:
-  // a barrier must follow before the first call. `spin`: every rank has a core of its own.
-  SharedMemoryCommunicator(int rank, int size, Axis axis, std::shared_ptr<FlightRecorder> recorder, void* memory, bool spin,
+  // a barrier must follow before the first call. `own_core`: every rank has a core of its own.
+  SharedMemoryCommunicator(int rank, int size, Axis axis, std::shared_ptr<FlightRecorder> recorder, void* memory, bool own_core,
                            std::shared_ptr<void> owner);
 
  private:
@@ -43,7 +43,7 @@ class SharedMemoryCommunicator final : public StagedCommunicator {
   void sleep_until(int rank, Stage of, std::uint32_t count);
 
   char* memory_;
-  bool spin_;
+  bool own_core_;
   std::shared_ptr<void> owner_;
   std::vector<const char*> sources_;
 };

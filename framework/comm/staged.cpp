@@ -9,7 +9,7 @@ namespace {
 
 // A block of sums stays in the first-level cache while all sources are added.
 template <class T, class F>
-void fold(const std::vector<const char*>& sources, std::int64_t n, char* out, char* copy, F f) {
+void fold(const std::vector<const char*>& sources, std::int64_t n, char* out, F f) {
   constexpr std::int64_t kBlock = 1024;
   alignas(64) T sum[kBlock];
   const auto source = [&](std::size_t r, std::int64_t at) { return reinterpret_cast<const T*>(sources[r]) + at; };
@@ -21,22 +21,20 @@ void fold(const std::vector<const char*>& sources, std::int64_t n, char* out, ch
       const T* s = source(r, at);
       for (std::int64_t i = 0; i < m; ++i) sum[i] = f(sum[i], s[i]);
     }
-    const auto bytes = static_cast<std::size_t>(m) * sizeof(T);
-    std::memcpy(reinterpret_cast<T*>(out) + at, sum, bytes);
-    if (copy) std::memcpy(reinterpret_cast<T*>(copy) + at, sum, bytes);
+    std::memcpy(reinterpret_cast<T*>(out) + at, sum, static_cast<std::size_t>(m) * sizeof(T));
   }
 }
 
 template <class T>
-void fold_as(Collective op, const std::vector<const char*>& sources, std::int64_t bytes, char* out, char* copy) {
+void fold_as(Collective op, const std::vector<const char*>& sources, std::int64_t bytes, char* out) {
   const std::int64_t n = bytes / static_cast<std::int64_t>(sizeof(T));
   if (op == Collective::all_reduce_max) {
-    fold<T>(sources, n, out, copy, [](T a, T b) { return b > a || b != b ? b : a; });  // a NaN stays
+    fold<T>(sources, n, out, [](T a, T b) { return b > a || b != b ? b : a; });  // a NaN stays
   } else if constexpr (std::is_integral_v<T>) {
     using U = std::make_unsigned_t<T>;  // wraps
-    fold<U>(sources, n, out, copy, [](U a, U b) { return static_cast<U>(a + b); });
+    fold<U>(sources, n, out, [](U a, U b) { return static_cast<U>(a + b); });
   } else {
-    fold<T>(sources, n, out, copy, [](T a, T b) { return a + b; });
+    fold<T>(sources, n, out, [](T a, T b) { return a + b; });
   }
 }
 
@@ -55,17 +53,16 @@ StagedCommunicator::Range StagedCommunicator::Piece::part(int r) const {
   return {start * width, n * width};
 }
 
-void StagedCommunicator::combine(const Call& call, const std::vector<const char*>& sources, std::int64_t bytes, char* out,
-                                 char* copy) {
+void StagedCommunicator::combine(const Call& call, const std::vector<const char*>& sources, std::int64_t bytes, char* out) {
   switch (call.dtype) {
     case DType::f32:
-      return fold_as<float>(call.op, sources, bytes, out, copy);
+      return fold_as<float>(call.op, sources, bytes, out);
     case DType::f64:
-      return fold_as<double>(call.op, sources, bytes, out, copy);
+      return fold_as<double>(call.op, sources, bytes, out);
     case DType::i32:
-      return fold_as<std::int32_t>(call.op, sources, bytes, out, copy);
+      return fold_as<std::int32_t>(call.op, sources, bytes, out);
     case DType::i64:
-      return fold_as<std::int64_t>(call.op, sources, bytes, out, copy);
+      return fold_as<std::int64_t>(call.op, sources, bytes, out);
   }
 }
 

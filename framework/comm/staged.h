@@ -65,8 +65,8 @@ class StagedCommunicator : public Communicator {
   virtual void wait(Stage stage, const Piece& piece) = 0;  // until ready(stage, piece)
 
   std::int64_t lane_bytes() const { return slot_bytes(size_) / size_ / 64 * 64; }  // a slot's room for one rank's share
-  // Adds (or takes the maximum of) sources[0], sources[1], ... in this order into `out` and, where not null, `copy`.
-  static void combine(const Call& call, const std::vector<const char*>& sources, std::int64_t bytes, char* out, char* copy);
+  // Adds (or takes the maximum of) sources[0], sources[1], ... in this order into `out`.
+  static void combine(const Call& call, const std::vector<const char*>& sources, std::int64_t bytes, char* out);
   // The own part of an all_gather.
   void copy_own(const Piece& piece) const;
 
