@@ -53,9 +53,8 @@ Trace run(const Config& config, const Mesh& mesh, const MakeModel& make_model, i
     const StepResult r = e.train_step(s, config.optimizer.lr, synthetic(config, s));
     t.losses.push_back(r.loss);
     t.norms.push_back(r.grad_norm);
-    // ZeRO keeps this rank's share of the summed gradients only: gathered from the first step's difference is not possible, so
-    // gradients are compared where every rank holds them.
-    if (s == 1) t.gradients = parts_of(e, e.flat().gradients);
+    if (s == 1)  // complete without ZeRO only, which leaves each rank its share of the sums
+      t.gradients = parts_of(e, e.flat().gradients);
   }
   t.parameters = parts_of(e, e.flat().parameters);
   return t;

@@ -1,0 +1,104 @@
+// What sharding must not change: whole configurations on every layout of the job, and the loss over a split vocabulary.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "comm/agree.h"
+#include "graph/planner.h"
+#include "job.h"
+#include "models/registry.h"
+#include "ops/ops.h"
+#include "train/verify.h"
+
+namespace tfm {
+namespace {
+
+using test::job;
+
+const std::vector<std::string> kModels{
+    "n_heads: 8, d_head: 8, d_ff: 32, vocab_size: 101, dropout: 0.2",
+    "n_heads: 16, n_kv_heads: 8, d_head: 8, d_ff: 40, vocab_size: 97, position: rope, norm: rmsnorm, activation: swiglu, bias: false, "
+    "tie_embeddings: false, dropout: {attention: 0.3}",
+    "n_heads: 8, d_head: 8, d_ff: 24, vocab_size: 50, position: alibi, norm_position: post, activation: geglu, scale_embeddings: true, "
+    "dropout: {embedding: 0.1, residual: 0.2, ffn: 0.3}",
+};
+
+class Layouts : public testing::TestWithParam<std::tuple<std::size_t, bool, int>> {};
+
+TEST_P(Layouts, EqualASingleRank) {
+  const auto [model, sequence, zero] = GetParam();
+  for (const Layout& layout : test::layouts()) {
+    Config config = parse_config("model: {family: decoder, n_layers: 2, d_model: 64, " + kModels[model] + "}\ndata: {train: {type: tokens, path: none.bin}}\n",
+                                 "test", {"parallel.tensor=" + std::to_string(layout.tensor), "loss.label_smoothing=0.1",
+                                          std::string("parallel.sequence=") + (sequence ? "true" : "false"),
+                                          "parallel.zero=" + std::to_string(zero), "train.seq_len=16",
+                                          "train.global_batch_size=" + std::to_string(layout.data), "recompute=selective"});
+    resolve_for_ranks(config, job().size());
+    const Mesh mesh = make_mesh(job(), layout);
+    for (const Finding& f : verify_layout(shrink(config), mesh, make_model, 1))
+      EXPECT_TRUE(f.ok()) << "data " << layout.data << " x tensor " << layout.tensor << ": " << f.check << " " << f.worst << " " << f.error;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Layouts, testing::Combine(testing::Values(0u, 1u, 2u), testing::Bool(), testing::Values(0, 1)));
+
+TEST(SplitVocabulary, SmoothedLossAndGradientsEqualTheDenseOnes) {
+  // Logits are x w^T with an identity for x, so that w's gradient is the logits'; V divides by no number of ranks but one.
+  constexpr std::int64_t kRows = 5, kVocabulary = 13;
+  const int ranks = job().size();
+  const Mesh mesh = make_mesh(job(), {1, ranks});
+  const std::int64_t share = ceil_div(kVocabulary, ranks);
+  const std::int64_t begin = std::min(kVocabulary, share * job().rank()), end = std::min(kVocabulary, begin + share);
+  const std::vector<std::int32_t> labels{0, 12, -1, 7, 3};
+  for (const double factor : {1.0, 1000.0}) {
+    std::mt19937 random(11);
+    std::normal_distribution<double> normal(0, factor);
+    std::vector<double> logits(kRows * kVocabulary);
+    for (double& l : logits) l = static_cast<float>(normal(random));
+
+    auto tape = std::make_shared<Recorder>(DType::f32);
+    const Value x = tape->parameter(0, "x", {kRows, kRows}), w = tape->parameter(1, "w", {share, kRows});
+    const Value y = tape->input("labels", {kRows}, DType::i32);
+    const Value loss = ops::linear_cross_entropy(*tape, x, w, {}, y, {kVocabulary, begin, end, 0.1, 2});
+    Program program = plan(tape, {.outputs = {loss}});
+    std::vector<float> identity(kRows * kRows), weight(share * kRows), dx(identity.size()), dw(weight.size(), 99);
+    for (std::int64_t r = 0; r < kRows; ++r) identity[r * kRows + r] = 1;
+    for (std::int64_t v = begin; v < end; ++v)
+      for (std::int64_t r = 0; r < kRows; ++r) weight[(v - begin) * kRows + r] = static_cast<float>(logits[r * kVocabulary + v]);
+    Bindings b;
+    b.data.resize(tape->values().size());
+    b.gradients.resize(tape->values().size());
+    b.data[x.id] = {identity.data(), DType::f32, {kRows, kRows}}, b.gradients[x.id] = {dx.data(), DType::f32, {kRows, kRows}};
+    b.data[w.id] = {weight.data(), DType::f32, {share, kRows}}, b.gradients[w.id] = {dw.data(), DType::f32, {share, kRows}};
+    b.data[y.id] = {const_cast<std::int32_t*>(labels.data()), DType::i32, {kRows}};
+    std::vector<double> arena(static_cast<std::size_t>(program.arena_bytes() / 8 + 1), std::nan(""));
+    program.bind(reinterpret_cast<std::byte*>(arena.data()), b);
+    cpu::Stream stream{1};
+    program.run({&stream, &mesh, {}});
+
+    double expected = 0;
+    for (std::int64_t r = 0; r < kRows; ++r) {
+      const double* row = logits.data() + r * kVocabulary;
+      double max = row[0], sum = 0, all = 0;
+      for (int v = 0; v < kVocabulary; ++v) max = std::max(max, row[v]), all += row[v];
+      for (int v = 0; v < kVocabulary; ++v) sum += std::exp(row[v] - max);
+      if (labels[r] >= 0) expected += std::log(sum) + max - 0.9 * row[labels[r]] - 0.1 / kVocabulary * all;
+      for (std::int64_t v = begin; v < begin + share; ++v) {
+        const double g = v >= end || labels[r] < 0
+                             ? 0
+                             : std::exp(row[v] - max) / sum - 0.9 * (v == labels[r]) - 0.1 / kVocabulary;
+        EXPECT_NEAR(dw[(v - begin) * kRows + r], g, 2e-6) << "row " << r << " id " << v << " factor " << factor;
+        EXPECT_TRUE(v < end || dw[(v - begin) * kRows + r] == 0) << "padding";
+      }
+    }
+    EXPECT_NEAR(*program.value(loss).ptr<double>(), expected, 1e-6 * expected);
+    double high = *program.value(loss).ptr<double>(), low = -high;
+    mesh.world->all_reduce({&high, DType::f64, {1}}, Collective::all_reduce_max);
+    mesh.world->all_reduce({&low, DType::f64, {1}}, Collective::all_reduce_max);
+    EXPECT_EQ(high, -low) << "ranks disagree";
+  }
+}
+
+}  // namespace
+}  // namespace tfm
