@@ -25,10 +25,11 @@ int run(int argc, char** argv) {
   if (args.has("--check") && args.has("--ranks")) {
     resolve_for_ranks(config, static_cast<int>(args.integer("--ranks", 1, 1)));
   } else {
+    StopRequests requests;
     const Launch launch;
     resolve_for_ranks(config, launch.ranks);
     if (!args.has("--check")) {
-      train(config, launch.mesh(layout_of(config)), make_model, launch.threads);
+      train(config, launch.mesh(layout_of(config)), make_model, launch.threads, requests);
       return 0;
     }
   }

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <fstream>
 
 #include "comm/mpi.h"
 
@@ -14,6 +15,15 @@ namespace tfm {
 namespace {
 
 bool process_gone(int pid) { return kill(pid, 0) != 0 && errno == ESRCH; }
+
+// Stopped by a signal or a debugger (proc(5), field 3 of stat, after the name in parentheses).
+bool process_stopped(int pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  const auto name_end = text.rfind(')');
+  return name_end != std::string::npos && name_end + 2 < text.size() && (text[name_end + 2] == 'T' || text[name_end + 2] == 't');
+}
 
 std::string seconds(double s) {
   char text[32];
@@ -29,6 +39,7 @@ std::string doing(const FlightRecorder& recorder, int rank, double now) {
   if (!recorder.visible(rank)) return text + " (on another node, unknown)";
   const FlightRecorder::Status s = recorder.status(rank);
   text += at_step(s);
+  if (process_stopped(s.pid)) text += ", whose process " + std::to_string(s.pid) + " is stopped";
   if (s.waiting) return text + " (waits in " + s.waiting->str() + " for " + seconds(now - s.waiting->entered) + ")";
   const auto events = recorder.recent(rank);
   if (events.empty()) return text + " (has entered no collective)";
@@ -73,12 +84,16 @@ std::string Watchdog::gone() const {
 }
 
 std::string Watchdog::overdue() const {
+  const auto last_sign = [this](int r) {
+    const FlightRecorder::Status s = recorder_->status(r);
+    return process_stopped(s.pid) ? 0 : std::max(s.moved, s.heartbeat);
+  };
   const double now = FlightRecorder::now();
   const FlightRecorder::Status own = recorder_->status(recorder_->rank());
   if (!own.waiting) return {};
   const Event& e = *own.waiting;
-  double since = own.moved;
-  std::vector<int> absent, present;  // of the ranks of the group, those that have not entered it and those that left the wait
+  double since = std::max(own.moved, resumed_);
+  std::vector<int> absent, inside;  // of the other ranks of the group: have not entered it, have
   for (int r : recorder_->members(e.axis)) {
     if (r == recorder_->rank()) continue;
     if (!recorder_->visible(r)) {
@@ -87,24 +102,25 @@ std::string Watchdog::overdue() const {
     }
     const FlightRecorder::Status s = recorder_->status(r);
     since = std::max(since, s.heartbeat);
-    if (s.entered[static_cast<std::size_t>(e.axis)] < e.number)
-      absent.push_back(r);
-    else if (!s.waiting || s.waiting->axis != e.axis || s.waiting->number != e.number)
-      present.push_back(r);
+    (s.entered[static_cast<std::size_t>(e.axis)] < e.number ? absent : inside).push_back(r);
   }
   if (now - since < timeout_) return {};
   std::string line =
       "rank " + std::to_string(recorder_->rank()) + at_step(own) + " waits in " + e.str() + " for " + seconds(now - e.entered);
-  line += absent.empty() ? "; all ranks have entered it, but not these wait in it: " : "; not entered by ";
-  const std::vector<int>& others = absent.empty() ? present : absent;
-  for (std::size_t i = 0; i < others.size(); ++i) line += (i ? ", " : "") + doing(*recorder_, others[i], now);
+  line += absent.empty() ? "; all ranks have entered it, longest without progress: " : "; not entered by ";
+  if (absent.empty())
+    absent = {*std::min_element(inside.begin(), inside.end(), [&](int a, int b) { return last_sign(a) < last_sign(b); })};
+  for (std::size_t i = 0; i < absent.size(); ++i) line += (i ? ", " : "") + doing(*recorder_, absent[i], now);
   return line;
 }
 
 void Watchdog::watch() {
   const auto period = std::chrono::duration<double>(std::min(0.2, timeout_ / 4));
   std::unique_lock lock(mutex_);
-  while (!wake_.wait_for(lock, period, [this] { return stop_; })) {
+  for (double looked = FlightRecorder::now(); !wake_.wait_for(lock, period, [this] { return stop_; });) {
+    const double now = FlightRecorder::now();
+    if (now - looked > 2) resumed_ = now;  // the whole job may have been suspended
+    looked = now;
     std::string line = gone();
     if (line.empty()) line = overdue();
     if (line.empty()) continue;

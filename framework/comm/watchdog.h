@@ -1,5 +1,6 @@
 #pragma once
 // A thread that ends the job when this rank waits too long inside a collective, or when another process of the job is gone.
+#include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -20,6 +21,7 @@ class Watchdog {
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
+  void set_timeout(double seconds) { timeout_ = seconds; }
   // The rank is alive at `step`: the timeout of those that wait for it starts again.
   void heartbeat(std::int64_t step);
 
@@ -29,7 +31,8 @@ class Watchdog {
   std::string overdue() const;  // a line about a collective that lasts too long, or nothing
 
   std::shared_ptr<FlightRecorder> recorder_;
-  double timeout_;
+  std::atomic<double> timeout_;
+  double resumed_ = 0;  // when this process last went on after having been stopped
   int parent_;
   std::vector<int> pids_;  // of the other ranks of the node; 0: not watched
   std::mutex mutex_;

@@ -169,6 +169,9 @@ std::optional<std::string> find_latest(const std::string& dir, const std::functi
   }
   for (auto step : steps)
     if (step != tried && valid(step_name(step))) return dir + "/" + step_name(step);
+  if (!steps.empty())
+    throw Error(ExitCode::input, dir + ": holds " + std::to_string(steps.size()) + " checkpoints and none of them is intact; restore one, or " +
+                                     "move them away to start anew");
   return std::nullopt;
 }
 

@@ -106,7 +106,8 @@ class CheckpointReader {
 };
 
 // Called by one rank. The path of the checkpoint to resume from: what `latest` names if it verifies, else the newest step-* that
-// does. Each one passed over is reported through `log`, with the reason.
+// does; nothing where there is no step-* folder. Each one passed over is reported through `log`, with the reason. Throws
+// Error(input) where there are some and none verifies.
 std::optional<std::string> find_latest(const std::string& dir, const std::function<void(const std::string&)>& log);
 
 // Called by one rank that holds the lock: removes what interrupted writes left behind. Returns the names removed.

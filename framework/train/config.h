@@ -53,6 +53,7 @@ struct ParallelConfig {
   bool sequence = true;
   std::int64_t zero = 0;           // 0 | 1
   std::int64_t bucket_bytes = 32 << 20;
+  std::int64_t timeout = 0;        // seconds; 0: auto
   bool operator==(const ParallelConfig&) const = default;
 };
 struct TrainConfig {

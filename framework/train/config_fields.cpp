@@ -118,6 +118,10 @@ void describe(ParallelConfig& p, FieldVisitor& v) {
   Field bytes = number("bucket_bytes", 1, "gradients are reduced in pieces of this size");
   bytes.kind = FieldKind::size;
   v.value(bytes, p.bucket_bytes);
+  v.value(with_word(number("timeout", 1, "seconds without progress in a collective after which the job ends with exit code 75; auto: "
+                                         "ten times the longest step so far, between 30 and 300", 1'000'000),
+                    "auto"),
+          p.timeout);
 }
 
 void describe(TrainConfig& t, FieldVisitor& v) {

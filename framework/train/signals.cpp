@@ -4,44 +4,46 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdlib>
-
-#include "core/error.h"
+#include <ctime>
 
 namespace tfm {
 namespace {
 
-constexpr int handled[] = {SIGUSR1, SIGUSR2, SIGTERM};
-std::atomic<bool> checkpoint_wanted{false}, stop_wanted{false}, installed{false};
-static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may touch nothing else");
-struct sigaction previous[std::size(handled)];
+sigset_t requests() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (int s : {SIGUSR1, SIGUSR2, SIGTERM}) sigaddset(&set, s);
+  return set;
+}
 
-void note(int signal) { (signal == SIGUSR1 ? checkpoint_wanted : stop_wanted).store(true, std::memory_order_relaxed); }
+// The next pending request, or -1.
+int take() {
+  const sigset_t set = requests();
+  const timespec now{};
+  return ::sigtimedwait(&set, nullptr, &now);
+}
 
 std::string stop_file(const std::string& dir) { return dir + "/STOP"; }
 
 }  // namespace
 
 StopRequests::StopRequests() {
-  TFM_CHECK(!installed.exchange(true), "only one StopRequests at a time");
-  checkpoint_wanted = stop_wanted = false;
-  struct sigaction action {};
-  action.sa_handler = note;
-  action.sa_flags = SA_RESTART;
-  sigemptyset(&action.sa_mask);
-  for (std::size_t i = 0; i < std::size(handled); ++i) ::sigaction(handled[i], &action, &previous[i]);
+  const sigset_t set = requests();
+  ::pthread_sigmask(SIG_BLOCK, &set, &before_);
 }
 
 StopRequests::~StopRequests() {
-  for (std::size_t i = 0; i < std::size(handled); ++i) ::sigaction(handled[i], &previous[i], nullptr);
-  installed = false;
+  while (take() > 0) {
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
 Request StopRequests::poll(const std::string& dir) {
-  if (!dir.empty() && ::access(stop_file(dir).c_str(), F_OK) == 0) stop_wanted = true;
-  const bool checkpoint = checkpoint_wanted.exchange(false);
-  return stop_wanted ? Request::stop : checkpoint ? Request::checkpoint : Request::none;
+  bool checkpoint = false;
+  for (int signal = take(); signal > 0; signal = take()) (signal == SIGUSR1 ? checkpoint : stop_) = true;
+  if (!dir.empty() && ::access(stop_file(dir).c_str(), F_OK) == 0) stop_ = true;
+  return stop_ ? Request::stop : checkpoint ? Request::checkpoint : Request::none;
 }
 
 void StopRequests::obeyed(const std::string& dir) { ::unlink(stop_file(dir).c_str()); }

@@ -2,6 +2,7 @@
 // Requests from outside: signals and a file.
 //   SIGUSR1             write a checkpoint and go on
 //   SIGUSR2, SIGTERM    write a checkpoint and stop; so does a file STOP in the checkpoint directory
+#include <csignal>
 #include <string>
 
 namespace tfm {
@@ -9,10 +10,13 @@ namespace tfm {
 enum class Request : int { none = 0, checkpoint = 1, stop = 2 };  // ordered: the largest of all ranks is obeyed by all
 
 // Signals reach ranks at different times: agree on the maximum of poll() over the ranks before acting on it.
+//
+// The signals stay blocked and are fetched by poll(); no handler ever runs. oneDNN's sgemm points the stack register into its
+// workspace on the heap, where the frame of a handler would destroy what lies below.
 class StopRequests {
  public:
-  StopRequests();   // installs the handlers; one object at a time
-  ~StopRequests();  // puts the previous ones back
+  StopRequests();   // make it before any thread is started: they inherit what is blocked
+  ~StopRequests();  // drops what is pending
   StopRequests(const StopRequests&) = delete;
   StopRequests& operator=(const StopRequests&) = delete;
 
@@ -20,6 +24,10 @@ class StopRequests {
   // which is enough for all ranks but one.
   Request poll(const std::string& dir = {});
   static void obeyed(const std::string& dir);  // rank 0, after the last checkpoint: removes STOP
+
+ private:
+  sigset_t before_;
+  bool stop_ = false;
 };
 
 // A rank started by an MPI launcher is killed with it, also where the launcher gets no chance to do so. Without a launcher:

@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -14,7 +15,6 @@
 #include "train/metrics.h"
 #include "train/progress.h"
 #include "train/run_data.h"
-#include "train/signals.h"
 #include "train/state.h"
 
 namespace tfm {
@@ -22,7 +22,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr int kSkipsAllowed = 3;           // non-finite steps in a row
-constexpr double kHangTimeout = 300;       // seconds inside one collective
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -34,11 +33,11 @@ std::int64_t peak_memory_bytes() {
 
 class Run {
  public:
-  Run(const Config& config, const Mesh& mesh, const MakeModel& make_model, int threads)
-      : config_(config), mesh_(mesh), data_(config), engine_(make_step_plan(config, mesh, make_model), threads),
+  Run(const Config& config, const Mesh& mesh, const MakeModel& make_model, int threads, StopRequests& requests)
+      : config_(config), mesh_(mesh), requests_(requests), data_(config), engine_(make_step_plan(config, mesh, make_model), threads),
         batcher_(*data_.train, SampleOrder(data_.train->samples(), config.data.train.shuffle, config.train.seed),
                  config.train.global_batch_size, config.train.seq_len),
-        watchdog_(mesh, kHangTimeout), schedule_(schedule_of(config)) {
+        watchdog_(mesh, file_timeout()), schedule_(schedule_of(config)) {
     check_same_on_all_ranks(*mesh_.world, engine_.plan().collective_hash(), "order of collectives");
     const std::int64_t each = engine_.plan().sequences_per_rank();
     prefetcher_.emplace(batcher_, mesh_.data_rank * each, each);
@@ -133,9 +132,17 @@ class Run {
     if (const std::string why = metrics_->write(line); !why.empty()) warn("metrics are not written: " + why);
   }
 
+  // Seconds that ranks may wait for each other: where files are read and written, and in a step.
+  double file_timeout() const { return config_.parallel.timeout > 0 ? static_cast<double>(config_.parallel.timeout) : 300; }
+  double step_timeout() const {
+    if (config_.parallel.timeout > 0 || longest_step_ == 0) return file_timeout();
+    return std::clamp(10 * longest_step_, 30.0, 300.0);
+  }
+
   void step(std::int64_t number) {
     const auto start = Clock::now();
     watchdog_.heartbeat(number);
+    watchdog_.set_timeout(step_timeout());
     const double lr = schedule_.at(number);
     const StepResult r = engine_.train_step(number, lr, [&](std::int64_t, std::int64_t, auto ids, auto labels) {
       const TokenBatch& batch = prefetcher_->get(number - 1);
@@ -149,7 +156,9 @@ class Run {
     if (skipped_ > kSkipsAllowed)
       throw Error(ExitCode::numerical, "step " + std::to_string(number) + ": the loss or the gradient norm was not finite in " + std::to_string(skipped_) +
                                            " steps in a row; lower optimizer.lr, lengthen schedule.warmup_steps or look at the data");
-    report(number, lr, r, seconds_since(start));
+    const double seconds = seconds_since(start);
+    longest_step_ = std::max(longest_step_, seconds);
+    report(number, lr, r, seconds);
   }
 
   void report(std::int64_t number, double lr, const StepResult& r, double seconds) {
@@ -169,6 +178,7 @@ class Run {
 
   void evaluate(std::int64_t number) {
     if (!data_.validation) return;
+    watchdog_.set_timeout(file_timeout());
     const auto [loss, tokens] = engine_.evaluate(data_.validation_sequences(config_), data_.validation_reader());
     if (!lead()) return;
     char line[160];
@@ -187,6 +197,7 @@ class Run {
 
   void checkpoint(std::int64_t number) {
     if (config_.checkpoint.dir.empty() || number == checkpointed_) return;
+    watchdog_.set_timeout(file_timeout());
     const auto start = Clock::now();
     const CheckpointInfo info{.step = number, .samples_seen = number * config_.train.global_batch_size, .seed = config_.train.seed,
                               .layout = {{"data", mesh_.layout.data}, {"tensor", mesh_.layout.tensor}}, .config = dump_config(config_)};
@@ -216,13 +227,13 @@ class Run {
 
   Config config_;
   Mesh mesh_;
+  StopRequests& requests_;
   RunData data_;
   Engine engine_;
   Batcher batcher_;
   std::optional<Prefetcher> prefetcher_;
   Watchdog watchdog_;
   Schedule schedule_;
-  StopRequests requests_;
   std::optional<RunLock> lock_;
   std::optional<MetricsLog> metrics_;
   std::unique_ptr<Exporter> exporter_;
@@ -230,13 +241,14 @@ class Run {
   std::string failed_checkpoint_;
   std::int64_t checkpointed_ = -1;
   int skipped_ = 0;
+  double longest_step_ = 0;
   double loss_ = 0;
 };
 
 }  // namespace
 
-TrainOutcome train(const Config& config, const Mesh& mesh, const MakeModel& make_model, int threads) {
-  return Run(config, mesh, make_model, threads).run();
+TrainOutcome train(const Config& config, const Mesh& mesh, const MakeModel& make_model, int threads, StopRequests& requests) {
+  return Run(config, mesh, make_model, threads, requests).run();
 }
 
 }  // namespace tfm

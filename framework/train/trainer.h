@@ -1,6 +1,7 @@
 #pragma once
 // A training run from start or resume to its last step: data, steps, evaluation, checkpoints, metrics, requests from outside.
 #include "train/engine.h"
+#include "train/signals.h"
 
 namespace tfm {
 
@@ -10,7 +11,7 @@ struct TrainOutcome {
   double loss = 0;
 };
 
-// Collective over the mesh. `threads` of this rank. Prints progress on rank 0. Throws Error with the contract's exit code.
-TrainOutcome train(const Config& config, const Mesh& mesh, const MakeModel& make_model, int threads);
+// Collective over the mesh. `threads` of this rank; `requests` from before any of them was started. Prints progress on rank 0. Throws Error with the contract's exit code.
+TrainOutcome train(const Config& config, const Mesh& mesh, const MakeModel& make_model, int threads, StopRequests& requests);
 
 }  // namespace tfm

@@ -324,7 +324,7 @@ TEST_F(Checkpoint, FallsBackAndSaysWhy) {
   EXPECT_EQ(latest(), dir_ + "/step-00000002");
   fs::remove(dir_ + "/step-00000002/manifest.json");
   fs::remove_all(dir_ + "/step-00000001");
-  EXPECT_FALSE(latest());
+  EXPECT_THROW(latest(), Error) << "never silently from the start";
 }
 
 TEST_F(Checkpoint, RetentionKeepsTheNewest) {

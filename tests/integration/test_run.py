@@ -1,0 +1,201 @@
+"""A run and what happens to it: signals, a rank that stops, a full disk, damaged checkpoints, the endpoint.
+
+usage: test_run.py BIN
+"""
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+BIN = pathlib.Path(sys.argv[1]).resolve()
+MPIRUN = pathlib.Path(__file__).resolve().parents[1] / "mpirun.sh"
+CONFIG = """
+model: {family: decoder, vocab_size: 256, d_model: 64, n_layers: 2, n_heads: 4, max_seq_len: 32, dropout: 0.1}
+train: {steps: 100000, global_batch_size: 8, seq_len: 32}
+optimizer: {lr: 1.0e-3}
+schedule: {type: constant}
+data: {train: {type: text, path: text.txt, shuffle: true}}
+checkpoint: {dir: ck, keep: 2}
+metrics: {jsonl: run.jsonl}
+"""
+
+
+def start(*args, ranks=2):
+    return subprocess.Popen([MPIRUN, str(ranks), BIN / "tfm-train", "cfg.yaml", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+
+def end(process, code, seconds=60):
+    out, err = process.communicate(timeout=seconds)
+    assert process.returncode == code, f"exit {process.returncode}, expected {code}\n{out[-2000:]}{err[-4000:]}"
+    return out + err
+
+
+def events(kind):
+    with contextlib.suppress(OSError):
+        lines = pathlib.Path("run.jsonl").read_text().split("\n")[:-1]
+        return [e for e in map(json.loads, lines) if e["event"] == kind]
+    return []
+
+
+def wait_for(what, seconds=30):
+    for _ in range(seconds * 50):
+        if found := what():
+            return found
+        time.sleep(0.02)
+    raise AssertionError("waited in vain")
+
+
+def running():
+    """Process ids of the ranks."""
+    found = []
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (folder / "exe").resolve() == BIN / "tfm-train" and (folder / "cwd").resolve() == pathlib.Path.cwd():
+                found.append(int(folder.name))
+    return sorted(found)
+
+
+def fresh():
+    for name in ("ck", "run.jsonl"):
+        subprocess.run(["rm", "-rf", name], check=True)
+
+
+def check_signals():
+    for request in (signal.SIGUSR2, signal.SIGTERM):
+        fresh()
+        job = start()
+        wait_for(lambda: events("step"))
+        ranks = running()
+        assert len(ranks) == 2, ranks
+        os.kill(ranks[0], signal.SIGUSR1)
+        wait_for(lambda: events("checkpoint"))
+        os.kill(ranks[1], request)
+        assert "stopped on request" in end(job, 0)
+        last, ended = events("checkpoint")[-1], events("end")[0]
+        assert len(events("checkpoint")) == 2 and last["step"] == ended["step"] == events("step")[-1]["step"]
+        assert pathlib.Path("ck/latest").read_text().strip() == pathlib.Path(last["path"]).name
+        go_on = ended["step"] + 3
+        end(start(f"train.steps={go_on}"), 0)
+        assert [e["step"] for e in events("step")] == list(range(1, go_on + 1)), "each step once"
+
+
+def check_signals_do_no_harm():
+    """Sent at any moment, also inside a matrix product."""
+    fresh()
+    job = start("train.steps=1500", 'checkpoint.dir=""', ranks=1)
+    wait_for(lambda: events("step"))
+    rank = running()[0]
+    with contextlib.suppress(ProcessLookupError):
+        for _ in range(1000):
+            os.kill(rank, signal.SIGUSR1)
+            time.sleep(0.0005)
+    end(job, 0)
+
+
+def check_a_stopped_rank_is_named():
+    fresh()
+    job = start("parallel.timeout=2", ranks=4)
+    wait_for(lambda: len(events("step")) > 3)
+    victim = running()[2]
+    os.kill(victim, signal.SIGSTOP)
+    before = time.monotonic()
+    text = end(job, 75)
+    assert time.monotonic() - before < 20
+    verdict = [line for line in text.splitlines() if "tfm: watchdog:" in line]
+    assert len(verdict) == 1 and "waits in" in verdict[0] and f"whose process {victim} is stopped" in verdict[0], text
+    wait_for(lambda: not running())
+
+
+def check_a_suspended_job_goes_on():
+    fresh()
+    job = start("parallel.timeout=3")
+    wait_for(lambda: len(events("step")) > 3)
+    for pid in running():
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(5)
+    steps = len(events("step"))
+    for pid in running():
+        os.kill(pid, signal.SIGCONT)
+    wait_for(lambda: len(events("step")) > steps + 3)
+    os.kill(running()[0], signal.SIGTERM)
+    end(job, 0)
+
+
+def check_a_full_disk():
+    fresh()
+    pathlib.Path("ck").mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1500k", "tmpfs", "ck"], capture_output=True).returncode != 0:
+        print("no right to mount a small disk: skipped")
+        return
+    try:
+        end(start("train.steps=4"), 0)
+        size = sum(f.stat().st_size for f in pathlib.Path("ck").rglob("*") if f.is_file())
+        assert 1.5 * size > 1500e3 > size, f"the disk must hold one checkpoint and not two: {size}"
+        text = end(start("train.steps=6"), 75)
+        assert "no checkpoint at step 6" in text and "No space left on device" in text, text
+        assert pathlib.Path("ck/latest").read_text().strip() == "step-00000004"
+        assert "resumed from ck/step-00000004" in end(start("train.steps=5", "checkpoint.dir=ck", "metrics.jsonl=x.jsonl"), 75)
+    finally:
+        subprocess.run(["umount", "-l", "ck"], check=True)
+
+
+def check_damage():
+    fresh()
+    end(start("train.steps=6", "checkpoint.every=3"), 0)
+    for folder in pathlib.Path("ck").glob("step-*"):
+        shard = next(folder.glob("*.safetensors"))
+        os.truncate(shard, shard.stat().st_size - 1)
+    lines = pathlib.Path("run.jsonl").read_text()
+    text = end(start("train.steps=9"), 3)
+    assert "none of them is intact" in text and "step-00000006" in text and "step-00000003" in text, text
+    assert pathlib.Path("run.jsonl").read_text() == lines, "nothing may be lost"
+
+
+def get(port, path):
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as s:
+        s.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+        text = b"".join(iter(lambda: s.recv(65536), b"")).decode()
+    head, body = text.split("\r\n\r\n", 1)
+    return int(head.split()[1]), body
+
+
+def check_endpoint():
+    fresh()
+    job = start("metrics.listen=127.0.0.1:0")
+    wait_for(lambda: len(events("step")) > 3)
+    port = next(int(line.rsplit(":", 1)[1].split("/")[0]) for line in job.stdout if line.startswith("metrics at "))
+    status, health = get(port, "/healthz")
+    assert status == 200, health
+    status, text = get(port, "/metrics")
+    assert status == 200
+    values = dict(line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#"))
+    for name in ("tfm_step", "tfm_loss", "tfm_tokens_total", "tfm_learning_rate"):
+        assert any(key.split("{")[0] == name for key in values), f"{name}: {sorted(values)}"
+    os.kill(running()[0], signal.SIGTERM)
+    end(job, 0)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        pathlib.Path("cfg.yaml").write_text(CONFIG)
+        pathlib.Path("text.txt").write_text("the quick brown fox jumps over the lazy dog; " * 300)
+        try:
+            for check in (check_signals, check_signals_do_no_harm, check_a_stopped_rank_is_named, check_a_suspended_job_goes_on, check_a_full_disk, check_damage,
+                          check_endpoint):
+                check()
+                print(check.__name__, "ok", flush=True)
+        finally:
+            for pid in running():
+                os.kill(pid, signal.SIGKILL)
+            os.chdir("/")
+
+
+main()
