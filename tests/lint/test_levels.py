@@ -5,13 +5,26 @@ import sys
 
 LEVELS = {"core": 0, "device": 1, "tensor": 2, "kernels": 3, "comm": 3, "graph": 4, "ops": 5, "nn": 6, "optim": 7, "data": 7,
           "train": 8, "models": 9, "launch": 10}
-SOURCE, HEADER = 400, 200
+SOURCE, HEADER, FUNCTION, OP = 400, 200, 60, 120
 MPI_FILES = {"framework/comm"}
 
 
 def level_of(path):
     parts = path.parts
     return parts[1] if parts[0] == "framework" else parts[0]
+
+
+def blocks(lines, start):
+    """(line number, lines) of each block whose first line matches and which ends with a brace at the same indent."""
+    for i, line in enumerate(lines):
+        if found := re.match(start, line):
+            end = next((j for j in range(i, len(lines)) if lines[j].startswith(found[1] + "}")), i)
+            yield i + 1, end - i + 1
+
+
+# A definition at file level or one level inside a class.
+DEFINITION = r"((?:  )?)(?!namespace|class|struct|enum|if|for|while|switch|else|do|return|try|catch)[\w:~<\[].*\).*\{$"
+OP_CLASS = r"()(?:class|struct) \w+.* : (?:Op|TensorCollective) \{$"
 
 
 def main():
@@ -25,8 +38,12 @@ def main():
             own = level_of(path)
             lines = file.read_text().splitlines()
             budget = HEADER if file.suffix in (".h", ".cuh") else SOURCE
-            count, most = sizes.get(own, (0, 0))
-            sizes[own] = (count + len(lines), max(most, len(lines)))
+            count, most, function = sizes.get(own, (0, 0, 0))
+            functions = list(blocks(lines, DEFINITION))
+            longest = max([n for _, n in functions], default=0)
+            sizes[own] = (count + len(lines), max(most, len(lines)), max(function, longest))
+            for what, limit, found in (("function", FUNCTION, functions), ("op", OP, blocks(lines, OP_CLASS))):
+                errors += [f"{path}:{at}: the {what} has {n} lines, the budget is {limit}" for at, n in found if n > limit]
             if len(lines) > budget:
                 errors.append(f"{path}: {len(lines)} lines, the budget is {budget}")
             for number, line in enumerate(lines, 1):
@@ -37,9 +54,9 @@ def main():
                     continue
                 if found[1] != own and LEVELS[found[1]] >= LEVELS[own]:
                     errors.append(f"{path}:{number}: level {own} includes {found[1]}")
-    print(f"{'level':10} {'lines':>7} {'longest file':>13}")
+    print(f"{'level':10} {'lines':>7} {'longest file':>13} {'function':>9}")
     for name in sorted(sizes, key=lambda n: LEVELS[n]):
-        print(f"{name:10} {sizes[name][0]:7} {sizes[name][1]:13}")
+        print(f"{name:10} {sizes[name][0]:7} {sizes[name][1]:13} {sizes[name][2]:9}")
     for e in errors:
         print("error:", e)
     sys.exit(1 if errors else 0)
