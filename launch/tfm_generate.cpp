@@ -77,12 +77,12 @@ class Generator {
     while (length < used) length *= 2;
     length = std::min(length, context_);
     if (!inference_ || length_ != length) {
-      inference_.emplace(*model_.model, model_.mesh, model_.flat.data(), nn::Rows{1, length}, model_.config.model.vocab_size, threads_);
+      inference_.emplace(*model_.model, model_.mesh, model_.flat.data(), BatchShape{.sequences = 1, .length = length}, model_.config.model.vocab_size, threads_);
       length_ = length;
     }
     std::vector<std::int32_t> window(static_cast<std::size_t>(length), 0);
     std::copy(ids.end() - used, ids.end(), window.begin());
-    inference_->run(window);
+    inference_->run({{"ids", window}});
     return sampling.pick(inference_->row(used - 1), n);
   }
 

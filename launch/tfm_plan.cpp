@@ -32,13 +32,13 @@ nlohmann::ordered_json describe(const std::vector<StepPlan>& plans, int ranks) {
   j["parameters"] = p.model->parameters().total_elements();
   j["ranks"] = ranks;
   j["layout"] = {{"data", p.mesh.layout.data}, {"tensor", p.mesh.layout.tensor}};
-  j["micro_batch_size"] = p.rows.sequences;
-  j["micro_batches"] = p.micro_batches;
+  j["micro_batch_size"] = p.largest().shape.sequences;
+  j["micro_batches"] = p.largest().micro_batches;
   for (int r = 0; r < ranks; ++r) {
     const MemoryPlan& m = plans[static_cast<std::size_t>(r % p.mesh.layout.tensor)].memory;
     j["memory"].push_back({{"rank", r}, {"total_bytes", m.total()}, {"categories", m.categories}});
   }
-  j["activations_without_reuse_bytes"] = p.train_program.unshared_bytes();
+  j["activations_without_reuse_bytes"] = p.largest().train_program.unshared_bytes();
   j["collectives"] = nlohmann::json::array();
   for (const CollectiveUse& c : p.collectives()) {
     const nlohmann::ordered_json entry{{"op", name_of(c.kind)}, {"axis", name_of(c.axis)}, {"bytes", c.bytes}, {"count", c.count}};
@@ -51,7 +51,7 @@ nlohmann::ordered_json describe(const std::vector<StepPlan>& plans, int ranks) {
   double flops = 0;
   for (const StepPlan& q : plans) flops += q.matmul_flops() * p.mesh.layout.data;
   j["flops_per_step"] = flops;
-  j["tokens_per_step"] = p.config.train.global_batch_size * p.rows.sequence_length;
+  j["tokens_per_step"] = p.largest().batch * p.largest().shape.length;
   return j;
 }
 

@@ -1,12 +1,16 @@
 #include "models/registry.h"
 
 #include "models/decoder.h"
+#include "models/encoder.h"
+#include "models/encoder_decoder.h"
 
 namespace tfm {
 
 std::unique_ptr<Model> make_model(const Config& config, const Mesh& mesh) {
   if (config.model.family == "decoder") return std::make_unique<Decoder>(config, mesh);
-  throw Error(ExitCode::usage, "model.family '" + config.model.family + "' is not known; known: decoder");
+  if (config.model.family == "encoder") return std::make_unique<Encoder>(config, mesh);
+  if (config.model.family == "encoder_decoder") return std::make_unique<EncoderDecoder>(config, mesh);
+  throw Error(ExitCode::usage, "model.family '" + config.model.family + "' is not known; known: encoder, decoder, encoder_decoder");
 }
 
 }  // namespace tfm

@@ -43,6 +43,8 @@ inline double activation(kernels::Activation kind, double x) {
   switch (kind) {
     case kernels::Activation::relu:
       return std::max(x, 0.0);
+    case kernels::Activation::tanh:
+      return std::tanh(x);
     case kernels::Activation::silu:
       return x / (1 + std::exp(-x));
     case kernels::Activation::gelu:
@@ -73,14 +75,17 @@ struct Attention {
   std::int64_t batch, heads, kv_heads, queries, keys, size;
   double scale;
   bool causal;
-  Values slopes;                      // empty: none
-  std::vector<std::int32_t> lengths;  // empty: all
+  Values bias;                                       // (heads, queries + keys - 1) or empty
+  std::vector<std::int32_t> q_segments, k_segments;  // (B*T) and (B*S) or empty
   float p;
   RandomKey key;
   std::int64_t sequence_offset, head_offset, heads_total;
 
   bool visible(std::int64_t b, std::int64_t t, std::int64_t s) const {
-    return (lengths.empty() || s < lengths[b]) && (!causal || s <= t + keys - queries);
+    if (causal && s > t + keys - queries) return false;
+    if (k_segments.empty()) return true;
+    const std::int32_t segment = k_segments[b * keys + s];
+    return segment >= 0 && (q_segments.empty() || q_segments[b * queries + t] == segment);
   }
   // q (B,T,H,D), k and v (B,S,G,D) -> out (B,T,H,D); lse (B,H,T)
   void operator()(const Values& q, const Values& k, const Values& v, Values& out, Values& lse) const {
@@ -102,7 +107,7 @@ struct Attention {
     for (std::int64_t s = 0; s < keys; ++s) {
       if (!visible(b, t, s)) continue;
       for (std::int64_t d = 0; d < size; ++d) score[s] += scale * q[at + d] * k[kv(s, d)];
-      if (!slopes.empty()) score[s] -= slopes[h] * (t + keys - queries - s);
+      if (!bias.empty()) score[s] += bias[h * (queries + keys - 1) + s - t + queries - 1];
       sum += std::exp(score[s]);
     }
     if (sum == 0) return;

@@ -145,6 +145,7 @@ bool FieldReader::read_value(const Field& f, const YamlNode& node, std::int64_t&
 }
 
 bool FieldReader::read_value(const Field& f, const YamlNode& node, double& x) {
+  if (!f.automatic.empty() && node.kind == Kind::scalar && node.text == f.automatic) return x = 0, true;
   std::string problem;
   const auto value = read_real(node, problem);
   if (!value) return error(f, node, problem), false;

@@ -10,7 +10,7 @@ std::string as_yaml(const Field& f, std::int64_t x) {
   return x == 0 && !f.automatic.empty() ? std::string(f.automatic) : std::to_string(x);
 }
 std::string as_yaml(const Field&, std::uint64_t x) { return std::to_string(x); }
-std::string as_yaml(const Field&, double x) { return number_text(x); }
+std::string as_yaml(const Field& f, double x) { return x == 0 && !f.automatic.empty() ? std::string(f.automatic) : number_text(x); }
 std::string as_yaml(const Field&, bool x) { return x ? "true" : "false"; }
 std::string as_yaml(const Field& f, const std::string& x) {
   return x.empty() && !f.automatic.empty() ? std::string(f.automatic) : quote_yaml(x);

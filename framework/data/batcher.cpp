@@ -6,41 +6,51 @@
 
 namespace tfm {
 
-Batcher::Batcher(const Source& source, SampleOrder order, std::int64_t global_batch, std::int64_t seq_len)
-    : source_(source), order_(order), global_batch_(global_batch) {
+NextToken::NextToken(const Source& source, SampleOrder order, std::int64_t global_batch, bool endless)
+    : source_(source), order_(order), global_batch_(global_batch), endless_(endless) {
   TFM_CHECK(global_batch > 0, "a batch needs at least one sequence");
-  TFM_CHECK(seq_len == source.seq_len(), "the source was opened with another seq_len");
   TFM_CHECK(order.samples() == source.samples(), "the order was made for another source");
 }
 
-void Batcher::fill(std::int64_t step0, std::int64_t first, std::int64_t count, std::span<std::int32_t> inputs,
-                   std::span<std::int32_t> labels) const {
-  const std::int64_t t = seq_len();
-  TFM_CHECK(step0 >= 0 && first >= 0 && count >= 0 && first + count <= global_batch_, "sequences outside the batch");
-  TFM_CHECK(static_cast<std::int64_t>(inputs.size()) == count * t && labels.size() == inputs.size(), "count * seq_len ids");
+Batcher::Batch NextToken::batch(std::int64_t index) const {
+  if (endless_) return {0, global_batch_};
+  return {0, std::clamp<std::int64_t>(source_.samples() - index * global_batch_, 0, global_batch_)};
+}
+
+std::int64_t NextToken::batches() const { return (source_.samples() + global_batch_ - 1) / global_batch_; }
+
+void NextToken::fill(std::int64_t index, std::int64_t first, std::int64_t count, Fields& fields) const {
+  const std::int64_t t = source_.seq_len();
+  TFM_CHECK(index >= 0 && first >= 0 && count >= 0 && first + count <= global_batch_, "sequences outside the batch");
+  const auto ids = fields.at("ids"), labels = fields.at("labels");
+  TFM_CHECK(static_cast<std::int64_t>(ids.size()) == count * t && labels.size() == ids.size(), "count * seq_len ids");
   std::vector<std::int32_t> sample(static_cast<std::size_t>(t) + 1);
   for (std::int64_t i = 0; i < count; ++i) {
-    source_.read(order_.sample(step0 * global_batch_ + first + i), sample);
-    std::copy_n(sample.begin(), t, inputs.begin() + i * t);
+    source_.read(order_.sample(index * global_batch_ + first + i), sample);
+    std::copy_n(sample.begin(), t, ids.begin() + i * t);
     std::copy_n(sample.begin() + 1, t, labels.begin() + i * t);
   }
 }
 
-TokenBatch Prefetcher::load(std::int64_t step0) const {
-  const std::size_t ids = static_cast<std::size_t>(count_ * batcher_.seq_len());
-  TokenBatch batch{std::vector<std::int32_t>(ids), std::vector<std::int32_t>(ids)};
-  batcher_.fill(step0, first_, count_, batch.inputs, batch.labels);
-  return batch;
+Prefetcher::Data Prefetcher::load(std::int64_t index) const {
+  const Part part = part_(batcher_.batch(index));
+  Data data;
+  Fields fields;
+  for (const auto& [name, width] : part.widths) {
+    auto& values = data[name];
+    values.resize(static_cast<std::size_t>(part.count * width));
+    fields[name] = values;
+  }
+  if (part.count > 0) batcher_.fill(index, part.first, part.count, fields);
+  return data;
 }
 
-const TokenBatch& Prefetcher::get(std::int64_t step0) {
-  if (ahead_.valid() && ahead_step_ == step0)
-    current_ = ahead_.get();
-  else
-    current_ = load(step0);
-  ahead_step_ = step0 + 1;
-  ahead_ = std::async(std::launch::async, [this, step = ahead_step_] { return load(step); });
-  return current_;
+void Prefetcher::get(std::int64_t index, Fields& fields) {
+  current_ = ahead_.valid() && ahead_index_ == index ? ahead_.get() : load(index);
+  ahead_index_ = index + 1;
+  ahead_ = std::async(std::launch::async, [this, next = ahead_index_] { return load(next); });
+  for (const auto& [name, values] : current_)
+    if (const auto to = fields.find(name); to != fields.end()) std::copy(values.begin(), values.end(), to->second.begin());
 }
 
 }  // namespace tfm

@@ -1,55 +1,73 @@
 #pragma once
-// Batches as a function of the step alone; each rank takes its part.
+// Batches as a function of their index alone; each rank takes its part.
 #include <cstdint>
 #include <future>
-#include <span>
+#include <map>
 #include <vector>
 
 #include "data/order.h"
 #include "data/source.h"
+#include "tensor/fields.h"
 
 namespace tfm {
 
-// The global batch of step s, counted from 0, is positions [s * global_batch, (s + 1) * global_batch) of the order.
 class Batcher {
  public:
-  // The source must outlive the batcher.
-  Batcher(const Source& source, SampleOrder order, std::int64_t global_batch, std::int64_t seq_len);
+  virtual ~Batcher() = default;
 
-  // Sequences [first, first + count) of that batch. inputs, labels: count * seq_len ids, row by row (B, T); a label is the id
-  // after the input. Thread-safe. Throws Error(input) as Source::read does.
-  void fill(std::int64_t step0, std::int64_t first, std::int64_t count, std::span<std::int32_t> inputs,
-            std::span<std::int32_t> labels) const;
-  std::int64_t global_batch() const { return global_batch_; }
-  std::int64_t seq_len() const { return source_.seq_len(); }
+  struct Batch {
+    std::size_t shape = 0;       // which of the run's batch shapes
+    std::int64_t sequences = 0;  // of the global batch
+  };
+  // Of training, any index: epochs follow each other. Of one pass over the data: indices below batches(), the last may be short.
+  virtual Batch batch(std::int64_t index) const = 0;
+  virtual std::int64_t batches() const = 0;  // of an epoch
+
+  // Sequences [first, first + count) of a batch; every field the batcher knows and `fields` has is filled. Thread-safe.
+  // Throws Error(input) as its source does.
+  virtual void fill(std::int64_t index, std::int64_t first, std::int64_t count, Fields& fields) const = 0;
+};
+
+// Batch i is positions [i * global_batch, (i + 1) * global_batch) of the order; a label is the id after the input.
+class NextToken final : public Batcher {
+ public:
+  // The source must outlive the batcher. `endless`: for training.
+  NextToken(const Source& source, SampleOrder order, std::int64_t global_batch, bool endless);
+  Batch batch(std::int64_t index) const override;
+  std::int64_t batches() const override;
+  void fill(std::int64_t index, std::int64_t first, std::int64_t count, Fields& fields) const override;
 
  private:
   const Source& source_;
   SampleOrder order_;
   std::int64_t global_batch_;
+  bool endless_;
 };
 
-struct TokenBatch {
-  std::vector<std::int32_t> inputs, labels;  // (count, seq_len)
-};
-
-// Reads sequences [first, first + count) of the next step in another thread while the caller works on this one.
+// Reads a rank's part of the next batch in another thread while the caller works on this one.
 class Prefetcher {
  public:
+  struct Part {
+    std::int64_t first = 0, count = 0;          // sequences
+    std::map<std::string, std::int64_t> widths; // of the fields, a sequence
+  };
+  using PartOf = std::function<Part(const Batcher::Batch&)>;
   // The batcher must outlive the prefetcher.
-  Prefetcher(const Batcher& batcher, std::int64_t first, std::int64_t count) : batcher_(batcher), first_(first), count_(count) {}
+  Prefetcher(const Batcher& batcher, PartOf part) : batcher_(batcher), part_(std::move(part)) {}
 
-  // Any step; the one after the last is ready or on its way. Valid until the next call. What reading a step throws is thrown
-  // when that step is asked for.
-  const TokenBatch& get(std::int64_t step0);
+  // Copies the part of any batch into `fields`; the batch after the last is ready or on its way. What reading throws is thrown when
+  // the batch is asked for.
+  void get(std::int64_t index, Fields& fields);
 
  private:
-  TokenBatch load(std::int64_t step0) const;
+  using Data = std::map<std::string, std::vector<std::int32_t>>;
+  Data load(std::int64_t index) const;
 
   const Batcher& batcher_;
-  std::int64_t first_, count_, ahead_step_ = -1;
-  TokenBatch current_;
-  std::future<TokenBatch> ahead_;  // its destructor waits
+  PartOf part_;
+  std::int64_t ahead_index_ = -1;
+  Data current_;
+  std::future<Data> ahead_;  // its destructor waits
 };
 
 }  // namespace tfm

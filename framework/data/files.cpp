@@ -1,10 +1,12 @@
 #include "data/files.h"
 
 #include <fcntl.h>
+#include <glob.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
 
 #include "core/error.h"
 #include "core/posix_file.h"
@@ -19,6 +21,20 @@ std::string read_whole_file(const std::string& path, std::size_t max_bytes) {
     throw Error(ExitCode::input,
                 path + ": expected at most " + std::to_string(max_bytes) + " bytes, got " + std::to_string(file.bytes().size()));
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+}
+
+std::vector<std::string> files_of(const std::string& pattern) {
+  std::error_code ignored;
+  if (pattern.find_first_of("*?[") == pattern.npos || std::filesystem::exists(pattern, ignored)) return {pattern};
+  glob_t found{};
+  const int result = ::glob(pattern.c_str(), GLOB_ERR, nullptr, &found);
+  std::vector<std::string> files(found.gl_pathv, found.gl_pathv + (result == 0 ? found.gl_pathc : 0));
+  ::globfree(&found);
+  std::erase_if(files, [&](const std::string& f) {  // a pattern may match both halves of a Megatron pair
+    return f.ends_with(".idx") && std::find(files.begin(), files.end(), f.substr(0, f.size() - 4) + ".bin") != files.end();
+  });
+  if (files.empty()) throw Error(ExitCode::input, pattern + ": no file matches this pattern");
+  return files;
 }
 
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), temporary_(path_ + ".tmp." + std::to_string(::getpid())) {

@@ -10,6 +10,9 @@ namespace tfm {
 // The whole file. Throws Error(input) where it cannot be read or is larger than max_bytes.
 std::string read_whole_file(const std::string& path, std::size_t max_bytes);
 
+// The file itself, or those that match a pattern of glob(7) in the order of their names. Throws Error(input) where none does.
+std::vector<std::string> files_of(const std::string& pattern);
+
 // A file that appears under its name complete or not at all, and whose start may be rewritten once its end is known: a
 // temporary file next to it, fsync, then rename. Throws Error(usage) where it cannot be created, Error(retryable) where
 // writing fails.

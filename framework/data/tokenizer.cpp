@@ -27,6 +27,10 @@ class ByteTokenizer final : public Tokenizer {
   }
   std::int64_t vocab_size() const override { return 256; }
   std::optional<std::int32_t> end_of_document() const override { return std::nullopt; }
+  SpecialIds special_ids() const override {
+    return {.pad = ByteSpecials::padding, .begin = ByteSpecials::begin, .end = ByteSpecials::end, .mask = ByteSpecials::mask};
+  }
+  std::optional<std::int32_t> sentinel(std::int64_t n) const override { return ByteSpecials::first_sentinel + static_cast<std::int32_t>(n); }
   std::size_t safe_cut(std::string_view text) const override { return text.size(); }
 };
 

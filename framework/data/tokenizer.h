@@ -11,6 +11,11 @@
 
 namespace tfm {
 
+// Ids with a meaning of their own, where the vocabulary has them.
+struct SpecialIds {
+  std::optional<std::int32_t> pad, unknown, begin, end, mask, classify, separate;
+};
+
 // Every member may be called from several threads at once.
 class Tokenizer {
  public:
@@ -21,6 +26,9 @@ class Tokenizer {
   virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
   virtual std::int64_t vocab_size() const = 0;  // largest id + 1
   virtual std::optional<std::int32_t> end_of_document() const = 0;
+  virtual SpecialIds special_ids() const { return {}; }
+  // What stands for hidden span 0, 1, ... of span corruption; no value past the last.
+  virtual std::optional<std::int32_t> sentinel(std::int64_t) const { return {}; }
 
   // The largest c for which encode(text[0, c)) followed by encode(text[c, ...) is encode(text), whatever is appended to
   // text; 0 where text has no such place. This is how a long text is encoded in pieces.
@@ -30,7 +38,7 @@ class Tokenizer {
 // Ids of the `bytes` tokenizer: 0 to 255 are the bytes; specials follow for those who need them. encode() gives bytes only,
 // end_of_document() is empty and vocab_size() is 256; decode() gives specials no text.
 struct ByteSpecials {
-  static constexpr std::int32_t begin = 256, end = 257, padding = 258, mask = 259;
+  static constexpr std::int32_t begin = 256, end = 257, padding = 258, mask = 259, first_sentinel = 260;
 };
 
 // `bytes`, or a folder that holds GPT-2's vocab.json + merges.txt. Throws Error(input).

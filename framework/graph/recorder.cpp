@@ -31,7 +31,7 @@ Value Recorder::constant(const std::string& name, Shape shape) {
   return leaf({.name = name, .shape = shape, .dtype = real_, .role = Role::constant});
 }
 
-Value Recorder::apply(std::unique_ptr<Op> op, std::initializer_list<Value> inputs, std::initializer_list<OutputSpec> outputs) {
+Value Recorder::apply(std::unique_ptr<Op> op, const std::vector<Value>& inputs, std::initializer_list<OutputSpec> outputs) {
   Node node{.op = std::move(op), .scope = scope_};
   node.name = qualified(std::string(node.op->kind()));
   bool wants_grad = false;

@@ -51,7 +51,7 @@ class Recorder {
   Value constant(const std::string& name, Shape shape);
 
   // Appends a node; absent inputs (id < 0) must come last. Returns its first output, the others follow with consecutive ids.
-  Value apply(std::unique_ptr<Op> op, std::initializer_list<Value> inputs, std::initializer_list<OutputSpec> outputs);
+  Value apply(std::unique_ptr<Op> op, const std::vector<Value>& inputs, std::initializer_list<OutputSpec> outputs);
 
   const ValueInfo& info(Value v) const { return values_[v.id]; }
   const std::vector<ValueInfo>& values() const { return values_; }

@@ -6,7 +6,7 @@
 
 namespace tfm::kernels {
 
-enum class Activation : std::uint8_t { relu, gelu, gelu_tanh, silu };
+enum class Activation : std::uint8_t { relu, gelu, gelu_tanh, silu, tanh };
 
 template <class T> struct ActivationArgs {
   std::int64_t rows = 0, cols = 0;  // cols of y

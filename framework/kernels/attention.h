@@ -21,9 +21,11 @@ template <class T> struct AttentionArgs {
   std::int64_t out_stride = 0;
   T* lse = nullptr;  // (B, H, T) natural log of the sum of exp(score); -inf where no key is visible
   T scale = 1;
-  bool causal = false;           // query t sees keys s <= t + (keys - queries)
-  const T* slopes = nullptr;     // (heads) ALiBi (Press et al. 2022): score -= slope * (t + keys - queries - s); null: none
-  const std::int32_t* key_lengths = nullptr;  // (B) visible keys of each sequence; null: all
+  // Key s is visible to query t where every one of these holds:
+  bool causal = false;                         // s <= t + (keys - queries)
+  const std::int32_t* k_segments = nullptr;    // (B*S) or null; not negative: a negative segment is padding
+  const std::int32_t* q_segments = nullptr;    // (B*T) or null; equal to the key's segment (read only beside k_segments)
+  const T* bias = nullptr;                     // (heads, queries + keys - 1) or null: [h][s - t + queries - 1] is added to the score
   // Dropout on the weights. Element index of (b,h,t,s): ((( sequence_offset+b)*heads_total + head_offset+h)*T + t) * round_up(S,4) + s.
   Dropout dropout;
   std::int64_t sequence_offset = 0, head_offset = 0, heads_total = 0;
@@ -35,10 +37,29 @@ template <class T> struct AttentionBackwardArgs {
   T* dq = nullptr;           // strides as q, k, v; always assigned
   T* dk = nullptr;
   T* dv = nullptr;
+  T* dbias = nullptr;  // (B, heads, queries + keys - 1) or null: each sequence's own term of the gradient of bias; assigned
 };
 
-// A row that sees no key yields zeros and passes no gradient. Scratch is per thread and linear in S; it is kept between calls.
+// Score of (t, s): scale * q[t] . k[s] + bias. A row that sees no key yields zeros and passes no gradient; a key that no query sees
+// gets none. Scratch is per thread and linear in S; it is kept between calls. Keys after the last visible one cost nothing.
 template <class T> void attention(cpu::Stream&, const AttentionArgs<T>&);
 template <class T> void attention_backward(cpu::Stream&, const AttentionBackwardArgs<T>&);
+
+// The attention's bias from a learned table of distance buckets (T5, Raffel et al. 2020): bias[h][i] = table[h][bucket[i]].
+template <class T> struct BucketBiasArgs {
+  std::int64_t heads = 0, distances = 0, buckets = 0;
+  const std::int32_t* bucket = nullptr;  // (distances), in [0, buckets)
+  const T* table = nullptr;              // (heads, buckets)
+  T* bias = nullptr;                     // (heads, distances)
+};
+template <class T> struct BucketBiasBackwardArgs {
+  std::int64_t batch = 0, heads = 0, distances = 0, buckets = 0;
+  const std::int32_t* bucket = nullptr;
+  const T* dbias = nullptr;  // (batch, heads, distances): added in this order, in float64
+  T* dtable = nullptr;       // (heads, buckets)
+  bool accumulate = false;
+};
+template <class T> void bucket_bias(cpu::Stream&, const BucketBiasArgs<T>&);
+template <class T> void bucket_bias_backward(cpu::Stream&, const BucketBiasBackwardArgs<T>&);
 
 }  // namespace tfm::kernels

@@ -24,15 +24,15 @@ template <class T> struct EmbeddingBackwardArgs {
   bool accumulate = false;  // false: rows not named by an id are zeroed
 };
 
-// y = x + table[(row_offset + r) % length]
+// y = x + table[first + (row_offset + r) % length]
 template <class T> struct PositionArgs {
-  std::int64_t rows = 0, cols = 0, row_offset = 0, length = 0;
+  std::int64_t rows = 0, cols = 0, row_offset = 0, length = 0, first = 0;
   const T* x = nullptr;
-  const T* table = nullptr;  // (>= length, cols)
+  const T* table = nullptr;  // (>= first + length, cols)
   T* y = nullptr;
 };
 template <class T> struct PositionBackwardArgs {
-  std::int64_t rows = 0, cols = 0, row_offset = 0, length = 0, table_rows = 0;
+  std::int64_t rows = 0, cols = 0, row_offset = 0, length = 0, first = 0, table_rows = 0;
   const T* dy = nullptr;
   T* dtable = nullptr;
   bool accumulate = false;

@@ -17,12 +17,13 @@ std::vector<PartSpec> renamed(const std::vector<PartSpec>& parts, const char* su
 
 Linear::Linear(Context& c, const std::vector<PartSpec>& outputs, std::int64_t inputs, Options options)
     : parameters_(&c.parameters), split_(options.split), reduced_(options.split == Split::columns && c.split()) {
+  const bool rows = options.split == Split::rows, partial = options.partial ? c.split() : c.split_rows();
   weight_ = c.parameters.add({.parts = renamed(outputs, ".weight"), .cols = inputs, .split = options.split,
-                              .init = {Init::Kind::normal, options.std}, .decay = true});
-  if (!options.bias) return;
-  const bool rows = options.split == Split::rows;
-  bias_ = c.parameters.add({.parts = renamed(outputs, ".bias"), .split = rows ? Split::rows : Split::none,
-                            .partial_gradient = !rows && c.split_rows()});
+                              .init = {Init::Kind::normal, options.std}, .decay = true,
+                              .partial_gradient = options.split == Split::none && partial});
+  if (options.bias)
+    bias_ = c.parameters.add({.parts = renamed(outputs, ".bias"), .split = rows ? Split::rows : Split::none,
+                              .partial_gradient = !rows && partial});
 }
 
 Value Linear::operator()(Recorder& r, Value x) const {
@@ -61,6 +62,19 @@ ops::Place inside(const Context& c, const Rows& rows, std::int64_t full_width) {
   return {rows.sequence_length, 0, full_width / c.layout.tensor * c.tensor_rank, full_width};
 }
 
+namespace {
+
+template <class Options>
+ops::AttentionOptions on_this_rank(const Context& c, const Options& o, const Rows& queries, const Rows& keys, bool training,
+                                   const Visibility& see) {
+  const std::int64_t heads = div_exact(o.heads, c.layout.tensor);
+  return {.heads = heads, .kv_heads = div_exact(o.kv_heads, c.layout.tensor), .head_size = o.head_size,
+          .queries = queries.sequence_length, .keys = keys.sequence_length, .scale = o.scale, .dropout = training ? o.dropout : 0,
+          .head_offset = heads * c.tensor_rank, .heads_total = o.heads, .buckets = see.buckets};
+}
+
+}  // namespace
+
 SelfAttention::SelfAttention(Context& c, const std::string& name, Options options)
     : context_(c), name_(name.substr(name.rfind('.') + 1)), options_(std::move(options)),
       qkv_(c,
@@ -71,21 +85,37 @@ SelfAttention::SelfAttention(Context& c, const std::string& name, Options option
       output_(c, {{name + ".output", options_.width}}, options_.heads * options_.head_size,
               {Split::columns, options_.bias, options_.output_std}) {}
 
-Value SelfAttention::operator()(Recorder& r, Value x, const Rows& rows, bool training) const {
+Value SelfAttention::operator()(Recorder& r, Value x, const Rows& rows, bool training, const Visibility& see) const {
   const Recorder::Named scope(r, name_);
-  const int tp = context_.layout.tensor;
-  const std::int64_t heads = div_exact(options_.heads, tp), kv_heads = div_exact(options_.kv_heads, tp);
-  Value qkv = qkv_(r, enter_split(r, context_, x));
-  if (!options_.rotary_frequency.empty())
-    qkv = ops::rotary(r, qkv, {heads + kv_heads, options_.head_size, options_.rotary_frequency, rows.sequence_length});
-  ops::AttentionOptions a{.heads = heads, .kv_heads = kv_heads, .head_size = options_.head_size,
-                          .sequence_length = rows.sequence_length, .scale = options_.scale, .causal = options_.causal,
-                          .dropout = training ? options_.dropout : 0, .head_offset = heads * context_.tensor_rank, .heads_total = options_.heads};
+  ops::AttentionOptions a = on_this_rank(context_, options_, rows, rows, training, see);
+  a.causal = options_.causal;
   if (options_.alibi) {
     const auto slopes = alibi_slopes(options_.heads);
-    a.alibi_slopes.assign(slopes.begin() + a.head_offset, slopes.begin() + a.head_offset + heads);
+    a.alibi_slopes.assign(slopes.begin() + a.head_offset, slopes.begin() + a.head_offset + a.heads);
   }
-  return leave_split(r, context_, output_(r, ops::attention(r, qkv, a)), output_.bias(r));
+  Value qkv = qkv_(r, enter_split(r, context_, x));
+  if (!options_.rotary_frequency.empty())
+    qkv = ops::rotary(r, qkv, {a.heads + a.kv_heads, options_.head_size, options_.rotary_frequency, rows.sequence_length});
+  const Value y = ops::attention(r, {qkv, {}, see.q_segments, see.k_segments, see.relative_bias}, std::move(a));
+  return leave_split(r, context_, output_(r, y), output_.bias(r));
+}
+
+CrossAttention::CrossAttention(Context& c, const std::string& name, Options options)
+    : context_(c), name_(name.substr(name.rfind('.') + 1)), options_(options),
+      query_(c, {{name + ".query", options.heads * options.head_size}}, options.width, {Split::rows, options.bias, c.init_std}),
+      kv_(c, {{name + ".key", options.kv_heads * options.head_size}, {name + ".value", options.kv_heads * options.head_size}},
+          options.memory_width, {Split::rows, options.bias, c.init_std}),
+      output_(c, {{name + ".output", options.width}}, options.heads * options.head_size,
+              {Split::columns, options.bias, options.output_std}) {}
+
+Value CrossAttention::operator()(Recorder& r, Value x, Value memory, const Rows& target, const Rows& source, bool training,
+                                 const Visibility& see) const {
+  const Recorder::Named scope(r, name_);
+  ops::AttentionOptions a = on_this_rank(context_, options_, target, source, training, see);
+  a.causal = false;
+  const Value q = query_(r, enter_split(r, context_, x)), kv = kv_(r, memory);
+  const Value y = ops::attention(r, {q, kv, see.q_segments, see.k_segments, see.relative_bias}, std::move(a));
+  return leave_split(r, context_, output_(r, y), output_.bias(r));
 }
 
 FeedForward::FeedForward(Context& c, const std::string& name, Options options)
@@ -117,6 +147,24 @@ std::vector<double> alibi_slopes(std::int64_t heads) {
   return slopes;
 }
 
+std::vector<std::int32_t> relative_buckets(std::int64_t queries, std::int64_t keys, std::int64_t buckets, std::int64_t max_distance,
+                                           bool bidirectional) {
+  const std::int64_t of_sign = bidirectional ? buckets / 2 : buckets, exact = of_sign / 2;
+  TFM_CHECK(exact > 0 && max_distance > exact, std::to_string(buckets) + " buckets cannot reach " + std::to_string(max_distance));
+  std::vector<std::int32_t> out;
+  for (std::int64_t distance = 1 - queries; distance < keys; ++distance) {
+    const std::int64_t n = bidirectional ? std::abs(distance) : std::max<std::int64_t>(-distance, 0);
+    std::int64_t bucket = n;
+    if (n >= exact) {
+      const double part = std::log(static_cast<double>(n) / static_cast<double>(exact)) /
+                          std::log(static_cast<double>(max_distance) / static_cast<double>(exact));
+      bucket = std::min(exact + static_cast<std::int64_t>(part * static_cast<double>(of_sign - exact)), of_sign - 1);
+    }
+    out.push_back(static_cast<std::int32_t>(bucket + (bidirectional && distance > 0 ? of_sign : 0)));
+  }
+  return out;
+}
+
 std::vector<double> rotary_frequencies(std::int64_t head_size, double theta, const RotaryScaling& s) {
   std::vector<double> f;
   for (std::int64_t i = 0; i < head_size / 2; ++i) {
@@ -132,14 +180,15 @@ std::vector<double> rotary_frequencies(std::int64_t head_size, double theta, con
   return f;
 }
 
-template <class T> void sinusoidal_table(std::int64_t length, std::int64_t width, T* out) {
+template <class T> void sinusoidal_table(std::int64_t length, std::int64_t width, bool halves, T* out) {
   for (std::int64_t p = 0; p < length; ++p)
     for (std::int64_t c = 0; c < width; ++c) {
       const double angle = static_cast<double>(p) * std::pow(10000.0, -static_cast<double>(c / 2 * 2) / static_cast<double>(width));
-      out[p * width + c] = static_cast<T>(c % 2 ? std::cos(angle) : std::sin(angle));
+      const std::int64_t at = halves ? c / 2 + c % 2 * ceil_div(width, 2) : c;
+      out[p * width + at] = static_cast<T>(c % 2 ? std::cos(angle) : std::sin(angle));
     }
 }
-template void sinusoidal_table(std::int64_t, std::int64_t, float*);
-template void sinusoidal_table(std::int64_t, std::int64_t, double*);
+template void sinusoidal_table(std::int64_t, std::int64_t, bool, float*);
+template void sinusoidal_table(std::int64_t, std::int64_t, bool, double*);
 
 }  // namespace tfm::nn

@@ -33,6 +33,7 @@ class Linear {
     Split split = Split::none;  // Split::rows of the weight: y is split; Split::columns: x is split and y must still be reduced
     bool bias = true;
     double std = 0.02;
+    bool partial = false;  // not split, but each tensor rank has a term of the gradient
   };
   Linear(Context& c, const std::vector<PartSpec>& outputs, std::int64_t inputs, Options options);
   // Without bias where the inputs are split: the bias is added after the reduction, see bias().
@@ -69,6 +70,13 @@ Value leave_split(Recorder& r, const Context& c, Value partial, Value bias = {})
 ops::Place outside(const Context& c, const Rows& rows, std::int64_t width);
 ops::Place inside(const Context& c, const Rows& rows, std::int64_t full_width);
 
+// What an attention layer may see beyond its options, as ops::AttentionInputs and AttentionOptions define it; all of it optional.
+struct Visibility {
+  Value q_segments, k_segments;       // int32, one a token of the micro-batch: documents, negative for padding
+  Value relative_bias;                // (heads of this rank, buckets); layers may share it
+  std::vector<std::int32_t> buckets;  // see relative_buckets()
+};
+
 class SelfAttention {
  public:
   struct Options {
@@ -80,13 +88,33 @@ class SelfAttention {
   };
   SelfAttention(Context& c, const std::string& name, Options options);
   // x and result outside the split region; result without residual. Dropout acts in training only.
-  Value operator()(Recorder& r, Value x, const Rows& rows, bool training) const;
+  Value operator()(Recorder& r, Value x, const Rows& rows, bool training, const Visibility& see = {}) const;
 
  private:
   Context context_;
   std::string name_;
   Options options_;
   Linear qkv_, output_;
+};
+
+// Queries from one sequence, keys and values from another (Vaswani et al. 2017, 3.2.3): a decoder's look at its encoder.
+class CrossAttention {
+ public:
+  struct Options {
+    std::int64_t width = 0, memory_width = 0, heads = 0, kv_heads = 0, head_size = 0;
+    bool bias = true;
+    double scale = 1, dropout = 0, output_std = 0.02;
+  };
+  CrossAttention(Context& c, const std::string& name, Options options);
+  // x and result as SelfAttention's. memory (source tokens, memory_width) lies inside the split region: it enters once for all layers.
+  Value operator()(Recorder& r, Value x, Value memory, const Rows& target, const Rows& source, bool training,
+                   const Visibility& see = {}) const;
+
+ private:
+  Context context_;
+  std::string name_;
+  Options options_;
+  Linear query_, kv_, output_;
 };
 
 class FeedForward {
@@ -110,13 +138,19 @@ class FeedForward {
 // ALiBi slopes 2^(-8h/H), h = 1..H; for other H the rule of the paper's code: those of the closest lower power of two, then every
 // second one of the next power (Press et al. 2022).
 std::vector<double> alibi_slopes(std::int64_t heads);
+// T5's bucket of every distance s - t at [s - t + queries - 1] (Raffel et al. 2020). Bidirectional: half of the buckets for each sign,
+// keys after the query in the upper half; otherwise those share bucket 0. Of a sign's buckets the first half hold one distance
+// each, the rest grow as the logarithm up to max_distance, and the last holds everything beyond.
+std::vector<std::int32_t> relative_buckets(std::int64_t queries, std::int64_t keys, std::int64_t buckets, std::int64_t max_distance,
+                                           bool bidirectional);
 // theta^(-2i/D) for i < D/2, with Llama 3's scaling where factor != 1.
 struct RotaryScaling {
   double factor = 1, low_freq_factor = 1, high_freq_factor = 4;
   std::int64_t original_length = 8192;
 };
 std::vector<double> rotary_frequencies(std::int64_t head_size, double theta, const RotaryScaling& scaling);
-// PE[p, 2i] = sin(p / 10000^(2i/C)), PE[p, 2i+1] = cos(...) (Vaswani et al. 2017), (length, width) row-major.
-template <class T> void sinusoidal_table(std::int64_t length, std::int64_t width, T* out);
+// PE[p, 2i] = sin(p / 10000^(2i/C)), PE[p, 2i+1] = cos(...) (Vaswani et al. 2017), (length, width) row-major. halves: all sines
+// before all cosines.
+template <class T> void sinusoidal_table(std::int64_t length, std::int64_t width, bool halves, T* out);
 
 }  // namespace tfm::nn

@@ -1,19 +1,52 @@
 #pragma once
 // What a trainer needs of a model: its parameters, and recordings of its loss and its logits.
 #include <functional>
+#include <map>
 #include <memory>
 
 #include "nn/layers.h"
+#include "tensor/fields.h"
 
 namespace tfm {
 
-// One recorded computation. Inputs are int32: ids and labels (N), N = all tokens of the micro-batch on every rank.
+enum class Mask : std::uint8_t {
+  none,       // every position is real
+  padding,    // `mask` (N): negative where a position is no key
+  documents,  // `mask` (N): positions see those of the same value only; negative: padding
+};
+
+// A micro-batch of one data rank.
+struct BatchShape {
+  std::int64_t sequences = 0;      // B
+  std::int64_t length = 0;         // T: of ids and labels
+  std::int64_t source_length = 0;  // S: of an encoder_decoder's source
+  Mask mask = Mask::none;          // of ids; encoders and sources always have a padding mask
+
+  nn::Rows rows() const { return {sequences, length}; }
+  nn::Rows source_rows() const { return {sequences, source_length}; }
+  auto operator<=>(const BatchShape&) const = default;
+};
+
+// One recorded computation.
 struct Recording {
   std::shared_ptr<Recorder> tape;
-  Value ids, labels;
-  Value loss;    // (1) f64, summed over labels >= 0
+  BatchShape shape;
+  std::map<std::string, Value> inputs;  // those of Fields it reads, for all tokens of the micro-batch on every tensor rank
+  // (1) f64, summed over the labels >= 0 of one input; the gradient of each is scaled by StepState::gradient_scale[index].
+  struct Loss {
+    Value value;
+    std::string labels;
+  };
+  std::vector<Loss> losses;
   Value logits;  // (N, this rank's rows of the vocabulary); only from record_logits
   std::vector<std::pair<Value, std::function<void(Tensor)>>> constants;  // and how to fill them
+
+  Recording() = default;
+  Recording(const BatchShape& shape, DType real) : tape(std::make_shared<Recorder>(real)), shape(shape) {}
+  Value input(const std::string& name, std::int64_t elements) {
+    return inputs[name] = tape->input(name, {elements}, DType::i32);
+  }
+  std::int64_t width(Value input) const { return tape->info(input).shape.elements() / shape.sequences; }  // of a sequence
 };
 
 class Model {
@@ -21,8 +54,8 @@ class Model {
   virtual ~Model() = default;
   virtual ParameterSet& parameters() = 0;
   const ParameterSet& parameters() const { return const_cast<Model*>(this)->parameters(); }
-  virtual Recording record_loss(const nn::Rows& rows, DType real, bool training) const = 0;
-  virtual Recording record_logits(const nn::Rows& rows, DType real) const = 0;
+  virtual Recording record_loss(const BatchShape& shape, DType real, bool training) const = 0;
+  virtual Recording record_logits(const BatchShape& shape, DType real) const = 0;
   // First id of this rank's part of the vocabulary; logits column j is id vocab_begin() + j, columns past vocab_size are padding.
   virtual std::int64_t vocab_begin() const = 0;
 };

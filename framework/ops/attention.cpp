@@ -1,69 +1,119 @@
 #include "kernels/attention.h"
 
+#include <algorithm>
+
 #include "ops/ops.h"
 
 namespace tfm::ops {
 namespace {
 
+template <class T>
 struct Attention final : Op {
-  std::int64_t rows;
   AttentionOptions options;
-  std::vector<float> slopes32;
+  std::int64_t batch, buckets = 0;
+  int inputs = 0, kv = -1, q_segments = -1, k_segments = -1, relative_bias = -1;  // how many inputs there are, and which is which
+  std::vector<T> alibi;  // bias by distance, (H, T + S - 1) or empty
   std::uint32_t stream;
 
   std::string_view kind() const override { return "attention"; }
-  Saved saved() const override { return {.inputs = 0b1, .outputs = 0b11}; }
-  // The causal half counted once: scores and weighted sum, 2 * 2 * T^2 / 2 * D for every head.
+  Saved saved() const override { return {.inputs = (1u << inputs) - 1, .outputs = 0b11}; }
+  // Scores and weighted sum, 2 * 2 * T * S * D for every head; the causal half counted once.
   double matmul_flops() const override {
-    return 4.0 * rows * options.sequence_length * options.heads * options.head_size / (options.causal ? 2 : 1);
+    return 4.0 * batch * options.queries * options.keys * options.heads * options.head_size / (options.causal ? 2 : 1);
+  }
+  // A relative bias by distance; in backward its gradient in every sequence follows.
+  std::int64_t workspace_bytes(Phase phase) const override {
+    if (relative_bias < 0) return 0;
+    return options.heads * distances() * (phase == Phase::backward ? 1 + batch : 1) * static_cast<std::int64_t>(sizeof(T));
   }
 
-  template <class T> const T* slopes() const {
-    if (options.alibi_slopes.empty()) return nullptr;
-    if constexpr (std::is_same_v<T, double>) return options.alibi_slopes.data();
-    else return slopes32.data();
+  std::int64_t distances() const { return options.queries + options.keys - 1; }
+  T* table(const Exec& e) const { return reinterpret_cast<T*>(e.workspace()); }
+  const T* bias(const Exec& e) const { return relative_bias >= 0 ? table(e) : alibi.empty() ? nullptr : alibi.data(); }
+  void expand_bias(const Exec& e) const {
+    if (relative_bias < 0) return;
+    on(e.stream(), [&](auto& s) {
+      kernels::bucket_bias(s, kernels::BucketBiasArgs<T>{options.heads, distances(), buckets, options.buckets.data(),
+                                                         e.in(relative_bias).ptr<T>(), table(e)});
+    });
   }
-  template <class T> kernels::AttentionArgs<T> args(const Exec& e) const {
-    const std::int64_t D = options.head_size, width = (options.heads + 2 * options.kv_heads) * D;
-    const T* qkv = e.in(0).ptr<T>();
-    const auto& st = e.state();
-    return {.batch = rows / options.sequence_length, .heads = options.heads, .kv_heads = options.kv_heads,
-            .queries = options.sequence_length, .keys = options.sequence_length, .head_size = D,
-            .q = qkv, .k = qkv + options.heads * D, .v = qkv + (options.heads + options.kv_heads) * D,
-            .q_stride = width, .kv_stride = width, .out = e.out(0).ptr<T>(), .out_stride = options.heads * D,
-            .lse = e.out(1).ptr<T>(), .scale = T(options.scale), .causal = options.causal, .slopes = slopes<T>(),
+
+  kernels::AttentionArgs<T> args(const Exec& e) const {
+    const std::int64_t D = options.head_size, q_width = options.heads * D, kv_width = options.kv_heads * D;
+    const T *q = e.in(0).ptr<T>(), *k = kv < 0 ? q + q_width : e.in(kv).ptr<T>();
+    const auto segments = [&](int i) { return i < 0 ? nullptr : e.in(i).ptr<std::int32_t>(); };
+    const StepState& st = e.state();
+    return {.batch = batch, .heads = options.heads, .kv_heads = options.kv_heads, .queries = options.queries, .keys = options.keys,
+            .head_size = D, .q = q, .k = k, .v = k + kv_width, .q_stride = q_width + (kv < 0 ? 2 * kv_width : 0),
+            .kv_stride = 2 * kv_width + (kv < 0 ? q_width : 0), .out = e.out(0).ptr<T>(), .out_stride = q_width,
+            .lse = e.out(1).ptr<T>(), .scale = T(options.scale), .causal = options.causal, .k_segments = segments(k_segments),
+            .q_segments = segments(q_segments), .bias = bias(e),
             .dropout = {static_cast<float>(options.dropout), {st.seed, Purpose::dropout, stream, st.step}},
             .sequence_offset = st.first_sequence, .head_offset = options.head_offset, .heads_total = options.heads_total};
   }
   void forward(Exec& e) const override {
-    with_float(e.out(0).dtype, [&]<class T>() { on(e.stream(), [&](auto& s) { kernels::attention(s, args<T>(e)); }); });
+    expand_bias(e);
+    on(e.stream(), [&](auto& s) { kernels::attention(s, args(e)); });
   }
   void backward(Exec& e) const override {
-    with_float(e.grad_out(0).dtype, [&]<class T>() {
-      const GradSlot d = e.grad_in(0);
-      TFM_CHECK(!d.accumulate, "the gradient of qkv has one writer");
-      T* dq = d.tensor.ptr<T>();
-      on(e.stream(), [&](auto& s) {
-        kernels::attention_backward(
-            s, kernels::AttentionBackwardArgs<T>{args<T>(e), e.grad_out(0).ptr<T>(), dq, dq + options.heads * options.head_size,
-                                                 dq + (options.heads + options.kv_heads) * options.head_size});
-      });
+    const GradSlot dq = e.grad_in(0), dkv = kv < 0 ? dq : e.grad_in(kv), dtable = relative_bias < 0 ? GradSlot{} : e.grad_in(relative_bias);
+    TFM_CHECK(dq && dkv && !dq.accumulate && !dkv.accumulate, "the gradients of queries, keys and values have one writer");
+    const std::int64_t D = options.head_size;
+    T* dk = dkv.tensor.ptr<T>() + (kv < 0 ? options.heads * D : 0);
+    T* dbias = dtable ? table(e) + options.heads * distances() : nullptr;
+    expand_bias(e);
+    on(e.stream(), [&](auto& s) {
+      kernels::attention_backward(s, kernels::AttentionBackwardArgs<T>{args(e), e.grad_out(0).ptr<T>(), dq.tensor.ptr<T>(), dk,
+                                                                       dk + options.kv_heads * D, dbias});
+      if (dtable)
+        kernels::bucket_bias_backward(
+            s, kernels::BucketBiasBackwardArgs<T>{batch, options.heads, distances(), buckets, options.buckets.data(), dbias,
+                                                  dtable.tensor.ptr<T>(), dtable.accumulate});
     });
   }
 };
 
+void check(const Recorder& r, const AttentionInputs& in, const AttentionOptions& o) {
+  const Shape q = r.info(in.q).shape, kv = r.info(in.kv ? in.kv : in.q).shape;
+  const std::int64_t q_width = o.heads * o.head_size, kv_width = 2 * o.kv_heads * o.head_size, distances = o.queries + o.keys - 1;
+  TFM_CHECK(o.queries > 0 && o.keys > 0 && (in.kv || o.keys == o.queries), "self-attention has as many keys as queries");
+  TFM_CHECK(q[1] == q_width + (in.kv ? 0 : kv_width), "queries are " + q.str());
+  TFM_CHECK(kv[1] == kv_width + (in.kv ? 0 : q_width), "keys and values are " + kv.str());
+  TFM_CHECK(q[0] % o.queries == 0 && q[0] / o.queries * o.keys == kv[0], "attention needs whole sequences, as many of keys as of queries");
+  TFM_CHECK(!in.q_segments || in.k_segments, "segments of queries need those of keys");
+  for (const auto& [segments, rows] : {std::pair{in.q_segments, q[0]}, {in.k_segments, kv[0]}})
+    TFM_CHECK(!segments || (r.info(segments).shape == Shape{rows} && r.info(segments).dtype == DType::i32), "one int32 segment a row");
+  TFM_CHECK(!in.relative_bias || o.alibi_slopes.empty(), "one kind of bias");
+  TFM_CHECK(o.alibi_slopes.empty() || std::ssize(o.alibi_slopes) == o.heads, "one slope a head");
+  if (!in.relative_bias) return;
+  const Shape table = r.info(in.relative_bias).shape;
+  TFM_CHECK(table[0] == o.heads && std::ssize(o.buckets) == distances, "relative_bias is " + table.str());
+  TFM_CHECK(std::ranges::all_of(o.buckets, [&](std::int32_t b) { return b >= 0 && b < table[1]; }), "buckets of the table");
+}
+
 }  // namespace
 
-Value attention(Recorder& r, Value qkv, AttentionOptions options) {
-  auto op = std::make_unique<Attention>();
-  op->rows = r.info(qkv).shape[0];
-  op->slopes32.assign(options.alibi_slopes.begin(), options.alibi_slopes.end());
-  op->stream = stream_of(r.qualified("attention.dropout"));
-  const std::int64_t N = op->rows, H = options.heads, D = options.head_size;
-  TFM_CHECK(r.info(qkv).shape[1] == (H + 2 * options.kv_heads) * D, "qkv is " + r.info(qkv).shape.str());
-  TFM_CHECK(N % options.sequence_length == 0, "attention needs whole sequences");
-  op->options = std::move(options);
-  return r.apply(std::move(op), {qkv}, {{{N, H * D}, r.real()}, {{N, H}, r.real(), false}});
+Value attention(Recorder& r, const AttentionInputs& in, AttentionOptions options) {
+  check(r, in, options);
+  const std::int64_t N = r.info(in.q).shape[0], H = options.heads, D = options.head_size;
+  return with_float(r.real(), [&]<class T>() {
+    auto op = std::make_unique<Attention<T>>();
+    std::vector<Value> inputs{in.q};
+    const auto add = [&](Value v) { return v ? (inputs.push_back(v), static_cast<int>(inputs.size()) - 1) : -1; };
+    op->kv = add(in.kv);
+    op->q_segments = add(in.q_segments);
+    op->k_segments = add(in.k_segments);
+    op->relative_bias = add(in.relative_bias);
+    op->inputs = static_cast<int>(inputs.size());
+    op->batch = N / options.queries;
+    if (in.relative_bias) op->buckets = r.info(in.relative_bias).shape[1];
+    for (const double slope : options.alibi_slopes)
+      for (std::int64_t i = 0; i < options.queries + options.keys - 1; ++i)  // i = s - t + T - 1
+        op->alibi.push_back(static_cast<T>(-slope * static_cast<double>(std::abs(options.keys - 1 - i))));
+    op->stream = stream_of(r.qualified("attention.dropout"));
+    op->options = std::move(options);
+    return r.apply(std::move(op), inputs, {{{N, H * D}, r.real()}, {{N, H}, r.real(), false}});
+  });
 }
 
 }  // namespace tfm::ops

@@ -49,16 +49,17 @@ struct LinearCrossEntropy final : Op {
     const GradSlot dx = gradients ? e.grad_in(0) : GradSlot{}, dw = gradients ? e.grad_in(1) : GradSlot{},
                    db = gradients ? e.grad_in(3) : GradSlot{};
     const bool split = !collectives(Phase::forward).empty();
+    const T scale = static_cast<T>(options.scale);
     double total = 0;
     on(e.stream(), [&](auto& s) {
       for (std::int64_t c = 0; c < rows; c += chunk()) {
         const std::int64_t n = std::min(chunk(), rows - c);
-        kernels::gemm(s, kernels::GemmArgs<T>{.transpose_b = true, .m = n, .n = vocab_rows, .k = cols, .a = x + c * cols, .lda = cols,
+        kernels::gemm(s, kernels::GemmArgs<T>{.transpose_b = true, .m = n, .n = vocab_rows, .k = cols, .alpha = scale, .a = x + c * cols, .lda = cols,
                                               .b = w, .ldb = cols, .c = logits, .ldc = vocab_rows,
                                               .bias = bias ? e.in(3).ptr<T>() : nullptr});
         kernels::CrossEntropyArgs<T> ce{n, options.vocab_end - options.vocab_begin, vocab_rows, vocab_rows, options.vocab_begin,
                                         options.vocab_size, logits, labels + c, max, max + n, T(options.smoothing),
-                                        T(e.state().gradient_scale), loss};
+                                        T(e.state().gradient_scale[static_cast<std::size_t>(options.objective)]), loss};
         kernels::cross_entropy_max(s, ce);
         if (split) e.context.mesh->tensor->all_reduce({max, real, {n}}, Collective::all_reduce_max);
         kernels::cross_entropy_sums(s, ce);
@@ -68,10 +69,10 @@ struct LinearCrossEntropy final : Op {
         if (!gradients) continue;
         kernels::cross_entropy_gradient(s, ce);
         if (dx)
-          kernels::gemm(s, kernels::GemmArgs<T>{.m = n, .n = cols, .k = vocab_rows, .a = logits, .lda = vocab_rows, .b = w, .ldb = cols,
+          kernels::gemm(s, kernels::GemmArgs<T>{.m = n, .n = cols, .k = vocab_rows, .alpha = scale, .a = logits, .lda = vocab_rows, .b = w, .ldb = cols,
                                                 .beta = T(dx.accumulate), .c = dx.tensor.ptr<T>() + c * cols, .ldc = cols});
         if (dw)
-          kernels::gemm(s, kernels::GemmArgs<T>{.transpose_a = true, .m = vocab_rows, .n = cols, .k = n, .a = logits, .lda = vocab_rows,
+          kernels::gemm(s, kernels::GemmArgs<T>{.transpose_a = true, .m = vocab_rows, .n = cols, .k = n, .alpha = scale, .a = logits, .lda = vocab_rows,
                                                 .b = x + c * cols, .ldb = cols, .beta = T(dw.accumulate || c > 0),
                                                 .c = dw.tensor.ptr<T>(), .ldc = cols});
         if (db)

@@ -34,7 +34,7 @@ struct Embedding final : Op {
 };
 
 struct AddPosition final : Op {
-  std::int64_t rows, cols, table_rows;
+  std::int64_t rows, cols, table_rows, first;
   Place place;
 
   std::string_view kind() const override { return "position"; }
@@ -43,7 +43,7 @@ struct AddPosition final : Op {
   void forward(Exec& e) const override {
     with_float(e.out(0).dtype, [&]<class T>() {
       on(e.stream(), [&](auto& s) {
-        kernels::add_position(s, kernels::PositionArgs<T>{rows, cols, place.row_offset, place.sequence_length, e.in(0).ptr<T>(),
+        kernels::add_position(s, kernels::PositionArgs<T>{rows, cols, place.row_offset, place.sequence_length, first, e.in(0).ptr<T>(),
                                                           e.in(1).ptr<T>(), e.out(0).ptr<T>()});
       });
     });
@@ -55,7 +55,7 @@ struct AddPosition final : Op {
         if (GradSlot dx = e.grad_in(0)) kernels::copy(s, kernels::CopyArgs<T>{rows * cols, dy, dx.tensor.ptr<T>(), dx.accumulate});
         if (GradSlot d = e.grad_in(1))
           kernels::add_position_backward(s, kernels::PositionBackwardArgs<T>{rows, cols, place.row_offset, place.sequence_length,
-                                                                             table_rows, dy, d.tensor.ptr<T>(), d.accumulate});
+                                                                             first, table_rows, dy, d.tensor.ptr<T>(), d.accumulate});
       });
     });
   }
@@ -98,14 +98,15 @@ Value embedding(Recorder& r, Value ids, Value table, EmbeddingOptions options) {
   return r.apply(std::move(op), {ids, table}, {{{r.info(ids).shape[0], r.info(table).shape[1]}, r.real()}});
 }
 
-Value add_position(Recorder& r, Value x, Value table, const Place& place) {
+Value add_position(Recorder& r, Value x, Value table, const Place& place, std::int64_t first) {
   auto op = std::make_unique<AddPosition>();
   const Shape shape = r.info(x).shape;
   op->rows = shape[0];
   op->cols = shape[1];
   op->table_rows = r.info(table).shape[0];
   op->place = place;
-  TFM_CHECK(op->table_rows >= place.sequence_length, "the position table is shorter than a sequence");
+  op->first = first;
+  TFM_CHECK(op->table_rows >= first + place.sequence_length, "the position table is shorter than a sequence");
   return r.apply(std::move(op), {x, table}, {{shape, r.real()}});
 }
 

@@ -8,6 +8,7 @@ namespace {
 struct Linear final : Op {
   std::int64_t rows, in, out;
   bool bias;
+  double scale;
 
   std::string_view kind() const override { return "linear"; }
   Saved saved() const override { return {.inputs = 0b011}; }
@@ -15,7 +16,7 @@ struct Linear final : Op {
 
   template <class T> void forward_as(Exec& e) const {
     on(e.stream(), [&](auto& s) {
-      kernels::gemm(s, kernels::GemmArgs<T>{.transpose_b = true, .m = rows, .n = out, .k = in, .a = e.in(0).ptr<T>(), .lda = in,
+      kernels::gemm(s, kernels::GemmArgs<T>{.transpose_b = true, .m = rows, .n = out, .k = in, .alpha = T(scale), .a = e.in(0).ptr<T>(), .lda = in,
                                             .b = e.in(1).ptr<T>(), .ldb = in, .c = e.out(0).ptr<T>(), .ldc = out,
                                             .bias = bias ? e.in(2).ptr<T>() : nullptr});
     });
@@ -24,10 +25,10 @@ struct Linear final : Op {
     const T* dy = e.grad_out(0).ptr<T>();
     on(e.stream(), [&](auto& s) {
       if (GradSlot dx = e.grad_in(0))
-        kernels::gemm(s, kernels::GemmArgs<T>{.m = rows, .n = in, .k = out, .a = dy, .lda = out, .b = e.in(1).ptr<T>(), .ldb = in,
+        kernels::gemm(s, kernels::GemmArgs<T>{.m = rows, .n = in, .k = out, .alpha = T(scale), .a = dy, .lda = out, .b = e.in(1).ptr<T>(), .ldb = in,
                                               .beta = T(dx.accumulate), .c = dx.tensor.ptr<T>(), .ldc = in});
       if (GradSlot dw = e.grad_in(1))
-        kernels::gemm(s, kernels::GemmArgs<T>{.transpose_a = true, .m = out, .n = in, .k = rows, .a = dy, .lda = out,
+        kernels::gemm(s, kernels::GemmArgs<T>{.transpose_a = true, .m = out, .n = in, .k = rows, .alpha = T(scale), .a = dy, .lda = out,
                                               .b = e.in(0).ptr<T>(), .ldb = in, .beta = T(dw.accumulate),
                                               .c = dw.tensor.ptr<T>(), .ldc = in});
       if (GradSlot db = e.grad_in(2))
@@ -40,12 +41,13 @@ struct Linear final : Op {
 
 }  // namespace
 
-Value linear(Recorder& r, Value x, Value weight, Value bias) {
+Value linear(Recorder& r, Value x, Value weight, Value bias, double scale) {
   auto op = std::make_unique<Linear>();
   op->rows = r.info(x).shape[0];
   op->in = r.info(weight).shape[1];
   op->out = r.info(weight).shape[0];
   op->bias = static_cast<bool>(bias);
+  op->scale = scale;
   TFM_CHECK(r.info(x).shape[1] == op->in, r.qualified("linear") + ": x is " + r.info(x).shape.str());
   return r.apply(std::move(op), {x, weight, bias}, {{{r.info(x).shape[0], r.info(weight).shape[0]}, r.real()}});
 }

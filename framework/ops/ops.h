@@ -6,8 +6,11 @@
 
 namespace tfm::ops {
 
-// y (N, out) = x (N, in) W^T + b, W (out, in), b (out) or absent.
-Value linear(Recorder& r, Value x, Value weight, Value bias = {});
+// y (N, out) = scale * x (N, in) W^T + b, W (out, in), b (out) or absent.
+Value linear(Recorder& r, Value x, Value weight, Value bias = {}, double scale = 1);
+
+// The first row of each sequence: (N, C) -> (N / sequence_length, C).
+Value first_rows(Recorder& r, Value x, std::int64_t sequence_length);
 
 // LayerNorm or RMSNorm over the last axis; shift absent for RMSNorm or without biases.
 struct NormOptions {
@@ -35,8 +38,8 @@ struct EmbeddingOptions {
 };
 Value embedding(Recorder& r, Value ids, Value table, EmbeddingOptions options);
 
-// x + table[position of the row]; the table (>= T, C) is a parameter (learned) or a constant (sinusoidal).
-Value add_position(Recorder& r, Value x, Value table, const Place& place);
+// x + table[first + position of the row]; the table (>= first + T, C) is a parameter (learned) or a constant (sinusoidal).
+Value add_position(Recorder& r, Value x, Value table, const Place& place, std::int64_t first = 0);
 
 // Rotates the first `heads` heads of each row of x (rotate-half form).
 struct RotaryOptions {
@@ -46,22 +49,34 @@ struct RotaryOptions {
 };
 Value rotary(Recorder& r, Value x, RotaryOptions options);
 
-// Self-attention. qkv (N, (H + 2 KV) D): queries, then keys, then values; result (N, H D).
+// Attention of N = B T queries to M = B S keys; result (N, H D). Self-attention reads all three from one fused row.
+// Key s is visible to query t if k_segments[s] >= 0 (negative: padding), if q_segments[t] == k_segments[s] (packed documents), and,
+// when causal, if s <= t + S - T. A query that sees no key gets zeros. q and kv must have no other reader that wants a gradient.
+struct AttentionInputs {
+  Value q;                       // (N, H D), or without kv (N, (H + 2 KV) D): queries, then keys, then values
+  Value kv;                      // (M, 2 KV D): keys, then values
+  Value q_segments, k_segments;  // int32 (N), (M) or absent: all equal, no padding; q_segments only beside k_segments
+  Value relative_bias;           // (H of this rank, buckets) or absent: T5's bias (Raffel et al. 2020), added to the scaled scores
+};
 struct AttentionOptions {
-  std::int64_t heads = 0, kv_heads = 0, head_size = 0, sequence_length = 0;
+  std::int64_t heads = 0, kv_heads = 0, head_size = 0;
+  std::int64_t queries = 0, keys = 0;  // T and S of one sequence
   double scale = 1;
   bool causal = true;
   double dropout = 0;
   std::int64_t head_offset = 0, heads_total = 0;  // of this rank
-  std::vector<double> alibi_slopes;               // (H of this rank) or empty
+  std::vector<double> alibi_slopes;   // (H of this rank) or empty: score -= slope * |t + S - T - s| (Press et al. 2022)
+  std::vector<std::int32_t> buckets;  // (T + S - 1), beside relative_bias: [s - t + T - 1] is the bucket of that distance
 };
-Value attention(Recorder& r, Value qkv, AttentionOptions options);
+Value attention(Recorder& r, const AttentionInputs& in, AttentionOptions options);
 
 // Summed loss (1) f64 of the rows whose label (N) int32 is >= 0, from hidden states and the output embedding, in chunks of rows:
 // at most chunk x V logits exist. In training the logits' gradient takes their place and goes straight into both products.
 struct CrossEntropyOptions {
   std::int64_t vocab_size = 0, vocab_begin = 0, vocab_end = 0;
   double smoothing = 0;
+  double scale = 1;             // of the logits before the bias
+  int objective = 0;            // of StepState::gradient_scale
   std::int64_t chunk_rows = 0;  // 0: chosen from the sizes
 };
 Value linear_cross_entropy(Recorder& r, Value x, Value weight, Value bias, Value labels, CrossEntropyOptions options);

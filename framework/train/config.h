@@ -19,30 +19,50 @@ struct RopeConfig {
   RopeScaling scaling;
   bool operator==(const RopeConfig&) const = default;
 };
+struct RelativeConfig {  // T5's relative position bias
+  std::int64_t buckets = 32, max_distance = 128;
+  bool operator==(const RelativeConfig&) const = default;
+};
 struct DropoutConfig {  // a single number sets all four
   double embedding = 0, attention = 0, residual = 0, ffn = 0;
   bool operator==(const DropoutConfig&) const = default;
 };
 struct ModelConfig {
-  std::string family;  // decoder
+  std::string family;  // encoder | decoder | encoder_decoder
   std::string preset;
   std::string init = "random";
   std::int64_t vocab_size = 0;  // required, here or by the preset
   std::int64_t d_model = 0, n_layers = 0, n_heads = 0;
+  std::int64_t n_encoder_layers = 0, n_decoder_layers = 0;  // encoder_decoder: filled with n_layers
   std::int64_t n_kv_heads = 0;  // 0 when read: filled with n_heads
   std::int64_t d_head = 0;      // filled with d_model / n_heads
   std::int64_t d_ff = 0;        // filled with 4 d_model
   std::int64_t max_seq_len = 0; // filled with train.seq_len
-  std::string position = "learned";      // learned | sinusoidal | rope | alibi | none
+  std::string position = "learned";      // learned | sinusoidal | rope | alibi | relative | none
+  std::int64_t position_offset = 0;      // learned: row of the first position
+  std::string sinusoid = "interleaved";  // interleaved | halves
   RopeConfig rope;
+  RelativeConfig relative;
   std::string norm = "layernorm";        // layernorm | rmsnorm
   std::string norm_position = "pre";     // pre | post
   double norm_eps = 1e-5;
   std::string activation = "gelu_tanh";  // relu | gelu | gelu_tanh | silu | swiglu | geglu
   bool bias = true;
-  bool tie_embeddings = true;
+  std::string tie_embeddings = "true";   // true | false; encoder_decoder: all | inputs | decoder | none
   bool scale_embeddings = false;
+  bool embedding_norm = false;
+  std::int64_t type_vocab_size = 0;      // encoder: segments of a sequence; 0: no table
+  bool head_transform = false;           // encoder: dense, activation and norm before the head
+  bool next_sentence = false;            // encoder: the second objective of BERT
+  std::string head_bias;                 // true | false; empty: with bias where the head is not tied
+  bool scale_attention = true, scale_logits = false;
+  double init_std = 0.02;
   DropoutConfig dropout;
+  bool encodes() const { return family != "decoder"; }
+  bool decodes() const { return family != "encoder"; }
+  bool translates() const { return family == "encoder_decoder"; }
+  bool tied_head() const { return tie_embeddings == "true" || tie_embeddings == "all" || tie_embeddings == "decoder"; }
+  bool has_head_bias() const { return head_bias.empty() ? bias && !tied_head() : head_bias == "true"; }
   bool gated() const { return activation == "swiglu" || activation == "geglu"; }
   bool operator==(const ModelConfig&) const = default;
 };
@@ -59,6 +79,7 @@ struct ParallelConfig {
 struct TrainConfig {
   std::int64_t steps = 1000;
   std::int64_t global_batch_size = 64;
+  std::int64_t global_batch_tokens = 0;  // pairs: batches by length instead; 0: off
   std::int64_t micro_batch_size = 0;  // 0: auto
   std::int64_t seq_len = 1024;
   std::uint64_t seed = 1234;
@@ -81,6 +102,7 @@ struct ScheduleConfig {
 };
 struct LossConfig {
   double label_smoothing = 0;
+  std::string smoothing_denominator = "vocabulary";  // vocabulary | others
   bool operator==(const LossConfig&) const = default;
 };
 struct SourcePath {
@@ -89,8 +111,11 @@ struct SourcePath {
   bool operator==(const SourcePath&) const = default;
 };
 struct SourceConfig {
-  std::string type;  // tokens | text
+  std::string type;  // tokens | text | pairs | mlm | span_corruption
   std::vector<SourcePath> paths;
+  std::string source, target;      // pairs: two files instead of `paths`
+  double mask_probability = 0;     // mlm and span_corruption: 0 when read, filled with 0.15
+  double mean_span_length = 0;     // span_corruption: filled with 3
   bool shuffle = false;
   std::string field = "text";  // of .jsonl lines
   bool operator==(const SourceConfig&) const = default;

@@ -65,8 +65,9 @@ void describe(RopeConfig& r, FieldVisitor& v) {
 void describe_shape(ModelConfig& m, FieldVisitor& v) {
   v.value(required(number("vocab_size", 1, "rows of the token embedding; the tokenizer's ids have to fit")), m.vocab_size);
   v.value(required(number("d_model", 1, "width of the residual stream", 1 << 20)), m.d_model);
-  v.value(required(number("n_layers", 1, "blocks", 10000)), m.n_layers);
-  for (std::string_view name : {"n_encoder_layers", "n_decoder_layers"}) v.refused_key({name, "'n_layers', of a decoder"});
+  v.value(with_word(number("n_layers", 1, "blocks; required but for an encoder_decoder that says both below", 10000), "auto"), m.n_layers);
+  v.value(with_word(number("n_encoder_layers", 1, "encoder_decoder: blocks of the encoder; auto: `n_layers`", 10000), "auto"), m.n_encoder_layers);
+  v.value(with_word(number("n_decoder_layers", 1, "encoder_decoder: blocks of the decoder; auto: `n_layers`", 10000), "auto"), m.n_decoder_layers);
   v.value(required(number("n_heads", 1, "attention heads", 65536)), m.n_heads);
   v.value(derived(number("n_kv_heads", 1, "heads of keys and values; fewer: grouped-query, 1: multi-query", 65536), "`n_heads`"),
           m.n_kv_heads);
@@ -80,9 +81,8 @@ void describe_shape(ModelConfig& m, FieldVisitor& v) {
 
 void describe(ModelConfig& m, FieldVisitor& v) {
   static const std::vector<std::string> names = preset_names();
-  v.value(required(choice(
-              "family", {"decoder"}, "decoder: predicts the next token",
-              {{"encoder", "only decoder models can be trained"}, {"encoder_decoder", "only decoder models can be trained"}})),
+  v.value(required(choice("family", {"encoder", "decoder", "encoder_decoder"},
+                          "encoder: predicts masked tokens; decoder: the next token; encoder_decoder: a target from a source")),
           m.family);
   v.value(with_word(choice("preset", Choices(names.begin(), names.end()), "fills this section; anything written beside it wins"),
                     "none"),
@@ -90,10 +90,14 @@ void describe(ModelConfig& m, FieldVisitor& v) {
   v.value(choice("init", {"random"}, "where the first weights come from", {{"*", "weights cannot be read from a directory"}}),
           m.init);
   describe_shape(m, v);
-  v.value(choice("position", {"learned", "sinusoidal", "rope", "alibi", "none"}, "how positions enter",
-                 {{"relative", "relative position tables belong to encoder-decoder models"}}),
-          m.position);
+  v.value(choice("position", {"learned", "sinusoidal", "rope", "alibi", "relative", "none"}, "how positions enter"), m.position);
+  v.value(number("position_offset", 0, "row of a learned position table that the first position takes; BART: 2", 1 << 20), m.position_offset);
+  v.value(choice("sinusoid", {"interleaved", "halves"}, "sine and cosine in turns, or all sines before all cosines"), m.sinusoid);
   v.section(section("rope", "rotary positions, for `position: rope`"), [&m](FieldVisitor& r) { describe(m.rope, r); });
+  v.section(section("relative", "a bias of each head by distance, as in T5, for `position: relative`"), [&m](FieldVisitor& r) {
+    r.value(number("buckets", 4, "entries of a head", 1 << 16), m.relative.buckets);
+    r.value(number("max_distance", 4, "distances from here on share a bucket", 1 << 20), m.relative.max_distance);
+  });
   v.value(choice("norm", {"layernorm", "rmsnorm"}, "normalization"), m.norm);
   v.value(choice("norm_position", {"pre", "post"}, "before each sublayer, or after the residual sum"), m.norm_position);
   v.value(Field{.name = "norm_eps", .help = "added to the variance", .kind = FieldKind::real, .low = 0, .low_open = true},
@@ -101,8 +105,19 @@ void describe(ModelConfig& m, FieldVisitor& v) {
   v.value(choice("activation", {"relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu"}, "of the feed-forward network"),
           m.activation);
   v.value(flag("bias", "linear layers and layernorms have biases"), m.bias);
-  v.value(flag("tie_embeddings", "the output layer shares the token embedding"), m.tie_embeddings);
+  v.value(choice("tie_embeddings", {"true", "false", "all", "inputs", "decoder", "none"},
+                 "the output layer shares the token embedding; encoder_decoder: all: source, target and output; inputs: source and target; decoder: target and output; none"),
+          m.tie_embeddings);
   v.value(flag("scale_embeddings", "multiplies token embeddings by sqrt(d_model)"), m.scale_embeddings);
+  v.value(flag("embedding_norm", "a norm after the embeddings"), m.embedding_norm);
+  v.value(number("type_vocab_size", 0, "encoder: kinds of segments that have an embedding; 0: none", 1 << 16), m.type_vocab_size);
+  v.value(flag("head_transform", "encoder: a dense layer, the activation and a norm before the output layer"), m.head_transform);
+  v.value(flag("next_sentence", "encoder: also predicts whether the second segment follows the first"), m.next_sentence);
+  v.value(with_word(choice("head_bias", {"true", "false"}, "of the output layer; auto: as `bias` where it is not tied"), "auto"), m.head_bias);
+  v.value(flag("scale_attention", "divides attention scores by sqrt(d_head)"), m.scale_attention);
+  v.value(flag("scale_logits", "divides the hidden state by sqrt(d_model) before the output layer"), m.scale_logits);
+  v.value(Field{.name = "init_std", .help = "standard deviation of initial weights", .kind = FieldKind::real, .low = 0, .low_open = true},
+          m.init_std);
   describe_dropout(m.dropout, v);
 }
 
@@ -127,7 +142,8 @@ void describe(ParallelConfig& p, FieldVisitor& v) {
 void describe(TrainConfig& t, FieldVisitor& v) {
   v.value(number("steps", 1, "optimizer steps"), t.steps);
   v.value(number("global_batch_size", 1, "sequences per optimizer step, over all ranks"), t.global_batch_size);
-  v.refused_key({"global_batch_tokens", "'global_batch_size', in sequences"});
+  v.value(number("global_batch_tokens", 0, "pairs: tokens of a side per optimizer step, in batches of like length; replaces global_batch_size; 0: off"),
+          t.global_batch_tokens);
   v.value(with_word(number("micro_batch_size", 1, "sequences per rank and pass; the rest is gradient accumulation"), "auto"),
           t.micro_batch_size);
   v.value(number("seq_len", 1, "tokens per sequence", 1 << 24), t.seq_len);
@@ -187,8 +203,10 @@ bool read_source_path(FieldReader& reader, const YamlNode& node, SourcePath& out
   return !out.path.empty();
 }
 
-void describe_paths(std::vector<SourcePath>& paths, FieldVisitor& v) {
-  const Field f = required(text("path", "a file, a glob, or a list of them; a weight is a source's share of the samples"));
+void describe_paths(SourceConfig& s, FieldVisitor& v) {
+  std::vector<SourcePath>& paths = s.paths;
+  const Field f = required(text("path", "a file, a glob, or a list of them; a weight is a source's share of the samples; pairs: a file of "
+                                        "source, tab, target"));
   v.special(f, {.type = "text, or a list of text or {path, weight}",
                 .read =
                     [&paths, f](FieldReader& reader, const YamlNode& node) {
@@ -207,18 +225,19 @@ void describe_paths(std::vector<SourcePath>& paths, FieldVisitor& v) {
                              ", weight: " + number_text(p.weight) + "}";
                       return s + "]";
                     },
-                .missing = [&paths] { return paths.empty(); }});
+                .missing = [&s] { return s.paths.empty() && (s.source.empty() || s.target.empty()); }});
 }
 
 void describe(SourceConfig& s, FieldVisitor& v) {
-  v.value(required(choice("type", {"tokens", "text"}, "token files (llm.c, Megatron), or text tokenized while reading",
-                          {{"pairs", "sentence pairs belong to encoder-decoder models"},
-                           {"mlm", "masked tokens belong to encoder models"},
-                           {"span_corruption", "span corruption belongs to encoder-decoder models"}})),
+  v.value(required(choice("type", {"tokens", "text", "pairs", "mlm", "span_corruption"},
+                          "tokens: token files (llm.c, Megatron); text: tokenized while reading; pairs: source and target lines; mlm, "
+                          "span_corruption: token files or text of which a part is hidden")),
           s.type);
-  describe_paths(s.paths, v);
-  for (std::string_view name : {"source", "target"}) v.refused_key({name, "'path', of type tokens or text"});
-  v.refused_key({"mask_probability", "type tokens or text, which mask nothing"});
+  v.value(with_word(text("source", "pairs: text file of the source lines"), "none"), s.source);
+  v.value(with_word(text("target", "pairs: text file of the target lines"), "none"), s.target);
+  describe_paths(s, v);
+  v.value(with_word(fraction("mask_probability", "mlm, span_corruption: share of the tokens that is hidden; auto: 0.15"), "auto"), s.mask_probability);
+  v.value(with_word(real("mean_span_length", 1, "span_corruption: tokens of a hidden span; auto: 3"), "auto"), s.mean_span_length);
   v.value(flag("shuffle", "a new order each epoch, from the seed"), s.shuffle);
   v.value(text("field", "of `.jsonl` lines: the one that holds the text"), s.field);
 }
@@ -270,6 +289,8 @@ void describe_config(Config& c, FieldVisitor& v) {
   v.section(section("schedule", "learning rate over steps"), [&c](FieldVisitor& s) { describe(c.schedule, s); });
   v.section(section("loss", "training objective"), [&c](FieldVisitor& s) {
     s.value(fraction("label_smoothing", "probability spread evenly over the vocabulary"), c.loss.label_smoothing);
+    s.value(choice("smoothing_denominator", {"vocabulary", "others"}, "the label has a part of what is spread, or only the other ids have"),
+            c.loss.smoothing_denominator);
   });
   v.section(required(section("data", "'train' with 'type' and 'path'")), [&c](FieldVisitor& s) { describe(c.data, s); });
   describe_upkeep(c, v);

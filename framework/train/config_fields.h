@@ -19,7 +19,7 @@ void apply_preset(ModelConfig& model, std::string_view name);
 // A broken rule: the dotted keys involved, the likeliest culprit first, what is wrong with the arithmetic and the legal values,
 // help.
 using Report =
-    std::function<void(std::initializer_list<std::string_view> keys, const std::string& message, const std::string& help)>;
+    std::function<void(std::vector<std::string> keys, const std::string& message, const std::string& help)>;
 
 // Fills the values that follow from others: n_kv_heads, d_head, d_ff, max_seq_len.
 void fill_derived(Config& config);

@@ -59,6 +59,53 @@ void check_heads(const ModelConfig& m, const Report& report) {
            "");
 }
 
+// What belongs to one family, or to one kind of position, is refused elsewhere.
+void check_family(const Config& c, const Report& report) {
+  const ModelConfig& m = c.model;
+  const auto missing = [&](const std::string& key, std::int64_t value) {
+    if (value == 0) report({key, "model"}, quoted(key) + " is missing; expected a whole number >= 1", "");
+  };
+  const auto only = [&](bool given, bool fits, const std::string& key, const std::string& where, const std::string& instead = "") {
+    if (given && !fits) report({key, "model.preset"}, quoted(key) + " is expected with " + where + " only" + (instead.empty() ? "" : "; use " + instead), "");
+  };
+  if (m.translates()) {
+    missing("model.n_encoder_layers", m.n_encoder_layers);
+    missing("model.n_decoder_layers", m.n_decoder_layers);
+  } else {
+    missing("model.n_layers", m.n_layers);
+    only(m.n_encoder_layers > 0, false, "model.n_encoder_layers", "family encoder_decoder", "'n_layers'");
+    only(m.n_decoder_layers > 0, false, "model.n_decoder_layers", "family encoder_decoder", "'n_layers'");
+    only(m.tie_embeddings == "decoder" || m.tie_embeddings == "inputs", false, "model.tie_embeddings", "family encoder_decoder", "true or false");
+  }
+  const bool encoder = m.family == "encoder";
+  const std::int64_t exact = m.relative.buckets / (m.decodes() ? 2 : 4);
+  if (m.position == "relative" && m.relative.max_distance <= exact)
+    report({"model.relative.max_distance", "model.relative.buckets", "model.position"}, "max_distance " + text(m.relative.max_distance) + " is within the " + text(exact) +
+           " distances that have a bucket each; expected more than " + text(exact), "");
+  only(m.type_vocab_size > 0, encoder, "model.type_vocab_size", "family encoder");
+  only(m.head_transform, encoder, "model.head_transform", "family encoder");
+  only(m.next_sentence, encoder, "model.next_sentence", "family encoder");
+  only(m.position_offset > 0, m.position == "learned", "model.position_offset", "position learned");
+  only(m.sinusoid == "halves", m.position == "sinusoidal", "model.sinusoid", "position sinusoidal");
+  const auto objective = [&](const SourceConfig& s, const std::string& section) {
+    const bool fits = encoder ? s.type == "mlm" : m.translates() ? s.type == "pairs" || s.type == "span_corruption" : s.type == "tokens" || s.type == "text";
+    if (!fits && !s.type.empty())
+      report({section + ".type", "model.family"}, section + ".type " + s.type + " does not train family " + m.family + "; expected " +
+             (encoder ? "mlm" : m.translates() ? "pairs or span_corruption" : "tokens or text"), "");
+    only(!s.source.empty() || !s.target.empty(), s.type == "pairs", section + (s.source.empty() ? ".target" : ".source"), "type pairs");
+    only(s.mask_probability > 0, s.type == "mlm" || s.type == "span_corruption", section + ".mask_probability", "types mlm and span_corruption");
+    only(s.mean_span_length > 0, s.type == "span_corruption", section + ".mean_span_length", "type span_corruption");
+    if (s.type == "pairs" && !s.paths.empty() && (!s.source.empty() || !s.target.empty()))
+      report({section + ".path", section + ".source"}, "both 'path' and 'source' or 'target' are given; expected one file of pairs, or two files", "");
+  };
+  objective(c.data.train, "data.train");
+  if (c.data.validation) objective(*c.data.validation, "data.validation");
+  if (c.data.validation && m.translates() && c.data.validation->type != c.data.train.type)
+    report({"data.validation.type", "data.train.type"}, "data.validation.type " + c.data.validation->type + " differs from data.train.type " +
+           c.data.train.type + "; expected the same objective", "");
+  only(c.train.global_batch_tokens > 0, c.data.train.type == "pairs", "train.global_batch_tokens", "data of type pairs", "global_batch_size");
+}
+
 void check_schedule(const Config& c, const Report& report) {
   const ScheduleConfig& s = c.schedule;
   const std::string steps = text(c.train.steps);
@@ -143,6 +190,7 @@ void check_tensor(const Config& c, int ranks, const Refuse& refuse) {
 }
 
 void resolve_micro_batch(Config& c, const Refuse& refuse) {
+  if (c.train.global_batch_tokens > 0) return;  // any number of sequences: the rest is padding
   const std::int64_t data = c.parallel.data, tensor = c.parallel.tensor, batch = c.train.global_batch_size,
                      length = c.train.seq_len;
   if (batch % data != 0) {
@@ -186,9 +234,25 @@ void fill_derived(Config& c) {
   if (m.d_head == 0 && m.n_heads > 0 && m.d_model % m.n_heads == 0) m.d_head = m.d_model / m.n_heads;
   if (m.d_ff == 0) m.d_ff = m.gated() ? round_up(ceil_div(8 * m.d_model, 3), 64) : 4 * m.d_model;
   if (m.max_seq_len == 0) m.max_seq_len = c.train.seq_len;
+  const auto hides = [](SourceConfig& s) {
+    if (s.mask_probability == 0 && (s.type == "mlm" || s.type == "span_corruption")) s.mask_probability = 0.15;
+    if (s.mean_span_length == 0 && s.type == "span_corruption") s.mean_span_length = 3;
+  };
+  hides(c.data.train);
+  if (c.data.validation) hides(*c.data.validation);
+  if (m.translates()) {
+    if (m.n_encoder_layers == 0) m.n_encoder_layers = m.n_layers;
+    if (m.n_decoder_layers == 0) m.n_decoder_layers = m.n_layers;
+    if (m.tie_embeddings == "true") m.tie_embeddings = "all";
+    if (m.tie_embeddings == "false") m.tie_embeddings = "none";
+  } else {
+    if (m.tie_embeddings == "none") m.tie_embeddings = "false";
+    if (m.tie_embeddings == "all") m.tie_embeddings = "true";
+  }
 }
 
 void check_consistency(const Config& c, const Report& report) {
+  check_family(c, report);
   check_heads(c.model, report);
   check_data(c, report);
   check_schedule(c, report);

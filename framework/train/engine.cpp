@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
+
+#include "data/hidden_tokens.h"
 
 namespace tfm {
 namespace {
@@ -13,18 +16,41 @@ constexpr const char* kOptimizer = "optimizer";
 constexpr const char* kActivations = "activations";
 constexpr const char* kBatch = "batch";
 constexpr const char* kConstants = "constants";
+constexpr std::int64_t kMicroTokens = 4096;  // of a side of a micro-batch of sentence pairs
 
 Recompute recompute_of(const std::string& name) {
   return name == "full" ? Recompute::full : name == "selective" ? Recompute::selective : Recompute::none;
 }
 
+template <class F> void each_recording(const StepPlan& p, F&& f) {
+  for (const ShapePlan& s : p.shapes)
+    for (const Recording* r : {&s.training, &s.evaluation}) f(s, *r);
+}
+
 // Leaves other than parameters, once by name: micro-batch inputs and constants.
 std::map<std::string, std::int64_t> leaves(const StepPlan& p, Role role) {
   std::map<std::string, std::int64_t> bytes;
-  for (const Recording* r : {&p.training, &p.evaluation})
-    for (const ValueInfo& v : r->tape->values())
+  each_recording(p, [&](const ShapePlan&, const Recording& r) {
+    for (const ValueInfo& v : r.tape->values())
       if (v.role == role) bytes[v.name] = std::max(bytes[v.name], v.bytes());
+  });
   return bytes;
+}
+
+// Elements of this rank's part of the global batch, by field.
+std::map<std::string, std::int64_t> batch_elements(const StepPlan& p) {
+  std::map<std::string, std::int64_t> elements;
+  each_recording(p, [&](const ShapePlan& s, const Recording& r) {
+    for (const auto& [name, value] : r.inputs)
+      elements[name] = std::max(elements[name], r.tape->info(value).shape.elements() * s.micro_batches);
+  });
+  return elements;
+}
+
+std::int64_t arena_bytes(const StepPlan& p) {
+  std::int64_t most = 0;
+  for (const ShapePlan& s : p.shapes) most = std::max({most, s.train_program.arena_bytes(), s.eval_program.arena_bytes()});
+  return most;
 }
 
 void plan_memory(StepPlan& p, const OptimizerOptions& options) {
@@ -34,10 +60,44 @@ void plan_memory(StepPlan& p, const OptimizerOptions& options) {
   p.memory.add(kGradients, parameters.flat_elements() * real);
   const std::int64_t state = Optimizer::state_elements(parameters, p.mesh.layout, options, p.buckets);
   for (int k = 0; k < options.states(); ++k) p.memory.add(kOptimizer, state * real);
-  p.memory.add(kActivations, std::max(p.train_program.arena_bytes(), p.eval_program.arena_bytes()));
-  for (int k = 0; k < 2; ++k) p.memory.add(kBatch, p.sequences_per_rank() * p.rows.sequence_length * 4);
+  p.memory.add(kActivations, arena_bytes(p));
+  for (const auto& [name, elements] : batch_elements(p)) p.memory.add(kBatch, elements * 4);
   for (const auto& [name, bytes] : leaves(p, Role::input)) p.memory.add(kBatch, bytes);
   for (const auto& [name, bytes] : leaves(p, Role::constant)) p.memory.add(kConstants, bytes);
+}
+
+// The part of a global batch that one rank takes at a time.
+ShapePlan divide(const Config& c, const Layout& layout, BatchShape shape) {
+  ShapePlan s{.batch = shape.sequences, .shape = shape};
+  const std::int64_t each = ceil_div(s.batch, layout.data);
+  if (c.train.global_batch_tokens == 0) {
+    s.shape.sequences = c.train.micro_batch_size;
+    s.micro_batches = div_exact(each, s.shape.sequences);
+    return s;
+  }
+  // Whole rows of every tensor rank under sequence parallelism.
+  const std::int64_t step = c.parallel.sequence ? layout.tensor / std::gcd<std::int64_t>(layout.tensor, shape.length) : 1;
+  const std::int64_t most = c.train.micro_batch_size > 0 ? c.train.micro_batch_size : std::max<std::int64_t>(1, kMicroTokens / shape.length);
+  s.micro_batches = ceil_div(each, most);
+  s.shape.sequences = round_up(ceil_div(each, s.micro_batches), step);
+  return s;
+}
+
+void make_programs(StepPlan& p, ShapePlan& s, const OptimizerOptions& options) {
+  const auto values = [](const Recording& r) {
+    std::vector<Value> all;
+    for (const Recording::Loss& l : r.losses) all.push_back(l.value);
+    return all;
+  };
+  s.training = p.model->record_loss(s.shape, p.real, true);
+  s.evaluation = p.model->record_loss(s.shape, p.real, false);
+  PlanOptions train{.recompute = recompute_of(p.config.recompute), .outputs = values(s.training)};
+  const auto bytes = static_cast<std::int64_t>(size_of(p.real));
+  for (const Bucket& b : p.buckets)
+    train.buckets.push_back({b.parameters, {options.zero > 0 ? Collective::reduce_scatter : Collective::all_reduce_sum, b.axis,
+                                            (b.end - b.begin) * bytes}});
+  s.train_program = plan(s.training.tape, train);
+  s.eval_program = plan(s.evaluation.tape, {.training = false, .outputs = values(s.evaluation)});
 }
 
 }  // namespace
@@ -60,26 +120,45 @@ OptimizerOptions optimizer_of(const Config& c) {
           .zero = static_cast<int>(c.parallel.zero)};
 }
 
-double StepPlan::matmul_flops() const {
-  double f = 0;
-  for (const Node& n : training.tape->nodes()) f += 3 * n.op->matmul_flops();
-  return f * static_cast<double>(micro_batches);
+std::vector<BatchShape> batch_shapes(const Config& c) {
+  const TrainConfig& t = c.train;
+  const auto shape = [&](std::int64_t sequences, std::int64_t length) {
+    BatchShape s{.sequences = sequences, .length = length};
+    if (c.model.translates()) s.source_length = length;
+    return s;
+  };
+  if (c.data.train.type == "span_corruption") {
+    const SpanLengths s = span_lengths(t.seq_len, c.data.train.mask_probability, c.data.train.mean_span_length);
+    return {{.sequences = t.global_batch_size, .length = round_up(s.target, 8), .source_length = t.seq_len}};
+  }
+  if (t.global_batch_tokens == 0) return {shape(t.global_batch_size, t.seq_len)};
+  std::vector<BatchShape> all;
+  for (std::int64_t length = 8; length < t.seq_len; length += std::max<std::int64_t>(8, length / 32 * 8))
+    all.push_back(shape(std::max<std::int64_t>(1, t.global_batch_tokens / length), length));
+  all.push_back(shape(std::max<std::int64_t>(1, t.global_batch_tokens / t.seq_len), t.seq_len));
+  return all;
 }
 
-std::vector<CollectiveUse> StepPlan::collectives() const {
+double StepPlan::matmul_flops() const {
+  double f = 0;
+  for (const Node& n : largest().training.tape->nodes()) f += 3 * n.op->matmul_flops();
+  return f * static_cast<double>(largest().micro_batches);
+}
+
+std::vector<CollectiveUse> StepPlan::collectives(const ShapePlan& shape) const {
   std::vector<CollectiveUse> all;
-  const auto bytes = static_cast<std::int64_t>(size_of(real));
-  all.push_back({Collective::all_reduce_sum, Axis::data, 8});  // real tokens
-  for (std::int64_t m = 0; m < micro_batches; ++m)
-    for (const ProgramStep& s : train_program.steps()) {
+  const auto bytes = static_cast<std::int64_t>(size_of(real)), objectives = static_cast<std::int64_t>(shape.training.losses.size());
+  all.push_back({Collective::all_reduce_sum, Axis::data, 8 * objectives});  // labels
+  for (std::int64_t m = 0; m < shape.micro_batches; ++m)
+    for (const ProgramStep& s : shape.train_program.steps()) {
       if (s.phase == Phase::reduce) {
-        if (m + 1 == micro_batches) all.push_back(train_program.buckets()[s.bucket].collective);
+        if (m + 1 == shape.micro_batches) all.push_back(shape.train_program.buckets()[s.bucket].collective);
         continue;
       }
-      for (const CollectiveUse& c : training.tape->nodes()[s.node].op->collectives(s.phase)) all.push_back(c);
+      for (const CollectiveUse& c : shape.training.tape->nodes()[s.node].op->collectives(s.phase)) all.push_back(c);
     }
-  all.push_back({Collective::all_reduce_sum, Axis::data, 8});   // loss
-  all.push_back({Collective::all_reduce_sum, Axis::world, 40}); // gradient norm
+  all.push_back({Collective::all_reduce_sum, Axis::data, 8 * objectives});  // loss
+  all.push_back({Collective::all_reduce_sum, Axis::world, 40});             // gradient norm
   if (config.parallel.zero > 0)
     for (const Bucket& b : buckets) all.push_back({Collective::all_gather, b.axis, (b.end - b.begin) * bytes});
   std::erase_if(all, [&](const CollectiveUse& c) { return group_size(mesh.layout, c.axis) == 1; });
@@ -89,33 +168,40 @@ std::vector<CollectiveUse> StepPlan::collectives() const {
 std::uint64_t StepPlan::collective_hash() const {
   std::uint64_t h = 1469598103934665603ull;
   const auto mix = [&](std::uint64_t x) { h = (h ^ x) * 1099511628211ull; };
-  for (const CollectiveUse& c : collectives()) {
-    mix(static_cast<std::uint64_t>(c.kind));
-    mix(static_cast<std::uint64_t>(c.axis));
-    mix(static_cast<std::uint64_t>(c.bytes));
-  }
+  for (const ShapePlan& s : shapes)
+    for (const CollectiveUse& c : collectives(s)) {
+      mix(static_cast<std::uint64_t>(c.kind));
+      mix(static_cast<std::uint64_t>(c.axis));
+      mix(static_cast<std::uint64_t>(c.bytes));
+    }
   return h;
 }
 
-StepPlan make_step_plan(const Config& config, const Mesh& mesh, const MakeModel& make_model, DType real) {
+StepPlan make_step_plan(const Config& config, const Mesh& mesh, const MakeModel& make_model, DType real, const std::optional<BatchShape>& only) {
   StepPlan p{.config = config, .mesh = mesh, .real = real};
   p.model = make_model(config, mesh);
-  p.rows = {config.train.micro_batch_size, config.train.seq_len};
-  p.micro_batches = div_exact(div_exact(config.train.global_batch_size, mesh.layout.data), p.rows.sequences);
-  p.training = p.model->record_loss(p.rows, real, true);
-  p.evaluation = p.model->record_loss(p.rows, real, false);
-
   const OptimizerOptions options = optimizer_of(config);
   const auto bytes = static_cast<std::int64_t>(size_of(real));
   p.buckets = make_buckets(p.model->parameters(), mesh.layout, std::max<std::int64_t>(1, config.parallel.bucket_bytes / bytes));
-  PlanOptions train{.recompute = recompute_of(config.recompute), .outputs = {p.training.loss}};
-  for (const Bucket& b : p.buckets)
-    train.buckets.push_back({b.parameters, {options.zero > 0 ? Collective::reduce_scatter : Collective::all_reduce_sum, b.axis,
-                                            (b.end - b.begin) * bytes}});
-  p.train_program = plan(p.training.tape, train);
-  p.eval_program = plan(p.evaluation.tape, {.training = false, .outputs = {p.evaluation.loss}});
+  if (only)
+    p.shapes.push_back({.batch = only->sequences * mesh.layout.data, .shape = *only});
+  else
+    for (const BatchShape& shape : batch_shapes(config)) p.shapes.push_back(divide(config, mesh.layout, shape));
+  for (ShapePlan& s : p.shapes) make_programs(p, s, options);
   plan_memory(p, options);
   return p;
+}
+
+double Totals::mean() const {
+  double sum = 0;
+  for (std::size_t k = 0; k < loss.size(); ++k)
+    if (labels[k] > 0) sum += loss[k] / static_cast<double>(labels[k]);
+  return sum;
+}
+
+Totals& Totals::operator+=(const Totals& other) {
+  for (std::size_t k = 0; k < loss.size(); ++k) loss[k] += other.loss[k], labels[k] += other.labels[k];
+  return *this;
 }
 
 Engine::Engine(StepPlan plan, int threads)
@@ -126,14 +212,16 @@ Engine::Engine(StepPlan plan, int threads)
   flat_.parameters = arena_.take(kParameters, flat);
   flat_.gradients = arena_.take(kGradients, flat);
   for (int k = 0; k < optimizer_of(plan_.config).states(); ++k) flat_.state[k] = arena_.take(kOptimizer, optimizer_.state_elements() * real);
-  std::byte* activations = arena_.take(kActivations, std::max(plan_.train_program.arena_bytes(), plan_.eval_program.arena_bytes()));
-  const std::int64_t tokens = plan_.sequences_per_rank() * plan_.rows.sequence_length;
-  ids_ = {reinterpret_cast<std::int32_t*>(arena_.take(kBatch, tokens * 4)), static_cast<std::size_t>(tokens)};
-  labels_ = {reinterpret_cast<std::int32_t*>(arena_.take(kBatch, tokens * 4)), static_cast<std::size_t>(tokens)};
+  std::byte* activations = arena_.take(kActivations, arena_bytes(plan_));
+  for (const auto& [name, n] : batch_elements(plan_))
+    batch_[name] = {reinterpret_cast<std::int32_t*>(arena_.take(kBatch, n * 4)), static_cast<std::size_t>(n)};
+  view_ = batch_;
   for (const auto& [name, bytes] : leaves(plan_, Role::input)) leaf_memory_[name] = arena_.take(kBatch, bytes);
   for (const auto& [name, bytes] : leaves(plan_, Role::constant)) leaf_memory_[name] = arena_.take(kConstants, bytes);
-  bind(plan_.train_program, plan_.training, activations);
-  bind(plan_.eval_program, plan_.evaluation, activations);
+  for (ShapePlan& s : plan_.shapes) {
+    bind(s.train_program, s.training, activations);
+    bind(s.eval_program, s.evaluation, activations);
+  }
 }
 
 void Engine::bind(Program& program, const Recording& recording, std::byte* activations) {
@@ -159,71 +247,92 @@ void Engine::initialize_parameters() {
   });
 }
 
-void Engine::load(const Recording& recording, const Program& program, std::int64_t first) {
-  const auto n = static_cast<std::size_t>(plan_.rows.tokens());
-  const auto at = static_cast<std::size_t>(first * plan_.rows.sequence_length);
-  std::memcpy(program.value(recording.ids).data, ids_.data() + at, n * 4);
-  std::memcpy(program.value(recording.labels).data, labels_.data() + at, n * 4);
+// Sequences [first, first + count) of a global batch to the start of batch_, then empty ones up to `padded`.
+void Engine::read(std::int64_t first, std::int64_t count, std::int64_t padded, const Recording& recording, const BatchReader& reader) {
+  for (auto& [name, span] : view_) span = {};
+  for (const auto& [name, value] : recording.inputs) {
+    const auto all = static_cast<std::size_t>(padded * recording.width(value));
+    const auto real = static_cast<std::size_t>(count * recording.width(value));
+    const bool counted = name.ends_with("labels") || name.ends_with("mask");
+    std::fill(batch_[name].begin() + static_cast<std::ptrdiff_t>(real), batch_[name].begin() + static_cast<std::ptrdiff_t>(all), counted ? -1 : 0);
+    view_[name] = batch_[name].first(real);
+  }
+  if (count > 0) reader(first, count, view_);
 }
 
-double Engine::run_micro_batches(std::int64_t step, std::int64_t tokens) {
+void Engine::load(const Recording& recording, const Program& program, std::int64_t first, std::int64_t sequences) {
+  for (const auto& [name, value] : recording.inputs) {
+    const std::int64_t width = recording.width(value);
+    std::memcpy(program.value(value).data, batch_[name].data() + first * width, static_cast<std::size_t>(sequences * width) * 4);
+  }
+}
+
+Totals Engine::count(const Recording& recording, std::int64_t sequences) const {
+  Totals t;
+  for (std::size_t k = 0; k < recording.losses.size(); ++k) {
+    const std::string& name = recording.losses[k].labels;
+    const auto n = static_cast<std::size_t>(sequences * recording.width(recording.inputs.at(name)));
+    for (std::int32_t label : batch_.at(name).first(n)) t.labels[k] += label >= 0;
+  }
+  return t;
+}
+
+void Engine::run_micro_batches(std::int64_t step, const ShapePlan& shape, Totals& totals) {
   ExecContext context{&stream_, &plan_.mesh, {.seed = plan_.config.train.seed, .step = static_cast<std::uint32_t>(step)}};
-  context.state.gradient_scale = tokens > 0 ? 1.0 / static_cast<double>(tokens) : 0.0;
-  double loss = 0;
+  for (std::size_t k = 0; k < totals.labels.size(); ++k)
+    context.state.gradient_scale[k] = totals.labels[k] > 0 ? 1.0 / static_cast<double>(totals.labels[k]) : 0.0;
   const Program::Reduce reduce = [&](int bucket) { optimizer_.reduce_start(bucket, flat_); };
-  for (std::int64_t m = 0; m < plan_.micro_batches; ++m) {
-    load(plan_.training, plan_.train_program, m * plan_.rows.sequences);
-    context.state.first_sequence = plan_.mesh.data_rank * plan_.sequences_per_rank() + m * plan_.rows.sequences;
+  for (std::int64_t m = 0; m < shape.micro_batches; ++m) {
+    load(shape.training, shape.train_program, m * shape.shape.sequences, shape.shape.sequences);
+    context.state.first_sequence = plan_.mesh.data_rank * shape.sequences_per_rank() + m * shape.shape.sequences;
     context.state.accumulate_parameters = m > 0;
-    context.state.reduce_gradients = m + 1 == plan_.micro_batches;
+    context.state.reduce_gradients = m + 1 == shape.micro_batches;
     if (seconds_)
-      plan_.train_program.run_timed(context, reduce, *seconds_);
+      shape.train_program.run_timed(context, reduce, *seconds_);
     else
-      plan_.train_program.run(context, reduce);
-    loss += *plan_.train_program.value(plan_.training.loss).ptr<double>();
+      shape.train_program.run(context, reduce);
+    for (std::size_t k = 0; k < shape.training.losses.size(); ++k)
+      totals.loss[k] += *shape.train_program.value(shape.training.losses[k].value).ptr<double>();
   }
   optimizer_.reduce_finish();
-  return loss;
 }
 
-StepResult Engine::compute_gradients(std::int64_t step, const BatchReader& read) {
-  const std::int64_t each = plan_.sequences_per_rank();
-  read(plan_.mesh.data_rank * each, each, ids_, labels_);
-  StepResult result;
-  for (std::int32_t label : labels_) result.tokens += label >= 0;
-  plan_.mesh.data->all_reduce({&result.tokens, DType::i64, {1}});
-  double loss = run_micro_batches(step, result.tokens);
-  plan_.mesh.data->all_reduce({&loss, DType::f64, {1}});
-  result.loss = result.tokens > 0 ? loss / static_cast<double>(result.tokens) : 0;
-  result.grad_norm = optimizer_.gradient_norm(&stream_, flat_);
-  return result;
+StepResult Engine::compute_gradients(std::int64_t step, const BatchReader& reader, std::size_t index, std::int64_t sequences) {
+  const ShapePlan& shape = plan_.shapes[index];
+  const std::int64_t each = shape.sequences_per_rank(), first = plan_.mesh.data_rank * each;
+  const auto objectives = static_cast<std::int64_t>(shape.training.losses.size());
+  read(first, std::clamp<std::int64_t>((sequences < 0 ? shape.batch : sequences) - first, 0, each), each, shape.training, reader);
+  Totals totals = count(shape.training, each);
+  plan_.mesh.data->all_reduce({totals.labels.data(), DType::i64, {objectives}});
+  run_micro_batches(step, shape, totals);
+  plan_.mesh.data->all_reduce({totals.loss.data(), DType::f64, {objectives}});
+  return {.loss = totals.mean(), .grad_norm = optimizer_.gradient_norm(&stream_, flat_), .tokens = totals.labels[0]};
 }
 
-StepResult Engine::train_step(std::int64_t step, double lr, const BatchReader& read) {
-  StepResult result = compute_gradients(step, read);
+StepResult Engine::train_step(std::int64_t step, double lr, const BatchReader& reader, std::size_t shape, std::int64_t sequences) {
+  StepResult result = compute_gradients(step, reader, shape, sequences);
   result.applied = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
   if (result.applied) optimizer_.update(&stream_, flat_, step, lr, result.grad_norm);
   return result;
 }
 
-std::pair<double, std::int64_t> Engine::evaluate(std::int64_t sequences, const BatchReader& read) {
-  const std::int64_t T = plan_.rows.sequence_length, each = plan_.rows.sequences;
+Totals Engine::evaluate(std::int64_t sequences, const BatchReader& reader, std::size_t index) {
+  const ShapePlan& shape = plan_.shapes[index];
+  const std::int64_t each = shape.shape.sequences;
   const ExecContext context{&stream_, &plan_.mesh, {}};
-  double sums[2] = {0, 0};  // loss, tokens
+  Totals totals;
   for (std::int64_t first = 0; first < sequences; first += each * plan_.mesh.layout.data) {
-    const std::int64_t mine = first + each * plan_.mesh.data_rank, count = std::clamp<std::int64_t>(sequences - mine, 0, each);
-    const auto n = static_cast<std::size_t>(plan_.rows.tokens());
-    std::fill_n(ids_.begin(), n, 0);
-    std::fill_n(labels_.begin(), n, -1);
-    if (count > 0)
-      read(mine, count, ids_.first(static_cast<std::size_t>(count * T)), labels_.first(static_cast<std::size_t>(count * T)));
-    for (std::size_t i = 0; i < n; ++i) sums[1] += labels_[i] >= 0;
-    load(plan_.evaluation, plan_.eval_program, 0);
-    plan_.eval_program.run(context);
-    sums[0] += *plan_.eval_program.value(plan_.evaluation.loss).ptr<double>();
+    const std::int64_t mine = first + each * plan_.mesh.data_rank;
+    read(mine, std::clamp<std::int64_t>(sequences - mine, 0, each), each, shape.evaluation, reader);
+    totals += count(shape.evaluation, each);
+    load(shape.evaluation, shape.eval_program, 0, each);
+    shape.eval_program.run(context);
+    for (std::size_t k = 0; k < shape.evaluation.losses.size(); ++k)
+      totals.loss[k] += *shape.eval_program.value(shape.evaluation.losses[k].value).ptr<double>();
   }
-  plan_.mesh.data->all_reduce({sums, DType::f64, {2}});
-  return {sums[1] > 0 ? sums[0] / sums[1] : 0, static_cast<std::int64_t>(sums[1])};
+  plan_.mesh.data->all_reduce({totals.loss.data(), DType::f64, {2}});
+  plan_.mesh.data->all_reduce({totals.labels.data(), DType::i64, {2}});
+  return totals;
 }
 
 }  // namespace tfm

@@ -1,8 +1,10 @@
 #pragma once
 // A run's static part: model, programs, buckets and one memory plan, made without allocating; then the engine that holds the
 // memory and executes training steps and evaluations.
+#include <array>
 #include <functional>
 #include <map>
+#include <optional>
 
 #include "device/arena.h"
 #include "graph/planner.h"
@@ -17,38 +19,60 @@ using MakeModel = std::function<std::unique_ptr<Model>(const Config&, const Mesh
 Schedule schedule_of(const Config& config);
 OptimizerOptions optimizer_of(const Config& config);
 
+// The programs of one shape of batch.
+struct ShapePlan {
+  std::int64_t batch = 0;          // sequences of the global batch
+  BatchShape shape;                // of a micro-batch
+  std::int64_t micro_batches = 1;  // of a step
+  Recording training, evaluation;
+  Program train_program, eval_program;
+
+  // The last ranks' sequences past `batch` are padding.
+  std::int64_t sequences_per_rank() const { return shape.sequences * micro_batches; }
+};
+
 // Everything known before launch, for one rank.
 struct StepPlan {
   Config config;
   Mesh mesh;  // its communicators may be null: planning needs none
   DType real = DType::f32;
   std::unique_ptr<Model> model;
-  nn::Rows rows;                  // of a micro-batch
-  std::int64_t micro_batches = 1; // of a step
-  Recording training, evaluation;
-  Program train_program, eval_program;
+  std::vector<ShapePlan> shapes;  // as batch_shapes() of the configuration
   std::vector<Bucket> buckets;
   MemoryPlan memory;
 
-  std::int64_t sequences_per_rank() const { return rows.sequences * micro_batches; }
+  // Of the largest shape:
+  const ShapePlan& largest() const { return shapes.back(); }
   double matmul_flops() const;  // forward and backward products of one step on this rank
   // Collectives of one optimizer step in order: the program's once per micro-batch (bucket reductions in the last one only),
   // then the update's.
-  std::vector<CollectiveUse> collectives() const;
-  std::uint64_t collective_hash() const;
+  std::vector<CollectiveUse> collectives() const { return collectives(largest()); }
+  std::vector<CollectiveUse> collectives(const ShapePlan& shape) const;
+  std::uint64_t collective_hash() const;  // of all shapes
 };
 
-StepPlan make_step_plan(const Config& config, const Mesh& mesh, const MakeModel& make_model, DType real = DType::f32);
+// Shapes of the global batch, the smallest first: one, or with train.global_batch_tokens one for each length.
+std::vector<BatchShape> batch_shapes(const Config& config);
 
-// Fills ids and labels (count * T each) of sequences [first, first + count) of a global batch; a label < 0 is not counted.
-using BatchReader =
-    std::function<void(std::int64_t first, std::int64_t count, std::span<std::int32_t> ids, std::span<std::int32_t> labels)>;
+// Of batch_shapes(), or of one shape of a rank's own, which is then its whole batch.
+StepPlan make_step_plan(const Config& config, const Mesh& mesh, const MakeModel& make_model, DType real = DType::f32,
+                        const std::optional<BatchShape>& only = {});
+
+// Fills the fields of sequences [first, first + count) of a global batch; each span holds those sequences.
+using BatchReader = std::function<void(std::int64_t first, std::int64_t count, Fields& fields)>;
 
 struct StepResult {
-  double loss = 0;  // mean over the real tokens of the global batch
+  double loss = 0;  // sum over the objectives of the mean over the labels of the global batch
   double grad_norm = 0;
-  std::int64_t tokens = 0;
+  std::int64_t tokens = 0;  // labels of the first objective
   bool applied = true;  // false: loss or norm was not finite and nothing was changed
+};
+
+struct Totals {  // by objective
+  std::array<double, 2> loss{};
+  std::array<std::int64_t, 2> labels{};
+  double mean() const;  // sum of the objectives' means
+  Totals& operator+=(const Totals& other);
 };
 
 class Engine {
@@ -62,10 +86,11 @@ class Engine {
 
   void initialize_parameters();
   // Gradients of step `step` (from 1), reduced over the axes; the loss of the global batch.
-  StepResult compute_gradients(std::int64_t step, const BatchReader& read);
-  StepResult train_step(std::int64_t step, double lr, const BatchReader& read);
-  // Mean loss over `sequences` sequences and the number of their real tokens.
-  std::pair<double, std::int64_t> evaluate(std::int64_t sequences, const BatchReader& read);
+  // `sequences`: of the global batch, where it holds fewer than its shape has room for.
+  StepResult compute_gradients(std::int64_t step, const BatchReader& read, std::size_t shape = 0, std::int64_t sequences = -1);
+  StepResult train_step(std::int64_t step, double lr, const BatchReader& read, std::size_t shape = 0, std::int64_t sequences = -1);
+  // Sums the loss of `sequences` sequences of a shape and the number of their labels over the data axis, by objective.
+  Totals evaluate(std::int64_t sequences, const BatchReader& read, std::size_t shape = 0);
 
   // Flat buffers of this rank, laid out by model().parameters().
   const Optimizer::Flat& flat() const { return flat_; }
@@ -75,15 +100,18 @@ class Engine {
 
  private:
   void bind(Program& program, const Recording& recording, std::byte* activations);
-  void load(const Recording& recording, const Program& program, std::int64_t first);
-  double run_micro_batches(std::int64_t step, std::int64_t tokens);
+  void read(std::int64_t first, std::int64_t count, std::int64_t padded, const Recording& recording, const BatchReader& reader);
+  void load(const Recording& recording, const Program& program, std::int64_t first, std::int64_t sequences);
+  Totals count(const Recording& recording, std::int64_t sequences) const;
+  void run_micro_batches(std::int64_t step, const ShapePlan& shape, Totals& totals);
 
   StepPlan plan_;
   cpu::Stream stream_;
   Arena arena_;
   Optimizer optimizer_;
   Optimizer::Flat flat_{};
-  std::span<std::int32_t> ids_, labels_;  // of this rank's part of the global batch
+  Fields batch_;  // this rank's part of the global batch
+  Fields view_;   // what a reader fills
   std::map<std::string, std::byte*> leaf_memory_;
   std::vector<double>* seconds_ = nullptr;
 };

@@ -1,6 +1,6 @@
 #include "train/inference.h"
 
-#include <cstring>
+#include <algorithm>
 
 namespace tfm {
 namespace {
@@ -14,9 +14,9 @@ std::int64_t leaf_bytes(const Recording& r) {
 
 }  // namespace
 
-Inference::Inference(const Model& model, const Mesh& mesh, void* flat, const nn::Rows& rows, std::int64_t vocab_size, int threads,
+Inference::Inference(const Model& model, const Mesh& mesh, void* flat, const BatchShape& shape, std::int64_t vocab_size, int threads,
                      DType real)
-    : mesh_(mesh), stream_{threads}, recording_(model.record_logits(rows, real)),
+    : mesh_(mesh), stream_{threads}, recording_(model.record_logits(shape, real)),
       program_(plan(recording_.tape, {.training = false, .outputs = {recording_.logits}})),
       arena_(program_.arena_bytes() + leaf_bytes(recording_)), vocab_size_(vocab_size) {
   Bindings b;
@@ -33,10 +33,18 @@ Inference::Inference(const Model& model, const Mesh& mesh, void* flat, const nn:
   for (const auto& [value, fill] : recording_.constants) fill(b.data[value.id]);
 }
 
-void Inference::run(std::span<const std::int32_t> ids) {
-  const Tensor in = program_.value(recording_.ids);
-  TFM_CHECK(static_cast<std::int64_t>(ids.size()) == in.elements(), "ids do not fill the recorded shape");
-  std::memcpy(in.data, ids.data(), ids.size() * sizeof(std::int32_t));
+void Inference::run(const Fields& fields) {
+  for (const auto& [name, value] : recording_.inputs) {
+    const Tensor in = program_.value(value);
+    std::int32_t* to = in.ptr<std::int32_t>();
+    const auto found = fields.find(name);
+    if (found == fields.end()) {
+      std::fill_n(to, in.elements(), 0);
+      continue;
+    }
+    TFM_CHECK(static_cast<std::int64_t>(found->second.size()) == in.elements(), name + " does not fill the recorded shape");
+    std::copy(found->second.begin(), found->second.end(), to);
+  }
   program_.run({&stream_, &mesh_, {}});
 }
 

@@ -9,11 +9,11 @@ namespace tfm {
 class Inference {
  public:
   // `flat`: this rank's parameters, laid out by model.parameters(); must outlive this. All ranks of the mesh call alike.
-  Inference(const Model& model, const Mesh& mesh, void* flat, const nn::Rows& rows, std::int64_t vocab_size, int threads,
+  Inference(const Model& model, const Mesh& mesh, void* flat, const BatchShape& shape, std::int64_t vocab_size, int threads,
             DType real = DType::f32);
 
-  // Runs on ids (rows.tokens()).
-  void run(std::span<const std::int32_t> ids);
+  // Runs on fields of the shape; masks that are absent are all real, other fields zero.
+  void run(const Fields& fields);
   // Logits of one row over the whole vocabulary, gathered from all tensor ranks.
   std::vector<double> row(std::int64_t index) const;
 

@@ -28,7 +28,7 @@ ModelConfig llama(Size s, double scaling, bool tied) {  // Grattafiori et al., "
   m.norm = "rmsnorm";
   m.activation = "swiglu";
   m.bias = false;
-  m.tie_embeddings = tied;
+  m.tie_embeddings = tied ? "true" : "false";
   m.dropout = {};
   return m;
 }

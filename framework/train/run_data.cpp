@@ -2,39 +2,62 @@
 
 #include <algorithm>
 
+#include "data/files.h"
+#include "data/hidden_tokens.h"
+#include "data/pairs.h"
+
 namespace tfm {
+namespace {
 
 SourceSpec source_spec(const SourceConfig& c) {
-  SourceSpec spec{.type = c.type, .paths = {}, .field = c.field, .shuffle = c.shuffle};
+  // Objectives that hide tokens read token files or text.
+  const auto is_tokens = [](const SourcePath& p) { return p.path.ends_with(".bin"); };
+  const bool either = c.type == "mlm" || c.type == "span_corruption";
+  const std::string type = !either ? c.type : std::all_of(c.paths.begin(), c.paths.end(), is_tokens) ? "tokens" : "text";
+  SourceSpec spec{.type = type, .paths = {}, .field = c.field, .shuffle = c.shuffle};
   for (const SourcePath& p : c.paths) spec.paths.push_back({p.path, p.weight});
   return spec;
 }
 
+std::unique_ptr<Pairs> open_pairs(const Config& config, const SourceConfig& c, const Tokenizer& tokenizer, bool shuffle) {
+  PairSpec spec{.source = c.source, .target = c.target, .files = {}};
+  for (const SourcePath& p : c.paths)
+    for (const std::string& file : files_of(p.path)) spec.files.push_back(file);
+  std::vector<PairLength> lengths;
+  for (const BatchShape& s : batch_shapes(config)) lengths.push_back({s.length, s.sequences});
+  return std::make_unique<Pairs>(spec, tokenizer, std::move(lengths), config.model.vocab_size, shuffle, config.train.seed);
+}
+
+}  // namespace
+
+std::unique_ptr<Batcher> RunData::open(const Config& config, const SourceConfig& c, bool endless) {
+  const std::int64_t length = config.train.seq_len, batch = config.train.global_batch_size, vocabulary = config.model.vocab_size;
+  const std::uint64_t seed = config.train.seed;
+  if (c.type == "pairs") {
+    auto pairs = open_pairs(config, c, *tokenizer, endless && c.shuffle);
+    if (endless) tokens = pairs->tokens(), cut = pairs->cut();
+    return pairs;
+  }
+  const SpanLengths spans = c.type == "span_corruption" ? span_lengths(length, c.mask_probability, c.mean_span_length) : SpanLengths{};
+  const std::int64_t raw = c.type == "mlm" ? length - MaskedTokens::specials(*tokenizer) : spans.raw > 0 ? spans.raw : length;
+  sources.push_back(open_source(source_spec(c), *tokenizer, raw));
+  Source& source = *sources.back();
+  source.check_ids(vocabulary);
+  if (endless) tokens = source.tokens();
+  const SampleOrder order(source.samples(), endless && c.shuffle, seed);
+  if (c.type == "mlm") return std::make_unique<MaskedTokens>(source, order, *tokenizer, batch, length, vocabulary, c.mask_probability, seed, endless);
+  if (c.type == "span_corruption") return std::make_unique<SpanCorruption>(source, order, *tokenizer, batch, spans, vocabulary, seed, endless);
+  return std::make_unique<NextToken>(source, order, batch, endless);
+}
+
 RunData::RunData(const Config& config) : tokenizer(load_tokenizer(config.data.tokenizer)) {
-  train = open_source(source_spec(config.data.train), *tokenizer, config.train.seq_len);
-  train->check_ids(config.model.vocab_size);
-  if (!config.data.validation) return;
-  validation = open_source(source_spec(*config.data.validation), *tokenizer, config.train.seq_len);
-  validation->check_ids(config.model.vocab_size);
+  train = open(config, config.data.train, true);
+  if (config.data.validation) validation = open(config, *config.data.validation, false);
 }
 
-std::int64_t RunData::validation_sequences(const Config& config) const {
+std::int64_t RunData::validation_batches(const Config& config) const {
   if (!validation) return 0;
-  if (config.eval.batches == 0) return validation->samples();
-  return std::min(validation->samples(), config.eval.batches * config.train.global_batch_size);
-}
-
-BatchReader RunData::validation_reader() const {
-  return [this](std::int64_t first, std::int64_t count, std::span<std::int32_t> ids, std::span<std::int32_t> labels) {
-    const auto T = static_cast<std::size_t>(validation->seq_len());
-    std::vector<std::int32_t> sample(T + 1);
-    for (std::int64_t i = 0; i < count; ++i) {
-      validation->read(first + i, sample);
-      const auto at = static_cast<std::ptrdiff_t>(static_cast<std::size_t>(i) * T);
-      std::copy_n(sample.begin(), T, ids.begin() + at);
-      std::copy_n(sample.begin() + 1, T, labels.begin() + at);
-    }
-  };
+  return config.eval.batches == 0 ? validation->batches() : std::min(validation->batches(), config.eval.batches);
 }
 
 }  // namespace tfm

@@ -9,14 +9,17 @@ namespace tfm {
 
 struct RunData {
   std::unique_ptr<Tokenizer> tokenizer;
-  std::unique_ptr<Source> train, validation;
+  std::vector<std::unique_ptr<Source>> sources;
+  std::unique_ptr<Batcher> train, validation;  // the latter may be absent
+  std::int64_t tokens = 0;                     // of the training data
+  std::int64_t cut = 0;                        // sides of pairs that were too long
 
   explicit RunData(const Config& config);
-  // Sequences of the validation source that an evaluation reads.
-  std::int64_t validation_sequences(const Config& config) const;
-  BatchReader validation_reader() const;
-};
+  // Batches of the validation data that an evaluation reads.
+  std::int64_t validation_batches(const Config& config) const;
 
-SourceSpec source_spec(const SourceConfig& config);
+ private:
+  std::unique_ptr<Batcher> open(const Config& config, const SourceConfig& source, bool endless);
+};
 
 }  // namespace tfm

@@ -35,12 +35,9 @@ class Run {
  public:
   Run(const Config& config, const Mesh& mesh, const MakeModel& make_model, int threads, StopRequests& requests)
       : config_(config), mesh_(mesh), requests_(requests), data_(config), engine_(make_step_plan(config, mesh, make_model), threads),
-        batcher_(*data_.train, SampleOrder(data_.train->samples(), config.data.train.shuffle, config.train.seed),
-                 config.train.global_batch_size, config.train.seq_len),
         watchdog_(mesh, file_timeout()), schedule_(schedule_of(config)) {
     check_same_on_all_ranks(*mesh_.world, engine_.plan().collective_hash(), "order of collectives");
-    const std::int64_t each = engine_.plan().sequences_per_rank();
-    prefetcher_.emplace(batcher_, mesh_.data_rank * each, each);
+    prefetcher_.emplace(*data_.train, [this](const Batcher::Batch& b) { return part(b); });
   }
 
   TrainOutcome run() {
@@ -63,6 +60,18 @@ class Run {
   }
 
  private:
+  // What this rank reads of a batch.
+  Prefetcher::Part part(const Batcher::Batch& batch) const {
+    const ShapePlan& s = engine_.plan().shapes[batch.shape];
+    const std::int64_t each = s.sequences_per_rank(), first = mesh_.data_rank * each;
+    Prefetcher::Part p{first, std::clamp<std::int64_t>(batch.sequences - first, 0, each), {}};
+    for (const auto& [name, value] : s.training.inputs) p.widths[name] = s.training.width(value);
+    return p;
+  }
+  // In the unit of the configuration: sequences or tokens.
+  std::int64_t batch_size() const {
+    return config_.train.global_batch_tokens > 0 ? config_.train.global_batch_tokens : config_.train.global_batch_size;
+  }
   bool lead() const { return mesh_.rank() == 0; }
   static bool due(std::int64_t every, std::int64_t step) { return every > 0 && step % every == 0; }
   void say(const std::string& text) const {
@@ -90,8 +99,8 @@ class Run {
     if (path.empty()) return 0;
     const CheckpointReader reader(path);
     const Manifest& m = reader.manifest();
-    if (m.samples_seen != m.step * config_.train.global_batch_size)
-      throw Error(ExitCode::usage, path + " was written with train.global_batch_size " + std::to_string(m.samples_seen / std::max<std::int64_t>(m.step, 1)) +
+    if (m.samples_seen != m.step * batch_size())
+      throw Error(ExitCode::usage, path + " was written with a global batch of " + std::to_string(m.samples_seen / std::max<std::int64_t>(m.step, 1)) +
                                        "; resume with that value, so that every sample is seen once");
     if (m.seed != config_.train.seed && lead())
       warn(path + " was written with train.seed " + std::to_string(m.seed) + "; data order and dropout change from here");
@@ -113,8 +122,9 @@ class Run {
               .add_json("layout", layout).add("planned_bytes", planned).add("resumed_step", resumed));
     say("tfm: " + count_text(static_cast<double>(parameters)) + " parameters, " + std::to_string(mesh_.layout.world()) + " ranks (data " +
         std::to_string(mesh_.layout.data) + " x tensor " + std::to_string(mesh_.layout.tensor) + "), " +
-        count_text(static_cast<double>(plan.config.train.global_batch_size * plan.rows.sequence_length)) + " tokens a step, " +
-        std::to_string(planned >> 20) + " MiB a rank, " + count_text(static_cast<double>(data_.train->tokens())) + " training tokens");
+        count_text(static_cast<double>(plan.largest().batch * plan.largest().shape.length)) + " tokens a step, " +
+        std::to_string(planned >> 20) + " MiB a rank, " + count_text(static_cast<double>(data_.tokens)) + " training tokens");
+    if (data_.cut > 0) say(count_text(static_cast<double>(data_.cut)) + " sides of pairs were longer than train.seq_len and are cut");
   }
 
   void open_exporter() {
@@ -144,11 +154,9 @@ class Run {
     watchdog_.heartbeat(number);
     watchdog_.set_timeout(step_timeout());
     const double lr = schedule_.at(number);
-    const StepResult r = engine_.train_step(number, lr, [&](std::int64_t, std::int64_t, auto ids, auto labels) {
-      const TokenBatch& batch = prefetcher_->get(number - 1);
-      std::copy(batch.inputs.begin(), batch.inputs.end(), ids.begin());
-      std::copy(batch.labels.begin(), batch.labels.end(), labels.begin());
-    });
+    const Batcher::Batch batch = data_.train->batch(number - 1);
+    const StepResult r = engine_.train_step(
+        number, lr, [&](std::int64_t, std::int64_t, Fields& fields) { prefetcher_->get(number - 1, fields); }, batch.shape, batch.sequences);
     loss_ = r.loss;
     skipped_ = r.applied ? 0 : skipped_ + 1;
     if (!r.applied && lead())
@@ -179,8 +187,14 @@ class Run {
   void evaluate(std::int64_t number) {
     if (!data_.validation) return;
     watchdog_.set_timeout(file_timeout());
-    const auto [loss, tokens] = engine_.evaluate(data_.validation_sequences(config_), data_.validation_reader());
+    Totals totals;
+    for (std::int64_t i = 0; i < data_.validation_batches(config_); ++i) {
+      const Batcher::Batch b = data_.validation->batch(i);
+      totals += engine_.evaluate(b.sequences, [&](auto first, auto count, Fields& f) { data_.validation->fill(i, first, count, f); }, b.shape);
+    }
     if (!lead()) return;
+    const double loss = totals.mean();
+    const std::int64_t tokens = totals.labels[0];
     char line[160];
     std::snprintf(line, sizeof line, "validation at step %lld | loss %.4f | perplexity %.3f | %lld tokens", static_cast<long long>(number), loss,
                   std::exp(loss), static_cast<long long>(tokens));
@@ -199,7 +213,7 @@ class Run {
     if (config_.checkpoint.dir.empty() || number == checkpointed_) return;
     watchdog_.set_timeout(file_timeout());
     const auto start = Clock::now();
-    const CheckpointInfo info{.step = number, .samples_seen = number * config_.train.global_batch_size, .seed = config_.train.seed,
+    const CheckpointInfo info{.step = number, .samples_seen = number * batch_size(), .seed = config_.train.seed,
                               .layout = {{"data", mesh_.layout.data}, {"tensor", mesh_.layout.tensor}}, .config = dump_config(config_)};
     const std::vector<Piece> pieces = checkpoint_pieces(engine_);
     const CheckpointResult r = write_checkpoint(config_.checkpoint.dir, info, pieces, config_.checkpoint.keep, checkpoint_ranks(*mesh_.world));
@@ -230,7 +244,6 @@ class Run {
   StopRequests& requests_;
   RunData data_;
   Engine engine_;
-  Batcher batcher_;
   std::optional<Prefetcher> prefetcher_;
   Watchdog watchdog_;
   Schedule schedule_;

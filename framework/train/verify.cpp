@@ -16,15 +16,18 @@ constexpr double kBound = 1e-9;  // float64 sums in another order
 constexpr std::int64_t kSteps = 5;
 
 BatchReader synthetic(const Config& c, std::int64_t step) {
-  return [&c, step](std::int64_t first, std::int64_t count, std::span<std::int32_t> ids, std::span<std::int32_t> labels) {
-    const RandomKey key{c.train.seed, Purpose::data, stream_of("verify"), static_cast<std::uint32_t>(step)};
-    const std::int64_t T = c.train.seq_len;
-    const auto vocab = static_cast<std::uint32_t>(c.model.vocab_size);
-    for (std::int64_t i = 0; i < count * T; ++i) {
-      const auto at = static_cast<std::uint64_t>(first * T + i);
-      ids[i] = static_cast<std::int32_t>(key.word(2 * at) % vocab);
-      const std::uint32_t word = key.word(2 * at + 1);
-      labels[i] = word % 7 == 0 ? -1 : static_cast<std::int32_t>(word % vocab);  // uneven numbers of real tokens
+  return [&c, step](std::int64_t first, std::int64_t count, Fields& fields) {
+    for (auto& [name, values] : fields) {
+      const RandomKey key{c.train.seed, Purpose::data, stream_of("verify." + name), static_cast<std::uint32_t>(step)};
+      const auto width = static_cast<std::int64_t>(values.size()) / std::max<std::int64_t>(count, 1);
+      const std::int64_t range = name == "token_types" ? c.model.type_vocab_size : name == "sentence_labels" ? 2 : c.model.vocab_size;
+      for (std::int64_t i = 0; i < count * width; ++i) {
+        const std::uint32_t word = key.word(static_cast<std::uint64_t>(first * width + i));
+        // Uneven numbers of real tokens and keys; every sequence has at least one of both.
+        const bool none = i % width != 0 && word % 7 == 0;
+        const bool mask = name.ends_with("mask");
+        values[static_cast<std::size_t>(i)] = none && (mask || name == "labels") ? -1 : mask ? 0 : static_cast<std::int32_t>(word / 8 % static_cast<std::uint32_t>(range));
+      }
     }
   };
 }
@@ -153,7 +156,7 @@ Config shrink(const Config& config) {
   Config c = config;
   ModelConfig& m = c.model;
   const std::int64_t tp = c.parallel.tensor;
-  m.n_layers = std::min<std::int64_t>(m.n_layers, 2);
+  for (std::int64_t* layers : {&m.n_layers, &m.n_encoder_layers, &m.n_decoder_layers}) *layers = std::min<std::int64_t>(*layers, 2);
   m.d_head = std::min<std::int64_t>(m.d_head, 8);
   m.d_model = m.n_heads * m.d_head;
   m.d_ff = std::min(m.d_ff, 12 * tp);

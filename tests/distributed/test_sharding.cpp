@@ -17,19 +17,32 @@ namespace {
 using test::job;
 
 const std::vector<std::string> kModels{
-    "n_heads: 8, d_head: 8, d_ff: 32, vocab_size: 101, dropout: 0.2",
-    "n_heads: 16, n_kv_heads: 8, d_head: 8, d_ff: 40, vocab_size: 97, position: rope, norm: rmsnorm, activation: swiglu, bias: false, "
+    "family: decoder, n_layers: 2, n_heads: 8, d_head: 8, d_ff: 32, vocab_size: 101, dropout: 0.2",
+    "family: decoder, n_layers: 2, n_heads: 16, n_kv_heads: 8, d_head: 8, d_ff: 40, vocab_size: 97, position: rope, norm: rmsnorm, activation: swiglu, bias: false, "
     "tie_embeddings: false, dropout: {attention: 0.3}",
-    "n_heads: 8, d_head: 8, d_ff: 24, vocab_size: 50, position: alibi, norm_position: post, activation: geglu, scale_embeddings: true, "
+    "family: decoder, n_layers: 2, n_heads: 8, d_head: 8, d_ff: 24, vocab_size: 50, position: alibi, norm_position: post, activation: geglu, scale_embeddings: true, "
     "dropout: {embedding: 0.1, residual: 0.2, ffn: 0.3}",
+    "family: encoder, n_layers: 2, n_heads: 8, d_head: 8, d_ff: 32, vocab_size: 61, norm_position: post, embedding_norm: true, type_vocab_size: 2, "
+    "head_transform: true, next_sentence: true, head_bias: true, dropout: 0.1",
+    "family: encoder_decoder, n_encoder_layers: 2, n_decoder_layers: 1, n_heads: 16, n_kv_heads: 8, d_head: 4, d_ff: 32, vocab_size: 61, "
+    "position: relative, relative: {buckets: 8, max_distance: 12}, norm: rmsnorm, bias: false, scale_attention: false, scale_logits: true, dropout: 0.1",
+    "family: encoder_decoder, n_encoder_layers: 1, n_decoder_layers: 2, n_heads: 8, d_head: 8, d_ff: 32, vocab_size: 50, position: sinusoidal, "
+    "sinusoid: halves, norm_position: post, scale_embeddings: true, tie_embeddings: decoder, head_bias: true, dropout: 0.2",
+    "family: encoder_decoder, n_layers: 1, n_heads: 8, d_head: 8, d_ff: 32, vocab_size: 50, position_offset: 2, embedding_norm: true, "
+    "norm_position: post, tie_embeddings: none, dropout: 0.2",
 };
+// The objective that fits the family.
+std::string data_of(const std::string& model) {
+  const bool pairs = model.find("encoder_decoder") != model.npos, mlm = model.find("family: encoder,") != model.npos;
+  return std::string("data: {train: {type: ") + (pairs ? "pairs" : mlm ? "mlm" : "tokens") + ", path: none.bin}}\n";
+}
 
 class Layouts : public testing::TestWithParam<std::tuple<std::size_t, bool, int>> {};
 
 TEST_P(Layouts, EqualASingleRank) {
   const auto [model, sequence, zero] = GetParam();
   for (const Layout& layout : test::layouts()) {
-    Config config = parse_config("model: {family: decoder, n_layers: 2, d_model: 64, " + kModels[model] + "}\ndata: {train: {type: tokens, path: none.bin}}\n",
+    Config config = parse_config("model: {d_model: 64, " + kModels[model] + "}\n" + data_of(kModels[model]),
                                  "test", {"parallel.tensor=" + std::to_string(layout.tensor), "loss.label_smoothing=0.1",
                                           std::string("parallel.sequence=") + (sequence ? "true" : "false"),
                                           "parallel.zero=" + std::to_string(zero), "train.seq_len=16",
@@ -41,7 +54,7 @@ TEST_P(Layouts, EqualASingleRank) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Layouts, testing::Combine(testing::Values(0u, 1u, 2u), testing::Bool(), testing::Values(0, 1)));
+INSTANTIATE_TEST_SUITE_P(All, Layouts, testing::Combine(testing::Range<std::size_t>(0, kModels.size()), testing::Bool(), testing::Values(0, 1)));
 
 TEST(SplitVocabulary, SmoothedLossAndGradientsEqualTheDenseOnes) {
   // Logits are x w^T with an identity for x, so that w's gradient is the logits'; V divides by no number of ranks but one.
@@ -60,7 +73,8 @@ TEST(SplitVocabulary, SmoothedLossAndGradientsEqualTheDenseOnes) {
     auto tape = std::make_shared<Recorder>(DType::f32);
     const Value x = tape->parameter(0, "x", {kRows, kRows}), w = tape->parameter(1, "w", {share, kRows});
     const Value y = tape->input("labels", {kRows}, DType::i32);
-    const Value loss = ops::linear_cross_entropy(*tape, x, w, {}, y, {kVocabulary, begin, end, 0.1, 2});
+    const Value loss = ops::linear_cross_entropy(*tape, x, w, {}, y,
+                                                   {.vocab_size = kVocabulary, .vocab_begin = begin, .vocab_end = end, .smoothing = 0.1, .chunk_rows = 2});
     Program program = plan(tape, {.outputs = {loss}});
     std::vector<float> identity(kRows * kRows), weight(share * kRows), dx(identity.size()), dw(weight.size(), 99);
     for (std::int64_t r = 0; r < kRows; ++r) identity[r * kRows + r] = 1;

@@ -5,13 +5,37 @@ namespace {
 
 using kernels::Activation;
 
-OpCase attention_case(const std::string& name, std::int64_t heads, std::int64_t kv, bool causal, double dropout, bool alibi) {
-  const std::int64_t D = 4, T = 4;
-  return {"attention", name, {{8, (heads + 2 * kv) * D}}, [=](Recorder& r, const std::vector<Value>& in) {
-            ops::AttentionOptions o{.heads = heads, .kv_heads = kv, .head_size = D, .sequence_length = T, .scale = 0.5, .causal = causal,
-                                    .dropout = dropout, .heads_total = heads};
-            if (alibi) o.alibi_slopes = {0.5, 0.25};
-            return ops::attention(r, in[0], o);
+// An identity before op inputs whose gradient has one writer, so that gradients of the case's inputs may be added to.
+Value own(Recorder& r, Value x) { return ops::copy_to_tensor(r, x); }
+
+enum class Position { none, alibi, relative };
+struct AttentionCase {
+  std::int64_t heads = 2, kv = 2;
+  bool causal = true;
+  double dropout = 0;
+  Position position = Position::none;
+  std::int64_t keys = 0;  // of cross-attention
+  bool padding = false, documents = false;
+};
+
+// Two sequences of four queries; attention over themselves, or over two sequences of other rows.
+OpCase attention_case(const std::string& name, const AttentionCase& c) {
+  const std::int64_t D = 4, T = 4, S = c.keys ? c.keys : T;
+  std::vector<Shape> inputs{{2 * T, (c.heads + (c.keys ? 0 : 2 * c.kv)) * D}};
+  if (c.keys) inputs.push_back({2 * S, 2 * c.kv * D});
+  if (c.position == Position::relative) inputs.push_back({c.heads, 3});
+  return {"attention", name, inputs, [=](Recorder& r, const std::vector<Value>& in) {
+            ops::AttentionOptions o{.heads = c.heads, .kv_heads = c.kv, .head_size = D, .queries = T, .keys = S, .scale = 0.5,
+                                    .causal = c.causal, .dropout = c.dropout, .heads_total = c.heads};
+            if (c.position == Position::alibi) o.alibi_slopes = {0.5, 0.25};
+            if (c.position == Position::relative)
+              for (std::int64_t i = 0; i < T + S - 1; ++i) o.buckets.push_back(static_cast<std::int32_t>(i * i % 3));
+            ops::AttentionInputs a{.q = own(r, in[0])};
+            if (c.keys) a.kv = own(r, in[1]);
+            if (c.padding || c.documents) a.k_segments = r.input(c.documents ? "segments" : "padding", {2 * S}, DType::i32);
+            if (c.documents) a.q_segments = S == T ? a.k_segments : r.input("segments", {2 * T}, DType::i32);
+            if (c.position == Position::relative) a.relative_bias = in.back();
+            return ops::attention(r, a, o);
           }};
 }
 
@@ -25,7 +49,7 @@ OpCase cross_entropy_case(const std::string& name, bool bias, double smoothing, 
   if (bias) inputs.push_back({7});
   return {"cross_entropy", name, inputs, [=](Recorder& r, const std::vector<Value>& in) {
             return ops::linear_cross_entropy(r, in[0], in[1], bias ? in[2] : Value{}, r.input("ids", {8}, DType::i32),
-                                             {.vocab_size = 7, .vocab_begin = 0, .vocab_end = 7, .smoothing = smoothing, .chunk_rows = chunk});
+                                             {.vocab_size = 7, .vocab_begin = 0, .vocab_end = 7, .smoothing = smoothing, .scale = bias ? 0.7 : 1.0, .chunk_rows = chunk});
           }};
 }
 
@@ -37,6 +61,8 @@ const std::vector<OpCase>& op_cases() {
   static const std::vector<OpCase> cases{
       {"linear", "bias", {{8, 5}, {3, 5}, {3}}, [](Recorder& r, const auto& in) { return ops::linear(r, in[0], in[1], in[2]); }},
       {"linear", "plain", {{8, 5}, {3, 5}}, [](Recorder& r, const auto& in) { return ops::linear(r, in[0], in[1]); }},
+      {"linear", "scaled", {{8, 5}, {3, 5}, {3}}, [](Recorder& r, const auto& in) { return ops::linear(r, in[0], in[1], in[2], 0.3); }},
+      {"first_rows", "two_sequences", {{8, 5}}, [](Recorder& r, const auto& in) { return ops::first_rows(r, in[0], 4); }},
       {"norm", "layernorm", {{8, 5}, {5}, {5}}, [](Recorder& r, const auto& in) { return ops::norm(r, in[0], {}, in[1], in[2]); }},
       {"norm", "layernorm_no_shift", {{8, 5}, {5}}, [](Recorder& r, const auto& in) { return ops::norm(r, in[0], {}, in[1]); }},
       {"norm", "rmsnorm", {{8, 5}, {5}}, [](Recorder& r, const auto& in) { return ops::norm(r, in[0], {1e-6, true}, in[1]); }},
@@ -44,6 +70,7 @@ const std::vector<OpCase>& op_cases() {
       activation_case("gelu", Activation::gelu, false),
       activation_case("gelu_tanh", Activation::gelu_tanh, false),
       activation_case("silu", Activation::silu, false),
+      activation_case("tanh", Activation::tanh, false),
       activation_case("swiglu", Activation::silu, true),
       activation_case("geglu", Activation::gelu_tanh, true),
       {"residual", "plain", {{8, 5}, {8, 5}}, [](Recorder& r, const auto& in) { return ops::dropout_add(r, in[0], in[1], 0, kPlace); }},
@@ -55,13 +82,24 @@ const std::vector<OpCase>& op_cases() {
       {"embedding", "part_of_vocabulary", {{4, 5}},
        [](Recorder& r, const auto& in) { return ops::embedding(r, r.input("ids", {8}, DType::i32), in[0], {2, 5, 1}); }},
       {"position", "learned", {{8, 5}, {6, 5}}, [](Recorder& r, const auto& in) { return ops::add_position(r, in[0], in[1], kPlace); }},
+      {"position", "from_the_second_row", {{8, 5}, {6, 5}}, [](Recorder& r, const auto& in) { return ops::add_position(r, in[0], in[1], kPlace, 2); }},
       {"rotary", "two_heads", {{8, 18}},
        [](Recorder& r, const auto& in) { return ops::rotary(r, in[0], {2, 6, {1.0, 0.3, 0.01}, 4}); }},
-      attention_case("causal", 2, 2, true, 0, false),
-      attention_case("full", 2, 2, false, 0, false),
-      attention_case("grouped", 4, 2, true, 0, false),
-      attention_case("multi_query_dropout", 3, 1, true, 0.3, false),
-      attention_case("alibi", 2, 2, true, 0, true),
+      attention_case("causal", {}),
+      attention_case("full", {.causal = false}),
+      attention_case("grouped", {.heads = 4}),
+      attention_case("multi_query_dropout", {.heads = 3, .kv = 1, .dropout = 0.3}),
+      attention_case("alibi", {.position = Position::alibi}),
+      attention_case("alibi_both_ways", {.causal = false, .position = Position::alibi, .padding = true}),
+      attention_case("padding", {.causal = false, .padding = true}),
+      attention_case("documents", {.dropout = 0.3, .documents = true}),
+      attention_case("relative", {.heads = 4, .causal = false, .position = Position::relative}),
+      attention_case("relative_padding_dropout", {.dropout = 0.3, .position = Position::relative, .padding = true}),
+      attention_case("cross", {.causal = false, .keys = 7}),
+      attention_case("cross_padding", {.heads = 4, .causal = false, .keys = 7, .padding = true}),
+      attention_case("cross_causal_fewer_keys", {.position = Position::alibi, .keys = 3}),
+      attention_case("cross_everything", {.heads = 4, .causal = false, .dropout = 0.3, .position = Position::relative, .keys = 5,
+                                          .documents = true}),
       cross_entropy_case("plain", false, 0, 0),
       cross_entropy_case("bias_smoothing", true, 0.1, 0),
       cross_entropy_case("chunks", true, 0.1, 3),

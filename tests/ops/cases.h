@@ -1,6 +1,7 @@
 #pragma once
 // One case for every op and option that changes its arithmetic. The harness derives all checks from this list.
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -15,8 +16,12 @@ struct OpCase {
   std::function<Value(Recorder&, const std::vector<Value>&)> build;
 };
 
-// Ids and labels of the cases: an int32 input named "ids" with these contents.
-inline const std::vector<std::int32_t> kIds{3, 0, 6, 3, -1, 5, 2, 1};
+// What int32 inputs of the cases hold, by their name, as far as their shape reaches.
+inline const std::map<std::string, std::vector<std::int32_t>> kIntegers{
+    {"ids", {3, 0, 6, 3, -1, 5, 2, 1}},                          // and labels
+    {"padding", {-1, 0, 0, -1, 0, 0, -1, 0, 0, -1, 0, 0, 0, -1}},
+    {"segments", {1, 1, 3, 1, -1, 3, 7, 3, 1, 7}},
+};
 
 const std::vector<OpCase>& op_cases();
 

@@ -189,7 +189,7 @@ TEST_F(ConfigTest, PresetsGiveWayToWhatIsWritten) {
   const Config llama = load("model: {preset: gpt2-124m}\n" + kData, {"model.preset=llama-8b"});
   EXPECT_EQ(llama.model.d_ff, 14336);
   EXPECT_EQ(llama.model.rope.scaling.factor, 8);
-  EXPECT_FALSE(llama.model.tie_embeddings);
+  EXPECT_FALSE(llama.model.tied_head());
 }
 
 TEST_F(ConfigTest, OverridesWin) {

@@ -112,7 +112,7 @@ TEST_F(ConfigValues, DumpsReadBackToTheSameValue) {
         {"", "runs/a", "with space", "quote\"s' and \\", "tab\tand\nline", "true", "012", "-x", "\xC3\xA9: #", "a, [b]", "~"});
     c.data.train.paths = {{pick({"*.txt", "a.bin", "!x", "5"}), random() % 2 ? 1.0 : real() + 0.1}};
     if (random() % 2) c.data.train.paths.push_back({"b{c}.txt", 0.1});
-    if (random() % 2) c.data.validation = SourceConfig{"tokens", {{"v.bin", 1}}, true, "body"};
+    if (random() % 2) c.data.validation = SourceConfig{.type = "tokens", .paths = {{"v.bin", 1}}, .shuffle = true, .field = "body"};
     round_trip(c);
   }
 }

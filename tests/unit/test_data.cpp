@@ -209,34 +209,40 @@ TEST(Source, RefusesBrokenJsonLines) {
   }
 }
 
-TEST(Batcher, CoversTheStreamInOrder) {
-  const Source s = source_of({{41, 1}}, 4);  // 10 samples
-  const Batcher batcher(s, SampleOrder(s.samples(), false, 0), 3, 4);
-  Ids inputs(12), labels(12);
-  batcher.fill(0, 0, 3, inputs, labels);
-  EXPECT_EQ(inputs, counting(12));
-  EXPECT_EQ(labels, counting(12, 1));
-  Ids two(8), two_labels(8);
-  batcher.fill(2, 1, 2, two, two_labels);  // positions 7 and 8
-  EXPECT_EQ(two, counting(8, 28));
-  EXPECT_EQ(two_labels, counting(8, 29));
-  batcher.fill(3, 0, 3, inputs, labels);  // positions 9, and 0 and 1 of the next epoch
-  EXPECT_EQ(inputs, (Ids{36, 37, 38, 39, 0, 1, 2, 3, 4, 5, 6, 7}));
-  EXPECT_THROW(batcher.fill(0, 2, 2, two, two_labels), Error);
-  EXPECT_THROW(batcher.fill(0, 0, 3, two, two_labels), Error);
-  EXPECT_THROW(Batcher(s, SampleOrder(9, false, 0), 3, 4), Error);
+// ids and labels of sequences [first, first + count) of a batch.
+std::pair<Ids, Ids> read(const Batcher& batcher, std::int64_t index, std::int64_t first, std::int64_t count, std::size_t elements) {
+  Ids ids(elements), labels(elements);
+  Fields fields{{"ids", ids}, {"labels", labels}};
+  batcher.fill(index, first, count, fields);
+  return {ids, labels};
 }
 
-TEST(Batcher, PartsMakeTheWholeAndAnEpochHoldsEachSampleOnce) {
+TEST(NextToken, CoversTheStreamInOrder) {
+  const Source s = source_of({{41, 1}}, 4);  // 10 samples
+  const NextToken batcher(s, SampleOrder(s.samples(), false, 0), 3, true);
+  EXPECT_EQ(read(batcher, 0, 0, 3, 12), std::pair(counting(12), counting(12, 1)));
+  EXPECT_EQ(read(batcher, 2, 1, 2, 8), std::pair(counting(8, 28), counting(8, 29)));  // positions 7 and 8
+  // Positions 9, and 0 and 1 of the next epoch.
+  EXPECT_EQ(read(batcher, 3, 0, 3, 12).first, (Ids{36, 37, 38, 39, 0, 1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_THROW(read(batcher, 0, 2, 2, 8), Error);
+  EXPECT_THROW(read(batcher, 0, 0, 3, 8), Error);
+  EXPECT_THROW(NextToken(s, SampleOrder(9, false, 0), 3, true), Error);
+  const NextToken once(s, SampleOrder(s.samples(), false, 0), 3, false);
+  EXPECT_EQ(once.batches(), 4);
+  EXPECT_EQ(once.batch(2).sequences, 3);
+  EXPECT_EQ(once.batch(3).sequences, 1);
+  EXPECT_EQ(batcher.batch(3).sequences, 3);
+}
+
+TEST(NextToken, PartsMakeTheWholeAndAnEpochHoldsEachSampleOnce) {
   const Source s = source_of({{41, 1}, {21, 1}}, 2);  // 20 + 10 samples
-  const Batcher batcher(s, SampleOrder(s.samples(), true, 8), 6, 2);
+  const NextToken batcher(s, SampleOrder(s.samples(), true, 8), 6, true);
   std::multiset<std::int32_t> seen;
   for (std::int64_t step = 0; step < 5; ++step) {
-    Ids whole(12), whole_labels(12), parts, part_labels;
-    batcher.fill(step, 0, 6, whole, whole_labels);
+    const auto [whole, whole_labels] = read(batcher, step, 0, 6, 12);
+    Ids parts, part_labels;
     for (std::int64_t first = 0; first < 6; first += 2) {
-      Ids part(4), labels(4);
-      batcher.fill(step, first, 2, part, labels);
+      const auto [part, labels] = read(batcher, step, first, 2, 4);
       parts.insert(parts.end(), part.begin(), part.end());
       part_labels.insert(part_labels.end(), labels.begin(), labels.end());
     }
@@ -250,17 +256,20 @@ TEST(Batcher, PartsMakeTheWholeAndAnEpochHoldsEachSampleOnce) {
 }
 
 TEST(Prefetcher, GivesWhatTheBatcherGives) {
+  const auto part = [](std::int64_t first, std::int64_t count, std::int64_t width) {
+    return [=](const Batcher::Batch&) { return Prefetcher::Part{first, count, {{"ids", width}, {"labels", width}}}; };
+  };
+  const auto get = [](Prefetcher& ahead, std::int64_t index, std::size_t elements) {
+    Ids ids(elements), labels(elements);
+    Fields fields{{"ids", ids}, {"labels", labels}};
+    ahead.get(index, fields);
+    return std::pair(ids, labels);
+  };
   Source s = source_of({{401, 1}}, 4);
-  const Batcher batcher(s, SampleOrder(s.samples(), true, 8), 6, 4);
+  const NextToken batcher(s, SampleOrder(s.samples(), true, 8), 6, true);
   {
-    Prefetcher ahead(batcher, 2, 3);
-    for (std::int64_t step : {0, 1, 2, 3, 3, 10, 11, 0}) {
-      Ids inputs(12), labels(12);
-      batcher.fill(step, 2, 3, inputs, labels);
-      const TokenBatch& batch = ahead.get(step);
-      EXPECT_EQ(batch.inputs, inputs) << step;
-      EXPECT_EQ(batch.labels, labels) << step;
-    }
+    Prefetcher ahead(batcher, part(2, 3, 4));
+    for (std::int64_t step : {0, 1, 2, 3, 3, 10, 11, 0}) EXPECT_EQ(get(ahead, step, 12), read(batcher, step, 2, 3, 12)) << step;
   }
   std::vector<Source::Group> groups(1);
   groups[0].name = "late";
@@ -271,11 +280,11 @@ TEST(Prefetcher, GivesWhatTheBatcherGives) {
     ADD_FAILURE() << "text is checked at once";
   } catch (const Error&) {
   }
-  const Batcher in_order(bad, SampleOrder(bad.samples(), false, 0), 1, 2);
-  Prefetcher ahead(in_order, 0, 1);
-  EXPECT_EQ(ahead.get(2).inputs, (Ids{4, 5}));
-  expect_error(ExitCode::input, {"late", "token 7", "99"}, [&] { ahead.get(3); });
-  EXPECT_EQ(ahead.get(0).labels, (Ids{1, 2}));
+  const NextToken in_order(bad, SampleOrder(bad.samples(), false, 0), 1, true);
+  Prefetcher ahead(in_order, part(0, 1, 2));
+  EXPECT_EQ(get(ahead, 2, 2).first, (Ids{4, 5}));
+  expect_error(ExitCode::input, {"late", "token 7", "99"}, [&] { get(ahead, 3, 2); });
+  EXPECT_EQ(get(ahead, 0, 2).second, (Ids{1, 2}));
 }
 
 TEST(Prepare, MakesWhatTheTextSourceReads) {

@@ -118,13 +118,13 @@ TYPED_TEST(Table, EmbeddingForwardAndBackward) {
 
 TYPED_TEST(Table, PositionsForwardAndBackward) {
   using T = TypeParam;
-  const std::int64_t rows = 250, cols = 70, length = 24, offset = 31, table_rows = 30;
+  const std::int64_t rows = 250, cols = 70, length = 24, offset = 31, first = 2, table_rows = 30;
   const Values x = random_values(rows * cols, 1), table = random_values(table_rows * cols, 2),
                before = random_values(table_rows * cols, 3);
   Values want = x, gradient(table_rows * cols);
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t c = 0; c < cols; ++c) {
-      const std::int64_t at = (offset + r) % length * cols + c;
+      const std::int64_t at = (first + (offset + r) % length) * cols + c;
       want[r * cols + c] += table[at];
       gradient[at] += x[r * cols + c];
     }
@@ -132,9 +132,9 @@ TYPED_TEST(Table, PositionsForwardAndBackward) {
   for (int threads : {1, 3}) {
     cpu::Stream s{threads};
     Guarded<T> gx(x), gt(table), gy(rows * cols), fresh(table_rows * cols), added(before);
-    kernels::add_position(s, kernels::PositionArgs<T>{rows, cols, offset, length, gx, gt, gy});
-    kernels::add_position_backward(s, kernels::PositionBackwardArgs<T>{rows, cols, offset, length, table_rows, gx, fresh, false});
-    kernels::add_position_backward(s, kernels::PositionBackwardArgs<T>{rows, cols, offset, length, table_rows, gx, added, true});
+    kernels::add_position(s, kernels::PositionArgs<T>{rows, cols, offset, length, first, gx, gt, gy});
+    kernels::add_position_backward(s, kernels::PositionBackwardArgs<T>{rows, cols, offset, length, first, table_rows, gx, fresh, false});
+    kernels::add_position_backward(s, kernels::PositionBackwardArgs<T>{rows, cols, offset, length, first, table_rows, gx, added, true});
     expect_close(gy.values(), want, tolerance<T>(2), "y");
     expect_close(fresh.values(), gradient, tolerance<T>(10), "dtable");
     expect_close(added.values(), plus(before, gradient), tolerance<T>(10), "added dtable");
@@ -142,7 +142,7 @@ TYPED_TEST(Table, PositionsForwardAndBackward) {
   }
   EXPECT_TRUE(same_bits(bits[0], bits[1]));
   cpu::Stream s{1};
-  const kernels::PositionBackwardArgs<T> too_long{1, 1, 0, 9, 8, nullptr, nullptr, false};
+  const kernels::PositionBackwardArgs<T> too_long{1, 1, 0, 8, 1, 8, nullptr, nullptr, false};
   EXPECT_THROW(kernels::add_position_backward(s, too_long), Error);
 }
 

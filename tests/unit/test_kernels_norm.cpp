@@ -118,7 +118,7 @@ TEST(NormGradient, InputGradientMayBeLeftOut) {
   EXPECT_TRUE(same_bits(dgain.raw(), want.dgain) && same_bits(dshift.raw(), want.dshift));
 }
 
-constexpr Activation kKinds[] = {Activation::relu, Activation::gelu, Activation::gelu_tanh, Activation::silu};
+constexpr Activation kKinds[] = {Activation::relu, Activation::gelu, Activation::gelu_tanh, Activation::silu, Activation::tanh};
 
 TYPED_TEST(Act, ForwardMatchesTheDefinition) {
   using T = TypeParam;

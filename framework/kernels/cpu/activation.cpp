@@ -50,6 +50,9 @@ TFM_INLINE inline Point<T> point(Vec<T> x) {
   } else if constexpr (Kind == Activation::silu) {
     const Vec<T> s = sigmoid<T>(x);
     return {x * s, s + x * s * (T{1} - s)};
+  } else if constexpr (Kind == Activation::tanh) {
+    const Vec<T> t = lanewise(x, [](T v) { return std::tanh(v); });
+    return {t, T{1} - t * t};
   } else if constexpr (Kind == Activation::gelu) {
     const auto n = normal_at(x);
     return {x * n.below, n.below + x * n.density};
@@ -116,6 +119,8 @@ void with_kind(Activation kind, F&& f) {
       return f.template operator()<Activation::gelu_tanh>();
     case Activation::silu:
       return f.template operator()<Activation::silu>();
+    case Activation::tanh:
+      return f.template operator()<Activation::tanh>();
   }
 }
 

@@ -1,7 +1,5 @@
 #include "kernels/attention.h"
 
-#include <limits>
-
 #include "kernels/cpu/attention_tile.h"
 
 namespace tfm::kernels {
@@ -13,15 +11,15 @@ struct RowSum {
 };
 
 // Turns the products of one row into exp(score - max), zero from `visible` to `width`.
-template <class T, bool Alibi>
-RowSum<T> exponentials(T* row, std::int64_t visible, std::int64_t width, const Score<T, Alibi>& score) {
+template <class T, bool Added>
+RowSum<T> exponentials(T* row, std::int64_t visible, std::int64_t width, const Score<T, Added>& score) {
   constexpr T lowest = -std::numeric_limits<T>::infinity();
   Vec<T> top = splat(lowest), sum{};
   each<T>(visible,
-          [&](std::int64_t i, auto m) TFM_INLINE { top = larger<T>(only<T>(score(load(row + i, m), i), m, lowest), top); });
+          [&](std::int64_t i, auto m) TFM_INLINE { top = larger<T>(only<T>(score(load(row + i, m), i, m), m, lowest), top); });
   const T max = max_of<T>(top);
   each<T>(visible, [&](std::int64_t i, auto m) TFM_INLINE {
-    const Vec<T> e = only<T>(exp(score(load(row + i, m), i) - max), m);
+    const Vec<T> e = only<T>(exp(score(load(row + i, m), i, m) - max), m);
     sum += e;
     store(row + i, e, m);
   });
@@ -34,7 +32,7 @@ void multiply(T* row, const T* factor, std::int64_t n) {
   each<T>(n, [&](std::int64_t i, auto m) TFM_INLINE { store(row + i, load(row + i, m) * load(factor + i, m), m); });
 }
 
-template <class T, bool Alibi>
+template <class T, bool Added>
 void tile_forward(const AttentionTile<T>& tile) {
   const AttentionArgs<T>& a = tile.a;
   T* out = a.out + tile.out_offset();
@@ -50,8 +48,8 @@ void tile_forward(const AttentionTile<T>& tile) {
   T inverse[kTileQueries];
   for (std::int64_t r = 0; r < tile.rows; ++r) {
     T* row = scores + r * stride;
-    const std::int64_t visible = visible_keys(a, tile.b, tile.first + r);
-    const RowSum<T> s = exponentials(row, visible, tile.width, Score<T, Alibi>(tile, r));
+    const auto [visible, added] = tile.row(r);
+    const RowSum<T> s = exponentials(row, visible, tile.width, Score<T, Added>{a.scale, added});
     tile.lse(r) = visible ? s.max + std::log(s.sum) : -std::numeric_limits<T>::infinity();
     inverse[r] = visible ? T{1} / s.sum : T{0};
     if (a.dropout.p > 0) multiply(row, dropout_factors(a.dropout, tile.dropout_element(r), visible, factors), visible);
@@ -72,8 +70,9 @@ void attention(cpu::Stream& stream, const AttentionArgs<T>& a) {
   const std::int64_t tiles = ceil_div(a.queries, kTileQueries), heads = a.batch * a.heads;
   parallel_tasks(stream, heads * tiles, [&](std::int64_t task) {
     const std::int64_t head = task / tiles;
-    const AttentionTile<T> tile(a, head / a.heads, head % a.heads, task % tiles);
-    a.slopes ? tile_forward<T, true>(tile) : tile_forward<T, false>(tile);
+    const std::int64_t b = head / a.heads;
+    const AttentionTile<T> tile(a, b, head % a.heads, task % tiles, real_keys(a, b));
+    tile.added() ? tile_forward<T, true>(tile) : tile_forward<T, false>(tile);
   });
 }
 

@@ -5,28 +5,30 @@ namespace {
 
 // Gradients of one (sequence, key head): its query heads one after the other, so that their parts of dk and dv add in a fixed
 // order.
-template <class T, bool Alibi>
+template <class T>
 class GroupBackward {
  public:
   GroupBackward(const AttentionBackwardArgs<T>& args, std::int64_t b, std::int64_t group)
-      : g_(args), a_(args.forward), b_(b), group_(group) {
+      : g_(args), a_(args.forward), b_(b), group_(group), real_(real_keys(args.forward, b)) {
     stride_ = AttentionTile<T>::scratch_stride(a_.keys);
     weights_ = scratch<T, 1>(kTileQueries * stride_);
-    slopes_ = scratch<T, 3>(kTileQueries * stride_);
+    gradients_ = scratch<T, 3>(kTileQueries * stride_);
     factors_ = scratch<T, 2>(a_.keys + kFactorSlack);
   }
 
   void run() {
     const std::int64_t heads = a_.heads / a_.kv_heads, tiles = ceil_div(a_.queries, kTileQueries);
-    const std::int64_t seen = a_.queries > 0 ? visible_keys(a_, b_, a_.queries - 1) : 0;
+    const std::int64_t seen = a_.queries > 0 ? real_ : 0;
     const std::int64_t unseen = (b_ * a_.keys + seen) * a_.kv_stride + group_ * a_.head_size;
     zero_rows(g_.dk + unseen, a_.keys - seen, a_.head_size, a_.kv_stride);
     zero_rows(g_.dv + unseen, a_.keys - seen, a_.head_size, a_.kv_stride);
+    const std::int64_t distances = a_.queries + a_.keys - 1;
+    if (g_.dbias) std::fill_n(g_.dbias + (b_ * a_.heads + group_ * heads) * distances, heads * distances, T{0});
     // From the last tile, which sees the most keys: the first one assigns what the others add to.
     T beta = 0;
     for (std::int64_t h = group_ * heads; h < (group_ + 1) * heads; ++h)
       for (std::int64_t t = tiles - 1; t >= 0; --t) {
-        const AttentionTile<T> tile(a_, b_, h, t);
+        const AttentionTile<T> tile(a_, b_, h, t, real_);
         if (tile.width == 0) {
           zero_rows(g_.dq + tile.q_offset(), tile.rows, a_.head_size, a_.q_stride);
           continue;
@@ -42,36 +44,44 @@ class GroupBackward {
     const T *q = a_.q + tile.q_offset(), *k = a_.k + tile.kv_offset(), *v = a_.v + tile.kv_offset(),
             *dout = g_.dout + tile.out_offset();
     tile_product<T>(false, true, rows, n, size, q, a_.q_stride, k, a_.kv_stride, T{0}, weights_, stride_);
-    tile_product<T>(false, true, rows, n, size, dout, a_.out_stride, v, a_.kv_stride, T{0}, slopes_, stride_);
-    for (std::int64_t r = 0; r < rows; ++r) softmax_row(tile, r);
+    tile_product<T>(false, true, rows, n, size, dout, a_.out_stride, v, a_.kv_stride, T{0}, gradients_, stride_);
+    for (std::int64_t r = 0; r < rows; ++r) tile.added() ? softmax_row<true>(tile, r) : softmax_row<false>(tile, r);
     tile_product<T>(true, false, n, size, rows, weights_, stride_, dout, a_.out_stride, beta, g_.dv + tile.kv_offset(),
                     a_.kv_stride);
-    tile_product<T>(false, false, rows, size, n, slopes_, stride_, k, a_.kv_stride, T{0}, g_.dq + tile.q_offset(), a_.q_stride);
-    tile_product<T>(true, false, n, size, rows, slopes_, stride_, q, a_.q_stride, beta, g_.dk + tile.kv_offset(), a_.kv_stride);
+    tile_product<T>(false, false, rows, size, n, gradients_, stride_, k, a_.kv_stride, T{0}, g_.dq + tile.q_offset(), a_.q_stride,
+                    a_.scale);
+    tile_product<T>(true, false, n, size, rows, gradients_, stride_, q, a_.q_stride, beta, g_.dk + tile.kv_offset(), a_.kv_stride,
+                    a_.scale);
   }
 
-  // From products to dropped weights, from gradients of those to gradients of the products.
+  // From products to dropped weights, from gradients of those to gradients of the scores.
+  template <bool Added>
   void softmax_row(const AttentionTile<T>& tile, std::int64_t r) {
-    T *w = weights_ + r * stride_, *d = slopes_ + r * stride_;
-    const std::int64_t visible = visible_keys(a_, b_, tile.first + r);
-    const Score<T, Alibi> score(tile, r);
-    const T lse = tile.lse(r), delta = out_dot_gradient(tile, r), scale = a_.scale;
+    T *w = weights_ + r * stride_, *d = gradients_ + r * stride_;
+    const auto [visible, added] = tile.row(r);
+    const Score<T, Added> score{a_.scale, added};
+    const T lse = tile.lse(r), delta = out_dot_gradient(tile, r);
     if (a_.dropout.p > 0) {
       const T* factor = dropout_factors(a_.dropout, tile.dropout_element(r), visible, factors_);
       each<T>(visible, [&](std::int64_t i, auto m) TFM_INLINE {
-        const Vec<T> p = exp(score(load(w + i, m), i) - lse), f = load(factor + i, m);
-        store(d + i, p * (load(d + i, m) * f - delta) * scale, m);
+        const Vec<T> p = exp(score(load(w + i, m), i, m) - lse), f = load(factor + i, m);
+        store(d + i, p * (load(d + i, m) * f - delta), m);
         store(w + i, p * f, m);
       });
     } else {
       each<T>(visible, [&](std::int64_t i, auto m) TFM_INLINE {
-        const Vec<T> p = exp(score(load(w + i, m), i) - lse);
-        store(d + i, p * (load(d + i, m) - delta) * scale, m);
+        const Vec<T> p = exp(score(load(w + i, m), i, m) - lse);
+        store(d + i, p * (load(d + i, m) - delta), m);
         store(w + i, p, m);
       });
     }
     std::fill(w + visible, w + tile.width, T{0});
     std::fill(d + visible, d + tile.width, T{0});
+    if (g_.dbias) add_bias_gradient(g_.dbias + b_ * a_.heads * (a_.queries + a_.keys - 1) + tile.bias_offset(r), d, visible);
+  }
+
+  static void add_bias_gradient(T* to, const T* d, std::int64_t n) {
+    each<T>(n, [&](std::int64_t i, auto m) TFM_INLINE { store(to + i, load(to + i, m) + load(d + i, m), m); });
   }
 
   T out_dot_gradient(const AttentionTile<T>& tile, std::int64_t r) const {
@@ -84,8 +94,8 @@ class GroupBackward {
 
   const AttentionBackwardArgs<T>& g_;
   const AttentionArgs<T>& a_;
-  std::int64_t b_, group_, stride_;
-  T *weights_, *slopes_, *factors_;
+  std::int64_t b_, group_, real_, stride_;
+  T *weights_, *gradients_, *factors_;
 };
 
 }  // namespace
@@ -94,10 +104,8 @@ template <class T>
 void attention_backward(cpu::Stream& stream, const AttentionBackwardArgs<T>& g) {
   const AttentionArgs<T>& a = g.forward;
   check(a);
-  parallel_tasks(stream, a.batch * a.kv_heads, [&](std::int64_t task) {
-    const std::int64_t b = task / a.kv_heads, group = task % a.kv_heads;
-    a.slopes ? GroupBackward<T, true>(g, b, group).run() : GroupBackward<T, false>(g, b, group).run();
-  });
+  parallel_tasks(stream, a.batch * a.kv_heads,
+                 [&](std::int64_t task) { GroupBackward<T>(g, task / a.kv_heads, task % a.kv_heads).run(); });
 }
 
 template void attention_backward(cpu::Stream&, const AttentionBackwardArgs<float>&);

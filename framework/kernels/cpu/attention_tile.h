@@ -1,5 +1,7 @@
 #pragma once
 // What forward and backward share: tiles of query rows of one head, which keys a row sees, and its scores.
+#include <limits>
+
 #include "kernels/attention.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/philox_simd.h"
@@ -10,32 +12,47 @@ namespace tfm::kernels {
 
 inline constexpr std::int64_t kTileQueries = 64;
 
-// Keys that query t of sequence b sees; never falls as t grows.
+// Keys of sequence b up to the last one that is not padding.
 template <class T>
-std::int64_t visible_keys(const AttentionArgs<T>& a, std::int64_t b, std::int64_t t) {
-  std::int64_t n = a.key_lengths ? std::min<std::int64_t>(a.key_lengths[b], a.keys) : a.keys;
-  if (a.causal) n = std::min(n, t + a.keys - a.queries + 1);
-  return std::max<std::int64_t>(n, 0);
+std::int64_t real_keys(const AttentionArgs<T>& a, std::int64_t b) {
+  std::int64_t n = a.keys;
+  if (a.k_segments)
+    while (n > 0 && a.k_segments[b * a.keys + n - 1] < 0) --n;
+  return n;
 }
 
-// One tile: queries [first, first + rows) of head h of sequence b against the first `width` keys.
+// What one query row sees: no key from `visible` on, and the row added to the scores of the keys before (null: nothing).
+template <class T>
+struct RowView {
+  std::int64_t visible;
+  const T* added;
+};
+
+// One tile: queries [first, first + rows) of head h of sequence b against the first `width` keys. Tiles of later queries are not
+// narrower.
 template <class T>
 struct AttentionTile {
   const AttentionArgs<T>& a;
-  std::int64_t b, h, first, rows, width;
+  std::int64_t b, h, first, rows, real, width;
+  bool masked;  // some of the first `width` keys may be hidden by their segment
 
-  AttentionTile(const AttentionArgs<T>& args, std::int64_t batch, std::int64_t head, std::int64_t tile)
+  AttentionTile(const AttentionArgs<T>& args, std::int64_t batch, std::int64_t head, std::int64_t tile, std::int64_t keys)
       : a(args),
         b(batch),
         h(head),
         first(tile * kTileQueries),
         rows(std::min(kTileQueries, args.queries - first)),
-        width(visible_keys(args, batch, first + rows - 1)) {}
+        real(keys),
+        width(causal_limit(rows - 1)),
+        masked(hides()) {}
 
+  bool added() const { return masked || a.bias; }
   std::int64_t query_row(std::int64_t r) const { return b * a.queries + first + r; }
   std::int64_t kv_offset() const { return b * a.keys * a.kv_stride + h / (a.heads / a.kv_heads) * a.head_size; }
   std::int64_t q_offset() const { return query_row(0) * a.q_stride + h * a.head_size; }
   std::int64_t out_offset() const { return query_row(0) * a.out_stride + h * a.head_size; }
+  // Of key 0 in the bias of row r; the next keys follow.
+  std::int64_t bias_offset(std::int64_t r) const { return h * (a.queries + a.keys - 1) + a.queries - 1 - (first + r); }
   T& lse(std::int64_t r) const { return a.lse[(b * a.heads + h) * a.queries + first + r]; }
   std::uint64_t dropout_element(std::int64_t r) const {
     const std::int64_t head = (a.sequence_offset + b) * a.heads_total + a.head_offset + h;
@@ -43,33 +60,60 @@ struct AttentionTile {
   }
   // Leading dimension of a (kTileQueries, keys) scratch: whole vectors, and rows that do not share cache sets.
   static std::int64_t scratch_stride(std::int64_t keys) { return round_up(keys, 16) + 16; }
+
+  RowView<T> row(std::int64_t r) const {
+    const T* bias = a.bias ? a.bias + bias_offset(r) : nullptr;
+    std::int64_t visible = causal_limit(r);
+    if (!masked) return {visible, bias};
+    // Visible segments: the query's own, or all that are not padding.
+    const std::int32_t* segment = a.k_segments + b * a.keys;
+    const std::int32_t most = a.q_segments ? a.q_segments[query_row(r)] : std::numeric_limits<std::int32_t>::max();
+    const std::int32_t least = a.q_segments ? std::max(most, 0) : 0;
+    const auto sees = [=](std::int64_t s) { return segment[s] >= least && segment[s] <= most; };
+    while (visible > 0 && !sees(visible - 1)) --visible;
+    constexpr T hidden = -std::numeric_limits<T>::infinity();
+    T* added = scratch<T, 4>(a.keys);
+    if (bias)
+      for (std::int64_t s = 0; s < visible; ++s) added[s] = sees(s) ? bias[s] : hidden;
+    else
+      for (std::int64_t s = 0; s < visible; ++s) added[s] = sees(s) ? T{0} : hidden;
+    return {visible, added};
+  }
+
+ private:
+  std::int64_t causal_limit(std::int64_t r) const {
+    return a.causal ? std::clamp<std::int64_t>(first + r + a.keys - a.queries + 1, 0, real) : real;
+  }
+  bool hides() const {
+    if (!a.k_segments || a.q_segments) return a.k_segments != nullptr;
+    const std::int32_t* segment = a.k_segments + b * a.keys;
+    return std::any_of(segment, segment + width, [](std::int32_t s) { return s < 0; });
+  }
 };
 
-// Score of key i from the product q . k: scale * product - slope * (t + keys - queries - i).
-template <class T, bool Alibi>
+// Score of key i from the product q . k.
+template <class T, bool Added>
 struct Score {
-  T scale, slope, position;
-
-  Score(const AttentionTile<T>& tile, std::int64_t r)
-      : scale(tile.a.scale),
-        slope(Alibi ? tile.a.slopes[tile.h] : T{0}),
-        position(static_cast<T>(tile.first + r + tile.a.keys - tile.a.queries)) {}
-  TFM_INLINE Vec<T> operator()(Vec<T> product, std::int64_t i) const {
-    if constexpr (Alibi) return product * scale - slope * (position - static_cast<T>(i) - iota<T>());
+  T scale;
+  const T* added;
+  template <class Lanes>
+  TFM_INLINE Vec<T> operator()(Vec<T> product, std::int64_t i, Lanes m) const {
+    if constexpr (Added) return product * scale + load(added + i, m);
     return product * scale;
   }
 };
 
-// c (m, n) = op(a) op(b) + beta c in the calling thread.
+// c (m, n) = alpha op(a) op(b) + beta c in the calling thread.
 template <class T>
 void tile_product(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k, const T* a, std::int64_t lda, const T* b,
-                  std::int64_t ldb, T beta, T* c, std::int64_t ldc) {
+                  std::int64_t ldb, T beta, T* c, std::int64_t ldc, T alpha = 1) {
   cpu::Stream here{1};
   gemm(here, GemmArgs<T>{.transpose_a = ta,
                          .transpose_b = tb,
                          .m = m,
                          .n = n,
                          .k = k,
+                         .alpha = alpha,
                          .a = a,
                          .lda = lda,
                          .b = b,

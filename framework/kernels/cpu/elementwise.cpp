@@ -21,6 +21,11 @@ void copy(cpu::Stream& stream, const CopyArgs<T>& a) {
 }
 
 template <class T>
+void fill(cpu::Stream& stream, const FillArgs<T>& a) {
+  parallel_ranges(stream, a.n, [&](std::int64_t begin, std::int64_t end) { std::fill(a.y + begin, a.y + end, a.value); });
+}
+
+template <class T>
 void column_sum(cpu::Stream& stream, const ColumnSumArgs<T>& a) {
   const RowBlocks blocks(a.rows);
   const std::int64_t width = round_up(a.cols, kLanes<T>);
@@ -57,6 +62,8 @@ void add_bias(cpu::Stream& stream, const AddBiasArgs<T>& a) {
 
 template void copy(cpu::Stream&, const CopyArgs<float>&);
 template void copy(cpu::Stream&, const CopyArgs<double>&);
+template void fill(cpu::Stream&, const FillArgs<float>&);
+template void fill(cpu::Stream&, const FillArgs<double>&);
 template void column_sum(cpu::Stream&, const ColumnSumArgs<float>&);
 template void column_sum(cpu::Stream&, const ColumnSumArgs<double>&);
 template void add_bias(cpu::Stream&, const AddBiasArgs<float>&);

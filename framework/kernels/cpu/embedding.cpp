@@ -62,7 +62,7 @@ void embedding_backward(cpu::Stream& stream, const EmbeddingBackwardArgs<T>& a) 
 template <class T>
 void add_position(cpu::Stream& stream, const PositionArgs<T>& a) {
   parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) {
-    const T *x = a.x + r * a.cols, *row = a.table + (a.row_offset + r) % a.length * a.cols;
+    const T *x = a.x + r * a.cols, *row = a.table + (a.first + (a.row_offset + r) % a.length) * a.cols;
     T* y = a.y + r * a.cols;
     each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE { store(y + i, load(x + i, m) + load(row + i, m), m); });
   });
@@ -70,14 +70,14 @@ void add_position(cpu::Stream& stream, const PositionArgs<T>& a) {
 
 template <class T>
 void add_position_backward(cpu::Stream& stream, const PositionBackwardArgs<T>& a) {
-  TFM_CHECK(a.length >= 1 && a.length <= a.table_rows,
+  TFM_CHECK(a.length >= 1 && a.first + a.length <= a.table_rows,
             "the position table has " + std::to_string(a.table_rows) + " rows, sequences have " + std::to_string(a.length));
   const std::int64_t start = a.row_offset % a.length;
   parallel(stream, a.table_rows, a.rows * a.cols, [&](std::int64_t t) {
     T* to = a.dtable + t * a.cols;
     if (!a.accumulate) std::fill_n(to, a.cols, T{0});
-    if (t >= a.length) return;
-    for (std::int64_t r = (t - start + a.length) % a.length; r < a.rows; r += a.length)
+    if (t < a.first || t >= a.first + a.length) return;
+    for (std::int64_t r = (t - a.first - start + a.length) % a.length; r < a.rows; r += a.length)
       add_row(to, a.dy + r * a.cols, T{1}, a.cols);
   });
 }

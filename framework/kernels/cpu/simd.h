@@ -169,13 +169,15 @@ TFM_INLINE inline Vec<float> exp(Vec<float> x) {
 }
 
 // f of every lane. Never inlined: GCC 12 at -O3 loses lanes of neighbouring vectors when it merges scalar calls with vector code.
-template <class F>
-[[gnu::noinline]] Vec<double> lanewise(Vec<double> v, F f) {
-  double lane[kLanes<double>];
+template <class T, class F>
+[[gnu::noinline]] Vec<T> lanewise_of(Vec<T> v, F f) {
+  T lane[kLanes<T>];
   store(lane, v, Full{});
-  for (double& x : lane) x = f(x);
+  for (T& x : lane) x = f(x);
   return load(lane, Full{});
 }
+template <class F> Vec<double> lanewise(Vec<double> v, F f) { return lanewise_of<double>(v, f); }
+template <class F> Vec<float> lanewise(Vec<float> v, F f) { return lanewise_of<float>(v, f); }
 inline Vec<double> exp(Vec<double> x) {
   return lanewise(x, [](double v) { return std::exp(v); });
 }

@@ -1,4 +1,5 @@
-// Decoders against an independent implementation (tests/fixtures/make_decoder.py): logits, loss, every gradient, 20 steps.
+// Every family against independent implementations (tests/fixtures/make_decoder.py, make_models.py): logits, loss, every gradient,
+// 20 steps.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -29,17 +30,22 @@ class Fixture {
   explicit Fixture(const std::string& name) : reader_(kFixtures + name + ".safetensors") {
     nlohmann::json c = nlohmann::json::parse(reader_.metadata().at("config"));
     if (c.contains("B")) {
+      shape = {.sequences = c["B"], .length = c["T"], .source_length = c.value("S", 0)};
+      const std::string mask = c.value("mask", "none");
+      shape.mask = mask == "documents" ? Mask::documents : mask == "padding" ? Mask::padding : Mask::none;
       c["train"] = {{"global_batch_size", c["B"]}, {"micro_batch_size", c["B"]}, {"seq_len", c["T"]}, {"steps", 1}};
-      c["loss"] = {{"label_smoothing", c["label_smoothing"]}};
-      for (const char* key : {"B", "T", "label_smoothing"}) c.erase(key);
+      if (c.contains("label_smoothing")) c["loss"] = {{"label_smoothing", c["label_smoothing"]}};
+      for (const char* key : {"B", "T", "S", "mask", "label_smoothing"}) c.erase(key);
     }
-    c["data"] = {{"train", {{"type", "tokens"}, {"path", "unused.bin"}}}};
+    const std::string family = c["model"]["family"], type = family == "encoder" ? "mlm" : family == "decoder" ? "tokens" : "pairs";
+    c["data"] = {{"train", {{"type", type}, {"path", "unused.bin"}}}};
     const std::string file = testing::TempDir() + "tfm_fixture.yaml";
     std::ofstream(file) << c.dump() << "\n";
     config_ = load_config(file, {});
     resolve_for_ranks(config_, 1);
   }
   const Config& config() const { return config_; }
+  BatchShape shape;  // of the files with one batch
   bool has(const std::string& name) const { return reader_.tensors().count(name) > 0; }
   template <class T> std::vector<T> get(const std::string& name) const {
     const auto bytes = reader_.bytes(name);
@@ -63,16 +69,19 @@ double norm(const std::vector<float>& v) {
   return std::sqrt(s);
 }
 
-class DecoderFixture : public testing::TestWithParam<std::string> {};
+class ModelFixture : public testing::TestWithParam<std::string> {};
 
-TEST_P(DecoderFixture, LogitsLossAndGradients) {
+TEST_P(ModelFixture, LogitsLossAndGradients) {
   const Fixture f(GetParam());
-  Engine engine(make_step_plan(f.config(), single_mesh(), make_model), 2);
+  Engine engine(make_step_plan(f.config(), single_mesh(), make_model, DType::f32, f.shape), 2);
   f.load_parameters(engine);
-  const auto ids = f.get<std::int64_t>("input_ids"), labels = f.get<std::int64_t>("labels");
-  const StepResult r = engine.compute_gradients(1, [&](std::int64_t, std::int64_t, auto in, auto out) {
-    std::copy(ids.begin(), ids.end(), in.begin());
-    std::copy(labels.begin(), labels.end(), out.begin());
+  std::map<std::string, std::vector<std::int32_t>> inputs;
+  for (const auto& [name, value] : engine.plan().largest().training.inputs) {
+    const auto values = f.get<std::int64_t>(name == "ids" ? "input_ids" : name);
+    inputs[name].assign(values.begin(), values.end());
+  }
+  const StepResult r = engine.compute_gradients(1, [&](std::int64_t, std::int64_t, Fields& fields) {
+    for (auto& [name, to] : fields) std::copy(inputs.at(name).begin(), inputs.at(name).end(), to.begin());
   });
   const double loss = f.get<float>("loss")[0];
   EXPECT_NEAR(r.loss, loss, 1e-6 * std::abs(loss) + 1e-6);
@@ -87,12 +96,13 @@ TEST_P(DecoderFixture, LogitsLossAndGradients) {
     EXPECT_LE(norm(difference), 1e-4 * norm(expected) + noise) << p.name;
   }
 
-  Inference inference(engine.model(), single_mesh(), engine.flat().parameters, engine.plan().rows, f.config().model.vocab_size, 1);
-  const std::vector<std::int32_t> in(ids.begin(), ids.end());
-  inference.run(in);
+  Inference inference(engine.model(), single_mesh(), engine.flat().parameters, f.shape, f.config().model.vocab_size, 1);
+  Fields fields;
+  for (auto& [name, values] : inputs) fields[name] = values;
+  inference.run(fields);
   const auto logits = f.get<float>("logits");
   double worst = 0, largest = 0;
-  for (std::size_t row = 0; row < in.size(); ++row) {
+  for (std::size_t row = 0; row < inputs.at("ids").size(); ++row) {
     const auto got = inference.row(static_cast<std::int64_t>(row));
     for (std::size_t v = 0; v < got.size(); ++v) {
       const auto expected = static_cast<double>(logits[row * got.size() + v]);
@@ -102,8 +112,9 @@ TEST_P(DecoderFixture, LogitsLossAndGradients) {
   }
   EXPECT_LE(worst, 2e-5 * std::max(1.0, largest / 5));  // rounding grows with the logits
 }
-INSTANTIATE_TEST_SUITE_P(All, DecoderFixture, testing::ValuesIn(names_in("decoder")),
-                         [](const auto& info) { return std::filesystem::path(info.param).filename().string(); });
+std::string file_name(const testing::TestParamInfo<std::string>& info) { return std::filesystem::path(info.param).filename().string(); }
+INSTANTIATE_TEST_SUITE_P(Decoders, ModelFixture, testing::ValuesIn(names_in("decoder")), file_name);
+INSTANTIATE_TEST_SUITE_P(Families, ModelFixture, testing::ValuesIn(names_in("models")), file_name);
 
 class StepsFixture : public testing::TestWithParam<std::string> {};
 
@@ -117,7 +128,8 @@ TEST_P(StepsFixture, TwentySteps) {
   const Schedule schedule = schedule_of(f.config());
   for (std::int64_t s = 1; s <= 20; ++s) {
     EXPECT_NEAR(schedule.at(s), lrs[s - 1], 1e-12) << "step " << s;
-    const StepResult r = engine.train_step(s, schedule.at(s), [&](std::int64_t first, std::int64_t count, auto in, auto out) {
+    const StepResult r = engine.train_step(s, schedule.at(s), [&](std::int64_t first, std::int64_t count, Fields& fields) {
+      const auto in = fields.at("ids"), out = fields.at("labels");
       for (std::int64_t i = 0; i < count * T; ++i) {
         const std::int64_t at = ((s - 1) * G + first) * T + i;
         in[i] = static_cast<std::int32_t>(tokens[at]);

@@ -1,0 +1,140 @@
+#include "data/hidden_tokens.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/error.h"
+
+namespace tfm {
+namespace {
+
+void check_fits(const std::string& what, std::int32_t id, std::int64_t vocab_size) {
+  if (id >= vocab_size)
+    throw Error(ExitCode::usage, "model.vocab_size " + std::to_string(vocab_size) + " is too small for " + what + ", id " +
+                                     std::to_string(id) + "; expected at least " + std::to_string(id + 1));
+}
+
+// `total` cut into `pieces` positive parts, all ways equally likely: the cuts are the places of a shuffled row.
+std::vector<std::int64_t> random_parts(std::int64_t total, std::int64_t pieces, const RandomKey& key, std::uint64_t& at) {
+  std::vector<std::int64_t> places(static_cast<std::size_t>(total - 1));
+  std::iota(places.begin(), places.end(), 1);
+  for (std::int64_t i = 0; i < pieces - 1; ++i) {
+    const std::uint64_t left = places.size() - static_cast<std::size_t>(i);
+    std::swap(places[static_cast<std::size_t>(i)], places[static_cast<std::size_t>(i) + key.word(at++) % left]);
+  }
+  places.resize(static_cast<std::size_t>(pieces - 1));
+  std::sort(places.begin(), places.end());
+  places.push_back(total);
+  for (std::size_t i = places.size() - 1; i > 0; --i) places[i] -= places[i - 1];
+  return places;
+}
+
+}  // namespace
+
+std::int64_t MaskedTokens::specials(const Tokenizer& t) {
+  const SpecialIds s = t.special_ids();
+  return s.classify && s.separate ? 2 : 0;
+}
+
+MaskedTokens::MaskedTokens(const Source& source, SampleOrder order, const Tokenizer& tokenizer, std::int64_t global_batch,
+                           std::int64_t length, std::int64_t vocab_size, double probability, std::uint64_t seed, bool endless)
+    : text_(source, order, global_batch, endless), length_(length), vocab_size_(vocab_size), probability_(probability), seed_(seed) {
+  const SpecialIds s = tokenizer.special_ids();
+  if (!s.mask) throw Error(ExitCode::usage, "data.tokenizer has no mask id; expected a vocabulary with [MASK] or <mask>, or `bytes`");
+  mask_ = *s.mask;
+  check_fits("the mask", mask_, vocab_size);
+  if (s.classify && s.separate) classify_ = s.classify, separate_ = s.separate;
+}
+
+void MaskedTokens::fill(std::int64_t index, std::int64_t first, std::int64_t count, Fields& fields) const {
+  const std::int64_t inner = length_ - (classify_ ? 2 : 0), lead = classify_ ? 1 : 0;
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(count * inner)), next(ids.size());
+  Fields text{{"ids", ids}, {"labels", next}};
+  text_.fill(index, first, count, text);
+  const auto out = fields.at("ids"), labels = fields.at("labels");
+  const RandomKey key{seed_, Purpose::data, stream_of("masked_tokens"), static_cast<std::uint32_t>(index)};
+  std::fill(labels.begin(), labels.end(), -1);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto row = static_cast<std::size_t>(i * length_);
+    if (classify_) out[row] = *classify_, out[row + static_cast<std::size_t>(length_) - 1] = *separate_;
+    for (std::int64_t t = 0; t < inner; ++t) {
+      const std::int32_t id = ids[static_cast<std::size_t>(i * inner + t)];
+      const Philox4 w = key.block(static_cast<std::uint64_t>((first + i) * inner + t));
+      const auto at = row + static_cast<std::size_t>(lead + t);
+      out[at] = id;
+      if (uniform_open(w[0]) > static_cast<float>(probability_)) continue;
+      labels[at] = id;
+      if (w[1] % 10 < 8) out[at] = mask_;
+      else if (w[1] % 10 == 8) out[at] = static_cast<std::int32_t>(w[2] % static_cast<std::uint64_t>(vocab_size_));
+    }
+  }
+}
+
+SpanLengths span_lengths(std::int64_t source, double probability, double mean_span_length) {
+  const auto of = [&](std::int64_t raw) {
+    SpanLengths s{.raw = raw};
+    s.hidden = std::clamp<std::int64_t>(std::llround(static_cast<double>(raw) * probability), 1, raw - 1);
+    s.spans = std::clamp<std::int64_t>(std::llround(static_cast<double>(s.hidden) / mean_span_length), 1, std::min(s.hidden, raw - s.hidden));
+    s.source = raw - s.hidden + s.spans + 1;
+    s.target = s.hidden + s.spans + 1;
+    return s;
+  };
+  if (source < 3) throw Error(ExitCode::usage, "train.seq_len " + std::to_string(source) + " is too short for span corruption; expected at least 3");
+  std::int64_t raw = 2;
+  while (of(raw + 1).source <= source) ++raw;
+  return of(raw);
+}
+
+SpanCorruption::SpanCorruption(const Source& source, SampleOrder order, const Tokenizer& tokenizer, std::int64_t global_batch,
+                               SpanLengths lengths, std::int64_t vocab_size, std::uint64_t seed, bool endless)
+    : text_(source, order, global_batch, endless), lengths_(lengths), seed_(seed) {
+  const SpecialIds s = tokenizer.special_ids();
+  if (!s.end || !(s.pad || s.begin))
+    throw Error(ExitCode::usage, "data.tokenizer has no ids for end and padding; expected a vocabulary with </s> and <pad>, or `bytes`");
+  end_ = *s.end;
+  begin_ = s.pad ? *s.pad : *s.begin;  // as T5 starts its decoder
+  for (std::int64_t n = 0; n < lengths.spans; ++n) {
+    const auto id = tokenizer.sentinel(n);
+    if (!id)
+      throw Error(ExitCode::usage, "data.tokenizer has " + std::to_string(n) + " sentinels, but a sequence has " + std::to_string(lengths.spans) +
+                                       " hidden spans; expected <extra_id_0> to <extra_id_" + std::to_string(lengths.spans - 1) + ">");
+    check_fits("sentinel " + std::to_string(n), *id, vocab_size);
+    sentinels_.push_back(*id);
+  }
+}
+
+void SpanCorruption::fill(std::int64_t index, std::int64_t first, std::int64_t count, Fields& fields) const {
+  const SpanLengths& l = lengths_;
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(count * l.raw)), next(ids.size());
+  Fields text{{"ids", ids}, {"labels", next}};
+  text_.fill(index, first, count, text);
+  const auto source = fields.at("source_ids"), target = fields.at("ids"), labels = fields.at("labels");
+  const auto width = source.size() / static_cast<std::size_t>(count), target_width = target.size() / static_cast<std::size_t>(count);
+  if (const auto mask = fields.find("source_mask"); mask != fields.end()) std::fill(mask->second.begin(), mask->second.end(), -1);
+  std::fill(labels.begin(), labels.end(), -1);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const RandomKey key{seed_, Purpose::data, stream_of("span_corruption." + std::to_string(first + i)), static_cast<std::uint32_t>(index)};
+    std::uint64_t at = 0;
+    const auto hidden = random_parts(l.hidden, l.spans, key, at), kept = random_parts(l.raw - l.hidden, l.spans, key, at);
+    std::vector<std::int32_t> in, out;
+    const std::int32_t* next_id = ids.data() + i * l.raw;
+    for (std::size_t n = 0; n < hidden.size(); ++n) {
+      in.insert(in.end(), next_id, next_id + kept[n]);
+      in.push_back(sentinels_[n]);
+      out.push_back(sentinels_[n]);
+      out.insert(out.end(), next_id + kept[n], next_id + kept[n] + hidden[n]);
+      next_id += kept[n] + hidden[n];
+    }
+    in.push_back(end_), out.push_back(end_);
+    const auto row = static_cast<std::size_t>(i);
+    std::copy(in.begin(), in.end(), source.begin() + static_cast<std::ptrdiff_t>(row * width));
+    if (const auto mask = fields.find("source_mask"); mask != fields.end())
+      std::fill_n(mask->second.begin() + static_cast<std::ptrdiff_t>(row * width), in.size(), 0);
+    std::copy(out.begin(), out.end(), labels.begin() + static_cast<std::ptrdiff_t>(row * target_width));
+    target[row * target_width] = begin_;
+    std::copy(out.begin(), out.end() - 1, target.begin() + static_cast<std::ptrdiff_t>(row * target_width) + 1);
+  }
+}
+
+}  // namespace tfm

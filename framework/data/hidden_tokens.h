@@ -1,0 +1,62 @@
+#pragma once
+// Objectives that hide tokens of a text: what is hidden is a function of (seed, batch, sequence) alone.
+#include <optional>
+
+#include "data/batcher.h"
+#include "data/tokenizer.h"
+
+namespace tfm {
+
+// BERT's masked tokens (Devlin et al. 2019): each token is chosen with `probability`; of those 80 % become the mask id, 10 % a
+// random id, 10 % stay. Labels are the chosen tokens. With a tokenizer that has [CLS] and [SEP], they enclose each sequence and
+// are never chosen.
+class MaskedTokens final : public Batcher {
+ public:
+  // `source` has seq_len = length - specials(tokenizer) and must outlive the batcher. Throws Error(usage) for a tokenizer
+  // without a mask id or a vocabulary too small for it.
+  MaskedTokens(const Source& source, SampleOrder order, const Tokenizer& tokenizer, std::int64_t global_batch, std::int64_t length,
+               std::int64_t vocab_size, double probability, std::uint64_t seed, bool endless);
+  static std::int64_t specials(const Tokenizer& tokenizer);
+  Batch batch(std::int64_t index) const override { return text_.batch(index); }
+  std::int64_t batches() const override { return text_.batches(); }
+  void fill(std::int64_t index, std::int64_t first, std::int64_t count, Fields& fields) const override;
+
+ private:
+  NextToken text_;
+  std::int64_t length_, vocab_size_;
+  double probability_;
+  std::uint64_t seed_;
+  std::int32_t mask_;
+  std::optional<std::int32_t> classify_, separate_;
+};
+
+// Lengths of span corruption (Raffel et al. 2020, section 3.1.4) with inputs of at most `source` tokens.
+struct SpanLengths {
+  std::int64_t raw = 0;      // tokens of text in a sequence
+  std::int64_t hidden = 0;   // of them
+  std::int64_t spans = 0;
+  std::int64_t source = 0;   // raw - hidden + spans + end
+  std::int64_t target = 0;   // hidden + spans + end
+};
+SpanLengths span_lengths(std::int64_t source, double probability, double mean_span_length);
+
+// Spans are replaced by a sentinel each; the target names each sentinel and what it stands for. Lengths of spans and of the text
+// between them are drawn evenly from all ways to cut the totals into as many pieces.
+class SpanCorruption final : public Batcher {
+ public:
+  // `source` has seq_len = lengths.raw and must outlive the batcher. Throws Error(usage) for a tokenizer without sentinels or end.
+  SpanCorruption(const Source& source, SampleOrder order, const Tokenizer& tokenizer, std::int64_t global_batch, SpanLengths lengths,
+                 std::int64_t vocab_size, std::uint64_t seed, bool endless);
+  Batch batch(std::int64_t index) const override { return text_.batch(index); }
+  std::int64_t batches() const override { return text_.batches(); }
+  void fill(std::int64_t index, std::int64_t first, std::int64_t count, Fields& fields) const override;
+
+ private:
+  NextToken text_;
+  SpanLengths lengths_;
+  std::uint64_t seed_;
+  std::int32_t begin_, end_;
+  std::vector<std::int32_t> sentinels_;
+};
+
+}  // namespace tfm

@@ -1,0 +1,147 @@
+#include "data/pairs.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/posix_file.h"
+#include "data/order.h"
+
+namespace tfm {
+namespace {
+
+template <class F> void each_line(const std::string& path, F&& f) {
+  const MappedFile file(path);
+  std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  for (std::int64_t number = 1; !text.empty(); ++number) {
+    const auto end = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(0, end);
+    if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
+    f(line, path + ":" + std::to_string(number));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+}
+
+}  // namespace
+
+Pairs::Pairs(const PairSpec& spec, const Tokenizer& tokenizer, std::vector<PairLength> lengths, std::int64_t vocab_size, bool shuffle,
+             std::uint64_t seed)
+    : lengths_(std::move(lengths)), vocab_size_(vocab_size), shuffle_(shuffle), seed_(seed) {
+  const SpecialIds special = tokenizer.special_ids();
+  const auto end = special.end ? special.end : special.separate ? special.separate : tokenizer.end_of_document();
+  const auto begin = special.begin ? special.begin : special.classify ? special.classify : special.pad ? special.pad : end;
+  if (!end || !begin)
+    throw Error(ExitCode::usage, "data.tokenizer has no id that ends a sentence; expected a vocabulary with </s>, <eos>, [SEP] or <|endoftext|>");
+  begin_ = *begin, end_ = *end;
+  for (auto& s : sides_) s.push_back(0);
+  if (!spec.source.empty()) {
+    each_line(spec.source, [&](std::string_view line, const std::string& where) { add(0, line, tokenizer, where); });
+    each_line(spec.target, [&](std::string_view line, const std::string& where) { add(1, line, tokenizer, where); });
+    if (sides_[0].size() != sides_[1].size())
+      throw Error(ExitCode::input, spec.source + " has " + std::to_string(sides_[0].size() - 1) + " lines and " + spec.target + " has " +
+                                       std::to_string(sides_[1].size() - 1) + "; expected as many: line k of one is the translation of line k of the other");
+  }
+  for (const std::string& path : spec.files)
+    each_line(path, [&](std::string_view line, const std::string& where) {
+      const auto tab = line.find('\t');
+      if (tab == std::string_view::npos || line.find('\t', tab + 1) != std::string_view::npos)
+        throw Error(ExitCode::input, where + ": expected source, one tab, target");
+      add(0, line.substr(0, tab), tokenizer, where);
+      add(1, line.substr(tab + 1), tokenizer, where);
+    });
+  if (pairs() == 0) throw Error(ExitCode::input, (spec.files.empty() ? spec.source : spec.files[0]) + ": holds no pairs");
+  std::vector<std::int64_t> count(lengths_.size());
+  for (std::int64_t p = 0; p < pairs(); ++p) {
+    const auto longest = static_cast<std::int64_t>(std::max(side(0, p).size(), side(1, p).size())) + 1;
+    std::size_t k = 0;
+    while (k + 1 < lengths_.size() && lengths_[k].length < longest) ++k;
+    shape_of_.push_back(static_cast<std::uint16_t>(k));
+    ++count[k];
+  }
+  for (std::size_t k = 0; k < count.size(); ++k) batches_ += (count[k] + lengths_[k].sequences - 1) / lengths_[k].sequences;
+}
+
+void Pairs::add(int side, std::string_view line, const Tokenizer& tokenizer, const std::string& where) {
+  std::vector<std::int32_t> ids = tokenizer.encode(line);
+  const auto most = static_cast<std::size_t>(lengths_.back().length) - 1;  // begin or end takes one place
+  if (ids.size() > most) ids.resize(most), ++cut_;
+  std::int32_t largest = std::max(begin_, end_);
+  for (const std::int32_t id : ids) largest = std::max(largest, id);
+  if (largest >= vocab_size_)
+    throw Error(ExitCode::input, where + ": the tokenizer gives id " + std::to_string(largest) + ", but model.vocab_size is " +
+                                     std::to_string(vocab_size_) + "; expected at least " + std::to_string(largest + 1));
+  ids_[side].insert(ids_[side].end(), ids.begin(), ids.end());
+  sides_[side].push_back(static_cast<std::int64_t>(ids_[side].size()));
+}
+
+std::span<const std::int32_t> Pairs::side(int side, std::int64_t pair) const {
+  const auto& s = sides_[side];
+  const auto at = static_cast<std::size_t>(pair);
+  return std::span(ids_[side]).subspan(static_cast<std::size_t>(s[at]), static_cast<std::size_t>(s[at + 1] - s[at]));
+}
+
+std::shared_ptr<const Pairs::Epoch> Pairs::deal(std::int64_t number) const {
+  auto e = std::make_shared<Epoch>();
+  e->order.reserve(static_cast<std::size_t>(pairs()));
+  e->first.push_back(0);
+  const SampleOrder order(pairs(), shuffle_, seed_);
+  std::vector<std::vector<std::int64_t>> waiting(lengths_.size());
+  const auto emit = [&](std::size_t k) {
+    e->order.insert(e->order.end(), waiting[k].begin(), waiting[k].end());
+    e->first.push_back(static_cast<std::int64_t>(e->order.size()));
+    e->shape.push_back(k);
+    waiting[k].clear();
+  };
+  for (std::int64_t i = 0; i < pairs(); ++i) {
+    const std::int64_t pair = order.sample(number * pairs() + i);
+    const std::size_t k = shape_of_[static_cast<std::size_t>(pair)];
+    waiting[k].push_back(pair);
+    if (static_cast<std::int64_t>(waiting[k].size()) == lengths_[k].sequences) emit(k);
+  }
+  for (std::size_t k = 0; k < waiting.size(); ++k)
+    if (!waiting[k].empty()) emit(k);
+  return e;
+}
+
+std::shared_ptr<const Pairs::Epoch> Pairs::epoch(std::int64_t number) const {
+  const std::lock_guard lock(mutex_);
+  auto& e = recent_[number];
+  if (!e) e = deal(number);
+  const auto found = e;
+  std::erase_if(recent_, [&](const auto& other) { return other.first < number - 1 || other.first > number + 1; });
+  return found;
+}
+
+Batcher::Batch Pairs::batch(std::int64_t index) const {
+  const auto e = epoch(index / batches_);
+  const auto at = static_cast<std::size_t>(index % batches_);
+  return {e->shape[at], e->first[at + 1] - e->first[at]};
+}
+
+void Pairs::fill(std::int64_t index, std::int64_t first, std::int64_t count, Fields& fields) const {
+  const auto e = epoch(index / batches_);
+  const std::int64_t start = e->first[static_cast<std::size_t>(index % batches_)] + first;
+  const auto put = [&](const std::string& name, std::int64_t i, std::optional<std::int32_t> before, std::span<const std::int32_t> ids,
+                       std::optional<std::int32_t> after, std::int32_t rest) {
+    const auto found = fields.find(name);
+    if (found == fields.end()) return;
+    const auto width = found->second.size() / static_cast<std::size_t>(count);
+    auto to = found->second.subspan(static_cast<std::size_t>(i) * width, width).begin();
+    const auto stop = to + static_cast<std::ptrdiff_t>(width);
+    if (before) *to++ = *before;
+    to = std::copy(ids.begin(), ids.end(), to);
+    if (after) *to++ = *after;
+    std::fill(to, stop, rest);
+  };
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t pair = e->order[static_cast<std::size_t>(start + i)];
+    const auto source = side(0, pair), target = side(1, pair);
+    const std::vector<std::int32_t> seen(source.size(), 0), wanted(target.size(), 0);
+    put("source_ids", i, {}, source, end_, 0);
+    put("source_mask", i, 0, seen, {}, -1);
+    put("ids", i, begin_, target, {}, 0);
+    put("mask", i, 0, wanted, {}, -1);
+    put("labels", i, {}, target, end_, -1);
+  }
+}
+
+}  // namespace tfm

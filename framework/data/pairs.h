@@ -1,0 +1,65 @@
+#pragma once
+// Sentence pairs: source and target lines, tokenized into memory, batched with others of like length.
+//
+// Source: ids, end. Target: input begin, ids; labels ids, end. A side longer than the longest shape is cut.
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "data/batcher.h"
+#include "data/tokenizer.h"
+
+namespace tfm {
+
+struct PairLength {  // of the batches of one shape
+  std::int64_t length = 0;     // tokens of a side
+  std::int64_t sequences = 0;  // of a batch
+};
+
+struct PairSpec {
+  std::string source, target;      // two files of as many lines
+  std::vector<std::string> files;  // or files of lines with a tab between source and target
+};
+
+// Pairs are dealt in the epoch's order; a batch is complete when its shape's number of pairs has come together, and the epoch ends
+// with what is left of each shape. So batches are a function of (seed, epoch) alone and hold each pair once an epoch.
+class Pairs final : public Batcher {
+ public:
+  // `lengths`: ascending. Throws Error(input) naming file and line: no lines, more lines on one side, a line without its tab, an id
+  // the model does not know; Error(usage) for a tokenizer without the ids that begin and end a target.
+  Pairs(const PairSpec& spec, const Tokenizer& tokenizer, std::vector<PairLength> lengths, std::int64_t vocab_size, bool shuffle,
+        std::uint64_t seed);
+
+  Batch batch(std::int64_t index) const override;
+  std::int64_t batches() const override { return batches_; }
+  void fill(std::int64_t index, std::int64_t first, std::int64_t count, Fields& fields) const override;
+
+  std::int64_t pairs() const { return static_cast<std::int64_t>(sides_[0].size()) - 1; }
+  std::int64_t tokens() const { return static_cast<std::int64_t>(ids_[0].size() + ids_[1].size()); }
+  std::int64_t cut() const { return cut_; }  // sides that were too long
+
+ private:
+  struct Epoch {
+    std::vector<std::int64_t> order;          // pairs, batch by batch
+    std::vector<std::int64_t> first;          // of each batch in `order`, and the end
+    std::vector<std::size_t> shape;           // of each batch
+  };
+  void add(int side, std::string_view line, const Tokenizer& tokenizer, const std::string& where);
+  std::shared_ptr<const Epoch> epoch(std::int64_t number) const;
+  std::shared_ptr<const Epoch> deal(std::int64_t number) const;
+  std::span<const std::int32_t> side(int side, std::int64_t pair) const;
+
+  std::vector<PairLength> lengths_;
+  std::int64_t vocab_size_, batches_ = 0, cut_ = 0;
+  bool shuffle_;
+  std::uint64_t seed_;
+  std::int32_t begin_, end_;
+  std::vector<std::int32_t> ids_[2];     // of all source lines, of all target lines
+  std::vector<std::int64_t> sides_[2];   // first id of each line, and the end
+  std::vector<std::uint16_t> shape_of_;  // of each pair
+  mutable std::mutex mutex_;             // guards recent_
+  mutable std::map<std::int64_t, std::shared_ptr<const Epoch>> recent_;
+};
+
+}  // namespace tfm

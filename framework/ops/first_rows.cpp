@@ -1,0 +1,44 @@
+#include "kernels/elementwise.h"
+#include "ops/ops.h"
+
+namespace tfm::ops {
+namespace {
+
+struct FirstRows final : Op {
+  std::int64_t sequences, length, cols;
+
+  std::string_view kind() const override { return "first_rows"; }
+  Saved saved() const override { return {}; }
+
+  void forward(Exec& e) const override {
+    with_float(e.out(0).dtype, [&]<class T>() {
+      on(e.stream(), [&](auto& s) {
+        for (std::int64_t b = 0; b < sequences; ++b)
+          kernels::copy(s, kernels::CopyArgs<T>{cols, e.in(0).ptr<T>() + b * length * cols, e.out(0).ptr<T>() + b * cols, false});
+      });
+    });
+  }
+  void backward(Exec& e) const override {
+    const GradSlot dx = e.grad_in(0);
+    with_float(e.grad_out(0).dtype, [&]<class T>() {
+      on(e.stream(), [&](auto& s) {
+        if (!dx.accumulate) kernels::fill(s, kernels::FillArgs<T>{sequences * length * cols, T{0}, dx.tensor.ptr<T>()});
+        for (std::int64_t b = 0; b < sequences; ++b)
+          kernels::copy(s, kernels::CopyArgs<T>{cols, e.grad_out(0).ptr<T>() + b * cols, dx.tensor.ptr<T>() + b * length * cols, true});
+      });
+    });
+  }
+};
+
+}  // namespace
+
+Value first_rows(Recorder& r, Value x, std::int64_t sequence_length) {
+  auto op = std::make_unique<FirstRows>();
+  op->length = sequence_length;
+  op->sequences = div_exact(r.info(x).shape[0], sequence_length);
+  op->cols = r.info(x).shape[1];
+  const Shape shape{op->sequences, op->cols};
+  return r.apply(std::move(op), {x}, {{shape, r.real()}});
+}
+
+}  // namespace tfm::ops

@@ -1,0 +1,55 @@
+#include "models/encoder_decoder.h"
+
+namespace tfm {
+
+EncoderDecoder::EncoderDecoder(const Config& config, const Mesh& mesh)
+    : config_(config), parameters_(mesh.layout, mesh.tensor_rank),
+      context_{parameters_, mesh.layout, mesh.tensor_rank, config.parallel.sequence, config.model.init_std} {
+  const ModelConfig& m = config_.model;
+  const bool shared = m.tie_embeddings == "all" || m.tie_embeddings == "inputs";
+  source_.emplace(context_, shared ? "embedding.weight" : "encoder.embedding.weight", m.vocab_size, m.d_model, context_.init_std);
+  source_embeddings_.emplace(context_, m, "encoder.");
+  encoder_.emplace(context_, m, "encoder.", m.n_encoder_layers, false, false);
+  if (!shared) target_.emplace(context_, "decoder.embedding.weight", m.vocab_size, m.d_model, context_.init_std);
+  target_embeddings_.emplace(context_, m, "decoder.");
+  decoder_.emplace(context_, m, "decoder.", m.n_decoder_layers, true, true);
+  head_.emplace(context_, m, m.tied_head() ? &target_tokens() : nullptr);
+  parameters_.finish();
+}
+
+Value EncoderDecoder::hidden(Recording& rec, bool training) const {
+  Recorder& r = *rec.tape;
+  const nn::Rows rows = rec.shape.rows();
+  Memory memory{.rows = rec.shape.source_rows()};
+  {
+    const Recorder::Named scope(r, "encoder");
+    const Value ids = rec.input("source_ids", memory.rows.tokens());
+    memory.segments = rec.input("source_mask", memory.rows.tokens());
+    nn::Visibility visible;
+    visible.k_segments = memory.segments;
+    const Value x = (*source_embeddings_)(rec, *source_, ids, {}, memory.rows, training);
+    memory.states = nn::enter_split(r, context_, (*encoder_)(r, x, memory.rows, visible, nullptr, training));
+  }
+  const Recorder::Named scope(r, "decoder");
+  const Value ids = rec.input("ids", rows.tokens());
+  nn::Visibility visible;
+  if (rec.shape.mask != Mask::none) visible.k_segments = rec.input("mask", rows.tokens());
+  const Value x = (*target_embeddings_)(rec, target_tokens(), ids, {}, rows, training);
+  return (*decoder_)(r, x, rows, visible, &memory, training);
+}
+
+Recording EncoderDecoder::record_loss(const BatchShape& shape, DType real, bool training) const {
+  Recording rec(shape, real);
+  const Value x = hidden(rec, training);
+  head_->record_loss(rec, x, rec.input("labels", shape.rows().tokens()), config_.loss);
+  return rec;
+}
+
+Recording EncoderDecoder::record_logits(const BatchShape& shape, DType real) const {
+  Recording rec(shape, real);
+  const Value x = hidden(rec, false);
+  rec.logits = head_->logits(*rec.tape, x);
+  return rec;
+}
+
+}  // namespace tfm

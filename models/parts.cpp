@@ -1,0 +1,172 @@
+#include "models/parts.h"
+
+#include <cmath>
+
+namespace tfm {
+namespace {
+
+kernels::Activation activation_of(const std::string& name) {
+  if (name == "relu") return kernels::Activation::relu;
+  if (name == "gelu") return kernels::Activation::gelu;
+  if (name == "gelu_tanh" || name == "geglu") return kernels::Activation::gelu_tanh;
+  return kernels::Activation::silu;  // silu, swiglu
+}
+
+nn::Norm::Options norm_of(const ModelConfig& m) { return {m.norm == "rmsnorm", m.bias, m.norm_eps}; }
+
+}  // namespace
+
+Vocabulary::Vocabulary(nn::Context& c, const std::string& name, std::int64_t size, std::int64_t width, double std)
+    : parameters_(&c.parameters),
+      index_(c.parameters.add({.parts = {{name, size}}, .cols = width, .split = Split::rows, .init = {Init::Kind::normal, std}, .decay = true})),
+      size_(size) {
+  const std::int64_t share = ceil_div(size, c.layout.tensor);
+  begin_ = std::min(size, share * c.tensor_rank);
+  end_ = std::min(size, share * (c.tensor_rank + 1));
+}
+
+Value Vocabulary::partial(Recorder& r, Value ids, double scale) const {
+  return ops::embedding(r, ids, weight(r), {begin_, end_, scale});
+}
+
+Embeddings::Embeddings(nn::Context& c, const ModelConfig& m, const std::string& prefix) : context_(c), config_(m), prefix_(prefix) {
+  if (m.position == "learned")
+    position_ = c.parameters.add({.parts = {{prefix + "position.weight", m.max_seq_len + m.position_offset}}, .cols = m.d_model,
+                                  .init = {Init::Kind::normal, c.init_std}, .partial_gradient = c.split_rows()});
+  if (m.type_vocab_size > 0) types_.emplace(c, prefix + "segment.weight", m.type_vocab_size, m.d_model, c.init_std);
+  if (m.embedding_norm) norm_.emplace(c, prefix + "embedding_norm", m.d_model, norm_of(m));
+}
+
+Value Embeddings::positions(Recording& rec, Value x, const ops::Place& place) const {
+  Recorder& r = *rec.tape;
+  if (position_ >= 0) return ops::add_position(r, x, context_.parameters.record(r, position_), place, config_.position_offset);
+  if (config_.position != "sinusoidal") return x;
+  const Value table = r.constant(prefix_ + "sinusoidal", {place.sequence_length, config_.d_model});
+  rec.constants.emplace_back(table, [halves = config_.sinusoid == "halves"](Tensor t) {
+    with_float(t.dtype, [&]<class T>() { nn::sinusoidal_table(t.shape[0], t.shape[1], halves, t.ptr<T>()); });
+  });
+  return ops::add_position(r, x, table, place);
+}
+
+Value Embeddings::operator()(Recording& rec, const Vocabulary& tokens, Value ids, Value types, const nn::Rows& rows, bool training) const {
+  Recorder& r = *rec.tape;
+  const Recorder::Named scope(r, "embedding");
+  const ops::Place place = nn::outside(context_, rows, config_.d_model);
+  Value x = tokens.partial(r, ids, config_.scale_embeddings ? std::sqrt(static_cast<double>(config_.d_model)) : 1.0);
+  if (types) x = ops::dropout_add(r, types_->partial(r, types, 1.0), x, 0, nn::inside(context_, rows, config_.d_model));
+  x = positions(rec, nn::leave_split(r, context_, x), place);
+  if (norm_) x = (*norm_)(r, x);
+  const double p = training ? config_.dropout.embedding : 0;
+  return p > 0 ? ops::dropout_add(r, x, {}, p, place) : x;
+}
+
+Stack::Stack(nn::Context& c, const ModelConfig& m, const std::string& prefix, std::int64_t layers, bool causal, bool cross)
+    : context_(c), config_(m), prefix_(prefix), causal_(causal) {
+  if (m.position == "relative")
+    relative_bias_ = c.parameters.add({.parts = {{prefix + "relative_bias.weight", m.n_heads}}, .cols = m.relative.buckets,
+                                       .split = Split::rows, .init = {Init::Kind::normal, c.init_std}});
+  for (std::int64_t l = 0; l < layers; ++l) blocks_.push_back(make_block(c, prefix + "layers." + std::to_string(l), layers, causal, cross));
+  if (m.norm_position == "pre") final_norm_.emplace(c, prefix + "final_norm", m.d_model, norm_of(m));
+}
+
+Stack::Block Stack::make_block(nn::Context& c, const std::string& name, std::int64_t layers, bool causal, bool cross) {
+  const ModelConfig& m = config_;
+  const std::int64_t sublayers = layers * (cross ? 3 : 2);
+  // GPT-2's rule: projections into a residual stream without norms start smaller, by sqrt of their number.
+  const double output_std = m.norm_position == "pre" ? c.init_std / std::sqrt(static_cast<double>(sublayers)) : c.init_std;
+  nn::SelfAttention::Options a{.width = m.d_model, .heads = m.n_heads, .kv_heads = m.n_kv_heads, .head_size = m.d_head, .bias = m.bias,
+                               .causal = causal, .scale = m.scale_attention ? 1 / std::sqrt(static_cast<double>(m.d_head)) : 1.0,
+                               .dropout = m.dropout.attention, .output_std = output_std, .alibi = m.position == "alibi"};
+  if (m.position == "rope") {
+    const RopeScaling& s = m.rope.scaling;
+    a.rotary_frequency = nn::rotary_frequencies(m.d_head, m.rope.theta,
+                                                {s.factor, s.low_freq_factor, s.high_freq_factor, s.original_max_seq_len});
+  }
+  const nn::FeedForward::Options f{.width = m.d_model, .hidden = m.d_ff, .activation = activation_of(m.activation), .gated = m.gated(),
+                                   .bias = m.bias, .dropout = m.dropout.ffn, .output_std = output_std};
+  // Registered in the order of use, so that gradients become final from the end of the flat buffer to its start.
+  nn::Norm attention_norm(c, name + ".attention_norm", m.d_model, norm_of(m));
+  nn::SelfAttention attention(c, name + ".attention", a);
+  std::optional<nn::Norm> cross_norm;
+  std::optional<nn::CrossAttention> cross_attention;
+  if (cross) {
+    cross_norm.emplace(c, name + ".cross_attention_norm", m.d_model, norm_of(m));
+    cross_attention.emplace(c, name + ".cross_attention",
+                            nn::CrossAttention::Options{.width = m.d_model, .memory_width = m.d_model, .heads = m.n_heads,
+                                                        .kv_heads = m.n_kv_heads, .head_size = m.d_head, .bias = m.bias, .scale = a.scale,
+                                                        .dropout = m.dropout.attention, .output_std = output_std});
+  }
+  nn::Norm ffn_norm(c, name + ".ffn_norm", m.d_model, norm_of(m));
+  return {attention_norm, attention, cross_norm, cross_attention, ffn_norm, nn::FeedForward(c, name + ".ffn", f)};
+}
+
+Value Stack::block(Recorder& r, const Block& b, Value x, const nn::Rows& rows, const nn::Visibility& visible, const Memory* memory,
+                   bool training) const {
+  const Recorder::Checkpoint scope(r);
+  const bool pre = config_.norm_position == "pre";
+  const double p = training ? config_.dropout.residual : 0;
+  const ops::Place place = nn::outside(context_, rows, config_.d_model);
+  const auto sublayer = [&](const char* name, const nn::Norm& norm, const auto& layer) {
+    const Value y = layer(pre ? norm(r, x) : x);
+    const Recorder::Named named(r, name);
+    x = ops::dropout_add(r, y, x, p, place);
+    if (!pre) x = norm(r, x);
+  };
+  sublayer("attention", b.attention_norm, [&](Value h) { return b.attention(r, h, rows, training, visible); });
+  if (b.cross)
+    sublayer("cross_attention", *b.cross_norm,
+             [&](Value h) { return (*b.cross)(r, h, memory->states, rows, memory->rows, training, {.k_segments = memory->segments}); });
+  sublayer("ffn", b.ffn_norm, [&](Value h) { return b.ffn(r, h, rows, training); });
+  return x;
+}
+
+Value Stack::operator()(Recorder& r, Value x, const nn::Rows& rows, nn::Visibility visible, const Memory* memory, bool training) const {
+  if (relative_bias_ >= 0) {
+    visible.relative_bias = context_.parameters.record(r, relative_bias_);
+    visible.buckets = nn::relative_buckets(rows.sequence_length, rows.sequence_length, config_.relative.buckets,
+                                           config_.relative.max_distance, !causal_);
+  }
+  for (std::size_t l = 0; l < blocks_.size(); ++l) {
+    const Recorder::Named scope(r, "layers." + std::to_string(l));
+    x = block(r, blocks_[l], x, rows, visible, memory, training);
+  }
+  return final_norm_ ? (*final_norm_)(r, x) : x;
+}
+
+Head::Head(nn::Context& c, const ModelConfig& m, const Vocabulary* tied) : context_(c), config_(m), tied_(tied) {
+  if (m.head_transform) {
+    transform_.emplace(c, std::vector<PartSpec>{{"head.transform", m.d_model}}, m.d_model,
+                       nn::Linear::Options{Split::none, m.bias, c.init_std});
+    norm_.emplace(c, "head.transform_norm", m.d_model, norm_of(m));
+  }
+  if (!tied) own_.emplace(c, "head.weight", m.vocab_size, m.d_model, c.init_std);
+  if (m.has_head_bias()) bias_ = c.parameters.add({.parts = {{"head.bias", m.vocab_size}}, .split = Split::rows});
+}
+
+Value Head::ready(Recorder& r, Value x) const {
+  if (transform_) x = (*norm_)(r, ops::activation(r, (*transform_)(r, x), activation_of(config_.activation), false));
+  return nn::enter_split(r, context_, x);
+}
+
+namespace {
+double logit_scale(const ModelConfig& m) { return m.scale_logits ? 1 / std::sqrt(static_cast<double>(m.d_model)) : 1.0; }
+}  // namespace
+
+void Head::record_loss(Recording& rec, Value x, Value labels, const LossConfig& loss) const {
+  Recorder& r = *rec.tape;
+  const Recorder::Named scope(r, "head");
+  const Vocabulary& v = vocabulary();
+  const auto size = static_cast<double>(v.size());
+  const double smoothing = loss.smoothing_denominator == "others" ? loss.label_smoothing * size / (size - 1) : loss.label_smoothing;
+  rec.losses.push_back({ops::linear_cross_entropy(r, ready(r, x), v.weight(r), bias(r), labels,
+                                                  {.vocab_size = v.size(), .vocab_begin = v.begin(), .vocab_end = v.end(),
+                                                   .smoothing = smoothing, .scale = logit_scale(config_)}),
+                        "labels"});
+}
+
+Value Head::logits(Recorder& r, Value x) const {
+  const Recorder::Named scope(r, "head");
+  return ops::linear(r, ready(r, x), vocabulary().weight(r), bias(r), logit_scale(config_));
+}
+
+}  // namespace tfm

@@ -1,0 +1,102 @@
+#pragma once
+// What the families are composed of, made from a configuration: embeddings, a stack of blocks, the output layer.
+#include <optional>
+
+#include "nn/model.h"
+#include "train/config.h"
+
+namespace tfm {
+
+// A token table split over the tensor ranks by rows.
+class Vocabulary {
+ public:
+  Vocabulary(nn::Context& c, const std::string& name, std::int64_t size, std::int64_t width, double std);
+  Value weight(Recorder& r) const { return parameters_->record(r, index_); }
+  // Rows named by ids, scaled; of this rank's ids only: to be reduced.
+  Value partial(Recorder& r, Value ids, double scale) const;
+  std::int64_t size() const { return size_; }
+  std::int64_t begin() const { return begin_; }
+  std::int64_t end() const { return end_; }
+
+ private:
+  const ParameterSet* parameters_;
+  int index_;
+  std::int64_t size_, begin_, end_;
+};
+
+// Tokens, segments and positions, norm and dropout. Owns all tables but the tokens'.
+class Embeddings {
+ public:
+  Embeddings(nn::Context& c, const ModelConfig& m, const std::string& prefix);
+  // Result outside the split region. `types` may be absent.
+  Value operator()(Recording& rec, const Vocabulary& tokens, Value ids, Value types, const nn::Rows& rows, bool training) const;
+
+ private:
+  Value positions(Recording& rec, Value x, const ops::Place& place) const;
+
+  nn::Context context_;
+  ModelConfig config_;
+  std::string prefix_;
+  int position_ = -1;
+  std::optional<Vocabulary> types_;
+  std::optional<nn::Norm> norm_;
+};
+
+// What the blocks of a decoder read of an encoder.
+struct Memory {
+  Value states;    // (B S, C), inside the split region
+  Value segments;  // (B S), negative: padding
+  nn::Rows rows;
+};
+
+// Blocks of self-attention, cross-attention where asked for, and feed-forward network; a final norm after pre-norm blocks.
+class Stack {
+ public:
+  Stack(nn::Context& c, const ModelConfig& m, const std::string& prefix, std::int64_t layers, bool causal, bool cross);
+  // x and result outside the split region.
+  Value operator()(Recorder& r, Value x, const nn::Rows& rows, nn::Visibility visible, const Memory* memory, bool training) const;
+
+ private:
+  struct Block {
+    nn::Norm attention_norm;
+    nn::SelfAttention attention;
+    std::optional<nn::Norm> cross_norm;
+    std::optional<nn::CrossAttention> cross;
+    nn::Norm ffn_norm;
+    nn::FeedForward ffn;
+  };
+  Block make_block(nn::Context& c, const std::string& name, std::int64_t layers, bool causal, bool cross);
+  Value block(Recorder& r, const Block& b, Value x, const nn::Rows& rows, const nn::Visibility& visible, const Memory* memory,
+              bool training) const;
+
+  nn::Context context_;
+  ModelConfig config_;
+  std::string prefix_;
+  bool causal_;
+  int relative_bias_ = -1;
+  std::vector<Block> blocks_;
+  std::optional<nn::Norm> final_norm_;
+};
+
+// From hidden states to logits or to their loss.
+class Head {
+ public:
+  Head(nn::Context& c, const ModelConfig& m, const Vocabulary* tied);
+  void record_loss(Recording& rec, Value x, Value labels, const LossConfig& loss) const;
+  Value logits(Recorder& r, Value x) const;
+  const Vocabulary& vocabulary() const { return own_ ? *own_ : *tied_; }
+
+ private:
+  Value ready(Recorder& r, Value x) const;  // inside the split region
+  Value bias(Recorder& r) const { return bias_ < 0 ? Value{} : context_.parameters.record(r, bias_); }
+
+  nn::Context context_;
+  ModelConfig config_;
+  const Vocabulary* tied_;
+  std::optional<Vocabulary> own_;
+  std::optional<nn::Linear> transform_;
+  std::optional<nn::Norm> norm_;
+  int bias_ = -1;
+};
+
+}  // namespace tfm
