@@ -1,8 +1,7 @@
 #include "data/charsmap.h"
 
-#include <cstring>
-
 #include "core/error.h"
+#include "data/utf8.h"
 
 namespace tfm {
 namespace {
@@ -32,6 +31,8 @@ Charsmap::Charsmap(std::string_view blob, const std::string& where) {
   replacements_ = blob.substr(4 + trie_bytes);
   if (!replacements_.empty() && replacements_.back() != '\0')
     throw Error(ExitCode::input, where + "the character map is broken: the last replacement has no end");
+  if (utf8_valid_prefix(replacements_) != replacements_.size())
+    throw Error(ExitCode::input, where + "the character map is broken: a replacement is not UTF-8");
 }
 
 Charsmap::Rule Charsmap::find(std::string_view text, bool first) const {
@@ -47,7 +48,7 @@ Charsmap::Rule Charsmap::find(std::string_view text, bool first) const {
     if (!has_leaf(unit)) continue;
     if (node >= units_.size()) break;
     const std::size_t offset = value_of(units_[node]);
-    if (offset >= replacements_.size()) break;
+    if (offset >= replacements_.size() || (static_cast<unsigned char>(replacements_[offset]) & 0xC0u) == 0x80u) break;
     rule = {i + 1, std::string_view(replacements_.data() + offset)};
     if (first) break;
   }

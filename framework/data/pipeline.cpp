@@ -80,14 +80,14 @@ PipelineTokenizer::PipelineTokenizer(PipelineParts parts) : parts_(std::move(par
   parts_.entries = {};
   std::vector<AddedToken> raw, normalized;
   for (AddedToken& token : parts_.added) {
-    if (token.normalized && parts_.normalizer) parts_.normalizer->apply(token.content);
+    if (token.normalized && parts_.normalizer && !parts_.added_as_is) parts_.normalizer->apply(token.content);
     (token.normalized ? normalized : raw).push_back(std::move(token));
   }
   parts_.added = {};
   raw_ = AddedTokens(std::move(raw));
   normalized_ = AddedTokens(std::move(normalized));
   const bool local = raw_.allows_cuts() && normalized_.allows_cuts() && (!parts_.normalizer || parts_.normalizer->allows_cuts());
-  if (local && parts_.splitter) cuts_ = parts_.splitter->cuts();
+  if (local) cuts_ = parts_.splitter ? parts_.splitter->cuts() : parts_.cuts;
   if (parts_.normalizer) cuts_ = std::min(cuts_, Cuts::after_words);
 }
 
@@ -124,18 +124,26 @@ std::vector<std::int32_t> PipelineTokenizer::encode(std::string_view text) const
   if (!scratch) scratch = std::make_unique<Scratch>();
   std::vector<std::int32_t> ids;
   ids.reserve(text.size() / 3 + 4);
-  std::string repaired;
-  if (!parts_.byte_id && utf8_valid_prefix(text) < text.size()) text = repaired = well_formed(text);
-  for (bool first = true; !text.empty(); first = false) {
-    const std::size_t valid = utf8_valid_prefix(text);
-    if (valid > 0) encode_valid(text.substr(0, valid), first, *scratch, ids);
-    text.remove_prefix(valid);
-    for (; !text.empty() && utf8_length(text) == 0; text.remove_prefix(1))
-      if (const std::int32_t id = parts_.byte_id(static_cast<unsigned char>(text.front())); id >= 0) ids.push_back(id);
+  if (parts_.byte_id) {
+    encode_bytes(text, *scratch, ids);
+  } else if (parts_.any_bytes || utf8_valid_prefix(text) == text.size()) {
+    encode_valid(text, true, *scratch, ids);
+  } else {
+    encode_valid(well_formed(text), true, *scratch, ids);
   }
   const std::lock_guard lock(mutex_);
   idle_.push_back(std::move(scratch));
   return ids;
+}
+
+void PipelineTokenizer::encode_bytes(std::string_view text, Scratch& scratch, std::vector<std::int32_t>& ids) const {
+  for (bool first = true; !text.empty(); first = false) {
+    const std::size_t valid = utf8_valid_prefix(text);
+    if (valid > 0) encode_valid(text.substr(0, valid), first, scratch, ids);
+    text.remove_prefix(valid);
+    for (; !text.empty() && utf8_length(text) == 0; text.remove_prefix(1))
+      if (const std::int32_t id = parts_.byte_id(static_cast<unsigned char>(text.front())); id >= 0) ids.push_back(id);
+  }
 }
 
 std::vector<std::int32_t> PipelineTokenizer::encode_with_specials(std::string_view text) const {

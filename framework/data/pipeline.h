@@ -31,6 +31,9 @@ struct PipelineParts {
   std::vector<std::int32_t> before, after;    // encode_with_specials()
   std::optional<std::int32_t> unknown;
   std::function<std::int32_t(unsigned char)> byte_id;  // of a byte-level model, -1: none; empty for others
+  bool any_bytes = false;      // the normalizer takes text that is not UTF-8
+  bool added_as_is = false;    // added tokens are looked for in the normalized text as they are, else normalized themselves
+  Cuts cuts = Cuts::none;      // of a model that sees the whole text, where `splitter` is null
 };
 
 // What [PAD], <pad>, [UNK], <unk>, [CLS], <s>, [SEP], </s>, [MASK], <mask>, <|endoftext|>, <|begin_of_text|> and
@@ -58,6 +61,7 @@ class PipelineTokenizer final : public Tokenizer {
   struct Scratch;  // a cache of words, kept between calls
 
   std::optional<std::int32_t> id_of(const std::string& token) const;
+  void encode_bytes(std::string_view text, Scratch& scratch, std::vector<std::int32_t>& ids) const;
   void encode_valid(std::string_view text, bool first, Scratch& scratch, std::vector<std::int32_t>& ids) const;
   void encode_plain(std::string_view text, bool first, Scratch& scratch, std::vector<std::int32_t>& ids) const;
   void encode_piece(std::string_view piece, Scratch& scratch, std::vector<std::int32_t>& ids) const;

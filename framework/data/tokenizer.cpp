@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "core/error.h"
+#include "data/sentencepiece.h"
 #include "data/tokenizer_json.h"
 
 namespace tfm {
@@ -37,7 +38,7 @@ class ByteTokenizer final : public Tokenizer {
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& spec) {
   namespace fs = std::filesystem;
-  static const std::string use = "; use `bytes`, a tokenizer.json, or a folder that holds it or vocab.json and merges.txt";
+  static const std::string use = "; use `bytes`, a tokenizer.json, a SentencePiece .model, or a folder that holds tokenizer.json or vocab.json and merges.txt";
   if (spec == "bytes") return std::make_unique<ByteTokenizer>();
   std::error_code ignored;
   const fs::path path(spec);
@@ -50,8 +51,8 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& spec) {
   }
   if (!fs::exists(path, ignored)) throw Error(ExitCode::input, "tokenizer " + spec + ": no such file or folder" + use);
   if (path.extension() == ".json") return read_tokenizer_json(spec);
-  const std::string kind = path.extension() == ".model" ? "a SentencePiece model" : "this kind of file";
-  throw Error(ExitCode::input, "tokenizer " + spec + ": " + kind + " is not supported by this version" + use);
+  if (path.extension() == ".model") return read_sentencepiece(spec);
+  throw Error(ExitCode::input, "tokenizer " + spec + ": this kind of file is not supported" + use);
 }
 
 }  // namespace tfm

@@ -32,10 +32,10 @@ void UnigramModel::viterbi(std::string_view word, std::vector<std::int32_t>& ids
   TFM_CHECK(word.size() < ~0u, "a text of 4 GiB");
   const Sum unknown_score = static_cast<Sum>(options_.lowest_score) - Sum{10};
   std::vector<Best> best(word.size() + 1);
-  const auto offer = [&](std::size_t begin, std::size_t end, auto score, std::int32_t id) {
+  const auto offer = [&](std::size_t begin, std::size_t end, double piece_score, std::int32_t id) {
     Best& b = best[end];
-    if (b.begin != ~0u && !(score > b.score)) return;
-    b = {static_cast<Sum>(score), id, static_cast<std::uint32_t>(begin)};
+    const Sum score = static_cast<Sum>(piece_score + best[begin].score);
+    if (b.begin == ~0u || score > b.score) b = {score, id, static_cast<std::uint32_t>(begin)};
   };
   for (std::size_t at = 0; at < word.size();) {
     const std::size_t next = at + first_code_point(word.substr(at)).bytes;
@@ -45,10 +45,10 @@ void UnigramModel::viterbi(std::string_view word, std::vector<std::int32_t>& ids
       if ((node = trie_.child(node, word[end++])) == Trie::none) break;
       const std::int32_t piece = trie_.value(node);
       if (piece == Trie::no_value) continue;
-      offer(at, end, scores_[piece] + static_cast<double>(best[at].score), ids_[piece]);
+      offer(at, end, scores_[piece], ids_[piece]);
       single |= end == next;
     }
-    if (!single) offer(at, next, static_cast<Sum>(unknown_score + best[at].score), options_.unknown);
+    if (!single) offer(at, next, unknown_score, options_.unknown);
     at = next;
   }
   const std::size_t before = ids.size();

@@ -287,6 +287,7 @@ TEST(LoadTokenizer, RefusesWhatItCannotRead) {
   const test::TemporaryFolder folder;
   expect_error(ExitCode::input, {folder.str(), "vocab.json"}, [&] { load_tokenizer(folder.str()); });
   put(folder / "x.model", "");
+  expect_error(ExitCode::input, {"x.model", "unknown"}, [&] { load_tokenizer(folder / "x.model"); });
   put(folder / "x.bin", "");
   expect_error(ExitCode::input, {"x.bin", "not supported", "use"}, [&] { load_tokenizer(folder / "x.bin"); });
   expect_error(ExitCode::input, {"no such file"}, [&] { load_tokenizer(folder / "missing"); });
