@@ -4,7 +4,7 @@ set -euo pipefail
 packages=(
   g++ cmake ninja-build ccache pkg-config git
   libopenmpi-dev openmpi-bin
-  libyaml-cpp-dev nlohmann-json3-dev libpcre2-dev libxxhash-dev
+  libyaml-cpp-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev libxxhash-dev
   libdnnl-dev libgtest-dev prometheus-cpp-dev libcpp-httplib-dev
   curl procps python3
 )

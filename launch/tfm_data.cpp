@@ -22,12 +22,13 @@ constexpr std::string_view help = R"(usage: tfm-data COMMAND [OPTIONS]
   prepare --input FILE... --tokenizer T --output OUT.bin [--format llmc|megatron] [--append-eod] [--field NAME]
       Encodes text into one token file, llm.c's or Megatron's pair OUT.bin and OUT.idx. A .jsonl file holds a document a
       line, in the string field NAME (text); any other file is one. --append-eod: an end-of-document id (bytes: 257) after each.
-  encode --tokenizer T     prints the ids of each line of standard input
+  encode --tokenizer T [--special-tokens]   prints the ids of each line of standard input; with the flag also the special
+      tokens that the tokenizer puts around a text, as [CLS] and [SEP]
   decode --tokenizer T     prints the text of each line of ids of standard input
   info FILE                prints what a token file's header says and its first ids
   verify FILE [--tokenizer T]   checks the whole file; with a tokenizer, that every id is in its vocabulary
 
-  T is `bytes` or a folder that holds vocab.json and merges.txt.
+  T is `bytes`, a tokenizer.json, a SentencePiece .model, or a folder that holds tokenizer.json or vocab.json and merges.txt.
   FILE is an llm.c .bin or a Megatron .bin with its .idx.
   --help, --version
 
@@ -110,10 +111,11 @@ int prepare(const Arguments& a) {
 
 int encode(const Arguments& a) {
   const auto tokenizer = load_tokenizer(a.one("--tokenizer"));
+  const bool specials = a.has("--special-tokens");
   std::string out;
   for (std::string line; std::getline(std::cin, line);) {
     out.clear();
-    for (std::int32_t id : tokenizer->encode(line)) out += (out.empty() ? "" : " ") + std::to_string(id);
+    for (std::int32_t id : specials ? tokenizer->encode_with_specials(line) : tokenizer->encode(line)) out += (out.empty() ? "" : " ") + std::to_string(id);
     std::cout << out << '\n';
   }
   return 0;
@@ -169,7 +171,7 @@ int verify(const Arguments& a) {
 int run(const std::vector<std::string>& words) {
   static const std::map<std::string_view, Command> commands = {
       {"prepare", {{"--input", "--tokenizer", "--output", "--format", "--field"}, {"--append-eod"}, 0, prepare}},
-      {"encode", {{"--tokenizer"}, {}, 0, encode}},
+      {"encode", {{"--tokenizer"}, {"--special-tokens"}, 0, encode}},
       {"decode", {{"--tokenizer"}, {}, 0, decode}},
       {"info", {{}, {}, 1, info}},
       {"verify", {{"--tokenizer"}, {}, 1, verify}}};

@@ -1,7 +1,6 @@
 #include "data/bpe_vocab.h"
 
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <unordered_set>
 
 #include "core/error.h"
@@ -79,7 +78,7 @@ const std::array<std::string, 256>& byte_alphabet() {
   return alphabet;
 }
 
-std::string bytes_of_token(std::string_view token) {
+std::optional<std::string> alphabet_bytes(std::string_view token) {
   static const std::array<std::optional<unsigned char>, 256 + 68> byte_of = [] {
     std::array<std::optional<unsigned char>, 256 + 68> map;
     for (unsigned byte = 0; byte < 256; ++byte) {
@@ -92,7 +91,7 @@ std::string bytes_of_token(std::string_view token) {
   for (std::size_t at = 0; at < token.size();) {
     const std::size_t length = utf8_length(token.substr(at));
     const std::uint32_t c = length ? utf8_code_point(token.substr(at), length) : ~0u;
-    if (c >= byte_of.size() || !byte_of[c]) return std::string(token);
+    if (c >= byte_of.size() || !byte_of[c]) return std::nullopt;
     bytes.push_back(static_cast<char>(*byte_of[c]));
     at += length;
   }

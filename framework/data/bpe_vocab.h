@@ -2,6 +2,7 @@
 // The files of a byte-level BPE vocabulary and the alphabet they are written in.
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,8 +14,8 @@ namespace tfm {
 // U+0100 and up, in order.
 const std::array<std::string, 256>& byte_alphabet();
 
-// The bytes that a token's characters stand for; where one is not of the alphabet (as in a special token), the token itself.
-std::string bytes_of_token(std::string_view token);
+// The bytes that a token's characters stand for; empty where one is not of the alphabet.
+std::optional<std::string> alphabet_bytes(std::string_view token);
 
 // The entries of vocab.json in the file's order: token and id. Throws Error(input) for broken JSON, a value that is not an id
 // below 2^24, a token or id that comes twice, and for an empty vocabulary.

@@ -94,14 +94,13 @@ SpanCorruption::SpanCorruption(const Source& source, SampleOrder order, const To
     throw Error(ExitCode::usage, "data.tokenizer has no ids for end and padding; expected a vocabulary with </s> and <pad>, or `bytes`");
   end_ = *s.end;
   begin_ = s.pad ? *s.pad : *s.begin;  // as T5 starts its decoder
-  for (std::int64_t n = 0; n < lengths.spans; ++n) {
-    const auto id = tokenizer.sentinel(n);
-    if (!id)
-      throw Error(ExitCode::usage, "data.tokenizer has " + std::to_string(n) + " sentinels, but a sequence has " + std::to_string(lengths.spans) +
-                                       " hidden spans; expected <extra_id_0> to <extra_id_" + std::to_string(lengths.spans - 1) + ">");
-    check_fits("sentinel " + std::to_string(n), *id, vocab_size);
-    sentinels_.push_back(*id);
-  }
+  sentinels_ = tokenizer.sentinel_ids();
+  if (static_cast<std::int64_t>(sentinels_.size()) < lengths.spans)
+    throw Error(ExitCode::usage, "data.tokenizer has " + std::to_string(sentinels_.size()) + " sentinels, but a sequence has " +
+                                     std::to_string(lengths.spans) + " hidden spans; expected <extra_id_0> to <extra_id_" +
+                                     std::to_string(lengths.spans - 1) + ">, or a shorter train.seq_len");
+  sentinels_.resize(static_cast<std::size_t>(lengths.spans));
+  for (const std::int32_t id : sentinels_) check_fits("a sentinel", id, vocab_size);
 }
 
 void SpanCorruption::fill(std::int64_t index, std::int64_t first, std::int64_t count, Fields& fields) const {

@@ -1,9 +1,11 @@
 #include "data/tokenizer.h"
 
 #include <filesystem>
+#include <numeric>
 
 #include "core/error.h"
-#include "data/bpe.h"
+#include "data/sentencepiece.h"
+#include "data/tokenizer_json.h"
 
 namespace tfm {
 namespace {
@@ -30,7 +32,11 @@ class ByteTokenizer final : public Tokenizer {
   SpecialIds special_ids() const override {
     return {.pad = ByteSpecials::padding, .begin = ByteSpecials::begin, .end = ByteSpecials::end, .mask = ByteSpecials::mask};
   }
-  std::optional<std::int32_t> sentinel(std::int64_t n) const override { return ByteSpecials::first_sentinel + static_cast<std::int32_t>(n); }
+  std::vector<std::int32_t> sentinel_ids() const override {
+    std::vector<std::int32_t> ids(ByteSpecials::sentinels);
+    std::iota(ids.begin(), ids.end(), ByteSpecials::first_sentinel);
+    return ids;
+  }
   std::size_t safe_cut(std::string_view text) const override { return text.size(); }
 };
 
@@ -38,23 +44,21 @@ class ByteTokenizer final : public Tokenizer {
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& spec) {
   namespace fs = std::filesystem;
-  static const std::string use = "; use `bytes` or a folder that holds vocab.json and merges.txt";
+  static const std::string use = "; use `bytes`, a tokenizer.json, a SentencePiece .model, or a folder that holds tokenizer.json or vocab.json and merges.txt";
   if (spec == "bytes") return std::make_unique<ByteTokenizer>();
   std::error_code ignored;
   const fs::path path(spec);
   if (fs::is_directory(path, ignored)) {
-    const fs::path vocab = path / "vocab.json", merges = path / "merges.txt";
-    const bool has_vocab = fs::exists(vocab, ignored), has_merges = fs::exists(merges, ignored);
-    if (has_vocab && has_merges) return std::make_unique<BpeTokenizer>(vocab.string(), merges.string());
-    if (!has_vocab && !has_merges && fs::exists(path / "tokenizer.json", ignored))
-      return load_tokenizer((path / "tokenizer.json").string());
+    const fs::path vocab = path / "vocab.json", merges = path / "merges.txt", whole = path / "tokenizer.json";
+    if (fs::exists(whole, ignored)) return read_tokenizer_json(whole.string());
+    const bool has_vocab = fs::exists(vocab, ignored);
+    if (has_vocab && fs::exists(merges, ignored)) return read_gpt2_files(vocab.string(), merges.string());
     throw Error(ExitCode::input, "tokenizer " + spec + ": the folder has no " + (has_vocab ? "merges.txt" : "vocab.json") + use);
   }
   if (!fs::exists(path, ignored)) throw Error(ExitCode::input, "tokenizer " + spec + ": no such file or folder" + use);
-  const std::string kind = path.extension() == ".model"  ? "a SentencePiece model"
-                           : path.extension() == ".json" ? "a tokenizer.json"
-                                                         : "this kind of file";
-  throw Error(ExitCode::input, "tokenizer " + spec + ": " + kind + " is not supported by this version" + use);
+  if (path.extension() == ".json") return read_tokenizer_json(spec);
+  if (path.extension() == ".model") return read_sentencepiece(spec);
+  throw Error(ExitCode::input, "tokenizer " + spec + ": this kind of file is not supported" + use);
 }
 
 }  // namespace tfm

@@ -249,7 +249,7 @@ TEST(Bpe, RefusesBrokenVocabularies) {
   merges("a b c\n", {"merges.txt:1"});
   merges(" a\n", {"merges.txt:1"});
   merges("a b\na b\n", {"merges.txt:2", "twice"});
-  merges("b a\n", {"merges.txt:1", "'ba'", "vocab.json"});
+  merges("b a\n", {"merges.txt:1", "'ba'", "vocabulary"});
   put(folder / "merges.txt", "#version: 0.2\r\na b\r\n");
   EXPECT_EQ(load_tokenizer(folder.str())->encode("ab"), (Ids{256}));
 }
@@ -286,14 +286,15 @@ TEST(Bpe, SurvivesMutatedFiles) {
 TEST(LoadTokenizer, RefusesWhatItCannotRead) {
   const test::TemporaryFolder folder;
   expect_error(ExitCode::input, {folder.str(), "vocab.json"}, [&] { load_tokenizer(folder.str()); });
-  put(folder / "tokenizer.json", "{}");
   put(folder / "x.model", "");
-  expect_error(ExitCode::input, {"tokenizer.json", "not supported", "use"}, [&] { load_tokenizer(folder / "tokenizer.json"); });
-  expect_error(ExitCode::input, {"tokenizer.json", "not supported"}, [&] { load_tokenizer(folder.str()); });
-  expect_error(ExitCode::input, {"SentencePiece", "not supported", "use"}, [&] { load_tokenizer(folder / "x.model"); });
+  expect_error(ExitCode::input, {"x.model", "unknown"}, [&] { load_tokenizer(folder / "x.model"); });
+  put(folder / "x.bin", "");
+  expect_error(ExitCode::input, {"x.bin", "not supported", "use"}, [&] { load_tokenizer(folder / "x.bin"); });
   expect_error(ExitCode::input, {"no such file"}, [&] { load_tokenizer(folder / "missing"); });
   put(folder / "vocab.json", "{}");
   expect_error(ExitCode::input, {"merges.txt"}, [&] { load_tokenizer(folder.str()); });
+  put(folder / "tokenizer.json", "{}");
+  expect_error(ExitCode::input, {"tokenizer.json", "model", "missing"}, [&] { load_tokenizer(folder.str()); });
 }
 
 }  // namespace

@@ -1,0 +1,42 @@
+#pragma once
+// Pre-tokenizers of tokenizer.json: a text to the words that the model sees one by one.
+#include <functional>
+#include <memory>
+#include <string_view>
+
+#include "data/json_tree.h"
+
+namespace tfm {
+
+struct Piece {
+  std::string_view text;  // well-formed UTF-8, not empty
+  bool first = false;     // it begins where the whole text begins
+};
+using PieceSink = std::function<void(Piece)>;
+
+// Where a text may be cut so that its parts, split alone, give the same words: nowhere that is known, between an ASCII letter
+// or digit and a space, or before every space and line feed that no white space precedes.
+enum class Cuts { none, after_words, before_spaces };
+
+class PreTokenizer {
+ public:
+  virtual ~PreTokenizer() = default;
+  virtual void split(Piece piece, const PieceSink& sink) const = 0;  // a piece's text is valid during the call of the sink
+  virtual Cuts cuts() const { return Cuts::none; }
+};
+
+// ByteLevel says that the model works on bytes; the words themselves stay as they are, and the model's tokens are read as
+// bytes instead. It must come last in a Sequence.
+struct PreTokenization {
+  std::unique_ptr<PreTokenizer> splitter;
+  bool byte_level = false;
+};
+
+// Sequence, ByteLevel, Split, Metaspace, BertPreTokenizer, Whitespace, WhitespaceSplit, Punctuation and Digits.
+// Throws Error(input) for any other.
+PreTokenization read_pre_tokenizer(const JsonNode& node);
+
+// The ByteLevel pre-tokenizer with GPT-2's pattern and no prefix.
+std::unique_ptr<PreTokenizer> gpt2_split();
+
+}  // namespace tfm

@@ -1,0 +1,133 @@
+#include "data/unicode.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+
+#include "core/error.h"
+#include "data/utf8.h"
+
+namespace tfm {
+namespace {
+
+utf8proc_category_t category(std::uint32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
+
+// Bytes of the maximal part of a well-formed sequence that an ill-formed text starts with, at least 1.
+std::size_t maximal_subpart(std::string_view text) {
+  for (std::size_t length = std::min<std::size_t>(3, text.size()); length > 1; --length) {
+    std::string tried(text.substr(0, length));
+    for (const char* tail : {"\x80", "\xBF", "\x80\x80", "\xBF\xBF"})
+      if (utf8_length(tried + tail) == tried.size() + std::string_view(tail).size()) return length;
+  }
+  return 1;
+}
+
+}  // namespace
+
+std::string normal_form(std::string_view text, NormalForm form) {
+  if (std::all_of(text.begin(), text.end(), [](char c) { return static_cast<signed char>(c) >= 0; })) return std::string(text);
+  const bool composed = form == NormalForm::nfc || form == NormalForm::nfkc;
+  const bool compatible = form == NormalForm::nfkc || form == NormalForm::nfkd;
+  const int options = UTF8PROC_STABLE | (composed ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE) | (compatible ? UTF8PROC_COMPAT : 0);
+  utf8proc_uint8_t* out = nullptr;
+  const auto size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()),
+                                 &out, static_cast<utf8proc_option_t>(options));
+  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(out, std::free);
+  if (size < 0) internal_error(std::string("utf8proc_map: ") + utf8proc_errmsg(size));
+  return std::string(reinterpret_cast<const char*>(out), static_cast<std::size_t>(size));
+}
+
+std::string well_formed(std::string_view bytes) {
+  std::string text;
+  text.reserve(bytes.size());
+  while (!bytes.empty()) {
+    const std::size_t valid = utf8_valid_prefix(bytes);
+    text += bytes.substr(0, valid);
+    bytes.remove_prefix(valid);
+    if (bytes.empty()) break;
+    text += "\xEF\xBF\xBD";
+    bytes.remove_prefix(maximal_subpart(bytes));
+  }
+  return text;
+}
+
+CodePoint first_code_point(std::string_view text) {
+  const unsigned char lead = static_cast<unsigned char>(text.front());
+  if (lead < 0x80) return {lead, 1};
+  const std::size_t bytes = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+  return {utf8_code_point(text, bytes), bytes};
+}
+
+CodePoint last_code_point(std::string_view text) {
+  std::size_t at = text.size() - 1;
+  while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0u) == 0x80u) --at;
+  return first_code_point(text.substr(at));
+}
+
+void append_utf8(std::string& text, std::uint32_t code_point) {
+  utf8proc_uint8_t bytes[4];
+  const auto count = utf8proc_encode_char(static_cast<utf8proc_int32_t>(code_point), bytes);
+  text.append(reinterpret_cast<const char*>(bytes), static_cast<std::size_t>(count));
+}
+
+std::size_t count_code_points(std::string_view text) {
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0u) != 0x80u; }));
+}
+
+bool is_white_space(std::uint32_t c) {
+  if (c < 0x80) return c == ' ' || (c >= '\t' && c <= '\r');
+  return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
+         c == 0x205F || c == 0x3000;
+}
+bool is_nonspacing_mark(std::uint32_t c) { return c >= 0x300 && category(c) == UTF8PROC_CATEGORY_MN; }
+bool is_mark(std::uint32_t c) {
+  const auto k = c < 0x300 ? UTF8PROC_CATEGORY_CN : category(c);
+  return k == UTF8PROC_CATEGORY_MN || k == UTF8PROC_CATEGORY_MC || k == UTF8PROC_CATEGORY_ME;
+}
+bool is_other(std::uint32_t c) {
+  const auto k = category(c);
+  return k == UTF8PROC_CATEGORY_CC || k == UTF8PROC_CATEGORY_CF || k == UTF8PROC_CATEGORY_CS || k == UTF8PROC_CATEGORY_CO;
+}
+bool is_punctuation(std::uint32_t c) {
+  const auto k = category(c);
+  return k >= UTF8PROC_CATEGORY_PC && k <= UTF8PROC_CATEGORY_PO;
+}
+bool is_number(std::uint32_t c) {
+  const auto k = category(c);
+  return k >= UTF8PROC_CATEGORY_ND && k <= UTF8PROC_CATEGORY_NO;
+}
+bool is_word(std::uint32_t c) {
+  const auto k = category(c);
+  const bool circled = (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) ||
+                       (c >= 0x1F170 && c <= 0x1F189);
+  return (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_NL) || k == UTF8PROC_CATEGORY_PC || c == 0x200C || c == 0x200D ||
+         circled;
+}
+
+void append_lower_case(std::string& text, std::uint32_t c) {
+  if (c == 0x130) {  // the one letter whose full lower case is two code points
+    text += "i\xCC\x87";
+    return;
+  }
+  append_utf8(text, static_cast<std::uint32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));
+}
+
+std::size_t grapheme_length(std::string_view text) {
+  CodePoint previous = first_code_point(text);
+  std::size_t at = previous.bytes;
+  utf8proc_int32_t state = 0;
+  for (; at < text.size();) {
+    const CodePoint next = first_code_point(text.substr(at));
+    if (utf8proc_grapheme_break_stateful(static_cast<utf8proc_int32_t>(previous.value), static_cast<utf8proc_int32_t>(next.value),
+                                         &state))
+      break;
+    at += next.bytes;
+    previous = next;
+  }
+  return at;
+}
+
+}  // namespace tfm

@@ -1,0 +1,39 @@
+#pragma once
+// Properties and normal forms of code points, from utf8proc (Unicode 15.0 in utf8proc 2.8). White space is Unicode's
+// White_Space. Texts are well-formed UTF-8 unless the comment says otherwise.
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace tfm {
+
+enum class NormalForm { nfc, nfd, nfkc, nfkd };
+
+std::string normal_form(std::string_view text, NormalForm form);
+
+// A text with every maximal ill-formed part replaced by U+FFFD, as Python's bytes.decode(errors="replace") does.
+std::string well_formed(std::string_view bytes);
+
+struct CodePoint {
+  std::uint32_t value;
+  std::size_t bytes;
+};
+CodePoint first_code_point(std::string_view text);  // of a text that is not empty
+CodePoint last_code_point(std::string_view text);
+void append_utf8(std::string& text, std::uint32_t code_point);
+std::size_t count_code_points(std::string_view text);
+
+bool is_white_space(std::uint32_t c);
+bool is_nonspacing_mark(std::uint32_t c);  // Mn
+bool is_mark(std::uint32_t c);             // M
+bool is_other(std::uint32_t c);            // Cc, Cf, Cs, Co
+bool is_punctuation(std::uint32_t c);      // P
+bool is_number(std::uint32_t c);           // N
+bool is_word(std::uint32_t c);             // alphabetic, mark, decimal digit, connector punctuation or join control
+void append_lower_case(std::string& text, std::uint32_t c);
+
+// Bytes of the extended grapheme cluster (UAX #29) at the start of a text that is not empty.
+std::size_t grapheme_length(std::string_view text);
+
+}  // namespace tfm

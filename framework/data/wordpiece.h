@@ -1,0 +1,22 @@
+#pragma once
+// WordPiece as BERT uses it: from the left, always the longest token that fits; tokens inside a word carry a prefix.
+#include <string>
+
+#include "data/token_model.h"
+#include "data/trie.h"
+
+namespace tfm {
+
+class WordPieceModel final : public TokenModel {
+ public:
+  // A word of more than max_code_points, or one with a part that no token fits, is `unknown`.
+  WordPieceModel(const VocabEntries& entries, const std::string& prefix, std::int32_t unknown, std::size_t max_code_points);
+  void encode(std::string_view word, std::vector<std::int32_t>& ids) const override;
+
+ private:
+  Trie heads_, tails_;  // tails_: without the prefix
+  std::int32_t unknown_;
+  std::size_t max_code_points_;
+};
+
+}  // namespace tfm
