@@ -6,7 +6,7 @@ Encoder::Encoder(const Config& config, const Mesh& mesh)
     : config_(config), parameters_(mesh.layout, mesh.tensor_rank),
       context_{parameters_, mesh.layout, mesh.tensor_rank, config.parallel.sequence, config.model.init_std} {
   const ModelConfig& m = config_.model;
-  tokens_.emplace(context_, "embedding.weight", m.vocab_size, m.d_model, context_.init_std);
+  tokens_.emplace(context_, "embedding.weight", m.vocab_size, m.d_model, context_.init_std, m.padding_idx);
   embeddings_.emplace(context_, m, "");
   stack_.emplace(context_, m, "", m.n_layers, false, false);
   head_.emplace(context_, m, m.tied_head() ? &*tokens_ : nullptr);

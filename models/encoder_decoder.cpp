@@ -7,10 +7,10 @@ EncoderDecoder::EncoderDecoder(const Config& config, const Mesh& mesh)
       context_{parameters_, mesh.layout, mesh.tensor_rank, config.parallel.sequence, config.model.init_std} {
   const ModelConfig& m = config_.model;
   const bool shared = m.tie_embeddings == "all" || m.tie_embeddings == "inputs";
-  source_.emplace(context_, shared ? "embedding.weight" : "encoder.embedding.weight", m.vocab_size, m.d_model, context_.init_std);
+  source_.emplace(context_, shared ? "embedding.weight" : "encoder.embedding.weight", m.vocab_size, m.d_model, context_.init_std, m.padding_idx);
   source_embeddings_.emplace(context_, m, "encoder.");
   encoder_.emplace(context_, m, "encoder.", m.n_encoder_layers, false, false);
-  if (!shared) target_.emplace(context_, "decoder.embedding.weight", m.vocab_size, m.d_model, context_.init_std);
+  if (!shared) target_.emplace(context_, "decoder.embedding.weight", m.vocab_size, m.d_model, context_.init_std, m.padding_idx);
   target_embeddings_.emplace(context_, m, "decoder.");
   decoder_.emplace(context_, m, "decoder.", m.n_decoder_layers, true, true);
   head_.emplace(context_, m, m.tied_head() ? &target_tokens() : nullptr);

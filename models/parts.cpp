@@ -16,17 +16,17 @@ nn::Norm::Options norm_of(const ModelConfig& m) { return {m.norm == "rmsnorm", m
 
 }  // namespace
 
-Vocabulary::Vocabulary(nn::Context& c, const std::string& name, std::int64_t size, std::int64_t width, double std)
+Vocabulary::Vocabulary(nn::Context& c, const std::string& name, std::int64_t size, std::int64_t width, double std, std::int64_t padding_idx)
     : parameters_(&c.parameters),
       index_(c.parameters.add({.parts = {{name, size}}, .cols = width, .split = Split::rows, .init = {Init::Kind::normal, std}, .decay = true})),
-      size_(size) {
+      size_(size), padding_idx_(padding_idx) {
   const std::int64_t share = ceil_div(size, c.layout.tensor);
   begin_ = std::min(size, share * c.tensor_rank);
   end_ = std::min(size, share * (c.tensor_rank + 1));
 }
 
 Value Vocabulary::partial(Recorder& r, Value ids, double scale) const {
-  return ops::embedding(r, ids, weight(r), {begin_, end_, scale});
+  return ops::embedding(r, ids, weight(r), {begin_, end_, scale, padding_idx_});
 }
 
 Embeddings::Embeddings(nn::Context& c, const ModelConfig& m, const std::string& prefix) : context_(c), config_(m), prefix_(prefix) {

@@ -10,7 +10,7 @@ namespace tfm {
 // A token table split over the tensor ranks by rows.
 class Vocabulary {
  public:
-  Vocabulary(nn::Context& c, const std::string& name, std::int64_t size, std::int64_t width, double std);
+  Vocabulary(nn::Context& c, const std::string& name, std::int64_t size, std::int64_t width, double std, std::int64_t padding_idx = -1);
   Value weight(Recorder& r) const { return parameters_->record(r, index_); }
   // Rows named by ids, scaled; of this rank's ids only: to be reduced.
   Value partial(Recorder& r, Value ids, double scale) const;
@@ -21,7 +21,7 @@ class Vocabulary {
  private:
   const ParameterSet* parameters_;
   int index_;
-  std::int64_t size_, begin_, end_;
+  std::int64_t size_, begin_, end_, padding_idx_;
 };
 
 // Tokens, segments and positions, norm and dropout. Owns all tables but the tokens'.

@@ -20,6 +20,7 @@ template <class T> struct EmbeddingBackwardArgs {
   const T* dy = nullptr;
   std::int64_t vocab_begin = 0, vocab_end = 0, table_rows = 0;  // table_rows >= vocab_end - vocab_begin (padding)
   T scale = 1;
+  std::int64_t padding_idx = -1;  // rows of this id pass no gradient
   T* dtable = nullptr;      // (table_rows, cols)
   bool accumulate = false;  // false: rows not named by an id are zeroed
 };

@@ -87,17 +87,26 @@ template <class T> void ParameterSet::initialize(std::uint64_t seed, T* flat, in
 template void ParameterSet::initialize(std::uint64_t, float*, int) const;
 template void ParameterSet::initialize(std::uint64_t, double*, int) const;
 
-template <class T> void ParameterSet::scatter(const PartSlice& s, const T* whole, T* flat) {
+namespace {
+
+// Calls run(element of the whole part, element of the slice, count) for every contiguous piece.
+template <class F> void each_run(const PartSlice& s, F run) {
   const std::int64_t cols = s.full.rank() > 1 ? s.full[1] : 1;
-  T* out = flat + s.offset;
-  if (s.axis != 1) {
-    const std::int64_t begin = s.axis == 0 ? s.begin : 0;
-    std::copy_n(whole + begin * cols, s.elements(), out);
-    return;
-  }
-  for (std::int64_t row = 0; row < s.full[0]; ++row) out = std::copy(whole + row * cols + s.begin, whole + row * cols + s.end, out);
+  if (s.axis != 1) return run(s.axis == 0 ? s.begin * cols : 0, 0, s.elements());
+  for (std::int64_t row = 0; row < s.full[0]; ++row) run(row * cols + s.begin, row * (s.end - s.begin), s.end - s.begin);
+}
+
+}  // namespace
+
+template <class T> void ParameterSet::scatter(const PartSlice& s, const T* whole, T* flat) {
+  each_run(s, [&](std::int64_t from, std::int64_t to, std::int64_t n) { std::copy_n(whole + from, n, flat + s.offset + to); });
+}
+template <class T> void ParameterSet::gather(const PartSlice& s, const T* flat, T* whole) {
+  each_run(s, [&](std::int64_t to, std::int64_t from, std::int64_t n) { std::copy_n(flat + s.offset + from, n, whole + to); });
 }
 template void ParameterSet::scatter(const PartSlice&, const float*, float*);
 template void ParameterSet::scatter(const PartSlice&, const double*, double*);
+template void ParameterSet::gather(const PartSlice&, const float*, float*);
+template void ParameterSet::gather(const PartSlice&, const double*, double*);
 
 }  // namespace tfm

@@ -74,6 +74,7 @@ class ParameterSet {
   template <class T> void initialize(std::uint64_t seed, T* flat, int threads) const;
   // Fills a slice from the whole part in row-major order, or the reverse.
   template <class T> static void scatter(const PartSlice& slice, const T* whole, T* flat);
+  template <class T> static void gather(const PartSlice& slice, const T* flat, T* whole);
 
   Value record(Recorder& r, int i) const { return r.parameter(i, specs_[i].parts[0].name, local_shape(i)); }
   Tensor view(int i, void* flat, DType t) const;

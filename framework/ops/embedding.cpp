@@ -27,7 +27,7 @@ struct Embedding final : Op {
       on(e.stream(), [&](auto& s) {
         kernels::embedding_backward(
             s, kernels::EmbeddingBackwardArgs<T>{rows, cols, e.in(0).ptr<std::int32_t>(), e.grad_out(0).ptr<T>(), options.vocab_begin,
-                                                 options.vocab_end, table_rows, T(options.scale), d.tensor.ptr<T>(), d.accumulate});
+                                                 options.vocab_end, table_rows, T(options.scale), options.padding_idx, d.tensor.ptr<T>(), d.accumulate});
       });
     });
   }

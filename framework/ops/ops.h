@@ -35,6 +35,7 @@ Value dropout_add(Recorder& r, Value x, Value residual, double p, const Place& p
 struct EmbeddingOptions {
   std::int64_t vocab_begin = 0, vocab_end = 0;
   double scale = 1;
+  std::int64_t padding_idx = -1;  // rows of this id pass no gradient
 };
 Value embedding(Recorder& r, Value ids, Value table, EmbeddingOptions options);
 

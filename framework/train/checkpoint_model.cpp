@@ -3,11 +3,26 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "train/huggingface/weights.h"
+#include "train/initial_weights.h"
 #include "train/state.h"
 
 namespace tfm {
 
+Config huggingface_run(const std::string& dir) {
+  Config c;
+  c.model = HuggingFaceModel(dir).model();
+  c.train.seq_len = c.model.max_seq_len;
+  c.data.train.type = c.model.translates() ? "pairs" : c.model.encodes() ? "mlm" : "tokens";
+  c.data.train.paths = {{"unknown", 1}};
+  for (const char* file : {"tokenizer.json", "vocab.json", "spiece.model"})
+    if (c.data.tokenizer == "bytes" && std::filesystem::exists(dir + "/" + file))
+      c.data.tokenizer = std::string(file) == "vocab.json" ? dir : dir + "/" + file;
+  return c;
+}
+
 std::string checkpoint_path(const std::string& path) {
+  if (is_huggingface(path)) return path;
   if (std::filesystem::exists(path + "/manifest.json")) return path;
   const auto newest = find_latest(path, [](const std::string& why) { std::fprintf(stderr, "warning: %s\n", why.c_str()); });
   if (!newest)
@@ -16,15 +31,15 @@ std::string checkpoint_path(const std::string& path) {
 }
 
 Config checkpoint_config(const std::string& step_dir, const std::vector<std::string>& overrides) {
+  if (is_huggingface(step_dir)) return parse_config(dump_config(huggingface_run(step_dir)), step_dir + "/config.json", overrides);
   return parse_config(CheckpointReader(step_dir).manifest().config, step_dir + "/manifest.json (config)", overrides);
 }
 
 LoadedModel load_model(const std::string& step_dir, const Config& config, const Mesh& mesh, const MakeModel& make_model) {
   LoadedModel m{.config = config, .mesh = mesh, .model = make_model(config, mesh)};
   m.flat.resize(static_cast<std::size_t>(m.model->parameters().flat_elements()));
-  const CheckpointReader reader(step_dir);
-  if (mesh.rank() == 0) reader.verify();
-  restore_parameters(reader, step_dir, m.model->parameters(), m.flat.data());
+  if (!is_huggingface(step_dir) && mesh.rank() == 0) CheckpointReader(step_dir).verify();
+  load_initial_weights(step_dir, config.model, m.model->parameters(), m.flat.data());
   return m;
 }
 

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "train/config_fields.h"
+#include "train/initial_weights.h"
 
 namespace tfm {
 namespace {
@@ -84,10 +85,10 @@ void apply_override(const std::string& argument, YamlNode* root, Diagnostics& ou
   if (value && root) graft(*root, path, std::move(*value), at, out);
 }
 
-std::string preset_of(const YamlNode& root) {
+std::string word_of_model(const YamlNode& root, const char* key) {
   const YamlNode* model = root.find("model");
-  const YamlNode* preset = model && model->kind == Kind::map ? model->find("preset") : nullptr;
-  return preset && preset->kind == Kind::scalar ? preset->text : "";
+  const YamlNode* word = model && model->kind == Kind::map ? model->find(key) : nullptr;
+  return word && word->kind == Kind::scalar ? word->text : "";
 }
 
 }  // namespace
@@ -106,9 +107,10 @@ Config build_config(const std::function<bool(Diagnostics&, int&)>& read, const s
   Config config;
   // An unknown preset is reported by the reader; another one stands in for it so that its sizes do not count as missing.
   const std::vector<std::string> presets = preset_names();
-  const std::string preset = preset_of(*root);
+  const std::string preset = word_of_model(*root, "preset"), init = word_of_model(*root, "init");
   const bool known = preset.empty() || preset == "none" || std::find(presets.begin(), presets.end(), preset) != presets.end();
   apply_preset(config.model, known ? preset : presets.front());
+  if (!init.empty() && init != "random") config.model = model_of_directory(init);
   FieldReader reader(*root, out, all_keys(), key_aliases());
   reader.read(fields_of(config));
   fill_derived(config);

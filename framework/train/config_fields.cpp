@@ -87,8 +87,7 @@ void describe(ModelConfig& m, FieldVisitor& v) {
   v.value(with_word(choice("preset", Choices(names.begin(), names.end()), "fills this section; anything written beside it wins"),
                     "none"),
           m.preset);
-  v.value(choice("init", {"random"}, "where the first weights come from", {{"*", "weights cannot be read from a directory"}}),
-          m.init);
+  v.value(text("init", "first weights: random, or a Hugging Face directory or a checkpoint, which also give the shape"), m.init);
   describe_shape(m, v);
   v.value(choice("position", {"learned", "sinusoidal", "rope", "alibi", "relative", "none"}, "how positions enter"), m.position);
   v.value(number("position_offset", 0, "row of a learned position table that the first position takes; BART: 2", 1 << 20), m.position_offset);
@@ -110,6 +109,7 @@ void describe(ModelConfig& m, FieldVisitor& v) {
           m.tie_embeddings);
   v.value(flag("scale_embeddings", "multiplies token embeddings by sqrt(d_model)"), m.scale_embeddings);
   v.value(flag("embedding_norm", "a norm after the embeddings"), m.embedding_norm);
+  v.value(number("padding_idx", -1, "id whose embedding gets no gradient as an input, as in PyTorch; -1: none"), m.padding_idx);
   v.value(number("type_vocab_size", 0, "encoder: kinds of segments that have an embedding; 0: none", 1 << 16), m.type_vocab_size);
   v.value(flag("head_transform", "encoder: a dense layer, the activation and a norm before the output layer"), m.head_transform);
   v.value(flag("next_sentence", "encoder: also predicts whether the second segment follows the first"), m.next_sentence);

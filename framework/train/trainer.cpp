@@ -12,6 +12,7 @@
 #include "comm/watchdog.h"
 #include "core/version.h"
 #include "train/exporter.h"
+#include "train/initial_weights.h"
 #include "train/metrics.h"
 #include "train/progress.h"
 #include "train/run_data.h"
@@ -44,6 +45,10 @@ class Run {
     lock_directory();
     engine_.initialize_parameters();
     const std::int64_t resumed = resume();
+    if (resumed == 0 && config_.model.init != "random") {
+      origin_ = load_initial_weights(config_.model.init, config_.model, engine_.model().parameters(), static_cast<float*>(engine_.flat().parameters));
+      say("first weights from " + config_.model.init);
+    }
     open_outputs(resumed);
     TrainOutcome outcome{.step = resumed};
     while (outcome.step < config_.train.steps && !outcome.stopped) {
@@ -67,6 +72,11 @@ class Run {
     Prefetcher::Part p{first, std::clamp<std::int64_t>(batch.sequences - first, 0, each), {}};
     for (const auto& [name, value] : s.training.inputs) p.widths[name] = s.training.width(value);
     return p;
+  }
+  Config without_init() const {  // a checkpoint has weights of its own
+    Config c = config_;
+    c.model.init = "random";
+    return c;
   }
   // In the unit of the configuration: sequences or tokens.
   std::int64_t batch_size() const {
@@ -105,6 +115,7 @@ class Run {
     if (m.seed != config_.train.seed && lead())
       warn(path + " was written with train.seed " + std::to_string(m.seed) + "; data order and dropout change from here");
     restore(reader, path, engine_, true);
+    origin_ = m.extra;
     say("resumed from " + path + " at step " + std::to_string(m.step));
     return m.step;
   }
@@ -214,7 +225,7 @@ class Run {
     watchdog_.set_timeout(file_timeout());
     const auto start = Clock::now();
     const CheckpointInfo info{.step = number, .samples_seen = number * batch_size(), .seed = config_.train.seed,
-                              .layout = {{"data", mesh_.layout.data}, {"tensor", mesh_.layout.tensor}}, .config = dump_config(config_)};
+                              .layout = {{"data", mesh_.layout.data}, {"tensor", mesh_.layout.tensor}}, .config = dump_config(without_init()), .extra = origin_};
     const std::vector<Piece> pieces = checkpoint_pieces(engine_);
     const CheckpointResult r = write_checkpoint(config_.checkpoint.dir, info, pieces, config_.checkpoint.keep, checkpoint_ranks(*mesh_.world));
     failed_checkpoint_ = r.error;
@@ -251,7 +262,7 @@ class Run {
   std::optional<MetricsLog> metrics_;
   std::unique_ptr<Exporter> exporter_;
   Progress progress_;
-  std::string failed_checkpoint_;
+  std::string failed_checkpoint_, origin_ = "{}";
   std::int64_t checkpointed_ = -1;
   int skipped_ = 0;
   double longest_step_ = 0;

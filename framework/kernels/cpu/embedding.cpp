@@ -53,7 +53,7 @@ void embedding_backward(cpu::Stream& stream, const EmbeddingBackwardArgs<T>& a) 
   over_columns(stream, a.cols, a.rows * a.cols, [&](std::int64_t begin, std::int64_t n) {
     for (std::int64_t r = 0; r < a.rows; ++r) {
       const std::int64_t id = a.ids[r];
-      if (id < a.vocab_begin || id >= a.vocab_end) continue;
+      if (id < a.vocab_begin || id >= a.vocab_end || id == a.padding_idx) continue;
       add_row(a.dtable + (id - a.vocab_begin) * a.cols + begin, a.dy + r * a.cols + begin, a.scale, n);
     }
   });

@@ -1,0 +1,26 @@
+#pragma once
+// Which tensors of a Hugging Face directory are which parts of a model.
+#include <string>
+#include <vector>
+
+#include "train/config.h"
+
+namespace tfm {
+
+struct ExchangedTensor {
+  std::string name;                 // Hugging Face's
+  std::vector<std::int64_t> shape;  // Hugging Face's
+  std::vector<std::string> parts;   // stacked along their rows
+  bool transposed = false;          // the stack is (columns, rows) in the file
+};
+
+// Every tensor of a model of the type, in the order of its use.
+std::vector<ExchangedTensor> exchanged_tensors(const ModelConfig& model, const std::string& type);
+
+// Buffers and copies of tied weights that files may hold besides.
+bool is_ignored_tensor(const std::string& type, const std::string& name);
+
+// The name that current versions use: LayerNorm.gamma -> LayerNorm.weight, gpt2 without its prefix -> with it.
+std::string current_name(const std::string& type, const std::string& name);
+
+}  // namespace tfm

@@ -1,0 +1,244 @@
+#include "train/huggingface/weights.h"
+
+#include <bit>
+#include <cstring>
+#include <filesystem>
+#include <regex>
+
+#include "core/error.h"
+#include "data/json_tree.h"
+#include "train/huggingface/config.h"
+
+namespace tfm {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+constexpr std::size_t kMostJson = 256 << 20;
+constexpr std::int64_t kShardBytes = 5'000'000'000;
+
+float from_half(std::uint16_t h) {
+  const std::uint32_t sign = static_cast<std::uint32_t>(h & 0x8000u) << 16, exponent = h >> 10 & 31u, fraction = h & 1023u;
+  if (exponent == 31) return std::bit_cast<float>(sign | 0x7F800000u | fraction << 13);
+  if (exponent > 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | fraction << 13);
+  return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(static_cast<float>(fraction) * 0x1p-24f));
+}
+
+// Rounds to nearest, ties to even; a NaN stays one.
+std::uint16_t to_half(float f) {
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(f), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7FFFFFFFu;
+  if (magnitude > 0x7F800000u) return static_cast<std::uint16_t>(sign | 0x7E00u | (magnitude >> 13 & 0x3FFu));
+  if (magnitude >= 0x477FF000u) return static_cast<std::uint16_t>(sign | 0x7C00u);
+  if (magnitude < 0x38800000u)  // below 2^-14: a multiple of 2^-24
+    return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - std::bit_cast<std::uint32_t>(0.5f)));
+  return static_cast<std::uint16_t>(sign | (magnitude - 0x38000000u + 0xFFFu + (magnitude >> 13 & 1u)) >> 13);
+}
+
+std::uint16_t to_bfloat(float f) {
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(f);
+  if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<std::uint16_t>(bits >> 16 | 0x40u);
+  return static_cast<std::uint16_t>((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
+}
+
+std::vector<float> decode(std::span<const std::byte> bytes, const std::string& dtype) {
+  if (dtype == "F32") {
+    std::vector<float> out(bytes.size() / 4);
+    std::memcpy(out.data(), bytes.data(), bytes.size());
+    return out;
+  }
+  std::vector<std::uint16_t> raw(bytes.size() / 2);
+  std::memcpy(raw.data(), bytes.data(), bytes.size());
+  std::vector<float> out(raw.size());
+  for (std::size_t i = 0; i < raw.size(); ++i)
+    out[i] = dtype == "BF16" ? std::bit_cast<float>(static_cast<std::uint32_t>(raw[i]) << 16) : from_half(raw[i]);
+  return out;
+}
+
+void write_as(SafetensorsWriter& writer, const std::vector<float>& values, const std::string& dtype) {
+  if (dtype == "F32") return writer.write(std::span<const float>(values));
+  std::vector<std::uint16_t> raw(values.size());
+  for (std::size_t i = 0; i < raw.size(); ++i) raw[i] = dtype == "BF16" ? to_bfloat(values[i]) : to_half(values[i]);
+  writer.write(std::span<const std::uint16_t>(raw));
+}
+
+std::int64_t elements(const std::vector<std::int64_t>& shape) {
+  std::int64_t n = 1;
+  for (std::int64_t d : shape) n *= d;
+  return n;
+}
+
+// Row-major (rows, cols) -> (cols, rows).
+std::vector<float> transposed(const std::vector<float>& x, std::int64_t rows, std::int64_t cols) {
+  std::vector<float> y(x.size());
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < cols; ++c) y[static_cast<std::size_t>(c * rows + r)] = x[static_cast<std::size_t>(r * cols + c)];
+  return y;
+}
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  std::string s;
+  for (std::int64_t d : shape) s += (s.empty() ? "" : ", ") + std::to_string(d);
+  return "(" + s + ")";
+}
+
+bool carried(const std::string& file) {  // of a tokenizer, or of generation
+  static const std::regex names(R"((tokenizer|vocab|merges|special_tokens|added_tokens|spiece|source|target|sentencepiece|generation_config|preprocessor)[\w.]*\.(json|txt|model|spm))");
+  return std::regex_match(file, names);
+}
+
+}  // namespace
+
+bool is_huggingface(const std::string& dir) { return fs::exists(dir + "/config.json"); }
+
+void copy_companions(const std::string& from, const std::string& to) {
+  fs::create_directories(to);
+  for (const auto& e : fs::directory_iterator(from))
+    if (carried(e.path().filename().string())) fs::copy_file(e.path(), fs::path(to) / e.path().filename(), fs::copy_options::overwrite_existing);
+}
+
+HuggingFaceModel::HuggingFaceModel(const std::string& dir) : dir_(dir) {
+  const std::string config = dir + "/config.json", index = dir + "/model.safetensors.index.json", single = dir + "/model.safetensors";
+  model_ = model_of_huggingface(dir);
+  const nlohmann::json config_tree = read_json_file(config, kMostJson);
+  type_ = config_tree.at("model_type").get<std::string>();
+  if (fs::exists(single) || !fs::exists(index)) {
+    open("model.safetensors");
+  } else {
+    const nlohmann::json tree = read_json_file(index, kMostJson);
+    std::map<std::string, int> shards;
+    for (const auto& [tensor, file] : JsonNode(tree, index).at("weight_map").members()) {
+      const std::string& name = file.string();
+      if (name.empty() || name[0] == '.' || name.find('/') != name.npos || name.find('\\') != name.npos)
+        file.fail(in_quotes(name) + " is no file name; expected one of this folder, without a path");
+      shards[name];
+    }
+    for (const auto& [name, unused] : shards) open(name);
+    for (const auto& [tensor, file] : JsonNode(tree, index).at("weight_map").members())
+      if (!tensors_.contains(current_name(type_, tensor))) file.fail(in_quotes(tensor) + " is in none of the shards");
+  }
+  decide_heads();
+  check(model_);
+}
+
+void HuggingFaceModel::open(const std::string& file) {
+  files_.push_back(std::make_unique<SafetensorsReader>(dir_ + "/" + file));
+  for (const auto& [name, info] : files_.back()->tensors())
+    if (!tensors_.emplace(current_name(type_, name), Place{files_.size() - 1, name}).second)
+      throw Error(ExitCode::input, files_.back()->path() + ": tensor " + in_quotes(name) + " is in another file too");
+}
+
+// What is tied and which heads there are: by the tensors, not by flags, which versions of the format treat differently.
+void HuggingFaceModel::decide_heads() {
+  const auto has = [&](const char* name) { return tensors_.contains(name); };
+  const auto differs = [&](const char* copy, const char* original) {
+    if (!has(copy) || !has(original)) return false;
+    const Place &a = tensors_.at(copy), &b = tensors_.at(original);
+    const auto x = files_[a.file]->bytes(a.name), y = files_[b.file]->bytes(b.name);
+    return x.size() != y.size() || std::memcmp(x.data(), y.data(), x.size()) != 0;
+  };
+  if (type_ == "gpt2") model_.tie_embeddings = differs("lm_head.weight", "transformer.wte.weight") ? "false" : "true";
+  if (type_ == "gpt2" && model_.tie_embeddings == "false") model_.head_bias = "false";
+  if (type_ == "llama") model_.tie_embeddings = differs("lm_head.weight", "model.embed_tokens.weight") ? "false" : "true";
+  if (type_ == "bert") model_.tie_embeddings = differs("cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight") ? "false" : "true";
+  if (type_ == "bert") model_.next_sentence = has("cls.seq_relationship.weight");
+  if (type_ == "t5") model_.tie_embeddings = differs("lm_head.weight", "shared.weight") ? "inputs" : "all";
+}
+
+void HuggingFaceModel::check(const ModelConfig& model) const {
+  std::map<std::string, bool> known;
+  auto& parts = const_cast<HuggingFaceModel*>(this)->parts_;
+  parts.clear();
+  for (const ExchangedTensor& t : exchanged_tensors(model, type_)) {
+    known[t.name];
+    for (std::size_t i = 0; i < t.parts.size(); ++i) parts[t.parts[i]] = {t, i};
+    const auto found = tensors_.find(t.name);
+    if (found == tensors_.end())
+      throw Error(ExitCode::input, dir_ + ": tensor " + in_quotes(t.name) + " is missing; expected shape " + shape_text(t.shape));
+    const auto& file = *files_[found->second.file];
+    const TensorInfo& info = file.info(found->second.name);
+    if (info.shape != t.shape)
+      throw Error(ExitCode::input, file.path() + ": tensor " + in_quotes(t.name) + " is " + shape_text(info.shape) + "; the configuration needs " +
+                                       shape_text(t.shape));
+    if (info.dtype != "F32" && info.dtype != "F16" && info.dtype != "BF16")
+      throw Error(ExitCode::input, file.path() + ": tensor " + in_quotes(t.name) + " is of type " + info.dtype + "; expected F32, F16 or BF16");
+  }
+  for (const auto& [name, place] : tensors_)
+    if (!known.contains(name) && !is_ignored_tensor(type_, name))
+      throw Error(ExitCode::input, files_[place.file]->path() + ": tensor " + in_quotes(place.name) + " is unknown; a " + type_ +
+                                       " model of this configuration has none of this name");
+}
+
+std::vector<float> HuggingFaceModel::read(const Place& place) const {
+  const auto& file = *files_[place.file];
+  return decode(file.bytes(place.name), file.info(place.name).dtype);
+}
+
+std::vector<float> HuggingFaceModel::part(const std::string& name) const {
+  const auto found = parts_.find(name);
+  TFM_CHECK(found != parts_.end(), "no tensor of the directory holds " + name);
+  const auto& [tensor, place] = found->second;
+  std::vector<float> whole = read(tensors_.at(tensor.name));
+  if (tensor.transposed) whole = transposed(whole, tensor.shape[0], tensor.shape[1]);
+  if (tensor.parts.size() == 1) return whole;
+  const std::size_t n = whole.size() / tensor.parts.size();  // of equal parts
+  return {whole.begin() + static_cast<std::ptrdiff_t>(place * n), whole.begin() + static_cast<std::ptrdiff_t>((place + 1) * n)};
+}
+
+std::string HuggingFaceModel::provenance(const std::string& companions) const {
+  Json j;
+  j["directory"] = fs::absolute(companions.empty() ? dir_ : companions).string();
+  j["config"] = Json::parse(read_json_file(dir_ + "/config.json", kMostJson).dump());
+  for (const auto& [name, place] : tensors_)
+    if (const std::string& dtype = files_[place.file]->info(place.name).dtype; dtype != "F32") j["dtypes"][name] = dtype;
+  return j.dump();
+}
+
+std::vector<float> compose(const ExchangedTensor& tensor, const std::function<std::vector<float>(const std::string& part)>& part) {
+  std::vector<float> stack;
+  for (const std::string& name : tensor.parts) {
+    const std::vector<float> values = part(name);
+    stack.insert(stack.end(), values.begin(), values.end());
+  }
+  TFM_CHECK(static_cast<std::int64_t>(stack.size()) == elements(tensor.shape), "parts of " + tensor.name + " do not make its shape");
+  return tensor.transposed ? transposed(stack, tensor.shape[1], tensor.shape[0]) : stack;
+}
+
+void write_huggingface(const std::string& dir, const ModelConfig& model, const std::string& provenance,
+                       const std::function<std::vector<float>(const std::string& part)>& part) {
+  const std::string type = huggingface_type(model);
+  const Json origin = provenance.empty() ? Json::object() : Json::parse(provenance);
+  const auto dtype_of = [&](const std::string& name) {
+    return origin.contains("dtypes") && origin["dtypes"].contains(name) ? origin["dtypes"][name].get<std::string>() : std::string("F32");
+  };
+  fs::create_directories(dir);
+  static const std::regex weights(R"(model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?)");
+  for (const auto& e : fs::directory_iterator(dir))
+    if (std::regex_match(e.path().filename().string(), weights)) fs::remove(e.path());
+
+  std::vector<std::vector<ExchangedTensor>> shards(1);
+  std::int64_t total = 0, filled = 0;
+  for (const ExchangedTensor& t : exchanged_tensors(model, type)) {
+    const std::int64_t bytes = elements(t.shape) * (dtype_of(t.name) == "F32" ? 4 : 2);
+    if (filled > 0 && filled + bytes > kShardBytes) shards.emplace_back(), filled = 0;
+    shards.back().push_back(t);
+    filled += bytes, total += bytes;
+  }
+  Json index{{"metadata", {{"total_size", total}}}};
+  for (std::size_t s = 0; s < shards.size(); ++s) {
+    char name[64] = "model.safetensors";
+    if (shards.size() > 1) std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", s + 1, shards.size());
+    // Wider types first keep every tensor aligned.
+    std::stable_sort(shards[s].begin(), shards[s].end(), [&](const auto& a, const auto& b) { return (dtype_of(a.name) == "F32") > (dtype_of(b.name) == "F32"); });
+    std::vector<TensorEntry> entries;
+    for (const ExchangedTensor& t : shards[s]) entries.push_back({t.name, dtype_of(t.name), t.shape}), index["weight_map"][t.name] = name;
+    SafetensorsWriter writer(dir + "/" + name, entries);
+    for (const ExchangedTensor& t : shards[s]) write_as(writer, compose(t, part), dtype_of(t.name));
+    writer.finish();
+  }
+  if (shards.size() > 1) replace_file(dir + "/model.safetensors.index.json", index.dump(2) + "\n");
+  replace_file(dir + "/config.json", huggingface_config(model, origin.contains("config") ? origin["config"].dump() : ""));
+  if (std::error_code none; origin.contains("directory") && fs::is_directory(origin["directory"].get<std::string>(), none))
+    copy_companions(origin["directory"].get<std::string>(), dir);
+}
+
+}  // namespace tfm

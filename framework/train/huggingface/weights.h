@@ -1,0 +1,59 @@
+#pragma once
+// A Hugging Face directory: config.json, model.safetensors or model.safetensors.index.json with its shards.
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/safetensors.h"
+#include "train/huggingface/tensors.h"
+
+namespace tfm {
+
+bool is_huggingface(const std::string& dir);  // has a config.json
+
+// Copies the files of a tokenizer and of generation's settings.
+void copy_companions(const std::string& from, const std::string& to);
+
+class HuggingFaceModel {
+ public:
+  // Error(input) names file and tensor: a shard that is missing or has a path for a name, a tensor that is missing, unknown, in
+  // two shards, of another shape or of an element type other than F32, F16 and BF16.
+  explicit HuggingFaceModel(const std::string& dir);
+
+  const ModelConfig& model() const { return model_; }
+  const std::string& type() const { return type_; }
+  // Checks the tensors against a model that differs from model() in what config.json does not decide (dropout, ...).
+  void check(const ModelConfig& model) const;
+  std::vector<float> part(const std::string& name) const;  // the whole part, row-major
+
+  // What a checkpoint keeps so that an export gives the same files again: {"config": ..., "dtypes": {...}, "directory": ...}.
+  // `directory`: where the tokenizer's files are; empty: where the model is.
+  std::string provenance(const std::string& directory = {}) const;
+
+ private:
+  struct Place {
+    std::size_t file;
+    std::string name;  // in the file
+  };
+  void open(const std::string& file);
+  void decide_heads();
+  std::vector<float> read(const Place& place) const;
+
+  std::string dir_, type_;
+  ModelConfig model_;
+  std::vector<std::unique_ptr<SafetensorsReader>> files_;
+  std::map<std::string, Place> tensors_;  // by current name
+  std::map<std::string, std::pair<ExchangedTensor, std::size_t>> parts_;  // part -> tensor, place in its stack
+};
+
+// Writes DIR (made where it is not there): config.json, the weights in shards of at most 5 GB, and the tokenizer's files of the
+// directory the model came from. `part` gives whole parts. Old weights of DIR are removed.
+void write_huggingface(const std::string& dir, const ModelConfig& model, const std::string& provenance,
+                       const std::function<std::vector<float>(const std::string& part)>& part);
+
+// The tensors as Hugging Face shapes them, from whole parts.
+std::vector<float> compose(const ExchangedTensor& tensor, const std::function<std::vector<float>(const std::string& part)>& part);
+
+}  // namespace tfm

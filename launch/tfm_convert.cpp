@@ -1,0 +1,70 @@
+// tfm-convert: Hugging Face directories to checkpoints and back.
+#include <cstdio>
+#include <filesystem>
+
+#include "launch/support/program.h"
+#include "models/registry.h"
+#include "train/checkpoint_model.h"
+#include "train/huggingface/weights.h"
+#include "train/state.h"
+
+namespace {
+
+using namespace tfm;
+
+constexpr const char* kHelp =
+    "usage: tfm-convert import HF_DIR OUT_DIR          a checkpoint OUT_DIR/step-00000000 that every program reads at any layout\n"
+    "       tfm-convert export CHECKPOINT_DIR OUT_HF_DIR   config.json, model.safetensors, the tokenizer's files\n"
+    "  --help, --version\n"
+    "Knows gpt2, llama, bert, t5, bart and marian, as transformers 4 and 5 write them. Element types and what config.json says\n"
+    "beyond the model survive a round trip.\n";
+
+std::vector<Piece> pieces_of(const LoadedModel& m) {
+  std::vector<Piece> pieces;
+  for (const PartSlice& p : m.model->parameters().slices())
+    pieces.push_back({{-1, 0, 0, 0, p.elements()}, "model/" + p.name, p.full, m.flat.data() + p.offset});
+  return pieces;
+}
+
+int import(const std::string& from, const std::string& to) {
+  Config config = huggingface_run(from);
+  config.train.global_batch_size = config.train.micro_batch_size = 1;
+  resolve_for_ranks(config, 1);
+  const LoadedModel model = load_model(from, config, single_mesh(), make_model);
+  const std::string companions = to + "/tokenizer";
+  copy_companions(from, companions);
+  if (config.data.tokenizer != "bytes") config.data.tokenizer = companions + config.data.tokenizer.substr(from.size());
+  const CheckpointInfo info{.step = 0, .seed = config.train.seed, .config = dump_config(config), .extra = HuggingFaceModel(from).provenance(companions)};
+  const CheckpointResult r = write_checkpoint(to, info, pieces_of(model), 0, {});
+  if (!r.ok()) throw Error(ExitCode::retryable, r.error);
+  std::printf("%s: %lld parameters of a %s model\n", r.path.c_str(), static_cast<long long>(model.model->parameters().total_elements()),
+              config.model.family.c_str());
+  return 0;
+}
+
+int export_to(const std::string& from, const std::string& to) {
+  const std::string path = checkpoint_path(from);
+  Config config = checkpoint_config(path, {"parallel.tensor=1", "parallel.data=auto", "train.global_batch_size=1", "train.micro_batch_size=1"});
+  resolve_for_ranks(config, 1);
+  const LoadedModel model = load_model(path, config, single_mesh(), make_model);
+  const std::string origin = is_huggingface(path) ? HuggingFaceModel(path).provenance() : CheckpointReader(path).manifest().extra;
+  write_huggingface(to, config.model, origin == "{}" ? "" : origin, [&](const std::string& part) {
+    for (const PartSlice& p : model.model->parameters().slices())
+      if (p.name == part) return std::vector<float>(model.flat.begin() + p.offset, model.flat.begin() + p.offset + p.elements());
+    internal_error("the model has no part " + part);
+  });
+  std::printf("%s: a %s model of %s\n", to.c_str(), config.model.family.c_str(), path.c_str());
+  return 0;
+}
+
+int run(int argc, char** argv) {
+  const Arguments args(argc, argv, {});
+  const auto& words = args.positional();
+  if (words.size() != 3 || (words[0] != "import" && words[0] != "export"))
+    throw Error(ExitCode::usage, "expected `import HF_DIR OUT_DIR` or `export CHECKPOINT_DIR OUT_HF_DIR`; see tfm-convert --help");
+  return words[0] == "import" ? import(words[1], words[2]) : export_to(words[1], words[2]);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return tfm::guarded(argc, argv, kHelp, run); }

@@ -1,0 +1,235 @@
+// tfm-probe: one forward (and backward) pass on tensors given from outside.
+#include <algorithm>
+#include <cstdio>
+
+#include "launch/support/program.h"
+#include "models/registry.h"
+#include "train/checkpoint_model.h"
+#include "train/huggingface/config.h"
+#include "train/huggingface/weights.h"
+#include "train/inference.h"
+#include "train/initial_weights.h"
+
+namespace {
+
+using namespace tfm;
+
+constexpr const char* kHelp =
+    "usage: tfm-probe MODEL_DIR --batch IN.safetensors --out OUT.safetensors [--gradients] [section.key=value ...]\n"
+    "  --batch FILE   int64 tensors, named as transformers names them: input_ids (B, T), attention_mask, token_type_ids,\n"
+    "                 decoder_input_ids, decoder_attention_mask, labels (-100: ignored; a decoder's are not shifted yet),\n"
+    "                 next_sentence_label (B)\n"
+    "  --out FILE     float32 logits (B, T, V); with labels loss (1), the mean over real labels\n"
+    "  --gradients    and grad.NAME for every parameter, named and shaped as in a Hugging Face directory\n"
+    "  --help, --version\n"
+    "MODEL_DIR is a Hugging Face directory, a checkpoint or a folder of them. Dropout is off. Runs at any layout under mpirun.\n";
+
+using Tensors = std::map<std::string, std::vector<std::int32_t>>;
+
+// What the file holds, under the names of the model's fields.
+struct Batch {
+  BatchShape shape;  // of the global batch
+  Tensors fields;
+  bool labelled = false;
+};
+
+class BatchFile {
+ public:
+  explicit BatchFile(const std::string& path) : reader_(path) {}
+  bool has(const std::string& name) const { return reader_.has(name); }
+  std::vector<std::int32_t> read(const std::string& name, std::int64_t rows, std::int64_t cols) const {
+    const auto& shape = reader_.info(name).shape;
+    const std::vector<std::int64_t> expected = cols > 0 ? std::vector<std::int64_t>{rows, cols} : std::vector<std::int64_t>{rows};
+    if (shape != expected)
+      throw Error(ExitCode::input, reader_.path() + ": tensor '" + name + "' has another shape than input_ids; expected (" + std::to_string(rows) +
+                                       (cols > 0 ? ", " + std::to_string(cols) + ")" : ")"));
+    return reader_.read<std::int32_t>(name);
+  }
+  std::pair<std::int64_t, std::int64_t> size(const std::string& name) const {
+    const auto& shape = reader_.info(name).shape;
+    if (shape.size() != 2 || shape[0] < 1 || shape[1] < 1) throw Error(ExitCode::input, reader_.path() + ": tensor '" + name + "' is no matrix; expected (B, T)");
+    return {shape[0], shape[1]};
+  }
+  std::string path() const { return reader_.path(); }
+
+ private:
+  SafetensorsReader reader_;
+};
+
+std::vector<std::int32_t> as_mask(std::vector<std::int32_t> ones) {
+  for (auto& x : ones) x = x != 0 ? 0 : -1;
+  return ones;
+}
+
+std::vector<std::int32_t> shifted_left(const std::vector<std::int32_t>& labels, std::int64_t length) {
+  std::vector<std::int32_t> out(labels.size(), -1);
+  for (std::size_t i = 0; i + 1 < labels.size(); ++i)
+    if ((i + 1) % static_cast<std::size_t>(length) != 0) out[i] = labels[i + 1];
+  return out;
+}
+
+Batch read_batch(const std::string& path, const ModelConfig& m) {
+  const BatchFile file(path);
+  Batch b;
+  const auto [B, T] = file.size("input_ids");
+  b.shape = {.sequences = B, .length = T};
+  const std::string side = m.translates() ? "source_" : "";
+  b.fields[side + "ids"] = file.read("input_ids", B, T);
+  if (m.encodes()) b.fields[side + "mask"] = file.has("attention_mask") ? as_mask(file.read("attention_mask", B, T)) : std::vector<std::int32_t>(B * T, 0);
+  std::string mask = "attention_mask";
+  if (m.translates()) {
+    if (!file.has("decoder_input_ids"))
+      throw Error(ExitCode::input, path + ": tensor 'decoder_input_ids' is missing; expected the labels shifted right behind the start token");
+    const auto [rows, length] = file.size("decoder_input_ids");
+    b.shape = {.sequences = B, .length = length, .source_length = T};
+    b.fields["ids"] = file.read("decoder_input_ids", B, length);
+    mask = "decoder_attention_mask";
+  }
+  if (m.decodes() && file.has(mask)) {
+    b.shape.mask = Mask::padding;
+    b.fields["mask"] = as_mask(file.read(mask, B, b.shape.length));
+  }
+  if (m.type_vocab_size > 0)
+    b.fields["token_types"] = file.has("token_type_ids") ? file.read("token_type_ids", B, T) : std::vector<std::int32_t>(B * T, 0);
+  b.labelled = file.has("labels");
+  b.fields["labels"] = b.labelled ? file.read("labels", B, b.shape.length) : std::vector<std::int32_t>(B * b.shape.length, -1);
+  if (m.family == "decoder") b.fields["labels"] = shifted_left(b.fields["labels"], T);
+  if (m.next_sentence)
+    b.fields["sentence_labels"] = file.has("next_sentence_label") ? file.read("next_sentence_label", B, 0) : std::vector<std::int32_t>(B, -1);
+  for (const char* name : {"ids", "source_ids"})
+    for (const std::int32_t id : b.fields[name])
+      if (id < 0 || id >= m.vocab_size)
+        throw Error(ExitCode::input, path + ": id " + std::to_string(id) + " is outside the vocabulary; expected 0 to " + std::to_string(m.vocab_size - 1));
+  for (const std::int32_t id : b.fields["labels"])
+    if (id >= m.vocab_size)
+      throw Error(ExitCode::input, path + ": label " + std::to_string(id) + " is outside the vocabulary; expected below " + std::to_string(m.vocab_size));
+  return b;
+}
+
+// The rows [first, first + count) of every field, then empty ones.
+void copy_rows(const Batch& b, std::int64_t first, std::int64_t count, Fields& to) {
+  for (auto& [name, span] : to) {
+    const auto& from = b.fields.at(name);
+    const auto width = static_cast<std::ptrdiff_t>(from.size()) / b.shape.sequences;
+    std::copy_n(from.begin() + first * width, count * width, span.begin());
+  }
+}
+
+std::vector<float> logits_of(const Engine& e, const Batch& b, const BatchShape& mine, int threads) {
+  const Mesh& mesh = e.plan().mesh;
+  const std::int64_t V = e.plan().config.model.vocab_size, T = b.shape.length;
+  const std::int64_t first = mesh.data_rank * mine.sequences, count = std::clamp<std::int64_t>(b.shape.sequences - first, 0, mine.sequences);
+  Inference inference(e.model(), mesh, e.flat().parameters, mine, V, threads);
+  Tensors local;
+  Fields fields;
+  for (const auto& [name, values] : b.fields) {
+    local[name].assign(values.size() / b.shape.sequences * mine.sequences, 0);
+    fields[name] = std::span(local[name]).first(values.size() / b.shape.sequences * count);
+  }
+  copy_rows(b, first, count, fields);
+  for (auto& [name, values] : local) fields[name] = values;
+  inference.run(fields);
+  std::vector<float> all(static_cast<std::size_t>(b.shape.sequences * T * V));
+  for (std::int64_t r = 0; r < mine.sequences * T; ++r) {
+    const auto row = inference.row(r);  // every rank of the tensor group takes part
+    if (r < count * T) std::copy(row.begin(), row.end(), all.begin() + (first * T + r) * V);
+  }
+  mesh.data->all_reduce({all.data(), DType::f32, {static_cast<std::int64_t>(all.size())}});
+  return all;
+}
+
+// Whole gradients by part, on every rank.
+std::map<std::string, std::vector<float>> gradients_of(const Engine& e) {
+  std::map<std::string, std::vector<float>> whole;
+  const Mesh& mesh = e.plan().mesh;
+  for (const PartSlice& p : e.model().parameters().slices()) {
+    auto& g = whole[p.name];
+    g.resize(static_cast<std::size_t>(p.full.elements()));
+    if (p.axis >= 0 || mesh.tensor_rank == 0) ParameterSet::gather(p, static_cast<const float*>(e.flat().gradients), g.data());
+    mesh.tensor->all_reduce({g.data(), DType::f32, {p.full.elements()}});
+  }
+  return whole;
+}
+
+struct Output {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  std::vector<float> data;
+};
+
+void add_gradients(const Engine& e, std::vector<Output>& out) {
+  const auto whole = gradients_of(e);
+  const auto part = [&](const std::string& name) { return whole.at(name); };
+  const ModelConfig& m = e.plan().config.model;
+  std::string type;
+  try {
+    type = huggingface_type(m);
+  } catch (const Error&) {  // no class of transformers: our own names
+    for (const PartSlice& p : e.model().parameters().slices()) {
+      Output o{"grad." + p.name, {}, whole.at(p.name)};
+      for (int i = 0; i < p.full.rank(); ++i) o.shape.push_back(p.full[i]);
+      out.push_back(std::move(o));
+    }
+    return;
+  }
+  for (const ExchangedTensor& t : exchanged_tensors(m, type)) out.push_back({"grad." + t.name, t.shape, compose(t, part)});
+}
+
+Config probe_config(const std::string& dir, const std::vector<std::string>& overrides, int ranks) {
+  Config c = checkpoint_config(dir, {"parallel.tensor=1", "parallel.zero=0", "parallel.data=auto", "train.micro_batch_size=1"});
+  c = parse_config(dump_config(c), dir, overrides);
+  c.model.dropout = {};
+  c.loss = {};
+  c.parallel.zero = 0;
+  c.train.global_batch_tokens = 0;
+  c.train.micro_batch_size = 1;
+  c.train.global_batch_size = std::max<std::int64_t>(1, ranks / std::max<std::int64_t>(c.parallel.tensor, 1));
+  return c;
+}
+
+int run(int argc, char** argv) {
+  const Arguments args(argc, argv, {{"--batch"}, {"--out"}, {"--gradients", false}});
+  if (!args.has("--batch") || !args.has("--out")) throw Error(ExitCode::usage, "--batch and --out are needed; see tfm-probe --help");
+  const std::string dir = checkpoint_path(args.only("model directory"));
+  const Launch launch;
+  Config config = probe_config(dir, args.overrides(), launch.ranks);
+  const Batch batch = read_batch(args.get("--batch"), config.model);
+  config.train.seq_len = std::max(batch.shape.length, batch.shape.source_length);
+  if (config.model.position == "learned" && config.train.seq_len > config.model.max_seq_len)
+    throw Error(ExitCode::input, args.get("--batch") + ": sequences of " + std::to_string(config.train.seq_len) + " tokens; the position table has " +
+                                     std::to_string(config.model.max_seq_len) + " rows");
+  const std::int64_t replicas = std::max<std::int64_t>(1, launch.ranks / config.parallel.tensor);
+  BatchShape mine = batch.shape;
+  mine.sequences = ceil_div(batch.shape.sequences, replicas);
+  const auto divides = [&](std::int64_t length) { return mine.sequences * length % config.parallel.tensor == 0; };
+  config.parallel.sequence = config.parallel.sequence && divides(mine.length) && divides(mine.source_length);
+  const bool sequence = config.parallel.sequence;
+  config.parallel.sequence = false;  // checked above, for the shape given
+  resolve_for_ranks(config, launch.ranks);
+  config.parallel.sequence = sequence;
+
+  const Mesh mesh = launch.mesh(layout_of(config));
+  Engine engine(make_step_plan(config, mesh, make_model, DType::f32, mine), launch.threads);
+  load_initial_weights(dir, config.model, engine.model().parameters(), static_cast<float*>(engine.flat().parameters));
+  std::vector<Output> out;
+  out.push_back({"logits", {batch.shape.sequences, batch.shape.length, config.model.vocab_size}, logits_of(engine, batch, mine, launch.threads)});
+  if (batch.labelled) {
+    const StepResult r = engine.compute_gradients(
+        1, [&](std::int64_t first, std::int64_t count, Fields& fields) { copy_rows(batch, first, count, fields); }, 0, batch.shape.sequences);
+    out.push_back({"loss", {1}, {static_cast<float>(r.loss)}});
+    if (args.has("--gradients")) add_gradients(engine, out);
+  } else if (args.has("--gradients")) {
+    throw Error(ExitCode::input, args.get("--batch") + ": tensor 'labels' is missing; gradients are those of the loss");
+  }
+  if (mesh.rank() != 0) return 0;
+  std::vector<TensorEntry> entries;
+  for (const Output& o : out) entries.push_back({o.name, "F32", o.shape});
+  SafetensorsWriter writer(args.get("--out"), entries);
+  for (const Output& o : out) writer.write(std::span<const float>(o.data));
+  writer.finish();
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return tfm::guarded(argc, argv, kHelp, run); }

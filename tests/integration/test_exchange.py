@@ -1,0 +1,187 @@
+"""Hugging Face directories (tests/fixtures/huggingface, computed by transformers): logits, loss and gradients on several layouts, import
+and export without a byte changed, training from them, and messages for what is wrong with them.
+
+usage: test_exchange.py BIN
+"""
+import array
+import json
+import math
+import os
+import pathlib
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+
+BIN = pathlib.Path(sys.argv[1]).resolve()
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FIXTURES = sorted((ROOT / "tests/fixtures/huggingface").iterdir())
+DIVIDES = {"gpt2": ("n_head", "n_inner"), "llama": ("num_key_value_heads", "intermediate_size"), "bert": ("num_attention_heads", "intermediate_size"),
+           "t5": ("num_heads", "d_ff"), "bart": ("encoder_attention_heads", "encoder_ffn_dim"), "marian": ("encoder_attention_heads", "encoder_ffn_dim")}
+
+
+def run(*command, ranks=0, code=0):
+    command = [str(c) for c in command]
+    if ranks > 0:
+        command = [str(ROOT / "tests/mpirun.sh"), str(ranks), *command]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == code, f"{command}: exit {done.returncode}, expected {code}\n{done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def tensors(path):
+    """name -> (type, shape, bytes)."""
+    data = path.read_bytes()
+    n = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + n])
+    return {k: (v["dtype"], v["shape"], data[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]])
+            for k, v in header.items() if k != "__metadata__"}
+
+
+def write_tensors(path, content):
+    header, data = {}, b""
+    for name, (dtype, shape, raw) in content.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def floats(tensor):
+    assert tensor[0] == "F32"
+    return array.array("f", tensor[2])
+
+
+def norm(values):
+    return math.sqrt(sum(x * x for x in values))
+
+
+def compare(name, expected, found):
+    want, got = floats(expected["logits"]), floats(found["logits"])
+    assert found["logits"][1] == expected["logits"][1]
+    largest = max(map(abs, want))
+    error = max(abs(a - b) for a, b in zip(want, got))
+    assert error <= 2e-5 * max(1, largest / 5), f"{name}: logits differ by {error}"
+    want, got = floats(expected["loss"])[0], floats(found["loss"])[0]
+    assert abs(got - want) <= 1e-6 * abs(want), f"{name}: loss {got}, expected {want}"
+    gradients = {k: floats(v) for k, v in expected.items() if k.startswith("grad.")}
+    noise = 2e-7 * norm(norm(g) for g in gradients.values())  # of gradients that are zero in exact arithmetic, as a key's bias
+    for k, g in gradients.items():
+        assert found[k][1] == expected[k][1], k
+        difference = norm(a - b for a, b in zip(g, floats(found[k])))
+        assert difference <= 1e-4 * norm(g) + noise, f"{name}: {k} differs by {difference} of {norm(g)}"
+
+
+def check_against_transformers():
+    for folder in FIXTURES:
+        config = json.loads((folder / "config.json").read_text())
+        sizes = [config[k] for k in DIVIDES[config["model_type"]] if config.get(k)]
+        layouts = [(1, [])] + ([(2, ["parallel.tensor=2"]), (4, ["parallel.tensor=2"])] if all(s % 2 == 0 for s in sizes) else [(2, [])])
+        expected = tensors(folder / "expected.safetensors")
+        for ranks, args in layouts:
+            run(BIN / "tfm-probe", folder, "--batch", folder / "batch.safetensors", "--out", "out.safetensors", "--gradients", *args,
+                ranks=ranks if ranks > 1 else 0)
+            compare(f"{folder.name} on {ranks} ranks", expected, tensors(pathlib.Path("out.safetensors")))
+
+
+def check_round_trip():
+    for folder in FIXTURES[::2]:
+        run(BIN / "tfm-convert", "import", folder, "imported")
+        run(BIN / "tfm-convert", "export", "imported", "exported")
+        assert tensors(folder / "model.safetensors") == tensors(pathlib.Path("exported/model.safetensors")), folder.name
+        before, after = (json.loads((f / "config.json").read_text()) for f in (folder, pathlib.Path("exported")))
+        assert all(after[k] == v for k, v in before.items() if v is not None and k not in ("pad_token_id", "tie_word_embeddings")), (before, after)
+        shutil.rmtree("imported"), shutil.rmtree("exported")
+
+
+def check_element_types_and_shards():
+    source = FIXTURES[0]
+    half = pathlib.Path("half")
+    half.mkdir()
+    shutil.copy(source / "config.json", half)
+    (half / "tokenizer_config.json").write_text("{}")
+    content = {k: ("BF16", shape, b"".join(raw[i + 2:i + 4] for i in range(0, len(raw), 4)))
+               for k, (_, shape, raw) in tensors(source / "model.safetensors").items()}
+    names = sorted(content)
+    shards = {"model-00001-of-00002.safetensors": names[::2], "model-00002-of-00002.safetensors": names[1::2]}
+    for file, held in shards.items():
+        write_tensors(half / file, {k: content[k] for k in held})
+    index = {"metadata": {"total_size": 0}, "weight_map": {k: f for f, held in shards.items() for k in held}}
+    (half / "model.safetensors.index.json").write_text(json.dumps(index))
+    run(BIN / "tfm-convert", "import", half, "imported")
+    run(BIN / "tfm-convert", "export", "imported", "exported")
+    assert tensors(pathlib.Path("exported/model.safetensors")) == content
+    assert (pathlib.Path("exported") / "tokenizer_config.json").read_text() == "{}"
+
+    def refused(text, change, restore="index"):
+        change()
+        out = run(BIN / "tfm-convert", "import", half, "bad", code=3)
+        assert text in out, out
+        (half / "model.safetensors.index.json").write_text(json.dumps(index))
+
+    def with_map(**changes):
+        (half / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {**index["weight_map"], **changes}}))
+
+    refused("is no file name", lambda: with_map(**{names[0]: "../model.safetensors"}))
+    refused("is in none of the shards", lambda: with_map(more="model-00001-of-00002.safetensors"))
+    refused("comes twice", lambda: (half / "model.safetensors.index.json").write_text('{"weight_map": {"a": "b", "a": "c"}}'))
+    write_tensors(half / "model-00001-of-00002.safetensors", {k: content[k] for k in shards["model-00001-of-00002.safetensors"][1:]})
+    refused("is in none of the shards", lambda: None)
+
+
+def check_messages():
+    source = next(f for f in FIXTURES if f.name.startswith("gpt2"))
+    content, config = tensors(source / "model.safetensors"), json.loads((source / "config.json").read_text())
+    bad = pathlib.Path("broken")
+    bad.mkdir()
+
+    def refused(text, tensors_=content, config_=config):
+        write_tensors(bad / "model.safetensors", tensors_)
+        (bad / "config.json").write_text(json.dumps(config_))
+        out = run(BIN / "tfm-convert", "import", bad, "bad", code=3)
+        assert text in out, out
+
+    missing = dict(content)
+    name = next(k for k in missing if k.endswith("ln_1.weight"))
+    refused(name, {k: v for k, v in missing.items() if k != name})
+    refused("'surplus' is unknown", {**content, "surplus": content[name]})
+    refused("the configuration needs", {**content, name: ("F32", [1], content[name][2][:4])})
+    refused("is of type I32", {**content, name: ("I32", *content[name][1:])})
+    refused("model_type", config_={**config, "model_type": "mamba"})
+    refused("scale_attn_by_inverse_layer_idx", config_={**config, "scale_attn_by_inverse_layer_idx": True})
+    refused("activation", config_={**config, "activation_function": "quick_gelu"})
+
+
+def check_training():
+    """Ten steps from a directory and from its export's export are the same ten steps."""
+    source = next(f for f in FIXTURES if f.name.startswith("llama"))
+    vocabulary = json.loads((source / "config.json").read_text())["vocab_size"]
+    ids = array.array("H", [i * i % vocabulary for i in range(3000)])
+    header = array.array("i", [20240520, 1, len(ids)] + [0] * 253)
+    pathlib.Path("data.bin").write_bytes(header.tobytes() + ids.tobytes())
+    pathlib.Path("cfg.yaml").write_text("model: {init: weights}\ndata: {train: {type: tokens, path: data.bin}}\n"
+                                        "train: {steps: 10, global_batch_size: 4, seq_len: 16}\noptimizer: {lr: 1.0e-3}\n")
+    results = []
+    for weights in (source, "again"):
+        run(BIN / "tfm-train", "cfg.yaml", f"model.init={weights}", "metrics.jsonl=m.jsonl", "checkpoint.dir=ck", "checkpoint.resume=never", ranks=2)
+        results.append([json.loads(line)["loss"] for line in open("m.jsonl") if '"step",' in line])
+        if weights == source:
+            run(BIN / "tfm-convert", "import", source, "imported_llama")
+            run(BIN / "tfm-convert", "export", "imported_llama", "again")
+    assert len(results[0]) == 10 and results[0] == results[1], results
+    run(BIN / "tfm-convert", "export", "ck", "trained")
+    assert set(tensors(pathlib.Path("trained/model.safetensors"))) == set(tensors(source / "model.safetensors"))
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        for check in (check_against_transformers, check_round_trip, check_element_types_and_shards, check_messages, check_training):
+            check()
+            print(check.__name__, "ok", flush=True)
+        os.chdir("/")
+
+
+main()
