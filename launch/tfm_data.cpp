@@ -118,7 +118,8 @@ int encode(const Arguments& a) {
   std::string out;
   for (std::string line; std::getline(std::cin, line);) {
     out.clear();
-    for (std::int32_t id : specials ? tokenizer->encode_with_specials(line) : tokenizer->encode(line)) out += (out.empty() ? "" : " ") + std::to_string(id);
+    const auto ids = specials ? tokenizer->encode_with_specials(line) : tokenizer->encode(line);
+    for (std::int32_t id : ids) out += (out.empty() ? "" : " ") + std::to_string(id);
     std::cout << out << '\n';
   }
   return 0;

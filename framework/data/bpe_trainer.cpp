@@ -34,11 +34,11 @@ WordCounts count_words(const TrainTokenizerOptions& options) {
     const auto found = counts.find(word.text);
     found == counts.end() ? void(counts.emplace(word.text, 1)) : void(++found->second);
   };
-  // A line feed that follows other text than white space begins a word.
+  // A line feed after a printable ASCII character begins a word.
   const auto cut = [](std::string_view text) {
     std::size_t at = text.rfind('\n');
-    while (at != text.npos && at > 0 && !(static_cast<unsigned char>(text[at - 1]) > ' ' && static_cast<unsigned char>(text[at - 1]) < 0x7F))
-      at = text.rfind('\n', at - 1);
+    const auto printable = [](char c) { return c > ' ' && c < '\x7F'; };
+    while (at != text.npos && at > 0 && !printable(text[at - 1])) at = text.rfind('\n', at - 1);
     return at == text.npos ? 0 : at;
   };
   const auto add = [&](std::string_view text, bool) {

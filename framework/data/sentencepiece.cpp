@@ -287,7 +287,6 @@ bool pieces_end_before_spaces(const SpmModel& model) {
 std::unique_ptr<Tokenizer> read_sentencepiece(const std::string& path) {
   const SpmModel model = read_model(path);
   PipelineParts parts;
-  parts.name = path;
   std::unordered_set<std::string_view> known;
   for (std::size_t i = 0; i < model.pieces.size(); ++i) {
     const SpmPiece& p = model.pieces[i];
