@@ -95,7 +95,7 @@ class Blocks {
 void read_text(Blocks& blocks, const SafeCut& safe_cut, const TextSink& sink) {
   std::string held;
   bool any = false;
-  while (blocks.more(held, "a stretch of text without whitespace")) {
+  while (blocks.more(held, "a stretch of text that the tokenizer cannot cut")) {
     const std::size_t cut = safe_cut(held);
     if (cut == 0) continue;
     sink(std::string_view(held).substr(0, cut), false);

@@ -154,6 +154,7 @@ TEST(TokenizerSpecials, ComeFromTheFile) {
   EXPECT_EQ(bert.separate, 3);
   EXPECT_EQ(bert.mask, 4);
   EXPECT_FALSE(bert.begin || bert.end);
+  EXPECT_EQ(load_tokenizer(fixtures + "/bert.json")->end_of_document(), 3);
   const auto bart = load_tokenizer(fixtures + "/bart.json");
   EXPECT_EQ(bart->special_ids().begin, 0);
   EXPECT_EQ(bart->special_ids().end, 2);
