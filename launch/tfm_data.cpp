@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/posix_file.h"
 #include "core/version.h"
+#include "data/bpe_trainer.h"
 #include "data/prepare.h"
 #include "data/tokenizer.h"
 
@@ -25,6 +26,8 @@ constexpr std::string_view help = R"(usage: tfm-data COMMAND [OPTIONS]
   encode --tokenizer T [--special-tokens]   prints the ids of each line of standard input; with the flag also the special
       tokens that the tokenizer puts around a text, as [CLS] and [SEP]
   decode --tokenizer T     prints the text of each line of ids of standard input
+  train-tokenizer --input FILE... --vocab-size N --output tokenizer.json [--special TOKEN...] [--field NAME]
+      Trains a byte-level BPE with GPT-2's pattern; special tokens (<|endoftext|> where none is given) get the first ids.
   info FILE                prints what a token file's header says and its first ids
   verify FILE [--tokenizer T]   checks the whole file; with a tokenizer, that every id is in its vocabulary
 
@@ -83,7 +86,7 @@ Arguments parse(const Command& command, const std::vector<std::string>& words) {
     const auto at = std::find(known.begin(), known.end() - 2, name);
     if (at == known.end() - 2) unknown("option", name, known);
     const bool flag = at - known.begin() >= static_cast<std::ptrdiff_t>(command.options.size());
-    many = name == "--input";
+    many = name == "--input" || name == "--special";
     if (result.has(name) && !many) usage("option " + name + " comes twice");
     if (flag && equals != word.npos) usage("option " + name + " takes no value");
     std::vector<std::string>& list = result.values[*at];
@@ -115,7 +118,8 @@ int encode(const Arguments& a) {
   std::string out;
   for (std::string line; std::getline(std::cin, line);) {
     out.clear();
-    for (std::int32_t id : specials ? tokenizer->encode_with_specials(line) : tokenizer->encode(line)) out += (out.empty() ? "" : " ") + std::to_string(id);
+    const auto ids = specials ? tokenizer->encode_with_specials(line) : tokenizer->encode(line);
+    for (std::int32_t id : ids) out += (out.empty() ? "" : " ") + std::to_string(id);
     std::cout << out << '\n';
   }
   return 0;
@@ -140,6 +144,21 @@ int decode(const Arguments& a) {
       throw Error(e.code(), where + e.what());
     }
   }
+  return 0;
+}
+
+int train(const Arguments& a) {
+  if (!a.has("--input")) usage("option --input is missing");
+  TrainTokenizerOptions options{a.values.at("--input"), a.one("--output")};
+  const std::string& size = a.one("--vocab-size");
+  const auto [stop, error] = std::from_chars(size.data(), size.data() + size.size(), options.vocab_size);
+  if (error != std::errc() || stop != size.data() + size.size())
+    usage("option --vocab-size: expected a whole number, got " + in_quotes(size));
+  options.specials = a.has("--special") ? a.values.at("--special") : std::vector<std::string>{"<|endoftext|>"};
+  if (a.has("--field")) options.field = a.one("--field");
+  const std::int64_t tokens = train_tokenizer(options);
+  std::cout << options.output << ": " << tokens << " tokens"
+            << (tokens < options.vocab_size ? "; the text has no pair left to merge\n" : "\n");
   return 0;
 }
 
@@ -173,15 +192,15 @@ int run(const std::vector<std::string>& words) {
       {"prepare", {{"--input", "--tokenizer", "--output", "--format", "--field"}, {"--append-eod"}, 0, prepare}},
       {"encode", {{"--tokenizer"}, {"--special-tokens"}, 0, encode}},
       {"decode", {{"--tokenizer"}, {}, 0, decode}},
+      {"train-tokenizer", {{"--input", "--vocab-size", "--output", "--special", "--field"}, {}, 0, train}},
       {"info", {{}, {}, 1, info}},
       {"verify", {{"--tokenizer"}, {}, 1, verify}}};
   const auto asked = [&](const char* option) { return std::find(words.begin(), words.end(), option) != words.end(); };
   if (asked("--help") || asked("-h")) return std::cout << help, 0;
   if (asked("--version")) return std::cout << "tfm-data " << version << '\n', 0;
   if (words.empty()) usage("expected a command");
-  if (words[0] == "train-tokenizer") usage("train-tokenizer is not supported by this version");
   const auto command = commands.find(words[0]);
-  if (command == commands.end()) unknown("command", words[0], {"prepare", "encode", "decode", "info", "verify"});
+  if (command == commands.end()) unknown("command", words[0], {"prepare", "encode", "decode", "train-tokenizer", "info", "verify"});
   return command->second.run(parse(command->second, {words.begin() + 1, words.end()}));
 }
 

@@ -13,10 +13,9 @@ namespace tfm {
 struct AddedToken {
   std::string content;
   std::int32_t id = 0;
-  bool single_word = false;       // only where no word character touches it
+  bool single_word = false;             // only where no word character touches it
   bool lstrip = false, rstrip = false;  // takes the white space before (after) it along
-  bool normalized = true;         // looked for in the normalized text, else in the text as it came
-  bool special = false;
+  bool normalized = true;               // looked for in the normalized text, else in the text as it came
 };
 
 // One set of tokens that are looked for together: from the left, of those that fit at a place the longest.

@@ -47,7 +47,7 @@ SpecialIds special_ids_by_name(const TokenLookup& id_of) {
 }
 
 std::optional<std::int32_t> end_of_document_by_name(const TokenLookup& id_of) {
-  for (const char* name : {"<|endoftext|>", "<|end_of_text|>", "</s>"})
+  for (const char* name : {"<|endoftext|>", "<|end_of_text|>", "</s>", "[SEP]"})
     if (const auto id = id_of(name)) return id;
   return std::nullopt;
 }

@@ -21,19 +21,18 @@
 namespace tfm {
 
 struct PipelineParts {
-  std::string name;      // of the file, for messages
   VocabEntries entries;  // all tokens with their ids, added ones too
   std::vector<AddedToken> added;
-  std::unique_ptr<Normalizer> normalizer;     // may be null
-  std::unique_ptr<PreTokenizer> splitter;     // null: the text is one word
+  std::unique_ptr<Normalizer> normalizer;  // may be null
+  std::unique_ptr<PreTokenizer> splitter;  // null: the text is one word
   std::unique_ptr<TokenModel> model;
-  std::unique_ptr<TokenDecoder> decoder;      // null: tokens with a space between
-  std::vector<std::int32_t> before, after;    // encode_with_specials()
+  std::unique_ptr<TokenDecoder> decoder;    // null: tokens with a space between
+  std::vector<std::int32_t> before, after;  // encode_with_specials()
   std::optional<std::int32_t> unknown;
   std::function<std::int32_t(unsigned char)> byte_id;  // of a byte-level model, -1: none; empty for others
-  bool any_bytes = false;      // the normalizer takes text that is not UTF-8
-  bool added_as_is = false;    // added tokens are looked for in the normalized text as they are, else normalized themselves
-  Cuts cuts = Cuts::none;      // of a model that sees the whole text, where `splitter` is null
+  bool any_bytes = false;    // the normalizer takes text that is not UTF-8
+  bool added_as_is = false;  // added tokens are looked for in the normalized text as they are, else normalized themselves
+  Cuts cuts = Cuts::none;    // of a model that sees the whole text, where `splitter` is null
 };
 
 // What [PAD], <pad>, [UNK], <unk>, [CLS], <s>, [SEP], </s>, [MASK], <mask>, <|endoftext|>, <|begin_of_text|> and

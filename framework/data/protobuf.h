@@ -25,7 +25,8 @@ class ProtobufReader {
       number_ = read_varint();
     } else if (type_ == bytes_type || type_ == fixed32_type || type_ == fixed64_type) {
       const std::uint64_t length = type_ == bytes_type ? read_varint() : type_ == fixed32_type ? 4 : 8;
-      if (length > rest_.size()) fail("a field of " + std::to_string(length) + " bytes where " + std::to_string(rest_.size()) + " are left");
+      if (length > rest_.size())
+        fail("a field of " + std::to_string(length) + " bytes where " + std::to_string(rest_.size()) + " are left");
       bytes_ = rest_.substr(0, length);
       rest_.remove_prefix(length);
     } else {

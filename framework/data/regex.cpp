@@ -143,9 +143,14 @@ void Regex::find_all(std::string_view text, const std::function<void(std::size_t
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   const PCRE2_SIZE* range = pcre2_get_ovector_pointer(match.get());
   for (std::size_t at = 0; at < text.size();) {
-    const int result = pcre2_match(code_->code, subject, text.size(), at, PCRE2_NO_UTF_CHECK, match.get(), code_->limits);
+    const auto match_at = [&](std::uint32_t options) {
+      return pcre2_match(code_->code, subject, text.size(), at, PCRE2_NO_UTF_CHECK | options, match.get(), code_->limits);
+    };
+    int result = match_at(0);
+    if (result == PCRE2_ERROR_JIT_STACKLIMIT) result = match_at(PCRE2_NO_JIT);  // which uses the heap
     if (result == PCRE2_ERROR_NOMATCH) return;
-    if (result < 0) throw Error(ExitCode::input, code_->where + "the pattern takes too many steps on a text (" + std::to_string(result) + ")");
+    if (result < 0)
+      throw Error(ExitCode::input, code_->where + "the pattern takes too many steps on a text (" + std::to_string(result) + ")");
     const std::size_t begin = range[0], end = range[1];
     if (end > begin && begin >= at) {
       sink(begin, end);

@@ -213,7 +213,7 @@ std::unique_ptr<TokenModel> make_unigram(const SpmModel& model, const std::array
   options.unknown = unknown;
   options.byte_ids = byte_ids;
   options.single_precision = true;
-  float lowest = std::numeric_limits<float>::max(), highest = std::numeric_limits<float>::min();
+  float lowest = std::numeric_limits<float>::max(), highest = 0.1f;
   for (const SpmPiece& p : model.pieces) {
     if (p.kind != Kind::normal) continue;
     lowest = std::min(lowest, p.score);
@@ -223,7 +223,7 @@ std::unique_ptr<TokenModel> make_unigram(const SpmModel& model, const std::array
   std::vector<UnigramPiece> pieces;
   for (std::size_t i = 0; i < model.pieces.size(); ++i) {
     const SpmPiece& p = model.pieces[i];
-    const bool wanted = p.kind == Kind::user_defined;  // its score makes it win
+    const bool wanted = p.kind == Kind::user_defined;  // it wins over all splits of its text; the score is that of version 0.2.3
     const double score = wanted ? static_cast<float>(p.text.size()) * highest - 0.1 : p.score;
     if (wanted || p.kind == Kind::normal) pieces.push_back({p.text, static_cast<std::int32_t>(i), score});
   }
@@ -287,7 +287,6 @@ bool pieces_end_before_spaces(const SpmModel& model) {
 std::unique_ptr<Tokenizer> read_sentencepiece(const std::string& path) {
   const SpmModel model = read_model(path);
   PipelineParts parts;
-  parts.name = path;
   std::unordered_set<std::string_view> known;
   for (std::size_t i = 0; i < model.pieces.size(); ++i) {
     const SpmPiece& p = model.pieces[i];

@@ -92,35 +92,31 @@ class Blocks {
   std::ifstream file_;
 };
 
-void encode_text(Blocks& blocks, const Tokenizer& tokenizer, const TokenSink& sink) {
+void read_text(Blocks& blocks, const SafeCut& safe_cut, const TextSink& sink) {
   std::string held;
   bool any = false;
-  while (blocks.more(held, "a stretch of text without whitespace")) {
-    const std::size_t cut = tokenizer.safe_cut(held);
+  while (blocks.more(held, "a stretch of text that the tokenizer cannot cut")) {
+    const std::size_t cut = safe_cut(held);
     if (cut == 0) continue;
-    sink(tokenizer.encode(std::string_view(held).substr(0, cut)), false);
+    sink(std::string_view(held).substr(0, cut), false);
     held.erase(0, cut);
     any = true;
   }
-  if (any || !held.empty()) sink(tokenizer.encode(held), true);
+  if (any || !held.empty()) sink(held, true);
 }
 
-void encode_line(std::string_view line, const std::string& where, const std::string& field, const Tokenizer& tokenizer,
-                 const TokenSink& sink) {
+void read_line(std::string_view line, const std::string& where, const std::string& field, const TextSink& sink) {
   if (line.find_first_not_of(" \t\r") == line.npos) return;
   FieldReader reader(field, where);
   Json::sax_parse(line, &reader);
   if (!reader.found) throw Error(ExitCode::input, where + ": the object has no field \"" + field + "\"");
-  if (!reader.text.empty()) sink(tokenizer.encode(reader.text), true);
+  if (!reader.text.empty()) sink(reader.text, true);
 }
 
-void encode_jsonl(Blocks& blocks, const std::string& path, const std::string& field, const Tokenizer& tokenizer,
-                  const TokenSink& sink) {
+void read_jsonl(Blocks& blocks, const std::string& path, const std::string& field, const TextSink& sink) {
   std::string held;
   std::int64_t number = 0;
-  const auto next = [&](std::string_view line) {
-    encode_line(line, path + ":" + std::to_string(++number), field, tokenizer, sink);
-  };
+  const auto next = [&](std::string_view line) { read_line(line, path + ":" + std::to_string(++number), field, sink); };
   while (blocks.more(held, "line " + std::to_string(number + 1))) {
     std::size_t begin = 0;
     for (std::size_t end; (end = held.find('\n', begin)) != held.npos; begin = end + 1)
@@ -132,10 +128,16 @@ void encode_jsonl(Blocks& blocks, const std::string& path, const std::string& fi
 
 }  // namespace
 
-void encode_file(const std::string& path, const std::string& field, const Tokenizer& tokenizer, const TokenSink& sink) {
+void read_documents(const std::string& path, const std::string& field, const SafeCut& safe_cut, const TextSink& sink) {
   Blocks blocks(path);
-  if (path.ends_with(".jsonl")) return encode_jsonl(blocks, path, field, tokenizer, sink);
-  encode_text(blocks, tokenizer, sink);
+  if (path.ends_with(".jsonl")) return read_jsonl(blocks, path, field, sink);
+  read_text(blocks, safe_cut, sink);
+}
+
+void encode_file(const std::string& path, const std::string& field, const Tokenizer& tokenizer, const TokenSink& sink) {
+  read_documents(
+      path, field, [&](std::string_view text) { return tokenizer.safe_cut(text); },
+      [&](std::string_view text, bool last) { sink(tokenizer.encode(text), last); });
 }
 
 }  // namespace tfm

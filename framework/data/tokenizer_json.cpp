@@ -145,8 +145,7 @@ void read_added_tokens(const JsonNode& node, PipelineParts& parts) {
     t.single_word = item.flag("single_word", false);
     t.lstrip = item.flag("lstrip", false);
     t.rstrip = item.flag("rstrip", false);
-    t.special = item.flag("special", false);
-    t.normalized = item.flag("normalized", !t.special);
+    t.normalized = item.flag("normalized", !item.flag("special", false));
     if (const auto known = find(ids, t.content); known && *known != t.id)
       item.fail("the vocabulary gives " + in_quotes(t.content) + " the id " + std::to_string(*known));
     const auto [place, added] = tokens.emplace(t.id, t.content);
@@ -210,11 +209,11 @@ void read_model(const JsonNode& node, bool byte_level, PipelineParts& parts) {
 std::unique_ptr<Tokenizer> read_tokenizer_json(const std::string& path) {
   const nlohmann::json tree = read_json_file(path, max_file_bytes);
   const JsonNode root(tree, path);
-  root.expect_only({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder", "model"});
+  root.expect_only({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder",
+                    "model"});
   if (const auto version = root.find("version"); version && version->string() != "1.0")
     version->fail("expected 1.0, got " + in_quotes(version->string()));
   PipelineParts parts;
-  parts.name = path;
   if (const auto node = root.find("normalizer")) parts.normalizer = read_normalizer(*node);
   bool byte_level = false;
   if (const auto node = root.find("pre_tokenizer")) {
@@ -236,7 +235,6 @@ std::unique_ptr<Tokenizer> read_tokenizer_json(const std::string& path) {
 
 std::unique_ptr<Tokenizer> read_gpt2_files(const std::string& vocab_path, const std::string& merges_path) {
   PipelineParts parts;
-  parts.name = vocab_path;
   parts.entries = read_vocab_json(vocab_path);
   std::vector<std::pair<std::string, std::string>> pairs;
   std::vector<std::int64_t> lines;

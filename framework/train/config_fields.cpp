@@ -252,7 +252,10 @@ void describe(DataConfig& d, FieldVisitor& v) {
         describe(*d.validation, s);
       },
       !d.validation);
-  v.value(text("tokenizer", "`bytes`, a `tokenizer.json`, or a directory with `vocab.json` and `merges.txt`"), d.tokenizer);
+  v.value(text("tokenizer",
+               "`bytes`, a `tokenizer.json`, a SentencePiece `.model`, or a directory with `tokenizer.json` or `vocab.json` and "
+               "`merges.txt`"),
+          d.tokenizer);
 }
 
 void describe_upkeep(Config& c, FieldVisitor& v) {
