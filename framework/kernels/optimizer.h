@@ -34,8 +34,17 @@ template <class T> struct SquareSumArgs {
   std::int64_t limbs[4] = {0, 0, 0, 0};
 };
 
+// average += (1 - decay) * (param - average): Polyak & Juditsky 1992, exponentially weighted.
+template <class T> struct AverageArgs {
+  std::int64_t n = 0;
+  const T* param = nullptr;
+  T* average = nullptr;
+  double decay = 0;
+};
+
 template <class T> void adam(cpu::Stream&, const AdamArgs<T>&);
 template <class T> void sgd(cpu::Stream&, const SgdArgs<T>&);
+template <class T> void average(cpu::Stream&, const AverageArgs<T>&);
 template <class T> bool square_sum(cpu::Stream&, SquareSumArgs<T>&);
 
 }  // namespace tfm::kernels

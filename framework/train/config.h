@@ -92,6 +92,7 @@ struct OptimizerConfig {
   double beta1 = 0.9, beta2 = 0.95;  // key: betas
   double eps = 1e-8, weight_decay = 0.1, grad_clip = 1.0;  // grad_clip 0: off
   double momentum = 0;               // sgd
+  double ema = 0;                    // decay of the average of the weights; 0: none
   bool operator==(const OptimizerConfig&) const = default;
 };
 struct ScheduleConfig {

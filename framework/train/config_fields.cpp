@@ -180,6 +180,7 @@ void describe(OptimizerConfig& o, FieldVisitor& v) {
   v.value(real("weight_decay", 0, "on matrices; not on biases, norms and position tables"), o.weight_decay);
   v.value(real("grad_clip", 0, "largest norm of the whole gradient; 0: off"), o.grad_clip);
   v.value(fraction("momentum", "of sgd"), o.momentum);
+  v.value(fraction("ema", "decay of an average of the weights, with which evaluation, generation and export work; 0: off"), o.ema);
 }
 
 void describe(ScheduleConfig& s, FieldVisitor& v) {

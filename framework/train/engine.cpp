@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "data/hidden_tokens.h"
+#include "kernels/optimizer.h"
 
 namespace tfm {
 namespace {
@@ -13,6 +14,7 @@ namespace {
 constexpr const char* kParameters = "parameters";
 constexpr const char* kGradients = "gradients";
 constexpr const char* kOptimizer = "optimizer";
+constexpr const char* kAverage = "average";
 constexpr const char* kActivations = "activations";
 constexpr const char* kBatch = "batch";
 constexpr const char* kConstants = "constants";
@@ -60,6 +62,7 @@ void plan_memory(StepPlan& p, const OptimizerOptions& options) {
   p.memory.add(kGradients, parameters.flat_elements() * real);
   const std::int64_t state = Optimizer::state_elements(parameters, p.mesh.layout, options, p.buckets);
   for (int k = 0; k < options.states(); ++k) p.memory.add(kOptimizer, state * real);
+  if (p.config.optimizer.ema > 0) p.memory.add(kAverage, parameters.flat_elements() * real);
   p.memory.add(kActivations, arena_bytes(p));
   for (const auto& [name, elements] : batch_elements(p)) p.memory.add(kBatch, elements * 4);
   for (const auto& [name, bytes] : leaves(p, Role::input)) p.memory.add(kBatch, bytes);
@@ -212,6 +215,7 @@ Engine::Engine(StepPlan plan, int threads)
   flat_.parameters = arena_.take(kParameters, flat);
   flat_.gradients = arena_.take(kGradients, flat);
   for (int k = 0; k < optimizer_of(plan_.config).states(); ++k) flat_.state[k] = arena_.take(kOptimizer, optimizer_.state_elements() * real);
+  if (plan_.config.optimizer.ema > 0) average_ = arena_.take(kAverage, flat);
   std::byte* activations = arena_.take(kActivations, arena_bytes(plan_));
   for (const auto& [name, n] : batch_elements(plan_))
     batch_[name] = {reinterpret_cast<std::int32_t*>(arena_.take(kBatch, n * 4)), static_cast<std::size_t>(n)};
@@ -244,6 +248,28 @@ void Engine::bind(Program& program, const Recording& recording, std::byte* activ
 void Engine::initialize_parameters() {
   with_float(plan_.real, [&]<class T>() {
     plan_.model->parameters().initialize(plan_.config.train.seed, static_cast<T*>(flat_.parameters), stream_.threads);
+  });
+  start_average();
+}
+
+void Engine::start_average() {
+  if (average_) std::memcpy(average_, flat_.parameters, static_cast<std::size_t>(plan_.model->parameters().flat_elements()) * size_of(plan_.real));
+}
+
+void Engine::update_average(std::int64_t step) {
+  if (!average_) return;
+  const double s = static_cast<double>(step), decay = std::min(plan_.config.optimizer.ema, (1 + s) / (10 + s));
+  with_float(plan_.real, [&]<class T>() {
+    kernels::average(stream_, kernels::AverageArgs<T>{plan_.model->parameters().flat_elements(), static_cast<const T*>(flat_.parameters),
+                                                      static_cast<T*>(average_), decay});
+  });
+}
+
+void Engine::swap_average() {
+  if (!average_) return;
+  with_float(plan_.real, [&]<class T>() {
+    T* p = static_cast<T*>(flat_.parameters);
+    std::swap_ranges(p, p + plan_.model->parameters().flat_elements(), static_cast<T*>(average_));
   });
 }
 
@@ -312,7 +338,9 @@ StepResult Engine::compute_gradients(std::int64_t step, const BatchReader& reade
 StepResult Engine::train_step(std::int64_t step, double lr, const BatchReader& reader, std::size_t shape, std::int64_t sequences) {
   StepResult result = compute_gradients(step, reader, shape, sequences);
   result.applied = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
-  if (result.applied) optimizer_.update(&stream_, flat_, step, lr, result.grad_norm);
+  if (!result.applied) return result;
+  optimizer_.update(&stream_, flat_, step, lr, result.grad_norm);
+  update_average(step);
   return result;
 }
 

@@ -85,6 +85,10 @@ class Engine {
   const MemoryPlan& memory_taken() const { return arena_.taken(); }
 
   void initialize_parameters();
+  // The average of the weights (optimizer.ema), laid out as the parameters, or null. Its decay is at most (1 + step) / (10 + step).
+  void* average() const { return average_; }
+  void start_average();  // from the parameters as they are
+  void swap_average();   // exchanges it with the parameters; no effect without one
   // Gradients of step `step` (from 1), reduced over the axes; the loss of the global batch.
   // `sequences`: of the global batch, where it holds fewer than its shape has room for.
   StepResult compute_gradients(std::int64_t step, const BatchReader& read, std::size_t shape = 0, std::int64_t sequences = -1);
@@ -103,6 +107,7 @@ class Engine {
   void read(std::int64_t first, std::int64_t count, std::int64_t padded, const Recording& recording, const BatchReader& reader);
   void load(const Recording& recording, const Program& program, std::int64_t first, std::int64_t sequences);
   Totals count(const Recording& recording, std::int64_t sequences) const;
+  void update_average(std::int64_t step);
   void run_micro_batches(std::int64_t step, const ShapePlan& shape, Totals& totals);
 
   StepPlan plan_;
@@ -110,6 +115,7 @@ class Engine {
   Arena arena_;
   Optimizer optimizer_;
   Optimizer::Flat flat_{};
+  void* average_ = nullptr;
   Fields batch_;  // this rank's part of the global batch
   Fields view_;   // what a reader fills
   std::map<std::string, std::byte*> leaf_memory_;

@@ -14,7 +14,7 @@ ModelConfig model_of_directory(const std::string& path) {
 std::string load_initial_weights(const std::string& path, const ModelConfig& model, const ParameterSet& parameters, float* flat) {
   if (!is_huggingface(path)) {
     const CheckpointReader reader(checkpoint_path(path));
-    restore_parameters(reader, path, parameters, flat);
+    restore_parameters(reader, path, parameters, flat, has_average(reader, parameters) ? "ema/" : "model/");
     return reader.manifest().extra;
   }
   HuggingFaceModel source(path);

@@ -1,5 +1,5 @@
 #pragma once
-// Weights to start from: a Hugging Face directory, or a checkpoint (its parameters alone).
+// Weights to start from: a Hugging Face directory, or a checkpoint (its parameters alone: their average where it has one).
 #include <string>
 
 #include "nn/parameter.h"

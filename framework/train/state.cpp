@@ -41,7 +41,10 @@ std::vector<Piece> checkpoint_pieces(const Engine& engine) {
   const auto replicated = [&](const PartSlice& p) { return p.axis < 0 && mesh.tensor_rank > 0; };
   if (mesh.data_rank == 0)
     for (const PartSlice& p : engine.model().parameters().slices())
-      if (!replicated(p)) add("model/", p, 0, p.elements(), flat + p.offset);
+      if (!replicated(p)) {
+        add("model/", p, 0, p.elements(), flat + p.offset);
+        if (engine.average()) add("ema/", p, 0, p.elements(), static_cast<const float*>(engine.average()) + p.offset);
+      }
   const OptimizerOptions options = optimizer_of(engine.plan().config);
   const auto names = state_names(options);
   for_owned_state(engine, [&](const PartSlice& p, std::int64_t first, std::int64_t count, std::int64_t at) {
@@ -52,16 +55,26 @@ std::vector<Piece> checkpoint_pieces(const Engine& engine) {
   return pieces;
 }
 
-void restore_parameters(const CheckpointReader& reader, const std::string& path, const ParameterSet& parameters, float* flat) {
+void restore_parameters(const CheckpointReader& reader, const std::string& path, const ParameterSet& parameters, float* flat,
+                        const std::string& prefix) {
   for (const PartSlice& p : parameters.slices()) {
-    const std::string name = "model/" + p.name;
+    const std::string name = prefix + p.name;
     check_shape(reader, path, name, p.full);
     if (p.elements() > 0) reader.read(name, slice_of(p, 0, p.elements()), flat + p.offset);
   }
 }
 
+bool has_average(const CheckpointReader& reader, const ParameterSet& parameters) {
+  return reader.has("ema/" + parameters.slices().front().name);
+}
+
 void restore(const CheckpointReader& reader, const std::string& path, Engine& engine, bool optimizer) {
-  restore_parameters(reader, path, engine.model().parameters(), static_cast<float*>(engine.flat().parameters));
+  const ParameterSet& parameters = engine.model().parameters();
+  restore_parameters(reader, path, parameters, static_cast<float*>(engine.flat().parameters));
+  if (engine.average() && has_average(reader, parameters))
+    restore_parameters(reader, path, parameters, static_cast<float*>(engine.average()), "ema/");
+  else
+    engine.start_average();
   if (!optimizer) return;
   const auto names = state_names(optimizer_of(engine.plan().config));
   for_owned_state(engine, [&](const PartSlice& p, std::int64_t first, std::int64_t count, std::int64_t at) {

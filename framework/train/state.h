@@ -1,6 +1,6 @@
 #pragma once
 // An engine's parameters and optimizer state as pieces of one logical checkpoint:
-// "model/<part>", and "adam.m/<part>", "adam.v/<part>" (Adam) or "momentum/<part>" (SGD).
+// "model/<part>", "ema/<part>" where there is an average of the weights, and "adam.m/<part>", "adam.v/<part>" (Adam) or "momentum/<part>" (SGD).
 #include "train/checkpoint.h"
 #include "train/engine.h"
 
@@ -13,6 +13,9 @@ std::vector<Piece> checkpoint_pieces(const Engine& engine);
 void restore(const CheckpointReader& reader, const std::string& path, Engine& engine, bool optimizer);
 
 // Parameters alone into a flat buffer laid out by `parameters` (f32).
-void restore_parameters(const CheckpointReader& reader, const std::string& path, const ParameterSet& parameters, float* flat);
+// `prefix`: "model/" for the weights, "ema/" for their average.
+void restore_parameters(const CheckpointReader& reader, const std::string& path, const ParameterSet& parameters, float* flat,
+                        const std::string& prefix = "model/");
+bool has_average(const CheckpointReader& reader, const ParameterSet& parameters);
 
 }  // namespace tfm

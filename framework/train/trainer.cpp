@@ -47,6 +47,7 @@ class Run {
     const std::int64_t resumed = resume();
     if (resumed == 0 && config_.model.init != "random") {
       origin_ = load_initial_weights(config_.model.init, config_.model, engine_.model().parameters(), static_cast<float*>(engine_.flat().parameters));
+      engine_.start_average();
       say("first weights from " + config_.model.init);
     }
     open_outputs(resumed);
@@ -199,10 +200,12 @@ class Run {
     if (!data_.validation) return;
     watchdog_.set_timeout(file_timeout());
     Totals totals;
+    engine_.swap_average();
     for (std::int64_t i = 0; i < data_.validation_batches(config_); ++i) {
       const Batcher::Batch b = data_.validation->batch(i);
       totals += engine_.evaluate(b.sequences, [&](auto first, auto count, Fields& f) { data_.validation->fill(i, first, count, f); }, b.shape);
     }
+    engine_.swap_average();
     if (!lead()) return;
     const double loss = totals.mean();
     const std::int64_t tokens = totals.labels[0];

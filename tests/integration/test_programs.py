@@ -73,14 +73,15 @@ def check_layouts():
 
 
 def check_resume():
-    store = ["checkpoint.dir=ck", "checkpoint.every=4", "metrics.jsonl=run.jsonl"]
-    run(2, "tfm-train", "cfg.yaml", "metrics.jsonl=whole.jsonl", "parallel.tensor=2")
+    store = ["checkpoint.dir=ck", "checkpoint.every=4", "metrics.jsonl=run.jsonl", "optimizer.ema=0.9"]
+    run(2, "tfm-train", "cfg.yaml", "metrics.jsonl=whole.jsonl", "parallel.tensor=2", "optimizer.ema=0.9")
     pathlib.Path("ck").mkdir()
     pathlib.Path("ck/STOP").touch()
     assert "stopped on request" in run(2, "tfm-train", "cfg.yaml", "parallel.tensor=2", *store)
     assert not pathlib.Path("ck/STOP").exists()
     run(2, "tfm-train", "cfg.yaml", "parallel.tensor=2", *store)
     assert losses("run.jsonl") == losses("whole.jsonl"), "a resumed run differs"
+    assert [e["loss"] for e in events("run.jsonl", "eval")] == [e["loss"] for e in events("whole.jsonl", "eval")], "of averaged weights"
     assert [e["step"] for e in events("run.jsonl")] == list(range(1, 13))
     run(4, "tfm-train", "cfg.yaml", "checkpoint.resume=ck/step-00000008", "metrics.jsonl=moved.jsonl", "parallel.zero=1")
     moved = losses("moved.jsonl")

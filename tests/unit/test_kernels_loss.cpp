@@ -187,6 +187,18 @@ TYPED_TEST(Update, SgdFollowsItsEquations) {
   }
 }
 
+TYPED_TEST(Update, AverageFollowsItsEquation) {
+  using T = TypeParam;
+  const std::int64_t n = 133;
+  const Values p = random_values(n, 1), before = random_values(n, 2);
+  Guarded<T> gp(p), ga(before);
+  cpu::Stream s{2};
+  kernels::average(s, kernels::AverageArgs<T>{n, gp, ga, 0.9});
+  Values want(n);
+  for (std::int64_t i = 0; i < n; ++i) want[i] = 0.9 * before[i] + 0.1 * p[i];
+  expect_close(ga.values(), want, tolerance<T>(2), "average");
+}
+
 TYPED_TEST(Update, BitsDoNotDependOnSlices) {  // what a shard computes equals its part of the whole
   using T = TypeParam;
   const std::int64_t n = 40003;

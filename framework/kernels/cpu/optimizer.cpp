@@ -92,6 +92,17 @@ void sgd(cpu::Stream& stream, const SgdArgs<T>& a) {
 }
 
 template <class T>
+void average(cpu::Stream& stream, const AverageArgs<T>& a) {
+  const T rate = static_cast<T>(1 - a.decay);
+  parallel_ranges(stream, a.n, [&](std::int64_t begin, std::int64_t end) {
+    each<T>(end - begin, [&](std::int64_t i, auto m) TFM_INLINE {
+      const Vec<T> old = load(a.average + begin + i, m);
+      store(a.average + begin + i, old + (load(a.param + begin + i, m) - old) * rate, m);
+    });
+  });
+}
+
+template <class T>
 bool square_sum(cpu::Stream& stream, SquareSumArgs<T>& a) {
   const std::int64_t chunks = ceil_div(a.n, kChunk);
   std::int64_t limb[4] = {0, 0, 0, 0}, bad = 0;
@@ -116,6 +127,7 @@ bool square_sum(cpu::Stream& stream, SquareSumArgs<T>& a) {
 #define TFM_INSTANTIATE(T)                              \
   template void adam(cpu::Stream&, const AdamArgs<T>&); \
   template void sgd(cpu::Stream&, const SgdArgs<T>&);   \
+  template void average(cpu::Stream&, const AverageArgs<T>&); \
   template bool square_sum(cpu::Stream&, SquareSumArgs<T>&);
 TFM_INSTANTIATE(float)
 TFM_INSTANTIATE(double)
