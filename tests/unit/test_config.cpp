@@ -56,7 +56,7 @@ TEST_F(ConfigTest, BadConfigsAreReportedWhereTheyAreWrong) {
 
 TEST_F(ConfigTest, AnErrorShowsTheLineACaretAndHelp) {
   EXPECT_EQ(errors(kModel + kData + "optimizer:\n  learing_rate: 1e-3\n"),
-            "cfg.yaml:4:3: error: unknown key 'learing_rate' in 'optimizer'; expected one of betas, eps, grad_clip, lr, "
+            "cfg.yaml:4:3: error: unknown key 'learing_rate' in 'optimizer'; expected one of betas, ema, eps, grad_clip, lr, "
             "momentum, type, "
             "weight_decay\n    learing_rate: 1e-3\n    ^\n  help: did you mean 'lr'?");
 }
