@@ -12,11 +12,12 @@ template <class T> struct AttentionArgs {
   std::int64_t batch = 0, heads = 0, kv_heads = 0;  // of this rank; heads % kv_heads == 0, query head h reads group h / (heads/kv_heads)
   std::int64_t queries = 0, keys = 0;               // T and S of one sequence
   std::int64_t head_size = 0;                       // D
-  // Row r of sequence b starts at base + (b*length + r) * stride; head h at + h * D.
+  // Row r of sequence b starts at base + (b*length + r) * stride, length T or kv_length; head h at + h * D.
   const T* q = nullptr;
   const T* k = nullptr;
   const T* v = nullptr;
   std::int64_t q_stride = 0, kv_stride = 0;
+  std::int64_t kv_length = 0;  // rows between the first keys of two sequences; 0: S
   T* out = nullptr;  // (B*T, H*D) with out_stride
   std::int64_t out_stride = 0;
   T* lse = nullptr;  // (B, H, T) natural log of the sum of exp(score); -inf where no key is visible
