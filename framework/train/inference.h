@@ -37,6 +37,7 @@ class Inference {
   Inference(const Model& model, const Mesh& mesh, void* flat, const BatchShape& shape, std::int64_t vocab_size, int threads,
             DType real = DType::f32);
 
+  const Recording& recording() const { return forward_.recording(); }
   void run(const Fields& fields);
   // Logits of one row over the whole vocabulary, gathered from all tensor ranks.
   std::vector<double> row(std::int64_t index) const;
