@@ -37,8 +37,9 @@ struct CachedAttention final : Op {
       kernels::attention(
           s, kernels::AttentionArgs<T>{.batch = batch, .heads = options.heads, .kv_heads = options.kv_heads, .queries = 1, .keys = keys,
                                        .head_size = D, .q = qkv, .k = cache, .v = cache + kv_width / 2, .q_stride = q_width + kv_width,
-                                       .kv_stride = kv_width, .kv_length = capacity, .out = e.out(0).ptr<T>(), .out_stride = q_width,
-                                       .lse = lse, .scale = T(options.scale), .bias = buckets > 0 || !alibi.empty() ? bias : nullptr});
+                                       .kv_stride = kv_width, .out = e.out(0).ptr<T>(), .out_stride = q_width,
+                                       .lse = lse, .scale = T(options.scale), .bias = buckets > 0 || !alibi.empty() ? bias : nullptr,
+                                       .kv_length = capacity});
     });
   }
   void backward(Exec&) const override { internal_error("attention to a cache has no backward pass"); }

@@ -161,9 +161,10 @@ void Generation::gather_logits() {
   with_float(mine.dtype, [&]<class T>() {
     std::vector<T> all(static_cast<std::size_t>(ranks * rows * width));
     mesh_.tensor->all_gather(mine, {all.data(), mine.dtype, {ranks * rows, width}});
-    for (std::int64_t r = 0; r < rows; ++r)
-      for (std::int64_t id = 0; id < vocab_size_; ++id)
-        logits_[static_cast<std::size_t>(r * vocab_size_ + id)] = static_cast<double>(all[static_cast<std::size_t>((id / width * rows + r) * width + id % width)]);
+    for (std::int64_t rank = 0; rank < ranks; ++rank)
+      for (std::int64_t r = 0; r < rows; ++r)
+        std::copy_n(all.data() + (rank * rows + r) * width, std::clamp<std::int64_t>(vocab_size_ - rank * width, 0, width),
+                    logits_.data() + r * vocab_size_ + std::min(rank * width, vocab_size_));
   });
 }
 
