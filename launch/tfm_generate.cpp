@@ -1,4 +1,4 @@
-// tfm-generate: continues a text with a decoder, at any tensor-parallel layout.
+// tfm-generate: continues a text with a decoder, translates lines with an encoder-decoder, at any layout.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -6,11 +6,11 @@
 #include <iterator>
 
 #include "comm/agree.h"
-#include "data/tokenizer.h"
+#include "data/pairs.h"
 #include "launch/support/program.h"
 #include "models/registry.h"
 #include "train/checkpoint_model.h"
-#include "train/inference.h"
+#include "train/translator.h"
 
 namespace {
 
@@ -19,13 +19,20 @@ using namespace tfm;
 constexpr const char* kHelp =
     "usage: [mpirun -np N] tfm-generate MODEL_DIR [section.key=value ...] [options]\n"
     "  MODEL_DIR          a checkpoint (step-00000500) or a directory of checkpoints\n"
+    "A decoder continues a text:\n"
     "  --prompt TEXT      the text to continue; without it standard input is read\n"
     "  --max-tokens N     tokens to add (default 100)\n"
     "  --temperature X    0 is greedy (default 1)\n"
     "  --top-k N          sample among the N most likely tokens (default 0: all)\n"
     "  --top-p X          sample among the most likely tokens that hold probability X (default 1: all)\n"
     "  --seed N           of sampling (default 1234)\n"
+    "An encoder-decoder translates standard input, one line after the other:\n"
+    "  --beam N           hypotheses kept at each step (default 1: greedy)\n"
+    "  --length-penalty X the best has the highest sum of log-probabilities / tokens^X (default 1)\n"
+    "  --max-tokens N     of a translation (default: twice its source's and 50)\n"
+    "Both:\n"
     "  --tokenizer T      instead of the one the model was trained with\n"
+    "  parallel.tensor=N  ranks that share the model (default: all); the others share out the lines\n"
     "  --help, --version\n";
 
 struct Sampling {
@@ -54,73 +61,111 @@ struct Sampling {
   }
 };
 
-Config inference_config(const std::string& dir, const std::vector<std::string>& overrides, int ranks) {
-  Config c = checkpoint_config(dir, overrides);
-  const bool tensor_given = std::any_of(overrides.begin(), overrides.end(), [](const auto& o) { return o.rfind("parallel.tensor=", 0) == 0; });
-  if (!tensor_given) c.parallel.tensor = ranks;
-  c.parallel.data = 0;
-  c.parallel.sequence = false;
-  c.train.micro_batch_size = 1;
-  if (ranks % std::max<std::int64_t>(c.parallel.tensor, 1) == 0) c.train.global_batch_size = ranks / c.parallel.tensor;
-  resolve_for_ranks(c, ranks);
-  return c;
-}
-
-class Generator {
+// Continues one text; keys and values of what the model has read are kept.
+class Continuation {
  public:
-  Generator(LoadedModel model, int threads)
-      : model_(std::move(model)), threads_(threads), context_(std::max(model_.config.model.max_seq_len, std::int64_t{1})) {}
+  Continuation(LoadedModel& model, int threads)
+      : model_(model), threads_(threads), context_(std::max<std::int64_t>(model.config.model.max_seq_len, 1)),
+        generation_(*model.model, model.mesh, model.flat.data(), {.sequences = 1, .length = 1, .capacity = context_}, model.config.model.vocab_size,
+                    threads) {}
 
-  std::int32_t next(const std::vector<std::int32_t>& ids, const Sampling& sampling, std::uint32_t n) {
-    const auto used = static_cast<std::int64_t>(std::min<std::size_t>(ids.size(), static_cast<std::size_t>(context_)));
-    std::int64_t length = 16;  // one program per power of two; what follows the last id is not seen by it
-    while (length < used) length *= 2;
-    length = std::min(length, context_);
-    if (!inference_ || length_ != length) {
-      inference_.emplace(*model_.model, model_.mesh, model_.flat.data(), BatchShape{.sequences = 1, .length = length}, model_.config.model.vocab_size, threads_);
-      length_ = length;
-    }
-    std::vector<std::int32_t> window(static_cast<std::size_t>(length), 0);
-    std::copy(ids.end() - used, ids.end(), window.begin());
-    inference_->run({{"ids", window}});
-    return sampling.pick(inference_->row(used - 1), n);
+  // Logits of what follows `ids`, which begin with those of the call before. Of a text longer than the context the last part is read.
+  std::vector<double> next(std::vector<std::int32_t>& ids) {
+    if (std::ssize(ids) > context_) return whole(std::span(ids).last(static_cast<std::size_t>(context_)));
+    while (generation_.position() < std::ssize(ids)) generation_.step({&ids[static_cast<std::size_t>(generation_.position())], 1});
+    return {generation_.logits().begin(), generation_.logits().end()};
   }
 
  private:
-  LoadedModel model_;
+  std::vector<double> whole(std::span<std::int32_t> window) {
+    if (!inference_)
+      inference_.emplace(*model_.model, model_.mesh, model_.flat.data(), BatchShape{.sequences = 1, .length = context_}, model_.config.model.vocab_size,
+                         threads_);
+    inference_->run({{"ids", window}});
+    return inference_->row(context_ - 1);
+  }
+
+  LoadedModel& model_;
   int threads_;
-  std::int64_t context_, length_ = 0;
-  std::optional<Inference> inference_;
+  std::int64_t context_;
+  Generation generation_;
+  std::optional<Inference> inference_;  // of a text that has outgrown the context
 };
 
-int run(int argc, char** argv) {
-  const Arguments args(argc, argv, {{"--prompt"}, {"--max-tokens"}, {"--temperature"}, {"--top-k"}, {"--top-p"}, {"--seed"}, {"--tokenizer"}});
-  const std::string dir = checkpoint_path(args.only("model directory"));
+void continue_text(const Arguments& args, LoadedModel& model, const Tokenizer& tokenizer, int threads) {
   const Sampling sampling{args.real("--temperature", 1), args.real("--top-p", 1), args.integer("--top-k", 0, 0),
                           static_cast<std::uint64_t>(args.integer("--seed", 1234, 0))};
   const std::int64_t most = args.integer("--max-tokens", 100, 0);
+  const bool lead = model.mesh.rank() == 0;
+  std::string prompt = args.get("--prompt");
+  if (!args.has("--prompt") && lead) prompt.assign(std::istreambuf_iterator<char>(std::cin), {});
+  prompt = broadcast_string(*model.mesh.world, prompt);
+  std::vector<std::int32_t> ids = tokenizer.encode(prompt);
+  if (ids.empty()) throw Error(ExitCode::usage, "the prompt is empty; give some text with --prompt or on standard input");
+  for (const std::int32_t id : ids) check_known(id, model.config.model.vocab_size, "the tokenizer");
+  Continuation continuation(model, threads);
+  if (lead) std::printf("%s", prompt.c_str());
+  for (std::int64_t n = 0; n < most; ++n) {
+    ids.push_back(sampling.pick(continuation.next(ids), static_cast<std::uint32_t>(n)));
+    if (tokenizer.end_of_document() == ids.back()) break;
+    if (lead && ids.back() < tokenizer.vocab_size()) std::printf("%s", tokenizer.decode(std::span(&ids.back(), 1)).c_str()), std::fflush(stdout);
+  }
+  if (lead) std::printf("\n");
+}
+
+// Lines of standard input, at most `most`, on every rank; none at its end.
+std::vector<std::string> read_lines(const Mesh& mesh, std::size_t most) {
+  std::string text;
+  if (mesh.rank() == 0)
+    for (std::string line; most > 0 && std::getline(std::cin, line); --most) text += line + "\n";
+  text = broadcast_string(*mesh.world, text);
+  std::vector<std::string> lines;
+  for (std::size_t at = 0, end; at < text.size(); at = end + 1) {
+    end = text.find('\n', at);
+    lines.push_back(text.substr(at, end - at));
+    if (!lines.back().empty() && lines.back().back() == '\r') lines.back().pop_back();
+  }
+  return lines;
+}
+
+void translate(const Arguments& args, LoadedModel& model, const Tokenizer& tokenizer, int threads) {
+  Translator translator(model, tokenizer,
+                        {.beams = args.integer("--beam", 1, 1), .length_penalty = args.real("--length-penalty", 1),
+                         .max_tokens = args.integer("--max-tokens", 0, 1)},
+                        threads);
+  const bool lead = model.mesh.rank() == 0;
+  constexpr std::size_t together = 4096;
+  while (true) {
+    const std::vector<std::string> lines = read_lines(model.mesh, together);
+    if (lines.empty()) break;
+    for (const std::string& line : translator.translate(lines))
+      if (lead) std::printf("%s\n", line.c_str());
+    if (lead) std::fflush(stdout);
+  }
+  if (lead && translator.cut() > 0)
+    std::fprintf(stderr, "warning: %lld lines had more than %lld tokens and were cut\n", static_cast<long long>(translator.cut()),
+                 static_cast<long long>(model.config.model.max_seq_len - 1));
+}
+
+void only_for(const Arguments& args, const std::string& family, const std::vector<const char*>& options) {
+  for (const char* option : options)
+    if (args.has(option)) throw Error(ExitCode::usage, std::string(option) + " is for models of family " + family);
+}
+
+int run(int argc, char** argv) {
+  const Arguments args(argc, argv, {{"--prompt"}, {"--max-tokens"}, {"--temperature"}, {"--top-k"}, {"--top-p"}, {"--seed"}, {"--tokenizer"},
+                                    {"--beam"}, {"--length-penalty"}});
+  const std::string dir = checkpoint_path(args.only("model directory"));
   const Launch launch;
   const Config config = inference_config(dir, args.overrides(), launch.ranks);
-  const Mesh mesh = launch.mesh(layout_of(config));
+  if (!config.model.decodes()) throw Error(ExitCode::usage, dir + " holds an encoder, which generates no text; expected a decoder or an encoder_decoder");
+  if (config.model.translates())
+    only_for(args, "decoder", {"--prompt", args.real("--temperature", 0) > 0 ? "--temperature" : "--top-k", "--top-k", "--top-p"});
+  else
+    only_for(args, "encoder_decoder", {"--beam", "--length-penalty"});
   const auto tokenizer = load_tokenizer(args.get("--tokenizer", config.data.tokenizer));
-  std::string prompt = args.get("--prompt");
-  if (!args.has("--prompt") && mesh.rank() == 0) prompt.assign(std::istreambuf_iterator<char>(std::cin), {});
-  prompt = broadcast_string(*mesh.world, prompt);
-  std::vector<std::int32_t> ids = tokenizer->encode(prompt);
-  if (ids.empty()) throw Error(ExitCode::usage, "the prompt is empty; give some text with --prompt or on standard input");
-  for (std::int32_t id : ids)
-    if (id >= config.model.vocab_size)
-      throw Error(ExitCode::input, "the tokenizer gives id " + std::to_string(id) + ", but the model knows ids below " +
-                                       std::to_string(config.model.vocab_size) + "; use the tokenizer the model was trained with");
-  Generator generator(load_model(dir, config, mesh, make_model), launch.threads);
-  if (mesh.rank() == 0) std::printf("%s", prompt.c_str());
-  for (std::int64_t n = 0; n < most; ++n) {
-    ids.push_back(generator.next(ids, sampling, static_cast<std::uint32_t>(n)));
-    if (tokenizer->end_of_document() == ids.back()) break;
-    if (mesh.rank() == 0 && ids.back() < tokenizer->vocab_size())
-      std::printf("%s", tokenizer->decode(std::span(&ids.back(), 1)).c_str()), std::fflush(stdout);
-  }
-  if (mesh.rank() == 0) std::printf("\n");
+  LoadedModel model = load_model(dir, config, launch.mesh(layout_of(config)), make_model);
+  config.model.translates() ? translate(args, model, *tokenizer, launch.threads) : continue_text(args, model, *tokenizer, launch.threads);
   return 0;
 }
 

@@ -37,4 +37,12 @@ Recording Decoder::record_logits(const BatchShape& shape, DType real) const {
   return rec;
 }
 
+Recording Decoder::record_step(const BatchShape& shape, DType real) const {
+  Recording rec(shape, real);
+  const nn::Rows rows = shape.rows();
+  const Value x = (*embeddings_)(rec, *tokens_, rec.input("ids", rows.tokens()), {}, rows, false);
+  rec.logits = head_->logits(*rec.tape, stack_->step(rec, x, nullptr));
+  return rec;
+}
+
 }  // namespace tfm

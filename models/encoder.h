@@ -11,6 +11,8 @@ class Encoder final : public Model {
   ParameterSet& parameters() override { return parameters_; }
   Recording record_loss(const BatchShape& shape, DType real, bool training) const override;
   Recording record_logits(const BatchShape& shape, DType real) const override;
+  Recording record_step(const BatchShape&, DType) const override { internal_error("an encoder generates no text"); }
+  Recording record_memory(const BatchShape&, DType) const override { internal_error("an encoder generates no text"); }
   std::int64_t vocab_begin() const override { return head_->vocabulary().begin(); }
 
  private:

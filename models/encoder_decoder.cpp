@@ -17,19 +17,23 @@ EncoderDecoder::EncoderDecoder(const Config& config, const Mesh& mesh)
   parameters_.finish();
 }
 
+Memory EncoderDecoder::read_source(Recording& rec, bool training) const {
+  Recorder& r = *rec.tape;
+  const Recorder::Named scope(r, "encoder");
+  Memory memory{.rows = rec.shape.source_rows()};
+  const Value ids = rec.input("source_ids", memory.rows.tokens());
+  memory.segments = rec.input("source_mask", memory.rows.tokens());
+  nn::Visibility visible;
+  visible.k_segments = memory.segments;
+  const Value x = (*source_embeddings_)(rec, *source_, ids, {}, memory.rows, training);
+  memory.states = nn::enter_split(r, context_, (*encoder_)(r, x, memory.rows, visible, nullptr, training));
+  return memory;
+}
+
 Value EncoderDecoder::hidden(Recording& rec, bool training) const {
   Recorder& r = *rec.tape;
   const nn::Rows rows = rec.shape.rows();
-  Memory memory{.rows = rec.shape.source_rows()};
-  {
-    const Recorder::Named scope(r, "encoder");
-    const Value ids = rec.input("source_ids", memory.rows.tokens());
-    memory.segments = rec.input("source_mask", memory.rows.tokens());
-    nn::Visibility visible;
-    visible.k_segments = memory.segments;
-    const Value x = (*source_embeddings_)(rec, *source_, ids, {}, memory.rows, training);
-    memory.states = nn::enter_split(r, context_, (*encoder_)(r, x, memory.rows, visible, nullptr, training));
-  }
+  const Memory memory = read_source(rec, training);
   const Recorder::Named scope(r, "decoder");
   const Value ids = rec.input("ids", rows.tokens());
   nn::Visibility visible;
@@ -49,6 +53,29 @@ Recording EncoderDecoder::record_logits(const BatchShape& shape, DType real) con
   Recording rec(shape, real);
   const Value x = hidden(rec, false);
   rec.logits = head_->logits(*rec.tape, x);
+  return rec;
+}
+
+Recording EncoderDecoder::record_memory(const BatchShape& shape, DType real) const {
+  Recording rec(shape, real);
+  const Memory memory = read_source(rec, false);
+  const Recorder::Named scope(*rec.tape, "decoder");
+  rec.memory = decoder_->keys_values(*rec.tape, memory.states);
+  return rec;
+}
+
+Recording EncoderDecoder::record_step(const BatchShape& shape, DType real) const {
+  Recording rec(shape, real);
+  Recorder& r = *rec.tape;
+  const Recorder::Named scope(r, "decoder");
+  const nn::Rows rows = shape.rows();
+  Memory memory{.rows = shape.source_rows()};
+  memory.segments = rec.input("source_mask", memory.rows.tokens());
+  for (std::int64_t l = 0; l < config_.model.n_decoder_layers; ++l)
+    rec.memory.push_back(r.input("memory." + std::to_string(l), {memory.rows.tokens(), decoder_->kv_width()}, real));
+  memory.keys_values = rec.memory;
+  const Value x = (*target_embeddings_)(rec, target_tokens(), rec.input("ids", rows.tokens()), {}, rows, false);
+  rec.logits = head_->logits(r, decoder_->step(rec, x, &memory));
   return rec;
 }
 

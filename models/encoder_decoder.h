@@ -10,10 +10,13 @@ class EncoderDecoder final : public Model {
   ParameterSet& parameters() override { return parameters_; }
   Recording record_loss(const BatchShape& shape, DType real, bool training) const override;
   Recording record_logits(const BatchShape& shape, DType real) const override;
+  Recording record_step(const BatchShape& shape, DType real) const override;
+  Recording record_memory(const BatchShape& shape, DType real) const override;
   std::int64_t vocab_begin() const override { return head_->vocabulary().begin(); }
 
  private:
   const Vocabulary& target_tokens() const { return target_ ? *target_ : *source_; }
+  Memory read_source(Recording& rec, bool training) const;
   Value hidden(Recording& rec, bool training) const;
 
   Config config_;

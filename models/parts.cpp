@@ -41,7 +41,8 @@ Value Embeddings::positions(Recording& rec, Value x, const ops::Place& place) co
   Recorder& r = *rec.tape;
   if (position_ >= 0) return ops::add_position(r, x, context_.parameters.record(r, position_), place, config_.position_offset);
   if (config_.position != "sinusoidal") return x;
-  const Value table = r.constant(prefix_ + "sinusoidal", {place.sequence_length, config_.d_model});
+  const std::int64_t rows = std::max(place.sequence_length, rec.shape.capacity);
+  const Value table = r.constant(prefix_ + "sinusoidal", {rows, config_.d_model});
   rec.constants.emplace_back(table, [halves = config_.sinusoid == "halves"](Tensor t) {
     with_float(t.dtype, [&]<class T>() { nn::sinusoidal_table(t.shape[0], t.shape[1], halves, t.ptr<T>()); });
   });
@@ -100,9 +101,11 @@ Stack::Block Stack::make_block(nn::Context& c, const std::string& name, std::int
   return {attention_norm, attention, cross_norm, cross_attention, ffn_norm, nn::FeedForward(c, name + ".ffn", f)};
 }
 
-Value Stack::block(Recorder& r, const Block& b, Value x, const nn::Rows& rows, const nn::Visibility& visible, const Memory* memory,
+Value Stack::block(Recorder& r, std::size_t l, Value x, const nn::Rows& rows, const nn::Visibility& visible, const Memory* memory,
                    bool training) const {
+  const Recorder::Named name(r, "layers." + std::to_string(l));
   const Recorder::Checkpoint scope(r);
+  const Block& b = blocks_[l];
   const bool pre = config_.norm_position == "pre";
   const double p = training ? config_.dropout.residual : 0;
   const ops::Place place = nn::outside(context_, rows, config_.d_model);
@@ -114,23 +117,48 @@ Value Stack::block(Recorder& r, const Block& b, Value x, const nn::Rows& rows, c
   };
   sublayer("attention", b.attention_norm, [&](Value h) { return b.attention(r, h, rows, training, visible); });
   if (b.cross)
-    sublayer("cross_attention", *b.cross_norm,
-             [&](Value h) { return (*b.cross)(r, h, memory->states, rows, memory->rows, training, {.k_segments = memory->segments}); });
+    sublayer("cross_attention", *b.cross_norm, [&](Value h) {
+      const Value kv = memory->keys_values.empty() ? b.cross->keys_values(r, memory->states) : memory->keys_values[l];
+      const nn::Rows queries{memory->rows.sequences, div_exact(rows.tokens(), memory->rows.sequences)};  // positions, or beams
+      return (*b.cross)(r, h, kv, queries, memory->rows, training, {.k_segments = memory->segments});
+    });
   sublayer("ffn", b.ffn_norm, [&](Value h) { return b.ffn(r, h, rows, training); });
   return x;
 }
 
-Value Stack::operator()(Recorder& r, Value x, const nn::Rows& rows, nn::Visibility visible, const Memory* memory, bool training) const {
-  if (relative_bias_ >= 0) {
-    visible.relative_bias = context_.parameters.record(r, relative_bias_);
-    visible.buckets = nn::relative_buckets(rows.sequence_length, rows.sequence_length, config_.relative.buckets,
-                                           config_.relative.max_distance, !causal_);
-  }
+nn::Visibility Stack::visible(Recorder& r, nn::Visibility v, std::int64_t queries, std::int64_t keys) const {
+  if (relative_bias_ < 0) return v;
+  v.relative_bias = context_.parameters.record(r, relative_bias_);
+  v.buckets = nn::relative_buckets(queries, keys, config_.relative.buckets, config_.relative.max_distance, !causal_);
+  return v;
+}
+
+Value Stack::operator()(Recorder& r, Value x, const nn::Rows& rows, nn::Visibility see, const Memory* memory, bool training) const {
+  see = visible(r, see, rows.sequence_length, rows.sequence_length);
+  for (std::size_t l = 0; l < blocks_.size(); ++l) x = block(r, l, x, rows, see, memory, training);
+  return final_norm_ ? (*final_norm_)(r, x) : x;
+}
+
+Value Stack::step(Recording& rec, Value x, const Memory* memory) const {
+  TFM_CHECK(causal_ && !context_.split_rows() && rec.shape.length == 1, "one new token a sequence on every rank");
+  Recorder& r = *rec.tape;
+  const std::int64_t capacity = rec.shape.capacity;
+  nn::Visibility see = visible(r, {}, capacity, 1);  // the distances 1 - capacity to 0
   for (std::size_t l = 0; l < blocks_.size(); ++l) {
-    const Recorder::Named scope(r, "layers." + std::to_string(l));
-    x = block(r, blocks_[l], x, rows, visible, memory, training);
+    see.cache = r.input("cache." + std::to_string(l), {rec.shape.sequences * capacity, kv_width()}, r.real());
+    rec.caches.push_back(see.cache);
+    x = block(r, l, x, rec.shape.rows(), see, memory, false);
   }
   return final_norm_ ? (*final_norm_)(r, x) : x;
+}
+
+std::vector<Value> Stack::keys_values(Recorder& r, Value states) const {
+  std::vector<Value> all;
+  for (std::size_t l = 0; l < blocks_.size(); ++l) {
+    const Recorder::Named name(r, "layers." + std::to_string(l));
+    all.push_back(blocks_[l].cross->keys_values(r, states));
+  }
+  return all;
 }
 
 Head::Head(nn::Context& c, const ModelConfig& m, const Vocabulary* tied) : context_(c), config_(m), tied_(tied) {

@@ -28,7 +28,7 @@ class Vocabulary {
 class Embeddings {
  public:
   Embeddings(nn::Context& c, const ModelConfig& m, const std::string& prefix);
-  // Result outside the split region. `types` may be absent.
+  // Result outside the split region. `types` may be absent. With a capacity positions start at StepState::first_position.
   Value operator()(Recording& rec, const Vocabulary& tokens, Value ids, Value types, const nn::Rows& rows, bool training) const;
 
  private:
@@ -47,6 +47,7 @@ struct Memory {
   Value states;    // (B S, C), inside the split region
   Value segments;  // (B S), negative: padding
   nn::Rows rows;
+  std::vector<Value> keys_values;  // of each block, instead of states
 };
 
 // Blocks of self-attention, cross-attention where asked for, and feed-forward network; a final norm after pre-norm blocks.
@@ -54,7 +55,11 @@ class Stack {
  public:
   Stack(nn::Context& c, const ModelConfig& m, const std::string& prefix, std::int64_t layers, bool causal, bool cross);
   // x and result outside the split region.
-  Value operator()(Recorder& r, Value x, const nn::Rows& rows, nn::Visibility visible, const Memory* memory, bool training) const;
+  Value operator()(Recorder& r, Value x, const nn::Rows& rows, nn::Visibility see, const Memory* memory, bool training) const;
+  // One new token a sequence; makes the caches of `rec`. Of memory its keys_values are read.
+  Value step(Recording& rec, Value x, const Memory* memory) const;
+  std::vector<Value> keys_values(Recorder& r, Value states) const;  // of each block's cross-attention
+  std::int64_t kv_width() const { return 2 * config_.n_kv_heads * config_.d_head / context_.layout.tensor; }  // on this rank
 
  private:
   struct Block {
@@ -66,7 +71,8 @@ class Stack {
     nn::FeedForward ffn;
   };
   Block make_block(nn::Context& c, const std::string& name, std::int64_t layers, bool causal, bool cross);
-  Value block(Recorder& r, const Block& b, Value x, const nn::Rows& rows, const nn::Visibility& visible, const Memory* memory,
+  nn::Visibility visible(Recorder& r, nn::Visibility v, std::int64_t queries, std::int64_t keys) const;
+  Value block(Recorder& r, std::size_t l, Value x, const nn::Rows& rows, const nn::Visibility& visible, const Memory* memory,
               bool training) const;
 
   nn::Context context_;

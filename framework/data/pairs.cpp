@@ -9,46 +9,80 @@
 namespace tfm {
 namespace {
 
-template <class F> void each_line(const std::string& path, F&& f) {
-  const MappedFile file(path);
-  std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
-  for (std::int64_t number = 1; !text.empty(); ++number) {
-    const auto end = std::min(text.find('\n'), text.size());
-    std::string_view line = text.substr(0, end);
-    if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
-    f(line, path + ":" + std::to_string(number));
-    text.remove_prefix(std::min(end + 1, text.size()));
+// The lines of a file, one after the other.
+class Lines {
+ public:
+  explicit Lines(const std::string& path)
+      : path_(path), file_(path), rest_(reinterpret_cast<const char*>(file_.bytes().data()), file_.bytes().size()) {}
+  bool next() {
+    if (rest_.empty()) return false;
+    const auto end = std::min(rest_.find('\n'), rest_.size());
+    line_ = rest_.substr(0, end);
+    if (!line_.empty() && line_.back() == '\r') line_.remove_suffix(1);
+    rest_.remove_prefix(std::min(end + 1, rest_.size()));
+    ++number_;
+    return true;
   }
-}
+  std::string_view line() const { return line_; }
+  std::string where() const { return path_ + ":" + std::to_string(number_); }
+  std::int64_t count_all() {
+    while (next()) {}
+    return number_;
+  }
+
+ private:
+  std::string path_;
+  MappedFile file_;
+  std::string_view rest_, line_;
+  std::int64_t number_ = 0;
+};
 
 }  // namespace
 
-Pairs::Pairs(const PairSpec& spec, const Tokenizer& tokenizer, std::vector<PairLength> lengths, std::int64_t vocab_size, bool shuffle,
-             std::uint64_t seed)
-    : lengths_(std::move(lengths)), vocab_size_(vocab_size), shuffle_(shuffle), seed_(seed) {
+SentenceIds sentence_ids(const Tokenizer& tokenizer) {
   const SpecialIds special = tokenizer.special_ids();
   const auto end = special.end ? special.end : special.separate ? special.separate : tokenizer.end_of_document();
   const auto begin = special.begin ? special.begin : special.classify ? special.classify : special.pad ? special.pad : end;
   if (!end || !begin)
     throw Error(ExitCode::usage, "data.tokenizer has no id that ends a sentence; expected a vocabulary with </s>, <eos>, [SEP] or <|endoftext|>");
-  begin_ = *begin, end_ = *end;
-  for (auto& s : sides_) s.push_back(0);
+  return {*begin, *end};
+}
+
+void check_known(std::int32_t id, std::int64_t vocab_size, const std::string& where) {
+  if (id >= vocab_size)
+    throw Error(ExitCode::input, where + " gives id " + std::to_string(id) + ", but model.vocab_size is " + std::to_string(vocab_size) +
+                                     "; expected at least " + std::to_string(id + 1));
+}
+
+void each_pair(const PairSpec& spec, const PairSink& sink) {
+  std::int64_t pairs = 0;
   if (!spec.source.empty()) {
-    each_line(spec.source, [&](std::string_view line, const std::string& where) { add(0, line, tokenizer, where); });
-    each_line(spec.target, [&](std::string_view line, const std::string& where) { add(1, line, tokenizer, where); });
-    if (sides_[0].size() != sides_[1].size())
-      throw Error(ExitCode::input, spec.source + " has " + std::to_string(sides_[0].size() - 1) + " lines and " + spec.target + " has " +
-                                       std::to_string(sides_[1].size() - 1) + "; expected as many: line k of one is the translation of line k of the other");
+    Lines source(spec.source), target(spec.target);
+    bool more = source.next(), other = target.next();
+    for (; more && other; more = source.next(), other = target.next(), ++pairs) sink(source.line(), target.line(), source.where(), target.where());
+    if (more != other)
+      throw Error(ExitCode::input, spec.source + " has " + std::to_string(source.count_all()) + " lines and " + spec.target + " has " +
+                                       std::to_string(target.count_all()) + "; expected as many: line k of one is the translation of line k of the other");
   }
   for (const std::string& path : spec.files)
-    each_line(path, [&](std::string_view line, const std::string& where) {
+    for (Lines lines(path); lines.next(); ++pairs) {
+      const std::string_view line = lines.line();
       const auto tab = line.find('\t');
       if (tab == std::string_view::npos || line.find('\t', tab + 1) != std::string_view::npos)
-        throw Error(ExitCode::input, where + ": expected source, one tab, target");
-      add(0, line.substr(0, tab), tokenizer, where);
-      add(1, line.substr(tab + 1), tokenizer, where);
-    });
-  if (pairs() == 0) throw Error(ExitCode::input, (spec.files.empty() ? spec.source : spec.files[0]) + ": holds no pairs");
+        throw Error(ExitCode::input, lines.where() + ": expected source, one tab, target");
+      sink(line.substr(0, tab), line.substr(tab + 1), lines.where(), lines.where());
+    }
+  if (pairs == 0) throw Error(ExitCode::input, (spec.files.empty() ? spec.source : spec.files[0]) + ": holds no pairs");
+}
+
+Pairs::Pairs(const PairSpec& spec, const Tokenizer& tokenizer, std::vector<PairLength> lengths, std::int64_t vocab_size, bool shuffle,
+             std::uint64_t seed)
+    : lengths_(std::move(lengths)), vocab_size_(vocab_size), shuffle_(shuffle), seed_(seed), special_(sentence_ids(tokenizer)) {
+  for (auto& s : sides_) s.push_back(0);
+  each_pair(spec, [&](std::string_view source, std::string_view target, const std::string& source_at, const std::string& target_at) {
+    add(0, source, tokenizer, source_at);
+    add(1, target, tokenizer, target_at);
+  });
   std::vector<std::int64_t> count(lengths_.size());
   for (std::int64_t p = 0; p < pairs(); ++p) {
     const auto longest = static_cast<std::int64_t>(std::max(side(0, p).size(), side(1, p).size())) + 1;
@@ -64,11 +98,9 @@ void Pairs::add(int side, std::string_view line, const Tokenizer& tokenizer, con
   std::vector<std::int32_t> ids = tokenizer.encode(line);
   const auto most = static_cast<std::size_t>(lengths_.back().length) - 1;  // begin or end takes one place
   if (ids.size() > most) ids.resize(most), ++cut_;
-  std::int32_t largest = std::max(begin_, end_);
+  std::int32_t largest = std::max(special_.begin, special_.end);
   for (const std::int32_t id : ids) largest = std::max(largest, id);
-  if (largest >= vocab_size_)
-    throw Error(ExitCode::input, where + ": the tokenizer gives id " + std::to_string(largest) + ", but model.vocab_size is " +
-                                     std::to_string(vocab_size_) + "; expected at least " + std::to_string(largest + 1));
+  check_known(largest, vocab_size_, where + ": the tokenizer");
   ids_[side].insert(ids_[side].end(), ids.begin(), ids.end());
   sides_[side].push_back(static_cast<std::int64_t>(ids_[side].size()));
 }
@@ -136,11 +168,11 @@ void Pairs::fill(std::int64_t index, std::int64_t first, std::int64_t count, Fie
     const std::int64_t pair = e->order[static_cast<std::size_t>(start + i)];
     const auto source = side(0, pair), target = side(1, pair);
     const std::vector<std::int32_t> seen(source.size(), 0), wanted(target.size(), 0);
-    put("source_ids", i, {}, source, end_, 0);
+    put("source_ids", i, {}, source, special_.end, 0);
     put("source_mask", i, 0, seen, {}, -1);
-    put("ids", i, begin_, target, {}, 0);
+    put("ids", i, special_.begin, target, {}, 0);
     put("mask", i, 0, wanted, {}, -1);
-    put("labels", i, {}, target, end_, -1);
+    put("labels", i, {}, target, special_.end, -1);
   }
 }
 

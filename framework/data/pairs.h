@@ -3,6 +3,7 @@
 //
 // Source: ids, end. Target: input begin, ids; labels ids, end. A side longer than the longest shape is cut.
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -11,6 +12,16 @@
 #include "data/tokenizer.h"
 
 namespace tfm {
+
+// What begins a target for the decoder and what ends a side: the vocabulary's begin, [CLS] or padding, else its end; its end,
+// [SEP] or end of document. Throws Error(usage) for a tokenizer without any that ends.
+struct SentenceIds {
+  std::int32_t begin = 0, end = 0;
+};
+SentenceIds sentence_ids(const Tokenizer& tokenizer);
+
+// Throws Error(input) that starts with `where` unless id < vocab_size.
+void check_known(std::int32_t id, std::int64_t vocab_size, const std::string& where);
 
 struct PairLength {  // of the batches of one shape
   std::int64_t length = 0;     // tokens of a side
@@ -22,12 +33,16 @@ struct PairSpec {
   std::vector<std::string> files;  // or files of lines with a tab between source and target
 };
 
+// Calls f(source line, target line, where the source is, where the target is) for each pair in order, line ends cut off. Throws
+// Error(input) naming file and line: no pairs, more lines on one side, a line without its tab.
+using PairSink = std::function<void(std::string_view source, std::string_view target, const std::string& at, const std::string& target_at)>;
+void each_pair(const PairSpec& spec, const PairSink& sink);
+
 // Pairs are dealt in the epoch's order; a batch is complete when its shape's number of pairs has come together, and the epoch ends
 // with what is left of each shape. So batches are a function of (seed, epoch) alone and hold each pair once an epoch.
 class Pairs final : public Batcher {
  public:
-  // `lengths`: ascending. Throws Error(input) naming file and line: no lines, more lines on one side, a line without its tab, an id
-  // the model does not know; Error(usage) for a tokenizer without the ids that begin and end a target.
+  // `lengths`: ascending. Throws as each_pair and sentence_ids do, and Error(input) for an id the model does not know.
   Pairs(const PairSpec& spec, const Tokenizer& tokenizer, std::vector<PairLength> lengths, std::int64_t vocab_size, bool shuffle,
         std::uint64_t seed);
 
@@ -54,7 +69,7 @@ class Pairs final : public Batcher {
   std::int64_t vocab_size_, batches_ = 0, cut_ = 0;
   bool shuffle_;
   std::uint64_t seed_;
-  std::int32_t begin_, end_;
+  SentenceIds special_;
   std::vector<std::int32_t> ids_[2];     // of all source lines, of all target lines
   std::vector<std::int64_t> sides_[2];   // first id of each line, and the end
   std::vector<std::uint16_t> shape_of_;  // of each pair

@@ -23,6 +23,7 @@ struct StepState {
   std::uint64_t seed = 0;
   std::uint32_t step = 0;            // of the optimizer, from 1
   std::int64_t first_sequence = 0;   // index of the micro-batch's first sequence within the global batch
+  std::int64_t first_position = 0;   // of each sequence's first row: above 0 where a sequence is made token by token
   std::array<double, 2> gradient_scale{1, 1};  // of each objective: 1 / its labels in the global batch
   bool accumulate_parameters = false;  // a later micro-batch: parameter gradients are added to
   bool reduce_gradients = false;       // the last micro-batch: buckets are reduced as they become final

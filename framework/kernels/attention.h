@@ -12,7 +12,7 @@ template <class T> struct AttentionArgs {
   std::int64_t batch = 0, heads = 0, kv_heads = 0;  // of this rank; heads % kv_heads == 0, query head h reads group h / (heads/kv_heads)
   std::int64_t queries = 0, keys = 0;               // T and S of one sequence
   std::int64_t head_size = 0;                       // D
-  // Row r of sequence b starts at base + (b*length + r) * stride; head h at + h * D.
+  // Row r of sequence b starts at base + (b*length + r) * stride, length T, or kv_length of k and v; head h at + h * D.
   const T* q = nullptr;
   const T* k = nullptr;
   const T* v = nullptr;
@@ -29,6 +29,7 @@ template <class T> struct AttentionArgs {
   // Dropout on the weights. Element index of (b,h,t,s): ((( sequence_offset+b)*heads_total + head_offset+h)*T + t) * round_up(S,4) + s.
   Dropout dropout;
   std::int64_t sequence_offset = 0, head_offset = 0, heads_total = 0;
+  std::int64_t kv_length = 0;  // rows from one sequence's first key to the next one's; 0: S
 };
 
 template <class T> struct AttentionBackwardArgs {

@@ -96,7 +96,9 @@ Value SelfAttention::operator()(Recorder& r, Value x, const Rows& rows, bool tra
   Value qkv = qkv_(r, enter_split(r, context_, x));
   if (!options_.rotary_frequency.empty())
     qkv = ops::rotary(r, qkv, {a.heads + a.kv_heads, options_.head_size, options_.rotary_frequency, rows.sequence_length});
-  const Value y = ops::attention(r, {qkv, {}, see.q_segments, see.k_segments, see.relative_bias}, std::move(a));
+  if (see.cache) a.keys = div_exact(r.info(see.cache).shape[0], rows.sequences);
+  const Value y = see.cache ? ops::cached_attention(r, qkv, see.cache, see.relative_bias, std::move(a))
+                            : ops::attention(r, {qkv, {}, see.q_segments, see.k_segments, see.relative_bias}, std::move(a));
   return leave_split(r, context_, output_(r, y), output_.bias(r));
 }
 
@@ -108,13 +110,18 @@ CrossAttention::CrossAttention(Context& c, const std::string& name, Options opti
       output_(c, {{name + ".output", options.width}}, options.heads * options.head_size,
               {Split::columns, options.bias, options.output_std}) {}
 
-Value CrossAttention::operator()(Recorder& r, Value x, Value memory, const Rows& target, const Rows& source, bool training,
+Value CrossAttention::keys_values(Recorder& r, Value memory) const {
+  const Recorder::Named scope(r, name_);
+  return kv_(r, memory);
+}
+
+Value CrossAttention::operator()(Recorder& r, Value x, Value keys_values, const Rows& target, const Rows& source, bool training,
                                  const Visibility& see) const {
   const Recorder::Named scope(r, name_);
   ops::AttentionOptions a = on_this_rank(context_, options_, target, source, training, see);
   a.causal = false;
-  const Value q = query_(r, enter_split(r, context_, x)), kv = kv_(r, memory);
-  const Value y = ops::attention(r, {q, kv, see.q_segments, see.k_segments, see.relative_bias}, std::move(a));
+  const Value q = query_(r, enter_split(r, context_, x));
+  const Value y = ops::attention(r, {q, keys_values, see.q_segments, see.k_segments, see.relative_bias}, std::move(a));
   return leave_split(r, context_, output_(r, y), output_.bias(r));
 }
 

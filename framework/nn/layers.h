@@ -75,6 +75,7 @@ struct Visibility {
   Value q_segments, k_segments;       // int32, one a token of the micro-batch: documents, negative for padding
   Value relative_bias;                // (heads of this rank, buckets); layers may share it
   std::vector<std::int32_t> buckets;  // see relative_buckets()
+  Value cache;                        // leaf (sequences capacity, 2 KV D): rows are then one new token a sequence
 };
 
 class SelfAttention {
@@ -106,8 +107,10 @@ class CrossAttention {
     double scale = 1, dropout = 0, output_std = 0.02;
   };
   CrossAttention(Context& c, const std::string& name, Options options);
-  // x and result as SelfAttention's. memory (source tokens, memory_width) lies inside the split region: it enters once for all layers.
-  Value operator()(Recorder& r, Value x, Value memory, const Rows& target, const Rows& source, bool training,
+  // (source tokens, 2 KV D) of memory (source tokens, memory_width), which lies inside the split region: it enters once for all layers.
+  Value keys_values(Recorder& r, Value memory) const;
+  // x and result as SelfAttention's.
+  Value operator()(Recorder& r, Value x, Value keys_values, const Rows& target, const Rows& source, bool training,
                    const Visibility& see = {}) const;
 
  private:

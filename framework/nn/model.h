@@ -21,9 +21,12 @@ struct BatchShape {
   std::int64_t length = 0;         // T: of ids and labels
   std::int64_t source_length = 0;  // S: of an encoder_decoder's source
   Mask mask = Mask::none;          // of ids; encoders and sources always have a padding mask
+  // Of a recording of one new token a sequence (length 1):
+  std::int64_t capacity = 0;  // positions of the caches
+  std::int64_t beams = 1;     // sequences that follow each other and share a source
 
   nn::Rows rows() const { return {sequences, length}; }
-  nn::Rows source_rows() const { return {sequences, source_length}; }
+  nn::Rows source_rows() const { return {div_exact(sequences, beams), source_length}; }
   auto operator<=>(const BatchShape&) const = default;
 };
 
@@ -38,7 +41,10 @@ struct Recording {
     std::string labels;
   };
   std::vector<Loss> losses;
-  Value logits;  // (N, this rank's rows of the vocabulary); only from record_logits
+  Value logits;  // (N, this rank's rows of the vocabulary); only from record_logits and record_step
+  // Keys and values of each decoder layer on this rank, 2 KV D wide:
+  std::vector<Value> caches;  // (B capacity): leaves of record_step
+  std::vector<Value> memory;  // (source tokens): made by record_memory, leaves of record_step
   std::vector<std::pair<Value, std::function<void(Tensor)>>> constants;  // and how to fill them
 
   Recording() = default;
@@ -56,6 +62,11 @@ class Model {
   const ParameterSet& parameters() const { return const_cast<Model*>(this)->parameters(); }
   virtual Recording record_loss(const BatchShape& shape, DType real, bool training) const = 0;
   virtual Recording record_logits(const BatchShape& shape, DType real) const = 0;
+  // Generation: the logits of one new token a sequence at StepState::first_position, read beside the caches, which it extends.
+  // Without sequence parallelism. Encoders have none.
+  virtual Recording record_step(const BatchShape& shape, DType real) const = 0;
+  // What the decoder of an encoder_decoder reads of the source, for all of record_step.
+  virtual Recording record_memory(const BatchShape& shape, DType real) const = 0;
   // First id of this rank's part of the vocabulary; logits column j is id vocab_begin() + j, columns past vocab_size are padding.
   virtual std::int64_t vocab_begin() const = 0;
 };

@@ -41,9 +41,11 @@ struct AddPosition final : Op {
   Saved saved() const override { return {}; }
 
   void forward(Exec& e) const override {
+    const std::int64_t row = first + e.state().first_position;
+    TFM_CHECK(row + place.sequence_length <= table_rows, "no position " + std::to_string(row + place.sequence_length - 1));
     with_float(e.out(0).dtype, [&]<class T>() {
       on(e.stream(), [&](auto& s) {
-        kernels::add_position(s, kernels::PositionArgs<T>{rows, cols, place.row_offset, place.sequence_length, first, e.in(0).ptr<T>(),
+        kernels::add_position(s, kernels::PositionArgs<T>{rows, cols, place.row_offset, place.sequence_length, row, e.in(0).ptr<T>(),
                                                           e.in(1).ptr<T>(), e.out(0).ptr<T>()});
       });
     });
@@ -72,8 +74,8 @@ struct Rotary final : Op {
   template <class T> void run(Exec& e, const T* x, T* y, bool inverse, bool accumulate) const {
     on(e.stream(), [&](auto& s) {
       kernels::rotary(s, kernels::RotaryArgs<T>{.rows = rows, .cols = cols, .rotated_heads = options.heads, .head_size = options.head_size,
-                                                .length = options.sequence_length, .frequency = options.frequency.data(), .x = x, .y = y,
-                                                .inverse = inverse, .accumulate = accumulate});
+                                                .length = options.sequence_length, .position_offset = e.state().first_position,
+                                                .frequency = options.frequency.data(), .x = x, .y = y, .inverse = inverse, .accumulate = accumulate});
     });
   }
   void forward(Exec& e) const override {

@@ -1,5 +1,6 @@
 #include "train/checkpoint_model.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 
@@ -33,6 +34,18 @@ std::string checkpoint_path(const std::string& path) {
 Config checkpoint_config(const std::string& step_dir, const std::vector<std::string>& overrides) {
   if (is_huggingface(step_dir)) return parse_config(dump_config(huggingface_run(step_dir)), step_dir + "/config.json", overrides);
   return parse_config(CheckpointReader(step_dir).manifest().config, step_dir + "/manifest.json (config)", overrides);
+}
+
+Config inference_config(const std::string& step_dir, const std::vector<std::string>& overrides, int ranks) {
+  Config c = checkpoint_config(step_dir, overrides);
+  const bool tensor_given = std::any_of(overrides.begin(), overrides.end(), [](const auto& o) { return o.rfind("parallel.tensor=", 0) == 0; });
+  if (!tensor_given) c.parallel.tensor = ranks;
+  c.parallel.data = 0;
+  c.parallel.sequence = false;
+  c.train.micro_batch_size = 1;
+  if (ranks % std::max<std::int64_t>(c.parallel.tensor, 1) == 0) c.train.global_batch_size = ranks / c.parallel.tensor;
+  resolve_for_ranks(c, ranks);
+  return c;
 }
 
 LoadedModel load_model(const std::string& step_dir, const Config& config, const Mesh& mesh, const MakeModel& make_model) {

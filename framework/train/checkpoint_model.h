@@ -18,6 +18,8 @@ Config huggingface_run(const std::string& dir);
 // from the checkpoint, changed by `overrides`. Error(input) where the checkpoint is damaged.
 std::string checkpoint_path(const std::string& path);
 Config checkpoint_config(const std::string& step_dir, const std::vector<std::string>& overrides);
+// The same for a model that is only read: all `ranks` split it where the overrides name no parallel.tensor.
+Config inference_config(const std::string& step_dir, const std::vector<std::string>& overrides, int ranks);
 LoadedModel load_model(const std::string& step_dir, const Config& config, const Mesh& mesh, const MakeModel& make_model);
 
 }  // namespace tfm

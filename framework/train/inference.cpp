@@ -1,41 +1,48 @@
 #include "train/inference.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
 
 namespace tfm {
 namespace {
 
-std::int64_t leaf_bytes(const Recording& r) {
+bool given_leaf(const std::vector<std::pair<Value, Tensor>>& given, std::size_t value) {
+  return std::any_of(given.begin(), given.end(), [&](const auto& g) { return g.first.id == static_cast<int>(value); });
+}
+
+std::int64_t leaf_bytes(const Recording& r, const std::vector<std::pair<Value, Tensor>>& given) {
   MemoryPlan plan;
-  for (const ValueInfo& v : r.tape->values())
-    if (v.role == Role::input || v.role == Role::constant) plan.add("leaves", v.bytes());
+  const auto& values = r.tape->values();
+  for (std::size_t v = 0; v < values.size(); ++v)
+    if ((values[v].role == Role::input || values[v].role == Role::constant) && !given_leaf(given, v)) plan.add("leaves", values[v].bytes());
   return plan.total();
 }
 
 }  // namespace
 
-Inference::Inference(const Model& model, const Mesh& mesh, void* flat, const BatchShape& shape, std::int64_t vocab_size, int threads,
-                     DType real)
-    : mesh_(mesh), stream_{threads}, recording_(model.record_logits(shape, real)),
-      program_(plan(recording_.tape, {.training = false, .outputs = {recording_.logits}})),
-      arena_(program_.arena_bytes() + leaf_bytes(recording_)), vocab_size_(vocab_size) {
-  Bindings b;
-  b.data.resize(recording_.tape->values().size());
-  b.gradients.resize(b.data.size());
-  for (std::size_t v = 0; v < b.data.size(); ++v) {
-    const ValueInfo& info = recording_.tape->values()[v];
+Forward::Forward(const Model& model, Recording recording, const std::vector<Value>& outputs, void* flat,
+                 const std::vector<std::pair<Value, Tensor>>& given)
+    : recording_(std::move(recording)), program_(plan(recording_.tape, {.training = false, .outputs = outputs})),
+      arena_(program_.arena_bytes() + leaf_bytes(recording_, given)) {
+  const auto& values = recording_.tape->values();
+  leaves_.resize(values.size());
+  for (const auto& [value, tensor] : given) leaves_[value.id] = tensor;
+  for (std::size_t v = 0; v < values.size(); ++v) {
+    const ValueInfo& info = values[v];
     if (info.role == Role::parameter)
-      b.data[v] = model.parameters().view(info.parameter, flat, real);
-    else if (info.role != Role::activation)
-      b.data[v] = {arena_.take("leaves", info.bytes()), info.dtype, info.shape};
+      leaves_[v] = model.parameters().view(info.parameter, flat, recording_.tape->real());
+    else if (info.role != Role::activation && !leaves_[v])
+      leaves_[v] = {arena_.take("leaves", info.bytes()), info.dtype, info.shape};
   }
-  program_.bind(arena_.take("activations", program_.arena_bytes()), b);
-  for (const auto& [value, fill] : recording_.constants) fill(b.data[value.id]);
+  program_.bind(arena_.take("activations", program_.arena_bytes()), {leaves_, std::vector<Tensor>(values.size())});
+  for (const auto& [value, fill] : recording_.constants) fill(leaves_[value.id]);
 }
 
-void Inference::run(const Fields& fields) {
+void Forward::run(const ExecContext& context, const Fields& fields) const {
   for (const auto& [name, value] : recording_.inputs) {
-    const Tensor in = program_.value(value);
+    const Tensor in = leaf(value);
     std::int32_t* to = in.ptr<std::int32_t>();
     const auto found = fields.find(name);
     if (found == fields.end()) {
@@ -45,11 +52,28 @@ void Inference::run(const Fields& fields) {
     TFM_CHECK(static_cast<std::int64_t>(found->second.size()) == in.elements(), name + " does not fill the recorded shape");
     std::copy(found->second.begin(), found->second.end(), to);
   }
-  program_.run({&stream_, &mesh_, {}});
+  program_.run(context);
 }
 
+namespace {
+
+Forward forward_logits(const Model& model, void* flat, const BatchShape& shape, DType real) {
+  Recording r = model.record_logits(shape, real);
+  const Value logits = r.logits;
+  return {model, std::move(r), {logits}, flat};
+}
+
+}  // namespace
+
+Inference::Inference(const Model& model, const Mesh& mesh, void* flat, const BatchShape& shape, std::int64_t vocab_size, int threads,
+                     DType real)
+    : mesh_(mesh), stream_{threads}, forward_(forward_logits(model, flat, shape, real)), vocab_size_(vocab_size),
+      vocab_begin_(model.vocab_begin()) {}
+
+void Inference::run(const Fields& fields) { forward_.run({&stream_, &mesh_, {}}, fields); }
+
 std::vector<double> Inference::row(std::int64_t index) const {
-  const Tensor logits = program_.value(recording_.logits);
+  const Tensor logits = forward_.output(forward_.recording().logits);
   const std::int64_t width = logits.shape[1];
   std::vector<double> mine(static_cast<std::size_t>(width)), all(static_cast<std::size_t>(width * mesh_.layout.tensor));
   with_float(logits.dtype, [&]<class T>() {
@@ -59,6 +83,106 @@ std::vector<double> Inference::row(std::int64_t index) const {
   mesh_.tensor->all_gather({mine.data(), DType::f64, {width}}, {all.data(), DType::f64, {width * mesh_.layout.tensor}});
   all.resize(static_cast<std::size_t>(vocab_size_));
   return all;
+}
+
+Inference::Score Inference::score(std::span<const std::int32_t> labels) const {
+  const Tensor logits = forward_.output(forward_.recording().logits);
+  const std::int64_t rows = logits.shape[0], width = logits.shape[1], real = std::clamp<std::int64_t>(vocab_size_ - vocab_begin_, 0, width);
+  TFM_CHECK(std::ssize(labels) == rows, "a label for each row");
+  std::vector<double> best(static_cast<std::size_t>(rows), -std::numeric_limits<double>::infinity());
+  std::vector<std::int32_t> best_id(best.size(), 0);                    // negated, so that the lowest is the largest
+  std::vector<double> sums(2 * best.size());                            // of exponentials; the label's logit
+  Score s;
+  with_float(logits.dtype, [&]<class T>() {
+    const auto row = [&](std::size_t r) { return std::span(logits.ptr<T>() + static_cast<std::int64_t>(r) * width, static_cast<std::size_t>(real)); };
+    for (std::size_t r = 0; r < best.size(); ++r)
+      if (labels[r] >= 0 && real > 0) best[r] = static_cast<double>(*std::max_element(row(r).begin(), row(r).end()));
+    const std::vector<double> own = best;
+    mesh_.tensor->all_reduce({best.data(), DType::f64, {rows}}, Collective::all_reduce_max);
+    for (std::size_t r = 0; r < best.size(); ++r) {
+      best_id[r] = std::numeric_limits<std::int32_t>::min();
+      if (labels[r] < 0 || real == 0) continue;
+      const auto x = row(r);
+      if (own[r] == best[r]) best_id[r] = -static_cast<std::int32_t>(std::max_element(x.begin(), x.end()) - x.begin() + vocab_begin_);
+      for (const T logit : x) sums[r] += std::exp(static_cast<double>(logit) - best[r]);
+      const std::int64_t at = labels[r] - vocab_begin_;
+      if (at >= 0 && at < real) sums[best.size() + r] = static_cast<double>(x[static_cast<std::size_t>(at)]);
+    }
+  });
+  mesh_.tensor->all_reduce({best_id.data(), DType::i32, {rows}}, Collective::all_reduce_max);
+  mesh_.tensor->all_reduce({sums.data(), DType::f64, {2 * rows}});
+  for (std::size_t r = 0; r < best.size(); ++r) {
+    if (labels[r] < 0) continue;
+    s.loss += best[r] + std::log(sums[r]) - sums[best.size() + r];
+    ++s.labels;
+    s.correct += -best_id[r] == labels[r];
+  }
+  return s;
+}
+
+Generation::Generation(const Model& model, const Mesh& mesh, void* flat, const BatchShape& shape, std::int64_t vocab_size, int threads,
+                       DType real)
+    : mesh_(mesh), stream_{threads}, vocab_size_(vocab_size) {
+  Recording step = model.record_step(shape, real);
+  std::vector<std::pair<Value, Tensor>> memory;
+  if (!step.memory.empty()) {
+    Recording source = model.record_memory(shape, real);
+    const std::vector<Value> made = source.memory;
+    source_.emplace(model, std::move(source), made, flat);
+    for (std::size_t l = 0; l < made.size(); ++l) memory.emplace_back(step.memory[l], source_->output(made[l]));
+  }
+  const Value logits = step.logits;
+  step_.emplace(model, std::move(step), std::vector{logits}, flat, memory);
+  logits_.resize(static_cast<std::size_t>(shape.sequences * vocab_size));
+}
+
+void Generation::start(const Fields& source) {
+  position_ = 0;
+  if (!source_) return;
+  const auto mask = source.at("source_mask");
+  source_mask_.assign(mask.begin(), mask.end());
+  source_->run({&stream_, &mesh_, {}}, source);
+}
+
+void Generation::step(std::span<const std::int32_t> ids) {
+  TFM_CHECK(position_ < shape().capacity, "the sequences are full");
+  std::vector<std::int32_t> next(ids.begin(), ids.end());
+  Fields fields{{"ids", next}};
+  if (source_) fields["source_mask"] = source_mask_;
+  step_->run({&stream_, &mesh_, {.first_position = position_}}, fields);
+  ++position_;
+  gather_logits();
+}
+
+// Ranks hold the parts of the vocabulary in rank order.
+void Generation::gather_logits() {
+  const Tensor mine = step_->output(step_->recording().logits);
+  const std::int64_t rows = mine.shape[0], width = mine.shape[1], ranks = mesh_.layout.tensor;
+  with_float(mine.dtype, [&]<class T>() {
+    std::vector<T> all(static_cast<std::size_t>(ranks * rows * width));
+    mesh_.tensor->all_gather(mine, {all.data(), mine.dtype, {ranks * rows, width}});
+    for (std::int64_t rank = 0; rank < ranks; ++rank)
+      for (std::int64_t r = 0; r < rows; ++r)
+        std::copy_n(all.data() + (rank * rows + r) * width, std::clamp<std::int64_t>(vocab_size_ - rank * width, 0, width),
+                    logits_.data() + r * vocab_size_ + std::min(rank * width, vocab_size_));
+  });
+}
+
+void Generation::reorder(std::span<const std::int64_t> parents) {
+  const std::int64_t capacity = shape().capacity;
+  std::vector<std::byte> moved;
+  for (const Value v : step_->recording().caches) {
+    const Tensor cache = step_->leaf(v);
+    const std::int64_t row = cache.shape[1] * static_cast<std::int64_t>(size_of(cache.dtype)), used = position_ * row;
+    auto* base = static_cast<std::byte*>(cache.data);
+    moved.resize(parents.size() * static_cast<std::size_t>(used));
+    const auto each = [&](auto&& f) {
+      for (std::size_t i = 0; i < parents.size(); ++i)
+        if (parents[i] != static_cast<std::int64_t>(i)) f(i, moved.data() + static_cast<std::int64_t>(i) * used);
+    };
+    each([&](std::size_t i, std::byte* to) { std::memcpy(to, base + parents[i] * capacity * row, static_cast<std::size_t>(used)); });
+    each([&](std::size_t i, std::byte* from) { std::memcpy(base + static_cast<std::int64_t>(i) * capacity * row, from, static_cast<std::size_t>(used)); });
+  }
 }
 
 }  // namespace tfm

@@ -4,7 +4,6 @@
 
 #include "data/files.h"
 #include "data/hidden_tokens.h"
-#include "data/pairs.h"
 
 namespace tfm {
 namespace {
@@ -20,15 +19,19 @@ SourceSpec source_spec(const SourceConfig& c) {
 }
 
 std::unique_ptr<Pairs> open_pairs(const Config& config, const SourceConfig& c, const Tokenizer& tokenizer, bool shuffle) {
-  PairSpec spec{.source = c.source, .target = c.target, .files = {}};
-  for (const SourcePath& p : c.paths)
-    for (const std::string& file : files_of(p.path)) spec.files.push_back(file);
   std::vector<PairLength> lengths;
   for (const BatchShape& s : batch_shapes(config)) lengths.push_back({s.length, s.sequences});
-  return std::make_unique<Pairs>(spec, tokenizer, std::move(lengths), config.model.vocab_size, shuffle, config.train.seed);
+  return std::make_unique<Pairs>(pair_files(c), tokenizer, std::move(lengths), config.model.vocab_size, shuffle, config.train.seed);
 }
 
 }  // namespace
+
+PairSpec pair_files(const SourceConfig& c) {
+  PairSpec spec{.source = c.source, .target = c.target, .files = {}};
+  for (const SourcePath& p : c.paths)
+    for (const std::string& file : files_of(p.path)) spec.files.push_back(file);
+  return spec;
+}
 
 std::unique_ptr<Batcher> RunData::open(const Config& config, const SourceConfig& c, bool endless) {
   const std::int64_t length = config.train.seq_len, batch = config.train.global_batch_size, vocabulary = config.model.vocab_size;
@@ -54,6 +57,9 @@ RunData::RunData(const Config& config) : tokenizer(load_tokenizer(config.data.to
   train = open(config, config.data.train, true);
   if (config.data.validation) validation = open(config, *config.data.validation, false);
 }
+
+RunData::RunData(const Config& config, const SourceConfig& source)
+    : tokenizer(load_tokenizer(config.data.tokenizer)), validation(open(config, source, false)) {}
 
 std::int64_t RunData::validation_batches(const Config& config) const {
   if (!validation) return 0;

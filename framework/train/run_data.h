@@ -2,10 +2,13 @@
 // The data sources a configuration names, opened and checked against the model's vocabulary.
 #include <memory>
 
-#include "data/batcher.h"
+#include "data/pairs.h"
 #include "train/engine.h"
 
 namespace tfm {
+
+// Files of pairs that a source of that type names.
+PairSpec pair_files(const SourceConfig& source);
 
 struct RunData {
   std::unique_ptr<Tokenizer> tokenizer;
@@ -15,6 +18,8 @@ struct RunData {
   std::int64_t cut = 0;                        // sides of pairs that were too long
 
   explicit RunData(const Config& config);
+  // One pass over `source` alone, as `validation`.
+  RunData(const Config& config, const SourceConfig& source);
   // Batches of the validation data that an evaluation reads.
   std::int64_t validation_batches(const Config& config) const;
 

@@ -84,6 +84,8 @@ TEST_F(ConfigValues, DumpsReadBackToTheSameValue) {
     EXPECT_EQ(load(dump), c) << dump;
     EXPECT_EQ(dump_config(load(dump)), dump);
   };
+  round_trip(load("model: {family: encoder_decoder, vocab_size: 260, d_model: 64, n_layers: 2, n_heads: 4}\n"
+                  "data: {train: {type: pairs, source: a.txt, target: b.txt}}\n"));
   for (const std::string& name : preset_names()) {
     Config c = load("model: {preset: " + name + "}\n" + kData, {"train.seq_len=64"});
     round_trip(c);

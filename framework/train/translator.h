@@ -1,0 +1,55 @@
+#pragma once
+// Lines of text through an encoder-decoder.
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/pairs.h"
+#include "train/beam_search.h"
+#include "train/checkpoint_model.h"
+#include "train/inference.h"
+
+namespace tfm {
+
+struct TranslatorOptions {
+  std::int64_t beams = 1;
+  double length_penalty = 1;    // as BeamOptions
+  std::int64_t max_tokens = 0;  // of a translation, the end included; 0: twice its source's and 50. At most model.max_seq_len.
+};
+
+// The same translations on any number of data ranks; at another tensor parallelism logits differ by rounding, so two hypotheses
+// that are equally likely to the last digits may change places. All ranks of the mesh make and call one alike.
+class Translator {
+ public:
+  // Both must outlive this. Throws Error(usage) where the tokenizer has no id that ends a sentence, Error(input) where the model does
+  // not know it.
+  Translator(LoadedModel& model, const Tokenizer& tokenizer, const TranslatorOptions& options, int threads);
+
+  // One translation a line, in order, on every rank; an empty line stays one. Line breaks within a translation become spaces.
+  // Throws Error(input) for an id the model does not know. Lines are sorted by length into batches, which the data ranks share out.
+  std::vector<std::string> translate(const std::vector<std::string>& lines);
+  std::int64_t cut() const { return cut_; }  // sources so far that were longer than the model reads
+
+ private:
+  struct Source {
+    std::size_t line = 0;
+    std::vector<std::int32_t> ids;  // with the end
+  };
+  using Targets = std::vector<std::vector<std::int32_t>>;  // by line
+  std::vector<Source> encode(const std::vector<std::string>& lines);
+  void translate(std::span<const Source> batch, Targets& targets);
+  Generation& generation(std::int64_t sentences, std::int64_t source_length, std::int64_t capacity);
+  std::int64_t limit(const Source& source) const;
+  void share(Targets& targets) const;
+  std::string text(std::vector<std::int32_t> ids) const;
+
+  LoadedModel& model_;
+  const Tokenizer& tokenizer_;
+  TranslatorOptions options_;
+  SentenceIds special_;
+  int threads_;
+  std::int64_t cut_ = 0, sentences_;  // of a batch but the last
+  std::optional<Generation> generation_;
+};
+
+}  // namespace tfm

@@ -1,0 +1,115 @@
+// tfm-eval: what a model scores on text it was not trained on, at any layout.
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "data/translation_scores.h"
+#include "launch/support/program.h"
+#include "models/registry.h"
+#include "train/evaluation.h"
+#include "train/run_data.h"
+#include "train/translator.h"
+
+namespace {
+
+using namespace tfm;
+
+constexpr const char* kHelp =
+    "usage: [mpirun -np N] tfm-eval MODEL_DIR [section.key=value ...] [options]\n"
+    "  MODEL_DIR          a checkpoint (step-00000500) or a directory of checkpoints\n"
+    "Data; without any the validation data of the run:\n"
+    "  --text FILE        text, or .jsonl\n"
+    "  --tokens FILE.bin  a token file\n"
+    "  --source FILE --target FILE   an encoder-decoder's: line k of one is the translation of line k of the other\n"
+    "  --tokenizer T      instead of the one the model was trained with\n"
+    "Translations that are scored:\n"
+    "  --beam N, --length-penalty X, --max-tokens N   as tfm-generate's\n"
+    "Results:\n"
+    "  --json FILE        write them there, too\n"
+    "  --help, --version\n"
+    "loss: mean negative log-likelihood of the labels, without label smoothing; perplexity: exp(loss); accuracy: share of the labels\n"
+    "with the highest probability; tokens: labels. A decoder's labels are the next tokens, in windows of train.seq_len; an encoder's\n"
+    "are masked tokens, the same in each call; an encoder-decoder's are the targets' tokens. bleu, chrf: of translations against the\n"
+    "targets, as sacrebleu's defaults.\n"
+    "  parallel.tensor=N  ranks that share the model (default: all); the others share out the data\n";
+
+constexpr std::int64_t kPairTokens = 8192;  // of a batch
+
+// What to evaluate on, from the options or the run.
+SourceConfig source_of(const Arguments& args, const Config& config) {
+  const bool pairs = args.has("--source") || args.has("--target");
+  if (pairs + args.has("--text") + args.has("--tokens") > 1)
+    throw Error(ExitCode::usage, "expected one of --text, --tokens, and --source with --target");
+  if (pairs) {
+    if (!config.model.translates()) throw Error(ExitCode::usage, "--source and --target are for models of family encoder_decoder");
+    if (!args.has("--source") || !args.has("--target")) throw Error(ExitCode::usage, "expected --source and --target together");
+    SourceConfig c{.type = "pairs"};
+    c.source = args.get("--source"), c.target = args.get("--target");
+    return c;
+  }
+  const bool text = args.has("--text");
+  if (!text && !args.has("--tokens")) {
+    if (!config.data.validation)
+      throw Error(ExitCode::usage, "the run has no data.validation; name the data with --text, --tokens, or --source and --target");
+    return *config.data.validation;
+  }
+  SourceConfig c;
+  const std::string& family = config.model.family;
+  c.type = family == "encoder" ? "mlm" : family == "encoder_decoder" ? "span_corruption" : text ? "text" : "tokens";
+  c.paths = {{args.get(text ? "--text" : "--tokens"), 1}};
+  const bool same = config.data.train.type == c.type;
+  c.mask_probability = same ? config.data.train.mask_probability : 0.15;
+  c.mean_span_length = same ? config.data.train.mean_span_length : 3;
+  return c;
+}
+
+void add_translation_scores(const Arguments& args, LoadedModel& model, const RunData& data, const SourceConfig& source, int threads,
+                            nlohmann::ordered_json& results) {
+  std::vector<std::string> sources, references;
+  each_pair(pair_files(source), [&](std::string_view s, std::string_view t, const std::string&, const std::string&) {
+    sources.emplace_back(s);
+    references.emplace_back(t);
+  });
+  Translator translator(model, *data.tokenizer,
+                        {.beams = args.integer("--beam", 1, 1), .length_penalty = args.real("--length-penalty", 1),
+                         .max_tokens = args.integer("--max-tokens", 0, 1)},
+                        threads);
+  const std::vector<std::string> translations = translator.translate(sources);
+  results["bleu"] = corpus_bleu(translations, references);
+  results["chrf"] = corpus_chrf(translations, references);
+}
+
+int run(int argc, char** argv) {
+  const Arguments args(argc, argv, {{"--text"}, {"--tokens"}, {"--source"}, {"--target"}, {"--tokenizer"}, {"--beam"}, {"--length-penalty"},
+                                    {"--max-tokens"}, {"--json"}});
+  const std::string dir = checkpoint_path(args.only("model directory"));
+  const Launch launch;
+  Config config = inference_config(dir, args.overrides(), launch.ranks);
+  LoadedModel model = load_model(dir, config, launch.mesh(layout_of(config)), make_model);
+  const SourceConfig source = source_of(args, config);
+  config.train = checkpoint_config(dir, args.overrides()).train;  // masks and spans follow from the run's batches
+  config.data.train = source;
+  config.data.tokenizer = args.get("--tokenizer", config.data.tokenizer);
+  const bool pairs = source.type == "pairs";
+  config.train.global_batch_tokens = pairs ? std::max(config.train.seq_len, kPairTokens) : 0;
+  const RunData data(config, source);
+  const Inference::Score score = evaluate(model, config, *data.validation, launch.threads);
+  if (score.labels == 0) throw Error(ExitCode::input, "the data holds no labels; expected at least one sequence of train.seq_len tokens");
+  const auto labels = static_cast<double>(score.labels);
+  nlohmann::ordered_json results{{"loss", score.loss / labels}, {"perplexity", std::exp(score.loss / labels)},
+                                 {"accuracy", static_cast<double>(score.correct) / labels}};
+  if (pairs) add_translation_scores(args, model, data, source, launch.threads, results);
+  results["tokens"] = score.labels;
+  if (model.mesh.rank() != 0) return 0;
+  for (const auto& [name, value] : results.items()) std::printf("%-12s%s\n", name.c_str(), value.dump().c_str());
+  if (!args.has("--json")) return 0;
+  std::ofstream file(args.get("--json"));
+  file << results.dump(2) << "\n";
+  if (!file.flush()) throw Error(ExitCode::retryable, args.get("--json") + ": cannot be written");
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return tfm::guarded(argc, argv, kHelp, run); }

@@ -1,0 +1,115 @@
+"""tfm-generate and tfm-eval as a user meets them: a learned translation, the same on every layout, and scores that add up."""
+import json
+import math
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+
+BIN = pathlib.Path(sys.argv[1])
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+REVERSE = """
+model: {family: encoder_decoder, vocab_size: 260, d_model: 64, n_layers: 1, n_heads: 4, d_ff: 128, max_seq_len: 32, dropout: 0, init_std: 0.1}
+train: {steps: 120, global_batch_size: 64, micro_batch_size: 64, seq_len: 16}
+optimizer: {lr: 5.0e-3, betas: [0.9, 0.98]}
+schedule: {type: cosine, warmup_steps: 20}
+data:
+  train: {type: pairs, source: train.src, target: train.tgt, shuffle: true}
+  validation: {type: pairs, source: val.src, target: val.tgt}
+eval: {every: 120}
+checkpoint: {dir: ck, every: 120}
+metrics: {jsonl: run.jsonl, log_every: 60}
+"""
+OTHER = """
+model: {family: FAMILY, vocab_size: 300, d_model: 32, n_layers: 1, n_heads: 4, max_seq_len: 32}
+train: {steps: 3, global_batch_size: 8, seq_len: 32}
+data:
+  train: {type: TYPE, path: text.txt}
+  validation: {type: TYPE, path: text.txt}
+eval: {every: 3}
+checkpoint: {dir: FAMILY, every: 3}
+metrics: {jsonl: FAMILY.jsonl}
+"""
+
+
+def run(ranks, program, *args, code=0, stdin=""):
+    command = [str(BIN / program), *map(str, args)]
+    if ranks > 0:
+        command = [str(ROOT / "tests/mpirun.sh"), str(ranks), *command]
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == code, f"{command}: exit {done.returncode}, expected {code}\n{done.stdout}{done.stderr}"
+    return done.stdout if code == 0 else done.stdout + done.stderr
+
+
+def evaluate(ranks, *args):
+    run(ranks, "tfm-eval", *args, "--json", "eval.json")
+    return json.loads(pathlib.Path("eval.json").read_text())
+
+
+def last_eval(path):
+    return [e for e in map(json.loads, open(path)) if e["event"] == "eval"][-1]
+
+
+def bleu(hypotheses, references):
+    """Of words between spaces; every order has a match."""
+    log = 0
+    for n in range(1, 5):
+        grams = [[Counter(tuple(words[i:i + n]) for i in range(len(words) - n + 1)) for words in map(str.split, pair)] for pair in zip(hypotheses, references)]
+        log += math.log(sum((h & r).total() for h, r in grams) / sum(h.total() for h, _ in grams)) / 4
+    length, wanted = (sum(len(line.split()) for line in lines) for lines in (hypotheses, references))
+    return 100 * math.exp(log + min(0, 1 - wanted / length))
+
+
+def check_translation():
+    random.seed(1)
+    for name, count in (("train", 4000), ("val", 100)):
+        lines = [[random.choice("0123456789") for _ in range(random.randrange(1, 7))] for _ in range(count)]
+        pathlib.Path(name + ".src").write_text("".join(" ".join(words) + "\n" for words in lines))
+        pathlib.Path(name + ".tgt").write_text("".join(" ".join(words[::-1]) + "\n" for words in lines))
+    pathlib.Path("cfg.yaml").write_text(REVERSE)
+    run(0, "tfm-train", "cfg.yaml")
+    source, target = (pathlib.Path(f"val.{side}").read_text() for side in ("src", "tgt"))
+    greedy = run(0, "tfm-generate", "ck", stdin=source)
+    right = sum(a == b for a, b in zip(greedy.split("\n"), target.split("\n")))
+    assert greedy.count("\n") == 100 and right > 80, f"{right} of 100 reversed"
+    assert run(0, "tfm-generate", "ck", "--beam", 1, "--length-penalty", 0.6, stdin=source) == greedy
+    beam = run(0, "tfm-generate", "ck", "--beam", 4, stdin=source)
+    for ranks, args in [(1, []), (2, []), (4, []), (4, ["parallel.tensor=2"]), (2, ["parallel.tensor=1"])]:
+        assert run(ranks, "tfm-generate", "ck", "--beam", 4, *args, stdin=source) == beam, (ranks, args)
+    assert run(0, "tfm-generate", "ck", stdin="\n1 2\r\n\n3") == "\n2 1\n\n3\n"
+    assert run(0, "tfm-generate", "ck", "--max-tokens", 3, stdin="1 2 3 4\n") == "4 3\n"
+    run(0, "tfm-generate", "ck", "--prompt", "1", code=2)
+    for ranks, args, text in [(0, [], greedy), (4, ["parallel.tensor=2", "--beam", 4, "--source", "val.src", "--target", "val.tgt"], beam)]:
+        scores = evaluate(ranks, "ck", *args)
+        assert abs(scores["bleu"] - bleu(text.splitlines(), target.splitlines())) < 1e-6 and 90 < scores["chrf"] <= 100, scores
+        assert abs(scores["loss"] / last_eval("run.jsonl")["loss"] - 1) < 1e-4 and scores["tokens"] == last_eval("run.jsonl")["tokens"]
+        assert scores["accuracy"] > 0.9 and abs(math.exp(scores["loss"]) - scores["perplexity"]) < 1e-9
+    assert "val.src has 100 lines" in run(0, "tfm-eval", "ck", "--source", "val.src", "--target", "cfg.yaml", code=3)
+
+
+def check_families():
+    pathlib.Path("text.txt").write_text("the quick brown fox jumps over the lazy dog; " * 100)
+    for family, kind in (("decoder", "text"), ("encoder", "mlm"), ("encoder_decoder", "span_corruption")):
+        pathlib.Path("cfg.yaml").write_text(OTHER.replace("FAMILY", family).replace("TYPE", kind))
+        run(0, "tfm-train", "cfg.yaml")
+        expected = last_eval(f"{family}.jsonl")
+        for ranks, args in [(0, []), (2, ["--text", "text.txt"]), (4, ["parallel.tensor=2"])]:
+            scores = evaluate(ranks, family, *args)
+            assert abs(scores["loss"] / expected["loss"] - 1) < 1e-5 and scores["tokens"] == expected["tokens"], (family, scores, expected)
+    run(0, "tfm-generate", "encoder", code=2)
+    assert "family encoder_decoder" in run(0, "tfm-eval", "decoder", "--source", "a", "--target", "b", code=2)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        for check in (check_translation, check_families):
+            check()
+            print(check.__name__, "ok", flush=True)
+        os.chdir("/")
+
+
+main()

@@ -1,0 +1,95 @@
+// Token by token with kept keys and values against whole sequences.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "models/registry.h"
+#include "train/config.h"
+#include "train/inference.h"
+
+namespace tfm {
+namespace {
+
+constexpr std::int64_t kVocabulary = 37;
+
+Config config_of(const std::string& model) {
+  const bool pairs = model.find("encoder_decoder") != std::string::npos;
+  Config c = parse_config("model: {" + model + ", vocab_size: 37, d_model: 32, n_layers: 2, n_heads: 4, d_ff: 64, max_seq_len: 16, init_std: 0.3}\n"
+                          "train: {seq_len: 16, global_batch_size: 4}\ndata: {train: {type: " +
+                              (pairs ? "pairs, source: a, target: b" : std::string("tokens, path: a.bin")) + "}, tokenizer: bytes}\n",
+                          "test", {});
+  resolve_for_ranks(c, 1);
+  return c;
+}
+
+class Generated : public testing::TestWithParam<std::string> {
+ protected:
+  std::vector<std::int32_t> random(std::int64_t n) {
+    std::vector<std::int32_t> ids(static_cast<std::size_t>(n));
+    for (auto& id : ids) id = static_cast<std::int32_t>(random_() % kVocabulary);
+    return ids;
+  }
+  std::mt19937 random_{7};
+};
+
+// Four sequences of twelve tokens, two to a source; after six tokens they change places as beams do.
+TEST_P(Generated, EqualsWholeSequences) {
+  const Config config = config_of(GetParam());
+  const auto model = make_model(config, single_mesh());
+  std::vector<double> flat(static_cast<std::size_t>(model->parameters().flat_elements()));
+  model->parameters().initialize(3, flat.data(), 1);
+  constexpr std::int64_t sequences = 4, beams = 2, length = 12, source_length = 8, half = length / 2;
+  std::vector<std::int32_t> ids = random(sequences * length), source = random(sequences / beams * source_length), mask(source.size(), 0);
+  std::fill(mask.begin() + 5, mask.begin() + source_length, -1);
+  std::vector<std::int32_t> source_twice, mask_twice;
+  for (std::int64_t s = 0; s < sequences; ++s)
+    for (std::int64_t i = 0; i < source_length; ++i) {
+      source_twice.push_back(source[static_cast<std::size_t>(s / beams * source_length + i)]);
+      mask_twice.push_back(mask[static_cast<std::size_t>(s / beams * source_length + i)]);
+    }
+
+  const BatchShape step{.sequences = sequences, .length = 1, .source_length = source_length, .capacity = 16, .beams = beams};
+  Generation generation(*model, single_mesh(), flat.data(), step, kVocabulary, 1, DType::f64);
+  Inference inference(*model, single_mesh(), flat.data(), {.sequences = sequences, .length = length, .source_length = source_length}, kVocabulary, 1,
+                      DType::f64);
+  const std::vector<std::int64_t> parents{1, 1, 3, 2};
+  const auto compare = [&](std::int64_t from, std::int64_t to) {
+    inference.run({{"ids", ids}, {"source_ids", source_twice}, {"source_mask", mask_twice}});
+    for (std::int64_t t = from; t < to; ++t) {
+      std::vector<std::int32_t> next;
+      for (std::int64_t s = 0; s < sequences; ++s) next.push_back(ids[static_cast<std::size_t>(s * length + t)]);
+      generation.step(next);
+      for (std::int64_t s = 0; s < sequences; ++s) {
+        const std::vector<double> whole = inference.row(s * length + t);
+        for (std::int64_t id = 0; id < kVocabulary; ++id)
+          ASSERT_NEAR(generation.logits()[static_cast<std::size_t>(s * kVocabulary + id)], whole[static_cast<std::size_t>(id)], 1e-10) << s << " " << t;
+      }
+    }
+  };
+  generation.start({{"source_ids", source}, {"source_mask", mask}});
+  compare(0, half);
+  const std::vector<std::int32_t> before = ids;
+  for (std::int64_t s = 0; s < sequences; ++s)
+    std::copy_n(before.begin() + parents[static_cast<std::size_t>(s)] * length, half, ids.begin() + s * length);
+  generation.reorder(parents);
+  compare(half, length);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Generated,
+                         testing::Values("family: decoder, position: learned, position_offset: 2", "family: decoder, position: sinusoidal, n_kv_heads: 2",
+                                         "family: decoder, position: rope, norm: rmsnorm, activation: swiglu, n_kv_heads: 1",
+                                         "family: decoder, position: alibi", "family: decoder, position: relative", "family: decoder, position: none",
+                                         "family: encoder_decoder, position: sinusoidal, norm_position: post, activation: relu",
+                                         "family: encoder_decoder, position: relative, n_kv_heads: 2",
+                                         "family: encoder_decoder, position: learned, tie_embeddings: none",
+                                         "family: encoder_decoder, position: rope", "family: encoder_decoder, position: alibi"),
+                         [](const auto& info) {
+                           std::string name;
+                           for (const char c : info.param) name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace tfm
