@@ -25,7 +25,11 @@ namespace tfm {
 namespace {
 
 Config config_with(const std::string& model, const std::vector<std::string>& overrides = {}) {
-  Config c = parse_config("model: {family: decoder, " + model + "}\ndata: {train: {type: tokens, path: none.bin}}\n", "test", overrides);
+  const bool encoder = model.find("bert") != model.npos;
+  const bool pairs = model.find("t5") != model.npos || model.find("bart") != model.npos || model.find("transformer") != model.npos;
+  const std::string family = encoder || pairs ? "" : "family: decoder, ";
+  Config c = parse_config("model: {" + family + model + "}\ndata: {train: {type: " + (encoder ? "mlm" : pairs ? "pairs" : "tokens") + ", path: none.bin}}\n",
+                          "test", overrides);
   resolve_for_ranks(c, 1);
   return c;
 }
@@ -40,7 +44,7 @@ const BatchReader kBatch = [](std::int64_t first, std::int64_t, Fields& fields) 
 
 TEST(Engine, ParameterCountsOfTheReferences) {
   const auto count = [](const std::string& preset) {
-    const Config c = config_with("preset: " + preset);
+    const Config c = config_with("preset: " + preset, {"train.seq_len=64"});
     return make_model(c, single_mesh())->parameters().total_elements();
   };
   EXPECT_EQ(count("gpt2-124m"), 124439808);
@@ -48,6 +52,15 @@ TEST(Engine, ParameterCountsOfTheReferences) {
   EXPECT_EQ(count("gpt2-774m"), 774030080);
   EXPECT_EQ(count("gpt2-1.5b"), 1557611200);
   EXPECT_EQ(count("llama-8b"), 8030261248);
+  EXPECT_EQ(count("bert-base"), 109514298);
+  EXPECT_EQ(count("bert-base, next_sentence: true"), 110106428);
+  EXPECT_EQ(count("bert-large"), 335174458);
+  EXPECT_EQ(count("t5-small"), 60506624);
+  EXPECT_EQ(count("t5-base"), 222903552);
+  EXPECT_EQ(count("t5-v1.1-base"), 247577856);
+  EXPECT_EQ(count("bart-base"), 139420416 + 50265);  // the published model keeps the logits' bias, all zeros, apart
+  EXPECT_EQ(count("transformer-base"), 63082496);
+  EXPECT_EQ(count("transformer-big"), 214245376);
 }
 
 std::string random_model(std::mt19937& random) {
