@@ -14,7 +14,8 @@ namespace {
 
 constexpr double kBound = 1e-9;  // float64 sums in another order
 constexpr std::int64_t kSteps = 5;
-constexpr double kMostRate = 1e-2;   // steps that diverge would blow up rounding, too
+// What would blow up rounding: steps that diverge, and steps along gradients that are zero but for rounding (a key's bias).
+constexpr double kMostRate = 1e-2, kLeastEps = 1e-6;
 
 BatchReader synthetic(const Config& c, std::int64_t step) {
   return [&c, step](std::int64_t first, std::int64_t count, Fields& fields) {
@@ -48,7 +49,8 @@ std::vector<std::vector<double>> parts_of(const Engine& e, const void* flat) {
   return all;
 }
 
-Trace run(const Config& config, const Mesh& mesh, const MakeModel& make_model, int threads) {
+Trace run(Config config, const Mesh& mesh, const MakeModel& make_model, int threads) {
+  config.optimizer.eps = std::max(config.optimizer.eps, kLeastEps);
   Engine e(make_step_plan(config, mesh, make_model, DType::f64), threads);
   e.initialize_parameters();
   Trace t;
