@@ -66,13 +66,15 @@ class Continuation {
  public:
   Continuation(LoadedModel& model, int threads)
       : model_(model), threads_(threads), context_(std::max<std::int64_t>(model.config.model.max_seq_len, 1)),
-        generation_(*model.model, model.mesh, model.flat.data(), {.sequences = 1, .length = 1, .capacity = context_}, model.config.model.vocab_size,
+        generation_(*model.model, model.mesh, model.flat.data(), {.sequences = 1, .length = std::min(kTogether, context_), .capacity = context_}, model.config.model.vocab_size,
                     threads) {}
 
   // Logits of what follows `ids`, which begin with those of the call before. Of a text longer than the context the last part is read.
   std::vector<double> next(std::vector<std::int32_t>& ids) {
     if (std::ssize(ids) > context_) return whole(std::span(ids).last(static_cast<std::size_t>(context_)));
-    while (generation_.position() < std::ssize(ids)) generation_.step({&ids[static_cast<std::size_t>(generation_.position())], 1});
+    const std::int64_t together = generation_.shape().length;
+    for (std::int64_t at = generation_.position(); at < std::ssize(ids); at = generation_.position())
+      generation_.step(std::span(ids).subspan(static_cast<std::size_t>(at), at + together <= std::ssize(ids) ? static_cast<std::size_t>(together) : 1));
     return {generation_.logits().begin(), generation_.logits().end()};
   }
 
@@ -84,6 +86,8 @@ class Continuation {
     inference_->run({{"ids", window}});
     return inference_->row(context_ - 1);
   }
+
+  static constexpr std::int64_t kTogether = 32;  // tokens of a prompt that are read at once
 
   LoadedModel& model_;
   int threads_;

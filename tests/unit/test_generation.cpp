@@ -34,13 +34,13 @@ class Generated : public testing::TestWithParam<std::string> {
   std::mt19937 random_{7};
 };
 
-// Four sequences of twelve tokens, two to a source; after six tokens they change places as beams do.
+// Four sequences of twelve tokens, two to a source; after six tokens they change places as beams do, then three come at once.
 TEST_P(Generated, EqualsWholeSequences) {
   const Config config = config_of(GetParam());
   const auto model = make_model(config, single_mesh());
   std::vector<double> flat(static_cast<std::size_t>(model->parameters().flat_elements()));
   model->parameters().initialize(3, flat.data(), 1);
-  constexpr std::int64_t sequences = 4, beams = 2, length = 12, source_length = 8, half = length / 2;
+  constexpr std::int64_t sequences = 4, beams = 2, length = 12, source_length = 8, half = length / 2, together = 3;
   std::vector<std::int32_t> ids = random(sequences * length), source = random(sequences / beams * source_length), mask(source.size(), 0);
   std::fill(mask.begin() + 5, mask.begin() + source_length, -1);
   std::vector<std::int32_t> source_twice, mask_twice;
@@ -50,16 +50,17 @@ TEST_P(Generated, EqualsWholeSequences) {
       mask_twice.push_back(mask[static_cast<std::size_t>(s / beams * source_length + i)]);
     }
 
-  const BatchShape step{.sequences = sequences, .length = 1, .source_length = source_length, .capacity = 16, .beams = beams};
+  const BatchShape step{.sequences = sequences, .length = together, .source_length = config.model.translates() ? source_length : 0, .capacity = 16, .beams = beams};
   Generation generation(*model, single_mesh(), flat.data(), step, kVocabulary, 1, DType::f64);
   Inference inference(*model, single_mesh(), flat.data(), {.sequences = sequences, .length = length, .source_length = source_length}, kVocabulary, 1,
                       DType::f64);
   const std::vector<std::int64_t> parents{1, 1, 3, 2};
-  const auto compare = [&](std::int64_t from, std::int64_t to) {
+  const auto compare = [&](std::int64_t from, std::int64_t to, std::int64_t tokens) {
     inference.run({{"ids", ids}, {"source_ids", source_twice}, {"source_mask", mask_twice}});
-    for (std::int64_t t = from; t < to; ++t) {
+    for (std::int64_t t = from + tokens - 1; t < to; t += tokens) {
       std::vector<std::int32_t> next;
-      for (std::int64_t s = 0; s < sequences; ++s) next.push_back(ids[static_cast<std::size_t>(s * length + t)]);
+      for (std::int64_t s = 0; s < sequences; ++s)
+        next.insert(next.end(), ids.begin() + s * length + t + 1 - tokens, ids.begin() + s * length + t + 1);
       generation.step(next);
       for (std::int64_t s = 0; s < sequences; ++s) {
         const std::vector<double> whole = inference.row(s * length + t);
@@ -69,12 +70,13 @@ TEST_P(Generated, EqualsWholeSequences) {
     }
   };
   generation.start({{"source_ids", source}, {"source_mask", mask}});
-  compare(0, half);
+  compare(0, half, 1);
   const std::vector<std::int32_t> before = ids;
   for (std::int64_t s = 0; s < sequences; ++s)
     std::copy_n(before.begin() + parents[static_cast<std::size_t>(s)] * length, half, ids.begin() + s * length);
   generation.reorder(parents);
-  compare(half, length);
+  compare(half, half + together, together);
+  compare(half + together, length, 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Generated,
