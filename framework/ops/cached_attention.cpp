@@ -42,8 +42,8 @@ struct CachedAttention final : Op {
           s, kernels::AttentionArgs<T>{.batch = batch, .heads = options.heads, .kv_heads = options.kv_heads, .queries = queries,
                                        .keys = keys, .head_size = D, .q = qkv, .k = cache, .v = cache + kv_width / 2, .q_stride = row,
                                        .kv_stride = kv_width, .out = e.out(0).ptr<T>(), .out_stride = q_width,
-                                       .lse = lse, .scale = T(options.scale), .causal = true, .bias = buckets > 0 || !alibi.empty() ? bias : nullptr,
-                                       .kv_length = capacity});
+                                       .lse = lse, .scale = T(options.scale), .causal = true,
+                                       .bias = buckets > 0 || !alibi.empty() ? bias : nullptr, .kv_length = capacity});
     });
   }
   void backward(Exec&) const override { internal_error("attention to a cache has no backward pass"); }

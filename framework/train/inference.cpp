@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 namespace tfm {
@@ -94,7 +93,9 @@ Inference::Score Inference::score(std::span<const std::int32_t> labels) const {
   std::vector<double> sums(2 * best.size());                            // of exponentials; the label's logit
   Score s;
   with_float(logits.dtype, [&]<class T>() {
-    const auto row = [&](std::size_t r) { return std::span(logits.ptr<T>() + static_cast<std::int64_t>(r) * width, static_cast<std::size_t>(real)); };
+    const auto row = [&](std::size_t r) {
+      return logits.span<T>().subspan(r * static_cast<std::size_t>(width), static_cast<std::size_t>(real));
+    };
     for (std::size_t r = 0; r < best.size(); ++r)
       if (labels[r] >= 0 && real > 0) best[r] = static_cast<double>(*std::max_element(row(r).begin(), row(r).end()));
     const std::vector<double> own = best;
@@ -129,8 +130,8 @@ Forward forward_memory(const Model& model, void* flat, const BatchShape& shape, 
 }
 
 // `source`: makes the memory, if there is one; `owner`: has the caches, if somebody else does.
-Forward forward_step(const Model& model, void* flat, BatchShape shape, std::int64_t length, DType real, const std::optional<Forward>& source,
-                     const std::optional<Forward>& owner) {
+Forward forward_step(const Model& model, void* flat, BatchShape shape, std::int64_t length, DType real,
+                     const std::optional<Forward>& source, const std::optional<Forward>& owner) {
   shape.length = length;
   Recording r = model.record_step(shape, real);
   const Value logits = r.logits;
@@ -144,7 +145,8 @@ Forward forward_step(const Model& model, void* flat, BatchShape shape, std::int6
 
 Generation::Generation(const Model& model, const Mesh& mesh, void* flat, const BatchShape& shape, std::int64_t vocab_size, int threads,
                        DType real)
-    : mesh_(mesh), stream_{threads}, shape_(shape), logits_(static_cast<std::size_t>(shape.sequences * vocab_size)), vocab_size_(vocab_size) {
+    : mesh_(mesh), stream_{threads}, shape_(shape), logits_(static_cast<std::size_t>(shape.sequences * vocab_size)),
+      vocab_size_(vocab_size) {
   if (shape.source_length > 0) source_.emplace(forward_memory(model, flat, shape, real));
   step_.emplace(forward_step(model, flat, shape, 1, real, source_, {}));
   if (shape.length > 1) steps_.emplace(forward_step(model, flat, shape, shape.length, real, source_, step_));
@@ -194,12 +196,13 @@ void Generation::reorder(std::span<const std::int64_t> parents) {
     const std::int64_t row = cache.shape[1] * static_cast<std::int64_t>(size_of(cache.dtype)), used = position_ * row;
     auto* base = static_cast<std::byte*>(cache.data);
     moved.resize(parents.size() * static_cast<std::size_t>(used));
-    const auto each = [&](auto&& f) {
-      for (std::size_t i = 0; i < parents.size(); ++i)
-        if (parents[i] != static_cast<std::int64_t>(i)) f(i, moved.data() + static_cast<std::int64_t>(i) * used);
-    };
-    each([&](std::size_t i, std::byte* to) { std::memcpy(to, base + parents[i] * capacity * row, static_cast<std::size_t>(used)); });
-    each([&](std::size_t i, std::byte* from) { std::memcpy(base + static_cast<std::int64_t>(i) * capacity * row, from, static_cast<std::size_t>(used)); });
+    for (const bool back : {false, true})
+      for (std::int64_t i = 0; i < std::ssize(parents); ++i) {
+        if (parents[static_cast<std::size_t>(i)] == i) continue;
+        std::byte* aside = moved.data() + i * used;
+        if (back) std::copy_n(aside, used, base + i * capacity * row);
+        else std::copy_n(base + parents[static_cast<std::size_t>(i)] * capacity * row, used, aside);
+      }
   }
 }
 

@@ -29,7 +29,7 @@ std::vector<Translator::Source> Translator::encode(const std::vector<std::string
   for (std::size_t i = 0; i < lines.size(); ++i) {
     if (lines[i].empty()) continue;
     Source s{i, tokenizer_.encode(lines[i])};
-    for (const std::int32_t id : s.ids) check_known(id, model_.config.model.vocab_size, "line " + std::to_string(i + 1) + ": the tokenizer");
+    for (const std::int32_t id : s.ids) check_known(id, model_.config.model.vocab_size, "the tokenizer");
     if (s.ids.size() + 1 > most) s.ids.resize(most - 1), ++cut_;
     s.ids.push_back(special_.end);
     sources.push_back(std::move(s));
@@ -97,7 +97,8 @@ void Translator::share(Targets& targets) const {
 std::string Translator::text(std::vector<std::int32_t> ids) const {
   const SpecialIds s = tokenizer_.special_ids();
   std::erase_if(ids, [&](std::int32_t id) {
-    return id >= tokenizer_.vocab_size() || id == s.pad || id == s.begin || id == s.end || id == s.mask || id == s.classify || id == s.separate;
+    const auto special = {s.pad, s.begin, s.end, s.mask, s.classify, s.separate};
+    return id >= tokenizer_.vocab_size() || std::ranges::find(special, id) != special.end();
   });
   std::string text = tokenizer_.decode(ids);
   std::replace_if(text.begin(), text.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');

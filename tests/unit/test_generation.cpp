@@ -50,7 +50,8 @@ TEST_P(Generated, EqualsWholeSequences) {
       mask_twice.push_back(mask[static_cast<std::size_t>(s / beams * source_length + i)]);
     }
 
-  const BatchShape step{.sequences = sequences, .length = together, .source_length = config.model.translates() ? source_length : 0, .capacity = 16, .beams = beams};
+  const BatchShape step{.sequences = sequences, .length = together, .source_length = config.model.translates() ? source_length : 0,
+                        .capacity = 16, .beams = beams};
   Generation generation(*model, single_mesh(), flat.data(), step, kVocabulary, 1, DType::f64);
   Inference inference(*model, single_mesh(), flat.data(), {.sequences = sequences, .length = length, .source_length = source_length}, kVocabulary, 1,
                       DType::f64);
