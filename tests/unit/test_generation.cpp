@@ -2,12 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <numeric>
+#include <cstring>
+#include <nlohmann/json.hpp>
 #include <random>
 
+#include "core/safetensors.h"
 #include "models/registry.h"
-#include "train/config.h"
-#include "train/inference.h"
+#include "train/translator.h"
 
 namespace tfm {
 namespace {
@@ -93,6 +94,56 @@ INSTANTIATE_TEST_SUITE_P(Models, Generated,
                            for (const char c : info.param) name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
                            return name;
                          });
+
+// Against the transformers library: tests/fixtures/make_generated.py.
+class Library : public testing::TestWithParam<std::string> {};
+
+TEST_P(Library, GivesTheSameTokens) {
+  const SafetensorsReader file(std::string(TFM_SOURCE_DIR) + "/tests/fixtures/generated/" + GetParam() + ".safetensors");
+  const auto numbers = [&]<class T>(const std::string& name, T) {
+    const auto bytes = file.bytes(name);
+    std::vector<T> v(bytes.size() / sizeof(T));
+    std::memcpy(v.data(), bytes.data(), bytes.size());
+    return v;
+  };
+  const auto ids = [&](const std::string& name) {
+    const auto wide = numbers(name, std::int64_t{});
+    return std::vector<std::int32_t>(wide.begin(), wide.end());
+  };
+  const auto given = nlohmann::json::parse(file.metadata().at("config"));
+  const nlohmann::json settings{{"model", given["model"]}, {"train", {{"seq_len", 16}}},
+                                {"data", {{"train", {{"type", "pairs"}, {"source", "a"}, {"target", "b"}}}}}};
+  Config config = parse_config(settings.dump(), "fixture", {});
+  resolve_for_ranks(config, 1);
+  const auto model = make_model(config, single_mesh());
+  std::vector<double> flat(static_cast<std::size_t>(model->parameters().flat_elements()));
+  for (const PartSlice& p : model->parameters().slices()) {
+    const auto whole = numbers(p.name, float{});
+    ParameterSet::scatter(p, std::vector<double>(whole.begin(), whole.end()).data(), flat.data());
+  }
+  auto source = ids("source_ids"), mask = ids("source_mask");
+  const std::int64_t sentences = file.tensors().at("source_ids").shape[0], length = std::ssize(source) / sentences, tokens = given["max_tokens"];
+  int compared = 0;
+  for (const auto& [name, info] : file.tensors()) {
+    if (!name.starts_with("beam.")) continue;
+    const std::int64_t beams = name[5] - '0';
+    const BeamOptions options{.beams = beams, .length_penalty = std::stod(name.substr(7)), .end = given["end"], .max_tokens = tokens};
+    std::vector<BeamSearch> searches(static_cast<std::size_t>(sentences), BeamSearch(options, given["begin"]));
+    Generation generation(*model, single_mesh(), flat.data(),
+                          {.sequences = sentences * beams, .length = 1, .source_length = length, .capacity = tokens, .beams = beams}, 13, 1, DType::f64);
+    generation.start({{"source_ids", source}, {"source_mask", mask}});
+    search(generation, searches);
+    const auto expected = ids(name);
+    for (std::size_t i = 0; i < searches.size(); ++i, ++compared) {
+      std::vector<std::int32_t> padded = searches[i].best();
+      padded.resize(static_cast<std::size_t>(tokens), -1);
+      EXPECT_TRUE(std::equal(padded.begin(), padded.end(), expected.begin() + static_cast<std::ptrdiff_t>(i) * tokens)) << name << " " << i;
+    }
+  }
+  EXPECT_EQ(compared, 9 * sentences);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Library, testing::Values("t5", "bart", "marian"), [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace tfm
