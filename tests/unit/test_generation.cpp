@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -94,6 +95,32 @@ INSTANTIATE_TEST_SUITE_P(Models, Generated,
                            for (const char c : info.param) name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
                            return name;
                          });
+
+TEST(Score, IsThatOfTheLogits) {
+  const Config config = config_of("family: decoder");
+  const auto model = make_model(config, single_mesh());
+  std::vector<float> flat(static_cast<std::size_t>(model->parameters().flat_elements()));
+  model->parameters().initialize(3, flat.data(), 1);
+  Inference inference(*model, single_mesh(), flat.data(), {.sequences = 2, .length = 5}, kVocabulary, 1);
+  std::vector<std::int32_t> ids{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, labels{-1, 36, 0, 4, -1, 1, -1, 2, 3, 0};
+  inference.run({{"ids", ids}});
+  Inference::Score expected;
+  for (std::size_t r = 0; r < labels.size(); ++r) {
+    const auto x = inference.row(static_cast<std::int64_t>(r));
+    const auto best = static_cast<std::int32_t>(std::max_element(x.begin(), x.end()) - x.begin());
+    if (r % 4 == 0) labels[r] = best;
+    if (labels[r] < 0) continue;
+    double sum = 0;
+    for (const double v : x) sum += std::exp(v);
+    expected.loss += std::log(sum) - x[static_cast<std::size_t>(labels[r])];
+    ++expected.labels;
+    expected.correct += labels[r] == best;
+  }
+  const Inference::Score s = inference.score(labels);
+  EXPECT_NEAR(s.loss, expected.loss, 1e-9);
+  EXPECT_EQ(s.labels, expected.labels);
+  EXPECT_EQ(s.correct, expected.correct);
+}
 
 // Against the transformers library: tests/fixtures/make_generated.py.
 class Library : public testing::TestWithParam<std::string> {};
