@@ -66,24 +66,31 @@ class Continuation {
  public:
   Continuation(LoadedModel& model, int threads)
       : model_(model), threads_(threads), context_(std::max<std::int64_t>(model.config.model.max_seq_len, 1)),
-        generation_(*model.model, model.mesh, model.flat.data(), {.sequences = 1, .length = 1, .capacity = context_}, model.config.model.vocab_size,
-                    threads) {}
+        generation_(*model.model, model.mesh, model.flat.data(),
+                    {.sequences = 1, .length = std::min(kTogether, context_), .capacity = context_}, model.config.model.vocab_size, threads) {}
 
   // Logits of what follows `ids`, which begin with those of the call before. Of a text longer than the context the last part is read.
   std::vector<double> next(std::vector<std::int32_t>& ids) {
     if (std::ssize(ids) > context_) return whole(std::span(ids).last(static_cast<std::size_t>(context_)));
-    while (generation_.position() < std::ssize(ids)) generation_.step({&ids[static_cast<std::size_t>(generation_.position())], 1});
+    const auto together = static_cast<std::size_t>(generation_.shape().length);
+    for (auto rest = std::span(ids).subspan(static_cast<std::size_t>(generation_.position())); !rest.empty();) {
+      const std::size_t tokens = rest.size() >= together ? together : 1;
+      generation_.step(rest.first(tokens));
+      rest = rest.subspan(tokens);
+    }
     return {generation_.logits().begin(), generation_.logits().end()};
   }
 
  private:
   std::vector<double> whole(std::span<std::int32_t> window) {
     if (!inference_)
-      inference_.emplace(*model_.model, model_.mesh, model_.flat.data(), BatchShape{.sequences = 1, .length = context_}, model_.config.model.vocab_size,
-                         threads_);
+      inference_.emplace(*model_.model, model_.mesh, model_.flat.data(), BatchShape{.sequences = 1, .length = context_},
+                         model_.config.model.vocab_size, threads_);
     inference_->run({{"ids", window}});
     return inference_->row(context_ - 1);
   }
+
+  static constexpr std::int64_t kTogether = 32;  // tokens of a prompt that are read at once
 
   LoadedModel& model_;
   int threads_;
@@ -108,7 +115,9 @@ void continue_text(const Arguments& args, LoadedModel& model, const Tokenizer& t
   for (std::int64_t n = 0; n < most; ++n) {
     ids.push_back(sampling.pick(continuation.next(ids), static_cast<std::uint32_t>(n)));
     if (tokenizer.end_of_document() == ids.back()) break;
-    if (lead && ids.back() < tokenizer.vocab_size()) std::printf("%s", tokenizer.decode(std::span(&ids.back(), 1)).c_str()), std::fflush(stdout);
+    if (!lead || ids.back() >= tokenizer.vocab_size()) continue;
+    std::printf("%s", tokenizer.decode(std::span(&ids.back(), 1)).c_str());
+    std::fflush(stdout);
   }
   if (lead) std::printf("\n");
 }
@@ -153,12 +162,13 @@ void only_for(const Arguments& args, const std::string& family, const std::vecto
 }
 
 int run(int argc, char** argv) {
-  const Arguments args(argc, argv, {{"--prompt"}, {"--max-tokens"}, {"--temperature"}, {"--top-k"}, {"--top-p"}, {"--seed"}, {"--tokenizer"},
-                                    {"--beam"}, {"--length-penalty"}});
+  const Arguments args(argc, argv, {{"--prompt"}, {"--max-tokens"}, {"--temperature"}, {"--top-k"}, {"--top-p"}, {"--seed"},
+                                    {"--tokenizer"}, {"--beam"}, {"--length-penalty"}});
   const std::string dir = checkpoint_path(args.only("model directory"));
   const Launch launch;
   const Config config = inference_config(dir, args.overrides(), launch.ranks);
-  if (!config.model.decodes()) throw Error(ExitCode::usage, dir + " holds an encoder, which generates no text; expected a decoder or an encoder_decoder");
+  if (!config.model.decodes())
+    throw Error(ExitCode::usage, dir + " holds an encoder, which generates no text; expected a decoder or an encoder_decoder");
   if (config.model.translates())
     only_for(args, "decoder", {"--prompt", args.real("--temperature", 0) > 0 ? "--temperature" : "--top-k", "--top-k", "--top-p"});
   else

@@ -140,10 +140,10 @@ Value Stack::operator()(Recorder& r, Value x, const nn::Rows& rows, nn::Visibili
 }
 
 Value Stack::step(Recording& rec, Value x, const Memory* memory) const {
-  TFM_CHECK(causal_ && !context_.split_rows() && rec.shape.length == 1, "one new token a sequence on every rank");
+  TFM_CHECK(causal_ && !context_.split_rows(), "new tokens are on every rank of the tensor axis");
   Recorder& r = *rec.tape;
   const std::int64_t capacity = rec.shape.capacity;
-  nn::Visibility see = visible(r, {}, capacity, 1);  // the distances 1 - capacity to 0
+  nn::Visibility see = visible(r, {}, capacity, rec.shape.length);
   for (std::size_t l = 0; l < blocks_.size(); ++l) {
     see.cache = r.input("cache." + std::to_string(l), {rec.shape.sequences * capacity, kv_width()}, r.real());
     rec.caches.push_back(see.cache);

@@ -56,7 +56,7 @@ class Stack {
   Stack(nn::Context& c, const ModelConfig& m, const std::string& prefix, std::int64_t layers, bool causal, bool cross);
   // x and result outside the split region.
   Value operator()(Recorder& r, Value x, const nn::Rows& rows, nn::Visibility see, const Memory* memory, bool training) const;
-  // One new token a sequence; makes the caches of `rec`. Of memory its keys_values are read.
+  // Of new tokens; makes the caches of `rec`. Of memory its keys_values are read.
   Value step(Recording& rec, Value x, const Memory* memory) const;
   std::vector<Value> keys_values(Recorder& r, Value states) const;  // of each block's cross-attention
   std::int64_t kv_width() const { return 2 * config_.n_kv_heads * config_.d_head / context_.layout.tensor; }  // on this rank

@@ -59,10 +59,12 @@ void each_pair(const PairSpec& spec, const PairSink& sink) {
   if (!spec.source.empty()) {
     Lines source(spec.source), target(spec.target);
     bool more = source.next(), other = target.next();
-    for (; more && other; more = source.next(), other = target.next(), ++pairs) sink(source.line(), target.line(), source.where(), target.where());
+    for (; more && other; more = source.next(), other = target.next(), ++pairs)
+      sink(source.line(), target.line(), source.where(), target.where());
     if (more != other)
       throw Error(ExitCode::input, spec.source + " has " + std::to_string(source.count_all()) + " lines and " + spec.target + " has " +
-                                       std::to_string(target.count_all()) + "; expected as many: line k of one is the translation of line k of the other");
+                                       std::to_string(target.count_all()) +
+                                       "; expected as many: line k of one is the translation of line k of the other");
   }
   for (const std::string& path : spec.files)
     for (Lines lines(path); lines.next(); ++pairs) {

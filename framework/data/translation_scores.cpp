@@ -33,7 +33,8 @@ bool is_digit(char32_t c) { return c >= '0' && c <= '9'; }
 bool is_stop(char32_t c) { return c == '.' || c == ','; }
 // ASCII punctuation but apostrophe, comma, hyphen and full stop, which need a look at their neighbours; and the space.
 bool is_symbol(char32_t c) {
-  return (c >= '{' && c <= '~') || (c >= '[' && c <= '`') || (c >= ' ' && c <= '&') || (c >= '(' && c <= '+') || (c >= ':' && c <= '@') || c == '/';
+  return c >= ' ' && c <= '~' && c != '\'' && c != ',' && c != '-' && c != '.' && !is_digit(c) && !(c >= 'A' && c <= 'Z') &&
+         !(c >= 'a' && c <= 'z');
 }
 
 std::string replaced(std::string text, std::string_view what, std::string_view by) {
@@ -59,7 +60,8 @@ template <class F> std::u32string rewritten(const std::u32string& text, F&& matc
 // The words of mteval-v13a's tokenization of a line.
 std::vector<std::u32string> words(const std::string& line) {
   std::string plain = replaced(line, "<skipped>", "");
-  for (const auto& [entity, c] : {std::pair{"&quot;", "\""}, {"&amp;", "&"}, {"&lt;", "<"}, {"&gt;", ">"}}) plain = replaced(plain, entity, c);
+  for (const auto& [entity, c] : {std::pair{"&quot;", "\""}, {"&amp;", "&"}, {"&lt;", "<"}, {"&gt;", ">"}})
+    plain = replaced(plain, entity, c);
   std::u32string t = U' ' + characters(plain) + U' ';
   const auto pairs = [&](auto first, auto second, bool before, bool between, bool after) {
     t = rewritten(t, [&](std::size_t i) -> Match {

@@ -75,7 +75,7 @@ struct Visibility {
   Value q_segments, k_segments;       // int32, one a token of the micro-batch: documents, negative for padding
   Value relative_bias;                // (heads of this rank, buckets); layers may share it
   std::vector<std::int32_t> buckets;  // see relative_buckets()
-  Value cache;                        // leaf (sequences capacity, 2 KV D): rows are then one new token a sequence
+  Value cache;                        // leaf (sequences capacity, 2 KV D): rows are then new tokens
 };
 
 class SelfAttention {

@@ -21,7 +21,7 @@ struct BatchShape {
   std::int64_t length = 0;         // T: of ids and labels
   std::int64_t source_length = 0;  // S: of an encoder_decoder's source
   Mask mask = Mask::none;          // of ids; encoders and sources always have a padding mask
-  // Of a recording of one new token a sequence (length 1):
+  // Of a recording of new tokens (length of them a sequence):
   std::int64_t capacity = 0;  // positions of the caches
   std::int64_t beams = 1;     // sequences that follow each other and share a source
 
@@ -62,8 +62,8 @@ class Model {
   const ParameterSet& parameters() const { return const_cast<Model*>(this)->parameters(); }
   virtual Recording record_loss(const BatchShape& shape, DType real, bool training) const = 0;
   virtual Recording record_logits(const BatchShape& shape, DType real) const = 0;
-  // Generation: the logits of one new token a sequence at StepState::first_position, read beside the caches, which it extends.
-  // Without sequence parallelism. Encoders have none.
+  // Generation: the logits of new tokens from StepState::first_position on, read beside the caches, which it extends. Without
+  // sequence parallelism. Encoders have none.
   virtual Recording record_step(const BatchShape& shape, DType real) const = 0;
   // What the decoder of an encoder_decoder reads of the source, for all of record_step.
   virtual Recording record_memory(const BatchShape& shape, DType real) const = 0;

@@ -1,4 +1,4 @@
-#include <algorithm>
+#include <cstdlib>
 
 #include "kernels/attention.h"
 #include "kernels/elementwise.h"
@@ -11,35 +11,39 @@ template <class T>
 struct CachedAttention final : Op {
   AttentionOptions options;
   std::int64_t batch, buckets = 0;
-  std::vector<T> alibi;  // bias by distance, (H, capacity) or empty
+  std::vector<T> alibi;  // bias by distance, (H, T + capacity - 1) or empty
 
   std::string_view kind() const override { return "cached_attention"; }
   Saved saved() const override { return {}; }
-  double matmul_flops() const override { return 4.0 * batch * options.keys * options.heads * options.head_size; }
-  std::int64_t workspace_bytes(Phase) const override {
-    return options.heads * (batch + options.keys) * static_cast<std::int64_t>(sizeof(T));  // log-sum-exp; bias by key
+  std::int64_t distances() const { return options.queries + options.keys - 1; }
+  double matmul_flops() const override { return 4.0 * batch * options.queries * options.keys * options.heads * options.head_size; }
+  std::int64_t workspace_bytes(Phase) const override {  // log-sum-exp; bias by distance
+    return options.heads * (batch * options.queries + distances()) * static_cast<std::int64_t>(sizeof(T));
   }
 
   void forward(Exec& e) const override {
     const std::int64_t D = options.head_size, q_width = options.heads * D, kv_width = 2 * options.kv_heads * D;
-    const std::int64_t position = e.state().first_position, capacity = options.keys, keys = position + 1;
+    const std::int64_t position = e.state().first_position, capacity = options.keys, queries = options.queries, keys = position + queries;
+    const std::int64_t used = queries + keys - 1, row = q_width + kv_width;
     TFM_CHECK(keys <= capacity, "the cache holds " + std::to_string(capacity) + " positions");
     const T* qkv = e.in(0).ptr<T>();
-    T *cache = e.in(1).ptr<T>(), *lse = reinterpret_cast<T*>(e.workspace()), *bias = lse + options.heads * batch;
+    T *cache = e.in(1).ptr<T>(), *lse = reinterpret_cast<T*>(e.workspace()), *bias = lse + options.heads * batch * queries;
     on(e.stream(), [&](auto& s) {
       for (std::int64_t b = 0; b < batch; ++b)
-        kernels::copy(s, kernels::CopyArgs<T>{kv_width, qkv + b * (q_width + kv_width) + q_width, cache + (b * capacity + position) * kv_width, false});
+        for (std::int64_t t = 0; t < queries; ++t)
+          kernels::copy(s, kernels::CopyArgs<T>{kv_width, qkv + (b * queries + t) * row + q_width,
+                                                cache + (b * capacity + position + t) * kv_width});
       if (buckets > 0)
-        kernels::bucket_bias(s, kernels::BucketBiasArgs<T>{options.heads, keys, buckets, options.buckets.data() + capacity - keys,
+        kernels::bucket_bias(s, kernels::BucketBiasArgs<T>{options.heads, used, buckets, options.buckets.data() + capacity - keys,
                                                            e.in(2).ptr<T>(), bias});
       for (std::int64_t h = 0; h < options.heads && !alibi.empty(); ++h)
-        kernels::copy(s, kernels::CopyArgs<T>{keys, alibi.data() + (h + 1) * capacity - keys, bias + h * keys, false});
+        kernels::copy(s, kernels::CopyArgs<T>{used, alibi.data() + h * distances() + capacity - keys, bias + h * used});
       kernels::attention(
-          s, kernels::AttentionArgs<T>{.batch = batch, .heads = options.heads, .kv_heads = options.kv_heads, .queries = 1, .keys = keys,
-                                       .head_size = D, .q = qkv, .k = cache, .v = cache + kv_width / 2, .q_stride = q_width + kv_width,
+          s, kernels::AttentionArgs<T>{.batch = batch, .heads = options.heads, .kv_heads = options.kv_heads, .queries = queries,
+                                       .keys = keys, .head_size = D, .q = qkv, .k = cache, .v = cache + kv_width / 2, .q_stride = row,
                                        .kv_stride = kv_width, .out = e.out(0).ptr<T>(), .out_stride = q_width,
-                                       .lse = lse, .scale = T(options.scale), .bias = buckets > 0 || !alibi.empty() ? bias : nullptr,
-                                       .kv_length = capacity});
+                                       .lse = lse, .scale = T(options.scale), .causal = true,
+                                       .bias = buckets > 0 || !alibi.empty() ? bias : nullptr, .kv_length = capacity});
     });
   }
   void backward(Exec&) const override { internal_error("attention to a cache has no backward pass"); }
@@ -50,17 +54,19 @@ struct CachedAttention final : Op {
 Value cached_attention(Recorder& r, Value qkv, Value cache, Value relative_bias, AttentionOptions options) {
   const Shape in = r.info(qkv).shape, held = r.info(cache).shape;
   const std::int64_t q_width = options.heads * options.head_size, kv_width = 2 * options.kv_heads * options.head_size;
-  TFM_CHECK(options.queries == 1 && in[1] == q_width + kv_width, "queries, keys and values are " + in.str());
-  TFM_CHECK(held == (Shape{in[0] * options.keys, kv_width}) && r.info(cache).role == Role::input, "the cache is " + held.str());
+  const std::int64_t batch = div_exact(in[0], options.queries);
+  TFM_CHECK(in[1] == q_width + kv_width, "queries, keys and values are " + in.str());
+  TFM_CHECK(held == (Shape{batch * options.keys, kv_width}) && r.info(cache).role == Role::input, "the cache is " + held.str());
   return with_float(r.real(), [&]<class T>() {
     auto op = std::make_unique<CachedAttention<T>>();
-    op->batch = in[0];
+    op->batch = batch;
     if (relative_bias) {
       op->buckets = r.info(relative_bias).shape[1];
-      TFM_CHECK(std::ssize(options.buckets) == options.keys, "a bucket for each distance");
+      TFM_CHECK(std::ssize(options.buckets) == options.queries + options.keys - 1, "a bucket for each distance");
     }
     for (const double slope : options.alibi_slopes)
-      for (std::int64_t i = 0; i < options.keys; ++i) op->alibi.push_back(static_cast<T>(-slope * static_cast<double>(options.keys - 1 - i)));
+      for (std::int64_t i = 0; i < options.queries + options.keys - 1; ++i)
+        op->alibi.push_back(static_cast<T>(-slope * static_cast<double>(std::abs(options.keys - 1 - i))));
     op->options = std::move(options);
     return r.apply(std::move(op), {qkv, cache, relative_bias}, {{{in[0], q_width}, r.real()}});
   });

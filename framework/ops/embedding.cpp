@@ -75,7 +75,8 @@ struct Rotary final : Op {
     on(e.stream(), [&](auto& s) {
       kernels::rotary(s, kernels::RotaryArgs<T>{.rows = rows, .cols = cols, .rotated_heads = options.heads, .head_size = options.head_size,
                                                 .length = options.sequence_length, .position_offset = e.state().first_position,
-                                                .frequency = options.frequency.data(), .x = x, .y = y, .inverse = inverse, .accumulate = accumulate});
+                                                .frequency = options.frequency.data(), .x = x, .y = y, .inverse = inverse,
+                                                .accumulate = accumulate});
     });
   }
   void forward(Exec& e) const override {

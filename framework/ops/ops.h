@@ -71,9 +71,9 @@ struct AttentionOptions {
 };
 Value attention(Recorder& r, const AttentionInputs& in, AttentionOptions options);
 
-// Causal self-attention of one new token a sequence, at StepState::first_position; forward only. qkv (B, (H + 2 KV) D) is fused as
-// above; its keys and values are written into the leaf `cache` (B capacity, 2 KV D), whose earlier positions are then attended to.
-// Options: queries is 1, keys the capacity, buckets (capacity) with [s - t + capacity - 1] the bucket of that distance.
+// Causal self-attention of T new tokens a sequence, from StepState::first_position on; forward only. qkv (B T, (H + 2 KV) D) is fused
+// as above; its keys and values are written into the leaf `cache` (B capacity, 2 KV D), whose earlier positions are seen, too.
+// Options: keys is the capacity, buckets (T + capacity - 1) with [distance + capacity - 1] the bucket of that distance of positions.
 Value cached_attention(Recorder& r, Value qkv, Value cache, Value relative_bias, AttentionOptions options);
 
 // Summed loss (1) f64 of the rows whose label (N) int32 is >= 0, from hidden states and the output embedding, in chunks of rows:

@@ -13,7 +13,9 @@ BeamSearch::BeamSearch(const BeamOptions& options, std::int32_t begin)
     : options_(options), beams_(1), ids_(static_cast<std::size_t>(options.beams), begin), parents_(ids_.size(), 0),
       best_score_(-std::numeric_limits<double>::infinity()), done_(options.max_tokens <= 0) {}
 
-double BeamSearch::scored(double sum, std::int64_t tokens) const { return sum / std::pow(static_cast<double>(tokens), options_.length_penalty); }
+double BeamSearch::scored(double sum, std::int64_t tokens) const {
+  return sum / std::pow(static_cast<double>(tokens), options_.length_penalty);
+}
 
 std::vector<BeamSearch::Candidate> BeamSearch::candidates(std::span<const double> logits) const {
   const std::size_t vocabulary = logits.size() / static_cast<std::size_t>(options_.beams);

@@ -38,7 +38,7 @@ Config checkpoint_config(const std::string& step_dir, const std::vector<std::str
 
 Config inference_config(const std::string& step_dir, const std::vector<std::string>& overrides, int ranks) {
   Config c = checkpoint_config(step_dir, overrides);
-  const bool tensor_given = std::any_of(overrides.begin(), overrides.end(), [](const auto& o) { return o.rfind("parallel.tensor=", 0) == 0; });
+  const bool tensor_given = std::ranges::any_of(overrides, [](const std::string& o) { return o.starts_with("parallel.tensor="); });
   if (!tensor_given) c.parallel.tensor = ranks;
   c.parallel.data = 0;
   c.parallel.sequence = false;

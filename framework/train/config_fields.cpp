@@ -212,7 +212,8 @@ void describe_paths(SourceConfig& s, FieldVisitor& v) {
                 .read =
                     [&s, &paths, f](FieldReader& reader, const YamlNode& node) {
                       const bool list = node.kind == YamlNode::Kind::sequence;
-                      if (list && node.items.empty() && (s.source.empty() || s.target.empty())) reader.error(f, node, "found an empty list; expected at least one path");
+                      if (list && node.items.empty() && (s.source.empty() || s.target.empty()))
+                        reader.error(f, node, "found an empty list; expected at least one path");
                       paths.clear();
                       for (const YamlNode& item : list ? node.items : std::vector<YamlNode>{node})
                         if (SourcePath p; read_source_path(reader, item, p)) paths.push_back(p);

@@ -11,7 +11,8 @@ constexpr std::int64_t kTokens = 1024;  // of a rank at a time: their logits are
 class Part {
  public:
   Part(const LoadedModel& model, BatchShape shape, int threads)
-      : shape_(shape), inference_(*model.model, model.mesh, const_cast<float*>(model.flat.data()), shape, model.config.model.vocab_size, threads) {
+      : shape_(shape),
+        inference_(*model.model, model.mesh, const_cast<float*>(model.flat.data()), shape, model.config.model.vocab_size, threads) {
     for (const auto& [name, value] : inference_.recording().inputs) memory_[name].resize(elements(value));
     memory_["labels"].resize(static_cast<std::size_t>(shape.rows().tokens()));
   }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 namespace tfm {
@@ -94,7 +93,9 @@ Inference::Score Inference::score(std::span<const std::int32_t> labels) const {
   std::vector<double> sums(2 * best.size());                            // of exponentials; the label's logit
   Score s;
   with_float(logits.dtype, [&]<class T>() {
-    const auto row = [&](std::size_t r) { return std::span(logits.ptr<T>() + static_cast<std::int64_t>(r) * width, static_cast<std::size_t>(real)); };
+    const auto row = [&](std::size_t r) {
+      return logits.span<T>().subspan(r * static_cast<std::size_t>(width), static_cast<std::size_t>(real));
+    };
     for (std::size_t r = 0; r < best.size(); ++r)
       if (labels[r] >= 0 && real > 0) best[r] = static_cast<double>(*std::max_element(row(r).begin(), row(r).end()));
     const std::vector<double> own = best;
@@ -120,20 +121,35 @@ Inference::Score Inference::score(std::span<const std::int32_t> labels) const {
   return s;
 }
 
+namespace {
+
+Forward forward_memory(const Model& model, void* flat, const BatchShape& shape, DType real) {
+  Recording r = model.record_memory(shape, real);
+  const std::vector<Value> made = r.memory;
+  return {model, std::move(r), made, flat};
+}
+
+// `source`: makes the memory, if there is one; `owner`: has the caches, if somebody else does.
+Forward forward_step(const Model& model, void* flat, BatchShape shape, std::int64_t length, DType real,
+                     const std::optional<Forward>& source, const std::optional<Forward>& owner) {
+  shape.length = length;
+  Recording r = model.record_step(shape, real);
+  const Value logits = r.logits;
+  std::vector<std::pair<Value, Tensor>> given;
+  for (std::size_t l = 0; l < r.memory.size(); ++l) given.emplace_back(r.memory[l], source->output(source->recording().memory[l]));
+  for (std::size_t l = 0; owner && l < r.caches.size(); ++l) given.emplace_back(r.caches[l], owner->leaf(owner->recording().caches[l]));
+  return {model, std::move(r), {logits}, flat, given};
+}
+
+}  // namespace
+
 Generation::Generation(const Model& model, const Mesh& mesh, void* flat, const BatchShape& shape, std::int64_t vocab_size, int threads,
                        DType real)
-    : mesh_(mesh), stream_{threads}, vocab_size_(vocab_size) {
-  Recording step = model.record_step(shape, real);
-  std::vector<std::pair<Value, Tensor>> memory;
-  if (!step.memory.empty()) {
-    Recording source = model.record_memory(shape, real);
-    const std::vector<Value> made = source.memory;
-    source_.emplace(model, std::move(source), made, flat);
-    for (std::size_t l = 0; l < made.size(); ++l) memory.emplace_back(step.memory[l], source_->output(made[l]));
-  }
-  const Value logits = step.logits;
-  step_.emplace(model, std::move(step), std::vector{logits}, flat, memory);
-  logits_.resize(static_cast<std::size_t>(shape.sequences * vocab_size));
+    : mesh_(mesh), stream_{threads}, shape_(shape), logits_(static_cast<std::size_t>(shape.sequences * vocab_size)),
+      vocab_size_(vocab_size) {
+  if (shape.source_length > 0) source_.emplace(forward_memory(model, flat, shape, real));
+  step_.emplace(forward_step(model, flat, shape, 1, real, source_, {}));
+  if (shape.length > 1) steps_.emplace(forward_step(model, flat, shape, shape.length, real, source_, step_));
 }
 
 void Generation::start(const Fields& source) {
@@ -145,22 +161,26 @@ void Generation::start(const Fields& source) {
 }
 
 void Generation::step(std::span<const std::int32_t> ids) {
-  TFM_CHECK(position_ < shape().capacity, "the sequences are full");
+  const std::int64_t tokens = div_exact(std::ssize(ids), shape_.sequences);
+  TFM_CHECK(tokens == 1 || tokens == shape_.length, "one token or as many as recorded");
+  TFM_CHECK(position_ + tokens <= shape_.capacity, "the sequences are full");
+  const Forward& forward = tokens == 1 ? *step_ : *steps_;
   std::vector<std::int32_t> next(ids.begin(), ids.end());
   Fields fields{{"ids", next}};
   if (source_) fields["source_mask"] = source_mask_;
-  step_->run({&stream_, &mesh_, {.first_position = position_}}, fields);
-  ++position_;
-  gather_logits();
+  forward.run({&stream_, &mesh_, {.first_position = position_}}, fields);
+  position_ += tokens;
+  gather_logits(forward);
 }
 
-// Ranks hold the parts of the vocabulary in rank order.
-void Generation::gather_logits() {
-  const Tensor mine = step_->output(step_->recording().logits);
-  const std::int64_t rows = mine.shape[0], width = mine.shape[1], ranks = mesh_.layout.tensor;
-  with_float(mine.dtype, [&]<class T>() {
-    std::vector<T> all(static_cast<std::size_t>(ranks * rows * width));
-    mesh_.tensor->all_gather(mine, {all.data(), mine.dtype, {ranks * rows, width}});
+// Of each sequence's last token; ranks hold the parts of the vocabulary in rank order.
+void Generation::gather_logits(const Forward& from) {
+  const Tensor logits = from.output(from.recording().logits);
+  const std::int64_t rows = shape_.sequences, each = logits.shape[0] / rows, width = logits.shape[1], ranks = mesh_.layout.tensor;
+  with_float(logits.dtype, [&]<class T>() {
+    std::vector<T> mine(static_cast<std::size_t>(rows * width)), all(static_cast<std::size_t>(ranks * rows * width));
+    for (std::int64_t r = 0; r < rows; ++r) std::copy_n(logits.ptr<T>() + (r * each + each - 1) * width, width, mine.data() + r * width);
+    mesh_.tensor->all_gather({mine.data(), logits.dtype, {rows, width}}, {all.data(), logits.dtype, {ranks * rows, width}});
     for (std::int64_t rank = 0; rank < ranks; ++rank)
       for (std::int64_t r = 0; r < rows; ++r)
         std::copy_n(all.data() + (rank * rows + r) * width, std::clamp<std::int64_t>(vocab_size_ - rank * width, 0, width),
@@ -176,12 +196,13 @@ void Generation::reorder(std::span<const std::int64_t> parents) {
     const std::int64_t row = cache.shape[1] * static_cast<std::int64_t>(size_of(cache.dtype)), used = position_ * row;
     auto* base = static_cast<std::byte*>(cache.data);
     moved.resize(parents.size() * static_cast<std::size_t>(used));
-    const auto each = [&](auto&& f) {
-      for (std::size_t i = 0; i < parents.size(); ++i)
-        if (parents[i] != static_cast<std::int64_t>(i)) f(i, moved.data() + static_cast<std::int64_t>(i) * used);
-    };
-    each([&](std::size_t i, std::byte* to) { std::memcpy(to, base + parents[i] * capacity * row, static_cast<std::size_t>(used)); });
-    each([&](std::size_t i, std::byte* from) { std::memcpy(base + static_cast<std::int64_t>(i) * capacity * row, from, static_cast<std::size_t>(used)); });
+    for (const bool back : {false, true})
+      for (std::int64_t i = 0; i < std::ssize(parents); ++i) {
+        if (parents[static_cast<std::size_t>(i)] == i) continue;
+        std::byte* aside = moved.data() + i * used;
+        if (back) std::copy_n(aside, used, base + i * capacity * row);
+        else std::copy_n(base + parents[static_cast<std::size_t>(i)] * capacity * row, used, aside);
+      }
   }
 }
 

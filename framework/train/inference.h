@@ -56,30 +56,33 @@ class Inference {
   std::int64_t vocab_size_, vocab_begin_;
 };
 
-// Sequences made token by token: keys and values of what came before are kept, the source is read once.
+// Sequences that grow: keys and values of what came before are kept, the source is read once.
 class Generation {
  public:
-  // `shape`: length 1; its capacity is the most tokens of a sequence.
+  // `shape`: its capacity is the most tokens of a sequence; with a length above 1 as many can be appended at once; a source_length
+  // for models that read a source.
   Generation(const Model& model, const Mesh& mesh, void* flat, const BatchShape& shape, std::int64_t vocab_size, int threads,
              DType real = DType::f32);
 
   // Starts over; of an encoder_decoder, with source_ids and source_mask of its sequences / beams sources.
   void start(const Fields& source = {});
-  // Appends one token to every sequence. Afterwards logits() holds what follows it, (sequences, vocab_size), equal on all tensor ranks.
+  // Appends one token, or shape().length of them, to every sequence. Afterwards logits() holds what follows, (sequences, vocab_size),
+  // equal on all tensor ranks.
   void step(std::span<const std::int32_t> ids);
   std::span<const double> logits() const { return logits_; }
   // Sequence i goes on from what sequence parents[i] was.
   void reorder(std::span<const std::int64_t> parents);
 
-  const BatchShape& shape() const { return step_->recording().shape; }
+  const BatchShape& shape() const { return shape_; }
   std::int64_t position() const { return position_; }  // tokens of every sequence so far
 
  private:
-  void gather_logits();
+  void gather_logits(const Forward& from);
 
   Mesh mesh_;
   cpu::Stream stream_;
-  std::optional<Forward> source_, step_;
+  BatchShape shape_;
+  std::optional<Forward> source_, step_, steps_;  // of one token; of shape_.length
   std::vector<std::int32_t> source_mask_;
   std::vector<double> logits_;
   std::int64_t vocab_size_, position_ = 0;

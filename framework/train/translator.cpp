@@ -11,6 +11,22 @@ std::int64_t bucket(std::int64_t length) { return round_up(length, length <= 64 
 
 }  // namespace
 
+void search(Generation& generation, std::span<BeamSearch> searches) {
+  const std::size_t beams = searches[0].ids().size(), logits = generation.logits().size() / searches.size();
+  std::vector<std::int32_t> ids(searches.size() * beams);
+  std::vector<std::int64_t> parents(ids.size());
+  while (!std::ranges::all_of(searches, &BeamSearch::done)) {
+    for (std::size_t at = 0; at < ids.size(); ++at) {
+      const BeamSearch& s = searches[at / beams];
+      ids[at] = s.ids()[at % beams];
+      parents[at] = static_cast<std::int64_t>(at / beams * beams) + s.parents()[at % beams];
+    }
+    if (beams > 1) generation.reorder(parents);
+    generation.step(ids);
+    for (std::size_t i = 0; i < searches.size(); ++i) searches[i].advance(generation.logits().subspan(i * logits, logits));
+  }
+}
+
 Translator::Translator(LoadedModel& model, const Tokenizer& tokenizer, const TranslatorOptions& options, int threads)
     : model_(model), tokenizer_(tokenizer), options_(options), special_(sentence_ids(tokenizer)), threads_(threads),
       sentences_(std::clamp<std::int64_t>(kSequences / options.beams, 1, kSentences)) {
@@ -29,7 +45,7 @@ std::vector<Translator::Source> Translator::encode(const std::vector<std::string
   for (std::size_t i = 0; i < lines.size(); ++i) {
     if (lines[i].empty()) continue;
     Source s{i, tokenizer_.encode(lines[i])};
-    for (const std::int32_t id : s.ids) check_known(id, model_.config.model.vocab_size, "line " + std::to_string(i + 1) + ": the tokenizer");
+    for (const std::int32_t id : s.ids) check_known(id, model_.config.model.vocab_size, "the tokenizer");
     if (s.ids.size() + 1 > most) s.ids.resize(most - 1), ++cut_;
     s.ids.push_back(special_.end);
     sources.push_back(std::move(s));
@@ -49,31 +65,19 @@ Generation& Translator::generation(std::int64_t sentences, std::int64_t source_l
 }
 
 void Translator::translate(std::span<const Source> batch, Targets& targets) {
-  const std::int64_t most = model_.config.model.max_seq_len, vocabulary = model_.config.model.vocab_size, beams = options_.beams;
+  const std::int64_t most = model_.config.model.max_seq_len;
   const std::int64_t length = std::min(bucket(std::ssize(batch[0].ids)), most);
   Generation& g = generation(std::ssize(batch), length, std::min(bucket(limit(batch[0])), most));
   std::vector<BeamSearch> searches;
   std::vector<std::int32_t> ids(batch.size() * static_cast<std::size_t>(length), special_.end), mask(ids.size(), -1);
   for (std::size_t i = 0; i < batch.size(); ++i) {
-    searches.emplace_back(BeamOptions{beams, options_.length_penalty, special_.end, limit(batch[i])}, special_.begin);
+    searches.emplace_back(BeamOptions{options_.beams, options_.length_penalty, special_.end, limit(batch[i])}, special_.begin);
     const auto row = static_cast<std::ptrdiff_t>(i) * length;
     std::copy(batch[i].ids.begin(), batch[i].ids.end(), ids.begin() + row);
     std::fill_n(mask.begin() + row, batch[i].ids.size(), 0);
   }
   g.start({{"source_ids", ids}, {"source_mask", mask}});
-  const auto width = static_cast<std::size_t>(beams), logits = static_cast<std::size_t>(beams * vocabulary);
-  std::vector<std::int32_t> next(batch.size() * width);
-  std::vector<std::int64_t> parents(next.size());
-  while (!std::all_of(searches.begin(), searches.end(), [](const BeamSearch& s) { return s.done(); })) {
-    for (std::size_t at = 0; at < next.size(); ++at) {
-      const BeamSearch& s = searches[at / width];
-      next[at] = s.ids()[at % width];
-      parents[at] = static_cast<std::int64_t>(at / width * width) + s.parents()[at % width];
-    }
-    if (beams > 1) g.reorder(parents);
-    g.step(next);
-    for (std::size_t i = 0; i < searches.size(); ++i) searches[i].advance(g.logits().subspan(i * logits, logits));
-  }
+  search(g, searches);
   for (std::size_t i = 0; i < batch.size(); ++i) targets[batch[i].line] = searches[i].best();
 }
 
@@ -97,7 +101,8 @@ void Translator::share(Targets& targets) const {
 std::string Translator::text(std::vector<std::int32_t> ids) const {
   const SpecialIds s = tokenizer_.special_ids();
   std::erase_if(ids, [&](std::int32_t id) {
-    return id >= tokenizer_.vocab_size() || id == s.pad || id == s.begin || id == s.end || id == s.mask || id == s.classify || id == s.separate;
+    const auto special = {s.pad, s.begin, s.end, s.mask, s.classify, s.separate};
+    return id >= tokenizer_.vocab_size() || std::ranges::find(special, id) != special.end();
   });
   std::string text = tokenizer_.decode(ids);
   std::replace_if(text.begin(), text.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');

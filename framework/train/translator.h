@@ -17,6 +17,9 @@ struct TranslatorOptions {
   std::int64_t max_tokens = 0;  // of a translation, the end included; 0: twice its source's and 50. At most model.max_seq_len.
 };
 
+// Runs the searches to their end; search i has sequences [i * beams, (i + 1) * beams) of a generation that was just started.
+void search(Generation& generation, std::span<BeamSearch> searches);
+
 // The same translations on any number of data ranks; at another tensor parallelism logits differ by rounding, so two hypotheses
 // that are equally likely to the last digits may change places. All ranks of the mesh make and call one alike.
 class Translator {

@@ -96,8 +96,10 @@ def check_families():
         pathlib.Path("cfg.yaml").write_text(OTHER.replace("FAMILY", family).replace("TYPE", kind))
         run(0, "tfm-train", "cfg.yaml")
         expected = last_eval(f"{family}.jsonl")
-        for ranks, args in [(0, []), (2, ["--text", "text.txt"]), (4, ["parallel.tensor=2"])]:
+        accuracy = evaluate(0, family)["accuracy"]
+        for ranks, args in [(2, ["--text", "text.txt"]), (4, ["parallel.tensor=2"])]:
             scores = evaluate(ranks, family, *args)
+            assert abs(scores["accuracy"] - accuracy) < 0.01, (scores, accuracy)
             assert abs(scores["loss"] / expected["loss"] - 1) < 1e-5 and scores["tokens"] == expected["tokens"], (family, scores, expected)
     run(0, "tfm-generate", "encoder", code=2)
     assert "family encoder_decoder" in run(0, "tfm-eval", "decoder", "--source", "a", "--target", "b", code=2)

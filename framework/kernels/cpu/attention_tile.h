@@ -48,7 +48,9 @@ struct AttentionTile {
 
   bool added() const { return masked || a.bias; }
   std::int64_t query_row(std::int64_t r) const { return b * a.queries + first + r; }
-  std::int64_t kv_offset() const { return b * (a.kv_length ? a.kv_length : a.keys) * a.kv_stride + h / (a.heads / a.kv_heads) * a.head_size; }
+  std::int64_t kv_offset() const {
+    return b * (a.kv_length ? a.kv_length : a.keys) * a.kv_stride + h / (a.heads / a.kv_heads) * a.head_size;
+  }
   std::int64_t q_offset() const { return query_row(0) * a.q_stride + h * a.head_size; }
   std::int64_t out_offset() const { return query_row(0) * a.out_stride + h * a.head_size; }
   // Of key 0 in the bias of row r; the next keys follow.
