@@ -39,13 +39,13 @@ class Lines {
 
 }  // namespace
 
-SentenceIds sentence_ids(const Tokenizer& tokenizer) {
+SentenceIds sentence_ids(const Tokenizer& tokenizer, std::int64_t given) {
   const SpecialIds special = tokenizer.special_ids();
   const auto end = special.end ? special.end : special.separate ? special.separate : tokenizer.end_of_document();
   const auto begin = special.begin ? special.begin : special.classify ? special.classify : special.pad ? special.pad : end;
   if (!end || !begin)
     throw Error(ExitCode::usage, "data.tokenizer has no id that ends a sentence; expected a vocabulary with </s>, <eos>, [SEP] or <|endoftext|>");
-  return {*begin, *end};
+  return {given >= 0 ? static_cast<std::int32_t>(given) : *begin, *end};
 }
 
 void check_known(std::int32_t id, std::int64_t vocab_size, const std::string& where) {
@@ -78,8 +78,8 @@ void each_pair(const PairSpec& spec, const PairSink& sink) {
 }
 
 Pairs::Pairs(const PairSpec& spec, const Tokenizer& tokenizer, std::vector<PairLength> lengths, std::int64_t vocab_size, bool shuffle,
-             std::uint64_t seed)
-    : lengths_(std::move(lengths)), vocab_size_(vocab_size), shuffle_(shuffle), seed_(seed), special_(sentence_ids(tokenizer)) {
+             std::uint64_t seed, std::int64_t begin)
+    : lengths_(std::move(lengths)), vocab_size_(vocab_size), shuffle_(shuffle), seed_(seed), special_(sentence_ids(tokenizer, begin)) {
   for (auto& s : sides_) s.push_back(0);
   each_pair(spec, [&](std::string_view source, std::string_view target, const std::string& source_at, const std::string& target_at) {
     add(0, source, tokenizer, source_at);

@@ -14,11 +14,11 @@
 namespace tfm {
 
 // What begins a target for the decoder and what ends a side: the vocabulary's begin, [CLS] or padding, else its end; its end,
-// [SEP] or end of document. Throws Error(usage) for a tokenizer without any that ends.
+// [SEP] or end of document. `begin` >= 0 is used instead. Throws Error(usage) for a tokenizer without any that ends.
 struct SentenceIds {
   std::int32_t begin = 0, end = 0;
 };
-SentenceIds sentence_ids(const Tokenizer& tokenizer);
+SentenceIds sentence_ids(const Tokenizer& tokenizer, std::int64_t begin = -1);
 
 // Throws Error(input) that starts with `where` unless id < vocab_size.
 void check_known(std::int32_t id, std::int64_t vocab_size, const std::string& where);
@@ -44,7 +44,7 @@ class Pairs final : public Batcher {
  public:
   // `lengths`: ascending. Throws as each_pair and sentence_ids do, and Error(input) for an id the model does not know.
   Pairs(const PairSpec& spec, const Tokenizer& tokenizer, std::vector<PairLength> lengths, std::int64_t vocab_size, bool shuffle,
-        std::uint64_t seed);
+        std::uint64_t seed, std::int64_t begin = -1);
 
   Batch batch(std::int64_t index) const override;
   std::int64_t batches() const override { return batches_; }

@@ -51,6 +51,7 @@ struct ModelConfig {
   std::string tie_embeddings = "true";   // true | false; encoder_decoder: all | inputs | decoder | none
   bool scale_embeddings = false;
   bool embedding_norm = false;
+  std::int64_t decoder_start = -1;       // id that begins a target; -1: the tokenizer's
   std::int64_t padding_idx = -1;         // id whose embedding gets no gradient as an input; -1: none
   std::int64_t type_vocab_size = 0;      // encoder: segments of a sequence; 0: no table
   bool head_transform = false;           // encoder: dense, activation and norm before the head

@@ -109,6 +109,7 @@ void describe(ModelConfig& m, FieldVisitor& v) {
           m.tie_embeddings);
   v.value(flag("scale_embeddings", "multiplies token embeddings by sqrt(d_model)"), m.scale_embeddings);
   v.value(flag("embedding_norm", "a norm after the embeddings"), m.embedding_norm);
+  v.value(number("decoder_start", -1, "encoder_decoder: id that begins a target; -1: the tokenizer's begin"), m.decoder_start);
   v.value(number("padding_idx", -1, "id whose embedding gets no gradient as an input, as in PyTorch; -1: none"), m.padding_idx);
   v.value(number("type_vocab_size", 0, "encoder: kinds of segments that have an embedding; 0: none", 1 << 16), m.type_vocab_size);
   v.value(flag("head_transform", "encoder: a dense layer, the activation and a norm before the output layer"), m.head_transform);

@@ -83,6 +83,7 @@ void check_family(const Config& c, const Report& report) {
     report({"model.relative.max_distance", "model.relative.buckets", "model.position"}, "max_distance " + text(m.relative.max_distance) + " is within the " + text(exact) +
            " distances that have a bucket each; expected more than " + text(exact), "");
   only(m.type_vocab_size > 0, encoder, "model.type_vocab_size", "family encoder");
+  only(m.decoder_start >= 0, m.translates(), "model.decoder_start", "family encoder_decoder");
   only(m.head_transform, encoder, "model.head_transform", "family encoder");
   only(m.next_sentence, encoder, "model.next_sentence", "family encoder");
   only(m.position_offset > 0, m.position == "learned", "model.position_offset", "position learned");

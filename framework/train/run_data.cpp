@@ -21,7 +21,8 @@ SourceSpec source_spec(const SourceConfig& c) {
 std::unique_ptr<Pairs> open_pairs(const Config& config, const SourceConfig& c, const Tokenizer& tokenizer, bool shuffle) {
   std::vector<PairLength> lengths;
   for (const BatchShape& s : batch_shapes(config)) lengths.push_back({s.length, s.sequences});
-  return std::make_unique<Pairs>(pair_files(c), tokenizer, std::move(lengths), config.model.vocab_size, shuffle, config.train.seed);
+  return std::make_unique<Pairs>(pair_files(c), tokenizer, std::move(lengths), config.model.vocab_size, shuffle, config.train.seed,
+                                 config.model.decoder_start);
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ void search(Generation& generation, std::span<BeamSearch> searches) {
 }
 
 Translator::Translator(LoadedModel& model, const Tokenizer& tokenizer, const TranslatorOptions& options, int threads)
-    : model_(model), tokenizer_(tokenizer), options_(options), special_(sentence_ids(tokenizer)), threads_(threads),
+    : model_(model), tokenizer_(tokenizer), options_(options), special_(sentence_ids(tokenizer, model.config.model.decoder_start)), threads_(threads),
       sentences_(std::clamp<std::int64_t>(kSequences / options.beams, 1, kSentences)) {
   check_known(std::max(special_.begin, special_.end), model.config.model.vocab_size, "the tokenizer");
 }

@@ -1,6 +1,7 @@
 // Rules of the layers, and an encoder-decoder made of them.
 #include <gtest/gtest.h>
 
+#include "kernels/dropout.h"
 #include "models/registry.h"
 #include "train/engine.h"
 
@@ -41,6 +42,37 @@ TEST(RelativeBuckets, FollowT5) {
 TEST(RelativeBuckets, CoverUnequalLengths) {
   EXPECT_EQ(nn::relative_buckets(2, 4, 8, 16, true), (std::vector<std::int32_t>{1, 0, 5, 6, 6}));
   EXPECT_THROW(nn::relative_buckets(2, 4, 2, 16, true), Error);
+}
+
+TEST(DropoutMasks, ThoseOfTheRanksTogetherAreThoseOfOne) {
+  const kernels::Dropout dropout{0.4f, {7, Purpose::dropout, stream_of("layers.0.ffn"), 3}};
+  constexpr std::int64_t B = 4, T = 8, C = 12;
+  const auto mask = [&](std::int64_t rows, std::int64_t cols, const ops::Place& place, std::int64_t first_sequence) {
+    std::vector<float> ones(static_cast<std::size_t>(rows * cols), 1), y(ones.size());
+    cpu::Stream s{1};
+    kernels::dropout_add(s, kernels::DropoutAddArgs<float>{.rows = rows, .cols = cols, .x = ones.data(), .y = y.data(), .dropout = dropout,
+                                                           .place = {place.row_offset + first_sequence * T, place.col_offset, place.cols_total}});
+    return y;
+  };
+  const std::vector<float> whole = mask(B * T, C, {T, 0, 0, C}, 0);
+  EXPECT_GT(std::count(whole.begin(), whole.end(), 0.0f), 100);
+  for (const Layout layout : {Layout{1, 4}, Layout{2, 2}, Layout{4, 1}}) {
+    const nn::Rows rows{B / layout.data, T};
+    std::vector<float> outside(whole.size()), inside(whole.size());
+    for (int d = 0; d < layout.data; ++d)
+      for (int t = 0; t < layout.tensor; ++t) {
+        ParameterSet parameters(layout, t);
+        const nn::Context c{parameters, layout, t, true};
+        const ops::Place by_rows = nn::outside(c, rows, C), by_columns = nn::inside(c, rows, C);
+        const std::int64_t first = d * rows.tokens(), share = rows.tokens() / layout.tensor, width = C / layout.tensor;
+        const auto a = mask(share, C, by_rows, d * rows.sequences), b = mask(rows.tokens(), width, by_columns, d * rows.sequences);
+        std::copy(a.begin(), a.end(), outside.begin() + (first + t * share) * C);
+        for (std::int64_t r = 0; r < rows.tokens(); ++r)
+          std::copy_n(b.begin() + r * width, width, inside.begin() + (first + r) * C + t * width);
+      }
+    EXPECT_EQ(outside, whole);
+    EXPECT_EQ(inside, whole);
+  }
 }
 
 // Every family in small, with the options that have gradients of their own.

@@ -53,6 +53,8 @@ TEST(Pairs, RowsOfABatch) {
   EXPECT_EQ(r["mask"], (Ids{0, 0, -1, -1, 0, 0, 0, -1}));
   EXPECT_EQ(r["labels"], (Ids{'C', 257, -1, -1, 'D', 'E', 257, -1}));
   EXPECT_EQ(Read(pairs, 1, 0, 1, pair_widths(6))["source_ids"], (Ids{'x', 'y', 'z', 'u', 'v', 257}));
+  const Pairs started(spec, *kBytes, {{4, 8}, {6, 8}}, 260, false, 1, 9);  // with a begin of the model's own
+  EXPECT_EQ(Read(started, 0, 0, 1, pair_widths(4))["ids"], (Ids{9, 'C', 0, 0}));
 }
 
 TEST(Pairs, AnEpochHoldsEachPairOnceAndPartsMakeTheWhole) {

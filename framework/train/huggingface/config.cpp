@@ -205,6 +205,8 @@ ModelConfig model_of_huggingface(const std::string& dir) {
   const auto reader = kReaders.find(type);
   if (reader == kReaders.end()) c.at("model_type").fail("'" + type + "' is not supported; expected gpt2, llama, bert, t5, bart or marian");
   ModelConfig m = reader->second(c);
+  if (m.translates())
+    if (const auto start = c.find("decoder_start_token_id")) m.decoder_start = start->integer(0, kMost);
   Config filled;
   filled.model = m;
   fill_derived(filled);
@@ -251,6 +253,7 @@ std::string huggingface_config(const ModelConfig& m, const std::string& original
   if (!j.contains("torch_dtype")) j["torch_dtype"] = j["dtype"];
   if (!j.contains("transformers_version")) j["transformers_version"] = "4.40.0";
   if (m.padding_idx >= 0) j["pad_token_id"] = m.padding_idx;
+  if (m.decoder_start >= 0) j["decoder_start_token_id"] = m.decoder_start;
   if (type == "gpt2") write_gpt2(j, m);
   if (type == "llama") write_llama(j, m);
   if (type == "bert") write_bert(j, m);
