@@ -176,8 +176,9 @@ void add_gradients(const Engine& e, std::vector<Output>& out) {
 }
 
 Config probe_config(const std::string& dir, const std::vector<std::string>& overrides, int ranks) {
-  Config c = checkpoint_config(dir, {"parallel.tensor=1", "parallel.zero=0", "parallel.data=auto", "train.micro_batch_size=1"});
-  c = parse_config(dump_config(c), dir, overrides);
+  std::vector<std::string> all{"parallel.tensor=1", "parallel.data=auto"};
+  all.insert(all.end(), overrides.begin(), overrides.end());
+  Config c = checkpoint_config(dir, all);
   c.model.dropout = {};
   c.loss = {};
   c.parallel.zero = 0;

@@ -12,6 +12,7 @@ kernels::Activation activation_of(const std::string& name) {
   return kernels::Activation::silu;  // silu, swiglu
 }
 
+double logit_scale(const ModelConfig& m) { return m.scale_logits ? 1 / std::sqrt(static_cast<double>(m.d_model)) : 1.0; }
 nn::Norm::Options norm_of(const ModelConfig& m) { return {m.norm == "rmsnorm", m.bias, m.norm_eps}; }
 
 }  // namespace
@@ -175,10 +176,6 @@ Value Head::ready(Recorder& r, Value x) const {
   if (transform_) x = (*norm_)(r, ops::activation(r, (*transform_)(r, x), activation_of(config_.activation), false));
   return nn::enter_split(r, context_, x);
 }
-
-namespace {
-double logit_scale(const ModelConfig& m) { return m.scale_logits ? 1 / std::sqrt(static_cast<double>(m.d_model)) : 1.0; }
-}  // namespace
 
 void Head::record_loss(Recording& rec, Value x, Value labels, const LossConfig& loss) const {
   Recorder& r = *rec.tape;

@@ -55,6 +55,8 @@ void MaskedTokens::fill(std::int64_t index, std::int64_t first, std::int64_t cou
   const auto out = fields.at("ids"), labels = fields.at("labels");
   const RandomKey key{seed_, Purpose::data, stream_of("masked_tokens"), static_cast<std::uint32_t>(index)};
   std::fill(labels.begin(), labels.end(), -1);
+  if (const auto sentences = fields.find("sentence_labels"); sentences != fields.end())
+    std::fill(sentences->second.begin(), sentences->second.end(), -1);
   for (std::int64_t i = 0; i < count; ++i) {
     const auto row = static_cast<std::size_t>(i * length_);
     if (classify_) out[row] = *classify_, out[row + static_cast<std::size_t>(length_) - 1] = *separate_;

@@ -9,7 +9,7 @@ namespace tfm {
 
 // BERT's masked tokens (Devlin et al. 2019): each token is chosen with `probability`; of those 80 % become the mask id, 10 % a
 // random id, 10 % stay. Labels are the chosen tokens. With a tokenizer that has [CLS] and [SEP], they enclose each sequence and
-// are never chosen.
+// are never chosen. A sequence is one text: its sentence label is not counted.
 class MaskedTokens final : public Batcher {
  public:
   // `source` has seq_len = length - specials(tokenizer) and must outlive the batcher. Throws Error(usage) for a tokenizer

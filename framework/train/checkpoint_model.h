@@ -14,8 +14,8 @@ struct LoadedModel {
 // The configuration that stands in for a run behind a Hugging Face directory: its model, its tokenizer, no data.
 Config huggingface_run(const std::string& dir);
 
-// `path`: a Hugging Face directory, one checkpoint (step-00000500) or a directory of them, of which the newest valid one is taken. The configuration comes
-// from the checkpoint, changed by `overrides`. Error(input) where the checkpoint is damaged.
+// `path`: a Hugging Face directory, one checkpoint (step-00000500) or a directory of them, of which the newest valid one is taken.
+// The configuration comes from there, changed by `overrides`. Error(input) where the checkpoint is damaged.
 std::string checkpoint_path(const std::string& path);
 Config checkpoint_config(const std::string& step_dir, const std::vector<std::string>& overrides);
 // The same for a model that is only read: all `ranks` split it where the overrides name no parallel.tensor.

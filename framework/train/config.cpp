@@ -91,10 +91,6 @@ std::string word_of_model(const YamlNode& root, const char* key) {
   return word && word->kind == Kind::scalar ? word->text : "";
 }
 
-}  // namespace
-
-namespace {
-
 // `read` adds the text to the diagnostics and says whether it can be parsed.
 Config build_config(const std::function<bool(Diagnostics&, int&)>& read, const std::vector<std::string>& overrides) {
   Diagnostics out;

@@ -113,7 +113,7 @@ void describe(ModelConfig& m, FieldVisitor& v) {
   v.value(number("padding_idx", -1, "id whose embedding gets no gradient as an input, as in PyTorch; -1: none"), m.padding_idx);
   v.value(number("type_vocab_size", 0, "encoder: kinds of segments that have an embedding; 0: none", 1 << 16), m.type_vocab_size);
   v.value(flag("head_transform", "encoder: a dense layer, the activation and a norm before the output layer"), m.head_transform);
-  v.value(flag("next_sentence", "encoder: also predicts whether the second segment follows the first"), m.next_sentence);
+  v.value(flag("next_sentence", "encoder: has BERT's head for whether the second segment follows the first; no type of data trains it"), m.next_sentence);
   v.value(with_word(choice("head_bias", {"true", "false"}, "of the output layer; auto: as `bias` where it is not tied"), "auto"), m.head_bias);
   v.value(flag("scale_attention", "divides attention scores by sqrt(d_head)"), m.scale_attention);
   v.value(flag("scale_logits", "divides the hidden state by sqrt(d_model) before the output layer"), m.scale_logits);

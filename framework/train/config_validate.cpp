@@ -77,6 +77,8 @@ void check_family(const Config& c, const Report& report) {
     only(m.n_decoder_layers > 0, false, "model.n_decoder_layers", "family encoder_decoder", "'n_layers'");
     only(m.tie_embeddings == "decoder" || m.tie_embeddings == "inputs", false, "model.tie_embeddings", "family encoder_decoder", "true or false");
   }
+  if (m.init != "random" && !m.preset.empty())
+    report({"model.init", "model.preset"}, "model.init and model.preset both give the shape; expected one of them, or model.preset none", "");
   const bool encoder = m.family == "encoder";
   const std::int64_t exact = m.relative.buckets / (m.decodes() ? 2 : 4);
   if (m.position == "relative" && m.relative.max_distance <= exact)

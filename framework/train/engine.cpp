@@ -132,7 +132,7 @@ std::vector<BatchShape> batch_shapes(const Config& c) {
   };
   if (c.data.train.type == "span_corruption") {
     const SpanLengths s = span_lengths(t.seq_len, c.data.train.mask_probability, c.data.train.mean_span_length);
-    return {{.sequences = t.global_batch_size, .length = round_up(s.target, 8), .source_length = t.seq_len}};
+    return {{.sequences = t.global_batch_size, .length = round_up(s.target, std::lcm<std::int64_t>(8, c.parallel.tensor)), .source_length = t.seq_len}};
   }
   if (t.global_batch_tokens == 0) return {shape(t.global_batch_size, t.seq_len)};
   std::vector<BatchShape> all;

@@ -8,7 +8,9 @@ namespace tfm {
 
 ModelConfig model_of_directory(const std::string& path) {
   if (is_huggingface(path)) return HuggingFaceModel(path).model();
-  return checkpoint_config(checkpoint_path(path), {}).model;
+  ModelConfig m = checkpoint_config(checkpoint_path(path), {}).model;
+  m.preset.clear();
+  return m;
 }
 
 std::string load_initial_weights(const std::string& path, const ModelConfig& model, const ParameterSet& parameters, float* flat) {

@@ -37,6 +37,8 @@ class Run {
   Run(const Config& config, const Mesh& mesh, const MakeModel& make_model, int threads, StopRequests& requests)
       : config_(config), mesh_(mesh), requests_(requests), data_(config), engine_(make_step_plan(config, mesh, make_model), threads),
         watchdog_(mesh, file_timeout()), schedule_(schedule_of(config)) {
+    if (config_.model.next_sentence && config_.model.init == "random")
+      throw Error(ExitCode::usage, "model.next_sentence is true, but no type of data has pairs of sentences to train that head with; expected false");
     check_same_on_all_ranks(*mesh_.world, engine_.plan().collective_hash(), "order of collectives");
     prefetcher_.emplace(*data_.train, [this](const Batcher::Batch& b) { return part(b); });
   }

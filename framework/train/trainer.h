@@ -11,7 +11,8 @@ struct TrainOutcome {
   double loss = 0;
 };
 
-// Collective over the mesh. `threads` of this rank; `requests` from before any of them was started. Prints progress on rank 0. Throws Error with the contract's exit code.
+// Collective over the mesh. `threads` of this rank; `requests` from before any of them was started.
+// Prints progress on rank 0. Throws Error with the contract's exit code.
 TrainOutcome train(const Config& config, const Mesh& mesh, const MakeModel& make_model, int threads, StopRequests& requests);
 
 }  // namespace tfm

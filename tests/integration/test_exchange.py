@@ -152,6 +152,13 @@ def check_messages():
     refused("model_type", config_={**config, "model_type": "mamba"})
     refused("scale_attn_by_inverse_layer_idx", config_={**config, "scale_attn_by_inverse_layer_idx": True})
     refused("activation", config_={**config, "activation_function": "quick_gelu"})
+    data = "data: {train: {type: %s, path: text.txt}}\n"
+    pathlib.Path("text.txt").write_text("some text " * 100)
+    pathlib.Path("both.yaml").write_text(f"model: {{preset: gpt2-124m, init: {source}}}\n" + data % "tokens")
+    assert "both give the shape" in run(BIN / "tfm-train", "both.yaml", "--check", code=2)
+    pathlib.Path("nsp.yaml").write_text("model: {family: encoder, vocab_size: 260, d_model: 16, n_layers: 1, n_heads: 2, next_sentence: true}\n"
+                                        "train: {seq_len: 16, global_batch_size: 2, steps: 1}\n" + data % "mlm")
+    assert "next_sentence" in run(BIN / "tfm-train", "nsp.yaml", code=2)
 
 
 def check_training():

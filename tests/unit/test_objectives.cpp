@@ -117,6 +117,7 @@ TEST(MaskedTokens, ChoosesFifteenOfAHundredAndHidesEightOfTen) {
   EXPECT_TRUE(std::equal(part["ids"].begin(), part["ids"].end(), r["ids"].begin() + 137 * 64));
   EXPECT_TRUE(std::equal(part["labels"].begin(), part["labels"].end(), r["labels"].begin() + 137 * 64));
   EXPECT_NE(r["labels"], next["labels"]);
+  EXPECT_EQ(Read(batcher, 0, 0, 3, {{"ids", 64}, {"labels", 64}, {"sentence_labels", 1}})["sentence_labels"], (Ids{-1, -1, -1}));
   double chosen = 0, masked = 0, kept = 0, total = static_cast<double>(r["ids"].size());
   for (std::size_t i = 0; i < r["ids"].size(); ++i) {
     if (r["labels"][i] < 0) continue;
