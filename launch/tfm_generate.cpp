@@ -64,10 +64,11 @@ struct Sampling {
 // Continues one text; keys and values of what the model has read are kept.
 class Continuation {
  public:
-  Continuation(LoadedModel& model, int threads)
+  // `room`: tokens of the text at its longest; no more than these are kept.
+  Continuation(LoadedModel& model, std::int64_t room, int threads)
       : model_(model), threads_(threads), context_(std::max<std::int64_t>(model.config.model.max_seq_len, 1)),
         generation_(*model.model, model.mesh, model.flat.data(),
-                    {.sequences = 1, .length = std::min(kTogether, context_), .capacity = context_}, model.config.model.vocab_size, threads) {}
+                    {.sequences = 1, .length = std::min(kTogether, std::min(room, context_)), .capacity = std::min(room, context_)}, model.config.model.vocab_size, threads) {}
 
   // Logits of what follows `ids`, which begin with those of the call before. Of a text longer than the context the last part is read.
   std::vector<double> next(std::vector<std::int32_t>& ids) {
@@ -110,7 +111,7 @@ void continue_text(const Arguments& args, LoadedModel& model, const Tokenizer& t
   std::vector<std::int32_t> ids = tokenizer.encode(prompt);
   if (ids.empty()) throw Error(ExitCode::usage, "the prompt is empty; give some text with --prompt or on standard input");
   for (const std::int32_t id : ids) check_known(id, model.config.model.vocab_size, "the tokenizer");
-  Continuation continuation(model, threads);
+  Continuation continuation(model, std::ssize(ids) + most, threads);
   if (lead) std::printf("%s", prompt.c_str());
   for (std::int64_t n = 0; n < most; ++n) {
     ids.push_back(sampling.pick(continuation.next(ids), static_cast<std::uint32_t>(n)));
