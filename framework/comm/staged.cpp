@@ -7,21 +7,22 @@
 namespace tfm {
 namespace {
 
-// A block of sums stays in the first-level cache while all sources are added.
+// 16-bit elements are rounded once, after the last source. A block of sums stays in the first-level cache while all sources are added.
 template <class T, class F>
 void fold(const std::vector<const char*>& sources, std::int64_t n, char* out, F f) {
   constexpr std::int64_t kBlock = 1024;
-  alignas(64) T sum[kBlock];
+  alignas(64) Wide<T> sum[kBlock];
   const auto source = [&](std::size_t r, std::int64_t at) { return reinterpret_cast<const T*>(sources[r]) + at; };
   for (std::int64_t at = 0; at < n; at += kBlock) {
     const std::int64_t m = std::min(kBlock, n - at);
     const T *a = source(0, at), *b = source(1, at);
-    for (std::int64_t i = 0; i < m; ++i) sum[i] = f(a[i], b[i]);
+    for (std::int64_t i = 0; i < m; ++i) sum[i] = f(Wide<T>(a[i]), Wide<T>(b[i]));
     for (std::size_t r = 2; r < sources.size(); ++r) {
       const T* s = source(r, at);
-      for (std::int64_t i = 0; i < m; ++i) sum[i] = f(sum[i], s[i]);
+      for (std::int64_t i = 0; i < m; ++i) sum[i] = f(sum[i], Wide<T>(s[i]));
     }
-    std::memcpy(reinterpret_cast<T*>(out) + at, sum, static_cast<std::size_t>(m) * sizeof(T));
+    T* to = reinterpret_cast<T*>(out) + at;
+    for (std::int64_t i = 0; i < m; ++i) to[i] = T(sum[i]);
   }
 }
 
@@ -29,12 +30,12 @@ template <class T>
 void fold_as(Collective op, const std::vector<const char*>& sources, std::int64_t bytes, char* out) {
   const std::int64_t n = bytes / static_cast<std::int64_t>(sizeof(T));
   if (op == Collective::all_reduce_max) {
-    fold<T>(sources, n, out, [](T a, T b) { return b > a || b != b ? b : a; });  // a NaN stays
+    fold<T>(sources, n, out, [](Wide<T> a, Wide<T> b) { return b > a || b != b ? b : a; });  // a NaN stays
   } else if constexpr (std::is_integral_v<T>) {
     using U = std::make_unsigned_t<T>;  // wraps
     fold<U>(sources, n, out, [](U a, U b) { return static_cast<U>(a + b); });
   } else {
-    fold<T>(sources, n, out, [](T a, T b) { return a + b; });
+    fold<T>(sources, n, out, [](Wide<T> a, Wide<T> b) { return a + b; });
   }
 }
 
@@ -57,6 +58,10 @@ void StagedCommunicator::combine(const Call& call, const std::vector<const char*
   switch (call.dtype) {
     case DType::f32:
       return fold_as<float>(call.op, sources, bytes, out);
+    case DType::bf16:
+      return fold_as<bf16>(call.op, sources, bytes, out);
+    case DType::f16:
+      return fold_as<f16>(call.op, sources, bytes, out);
     case DType::f64:
       return fold_as<double>(call.op, sources, bytes, out);
     case DType::i32:

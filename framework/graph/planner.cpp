@@ -61,7 +61,8 @@ class Planner {
   }
   int gradient_of(int v) {
     if (gradient_[v] < 0)
-      gradient_[v] = buffer(Buffer::Kind::gradient, v, values_[v].bytes(), values_[v].role == Role::parameter);
+      gradient_[v] = buffer(Buffer::Kind::gradient, v, values_[v].shape.elements() * static_cast<std::int64_t>(size_of(values_[v].gradient)),
+                            values_[v].role == Role::parameter);
     return gradient_[v];
   }
   int touch(int b) {

@@ -17,8 +17,9 @@ Tensor Program::resolve(int buffer, std::byte* arena, const Bindings& bindings) 
   if (b.persistent) return b.kind == Buffer::Kind::gradient ? bindings.gradients[b.value] : bindings.data[b.value];
   Tensor t{arena + b.offset, DType::f32, {}};
   if (b.value >= 0) {
-    t.dtype = recording_->values()[b.value].dtype;
-    t.shape = recording_->values()[b.value].shape;
+    const ValueInfo& v = recording_->values()[b.value];
+    t.dtype = b.kind == Buffer::Kind::gradient ? v.gradient : v.dtype;
+    t.shape = v.shape;
   }
   return t;
 }

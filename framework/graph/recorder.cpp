@@ -17,10 +17,10 @@ Value Recorder::leaf(ValueInfo info) {
   return {static_cast<int>(values_.size()) - 1};
 }
 
-Value Recorder::parameter(int index, const std::string& name, Shape shape) {
+Value Recorder::parameter(int index, const std::string& name, Shape shape, std::optional<DType> gradient) {
   for (std::size_t i = 0; i < values_.size(); ++i)
     if (values_[i].parameter == index) return {static_cast<int>(i)};
-  return leaf({.name = name, .shape = shape, .dtype = real_, .role = Role::parameter, .wants_grad = true, .parameter = index});
+  return leaf({.name = name, .shape = shape, .dtype = real_, .gradient = gradient.value_or(wide(real_)), .role = Role::parameter, .wants_grad = true, .parameter = index});
 }
 
 Value Recorder::input(const std::string& name, Shape shape, DType dtype) {
@@ -45,7 +45,7 @@ Value Recorder::apply(std::unique_ptr<Op> op, const std::vector<Value>& inputs, 
   for (const OutputSpec& o : outputs) {
     node.out.push_back(static_cast<int>(values_.size()));
     values_.push_back({.name = node.name + (node.out.size() > 1 ? "." + std::to_string(node.out.size() - 1) : ""),
-                       .shape = o.shape, .dtype = o.dtype, .wants_grad = wants_grad && o.wants_grad, .scope = scope_,
+                       .shape = o.shape, .dtype = o.dtype, .gradient = o.dtype, .wants_grad = wants_grad && o.wants_grad, .scope = scope_,
                        .producer = static_cast<int>(nodes_.size())});
   }
   nodes_.push_back(std::move(node));

@@ -1,6 +1,7 @@
 #pragma once
 // The tape: model code calls functions that append {op, inputs, outputs}. Recording order is execution order.
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ struct ValueInfo {
   std::string name;
   Shape shape;
   DType dtype = DType::f32;
+  DType gradient = DType::f32;  // its type
   Role role = Role::activation;
   bool wants_grad = false;
   int scope = -1;      // recompute scope it was made in
@@ -46,7 +48,8 @@ class Recorder {
   DType real() const { return real_; }
 
   // Leaves live outside the activation arena; their memory is given when the program is bound.
-  Value parameter(int index, const std::string& name, Shape shape);
+  // The gradient of a parameter, a sum over all tokens, is of the wide type unless `gradient` says otherwise.
+  Value parameter(int index, const std::string& name, Shape shape, std::optional<DType> gradient = {});
   Value input(const std::string& name, Shape shape, DType dtype);
   Value constant(const std::string& name, Shape shape);
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "device/stream.h"
+#include "core/dtype.h"
 #include "kernels/dropout.h"
 
 namespace tfm::kernels {
@@ -19,13 +20,13 @@ template <class T> struct AttentionArgs {
   std::int64_t q_stride = 0, kv_stride = 0;
   T* out = nullptr;  // (B*T, H*D) with out_stride
   std::int64_t out_stride = 0;
-  T* lse = nullptr;  // (B, H, T) natural log of the sum of exp(score); -inf where no key is visible
-  T scale = 1;
+  Wide<T>* lse = nullptr;  // (B, H, T) natural log of the sum of exp(score); -inf where no key is visible
+  Wide<T> scale = 1;
   // Key s is visible to query t where every one of these holds:
   bool causal = false;                         // s <= t + (keys - queries)
   const std::int32_t* k_segments = nullptr;    // (B*S) or null; not negative: a negative segment is padding
   const std::int32_t* q_segments = nullptr;    // (B*T) or null; equal to the key's segment (read only beside k_segments)
-  const T* bias = nullptr;                     // (heads, queries + keys - 1) or null: [h][s - t + queries - 1] is added to the score
+  const Wide<T>* bias = nullptr;               // (heads, queries + keys - 1) or null: [h][s - t + queries - 1] is added to the score
   // Dropout on the weights. Element index of (b,h,t,s): ((( sequence_offset+b)*heads_total + head_offset+h)*T + t) * round_up(S,4) + s.
   Dropout dropout;
   std::int64_t sequence_offset = 0, head_offset = 0, heads_total = 0;
@@ -38,7 +39,7 @@ template <class T> struct AttentionBackwardArgs {
   T* dq = nullptr;           // strides as q, k, v; always assigned
   T* dk = nullptr;
   T* dv = nullptr;
-  T* dbias = nullptr;  // (B, heads, queries + keys - 1) or null: each sequence's own term of the gradient of bias; assigned
+  Wide<T>* dbias = nullptr;  // (B, heads, queries + keys - 1) or null: each sequence's own term of the gradient of bias; assigned
 };
 
 // Score of (t, s): scale * q[t] . k[s] + bias. A row that sees no key yields zeros and passes no gradient; a key that no query sees
@@ -51,13 +52,13 @@ template <class T> struct BucketBiasArgs {
   std::int64_t heads = 0, distances = 0, buckets = 0;
   const std::int32_t* bucket = nullptr;  // (distances), in [0, buckets)
   const T* table = nullptr;              // (heads, buckets)
-  T* bias = nullptr;                     // (heads, distances)
+  Wide<T>* bias = nullptr;               // (heads, distances)
 };
 template <class T> struct BucketBiasBackwardArgs {
   std::int64_t batch = 0, heads = 0, distances = 0, buckets = 0;
   const std::int32_t* bucket = nullptr;
-  const T* dbias = nullptr;  // (batch, heads, distances): added in this order, in float64
-  T* dtable = nullptr;       // (heads, buckets)
+  const Wide<T>* dbias = nullptr;  // (batch, heads, distances): added in this order, in float64
+  Wide<T>* dtable = nullptr;       // (heads, buckets)
   bool accumulate = false;
 };
 template <class T> void bucket_bias(cpu::Stream&, const BucketBiasArgs<T>&);

@@ -4,6 +4,7 @@
 // Loss of a row: log(sum_exp) + max - (1-eps) * logit[label] - eps/V * sum(logits). Rows labelled < 0 are ignored.
 #include <cstdint>
 
+#include "core/dtype.h"
 #include "device/stream.h"
 
 namespace tfm::kernels {
@@ -14,10 +15,10 @@ template <class T> struct CrossEntropyArgs {
   std::int64_t vocab_begin = 0, vocab_size = 0; // first global column of this rank, global number of columns
   T* logits = nullptr;
   const std::int32_t* labels = nullptr;         // (rows), global ids; < 0: ignored
-  T* max = nullptr;                             // (rows)
-  T* sums = nullptr;                            // (3, rows): sum exp(logit - max), logit of the label (0 if elsewhere), sum of logits
-  T smoothing = 0;
-  T gradient_scale = 1;                         // gradient of the summed loss is multiplied by this
+  Wide<T>* max = nullptr;                       // (rows)
+  Wide<T>* sums = nullptr;                      // (3, rows): sum exp(logit - max), logit of the label (0 if elsewhere), sum of logits
+  Wide<T> smoothing = 0;
+  Wide<T> gradient_scale = 1;                   // gradient of the summed loss is multiplied by this
   double* loss = nullptr;                       // (rows): loss of each row, 0 where ignored
 };
 

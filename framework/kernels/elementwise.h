@@ -2,21 +2,24 @@
 // Plain vector operations.
 #include <cstdint>
 
+#include "core/dtype.h"
 #include "device/stream.h"
 
 namespace tfm::kernels {
 
-template <class T> struct CopyArgs { std::int64_t n = 0; const T* x = nullptr; T* y = nullptr; bool accumulate = false; T scale = 1; };
-template <class T> struct FillArgs { std::int64_t n = 0; T value = 0; T* y = nullptr; };
+template <class T> struct CopyArgs { std::int64_t n = 0; const T* x = nullptr; T* y = nullptr; bool accumulate = false; Wide<T> scale = 1; };
+template <class T> struct FillArgs { std::int64_t n = 0; T value{}; T* y = nullptr; };
 template <class T> struct ColumnSumArgs {  // y (cols) = sum over rows of x (rows, cols)
   std::int64_t rows = 0, cols = 0;
   const T* x = nullptr;
-  T* y = nullptr;
+  Wide<T>* y = nullptr;
   bool accumulate = false;
 };
+template <class From, class To> struct ConvertArgs { std::int64_t n = 0; const From* x = nullptr; To* y = nullptr; };
 template <class T> struct AddBiasArgs { std::int64_t rows = 0, cols = 0; const T* bias = nullptr; T* x = nullptr; };
 
 template <class T> void copy(cpu::Stream&, const CopyArgs<T>&);  // y (+)= scale * x
+template <class From, class To> void convert(cpu::Stream&, const ConvertArgs<From, To>&);  // float to 16 bits and back
 template <class T> void fill(cpu::Stream&, const FillArgs<T>&);
 template <class T> void column_sum(cpu::Stream&, const ColumnSumArgs<T>&);
 template <class T> void add_bias(cpu::Stream&, const AddBiasArgs<T>&);

@@ -2,6 +2,7 @@
 // Token and position tables.
 #include <cstdint>
 
+#include "core/dtype.h"
 #include "device/stream.h"
 
 namespace tfm::kernels {
@@ -11,7 +12,7 @@ template <class T> struct EmbeddingArgs {
   const std::int32_t* ids = nullptr;               // (rows)
   const T* table = nullptr;                        // (vocab_end - vocab_begin, cols): this rank's part of the vocabulary
   std::int64_t vocab_begin = 0, vocab_end = 0;     // ids outside give zero rows
-  T scale = 1;
+  Wide<T> scale = 1;
   T* y = nullptr;                                  // (rows, cols)
 };
 template <class T> struct EmbeddingBackwardArgs {
@@ -19,9 +20,9 @@ template <class T> struct EmbeddingBackwardArgs {
   const std::int32_t* ids = nullptr;
   const T* dy = nullptr;
   std::int64_t vocab_begin = 0, vocab_end = 0, table_rows = 0;  // table_rows >= vocab_end - vocab_begin (padding)
-  T scale = 1;
+  Wide<T> scale = 1;
   std::int64_t padding_idx = -1;  // rows of this id pass no gradient
-  T* dtable = nullptr;      // (table_rows, cols)
+  Wide<T>* dtable = nullptr;  // (table_rows, cols)
   bool accumulate = false;  // false: rows not named by an id are zeroed
 };
 
@@ -35,7 +36,7 @@ template <class T> struct PositionArgs {
 template <class T> struct PositionBackwardArgs {
   std::int64_t rows = 0, cols = 0, row_offset = 0, length = 0, first = 0, table_rows = 0;
   const T* dy = nullptr;
-  T* dtable = nullptr;
+  Wide<T>* dtable = nullptr;
   bool accumulate = false;
 };
 

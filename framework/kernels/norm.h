@@ -2,6 +2,7 @@
 // LayerNorm (Ba et al. 2016; biased variance) and RMSNorm (Zhang & Sennrich 2019; eps inside the root) over the last axis.
 #include <cstdint>
 
+#include "core/dtype.h"
 #include "device/stream.h"
 
 namespace tfm::kernels {
@@ -12,8 +13,8 @@ template <class T> struct NormArgs {
   const T* gain = nullptr;   // (cols)
   const T* shift = nullptr;  // (cols) or null
   T* y = nullptr;            // (rows, cols)
-  T* mean = nullptr;         // (rows); not written by RMSNorm
-  T* rstd = nullptr;         // (rows)
+  Wide<T>* mean = nullptr;   // (rows); not written by RMSNorm
+  Wide<T>* rstd = nullptr;   // (rows)
   double eps = 1e-5;
   bool rms = false;
 };
@@ -23,13 +24,13 @@ template <class T> struct NormBackwardArgs {
   const T* dy = nullptr;
   const T* x = nullptr;
   const T* gain = nullptr;
-  const T* mean = nullptr;
-  const T* rstd = nullptr;
+  const Wide<T>* mean = nullptr;
+  const Wide<T>* rstd = nullptr;
   T* dx = nullptr;  // null where not wanted
   bool accumulate_dx = false;
-  T* dgain = nullptr;
+  Wide<T>* dgain = nullptr;
   bool accumulate_dgain = false;
-  T* dshift = nullptr;  // null where there is no shift
+  Wide<T>* dshift = nullptr;  // null where there is no shift
   bool accumulate_dshift = false;
   bool rms = false;
 };

@@ -31,6 +31,7 @@ template <class T> struct SgdArgs {
 template <class T> struct SquareSumArgs {
   std::int64_t n = 0;
   const T* x = nullptr;
+  T scale = 1;  // of every x, a power of two
   std::int64_t limbs[4] = {0, 0, 0, 0};
 };
 

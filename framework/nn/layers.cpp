@@ -192,10 +192,12 @@ template <class T> void sinusoidal_table(std::int64_t length, std::int64_t width
     for (std::int64_t c = 0; c < width; ++c) {
       const double angle = static_cast<double>(p) * std::pow(10000.0, -static_cast<double>(c / 2 * 2) / static_cast<double>(width));
       const std::int64_t at = halves ? c / 2 + c % 2 * ceil_div(width, 2) : c;
-      out[p * width + at] = static_cast<T>(c % 2 ? std::cos(angle) : std::sin(angle));
+      out[p * width + at] = static_cast<T>(static_cast<Wide<T>>(c % 2 ? std::cos(angle) : std::sin(angle)));
     }
 }
 template void sinusoidal_table(std::int64_t, std::int64_t, bool, float*);
 template void sinusoidal_table(std::int64_t, std::int64_t, bool, double*);
+template void sinusoidal_table(std::int64_t, std::int64_t, bool, bf16*);
+template void sinusoidal_table(std::int64_t, std::int64_t, bool, f16*);
 
 }  // namespace tfm::nn

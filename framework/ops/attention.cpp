@@ -12,7 +12,7 @@ struct Attention final : Op {
   AttentionOptions options;
   std::int64_t batch, buckets = 0;
   int inputs = 0, kv = -1, q_segments = -1, k_segments = -1, relative_bias = -1;  // how many inputs there are, and which is which
-  std::vector<T> alibi;  // bias by distance, (H, T + S - 1) or empty
+  std::vector<Wide<T>> alibi;  // bias by distance, (H, T + S - 1) or empty
   std::uint32_t stream;
 
   std::string_view kind() const override { return "attention"; }
@@ -24,12 +24,12 @@ struct Attention final : Op {
   // A relative bias by distance; in backward its gradient in every sequence follows.
   std::int64_t workspace_bytes(Phase phase) const override {
     if (relative_bias < 0) return 0;
-    return options.heads * distances() * (phase == Phase::backward ? 1 + batch : 1) * static_cast<std::int64_t>(sizeof(T));
+    return options.heads * distances() * (phase == Phase::backward ? 1 + batch : 1) * static_cast<std::int64_t>(sizeof(Wide<T>));
   }
 
   std::int64_t distances() const { return options.queries + options.keys - 1; }
-  T* table(const Exec& e) const { return reinterpret_cast<T*>(e.workspace()); }
-  const T* bias(const Exec& e) const { return relative_bias >= 0 ? table(e) : alibi.empty() ? nullptr : alibi.data(); }
+  Wide<T>* table(const Exec& e) const { return reinterpret_cast<Wide<T>*>(e.workspace()); }
+  const Wide<T>* bias(const Exec& e) const { return relative_bias >= 0 ? table(e) : alibi.empty() ? nullptr : alibi.data(); }
   void expand_bias(const Exec& e) const {
     if (relative_bias < 0) return;
     on(e.stream(), [&](auto& s) {
@@ -46,7 +46,7 @@ struct Attention final : Op {
     return {.batch = batch, .heads = options.heads, .kv_heads = options.kv_heads, .queries = options.queries, .keys = options.keys,
             .head_size = D, .q = q, .k = k, .v = k + kv_width, .q_stride = q_width + (kv < 0 ? 2 * kv_width : 0),
             .kv_stride = 2 * kv_width + (kv < 0 ? q_width : 0), .out = e.out(0).ptr<T>(), .out_stride = q_width,
-            .lse = e.out(1).ptr<T>(), .scale = T(options.scale), .causal = options.causal, .k_segments = segments(k_segments),
+            .lse = e.out(1).ptr<Wide<T>>(), .scale = static_cast<Wide<T>>(options.scale), .causal = options.causal, .k_segments = segments(k_segments),
             .q_segments = segments(q_segments), .bias = bias(e),
             .dropout = {static_cast<float>(options.dropout), {st.seed, Purpose::dropout, stream, st.step}},
             .sequence_offset = st.first_sequence, .head_offset = options.head_offset, .heads_total = options.heads_total};
@@ -60,7 +60,7 @@ struct Attention final : Op {
     TFM_CHECK(dq && dkv && !dq.accumulate && !dkv.accumulate, "the gradients of queries, keys and values have one writer");
     const std::int64_t D = options.head_size;
     T* dk = dkv.tensor.ptr<T>() + (kv < 0 ? options.heads * D : 0);
-    T* dbias = dtable ? table(e) + options.heads * distances() : nullptr;
+    Wide<T>* dbias = dtable ? table(e) + options.heads * distances() : nullptr;
     expand_bias(e);
     on(e.stream(), [&](auto& s) {
       kernels::attention_backward(s, kernels::AttentionBackwardArgs<T>{args(e), e.grad_out(0).ptr<T>(), dq.tensor.ptr<T>(), dk,
@@ -68,7 +68,7 @@ struct Attention final : Op {
       if (dtable)
         kernels::bucket_bias_backward(
             s, kernels::BucketBiasBackwardArgs<T>{batch, options.heads, distances(), buckets, options.buckets.data(), dbias,
-                                                  dtable.tensor.ptr<T>(), dtable.accumulate});
+                                                  dtable.tensor.ptr<Wide<T>>(), dtable.accumulate});
     });
   }
 };
@@ -109,10 +109,10 @@ Value attention(Recorder& r, const AttentionInputs& in, AttentionOptions options
     if (in.relative_bias) op->buckets = r.info(in.relative_bias).shape[1];
     for (const double slope : options.alibi_slopes)
       for (std::int64_t i = 0; i < options.queries + options.keys - 1; ++i)  // i = s - t + T - 1
-        op->alibi.push_back(static_cast<T>(-slope * static_cast<double>(std::abs(options.keys - 1 - i))));
+        op->alibi.push_back(static_cast<Wide<T>>(-slope * static_cast<double>(std::abs(options.keys - 1 - i))));
     op->stream = stream_of(r.qualified("attention.dropout"));
     op->options = std::move(options);
-    return r.apply(std::move(op), inputs, {{{N, H * D}, r.real()}, {{N, H}, r.real(), false}});
+    return r.apply(std::move(op), inputs, {{{N, H * D}, r.real()}, {{N, H}, wide(r.real()), false}});
   });
 }
 

@@ -11,14 +11,14 @@ template <class T>
 struct CachedAttention final : Op {
   AttentionOptions options;
   std::int64_t batch, buckets = 0;
-  std::vector<T> alibi;  // bias by distance, (H, T + capacity - 1) or empty
+  std::vector<Wide<T>> alibi;  // bias by distance, (H, T + capacity - 1) or empty
 
   std::string_view kind() const override { return "cached_attention"; }
   Saved saved() const override { return {}; }
   std::int64_t distances() const { return options.queries + options.keys - 1; }
   double matmul_flops() const override { return 4.0 * batch * options.queries * options.keys * options.heads * options.head_size; }
   std::int64_t workspace_bytes(Phase) const override {  // log-sum-exp; bias by distance
-    return options.heads * (batch * options.queries + distances()) * static_cast<std::int64_t>(sizeof(T));
+    return options.heads * (batch * options.queries + distances()) * static_cast<std::int64_t>(sizeof(Wide<T>));
   }
 
   void forward(Exec& e) const override {
@@ -27,7 +27,8 @@ struct CachedAttention final : Op {
     const std::int64_t used = queries + keys - 1, row = q_width + kv_width;
     TFM_CHECK(keys <= capacity, "the cache holds " + std::to_string(capacity) + " positions");
     const T* qkv = e.in(0).ptr<T>();
-    T *cache = e.in(1).ptr<T>(), *lse = reinterpret_cast<T*>(e.workspace()), *bias = lse + options.heads * batch * queries;
+    T* cache = e.in(1).ptr<T>();
+    Wide<T> *lse = reinterpret_cast<Wide<T>*>(e.workspace()), *bias = lse + options.heads * batch * queries;
     on(e.stream(), [&](auto& s) {
       for (std::int64_t b = 0; b < batch; ++b)
         for (std::int64_t t = 0; t < queries; ++t)
@@ -37,12 +38,12 @@ struct CachedAttention final : Op {
         kernels::bucket_bias(s, kernels::BucketBiasArgs<T>{options.heads, used, buckets, options.buckets.data() + capacity - keys,
                                                            e.in(2).ptr<T>(), bias});
       for (std::int64_t h = 0; h < options.heads && !alibi.empty(); ++h)
-        kernels::copy(s, kernels::CopyArgs<T>{used, alibi.data() + h * distances() + capacity - keys, bias + h * used});
+        kernels::copy(s, kernels::CopyArgs<Wide<T>>{used, alibi.data() + h * distances() + capacity - keys, bias + h * used});
       kernels::attention(
           s, kernels::AttentionArgs<T>{.batch = batch, .heads = options.heads, .kv_heads = options.kv_heads, .queries = queries,
                                        .keys = keys, .head_size = D, .q = qkv, .k = cache, .v = cache + kv_width / 2, .q_stride = row,
                                        .kv_stride = kv_width, .out = e.out(0).ptr<T>(), .out_stride = q_width,
-                                       .lse = lse, .scale = T(options.scale), .causal = true,
+                                       .lse = lse, .scale = static_cast<Wide<T>>(options.scale), .causal = true,
                                        .bias = buckets > 0 || !alibi.empty() ? bias : nullptr, .kv_length = capacity});
     });
   }
@@ -66,7 +67,7 @@ Value cached_attention(Recorder& r, Value qkv, Value cache, Value relative_bias,
     }
     for (const double slope : options.alibi_slopes)
       for (std::int64_t i = 0; i < options.queries + options.keys - 1; ++i)
-        op->alibi.push_back(static_cast<T>(-slope * static_cast<double>(std::abs(options.keys - 1 - i))));
+        op->alibi.push_back(static_cast<Wide<T>>(-slope * static_cast<double>(std::abs(options.keys - 1 - i))));
     op->options = std::move(options);
     return r.apply(std::move(op), {qkv, cache, relative_bias}, {{{in[0], q_width}, r.real()}});
   });

@@ -23,33 +23,35 @@ struct LinearCrossEntropy final : Op {
   std::int64_t chunk() const { return options.chunk_rows; }
   std::int64_t chunks() const { return ceil_div(rows, chunk()); }
   std::int64_t real_bytes() const { return static_cast<std::int64_t>(size_of(real)); }
+  std::int64_t wide_bytes() const { return static_cast<std::int64_t>(size_of(wide(real))); }
   std::int64_t logits_bytes() const { return round_up(chunk() * vocab_rows * real_bytes(), 64); }
   std::int64_t workspace_bytes(Phase) const override {
-    return logits_bytes() + round_up(4 * chunk() * real_bytes(), 64) + chunk() * 8;
+    return logits_bytes() + round_up(4 * chunk() * wide_bytes(), 64) + chunk() * 8;
   }
   std::vector<CollectiveUse> collectives(Phase) const override {
     if (options.vocab_begin == 0 && options.vocab_end == options.vocab_size) return {};
     std::vector<CollectiveUse> all;
     for (std::int64_t c = 0; c < rows; c += chunk()) {
       const std::int64_t n = std::min(chunk(), rows - c);
-      all.push_back({Collective::all_reduce_max, Axis::tensor, n * real_bytes()});
-      all.push_back({Collective::all_reduce_sum, Axis::tensor, 3 * n * real_bytes()});
+      all.push_back({Collective::all_reduce_max, Axis::tensor, n * wide_bytes()});
+      all.push_back({Collective::all_reduce_sum, Axis::tensor, 3 * n * wide_bytes()});
     }
     return all;
   }
 
   template <class T> void run(Exec& e, bool gradients) const {
+    using W = Wide<T>;
     std::byte* ws = e.workspace();
     const T* x = e.in(0).ptr<T>();
     const T* w = e.in(1).ptr<T>();
     const std::int32_t* labels = e.in(2).ptr<std::int32_t>();
     T* logits = reinterpret_cast<T*>(ws);
-    T* max = reinterpret_cast<T*>(ws + logits_bytes());
-    auto* loss = reinterpret_cast<double*>(ws + logits_bytes() + round_up(4 * chunk() * real_bytes(), 64));
+    W* max = reinterpret_cast<W*>(ws + logits_bytes());
+    auto* loss = reinterpret_cast<double*>(ws + logits_bytes() + round_up(4 * chunk() * wide_bytes(), 64));
     const GradSlot dx = gradients ? e.grad_in(0) : GradSlot{}, dw = gradients ? e.grad_in(1) : GradSlot{},
                    db = gradients ? e.grad_in(3) : GradSlot{};
     const bool split = !collectives(Phase::forward).empty();
-    const T scale = static_cast<T>(options.scale);
+    const W scale = static_cast<W>(options.scale);
     double total = 0;
     on(e.stream(), [&](auto& s) {
       for (std::int64_t c = 0; c < rows; c += chunk()) {
@@ -58,25 +60,25 @@ struct LinearCrossEntropy final : Op {
                                               .b = w, .ldb = cols, .c = logits, .ldc = vocab_rows,
                                               .bias = bias ? e.in(3).ptr<T>() : nullptr});
         kernels::CrossEntropyArgs<T> ce{n, options.vocab_end - options.vocab_begin, vocab_rows, vocab_rows, options.vocab_begin,
-                                        options.vocab_size, logits, labels + c, max, max + n, T(options.smoothing),
-                                        T(e.state().gradient_scale[static_cast<std::size_t>(options.objective)]), loss};
+                                        options.vocab_size, logits, labels + c, max, max + n, W(options.smoothing),
+                                        W(e.state().gradient_scale[static_cast<std::size_t>(options.objective)]), loss};
         kernels::cross_entropy_max(s, ce);
-        if (split) e.context.mesh->tensor->all_reduce({max, real, {n}}, Collective::all_reduce_max);
+        if (split) e.context.mesh->tensor->all_reduce({max, dtype_of<W>, {n}}, Collective::all_reduce_max);
         kernels::cross_entropy_sums(s, ce);
-        if (split) e.context.mesh->tensor->all_reduce({max + n, real, {3, n}});
+        if (split) e.context.mesh->tensor->all_reduce({max + n, dtype_of<W>, {3, n}});
         kernels::cross_entropy_loss(s, ce);
         for (std::int64_t i = 0; i < n; ++i) total += loss[i];
         if (!gradients) continue;
         kernels::cross_entropy_gradient(s, ce);
         if (dx)
           kernels::gemm(s, kernels::GemmArgs<T>{.m = n, .n = cols, .k = vocab_rows, .alpha = scale, .a = logits, .lda = vocab_rows, .b = w, .ldb = cols,
-                                                .beta = T(dx.accumulate), .c = dx.tensor.ptr<T>() + c * cols, .ldc = cols});
+                                                .beta = W(dx.accumulate), .c = dx.tensor.ptr<T>() + c * cols, .ldc = cols});
         if (dw)
-          kernels::gemm(s, kernels::GemmArgs<T>{.transpose_a = true, .m = vocab_rows, .n = cols, .k = n, .alpha = scale, .a = logits, .lda = vocab_rows,
-                                                .b = x + c * cols, .ldb = cols, .beta = T(dw.accumulate || c > 0),
-                                                .c = dw.tensor.ptr<T>(), .ldc = cols});
+          kernels::gemm(s, kernels::GemmArgs<T, W>{.transpose_a = true, .m = vocab_rows, .n = cols, .k = n, .alpha = scale, .a = logits, .lda = vocab_rows,
+                                                .b = x + c * cols, .ldb = cols, .beta = W(dw.accumulate || c > 0),
+                                                .c = dw.tensor.ptr<W>(), .ldc = cols});
         if (db)
-          kernels::column_sum(s, kernels::ColumnSumArgs<T>{n, vocab_rows, logits, db.tensor.ptr<T>(), db.accumulate || c > 0});
+          kernels::column_sum(s, kernels::ColumnSumArgs<T>{n, vocab_rows, logits, db.tensor.ptr<W>(), db.accumulate || c > 0});
       }
     });
     *e.out(0).ptr<double>() = total;

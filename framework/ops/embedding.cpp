@@ -17,7 +17,7 @@ struct Embedding final : Op {
     with_float(e.out(0).dtype, [&]<class T>() {
       on(e.stream(), [&](auto& s) {
         kernels::embedding(s, kernels::EmbeddingArgs<T>{rows, cols, e.in(0).ptr<std::int32_t>(), e.in(1).ptr<T>(), options.vocab_begin,
-                                                        options.vocab_end, T(options.scale), e.out(0).ptr<T>()});
+                                                        options.vocab_end, Wide<T>(options.scale), e.out(0).ptr<T>()});
       });
     });
   }
@@ -27,7 +27,7 @@ struct Embedding final : Op {
       on(e.stream(), [&](auto& s) {
         kernels::embedding_backward(
             s, kernels::EmbeddingBackwardArgs<T>{rows, cols, e.in(0).ptr<std::int32_t>(), e.grad_out(0).ptr<T>(), options.vocab_begin,
-                                                 options.vocab_end, table_rows, T(options.scale), options.padding_idx, d.tensor.ptr<T>(), d.accumulate});
+                                                 options.vocab_end, table_rows, Wide<T>(options.scale), options.padding_idx, d.tensor.ptr<Wide<T>>(), d.accumulate});
       });
     });
   }
@@ -57,7 +57,7 @@ struct AddPosition final : Op {
         if (GradSlot dx = e.grad_in(0)) kernels::copy(s, kernels::CopyArgs<T>{rows * cols, dy, dx.tensor.ptr<T>(), dx.accumulate});
         if (GradSlot d = e.grad_in(1))
           kernels::add_position_backward(s, kernels::PositionBackwardArgs<T>{rows, cols, place.row_offset, place.sequence_length,
-                                                                             first, table_rows, dy, d.tensor.ptr<T>(), d.accumulate});
+                                                                             first, table_rows, dy, d.tensor.ptr<Wide<T>>(), d.accumulate});
       });
     });
   }

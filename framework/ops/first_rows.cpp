@@ -22,7 +22,7 @@ struct FirstRows final : Op {
     const GradSlot dx = e.grad_in(0);
     with_float(e.grad_out(0).dtype, [&]<class T>() {
       on(e.stream(), [&](auto& s) {
-        if (!dx.accumulate) kernels::fill(s, kernels::FillArgs<T>{sequences * length * cols, T{0}, dx.tensor.ptr<T>()});
+        if (!dx.accumulate) kernels::fill(s, kernels::FillArgs<T>{sequences * length * cols, T{}, dx.tensor.ptr<T>()});
         for (std::int64_t b = 0; b < sequences; ++b)
           kernels::copy(s, kernels::CopyArgs<T>{cols, e.grad_out(0).ptr<T>() + b * cols, dx.tensor.ptr<T>() + b * length * cols, true});
       });

@@ -16,7 +16,7 @@ struct Linear final : Op {
 
   template <class T> void forward_as(Exec& e) const {
     on(e.stream(), [&](auto& s) {
-      kernels::gemm(s, kernels::GemmArgs<T>{.transpose_b = true, .m = rows, .n = out, .k = in, .alpha = T(scale), .a = e.in(0).ptr<T>(), .lda = in,
+      kernels::gemm(s, kernels::GemmArgs<T>{.transpose_b = true, .m = rows, .n = out, .k = in, .alpha = Wide<T>(scale), .a = e.in(0).ptr<T>(), .lda = in,
                                             .b = e.in(1).ptr<T>(), .ldb = in, .c = e.out(0).ptr<T>(), .ldc = out,
                                             .bias = bias ? e.in(2).ptr<T>() : nullptr});
     });
@@ -25,14 +25,14 @@ struct Linear final : Op {
     const T* dy = e.grad_out(0).ptr<T>();
     on(e.stream(), [&](auto& s) {
       if (GradSlot dx = e.grad_in(0))
-        kernels::gemm(s, kernels::GemmArgs<T>{.m = rows, .n = in, .k = out, .alpha = T(scale), .a = dy, .lda = out, .b = e.in(1).ptr<T>(), .ldb = in,
-                                              .beta = T(dx.accumulate), .c = dx.tensor.ptr<T>(), .ldc = in});
+        kernels::gemm(s, kernels::GemmArgs<T>{.m = rows, .n = in, .k = out, .alpha = Wide<T>(scale), .a = dy, .lda = out, .b = e.in(1).ptr<T>(), .ldb = in,
+                                              .beta = Wide<T>(dx.accumulate), .c = dx.tensor.ptr<T>(), .ldc = in});
       if (GradSlot dw = e.grad_in(1))
-        kernels::gemm(s, kernels::GemmArgs<T>{.transpose_a = true, .m = out, .n = in, .k = rows, .alpha = T(scale), .a = dy, .lda = out,
-                                              .b = e.in(0).ptr<T>(), .ldb = in, .beta = T(dw.accumulate),
-                                              .c = dw.tensor.ptr<T>(), .ldc = in});
+        kernels::gemm(s, kernels::GemmArgs<T, Wide<T>>{.transpose_a = true, .m = out, .n = in, .k = rows, .alpha = Wide<T>(scale), .a = dy, .lda = out,
+                                              .b = e.in(0).ptr<T>(), .ldb = in, .beta = Wide<T>(dw.accumulate),
+                                              .c = dw.tensor.ptr<Wide<T>>(), .ldc = in});
       if (GradSlot db = e.grad_in(2))
-        kernels::column_sum(s, kernels::ColumnSumArgs<T>{rows, out, dy, db.tensor.ptr<T>(), db.accumulate});
+        kernels::column_sum(s, kernels::ColumnSumArgs<T>{rows, out, dy, db.tensor.ptr<Wide<T>>(), db.accumulate});
     });
   }
   void forward(Exec& e) const override { with_float(e.out(0).dtype, [&]<class T>() { forward_as<T>(e); }); }

@@ -18,7 +18,7 @@ struct Norm final : Op {
     with_float(e.out(0).dtype, [&]<class T>() {
       on(e.stream(), [&](auto& s) {
         kernels::norm(s, kernels::NormArgs<T>{rows, cols, e.in(0).ptr<T>(), e.in(1).ptr<T>(), shift ? e.in(2).ptr<T>() : nullptr,
-                                              e.out(0).ptr<T>(), e.out(1).ptr<T>(), e.out(2).ptr<T>(), options.eps, options.rms});
+                                              e.out(0).ptr<T>(), e.out(1).ptr<Wide<T>>(), e.out(2).ptr<Wide<T>>(), options.eps, options.rms});
       });
     });
   }
@@ -28,8 +28,8 @@ struct Norm final : Op {
       on(e.stream(), [&](auto& s) {
         kernels::norm_backward(
             s, kernels::NormBackwardArgs<T>{rows, cols, e.grad_out(0).ptr<T>(), e.in(0).ptr<T>(), e.in(1).ptr<T>(),
-                                            e.out(1).ptr<T>(), e.out(2).ptr<T>(), dx.tensor.ptr<T>(), dx.accumulate,
-                                            dgain.tensor.ptr<T>(), dgain.accumulate, dshift.tensor.ptr<T>(), dshift.accumulate,
+                                            e.out(1).ptr<Wide<T>>(), e.out(2).ptr<Wide<T>>(), dx.tensor.ptr<T>(), dx.accumulate,
+                                            dgain.tensor.ptr<Wide<T>>(), dgain.accumulate, dshift.tensor.ptr<Wide<T>>(), dshift.accumulate,
                                             options.rms});
       });
     });
@@ -46,7 +46,7 @@ Value norm(Recorder& r, Value x, NormOptions options, Value gain, Value shift) {
   op->options = options;
   op->shift = static_cast<bool>(shift);
   return r.apply(std::move(op), {x, gain, shift},
-                 {{shape, r.real()}, {{shape[0]}, r.real(), false}, {{shape[0]}, r.real(), false}});
+                 {{shape, r.real()}, {{shape[0]}, wide(r.real()), false}, {{shape[0]}, wide(r.real()), false}});
 }
 
 }  // namespace tfm::ops

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/elementwise.h"
 #include "kernels/optimizer.h"
 
 namespace tfm {
@@ -76,25 +77,25 @@ void Optimizer::add_runs(std::int64_t begin, std::int64_t end, std::int64_t stat
   }
 }
 
-Tensor Optimizer::range(void* flat, std::int64_t begin, std::int64_t end) const {
-  return {static_cast<std::byte*>(flat) + begin * static_cast<std::int64_t>(size_of(real_)), real_, {end - begin}};
+Tensor Optimizer::range(void* flat, DType t, std::int64_t begin, std::int64_t end) {
+  return {static_cast<std::byte*>(flat) + begin * static_cast<std::int64_t>(size_of(t)), t, {end - begin}};
 }
 
 void Optimizer::reduce_start(int bucket, const Flat& flat) const {
   const Bucket& b = buckets_[bucket];
-  mesh_.group(b.axis).reduce_start(range(flat.gradients, b.begin, b.end), options_.zero > 0);
+  mesh_.group(b.axis).reduce_start(range(flat.gradients, wide(real_), b.begin, b.end), options_.zero > 0);
 }
 
 void Optimizer::reduce_finish() const {
   for (const Bucket& b : buckets_) mesh_.group(b.axis).reduce_finish();
 }
 
-template <class T> double Optimizer::norm_as(cpu::Stream& s, const Flat& flat) const {
+template <class T> double Optimizer::norm_as(cpu::Stream& s, const Flat& flat, double scale) const {
   const T* g = static_cast<const T*>(flat.gradients);
   std::int64_t sums[5] = {0, 0, 0, 0, 0};  // four limbs, and the number of runs that do not fit them
   for (const Run& run : shared_) {
     if (!run.counted) continue;
-    kernels::SquareSumArgs<T> a{run.end - run.begin, g + run.begin};
+    kernels::SquareSumArgs<T> a{run.end - run.begin, g + run.begin, static_cast<T>(1 / scale)};
     if (!kernels::square_sum(s, a)) ++sums[4];
     for (int k = 0; k < 4; ++k) sums[k] += a.limbs[k];
   }
@@ -109,40 +110,82 @@ template <class T> double Optimizer::norm_as(cpu::Stream& s, const Flat& flat) c
     if (run.counted)
       for (std::int64_t i = run.begin; i < run.end; ++i) plain += static_cast<double>(g[i]) * static_cast<double>(g[i]);
   mesh_.world->all_reduce({&plain, DType::f64, {1}});
-  return std::sqrt(plain);
+  return std::sqrt(plain) / scale;
 }
 
-double Optimizer::gradient_norm(AnyStream stream, const Flat& flat) const {
-  return on(stream, [&](auto& s) { return with_float(real_, [&]<class T>() { return norm_as<T>(s, flat); }); });
+double Optimizer::gradient_norm(AnyStream stream, const Flat& flat, double scale) const {
+  return on(stream, [&](auto& s) { return with_wide(wide(real_), [&]<class T>() { return norm_as<T>(s, flat, scale); }); });
 }
 
-template <class T> void Optimizer::update_as(cpu::Stream& s, const Flat& flat, std::int64_t step, double lr, double clip) const {
+template <class T> T* Optimizer::weights(const Flat& flat, const Run& run) const {
+  return flat.master ? static_cast<T*>(flat.master) + run.state_offset : static_cast<T*>(flat.parameters) + run.begin;
+}
+
+template <class T> void Optimizer::update_as(cpu::Stream& s, const Flat& flat, std::int64_t step, double lr, double factor) const {
   using Kind = OptimizerOptions::Kind;
-  auto* p = static_cast<T*>(flat.parameters);
   const auto* g = static_cast<const T*>(flat.gradients);
   auto* m = static_cast<T*>(flat.state[0]);
   auto* v = static_cast<T*>(flat.state[1]);
   const auto t = static_cast<double>(step);
+  const double keep = std::min(options_.ema, (1 + t) / (10 + t));
   for (const Run& run : owned_) {
     const std::int64_t n = run.end - run.begin, at = run.state_offset;
+    T* p = weights<T>(flat, run);
     const double decay = run.decay ? options_.weight_decay : 0;
     if (options_.kind == Kind::sgd)
-      kernels::sgd(s, kernels::SgdArgs<T>{n, p + run.begin, g + run.begin, m ? m + at : nullptr, lr, options_.momentum, decay, clip, step == 1});
+      kernels::sgd(s, kernels::SgdArgs<T>{n, p, g + run.begin, m ? m + at : nullptr, lr, options_.momentum, decay, factor, step == 1});
     else
-      kernels::adam(s, kernels::AdamArgs<T>{n, p + run.begin, g + run.begin, m + at, v + at, lr, options_.beta1, options_.beta2,
+      kernels::adam(s, kernels::AdamArgs<T>{n, p, g + run.begin, m + at, v + at, lr, options_.beta1, options_.beta2,
                                             options_.eps, decay, options_.kind == Kind::adamw, 1 - std::pow(options_.beta1, t),
-                                            1 - std::pow(options_.beta2, t), clip});
+                                            1 - std::pow(options_.beta2, t), factor});
+    if (flat.average) kernels::average(s, kernels::AverageArgs<T>{n, p, static_cast<T*>(flat.average) + at, keep});
   }
 }
 
-void Optimizer::update(AnyStream stream, const Flat& flat, std::int64_t step, double lr, double norm) const {
+void Optimizer::update(AnyStream stream, const Flat& flat, std::int64_t step, double lr, double norm, double scale) const {
   const double clip = options_.grad_clip > 0 ? std::min(1.0, options_.grad_clip / (norm + 1e-6)) : 1.0;
-  on(stream, [&](auto& s) { with_float(real_, [&]<class T>() { update_as<T>(s, flat, step, lr, clip); }); });
+  on(stream, [&](auto& s) { with_wide(wide(real_), [&]<class T>() { update_as<T>(s, flat, step, lr, clip / scale); }); });
+  publish(stream, flat);
+}
+
+void Optimizer::publish(AnyStream stream, const Flat& flat) const {
+  if (flat.master)
+    on(stream, [&](auto& s) {
+      const auto round = [&]<class T>(T* parameters) {
+        for (const Run& run : owned_)
+          kernels::convert(s, kernels::ConvertArgs<float, T>{run.end - run.begin, weights<float>(flat, run), parameters + run.begin});
+      };
+      real_ == DType::bf16 ? round(static_cast<bf16*>(flat.parameters)) : round(static_cast<f16*>(flat.parameters));
+    });
   if (options_.zero == 0) return;
   for (const Bucket& b : buckets_) {
     const auto [begin, end] = share(b);
-    mesh_.group(b.axis).all_gather(range(flat.parameters, begin, end), range(flat.parameters, b.begin, b.end));
+    mesh_.group(b.axis).all_gather(range(flat.parameters, real_, begin, end), range(flat.parameters, real_, b.begin, b.end));
   }
+}
+
+void Optimizer::adopt(AnyStream stream, const Flat& flat, const void* all) const {
+  with_wide(wide(real_), [&]<class T>() {
+    on(stream, [&](auto& s) {
+      for (const Run& run : owned_) {
+        const T* from = static_cast<const T*>(all) + run.begin;
+        kernels::copy(s, kernels::CopyArgs<T>{run.end - run.begin, from, weights<T>(flat, run)});
+        if (flat.average) kernels::copy(s, kernels::CopyArgs<T>{run.end - run.begin, from, static_cast<T*>(flat.average) + run.state_offset});
+      }
+    });
+  });
+  publish(stream, flat);
+}
+
+void Optimizer::swap_average(AnyStream stream, const Flat& flat) const {
+  if (!flat.average) return;
+  with_wide(wide(real_), [&]<class T>() {
+    for (const Run& run : owned_) {
+      T* w = weights<T>(flat, run);
+      std::swap_ranges(w, w + run.end - run.begin, static_cast<T*>(flat.average) + run.state_offset);
+    }
+  });
+  publish(stream, flat);
 }
 
 }  // namespace tfm

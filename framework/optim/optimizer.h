@@ -1,6 +1,6 @@
 #pragma once
 // Gradient buckets, clipping over all shards, and the update of flat parameters; ZeRO stage 1 (Rajbhandari et al. 2020) keeps
-// optimizer state for this rank's share of every bucket only.
+// optimizer state for this rank's share of every bucket only. 16-bit parameters are copies of master weights, which are such state, too.
 #include <optional>
 
 #include "nn/parameter.h"
@@ -24,6 +24,7 @@ struct OptimizerOptions {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, momentum = 0;
   double grad_clip = 0;  // 0: off
   int zero = 0;
+  double ema = 0;  // decay of the average of the weights; 0: none
   int states() const { return kind == Kind::sgd ? (momentum > 0 ? 1 : 0) : 2; }
 };
 
@@ -32,21 +33,31 @@ class Optimizer {
   Optimizer(const ParameterSet& parameters, const Mesh& mesh, OptimizerOptions options, std::vector<Bucket> buckets, DType real);
 
   const std::vector<Bucket>& buckets() const { return buckets_; }
-  std::int64_t state_elements() const { return state_elements_; }  // of each of options.states() buffers on this rank
+  const OptimizerOptions& options() const { return options_; }
+  std::int64_t state_elements() const { return state_elements_; }  // of each buffer of this rank's state
   static std::int64_t state_elements(const ParameterSet&, const Layout&, const OptimizerOptions&, const std::vector<Bucket>&);
 
+  // Memory of this rank; all but the parameters is of the wide type of theirs.
   struct Flat {
-    void* parameters;
+    void* parameters;  // laid out by the ParameterSet, as are the gradients
     void* gradients;
-    void* state[2];
+    void* state[2];    // state_elements() each, as are the rest
+    void* master;      // null where the parameters themselves are wide
+    void* average;     // null without one
   };
   // Starts / completes the reduction of bucket gradients; every bucket started must be finished before update().
   void reduce_start(int bucket, const Flat& flat) const;
   void reduce_finish() const;
   // Norm of the whole gradient, each parameter once, whatever the layout.
-  double gradient_norm(AnyStream stream, const Flat& flat) const;
+  // The gradients are `scale` times what they stand for (a power of two).
+  double gradient_norm(AnyStream stream, const Flat& flat, double scale = 1) const;
   // One update; `norm` decides the clip factor as torch.nn.utils.clip_grad_norm_ does. `step` counts updates from 1.
-  void update(AnyStream stream, const Flat& flat, std::int64_t step, double lr, double norm) const;
+  // The average's decay is at most (1 + step) / (10 + step).
+  void update(AnyStream stream, const Flat& flat, std::int64_t step, double lr, double norm, double scale = 1) const;
+  // Takes over weights of the wide type laid out by the ParameterSet (parameters or gradients may be their memory); the average starts
+  // from them.
+  void adopt(AnyStream stream, const Flat& flat, const void* weights) const;
+  void swap_average(AnyStream stream, const Flat& flat) const;  // exchanges the weights with their average, if there is one
 
   // Runs of this rank's optimizer state: elements [begin, end) of the flat buffers are state elements from `state_offset` on.
   struct Run {
@@ -56,11 +67,13 @@ class Optimizer {
   const std::vector<Run>& owned() const { return owned_; }
 
  private:
-  template <class T> void update_as(cpu::Stream& s, const Flat& flat, std::int64_t step, double lr, double clip) const;
-  template <class T> double norm_as(cpu::Stream& s, const Flat& flat) const;
+  template <class T> void update_as(cpu::Stream& s, const Flat& flat, std::int64_t step, double lr, double factor) const;
+  template <class T> double norm_as(cpu::Stream& s, const Flat& flat, double scale) const;
+  template <class T> T* weights(const Flat& flat, const Run& run) const;  // of a run, wide
+  void publish(AnyStream stream, const Flat& flat) const;                 // this rank's weights become everybody's parameters
   std::pair<std::int64_t, std::int64_t> share(const Bucket& b) const;  // of this rank within its group
   void add_runs(std::int64_t begin, std::int64_t end, std::int64_t state_offset, bool world, std::vector<Run>& runs) const;
-  Tensor range(void* flat, std::int64_t begin, std::int64_t end) const;
+  static Tensor range(void* flat, DType t, std::int64_t begin, std::int64_t end);
 
   const ParameterSet* parameters_;
   Mesh mesh_;

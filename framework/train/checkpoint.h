@@ -16,6 +16,7 @@
 
 #include "comm/communicator.h"
 #include "core/shape.h"
+#include "optim/loss_scale.h"
 
 namespace tfm {
 
@@ -38,6 +39,7 @@ struct CheckpointInfo {
   std::map<std::string, std::int64_t> layout;  // of the run that wrote it: {"data": 2, "tensor": 2}
   std::string config;                          // YAML
   std::string extra = "{}";                    // a JSON object of the caller's
+  LossScale loss_scale;                        // kept where it is dynamic
 };
 struct ShardFile {
   std::string name;

@@ -285,8 +285,9 @@ void describe_config(Config& c, FieldVisitor& v) {
   v.section(required(section("model", "'family' and the model's sizes, or a 'preset'")),
             [&c](FieldVisitor& s) { describe(c.model, s); });
   v.section(section("parallel", "how ranks share the work"), [&c](FieldVisitor& s) { describe(c.parallel, s); });
-  const std::string_view half = "mixed precision needs device code";
-  v.value(choice("precision", {"fp32"}, "of parameters and arithmetic", {{"bf16", half}, {"fp16", half}}), c.precision);
+  v.value(choice("precision", {"fp32", "bf16", "fp16"},
+                 "of parameters and activations; 16-bit ones have fp32 master weights, gradients of parameters and moments, fp16 also dynamic loss scaling"),
+          c.precision);
   v.value(choice("recompute", {"none", "selective", "full"}, "activations computed again in the backward pass"), c.recompute);
   v.value(choice("numerics", {"default", "deterministic"}, "deterministic: bit-equal results from run to run"), c.numerics);
   v.value(choice("device", {"auto", "cpu"}, "where tensors live", {{"cuda", "this build has no device code"}}), c.device);

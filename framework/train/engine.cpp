@@ -14,11 +14,14 @@ namespace {
 constexpr const char* kParameters = "parameters";
 constexpr const char* kGradients = "gradients";
 constexpr const char* kOptimizer = "optimizer";
+constexpr const char* kMaster = "master_weights";
 constexpr const char* kAverage = "average";
 constexpr const char* kActivations = "activations";
 constexpr const char* kBatch = "batch";
 constexpr const char* kConstants = "constants";
 constexpr std::int64_t kMicroTokens = 4096;  // of a side of a micro-batch of sentence pairs
+
+DType real_of(const Config& c) { return c.precision == "bf16" ? DType::bf16 : c.precision == "fp16" ? DType::f16 : DType::f32; }
 
 Recompute recompute_of(const std::string& name) {
   return name == "full" ? Recompute::full : name == "selective" ? Recompute::selective : Recompute::none;
@@ -58,11 +61,13 @@ std::int64_t arena_bytes(const StepPlan& p) {
 void plan_memory(StepPlan& p, const OptimizerOptions& options) {
   const auto real = static_cast<std::int64_t>(size_of(p.real));
   const ParameterSet& parameters = p.model->parameters();
+  const auto wide_real = static_cast<std::int64_t>(size_of(wide(p.real)));
   p.memory.add(kParameters, parameters.flat_elements() * real);
-  p.memory.add(kGradients, parameters.flat_elements() * real);
-  const std::int64_t state = Optimizer::state_elements(parameters, p.mesh.layout, options, p.buckets);
-  for (int k = 0; k < options.states(); ++k) p.memory.add(kOptimizer, state * real);
-  if (p.config.optimizer.ema > 0) p.memory.add(kAverage, parameters.flat_elements() * real);
+  p.memory.add(kGradients, parameters.flat_elements() * wide_real);
+  const std::int64_t state = Optimizer::state_elements(parameters, p.mesh.layout, options, p.buckets) * wide_real;
+  for (int k = 0; k < options.states(); ++k) p.memory.add(kOptimizer, state);
+  if (is_half(p.real)) p.memory.add(kMaster, state);
+  if (options.ema > 0) p.memory.add(kAverage, state);
   p.memory.add(kActivations, arena_bytes(p));
   for (const auto& [name, elements] : batch_elements(p)) p.memory.add(kBatch, elements * 4);
   for (const auto& [name, bytes] : leaves(p, Role::input)) p.memory.add(kBatch, bytes);
@@ -95,7 +100,7 @@ void make_programs(StepPlan& p, ShapePlan& s, const OptimizerOptions& options) {
   s.training = p.model->record_loss(s.shape, p.real, true);
   s.evaluation = p.model->record_loss(s.shape, p.real, false);
   PlanOptions train{.recompute = recompute_of(p.config.recompute), .outputs = values(s.training)};
-  const auto bytes = static_cast<std::int64_t>(size_of(p.real));
+  const auto bytes = static_cast<std::int64_t>(size_of(wide(p.real)));
   for (const Bucket& b : p.buckets)
     train.buckets.push_back({b.parameters, {options.zero > 0 ? Collective::reduce_scatter : Collective::all_reduce_sum, b.axis,
                                             (b.end - b.begin) * bytes}});
@@ -120,7 +125,7 @@ OptimizerOptions optimizer_of(const Config& c) {
   const OptimizerConfig& o = c.optimizer;
   return {.kind = o.type == "sgd" ? Kind::sgd : o.type == "adam" ? Kind::adam : Kind::adamw, .beta1 = o.beta1, .beta2 = o.beta2,
           .eps = o.eps, .weight_decay = o.weight_decay, .momentum = o.momentum, .grad_clip = o.grad_clip,
-          .zero = static_cast<int>(c.parallel.zero)};
+          .zero = static_cast<int>(c.parallel.zero), .ema = o.ema};
 }
 
 std::vector<BatchShape> batch_shapes(const Config& c) {
@@ -180,11 +185,11 @@ std::uint64_t StepPlan::collective_hash() const {
   return h;
 }
 
-StepPlan make_step_plan(const Config& config, const Mesh& mesh, const MakeModel& make_model, DType real, const std::optional<BatchShape>& only) {
-  StepPlan p{.config = config, .mesh = mesh, .real = real};
+StepPlan make_step_plan(const Config& config, const Mesh& mesh, const MakeModel& make_model, std::optional<DType> real, const std::optional<BatchShape>& only) {
+  StepPlan p{.config = config, .mesh = mesh, .real = real.value_or(real_of(config))};
   p.model = make_model(config, mesh);
   const OptimizerOptions options = optimizer_of(config);
-  const auto bytes = static_cast<std::int64_t>(size_of(real));
+  const auto bytes = static_cast<std::int64_t>(size_of(wide(p.real)));
   p.buckets = make_buckets(p.model->parameters(), mesh.layout, std::max<std::int64_t>(1, config.parallel.bucket_bytes / bytes));
   if (only)
     p.shapes.push_back({.batch = only->sequences * mesh.layout.data, .shape = *only});
@@ -210,12 +215,14 @@ Totals& Totals::operator+=(const Totals& other) {
 Engine::Engine(StepPlan plan, int threads)
     : plan_(std::move(plan)), stream_{threads}, arena_(plan_.memory.total()),
       optimizer_(plan_.model->parameters(), plan_.mesh, optimizer_of(plan_.config), plan_.buckets, plan_.real) {
-  const auto real = static_cast<std::int64_t>(size_of(plan_.real));
-  const std::int64_t flat = plan_.model->parameters().flat_elements() * real;
-  flat_.parameters = arena_.take(kParameters, flat);
-  flat_.gradients = arena_.take(kGradients, flat);
-  for (int k = 0; k < optimizer_of(plan_.config).states(); ++k) flat_.state[k] = arena_.take(kOptimizer, optimizer_.state_elements() * real);
-  if (plan_.config.optimizer.ema > 0) average_ = arena_.take(kAverage, flat);
+  const auto wide_real = static_cast<std::int64_t>(size_of(wide(plan_.real)));
+  const std::int64_t flat = plan_.model->parameters().flat_elements(), state = optimizer_.state_elements() * wide_real;
+  flat_.parameters = arena_.take(kParameters, flat * static_cast<std::int64_t>(size_of(plan_.real)));
+  flat_.gradients = arena_.take(kGradients, flat * wide_real);
+  for (int k = 0; k < optimizer_.options().states(); ++k) flat_.state[k] = arena_.take(kOptimizer, state);
+  if (is_half(plan_.real)) flat_.master = arena_.take(kMaster, state);
+  if (optimizer_.options().ema > 0) flat_.average = arena_.take(kAverage, state);
+  if (plan_.real == DType::f16) loss_scale_ = LossScale::of_fp16();
   std::byte* activations = arena_.take(kActivations, arena_bytes(plan_));
   for (const auto& [name, n] : batch_elements(plan_))
     batch_[name] = {reinterpret_cast<std::int32_t*>(arena_.take(kBatch, n * 4)), static_cast<std::size_t>(n)};
@@ -236,7 +243,7 @@ void Engine::bind(Program& program, const Recording& recording, std::byte* activ
   for (std::size_t v = 0; v < values.size(); ++v) {
     if (values[v].role == Role::parameter) {
       b.data[v] = plan_.model->parameters().view(values[v].parameter, flat_.parameters, plan_.real);
-      b.gradients[v] = plan_.model->parameters().view(values[v].parameter, flat_.gradients, plan_.real);
+      b.gradients[v] = plan_.model->parameters().view(values[v].parameter, flat_.gradients, wide(plan_.real));
     } else if (values[v].role != Role::activation) {
       b.data[v] = {leaf_memory_.at(values[v].name), values[v].dtype, values[v].shape};
     }
@@ -245,31 +252,17 @@ void Engine::bind(Program& program, const Recording& recording, std::byte* activ
   for (const auto& [value, fill] : recording.constants) fill(b.data[value.id]);
 }
 
+void Engine::set_weights(const std::function<void(void*)>& fill) {
+  void* weights = flat_.master ? flat_.gradients : flat_.parameters;
+  fill(weights);
+  optimizer_.adopt(&stream_, flat_, weights);
+}
+
 void Engine::initialize_parameters() {
-  with_float(plan_.real, [&]<class T>() {
-    plan_.model->parameters().initialize(plan_.config.train.seed, static_cast<T*>(flat_.parameters), stream_.threads);
-  });
-  start_average();
-}
-
-void Engine::start_average() {
-  if (average_) std::memcpy(average_, flat_.parameters, static_cast<std::size_t>(plan_.model->parameters().flat_elements()) * size_of(plan_.real));
-}
-
-void Engine::update_average(std::int64_t step) {
-  if (!average_) return;
-  const double s = static_cast<double>(step), decay = std::min(plan_.config.optimizer.ema, (1 + s) / (10 + s));
-  with_float(plan_.real, [&]<class T>() {
-    kernels::average(stream_, kernels::AverageArgs<T>{plan_.model->parameters().flat_elements(), static_cast<const T*>(flat_.parameters),
-                                                      static_cast<T*>(average_), decay});
-  });
-}
-
-void Engine::swap_average() {
-  if (!average_) return;
-  with_float(plan_.real, [&]<class T>() {
-    T* p = static_cast<T*>(flat_.parameters);
-    std::swap_ranges(p, p + plan_.model->parameters().flat_elements(), static_cast<T*>(average_));
+  set_weights([&](void* flat) {
+    with_wide(wide(plan_.real), [&]<class T>() {
+      plan_.model->parameters().initialize(plan_.config.train.seed, static_cast<T*>(flat), stream_.threads);
+    });
   });
 }
 
@@ -306,7 +299,7 @@ Totals Engine::count(const Recording& recording, std::int64_t sequences) const {
 void Engine::run_micro_batches(std::int64_t step, const ShapePlan& shape, Totals& totals) {
   ExecContext context{&stream_, &plan_.mesh, {.seed = plan_.config.train.seed, .step = static_cast<std::uint32_t>(step)}};
   for (std::size_t k = 0; k < totals.labels.size(); ++k)
-    context.state.gradient_scale[k] = totals.labels[k] > 0 ? 1.0 / static_cast<double>(totals.labels[k]) : 0.0;
+    context.state.gradient_scale[k] = totals.labels[k] > 0 ? loss_scale_.value / static_cast<double>(totals.labels[k]) : 0.0;
   const Program::Reduce reduce = [&](int bucket) { optimizer_.reduce_start(bucket, flat_); };
   for (std::int64_t m = 0; m < shape.micro_batches; ++m) {
     load(shape.training, shape.train_program, m * shape.shape.sequences, shape.shape.sequences);
@@ -332,15 +325,15 @@ StepResult Engine::compute_gradients(std::int64_t step, const BatchReader& reade
   plan_.mesh.data->all_reduce({totals.labels.data(), DType::i64, {objectives}});
   run_micro_batches(step, shape, totals);
   plan_.mesh.data->all_reduce({totals.loss.data(), DType::f64, {objectives}});
-  return {.loss = totals.mean(), .grad_norm = optimizer_.gradient_norm(&stream_, flat_), .tokens = totals.labels[0]};
+  return {.loss = totals.mean(), .grad_norm = optimizer_.gradient_norm(&stream_, flat_, loss_scale_.value), .tokens = totals.labels[0],
+          .loss_scale = loss_scale_.value};
 }
 
 StepResult Engine::train_step(std::int64_t step, double lr, const BatchReader& reader, std::size_t shape, std::int64_t sequences) {
   StepResult result = compute_gradients(step, reader, shape, sequences);
   result.applied = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
-  if (!result.applied) return result;
-  optimizer_.update(&stream_, flat_, step, lr, result.grad_norm);
-  update_average(step);
+  if (result.applied) optimizer_.update(&stream_, flat_, step, lr, result.grad_norm, loss_scale_.value);
+  loss_scale_.update(result.applied);
   return result;
 }
 

@@ -9,6 +9,7 @@
 #include "device/arena.h"
 #include "graph/planner.h"
 #include "nn/model.h"
+#include "optim/loss_scale.h"
 #include "optim/optimizer.h"
 #include "train/config.h"
 
@@ -55,7 +56,8 @@ struct StepPlan {
 std::vector<BatchShape> batch_shapes(const Config& config);
 
 // Of batch_shapes(), or of one shape of a rank's own, which is then its whole batch.
-StepPlan make_step_plan(const Config& config, const Mesh& mesh, const MakeModel& make_model, DType real = DType::f32,
+// `real`: instead of the configuration's precision.
+StepPlan make_step_plan(const Config& config, const Mesh& mesh, const MakeModel& make_model, std::optional<DType> real = {},
                         const std::optional<BatchShape>& only = {});
 
 // Fills the fields of sequences [first, first + count) of a global batch; each span holds those sequences.
@@ -65,6 +67,7 @@ struct StepResult {
   double loss = 0;  // sum over the objectives of the mean over the labels of the global batch
   double grad_norm = 0;
   std::int64_t tokens = 0;  // labels of the first objective
+  double loss_scale = 1;
   bool applied = true;  // false: loss or norm was not finite and nothing was changed
 };
 
@@ -85,10 +88,10 @@ class Engine {
   const MemoryPlan& memory_taken() const { return arena_.taken(); }
 
   void initialize_parameters();
-  // The average of the weights (optimizer.ema), laid out as the parameters, or null. Its decay is at most (1 + step) / (10 + step).
-  void* average() const { return average_; }
-  void start_average();  // from the parameters as they are
-  void swap_average();   // exchanges it with the parameters; no effect without one
+  // `fill` writes all weights of this rank, laid out by model().parameters(), in the wide type of theirs. All ranks call alike.
+  void set_weights(const std::function<void(void* flat)>& fill);
+  void swap_average() { optimizer_.swap_average(&stream_, flat_); }
+  LossScale& loss_scale() { return loss_scale_; }
   // Gradients of step `step` (from 1), reduced over the axes; the loss of the global batch.
   // `sequences`: of the global batch, where it holds fewer than its shape has room for.
   StepResult compute_gradients(std::int64_t step, const BatchReader& read, std::size_t shape = 0, std::int64_t sequences = -1);
@@ -107,7 +110,6 @@ class Engine {
   void read(std::int64_t first, std::int64_t count, std::int64_t padded, const Recording& recording, const BatchReader& reader);
   void load(const Recording& recording, const Program& program, std::int64_t first, std::int64_t sequences);
   Totals count(const Recording& recording, std::int64_t sequences) const;
-  void update_average(std::int64_t step);
   void run_micro_batches(std::int64_t step, const ShapePlan& shape, Totals& totals);
 
   StepPlan plan_;
@@ -115,7 +117,7 @@ class Engine {
   Arena arena_;
   Optimizer optimizer_;
   Optimizer::Flat flat_{};
-  void* average_ = nullptr;
+  LossScale loss_scale_;
   Fields batch_;  // this rank's part of the global batch
   Fields view_;   // what a reader fills
   std::map<std::string, std::byte*> leaf_memory_;

@@ -5,9 +5,23 @@
 namespace tfm {
 namespace {
 
-std::vector<std::string> state_names(const OptimizerOptions& o) {
-  if (o.kind == OptimizerOptions::Kind::sgd) return o.states() ? std::vector<std::string>{"momentum/"} : std::vector<std::string>{};
-  return {"adam.m/", "adam.v/"};
+struct State {
+  std::string name;  // of its tensors, in front of the part's
+  float* data;       // this rank's, laid out as Optimizer::owned() says
+};
+
+std::vector<State> states_of(const Engine& engine) {
+  const Optimizer::Flat& flat = engine.flat();
+  const OptimizerOptions& o = engine.optimizer().options();
+  std::vector<State> all;
+  const auto add = [&](const char* name, void* data) {
+    if (data) all.push_back({name, static_cast<float*>(data)});
+  };
+  add(o.kind == OptimizerOptions::Kind::sgd ? "momentum/" : "adam.m/", flat.state[0]);
+  add("adam.v/", flat.state[1]);
+  add("model/", flat.master);
+  add("ema/", flat.average);
+  return all;
 }
 
 Slice slice_of(const PartSlice& p, std::int64_t first, std::int64_t count) { return {p.axis, p.begin, p.end, first, count}; }
@@ -39,18 +53,15 @@ std::vector<Piece> checkpoint_pieces(const Engine& engine) {
     if (count > 0) pieces.push_back({slice_of(p, first, count), name + p.name, p.full, data});
   };
   const auto replicated = [&](const PartSlice& p) { return p.axis < 0 && mesh.tensor_rank > 0; };
-  if (mesh.data_rank == 0)
+  if (mesh.data_rank == 0 && !engine.flat().master)
     for (const PartSlice& p : engine.model().parameters().slices())
-      if (!replicated(p)) {
-        add("model/", p, 0, p.elements(), flat + p.offset);
-        if (engine.average()) add("ema/", p, 0, p.elements(), static_cast<const float*>(engine.average()) + p.offset);
-      }
-  const OptimizerOptions options = optimizer_of(engine.plan().config);
-  const auto names = state_names(options);
+      if (!replicated(p)) add("model/", p, 0, p.elements(), flat + p.offset);
+  const OptimizerOptions& options = engine.optimizer().options();
+  const std::vector<State> states = states_of(engine);
   for_owned_state(engine, [&](const PartSlice& p, std::int64_t first, std::int64_t count, std::int64_t at) {
     const bool own = options.zero > 0 && engine.model().parameters().spec(p.parameter).partial_gradient;  // shared out over all ranks
     if (!own && (replicated(p) || (options.zero == 0 && mesh.data_rank > 0))) return;
-    for (std::size_t k = 0; k < names.size(); ++k) add(names[k], p, first, count, static_cast<const float*>(engine.flat().state[k]) + at);
+    for (const State& s : states) add(s.name, p, first, count, s.data + at);
   });
   return pieces;
 }
@@ -70,17 +81,13 @@ bool has_average(const CheckpointReader& reader, const ParameterSet& parameters)
 
 void restore(const CheckpointReader& reader, const std::string& path, Engine& engine, bool optimizer) {
   const ParameterSet& parameters = engine.model().parameters();
-  restore_parameters(reader, path, parameters, static_cast<float*>(engine.flat().parameters));
-  if (engine.average() && has_average(reader, parameters))
-    restore_parameters(reader, path, parameters, static_cast<float*>(engine.average()), "ema/");
-  else
-    engine.start_average();
-  if (!optimizer) return;
-  const auto names = state_names(optimizer_of(engine.plan().config));
+  engine.set_weights([&](void* flat) { restore_parameters(reader, path, parameters, static_cast<float*>(flat)); });
+  std::vector<State> states = states_of(engine);
+  std::erase_if(states, [&](const State& s) { return s.name == "model/" || (s.name == "ema/" ? !has_average(reader, parameters) : !optimizer); });
   for_owned_state(engine, [&](const PartSlice& p, std::int64_t first, std::int64_t count, std::int64_t at) {
-    for (std::size_t k = 0; k < names.size(); ++k) {
-      check_shape(reader, path, names[k] + p.name, p.full);
-      reader.read(names[k] + p.name, slice_of(p, first, count), static_cast<float*>(engine.flat().state[k]) + at);
+    for (const State& s : states) {
+      check_shape(reader, path, s.name + p.name, p.full);
+      reader.read(s.name + p.name, slice_of(p, first, count), s.data + at);
     }
   });
 }

@@ -48,8 +48,9 @@ class Run {
     engine_.initialize_parameters();
     const std::int64_t resumed = resume();
     if (resumed == 0 && config_.model.init != "random") {
-      origin_ = load_initial_weights(config_.model.init, config_.model, engine_.model().parameters(), static_cast<float*>(engine_.flat().parameters));
-      engine_.start_average();
+      engine_.set_weights([&](void* flat) {
+        origin_ = load_initial_weights(config_.model.init, config_.model, engine_.model().parameters(), static_cast<float*>(flat));
+      });
       say("first weights from " + config_.model.init);
     }
     open_outputs(resumed);
@@ -118,6 +119,7 @@ class Run {
     if (m.seed != config_.train.seed && lead())
       warn(path + " was written with train.seed " + std::to_string(m.seed) + "; data order and dropout change from here");
     restore(reader, path, engine_, true);
+    if (engine_.loss_scale().dynamic && m.loss_scale.dynamic) engine_.loss_scale() = m.loss_scale;
     origin_ = m.extra;
     say("resumed from " + path + " at step " + std::to_string(m.step));
     return m.step;
@@ -174,8 +176,10 @@ class Run {
     loss_ = r.loss;
     skipped_ = r.applied ? 0 : skipped_ + 1;
     if (!r.applied && lead())
-      warn("step " + std::to_string(number) + ": loss " + std::to_string(r.loss) + ", gradient norm " + std::to_string(r.grad_norm) + "; update skipped");
-    if (skipped_ > kSkipsAllowed)
+      warn("step " + std::to_string(number) + ": loss " + std::to_string(r.loss) + ", gradient norm " + std::to_string(r.grad_norm) + "; update skipped" +
+           (engine_.loss_scale().dynamic ? ", loss scale now " + count_text(engine_.loss_scale().value) : ""));
+    const bool scale_too_large = engine_.loss_scale().dynamic && engine_.loss_scale().value >= 1;
+    if (skipped_ > kSkipsAllowed && !scale_too_large)
       throw Error(ExitCode::numerical, "step " + std::to_string(number) + ": the loss or the gradient norm was not finite in " + std::to_string(skipped_) +
                                            " steps in a row; lower optimizer.lr, lengthen schedule.warmup_steps or look at the data");
     const double seconds = seconds_since(start);
@@ -194,7 +198,7 @@ class Run {
     const std::int64_t memory = peak_memory_bytes();
     say(progress_.line({number, config_.train.steps, r.loss, r.grad_norm, lr, rate, std::nullopt, memory, seconds}));
     write(MetricsLine("step").add("step", number).add("loss", r.loss).add("grad_norm", r.grad_norm).add("lr", lr).add("tokens", r.tokens)
-              .add("tokens_per_second", rate).add("step_seconds", seconds).add_null("mfu").add("loss_scale", 1.0)
+              .add("tokens_per_second", rate).add("step_seconds", seconds).add_null("mfu").add("loss_scale", r.loss_scale)
               .add("peak_memory_bytes", memory));
   }
 
@@ -230,7 +234,7 @@ class Run {
     watchdog_.set_timeout(file_timeout());
     const auto start = Clock::now();
     const CheckpointInfo info{.step = number, .samples_seen = number * batch_size(), .seed = config_.train.seed,
-                              .layout = {{"data", mesh_.layout.data}, {"tensor", mesh_.layout.tensor}}, .config = dump_config(without_init()), .extra = origin_};
+                              .layout = {{"data", mesh_.layout.data}, {"tensor", mesh_.layout.tensor}}, .config = dump_config(without_init()), .extra = origin_, .loss_scale = engine_.loss_scale()};
     const std::vector<Piece> pieces = checkpoint_pieces(engine_);
     const CheckpointResult r = write_checkpoint(config_.checkpoint.dir, info, pieces, config_.checkpoint.keep, checkpoint_ranks(*mesh_.world));
     failed_checkpoint_ = r.error;

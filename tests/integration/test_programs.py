@@ -43,7 +43,7 @@ def check_messages():
         (4, ["train.global_batch_size=6"], 2, "global_batch_size"),
         (2, ["data.train.path=missing.txt"], 3, "missing.txt"),
         (0, ["model.vocab=5"], 2, "vocab_size"),
-        (0, ["precision=bf16"], 2, "bf16"),
+        (0, ["precision=fp8"], 2, "bf16"),
     ]:
         out = run(ranks, "tfm-train", "cfg.yaml", *args, code=code)
         assert expected in out, f"{args}: {out}"

@@ -36,7 +36,7 @@ OpCase attention_case(const std::string& name, const AttentionCase& c) {
             if (c.documents) a.q_segments = S == T ? a.k_segments : r.input("segments", {2 * T}, DType::i32);
             if (c.position == Position::relative) a.relative_bias = in.back();
             return ops::attention(r, a, o);
-          }};
+          }, c.keys ? 2u : 1u};
 }
 
 OpCase activation_case(const std::string& name, Activation kind, bool gated) {
@@ -73,14 +73,14 @@ const std::vector<OpCase>& op_cases() {
       activation_case("tanh", Activation::tanh, false),
       activation_case("swiglu", Activation::silu, true),
       activation_case("geglu", Activation::gelu_tanh, true),
-      {"residual", "plain", {{8, 5}, {8, 5}}, [](Recorder& r, const auto& in) { return ops::dropout_add(r, in[0], in[1], 0, kPlace); }},
-      {"residual", "dropout", {{8, 5}, {8, 5}}, [](Recorder& r, const auto& in) { return ops::dropout_add(r, in[0], in[1], 0.4, kPlace); }},
+      {"residual", "plain", {{8, 5}, {8, 5}}, [](Recorder& r, const auto& in) { return ops::dropout_add(r, in[0], in[1], 0, kPlace); }, 2},
+      {"residual", "dropout", {{8, 5}, {8, 5}}, [](Recorder& r, const auto& in) { return ops::dropout_add(r, in[0], in[1], 0.4, kPlace); }, 2},
       {"residual", "same_input_twice", {{8, 5}}, [](Recorder& r, const auto& in) { return ops::dropout_add(r, in[0], in[0], 0.4, kPlace); }},
       {"dropout", "dropout", {{8, 5}}, [](Recorder& r, const auto& in) { return ops::dropout_add(r, in[0], {}, 0.4, kPlace); }},
       {"embedding", "scaled", {{7, 5}},
-       [](Recorder& r, const auto& in) { return ops::embedding(r, r.input("ids", {8}, DType::i32), in[0], {0, 7, 1.5}); }},
+       [](Recorder& r, const auto& in) { return ops::embedding(r, r.input("ids", {8}, DType::i32), in[0], {0, 7, 1.5}); }, 0},
       {"embedding", "part_of_vocabulary", {{4, 5}},
-       [](Recorder& r, const auto& in) { return ops::embedding(r, r.input("ids", {8}, DType::i32), in[0], {2, 5, 1}); }},
+       [](Recorder& r, const auto& in) { return ops::embedding(r, r.input("ids", {8}, DType::i32), in[0], {2, 5, 1}); }, 0},
       {"position", "learned", {{8, 5}, {6, 5}}, [](Recorder& r, const auto& in) { return ops::add_position(r, in[0], in[1], kPlace); }},
       {"position", "from_the_second_row", {{8, 5}, {6, 5}}, [](Recorder& r, const auto& in) { return ops::add_position(r, in[0], in[1], kPlace, 2); }},
       {"rotary", "two_heads", {{8, 18}},

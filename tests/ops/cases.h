@@ -14,6 +14,7 @@ struct OpCase {
   std::string name;
   std::vector<Shape> inputs;  // differentiable inputs, filled with random numbers
   std::function<Value(Recorder&, const std::vector<Value>&)> build;
+  std::size_t activations = 1;  // of the inputs, the first ones; the others are parameters
 };
 
 // What int32 inputs of the cases hold, by their name, as far as their shape reaches.

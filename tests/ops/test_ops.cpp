@@ -25,7 +25,8 @@ template <class T> class Harness {
     auto tape = std::make_shared<Recorder>(dtype_of<T>);
     std::vector<Value> inputs;
     for (std::size_t i = 0; i < c.inputs.size(); ++i)
-      inputs.push_back(tape->parameter(static_cast<int>(i), "input" + std::to_string(i), c.inputs[i]));
+      inputs.push_back(tape->parameter(static_cast<int>(i), "input" + std::to_string(i), c.inputs[i],
+                                       i < c.activations ? dtype_of<T> : dtype_of<Wide<T>>));
     output_ = c.build(*tape, inputs);
     fused_ = tape->nodes().back().op->fused();
     PlanOptions options{.outputs = {output_}};
@@ -39,10 +40,13 @@ template <class T> class Harness {
     b.gradients.resize(tape->values().size());
     for (const Value v : inputs) {
       const ValueInfo& info = tape->info(v);
-      for (auto* store : {&data_, &gradients_}) store->emplace_back(static_cast<std::size_t>(info.shape.elements() + 2 * kGuard), T(99));
-      for (std::int64_t i = 0; i < info.shape.elements(); ++i) data_.back()[kGuard + i] = static_cast<T>(normal(random));
+      const auto size = static_cast<std::size_t>(info.shape.elements() + 2 * kGuard);
+      data_.emplace_back(size, T(99));
+      gradients_.emplace_back(size, Wide<T>(99));
+      halves_.emplace_back(info.gradient == dtype_of<T> ? size : 0, T(99));
+      for (std::int64_t i = 0; i < info.shape.elements(); ++i) data_.back()[kGuard + i] = static_cast<T>(static_cast<Wide<T>>(normal(random)));
       b.data[v.id] = {data_.back().data() + kGuard, dtype_of<T>, info.shape};
-      b.gradients[v.id] = {gradients_.back().data() + kGuard, dtype_of<T>, info.shape};
+      b.gradients[v.id] = {gradient_memory(gradients_.size() - 1) + kGuard * size_of(info.gradient), info.gradient, info.shape};
     }
     for (std::size_t v = 0; v < tape->values().size(); ++v)
       if (const ValueInfo& info = tape->values()[v]; info.role == Role::input)
@@ -50,21 +54,38 @@ template <class T> class Harness {
     arena_.assign(static_cast<std::size_t>(program_.arena_bytes() / 8 + 1), std::nan(""));
     program_.bind(reinterpret_cast<std::byte*>(arena_.data()), b);
     const std::int64_t n = tape->info(output_).shape.elements();
-    for (std::int64_t i = 0; i < n; ++i) seed_.push_back(static_cast<T>(normal(random)));
+    for (std::int64_t i = 0; i < n; ++i) seed_.push_back(static_cast<T>(static_cast<Wide<T>>(normal(random))));
   }
+
+  template <class Other> void seed_from(const Harness<Other>& other) { seed_.assign(other.seed_.begin(), other.seed_.end()); }
 
   double run(bool accumulate = false) {
     if (!fused_) std::memcpy(program_.gradient(output_).data, seed_.data(), seed_.size() * sizeof(T));
     program_.run({&stream_, &mesh_, {.seed = 5, .step = 3, .first_sequence = 1, .accumulate_parameters = accumulate}});
+    for (std::size_t k = 0; k < halves_.size() && sizeof(T) == 2; ++k) std::copy(halves_[k].begin(), halves_[k].end(), gradients_[k].begin());
     if (fused_) return *program_.value(output_).template ptr<double>();
     double loss = 0;
     const T* y = program_.value(output_).template ptr<T>();
     for (std::size_t i = 0; i < seed_.size(); ++i) loss += static_cast<double>(y[i]) * static_cast<double>(seed_[i]);
     return loss;
   }
-  std::vector<std::vector<T>> data_, gradients_;
+  std::vector<double> output() const {
+    const Tensor y = program_.value(output_);
+    if (fused_) return {*y.template ptr<double>()};
+    return {y.template ptr<T>(), y.template ptr<T>() + y.elements()};
+  }
+  std::vector<std::vector<T>> data_;
+  std::vector<std::vector<Wide<T>>> gradients_;
 
  private:
+  template <class> friend class Harness;
+  std::byte* gradient_memory(std::size_t k) {
+    if constexpr (sizeof(T) == 2)
+      if (!halves_[k].empty()) return reinterpret_cast<std::byte*>(halves_[k].data());
+    return reinterpret_cast<std::byte*>(gradients_[k].data());
+  }
+
+  std::vector<std::vector<T>> halves_;  // gradients of 16-bit activations, which a run copies to gradients_
   Value output_;
   bool fused_ = false;
   Program program_;
@@ -104,6 +125,26 @@ TEST_P(Ops, FloatAgreesWithDouble) {
     for (std::size_t i = 0; i < single.gradients_[k].size(); ++i)
       EXPECT_NEAR(single.gradients_[k][i], twice.gradients_[k][i], 1e-5 * std::max(1.0, std::abs(twice.gradients_[k][i])));
 }
+
+// Against float64 from the same numbers: what is rounded once to 16 bits, with room for the rounding of what it is made of.
+template <class T> void half_agrees_with_double(const OpCase& c, double epsilon) {
+  Harness<T> half(c);
+  Harness<double> twice(c);
+  for (std::size_t k = 0; k < half.data_.size(); ++k) std::copy(half.data_[k].begin(), half.data_[k].end(), twice.data_[k].begin());
+  half.run();
+  twice.seed_from(half);
+  twice.run();
+  const auto compare = [&](const auto& got, const auto& want, double roundings, const std::string& what) {
+    double largest = 0;
+    for (const double w : want) largest = std::max(largest, w == 99 ? 0 : std::abs(w));
+    for (std::size_t i = 0; i < want.size(); ++i)
+      EXPECT_NEAR(static_cast<double>(got[i]), static_cast<double>(want[i]), roundings * epsilon * largest) << what << " element " << i;
+  };
+  compare(half.output(), twice.output(), 2, "output");
+  for (std::size_t k = 0; k < half.gradients_.size(); ++k) compare(half.gradients_[k], twice.gradients_[k], 3, "gradient " + std::to_string(k));
+}
+TEST_P(Ops, BrainFloatAgreesWithDouble) { half_agrees_with_double<bf16>(GetParam(), 0x1p-8); }
+TEST_P(Ops, HalfAgreesWithDouble) { half_agrees_with_double<f16>(GetParam(), 0x1p-11); }
 
 TEST_P(Ops, AccumulatesAndRepeats) {
   Harness<float> h(GetParam());

@@ -70,12 +70,12 @@ void forward(cpu::Stream& stream, const ActivationArgs<T>& a) {
       const T *gate = a.x + r * 2 * a.cols, *up = gate + a.cols;
       T* y = a.y + r * a.cols;
       each<T>(a.cols, [&](std::int64_t i, auto m)
-                          TFM_INLINE { store(y + i, point<Kind, T>(load(gate + i, m)).value * load(up + i, m), m); });
+                          TFM_INLINE { store(y + i, point<Kind, Wide<T>>(load(gate + i, m)).value * load(up + i, m), m); });
     });
   } else {
     parallel_ranges(stream, a.rows * a.cols, [&](std::int64_t begin, std::int64_t end) {
       each<T>(end - begin, [&](std::int64_t i, auto m)
-                               TFM_INLINE { store(a.y + begin + i, point<Kind, T>(load(a.x + begin + i, m)).value, m); });
+                               TFM_INLINE { store(a.y + begin + i, point<Kind, Wide<T>>(load(a.x + begin + i, m)).value, m); });
     });
   }
 }
@@ -92,7 +92,7 @@ void backward(cpu::Stream& stream, const ActivationBackwardArgs<T>& a) {
       T *dgate = a.dx + r * 2 * a.cols, *dup = dgate + a.cols;
       each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {
         const Vec<T> d = load(dy + i, m), u = load(up + i, m);
-        const Point<T> p = point<Kind, T>(load(gate + i, m));
+        const auto p = point<Kind, Wide<T>>(load(gate + i, m));
         put(dgate + i, d * u * p.slope, m);
         put(dup + i, d * p.value, m);
       });
@@ -102,7 +102,7 @@ void backward(cpu::Stream& stream, const ActivationBackwardArgs<T>& a) {
       const T *x = a.x + begin, *dy = a.dy + begin;
       T* dx = a.dx + begin;
       each<T>(end - begin,
-              [&](std::int64_t i, auto m) TFM_INLINE { put(dx + i, load(dy + i, m) * point<Kind, T>(load(x + i, m)).slope, m); });
+              [&](std::int64_t i, auto m) TFM_INLINE { put(dx + i, load(dy + i, m) * point<Kind, Wide<T>>(load(x + i, m)).slope, m); });
     });
   }
 }
@@ -137,9 +137,9 @@ void activation_backward(cpu::Stream& stream, const ActivationBackwardArgs<T>& a
   });
 }
 
-template void activation(cpu::Stream&, const ActivationArgs<float>&);
-template void activation(cpu::Stream&, const ActivationArgs<double>&);
-template void activation_backward(cpu::Stream&, const ActivationBackwardArgs<float>&);
-template void activation_backward(cpu::Stream&, const ActivationBackwardArgs<double>&);
+#define TFM_INSTANTIATE(T)                                          \
+  template void activation(cpu::Stream&, const ActivationArgs<T>&); \
+  template void activation_backward(cpu::Stream&, const ActivationBackwardArgs<T>&);
+TFM_FLOATS(TFM_INSTANTIATE)
 
 }  // namespace tfm::kernels

@@ -21,7 +21,7 @@ std::int64_t label_column(const CrossEntropyArgs<T>& a, std::int64_t r) {
 
 template <class T>
 void cross_entropy_max(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
-  constexpr T lowest = -std::numeric_limits<T>::infinity();
+  constexpr Wide<T> lowest = -std::numeric_limits<Wide<T>>::infinity();
   parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) {
     const T* x = a.logits + r * a.stride;
     constexpr int L = kLanes<T>;
@@ -42,7 +42,7 @@ template <class T>
 void cross_entropy_sums(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
   parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) {
     const T* row = a.logits + r * a.stride;
-    const T max = a.max[r];
+    const Wide<T> max = a.max[r];
     double exps = 0, logits = 0;
     for (std::int64_t c = 0; c < a.cols; c += kPiece) {
       const T* x = row + c;
@@ -56,9 +56,9 @@ void cross_entropy_sums(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
       logits += sum_of<T>(s);
     }
     const std::int64_t label = label_column(a, r);
-    a.sums[r] = static_cast<T>(exps);
-    a.sums[a.rows + r] = label < 0 ? T{0} : row[label];
-    a.sums[2 * a.rows + r] = static_cast<T>(logits);
+    a.sums[r] = static_cast<Wide<T>>(exps);
+    a.sums[a.rows + r] = label < 0 ? Wide<T>{0} : Wide<T>{row[label]};
+    a.sums[2 * a.rows + r] = static_cast<Wide<T>>(logits);
   });
 }
 
@@ -75,17 +75,20 @@ void cross_entropy_loss(cpu::Stream&, const CrossEntropyArgs<T>& a) {
 
 template <class T>
 void cross_entropy_gradient(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
-  const T uniform = a.smoothing == T{0} ? T{0} : a.gradient_scale * a.smoothing / static_cast<T>(a.vocab_size);
+  using W = Wide<T>;
+  const W uniform = a.smoothing == W{0} ? W{0} : a.gradient_scale * a.smoothing / static_cast<W>(a.vocab_size);
   parallel(stream, a.rows, a.rows * a.padded_cols, [&](std::int64_t r) {
     T* x = a.logits + r * a.stride;
     if (a.labels[r] < 0) {
       std::fill_n(x, std::max(a.cols, a.padded_cols), T{0});
       return;
     }
-    const T max = a.max[r], scale = a.gradient_scale / a.sums[r];
+    const W max = a.max[r], scale = a.gradient_scale / a.sums[r];
+    const std::int64_t label = label_column(a, r);
+    const W hit = label < 0 ? W{0} : (exp(splat(W{x[label]} - max)) * scale - uniform)[0] - a.gradient_scale * (W{1} - a.smoothing);
     each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE { store(x + i, exp(load(x + i, m) - max) * scale - uniform, m); });
     if (a.padded_cols > a.cols) std::fill(x + a.cols, x + a.padded_cols, T{0});
-    if (const std::int64_t label = label_column(a, r); label >= 0) x[label] -= a.gradient_scale * (T{1} - a.smoothing);
+    if (label >= 0) x[label] = T(hit);
   });
 }
 
@@ -94,7 +97,6 @@ void cross_entropy_gradient(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
   template void cross_entropy_sums(cpu::Stream&, const CrossEntropyArgs<T>&); \
   template void cross_entropy_loss(cpu::Stream&, const CrossEntropyArgs<T>&); \
   template void cross_entropy_gradient(cpu::Stream&, const CrossEntropyArgs<T>&);
-TFM_INSTANTIATE(float)
-TFM_INSTANTIATE(double)
+TFM_FLOATS(TFM_INSTANTIATE)
 
 }  // namespace tfm::kernels

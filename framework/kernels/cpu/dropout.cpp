@@ -9,7 +9,7 @@ namespace {
 constexpr std::int64_t kPiece = 512;
 
 template <bool Residual, bool Accumulate, class T>
-void add(const DropoutAddArgs<T>& a, std::int64_t begin, std::int64_t n, const T* factor) {
+void add(const DropoutAddArgs<T>& a, std::int64_t begin, std::int64_t n, const Wide<T>* factor) {
   const T *x = a.x + begin, *residual = a.residual + (Residual ? begin : 0);
   T* y = a.y + begin;
   auto put = [&](std::int64_t i, Vec<T> v, auto m) TFM_INLINE {
@@ -32,7 +32,7 @@ void run(cpu::Stream& stream, const DropoutAddArgs<T>& a) {
   }
   const std::int64_t row_words = round_up(a.place.cols_total, 4);
   parallel(stream, a.rows, a.rows * a.cols * 4, [&](std::int64_t r) {
-    alignas(64) T buffer[kPiece + kFactorSlack];
+    alignas(64) Wide<T> buffer[kPiece + kFactorSlack];
     for (std::int64_t c = 0; c < a.cols; c += kPiece) {
       const std::int64_t n = std::min(kPiece, a.cols - c),
                          element = (a.place.row_offset + r) * row_words + a.place.col_offset + c;
@@ -49,7 +49,7 @@ void dropout_add(cpu::Stream& stream, const DropoutAddArgs<T>& a) {
             [&](auto residual) { with_flag(a.accumulate, [&](auto accumulate) { run<residual(), accumulate()>(stream, a); }); });
 }
 
-template void dropout_add(cpu::Stream&, const DropoutAddArgs<float>&);
-template void dropout_add(cpu::Stream&, const DropoutAddArgs<double>&);
+#define TFM_INSTANTIATE(T) template void dropout_add(cpu::Stream&, const DropoutAddArgs<T>&);
+TFM_FLOATS(TFM_INSTANTIATE)
 
 }  // namespace tfm::kernels

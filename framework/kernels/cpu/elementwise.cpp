@@ -13,11 +13,16 @@ void copy(cpu::Stream& stream, const CopyArgs<T>& a) {
     if (a.accumulate)
       each<T>(end - begin,
               [&](std::int64_t i, auto m) TFM_INLINE { store(y + i, load(y + i, m) + load(x + i, m) * a.scale, m); });
-    else if (a.scale != T{1})
+    else if (a.scale != Wide<T>{1})
       each<T>(end - begin, [&](std::int64_t i, auto m) TFM_INLINE { store(y + i, load(x + i, m) * a.scale, m); });
     else if (x != y)
       std::memcpy(y, x, static_cast<std::size_t>(end - begin) * sizeof(T));
   });
+}
+
+template <class From, class To>
+void convert(cpu::Stream& stream, const ConvertArgs<From, To>& a) {
+  parallel_ranges(stream, a.n, [&](std::int64_t begin, std::int64_t end) { convert_row(a.x + begin, a.y + begin, end - begin); });
 }
 
 template <class T>
@@ -29,10 +34,10 @@ template <class T>
 void column_sum(cpu::Stream& stream, const ColumnSumArgs<T>& a) {
   const RowBlocks blocks(a.rows);
   const std::int64_t width = round_up(a.cols, kLanes<T>);
-  T* partial = scratch<T, 0>(blocks.count * width);
+  Wide<T>* partial = scratch<Wide<T>, 0>(blocks.count * width);
   parallel(stream, blocks.count, a.rows * a.cols, [&](std::int64_t b) {
-    T* sum = partial + b * width;
-    std::fill_n(sum, a.cols, T{0});
+    Wide<T>* sum = partial + b * width;
+    std::fill_n(sum, a.cols, Wide<T>{0});
     std::int64_t r = blocks.begin(b);
     for (; r + 4 <= blocks.end(b); r += 4) {
       const T *x0 = a.x + r * a.cols, *x1 = x0 + a.cols, *x2 = x1 + a.cols, *x3 = x2 + a.cols;
@@ -60,13 +65,15 @@ void add_bias(cpu::Stream& stream, const AddBiasArgs<T>& a) {
   });
 }
 
-template void copy(cpu::Stream&, const CopyArgs<float>&);
-template void copy(cpu::Stream&, const CopyArgs<double>&);
-template void fill(cpu::Stream&, const FillArgs<float>&);
-template void fill(cpu::Stream&, const FillArgs<double>&);
-template void column_sum(cpu::Stream&, const ColumnSumArgs<float>&);
-template void column_sum(cpu::Stream&, const ColumnSumArgs<double>&);
-template void add_bias(cpu::Stream&, const AddBiasArgs<float>&);
-template void add_bias(cpu::Stream&, const AddBiasArgs<double>&);
+#define TFM_INSTANTIATE(T)                                         \
+  template void copy(cpu::Stream&, const CopyArgs<T>&);            \
+  template void fill(cpu::Stream&, const FillArgs<T>&);            \
+  template void column_sum(cpu::Stream&, const ColumnSumArgs<T>&); \
+  template void add_bias(cpu::Stream&, const AddBiasArgs<T>&);
+TFM_FLOATS(TFM_INSTANTIATE)
+template void convert(cpu::Stream&, const ConvertArgs<float, bf16>&);
+template void convert(cpu::Stream&, const ConvertArgs<float, f16>&);
+template void convert(cpu::Stream&, const ConvertArgs<bf16, float>&);
+template void convert(cpu::Stream&, const ConvertArgs<f16, float>&);
 
 }  // namespace tfm::kernels

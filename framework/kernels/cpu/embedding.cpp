@@ -13,14 +13,14 @@ void over_columns(cpu::Stream& stream, std::int64_t cols, std::int64_t work, F&&
   parallel(stream, parts, work, [&](std::int64_t p) { f(p * width, std::min(width, cols - p * width)); });
 }
 
-template <class T>
-TFM_INLINE inline void add_row(T* y, const T* x, T scale, std::int64_t n) {
+template <class Y, class T>
+TFM_INLINE inline void add_row(Y* y, const T* x, Wide<T> scale, std::int64_t n) {
   each<T>(n, [&](std::int64_t i, auto m) TFM_INLINE { store(y + i, load(y + i, m) + load(x + i, m) * scale, m); });
 }
 
 // Rotates one head: pairs (i, i + half).
 template <class T, bool Accumulate>
-void rotate(const T* x, T* y, const T* cosine, const T* sine, std::int64_t half, T sign) {
+void rotate(const T* x, T* y, const Wide<T>* cosine, const Wide<T>* sine, std::int64_t half, Wide<T> sign) {
   each<T>(half, [&](std::int64_t i, auto m) TFM_INLINE {
     const Vec<T> a = load(x + i, m), b = load(x + half + i, m), c = load(cosine + i, m), s = load(sine + i, m) * sign;
     const Vec<T> low = a * c - b * s, high = b * c + a * s;
@@ -49,7 +49,7 @@ template <class T>
 void embedding_backward(cpu::Stream& stream, const EmbeddingBackwardArgs<T>& a) {
   if (!a.accumulate)
     parallel_ranges(stream, a.table_rows * a.cols,
-                    [&](std::int64_t begin, std::int64_t end) { std::fill(a.dtable + begin, a.dtable + end, T{0}); });
+                    [&](std::int64_t begin, std::int64_t end) { std::fill(a.dtable + begin, a.dtable + end, Wide<T>{0}); });
   over_columns(stream, a.cols, a.rows * a.cols, [&](std::int64_t begin, std::int64_t n) {
     for (std::int64_t r = 0; r < a.rows; ++r) {
       const std::int64_t id = a.ids[r];
@@ -74,11 +74,11 @@ void add_position_backward(cpu::Stream& stream, const PositionBackwardArgs<T>& a
             "the position table has " + std::to_string(a.table_rows) + " rows, sequences have " + std::to_string(a.length));
   const std::int64_t start = a.row_offset % a.length;
   parallel(stream, a.table_rows, a.rows * a.cols, [&](std::int64_t t) {
-    T* to = a.dtable + t * a.cols;
-    if (!a.accumulate) std::fill_n(to, a.cols, T{0});
+    Wide<T>* to = a.dtable + t * a.cols;
+    if (!a.accumulate) std::fill_n(to, a.cols, Wide<T>{0});
     if (t < a.first || t >= a.first + a.length) return;
     for (std::int64_t r = (t - a.first - start + a.length) % a.length; r < a.rows; r += a.length)
-      add_row(to, a.dy + r * a.cols, T{1}, a.cols);
+      add_row(to, a.dy + r * a.cols, Wide<T>{1}, a.cols);
   });
 }
 
@@ -88,17 +88,18 @@ void rotary(cpu::Stream& stream, const RotaryArgs<T>& a) {
       a.head_size % 2 == 0 && a.rotated_heads * a.head_size <= a.cols,
       std::to_string(a.rotated_heads) + " heads of " + std::to_string(a.head_size) + " in a row of " + std::to_string(a.cols));
   const std::int64_t half = a.head_size / 2, step = 2 * half, distinct = std::min(a.rows, a.length);
-  T* table = scratch<T, 0>(distinct * step);  // cosines, then sines, of the positions of rows 0, 1, ...
+  Wide<T>* table = scratch<Wide<T>, 0>(distinct * step);  // cosines, then sines, of the positions of rows 0, 1, ...
   parallel(stream, distinct, distinct * step * 16, [&](std::int64_t r) {
     const double position = static_cast<double>((a.row_offset + r) % a.length + a.position_offset);
     for (std::int64_t i = 0; i < half; ++i) {
-      table[r * step + i] = static_cast<T>(std::cos(position * a.frequency[i]));
-      table[r * step + half + i] = static_cast<T>(std::sin(position * a.frequency[i]));
+      table[r * step + i] = static_cast<Wide<T>>(std::cos(position * a.frequency[i]));
+      table[r * step + half + i] = static_cast<Wide<T>>(std::sin(position * a.frequency[i]));
     }
   });
-  const T sign = a.inverse ? T{-1} : T{1};
+  const Wide<T> sign = a.inverse ? -1 : 1;
   parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) {
-    const T *x = a.x + r * a.cols, *cosine = table + r % a.length * step, *sine = cosine + half;
+    const T* x = a.x + r * a.cols;
+    const Wide<T> *cosine = table + r % a.length * step, *sine = cosine + half;
     T* y = a.y + r * a.cols;
     for (std::int64_t h = 0; h < a.rotated_heads; ++h) {
       if (a.accumulate)
@@ -108,7 +109,7 @@ void rotary(cpu::Stream& stream, const RotaryArgs<T>& a) {
     }
     const std::int64_t rest = a.rotated_heads * a.head_size;
     if (a.accumulate)
-      add_row(y + rest, x + rest, T{1}, a.cols - rest);
+      add_row(y + rest, x + rest, Wide<T>{1}, a.cols - rest);
     else if (x != y)
       std::copy(x + rest, x + a.cols, y + rest);
   });
@@ -120,7 +121,6 @@ void rotary(cpu::Stream& stream, const RotaryArgs<T>& a) {
   template void add_position(cpu::Stream&, const PositionArgs<T>&);                  \
   template void add_position_backward(cpu::Stream&, const PositionBackwardArgs<T>&); \
   template void rotary(cpu::Stream&, const RotaryArgs<T>&);
-TFM_INSTANTIATE(float)
-TFM_INSTANTIATE(double)
+TFM_FLOATS(TFM_INSTANTIATE)
 
 }  // namespace tfm::kernels

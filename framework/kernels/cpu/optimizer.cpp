@@ -13,13 +13,13 @@ constexpr std::int64_t kChunk = 256 * kBlock;  // terms added before the limbs a
 constexpr double kLargest = 0x1p36;
 
 template <class T>
-double block_sum(const T* x, std::int64_t n) {
+double block_sum(const T* x, std::int64_t n, double scale) {
   double lane[8] = {};
   std::int64_t i = 0;
   for (; i + 8 <= n; i += 8)
     for (int j = 0; j < 8; ++j) lane[j] += static_cast<double>(x[i + j]) * static_cast<double>(x[i + j]);
   for (; i < n; ++i) lane[i % 8] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
-  return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+  return (((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]))) * (scale * scale);
 }
 
 // A sum of terms truncated to multiples of 2^-88, as high * 2^-24 + low * 2^-88. Both parts of a term are exact.
@@ -111,7 +111,7 @@ bool square_sum(cpu::Stream& stream, SquareSumArgs<T>& a) {
   for (std::int64_t c = 0; c < chunks; ++c) {
     FixedSum sum;
     for (std::int64_t i = c * kChunk; i < std::min(a.n, (c + 1) * kChunk); i += kBlock)
-      sum.add(block_sum(a.x + i, std::min(kBlock, a.n - i)));
+      sum.add(block_sum(a.x + i, std::min(kBlock, a.n - i), a.scale));
     const auto part = sum.limbs();
     for (int k = 0; k < 4; ++k) limb[k] += part[k];
     bad += !sum.ok;

@@ -9,9 +9,12 @@
 #include <immintrin.h>
 #endif
 
+#include "core/dtype.h"
+
 namespace tfm::kernels {
 
 #define TFM_INLINE __attribute__((always_inline))
+#define TFM_FLOATS(f) f(float) f(double) f(bf16) f(f16)
 
 #if defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
 #define TFM_AVX512 1
@@ -26,10 +29,11 @@ template <class T>
 struct Simd {
   typedef T Vec __attribute__((vector_size(kVectorBytes)));
 };
+// Of 16-bit elements: the floats that they are computed in.
 template <class T>
-using Vec = typename Simd<T>::Vec;
+using Vec = typename Simd<Wide<T>>::Vec;
 template <class T>
-inline constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
+inline constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(Wide<T>));
 
 struct Full {};  // all lanes
 struct Part {
@@ -48,15 +52,63 @@ TFM_INLINE inline Vec<T> iota() {
   return v;
 }
 
+template <class T> concept Half = sizeof(T) == 2;
 template <class T>
+  requires(!Half<T>)
 TFM_INLINE inline Vec<T> load(const T* p, Full) {
   Vec<T> v;
   std::memcpy(&v, p, sizeof v);
   return v;
 }
 template <class T>
+  requires(!Half<T>)
 TFM_INLINE inline void store(T* p, Vec<T> v, Full) {
   std::memcpy(p, &v, sizeof v);
+}
+
+// 16-bit elements are vectors of floats while they are computed with.
+typedef std::uint16_t Shorts __attribute__((vector_size(kVectorBytes / 2)));
+typedef std::uint32_t Bits __attribute__((vector_size(kVectorBytes)));
+TFM_INLINE inline Vec<float> widen(const bf16*, Shorts bits) { return (Vec<float>)(__builtin_convertvector(bits, Bits) << 16); }
+TFM_INLINE inline Shorts narrow(const bf16*, Vec<float> v) {
+  const Bits u = (Bits)v, rounded = u + 0x7FFFu + (u >> 16 & 1u);
+  return __builtin_convertvector((v != v ? u | 0x400000u : rounded) >> 16, Shorts);
+}
+#if defined(TFM_AVX512)
+TFM_INLINE inline Vec<float> widen(const f16*, Shorts bits) { return _mm512_maskz_cvtph_ps(0xFFFF, (__m256i)bits); }
+TFM_INLINE inline Shorts narrow(const f16*, Vec<float> v) { return (Shorts)_mm512_maskz_cvtps_ph(0xFFFF, v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+#elif defined(__F16C__) && defined(__AVX2__)
+TFM_INLINE inline Vec<float> widen(const f16*, Shorts bits) { return _mm256_cvtph_ps((__m128i)bits); }
+TFM_INLINE inline Shorts narrow(const f16*, Vec<float> v) { return (Shorts)_mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+#else
+inline Vec<float> widen(const f16*, Shorts bits) {
+  Vec<float> v;
+  for (int i = 0; i < kLanes<float>; ++i) v[i] = std::bit_cast<f16>(std::uint16_t{bits[i]});
+  return v;
+}
+inline Shorts narrow(const f16*, Vec<float> v) {
+  Shorts bits;
+  for (int i = 0; i < kLanes<float>; ++i) bits[i] = f16(v[i]).bits;
+  return bits;
+}
+#endif
+template <Half T> TFM_INLINE inline Vec<float> load(const T* p, Full) {
+  Shorts bits;
+  std::memcpy(&bits, p, sizeof bits);
+  return widen(p, bits);
+}
+template <Half T> TFM_INLINE inline Vec<float> load(const T* p, Part m) {
+  Shorts bits{};
+  std::memcpy(&bits, p, static_cast<std::size_t>(m.n) * 2);
+  return widen(p, bits);
+}
+template <Half T> TFM_INLINE inline void store(T* p, Vec<float> v, Full) {
+  const Shorts bits = narrow(p, v);
+  std::memcpy(p, &bits, sizeof bits);
+}
+template <Half T> TFM_INLINE inline void store(T* p, Vec<float> v, Part m) {
+  const Shorts bits = narrow(p, v);
+  std::memcpy(p, &bits, static_cast<std::size_t>(m.n) * 2);
 }
 
 #ifdef TFM_AVX512
@@ -76,6 +128,7 @@ TFM_INLINE inline Vec<float> sqrt(Vec<float> v) { return _mm512_maskz_sqrt_ps(0x
 TFM_INLINE inline Vec<double> sqrt(Vec<double> v) { return _mm512_maskz_sqrt_pd(0xFF, v); }
 #else
 template <class T>
+  requires(!Half<T>)
 inline Vec<T> load(const T* p, Part m) {
   Vec<T> v{};
   for (int i = 0; i < m.n; ++i) v[i] = p[i];
@@ -104,12 +157,12 @@ inline Vec<double> sqrt(Vec<double> v) {
 
 // v in the lanes that are meant, `other` in the rest.
 template <class T>
-TFM_INLINE inline Vec<T> only(Vec<T> v, Full, T = 0) {
+TFM_INLINE inline Vec<T> only(Vec<T> v, Full, Wide<T> = 0) {
   return v;
 }
 template <class T>
-TFM_INLINE inline Vec<T> only(Vec<T> v, Part m, T other = 0) {
-  return iota<T>() < splat<T>(static_cast<T>(m.n)) ? v : splat<T>(other);
+TFM_INLINE inline Vec<T> only(Vec<T> v, Part m, Wide<T> other = 0) {
+  return iota<Wide<T>>() < splat(static_cast<Wide<T>>(m.n)) ? v : splat(other);
 }
 
 // f(i, lanes) over [0, n) in steps of one vector.
@@ -118,6 +171,10 @@ TFM_INLINE inline void each(std::int64_t n, F&& f) {
   std::int64_t i = 0;
   for (; i + kLanes<T> <= n; i += kLanes<T>) f(i, Full{});
   if (i < n) f(i, Part{static_cast<int>(n - i)});
+}
+
+template <class From, class To> void convert_row(const From* from, To* to, std::int64_t n) {
+  each<float>(n, [&](std::int64_t i, auto m) TFM_INLINE { store(to + i, load(from + i, m), m); });
 }
 
 // f(std::true_type) or f(std::false_type). A choice made once outside a loop keeps its body one straight line of arithmetic,
@@ -129,8 +186,8 @@ void with_flag(bool flag, F&& f) {
 
 // Sum and maximum of the lanes, always in the same order.
 template <class T>
-inline T sum_of(Vec<T> v) {
-  T a[kLanes<T>];
+inline Wide<T> sum_of(Vec<T> v) {
+  Wide<T> a[kLanes<T>];
   std::memcpy(a, &v, sizeof v);
   for (int w = kLanes<T> / 2; w > 0; w /= 2)
     for (int i = 0; i < w; ++i) a[i] += a[i + w];
@@ -141,8 +198,8 @@ TFM_INLINE inline Vec<T> larger(Vec<T> a, Vec<T> b) {
   return a > b ? a : b;
 }
 template <class T>
-inline T max_of(Vec<T> v) {
-  T m = v[0];
+inline Wide<T> max_of(Vec<T> v) {
+  Wide<T> m = v[0];
   for (int i = 1; i < kLanes<T>; ++i) m = m > v[i] ? m : v[i];
   return m;
 }

@@ -1,11 +1,10 @@
 #include "train/huggingface/weights.h"
 
-#include <bit>
 #include <cstring>
 #include <filesystem>
 #include <regex>
 
-#include "core/error.h"
+#include "core/dtype.h"
 #include "data/json_tree.h"
 #include "train/huggingface/config.h"
 
@@ -17,48 +16,24 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t kMostJson = 256 << 20;
 constexpr std::int64_t kShardBytes = 5'000'000'000;
 
-float from_half(std::uint16_t h) {
-  const std::uint32_t sign = static_cast<std::uint32_t>(h & 0x8000u) << 16, exponent = h >> 10 & 31u, fraction = h & 1023u;
-  if (exponent == 31) return std::bit_cast<float>(sign | 0x7F800000u | fraction << 13);
-  if (exponent > 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | fraction << 13);
-  return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(static_cast<float>(fraction) * 0x1p-24f));
-}
-
-// Rounds to nearest, ties to even; a NaN stays one.
-std::uint16_t to_half(float f) {
-  const std::uint32_t bits = std::bit_cast<std::uint32_t>(f), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7FFFFFFFu;
-  if (magnitude > 0x7F800000u) return static_cast<std::uint16_t>(sign | 0x7E00u | (magnitude >> 13 & 0x3FFu));
-  if (magnitude >= 0x477FF000u) return static_cast<std::uint16_t>(sign | 0x7C00u);
-  if (magnitude < 0x38800000u)  // below 2^-14: a multiple of 2^-24
-    return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - std::bit_cast<std::uint32_t>(0.5f)));
-  return static_cast<std::uint16_t>(sign | (magnitude - 0x38000000u + 0xFFFu + (magnitude >> 13 & 1u)) >> 13);
-}
-
-std::uint16_t to_bfloat(float f) {
-  const std::uint32_t bits = std::bit_cast<std::uint32_t>(f);
-  if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<std::uint16_t>(bits >> 16 | 0x40u);
-  return static_cast<std::uint16_t>((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
-}
-
-std::vector<float> decode(std::span<const std::byte> bytes, const std::string& dtype) {
-  if (dtype == "F32") {
-    std::vector<float> out(bytes.size() / 4);
-    std::memcpy(out.data(), bytes.data(), bytes.size());
-    return out;
-  }
-  std::vector<std::uint16_t> raw(bytes.size() / 2);
+template <class T> std::vector<float> decode_as(std::span<const std::byte> bytes) {
+  std::vector<T> raw(bytes.size() / sizeof(T));
   std::memcpy(raw.data(), bytes.data(), bytes.size());
-  std::vector<float> out(raw.size());
-  for (std::size_t i = 0; i < raw.size(); ++i)
-    out[i] = dtype == "BF16" ? std::bit_cast<float>(static_cast<std::uint32_t>(raw[i]) << 16) : from_half(raw[i]);
-  return out;
+  return {raw.begin(), raw.end()};
+}
+std::vector<float> decode(std::span<const std::byte> bytes, const std::string& dtype) {
+  return dtype == "F32" ? decode_as<float>(bytes) : dtype == "BF16" ? decode_as<bf16>(bytes) : decode_as<f16>(bytes);
 }
 
+template <class T> void write_half(SafetensorsWriter& writer, const std::vector<float>& values) {
+  std::vector<T> raw;
+  raw.reserve(values.size());
+  for (const float v : values) raw.emplace_back(v);
+  writer.write(std::as_bytes(std::span(raw)));
+}
 void write_as(SafetensorsWriter& writer, const std::vector<float>& values, const std::string& dtype) {
   if (dtype == "F32") return writer.write(std::span<const float>(values));
-  std::vector<std::uint16_t> raw(values.size());
-  for (std::size_t i = 0; i < raw.size(); ++i) raw[i] = dtype == "BF16" ? to_bfloat(values[i]) : to_half(values[i]);
-  writer.write(std::span<const std::uint16_t>(raw));
+  dtype == "BF16" ? write_half<bf16>(writer, values) : write_half<f16>(writer, values);
 }
 
 std::int64_t elements(const std::vector<std::int64_t>& shape) {

@@ -1,0 +1,26 @@
+#pragma once
+// Dynamic loss scaling for fp16 (Micikevicius et al. 2018), with the rules and numbers of torch.amp.GradScaler: a gradient that is not
+// finite halves the scale and skips the update; kInterval updates in a row double it. A power of two, so it changes no bits by itself.
+#include <cstdint>
+
+namespace tfm {
+
+struct LossScale {
+  static constexpr std::int64_t kInterval = 2000;
+  static constexpr double kFirst = 65536;
+
+  double value = 1;
+  std::int64_t updates = 0;  // since the scale last changed
+  bool dynamic = false;
+
+  static LossScale of_fp16() { return {.value = kFirst, .dynamic = true}; }
+  void update(bool applied) {
+    if (!dynamic) return;
+    if (!applied)
+      value /= 2, updates = 0;
+    else if (++updates == kInterval)
+      value *= 2, updates = 0;
+  }
+};
+
+}  // namespace tfm
