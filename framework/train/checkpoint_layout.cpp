@@ -47,6 +47,10 @@ class Field {
       fail("an integer from " + std::to_string(lowest) + " to 2^62 is expected");
     return value_.get<std::int64_t>();
   }
+  double real() const {
+    if (!value_.is_number()) fail("a number is expected");
+    return value_.get<double>();
+  }
   std::string text() const {
     if (!value_.is_string()) fail("a string is expected");
     return value_.get<std::string>();
@@ -169,15 +173,16 @@ std::string to_text(const Manifest& m) {
   for (const auto& p : m.pieces) shards[p.file]["pieces"].push_back(to_json(p));
   const Json extra = Json::parse(m.extra, nullptr, false);
   TFM_CHECK(extra.is_object(), "CheckpointInfo::extra must be a JSON object");
-  const Json body{{"format", "tfm-checkpoint"},
-                  {"format_version", format_version},
-                  {"step", m.step},
-                  {"samples_seen", m.samples_seen},
-                  {"seed", m.seed},
-                  {"layout", m.layout},
-                  {"config", m.config},
-                  {"extra", extra},
-                  {"files", shards}};
+  Json body{{"format", "tfm-checkpoint"},
+            {"format_version", format_version},
+            {"step", m.step},
+            {"samples_seen", m.samples_seen},
+            {"seed", m.seed},
+            {"layout", m.layout},
+            {"config", m.config},
+            {"extra", extra},
+            {"files", shards}};
+  if (m.best) body["best"] = {{"metric", m.best->metric}, {"step", m.best->step}, {"value", m.best->value}, {"since", m.best->since}};
   std::string text = body.dump(1, ' ', false, Json::error_handler_t::replace);
   const std::string sum = Checksum::of(std::as_bytes(std::span(text)));
   text.resize(text.size() - 2);  // "\n}"
@@ -210,6 +215,10 @@ Manifest from_text(const std::string& path, std::string_view text) {
   for (const auto& [axis, size] : layout.json().items()) m.layout[axis] = Field(path, "layout." + axis, size).number();
   if (!root["extra"].json().is_object()) root["extra"].fail("an object is expected");
   m.extra = root["extra"].json().dump();
+  if (json.contains("best")) {
+    const Field best = root["best"];
+    m.best = {best["metric"].text(), best["step"].number(-1), best["value"].real(), best["since"].number()};
+  }
   for (const auto& shard : root["files"].items()) add_shard(m, shard);
   std::map<std::string, Shape> shapes;
   for (const auto& p : m.pieces)
