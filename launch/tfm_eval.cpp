@@ -17,7 +17,7 @@ using namespace tfm;
 
 constexpr const char* kHelp =
     "usage: [mpirun -np N] tfm-eval MODEL_DIR [section.key=value ...] [options]\n"
-    "  MODEL_DIR          a checkpoint (step-00000500) or a directory of checkpoints\n"
+    "  MODEL_DIR          a checkpoint (step-00000500, best) or a directory of checkpoints, of which the newest is taken\n"
     "Data; without any the validation data of the run:\n"
     "  --text FILE        text, or .jsonl\n"
     "  --tokens FILE.bin  a token file\n"
@@ -71,7 +71,7 @@ void add_translation_scores(const Arguments& args, LoadedModel& model, const Run
     sources.emplace_back(s);
     references.emplace_back(t);
   });
-  Translator translator(model, *data.tokenizer,
+  Translator translator(*model.model, model.config.model, model.mesh, model.weights(), *data.tokenizer,
                         {.beams = args.integer("--beam", 1, 1), .length_penalty = args.real("--length-penalty", 1),
                          .max_tokens = args.integer("--max-tokens", 0, 1)},
                         threads);
@@ -94,13 +94,11 @@ int run(int argc, char** argv) {
   const bool pairs = source.type == "pairs";
   config.train.global_batch_tokens = pairs ? std::max(config.train.seq_len, kPairTokens) : 0;
   const RunData data(config, source);
-  const Inference::Score score = evaluate(model, config, *data.validation, launch.threads);
-  if (score.labels == 0) throw Error(ExitCode::input, "the data holds no labels; expected at least one sequence of train.seq_len tokens");
-  const auto labels = static_cast<double>(score.labels);
-  nlohmann::ordered_json results{{"loss", score.loss / labels}, {"perplexity", std::exp(score.loss / labels)},
-                                 {"accuracy", static_cast<double>(score.correct) / labels}};
+  const Totals totals = evaluate(model, config, *data.validation, launch.threads);
+  if (totals.labels[0] == 0) throw Error(ExitCode::input, "the data holds no labels; expected at least one sequence of train.seq_len tokens");
+  nlohmann::ordered_json results{{"loss", totals.mean()}, {"perplexity", std::exp(totals.mean())}, {"accuracy", totals.accuracy()}};
   if (pairs) add_translation_scores(args, model, data, source, launch.threads, results);
-  results["tokens"] = score.labels;
+  results["tokens"] = totals.labels[0];
   if (model.mesh.rank() != 0) return 0;
   for (const auto& [name, value] : results.items()) std::printf("%-12s%s\n", name.c_str(), value.dump().c_str());
   if (!args.has("--json")) return 0;

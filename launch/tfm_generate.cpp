@@ -18,7 +18,7 @@ using namespace tfm;
 
 constexpr const char* kHelp =
     "usage: [mpirun -np N] tfm-generate MODEL_DIR [section.key=value ...] [options]\n"
-    "  MODEL_DIR          a checkpoint (step-00000500) or a directory of checkpoints\n"
+    "  MODEL_DIR          a checkpoint (step-00000500, best) or a directory of checkpoints, of which the newest is taken\n"
     "A decoder continues a text:\n"
     "  --prompt TEXT      the text to continue; without it standard input is read\n"
     "  --max-tokens N     tokens to add (default 100)\n"
@@ -67,7 +67,7 @@ class Continuation {
   // `room`: tokens of the text at its longest; no more than these are kept.
   Continuation(LoadedModel& model, std::int64_t room, int threads)
       : model_(model), threads_(threads), context_(std::max<std::int64_t>(model.config.model.max_seq_len, 1)),
-        generation_(*model.model, model.mesh, model.flat.data(),
+        generation_(*model.model, model.mesh, model.weights(),
                     {.sequences = 1, .length = std::min(kTogether, std::min(room, context_)), .capacity = std::min(room, context_)}, model.config.model.vocab_size, threads) {}
 
   // Logits of what follows `ids`, which begin with those of the call before. Of a text longer than the context the last part is read.
@@ -85,7 +85,7 @@ class Continuation {
  private:
   std::vector<double> whole(std::span<std::int32_t> window) {
     if (!inference_)
-      inference_.emplace(*model_.model, model_.mesh, model_.flat.data(), BatchShape{.sequences = 1, .length = context_},
+      inference_.emplace(*model_.model, model_.mesh, model_.weights(), BatchShape{.sequences = 1, .length = context_},
                          model_.config.model.vocab_size, threads_);
     inference_->run({{"ids", window}});
     return inference_->row(context_ - 1);
@@ -139,7 +139,7 @@ std::vector<std::string> read_lines(const Mesh& mesh, std::size_t most) {
 }
 
 void translate(const Arguments& args, LoadedModel& model, const Tokenizer& tokenizer, int threads) {
-  Translator translator(model, tokenizer,
+  Translator translator(*model.model, model.config.model, model.mesh, model.weights(), tokenizer,
                         {.beams = args.integer("--beam", 1, 1), .length_penalty = args.real("--length-penalty", 1),
                          .max_tokens = args.integer("--max-tokens", 0, 1)},
                         threads);

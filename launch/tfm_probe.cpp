@@ -119,7 +119,7 @@ std::vector<float> logits_of(const Engine& e, const Batch& b, const BatchShape& 
   const Mesh& mesh = e.plan().mesh;
   const std::int64_t V = e.plan().config.model.vocab_size, T = b.shape.length;
   const std::int64_t first = mesh.data_rank * mine.sequences, count = std::clamp<std::int64_t>(b.shape.sequences - first, 0, mine.sequences);
-  Inference inference(e.model(), mesh, e.flat().parameters, mine, V, threads);
+  Inference inference(e.model(), mesh, {e.model().parameters(), e.flat().parameters}, mine, V, threads);
   Tensors local;
   Fields fields;
   for (const auto& [name, values] : b.fields) {

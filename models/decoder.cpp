@@ -26,7 +26,7 @@ Value Decoder::hidden(Recording& rec, bool training) const {
 Recording Decoder::record_loss(const BatchShape& shape, DType real, bool training) const {
   Recording rec(shape, real);
   const Value x = hidden(rec, training);
-  head_->record_loss(rec, x, rec.input("labels", shape.rows().tokens()), config_.loss);
+  head_->record_loss(rec, x, rec.input("labels", shape.rows().tokens()), config_.loss, training);
   return rec;
 }
 

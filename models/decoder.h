@@ -12,7 +12,6 @@ class Decoder final : public Model {
   Recording record_logits(const BatchShape& shape, DType real) const override;
   Recording record_step(const BatchShape& shape, DType real) const override;
   Recording record_memory(const BatchShape&, DType) const override { internal_error("a decoder reads no source"); }
-  std::int64_t vocab_begin() const override { return head_->vocabulary().begin(); }
 
  private:
   Value hidden(Recording& rec, bool training) const;

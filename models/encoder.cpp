@@ -31,23 +31,21 @@ Value Encoder::hidden(Recording& rec, bool training) const {
   return (*stack_)(*rec.tape, x, rows, visible, nullptr, training);
 }
 
-void Encoder::record_sentence_loss(Recording& rec, Value x, const nn::Rows& rows) const {
+void Encoder::record_sentence_loss(Recording& rec, Value x, const nn::Rows& rows, bool training) const {
   Recorder& r = *rec.tape;
   const Recorder::Named scope(r, "next_sentence");
   const Value first = ops::first_rows(r, nn::enter_split(r, context_, x), rows.sequence_length);
   const Value pooled = ops::activation(r, (*pooler_)(r, first), kernels::Activation::tanh, false);
   const Value labels = rec.input("sentence_labels", rows.sequences);
-  rec.losses.push_back({ops::linear_cross_entropy(r, pooled, classes_->weight(r), parameters_.record(r, classes_bias_), labels,
-                                                  {.vocab_size = 2, .vocab_begin = classes_->begin(), .vocab_end = classes_->end(),
-                                                   .objective = 1}),
-                        "sentence_labels"});
+  record_cross_entropy(rec, pooled, classes_->weight(r), parameters_.record(r, classes_bias_), labels, "sentence_labels", training,
+                       {.vocab_size = 2, .vocab_begin = classes_->begin(), .vocab_end = classes_->end(), .objective = 1});
 }
 
 Recording Encoder::record_loss(const BatchShape& shape, DType real, bool training) const {
   Recording rec(shape, real);
   const Value x = hidden(rec, training);
-  head_->record_loss(rec, x, rec.input("labels", shape.rows().tokens()), config_.loss);
-  if (pooler_) record_sentence_loss(rec, x, shape.rows());
+  head_->record_loss(rec, x, rec.input("labels", shape.rows().tokens()), config_.loss, training);
+  if (pooler_) record_sentence_loss(rec, x, shape.rows(), training);
   return rec;
 }
 

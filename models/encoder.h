@@ -13,11 +13,10 @@ class Encoder final : public Model {
   Recording record_logits(const BatchShape& shape, DType real) const override;
   Recording record_step(const BatchShape&, DType) const override { internal_error("an encoder generates no text"); }
   Recording record_memory(const BatchShape&, DType) const override { internal_error("an encoder generates no text"); }
-  std::int64_t vocab_begin() const override { return head_->vocabulary().begin(); }
 
  private:
   Value hidden(Recording& rec, bool training) const;
-  void record_sentence_loss(Recording& rec, Value x, const nn::Rows& rows) const;
+  void record_sentence_loss(Recording& rec, Value x, const nn::Rows& rows, bool training) const;
 
   Config config_;
   ParameterSet parameters_;

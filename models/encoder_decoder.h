@@ -12,7 +12,6 @@ class EncoderDecoder final : public Model {
   Recording record_logits(const BatchShape& shape, DType real) const override;
   Recording record_step(const BatchShape& shape, DType real) const override;
   Recording record_memory(const BatchShape& shape, DType real) const override;
-  std::int64_t vocab_begin() const override { return head_->vocabulary().begin(); }
 
  private:
   const Vocabulary& target_tokens() const { return target_ ? *target_ : *source_; }

@@ -172,21 +172,27 @@ Head::Head(nn::Context& c, const ModelConfig& m, const Vocabulary* tied) : conte
   if (m.has_head_bias()) bias_ = c.parameters.add({.parts = {{"head.bias", m.vocab_size}}, .split = Split::rows});
 }
 
+void record_cross_entropy(Recording& rec, Value x, Value weight, Value bias, Value labels, const std::string& name, bool training,
+                          ops::CrossEntropyOptions options) {
+  options.accuracy = !training;
+  const Value loss = ops::linear_cross_entropy(*rec.tape, x, weight, bias, labels, options);
+  rec.losses.push_back({loss, name, training ? Value{} : Value{loss.id + 1}});
+}
+
 Value Head::ready(Recorder& r, Value x) const {
   if (transform_) x = (*norm_)(r, ops::activation(r, (*transform_)(r, x), activation_of(config_.activation), false));
   return nn::enter_split(r, context_, x);
 }
 
-void Head::record_loss(Recording& rec, Value x, Value labels, const LossConfig& loss) const {
+void Head::record_loss(Recording& rec, Value x, Value labels, const LossConfig& loss, bool training) const {
   Recorder& r = *rec.tape;
   const Recorder::Named scope(r, "head");
   const Vocabulary& v = vocabulary();
   const auto size = static_cast<double>(v.size());
   const double smoothing = loss.smoothing_denominator == "others" ? loss.label_smoothing * size / (size - 1) : loss.label_smoothing;
-  rec.losses.push_back({ops::linear_cross_entropy(r, ready(r, x), v.weight(r), bias(r), labels,
-                                                  {.vocab_size = v.size(), .vocab_begin = v.begin(), .vocab_end = v.end(),
-                                                   .smoothing = smoothing, .scale = logit_scale(config_)}),
-                        "labels"});
+  record_cross_entropy(rec, ready(r, x), v.weight(r), bias(r), labels, "labels", training,
+                       {.vocab_size = v.size(), .vocab_begin = v.begin(), .vocab_end = v.end(), .smoothing = training ? smoothing : 0,
+                        .scale = logit_scale(config_)});
 }
 
 Value Head::logits(Recorder& r, Value x) const {

@@ -84,11 +84,15 @@ class Stack {
   std::optional<nn::Norm> final_norm_;
 };
 
+// A loss of `rec` for its input `name`, which is `labels`.
+void record_cross_entropy(Recording& rec, Value x, Value weight, Value bias, Value labels, const std::string& name, bool training,
+                          ops::CrossEntropyOptions options);
+
 // From hidden states to logits or to their loss.
 class Head {
  public:
   Head(nn::Context& c, const ModelConfig& m, const Vocabulary* tied);
-  void record_loss(Recording& rec, Value x, Value labels, const LossConfig& loss) const;
+  void record_loss(Recording& rec, Value x, Value labels, const LossConfig& loss, bool training) const;
   Value logits(Recorder& r, Value x) const;
   const Vocabulary& vocabulary() const { return own_ ? *own_ : *tied_; }
 

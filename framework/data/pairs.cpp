@@ -151,6 +151,12 @@ Batcher::Batch Pairs::batch(std::int64_t index) const {
   return {e->shape[at], e->first[at + 1] - e->first[at]};
 }
 
+std::vector<std::int64_t> Pairs::pairs_of(std::int64_t index) const {
+  const auto e = epoch(index / batches_);
+  const auto at = static_cast<std::size_t>(index % batches_);
+  return {e->order.begin() + e->first[at], e->order.begin() + e->first[at + 1]};
+}
+
 void Pairs::fill(std::int64_t index, std::int64_t first, std::int64_t count, Fields& fields) const {
   const auto e = epoch(index / batches_);
   const std::int64_t start = e->first[static_cast<std::size_t>(index % batches_)] + first;

@@ -50,6 +50,7 @@ class Pairs final : public Batcher {
   std::int64_t batches() const override { return batches_; }
   void fill(std::int64_t index, std::int64_t first, std::int64_t count, Fields& fields) const override;
 
+  std::vector<std::int64_t> pairs_of(std::int64_t index) const;  // of a batch, as each_pair counts them from 0
   std::int64_t pairs() const { return static_cast<std::int64_t>(sides_[0].size()) - 1; }
   std::int64_t tokens() const { return static_cast<std::int64_t>(ids_[0].size() + ids_[1].size()); }
   std::int64_t cut() const { return cut_; }  // sides that were too long

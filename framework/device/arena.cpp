@@ -2,6 +2,8 @@
 
 #include <sys/mman.h>
 
+#include <cstring>
+
 #include "core/error.h"
 
 namespace tfm {
@@ -22,6 +24,10 @@ Arena::Arena(std::int64_t bytes) : capacity_(bytes) {
                                            " bytes of memory; a smaller micro_batch_size, recompute: full or more ranks need less");
   madvise(p, length, MADV_HUGEPAGE);
   memory_ = {static_cast<std::byte*>(p), [length](std::byte* q) { munmap(q, length); }};
+}
+
+Arena::Arena(std::span<std::byte> memory) : memory_(memory.data(), [](std::byte*) {}), capacity_(std::ssize(memory)) {
+  std::memset(memory.data(), 0, memory.size());
 }
 
 std::byte* Arena::take(const std::string& category, std::int64_t bytes) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 
 namespace tfm {
@@ -20,6 +21,7 @@ struct MemoryPlan {
 class Arena {
  public:
   explicit Arena(std::int64_t bytes);
+  explicit Arena(std::span<std::byte> memory);  // of somebody else, who outlives this; zeroed
   // A zeroed range. Throws where the plan was too small.
   std::byte* take(const std::string& category, std::int64_t bytes);
   std::int64_t capacity() const { return capacity_; }

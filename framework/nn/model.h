@@ -39,6 +39,7 @@ struct Recording {
   struct Loss {
     Value value;
     std::string labels;
+    Value correct;  // (1) f64: how many of them are the most likely id; absent in training
   };
   std::vector<Loss> losses;
   Value logits;  // (N, this rank's rows of the vocabulary); only from record_logits and record_step
@@ -52,6 +53,13 @@ struct Recording {
   Value input(const std::string& name, std::int64_t elements) {
     return inputs[name] = tape->input(name, {elements}, DType::i32);
   }
+  std::vector<Value> outputs() const {  // of a loss
+    std::vector<Value> all;
+    for (const Loss& l : losses)
+      for (const Value v : {l.value, l.correct})
+        if (v) all.push_back(v);
+    return all;
+  }
   std::int64_t width(Value input) const { return tape->info(input).shape.elements() / shape.sequences; }  // of a sequence
 };
 
@@ -60,6 +68,7 @@ class Model {
   virtual ~Model() = default;
   virtual ParameterSet& parameters() = 0;
   const ParameterSet& parameters() const { return const_cast<Model*>(this)->parameters(); }
+  // Of training with dropout and label smoothing; otherwise the negative log-likelihood.
   virtual Recording record_loss(const BatchShape& shape, DType real, bool training) const = 0;
   virtual Recording record_logits(const BatchShape& shape, DType real) const = 0;
   // Generation: the logits of new tokens from StepState::first_position on, read beside the caches, which it extends. Without
@@ -67,8 +76,6 @@ class Model {
   virtual Recording record_step(const BatchShape& shape, DType real) const = 0;
   // What the decoder of an encoder_decoder reads of the source, for all of record_step.
   virtual Recording record_memory(const BatchShape& shape, DType real) const = 0;
-  // First id of this rank's part of the vocabulary; logits column j is id vocab_begin() + j, columns past vocab_size are padding.
-  virtual std::int64_t vocab_begin() const = 0;
 };
 
 }  // namespace tfm

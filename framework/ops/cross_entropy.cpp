@@ -52,7 +52,7 @@ struct LinearCrossEntropy final : Op {
                    db = gradients ? e.grad_in(3) : GradSlot{};
     const bool split = !collectives(Phase::forward).empty();
     const W scale = static_cast<W>(options.scale);
-    double total = 0;
+    double total = 0, correct = 0;
     on(e.stream(), [&](auto& s) {
       for (std::int64_t c = 0; c < rows; c += chunk()) {
         const std::int64_t n = std::min(chunk(), rows - c);
@@ -65,9 +65,13 @@ struct LinearCrossEntropy final : Op {
         kernels::cross_entropy_max(s, ce);
         if (split) e.context.mesh->tensor->all_reduce({max, dtype_of<W>, {n}}, Collective::all_reduce_max);
         kernels::cross_entropy_sums(s, ce);
+        if (options.accuracy) kernels::cross_entropy_ties(s, ce);
         if (split) e.context.mesh->tensor->all_reduce({max + n, dtype_of<W>, {3, n}});
         kernels::cross_entropy_loss(s, ce);
-        for (std::int64_t i = 0; i < n; ++i) total += loss[i];
+        for (std::int64_t i = 0; i < n; ++i) {
+          total += loss[i];
+          correct += labels[c + i] >= 0 && max[2 * n + i] == max[i] && max[3 * n + i] == 0;
+        }
         if (!gradients) continue;
         kernels::cross_entropy_gradient(s, ce);
         if (dx)
@@ -82,6 +86,7 @@ struct LinearCrossEntropy final : Op {
       }
     });
     *e.out(0).ptr<double>() = total;
+    if (options.accuracy) *e.out(1).ptr<double>() = correct;
   }
   void forward(Exec& e) const override { with_float(real, [&]<class T>() { run<T>(e, false); }); }
   void backward(Exec& e) const override { with_float(real, [&]<class T>() { run<T>(e, true); }); }
@@ -102,7 +107,9 @@ Value linear_cross_entropy(Recorder& r, Value x, Value weight, Value bias, Value
   }
   options.chunk_rows = std::min(options.chunk_rows, op->rows);
   op->options = options;
-  return r.apply(std::move(op), {x, weight, labels, bias}, {{{1}, DType::f64}});
+  const OutputSpec one{{1}, DType::f64};
+  if (options.accuracy) return r.apply(std::move(op), {x, weight, labels, bias}, {one, one});
+  return r.apply(std::move(op), {x, weight, labels, bias}, {one});
 }
 
 }  // namespace tfm::ops

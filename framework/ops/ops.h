@@ -84,6 +84,9 @@ struct CrossEntropyOptions {
   double scale = 1;             // of the logits before the bias
   int objective = 0;            // of StepState::gradient_scale
   std::int64_t chunk_rows = 0;  // 0: chosen from the sizes
+  // Without smoothing, forward only: a second output (1) f64, of how many of these rows the label has the highest logit (of equal ones
+  // the lowest id).
+  bool accuracy = false;
 };
 Value linear_cross_entropy(Recorder& r, Value x, Value weight, Value bias, Value labels, CrossEntropyOptions options);
 

@@ -181,7 +181,7 @@ std::vector<std::string> clean(const std::string& dir) {
   for (fs::directory_iterator at(dir, error), end; !error && at != end; at.increment(error)) {
     const std::string name = at->path().filename().string();
     const auto dot = name.find('.');
-    const bool ours = dot != std::string::npos && (step_of(name.substr(0, dot)) || name.substr(0, dot) == "latest");
+    const bool ours = dot != std::string::npos && (step_of(name.substr(0, dot)) || name.substr(0, dot) == "latest" || name.substr(0, dot) == "best");
     if (ours && (name.substr(dot) == ".tmp" || name.substr(dot) == ".old.tmp")) stale.push_back(at->path());
   }
   std::vector<std::string> removed;

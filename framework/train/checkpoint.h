@@ -3,6 +3,7 @@
 //   dir/step-00000500/shard-00000-of-00004.safetensors ... the pieces of each rank
 //   dir/step-00000500/manifest.json                         what is where, sizes and checksums; ends with its own checksum
 //   dir/latest                                             the name of the newest
+//   dir/best                                               a symbolic link to the best of a run with eval.stop
 // Everything is written to step-00000500.tmp/ and synced, then published by one rename: a checkpoint is there whole or not at
 // all.
 #include <cstdint>
@@ -17,6 +18,7 @@
 #include "comm/communicator.h"
 #include "core/shape.h"
 #include "optim/loss_scale.h"
+#include "train/best.h"
 
 namespace tfm {
 
@@ -40,6 +42,7 @@ struct CheckpointInfo {
   std::string config;                          // YAML
   std::string extra = "{}";                    // a JSON object of the caller's
   LossScale loss_scale;                        // kept where it is dynamic
+  std::optional<Best> best;                    // of a run with eval.stop; dir/best names its step
 };
 struct ShardFile {
   std::string name;
@@ -71,13 +74,13 @@ struct CheckpointResult {  // the same on every rank
   std::string path;         // empty where it failed
   std::uint64_t bytes = 0;  // of all shards
   std::string error;        // why this checkpoint was given up, by which rank; the previous ones are untouched
-  std::string warning;      // published, but an old one could not be removed
+  std::string warning;      // published, but the best could not be named, or an old one removed
   bool ok() const { return error.empty(); }
 };
 
 // Collective: every rank gives its pieces (together they must cover each tensor; copies are allowed, one of them is read).
 // Never throws for what a file system does: a failure on any rank makes all ranks give up together. `keep` > 0: afterwards only
-// the newest max(keep, 2) checkpoints stay; 0: all stay.
+// the newest max(keep, 2) checkpoints and the best stay; 0: all stay.
 CheckpointResult write_checkpoint(const std::string& dir, const CheckpointInfo& info, std::span<const Piece> pieces,
                                   std::int64_t keep, const CheckpointRanks& ranks);
 

@@ -108,11 +108,22 @@ void publish(const std::string& dir, const std::string& folder, const std::strin
   if (again) fs::remove_all(folder, ignored);
 }
 
+// dir/best becomes `step`, if there is a checkpoint of it.
+void link_best(const std::string& dir, std::int64_t step) {
+  if (!fs::exists(dir + "/" + step_name(step))) return;
+  fs::remove(dir + "/best.tmp");
+  fs::create_directory_symlink(step_name(step), dir + "/best.tmp");
+  rename_file(dir + "/best.tmp", dir + "/best");
+  sync_directory(dir);
+}
+
 void retain(const std::string& dir, std::int64_t written, std::int64_t keep) {
   if (keep <= 0) return;
+  std::error_code none;
+  const std::string best = fs::read_symlink(dir + "/best", none).string();
   std::vector<std::int64_t> steps;
   for (const auto& e : fs::directory_iterator(dir))
-    if (const auto step = step_of(e.path().filename().string()); step && *step != written) steps.push_back(*step);
+    if (const auto step = step_of(e.path().filename().string()); step && *step != written && step_name(*step) != best) steps.push_back(*step);
   std::sort(steps.rbegin(), steps.rend());
   for (std::size_t i = static_cast<std::size_t>(std::max<std::int64_t>(keep, 2)) - 1; i < steps.size(); ++i) {
     const std::string path = dir + "/" + step_name(steps[i]);
@@ -158,7 +169,10 @@ CheckpointResult write_checkpoint(const std::string& dir, const CheckpointInfo& 
   if (auto e = agree(ranks, error); !e.empty()) return give_up(e);
 
   result.path = path;
-  result.warning = agree(ranks, first ? attempt([&] { retain(dir, info.step, keep); }) : "");
+  result.warning = agree(ranks, first ? attempt([&] {
+                           if (info.best) link_best(dir, info.best->step);
+                           retain(dir, info.step, keep);
+                         }) : "");
   return result;
 }
 

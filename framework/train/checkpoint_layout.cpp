@@ -183,6 +183,7 @@ std::string to_text(const Manifest& m) {
             {"extra", extra},
             {"files", shards}};
   if (m.loss_scale.dynamic) body["loss_scale"] = {{"value", m.loss_scale.value}, {"updates", m.loss_scale.updates}};
+  if (m.best) body["best"] = {{"metric", m.best->metric}, {"step", m.best->step}, {"value", m.best->value}, {"since", m.best->since}};
   std::string text = body.dump(1, ' ', false, Json::error_handler_t::replace);
   const std::string sum = Checksum::of(std::as_bytes(std::span(text)));
   text.resize(text.size() - 2);  // "\n}"
@@ -218,6 +219,10 @@ Manifest from_text(const std::string& path, std::string_view text) {
   if (json.contains("loss_scale")) {
     const Field scale = root["loss_scale"];
     m.loss_scale = {scale["value"].real(), scale["updates"].number(), true};
+  }
+  if (json.contains("best")) {
+    const Field best = root["best"];
+    m.best = {best["metric"].text(), best["step"].number(-1), best["value"].real(), best["since"].number()};
   }
   for (const auto& shard : root["files"].items()) add_shard(m, shard);
   std::map<std::string, Shape> shapes;

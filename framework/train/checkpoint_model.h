@@ -1,6 +1,7 @@
 #pragma once
 // A model from a checkpoint directory: what generation and verification start from.
 #include "train/engine.h"
+#include "train/inference.h"
 
 namespace tfm {
 
@@ -9,6 +10,7 @@ struct LoadedModel {
   Mesh mesh;
   std::unique_ptr<Model> model;
   std::vector<float> flat;  // parameters, laid out by model->parameters()
+  Weights weights() { return {model->parameters(), flat.data()}; }
 };
 
 // The configuration that stands in for a run behind a Hugging Face directory: its model, its tokenizer, no data.

@@ -1,5 +1,6 @@
 #pragma once
 // The typed configuration of a run. Keys, defaults and meanings: docs/configuration.md (generated from the same field list).
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -129,9 +130,20 @@ struct DataConfig {
   std::string tokenizer = "bytes";
   bool operator==(const DataConfig&) const = default;
 };
+struct StopConfig {
+  std::string metric = "loss";
+  std::int64_t patience = 0;  // required
+  bool operator==(const StopConfig&) const = default;
+};
 struct EvalConfig {
   std::int64_t every = 0;    // 0: never
   std::int64_t batches = 0;  // 0: the whole validation source
+  std::vector<std::string> metrics{"loss", "perplexity"};  // these always; accuracy | bleu | chrf; filled with stop->metric
+  std::int64_t beam = 1;     // of translations
+  double length_penalty = 1;
+  std::optional<StopConfig> stop;
+  bool has(const std::string& metric) const { return std::ranges::find(metrics, metric) != metrics.end(); }
+  bool translates() const { return has("bleu") || has("chrf"); }
   bool operator==(const EvalConfig&) const = default;
 };
 struct CheckpointConfig {

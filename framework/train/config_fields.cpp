@@ -261,11 +261,45 @@ void describe(DataConfig& d, FieldVisitor& v) {
           d.tokenizer);
 }
 
+const Choices kMetrics{"loss", "perplexity", "accuracy", "bleu", "chrf"};
+
+void describe_metrics(EvalConfig& e, FieldVisitor& v) {
+  const Field f = choice("metrics", kMetrics,
+                         "loss, without label smoothing, and perplexity are always measured; accuracy: share of the labels that are the most "
+                         "likely id; bleu, chrf: of translations of pairs");
+  v.special(f, {.type = "a list of `loss`, `perplexity`, `accuracy`, `bleu`, `chrf`",
+                .read =
+                    [&e, f](FieldReader& reader, const YamlNode& node) {
+                      e.metrics = EvalConfig().metrics;
+                      for (const YamlNode& item : node.kind == YamlNode::Kind::sequence ? node.items : std::vector<YamlNode>{node})
+                        if (std::string m; reader.read_value(f, item, m) && !e.has(m)) e.metrics.push_back(m);
+                    },
+                .flow =
+                    [&e] {
+                      std::string s;
+                      for (const std::string& m : e.metrics) s += (s.empty() ? "" : ", ") + m;
+                      return "[" + s + "]";
+                    }});
+}
+
+void describe(EvalConfig& e, FieldVisitor& v) {
+  v.value(number("every", 0, "steps between measurements; 0: never"), e.every);
+  v.value(number("batches", 0, "global batches per measurement; 0: the whole validation data"), e.batches);
+  describe_metrics(e, v);
+  v.value(number("beam", 1, "hypotheses kept at each step of a translation; 1: greedy", 1024), e.beam);
+  v.value(real("length_penalty", 0, "X: the best translation has the highest sum of log-probabilities / tokens^X"), e.length_penalty);
+  v.section(
+      section("stop", "ends training when a metric gets no better; its best checkpoint is called `best` and stays"),
+      [&e](FieldVisitor& s) {
+        if (!e.stop) e.stop.emplace();
+        s.value(choice("metric", kMetrics, "the one to watch"), e.stop->metric);
+        s.value(required(number("patience", 1, "measurements in a row without a new best value after which training ends")), e.stop->patience);
+      },
+      !e.stop);
+}
+
 void describe_upkeep(Config& c, FieldVisitor& v) {
-  v.section(section("eval", "measurement on the validation data"), [&c](FieldVisitor& s) {
-    s.value(number("every", 0, "steps between measurements; 0: never"), c.eval.every);
-    s.value(number("batches", 0, "global batches per measurement; 0: the whole validation data"), c.eval.batches);
-  });
+  v.section(section("eval", "measurement on the validation data"), [&c](FieldVisitor& s) { describe(c.eval, s); });
   v.section(section("checkpoint", "saving and resuming"), [&c](FieldVisitor& s) {
     s.value(with_word(text("dir", "folder of the checkpoints; none: no checkpoints"), "none"), c.checkpoint.dir);
     s.value(number("every", 0, "steps between checkpoints; 0: only at the end and on request"), c.checkpoint.every);

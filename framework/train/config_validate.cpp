@@ -148,6 +148,18 @@ void check_listen(const Config& c, const Report& report) {
     report({"metrics.listen"}, quoted(listen) + " is no address; expected none or host:port, such as \"127.0.0.1:9750\"", "");
 }
 
+void check_metrics(const Config& c, const Report& report) {
+  const EvalConfig& e = c.eval;
+  if (e.translates() && c.data.validation && c.data.validation->type != "pairs")
+    report({"eval.metrics", "eval.stop.metric", "data.validation.type"},
+           "bleu and chrf are of translations; expected data.validation of type pairs, or another metric", "");
+  if (e.stop && e.every == 0)
+    report({"eval.stop", "eval.every"}, "eval.stop looks at measurements, but eval.every is 0; expected the steps between them", "");
+  if ((e.beam != 1 || e.length_penalty != 1) && !e.translates())
+    report({e.beam != 1 ? "eval.beam" : "eval.length_penalty", "eval.metrics"},
+           "no translations are made; expected bleu or chrf in eval.metrics, or the default 1", "");
+}
+
 void check_data(const Config& c, const Report& report) {
   const ModelConfig& m = c.model;
   if (m.position == "learned" && c.train.seq_len > m.max_seq_len)
@@ -164,6 +176,7 @@ void check_data(const Config& c, const Report& report) {
   if (c.eval.every > 0 && !c.data.validation)
     report({"eval.every", "data.validation"},
            "eval.every is " + text(c.eval.every) + " but there is no data.validation; expected both, or eval.every 0", "");
+  check_metrics(c, report);
   if (c.checkpoint.every > 0 && c.checkpoint.dir.empty())
     report({"checkpoint.every", "checkpoint.dir"},
            "checkpoint.every is " + text(c.checkpoint.every) +
@@ -243,6 +256,7 @@ void fill_derived(Config& c) {
   };
   hides(c.data.train);
   if (c.data.validation) hides(*c.data.validation);
+  if (c.eval.stop && !c.eval.has(c.eval.stop->metric)) c.eval.metrics.push_back(c.eval.stop->metric);
   if (m.translates()) {
     if (m.n_encoder_layers == 0) m.n_encoder_layers = m.n_layers;
     if (m.n_decoder_layers == 0) m.n_decoder_layers = m.n_layers;

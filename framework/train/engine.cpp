@@ -7,6 +7,7 @@
 
 #include "data/hidden_tokens.h"
 #include "kernels/optimizer.h"
+#include "train/translator.h"
 
 namespace tfm {
 namespace {
@@ -53,7 +54,7 @@ std::map<std::string, std::int64_t> batch_elements(const StepPlan& p) {
 }
 
 std::int64_t arena_bytes(const StepPlan& p) {
-  std::int64_t most = 0;
+  std::int64_t most = p.translator ? translation_bytes(*p.translator, p.config.model, translation_of(p.config), p.real) : 0;
   for (const ShapePlan& s : p.shapes) most = std::max({most, s.train_program.arena_bytes(), s.eval_program.arena_bytes()});
   return most;
 }
@@ -92,20 +93,26 @@ ShapePlan divide(const Config& c, const Layout& layout, BatchShape shape) {
 }
 
 void make_programs(StepPlan& p, ShapePlan& s, const OptimizerOptions& options) {
-  const auto values = [](const Recording& r) {
-    std::vector<Value> all;
-    for (const Recording::Loss& l : r.losses) all.push_back(l.value);
-    return all;
-  };
   s.training = p.model->record_loss(s.shape, p.real, true);
   s.evaluation = p.model->record_loss(s.shape, p.real, false);
-  PlanOptions train{.recompute = recompute_of(p.config.recompute), .outputs = values(s.training)};
+  PlanOptions train{.recompute = recompute_of(p.config.recompute), .outputs = s.training.outputs()};
   const auto bytes = static_cast<std::int64_t>(size_of(wide(p.real)));
   for (const Bucket& b : p.buckets)
     train.buckets.push_back({b.parameters, {options.zero > 0 ? Collective::reduce_scatter : Collective::all_reduce_sum, b.axis,
                                             (b.end - b.begin) * bytes}});
   s.train_program = plan(s.training.tape, train);
-  s.eval_program = plan(s.evaluation.tape, {.training = false, .outputs = values(s.evaluation)});
+  s.eval_program = plan(s.evaluation.tape, {.training = false, .outputs = s.evaluation.outputs()});
+}
+
+// Of the first sequences of fields.
+Totals count_labels(const Recording& recording, const Fields& fields, std::int64_t sequences) {
+  Totals t;
+  for (std::size_t k = 0; k < recording.losses.size(); ++k) {
+    const std::string& name = recording.losses[k].labels;
+    const auto n = static_cast<std::size_t>(sequences * recording.width(recording.inputs.at(name)));
+    for (std::int32_t label : fields.at(name).first(n)) t.labels[k] += label >= 0;
+  }
+  return t;
 }
 
 }  // namespace
@@ -188,6 +195,11 @@ std::uint64_t StepPlan::collective_hash() const {
 StepPlan make_step_plan(const Config& config, const Mesh& mesh, const MakeModel& make_model, std::optional<DType> real, const std::optional<BatchShape>& only) {
   StepPlan p{.config = config, .mesh = mesh, .real = real.value_or(real_of(config))};
   p.model = make_model(config, mesh);
+  if (config.eval.every > 0 && config.eval.translates() && !only) {
+    Config whole_rows = config;
+    whole_rows.parallel.sequence = false;
+    p.translator = make_model(whole_rows, mesh);
+  }
   const OptimizerOptions options = optimizer_of(config);
   const auto bytes = static_cast<std::int64_t>(size_of(wide(p.real)));
   p.buckets = make_buckets(p.model->parameters(), mesh.layout, std::max<std::int64_t>(1, config.parallel.bucket_bytes / bytes));
@@ -207,9 +219,25 @@ double Totals::mean() const {
   return sum;
 }
 
+double Totals::accuracy() const { return static_cast<double>(correct[0]) / static_cast<double>(labels[0]); }
+
+void Totals::add(const Recording& run, const Fields& fields, const std::function<Tensor(Value)>& output) {
+  *this += count_labels(run, fields, run.shape.sequences);
+  for (std::size_t k = 0; k < run.losses.size(); ++k) {
+    loss[k] += *output(run.losses[k].value).ptr<double>();
+    correct[k] += static_cast<std::int64_t>(*output(run.losses[k].correct).ptr<double>());
+  }
+}
+
 Totals& Totals::operator+=(const Totals& other) {
-  for (std::size_t k = 0; k < loss.size(); ++k) loss[k] += other.loss[k], labels[k] += other.labels[k];
+  for (std::size_t k = 0; k < loss.size(); ++k) loss[k] += other.loss[k], labels[k] += other.labels[k], correct[k] += other.correct[k];
   return *this;
+}
+
+void Totals::all_reduce(Communicator& over) {
+  over.all_reduce({loss.data(), DType::f64, {2}});
+  over.all_reduce({labels.data(), DType::i64, {2}});
+  over.all_reduce({correct.data(), DType::i64, {2}});
 }
 
 Engine::Engine(StepPlan plan, int threads)
@@ -223,19 +251,19 @@ Engine::Engine(StepPlan plan, int threads)
   if (is_half(plan_.real)) flat_.master = arena_.take(kMaster, state);
   if (optimizer_.options().ema > 0) flat_.average = arena_.take(kAverage, state);
   if (plan_.real == DType::f16) loss_scale_ = LossScale::of_fp16();
-  std::byte* activations = arena_.take(kActivations, arena_bytes(plan_));
+  activations_ = arena_.take(kActivations, plan_.memory.categories.at(kActivations));
   for (const auto& [name, n] : batch_elements(plan_))
     batch_[name] = {reinterpret_cast<std::int32_t*>(arena_.take(kBatch, n * 4)), static_cast<std::size_t>(n)};
   view_ = batch_;
   for (const auto& [name, bytes] : leaves(plan_, Role::input)) leaf_memory_[name] = arena_.take(kBatch, bytes);
   for (const auto& [name, bytes] : leaves(plan_, Role::constant)) leaf_memory_[name] = arena_.take(kConstants, bytes);
   for (ShapePlan& s : plan_.shapes) {
-    bind(s.train_program, s.training, activations);
-    bind(s.eval_program, s.evaluation, activations);
+    bind(s.train_program, s.training);
+    bind(s.eval_program, s.evaluation);
   }
 }
 
-void Engine::bind(Program& program, const Recording& recording, std::byte* activations) {
+void Engine::bind(Program& program, const Recording& recording) {
   Bindings b;
   const auto& values = recording.tape->values();
   b.data.resize(values.size());
@@ -248,7 +276,7 @@ void Engine::bind(Program& program, const Recording& recording, std::byte* activ
       b.data[v] = {leaf_memory_.at(values[v].name), values[v].dtype, values[v].shape};
     }
   }
-  program.bind(activations, b);
+  program.bind(activations_, b);
   for (const auto& [value, fill] : recording.constants) fill(b.data[value.id]);
 }
 
@@ -286,16 +314,6 @@ void Engine::load(const Recording& recording, const Program& program, std::int64
   }
 }
 
-Totals Engine::count(const Recording& recording, std::int64_t sequences) const {
-  Totals t;
-  for (std::size_t k = 0; k < recording.losses.size(); ++k) {
-    const std::string& name = recording.losses[k].labels;
-    const auto n = static_cast<std::size_t>(sequences * recording.width(recording.inputs.at(name)));
-    for (std::int32_t label : batch_.at(name).first(n)) t.labels[k] += label >= 0;
-  }
-  return t;
-}
-
 void Engine::run_micro_batches(std::int64_t step, const ShapePlan& shape, Totals& totals) {
   ExecContext context{&stream_, &plan_.mesh, {.seed = plan_.config.train.seed, .step = static_cast<std::uint32_t>(step)}};
   for (std::size_t k = 0; k < totals.labels.size(); ++k)
@@ -321,7 +339,7 @@ StepResult Engine::compute_gradients(std::int64_t step, const BatchReader& reade
   const std::int64_t each = shape.sequences_per_rank(), first = plan_.mesh.data_rank * each;
   const auto objectives = static_cast<std::int64_t>(shape.training.losses.size());
   read(first, std::clamp<std::int64_t>((sequences < 0 ? shape.batch : sequences) - first, 0, each), each, shape.training, reader);
-  Totals totals = count(shape.training, each);
+  Totals totals = count_labels(shape.training, batch_, each);
   plan_.mesh.data->all_reduce({totals.labels.data(), DType::i64, {objectives}});
   run_micro_batches(step, shape, totals);
   plan_.mesh.data->all_reduce({totals.loss.data(), DType::f64, {objectives}});
@@ -345,14 +363,11 @@ Totals Engine::evaluate(std::int64_t sequences, const BatchReader& reader, std::
   for (std::int64_t first = 0; first < sequences; first += each * plan_.mesh.layout.data) {
     const std::int64_t mine = first + each * plan_.mesh.data_rank;
     read(mine, std::clamp<std::int64_t>(sequences - mine, 0, each), each, shape.evaluation, reader);
-    totals += count(shape.evaluation, each);
     load(shape.evaluation, shape.eval_program, 0, each);
     shape.eval_program.run(context);
-    for (std::size_t k = 0; k < shape.evaluation.losses.size(); ++k)
-      totals.loss[k] += *shape.eval_program.value(shape.evaluation.losses[k].value).ptr<double>();
+    totals.add(shape.evaluation, batch_, [&](Value v) { return shape.eval_program.value(v); });
   }
-  plan_.mesh.data->all_reduce({totals.loss.data(), DType::f64, {2}});
-  plan_.mesh.data->all_reduce({totals.labels.data(), DType::i64, {2}});
+  totals.all_reduce(*plan_.mesh.data);
   return totals;
 }
 

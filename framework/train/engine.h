@@ -38,6 +38,7 @@ struct StepPlan {
   Mesh mesh;  // its communicators may be null: planning needs none
   DType real = DType::f32;
   std::unique_ptr<Model> model;
+  std::unique_ptr<Model> translator;  // records translations of the validation data, if eval.metrics need them
   std::vector<ShapePlan> shapes;  // as batch_shapes() of the configuration
   std::vector<Bucket> buckets;
   MemoryPlan memory;
@@ -73,9 +74,13 @@ struct StepResult {
 
 struct Totals {  // by objective
   std::array<double, 2> loss{};
-  std::array<std::int64_t, 2> labels{};
-  double mean() const;  // sum of the objectives' means
+  std::array<std::int64_t, 2> labels{}, correct{};  // correct: evaluation only
+  double mean() const;      // sum of the objectives' means
+  double accuracy() const;  // of the first objective
+  // Of one run of a recording without training; `fields` begin with what it read.
+  void add(const Recording& run, const Fields& fields, const std::function<Tensor(Value)>& output);
   Totals& operator+=(const Totals& other);
+  void all_reduce(Communicator& over);
 };
 
 class Engine {
@@ -96,9 +101,12 @@ class Engine {
   // `sequences`: of the global batch, where it holds fewer than its shape has room for.
   StepResult compute_gradients(std::int64_t step, const BatchReader& read, std::size_t shape = 0, std::int64_t sequences = -1);
   StepResult train_step(std::int64_t step, double lr, const BatchReader& read, std::size_t shape = 0, std::int64_t sequences = -1);
-  // Sums the loss of `sequences` sequences of a shape and the number of their labels over the data axis, by objective.
+  // Of `sequences` sequences of a shape, summed over the data axis: negative log-likelihood, labels, and how many of them are the most
+  // likely id.
   Totals evaluate(std::int64_t sequences, const BatchReader& read, std::size_t shape = 0);
 
+  // The memory of activations, which is free between steps; enough for a Translator with plan().translator.
+  std::span<std::byte> idle_memory() const { return {activations_, static_cast<std::size_t>(plan_.memory.categories.at("activations"))}; }
   // Flat buffers of this rank, laid out by model().parameters().
   const Optimizer::Flat& flat() const { return flat_; }
   const Optimizer& optimizer() const { return optimizer_; }
@@ -106,10 +114,9 @@ class Engine {
   void time_steps(std::vector<double>* seconds) { seconds_ = seconds; }
 
  private:
-  void bind(Program& program, const Recording& recording, std::byte* activations);
+  void bind(Program& program, const Recording& recording);
   void read(std::int64_t first, std::int64_t count, std::int64_t padded, const Recording& recording, const BatchReader& reader);
   void load(const Recording& recording, const Program& program, std::int64_t first, std::int64_t sequences);
-  Totals count(const Recording& recording, std::int64_t sequences) const;
   void run_micro_batches(std::int64_t step, const ShapePlan& shape, Totals& totals);
 
   StepPlan plan_;
@@ -118,6 +125,7 @@ class Engine {
   Optimizer optimizer_;
   Optimizer::Flat flat_{};
   LossScale loss_scale_;
+  std::byte* activations_ = nullptr;
   Fields batch_;  // this rank's part of the global batch
   Fields view_;   // what a reader fills
   std::map<std::string, std::byte*> leaf_memory_;

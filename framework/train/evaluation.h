@@ -2,12 +2,11 @@
 // How well a model predicts the labels of a data source, without training memory.
 #include "data/batcher.h"
 #include "train/checkpoint_model.h"
-#include "train/inference.h"
 
 namespace tfm {
 
 // Negative log-likelihood (without label smoothing) and accuracy over one pass of `data`, whose batches have batch_shapes(config); the
 // data ranks share out each batch. The same on every rank. All ranks of the mesh call alike.
-Inference::Score evaluate(const LoadedModel& model, const Config& config, const Batcher& data, int threads);
+Totals evaluate(LoadedModel& model, const Config& config, const Batcher& data, int threads);
 
 }  // namespace tfm

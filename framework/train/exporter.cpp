@@ -29,7 +29,8 @@ struct Snapshot {
   double steps = 0, tokens = 0, checkpoint_failures = 0, nonfinite = 0;
   std::vector<double> durations = std::vector<double>(buckets.size() + 1);
   double duration_sum = 0;
-  std::map<std::string, double> eval_loss, memory;
+  std::map<std::string, double> memory;
+  std::map<std::string, std::map<std::string, double>> eval;  // by metric, by split
   std::optional<std::int64_t> checkpoint_step;
   double step_time = 0, checkpoint_time = 0;  // Unix time
   std::chrono::steady_clock::time_point alive = std::chrono::steady_clock::now();
@@ -59,7 +60,7 @@ Address address_of(const std::string& listen) {
 // One scrape's registry, filled from a snapshot.
 class Page {
  public:
-  void gauge(const char* name, const char* help, double value, const prometheus::Labels& labels = {}) {
+  void gauge(const std::string& name, const char* help, double value, const prometheus::Labels& labels = {}) {
     prometheus::BuildGauge().Name(name).Help(help).Register(registry_).Add(labels).Set(value);
   }
   void counter(const char* name, const char* help, double value) {
@@ -95,8 +96,8 @@ std::string page_of(const ExporterOptions& options, const Snapshot& s) {
   page.counter("tfm_steps_total", "Steps since the program started.", s.steps);
   page.counter("tfm_tokens_total", "Tokens trained on since the program started.", s.tokens);
   page.histogram("tfm_step_duration_seconds", "Wall time of a step.", s.durations, s.duration_sum);
-  for (const auto& [split, loss] : s.eval_loss)
-    page.gauge("tfm_eval_loss", "Loss of the last evaluation.", loss, {{"split", split}});
+  for (const auto& [metric, values] : s.eval)
+    for (const auto& [split, value] : values) page.gauge("tfm_eval_" + metric, "Of the last evaluation.", value, {{"split", split}});
   if (s.checkpoint_step) {
     page.gauge("tfm_last_checkpoint_step", "Step of the last checkpoint.", static_cast<double>(*s.checkpoint_step));
     page.gauge("tfm_last_checkpoint_timestamp_seconds", "When it was published, Unix time.", s.checkpoint_time);
@@ -194,9 +195,9 @@ void Exporter::step(const StepMetrics& m) {
   s.alive = std::chrono::steady_clock::now();
 }
 
-void Exporter::eval(const std::string& split, double loss) {
+void Exporter::eval(const std::string& split, const std::string& metric, double value) {
   std::lock_guard lock(impl_->mutex);
-  impl_->state.eval_loss[split] = loss;
+  impl_->state.eval[metric][split] = value;
 }
 
 void Exporter::checkpoint(std::int64_t step) {

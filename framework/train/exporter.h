@@ -30,7 +30,7 @@ class Exporter {
   Exporter& operator=(const Exporter&) = delete;
 
   void step(const StepMetrics& metrics);
-  void eval(const std::string& split, double loss);
+  void eval(const std::string& split, const std::string& metric, double value);  // tfm_eval_METRIC
   void checkpoint(std::int64_t step);  // one was written
   void checkpoint_failed();
   void nonfinite_step();

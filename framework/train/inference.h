@@ -10,13 +10,20 @@
 
 namespace tfm {
 
-// A recording that runs forward only, in memory of its own.
+// This rank's parameters; both must outlive what works with them.
+struct Weights {
+  const ParameterSet& places;
+  void* flat = nullptr;
+};
+
+// A recording that runs forward only.
 class Forward {
  public:
-  // `flat`: this rank's parameters, laid out by model.parameters(); must outlive this, as must what is `given`: memory of leaves that
-  // somebody else fills.
-  Forward(const Model& model, Recording recording, const std::vector<Value>& outputs, void* flat,
-          const std::vector<std::pair<Value, Tensor>>& given = {});
+  // Plans, without memory. `given`: leaves that somebody else fills.
+  Forward(Recording recording, const std::vector<Value>& outputs, std::vector<Value> given = {});
+  std::int64_t bytes() const;  // that bind() takes
+  // `given`: memory of those leaves, which must outlive this.
+  void bind(const Weights& weights, Arena& arena, const std::vector<Tensor>& given = {});
   const Recording& recording() const { return recording_; }
   Tensor leaf(Value v) const { return leaves_[v.id]; }
   Tensor output(Value v) const { return program_.value(v); }
@@ -24,9 +31,11 @@ class Forward {
   void run(const ExecContext& context, const Fields& fields) const;
 
  private:
+  bool own(std::size_t value) const;  // an input or constant that is not given
+
   Recording recording_;
   Program program_;
-  Arena arena_;
+  std::vector<Value> given_;
   std::vector<Tensor> leaves_;  // by value
 };
 
@@ -34,35 +43,31 @@ class Forward {
 
 class Inference {
  public:
-  Inference(const Model& model, const Mesh& mesh, void* flat, const BatchShape& shape, std::int64_t vocab_size, int threads,
+  Inference(const Model& model, const Mesh& mesh, const Weights& weights, const BatchShape& shape, std::int64_t vocab_size, int threads,
             DType real = DType::f32);
 
   const Recording& recording() const { return forward_.recording(); }
   void run(const Fields& fields);
   // Logits of one row over the whole vocabulary, gathered from all tensor ranks.
   std::vector<double> row(std::int64_t index) const;
-  // Of the rows whose label is >= 0, after run(): the summed negative log-likelihood, and how often the label has the highest logit
-  // (of equal ones the lowest id). The same on all tensor ranks.
-  struct Score {
-    double loss = 0;
-    std::int64_t labels = 0, correct = 0;
-  };
-  Score score(std::span<const std::int32_t> labels) const;
 
  private:
   Mesh mesh_;
   cpu::Stream stream_;
   Forward forward_;
-  std::int64_t vocab_size_, vocab_begin_;
+  Arena arena_;
+  std::int64_t vocab_size_;
 };
 
 // Sequences that grow: keys and values of what came before are kept, the source is read once.
 class Generation {
  public:
   // `shape`: its capacity is the most tokens of a sequence; with a length above 1 as many can be appended at once; a source_length
-  // for models that read a source.
-  Generation(const Model& model, const Mesh& mesh, void* flat, const BatchShape& shape, std::int64_t vocab_size, int threads,
-             DType real = DType::f32);
+  // for models that read a source. `model` records without sequence parallelism, but the weights may lie as under it. `memory`:
+  // at least bytes(), or none for memory of its own.
+  Generation(const Model& model, const Mesh& mesh, const Weights& weights, const BatchShape& shape, std::int64_t vocab_size, int threads,
+             DType real = DType::f32, std::span<std::byte> memory = {});
+  static std::int64_t bytes(const Model& model, const BatchShape& shape, DType real);
 
   // Starts over; of an encoder_decoder, with source_ids and source_mask of its sequences / beams sources.
   void start(const Fields& source = {});
@@ -77,12 +82,18 @@ class Generation {
   std::int64_t position() const { return position_; }  // tokens of every sequence so far
 
  private:
+  struct Forwards {
+    Forwards(const Model& model, const BatchShape& shape, DType real);
+    std::int64_t bytes() const;
+    std::optional<Forward> source, step, steps;  // of one token; of shape.length
+  };
   void gather_logits(const Forward& from);
 
   Mesh mesh_;
   cpu::Stream stream_;
   BatchShape shape_;
-  std::optional<Forward> source_, step_, steps_;  // of one token; of shape_.length
+  Forwards forwards_;
+  Arena arena_;
   std::vector<std::int32_t> source_mask_;
   std::vector<double> logits_;
   std::int64_t vocab_size_, position_ = 0;

@@ -67,4 +67,18 @@ std::int64_t RunData::validation_batches(const Config& config) const {
   return config.eval.batches == 0 ? validation->batches() : std::min(validation->batches(), config.eval.batches);
 }
 
+RunData::Lines RunData::validation_lines(const Config& config) const {
+  Lines all, some;
+  each_pair(pair_files(*config.data.validation), [&](std::string_view source, std::string_view target, const std::string&, const std::string&) {
+    all.source.emplace_back(source);
+    all.target.emplace_back(target);
+  });
+  for (std::int64_t i = 0; i < validation_batches(config); ++i)
+    for (const std::int64_t pair : dynamic_cast<const Pairs&>(*validation).pairs_of(i)) {
+      some.source.push_back(all.source[static_cast<std::size_t>(pair)]);
+      some.target.push_back(all.target[static_cast<std::size_t>(pair)]);
+    }
+  return some;
+}
+
 }  // namespace tfm

@@ -22,6 +22,11 @@ struct RunData {
   RunData(const Config& config, const SourceConfig& source);
   // Batches of the validation data that an evaluation reads.
   std::int64_t validation_batches(const Config& config) const;
+  // The lines of those batches; of validation data of type pairs.
+  struct Lines {
+    std::vector<std::string> source, target;
+  };
+  Lines validation_lines(const Config& config) const;
 
  private:
   std::unique_ptr<Batcher> open(const Config& config, const SourceConfig& source, bool endless);

@@ -10,13 +10,16 @@
 
 #include "comm/agree.h"
 #include "comm/watchdog.h"
+#include "core/diagnostics.h"
 #include "core/version.h"
+#include "data/translation_scores.h"
 #include "train/exporter.h"
 #include "train/initial_weights.h"
 #include "train/metrics.h"
 #include "train/progress.h"
 #include "train/run_data.h"
 #include "train/state.h"
+#include "train/translator.h"
 
 namespace tfm {
 namespace {
@@ -35,10 +38,12 @@ std::int64_t peak_memory_bytes() {
 class Run {
  public:
   Run(const Config& config, const Mesh& mesh, const MakeModel& make_model, int threads, StopRequests& requests)
-      : config_(config), mesh_(mesh), requests_(requests), data_(config), engine_(make_step_plan(config, mesh, make_model), threads),
+      : config_(config), mesh_(mesh), requests_(requests), threads_(threads), data_(config), engine_(make_step_plan(config, mesh, make_model), threads),
         watchdog_(mesh, file_timeout()), schedule_(schedule_of(config)) {
     if (config_.model.next_sentence && config_.model.init == "random")
       throw Error(ExitCode::usage, "model.next_sentence is true, but no type of data has pairs of sentences to train that head with; expected false");
+    if (config_.eval.stop) best_ = {.metric = config_.eval.stop->metric};
+    if (engine_.plan().translator) lines_ = data_.validation_lines(config_);
     check_same_on_all_ranks(*mesh_.world, engine_.plan().collective_hash(), "order of collectives");
     prefetcher_.emplace(*data_.train, [this](const Batcher::Batch& b) { return part(b); });
   }
@@ -55,14 +60,15 @@ class Run {
     }
     open_outputs(resumed);
     TrainOutcome outcome{.step = resumed};
-    while (outcome.step < config_.train.steps && !outcome.stopped) {
+    while (outcome.step < config_.train.steps && !outcome.stopped && !exhausted()) {
       step(++outcome.step);
       outcome.loss = loss_;
       const bool last = outcome.step == config_.train.steps;
-      if (due(config_.eval.every, outcome.step) || (last && config_.eval.every > 0)) evaluate(outcome.step);
+      const bool measured = due(config_.eval.every, outcome.step) || (last && config_.eval.every > 0);
+      const bool best = measured && evaluate(outcome.step);
       const Request request = requested();
       outcome.stopped = request == Request::stop && !last;
-      if (due(config_.checkpoint.every, outcome.step) || last || request != Request::none) checkpoint(outcome.step);
+      if (due(config_.checkpoint.every, outcome.step) || last || request != Request::none || best || exhausted()) checkpoint(outcome.step);
     }
     finish(outcome);
     return outcome;
@@ -121,6 +127,7 @@ class Run {
     restore(reader, path, engine_, true);
     if (engine_.loss_scale().dynamic && m.loss_scale.dynamic) engine_.loss_scale() = m.loss_scale;
     origin_ = m.extra;
+    if (best_ && m.best && m.best->metric == best_->metric) best_ = m.best;
     say("resumed from " + path + " at step " + std::to_string(m.step));
     return m.step;
   }
@@ -202,8 +209,8 @@ class Run {
               .add("peak_memory_bytes", memory));
   }
 
-  void evaluate(std::int64_t number) {
-    if (!data_.validation) return;
+  // Whether it is the best so far by the metric of eval.stop.
+  bool evaluate(std::int64_t number) {
     watchdog_.set_timeout(file_timeout());
     Totals totals;
     engine_.swap_average();
@@ -211,17 +218,36 @@ class Run {
       const Batcher::Batch b = data_.validation->batch(i);
       totals += engine_.evaluate(b.sequences, [&](auto first, auto count, Fields& f) { data_.validation->fill(i, first, count, f); }, b.shape);
     }
+    const std::vector<std::string> translations = translate();
     engine_.swap_average();
-    if (!lead()) return;
-    const double loss = totals.mean();
-    const std::int64_t tokens = totals.labels[0];
-    char line[160];
-    std::snprintf(line, sizeof line, "validation at step %lld | loss %.4f | perplexity %.3f | %lld tokens", static_cast<long long>(number), loss,
-                  std::exp(loss), static_cast<long long>(tokens));
-    say(line);
-    write(MetricsLine("eval").add("step", number).add("split", "validation").add("loss", loss).add("perplexity", std::exp(loss)).add("tokens", tokens));
-    if (exporter_) exporter_->eval("validation", loss);
+    std::map<std::string, double> values{{"loss", totals.mean()}, {"perplexity", std::exp(totals.mean())}};
+    if (config_.eval.has("accuracy")) values["accuracy"] = totals.accuracy();
+    if (config_.eval.has("bleu")) values["bleu"] = corpus_bleu(translations, lines_.target);
+    if (config_.eval.has("chrf")) values["chrf"] = corpus_chrf(translations, lines_.target);
+    MetricsLine line("eval");
+    line.add("step", number).add("split", "validation");
+    std::string text = "validation at step " + std::to_string(number);
+    for (const std::string& metric : config_.eval.metrics) {
+      char value[32];
+      std::snprintf(value, sizeof value, " %.4f", values.at(metric));
+      text += " | " + metric + value;
+      line.add(metric, values.at(metric));
+      if (exporter_) exporter_->eval("validation", metric, values.at(metric));
+    }
+    write(line.add("tokens", totals.labels[0]));
+    say(text + " | " + std::to_string(totals.labels[0]) + " tokens");
+    return best_ && best_->improve(number, values.at(best_->metric));
   }
+
+  std::vector<std::string> translate() {
+    const StepPlan& plan = engine_.plan();
+    if (!plan.translator) return {};
+    Translator translator(*plan.translator, config_.model, mesh_, {engine_.model().parameters(), engine_.flat().parameters}, *data_.tokenizer,
+                          translation_of(config_), threads_, engine_.idle_memory());
+    return translator.translate(lines_.source);
+  }
+
+  bool exhausted() const { return best_ && best_->since >= config_.eval.stop->patience; }
 
   Request requested() {
     auto request = static_cast<std::int32_t>(requests_.poll(lead() ? config_.checkpoint.dir : std::string()));
@@ -234,7 +260,8 @@ class Run {
     watchdog_.set_timeout(file_timeout());
     const auto start = Clock::now();
     const CheckpointInfo info{.step = number, .samples_seen = number * batch_size(), .seed = config_.train.seed,
-                              .layout = {{"data", mesh_.layout.data}, {"tensor", mesh_.layout.tensor}}, .config = dump_config(without_init()), .extra = origin_, .loss_scale = engine_.loss_scale()};
+                              .layout = {{"data", mesh_.layout.data}, {"tensor", mesh_.layout.tensor}}, .config = dump_config(without_init()),
+                              .extra = origin_, .loss_scale = engine_.loss_scale(), .best = best_};
     const std::vector<Piece> pieces = checkpoint_pieces(engine_);
     const CheckpointResult r = write_checkpoint(config_.checkpoint.dir, info, pieces, config_.checkpoint.keep, checkpoint_ranks(*mesh_.world));
     failed_checkpoint_ = r.error;
@@ -251,18 +278,27 @@ class Run {
   void finish(const TrainOutcome& outcome) {
     std::int64_t high_water = engine_.arena_high_water();
     mesh_.world->all_reduce({&high_water, DType::i64, {1}}, Collective::all_reduce_max);
-    write(MetricsLine("end").add("step", outcome.step).add("arena_high_water_bytes", high_water));
+    MetricsLine end("end");
+    end.add("step", outcome.step).add("arena_high_water_bytes", high_water);
+    end.add("reason", exhausted() ? "no_improvement" : outcome.stopped ? "request" : "steps");
+    if (best_ && best_->step >= 0) end.add("best_step", best_->step).add("best_" + best_->metric, best_->value);
+    write(end);
     if (lead()) StopRequests::obeyed(config_.checkpoint.dir);
     if (!failed_checkpoint_.empty())
       throw Error(ExitCode::retryable, "the last checkpoint could not be written: " + failed_checkpoint_ + "; free space and start again: the run goes on from " +
                                            "the newest complete checkpoint");
     if (outcome.stopped) say("stopped on request after step " + std::to_string(outcome.step));
+    if (exhausted())
+      say("stopped after step " + std::to_string(outcome.step) + ": " + std::to_string(best_->since) + " measurements of " + best_->metric +
+          " without a better one than " + number_text(best_->value) + " at step " + std::to_string(best_->step) + "; with a larger eval.stop.patience it goes on");
   }
 
   Config config_;
   Mesh mesh_;
   StopRequests& requests_;
+  int threads_;
   RunData data_;
+  RunData::Lines lines_;  // to translate at each evaluation
   Engine engine_;
   std::optional<Prefetcher> prefetcher_;
   Watchdog watchdog_;
@@ -272,6 +308,7 @@ class Run {
   std::unique_ptr<Exporter> exporter_;
   Progress progress_;
   std::string failed_checkpoint_, origin_ = "{}";
+  std::optional<Best> best_;  // with eval.stop
   std::int64_t checkpointed_ = -1;
   int skipped_ = 0;
   double longest_step_ = 0;

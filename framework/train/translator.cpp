@@ -1,15 +1,43 @@
 #include "train/translator.h"
 
 #include <algorithm>
+#include <set>
 
 namespace tfm {
 namespace {
 
-constexpr std::int64_t kSentences = 32, kSequences = 128;  // of a batch at most: sentences, sentences * beams
+constexpr std::int64_t kSentences = 32, kSequences = 128, kTokens = 4096;  // of a batch at most: sentences, sentences * beams, source tokens
 
 std::int64_t bucket(std::int64_t length) { return round_up(length, length <= 64 ? 8 : 32); }
 
+// Of a batch whose longest source has so many tokens.
+std::int64_t sentences_of(const TranslatorOptions& o, std::int64_t longest) {
+  return std::clamp<std::int64_t>(std::min(kSequences / o.beams, kTokens / bucket(longest)), 1, kSentences);
+}
+
+// Most tokens of the translation of so many, ends included.
+std::int64_t limit(const TranslatorOptions& o, const ModelConfig& m, std::int64_t source) {
+  return std::min(o.max_tokens > 0 ? o.max_tokens : 2 * source + 50, m.max_seq_len);
+}
+
+// Of sentences of which the longest has so many tokens.
+BatchShape shape_of(const TranslatorOptions& o, const ModelConfig& m, std::int64_t sentences, std::int64_t longest) {
+  return {.sequences = sentences * o.beams, .length = 1, .source_length = std::min(bucket(longest), m.max_seq_len),
+          .capacity = std::min(bucket(limit(o, m, longest)), m.max_seq_len), .beams = o.beams};
+}
+
 }  // namespace
+
+TranslatorOptions translation_of(const Config& c) { return {.beams = c.eval.beam, .length_penalty = c.eval.length_penalty}; }
+
+std::int64_t translation_bytes(const Model& model, const ModelConfig& config, const TranslatorOptions& options, DType real) {
+  std::set<BatchShape> shapes;
+  for (std::int64_t longest = 1; longest <= config.max_seq_len; ++longest)
+    shapes.insert(shape_of(options, config, sentences_of(options, longest), longest));
+  std::int64_t most = 0;
+  for (const BatchShape& s : shapes) most = std::max(most, Generation::bytes(model, s, real));
+  return most;
+}
 
 void search(Generation& generation, std::span<BeamSearch> searches) {
   const std::size_t beams = searches[0].ids().size(), logits = generation.logits().size() / searches.size();
@@ -27,25 +55,21 @@ void search(Generation& generation, std::span<BeamSearch> searches) {
   }
 }
 
-Translator::Translator(LoadedModel& model, const Tokenizer& tokenizer, const TranslatorOptions& options, int threads)
-    : model_(model), tokenizer_(tokenizer), options_(options), special_(sentence_ids(tokenizer, model.config.model.decoder_start)), threads_(threads),
-      sentences_(std::clamp<std::int64_t>(kSequences / options.beams, 1, kSentences)) {
-  check_known(std::max(special_.begin, special_.end), model.config.model.vocab_size, "the tokenizer");
-}
-
-std::int64_t Translator::limit(const Source& source) const {
-  const std::int64_t most = options_.max_tokens > 0 ? options_.max_tokens : 2 * std::ssize(source.ids) + 50;
-  return std::min(most, model_.config.model.max_seq_len);
+Translator::Translator(const Model& model, const ModelConfig& config, const Mesh& mesh, const Weights& weights, const Tokenizer& tokenizer,
+                       const TranslatorOptions& options, int threads, std::span<std::byte> memory)
+    : model_(model), config_(config), mesh_(mesh), weights_(weights), tokenizer_(tokenizer), options_(options),
+      special_(sentence_ids(tokenizer, config.decoder_start)), threads_(threads), memory_(memory) {
+  check_known(std::max(special_.begin, special_.end), config.vocab_size, "the tokenizer");
 }
 
 // The longest first: what runs out of memory does so at once.
 std::vector<Translator::Source> Translator::encode(const std::vector<std::string>& lines) {
-  const auto most = static_cast<std::size_t>(model_.config.model.max_seq_len);
+  const auto most = static_cast<std::size_t>(config_.max_seq_len);
   std::vector<Source> sources;
   for (std::size_t i = 0; i < lines.size(); ++i) {
     if (lines[i].empty()) continue;
     Source s{i, tokenizer_.encode(lines[i])};
-    for (const std::int32_t id : s.ids) check_known(id, model_.config.model.vocab_size, "the tokenizer");
+    for (const std::int32_t id : s.ids) check_known(id, config_.vocab_size, "the tokenizer");
     if (s.ids.size() + 1 > most) s.ids.resize(most - 1), ++cut_;
     s.ids.push_back(special_.end);
     sources.push_back(std::move(s));
@@ -54,27 +78,26 @@ std::vector<Translator::Source> Translator::encode(const std::vector<std::string
   return sources;
 }
 
-Generation& Translator::generation(std::int64_t sentences, std::int64_t source_length, std::int64_t capacity) {
-  const BatchShape shape{.sequences = sentences * options_.beams, .length = 1, .source_length = source_length, .capacity = capacity,
-                         .beams = options_.beams};
+Generation& Translator::generation(const BatchShape& shape) {
   if (!generation_ || generation_->shape() != shape) {
     generation_.reset();
-    generation_.emplace(*model_.model, model_.mesh, model_.flat.data(), shape, model_.config.model.vocab_size, threads_);
+    generation_.emplace(model_, mesh_, weights_, shape, config_.vocab_size, threads_, DType::f32, memory_);
   }
   return *generation_;
 }
 
 void Translator::translate(std::span<const Source> batch, Targets& targets) {
-  const std::int64_t most = model_.config.model.max_seq_len;
-  const std::int64_t length = std::min(bucket(std::ssize(batch[0].ids)), most);
-  Generation& g = generation(std::ssize(batch), length, std::min(bucket(limit(batch[0])), most));
+  Generation& g = generation(shape_of(options_, config_, std::ssize(batch), std::ssize(batch[0].ids)));
+  const std::int64_t length = g.shape().source_length;
   std::vector<BeamSearch> searches;
   std::vector<std::int32_t> ids(batch.size() * static_cast<std::size_t>(length), special_.end), mask(ids.size(), -1);
   for (std::size_t i = 0; i < batch.size(); ++i) {
-    searches.emplace_back(BeamOptions{options_.beams, options_.length_penalty, special_.end, limit(batch[i])}, special_.begin);
+    const std::vector<std::int32_t>& source = batch[i].ids;
+    searches.emplace_back(BeamOptions{options_.beams, options_.length_penalty, special_.end, limit(options_, config_, std::ssize(source))},
+                          special_.begin);
     const auto row = static_cast<std::ptrdiff_t>(i) * length;
-    std::copy(batch[i].ids.begin(), batch[i].ids.end(), ids.begin() + row);
-    std::fill_n(mask.begin() + row, batch[i].ids.size(), 0);
+    std::copy(source.begin(), source.end(), ids.begin() + row);
+    std::fill_n(mask.begin() + row, source.size(), 0);
   }
   g.start({{"source_ids", ids}, {"source_mask", mask}});
   search(g, searches);
@@ -83,7 +106,7 @@ void Translator::translate(std::span<const Source> batch, Targets& targets) {
 
 // Every line was translated on one data rank.
 void Translator::share(Targets& targets) const {
-  Communicator& data = *model_.mesh.data;
+  Communicator& data = *mesh_.data;
   std::int64_t width = 0;
   for (const auto& t : targets) width = std::max(width, std::ssize(t));
   data.all_reduce({&width, DType::i64, {1}}, Collective::all_reduce_max);
@@ -110,11 +133,17 @@ std::string Translator::text(std::vector<std::int32_t> ids) const {
 }
 
 std::vector<std::string> Translator::translate(const std::vector<std::string>& lines) {
-  const std::vector<Source> sources = encode(lines);
-  Targets targets(lines.size());
-  const auto each = static_cast<std::size_t>(sentences_), ranks = static_cast<std::size_t>(model_.mesh.layout.data);
-  for (std::size_t first = static_cast<std::size_t>(model_.mesh.data_rank) * each; first < sources.size(); first += each * ranks)
-    translate(std::span(sources).subspan(first, std::min(each, sources.size() - first)), targets);
+  std::vector<Source> sources = encode(lines);
+  Targets targets(lines.size() + 1);
+  std::size_t size = 0;
+  for (std::size_t first = 0, batch = 0; first < sources.size(); first += size, ++batch) {
+    size = static_cast<std::size_t>(sentences_of(options_, std::ssize(sources[first].ids)));
+    while (!memory_.empty() && sources.size() < first + size) sources.push_back({lines.size(), {special_.end}});  // it is for whole batches
+    size = std::min(size, sources.size() - first);
+    if (batch % static_cast<std::size_t>(mesh_.layout.data) == static_cast<std::size_t>(mesh_.data_rank))
+      translate(std::span(sources).subspan(first, size), targets);
+  }
+  targets.pop_back();
   share(targets);
   std::vector<std::string> out;
   for (auto& t : targets) out.push_back(text(std::move(t)));

@@ -6,7 +6,7 @@
 
 #include "data/pairs.h"
 #include "train/beam_search.h"
-#include "train/checkpoint_model.h"
+#include "train/config.h"
 #include "train/inference.h"
 
 namespace tfm {
@@ -16,6 +16,10 @@ struct TranslatorOptions {
   double length_penalty = 1;    // as BeamOptions
   std::int64_t max_tokens = 0;  // of a translation, the end included; 0: twice its source's and 50. At most model.max_seq_len.
 };
+TranslatorOptions translation_of(const Config& config);  // of the validation data
+
+// Memory for translations of any lines.
+std::int64_t translation_bytes(const Model& model, const ModelConfig& config, const TranslatorOptions& options, DType real);
 
 // Runs the searches to their end; search i has sequences [i * beams, (i + 1) * beams) of a generation that was just started.
 void search(Generation& generation, std::span<BeamSearch> searches);
@@ -24,9 +28,11 @@ void search(Generation& generation, std::span<BeamSearch> searches);
 // that are equally likely to the last digits may change places. All ranks of the mesh make and call one alike.
 class Translator {
  public:
-  // Both must outlive this. Throws Error(usage) where the tokenizer has no id that ends a sentence, Error(input) where the model does
-  // not know it.
-  Translator(LoadedModel& model, const Tokenizer& tokenizer, const TranslatorOptions& options, int threads);
+  // Model, weights (as Generation's) and tokenizer must outlive this. `memory`: at least translation_bytes(); none: what the lines at
+  // hand need is allocated. Throws Error(usage) where the tokenizer has no id that ends a sentence, Error(input) where the model does not
+  // know it.
+  Translator(const Model& model, const ModelConfig& config, const Mesh& mesh, const Weights& weights, const Tokenizer& tokenizer,
+             const TranslatorOptions& options, int threads, std::span<std::byte> memory = {});
 
   // One translation a line, in order, on every rank; an empty line stays one. Line breaks within a translation become spaces.
   // Throws Error(input) for an id the model does not know. Lines are sorted by length into batches, which the data ranks share out.
@@ -41,17 +47,20 @@ class Translator {
   using Targets = std::vector<std::vector<std::int32_t>>;  // by line
   std::vector<Source> encode(const std::vector<std::string>& lines);
   void translate(std::span<const Source> batch, Targets& targets);
-  Generation& generation(std::int64_t sentences, std::int64_t source_length, std::int64_t capacity);
-  std::int64_t limit(const Source& source) const;
+  Generation& generation(const BatchShape& shape);
   void share(Targets& targets) const;
   std::string text(std::vector<std::int32_t> ids) const;
 
-  LoadedModel& model_;
+  const Model& model_;
+  const ModelConfig& config_;
+  Mesh mesh_;
+  Weights weights_;
   const Tokenizer& tokenizer_;
   TranslatorOptions options_;
   SentenceIds special_;
   int threads_;
-  std::int64_t cut_ = 0, sentences_;  // of a batch but the last
+  std::span<std::byte> memory_;
+  std::int64_t cut_ = 0;
   std::optional<Generation> generation_;
 };
 

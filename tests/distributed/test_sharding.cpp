@@ -114,5 +114,39 @@ TEST(SplitVocabulary, SmoothedLossAndGradientsEqualTheDenseOnes) {
   }
 }
 
+TEST(SplitVocabulary, AccuracyCountsTheFirstOfEqualLogits) {
+  constexpr std::int64_t kRows = 5, kVocabulary = 13;
+  const int ranks = job().size();
+  const Mesh mesh = make_mesh(job(), {1, ranks});
+  const std::int64_t share = ceil_div(kVocabulary, ranks);
+  const std::int64_t begin = std::min(kVocabulary, share * job().rank()), end = std::min(kVocabulary, begin + share);
+  // Rows: the first of two; the only one; not counted; the second of two; not the best.
+  std::vector<std::int32_t> labels{0, 12, -1, 7, 3};
+  const std::vector<std::vector<std::int64_t>> best{{0, 12}, {12}, {1}, {2, 7}, {4}};
+  std::vector<float> identity(kRows * kRows), weight(share * kRows);
+  for (std::int64_t r = 0; r < kRows; ++r) {
+    identity[r * kRows + r] = 1;
+    for (const std::int64_t v : best[r])
+      if (v >= begin && v < end) weight[(v - begin) * kRows + r] = 5;
+  }
+  auto tape = std::make_shared<Recorder>(DType::f32);
+  const Value x = tape->parameter(0, "x", {kRows, kRows}), w = tape->parameter(1, "w", {share, kRows});
+  const Value y = tape->input("labels", {kRows}, DType::i32);
+  const Value loss = ops::linear_cross_entropy(*tape, x, w, {}, y,
+                                               {.vocab_size = kVocabulary, .vocab_begin = begin, .vocab_end = end, .chunk_rows = 2, .accuracy = true});
+  const Value correct{loss.id + 1};
+  Program program = plan(tape, {.training = false, .outputs = {loss, correct}});
+  Bindings b;
+  b.data.resize(tape->values().size());
+  b.data[x.id] = {identity.data(), DType::f32, {kRows, kRows}};
+  b.data[w.id] = {weight.data(), DType::f32, {share, kRows}};
+  b.data[y.id] = {labels.data(), DType::i32, {kRows}};
+  std::vector<double> arena(static_cast<std::size_t>(program.arena_bytes() / 8 + 1), std::nan(""));
+  program.bind(reinterpret_cast<std::byte*>(arena.data()), b);
+  cpu::Stream stream{1};
+  program.run({&stream, &mesh, {}});
+  EXPECT_EQ(*program.value(correct).ptr<double>(), 2);
+}
+
 }  // namespace
 }  // namespace tfm

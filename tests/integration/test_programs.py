@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import random
 import subprocess
 import sys
 import tempfile
@@ -97,6 +98,26 @@ def check_resume():
     run(0, "tfm-train", "cfg.yaml", "checkpoint.resume=ck/step-00000099", code=3)
 
 
+def check_early_stopping():
+    """Validation on text of another kind: its loss falls, then rises."""
+    pathlib.Path("noise.txt").write_text("".join(random.Random(1).choices("abcdefghij ", k=1200)))
+    args = ["data.validation.path=noise.txt", "optimizer.lr=1e-2", "schedule.type=constant", "train.steps=200", "eval.every=2", "eval.batches=0", "eval.stop={patience: 3}",
+            "checkpoint.every=3", "checkpoint.keep=2"]
+    out = run(2, "tfm-train", "cfg.yaml", *args, "checkpoint.dir=early", "metrics.jsonl=early.jsonl")
+    losses = {e["step"]: e["loss"] for e in events("early.jsonl", "eval")}
+    best = min(losses, key=losses.get)
+    end, = events("early.jsonl", "end")
+    assert 2 < best < 30 and end["step"] == best + 6 and end["reason"] == "no_improvement" and end["best_step"] == best, (losses, end)
+    assert "without a better one" in out and os.readlink("early/best") == f"step-{best:08}", out
+    run(0, "tfm-eval", "early/best", "--json", "best.json")
+    assert abs(json.loads(pathlib.Path("best.json").read_text())["loss"] / losses[best] - 1) < 1e-4
+    run(2, "tfm-train", "cfg.yaml", *args, "checkpoint.dir=early", "metrics.jsonl=early.jsonl")
+    assert events("early.jsonl", "end") == [end], "it is over"
+    for step in sorted(pathlib.Path("early").glob("step-*"))[:2]:
+        run(2, "tfm-train", "cfg.yaml", *args, f"checkpoint.resume={step}", "checkpoint.dir=resumed", "metrics.jsonl=resumed.jsonl")
+        assert events("resumed.jsonl", "end") == [end], step
+
+
 def check_verify():
     for ranks, args in [(2, ["parallel.tensor=2"]), (4, ["parallel.tensor=2", "parallel.zero=1"])]:
         assert "equal to a single rank" in run(ranks, "tfm-verify", "cfg.yaml", *args)
@@ -107,7 +128,7 @@ def main():
         os.chdir(folder)
         pathlib.Path("cfg.yaml").write_text(CONFIG)
         pathlib.Path("text.txt").write_text("the quick brown fox jumps over the lazy dog; " * 300)
-        for check in (check_messages, check_layouts, check_resume, check_verify):
+        for check in (check_messages, check_layouts, check_resume, check_early_stopping, check_verify):
             check()
             print(check.__name__, "ok", flush=True)
         os.chdir("/")

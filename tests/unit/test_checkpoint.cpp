@@ -142,11 +142,14 @@ class Checkpoint : public testing::Test {
     fs::remove_all(dir_);
   }
   ~Checkpoint() override { fs::remove_all(dir_); }
-  CheckpointResult save(std::int64_t step, const Data& data, int ranks = 1, unsigned seed = 1, std::int64_t keep = 0) const {
+  CheckpointResult save(std::int64_t step, const Data& data, int ranks = 1, unsigned seed = 1, std::int64_t keep = 0,
+                        const std::optional<Best>& best = {}) const {
+    CheckpointInfo info = info_at(step);
+    info.best = best;
     const Cut pieces = cut(data, ranks, seed);
     std::vector<CheckpointResult> results(ranks);
     Crew(ranks).run([&](const CheckpointRanks& r) {
-      results[r.rank] = write_checkpoint(dir_, info_at(step), pieces.of_rank[r.rank], keep, r);
+      results[r.rank] = write_checkpoint(dir_, info, pieces.of_rank[r.rank], keep, r);
     });
     for (const auto& r : results) {
       EXPECT_EQ(r.path, results[0].path);
@@ -186,6 +189,49 @@ class Checkpoint : public testing::Test {
   }
   std::string dir_, log_;
 };
+
+TEST_F(Checkpoint, TheBestIsNamedAndStays) {
+  const Data data = random_data(1);
+  Best best{.metric = "bleu"};
+  const auto saved = [&](std::int64_t step, double value) {
+    best.improve(step, value);
+    const auto result = save(step, data, 2, 1, 2, best);
+    ASSERT_TRUE(result.ok() && result.warning.empty()) << result.error << result.warning;
+    const Manifest m = CheckpointReader(dir_ + "/best").manifest();
+    EXPECT_EQ(m.step, best.step);
+    EXPECT_EQ(*CheckpointReader(result.path).manifest().best, best);
+  };
+  saved(1, 0.1 + 0.2);
+  saved(2, 30.5);
+  for (std::int64_t step = 3; step <= 6; ++step) saved(step, 1e-3);
+  EXPECT_EQ(best.since, 4);
+  std::set<std::string> there;
+  for (const auto& e : fs::directory_iterator(dir_)) there.insert(e.path().filename().string());
+  EXPECT_EQ(there, (std::set<std::string>{"best", "latest", "step-00000002", "step-00000005", "step-00000006"}));
+  EXPECT_EQ(latest(), dir_ + "/step-00000006");
+  fs::create_directory_symlink("step-00000006", dir_ + "/best.tmp");  // as an interrupted write leaves it
+  EXPECT_EQ(clean(dir_), std::vector<std::string>{"best.tmp"});
+  saved(7, 31);
+  EXPECT_FALSE(fs::exists(dir_ + "/step-00000002"));
+  best.step = 9;  // whose checkpoint could not be written
+  EXPECT_TRUE(save(10, data, 1, 1, 2, best).ok());
+  EXPECT_EQ(fs::read_symlink(dir_ + "/best"), "step-00000007");
+}
+
+TEST(Best, IsTheFirstOfEqualsAndFinite) {
+  for (const char* metric : {"loss", "perplexity", "accuracy", "bleu", "chrf"}) {
+    const double sign = std::string(metric) == "loss" || std::string(metric) == "perplexity" ? -1 : 1;
+    Best best{.metric = metric};
+    EXPECT_FALSE(best.improve(1, std::nan("")));
+    EXPECT_TRUE(best.improve(2, sign * 2));
+    EXPECT_FALSE(best.improve(3, sign * 2));
+    EXPECT_FALSE(best.improve(4, sign * 1.5));
+    EXPECT_FALSE(best.improve(5, std::numeric_limits<double>::infinity()));
+    EXPECT_EQ(best, (Best{metric, 2, sign * 2, 3}));
+    EXPECT_TRUE(best.improve(6, sign * 2.5));
+    EXPECT_EQ(best, (Best{metric, 6, sign * 2.5, 0}));
+  }
+}
 
 TEST_F(Checkpoint, ManifestRoundTrip) {
   const auto result = save(500, random_data(1), 4);

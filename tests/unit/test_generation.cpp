@@ -9,6 +9,7 @@
 
 #include "core/safetensors.h"
 #include "models/registry.h"
+#include "train/engine.h"
 #include "train/translator.h"
 
 namespace tfm {
@@ -54,8 +55,8 @@ TEST_P(Generated, EqualsWholeSequences) {
 
   const BatchShape step{.sequences = sequences, .length = together, .source_length = config.model.translates() ? source_length : 0,
                         .capacity = 16, .beams = beams};
-  Generation generation(*model, single_mesh(), flat.data(), step, kVocabulary, 1, DType::f64);
-  Inference inference(*model, single_mesh(), flat.data(), {.sequences = sequences, .length = length, .source_length = source_length}, kVocabulary, 1,
+  Generation generation(*model, single_mesh(), {model->parameters(), flat.data()}, step, kVocabulary, 1, DType::f64);
+  Inference inference(*model, single_mesh(), {model->parameters(), flat.data()}, {.sequences = sequences, .length = length, .source_length = source_length}, kVocabulary, 1,
                       DType::f64);
   const std::vector<std::int64_t> parents{1, 1, 3, 2};
   const auto compare = [&](std::int64_t from, std::int64_t to, std::int64_t tokens) {
@@ -96,30 +97,70 @@ INSTANTIATE_TEST_SUITE_P(Models, Generated,
                            return name;
                          });
 
+// Without label smoothing, whatever training has; the output layer is repeated, so that each logit has an equal one.
 TEST(Score, IsThatOfTheLogits) {
-  const Config config = config_of("family: decoder");
-  const auto model = make_model(config, single_mesh());
-  std::vector<float> flat(static_cast<std::size_t>(model->parameters().flat_elements()));
-  model->parameters().initialize(3, flat.data(), 1);
-  Inference inference(*model, single_mesh(), flat.data(), {.sequences = 2, .length = 5}, kVocabulary, 1);
+  Config config = config_of("family: decoder");
+  config.loss.label_smoothing = 0.3;
+  config.train.global_batch_size = config.train.micro_batch_size = 2;
+  config.train.seq_len = 5;
+  Engine engine(make_step_plan(config, single_mesh(), make_model), 1);
+  engine.initialize_parameters();
+  const ParameterSet& parameters = engine.model().parameters();
+  auto* flat = static_cast<float*>(engine.flat().parameters);
+  for (const PartSlice& p : parameters.slices())
+    if (p.name == "embedding.weight") std::copy_n(flat + p.offset, 18 * config.model.d_model, flat + p.offset + 18 * config.model.d_model);
+  Inference inference(engine.model(), single_mesh(), {parameters, flat}, {.sequences = 2, .length = 5}, kVocabulary, 1);
   std::vector<std::int32_t> ids{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, labels{-1, 36, 0, 4, -1, 1, -1, 2, 3, 0};
   inference.run({{"ids", ids}});
-  Inference::Score expected;
+  double loss = 0;
+  std::int64_t counted = 0, correct = 0;
   for (std::size_t r = 0; r < labels.size(); ++r) {
     const auto x = inference.row(static_cast<std::int64_t>(r));
     const auto best = static_cast<std::int32_t>(std::max_element(x.begin(), x.end()) - x.begin());
+    ASSERT_LT(best, 18) << "the first of two";
+    if (r == 1) labels[r] = best + 18;
     if (r % 4 == 0) labels[r] = best;
     if (labels[r] < 0) continue;
     double sum = 0;
     for (const double v : x) sum += std::exp(v);
-    expected.loss += std::log(sum) - x[static_cast<std::size_t>(labels[r])];
-    ++expected.labels;
-    expected.correct += labels[r] == best;
+    loss += std::log(sum) - x[static_cast<std::size_t>(labels[r])];
+    ++counted;
+    correct += labels[r] == best;
   }
-  const Inference::Score s = inference.score(labels);
-  EXPECT_NEAR(s.loss, expected.loss, 1e-9);
-  EXPECT_EQ(s.labels, expected.labels);
-  EXPECT_EQ(s.correct, expected.correct);
+  const Totals t = engine.evaluate(2, [&](std::int64_t first, std::int64_t count, Fields& fields) {
+    std::copy_n(ids.begin() + first * 5, count * 5, fields.at("ids").begin());
+    std::copy_n(labels.begin() + first * 5, count * 5, fields.at("labels").begin());
+  });
+  EXPECT_NEAR(t.loss[0], loss, 1e-5);
+  EXPECT_EQ(t.labels[0], counted);
+  EXPECT_EQ(t.correct[0], correct);
+  EXPECT_GE(correct, 3);
+}
+
+// In memory that training plans for, and that it leaves as training left it.
+TEST(Translations, AreTheSameInIdleMemory) {
+  const std::string text = "model: {family: encoder_decoder, vocab_size: 300, d_model: 16, n_layers: 2, n_heads: 2, max_seq_len: 150, init_std: 0.3}\n"
+                           "train: {seq_len: 8, global_batch_size: 1}\neval: {every: 1, metrics: bleu, beam: 9}\n"
+                           "data: {train: {type: pairs, source: a, target: b}, validation: {type: pairs, source: a, target: b}}\n";
+  Config config = parse_config(text, "test", {});
+  resolve_for_ranks(config, 1);
+  StepPlan plan = make_step_plan(config, single_mesh(), make_model);
+  const std::int64_t planned = plan.memory.total();
+  Engine engine(std::move(plan), 1);
+  EXPECT_EQ(engine.arena_high_water(), planned);
+  config.eval.metrics.clear();
+  EXPECT_LT(make_step_plan(config, single_mesh(), make_model).memory.total(), planned) << "this test is of translations that need more than training";
+  engine.initialize_parameters();
+  const auto tokenizer = load_tokenizer("bytes");
+  std::vector<std::string> lines;
+  for (std::size_t length = 0; length < 160; length += 3) lines.emplace_back(length, static_cast<char>('a' + length % 26));
+  const auto translate = [&](std::span<std::byte> memory) {
+    std::memset(memory.data(), 0xff, memory.size());  // NaN
+    return Translator(*engine.plan().translator, config.model, single_mesh(), {engine.model().parameters(), engine.flat().parameters}, *tokenizer,
+                      {.beams = 9}, 1, memory)
+        .translate(lines);
+  };
+  EXPECT_EQ(translate(engine.idle_memory()), translate({}));
 }
 
 // Against the transformers library: tests/fixtures/make_generated.py.
@@ -156,7 +197,7 @@ TEST_P(Library, GivesTheSameTokens) {
     const std::int64_t beams = name[5] - '0';
     const BeamOptions options{.beams = beams, .length_penalty = std::stod(name.substr(7)), .end = given["end"], .max_tokens = tokens};
     std::vector<BeamSearch> searches(static_cast<std::size_t>(sentences), BeamSearch(options, given["begin"]));
-    Generation generation(*model, single_mesh(), flat.data(),
+    Generation generation(*model, single_mesh(), {model->parameters(), flat.data()},
                           {.sequences = sentences * beams, .length = 1, .source_length = length, .capacity = tokens, .beams = beams}, 13, 1, DType::f64);
     generation.start({{"source_ids", source}, {"source_mask", mask}});
     search(generation, searches);

@@ -154,7 +154,8 @@ std::string full_page() {
   m.loss = 3.125;
   m.seconds = 0.7;
   exporter->step(m);
-  exporter->eval("validation", 3.5);
+  exporter->eval("validation", "loss", 3.5);
+  exporter->eval("validation", "bleu", 31.5);
   exporter->checkpoint(8);
   exporter->checkpoint_failed();
   exporter->nonfinite_step();
@@ -168,7 +169,7 @@ TEST(Exporter, Scrape) {
   for (const char* line :
        {"tfm_build_info{version=\"0.1.0\"} 1", "tfm_run_info{layout=\"data=2 tensor=1\",model=\"decoder\"} 1",
         "\ntfm_step 8\n", "tfm_steps_total 2", "tfm_tokens_total 2000", "tfm_tokens_per_second 2000", "tfm_loss 3.125",
-        "tfm_eval_loss{split=\"validation\"} 3.5", "tfm_grad_norm 0.5", "tfm_learning_rate 0.001",
+        "tfm_eval_loss{split=\"validation\"} 3.5", "tfm_eval_bleu{split=\"validation\"} 31.5", "tfm_grad_norm 0.5", "tfm_learning_rate 0.001",
         "tfm_step_duration_seconds_count 2", "tfm_step_duration_seconds_bucket{le=\"0.5\"} 1",
         "tfm_step_duration_seconds_bucket{le=\"1\"} 2", "tfm_step_duration_seconds_bucket{le=\"+Inf\"} 2",
         "tfm_step_duration_seconds_sum 1.2", "tfm_last_step_timestamp_seconds ", "tfm_last_checkpoint_step 8",

@@ -1,7 +1,7 @@
 // 16-bit queries, keys and values: the heads of one group of one sequence at a time, in float.
 #include "kernels/attention.h"
 #include "kernels/cpu/parallel.h"
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/simd_half.h"
 
 namespace tfm::kernels {
 namespace {

@@ -1,6 +1,6 @@
 #include "kernels/attention.h"
 #include "kernels/cpu/parallel.h"
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/simd_half.h"
 
 namespace tfm::kernels {
 

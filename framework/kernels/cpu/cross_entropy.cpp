@@ -1,9 +1,10 @@
 #include "kernels/cross_entropy.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "kernels/cpu/parallel.h"
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/simd_half.h"
 
 namespace tfm::kernels {
 namespace {
@@ -63,6 +64,15 @@ void cross_entropy_sums(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
 }
 
 template <class T>
+void cross_entropy_ties(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
+  parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) {
+    const T* x = a.logits + r * a.stride;
+    const std::int64_t before = std::clamp<std::int64_t>(a.labels[r] - a.vocab_begin, 0, a.cols);
+    a.sums[2 * a.rows + r] = static_cast<Wide<T>>(std::count(x, x + before, a.max[r]));
+  });
+}
+
+template <class T>
 void cross_entropy_loss(cpu::Stream&, const CrossEntropyArgs<T>& a) {
   const double smoothing = a.smoothing;
   for (std::int64_t r = 0; r < a.rows; ++r) {
@@ -95,6 +105,7 @@ void cross_entropy_gradient(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
 #define TFM_INSTANTIATE(T)                                                    \
   template void cross_entropy_max(cpu::Stream&, const CrossEntropyArgs<T>&);  \
   template void cross_entropy_sums(cpu::Stream&, const CrossEntropyArgs<T>&); \
+  template void cross_entropy_ties(cpu::Stream&, const CrossEntropyArgs<T>&); \
   template void cross_entropy_loss(cpu::Stream&, const CrossEntropyArgs<T>&); \
   template void cross_entropy_gradient(cpu::Stream&, const CrossEntropyArgs<T>&);
 TFM_FLOATS(TFM_INSTANTIATE)

@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/philox_simd.h"
+#include "kernels/cpu/simd_half.h"
 
 namespace tfm::kernels {
 namespace {

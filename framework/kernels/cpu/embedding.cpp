@@ -1,7 +1,7 @@
 #include "kernels/embedding.h"
 
 #include "kernels/cpu/parallel.h"
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/simd_half.h"
 
 namespace tfm::kernels {
 namespace {

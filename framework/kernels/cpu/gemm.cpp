@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include "kernels/cpu/parallel.h"
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/simd_half.h"
 
 namespace tfm::kernels {
 namespace {

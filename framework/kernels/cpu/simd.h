@@ -14,7 +14,6 @@
 namespace tfm::kernels {
 
 #define TFM_INLINE __attribute__((always_inline))
-#define TFM_FLOATS(f) f(float) f(double) f(bf16) f(f16)
 
 #if defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
 #define TFM_AVX512 1
@@ -52,7 +51,7 @@ TFM_INLINE inline Vec<T> iota() {
   return v;
 }
 
-template <class T> concept Half = sizeof(T) == 2;
+template <class T> concept Half = sizeof(T) == 2;  // see simd_half.h
 template <class T>
   requires(!Half<T>)
 TFM_INLINE inline Vec<T> load(const T* p, Full) {
@@ -64,51 +63,6 @@ template <class T>
   requires(!Half<T>)
 TFM_INLINE inline void store(T* p, Vec<T> v, Full) {
   std::memcpy(p, &v, sizeof v);
-}
-
-// 16-bit elements are vectors of floats while they are computed with.
-typedef std::uint16_t Shorts __attribute__((vector_size(kVectorBytes / 2)));
-typedef std::uint32_t Bits __attribute__((vector_size(kVectorBytes)));
-TFM_INLINE inline Vec<float> widen(const bf16*, Shorts bits) { return (Vec<float>)(__builtin_convertvector(bits, Bits) << 16); }
-TFM_INLINE inline Shorts narrow(const bf16*, Vec<float> v) {
-  const Bits u = (Bits)v, rounded = u + 0x7FFFu + (u >> 16 & 1u);
-  return __builtin_convertvector((v != v ? u | 0x400000u : rounded) >> 16, Shorts);
-}
-#if defined(TFM_AVX512)
-TFM_INLINE inline Vec<float> widen(const f16*, Shorts bits) { return _mm512_maskz_cvtph_ps(0xFFFF, (__m256i)bits); }
-TFM_INLINE inline Shorts narrow(const f16*, Vec<float> v) { return (Shorts)_mm512_maskz_cvtps_ph(0xFFFF, v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-#elif defined(__F16C__) && defined(__AVX2__)
-TFM_INLINE inline Vec<float> widen(const f16*, Shorts bits) { return _mm256_cvtph_ps((__m128i)bits); }
-TFM_INLINE inline Shorts narrow(const f16*, Vec<float> v) { return (Shorts)_mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-#else
-inline Vec<float> widen(const f16*, Shorts bits) {
-  Vec<float> v;
-  for (int i = 0; i < kLanes<float>; ++i) v[i] = std::bit_cast<f16>(std::uint16_t{bits[i]});
-  return v;
-}
-inline Shorts narrow(const f16*, Vec<float> v) {
-  Shorts bits;
-  for (int i = 0; i < kLanes<float>; ++i) bits[i] = f16(v[i]).bits;
-  return bits;
-}
-#endif
-template <Half T> TFM_INLINE inline Vec<float> load(const T* p, Full) {
-  Shorts bits;
-  std::memcpy(&bits, p, sizeof bits);
-  return widen(p, bits);
-}
-template <Half T> TFM_INLINE inline Vec<float> load(const T* p, Part m) {
-  Shorts bits{};
-  std::memcpy(&bits, p, static_cast<std::size_t>(m.n) * 2);
-  return widen(p, bits);
-}
-template <Half T> TFM_INLINE inline void store(T* p, Vec<float> v, Full) {
-  const Shorts bits = narrow(p, v);
-  std::memcpy(p, &bits, sizeof bits);
-}
-template <Half T> TFM_INLINE inline void store(T* p, Vec<float> v, Part m) {
-  const Shorts bits = narrow(p, v);
-  std::memcpy(p, &bits, static_cast<std::size_t>(m.n) * 2);
 }
 
 #ifdef TFM_AVX512
@@ -171,10 +125,6 @@ TFM_INLINE inline void each(std::int64_t n, F&& f) {
   std::int64_t i = 0;
   for (; i + kLanes<T> <= n; i += kLanes<T>) f(i, Full{});
   if (i < n) f(i, Part{static_cast<int>(n - i)});
-}
-
-template <class From, class To> void convert_row(const From* from, To* to, std::int64_t n) {
-  each<float>(n, [&](std::int64_t i, auto m) TFM_INLINE { store(to + i, load(from + i, m), m); });
 }
 
 // f(std::true_type) or f(std::false_type). A choice made once outside a loop keeps its body one straight line of arithmetic,
