@@ -38,37 +38,40 @@ std::int64_t MaskedTokens::specials(const Tokenizer& t) {
 }
 
 MaskedTokens::MaskedTokens(const Source& source, SampleOrder order, const Tokenizer& tokenizer, std::int64_t global_batch,
-                           std::int64_t length, std::int64_t vocab_size, double probability, std::uint64_t seed, bool endless)
-    : text_(source, order, global_batch, endless), length_(length), vocab_size_(vocab_size), probability_(probability), seed_(seed) {
+                           const Options& options, bool endless)
+    : text_(source, order, global_batch, endless, options.document_end), options_(options) {
   const SpecialIds s = tokenizer.special_ids();
   if (!s.mask) throw Error(ExitCode::usage, "data.tokenizer has no mask id; expected a vocabulary with [MASK] or <mask>, or `bytes`");
   mask_ = *s.mask;
-  check_fits("the mask", mask_, vocab_size);
+  check_fits("the mask", mask_, options.vocab_size);
   if (s.classify && s.separate) classify_ = s.classify, separate_ = s.separate;
 }
 
 void MaskedTokens::fill(std::int64_t index, std::int64_t first, std::int64_t count, Fields& fields) const {
-  const std::int64_t inner = length_ - (classify_ ? 2 : 0), lead = classify_ ? 1 : 0;
-  std::vector<std::int32_t> ids(static_cast<std::size_t>(count * inner)), next(ids.size());
-  Fields text{{"ids", ids}, {"labels", next}};
+  const std::int64_t lead = classify_ ? 1 : 0, inner = options_.length - 2 * lead;
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(count * inner)), next(ids.size()), documents(ids.size());
+  Fields text{{"ids", ids}, {"labels", next}, {"mask", documents}};
   text_.fill(index, first, count, text);
   const auto out = fields.at("ids"), labels = fields.at("labels");
-  const RandomKey key{seed_, Purpose::data, stream_of("masked_tokens"), static_cast<std::uint32_t>(index)};
+  const auto mask = fields.find("mask");
+  const RandomKey key{options_.seed, Purpose::data, stream_of("masked_tokens"), static_cast<std::uint32_t>(index)};
   std::fill(labels.begin(), labels.end(), -1);
   if (const auto sentences = fields.find("sentence_labels"); sentences != fields.end())
     std::fill(sentences->second.begin(), sentences->second.end(), -1);
   for (std::int64_t i = 0; i < count; ++i) {
-    const auto row = static_cast<std::size_t>(i * length_);
-    if (classify_) out[row] = *classify_, out[row + static_cast<std::size_t>(length_) - 1] = *separate_;
+    const auto row = static_cast<std::size_t>(i * options_.length), last = row + static_cast<std::size_t>(options_.length) - 1;
+    if (classify_) out[row] = *classify_, out[last] = *separate_;
+    if (mask != fields.end()) mask->second[row] = 0, mask->second[last] = documents[static_cast<std::size_t>((i + 1) * inner) - 1];
     for (std::int64_t t = 0; t < inner; ++t) {
       const std::int32_t id = ids[static_cast<std::size_t>(i * inner + t)];
       const Philox4 w = key.block(static_cast<std::uint64_t>((first + i) * inner + t));
       const auto at = row + static_cast<std::size_t>(lead + t);
       out[at] = id;
-      if (uniform_open(w[0]) > static_cast<float>(probability_)) continue;
+      if (mask != fields.end()) mask->second[at] = documents[static_cast<std::size_t>(i * inner + t)];
+      if (uniform_open(w[0]) > static_cast<float>(options_.probability)) continue;
       labels[at] = id;
       if (w[1] % 10 < 8) out[at] = mask_;
-      else if (w[1] % 10 == 8) out[at] = static_cast<std::int32_t>(w[2] % static_cast<std::uint64_t>(vocab_size_));
+      else if (w[1] % 10 == 8) out[at] = static_cast<std::int32_t>(w[2] % static_cast<std::uint64_t>(options_.vocab_size));
     }
   }
 }

@@ -12,10 +12,17 @@ namespace tfm {
 // are never chosen. A sequence is one text: its sentence label is not counted.
 class MaskedTokens final : public Batcher {
  public:
+  struct Options {
+    std::int64_t length = 0;  // of a sequence
+    std::int64_t vocab_size = 0;
+    double probability = 0.15;
+    std::uint64_t seed = 0;
+    std::optional<std::int32_t> document_end;  // as NextToken's; [CLS] belongs to the first document, the last [SEP] to the last
+  };
   // `source` has seq_len = length - specials(tokenizer) and must outlive the batcher. Throws Error(usage) for a tokenizer
   // without a mask id or a vocabulary too small for it.
-  MaskedTokens(const Source& source, SampleOrder order, const Tokenizer& tokenizer, std::int64_t global_batch, std::int64_t length,
-               std::int64_t vocab_size, double probability, std::uint64_t seed, bool endless);
+  MaskedTokens(const Source& source, SampleOrder order, const Tokenizer& tokenizer, std::int64_t global_batch, const Options& options,
+               bool endless);
   static std::int64_t specials(const Tokenizer& tokenizer);
   Batch batch(std::int64_t index) const override { return text_.batch(index); }
   std::int64_t batches() const override { return text_.batches(); }
@@ -23,9 +30,7 @@ class MaskedTokens final : public Batcher {
 
  private:
   NextToken text_;
-  std::int64_t length_, vocab_size_;
-  double probability_;
-  std::uint64_t seed_;
+  Options options_;
   std::int32_t mask_;
   std::optional<std::int32_t> classify_, separate_;
 };

@@ -242,6 +242,10 @@ void describe(SourceConfig& s, FieldVisitor& v) {
   v.value(with_word(fraction("mask_probability", "mlm, span_corruption: share of the tokens that is hidden; auto: 0.15"), "auto"), s.mask_probability);
   v.value(with_word(real("mean_span_length", 1, "span_corruption: tokens of a hidden span; auto: 3"), "auto"), s.mean_span_length);
   v.value(flag("shuffle", "a new order each epoch, from the seed"), s.shuffle);
+  v.value(choice("documents", {"joined", "separate"},
+                 "tokens, text, mlm: separate: attention stays within a document, which the tokenizer's end-of-document id ends (`bytes`: 257); "
+                 "the next token of another document is no label; positions go on over the sequence"),
+          s.documents);
   v.value(text("field", "of `.jsonl` lines: the one that holds the text"), s.field);
 }
 

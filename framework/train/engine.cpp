@@ -125,8 +125,9 @@ OptimizerOptions optimizer_of(const Config& c) {
 
 std::vector<BatchShape> batch_shapes(const Config& c) {
   const TrainConfig& t = c.train;
+  const bool documents = c.data.train.documents == "separate" || (c.data.validation && c.data.validation->documents == "separate");
   const auto shape = [&](std::int64_t sequences, std::int64_t length) {
-    BatchShape s{.sequences = sequences, .length = length};
+    BatchShape s{.sequences = sequences, .length = length, .mask = documents ? Mask::documents : Mask::none};
     if (c.model.translates()) s.source_length = length;
     return s;
   };

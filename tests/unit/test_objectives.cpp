@@ -6,6 +6,7 @@
 #include "data/hidden_tokens.h"
 #include "data/pairs.h"
 #include "data_files.h"
+#include "train/run_data.h"
 
 namespace tfm {
 namespace {
@@ -109,9 +110,46 @@ Source stream_of_ids(std::int32_t n, std::int64_t seq_len) {
   return Source(std::move(groups), seq_len);
 }
 
+TEST(Documents, AreNumberedAndTheirFirstIdIsNoLabel) {
+  const Source s = stream_of_ids(13, 6);
+  const std::map<std::string, std::int64_t> widths{{"ids", 6}, {"labels", 6}, {"mask", 6}};
+  const NextToken separate(s, SampleOrder(2, false, 0), 2, true, 3), joined(s, SampleOrder(2, false, 0), 2, true);
+  const Read a(separate, 0, 0, 2, widths), b(joined, 0, 0, 2, widths);
+  EXPECT_EQ(a["ids"], counting(12));
+  EXPECT_EQ(a["labels"], (Ids{1, 2, 3, -1, 5, 6, 7, 8, 9, 10, 11, 12}));
+  EXPECT_EQ(a["mask"], (Ids{0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(b["labels"], counting(12, 1));
+  EXPECT_EQ(b["mask"], Ids(12, 0));
+}
+
+TEST(Documents, OfMaskedTokensTakeTheSpecialsWithThem) {
+  const auto bert = load_tokenizer(std::string(TFM_SOURCE_DIR) + "/tests/fixtures/tokenizers/bert.json");
+  const Source s = stream_of_ids(13, 6);
+  const std::map<std::string, std::int64_t> widths{{"ids", 8}, {"labels", 8}, {"mask", 8}};
+  for (const std::int32_t end : {3, 5}) {
+    const MaskedTokens batcher(s, SampleOrder(2, false, 0), *bert, 2, {8, 1000, 0.15, 5, end}, true);
+    EXPECT_EQ(Read(batcher, 0, 0, 1, widths)["mask"], end == 3 ? (Ids{0, 0, 0, 0, 0, 1, 1, 1}) : Ids(8, 0));
+  }
+}
+
+TEST(Documents, OfJsonLinesEndWithAnId) {
+  const TemporaryFolder folder;
+  const std::string lines = put(folder / "a.jsonl", "{\"text\": \"abc\"}\n{\"text\": \"d\"}\n{\"text\": \"efgh\"}\n");
+  const auto data = [&](const std::string& tokenizer) {
+    return RunData(parse_config("model: {family: decoder, vocab_size: 700, d_model: 8, n_layers: 1, n_heads: 1}\ntrain: {seq_len: 8, global_batch_size: 1}\n"
+                                "data: {train: {type: text, path: " + lines + ", documents: separate}, tokenizer: " + tokenizer + "}\n", "test", {}));
+  };
+  const Read r(*data("bytes").train, 0, 0, 1, {{"ids", 8}, {"labels", 8}, {"mask", 8}});
+  EXPECT_EQ(r["ids"], (Ids{'a', 'b', 'c', 257, 'd', 257, 'e', 'f'}));
+  EXPECT_EQ(r["labels"], (Ids{'b', 'c', 257, -1, 257, -1, 'f', 'g'}));
+  EXPECT_EQ(r["mask"], (Ids{0, 0, 0, 0, 1, 1, 2, 2}));
+  const std::string fixtures = std::string(TFM_SOURCE_DIR) + "/tests/fixtures/tokenizers/";
+  expect_error(ExitCode::usage, {"documents: separate", "letters.json", "no id that ends a document"}, [&] { data(fixtures + "letters.json"); });
+}
+
 TEST(MaskedTokens, ChoosesFifteenOfAHundredAndHidesEightOfTen) {
   const Source s = stream_of_ids(65001, 64);
-  const MaskedTokens batcher(s, SampleOrder(s.samples(), false, 0), *kBytes, 500, 64, 260, 0.15, 5, true);
+  const MaskedTokens batcher(s, SampleOrder(s.samples(), false, 0), *kBytes, 500, {64, 260, 0.15, 5, {}}, true);
   const std::map<std::string, std::int64_t> widths{{"ids", 64}, {"labels", 64}};
   const Read r(batcher, 0, 0, 500, widths), part(batcher, 0, 137, 2, widths), next(batcher, 7, 0, 500, widths);
   EXPECT_TRUE(std::equal(part["ids"].begin(), part["ids"].end(), r["ids"].begin() + 137 * 64));
@@ -128,7 +166,7 @@ TEST(MaskedTokens, ChoosesFifteenOfAHundredAndHidesEightOfTen) {
   EXPECT_NEAR(chosen / total, 0.15, 0.01);
   EXPECT_NEAR(masked / chosen, 0.8, 0.03);
   EXPECT_NEAR(kept / chosen, 0.1, 0.02);
-  expect_error(ExitCode::usage, {"vocab_size 259"}, [&] { MaskedTokens(s, SampleOrder(s.samples(), false, 0), *kBytes, 5, 64, 259, 0.15, 5, true); });
+  expect_error(ExitCode::usage, {"vocab_size 259"}, [&] { MaskedTokens(s, SampleOrder(s.samples(), false, 0), *kBytes, 5, {64, 259, 0.15, 5, {}}, true); });
 }
 
 TEST(SpanCorruption, LengthsAreThoseOfT5) {
