@@ -61,7 +61,7 @@ SourceConfig source_of(const Arguments& args, const Config& config) {
   const bool same = config.data.train.type == c.type;
   c.mask_probability = same ? config.data.train.mask_probability : 0.15;
   c.mean_span_length = same ? config.data.train.mean_span_length : 3;
-  c.documents = config.data.train.documents;
+  c.documents = config.data.train.documents, c.next_sentence = config.data.train.next_sentence;
   return c;
 }
 

@@ -121,6 +121,7 @@ struct SourceConfig {
   double mean_span_length = 0;     // span_corruption: filled with 3
   bool shuffle = false;
   std::string documents = "joined";  // joined | separate
+  bool next_sentence = false;        // mlm: pairs of sentences
   std::string field = "text";  // of .jsonl lines
   bool operator==(const SourceConfig&) const = default;
 };

@@ -53,7 +53,7 @@ std::unique_ptr<Batcher> RunData::open(const Config& config, const SourceConfig&
     return pairs;
   }
   const SpanLengths spans = c.type == "span_corruption" ? span_lengths(length, c.mask_probability, c.mean_span_length) : SpanLengths{};
-  const std::int64_t raw = c.type == "mlm" ? length - MaskedTokens::specials(*tokenizer) : spans.raw > 0 ? spans.raw : length;
+  const std::int64_t raw = c.type == "mlm" ? length - MaskedTokens::specials(*tokenizer, c.next_sentence) : spans.raw > 0 ? spans.raw : length;
   const auto end = document_end(config, c, *tokenizer);
   sources.push_back(open_source(source_spec(c, end), *tokenizer, raw));
   Source& source = *sources.back();
@@ -61,7 +61,8 @@ std::unique_ptr<Batcher> RunData::open(const Config& config, const SourceConfig&
   if (endless) tokens = source.tokens();
   const SampleOrder order(source.samples(), endless && c.shuffle, seed);
   if (c.type == "mlm")
-    return std::make_unique<MaskedTokens>(source, order, *tokenizer, batch, MaskedTokens::Options{length, vocabulary, c.mask_probability, seed, end}, endless);
+    return std::make_unique<MaskedTokens>(source, order, *tokenizer, batch,
+                                          MaskedTokens::Options{length, vocabulary, c.mask_probability, seed, end, c.next_sentence}, endless);
   if (c.type == "span_corruption") return std::make_unique<SpanCorruption>(source, order, *tokenizer, batch, spans, vocabulary, seed, endless);
   return std::make_unique<NextToken>(source, order, batch, endless, end);
 }

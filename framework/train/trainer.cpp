@@ -37,8 +37,7 @@ class Run {
   Run(const Config& config, const Mesh& mesh, const MakeModel& make_model, int threads, StopRequests& requests)
       : config_(config), mesh_(mesh), requests_(requests), data_(config), engine_(make_step_plan(config, mesh, make_model), threads),
         watchdog_(mesh, file_timeout()), schedule_(schedule_of(config)) {
-    if (config_.model.next_sentence && config_.model.init == "random")
-      throw Error(ExitCode::usage, "model.next_sentence is true, but no type of data has pairs of sentences to train that head with; expected false");
+    check_trainable(config);
     check_same_on_all_ranks(*mesh_.world, engine_.plan().collective_hash(), "order of collectives");
     prefetcher_.emplace(*data_.train, [this](const Batcher::Batch& b) { return part(b); });
   }
@@ -211,11 +210,12 @@ class Run {
     if (!lead()) return;
     const double loss = totals.mean();
     const std::int64_t tokens = totals.labels[0];
+    const double perplexity = std::exp(totals.loss[0] / static_cast<double>(std::max<std::int64_t>(tokens, 1)));  // of tokens, not of other objectives
     char line[160];
     std::snprintf(line, sizeof line, "validation at step %lld | loss %.4f | perplexity %.3f | %lld tokens", static_cast<long long>(number), loss,
-                  std::exp(loss), static_cast<long long>(tokens));
+                  perplexity, static_cast<long long>(tokens));
     say(line);
-    write(MetricsLine("eval").add("step", number).add("split", "validation").add("loss", loss).add("perplexity", std::exp(loss)).add("tokens", tokens));
+    write(MetricsLine("eval").add("step", number).add("split", "validation").add("loss", loss).add("perplexity", perplexity).add("tokens", tokens));
     if (exporter_) exporter_->eval("validation", loss);
   }
 
@@ -275,6 +275,11 @@ class Run {
 };
 
 }  // namespace
+
+void check_trainable(const Config& config) {
+  if (config.model.next_sentence && config.model.init == "random" && !config.data.train.next_sentence)
+    throw Error(ExitCode::usage, "model.next_sentence is true, but data.train.next_sentence is false, so nothing trains that head; expected both or neither");
+}
 
 TrainOutcome train(const Config& config, const Mesh& mesh, const MakeModel& make_model, int threads, StopRequests& requests) {
   return Run(config, mesh, make_model, threads, requests).run();

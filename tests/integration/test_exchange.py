@@ -158,7 +158,8 @@ def check_messages():
     assert "both give the shape" in run(BIN / "tfm-train", "both.yaml", "--check", code=2)
     pathlib.Path("nsp.yaml").write_text("model: {family: encoder, vocab_size: 260, d_model: 16, n_layers: 1, n_heads: 2, next_sentence: true}\n"
                                         "train: {seq_len: 16, global_batch_size: 2, steps: 1}\n" + data % "mlm")
-    assert "next_sentence" in run(BIN / "tfm-train", "nsp.yaml", code=2)
+    for more in ([], ["--check"]):
+        assert "data.train.next_sentence" in run(BIN / "tfm-train", "nsp.yaml", *more, code=2)
 
 
 def check_training():

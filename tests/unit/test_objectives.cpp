@@ -169,6 +169,48 @@ TEST(MaskedTokens, ChoosesFifteenOfAHundredAndHidesEightOfTen) {
   expect_error(ExitCode::usage, {"vocab_size 259"}, [&] { MaskedTokens(s, SampleOrder(s.samples(), false, 0), *kBytes, 5, {64, 259, 0.15, 5, {}}, true); });
 }
 
+TEST(NextSentence, PairsFollowHalfOfTheTime) {
+  const Source s = stream_of_ids(240 * 13 + 1, 13);
+  const SampleOrder order(240, true, 3);
+  const auto batches = [&](double probability) {
+    return MaskedTokens(s, order, *kBytes, 240, {16, 260, probability, 5, {}, true}, true);
+  };
+  EXPECT_EQ(MaskedTokens::specials(*kBytes, true), 3);
+  const std::map<std::string, std::int64_t> widths{{"ids", 16}, {"labels", 16}, {"mask", 16}, {"token_types", 16}, {"sentence_labels", 1}};
+  const Read r(batches(0), 2, 0, 240, widths), again(batches(0), 2, 0, 240, widths), next(batches(0), 3, 0, 240, widths);
+  EXPECT_EQ(r.data, again.data);
+  EXPECT_NE(r["sentence_labels"], next["sentence_labels"]);
+  EXPECT_EQ(r["mask"], Ids(240 * 16, 0));
+  EXPECT_EQ(r["labels"], Ids(240 * 16, -1));
+  std::set<std::int64_t> distances;
+  for (std::int64_t i = 0; i < 240; ++i) {
+    const Ids row(r["ids"].begin() + i * 16, r["ids"].begin() + (i + 1) * 16), types(r["token_types"].begin() + i * 16, r["token_types"].begin() + (i + 1) * 16);
+    EXPECT_EQ(types, (Ids{0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1}));
+    EXPECT_EQ((Ids{row[0], row[8], row[15]}), (Ids{ByteSpecials::begin, ByteSpecials::end, ByteSpecials::end}));
+    const std::int64_t sample = order.sample(2 * 240 + i);
+    for (std::int64_t k = 0; k < 7; ++k) EXPECT_EQ(row[static_cast<std::size_t>(1 + k)], (sample * 13 + k) % 250);
+    for (std::size_t k = 10; k < 15; ++k) EXPECT_EQ(row[k], (row[9] + static_cast<std::int32_t>(k) - 9) % 250);
+    std::int64_t other = 0;  // whose second half B is
+    while ((other * 13 + 7) % 250 != row[9]) ++other;
+    ASSERT_LT(other, 240);
+    EXPECT_EQ(r["sentence_labels"][static_cast<std::size_t>(i)], other == sample ? 0 : 1);
+    distances.insert(other - sample);
+  }
+  EXPECT_NEAR(std::accumulate(r["sentence_labels"].begin(), r["sentence_labels"].end(), 0), 120, 30);
+  EXPECT_GT(distances.size(), 80u);
+
+  const Read masked(batches(0.5), 2, 0, 240, widths), part(batches(0.5), 2, 100, 3, widths);
+  for (const auto& [name, width] : widths)
+    EXPECT_TRUE(std::equal(part[name].begin(), part[name].end(), masked[name].begin() + 100 * width)) << name;
+  for (std::size_t at = 0; at < masked["ids"].size(); ++at) {
+    const bool special = at % 16 == 0 || at % 16 == 8 || at % 16 == 15;
+    EXPECT_EQ(masked["labels"][at] < 0 ? masked["ids"][at] : masked["labels"][at], r["ids"][at]);
+    EXPECT_FALSE(special && masked["labels"][at] >= 0);
+  }
+  const Source one = stream_of_ids(14, 13);
+  expect_error(ExitCode::input, {"one sample"}, [&] { MaskedTokens(one, SampleOrder(1, false, 0), *kBytes, 1, {16, 260, 0.15, 5, {}, true}, true); });
+}
+
 TEST(SpanCorruption, LengthsAreThoseOfT5) {
   const SpanLengths l = span_lengths(512, 0.15, 3);  // as in the paper's code: 568 tokens, targets of 114
   EXPECT_EQ(l.raw, 568);
