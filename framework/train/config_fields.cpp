@@ -263,8 +263,8 @@ void describe(DataConfig& d, FieldVisitor& v) {
       },
       !d.validation);
   v.value(text("tokenizer",
-               "`bytes`, a `tokenizer.json`, a SentencePiece `.model`, or a directory with `tokenizer.json` or `vocab.json` and "
-               "`merges.txt`"),
+               "`bytes`, a `tokenizer.json`, a SentencePiece `.model`, or a directory with `tokenizer.json`, with MarianMT's "
+               "`source.spm`, `target.spm` and `vocab.json`, or with `vocab.json` and `merges.txt`"),
           d.tokenizer);
 }
 

@@ -58,6 +58,20 @@ TEST(Pairs, RowsOfABatch) {
   EXPECT_EQ(Read(started, 0, 0, 1, pair_widths(4))["ids"], (Ids{9, 'C', 0, 0}));
 }
 
+TEST(Pairs, EachSideIsCutByItsOwnModel) {
+  const TemporaryFolder folder;
+  const auto marian = load_tokenizer(std::string(TFM_SOURCE_DIR) + "/tests/fixtures/marian");
+  const std::string line = "tokens and their ids", file = put(folder / "a", line + "\n");
+  const Pairs pairs({file, file, {}}, *marian, {{40, 1}}, marian->vocab_size(), false, 1);
+  const Read r(pairs, 0, 0, 1, pair_widths(40));
+  Ids source = marian->encode(line), target = marian->target().encode(line);
+  EXPECT_NE(source, target);
+  source.push_back(0), target.push_back(0);
+  EXPECT_TRUE(std::equal(source.begin(), source.end(), r["source_ids"].begin()));
+  EXPECT_TRUE(std::equal(target.begin(), target.end(), r["labels"].begin()));
+  EXPECT_EQ(r["ids"][0], marian->special_ids().pad);
+}
+
 TEST(Pairs, AnEpochHoldsEachPairOnceAndPartsMakeTheWhole) {
   const TemporaryFolder folder;
   std::string text;
