@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "data/pairs.h"
 #include "launch/support/program.h"
 #include "models/registry.h"
 #include "train/checkpoint_model.h"
@@ -42,13 +43,36 @@ int import(const std::string& from, const std::string& to) {
   return 0;
 }
 
+// What generation begins, ends and pads with, where the tokenizer can be read; fills model.decoder_start, which stands beside them.
+std::optional<SpecialIds> special_ids(Config& config) {
+  std::unique_ptr<Tokenizer> tokenizer;
+  try {
+    tokenizer = load_tokenizer(config.data.tokenizer);
+  } catch (const Error& e) {
+    std::fprintf(stderr, "warning: config.json gets no ids of special tokens: %s\n", e.what());
+    return std::nullopt;
+  }
+  SpecialIds ids = tokenizer->special_ids();
+  if (!config.model.translates()) {
+    if (const auto end = tokenizer->end_of_document()) ids.end = end;
+    return ids;
+  }
+  const SentenceIds sentence = sentence_ids(*tokenizer, config.model.decoder_start);
+  const bool spans = config.data.train.type == "span_corruption";
+  config.model.decoder_start = spans && ids.pad ? *ids.pad : sentence.begin;
+  ids.end = sentence.end;
+  return ids;
+}
+
 int export_to(const std::string& from, const std::string& to) {
   const std::string path = checkpoint_path(from);
   Config config = checkpoint_config(path, {"parallel.tensor=1", "parallel.data=auto", "train.global_batch_size=1", "train.micro_batch_size=1"});
   resolve_for_ranks(config, 1);
   const LoadedModel model = load_model(path, config, single_mesh(), make_model);
   const std::string origin = is_huggingface(path) ? HuggingFaceModel(path).provenance() : CheckpointReader(path).manifest().extra;
-  write_huggingface(to, config.model, origin == "{}" ? "" : origin, [&](const std::string& part) {
+  const bool own = origin == "{}";
+  const auto ids = own ? special_ids(config) : std::nullopt;
+  write_huggingface(to, config.model, ids, own ? "" : origin, [&](const std::string& part) {
     for (const PartSlice& p : model.model->parameters().slices())
       if (p.name == part) return std::vector<float>(model.flat.begin() + p.offset, model.flat.begin() + p.offset + p.elements());
     internal_error("the model has no part " + part);

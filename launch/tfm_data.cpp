@@ -31,7 +31,8 @@ constexpr std::string_view help = R"(usage: tfm-data COMMAND [OPTIONS]
   info FILE                prints what a token file's header says and its first ids
   verify FILE [--tokenizer T]   checks the whole file; with a tokenizer, that every id is in its vocabulary
 
-  T is `bytes`, a tokenizer.json, a SentencePiece .model, or a folder that holds tokenizer.json or vocab.json and merges.txt.
+  T is `bytes`, a tokenizer.json, a SentencePiece .model, or a folder that holds tokenizer.json, or MarianMT's
+  source.spm, target.spm and vocab.json, or vocab.json and merges.txt.
   FILE is an llm.c .bin or a Megatron .bin with its .idx.
   --help, --version
 

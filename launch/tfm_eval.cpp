@@ -61,6 +61,7 @@ SourceConfig source_of(const Arguments& args, const Config& config) {
   const bool same = config.data.train.type == c.type;
   c.mask_probability = same ? config.data.train.mask_probability : 0.15;
   c.mean_span_length = same ? config.data.train.mean_span_length : 3;
+  c.documents = config.data.train.documents, c.next_sentence = config.data.train.next_sentence;
   return c;
 }
 
@@ -96,7 +97,7 @@ int run(int argc, char** argv) {
   const RunData data(config, source);
   const Totals totals = evaluate(model, config, *data.validation, launch.threads);
   if (totals.labels[0] == 0) throw Error(ExitCode::input, "the data holds no labels; expected at least one sequence of train.seq_len tokens");
-  nlohmann::ordered_json results{{"loss", totals.mean()}, {"perplexity", std::exp(totals.mean())}, {"accuracy", totals.accuracy()}};
+  nlohmann::ordered_json results{{"loss", totals.mean()}, {"perplexity", totals.perplexity()}, {"accuracy", totals.accuracy()}};
   if (pairs) add_translation_scores(args, model, data, source, launch.threads, results);
   results["tokens"] = totals.labels[0];
   if (model.mesh.rank() != 0) return 0;

@@ -22,6 +22,7 @@ int run(int argc, char** argv) {
   if (args.has("--keys")) return std::printf("%s", config_reference().c_str()), 0;
   Config config = load_config(args.only("configuration file"), args.overrides());
   if (args.has("--dump-config") && !args.has("--check")) return std::printf("%s", dump_config(config).c_str()), 0;
+  if (args.has("--check")) check_trainable(config);
   if (args.has("--check") && args.has("--ranks")) {
     resolve_for_ranks(config, static_cast<int>(args.integer("--ranks", 1, 1)));
   } else {

@@ -6,8 +6,8 @@
 
 namespace tfm {
 
-NextToken::NextToken(const Source& source, SampleOrder order, std::int64_t global_batch, bool endless)
-    : source_(source), order_(order), global_batch_(global_batch), endless_(endless) {
+NextToken::NextToken(const Source& source, SampleOrder order, std::int64_t global_batch, bool endless, std::optional<std::int32_t> document_end)
+    : source_(source), order_(order), global_batch_(global_batch), endless_(endless), document_end_(document_end) {
   TFM_CHECK(global_batch > 0, "a batch needs at least one sequence");
   TFM_CHECK(order.samples() == source.samples(), "the order was made for another source");
 }
@@ -24,11 +24,18 @@ void NextToken::fill(std::int64_t index, std::int64_t first, std::int64_t count,
   TFM_CHECK(index >= 0 && first >= 0 && count >= 0 && first + count <= global_batch_, "sequences outside the batch");
   const auto ids = fields.at("ids"), labels = fields.at("labels");
   TFM_CHECK(static_cast<std::int64_t>(ids.size()) == count * t && labels.size() == ids.size(), "count * seq_len ids");
+  const auto mask = fields.find("mask");
   std::vector<std::int32_t> sample(static_cast<std::size_t>(t) + 1);
   for (std::int64_t i = 0; i < count; ++i) {
     source_.read(order_.sample(index * global_batch_ + first + i), sample);
     std::copy_n(sample.begin(), t, ids.begin() + i * t);
     std::copy_n(sample.begin() + 1, t, labels.begin() + i * t);
+    std::int32_t document = 0;
+    for (std::int64_t k = 0; k < t; ++k) {
+      const auto at = static_cast<std::size_t>(i * t + k);
+      if (mask != fields.end()) mask->second[at] = document;
+      if (ids[at] == document_end_) labels[at] = -1, ++document;
+    }
   }
 }
 

@@ -28,11 +28,14 @@ class Batcher {
   virtual void fill(std::int64_t index, std::int64_t first, std::int64_t count, Fields& fields) const = 0;
 };
 
-// Batch i is positions [i * global_batch, (i + 1) * global_batch) of the order; a label is the id after the input.
+// Batch i is positions [i * global_batch, (i + 1) * global_batch) of the order; a label is the id after the input. With
+// `document_end`, an id that belongs to the document it ends, `mask` numbers the documents of a sequence from 0 and the first id of
+// a document is no label.
 class NextToken final : public Batcher {
  public:
   // The source must outlive the batcher. `endless`: for training.
-  NextToken(const Source& source, SampleOrder order, std::int64_t global_batch, bool endless);
+  NextToken(const Source& source, SampleOrder order, std::int64_t global_batch, bool endless,
+            std::optional<std::int32_t> document_end = std::nullopt);
   Batch batch(std::int64_t index) const override;
   std::int64_t batches() const override;
   void fill(std::int64_t index, std::int64_t first, std::int64_t count, Fields& fields) const override;
@@ -42,6 +45,7 @@ class NextToken final : public Batcher {
   SampleOrder order_;
   std::int64_t global_batch_;
   bool endless_;
+  std::optional<std::int32_t> document_end_;
 };
 
 // Reads a rank's part of the next batch in another thread while the caller works on this one.

@@ -134,11 +134,7 @@ class StripNormalizer final : public Normalizer {
     right_ = node.at("strip_right").boolean();
   }
   void apply(std::string& text) const override {
-    std::string_view rest = text;
-    const auto spaced = [](CodePoint c) { return is_white_space(c.value) ? c.bytes : 0; };
-    while (right_ && !rest.empty() && spaced(last_code_point(rest))) rest.remove_suffix(last_code_point(rest).bytes);
-    while (left_ && !rest.empty() && spaced(first_code_point(rest))) rest.remove_prefix(first_code_point(rest).bytes);
-    if (rest.size() < text.size()) text = std::string(rest);
+    text = std::string(stripped(text, left_, right_));
   }
   bool allows_cuts() const override { return false; }
 

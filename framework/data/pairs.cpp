@@ -83,7 +83,7 @@ Pairs::Pairs(const PairSpec& spec, const Tokenizer& tokenizer, std::vector<PairL
   for (auto& s : sides_) s.push_back(0);
   each_pair(spec, [&](std::string_view source, std::string_view target, const std::string& source_at, const std::string& target_at) {
     add(0, source, tokenizer, source_at);
-    add(1, target, tokenizer, target_at);
+    add(1, target, tokenizer.target(), target_at);
   });
   std::vector<std::int64_t> count(lengths_.size());
   for (std::int64_t p = 0; p < pairs(); ++p) {

@@ -208,9 +208,19 @@ std::array<std::int32_t, 256> read_byte_ids(const SpmModel& model, const std::st
   return ids;
 }
 
-std::unique_ptr<TokenModel> make_unigram(const SpmModel& model, const std::array<std::int32_t, 256>& byte_ids, std::int32_t unknown) {
+// `vocabulary`: what gives the pieces their ids instead of their places; may be empty.
+std::unique_ptr<TokenModel> make_unigram(const SpmModel& model, std::array<std::int32_t, 256> byte_ids, std::int32_t unknown, const VocabEntries& vocabulary) {
   UnigramOptions options;
-  options.unknown = unknown;
+  const auto text_of = [&](std::int32_t place) -> const std::string& { return model.pieces[static_cast<std::size_t>(place)].text; };
+  if (!vocabulary.empty()) {
+    options.run_id = [unknown, ids = std::unordered_map(vocabulary.begin(), vocabulary.end())](std::string_view text) {
+      const auto found = ids.find(std::string(text));
+      return found == ids.end() ? unknown : found->second;
+    };
+    for (std::int32_t& id : byte_ids)
+      if (id >= 0) id = options.run_id(text_of(id));
+  }
+  options.unknown = vocabulary.empty() ? unknown : -1;
   options.byte_ids = byte_ids;
   options.single_precision = true;
   float lowest = std::numeric_limits<float>::max(), highest = 0.1f;
@@ -225,7 +235,7 @@ std::unique_ptr<TokenModel> make_unigram(const SpmModel& model, const std::array
     const SpmPiece& p = model.pieces[i];
     const bool wanted = p.kind == Kind::user_defined;  // it wins over all splits of its text; the score is that of version 0.2.3
     const double score = wanted ? static_cast<float>(p.text.size()) * highest - 0.1 : p.score;
-    if (wanted || p.kind == Kind::normal) pieces.push_back({p.text, static_cast<std::int32_t>(i), score});
+    if (wanted || p.kind == Kind::normal) pieces.push_back({p.text, options.run_id ? options.run_id(p.text) : static_cast<std::int32_t>(i), score});
   }
   return std::make_unique<UnigramModel>(pieces, options);
 }
@@ -284,7 +294,7 @@ bool pieces_end_before_spaces(const SpmModel& model) {
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> read_sentencepiece(const std::string& path) {
+PipelineParts read_sentencepiece(const std::string& path, const VocabEntries& vocabulary) {
   const SpmModel model = read_model(path);
   PipelineParts parts;
   std::unordered_set<std::string_view> known;
@@ -302,14 +312,23 @@ std::unique_ptr<Tokenizer> read_sentencepiece(const std::string& path) {
   if (model.type != 1 && model.type != 2)
     throw Error(ExitCode::input, path + ": trainer_spec: model type " + (model.type == 3 ? "word" : model.type == 4 ? "char" : "?") +
                                      " is not supported by this version; expected unigram or BPE");
+  if (!vocabulary.empty() && model.type == 2) throw Error(ExitCode::input, path + ": trainer_spec: expected a unigram model beside a vocab.json, found BPE");
   const auto byte_ids = read_byte_ids(model, path);
   parts.normalizer = std::make_unique<SpmNormalizer>(model);
   parts.decoder = std::make_unique<SpmDecoder>(model, byte_ids);
-  parts.model = model.type == 1 ? make_unigram(model, byte_ids, *parts.unknown) : make_bpe(model, parts.entries, *parts.unknown, path);
+  if (!vocabulary.empty()) {
+    parts.entries = vocabulary;
+    parts.unknown = std::find_if(vocabulary.begin(), vocabulary.end(), [](const auto& e) { return e.first == "<unk>"; })->second;
+  }
+  parts.model = model.type == 1 ? make_unigram(model, byte_ids, *parts.unknown, vocabulary) : make_bpe(model, parts.entries, *parts.unknown, path);
   parts.any_bytes = true;
   parts.added_as_is = true;
   parts.cuts = pieces_end_before_spaces(model) ? Cuts::after_words : Cuts::none;
-  return std::make_unique<PipelineTokenizer>(std::move(parts));
+  return parts;
+}
+
+std::unique_ptr<Tokenizer> read_sentencepiece(const std::string& path) {
+  return std::make_unique<PipelineTokenizer>(read_sentencepiece(path, {}));
 }
 
 }  // namespace tfm

@@ -9,11 +9,14 @@
 #include <memory>
 #include <string>
 
-#include "data/tokenizer.h"
+#include "data/pipeline.h"
 
 namespace tfm {
 
-// Throws Error(input) with file and place.
+// Both throw Error(input) with file and place.
 std::unique_ptr<Tokenizer> read_sentencepiece(const std::string& path);
+// The same, cutting text alike, with the ids of a vocabulary: of pieces, and of runs of code points that are no pieces; what it
+// lacks is its <unk>, which it must have. Unigram models only.
+PipelineParts read_sentencepiece(const std::string& path, const VocabEntries& vocabulary);
 
 }  // namespace tfm

@@ -13,10 +13,11 @@ namespace {
 
 constexpr std::int64_t block = 1000;
 
-std::unique_ptr<TokenStream> encode_stream(const std::string& path, const std::string& field, const Tokenizer& tokenizer) {
+std::unique_ptr<TokenStream> encode_stream(const std::string& path, const SourceSpec& spec, const Tokenizer& tokenizer) {
   std::vector<std::int32_t> all;
-  const std::optional<std::int32_t> end = path.ends_with(".jsonl") ? tokenizer.end_of_document() : std::nullopt;
-  encode_file(path, field, tokenizer, [&](std::span<const std::int32_t> ids, bool last) {
+  std::optional<std::int32_t> end;
+  if (path.ends_with(".jsonl")) end = spec.document_end ? spec.document_end : tokenizer.end_of_document();
+  encode_file(path, spec.field, tokenizer, [&](std::span<const std::int32_t> ids, bool last) {
     all.insert(all.end(), ids.begin(), ids.end());
     if (last && end) all.push_back(*end);
   });
@@ -142,7 +143,7 @@ std::unique_ptr<Source> open_source(const SourceSpec& spec, const Tokenizer& tok
   for (const auto& [path, weight] : spec.paths) {
     Source::Group group{path, {}, weight};
     for (const std::string& file : files_of(path))
-      group.streams.push_back(text ? encode_stream(file, spec.field, tokenizer) : std::make_unique<TokenFile>(file));
+      group.streams.push_back(text ? encode_stream(file, spec, tokenizer) : std::make_unique<TokenFile>(file));
     groups.push_back(std::move(group));
   }
   return std::make_unique<Source>(std::move(groups), seq_len);

@@ -22,6 +22,7 @@ struct SourceSpec {
   std::vector<Path> paths;
   std::string field = "text";  // of .jsonl lines
   bool shuffle = false;        // for SampleOrder
+  std::optional<std::int32_t> document_end;  // id after each .jsonl document; empty: the tokenizer's end_of_document(), if any
 };
 
 // Equal weights: the samples of all paths one after another, each once an epoch.
@@ -65,7 +66,7 @@ class Source {
 };
 
 // tokens: maps the files. text: encodes them with the tokenizer into memory; each document of a .jsonl ends with
-// end_of_document() where the tokenizer has one. Throws Error(usage) for another type, Error(input) for what cannot be read.
+// its end, if any. Throws Error(usage) for another type, Error(input) for what cannot be read.
 std::unique_ptr<Source> open_source(const SourceSpec& spec, const Tokenizer& tokenizer, std::int64_t seq_len);
 
 }  // namespace tfm

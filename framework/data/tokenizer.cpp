@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "data/marian.h"
 #include "data/sentencepiece.h"
 #include "data/tokenizer_json.h"
 
@@ -44,8 +45,8 @@ class ByteTokenizer final : public Tokenizer {
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& spec) {
   namespace fs = std::filesystem;
-  static const std::string use = "; use `bytes`, a tokenizer.json, a SentencePiece .model, or a folder that holds tokenizer.json or "
-                                 "vocab.json and merges.txt";
+  static const std::string use = "; use `bytes`, a tokenizer.json, a SentencePiece .model, or a folder that holds tokenizer.json, or "
+                                 "source.spm, target.spm and vocab.json, or vocab.json and merges.txt";
   if (spec == "bytes") return std::make_unique<ByteTokenizer>();
   std::error_code ignored;
   const fs::path path(spec);
@@ -53,6 +54,7 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& spec) {
     const fs::path vocab = path / "vocab.json", merges = path / "merges.txt", whole = path / "tokenizer.json";
     if (fs::exists(whole, ignored)) return read_tokenizer_json(whole.string());
     const bool has_vocab = fs::exists(vocab, ignored);
+    if (has_vocab && fs::exists(path / "source.spm", ignored)) return read_marian(spec);
     if (has_vocab && fs::exists(merges, ignored)) return read_gpt2_files(vocab.string(), merges.string());
     throw Error(ExitCode::input, "tokenizer " + spec + ": the folder has no " + (has_vocab ? "merges.txt" : "vocab.json") + use);
   }

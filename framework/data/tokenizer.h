@@ -33,6 +33,9 @@ class Tokenizer {
   // The ids of T5's sentinels <extra_id_0>, <extra_id_1>, ... as far as they go.
   virtual std::vector<std::int32_t> sentinel_ids() const { return {}; }
 
+  // Of the target side of translations, where it encodes otherwise than the source side; decode() is the target side's already.
+  virtual const Tokenizer& target() const { return *this; }
+
   // The largest c for which encode(text[0, c)) followed by encode(text[c, ...) is encode(text), whatever is appended to
   // text; 0 where text has no such place, or none that is known. This is how a long text is encoded in pieces.
   virtual std::size_t safe_cut(std::string_view text) const = 0;
@@ -44,7 +47,8 @@ struct ByteSpecials {
   static constexpr std::int32_t begin = 256, end = 257, padding = 258, mask = 259, first_sentinel = 260, sentinels = 100;
 };
 
-// `bytes`; a tokenizer.json; a SentencePiece .model; or a folder that holds tokenizer.json, or GPT-2's vocab.json + merges.txt.
+// `bytes`; a tokenizer.json; a SentencePiece .model; or a folder that holds tokenizer.json, MarianMT's source.spm,
+// target.spm and vocab.json, or GPT-2's vocab.json + merges.txt.
 // Throws Error(input).
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& spec);
 

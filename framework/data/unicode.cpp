@@ -66,6 +66,13 @@ CodePoint last_code_point(std::string_view text) {
   return first_code_point(text.substr(at));
 }
 
+std::string_view stripped(std::string_view text, bool left, bool right) {
+  const auto spaced = [](CodePoint c) { return is_white_space(c.value); };
+  while (right && !text.empty() && spaced(last_code_point(text))) text.remove_suffix(last_code_point(text).bytes);
+  while (left && !text.empty() && spaced(first_code_point(text))) text.remove_prefix(first_code_point(text).bytes);
+  return text;
+}
+
 void append_utf8(std::string& text, std::uint32_t code_point) {
   utf8proc_uint8_t bytes[4];
   const auto count = utf8proc_encode_char(static_cast<utf8proc_int32_t>(code_point), bytes);

@@ -25,6 +25,7 @@ void append_utf8(std::string& text, std::uint32_t code_point);
 std::size_t count_code_points(std::string_view text);
 
 bool is_white_space(std::uint32_t c);
+std::string_view stripped(std::string_view text, bool left = true, bool right = true);  // of white space
 bool is_nonspacing_mark(std::uint32_t c);  // Mn
 bool is_mark(std::uint32_t c);             // M
 bool is_other(std::uint32_t c);            // Cc, Cf, Cs, Co

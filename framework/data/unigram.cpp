@@ -74,6 +74,8 @@ void UnigramModel::append_unknown(std::string_view run, std::vector<std::int32_t
     ids.push_back(ids_[piece]);
   } else if (std::all_of(run.begin(), run.end(), [&](char c) { return byte_id(c) >= 0; })) {
     for (char c : run) ids.push_back(byte_id(c));
+  } else if (options_.run_id) {
+    ids.push_back(options_.run_id(run));
   } else if (options_.unknown >= 0) {
     ids.push_back(options_.unknown);
   } else {

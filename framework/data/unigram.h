@@ -2,6 +2,7 @@
 // The unigram language model (Kudo, "Subword regularization", 2018): of all ways to split a word into pieces, the one whose
 // scores have the largest sum. A code point that is no piece costs the lowest score - 10 and is unknown.
 #include <array>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,8 +20,10 @@ struct UnigramPiece {
 struct UnigramOptions {
   double lowest_score = 0;
   std::int32_t unknown = -1;  // -1: text with unknown code points is Error(input)
-  // A run of unknown code points becomes the tokens of its bytes where all of them are there; -1: no token. Else one `unknown`.
+  // A run of unknown code points becomes the tokens of its bytes where all of them are there; -1: no token. Else what `run_id` says,
+  // where it is set (`unknown` is then an id of no piece, such as -1), else one `unknown`.
   std::array<std::int32_t, 256> byte_ids;
+  std::function<std::int32_t(std::string_view run)> run_id;
   bool single_precision = false;  // sums are rounded to fp32 as SentencePiece does, else fp64 as Hugging Face does
 };
 

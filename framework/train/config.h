@@ -121,6 +121,8 @@ struct SourceConfig {
   double mask_probability = 0;     // mlm and span_corruption: 0 when read, filled with 0.15
   double mean_span_length = 0;     // span_corruption: filled with 3
   bool shuffle = false;
+  std::string documents = "joined";  // joined | separate
+  bool next_sentence = false;        // mlm: pairs of sentences
   std::string field = "text";  // of .jsonl lines
   bool operator==(const SourceConfig&) const = default;
 };

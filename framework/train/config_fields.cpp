@@ -113,7 +113,7 @@ void describe(ModelConfig& m, FieldVisitor& v) {
   v.value(number("padding_idx", -1, "id whose embedding gets no gradient as an input, as in PyTorch; -1: none"), m.padding_idx);
   v.value(number("type_vocab_size", 0, "encoder: kinds of segments that have an embedding; 0: none", 1 << 16), m.type_vocab_size);
   v.value(flag("head_transform", "encoder: a dense layer, the activation and a norm before the output layer"), m.head_transform);
-  v.value(flag("next_sentence", "encoder: has BERT's head for whether the second segment follows the first; no type of data trains it"), m.next_sentence);
+  v.value(flag("next_sentence", "encoder: has BERT's head for whether the second segment follows the first, which `data.train.next_sentence` trains"), m.next_sentence);
   v.value(with_word(choice("head_bias", {"true", "false"}, "of the output layer; auto: as `bias` where it is not tied"), "auto"), m.head_bias);
   v.value(flag("scale_attention", "divides attention scores by sqrt(d_head)"), m.scale_attention);
   v.value(flag("scale_logits", "divides the hidden state by sqrt(d_model) before the output layer"), m.scale_logits);
@@ -242,6 +242,13 @@ void describe(SourceConfig& s, FieldVisitor& v) {
   v.value(with_word(fraction("mask_probability", "mlm, span_corruption: share of the tokens that is hidden; auto: 0.15"), "auto"), s.mask_probability);
   v.value(with_word(real("mean_span_length", 1, "span_corruption: tokens of a hidden span; auto: 3"), "auto"), s.mean_span_length);
   v.value(flag("shuffle", "a new order each epoch, from the seed"), s.shuffle);
+  v.value(choice("documents", {"joined", "separate"},
+                 "tokens, text, mlm: separate: attention stays within a document, which the tokenizer's end-of-document id ends (`bytes`: 257); "
+                 "the next token of another document is no label; positions go on over the sequence"),
+          s.documents);
+  v.value(flag("next_sentence", "mlm: a sequence is [CLS] A [SEP] B [SEP], the halves of a sample; B is that of another sample half of the time, "
+                                "which `model.next_sentence` learns to tell"),
+          s.next_sentence);
   v.value(text("field", "of `.jsonl` lines: the one that holds the text"), s.field);
 }
 
@@ -256,8 +263,8 @@ void describe(DataConfig& d, FieldVisitor& v) {
       },
       !d.validation);
   v.value(text("tokenizer",
-               "`bytes`, a `tokenizer.json`, a SentencePiece `.model`, or a directory with `tokenizer.json` or `vocab.json` and "
-               "`merges.txt`"),
+               "`bytes`, a `tokenizer.json`, a SentencePiece `.model`, or a directory with `tokenizer.json`, with MarianMT's "
+               "`source.spm`, `target.spm` and `vocab.json`, or with `vocab.json` and `merges.txt`"),
           d.tokenizer);
 }
 

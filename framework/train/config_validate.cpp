@@ -97,6 +97,12 @@ void check_family(const Config& c, const Report& report) {
              (encoder ? "mlm" : m.translates() ? "pairs or span_corruption" : "tokens or text"), "");
     only(!s.source.empty() || !s.target.empty(), s.type == "pairs", section + (s.source.empty() ? ".target" : ".source"), "type pairs");
     only(s.mask_probability > 0, s.type == "mlm" || s.type == "span_corruption", section + ".mask_probability", "types mlm and span_corruption");
+    only(s.documents == "separate", s.type == "tokens" || s.type == "text" || s.type == "mlm", section + ".documents", "types tokens, text and mlm");
+    only(s.next_sentence, s.type == "mlm", section + ".next_sentence", "type mlm");
+    only(s.next_sentence && s.type == "mlm", m.next_sentence, section + ".next_sentence", "model.next_sentence true");
+    only(s.next_sentence, s.documents == "joined", section + ".next_sentence", "documents joined");
+    only(s.next_sentence, m.type_vocab_size != 1, section + ".next_sentence", "model.type_vocab_size 0 (none) or 2");
+    only(s.next_sentence, c.train.seq_len >= 5, section + ".next_sentence", "train.seq_len >= 5");
     only(s.mean_span_length > 0, s.type == "span_corruption", section + ".mean_span_length", "type span_corruption");
     if (s.type == "pairs" && !s.paths.empty() && (!s.source.empty() || !s.target.empty()))
       report({section + ".path", section + ".source"}, "both 'path' and 'source' or 'target' are given; expected one file of pairs, or two files", "");

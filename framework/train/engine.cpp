@@ -137,8 +137,9 @@ OptimizerOptions optimizer_of(const Config& c) {
 
 std::vector<BatchShape> batch_shapes(const Config& c) {
   const TrainConfig& t = c.train;
+  const bool documents = c.data.train.documents == "separate" || (c.data.validation && c.data.validation->documents == "separate");
   const auto shape = [&](std::int64_t sequences, std::int64_t length) {
-    BatchShape s{.sequences = sequences, .length = length};
+    BatchShape s{.sequences = sequences, .length = length, .mask = documents ? Mask::documents : Mask::none};
     if (c.model.translates()) s.source_length = length;
     return s;
   };
@@ -218,6 +219,8 @@ double Totals::mean() const {
     if (labels[k] > 0) sum += loss[k] / static_cast<double>(labels[k]);
   return sum;
 }
+
+double Totals::perplexity() const { return std::exp(loss[0] / static_cast<double>(std::max<std::int64_t>(labels[0], 1))); }
 
 double Totals::accuracy() const { return static_cast<double>(correct[0]) / static_cast<double>(labels[0]); }
 

@@ -76,7 +76,7 @@ struct Totals {  // by objective
   std::array<double, 2> loss{};
   std::array<std::int64_t, 2> labels{}, correct{};  // correct: evaluation only
   double mean() const;      // sum of the objectives' means
-  double accuracy() const;  // of the first objective
+  double perplexity() const, accuracy() const;  // of the first objective
   // Of one run of a recording without training; `fields` begin with what it read.
   void add(const Recording& run, const Fields& fields, const std::function<Tensor(Value)>& output);
   Totals& operator+=(const Totals& other);

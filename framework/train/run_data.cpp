@@ -8,12 +8,22 @@
 namespace tfm {
 namespace {
 
-SourceSpec source_spec(const SourceConfig& c) {
+// What ends a document that is kept apart from others; none where they are joined.
+std::optional<std::int32_t> document_end(const Config& config, const SourceConfig& c, const Tokenizer& tokenizer) {
+  if (c.documents != "separate") return std::nullopt;
+  const auto end = tokenizer.end_of_document() ? tokenizer.end_of_document() : tokenizer.special_ids().end;
+  if (!end)
+    throw Error(ExitCode::usage, "documents: separate, but data.tokenizer " + config.data.tokenizer + " has no id that ends a document; expected " +
+                                     "a vocabulary with <|endoftext|>, <|end_of_text|>, </s> or [SEP], or documents: joined");
+  return end;
+}
+
+SourceSpec source_spec(const SourceConfig& c, std::optional<std::int32_t> document_end) {
   // Objectives that hide tokens read token files or text.
   const auto is_tokens = [](const SourcePath& p) { return p.path.ends_with(".bin"); };
   const bool either = c.type == "mlm" || c.type == "span_corruption";
   const std::string type = !either ? c.type : std::all_of(c.paths.begin(), c.paths.end(), is_tokens) ? "tokens" : "text";
-  SourceSpec spec{.type = type, .paths = {}, .field = c.field, .shuffle = c.shuffle};
+  SourceSpec spec{.type = type, .paths = {}, .field = c.field, .shuffle = c.shuffle, .document_end = document_end};
   for (const SourcePath& p : c.paths) spec.paths.push_back({p.path, p.weight});
   return spec;
 }
@@ -43,15 +53,18 @@ std::unique_ptr<Batcher> RunData::open(const Config& config, const SourceConfig&
     return pairs;
   }
   const SpanLengths spans = c.type == "span_corruption" ? span_lengths(length, c.mask_probability, c.mean_span_length) : SpanLengths{};
-  const std::int64_t raw = c.type == "mlm" ? length - MaskedTokens::specials(*tokenizer) : spans.raw > 0 ? spans.raw : length;
-  sources.push_back(open_source(source_spec(c), *tokenizer, raw));
+  const std::int64_t raw = c.type == "mlm" ? length - MaskedTokens::specials(*tokenizer, c.next_sentence) : spans.raw > 0 ? spans.raw : length;
+  const auto end = document_end(config, c, *tokenizer);
+  sources.push_back(open_source(source_spec(c, end), *tokenizer, raw));
   Source& source = *sources.back();
   source.check_ids(vocabulary);
   if (endless) tokens = source.tokens();
   const SampleOrder order(source.samples(), endless && c.shuffle, seed);
-  if (c.type == "mlm") return std::make_unique<MaskedTokens>(source, order, *tokenizer, batch, length, vocabulary, c.mask_probability, seed, endless);
+  if (c.type == "mlm")
+    return std::make_unique<MaskedTokens>(source, order, *tokenizer, batch,
+                                          MaskedTokens::Options{length, vocabulary, c.mask_probability, seed, end, c.next_sentence}, endless);
   if (c.type == "span_corruption") return std::make_unique<SpanCorruption>(source, order, *tokenizer, batch, spans, vocabulary, seed, endless);
-  return std::make_unique<NextToken>(source, order, batch, endless);
+  return std::make_unique<NextToken>(source, order, batch, endless, end);
 }
 
 RunData::RunData(const Config& config) : tokenizer(load_tokenizer(config.data.tokenizer)) {

@@ -40,8 +40,7 @@ class Run {
   Run(const Config& config, const Mesh& mesh, const MakeModel& make_model, int threads, StopRequests& requests)
       : config_(config), mesh_(mesh), requests_(requests), threads_(threads), data_(config), engine_(make_step_plan(config, mesh, make_model), threads),
         watchdog_(mesh, file_timeout()), schedule_(schedule_of(config)) {
-    if (config_.model.next_sentence && config_.model.init == "random")
-      throw Error(ExitCode::usage, "model.next_sentence is true, but no type of data has pairs of sentences to train that head with; expected false");
+    check_trainable(config);
     if (config_.eval.stop) best_ = {.metric = config_.eval.stop->metric};
     if (engine_.plan().translator) lines_ = data_.validation_lines(config_);
     check_same_on_all_ranks(*mesh_.world, engine_.plan().collective_hash(), "order of collectives");
@@ -220,7 +219,7 @@ class Run {
     }
     const std::vector<std::string> translations = translate();
     engine_.swap_average();
-    std::map<std::string, double> values{{"loss", totals.mean()}, {"perplexity", std::exp(totals.mean())}};
+    std::map<std::string, double> values{{"loss", totals.mean()}, {"perplexity", totals.perplexity()}};
     if (config_.eval.has("accuracy")) values["accuracy"] = totals.accuracy();
     if (config_.eval.has("bleu")) values["bleu"] = corpus_bleu(translations, lines_.target);
     if (config_.eval.has("chrf")) values["chrf"] = corpus_chrf(translations, lines_.target);
@@ -316,6 +315,11 @@ class Run {
 };
 
 }  // namespace
+
+void check_trainable(const Config& config) {
+  if (config.model.next_sentence && config.model.init == "random" && !config.data.train.next_sentence)
+    throw Error(ExitCode::usage, "model.next_sentence is true, but data.train.next_sentence is false, so nothing trains that head; expected both or neither");
+}
 
 TrainOutcome train(const Config& config, const Mesh& mesh, const MakeModel& make_model, int threads, StopRequests& requests) {
   return Run(config, mesh, make_model, threads, requests).run();

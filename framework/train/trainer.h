@@ -11,6 +11,9 @@ struct TrainOutcome {
   double loss = 0;
 };
 
+// Throws Error(usage) for a configuration whose model cannot be trained with its data.
+void check_trainable(const Config& config);
+
 // Collective over the mesh. `threads` of this rank; `requests` from before any of them was started.
 // Prints progress on rank 0. Throws Error with the contract's exit code.
 TrainOutcome train(const Config& config, const Mesh& mesh, const MakeModel& make_model, int threads, StopRequests& requests);

@@ -25,10 +25,10 @@ BatchReader synthetic(const Config& c, std::int64_t step) {
       const std::int64_t range = name == "token_types" ? c.model.type_vocab_size : name == "sentence_labels" ? 2 : c.model.vocab_size;
       for (std::int64_t i = 0; i < count * width; ++i) {
         const std::uint32_t word = key.word(static_cast<std::uint64_t>(first * width + i));
-        // Uneven numbers of real tokens and keys; every sequence has at least one of both.
+        // Uneven numbers of real tokens and keys; every sequence has at least one of both, and documents of 5 tokens.
         const bool none = i % width != 0 && word % 7 == 0;
         const bool mask = name.ends_with("mask");
-        values[static_cast<std::size_t>(i)] = none && (mask || name == "labels") ? -1 : mask ? 0 : static_cast<std::int32_t>(word / 8 % static_cast<std::uint32_t>(range));
+        values[static_cast<std::size_t>(i)] = none && (mask || name == "labels") ? -1 : mask ? static_cast<std::int32_t>(i % width / 5) : static_cast<std::int32_t>(word / 8 % static_cast<std::uint32_t>(range));
       }
     }
   };

@@ -34,7 +34,9 @@ const std::vector<std::string> kModels{
 // The objective that fits the family.
 std::string data_of(const std::string& model) {
   const bool pairs = model.find("encoder_decoder") != model.npos, mlm = model.find("family: encoder,") != model.npos;
-  return std::string("data: {train: {type: ") + (pairs ? "pairs" : mlm ? "mlm" : "tokens") + ", path: none.bin}}\n";
+  const bool documents = mlm || (!pairs && model.find("position: ") != model.npos);  // of some
+  return std::string("data: {train: {type: ") + (pairs ? "pairs" : mlm ? "mlm" : "tokens") + ", path: none.bin" +
+         (documents ? ", documents: separate" : "") + "}}\n";
 }
 
 class Layouts : public testing::TestWithParam<std::tuple<std::size_t, bool, int>> {};

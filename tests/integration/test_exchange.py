@@ -158,7 +158,8 @@ def check_messages():
     assert "both give the shape" in run(BIN / "tfm-train", "both.yaml", "--check", code=2)
     pathlib.Path("nsp.yaml").write_text("model: {family: encoder, vocab_size: 260, d_model: 16, n_layers: 1, n_heads: 2, next_sentence: true}\n"
                                         "train: {seq_len: 16, global_batch_size: 2, steps: 1}\n" + data % "mlm")
-    assert "next_sentence" in run(BIN / "tfm-train", "nsp.yaml", code=2)
+    for more in ([], ["--check"]):
+        assert "data.train.next_sentence" in run(BIN / "tfm-train", "nsp.yaml", *more, code=2)
 
 
 def check_training():
@@ -182,10 +183,47 @@ def check_training():
     assert set(tensors(pathlib.Path("trained/model.safetensors"))) == set(tensors(source / "model.safetensors"))
 
 
+def check_special_ids():
+    """Of models trained here: the tokenizer's, none where it or the model has none, so that transformers takes no defaults."""
+    pathlib.Path("pairs.tsv").write_text("ab\tba\n" * 9)
+    pathlib.Path("text.txt").write_text("some text " * 100)
+    sizes = "d_model: 16, n_heads: 2, n_layers: 1, max_seq_len: 16"
+    for name, model, data, expected in (
+            ("gpt2", f"family: decoder, vocab_size: 256, {sizes}", "type: text, path: text.txt", (None, None, None)),
+            ("bert", f"family: encoder, vocab_size: 260, {sizes}, norm_position: post, embedding_norm: true, type_vocab_size: 2, head_transform: true, "
+                     "head_bias: true, activation: gelu", "type: mlm, path: text.txt", (256, 257, 258)),
+            ("marian", f"family: encoder_decoder, vocab_size: 260, {sizes}, norm_position: post, position: sinusoidal, sinusoid: halves",
+             "type: pairs, path: pairs.tsv", (256, 257, 258, 256)),
+            ("t5", f"family: encoder_decoder, vocab_size: 360, {sizes}, norm: rmsnorm, position: relative, bias: false, scale_attention: false",
+             "type: span_corruption, path: text.txt", (256, 257, 258, 258))):
+        pathlib.Path("cfg.yaml").write_text(f"model: {{{model}}}\ndata: {{train: {{{data}}}}}\ntrain: {{steps: 1, global_batch_size: 2, seq_len: 16}}\n"
+                                            f"checkpoint: {{dir: special_{name}}}\n")
+        run(BIN / "tfm-train", "cfg.yaml")
+        run(BIN / "tfm-convert", "export", f"special_{name}", f"exported_{name}")
+        config = json.loads(pathlib.Path(f"exported_{name}/config.json").read_text())
+        keys = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")[:len(expected)]
+        assert config["model_type"] == name and tuple(config[k] for k in keys) == expected, config
+
+
+def check_marian_tokenizer():
+    """The files of a MarianMT folder go along with its model, there and back."""
+    shutil.copytree(next(f for f in FIXTURES if f.name.startswith("marian")), "marian")
+    for f in (ROOT / "tests/fixtures/marian").iterdir():
+        shutil.copy(f, "marian")
+    run(BIN / "tfm-convert", "import", "marian", "imported_marian")
+    shutil.rmtree("marian")
+    run(BIN / "tfm-convert", "export", "imported_marian", "exported_again")
+    for name in ("source.spm", "target.spm", "vocab.json", "tokenizer_config.json"):
+        assert (pathlib.Path("exported_again") / name).read_bytes() == (ROOT / "tests/fixtures/marian" / name).read_bytes()
+    checkpoint = json.loads(pathlib.Path("imported_marian/step-00000000/manifest.json").read_text())
+    assert "tokenizer: imported_marian/tokenizer" in json.dumps(checkpoint), checkpoint
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        for check in (check_against_transformers, check_round_trip, check_element_types_and_shards, check_messages, check_training):
+        for check in (check_against_transformers, check_round_trip, check_element_types_and_shards, check_messages, check_training, check_special_ids,
+                      check_marian_tokenizer):
             check()
             print(check.__name__, "ok", flush=True)
         os.chdir("/")

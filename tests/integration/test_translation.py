@@ -28,12 +28,12 @@ OTHER = """
 model: {family: FAMILY, vocab_size: 300, d_model: 32, n_layers: 1, n_heads: 4, max_seq_len: 32}
 train: {steps: 3, global_batch_size: 8, seq_len: 32}
 data:
-  train: {type: TYPE, path: text.txt}
-  validation: {type: TYPE, path: text.txt}
+  train: {type: TYPE, path: text.jsonl}
+  validation: {type: TYPE, path: text.jsonl}
 eval: {every: 3, metrics: [accuracy]}
 loss: {label_smoothing: 0.2}
-checkpoint: {dir: FAMILY, every: 3}
-metrics: {jsonl: FAMILY.jsonl}
+checkpoint: {dir: NAME, every: 3}
+metrics: {jsonl: NAME.metrics}
 """
 
 
@@ -123,16 +123,20 @@ def check_translation():
 
 
 def check_families():
-    pathlib.Path("text.txt").write_text("the quick brown fox jumps over the lazy dog; " * 100)
-    for family, kind in (("decoder", "text"), ("encoder", "mlm"), ("encoder_decoder", "span_corruption")):
-        pathlib.Path("cfg.yaml").write_text(OTHER.replace("FAMILY", family).replace("TYPE", kind))
-        run(0, "tfm-train", "cfg.yaml")
-        expected = last_eval(f"{family}.jsonl")
+    pathlib.Path("text.jsonl").write_text("".join(json.dumps({"text": "the quick brown fox jumps over the lazy dog; "[n % 30:]}) + "\n" for n in range(150)))
+    for name, family, kind, model, data in (("decoder", "decoder", "text", [], []), ("documents", "decoder", "text", [], ["documents=separate"]),
+                                            ("encoder", "encoder", "mlm", [], []),
+                                            ("sentences", "encoder", "mlm", ["model.next_sentence=true", "model.type_vocab_size=2"], ["next_sentence=true"]),
+                                            ("encoder_decoder", "encoder_decoder", "span_corruption", [], [])):
+        pathlib.Path("cfg.yaml").write_text(OTHER.replace("FAMILY", family).replace("TYPE", kind).replace("NAME", name))
+        run(0, "tfm-train", "cfg.yaml", *model, *(f"data.{part}.{key}" for part in ("train", "validation") for key in data))
+        expected = last_eval(f"{name}.metrics")
         accuracy = expected["accuracy"]
-        for ranks, args in [(0, []), (2, ["--text", "text.txt"]), (4, ["parallel.tensor=2"])]:
-            scores = evaluate(ranks, family, *args)
+        for ranks, args in [(0, []), (2, ["--text", "text.jsonl"]), (4, ["parallel.tensor=2"])]:
+            scores = evaluate(ranks, name, *args)
             assert abs(scores["accuracy"] - accuracy) < 0.01, (scores, accuracy)
-            assert abs(scores["loss"] / expected["loss"] - 1) < 1e-5 and scores["tokens"] == expected["tokens"], (family, scores, expected)
+            assert abs(scores["loss"] / expected["loss"] - 1) < 1e-5, (name, scores, expected)
+            assert abs(scores["perplexity"] / expected["perplexity"] - 1) < 1e-5 and scores["tokens"] == expected["tokens"], (name, scores, expected)
     run(0, "tfm-generate", "encoder", code=2)
     assert "family encoder_decoder" in run(0, "tfm-eval", "decoder", "--source", "a", "--target", "b", code=2)
 

@@ -116,6 +116,45 @@ std::string file_name(const testing::TestParamInfo<std::string>& info) { return 
 INSTANTIATE_TEST_SUITE_P(Decoders, ModelFixture, testing::ValuesIn(names_in("decoder")), file_name);
 INSTANTIATE_TEST_SUITE_P(Families, ModelFixture, testing::ValuesIn(names_in("models")), file_name);
 
+// A model that knows positions by their distance alone says of documents in one sequence what it says of each alone.
+TEST(Documents, ApartInASequenceAreAsAlone) {
+  const std::vector<std::int64_t> lengths{5, 9, 1, 10, 7};
+  const std::int64_t total = 32;
+  for (const std::string position : {"rope", "alibi", "relative, relative: {buckets: 8, max_distance: 12}", "none"}) {
+    Config c = parse_config("model: {family: decoder, vocab_size: 60, d_model: 32, n_layers: 3, n_heads: 4, position: " + position + "}\n"
+                            "data: {train: {type: tokens, path: none.bin, documents: separate}}\n", "test",
+                            {"train.seq_len=32", "train.global_batch_size=1", "model.init_std=0.3"});
+    resolve_for_ranks(c, 1);
+    std::vector<std::int32_t> ids, labels, documents;
+    for (std::size_t d = 0; d < lengths.size(); ++d)
+      for (std::int64_t t = 0; t < lengths[d]; ++t) {
+        ids.push_back(static_cast<std::int32_t>((d * 17 + static_cast<std::size_t>(t * t) * 7) % 60));
+        labels.push_back(t + 1 == lengths[d] ? -1 : static_cast<std::int32_t>((d * 5 + static_cast<std::size_t>(t) * 11) % 60));
+        documents.push_back(static_cast<std::int32_t>(d));
+      }
+    ASSERT_EQ(std::ssize(ids), total);
+    const auto loss = [&](Engine& engine, std::int64_t first, std::int64_t count) {
+      engine.initialize_parameters();
+      const auto copy = [&](const std::vector<std::int32_t>& from, Fields& fields, const char* name) {
+        if (const auto to = fields.find(name); to != fields.end()) std::copy_n(from.begin() + first, count, to->second.begin());
+      };
+      return engine.evaluate(1, [&](std::int64_t, std::int64_t, Fields& f) { copy(ids, f, "ids"), copy(labels, f, "labels"), copy(documents, f, "mask"); }).loss[0];
+    };
+    Engine packed(make_step_plan(c, single_mesh(), make_model), 1);
+    double alone = 0;
+    std::int64_t first = 0;
+    for (const std::int64_t length : lengths) {
+      Engine one(make_step_plan(c, single_mesh(), make_model, DType::f32, BatchShape{.sequences = 1, .length = length}), 1);
+      alone += loss(one, first, length);
+      first += length;
+    }
+    EXPECT_NEAR(loss(packed, 0, total), alone, 1e-6 * alone) << position;
+    const BatchShape joined{.sequences = 1, .length = total};
+    Engine whole(make_step_plan(c, single_mesh(), make_model, DType::f32, joined), 1);
+    EXPECT_GT(std::abs(loss(whole, 0, total) - alone), 1e-4 * alone) << position;
+  }
+}
+
 class StepsFixture : public testing::TestWithParam<std::string> {};
 
 TEST_P(StepsFixture, TwentySteps) {

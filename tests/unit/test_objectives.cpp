@@ -6,6 +6,7 @@
 #include "data/hidden_tokens.h"
 #include "data/pairs.h"
 #include "data_files.h"
+#include "train/run_data.h"
 
 namespace tfm {
 namespace {
@@ -55,6 +56,20 @@ TEST(Pairs, RowsOfABatch) {
   EXPECT_EQ(Read(pairs, 1, 0, 1, pair_widths(6))["source_ids"], (Ids{'x', 'y', 'z', 'u', 'v', 257}));
   const Pairs started(spec, *kBytes, {{4, 8}, {6, 8}}, 260, false, 1, 9);  // with a begin of the model's own
   EXPECT_EQ(Read(started, 0, 0, 1, pair_widths(4))["ids"], (Ids{9, 'C', 0, 0}));
+}
+
+TEST(Pairs, EachSideIsCutByItsOwnModel) {
+  const TemporaryFolder folder;
+  const auto marian = load_tokenizer(std::string(TFM_SOURCE_DIR) + "/tests/fixtures/marian");
+  const std::string line = "tokens and their ids", file = put(folder / "a", line + "\n");
+  const Pairs pairs({file, file, {}}, *marian, {{40, 1}}, marian->vocab_size(), false, 1);
+  const Read r(pairs, 0, 0, 1, pair_widths(40));
+  Ids source = marian->encode(line), target = marian->target().encode(line);
+  EXPECT_NE(source, target);
+  source.push_back(0), target.push_back(0);
+  EXPECT_TRUE(std::equal(source.begin(), source.end(), r["source_ids"].begin()));
+  EXPECT_TRUE(std::equal(target.begin(), target.end(), r["labels"].begin()));
+  EXPECT_EQ(r["ids"][0], marian->special_ids().pad);
 }
 
 TEST(Pairs, AnEpochHoldsEachPairOnceAndPartsMakeTheWhole) {
@@ -109,9 +124,46 @@ Source stream_of_ids(std::int32_t n, std::int64_t seq_len) {
   return Source(std::move(groups), seq_len);
 }
 
+TEST(Documents, AreNumberedAndTheirFirstIdIsNoLabel) {
+  const Source s = stream_of_ids(13, 6);
+  const std::map<std::string, std::int64_t> widths{{"ids", 6}, {"labels", 6}, {"mask", 6}};
+  const NextToken separate(s, SampleOrder(2, false, 0), 2, true, 3), joined(s, SampleOrder(2, false, 0), 2, true);
+  const Read a(separate, 0, 0, 2, widths), b(joined, 0, 0, 2, widths);
+  EXPECT_EQ(a["ids"], counting(12));
+  EXPECT_EQ(a["labels"], (Ids{1, 2, 3, -1, 5, 6, 7, 8, 9, 10, 11, 12}));
+  EXPECT_EQ(a["mask"], (Ids{0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(b["labels"], counting(12, 1));
+  EXPECT_EQ(b["mask"], Ids(12, 0));
+}
+
+TEST(Documents, OfMaskedTokensTakeTheSpecialsWithThem) {
+  const auto bert = load_tokenizer(std::string(TFM_SOURCE_DIR) + "/tests/fixtures/tokenizers/bert.json");
+  const Source s = stream_of_ids(13, 6);
+  const std::map<std::string, std::int64_t> widths{{"ids", 8}, {"labels", 8}, {"mask", 8}};
+  for (const std::int32_t end : {3, 5}) {
+    const MaskedTokens batcher(s, SampleOrder(2, false, 0), *bert, 2, {8, 1000, 0.15, 5, end}, true);
+    EXPECT_EQ(Read(batcher, 0, 0, 1, widths)["mask"], end == 3 ? (Ids{0, 0, 0, 0, 0, 1, 1, 1}) : Ids(8, 0));
+  }
+}
+
+TEST(Documents, OfJsonLinesEndWithAnId) {
+  const TemporaryFolder folder;
+  const std::string lines = put(folder / "a.jsonl", "{\"text\": \"abc\"}\n{\"text\": \"d\"}\n{\"text\": \"efgh\"}\n");
+  const auto data = [&](const std::string& tokenizer) {
+    return RunData(parse_config("model: {family: decoder, vocab_size: 700, d_model: 8, n_layers: 1, n_heads: 1}\ntrain: {seq_len: 8, global_batch_size: 1}\n"
+                                "data: {train: {type: text, path: " + lines + ", documents: separate}, tokenizer: " + tokenizer + "}\n", "test", {}));
+  };
+  const Read r(*data("bytes").train, 0, 0, 1, {{"ids", 8}, {"labels", 8}, {"mask", 8}});
+  EXPECT_EQ(r["ids"], (Ids{'a', 'b', 'c', 257, 'd', 257, 'e', 'f'}));
+  EXPECT_EQ(r["labels"], (Ids{'b', 'c', 257, -1, 257, -1, 'f', 'g'}));
+  EXPECT_EQ(r["mask"], (Ids{0, 0, 0, 0, 1, 1, 2, 2}));
+  const std::string fixtures = std::string(TFM_SOURCE_DIR) + "/tests/fixtures/tokenizers/";
+  expect_error(ExitCode::usage, {"documents: separate", "letters.json", "no id that ends a document"}, [&] { data(fixtures + "letters.json"); });
+}
+
 TEST(MaskedTokens, ChoosesFifteenOfAHundredAndHidesEightOfTen) {
   const Source s = stream_of_ids(65001, 64);
-  const MaskedTokens batcher(s, SampleOrder(s.samples(), false, 0), *kBytes, 500, 64, 260, 0.15, 5, true);
+  const MaskedTokens batcher(s, SampleOrder(s.samples(), false, 0), *kBytes, 500, {64, 260, 0.15, 5, {}}, true);
   const std::map<std::string, std::int64_t> widths{{"ids", 64}, {"labels", 64}};
   const Read r(batcher, 0, 0, 500, widths), part(batcher, 0, 137, 2, widths), next(batcher, 7, 0, 500, widths);
   EXPECT_TRUE(std::equal(part["ids"].begin(), part["ids"].end(), r["ids"].begin() + 137 * 64));
@@ -128,7 +180,49 @@ TEST(MaskedTokens, ChoosesFifteenOfAHundredAndHidesEightOfTen) {
   EXPECT_NEAR(chosen / total, 0.15, 0.01);
   EXPECT_NEAR(masked / chosen, 0.8, 0.03);
   EXPECT_NEAR(kept / chosen, 0.1, 0.02);
-  expect_error(ExitCode::usage, {"vocab_size 259"}, [&] { MaskedTokens(s, SampleOrder(s.samples(), false, 0), *kBytes, 5, 64, 259, 0.15, 5, true); });
+  expect_error(ExitCode::usage, {"vocab_size 259"}, [&] { MaskedTokens(s, SampleOrder(s.samples(), false, 0), *kBytes, 5, {64, 259, 0.15, 5, {}}, true); });
+}
+
+TEST(NextSentence, PairsFollowHalfOfTheTime) {
+  const Source s = stream_of_ids(240 * 13 + 1, 13);
+  const SampleOrder order(240, true, 3);
+  const auto batches = [&](double probability) {
+    return MaskedTokens(s, order, *kBytes, 240, {16, 260, probability, 5, {}, true}, true);
+  };
+  EXPECT_EQ(MaskedTokens::specials(*kBytes, true), 3);
+  const std::map<std::string, std::int64_t> widths{{"ids", 16}, {"labels", 16}, {"mask", 16}, {"token_types", 16}, {"sentence_labels", 1}};
+  const Read r(batches(0), 2, 0, 240, widths), again(batches(0), 2, 0, 240, widths), next(batches(0), 3, 0, 240, widths);
+  EXPECT_EQ(r.data, again.data);
+  EXPECT_NE(r["sentence_labels"], next["sentence_labels"]);
+  EXPECT_EQ(r["mask"], Ids(240 * 16, 0));
+  EXPECT_EQ(r["labels"], Ids(240 * 16, -1));
+  std::set<std::int64_t> distances;
+  for (std::int64_t i = 0; i < 240; ++i) {
+    const Ids row(r["ids"].begin() + i * 16, r["ids"].begin() + (i + 1) * 16), types(r["token_types"].begin() + i * 16, r["token_types"].begin() + (i + 1) * 16);
+    EXPECT_EQ(types, (Ids{0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1}));
+    EXPECT_EQ((Ids{row[0], row[8], row[15]}), (Ids{ByteSpecials::begin, ByteSpecials::end, ByteSpecials::end}));
+    const std::int64_t sample = order.sample(2 * 240 + i);
+    for (std::int64_t k = 0; k < 7; ++k) EXPECT_EQ(row[static_cast<std::size_t>(1 + k)], (sample * 13 + k) % 250);
+    for (std::size_t k = 10; k < 15; ++k) EXPECT_EQ(row[k], (row[9] + static_cast<std::int32_t>(k) - 9) % 250);
+    std::int64_t other = 0;  // whose second half B is
+    while ((other * 13 + 7) % 250 != row[9]) ++other;
+    ASSERT_LT(other, 240);
+    EXPECT_EQ(r["sentence_labels"][static_cast<std::size_t>(i)], other == sample ? 0 : 1);
+    distances.insert(other - sample);
+  }
+  EXPECT_NEAR(std::accumulate(r["sentence_labels"].begin(), r["sentence_labels"].end(), 0), 120, 30);
+  EXPECT_GT(distances.size(), 80u);
+
+  const Read masked(batches(0.5), 2, 0, 240, widths), part(batches(0.5), 2, 100, 3, widths);
+  for (const auto& [name, width] : widths)
+    EXPECT_TRUE(std::equal(part[name].begin(), part[name].end(), masked[name].begin() + 100 * width)) << name;
+  for (std::size_t at = 0; at < masked["ids"].size(); ++at) {
+    const bool special = at % 16 == 0 || at % 16 == 8 || at % 16 == 15;
+    EXPECT_EQ(masked["labels"][at] < 0 ? masked["ids"][at] : masked["labels"][at], r["ids"][at]);
+    EXPECT_FALSE(special && masked["labels"][at] >= 0);
+  }
+  const Source one = stream_of_ids(14, 13);
+  expect_error(ExitCode::input, {"one sample"}, [&] { MaskedTokens(one, SampleOrder(1, false, 0), *kBytes, 1, {16, 260, 0.15, 5, {}, true}, true); });
 }
 
 TEST(SpanCorruption, LengthsAreThoseOfT5) {

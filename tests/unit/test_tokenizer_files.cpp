@@ -174,6 +174,50 @@ TEST(TokenizerSpecials, ComeFromTheFile) {
   EXPECT_EQ(gpt2->encode("a<|endoftext|>")[1], 0);
 }
 
+TEST(Marian, EqualsTheReferenceOnBothSides) {
+  const std::string folder = std::string(TFM_SOURCE_DIR) + "/tests/fixtures/marian";
+  const auto source = load_tokenizer(folder);
+  const Tokenizer& target = source->target();
+  const auto rows = read_lines(folder + "/expected.jsonl");
+  ASSERT_GT(rows.size(), 200u);
+  for (const Json& row : rows) {
+    const std::string text = row[0].get<std::string>();
+    EXPECT_EQ(source->encode(text), row[1].get<Ids>()) << row[0];
+    EXPECT_EQ(target.encode(text), row[2].get<Ids>()) << row[0];
+    EXPECT_EQ(source->decode(row[2].get<Ids>()), row[3].get<std::string>()) << row[0];
+    for (std::size_t cut = source->safe_cut(text); cut > 0; cut = source->safe_cut(text.substr(0, cut))) {
+      Ids both = source->encode(text.substr(0, cut));
+      for (const std::int32_t id : source->encode(text.substr(cut))) both.push_back(id);
+      EXPECT_EQ(both, row[1].get<Ids>()) << row[0] << " cut at " << cut;
+    }
+  }
+  EXPECT_EQ(source->encode_with_specials(""), (Ids{0}));
+  EXPECT_EQ(source->special_ids().pad, source->vocab_size() - 1);
+  EXPECT_EQ(source->special_ids().end, 0);
+  EXPECT_FALSE(source->special_ids().begin);
+}
+
+TEST(Marian, RefusesWhatItIsNot) {
+  const std::string fixture = std::string(TFM_SOURCE_DIR) + "/tests/fixtures/marian/";
+  const test::TemporaryFolder folder;
+  const auto refused = [&](std::initializer_list<std::string> parts) { expect_error(ExitCode::input, parts, [&] { load_tokenizer(folder.str()); }); };
+  for (const char* file : {"source.spm", "target.spm", "vocab.json"}) put(folder / file, test::get(fixture + file));
+  load_tokenizer(folder.str());
+  put(folder / "tokenizer_config.json", R"({"separate_vocabs": true})");
+  refused({folder.str(), "vocabularies of their own", "one vocab.json"});
+  put(folder / "tokenizer_config.json", "{}");
+  put(folder / "target_vocab.json", "{}");
+  refused({"vocabularies of their own"});
+  std::filesystem::remove(folder / "target_vocab.json");
+  put(folder / "vocab.json", R"({"</s>": 0, "<unk>": 1})");
+  refused({"vocab.json", "no entry <pad>"});
+  put(folder / "vocab.json", test::get(fixture + "vocab.json"));
+  put(folder / "target.spm", test::get(fixtures + "/spm_bpe.model"));
+  refused({"target.spm", "expected a unigram model", "BPE"});
+  std::filesystem::remove(folder / "target.spm");
+  refused({"target.spm"});
+}
+
 TEST(LoadTokenizer, PrefersTokenizerJsonInAFolder) {
   const test::TemporaryFolder folder;
   put(folder / "tokenizer.json", test::get(fixtures + "/bert.json"));

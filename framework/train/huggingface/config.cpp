@@ -238,7 +238,7 @@ std::string huggingface_type(const ModelConfig& m) {
                                "MarianMT (post-norm layernorm with eps 1e-5, position sinusoidal with sinusoid halves, biases, tied target and output)");
 }
 
-std::string huggingface_config(const ModelConfig& m, const std::string& original) {
+std::string huggingface_config(const ModelConfig& m, const std::optional<SpecialIds>& ids, const std::string& original) {
   const std::string type = huggingface_type(m);
   static const std::map<std::string, std::string> classes{{"gpt2", "GPT2LMHeadModel"}, {"llama", "LlamaForCausalLM"},
                                                           {"t5", "T5ForConditionalGeneration"}, {"bart", "BartForConditionalGeneration"},
@@ -252,6 +252,9 @@ std::string huggingface_config(const ModelConfig& m, const std::string& original
   if (!j.contains("dtype")) j["dtype"] = j.value("torch_dtype", "float32");
   if (!j.contains("torch_dtype")) j["torch_dtype"] = j["dtype"];
   if (!j.contains("transformers_version")) j["transformers_version"] = "4.40.0";
+  if (ids && original.empty())
+    for (const auto& [key, id] : {std::pair{"bos_token_id", ids->begin}, {"eos_token_id", ids->end}, {"pad_token_id", ids->pad}})
+      j[key] = id && *id < m.vocab_size ? Json(*id) : Json();
   if (m.padding_idx >= 0) j["pad_token_id"] = m.padding_idx;
   if (m.decoder_start >= 0) j["decoder_start_token_id"] = m.decoder_start;
   if (type == "gpt2") write_gpt2(j, m);

@@ -1,7 +1,9 @@
 #pragma once
 // config.json of Hugging Face's transformers (versions 4 and 5) and the `model` section: gpt2, llama, bert, t5, bart, marian.
+#include <optional>
 #include <string>
 
+#include "data/tokenizer.h"
 #include "train/config.h"
 
 namespace tfm {
@@ -10,9 +12,10 @@ namespace tfm {
 // that are there. Error(input) names the file and what is missing, unknown or not supported.
 ModelConfig model_of_huggingface(const std::string& dir);
 
-// A config.json for a model; members of `original` (a config.json, or empty) that this one does not set are kept.
+// A config.json for a model; members of `original` (a config.json, or empty) that this one does not set are kept. Without an original,
+// `ids` are written too, those that there are not as null: transformers puts ids of its own where it reads none.
 // Error(usage) where transformers has no class for the combination of options.
-std::string huggingface_config(const ModelConfig& model, const std::string& original);
+std::string huggingface_config(const ModelConfig& model, const std::optional<SpecialIds>& ids, const std::string& original);
 
 // "gpt2", "llama", "bert", "t5", "bart" or "marian": the class that computes the same as the model. Error(usage) where none does.
 std::string huggingface_type(const ModelConfig& model);

@@ -178,7 +178,7 @@ std::vector<float> compose(const ExchangedTensor& tensor, const std::function<st
   return tensor.transposed ? transposed(stack, tensor.shape[1], tensor.shape[0]) : stack;
 }
 
-void write_huggingface(const std::string& dir, const ModelConfig& model, const std::string& provenance,
+void write_huggingface(const std::string& dir, const ModelConfig& model, const std::optional<SpecialIds>& ids, const std::string& provenance,
                        const std::function<std::vector<float>(const std::string& part)>& part) {
   const std::string type = huggingface_type(model);
   const Json origin = provenance.empty() ? Json::object() : Json::parse(provenance);
@@ -211,7 +211,7 @@ void write_huggingface(const std::string& dir, const ModelConfig& model, const s
     writer.finish();
   }
   if (shards.size() > 1) replace_file(dir + "/model.safetensors.index.json", index.dump(2) + "\n");
-  replace_file(dir + "/config.json", huggingface_config(model, origin.contains("config") ? origin["config"].dump() : ""));
+  replace_file(dir + "/config.json", huggingface_config(model, ids, origin.contains("config") ? origin["config"].dump() : ""));
   if (std::error_code none; origin.contains("directory") && fs::is_directory(origin["directory"].get<std::string>(), none))
     copy_companions(origin["directory"].get<std::string>(), dir);
 }

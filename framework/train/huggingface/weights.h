@@ -3,10 +3,12 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/safetensors.h"
+#include "data/tokenizer.h"
 #include "train/huggingface/tensors.h"
 
 namespace tfm {
@@ -49,8 +51,8 @@ class HuggingFaceModel {
 };
 
 // Writes DIR (made where it is not there): config.json, the weights in shards of at most 5 GB, and the tokenizer's files of the
-// directory the model came from. `part` gives whole parts. Old weights of DIR are removed.
-void write_huggingface(const std::string& dir, const ModelConfig& model, const std::string& provenance,
+// directory the model came from. `ids`: of the tokenizer, where it is known. `part` gives whole parts. Old weights of DIR are removed.
+void write_huggingface(const std::string& dir, const ModelConfig& model, const std::optional<SpecialIds>& ids, const std::string& provenance,
                        const std::function<std::vector<float>(const std::string& part)>& part);
 
 // The tensors as Hugging Face shapes them, from whole parts.
