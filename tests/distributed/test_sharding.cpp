@@ -58,6 +58,33 @@ TEST_P(Layouts, EqualASingleRank) {
 
 INSTANTIATE_TEST_SUITE_P(All, Layouts, testing::Combine(testing::Range<std::size_t>(0, kModels.size()), testing::Bool(), testing::Values(0, 1)));
 
+// 16-bit numbers: ZeRO changes no bit, another layout only the rounding of sums.
+TEST(Precision, HalvesTrainOnEveryLayout) {
+  for (const std::string precision : {"bf16", "fp16"})
+    for (const Layout& layout : test::layouts()) {
+      std::vector<double> losses[3];
+      for (int run = 0; run < 3; ++run) {  // alone, then ZeRO 0 and 1
+        Config c = parse_config("model: {d_model: 64, " + kModels[1] + "}\n" + data_of(kModels[1]), "test",
+                                {"parallel.tensor=" + std::to_string(run == 0 ? 1 : layout.tensor), "parallel.zero=" + std::to_string(run == 2),
+                                 "precision=" + precision, "train.seq_len=16", "train.global_batch_size=8", "optimizer.ema=0.5"});
+        resolve_for_ranks(c, run == 0 ? 1 : job().size());
+        Engine e(make_step_plan(c, run == 0 ? single_mesh() : make_mesh(job(), layout), make_model), 1);
+        e.initialize_parameters();
+        const BatchReader read = [](std::int64_t first, std::int64_t count, Fields& f) {
+          const auto width = static_cast<std::int64_t>(f.at("ids").size()) / count;
+          for (std::int64_t i = 0; i < count * width; ++i)
+            for (const char* name : {"ids", "labels"}) f.at(name)[static_cast<std::size_t>(i)] = static_cast<std::int32_t>((first * width + i) * 7 % 97);
+        };
+        for (int step = 1; step <= 5; ++step) losses[run].push_back(e.train_step(step, 1e-2, read).loss);
+        e.swap_average();
+        losses[run].push_back(e.evaluate(8, read).mean());
+      }
+      EXPECT_EQ(losses[1], losses[2]) << precision << ": ZeRO on data " << layout.data << " x tensor " << layout.tensor;
+      for (std::size_t i = 0; i < losses[0].size(); ++i)
+        EXPECT_NEAR(losses[1][i], losses[0][i], 0.01 * losses[0][i]) << precision << " on data " << layout.data << " x tensor " << layout.tensor;
+    }
+}
+
 TEST(SplitVocabulary, SmoothedLossAndGradientsEqualTheDenseOnes) {
   // Logits are x w^T with an identity for x, so that w's gradient is the logits'; V divides by no number of ranks but one.
   constexpr std::int64_t kRows = 5, kVocabulary = 13;
