@@ -9,8 +9,15 @@ struct Stream {
   int threads = 1;  // size of the OpenMP team
 };
 }  // namespace cpu
+namespace cuda {
+class Stream;  // device/cuda/stream.h
+}
 
+#ifdef TFM_CUDA
+using AnyStream = std::variant<cpu::Stream*, cuda::Stream*>;
+#else
 using AnyStream = std::variant<cpu::Stream*>;
+#endif
 
 template <class F> decltype(auto) on(AnyStream stream, F&& f) {
   return std::visit([&](auto* s) -> decltype(auto) { return f(*s); }, stream);

@@ -27,5 +27,7 @@ template <class T> struct ActivationBackwardArgs {
 
 template <class T> void activation(cpu::Stream&, const ActivationArgs<T>&);
 template <class T> void activation_backward(cpu::Stream&, const ActivationBackwardArgs<T>&);
+template <class T> void activation(cuda::Stream&, const ActivationArgs<T>&);
+template <class T> void activation_backward(cuda::Stream&, const ActivationBackwardArgs<T>&);
 
 }  // namespace tfm::kernels

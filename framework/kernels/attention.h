@@ -46,6 +46,8 @@ template <class T> struct AttentionBackwardArgs {
 // gets none. Scratch is per thread and linear in S; it is kept between calls. Keys after the last visible one cost nothing.
 template <class T> void attention(cpu::Stream&, const AttentionArgs<T>&);
 template <class T> void attention_backward(cpu::Stream&, const AttentionBackwardArgs<T>&);
+template <class T> void attention(cuda::Stream&, const AttentionArgs<T>&);
+template <class T> void attention_backward(cuda::Stream&, const AttentionBackwardArgs<T>&);
 
 // The attention's bias from a learned table of distance buckets (T5, Raffel et al. 2020): bias[h][i] = table[h][bucket[i]].
 template <class T> struct BucketBiasArgs {
@@ -63,5 +65,7 @@ template <class T> struct BucketBiasBackwardArgs {
 };
 template <class T> void bucket_bias(cpu::Stream&, const BucketBiasArgs<T>&);
 template <class T> void bucket_bias_backward(cpu::Stream&, const BucketBiasBackwardArgs<T>&);
+template <class T> void bucket_bias(cuda::Stream&, const BucketBiasArgs<T>&);
+template <class T> void bucket_bias_backward(cuda::Stream&, const BucketBiasBackwardArgs<T>&);
 
 }  // namespace tfm::kernels

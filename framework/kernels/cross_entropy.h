@@ -24,10 +24,15 @@ template <class T> struct CrossEntropyArgs {
 
 template <class T> void cross_entropy_max(cpu::Stream&, const CrossEntropyArgs<T>&);   // writes max (-inf if cols == 0)
 template <class T> void cross_entropy_sums(cpu::Stream&, const CrossEntropyArgs<T>&);  // reads max, writes sums
+template <class T> void cross_entropy_max(cuda::Stream&, const CrossEntropyArgs<T>&);
+template <class T> void cross_entropy_sums(cuda::Stream&, const CrossEntropyArgs<T>&);
 // For accuracy, without smoothing, max being that of all ranks: overwrites the third sum with the number of columns before the label's
 // that reach it.
 template <class T> void cross_entropy_ties(cpu::Stream&, const CrossEntropyArgs<T>&);
 template <class T> void cross_entropy_loss(cpu::Stream&, const CrossEntropyArgs<T>&);  // reads max and sums, writes loss
 template <class T> void cross_entropy_gradient(cpu::Stream&, const CrossEntropyArgs<T>&);  // overwrites logits
+template <class T> void cross_entropy_ties(cuda::Stream&, const CrossEntropyArgs<T>&);
+template <class T> void cross_entropy_loss(cuda::Stream&, const CrossEntropyArgs<T>&);
+template <class T> void cross_entropy_gradient(cuda::Stream&, const CrossEntropyArgs<T>&);
 
 }  // namespace tfm::kernels

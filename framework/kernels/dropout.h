@@ -32,5 +32,6 @@ template <class T> struct DropoutAddArgs {
 };
 
 template <class T> void dropout_add(cpu::Stream&, const DropoutAddArgs<T>&);
+template <class T> void dropout_add(cuda::Stream&, const DropoutAddArgs<T>&);
 
 }  // namespace tfm::kernels

@@ -23,5 +23,10 @@ template <class From, class To> void convert(cpu::Stream&, const ConvertArgs<Fro
 template <class T> void fill(cpu::Stream&, const FillArgs<T>&);
 template <class T> void column_sum(cpu::Stream&, const ColumnSumArgs<T>&);
 template <class T> void add_bias(cpu::Stream&, const AddBiasArgs<T>&);
+template <class T> void copy(cuda::Stream&, const CopyArgs<T>&);
+template <class From, class To> void convert(cuda::Stream&, const ConvertArgs<From, To>&);
+template <class T> void fill(cuda::Stream&, const FillArgs<T>&);
+template <class T> void column_sum(cuda::Stream&, const ColumnSumArgs<T>&);
+template <class T> void add_bias(cuda::Stream&, const AddBiasArgs<T>&);
 
 }  // namespace tfm::kernels

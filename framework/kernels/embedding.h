@@ -57,5 +57,10 @@ template <class T> void embedding_backward(cpu::Stream&, const EmbeddingBackward
 template <class T> void add_position(cpu::Stream&, const PositionArgs<T>&);
 template <class T> void add_position_backward(cpu::Stream&, const PositionBackwardArgs<T>&);
 template <class T> void rotary(cpu::Stream&, const RotaryArgs<T>&);
+template <class T> void embedding(cuda::Stream&, const EmbeddingArgs<T>&);
+template <class T> void embedding_backward(cuda::Stream&, const EmbeddingBackwardArgs<T>&);
+template <class T> void add_position(cuda::Stream&, const PositionArgs<T>&);
+template <class T> void add_position_backward(cuda::Stream&, const PositionBackwardArgs<T>&);
+template <class T> void rotary(cuda::Stream&, const RotaryArgs<T>&);
 
 }  // namespace tfm::kernels

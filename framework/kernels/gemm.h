@@ -24,5 +24,6 @@ template <class T, class C = T> struct GemmArgs {
 
 // Inside an OpenMP parallel region the product runs in the calling thread alone.
 template <class T, class C> void gemm(cpu::Stream&, const GemmArgs<T, C>&);
+template <class T, class C> void gemm(cuda::Stream&, const GemmArgs<T, C>&);
 
 }  // namespace tfm::kernels

@@ -37,5 +37,7 @@ template <class T> struct NormBackwardArgs {
 
 template <class T> void norm(cpu::Stream&, const NormArgs<T>&);
 template <class T> void norm_backward(cpu::Stream&, const NormBackwardArgs<T>&);
+template <class T> void norm(cuda::Stream&, const NormArgs<T>&);
+template <class T> void norm_backward(cuda::Stream&, const NormBackwardArgs<T>&);
 
 }  // namespace tfm::kernels

@@ -47,5 +47,9 @@ template <class T> void adam(cpu::Stream&, const AdamArgs<T>&);
 template <class T> void sgd(cpu::Stream&, const SgdArgs<T>&);
 template <class T> void average(cpu::Stream&, const AverageArgs<T>&);
 template <class T> bool square_sum(cpu::Stream&, SquareSumArgs<T>&);
+template <class T> void adam(cuda::Stream&, const AdamArgs<T>&);
+template <class T> void sgd(cuda::Stream&, const SgdArgs<T>&);
+template <class T> void average(cuda::Stream&, const AverageArgs<T>&);
+template <class T> bool square_sum(cuda::Stream&, SquareSumArgs<T>&);
 
 }  // namespace tfm::kernels
