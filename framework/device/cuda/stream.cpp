@@ -1,5 +1,6 @@
 #include "device/cuda/stream.h"
 
+#include <cstdint>
 #include <string>
 
 #include "core/error.h"
@@ -15,6 +16,10 @@ void check(cudaError_t status, std::source_location at) {
 Stream::Stream(int device) : device_(device) {
   check(cudaSetDevice(device));
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  cudaMemPool_t pool = nullptr;  // of cudaMallocAsync: keep what is freed
+  std::uint64_t keep = UINT64_MAX;
+  check(cudaDeviceGetDefaultMemPool(&pool, device));
+  check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep));
 }
 Stream::~Stream() { cudaStreamDestroy(stream_); }
 void Stream::wait() { check(cudaStreamSynchronize(stream_)); }
