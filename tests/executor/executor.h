@@ -32,7 +32,8 @@ struct Options {
 };
 extern Options options;
 
-// What a kernel did wrong. Kinds: divergence, race, unwritten, pending copy, poison, bounds, alignment, read-only, blocks, launch.
+// What a kernel did wrong. Kinds: divergence, race, unwritten, pending copy, poison, bounds, alignment, read-only, blocks,
+// launch.
 struct Failure : std::runtime_error {
   Failure(std::string k, const std::string& text) : std::runtime_error(k + ": " + text), kind(std::move(k)) {}
   std::string kind;

@@ -9,6 +9,7 @@
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
+extern "C" const char* __asan_default_options() { return "detect_leaks=0"; }  // fibers of a failed launch are never unwound
 #endif
 
 namespace tfm::executor {
@@ -91,7 +92,8 @@ void require_same_request(const Warp& warp) {
     const Lane& lane = warp.lanes[i];
     const auto place = [&](int j) {
       const Lane& l = warp.lanes[j];
-      return "lane " + std::to_string(j) + (l.state == State::done ? " has left" : std::string(" is at ") + l.request.name + " " + describe(l.request.at));
+      return "lane " + std::to_string(j) +
+             (l.state == State::done ? " has left" : std::string(" is at ") + l.request.name + " " + describe(l.request.at));
     };
     if (lane.state == State::in_warp_instruction && lane.request.run == first.run && lane.request.variant == first.variant &&
         warp.lanes[0].state == State::in_warp_instruction && same(lane.request.at, first.at))
@@ -135,7 +137,8 @@ char* stacks(int n) {
   static char* pool = nullptr;
   static int size = 0;
   if (size < n) {
-    pool = static_cast<char*>(mmap(nullptr, kStack * n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    pool =
+        static_cast<char*>(mmap(nullptr, kStack * n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     size = n;
   }
   return pool;
@@ -177,7 +180,8 @@ void run_block(std::size_t shared_bytes) {
   }
   for (const Lane& lane : machine.lanes) {
     counts.unwaited_copies += std::ssize(lane.copies);
-    if (std::memcmp(lane.stack, &kCanary, sizeof kCanary) != 0) fail("launch", "a thread's local variables exceed the executor's stack");
+    if (std::memcmp(lane.stack, &kCanary, sizeof kCanary) != 0)
+      fail("launch", "a thread's local variables exceed the executor's stack");
   }
 }
 
@@ -199,7 +203,8 @@ std::uint64_t next_random() {  // xorshift64
 }
 
 bool same(Place a, Place b) {
-  return a.line() == b.line() && a.column() == b.column() && (a.file_name() == b.file_name() || !std::strcmp(a.file_name(), b.file_name()));
+  return a.line() == b.line() && a.column() == b.column() &&
+         (a.file_name() == b.file_name() || !std::strcmp(a.file_name(), b.file_name()));
 }
 
 std::string describe(Place at) {

@@ -48,8 +48,9 @@ void refuse_poison(const Warp& warp, int lane) {
   const Request& q = warp.lanes[lane].request;
   for (int j = 0; j < 12; ++j)
     if (half_of(j < 8 ? q.a : q.b, j < 8 ? j : j - 8) == 0xFFFFu)
-      fail("poison", "mma " + describe(q.at) + ": lane " + std::to_string(lane) + " of warp " + std::to_string(warp.first_thread / kWarp) +
-                         " brings an element of " + (j < 8 ? "a" : "b") + " that was never written");
+      fail("poison", "mma " + describe(q.at) + ": lane " + std::to_string(lane) + " of warp " +
+                         std::to_string(warp.first_thread / kWarp) + " brings an element of " + (j < 8 ? "a" : "b") +
+                         " that was never written");
 }
 
 void execute_mma(Warp& warp) {
@@ -78,9 +79,11 @@ void execute_ldmatrix(Warp& warp) {
     unsigned banks = 0;
     for (int row = 0; row < 8; ++row) {
       const Request& q = warp.lanes[8 * i + row].request;
-      const std::string who = "ldmatrix " + describe(q.at) + ": the row of lane " + std::to_string(8 * i + row);
-      if (!in_shared(q.row, 16)) fail("bounds", who + " is at offset " + std::to_string(shared_offset(q.row)) + " of shared memory");
-      if (shared_offset(q.row) % 16) fail("alignment", who + " does not begin at a multiple of 16 bytes");
+      const auto refuse = [&](const char* kind, const std::string& why) {
+        fail(kind, "ldmatrix " + describe(q.at) + ": the row of lane " + std::to_string(8 * i + row) + why);
+      };
+      if (!in_shared(q.row, 16)) refuse("bounds", " is at offset " + std::to_string(shared_offset(q.row)) + " of shared memory");
+      if (shared_offset(q.row) % 16) refuse("alignment", " does not begin at a multiple of 16 bytes");
       shared_read(q.row, 16, warp.first_thread, true, q.at);
       const unsigned bank = 1u << shared_offset(q.row) / 16 % 8;
       if (banks & bank) ++counts.bank_conflicts;
@@ -104,12 +107,21 @@ void execute_shuffle(Warp& warp) {
     Request& q = warp.lanes[i].request;
     int from = i;
     switch (static_cast<Shuffle>(q.variant)) {
-      case Shuffle::idx: from = q.operand % kWarp; break;
-      case Shuffle::up: from = i >= q.operand ? i - q.operand : i; break;
-      case Shuffle::down: from = i + q.operand < kWarp ? i + q.operand : i; break;
-      case Shuffle::exclusive_or: from = i ^ q.operand; break;
+      case Shuffle::idx:
+        from = q.operand % kWarp;
+        break;
+      case Shuffle::up:
+        from = i >= q.operand ? i - q.operand : i;
+        break;
+      case Shuffle::down:
+        from = i + q.operand < kWarp ? i + q.operand : i;
+        break;
+      case Shuffle::exclusive_or:
+        from = i ^ q.operand;
+        break;
     }
-    if (from < 0 || from >= warp.size) fail("divergence", "shuffle " + describe(q.at) + ": lane " + std::to_string(i) + " reads a lane that is not there");
+    if (from < 0 || from >= warp.size)
+      fail("divergence", "shuffle " + describe(q.at) + ": lane " + std::to_string(i) + " reads a lane that is not there");
     q.value = values[from];
   }
 }
@@ -121,7 +133,8 @@ void execute_ballot(Warp& warp) {
 }
 
 void require_whole_warp(const char* name, Place at) {
-  if (machine.warps[machine.running / kWarp].size < kWarp) fail("divergence", std::string(name) + " " + describe(at) + " in a warp of fewer than 32 lanes");
+  if (machine.warps[machine.running / kWarp].size < kWarp)
+    fail("divergence", std::string(name) + " " + describe(at) + " in a warp of fewer than 32 lanes");
 }
 
 void move(const Copy& c) {
@@ -138,7 +151,12 @@ void warp_barrier(Place at) {
   if (!suppressed(at, "warp_barrier")) wait_for({.run = execute_barrier, .name = "warp_barrier", .at = at});
 }
 std::uint64_t shuffle(Shuffle mode, std::uint64_t value, int operand, Place at) {
-  wait_for({.run = execute_shuffle, .name = "shuffle", .at = at, .variant = static_cast<unsigned>(mode), .value = value, .operand = operand});
+  wait_for({.run = execute_shuffle,
+            .name = "shuffle",
+            .at = at,
+            .variant = static_cast<unsigned>(mode),
+            .value = value,
+            .operand = operand});
   return machine.lanes[machine.running].request.value;
 }
 unsigned ballot(bool p, Place at) {
@@ -151,14 +169,20 @@ void mma(DType type, float* c, const std::uint32_t* a, const std::uint32_t* b, P
 }
 void ldmatrix(int matrices, bool transposed, std::uint32_t* r, const void* row, Place at) {
   require_whole_warp("ldmatrix", at);
-  wait_for({.run = execute_ldmatrix, .name = "ldmatrix", .at = at, .variant = static_cast<unsigned>(matrices + (transposed ? 8 : 0)), .r = r,
+  wait_for({.run = execute_ldmatrix,
+            .name = "ldmatrix",
+            .at = at,
+            .variant = static_cast<unsigned>(matrices + (transposed ? 8 : 0)),
+            .r = r,
             .row = static_cast<const char*>(row)});
 }
 
 void copy_async(void* shared, const void* global, int bytes, int used, Place at) {
   ++counts.copies;
-  if (!in_shared(shared, bytes)) fail("bounds", "copy_async " + describe(at) + " to offset " + std::to_string(shared_offset(shared)) + " of shared memory");
-  if (shared_offset(shared) % bytes || reinterpret_cast<std::uintptr_t>(global) % bytes) fail("alignment", "copy_async " + describe(at));
+  if (!in_shared(shared, bytes))
+    fail("bounds", "copy_async " + describe(at) + " to offset " + std::to_string(shared_offset(shared)) + " of shared memory");
+  if (shared_offset(shared) % bytes || reinterpret_cast<std::uintptr_t>(global) % bytes)
+    fail("alignment", "copy_async " + describe(at));
   if (used < 0 || used > bytes) fail("bounds", "copy_async " + describe(at) + " of " + std::to_string(used) + " bytes");
   if (used > 0) global_read(global, used, at);
   shared_write(shared, bytes, machine.running, Write::async_start, at);
@@ -190,7 +214,8 @@ void copy_async_wait(int pending, Place at) {
 }
 
 void check_alignment(const void* p, std::size_t bytes, Place at) {
-  if (reinterpret_cast<std::uintptr_t>(p) % bytes) fail("alignment", "access " + describe(at) + " of an address that is not a multiple of " + std::to_string(bytes));
+  if (reinterpret_cast<std::uintptr_t>(p) % bytes)
+    fail("alignment", "access " + describe(at) + " of an address that is not a multiple of " + std::to_string(bytes));
 }
 
 float perturbed(float x) {

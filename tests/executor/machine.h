@@ -55,8 +55,8 @@ inline constexpr int kWarp = 32;
 struct Machine {
   std::vector<Lane> lanes;
   std::vector<Warp> warps;
-  int running = -1;         // thread whose fiber runs; -1: the scheduler
-  char* shared = nullptr;   // of the block
+  int running = -1;        // thread whose fiber runs; -1: the scheduler
+  char* shared = nullptr;  // of the block
   std::size_t shared_bytes = 0;
   std::uint64_t random = 1, launches = 0;
   std::uint32_t block_number = 0;

@@ -40,7 +40,9 @@ std::string describe_spot(const Spot& s) {
 
 // Who accessed a word: one thread, several of one warp, or several warps.
 constexpr std::uint32_t kSeveralWarps = 0xFFFFFFFFu, kOfOneWarp = 0x40000000u;
-std::uint32_t actor(int thread, bool whole_warp) { return whole_warp ? kOfOneWarp | static_cast<std::uint32_t>(thread / kWarp) : thread; }
+std::uint32_t actor(int thread, bool whole_warp) {
+  return whole_warp ? kOfOneWarp | static_cast<std::uint32_t>(thread / kWarp) : thread;
+}
 std::uint32_t warp_of(std::uint32_t who) { return who == kSeveralWarps ? who : who & kOfOneWarp ? who & 0xFFFFu : who / kWarp; }
 std::string name_of_actor(std::uint32_t who) {
   if (who == kSeveralWarps) return "several warps";
@@ -71,10 +73,7 @@ bool hooks_seen = false;
 char* reserve(std::size_t bytes) {
   return static_cast<char*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
 }
-char* shared_region() {
-  static char* region = reserve(kSharedMost + 2 * kSharedGuard);
-  return region;
-}
+char* const shared_region = reserve(kSharedMost + 2 * kSharedGuard);
 
 template <class F>
 void each_word(const void* p, std::size_t bytes, F&& f) {
@@ -108,8 +107,8 @@ void write_shared(const void* p, std::size_t bytes, int thread, Write kind, cons
   const std::uint32_t warp_epoch = machine.warps[thread / kWarp].epoch;
   const std::size_t offset = shared_offset(p);
   const auto refuse = [&](const char* what, std::size_t i, const char* why, const Access& by) {
-    fail(what, name_of_actor(who) + " writes shared memory at " + std::to_string(2 * i) + ", " + describe_spot(spot) + ", " + why + " by " +
-                   name_of_actor(by.who) + ", " + describe_spot(by.spot));
+    fail(what, name_of_actor(who) + " writes shared memory at " + std::to_string(2 * i) + ", " + describe_spot(spot) + ", " +
+                   why + " by " + name_of_actor(by.who) + ", " + describe_spot(by.spot));
   };
   for (std::size_t i = offset / 2; i < (offset + bytes + 1) / 2; ++i) {
     Word& word = shadow[i];
@@ -140,14 +139,13 @@ struct Arena {
   std::size_t used = 0;
   std::map<std::size_t, Buffer> buffers;  // by offset
 };
-Arena& arena() {
-  static Arena a;
-  return a;
+Arena global_memory;
+bool in_arena(const void* p) {
+  return static_cast<const char*>(p) >= global_memory.base && static_cast<const char*>(p) < global_memory.base + kArena;
 }
-bool in_arena(const void* p) { return static_cast<const char*>(p) >= arena().base && static_cast<const char*>(p) < arena().base + kArena; }
 
 void access_global(const void* p, std::size_t bytes, bool write, const Spot& spot) {
-  Arena& a = arena();
+  Arena& a = global_memory;
   const auto offset = static_cast<std::size_t>(static_cast<const char*>(p) - a.base);
   const auto action = [&](const std::string& rest) {
     return "thread " + std::to_string(machine.running) + (write ? " writes " : " reads ") + rest + ", " + describe_spot(spot);
@@ -155,14 +153,17 @@ void access_global(const void* p, std::size_t bytes, bool write, const Spot& spo
   auto it = a.buffers.upper_bound(offset);
   if (it == a.buffers.begin() || offset + bytes > std::prev(it)->first + std::prev(it)->second.bytes)
     fail("bounds", action(std::to_string(bytes) + " bytes outside of all buffers") +
-                       (it == a.buffers.begin() ? "" : ", " + std::to_string(offset - std::prev(it)->first) + " past the start of " + std::prev(it)->second.name));
+                       (it == a.buffers.begin() ? ""
+                                                : ", " + std::to_string(offset - std::prev(it)->first) + " past the start of " +
+                                                      std::prev(it)->second.name));
   const Buffer& buffer = std::prev(it)->second;
   if (write && buffer.read_only) fail("read-only", action(buffer.name));
   const std::uint64_t me = machine.launches << 32 | (machine.block_number + 1);
   for (std::size_t i = offset / 2; i < (offset + bytes + 1) / 2; ++i) {
     std::uint64_t& writer = a.writer[i];
     if (writer >> 32 == machine.launches && writer != me)
-      fail("blocks", action(buffer.name) + ", written by block " + std::to_string((writer & 0xFFFFFFFFu) - 1) + " in the same launch");
+      fail("blocks",
+           action(buffer.name) + ", written by block " + std::to_string((writer & 0xFFFFFFFFu) - 1) + " in the same launch");
     if (write) writer = me;
   }
 }
@@ -170,10 +171,12 @@ void access_global(const void* p, std::size_t bytes, bool write, const Spot& spo
 void hook(const void* p, std::size_t bytes, bool write, const void* pc) {
   if (machine.running < 0 || !options.memory) return;
   const char* c = static_cast<const char*>(p);
-  if (c >= shared_region() && c < shared_region() + kSharedMost + 2 * kSharedGuard) {
+  if (c >= shared_region && c < shared_region + kSharedMost + 2 * kSharedGuard) {
     ++counts.hooked;
-    if (!in_shared(p, bytes)) fail("bounds", "access of offset " + std::to_string(shared_offset(p)) + " of shared memory, " + describe_spot({pc, {}}));
-    write ? write_shared(p, bytes, machine.running, Write::plain, {pc, {}}) : read_shared(p, bytes, machine.running, false, {pc, {}});
+    if (!in_shared(p, bytes))
+      fail("bounds", "access of offset " + std::to_string(shared_offset(p)) + " of shared memory, " + describe_spot({pc, {}}));
+    write ? write_shared(p, bytes, machine.running, Write::plain, {pc, {}})
+          : read_shared(p, bytes, machine.running, false, {pc, {}});
   } else if (in_arena(p)) {
     ++counts.hooked;
     access_global(p, bytes, write, {pc, {}});
@@ -185,7 +188,7 @@ void hook(const void* p, std::size_t bytes, bool write, const void* pc) {
 bool hooked() { return hooks_seen; }
 
 void prepare_shared(std::size_t bytes) {
-  machine.shared = current.shared = shared_region() + kSharedGuard;
+  machine.shared = current.shared = shared_region + kSharedGuard;
   machine.shared_bytes = bytes;
   ASAN_UNPOISON_MEMORY_REGION(machine.shared, bytes);
   ASAN_POISON_MEMORY_REGION(machine.shared + bytes, kSharedMost - bytes);
@@ -204,7 +207,7 @@ void global_read(const void* p, std::size_t bytes, Place at) {
 }
 
 void* allocate(std::size_t bytes, const char* name) {
-  Arena& a = arena();
+  Arena& a = global_memory;
   if (a.buffers.empty()) a.used = 0;
   const std::size_t at = a.used + kBand, end = (at + bytes + kBand + 255) / 256 * 256;
   if (end > kArena) throw std::bad_alloc();
@@ -218,10 +221,10 @@ void* allocate(std::size_t bytes, const char* name) {
   return a.base + at;
 }
 
-void set_read_only(const void* p) { arena().buffers.at(static_cast<const char*>(p) - arena().base).read_only = true; }
+void set_read_only(const void* p) { global_memory.buffers.at(static_cast<const char*>(p) - global_memory.base).read_only = true; }
 
 bool release(void* p) {
-  Arena& a = arena();
+  Arena& a = global_memory;
   const auto it = a.buffers.find(static_cast<char*>(p) - a.base);
   const std::size_t bytes = it->second.bytes;
   a.buffers.erase(it);
@@ -229,7 +232,8 @@ bool release(void* p) {
   ASAN_UNPOISON_MEMORY_REGION(c - kBand, bytes + 2 * kBand);
   bool untouched = true;
   for (std::size_t i = 0; i < kBand; ++i)
-    untouched &= static_cast<unsigned char>(c[-1 - std::ptrdiff_t(i)]) == kBandByte && static_cast<unsigned char>(c[bytes + i]) == kBandByte;
+    untouched &= static_cast<unsigned char>(c[-1 - std::ptrdiff_t(i)]) == kBandByte &&
+                 static_cast<unsigned char>(c[bytes + i]) == kBandByte;
   return untouched;
 }
 
@@ -240,10 +244,10 @@ void set_hooked() { hooks_seen = true; }
 // The hooks that g++ calls before loads and stores of code compiled with -fsanitize=thread.
 extern "C" {
 using tfm::executor::hook;
-#define TFM_HOOKS(n)                                                                                               \
-  void __tsan_read##n(void* p) { hook(p, n, false, __builtin_return_address(0)); }                                 \
-  void __tsan_write##n(void* p) { hook(p, n, true, __builtin_return_address(0)); }                                 \
-  void __tsan_unaligned_read##n(void* p) { hook(p, n, false, __builtin_return_address(0)); }                       \
+#define TFM_HOOKS(n)                                                                         \
+  void __tsan_read##n(void* p) { hook(p, n, false, __builtin_return_address(0)); }           \
+  void __tsan_write##n(void* p) { hook(p, n, true, __builtin_return_address(0)); }           \
+  void __tsan_unaligned_read##n(void* p) { hook(p, n, false, __builtin_return_address(0)); } \
   void __tsan_unaligned_write##n(void* p) { hook(p, n, true, __builtin_return_address(0)); }
 TFM_HOOKS(1)
 TFM_HOOKS(2)
@@ -255,4 +259,6 @@ void __tsan_write_range(void* p, std::size_t n) { hook(p, n, true, __builtin_ret
 void __tsan_init() { tfm::executor::set_hooked(); }
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
+void __tsan_vptr_update(void**, void*) {}
+void __tsan_vptr_read(void**) {}
 }

@@ -1,6 +1,5 @@
-#include "micro_kernels.h"
-
 #include "kernels/cuda/block.h"
+#include "micro_kernels.h"
 
 namespace tfm::test {
 namespace {
@@ -118,39 +117,77 @@ __global__ void micro_kernel(Micro which, float* out, float* in) {
   float* s = cuda::shared_memory<float>();
   const int t = threadIdx.x;
   switch (which) {
-    case Micro::shuffles: out[t] = sum_of_shuffles(t % 32, in[t]); break;
-    case Micro::half_a_warp: case Micro::two_shuffles: case Micro::two_barriers: case Micro::thread_left: case Micro::lane_skips:
-      divergent(which, out, t); break;
-    case Micro::no_barrier: case Micro::warp_barrier: case Micro::warp_barrier_between_warps: exchanges(which, s, out, in, t); break;
-    case Micro::never_written: out[t] = s[t]; break;
-    case Micro::past_shared: s[t == 63 ? 256 : t] = 1; break;
-    case Micro::before_shared: s[t - 1] = 1; break;
-    case Micro::own_copy: case Micro::copy_without_barrier: case Micro::copy_without_wait: case Micro::wait_after_barrier: case Micro::copy:
-      copies(which, s, out, in, t); break;
-    case Micro::misaligned_row: case Micro::misaligned_load: case Micro::mma_poison: fragments(which, s, out, in, t); break;
-    case Micro::past_global: out[t == 63 ? 64 : t] = 1; break;
-    case Micro::read_past_global: out[t] = in[t + 1]; break;
-    case Micro::writes_input: in[t] = 1; break;
+    case Micro::shuffles:
+      out[t] = sum_of_shuffles(t % 32, in[t]);
+      break;
+    case Micro::half_a_warp:
+    case Micro::two_shuffles:
+    case Micro::two_barriers:
+    case Micro::thread_left:
+    case Micro::lane_skips:
+      divergent(which, out, t);
+      break;
+    case Micro::no_barrier:
+    case Micro::warp_barrier:
+    case Micro::warp_barrier_between_warps:
+      exchanges(which, s, out, in, t);
+      break;
+    case Micro::never_written:
+      out[t] = s[t];
+      break;
+    case Micro::past_shared:
+      s[t == 63 ? 256 : t] = 1;
+      break;
+    case Micro::before_shared:
+      s[t - 1] = 1;
+      break;
+    case Micro::own_copy:
+    case Micro::copy_without_barrier:
+    case Micro::copy_without_wait:
+    case Micro::wait_after_barrier:
+    case Micro::copy:
+      copies(which, s, out, in, t);
+      break;
+    case Micro::misaligned_row:
+    case Micro::misaligned_load:
+    case Micro::mma_poison:
+      fragments(which, s, out, in, t);
+      break;
+    case Micro::past_global:
+      out[t == 63 ? 64 : t] = 1;
+      break;
+    case Micro::read_past_global:
+      out[t] = in[t + 1];
+      break;
+    case Micro::writes_input:
+      in[t] = 1;
+      break;
     case Micro::zero_fill:
       cuda::copy_async<16>(s + t * 4, in + t % 16 * 4, t == 3 ? 8 : 16);
       cuda::copy_async_commit();
       cuda::copy_async_wait<0>();
       out[t] = s[t * 4 + 3];
       break;
-    case Micro::blocks_share_words: out[t] = static_cast<float>(t); break;
+    case Micro::blocks_share_words:
+      out[t] = static_cast<float>(t);
+      break;
     case Micro::block_reads_block:
-      if (blockIdx.x == 1) out[t] = 1;
-      else if (blockIdx.x == 2 && out[t] == 5) out[t + 64] = 1;
+      if (blockIdx.x == 1)
+        out[t] = 1;
+      else if (blockIdx.x == 2 && out[t] == 5)
+        out[t + 64] = 1;
       break;
   }
 }
 
 }  // namespace
 
-template <class T> void micro_mma(cuda::Stream& stream, float* c, const T* a, const T* b) {
+template <class T>
+void micro_mma(cuda::Stream& stream, float* c, const T* a, const T* b) {
   cuda::launch(stream, mma_kernel<T>, 1, 32, 24 * kPitch * sizeof(T), c, a, b);
 }
-template <class T> void micro_mma_fragments(cuda::Stream& stream, float* c, const std::uint32_t* a, const std::uint32_t* b) {
+template <class T>
+void micro_mma_fragments(cuda::Stream& stream, float* c, const std::uint32_t* a, const std::uint32_t* b) {
   cuda::launch(stream, fragments_kernel<T>, 1, 32, 0, c, a, b);
 }
 void micro_ldmatrix(cuda::Stream& stream, int matrices, bool transposed, std::uint32_t* out, const std::uint16_t* in) {

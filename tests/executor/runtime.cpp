@@ -1,8 +1,8 @@
 // The stand-ins of the CUDA runtime and of device/cuda/stream.cpp.
 #include <cstring>
 
-#include "executor.h"
 #include "device/cuda/stream.h"
+#include "executor.h"
 
 cudaError_t cudaMallocAsync(void** p, std::size_t bytes, cudaStream_t) {
   *p = tfm::executor::allocate(bytes, "scratch");

@@ -5,7 +5,8 @@
 namespace tfm::test {
 namespace {
 
-template <class T> class DeviceElementwise : public testing::Test {};
+template <class T>
+class DeviceElementwise : public testing::Test {};
 using Types = testing::Types<float, double, bf16, f16>;
 TYPED_TEST_SUITE(DeviceElementwise, Types);
 

@@ -7,7 +7,8 @@ namespace {
 
 using executor::Options;
 
-template <class T> class Fragments : public testing::Test {};
+template <class T>
+class Fragments : public testing::Test {};
 using Halves = testing::Types<bf16, f16>;
 TYPED_TEST_SUITE(Fragments, Halves);
 
@@ -16,7 +17,8 @@ Values product(const Values& a, const Values& b) { return reference::gemm(false,
 TYPED_TEST(Fragments, LdmatrixAndMmaMultiply) {
   using T = TypeParam;
   const Values a = rounded<T>(random_values(256, 1)), b = rounded<T>(random_values(128, 2)), c = random_values(128, 3);
-  for (executor::Sum sum : {executor::Sum::chain, executor::Sum::once_rounded, executor::Sum::reversed, executor::Sum::truncated_halves}) {
+  for (executor::Sum sum :
+       {executor::Sum::chain, executor::Sum::once_rounded, executor::Sum::reversed, executor::Sum::truncated_halves}) {
     Buffer<T> da("a", a), db("b", b);
     Buffer<float> dc("c", 128);
     dc.assign(c);
@@ -83,7 +85,8 @@ TEST_P(MicroKernels, FailAsTheyShould) {
     Options o;
     o.warps = o.blocks = order;
     std::string text;
-    const std::string kind = kind_of_failure(o, [&] { micro(device_stream(), c.which, out, in); }, &text);
+    const std::string kind = kind_of_failure(
+        o, [&] { micro(device_stream(), c.which, out, in); }, &text);
     // Reading before the writer ran is a read of what nobody wrote.
     EXPECT_TRUE(kind == c.kind || (std::string(c.kind) == "race" && (kind == "unwritten" || kind == "pending copy"))) << text;
   }
@@ -97,12 +100,12 @@ INSTANTIATE_TEST_SUITE_P(
                     MicroCase{Micro::warp_barrier, "", true}, MicroCase{Micro::warp_barrier_between_warps, "race", true},
                     MicroCase{Micro::never_written, "unwritten", true}, MicroCase{Micro::past_shared, "bounds", true},
                     MicroCase{Micro::before_shared, "bounds", true}, MicroCase{Micro::own_copy, "", true},
-                    MicroCase{Micro::copy_without_barrier, "race", true}, MicroCase{Micro::copy_without_wait, "pending copy", true},
-                    MicroCase{Micro::wait_after_barrier, "race", true}, MicroCase{Micro::copy, "", true},
-                    MicroCase{Micro::misaligned_row, "alignment", false}, MicroCase{Micro::misaligned_load, "alignment", false},
-                    MicroCase{Micro::past_global, "bounds", true}, MicroCase{Micro::read_past_global, "bounds", true},
-                    MicroCase{Micro::writes_input, "read-only", true}, MicroCase{Micro::blocks_share_words, "blocks", true},
-                    MicroCase{Micro::mma_poison, "poison", false}));
+                    MicroCase{Micro::copy_without_barrier, "race", true},
+                    MicroCase{Micro::copy_without_wait, "pending copy", true}, MicroCase{Micro::wait_after_barrier, "race", true},
+                    MicroCase{Micro::copy, "", true}, MicroCase{Micro::misaligned_row, "alignment", false},
+                    MicroCase{Micro::misaligned_load, "alignment", false}, MicroCase{Micro::past_global, "bounds", true},
+                    MicroCase{Micro::read_past_global, "bounds", true}, MicroCase{Micro::writes_input, "read-only", true},
+                    MicroCase{Micro::blocks_share_words, "blocks", true}, MicroCase{Micro::mma_poison, "poison", false}));
 
 TEST(Executor, FindsABlockThatReadsWhatAnotherWrote) {
   if (!executor::hooked()) GTEST_SKIP();

@@ -12,7 +12,6 @@
 #else
 
 #define TFM_UNROLL _Pragma("unroll")
-#define TFM_NO_UNROLL _Pragma("unroll 1")
 
 namespace tfm::cuda {
 
@@ -138,13 +137,16 @@ template <class T, int N = 16 / sizeof(T)> struct alignas(N * sizeof(T)) Pack {
   T at[N];
 };
 
-// Memory for the kernels that are launched on the stream in this object's lifetime; its content is undefined at first.
+// Memory for the kernels that are launched on the stream in this object's lifetime; its content is undefined at
+// first. No elements: null.
 template <class T> class Scratch {
  public:
   Scratch(Stream& stream, std::int64_t n) : stream_(stream) {
-    check(cudaMallocAsync(reinterpret_cast<void**>(&p_), static_cast<std::size_t>(n) * sizeof(T), stream.get()));
+    if (n > 0) check(cudaMallocAsync(reinterpret_cast<void**>(&p_), static_cast<std::size_t>(n) * sizeof(T), stream.get()));
   }
-  ~Scratch() { cudaFreeAsync(p_, stream_.get()); }
+  ~Scratch() {
+    if (p_) cudaFreeAsync(p_, stream_.get());
+  }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
   operator T*() const { return p_; }

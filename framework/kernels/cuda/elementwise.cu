@@ -1,6 +1,5 @@
-#include "kernels/elementwise.h"
-
 #include "kernels/cuda/block.h"
+#include "kernels/elementwise.h"
 
 namespace tfm::kernels {
 namespace {
@@ -32,68 +31,85 @@ void for_packs(cuda::Stream& stream, const F& f, std::int64_t n, std::uintptr_t 
 }
 std::uintptr_t address(const void* p) { return reinterpret_cast<std::uintptr_t>(p); }
 
-template <class T> struct Copy {
+template <class T>
+struct Copy {
   CopyArgs<T> a;
-  template <int N> __device__ void run(std::int64_t i) const {
+  template <int N>
+  __device__ void run(std::int64_t i) const {
     auto x = cuda::load<cuda::Pack<T, N>>(a.x + i);
     if (a.accumulate) {
       const auto y = cuda::load<cuda::Pack<T, N>>(a.y + i);
-      TFM_UNROLL for (int j = 0; j < N; ++j) x.at[j] = cuda::narrow<T>(cuda::widen(y.at[j]) + cuda::widen(x.at[j]) * a.scale);
+      TFM_UNROLL for (int j = 0; j < N; ++j)
+        x.at[j] = cuda::narrow<T>(cuda::widen(y.at[j]) + cuda::widen(x.at[j]) * a.scale);
     } else if (a.scale != Wide<T>{1}) {
-      TFM_UNROLL for (int j = 0; j < N; ++j) x.at[j] = cuda::narrow<T>(cuda::widen(x.at[j]) * a.scale);
+      TFM_UNROLL for (int j = 0; j < N; ++j)
+        x.at[j] = cuda::narrow<T>(cuda::widen(x.at[j]) * a.scale);
     }
     cuda::store(a.y + i, x);
   }
 };
 
-template <class T> struct Fill {
+template <class T>
+struct Fill {
   FillArgs<T> a;
-  template <int N> __device__ void run(std::int64_t i) const {
+  template <int N>
+  __device__ void run(std::int64_t i) const {
     cuda::Pack<T, N> y;
-    TFM_UNROLL for (int j = 0; j < N; ++j) y.at[j] = a.value;
+    TFM_UNROLL for (int j = 0; j < N; ++j)
+      y.at[j] = a.value;
     cuda::store(a.y + i, y);
   }
 };
 
-template <class From, class To> struct Convert {
+template <class From, class To>
+struct Convert {
   ConvertArgs<From, To> a;
-  template <int N> __device__ void run(std::int64_t i) const {
+  template <int N>
+  __device__ void run(std::int64_t i) const {
     const auto x = cuda::load<cuda::Pack<From, N>>(a.x + i);
     cuda::Pack<To, N> y;
-    TFM_UNROLL for (int j = 0; j < N; ++j) y.at[j] = cuda::narrow<To>(cuda::widen(x.at[j]));
+    TFM_UNROLL for (int j = 0; j < N; ++j)
+      y.at[j] = cuda::narrow<To>(cuda::widen(x.at[j]));
     cuda::store(a.y + i, y);
   }
 };
 
-template <class T> struct AddBias {
+template <class T>
+struct AddBias {
   AddBiasArgs<T> a;
-  template <int N> __device__ void run(std::int64_t i) const {  // N divides the columns
+  template <int N>
+  __device__ void run(std::int64_t i) const {  // N divides the columns
     auto x = cuda::load<cuda::Pack<T, N>>(a.x + i);
     const auto bias = cuda::load<cuda::Pack<T, N>>(a.bias + i % a.cols);
-    TFM_UNROLL for (int j = 0; j < N; ++j) x.at[j] = cuda::narrow<T>(cuda::widen(x.at[j]) + cuda::widen(bias.at[j]));
+    TFM_UNROLL for (int j = 0; j < N; ++j)
+      x.at[j] = cuda::narrow<T>(cuda::widen(x.at[j]) + cuda::widen(bias.at[j]));
     cuda::store(a.x + i, x);
   }
 };
 
 }  // namespace
 
-template <class T> void copy(cuda::Stream& stream, const CopyArgs<T>& a) {
+template <class T>
+void copy(cuda::Stream& stream, const CopyArgs<T>& a) {
   if (a.x == a.y && !a.accumulate && a.scale == Wide<T>{1}) return;
   for_packs<16 / sizeof(T)>(stream, Copy<T>{a}, a.n, address(a.x) | address(a.y));
 }
-template <class T> void fill(cuda::Stream& stream, const FillArgs<T>& a) {
+template <class T>
+void fill(cuda::Stream& stream, const FillArgs<T>& a) {
   for_packs<16 / sizeof(T)>(stream, Fill<T>{a}, a.n, address(a.y));
 }
-template <class From, class To> void convert(cuda::Stream& stream, const ConvertArgs<From, To>& a) {
+template <class From, class To>
+void convert(cuda::Stream& stream, const ConvertArgs<From, To>& a) {
   for_packs<4>(stream, Convert<From, To>{a}, a.n, address(a.x) | address(a.y));
 }
-template <class T> void add_bias(cuda::Stream& stream, const AddBiasArgs<T>& a) {
+template <class T>
+void add_bias(cuda::Stream& stream, const AddBiasArgs<T>& a) {
   for_packs<16 / sizeof(T)>(stream, AddBias<T>{a}, a.rows * a.cols, address(a.x) | address(a.bias) | a.cols * sizeof(T));
 }
 
-#define TFM_INSTANTIATE(T)                                \
-  template void copy(cuda::Stream&, const CopyArgs<T>&);  \
-  template void fill(cuda::Stream&, const FillArgs<T>&);  \
+#define TFM_INSTANTIATE(T)                               \
+  template void copy(cuda::Stream&, const CopyArgs<T>&); \
+  template void fill(cuda::Stream&, const FillArgs<T>&); \
   template void add_bias(cuda::Stream&, const AddBiasArgs<T>&);
 TFM_INSTANTIATE(float)
 TFM_INSTANTIATE(double)

@@ -1,0 +1,149 @@
+// Attention on GPUs: what comes before and after the kernels on tiles, and which of them run.
+#include <algorithm>
+#include <string>
+
+#include "kernels/cuda/attention_parts.h"
+
+namespace tfm::kernels {
+namespace gpu {
+namespace {
+
+constexpr int kThreads = 128;
+
+// real[b]: keys of sequence b up to the last one that is not padding.
+__global__ void __launch_bounds__(kThreads) count_real(const std::int32_t* segments, std::int64_t keys, std::int32_t* real) {
+  int last = 0;
+  for (std::int64_t s = threadIdx.x; s < keys; s += kThreads)
+    if (segments[blockIdx.x * keys + s] >= 0) last = static_cast<int>(s) + 1;
+  for (int mask = 16; mask > 0; mask /= 2) last = std::max(last, cuda::shuffle_xor(last, mask));
+  int* of_warp = cuda::shared_memory<int>();
+  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = last;
+  cuda::block_barrier();
+  if (threadIdx.x > 0) return;
+  for (int w = 1; w < kThreads / 32; ++w) last = std::max(last, of_warp[w]);
+  real[blockIdx.x] = last;
+}
+
+// delta (B, H, T): sum of out * dout over a head's elements, one warp each.
+template <class T>
+__global__ void __launch_bounds__(kThreads) sum_delta(const __grid_constant__ AttentionBackwardArgs<T> g, Wide<T>* delta) {
+  const AttentionArgs<T>& a = g.forward;
+  const std::int64_t t = std::int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (t >= a.queries) return;
+  const std::int64_t b = blockIdx.z, h = blockIdx.y, at = (b * a.queries + t) * a.out_stride + h * a.head_size;
+  Wide<T> sum = 0;
+  for (std::int64_t i = lane; i < a.head_size; i += 32) sum += cuda::widen(a.out[at + i]) * cuda::widen(g.dout[at + i]);
+  for (int mask = 16; mask > 0; mask /= 2) sum += cuda::shuffle_xor(sum, mask);
+  if (lane == 0) delta[(b * a.heads + h) * a.queries + t] = sum;
+}
+
+// dbias (B, heads, T + S - 1) from the diagonals of `tiles` tiles of `rows` queries: place p of tile i is distance p + T - (i +
+// 1) rows.
+template <class W>
+__global__ void __launch_bounds__(kThreads)
+    sum_diagonals(const W* diagonals, std::int64_t width, std::int64_t tiles, std::int64_t rows, std::int64_t queries,
+                  std::int64_t distances, W* dbias) {
+  const std::int64_t head = std::int64_t{blockIdx.z} * gridDim.y + blockIdx.y,
+                     at = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (at >= distances) return;
+  W sum = 0;
+  for (std::int64_t i = 0; i < tiles; ++i) {
+    const std::int64_t p = at - queries + (i + 1) * rows;
+    if (p >= 0 && p < width) sum += diagonals[(head * tiles + i) * width + p];
+  }
+  dbias[head * distances + at] = sum;
+}
+
+template <class T>
+dim3 grid_of(const AttentionArgs<T>& a, std::int64_t n, std::int64_t rows) {
+  return dim3(static_cast<unsigned>(ceil_div(n, rows)), static_cast<unsigned>(a.heads), static_cast<unsigned>(a.batch));
+}
+
+template <class T>
+void check(const AttentionArgs<T>& a) {
+  TFM_CHECK(a.kv_heads > 0 && a.heads % a.kv_heads == 0,
+            std::to_string(a.heads) + " query heads cannot share " + std::to_string(a.kv_heads) + " key heads evenly");
+  if (a.head_size > kMostHeadSize)
+    throw Error(ExitCode::usage, "attention on GPUs has heads of at most " + std::to_string(kMostHeadSize) + " elements, not " +
+                                     std::to_string(a.head_size) + ": use more heads");
+}
+
+template <class... P>
+bool whole_chunks(const P*... rows) {
+  return ((reinterpret_cast<std::uintptr_t>(rows) % 16 == 0) && ...);
+}
+template <class T>
+bool on_tensor_cores(const AttentionArgs<T>& a) {
+  return sizeof(T) == 2 && (a.head_size | a.q_stride | a.kv_stride | a.out_stride) % 8 == 0 && whole_chunks(a.q, a.k, a.v, a.out);
+}
+
+// Real keys of each sequence; null where there is no padding.
+template <class T>
+class RealKeys {
+ public:
+  RealKeys(cuda::Stream& stream, const AttentionArgs<T>& a) : real_(stream, a.k_segments ? a.batch : 0) {
+    if (real_)
+      cuda::launch(stream, count_real, static_cast<unsigned>(a.batch), kThreads, kThreads / 32 * sizeof(int), a.k_segments,
+                   a.keys, real_);
+  }
+  operator const std::int32_t*() const { return real_; }
+
+ private:
+  cuda::Scratch<std::int32_t> real_;
+};
+
+template <class T>
+void backward(cuda::Stream& stream, const AttentionBackwardArgs<T>& g, const BackwardScratch<T>& scratch, bool tensor) {
+  const AttentionArgs<T>& a = g.forward;
+  if constexpr (sizeof(T) == 2)
+    if (tensor) {
+      if (a.keys > 0) tensor_backward_keys(stream, g, scratch);
+      if (a.queries > 0) tensor_backward_queries(stream, g, scratch);
+      return;
+    }
+  plain_backward(stream, g, scratch);
+}
+
+}  // namespace
+}  // namespace gpu
+
+template <class T>
+void attention(cuda::Stream& stream, const AttentionArgs<T>& a) {
+  gpu::check(a);
+  if (a.batch * a.heads * a.queries == 0) return;
+  const gpu::RealKeys<T> real(stream, a);
+  if constexpr (sizeof(T) == 2)
+    if (gpu::on_tensor_cores(a)) return gpu::tensor_forward<T>(stream, a, real);
+  gpu::plain_forward<T>(stream, a, real);
+}
+
+template <class T>
+void attention_backward(cuda::Stream& stream, const AttentionBackwardArgs<T>& g) {
+  const AttentionArgs<T>& a = g.forward;
+  gpu::check(a);
+  if (a.batch * a.heads == 0) return;
+  const bool tensor = gpu::on_tensor_cores(a) && gpu::whole_chunks(g.dout, g.dq, g.dk, g.dv);
+  const std::int64_t rows = tensor ? gpu::kTensorRows : gpu::kPlainRows<T>, tiles = ceil_div(a.queries, rows),
+                     distances = a.queries + a.keys - 1;
+  const gpu::RealKeys<T> real(stream, a);
+  gpu::BackwardScratch<T> scratch{.real = real, .width = round_up(a.keys, 64) + rows};
+  const cuda::Scratch<Wide<T>> delta(stream, a.batch * a.heads * a.queries),
+      diagonals(stream, g.dbias ? a.batch * a.heads * tiles * scratch.width : 0);
+  scratch.delta = delta, scratch.diagonals = diagonals;
+  if (a.queries > 0)
+    cuda::launch(stream, gpu::sum_delta<T>, gpu::grid_of(a, a.queries, gpu::kThreads / 32), gpu::kThreads, 0, g, delta);
+  gpu::backward(stream, g, scratch, tensor);
+  if (g.dbias && distances > 0)
+    cuda::launch(stream, gpu::sum_diagonals<Wide<T>>, gpu::grid_of(a, distances, gpu::kThreads), gpu::kThreads, 0, diagonals,
+                 scratch.width, tiles, rows, a.queries, distances, g.dbias);
+}
+
+#define TFM_INSTANTIATE(T)                                         \
+  template void attention(cuda::Stream&, const AttentionArgs<T>&); \
+  template void attention_backward(cuda::Stream&, const AttentionBackwardArgs<T>&);
+TFM_INSTANTIATE(float)
+TFM_INSTANTIATE(double)
+TFM_INSTANTIATE(bf16)
+TFM_INSTANTIATE(f16)
+
+}  // namespace tfm::kernels

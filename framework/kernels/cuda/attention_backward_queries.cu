@@ -1,0 +1,141 @@
+// Gradients of queries, and of the bias by distance, on tensor cores: a block owns 64 queries of one head and goes through the
+// keys.
+#include "kernels/cuda/attention_tensor.h"
+
+namespace tfm::kernels::gpu {
+namespace {
+
+constexpr int kThreads = 128, kRows = kTensorRows;
+template <int D>
+constexpr int kKeys = D <= 64    ? 64
+                      : D <= 128 ? 32
+                                 : 16;  // of a tile
+
+template <class T, int D>
+struct Shared {
+  static constexpr int kTile = kKeys<D> * D, kWindow = kRows + kKeys<D>, kPitch = kKeys<D> + 1;
+  T* q = cuda::shared_memory<T>();                                               // (kRows, D)
+  T* dout = q + kRows * D;                                                       // (kRows, D)
+  T* k = dout + kRows * D;                                                       // (2, kKeys, D)
+  T* v = k + 2 * kTile;                                                          // (2, kKeys, D)
+  float* bias = reinterpret_cast<float*>(v + 2 * kTile);                         // (2, kWindow)
+  std::int32_t* segments = reinterpret_cast<std::int32_t*>(bias + 2 * kWindow);  // (2, kKeys)
+  float* gradients = reinterpret_cast<float*>(segments + 2 * kKeys<D>);          // (kRows, kPitch) for diagonals
+  float* carry = gradients + kRows * kPitch;                                     // (2, kRows)
+  static constexpr std::size_t bytes(bool added, bool diagonals) {
+    return (2 * kRows * D + 4 * kTile) * sizeof(T) + (added ? 2 * (kWindow + kKeys<D>)*4 : 0) +
+           (diagonals ? kRows * (kPitch + 2) * 4 : 0);
+  }
+};
+
+template <class T, int D, bool Added>
+__device__ void load(const Shared<T, D>& shared, const Head<T>& head, int first, int j, int end) {
+  constexpr int N = kKeys<D>, kTile = N * D, kWindow = kRows + N;
+  const AttentionArgs<T>& a = head.a;
+  const Mask& mask = head.mask;
+  const int size = static_cast<int>(a.head_size), stage = j % 2;
+  load_tile<D, N, kThreads>(shared.k + stage * kTile, a.k + head.kv_at(), a.kv_stride, j * N, end, size);
+  load_tile<D, N, kThreads>(shared.v + stage * kTile, a.v + head.kv_at(), a.kv_stride, j * N, end, size);
+  if constexpr (Added) {
+    const int distance = j * N - first - (kRows - 1), thread = threadIdx.x;
+    if (a.bias)
+      load_words(shared.bias + stage * kWindow, head.bias(), distance, kWindow - 1, 1 - mask.queries, mask.keys, thread);
+    if (mask.padding) load_words(shared.segments + stage * N, a.k_segments + head.b * a.keys, j * N, N, 0, mask.keys, thread);
+  }
+}
+
+// From gradients of the dropped weights to gradients of the scores.
+template <bool Added, class T, int N>
+__device__ void to_gradients(const float (&score)[N][4], float (&gradient)[N][4], const Head<T>& head, const float (&lse)[2],
+                             const float (&delta)[2], int row, int column) {
+  const Dropout& dropout = head.a.dropout;
+  const bool drops = Added && dropout.p > 0;
+  const float kept_scale = drops ? dropout.scale() : 1.0f;
+  const std::uint32_t kept = drops ? kept_in_rows<N>(Dropped(head), row, column) : ~0u;
+  each_element<N>([&](int n, int e) {
+    const float factor = kept >> (4 * n + e) & 1 ? kept_scale : 0.0f;
+    gradient[n][e] = cuda::exp2_approximate(score[n][e] - lse[e / 2]) * (gradient[n][e] * factor - delta[e / 2]);
+  });
+}
+
+template <class T, int D, bool Added>
+__global__ void __launch_bounds__(kThreads, 2)
+    backward_queries(const __grid_constant__ AttentionBackwardArgs<T> g, const __grid_constant__ BackwardScratch<T> scratch) {
+  constexpr int N = kKeys<D>, kTile = N * D, kWindow = kRows + N, kPitch = Shared<T, D>::kPitch;
+  const Shared<T, D> shared;
+  const AttentionArgs<T>& a = g.forward;
+  const Head<T> head(a, scratch.real, blockIdx.z, blockIdx.y);
+  const Mask& mask = head.mask;
+  const LaneOf at;
+  const int first = blockIdx.x * kRows, size = static_cast<int>(a.head_size), warp_row = threadIdx.x / 32 * 16,
+            row = first + warp_row + at.g;
+  const int end = mask.keys_seen(std::min(first + kRows, mask.queries)), tiles = (end + N - 1) / N;
+  float* diagonals = diagonals_of_block(scratch);
+  const std::int32_t segment[2] = {Added ? head.q_segment(row) : 0, Added ? head.q_segment(row + 8) : 0};
+  float lse[2], delta[2];
+  TFM_UNROLL for (int half = 0; half < 2; ++half) {
+    const int t = row + half * 8;
+    lse[half] = t < mask.queries ? a.lse[head.lse_at() + t] * kLog2E : 0.0f;
+    if (lse[half] == -std::numeric_limits<float>::infinity()) lse[half] = 0;  // all its scores are -inf
+    delta[half] = t < mask.queries ? scratch.delta[head.lse_at() + t] : 0.0f;
+  }
+  float dq[D / 8][4] = {};
+  if (tiles > 0) {
+    load_tile<D, kRows, kThreads>(shared.q, a.q + head.q_at(), a.q_stride, first, mask.queries, size);
+    load_tile<D, kRows, kThreads>(shared.dout, g.dout + head.out_at(), a.out_stride, first, mask.queries, size);
+    load<T, D, Added>(shared, head, first, 0, end);
+    cuda::copy_async_commit();
+  }
+  for (int j = 0; j < tiles; ++j) {
+    const int stage = j % 2;
+    if (j + 1 < tiles) load<T, D, Added>(shared, head, first, j + 1, end);
+    cuda::copy_async_commit();
+    cuda::copy_async_wait<1>();
+    cuda::block_barrier();  // this tile is there
+    const T* k = shared.k + stage * kTile;
+    float score[N / 8][4] = {}, gradient[N / 8][4] = {};
+    multiply_rows<T, D, N>(score, shared.q, warp_row, k);
+    multiply_rows<T, D, N>(gradient, shared.dout, warp_row, shared.v + stage * kTile);
+    const Beside beside{shared.bias + stage * kWindow, j * N - first - (kRows - 1), shared.segments + stage * N};
+    to_scores<false, Added>(score, a.scale * kLog2E, mask, row, j * N + 2 * at.t,
+                            mask.cuts(first + warp_row, first + warp_row + 16, (j + 1) * N), segment, beside, a.bias != nullptr);
+    to_gradients<Added>(score, gradient, head, lse, delta, row, j * N + 2 * at.t);
+    multiply_columns<T, D, N, D>(dq, gradient, k, 0);
+    if constexpr (Added) {
+      if (diagonals) {
+        each_element<N / 8>([&](int n, int e) {
+          shared.gradients[(warp_row + at.g + e / 2 * 8) * kPitch + n * 8 + 2 * at.t + e % 2] = gradient[n][e];
+        });
+        cuda::block_barrier();  // all rows of the gradients are there
+        add_diagonals<kRows, N>(shared.gradients, kPitch, shared.carry, diagonals, j, threadIdx.x, kThreads);
+      }
+    }
+    cuda::block_barrier();  // nobody needs this tile any more
+  }
+  const float scales[2] = {a.scale, a.scale};
+  store_rows<T, D, D>(shared.q, dq, scales, g.dq + head.q_at() + first * a.q_stride, a.q_stride, warp_row, mask.queries - first,
+                      0, size);
+  if constexpr (Added)
+    if (diagonals) finish_diagonals<kRows, N>(shared.carry, diagonals, scratch.width, tiles, threadIdx.x, kThreads);
+}
+
+template <class T, int D>
+void launch(cuda::Stream& stream, const AttentionBackwardArgs<T>& g, const BackwardScratch<T>& scratch) {
+  const AttentionArgs<T>& a = g.forward;
+  const dim3 grid(static_cast<unsigned>(ceil_div(a.queries, kRows)), static_cast<unsigned>(a.heads),
+                  static_cast<unsigned>(a.batch));
+  with_flag(has_added(a) || g.dbias, [&]<bool Added>() {
+    cuda::launch(stream, backward_queries<T, D, Added>, grid, kThreads, Shared<T, D>::bytes(Added, g.dbias), g, scratch);
+  });
+}
+
+}  // namespace
+
+template <class T>
+void tensor_backward_queries(cuda::Stream& stream, const AttentionBackwardArgs<T>& g, const BackwardScratch<T>& scratch) {
+  with_head_size(g.forward.head_size, [&]<int D>() { launch<T, D>(stream, g, scratch); });
+}
+template void tensor_backward_queries(cuda::Stream&, const AttentionBackwardArgs<bf16>&, const BackwardScratch<bf16>&);
+template void tensor_backward_queries(cuda::Stream&, const AttentionBackwardArgs<f16>&, const BackwardScratch<f16>&);
+
+}  // namespace tfm::kernels::gpu

@@ -1,0 +1,158 @@
+// Forward on tensor cores: a block owns 64 queries of one head, a warp 16 of them, and goes through the keys with an online
+// softmax (Milakov and Gimelshein 2018). Keys and values have two buffers each: one is multiplied while the next tile arrives.
+#include "kernels/cuda/attention_tensor.h"
+
+namespace tfm::kernels::gpu {
+namespace {
+
+constexpr int kThreads = 128, kRows = kTensorRows;
+template <int D>
+constexpr int kKeys = D <= 128 ? 64 : 32;  // of a tile
+
+template <class T, int D>
+struct Shared {
+  static constexpr int kTile = kKeys<D> * D, kWindow = kRows + kKeys<D>;
+  T* q = cuda::shared_memory<T>();                                               // (kRows, D)
+  T* k = q + kRows * D;                                                          // (2, kKeys, D)
+  T* v = k + 2 * kTile;                                                          // (2, kKeys, D)
+  float* bias = reinterpret_cast<float*>(v + 2 * kTile);                         // (2, kWindow)
+  std::int32_t* segments = reinterpret_cast<std::int32_t*>(bias + 2 * kWindow);  // (2, kKeys)
+  static constexpr std::size_t bytes(bool added) {
+    return (kRows * D + 4 * kTile) * sizeof(T) + (added ? 2 * (kWindow + kKeys<D>)*4 : 0);
+  }
+};
+
+// This lane's part of the running softmax of its two rows: of `sum`, four lanes have a quarter each.
+struct Softmax {
+  float max[2] = {-std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()};
+  float sum[2] = {0, 0};
+
+  // From scores to exponentials relative to the new maximum; rescales what was added to `out` before.
+  template <int N, int M>
+  __device__ void add(float (&score)[N][4], float (&out)[M][4]) {
+    TFM_UNROLL for (int half = 0; half < 2; ++half) {
+      float top = max[half];
+      TFM_UNROLL for (int n = 0; n < N; ++n)
+        top = fmaxf(top, fmaxf(score[n][2 * half], score[n][2 * half + 1]));
+      top = fmaxf(top, cuda::shuffle_xor(top, 1));
+      top = fmaxf(top, cuda::shuffle_xor(top, 2));
+      const float base = top == -std::numeric_limits<float>::infinity() ? 0.0f : top;  // nothing visible so far
+      const float rescale = cuda::exp2_approximate(max[half] - base);
+      max[half] = top;
+      float added = 0;
+      TFM_UNROLL for (int n = 0; n < N; ++n) {
+        TFM_UNROLL for (int e = 2 * half; e < 2 * half + 2; ++e) {
+          score[n][e] = cuda::exp2_approximate(score[n][e] - base);
+          added += score[n][e];
+        }
+      }
+      sum[half] = sum[half] * rescale + added;
+      TFM_UNROLL for (int m = 0; m < M; ++m)
+        out[m][2 * half] *= rescale, out[m][2 * half + 1] *= rescale;
+    }
+  }
+};
+
+template <class T, int D, bool Added>
+__device__ void load_keys(const Shared<T, D>& shared, const Head<T>& head, int first, int j, int end) {
+  constexpr int N = kKeys<D>, kTile = N * D, kWindow = kRows + N;
+  const AttentionArgs<T>& a = head.a;
+  const Mask& mask = head.mask;
+  const int stage = j % 2, thread = threadIdx.x;
+  load_tile<D, N, kThreads>(shared.k + stage * kTile, a.k + head.kv_at(), a.kv_stride, j * N, end, static_cast<int>(a.head_size));
+  if constexpr (Added) {
+    const int distance = j * N - first - (kRows - 1);
+    if (a.bias)
+      load_words(shared.bias + stage * kWindow, head.bias(), distance, kWindow - 1, 1 - mask.queries, mask.keys, thread);
+    if (mask.padding) load_words(shared.segments + stage * N, a.k_segments + head.b * a.keys, j * N, N, 0, mask.keys, thread);
+  }
+}
+
+template <class T, int D>
+__device__ void load_values(const Shared<T, D>& shared, const Head<T>& head, int j, int end) {
+  const AttentionArgs<T>& a = head.a;
+  load_tile<D, kKeys<D>, kThreads>(shared.v + j % 2 * kKeys<D> * D, a.v + head.kv_at(), a.kv_stride, j * kKeys<D>, end,
+                                   static_cast<int>(a.head_size));
+}
+
+// Zeroes the weights that dropout drops; what it multiplies the others with is left to the end.
+template <class T, int N>
+__device__ void drop(float (&weight)[N][4], const Head<T>& head, int row, int column) {
+  const std::uint32_t kept = kept_in_rows<N>(Dropped(head), row, column);
+  each_element<N>([&](int n, int e) { weight[n][e] = kept >> (4 * n + e) & 1 ? weight[n][e] : 0.0f; });
+}
+
+template <class T, int D, bool Added>
+__global__ void __launch_bounds__(kThreads, D <= 64 ? 3 : 2)
+    forward(const __grid_constant__ AttentionArgs<T> a, const std::int32_t* real) {
+  constexpr int N = kKeys<D>, kTile = N * D, kWindow = kRows + N;
+  const Shared<T, D> shared;
+  const Head<T> head(a, real, blockIdx.z, blockIdx.y);
+  const Mask& mask = head.mask;
+  const LaneOf at;
+  const int first = blockIdx.x * kRows, size = static_cast<int>(a.head_size), warp_row = threadIdx.x / 32 * 16,
+            row = first + warp_row + at.g;
+  const int end = mask.keys_seen(std::min(first + kRows, mask.queries)), tiles = (end + N - 1) / N;
+  float out[D / 8][4] = {};
+  Softmax softmax;
+  const std::int32_t segment[2] = {Added ? head.q_segment(row) : 0, Added ? head.q_segment(row + 8) : 0};
+  const float scale = a.scale * kLog2E;
+  if (tiles > 0) {
+    load_tile<D, kRows, kThreads>(shared.q, a.q + head.q_at(), a.q_stride, first, mask.queries, size);
+    load_keys<T, D, Added>(shared, head, first, 0, end);
+    cuda::copy_async_commit();
+    load_values(shared, head, 0, end);
+    cuda::copy_async_commit();
+  }
+  for (int j = 0; j < tiles; ++j) {
+    if (j + 1 < tiles) load_keys<T, D, Added>(shared, head, first, j + 1, end);
+    cuda::copy_async_commit();
+    cuda::copy_async_wait<2>();
+    cuda::block_barrier();  // keys j and, at first, the queries are there
+    float score[N / 8][4] = {};
+    multiply_rows<T, D, N>(score, shared.q, warp_row, shared.k + j % 2 * kTile);
+    const Beside beside{shared.bias + j % 2 * kWindow, j * N - first - (kRows - 1), shared.segments + j % 2 * N};
+    to_scores<false, Added>(score, scale, mask, row, j * N + 2 * at.t,
+                            mask.cuts(first + warp_row, first + warp_row + 16, (j + 1) * N), segment, beside, a.bias != nullptr);
+    softmax.add(score, out);
+    if (Added && a.dropout.p > 0) drop(score, head, row, j * N + 2 * at.t);
+    if (j + 1 < tiles) load_values(shared, head, j + 1, end);
+    cuda::copy_async_commit();
+    cuda::copy_async_wait<2>();
+    cuda::block_barrier();  // values j are there; nobody needs keys j any more
+    multiply_columns<T, D, N, D>(out, score, shared.v + j % 2 * kTile, 0);
+  }
+  float factor[2];
+  TFM_UNROLL for (int half = 0; half < 2; ++half) {
+    float sum = softmax.sum[half];
+    sum += cuda::shuffle_xor(sum, 1);
+    sum += cuda::shuffle_xor(sum, 2);
+    factor[half] = sum > 0 ? (Added ? a.dropout.scale() : 1.0f) / sum : 0.0f;
+    const int t = row + half * 8;
+    if (at.t == 0 && t < mask.queries)
+      a.lse[head.lse_at() + t] =
+          sum > 0 ? (softmax.max[half] + cuda::log2_approximate(sum)) * kLn2 : -std::numeric_limits<float>::infinity();
+  }
+  store_rows<T, D, D>(shared.q, out, factor, a.out + head.out_at() + first * a.out_stride, a.out_stride, warp_row,
+                      mask.queries - first, 0, size);
+}
+
+template <class T, int D>
+void launch(cuda::Stream& stream, const AttentionArgs<T>& a, const std::int32_t* real) {
+  const dim3 grid(static_cast<unsigned>(ceil_div(a.queries, kRows)), static_cast<unsigned>(a.heads),
+                  static_cast<unsigned>(a.batch));
+  with_flag(has_added(a), [&]<bool Added>() {
+    cuda::launch(stream, forward<T, D, Added>, grid, kThreads, Shared<T, D>::bytes(Added), a, real);
+  });
+}
+
+}  // namespace
+
+template <class T>
+void tensor_forward(cuda::Stream& stream, const AttentionArgs<T>& a, const std::int32_t* real) {
+  with_head_size(a.head_size, [&]<int D>() { launch<T, D>(stream, a, real); });
+}
+template void tensor_forward(cuda::Stream&, const AttentionArgs<bf16>&, const std::int32_t*);
+template void tensor_forward(cuda::Stream&, const AttentionArgs<f16>&, const std::int32_t*);
+
+}  // namespace tfm::kernels::gpu

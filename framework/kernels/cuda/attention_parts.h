@@ -1,0 +1,165 @@
+#pragma once
+// What all attention kernels share: what a query sees, dropout, the gradient of the bias. Scores are kept in units of log2(e), so
+// that exp2 serves. "rows" are those of a tile of scores that a block owns, "columns" those it loops over.
+#include <algorithm>
+#include <limits>
+
+#include "kernels/attention.h"
+#include "kernels/cuda/block.h"
+
+namespace tfm::kernels::gpu {
+
+inline constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
+inline constexpr int kMostHeadSize = 256;
+
+// Backward's intermediate results on the device.
+template <class T>
+struct BackwardScratch {
+  const std::int32_t* real = nullptr;  // (B) or null, as in Mask
+  Wide<T>* delta = nullptr;            // (B, H, T) sum of out * dout of a row
+  Wide<T>* diagonals = nullptr;        // (B, H, tiles of queries, width) or null: see add_diagonals
+  std::int64_t width = 0;
+};
+
+// Tensor cores: 16-bit types, whole chunks of 16 bytes.
+template <class T>
+void tensor_forward(cuda::Stream&, const AttentionArgs<T>&, const std::int32_t* real);
+template <class T>
+void tensor_backward_keys(cuda::Stream&, const AttentionBackwardArgs<T>&, const BackwardScratch<T>&);
+template <class T>
+void tensor_backward_queries(cuda::Stream&, const AttentionBackwardArgs<T>&, const BackwardScratch<T>&);
+inline constexpr int kTensorRows = 64;
+// Plain arithmetic in Wide<T>, any type and size.
+template <class T>
+void plain_forward(cuda::Stream&, const AttentionArgs<T>&, const std::int32_t* real);
+template <class T>
+void plain_backward(cuda::Stream&, const AttentionBackwardArgs<T>&, const BackwardScratch<T>&);
+template <class T>
+inline constexpr int kPlainRows = sizeof(Wide<T>) == 4 ? 16 : 4;
+
+// What is visible in one sequence.
+struct Mask {
+  int queries, keys, real;  // real: keys up to the last one that is not padding
+  bool causal, padding, documents;
+
+  // Keys from here on are not seen by any of the queries before `end`.
+  __device__ int keys_seen(int end) const { return causal ? std::max(0, std::min(real, end + keys - queries)) : real; }
+  // No query before this one sees a key from `first` on.
+  __device__ int first_query(int first) const { return causal ? std::max(0, first - (keys - queries)) : 0; }
+  __device__ bool sees(int t, int s) const { return t < queries && s < real && (!causal || s <= t + keys - queries); }
+  __device__ bool same(std::int32_t q_segment, std::int32_t k_segment) const {
+    return !padding || (k_segment >= 0 && (!documents || q_segment == k_segment));
+  }
+  // Some pair of these tiles may be hidden by its position.
+  __device__ bool cuts(int t, int t_end, int s_end) const {
+    return t_end > queries || s_end > real || (causal && s_end - 1 > t + keys - queries);
+  }
+};
+
+// One head of one sequence. Offsets are those of its first row.
+template <class T>
+struct Head {
+  const AttentionArgs<T>& a;
+  int b, h;
+  Mask mask;
+
+  __device__ Head(const AttentionArgs<T>& args, const std::int32_t* real, int sequence, int head)
+      : a(args), b(sequence), h(head), mask{static_cast<int>(a.queries),
+                                            static_cast<int>(a.keys),
+                                            real ? real[b] : static_cast<int>(a.keys),
+                                            a.causal,
+                                            a.k_segments != nullptr,
+                                            a.k_segments && a.q_segments} {}
+
+  __device__ std::int64_t q_at() const { return b * a.queries * a.q_stride + h * a.head_size; }
+  __device__ std::int64_t out_at() const { return b * a.queries * a.out_stride + h * a.head_size; }
+  __device__ std::int64_t kv_at() const {
+    return b * (a.kv_length ? a.kv_length : a.keys) * a.kv_stride + h / (a.heads / a.kv_heads) * a.head_size;
+  }
+  __device__ std::int64_t lse_at() const { return (std::int64_t{b} * a.heads + h) * a.queries; }
+  __device__ std::int32_t q_segment(int t) const {
+    return mask.documents && t < mask.queries ? a.q_segments[b * a.queries + t] : 0;
+  }
+  __device__ std::int32_t k_segment(int s) const { return mask.padding && s < mask.keys ? a.k_segments[b * a.keys + s] : 0; }
+  // [s - t] is the bias of (t, s).
+  __device__ const Wide<T>* bias() const { return a.bias + h * (a.queries + a.keys - 1) + a.queries - 1; }
+};
+
+// Which elements of one head's weights are kept.
+class Dropped {
+ public:
+  template <class T>
+  __device__ explicit Dropped(const Head<T>& head)
+      : key_(head.a.dropout.key), threshold_(head.a.dropout.threshold()), row_((head.a.keys + 3) / 4) {
+    const AttentionArgs<T>& a = head.a;
+    first_ =
+        static_cast<std::uint64_t>(((a.sequence_offset + head.b) * a.heads_total + a.head_offset + head.h) * a.queries * row_);
+  }
+  // Bit i: (t, s + i) is kept; s is a multiple of 4.
+  __device__ unsigned four(int t, int s) const {
+    const Philox4 w = key_.block(first_ + static_cast<std::uint64_t>(t * row_ + s / 4));
+    return (w[0] >= threshold_) | (w[1] >= threshold_) << 1 | (w[2] >= threshold_) << 2 | (w[3] >= threshold_) << 3;
+  }
+
+ private:
+  RandomKey key_;
+  std::uint32_t threshold_;
+  std::int64_t row_;  // of blocks of four elements
+  std::uint64_t first_;
+};
+
+// The gradient of the bias sums a tile's gradients along its diagonals, s - t = constant. Rows x Keys tiles of one block of
+// queries follow one another along the keys; diagonal i of tile j is place j * Keys + i of the block's row of `diagonals`. A tile
+// completes its first Keys diagonals and hands the others on through `carry` (2, Rows). Order of summation is fixed.
+template <int Rows, int Keys, class W>
+__device__ void add_diagonals(const W* tile, int pitch, W* carry, W* diagonals, int j, int thread, int threads) {
+  const W* from = carry + j % 2 * Rows;
+  W* to = carry + (j + 1) % 2 * Rows;
+  for (int i = thread; i < Rows + Keys - 1; i += threads) {
+    W sum = j > 0 && i < Rows - 1 ? from[i] : W{0};
+    for (int r = std::max(0, Rows - 1 - i); r < Rows && i - (Rows - 1) + r < Keys; ++r)
+      sum += tile[r * pitch + i - (Rows - 1) + r];
+    if (i < Keys)
+      diagonals[j * Keys + i] = sum;
+    else
+      to[i - Keys] = sum;
+  }
+}
+// After the last of `tiles` tiles and a barrier: the rest of the row.
+template <int Rows, int Keys, class W>
+__device__ void finish_diagonals(const W* carry, W* diagonals, std::int64_t width, int tiles, int thread, int threads) {
+  for (std::int64_t i = tiles * Keys + thread; i < width; i += threads) {
+    const std::int64_t at = i - tiles * Keys;
+    diagonals[i] = tiles > 0 && at < Rows - 1 ? carry[tiles % 2 * Rows + at] : W{0};
+  }
+}
+
+// f.operator()<bool>() with the value of `flag`.
+template <class F>
+void with_flag(bool flag, F&& f) {
+  flag ? f.template operator()<true>() : f.template operator()<false>();
+}
+
+// The row of this block, whose grid is (tiles of queries, heads, sequences); null where no gradient of the bias is asked for.
+template <class T>
+__device__ Wide<T>* diagonals_of_block(const BackwardScratch<T>& scratch) {
+  const std::int64_t block = (std::int64_t{blockIdx.z} * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+  return scratch.diagonals ? scratch.diagonals + block * scratch.width : nullptr;
+}
+
+// f.operator()<D>() for the least tile width D that holds a head.
+template <class F>
+void with_head_size(std::int64_t size, F&& f) {
+  if (size <= 32) return f.template operator()<32>();
+  if (size <= 64) return f.template operator()<64>();
+  if (size <= 96) return f.template operator()<96>();
+  if (size <= 128) return f.template operator()<128>();
+  f.template operator()<256>();
+}
+
+template <class T>
+bool has_added(const AttentionArgs<T>& a) {
+  return a.bias || a.k_segments || a.dropout.p > 0;
+}
+
+}  // namespace tfm::kernels::gpu
