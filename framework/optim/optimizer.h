@@ -67,8 +67,8 @@ class Optimizer {
   const std::vector<Run>& owned() const { return owned_; }
 
  private:
-  template <class T> void update_as(cpu::Stream& s, const Flat& flat, std::int64_t step, double lr, double factor) const;
-  template <class T> double norm_as(cpu::Stream& s, const Flat& flat, double scale) const;
+  template <class T, class S> void update_as(S& s, const Flat& flat, std::int64_t step, double lr, double factor) const;
+  template <class T, class S> double norm_as(S& s, const Flat& flat, double scale) const;
   template <class T> T* weights(const Flat& flat, const Run& run) const;  // of a run, wide
   void publish(AnyStream stream, const Flat& flat) const;                 // this rank's weights become everybody's parameters
   std::pair<std::int64_t, std::int64_t> share(const Bucket& b) const;  // of this rank within its group

@@ -280,7 +280,8 @@ void Engine::bind(Program& program, const Recording& recording) {
     }
   }
   program.bind(activations_, b);
-  for (const auto& [value, fill] : recording.constants) fill(b.data[value.id]);
+  for (std::size_t v = 0; v < values.size(); ++v)
+    if (values[v].fill) values[v].fill(b.data[v]);
 }
 
 void Engine::set_weights(const std::function<void(void*)>& fill) {
