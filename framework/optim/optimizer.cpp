@@ -40,8 +40,9 @@ std::int64_t Optimizer::state_elements(const ParameterSet& parameters, const Lay
   return n;
 }
 
-Optimizer::Optimizer(const ParameterSet& parameters, const Mesh& mesh, OptimizerOptions options, std::vector<Bucket> buckets, DType real)
-    : parameters_(&parameters), mesh_(mesh), options_(options), buckets_(std::move(buckets)), real_(real),
+Optimizer::Optimizer(const ParameterSet& parameters, const Mesh& mesh, const Mesh& tensors, OptimizerOptions options, std::vector<Bucket> buckets,
+                     DType real)
+    : parameters_(&parameters), mesh_(mesh), tensors_(tensors), options_(options), buckets_(std::move(buckets)), real_(real),
       state_elements_(state_elements(parameters, mesh.layout, options, buckets_)) {
   std::int64_t state = 0;
   for (const Bucket& b : buckets_) {
@@ -83,11 +84,11 @@ Tensor Optimizer::range(void* flat, DType t, std::int64_t begin, std::int64_t en
 
 void Optimizer::reduce_start(int bucket, const Flat& flat) const {
   const Bucket& b = buckets_[bucket];
-  mesh_.group(b.axis).reduce_start(range(flat.gradients, wide(real_), b.begin, b.end), options_.zero > 0);
+  tensors_.group(b.axis).reduce_start(range(flat.gradients, wide(real_), b.begin, b.end), options_.zero > 0);
 }
 
 void Optimizer::reduce_finish() const {
-  for (const Bucket& b : buckets_) mesh_.group(b.axis).reduce_finish();
+  for (const Bucket& b : buckets_) tensors_.group(b.axis).reduce_finish();
 }
 
 template <class T, class S> double Optimizer::norm_as(S& s, const Flat& flat, double scale) const {
@@ -158,7 +159,7 @@ void Optimizer::publish(AnyStream stream, const Flat& flat) const {
   if (options_.zero == 0) return;
   for (const Bucket& b : buckets_) {
     const auto [begin, end] = share(b);
-    mesh_.group(b.axis).all_gather(range(flat.parameters, real_, begin, end), range(flat.parameters, real_, b.begin, b.end));
+    tensors_.group(b.axis).all_gather(range(flat.parameters, real_, begin, end), range(flat.parameters, real_, b.begin, b.end));
   }
 }
 

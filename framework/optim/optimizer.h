@@ -30,7 +30,8 @@ struct OptimizerOptions {
 
 class Optimizer {
  public:
-  Optimizer(const ParameterSet& parameters, const Mesh& mesh, OptimizerOptions options, std::vector<Bucket> buckets, DType real);
+  // `tensors`: the mesh for tensors where the flat buffers are.
+  Optimizer(const ParameterSet& parameters, const Mesh& mesh, const Mesh& tensors, OptimizerOptions options, std::vector<Bucket> buckets, DType real);
 
   const std::vector<Bucket>& buckets() const { return buckets_; }
   const OptimizerOptions& options() const { return options_; }
@@ -76,7 +77,7 @@ class Optimizer {
   static Tensor range(void* flat, DType t, std::int64_t begin, std::int64_t end);
 
   const ParameterSet* parameters_;
-  Mesh mesh_;
+  Mesh mesh_, tensors_;
   OptimizerOptions options_;
   std::vector<Bucket> buckets_;
   DType real_;
