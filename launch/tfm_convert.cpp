@@ -58,8 +58,7 @@ std::optional<SpecialIds> special_ids(Config& config) {
     return ids;
   }
   const SentenceIds sentence = sentence_ids(*tokenizer, config.model.decoder_start);
-  const bool spans = config.data.train.type == "span_corruption";
-  config.model.decoder_start = spans && ids.pad ? *ids.pad : sentence.begin;
+  config.model.decoder_start = sentence.begin;
   ids.end = sentence.end;
   return ids;
 }
