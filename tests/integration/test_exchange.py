@@ -231,7 +231,7 @@ def check_special_ids():
             ("marian", f"family: encoder_decoder, vocab_size: 260, {sizes}, norm_position: post, position: sinusoidal, sinusoid: halves",
              "type: pairs, path: pairs.tsv", (256, 257, 258, 256)),
             ("t5", f"family: encoder_decoder, vocab_size: 360, {sizes}, norm: rmsnorm, position: relative, bias: false, scale_attention: false",
-             "type: span_corruption, path: text.txt", (256, 257, 258, 258))):
+             "type: span_corruption, path: text.txt", (256, 257, 258, 256))):
         pathlib.Path("cfg.yaml").write_text(f"model: {{{model}}}\ndata: {{train: {{{data}}}}}\ntrain: {{steps: 1, global_batch_size: 2, seq_len: 16}}\n"
                                             f"checkpoint: {{dir: special_{name}}}\n")
         run(BIN / "tfm-train", "cfg.yaml")
