@@ -6,13 +6,15 @@
 #include <cstdint>
 #include <string_view>
 
+#include "core/device.h"
+
 namespace tfm {
 
 enum class Purpose : std::uint32_t { init = 1, dropout = 2, data = 3, sample = 4 };
 
 using Philox4 = std::array<std::uint32_t, 4>;
 
-inline Philox4 philox(Philox4 counter, std::uint32_t k0, std::uint32_t k1) {
+TFM_DEVICE inline Philox4 philox(Philox4 counter, std::uint32_t k0, std::uint32_t k1) {
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t a = std::uint64_t{0xD2511F53u} * counter[0], b = std::uint64_t{0xCD9E8D57u} * counter[2];
     counter = {static_cast<std::uint32_t>(b >> 32) ^ counter[1] ^ k0, static_cast<std::uint32_t>(b),
@@ -38,12 +40,12 @@ struct RandomKey {
   std::uint32_t step = 0;
 
   // The two key words and the upper two counter words: what a vectorised generator needs.
-  std::uint32_t k0() const { return static_cast<std::uint32_t>(seed); }
-  std::uint32_t k1() const { return static_cast<std::uint32_t>(seed >> 32) ^ (static_cast<std::uint32_t>(purpose) << 24); }
-  Philox4 block(std::uint64_t i) const {
+  TFM_DEVICE std::uint32_t k0() const { return static_cast<std::uint32_t>(seed); }
+  TFM_DEVICE std::uint32_t k1() const { return static_cast<std::uint32_t>(seed >> 32) ^ (static_cast<std::uint32_t>(purpose) << 24); }
+  TFM_DEVICE Philox4 block(std::uint64_t i) const {
     return philox({static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(i >> 32), step, stream}, k0(), k1());
   }
-  std::uint32_t word(std::uint64_t element) const { return block(element >> 2)[element & 3]; }
+  TFM_DEVICE std::uint32_t word(std::uint64_t element) const { return block(element >> 2)[element & 3]; }
 };
 
 // (0, 1], 24 bits: exact in float and the same on every device.
