@@ -33,6 +33,7 @@ template <class T> struct SquareSumArgs {
   const T* x = nullptr;
   T scale = 1;  // of every x, a power of two
   std::int64_t limbs[4] = {0, 0, 0, 0};
+  double plain = 0;  // the same sum, block by block in float64
 };
 
 // average += (1 - decay) * (param - average): Polyak & Juditsky 1992, exponentially weighted.

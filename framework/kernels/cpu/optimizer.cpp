@@ -25,9 +25,11 @@ double block_sum(const T* x, std::int64_t n, double scale) {
 // A sum of terms truncated to multiples of 2^-88, as high * 2^-24 + low * 2^-88. Both parts of a term are exact.
 struct FixedSum {
   unsigned __int128 high = 0, low = 0;
+  double plain = 0;
   bool ok = true;
 
   void add(double s) {
+    plain += s;
     if (!(s < kLargest)) {
       ok = false;
       return;
@@ -105,6 +107,7 @@ void average(cpu::Stream& stream, const AverageArgs<T>& a) {
 template <class T>
 bool square_sum(cpu::Stream& stream, SquareSumArgs<T>& a) {
   const std::int64_t chunks = ceil_div(a.n, kChunk);
+  double* plain = scratch<double, 15>(chunks);
   std::int64_t limb[4] = {0, 0, 0, 0}, bad = 0;
 #pragma omp parallel for num_threads(stream.threads) schedule(static) reduction(+ : limb, bad) \
     if (stream.threads > 1 && a.n >= kTeamWork)
@@ -114,9 +117,11 @@ bool square_sum(cpu::Stream& stream, SquareSumArgs<T>& a) {
       sum.add(block_sum(a.x + i, std::min(kBlock, a.n - i), a.scale));
     const auto part = sum.limbs();
     for (int k = 0; k < 4; ++k) limb[k] += part[k];
+    plain[c] = sum.plain;
     bad += !sum.ok;
   }
   for (int k = 0; k < 4; ++k) a.limbs[k] += limb[k];
+  for (std::int64_t c = 0; c < chunks; ++c) a.plain += plain[c];
   for (int k = 0; k < 3; ++k) {
     a.limbs[k + 1] += a.limbs[k] >> 32;
     a.limbs[k] &= 0xFFFFFFFF;
