@@ -1,6 +1,5 @@
 // Value and slope of the activations, on vectors (V) of T on the CPU and on scalars on a device. The file that includes this has
 // defined exp(V), tanh(V) and erfc(V) in this namespace.
-#include "core/device.h"
 #include "kernels/activation.h"
 
 namespace tfm::kernels {
@@ -9,7 +8,7 @@ namespace {
 // Upper tail of the standard normal distribution times 2 e^(z^2), z = |x| / sqrt 2: t * R(t), t = 1 / (1 + z/2). R is a Chebyshev
 // fit over all of t in (0, 1] with an error of 5e-9.
 template <class V>
-TFM_DEVICE TFM_INLINE inline V scaled_tail(V z) {
+[[gnu::always_inline]] constexpr V scaled_tail(V z) {
   const V t = 1.0f / (z * 0.5f + 1.0f);
   V p = t * 0.0431730659f - 0.2346054907f;
   p = p * t + 0.4933857420f;
@@ -35,7 +34,7 @@ struct Normal {
   V below, density;
 };
 template <class T, class V>
-TFM_DEVICE TFM_INLINE inline Normal<V> normal_at(V x) {
+[[gnu::always_inline]] constexpr Normal<V> normal_at(V x) {
   const V e = exp(x * x * static_cast<T>(-0.5)), density = e * static_cast<T>(0.39894228040143267794);
   if constexpr (sizeof(T) == 8) {
     return {erfc(x * -0.70710678118654752440) * 0.5, density};
@@ -46,12 +45,12 @@ TFM_DEVICE TFM_INLINE inline Normal<V> normal_at(V x) {
 }
 
 template <class T, class V>
-TFM_DEVICE TFM_INLINE inline V sigmoid(V x) {
+[[gnu::always_inline]] constexpr V sigmoid(V x) {
   return T{1} / (T{1} + exp(-x));
 }
 
 template <Activation Kind, class T, class V>
-TFM_DEVICE TFM_INLINE inline Point<V> point(V x) {
+[[gnu::always_inline]] constexpr Point<V> point(V x) {
   if constexpr (Kind == Activation::relu) {
     return {x < V{} ? V{} : x, x > V{} ? V{} + T{1} : V{}};
   } else if constexpr (Kind == Activation::silu) {

@@ -1,54 +1,54 @@
-#include "device/cuda/memory.h"
+// The device's part of device/memory.h.
+#include "device/memory.h"
 
 #include <string>
 
 #include "core/error.h"
+#include "device/cuda/stream.h"
 
-namespace tfm::cuda {
+namespace tfm {
 namespace {
 
 std::size_t size(std::int64_t bytes) { return static_cast<std::size_t>(bytes > 0 ? bytes : 1); }
 
-}  // namespace
-
-int device_count() {
-  int n = 0;
-  if (cudaGetDeviceCount(&n) == cudaSuccess) return n;
-  cudaGetLastError();  // clears it
-  return 0;
+void copy(cuda::Stream& stream, void* to, const void* from, std::int64_t bytes) {
+  if (bytes <= 0) return;
+  cuda::check(cudaMemcpyAsync(to, from, size(bytes), cudaMemcpyDefault, stream.get()));
+  stream.wait();
 }
 
-std::shared_ptr<std::byte> allocate(Stream& stream, std::int64_t bytes) {
+}  // namespace
+
+std::shared_ptr<std::byte> allocate(cuda::Stream& stream, std::int64_t bytes) {
   void* p = nullptr;
-  check(cudaSetDevice(stream.device()));
+  cuda::check(cudaSetDevice(stream.device()));
   const cudaError_t status = cudaMalloc(&p, size(bytes));
   if (status == cudaErrorMemoryAllocation) {
-    cudaGetLastError();
+    cudaGetLastError();  // clears it
     std::size_t free = 0, total = 0;
-    check(cudaMemGetInfo(&free, &total));
-    throw Error(ExitCode::environment, "device " + std::to_string(stream.device()) + " has " + std::to_string(free) + " of its " +
-                                           std::to_string(total) + " bytes free, " + std::to_string(bytes) +
-                                           " are wanted; a smaller micro_batch_size, recompute: full or more ranks need less");
+    cuda::check(cudaMemGetInfo(&free, &total));
+    throw Error(ExitCode::environment, "cannot allocate " + std::to_string(bytes) + " bytes: device " + std::to_string(stream.device()) + " has " +
+                                           std::to_string(free) + " of " + std::to_string(total) +
+                                           " free; a smaller micro_batch_size, recompute: full or more ranks need less");
   }
-  check(status);
+  cuda::check(status);
   std::shared_ptr<std::byte> memory(static_cast<std::byte*>(p), [](std::byte* q) { cudaFree(q); });
-  check(cudaMemsetAsync(p, 0, size(bytes), stream.get()));
+  cuda::check(cudaMemsetAsync(p, 0, size(bytes), stream.get()));
   return memory;
 }
 
-std::shared_ptr<std::byte> allocate_pinned(std::int64_t bytes) {
+std::shared_ptr<std::byte> allocate_host(cuda::Stream&, std::int64_t bytes) {  // page-locked
   void* p = nullptr;
   const cudaError_t status = cudaMallocHost(&p, size(bytes));
   if (status != cudaSuccess) {
     cudaGetLastError();
     throw Error(ExitCode::environment, "cannot lock " + std::to_string(bytes) + " bytes of host memory: " + cudaGetErrorString(status) +
-                                           "; `ulimit -l` or the memory limit of the job may be too low");
+                                           "; `ulimit -l` or the job's limit of memory may be too low");
   }
   return {static_cast<std::byte*>(p), [](std::byte* q) { cudaFreeHost(q); }};
 }
 
-void copy(Stream& stream, void* to, const void* from, std::int64_t bytes) {
-  if (bytes > 0) check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, stream.get()));
-}
+void upload(cuda::Stream& stream, void* device, const void* host, std::int64_t bytes) { copy(stream, device, host, bytes); }
+void download(cuda::Stream& stream, void* host, const void* device, std::int64_t bytes) { copy(stream, host, device, bytes); }
 
-}  // namespace tfm::cuda
+}  // namespace tfm

@@ -1,7 +1,6 @@
 #include "device/cuda/stream.h"
 
 #include <cstdint>
-#include <limits>
 #include <string>
 
 #include "core/error.h"
@@ -15,12 +14,19 @@ void check(cudaError_t status, std::source_location at) {
                                          ": " + cudaGetErrorString(status));
 }
 
+int device_count() {
+  int n = 0;
+  if (cudaGetDeviceCount(&n) == cudaSuccess) return n;
+  cudaGetLastError();  // clears it
+  return 0;
+}
+
 Stream::Stream(int device, bool tf32) : device_(device), tf32_(tf32) {
   check(cudaSetDevice(device));
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-  cudaMemPool_t pool;  // scratch memory of kernels is kept for the next one
+  cudaMemPool_t pool = nullptr;  // of cudaMallocAsync: keep what is freed
+  std::uint64_t keep = UINT64_MAX;
   check(cudaDeviceGetDefaultMemPool(&pool, device));
-  auto keep = std::numeric_limits<std::uint64_t>::max();
   check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep));
 }
 Stream::~Stream() {

@@ -10,6 +10,8 @@ namespace tfm::cuda {
 // Throws Error(environment) that names the call's place, CUDA's name of the error and its text.
 void check(cudaError_t status, std::source_location at = std::source_location::current());
 
+int device_count();  // 0 where there is no driver
+
 class Blas;
 
 class Stream {

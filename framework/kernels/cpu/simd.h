@@ -9,10 +9,11 @@
 #include <immintrin.h>
 #endif
 
-#include "core/device.h"
 #include "core/dtype.h"
 
 namespace tfm::kernels {
+
+#define TFM_INLINE __attribute__((always_inline))
 
 #if defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
 #define TFM_AVX512 1

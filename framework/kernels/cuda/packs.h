@@ -4,7 +4,6 @@
 #include <bit>
 #include <cstdint>
 
-#include "core/device.h"
 #include "core/dtype.h"
 #include "kernels/cuda/block.h"
 
@@ -27,7 +26,7 @@ __device__ inline Part part_of(std::int64_t at, std::int64_t n) {
   return {at < 0 ? static_cast<int>(-at) : 0, n - at < kPack ? static_cast<int>(n - at) : kPack};
 }
 // Elements to step back from p to an address of whole vectors.
-template <class T> TFM_DEVICE int misalignment(const T* p) {
+template <class T> __host__ __device__ int misalignment(const T* p) {
   return static_cast<int>(reinterpret_cast<std::uintptr_t>(p) % 16 / sizeof(T));
 }
 
