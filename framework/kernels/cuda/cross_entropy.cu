@@ -87,6 +87,19 @@ template <class T> __global__ void __launch_bounds__(kThreads) loss_kernel(Cross
                                     (smoothing == 0 ? 0 : smoothing / static_cast<double>(a.vocab_size) * all);
 }
 
+// One block: every 256th row a thread.
+template <class T> __global__ void __launch_bounds__(kThreads) total_kernel(CrossEntropyArgs<T> a) {
+  double sum[2] = {0, 0};  // losses, correct rows
+  for (std::int64_t r = threadIdx.x; r < a.rows; r += kThreads) {
+    sum[0] += a.loss[r];
+    if (a.correct) sum[1] += a.labels[r] >= 0 && a.sums[a.rows + r] == a.max[r] && a.sums[2 * a.rows + r] == 0;
+  }
+  over_block(sum, cuda::shared_memory<double>(), Sum{});
+  if (threadIdx.x > 0) return;
+  *a.total += sum[0];
+  if (a.correct) *a.correct += sum[1];
+}
+
 template <class T> __global__ void __launch_bounds__(kThreads) gradient_kernel(CrossEntropyArgs<T> a) {
   using W = Wide<T>;
   const std::int64_t r = blockIdx.x, label = label_column(a, r), cols = a.padded_cols > a.cols ? a.padded_cols : a.cols;
@@ -130,12 +143,16 @@ template <class T> void cross_entropy_gradient(cuda::Stream& stream, const Cross
 template <class T> void cross_entropy_loss(cuda::Stream& stream, const CrossEntropyArgs<T>& a) {
   if (a.rows > 0) cuda::launch(stream, loss_kernel<T>, static_cast<unsigned>(ceil_div(a.rows, kThreads)), kThreads, 0, a);
 }
+template <class T> void cross_entropy_total(cuda::Stream& stream, const CrossEntropyArgs<T>& a) {
+  cuda::launch(stream, total_kernel<T>, 1, kThreads, 2 * kWarps * sizeof(double), a);
+}
 
 #define TFM_INSTANTIATE(T)                                                     \
   template void cross_entropy_max(cuda::Stream&, const CrossEntropyArgs<T>&);  \
   template void cross_entropy_sums(cuda::Stream&, const CrossEntropyArgs<T>&); \
   template void cross_entropy_ties(cuda::Stream&, const CrossEntropyArgs<T>&); \
   template void cross_entropy_loss(cuda::Stream&, const CrossEntropyArgs<T>&); \
+  template void cross_entropy_total(cuda::Stream&, const CrossEntropyArgs<T>&); \
   template void cross_entropy_gradient(cuda::Stream&, const CrossEntropyArgs<T>&);
 TFM_FLOATS(TFM_INSTANTIATE)
 
