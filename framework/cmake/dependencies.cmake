@@ -27,7 +27,3 @@ if(TFM_CPP_HTTPLIB)
 endif()
 # prometheus-cpp's own config file also wants its HTTP server, which tfm does not use.
 tfm_library(prometheus::core prometheus/registry.h prometheus-cpp-core)
-
-if(TFM_CUDA)
-  message(STATUS "CUDA toolkit: ${TFM_NVCC}; this version has no device code yet, `device: cuda` is refused")
-endif()

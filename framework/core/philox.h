@@ -1,6 +1,7 @@
 #pragma once
 // Counter-based random numbers: Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
 // A number is a pure function of (seed, purpose, stream, step, element index), so it does not depend on the layout.
+// What is constexpr also runs on GPUs.
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -12,7 +13,7 @@ enum class Purpose : std::uint32_t { init = 1, dropout = 2, data = 3, sample = 4
 
 using Philox4 = std::array<std::uint32_t, 4>;
 
-inline Philox4 philox(Philox4 counter, std::uint32_t k0, std::uint32_t k1) {
+constexpr Philox4 philox(Philox4 counter, std::uint32_t k0, std::uint32_t k1) {
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t a = std::uint64_t{0xD2511F53u} * counter[0], b = std::uint64_t{0xCD9E8D57u} * counter[2];
     counter = {static_cast<std::uint32_t>(b >> 32) ^ counter[1] ^ k0, static_cast<std::uint32_t>(b),
@@ -38,16 +39,16 @@ struct RandomKey {
   std::uint32_t step = 0;
 
   // The two key words and the upper two counter words: what a vectorised generator needs.
-  std::uint32_t k0() const { return static_cast<std::uint32_t>(seed); }
-  std::uint32_t k1() const { return static_cast<std::uint32_t>(seed >> 32) ^ (static_cast<std::uint32_t>(purpose) << 24); }
-  Philox4 block(std::uint64_t i) const {
+  constexpr std::uint32_t k0() const { return static_cast<std::uint32_t>(seed); }
+  constexpr std::uint32_t k1() const { return static_cast<std::uint32_t>(seed >> 32) ^ (static_cast<std::uint32_t>(purpose) << 24); }
+  constexpr Philox4 block(std::uint64_t i) const {
     return philox({static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(i >> 32), step, stream}, k0(), k1());
   }
-  std::uint32_t word(std::uint64_t element) const { return block(element >> 2)[element & 3]; }
+  constexpr std::uint32_t word(std::uint64_t element) const { return block(element >> 2)[element & 3]; }
 };
 
 // (0, 1], 24 bits: exact in float and the same on every device.
-inline float uniform_open(std::uint32_t word) { return (static_cast<float>(word >> 8) + 1.0f) * 0x1p-24f; }
+constexpr float uniform_open(std::uint32_t word) { return (static_cast<float>(word >> 8) + 1.0f) * 0x1p-24f; }
 
 // Elements [first, first + n) of a normal stream times `deviation`: Box-Muller in double, one block of four words gives elements
 // 4k to 4k + 3. Always computed on the host, so every device starts from the same bits.

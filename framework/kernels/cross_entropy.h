@@ -20,7 +20,7 @@ template <class T> struct CrossEntropyArgs {
   Wide<T> smoothing = 0;
   Wide<T> gradient_scale = 1;                   // gradient of the summed loss is multiplied by this
   double* loss = nullptr;                       // (rows): loss of each row, 0 where ignored
-  double* total = nullptr;                      // (1): the losses of these rows are added to it, one after the other
+  double* total = nullptr;                      // (1): the losses of these rows are added to it, in an order that no run changes
   double* correct = nullptr;                    // (1) or null: so is 1 for each row whose label is the first of its largest logits
 };
 

@@ -11,8 +11,8 @@ struct Dropout {
   float p = 0;    // probability of zero; 0: off
   RandomKey key;  // purpose dropout, stream of the op's name, optimizer step
 
-  std::uint32_t threshold() const { return static_cast<std::uint32_t>(static_cast<double>(p) * 4294967296.0); }
-  float scale() const { return 1.0f / (1.0f - p); }
+  constexpr std::uint32_t threshold() const { return static_cast<std::uint32_t>(static_cast<double>(p) * 4294967296.0); }
+  constexpr float scale() const { return 1.0f / (1.0f - p); }
 };
 
 // Part of a global (rows, cols_total) tensor: element index of local (r, c) is

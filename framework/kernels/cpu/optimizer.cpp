@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/simd.h"
+#include "kernels/optimizer.inl"
 
 namespace tfm::kernels {
 namespace {
@@ -53,20 +54,14 @@ struct FixedSum {
 
 template <class T>
 void adam(cpu::Stream& stream, const AdamArgs<T>& a) {
-  const T shrink = static_cast<T>(a.decoupled ? 1 - a.lr * a.decay : 1), couple = static_cast<T>(a.decoupled ? 0 : a.decay);
-  const T toward = static_cast<T>(1 - a.beta1), beta2 = static_cast<T>(a.beta2), square = static_cast<T>(1 - a.beta2);
-  const T root = static_cast<T>(1 / std::sqrt(a.correction2)), eps = static_cast<T>(a.eps),
-          step = static_cast<T>(a.lr / a.correction1);
-  const T grad_scale = static_cast<T>(a.grad_scale);
+  const AdamStep<T> update(a);
   parallel_ranges(stream, a.n, [&](std::int64_t begin, std::int64_t end) {
     T *p = a.param + begin, *m1 = a.m + begin, *m2 = a.v + begin;
     const T* grad = a.grad + begin;
     each<T>(end - begin, [&](std::int64_t i, auto m) TFM_INLINE {
-      const Vec<T> before = load(p + i, m), g = load(grad + i, m) * grad_scale + before * couple;
-      Vec<T> u = load(m1 + i, m), v = load(m2 + i, m);
-      u += (g - u) * toward;
-      v = v * beta2 + g * g * square;
-      store(p + i, before * shrink - step * (u / (sqrt(v) * root + eps)), m);
+      Vec<T> w = load(p + i, m), u = load(m1 + i, m), v = load(m2 + i, m);
+      update(w, load(grad + i, m), u, v);
+      store(p + i, w, m);
       store(m1 + i, u, m);
       store(m2 + i, v, m);
     });

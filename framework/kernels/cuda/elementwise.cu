@@ -1,0 +1,133 @@
+// Plain vector operations; see packs.h.
+#include "kernels/elementwise.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/column_fold.h"
+
+namespace tfm::kernels {
+namespace {
+
+template <class T> struct Copy {
+  CopyArgs<T> a;
+  __device__ void operator()(std::int64_t at, Part part) const {
+    const auto x = load_pack(a.x + at, part);
+    Wide<T> y[kPack];
+    TFM_UNROLL
+    for (int i = 0; i < kPack; ++i) y[i] = x[i] * a.scale;
+    store_pack(a.y + at, part, y, a.accumulate);
+  }
+};
+
+template <class From, class To> struct Convert {
+  ConvertArgs<From, To> a;
+  __device__ void operator()(std::int64_t at, Part part) const {
+    const auto x = load_pack(a.x + at, part);
+    float y[kPack];
+    TFM_UNROLL
+    for (int i = 0; i < kPack; ++i) y[i] = x[i];
+    store_pack(a.y + at, part, y);
+  }
+};
+
+template <class T> struct Fill {
+  FillArgs<T> a;
+  __device__ void operator()(std::int64_t at, Part part) const {
+    const Wide<T> value = cuda::widen<T>(a.value);
+    const Wide<T> y[kPack] = {value, value, value, value, value, value, value, value};
+    store_pack(a.y + at, part, y);
+  }
+};
+
+template <class T> struct Swap {
+  SwapArgs<T> a;
+  __device__ void operator()(std::int64_t at, Part part) const {
+    const auto x = load_pack(a.x + at, part), y = load_pack(a.y + at, part);
+    T to_x[kPack], to_y[kPack];
+    TFM_UNROLL
+    for (int i = 0; i < kPack; ++i) to_x[i] = y[i], to_y[i] = x[i];
+    store_pack(a.x + at, part, to_x);
+    store_pack(a.y + at, part, to_y);
+  }
+};
+
+template <class T> struct AddBias {
+  AddBiasArgs<T> a;
+  __device__ void operator()(std::int64_t row, std::int64_t c, Part part) const {
+    T* to = a.x + row * a.cols + c;
+    const auto x = load_pack(to, part), bias = load_pack(a.bias + c, part);
+    Wide<T> y[kPack];
+    TFM_UNROLL
+    for (int i = 0; i < kPack; ++i) y[i] = x[i] + bias[i];
+    store_pack(to, part, y);
+  }
+};
+
+// Partial sums of a block of rows over a strip of 256 columns: a pack a lane, every eighth row a warp.
+constexpr int kStrip = kWarp * kPack, kRowGroups = kThreads / kWarp;
+static_assert(kRowGroups == kPack);
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) column_sum_kernel(ColumnSumArgs<T> a, std::int64_t rows_a_block, Wide<T>* partial) {
+  using W = Wide<T>;
+  W* shared = cuda::shared_memory<W>();  // (row groups, strip)
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, group = static_cast<int>(threadIdx.x) / kWarp;
+  const std::int64_t strip = static_cast<std::int64_t>(blockIdx.x) * kStrip, c = strip + lane * kPack;
+  const std::int64_t begin = static_cast<std::int64_t>(blockIdx.y) * rows_a_block, end = begin + rows_a_block < a.rows ? begin + rows_a_block : a.rows;
+  W sum[kPack] = {};
+  if (c < a.cols) {
+    const Part part = part_of(c, a.cols);
+    for (std::int64_t r = begin + group; r < end; r += kRowGroups) {
+      const auto x = load_pack(a.x + r * a.cols + c, part);
+      TFM_UNROLL
+      for (int i = 0; i < kPack; ++i) sum[i] += x[i];
+    }
+  }
+  TFM_UNROLL
+  for (int i = 0; i < kPack; ++i) shared[group * kStrip + i * kWarp + lane] = sum[i];
+  cuda::block_barrier();
+  // This thread adds up one column: element threadIdx / 32 of the pack of its lane.
+  const std::int64_t own = strip + lane * kPack + group;
+  if (own >= a.cols) return;
+  W total = shared[group * kWarp + lane];
+  for (int g = 1; g < kRowGroups; ++g) total += shared[g * kStrip + group * kWarp + lane];
+  partial[blockIdx.y * a.cols + own] = total;
+}
+
+}  // namespace
+
+template <class T> void copy(cuda::Stream& stream, const CopyArgs<T>& a) {
+  if (a.x != a.y || a.accumulate || a.scale != Wide<T>{1}) over_array(stream, a.y, a.n, Copy<T>{a});
+}
+template <class From, class To> void convert(cuda::Stream& stream, const ConvertArgs<From, To>& a) {
+  over_array(stream, a.x, a.n, Convert<From, To>{a});
+}
+template <class T> void fill(cuda::Stream& stream, const FillArgs<T>& a) { over_array(stream, a.y, a.n, Fill<T>{a}); }
+template <class T> void swap(cuda::Stream& stream, const SwapArgs<T>& a) { over_array(stream, a.x, a.n, Swap<T>{a}); }
+template <class T> void add_bias(cuda::Stream& stream, const AddBiasArgs<T>& a) { over_rows(stream, a.rows, a.cols, AddBias<T>{a}); }
+
+template <class T> void column_sum(cuda::Stream& stream, const ColumnSumArgs<T>& a) {
+  if (a.cols <= 0) return;
+  const std::int64_t strips = ceil_div(a.cols, kStrip);
+  // Enough blocks to fill a device, of at least 64 rows.
+  const std::int64_t blocks = std::clamp<std::int64_t>(ceil_div(a.rows, 64), 1, std::max<std::int64_t>(1, 1024 / strips));
+  cuda::Scratch<Wide<T>> partial(stream, blocks * a.cols);
+  cuda::launch(stream, column_sum_kernel<T>, dim3(static_cast<unsigned>(strips), static_cast<unsigned>(blocks)), kThreads,
+               kRowGroups * kStrip * sizeof(Wide<T>), a, ceil_div(a.rows, blocks), partial);
+  column_fold<Wide<T>>(stream, partial, blocks, a.cols, a.cols, a.y, a.accumulate);
+}
+
+#define TFM_INSTANTIATE(T)                                          \
+  template void copy(cuda::Stream&, const CopyArgs<T>&);            \
+  template void fill(cuda::Stream&, const FillArgs<T>&);            \
+  template void column_sum(cuda::Stream&, const ColumnSumArgs<T>&); \
+  template void add_bias(cuda::Stream&, const AddBiasArgs<T>&);
+TFM_FLOATS(TFM_INSTANTIATE)
+template void swap(cuda::Stream&, const SwapArgs<float>&);
+template void swap(cuda::Stream&, const SwapArgs<double>&);
+template void convert(cuda::Stream&, const ConvertArgs<float, bf16>&);
+template void convert(cuda::Stream&, const ConvertArgs<float, f16>&);
+template void convert(cuda::Stream&, const ConvertArgs<bf16, float>&);
+template void convert(cuda::Stream&, const ConvertArgs<f16, float>&);
+
+}  // namespace tfm::kernels

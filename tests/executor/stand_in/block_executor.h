@@ -1,0 +1,112 @@
+#pragma once
+// What kernels/cuda/block.h offers, on the executor. Each warp or block instruction knows the place that called it.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "../executor.h"
+#include "core/dtype.h"
+#include "device/cuda/stream.h"
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __grid_constant__
+#define __restrict__
+#define threadIdx (::tfm::executor::current.thread)
+#define blockIdx (::tfm::executor::current.block)
+#define blockDim (::tfm::executor::current.block_size)
+#define gridDim (::tfm::executor::current.grid_size)
+#define TFM_UNROLL
+#define TFM_NO_UNROLL
+
+namespace tfm::executor {
+
+using Place = std::source_location;
+struct Current {
+  dim3 thread, block, block_size, grid_size;
+  char* shared;
+};
+extern Current current;
+
+void block_barrier(Place);
+void warp_barrier(Place);
+enum class Shuffle : unsigned { idx, up, down, exclusive_or };
+std::uint64_t shuffle(Shuffle, std::uint64_t value, int operand, Place);
+unsigned ballot(bool, Place);
+void mma(DType, float* c, const std::uint32_t* a, const std::uint32_t* b, Place);
+void ldmatrix(int matrices, bool transposed, std::uint32_t* r, const void* row, Place);
+void copy_async(void* shared, const void* global, int bytes, int used, Place);
+void copy_async_commit();
+void copy_async_wait(int pending, Place);
+void check_alignment(const void* p, std::size_t bytes, Place);
+float perturbed(float x);
+
+template <class V>
+V shuffled(Shuffle mode, V v, int operand, Place at) {
+  static_assert(sizeof(V) <= 8);
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, &v, sizeof v);
+  bits = shuffle(mode, bits, operand, at);
+  std::memcpy(&v, &bits, sizeof v);
+  return v;
+}
+
+}  // namespace tfm::executor
+
+namespace tfm::cuda {
+
+#define TFM_PLACE executor::Place at = executor::Place::current()
+inline void block_barrier(TFM_PLACE) { executor::block_barrier(at); }
+inline void warp_barrier(TFM_PLACE) { executor::warp_barrier(at); }
+template <class V> V shuffle(V v, int lane, TFM_PLACE) { return executor::shuffled(executor::Shuffle::idx, v, lane, at); }
+template <class V> V shuffle_up(V v, int by, TFM_PLACE) { return executor::shuffled(executor::Shuffle::up, v, by, at); }
+template <class V> V shuffle_down(V v, int by, TFM_PLACE) { return executor::shuffled(executor::Shuffle::down, v, by, at); }
+template <class V> V shuffle_xor(V v, int mask, TFM_PLACE) { return executor::shuffled(executor::Shuffle::exclusive_or, v, mask, at); }
+inline unsigned ballot(bool p, TFM_PLACE) { return executor::ballot(p, at); }
+
+template <class T = char> T* shared_memory() { return reinterpret_cast<T*>(executor::current.shared); }
+
+template <class V> V load(const void* p, TFM_PLACE) {
+  executor::check_alignment(p, alignof(V), at);
+  V v;
+  std::memcpy(&v, __builtin_assume_aligned(p, alignof(V)), sizeof v);
+  return v;
+}
+template <class V> void store(void* p, const V& v, TFM_PLACE) {
+  executor::check_alignment(p, alignof(V), at);
+  std::memcpy(__builtin_assume_aligned(p, alignof(V)), &v, sizeof v);
+}
+
+template <class T> void mma(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1, TFM_PLACE) {
+  const std::uint32_t b[2] = {b0, b1};
+  executor::mma(dtype_of<T>, c, a, b, at);
+}
+template <int N> void ldmatrix(std::uint32_t (&r)[N], const void* row, TFM_PLACE) { executor::ldmatrix(N, false, r, row, at); }
+template <int N> void ldmatrix_transposed(std::uint32_t (&r)[N], const void* row, TFM_PLACE) { executor::ldmatrix(N, true, r, row, at); }
+
+template <int Bytes> void copy_async(void* shared, const void* global, int used, TFM_PLACE) {
+  static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16);
+  executor::copy_async(shared, global, Bytes, used, at);
+}
+inline void copy_async_commit() { executor::copy_async_commit(); }
+template <int Pending> void copy_async_wait(TFM_PLACE) { executor::copy_async_wait(Pending, at); }
+#undef TFM_PLACE
+
+inline float exp2_approximate(float x) { return executor::perturbed(std::exp2(x)); }
+inline float log2_approximate(float x) { return std::log2(x); }
+template <class T> Wide<T> widen(T x) { return static_cast<Wide<T>>(x); }
+template <class T> T narrow(Wide<T> x) { return static_cast<T>(x); }
+template <class T> std::uint32_t pack2(float low, float high) {
+  return T(low).bits | static_cast<std::uint32_t>(T(high).bits) << 16;
+}
+
+template <class... P, class... A>
+void launch(Stream&, void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_bytes, const A&... args) {
+  executor::launch(grid, block, shared_bytes, [&] { kernel(P(args)...); });
+}
+
+}  // namespace tfm::cuda
