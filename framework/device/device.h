@@ -9,6 +9,8 @@ namespace tfm {
 class Device {
  public:
   static Device cpu(int threads) { return Device(threads); }
+  // GPU `index`, modulo the number of GPUs, of this machine. Error(environment) where there is none, or none this build can use.
+  static Device gpu(int index, int threads);
   // Kernels run on the GPU that the stream is of; `threads`: of the host.
   Device(std::shared_ptr<cuda::Stream> stream, int threads) : cpu_{threads}, cuda_(std::move(stream)) {}
 
