@@ -101,6 +101,15 @@ TEST_F(DeviceRuntime, FastestAlgorithmIsMeasuredOnceAndKept) {
   EXPECT_EQ(used, (std::vector<std::uint64_t>{1}));
 }
 
+TEST_F(DeviceRuntime, StreamsThatMeasureAtOnceAgree) {
+  cuda::Stream one(0), other(0);
+  multiply(one, 4), multiply(other, 4);  // both have read the file
+  multiply(one, 8);
+  executor::runtime.cost = {1, 5, 5};
+  multiply(other, 8);
+  EXPECT_EQ(executor::runtime.algorithms.back(), 1u);
+}
+
 TEST_F(DeviceRuntime, BrokenLinesAndForeignAlgorithmsAreMeasuredAgain) {
   {
     cuda::Stream stream(0);
