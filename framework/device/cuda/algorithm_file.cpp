@@ -37,7 +37,9 @@ std::filesystem::path cache_folder() {
   return {};
 }
 
-AlgorithmFile::AlgorithmFile(std::filesystem::path path) : path_(std::move(path)) {
+AlgorithmFile::AlgorithmFile(std::filesystem::path path) : path_(std::move(path)) { read(); }
+
+void AlgorithmFile::read() {
   std::ifstream in(path_);
   for (std::string line; std::getline(in, line);)
     if (const auto at = line.find(kSeparator); at != std::string::npos)
@@ -49,16 +51,16 @@ std::optional<Algorithm> AlgorithmFile::find(const std::string& key) const {
   return found == known_.end() ? std::nullopt : std::optional(found->second);
 }
 
-void AlgorithmFile::add(const std::string& key, const Algorithm& algorithm) {
-  known_.insert_or_assign(key, algorithm);
-  if (path_.empty()) return;
+Algorithm AlgorithmFile::add(const std::string& key, const Algorithm& algorithm) {
   std::error_code ignored;
-  std::filesystem::create_directories(path_.parent_path(), ignored);
-  const int file = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (file < 0) return;
-  const std::string line = line_of(key, algorithm);
-  [[maybe_unused]] const auto written = write(file, line.data(), line.size());
-  close(file);
+  if (!path_.empty()) std::filesystem::create_directories(path_.parent_path(), ignored);
+  if (const int file = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644); file >= 0) {
+    const std::string line = line_of(key, algorithm);
+    [[maybe_unused]] const auto written = write(file, line.data(), line.size());
+    close(file);
+    read();
+  }
+  return known_.try_emplace(key, algorithm).first->second;
 }
 
 }  // namespace tfm::cuda

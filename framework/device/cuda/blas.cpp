@@ -114,18 +114,19 @@ float Blas::milliseconds(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm
   return shortest;
 }
 
+bool Blas::adopt(Plan& plan, const Algorithm& known) {
+  const auto algorithm = std::bit_cast<cublasLtMatmulAlgo_t>(known);
+  cublasLtMatmulHeuristicResult_t result;
+  if (cublasLtMatmulAlgoCheck(handle_, plan.operation, plan.b, plan.a, plan.c, plan.c, &algorithm, &result) != CUBLAS_STATUS_SUCCESS ||
+      result.workspaceSize > static_cast<std::size_t>(kWorkspace))
+    return false;
+  plan.algorithm = algorithm;
+  return plan.chosen = true;
+}
+
 void Blas::choose(const Product& p, Plan& plan, Operands o) {
   const std::string key = key_of(p, float_compute_ == CUBLAS_COMPUTE_32F_FAST_TF32);
-  if (const auto known = file_.find(key)) {
-    const auto algorithm = std::bit_cast<cublasLtMatmulAlgo_t>(*known);
-    cublasLtMatmulHeuristicResult_t result;
-    if (cublasLtMatmulAlgoCheck(handle_, plan.operation, plan.b, plan.a, plan.c, plan.c, &algorithm, &result) == CUBLAS_STATUS_SUCCESS &&
-        result.workspaceSize <= static_cast<std::size_t>(kWorkspace)) {
-      plan.algorithm = algorithm;
-      plan.chosen = true;
-      return;
-    }
-  }
+  if (const auto known = file_.find(key); known && adopt(plan, *known)) return;
   cublasLtMatmulPreference_t preference;
   check(cublasLtMatmulPreferenceCreate(&preference));
   set(cublasLtMatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(kWorkspace));
@@ -157,7 +158,7 @@ void Blas::choose(const Product& p, Plan& plan, Operands o) {
     }
   if (other) cuda::check(cudaFreeAsync(other, stream_.get()));
   plan.chosen = true;
-  file_.add(key, std::bit_cast<Algorithm>(plan.algorithm));
+  adopt(plan, file_.add(key, std::bit_cast<Algorithm>(plan.algorithm)));
 }
 
 Blas::Plan& Blas::plan_of(const Product& p, const Operands& o) {

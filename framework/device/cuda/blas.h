@@ -46,6 +46,7 @@ class Blas {
   };
   Plan& plan_of(const Product& p, const Operands& o);
   void choose(const Product& p, Plan& plan, Operands o);
+  bool adopt(Plan& plan, const Algorithm& known);  // unless cuBLASLt refuses it
   cublasStatus_t start(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, const Operands& o);
   float milliseconds(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, const Operands& o);
 

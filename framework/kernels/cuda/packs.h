@@ -73,12 +73,19 @@ template <class T> __device__ Eight<T> load_pack(const T* p, Part part) {
 }
 template <class T> __device__ void store_pack(T* p, Part part, const Wide<T> (&v)[kPack]) {
   if (part.full() && misalignment(p) == 0) {
-    TFM_UNROLL
-    for (int i = 0; i < kPack; i += kVector<T>) {
-      cuda::Pack<T> some;
+    if constexpr (sizeof(T) == 2) {
+      cuda::Pack<std::uint32_t> all;
       TFM_UNROLL
-      for (int j = 0; j < kVector<T>; ++j) some.at[j] = cuda::narrow<T>(v[i + j]);
-      cuda::store(p + i, some);
+      for (int i = 0; i < 4; ++i) all.at[i] = cuda::pack2<T>(v[2 * i], v[2 * i + 1]);
+      cuda::store(p, all);
+    } else {
+      TFM_UNROLL
+      for (int i = 0; i < kPack; i += kVector<T>) {
+        cuda::Pack<T> some;
+        TFM_UNROLL
+        for (int j = 0; j < kVector<T>; ++j) some.at[j] = v[i + j];
+        cuda::store(p + i, some);
+      }
     }
   } else {
     TFM_UNROLL
