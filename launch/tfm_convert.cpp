@@ -1,6 +1,7 @@
 // tfm-convert: Hugging Face directories to checkpoints and back.
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 
 #include "data/pairs.h"
 #include "launch/support/program.h"
@@ -58,10 +59,19 @@ std::optional<SpecialIds> special_ids(Config& config) {
     return ids;
   }
   const SentenceIds sentence = sentence_ids(*tokenizer, config.model.decoder_start);
-  const bool spans = config.data.train.type == "span_corruption";
-  config.model.decoder_start = spans && ids.pad ? *ids.pad : sentence.begin;
+  config.model.decoder_start = sentence.begin;
   ids.end = sentence.end;
   return ids;
+}
+
+// That of a run, under the names transformers looks for.
+void copy_tokenizer(const std::string& tokenizer, const std::string& to) {
+  namespace fs = std::filesystem;
+  if (fs::is_directory(tokenizer)) return copy_companions(tokenizer, to);
+  if (!fs::is_regular_file(tokenizer)) return;
+  const bool json = tokenizer.ends_with(".json");
+  fs::copy_file(tokenizer, fs::path(to) / (json ? "tokenizer.json" : "spiece.model"), fs::copy_options::overwrite_existing);
+  if (json) std::ofstream(fs::path(to) / "tokenizer_config.json") << "{\"tokenizer_class\": \"PreTrainedTokenizerFast\"}\n";
 }
 
 int export_to(const std::string& from, const std::string& to) {
@@ -77,6 +87,7 @@ int export_to(const std::string& from, const std::string& to) {
       if (p.name == part) return std::vector<float>(model.flat.begin() + p.offset, model.flat.begin() + p.offset + p.elements());
     internal_error("the model has no part " + part);
   });
+  if (own) copy_tokenizer(config.data.tokenizer, to);
   std::printf("%s: a %s model of %s\n", to.c_str(), config.model.family.c_str(), path.c_str());
   return 0;
 }

@@ -30,7 +30,7 @@ int run(int argc, char** argv) {
     const Launch launch;
     resolve_for_ranks(config, launch.ranks);
     if (!args.has("--check")) {
-      train(config, launch.mesh(layout_of(config)), make_model, launch.threads, requests);
+      train(config, launch.mesh(layout_of(config)), make_model, launch.device(config), requests);
       return 0;
     }
   }

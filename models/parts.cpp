@@ -43,8 +43,7 @@ Value Embeddings::positions(Recording& rec, Value x, const ops::Place& place) co
   if (position_ >= 0) return ops::add_position(r, x, context_.parameters.record(r, position_), place, config_.position_offset);
   if (config_.position != "sinusoidal") return x;
   const std::int64_t rows = std::max(place.sequence_length, rec.shape.capacity);
-  const Value table = r.constant(prefix_ + "sinusoidal", {rows, config_.d_model});
-  rec.constants.emplace_back(table, [halves = config_.sinusoid == "halves"](Tensor t) {
+  const Value table = r.constant(prefix_ + "sinusoidal", {rows, config_.d_model}, r.real(), [halves = config_.sinusoid == "halves"](Tensor t) {
     with_float(t.dtype, [&]<class T>() { nn::sinusoidal_table(t.shape[0], t.shape[1], halves, t.ptr<T>()); });
   });
   return ops::add_position(r, x, table, place);

@@ -15,8 +15,11 @@ endif()
 set(CMAKE_CUDA_STANDARD 20)
 find_package(CUDAToolkit REQUIRED)
 
-file(GLOB sources CONFIGURE_DEPENDS framework/kernels/cuda/*.cu framework/device/cuda/*.cpp)
+file(GLOB sources CONFIGURE_DEPENDS framework/kernels/cuda/*.cu framework/kernels/cuda/*.cpp framework/device/cuda/*.cpp)
 add_library(tfm_cuda STATIC ${sources})
-target_link_libraries(tfm_cuda PUBLIC tfm_core CUDA::cudart PRIVATE tfm_options)
+target_link_libraries(tfm_cuda PUBLIC tfm_core CUDA::cudart CUDA::cublasLt PRIVATE tfm_options)
+target_compile_definitions(tfm_cuda PUBLIC TFM_CUDA)
+set(TFM_CUDA_LIBRARY tfm_cuda)
+set_property(GLOBAL APPEND PROPERTY TFM_TARGETS tfm_cuda)
 target_compile_options(tfm_cuda PRIVATE
   "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-Werror=all-warnings;-Xcompiler=-Wall,-Wextra,-Werror,-Wno-unused-parameter>")

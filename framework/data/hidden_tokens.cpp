@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "data/pairs.h"
 
 namespace tfm {
 namespace {
@@ -118,13 +119,10 @@ SpanLengths span_lengths(std::int64_t source, double probability, double mean_sp
 }
 
 SpanCorruption::SpanCorruption(const Source& source, SampleOrder order, const Tokenizer& tokenizer, std::int64_t global_batch,
-                               SpanLengths lengths, std::int64_t vocab_size, std::uint64_t seed, bool endless)
+                               SpanLengths lengths, std::int64_t vocab_size, std::uint64_t seed, bool endless, std::int64_t begin)
     : text_(source, order, global_batch, endless), lengths_(lengths), seed_(seed) {
-  const SpecialIds s = tokenizer.special_ids();
-  if (!s.end || !(s.pad || s.begin))
-    throw Error(ExitCode::usage, "data.tokenizer has no ids for end and padding; expected a vocabulary with </s> and <pad>, or `bytes`");
-  end_ = *s.end;
-  begin_ = s.pad ? *s.pad : *s.begin;  // as T5 starts its decoder
+  const SentenceIds special = sentence_ids(tokenizer, begin);
+  begin_ = special.begin, end_ = special.end;
   sentinels_ = tokenizer.sentinel_ids();
   if (static_cast<std::int64_t>(sentinels_.size()) < lengths.spans)
     throw Error(ExitCode::usage, "data.tokenizer has " + std::to_string(sentinels_.size()) + " sentinels, but a sequence has " +

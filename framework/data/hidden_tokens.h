@@ -60,9 +60,10 @@ SpanLengths span_lengths(std::int64_t source, double probability, double mean_sp
 // between them are drawn evenly from all ways to cut the totals into as many pieces.
 class SpanCorruption final : public Batcher {
  public:
-  // `source` has seq_len = lengths.raw and must outlive the batcher. Throws Error(usage) for a tokenizer without sentinels or end.
+  // `source` has seq_len = lengths.raw and must outlive the batcher; `begin` as for sentence_ids. Throws Error(usage) for a tokenizer
+  // without sentinels or end.
   SpanCorruption(const Source& source, SampleOrder order, const Tokenizer& tokenizer, std::int64_t global_batch, SpanLengths lengths,
-                 std::int64_t vocab_size, std::uint64_t seed, bool endless);
+                 std::int64_t vocab_size, std::uint64_t seed, bool endless, std::int64_t begin = -1);
   Batch batch(std::int64_t index) const override { return text_.batch(index); }
   std::int64_t batches() const override { return text_.batches(); }
   void fill(std::int64_t index, std::int64_t first, std::int64_t count, Fields& fields) const override;

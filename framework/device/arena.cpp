@@ -1,10 +1,9 @@
 #include "device/arena.h"
 
-#include <sys/mman.h>
-
 #include <cstring>
 
 #include "core/error.h"
+#include "device/memory.h"
 
 namespace tfm {
 
@@ -16,14 +15,11 @@ std::int64_t MemoryPlan::total() const {
   return sum;
 }
 
+Arena::Arena(std::shared_ptr<std::byte> zeroed, std::int64_t bytes) : memory_(std::move(zeroed)), capacity_(bytes) {}
+
 Arena::Arena(std::int64_t bytes) : capacity_(bytes) {
-  const auto length = static_cast<std::size_t>(round_up(bytes > 0 ? bytes : 1, std::int64_t{2} << 20));
-  void* p = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (p == MAP_FAILED)
-    throw Error(ExitCode::environment, "cannot reserve " + std::to_string(bytes) +
-                                           " bytes of memory; a smaller micro_batch_size, recompute: full or more ranks need less");
-  madvise(p, length, MADV_HUGEPAGE);
-  memory_ = {static_cast<std::byte*>(p), [length](std::byte* q) { munmap(q, length); }};
+  cpu::Stream host;
+  memory_ = allocate(host, bytes);
 }
 
 Arena::Arena(std::span<std::byte> memory) : memory_(memory.data(), [](std::byte*) {}), capacity_(std::ssize(memory)) {

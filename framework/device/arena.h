@@ -20,7 +20,8 @@ struct MemoryPlan {
 
 class Arena {
  public:
-  explicit Arena(std::int64_t bytes);
+  explicit Arena(std::int64_t bytes);                       // of the host
+  Arena(std::shared_ptr<std::byte> zeroed, std::int64_t bytes);
   explicit Arena(std::span<std::byte> memory);  // of somebody else, who outlives this; zeroed
   // A zeroed range. Throws where the plan was too small.
   std::byte* take(const std::string& category, std::int64_t bytes);

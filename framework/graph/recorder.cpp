@@ -27,8 +27,10 @@ Value Recorder::input(const std::string& name, Shape shape, DType dtype) {
   return leaf({.name = name, .shape = shape, .dtype = dtype, .role = Role::input});
 }
 
-Value Recorder::constant(const std::string& name, Shape shape) {
-  return leaf({.name = name, .shape = shape, .dtype = real_, .role = Role::constant});
+Value Recorder::constant(const std::string& name, Shape shape, DType dtype, std::function<void(Tensor)> fill) {
+  for (std::size_t i = 0; i < values_.size(); ++i)
+    if (values_[i].role == Role::constant && values_[i].name == name) return {static_cast<int>(i)};
+  return leaf({.name = name, .shape = shape, .dtype = dtype, .role = Role::constant, .fill = std::move(fill)});
 }
 
 Value Recorder::apply(std::unique_ptr<Op> op, const std::vector<Value>& inputs, std::initializer_list<OutputSpec> outputs) {

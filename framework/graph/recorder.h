@@ -1,5 +1,6 @@
 #pragma once
 // The tape: model code calls functions that append {op, inputs, outputs}. Recording order is execution order.
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,6 +27,7 @@ struct ValueInfo {
   int scope = -1;      // recompute scope it was made in
   int producer = -1;   // node
   int parameter = -1;  // caller's index, for parameters
+  std::function<void(Tensor)> fill;  // of a constant
   std::int64_t bytes() const { return shape.elements() * static_cast<std::int64_t>(size_of(dtype)); }
 };
 
@@ -51,7 +53,8 @@ class Recorder {
   // The gradient of a parameter, a sum over all tokens, is of the wide type unless `gradient` says otherwise.
   Value parameter(int index, const std::string& name, Shape shape, std::optional<DType> gradient = {});
   Value input(const std::string& name, Shape shape, DType dtype);
-  Value constant(const std::string& name, Shape shape);
+  // `fill` writes it, in host memory. The name says what it holds: the same name is the same value.
+  Value constant(const std::string& name, Shape shape, DType dtype, std::function<void(Tensor)> fill);
 
   // Appends a node; absent inputs (id < 0) must come last. Returns its first output, the others follow with consecutive ids.
   Value apply(std::unique_ptr<Op> op, const std::vector<Value>& inputs, std::initializer_list<OutputSpec> outputs);

@@ -59,7 +59,7 @@ template <class T> struct BucketBiasArgs {
 template <class T> struct BucketBiasBackwardArgs {
   std::int64_t batch = 0, heads = 0, distances = 0, buckets = 0;
   const std::int32_t* bucket = nullptr;
-  const Wide<T>* dbias = nullptr;  // (batch, heads, distances): added in this order, in float64
+  const Wide<T>* dbias = nullptr;  // (batch, heads, distances): added up in float64, in an order that no run changes
   Wide<T>* dtable = nullptr;       // (heads, buckets)
   bool accumulate = false;
 };

@@ -20,6 +20,8 @@ template <class T> struct CrossEntropyArgs {
   Wide<T> smoothing = 0;
   Wide<T> gradient_scale = 1;                   // gradient of the summed loss is multiplied by this
   double* loss = nullptr;                       // (rows): loss of each row, 0 where ignored
+  double* total = nullptr;                      // (1): the losses of these rows are added to it, in an order that no run changes
+  double* correct = nullptr;                    // (1) or null: so is 1 for each row whose label is the first of its largest logits
 };
 
 template <class T> void cross_entropy_max(cpu::Stream&, const CrossEntropyArgs<T>&);   // writes max (-inf if cols == 0)
@@ -30,9 +32,11 @@ template <class T> void cross_entropy_sums(cuda::Stream&, const CrossEntropyArgs
 // that reach it.
 template <class T> void cross_entropy_ties(cpu::Stream&, const CrossEntropyArgs<T>&);
 template <class T> void cross_entropy_loss(cpu::Stream&, const CrossEntropyArgs<T>&);  // reads max and sums, writes loss
+template <class T> void cross_entropy_total(cpu::Stream&, const CrossEntropyArgs<T>&);     // reads loss, and for `correct` what cross_entropy_ties wrote
 template <class T> void cross_entropy_gradient(cpu::Stream&, const CrossEntropyArgs<T>&);  // overwrites logits
 template <class T> void cross_entropy_ties(cuda::Stream&, const CrossEntropyArgs<T>&);
 template <class T> void cross_entropy_loss(cuda::Stream&, const CrossEntropyArgs<T>&);
+template <class T> void cross_entropy_total(cuda::Stream&, const CrossEntropyArgs<T>&);
 template <class T> void cross_entropy_gradient(cuda::Stream&, const CrossEntropyArgs<T>&);
 
 }  // namespace tfm::kernels

@@ -16,16 +16,19 @@ template <class T> struct ColumnSumArgs {  // y (cols) = sum over rows of x (row
   bool accumulate = false;
 };
 template <class From, class To> struct ConvertArgs { std::int64_t n = 0; const From* x = nullptr; To* y = nullptr; };
+template <class T> struct SwapArgs { std::int64_t n = 0; T* x = nullptr; T* y = nullptr; };
 template <class T> struct AddBiasArgs { std::int64_t rows = 0, cols = 0; const T* bias = nullptr; T* x = nullptr; };
 
 template <class T> void copy(cpu::Stream&, const CopyArgs<T>&);  // y (+)= scale * x
 template <class From, class To> void convert(cpu::Stream&, const ConvertArgs<From, To>&);  // float to 16 bits and back
 template <class T> void fill(cpu::Stream&, const FillArgs<T>&);
+template <class T> void swap(cpu::Stream&, const SwapArgs<T>&);  // T: float or double
 template <class T> void column_sum(cpu::Stream&, const ColumnSumArgs<T>&);
 template <class T> void add_bias(cpu::Stream&, const AddBiasArgs<T>&);
 template <class T> void copy(cuda::Stream&, const CopyArgs<T>&);
 template <class From, class To> void convert(cuda::Stream&, const ConvertArgs<From, To>&);
 template <class T> void fill(cuda::Stream&, const FillArgs<T>&);
+template <class T> void swap(cuda::Stream&, const SwapArgs<T>&);
 template <class T> void column_sum(cuda::Stream&, const ColumnSumArgs<T>&);
 template <class T> void add_bias(cuda::Stream&, const AddBiasArgs<T>&);
 

@@ -28,11 +28,13 @@ template <class T> struct SgdArgs {
 };
 // Adds sum(x^2) * 2^88, as an exact integer over blocks of 64 elements, to `limbs` (4 x 32 bits in int64, least first), so that the
 // result does not depend on how the blocks are split. Returns false where a block is not finite or beyond 2^36.
+// On a device it waits for the stream.
 template <class T> struct SquareSumArgs {
   std::int64_t n = 0;
   const T* x = nullptr;
   T scale = 1;  // of every x, a power of two
   std::int64_t limbs[4] = {0, 0, 0, 0};
+  double plain = 0;  // the same sum, block by block in float64
 };
 
 // average += (1 - decay) * (param - average): Polyak & Juditsky 1992, exponentially weighted.

@@ -46,7 +46,6 @@ struct Recording {
   // Keys and values of each decoder layer on this rank, 2 KV D wide:
   std::vector<Value> caches;  // (B capacity): leaves of record_step
   std::vector<Value> memory;  // (source tokens): made by record_memory, leaves of record_step
-  std::vector<std::pair<Value, std::function<void(Tensor)>>> constants;  // and how to fill them
 
   Recording() = default;
   Recording(const BatchShape& shape, DType real) : tape(std::make_shared<Recorder>(real)), shape(shape) {}

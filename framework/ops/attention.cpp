@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/ops.h"
+#include "ops/table.h"
 
 namespace tfm::ops {
 namespace {
@@ -11,8 +12,8 @@ template <class T>
 struct Attention final : Op {
   AttentionOptions options;
   std::int64_t batch, buckets = 0;
-  int inputs = 0, kv = -1, q_segments = -1, k_segments = -1, relative_bias = -1;  // how many inputs there are, and which is which
-  std::vector<Wide<T>> alibi;  // bias by distance, (H, T + S - 1) or empty
+  // How many inputs there are, and which is which. alibi: bias by distance, (H, T + S - 1).
+  int inputs = 0, kv = -1, q_segments = -1, k_segments = -1, relative_bias = -1, bucket = -1, alibi = -1;
   std::uint32_t stream;
 
   std::string_view kind() const override { return "attention"; }
@@ -29,11 +30,11 @@ struct Attention final : Op {
 
   std::int64_t distances() const { return options.queries + options.keys - 1; }
   Wide<T>* table(const Exec& e) const { return reinterpret_cast<Wide<T>*>(e.workspace()); }
-  const Wide<T>* bias(const Exec& e) const { return relative_bias >= 0 ? table(e) : alibi.empty() ? nullptr : alibi.data(); }
+  const Wide<T>* bias(const Exec& e) const { return relative_bias >= 0 ? table(e) : alibi >= 0 ? e.in(alibi).template ptr<Wide<T>>() : nullptr; }
   void expand_bias(const Exec& e) const {
     if (relative_bias < 0) return;
     on(e.stream(), [&](auto& s) {
-      kernels::bucket_bias(s, kernels::BucketBiasArgs<T>{options.heads, distances(), buckets, options.buckets.data(),
+      kernels::bucket_bias(s, kernels::BucketBiasArgs<T>{options.heads, distances(), buckets, e.in(bucket).template ptr<std::int32_t>(),
                                                          e.in(relative_bias).ptr<T>(), table(e)});
     });
   }
@@ -67,7 +68,7 @@ struct Attention final : Op {
                                                                        dk + options.kv_heads * D, dbias});
       if (dtable)
         kernels::bucket_bias_backward(
-            s, kernels::BucketBiasBackwardArgs<T>{batch, options.heads, distances(), buckets, options.buckets.data(), dbias,
+            s, kernels::BucketBiasBackwardArgs<T>{batch, options.heads, distances(), buckets, e.in(bucket).template ptr<std::int32_t>(), dbias,
                                                   dtable.tensor.ptr<Wide<T>>(), dtable.accumulate});
     });
   }
@@ -104,12 +105,13 @@ Value attention(Recorder& r, const AttentionInputs& in, AttentionOptions options
     op->q_segments = add(in.q_segments);
     op->k_segments = add(in.k_segments);
     op->relative_bias = add(in.relative_bias);
+    if (in.relative_bias) {
+      op->buckets = r.info(in.relative_bias).shape[1];
+      op->bucket = add(table(r, "buckets", options.buckets));
+    }
+    if (!options.alibi_slopes.empty()) op->alibi = add(alibi_table<Wide<T>>(r, options.alibi_slopes, options.queries, options.keys));
     op->inputs = static_cast<int>(inputs.size());
     op->batch = N / options.queries;
-    if (in.relative_bias) op->buckets = r.info(in.relative_bias).shape[1];
-    for (const double slope : options.alibi_slopes)
-      for (std::int64_t i = 0; i < options.queries + options.keys - 1; ++i)  // i = s - t + T - 1
-        op->alibi.push_back(static_cast<Wide<T>>(-slope * static_cast<double>(std::abs(options.keys - 1 - i))));
     op->stream = stream_of(r.qualified("attention.dropout"));
     op->options = std::move(options);
     return r.apply(std::move(op), inputs, {{{N, H * D}, r.real()}, {{N, H}, wide(r.real()), false}});

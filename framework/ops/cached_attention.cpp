@@ -1,8 +1,7 @@
-#include <cstdlib>
-
 #include "kernels/attention.h"
 #include "kernels/elementwise.h"
 #include "ops/ops.h"
+#include "ops/table.h"
 
 namespace tfm::ops {
 namespace {
@@ -11,7 +10,7 @@ template <class T>
 struct CachedAttention final : Op {
   AttentionOptions options;
   std::int64_t batch, buckets = 0;
-  std::vector<Wide<T>> alibi;  // bias by distance, (H, T + capacity - 1) or empty
+  int bucket = -1, alibi = -1;  // inputs; alibi: bias by distance, (H, T + capacity - 1)
 
   std::string_view kind() const override { return "cached_attention"; }
   Saved saved() const override { return {}; }
@@ -35,16 +34,16 @@ struct CachedAttention final : Op {
           kernels::copy(s, kernels::CopyArgs<T>{kv_width, qkv + (b * queries + t) * row + q_width,
                                                 cache + (b * capacity + position + t) * kv_width});
       if (buckets > 0)
-        kernels::bucket_bias(s, kernels::BucketBiasArgs<T>{options.heads, used, buckets, options.buckets.data() + capacity - keys,
+        kernels::bucket_bias(s, kernels::BucketBiasArgs<T>{options.heads, used, buckets, e.in(bucket).template ptr<std::int32_t>() + capacity - keys,
                                                            e.in(2).ptr<T>(), bias});
-      for (std::int64_t h = 0; h < options.heads && !alibi.empty(); ++h)
-        kernels::copy(s, kernels::CopyArgs<Wide<T>>{used, alibi.data() + h * distances() + capacity - keys, bias + h * used});
+      for (std::int64_t h = 0; h < options.heads && alibi >= 0; ++h)
+        kernels::copy(s, kernels::CopyArgs<Wide<T>>{used, e.in(alibi).template ptr<Wide<T>>() + h * distances() + capacity - keys, bias + h * used});
       kernels::attention(
           s, kernels::AttentionArgs<T>{.batch = batch, .heads = options.heads, .kv_heads = options.kv_heads, .queries = queries,
                                        .keys = keys, .head_size = D, .q = qkv, .k = cache, .v = cache + kv_width / 2, .q_stride = row,
                                        .kv_stride = kv_width, .out = e.out(0).ptr<T>(), .out_stride = q_width,
                                        .lse = lse, .scale = static_cast<Wide<T>>(options.scale), .causal = true,
-                                       .bias = buckets > 0 || !alibi.empty() ? bias : nullptr, .kv_length = capacity});
+                                       .bias = buckets > 0 || alibi >= 0 ? bias : nullptr, .kv_length = capacity});
     });
   }
   void backward(Exec&) const override { internal_error("attention to a cache has no backward pass"); }
@@ -61,15 +60,17 @@ Value cached_attention(Recorder& r, Value qkv, Value cache, Value relative_bias,
   return with_float(r.real(), [&]<class T>() {
     auto op = std::make_unique<CachedAttention<T>>();
     op->batch = batch;
+    std::vector<Value> inputs{qkv, cache};
+    const auto add = [&](Value v) { return inputs.push_back(v), static_cast<int>(inputs.size()) - 1; };
     if (relative_bias) {
+      inputs.push_back(relative_bias);
       op->buckets = r.info(relative_bias).shape[1];
       TFM_CHECK(std::ssize(options.buckets) == options.queries + options.keys - 1, "a bucket for each distance");
+      op->bucket = add(table(r, "buckets", options.buckets));
     }
-    for (const double slope : options.alibi_slopes)
-      for (std::int64_t i = 0; i < options.queries + options.keys - 1; ++i)
-        op->alibi.push_back(static_cast<Wide<T>>(-slope * static_cast<double>(std::abs(options.keys - 1 - i))));
+    if (!options.alibi_slopes.empty()) op->alibi = add(alibi_table<Wide<T>>(r, options.alibi_slopes, options.queries, options.keys));
     op->options = std::move(options);
-    return r.apply(std::move(op), {qkv, cache, relative_bias}, {{{in[0], q_width}, r.real()}});
+    return r.apply(std::move(op), inputs, {{{in[0], q_width}, r.real()}});
   });
 }
 

@@ -52,8 +52,10 @@ struct LinearCrossEntropy final : Op {
                    db = gradients ? e.grad_in(3) : GradSlot{};
     const bool split = !collectives(Phase::forward).empty();
     const W scale = static_cast<W>(options.scale);
-    double total = 0, correct = 0;
+    double *total = e.out(0).ptr<double>(), *correct = options.accuracy ? e.out(1).ptr<double>() : nullptr;
     on(e.stream(), [&](auto& s) {
+      for (double* sum : {total, correct})
+        if (sum) kernels::fill(s, kernels::FillArgs<double>{1, 0, sum});
       for (std::int64_t c = 0; c < rows; c += chunk()) {
         const std::int64_t n = std::min(chunk(), rows - c);
         kernels::gemm(s, kernels::GemmArgs<T>{.transpose_b = true, .m = n, .n = vocab_rows, .k = cols, .alpha = scale, .a = x + c * cols, .lda = cols,
@@ -61,17 +63,14 @@ struct LinearCrossEntropy final : Op {
                                               .bias = bias ? e.in(3).ptr<T>() : nullptr});
         kernels::CrossEntropyArgs<T> ce{n, options.vocab_end - options.vocab_begin, vocab_rows, vocab_rows, options.vocab_begin,
                                         options.vocab_size, logits, labels + c, max, max + n, W(options.smoothing),
-                                        W(e.state().gradient_scale[static_cast<std::size_t>(options.objective)]), loss};
+                                        W(e.state().gradient_scale[static_cast<std::size_t>(options.objective)]), loss, total, correct};
         kernels::cross_entropy_max(s, ce);
         if (split) e.context.mesh->tensor->all_reduce({max, dtype_of<W>, {n}}, Collective::all_reduce_max);
         kernels::cross_entropy_sums(s, ce);
         if (options.accuracy) kernels::cross_entropy_ties(s, ce);
         if (split) e.context.mesh->tensor->all_reduce({max + n, dtype_of<W>, {3, n}});
         kernels::cross_entropy_loss(s, ce);
-        for (std::int64_t i = 0; i < n; ++i) {
-          total += loss[i];
-          correct += labels[c + i] >= 0 && max[2 * n + i] == max[i] && max[3 * n + i] == 0;
-        }
+        kernels::cross_entropy_total(s, ce);
         if (!gradients) continue;
         kernels::cross_entropy_gradient(s, ce);
         if (dx)
@@ -85,8 +84,6 @@ struct LinearCrossEntropy final : Op {
           kernels::column_sum(s, kernels::ColumnSumArgs<T>{n, vocab_rows, logits, db.tensor.ptr<W>(), db.accumulate || c > 0});
       }
     });
-    *e.out(0).ptr<double>() = total;
-    if (options.accuracy) *e.out(1).ptr<double>() = correct;
   }
   void forward(Exec& e) const override { with_float(real, [&]<class T>() { run<T>(e, false); }); }
   void backward(Exec& e) const override { with_float(real, [&]<class T>() { run<T>(e, true); }); }

@@ -2,6 +2,7 @@
 
 #include "kernels/elementwise.h"
 #include "ops/ops.h"
+#include "ops/table.h"
 
 namespace tfm::ops {
 namespace {
@@ -68,14 +69,14 @@ struct Rotary final : Op {
   RotaryOptions options;
 
   std::string_view kind() const override { return "rotary"; }
-  Saved saved() const override { return {}; }
+  Saved saved() const override { return {.inputs = 0b10}; }
   bool cheap() const override { return true; }
 
   template <class T> void run(Exec& e, const T* x, T* y, bool inverse, bool accumulate) const {
     on(e.stream(), [&](auto& s) {
       kernels::rotary(s, kernels::RotaryArgs<T>{.rows = rows, .cols = cols, .rotated_heads = options.heads, .head_size = options.head_size,
                                                 .length = options.sequence_length, .position_offset = e.state().first_position,
-                                                .frequency = options.frequency.data(), .x = x, .y = y, .inverse = inverse,
+                                                .frequency = e.in(1).ptr<double>(), .x = x, .y = y, .inverse = inverse,
                                                 .accumulate = accumulate});
     });
   }
@@ -118,8 +119,9 @@ Value rotary(Recorder& r, Value x, RotaryOptions options) {
   const Shape shape = r.info(x).shape;
   op->rows = shape[0];
   op->cols = shape[1];
+  const Value frequency = table(r, "rotary", options.frequency);
   op->options = std::move(options);
-  return r.apply(std::move(op), {x}, {{shape, r.real()}});
+  return r.apply(std::move(op), {x, frequency}, {{shape, r.real()}});
 }
 
 }  // namespace tfm::ops

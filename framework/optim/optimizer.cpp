@@ -40,8 +40,9 @@ std::int64_t Optimizer::state_elements(const ParameterSet& parameters, const Lay
   return n;
 }
 
-Optimizer::Optimizer(const ParameterSet& parameters, const Mesh& mesh, OptimizerOptions options, std::vector<Bucket> buckets, DType real)
-    : parameters_(&parameters), mesh_(mesh), options_(options), buckets_(std::move(buckets)), real_(real),
+Optimizer::Optimizer(const ParameterSet& parameters, const Mesh& mesh, const Mesh& tensors, OptimizerOptions options, std::vector<Bucket> buckets,
+                     DType real)
+    : parameters_(&parameters), mesh_(mesh), tensors_(tensors), options_(options), buckets_(std::move(buckets)), real_(real),
       state_elements_(state_elements(parameters, mesh.layout, options, buckets_)) {
   std::int64_t state = 0;
   for (const Bucket& b : buckets_) {
@@ -83,21 +84,23 @@ Tensor Optimizer::range(void* flat, DType t, std::int64_t begin, std::int64_t en
 
 void Optimizer::reduce_start(int bucket, const Flat& flat) const {
   const Bucket& b = buckets_[bucket];
-  mesh_.group(b.axis).reduce_start(range(flat.gradients, wide(real_), b.begin, b.end), options_.zero > 0);
+  tensors_.group(b.axis).reduce_start(range(flat.gradients, wide(real_), b.begin, b.end), options_.zero > 0);
 }
 
 void Optimizer::reduce_finish() const {
-  for (const Bucket& b : buckets_) mesh_.group(b.axis).reduce_finish();
+  for (const Bucket& b : buckets_) tensors_.group(b.axis).reduce_finish();
 }
 
-template <class T> double Optimizer::norm_as(cpu::Stream& s, const Flat& flat, double scale) const {
+template <class T, class S> double Optimizer::norm_as(S& s, const Flat& flat, double scale) const {
   const T* g = static_cast<const T*>(flat.gradients);
   std::int64_t sums[5] = {0, 0, 0, 0, 0};  // four limbs, and the number of runs that do not fit them
+  double plain = 0;
   for (const Run& run : shared_) {
     if (!run.counted) continue;
     kernels::SquareSumArgs<T> a{run.end - run.begin, g + run.begin, static_cast<T>(1 / scale)};
     if (!kernels::square_sum(s, a)) ++sums[4];
     for (int k = 0; k < 4; ++k) sums[k] += a.limbs[k];
+    plain += a.plain;
   }
   mesh_.world->all_reduce({sums, DType::i64, {5}});
   if (sums[4] == 0) {
@@ -105,12 +108,8 @@ template <class T> double Optimizer::norm_as(cpu::Stream& s, const Flat& flat, d
     for (int k = 3; k >= 0; --k) total = total * 4294967296.0 + static_cast<double>(sums[k]);
     return std::sqrt(total * 0x1p-88);
   }
-  double plain = 0;
-  for (const Run& run : shared_)
-    if (run.counted)
-      for (std::int64_t i = run.begin; i < run.end; ++i) plain += static_cast<double>(g[i]) * static_cast<double>(g[i]);
   mesh_.world->all_reduce({&plain, DType::f64, {1}});
-  return std::sqrt(plain) / scale;
+  return std::sqrt(plain);
 }
 
 double Optimizer::gradient_norm(AnyStream stream, const Flat& flat, double scale) const {
@@ -121,7 +120,7 @@ template <class T> T* Optimizer::weights(const Flat& flat, const Run& run) const
   return flat.master ? static_cast<T*>(flat.master) + run.state_offset : static_cast<T*>(flat.parameters) + run.begin;
 }
 
-template <class T> void Optimizer::update_as(cpu::Stream& s, const Flat& flat, std::int64_t step, double lr, double factor) const {
+template <class T, class S> void Optimizer::update_as(S& s, const Flat& flat, std::int64_t step, double lr, double factor) const {
   using Kind = OptimizerOptions::Kind;
   const auto* g = static_cast<const T*>(flat.gradients);
   auto* m = static_cast<T*>(flat.state[0]);
@@ -160,7 +159,7 @@ void Optimizer::publish(AnyStream stream, const Flat& flat) const {
   if (options_.zero == 0) return;
   for (const Bucket& b : buckets_) {
     const auto [begin, end] = share(b);
-    mesh_.group(b.axis).all_gather(range(flat.parameters, real_, begin, end), range(flat.parameters, real_, b.begin, b.end));
+    tensors_.group(b.axis).all_gather(range(flat.parameters, real_, begin, end), range(flat.parameters, real_, b.begin, b.end));
   }
 }
 
@@ -180,10 +179,10 @@ void Optimizer::adopt(AnyStream stream, const Flat& flat, const void* all) const
 void Optimizer::swap_average(AnyStream stream, const Flat& flat) const {
   if (!flat.average) return;
   with_wide(wide(real_), [&]<class T>() {
-    for (const Run& run : owned_) {
-      T* w = weights<T>(flat, run);
-      std::swap_ranges(w, w + run.end - run.begin, static_cast<T*>(flat.average) + run.state_offset);
-    }
+    on(stream, [&](auto& s) {
+      for (const Run& run : owned_)
+        kernels::swap(s, kernels::SwapArgs<T>{run.end - run.begin, weights<T>(flat, run), static_cast<T*>(flat.average) + run.state_offset});
+    });
   });
   publish(stream, flat);
 }

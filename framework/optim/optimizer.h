@@ -30,7 +30,8 @@ struct OptimizerOptions {
 
 class Optimizer {
  public:
-  Optimizer(const ParameterSet& parameters, const Mesh& mesh, OptimizerOptions options, std::vector<Bucket> buckets, DType real);
+  // `tensors`: the mesh for tensors where the flat buffers are.
+  Optimizer(const ParameterSet& parameters, const Mesh& mesh, const Mesh& tensors, OptimizerOptions options, std::vector<Bucket> buckets, DType real);
 
   const std::vector<Bucket>& buckets() const { return buckets_; }
   const OptimizerOptions& options() const { return options_; }
@@ -67,8 +68,8 @@ class Optimizer {
   const std::vector<Run>& owned() const { return owned_; }
 
  private:
-  template <class T> void update_as(cpu::Stream& s, const Flat& flat, std::int64_t step, double lr, double factor) const;
-  template <class T> double norm_as(cpu::Stream& s, const Flat& flat, double scale) const;
+  template <class T, class S> void update_as(S& s, const Flat& flat, std::int64_t step, double lr, double factor) const;
+  template <class T, class S> double norm_as(S& s, const Flat& flat, double scale) const;
   template <class T> T* weights(const Flat& flat, const Run& run) const;  // of a run, wide
   void publish(AnyStream stream, const Flat& flat) const;                 // this rank's weights become everybody's parameters
   std::pair<std::int64_t, std::int64_t> share(const Bucket& b) const;  // of this rank within its group
@@ -76,7 +77,7 @@ class Optimizer {
   static Tensor range(void* flat, DType t, std::int64_t begin, std::int64_t end);
 
   const ParameterSet* parameters_;
-  Mesh mesh_;
+  Mesh mesh_, tensors_;
   OptimizerOptions options_;
   std::vector<Bucket> buckets_;
   DType real_;

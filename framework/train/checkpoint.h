@@ -32,6 +32,7 @@ struct Piece : Slice {
   std::string name;  // says what it is: "model/layers.0.ffn.up.weight", "adam.m/...", "adam.v/..."
   Shape full_shape;
   const float* data = nullptr;  // count elements
+  std::shared_ptr<const std::byte> copy;  // holds them where they had to be copied from a device
 };
 
 struct CheckpointInfo {

@@ -331,7 +331,7 @@ void describe_config(Config& c, FieldVisitor& v) {
           c.precision);
   v.value(choice("recompute", {"none", "selective", "full"}, "activations computed again in the backward pass"), c.recompute);
   v.value(choice("numerics", {"default", "deterministic"}, "deterministic: bit-equal results from run to run"), c.numerics);
-  v.value(choice("device", {"auto", "cpu"}, "where tensors live", {{"cuda", "this build has no device code"}}), c.device);
+  v.value(choice("device", {"auto", "cpu", "cuda"}, "what a rank computes on; auto: cpu in this version, whose GPU code has not run on a GPU yet"), c.device);
   v.section(section("train", "length, batch and seed of the run"), [&c](FieldVisitor& s) { describe(c.train, s); });
   v.section(section("optimizer", "the update rule"), [&c](FieldVisitor& s) { describe(c.optimizer, s); });
   v.section(section("schedule", "learning rate over steps"), [&c](FieldVisitor& s) { describe(c.schedule, s); });

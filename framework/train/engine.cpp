@@ -70,7 +70,7 @@ void plan_memory(StepPlan& p, const OptimizerOptions& options) {
   if (is_half(p.real)) p.memory.add(kMaster, state);
   if (options.ema > 0) p.memory.add(kAverage, state);
   p.memory.add(kActivations, arena_bytes(p));
-  for (const auto& [name, elements] : batch_elements(p)) p.memory.add(kBatch, elements * 4);
+  for (const auto& [name, elements] : batch_elements(p)) (p.on_host() ? p.memory : p.staging).add(kBatch, elements * 4);
   for (const auto& [name, bytes] : leaves(p, Role::input)) p.memory.add(kBatch, bytes);
   for (const auto& [name, bytes] : leaves(p, Role::constant)) p.memory.add(kConstants, bytes);
 }
@@ -224,11 +224,11 @@ double Totals::perplexity() const { return std::exp(loss[0] / static_cast<double
 
 double Totals::accuracy() const { return static_cast<double>(correct[0]) / static_cast<double>(labels[0]); }
 
-void Totals::add(const Recording& run, const Fields& fields, const std::function<Tensor(Value)>& output) {
+void Totals::add(const Recording& run, const Fields& fields, const std::function<double(Value)>& output) {
   *this += count_labels(run, fields, run.shape.sequences);
   for (std::size_t k = 0; k < run.losses.size(); ++k) {
-    loss[k] += *output(run.losses[k].value).ptr<double>();
-    correct[k] += static_cast<std::int64_t>(*output(run.losses[k].correct).ptr<double>());
+    loss[k] += output(run.losses[k].value);
+    correct[k] += static_cast<std::int64_t>(output(run.losses[k].correct));
   }
 }
 
@@ -243,9 +243,11 @@ void Totals::all_reduce(Communicator& over) {
   over.all_reduce({correct.data(), DType::i64, {2}});
 }
 
-Engine::Engine(StepPlan plan, int threads)
-    : plan_(std::move(plan)), stream_{threads}, arena_(plan_.memory.total()),
-      optimizer_(plan_.model->parameters(), plan_.mesh, optimizer_of(plan_.config), plan_.buckets, plan_.real) {
+Engine::Engine(StepPlan plan, Device device)
+    : plan_(std::move(plan)), device_(std::move(device)), tensors_(device_mesh(plan_.mesh, device_)),
+      arena_(device_.allocate(plan_.memory.total()), plan_.memory.total()),
+      host_(device_.allocate_host(plan_.staging.total()), plan_.staging.total()),
+      optimizer_(plan_.model->parameters(), plan_.mesh, tensors_, optimizer_of(plan_.config), plan_.buckets, plan_.real) {
   const auto wide_real = static_cast<std::int64_t>(size_of(wide(plan_.real)));
   const std::int64_t flat = plan_.model->parameters().flat_elements(), state = optimizer_.state_elements() * wide_real;
   flat_.parameters = arena_.take(kParameters, flat * static_cast<std::int64_t>(size_of(plan_.real)));
@@ -256,7 +258,7 @@ Engine::Engine(StepPlan plan, int threads)
   if (plan_.real == DType::f16) loss_scale_ = LossScale::of_fp16();
   activations_ = arena_.take(kActivations, plan_.memory.categories.at(kActivations));
   for (const auto& [name, n] : batch_elements(plan_))
-    batch_[name] = {reinterpret_cast<std::int32_t*>(arena_.take(kBatch, n * 4)), static_cast<std::size_t>(n)};
+    batch_[name] = {reinterpret_cast<std::int32_t*>((plan_.on_host() ? arena_ : host_).take(kBatch, n * 4)), static_cast<std::size_t>(n)};
   view_ = batch_;
   for (const auto& [name, bytes] : leaves(plan_, Role::input)) leaf_memory_[name] = arena_.take(kBatch, bytes);
   for (const auto& [name, bytes] : leaves(plan_, Role::constant)) leaf_memory_[name] = arena_.take(kConstants, bytes);
@@ -280,19 +282,31 @@ void Engine::bind(Program& program, const Recording& recording) {
     }
   }
   program.bind(activations_, b);
-  for (const auto& [value, fill] : recording.constants) fill(b.data[value.id]);
+  for (std::size_t v = 0; v < values.size(); ++v)
+    if (values[v].fill) {
+      std::vector<std::byte> host(static_cast<std::size_t>(values[v].bytes()));
+      values[v].fill({host.data(), values[v].dtype, values[v].shape});
+      upload(device_.stream(), b.data[v].data, host.data(), values[v].bytes());
+    }
 }
 
 void Engine::set_weights(const std::function<void(void*)>& fill) {
   void* weights = flat_.master ? flat_.gradients : flat_.parameters;
-  fill(weights);
-  optimizer_.adopt(&stream_, flat_, weights);
+  if (device_.is_cpu()) {
+    fill(weights);
+  } else {
+    const std::int64_t bytes = plan_.model->parameters().flat_elements() * static_cast<std::int64_t>(size_of(wide(plan_.real)));
+    const auto host = device_.allocate_host(bytes);
+    fill(host.get());
+    upload(device_.stream(), weights, host.get(), bytes);
+  }
+  optimizer_.adopt(device_.stream(), flat_, weights);
 }
 
 void Engine::initialize_parameters() {
   set_weights([&](void* flat) {
     with_wide(wide(plan_.real), [&]<class T>() {
-      plan_.model->parameters().initialize(plan_.config.train.seed, static_cast<T*>(flat), stream_.threads);
+      plan_.model->parameters().initialize(plan_.config.train.seed, static_cast<T*>(flat), device_.host().threads);
     });
   });
 }
@@ -313,12 +327,12 @@ void Engine::read(std::int64_t first, std::int64_t count, std::int64_t padded, c
 void Engine::load(const Recording& recording, const Program& program, std::int64_t first, std::int64_t sequences) {
   for (const auto& [name, value] : recording.inputs) {
     const std::int64_t width = recording.width(value);
-    std::memcpy(program.value(value).data, batch_[name].data() + first * width, static_cast<std::size_t>(sequences * width) * 4);
+    upload(device_.stream(), program.value(value).data, batch_[name].data() + first * width, sequences * width * 4);
   }
 }
 
 void Engine::run_micro_batches(std::int64_t step, const ShapePlan& shape, Totals& totals) {
-  ExecContext context{&stream_, &plan_.mesh, {.seed = plan_.config.train.seed, .step = static_cast<std::uint32_t>(step)}};
+  ExecContext context{device_.stream(), &tensors_, {.seed = plan_.config.train.seed, .step = static_cast<std::uint32_t>(step)}};
   for (std::size_t k = 0; k < totals.labels.size(); ++k)
     context.state.gradient_scale[k] = totals.labels[k] > 0 ? loss_scale_.value / static_cast<double>(totals.labels[k]) : 0.0;
   const Program::Reduce reduce = [&](int bucket) { optimizer_.reduce_start(bucket, flat_); };
@@ -332,7 +346,7 @@ void Engine::run_micro_batches(std::int64_t step, const ShapePlan& shape, Totals
     else
       shape.train_program.run(context, reduce);
     for (std::size_t k = 0; k < shape.training.losses.size(); ++k)
-      totals.loss[k] += *shape.train_program.value(shape.training.losses[k].value).ptr<double>();
+      totals.loss[k] += download_value(device_.stream(), shape.train_program.value(shape.training.losses[k].value).ptr<double>());
   }
   optimizer_.reduce_finish();
 }
@@ -346,14 +360,14 @@ StepResult Engine::compute_gradients(std::int64_t step, const BatchReader& reade
   plan_.mesh.data->all_reduce({totals.labels.data(), DType::i64, {objectives}});
   run_micro_batches(step, shape, totals);
   plan_.mesh.data->all_reduce({totals.loss.data(), DType::f64, {objectives}});
-  return {.loss = totals.mean(), .grad_norm = optimizer_.gradient_norm(&stream_, flat_, loss_scale_.value), .tokens = totals.labels[0],
+  return {.loss = totals.mean(), .grad_norm = optimizer_.gradient_norm(device_.stream(), flat_, loss_scale_.value), .tokens = totals.labels[0],
           .loss_scale = loss_scale_.value};
 }
 
 StepResult Engine::train_step(std::int64_t step, double lr, const BatchReader& reader, std::size_t shape, std::int64_t sequences) {
   StepResult result = compute_gradients(step, reader, shape, sequences);
   result.applied = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
-  if (result.applied) optimizer_.update(&stream_, flat_, step, lr, result.grad_norm, loss_scale_.value);
+  if (result.applied) optimizer_.update(device_.stream(), flat_, step, lr, result.grad_norm, loss_scale_.value);
   loss_scale_.update(result.applied);
   return result;
 }
@@ -361,14 +375,14 @@ StepResult Engine::train_step(std::int64_t step, double lr, const BatchReader& r
 Totals Engine::evaluate(std::int64_t sequences, const BatchReader& reader, std::size_t index) {
   const ShapePlan& shape = plan_.shapes[index];
   const std::int64_t each = shape.shape.sequences;
-  const ExecContext context{&stream_, &plan_.mesh, {}};
+  const ExecContext context{device_.stream(), &tensors_, {}};
   Totals totals;
   for (std::int64_t first = 0; first < sequences; first += each * plan_.mesh.layout.data) {
     const std::int64_t mine = first + each * plan_.mesh.data_rank;
     read(mine, std::clamp<std::int64_t>(sequences - mine, 0, each), each, shape.evaluation, reader);
     load(shape.evaluation, shape.eval_program, 0, each);
     shape.eval_program.run(context);
-    totals.add(shape.evaluation, batch_, [&](Value v) { return shape.eval_program.value(v); });
+    totals.add(shape.evaluation, batch_, [&](Value v) { return download_value(device_.stream(), shape.eval_program.value(v).ptr<double>()); });
   }
   totals.all_reduce(*plan_.mesh.data);
   return totals;

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 
+#include "comm/device_mesh.h"
 #include "device/arena.h"
 #include "graph/planner.h"
 #include "nn/model.h"
@@ -41,7 +42,10 @@ struct StepPlan {
   std::unique_ptr<Model> translator;  // records translations of the validation data, if eval.metrics need them
   std::vector<ShapePlan> shapes;  // as batch_shapes() of the configuration
   std::vector<Bucket> buckets;
-  MemoryPlan memory;
+  MemoryPlan memory;   // of the device
+  MemoryPlan staging;  // of the host, where the device is another
+
+  bool on_host() const { return config.device != "cuda"; }
 
   // Of the largest shape:
   const ShapePlan& largest() const { return shapes.back(); }
@@ -78,24 +82,26 @@ struct Totals {  // by objective
   double mean() const;      // sum of the objectives' means
   double perplexity() const, accuracy() const;  // of the first objective
   // Of one run of a recording without training; `fields` begin with what it read.
-  void add(const Recording& run, const Fields& fields, const std::function<Tensor(Value)>& output);
+  void add(const Recording& run, const Fields& fields, const std::function<double(Value)>& output);
   Totals& operator+=(const Totals& other);
   void all_reduce(Communicator& over);
 };
 
 class Engine {
  public:
-  Engine(StepPlan plan, int threads);
+  Engine(StepPlan plan, int threads) : Engine(std::move(plan), Device::cpu(threads)) {}
+  Engine(StepPlan plan, Device device);
 
   const StepPlan& plan() const { return plan_; }
   const Model& model() const { return *plan_.model; }
+  Device& device() { return device_; }
   std::int64_t arena_high_water() const { return arena_.high_water(); }
   const MemoryPlan& memory_taken() const { return arena_.taken(); }
 
   void initialize_parameters();
-  // `fill` writes all weights of this rank, laid out by model().parameters(), in the wide type of theirs. All ranks call alike.
+  // `fill` writes all weights of this rank, laid out by model().parameters(), in the wide type of theirs, to host memory. All ranks call alike.
   void set_weights(const std::function<void(void* flat)>& fill);
-  void swap_average() { optimizer_.swap_average(&stream_, flat_); }
+  void swap_average() { optimizer_.swap_average(device_.stream(), flat_); }
   LossScale& loss_scale() { return loss_scale_; }
   // Gradients of step `step` (from 1), reduced over the axes; the loss of the global batch.
   // `sequences`: of the global batch, where it holds fewer than its shape has room for.
@@ -120,8 +126,9 @@ class Engine {
   void run_micro_batches(std::int64_t step, const ShapePlan& shape, Totals& totals);
 
   StepPlan plan_;
-  cpu::Stream stream_;
-  Arena arena_;
+  Device device_;
+  Mesh tensors_;       // groups for tensors of the device
+  Arena arena_, host_; // of the device; of what the host fills for it
   Optimizer optimizer_;
   Optimizer::Flat flat_{};
   LossScale loss_scale_;

@@ -32,7 +32,7 @@ class Part {
     if (count > 0) data.fill(batch, first, count, real);
     forward_.run({&stream_, &mesh_, {}}, all);
     Totals totals;
-    totals.add(forward_.recording(), all, [&](Value v) { return forward_.output(v); });
+    totals.add(forward_.recording(), all, [&](Value v) { return *forward_.output(v).ptr<double>(); });
     return totals;
   }
 

@@ -32,7 +32,8 @@ void Forward::bind(const Weights& weights, Arena& arena, const std::vector<Tenso
     if (own(v)) leaves_[v] = {arena.take("leaves", info.bytes()), info.dtype, info.shape};
   }
   program_.bind(arena.take("activations", program_.arena_bytes()), {leaves_, std::vector<Tensor>(values.size())});
-  for (const auto& [value, fill] : recording_.constants) fill(leaves_[value.id]);
+  for (std::size_t v = 0; v < values.size(); ++v)
+    if (values[v].fill) values[v].fill(leaves_[v]);
 }
 
 void Forward::run(const ExecContext& context, const Fields& fields) const {

@@ -63,7 +63,8 @@ std::unique_ptr<Batcher> RunData::open(const Config& config, const SourceConfig&
   if (c.type == "mlm")
     return std::make_unique<MaskedTokens>(source, order, *tokenizer, batch,
                                           MaskedTokens::Options{length, vocabulary, c.mask_probability, seed, end, c.next_sentence}, endless);
-  if (c.type == "span_corruption") return std::make_unique<SpanCorruption>(source, order, *tokenizer, batch, spans, vocabulary, seed, endless);
+  if (c.type == "span_corruption") return std::make_unique<SpanCorruption>(source, order, *tokenizer, batch, spans, vocabulary, seed, endless,
+                                                                           config.model.decoder_start);
   return std::make_unique<NextToken>(source, order, batch, endless, end);
 }
 

@@ -45,12 +45,19 @@ void check_shape(const CheckpointReader& reader, const std::string& path, const 
 
 }  // namespace
 
-std::vector<Piece> checkpoint_pieces(const Engine& engine) {
+std::vector<Piece> checkpoint_pieces(Engine& engine) {
   const Mesh& mesh = engine.plan().mesh;
   const auto* flat = static_cast<const float*>(engine.flat().parameters);
   std::vector<Piece> pieces;
   const auto add = [&](const std::string& name, const PartSlice& p, std::int64_t first, std::int64_t count, const float* data) {
-    if (count > 0) pieces.push_back({slice_of(p, first, count), name + p.name, p.full, data});
+    if (count == 0) return;
+    Piece piece{slice_of(p, first, count), name + p.name, p.full, data, {}};
+    if (!engine.device().is_cpu()) {
+      const auto host = engine.device().allocate_host(count * 4);
+      download(engine.device().stream(), host.get(), data, count * 4);
+      piece.copy = host, piece.data = reinterpret_cast<const float*>(host.get());
+    }
+    pieces.push_back(std::move(piece));
   };
   const auto replicated = [&](const PartSlice& p) { return p.axis < 0 && mesh.tensor_rank > 0; };
   if (mesh.data_rank == 0 && !engine.flat().master)
@@ -87,7 +94,11 @@ void restore(const CheckpointReader& reader, const std::string& path, Engine& en
   for_owned_state(engine, [&](const PartSlice& p, std::int64_t first, std::int64_t count, std::int64_t at) {
     for (const State& s : states) {
       check_shape(reader, path, s.name + p.name, p.full);
-      reader.read(s.name + p.name, slice_of(p, first, count), s.data + at);
+      float* to = s.data + at;
+      std::vector<float> host(engine.device().is_cpu() ? 0 : static_cast<std::size_t>(count));
+      if (!host.empty()) to = host.data();
+      reader.read(s.name + p.name, slice_of(p, first, count), to);
+      if (!host.empty()) upload(engine.device().stream(), s.data + at, to, count * 4);
     }
   });
 }

@@ -7,7 +7,7 @@
 namespace tfm {
 
 // The pieces this rank writes; over all ranks they cover every tensor once.
-std::vector<Piece> checkpoint_pieces(const Engine& engine);
+std::vector<Piece> checkpoint_pieces(Engine& engine);
 
 // Restores parameters, and optimizer state if `optimizer`. Error(input) names the tensor where the checkpoint is of another model.
 void restore(const CheckpointReader& reader, const std::string& path, Engine& engine, bool optimizer);

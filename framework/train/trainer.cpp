@@ -37,8 +37,8 @@ std::int64_t peak_memory_bytes() {
 
 class Run {
  public:
-  Run(const Config& config, const Mesh& mesh, const MakeModel& make_model, int threads, StopRequests& requests)
-      : config_(config), mesh_(mesh), requests_(requests), threads_(threads), data_(config), engine_(make_step_plan(config, mesh, make_model), threads),
+  Run(const Config& config, const Mesh& mesh, const MakeModel& make_model, const Device& device, StopRequests& requests)
+      : config_(config), mesh_(mesh), requests_(requests), data_(config), engine_(make_step_plan(config, mesh, make_model), device),
         watchdog_(mesh, file_timeout()), schedule_(schedule_of(config)) {
     check_trainable(config);
     if (config_.eval.stop) best_ = {.metric = config_.eval.stop->metric};
@@ -242,7 +242,7 @@ class Run {
     const StepPlan& plan = engine_.plan();
     if (!plan.translator) return {};
     Translator translator(*plan.translator, config_.model, mesh_, {engine_.model().parameters(), engine_.flat().parameters}, *data_.tokenizer,
-                          translation_of(config_), threads_, engine_.idle_memory());
+                          translation_of(config_), engine_.device().host().threads, engine_.idle_memory());
     return translator.translate(lines_.source);
   }
 
@@ -295,7 +295,6 @@ class Run {
   Config config_;
   Mesh mesh_;
   StopRequests& requests_;
-  int threads_;
   RunData data_;
   RunData::Lines lines_;  // to translate at each evaluation
   Engine engine_;
@@ -321,8 +320,8 @@ void check_trainable(const Config& config) {
     throw Error(ExitCode::usage, "model.next_sentence is true, but data.train.next_sentence is false, so nothing trains that head; expected both or neither");
 }
 
-TrainOutcome train(const Config& config, const Mesh& mesh, const MakeModel& make_model, int threads, StopRequests& requests) {
-  return Run(config, mesh, make_model, threads, requests).run();
+TrainOutcome train(const Config& config, const Mesh& mesh, const MakeModel& make_model, const Device& device, StopRequests& requests) {
+  return Run(config, mesh, make_model, device, requests).run();
 }
 
 }  // namespace tfm

@@ -14,8 +14,8 @@ struct TrainOutcome {
 // Throws Error(usage) for a configuration whose model cannot be trained with its data.
 void check_trainable(const Config& config);
 
-// Collective over the mesh. `threads` of this rank; `requests` from before any of them was started.
+// Collective over the mesh. `requests`: from before any thread was started.
 // Prints progress on rank 0. Throws Error with the contract's exit code.
-TrainOutcome train(const Config& config, const Mesh& mesh, const MakeModel& make_model, int threads, StopRequests& requests);
+TrainOutcome train(const Config& config, const Mesh& mesh, const MakeModel& make_model, const Device& device, StopRequests& requests);
 
 }  // namespace tfm

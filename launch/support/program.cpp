@@ -114,6 +114,10 @@ Launch::Launch() {
   threads = omp ? std::max(1, std::atoi(omp)) : std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / per_node);
 }
 
+Device Launch::device(const Config& config) const {
+  return config.device == "cuda" ? Device::gpu(session ? session->local_rank() : 0, threads) : Device::cpu(threads);
+}
+
 Mesh Launch::mesh(Layout layout) const {
   if (session) return make_mesh(*session, layout);
   return single_mesh();

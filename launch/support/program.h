@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "comm/mpi.h"
+#include "device/device.h"
 #include "train/config.h"
 
 namespace tfm {
@@ -43,6 +44,7 @@ struct Launch {
   int threads = 1;  // OMP_NUM_THREADS, else the node's cores divided by its ranks
   Launch();
   Mesh mesh(Layout layout) const;
+  Device device(const Config& config) const;  // Error(environment) where it is not there
 };
 
 }  // namespace tfm

@@ -7,6 +7,7 @@
 #include "comm/agree.h"
 #include "graph/planner.h"
 #include "job.h"
+#include "../model_fixture.h"
 #include "models/registry.h"
 #include "ops/ops.h"
 #include "train/verify.h"
@@ -57,6 +58,50 @@ TEST_P(Layouts, EqualASingleRank) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Layouts, testing::Combine(testing::Range<std::size_t>(0, kModels.size()), testing::Bool(), testing::Values(0, 1)));
+
+// Models computed by an independent program, wherever their sizes divide by the ranks of a layout.
+TEST(ModelFixtures, LossAndGradientsOnEveryLayout) {
+  int compared = 0;
+  for (const std::string folder : {"models", "decoder"})
+    for (const std::string& name : test::names_in(folder)) {
+      for (const Layout& layout : test::layouts()) {
+        const test::Fixture alone(name);
+        const ModelConfig& m = alone.config().model;
+        const std::int64_t rows = alone.shape.length * alone.shape.sequences / layout.data, source = alone.shape.source_length * alone.shape.sequences / layout.data;
+        if (alone.shape.sequences % layout.data || m.n_heads % layout.tensor || m.n_kv_heads % layout.tensor || m.d_ff % layout.tensor) continue;
+        const bool sequence = rows % layout.tensor == 0 && source % layout.tensor == 0;
+        const test::Fixture f(name, {"parallel.tensor=" + std::to_string(layout.tensor), std::string("parallel.sequence=") + (sequence ? "true" : "false"),
+                                     "train.micro_batch_size=" + std::to_string(alone.shape.sequences / layout.data)}, job().size());
+        BatchShape part = f.shape;
+        part.sequences /= layout.data;
+        const Mesh mesh = make_mesh(job(), layout);
+        Engine engine(make_step_plan(f.config(), mesh, make_model, DType::f32, part), 1);
+        f.load_parameters(engine);
+        auto inputs = f.inputs(engine.plan().largest().training);
+        const StepResult r = engine.compute_gradients(1, [&](std::int64_t first, std::int64_t count, Fields& fields) {
+          for (auto& [field, to] : fields) {
+            const auto width = static_cast<std::int64_t>(inputs.at(field).size()) / f.shape.sequences;
+            std::copy_n(inputs.at(field).begin() + first * width, count * width, to.begin());
+          }
+        });
+        const std::string where = name + " on data " + std::to_string(layout.data) + " x tensor " + std::to_string(layout.tensor);
+        const double loss = f.get<float>("loss")[0];
+        EXPECT_NEAR(r.loss, loss, 1e-6 * std::abs(loss) + 1e-6) << where;
+        for (PartSlice p : engine.model().parameters().slices()) {
+          const auto expected = f.get<float>("grad." + p.name);
+          const float* gradient = static_cast<const float*>(engine.flat().gradients) + p.offset;
+          p.offset = 0;
+          std::vector<float> difference(static_cast<std::size_t>(p.elements()));
+          ParameterSet::scatter(p, expected.data(), difference.data());
+          for (std::size_t i = 0; i < difference.size(); ++i) difference[i] -= gradient[i];
+          EXPECT_LE(test::norm(difference), 1e-4 * test::norm(expected) + 2e-7 * r.grad_norm) << where << ": " << p.name;
+        }
+        ++compared;
+      }
+    }
+  RecordProperty("compared", compared);
+  EXPECT_GE(compared, job().size() <= 2 ? 80 : job().size() == 4 ? 30 : 10) << "too few fixtures divide by these layouts";
+}
 
 // 16-bit numbers: ZeRO changes no bit, another layout only the rounding of sums.
 TEST(Precision, HalvesTrainOnEveryLayout) {

@@ -86,6 +86,42 @@ def check_against_transformers():
             compare(f"{folder.name} on {ranks} ranks", expected, tensors(pathlib.Path("out.safetensors")))
 
 
+def padded(batch, columns):
+    """The batch with `columns` more of padding on the right of every sequence."""
+    out = {}
+    if "attention_mask" not in batch:
+        dtype, shape, raw = batch["input_ids"]
+        batch = {**batch, "attention_mask": (dtype, shape, struct.pack("<q", 1) * (len(raw) // 8))}
+    for name, (dtype, shape, raw) in batch.items():
+        if len(shape) == 1:
+            out[name] = (dtype, shape, raw)
+            continue
+        rows, width = shape
+        fill = struct.pack("<q", -100 if name == "labels" else 0) * columns
+        line = len(raw) // rows
+        out[name] = (dtype, [rows, width + columns], b"".join(raw[r * line:(r + 1) * line] + fill for r in range(rows)))
+    return out
+
+
+def check_padding():
+    worst = 0.0
+    for folder in FIXTURES:
+        config = json.loads((folder / "config.json").read_text())
+        batch = tensors(folder / "batch.safetensors")
+        room = config.get("n_positions") or config.get("max_position_embeddings") or 1000
+        columns = min(5, room - max(shape[1] for _, shape, _ in batch.values() if len(shape) == 2))
+        if columns < 1:
+            continue
+        write_tensors(pathlib.Path("padded.safetensors"), padded(batch, columns))
+        losses = []
+        for file in (folder / "batch.safetensors", "padded.safetensors"):
+            run(BIN / "tfm-probe", folder, "--batch", file, "--out", "out.safetensors")
+            losses.append(floats(tensors(pathlib.Path("out.safetensors"))["loss"])[0])
+        worst = max(worst, abs(losses[1] / losses[0] - 1))
+        assert abs(losses[1] / losses[0] - 1) <= 1e-6, f"{folder.name}: padding changes the loss from {losses[0]} to {losses[1]}"
+    print(f"padding changes losses by {worst:.1e} at most")
+
+
 def check_round_trip():
     for folder in FIXTURES[::2]:
         run(BIN / "tfm-convert", "import", folder, "imported")
@@ -195,7 +231,7 @@ def check_special_ids():
             ("marian", f"family: encoder_decoder, vocab_size: 260, {sizes}, norm_position: post, position: sinusoidal, sinusoid: halves",
              "type: pairs, path: pairs.tsv", (256, 257, 258, 256)),
             ("t5", f"family: encoder_decoder, vocab_size: 360, {sizes}, norm: rmsnorm, position: relative, bias: false, scale_attention: false",
-             "type: span_corruption, path: text.txt", (256, 257, 258, 258))):
+             "type: span_corruption, path: text.txt", (256, 257, 258, 256))):
         pathlib.Path("cfg.yaml").write_text(f"model: {{{model}}}\ndata: {{train: {{{data}}}}}\ntrain: {{steps: 1, global_batch_size: 2, seq_len: 16}}\n"
                                             f"checkpoint: {{dir: special_{name}}}\n")
         run(BIN / "tfm-train", "cfg.yaml")
@@ -222,7 +258,7 @@ def check_marian_tokenizer():
 def main():
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        for check in (check_against_transformers, check_round_trip, check_element_types_and_shards, check_messages, check_training, check_special_ids,
+        for check in (check_against_transformers, check_padding, check_round_trip, check_element_types_and_shards, check_messages, check_training, check_special_ids,
                       check_marian_tokenizer):
             check()
             print(check.__name__, "ok", flush=True)

@@ -45,6 +45,7 @@ def check_messages():
         (2, ["data.train.path=missing.txt"], 3, "missing.txt"),
         (0, ["model.vocab=5"], 2, "vocab_size"),
         (0, ["precision=fp8"], 2, "bf16"),
+        (0, ["device=cuda"], 4, "device: cuda"),
     ]:
         out = run(ranks, "tfm-train", "cfg.yaml", *args, code=code)
         assert expected in out, f"{args}: {out}"

@@ -6,7 +6,7 @@ import sys
 LEVELS = {"core": 0, "device": 1, "tensor": 2, "kernels": 3, "comm": 3, "graph": 4, "ops": 5, "nn": 6, "optim": 7, "data": 7,
           "train": 8, "models": 9, "launch": 10}
 SOURCE, HEADER, FUNCTION, OP = 400, 200, 60, 120
-FOLDER_OF = {"mpi": "framework/comm", "nccl": "framework/comm", "cuda": "framework/device/cuda", "cublas": "framework/kernels/cuda"}
+FOLDER_OF = {"mpi": "framework/comm", "nccl": "framework/comm", "cuda": "framework/device/cuda", "cublas": "framework/device/cuda"}
 
 
 def level_of(path):

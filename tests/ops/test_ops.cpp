@@ -51,6 +51,8 @@ template <class T> class Harness {
     for (std::size_t v = 0; v < tape->values().size(); ++v)
       if (const ValueInfo& info = tape->values()[v]; info.role == Role::input)
         b.data[v] = {const_cast<std::int32_t*>(kIntegers.at(info.name).data()), DType::i32, info.shape};
+      else if (info.fill)
+        info.fill(b.data[v] = {constants_.emplace_back(static_cast<std::size_t>(info.bytes() / 4 + 1)).data(), info.dtype, info.shape});
     arena_.assign(static_cast<std::size_t>(program_.arena_bytes() / 8 + 1), std::nan(""));
     program_.bind(reinterpret_cast<std::byte*>(arena_.data()), b);
     const std::int64_t n = tape->info(output_).shape.elements();
@@ -90,6 +92,7 @@ template <class T> class Harness {
   bool fused_ = false;
   Program program_;
   std::vector<double> arena_;
+  std::vector<std::vector<std::int32_t>> constants_;
   std::vector<T> seed_;
   cpu::Stream stream_{2};
   Mesh mesh_ = single_mesh();

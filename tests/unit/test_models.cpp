@@ -2,72 +2,16 @@
 // 20 steps.
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
-
-#include "core/safetensors.h"
-#include "models/registry.h"
-#include "train/engine.h"
+#include "../model_fixture.h"
 #include "train/inference.h"
 
 namespace tfm {
 namespace {
 
-const std::string kFixtures = std::string(TFM_SOURCE_DIR) + "/tests/fixtures/";
-
-std::vector<std::string> names_in(const std::string& folder) {
-  std::vector<std::string> names;
-  for (const auto& f : std::filesystem::directory_iterator(kFixtures + folder)) names.push_back(folder + "/" + f.path().stem().string());
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-class Fixture {
- public:
-  explicit Fixture(const std::string& name) : reader_(kFixtures + name + ".safetensors") {
-    nlohmann::json c = nlohmann::json::parse(reader_.metadata().at("config"));
-    if (c.contains("B")) {
-      shape = {.sequences = c["B"], .length = c["T"], .source_length = c.value("S", 0)};
-      const std::string mask = c.value("mask", "none");
-      shape.mask = mask == "documents" ? Mask::documents : mask == "padding" ? Mask::padding : Mask::none;
-      c["train"] = {{"global_batch_size", c["B"]}, {"micro_batch_size", c["B"]}, {"seq_len", c["T"]}, {"steps", 1}};
-      if (c.contains("label_smoothing")) c["loss"] = {{"label_smoothing", c["label_smoothing"]}};
-      for (const char* key : {"B", "T", "S", "mask", "label_smoothing"}) c.erase(key);
-    }
-    const std::string family = c["model"]["family"], type = family == "encoder" ? "mlm" : family == "decoder" ? "tokens" : "pairs";
-    c["data"] = {{"train", {{"type", type}, {"path", "unused.bin"}}}};
-    const std::string file = testing::TempDir() + "tfm_fixture.yaml";
-    std::ofstream(file) << c.dump() << "\n";
-    config_ = load_config(file, {});
-    resolve_for_ranks(config_, 1);
-  }
-  const Config& config() const { return config_; }
-  BatchShape shape;  // of the files with one batch
-  bool has(const std::string& name) const { return reader_.tensors().count(name) > 0; }
-  template <class T> std::vector<T> get(const std::string& name) const {
-    const auto bytes = reader_.bytes(name);
-    std::vector<T> v(bytes.size() / sizeof(T));
-    std::memcpy(v.data(), bytes.data(), bytes.size());
-    return v;
-  }
-  void load_parameters(Engine& e) const {
-    for (const PartSlice& p : e.model().parameters().slices())
-      ParameterSet::scatter(p, get<float>(p.name).data(), static_cast<float*>(e.flat().parameters));
-  }
-
- private:
-  SafetensorsReader reader_;
-  Config config_;
-};
-
-double norm(const std::vector<float>& v) {
-  double s = 0;
-  for (float x : v) s += static_cast<double>(x) * x;
-  return std::sqrt(s);
-}
+using test::Fixture;
+using test::kFixtures;
+using test::names_in;
+using test::norm;
 
 class ModelFixture : public testing::TestWithParam<std::string> {};
 
@@ -75,11 +19,7 @@ TEST_P(ModelFixture, LogitsLossAndGradients) {
   const Fixture f(GetParam());
   Engine engine(make_step_plan(f.config(), single_mesh(), make_model, DType::f32, f.shape), 2);
   f.load_parameters(engine);
-  std::map<std::string, std::vector<std::int32_t>> inputs;
-  for (const auto& [name, value] : engine.plan().largest().training.inputs) {
-    const auto values = f.get<std::int64_t>(name == "ids" ? "input_ids" : name);
-    inputs[name].assign(values.begin(), values.end());
-  }
+  auto inputs = f.inputs(engine.plan().largest().training);
   const StepResult r = engine.compute_gradients(1, [&](std::int64_t, std::int64_t, Fields& fields) {
     for (auto& [name, to] : fields) std::copy(inputs.at(name).begin(), inputs.at(name).end(), to.begin());
   });

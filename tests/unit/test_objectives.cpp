@@ -244,7 +244,7 @@ TEST(SpanCorruption, SourceAndTargetTogetherAreTheText) {
     const Ids labels(r["labels"].begin() + static_cast<std::ptrdiff_t>(i * 16), r["labels"].begin() + static_cast<std::ptrdiff_t>(i * 16) + l.target);
     EXPECT_EQ(source.back(), ByteSpecials::end);
     EXPECT_EQ(labels.back(), ByteSpecials::end);
-    EXPECT_EQ(r["ids"][i * 16], ByteSpecials::padding);
+    EXPECT_EQ(r["ids"][i * 16], ByteSpecials::begin);
     EXPECT_TRUE(std::equal(labels.begin(), labels.end() - 1, r["ids"].begin() + static_cast<std::ptrdiff_t>(i * 16) + 1));
     Ids text, where;
     for (auto at = source.begin(); at != source.end() - 1; ++at) {

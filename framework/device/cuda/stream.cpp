@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "device/cuda/blas.h"
 
 namespace tfm::cuda {
 
@@ -13,7 +14,14 @@ void check(cudaError_t status, std::source_location at) {
                                          ": " + cudaGetErrorString(status));
 }
 
-Stream::Stream(int device) : device_(device) {
+int device_count() {
+  int n = 0;
+  if (cudaGetDeviceCount(&n) == cudaSuccess) return n;
+  cudaGetLastError();  // clears it
+  return 0;
+}
+
+Stream::Stream(int device, bool tf32) : device_(device), tf32_(tf32) {
   check(cudaSetDevice(device));
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   cudaMemPool_t pool = nullptr;  // of cudaMallocAsync: keep what is freed
@@ -21,7 +29,22 @@ Stream::Stream(int device) : device_(device) {
   check(cudaDeviceGetDefaultMemPool(&pool, device));
   check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep));
 }
-Stream::~Stream() { cudaStreamDestroy(stream_); }
+Stream::~Stream() {
+  cudaStreamSynchronize(stream_);
+  blas_.reset();
+  cudaStreamDestroy(stream_);
+}
 void Stream::wait() { check(cudaStreamSynchronize(stream_)); }
+
+bool Stream::capturing() const {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream_, &status));
+  return status != cudaStreamCaptureStatusNone;
+}
+
+Blas& Stream::blas() {
+  if (!blas_) blas_ = std::make_unique<Blas>(*this, tf32_);
+  return *blas_;
+}
 
 }  // namespace tfm::cuda

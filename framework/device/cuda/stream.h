@@ -2,6 +2,7 @@
 // A CUDA stream, and how a failed call of the runtime becomes an Error.
 #include <cuda_runtime.h>
 
+#include <memory>
 #include <source_location>
 
 namespace tfm::cuda {
@@ -9,20 +10,29 @@ namespace tfm::cuda {
 // Throws Error(environment) that names the call's place, CUDA's name of the error and its text.
 void check(cudaError_t status, std::source_location at = std::source_location::current());
 
+int device_count();  // 0 where there is no driver
+
+class Blas;
+
 class Stream {
  public:
-  explicit Stream(int device);
+  // tf32: products of floats may round their factors to 10 bits of fraction.
+  explicit Stream(int device, bool tf32 = false);
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
   cudaStream_t get() const { return stream_; }
   int device() const { return device_; }
-  void wait();  // until all work so far is done
+  void wait();             // until all work so far is done
+  bool capturing() const;  // into a CUDA graph
+  Blas& blas();            // made at the first call
 
  private:
   int device_;
+  bool tf32_;
   cudaStream_t stream_ = nullptr;
+  std::unique_ptr<Blas> blas_;
 };
 
 }  // namespace tfm::cuda

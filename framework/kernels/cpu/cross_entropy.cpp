@@ -84,6 +84,14 @@ void cross_entropy_loss(cpu::Stream&, const CrossEntropyArgs<T>& a) {
 }
 
 template <class T>
+void cross_entropy_total(cpu::Stream&, const CrossEntropyArgs<T>& a) {
+  for (std::int64_t r = 0; r < a.rows; ++r) {
+    *a.total += a.loss[r];
+    if (a.correct) *a.correct += a.labels[r] >= 0 && a.sums[a.rows + r] == a.max[r] && a.sums[2 * a.rows + r] == 0;
+  }
+}
+
+template <class T>
 void cross_entropy_gradient(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
   using W = Wide<T>;
   const W uniform = a.smoothing == W{0} ? W{0} : a.gradient_scale * a.smoothing / static_cast<W>(a.vocab_size);
@@ -107,6 +115,7 @@ void cross_entropy_gradient(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
   template void cross_entropy_sums(cpu::Stream&, const CrossEntropyArgs<T>&); \
   template void cross_entropy_ties(cpu::Stream&, const CrossEntropyArgs<T>&); \
   template void cross_entropy_loss(cpu::Stream&, const CrossEntropyArgs<T>&); \
+  template void cross_entropy_total(cpu::Stream&, const CrossEntropyArgs<T>&); \
   template void cross_entropy_gradient(cpu::Stream&, const CrossEntropyArgs<T>&);
 TFM_FLOATS(TFM_INSTANTIATE)
 

@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/simd.h"
+#include "kernels/optimizer.inl"
 
 namespace tfm::kernels {
 namespace {
@@ -25,9 +26,11 @@ double block_sum(const T* x, std::int64_t n, double scale) {
 // A sum of terms truncated to multiples of 2^-88, as high * 2^-24 + low * 2^-88. Both parts of a term are exact.
 struct FixedSum {
   unsigned __int128 high = 0, low = 0;
+  double plain = 0;
   bool ok = true;
 
   void add(double s) {
+    plain += s;
     if (!(s < kLargest)) {
       ok = false;
       return;
@@ -51,20 +54,14 @@ struct FixedSum {
 
 template <class T>
 void adam(cpu::Stream& stream, const AdamArgs<T>& a) {
-  const T shrink = static_cast<T>(a.decoupled ? 1 - a.lr * a.decay : 1), couple = static_cast<T>(a.decoupled ? 0 : a.decay);
-  const T toward = static_cast<T>(1 - a.beta1), beta2 = static_cast<T>(a.beta2), square = static_cast<T>(1 - a.beta2);
-  const T root = static_cast<T>(1 / std::sqrt(a.correction2)), eps = static_cast<T>(a.eps),
-          step = static_cast<T>(a.lr / a.correction1);
-  const T grad_scale = static_cast<T>(a.grad_scale);
+  const AdamStep<T> update(a);
   parallel_ranges(stream, a.n, [&](std::int64_t begin, std::int64_t end) {
     T *p = a.param + begin, *m1 = a.m + begin, *m2 = a.v + begin;
     const T* grad = a.grad + begin;
     each<T>(end - begin, [&](std::int64_t i, auto m) TFM_INLINE {
-      const Vec<T> before = load(p + i, m), g = load(grad + i, m) * grad_scale + before * couple;
-      Vec<T> u = load(m1 + i, m), v = load(m2 + i, m);
-      u += (g - u) * toward;
-      v = v * beta2 + g * g * square;
-      store(p + i, before * shrink - step * (u / (sqrt(v) * root + eps)), m);
+      Vec<T> w = load(p + i, m), u = load(m1 + i, m), v = load(m2 + i, m);
+      update(w, load(grad + i, m), u, v);
+      store(p + i, w, m);
       store(m1 + i, u, m);
       store(m2 + i, v, m);
     });
@@ -105,6 +102,7 @@ void average(cpu::Stream& stream, const AverageArgs<T>& a) {
 template <class T>
 bool square_sum(cpu::Stream& stream, SquareSumArgs<T>& a) {
   const std::int64_t chunks = ceil_div(a.n, kChunk);
+  double* plain = scratch<double, 15>(chunks);
   std::int64_t limb[4] = {0, 0, 0, 0}, bad = 0;
 #pragma omp parallel for num_threads(stream.threads) schedule(static) reduction(+ : limb, bad) \
     if (stream.threads > 1 && a.n >= kTeamWork)
@@ -114,9 +112,11 @@ bool square_sum(cpu::Stream& stream, SquareSumArgs<T>& a) {
       sum.add(block_sum(a.x + i, std::min(kBlock, a.n - i), a.scale));
     const auto part = sum.limbs();
     for (int k = 0; k < 4; ++k) limb[k] += part[k];
+    plain[c] = sum.plain;
     bad += !sum.ok;
   }
   for (int k = 0; k < 4; ++k) a.limbs[k] += limb[k];
+  for (std::int64_t c = 0; c < chunks; ++c) a.plain += plain[c];
   for (int k = 0; k < 3; ++k) {
     a.limbs[k + 1] += a.limbs[k] >> 32;
     a.limbs[k] &= 0xFFFFFFFF;

@@ -1,120 +1,130 @@
-#include "kernels/cuda/block.h"
+// Plain vector operations; see packs.h.
 #include "kernels/elementwise.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/column_fold.h"
 
 namespace tfm::kernels {
 namespace {
 
-constexpr int kThreads = 256;
-
-// f.run<N>(i) does elements [i, i + N); the last thread does what is left one by one.
-template <int N, class F>
-__global__ void __launch_bounds__(kThreads) run_packs(F f, std::int64_t n) {
-  std::int64_t i = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) * N;
-  if (i + N <= n) {
-    f.template run<N>(i);
-    return;
-  }
-  for (; i < n; ++i) f.template run<1>(i);
-}
-
-template <int N, class F>
-void launch_packs(cuda::Stream& stream, const F& f, std::int64_t n) {
-  const auto blocks = static_cast<unsigned>(ceil_div(ceil_div(n, N), kThreads));
-  cuda::launch(stream, run_packs<N, F>, blocks, kThreads, 0, f, n);
-}
-
-// Packs of 16 bytes where all addresses (or'ed in `addresses`, with lengths of rows in bytes) are multiples of 16.
-template <int N, class F>
-void for_packs(cuda::Stream& stream, const F& f, std::int64_t n, std::uintptr_t addresses) {
-  if (n == 0) return;
-  addresses % 16 ? launch_packs<1>(stream, f, n) : launch_packs<N>(stream, f, n);
-}
-std::uintptr_t address(const void* p) { return reinterpret_cast<std::uintptr_t>(p); }
-
-template <class T>
-struct Copy {
+template <class T> struct Copy {
   CopyArgs<T> a;
-  template <int N>
-  __device__ void run(std::int64_t i) const {
-    auto x = cuda::load<cuda::Pack<T, N>>(a.x + i);
-    if (a.accumulate) {
-      const auto y = cuda::load<cuda::Pack<T, N>>(a.y + i);
-      TFM_UNROLL for (int j = 0; j < N; ++j)
-        x.at[j] = cuda::narrow<T>(cuda::widen(y.at[j]) + cuda::widen(x.at[j]) * a.scale);
-    } else if (a.scale != Wide<T>{1}) {
-      TFM_UNROLL for (int j = 0; j < N; ++j)
-        x.at[j] = cuda::narrow<T>(cuda::widen(x.at[j]) * a.scale);
-    }
-    cuda::store(a.y + i, x);
+  __device__ void operator()(std::int64_t at, Part part) const {
+    const auto x = load_pack(a.x + at, part);
+    Wide<T> y[kPack];
+    TFM_UNROLL
+    for (int i = 0; i < kPack; ++i) y[i] = x[i] * a.scale;
+    store_pack(a.y + at, part, y, a.accumulate);
   }
 };
 
-template <class T>
-struct Fill {
-  FillArgs<T> a;
-  template <int N>
-  __device__ void run(std::int64_t i) const {
-    cuda::Pack<T, N> y;
-    TFM_UNROLL for (int j = 0; j < N; ++j)
-      y.at[j] = a.value;
-    cuda::store(a.y + i, y);
-  }
-};
-
-template <class From, class To>
-struct Convert {
+template <class From, class To> struct Convert {
   ConvertArgs<From, To> a;
-  template <int N>
-  __device__ void run(std::int64_t i) const {
-    const auto x = cuda::load<cuda::Pack<From, N>>(a.x + i);
-    cuda::Pack<To, N> y;
-    TFM_UNROLL for (int j = 0; j < N; ++j)
-      y.at[j] = cuda::narrow<To>(cuda::widen(x.at[j]));
-    cuda::store(a.y + i, y);
+  __device__ void operator()(std::int64_t at, Part part) const {
+    const auto x = load_pack(a.x + at, part);
+    float y[kPack];
+    TFM_UNROLL
+    for (int i = 0; i < kPack; ++i) y[i] = x[i];
+    store_pack(a.y + at, part, y);
   }
 };
 
-template <class T>
-struct AddBias {
-  AddBiasArgs<T> a;
-  template <int N>
-  __device__ void run(std::int64_t i) const {  // N divides the columns
-    auto x = cuda::load<cuda::Pack<T, N>>(a.x + i);
-    const auto bias = cuda::load<cuda::Pack<T, N>>(a.bias + i % a.cols);
-    TFM_UNROLL for (int j = 0; j < N; ++j)
-      x.at[j] = cuda::narrow<T>(cuda::widen(x.at[j]) + cuda::widen(bias.at[j]));
-    cuda::store(a.x + i, x);
+template <class T> struct Fill {
+  FillArgs<T> a;
+  __device__ void operator()(std::int64_t at, Part part) const {
+    const Wide<T> value = cuda::widen<T>(a.value);
+    const Wide<T> y[kPack] = {value, value, value, value, value, value, value, value};
+    store_pack(a.y + at, part, y);
   }
 };
+
+template <class T> struct Swap {
+  SwapArgs<T> a;
+  __device__ void operator()(std::int64_t at, Part part) const {
+    const auto x = load_pack(a.x + at, part), y = load_pack(a.y + at, part);
+    T to_x[kPack], to_y[kPack];
+    TFM_UNROLL
+    for (int i = 0; i < kPack; ++i) to_x[i] = y[i], to_y[i] = x[i];
+    store_pack(a.x + at, part, to_x);
+    store_pack(a.y + at, part, to_y);
+  }
+};
+
+template <class T> struct AddBias {
+  AddBiasArgs<T> a;
+  __device__ void operator()(std::int64_t row, std::int64_t c, Part part) const {
+    T* to = a.x + row * a.cols + c;
+    const auto x = load_pack(to, part), bias = load_pack(a.bias + c, part);
+    Wide<T> y[kPack];
+    TFM_UNROLL
+    for (int i = 0; i < kPack; ++i) y[i] = x[i] + bias[i];
+    store_pack(to, part, y);
+  }
+};
+
+// Partial sums of a block of rows over a strip of 256 columns: a pack a lane, every eighth row a warp.
+constexpr int kStrip = kWarp * kPack, kRowGroups = kThreads / kWarp;
+static_assert(kRowGroups == kPack);
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) column_sum_kernel(ColumnSumArgs<T> a, std::int64_t rows_a_block, Wide<T>* partial) {
+  using W = Wide<T>;
+  W* shared = cuda::shared_memory<W>();  // (row groups, strip)
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, group = static_cast<int>(threadIdx.x) / kWarp;
+  const std::int64_t strip = static_cast<std::int64_t>(blockIdx.x) * kStrip, c = strip + lane * kPack;
+  const std::int64_t begin = static_cast<std::int64_t>(blockIdx.y) * rows_a_block, end = begin + rows_a_block < a.rows ? begin + rows_a_block : a.rows;
+  W sum[kPack] = {};
+  if (c < a.cols) {
+    const Part part = part_of(c, a.cols);
+    for (std::int64_t r = begin + group; r < end; r += kRowGroups) {
+      const auto x = load_pack(a.x + r * a.cols + c, part);
+      TFM_UNROLL
+      for (int i = 0; i < kPack; ++i) sum[i] += x[i];
+    }
+  }
+  TFM_UNROLL
+  for (int i = 0; i < kPack; ++i) shared[group * kStrip + i * kWarp + lane] = sum[i];
+  cuda::block_barrier();
+  // This thread adds up one column: element threadIdx / 32 of the pack of its lane.
+  const std::int64_t own = strip + lane * kPack + group;
+  if (own >= a.cols) return;
+  W total = shared[group * kWarp + lane];
+  for (int g = 1; g < kRowGroups; ++g) total += shared[g * kStrip + group * kWarp + lane];
+  partial[blockIdx.y * a.cols + own] = total;
+}
 
 }  // namespace
 
-template <class T>
-void copy(cuda::Stream& stream, const CopyArgs<T>& a) {
-  if (a.x == a.y && !a.accumulate && a.scale == Wide<T>{1}) return;
-  for_packs<16 / sizeof(T)>(stream, Copy<T>{a}, a.n, address(a.x) | address(a.y));
+template <class T> void copy(cuda::Stream& stream, const CopyArgs<T>& a) {
+  if (a.x != a.y || a.accumulate || a.scale != Wide<T>{1}) over_array(stream, a.y, a.n, Copy<T>{a});
 }
-template <class T>
-void fill(cuda::Stream& stream, const FillArgs<T>& a) {
-  for_packs<16 / sizeof(T)>(stream, Fill<T>{a}, a.n, address(a.y));
+template <class From, class To> void convert(cuda::Stream& stream, const ConvertArgs<From, To>& a) {
+  over_array(stream, a.x, a.n, Convert<From, To>{a});
 }
-template <class From, class To>
-void convert(cuda::Stream& stream, const ConvertArgs<From, To>& a) {
-  for_packs<4>(stream, Convert<From, To>{a}, a.n, address(a.x) | address(a.y));
-}
-template <class T>
-void add_bias(cuda::Stream& stream, const AddBiasArgs<T>& a) {
-  for_packs<16 / sizeof(T)>(stream, AddBias<T>{a}, a.rows * a.cols, address(a.x) | address(a.bias) | a.cols * sizeof(T));
+template <class T> void fill(cuda::Stream& stream, const FillArgs<T>& a) { over_array(stream, a.y, a.n, Fill<T>{a}); }
+template <class T> void swap(cuda::Stream& stream, const SwapArgs<T>& a) { over_array(stream, a.x, a.n, Swap<T>{a}); }
+template <class T> void add_bias(cuda::Stream& stream, const AddBiasArgs<T>& a) { over_rows(stream, a.rows, a.cols, AddBias<T>{a}); }
+
+template <class T> void column_sum(cuda::Stream& stream, const ColumnSumArgs<T>& a) {
+  if (a.cols <= 0) return;
+  const std::int64_t strips = ceil_div(a.cols, kStrip);
+  // Enough blocks to fill a device, of at least 64 rows.
+  const std::int64_t blocks = std::clamp<std::int64_t>(ceil_div(a.rows, 64), 1, std::max<std::int64_t>(1, 1024 / strips));
+  cuda::Scratch<Wide<T>> partial(stream, blocks * a.cols);
+  cuda::launch(stream, column_sum_kernel<T>, dim3(static_cast<unsigned>(strips), static_cast<unsigned>(blocks)), kThreads,
+               kRowGroups * kStrip * sizeof(Wide<T>), a, ceil_div(a.rows, blocks), partial);
+  column_fold<Wide<T>>(stream, partial, blocks, a.cols, a.cols, a.y, a.accumulate);
 }
 
-#define TFM_INSTANTIATE(T)                               \
-  template void copy(cuda::Stream&, const CopyArgs<T>&); \
-  template void fill(cuda::Stream&, const FillArgs<T>&); \
+#define TFM_INSTANTIATE(T)                                          \
+  template void copy(cuda::Stream&, const CopyArgs<T>&);            \
+  template void fill(cuda::Stream&, const FillArgs<T>&);            \
+  template void column_sum(cuda::Stream&, const ColumnSumArgs<T>&); \
   template void add_bias(cuda::Stream&, const AddBiasArgs<T>&);
-TFM_INSTANTIATE(float)
-TFM_INSTANTIATE(double)
-TFM_INSTANTIATE(bf16)
-TFM_INSTANTIATE(f16)
+TFM_FLOATS(TFM_INSTANTIATE)
+template void swap(cuda::Stream&, const SwapArgs<float>&);
+template void swap(cuda::Stream&, const SwapArgs<double>&);
 template void convert(cuda::Stream&, const ConvertArgs<float, bf16>&);
 template void convert(cuda::Stream&, const ConvertArgs<float, f16>&);
 template void convert(cuda::Stream&, const ConvertArgs<bf16, float>&);

@@ -1,14 +1,52 @@
 #pragma once
-// The part of the CUDA runtime that kernel sources and device/cuda/stream.h use, on host memory.
+// The part of the CUDA runtime that kernel sources and device/cuda use, on host memory; runtime.cpp.
 #include <cstddef>
 
 struct dim3 {
   unsigned x, y, z;
   constexpr dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c) {}
 };
-enum cudaError_t { cudaSuccess };
+enum cudaError_t { cudaSuccess, cudaErrorMemoryAllocation = 2, cudaErrorInsufficientDriver = 35 };
 using cudaStream_t = struct CUstream_st*;
 
 cudaError_t cudaMallocAsync(void** p, std::size_t bytes, cudaStream_t);
 cudaError_t cudaFreeAsync(void* p, cudaStream_t);
 cudaError_t cudaMemsetAsync(void* p, int byte, std::size_t bytes, cudaStream_t);
+
+const char* cudaGetErrorName(cudaError_t);
+const char* cudaGetErrorString(cudaError_t);
+inline cudaError_t cudaGetLastError() { return cudaSuccess; }
+
+struct cudaDeviceProp {
+  char name[256];
+};
+cudaError_t cudaGetDeviceCount(int* n);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp*, int device);
+inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+
+cudaError_t cudaMalloc(void** p, std::size_t bytes);
+cudaError_t cudaFree(void* p);
+cudaError_t cudaMallocHost(void** p, std::size_t bytes);
+cudaError_t cudaFreeHost(void* p);
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);
+enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t);
+
+using cudaMemPool_t = void*;
+enum cudaMemPoolAttr { cudaMemPoolAttrReleaseThreshold = 4 };
+inline cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t*, int) { return cudaSuccess; }
+inline cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) { return cudaSuccess; }
+
+inline constexpr unsigned cudaStreamNonBlocking = 1;
+inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t*, unsigned) { return cudaSuccess; }
+inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone, cudaStreamCaptureStatusActive };
+cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus*);
+
+using cudaEvent_t = float*;  // a time of fake_runtime.h's clock
+cudaError_t cudaEventCreate(cudaEvent_t*);
+cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t);
+inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t before, cudaEvent_t after);
+cudaError_t cudaEventDestroy(cudaEvent_t);

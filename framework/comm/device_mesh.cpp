@@ -1,0 +1,89 @@
+#include "comm/device_mesh.h"
+
+#include <deque>
+
+namespace tfm {
+namespace {
+
+class StagedThroughHost final : public Communicator {
+ public:
+  StagedThroughHost(std::shared_ptr<Communicator> host, Device& device) : host_(std::move(host)), device_(device) {}
+  int rank() const override { return host_->rank(); }
+  int size() const override { return host_->size(); }
+
+  void all_reduce(Tensor t, Collective kind) override {
+    const Tensor copy = fetch(t);
+    host_->all_reduce(copy, kind);
+    put(t, copy);
+  }
+  void reduce_scatter(Tensor in, Tensor out) override {
+    const Tensor all = fetch(in);
+    Tensor part = out;
+    part.data = static_cast<std::byte*>(all.data) + out.bytes() * rank();
+    host_->reduce_scatter(all, part);
+    put(out, part);
+  }
+  void all_gather(Tensor in, Tensor out) override {
+    Tensor all = out, part = in;
+    all.data = staging(out.bytes());
+    part.data = static_cast<std::byte*>(all.data) + in.bytes() * rank();
+    download(device_.stream(), part.data, in.data, in.bytes());
+    host_->all_gather(part, all);
+    put(out, all);
+  }
+  void broadcast(Tensor t, int root) override {
+    const Tensor copy = fetch(t);
+    host_->broadcast(copy, root);
+    put(t, copy);
+  }
+  void barrier() override { host_->barrier(); }
+
+  void reduce_start(Tensor t, bool scatter) override {
+    Started s{t, t, device_.allocate_host(t.bytes())};
+    s.host.data = s.memory.get();
+    download(device_.stream(), s.host.data, t.data, t.bytes());
+    host_->reduce_start(s.host, scatter);
+    started_.push_back(std::move(s));
+  }
+  void reduce_finish() override {
+    host_->reduce_finish();
+    put(started_.front().device, started_.front().host);
+    started_.pop_front();
+  }
+  void progress() override { host_->progress(); }
+
+ private:
+  struct Started {
+    Tensor device, host;
+    std::shared_ptr<std::byte> memory;
+  };
+  std::byte* staging(std::int64_t bytes) {
+    if (bytes > capacity_) memory_ = device_.allocate_host(capacity_ = bytes);
+    return memory_.get();
+  }
+  Tensor fetch(Tensor t) {
+    Tensor copy = t;
+    copy.data = staging(t.bytes());
+    download(device_.stream(), copy.data, t.data, t.bytes());
+    return copy;
+  }
+  void put(const Tensor& to, const Tensor& from) { upload(device_.stream(), to.data, from.data, from.bytes()); }
+
+  std::shared_ptr<Communicator> host_;
+  Device& device_;
+  std::shared_ptr<std::byte> memory_;
+  std::int64_t capacity_ = 0;
+  std::deque<Started> started_;
+};
+
+}  // namespace
+
+Mesh device_mesh(const Mesh& mesh, Device& device) {
+  if (device.is_cpu()) return mesh;
+  Mesh staged = mesh;
+  for (auto* group : {&staged.data, &staged.tensor, &staged.world})
+    if ((*group)->size() > 1) *group = std::make_shared<StagedThroughHost>(*group, device);
+  return staged;
+}
+
+}  // namespace tfm

@@ -1,0 +1,66 @@
+#include "device/cuda/algorithm_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+
+namespace tfm::cuda {
+namespace {
+
+constexpr const char* kSeparator = " = ";
+
+std::string line_of(const std::string& key, const Algorithm& algorithm) {
+  std::string line = key + kSeparator;
+  for (const std::uint64_t word : algorithm) {
+    char digits[17];
+    std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(word));
+    line += digits;
+  }
+  return line + "\n";
+}
+
+std::optional<Algorithm> algorithm_of(const std::string& digits) {
+  if (digits.size() != 128 || digits.find_first_not_of("0123456789abcdef") != std::string::npos) return {};
+  Algorithm algorithm;
+  for (std::size_t i = 0; i < algorithm.size(); ++i) algorithm[i] = std::stoull(digits.substr(16 * i, 16), nullptr, 16);
+  return algorithm;
+}
+
+}  // namespace
+
+std::filesystem::path cache_folder() {
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && *cache) return std::filesystem::path(cache) / "tfm";
+  if (const char* home = std::getenv("HOME"); home && *home) return std::filesystem::path(home) / ".cache" / "tfm";
+  return {};
+}
+
+AlgorithmFile::AlgorithmFile(std::filesystem::path path) : path_(std::move(path)) { read(); }
+
+void AlgorithmFile::read() {
+  std::ifstream in(path_);
+  for (std::string line; std::getline(in, line);)
+    if (const auto at = line.find(kSeparator); at != std::string::npos)
+      if (const auto algorithm = algorithm_of(line.substr(at + 3))) known_.try_emplace(line.substr(0, at), *algorithm);
+}
+
+std::optional<Algorithm> AlgorithmFile::find(const std::string& key) const {
+  const auto found = known_.find(key);
+  return found == known_.end() ? std::nullopt : std::optional(found->second);
+}
+
+Algorithm AlgorithmFile::add(const std::string& key, const Algorithm& algorithm) {
+  std::error_code ignored;
+  if (!path_.empty()) std::filesystem::create_directories(path_.parent_path(), ignored);
+  if (const int file = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644); file >= 0) {
+    const std::string line = line_of(key, algorithm);
+    [[maybe_unused]] const auto written = write(file, line.data(), line.size());
+    close(file);
+    read();
+  }
+  return known_.try_emplace(key, algorithm).first->second;
+}
+
+}  // namespace tfm::cuda

@@ -1,0 +1,178 @@
+#include "device/cuda/blas.h"
+
+#include <algorithm>
+#include <bit>
+#include <cctype>
+#include <limits>
+
+#include "core/error.h"
+#include "device/cuda/stream.h"
+#include "device/memory.h"
+
+namespace tfm::cuda {
+namespace {
+
+constexpr std::int64_t kWorkspace = std::int64_t{32} << 20;
+constexpr int kCandidates = 8, kRuns = 3;
+
+void check(cublasStatus_t status, std::source_location at = std::source_location::current()) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  throw Error(ExitCode::environment, std::string(at.file_name()) + ":" + std::to_string(at.line()) + ": cuBLASLt reports " +
+                                         cublasLtGetStatusName(status) + ": " + cublasLtGetStatusString(status));
+}
+
+// Sets one attribute of a description or preference.
+template <class Setter, class Object, class Attribute, class V> void set(Setter setter, Object object, Attribute attribute, V value) {
+  check(setter(object, attribute, &value, sizeof value));
+}
+
+std::filesystem::path file_in(const std::filesystem::path& folder, int device) {
+  if (folder.empty()) return {};
+  cudaDeviceProp properties;
+  cuda::check(cudaGetDeviceProperties(&properties, device));
+  std::string name = properties.name;
+  std::replace_if(name.begin(), name.end(), [](unsigned char c) { return !std::isalnum(c); }, '_');
+  return folder / ("cublaslt-" + std::to_string(cublasLtGetVersion()) + "-" + name + ".txt");
+}
+
+std::string key_of(const Product& p, bool tf32) {
+  std::string key;
+  for (const std::int64_t field : {p.m, p.n, p.k, p.lda, p.ldb, p.ldc, std::int64_t{p.factors}, std::int64_t{p.product}, std::int64_t{p.transpose_a},
+                                   std::int64_t{p.transpose_b}, std::int64_t{p.reads_c}, std::int64_t{p.bias}, std::int64_t{p.align_a},
+                                   std::int64_t{p.align_b}, std::int64_t{p.align_c}, std::int64_t{tf32}})
+    key += (key.empty() ? "" : " ") + std::to_string(field);
+  return key;
+}
+
+}  // namespace
+
+// cuBLASLt is column-major: a row-major matrix is the transpose of what it sees, so the product is D^T = op(B)^T op(A)^T.
+struct Blas::Plan {
+  cublasLtMatmulDesc_t operation = nullptr;
+  cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
+  cublasLtMatmulAlgo_t algorithm{};
+  bool chosen = false;  // for good
+
+  Plan(const Product& p, cublasComputeType_t float_compute) {
+    const bool is_double = p.factors == CUDA_R_64F;
+    const bool is_float = p.factors == CUDA_R_32F;
+    check(cublasLtMatmulDescCreate(&operation, is_double ? CUBLAS_COMPUTE_64F : is_float ? float_compute : CUBLAS_COMPUTE_32F,
+                                   is_double ? CUDA_R_64F : CUDA_R_32F));
+    set(cublasLtMatmulDescSetAttribute, operation, CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(cublasLtMatmulDescSetAttribute, operation, CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+    if (p.bias) {
+      set(cublasLtMatmulDescSetAttribute, operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+      set(cublasLtMatmulDescSetAttribute, operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, p.factors);
+    }
+    auto layout = [](cublasLtMatrixLayout_t& to, cudaDataType_t type, std::int64_t rows, std::int64_t cols, bool transposed, std::int64_t ld) {
+      if (transposed) std::swap(rows, cols);
+      check(cublasLtMatrixLayoutCreate(&to, type, static_cast<std::uint64_t>(cols), static_cast<std::uint64_t>(rows), ld));
+    };
+    layout(a, p.factors, p.m, p.k, p.transpose_a, p.lda);
+    layout(b, p.factors, p.k, p.n, p.transpose_b, p.ldb);
+    layout(c, p.product, p.m, p.n, false, p.ldc);
+  }
+  ~Plan() {
+    for (auto l : {a, b, c}) cublasLtMatrixLayoutDestroy(l);
+    cublasLtMatmulDescDestroy(operation);
+  }
+};
+
+Blas::Blas(Stream& stream, bool tf32, const std::filesystem::path& folder)
+    : stream_(stream), float_compute_(tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F), workspace_(allocate(stream, kWorkspace)),
+      file_(file_in(folder, stream.device())) {
+  check(cublasLtCreate(&handle_));
+}
+Blas::~Blas() {
+  plans_.clear();
+  cublasLtDestroy(handle_);
+}
+
+cublasStatus_t Blas::start(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, const Operands& o) {
+  return cublasLtMatmul(handle_, plan.operation, o.alpha, o.b, plan.b, o.a, plan.a, o.beta, o.c, plan.c, o.d, plan.c, &algorithm, workspace_.get(),
+                        kWorkspace, stream_.get());
+}
+
+// The shortest of some runs after one that warms up; infinite where the algorithm does not run.
+float Blas::milliseconds(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, const Operands& o) {
+  float shortest = std::numeric_limits<float>::infinity();
+  if (start(plan, algorithm, o) != CUBLAS_STATUS_SUCCESS) return shortest;
+  cudaEvent_t before, after;
+  check(cudaEventCreate(&before));
+  check(cudaEventCreate(&after));
+  for (int run = 0; run < kRuns; ++run) {
+    check(cudaEventRecord(before, stream_.get()));
+    check(start(plan, algorithm, o));
+    check(cudaEventRecord(after, stream_.get()));
+    check(cudaEventSynchronize(after));
+    float ms = 0;
+    check(cudaEventElapsedTime(&ms, before, after));
+    shortest = std::min(shortest, ms);
+  }
+  cudaEventDestroy(before);
+  cudaEventDestroy(after);
+  return shortest;
+}
+
+bool Blas::adopt(Plan& plan, const Algorithm& known) {
+  const auto algorithm = std::bit_cast<cublasLtMatmulAlgo_t>(known);
+  cublasLtMatmulHeuristicResult_t result;
+  if (cublasLtMatmulAlgoCheck(handle_, plan.operation, plan.b, plan.a, plan.c, plan.c, &algorithm, &result) != CUBLAS_STATUS_SUCCESS ||
+      result.workspaceSize > static_cast<std::size_t>(kWorkspace))
+    return false;
+  plan.algorithm = algorithm;
+  return plan.chosen = true;
+}
+
+void Blas::choose(const Product& p, Plan& plan, Operands o) {
+  const std::string key = key_of(p, float_compute_ == CUBLAS_COMPUTE_32F_FAST_TF32);
+  if (const auto known = file_.find(key); known && adopt(plan, *known)) return;
+  cublasLtMatmulPreference_t preference;
+  check(cublasLtMatmulPreferenceCreate(&preference));
+  set(cublasLtMatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(kWorkspace));
+  set(cublasLtMatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<std::uint32_t>(p.align_b));
+  set(cublasLtMatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<std::uint32_t>(p.align_a));
+  set(cublasLtMatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<std::uint32_t>(p.align_c));
+  set(cublasLtMatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<std::uint32_t>(p.align_c));
+  cublasLtMatmulHeuristicResult_t results[kCandidates];
+  int found = 0;
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(handle_, plan.operation, plan.b, plan.a, plan.c, plan.c, preference, kCandidates, results, &found);
+  cublasLtMatmulPreferenceDestroy(preference);
+  check(found > 0 || status != CUBLAS_STATUS_SUCCESS ? status : CUBLAS_STATUS_NOT_SUPPORTED);
+  plan.algorithm = results[0].algo;
+  if (stream_.capturing()) return;
+  void* other = nullptr;  // C must keep its content while it is an operand
+  const auto bytes = static_cast<std::size_t>(p.m * p.ldc) * (p.product == CUDA_R_64F ? 8 : p.product == CUDA_R_32F ? 4 : 2);
+  if (p.reads_c && cudaMallocAsync(&other, bytes, stream_.get()) != cudaSuccess) {
+    cudaGetLastError();
+    plan.chosen = true;
+    return;
+  }
+  if (other) o.d = other;
+  float shortest = std::numeric_limits<float>::infinity();
+  for (int i = 0; i < found; ++i)
+    if (const float ms = results[i].state == CUBLAS_STATUS_SUCCESS ? milliseconds(plan, results[i].algo, o) : shortest; ms < shortest) {
+      shortest = ms;
+      plan.algorithm = results[i].algo;
+    }
+  if (other) cuda::check(cudaFreeAsync(other, stream_.get()));
+  plan.chosen = true;
+  adopt(plan, file_.add(key, std::bit_cast<Algorithm>(plan.algorithm)));
+}
+
+Blas::Plan& Blas::plan_of(const Product& p, const Operands& o) {
+  auto& plan = plans_[p];
+  if (!plan) plan = std::make_unique<Plan>(p, float_compute_);
+  if (o.bias) set(cublasLtMatmulDescSetAttribute, plan->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, o.bias);
+  if (!plan->chosen) choose(p, *plan, o);
+  return *plan;
+}
+
+void Blas::run(const Product& p, const void* alpha, const void* a, const void* b, const void* beta, void* c, const void* bias) {
+  const Operands o{alpha, a, b, beta, c, bias, c};
+  const Plan& plan = plan_of(p, o);
+  check(start(plan, plan.algorithm, o));
+}
+
+}  // namespace tfm::cuda

@@ -1,0 +1,54 @@
+// The device's part of device/memory.h.
+#include "device/memory.h"
+
+#include <string>
+
+#include "core/error.h"
+#include "device/cuda/stream.h"
+
+namespace tfm {
+namespace {
+
+std::size_t size(std::int64_t bytes) { return static_cast<std::size_t>(bytes > 0 ? bytes : 1); }
+
+void copy(cuda::Stream& stream, void* to, const void* from, std::int64_t bytes) {
+  if (bytes <= 0) return;
+  cuda::check(cudaMemcpyAsync(to, from, size(bytes), cudaMemcpyDefault, stream.get()));
+  stream.wait();
+}
+
+}  // namespace
+
+std::shared_ptr<std::byte> allocate(cuda::Stream& stream, std::int64_t bytes) {
+  void* p = nullptr;
+  cuda::check(cudaSetDevice(stream.device()));
+  const cudaError_t status = cudaMalloc(&p, size(bytes));
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // clears it
+    std::size_t free = 0, total = 0;
+    cuda::check(cudaMemGetInfo(&free, &total));
+    throw Error(ExitCode::environment, "cannot allocate " + std::to_string(bytes) + " bytes: device " + std::to_string(stream.device()) + " has " +
+                                           std::to_string(free) + " of " + std::to_string(total) +
+                                           " free; a smaller micro_batch_size, recompute: full or more ranks need less");
+  }
+  cuda::check(status);
+  std::shared_ptr<std::byte> memory(static_cast<std::byte*>(p), [](std::byte* q) { cudaFree(q); });
+  cuda::check(cudaMemsetAsync(p, 0, size(bytes), stream.get()));
+  return memory;
+}
+
+std::shared_ptr<std::byte> allocate_host(cuda::Stream&, std::int64_t bytes) {  // page-locked
+  void* p = nullptr;
+  const cudaError_t status = cudaMallocHost(&p, size(bytes));
+  if (status != cudaSuccess) {
+    cudaGetLastError();
+    throw Error(ExitCode::environment, "cannot lock " + std::to_string(bytes) + " bytes of host memory: " + cudaGetErrorString(status) +
+                                           "; `ulimit -l` or the job's limit of memory may be too low");
+  }
+  return {static_cast<std::byte*>(p), [](std::byte* q) { cudaFreeHost(q); }};
+}
+
+void upload(cuda::Stream& stream, void* device, const void* host, std::int64_t bytes) { copy(stream, device, host, bytes); }
+void download(cuda::Stream& stream, void* host, const void* device, std::int64_t bytes) { copy(stream, host, device, bytes); }
+
+}  // namespace tfm

@@ -1,0 +1,38 @@
+#pragma once
+// What a rank computes on: its own processor cores, or one GPU.
+#include <memory>
+
+#include "device/memory.h"
+
+namespace tfm {
+
+class Device {
+ public:
+  static Device cpu(int threads) { return Device(threads); }
+  // GPU `index`, modulo the number of GPUs, of this machine. Error(environment) where there is none, or none this build can use.
+  static Device gpu(int index, int threads);
+  // Kernels run on the GPU that the stream is of; `threads`: of the host.
+  Device(std::shared_ptr<cuda::Stream> stream, int threads) : cpu_{threads}, cuda_(std::move(stream)) {}
+
+  bool is_cpu() const { return !cuda_; }
+  AnyStream stream() {
+#ifdef TFM_CUDA
+    if (cuda_) return cuda_.get();
+#endif
+    return &cpu_;
+  }
+  cpu::Stream& host() { return cpu_; }
+  std::shared_ptr<std::byte> allocate(std::int64_t bytes) {
+    return on(stream(), [&](auto& s) { return tfm::allocate(s, bytes); });
+  }
+  std::shared_ptr<std::byte> allocate_host(std::int64_t bytes) {
+    return on(stream(), [&](auto& s) { return tfm::allocate_host(s, bytes); });
+  }
+
+ private:
+  explicit Device(int threads) : cpu_{threads} {}
+  cpu::Stream cpu_;
+  std::shared_ptr<cuda::Stream> cuda_;
+};
+
+}  // namespace tfm

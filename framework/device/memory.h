@@ -1,0 +1,37 @@
+#pragma once
+// Memory where a stream's kernels read and write, and copies from and to the host's. Overloads on the stream type, as kernels are.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "device/stream.h"
+
+namespace tfm {
+
+// Zeroed. Error(environment) says how much was wanted and what needs less.
+std::shared_ptr<std::byte> allocate(cpu::Stream&, std::int64_t bytes);
+std::shared_ptr<std::byte> allocate(cuda::Stream&, std::int64_t bytes);
+
+// Of the host, for data that is copied from and to the device.
+std::shared_ptr<std::byte> allocate_host(cpu::Stream&, std::int64_t bytes);
+std::shared_ptr<std::byte> allocate_host(cuda::Stream&, std::int64_t bytes);
+
+// In the order of the stream's work; the host's memory may be used again when they return.
+void upload(cpu::Stream&, void* device, const void* host, std::int64_t bytes);
+void upload(cuda::Stream&, void* device, const void* host, std::int64_t bytes);
+void download(cpu::Stream&, void* host, const void* device, std::int64_t bytes);
+void download(cuda::Stream&, void* host, const void* device, std::int64_t bytes);
+
+inline void upload(AnyStream s, void* device, const void* host, std::int64_t bytes) {
+  on(s, [&](auto& stream) { upload(stream, device, host, bytes); });
+}
+inline void download(AnyStream s, void* host, const void* device, std::int64_t bytes) {
+  on(s, [&](auto& stream) { download(stream, host, device, bytes); });
+}
+template <class T> T download_value(AnyStream s, const T* device) {
+  T value;
+  download(s, &value, device, sizeof value);
+  return value;
+}
+
+}  // namespace tfm

@@ -1,0 +1,102 @@
+// Activations: each pack of eight elements is read once, computed in Wide<T> and written once.
+#include "kernels/activation.h"
+
+#include <cmath>
+
+#include "kernels/cuda/packs.h"
+
+namespace tfm::kernels {
+namespace {
+
+// The error of the argument's rounding is relative to a result that is small where the argument is large.
+__device__ inline float exp(float x) { return cuda::exp2_approximate(x * 1.44269504f); }
+__device__ inline double exp(double x) { return ::exp(x); }
+__device__ inline float tanh(float x) { return ::tanhf(x); }
+__device__ inline double tanh(double x) { return ::tanh(x); }
+__device__ inline double erfc(double x) { return ::erfc(x); }
+
+}  // namespace
+}  // namespace tfm::kernels
+
+#include "kernels/activation.inl"
+
+namespace tfm::kernels {
+namespace {
+
+template <Activation Kind, class T> struct Forward {
+  ActivationArgs<T> a;
+  __device__ void operator()(std::int64_t at, Part part) const {
+    const auto x = load_pack(a.x + at, part);
+    Wide<T> y[kPack];
+    TFM_UNROLL
+    for (int i = 0; i < kPack; ++i) y[i] = point<Kind, Wide<T>>(x[i]).value;
+    store_pack(a.y + at, part, y);
+  }
+};
+
+template <Activation Kind, class T> struct GatedForward {
+  ActivationArgs<T> a;
+  __device__ void operator()(std::int64_t row, std::int64_t c, Part part) const {
+    const T* gate = a.x + row * 2 * a.cols + c;
+    const auto g = load_pack(gate, part), up = load_pack(gate + a.cols, part);
+    Wide<T> y[kPack];
+    TFM_UNROLL
+    for (int i = 0; i < kPack; ++i) y[i] = point<Kind, Wide<T>>(g[i]).value * up[i];
+    store_pack(a.y + row * a.cols + c, part, y);
+  }
+};
+
+template <Activation Kind, class T> struct Backward {
+  ActivationBackwardArgs<T> a;
+  __device__ void operator()(std::int64_t at, Part part) const {
+    const auto x = load_pack(a.x + at, part), dy = load_pack(a.dy + at, part);
+    Wide<T> dx[kPack];
+    TFM_UNROLL
+    for (int i = 0; i < kPack; ++i) dx[i] = dy[i] * point<Kind, Wide<T>>(x[i]).slope;
+    store_pack(a.dx + at, part, dx, a.accumulate);
+  }
+};
+
+template <Activation Kind, class T> struct GatedBackward {
+  ActivationBackwardArgs<T> a;
+  __device__ void operator()(std::int64_t row, std::int64_t c, Part part) const {
+    const T* gate = a.x + row * 2 * a.cols + c;
+    T* dgate = a.dx + row * 2 * a.cols + c;
+    const auto g = load_pack(gate, part), up = load_pack(gate + a.cols, part), dy = load_pack(a.dy + row * a.cols + c, part);
+    Wide<T> dg[kPack], dup[kPack];
+    TFM_UNROLL
+    for (int i = 0; i < kPack; ++i) {
+      const auto p = point<Kind, Wide<T>>(g[i]);
+      dg[i] = dy[i] * up[i] * p.slope;
+      dup[i] = dy[i] * p.value;
+    }
+    store_pack(dgate, part, dg, a.accumulate);
+    store_pack(dgate + a.cols, part, dup, a.accumulate);
+  }
+};
+
+}  // namespace
+
+template <class T> void activation(cuda::Stream& stream, const ActivationArgs<T>& a) {
+  with_kind(a.kind, [&]<Activation Kind>() {
+    if (a.gated)
+      over_rows(stream, a.rows, a.cols, GatedForward<Kind, T>{a});
+    else
+      over_array(stream, a.y, a.rows * a.cols, Forward<Kind, T>{a});
+  });
+}
+template <class T> void activation_backward(cuda::Stream& stream, const ActivationBackwardArgs<T>& a) {
+  with_kind(a.kind, [&]<Activation Kind>() {
+    if (a.gated)
+      over_rows(stream, a.rows, a.cols, GatedBackward<Kind, T>{a});
+    else
+      over_array(stream, a.dx, a.rows * a.cols, Backward<Kind, T>{a});
+  });
+}
+
+#define TFM_INSTANTIATE(T)                                           \
+  template void activation(cuda::Stream&, const ActivationArgs<T>&); \
+  template void activation_backward(cuda::Stream&, const ActivationBackwardArgs<T>&);
+TFM_FLOATS(TFM_INSTANTIATE)
+
+}  // namespace tfm::kernels

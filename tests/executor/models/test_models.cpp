@@ -1,0 +1,90 @@
+// Training steps of whole models with every kernel on the executor, beside the same steps on the CPU.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "device/cuda/stream.h"
+#include "models/registry.h"
+#include "train/engine.h"
+
+namespace tfm {
+namespace {
+
+struct Case {
+  std::string name, model, precision;
+  double bound;  // of the losses, relative
+};
+
+const std::vector<Case> kCases{
+    {"gpt2", "family: decoder, n_layers: 2, n_heads: 2, d_ff: 32, vocab_size: 37, dropout: 0.2", "fp32", 1e-5},
+    {"llama", "family: decoder, n_layers: 2, n_heads: 4, n_kv_heads: 2, d_ff: 40, vocab_size: 37, position: rope, norm: rmsnorm, activation: swiglu, "
+              "bias: false, tie_embeddings: false, dropout: {attention: 0.3}", "fp32", 1e-5},
+    {"bert", "family: encoder, n_layers: 1, n_heads: 2, d_ff: 32, vocab_size: 37, norm_position: post, embedding_norm: true, type_vocab_size: 2, "
+             "head_transform: true, activation: gelu, dropout: 0.1", "fp32", 1e-5},
+    {"t5", "family: encoder_decoder, n_layers: 1, n_heads: 2, d_ff: 32, vocab_size: 37, position: relative, relative: {buckets: 8, max_distance: 12}, "
+           "norm: rmsnorm, bias: false, scale_attention: false, dropout: 0.1", "fp32", 1e-5},
+    {"transformer", "family: encoder_decoder, n_layers: 1, n_heads: 2, d_ff: 32, vocab_size: 37, position: sinusoidal, norm_position: post, activation: relu, "
+                    "scale_embeddings: true, dropout: 0.1", "fp32", 1e-5},
+    {"gpt2_bf16", "family: decoder, n_layers: 2, n_heads: 1, d_head: 32, d_ff: 64, vocab_size: 37, dropout: 0.2", "bf16", 1e-2},
+    {"alibi_fp16", "family: decoder, n_layers: 1, n_heads: 2, n_kv_heads: 1, d_head: 32, d_ff: 64, vocab_size: 37, position: alibi, dropout: 0.1", "fp16", 3e-3},
+};
+
+Config config_of(const Case& c, const std::string& device) {
+  const bool pairs = c.model.find("encoder_decoder") != c.model.npos, mlm = c.model.find("family: encoder,") != c.model.npos;
+  Config config = parse_config("model: {d_model: 32, max_seq_len: 16, " + c.model + "}\nprecision: " + c.precision + "\ndevice: " + device +
+                                   "\ndata: {train: {type: " + (pairs ? "pairs" : mlm ? "mlm" : "tokens") + ", path: none.bin}}\n",
+                               "test", {"train.seq_len=16", "train.global_batch_size=4", "train.micro_batch_size=2", "loss.label_smoothing=0.1",
+                                        "optimizer.ema=0.9", "recompute=selective"});
+  resolve_for_ranks(config, 1);
+  return config;
+}
+
+void fill(std::int64_t first, std::int64_t count, Fields& fields) {
+  for (auto& [name, to] : fields) {
+    const auto width = static_cast<std::int64_t>(to.size()) / count;
+    for (std::int64_t i = 0; i < count * width; ++i) {
+      const std::uint32_t word = RandomKey{9, Purpose::data, stream_of(name), 0}.word(static_cast<std::uint64_t>(first * width + i));
+      const bool none = i % width > 11 && word % 3 == 0;
+      to[static_cast<std::size_t>(i)] = name.ends_with("mask") ? (none ? -1 : 0)
+                                        : none && name == "labels" ? -1
+                                                                   : static_cast<std::int32_t>(word % (name == "token_types" ? 2 : 37));
+    }
+  }
+}
+
+std::vector<float> weights(Engine& e) {
+  std::vector<float> w(static_cast<std::size_t>(e.model().parameters().flat_elements()));
+  const void* flat = e.flat().master ? e.flat().master : e.flat().parameters;
+  download(e.device().stream(), w.data(), flat, std::ssize(w) * 4);
+  return w;
+}
+
+class OnTheExecutor : public testing::TestWithParam<Case> {};
+
+TEST_P(OnTheExecutor, TrainsAsTheCpuDoes) {
+  const Case& c = GetParam();
+  Engine host(make_step_plan(config_of(c, "cpu"), single_mesh(), make_model), 1);
+  Engine device(make_step_plan(config_of(c, "cuda"), single_mesh(), make_model), Device(std::make_shared<cuda::Stream>(0), 1));
+  EXPECT_EQ(device.arena_high_water(), device.plan().memory.total());
+  host.initialize_parameters();
+  device.initialize_parameters();
+  EXPECT_EQ(weights(host), weights(device)) << "initial weights";
+  for (int step = 1; step <= 3; ++step) {
+    const StepResult a = host.train_step(step, 1e-3, fill), b = device.train_step(step, 1e-3, fill);
+    EXPECT_TRUE(b.applied);
+    EXPECT_EQ(a.tokens, b.tokens);
+    EXPECT_NEAR(b.loss, a.loss, c.bound * a.loss) << "step " << step;
+    EXPECT_NEAR(b.grad_norm, a.grad_norm, 10 * c.bound * a.grad_norm) << "step " << step;
+  }
+  host.swap_average();
+  device.swap_average();
+  const Totals a = host.evaluate(4, fill), b = device.evaluate(4, fill);
+  EXPECT_EQ(a.labels, b.labels);
+  EXPECT_NEAR(b.mean(), a.mean(), c.bound * a.mean());
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, OnTheExecutor, testing::ValuesIn(kCases), [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace tfm

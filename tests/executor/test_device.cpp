@@ -1,0 +1,186 @@
+// device/cuda and the products by cuBLASLt, against stand-ins of the runtime and the library.
+#include <filesystem>
+#include <fstream>
+
+#include "core/error.h"
+#include "device/cuda/blas.h"
+#include "device/memory.h"
+#include "fake_runtime.h"
+#include "kernel_runs.h"
+#include "kernels/gemm.h"
+
+namespace tfm::test {
+namespace {
+
+class DeviceRuntime : public testing::Test {
+ protected:
+  DeviceRuntime() {
+    executor::runtime = {};
+    std::filesystem::remove_all(folder_);
+    setenv("XDG_CACHE_HOME", folder_.c_str(), 1);
+  }
+  ~DeviceRuntime() override {
+    executor::runtime = {};
+    std::filesystem::remove_all(folder_);
+  }
+  std::filesystem::path file() const { return folder_ / "tfm" / "cublaslt-130100-Block_executor_1.txt"; }
+  std::string text() const {
+    std::ifstream in(file());
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+
+  std::filesystem::path folder_ = std::filesystem::temp_directory_path() / ("tfm-device-" + std::to_string(getpid()));
+};
+
+struct GemmCase {
+  bool ta, tb;
+  std::int64_t m, n, k, pad;  // pad: of every leading dimension
+  double alpha, beta;
+  bool bias;
+
+  template <class D, class T, class C> Results run() const {
+    using W = Wide<T>;
+    const std::int64_t lda = (ta ? m : k) + pad, ldb = (tb ? k : n) + pad, ldc = n + pad;
+    typename D::template Array<T> a("a", rounded<T>(random_values((ta ? k : m) * lda, 1))), b("b", rounded<T>(random_values((tb ? n : k) * ldb, 2))),
+        shift("bias", rounded<T>(random_values(n, 3)));
+    typename D::template Array<C> c("c", m * ldc);
+    c.assign(rounded<C>(random_values(m * ldc, 4)));
+    kernels::gemm(D::stream(), kernels::GemmArgs<T, C>{.transpose_a = ta, .transpose_b = tb, .m = m, .n = n, .k = k, .alpha = static_cast<W>(alpha), .a = a,
+                                                       .lda = lda, .b = b, .ldb = ldb, .beta = static_cast<W>(beta), .c = c, .ldc = ldc,
+                                                       .bias = bias ? static_cast<T*>(shift) : nullptr});
+    return {{"c", c.values(), rounding<C>(4 * std::sqrt(static_cast<double>(k) + 1))}};
+  }
+};
+template <class T, class C = T> void expect_products() {
+  for (bool ta : {false, true})
+    for (bool tb : {false, true})
+      for (const GemmCase& c : {GemmCase{ta, tb, 1, 1, 1, 0, 1, 0, false}, {ta, tb, 7, 5, 9, 3, 0.5, 0, false}, {ta, tb, 16, 24, 33, 0, 1, 1, false},
+                                {ta, tb, 4, 6, 5, 2, 2, 0.5, false}, {ta, tb, 9, 8, 3, 0, 1, 0, true}, {ta, tb, 6, 5, 4, 1, 1, 0, true}, {ta, tb, 3, 4, 0, 1, 1, 0.5, false},
+                                {ta, tb, 3, 4, 0, 0, 1, 0, true}}) {
+        if (sizeof(T) == 2 && (c.k == 0 || (c.bias && sizeof(C) == 4))) continue;
+        SCOPED_TRACE(testing::Message() << ta << tb << " m " << c.m << " k " << c.k << " bias " << c.bias);
+        const Results want = c.run<OnCpu, T, C>(), got = c.run<OnDevice, T, C>();
+        expect_close(got[0].values, want[0].values, want[0].bound, "c");
+      }
+}
+TEST_F(DeviceRuntime, ProductsAsTheCpus) {
+  expect_products<float>();
+  expect_products<double>();
+  expect_products<bf16>();
+  expect_products<f16>();
+  expect_products<bf16, float>();
+  expect_products<f16, float>();
+}
+
+void multiply(cuda::Stream& stream, std::int64_t n, float beta = 0) {
+  Buffer<float> a("a", random_values(16, 1)), b("b", random_values(4 * n, 2)), c("c", 4 * n);
+  c.assign(Values(4 * n, 1.0));
+  kernels::gemm(stream, kernels::GemmArgs<float>{.m = 4, .n = n, .k = 4, .a = a, .lda = 4, .b = b, .ldb = n, .beta = beta, .c = c, .ldc = n});
+  const Values product = reference::gemm(false, false, 4, n, 4, random_values(16, 1), 4, random_values(4 * n, 2), n);
+  expect_close(c.values(), plus(product, Values(4 * n, 1.0), beta), 1e-5, "c");  // not disturbed by what was measured
+}
+
+TEST_F(DeviceRuntime, FastestAlgorithmIsMeasuredOnceAndKept) {
+  auto& used = executor::runtime.algorithms;
+  {
+    cuda::Stream stream(0);
+    multiply(stream, 8);
+    EXPECT_EQ(used.size(), 3 * 4 + 1u);
+    EXPECT_EQ(used.back(), 1u);
+    used.clear();
+    multiply(stream, 8);
+    multiply(stream, 8);
+    EXPECT_EQ(used, (std::vector<std::uint64_t>{1, 1}));
+    multiply(stream, 8, 1);  // another key: C is read
+    EXPECT_EQ(used.size(), 2 + 3 * 4 + 1u);
+  }
+  executor::runtime.cost = {1, 5, 5};
+  used.clear();
+  cuda::Stream next(0);
+  multiply(next, 8);
+  EXPECT_EQ(used, (std::vector<std::uint64_t>{1}));
+}
+
+TEST_F(DeviceRuntime, StreamsThatMeasureAtOnceAgree) {
+  cuda::Stream one(0), other(0);
+  multiply(one, 4), multiply(other, 4);  // both have read the file
+  multiply(one, 8);
+  executor::runtime.cost = {1, 5, 5};
+  multiply(other, 8);
+  EXPECT_EQ(executor::runtime.algorithms.back(), 1u);
+}
+
+TEST_F(DeviceRuntime, BrokenLinesAndForeignAlgorithmsAreMeasuredAgain) {
+  {
+    cuda::Stream stream(0);
+    multiply(stream, 8);
+  }
+  const std::string line = text();
+  for (const std::string& content : {line.substr(0, line.size() / 2), std::string("x = y\n"), line.substr(0, line.find(" = ") + 3) + std::string(128, 'f') + "\n"}) {
+    std::ofstream(file()) << content;
+    executor::runtime.algorithms.clear();
+    cuda::Stream stream(0);
+    multiply(stream, 8);
+    EXPECT_EQ(executor::runtime.algorithms.size(), 3 * 4 + 1u) << content;
+  }
+}
+
+TEST_F(DeviceRuntime, RefusedAlgorithmsAreNotChosen) {
+  executor::runtime.cost = {4, 0, 3};
+  cuda::Stream stream(0);
+  multiply(stream, 8);
+  EXPECT_EQ(executor::runtime.algorithms.back(), 2u);
+}
+
+TEST_F(DeviceRuntime, NothingIsMeasuredWhileAGraphIsCapturedOrWithoutMemory) {
+  cuda::Stream stream(0);
+  multiply(stream, 4);
+  auto& used = executor::runtime.algorithms;
+  used.clear();
+  executor::runtime.capturing = true;
+  multiply(stream, 8);
+  EXPECT_EQ(used, (std::vector<std::uint64_t>{0}));
+  executor::runtime.capturing = false;
+  used.clear();
+  executor::runtime.free_bytes = 1;
+  multiply(stream, 12, 1);
+  multiply(stream, 12, 1);
+  EXPECT_EQ(used, (std::vector<std::uint64_t>{0, 0}));
+}
+
+TEST_F(DeviceRuntime, NoFileIsNoError) {
+  setenv("XDG_CACHE_HOME", "/proc/no/such/folder", 1);
+  cuda::Stream stream(0);
+  multiply(stream, 8);
+  EXPECT_EQ(executor::runtime.algorithms.back(), 1u);
+}
+
+TEST_F(DeviceRuntime, CountsNoDevicesWithoutADriver) {
+  EXPECT_EQ(cuda::device_count(), 1);
+  executor::runtime.devices = 0;
+  EXPECT_EQ(cuda::device_count(), 0);
+}
+
+TEST_F(DeviceRuntime, SaysHowMuchMemoryIsMissing) {
+  executor::runtime.free_bytes = 500;
+  for (auto* wanted : {+[](cuda::Stream& s) { return allocate(s, 501); }, +[](cuda::Stream& s) { return allocate_host(s, 501); }}) try {
+      wanted(device_stream());
+      ADD_FAILURE();
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ExitCode::environment);
+      EXPECT_NE(std::string(e.what()).find("501"), std::string::npos) << e.what();
+    }
+}
+
+TEST_F(DeviceRuntime, AllocatesZerosAndCopies) {
+  const auto memory = allocate(device_stream(), 100);
+  std::vector<char> host(100, 7);
+  download(device_stream(), host.data(), memory.get(), 100);
+  EXPECT_EQ(host, std::vector<char>(100, 0));
+  host[99] = 5;
+  upload(device_stream(), memory.get(), host.data(), 100);
+  EXPECT_EQ(static_cast<char>(memory.get()[99]), 5);
+}
+
+}  // namespace
+}  // namespace tfm::test
