@@ -106,6 +106,15 @@ TEST(DeviceDropout, FollowsTheDefinition) {
     EXPECT_NEAR(got[i], x[i] * reference::dropout_factor(0.3f, {11, Purpose::dropout, 3, 5}, (2 + i / 22) * 52 + 5 + i % 22), 1e-7);
 }
 
+TEST(DeviceDropout, KeepsAWordThatIsTheThreshold) {
+  const RandomKey key{11, Purpose::dropout, 3, 5};
+  std::uint64_t element = 0;
+  while (key.word(element) % 256 != 0) ++element;  // 24 bits: a probability
+  ASSERT_LT(element, 4096u);
+  const DropoutCase c{1, 4096, static_cast<float>(key.word(element) * 0x1p-32), false, false, {0, 0, 4096}};
+  EXPECT_NE(expect_as_cpu([&]<class D>() { return c.run<D, float>(); })[0].values[element], 0);
+}
+
 TEST(DeviceDropout, MayWriteOverItsInput) {
   const Values x = random_values(200, 1);
   Buffer<float> a("a", 200), b("b", x), y("y", 200);
