@@ -2,6 +2,7 @@
 // What the harnesses share. A harness defines libFuzzer's entry, LLVMFuzzerTestOneInput, and links driver.cpp (or libFuzzer).
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -42,6 +43,14 @@ inline std::string put(const std::string& name, std::string_view content) {
   const std::string path = folder + "/" + name;
   std::ofstream(path, std::ios::binary) << content;
   return path;
+}
+
+// A safetensors file from its header, up to a zero byte, and its data.
+inline std::string safetensors_of(std::string_view header_and_data) {
+  const std::size_t header = std::min(header_and_data.find('\0'), header_and_data.size());
+  std::string file(8, '\0');
+  for (std::size_t i = 0; i < 8; ++i) file[i] = static_cast<char>(header >> (8 * i));
+  return file.append(header_and_data.substr(0, header)).append(header_and_data.substr(std::min(header + 1, header_and_data.size())));
 }
 
 }  // namespace tfm::fuzz

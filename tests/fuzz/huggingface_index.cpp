@@ -1,4 +1,5 @@
-// A model.safetensors.index.json beside the two shards of a small GPT-2, all of whose parts are read.
+// A model.safetensors.index.json beside the two shards of a small GPT-2, all of whose parts are read. What follows a zero byte is the
+// header of the second shard and, after another one, its data.
 #include "core/safetensors.h"
 #include "fuzz.h"
 #include "train/huggingface/config.h"
@@ -33,7 +34,9 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tfm;
   static const std::string dir = make_model();
   return fuzz::survives([&] {
-    fuzz::put("model.safetensors.index.json", fuzz::text_of(data, size));
+    const std::string_view text = fuzz::text_of(data, size), index = text.substr(0, text.find('\0'));
+    fuzz::put("model.safetensors.index.json", index);
+    if (index.size() < size) fuzz::put("second", fuzz::safetensors_of(text.substr(index.size() + 1)));
     const HuggingFaceModel model(dir);
     for (const ExchangedTensor& t : exchanged_tensors(model.model(), model.type()))
       for (const std::string& part : t.parts) model.part(part);

@@ -5,13 +5,8 @@
 using namespace tfm;
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  std::string file(fuzz::text_of(data, size));
-  if (file.starts_with('{')) {
-    const std::size_t header = std::min(file.find('\0'), file.size());
-    std::string length(8, '\0');
-    for (std::size_t i = 0; i < 8; ++i) length[i] = static_cast<char>(header >> (8 * i));
-    file = length + file.erase(header, 1);
-  }
+  const std::string_view text = fuzz::text_of(data, size);
+  const std::string file = text.starts_with('{') ? fuzz::safetensors_of(text) : std::string(text);
   return fuzz::survives([&] {
     const SafetensorsReader reader(fuzz::put("x.safetensors", file));
     for (const auto& [name, info] : reader.tensors()) {

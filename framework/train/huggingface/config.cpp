@@ -11,7 +11,7 @@
 namespace tfm {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;
 constexpr std::size_t kMostBytes = 16 << 20;
 constexpr std::int64_t kMost = std::int64_t{1} << 31, kMostLayers = 10000;
 
@@ -200,7 +200,7 @@ void write_bart(Json& j, const ModelConfig& m, bool marian) {
 
 ModelConfig model_of_huggingface(const std::string& dir) {
   const std::string path = dir + "/config.json";
-  const nlohmann::json tree = read_json_file(path, kMostBytes);
+  const Json tree = read_json_file(path, kMostBytes);
   const JsonNode c(tree, path);
   const std::string type = c.at("model_type").string();
   const auto reader = kReaders.find(type);
