@@ -2,6 +2,7 @@
 // instrumented code (coverage.h) no other took join the corpus. The work is done in a child process, which may die of an input:
 // the parent has the input in shared memory and writes it to a file.
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -202,6 +203,7 @@ int main(int argc, char** argv) {
   const pid_t child = ::fork();
   if (child < 0) return std::perror("fork"), 1;
   if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (const rlimit limit{options.memory_mb << 20, options.memory_mb << 20}; !kSanitized) ::setrlimit(RLIMIT_AS, &limit);
     Session(options, shared).run(given);
     shared.size = 0;
