@@ -10,7 +10,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     const std::string path = fuzz::put("config.json", fuzz::text_of(data, size)), dir = path.substr(0, path.rfind('/'));
     const ModelConfig model = model_of_huggingface(dir);
     exchanged_tensors(model, huggingface_type(model));
-    fuzz::put("config.json", huggingface_config(model, read_json_file(path, 1 << 24).dump()));
+    fuzz::put("config.json", huggingface_config(model, std::nullopt, read_json_file(path, 1 << 24).dump()));
     model_of_huggingface(dir);
   });
 }
