@@ -75,7 +75,7 @@ inline Values gather(const Values& from, std::int64_t width, std::int64_t stride
   return to;
 }
 
-struct Result {
+struct AttentionResult {
   Values out, lse, dq, dk, dv, dbias;  // dbias summed over the sequences
 };
 

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
+#include "core/diagnostics.h"
 #include "core/error.h"
 #include "core/posix_file.h"
 #include "data/files.h"
@@ -49,7 +50,7 @@ class VocabReader final : public nlohmann::json_sax<Json> {
   bool end_array() override { return true; }
   bool end_object() override { return true; }
   bool parse_error(std::size_t byte, const std::string&, const Json::exception& e) override {
-    throw Error(ExitCode::input, path_ + ": byte " + std::to_string(byte) + ": broken JSON: " + e.what());
+    throw Error(ExitCode::input, path_ + ": byte " + std::to_string(byte) + ": broken JSON: " + shorten(e.what(), 200));
   }
 
  private:

@@ -36,7 +36,7 @@ class TreeBuilder final : public nlohmann::json_sax<Json> {
     return true;
   }
   bool parse_error(std::size_t byte, const std::string&, const Json::exception& e) override {
-    throw Error(ExitCode::input, path_ + ": byte " + std::to_string(byte) + ": broken JSON: " + e.what());
+    throw Error(ExitCode::input, path_ + ": byte " + std::to_string(byte) + ": broken JSON: " + shorten(e.what(), 200));
   }
 
  private:

@@ -30,18 +30,23 @@ void map_code_points(std::string& text, const Change& change) {
 
 class SequenceNormalizer final : public Normalizer {
  public:
-  explicit SequenceNormalizer(const JsonNode& node) {
+  explicit SequenceNormalizer(const JsonNode& node) : where_(node.where()) {
     node.expect_only({"type", "normalizers"});
     for (const JsonNode& item : node.at("normalizers").items()) parts_.push_back(read_normalizer(item));
   }
   void apply(std::string& text) const override {
-    for (const auto& part : parts_) part->apply(text);
+    const std::size_t before = text.size();
+    for (const auto& part : parts_) {
+      part->apply(text);
+      check_growth(before, text.size(), where_);
+    }
   }
   bool allows_cuts() const override {
     return std::all_of(parts_.begin(), parts_.end(), [](const auto& part) { return part->allows_cuts(); });
   }
 
  private:
+  std::string where_;
   std::vector<std::unique_ptr<Normalizer>> parts_;
 };
 
@@ -168,7 +173,7 @@ class PrependNormalizer final : public Normalizer {
 // whole of what was looked up, as the library has it.
 class PrecompiledNormalizer final : public Normalizer {
  public:
-  explicit PrecompiledNormalizer(const JsonNode& node) {
+  explicit PrecompiledNormalizer(const JsonNode& node) : where_(node.where()) {
     node.expect_only({"type", "precompiled_charsmap"});
     const auto blob = node.find("precompiled_charsmap");
     if (!blob) return;
@@ -193,6 +198,7 @@ class PrecompiledNormalizer final : public Normalizer {
       if (rest.empty()) break;
       const std::size_t bytes = grapheme_length(rest);
       add_cluster(rest.substr(0, bytes), out);
+      check_growth(text.size(), out.size(), where_);
       rest.remove_prefix(bytes);
     }
     text = std::move(out);
@@ -214,6 +220,7 @@ class PrecompiledNormalizer final : public Normalizer {
     }
   }
 
+  std::string where_;
   Charsmap map_;
   std::array<bool, 128> plain_{};
 };

@@ -70,12 +70,11 @@ struct PipelineTokenizer::Scratch {
 };
 
 PipelineTokenizer::PipelineTokenizer(PipelineParts parts) : parts_(std::move(parts)) {
-  std::int32_t largest = -1;
-  for (const auto& [token, id] : parts_.entries) largest = std::max(largest, id);
-  tokens_.resize(static_cast<std::size_t>(largest) + 1);
+  tokens_.reserve(parts_.entries.size());
   for (auto& [token, id] : parts_.entries) {
     if (token.starts_with('<') || token.starts_with('[')) special_.emplace(token, id);
-    tokens_[static_cast<std::size_t>(id)] = std::move(token);
+    vocab_size_ = std::max<std::int64_t>(vocab_size_, id + 1);
+    tokens_[id] = std::move(token);
   }
   parts_.entries = {};
   std::vector<AddedToken> raw, normalized;
@@ -206,10 +205,11 @@ std::string PipelineTokenizer::decode(std::span<const std::int32_t> ids) const {
   std::vector<std::string> tokens;
   tokens.reserve(ids.size());
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] < 0 || ids[i] >= vocab_size() || !tokens_[static_cast<std::size_t>(ids[i])])
+    const auto found = tokens_.find(ids[i]);
+    if (found == tokens_.end())
       throw Error(ExitCode::input, "id " + std::to_string(ids[i]) + " at place " + std::to_string(i) +
                                        " is not in the vocabulary, whose largest id is " + std::to_string(vocab_size() - 1));
-    tokens.push_back(*tokens_[static_cast<std::size_t>(ids[i])]);
+    tokens.push_back(found->second);
   }
   if (parts_.decoder) parts_.decoder->apply(tokens);
   std::string text;

@@ -50,7 +50,7 @@ class PipelineTokenizer final : public Tokenizer {
   std::vector<std::int32_t> encode(std::string_view text) const override;
   std::vector<std::int32_t> encode_with_specials(std::string_view text) const override;
   std::string decode(std::span<const std::int32_t> ids) const override;
-  std::int64_t vocab_size() const override { return static_cast<std::int64_t>(tokens_.size()); }
+  std::int64_t vocab_size() const override { return vocab_size_; }
   std::optional<std::int32_t> end_of_document() const override;
   SpecialIds special_ids() const override;
   std::vector<std::int32_t> sentinel_ids() const override;
@@ -68,7 +68,8 @@ class PipelineTokenizer final : public Tokenizer {
 
   PipelineParts parts_;
   AddedTokens raw_, normalized_;
-  std::vector<std::optional<std::string>> tokens_;  // by id; ids may have gaps
+  std::unordered_map<std::int32_t, std::string> tokens_;  // by id; ids may have large gaps
+  std::int64_t vocab_size_ = 0;
   std::unordered_map<std::string, std::int32_t> special_;  // tokens that special_ids_by_name() and the others may ask for
   Cuts cuts_ = Cuts::none;
 

@@ -13,6 +13,7 @@ namespace tfm {
 namespace {
 
 constexpr std::uint32_t max_steps = 100'000'000;
+constexpr std::uint32_t max_heap = 256 << 10;  // KiB
 constexpr std::size_t max_pattern = 10'000;
 
 // Unicode's White_Space (PCRE2's own \s also holds U+180E), and Oniguruma's word characters: alphabetic ones, marks, decimal
@@ -91,6 +92,7 @@ struct Regex::Code {
     pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // where there is no JIT, pcre2_match interprets
     limits = pcre2_match_context_create(nullptr);
     pcre2_set_match_limit(limits, max_steps);
+    pcre2_set_heap_limit(limits, max_heap);
   }
   ~Code() {
     for (pcre2_match_data* match : idle) pcre2_match_data_free(match);

@@ -13,6 +13,7 @@
 #include "data/files.h"
 #include "data/pipeline.h"
 #include "data/protobuf.h"
+#include "data/splitter.h"
 #include "data/unicode.h"
 #include "data/unigram.h"
 #include "data/utf8.h"
@@ -96,8 +97,8 @@ SpmModel read_model(const std::string& path) {
 // What SentencePiece's Normalizer does; takes any bytes.
 class SpmNormalizer final : public Normalizer {
  public:
-  explicit SpmNormalizer(const SpmModel& model)
-      : map_(model.charsmap), prefix_(model.dummy_prefix), extra_(model.remove_extra_spaces), suffix_(model.space_as_suffix),
+  SpmNormalizer(const SpmModel& model, const std::string& where)
+      : where_(where), map_(model.charsmap), prefix_(model.dummy_prefix), extra_(model.remove_extra_spaces), suffix_(model.space_as_suffix),
         space_(model.escape_spaces ? metaspace : " ") {
     std::vector<std::pair<std::string_view, std::int32_t>> kept;
     for (const SpmPiece& p : model.pieces)
@@ -122,6 +123,7 @@ class SpmNormalizer final : public Normalizer {
       std::string_view piece = next.replacement;
       while (after_space && piece.starts_with(' ')) piece.remove_prefix(1);
       for (char c : piece) c == ' ' ? out.append(space_) : out.append(1, c);
+      check_growth(text.size(), out.size(), where_);
       if (!piece.empty()) after_space = extra_ && piece.back() == ' ';
       rest.remove_prefix(next.bytes);
     }
@@ -142,6 +144,7 @@ class SpmNormalizer final : public Normalizer {
     return bytes > 0 ? Charsmap::Rule{bytes, text.substr(0, bytes)} : Charsmap::Rule{1, "\xEF\xBF\xBD"};
   }
 
+  std::string where_;
   Charsmap map_;
   bool prefix_, extra_, suffix_, kept_any_;
   std::string space_;
@@ -314,7 +317,7 @@ PipelineParts read_sentencepiece(const std::string& path, const VocabEntries& vo
                                      " is not supported by this version; expected unigram or BPE");
   if (!vocabulary.empty() && model.type == 2) throw Error(ExitCode::input, path + ": trainer_spec: expected a unigram model beside a vocab.json, found BPE");
   const auto byte_ids = read_byte_ids(model, path);
-  parts.normalizer = std::make_unique<SpmNormalizer>(model);
+  parts.normalizer = std::make_unique<SpmNormalizer>(model, path + ": normalizer_spec: ");
   parts.decoder = std::make_unique<SpmDecoder>(model, byte_ids);
   if (!vocabulary.empty()) {
     parts.entries = vocabulary;

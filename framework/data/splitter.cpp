@@ -1,5 +1,6 @@
 #include "data/splitter.h"
 
+#include "core/error.h"
 #include "core/posix_file.h"
 
 namespace tfm {
@@ -21,7 +22,14 @@ void Pattern::find_all(std::string_view text, const std::function<void(std::size
   for (std::size_t at = 0; (at = text.find(source_, at)) != text.npos; at += source_.size()) sink(at, at + source_.size());
 }
 
-Replacement::Replacement(const JsonNode& node) : pattern_(node.at("pattern")), content_(node.at("content").string()) {
+void check_growth(std::size_t before, std::size_t after, const std::string& where) {
+  if (const std::size_t most = 64 * before + 4096; after > most)
+    throw Error(ExitCode::input, where + "a text of " + std::to_string(before) + " bytes grows to more than " + std::to_string(most) +
+                                     "; expected replacements of about the length of what they replace");
+}
+
+Replacement::Replacement(const JsonNode& node)
+    : pattern_(node.at("pattern")), content_(node.at("content").string()), where_(node.where()) {
   node.expect_only({"type", "pattern", "content"});
 }
 
@@ -30,6 +38,7 @@ void Replacement::apply(std::string& text) const {
   std::size_t from = 0;
   pattern_.find_all(text, [&](std::size_t begin, std::size_t end) {
     out.append(text, from, begin - from).append(content_);
+    check_growth(text.size(), out.size(), where_);
     from = end;
   });
   if (from == 0) return;

@@ -23,6 +23,10 @@ class Pattern {
   std::optional<Regex> regex_;  // else source_ is the text to find
 };
 
+// Replacements of replacements could fill any memory from a small file: refuses, as Error(input) that starts with `where`, that
+// `before` bytes of text became more than 64 times as many and 4 KiB.
+void check_growth(std::size_t before, std::size_t after, const std::string& where);
+
 // A component Replace: `content` for each match of `pattern`.
 class Replacement {
  public:
@@ -33,7 +37,7 @@ class Replacement {
 
  private:
   Pattern pattern_;
-  std::string content_;
+  std::string content_, where_;
 };
 
 // What becomes of the matches (the delimiters) when a text is split at them.

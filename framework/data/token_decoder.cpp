@@ -1,6 +1,7 @@
 #include "data/token_decoder.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 
 #include "core/posix_file.h"
@@ -19,15 +20,23 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
 
 class SequenceDecoder final : public TokenDecoder {
  public:
-  explicit SequenceDecoder(const JsonNode& node) {
+  explicit SequenceDecoder(const JsonNode& node) : where_(node.where()) {
     node.expect_only({"type", "decoders"});
     for (const JsonNode& item : node.at("decoders").items()) parts_.push_back(read_decoder(item));
   }
   void apply(Tokens& tokens) const override {
-    for (const auto& part : parts_) part->apply(tokens);
+    const std::size_t before = bytes_of(tokens);
+    for (const auto& part : parts_) {
+      part->apply(tokens);
+      check_growth(before, bytes_of(tokens), where_);
+    }
   }
 
  private:
+  static std::size_t bytes_of(const Tokens& tokens) {
+    return std::accumulate(tokens.begin(), tokens.end(), std::size_t{0}, [](std::size_t n, const std::string& t) { return n + t.size(); });
+  }
+  std::string where_;
   std::vector<std::unique_ptr<TokenDecoder>> parts_;
 };
 

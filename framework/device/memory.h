@@ -12,7 +12,7 @@ namespace tfm {
 std::shared_ptr<std::byte> allocate(cpu::Stream&, std::int64_t bytes);
 std::shared_ptr<std::byte> allocate(cuda::Stream&, std::int64_t bytes);
 
-// Of the host, for data that is copied from and to the device.
+// Of the host, for data that is copied from and to the device; zeroed, too.
 std::shared_ptr<std::byte> allocate_host(cpu::Stream&, std::int64_t bytes);
 std::shared_ptr<std::byte> allocate_host(cuda::Stream&, std::int64_t bytes);
 

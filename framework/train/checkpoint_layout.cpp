@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "core/diagnostics.h"
 #include "core/error.h"
 #include "core/posix_file.h"
 
@@ -123,8 +124,8 @@ Json parse(const std::string& path, std::string_view text) {
   };
   try {
     return Json::parse(text, watch);
-  } catch (const Json::parse_error& e) {
-    throw Error(ExitCode::input, path + ": not valid JSON at byte " + std::to_string(e.byte));
+  } catch (const Json::exception& e) {  // of syntax, or of a number that no double holds
+    throw Error(ExitCode::input, path + ": not valid JSON: " + shorten(e.what(), 200));
   }
 }
 

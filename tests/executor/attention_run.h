@@ -8,9 +8,9 @@ namespace tfm::test {
 
 // The definition and its derivative, every intermediate result passed through `round`.
 template <class Round>
-Result plain_attention(const reference::Attention& r, const Values& q, const Values& k, const Values& v, const Values& dout,
+AttentionResult plain_attention(const reference::Attention& r, const Values& q, const Values& k, const Values& v, const Values& dout,
                        Round round) {
-  Result x{Values(q.size()), Values(r.batch * r.heads * r.queries, -INFINITY),
+  AttentionResult x{Values(q.size()), Values(r.batch * r.heads * r.queries, -INFINITY),
            Values(q.size()), Values(k.size()),
            Values(v.size()), Values(r.bias.size())};
   Values weight(r.keys), factor(r.keys), gradient(r.keys);
@@ -65,7 +65,7 @@ double round_to(double x) {
 
 // Forward and backward through the public functions; all rows `gap`ped as Data says. Nothing between rows may change.
 template <class T>
-Result run_attention(const Data<T>& d) {
+AttentionResult run_attention(const Data<T>& d) {
   const auto& r = d.r;
   const std::int64_t q_width = r.heads * r.size, kv_width = r.kv_heads * r.size;
   Values kv = spread(d.k, kv_width, d.kv_stride);
@@ -138,23 +138,23 @@ inline double largest_difference(const Values& a, const Values& b) {
 
 // Empty, or what is too far from float64: `out` twice as far as the plain computation in type T, gradients three times.
 template <class T>
-std::string complaint(const Data<T>& d, const Result& got) {
-  const Result want = plain_attention(d.r, d.q, d.k, d.v, d.dout, [](double x) { return x; });
-  const Result plain = plain_attention(d.r, d.q, d.k, d.v, d.dout, round_to<T>);
+std::string complaint(const Data<T>& d, const AttentionResult& got) {
+  const AttentionResult want = plain_attention(d.r, d.q, d.k, d.v, d.dout, [](double x) { return x; });
+  const AttentionResult plain = plain_attention(d.r, d.q, d.k, d.v, d.dout, round_to<T>);
   std::string text;
-  const auto compare = [&](const char* name, Values Result::*x, double times) {
+  const auto compare = [&](const char* name, Values AttentionResult::*x, double times) {
     const double error = largest_difference(got.*x, want.*x), bound = times * largest_difference(plain.*x, want.*x) + 1e-5;
     if (!(error <= bound))
       text += std::string(name) + " is off by " + std::to_string(error) + ", allowed " + std::to_string(bound) + "; ";
   };
-  compare("out", &Result::out, 2), compare("dq", &Result::dq, 3), compare("dk", &Result::dk, 3), compare("dv", &Result::dv, 3);
-  compare("dbias", &Result::dbias, 3);
+  compare("out", &AttentionResult::out, 2), compare("dq", &AttentionResult::dq, 3), compare("dk", &AttentionResult::dk, 3), compare("dv", &AttentionResult::dv, 3);
+  compare("dbias", &AttentionResult::dbias, 3);
   if (const double error = largest_difference(got.lse, want.lse); !(error <= 1e-4))
     text += "lse is off by " + std::to_string(error);
   return text;
 }
 
-inline bool same(const Result& a, const Result& b) {
+inline bool same(const AttentionResult& a, const AttentionResult& b) {
   return same_bits(a.out, b.out) && same_bits(a.lse, b.lse) && same_bits(a.dq, b.dq) && same_bits(a.dk, b.dk) &&
          same_bits(a.dv, b.dv) && same_bits(a.dbias, b.dbias);
 }

@@ -183,6 +183,7 @@ def check_messages():
     name = next(k for k in missing if k.endswith("ln_1.weight"))
     refused(name, {k: v for k, v in missing.items() if k != name})
     refused("'surplus' is unknown", {**content, "surplus": content[name]})
+    refused("is unknown", {**content, "x" * 300_000: content[name]})
     refused("the configuration needs", {**content, name: ("F32", [1], content[name][2][:4])})
     refused("is of type I32", {**content, name: ("I32", *content[name][1:])})
     refused("model_type", config_={**config, "model_type": "mamba"})

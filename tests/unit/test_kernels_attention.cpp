@@ -59,7 +59,7 @@ std::vector<reference::Attention> cases() {
 }
 
 template <class T>
-Result run(const Data<T>& d, int threads) {
+AttentionResult run(const Data<T>& d, int threads) {
   const auto& r = d.r;
   const std::int64_t q_width = r.heads * r.size, kv_width = r.kv_heads * r.size;
   Values kv = spread(d.k, kv_width, d.kv_stride);
@@ -114,7 +114,7 @@ TYPED_TEST(Attention, ForwardMatchesTheDefinition) {
   for (const auto& r : cases()) {
     SCOPED_TRACE(describe(r));
     const Data<T> d(r);
-    const Result got = run(d, 1);
+    const AttentionResult got = run(d, 1);
     Values out, lse;
     r(d.q, d.k, d.v, out, lse);
     expect_close(got.out, out, r.p > 0 && sizeof(T) == 8 ? 1e-6 : tolerance<T>(8), "out");  // the scale of dropout is a float
@@ -135,7 +135,7 @@ TEST(AttentionGradient, AgreesWithCentralDifferences) {
   for (const auto& r : small_cases()) {
     SCOPED_TRACE(describe(r));
     const Data<double> d(r);
-    const Result got = run(d, 1);
+    const AttentionResult got = run(d, 1);
     const double bound = r.p > 0 ? 2e-6 : 2e-8;
     expect_close(got.dq, differences(d.q, [&](const Values& q) { return loss(r, d, q, d.k, d.v, r.bias); }), bound, "dq");
     expect_close(got.dk, differences(d.k, [&](const Values& k) { return loss(r, d, d.q, k, d.v, r.bias); }), bound, "dk");
@@ -148,7 +148,7 @@ TEST(AttentionGradient, AgreesWithDifferencesAlongRandomDirections) {
   for (const auto& r : large_cases()) {
     SCOPED_TRACE(describe(r));
     const Data<double> d(r);
-    const Result got = run(d, 1);
+    const AttentionResult got = run(d, 1);
     for (std::uint32_t direction = 20; direction < 50; direction += 10) {
       const Values q = random_values(d.q.size(), direction), k = random_values(d.k.size(), direction + 1),
                    v = random_values(d.v.size(), direction + 2), bias = random_values(r.bias.size(), direction + 3);
@@ -164,7 +164,7 @@ TEST(AttentionGradient, AgreesWithDifferencesAlongRandomDirections) {
 TEST(AttentionGradient, FloatFollowsDouble) {
   for (const auto& r : cases()) {
     SCOPED_TRACE(describe(r));
-    const Result want = run(Data<double>(r), 1), got = run(Data<float>(r), 1);
+    const AttentionResult want = run(Data<double>(r), 1), got = run(Data<float>(r), 1);
     expect_close(got.dq, want.dq, 3e-5, "dq");
     expect_close(got.dk, want.dk, 3e-5, "dk");
     expect_close(got.dv, want.dv, 3e-5, "dv");
@@ -175,9 +175,9 @@ TEST(AttentionGradient, FloatFollowsDouble) {
 TYPED_TEST(Attention, BitsDoNotDependOnTheTeam) {
   for (const auto& r : cases()) {
     const Data<TypeParam> d(r);
-    const Result one = run(d, 1);
+    const AttentionResult one = run(d, 1);
     for (int threads : {2, 3}) {
-      const Result more = run(d, threads);
+      const AttentionResult more = run(d, threads);
       EXPECT_TRUE(same_bits(one.out, more.out) && same_bits(one.lse, more.lse) && same_bits(one.dq, more.dq) &&
                   same_bits(one.dk, more.dk) && same_bits(one.dv, more.dv) && same_bits(one.dbias, more.dbias));
     }
@@ -188,14 +188,14 @@ TEST(AttentionHeads, PartOfTheHeadsEqualsTheWhole) {  // dropout masks follow th
   auto whole = shape(2, 4, 4, 30, 30, 8, true);
   whole.p = 0.4f, whole.key = {5, Purpose::dropout, 1, 2};
   const Data<float> d(whole);
-  const Result all = run(d, 1);
+  const AttentionResult all = run(d, 1);
   for (std::int64_t head = 0; head < 4; ++head) {
     auto one = whole;
     one.heads = one.kv_heads = 1, one.head_offset = head;
     Data<float> part(one);
     part.q = gather(d.q, 8, 32, head * 8), part.k = gather(d.k, 8, 32, head * 8), part.v = gather(d.v, 8, 32, head * 8);
     part.dout = gather(d.dout, 8, 32, head * 8);
-    const Result got = run(part, 1);
+    const AttentionResult got = run(part, 1);
     expect_close(got.out, gather(all.out, 8, 32, head * 8), 1e-6, "out");
     expect_close(got.dk, gather(all.dk, 8, 32, head * 8), 1e-6, "dk");
   }
@@ -206,7 +206,7 @@ TEST(AttentionMask, NothingVisibleGivesZerosEverywhere) {
     auto r = shape(2, 2, 1, 70, 70, 4, causal);
     set_bias(r);
     r.q_segments.assign(140, 1), r.k_segments.assign(140, 2);
-    const Result got = run(Data<float>(r), 1);
+    const AttentionResult got = run(Data<float>(r), 1);
     for (const Values* v : {&got.out, &got.dq, &got.dk, &got.dv, &got.dbias}) EXPECT_EQ(*v, Values(v->size(), 0.0));
     EXPECT_EQ(got.lse, Values(got.lse.size(), -std::numeric_limits<double>::infinity()));
   }
@@ -219,8 +219,8 @@ TEST(AttentionMask, PaddingOnTheRightEqualsAShorterSequence) {  // bit by bit: i
   Data<float> all(padded), part(shorter);
   part.k.assign(all.k.begin(), all.k.begin() + part.k.size());
   part.v.assign(all.v.begin(), all.v.begin() + part.v.size());
-  Result got = run(all, 1);
-  const Result want = run(part, 1);
+  AttentionResult got = run(all, 1);
+  const AttentionResult want = run(part, 1);
   for (Values* v : {&got.dk, &got.dv}) v->resize(part.k.size());
   EXPECT_TRUE(same_bits(got.out, want.out) && same_bits(got.dq, want.dq) && same_bits(got.dk, want.dk) &&
               same_bits(got.dv, want.dv));
@@ -231,7 +231,7 @@ TEST(AttentionMask, DocumentsOfARowDoNotSeeEachOther) {
   for (int t = 0; t < 30; ++t) packed.k_segments.push_back(t < 12 ? 4 : 2);
   packed.q_segments = packed.k_segments;
   const Data<double> all(packed);
-  const Result got = run(all, 1);
+  const AttentionResult got = run(all, 1);
   for (const auto& [first, length] : {std::pair{0, 12}, {12, 18}}) {
     const auto one = shape(1, 2, 2, length, length, 8, true);
     Data<double> part(one);
@@ -239,7 +239,7 @@ TEST(AttentionMask, DocumentsOfARowDoNotSeeEachOther) {
       return Values(v.begin() + from, v.begin() + from + n);
     };
     part.q = cut(all.q), part.k = cut(all.k), part.v = cut(all.v), part.dout = cut(all.dout);
-    const Result want = run(part, 1);
+    const AttentionResult want = run(part, 1);
     expect_close(cut(got.out), want.out, 1e-13, "out");
     expect_close(cut(got.dq), want.dq, 1e-13, "dq");
     expect_close(cut(got.dk), want.dk, 1e-13, "dk");

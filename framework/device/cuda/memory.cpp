@@ -1,6 +1,7 @@
 // The device's part of device/memory.h.
 #include "device/memory.h"
 
+#include <cstring>
 #include <string>
 
 #include "core/error.h"
@@ -45,7 +46,9 @@ std::shared_ptr<std::byte> allocate_host(cuda::Stream&, std::int64_t bytes) {  /
     throw Error(ExitCode::environment, "cannot lock " + std::to_string(bytes) + " bytes of host memory: " + cudaGetErrorString(status) +
                                            "; `ulimit -l` or the job's limit of memory may be too low");
   }
-  return {static_cast<std::byte*>(p), [](std::byte* q) { cudaFreeHost(q); }};
+  std::shared_ptr<std::byte> memory(static_cast<std::byte*>(p), [](std::byte* q) { cudaFreeHost(q); });
+  std::memset(p, 0, size(bytes));
+  return memory;
 }
 
 void upload(cuda::Stream& stream, void* device, const void* host, std::int64_t bytes) { copy(stream, device, host, bytes); }

@@ -11,15 +11,16 @@
 namespace tfm {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;
 constexpr std::size_t kMostBytes = 16 << 20;
-constexpr std::int64_t kMost = std::int64_t{1} << 31;
+constexpr std::int64_t kMost = std::int64_t{1} << 31, kMostLayers = 10000;
 
-std::int64_t whole(const JsonNode& c, const std::string& key, std::optional<std::int64_t> otherwise = {}) {
+std::int64_t whole(const JsonNode& c, const std::string& key, std::optional<std::int64_t> otherwise = {}, std::int64_t most = kMost) {
   const auto found = c.find(key);
   if (!found && otherwise) return *otherwise;
-  return (found ? *found : c.at(key)).integer(0, kMost);
+  return (found ? *found : c.at(key)).integer(0, most);
 }
+std::int64_t layers(const JsonNode& c, const std::string& key, std::int64_t otherwise) { return whole(c, key, otherwise, kMostLayers); }
 double real(const JsonNode& c, const std::string& key, double otherwise) {
   const auto found = c.find(key);
   return found ? found->number() : otherwise;
@@ -54,7 +55,7 @@ ModelConfig read_gpt2(const JsonNode& c) {
   for (const char* key : {"scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn", "add_cross_attention"}) must_be(c, key, false);
   ModelConfig m{.family = "decoder"};
   m.vocab_size = whole(c, "vocab_size", 50257);
-  m.d_model = whole(c, "n_embd", 768), m.n_layers = whole(c, "n_layer", 12), m.n_heads = whole(c, "n_head", 12);
+  m.d_model = whole(c, "n_embd", 768), m.n_layers = layers(c, "n_layer", 12), m.n_heads = whole(c, "n_head", 12);
   m.d_ff = whole(c, "n_inner", 4 * m.d_model), m.max_seq_len = whole(c, "n_positions", 1024);
   m.activation = activation_of(c, "activation_function", c.text("activation_function", "gelu_new"), false);
   m.norm_eps = real(c, "layer_norm_epsilon", 1e-5), m.init_std = real(c, "initializer_range", 0.02);
@@ -76,7 +77,7 @@ void read_rope(const JsonNode& c, RopeConfig& rope) {
 ModelConfig read_llama(const JsonNode& c) {
   ModelConfig m{.family = "decoder", .position = "rope", .norm = "rmsnorm"};
   m.vocab_size = whole(c, "vocab_size", 32000);
-  m.d_model = whole(c, "hidden_size", 4096), m.n_layers = whole(c, "num_hidden_layers", 32);
+  m.d_model = whole(c, "hidden_size", 4096), m.n_layers = layers(c, "num_hidden_layers", 32);
   m.n_heads = whole(c, "num_attention_heads", 32), m.n_kv_heads = whole(c, "num_key_value_heads", m.n_heads);
   if (m.n_heads > 0) m.d_head = whole(c, "head_dim", m.d_model / m.n_heads);
   m.d_ff = whole(c, "intermediate_size", 11008), m.max_seq_len = whole(c, "max_position_embeddings", 2048);
@@ -94,7 +95,7 @@ ModelConfig read_bert(const JsonNode& c) {
   must_be(c, "is_decoder", false);
   ModelConfig m{.family = "encoder", .norm_position = "post", .embedding_norm = true, .head_transform = true, .head_bias = "true"};
   m.vocab_size = whole(c, "vocab_size", 30522);
-  m.d_model = whole(c, "hidden_size", 768), m.n_layers = whole(c, "num_hidden_layers", 12), m.n_heads = whole(c, "num_attention_heads", 12);
+  m.d_model = whole(c, "hidden_size", 768), m.n_layers = layers(c, "num_hidden_layers", 12), m.n_heads = whole(c, "num_attention_heads", 12);
   m.d_ff = whole(c, "intermediate_size", 3072), m.max_seq_len = whole(c, "max_position_embeddings", 512);
   m.type_vocab_size = whole(c, "type_vocab_size", 2);
   m.padding_idx = whole(c, "pad_token_id", 0);
@@ -110,7 +111,7 @@ ModelConfig read_t5(const JsonNode& c) {
   m.bias = m.scale_attention = false, m.head_bias = "false";
   m.vocab_size = whole(c, "vocab_size", 32128);
   m.d_model = whole(c, "d_model", 512), m.n_heads = whole(c, "num_heads", 8), m.d_head = whole(c, "d_kv", 64), m.d_ff = whole(c, "d_ff", 2048);
-  m.n_encoder_layers = whole(c, "num_layers", 6), m.n_decoder_layers = whole(c, "num_decoder_layers", m.n_encoder_layers);
+  m.n_encoder_layers = layers(c, "num_layers", 6), m.n_decoder_layers = layers(c, "num_decoder_layers", m.n_encoder_layers);
   m.relative = {whole(c, "relative_attention_num_buckets", 32), whole(c, "relative_attention_max_distance", 128)};
   m.max_seq_len = whole(c, "n_positions", 512);
   m.norm_eps = real(c, "layer_norm_epsilon", 1e-6);
@@ -128,7 +129,7 @@ ModelConfig read_t5(const JsonNode& c) {
 ModelConfig read_bart(const JsonNode& c, bool marian) {
   ModelConfig m{.family = "encoder_decoder", .norm_position = "post", .tie_embeddings = "all", .head_bias = "true"};
   m.vocab_size = whole(c, "vocab_size", marian ? 58101 : 50265);
-  m.d_model = whole(c, "d_model", 1024), m.n_encoder_layers = whole(c, "encoder_layers", 12), m.n_decoder_layers = whole(c, "decoder_layers", 12);
+  m.d_model = whole(c, "d_model", 1024), m.n_encoder_layers = layers(c, "encoder_layers", 12), m.n_decoder_layers = layers(c, "decoder_layers", 12);
   m.n_heads = whole(c, "encoder_attention_heads", 16), m.d_ff = whole(c, "encoder_ffn_dim", 4096);
   if (whole(c, "decoder_attention_heads", 16) != m.n_heads) c.at("decoder_attention_heads").fail("differs from encoder_attention_heads; expected equal stacks");
   if (whole(c, "decoder_ffn_dim", 4096) != m.d_ff) c.at("decoder_ffn_dim").fail("differs from encoder_ffn_dim; expected equal stacks");
@@ -199,7 +200,7 @@ void write_bart(Json& j, const ModelConfig& m, bool marian) {
 
 ModelConfig model_of_huggingface(const std::string& dir) {
   const std::string path = dir + "/config.json";
-  const nlohmann::json tree = read_json_file(path, kMostBytes);
+  const Json tree = read_json_file(path, kMostBytes);
   const JsonNode c(tree, path);
   const std::string type = c.at("model_type").string();
   const auto reader = kReaders.find(type);
@@ -249,7 +250,7 @@ std::string huggingface_config(const ModelConfig& m, const std::optional<Special
   j["model_type"] = type;
   j["vocab_size"] = m.vocab_size;
   j["tie_word_embeddings"] = m.tied_head();
-  if (!j.contains("dtype")) j["dtype"] = j.value("torch_dtype", "float32");
+  if (!j.contains("dtype")) j["dtype"] = j.value("torch_dtype", Json("float32"));
   if (!j.contains("torch_dtype")) j["torch_dtype"] = j["dtype"];
   if (!j.contains("transformers_version")) j["transformers_version"] = "4.40.0";
   if (ids && original.empty())

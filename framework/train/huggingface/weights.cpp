@@ -12,7 +12,7 @@ namespace tfm {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;
 constexpr std::size_t kMostJson = 256 << 20;
 constexpr std::int64_t kShardBytes = 5'000'000'000;
 
@@ -74,12 +74,12 @@ void copy_companions(const std::string& from, const std::string& to) {
 HuggingFaceModel::HuggingFaceModel(const std::string& dir) : dir_(dir) {
   const std::string config = dir + "/config.json", index = dir + "/model.safetensors.index.json", single = dir + "/model.safetensors";
   model_ = model_of_huggingface(dir);
-  const nlohmann::json config_tree = read_json_file(config, kMostJson);
+  const Json config_tree = read_json_file(config, kMostJson);
   type_ = config_tree.at("model_type").get<std::string>();
   if (fs::exists(single) || !fs::exists(index)) {
     open("model.safetensors");
   } else {
-    const nlohmann::json tree = read_json_file(index, kMostJson);
+    const Json tree = read_json_file(index, kMostJson);
     std::map<std::string, int> shards;
     for (const auto& [tensor, file] : JsonNode(tree, index).at("weight_map").members()) {
       const std::string& name = file.string();
@@ -162,7 +162,7 @@ std::vector<float> HuggingFaceModel::part(const std::string& name) const {
 std::string HuggingFaceModel::provenance(const std::string& companions) const {
   Json j;
   j["directory"] = fs::absolute(companions.empty() ? dir_ : companions).string();
-  j["config"] = Json::parse(read_json_file(dir_ + "/config.json", kMostJson).dump());
+  j["config"] = read_json_file(dir_ + "/config.json", kMostJson);
   for (const auto& [name, place] : tensors_)
     if (const std::string& dtype = files_[place.file]->info(place.name).dtype; dtype != "F32") j["dtypes"][name] = dtype;
   return j.dump();

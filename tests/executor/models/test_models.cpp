@@ -1,4 +1,5 @@
-// Training steps of whole models with every kernel on the executor, beside the same steps on the CPU.
+// Training steps of whole models with every kernel on the device, beside the same steps on the CPU. Built twice: the device is the
+// block executor, or a GPU.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -60,9 +61,10 @@ std::vector<float> weights(Engine& e) {
   return w;
 }
 
-class OnTheExecutor : public testing::TestWithParam<Case> {};
+class OnTheDevice : public testing::TestWithParam<Case> {};
 
-TEST_P(OnTheExecutor, TrainsAsTheCpuDoes) {
+TEST_P(OnTheDevice, TrainsAsTheCpuDoes) {
+  if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
   const Case& c = GetParam();
   Engine host(make_step_plan(config_of(c, "cpu"), single_mesh(), make_model), 1);
   Engine device(make_step_plan(config_of(c, "cuda"), single_mesh(), make_model), Device(std::make_shared<cuda::Stream>(0), 1));
@@ -84,7 +86,7 @@ TEST_P(OnTheExecutor, TrainsAsTheCpuDoes) {
   EXPECT_NEAR(b.mean(), a.mean(), c.bound * a.mean());
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, OnTheExecutor, testing::ValuesIn(kCases), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Models, OnTheDevice, testing::ValuesIn(kCases), [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace tfm
