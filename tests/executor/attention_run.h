@@ -8,11 +8,11 @@ namespace tfm::test {
 
 // The definition and its derivative, every intermediate result passed through `round`.
 template <class Round>
-AttentionResult plain_attention(const reference::Attention& r, const Values& q, const Values& k, const Values& v, const Values& dout,
-                       Round round) {
+AttentionResult plain_attention(const reference::Attention& r, const Values& q, const Values& k, const Values& v,
+                                const Values& dout, Round round) {
   AttentionResult x{Values(q.size()), Values(r.batch * r.heads * r.queries, -INFINITY),
-           Values(q.size()), Values(k.size()),
-           Values(v.size()), Values(r.bias.size())};
+                    Values(q.size()), Values(k.size()),
+                    Values(v.size()), Values(r.bias.size())};
   Values weight(r.keys), factor(r.keys), gradient(r.keys);
   for (std::int64_t row = 0; row < r.batch * r.heads * r.queries; ++row) {
     const std::int64_t b = row / r.queries / r.heads, h = row / r.queries % r.heads, t = row % r.queries,
@@ -147,7 +147,8 @@ std::string complaint(const Data<T>& d, const AttentionResult& got) {
     if (!(error <= bound))
       text += std::string(name) + " is off by " + std::to_string(error) + ", allowed " + std::to_string(bound) + "; ";
   };
-  compare("out", &AttentionResult::out, 2), compare("dq", &AttentionResult::dq, 3), compare("dk", &AttentionResult::dk, 3), compare("dv", &AttentionResult::dv, 3);
+  compare("out", &AttentionResult::out, 2), compare("dq", &AttentionResult::dq, 3), compare("dk", &AttentionResult::dk, 3),
+      compare("dv", &AttentionResult::dv, 3);
   compare("dbias", &AttentionResult::dbias, 3);
   if (const double error = largest_difference(got.lse, want.lse); !(error <= 1e-4))
     text += "lse is off by " + std::to_string(error);

@@ -42,7 +42,8 @@ std::vector<reference::Attention> combinations(std::int64_t size, const Lengths&
     for (Mask mask : {Mask::none, Mask::right_padding, Mask::scattered_padding, Mask::documents})
       for (int options = 0; options < 4; ++options) {
         const auto [queries, keys] = lengths[i++ % 4];
-        all.push_back(with(shape(options & 1 ? 1 : 2, options & 1 ? 4 : 2, 2, queries, keys, size, causal), mask, options & 1, options & 2));
+        all.push_back(with(shape(options & 1 ? 1 : 2, options & 1 ? 4 : 2, 2, queries, keys, size, causal), mask, options & 1,
+                           options & 2));
       }
   return all;
 }

@@ -74,7 +74,7 @@ __device__ W sum_of_warp(W x) {
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads) forward(const __grid_constant__ AttentionArgs<T> a, const std::int32_t* real) {
+__global__ void __launch_bounds__(kThreads, 2) forward(const __grid_constant__ AttentionArgs<T> a, const std::int32_t* real) {
   using W = Wide<T>;
   const Head<T> head(a, real, blockIdx.z, blockIdx.y);
   const int size = static_cast<int>(a.head_size), pitch = size + 1, first = blockIdx.x * kRows<T>,
@@ -171,7 +171,7 @@ __device__ void tile_gradients(const Shared<Wide<T>>& shared, const Head<T>& hea
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 2)
     backward_keys(const __grid_constant__ AttentionBackwardArgs<T> g, const __grid_constant__ BackwardScratch<T> scratch) {
   using W = Wide<T>;
   const AttentionArgs<T>& a = g.forward;
@@ -208,7 +208,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 2)
     backward_queries(const __grid_constant__ AttentionBackwardArgs<T> g, const __grid_constant__ BackwardScratch<T> scratch) {
   using W = Wide<T>;
   const AttentionArgs<T>& a = g.forward;
