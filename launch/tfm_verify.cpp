@@ -18,6 +18,7 @@ int run(int argc, char** argv) {
   using namespace tfm;
   const Arguments args(argc, argv, {{"--full", false}});
   Config config = load_config(args.only("configuration file"), args.overrides());
+  if (config.device == "cuda") throw Error(ExitCode::usage, "device: cuda is not verified by this version, which computes in float64 on CPUs; expected device=cpu");
   config.train.global_batch_tokens = 0;  // synthetic batches are of one length
   const Launch launch;
   resolve_for_ranks(config, launch.ranks);

@@ -1,6 +1,8 @@
 #include "comm/device_mesh.h"
 
+#include <algorithm>
 #include <deque>
+#include <vector>
 
 namespace tfm {
 namespace {
@@ -39,8 +41,8 @@ class StagedThroughHost final : public Communicator {
   void barrier() override { host_->barrier(); }
 
   void reduce_start(Tensor t, bool scatter) override {
-    Started s{t, t, device_.allocate_host(t.bytes())};
-    s.host.data = s.memory.get();
+    Started s{t, t, take(t.bytes())};
+    s.host.data = s.memory.data.get();
     download(device_.stream(), s.host.data, t.data, t.bytes());
     host_->reduce_start(s.host, scatter);
     started_.push_back(std::move(s));
@@ -48,18 +50,30 @@ class StagedThroughHost final : public Communicator {
   void reduce_finish() override {
     host_->reduce_finish();
     put(started_.front().device, started_.front().host);
+    spare_.push_back(std::move(started_.front().memory));
     started_.pop_front();
   }
   void progress() override { host_->progress(); }
 
  private:
+  struct Memory {
+    std::int64_t bytes = 0;
+    std::shared_ptr<std::byte> data;
+  };
   struct Started {
     Tensor device, host;
-    std::shared_ptr<std::byte> memory;
+    Memory memory;
   };
   std::byte* staging(std::int64_t bytes) {
-    if (bytes > capacity_) memory_ = device_.allocate_host(capacity_ = bytes);
-    return memory_.get();
+    if (bytes > staging_.bytes) staging_ = {bytes, device_.allocate_host(bytes)};
+    return staging_.data.get();
+  }
+  Memory take(std::int64_t bytes) {  // kept from an earlier step, which reduced the same buckets
+    const auto fits = std::ranges::find_if(spare_, [&](const Memory& m) { return m.bytes >= bytes; });
+    if (fits == spare_.end()) return {bytes, device_.allocate_host(bytes)};
+    Memory m = std::move(*fits);
+    spare_.erase(fits);
+    return m;
   }
   Tensor fetch(Tensor t) {
     Tensor copy = t;
@@ -71,9 +85,9 @@ class StagedThroughHost final : public Communicator {
 
   std::shared_ptr<Communicator> host_;
   Device& device_;
-  std::shared_ptr<std::byte> memory_;
-  std::int64_t capacity_ = 0;
+  Memory staging_;
   std::deque<Started> started_;
+  std::vector<Memory> spare_;
 };
 
 }  // namespace

@@ -43,6 +43,7 @@ Config inference_config(const std::string& step_dir, const std::vector<std::stri
   c.parallel.data = 0;
   c.parallel.sequence = false;
   c.precision = "fp32";  // that of checkpoints
+  c.device = "cpu";
   c.train.micro_batch_size = 1;
   if (ranks % std::max<std::int64_t>(c.parallel.tensor, 1) == 0) c.train.global_batch_size = ranks / c.parallel.tensor;
   resolve_for_ranks(c, ranks);

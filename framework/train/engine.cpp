@@ -248,6 +248,7 @@ Engine::Engine(StepPlan plan, Device device)
       arena_(device_.allocate(plan_.memory.total()), plan_.memory.total()),
       host_(device_.allocate_host(plan_.staging.total()), plan_.staging.total()),
       optimizer_(plan_.model->parameters(), plan_.mesh, tensors_, optimizer_of(plan_.config), plan_.buckets, plan_.real) {
+  TFM_CHECK(plan_.on_host() == device_.is_cpu(), "the plan is of another kind of device");
   const auto wide_real = static_cast<std::int64_t>(size_of(wide(plan_.real)));
   const std::int64_t flat = plan_.model->parameters().flat_elements(), state = optimizer_.state_elements() * wide_real;
   flat_.parameters = arena_.take(kParameters, flat * static_cast<std::int64_t>(size_of(plan_.real)));

@@ -24,6 +24,7 @@ std::int64_t Forward::bytes() const {
 
 void Forward::bind(const Weights& weights, Arena& arena, const std::vector<Tensor>& given) {
   const auto& values = recording_.tape->values();
+  TFM_CHECK(weights.real == recording_.tape->real(), "weights of another type than was recorded");
   leaves_.resize(values.size());
   for (std::size_t g = 0; g < given_.size(); ++g) leaves_[static_cast<std::size_t>(given_[g].id)] = given[g];
   for (std::size_t v = 0; v < values.size(); ++v) {

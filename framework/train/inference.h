@@ -14,6 +14,7 @@ namespace tfm {
 struct Weights {
   const ParameterSet& places;
   void* flat = nullptr;
+  DType real = DType::f32;  // their type
 };
 
 // A recording that runs forward only.

@@ -130,6 +130,35 @@ TEST(Precision, HalvesTrainOnEveryLayout) {
     }
 }
 
+#ifndef TFM_CUDA
+// A device with memory of its own, for which the host's stands: batches, weights and collectives take the way through copies.
+TEST(Devices, CopiesChangeNothing) {
+  for (const std::string precision : {"fp32", "bf16"})
+    for (const Layout& layout : test::layouts()) {
+      std::vector<double> losses[2];
+      for (const bool apart : {false, true}) {
+        Config c = parse_config("model: {d_model: 64, " + kModels[1] + "}\n" + data_of(kModels[1]), "test",
+                                {"parallel.tensor=" + std::to_string(layout.tensor), "parallel.zero=1", "precision=" + precision, "train.seq_len=16",
+                                 "train.global_batch_size=8", "optimizer.ema=0.5", std::string("device=") + (apart ? "cuda" : "cpu")});
+        resolve_for_ranks(c, job().size());
+        static char anywhere;
+        const std::shared_ptr<cuda::Stream> stream(std::shared_ptr<void>(), reinterpret_cast<cuda::Stream*>(&anywhere));
+        Engine e(make_step_plan(c, make_mesh(job(), layout), make_model), apart ? Device(stream, 1) : Device::cpu(1));
+        e.initialize_parameters();
+        const BatchReader read = [](std::int64_t first, std::int64_t count, Fields& f) {
+          const auto width = static_cast<std::int64_t>(f.at("ids").size()) / count;
+          for (std::int64_t i = 0; i < count * width; ++i)
+            for (const char* name : {"ids", "labels"}) f.at(name)[static_cast<std::size_t>(i)] = static_cast<std::int32_t>((first * width + i) * 7 % 97);
+        };
+        for (int step = 1; step <= 3; ++step) losses[apart].push_back(e.train_step(step, 1e-2, read).loss);
+        e.swap_average();
+        losses[apart].push_back(e.evaluate(8, read).mean());
+      }
+      EXPECT_EQ(losses[0], losses[1]) << precision << " on data " << layout.data << " x tensor " << layout.tensor;
+    }
+}
+#endif
+
 TEST(SplitVocabulary, SmoothedLossAndGradientsEqualTheDenseOnes) {
   // Logits are x w^T with an identity for x, so that w's gradient is the logits'; V divides by no number of ranks but one.
   constexpr std::int64_t kRows = 5, kVocabulary = 13;

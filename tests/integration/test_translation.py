@@ -82,6 +82,9 @@ def check_scores_while_training():
         plan = json.loads(run(0, "tfm-plan", "cfg.yaml", "--ranks", ranks, "--json", *args))
         start, end = (events("other.jsonl", kind)[0] for kind in ("start", "end"))
         assert start["planned_bytes"] == end["arena_high_water_bytes"] == max(m["total_bytes"] for m in plan["memory"])
+    run(2, "tfm-train", "cfg.yaml", "precision=bf16", "parallel.tensor=2", "checkpoint.dir=none", "checkpoint.every=0", "metrics.jsonl=other.jsonl")
+    half = last_eval("other.jsonl")
+    assert half["bleu"] > 80 and abs(half["loss"] - one[2]["loss"]) < 0.1 * one[2]["loss"] + 0.02, (half, one[2])
     run(0, "tfm-train", "cfg.yaml", "eval.batches=1", "train.steps=2", "eval.every=2", "checkpoint.dir=none", "checkpoint.every=0", "metrics.jsonl=other.jsonl")
     assert 0 < last_eval("other.jsonl")["tokens"] < one[0]["tokens"]
 
