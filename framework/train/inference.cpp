@@ -63,8 +63,8 @@ Forward forward_logits(const Model& model, const BatchShape& shape, DType real) 
 }  // namespace
 
 Inference::Inference(const Model& model, const Mesh& mesh, const Weights& weights, const BatchShape& shape, std::int64_t vocab_size,
-                     int threads, DType real)
-    : mesh_(mesh), stream_{threads}, forward_(forward_logits(model, shape, real)), arena_(forward_.bytes()), vocab_size_(vocab_size) {
+                     int threads)
+    : mesh_(mesh), stream_{threads}, forward_(forward_logits(model, shape, weights.real)), arena_(forward_.bytes()), vocab_size_(vocab_size) {
   forward_.bind(weights, arena_);
 }
 
@@ -109,8 +109,8 @@ std::int64_t Generation::Forwards::bytes() const {
 std::int64_t Generation::bytes(const Model& model, const BatchShape& shape, DType real) { return Forwards(model, shape, real).bytes(); }
 
 Generation::Generation(const Model& model, const Mesh& mesh, const Weights& weights, const BatchShape& shape, std::int64_t vocab_size,
-                       int threads, DType real, std::span<std::byte> memory)
-    : mesh_(mesh), stream_{threads}, shape_(shape), forwards_(model, shape, real),
+                       int threads, std::span<std::byte> memory)
+    : mesh_(mesh), stream_{threads}, shape_(shape), forwards_(model, shape, weights.real),
       arena_(memory.empty() ? Arena(forwards_.bytes()) : Arena(memory.first(std::min(memory.size(), static_cast<std::size_t>(forwards_.bytes()))))),
       logits_(static_cast<std::size_t>(shape.sequences * vocab_size)), vocab_size_(vocab_size) {
   auto& [source, step, steps] = forwards_;

@@ -44,8 +44,7 @@ class Forward {
 
 class Inference {
  public:
-  Inference(const Model& model, const Mesh& mesh, const Weights& weights, const BatchShape& shape, std::int64_t vocab_size, int threads,
-            DType real = DType::f32);
+  Inference(const Model& model, const Mesh& mesh, const Weights& weights, const BatchShape& shape, std::int64_t vocab_size, int threads);
 
   const Recording& recording() const { return forward_.recording(); }
   void run(const Fields& fields);
@@ -67,7 +66,7 @@ class Generation {
   // for models that read a source. `model` records without sequence parallelism, but the weights may lie as under it. `memory`:
   // at least bytes(), or none for memory of its own.
   Generation(const Model& model, const Mesh& mesh, const Weights& weights, const BatchShape& shape, std::int64_t vocab_size, int threads,
-             DType real = DType::f32, std::span<std::byte> memory = {});
+             std::span<std::byte> memory = {});
   static std::int64_t bytes(const Model& model, const BatchShape& shape, DType real);
 
   // Starts over; of an encoder_decoder, with source_ids and source_mask of its sequences / beams sources.

@@ -81,7 +81,7 @@ std::vector<Translator::Source> Translator::encode(const std::vector<std::string
 Generation& Translator::generation(const BatchShape& shape) {
   if (!generation_ || generation_->shape() != shape) {
     generation_.reset();
-    generation_.emplace(model_, mesh_, weights_, shape, config_.vocab_size, threads_, weights_.real, memory_);
+    generation_.emplace(model_, mesh_, weights_, shape, config_.vocab_size, threads_, memory_);
   }
   return *generation_;
 }

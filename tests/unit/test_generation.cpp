@@ -55,9 +55,8 @@ TEST_P(Generated, EqualsWholeSequences) {
 
   const BatchShape step{.sequences = sequences, .length = together, .source_length = config.model.translates() ? source_length : 0,
                         .capacity = 16, .beams = beams};
-  Generation generation(*model, single_mesh(), {model->parameters(), flat.data()}, step, kVocabulary, 1, DType::f64);
-  Inference inference(*model, single_mesh(), {model->parameters(), flat.data()}, {.sequences = sequences, .length = length, .source_length = source_length}, kVocabulary, 1,
-                      DType::f64);
+  Generation generation(*model, single_mesh(), {model->parameters(), flat.data(), DType::f64}, step, kVocabulary, 1);
+  Inference inference(*model, single_mesh(), {model->parameters(), flat.data(), DType::f64}, {.sequences = sequences, .length = length, .source_length = source_length}, kVocabulary, 1);
   const std::vector<std::int64_t> parents{1, 1, 3, 2};
   const auto compare = [&](std::int64_t from, std::int64_t to, std::int64_t tokens) {
     inference.run({{"ids", ids}, {"source_ids", source_twice}, {"source_mask", mask_twice}});
@@ -197,8 +196,8 @@ TEST_P(Library, GivesTheSameTokens) {
     const std::int64_t beams = name[5] - '0';
     const BeamOptions options{.beams = beams, .length_penalty = std::stod(name.substr(7)), .end = given["end"], .max_tokens = tokens};
     std::vector<BeamSearch> searches(static_cast<std::size_t>(sentences), BeamSearch(options, given["begin"]));
-    Generation generation(*model, single_mesh(), {model->parameters(), flat.data()},
-                          {.sequences = sentences * beams, .length = 1, .source_length = length, .capacity = tokens, .beams = beams}, 13, 1, DType::f64);
+    Generation generation(*model, single_mesh(), {model->parameters(), flat.data(), DType::f64},
+                          {.sequences = sentences * beams, .length = 1, .source_length = length, .capacity = tokens, .beams = beams}, 13, 1);
     generation.start({{"source_ids", source}, {"source_mask", mask}});
     search(generation, searches);
     const auto expected = ids(name);
