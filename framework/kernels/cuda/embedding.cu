@@ -25,8 +25,7 @@ template <class T> struct Lookup {
 };
 
 // Row r of the batch to its place in the order of (row of the table, r): place = number of rows before it. Rows that pass no
-// gradient come last, as if they named row `none`. Every pair of rows is compared: for the rows of a batch that is less work than
-// the passes of a sort.
+// gradient come last, as if they named row `none`. Every pair of rows is compared.
 template <class T>
 __global__ void __launch_bounds__(kThreads) order_kernel(EmbeddingBackwardArgs<T> a, std::int32_t none, std::int32_t* order, std::int32_t* sorted) {
   std::int32_t* tile = cuda::shared_memory<std::int32_t>();  // rows of the table that 256 rows of the batch name
