@@ -190,6 +190,7 @@ class Bench {
     auto logits = source;
     std::vector<float> max(R), sums(3 * R);
     std::vector<std::int32_t> labels(R, 7);
+    const double factor = 1.0 / R;
     const CrossEntropyArgs<float> a{.rows = R,
                                     .cols = V,
                                     .stride = VP,
@@ -199,7 +200,7 @@ class Bench {
                                     .labels = labels.data(),
                                     .max = max.data(),
                                     .sums = sums.data(),
-                                    .gradient_scale = 1.0f / R};
+                                    .gradient_scale = &factor};
     const double size = 4.0 * R * VP;
     bytes("cross-entropy max", size, best([&] { cross_entropy_max(stream_, a); }));
     bytes("cross-entropy sums", size, best([&] { cross_entropy_sums(stream_, a); }));

@@ -36,12 +36,12 @@ struct LossCase {
     using W = Wide<T>;
     typename D::template Array<T> x("logits", rows * stride);
     typename D::template Array<W> max("max", rows), sums("sums", 3 * rows);
-    typename D::template Array<double> loss("loss", rows), total("total", 1), correct("correct", 1);
+    typename D::template Array<double> loss("loss", rows), total("total", 1), correct("correct", 1), factor("factor", {0.25});
     auto label = integers<D>("labels", labels());
     x.assign(rounded<T>(logits())), total.assign({3}), correct.assign({2});
     kernels::CrossEntropyArgs<T> a{.rows = rows, .cols = cols, .stride = stride, .padded_cols = padded, .vocab_begin = vocab_begin,
                                    .vocab_size = vocab_size, .logits = x, .labels = label, .max = max, .sums = sums,
-                                   .smoothing = static_cast<W>(smoothing), .gradient_scale = static_cast<W>(0.25), .loss = loss, .total = total,
+                                   .smoothing = static_cast<W>(smoothing), .gradient_scale = factor, .loss = loss, .total = total,
                                    .correct = ties ? static_cast<double*>(correct) : nullptr};
     auto& s = D::stream();
     kernels::cross_entropy_max(s, a);

@@ -55,7 +55,7 @@ LossResult<T> run(const LossCase& c, int threads, double scale) {
                .vocab_size = c.cols,
                .labels = c.labels.data(),
                .smoothing = static_cast<T>(c.smoothing),
-               .gradient_scale = static_cast<T>(scale),
+               .gradient_scale = &scale,
                .loss = result.loss.data()};
   }
   for (std::int64_t p = 0; p < c.parts; ++p) {  // the vectors above do not move any more
