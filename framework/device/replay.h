@@ -12,15 +12,14 @@ class Replay {
  public:
   // Runs `work` the first time, so that it can measure and allocate; records and launches it the second, without the host's waiting for
   // anything in it; from then on one launch stands for it. On a CPU it runs every time.
+  void run(cpu::Stream&, const std::function<void()>& work) { work(); }
+  void run(cuda::Stream& stream, const std::function<void()>& work);
   void run(AnyStream stream, const std::function<void()>& work) {
     on(stream, [&](auto& s) { run(s, work); });
   }
   bool recorded() const { return static_cast<bool>(graph_); }
 
  private:
-  void run(cpu::Stream&, const std::function<void()>& work) { work(); }
-  void run(cuda::Stream& stream, const std::function<void()>& work);
-
   bool ran_ = false;
   std::shared_ptr<void> graph_;
 };

@@ -212,12 +212,12 @@ class Bench {
     auto p = values(n), m = p, v = std::vector<float>(p.size(), 0.1f);
     const auto g = p;
     bytes("adamw, 32 Mi parameters", 7.0 * 4 * n, best([&] {
-            adam(stream_,
-                 AdamArgs<float>{
-                     .n = n, .param = p.data(), .grad = g.data(), .m = m.data(), .v = v.data(), .lr = 1e-4, .decay = 0.1});
+            const UpdateRange<float> range{n, true, p.data(), g.data(), m.data(), v.data()};
+            adam(stream_, AdamArgs<float>{.ranges = {&range, 1}, .lr = 1e-4, .decay = 0.1});
           }));
     bytes("square sum, 32 Mi", 4.0 * n, best([&] {
-            SquareSumArgs<float> s{n, g.data()};
+            const std::span<const float> all(g);
+            SquareSumArgs<float> s{{&all, 1}};
             square_sum(stream_, s);
           }));
   }
