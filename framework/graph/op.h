@@ -85,6 +85,9 @@ class Op {
   virtual bool cheap() const { return false; }
   // In training the forward pass is left to `backward`, which then writes outputs and gradients at once. Such an op has no consumers.
   virtual bool fused() const { return false; }
+  // Inputs, as a bit mask, whose gradient is that of the first output, unchanged. The planner lets them share its memory where it can;
+  // their slots are then absent.
+  virtual unsigned passes_gradient() const { return 0; }
   virtual std::int64_t workspace_bytes(Phase) const { return 0; }
   virtual std::vector<CollectiveUse> collectives(Phase) const { return {}; }
   virtual double matmul_flops() const { return 0; }  // forward; backward takes twice as many

@@ -39,6 +39,7 @@ struct AddPosition final : Op {
   Place place;
 
   std::string_view kind() const override { return "position"; }
+  unsigned passes_gradient() const override { return 0b01; }
   Saved saved() const override { return {}; }
 
   void forward(Exec& e) const override {

@@ -216,8 +216,8 @@ class Bench {
             adam(stream_, AdamArgs<float>{.ranges = {&range, 1}, .lr = 1e-4, .decay = 0.1});
           }));
     bytes("square sum, 32 Mi", 4.0 * n, best([&] {
-            const std::span<const float> all(g);
-            SquareSumArgs<float> s{{&all, 1}};
+            const Range all{0, n};
+            SquareSumArgs<float> s{g.data(), {&all, 1}};
             square_sum(stream_, s);
           }));
   }
