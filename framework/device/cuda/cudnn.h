@@ -1,0 +1,146 @@
+#pragma once
+// Graphs of cuDNN's operations (its backend interface) and their execution plans. The library is loaded at the first use, so programs
+// run where it is missing.
+#include <cudnn.h>
+
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <source_location>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+
+namespace tfm::cuda {
+
+class Stream;
+
+namespace cudnn {
+
+// A call that cuDNN did not accept, with its own text.
+class Refusal : public Error {
+ public:
+  Refusal(cudnnStatus_t status, const std::string& text) : Error(ExitCode::environment, text), status_(status) {}
+  cudnnStatus_t status() const { return status_; }
+
+ private:
+  cudnnStatus_t status_;
+};
+void check(cudnnStatus_t status, std::source_location at = std::source_location::current());
+
+std::size_t version();  // of the library, 91900 for 9.19.0; 0: there is none
+
+class Descriptor {
+ public:
+  explicit Descriptor(cudnnBackendDescriptorType_t type);
+  Descriptor(Descriptor&& o) noexcept : p_(std::exchange(o.p_, nullptr)) {}
+  ~Descriptor();
+  Descriptor& set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::int64_t count, const void* values);
+  Descriptor& finalize();
+  // Reads at most `count` values and returns how many there are.
+  std::int64_t get(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::int64_t count, void* values) const;
+  operator cudnnBackendDescriptor_t() const { return p_; }
+
+  // The attribute's type is that of the value.
+  template <class T> Descriptor& set(cudnnBackendAttributeName_t name, const T& value) { return set(name, type_of(value), 1, &value); }
+  Descriptor& set(cudnnBackendAttributeName_t name, const std::array<std::int64_t, 4>& v) { return set(name, CUDNN_TYPE_INT64, 4, v.data()); }
+
+ private:
+  static constexpr auto type_of(std::int64_t) { return CUDNN_TYPE_INT64; }
+  static constexpr auto type_of(bool) { return CUDNN_TYPE_BOOLEAN; }
+  static constexpr auto type_of(cudnnDataType_t) { return CUDNN_TYPE_DATA_TYPE; }
+  static constexpr auto type_of(cudnnPointwiseMode_t) { return CUDNN_TYPE_POINTWISE_MODE; }
+  static constexpr auto type_of(cudnnReduceTensorOp_t) { return CUDNN_TYPE_REDUCTION_OPERATOR_TYPE; }
+  static constexpr auto type_of(cudnnBackendHeurMode_t) { return CUDNN_TYPE_HEUR_MODE; }
+  static constexpr auto type_of(cudnnHandle_t) { return CUDNN_TYPE_HANDLE; }
+  static constexpr auto type_of(cudnnBackendDescriptor_t) { return CUDNN_TYPE_BACKEND_DESCRIPTOR; }
+
+  cudnnBackendDescriptor_t p_ = nullptr;
+};
+
+using Extents = std::array<std::int64_t, 4>;
+struct Tensor {
+  cudnnBackendDescriptor_t descriptor;
+  cudnnDataType_t type;
+  Extents sizes, strides;
+};
+
+// Operations on tensors of four dimensions, in the order in which they are added. Tensors are operands, which run() is given in the
+// order in which they were added, constants, or results that exist within the computation alone.
+class Graph {
+ public:
+  Tensor operand(cudnnDataType_t type, const Extents& sizes, const Extents& strides);
+  Tensor constant(float value) { return constant(CUDNN_DATA_FLOAT, std::bit_cast<std::uint32_t>(value)); }
+  Tensor constant(std::int32_t value) { return constant(CUDNN_DATA_INT32, std::bit_cast<std::uint32_t>(value)); }
+  Tensor result(cudnnDataType_t type, const Extents& sizes, const Extents& strides);
+  Tensor result(cudnnDataType_t type, const Extents& sizes);  // packed
+
+  // Each writes `to` and returns it. x and y broadcast; they are computed in float, int32 or as truth values, as `to` is.
+  Tensor pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor& y, const Tensor& to) { return pointwise(mode, x, &y, nullptr, to); }
+  Tensor pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor& to) { return pointwise(mode, x, nullptr, nullptr, to); }
+  Tensor select(const Tensor& where, const Tensor& x, const Tensor& otherwise, const Tensor& to);
+  Tensor index(const Tensor& like, std::int64_t dimension);  // of every element of a tensor of that shape, int32
+  Tensor reduce(cudnnReduceTensorOp_t op, const Tensor& x, const Tensor& to);
+  Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& to);
+  Tensor reshape(const Tensor& x, const Tensor& to);
+
+ private:
+  friend class Plan;
+  enum class Place { device, host, nowhere };
+  Tensor tensor(cudnnDataType_t type, const Extents& sizes, const Extents& strides, Place place);
+  Tensor constant(cudnnDataType_t type, std::uint32_t bits);
+  Tensor pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor* y, const Tensor* where, const Tensor& to,
+                   std::optional<std::int64_t> axis = {});
+  Descriptor& keep(cudnnBackendDescriptorType_t type) { return kept_.emplace_back(type); }
+  void add(Descriptor& operation);
+
+  std::int64_t numbers_ = 0;  // of the tensors
+  std::deque<Descriptor> kept_;
+  std::vector<cudnnBackendDescriptor_t> operations_;
+  std::vector<std::int64_t> operands_, constants_;  // their numbers
+  std::vector<std::uint32_t> values_;               // of the constants
+};
+
+// Where a plan runs: the handle's device, or one that is only described, for which plans are made but cannot run.
+struct Target {
+  cudnnHandle_t handle = nullptr;
+  cudnnBackendDescriptor_t properties = nullptr;
+};
+
+class Plan {
+ public:
+  // The first that builds of those which cuDNN's heuristics propose and which give the same bits in every run; Refusal says why none does.
+  Plan(Graph graph, const Target& target);
+  std::int64_t workspace() const { return workspace_; }  // bytes
+  // Starts the work on the handle's stream.
+  void run(cudnnHandle_t handle, std::span<const void* const> operands, void* workspace) const;
+
+ private:
+  bool finish(cudnnBackendDescriptor_t configuration, const Target& target);
+
+  Graph graph_;
+  std::deque<Descriptor> kept_;
+  const Descriptor* plan_ = nullptr;
+  std::int64_t workspace_ = 0;
+};
+
+// A handle whose work goes to one stream. Refusal where cuDNN does not take the device.
+class Handle {
+ public:
+  explicit Handle(const Stream& stream);
+  ~Handle();
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+  operator cudnnHandle_t() const { return p_; }
+
+ private:
+  cudnnHandle_t p_ = nullptr;
+};
+
+}  // namespace cudnn
+}  // namespace tfm::cuda
