@@ -2,19 +2,20 @@
 // makes a plan for a device that is only described. cuda.h is not included: it renames some of what cuDNN looks up.
 #include "driver.h"
 
-std::vector<std::string>& loaded_kernels() {
-  static std::vector<std::string> names;
-  return names;
+Driver& driver() {
+  static Driver the;
+  return the;
 }
 
 extern "C" {
+constexpr int kStub = 34;  // CUDA_ERROR_STUB_LIBRARY
+
 int cuLibraryLoadData(void** library) {
-  static int some;
-  *library = &some;
-  return 0;
+  *library = &driver();
+  return driver().loads ? 0 : kStub;
 }
 int cuLibraryGetKernel(void** kernel, void* library, const char* name) {
-  loaded_kernels().push_back(name);
+  driver().kernels.push_back(name);
   *kernel = library;
   return 0;
 }
@@ -23,7 +24,7 @@ int cuKernelSetAttribute() { return 0; }
 
 // Looked up, and an error where they are called.
 #define TFM_NOT_HERE(name) \
-  int name() { return 34; /* CUDA_ERROR_STUB_LIBRARY */ }
+  int name() { return kStub; }
 TFM_NOT_HERE(cuInit)
 TFM_NOT_HERE(cuDriverGetVersion)
 TFM_NOT_HERE(cuDeviceGet)

@@ -1,6 +1,10 @@
 #pragma once
+// What tests see and set of the stand-in of the CUDA driver.
 #include <string>
 #include <vector>
 
-// In the order in which cuDNN loaded them through the stand-in of the CUDA driver.
-std::vector<std::string>& loaded_kernels();
+struct Driver {
+  bool loads = true;                 // compiled kernels; otherwise that is an error
+  std::vector<std::string> kernels;  // loaded so far
+};
+Driver& driver();

@@ -47,7 +47,8 @@ const Library& library() {
   return loaded;
 }
 
-constexpr std::int64_t kAlignment = 16;  // bytes, of every operand
+// Bytes, of operands.
+std::int64_t alignment_of(cudnnDataType_t type) { return type == CUDNN_DATA_FLOAT ? 4 : 16; }
 constexpr Extents kOne{1, 1, 1, 1};
 
 }  // namespace
@@ -86,7 +87,7 @@ Tensor Graph::tensor(cudnnDataType_t type, const Extents& sizes, const Extents& 
               .set(CUDNN_ATTR_TENSOR_DATA_TYPE, type)
               .set(CUDNN_ATTR_TENSOR_DIMENSIONS, sizes)
               .set(CUDNN_ATTR_TENSOR_STRIDES, strides)
-              .set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, kAlignment)
+              .set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, alignment_of(type))
               .set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, place == Place::host)
               .set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, place == Place::nowhere)
               .finalize(),

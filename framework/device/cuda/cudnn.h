@@ -74,7 +74,7 @@ struct Tensor {
 // order in which they were added, constants, or results that exist within the computation alone.
 class Graph {
  public:
-  Tensor operand(cudnnDataType_t type, const Extents& sizes, const Extents& strides);
+  Tensor operand(cudnnDataType_t type, const Extents& sizes, const Extents& strides);  // at a multiple of 16 bytes, floats of 4
   Tensor constant(float value) { return constant(CUDNN_DATA_FLOAT, std::bit_cast<std::uint32_t>(value)); }
   Tensor constant(std::int32_t value) { return constant(CUDNN_DATA_INT32, std::bit_cast<std::uint32_t>(value)); }
   Tensor result(cudnnDataType_t type, const Extents& sizes, const Extents& strides);

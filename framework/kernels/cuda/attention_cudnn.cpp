@@ -1,5 +1,6 @@
 #include "kernels/cuda/attention_cudnn.h"
 
+#include <algorithm>
 #include <bit>
 #include <map>
 #include <memory>
@@ -10,7 +11,6 @@
 #include "device/cuda/cudnn.h"
 #include "device/cuda/measure.h"
 #include "device/cuda/stream.h"
-#include "device/memory.h"
 #include "kernels/cuda/attention_cudnn_graph.h"
 
 namespace tfm::kernels {
@@ -47,7 +47,7 @@ template <class T> bool computes(const AttentionArgs<T>& a) {
   constexpr std::int64_t kLeast = 64, kMostHeadSize = 256;
   return !a.k_segments && !a.bias && a.dropout.p == 0 && a.queries >= kLeast && a.keys >= kLeast && !(a.causal && a.queries > a.keys) &&
          (a.kv_length == 0 || a.kv_length == a.keys) && a.head_size <= kMostHeadSize &&
-         (a.head_size | a.q_stride | a.kv_stride | a.out_stride) % 8 == 0 && whole_chunks(a.q, a.k, a.v, a.out, a.lse);
+         (a.head_size | a.q_stride | a.kv_stride | a.out_stride) % 8 == 0 && whole_chunks(a.q, a.k, a.v, a.out);
 }
 template <class T> bool computes(const AttentionBackwardArgs<T>& g) {
   return computes(g.forward) && !g.dbias && whole_chunks(g.dout, g.dq, g.dk, g.dv);
@@ -67,12 +67,20 @@ class Plans {
     }
   }
 
+  // False, too, where the workspace cannot be had: the own kernel needs less.
   template <class Args> bool run(const Args& args) {
     const Parts* parts = handle_ ? parts_of(args) : nullptr;
+    void* workspace = nullptr;
     if (!parts) return false;
+    const auto bytes = static_cast<std::size_t>(std::max<std::int64_t>(1, parts->plan.workspace()));
+    if (cudaMallocAsync(&workspace, bytes, stream_.get()) != cudaSuccess) {
+      cudaGetLastError();  // clears it
+      return false;
+    }
     for (std::int64_t b = 0; b < forward_of(args).batch; b += parts->size.batch)
       for (std::int64_t g = 0; g < forward_of(args).kv_heads; g += parts->size.groups)
-        parts->plan.run(*handle_, operands_of(part_of(args, parts->size, b, g)), workspace_.get());
+        parts->plan.run(*handle_, operands_of(part_of(args, parts->size, b, g)), workspace);
+    cuda::check(cudaFreeAsync(workspace, stream_.get()));
     return true;
   }
   template <class Args> bool run_if_faster(const Args& args) {
@@ -94,13 +102,8 @@ class Plans {
     if (stream_.capturing()) return nullptr;
     std::unique_ptr<Parts>& parts = parts_[key];
     try {
-      std::unique_ptr<Parts> made = split(args);
-      if (made && made->plan.workspace() > workspace_bytes_) {
-        workspace_ = allocate(stream_, made->plan.workspace());
-        workspace_bytes_ = made->plan.workspace();
-      }
-      parts = std::move(made);
-    } catch (const Error&) {  // the own kernel needs neither cuDNN nor this memory
+      parts = split(args);
+    } catch (const cudnn::Refusal&) {
     }
     return parts.get();
   }
@@ -119,8 +122,6 @@ class Plans {
   cuda::Stream& stream_;
   std::optional<cudnn::Handle> handle_;  // none: no Hopper, or no cuDNN that can be used
   std::map<std::string, std::unique_ptr<Parts>> parts_;
-  std::shared_ptr<std::byte> workspace_;  // as much as any plan needs
-  std::int64_t workspace_bytes_ = 0;
   cuda::Choices choices_;
 };
 
