@@ -1,12 +1,14 @@
 // Attention's graphs before cuDNN, for a Hopper GPU that is only described: each must become a plan whose kernels are compiled and
-// loaded (into a stand-in of the driver), which is as far as one comes without a GPU.
+// loaded (into a stand-in of the driver), which is as far as one comes without a GPU. What the graphs say is compared with float64.
 #include <gtest/gtest.h>
 
 #include <fstream>
 #include <sstream>
 
 #include "../attention_cudnn_cases.h"
+#include "../attention_plain.h"
 #include "driver.h"
+#include "interpreter.h"
 #include "kernels/cuda/attention_cudnn_graph.h"
 
 namespace tfm::test {
@@ -101,6 +103,37 @@ TEST(Cudnn, PlansOfPartsOfABatch) {
     expect_hopper(make(part.forward), "fprop");
     expect_hopper(make(part), "bprop");
   }
+}
+
+// Queries, keys and values in rows of their own strides; forward's results are backward's operands.
+void expect_meaning(const CudnnCase& c) {
+  SCOPED_TRACE(describe(c));
+  const reference::Attention r = shape(c.batch, c.heads, c.kv_heads, c.queries, c.keys, c.size, c.causal);
+  const Data<bf16> d(r, 8);
+  const std::int64_t q_width = c.heads * c.size, kv_width = c.kv_heads * c.size;
+  Values q = spread(d.q, q_width, d.q_stride), k = spread(d.k, kv_width, d.kv_stride), v = spread(d.v, kv_width, d.kv_stride),
+         dout = spread(d.dout, q_width, d.out_stride), out(dout.size()), lse(c.batch * c.heads * c.queries), dq(q.size()), dk(k.size()), dv(v.size());
+  AttentionBackwardArgs<bf16> g = args_of<bf16>(c);
+  g.forward.q_stride = d.q_stride, g.forward.kv_stride = d.kv_stride, g.forward.out_stride = d.out_stride;
+  g.forward.scale = static_cast<float>(r.scale);
+  Interpreter(attention_graph(g.forward), {&q, &k, &v, &out, &lse});
+  Interpreter(attention_graph(g), {&q, &k, &v, &out, &lse, &dout, &dq, &dk, &dv});
+  reference::Attention same_scale = r;
+  same_scale.scale = g.forward.scale;
+  const AttentionResult want = plain_attention(same_scale, d.q, d.k, d.v, d.dout, [](double x) { return x; });
+  expect_close(gather(out, q_width, d.out_stride), want.out, 1e-12, "out");
+  expect_close(lse, want.lse, 1e-12, "lse");
+  expect_close(gather(dq, q_width, d.q_stride), want.dq, 1e-12, "dq");
+  expect_close(gather(dk, kv_width, d.kv_stride), want.dk, 1e-12, "dk");
+  expect_close(gather(dv, kv_width, d.kv_stride), want.dv, 1e-12, "dv");
+}
+TEST(Cudnn, GraphsSayWhatAttentionIs) {
+  for (bool causal : {false, true}) {
+    expect_meaning({2, 4, 4, 9, 9, 8, causal});
+    expect_meaning({2, 6, 2, 11, 11, 16, causal});
+    expect_meaning({2, 4, 1, 5, 12, 8, causal});
+  }
+  expect_meaning({1, 2, 1, 12, 5, 8, false});
 }
 
 // That the above can fail.

@@ -47,10 +47,6 @@ const Library& library() {
   return loaded;
 }
 
-// Bytes, of operands.
-std::int64_t alignment_of(cudnnDataType_t type) { return type == CUDNN_DATA_FLOAT ? 4 : 16; }
-constexpr Extents kOne{1, 1, 1, 1};
-
 }  // namespace
 
 void check(cudnnStatus_t status, std::source_location at) {
@@ -81,82 +77,42 @@ std::int64_t Descriptor::get(cudnnBackendAttributeName_t name, cudnnBackendAttri
   return found;
 }
 
-Tensor Graph::tensor(cudnnDataType_t type, const Extents& sizes, const Extents& strides, Place place) {
-  return {keep(CUDNN_BACKEND_TENSOR_DESCRIPTOR)
-              .set(CUDNN_ATTR_TENSOR_UNIQUE_ID, ++numbers_)
-              .set(CUDNN_ATTR_TENSOR_DATA_TYPE, type)
-              .set(CUDNN_ATTR_TENSOR_DIMENSIONS, sizes)
-              .set(CUDNN_ATTR_TENSOR_STRIDES, strides)
-              .set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, alignment_of(type))
-              .set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, place == Place::host)
-              .set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, place == Place::nowhere)
-              .finalize(),
-          type, sizes, strides};
+Tensor Graph::add(Tensor t) {
+  t.number = std::ssize(tensors_);
+  return tensors_.emplace_back(t);
+}
+Tensor Graph::add(const Operation& operation) {
+  operations_.push_back(operation);
+  return tensors_[static_cast<std::size_t>(operation.to)];
 }
 Tensor Graph::operand(cudnnDataType_t type, const Extents& sizes, const Extents& strides) {
-  const Tensor t = tensor(type, sizes, strides, Place::device);
-  operands_.push_back(numbers_);
-  return t;
+  return add({.place = Tensor::Place::operand, .type = type, .sizes = sizes, .strides = strides});
 }
-Tensor Graph::constant(cudnnDataType_t type, std::uint32_t bits) {
-  const Tensor t = tensor(type, kOne, kOne, Place::host);
-  constants_.push_back(numbers_);
-  values_.push_back(bits);
-  return t;
-}
-Tensor Graph::result(cudnnDataType_t type, const Extents& sizes, const Extents& strides) { return tensor(type, sizes, strides, Place::nowhere); }
+Tensor Graph::constant(cudnnDataType_t type, std::uint32_t bits) { return add({.place = Tensor::Place::constant, .type = type, .bits = bits}); }
+Tensor Graph::result(cudnnDataType_t type, const Extents& sizes, const Extents& strides) { return add({.type = type, .sizes = sizes, .strides = strides}); }
 Tensor Graph::result(cudnnDataType_t type, const Extents& n) { return result(type, n, {n[1] * n[2] * n[3], n[2] * n[3], n[3], 1}); }
 
-void Graph::add(Descriptor& operation) { operations_.push_back(operation.finalize()); }
-
-Tensor Graph::pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor* y, const Tensor* where, const Tensor& to,
-                        std::optional<std::int64_t> axis) {
-  const bool computes_in_float = to.type != CUDNN_DATA_INT32 && to.type != CUDNN_DATA_BOOLEAN;
-  Descriptor& how = keep(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
-  how.set(CUDNN_ATTR_POINTWISE_MODE, mode).set(CUDNN_ATTR_POINTWISE_MATH_PREC, computes_in_float ? CUDNN_DATA_FLOAT : to.type);
-  if (axis) how.set(CUDNN_ATTR_POINTWISE_AXIS, *axis);
-  Descriptor& operation = keep(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, static_cast<cudnnBackendDescriptor_t>(how.finalize()));
-  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x.descriptor);
-  if (y) operation.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, y->descriptor);
-  if (where) operation.set(CUDNN_ATTR_OPERATION_POINTWISE_TDESC, where->descriptor);
-  add(operation.set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, to.descriptor));
-  return to;
+using Kind = Operation::Kind;
+Tensor Graph::pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor& to) { return add({Kind::pointwise, x.number, -1, -1, to.number, mode}); }
+Tensor Graph::pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor& y, const Tensor& to) {
+  return add({Kind::pointwise, x.number, y.number, -1, to.number, mode});
 }
 Tensor Graph::select(const Tensor& where, const Tensor& x, const Tensor& otherwise, const Tensor& to) {
-  return pointwise(CUDNN_POINTWISE_BINARY_SELECT, x, &otherwise, &where, to);
+  return add({Kind::pointwise, x.number, otherwise.number, where.number, to.number, CUDNN_POINTWISE_BINARY_SELECT});
 }
 Tensor Graph::index(const Tensor& like, std::int64_t dimension) {
-  return pointwise(CUDNN_POINTWISE_GEN_INDEX, like, nullptr, nullptr, result(CUDNN_DATA_INT32, like.sizes), dimension);
+  const Tensor to = result(CUDNN_DATA_INT32, like.sizes);
+  return add({Kind::pointwise, like.number, -1, -1, to.number, CUDNN_POINTWISE_GEN_INDEX, CUDNN_REDUCE_TENSOR_ADD, dimension});
 }
-Tensor Graph::reduce(cudnnReduceTensorOp_t op, const Tensor& x, const Tensor& to) {
-  Descriptor& how = keep(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
-  how.set(CUDNN_ATTR_REDUCTION_OPERATOR, op).set(CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_DATA_FLOAT).finalize();
-  add(keep(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR)
-          .set(CUDNN_ATTR_OPERATION_REDUCTION_DESC, static_cast<cudnnBackendDescriptor_t>(how))
-          .set(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x.descriptor)
-          .set(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, to.descriptor));
-  return to;
+Tensor Graph::reduce(cudnnReduceTensorOp_t reduction, const Tensor& x, const Tensor& to) {
+  return add({.kind = Kind::reduce, .x = x.number, .y = -1, .where = -1, .to = to.number, .reduction = reduction});
 }
-Tensor Graph::matmul(const Tensor& a, const Tensor& b, const Tensor& to) {
-  Descriptor& how = keep(CUDNN_BACKEND_MATMUL_DESCRIPTOR).set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_DATA_FLOAT).finalize();
-  add(keep(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR)
-          .set(CUDNN_ATTR_OPERATION_MATMUL_DESC, static_cast<cudnnBackendDescriptor_t>(how))
-          .set(CUDNN_ATTR_OPERATION_MATMUL_ADESC, a.descriptor)
-          .set(CUDNN_ATTR_OPERATION_MATMUL_BDESC, b.descriptor)
-          .set(CUDNN_ATTR_OPERATION_MATMUL_CDESC, to.descriptor));
-  return to;
-}
-Tensor Graph::reshape(const Tensor& x, const Tensor& to) {
-  add(keep(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR)
-          .set(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x.descriptor)
-          .set(CUDNN_ATTR_OPERATION_RESHAPE_YDESC, to.descriptor));
-  return to;
-}
+Tensor Graph::matmul(const Tensor& a, const Tensor& b, const Tensor& to) { return add({Kind::matmul, a.number, b.number, -1, to.number}); }
+Tensor Graph::reshape(const Tensor& x, const Tensor& to) { return add({Kind::reshape, x.number, -1, -1, to.number}); }
 
 namespace {
 
-// Every run of the engine gives the same bits.
+// cuDNN does not say of the engine that each run gives other bits.
 bool repeats(const Descriptor& engine) {
   cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
   const std::int64_t n =
@@ -166,9 +122,59 @@ bool repeats(const Descriptor& engine) {
 
 }  // namespace
 
-Plan::Plan(Graph graph, const Target& target) : graph_(std::move(graph)) {
-  Descriptor& operations = kept_.emplace_back(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-  operations.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, std::ssize(graph_.operations_), graph_.operations_.data());
+void Plan::lower(const Tensor& t) {
+  lowered_.push_back(keep(CUDNN_BACKEND_TENSOR_DESCRIPTOR)
+                         .set(CUDNN_ATTR_TENSOR_UNIQUE_ID, t.number)
+                         .set(CUDNN_ATTR_TENSOR_DATA_TYPE, t.type)
+                         .set(CUDNN_ATTR_TENSOR_DIMENSIONS, t.sizes)
+                         .set(CUDNN_ATTR_TENSOR_STRIDES, t.strides)
+                         .set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, std::int64_t{t.type == CUDNN_DATA_FLOAT ? 4 : 16})
+                         .set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, t.place == Tensor::Place::constant)
+                         .set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, t.place == Tensor::Place::result)
+                         .finalize());
+  if (t.place == Tensor::Place::operand) operands_.push_back(t.number);
+  if (t.place == Tensor::Place::constant) constants_.push_back(t.number), values_.push_back(t.bits);
+}
+
+cudnnBackendDescriptor_t Plan::lower(const Operation& o, const std::vector<Tensor>& tensors) {
+  const auto at = [&](std::int64_t number) { return lowered_[static_cast<std::size_t>(number)]; };
+  const auto finished = [](Descriptor& d) -> cudnnBackendDescriptor_t { return d.finalize(); };
+  switch (o.kind) {
+    case Kind::pointwise: {
+      const cudnnDataType_t type = tensors[static_cast<std::size_t>(o.to)].type;
+      Descriptor& how = keep(CUDNN_BACKEND_POINTWISE_DESCRIPTOR).set(CUDNN_ATTR_POINTWISE_MODE, o.mode);
+      how.set(CUDNN_ATTR_POINTWISE_MATH_PREC, type == CUDNN_DATA_INT32 || type == CUDNN_DATA_BOOLEAN ? type : CUDNN_DATA_FLOAT);
+      if (o.dimension >= 0) how.set(CUDNN_ATTR_POINTWISE_AXIS, o.dimension);
+      Descriptor& d = keep(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR).set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, finished(how));
+      d.set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, at(o.x));
+      if (o.y >= 0) d.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, at(o.y));
+      if (o.where >= 0) d.set(CUDNN_ATTR_OPERATION_POINTWISE_TDESC, at(o.where));
+      return finished(d.set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, at(o.to)));
+    }
+    case Kind::reduce: {
+      Descriptor& how = keep(CUDNN_BACKEND_REDUCTION_DESCRIPTOR).set(CUDNN_ATTR_REDUCTION_OPERATOR, o.reduction);
+      Descriptor& d = keep(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
+      d.set(CUDNN_ATTR_OPERATION_REDUCTION_DESC, finished(how.set(CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_DATA_FLOAT)));
+      return finished(d.set(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, at(o.x)).set(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, at(o.to)));
+    }
+    case Kind::matmul: {
+      Descriptor& how = keep(CUDNN_BACKEND_MATMUL_DESCRIPTOR).set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_DATA_FLOAT);
+      Descriptor& d = keep(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR).set(CUDNN_ATTR_OPERATION_MATMUL_DESC, finished(how));
+      d.set(CUDNN_ATTR_OPERATION_MATMUL_ADESC, at(o.x)).set(CUDNN_ATTR_OPERATION_MATMUL_BDESC, at(o.y));
+      return finished(d.set(CUDNN_ATTR_OPERATION_MATMUL_CDESC, at(o.to)));
+    }
+    case Kind::reshape: break;
+  }
+  Descriptor& d = keep(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
+  return finished(d.set(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, at(o.x)).set(CUDNN_ATTR_OPERATION_RESHAPE_YDESC, at(o.to)));
+}
+
+Plan::Plan(const Graph& graph, const Target& target) {
+  std::vector<cudnnBackendDescriptor_t> all;
+  for (const Tensor& t : graph.tensors()) lower(t);
+  for (const Operation& o : graph.operations()) all.push_back(lower(o, graph.tensors()));
+  Descriptor& operations = keep(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+  operations.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, std::ssize(all), all.data());
   if (target.handle) operations.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, target.handle);
   operations.finalize();
   Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
@@ -177,12 +183,12 @@ Plan::Plan(Graph graph, const Target& target) : graph_(std::move(graph)) {
   if (target.properties) heuristics.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, target.properties);
   heuristics.finalize();
   std::int64_t proposals = heuristics.get(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, nullptr);
-  std::vector<cudnnBackendDescriptor_t> all;
-  for (std::int64_t i = 0; i < proposals; ++i) all.push_back(kept_.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR));
+  all.clear();
+  for (std::int64_t i = 0; i < proposals; ++i) all.push_back(keep(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR));
   proposals = heuristics.get(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, proposals, all.data());
   Refusal last(CUDNN_STATUS_NOT_SUPPORTED, "cuDNN has no engine of repeatable results for this graph");
   for (std::int64_t i = 0; i < proposals; ++i) try {
-      if (finish(all[i], target)) return;
+      if (finish(all[static_cast<std::size_t>(i)], target)) return;
     } catch (const Refusal& refusal) {
       last = refusal;
     }
@@ -205,11 +211,11 @@ bool Plan::finish(cudnnBackendDescriptor_t configuration, const Target& target) 
 }
 
 void Plan::run(cudnnHandle_t handle, std::span<const void* const> operands, void* workspace) const {
-  TFM_CHECK(operands.size() == graph_.operands_.size(), "a pointer for each operand");
-  std::vector<std::int64_t> numbers = graph_.operands_;
-  numbers.insert(numbers.end(), graph_.constants_.begin(), graph_.constants_.end());
+  TFM_CHECK(operands.size() == operands_.size(), "a pointer for each operand");
+  std::vector<std::int64_t> numbers = operands_;
+  numbers.insert(numbers.end(), constants_.begin(), constants_.end());
   std::vector<const void*> pointers(operands.begin(), operands.end());
-  for (const std::uint32_t& value : graph_.values_) pointers.push_back(&value);
+  for (const std::uint32_t& value : values_) pointers.push_back(&value);
   Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
   pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, std::ssize(numbers), numbers.data());
   pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, std::ssize(pointers), pointers.data());

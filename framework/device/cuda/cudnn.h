@@ -7,7 +7,6 @@
 #include <bit>
 #include <cstdint>
 #include <deque>
-#include <optional>
 #include <source_location>
 #include <span>
 #include <string>
@@ -64,14 +63,28 @@ class Descriptor {
 };
 
 using Extents = std::array<std::int64_t, 4>;
+
 struct Tensor {
-  cudnnBackendDescriptor_t descriptor;
-  cudnnDataType_t type;
-  Extents sizes, strides;
+  enum class Place { operand, constant, result };
+  std::int64_t number = 0;  // within its graph
+  Place place = Place::result;
+  cudnnDataType_t type = CUDNN_DATA_FLOAT;
+  Extents sizes{1, 1, 1, 1}, strides{1, 1, 1, 1};
+  std::uint32_t bits = 0;  // of a constant
 };
 
-// Operations on tensors of four dimensions, in the order in which they are added. Tensors are operands, which run() is given in the
-// order in which they were added, constants, or results that exist within the computation alone.
+// Reads x, y and where (numbers of tensors; -1: none), writes `to`.
+struct Operation {
+  enum class Kind { pointwise, reduce, matmul, reshape };
+  Kind kind;
+  std::int64_t x, y, where, to;
+  cudnnPointwiseMode_t mode = CUDNN_POINTWISE_IDENTITY;      // of pointwise
+  cudnnReduceTensorOp_t reduction = CUDNN_REDUCE_TENSOR_ADD;  // of reduce
+  std::int64_t dimension = -1;                               // of an index
+};
+
+// Operations on tensors of four dimensions, in order. Tensors are operands, which run() is given in the order in which they were added,
+// constants, or results that exist within the computation alone.
 class Graph {
  public:
   Tensor operand(cudnnDataType_t type, const Extents& sizes, const Extents& strides);  // at a multiple of 16 bytes, floats of 4
@@ -80,30 +93,25 @@ class Graph {
   Tensor result(cudnnDataType_t type, const Extents& sizes, const Extents& strides);
   Tensor result(cudnnDataType_t type, const Extents& sizes);  // packed
 
-  // Each writes `to` and returns it. x and y broadcast; they are computed in float, int32 or as truth values, as `to` is.
-  Tensor pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor& y, const Tensor& to) { return pointwise(mode, x, &y, nullptr, to); }
-  Tensor pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor& to) { return pointwise(mode, x, nullptr, nullptr, to); }
+  // Each writes `to` and returns it. Dimensions of 1 are repeated; values are computed in float, int32 or as truth, as `to` is.
+  Tensor pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor& to);
+  Tensor pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor& y, const Tensor& to);
   Tensor select(const Tensor& where, const Tensor& x, const Tensor& otherwise, const Tensor& to);
-  Tensor index(const Tensor& like, std::int64_t dimension);  // of every element of a tensor of that shape, int32
-  Tensor reduce(cudnnReduceTensorOp_t op, const Tensor& x, const Tensor& to);
-  Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& to);
-  Tensor reshape(const Tensor& x, const Tensor& to);
+  Tensor index(const Tensor& like, std::int64_t dimension);                             // of every element of a tensor of that shape, int32
+  Tensor reduce(cudnnReduceTensorOp_t reduction, const Tensor& x, const Tensor& to);  // over dimensions in which `to` has fewer
+  Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& to);                   // neighbouring heads of a share one of b
+  Tensor reshape(const Tensor& x, const Tensor& to);                                   // the same memory under other sizes and strides
+
+  const std::vector<Tensor>& tensors() const { return tensors_; }
+  const std::vector<Operation>& operations() const { return operations_; }
 
  private:
-  friend class Plan;
-  enum class Place { device, host, nowhere };
-  Tensor tensor(cudnnDataType_t type, const Extents& sizes, const Extents& strides, Place place);
+  Tensor add(Tensor t);
+  Tensor add(const Operation& operation);
   Tensor constant(cudnnDataType_t type, std::uint32_t bits);
-  Tensor pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor* y, const Tensor* where, const Tensor& to,
-                   std::optional<std::int64_t> axis = {});
-  Descriptor& keep(cudnnBackendDescriptorType_t type) { return kept_.emplace_back(type); }
-  void add(Descriptor& operation);
 
-  std::int64_t numbers_ = 0;  // of the tensors
-  std::deque<Descriptor> kept_;
-  std::vector<cudnnBackendDescriptor_t> operations_;
-  std::vector<std::int64_t> operands_, constants_;  // their numbers
-  std::vector<std::uint32_t> values_;               // of the constants
+  std::vector<Tensor> tensors_;
+  std::vector<Operation> operations_;
 };
 
 // Where a plan runs: the handle's device, or one that is only described, for which plans are made but cannot run.
@@ -114,17 +122,22 @@ struct Target {
 
 class Plan {
  public:
-  // The first that builds of those which cuDNN's heuristics propose and which give the same bits in every run; Refusal says why none does.
-  Plan(Graph graph, const Target& target);
+  // The first that builds of those which cuDNN's heuristics propose and do not say to give other bits in each run; Refusal: why none does.
+  Plan(const Graph& graph, const Target& target);
   std::int64_t workspace() const { return workspace_; }  // bytes
   // Starts the work on the handle's stream.
   void run(cudnnHandle_t handle, std::span<const void* const> operands, void* workspace) const;
 
  private:
+  Descriptor& keep(cudnnBackendDescriptorType_t type) { return kept_.emplace_back(type); }
+  void lower(const Tensor& tensor);
+  cudnnBackendDescriptor_t lower(const Operation& operation, const std::vector<Tensor>& tensors);
   bool finish(cudnnBackendDescriptor_t configuration, const Target& target);
 
-  Graph graph_;
   std::deque<Descriptor> kept_;
+  std::vector<cudnnBackendDescriptor_t> lowered_;   // the tensors
+  std::vector<std::int64_t> operands_, constants_;  // their numbers
+  std::vector<std::uint32_t> values_;               // of the constants
   const Descriptor* plan_ = nullptr;
   std::int64_t workspace_ = 0;
 };
