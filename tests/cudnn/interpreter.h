@@ -71,9 +71,8 @@ class Interpreter {
     Values &out = values_[o.to], &in = values_[o.x];
     if (o.kind == Operation::Kind::pointwise)
       each(to, [&](const Index& i) {
-        out[flat(to, i)] = o.mode == CUDNN_POINTWISE_GEN_INDEX
-                               ? static_cast<double>(i[o.dimension])
-                               : apply(o.mode, in[flat(x, i)], o.y < 0 ? NAN : values_[o.y][flat(y, i)], o.where < 0 ? NAN : values_[o.where][flat(where, i)]);
+        const double second = o.y < 0 ? NAN : values_[o.y][flat(y, i)], third = o.where < 0 ? NAN : values_[o.where][flat(where, i)];
+        out[flat(to, i)] = o.dimension >= 0 ? static_cast<double>(i[o.dimension]) : apply(o.mode, in[flat(x, i)], second, third);
       });
     if (o.kind == Operation::Kind::reduce) {
       const bool largest = o.reduction == CUDNN_REDUCE_TENSOR_MAX;
@@ -86,7 +85,8 @@ class Interpreter {
     if (o.kind == Operation::Kind::matmul)
       each(to, [&](const Index& i) {
         double sum = 0;
-        for (std::int64_t k = 0; k < x.sizes[3]; ++k) sum += in[flat(x, {i[0], i[1], i[2], k})] * values_[o.y][flat(y, {i[0], i[1], k, i[3]}, x.sizes[1])];
+        for (std::int64_t k = 0; k < x.sizes[3]; ++k)
+          sum += in[flat(x, {i[0], i[1], i[2], k})] * values_[o.y][flat(y, {i[0], i[1], k, i[3]}, x.sizes[1])];
         out[flat(to, i)] = sum;
       });
     if (o.kind == Operation::Kind::reshape) {

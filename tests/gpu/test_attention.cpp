@@ -1,4 +1,4 @@
-// Attention on a GPU: the own kernels and cuDNN's, each against float64 and each with the other's log-sum-exp.
+// Attention on a GPU: the own kernels and, on Hopper, cuDNN's, each against float64 and each with the other's log-sum-exp.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -105,7 +105,7 @@ class GpuAttention : public testing::Test {
     if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
     cudaDeviceProp properties;
     cuda::check(cudaGetDeviceProperties(&properties, 0));
-    if (properties.major != 9) GTEST_SKIP() << properties.name << " is no Hopper";
+    if (properties.major == 9) all_.push_back(By::cudnn);
     setenv("XDG_CACHE_HOME", folder_.c_str(), 1);
     stream_ = std::make_unique<cuda::Stream>(0);
   }
@@ -115,17 +115,19 @@ class GpuAttention : public testing::Test {
     SCOPED_TRACE(testing::Message() << name_of(dtype_of<T>) << " " << describe(c));
     const reference::Attention r = reference_of(c);
     const Data<T> d = rounded_data<T>(r);
-    for (const auto& [forward, backward] : {std::pair{By::own, By::own}, {By::own, By::cudnn}, {By::cudnn, By::own}, {By::cudnn, By::cudnn}}) {
-      SCOPED_TRACE(testing::Message() << "by cuDNN: forward " << (forward == By::cudnn) << ", backward " << (backward == By::cudnn));
-      const Tensors<T> t(*stream_, d);
-      run(*stream_, forward, t.args().forward);
-      run(*stream_, backward, t.args());
-      EXPECT_EQ(complaint(d, t.result()), "");
-    }
+    for (const By forward : all_)
+      for (const By backward : all_) {
+        SCOPED_TRACE(testing::Message() << "by cuDNN: forward " << (forward == By::cudnn) << ", backward " << (backward == By::cudnn));
+        const Tensors<T> t(*stream_, d);
+        run(*stream_, forward, t.args().forward);
+        run(*stream_, backward, t.args());
+        EXPECT_EQ(complaint(d, t.result()), "");
+      }
   }
 
   std::filesystem::path folder_ = std::filesystem::temp_directory_path() / ("tfm-attention-" + std::to_string(getpid()));
   std::unique_ptr<cuda::Stream> stream_;
+  std::vector<By> all_ = {By::own};
 };
 
 TEST_F(GpuAttention, AgreesWithFloat64) {
@@ -138,12 +140,11 @@ TEST_F(GpuAttention, AgreesWithFloat64) {
 TEST_F(GpuAttention, SameBitsInEveryRunAndInAGraph) {
   const reference::Attention r = shape(4, 8, 4, 1000, 1000, 128, true);
   const Data<bf16> d = rounded_data<bf16>(r);
-  for (const By by : {By::own, By::cudnn}) {
+  for (const By by : all_) {
     const Tensors<bf16> t(*stream_, d);
     std::vector<AttentionResult> results;
     Replay replay;
     for (int i = 0; i < 6; ++i) {
-      cuda::check(cudaMemsetAsync(t.dq.get(), 0, 4, stream_->get()));
       replay.run(stream_.get(), [&] { run(*stream_, by, t.args().forward), run(*stream_, by, t.args()); });
       results.push_back(t.result());
       EXPECT_TRUE(same(results[i], results[0])) << i;
@@ -152,15 +153,18 @@ TEST_F(GpuAttention, SameBitsInEveryRunAndInAGraph) {
   }
 }
 
-// Of two parts each: more than 512 MiB for all heads at once.
+// More than 512 MiB for all heads at once: cuDNN's goes in two parts.
 TEST_F(GpuAttention, LargeBackwardInParts) {
   for (const auto& [batch, heads] : {std::pair{1, 64}, {64, 1}}) {
     const reference::Attention r = shape(batch, heads, heads, 2304, 2304, 64, true);
     const Data<bf16> d = rounded_data<bf16>(r);
-    const Tensors<bf16> by_cudnn(*stream_, d), by_own(*stream_, d);
-    run(*stream_, By::cudnn, by_cudnn.args().forward), run(*stream_, By::cudnn, by_cudnn.args());
-    run(*stream_, By::own, by_own.args().forward), run(*stream_, By::own, by_own.args());
-    const AttentionResult got = by_cudnn.result(), want = by_own.result();
+    std::vector<AttentionResult> results;
+    for (const By by : all_) {
+      const Tensors<bf16> t(*stream_, d);
+      run(*stream_, by, t.args().forward), run(*stream_, by, t.args());
+      results.push_back(t.result());
+    }
+    const AttentionResult &got = results.back(), &want = results.front();
     for (auto x : {&AttentionResult::out, &AttentionResult::dq, &AttentionResult::dk, &AttentionResult::dv})
       EXPECT_LE(largest_difference(got.*x, want.*x), 0.02 * largest_difference(want.*x, Values((want.*x).size())));
   }
@@ -179,7 +183,7 @@ TEST_F(GpuAttention, ChoosesOnce) {
     results.push_back(t.result());
   }
   EXPECT_TRUE(same(results[0], results[1]));
-  EXPECT_FALSE(std::filesystem::is_empty(folder_ / "tfm"));
+  EXPECT_EQ(std::filesystem::exists(folder_ / "tfm"), all_.size() > 1);
 }
 
 }  // namespace

@@ -88,12 +88,22 @@ Tensor Graph::add(const Operation& operation) {
 Tensor Graph::operand(cudnnDataType_t type, const Extents& sizes, const Extents& strides) {
   return add({.place = Tensor::Place::operand, .type = type, .sizes = sizes, .strides = strides});
 }
-Tensor Graph::constant(cudnnDataType_t type, std::uint32_t bits) { return add({.place = Tensor::Place::constant, .type = type, .bits = bits}); }
-Tensor Graph::result(cudnnDataType_t type, const Extents& sizes, const Extents& strides) { return add({.type = type, .sizes = sizes, .strides = strides}); }
+Tensor Graph::constant(cudnnDataType_t type, std::uint32_t bits) {
+  return add({.place = Tensor::Place::constant, .type = type, .bits = bits});
+}
+Tensor Graph::result(cudnnDataType_t type, const Extents& sizes, const Extents& strides) {
+  return add({.type = type, .sizes = sizes, .strides = strides});
+}
 Tensor Graph::result(cudnnDataType_t type, const Extents& n) { return result(type, n, {n[1] * n[2] * n[3], n[2] * n[3], n[3], 1}); }
 
+Tensor Graph::scratch(const Extents& n) {
+  return add({.place = Tensor::Place::scratch, .sizes = n, .strides = {n[1] * n[2] * n[3], n[2] * n[3], n[3], 1}});
+}
+
 using Kind = Operation::Kind;
-Tensor Graph::pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor& to) { return add({Kind::pointwise, x.number, -1, -1, to.number, mode}); }
+Tensor Graph::pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor& to) {
+  return add({Kind::pointwise, x.number, -1, -1, to.number, mode});
+}
 Tensor Graph::pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor& y, const Tensor& to) {
   return add({Kind::pointwise, x.number, y.number, -1, to.number, mode});
 }
@@ -102,10 +112,10 @@ Tensor Graph::select(const Tensor& where, const Tensor& x, const Tensor& otherwi
 }
 Tensor Graph::index(const Tensor& like, std::int64_t dimension) {
   const Tensor to = result(CUDNN_DATA_INT32, like.sizes);
-  return add({Kind::pointwise, like.number, -1, -1, to.number, CUDNN_POINTWISE_GEN_INDEX, CUDNN_REDUCE_TENSOR_ADD, dimension});
+  return add({.kind = Kind::pointwise, .x = like.number, .to = to.number, .mode = CUDNN_POINTWISE_GEN_INDEX, .dimension = dimension});
 }
 Tensor Graph::reduce(cudnnReduceTensorOp_t reduction, const Tensor& x, const Tensor& to) {
-  return add({.kind = Kind::reduce, .x = x.number, .y = -1, .where = -1, .to = to.number, .reduction = reduction});
+  return add({.kind = Kind::reduce, .x = x.number, .to = to.number, .reduction = reduction});
 }
 Tensor Graph::matmul(const Tensor& a, const Tensor& b, const Tensor& to) { return add({Kind::matmul, a.number, b.number, -1, to.number}); }
 Tensor Graph::reshape(const Tensor& x, const Tensor& to) { return add({Kind::reshape, x.number, -1, -1, to.number}); }
@@ -123,17 +133,22 @@ bool repeats(const Descriptor& engine) {
 }  // namespace
 
 void Plan::lower(const Tensor& t) {
+  const std::int64_t id = t.number + 1;
   lowered_.push_back(keep(CUDNN_BACKEND_TENSOR_DESCRIPTOR)
-                         .set(CUDNN_ATTR_TENSOR_UNIQUE_ID, t.number)
+                         .set(CUDNN_ATTR_TENSOR_UNIQUE_ID, id)
                          .set(CUDNN_ATTR_TENSOR_DATA_TYPE, t.type)
                          .set(CUDNN_ATTR_TENSOR_DIMENSIONS, t.sizes)
                          .set(CUDNN_ATTR_TENSOR_STRIDES, t.strides)
-                         .set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, std::int64_t{t.type == CUDNN_DATA_FLOAT ? 4 : 16})
+                         .set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, std::int64_t{16})
                          .set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, t.place == Tensor::Place::constant)
                          .set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, t.place == Tensor::Place::result)
                          .finalize());
-  if (t.place == Tensor::Place::operand) operands_.push_back(t.number);
-  if (t.place == Tensor::Place::constant) constants_.push_back(t.number), values_.push_back(t.bits);
+  if (t.place == Tensor::Place::operand) operands_.push_back(id);
+  if (t.place == Tensor::Place::constant) constants_.push_back(id), values_.push_back(t.bits);
+  if (t.place == Tensor::Place::scratch) {
+    scratches_.push_back(id), places_.push_back(scratch_);
+    scratch_ += round_up(t.sizes[0] * t.strides[0] * 4, 256);
+  }
 }
 
 cudnnBackendDescriptor_t Plan::lower(const Operation& o, const std::vector<Tensor>& tensors) {
@@ -212,14 +227,17 @@ bool Plan::finish(cudnnBackendDescriptor_t configuration, const Target& target) 
 
 void Plan::run(cudnnHandle_t handle, std::span<const void* const> operands, void* workspace) const {
   TFM_CHECK(operands.size() == operands_.size(), "a pointer for each operand");
-  std::vector<std::int64_t> numbers = operands_;
-  numbers.insert(numbers.end(), constants_.begin(), constants_.end());
+  std::vector<std::int64_t> ids = operands_;
   std::vector<const void*> pointers(operands.begin(), operands.end());
+  ids.insert(ids.end(), constants_.begin(), constants_.end());
   for (const std::uint32_t& value : values_) pointers.push_back(&value);
+  ids.insert(ids.end(), scratches_.begin(), scratches_.end());
+  for (const std::int64_t place : places_) pointers.push_back(static_cast<std::byte*>(workspace) + place);
+  void* rest = static_cast<std::byte*>(workspace) + scratch_;
   Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-  pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, std::ssize(numbers), numbers.data());
+  pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, std::ssize(ids), ids.data());
   pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, std::ssize(pointers), pointers.data());
-  pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace).finalize();
+  pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &rest).finalize();
   check(library().cudnnBackendExecute(handle, *plan_, pack));
 }
 

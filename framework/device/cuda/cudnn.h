@@ -65,7 +65,7 @@ class Descriptor {
 using Extents = std::array<std::int64_t, 4>;
 
 struct Tensor {
-  enum class Place { operand, constant, result };
+  enum class Place { operand, constant, scratch, result };
   std::int64_t number = 0;  // within its graph
   Place place = Place::result;
   cudnnDataType_t type = CUDNN_DATA_FLOAT;
@@ -77,21 +77,22 @@ struct Tensor {
 struct Operation {
   enum class Kind { pointwise, reduce, matmul, reshape };
   Kind kind;
-  std::int64_t x, y, where, to;
+  std::int64_t x = -1, y = -1, where = -1, to = -1;
   cudnnPointwiseMode_t mode = CUDNN_POINTWISE_IDENTITY;      // of pointwise
   cudnnReduceTensorOp_t reduction = CUDNN_REDUCE_TENSOR_ADD;  // of reduce
   std::int64_t dimension = -1;                               // of an index
 };
 
 // Operations on tensors of four dimensions, in order. Tensors are operands, which run() is given in the order in which they were added,
-// constants, or results that exist within the computation alone.
+// constants, results that lie in a plan's workspace, or results that exist within the computation alone.
 class Graph {
  public:
-  Tensor operand(cudnnDataType_t type, const Extents& sizes, const Extents& strides);  // at a multiple of 16 bytes, floats of 4
+  Tensor operand(cudnnDataType_t type, const Extents& sizes, const Extents& strides);  // at a multiple of 16 bytes
   Tensor constant(float value) { return constant(CUDNN_DATA_FLOAT, std::bit_cast<std::uint32_t>(value)); }
   Tensor constant(std::int32_t value) { return constant(CUDNN_DATA_INT32, std::bit_cast<std::uint32_t>(value)); }
   Tensor result(cudnnDataType_t type, const Extents& sizes, const Extents& strides);
   Tensor result(cudnnDataType_t type, const Extents& sizes);  // packed
+  Tensor scratch(const Extents& sizes);                       // packed floats
 
   // Each writes `to` and returns it. Dimensions of 1 are repeated; values are computed in float, int32 or as truth, as `to` is.
   Tensor pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor& to);
@@ -124,8 +125,8 @@ class Plan {
  public:
   // The first that builds of those which cuDNN's heuristics propose and do not say to give other bits in each run; Refusal: why none does.
   Plan(const Graph& graph, const Target& target);
-  std::int64_t workspace() const { return workspace_; }  // bytes
-  // Starts the work on the handle's stream.
+  std::int64_t workspace() const { return scratch_ + workspace_; }  // bytes
+  // Starts the work on the handle's stream. The workspace starts at a multiple of 256 bytes.
   void run(cudnnHandle_t handle, std::span<const void* const> operands, void* workspace) const;
 
  private:
@@ -135,11 +136,12 @@ class Plan {
   bool finish(cudnnBackendDescriptor_t configuration, const Target& target);
 
   std::deque<Descriptor> kept_;
-  std::vector<cudnnBackendDescriptor_t> lowered_;   // the tensors
-  std::vector<std::int64_t> operands_, constants_;  // their numbers
-  std::vector<std::uint32_t> values_;               // of the constants
+  std::vector<cudnnBackendDescriptor_t> lowered_;               // the tensors
+  std::vector<std::int64_t> operands_, constants_, scratches_;  // cuDNN's numbers of them
+  std::vector<std::uint32_t> values_;                           // of the constants
+  std::vector<std::int64_t> places_;                            // of the scratches, in bytes from the start of the workspace
   const Descriptor* plan_ = nullptr;
-  std::int64_t workspace_ = 0;
+  std::int64_t workspace_ = 0, scratch_ = 0;  // bytes; the engine's part of the workspace follows the scratches
 };
 
 // A handle whose work goes to one stream. Refusal where cuDNN does not take the device.

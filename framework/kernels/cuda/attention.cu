@@ -157,10 +157,10 @@ void attention_backward(cuda::Stream& stream, const AttentionBackwardArgs<T>& g)
   own_attention(stream, g);
 }
 
-#define TFM_INSTANTIATE(T)                                         \
-  template void own_attention(cuda::Stream&, const AttentionArgs<T>&); \
+#define TFM_INSTANTIATE(T)                                                     \
+  template void own_attention(cuda::Stream&, const AttentionArgs<T>&);         \
   template void own_attention(cuda::Stream&, const AttentionBackwardArgs<T>&); \
-  template void attention(cuda::Stream&, const AttentionArgs<T>&); \
+  template void attention(cuda::Stream&, const AttentionArgs<T>&);             \
   template void attention_backward(cuda::Stream&, const AttentionBackwardArgs<T>&);
 TFM_INSTANTIATE(float)
 TFM_INSTANTIATE(double)

@@ -47,7 +47,7 @@ template <class T> bool computes(const AttentionArgs<T>& a) {
   constexpr std::int64_t kLeast = 64, kMostHeadSize = 256;
   return !a.k_segments && !a.bias && a.dropout.p == 0 && a.queries >= kLeast && a.keys >= kLeast && !(a.causal && a.queries > a.keys) &&
          (a.kv_length == 0 || a.kv_length == a.keys) && a.head_size <= kMostHeadSize &&
-         (a.head_size | a.q_stride | a.kv_stride | a.out_stride) % 8 == 0 && whole_chunks(a.q, a.k, a.v, a.out);
+         (a.head_size | a.q_stride | a.kv_stride | a.out_stride) % 8 == 0 && whole_chunks(a.q, a.k, a.v, a.out, a.lse);
 }
 template <class T> bool computes(const AttentionBackwardArgs<T>& g) {
   return computes(g.forward) && !g.dbias && whole_chunks(g.dout, g.dq, g.dk, g.dv);
@@ -114,7 +114,7 @@ class Plans {
     for (AttentionPart size{forward_of(args).batch, forward_of(args).kv_heads};;) {
       cudnn::Plan plan(attention_graph(part_of(args, size, 0, 0)), {.handle = *handle_});
       if (plan.workspace() <= kMostWorkspace) return std::make_unique<Parts>(std::move(plan), size);
-      if (size.batch == 1 && size.groups == 1) return nullptr;
+      if ((size.batch == 1 && size.groups == 1) || forward_of(args).queries % 4 != 0) return nullptr;  // log-sum-exps stay in whole chunks
       (size.batch > 1 ? size.batch : size.groups) = less(size.batch > 1 ? size.batch : size.groups);
     }
   }

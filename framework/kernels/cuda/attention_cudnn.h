@@ -14,7 +14,8 @@ template <class T> void own_attention(cuda::Stream&, const AttentionBackwardArgs
 // than 64 queries or keys; heads of more than 256 elements; anything not in whole chunks of 16 bytes.
 template <class Args> bool cudnn_computes(const Args&);
 
-// By cuDNN. False, and nothing is done, where it does not compute this or cannot (no Hopper, the library is missing or too old, the shape is refused).
+// By cuDNN. False, and nothing is done, where it does not compute this or cannot: no Hopper, no library or one before 9.16, a shape that it
+// refuses, no memory for its workspace (at most 512 MiB, beside what a step is planned to need).
 template <class Args> bool cudnn_attention(cuda::Stream&, const Args&);
 // The same, but false also where the own kernel is faster: measured at the first call with a shape and kept for ranks and later runs
 // (device/cuda/measure.h). While a graph is captured nothing is measured, and what is not known yet is the own kernel's.

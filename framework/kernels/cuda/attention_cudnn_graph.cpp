@@ -91,7 +91,8 @@ template <class T> cudnn::Graph attention_graph(const AttentionBackwardArgs<T>& 
 
   const cudnn::Tensor product = graph.pointwise(CUDNN_POINTWISE_MUL, dout, out, graph.result(CUDNN_DATA_FLOAT, out.sizes));
   const cudnn::Tensor sum = graph.reduce(CUDNN_REDUCE_TENSOR_ADD, product, a.query_values());
-  const cudnn::Tensor delta = graph.pointwise(CUDNN_POINTWISE_MUL, sum, graph.constant(1.0f), a.query_values());
+  // In memory, and scaled (without dropout by 1), as engines expect it.
+  const cudnn::Tensor delta = graph.pointwise(CUDNN_POINTWISE_MUL, sum, graph.constant(1.0f), graph.scratch(sum.sizes));
 
   const cudnn::Tensor score = a.pointwise(CUDNN_POINTWISE_MUL, graph.matmul(q, k, a.scores()), scale);
   const cudnn::Tensor weight = graph.pointwise(CUDNN_POINTWISE_EXP, a.masked(a.pointwise(CUDNN_POINTWISE_SUB, score, lse)), a.scores());
