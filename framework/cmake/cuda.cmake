@@ -34,7 +34,7 @@ target_compile_options(tfm_cuda PRIVATE
   "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-Werror=all-warnings;-Xcompiler=-Wall,-Wextra,-Werror,-Wno-unused-parameter>")
 if(TFM_CUDNN)
   target_include_directories(tfm_cuda SYSTEM PRIVATE ${TFM_CUDNN_INCLUDE})
-  target_compile_definitions(tfm_cuda PRIVATE TFM_CUDNN)
+  set_source_files_properties(framework/kernels/cuda/attention.cu PROPERTIES COMPILE_DEFINITIONS TFM_CUDNN)
   set_source_files_properties(framework/device/cuda/cudnn.cpp PROPERTIES COMPILE_DEFINITIONS TFM_CUDNN_LIBRARY="${TFM_CUDNN_LIBRARY}")
   target_link_libraries(tfm_cuda PRIVATE ${CMAKE_DL_LIBS})
 endif()
