@@ -19,14 +19,15 @@ std::filesystem::path algorithm_path(const std::filesystem::path& folder, const 
 
 float milliseconds(Stream& stream, const std::function<bool()>& start) {
   constexpr int kRuns = 3;
-  float shortest = std::numeric_limits<float>::infinity();
-  if (!start()) return shortest;
+  constexpr float kNever = std::numeric_limits<float>::infinity();
+  float shortest = kNever;
+  bool runs = start();
   cudaEvent_t before, after;
   check(cudaEventCreate(&before));
   check(cudaEventCreate(&after));
-  for (int run = 0; run < kRuns; ++run) {
+  for (int run = 0; runs && run < kRuns; ++run) {
     check(cudaEventRecord(before, stream.get()));
-    start();
+    runs = start();
     check(cudaEventRecord(after, stream.get()));
     check(cudaEventSynchronize(after));
     float ms = 0;
@@ -35,7 +36,7 @@ float milliseconds(Stream& stream, const std::function<bool()>& start) {
   }
   cudaEventDestroy(before);
   cudaEventDestroy(after);
-  return shortest;
+  return runs ? shortest : kNever;
 }
 
 Choices::Choices(Stream& stream, const std::string& library, const std::filesystem::path& folder)

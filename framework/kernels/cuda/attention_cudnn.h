@@ -1,6 +1,6 @@
 #pragma once
-// cuDNN's fused attention of 16-bit types on Hopper beside the project's own kernels: where it computes the same, and which of them runs. Both
-// keep the same log-sum-exp, so forward may be one's and backward the other's. Args: AttentionArgs or AttentionBackwardArgs.
+// cuDNN's fused attention of 16-bit types on Hopper beside the project's own kernels: where it computes the same, and which of them runs.
+// Both keep the same log-sum-exp, so forward may be one's and backward the other's. Args: AttentionArgs or AttentionBackwardArgs.
 #include "kernels/attention.h"
 
 namespace tfm::kernels {
