@@ -127,8 +127,8 @@ class Engine {
 
   StepPlan plan_;
   Device device_;
-  Mesh tensors_;       // groups for tensors of the device
-  Arena arena_, host_; // of the device; of what the host fills for it
+  Arena arena_, host_;  // of the device; of what the host fills for it
+  Mesh tensors_;        // groups for tensors of the device; ends before their memory does
   Optimizer optimizer_;
   Optimizer::Flat flat_{};
   LossScale loss_scale_;

@@ -1,5 +1,7 @@
 #pragma once
 // The job that the distributed tests run in; made by main.
+#include <string>
+
 #include "comm/mpi.h"
 
 namespace tfm::test {
@@ -8,5 +10,8 @@ const MpiSession& job();
 
 // All layouts of the job's ranks: (1, n), (2, n/2), ..., (n, 1).
 std::vector<Layout> layouts();
+
+// Two sums of 1000 floats on the data axis, between which `rank` does what `how` says: hang, die or fail. Only the watchdog ends it.
+void misbehave(const Mesh& mesh, const std::string& how, int rank);
 
 }  // namespace tfm::test

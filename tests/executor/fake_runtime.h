@@ -2,7 +2,11 @@
 // What tests may set and see of the stand-ins of the CUDA runtime and cuBLASLt.
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <string>
 #include <vector>
+
+#include "cuda_runtime.h"
 
 namespace tfm::executor {
 
@@ -10,10 +14,21 @@ struct Runtime {
   int devices = 1;                                  // 0: there is no driver
   std::size_t free_bytes = std::size_t{1} << 40;    // an allocation of more fails
   bool capturing = false;
+  std::string bus_id = "0000:00:00.0";
+  long synchronized = 0;                            // times that the host waited for a stream
   float clock = 0;                                  // milliseconds
   std::vector<float> cost = {3, 1, 2};              // milliseconds a product takes by algorithm; 0: it is refused
   std::vector<std::uint64_t> algorithms;            // used by the products so far
 };
 extern Runtime runtime;
+
+// Kernels, products and copies are done in the call that gives them to a stream; other work as late as possible: before the stream's
+// next kernel, or when somebody waits for it.
+void enqueue(cudaStream_t, std::function<void()> work);
+void reach(cudaStream_t);             // a kernel comes: does all work so far
+std::size_t waiting(cudaStream_t);    // pieces of work that are not done
+// Whether work enqueued now is ordered after all kernels so far of the streams that this one ever waited for, of which there is one; or
+// kernels run on the stream itself.
+bool follows_kernels(cudaStream_t);
 
 }  // namespace tfm::executor

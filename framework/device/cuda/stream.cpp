@@ -21,6 +21,12 @@ int device_count() {
   return 0;
 }
 
+std::string bus_id(int device) {
+  char id[32] = "";
+  check(cudaDeviceGetPCIBusId(id, sizeof id, device));
+  return id;
+}
+
 Stream::Stream(int device, bool tf32) : device_(device), tf32_(tf32) {
   check(cudaSetDevice(device));
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));

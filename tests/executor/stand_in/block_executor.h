@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "../executor.h"
+#include "../fake_runtime.h"
 #include "core/dtype.h"
 #include "device/cuda/stream.h"
 
@@ -139,7 +140,8 @@ std::uint32_t pack2(float low, float high) {
 }
 
 template <class... P, class... A>
-void launch(Stream&, void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_bytes, const A&... args) {
+void launch(Stream& stream, void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_bytes, const A&... args) {
+  executor::reach(stream.get());
   executor::launch(grid, block, shared_bytes, [&] { kernel(P(args)...); });
 }
 

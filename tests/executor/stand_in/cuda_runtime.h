@@ -6,7 +6,7 @@ struct dim3 {
   unsigned x, y, z;
   constexpr dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c) {}
 };
-enum cudaError_t { cudaSuccess, cudaErrorMemoryAllocation = 2, cudaErrorInsufficientDriver = 35 };
+enum cudaError_t { cudaSuccess, cudaErrorMemoryAllocation = 2, cudaErrorInsufficientDriver = 35, cudaErrorNotReady = 600 };
 using cudaStream_t = struct CUstream_st*;
 
 cudaError_t cudaMallocAsync(void** p, std::size_t bytes, cudaStream_t);
@@ -22,6 +22,7 @@ struct cudaDeviceProp {
 };
 cudaError_t cudaGetDeviceCount(int* n);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp*, int device);
+cudaError_t cudaDeviceGetPCIBusId(char* id, int bytes, int device);
 inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 
 cudaError_t cudaMalloc(void** p, std::size_t bytes);
@@ -38,15 +39,21 @@ inline cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t*, int) { return cud
 inline cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) { return cudaSuccess; }
 
 inline constexpr unsigned cudaStreamNonBlocking = 1;
-inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t*, unsigned) { return cudaSuccess; }
-inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
-inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t*, unsigned);
+cudaError_t cudaStreamDestroy(cudaStream_t);
+cudaError_t cudaStreamSynchronize(cudaStream_t);
 enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone, cudaStreamCaptureStatusActive };
 cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus*);
+enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
+inline cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) { return cudaSuccess; }
 
-using cudaEvent_t = float*;  // a time of fake_runtime.h's clock
+using cudaEvent_t = struct CUevent_st*;
+inline constexpr unsigned cudaEventDisableTiming = 2;
 cudaError_t cudaEventCreate(cudaEvent_t*);
+inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* e, unsigned) { return cudaEventCreate(e); }
 cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t);
+cudaError_t cudaEventQuery(cudaEvent_t);
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned);
 inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t before, cudaEvent_t after);
 cudaError_t cudaEventDestroy(cudaEvent_t);
