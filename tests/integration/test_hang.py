@@ -4,6 +4,7 @@ it, whether the host makes the collectives or a device.
 usage: test_hang.py BIN
 """
 import pathlib
+import re
 import subprocess
 import sys
 import time
@@ -28,8 +29,9 @@ def main():
         for ranks, late in ((2, 0), (4, 2)):
             lines = run(program, ranks, f"--hang={late}")
             assert len(lines) == 1, f"one line is expected: {lines}"
-            assert "waits in all_reduce #2 on the data axis (4000 bytes)" in lines[0], lines[0]
-            assert f"not entered by rank {late} at step 7 (left all_reduce #1" in lines[0], lines[0]
+            found = re.search(r"waits in all_reduce #(\d+) on the data axis \(4000 bytes\) for .*; not entered by "
+                              rf"rank {late} at step 7 \(left all_reduce #(\d+) on the data axis", lines[0])
+            assert found and int(found[1]) == int(found[2]) + 1, lines[0]
         lines = run(program, 4, "--die=1")
         assert len(lines) <= 1, lines
     if device.exists():
