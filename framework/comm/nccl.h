@@ -5,7 +5,8 @@
 //
 // all_reduce, reduce_scatter, all_gather and broadcast take their place on the stream of the kernels, and may be captured in a CUDA
 // graph. reduce_start runs on a stream of its own after the kernels so far, and reduce_finish makes the kernels that follow wait for
-// it; a capture has to contain both. The flight recorder does not see the replay of what was captured. A barrier is the host's.
+// it; a capture has to contain both, and should follow a step that was not captured, which makes the connections. The flight recorder
+// does not see the replay of what was captured. A barrier is the host's.
 #include "comm/mesh.h"
 #include "device/stream.h"
 
