@@ -17,6 +17,7 @@ find_package(CUDAToolkit REQUIRED)
 # Without NCCL tensors travel through the host. What is installed by pip has the library's versioned name only.
 find_path(TFM_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 find_library(TFM_NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ${CUDAToolkit_LIBRARY_DIR})
+message(STATUS "NCCL: ${TFM_NCCL_LIBRARY}")
 
 file(GLOB sources CONFIGURE_DEPENDS framework/kernels/cuda/*.cu framework/kernels/cuda/*.cpp framework/device/cuda/*.cpp)
 add_library(tfm_cuda STATIC ${sources})

@@ -107,7 +107,7 @@ Mesh staged_mesh(const Mesh& mesh, Device& device) {
 }
 
 #ifdef TFM_NCCL
-std::string host_name() {  // with the time of its start, for nodes may have equal names
+std::string host_name() {  // and which start of it this is, for nodes may have equal names
   char name[256] = "";
   gethostname(name, sizeof name - 1);
   std::ifstream file("/proc/sys/kernel/random/boot_id");

@@ -5,7 +5,6 @@
 
 #include <iostream>
 
-#include "comm/watchdog.h"
 #include "job.h"
 
 namespace tfm::test {
@@ -58,7 +57,7 @@ int main(int argc, char** argv) {
   const auto equals = option.find('=');
   if (equals == option.npos) return tfm::test::run_tests();
   const tfm::Mesh mesh = make_mesh(session, {session.size(), 1});
-  tfm::Watchdog watchdog(mesh, 1.0);
+  tfm::Watchdog watchdog(mesh, 60);
   watchdog.heartbeat(7);
-  tfm::test::misbehave(mesh, option.substr(2, equals - 2), std::stoi(option.substr(equals + 1)));
+  tfm::test::misbehave(mesh, watchdog, option.substr(2, equals - 2), std::stoi(option.substr(equals + 1)));
 }
