@@ -14,6 +14,10 @@ if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nv
 endif()
 set(CMAKE_CUDA_STANDARD 20)
 find_package(CUDAToolkit REQUIRED)
+# Without NCCL tensors travel through the host. What is installed by pip has the library's versioned name only.
+find_path(TFM_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+find_library(TFM_NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ${CUDAToolkit_LIBRARY_DIR})
+message(STATUS "NCCL: ${TFM_NCCL_LIBRARY}")
 
 file(GLOB sources CONFIGURE_DEPENDS framework/kernels/cuda/*.cu framework/kernels/cuda/*.cpp framework/device/cuda/*.cpp)
 # cuDNN is optional, and loaded at its first use: only its header is needed here.

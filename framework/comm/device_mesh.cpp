@@ -1,8 +1,17 @@
 #include "comm/device_mesh.h"
 
+#include <unistd.h>
+#include <xxhash.h>
+
 #include <algorithm>
 #include <deque>
+#include <fstream>
+#include <set>
 #include <vector>
+
+#ifdef TFM_NCCL
+#include "device/cuda/stream.h"
+#endif
 
 namespace tfm {
 namespace {
@@ -90,14 +99,52 @@ class StagedThroughHost final : public Communicator {
   std::vector<Memory> spare_;
 };
 
-}  // namespace
-
-Mesh device_mesh(const Mesh& mesh, Device& device) {
-  if (device.is_cpu()) return mesh;
+Mesh staged_mesh(const Mesh& mesh, Device& device) {
   Mesh staged = mesh;
   for (auto* group : {&staged.data, &staged.tensor, &staged.world})
     if ((*group)->size() > 1) *group = std::make_shared<StagedThroughHost>(*group, device);
   return staged;
+}
+
+#ifdef TFM_NCCL
+std::string host_name() {  // and which start of it this is, for nodes may have equal names
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string boot;
+  std::getline(file, boot);
+  return name + (" " + boot);
+}
+#endif
+
+}  // namespace
+
+Placement placement(Communicator& world, const std::string& host, const std::string& gpu) {
+  const auto hash = [](const std::string& s) { return static_cast<std::int64_t>(XXH3_64bits(s.data(), s.size())); };
+  std::vector<std::int64_t> mine{hash(host), hash(host + ' ' + gpu)}, all(mine.size() * static_cast<std::size_t>(world.size()));
+  world.all_gather({mine.data(), DType::i64, {2}}, {all.data(), DType::i64, {2 * world.size()}});
+  Placement p;
+  std::set<std::int64_t> gpus;
+  for (std::size_t i = 0; i < all.size(); i += 2) {
+    p.one_node &= all[i] == all[0];
+    p.own_gpus &= gpus.insert(all[i + 1]).second;
+  }
+  return p;
+}
+
+Mesh device_mesh(const Mesh& mesh, Device& device, const DeviceMeshOptions& options) {
+  if (device.is_cpu()) return mesh;
+#ifdef TFM_NCCL
+  if (options.backend != "mpi" && mesh.world->size() > 1) {
+    cuda::Stream& stream = *std::get<cuda::Stream*>(device.stream());
+    const Placement p = placement(*mesh.world, host_name(), cuda::bus_id(stream.device()));
+    if (p.own_gpus || options.backend == "nccl") return nccl_mesh(mesh, stream, p, options.timeout > 0 ? options.timeout : 300);
+  }
+#else
+  if (options.backend == "nccl")
+    throw Error(ExitCode::environment, "parallel.backend: nccl, but this build has no NCCL; build where its header and library are, or use parallel.backend: mpi");
+#endif
+  return staged_mesh(mesh, device);
 }
 
 }  // namespace tfm

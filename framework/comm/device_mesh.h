@@ -1,11 +1,23 @@
 #pragma once
-// Collectives over tensors in a device's memory, staged through the host's: any communicator becomes one for device tensors.
+// Collectives over tensors in a device's memory: by NCCL, or by any communicator of the host, staged through its memory.
+#include <string>
+
 #include "comm/mesh.h"
+#include "comm/nccl.h"
 #include "device/device.h"
 
 namespace tfm {
 
-// The same groups for tensors of the device; `mesh` itself on a CPU. The device must outlive the result.
-Mesh device_mesh(const Mesh& mesh, Device& device);
+struct DeviceMeshOptions {
+  std::string backend = "auto";  // auto: nccl where it is built in and every rank has a GPU of its own, else mpi | nccl | mpi
+  double timeout = 0;            // seconds that making NCCL's connections may take; 0: 300
+};
+
+// The same groups for tensors of the device, made on all ranks; `mesh` itself on a CPU. The device must outlive the result.
+// Error(environment) where the backend is nccl and this build has none.
+Mesh device_mesh(const Mesh& mesh, Device& device, const DeviceMeshOptions& options = {});
+
+// Of all ranks of `world`, which call it together with the names of what they are on.
+Placement placement(Communicator& world, const std::string& host, const std::string& gpu);
 
 }  // namespace tfm

@@ -31,11 +31,12 @@ struct EventCell {
 struct alignas(64) FlightRecorder::Record {
   Cell<int> pid = 0;
   Cell<std::int64_t> step = -1;
-  Cell<double> heartbeat = 0, moved = 0;
+  Cell<double> heartbeat = 0, moved = 0, device_moved = 0;
   Cell<std::uint64_t> waiting = 0;  // ordinal of the collective the rank waits in
   Cell<std::uint64_t> count = 0;    // collectives so far
   Cell<std::uint64_t> entered[3] = {};
   Cell<bool> reported = false;
+  EventCell device = {};  // a copy: a device may be further behind than the ring is long
   EventCell ring[kEvents] = {};
 };
 
@@ -79,7 +80,26 @@ void FlightRecorder::end(const Event& event) {
   Record& r = own();
   EventCell& cell = r.ring[event.ordinal % kEvents];
   if (cell.ordinal == event.ordinal) cell.left = now();
-  r.waiting = 0;
+  hand_over(event);
+}
+
+void FlightRecorder::hand_over(const Event& event) {
+  if (own().waiting == event.ordinal) own().waiting = 0;
+}
+
+void FlightRecorder::device_waits(const Event& oldest) {
+  own().device_moved = now();
+  own().device.store(oldest);
+}
+
+void FlightRecorder::fail(const std::string& reason) {
+  const std::lock_guard lock(mutex_);
+  if (failure_.empty()) failure_ = reason;
+}
+
+std::string FlightRecorder::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
 }
 
 void FlightRecorder::heartbeat(std::int64_t step) {
@@ -96,6 +116,8 @@ FlightRecorder::Status FlightRecorder::status(int rank) const {
     const Event e = r.ring[waiting % kEvents].load();
     if (e.ordinal == waiting) s.waiting = e;
   }
+  const Event device = r.device.load();
+  if (device.ordinal && (!s.waiting || device.ordinal < s.waiting->ordinal)) s.waiting = device, s.moved = r.device_moved;
   return s;
 }
 

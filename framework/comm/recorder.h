@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -40,6 +41,12 @@ class FlightRecorder {
   void wait(const Event& event);  // from here on this rank waits for others in `event`
   void moved();                   // some of its data arrived
   void end(const Event& event);
+  // A device completes `event`, whose end is told later, maybe by another thread: this rank's own no longer waits in it.
+  void hand_over(const Event& event);
+  // The oldest collective that the device has not completed; its ordinal is 0 where there is none.
+  void device_waits(const Event& oldest);
+  // No collective of this rank can complete any more, says the library that makes them. The first reason is kept.
+  void fail(const std::string& reason);
 
   // This rank is alive outside collectives.
   void heartbeat(std::int64_t step);
@@ -51,7 +58,7 @@ class FlightRecorder {
     std::int64_t step = -1;
     double heartbeat = 0;
     double moved = 0;                        // when the rank last got on inside the collective it waits in
-    std::optional<Event> waiting;            // the collective it waits in
+    std::optional<Event> waiting;            // the collective it waits in, or its device: the older one
     std::array<std::uint64_t, 3> entered{};  // number of the last collective of each axis
   };
   int rank() const { return rank_; }
@@ -61,6 +68,7 @@ class FlightRecorder {
   std::vector<Event> recent(int rank) const;  // oldest first, at most kEvents
   std::vector<int> members(Axis axis) const;  // world ranks of this rank's group
   bool claim_report();                        // true for the first caller of the node
+  std::string failure() const;                // of this rank, or nothing
 
  private:
   struct Record;
@@ -69,6 +77,8 @@ class FlightRecorder {
   Layout layout_;
   int rank_;
   std::vector<Record*> records_;
+  mutable std::mutex mutex_;
+  std::string failure_;
 };
 
 }  // namespace tfm

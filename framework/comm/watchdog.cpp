@@ -122,6 +122,8 @@ void Watchdog::watch() {
     if (now - looked > 2) resumed_ = now;  // the whole job may have been suspended
     looked = now;
     std::string line = gone();
+    if (const std::string reason = recorder_->failure(); line.empty() && !reason.empty())
+      line = "rank " + std::to_string(recorder_->rank()) + ": " + reason;
     if (line.empty()) line = overdue();
     if (line.empty()) continue;
     if (recorder_->claim_report()) {

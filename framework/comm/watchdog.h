@@ -14,8 +14,9 @@ namespace tfm {
 class Watchdog {
  public:
   // No progress inside a collective for `timeout` seconds: one line on standard error that says who waits in what for whom,
-  // then the job ends with exit code 75 on all ranks. Time outside collectives never counts. A process of this node that is
-  // gone, or the launcher, ends the job at once. Off where timeout <= 0 or the mesh has one rank. Make it on every rank.
+  // then the job ends with exit code 75 on all ranks. Time outside collectives never counts; on a device, a collective's begins
+  // when all collectives before it are complete. A process of this node that is gone, the launcher, or a library that can make no
+  // collectives any more ends the job at once. Off where timeout <= 0 or the mesh has one rank. Make it on every rank.
   Watchdog(const Mesh& mesh, double timeout);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;

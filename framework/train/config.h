@@ -77,6 +77,7 @@ struct ParallelConfig {
   std::int64_t zero = 0;           // 0 | 1
   std::int64_t bucket_bytes = 32 << 20;
   std::int64_t timeout = 0;        // seconds; 0: auto
+  std::string backend = "auto";    // auto | nccl | mpi
   bool operator==(const ParallelConfig&) const = default;
 };
 struct TrainConfig {

@@ -138,6 +138,10 @@ void describe(ParallelConfig& p, FieldVisitor& v) {
                                          "ten times the longest step so far, between 30 and 300", 1'000'000),
                     "auto"),
           p.timeout);
+  v.value(choice("backend", {"auto", "nccl", "mpi"},
+                 "what moves tensors between GPUs; mpi: through memory of the host; auto: nccl where it is built in and every rank has a GPU of its "
+                 "own, else mpi; nccl where ranks share a GPU is for tests"),
+          p.backend);
 }
 
 void describe(TrainConfig& t, FieldVisitor& v) {

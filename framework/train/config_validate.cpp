@@ -154,6 +154,11 @@ void check_listen(const Config& c, const Report& report) {
     report({"metrics.listen"}, quoted(listen) + " is no address; expected none or host:port, such as \"127.0.0.1:9750\"", "");
 }
 
+void check_backend(const Config& c, const Report& report) {
+  if (c.parallel.backend == "nccl" && c.device != "cuda")
+    report({"parallel.backend", "device"}, "NCCL moves tensors between GPUs; expected device cuda, or parallel.backend auto or mpi", "");
+}
+
 void check_metrics(const Config& c, const Report& report) {
   const EvalConfig& e = c.eval;
   if (e.translates() && c.data.validation && c.data.validation->type != "pairs")
@@ -284,6 +289,7 @@ void check_consistency(const Config& c, const Report& report) {
   check_data(c, report);
   check_schedule(c, report);
   check_listen(c, report);
+  check_backend(c, report);
 }
 
 void resolve_for_ranks(Config& c, int ranks) {

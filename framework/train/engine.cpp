@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "comm/recorder.h"
+
 namespace tfm {
 namespace {
 
@@ -50,9 +52,10 @@ void Totals::all_reduce(Communicator& over) {
 }
 
 Engine::Engine(StepPlan plan, Device device)
-    : plan_(std::move(plan)), device_(std::move(device)), tensors_(device_mesh(plan_.mesh, device_)),
+    : plan_(std::move(plan)), device_(std::move(device)),
       arena_(device_.allocate(plan_.memory.total()), plan_.memory.total()),
       host_(device_.allocate_host(plan_.staging.total()), plan_.staging.total()),
+      tensors_(device_mesh(plan_.mesh, device_, {plan_.config.parallel.backend, static_cast<double>(plan_.config.parallel.timeout)})),
       optimizer_(plan_.model->parameters(), plan_.mesh, tensors_, optimizer_of(plan_.config), plan_.buckets, plan_.real) {
   TFM_CHECK(plan_.on_host() == device_.is_cpu(), "the plan is of another kind of device");
   if (plan_.config.cuda_graphs == "on" && !recordable(true))
@@ -172,6 +175,15 @@ void Engine::run_program(const ShapePlan& shape, const ExecContext& context) {
     work();
 }
 
+// The flight recorder sees nothing of collectives inside a graph: it is told of one that lasts as long as the wait.
+void Engine::wait_for_device() {
+  FlightRecorder* recorder = recordable(true) ? plan_.mesh.recorder.get() : nullptr;
+  std::optional<Event> all;
+  if (recorder) recorder->wait(all.emplace(recorder->begin(Axis::world, Collective::barrier, 0)));
+  wait(device_.stream());
+  if (recorder) recorder->end(*all);
+}
+
 void Engine::run_micro_batches(std::int64_t step, const ShapePlan& shape, Totals& totals) {
   ExecContext context{device_.stream(), &tensors_, {.seed = plan_.config.train.seed}, numbers_};
   const std::size_t objectives = shape.training.losses.size();
@@ -189,7 +201,7 @@ void Engine::run_micro_batches(std::int64_t step, const ShapePlan& shape, Totals
       download_async(device_.stream(), &losses_[static_cast<std::size_t>(m) * objectives + k],
                      shape.train_program.value(shape.training.losses[k].value).data, sizeof(double));
   }
-  wait(device_.stream());
+  wait_for_device();
   for (std::size_t i = 0; i < static_cast<std::size_t>(shape.micro_batches) * objectives; ++i) totals.loss[i % objectives] += losses_[i];
 }
 

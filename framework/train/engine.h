@@ -70,12 +70,13 @@ class Engine {
   void load(const Recording& recording, const Program& program, std::int64_t first, std::int64_t sequences);
   void run_micro_batches(std::int64_t step, const ShapePlan& shape, Totals& totals);
   void run_program(const ShapePlan& shape, const ExecContext& context);
+  void wait_for_device();
   bool recordable(bool reduces) const;  // of a micro-batch that reduces the gradients, or does not
 
   StepPlan plan_;
   Device device_;
-  Mesh tensors_;       // groups for tensors of the device
-  Arena arena_, host_; // of the device; of what the host fills for it
+  Arena arena_, host_;  // of the device; of what the host fills for it
+  Mesh tensors_;        // groups for tensors of the device; ends before their memory does
   Optimizer optimizer_;
   Optimizer::Flat flat_{};
   LossScale loss_scale_;

@@ -59,6 +59,7 @@ constexpr AliasRow kAliases[] = {
     {"parallel.context", "cp context_parallel context_parallel_size cp_size"},
     {"parallel.sequence", "sp sequence_parallel"},
     {"parallel.zero", "zero_stage zero_optimization stage use_distributed_optimizer"},
+    {"parallel.backend", "dist_backend distributed_backend ddp_backend communication_backend process_group_backend"},
     {"parallel", "parallelism distributed"},
     {"precision", "dtype mixed_precision bf16 fp16 amp torch_dtype"},
     {"recompute", "activation_checkpointing gradient_checkpointing recompute_granularity recompute_activations checkpointing"},

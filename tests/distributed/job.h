@@ -1,6 +1,9 @@
 #pragma once
 // The job that the distributed tests run in; made by main.
+#include <string>
+
 #include "comm/mpi.h"
+#include "comm/watchdog.h"
 
 namespace tfm::test {
 
@@ -8,5 +11,9 @@ const MpiSession& job();
 
 // All layouts of the job's ranks: (1, n), (2, n/2), ..., (n, 1).
 std::vector<Layout> layouts();
+
+// Two sums of 1000 floats on the data axis, between which `rank` does what `how` says: hang, die or fail. Only the watchdog ends it,
+// which waits for a second after the first sum.
+void misbehave(const Mesh& mesh, Watchdog& watchdog, const std::string& how, int rank);
 
 }  // namespace tfm::test

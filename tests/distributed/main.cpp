@@ -1,11 +1,10 @@
 // Runs the distributed tests on every rank of a job. Rank 0 prints; the others print their failures only. The exit code is
-// non-zero if any rank failed. `--hang=N`: ranks wait for rank N, which never comes; `--die=N`: rank N leaves without a word.
+// non-zero if any rank failed. `--hang=N`: ranks wait for rank N, which never comes; `--die=N`: rank N leaves without a word;
+// `--fail=N`: its library of collectives fails.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <iostream>
 
-#include "comm/watchdog.h"
 #include "job.h"
 
 namespace tfm::test {
@@ -37,20 +36,6 @@ int run_tests() {
   return failed;
 }
 
-// Only the watchdog ends this.
-int misbehave(int rank, bool die) {
-  const Mesh mesh = make_mesh(job(), {job().size(), 1});
-  Watchdog watchdog(mesh, 1.0);
-  watchdog.heartbeat(7);
-  std::vector<float> data(1000);
-  const Tensor t{data.data(), DType::f32, {1000}};
-  mesh.data->all_reduce(t);
-  if (job().rank() == rank && die) _exit(75);
-  if (job().rank() == rank) pause();
-  mesh.data->all_reduce(t);
-  return 0;
-}
-
 }  // namespace
 
 const MpiSession& job() { return *session; }
@@ -69,7 +54,10 @@ int main(int argc, char** argv) {
   tfm::test::session = &session;
   testing::InitGoogleTest(&argc, argv);
   const std::string option = argc > 1 ? argv[1] : "";
-  if (option.starts_with("--hang=")) return tfm::test::misbehave(std::stoi(option.substr(7)), false);
-  if (option.starts_with("--die=")) return tfm::test::misbehave(std::stoi(option.substr(6)), true);
-  return tfm::test::run_tests();
+  const auto equals = option.find('=');
+  if (equals == option.npos) return tfm::test::run_tests();
+  const tfm::Mesh mesh = make_mesh(session, {session.size(), 1});
+  tfm::Watchdog watchdog(mesh, 60);
+  watchdog.heartbeat(7);
+  tfm::test::misbehave(mesh, watchdog, option.substr(2, equals - 2), std::stoi(option.substr(equals + 1)));
 }

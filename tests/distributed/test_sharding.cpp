@@ -130,7 +130,30 @@ TEST(Precision, HalvesTrainOnEveryLayout) {
     }
 }
 
+TEST(Devices, ARankKnowsWhetherItsGpuIsItsOwn) {
+  const Mesh mesh = make_mesh(job(), {job().size(), 1});
+  const std::string rank = std::to_string(job().rank());
+  const auto is = [](const Placement& p, bool one_node, bool own_gpus) { return p.one_node == one_node && p.own_gpus == own_gpus; };
+  const bool alone = job().size() == 1;
+  EXPECT_TRUE(is(placement(*mesh.world, "a", rank), true, true));
+  EXPECT_TRUE(is(placement(*mesh.world, "a", "0"), true, alone));
+  EXPECT_TRUE(is(placement(*mesh.world, "a", std::to_string(std::max(1, job().rank()))), true, alone)) << "ranks 0 and 1 share one";
+  EXPECT_TRUE(is(placement(*mesh.world, "a" + rank, "0"), alone, true)) << "equal names on different nodes";
+}
+
 #ifndef TFM_CUDA
+TEST(Devices, NcclIsRefusedWhereItIsNotBuiltIn) {
+  static char anywhere;
+  Device device(std::shared_ptr<cuda::Stream>(std::shared_ptr<void>(), reinterpret_cast<cuda::Stream*>(&anywhere)), 1);
+  try {
+    device_mesh(make_mesh(job(), {job().size(), 1}), device, {.backend = "nccl"});
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ExitCode::environment);
+    EXPECT_NE(std::string(e.what()).find("this build has no NCCL"), std::string::npos);
+  }
+}
+
 // A device with memory of its own, for which the host's stands: batches, weights and collectives take the way through copies.
 TEST(Devices, CopiesChangeNothing) {
   for (const std::string precision : {"fp32", "bf16"})

@@ -126,7 +126,7 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t o,
 }
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t o, const void* alpha, const void* a, cublasLtMatrixLayout_t la, const void* b,
                               cublasLtMatrixLayout_t lb, const void* beta, const void* c, cublasLtMatrixLayout_t lc, void* d, cublasLtMatrixLayout_t ld,
-                              const cublasLtMatmulAlgo_t* algorithm, void* workspace, std::size_t bytes, cudaStream_t) {
+                              const cublasLtMatmulAlgo_t* algorithm, void* workspace, std::size_t bytes, cudaStream_t stream) {
   if (!fits(*o, *la, *lb, *lc) || !fits(*o, *la, *lb, *ld)) return CUBLAS_STATUS_INVALID_VALUE;
   const std::uint64_t which = algorithm->data[0];
   if (which >= runtime.cost.size() || runtime.cost[which] == 0 || !workspace || bytes < 1024) return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -136,7 +136,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t o, const vo
   typed(la->type, [&]<class T>(T) {
     using W = tfm::Wide<T>;
     auto run = [&]<class C>(C) {
-      tfm::executor::submit([operation = *o, x = *static_cast<const W*>(alpha), y = *static_cast<const W*>(beta), la = *la, lb = *lb, ld = *ld, a, b, c, d, k] {
+      tfm::executor::submit(stream, [operation = *o, x = *static_cast<const W*>(alpha), y = *static_cast<const W*>(beta), la = *la, lb = *lb, ld = *ld, a, b, c, d, k] {
         multiply(operation, x, static_cast<const T*>(a), la, static_cast<const T*>(b), lb, y, static_cast<const C*>(c), static_cast<C*>(d), ld, k);
       });
     };

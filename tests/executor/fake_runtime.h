@@ -3,7 +3,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
+
+#include "cuda_runtime.h"
 
 namespace tfm::executor {
 
@@ -15,18 +18,33 @@ struct Runtime {
   std::vector<std::function<void()>> recorded;
   std::vector<void*> kept;                          // memory that recorded work uses
   long graph_launches = 0;
+  std::string bus_id = "0000:00:00.0";
+  long synchronized = 0;                            // times that the host waited for a stream
   float clock = 0;                                  // milliseconds
   std::vector<float> cost = {3, 1, 2};              // milliseconds a product takes by algorithm; 0: it is refused
   std::vector<std::uint64_t> algorithms;            // used by the products so far
 };
 extern Runtime runtime;
 
-// Work of a stream, which owns all that it reads but memory of the device.
-inline void submit(std::function<void()> work) {
-  if (runtime.capturing)
-    runtime.recorded.push_back(std::move(work));
-  else
+// Kernels, products and copies are done in the call that gives them to a stream; other work as late as possible: before the stream's
+// next kernel, or when somebody waits for it.
+void enqueue(cudaStream_t, std::function<void()> work);
+void reach(cudaStream_t);             // a kernel comes: does all work so far
+std::size_t waiting(cudaStream_t);    // pieces of work that are not done
+// Whether work enqueued now is ordered after all kernels so far of the streams that this one ever waited for, of which there is one; or
+// kernels run on the stream itself.
+bool follows_kernels(cudaStream_t);
+
+// Work that is done in the call: now, or when a graph is launched that is being captured. It owns all that it reads but memory of the device.
+inline void submit(cudaStream_t s, std::function<void()> work) {
+  const auto in_order = [s, work = std::move(work)] {
+    reach(s);
     work();
+  };
+  if (runtime.capturing)
+    runtime.recorded.emplace_back(in_order);
+  else
+    in_order();
 }
 
 }  // namespace tfm::executor

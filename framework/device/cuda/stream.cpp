@@ -33,6 +33,12 @@ std::string why_no_device() {
   return std::string("CUDA reports ") + cudaGetErrorName(status) + ": " + cudaGetErrorString(status);
 }
 
+std::string bus_id(int device) {
+  char id[32] = "";
+  check(cudaDeviceGetPCIBusId(id, sizeof id, device));
+  return id;
+}
+
 Stream::Stream(int device, bool tf32) : device_(device), tf32_(tf32) {
   check(cudaSetDevice(device));
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));

@@ -141,8 +141,8 @@ std::uint32_t pack2(float low, float high) {
 }
 
 template <class... P, class... A>
-void launch(Stream&, void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_bytes, const A&... args) {
-  executor::submit([=, values = std::tuple<P...>(P(args)...)] { executor::launch(grid, block, shared_bytes, [&] { std::apply(kernel, values); }); });
+void launch(Stream& stream, void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_bytes, const A&... args) {
+  executor::submit(stream.get(), [=, values = std::tuple<P...>(P(args)...)] { executor::launch(grid, block, shared_bytes, [&] { std::apply(kernel, values); }); });
 }
 
 }  // namespace tfm::cuda

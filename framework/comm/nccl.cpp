@@ -1,0 +1,318 @@
+#include "comm/nccl.h"
+
+#ifdef TFM_NCCL
+#include <nccl.h>
+
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <future>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "comm/agree.h"
+#include "comm/recorder.h"
+#include "device/cuda/stream.h"
+
+namespace tfm {
+namespace {
+
+void check(ncclResult_t status, ncclComm_t comm, const std::string& call) {
+  if (status == ncclSuccess) return;
+  const char* last = ncclGetLastError(comm);
+  throw Error(status == ncclRemoteError ? ExitCode::retryable : ExitCode::environment,
+              call + ": NCCL reports " + ncclGetErrorString(status) + (last && *last ? ": " + std::string(last) : "") + "; NCCL_DEBUG=INFO says more");
+}
+
+ncclDataType_t type_of(DType t) {
+  switch (t) {
+    case DType::f32:
+      return ncclFloat32;
+    case DType::f64:
+      return ncclFloat64;
+    case DType::i32:
+      return ncclInt32;
+    case DType::i64:
+      return ncclInt64;
+    case DType::bf16:
+      return ncclBfloat16;
+    case DType::f16:
+      return ncclFloat16;
+  }
+  internal_error("a type that NCCL does not know");
+}
+
+class CudaEvent {
+ public:
+  CudaEvent() { cuda::check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming)); }
+  ~CudaEvent() {
+    if (event_) cudaEventDestroy(event_);
+  }
+  CudaEvent(CudaEvent&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+  CudaEvent& operator=(CudaEvent&& other) noexcept { return std::swap(event_, other.event_), *this; }
+
+  void record(cudaStream_t stream) { cuda::check(cudaEventRecord(event_, stream)); }
+  void hold_back(cudaStream_t stream) const { cuda::check(cudaStreamWaitEvent(stream, event_, 0)); }
+  bool complete() const { return cudaEventQuery(event_) == cudaSuccess; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+// What the groups of a mesh share: streams, NCCL's communicators, and a thread that tells the flight recorder what the device has
+// completed. The thread is neither the rank's own nor the watchdog's, because a call of CUDA may last as long as what it asks about.
+class Queue {
+ public:
+  Queue(cuda::Stream& kernels, std::shared_ptr<FlightRecorder> recorder) : kernels_(kernels), recorder_(std::move(recorder)), reductions_(kernels.device()) {}
+  ~Queue() {
+    if (thread_.joinable()) {
+      {
+        const std::lock_guard lock(mutex_);
+        stop_ = true;
+      }
+      wake_.notify_all();
+      thread_.join();
+    }
+    recorder_->device_waits({});
+    for (const Connection& c : connections_)  // where an exception unwinds, other ranks may never come
+      std::uncaught_exceptions() > 0 ? ncclCommAbort(c.comm) : ncclCommDestroy(c.comm);
+  }
+
+  cuda::Stream& kernels() { return kernels_; }
+  cudaStream_t reductions() const { return reductions_.get(); }
+  FlightRecorder& recorder() { return *recorder_; }
+
+  void connected(ncclComm_t comm, Axis axis) { connections_.push_back({comm, axis}); }
+  void start() {
+    thread_ = std::thread([this] { watch(); });
+  }
+
+  // `event` is all that was enqueued on the stream so far.
+  void enqueued(const Event& event, cudaStream_t stream) {
+    const std::lock_guard lock(mutex_);
+    Pending p{event, take()};
+    p.done.record(stream);
+    recorder_->hand_over(event);
+    if (pending_.empty()) recorder_->device_waits(event);
+    pending_.push_back(std::move(p));
+  }
+
+ private:
+  struct Connection {
+    ncclComm_t comm;
+    Axis axis;
+  };
+  struct Pending {
+    Event event;
+    CudaEvent done;
+  };
+
+  CudaEvent take() {
+    if (spare_.empty()) return {};
+    CudaEvent e = std::move(spare_.back());
+    spare_.pop_back();
+    return e;
+  }
+
+  void watch() {
+    cudaSetDevice(kernels_.device());
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeThreadLocal;  // captures by other threads do not forbid to ask
+    cudaThreadExchangeStreamCaptureMode(&mode);
+    std::unique_lock lock(mutex_);
+    while (!wake_.wait_for(lock, std::chrono::milliseconds(20), [this] { return stop_; })) {
+      while (!pending_.empty()) {
+        const Pending& oldest = pending_.front();  // stays where it is: only this thread removes any
+        lock.unlock();
+        const bool complete = oldest.done.complete();
+        lock.lock();
+        if (!complete) break;
+        settle();
+      }
+      lock.unlock();
+      look_for_errors();
+      lock.lock();
+    }
+  }
+
+  void settle() {
+    recorder_->end(pending_.front().event);
+    spare_.push_back(std::move(pending_.front().done));
+    pending_.pop_front();
+    recorder_->device_waits(pending_.empty() ? Event{} : pending_.front().event);
+  }
+
+  void look_for_errors() {
+    for (const Connection& c : connections_) {
+      ncclResult_t status = ncclSuccess;
+      if (ncclCommGetAsyncError(c.comm, &status) != ncclSuccess || status == ncclSuccess || status == ncclInProgress) continue;
+      recorder_->fail("NCCL reports " + std::string(ncclGetErrorString(status)) + " on the " + std::string(name_of(c.axis)) + " axis");
+    }
+  }
+
+  cuda::Stream& kernels_;
+  std::shared_ptr<FlightRecorder> recorder_;
+  cuda::Stream reductions_;
+  std::vector<Connection> connections_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool stop_ = false;
+  std::deque<Pending> pending_;
+  std::vector<CudaEvent> spare_;
+  std::thread thread_;
+};
+
+class NcclCommunicator final : public Communicator {
+ public:
+  NcclCommunicator(std::shared_ptr<Communicator> host, Axis axis, ncclComm_t comm, std::shared_ptr<Queue> queue)
+      : host_(std::move(host)), axis_(axis), comm_(comm), queue_(std::move(queue)) {}
+  int rank() const override { return host_->rank(); }
+  int size() const override { return host_->size(); }
+
+  void all_reduce(Tensor t, Collective kind) override {
+    TFM_CHECK(kind <= Collective::all_reduce_max, "all_reduce sums or takes the maximum");
+    const ncclRedOp_t op = kind == Collective::all_reduce_max ? ncclMax : ncclSum;
+    enqueue(kind, t, kernels(), [&](std::size_t n, ncclDataType_t type) { return ncclAllReduce(t.data, t.data, n, type, op, comm_, kernels()); });
+  }
+  void reduce_scatter(Tensor in, Tensor out) override { scatter(in, out, kernels()); }
+  void all_gather(Tensor in, Tensor out) override {
+    TFM_CHECK(in.dtype == out.dtype && in.elements() * size() == out.elements(), "`out` has one `in` for each rank");
+    enqueue(Collective::all_gather, out, kernels(), [&](std::size_t n, ncclDataType_t type) {
+      return ncclAllGather(in.data, out.data, n / static_cast<std::size_t>(size()), type, comm_, kernels());
+    });
+  }
+  void broadcast(Tensor t, int root) override {
+    TFM_CHECK(root >= 0 && root < size(), "the root is a rank of the group");
+    enqueue(Collective::broadcast, t, kernels(),
+            [&](std::size_t n, ncclDataType_t type) { return ncclBroadcast(t.data, t.data, n, type, root, comm_, kernels()); });
+  }
+  void barrier() override { host_->barrier(); }
+  bool on_stream() const override { return true; }
+
+  void reduce_start(Tensor t, bool scattered) override {
+    const cudaStream_t stream = queue_->reductions();
+    ready_.record(kernels());
+    ready_.hold_back(stream);
+    if (scattered) {
+      Tensor part{t.data, t.dtype, {div_exact(t.elements(), size())}};
+      part.data = static_cast<std::byte*>(t.data) + part.bytes() * rank();
+      scatter(t, part, stream);
+    } else {
+      enqueue(Collective::all_reduce_sum, t, stream,
+              [&](std::size_t n, ncclDataType_t type) { return ncclAllReduce(t.data, t.data, n, type, ncclSum, comm_, stream); });
+    }
+    if (spare_.empty()) spare_.emplace_back();
+    started_.push_back(std::move(spare_.back()));
+    spare_.pop_back();
+    started_.back().record(stream);
+  }
+  void reduce_finish() override {
+    TFM_CHECK(!started_.empty(), "no reduction was started");
+    started_.front().hold_back(kernels());
+    spare_.push_back(std::move(started_.front()));
+    started_.pop_front();
+  }
+  void progress() override {}
+
+ private:
+  cudaStream_t kernels() const { return queue_->kernels().get(); }
+
+  void scatter(const Tensor& in, const Tensor& out, cudaStream_t stream) {
+    TFM_CHECK(in.dtype == out.dtype && in.elements() == out.elements() * size(), "`in` has one `out` for each rank");
+    enqueue(Collective::reduce_scatter, in, stream, [&](std::size_t n, ncclDataType_t type) {
+      return ncclReduceScatter(in.data, out.data, n / static_cast<std::size_t>(size()), type, ncclSum, comm_, stream);
+    });
+  }
+
+  // `whole`: the longer of the collective's tensors.
+  template <class F> void enqueue(Collective op, const Tensor& whole, cudaStream_t stream, F&& call) {
+    if (whole.elements() == 0) return;
+    const auto run = [&] { check(call(static_cast<std::size_t>(whole.elements()), type_of(whole.dtype)), comm_, std::string(name_of(op))); };
+    if (queue_->kernels().capturing()) return run();
+    FlightRecorder& recorder = queue_->recorder();
+    const Event event = recorder.begin(axis_, op, whole.bytes());
+    recorder.wait(event);  // the first call of a kind makes connections
+    run();
+    queue_->enqueued(event, stream);
+  }
+
+  std::shared_ptr<Communicator> host_;
+  Axis axis_;
+  ncclComm_t comm_;
+  std::shared_ptr<Queue> queue_;
+  CudaEvent ready_;
+  std::deque<CudaEvent> started_;
+  std::vector<CudaEvent> spare_;
+};
+
+// What NCCL reads at its first call; what the user has set stays.
+void set_environment(int rank, const Placement& placement) {
+  const auto set = [](const char* name, const std::string& value) { setenv(name, value.c_str(), 0); };
+  set("NCCL_LAUNCH_ORDER_IMPLICIT", "1");  // groups that run at once start in the host's order, which is the same on all ranks
+  if (placement.own_gpus) return;
+  set("NCCL_HOSTID", "tfm-" + std::to_string(rank));
+  for (const char* off : {"NCCL_MNNVL_ENABLE", "NCCL_NVLS_ENABLE", "NCCL_CUMEM_HOST_ENABLE", "NCCL_RAS_ENABLE"}) set(off, "0");
+  set("NCCL_PROTO", "Simple");
+  set("NCCL_MAX_CTAS", "4");
+  if (!placement.one_node) return;
+  set("NCCL_NET", "Socket");
+  set("NCCL_SOCKET_IFNAME", "=lo");
+}
+
+// In a thread of its own, which is left behind where it does not come back. The communicator is a blocking one: every call of another
+// kind enqueues from a new thread, which costs more than the call and cannot be captured.
+ncclComm_t connect(Communicator& host, Axis axis, int device, double timeout) {
+  ncclUniqueId id{};
+  if (host.rank() == 0) check(ncclGetUniqueId(&id), nullptr, "ncclGetUniqueId");
+  std::memcpy(id.internal, broadcast_string(host, {id.internal, sizeof id.internal}).data(), sizeof id.internal);
+  struct Result {
+    ncclResult_t status = ncclSuccess;
+    ncclComm_t comm = nullptr;
+  };
+  std::promise<Result> promise;
+  std::future<Result> future = promise.get_future();
+  std::thread([promise = std::move(promise), id, device, size = host.size(), rank = host.rank()]() mutable {
+    Result r;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 1;
+    cudaSetDevice(device);
+    r.status = ncclCommInitRankConfig(&r.comm, size, id, rank, &config);
+    promise.set_value(r);
+  }).detach();
+  const std::string what = "connecting rank " + std::to_string(host.rank()) + " of the " + std::to_string(host.size()) + " of the " +
+                           std::string(name_of(axis)) + " axis";
+  if (future.wait_for(std::chrono::duration<double>(timeout)) != std::future_status::ready)
+    throw Error(ExitCode::retryable, what + " by NCCL has taken more than " + std::to_string(static_cast<int>(timeout)) +
+                                         " s; NCCL_DEBUG=INFO says more, parallel.backend: mpi does without NCCL");
+  const Result r = future.get();
+  check(r.status, nullptr, what);
+  return r.comm;
+}
+
+}  // namespace
+
+Mesh nccl_mesh(const Mesh& mesh, cuda::Stream& kernels, const Placement& placement, double timeout) {
+  set_environment(mesh.rank(), placement);
+  const auto queue = std::make_shared<Queue>(kernels, mesh.recorder);
+  Mesh result = mesh;
+  std::array<ncclComm_t, 3> comms{};
+  for (const Axis axis : {Axis::data, Axis::tensor, Axis::world}) {
+    auto& group = axis == Axis::data ? result.data : axis == Axis::tensor ? result.tensor : result.world;
+    if (group->size() == 1) continue;
+    ncclComm_t& comm = comms[static_cast<std::size_t>(axis)];
+    if (axis == Axis::world)  // the only other group of the same ranks in the same order, if there is one
+      for (const Axis same : {Axis::data, Axis::tensor})
+        if (mesh.group(same).size() == group->size()) comm = comms[static_cast<std::size_t>(same)];
+    if (!comm) queue->connected(comm = connect(*group, axis, kernels.device(), timeout), axis);
+    group = std::make_shared<NcclCommunicator>(group, axis, comm, queue);
+  }
+  queue->start();
+  return result;
+}
+
+}  // namespace tfm
+#endif

@@ -1,0 +1,17 @@
+#include <unistd.h>
+
+#include "job.h"
+
+namespace tfm::test {
+
+void misbehave(const Mesh& mesh, Watchdog& watchdog, const std::string& how, int rank) {
+  std::vector<float> data(1000);
+  const Tensor t{data.data(), DType::f32, {1000}};
+  mesh.data->all_reduce(t);
+  watchdog.set_timeout(1);
+  if (mesh.rank() == rank && how == "die") _exit(75);
+  if (mesh.rank() == rank) pause();
+  mesh.data->all_reduce(t);
+}
+
+}  // namespace tfm::test
