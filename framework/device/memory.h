@@ -22,6 +22,13 @@ void upload(cuda::Stream&, void* device, const void* host, std::int64_t bytes);
 void download(cpu::Stream&, void* host, const void* device, std::int64_t bytes);
 void download(cuda::Stream&, void* host, const void* device, std::int64_t bytes);
 
+// Until all work so far is done.
+inline void wait(cpu::Stream&) {}
+void wait(cuda::Stream&);
+
+inline void wait(AnyStream s) {
+  on(s, [](auto& stream) { wait(stream); });
+}
 inline void upload(AnyStream s, void* device, const void* host, std::int64_t bytes) {
   on(s, [&](auto& stream) { upload(stream, device, host, bytes); });
 }

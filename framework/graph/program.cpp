@@ -1,5 +1,6 @@
 #include "graph/program.h"
 
+#include <algorithm>
 #include <chrono>
 
 namespace tfm {
@@ -8,6 +9,32 @@ std::int64_t Program::unshared_bytes() const {
   std::int64_t sum = 0;
   for (const Buffer& b : buffers_)
     if (!b.persistent) sum += round_up(b.bytes, 64);
+  return sum;
+}
+
+std::int64_t Program::moved_bytes(std::size_t i, bool accumulating) const {
+  const ProgramStep& s = steps_[i];
+  if (s.node < 0) return 0;
+  const Node& node = recording_->nodes()[s.node];
+  const Work work = node.op->work(s.phase);
+  if (work.kernels == 0) return 0;
+  const auto& values = recording_->values();
+  const auto whole = [&](int b) { return b < 0 ? 0 : buffers_[b].bytes; };
+  const auto touched = [&](int b, std::size_t input) {
+    if (b < 0 || (work.by_row >> input & 1u) == 0) return whole(b);
+    const std::int64_t element = buffers_[b].bytes / values[buffers_[b].value].shape.elements();
+    return std::min(whole(b), values[node.out[0]].shape.elements() * element);
+  };
+  std::int64_t sum = work.again * static_cast<std::int64_t>(size_of(recording_->real()));
+  for (std::size_t k = 0; k < s.in.size(); ++k) sum += touched(s.in[k], k);
+  for (const auto* tensors : {&s.out, &s.grad_out})
+    for (int b : *tensors) sum += whole(b);
+  for (std::size_t k = 0; k < s.grad_in.size(); ++k) {
+    const int b = s.grad_in[k].buffer;
+    if (b < 0) continue;
+    const bool adds = s.grad_in[k].accumulate || (accumulating && buffers_[b].persistent), by_row = (work.by_row >> k & 1u) != 0;
+    sum += (adds || by_row ? 2 * touched(b, k) : 0) + (adds ? 0 : whole(b));
+  }
   return sum;
 }
 

@@ -55,6 +55,8 @@ class Program {
   const Recorder& recording() const { return *recording_; }
   const std::vector<BucketUse>& buckets() const { return buckets_; }
   std::vector<int> parameters_without_gradient() const { return untouched_; }
+  // What step `i` reads and writes of its tensors, see Work; `accumulating`: as in StepState::accumulate_parameters.
+  std::int64_t moved_bytes(std::size_t i, bool accumulating) const;
 
   void bind(std::byte* arena, const Bindings& bindings);
   // A value that is alive at the end of a run (an output), or a seeded gradient.

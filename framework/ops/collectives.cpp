@@ -86,6 +86,7 @@ struct ReduceFromTensor final : TensorCollective {
 
 struct GatherSequence final : TensorCollective {
   std::string_view kind() const override { return "gather_sequence"; }
+  Work work(Phase) const override { return {.kernels = 0}; }
   std::vector<CollectiveUse> collectives(Phase p) const override {
     return {{p == Phase::backward ? Collective::reduce_scatter : Collective::all_gather, Axis::tensor, out_bytes()}};
   }
@@ -103,6 +104,7 @@ struct GatherSequence final : TensorCollective {
 
 struct ScatterSequence final : TensorCollective {
   std::string_view kind() const override { return "scatter_sequence"; }
+  Work work(Phase) const override { return {.kernels = bias ? 1 : 0}; }
   std::vector<CollectiveUse> collectives(Phase p) const override {
     return {{p == Phase::backward ? Collective::all_gather : Collective::reduce_scatter, Axis::tensor, in_bytes()}};
   }

@@ -15,6 +15,10 @@ struct DropoutAdd final : Op {
   std::string_view kind() const override { return residual ? "residual" : "dropout"; }
   Saved saved() const override { return {}; }
   bool cheap() const override { return true; }
+  Work work(Phase phase) const override {
+    if (phase != Phase::backward || !residual) return {};
+    return {.again = rows * cols, .kernels = 2};
+  }
 
   kernels::Dropout mask(const Exec& e) const {
     return {static_cast<float>(p), {e.state().seed, Purpose::dropout, stream, e.state().step}};

@@ -13,6 +13,7 @@ struct Embedding final : Op {
 
   std::string_view kind() const override { return "embedding"; }
   Saved saved() const override { return {.inputs = 0b01}; }
+  Work work(Phase) const override { return {.by_row = 0b10}; }
 
   void forward(Exec& e) const override {
     with_float(e.out(0).dtype, [&]<class T>() {
@@ -40,6 +41,10 @@ struct AddPosition final : Op {
 
   std::string_view kind() const override { return "position"; }
   Saved saved() const override { return {}; }
+  Work work(Phase phase) const override {
+    if (phase != Phase::backward) return {};
+    return {.again = rows * cols, .kernels = 2};
+  }
 
   void forward(Exec& e) const override {
     const std::int64_t row = first + e.state().first_position;

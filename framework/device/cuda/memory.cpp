@@ -51,6 +51,7 @@ std::shared_ptr<std::byte> allocate_host(cuda::Stream&, std::int64_t bytes) {  /
   return memory;
 }
 
+void wait(cuda::Stream& stream) { stream.wait(); }
 void upload(cuda::Stream& stream, void* device, const void* host, std::int64_t bytes) { copy(stream, device, host, bytes); }
 void download(cuda::Stream& stream, void* host, const void* device, std::int64_t bytes) { copy(stream, host, device, bytes); }
 

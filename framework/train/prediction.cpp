@@ -1,0 +1,120 @@
+#include "train/prediction.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace tfm {
+namespace {
+
+class Clock {
+ public:
+  Clock(const StepPlan& plan, const ShapePlan& shape, const DeviceModel& device)
+      : plan_(plan), program_(shape.train_program), nodes_(shape.training.tape->nodes()), device_(device) {}
+
+  // `times` micro-batches alike; the last one reduces.
+  void micro_batch(bool accumulating, bool reducing, double times) {
+    for (std::size_t i = 0; i < program_.steps().size(); ++i) {
+      const ProgramStep& s = program_.steps()[i];
+      if (s.phase != Phase::reduce) {
+        step(i, accumulating, times);
+      } else if (reducing) {
+        const double seconds = device_.collective_seconds(program_.buckets()[static_cast<std::size_t>(s.bucket)].collective, plan_.mesh.layout);
+        if (device_.overlaps)
+          reduced_ = std::max(reduced_, now_) + seconds;
+        else
+          spend("reduce", Limit::communication, seconds);
+      }
+    }
+    if (reduced_ > now_) spend("reduce", Limit::communication, reduced_ - now_);
+  }
+
+  void collective(const std::string& phase, const CollectiveUse& use) {
+    spend(phase, Limit::communication, device_.collective_seconds(use, plan_.mesh.layout));
+  }
+
+  // The gradient's norm and the update of what this rank owns.
+  void update() {
+    OptimizerOptions options = optimizer_of(plan_.config);
+    const Optimizer optimizer(plan_.model->parameters(), plan_.mesh, plan_.mesh, options, plan_.buckets, plan_.real);
+    const auto wide_real = static_cast<std::int64_t>(size_of(wide(plan_.real)));
+    const bool copies = is_half(plan_.real), averages = options.ema > 0;
+    // Weights, moments and their average are read and written, the gradient is read; the average reads the weights again.
+    const std::int64_t tensors = 3 + 2 * options.states() + (averages ? 3 : 0) + (copies ? 1 : 0);
+    const std::int64_t element = tensors * wide_real + (copies ? static_cast<std::int64_t>(size_of(plan_.real)) : 0);
+    options.zero = 1;  // ranks share the norm, with ZeRO or without
+    const std::int64_t shared = Optimizer::state_elements(plan_.model->parameters(), plan_.mesh.layout, options, plan_.buckets);
+    const double bytes = static_cast<double>(optimizer.state_elements() * element + shared * wide_real);
+    const double kernels = static_cast<double>(optimizer.owned().size()) * (2 + averages + copies);
+    spend("optimizer", Limit::optimizer, std::max(bytes / device_.bandwidth, kernels * device_.launch));
+  }
+
+  Prediction result;
+
+ private:
+  void spend(const std::string& phase, Limit limit, double seconds, double times = 1) {
+    result.phases[phase] += seconds * times;
+    result.limits[static_cast<std::size_t>(limit)] += seconds * times;
+    now_ += seconds * times;
+  }
+
+  void step(std::size_t i, bool accumulating, double times) {
+    const ProgramStep& s = program_.steps()[i];
+    const Op& op = *nodes_[static_cast<std::size_t>(s.node)].op;
+    const Work work = op.work(s.phase);
+    const std::string phase(name_of(s.phase));
+    double products = 0, attention = 0, bytes = static_cast<double>(program_.moved_bytes(i, accumulating));
+    for (const Work::Product& p : work.products) products += device_.product_seconds(p, plan_.real);
+    if (work.attention_flops > 0) {
+      attention = std::max(work.attention_flops / device_.rates(plan_.real).attention, bytes / device_.bandwidth);
+      bytes = 0;
+    } else if (products > 0) {  // whose own bytes are in their time
+      bytes = static_cast<double>(work.again) * static_cast<double>(size_of(plan_.real));
+    }
+    const double memory = bytes / device_.bandwidth, sum = products + attention + memory;
+    spend(phase, Limit::products, products, times);
+    spend(phase, Limit::attention, attention, times);
+    spend(phase, Limit::memory, memory, times);
+    spend(phase, Limit::launches, std::max(0.0, work.kernels * device_.launch - sum), times);
+    for (const CollectiveUse& c : op.collectives(s.phase))
+      spend(phase, Limit::communication, device_.collective_seconds(c, plan_.mesh.layout), times);
+  }
+
+  const StepPlan& plan_;
+  const Program& program_;
+  const std::vector<Node>& nodes_;
+  const DeviceModel& device_;
+  double now_ = 0, reduced_ = 0;  // seconds so far; when the last reduction that was started ends
+};
+
+}  // namespace
+
+std::string_view name_of(Limit l) {
+  constexpr std::string_view names[kLimits] = {"matrix products", "attention", "memory bandwidth", "optimizer", "communication", "launches"};
+  return names[static_cast<std::size_t>(l)];
+}
+
+double Prediction::seconds() const { return std::accumulate(limits.begin(), limits.end(), 0.0); }
+Limit Prediction::limited_by() const { return static_cast<Limit>(std::max_element(limits.begin(), limits.end()) - limits.begin()); }
+
+Prediction predict(const StepPlan& plan, const ShapePlan& shape, const DeviceModel& device) {
+  Clock clock(plan, shape, device);
+  const auto later = static_cast<double>(shape.micro_batches - 1);
+  if (later > 0) clock.micro_batch(false, false, 1);
+  if (later > 1) clock.micro_batch(true, false, later - 1);
+  clock.micro_batch(later > 0, true, 1);
+  const auto objectives = static_cast<std::int64_t>(shape.training.losses.size());
+  clock.collective("reduce", {Collective::all_reduce_sum, Axis::data, 8 * objectives, 2});  // labels, loss
+  clock.collective("reduce", {Collective::all_reduce_sum, Axis::world, 40});               // norm
+  clock.update();
+  const auto real = static_cast<std::int64_t>(size_of(plan.real));
+  if (plan.config.parallel.zero > 0)
+    for (const Bucket& b : plan.buckets) clock.collective("optimizer", {Collective::all_gather, b.axis, (b.end - b.begin) * real});
+  for (const Node& n : shape.training.tape->nodes()) {
+    const Work work = n.op->work(Phase::forward);
+    clock.result.model_flops += 3 * work.flops() * static_cast<double>(shape.micro_batches);
+    clock.result.nominal_flops += 3 * (work.flops() + work.masked_flops) * static_cast<double>(shape.micro_batches);
+  }
+  return clock.result;
+}
+
+}  // namespace tfm
