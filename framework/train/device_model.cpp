@@ -64,14 +64,12 @@ double DeviceModel::collective_seconds(const CollectiveUse& c, const Layout& lay
   if (size == 1 || c.kind == Collective::barrier) return 0;
   // Ranks of a tensor group follow each other, those of a data group are layout.tensor apart.
   const int apart = c.axis == Axis::data ? layout.tensor : 1, here = std::max(1, std::min(size, ranks_per_node / apart));
-  Link link = node;
-  if (size > here) {
-    link.latency = network.latency;
-    link.bandwidth = here > 1 ? std::min(node.bandwidth, network.bandwidth * here) : network.bandwidth;
-  }
-  const double share = static_cast<double>(size - 1) / size, hops = size - 1;
+  const int crossings = size > here ? std::min(size - 1, (size + here - 1) / here) : 0;  // of the size - 1 hops of an element
+  const double bandwidth = crossings == 0 ? node.bandwidth : here == 1 ? network.bandwidth : std::min(node.bandwidth, network.bandwidth * here);
+  const double latency = crossings * network.latency + (size - 1 - crossings) * node.latency;
+  const double share = static_cast<double>(size - 1) / size;
   const double passes = c.kind == Collective::all_reduce_sum || c.kind == Collective::all_reduce_max ? 2 : 1;
-  return static_cast<double>(c.count) * passes * (share * static_cast<double>(c.bytes) / link.bandwidth + hops * link.latency);
+  return static_cast<double>(c.count) * passes * (share * static_cast<double>(c.bytes) / bandwidth + latency);
 }
 
 std::vector<std::string_view> gpu_names() { return {"h200", "h100", "a100", "a100-40gb"}; }

@@ -74,6 +74,33 @@ def check_layouts():
         assert losses("base.jsonl") == losses("other.jsonl"), args
 
 
+def check_plan():
+    plan = lambda *args, code=0: run(0, "tfm-plan", "cfg.yaml", *args, code=code)
+    keys = {"parameters", "ranks", "layout", "memory", "collectives", "flops_per_step", "tokens_per_step", "step_seconds", "tokens_per_second",
+            "mfu", "mfu_nominal", "limited_by", "seconds", "seconds_by_limit", "fits", "device"}
+    for device in ("h200", "h100", "a100", "a100-40gb", "cpu"):
+        p = json.loads(plan("--ranks", 4, "--device", device, "--json", "parallel.tensor=2", "recompute=full"))
+        assert keys <= set(p) and p["device"]["name"] == device and p["fits"], p
+        for parts in ("seconds", "seconds_by_limit"):
+            assert abs(sum(p[parts].values()) / p["step_seconds"] - 1) < 1e-9, p
+        assert set(p["seconds"]) == {"forward", "recompute", "backward", "reduce", "optimizer"}
+        assert p["limited_by"] == max(p["seconds_by_limit"], key=p["seconds_by_limit"].get)
+        assert abs(p["tokens_per_second"] * p["step_seconds"] / p["tokens_per_step"] - 1) < 1e-9 and p["tokens_per_step"] == 8 * 32
+        assert 0 < p["mfu"] < p["mfu_nominal"] < 1
+        assert ("page_locked" in p["memory"][0]) == (device != "cpu")
+        assert "predicted" in plan("--ranks", 4, "--device", device) and plan("--device", device) == plan("--device", device)
+    assert json.loads(plan("--json", "device=cuda"))["device"]["name"] == "h200" and json.loads(plan("--json"))["device"]["name"] == "cpu"
+    assert json.loads(plan("--json", "--measure"))["device"]["product_flops"] > 1e8
+    large = ["model.d_model=8192", "model.n_layers=80", "model.n_heads=64", "train.global_batch_size=64", "train.micro_batch_size=1", "precision=bf16"]
+    p = json.loads(plan("--ranks", 64, "--device", "h100", "--json", *large))
+    assert not p["fits"] and any(c.startswith("parallel.tensor=") for c in p["nearest_fit"]["changes"]), p["nearest_fit"]
+    p = json.loads(plan("--ranks", 64, "--device", "h100", "--json", *large, *p["nearest_fit"]["changes"]))
+    assert p["fits"], p["memory"][0]
+    assert "DOES NOT FIT" in plan("--ranks", 64, "--device", "h100", *large)
+    for args, expected in ((["--device", "h300"], "h200, h100"), (["--device", "h200", "--measure"], "cpu"), (["--ranks", "0"], "at least 1")):
+        assert expected in plan(*args, code=2)
+
+
 def check_resume():
     store = ["checkpoint.dir=ck", "checkpoint.every=4", "metrics.jsonl=run.jsonl", "optimizer.ema=0.9"]
     run(2, "tfm-train", "cfg.yaml", "metrics.jsonl=whole.jsonl", "parallel.tensor=2", "optimizer.ema=0.9")
@@ -129,7 +156,7 @@ def main():
         os.chdir(folder)
         pathlib.Path("cfg.yaml").write_text(CONFIG)
         pathlib.Path("text.txt").write_text("the quick brown fox jumps over the lazy dog; " * 300)
-        for check in (check_messages, check_layouts, check_resume, check_early_stopping, check_verify):
+        for check in (check_messages, check_layouts, check_plan, check_resume, check_early_stopping, check_verify):
             check()
             print(check.__name__, "ok", flush=True)
         os.chdir("/")
