@@ -1,7 +1,8 @@
 #include "graph/program.h"
 
 #include <algorithm>
-#include <chrono>
+
+#include "device/timed.h"
 
 namespace tfm {
 
@@ -105,18 +106,9 @@ void Program::run_step(std::size_t i, const ExecContext& context, const Reduce& 
     op.forward(exec);
 }
 
-void Program::run(const ExecContext& context, const Reduce& reduce) const {
-  for (std::size_t i = 0; i < steps_.size(); ++i) run_step(i, context, reduce);
-}
-
-void Program::run_timed(const ExecContext& context, const Reduce& reduce, std::vector<double>& seconds) const {
-  using Clock = std::chrono::steady_clock;
-  seconds.resize(steps_.size());
-  for (std::size_t i = 0; i < steps_.size(); ++i) {
-    const auto start = Clock::now();
-    run_step(i, context, reduce);
-    seconds[i] += std::chrono::duration<double>(Clock::now() - start).count();
-  }
+void Program::run(const ExecContext& context, const Reduce& reduce, std::vector<double>* seconds) const {
+  if (seconds) seconds->resize(steps_.size());
+  for (std::size_t i = 0; i < steps_.size(); ++i) timed(context.stream, seconds ? &(*seconds)[i] : nullptr, [&] { run_step(i, context, reduce); });
 }
 
 }  // namespace tfm

@@ -65,9 +65,9 @@ class Program {
 
   // Runs the program once. `reduce` is called with a bucket's number when its gradients are final and state.reduce_gradients is set.
   using Reduce = std::function<void(int bucket)>;
-  void run(const ExecContext& context, const Reduce& reduce = {}) const;
-  // As run; afterwards seconds[step] has grown by the time of each step.
-  void run_timed(const ExecContext& context, const Reduce& reduce, std::vector<double>& seconds) const;
+  // With `seconds`, waits for the device after each step and adds what it took to (*seconds)[step].
+  void run(const ExecContext& context, const Reduce& reduce = {}, std::vector<double>* seconds = nullptr) const;
+  void run_step(std::size_t i, const ExecContext& context, const Reduce& reduce = {}) const;
 
  private:
   friend class Planner;
@@ -76,7 +76,6 @@ class Program {
     std::vector<GradSlot> grad_in, grad_in_accumulating;
     std::byte* workspace = nullptr;
   };
-  void run_step(std::size_t i, const ExecContext& context, const Reduce& reduce) const;
   Tensor resolve(int buffer, std::byte* arena, const Bindings& bindings) const;
 
   std::shared_ptr<const Recorder> recording_;

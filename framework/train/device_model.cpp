@@ -93,8 +93,8 @@ CoreRates reference_core() {
 DeviceModel cpu_model(const CoreRates& core, std::int64_t memory_bytes, int cores, int ranks, int threads) {
   const double mine = std::min(static_cast<double>(threads), static_cast<double>(cores) / ranks);
   const auto times = [&](const DeviceModel::Rates& r) { return DeviceModel::Rates{r.peak * mine, r.product * mine, r.attention * mine}; };
-  // Assumed: ranks exchange through shared memory, which each of them passes at a tenth of a core's bandwidth.
-  const DeviceModel::Link shared{10e-6, 0.1 * core.bandwidth};
+  // Shared memory between two ranks, by `tfm-bench collectives` on the machine of the reference core.
+  const DeviceModel::Link shared{2e-6, 5 * kGiga};
   return {.name = "cpu", .memory_bytes = memory_bytes / ranks, .reserve_bytes = memory_bytes / ranks / 10, .wide = times(core.wide),
           .half = times(core.half), .bandwidth = core.bandwidth * mine, .launch = 1e-6, .ranks_per_node = ranks, .node = shared, .network = shared};
 }

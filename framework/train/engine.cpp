@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "data/hidden_tokens.h"
+#include "device/timed.h"
 #include "kernels/optimizer.h"
 #include "train/translator.h"
 
@@ -342,14 +343,11 @@ void Engine::run_micro_batches(std::int64_t step, const ShapePlan& shape, Totals
     context.state.first_sequence = plan_.mesh.data_rank * shape.sequences_per_rank() + m * shape.shape.sequences;
     context.state.accumulate_parameters = m > 0;
     context.state.reduce_gradients = m + 1 == shape.micro_batches;
-    if (seconds_)
-      shape.train_program.run_timed(context, reduce, *seconds_);
-    else
-      shape.train_program.run(context, reduce);
+    shape.train_program.run(context, reduce, times_ ? &times_->program : nullptr);
     for (std::size_t k = 0; k < shape.training.losses.size(); ++k)
       totals.loss[k] += download_value(device_.stream(), shape.train_program.value(shape.training.losses[k].value).ptr<double>());
   }
-  optimizer_.reduce_finish();
+  timed(device_.stream(), times_ ? &times_->reduce : nullptr, [&] { optimizer_.reduce_finish(); });
 }
 
 StepResult Engine::compute_gradients(std::int64_t step, const BatchReader& reader, std::size_t index, std::int64_t sequences) {
@@ -361,14 +359,17 @@ StepResult Engine::compute_gradients(std::int64_t step, const BatchReader& reade
   plan_.mesh.data->all_reduce({totals.labels.data(), DType::i64, {objectives}});
   run_micro_batches(step, shape, totals);
   plan_.mesh.data->all_reduce({totals.loss.data(), DType::f64, {objectives}});
-  return {.loss = totals.mean(), .grad_norm = optimizer_.gradient_norm(device_.stream(), flat_, loss_scale_.value), .tokens = totals.labels[0],
-          .loss_scale = loss_scale_.value};
+  double norm = 0;
+  timed(device_.stream(), times_ ? &times_->norm : nullptr, [&] { norm = optimizer_.gradient_norm(device_.stream(), flat_, loss_scale_.value); });
+  return {.loss = totals.mean(), .grad_norm = norm, .tokens = totals.labels[0], .loss_scale = loss_scale_.value};
 }
 
 StepResult Engine::train_step(std::int64_t step, double lr, const BatchReader& reader, std::size_t shape, std::int64_t sequences) {
   StepResult result = compute_gradients(step, reader, shape, sequences);
   result.applied = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
-  if (result.applied) optimizer_.update(device_.stream(), flat_, step, lr, result.grad_norm, loss_scale_.value);
+  timed(device_.stream(), times_ ? &times_->update : nullptr, [&] {
+    if (result.applied) optimizer_.update(device_.stream(), flat_, step, lr, result.grad_norm, loss_scale_.value);
+  });
   loss_scale_.update(result.applied);
   return result;
 }

@@ -87,6 +87,12 @@ struct Totals {  // by objective
   void all_reduce(Communicator& over);
 };
 
+struct StepTimes {  // seconds
+  std::vector<double> program;  // of each of its steps, over all micro-batches
+  double reduce = 0;            // the end of all reductions
+  double norm = 0, update = 0;
+};
+
 class Engine {
  public:
   Engine(StepPlan plan, int threads) : Engine(std::move(plan), Device::cpu(threads)) {}
@@ -116,8 +122,8 @@ class Engine {
   // Flat buffers of this rank, laid out by model().parameters().
   const Optimizer::Flat& flat() const { return flat_; }
   const Optimizer& optimizer() const { return optimizer_; }
-  // Times every step of the training program from now on; seconds by program step, summed.
-  void time_steps(std::vector<double>* seconds) { seconds_ = seconds; }
+  // Adds up the times of steps from now on; the device is waited for after each part.
+  void time_steps(StepTimes* times) { times_ = times; }
 
  private:
   void bind(Program& program, const Recording& recording);
@@ -136,7 +142,7 @@ class Engine {
   Fields batch_;  // this rank's part of the global batch
   Fields view_;   // what a reader fills
   std::map<std::string, std::byte*> leaf_memory_;
-  std::vector<double>* seconds_ = nullptr;
+  StepTimes* times_ = nullptr;
 };
 
 }  // namespace tfm

@@ -32,20 +32,12 @@ class Clock {
     spend(phase, Limit::communication, device_.collective_seconds(use, plan_.mesh.layout));
   }
 
-  // The gradient's norm and the update of what this rank owns.
   void update() {
-    OptimizerOptions options = optimizer_of(plan_.config);
+    const OptimizerOptions options = optimizer_of(plan_.config);
     const Optimizer optimizer(plan_.model->parameters(), plan_.mesh, plan_.mesh, options, plan_.buckets, plan_.real);
-    const auto wide_real = static_cast<std::int64_t>(size_of(wide(plan_.real)));
-    const bool copies = is_half(plan_.real), averages = options.ema > 0;
-    // Weights, moments and their average are read and written, the gradient is read; the average reads the weights again.
-    const std::int64_t tensors = 3 + 2 * options.states() + (averages ? 3 : 0) + (copies ? 1 : 0);
-    const std::int64_t element = tensors * wide_real + (copies ? static_cast<std::int64_t>(size_of(plan_.real)) : 0);
-    options.zero = 1;  // ranks share the norm, with ZeRO or without
-    const std::int64_t shared = Optimizer::state_elements(plan_.model->parameters(), plan_.mesh.layout, options, plan_.buckets);
-    const double bytes = static_cast<double>(optimizer.state_elements() * element + shared * wide_real);
-    const double kernels = static_cast<double>(optimizer.owned().size()) * (2 + averages + copies);
-    spend("optimizer", Limit::optimizer, std::max(bytes / device_.bandwidth, kernels * device_.launch));
+    const UpdateBytes bytes = update_bytes(plan_, optimizer);
+    const double kernels = static_cast<double>(optimizer.owned().size()) * (2 + (options.ema > 0) + is_half(plan_.real));
+    spend("optimizer", Limit::optimizer, std::max((bytes.norm + bytes.update) / device_.bandwidth, kernels * device_.launch));
   }
 
   Prediction result;
@@ -60,21 +52,12 @@ class Clock {
   void step(std::size_t i, bool accumulating, double times) {
     const ProgramStep& s = program_.steps()[i];
     const Op& op = *nodes_[static_cast<std::size_t>(s.node)].op;
-    const Work work = op.work(s.phase);
     const std::string phase(name_of(s.phase));
-    double products = 0, attention = 0, bytes = static_cast<double>(program_.moved_bytes(i, accumulating));
-    for (const Work::Product& p : work.products) products += device_.product_seconds(p, plan_.real);
-    if (work.attention_flops > 0) {
-      attention = std::max(work.attention_flops / device_.rates(plan_.real).attention, bytes / device_.bandwidth);
-      bytes = 0;
-    } else if (products > 0) {  // whose own bytes are in their time
-      bytes = static_cast<double>(work.again) * static_cast<double>(size_of(plan_.real));
-    }
-    const double memory = bytes / device_.bandwidth, sum = products + attention + memory;
-    spend(phase, Limit::products, products, times);
-    spend(phase, Limit::attention, attention, times);
-    spend(phase, Limit::memory, memory, times);
-    spend(phase, Limit::launches, std::max(0.0, work.kernels * device_.launch - sum), times);
+    const KernelSeconds k = kernel_seconds(program_, i, accumulating, device_);
+    spend(phase, Limit::products, k.products, times);
+    spend(phase, Limit::attention, k.attention, times);
+    spend(phase, Limit::memory, k.memory, times);
+    spend(phase, Limit::launches, k.launches, times);
     for (const CollectiveUse& c : op.collectives(s.phase))
       spend(phase, Limit::communication, device_.collective_seconds(c, plan_.mesh.layout), times);
   }
@@ -95,6 +78,36 @@ std::string_view name_of(Limit l) {
 
 double Prediction::seconds() const { return std::accumulate(limits.begin(), limits.end(), 0.0); }
 Limit Prediction::limited_by() const { return static_cast<Limit>(std::max_element(limits.begin(), limits.end()) - limits.begin()); }
+
+KernelSeconds kernel_seconds(const Program& program, std::size_t i, bool accumulating, const DeviceModel& device) {
+  const ProgramStep& s = program.steps()[i];
+  const DType real = program.recording().real();
+  const Work work = program.recording().nodes()[static_cast<std::size_t>(s.node)].op->work(s.phase);
+  KernelSeconds k;
+  double bytes = static_cast<double>(program.moved_bytes(i, accumulating));
+  for (const Work::Product& p : work.products) k.products += device.product_seconds(p, real);
+  if (work.attention_flops > 0) {
+    k.attention = std::max(work.attention_flops / device.rates(real).attention, bytes / device.bandwidth);
+    bytes = 0;
+  } else if (!work.products.empty()) {  // whose own bytes are in their time
+    bytes = static_cast<double>(work.again) * static_cast<double>(size_of(real));
+  }
+  k.memory = bytes / device.bandwidth;
+  k.launches = std::max(0.0, work.kernels * device.launch - k.sum());
+  return k;
+}
+
+UpdateBytes update_bytes(const StepPlan& plan, const Optimizer& optimizer) {
+  OptimizerOptions options = optimizer.options();
+  const auto wide_real = static_cast<std::int64_t>(size_of(wide(plan.real)));
+  const bool copies = is_half(plan.real);
+  // Weights, moments and their average are read and written, the gradient is read; the average and 16-bit copies read the weights again.
+  const std::int64_t tensors = 3 + 2 * options.states() + (options.ema > 0 ? 3 : 0) + (copies ? 1 : 0);
+  const std::int64_t element = tensors * wide_real + (copies ? static_cast<std::int64_t>(size_of(plan.real)) : 0);
+  options.zero = 1;  // ranks share the norm, with ZeRO or without
+  const std::int64_t shared = Optimizer::state_elements(plan.model->parameters(), plan.mesh.layout, options, plan.buckets);
+  return {static_cast<double>(shared * wide_real), static_cast<double>(optimizer.state_elements() * element)};
+}
 
 Prediction predict(const StepPlan& plan, const ShapePlan& shape, const DeviceModel& device) {
   Clock clock(plan, shape, device);

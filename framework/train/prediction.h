@@ -25,6 +25,20 @@ struct Prediction {
   Limit limited_by() const;  // the most seconds
 };
 
+// One step of a program, without what it exchanges with other ranks.
+struct KernelSeconds {
+  double products = 0, attention = 0, memory = 0;
+  double launches = 0;  // what the others lack of the time to launch its kernels
+  double sum() const { return products + attention + memory + launches; }
+};
+KernelSeconds kernel_seconds(const Program& program, std::size_t step, bool accumulating, const DeviceModel& device);
+
+// Bytes that this rank moves for the gradient's norm, and for its part of the update.
+struct UpdateBytes {
+  double norm = 0, update = 0;
+};
+UpdateBytes update_bytes(const StepPlan& plan, const Optimizer& optimizer);
+
 // Of one optimizer step of `shape`.
 Prediction predict(const StepPlan& plan, const ShapePlan& shape, const DeviceModel& device);
 
