@@ -29,6 +29,8 @@ class Communicator {
   virtual void all_gather(Tensor in, Tensor out) = 0;
   virtual void broadcast(Tensor t, int root) = 0;
   virtual void barrier() = 0;
+  // Collectives of device tensors are work of the device's stream, in which the host takes no part.
+  virtual bool on_stream() const { return false; }
 
   // Split form of reduce_scatter / all_reduce for overlap: start posts the messages and returns, finish completes the oldest
   // started one. The tensor must not be touched in between. scatter: only part rank() of `t` holds the sum afterwards.

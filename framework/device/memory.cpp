@@ -26,5 +26,8 @@ void upload(cpu::Stream&, void* device, const void* host, std::int64_t bytes) {
 void download(cpu::Stream&, void* host, const void* device, std::int64_t bytes) {
   if (device != host) std::memcpy(host, device, static_cast<std::size_t>(bytes));
 }
+void upload_async(cpu::Stream& stream, void* device, const void* host, std::int64_t bytes) { upload(stream, device, host, bytes); }
+void download_async(cpu::Stream& stream, void* host, const void* device, std::int64_t bytes) { download(stream, host, device, bytes); }
+void wait(cpu::Stream&) {}
 
 }  // namespace tfm

@@ -22,18 +22,28 @@ void upload(cuda::Stream&, void* device, const void* host, std::int64_t bytes);
 void download(cpu::Stream&, void* host, const void* device, std::int64_t bytes);
 void download(cuda::Stream&, void* host, const void* device, std::int64_t bytes);
 
-// Until all work so far is done.
-inline void wait(cpu::Stream&) {}
+// Without waiting: the host's memory, of allocate_host, is left alone until `wait` has returned.
+void upload_async(cpu::Stream&, void* device, const void* host, std::int64_t bytes);
+void upload_async(cuda::Stream&, void* device, const void* host, std::int64_t bytes);
+void download_async(cpu::Stream&, void* host, const void* device, std::int64_t bytes);
+void download_async(cuda::Stream&, void* host, const void* device, std::int64_t bytes);
+void wait(cpu::Stream&);  // until all work so far is done
 void wait(cuda::Stream&);
 
-inline void wait(AnyStream s) {
-  on(s, [](auto& stream) { wait(stream); });
-}
 inline void upload(AnyStream s, void* device, const void* host, std::int64_t bytes) {
   on(s, [&](auto& stream) { upload(stream, device, host, bytes); });
 }
 inline void download(AnyStream s, void* host, const void* device, std::int64_t bytes) {
   on(s, [&](auto& stream) { download(stream, host, device, bytes); });
+}
+inline void upload_async(AnyStream s, void* device, const void* host, std::int64_t bytes) {
+  on(s, [&](auto& stream) { upload_async(stream, device, host, bytes); });
+}
+inline void download_async(AnyStream s, void* host, const void* device, std::int64_t bytes) {
+  on(s, [&](auto& stream) { download_async(stream, host, device, bytes); });
+}
+inline void wait(AnyStream s) {
+  on(s, [](auto& stream) { wait(stream); });
 }
 template <class T> T download_value(AnyStream s, const T* device) {
   T value;

@@ -1,11 +1,11 @@
 #pragma once
 // What an op is: forward, backward, and a declaration of everything the planner needs to know about them.
-#include <array>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "comm/mesh.h"
+#include "core/step_numbers.h"
 #include "device/stream.h"
 #include "tensor/tensor.h"
 
@@ -18,13 +18,10 @@ struct GradSlot {
   explicit operator bool() const { return static_cast<bool>(tensor); }
 };
 
-// What changes from step to step; everything else about a step is fixed when it is planned.
+// What the host knows of a run of the program; what changes between runs that are otherwise alike is in StepNumbers.
 struct StepState {
   std::uint64_t seed = 0;
-  std::uint32_t step = 0;            // of the optimizer, from 1
-  std::int64_t first_sequence = 0;   // index of the micro-batch's first sequence within the global batch
-  std::int64_t first_position = 0;   // of each sequence's first row: above 0 where a sequence is made token by token
-  std::array<double, 2> gradient_scale{1, 1};  // of each objective: 1 / its labels in the global batch
+  std::int64_t first_position = 0;     // of each sequence's first row: above 0 where a sequence is made token by token
   bool accumulate_parameters = false;  // a later micro-batch: parameter gradients are added to
   bool reduce_gradients = false;       // the last micro-batch: buckets are reduced as they become final
 };
@@ -33,6 +30,7 @@ struct ExecContext {
   AnyStream stream;
   const Mesh* mesh = nullptr;
   StepState state;
+  const StepNumbers* numbers = nullptr;  // in the stream's memory; null: all zero, gradients unscaled
 };
 
 // The tensors of one step of the program, as the running op sees them.
@@ -54,6 +52,7 @@ class Exec {
   }
   std::byte* workspace() const { return workspace_; }
   const StepState& state() const { return context.state; }
+  const StepNumbers* numbers() const { return context.numbers; }
   AnyStream stream() const { return context.stream; }
 
  private:

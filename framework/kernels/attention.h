@@ -27,7 +27,7 @@ template <class T> struct AttentionArgs {
   const std::int32_t* k_segments = nullptr;    // (B*S) or null; not negative: a negative segment is padding
   const std::int32_t* q_segments = nullptr;    // (B*T) or null; equal to the key's segment (read only beside k_segments)
   const Wide<T>* bias = nullptr;               // (heads, queries + keys - 1) or null: [h][s - t + queries - 1] is added to the score
-  // Dropout on the weights. Element index of (b,h,t,s): ((( sequence_offset+b)*heads_total + head_offset+h)*T + t) * round_up(S,4) + s.
+  // Dropout on the weights. Element index of (b,h,t,s): (((first_sequence+sequence_offset+b)*heads_total + head_offset+h)*T + t) * round_up(S,4) + s.
   Dropout dropout;
   std::int64_t sequence_offset = 0, head_offset = 0, heads_total = 0;
   std::int64_t kv_length = 0;  // rows from one sequence's first key to the next one's; 0: S

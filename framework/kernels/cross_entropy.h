@@ -18,10 +18,11 @@ template <class T> struct CrossEntropyArgs {
   Wide<T>* max = nullptr;                       // (rows)
   Wide<T>* sums = nullptr;                      // (3, rows): sum exp(logit - max), logit of the label (0 if elsewhere), sum of logits
   Wide<T> smoothing = 0;
-  Wide<T> gradient_scale = 1;                   // gradient of the summed loss is multiplied by this
+  const double* gradient_scale = nullptr;       // (1): the gradient of the summed loss is multiplied by this; null: 1
   double* loss = nullptr;                       // (rows): loss of each row, 0 where ignored
   double* total = nullptr;                      // (1): the losses of these rows are added to it, in an order that no run changes
   double* correct = nullptr;                    // (1) or null: so is 1 for each row whose label is the first of its largest logits
+  constexpr Wide<T> factor() const { return gradient_scale ? static_cast<Wide<T>>(*gradient_scale) : Wide<T>{1}; }  // where kernels run
 };
 
 template <class T> void cross_entropy_max(cpu::Stream&, const CrossEntropyArgs<T>&);   // writes max (-inf if cols == 0)

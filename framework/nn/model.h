@@ -35,7 +35,7 @@ struct Recording {
   std::shared_ptr<Recorder> tape;
   BatchShape shape;
   std::map<std::string, Value> inputs;  // those of Fields it reads, for all tokens of the micro-batch on every tensor rank
-  // (1) f64, summed over the labels >= 0 of one input; the gradient of each is scaled by StepState::gradient_scale[index].
+  // (1) f64, summed over the labels >= 0 of one input; the gradient of each is scaled by StepNumbers::gradient_scale[index].
   struct Loss {
     Value value;
     std::string labels;

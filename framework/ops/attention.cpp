@@ -45,14 +45,13 @@ struct Attention final : Op {
     const std::int64_t D = options.head_size, q_width = options.heads * D, kv_width = options.kv_heads * D;
     const T *q = e.in(0).ptr<T>(), *k = kv < 0 ? q + q_width : e.in(kv).ptr<T>();
     const auto segments = [&](int i) { return i < 0 ? nullptr : e.in(i).ptr<std::int32_t>(); };
-    const StepState& st = e.state();
     return {.batch = batch, .heads = options.heads, .kv_heads = options.kv_heads, .queries = options.queries, .keys = options.keys,
             .head_size = D, .q = q, .k = k, .v = k + kv_width, .q_stride = q_width + (kv < 0 ? 2 * kv_width : 0),
             .kv_stride = 2 * kv_width + (kv < 0 ? q_width : 0), .out = e.out(0).ptr<T>(), .out_stride = q_width,
             .lse = e.out(1).ptr<Wide<T>>(), .scale = static_cast<Wide<T>>(options.scale), .causal = options.causal, .k_segments = segments(k_segments),
             .q_segments = segments(q_segments), .bias = bias(e),
-            .dropout = {static_cast<float>(options.dropout), {st.seed, Purpose::dropout, stream, st.step}},
-            .sequence_offset = st.first_sequence, .head_offset = options.head_offset, .heads_total = options.heads_total};
+            .dropout = {static_cast<float>(options.dropout), {e.state().seed, Purpose::dropout, stream}, e.numbers()},
+            .head_offset = options.head_offset, .heads_total = options.heads_total};
   }
   void forward(Exec& e) const override {
     expand_bias(e);

@@ -65,6 +65,7 @@ struct LinearCrossEntropy final : Op {
                    db = gradients ? e.grad_in(3) : GradSlot{};
     const bool split = !collectives(Phase::forward).empty();
     const W scale = static_cast<W>(options.scale);
+    const double* factor = e.numbers() ? &e.numbers()->gradient_scale[static_cast<std::size_t>(options.objective)] : nullptr;
     double *total = e.out(0).ptr<double>(), *correct = options.accuracy ? e.out(1).ptr<double>() : nullptr;
     on(e.stream(), [&](auto& s) {
       for (double* sum : {total, correct})
@@ -76,7 +77,7 @@ struct LinearCrossEntropy final : Op {
                                               .bias = bias ? e.in(3).ptr<T>() : nullptr});
         kernels::CrossEntropyArgs<T> ce{n, options.vocab_end - options.vocab_begin, vocab_rows, vocab_rows, options.vocab_begin,
                                         options.vocab_size, logits, labels + c, max, max + n, W(options.smoothing),
-                                        W(e.state().gradient_scale[static_cast<std::size_t>(options.objective)]), loss, total, correct};
+                                        factor, loss, total, correct};
         kernels::cross_entropy_max(s, ce);
         if (split) e.context.mesh->tensor->all_reduce({max, dtype_of<W>, {n}}, Collective::all_reduce_max);
         kernels::cross_entropy_sums(s, ce);

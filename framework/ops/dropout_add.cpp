@@ -21,16 +21,14 @@ struct DropoutAdd final : Op {
   }
 
   kernels::Dropout mask(const Exec& e) const {
-    return {static_cast<float>(p), {e.state().seed, Purpose::dropout, stream, e.state().step}};
+    return {static_cast<float>(p), {e.state().seed, Purpose::dropout, stream}, e.numbers()};
   }
-  kernels::DropoutPlace where(const Exec& e) const {
-    return {e.state().first_sequence * place.sequence_length + place.row_offset, place.col_offset, place.cols_total};
-  }
+  kernels::DropoutPlace where() const { return {place.row_offset, place.col_offset, place.cols_total, place.sequence_length}; }
   void forward(Exec& e) const override {
     with_float(e.out(0).dtype, [&]<class T>() {
       on(e.stream(), [&](auto& s) {
         kernels::dropout_add(s, kernels::DropoutAddArgs<T>{rows, cols, e.in(0).ptr<T>(), residual ? e.in(1).ptr<T>() : nullptr,
-                                                           e.out(0).ptr<T>(), false, mask(e), where(e)});
+                                                           e.out(0).ptr<T>(), false, mask(e), where()});
       });
     });
   }
@@ -39,7 +37,7 @@ struct DropoutAdd final : Op {
       const T* dy = e.grad_out(0).ptr<T>();
       on(e.stream(), [&](auto& s) {
         if (GradSlot dx = e.grad_in(0))
-          kernels::dropout_add(s, kernels::DropoutAddArgs<T>{rows, cols, dy, nullptr, dx.tensor.ptr<T>(), dx.accumulate, mask(e), where(e)});
+          kernels::dropout_add(s, kernels::DropoutAddArgs<T>{rows, cols, dy, nullptr, dx.tensor.ptr<T>(), dx.accumulate, mask(e), where()});
         if (GradSlot dr = e.grad_in(1))
           kernels::copy(s, kernels::CopyArgs<T>{rows * cols, dy, dr.tensor.ptr<T>(), dr.accumulate});
       });

@@ -82,7 +82,7 @@ struct CrossEntropyOptions {
   std::int64_t vocab_size = 0, vocab_begin = 0, vocab_end = 0;
   double smoothing = 0;
   double scale = 1;             // of the logits before the bias
-  int objective = 0;            // of StepState::gradient_scale
+  int objective = 0;            // of StepNumbers::gradient_scale
   std::int64_t chunk_rows = 0;  // 0: chosen from the sizes
   // Without smoothing, forward only: a second output (1) f64, of how many of these rows the label has the highest logit (of equal ones
   // the lowest id).

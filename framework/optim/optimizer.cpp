@@ -47,13 +47,12 @@ Optimizer::Optimizer(const ParameterSet& parameters, const Mesh& mesh, const Mes
   std::int64_t state = 0;
   for (const Bucket& b : buckets_) {
     const auto [begin, end] = share(b);
-    add_runs(begin, end, state, b.axis == Axis::world, shared_);
+    add_counted(begin, end, b.axis == Axis::world);
+    if (options_.zero > 0) add_runs(begin, end, state);
     state += end - begin;
   }
-  if (options_.zero > 0)
-    owned_ = shared_;
-  else
-    for (const Segment& s : parameters.segments()) add_runs(s.begin, s.end, s.begin, s.axis == Axis::world, owned_);
+  if (options_.zero == 0)
+    for (const Segment& s : parameters.segments()) add_runs(s.begin, s.end, s.begin);
 }
 
 std::pair<std::int64_t, std::int64_t> Optimizer::share(const Bucket& b) const {
@@ -62,19 +61,31 @@ std::pair<std::int64_t, std::int64_t> Optimizer::share(const Bucket& b) const {
   return {b.begin + each * rank, b.begin + each * (rank + 1)};
 }
 
-void Optimizer::add_runs(std::int64_t begin, std::int64_t end, std::int64_t state_offset, bool world, std::vector<Run>& runs) const {
+std::int64_t Optimizer::padded_end(int parameter) const {
+  return parameters_->offset(parameter) + round_up(parameters_->local_shape(parameter).elements(), ParameterSet::kGranule);
+}
+
+void Optimizer::add_runs(std::int64_t begin, std::int64_t end, std::int64_t state_offset) {
   for (int i = 0; i < parameters_->size(); ++i) {
-    const ParameterSpec& spec = parameters_->spec(i);
-    const std::int64_t first = std::max(begin, parameters_->offset(i));
-    const std::int64_t last = std::min(end, parameters_->offset(i) + round_up(parameters_->local_shape(i).elements(), ParameterSet::kGranule));
+    const std::int64_t first = std::max(begin, parameters_->offset(i)), last = std::min(end, padded_end(i));
     if (first >= last) continue;
-    const bool counted = world || spec.split != Split::none || mesh_.tensor_rank == 0;
-    Run run{first, last, state_offset + first - begin, spec.decay, counted};
-    if (!runs.empty() && runs.back().end == first && runs.back().decay == run.decay && runs.back().counted == counted &&
-        runs.back().state_offset + (runs.back().end - runs.back().begin) == run.state_offset)
-      runs.back().end = last;
+    const Run run{first, last, state_offset + first - begin, parameters_->spec(i).decay};
+    Run* before = owned_.empty() ? nullptr : &owned_.back();
+    if (before && before->end == first && before->decay == run.decay && before->state_offset + (before->end - before->begin) == run.state_offset)
+      before->end = last;
     else
-      runs.push_back(run);
+      owned_.push_back(run);
+  }
+}
+
+void Optimizer::add_counted(std::int64_t begin, std::int64_t end, bool world) {
+  for (int i = 0; i < parameters_->size(); ++i) {
+    const std::int64_t first = std::max(begin, parameters_->offset(i)), last = std::min(end, padded_end(i));
+    if (first >= last || !(world || parameters_->spec(i).split != Split::none || mesh_.tensor_rank == 0)) continue;
+    if (!counted_.empty() && counted_.back().second == first)
+      counted_.back().second = last;
+    else
+      counted_.emplace_back(first, last);
   }
 }
 
@@ -93,23 +104,19 @@ void Optimizer::reduce_finish() const {
 
 template <class T, class S> double Optimizer::norm_as(S& s, const Flat& flat, double scale) const {
   const T* g = static_cast<const T*>(flat.gradients);
-  std::int64_t sums[5] = {0, 0, 0, 0, 0};  // four limbs, and the number of runs that do not fit them
-  double plain = 0;
-  for (const Run& run : shared_) {
-    if (!run.counted) continue;
-    kernels::SquareSumArgs<T> a{run.end - run.begin, g + run.begin, static_cast<T>(1 / scale)};
-    if (!kernels::square_sum(s, a)) ++sums[4];
-    for (int k = 0; k < 4; ++k) sums[k] += a.limbs[k];
-    plain += a.plain;
-  }
+  std::vector<std::span<const T>> ranges;
+  for (const auto& [begin, end] : counted_) ranges.emplace_back(g + begin, g + end);
+  kernels::SquareSumArgs<T> a{ranges, static_cast<T>(1 / scale)};
+  const bool fits = kernels::square_sum(s, a);
+  std::int64_t sums[5] = {a.limbs[0], a.limbs[1], a.limbs[2], a.limbs[3], !fits};  // the last: ranks whose sums do not fit the limbs
   mesh_.world->all_reduce({sums, DType::i64, {5}});
   if (sums[4] == 0) {
     double total = 0;
     for (int k = 3; k >= 0; --k) total = total * 4294967296.0 + static_cast<double>(sums[k]);
     return std::sqrt(total * 0x1p-88);
   }
-  mesh_.world->all_reduce({&plain, DType::f64, {1}});
-  return std::sqrt(plain);
+  mesh_.world->all_reduce({&a.plain, DType::f64, {1}});
+  return std::sqrt(a.plain);
 }
 
 double Optimizer::gradient_norm(AnyStream stream, const Flat& flat, double scale) const {
@@ -120,42 +127,43 @@ template <class T> T* Optimizer::weights(const Flat& flat, const Run& run) const
   return flat.master ? static_cast<T*>(flat.master) + run.state_offset : static_cast<T*>(flat.parameters) + run.begin;
 }
 
-template <class T, class S> void Optimizer::update_as(S& s, const Flat& flat, std::int64_t step, double lr, double factor) const {
+template <class T, class P, class S> void Optimizer::update_as(S& s, const Flat& flat, std::int64_t step, double lr, double factor) const {
   using Kind = OptimizerOptions::Kind;
-  const auto* g = static_cast<const T*>(flat.gradients);
-  auto* m = static_cast<T*>(flat.state[0]);
-  auto* v = static_cast<T*>(flat.state[1]);
+  const auto state = [](void* all, const Run& run) { return all ? static_cast<T*>(all) + run.state_offset : nullptr; };
+  std::vector<kernels::UpdateRange<T, P>> ranges;
+  for (const Run& run : owned_)
+    ranges.push_back({run.end - run.begin, run.decay, weights<T>(flat, run), static_cast<const T*>(flat.gradients) + run.begin,
+                      state(flat.state[0], run), state(flat.state[1], run), state(flat.average, run),
+                      flat.master ? static_cast<P*>(flat.parameters) + run.begin : nullptr});
   const auto t = static_cast<double>(step);
   const double keep = std::min(options_.ema, (1 + t) / (10 + t));
-  for (const Run& run : owned_) {
-    const std::int64_t n = run.end - run.begin, at = run.state_offset;
-    T* p = weights<T>(flat, run);
-    const double decay = run.decay ? options_.weight_decay : 0;
-    if (options_.kind == Kind::sgd)
-      kernels::sgd(s, kernels::SgdArgs<T>{n, p, g + run.begin, m ? m + at : nullptr, lr, options_.momentum, decay, factor, step == 1});
-    else
-      kernels::adam(s, kernels::AdamArgs<T>{n, p, g + run.begin, m + at, v + at, lr, options_.beta1, options_.beta2,
-                                            options_.eps, decay, options_.kind == Kind::adamw, 1 - std::pow(options_.beta1, t),
-                                            1 - std::pow(options_.beta2, t), factor});
-    if (flat.average) kernels::average(s, kernels::AverageArgs<T>{n, p, static_cast<T*>(flat.average) + at, keep});
-  }
+  if (options_.kind == Kind::sgd)
+    kernels::sgd(s, kernels::SgdArgs<T, P>{ranges, lr, options_.momentum, options_.weight_decay, factor, keep, step == 1});
+  else
+    kernels::adam(s, kernels::AdamArgs<T, P>{ranges, lr, options_.beta1, options_.beta2, options_.eps, options_.weight_decay,
+                                             options_.kind == Kind::adamw, 1 - std::pow(options_.beta1, t), 1 - std::pow(options_.beta2, t), factor, keep});
 }
 
 void Optimizer::update(AnyStream stream, const Flat& flat, std::int64_t step, double lr, double norm, double scale) const {
   const double clip = options_.grad_clip > 0 ? std::min(1.0, options_.grad_clip / (norm + 1e-6)) : 1.0;
-  on(stream, [&](auto& s) { with_wide(wide(real_), [&]<class T>() { update_as<T>(s, flat, step, lr, clip / scale); }); });
-  publish(stream, flat);
+  on(stream, [&](auto& s) {
+    with_float(real_, [&]<class P>() { update_as<Wide<P>, P>(s, flat, step, lr, clip / scale); });
+  });
+  gather(flat);
 }
 
-void Optimizer::publish(AnyStream stream, const Flat& flat) const {
-  if (flat.master)
-    on(stream, [&](auto& s) {
-      const auto round = [&]<class T>(T* parameters) {
-        for (const Run& run : owned_)
-          kernels::convert(s, kernels::ConvertArgs<float, T>{run.end - run.begin, weights<float>(flat, run), parameters + run.begin});
-      };
-      real_ == DType::bf16 ? round(static_cast<bf16*>(flat.parameters)) : round(static_cast<f16*>(flat.parameters));
-    });
+void Optimizer::round(AnyStream stream, const Flat& flat) const {
+  if (!flat.master) return;
+  on(stream, [&](auto& s) {
+    const auto convert = [&]<class P>(P* parameters) {
+      for (const Run& run : owned_)
+        kernels::convert(s, kernels::ConvertArgs<float, P>{run.end - run.begin, weights<float>(flat, run), parameters + run.begin});
+    };
+    real_ == DType::bf16 ? convert(static_cast<bf16*>(flat.parameters)) : convert(static_cast<f16*>(flat.parameters));
+  });
+}
+
+void Optimizer::gather(const Flat& flat) const {
   if (options_.zero == 0) return;
   for (const Bucket& b : buckets_) {
     const auto [begin, end] = share(b);
@@ -173,7 +181,8 @@ void Optimizer::adopt(AnyStream stream, const Flat& flat, const void* all) const
       }
     });
   });
-  publish(stream, flat);
+  round(stream, flat);
+  gather(flat);
 }
 
 void Optimizer::swap_average(AnyStream stream, const Flat& flat) const {
@@ -184,7 +193,8 @@ void Optimizer::swap_average(AnyStream stream, const Flat& flat) const {
         kernels::swap(s, kernels::SwapArgs<T>{run.end - run.begin, weights<T>(flat, run), static_cast<T*>(flat.average) + run.state_offset});
     });
   });
-  publish(stream, flat);
+  round(stream, flat);
+  gather(flat);
 }
 
 }  // namespace tfm

@@ -63,17 +63,20 @@ class Optimizer {
   // Runs of this rank's optimizer state: elements [begin, end) of the flat buffers are state elements from `state_offset` on.
   struct Run {
     std::int64_t begin, end, state_offset;
-    bool decay, counted;  // counted: this rank adds it to the gradient's norm
+    bool decay;
   };
   const std::vector<Run>& owned() const { return owned_; }
 
  private:
-  template <class T, class S> void update_as(S& s, const Flat& flat, std::int64_t step, double lr, double factor) const;
+  template <class T, class P, class S> void update_as(S& s, const Flat& flat, std::int64_t step, double lr, double factor) const;
   template <class T, class S> double norm_as(S& s, const Flat& flat, double scale) const;
   template <class T> T* weights(const Flat& flat, const Run& run) const;  // of a run, wide
-  void publish(AnyStream stream, const Flat& flat) const;                 // this rank's weights become everybody's parameters
+  void round(AnyStream stream, const Flat& flat) const;   // this rank's weights become parameters,
+  void gather(const Flat& flat) const;                    // which every rank gets
   std::pair<std::int64_t, std::int64_t> share(const Bucket& b) const;  // of this rank within its group
-  void add_runs(std::int64_t begin, std::int64_t end, std::int64_t state_offset, bool world, std::vector<Run>& runs) const;
+  void add_runs(std::int64_t begin, std::int64_t end, std::int64_t state_offset);
+  void add_counted(std::int64_t begin, std::int64_t end, bool world);
+  std::int64_t padded_end(int parameter) const;  // in the flat buffers
   static Tensor range(void* flat, DType t, std::int64_t begin, std::int64_t end);
 
   const ParameterSet* parameters_;
@@ -82,7 +85,8 @@ class Optimizer {
   std::vector<Bucket> buckets_;
   DType real_;
   std::int64_t state_elements_ = 0;
-  std::vector<Run> owned_, shared_;  // updated here; this rank's share for the norm
+  std::vector<Run> owned_;
+  std::vector<std::pair<std::int64_t, std::int64_t>> counted_;  // elements of the gradients that this rank adds to the norm
 };
 
 }  // namespace tfm

@@ -166,6 +166,7 @@ struct Config {
   ParallelConfig parallel;
   std::string precision = "fp32";
   std::string recompute = "none";    // none | selective | full
+  std::string cuda_graphs = "auto";  // auto | on | off
   std::string numerics = "default";  // default | deterministic
   std::string device = "auto";       // auto | cpu; cuda is refused where there is no device code
   TrainConfig train;

@@ -330,6 +330,9 @@ void describe_config(Config& c, FieldVisitor& v) {
                  "of parameters and activations; 16-bit ones have fp32 master weights, gradients of parameters and moments, fp16 also dynamic loss scaling"),
           c.precision);
   v.value(choice("recompute", {"none", "selective", "full"}, "activations computed again in the backward pass"), c.recompute);
+  v.value(choice("cuda_graphs", {"auto", "on", "off"},
+                 "a micro-batch on a GPU as one launch; auto: where no collective inside it passes through the host; on: an error elsewhere"),
+          c.cuda_graphs);
   v.value(choice("numerics", {"default", "deterministic"}, "deterministic: bit-equal results from run to run"), c.numerics);
   v.value(choice("device", {"auto", "cpu", "cuda"}, "what a rank computes on; auto: cpu in this version, whose GPU code has not run on a GPU yet"), c.device);
   v.section(section("train", "length, batch and seed of the run"), [&c](FieldVisitor& s) { describe(c.train, s); });

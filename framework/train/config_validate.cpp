@@ -277,6 +277,8 @@ void fill_derived(Config& c) {
 }
 
 void check_consistency(const Config& c, const Report& report) {
+  if (c.cuda_graphs == "on" && c.device != "cuda")
+    report({"cuda_graphs", "device"}, "graphs are of work on a GPU; expected device cuda, or cuda_graphs auto", "");
   check_family(c, report);
   check_heads(c.model, report);
   check_data(c, report);

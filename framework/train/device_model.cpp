@@ -15,17 +15,17 @@ constexpr double kTera = 1e12, kGiga = 1e9;
 // published for an H100 (0.9 of the datasheet); assumed 0.85 of it on an A100. Assumptions that no measurement stands behind yet:
 // fp32 products 0.75 of the peak (tensor cores are not used for them); attention as kernels of mma instructions have it at head size 64,
 // and 0.2 of the peak in fp32; 0.85 of NVLink, and 0.85 of a network of 400 Gbit/s (H200, H100) or 200 Gbit/s (A100) a GPU; latencies;
-// 3 microseconds a kernel; 3 GB for the driver's context, workspaces of libraries and communication buffers.
+// 1.5 microseconds a kernel, as in a graph; 3 GB for the driver's context, workspaces of libraries and communication buffers.
 // Collectives are rings as NCCL's; those staged through the host's memory (comm/device_mesh.h) take longer.
 DeviceModel hopper(std::string name, double memory, double product, double bandwidth) {
   return {.name = std::move(name), .memory_bytes = static_cast<std::int64_t>(memory), .reserve_bytes = 3'000'000'000,
-          .wide = {67 * kTera, 50 * kTera, 13 * kTera}, .half = {989 * kTera, product, 200 * kTera}, .bandwidth = bandwidth, .launch = 3e-6,
+          .wide = {67 * kTera, 50 * kTera, 13 * kTera}, .half = {989 * kTera, product, 200 * kTera}, .bandwidth = bandwidth, .launch = 1.5e-6,
           .multiprocessors = 132, .node = {3e-6, 0.85 * 450 * kGiga}, .network = {8e-6, 0.85 * 50 * kGiga}, .overlaps = true};
 }
 DeviceModel ampere(std::string name, double memory, double datasheet_bandwidth) {
   return {.name = std::move(name), .memory_bytes = static_cast<std::int64_t>(memory), .reserve_bytes = 3'000'000'000,
           .wide = {19.5 * kTera, 14.6 * kTera, 3.9 * kTera}, .half = {312 * kTera, 271 * kTera, 110 * kTera},
-          .bandwidth = 0.85 * datasheet_bandwidth, .launch = 3e-6, .multiprocessors = 108, .node = {3e-6, 0.85 * 300 * kGiga},
+          .bandwidth = 0.85 * datasheet_bandwidth, .launch = 1.5e-6, .multiprocessors = 108, .node = {3e-6, 0.85 * 300 * kGiga},
           .network = {8e-6, 0.85 * 25 * kGiga}, .overlaps = true};
 }
 

@@ -2,108 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <numeric>
 
-#include "data/hidden_tokens.h"
 #include "device/timed.h"
-#include "kernels/optimizer.h"
-#include "train/translator.h"
 
 namespace tfm {
 namespace {
-
-constexpr const char* kParameters = "parameters";
-constexpr const char* kGradients = "gradients";
-constexpr const char* kOptimizer = "optimizer";
-constexpr const char* kMaster = "master_weights";
-constexpr const char* kAverage = "average";
-constexpr const char* kActivations = "activations";
-constexpr const char* kBatch = "batch";
-constexpr const char* kConstants = "constants";
-constexpr std::int64_t kMicroTokens = 4096;  // of a side of a micro-batch of sentence pairs
-
-DType real_of(const Config& c) { return c.precision == "bf16" ? DType::bf16 : c.precision == "fp16" ? DType::f16 : DType::f32; }
-
-Recompute recompute_of(const std::string& name) {
-  return name == "full" ? Recompute::full : name == "selective" ? Recompute::selective : Recompute::none;
-}
-
-template <class F> void each_recording(const StepPlan& p, F&& f) {
-  for (const ShapePlan& s : p.shapes)
-    for (const Recording* r : {&s.training, &s.evaluation}) f(s, *r);
-}
-
-// Leaves other than parameters, once by name: micro-batch inputs and constants.
-std::map<std::string, std::int64_t> leaves(const StepPlan& p, Role role) {
-  std::map<std::string, std::int64_t> bytes;
-  each_recording(p, [&](const ShapePlan&, const Recording& r) {
-    for (const ValueInfo& v : r.tape->values())
-      if (v.role == role) bytes[v.name] = std::max(bytes[v.name], v.bytes());
-  });
-  return bytes;
-}
-
-// Elements of this rank's part of the global batch, by field.
-std::map<std::string, std::int64_t> batch_elements(const StepPlan& p) {
-  std::map<std::string, std::int64_t> elements;
-  each_recording(p, [&](const ShapePlan& s, const Recording& r) {
-    for (const auto& [name, value] : r.inputs)
-      elements[name] = std::max(elements[name], r.tape->info(value).shape.elements() * s.micro_batches);
-  });
-  return elements;
-}
-
-std::int64_t arena_bytes(const StepPlan& p) {
-  std::int64_t most = p.translator ? translation_bytes(*p.translator, p.config.model, translation_of(p.config), p.real) : 0;
-  for (const ShapePlan& s : p.shapes) most = std::max({most, s.train_program.arena_bytes(), s.eval_program.arena_bytes()});
-  return most;
-}
-
-void plan_memory(StepPlan& p, const OptimizerOptions& options) {
-  const auto real = static_cast<std::int64_t>(size_of(p.real));
-  const ParameterSet& parameters = p.model->parameters();
-  const auto wide_real = static_cast<std::int64_t>(size_of(wide(p.real)));
-  p.memory.add(kParameters, parameters.flat_elements() * real);
-  p.memory.add(kGradients, parameters.flat_elements() * wide_real);
-  const std::int64_t state = Optimizer::state_elements(parameters, p.mesh.layout, options, p.buckets) * wide_real;
-  for (int k = 0; k < options.states(); ++k) p.memory.add(kOptimizer, state);
-  if (is_half(p.real)) p.memory.add(kMaster, state);
-  if (options.ema > 0) p.memory.add(kAverage, state);
-  p.memory.add(kActivations, arena_bytes(p));
-  for (const auto& [name, elements] : batch_elements(p)) (p.on_host() ? p.memory : p.staging).add(kBatch, elements * 4);
-  for (const auto& [name, bytes] : leaves(p, Role::input)) p.memory.add(kBatch, bytes);
-  for (const auto& [name, bytes] : leaves(p, Role::constant)) p.memory.add(kConstants, bytes);
-}
-
-// The part of a global batch that one rank takes at a time.
-ShapePlan divide(const Config& c, const Layout& layout, BatchShape shape) {
-  ShapePlan s{.batch = shape.sequences, .shape = shape};
-  const std::int64_t each = ceil_div(s.batch, layout.data);
-  if (c.train.global_batch_tokens == 0) {
-    s.shape.sequences = c.train.micro_batch_size;
-    s.micro_batches = div_exact(each, s.shape.sequences);
-    return s;
-  }
-  // Whole rows of every tensor rank under sequence parallelism.
-  const std::int64_t step = c.parallel.sequence ? layout.tensor / std::gcd<std::int64_t>(layout.tensor, shape.length) : 1;
-  const std::int64_t most = c.train.micro_batch_size > 0 ? c.train.micro_batch_size : std::max<std::int64_t>(1, kMicroTokens / shape.length);
-  s.micro_batches = ceil_div(each, most);
-  s.shape.sequences = round_up(ceil_div(each, s.micro_batches), step);
-  return s;
-}
-
-void make_programs(StepPlan& p, ShapePlan& s, const OptimizerOptions& options) {
-  s.training = p.model->record_loss(s.shape, p.real, true);
-  s.evaluation = p.model->record_loss(s.shape, p.real, false);
-  PlanOptions train{.recompute = recompute_of(p.config.recompute), .outputs = s.training.outputs()};
-  const auto bytes = static_cast<std::int64_t>(size_of(wide(p.real)));
-  for (const Bucket& b : p.buckets)
-    train.buckets.push_back({b.parameters, {options.zero > 0 ? Collective::reduce_scatter : Collective::all_reduce_sum, b.axis,
-                                            (b.end - b.begin) * bytes}});
-  s.train_program = plan(s.training.tape, train);
-  s.eval_program = plan(s.evaluation.tape, {.training = false, .outputs = s.evaluation.outputs()});
-}
 
 // Of the first sequences of fields.
 Totals count_labels(const Recording& recording, const Fields& fields, std::int64_t sequences) {
@@ -117,102 +20,6 @@ Totals count_labels(const Recording& recording, const Fields& fields, std::int64
 }
 
 }  // namespace
-
-Schedule schedule_of(const Config& c) {
-  using Kind = Schedule::Kind;
-  static const std::map<std::string, Kind> kinds{{"constant", Kind::constant}, {"linear", Kind::linear}, {"cosine", Kind::cosine},
-                                                 {"noam", Kind::noam}, {"inverse_sqrt", Kind::inverse_sqrt}, {"wsd", Kind::wsd}};
-  const bool wsd = c.schedule.type == "wsd";
-  return {.kind = kinds.at(c.schedule.type), .lr = c.optimizer.lr, .min_lr = c.schedule.min_lr, .warmup = c.schedule.warmup_steps,
-          .total = !wsd && c.schedule.decay_steps > 0 ? c.schedule.decay_steps : c.train.steps, .decay = wsd ? c.schedule.decay_steps : 0,
-          .d_model = c.model.d_model};
-}
-
-OptimizerOptions optimizer_of(const Config& c) {
-  using Kind = OptimizerOptions::Kind;
-  const OptimizerConfig& o = c.optimizer;
-  return {.kind = o.type == "sgd" ? Kind::sgd : o.type == "adam" ? Kind::adam : Kind::adamw, .beta1 = o.beta1, .beta2 = o.beta2,
-          .eps = o.eps, .weight_decay = o.weight_decay, .momentum = o.momentum, .grad_clip = o.grad_clip,
-          .zero = static_cast<int>(c.parallel.zero), .ema = o.ema};
-}
-
-std::vector<BatchShape> batch_shapes(const Config& c) {
-  const TrainConfig& t = c.train;
-  const bool documents = c.data.train.documents == "separate" || (c.data.validation && c.data.validation->documents == "separate");
-  const auto shape = [&](std::int64_t sequences, std::int64_t length) {
-    BatchShape s{.sequences = sequences, .length = length, .mask = documents ? Mask::documents : Mask::none};
-    if (c.model.translates()) s.source_length = length;
-    return s;
-  };
-  if (c.data.train.type == "span_corruption") {
-    const SpanLengths s = span_lengths(t.seq_len, c.data.train.mask_probability, c.data.train.mean_span_length);
-    return {{.sequences = t.global_batch_size, .length = round_up(s.target, std::lcm<std::int64_t>(8, c.parallel.tensor)), .source_length = t.seq_len}};
-  }
-  if (t.global_batch_tokens == 0) return {shape(t.global_batch_size, t.seq_len)};
-  std::vector<BatchShape> all;
-  for (std::int64_t length = 8; length < t.seq_len; length += std::max<std::int64_t>(8, length / 32 * 8))
-    all.push_back(shape(std::max<std::int64_t>(1, t.global_batch_tokens / length), length));
-  all.push_back(shape(std::max<std::int64_t>(1, t.global_batch_tokens / t.seq_len), t.seq_len));
-  return all;
-}
-
-double StepPlan::matmul_flops() const {
-  double f = 0;
-  for (const Node& n : largest().training.tape->nodes()) f += 3 * n.op->matmul_flops();
-  return f * static_cast<double>(largest().micro_batches);
-}
-
-std::vector<CollectiveUse> StepPlan::collectives(const ShapePlan& shape) const {
-  std::vector<CollectiveUse> all;
-  const auto bytes = static_cast<std::int64_t>(size_of(real)), objectives = static_cast<std::int64_t>(shape.training.losses.size());
-  all.push_back({Collective::all_reduce_sum, Axis::data, 8 * objectives});  // labels
-  for (std::int64_t m = 0; m < shape.micro_batches; ++m)
-    for (const ProgramStep& s : shape.train_program.steps()) {
-      if (s.phase == Phase::reduce) {
-        if (m + 1 == shape.micro_batches) all.push_back(shape.train_program.buckets()[s.bucket].collective);
-        continue;
-      }
-      for (const CollectiveUse& c : shape.training.tape->nodes()[s.node].op->collectives(s.phase)) all.push_back(c);
-    }
-  all.push_back({Collective::all_reduce_sum, Axis::data, 8 * objectives});  // loss
-  all.push_back({Collective::all_reduce_sum, Axis::world, 40});             // gradient norm
-  if (config.parallel.zero > 0)
-    for (const Bucket& b : buckets) all.push_back({Collective::all_gather, b.axis, (b.end - b.begin) * bytes});
-  std::erase_if(all, [&](const CollectiveUse& c) { return group_size(mesh.layout, c.axis) == 1; });
-  return all;
-}
-
-std::uint64_t StepPlan::collective_hash() const {
-  std::uint64_t h = 1469598103934665603ull;
-  const auto mix = [&](std::uint64_t x) { h = (h ^ x) * 1099511628211ull; };
-  for (const ShapePlan& s : shapes)
-    for (const CollectiveUse& c : collectives(s)) {
-      mix(static_cast<std::uint64_t>(c.kind));
-      mix(static_cast<std::uint64_t>(c.axis));
-      mix(static_cast<std::uint64_t>(c.bytes));
-    }
-  return h;
-}
-
-StepPlan make_step_plan(const Config& config, const Mesh& mesh, const MakeModel& make_model, std::optional<DType> real, const std::optional<BatchShape>& only) {
-  StepPlan p{.config = config, .mesh = mesh, .real = real.value_or(real_of(config))};
-  p.model = make_model(config, mesh);
-  if (config.eval.every > 0 && config.eval.translates() && !only) {
-    Config whole_rows = config;
-    whole_rows.parallel.sequence = false;
-    p.translator = make_model(whole_rows, mesh);
-  }
-  const OptimizerOptions options = optimizer_of(config);
-  const auto bytes = static_cast<std::int64_t>(size_of(wide(p.real)));
-  p.buckets = make_buckets(p.model->parameters(), mesh.layout, std::max<std::int64_t>(1, config.parallel.bucket_bytes / bytes));
-  if (only)
-    p.shapes.push_back({.batch = only->sequences * mesh.layout.data, .shape = *only});
-  else
-    for (const BatchShape& shape : batch_shapes(config)) p.shapes.push_back(divide(config, mesh.layout, shape));
-  for (ShapePlan& s : p.shapes) make_programs(p, s, options);
-  plan_memory(p, options);
-  return p;
-}
 
 double Totals::mean() const {
   double sum = 0;
@@ -250,6 +57,8 @@ Engine::Engine(StepPlan plan, Device device)
       host_(device_.allocate_host(plan_.staging.total()), plan_.staging.total()),
       optimizer_(plan_.model->parameters(), plan_.mesh, tensors_, optimizer_of(plan_.config), plan_.buckets, plan_.real) {
   TFM_CHECK(plan_.on_host() == device_.is_cpu(), "the plan is of another kind of device");
+  if (plan_.config.cuda_graphs == "on" && !recordable(true))
+    throw Error(ExitCode::usage, "cuda_graphs: on, but the ranks exchange tensors through the host's memory, which no graph can hold; expected auto or off, or a GPU for every rank");
   const auto wide_real = static_cast<std::int64_t>(size_of(wide(plan_.real)));
   const std::int64_t flat = plan_.model->parameters().flat_elements(), state = optimizer_.state_elements() * wide_real;
   flat_.parameters = arena_.take(kParameters, flat * static_cast<std::int64_t>(size_of(plan_.real)));
@@ -259,11 +68,16 @@ Engine::Engine(StepPlan plan, Device device)
   if (optimizer_.options().ema > 0) flat_.average = arena_.take(kAverage, state);
   if (plan_.real == DType::f16) loss_scale_ = LossScale::of_fp16();
   activations_ = arena_.take(kActivations, plan_.memory.categories.at(kActivations));
-  for (const auto& [name, n] : batch_elements(plan_))
-    batch_[name] = {reinterpret_cast<std::int32_t*>((plan_.on_host() ? arena_ : host_).take(kBatch, n * 4)), static_cast<std::size_t>(n)};
+  const auto of_host = [&]<class T>(std::span<T>& to, std::int64_t n) {
+    to = {reinterpret_cast<T*>((plan_.on_host() ? arena_ : host_).take(kBatch, n * static_cast<std::int64_t>(sizeof(T)))), static_cast<std::size_t>(n)};
+  };
+  for (const auto& [name, n] : plan_.batch_elements()) of_host(batch_[name], n);
+  of_host(next_numbers_, plan_.most_micro_batches());
+  of_host(losses_, plan_.most_micro_batches() * kObjectives);
+  numbers_ = reinterpret_cast<StepNumbers*>(arena_.take(kBatch, sizeof(StepNumbers)));
   view_ = batch_;
-  for (const auto& [name, bytes] : leaves(plan_, Role::input)) leaf_memory_[name] = arena_.take(kBatch, bytes);
-  for (const auto& [name, bytes] : leaves(plan_, Role::constant)) leaf_memory_[name] = arena_.take(kConstants, bytes);
+  for (const auto& [name, bytes] : plan_.leaves(Role::input)) leaf_memory_[name] = arena_.take(kBatch, bytes);
+  for (const auto& [name, bytes] : plan_.leaves(Role::constant)) leaf_memory_[name] = arena_.take(kConstants, bytes);
   for (ShapePlan& s : plan_.shapes) {
     bind(s.train_program, s.training);
     bind(s.eval_program, s.evaluation);
@@ -329,25 +143,53 @@ void Engine::read(std::int64_t first, std::int64_t count, std::int64_t padded, c
 void Engine::load(const Recording& recording, const Program& program, std::int64_t first, std::int64_t sequences) {
   for (const auto& [name, value] : recording.inputs) {
     const std::int64_t width = recording.width(value);
-    upload(device_.stream(), program.value(value).data, batch_[name].data() + first * width, sequences * width * 4);
+    upload_async(device_.stream(), program.value(value).data, batch_[name].data() + first * width, sequences * width * 4);
   }
 }
 
+bool Engine::recordable(bool reduces) const {
+  if (device_.is_cpu() || plan_.config.cuda_graphs == "off" || times_) return false;
+  const auto stays = [](const Communicator& group) { return group.size() == 1 || group.on_stream(); };
+  return stays(*tensors_.tensor) && (!reduces || (stays(*tensors_.data) && stays(*tensors_.world)));
+}
+
+std::int64_t Engine::graphs() const {
+  return std::ranges::count_if(replays_, [](const auto& entry) { return entry.second.recorded(); });
+}
+
+// A micro-batch, and with the last one what is left of the reductions.
+void Engine::run_program(const ShapePlan& shape, const ExecContext& context) {
+  const StepState& state = context.state;
+  const auto work = [&] {
+    const Program::Reduce reduce = [&](int bucket) { optimizer_.reduce_start(bucket, flat_); };
+    shape.train_program.run(context, reduce, times_ ? &times_->program : nullptr);
+    if (state.reduce_gradients) timed(device_.stream(), times_ ? &times_->reduce : nullptr, [&] { optimizer_.reduce_finish(); });
+  };
+  if (recordable(state.reduce_gradients))
+    replays_[{&shape, state.accumulate_parameters, state.reduce_gradients}].run(device_.stream(), work);
+  else
+    work();
+}
+
 void Engine::run_micro_batches(std::int64_t step, const ShapePlan& shape, Totals& totals) {
-  ExecContext context{device_.stream(), &tensors_, {.seed = plan_.config.train.seed, .step = static_cast<std::uint32_t>(step)}};
-  for (std::size_t k = 0; k < totals.labels.size(); ++k)
-    context.state.gradient_scale[k] = totals.labels[k] > 0 ? loss_scale_.value / static_cast<double>(totals.labels[k]) : 0.0;
-  const Program::Reduce reduce = [&](int bucket) { optimizer_.reduce_start(bucket, flat_); };
+  ExecContext context{device_.stream(), &tensors_, {.seed = plan_.config.train.seed}, numbers_};
+  const std::size_t objectives = shape.training.losses.size();
   for (std::int64_t m = 0; m < shape.micro_batches; ++m) {
     load(shape.training, shape.train_program, m * shape.shape.sequences, shape.shape.sequences);
-    context.state.first_sequence = plan_.mesh.data_rank * shape.sequences_per_rank() + m * shape.shape.sequences;
+    StepNumbers& next = next_numbers_[static_cast<std::size_t>(m)];
+    next = {.first_sequence = plan_.mesh.data_rank * shape.sequences_per_rank() + m * shape.shape.sequences, .step = static_cast<std::uint32_t>(step)};
+    for (std::size_t k = 0; k < objectives; ++k)
+      next.gradient_scale[k] = totals.labels[k] > 0 ? loss_scale_.value / static_cast<double>(totals.labels[k]) : 0.0;
+    upload_async(device_.stream(), numbers_, &next, sizeof next);
     context.state.accumulate_parameters = m > 0;
     context.state.reduce_gradients = m + 1 == shape.micro_batches;
-    shape.train_program.run(context, reduce, times_ ? &times_->program : nullptr);
-    for (std::size_t k = 0; k < shape.training.losses.size(); ++k)
-      totals.loss[k] += download_value(device_.stream(), shape.train_program.value(shape.training.losses[k].value).ptr<double>());
+    run_program(shape, context);
+    for (std::size_t k = 0; k < objectives; ++k)
+      download_async(device_.stream(), &losses_[static_cast<std::size_t>(m) * objectives + k],
+                     shape.train_program.value(shape.training.losses[k].value).data, sizeof(double));
   }
-  timed(device_.stream(), times_ ? &times_->reduce : nullptr, [&] { optimizer_.reduce_finish(); });
+  wait(device_.stream());
+  for (std::size_t i = 0; i < static_cast<std::size_t>(shape.micro_batches) * objectives; ++i) totals.loss[i % objectives] += losses_[i];
 }
 
 StepResult Engine::compute_gradients(std::int64_t step, const BatchReader& reader, std::size_t index, std::int64_t sequences) {

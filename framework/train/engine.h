@@ -1,69 +1,13 @@
 #pragma once
-// A run's static part: model, programs, buckets and one memory plan, made without allocating; then the engine that holds the
-// memory and executes training steps and evaluations.
+// What holds a planned run's memory and executes training steps and evaluations.
 #include <array>
-#include <functional>
-#include <map>
-#include <optional>
 
 #include "comm/device_mesh.h"
-#include "device/arena.h"
-#include "graph/planner.h"
-#include "nn/model.h"
+#include "device/replay.h"
 #include "optim/loss_scale.h"
-#include "optim/optimizer.h"
-#include "train/config.h"
+#include "train/step_plan.h"
 
 namespace tfm {
-
-using MakeModel = std::function<std::unique_ptr<Model>(const Config&, const Mesh&)>;
-
-Schedule schedule_of(const Config& config);
-OptimizerOptions optimizer_of(const Config& config);
-
-// The programs of one shape of batch.
-struct ShapePlan {
-  std::int64_t batch = 0;          // sequences of the global batch
-  BatchShape shape;                // of a micro-batch
-  std::int64_t micro_batches = 1;  // of a step
-  Recording training, evaluation;
-  Program train_program, eval_program;
-
-  // The last ranks' sequences past `batch` are padding.
-  std::int64_t sequences_per_rank() const { return shape.sequences * micro_batches; }
-};
-
-// Everything known before launch, for one rank.
-struct StepPlan {
-  Config config;
-  Mesh mesh;  // its communicators may be null: planning needs none
-  DType real = DType::f32;
-  std::unique_ptr<Model> model;
-  std::unique_ptr<Model> translator;  // records translations of the validation data, if eval.metrics need them
-  std::vector<ShapePlan> shapes;  // as batch_shapes() of the configuration
-  std::vector<Bucket> buckets;
-  MemoryPlan memory;   // of the device
-  MemoryPlan staging;  // of the host, where the device is another
-
-  bool on_host() const { return config.device != "cuda"; }
-
-  // Of the largest shape:
-  const ShapePlan& largest() const { return shapes.back(); }
-  double matmul_flops() const;  // forward and backward products of one step on this rank
-  // Collectives of one optimizer step in order: the program's once per micro-batch (bucket reductions in the last one only),
-  // then the update's.
-  std::vector<CollectiveUse> collectives() const { return collectives(largest()); }
-  std::vector<CollectiveUse> collectives(const ShapePlan& shape) const;
-  std::uint64_t collective_hash() const;  // of all shapes
-};
-
-// Shapes of the global batch, the smallest first: one, or with train.global_batch_tokens one for each length.
-std::vector<BatchShape> batch_shapes(const Config& config);
-
-// Of batch_shapes(), or of one shape of a rank's own, which is then its whole batch.
-// `real`: instead of the configuration's precision.
-StepPlan make_step_plan(const Config& config, const Mesh& mesh, const MakeModel& make_model, std::optional<DType> real = {},
-                        const std::optional<BatchShape>& only = {});
 
 // Fills the fields of sequences [first, first + count) of a global batch; each span holds those sequences.
 using BatchReader = std::function<void(std::int64_t first, std::int64_t count, Fields& fields)>;
@@ -122,6 +66,7 @@ class Engine {
   // Flat buffers of this rank, laid out by model().parameters().
   const Optimizer::Flat& flat() const { return flat_; }
   const Optimizer& optimizer() const { return optimizer_; }
+  std::int64_t graphs() const;  // CUDA graphs recorded so far
   // Adds up the times of steps from now on; the device is waited for after each part.
   void time_steps(StepTimes* times) { times_ = times; }
 
@@ -130,6 +75,8 @@ class Engine {
   void read(std::int64_t first, std::int64_t count, std::int64_t padded, const Recording& recording, const BatchReader& reader);
   void load(const Recording& recording, const Program& program, std::int64_t first, std::int64_t sequences);
   void run_micro_batches(std::int64_t step, const ShapePlan& shape, Totals& totals);
+  void run_program(const ShapePlan& shape, const ExecContext& context);
+  bool recordable(bool reduces) const;  // of a micro-batch that reduces the gradients, or does not
 
   StepPlan plan_;
   Device device_;
@@ -142,6 +89,10 @@ class Engine {
   Fields batch_;  // this rank's part of the global batch
   Fields view_;   // what a reader fills
   std::map<std::string, std::byte*> leaf_memory_;
+  StepNumbers* numbers_ = nullptr;          // of the device
+  std::span<StepNumbers> next_numbers_;     // of the host, by micro-batch
+  std::span<double> losses_;                // of the host, by micro-batch and objective
+  std::map<std::tuple<const ShapePlan*, bool, bool>, Replay> replays_;  // by shape, accumulation and reduction
   StepTimes* times_ = nullptr;
 };
 

@@ -33,11 +33,8 @@ class Clock {
   }
 
   void update() {
-    const OptimizerOptions options = optimizer_of(plan_.config);
-    const Optimizer optimizer(plan_.model->parameters(), plan_.mesh, plan_.mesh, options, plan_.buckets, plan_.real);
-    const UpdateBytes bytes = update_bytes(plan_, optimizer);
-    const double kernels = static_cast<double>(optimizer.owned().size()) * (2 + (options.ema > 0) + is_half(plan_.real));
-    spend("optimizer", Limit::optimizer, std::max((bytes.norm + bytes.update) / device_.bandwidth, kernels * device_.launch));
+    const UpdateBytes bytes = update_bytes(plan_);
+    spend("optimizer", Limit::optimizer, (bytes.norm + bytes.update) / device_.bandwidth);
   }
 
   Prediction result;
@@ -97,16 +94,14 @@ KernelSeconds kernel_seconds(const Program& program, std::size_t i, bool accumul
   return k;
 }
 
-UpdateBytes update_bytes(const StepPlan& plan, const Optimizer& optimizer) {
-  OptimizerOptions options = optimizer.options();
+UpdateBytes update_bytes(const StepPlan& plan) {
+  OptimizerOptions options = optimizer_of(plan.config);
+  const auto elements = [&] { return Optimizer::state_elements(plan.model->parameters(), plan.mesh.layout, options, plan.buckets); };
   const auto wide_real = static_cast<std::int64_t>(size_of(wide(plan.real)));
-  const bool copies = is_half(plan.real);
-  // Weights, moments and their average are read and written, the gradient is read; the average and 16-bit copies read the weights again.
-  const std::int64_t tensors = 3 + 2 * options.states() + (options.ema > 0 ? 3 : 0) + (copies ? 1 : 0);
-  const std::int64_t element = tensors * wide_real + (copies ? static_cast<std::int64_t>(size_of(plan.real)) : 0);
+  // In one pass: weights, moments and the weights' average are read and written, gradients read, 16-bit copies written.
+  const std::int64_t element = (3 + 2 * options.states() + (options.ema > 0 ? 2 : 0)) * wide_real + (is_half(plan.real) ? 2 : 0), owned = elements();
   options.zero = 1;  // ranks share the norm, with ZeRO or without
-  const std::int64_t shared = Optimizer::state_elements(plan.model->parameters(), plan.mesh.layout, options, plan.buckets);
-  return {static_cast<double>(shared * wide_real), static_cast<double>(optimizer.state_elements() * element)};
+  return {static_cast<double>(elements() * wide_real), static_cast<double>(owned * element)};
 }
 
 Prediction predict(const StepPlan& plan, const ShapePlan& shape, const DeviceModel& device) {

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "train/device_model.h"
-#include "train/engine.h"
+#include "train/step_plan.h"
 
 namespace tfm {
 
@@ -37,7 +37,7 @@ KernelSeconds kernel_seconds(const Program& program, std::size_t step, bool accu
 struct UpdateBytes {
   double norm = 0, update = 0;
 };
-UpdateBytes update_bytes(const StepPlan& plan, const Optimizer& optimizer);
+UpdateBytes update_bytes(const StepPlan& plan);
 
 // Of one optimizer step of `shape`.
 Prediction predict(const StepPlan& plan, const ShapePlan& shape, const DeviceModel& device);

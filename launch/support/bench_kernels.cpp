@@ -5,6 +5,7 @@
 #include "launch/support/bench.h"
 #include "launch/support/rates.h"
 #include "models/registry.h"
+#include "train/engine.h"
 #include "train/prediction.h"
 
 namespace tfm {
@@ -44,7 +45,7 @@ class KernelBench {
     const ShapePlan& shape = engine_.plan().largest();
     const Program& program = shape.train_program;
     Mesh mesh = engine_.plan().mesh;
-    const ExecContext context{device.stream(), &mesh, {.seed = 1, .step = 1, .gradient_scale = {1e-3, 1e-3}}};
+    const ExecContext context{device.stream(), &mesh, {.seed = 1}};
     std::set<std::string> done;
     for (std::size_t i = 0; i < program.steps().size(); ++i) {
       const ProgramStep& s = program.steps()[i];
@@ -58,7 +59,7 @@ class KernelBench {
                    static_cast<double>(program.moved_bytes(i, false))));
     }
     const Optimizer& optimizer = engine_.optimizer();
-    const UpdateBytes bytes = update_bytes(engine_.plan(), optimizer);
+    const UpdateBytes bytes = update_bytes(engine_.plan());
     const std::string elements = " of " + std::to_string(engine_.model().parameters().flat_elements()) + " elements";
     const double norm = best_seconds(device, [&] { optimizer.gradient_norm(device.stream(), engine_.flat()); }, 3);
     found(result("norm of gradients", "norm of gradients" + elements, norm, bytes.norm / model_.bandwidth, 0, bytes.norm));

@@ -2,7 +2,7 @@
 
 #include "core/error.h"
 #include "models/registry.h"
-#include "train/engine.h"
+#include "train/step_plan.h"
 
 namespace tfm {
 namespace {

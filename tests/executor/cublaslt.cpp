@@ -136,8 +136,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t o, const vo
   typed(la->type, [&]<class T>(T) {
     using W = tfm::Wide<T>;
     auto run = [&]<class C>(C) {
-      multiply(*o, *static_cast<const W*>(alpha), static_cast<const T*>(a), *la, static_cast<const T*>(b), *lb, *static_cast<const W*>(beta),
-               static_cast<const C*>(c), static_cast<C*>(d), *ld, k);
+      tfm::executor::submit([operation = *o, x = *static_cast<const W*>(alpha), y = *static_cast<const W*>(beta), la = *la, lb = *lb, ld = *ld, a, b, c, d, k] {
+        multiply(operation, x, static_cast<const T*>(a), la, static_cast<const T*>(b), lb, y, static_cast<const C*>(c), static_cast<C*>(d), ld, k);
+      });
     };
     ld->type == la->type ? run(T{}) : run(W{});
   });

@@ -1,11 +1,13 @@
 // The stand-in of the CUDA runtime.
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "executor.h"
 #include "fake_runtime.h"
 
 using tfm::executor::runtime;
+using tfm::executor::submit;
 tfm::executor::Runtime tfm::executor::runtime;
 
 cudaError_t cudaMallocAsync(void** p, std::size_t bytes, cudaStream_t) {
@@ -14,11 +16,14 @@ cudaError_t cudaMallocAsync(void** p, std::size_t bytes, cudaStream_t) {
   return cudaSuccess;
 }
 cudaError_t cudaFreeAsync(void* p, cudaStream_t) {
-  tfm::executor::release(p);
+  if (runtime.capturing)
+    runtime.kept.push_back(p);
+  else
+    tfm::executor::release(p);
   return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* p, int byte, std::size_t bytes, cudaStream_t) {
-  std::memset(p, byte, bytes);
+  submit([=] { std::memset(p, byte, bytes); });
   return cudaSuccess;
 }
 
@@ -54,7 +59,37 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   return cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t) {
-  std::memmove(to, from, bytes);
+  submit([=] { std::memmove(to, from, bytes); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t) { return runtime.capturing ? cudaErrorStreamCaptureUnsupported : cudaSuccess; }
+
+struct FakeGraph {
+  std::vector<std::function<void()>> work;
+  std::vector<void*> kept;
+};
+cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) {
+  if (std::exchange(runtime.capturing, true)) return cudaErrorStreamCaptureUnsupported;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t* graph) {
+  runtime.capturing = false;
+  *graph = new FakeGraph{std::exchange(runtime.recorded, {}), std::exchange(runtime.kept, {})};
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+  *executable = graph;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t) {
+  ++runtime.graph_launches;
+  for (const auto& work : graph->work) work();
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  for (void* p : graph->kept) tfm::executor::release(p);
+  delete graph;
   return cudaSuccess;
 }
 

@@ -1,12 +1,15 @@
 // device/cuda and the products by cuBLASLt, against stand-ins of the runtime and the library.
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "core/error.h"
 #include "device/cuda/blas.h"
 #include "device/memory.h"
+#include "device/replay.h"
 #include "fake_runtime.h"
 #include "kernel_runs.h"
+#include "kernels/elementwise.h"
 #include "kernels/gemm.h"
 
 namespace tfm::test {
@@ -76,6 +79,7 @@ void multiply(cuda::Stream& stream, std::int64_t n, float beta = 0) {
   Buffer<float> a("a", random_values(16, 1)), b("b", random_values(4 * n, 2)), c("c", 4 * n);
   c.assign(Values(4 * n, 1.0));
   kernels::gemm(stream, kernels::GemmArgs<float>{.m = 4, .n = n, .k = 4, .a = a, .lda = 4, .b = b, .ldb = n, .beta = beta, .c = c, .ldc = n});
+  for (const auto& work : std::exchange(executor::runtime.recorded, {})) work();  // if a graph is captured
   const Values product = reference::gemm(false, false, 4, n, 4, random_values(16, 1), 4, random_values(4 * n, 2), n);
   expect_close(c.values(), plus(product, Values(4 * n, 1.0), beta), 1e-5, "c");  // not disturbed by what was measured
 }
@@ -146,6 +150,34 @@ TEST_F(DeviceRuntime, NothingIsMeasuredWhileAGraphIsCapturedOrWithoutMemory) {
   multiply(stream, 12, 1);
   multiply(stream, 12, 1);
   EXPECT_EQ(used, (std::vector<std::uint64_t>{0, 0}));
+}
+
+TEST_F(DeviceRuntime, WorkIsRunThenRecordedThenReplayed) {
+  cuda::Stream stream(0);
+  Buffer<float> x("x", Values{1}), sum("sum", 1);
+  sum.assign({0});
+  Replay replay;
+  int runs = 0;
+  for (int i = 1; i <= 4; ++i) {
+    replay.run(stream, [&] {
+      ++runs;
+      kernels::copy(stream, kernels::CopyArgs<float>{.n = 1, .x = x, .y = sum, .accumulate = true});
+    });
+    EXPECT_EQ(sum.values()[0], i);
+    EXPECT_EQ(replay.recorded(), i > 1);
+  }
+  EXPECT_EQ(runs, 2);
+}
+
+TEST_F(DeviceRuntime, RecordedWorkMayNotWait) {
+  cuda::Stream stream(0);
+  Replay replay;
+  float host = 0;
+  Buffer<float> x("x", Values{1});
+  const auto waits = [&] { download(stream, &host, static_cast<float*>(x), 4); };
+  replay.run(stream, waits);
+  EXPECT_THROW(replay.run(stream, waits), Error);
+  EXPECT_FALSE(stream.capturing());
 }
 
 TEST_F(DeviceRuntime, NoFileIsNoError) {

@@ -36,12 +36,12 @@ struct LossCase {
     using W = Wide<T>;
     typename D::template Array<T> x("logits", rows * stride);
     typename D::template Array<W> max("max", rows), sums("sums", 3 * rows);
-    typename D::template Array<double> loss("loss", rows), total("total", 1), correct("correct", 1);
+    typename D::template Array<double> loss("loss", rows), total("total", 1), correct("correct", 1), factor("factor", Values{0.25});
     auto label = integers<D>("labels", labels());
     x.assign(rounded<T>(logits())), total.assign({3}), correct.assign({2});
     kernels::CrossEntropyArgs<T> a{.rows = rows, .cols = cols, .stride = stride, .padded_cols = padded, .vocab_begin = vocab_begin,
                                    .vocab_size = vocab_size, .logits = x, .labels = label, .max = max, .sums = sums,
-                                   .smoothing = static_cast<W>(smoothing), .gradient_scale = static_cast<W>(0.25), .loss = loss, .total = total,
+                                   .smoothing = static_cast<W>(smoothing), .gradient_scale = factor, .loss = loss, .total = total,
                                    .correct = ties ? static_cast<double*>(correct) : nullptr};
     auto& s = D::stream();
     kernels::cross_entropy_max(s, a);
@@ -105,28 +105,50 @@ struct UpdateCase {
   int first;
   bool decoupled, momentum, fresh;
 
-  template <class D, class T> Results run() const {
+  template <class D, class T, class P> Results run() const {
     const std::int64_t all = n + 7;
     typename D::template Array<T> p("param", all), q("sgd", all), m("m", all), v("v", all), buffer("buffer", all), ema("average", all),
         g("grad", rounded<T>(random_values(all, 5)));
+    typename D::template Array<P> half("rounded", all), half2("rounded", all);
+    half.assign(Values(all, 0)), half2.assign(Values(all, 0));
     p.assign(random_values(all, 1)), q.assign(random_values(all, 1)), m.assign(random_values(all, 2, 0.1)), ema.assign(random_values(all, 4));
     Values square = random_values(all, 3);
     for (double& x : square) x *= x;
     v.assign(square), buffer.assign(random_values(all, 6));
     auto& s = D::stream();
-    kernels::adam(s, kernels::AdamArgs<T>{.n = n, .param = p + first, .grad = g + first, .m = m + first, .v = v + first, .lr = 0.01, .decay = 0.1,
-                                          .decoupled = decoupled, .correction1 = 0.3, .correction2 = 0.02, .grad_scale = 0.5});
-    kernels::sgd(s, kernels::SgdArgs<T>{.n = n, .param = q + first, .grad = g + first, .momentum_buffer = momentum ? buffer + first : nullptr,
-                                        .lr = 0.1, .momentum = 0.9, .decay = 0.01, .grad_scale = 2, .first = fresh});
-    kernels::average(s, kernels::AverageArgs<T>{n, p + first, ema + first, 0.99});
+    const kernels::UpdateRange<T, P> moments{n, true, p + first, g + first, m + first, v + first, ema + first, half + first},
+        velocity{n, true, q + first, g + first, momentum ? buffer + first : nullptr, nullptr, nullptr, std::is_same_v<T, P> ? nullptr : half2 + first};
+    kernels::adam(s, kernels::AdamArgs<T, P>{.ranges = {&moments, 1}, .lr = 0.01, .decay = 0.1, .decoupled = decoupled, .correction1 = 0.3,
+                                             .correction2 = 0.02, .grad_scale = 0.5, .keep = 0.99});
+    kernels::sgd(s, kernels::SgdArgs<T, P>{.ranges = {&velocity, 1}, .lr = 0.1, .momentum = 0.9, .decay = 0.01, .grad_scale = 2, .first = fresh});
     const double bound = rounding<T>(2);
     return {{"param", p.values(), bound}, {"m", m.values(), bound}, {"v", v.values(), bound}, {"sgd", q.values(), bound}, {"buffer", buffer.values(), bound},
-            {"average", ema.values(), bound}};
+            {"average", ema.values(), bound}, {"rounded", half.values(), rounding<P>(4)}, {"rounded", half2.values(), rounding<P>(4)}};
   }
 };
 TYPED_TEST(DeviceUpdate, AsTheCpus) {
   for (const UpdateCase& c : {UpdateCase{1, 0, true, false, false}, {3000, 0, false, true, false}, {2047, 1, true, true, true}, {64, 3, true, true, false}})
-    expect_as_cpu([&]<class D>() { return c.run<D, TypeParam>(); });
+    expect_as_cpu([&]<class D>() { return c.run<D, TypeParam, TypeParam>(); });
+}
+TEST(DeviceUpdateCases, RoundWhatTheModelReads) {
+  for (const UpdateCase& c : {UpdateCase{3000, 0, true, true, false}, {2047, 5, false, false, true}}) {
+    expect_as_cpu([&]<class D>() { return c.run<D, float, bf16>(); });
+    expect_as_cpu([&]<class D>() { return c.run<D, float, f16>(); });
+  }
+}
+
+// More ranges than one launch takes, of all lengths, every other one without decay.
+template <class D> Results update_ranges() {
+  const std::int64_t all = 70 * 64;
+  typename D::template Array<float> p("param", all), m("m", all), v("v", all), g("grad", random_values(all, 5));
+  p.assign(random_values(all, 1)), m.assign(Values(all, 0)), v.assign(Values(all, 0.5));
+  std::vector<kernels::UpdateRange<float>> ranges;
+  for (std::int64_t i = 0; i < 70; ++i) ranges.push_back({i % 64, i % 2 == 0, p + 64 * i, g + 64 * i, m + 64 * i, v + 64 * i});
+  kernels::adam(D::stream(), kernels::AdamArgs<float>{.ranges = ranges, .lr = 0.01, .decay = 0.5});
+  return {{"param", p.values(), rounding<float>(2)}, {"m", m.values(), rounding<float>(2)}, {"v", v.values(), rounding<float>(2)}};
+}
+TEST(DeviceUpdateCases, ManyRanges) {
+  expect_as_cpu([&]<class D>() { return update_ranges<D>(); });
 }
 
 // Limbs, carried as the CPU's are, are its bits.
@@ -141,7 +163,9 @@ struct SquareCase {
     for (std::size_t i = 0; i < x.size(); i += 3) x[i] *= 1e-12;
     if (broken) x.back() = std::numeric_limits<double>::infinity();
     typename D::template Array<T> dx("x", rounded<T>(x));
-    kernels::SquareSumArgs<T> a{n, dx + first, T(0.25), {0xFFFFFFFF, 5, 0xFFFFFFFF, 1}};
+    const std::int64_t half = n / 128 * 64;  // whole blocks
+    const std::span<const T> ranges[] = {{dx + first, dx + first + half}, {dx + first + half, dx + first + n}};
+    kernels::SquareSumArgs<T> a{ranges, T(0.25), {0xFFFFFFFF, 5, 0xFFFFFFFF, 1}};
     const bool ok = kernels::square_sum(D::stream(), a);
     Values limbs(a.limbs, a.limbs + 4);
     limbs.push_back(ok);

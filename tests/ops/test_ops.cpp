@@ -18,6 +18,8 @@ namespace {
 
 constexpr std::int64_t kGuard = 16;
 
+constexpr StepNumbers kNumbers{.first_sequence = 1, .step = 3};
+
 // One op, recorded, planned and bound to memory of its own; the loss is sum(seed * output).
 template <class T> class Harness {
  public:
@@ -63,7 +65,7 @@ template <class T> class Harness {
 
   double run(bool accumulate = false) {
     if (!fused_) std::memcpy(program_.gradient(output_).data, seed_.data(), seed_.size() * sizeof(T));
-    program_.run({&stream_, &mesh_, {.seed = 5, .step = 3, .first_sequence = 1, .accumulate_parameters = accumulate}});
+    program_.run({&stream_, &mesh_, {.seed = 5, .accumulate_parameters = accumulate}, &kNumbers});
     for (std::size_t k = 0; k < halves_.size() && sizeof(T) == 2; ++k) std::copy(halves_[k].begin(), halves_[k].end(), gradients_[k].begin());
     if (fused_) return *program_.value(output_).template ptr<double>();
     double loss = 0;

@@ -55,7 +55,7 @@ LossResult<T> run(const LossCase& c, int threads, double scale) {
                .vocab_size = c.cols,
                .labels = c.labels.data(),
                .smoothing = static_cast<T>(c.smoothing),
-               .gradient_scale = static_cast<T>(scale),
+               .gradient_scale = &scale,
                .loss = result.loss.data()};
   }
   for (std::int64_t p = 0; p < c.parts; ++p) {  // the vectors above do not move any more
@@ -142,11 +142,12 @@ TYPED_TEST(Update, AdamFollowsItsEquations) {
       Values p = random_values(n, 3), m(n), v(n);
       Guarded<T> gp(p), gm(m), gv(v);
       for (int t = 1; t <= 2; ++t) {
+        kernels::UpdateRange<T> range{n};
         kernels::AdamArgs<T> a{
-            .n = n, .lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .decoupled = decoupled};
+            .ranges = {&range, 1}, .lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .decoupled = decoupled};
         a.correction1 = 1 - std::pow(0.9, t), a.correction2 = 1 - std::pow(0.95, t), a.grad_scale = 0.5;
         Guarded<T> gg(grad[t - 1]);
-        a.param = gp, a.grad = gg, a.m = gm, a.v = gv;
+        range.param = gp, range.grad = gg, range.m = gm, range.v = gv;
         cpu::Stream s{t};
         kernels::adam(s, a);
         for (std::int64_t i = 0; i < n; ++i) {
@@ -176,7 +177,8 @@ TYPED_TEST(Update, SgdFollowsItsEquations) {
       const Values grad = random_values(n, 10 + t);
       Guarded<T> gg(grad);
       cpu::Stream s{1};
-      kernels::sgd(s, kernels::SgdArgs<T>{n, gp, gg, momentum > 0 ? gb.data() : nullptr, 0.1, momentum, 0.01, 0.5, t == 1});
+      const kernels::UpdateRange<T> range{n, true, gp, gg, momentum > 0 ? gb.data() : nullptr};
+      kernels::sgd(s, kernels::SgdArgs<T>{{&range, 1}, 0.1, momentum, 0.01, 0.5, 0, t == 1});
       for (std::int64_t i = 0; i < n; ++i) {
         const double d = 0.5 * grad[i] + 0.01 * p[i];
         buffer[i] = t == 1 ? d : momentum * buffer[i] + d;
@@ -187,16 +189,36 @@ TYPED_TEST(Update, SgdFollowsItsEquations) {
   }
 }
 
-TYPED_TEST(Update, AverageFollowsItsEquation) {
+TYPED_TEST(Update, AverageAndRoundedFollowTheWeights) {
   using T = TypeParam;
   const std::int64_t n = 133;
-  const Values p = random_values(n, 1), before = random_values(n, 2);
-  Guarded<T> gp(p), ga(before);
+  const Values before = random_values(n, 2);
+  Guarded<T> gp(random_values(n, 1)), ga(before), gg(random_values(n, 3));
+  std::vector<T> rounded(n);
   cpu::Stream s{2};
-  kernels::average(s, kernels::AverageArgs<T>{n, gp, ga, 0.9});
+  const kernels::UpdateRange<T> range{n, true, gp, gg, nullptr, nullptr, ga, rounded.data()};
+  kernels::sgd(s, kernels::SgdArgs<T>{.ranges = {&range, 1}, .lr = 0.1, .keep = 0.9});
   Values want(n);
-  for (std::int64_t i = 0; i < n; ++i) want[i] = 0.9 * before[i] + 0.1 * p[i];
+  for (std::int64_t i = 0; i < n; ++i) want[i] = 0.9 * before[i] + 0.1 * gp.values()[i];
   expect_close(ga.values(), want, tolerance<T>(2), "average");
+  EXPECT_EQ(Values(rounded.begin(), rounded.end()), gp.values());
+}
+
+TEST(UpdateOfHalves, RoundsToNearest) {
+  const std::int64_t n = 37;
+  std::vector<float> p(n), zero(n);
+  for (std::int64_t i = 0; i < n; ++i) p[i] = 1.0f + static_cast<float>(i) * 0x1p-11f;
+  std::vector<bf16> brain(n);
+  std::vector<f16> half(n);
+  cpu::Stream s{1};
+  const kernels::UpdateRange<float, bf16> to_brain{n, false, p.data(), zero.data(), nullptr, nullptr, nullptr, brain.data()};
+  const kernels::UpdateRange<float, f16> to_half{n, false, p.data(), zero.data(), nullptr, nullptr, nullptr, half.data()};
+  kernels::sgd(s, kernels::SgdArgs<float, bf16>{.ranges = {&to_brain, 1}});
+  kernels::sgd(s, kernels::SgdArgs<float, f16>{.ranges = {&to_half, 1}});
+  for (std::int64_t i = 0; i < n; ++i) {
+    EXPECT_EQ(brain[i].bits, bf16(p[i]).bits);
+    EXPECT_EQ(half[i].bits, f16(p[i]).bits);
+  }
 }
 
 TYPED_TEST(Update, BitsDoNotDependOnSlices) {  // what a shard computes equals its part of the whole
@@ -211,12 +233,11 @@ TYPED_TEST(Update, BitsDoNotDependOnSlices) {  // what a shard computes equals i
       cpu::Stream s{round == 1 ? 3 : 1};
       for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
         const std::int64_t at = cuts[i], count = cuts[i + 1] - at;
+        const kernels::UpdateRange<T> range{count, true, gp + at, gg + at, gm + at, gv + at};
         if (adam)
-          kernels::adam(s,
-                        kernels::AdamArgs<T>{
-                            .n = count, .param = gp + at, .grad = gg + at, .m = gm + at, .v = gv + at, .lr = 0.01, .decay = 0.1});
+          kernels::adam(s, kernels::AdamArgs<T>{.ranges = {&range, 1}, .lr = 0.01, .decay = 0.1});
         else
-          kernels::sgd(s, kernels::SgdArgs<T>{count, gp + at, gg + at, gm + at, 0.1, 0.9, 0.01, 1, false});
+          kernels::sgd(s, kernels::SgdArgs<T>{.ranges = {&range, 1}, .lr = 0.1, .momentum = 0.9, .decay = 0.01});
       }
       all[round++] = gp.raw();
     }
@@ -238,14 +259,15 @@ TYPED_TEST(Update, SquareSumIsExactOverBlocks) {
     const std::vector<T> x(v.begin(), v.end());
     double want = 0;
     for (double e : v) want += e * e;
-    kernels::SquareSumArgs<T> whole{n, x.data()}, team{n, x.data()}, parts{};
+    const std::span<const T> all(x);
+    kernels::SquareSumArgs<T> whole{{&all, 1}}, team{{&all, 1}}, parts{};
+    std::vector<std::span<const T>> several;
     cpu::Stream one{1}, three{3};
     EXPECT_TRUE(kernels::square_sum(one, whole) && kernels::square_sum(three, team));
     EXPECT_NEAR(value(whole), want, 1e-12 * want);
-    for (std::int64_t at = 0; at < n; at += 64 * 77) {  // blocks of 64 in any split
-      parts.n = std::min<std::int64_t>(64 * 77, n - at), parts.x = x.data() + at;
-      EXPECT_TRUE(kernels::square_sum(one, parts));
-    }
+    for (std::int64_t at = 0; at < n; at += 64 * 77) several.push_back(all.subspan(at, std::min<std::int64_t>(64 * 77, n - at)));
+    parts.ranges = several;  // blocks of 64 in any split
+    EXPECT_TRUE(kernels::square_sum(one, parts));
     for (int k = 0; k < 4; ++k) {
       EXPECT_EQ(whole.limbs[k], team.limbs[k]);
       EXPECT_EQ(whole.limbs[k], parts.limbs[k]);
@@ -259,17 +281,19 @@ TYPED_TEST(Update, SquareSumKnowsItsLimits) {
   cpu::Stream s{2};
   std::vector<T> x(100000, T{0});
   x[70000] = T{0x1p17};
-  kernels::SquareSumArgs<T> a{100000, x.data()};
+  const std::span<const T> all(x);
+  kernels::SquareSumArgs<T> a{{&all, 1}};
   EXPECT_TRUE(kernels::square_sum(s, a));
   EXPECT_EQ(value(a), 0x1p34);
   for (T bad : {T{0x1p18}, std::numeric_limits<T>::infinity(), std::numeric_limits<T>::quiet_NaN()}) {
     x[70000] = bad;
-    kernels::SquareSumArgs<T> b{100000, x.data()};
+    kernels::SquareSumArgs<T> b{{&all, 1}};
     EXPECT_FALSE(kernels::square_sum(s, b));
   }
   x.assign(64, T{0});
   x[5] = T{0x1p-44};  // the least square that is seen
-  kernels::SquareSumArgs<T> c{64, x.data()};
+  const std::span<const T> few(x);
+  kernels::SquareSumArgs<T> c{{&few, 1}};
   EXPECT_TRUE(kernels::square_sum(s, c));
   EXPECT_EQ(c.limbs[0], 1);
 }

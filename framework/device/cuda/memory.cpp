@@ -13,9 +13,7 @@ namespace {
 std::size_t size(std::int64_t bytes) { return static_cast<std::size_t>(bytes > 0 ? bytes : 1); }
 
 void copy(cuda::Stream& stream, void* to, const void* from, std::int64_t bytes) {
-  if (bytes <= 0) return;
-  cuda::check(cudaMemcpyAsync(to, from, size(bytes), cudaMemcpyDefault, stream.get()));
-  stream.wait();
+  if (bytes > 0) cuda::check(cudaMemcpyAsync(to, from, size(bytes), cudaMemcpyDefault, stream.get()));
 }
 
 }  // namespace
@@ -51,8 +49,16 @@ std::shared_ptr<std::byte> allocate_host(cuda::Stream&, std::int64_t bytes) {  /
   return memory;
 }
 
+void upload_async(cuda::Stream& stream, void* device, const void* host, std::int64_t bytes) { copy(stream, device, host, bytes); }
+void download_async(cuda::Stream& stream, void* host, const void* device, std::int64_t bytes) { copy(stream, host, device, bytes); }
+void upload(cuda::Stream& stream, void* device, const void* host, std::int64_t bytes) {
+  copy(stream, device, host, bytes);
+  stream.wait();
+}
+void download(cuda::Stream& stream, void* host, const void* device, std::int64_t bytes) {
+  copy(stream, host, device, bytes);
+  stream.wait();
+}
 void wait(cuda::Stream& stream) { stream.wait(); }
-void upload(cuda::Stream& stream, void* device, const void* host, std::int64_t bytes) { copy(stream, device, host, bytes); }
-void download(cuda::Stream& stream, void* host, const void* device, std::int64_t bytes) { copy(stream, host, device, bytes); }
 
 }  // namespace tfm

@@ -57,7 +57,7 @@ struct AttentionTile {
   std::int64_t bias_offset(std::int64_t r) const { return h * (a.queries + a.keys - 1) + a.queries - 1 - (first + r); }
   T& lse(std::int64_t r) const { return a.lse[(b * a.heads + h) * a.queries + first + r]; }
   std::uint64_t dropout_element(std::int64_t r) const {
-    const std::int64_t head = (a.sequence_offset + b) * a.heads_total + a.head_offset + h;
+    const std::int64_t head = (a.dropout.first_sequence() + a.sequence_offset + b) * a.heads_total + a.head_offset + h;
     return static_cast<std::uint64_t>((head * a.queries + first + r) * round_up(a.keys, 4));
   }
   // Leading dimension of a (kTileQueries, keys) scratch: whole vectors, and rows that do not share cache sets.

@@ -94,16 +94,16 @@ void cross_entropy_total(cpu::Stream&, const CrossEntropyArgs<T>& a) {
 template <class T>
 void cross_entropy_gradient(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
   using W = Wide<T>;
-  const W uniform = a.smoothing == W{0} ? W{0} : a.gradient_scale * a.smoothing / static_cast<W>(a.vocab_size);
+  const W factor = a.factor(), uniform = a.smoothing == W{0} ? W{0} : factor * a.smoothing / static_cast<W>(a.vocab_size);
   parallel(stream, a.rows, a.rows * a.padded_cols, [&](std::int64_t r) {
     T* x = a.logits + r * a.stride;
     if (a.labels[r] < 0) {
       std::fill_n(x, std::max(a.cols, a.padded_cols), T{0});
       return;
     }
-    const W max = a.max[r], scale = a.gradient_scale / a.sums[r];
+    const W max = a.max[r], scale = factor / a.sums[r];
     const std::int64_t label = label_column(a, r);
-    const W hit = label < 0 ? W{0} : (exp(splat(W{x[label]} - max)) * scale - uniform)[0] - a.gradient_scale * (W{1} - a.smoothing);
+    const W hit = label < 0 ? W{0} : (exp(splat(W{x[label]} - max)) * scale - uniform)[0] - factor * (W{1} - a.smoothing);
     each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE { store(x + i, exp(load(x + i, m) - max) * scale - uniform, m); });
     if (a.padded_cols > a.cols) std::fill(x + a.cols, x + a.padded_cols, T{0});
     if (label >= 0) x[label] = T(hit);

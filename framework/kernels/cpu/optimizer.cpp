@@ -3,7 +3,7 @@
 #include <array>
 
 #include "kernels/cpu/parallel.h"
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/simd_half.h"
 #include "kernels/optimizer.inl"
 
 namespace tfm::kernels {
@@ -50,73 +50,63 @@ struct FixedSum {
   }
 };
 
-}  // namespace
-
-template <class T>
-void adam(cpu::Stream& stream, const AdamArgs<T>& a) {
-  const AdamStep<T> update(a);
-  parallel_ranges(stream, a.n, [&](std::int64_t begin, std::int64_t end) {
-    T *p = a.param + begin, *m1 = a.m + begin, *m2 = a.v + begin;
-    const T* grad = a.grad + begin;
-    each<T>(end - begin, [&](std::int64_t i, auto m) TFM_INLINE {
-      Vec<T> w = load(p + i, m), u = load(m1 + i, m), v = load(m2 + i, m);
-      update(w, load(grad + i, m), u, v);
-      store(p + i, w, m);
-      store(m1 + i, u, m);
-      store(m2 + i, v, m);
-    });
-  });
-}
-
-template <class T>
-void sgd(cpu::Stream& stream, const SgdArgs<T>& a) {
-  const T lr = static_cast<T>(a.lr), decay = static_cast<T>(a.decay), grad_scale = static_cast<T>(a.grad_scale);
-  const T momentum = static_cast<T>(a.momentum);
-  auto update = [&](auto with_buffer, auto first) {
-    parallel_ranges(stream, a.n, [&](std::int64_t begin, std::int64_t end) {
-      T *p = a.param + begin, *buffer = with_buffer() ? a.momentum_buffer + begin : nullptr;
-      const T* grad = a.grad + begin;
-      each<T>(end - begin, [&](std::int64_t i, auto m) TFM_INLINE {
-        const Vec<T> w = load(p + i, m);
-        Vec<T> d = load(grad + i, m) * grad_scale + w * decay;
-        if constexpr (with_buffer() && !first()) d += load(buffer + i, m) * momentum;
-        if constexpr (with_buffer()) store(buffer + i, d, m);
-        store(p + i, w - d * lr, m);
+template <bool First, bool Second, class T, class P, class Step>
+void update(cpu::Stream& stream, const UpdateRange<T, P>& r, const Step& step) {
+  with_flag(r.average != nullptr, [&](auto average) {
+    with_flag(r.rounded != nullptr, [&](auto rounded) {
+      parallel_ranges(stream, r.n, [&](std::int64_t begin, std::int64_t end) {
+        each<T>(end - begin, [&](std::int64_t i, auto mask) TFM_INLINE {
+          const std::int64_t at = begin + i;
+          Vec<T> p = load(r.param + at, mask), m{}, v{};
+          if constexpr (First) m = load(r.m + at, mask);
+          if constexpr (Second) v = load(r.v + at, mask);
+          step(p, load(r.grad + at, mask), m, v);
+          store(r.param + at, p, mask);
+          if constexpr (First) store(r.m + at, m, mask);
+          if constexpr (Second) store(r.v + at, v, mask);
+          if constexpr (rounded()) store(r.rounded + at, p, mask);
+          if constexpr (average()) {
+            const Vec<T> old = load(r.average + at, mask);
+            store(r.average + at, old + (p - old) * step.rate, mask);
+          }
+        });
       });
     });
-  };
-  with_flag(a.momentum_buffer != nullptr, [&](auto buffer) { with_flag(a.first, [&](auto first) { update(buffer, first); }); });
+  });
 }
 
-template <class T>
-void average(cpu::Stream& stream, const AverageArgs<T>& a) {
-  const T rate = static_cast<T>(1 - a.decay);
-  parallel_ranges(stream, a.n, [&](std::int64_t begin, std::int64_t end) {
-    each<T>(end - begin, [&](std::int64_t i, auto m) TFM_INLINE {
-      const Vec<T> old = load(a.average + begin + i, m);
-      store(a.average + begin + i, old + (load(a.param + begin + i, m) - old) * rate, m);
-    });
-  });
+}  // namespace
+
+template <class T, class P>
+void adam(cpu::Stream& stream, const AdamArgs<T, P>& a) {
+  for (const UpdateRange<T, P>& r : a.ranges) update<true, true>(stream, r, AdamStep<T>(a, r.decays));
+}
+
+template <class T, class P>
+void sgd(cpu::Stream& stream, const SgdArgs<T, P>& a) {
+  for (const UpdateRange<T, P>& r : a.ranges)
+    with_flag(r.m != nullptr, [&](auto buffer) { update<buffer(), false>(stream, r, SgdStep<T>(a, r.decays)); });
 }
 
 template <class T>
 bool square_sum(cpu::Stream& stream, SquareSumArgs<T>& a) {
-  const std::int64_t chunks = ceil_div(a.n, kChunk);
-  double* plain = scratch<double, 15>(chunks);
   std::int64_t limb[4] = {0, 0, 0, 0}, bad = 0;
-#pragma omp parallel for num_threads(stream.threads) schedule(static) reduction(+ : limb, bad) \
-    if (stream.threads > 1 && a.n >= kTeamWork)
-  for (std::int64_t c = 0; c < chunks; ++c) {
-    FixedSum sum;
-    for (std::int64_t i = c * kChunk; i < std::min(a.n, (c + 1) * kChunk); i += kBlock)
-      sum.add(block_sum(a.x + i, std::min(kBlock, a.n - i), a.scale));
-    const auto part = sum.limbs();
-    for (int k = 0; k < 4; ++k) limb[k] += part[k];
-    plain[c] = sum.plain;
-    bad += !sum.ok;
+  for (const std::span<const T> x : a.ranges) {
+    const std::int64_t n = std::ssize(x), chunks = ceil_div(n, kChunk);
+    double* plain = scratch<double, 15>(chunks);
+#pragma omp parallel for num_threads(stream.threads) schedule(static) reduction(+ : limb, bad) if (stream.threads > 1 && n >= kTeamWork)
+    for (std::int64_t c = 0; c < chunks; ++c) {
+      FixedSum sum;
+      for (std::int64_t i = c * kChunk; i < std::min(n, (c + 1) * kChunk); i += kBlock)
+        sum.add(block_sum(x.data() + i, std::min(kBlock, n - i), a.scale));
+      const auto part = sum.limbs();
+      for (int k = 0; k < 4; ++k) limb[k] += part[k];
+      plain[c] = sum.plain;
+      bad += !sum.ok;
+    }
+    for (std::int64_t c = 0; c < chunks; ++c) a.plain += plain[c];
   }
   for (int k = 0; k < 4; ++k) a.limbs[k] += limb[k];
-  for (std::int64_t c = 0; c < chunks; ++c) a.plain += plain[c];
   for (int k = 0; k < 3; ++k) {
     a.limbs[k + 1] += a.limbs[k] >> 32;
     a.limbs[k] &= 0xFFFFFFFF;
@@ -124,12 +114,11 @@ bool square_sum(cpu::Stream& stream, SquareSumArgs<T>& a) {
   return bad == 0;
 }
 
-#define TFM_INSTANTIATE(T)                              \
-  template void adam(cpu::Stream&, const AdamArgs<T>&); \
-  template void sgd(cpu::Stream&, const SgdArgs<T>&);   \
-  template void average(cpu::Stream&, const AverageArgs<T>&); \
-  template bool square_sum(cpu::Stream&, SquareSumArgs<T>&);
-TFM_INSTANTIATE(float)
-TFM_INSTANTIATE(double)
+#define TFM_INSTANTIATE(T, P)                                 \
+  template void adam(cpu::Stream&, const AdamArgs<T, P>&); \
+  template void sgd(cpu::Stream&, const SgdArgs<T, P>&);
+TFM_UPDATES(TFM_INSTANTIATE)
+template bool square_sum(cpu::Stream&, SquareSumArgs<float>&);
+template bool square_sum(cpu::Stream&, SquareSumArgs<double>&);
 
 }  // namespace tfm::kernels

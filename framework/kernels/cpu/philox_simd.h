@@ -51,10 +51,11 @@ template <class T>
 const T* dropout_factors(const Dropout& d, std::uint64_t first, std::int64_t n, T* buffer) {
   const std::uint32_t threshold = d.threshold();
   const T scale = static_cast<T>(d.scale());
+  const RandomKey key = d.current();
   const std::int64_t skip = static_cast<std::int64_t>(first & 3);
   for (std::int64_t i = 0; i < n + skip; i += kPhiloxElements) {
     alignas(64) std::uint32_t words[kPhiloxElements];
-    random_words(d.key, (first + static_cast<std::uint64_t>(i)) >> 2, words);
+    random_words(key, (first + static_cast<std::uint64_t>(i)) >> 2, words);
 #pragma omp simd
     for (int j = 0; j < kPhiloxElements; ++j) buffer[i + j] = words[j] >= threshold ? scale : T{0};
   }

@@ -90,10 +90,10 @@ class Dropped {
  public:
   template <class T>
   __device__ explicit Dropped(const Head<T>& head)
-      : key_(head.a.dropout.key), threshold_(head.a.dropout.threshold()), row_((head.a.keys + 3) / 4) {
+      : key_(head.a.dropout.current()), threshold_(head.a.dropout.threshold()), row_((head.a.keys + 3) / 4) {
     const AttentionArgs<T>& a = head.a;
     first_ =
-        static_cast<std::uint64_t>(((a.sequence_offset + head.b) * a.heads_total + a.head_offset + head.h) * a.queries * row_);
+        static_cast<std::uint64_t>(((a.dropout.first_sequence() + a.sequence_offset + head.b) * a.heads_total + a.head_offset + head.h) * a.queries * row_);
   }
   // Bit i: (t, s + i) is kept; s is a multiple of 4.
   __device__ unsigned four(int t, int s) const {

@@ -105,9 +105,9 @@ template <class T> __global__ void __launch_bounds__(kThreads) gradient_kernel(C
   const std::int64_t r = blockIdx.x, label = label_column(a, r), cols = a.padded_cols > a.cols ? a.padded_cols : a.cols;
   T* row = a.logits + r * a.stride;
   const bool ignored = a.labels[r] < 0;
-  const W uniform = a.smoothing == W{0} ? W{0} : a.gradient_scale * a.smoothing / static_cast<W>(a.vocab_size);
-  const W max = ignored ? W{0} : a.max[r], scale = ignored ? W{0} : a.gradient_scale / a.sums[r];
-  const W hit = a.gradient_scale * (W{1} - a.smoothing);
+  const W factor = a.factor(), uniform = a.smoothing == W{0} ? W{0} : factor * a.smoothing / static_cast<W>(a.vocab_size);
+  const W max = ignored ? W{0} : a.max[r], scale = ignored ? W{0} : factor / a.sums[r];
+  const W hit = factor * (W{1} - a.smoothing);
   over_row(row, cols, [&](std::int64_t c, Part part) {
     const auto x = load_pack(row + c, part);
     W d[kPack];

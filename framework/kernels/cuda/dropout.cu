@@ -31,7 +31,7 @@ template <class T> struct Add {
     const std::int64_t at = row * a.cols + c;
     std::uint32_t word[kPack];
     put(at, part, [&](auto& x) {
-      words_of(a.dropout.key, static_cast<std::uint64_t>((a.place.row_offset + row) * row_words + a.place.col_offset + c), word);
+      words_of(a.dropout.current(), static_cast<std::uint64_t>((a.place.first_row(a.dropout) + row) * row_words + a.place.col_offset + c), word);
       TFM_UNROLL
       for (int i = 0; i < kPack; ++i) x[i] *= word[i] >= threshold ? scale : Wide<T>{0};
     });

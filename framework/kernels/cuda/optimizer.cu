@@ -22,53 +22,58 @@ __device__ inline double sqrt(double x) { return ::sqrt(x); }
 namespace tfm::kernels {
 namespace {
 
-template <class T> struct Adam {
-  AdamArgs<T> a;
-  AdamStep<T> update;
-  __device__ void operator()(std::int64_t at, Part part) const {
-    const auto p = load_pack(a.param + at, part), g = load_pack(a.grad + at, part), m = load_pack(a.m + at, part), v = load_pack(a.v + at, part);
-    T to[kPack], m1[kPack], m2[kPack];
-    TFM_UNROLL
-    for (int i = 0; i < kPack; ++i) {
-      to[i] = p[i], m1[i] = m[i], m2[i] = v[i];
-      update(to[i], g[i], m1[i], m2[i]);
-    }
-    store_pack(a.param + at, part, to);
-    store_pack(a.m + at, part, m1);
-    store_pack(a.v + at, part, m2);
-  }
+constexpr int kRanges = 32;  // of one launch, so that they pass as arguments of a kernel
+
+template <class T, class P> struct Ranges {
+  UpdateRange<T, P> at[kRanges];
+  std::int64_t first_pack[kRanges + 1];  // of each range; one more than the last
+  int count;
 };
 
-template <class T> struct Sgd {
-  SgdArgs<T> a;
-  T lr, momentum, decay, grad_scale;
-  __device__ void operator()(std::int64_t at, Part part) const {
-    const bool add = a.momentum_buffer && !a.first;
-    const auto p = load_pack(a.param + at, part), g = load_pack(a.grad + at, part);
-    const auto buffer = add ? load_pack(a.momentum_buffer + at, part) : Eight<T>{};
-    T to[kPack], d[kPack];
-    TFM_UNROLL
-    for (int i = 0; i < kPack; ++i) {
-      d[i] = g[i] * grad_scale + p[i] * decay;
-      if (add) d[i] += buffer[i] * momentum;
-      to[i] = p[i] - d[i] * lr;
-    }
-    if (a.momentum_buffer) store_pack(a.momentum_buffer + at, part, d);
-    store_pack(a.param + at, part, to);
+template <class T, class P, class Step>
+__global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant__ Ranges<T, P> ranges, const __grid_constant__ Step decaying,
+                                                          const __grid_constant__ Step plain) {
+  const std::int64_t pack = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (pack >= ranges.first_pack[ranges.count]) return;
+  int which = 0;
+  TFM_UNROLL
+  for (int half = kRanges / 2; half > 0; half /= 2)
+    if (which + half < ranges.count && ranges.first_pack[which + half] <= pack) which += half;
+  const UpdateRange<T, P>& r = ranges.at[which];
+  const std::int64_t at = (pack - ranges.first_pack[which]) * kPack;
+  const Part part = part_of(at, r.n);
+  const Step& step = r.decays ? decaying : plain;
+  const auto p = load_pack(r.param + at, part), g = load_pack(r.grad + at, part), m = r.m ? load_pack(r.m + at, part) : Eight<T>{},
+             v = r.v ? load_pack(r.v + at, part) : Eight<T>{};
+  T to[kPack], first[kPack], second[kPack];
+  TFM_UNROLL
+  for (int i = 0; i < kPack; ++i) {
+    to[i] = p[i], first[i] = m[i], second[i] = v[i];
+    step(to[i], g[i], first[i], second[i]);
   }
-};
+  store_pack(r.param + at, part, to);
+  if (r.m) store_pack(r.m + at, part, first);
+  if (r.v) store_pack(r.v + at, part, second);
+  if (r.rounded) store_pack(r.rounded + at, part, to);
+  if (!r.average) return;
+  const auto old = load_pack(r.average + at, part);
+  TFM_UNROLL
+  for (int i = 0; i < kPack; ++i) first[i] = old[i] + (to[i] - old[i]) * step.rate;
+  store_pack(r.average + at, part, first);
+}
 
-template <class T> struct Average {
-  AverageArgs<T> a;
-  T rate;
-  __device__ void operator()(std::int64_t at, Part part) const {
-    const auto p = load_pack(a.param + at, part), old = load_pack(a.average + at, part);
-    T to[kPack];
-    TFM_UNROLL
-    for (int i = 0; i < kPack; ++i) to[i] = old[i] + (p[i] - old[i]) * rate;
-    store_pack(a.average + at, part, to);
+template <class Step, class T, class P, class Args> void update(cuda::Stream& stream, std::span<const UpdateRange<T, P>> ranges, const Args& a) {
+  while (!ranges.empty()) {
+    Ranges<T, P> some{};
+    for (; !ranges.empty() && some.count < kRanges; ranges = ranges.subspan(1)) {
+      some.at[some.count] = ranges[0];
+      some.first_pack[some.count + 1] = some.first_pack[some.count] + ceil_div(ranges[0].n, kPack);
+      ++some.count;
+    }
+    if (const std::int64_t packs = some.first_pack[some.count])
+      cuda::launch(stream, update_kernel<T, P, Step>, static_cast<unsigned>(ceil_div(packs, kThreads)), kThreads, 0, some, Step(a, true), Step(a, false));
   }
-};
+}
 
 constexpr int kTerm = 64;                              // elements of one exact term, which two threads add up
 constexpr int kSpan = kThreads / 2 * kTerm;            // elements of a block of threads at a time
@@ -138,22 +143,23 @@ template <class T> __global__ void __launch_bounds__(kThreads) square_sum_kernel
 
 }  // namespace
 
-template <class T> void adam(cuda::Stream& stream, const AdamArgs<T>& a) { over_array(stream, a.param, a.n, Adam<T>{a, AdamStep<T>(a)}); }
-template <class T> void sgd(cuda::Stream& stream, const SgdArgs<T>& a) {
-  over_array(stream, a.param, a.n,
-             Sgd<T>{a, static_cast<T>(a.lr), static_cast<T>(a.momentum), static_cast<T>(a.decay), static_cast<T>(a.grad_scale)});
-}
-template <class T> void average(cuda::Stream& stream, const AverageArgs<T>& a) {
-  over_array(stream, a.average, a.n, Average<T>{a, static_cast<T>(1 - a.decay)});
-}
+template <class T, class P> void adam(cuda::Stream& stream, const AdamArgs<T, P>& a) { update<AdamStep<T>>(stream, a.ranges, a); }
+template <class T, class P> void sgd(cuda::Stream& stream, const SgdArgs<T, P>& a) { update<SgdStep<T>>(stream, a.ranges, a); }
 
 template <class T> bool square_sum(cuda::Stream& stream, SquareSumArgs<T>& a) {
-  if (a.n <= 0) return true;
-  const std::int64_t blocks = std::min(kMostBlocks, ceil_div(a.n, kSpan));
+  const auto blocks_of = [](std::span<const T> x) { return std::min(kMostBlocks, ceil_div(std::ssize(x), kSpan)); };
+  std::int64_t blocks = 0;
+  for (const auto x : a.ranges) blocks += blocks_of(x);
+  if (blocks == 0) return true;
   cuda::Scratch<TermSum> sums(stream, blocks);
   const double scale = a.scale;
-  cuda::launch(stream, square_sum_kernel<T>, static_cast<unsigned>(blocks), kThreads, 6 * (kThreads / kWarp) * sizeof(double), a.x, a.n, scale * scale,
-               sums);
+  TermSum* next = sums;
+  for (const auto x : a.ranges)
+    if (const std::int64_t n = blocks_of(x)) {
+      cuda::launch(stream, square_sum_kernel<T>, static_cast<unsigned>(n), kThreads, 6 * (kThreads / kWarp) * sizeof(double), x.data(), std::ssize(x),
+                   scale * scale, next);
+      next += n;
+    }
   std::vector<TermSum> all(static_cast<std::size_t>(blocks));
   download(stream, all.data(), sums, blocks * static_cast<std::int64_t>(sizeof(TermSum)));
   std::int64_t too_large = 0;
@@ -169,12 +175,11 @@ template <class T> bool square_sum(cuda::Stream& stream, SquareSumArgs<T>& a) {
   return too_large == 0;
 }
 
-#define TFM_INSTANTIATE(T)                                     \
-  template void adam(cuda::Stream&, const AdamArgs<T>&);       \
-  template void sgd(cuda::Stream&, const SgdArgs<T>&);         \
-  template void average(cuda::Stream&, const AverageArgs<T>&); \
-  template bool square_sum(cuda::Stream&, SquareSumArgs<T>&);
-TFM_INSTANTIATE(float)
-TFM_INSTANTIATE(double)
+#define TFM_INSTANTIATE(T, P)                               \
+  template void adam(cuda::Stream&, const AdamArgs<T, P>&); \
+  template void sgd(cuda::Stream&, const SgdArgs<T, P>&);
+TFM_UPDATES(TFM_INSTANTIATE)
+template bool square_sum(cuda::Stream&, SquareSumArgs<float>&);
+template bool square_sum(cuda::Stream&, SquareSumArgs<double>&);
 
 }  // namespace tfm::kernels

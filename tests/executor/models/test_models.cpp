@@ -86,6 +86,25 @@ TEST_P(OnTheDevice, TrainsAsTheCpuDoes) {
   EXPECT_NEAR(b.mean(), a.mean(), c.bound * a.mean());
 }
 
+TEST_P(OnTheDevice, GraphsChangeNothing) {
+  if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
+  Config on = config_of(GetParam(), "cuda"), off = on;
+  on.cuda_graphs = "on";
+  off.cuda_graphs = "off";
+  Engine recorded(make_step_plan(on, single_mesh(), make_model), Device(std::make_shared<cuda::Stream>(0), 1));
+  Engine plain(make_step_plan(off, single_mesh(), make_model), Device(std::make_shared<cuda::Stream>(0), 1));
+  recorded.initialize_parameters();
+  plain.initialize_parameters();
+  for (int step = 1; step <= 4; ++step) {
+    const StepResult a = recorded.train_step(step, 1e-3, fill), b = plain.train_step(step, 1e-3, fill);
+    EXPECT_EQ(a.loss, b.loss) << "step " << step;
+    EXPECT_EQ(a.grad_norm, b.grad_norm) << "step " << step;
+  }
+  EXPECT_EQ(weights(recorded), weights(plain));
+  EXPECT_EQ(recorded.graphs(), 2) << "the first micro-batch of a step and the last";
+  EXPECT_EQ(plain.graphs(), 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, OnTheDevice, testing::ValuesIn(kCases), [](const auto& info) { return info.param.name; });
 
 }  // namespace

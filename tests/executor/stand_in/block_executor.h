@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <tuple>
 #include <utility>
 
 #include "../executor.h"
+#include "../fake_runtime.h"
 #include "core/dtype.h"
 #include "device/cuda/stream.h"
 
@@ -140,7 +142,7 @@ std::uint32_t pack2(float low, float high) {
 
 template <class... P, class... A>
 void launch(Stream&, void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_bytes, const A&... args) {
-  executor::launch(grid, block, shared_bytes, [&] { kernel(P(args)...); });
+  executor::submit([=, values = std::tuple<P...>(P(args)...)] { executor::launch(grid, block, shared_bytes, [&] { std::apply(kernel, values); }); });
 }
 
 }  // namespace tfm::cuda

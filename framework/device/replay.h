@@ -1,0 +1,27 @@
+#pragma once
+// Work that starts the same launches every time, on memory that stays in place: a CUDA graph once it has run. What the launches read that
+// changes is in memory (core/step_numbers.h).
+#include <functional>
+#include <memory>
+
+#include "device/stream.h"
+
+namespace tfm {
+
+class Replay {
+ public:
+  // Runs `work` the first time, so that it can measure and allocate; records and launches it the second, without the host's waiting for
+  // anything in it; from then on one launch stands for it. On a CPU it runs every time.
+  void run(cpu::Stream&, const std::function<void()>& work) { work(); }
+  void run(cuda::Stream& stream, const std::function<void()>& work);
+  void run(AnyStream stream, const std::function<void()>& work) {
+    on(stream, [&](auto& s) { run(s, work); });
+  }
+  bool recorded() const { return static_cast<bool>(graph_); }
+
+ private:
+  bool ran_ = false;
+  std::shared_ptr<void> graph_;
+};
+
+}  // namespace tfm

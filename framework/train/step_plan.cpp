@@ -1,0 +1,202 @@
+#include "train/step_plan.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "data/hidden_tokens.h"
+#include "train/translator.h"
+
+namespace tfm {
+namespace {
+
+constexpr std::int64_t kMicroTokens = 4096;  // of a side of a micro-batch of sentence pairs
+
+DType real_of(const Config& c) { return c.precision == "bf16" ? DType::bf16 : c.precision == "fp16" ? DType::f16 : DType::f32; }
+
+Recompute recompute_of(const std::string& name) {
+  return name == "full" ? Recompute::full : name == "selective" ? Recompute::selective : Recompute::none;
+}
+
+template <class F> void each_recording(const StepPlan& p, F&& f) {
+  for (const ShapePlan& s : p.shapes)
+    for (const Recording* r : {&s.training, &s.evaluation}) f(s, *r);
+}
+
+std::int64_t arena_bytes(const StepPlan& p) {
+  std::int64_t most = p.translator ? translation_bytes(*p.translator, p.config.model, translation_of(p.config), p.real) : 0;
+  for (const ShapePlan& s : p.shapes) most = std::max({most, s.train_program.arena_bytes(), s.eval_program.arena_bytes()});
+  return most;
+}
+
+void plan_memory(StepPlan& p, const OptimizerOptions& options) {
+  const auto real = static_cast<std::int64_t>(size_of(p.real));
+  const ParameterSet& parameters = p.model->parameters();
+  const auto wide_real = static_cast<std::int64_t>(size_of(wide(p.real)));
+  p.memory.add(kParameters, parameters.flat_elements() * real);
+  p.memory.add(kGradients, parameters.flat_elements() * wide_real);
+  const std::int64_t state = Optimizer::state_elements(parameters, p.mesh.layout, options, p.buckets) * wide_real;
+  for (int k = 0; k < options.states(); ++k) p.memory.add(kOptimizer, state);
+  if (is_half(p.real)) p.memory.add(kMaster, state);
+  if (options.ema > 0) p.memory.add(kAverage, state);
+  p.memory.add(kActivations, arena_bytes(p));
+  MemoryPlan& host = p.on_host() ? p.memory : p.staging;
+  for (const auto& [name, elements] : p.batch_elements()) host.add(kBatch, elements * 4);
+  host.add(kBatch, p.most_micro_batches() * static_cast<std::int64_t>(sizeof(StepNumbers)));
+  host.add(kBatch, p.most_micro_batches() * kObjectives * 8);
+  p.memory.add(kBatch, sizeof(StepNumbers));
+  for (const auto& [name, bytes] : p.leaves(Role::input)) p.memory.add(kBatch, bytes);
+  for (const auto& [name, bytes] : p.leaves(Role::constant)) p.memory.add(kConstants, bytes);
+}
+
+// The part of a global batch that one rank takes at a time.
+ShapePlan divide(const Config& c, const Layout& layout, BatchShape shape) {
+  ShapePlan s{.batch = shape.sequences, .shape = shape};
+  const std::int64_t each = ceil_div(s.batch, layout.data);
+  if (c.train.global_batch_tokens == 0) {
+    s.shape.sequences = c.train.micro_batch_size;
+    s.micro_batches = div_exact(each, s.shape.sequences);
+    return s;
+  }
+  // Whole rows of every tensor rank under sequence parallelism.
+  const std::int64_t step = c.parallel.sequence ? layout.tensor / std::gcd<std::int64_t>(layout.tensor, shape.length) : 1;
+  const std::int64_t most = c.train.micro_batch_size > 0 ? c.train.micro_batch_size : std::max<std::int64_t>(1, kMicroTokens / shape.length);
+  s.micro_batches = ceil_div(each, most);
+  s.shape.sequences = round_up(ceil_div(each, s.micro_batches), step);
+  return s;
+}
+
+void make_programs(StepPlan& p, ShapePlan& s, const OptimizerOptions& options) {
+  s.training = p.model->record_loss(s.shape, p.real, true);
+  s.evaluation = p.model->record_loss(s.shape, p.real, false);
+  PlanOptions train{.recompute = recompute_of(p.config.recompute), .outputs = s.training.outputs()};
+  const auto bytes = static_cast<std::int64_t>(size_of(wide(p.real)));
+  for (const Bucket& b : p.buckets)
+    train.buckets.push_back({b.parameters, {options.zero > 0 ? Collective::reduce_scatter : Collective::all_reduce_sum, b.axis,
+                                            (b.end - b.begin) * bytes}});
+  s.train_program = plan(s.training.tape, train);
+  s.eval_program = plan(s.evaluation.tape, {.training = false, .outputs = s.evaluation.outputs()});
+}
+
+}  // namespace
+
+Schedule schedule_of(const Config& c) {
+  using Kind = Schedule::Kind;
+  static const std::map<std::string, Kind> kinds{{"constant", Kind::constant}, {"linear", Kind::linear}, {"cosine", Kind::cosine},
+                                                 {"noam", Kind::noam}, {"inverse_sqrt", Kind::inverse_sqrt}, {"wsd", Kind::wsd}};
+  const bool wsd = c.schedule.type == "wsd";
+  return {.kind = kinds.at(c.schedule.type), .lr = c.optimizer.lr, .min_lr = c.schedule.min_lr, .warmup = c.schedule.warmup_steps,
+          .total = !wsd && c.schedule.decay_steps > 0 ? c.schedule.decay_steps : c.train.steps, .decay = wsd ? c.schedule.decay_steps : 0,
+          .d_model = c.model.d_model};
+}
+
+OptimizerOptions optimizer_of(const Config& c) {
+  using Kind = OptimizerOptions::Kind;
+  const OptimizerConfig& o = c.optimizer;
+  return {.kind = o.type == "sgd" ? Kind::sgd : o.type == "adam" ? Kind::adam : Kind::adamw, .beta1 = o.beta1, .beta2 = o.beta2,
+          .eps = o.eps, .weight_decay = o.weight_decay, .momentum = o.momentum, .grad_clip = o.grad_clip,
+          .zero = static_cast<int>(c.parallel.zero), .ema = o.ema};
+}
+
+std::vector<BatchShape> batch_shapes(const Config& c) {
+  const TrainConfig& t = c.train;
+  const bool documents = c.data.train.documents == "separate" || (c.data.validation && c.data.validation->documents == "separate");
+  const auto shape = [&](std::int64_t sequences, std::int64_t length) {
+    BatchShape s{.sequences = sequences, .length = length, .mask = documents ? Mask::documents : Mask::none};
+    if (c.model.translates()) s.source_length = length;
+    return s;
+  };
+  if (c.data.train.type == "span_corruption") {
+    const SpanLengths s = span_lengths(t.seq_len, c.data.train.mask_probability, c.data.train.mean_span_length);
+    return {{.sequences = t.global_batch_size, .length = round_up(s.target, std::lcm<std::int64_t>(8, c.parallel.tensor)), .source_length = t.seq_len}};
+  }
+  if (t.global_batch_tokens == 0) return {shape(t.global_batch_size, t.seq_len)};
+  std::vector<BatchShape> all;
+  for (std::int64_t length = 8; length < t.seq_len; length += std::max<std::int64_t>(8, length / 32 * 8))
+    all.push_back(shape(std::max<std::int64_t>(1, t.global_batch_tokens / length), length));
+  all.push_back(shape(std::max<std::int64_t>(1, t.global_batch_tokens / t.seq_len), t.seq_len));
+  return all;
+}
+
+std::int64_t StepPlan::most_micro_batches() const {
+  std::int64_t most = 0;
+  for (const ShapePlan& s : shapes) most = std::max(most, s.micro_batches);
+  return most;
+}
+
+std::map<std::string, std::int64_t> StepPlan::leaves(Role role) const {
+  std::map<std::string, std::int64_t> bytes;
+  each_recording(*this, [&](const ShapePlan&, const Recording& r) {
+    for (const ValueInfo& v : r.tape->values())
+      if (v.role == role) bytes[v.name] = std::max(bytes[v.name], v.bytes());
+  });
+  return bytes;
+}
+
+std::map<std::string, std::int64_t> StepPlan::batch_elements() const {
+  std::map<std::string, std::int64_t> elements;
+  each_recording(*this, [&](const ShapePlan& s, const Recording& r) {
+    for (const auto& [name, value] : r.inputs)
+      elements[name] = std::max(elements[name], r.tape->info(value).shape.elements() * s.micro_batches);
+  });
+  return elements;
+}
+
+double StepPlan::matmul_flops() const {
+  double f = 0;
+  for (const Node& n : largest().training.tape->nodes()) f += 3 * n.op->matmul_flops();
+  return f * static_cast<double>(largest().micro_batches);
+}
+
+std::vector<CollectiveUse> StepPlan::collectives(const ShapePlan& shape) const {
+  std::vector<CollectiveUse> all;
+  const auto bytes = static_cast<std::int64_t>(size_of(real)), objectives = static_cast<std::int64_t>(shape.training.losses.size());
+  all.push_back({Collective::all_reduce_sum, Axis::data, 8 * objectives});  // labels
+  for (std::int64_t m = 0; m < shape.micro_batches; ++m)
+    for (const ProgramStep& s : shape.train_program.steps()) {
+      if (s.phase == Phase::reduce) {
+        if (m + 1 == shape.micro_batches) all.push_back(shape.train_program.buckets()[s.bucket].collective);
+        continue;
+      }
+      for (const CollectiveUse& c : shape.training.tape->nodes()[s.node].op->collectives(s.phase)) all.push_back(c);
+    }
+  all.push_back({Collective::all_reduce_sum, Axis::data, 8 * objectives});  // loss
+  all.push_back({Collective::all_reduce_sum, Axis::world, 40});             // gradient norm
+  if (config.parallel.zero > 0)
+    for (const Bucket& b : buckets) all.push_back({Collective::all_gather, b.axis, (b.end - b.begin) * bytes});
+  std::erase_if(all, [&](const CollectiveUse& c) { return group_size(mesh.layout, c.axis) == 1; });
+  return all;
+}
+
+std::uint64_t StepPlan::collective_hash() const {
+  std::uint64_t h = 1469598103934665603ull;
+  const auto mix = [&](std::uint64_t x) { h = (h ^ x) * 1099511628211ull; };
+  for (const ShapePlan& s : shapes)
+    for (const CollectiveUse& c : collectives(s)) {
+      mix(static_cast<std::uint64_t>(c.kind));
+      mix(static_cast<std::uint64_t>(c.axis));
+      mix(static_cast<std::uint64_t>(c.bytes));
+    }
+  return h;
+}
+
+StepPlan make_step_plan(const Config& config, const Mesh& mesh, const MakeModel& make_model, std::optional<DType> real, const std::optional<BatchShape>& only) {
+  StepPlan p{.config = config, .mesh = mesh, .real = real.value_or(real_of(config))};
+  p.model = make_model(config, mesh);
+  if (config.eval.every > 0 && config.eval.translates() && !only) {
+    Config whole_rows = config;
+    whole_rows.parallel.sequence = false;
+    p.translator = make_model(whole_rows, mesh);
+  }
+  const OptimizerOptions options = optimizer_of(config);
+  const auto bytes = static_cast<std::int64_t>(size_of(wide(p.real)));
+  p.buckets = make_buckets(p.model->parameters(), mesh.layout, std::max<std::int64_t>(1, config.parallel.bucket_bytes / bytes));
+  if (only)
+    p.shapes.push_back({.batch = only->sequences * mesh.layout.data, .shape = *only});
+  else
+    for (const BatchShape& shape : batch_shapes(config)) p.shapes.push_back(divide(config, mesh.layout, shape));
+  for (ShapePlan& s : p.shapes) make_programs(p, s, options);
+  plan_memory(p, options);
+  return p;
+}
+
+}  // namespace tfm
