@@ -84,6 +84,7 @@ struct Work {
   double masked_flops = 0;     // of those that are not
   std::int64_t again = 0;      // elements that are moved once more
   unsigned by_row = 0;         // mask of inputs of which, and of whose gradients, an op touches as many elements as its output has
+  bool each = false;           // backward has a kernel for each gradient that it writes, which reads what all of them read
   int kernels = 1;             // 0: moves nothing itself
   double flops() const {
     double sum = attention_flops;
@@ -106,6 +107,9 @@ class Op {
   virtual bool cheap() const { return false; }
   // In training the forward pass is left to `backward`, which then writes outputs and gradients at once. Such an op has no consumers.
   virtual bool fused() const { return false; }
+  // Inputs, as a bit mask, whose gradient is that of the first output, unchanged. The planner lets them share its memory where it can;
+  // their slots are then absent.
+  virtual unsigned passes_gradient() const { return 0; }
   virtual std::int64_t workspace_bytes(Phase) const { return 0; }
   virtual std::vector<CollectiveUse> collectives(Phase) const { return {}; }
   virtual Work work(Phase) const { return {}; }

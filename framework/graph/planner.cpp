@@ -1,6 +1,7 @@
 #include "graph/planner.h"
 
 #include <algorithm>
+#include <map>
 
 namespace tfm {
 
@@ -16,6 +17,9 @@ class Planner {
     gradient_.assign(n, -1);
     written_.assign(n, false);
     ready_.assign(n, -1);
+    consumers_.resize(n);
+    for (int node = 0; node < static_cast<int>(nodes_.size()); ++node)
+      for (int v : nodes_[node].in) consumers_[v].push_back(node);
     decide_dropped();
   }
 
@@ -96,6 +100,28 @@ class Planner {
     emit_forward(values_[v].producer, true);
   }
 
+  // At node n of the backward pass: all that is left to do with the gradient of `a` is to read it once, before anything is added to
+  // that of `b`.
+  bool read_before_written(int n, int a, int b) const {
+    const int reader = values_[a].producer;
+    return reader >= 0 && std::ranges::all_of(consumers_[a], [&](int c) { return c >= n; }) &&
+           std::ranges::all_of(consumers_[b], [&](int c) { return c >= n || c < reader; });
+  }
+
+  // Whether the gradient of node n's input k, which equals that of the first output, takes over its memory.
+  bool shares_gradient(int n, std::size_t k) {
+    const Node& node = nodes_[n];
+    const int v = node.in[k], out = node.out[0];
+    const ValueInfo &in = values_[v], &made = values_[out];
+    if ((node.op->passes_gradient() >> k & 1u) == 0 || !written_[out] || !in.wants_grad || in.role != Role::activation || gradient_[v] >= 0) return false;
+    if (in.gradient != made.gradient || in.shape != made.shape || std::ranges::count(node.in, v) > 1) return false;
+    std::vector<int>& owners = owners_[gradient_[out]];
+    if (owners.size() > 1) return false;
+    if (owners.size() == 1 && !read_before_written(n, v, owners[0]) && !read_before_written(n, owners[0], v)) return false;
+    owners.push_back(v);
+    return true;
+  }
+
   void emit_backward(int n) {
     const Node& node = nodes_[n];
     const bool fused = node.op->fused();
@@ -113,10 +139,17 @@ class Planner {
     for (std::size_t k = 0; k < node.in.size(); ++k) s.in.push_back(reads(saved.inputs, k) ? touch(current(node.in[k])) : -1);
     for (std::size_t k = 0; k < node.out.size(); ++k)
       s.out.push_back(fused || reads(saved.outputs, k) ? touch(current(node.out[k])) : -1);
-    for (int v : node.out) s.grad_out.push_back(!fused && written_[v] ? touch(gradient_of(v)) : -1);
-    for (int v : node.in) {
+    for (int v : node.out) {
+      s.grad_out.push_back(!fused && written_[v] ? touch(gradient_of(v)) : -1);
+      std::erase(owners_[gradient_[v]], v);
+    }
+    for (std::size_t k = 0; k < node.in.size(); ++k) {
+      const int v = node.in[k];
       GradRef g;
-      if (values_[v].wants_grad) {
+      if (shares_gradient(n, k)) {
+        gradient_[v] = gradient_[node.out[0]];
+        written_[v] = true;
+      } else if (values_[v].wants_grad) {
         g = {touch(gradient_of(v)), written_[v]};
         written_[v] = true;
         ready_[v] = now();
@@ -192,6 +225,8 @@ class Planner {
   Program program_;
   std::vector<int> forward_, late_, gradient_, ready_;
   std::vector<bool> written_, dropped_;
+  std::vector<std::vector<int>> consumers_;  // of each value, nodes in order
+  std::map<int, std::vector<int>> owners_;   // of a gradient taken over, by buffer: values whose producers have not read it yet
 };
 
 Program plan(std::shared_ptr<const Recorder> recording, const PlanOptions& options) {

@@ -13,12 +13,20 @@ std::int64_t Program::unshared_bytes() const {
   return sum;
 }
 
+Work Program::work(std::size_t i) const {
+  const ProgramStep& s = steps_[i];
+  if (s.node < 0) return {.kernels = 0};
+  Work work = recording_->nodes()[s.node].op->work(s.phase);
+  if (work.each && s.phase == Phase::backward)
+    work.kernels = static_cast<int>(std::ranges::count_if(s.grad_in, [](const GradRef& g) { return g.buffer >= 0; }));
+  return work;
+}
+
 std::int64_t Program::moved_bytes(std::size_t i, bool accumulating) const {
   const ProgramStep& s = steps_[i];
-  if (s.node < 0) return 0;
-  const Node& node = recording_->nodes()[s.node];
-  const Work work = node.op->work(s.phase);
+  const Work work = this->work(i);
   if (work.kernels == 0) return 0;
+  const Node& node = recording_->nodes()[s.node];
   const auto& values = recording_->values();
   const auto whole = [&](int b) { return b < 0 ? 0 : buffers_[b].bytes; };
   const auto touched = [&](int b, std::size_t input) {
@@ -28,8 +36,8 @@ std::int64_t Program::moved_bytes(std::size_t i, bool accumulating) const {
   };
   std::int64_t sum = work.again * static_cast<std::int64_t>(size_of(recording_->real()));
   for (std::size_t k = 0; k < s.in.size(); ++k) sum += touched(s.in[k], k);
-  for (const auto* tensors : {&s.out, &s.grad_out})
-    for (int b : *tensors) sum += whole(b);
+  for (int b : s.out) sum += whole(b);
+  for (int b : s.grad_out) sum += whole(b) * (work.each ? work.kernels : 1);
   for (std::size_t k = 0; k < s.grad_in.size(); ++k) {
     const int b = s.grad_in[k].buffer;
     if (b < 0) continue;

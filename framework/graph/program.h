@@ -55,6 +55,7 @@ class Program {
   const Recorder& recording() const { return *recording_; }
   const std::vector<BucketUse>& buckets() const { return buckets_; }
   std::vector<int> parameters_without_gradient() const { return untouched_; }
+  Work work(std::size_t i) const;  // of step `i`
   // What step `i` reads and writes of its tensors, see Work; `accumulating`: as in StepState::accumulate_parameters.
   std::int64_t moved_bytes(std::size_t i, bool accumulating) const;
 

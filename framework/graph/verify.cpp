@@ -89,6 +89,26 @@ void check_order(const Program& p) {
   }
 }
 
+// A gradient that values share by Op::passes_gradient still holds what was added up for a value when its producer reads it.
+void check_shared(const Program& p) {
+  const auto& values = p.recording().values();
+  std::map<int, int> version;                // of a buffer: writes to it so far
+  std::map<int, std::pair<int, int>> holds;  // by value: its gradient's buffer, and the version that is its own
+  for (const ProgramStep& s : p.steps()) {
+    if (s.phase != Phase::backward) continue;
+    const Node& node = p.recording().nodes()[s.node];
+    for (std::size_t k = 0; k < node.out.size(); ++k)
+      if (const int b = s.grad_out[k]; b >= 0 && !p.buffers()[b].seeded && holds[node.out[k]] != std::pair(b, version[b]))
+        internal_error(node.name + " reads a gradient of " + values[node.out[k]].name + " that was added to for another value");
+    for (std::size_t k = 0; k < node.in.size(); ++k) {
+      const bool passed = (node.op->passes_gradient() >> k & 1u) != 0 && s.grad_in[k].buffer < 0 && !s.grad_out.empty() && s.grad_out[0] >= 0;
+      if (passed && values[node.in[k]].wants_grad) holds[node.in[k]] = {s.grad_out[0], version[s.grad_out[0]]};
+    }
+    for (std::size_t k = 0; k < node.in.size(); ++k)
+      if (const int b = s.grad_in[k].buffer; b >= 0) holds[node.in[k]] = {b, ++version[b]};
+  }
+}
+
 void check_reductions(const Program& p, const std::vector<BucketUse>& buckets) {
   std::map<int, std::size_t> reduced_at;
   for (std::size_t i = 0; i < p.steps().size(); ++i)
@@ -111,6 +131,7 @@ void check_reductions(const Program& p, const std::vector<BucketUse>& buckets) {
 void verify(const Program& program) {
   check_overlap(program);
   check_order(program);
+  check_shared(program);
   check_reductions(program, program.buckets());
 }
 

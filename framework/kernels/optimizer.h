@@ -33,11 +33,15 @@ template <class T, class P = T> struct SgdArgs {
   double lr = 0, momentum = 0, decay = 0, grad_scale = 1, keep = 0;
   bool first = false;  // the buffer starts as the gradient
 };
-// Adds the sums of x^2 over `ranges`, times 2^88, as an exact integer over blocks of 64 elements, to `limbs` (4 x 32 bits in int64, least
+struct Range {
+  std::int64_t begin = 0, end = 0;
+};
+// Adds the sums of x^2 over `ranges` of x, times 2^88, as an exact integer over blocks of 64 elements, to `limbs` (4 x 32 bits in int64, least
 // first), so that the result does not depend on how the blocks are split. Returns false where a block is not finite or beyond 2^36.
 // On a device it waits for the stream, once.
 template <class T> struct SquareSumArgs {
-  std::span<const std::span<const T>> ranges;
+  const T* x = nullptr;
+  std::span<const Range> ranges;
   T scale = 1;  // of every x, a power of two
   std::int64_t limbs[4] = {0, 0, 0, 0};
   double plain = 0;  // the same sum, block by block in float64

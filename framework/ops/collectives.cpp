@@ -68,6 +68,8 @@ struct ReduceFromTensor final : TensorCollective {
     return {{Collective::all_reduce_sum, Axis::tensor, in_bytes()}};
   }
   std::int64_t workspace_bytes(Phase) const override { return 0; }
+  unsigned passes_gradient() const override { return 0b01; }
+  Work work(Phase) const override { return {.each = true}; }
   void forward(Exec& e) const override {
     with_float(real, [&]<class T>() {
       copy_to<T>(e, e.in(0), e.out(0), false);

@@ -15,10 +15,8 @@ struct DropoutAdd final : Op {
   std::string_view kind() const override { return residual ? "residual" : "dropout"; }
   Saved saved() const override { return {}; }
   bool cheap() const override { return true; }
-  Work work(Phase phase) const override {
-    if (phase != Phase::backward || !residual) return {};
-    return {.again = rows * cols, .kernels = 2};
-  }
+  unsigned passes_gradient() const override { return (p == 0 ? 0b01u : 0u) | (residual ? 0b10u : 0u); }
+  Work work(Phase) const override { return {.each = true}; }
 
   kernels::Dropout mask(const Exec& e) const {
     return {static_cast<float>(p), {e.state().seed, Purpose::dropout, stream}, e.numbers()};

@@ -40,11 +40,9 @@ struct AddPosition final : Op {
   Place place;
 
   std::string_view kind() const override { return "position"; }
+  unsigned passes_gradient() const override { return 0b01; }
   Saved saved() const override { return {}; }
-  Work work(Phase phase) const override {
-    if (phase != Phase::backward) return {};
-    return {.again = rows * cols, .kernels = 2};
-  }
+  Work work(Phase) const override { return {.each = true}; }
 
   void forward(Exec& e) const override {
     const std::int64_t row = first + e.state().first_position;

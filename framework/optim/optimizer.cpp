@@ -1,10 +1,10 @@
 #include "optim/optimizer.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "kernels/elementwise.h"
-#include "kernels/optimizer.h"
 
 namespace tfm {
 
@@ -82,10 +82,10 @@ void Optimizer::add_counted(std::int64_t begin, std::int64_t end, bool world) {
   for (int i = 0; i < parameters_->size(); ++i) {
     const std::int64_t first = std::max(begin, parameters_->offset(i)), last = std::min(end, padded_end(i));
     if (first >= last || !(world || parameters_->spec(i).split != Split::none || mesh_.tensor_rank == 0)) continue;
-    if (!counted_.empty() && counted_.back().second == first)
-      counted_.back().second = last;
+    if (!counted_.empty() && counted_.back().end == first)
+      counted_.back().end = last;
     else
-      counted_.emplace_back(first, last);
+      counted_.push_back({first, last});
   }
 }
 
@@ -103,10 +103,7 @@ void Optimizer::reduce_finish() const {
 }
 
 template <class T, class S> double Optimizer::norm_as(S& s, const Flat& flat, double scale) const {
-  const T* g = static_cast<const T*>(flat.gradients);
-  std::vector<std::span<const T>> ranges;
-  for (const auto& [begin, end] : counted_) ranges.emplace_back(g + begin, g + end);
-  kernels::SquareSumArgs<T> a{ranges, static_cast<T>(1 / scale)};
+  kernels::SquareSumArgs<T> a{static_cast<const T*>(flat.gradients), counted_, static_cast<T>(1 / scale)};
   const bool fits = kernels::square_sum(s, a);
   std::int64_t sums[5] = {a.limbs[0], a.limbs[1], a.limbs[2], a.limbs[3], !fits};  // the last: ranks whose sums do not fit the limbs
   mesh_.world->all_reduce({sums, DType::i64, {5}});
@@ -130,18 +127,23 @@ template <class T> T* Optimizer::weights(const Flat& flat, const Run& run) const
 template <class T, class P, class S> void Optimizer::update_as(S& s, const Flat& flat, std::int64_t step, double lr, double factor) const {
   using Kind = OptimizerOptions::Kind;
   const auto state = [](void* all, const Run& run) { return all ? static_cast<T*>(all) + run.state_offset : nullptr; };
-  std::vector<kernels::UpdateRange<T, P>> ranges;
-  for (const Run& run : owned_)
-    ranges.push_back({run.end - run.begin, run.decay, weights<T>(flat, run), static_cast<const T*>(flat.gradients) + run.begin,
-                      state(flat.state[0], run), state(flat.state[1], run), state(flat.average, run),
-                      flat.master ? static_cast<P*>(flat.parameters) + run.begin : nullptr});
   const auto t = static_cast<double>(step);
   const double keep = std::min(options_.ema, (1 + t) / (10 + t));
-  if (options_.kind == Kind::sgd)
-    kernels::sgd(s, kernels::SgdArgs<T, P>{ranges, lr, options_.momentum, options_.weight_decay, factor, keep, step == 1});
-  else
-    kernels::adam(s, kernels::AdamArgs<T, P>{ranges, lr, options_.beta1, options_.beta2, options_.eps, options_.weight_decay,
-                                             options_.kind == Kind::adamw, 1 - std::pow(options_.beta1, t), 1 - std::pow(options_.beta2, t), factor, keep});
+  std::array<kernels::UpdateRange<T, P>, 32> some;
+  for (std::size_t done = 0; done < owned_.size(); done += some.size()) {
+    const std::size_t n = std::min(some.size(), owned_.size() - done);
+    std::transform(owned_.begin() + static_cast<std::ptrdiff_t>(done), owned_.begin() + static_cast<std::ptrdiff_t>(done + n), some.begin(), [&](const Run& run) {
+      return kernels::UpdateRange<T, P>{run.end - run.begin, run.decay, weights<T>(flat, run), static_cast<const T*>(flat.gradients) + run.begin,
+                                        state(flat.state[0], run), state(flat.state[1], run), state(flat.average, run),
+                                        flat.master ? static_cast<P*>(flat.parameters) + run.begin : nullptr};
+    });
+    const std::span ranges(some.data(), n);
+    if (options_.kind == Kind::sgd)
+      kernels::sgd(s, kernels::SgdArgs<T, P>{ranges, lr, options_.momentum, options_.weight_decay, factor, keep, step == 1});
+    else
+      kernels::adam(s, kernels::AdamArgs<T, P>{ranges, lr, options_.beta1, options_.beta2, options_.eps, options_.weight_decay, options_.kind == Kind::adamw,
+                                               1 - std::pow(options_.beta1, t), 1 - std::pow(options_.beta2, t), factor, keep});
+  }
 }
 
 void Optimizer::update(AnyStream stream, const Flat& flat, std::int64_t step, double lr, double norm, double scale) const {

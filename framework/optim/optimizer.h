@@ -3,6 +3,7 @@
 // optimizer state for this rank's share of every bucket only. 16-bit parameters are copies of master weights, which are such state, too.
 #include <optional>
 
+#include "kernels/optimizer.h"
 #include "nn/parameter.h"
 #include "optim/schedule.h"
 
@@ -86,7 +87,7 @@ class Optimizer {
   DType real_;
   std::int64_t state_elements_ = 0;
   std::vector<Run> owned_;
-  std::vector<std::pair<std::int64_t, std::int64_t>> counted_;  // elements of the gradients that this rank adds to the norm
+  std::vector<kernels::Range> counted_;  // elements of the gradients that this rank adds to the norm
 };
 
 }  // namespace tfm

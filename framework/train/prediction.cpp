@@ -77,9 +77,8 @@ double Prediction::seconds() const { return std::accumulate(limits.begin(), limi
 Limit Prediction::limited_by() const { return static_cast<Limit>(std::max_element(limits.begin(), limits.end()) - limits.begin()); }
 
 KernelSeconds kernel_seconds(const Program& program, std::size_t i, bool accumulating, const DeviceModel& device) {
-  const ProgramStep& s = program.steps()[i];
   const DType real = program.recording().real();
-  const Work work = program.recording().nodes()[static_cast<std::size_t>(s.node)].op->work(s.phase);
+  const Work work = program.work(i);
   KernelSeconds k;
   double bytes = static_cast<double>(program.moved_bytes(i, accumulating));
   for (const Work::Product& p : work.products) k.products += device.product_seconds(p, real);

@@ -52,10 +52,10 @@ class KernelBench {
       if (s.phase == Phase::reduce) continue;
       program.run_step(i, context);
       const std::string name = name_of_step(program, s);
-      if (s.phase == Phase::recompute || !done.insert(name).second) continue;
+      if (s.phase == Phase::recompute || program.work(i).kernels == 0 || !done.insert(name).second) continue;
       const double seconds = best_seconds(device, [&] { program.run_step(i, context); }, 3);
       const Op& op = *program.recording().nodes()[static_cast<std::size_t>(s.node)].op;
-      found(result(op.kind(), name, seconds, kernel_seconds(program, i, false, model_).sum(), op.work(s.phase).flops(),
+      found(result(op.kind(), name, seconds, kernel_seconds(program, i, false, model_).sum(), program.work(i).flops(),
                    static_cast<double>(program.moved_bytes(i, false))));
     }
     const Optimizer& optimizer = engine_.optimizer();

@@ -118,7 +118,7 @@ class StepBench {
       const Op& op = *program.recording().nodes()[static_cast<std::size_t>(step.node)].op;
       Row& r = rows.try_emplace({std::string(op.kind()), step.phase}, Row{std::string(op.kind()), step.phase}).first->second;
       r.seconds += times_.program[i];
-      r.flops += op.work(step.phase).flops() * static_cast<double>(s.micro_batches);
+      r.flops += program.work(i).flops() * static_cast<double>(s.micro_batches);
       r.bytes += static_cast<double>(program.moved_bytes(i, false) + (s.micro_batches - 1) * program.moved_bytes(i, true));
       r.calls += s.micro_batches;
     }

@@ -164,8 +164,8 @@ struct SquareCase {
     if (broken) x.back() = std::numeric_limits<double>::infinity();
     typename D::template Array<T> dx("x", rounded<T>(x));
     const std::int64_t half = n / 128 * 64;  // whole blocks
-    const std::span<const T> ranges[] = {{dx + first, dx + first + half}, {dx + first + half, dx + first + n}};
-    kernels::SquareSumArgs<T> a{ranges, T(0.25), {0xFFFFFFFF, 5, 0xFFFFFFFF, 1}};
+    const kernels::Range ranges[] = {{first, first + half}, {first + half, first + n}};
+    kernels::SquareSumArgs<T> a{dx, ranges, T(0.25), {0xFFFFFFFF, 5, 0xFFFFFFFF, 1}};
     const bool ok = kernels::square_sum(D::stream(), a);
     Values limbs(a.limbs, a.limbs + 4);
     limbs.push_back(ok);

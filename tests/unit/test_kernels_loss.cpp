@@ -259,13 +259,13 @@ TYPED_TEST(Update, SquareSumIsExactOverBlocks) {
     const std::vector<T> x(v.begin(), v.end());
     double want = 0;
     for (double e : v) want += e * e;
-    const std::span<const T> all(x);
-    kernels::SquareSumArgs<T> whole{{&all, 1}}, team{{&all, 1}}, parts{};
-    std::vector<std::span<const T>> several;
+    const kernels::Range all{0, n};
+    kernels::SquareSumArgs<T> whole{x.data(), {&all, 1}}, team{x.data(), {&all, 1}}, parts{x.data()};
+    std::vector<kernels::Range> several;
     cpu::Stream one{1}, three{3};
     EXPECT_TRUE(kernels::square_sum(one, whole) && kernels::square_sum(three, team));
     EXPECT_NEAR(value(whole), want, 1e-12 * want);
-    for (std::int64_t at = 0; at < n; at += 64 * 77) several.push_back(all.subspan(at, std::min<std::int64_t>(64 * 77, n - at)));
+    for (std::int64_t at = 0; at < n; at += 64 * 77) several.push_back({at, std::min<std::int64_t>(at + 64 * 77, n)});
     parts.ranges = several;  // blocks of 64 in any split
     EXPECT_TRUE(kernels::square_sum(one, parts));
     for (int k = 0; k < 4; ++k) {
@@ -281,19 +281,18 @@ TYPED_TEST(Update, SquareSumKnowsItsLimits) {
   cpu::Stream s{2};
   std::vector<T> x(100000, T{0});
   x[70000] = T{0x1p17};
-  const std::span<const T> all(x);
-  kernels::SquareSumArgs<T> a{{&all, 1}};
+  const kernels::Range all{0, 100000}, few{0, 64};
+  kernels::SquareSumArgs<T> a{x.data(), {&all, 1}};
   EXPECT_TRUE(kernels::square_sum(s, a));
   EXPECT_EQ(value(a), 0x1p34);
   for (T bad : {T{0x1p18}, std::numeric_limits<T>::infinity(), std::numeric_limits<T>::quiet_NaN()}) {
     x[70000] = bad;
-    kernels::SquareSumArgs<T> b{{&all, 1}};
+    kernels::SquareSumArgs<T> b{x.data(), {&all, 1}};
     EXPECT_FALSE(kernels::square_sum(s, b));
   }
   x.assign(64, T{0});
   x[5] = T{0x1p-44};  // the least square that is seen
-  const std::span<const T> few(x);
-  kernels::SquareSumArgs<T> c{{&few, 1}};
+  kernels::SquareSumArgs<T> c{x.data(), {&few, 1}};
   EXPECT_TRUE(kernels::square_sum(s, c));
   EXPECT_EQ(c.limbs[0], 1);
 }

@@ -97,7 +97,7 @@ TEST(Prediction, BytesOfUnfusedKernels) {
   const Value ids = r.input("ids", {4}, DType::i32);
   const Value x = ops::embedding(r, ids, table, {.vocab_begin = 0, .vocab_end = 100});   // (4, 8): 64 bytes
   const Value n = ops::norm(r, x, {.rms = true}, gain);
-  const Value y = ops::dropout_add(r, n, x, 0.0, {.sequence_length = 4, .cols_total = 8});
+  const Value y = ops::dropout_add(r, n, x, 0.5, {.sequence_length = 4, .cols_total = 8});
   auto tape = std::make_shared<Recorder>(std::move(r));
   const Program p = plan(tape, {.outputs = {y}, .seeds = {y}});
   std::map<std::string, std::int64_t> bytes, added;
@@ -109,11 +109,24 @@ TEST(Prediction, BytesOfUnfusedKernels) {
   EXPECT_EQ(bytes["embedding.forward"], 16 + 64 + 64);              // ids, four rows, result
   EXPECT_EQ(bytes["norm.forward"], 64 + 16 + 64 + 2 * 16);          // x, gain, y, two fp32 statistics
   EXPECT_EQ(bytes["residual.forward"], 3 * 64);
-  EXPECT_EQ(bytes["residual.backward"], 2 * 64 + 2 * 64);           // dy for each of two gradients
+  EXPECT_EQ(bytes["residual.backward"], 64 + 64);                   // the residual's gradient keeps its memory
   EXPECT_EQ(bytes["norm.backward"], 64 + 16 + 2 * 16 + 64 + 2 * 64 + 32);  // x, gain, statistics, dy, dx added to, dgain
   EXPECT_EQ(added["norm.backward"], bytes["norm.backward"] + 32);
   EXPECT_EQ(bytes["embedding.backward"], 16 + 64 + 3200 + 2 * 128);  // zeroes the table, then adds four fp32 rows
   EXPECT_EQ(added["embedding.backward"], 16 + 64 + 2 * 128);
+}
+
+TEST(Prediction, AGradientIsReadForEachThatIsWritten) {
+  Recorder r(DType::f32);
+  const Value x = r.input("x", {4, 8}, DType::f32), table = r.parameter(0, "table", {4, 8});
+  const Value a = ops::activation(r, ops::linear(r, x, table, {}), kernels::Activation::relu, false);
+  const Value y = ops::dropout_add(r, a, a, 0.5, {.sequence_length = 4, .cols_total = 4});  // (4, 4): 64 bytes
+  const Program p = plan(std::make_shared<Recorder>(std::move(r)), {.outputs = {y}, .seeds = {y}});
+  const auto backward = std::ranges::find_if(p.steps(), [](const ProgramStep& s) { return s.node == 2 && s.phase == Phase::backward; });
+  const auto i = static_cast<std::size_t>(backward - p.steps().begin());
+  ASSERT_LT(i, p.steps().size());
+  EXPECT_EQ(p.work(i).kernels, 2);
+  EXPECT_EQ(p.moved_bytes(i, false), 2 * 64 + 64 + 2 * 64);  // dy twice; assigned, then added to
 }
 
 TEST(Prediction, ProductsAndAttentionOfASmallDecoder) {

@@ -91,14 +91,15 @@ void sgd(cpu::Stream& stream, const SgdArgs<T, P>& a) {
 template <class T>
 bool square_sum(cpu::Stream& stream, SquareSumArgs<T>& a) {
   std::int64_t limb[4] = {0, 0, 0, 0}, bad = 0;
-  for (const std::span<const T> x : a.ranges) {
-    const std::int64_t n = std::ssize(x), chunks = ceil_div(n, kChunk);
+  for (const Range& range : a.ranges) {
+    const T* x = a.x + range.begin;
+    const std::int64_t n = range.end - range.begin, chunks = ceil_div(n, kChunk);
     double* plain = scratch<double, 15>(chunks);
 #pragma omp parallel for num_threads(stream.threads) schedule(static) reduction(+ : limb, bad) if (stream.threads > 1 && n >= kTeamWork)
     for (std::int64_t c = 0; c < chunks; ++c) {
       FixedSum sum;
       for (std::int64_t i = c * kChunk; i < std::min(n, (c + 1) * kChunk); i += kBlock)
-        sum.add(block_sum(x.data() + i, std::min(kBlock, n - i), a.scale));
+        sum.add(block_sum(x + i, std::min(kBlock, n - i), a.scale));
       const auto part = sum.limbs();
       for (int k = 0; k < 4; ++k) limb[k] += part[k];
       plain[c] = sum.plain;

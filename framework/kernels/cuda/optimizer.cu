@@ -147,16 +147,16 @@ template <class T, class P> void adam(cuda::Stream& stream, const AdamArgs<T, P>
 template <class T, class P> void sgd(cuda::Stream& stream, const SgdArgs<T, P>& a) { update<SgdStep<T>>(stream, a.ranges, a); }
 
 template <class T> bool square_sum(cuda::Stream& stream, SquareSumArgs<T>& a) {
-  const auto blocks_of = [](std::span<const T> x) { return std::min(kMostBlocks, ceil_div(std::ssize(x), kSpan)); };
+  const auto blocks_of = [](const Range& r) { return std::min(kMostBlocks, ceil_div(r.end - r.begin, kSpan)); };
   std::int64_t blocks = 0;
-  for (const auto x : a.ranges) blocks += blocks_of(x);
+  for (const Range& r : a.ranges) blocks += blocks_of(r);
   if (blocks == 0) return true;
   cuda::Scratch<TermSum> sums(stream, blocks);
   const double scale = a.scale;
   TermSum* next = sums;
-  for (const auto x : a.ranges)
-    if (const std::int64_t n = blocks_of(x)) {
-      cuda::launch(stream, square_sum_kernel<T>, static_cast<unsigned>(n), kThreads, 6 * (kThreads / kWarp) * sizeof(double), x.data(), std::ssize(x),
+  for (const Range& r : a.ranges)
+    if (const std::int64_t n = blocks_of(r)) {
+      cuda::launch(stream, square_sum_kernel<T>, static_cast<unsigned>(n), kThreads, 6 * (kThreads / kWarp) * sizeof(double), a.x + r.begin, r.end - r.begin,
                    scale * scale, next);
       next += n;
     }
