@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -105,7 +106,10 @@ void check_shared(const Program& p) {
       if (passed && values[node.in[k]].wants_grad) holds[node.in[k]] = {s.grad_out[0], version[s.grad_out[0]]};
     }
     for (std::size_t k = 0; k < node.in.size(); ++k)
-      if (const int b = s.grad_in[k].buffer; b >= 0) holds[node.in[k]] = {b, ++version[b]};
+      if (const int b = s.grad_in[k].buffer; b >= 0) {
+        if (std::ranges::find(s.grad_out, b) != s.grad_out.end()) internal_error(node.name + " writes " + describe(p, b) + " while it reads it");
+        holds[node.in[k]] = {b, ++version[b]};
+      }
   }
 }
 

@@ -8,7 +8,8 @@
 namespace tfm::executor {
 
 struct Runtime {
-  int devices = 1;                                  // 0: there is no driver
+  int devices = 1;                                  // 0: no driver that can be used
+  int driver = 13000;                               // its version; 0: there is none
   std::size_t free_bytes = std::size_t{1} << 40;    // an allocation of more fails
   bool capturing = false;                           // work of streams is recorded instead of done
   std::vector<std::function<void()>> recorded;

@@ -35,6 +35,10 @@ cudaError_t cudaGetDeviceCount(int* n) {
   *n = runtime.devices;
   return cudaSuccess;
 }
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = runtime.driver;
+  return cudaSuccess;
+}
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int) {
   std::strcpy(p->name, "Block executor/1");
   return cudaSuccess;

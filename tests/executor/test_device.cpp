@@ -189,8 +189,13 @@ TEST_F(DeviceRuntime, NoFileIsNoError) {
 
 TEST_F(DeviceRuntime, CountsNoDevicesWithoutADriver) {
   EXPECT_EQ(cuda::device_count(), 1);
+  EXPECT_EQ(cuda::why_no_device(), "");
   executor::runtime.devices = 0;
   EXPECT_EQ(cuda::device_count(), 0);
+  executor::runtime.driver = 0;
+  EXPECT_EQ(cuda::why_no_device(), "there is no driver for GPUs here");
+  executor::runtime.driver = 12040;
+  EXPECT_EQ(cuda::why_no_device(), "the driver is for CUDA 12.4, but CUDA 13.0 is needed");
 }
 
 TEST_F(DeviceRuntime, SaysHowMuchMemoryIsMissing) {

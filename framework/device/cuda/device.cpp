@@ -7,7 +7,7 @@ namespace tfm {
 
 Device Device::gpu(int index, int threads) {
   const int count = cuda::device_count();
-  if (count == 0) throw Error(ExitCode::environment, "device: cuda, but there is no GPU here or its driver is too old for CUDA 13; use device: cpu");
+  if (count == 0) throw Error(ExitCode::environment, "device: cuda, but " + cuda::why_no_device() + "; expected a GPU with a driver, or device: cpu");
   return {std::make_shared<cuda::Stream>(index % count), threads};
 }
 

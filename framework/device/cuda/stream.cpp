@@ -21,6 +21,18 @@ int device_count() {
   return 0;
 }
 
+std::string why_no_device() {
+  int n = 0, driver = 0;
+  const cudaError_t status = cudaGetDeviceCount(&n);
+  cudaGetLastError();
+  if (status == cudaSuccess) return n > 0 ? "" : "this machine has no GPU";
+  const auto version = [](int v) { return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10); };
+  if (status == cudaErrorInsufficientDriver && cudaDriverGetVersion(&driver) == cudaSuccess)
+    return driver == 0 ? "there is no driver for GPUs here"
+                       : "the driver is for CUDA " + version(driver) + ", but CUDA " + version(CUDART_VERSION) + " is needed";
+  return std::string("CUDA reports ") + cudaGetErrorName(status) + ": " + cudaGetErrorString(status);
+}
+
 Stream::Stream(int device, bool tf32) : device_(device), tf32_(tf32) {
   check(cudaSetDevice(device));
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));

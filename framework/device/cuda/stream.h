@@ -4,13 +4,15 @@
 
 #include <memory>
 #include <source_location>
+#include <string>
 
 namespace tfm::cuda {
 
 // Throws Error(environment) that names the call's place, CUDA's name of the error and its text.
 void check(cudaError_t status, std::source_location at = std::source_location::current());
 
-int device_count();  // 0 where there is no driver
+int device_count();         // 0 where there is none that this build can use
+std::string why_no_device();  // empty where there is one
 
 class Blas;
 

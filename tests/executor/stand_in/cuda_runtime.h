@@ -20,6 +20,8 @@ inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 struct cudaDeviceProp {
   char name[256];
 };
+inline constexpr int CUDART_VERSION = 13000;
+cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaGetDeviceCount(int* n);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp*, int device);
 inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
