@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <tuple>
 
 #include "launch/support/fit.h"
 #include "launch/support/program.h"
@@ -124,8 +125,8 @@ double giga(const Json& bytes) { return bytes.get<double>() * 1e-9; }
 
 void print_fit(const Json& j) {
   const Json& d = j["device"];
-  std::printf("\nmemory            %s of %s: %.1f GB a rank, less %.1f GB in reserve\n", j["fits"] ? "fits" : "DOES NOT FIT", d["name"].get<std::string>().c_str(),
-              giga(d["memory_bytes"]), giga(d["reserve_bytes"]));
+  std::printf("\nmemory            %.1f GB: %s %s, of %.1f GB a rank and %.1f of them in reserve\n", giga(j["memory"][0]["total_bytes"]), j["fits"] ? "fits" : "DOES NOT FIT",
+              d["name"].get<std::string>().c_str(), giga(d["memory_bytes"]), giga(d["reserve_bytes"]));
   if (j["fits"]) return;
   if (j["nearest_fit"].is_null()) {
     std::printf("                  nor would it with smaller micro-batches, recompute, parallel.zero=1 or parallel.tensor; it needs more ranks\n");

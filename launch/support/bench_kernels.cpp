@@ -44,8 +44,7 @@ class KernelBench {
     Device& device = engine_.device();
     const ShapePlan& shape = engine_.plan().largest();
     const Program& program = shape.train_program;
-    Mesh mesh = engine_.plan().mesh;
-    const ExecContext context{device.stream(), &mesh, {.seed = 1}};
+    const ExecContext context{device.stream(), &engine_.plan().mesh, {.seed = 1}};
     std::set<std::string> done;
     for (std::size_t i = 0; i < program.steps().size(); ++i) {
       const ProgramStep& s = program.steps()[i];

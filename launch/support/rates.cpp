@@ -7,19 +7,30 @@
 #include "kernels/gemm.h"
 
 namespace tfm {
+namespace {
 
-Operand::Operand(Device& device, DType type, std::int64_t elements) {
-  const std::int64_t bytes = elements * static_cast<std::int64_t>(size_of(type));
-  memory_ = device.allocate(bytes);
-  std::vector<std::byte> values(static_cast<std::size_t>(bytes));
-  with_float(type, [&]<class T>() {
-    T* v = reinterpret_cast<T*>(values.data());
-    std::uint32_t state = 1;
-    for (std::int64_t i = 0; i < elements; ++i)
-      v[i] = static_cast<T>(static_cast<float>((state = state * 1664525u + 1013904223u) >> 8) * 0x1p-23f - 1.0f);
-  });
-  upload(device.stream(), memory_.get(), values.data(), bytes);
-}
+// Memory of the device, filled with numbers between -1 and 1.
+class Operand {
+ public:
+  Operand(Device& device, DType type, std::int64_t elements) {
+    const std::int64_t bytes = elements * static_cast<std::int64_t>(size_of(type));
+    memory_ = device.allocate(bytes);
+    std::vector<std::byte> values(static_cast<std::size_t>(bytes));
+    with_float(type, [&]<class T>() {
+      T* v = reinterpret_cast<T*>(values.data());
+      std::uint32_t state = 1;
+      for (std::int64_t i = 0; i < elements; ++i)
+        v[i] = static_cast<T>(static_cast<float>((state = state * 1664525u + 1013904223u) >> 8) * 0x1p-23f - 1.0f);
+    });
+    upload(device.stream(), memory_.get(), values.data(), bytes);
+  }
+  template <class T> T* ptr() const { return reinterpret_cast<T*>(memory_.get()); }
+
+ private:
+  std::shared_ptr<std::byte> memory_;
+};
+
+}  // namespace
 
 MeasuredRates measure_rates(Device& device, DType type) {
   MeasuredRates rates;
