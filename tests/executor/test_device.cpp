@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "device/cuda/blas.h"
+#include "device/cuda/measure.h"
 #include "device/memory.h"
 #include "device/replay.h"
 #include "fake_runtime.h"
@@ -185,6 +186,55 @@ TEST_F(DeviceRuntime, NoFileIsNoError) {
   cuda::Stream stream(0);
   multiply(stream, 8);
   EXPECT_EQ(executor::runtime.algorithms.back(), 1u);
+}
+
+// Ways that take some milliseconds each, 0: cannot run; and how often they were started.
+struct Ways {
+  std::vector<float> cost;
+  std::vector<int> runs = std::vector<int>(2);
+
+  int fastest(cuda::Choices& choices, const std::string& key) {
+    const auto way = [&](int i) {
+      return [this, i] { return ++runs[i], executor::runtime.clock += cost[i], cost[i] > 0; };
+    };
+    return choices.fastest(key, {way(0), way(1)});
+  }
+};
+
+TEST_F(DeviceRuntime, FastestWayIsMeasuredOnceAndKept) {
+  cuda::Stream stream(0);
+  cuda::Choices choices(stream, "ways"), other(stream, "ways");
+  Ways ways{{2, 1}};
+  EXPECT_EQ(ways.fastest(choices, "a"), 1);
+  EXPECT_EQ(ways.runs, (std::vector{4, 4}));
+  EXPECT_EQ(ways.fastest(choices, "a"), 1);
+  EXPECT_EQ(ways.runs, (std::vector{4, 4}));
+  ways.cost = {1, 2};
+  EXPECT_EQ(ways.fastest(choices, "b"), 0);
+  EXPECT_EQ(ways.fastest(other, "a"), 1);  // both had read the file: what it says counts
+  cuda::Choices later(stream, "ways");
+  ways.runs = {0, 0};
+  EXPECT_EQ(ways.fastest(later, "a"), 1);
+  EXPECT_EQ(ways.runs, (std::vector{0, 0}));
+}
+
+TEST_F(DeviceRuntime, WaysThatCannotRunAreNotChosen) {
+  cuda::Stream stream(0);
+  cuda::Choices choices(stream, "ways");
+  Ways ways{{1, 0}};
+  EXPECT_EQ(ways.fastest(choices, "a"), 0);
+  EXPECT_EQ(ways.runs, (std::vector{4, 1}));
+}
+
+TEST_F(DeviceRuntime, WaysAreNotMeasuredWhileAGraphIsCaptured) {
+  cuda::Stream stream(0);
+  cuda::Choices choices(stream, "ways");
+  Ways ways{{2, 1}};
+  executor::runtime.capturing = true;
+  EXPECT_EQ(ways.fastest(choices, "a"), 0);
+  EXPECT_EQ(ways.runs, (std::vector{0, 0}));
+  executor::runtime.capturing = false;
+  EXPECT_EQ(ways.fastest(choices, "a"), 1);
 }
 
 TEST_F(DeviceRuntime, CountsNoDevicesWithoutADriver) {

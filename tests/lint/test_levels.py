@@ -6,7 +6,8 @@ import sys
 LEVELS = {"core": 0, "device": 1, "tensor": 2, "kernels": 3, "comm": 3, "graph": 4, "ops": 5, "nn": 6, "optim": 7, "data": 7,
           "train": 8, "models": 9, "launch": 10}
 SOURCE, HEADER, FUNCTION, OP = 400, 200, 60, 120
-FOLDER_OF = {"mpi": "framework/comm", "nccl": "framework/comm", "cuda": "framework/device/cuda", "cublas": "framework/device/cuda"}
+FOLDER_OF = {"mpi": "framework/comm", "nccl": "framework/comm", "cuda": "framework/device/cuda", "cublas": "framework/device/cuda",
+             "cudnn": "framework/device/cuda"}
 
 
 def level_of(path):
@@ -47,7 +48,7 @@ def main():
             if len(lines) > budget:
                 errors.append(f"{path}: {len(lines)} lines, the budget is {budget}")
             for number, line in enumerate(lines, 1):
-                found = re.match(r"#include [<\"](mpi|cuda|nccl|cublas)\w*\.h", line)
+                found = re.match(r"#include [<\"](mpi|cuda|nccl|cublas|cudnn)\w*\.h", line)
                 if found and str(path.parent) != FOLDER_OF[found[1]]:
                     errors.append(f"{path}:{number}: {line} belongs in {FOLDER_OF[found[1]]}")
                 found = re.match(r'#include "(\w+)/', line)

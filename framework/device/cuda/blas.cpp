@@ -1,11 +1,10 @@
 #include "device/cuda/blas.h"
 
-#include <algorithm>
 #include <bit>
-#include <cctype>
 #include <limits>
 
 #include "core/error.h"
+#include "device/cuda/measure.h"
 #include "device/cuda/stream.h"
 #include "device/memory.h"
 
@@ -13,7 +12,7 @@ namespace tfm::cuda {
 namespace {
 
 constexpr std::int64_t kWorkspace = std::int64_t{32} << 20;
-constexpr int kCandidates = 8, kRuns = 3;
+constexpr int kCandidates = 8;
 
 void check(cublasStatus_t status, std::source_location at = std::source_location::current()) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
@@ -24,15 +23,6 @@ void check(cublasStatus_t status, std::source_location at = std::source_location
 // Sets one attribute of a description or preference.
 template <class Setter, class Object, class Attribute, class V> void set(Setter setter, Object object, Attribute attribute, V value) {
   check(setter(object, attribute, &value, sizeof value));
-}
-
-std::filesystem::path file_in(const std::filesystem::path& folder, int device) {
-  if (folder.empty()) return {};
-  cudaDeviceProp properties;
-  cuda::check(cudaGetDeviceProperties(&properties, device));
-  std::string name = properties.name;
-  std::replace_if(name.begin(), name.end(), [](unsigned char c) { return !std::isalnum(c); }, '_');
-  return folder / ("cublaslt-" + std::to_string(cublasLtGetVersion()) + "-" + name + ".txt");
 }
 
 std::string key_of(const Product& p, bool tf32) {
@@ -80,7 +70,7 @@ struct Blas::Plan {
 
 Blas::Blas(Stream& stream, bool tf32, const std::filesystem::path& folder)
     : stream_(stream), float_compute_(tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F), workspace_(allocate(stream, kWorkspace)),
-      file_(file_in(folder, stream.device())) {
+      file_(algorithm_path(folder, "cublaslt-" + std::to_string(cublasLtGetVersion()), stream.device())) {
   check(cublasLtCreate(&handle_));
 }
 Blas::~Blas() {
@@ -91,27 +81,6 @@ Blas::~Blas() {
 cublasStatus_t Blas::start(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, const Operands& o) {
   return cublasLtMatmul(handle_, plan.operation, o.alpha, o.b, plan.b, o.a, plan.a, o.beta, o.c, plan.c, o.d, plan.c, &algorithm, workspace_.get(),
                         kWorkspace, stream_.get());
-}
-
-// The shortest of some runs after one that warms up; infinite where the algorithm does not run.
-float Blas::milliseconds(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, const Operands& o) {
-  float shortest = std::numeric_limits<float>::infinity();
-  if (start(plan, algorithm, o) != CUBLAS_STATUS_SUCCESS) return shortest;
-  cudaEvent_t before, after;
-  check(cudaEventCreate(&before));
-  check(cudaEventCreate(&after));
-  for (int run = 0; run < kRuns; ++run) {
-    check(cudaEventRecord(before, stream_.get()));
-    check(start(plan, algorithm, o));
-    check(cudaEventRecord(after, stream_.get()));
-    check(cudaEventSynchronize(after));
-    float ms = 0;
-    check(cudaEventElapsedTime(&ms, before, after));
-    shortest = std::min(shortest, ms);
-  }
-  cudaEventDestroy(before);
-  cudaEventDestroy(after);
-  return shortest;
 }
 
 bool Blas::adopt(Plan& plan, const Algorithm& known) {
@@ -151,11 +120,10 @@ void Blas::choose(const Product& p, Plan& plan, Operands o) {
   }
   if (other) o.d = other;
   float shortest = std::numeric_limits<float>::infinity();
-  for (int i = 0; i < found; ++i)
-    if (const float ms = results[i].state == CUBLAS_STATUS_SUCCESS ? milliseconds(plan, results[i].algo, o) : shortest; ms < shortest) {
-      shortest = ms;
-      plan.algorithm = results[i].algo;
-    }
+  for (int i = 0; i < found; ++i) {
+    const auto runs = [&] { return results[i].state == CUBLAS_STATUS_SUCCESS && start(plan, results[i].algo, o) == CUBLAS_STATUS_SUCCESS; };
+    if (const float ms = milliseconds(stream_, runs); ms < shortest) shortest = ms, plan.algorithm = results[i].algo;
+  }
   if (other) cuda::check(cudaFreeAsync(other, stream_.get()));
   plan.chosen = true;
   adopt(plan, file_.add(key, std::bit_cast<Algorithm>(plan.algorithm)));

@@ -48,7 +48,6 @@ class Blas {
   void choose(const Product& p, Plan& plan, Operands o);
   bool adopt(Plan& plan, const Algorithm& known);  // unless cuBLASLt refuses it
   cublasStatus_t start(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, const Operands& o);
-  float milliseconds(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, const Operands& o);
 
   Stream& stream_;
   cublasComputeType_t float_compute_;

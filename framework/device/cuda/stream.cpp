@@ -43,6 +43,7 @@ Stream::Stream(int device, bool tf32) : device_(device), tf32_(tf32) {
 }
 Stream::~Stream() {
   cudaStreamSynchronize(stream_);
+  owned_.clear();
   blas_.reset();
   cudaStreamDestroy(stream_);
 }

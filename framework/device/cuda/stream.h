@@ -2,9 +2,11 @@
 // A CUDA stream, and how a failed call of the runtime becomes an Error.
 #include <cuda_runtime.h>
 
+#include <map>
 #include <memory>
 #include <source_location>
 #include <string>
+#include <typeindex>
 
 namespace tfm::cuda {
 
@@ -29,12 +31,19 @@ class Stream {
   void wait();             // until all work so far is done
   bool capturing() const;  // into a CUDA graph
   Blas& blas();            // made at the first call
+  // A caller's object that lives as long as the stream; made of it at the first call.
+  template <class T> T& own() {
+    std::shared_ptr<void>& place = owned_[typeid(T)];
+    if (!place) place = std::make_shared<T>(*this);
+    return *static_cast<T*>(place.get());
+  }
 
  private:
   int device_;
   bool tf32_;
   cudaStream_t stream_ = nullptr;
   std::unique_ptr<Blas> blas_;
+  std::map<std::type_index, std::shared_ptr<void>> owned_;
 };
 
 }  // namespace tfm::cuda

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <string>
 
+#include "kernels/cuda/attention_cudnn.h"
 #include "kernels/cuda/attention_parts.h"
 
 namespace tfm::kernels {
@@ -108,9 +109,7 @@ void backward(cuda::Stream& stream, const AttentionBackwardArgs<T>& g, const Bac
 }  // namespace gpu
 
 template <class T>
-void attention(cuda::Stream& stream, const AttentionArgs<T>& a) {
-  gpu::check(a);
-  if (a.batch * a.heads * a.queries == 0) return;
+void own_attention(cuda::Stream& stream, const AttentionArgs<T>& a) {
   const gpu::RealKeys<T> real(stream, a);
   if constexpr (sizeof(T) == 2)
     if (gpu::on_tensor_cores(a)) return gpu::tensor_forward<T>(stream, a, real);
@@ -118,10 +117,8 @@ void attention(cuda::Stream& stream, const AttentionArgs<T>& a) {
 }
 
 template <class T>
-void attention_backward(cuda::Stream& stream, const AttentionBackwardArgs<T>& g) {
+void own_attention(cuda::Stream& stream, const AttentionBackwardArgs<T>& g) {
   const AttentionArgs<T>& a = g.forward;
-  gpu::check(a);
-  if (a.batch * a.heads == 0) return;
   const bool tensor = gpu::on_tensor_cores(a) && gpu::whole_chunks(g.dout, g.dq, g.dk, g.dv);
   const std::int64_t rows = tensor ? gpu::kTensorRows : gpu::kPlainRows<T>, tiles = ceil_div(a.queries, rows),
                      distances = a.queries + a.keys - 1;
@@ -138,8 +135,32 @@ void attention_backward(cuda::Stream& stream, const AttentionBackwardArgs<T>& g)
                  scratch.width, tiles, rows, a.queries, distances, g.dbias);
 }
 
-#define TFM_INSTANTIATE(T)                                         \
-  template void attention(cuda::Stream&, const AttentionArgs<T>&); \
+template <class T>
+void attention(cuda::Stream& stream, const AttentionArgs<T>& a) {
+  gpu::check(a);
+  if (a.batch * a.heads * a.queries == 0) return;
+#ifdef TFM_CUDNN
+  if constexpr (sizeof(T) == 2)
+    if (cudnn_attention_if_faster(stream, a)) return;
+#endif
+  own_attention(stream, a);
+}
+
+template <class T>
+void attention_backward(cuda::Stream& stream, const AttentionBackwardArgs<T>& g) {
+  gpu::check(g.forward);
+  if (g.forward.batch * g.forward.heads == 0) return;
+#ifdef TFM_CUDNN
+  if constexpr (sizeof(T) == 2)
+    if (cudnn_attention_if_faster(stream, g)) return;
+#endif
+  own_attention(stream, g);
+}
+
+#define TFM_INSTANTIATE(T)                                                     \
+  template void own_attention(cuda::Stream&, const AttentionArgs<T>&);         \
+  template void own_attention(cuda::Stream&, const AttentionBackwardArgs<T>&); \
+  template void attention(cuda::Stream&, const AttentionArgs<T>&);             \
   template void attention_backward(cuda::Stream&, const AttentionBackwardArgs<T>&);
 TFM_INSTANTIATE(float)
 TFM_INSTANTIATE(double)

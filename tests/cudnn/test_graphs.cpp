@@ -1,0 +1,185 @@
+// Attention's graphs before cuDNN, for a Hopper GPU that is only described: each must become a plan whose kernels are compiled and
+// loaded (into a stand-in of the driver), which is as far as one comes without a GPU. What the graphs say is compared with float64.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "../attention_cudnn_cases.h"
+#include "../attention_plain.h"
+#include "driver.h"
+#include "interpreter.h"
+#include "kernels/cuda/attention_cudnn_graph.h"
+
+namespace tfm::test {
+namespace {
+
+namespace cudnn = cuda::cudnn;
+using kernels::AttentionArgs;
+using kernels::AttentionBackwardArgs;
+
+cudnnBackendDescriptor_t h200() {
+  static const cudnn::Descriptor* described = [] {
+    std::stringstream text;
+    text << std::ifstream(TFM_SOURCE_DIR "/tests/fixtures/h200_device.json").rdbuf();
+    const std::string json = text.str();
+    auto* d = new cudnn::Descriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+    d->set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, std::ssize(json), json.data()).finalize();
+    return d;
+  }();
+  return *described;
+}
+
+// Some address at a multiple of 16 bytes, which nothing reads.
+template <class T> T* place(std::intptr_t i = 0) { return reinterpret_cast<T*>(std::intptr_t{1} << 30) + i; }
+
+template <class T> AttentionBackwardArgs<T> args_of(const CudnnCase& c) {
+  const std::int64_t q_width = c.heads * c.size, kv_width = c.kv_heads * c.size, fused = c.queries == c.keys ? q_width : 0;
+  const AttentionArgs<T> a{.batch = c.batch, .heads = c.heads, .kv_heads = c.kv_heads, .queries = c.queries, .keys = c.keys, .head_size = c.size,
+                           .q = place<T>(), .k = place<T>(), .v = place<T>(), .q_stride = q_width + (fused ? 2 * kv_width : 0),
+                           .kv_stride = fused + 2 * kv_width, .out = place<T>(), .out_stride = q_width, .lse = place<float>(), .scale = 0.125f,
+                           .causal = c.causal};
+  return {a, place<T>(), place<T>(), place<T>(), place<T>()};
+}
+
+struct Made {
+  cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
+  std::string text;
+  std::vector<std::string> kernels;
+  std::int64_t workspace = -1;
+};
+template <class Args> Made make(const Args& args) {
+  driver().kernels.clear();
+  Made made;
+  try {
+    made.workspace = cudnn::Plan(attention_graph(args), {.properties = h200()}).workspace();
+  } catch (const cudnn::Refusal& refusal) {
+    made.status = refusal.status(), made.text = refusal.what();
+  }
+  made.kernels = driver().kernels;
+  return made;
+}
+
+void expect_hopper(const Made& made, const std::string& pass) {
+  EXPECT_EQ(made.status, CUDNN_STATUS_SUCCESS) << made.text;
+  ASSERT_FALSE(made.kernels.empty());
+  for (const char* part : {"sm90", "wgmma", pass.c_str()}) EXPECT_NE(made.kernels[0].find(part), std::string::npos) << made.kernels[0];
+}
+
+template <class T> void expect_accepted(const CudnnCase& c) {
+  SCOPED_TRACE(testing::Message() << name_of(dtype_of<T>) << " " << describe(c));
+  const AttentionBackwardArgs<T> g = args_of<T>(c);
+  EXPECT_TRUE(kernels::cudnn_computes(g.forward));
+  EXPECT_TRUE(kernels::cudnn_computes(g));
+  const Made forward = make(g.forward), backward = make(g);
+  expect_hopper(forward, "fprop");
+  expect_hopper(backward, "bprop");
+  EXPECT_LT(forward.workspace, 1 << 16);
+  // The form that adds to dq in memory, whose bits change from run to run, needs no matrix (T, S).
+  EXPECT_GE(backward.workspace, 2 * c.batch * c.heads * c.queries * c.keys);
+}
+
+TEST(Cudnn, IsHere) { ASSERT_GE(cudnn::version(), 91600u); }
+
+TEST(Cudnn, TakesEveryCase) {
+  for (const CudnnCase& c : cudnn_cases()) expect_accepted<bf16>(c);
+}
+TEST(Cudnn, TakesFloat16) {
+  for (const CudnnCase& c : cudnn_cases())
+    if (c.size == 64 || c.size == 256) expect_accepted<f16>(c);
+}
+
+TEST(Cudnn, PlansOfPartsOfABatch) {
+  const AttentionBackwardArgs<bf16> g = args_of<bf16>({3, 4, 2, 80, 80, 64, true});
+  const AttentionBackwardArgs<bf16> sequence = part_of(g, {1, 2}, 2, 0), group = part_of(g, {1, 1}, 2, 1);
+  EXPECT_EQ(sequence.forward.q - g.forward.q, 2 * 80 * g.forward.q_stride);
+  EXPECT_EQ(sequence.dv - g.dv, 2 * 80 * g.forward.kv_stride);
+  EXPECT_EQ(group.forward.heads, 2);
+  EXPECT_EQ(group.forward.lse - g.forward.lse, (2 * 4 + 2) * 80);
+  EXPECT_EQ(group.dq - sequence.dq, 2 * 64);
+  EXPECT_EQ(group.dk - sequence.dk, 64);
+  EXPECT_EQ(group.dout - g.dout, 2 * 80 * g.forward.out_stride + 2 * 64);
+  for (const auto& part : {sequence, group}) {
+    expect_hopper(make(part.forward), "fprop");
+    expect_hopper(make(part), "bprop");
+  }
+}
+
+// Queries, keys and values in rows of their own strides; forward's results are backward's operands.
+void expect_meaning(const CudnnCase& c) {
+  SCOPED_TRACE(describe(c));
+  const reference::Attention r = shape(c.batch, c.heads, c.kv_heads, c.queries, c.keys, c.size, c.causal);
+  const Data<bf16> d(r, 8);
+  const std::int64_t q_width = c.heads * c.size, kv_width = c.kv_heads * c.size;
+  Values q = spread(d.q, q_width, d.q_stride), k = spread(d.k, kv_width, d.kv_stride), v = spread(d.v, kv_width, d.kv_stride),
+         dout = spread(d.dout, q_width, d.out_stride), out(dout.size()), lse(c.batch * c.heads * c.queries), dq(q.size()), dk(k.size()), dv(v.size());
+  AttentionBackwardArgs<bf16> g = args_of<bf16>(c);
+  g.forward.q_stride = d.q_stride, g.forward.kv_stride = d.kv_stride, g.forward.out_stride = d.out_stride;
+  g.forward.scale = static_cast<float>(r.scale);
+  Interpreter(attention_graph(g.forward), {&q, &k, &v, &out, &lse});
+  Interpreter(attention_graph(g), {&q, &k, &v, &out, &lse, &dout, &dq, &dk, &dv});
+  reference::Attention same_scale = r;
+  same_scale.scale = g.forward.scale;
+  const AttentionResult want = plain_attention(same_scale, d.q, d.k, d.v, d.dout, [](double x) { return x; });
+  expect_close(gather(out, q_width, d.out_stride), want.out, 1e-12, "out");
+  expect_close(lse, want.lse, 1e-12, "lse");
+  expect_close(gather(dq, q_width, d.q_stride), want.dq, 1e-12, "dq");
+  expect_close(gather(dk, kv_width, d.kv_stride), want.dk, 1e-12, "dk");
+  expect_close(gather(dv, kv_width, d.kv_stride), want.dv, 1e-12, "dv");
+}
+TEST(Cudnn, GraphsSayWhatAttentionIs) {
+  for (bool causal : {false, true}) {
+    expect_meaning({2, 4, 4, 9, 9, 8, causal});
+    expect_meaning({2, 6, 2, 11, 11, 16, causal});
+    expect_meaning({2, 4, 1, 5, 12, 8, causal});
+  }
+  expect_meaning({1, 2, 1, 12, 5, 8, false});
+}
+
+// That the above can fail.
+TEST(Cudnn, RefusesWhatItDoesNotKnow) {
+  EXPECT_EQ(make(args_of<bf16>({1, 2, 2, 128, 128, 12, true}).forward).status, CUDNN_STATUS_NOT_SUPPORTED);
+  EXPECT_EQ(make(args_of<bf16>({1, 2, 2, 128, 128, 264, true})).status, CUDNN_STATUS_NOT_SUPPORTED);
+  const AttentionArgs<bf16> a = args_of<bf16>({1, 2, 2, 128, 128, 64, true}).forward;
+  driver().loads = false;
+  EXPECT_EQ(make(a).status, CUDNN_STATUS_EXECUTION_FAILED_CUDA_DRIVER);
+  driver().loads = true;
+  EXPECT_EQ(make(a).status, CUDNN_STATUS_SUCCESS);
+}
+
+TEST(Cudnn, IsNotAskedForWhatItWouldDoOtherwise) {
+  const AttentionBackwardArgs<bf16> usual = args_of<bf16>({2, 4, 2, 128, 128, 64, true});
+  ASSERT_TRUE(kernels::cudnn_computes(usual));
+  static const std::int32_t segments[1] = {};
+  static float bias[1] = {};
+  const auto declined = [&](auto&& change) {
+    AttentionBackwardArgs<bf16> g = usual;
+    change(g.forward);
+    EXPECT_FALSE(kernels::cudnn_computes(g.forward));
+    EXPECT_FALSE(kernels::cudnn_computes(g));
+  };
+  declined([](auto& a) { a.dropout.p = 0.1f; });
+  declined([](auto& a) { a.bias = bias; });
+  declined([](auto& a) { a.k_segments = segments; });
+  declined([](auto& a) { a.k_segments = a.q_segments = segments; });
+  declined([](auto& a) { a.queries = 129; });  // the first sees no key
+  declined([](auto& a) { a.kv_length = 256; });
+  declined([](auto& a) { a.queries = 63; });
+  declined([](auto& a) { a.keys = 63, a.causal = false; });
+  declined([](auto& a) { a.head_size = 264; });
+  declined([](auto& a) { a.head_size = 12; });
+  declined([](auto& a) { a.q_stride += 4; });
+  declined([](auto& a) { a.kv_stride += 4; });
+  declined([](auto& a) { a.out_stride += 4; });
+  declined([](auto& a) { a.q += 4; });
+  declined([](auto& a) { a.v += 4; });
+  declined([](auto& a) { a.lse += 2; });
+  for (auto member : {&AttentionBackwardArgs<bf16>::dq, &AttentionBackwardArgs<bf16>::dk, &AttentionBackwardArgs<bf16>::dv}) {
+    AttentionBackwardArgs<bf16> g = usual;
+    g.*member += 4;
+    EXPECT_FALSE(kernels::cudnn_computes(g));
+  }
+}
+
+}  // namespace
+}  // namespace tfm::test

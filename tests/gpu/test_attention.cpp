@@ -1,0 +1,190 @@
+// Attention on a GPU: the own kernels and, on Hopper, cuDNN's, each against float64 and each with the other's log-sum-exp.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "../attention_cudnn_cases.h"
+#include "../attention_plain.h"
+#include "device/cuda/stream.h"
+#include "device/memory.h"
+#include "device/replay.h"
+
+namespace tfm::test {
+namespace {
+
+template <class T> class Array {
+ public:
+  Array(cuda::Stream& stream, std::int64_t n) : stream_(stream), n_(n), memory_(allocate(stream, n * static_cast<std::int64_t>(sizeof(T)))) {}
+  Array(cuda::Stream& stream, const Values& v) : Array(stream, std::ssize(v)) {
+    std::vector<T> host;
+    for (const double x : v) host.push_back(static_cast<T>(static_cast<Wide<T>>(x)));
+    upload(stream, memory_.get(), host.data(), n_ * static_cast<std::int64_t>(sizeof(T)));
+  }
+  T* get() const { return reinterpret_cast<T*>(memory_.get()); }
+  Values values() const {
+    std::vector<T> host(static_cast<std::size_t>(n_));
+    download(stream_, host.data(), memory_.get(), n_ * static_cast<std::int64_t>(sizeof(T)));
+    Values v;
+    for (const T x : host) v.push_back(static_cast<double>(static_cast<Wide<T>>(x)));
+    return v;
+  }
+
+ private:
+  cuda::Stream& stream_;
+  std::int64_t n_;
+  std::shared_ptr<std::byte> memory_;
+};
+
+// Queries, keys and values in one row where there are as many of each, as a fused projection leaves them.
+template <class T> struct Tensors {
+  Tensors(cuda::Stream& stream, const Data<T>& d)
+      : data(d), fused(d.r.queries == d.r.keys), q_width(d.r.heads * d.r.size), kv_width(d.r.kv_heads * d.r.size),
+        q_stride(q_width + (fused ? 2 * kv_width : 0)), kv_stride((fused ? q_width : 0) + 2 * kv_width), q(stream, rows()),
+        kv(stream, fused ? Values(1) : keys()), out(stream, d.r.batch * d.r.queries * q_width), dout(stream, d.dout),
+        dq(stream, d.r.batch * d.r.queries * q_stride), dkv(stream, fused ? 1 : d.r.batch * d.r.keys * kv_stride),
+        lse(stream, d.r.batch * d.r.heads * d.r.queries) {}
+
+  kernels::AttentionBackwardArgs<T> args() const {
+    const auto& r = data.r;
+    T *k = fused ? q.get() + q_width : kv.get(), *dk = fused ? dq.get() + q_width : dkv.get();
+    return {{.batch = r.batch, .heads = r.heads, .kv_heads = r.kv_heads, .queries = r.queries, .keys = r.keys, .head_size = r.size, .q = q.get(),
+             .k = k, .v = k + kv_width, .q_stride = q_stride, .kv_stride = kv_stride, .out = out.get(), .out_stride = q_width, .lse = lse.get(),
+             .scale = static_cast<float>(r.scale), .causal = r.causal},
+            dout.get(), dq.get(), dk, dk + kv_width};
+  }
+  AttentionResult result() const {
+    const Values dqs = dq.values(), dkvs = fused ? dqs : dkv.values();
+    const std::int64_t at = fused ? q_width : 0;
+    return {out.values(), lse.values(), gather(dqs, q_width, q_stride), gather(dkvs, kv_width, kv_stride, at),
+            gather(dkvs, kv_width, kv_stride, at + kv_width), {}};
+  }
+
+  const Data<T>& data;
+  bool fused;
+  std::int64_t q_width, kv_width, q_stride, kv_stride;
+  Array<T> q, kv, out, dout, dq, dkv;
+  Array<float> lse;
+
+ private:
+  void put(Values& to, const Values& from, std::int64_t width, std::int64_t stride, std::int64_t at) const {
+    for (std::int64_t i = 0; i < std::ssize(from); ++i) to[i / width * stride + at + i % width] = from[i];
+  }
+  Values keys() const {
+    Values all(data.r.batch * data.r.keys * kv_stride);
+    put(all, data.k, kv_width, kv_stride, 0), put(all, data.v, kv_width, kv_stride, kv_width);
+    return all;
+  }
+  Values rows() const {
+    Values all(data.r.batch * data.r.queries * q_stride);
+    put(all, data.q, q_width, q_stride, 0);
+    if (fused) put(all, data.k, kv_width, q_stride, q_width), put(all, data.v, kv_width, q_stride, q_width + kv_width);
+    return all;
+  }
+};
+
+enum class By { own, cudnn };
+template <class Args> void run(cuda::Stream& stream, By by, const Args& args) {
+  if (by == By::own)
+    kernels::own_attention(stream, args);
+  else
+    ASSERT_TRUE(kernels::cudnn_attention(stream, args));
+}
+
+template <class T> Data<T> rounded_data(const reference::Attention& r) {
+  Data<T> d(r);
+  for (Values* v : {&d.q, &d.k, &d.v, &d.dout})
+    for (double& x : *v) x = round_to<T>(x);
+  return d;
+}
+
+reference::Attention reference_of(const CudnnCase& c) { return shape(c.batch, c.heads, c.kv_heads, c.queries, c.keys, c.size, c.causal); }
+
+class GpuAttention : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
+    cudaDeviceProp properties;
+    cuda::check(cudaGetDeviceProperties(&properties, 0));
+    if (properties.major == 9) all_.push_back(By::cudnn);
+    setenv("XDG_CACHE_HOME", folder_.c_str(), 1);
+    stream_ = std::make_unique<cuda::Stream>(0);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  template <class T> void expect_right(const CudnnCase& c) {
+    SCOPED_TRACE(testing::Message() << name_of(dtype_of<T>) << " " << describe(c));
+    const reference::Attention r = reference_of(c);
+    const Data<T> d = rounded_data<T>(r);
+    for (const By forward : all_)
+      for (const By backward : all_) {
+        SCOPED_TRACE(testing::Message() << "by cuDNN: forward " << (forward == By::cudnn) << ", backward " << (backward == By::cudnn));
+        const Tensors<T> t(*stream_, d);
+        run(*stream_, forward, t.args().forward);
+        run(*stream_, backward, t.args());
+        EXPECT_EQ(complaint(d, t.result()), "");
+      }
+  }
+
+  std::filesystem::path folder_ = std::filesystem::temp_directory_path() / ("tfm-attention-" + std::to_string(getpid()));
+  std::unique_ptr<cuda::Stream> stream_;
+  std::vector<By> all_ = {By::own};
+};
+
+TEST_F(GpuAttention, AgreesWithFloat64) {
+  for (const CudnnCase& c : cudnn_cases()) {
+    expect_right<bf16>(c);
+    if (c.size == 64 || c.size == 256) expect_right<f16>(c);
+  }
+}
+
+TEST_F(GpuAttention, SameBitsInEveryRunAndInAGraph) {
+  const reference::Attention r = shape(4, 8, 4, 1000, 1000, 128, true);
+  const Data<bf16> d = rounded_data<bf16>(r);
+  for (const By by : all_) {
+    const Tensors<bf16> t(*stream_, d);
+    std::vector<AttentionResult> results;
+    Replay replay;
+    for (int i = 0; i < 6; ++i) {
+      replay.run(stream_.get(), [&] { run(*stream_, by, t.args().forward), run(*stream_, by, t.args()); });
+      results.push_back(t.result());
+      EXPECT_TRUE(same(results[i], results[0])) << i;
+    }
+    EXPECT_TRUE(replay.recorded());
+  }
+}
+
+// More than 512 MiB for all heads at once: cuDNN's goes in two parts.
+TEST_F(GpuAttention, LargeBackwardInParts) {
+  for (const auto& [batch, heads] : {std::pair{1, 64}, {64, 1}}) {
+    const reference::Attention r = shape(batch, heads, heads, 2304, 2304, 64, true);
+    const Data<bf16> d = rounded_data<bf16>(r);
+    std::vector<AttentionResult> results;
+    for (const By by : all_) {
+      const Tensors<bf16> t(*stream_, d);
+      run(*stream_, by, t.args().forward), run(*stream_, by, t.args());
+      results.push_back(t.result());
+    }
+    const AttentionResult &got = results.back(), &want = results.front();
+    for (auto x : {&AttentionResult::out, &AttentionResult::dq, &AttentionResult::dk, &AttentionResult::dv})
+      EXPECT_LE(largest_difference(got.*x, want.*x), 0.02 * largest_difference(want.*x, Values((want.*x).size())));
+  }
+}
+
+// Whichever is faster: the choice is kept, and so are the bits.
+TEST_F(GpuAttention, ChoosesOnce) {
+  const reference::Attention r = shape(4, 12, 12, 1024, 1024, 64, true);
+  const Data<bf16> d = rounded_data<bf16>(r);
+  std::vector<AttentionResult> results;
+  for (int i = 0; i < 2; ++i) {
+    cuda::Stream stream(0);
+    const Tensors<bf16> t(stream, d);
+    kernels::attention(stream, t.args().forward);
+    kernels::attention_backward(stream, t.args());
+    results.push_back(t.result());
+  }
+  EXPECT_TRUE(same(results[0], results[1]));
+  EXPECT_EQ(std::filesystem::exists(folder_ / "tfm"), all_.size() > 1);
+}
+
+}  // namespace
+}  // namespace tfm::test
