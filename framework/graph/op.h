@@ -71,6 +71,28 @@ struct CollectiveUse {
   std::int64_t count = 1;  // repeated this often
 };
 
+// What a pass of an op asks of a device, beside reading each tensor that it is given once and writing each result once: for predictions
+// and measurements. Elements are of the recording's real type.
+struct Work {
+  struct Product {  // (m,k) (k,n), `count` times
+    std::int64_t m, n, k, count = 1;
+    bool sum = false;  // added to a result of the wide type
+    double flops() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) * static_cast<double>(count); }
+  };
+  std::vector<Product> products;
+  double attention_flops = 0;  // causal: of scores that are seen
+  double masked_flops = 0;     // of those that are not
+  std::int64_t again = 0;      // elements that are moved once more
+  unsigned by_row = 0;         // mask of inputs of which, and of whose gradients, an op touches as many elements as its output has
+  bool each = false;           // backward has a kernel for each gradient that it writes, which reads what all of them read
+  int kernels = 1;             // 0: moves nothing itself
+  double flops() const {
+    double sum = attention_flops;
+    for (const Product& p : products) sum += p.flops();
+    return sum;
+  }
+};
+
 // Inputs and outputs that backward reads, as bit masks.
 struct Saved {
   unsigned inputs = 0, outputs = 0;
@@ -90,7 +112,8 @@ class Op {
   virtual unsigned passes_gradient() const { return 0; }
   virtual std::int64_t workspace_bytes(Phase) const { return 0; }
   virtual std::vector<CollectiveUse> collectives(Phase) const { return {}; }
-  virtual double matmul_flops() const { return 0; }  // forward; backward takes twice as many
+  virtual Work work(Phase) const { return {}; }
+  double matmul_flops() const { return work(Phase::forward).flops(); }  // of the model: forward; backward takes twice as many
   virtual void forward(Exec&) const = 0;
   virtual void backward(Exec&) const = 0;
 };

@@ -1,6 +1,8 @@
 #include "graph/program.h"
 
-#include <chrono>
+#include <algorithm>
+
+#include "device/timed.h"
 
 namespace tfm {
 
@@ -8,6 +10,40 @@ std::int64_t Program::unshared_bytes() const {
   std::int64_t sum = 0;
   for (const Buffer& b : buffers_)
     if (!b.persistent) sum += round_up(b.bytes, 64);
+  return sum;
+}
+
+Work Program::work(std::size_t i) const {
+  const ProgramStep& s = steps_[i];
+  if (s.node < 0) return {.kernels = 0};
+  Work work = recording_->nodes()[s.node].op->work(s.phase);
+  if (work.each && s.phase == Phase::backward)
+    work.kernels = static_cast<int>(std::ranges::count_if(s.grad_in, [](const GradRef& g) { return g.buffer >= 0; }));
+  return work;
+}
+
+std::int64_t Program::moved_bytes(std::size_t i, bool accumulating) const {
+  const ProgramStep& s = steps_[i];
+  const Work work = this->work(i);
+  if (work.kernels == 0) return 0;
+  const Node& node = recording_->nodes()[s.node];
+  const auto& values = recording_->values();
+  const auto whole = [&](int b) { return b < 0 ? 0 : buffers_[b].bytes; };
+  const auto touched = [&](int b, std::size_t input) {
+    if (b < 0 || (work.by_row >> input & 1u) == 0) return whole(b);
+    const std::int64_t element = buffers_[b].bytes / values[buffers_[b].value].shape.elements();
+    return std::min(whole(b), values[node.out[0]].shape.elements() * element);
+  };
+  std::int64_t sum = work.again * static_cast<std::int64_t>(size_of(recording_->real()));
+  for (std::size_t k = 0; k < s.in.size(); ++k) sum += touched(s.in[k], k);
+  for (int b : s.out) sum += whole(b);
+  for (int b : s.grad_out) sum += whole(b) * (work.each ? work.kernels : 1);
+  for (std::size_t k = 0; k < s.grad_in.size(); ++k) {
+    const int b = s.grad_in[k].buffer;
+    if (b < 0) continue;
+    const bool adds = s.grad_in[k].accumulate || (accumulating && buffers_[b].persistent), by_row = (work.by_row >> k & 1u) != 0;
+    sum += (adds || by_row ? 2 * touched(b, k) : 0) + (adds ? 0 : whole(b));
+  }
   return sum;
 }
 
@@ -78,18 +114,9 @@ void Program::run_step(std::size_t i, const ExecContext& context, const Reduce& 
     op.forward(exec);
 }
 
-void Program::run(const ExecContext& context, const Reduce& reduce) const {
-  for (std::size_t i = 0; i < steps_.size(); ++i) run_step(i, context, reduce);
-}
-
-void Program::run_timed(const ExecContext& context, const Reduce& reduce, std::vector<double>& seconds) const {
-  using Clock = std::chrono::steady_clock;
-  seconds.resize(steps_.size());
-  for (std::size_t i = 0; i < steps_.size(); ++i) {
-    const auto start = Clock::now();
-    run_step(i, context, reduce);
-    seconds[i] += std::chrono::duration<double>(Clock::now() - start).count();
-  }
+void Program::run(const ExecContext& context, const Reduce& reduce, std::vector<double>* seconds) const {
+  if (seconds) seconds->resize(steps_.size());
+  for (std::size_t i = 0; i < steps_.size(); ++i) timed(context.stream, seconds ? &(*seconds)[i] : nullptr, [&] { run_step(i, context, reduce); });
 }
 
 }  // namespace tfm

@@ -55,6 +55,9 @@ class Program {
   const Recorder& recording() const { return *recording_; }
   const std::vector<BucketUse>& buckets() const { return buckets_; }
   std::vector<int> parameters_without_gradient() const { return untouched_; }
+  Work work(std::size_t i) const;  // of step `i`
+  // What step `i` reads and writes of its tensors, see Work; `accumulating`: as in StepState::accumulate_parameters.
+  std::int64_t moved_bytes(std::size_t i, bool accumulating) const;
 
   void bind(std::byte* arena, const Bindings& bindings);
   // A value that is alive at the end of a run (an output), or a seeded gradient.
@@ -63,9 +66,9 @@ class Program {
 
   // Runs the program once. `reduce` is called with a bucket's number when its gradients are final and state.reduce_gradients is set.
   using Reduce = std::function<void(int bucket)>;
-  void run(const ExecContext& context, const Reduce& reduce = {}) const;
-  // As run; afterwards seconds[step] has grown by the time of each step.
-  void run_timed(const ExecContext& context, const Reduce& reduce, std::vector<double>& seconds) const;
+  // With `seconds`, waits for the device after each step and adds what it took to (*seconds)[step].
+  void run(const ExecContext& context, const Reduce& reduce = {}, std::vector<double>* seconds = nullptr) const;
+  void run_step(std::size_t i, const ExecContext& context, const Reduce& reduce = {}) const;
 
  private:
   friend class Planner;
@@ -74,7 +77,6 @@ class Program {
     std::vector<GradSlot> grad_in, grad_in_accumulating;
     std::byte* workspace = nullptr;
   };
-  void run_step(std::size_t i, const ExecContext& context, const Reduce& reduce) const;
   Tensor resolve(int buffer, std::byte* arena, const Bindings& bindings) const;
 
   std::shared_ptr<const Recorder> recording_;

@@ -18,9 +18,11 @@ struct Attention final : Op {
 
   std::string_view kind() const override { return "attention"; }
   Saved saved() const override { return {.inputs = (1u << inputs) - 1, .outputs = 0b11}; }
-  // Scores and weighted sum, 2 * 2 * T * S * D for every head; the causal half counted once.
-  double matmul_flops() const override {
-    return 4.0 * batch * options.queries * options.keys * options.heads * options.head_size / (options.causal ? 2 : 1);
+  // Scores and weighted sum, 2 * 2 * T * S * D for every head; backward makes the scores again and has four products of its own.
+  Work work(Phase phase) const override {
+    const double all = 4.0 * batch * options.queries * options.keys * options.heads * options.head_size * (phase == Phase::backward ? 2.5 : 1);
+    const double seen = options.causal ? all / 2 : all;
+    return {.attention_flops = seen, .masked_flops = all - seen, .kernels = phase == Phase::backward ? 3 : 1};
   }
   // A relative bias by distance; in backward its gradient in every sequence follows.
   std::int64_t workspace_bytes(Phase phase) const override {

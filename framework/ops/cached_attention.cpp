@@ -15,7 +15,7 @@ struct CachedAttention final : Op {
   std::string_view kind() const override { return "cached_attention"; }
   Saved saved() const override { return {}; }
   std::int64_t distances() const { return options.queries + options.keys - 1; }
-  double matmul_flops() const override { return 4.0 * batch * options.queries * options.keys * options.heads * options.head_size; }
+  Work work(Phase) const override { return {.attention_flops = 4.0 * batch * options.queries * options.keys * options.heads * options.head_size}; }
   std::int64_t workspace_bytes(Phase) const override {  // log-sum-exp; bias by distance
     return options.heads * (batch * options.queries + distances()) * static_cast<std::int64_t>(sizeof(Wide<T>));
   }

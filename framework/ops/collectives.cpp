@@ -69,6 +69,7 @@ struct ReduceFromTensor final : TensorCollective {
   }
   std::int64_t workspace_bytes(Phase) const override { return 0; }
   unsigned passes_gradient() const override { return 0b01; }
+  Work work(Phase) const override { return {.each = true}; }
   void forward(Exec& e) const override {
     with_float(real, [&]<class T>() {
       copy_to<T>(e, e.in(0), e.out(0), false);
@@ -87,6 +88,7 @@ struct ReduceFromTensor final : TensorCollective {
 
 struct GatherSequence final : TensorCollective {
   std::string_view kind() const override { return "gather_sequence"; }
+  Work work(Phase) const override { return {.kernels = 0}; }
   std::vector<CollectiveUse> collectives(Phase p) const override {
     return {{p == Phase::backward ? Collective::reduce_scatter : Collective::all_gather, Axis::tensor, out_bytes()}};
   }
@@ -104,6 +106,7 @@ struct GatherSequence final : TensorCollective {
 
 struct ScatterSequence final : TensorCollective {
   std::string_view kind() const override { return "scatter_sequence"; }
+  Work work(Phase) const override { return {.kernels = bias ? 1 : 0}; }
   std::vector<CollectiveUse> collectives(Phase p) const override {
     return {{p == Phase::backward ? Collective::all_gather : Collective::reduce_scatter, Axis::tensor, in_bytes()}};
   }

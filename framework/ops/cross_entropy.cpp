@@ -19,7 +19,20 @@ struct LinearCrossEntropy final : Op {
   std::string_view kind() const override { return "cross_entropy"; }
   Saved saved() const override { return {.inputs = bias ? 0b1111u : 0b0111u}; }
   bool fused() const override { return true; }
-  double matmul_flops() const override { return 2.0 * rows * cols * vocab_rows; }
+  // Kernels read the logits for their maximum and their sums; in training they become gradients in place.
+  Work work(Phase phase) const override {
+    const bool gradients = phase == Phase::backward;
+    Work w{.again = rows * vocab_rows * (gradients ? 4 + bias : 2), .kernels = static_cast<int>(chunks()) * (gradients ? 8 + bias : 5)};
+    const std::int64_t whole = rows / chunk(), rest = rows % chunk();
+    for (const auto& [n, count] : {std::pair{chunk(), whole}, {rest, std::int64_t{1}}}) {
+      if (n * count == 0) continue;
+      w.products.push_back({n, vocab_rows, cols, count});
+      if (!gradients) continue;
+      w.products.push_back({n, cols, vocab_rows, count});
+      w.products.push_back({.m = vocab_rows, .n = cols, .k = n, .count = count, .sum = true});
+    }
+    return w;
+  }
   std::int64_t chunk() const { return options.chunk_rows; }
   std::int64_t chunks() const { return ceil_div(rows, chunk()); }
   std::int64_t real_bytes() const { return static_cast<std::int64_t>(size_of(real)); }

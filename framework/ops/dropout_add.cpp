@@ -16,6 +16,7 @@ struct DropoutAdd final : Op {
   Saved saved() const override { return {}; }
   bool cheap() const override { return true; }
   unsigned passes_gradient() const override { return (p == 0 ? 0b01u : 0u) | (residual ? 0b10u : 0u); }
+  Work work(Phase) const override { return {.each = true}; }
 
   kernels::Dropout mask(const Exec& e) const {
     return {static_cast<float>(p), {e.state().seed, Purpose::dropout, stream}, e.numbers()};

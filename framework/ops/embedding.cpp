@@ -13,6 +13,7 @@ struct Embedding final : Op {
 
   std::string_view kind() const override { return "embedding"; }
   Saved saved() const override { return {.inputs = 0b01}; }
+  Work work(Phase) const override { return {.by_row = 0b10}; }
 
   void forward(Exec& e) const override {
     with_float(e.out(0).dtype, [&]<class T>() {
@@ -41,6 +42,7 @@ struct AddPosition final : Op {
   std::string_view kind() const override { return "position"; }
   unsigned passes_gradient() const override { return 0b01; }
   Saved saved() const override { return {}; }
+  Work work(Phase) const override { return {.each = true}; }
 
   void forward(Exec& e) const override {
     const std::int64_t row = first + e.state().first_position;

@@ -12,7 +12,10 @@ struct Linear final : Op {
 
   std::string_view kind() const override { return "linear"; }
   Saved saved() const override { return {.inputs = 0b011}; }
-  double matmul_flops() const override { return 2.0 * rows * in * out; }
+  Work work(Phase phase) const override {
+    if (phase != Phase::backward) return {.products = {{rows, out, in}}};
+    return {.products = {{rows, in, out}, {.m = out, .n = in, .k = rows, .sum = true}}, .again = bias ? rows * out : 0, .kernels = bias ? 3 : 2};
+  }
 
   template <class T> void forward_as(Exec& e) const {
     on(e.stream(), [&](auto& s) {

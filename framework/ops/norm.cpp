@@ -13,6 +13,7 @@ struct Norm final : Op {
   std::string_view kind() const override { return "norm"; }
   Saved saved() const override { return {.inputs = 0b011, .outputs = 0b110}; }
   bool cheap() const override { return true; }
+  Work work(Phase phase) const override { return {.kernels = phase == Phase::backward ? 2 : 1}; }
 
   void forward(Exec& e) const override {
     with_float(e.out(0).dtype, [&]<class T>() {

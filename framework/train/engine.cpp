@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "comm/recorder.h"
+#include "device/timed.h"
 
 namespace tfm {
 namespace {
@@ -149,7 +150,7 @@ void Engine::load(const Recording& recording, const Program& program, std::int64
 }
 
 bool Engine::recordable(bool reduces) const {
-  if (device_.is_cpu() || plan_.config.cuda_graphs == "off" || seconds_) return false;
+  if (device_.is_cpu() || plan_.config.cuda_graphs == "off" || times_) return false;
   const auto stays = [](const Communicator& group) { return group.size() == 1 || group.on_stream(); };
   return stays(*tensors_.tensor) && (!reduces || (stays(*tensors_.data) && stays(*tensors_.world)));
 }
@@ -163,11 +164,8 @@ void Engine::run_program(const ShapePlan& shape, const ExecContext& context) {
   const StepState& state = context.state;
   const auto work = [&] {
     const Program::Reduce reduce = [&](int bucket) { optimizer_.reduce_start(bucket, flat_); };
-    if (seconds_)
-      shape.train_program.run_timed(context, reduce, *seconds_);
-    else
-      shape.train_program.run(context, reduce);
-    if (state.reduce_gradients) optimizer_.reduce_finish();
+    shape.train_program.run(context, reduce, times_ ? &times_->program : nullptr);
+    if (state.reduce_gradients) timed(device_.stream(), times_ ? &times_->reduce : nullptr, [&] { optimizer_.reduce_finish(); });
   };
   if (recordable(state.reduce_gradients))
     replays_[{&shape, state.accumulate_parameters, state.reduce_gradients}].run(device_.stream(), work);
@@ -214,14 +212,17 @@ StepResult Engine::compute_gradients(std::int64_t step, const BatchReader& reade
   plan_.mesh.data->all_reduce({totals.labels.data(), DType::i64, {objectives}});
   run_micro_batches(step, shape, totals);
   plan_.mesh.data->all_reduce({totals.loss.data(), DType::f64, {objectives}});
-  return {.loss = totals.mean(), .grad_norm = optimizer_.gradient_norm(device_.stream(), flat_, loss_scale_.value), .tokens = totals.labels[0],
-          .loss_scale = loss_scale_.value};
+  double norm = 0;
+  timed(device_.stream(), times_ ? &times_->norm : nullptr, [&] { norm = optimizer_.gradient_norm(device_.stream(), flat_, loss_scale_.value); });
+  return {.loss = totals.mean(), .grad_norm = norm, .tokens = totals.labels[0], .loss_scale = loss_scale_.value};
 }
 
 StepResult Engine::train_step(std::int64_t step, double lr, const BatchReader& reader, std::size_t shape, std::int64_t sequences) {
   StepResult result = compute_gradients(step, reader, shape, sequences);
   result.applied = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
-  if (result.applied) optimizer_.update(device_.stream(), flat_, step, lr, result.grad_norm, loss_scale_.value);
+  timed(device_.stream(), times_ ? &times_->update : nullptr, [&] {
+    if (result.applied) optimizer_.update(device_.stream(), flat_, step, lr, result.grad_norm, loss_scale_.value);
+  });
   loss_scale_.update(result.applied);
   return result;
 }

@@ -31,6 +31,12 @@ struct Totals {  // by objective
   void all_reduce(Communicator& over);
 };
 
+struct StepTimes {  // seconds
+  std::vector<double> program;  // of each of its steps, over all micro-batches
+  double reduce = 0;            // the end of all reductions
+  double norm = 0, update = 0;
+};
+
 class Engine {
  public:
   Engine(StepPlan plan, int threads) : Engine(std::move(plan), Device::cpu(threads)) {}
@@ -61,8 +67,8 @@ class Engine {
   const Optimizer::Flat& flat() const { return flat_; }
   const Optimizer& optimizer() const { return optimizer_; }
   std::int64_t graphs() const;  // CUDA graphs recorded so far
-  // Times every step of the training program from now on; seconds by program step, summed.
-  void time_steps(std::vector<double>* seconds) { seconds_ = seconds; }
+  // Adds up the times of steps from now on; the device is waited for after each part.
+  void time_steps(StepTimes* times) { times_ = times; }
 
  private:
   void bind(Program& program, const Recording& recording);
@@ -88,7 +94,7 @@ class Engine {
   std::span<StepNumbers> next_numbers_;     // of the host, by micro-batch
   std::span<double> losses_;                // of the host, by micro-batch and objective
   std::map<std::tuple<const ShapePlan*, bool, bool>, Replay> replays_;  // by shape, accumulation and reduction
-  std::vector<double>* seconds_ = nullptr;
+  StepTimes* times_ = nullptr;
 };
 
 }  // namespace tfm

@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import xml.etree.ElementTree
 
 BIN = pathlib.Path(sys.argv[1])
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -74,6 +75,69 @@ def check_layouts():
         assert losses("base.jsonl") == losses("other.jsonl"), args
 
 
+def check_plan():
+    plan = lambda *args, code=0: run(0, "tfm-plan", "cfg.yaml", *args, code=code)
+    keys = {"parameters", "ranks", "layout", "memory", "collectives", "flops_per_step", "tokens_per_step", "step_seconds", "tokens_per_second",
+            "mfu", "mfu_nominal", "limited_by", "seconds", "seconds_by_limit", "fits", "device"}
+    for device in ("h200", "h100", "a100", "a100-40gb", "cpu"):
+        p = json.loads(plan("--ranks", 4, "--device", device, "--json", "parallel.tensor=2", "recompute=full"))
+        assert keys <= set(p) and p["device"]["name"] == device and p["fits"], p
+        for parts in ("seconds", "seconds_by_limit"):
+            assert abs(sum(p[parts].values()) / p["step_seconds"] - 1) < 1e-9, p
+        assert set(p["seconds"]) == {"forward", "recompute", "backward", "reduce", "optimizer"}
+        assert p["limited_by"] == max(p["seconds_by_limit"], key=p["seconds_by_limit"].get)
+        assert abs(p["tokens_per_second"] * p["step_seconds"] / p["tokens_per_step"] - 1) < 1e-9 and p["tokens_per_step"] == 8 * 32
+        assert 0 < p["mfu"] < p["mfu_nominal"] < 1
+        assert ("page_locked" in p["memory"][0]) == (device != "cpu")
+        assert "predicted" in plan("--ranks", 4, "--device", device) and plan("--device", device) == plan("--device", device)
+    assert json.loads(plan("--json", "device=cuda"))["device"]["name"] == "h200" and json.loads(plan("--json"))["device"]["name"] == "cpu"
+    assert json.loads(plan("--json", "--measure"))["device"]["product_flops"] > 1e8
+    large = ["model.d_model=8192", "model.n_layers=80", "model.n_heads=64", "train.global_batch_size=64", "train.micro_batch_size=1", "precision=bf16"]
+    p = json.loads(plan("--ranks", 64, "--device", "h100", "--json", *large))
+    assert not p["fits"] and any(c.startswith("parallel.tensor=") for c in p["nearest_fit"]["changes"]), p["nearest_fit"]
+    p = json.loads(plan("--ranks", 64, "--device", "h100", "--json", *large, *p["nearest_fit"]["changes"]))
+    assert p["fits"], p["memory"][0]
+    assert "DOES NOT FIT" in plan("--ranks", 64, "--device", "h100", *large)
+    for args, expected in ((["--device", "h300"], "h200, h100"), (["--device", "h200", "--measure"], "cpu"), (["--ranks", "0"], "at least 1")):
+        assert expected in plan(*args, code=2)
+
+
+def check_bench():
+    svg = lambda path: xml.etree.ElementTree.parse(path).getroot().tag.endswith("svg")
+    ops = {"embedding", "position", "dropout", "norm", "linear", "attention", "residual", "activation", "cross_entropy"}
+    files = ["--json", "bench.json", "--svg", "bench.svg"]
+    for ranks, args, more in ((0, ["train.global_batch_size=16"], set()), (2, ["parallel.tensor=2", "recompute=full"], {"gather_sequence", "scatter_sequence"})):
+        assert "tokens/s" in run(ranks, "tfm-bench", "step", "cfg.yaml", "--steps", 2, "--warmup", 1, *files, *args)
+        b = json.load(open("bench.json"))
+        whole, phases = b["timed_step_seconds"], b["phases"]
+        assert set(phases) == {"data", "forward", "recompute", "backward", "reduce", "optimizer", "other"} and b["ranks"] == max(ranks, 1), b
+        assert abs(sum(phases.values()) / whole - 1) < 1e-9 and all(s >= 0 for s in phases.values()), phases
+        assert (phases["recompute"] > 0) == (ranks > 0)
+        for phase in ("forward", "recompute", "backward"):
+            assert abs(sum(r["seconds"] for r in b["ops"] if r["phase"] == phase) - phases[phase]) < 1e-9 * whole
+        assert {r["op"] for r in b["ops"]} == ops | more, b["ops"]
+        linear, = (r for r in b["ops"] if (r["op"], r["phase"]) == ("linear", "forward"))
+        micro_batches = 8 if ranks == 0 else 4
+        assert linear["calls"] == 8 * micro_batches and linear["flops_per_second"] > 0
+        # Four products of a layer for each token of this rank: 12 d^2 multiplications in all.
+        flops = linear["flops_per_second"] * linear["seconds"]
+        assert abs(flops / (2 * 12 * 32 * 32 * 2 * 64 * micro_batches / max(ranks, 1)) - 1) < 1e-9, flops
+        assert svg("bench.svg")
+    run(0, "tfm-bench", "step", "cfg.yaml", "--steps", 1, "--random-data", "data.train.path=missing.txt")
+    assert "roofline" in run(0, "tfm-bench", "kernels", "cfg.yaml", *files)
+    b = json.load(open("bench.json"))
+    assert {r["op"] for r in b["kernels"]} == ops | {"norm of gradients", "update"} and svg("bench.svg")
+    assert all(r["seconds"] > 0 and r["roofline_seconds"] > 0 for r in b["kernels"]) and b["product_flops_per_second"] > 0
+    run(2, "tfm-bench", "collectives", "--bytes", "4Ki,1M", *files)
+    b = json.load(open("bench.json"))
+    assert [(r["op"], r["bytes"]) for r in b["results"]] == [(op, n) for op in ("all_reduce", "reduce_scatter", "all_gather") for n in (4096, 1000064)], b
+    for r in b["results"]:
+        assert abs(r["bytes"] / r["seconds"] * (1 if r["op"] == "all_reduce" else 0.5) / r["bus_bytes_per_second"] - 1) < 1e-9, r
+    for args, expected in ((["speed"], "scaling, step, kernels or collectives"), (["step"], "CONFIG.yaml"), (["step", "cfg.yaml", "--steps", 0], "at least 1"),
+                           (["collectives", "--bytes", "1x"], "1Mi"), (["collectives", "--device", "tpu"], "cpu or cuda"), (["step", "cfg.yaml", "--bytes", "1M"], "--bytes")):
+        assert expected in run(0, "tfm-bench", *args, code=2), args
+
+
 def check_resume():
     store = ["checkpoint.dir=ck", "checkpoint.every=4", "metrics.jsonl=run.jsonl", "optimizer.ema=0.9"]
     run(2, "tfm-train", "cfg.yaml", "metrics.jsonl=whole.jsonl", "parallel.tensor=2", "optimizer.ema=0.9")
@@ -129,7 +193,7 @@ def main():
         os.chdir(folder)
         pathlib.Path("cfg.yaml").write_text(CONFIG)
         pathlib.Path("text.txt").write_text("the quick brown fox jumps over the lazy dog; " * 300)
-        for check in (check_messages, check_layouts, check_resume, check_early_stopping, check_verify):
+        for check in (check_messages, check_layouts, check_plan, check_bench, check_resume, check_early_stopping, check_verify):
             check()
             print(check.__name__, "ok", flush=True)
         os.chdir("/")

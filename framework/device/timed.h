@@ -1,0 +1,17 @@
+#pragma once
+#include <chrono>
+
+#include "device/memory.h"
+
+namespace tfm {
+
+// Runs f. With `seconds`, waits for the stream and adds what it took.
+template <class F> void timed(AnyStream stream, double* seconds, F&& f) {
+  const auto start = std::chrono::steady_clock::now();
+  f();
+  if (!seconds) return;
+  wait(stream);
+  *seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace tfm
