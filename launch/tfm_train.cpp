@@ -1,6 +1,8 @@
 // tfm-train: trains what a configuration describes, on the ranks of this launch.
 #include <cstdio>
+#include <string>
 
+#include "launch/support/fit.h"
 #include "launch/support/program.h"
 #include "models/registry.h"
 #include "train/trainer.h"
@@ -16,8 +18,18 @@ constexpr const char* kHelp =
     "  --help, --version\n"
     "signals: SIGUSR1 writes a checkpoint, SIGUSR2 and SIGTERM write one and stop; so does a file STOP in checkpoint.dir\n";
 
+using namespace tfm;
+
+// After the plan was too large for a device.
+std::string what_fits(const Config& config, int ranks, std::int64_t free_bytes) {
+  const auto fit = nearest_fit(config, ranks, free_bytes / 16 * 15);  // the rest: libraries and the scratch memory of kernels
+  if (!fit || fit->changes.empty()) return "";
+  std::string text = "; this fits, with " + std::to_string(fit->bytes) + " bytes:";
+  for (const std::string& change : fit->changes) text += " " + change;
+  return text;
+}
+
 int run(int argc, char** argv) {
-  using namespace tfm;
   const Arguments args(argc, argv, {{"--check", false}, {"--ranks"}, {"--dump-config", false}, {"--keys", false}});
   if (args.has("--keys")) return std::printf("%s", config_reference().c_str()), 0;
   Config config = load_config(args.only("configuration file"), args.overrides());
@@ -30,7 +42,11 @@ int run(int argc, char** argv) {
     const Launch launch;
     resolve_for_ranks(config, launch.ranks);
     if (!args.has("--check")) {
-      train(config, launch.mesh(layout_of(config)), make_model, launch.device(config), requests);
+      try {
+        train(config, launch.mesh(layout_of(config)), make_model, launch.device(config), requests);
+      } catch (const OutOfMemory& e) {
+        throw Error(ExitCode::environment, e.what() + what_fits(load_config(args.only("configuration file"), args.overrides()), launch.ranks, e.free_bytes));
+      }
       return 0;
     }
   }

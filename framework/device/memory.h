@@ -4,11 +4,17 @@
 #include <cstdint>
 #include <memory>
 
+#include "core/error.h"
 #include "device/stream.h"
 
 namespace tfm {
 
-// Zeroed. Error(environment) says how much was wanted and what needs less.
+struct OutOfMemory : Error {  // of code environment
+  OutOfMemory(const std::string& what, std::int64_t free) : Error(ExitCode::environment, what), free_bytes(free) {}
+  std::int64_t free_bytes;  // of the device
+};
+
+// Zeroed. OutOfMemory, on a host Error(environment), says how much was wanted and what needs less.
 std::shared_ptr<std::byte> allocate(cpu::Stream&, std::int64_t bytes);
 std::shared_ptr<std::byte> allocate(cuda::Stream&, std::int64_t bytes);
 

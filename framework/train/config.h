@@ -165,11 +165,9 @@ struct MetricsConfig {
 struct Config {
   ModelConfig model;
   ParallelConfig parallel;
-  std::string precision = "fp32";
-  std::string recompute = "none";    // none | selective | full
-  std::string cuda_graphs = "auto";  // auto | on | off
-  std::string numerics = "default";  // default | deterministic
-  std::string device = "auto";       // auto | cpu; cuda is refused where there is no device code
+  std::string precision = "fp32", recompute = "none";      // fp32 | bf16 | fp16; none | selective | full
+  std::string cuda_graphs = "auto", numerics = "default";  // auto | on | off; default | deterministic
+  std::string device = "auto";                             // auto | cpu | cuda
   TrainConfig train;
   OptimizerConfig optimizer;
   ScheduleConfig schedule;

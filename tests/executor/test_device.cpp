@@ -250,6 +250,12 @@ TEST_F(DeviceRuntime, CountsNoDevicesWithoutADriver) {
 
 TEST_F(DeviceRuntime, SaysHowMuchMemoryIsMissing) {
   executor::runtime.free_bytes = 500;
+  try {
+    allocate(device_stream(), 501);
+    ADD_FAILURE();
+  } catch (const OutOfMemory& e) {
+    EXPECT_EQ(e.free_bytes, 500);
+  }
   for (auto* wanted : {+[](cuda::Stream& s) { return allocate(s, 501); }, +[](cuda::Stream& s) { return allocate_host(s, 501); }}) try {
       wanted(device_stream());
       ADD_FAILURE();

@@ -26,9 +26,9 @@ std::shared_ptr<std::byte> allocate(cuda::Stream& stream, std::int64_t bytes) {
     cudaGetLastError();  // clears it
     std::size_t free = 0, total = 0;
     cuda::check(cudaMemGetInfo(&free, &total));
-    throw Error(ExitCode::environment, "cannot allocate " + std::to_string(bytes) + " bytes: device " + std::to_string(stream.device()) + " has " +
-                                           std::to_string(free) + " of " + std::to_string(total) +
-                                           " free; a smaller micro_batch_size, recompute: full or more ranks need less");
+    throw OutOfMemory("cannot allocate " + std::to_string(bytes) + " bytes: device " + std::to_string(stream.device()) + " has " + std::to_string(free) +
+                          " of " + std::to_string(total) + " free; a smaller micro_batch_size, recompute: full or more ranks need less",
+                      static_cast<std::int64_t>(free));
   }
   cuda::check(status);
   std::shared_ptr<std::byte> memory(static_cast<std::byte*>(p), [](std::byte* q) { cudaFree(q); });
