@@ -72,11 +72,18 @@ inline double largest_difference(const Values& a, const Values& b) {
   return worst;
 }
 
-// Empty, or what is too far from float64: `out` twice as far as the plain computation in type T, gradients three times.
+// The result in float64, and that of the plain computation in type T.
 template <class T>
-std::string complaint(const Data<T>& d, const AttentionResult& got) {
-  const AttentionResult want = plain_attention(d.r, d.q, d.k, d.v, d.dout, [](double x) { return x; });
-  const AttentionResult plain = plain_attention(d.r, d.q, d.k, d.v, d.dout, round_to<T>);
+struct Wanted {
+  explicit Wanted(const Data<T>& d)
+      : exact(plain_attention(d.r, d.q, d.k, d.v, d.dout, [](double x) { return x; })),
+        plain(plain_attention(d.r, d.q, d.k, d.v, d.dout, round_to<T>)) {}
+  AttentionResult exact, plain;
+};
+// Empty, or what is too far from float64: `out` twice as far as the plain computation, gradients three times.
+template <class T>
+std::string complaint(const Wanted<T>& wanted, const AttentionResult& got) {
+  const auto& [want, plain] = wanted;
   std::string text;
   const auto compare = [&](const char* name, Values AttentionResult::*x, double times) {
     const double error = largest_difference(got.*x, want.*x), bound = times * largest_difference(plain.*x, want.*x) + 1e-5;
@@ -89,6 +96,10 @@ std::string complaint(const Data<T>& d, const AttentionResult& got) {
   if (const double error = largest_difference(got.lse, want.lse); !(error <= 1e-4))
     text += "lse is off by " + std::to_string(error);
   return text;
+}
+template <class T>
+std::string complaint(const Data<T>& d, const AttentionResult& got) {
+  return complaint(Wanted<T>(d), got);
 }
 
 inline bool same(const AttentionResult& a, const AttentionResult& b) {

@@ -135,7 +135,7 @@ void describe(ParallelConfig& p, FieldVisitor& v) {
   bytes.kind = FieldKind::size;
   v.value(bytes, p.bucket_bytes);
   v.value(with_word(number("timeout", 1, "seconds without progress in a collective after which the job ends with exit code 75; auto: "
-                                         "ten times the longest step so far, between 30 and 300", 1'000'000),
+                                         "ten times the longest step so far, between 30 and 300; CUDA graphs over several ranks need more than a step takes", 1'000'000),
                     "auto"),
           p.timeout);
   v.value(choice("backend", {"auto", "nccl", "mpi"},

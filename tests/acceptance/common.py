@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -65,7 +66,8 @@ def start(bin_dir, ranks, config, overrides, log):
     program = (bin_dir / "tfm-train").resolve()
     if not os.access(program, os.X_OK):
         sys.exit(f"{program}: no such program; give the folder that holds tfm-train")
-    command = [str(ROOT / "tests/mpirun.sh"), str(ranks), str(program), str(config)]
+    launcher = [str(ROOT / "tests/mpirun.sh"), str(ranks)] if ranks > 1 or shutil.which("mpirun") else []
+    command = [*launcher, str(program), str(config)]
     command += [f"{k}={flow(v) if isinstance(v, bool) else v}" for k, v in overrides.items()]
     with open(log, "ab") as out:
         return subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=config.parent)

@@ -9,6 +9,7 @@ import array
 import json
 import pathlib
 import random
+import re
 import statistics
 import subprocess
 import sys
@@ -79,7 +80,7 @@ def time_tfm(bin_dir, name, steps, tiny):
             folder = pathlib.Path(folder)
             config = config_of(name, folder, steps + 5, micro, tiny)
             done = subprocess.run([bin_dir / "tfm-train", config], cwd=folder, capture_output=True, text=True, timeout=600)
-            if done.returncode == 4 and "allocate" in done.stderr and micro % 2 == 0:
+            if done.returncode == 4 and re.search("allocat|out of memory|alloc_failed", done.stderr, re.I) and micro % 2 == 0:
                 micro //= 2
                 continue
             if done.returncode != 0:

@@ -51,16 +51,16 @@ std::optional<Algorithm> AlgorithmFile::find(const std::string& key) const {
   return found == known_.end() ? std::nullopt : std::optional(found->second);
 }
 
-Algorithm AlgorithmFile::add(const std::string& key, const Algorithm& algorithm) {
+std::optional<Algorithm> AlgorithmFile::add(const std::string& key, const Algorithm& algorithm) {
   std::error_code ignored;
   if (!path_.empty()) std::filesystem::create_directories(path_.parent_path(), ignored);
-  if (const int file = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644); file >= 0) {
-    const std::string line = line_of(key, algorithm);
-    [[maybe_unused]] const auto written = write(file, line.data(), line.size());
-    close(file);
-    read();
-  }
-  return known_.try_emplace(key, algorithm).first->second;
+  const int file = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (file < 0) return {};
+  const std::string line = line_of(key, algorithm);
+  [[maybe_unused]] const auto written = write(file, line.data(), line.size());
+  close(file);
+  read();
+  return find(key);
 }
 
 }  // namespace tfm::cuda

@@ -19,9 +19,9 @@ class AlgorithmFile {
   // Reads what is there; a missing file, an empty path or a line that is not whole counts for nothing.
   explicit AlgorithmFile(std::filesystem::path path);
   std::optional<Algorithm> find(const std::string& key) const;
-  // Appends a line in one write and returns what the first line with that key says, so that ranks that measure at once agree. A file
-  // that cannot be written is left alone.
-  Algorithm add(const std::string& key, const Algorithm& algorithm);
+  // Appends a line in one write and returns what the first line with that key says, so that ranks that measure at once agree. Nothing
+  // where the file cannot be written: what was measured would then be this rank's alone.
+  std::optional<Algorithm> add(const std::string& key, const Algorithm& algorithm);
 
  private:
   void read();

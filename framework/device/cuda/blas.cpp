@@ -126,7 +126,8 @@ void Blas::choose(const Product& p, Plan& plan, Operands o) {
   }
   if (other) cuda::check(cudaFreeAsync(other, stream_.get()));
   plan.chosen = true;
-  adopt(plan, file_.add(key, std::bit_cast<Algorithm>(plan.algorithm)));
+  const auto agreed = file_.add(key, std::bit_cast<Algorithm>(plan.algorithm));
+  if (!agreed || !adopt(plan, *agreed)) plan.algorithm = results[0].algo;  // which all ranks are proposed
 }
 
 Blas::Plan& Blas::plan_of(const Product& p, const Operands& o) {

@@ -51,7 +51,7 @@ int Choices::fastest(const std::string& key, std::initializer_list<std::function
   float shortest = std::numeric_limits<float>::infinity();
   for (std::uint64_t i = 0; i < ways.size(); ++i)
     if (const float ms = milliseconds(stream_, ways.begin()[i]); ms < shortest) shortest = ms, fastest[0] = i;
-  return of_file(file_.add(key, fastest));
+  return of_file(file_.add(key, fastest).value_or(Algorithm{}));
 }
 
 }  // namespace tfm::cuda

@@ -23,7 +23,7 @@ class Choices {
   Choices(Stream& stream, const std::string& library, const std::filesystem::path& folder = cache_folder());
 
   // Number of the way that is known to be the fastest, or is found so now: each is run, and they compute the same. 0 while a graph is captured
-  // and nothing is known.
+  // and nothing is known, or where it cannot be kept for other ranks.
   int fastest(const std::string& key, std::initializer_list<std::function<bool()>> ways);
 
  private:

@@ -67,7 +67,7 @@ class Plans {
     }
   }
 
-  // False, too, where the workspace cannot be had: the own kernel needs less.
+  // False, too, where the workspace cannot be had (the own kernel needs less), or cuDNN refuses to start.
   template <class Args> bool run(const Args& args) {
     const Parts* parts = handle_ ? parts_of(args) : nullptr;
     void* workspace = nullptr;
@@ -77,11 +77,16 @@ class Plans {
       cudaGetLastError();  // clears it
       return false;
     }
-    for (std::int64_t b = 0; b < forward_of(args).batch; b += parts->size.batch)
-      for (std::int64_t g = 0; g < forward_of(args).kv_heads; g += parts->size.groups)
-        parts->plan.run(*handle_, operands_of(part_of(args, parts->size, b, g)), workspace);
+    bool done = true;
+    try {
+      for (std::int64_t b = 0; b < forward_of(args).batch; b += parts->size.batch)
+        for (std::int64_t g = 0; g < forward_of(args).kv_heads; g += parts->size.groups)
+          parts->plan.run(*handle_, operands_of(part_of(args, parts->size, b, g)), workspace);
+    } catch (const cudnn::Refusal&) {  // the own kernel writes all of the result
+      done = false;
+    }
     cuda::check(cudaFreeAsync(workspace, stream_.get()));
-    return true;
+    return done;
   }
   template <class Args> bool run_if_faster(const Args& args) {
     if (!handle_) return false;
