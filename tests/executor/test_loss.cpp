@@ -100,6 +100,10 @@ TYPED_TEST(DeviceLoss, BucketBiasAsTheCpus) {
     expect_as_cpu([&]<class D>() { return c.run<D, TypeParam>(); });
 }
 
+TEST(DeviceBucketBias, NeedsItsBarriers) {
+  expect_needs_barriers([&]<class D>() { return BucketCase{2, 2, 600, 7, false}.run<D, float>(); });
+}
+
 struct UpdateCase {
   std::int64_t n;
   int first;
