@@ -50,7 +50,11 @@ CoreRates measured_core(int cores, const Config& config) {
 }
 
 DeviceModel device_model(const std::string& name, const Config& config, int ranks, bool measure) {
-  if (name != "cpu") return *gpu_model(name);
+  if (name != "cpu") {
+    DeviceModel gpu = *gpu_model(name);
+    if (config.tf32) gpu.use_tf32();
+    return gpu;
+  }
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const char* omp = std::getenv("OMP_NUM_THREADS");
   const int threads = omp ? std::max(1, std::atoi(omp)) : std::max(1, cores / ranks);

@@ -166,6 +166,7 @@ struct Config {
   ModelConfig model;
   ParallelConfig parallel;
   std::string precision = "fp32", recompute = "none";      // fp32 | bf16 | fp16; none | selective | full
+  bool tf32 = false;
   std::string cuda_graphs = "auto", numerics = "default";  // auto | on | off; default | deterministic
   std::string device = "auto";                             // auto | cpu | cuda
   TrainConfig train;

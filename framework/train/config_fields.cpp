@@ -333,6 +333,7 @@ void describe_config(Config& c, FieldVisitor& v) {
   v.value(choice("precision", {"fp32", "bf16", "fp16"},
                  "of parameters and activations; 16-bit ones have fp32 master weights, gradients of parameters and moments, fp16 also dynamic loss scaling"),
           c.precision);
+  v.value(flag("tf32", "products of fp32 on a GPU round their factors to 10 bits of fraction"), c.tf32);
   v.value(choice("recompute", {"none", "selective", "full"}, "activations computed again in the backward pass"), c.recompute);
   v.value(choice("cuda_graphs", {"auto", "on", "off"},
                  "a micro-batch on a GPU as one launch; auto: where no collective inside it passes through the host; on: an error elsewhere"),

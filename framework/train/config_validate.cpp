@@ -282,6 +282,8 @@ void fill_derived(Config& c) {
 }
 
 void check_consistency(const Config& c, const Report& report) {
+  if (c.tf32 && (c.device != "cuda" || c.precision != "fp32"))
+    report({"tf32", "device", "precision"}, "TF32 is of fp32 products on a GPU; expected device cuda and precision fp32, or tf32 false", "");
   if (c.cuda_graphs == "on" && c.device != "cuda")
     report({"cuda_graphs", "device"}, "graphs are of work on a GPU; expected device cuda, or cuda_graphs auto", "");
   check_family(c, report);

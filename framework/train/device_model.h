@@ -34,6 +34,7 @@ struct DeviceModel {
   Link node, network;              // within a node, between nodes
   bool overlaps = false;           // reductions of gradients run beside the rest of the backward pass
 
+  void use_tf32() { wide.peak = half.peak / 2, wide.product = half.product / 2; }  // as datasheets have it
   const Rates& rates(DType t) const { return is_half(t) ? half : wide; }
   std::int64_t usable_bytes() const { return memory_bytes - reserve_bytes; }
   // All repetitions of a product whose factors are of type t.

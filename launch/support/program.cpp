@@ -115,7 +115,7 @@ Launch::Launch() {
 }
 
 Device Launch::device(const Config& config) const {
-  return config.device == "cuda" ? Device::gpu(session ? session->local_rank() : 0, threads) : Device::cpu(threads);
+  return config.device == "cuda" ? Device::gpu(session ? session->local_rank() : 0, threads, config.tf32) : Device::cpu(threads);
 }
 
 Mesh Launch::mesh(Layout layout) const {

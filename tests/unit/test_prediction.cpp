@@ -39,6 +39,15 @@ DeviceModel ideal() {
 double seconds(const StepPlan& p, const DeviceModel& d) { return predict(p, p.largest(), d).seconds(); }
 double seconds(const StepPlan& p, const DeviceModel& d, Limit l) { return predict(p, p.largest(), d).limits[static_cast<std::size_t>(l)]; }
 
+TEST(Prediction, Tf32HasHalfTheRateOf16Bits) {
+  DeviceModel gpu = *gpu_model("h200");
+  const Work::Product p{.m = 8192, .n = 8192, .k = 8192};
+  const double fp32 = gpu.product_seconds(p, DType::f32), bf16 = gpu.product_seconds(p, DType::bf16);
+  gpu.use_tf32();
+  EXPECT_NEAR(gpu.product_seconds(p, DType::f32), 2 * bf16, 1e-12);
+  EXPECT_GT(fp32, 5 * bf16);
+}
+
 TEST(Prediction, FlopsOfAToken) {
   const auto per_token = [](const std::string& model, std::int64_t length) {
     const StepPlan p = plan_of(config_with(model, {"train.seq_len=" + std::to_string(length), "train.global_batch_size=1"}));
