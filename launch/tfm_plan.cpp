@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <thread>
 #include <tuple>
@@ -56,10 +55,8 @@ DeviceModel device_model(const std::string& name, const Config& config, int rank
     return gpu;
   }
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  const char* omp = std::getenv("OMP_NUM_THREADS");
-  const int threads = omp ? std::max(1, std::atoi(omp)) : std::max(1, cores / ranks);
   const std::int64_t memory = sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
-  return cpu_model(measure ? measured_core(cores, config) : reference_core(), memory, cores, ranks, threads);
+  return cpu_model(measure ? measured_core(cores, config) : reference_core(), memory, cores, ranks, threads_of_rank(ranks));
 }
 
 void add_collectives(const StepPlan& p, Json& j) {
@@ -103,7 +100,7 @@ void add_prediction(const std::vector<StepPlan>& plans, const DeviceModel& devic
   const DeviceModel::Rates& rates = device.rates(p.real);
   const Prediction times = predict(p, p.largest(), device);
   double nominal = 0;
-  for (const StepPlan& q : plans) nominal += predict(q, q.largest(), device).nominal_flops * p.mesh.layout.data;
+  for (const StepPlan& q : plans) nominal += q.nominal_flops() * p.mesh.layout.data;
   const double seconds = times.seconds(), peak = rates.peak * p.mesh.layout.world();
   j["device"] = {{"name", device.name}, {"memory_bytes", device.memory_bytes}, {"reserve_bytes", device.reserve_bytes}, {"peak_flops", rates.peak},
                  {"product_flops", rates.product}, {"attention_flops", rates.attention}, {"bytes_per_second", device.bandwidth}};

@@ -113,7 +113,6 @@ class Op {
   virtual std::int64_t workspace_bytes(Phase) const { return 0; }
   virtual std::vector<CollectiveUse> collectives(Phase) const { return {}; }
   virtual Work work(Phase) const { return {}; }
-  double matmul_flops() const { return work(Phase::forward).flops(); }  // of the model: forward; backward takes twice as many
   virtual void forward(Exec&) const = 0;
   virtual void backward(Exec&) const = 0;
 };

@@ -28,7 +28,7 @@ template <class T> struct AdamStep {
 template <class T> struct SgdStep {
   template <class P>
   SgdStep(const SgdArgs<T, P>& a, bool decays)
-      : lr(static_cast<T>(a.lr)), momentum(static_cast<T>(a.first ? 0 : a.momentum)), decay(static_cast<T>(decays ? a.decay : 0)),
+      : lr(static_cast<T>(a.lr)), momentum(static_cast<T>(a.momentum)), decay(static_cast<T>(decays ? a.decay : 0)),
         grad_scale(static_cast<T>(a.grad_scale)), rate(static_cast<T>(1 - a.keep)), first(a.first) {}
 
   // `m`: momentum's buffer; what it holds before the first step is not read.

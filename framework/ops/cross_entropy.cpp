@@ -112,7 +112,7 @@ Value linear_cross_entropy(Recorder& r, Value x, Value weight, Value bias, Value
   op->vocab_rows = r.info(weight).shape[0];
   op->bias = static_cast<bool>(bias);
   op->real = r.real();
-  if (options.chunk_rows == 0) {  // about 26 Mi logits at once, or an eighth of them: each chunk reads and writes the weight's gradient
+  if (options.chunk_rows == 0) {  // about 26 Mi logits, or an eighth of the rows: each chunk reads and writes the weight's gradient
     const std::int64_t most = std::max({std::int64_t{256}, (26 << 20) / options.vocab_size, ceil_div(op->rows, 8)});
     options.chunk_rows = round_up(ceil_div(op->rows, ceil_div(op->rows, most)), 16);
   }

@@ -61,32 +61,32 @@ std::pair<std::int64_t, std::int64_t> Optimizer::share(const Bucket& b) const {
   return {b.begin + each * rank, b.begin + each * (rank + 1)};
 }
 
-std::int64_t Optimizer::padded_end(int parameter) const {
-  return parameters_->offset(parameter) + round_up(parameters_->local_shape(parameter).elements(), ParameterSet::kGranule);
+template <class F> void Optimizer::each_part(std::int64_t begin, std::int64_t end, F&& f) const {
+  for (int i = 0; i < parameters_->size(); ++i) {
+    const std::int64_t at = parameters_->offset(i), padded = round_up(parameters_->local_shape(i).elements(), ParameterSet::kGranule);
+    if (const auto first = std::max(begin, at), last = std::min(end, at + padded); first < last) f(parameters_->spec(i), first, last);
+  }
 }
 
 void Optimizer::add_runs(std::int64_t begin, std::int64_t end, std::int64_t state_offset) {
-  for (int i = 0; i < parameters_->size(); ++i) {
-    const std::int64_t first = std::max(begin, parameters_->offset(i)), last = std::min(end, padded_end(i));
-    if (first >= last) continue;
-    const Run run{first, last, state_offset + first - begin, parameters_->spec(i).decay};
+  each_part(begin, end, [&](const ParameterSpec& spec, std::int64_t first, std::int64_t last) {
+    const Run run{first, last, state_offset + first - begin, spec.decay};
     Run* before = owned_.empty() ? nullptr : &owned_.back();
     if (before && before->end == first && before->decay == run.decay && before->state_offset + (before->end - before->begin) == run.state_offset)
       before->end = last;
     else
       owned_.push_back(run);
-  }
+  });
 }
 
 void Optimizer::add_counted(std::int64_t begin, std::int64_t end, bool world) {
-  for (int i = 0; i < parameters_->size(); ++i) {
-    const std::int64_t first = std::max(begin, parameters_->offset(i)), last = std::min(end, padded_end(i));
-    if (first >= last || !(world || parameters_->spec(i).split != Split::none || mesh_.tensor_rank == 0)) continue;
+  each_part(begin, end, [&](const ParameterSpec& spec, std::int64_t first, std::int64_t last) {
+    if (!world && spec.split == Split::none && mesh_.tensor_rank > 0) return;
     if (!counted_.empty() && counted_.back().end == first)
       counted_.back().end = last;
     else
       counted_.push_back({first, last});
-  }
+  });
 }
 
 Tensor Optimizer::range(void* flat, DType t, std::int64_t begin, std::int64_t end) {
@@ -132,11 +132,11 @@ template <class T, class P, class S> void Optimizer::update_as(S& s, const Flat&
   std::array<kernels::UpdateRange<T, P>, 32> some;
   for (std::size_t done = 0; done < owned_.size(); done += some.size()) {
     const std::size_t n = std::min(some.size(), owned_.size() - done);
-    std::transform(owned_.begin() + static_cast<std::ptrdiff_t>(done), owned_.begin() + static_cast<std::ptrdiff_t>(done + n), some.begin(), [&](const Run& run) {
-      return kernels::UpdateRange<T, P>{run.end - run.begin, run.decay, weights<T>(flat, run), static_cast<const T*>(flat.gradients) + run.begin,
-                                        state(flat.state[0], run), state(flat.state[1], run), state(flat.average, run),
-                                        flat.master ? static_cast<P*>(flat.parameters) + run.begin : nullptr};
-    });
+    for (std::size_t i = 0; i < n; ++i) {
+      const Run& run = owned_[done + i];
+      some[i] = {run.end - run.begin, run.decay, weights<T>(flat, run), static_cast<const T*>(flat.gradients) + run.begin, state(flat.state[0], run),
+                 state(flat.state[1], run), state(flat.average, run), flat.master ? static_cast<P*>(flat.parameters) + run.begin : nullptr};
+    }
     const std::span ranges(some.data(), n);
     if (options_.kind == Kind::sgd)
       kernels::sgd(s, kernels::SgdArgs<T, P>{ranges, lr, options_.momentum, options_.weight_decay, factor, keep, step == 1});

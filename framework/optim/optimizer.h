@@ -77,7 +77,8 @@ class Optimizer {
   std::pair<std::int64_t, std::int64_t> share(const Bucket& b) const;  // of this rank within its group
   void add_runs(std::int64_t begin, std::int64_t end, std::int64_t state_offset);
   void add_counted(std::int64_t begin, std::int64_t end, bool world);
-  std::int64_t padded_end(int parameter) const;  // in the flat buffers
+  // f(spec, first, last) for each parameter with elements of the flat buffers in [begin, end).
+  template <class F> void each_part(std::int64_t begin, std::int64_t end, F&& f) const;
   static Tensor range(void* flat, DType t, std::int64_t begin, std::int64_t end);
 
   const ParameterSet* parameters_;

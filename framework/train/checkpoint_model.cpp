@@ -32,8 +32,19 @@ std::string checkpoint_path(const std::string& path) {
 }
 
 Config checkpoint_config(const std::string& step_dir, const std::vector<std::string>& overrides) {
-  if (is_huggingface(step_dir)) return parse_config(dump_config(huggingface_run(step_dir)), step_dir + "/config.json", overrides);
-  return parse_config(CheckpointReader(step_dir).manifest().config, step_dir + "/manifest.json (config)", overrides);
+  Config c = is_huggingface(step_dir)
+                 ? parse_config(dump_config(huggingface_run(step_dir)), step_dir + "/config.json", overrides)
+                 : parse_config(CheckpointReader(step_dir).manifest().config, step_dir + "/manifest.json (config)", overrides);
+  // What a run computed with is no matter of its checkpoint, but what is asked for here is not passed over.
+  const auto refuse = [&](const std::string& key, std::string& value, const std::string& only) {
+    const bool given = std::ranges::any_of(overrides, [&](const std::string& o) { return o.starts_with(key + "="); });
+    if (given && value != only && value != "auto")
+      throw Error(ExitCode::usage, key + "=" + value + ": programs that read checkpoints compute with " + key + " " + only + " in this version");
+    value = only;
+  };
+  refuse("device", c.device, "cpu");
+  refuse("precision", c.precision, "fp32");
+  return c;
 }
 
 Config inference_config(const std::string& step_dir, const std::vector<std::string>& overrides, int ranks) {
@@ -42,8 +53,6 @@ Config inference_config(const std::string& step_dir, const std::vector<std::stri
   if (!tensor_given) c.parallel.tensor = ranks;
   c.parallel.data = 0;
   c.parallel.sequence = false;
-  c.precision = "fp32";  // that of checkpoints
-  c.device = "cpu";
   c.train.micro_batch_size = 1;
   if (ranks % std::max<std::int64_t>(c.parallel.tensor, 1) == 0) c.train.global_batch_size = ranks / c.parallel.tensor;
   resolve_for_ranks(c, ranks);

@@ -154,7 +154,11 @@ void check_listen(const Config& c, const Report& report) {
     report({"metrics.listen"}, quoted(listen) + " is no address; expected none or host:port, such as \"127.0.0.1:9750\"", "");
 }
 
-void check_backend(const Config& c, const Report& report) {
+void check_device(const Config& c, const Report& report) {
+  if (c.tf32 && (c.device != "cuda" || c.precision != "fp32"))
+    report({"tf32", "device", "precision"}, "TF32 is of fp32 products on a GPU; expected device cuda and precision fp32, or tf32 false", "");
+  if (c.cuda_graphs == "on" && c.device != "cuda")
+    report({"cuda_graphs", "device"}, "graphs are of work on a GPU; expected device cuda, or cuda_graphs auto", "");
   if (c.parallel.backend == "nccl" && c.device != "cuda")
     report({"parallel.backend", "device"}, "NCCL moves tensors between GPUs; expected device cuda, or parallel.backend auto or mpi", "");
 }
@@ -282,16 +286,12 @@ void fill_derived(Config& c) {
 }
 
 void check_consistency(const Config& c, const Report& report) {
-  if (c.tf32 && (c.device != "cuda" || c.precision != "fp32"))
-    report({"tf32", "device", "precision"}, "TF32 is of fp32 products on a GPU; expected device cuda and precision fp32, or tf32 false", "");
-  if (c.cuda_graphs == "on" && c.device != "cuda")
-    report({"cuda_graphs", "device"}, "graphs are of work on a GPU; expected device cuda, or cuda_graphs auto", "");
   check_family(c, report);
   check_heads(c.model, report);
   check_data(c, report);
   check_schedule(c, report);
   check_listen(c, report);
-  check_backend(c, report);
+  check_device(c, report);
 }
 
 void resolve_for_ranks(Config& c, int ranks) {

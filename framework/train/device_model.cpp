@@ -10,9 +10,9 @@ namespace {
 
 constexpr double kTera = 1e12, kGiga = 1e9;
 
-// Sources. Memory, `peak` (dense) and links: datasheets, per direction. `product`: means over large bf16 products, measured on an H200,
-// published for H100 and A100 (Bekman, "Machine Learning Engineering", achievable matmul FLOP/s). `bandwidth`: a copy measured on an H200;
-// published for an H100 (0.9 of the datasheet); assumed 0.85 of it on an A100. Assumptions that no measurement stands behind yet:
+// Sources. Memory, `peak` (dense) and links: datasheets, per direction. `product`: means over large bf16 products, on an H200 as PyTorch ran
+// them, published for H100 and A100 (Bekman, "Machine Learning Engineering", achievable matmul FLOP/s). `bandwidth`: a copy by PyTorch on an
+// H200; published for an H100 (0.9 of the datasheet); assumed 0.85 of it on an A100. Assumptions that no measurement stands behind yet:
 // fp32 products 0.75 of the peak (tensor cores are not used for them); attention as kernels of mma instructions have it at head size 64,
 // and 0.2 of the peak in fp32; 0.85 of NVLink, and 0.85 of a network of 400 Gbit/s (H200, H100) or 200 Gbit/s (A100) a GPU; latencies;
 // 1.5 microseconds a kernel, as in a graph; 3 GB for the driver's context, workspaces of libraries and communication buffers.
@@ -82,8 +82,8 @@ std::optional<DeviceModel> gpu_model(std::string_view name) {
   return std::nullopt;
 }
 
-// One core of an EPYC processor of the fourth generation with AVX-512, measured: `peak` by multiply-adds in registers, the others by this
-// project's kernels at the sizes of GPT-2 124M. 16-bit products are assumed no faster than fp32 ones, as on processors without
+// One core of an EPYC processor of the fourth generation: `peak` is 16 multiply-adds a cycle at 3.66 GHz, the others are what
+// `tfm-plan --measure` finds there. 16-bit products are assumed no faster than fp32 ones, as on processors without
 // instructions for them.
 CoreRates reference_core() {
   const DeviceModel::Rates rates{117 * kGiga, 104 * kGiga, 60 * kGiga};

@@ -62,7 +62,7 @@ class Engine {
   Totals evaluate(std::int64_t sequences, const BatchReader& read, std::size_t shape = 0);
 
   // The memory of activations, which is free between steps; enough for a Translator with plan().translator.
-  std::span<std::byte> idle_memory() const { return {activations_, static_cast<std::size_t>(plan_.memory.categories.at("activations"))}; }
+  std::span<std::byte> idle_memory() const { return {activations_, static_cast<std::size_t>(plan_.memory.categories.at(kActivations))}; }
   // Flat buffers of this rank, laid out by model().parameters().
   const Optimizer::Flat& flat() const { return flat_; }
   const Optimizer& optimizer() const { return optimizer_; }

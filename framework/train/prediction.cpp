@@ -116,11 +116,6 @@ Prediction predict(const StepPlan& plan, const ShapePlan& shape, const DeviceMod
   const auto real = static_cast<std::int64_t>(size_of(plan.real));
   if (plan.config.parallel.zero > 0)
     for (const Bucket& b : plan.buckets) clock.collective("optimizer", {Collective::all_gather, b.axis, (b.end - b.begin) * real});
-  for (const Node& n : shape.training.tape->nodes()) {
-    const Work work = n.op->work(Phase::forward);
-    clock.result.model_flops += 3 * work.flops() * static_cast<double>(shape.micro_batches);
-    clock.result.nominal_flops += 3 * (work.flops() + work.masked_flops) * static_cast<double>(shape.micro_batches);
-  }
   return clock.result;
 }
 

@@ -18,8 +18,6 @@ std::string_view name_of(Limit l);  // "matrix products", "attention", "memory b
 struct Prediction {
   std::map<std::string, double> phases;   // seconds: forward, recompute, backward, reduce (what backward does not hide), optimizer
   std::array<double, kLimits> limits{};   // the same seconds by what they are spent on
-  double model_flops = 0;                 // of this rank: without recomputation, causal attention by half
-  double nominal_flops = 0;               // causal attention in full
 
   double seconds() const;
   Limit limited_by() const;  // the most seconds

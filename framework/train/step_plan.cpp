@@ -143,8 +143,14 @@ std::map<std::string, std::int64_t> StepPlan::batch_elements() const {
 
 double StepPlan::matmul_flops() const {
   double f = 0;
-  for (const Node& n : largest().training.tape->nodes()) f += 3 * n.op->matmul_flops();
+  for (const Node& n : largest().training.tape->nodes()) f += 3 * n.op->work(Phase::forward).flops();
   return f * static_cast<double>(largest().micro_batches);
+}
+
+double StepPlan::nominal_flops() const {
+  double masked = 0;
+  for (const Node& n : largest().training.tape->nodes()) masked += 3 * n.op->work(Phase::forward).masked_flops;
+  return matmul_flops() + masked * static_cast<double>(largest().micro_batches);
 }
 
 std::vector<CollectiveUse> StepPlan::collectives(const ShapePlan& shape) const {

@@ -57,7 +57,8 @@ struct StepPlan {
 
   // Of the largest shape:
   const ShapePlan& largest() const { return shapes.back(); }
-  double matmul_flops() const;  // forward and backward products of one step on this rank
+  double matmul_flops() const;   // forward and backward products of one step on this rank, causal attention by half
+  double nominal_flops() const;  // causal attention in full
   // Collectives of one optimizer step in order: the program's once per micro-batch (bucket reductions in the last one only),
   // then the update's.
   std::vector<CollectiveUse> collectives() const { return collectives(largest()); }

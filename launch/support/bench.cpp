@@ -1,7 +1,6 @@
 #include "launch/support/bench.h"
 
 #include <algorithm>
-#include <fstream>
 
 namespace tfm {
 namespace {
@@ -12,13 +11,13 @@ std::string escaped(const std::string& text) {
   return out;
 }
 
-std::ofstream open(const std::string& path) {
+}  // namespace
+
+std::ofstream open_results(const std::string& path) {
   std::ofstream out(path);
   if (!out) throw Error(ExitCode::failed, path + " cannot be written");
   return out;
 }
-
-}  // namespace
 
 BatchReader random_batch(std::int64_t vocab_size) {
   return [vocab_size](std::int64_t first, std::int64_t, Fields& fields) {
@@ -32,7 +31,7 @@ BatchReader random_batch(std::int64_t vocab_size) {
 }
 
 void write_json(const Arguments& args, const nlohmann::ordered_json& results) {
-  if (args.has("--json")) open(args.get("--json")) << results.dump(1) << "\n";
+  if (args.has("--json")) open_results(args.get("--json")) << results.dump(1) << "\n";
 }
 
 void write_results(const Arguments& args, const nlohmann::ordered_json& results, const std::string& title, const std::vector<Bar>& bars) {
@@ -41,7 +40,7 @@ void write_results(const Arguments& args, const nlohmann::ordered_json& results,
   double most = 0;
   for (const Bar& b : bars) most = std::max(most, b.value);
   const std::size_t height = 50 + 22 * bars.size();
-  std::ofstream out = open(args.get("--svg"));
+  std::ofstream out = open_results(args.get("--svg"));
   out << "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 900 " << height << "' font-family='sans-serif' font-size='13'>\n<rect width='900' height='"
       << height << "' fill='white'/><text x='10' y='22' font-weight='bold'>" << escaped(title) << "</text>\n";
   for (std::size_t i = 0; i < bars.size(); ++i) {

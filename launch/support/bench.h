@@ -1,5 +1,6 @@
 #pragma once
 // The measurements of tfm-bench, and how they are written down. Each returns the exit code.
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "launch/support/program.h"
@@ -24,6 +25,7 @@ struct Bar {
 // To the files that --json and --svg name, if they do.
 void write_results(const Arguments& args, const nlohmann::ordered_json& results, const std::string& title, const std::vector<Bar>& bars);
 void write_json(const Arguments& args, const nlohmann::ordered_json& results);
+std::ofstream open_results(const std::string& path);  // Error(failed) where it cannot be written
 
 double median(std::vector<double> v);
 

@@ -1,12 +1,11 @@
 // tfm-bench collectives: seconds and bandwidths by size.
-#include <algorithm>
 #include <cstdio>
 #include <sstream>
 
 #include "comm/device_mesh.h"
 #include "core/yaml.h"
-#include "device/timed.h"
 #include "launch/support/bench.h"
+#include "launch/support/rates.h"
 
 namespace tfm {
 namespace {
@@ -51,23 +50,18 @@ class CollectiveBench {
   }
 
  private:
-  // Of samples of at least 20 ms, the best; each as the slowest rank has it.
+  // As the slowest rank has it.
   double best(const std::function<void()>& f) {
-    const auto run = [&](std::int64_t times) {
+    return best_of([&](int times) {
       host_.world->barrier();
       double seconds = 0;
       timed(device_.stream(), &seconds, [&] {
-        for (std::int64_t i = 0; i < times; ++i) f();
+        for (int i = 0; i < times; ++i) f();
       });
       auto nanoseconds = static_cast<std::int64_t>(seconds * 1e9);
       host_.world->all_reduce({&nanoseconds, DType::i64, {1}}, Collective::all_reduce_max);
       return static_cast<double>(nanoseconds) * 1e-9;
-    };
-    run(1);
-    const auto times = std::clamp<std::int64_t>(static_cast<std::int64_t>(0.02 / std::max(1e-7, run(1))), 1, 10000);
-    double least = run(times);
-    for (int i = 0; i < 4; ++i) least = std::min(least, run(times));
-    return least / static_cast<double>(times);
+    });
   }
 
   Device device_;

@@ -92,7 +92,7 @@ void write_svg(const std::string& path, const std::vector<Point>& points) {
   for (const Point& p : points) most = std::max({most, p.tokens_per_second, points[0].tokens_per_second / points[0].ranks * p.ranks}), ranks = std::max(ranks, 1.0 * p.ranks);
   const auto x = [&](double r) { return 70 + 500 * r / ranks; };
   const auto y = [&](double t) { return 330 - 290 * t / most; };
-  std::ofstream out(path);
+  std::ofstream out = open_results(path);
   out << "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 620 390' font-family='sans-serif' font-size='13'>\n"
       << "<rect width='620' height='390' fill='white'/><path d='M70 30V330H590' fill='none' stroke='black'/>\n"
       << "<text x='330' y='370' text-anchor='middle'>ranks</text><text x='75' y='24'>tokens/s (dashed: ideal)</text>\n";

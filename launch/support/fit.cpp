@@ -7,14 +7,14 @@
 namespace tfm {
 namespace {
 
-// A rank's memory, or nothing where these ranks cannot run the configuration. The first tensor rank has the largest share.
-std::optional<MemoryPlan> memory_of(Config config, int ranks) {
+// Of the first tensor rank, which has the largest share; nothing where these ranks cannot run the configuration.
+std::optional<StepPlan> plan_of(Config config, int ranks) {
   try {
     resolve_for_ranks(config, ranks);
   } catch (const Error&) {
     return std::nullopt;
   }
-  return make_step_plan(config, Mesh{.layout = layout_of(config)}, make_model).memory;
+  return make_step_plan(config, Mesh{.layout = layout_of(config)}, make_model);
 }
 
 std::vector<std::string> changes(const Config& from, const Config& to) {
@@ -28,18 +28,16 @@ std::vector<std::string> changes(const Config& from, const Config& to) {
 
 // Smaller micro-batches and recomputation; everything else is as in `c`.
 std::optional<Fit> with_less_activations(const Config& given, const Config& c, int ranks, std::int64_t usable_bytes) {
-  Config resolved = c;
-  resolve_for_ranks(resolved, ranks);
-  const StepPlan whole = make_step_plan(resolved, Mesh{.layout = layout_of(resolved)}, make_model);
-  if (whole.memory.total() - whole.memory.categories.at("activations") > usable_bytes) return std::nullopt;
+  const auto whole = plan_of(c, ranks);
+  if (!whole || whole->memory.total() - whole->memory.categories.at(kActivations) > usable_bytes) return std::nullopt;
   for (const char* recompute : {"none", "selective", "full"}) {
     if (c.recompute == "full" ? recompute != std::string("full") : c.recompute == "selective" && recompute == std::string("none")) continue;
-    for (std::int64_t micro = whole.largest().shape.sequences; micro > 0; micro /= 2) {
+    for (std::int64_t micro = whole->largest().shape.sequences; micro > 0; micro /= 2) {
       Config candidate = c;
       candidate.recompute = recompute;
-      if (micro < whole.largest().shape.sequences) candidate.train.micro_batch_size = micro;
-      const auto memory = memory_of(candidate, ranks);
-      if (memory && memory->total() <= usable_bytes) return Fit{changes(given, candidate), memory->total()};
+      if (micro < whole->largest().shape.sequences) candidate.train.micro_batch_size = micro;
+      const auto plan = plan_of(candidate, ranks);
+      if (plan && plan->memory.total() <= usable_bytes) return Fit{changes(given, candidate), plan->memory.total()};
     }
   }
   return std::nullopt;
@@ -54,7 +52,6 @@ std::optional<Fit> nearest_fit(const Config& config, int ranks, std::int64_t usa
       Config candidate = config;
       candidate.parallel.tensor = tensor;
       candidate.parallel.zero = zero;
-      if (!memory_of(candidate, ranks)) continue;
       if (const auto fit = with_less_activations(config, candidate, ranks, usable_bytes)) return fit;
       if (config.parallel.zero > 0) break;
     }

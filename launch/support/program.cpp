@@ -103,6 +103,11 @@ int guarded(int argc, char** argv, const std::string& help, const std::function<
   }
 }
 
+int threads_of_rank(int ranks_of_node) {
+  const char* omp = std::getenv("OMP_NUM_THREADS");
+  return std::max(1, omp ? std::atoi(omp) : static_cast<int>(std::thread::hardware_concurrency()) / ranks_of_node);
+}
+
 Launch::Launch() {
   int per_node = 1;
   if (launched_by_mpirun()) {
@@ -110,8 +115,7 @@ Launch::Launch() {
     ranks = session->size();
     per_node = session->ranks_per_node();
   }
-  const char* omp = std::getenv("OMP_NUM_THREADS");
-  threads = omp ? std::max(1, std::atoi(omp)) : std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / per_node);
+  threads = threads_of_rank(per_node);
 }
 
 Device Launch::device(const Config& config) const {

@@ -37,11 +37,14 @@ class Arguments {
 // Runs `body` and turns what it throws into a message and the contract's exit code, on all ranks. Handles --help and --version.
 int guarded(int argc, char** argv, const std::string& help, const std::function<int(int, char**)>& body);
 
+// Of a rank that shares its node with others: OMP_NUM_THREADS, else the node's cores divided by its ranks.
+int threads_of_rank(int ranks_of_node);
+
 // The ranks of this launch. Alone: no MPI is started.
 struct Launch {
   std::optional<MpiSession> session;
   int ranks = 1;
-  int threads = 1;  // OMP_NUM_THREADS, else the node's cores divided by its ranks
+  int threads = 1;
   Launch();
   Mesh mesh(Layout layout) const;
   Device device(const Config& config) const;  // Error(environment) where it is not there

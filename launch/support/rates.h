@@ -8,7 +8,16 @@
 
 namespace tfm {
 
-// Seconds of one run of f, which gives work to the device's stream: the best of `samples` samples of at least 20 ms each.
+// Seconds of one run: the best of `samples` samples of at least 20 ms each, after one run that warms up. run(n): seconds of n runs.
+template <class Run> double best_of(Run&& run, int samples = 5) {
+  run(1);
+  const int times = std::clamp(static_cast<int>(0.02 / std::max(1e-7, run(1))), 1, 10000);
+  double best = run(times);
+  for (int i = 1; i < samples; ++i) best = std::min(best, run(times));
+  return best / times;
+}
+
+// Of f, which gives work to the device's stream.
 template <class F> double best_seconds(Device& device, F&& f, int samples = 5) {
   const auto run = [&](int times) {
     double seconds = 0;
@@ -17,11 +26,7 @@ template <class F> double best_seconds(Device& device, F&& f, int samples = 5) {
     });
     return seconds;
   };
-  run(1);
-  const int times = std::clamp(static_cast<int>(0.02 / std::max(1e-7, run(1))), 1, 10000);
-  double best = run(times);
-  for (int i = 1; i < samples; ++i) best = std::min(best, run(times));
-  return best / times;
+  return best_of(run, samples);
 }
 
 struct MeasuredRates {

@@ -16,6 +16,7 @@
 #include "core/posix_file.h"
 #include "core/safetensors.h"
 #include "train/checkpoint.h"
+#include "train/checkpoint_model.h"
 
 namespace tfm {
 namespace {
@@ -189,6 +190,26 @@ class Checkpoint : public testing::Test {
   }
   std::string dir_, log_;
 };
+
+TEST_F(Checkpoint, IsReadOnProcessorsWhateverTheRunComputedWith) {
+  CheckpointInfo info = info_at(3);
+  info.config = "model: {family: decoder, vocab_size: 8, d_model: 8, n_layers: 1, n_heads: 1}\ndevice: cuda\nprecision: bf16\ncuda_graphs: on\n"
+                "parallel: {backend: nccl}\ndata: {train: {type: tokens, path: none.bin}}\n";
+  CheckpointResult result;
+  Crew(1).run([&](const CheckpointRanks& r) { result = write_checkpoint(dir_, info, {}, 0, r); });
+  ASSERT_TRUE(result.ok()) << result.error;
+  const Config c = checkpoint_config(result.path, {});
+  EXPECT_EQ(c.device, "cpu");
+  EXPECT_EQ(c.precision, "fp32");
+  EXPECT_NO_THROW(checkpoint_config(result.path, {"precision=fp32"}));
+  for (const std::string asked : {"device=cuda", "precision=bf16"}) try {
+      checkpoint_config(result.path, {asked});
+      ADD_FAILURE() << asked;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ExitCode::usage);
+      EXPECT_TRUE(std::string(e.what()).starts_with(asked)) << e.what();
+    }
+}
 
 TEST_F(Checkpoint, TheBestIsNamedAndStays) {
   const Data data = random_data(1);

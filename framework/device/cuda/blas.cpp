@@ -68,8 +68,8 @@ struct Blas::Plan {
   }
 };
 
-Blas::Blas(Stream& stream, bool tf32, const std::filesystem::path& folder)
-    : stream_(stream), float_compute_(tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F), workspace_(allocate(stream, kWorkspace)),
+Blas::Blas(Stream& stream, const std::filesystem::path& folder)
+    : stream_(stream), float_compute_(stream.tf32() ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F), workspace_(allocate(stream, kWorkspace)),
       file_(algorithm_path(folder, "cublaslt-" + std::to_string(cublasLtGetVersion()), stream.device())) {
   check(cublasLtCreate(&handle_));
 }

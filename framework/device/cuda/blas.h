@@ -29,8 +29,8 @@ struct Product {
 
 class Blas {
  public:
-  // tf32: see Stream. The file is named by the device and cuBLAS's version within `folder`; an empty folder: no file.
-  Blas(Stream& stream, bool tf32, const std::filesystem::path& folder = cache_folder());
+  // The file is named by the device and cuBLAS's version within `folder`; an empty folder: no file.
+  explicit Blas(Stream& stream, const std::filesystem::path& folder = cache_folder());
   ~Blas();
   Blas(const Blas&) = delete;
   Blas& operator=(const Blas&) = delete;

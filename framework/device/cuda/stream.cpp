@@ -4,7 +4,6 @@
 #include <string>
 
 #include "core/error.h"
-#include "device/cuda/blas.h"
 
 namespace tfm::cuda {
 
@@ -50,7 +49,6 @@ Stream::Stream(int device, bool tf32) : device_(device), tf32_(tf32) {
 Stream::~Stream() {
   cudaStreamSynchronize(stream_);
   owned_.clear();
-  blas_.reset();
   cudaStreamDestroy(stream_);
 }
 void Stream::wait() { check(cudaStreamSynchronize(stream_)); }
@@ -59,11 +57,6 @@ bool Stream::capturing() const {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   check(cudaStreamIsCapturing(stream_, &status));
   return status != cudaStreamCaptureStatusNone;
-}
-
-Blas& Stream::blas() {
-  if (!blas_) blas_ = std::make_unique<Blas>(*this, tf32_);
-  return *blas_;
 }
 
 }  // namespace tfm::cuda

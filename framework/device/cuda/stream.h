@@ -17,8 +17,6 @@ int device_count();             // 0 where there is none that this build can use
 std::string why_no_device();    // empty where there is one
 std::string bus_id(int device);  // the place of a GPU in its machine
 
-class Blas;
-
 class Stream {
  public:
   // tf32: products of floats may round their factors to 10 bits of fraction.
@@ -29,9 +27,9 @@ class Stream {
 
   cudaStream_t get() const { return stream_; }
   int device() const { return device_; }
+  bool tf32() const { return tf32_; }
   void wait();             // until all work so far is done
   bool capturing() const;  // into a CUDA graph
-  Blas& blas();            // made at the first call
   // A caller's object that lives as long as the stream; made of it at the first call.
   template <class T> T& own() {
     std::shared_ptr<void>& place = owned_[typeid(T)];
@@ -43,7 +41,6 @@ class Stream {
   int device_;
   bool tf32_;
   cudaStream_t stream_ = nullptr;
-  std::unique_ptr<Blas> blas_;
   std::map<std::type_index, std::shared_ptr<void>> owned_;
 };
 

@@ -44,7 +44,7 @@ template <class T, class C> void gemm(cuda::Stream& stream, const GemmArgs<T, C>
     const cuda::Product p{.m = g.m, .n = g.n, .k = g.k, .lda = g.lda, .ldb = g.ldb, .ldc = g.ldc, .factors = kType<T>, .product = kType<C>,
                           .transpose_a = g.transpose_a, .transpose_b = g.transpose_b, .reads_c = g.beta != 0, .bias = epilogue,
                           .align_a = alignment(g.a, g.lda), .align_b = alignment(g.b, g.ldb), .align_c = alignment(g.c, g.ldc)};
-    stream.blas().run(p, &g.alpha, g.a, g.b, &g.beta, g.c, epilogue ? g.bias : nullptr);
+    stream.own<cuda::Blas>().run(p, &g.alpha, g.a, g.b, &g.beta, g.c, epilogue ? g.bias : nullptr);
   } else if constexpr (std::is_same_v<T, C>) {
     scale_rows(stream, g);
   }
