@@ -12,7 +12,9 @@
 namespace tfm {
 namespace {
 
-constexpr std::uint32_t max_steps = 100'000'000;
+// Steps that the matches in a text may take: each of them some for nothing, and all together some more for each byte of the text.
+constexpr std::uint32_t free_steps = 1000;
+constexpr std::uint64_t shared_steps = 1'000'000, shared_steps_a_byte = 1000;
 constexpr std::uint32_t max_heap = 256 << 10;  // KiB
 constexpr std::size_t max_pattern = 10'000;
 
@@ -44,6 +46,24 @@ std::string escape(char letter, bool in_set, const std::string& where) {
   return {'\\', letter};
 }
 
+struct CodeFree {
+  void operator()(pcre2_code* code) const { pcre2_code_free(code); }
+};
+using CodeOwner = std::unique_ptr<pcre2_code, CodeFree>;
+
+CodeOwner compile(const std::string& pattern, std::uint32_t options, int* error) {
+  PCRE2_SIZE offset = 0;
+  return CodeOwner(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                                 PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C | options, error, &offset, nullptr));
+}
+
+// What stands before the name of a property in \p{name}: PCRE2 takes a script's name for those who use it with others, too.
+std::string_view property_kind(std::string_view name) {
+  const bool word = std::all_of(name.begin(), name.end(), [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; });
+  int error = 0;
+  return word && name.size() > 2 && compile("\\p{sc:" + std::string(name) + "}", 0, &error) ? "sc:" : "";
+}
+
 }  // namespace
 
 std::string pcre2_pattern(std::string_view pattern, const std::string& where) {
@@ -53,6 +73,11 @@ std::string pcre2_pattern(std::string_view pattern, const std::string& where) {
     const std::string_view rest = pattern.substr(i);
     if (rest[0] == '\\' && rest.size() > 1) {
       out += escape(pattern[++i], in_set, where);
+      if (const std::size_t end = rest.find('}'); (rest[1] == 'p' || rest[1] == 'P') && rest.substr(2).starts_with('{') && end != rest.npos) {
+        const std::size_t name = rest[3] == '^' ? 4 : 3;
+        out.append(rest.substr(2, name - 2)).append(property_kind(rest.substr(name, end - name))).append(rest.substr(name, end + 1 - name));
+        i += end - 1;
+      }
       continue;
     }
     if (!in_set && rest[0] == '[') {
@@ -77,48 +102,83 @@ std::string pcre2_pattern(std::string_view pattern, const std::string& where) {
   return out;
 }
 
+namespace {
+
+// What one thread needs to find matches of a pattern in a text.
+class Match {
+ public:
+  explicit Match(const pcre2_code* code)
+      : code_(code), data_(pcre2_match_data_create_from_pattern(code, nullptr)), limits_(pcre2_match_context_create(nullptr)) {
+    TFM_CHECK(data_ && limits_, "out of memory");
+    pcre2_set_heap_limit(limits_, max_heap);
+  }
+  ~Match() {
+    pcre2_match_data_free(data_);
+    pcre2_match_context_free(limits_);
+  }
+  Match(const Match&) = delete;
+  Match& operator=(const Match&) = delete;
+
+  void start(std::string_view text) {
+    text_ = text;
+    steps_left_ = shared_steps + shared_steps_a_byte * text.size();
+  }
+  // The first match at `at` or later, or PCRE2's error. With a limit that grows from failure to failure, as only failures tell of steps.
+  int find(std::size_t at) {
+    for (std::uint64_t limit = free_steps;; limit = std::min(8 * limit, steps_left_)) {
+      pcre2_set_match_limit(limits_, static_cast<std::uint32_t>(std::min<std::uint64_t>(limit, UINT32_MAX)));
+      int result = run(at, 0);
+      if (result == PCRE2_ERROR_JIT_STACKLIMIT) result = run(at, PCRE2_NO_JIT);  // which uses the heap
+      if (limit > free_steps) steps_left_ -= limit;
+      if (result != PCRE2_ERROR_MATCHLIMIT || steps_left_ == 0) return result;
+    }
+  }
+  std::size_t begin() const { return pcre2_get_ovector_pointer(data_)[0]; }
+  std::size_t end() const { return pcre2_get_ovector_pointer(data_)[1]; }
+
+ private:
+  int run(std::size_t at, std::uint32_t options) {
+    return pcre2_match(code_, reinterpret_cast<PCRE2_SPTR>(text_.data()), text_.size(), at, PCRE2_NO_UTF_CHECK | options, data_, limits_);
+  }
+
+  const pcre2_code* code_;
+  pcre2_match_data* data_;
+  pcre2_match_context* limits_;
+  std::string_view text_;
+  std::uint64_t steps_left_ = 0;
+};
+
+}  // namespace
+
 struct Regex::Code {
   Code(const std::string& pattern, std::uint32_t options) {
     int error = 0;
-    PCRE2_SIZE offset = 0;
-    code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-                         PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C | options, &error, &offset, nullptr);
+    code = compile(pattern, options, &error);
     if (!code) {
       PCRE2_UCHAR text[256];
       pcre2_get_error_message(error, text, sizeof(text));
       problem = reinterpret_cast<const char*>(text);
       return;
     }
-    pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // where there is no JIT, pcre2_match interprets
-    limits = pcre2_match_context_create(nullptr);
-    pcre2_set_match_limit(limits, max_steps);
-    pcre2_set_heap_limit(limits, max_heap);
+    pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);  // where there is no JIT, pcre2_match interprets
   }
-  ~Code() {
-    for (pcre2_match_data* match : idle) pcre2_match_data_free(match);
-    pcre2_match_context_free(limits);
-    pcre2_code_free(code);
-  }
-  Code(const Code&) = delete;
-  Code& operator=(const Code&) = delete;
 
-  pcre2_match_data* take() {
+  std::unique_ptr<Match> take() {
     const std::lock_guard lock(mutex);
-    if (idle.empty()) return pcre2_match_data_create_from_pattern(code, nullptr);
-    pcre2_match_data* match = idle.back();
+    if (idle.empty()) return std::make_unique<Match>(code.get());
+    std::unique_ptr<Match> match = std::move(idle.back());
     idle.pop_back();
     return match;
   }
-  void put(pcre2_match_data* match) {
+  void put(std::unique_ptr<Match> match) {
     const std::lock_guard lock(mutex);
-    idle.push_back(match);
+    idle.push_back(std::move(match));
   }
 
-  pcre2_code* code = nullptr;
-  pcre2_match_context* limits = nullptr;
+  CodeOwner code;
   std::string problem, where;
   std::mutex mutex;  // guards idle
-  std::vector<pcre2_match_data*> idle;
+  std::vector<std::unique_ptr<Match>> idle;
 };
 
 Regex::Regex(std::unique_ptr<Code> code) : code_(std::move(code)) {}
@@ -139,21 +199,14 @@ Regex Regex::anchored(const std::string& pcre2_pattern) {
 }
 
 void Regex::find_all(std::string_view text, const std::function<void(std::size_t, std::size_t)>& sink) const {
-  const std::unique_ptr<pcre2_match_data, std::function<void(pcre2_match_data*)>> match(
-      code_->take(), [this](pcre2_match_data* used) { code_->put(used); });
-  TFM_CHECK(match, "out of memory");
-  const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
-  const PCRE2_SIZE* range = pcre2_get_ovector_pointer(match.get());
+  std::unique_ptr<Match> match = code_->take();
+  match->start(text);
   for (std::size_t at = 0; at < text.size();) {
-    const auto match_at = [&](std::uint32_t options) {
-      return pcre2_match(code_->code, subject, text.size(), at, PCRE2_NO_UTF_CHECK | options, match.get(), code_->limits);
-    };
-    int result = match_at(0);
-    if (result == PCRE2_ERROR_JIT_STACKLIMIT) result = match_at(PCRE2_NO_JIT);  // which uses the heap
-    if (result == PCRE2_ERROR_NOMATCH) return;
+    const int result = match->find(at);
+    if (result == PCRE2_ERROR_NOMATCH) break;
     if (result < 0)
       throw Error(ExitCode::input, code_->where + "the pattern takes too many steps on a text (" + std::to_string(result) + ")");
-    const std::size_t begin = range[0], end = range[1];
+    const std::size_t begin = match->begin(), end = match->end();
     if (end > begin && begin >= at) {
       sink(begin, end);
       at = end;
@@ -161,6 +214,7 @@ void Regex::find_all(std::string_view text, const std::function<void(std::size_t
       for (at = std::max(at, end) + 1; at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0u) == 0x80u;) ++at;
     }
   }
+  code_->put(std::move(match));
 }
 
 }  // namespace tfm

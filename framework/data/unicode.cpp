@@ -12,7 +12,56 @@
 namespace tfm {
 namespace {
 
+struct Range {
+  std::uint32_t first, last;
+};
+#include "data/unicode_ages.inl"
+
+template <std::size_t n> bool in(const Range (&ranges)[n], std::uint32_t c) {
+  const Range* after = std::upper_bound(ranges, ranges + n, c, [](std::uint32_t value, const Range& r) { return value < r.first; });
+  return after != ranges && c <= after[-1].last;
+}
+
+struct Capitals {
+  Range letters;
+  std::uint32_t lower;  // of the first
+};
+constexpr Capitals capitals_after_15[] = {{{0x1C89, 0x1C89}, 0x1C8A}, {{0xA7CB, 0xA7CB}, 0x264},  {{0xA7CC, 0xA7CC}, 0xA7CD},
+                                          {{0xA7CE, 0xA7CE}, 0xA7CF}, {{0xA7D2, 0xA7D2}, 0xA7D3}, {{0xA7D4, 0xA7D4}, 0xA7D5},
+                                          {{0xA7DA, 0xA7DA}, 0xA7DB}, {{0xA7DC, 0xA7DC}, 0x19B},  {{0x10D50, 0x10D65}, 0x10D70},
+                                          {{0x16EA0, 0x16EB8}, 0x16EBB}};
+
 utf8proc_category_t category(std::uint32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
+utf8proc_category_t category_in_8(std::uint32_t c) {
+  switch (c) {  // which have changed
+    case 0x166D: case 0x111C9: return UTF8PROC_CATEGORY_PO;
+    case 0x1734: return UTF8PROC_CATEGORY_MN;
+    case 0x1885: case 0x1886: return UTF8PROC_CATEGORY_LO;
+    case 0xA9BD: return UTF8PROC_CATEGORY_MC;
+  }
+  return in(newer_than_8, c) ? UTF8PROC_CATEGORY_CN : category(c);
+}
+utf8proc_category_t category_in_9(std::uint32_t c) {
+  if (c == 0x1CF2 || c == 0x1CF3) return UTF8PROC_CATEGORY_MC;
+  return c == 0x111C9 ? UTF8PROC_CATEGORY_PO : in(newer_than_9, c) ? UTF8PROC_CATEGORY_CN : category(c);
+}
+
+// Of a text of code points that utf8proc and Unicode 9.0 know alike.
+void append_normal_form(std::string_view text, NormalForm form, std::string& all) {
+  if (std::all_of(text.begin(), text.end(), [](char c) { return static_cast<signed char>(c) >= 0; })) {
+    all += text;
+    return;
+  }
+  const bool composed = form == NormalForm::nfc || form == NormalForm::nfkc;
+  const bool compatible = form == NormalForm::nfkc || form == NormalForm::nfkd;
+  const int options = UTF8PROC_STABLE | (composed ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE) | (compatible ? UTF8PROC_COMPAT : 0);
+  utf8proc_uint8_t* out = nullptr;
+  const auto size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()),
+                                 &out, static_cast<utf8proc_option_t>(options));
+  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(out, std::free);
+  if (size < 0) internal_error(std::string("utf8proc_map: ") + utf8proc_errmsg(size));
+  all.append(reinterpret_cast<const char*>(out), static_cast<std::size_t>(size));
+}
 
 // Bytes of the maximal part of a well-formed sequence that an ill-formed text starts with, at least 1.
 std::size_t maximal_subpart(std::string_view text) {
@@ -27,16 +76,15 @@ std::size_t maximal_subpart(std::string_view text) {
 }  // namespace
 
 std::string normal_form(std::string_view text, NormalForm form) {
-  if (std::all_of(text.begin(), text.end(), [](char c) { return static_cast<signed char>(c) >= 0; })) return std::string(text);
-  const bool composed = form == NormalForm::nfc || form == NormalForm::nfkc;
-  const bool compatible = form == NormalForm::nfkc || form == NormalForm::nfkd;
-  const int options = UTF8PROC_STABLE | (composed ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE) | (compatible ? UTF8PROC_COMPAT : 0);
-  utf8proc_uint8_t* out = nullptr;
-  const auto size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()),
-                                 &out, static_cast<utf8proc_option_t>(options));
-  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(out, std::free);
-  if (size < 0) internal_error(std::string("utf8proc_map: ") + utf8proc_errmsg(size));
-  return std::string(reinterpret_cast<const char*>(out), static_cast<std::size_t>(size));
+  std::string out;
+  for (std::size_t from = 0, at = 0; from < text.size();) {
+    CodePoint c{};
+    while (at < text.size() && !in(newer_than_9, (c = first_code_point(text.substr(at))).value)) at += c.bytes;
+    append_normal_form(text.substr(from, at - from), form, out);
+    if (at < text.size()) out += text.substr(at, c.bytes), at += c.bytes;  // has no other form, and marks do not pass it
+    from = at;
+  }
+  return out;
 }
 
 std::string well_formed(std::string_view bytes) {
@@ -89,17 +137,17 @@ bool is_white_space(std::uint32_t c) {
   return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
          c == 0x205F || c == 0x3000;
 }
-bool is_nonspacing_mark(std::uint32_t c) { return c >= 0x300 && category(c) == UTF8PROC_CATEGORY_MN; }
+bool is_nonspacing_mark(std::uint32_t c) { return c >= 0x300 && category_in_8(c) == UTF8PROC_CATEGORY_MN; }
 bool is_mark(std::uint32_t c) {
-  const auto k = c < 0x300 ? UTF8PROC_CATEGORY_CN : category(c);
+  const auto k = c < 0x300 ? UTF8PROC_CATEGORY_CN : category_in_9(c);
   return k == UTF8PROC_CATEGORY_MN || k == UTF8PROC_CATEGORY_MC || k == UTF8PROC_CATEGORY_ME;
 }
 bool is_other(std::uint32_t c) {
-  const auto k = category(c);
+  const auto k = category_in_8(c);
   return k == UTF8PROC_CATEGORY_CC || k == UTF8PROC_CATEGORY_CF || k == UTF8PROC_CATEGORY_CS || k == UTF8PROC_CATEGORY_CO;
 }
 bool is_punctuation(std::uint32_t c) {
-  const auto k = category(c);
+  const auto k = category_in_8(c);
   return k >= UTF8PROC_CATEGORY_PC && k <= UTF8PROC_CATEGORY_PO;
 }
 bool is_number(std::uint32_t c) {
@@ -119,6 +167,8 @@ void append_lower_case(std::string& text, std::uint32_t c) {
     text += "i\xCC\x87";
     return;
   }
+  for (const auto& [letters, lower] : capitals_after_15)
+    if (c >= letters.first && c <= letters.last) return append_utf8(text, c - letters.first + lower);
   append_utf8(text, static_cast<std::uint32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));
 }
 

@@ -1,6 +1,7 @@
 #pragma once
-// Properties and normal forms of code points, from utf8proc (Unicode 15.0 in utf8proc 2.8). White space is Unicode's
-// White_Space. Texts are well-formed UTF-8 unless the comment says otherwise.
+// Properties and normal forms of code points, from utf8proc. Where a comment names a version of Unicode, what came later means nothing,
+// as for the tables that the `tokenizers` library reads. White space is Unicode's White_Space. Texts are well-formed UTF-8 unless the
+// comment says otherwise.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -10,7 +11,7 @@ namespace tfm {
 
 enum class NormalForm { nfc, nfd, nfkc, nfkd };
 
-std::string normal_form(std::string_view text, NormalForm form);
+std::string normal_form(std::string_view text, NormalForm form);  // of Unicode 9.0
 
 // A text with every maximal ill-formed part replaced by U+FFFD, as Python's bytes.decode(errors="replace") does.
 std::string well_formed(std::string_view bytes);
@@ -26,10 +27,10 @@ std::size_t count_code_points(std::string_view text);
 
 bool is_white_space(std::uint32_t c);
 std::string_view stripped(std::string_view text, bool left = true, bool right = true);  // of white space
-bool is_nonspacing_mark(std::uint32_t c);  // Mn
-bool is_mark(std::uint32_t c);             // M
-bool is_other(std::uint32_t c);            // Cc, Cf, Cs, Co
-bool is_punctuation(std::uint32_t c);      // P
+bool is_nonspacing_mark(std::uint32_t c);  // Mn of Unicode 8.0
+bool is_mark(std::uint32_t c);             // M of 9.0
+bool is_other(std::uint32_t c);            // Cc, Cf, Cs, Co of 8.0
+bool is_punctuation(std::uint32_t c);      // P of 8.0
 bool is_number(std::uint32_t c);           // N
 bool is_word(std::uint32_t c);             // alphabetic, mark, decimal digit, connector punctuation or join control
 void append_lower_case(std::string& text, std::uint32_t c);

@@ -370,8 +370,40 @@ TEST(Regex, ReadsPatternsAsOniguruma) {
   int matches = 0;
   Regex("a*", "").find_all("baaéa", [&](std::size_t, std::size_t) { ++matches; });
   EXPECT_EQ(matches, 2);
-  const Regex slow("(x+x+)+[yz]{2}", "");
-  expect_error(ExitCode::input, {"steps"}, [&] { slow.find_all(std::string(200, 'x') + "y", [](std::size_t, std::size_t) {}); });
+}
+
+TEST(Regex, NamesScriptsAsOniguruma) {
+  EXPECT_EQ(pcre2_pattern("\\p{Han}[^\\P{^Latin}\\p{L}\\p{Lu}]\\pL\\p{", ""), "\\p{sc:Han}[^\\P{^sc:Latin}\\p{L}\\p{Lu}]\\pL\\p{");
+  int matches = 0;
+  Regex("\\p{Han}", "").find_all("\u4e00\u3001", [&](std::size_t, std::size_t) { ++matches; });
+  EXPECT_EQ(matches, 1);
+}
+
+TEST(Unicode, IsOfTheVersionThatTokenizersHas) {
+  EXPECT_EQ(normal_form("\u212b\U0001fbf1\u0898\u0316e\u0301", NormalForm::nfkc), "\u00c5\U0001fbf1\u0898\u0316\u00e9");
+  EXPECT_EQ(normal_form("\u0301\u0898\u0316\u0301", NormalForm::nfd), "\u0301\u0898\u0316\u0301");
+  EXPECT_EQ(normal_form("\u0301\u0316", NormalForm::nfd), "\u0316\u0301");
+  EXPECT_TRUE(is_nonspacing_mark(0x1734) && !is_nonspacing_mark(0xA9BD) && !is_nonspacing_mark(0x898) && is_nonspacing_mark(0x301));
+  EXPECT_TRUE(is_mark(0x1CF2) && is_mark(0x8D4) && !is_mark(0x898) && !is_mark(0x111C9));
+  EXPECT_TRUE(is_punctuation(0x166D) && is_punctuation(0x111C9) && !is_punctuation(0x2E43) && is_punctuation(0x2E42));
+  EXPECT_TRUE(is_other(0x200B) && !is_other(0x890) && !is_other(0x378));
+  std::string lower;
+  append_lower_case(lower, 0x10D51);
+  EXPECT_EQ(lower, "\U00010d71");
+}
+
+TEST(Regex, TakesStepsInProportionToTheText) {
+  const auto matches = [](const char* pattern, const std::string& text) {
+    int count = 0;
+    Regex(pattern, "").find_all(text, [&](std::size_t, std::size_t) { ++count; });
+    return count;
+  };
+  EXPECT_EQ(matches("\\s+(?!\\S)|\\s+", std::string(1'000'000, ' ') + "x"), 2);
+  EXPECT_EQ(matches("(?:x+x+)+y|x", std::string(14, 'x')), 14);
+  expect_error(ExitCode::input, {"steps"}, [&] { matches("(x+x+)+[yz]{2}", std::string(200, 'x') + "y"); });
+  std::string many;  // each short, all together too long
+  for (int i = 0; i < 1000; ++i) many += std::string(14, 'x') + " ";
+  expect_error(ExitCode::input, {"steps"}, [&] { matches("(?:x+x+)+y|x", many); });
 }
 
 TEST(WellFormed, ReplacesAsPythonDoes) {
