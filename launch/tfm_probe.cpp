@@ -17,8 +17,8 @@ using namespace tfm;
 constexpr const char* kHelp =
     "usage: tfm-probe MODEL_DIR --batch IN.safetensors --out OUT.safetensors [--gradients] [section.key=value ...]\n"
     "  --batch FILE   int64 tensors, named as transformers names them: input_ids (B, T), attention_mask, token_type_ids,\n"
-    "                 decoder_input_ids, decoder_attention_mask, labels (-100: ignored; a decoder's are not shifted yet),\n"
-    "                 next_sentence_label (B)\n"
+    "                 decoder_input_ids (or the labels behind the start token), decoder_attention_mask, labels (-100:\n"
+    "                 ignored; a decoder's are not shifted yet), next_sentence_label (B)\n"
     "  --out FILE     float32 logits (B, T, V); with labels loss (1), the mean over real labels\n"
     "  --gradients    and grad.NAME for every parameter, named and shaped as in a Hugging Face directory\n"
     "  --help, --version\n"
@@ -68,6 +68,15 @@ std::vector<std::int32_t> shifted_left(const std::vector<std::int32_t>& labels, 
   return out;
 }
 
+// As transformers makes decoder_input_ids: behind the start token, with what is ignored as padding.
+std::vector<std::int32_t> shifted_right(const std::vector<std::int32_t>& labels, std::int64_t length, const ModelConfig& m) {
+  const auto padding = static_cast<std::int32_t>(std::max<std::int64_t>(m.padding_idx, 0));
+  std::vector<std::int32_t> out(labels.size());
+  for (std::size_t i = 0; i < labels.size(); ++i)
+    out[i] = i % static_cast<std::size_t>(length) == 0 ? static_cast<std::int32_t>(m.decoder_start) : labels[i - 1] == -100 ? padding : labels[i - 1];
+  return out;
+}
+
 Batch read_batch(const std::string& path, const ModelConfig& m) {
   const BatchFile file(path);
   Batch b;
@@ -78,11 +87,13 @@ Batch read_batch(const std::string& path, const ModelConfig& m) {
   if (m.encodes()) b.fields[side + "mask"] = file.has("attention_mask") ? as_mask(file.read("attention_mask", B, T)) : std::vector<std::int32_t>(B * T, 0);
   std::string mask = "attention_mask";
   if (m.translates()) {
-    if (!file.has("decoder_input_ids"))
-      throw Error(ExitCode::input, path + ": tensor 'decoder_input_ids' is missing; expected the labels shifted right behind the start token");
-    const auto [rows, length] = file.size("decoder_input_ids");
+    const bool given = file.has("decoder_input_ids");
+    if (!given && (m.decoder_start < 0 || !file.has("labels")))
+      throw Error(ExitCode::input, path + ": tensor 'decoder_input_ids' is missing" +
+                                       (m.decoder_start < 0 ? ", and the model names no start token" : ", and so are labels to make it of"));
+    const std::int64_t length = file.size(given ? "decoder_input_ids" : "labels").second;
     b.shape = {.sequences = B, .length = length, .source_length = T};
-    b.fields["ids"] = file.read("decoder_input_ids", B, length);
+    b.fields["ids"] = given ? file.read("decoder_input_ids", B, length) : shifted_right(file.read("labels", B, length), length, m);
     mask = "decoder_attention_mask";
   }
   if (m.decodes() && file.has(mask)) {

@@ -187,6 +187,11 @@ def check_messages():
     refused("the configuration needs", {**content, name: ("F32", [1], content[name][2][:4])})
     refused("is of type I32", {**content, name: ("I32", *content[name][1:])})
     refused("model_type", config_={**config, "model_type": "mamba"})
+    tied = next(f for f in FIXTURES if f.name.startswith("t5"))
+    config = json.loads((tied / "config.json").read_text())
+    refused("which it is tied to", {**tensors(tied / "model.safetensors"), "decoder.embed_tokens.weight": (
+        "F32", [config["vocab_size"], config["d_model"]], bytes(4 * config["vocab_size"] * config["d_model"]))}, config)
+    config = json.loads((source / "config.json").read_text())
     refused("scale_attn_by_inverse_layer_idx", config_={**config, "scale_attn_by_inverse_layer_idx": True})
     refused("activation", config_={**config, "activation_function": "quick_gelu"})
     data = "data: {train: {type: %s, path: text.txt}}\n"

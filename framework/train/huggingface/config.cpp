@@ -44,20 +44,24 @@ std::string activation_of(const JsonNode& c, const std::string& key, const std::
     if (const char* ours = gated ? a.gated : a.plain; name == a.theirs && *ours) return ours;
   c.at(key).fail("the activation '" + name + "' is not supported" + (gated ? " in a gated layer" : ""));
 }
-std::string activation_name(const std::string& ours) {
+// The name that `j` has for it already, as several mean the same.
+std::string activation_name(const Json& j, const char* key, const std::string& ours) {
+  const char* name = nullptr;
   for (const auto& a : kActivations)
-    if (ours == a.plain || ours == a.gated) return a.theirs;
-  internal_error("activation " + ours);
+    if (ours == a.plain || ours == a.gated)
+      if (!name || (j.contains(key) && j[key] == a.theirs)) name = a.theirs;
+  TFM_CHECK(name, "activation " + ours);
+  return name;
 }
 
 ModelConfig read_gpt2(const JsonNode& c) {
-  must_be(c, "scale_attn_weights", true);
   for (const char* key : {"scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn", "add_cross_attention"}) must_be(c, key, false);
   ModelConfig m{.family = "decoder"};
   m.vocab_size = whole(c, "vocab_size", 50257);
   m.d_model = whole(c, "n_embd", 768), m.n_layers = layers(c, "n_layer", 12), m.n_heads = whole(c, "n_head", 12);
   m.d_ff = whole(c, "n_inner", 4 * m.d_model), m.max_seq_len = whole(c, "n_positions", 1024);
   m.activation = activation_of(c, "activation_function", c.text("activation_function", "gelu_new"), false);
+  m.scale_attention = c.flag("scale_attn_weights", true);
   m.norm_eps = real(c, "layer_norm_epsilon", 1e-5), m.init_std = real(c, "initializer_range", 0.02);
   m.dropout = {real(c, "embd_pdrop", 0.1), real(c, "attn_pdrop", 0.1), real(c, "resid_pdrop", 0.1), 0};
   return m;
@@ -145,7 +149,6 @@ ModelConfig read_bart(const JsonNode& c, bool marian) {
   }
   m.position = "sinusoidal", m.sinusoid = "halves";
   if (whole(c, "decoder_vocab_size", m.vocab_size) != m.vocab_size) c.at("decoder_vocab_size").fail("differs from vocab_size; expected one size");
-  if (!c.flag("share_encoder_decoder_embeddings", true)) m.tie_embeddings = "decoder";
   return m;
 }
 
@@ -155,13 +158,14 @@ const std::map<std::string, std::function<ModelConfig(const JsonNode&)>> kReader
 
 void write_gpt2(Json& j, const ModelConfig& m) {
   j.update({{"n_embd", m.d_model}, {"n_layer", m.n_layers}, {"n_head", m.n_heads}, {"n_inner", m.d_ff}, {"n_positions", m.max_seq_len},
-            {"activation_function", activation_name(m.activation)}, {"layer_norm_epsilon", m.norm_eps}, {"embd_pdrop", m.dropout.embedding},
+            {"activation_function", activation_name(j, "activation_function", m.activation)}, {"scale_attn_weights", m.scale_attention},
+            {"layer_norm_epsilon", m.norm_eps}, {"embd_pdrop", m.dropout.embedding},
             {"attn_pdrop", m.dropout.attention}, {"resid_pdrop", m.dropout.residual}, {"initializer_range", m.init_std}});
 }
 void write_llama(Json& j, const ModelConfig& m) {
   j.update({{"hidden_size", m.d_model}, {"num_hidden_layers", m.n_layers}, {"num_attention_heads", m.n_heads},
             {"num_key_value_heads", m.n_kv_heads}, {"head_dim", m.d_head}, {"intermediate_size", m.d_ff},
-            {"max_position_embeddings", m.max_seq_len}, {"hidden_act", activation_name(m.activation)}, {"rms_norm_eps", m.norm_eps},
+            {"max_position_embeddings", m.max_seq_len}, {"hidden_act", activation_name(j, "hidden_act", m.activation)}, {"rms_norm_eps", m.norm_eps},
             {"attention_bias", m.bias}, {"mlp_bias", m.bias}, {"attention_dropout", m.dropout.attention}, {"initializer_range", m.init_std},
             {"rope_theta", m.rope.theta}});
   const RopeScaling& s = m.rope.scaling;
@@ -175,12 +179,12 @@ void write_llama(Json& j, const ModelConfig& m) {
 }
 void write_bert(Json& j, const ModelConfig& m) {
   j.update({{"hidden_size", m.d_model}, {"num_hidden_layers", m.n_layers}, {"num_attention_heads", m.n_heads}, {"intermediate_size", m.d_ff},
-            {"max_position_embeddings", m.max_seq_len}, {"type_vocab_size", m.type_vocab_size}, {"hidden_act", activation_name(m.activation)},
+            {"max_position_embeddings", m.max_seq_len}, {"type_vocab_size", m.type_vocab_size}, {"hidden_act", activation_name(j, "hidden_act", m.activation)},
             {"layer_norm_eps", m.norm_eps}, {"hidden_dropout_prob", m.dropout.residual},
             {"attention_probs_dropout_prob", m.dropout.attention}, {"initializer_range", m.init_std}});
 }
 void write_t5(Json& j, const ModelConfig& m) {
-  const std::string act = activation_name(m.activation);
+  const std::string act = activation_name(j, "", m.activation);
   j.update({{"d_model", m.d_model}, {"num_heads", m.n_heads}, {"d_kv", m.d_head}, {"d_ff", m.d_ff}, {"num_layers", m.n_encoder_layers},
             {"num_decoder_layers", m.n_decoder_layers}, {"relative_attention_num_buckets", m.relative.buckets},
             {"relative_attention_max_distance", m.relative.max_distance}, {"n_positions", m.max_seq_len}, {"layer_norm_epsilon", m.norm_eps},
@@ -190,10 +194,10 @@ void write_t5(Json& j, const ModelConfig& m) {
 void write_bart(Json& j, const ModelConfig& m, bool marian) {
   j.update({{"d_model", m.d_model}, {"encoder_layers", m.n_encoder_layers}, {"decoder_layers", m.n_decoder_layers},
             {"encoder_attention_heads", m.n_heads}, {"decoder_attention_heads", m.n_heads}, {"encoder_ffn_dim", m.d_ff},
-            {"decoder_ffn_dim", m.d_ff}, {"max_position_embeddings", m.max_seq_len}, {"activation_function", activation_name(m.activation)},
+            {"decoder_ffn_dim", m.d_ff}, {"max_position_embeddings", m.max_seq_len}, {"activation_function", activation_name(j, "activation_function", m.activation)},
             {"scale_embedding", m.scale_embeddings}, {"dropout", m.dropout.residual}, {"attention_dropout", m.dropout.attention},
             {"activation_dropout", m.dropout.ffn}, {"init_std", m.init_std}, {"is_encoder_decoder", true}});
-  if (marian) j.update({{"decoder_vocab_size", m.vocab_size}, {"share_encoder_decoder_embeddings", m.tie_embeddings == "all"}});
+  if (marian) j.update({{"decoder_vocab_size", m.vocab_size}, {"share_encoder_decoder_embeddings", m.tie_embeddings == "all" || m.tie_embeddings == "inputs"}});
 }
 
 }  // namespace
@@ -218,25 +222,25 @@ ModelConfig model_of_huggingface(const std::string& dir) {
 
 std::string huggingface_type(const ModelConfig& m) {
   const bool pre = m.norm_position == "pre", layernorm = m.norm == "layernorm", full = m.n_kv_heads == m.n_heads && m.d_head * m.n_heads == m.d_model;
-  const bool plain_head = !m.has_head_bias(), plain = !m.scale_embeddings && !m.embedding_norm && m.scale_attention && !m.scale_logits;
+  const bool plain_head = !m.has_head_bias(), plain = !m.scale_embeddings && !m.embedding_norm && !m.scale_logits;
   if (m.family == "decoder") {
     if (m.position == "learned" && m.position_offset == 0 && pre && layernorm && full && m.bias && !m.gated() && plain && plain_head) return "gpt2";
-    if (m.position == "rope" && pre && !layernorm && m.gated() && plain && plain_head) return "llama";
+    if (m.position == "rope" && pre && !layernorm && m.gated() && m.scale_attention && plain && plain_head) return "llama";
   }
   if (m.family == "encoder" && m.position == "learned" && m.position_offset == 0 && !pre && layernorm && full && m.bias && !m.gated() &&
       m.embedding_norm && m.type_vocab_size > 0 && m.head_transform && m.has_head_bias() && !m.scale_embeddings && m.scale_attention && !m.scale_logits)
     return "bert";
   if (m.translates()) {
-    const bool t5_tie = m.tie_embeddings == "all" || m.tie_embeddings == "inputs", decoder_tie = m.tie_embeddings == "all" || m.tie_embeddings == "decoder";
+    const bool t5_tie = m.tie_embeddings == "all" || m.tie_embeddings == "inputs";
     if (m.position == "relative" && pre && !layernorm && !m.bias && !m.scale_attention && m.n_kv_heads == m.n_heads && t5_tie && plain_head &&
         !m.scale_embeddings && !m.embedding_norm)
       return "t5";
     const bool post = !pre && layernorm && full && m.bias && !m.gated() && m.scale_attention && !m.scale_logits && m.norm_eps == 1e-5;
-    if (post && m.position == "learned" && m.position_offset == 2 && m.embedding_norm && m.tie_embeddings == "all") return "bart";
-    if (post && m.position == "sinusoidal" && m.sinusoid == "halves" && !m.embedding_norm && decoder_tie) return "marian";
+    if (post && m.position == "learned" && m.position_offset == 2 && m.embedding_norm && m.tie_embeddings != "decoder") return "bart";
+    if (post && m.position == "sinusoidal" && m.sinusoid == "halves" && !m.embedding_norm) return "marian";
   }
   throw Error(ExitCode::usage, "no class of transformers computes what this model does; expected the options of GPT-2, Llama, BERT, T5, BART, or of "
-                               "MarianMT (post-norm layernorm with eps 1e-5, position sinusoidal with sinusoid halves, biases, tied target and output)");
+                               "MarianMT (post-norm layernorm with eps 1e-5, position sinusoidal with sinusoid halves, biases)");
 }
 
 std::string huggingface_config(const ModelConfig& m, const std::optional<SpecialIds>& ids, const std::string& original) {

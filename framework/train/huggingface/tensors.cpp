@@ -15,6 +15,9 @@ class Table {
   void tensor(const std::string& name, std::vector<std::int64_t> shape, const std::string& part, bool transposed = false) {
     rows_.push_back({name, std::move(shape), {part}, transposed});
   }
+  void optional(const std::string& name, std::vector<std::int64_t> shape, const std::string& part) {
+    rows_.push_back({.name = name, .shape = std::move(shape), .parts = {part}, .optional = true});
+  }
   void linear(const std::string& name, const std::string& part, std::int64_t out, std::int64_t in, bool bias) {
     tensor(name + ".weight", {out, in}, part + ".weight");
     if (bias) tensor(name + ".bias", {out}, part + ".bias");
@@ -98,7 +101,10 @@ void bert(Table& t, const ModelConfig& m) {
   t.linear(head + "transform.dense", "head.transform", C, C, true);
   t.norm(head + "transform.LayerNorm", "head.transform_norm");
   t.tensor(head + "bias", {m.vocab_size}, "head.bias");
-  if (!m.tied_head()) t.tensor(head + "decoder.weight", {m.vocab_size, C}, "head.weight");
+  if (!m.tied_head()) {
+    t.tensor(head + "decoder.weight", {m.vocab_size, C}, "head.weight");
+    t.optional(head + "decoder.bias", {m.vocab_size}, "head.bias");  // which version 5 of transformers has besides, and uses
+  }
   if (!m.next_sentence) return;
   t.linear("bert.pooler.dense", "pooler", C, C, true);
   t.linear("cls.seq_relationship", "next_sentence", 2, C, true);
@@ -134,14 +140,21 @@ void t5(Table& t, const ModelConfig& m) {
   if (!m.tied_head()) t.tensor("lm_head.weight", {m.vocab_size, C}, "head.weight");
 }
 
-void bart(Table& t, const ModelConfig& m) {
+// One table, or of each stack its own; version 5 of transformers has an unused shared one beside the stacks' where the output is not tied.
+void bart_tables(Table& t, const ModelConfig& m, bool marian) {
+  const std::vector<std::int64_t> shape{m.vocab_size, m.d_model};
+  const bool inputs = m.tie_embeddings == "inputs";
+  const std::string encoder = inputs ? "embedding.weight" : "encoder.embedding.weight", decoder = inputs ? encoder : "decoder.embedding.weight";
+  if (m.tie_embeddings == "all") return t.tensor("model.shared.weight", shape, "embedding.weight");
+  if (inputs || !marian) t.optional("model.shared.weight", shape, encoder);
+  t.optional("model.encoder.embed_tokens.weight", shape, encoder);
+  t.optional("model.decoder.embed_tokens.weight", shape, decoder);
+  if (!m.tied_head()) t.tensor("lm_head.weight", shape, "head.weight");
+}
+
+void bart(Table& t, const ModelConfig& m, bool marian) {
   const std::int64_t C = m.d_model;
-  if (m.tie_embeddings == "all") {
-    t.tensor("model.shared.weight", {m.vocab_size, C}, "embedding.weight");
-  } else {
-    t.tensor("model.encoder.embed_tokens.weight", {m.vocab_size, C}, "encoder.embedding.weight");
-    t.tensor("model.decoder.embed_tokens.weight", {m.vocab_size, C}, "decoder.embedding.weight");
-  }
+  bart_tables(t, m, marian);
   for (const std::string& stack : {std::string("encoder."), std::string("decoder.")}) {
     const bool decoder = stack == "decoder.";
     if (m.position == "learned")
@@ -171,19 +184,30 @@ std::vector<ExchangedTensor> exchanged_tensors(const ModelConfig& m, const std::
   else if (type == "llama") llama(t, m);
   else if (type == "bert") bert(t, m);
   else if (type == "t5") t5(t, m);
-  else bart(t, m);
+  else bart(t, m, type == "marian");
   return t.take();
 }
 
-bool is_ignored_tensor(const std::string& type, const std::string& name) {
+bool is_buffer(const std::string& type, const std::string& name) {
   static const std::regex buffers(
       R"(transformer\.h\.\d+\.attn\.(masked_)?bias|.*\.rotary_emb\.inv_freq|bert\.embeddings\.position_ids|model\.(en|de)coder\.embed_positions\.weight)"
       R"(|decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight)");
-  static const std::regex copies(
-      R"(lm_head\.weight|cls\.predictions\.decoder\.(weight|bias)|(model\.)?(encoder|decoder)\.embed_tokens\.weight|final_logits_bias)");
   if (name.size() > 128) return false;  // and std::regex would need a stack in proportion
   if (type == "bart" && name.find("embed_positions") != std::string::npos) return false;
-  return std::regex_match(name, buffers) || std::regex_match(name, copies);
+  if (type == "marian" && name == "model.shared.weight") return true;  // where each stack has a table
+  return std::regex_match(name, buffers);
+}
+
+std::string original_of(const std::string& type, const std::string& name) {
+  const bool stack = name.ends_with("coder.embed_tokens.weight"), output = name == "lm_head.weight";
+  if (type == "gpt2" && output) return "transformer.wte.weight";
+  if (type == "llama" && output) return "model.embed_tokens.weight";
+  if (type == "bert" && name == "cls.predictions.decoder.weight") return "bert.embeddings.word_embeddings.weight";
+  if (type == "bert" && name == "cls.predictions.decoder.bias") return "cls.predictions.bias";
+  if (type == "t5" && (output || stack)) return "shared.weight";
+  if ((type == "bart" || type == "marian") && output) return "model.decoder.embed_tokens.weight";
+  if ((type == "bart" || type == "marian") && stack) return "model.shared.weight";
+  return {};
 }
 
 std::string current_name(const std::string& type, const std::string& name) {

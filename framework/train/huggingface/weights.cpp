@@ -102,31 +102,39 @@ void HuggingFaceModel::open(const std::string& file) {
       throw Error(ExitCode::input, files_.back()->path() + ": tensor " + in_quotes(name) + " is in another file too");
 }
 
+bool HuggingFaceModel::differ(const std::string& a, const std::string& b) const {
+  const auto x = tensors_.find(a), y = tensors_.find(b);
+  if (x == tensors_.end() || y == tensors_.end()) return false;
+  const auto p = files_[x->second.file]->bytes(x->second.name), q = files_[y->second.file]->bytes(y->second.name);
+  return p.size() != q.size() || std::memcmp(p.data(), q.data(), p.size()) != 0;
+}
+
 // What is tied and which heads there are: by the tensors, not by flags, which versions of the format treat differently.
 void HuggingFaceModel::decide_heads() {
-  const auto has = [&](const char* name) { return tensors_.contains(name); };
-  const auto differs = [&](const char* copy, const char* original) {
-    if (!has(copy) || !has(original)) return false;
-    const Place &a = tensors_.at(copy), &b = tensors_.at(original);
-    const auto x = files_[a.file]->bytes(a.name), y = files_[b.file]->bytes(b.name);
-    return x.size() != y.size() || std::memcmp(x.data(), y.data(), x.size()) != 0;
-  };
-  if (type_ == "gpt2") model_.tie_embeddings = differs("lm_head.weight", "transformer.wte.weight") ? "false" : "true";
+  const auto present = [&](const char* name, const std::string& otherwise) { return tensors_.contains(name) ? std::string(name) : otherwise; };
+  if (type_ == "gpt2") model_.tie_embeddings = differ("lm_head.weight", "transformer.wte.weight") ? "false" : "true";
   if (type_ == "gpt2" && model_.tie_embeddings == "false") model_.head_bias = "false";
-  if (type_ == "llama") model_.tie_embeddings = differs("lm_head.weight", "model.embed_tokens.weight") ? "false" : "true";
-  if (type_ == "bert") model_.tie_embeddings = differs("cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight") ? "false" : "true";
-  if (type_ == "bert") model_.next_sentence = has("cls.seq_relationship.weight");
-  if (type_ == "t5") model_.tie_embeddings = differs("lm_head.weight", "shared.weight") ? "inputs" : "all";
+  if (type_ == "llama") model_.tie_embeddings = differ("lm_head.weight", "model.embed_tokens.weight") ? "false" : "true";
+  if (type_ == "bert") model_.tie_embeddings = differ("cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight") ? "false" : "true";
+  if (type_ == "bert") model_.next_sentence = tensors_.contains("cls.seq_relationship.weight");
+  if (type_ == "t5") model_.tie_embeddings = differ("lm_head.weight", "shared.weight") ? "inputs" : "all";
+  if (type_ != "bart" && type_ != "marian") return;
+  const std::string shared = "model.shared.weight", encoder = present("model.encoder.embed_tokens.weight", shared),
+                    decoder = present("model.decoder.embed_tokens.weight", shared), output = present("lm_head.weight", decoder);
+  const bool inputs = tensors_.contains(shared) && !differ(encoder, decoder), target = !differ(decoder, output) && (inputs || type_ == "marian");
+  model_.tie_embeddings = inputs ? (target ? "all" : "inputs") : target ? "decoder" : "none";
 }
 
 void HuggingFaceModel::check(const ModelConfig& model) const {
   std::map<std::string, bool> known;
   auto& parts = const_cast<HuggingFaceModel*>(this)->parts_;
   parts.clear();
-  for (const ExchangedTensor& t : exchanged_tensors(model, type_)) {
+  const std::vector<ExchangedTensor> expected = exchanged_tensors(model, type_);
+  for (const ExchangedTensor& t : expected) {
     known[t.name];
-    for (std::size_t i = 0; i < t.parts.size(); ++i) parts[t.parts[i]] = {t, i};
     const auto found = tensors_.find(t.name);
+    if (t.optional && found == tensors_.end()) continue;
+    for (std::size_t i = 0; i < t.parts.size(); ++i) parts[t.parts[i]] = {t, i};
     if (found == tensors_.end())
       throw Error(ExitCode::input, dir_ + ": tensor " + in_quotes(t.name) + " is missing; expected shape " + shape_text(t.shape));
     const auto& file = *files_[found->second.file];
@@ -137,10 +145,18 @@ void HuggingFaceModel::check(const ModelConfig& model) const {
     if (info.dtype != "F32" && info.dtype != "F16" && info.dtype != "BF16")
       throw Error(ExitCode::input, file.path() + ": tensor " + in_quotes(t.name) + " is of type " + info.dtype + "; expected F32, F16 or BF16");
   }
-  for (const auto& [name, place] : tensors_)
-    if (!known.contains(name) && !is_ignored_tensor(type_, name))
-      throw Error(ExitCode::input, files_[place.file]->path() + ": tensor " + in_quotes(place.name) + " is unknown; a " + type_ +
-                                       " model of this configuration has none of this name");
+  for (const ExchangedTensor& t : expected)
+    if (!parts.contains(t.parts[0]))
+      throw Error(ExitCode::input, dir_ + ": tensor " + in_quotes(t.name) + " is missing; expected shape " + shape_text(t.shape));
+  for (const auto& [name, place] : tensors_) {
+    if (known.contains(name) || is_buffer(type_, name)) continue;
+    const std::string original = original_of(type_, name);
+    const auto fail = [&](const std::string& what) {
+      throw Error(ExitCode::input, files_[place.file]->path() + ": tensor " + in_quotes(place.name) + what);
+    };
+    if (original.empty()) fail(" is unknown; a " + type_ + " model of this configuration has none of this name");
+    if (differ(name, original)) fail(" differs from " + in_quotes(original) + ", which it is tied to in a " + type_ + " model; expected a copy");
+  }
 }
 
 std::vector<float> HuggingFaceModel::read(const Place& place) const {

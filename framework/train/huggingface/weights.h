@@ -21,7 +21,7 @@ void copy_companions(const std::string& from, const std::string& to);
 class HuggingFaceModel {
  public:
   // Error(input) names file and tensor: a shard that is missing or has a path for a name, a tensor that is missing, unknown, in
-  // two shards, of another shape or of an element type other than F32, F16 and BF16.
+  // two shards, of another shape or of an element type other than F32, F16 and BF16, a tied one that is no copy.
   explicit HuggingFaceModel(const std::string& dir);
 
   const ModelConfig& model() const { return model_; }
@@ -41,6 +41,7 @@ class HuggingFaceModel {
   };
   void open(const std::string& file);
   void decide_heads();
+  bool differ(const std::string& a, const std::string& b) const;  // in a byte; not where one is missing
   std::vector<float> read(const Place& place) const;
 
   std::string dir_, type_;
