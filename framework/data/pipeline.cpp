@@ -157,18 +157,27 @@ void PipelineTokenizer::encode_valid(std::string_view text, bool first, Scratch&
   raw_.split(text, [&](std::size_t begin, std::size_t end, const AddedToken* token) {
     if (token) return ids.push_back(token->id);
     const std::string_view part = text.substr(begin, end - begin);
-    if (!parts_.normalizer) return encode_plain(part, first && begin == 0, scratch, ids);
+    const bool at_start = first && begin == 0;
+    if (!parts_.normalizer) return encode_plain({part, at_start ? std::size_t{1} : 0}, scratch, ids);
     std::string normal(part);
     parts_.normalizer->apply(normal);
-    encode_plain(normal, first && begin == 0, scratch, ids);
+    encode_plain({normal, at_start ? normal_lead(part, normal) : 0}, scratch, ids);
   });
 }
 
-void PipelineTokenizer::encode_plain(std::string_view text, bool first, Scratch& scratch, std::vector<std::int32_t>& ids) const {
+std::size_t PipelineTokenizer::normal_lead(std::string_view text, std::string_view normal) const {
+  const std::string_view first = text.substr(0, text.empty() ? 0 : first_code_point(text).bytes);
+  if (normal.starts_with(first)) return first.size();
+  std::string alone(first);
+  parts_.normalizer->apply(alone);
+  return normal.starts_with(alone) ? alone.size() : 1;
+}
+
+void PipelineTokenizer::encode_plain(Piece text, Scratch& scratch, std::vector<std::int32_t>& ids) const {
   const PieceSink sink = [&](Piece piece) { encode_piece(piece.text, scratch, ids); };
-  normalized_.split(text, [&](std::size_t begin, std::size_t end, const AddedToken* token) {
+  normalized_.split(text.text, [&](std::size_t begin, std::size_t end, const AddedToken* token) {
     if (token) return ids.push_back(token->id);
-    const Piece piece{text.substr(begin, end - begin), first && begin == 0};
+    const Piece piece = text.part(begin, end);
     parts_.splitter ? parts_.splitter->split(piece, sink) : sink(piece);
   });
 }

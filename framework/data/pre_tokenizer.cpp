@@ -22,7 +22,7 @@ constexpr const char* gpt2_pattern = "'(?:[sdmt]|ll|ve|re)| ?\\p{L}+| ?\\p{N}+| 
 template <class Matches>
 void split_at(const Matches& matches, Behavior behavior, bool invert, Piece piece, const PieceSink& sink) {
   const Splitter::Sink hand_on = [&](std::size_t begin, std::size_t end) {
-    sink({piece.text.substr(begin, end - begin), piece.first && begin == 0});
+    sink(piece.part(begin, end));
   };
   Splitter splitter(behavior, hand_on);
   std::size_t from = 0;
@@ -97,7 +97,7 @@ class ByteLevelSplit final : public PreTokenizer {
     }
     if (!regex_) return sink(piece);
     regex_->find_all(piece.text, [&](std::size_t begin, std::size_t end) {
-      sink({piece.text.substr(begin, end - begin), piece.first && begin == 0});
+      sink(piece.part(begin, end));
     });
   }
   Cuts cuts() const override { return regex_ ? Cuts::before_spaces : Cuts::none; }
@@ -149,7 +149,7 @@ class MetaspaceSplit final : public PreTokenizer {
   void split(Piece piece, const PieceSink& sink) const override {
     std::string text;
     text.reserve(piece.text.size() + piece.text.size() / 2 + mark_.size());
-    const bool wanted = scheme_ == "always" || (scheme_ == "first" && piece.first);
+    const bool wanted = scheme_ == "always" || (scheme_ == "first" && piece.lead > 0);
     if (wanted && piece.text.front() != ' ' && !piece.text.starts_with(mark_)) text = mark_;
     for (std::size_t at = 0; at < piece.text.size();) {
       const std::size_t space = std::min(piece.text.find(' ', at), piece.text.size());
@@ -157,7 +157,7 @@ class MetaspaceSplit final : public PreTokenizer {
       if (space < piece.text.size()) text += mark_;
       at = space + 1;
     }
-    const Piece marked{text, piece.first};
+    const Piece marked{text, piece.lead};
     if (!split_) return sink(marked);
     const auto matches = [this](std::string_view in, const auto& found) {
       for (std::size_t at = 0; (at = in.find(mark_, at)) != in.npos; at += mark_.size()) found(at, at + mark_.size());
@@ -182,7 +182,7 @@ class WhitespaceWords final : public PreTokenizer {
       const bool end = at == piece.text.size();
       const CodePoint c = end ? CodePoint{' ', 1} : first_code_point(piece.text.substr(at));
       if (const int next = kind_of(c.value); next != kind || end) {
-        if (kind != 0) sink({piece.text.substr(begin, at - begin), piece.first && begin == 0});
+        if (kind != 0) sink(piece.part(begin, at));
         begin = at;
         kind = next;
       }

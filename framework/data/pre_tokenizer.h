@@ -1,5 +1,6 @@
 #pragma once
 // Pre-tokenizers of tokenizer.json: a text to the words that the model sees one by one.
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string_view>
@@ -10,7 +11,8 @@ namespace tfm {
 
 struct Piece {
   std::string_view text;  // well-formed UTF-8, not empty
-  bool first = false;     // it begins where the whole text begins
+  std::size_t lead = 0;   // bytes of it that stand for the first character of the whole text
+  Piece part(std::size_t begin, std::size_t end) const { return {text.substr(begin, end - begin), lead > begin ? lead - begin : 0}; }
 };
 using PieceSink = std::function<void(Piece)>;
 

@@ -379,6 +379,14 @@ TEST(Regex, NamesScriptsAsOniguruma) {
   EXPECT_EQ(matches, 1);
 }
 
+TEST(Tokenizer, PrependsToWhatStandsForTheFirstCharacter) {  // which Precompiled made " \u0301" of
+  const auto marian = load_tokenizer(fixtures + "/marian.json");
+  EXPECT_EQ(marian->encode("\u00b4"), (std::vector<std::int32_t>{2, 1}));
+  EXPECT_EQ(marian->encode(" \u00b4"), (std::vector<std::int32_t>{1}));
+  EXPECT_EQ(marian->encode("\u200ba"), (std::vector<std::int32_t>{17}));
+  EXPECT_EQ(marian->encode("a"), (std::vector<std::int32_t>{42}));
+}
+
 TEST(Unicode, IsOfTheVersionThatTokenizersHas) {
   EXPECT_EQ(normal_form("\u212b\U0001fbf1\u0898\u0316e\u0301", NormalForm::nfkc), "\u00c5\U0001fbf1\u0898\u0316\u00e9");
   EXPECT_EQ(normal_form("\u0301\u0898\u0316\u0301", NormalForm::nfd), "\u0301\u0898\u0316\u0301");
