@@ -18,6 +18,7 @@ struct Range {
 #include "data/unicode_ages.inl"
 
 template <std::size_t n> bool in(const Range (&ranges)[n], std::uint32_t c) {
+  if (c < ranges[0].first) return false;
   const Range* after = std::upper_bound(ranges, ranges + n, c, [](std::uint32_t value, const Range& r) { return value < r.first; });
   return after != ranges && c <= after[-1].last;
 }
