@@ -79,8 +79,11 @@ class Queue {
       thread_.join();
     }
     recorder_->device_waits({});
-    for (const Connection& c : connections_)  // where an exception unwinds, other ranks may never come
-      std::uncaught_exceptions() > 0 ? ncclCommAbort(c.comm) : ncclCommDestroy(c.comm);
+    // Where an exception unwinds, other ranks may never come, and one communicator may wait for another: all are told before any is torn down.
+    const bool abort = std::uncaught_exceptions() > 0;
+    if (abort) ncclGroupStart();
+    for (const Connection& c : connections_) abort ? ncclCommAbort(c.comm) : ncclCommDestroy(c.comm);
+    if (abort) ncclGroupEnd();
   }
 
   cuda::Stream& kernels() { return kernels_; }

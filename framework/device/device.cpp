@@ -5,7 +5,7 @@
 #ifndef TFM_CUDA  // else: device/cuda/device.cpp
 namespace tfm {
 
-Device Device::gpu(int, int, bool) {
+Device Device::gpu(int, int, Numerics) {
   throw Error(ExitCode::environment, "device: cuda, but this build has no device code; build with -DTFM_CUDA=ON where the CUDA toolkit is, or use device: cpu");
 }
 

@@ -10,8 +10,7 @@ class Device {
  public:
   static Device cpu(int threads) { return Device(threads); }
   // GPU `index`, modulo the number of GPUs, of this machine. Error(environment) where there is none, or none this build can use.
-  // tf32: products of floats may round their factors to 10 bits of fraction.
-  static Device gpu(int index, int threads, bool tf32 = false);
+  static Device gpu(int index, int threads, Numerics numerics = {});
   // Kernels run on the GPU that the stream is of; `threads`: of the host.
   Device(std::shared_ptr<cuda::Stream> stream, int threads) : cpu_{threads}, cuda_(std::move(stream)) {}
 

@@ -9,6 +9,11 @@ struct Stream {
   int threads = 1;  // size of the OpenMP team
 };
 }  // namespace cpu
+// What may differ from the plainest arithmetic on a GPU.
+struct Numerics {
+  bool tf32 = false;           // products of floats may round their factors to 10 bits of fraction
+  bool deterministic = false;  // nothing is chosen by measurement, so that every run computes the same bits
+};
 namespace cuda {
 class Stream;  // device/cuda/stream.h
 }

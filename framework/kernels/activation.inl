@@ -1,5 +1,5 @@
 // Value and slope of the activations, on vectors (V) of T on the CPU and on scalars on a device. The file that includes this has
-// defined exp(V), tanh(V) and erfc(V) in this namespace.
+// defined exp(V), tanh(V), erfc(V) and reciprocal(V) in this namespace.
 #include "kernels/activation.h"
 
 namespace tfm::kernels {
@@ -9,7 +9,7 @@ namespace {
 // fit over all of t in (0, 1] with an error of 5e-9.
 template <class V>
 [[gnu::always_inline]] constexpr V scaled_tail(V z) {
-  const V t = 1.0f / (z * 0.5f + 1.0f);
+  const V t = reciprocal(z * 0.5f + 1.0f);
   V p = t * 0.0431730659f - 0.2346054907f;
   p = p * t + 0.4933857420f;
   p = p * t - 0.4545637183f;
@@ -46,7 +46,7 @@ template <class T, class V>
 
 template <class T, class V>
 [[gnu::always_inline]] constexpr V sigmoid(V x) {
-  return T{1} / (T{1} + exp(-x));
+  return reciprocal(T{1} + exp(-x));
 }
 
 template <Activation Kind, class T, class V>

@@ -10,7 +10,7 @@ namespace tfm::kernels {
 template <class T> struct CopyArgs { std::int64_t n = 0; const T* x = nullptr; T* y = nullptr; bool accumulate = false; Wide<T> scale = 1; };
 template <class T> struct FillArgs { std::int64_t n = 0; T value{}; T* y = nullptr; };
 template <class T> struct ColumnSumArgs {  // y (cols) = sum over rows of x (rows, cols)
-  std::int64_t rows = 0, cols = 0;
+  std::int64_t rows = 0, cols = 0, stride = 0;  // row r starts at r * stride
   const T* x = nullptr;
   Wide<T>* y = nullptr;
   bool accumulate = false;

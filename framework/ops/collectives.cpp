@@ -18,7 +18,7 @@ template <class T> void bias_forward(Exec& e, int at, const Tensor& y) {
 template <class T> void bias_backward(Exec& e, int at, const Tensor& dy) {
   if (GradSlot db = e.grad_in(at))
     on(e.stream(), [&](auto& s) {
-      kernels::column_sum(s, kernels::ColumnSumArgs<T>{dy.shape[0], dy.shape[1], dy.ptr<T>(), db.tensor.ptr<Wide<T>>(), db.accumulate});
+      kernels::column_sum(s, kernels::ColumnSumArgs<T>{dy.shape[0], dy.shape[1], dy.shape[1], dy.ptr<T>(), db.tensor.ptr<Wide<T>>(), db.accumulate});
     });
 }
 

@@ -35,7 +35,7 @@ struct Linear final : Op {
                                               .b = e.in(0).ptr<T>(), .ldb = in, .beta = Wide<T>(dw.accumulate),
                                               .c = dw.tensor.ptr<Wide<T>>(), .ldc = in});
       if (GradSlot db = e.grad_in(2))
-        kernels::column_sum(s, kernels::ColumnSumArgs<T>{rows, out, dy, db.tensor.ptr<Wide<T>>(), db.accumulate});
+        kernels::column_sum(s, kernels::ColumnSumArgs<T>{rows, out, out, dy, db.tensor.ptr<Wide<T>>(), db.accumulate});
     });
   }
   void forward(Exec& e) const override { with_float(e.out(0).dtype, [&]<class T>() { forward_as<T>(e); }); }

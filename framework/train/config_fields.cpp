@@ -338,7 +338,7 @@ void describe_config(Config& c, FieldVisitor& v) {
   v.value(choice("cuda_graphs", {"auto", "on", "off"},
                  "a micro-batch on a GPU as one launch; auto: where no collective inside it passes through the host; on: an error elsewhere"),
           c.cuda_graphs);
-  v.value(choice("numerics", {"default", "deterministic"}, "deterministic: bit-equal results from run to run"), c.numerics);
+  v.value(choice("numerics", {"default", "deterministic"}, "deterministic: bit-equal results from run to run; a GPU chooses nothing by measurement"), c.numerics);
   v.value(choice("device", {"auto", "cpu", "cuda"}, "what a rank computes on; auto: cpu in this version, whose GPU code has not run on a GPU yet"), c.device);
   v.section(section("train", "length, batch and seed of the run"), [&c](FieldVisitor& s) { describe(c.train, s); });
   v.section(section("optimizer", "the update rule"), [&c](FieldVisitor& s) { describe(c.optimizer, s); });

@@ -119,7 +119,7 @@ Launch::Launch() {
 }
 
 Device Launch::device(const Config& config) const {
-  return config.device == "cuda" ? Device::gpu(session ? session->local_rank() : 0, threads, config.tf32) : Device::cpu(threads);
+  return config.device == "cuda" ? Device::gpu(session ? session->local_rank() : 0, threads, {config.tf32, config.numerics == "deterministic"}) : Device::cpu(threads);
 }
 
 Mesh Launch::mesh(Layout layout) const {

@@ -226,6 +226,14 @@ TEST_F(DeviceRuntime, WaysThatCannotRunAreNotChosen) {
   EXPECT_EQ(ways.runs, (std::vector{4, 1}));
 }
 
+TEST_F(DeviceRuntime, WaysAreNotMeasuredWhereRunsAreToHaveTheSameBits) {
+  cuda::Stream stream(0, {.deterministic = true});
+  cuda::Choices choices(stream, "ways");
+  Ways ways{{2, 1}};
+  EXPECT_EQ(ways.fastest(choices, "a"), 0);
+  EXPECT_EQ(ways.runs, (std::vector{0, 0}));
+}
+
 TEST_F(DeviceRuntime, WaysAreNotMeasuredWhileAGraphIsCaptured) {
   cuda::Stream stream(0);
   cuda::Choices choices(stream, "ways");

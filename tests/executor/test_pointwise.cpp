@@ -128,20 +128,20 @@ TEST(DeviceDropout, MayWriteOverItsInput) {
 struct ColumnSumCase {
   std::int64_t rows, cols;
   bool accumulate;
-  int first = 0;
+  int first = 0, beyond = 0;  // columns between rows
 
   template <class D, class T> Results run() const {
-    typename D::template Array<T> x("x", rounded<T>(random_values(rows * cols + first, 1)));
+    typename D::template Array<T> x("x", rounded<T>(random_values(rows * (cols + beyond) + first, 1)));
     typename D::template Array<Wide<T>> y("y", cols);
     y.assign(Values(cols, 0.5));
-    kernels::column_sum(D::stream(), kernels::ColumnSumArgs<T>{rows, cols, x + first, y, accumulate});
+    kernels::column_sum(D::stream(), kernels::ColumnSumArgs<T>{rows, cols, cols + beyond, x + first, y, accumulate});
     return {{"y", y.values(), rounding<Wide<T>>(2 * std::sqrt(1.0 + rows))}};
   }
 };
 
 TYPED_TEST(DevicePointwise, ColumnSumsAsTheCpus) {
   using T = TypeParam;
-  for (const ColumnSumCase& c : {ColumnSumCase{1, 1, false}, {0, 9, true}, {300, 5, true}, {131, 300, false, 1}, {70, 520, true}})
+  for (const ColumnSumCase& c : {ColumnSumCase{1, 1, false}, {0, 9, true}, {300, 5, true}, {131, 300, false, 1}, {70, 520, true}, {70, 13, true, 0, 3}})
     expect_as_cpu([&]<class D>() { return c.run<D, T>(); });
 }
 TEST(DeviceColumnSum, NeedsItsBarriers) {

@@ -91,8 +91,8 @@ TYPED_TEST(Gemm, CopyAndBiasAndColumnSum) {
         kernels::copy(s, kernels::CopyArgs<T>{rows * cols, gx, gz, false, T{-2}});
         expect_close(gz.values(), plus(x, x, -3), 0, "-2x");
         kernels::add_bias(s, kernels::AddBiasArgs<T>{rows, cols, grow, gb});
-        kernels::column_sum(s, kernels::ColumnSumArgs<T>{rows, cols, gx, gsum, false});
-        kernels::column_sum(s, kernels::ColumnSumArgs<T>{rows, cols, gx, gadd, true});
+        kernels::column_sum(s, kernels::ColumnSumArgs<T>{rows, cols, cols, gx, gsum, false});
+        kernels::column_sum(s, kernels::ColumnSumArgs<T>{rows, cols, cols, gx, gadd, true});
         Values want(cols), biased = x;
         for (std::int64_t i = 0; i < rows * cols; ++i) want[i % cols] += x[i], biased[i] += row[i % cols];
         expect_close(gb.values(), biased, tolerance<T>(2), "x + bias");

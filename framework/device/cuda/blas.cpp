@@ -69,7 +69,7 @@ struct Blas::Plan {
 };
 
 Blas::Blas(Stream& stream, const std::filesystem::path& folder)
-    : stream_(stream), float_compute_(stream.tf32() ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F), workspace_(allocate(stream, kWorkspace)),
+    : stream_(stream), float_compute_(stream.numerics().tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F), workspace_(allocate(stream, kWorkspace)),
       file_(algorithm_path(folder, "cublaslt-" + std::to_string(cublasLtGetVersion()), stream.device())) {
   check(cublasLtCreate(&handle_));
 }
@@ -95,7 +95,8 @@ bool Blas::adopt(Plan& plan, const Algorithm& known) {
 
 void Blas::choose(const Product& p, Plan& plan, Operands o) {
   const std::string key = key_of(p, float_compute_ == CUBLAS_COMPUTE_32F_FAST_TF32);
-  if (const auto known = file_.find(key); known && adopt(plan, *known)) return;
+  const bool measured = !stream_.numerics().deterministic;
+  if (const auto known = measured ? file_.find(key) : std::nullopt; known && adopt(plan, *known)) return;
   cublasLtMatmulPreference_t preference;
   check(cublasLtMatmulPreferenceCreate(&preference));
   set(cublasLtMatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(kWorkspace));
@@ -103,6 +104,9 @@ void Blas::choose(const Product& p, Plan& plan, Operands o) {
   set(cublasLtMatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<std::uint32_t>(p.align_a));
   set(cublasLtMatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<std::uint32_t>(p.align_c));
   set(cublasLtMatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<std::uint32_t>(p.align_c));
+  // Partial sums in the type of the arithmetic: not in 16 bits, nor in a C of 16 bits.
+  set(cublasLtMatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+      static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   cublasLtMatmulHeuristicResult_t results[kCandidates];
   int found = 0;
   const cublasStatus_t status =
@@ -110,7 +114,8 @@ void Blas::choose(const Product& p, Plan& plan, Operands o) {
   cublasLtMatmulPreferenceDestroy(preference);
   check(found > 0 || status != CUBLAS_STATUS_SUCCESS ? status : CUBLAS_STATUS_NOT_SUPPORTED);
   plan.algorithm = results[0].algo;
-  if (stream_.capturing()) return;
+  plan.chosen = !measured;
+  if (stream_.capturing() || plan.chosen) return;
   void* other = nullptr;  // C must keep its content while it is an operand
   const auto bytes = static_cast<std::size_t>(p.m * p.ldc) * (p.product == CUDA_R_64F ? 8 : p.product == CUDA_R_32F ? 4 : 2);
   if (p.reads_c && cudaMallocAsync(&other, bytes, stream_.get()) != cudaSuccess) {

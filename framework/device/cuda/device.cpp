@@ -5,10 +5,10 @@
 
 namespace tfm {
 
-Device Device::gpu(int index, int threads, bool tf32) {
+Device Device::gpu(int index, int threads, Numerics numerics) {
   const int count = cuda::device_count();
   if (count == 0) throw Error(ExitCode::environment, "device: cuda, but " + cuda::why_no_device() + "; expected a GPU with a driver, or device: cpu");
-  return {std::make_shared<cuda::Stream>(index % count, tf32), threads};
+  return {std::make_shared<cuda::Stream>(index % count, numerics), threads};
 }
 
 }  // namespace tfm

@@ -38,7 +38,7 @@ std::string bus_id(int device) {
   return id;
 }
 
-Stream::Stream(int device, bool tf32) : device_(device), tf32_(tf32) {
+Stream::Stream(int device, Numerics numerics) : device_(device), numerics_(numerics) {
   check(cudaSetDevice(device));
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   cudaMemPool_t pool = nullptr;  // of cudaMallocAsync: keep what is freed

@@ -8,6 +8,8 @@
 #include <string>
 #include <typeindex>
 
+#include "device/stream.h"
+
 namespace tfm::cuda {
 
 // Throws Error(environment) that names the call's place, CUDA's name of the error and its text.
@@ -19,15 +21,14 @@ std::string bus_id(int device);  // the place of a GPU in its machine
 
 class Stream {
  public:
-  // tf32: products of floats may round their factors to 10 bits of fraction.
-  explicit Stream(int device, bool tf32 = false);
+  explicit Stream(int device, Numerics numerics = {});
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
   cudaStream_t get() const { return stream_; }
   int device() const { return device_; }
-  bool tf32() const { return tf32_; }
+  const Numerics& numerics() const { return numerics_; }
   void wait();             // until all work so far is done
   bool capturing() const;  // into a CUDA graph
   // A caller's object that lives as long as the stream; made of it at the first call.
@@ -39,7 +40,7 @@ class Stream {
 
  private:
   int device_;
-  bool tf32_;
+  Numerics numerics_;
   cudaStream_t stream_ = nullptr;
   std::map<std::type_index, std::shared_ptr<void>> owned_;
 };

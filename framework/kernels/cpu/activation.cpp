@@ -6,6 +6,8 @@
 namespace tfm::kernels {
 namespace {
 
+inline Vec<float> reciprocal(Vec<float> x) { return 1.0f / x; }
+inline Vec<double> reciprocal(Vec<double> x) { return 1.0 / x; }
 inline Vec<float> tanh(Vec<float> x) {
   return lanewise(x, [](float v) { return std::tanh(v); });
 }

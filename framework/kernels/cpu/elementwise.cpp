@@ -45,13 +45,13 @@ void column_sum(cpu::Stream& stream, const ColumnSumArgs<T>& a) {
     std::fill_n(sum, a.cols, Wide<T>{0});
     std::int64_t r = blocks.begin(b);
     for (; r + 4 <= blocks.end(b); r += 4) {
-      const T *x0 = a.x + r * a.cols, *x1 = x0 + a.cols, *x2 = x1 + a.cols, *x3 = x2 + a.cols;
+      const T *x0 = a.x + r * a.stride, *x1 = x0 + a.stride, *x2 = x1 + a.stride, *x3 = x2 + a.stride;
       each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {
         store(sum + i, load(sum + i, m) + ((load(x0 + i, m) + load(x1 + i, m)) + (load(x2 + i, m) + load(x3 + i, m))), m);
       });
     }
     for (; r < blocks.end(b); ++r) {
-      const T* x = a.x + r * a.cols;
+      const T* x = a.x + r * a.stride;
       each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE { store(sum + i, load(sum + i, m) + load(x + i, m), m); });
     }
   });

@@ -11,6 +11,8 @@ namespace {
 // The error of the argument's rounding is relative to a result that is small where the argument is large.
 __device__ inline float exp(float x) { return cuda::exp2_approximate(x * 1.44269504f); }
 __device__ inline double exp(double x) { return ::exp(x); }
+__device__ inline float reciprocal(float x) { return cuda::reciprocal_approximate(x); }
+__device__ inline double reciprocal(double x) { return 1 / x; }
 __device__ inline float tanh(float x) { return ::tanhf(x); }
 __device__ inline double tanh(double x) { return ::tanh(x); }
 __device__ inline double erfc(double x) { return ::erfc(x); }

@@ -83,6 +83,11 @@ __device__ inline float exp2_approximate(float x) {
   asm("ex2.approx.ftz.f32 %0,%1;" : "=f"(y) : "f"(x));
   return y;
 }
+__device__ inline float reciprocal_approximate(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0,%1;" : "=f"(y) : "f"(x));
+  return y;
+}
 __device__ inline float log2_approximate(float x) {
   float y;
   asm("lg2.approx.ftz.f32 %0,%1;" : "=f"(y) : "f"(x));

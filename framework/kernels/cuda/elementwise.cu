@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(kThreads) column_sum_kernel(ColumnSumArgs<T> a
   if (c < a.cols) {
     const Part part = part_of(c, a.cols);
     for (std::int64_t r = begin + group; r < end; r += kRowGroups) {
-      const auto x = load_pack(a.x + r * a.cols + c, part);
+      const auto x = load_pack(a.x + r * a.stride + c, part);
       TFM_UNROLL
       for (int i = 0; i < kPack; ++i) sum[i] += x[i];
     }

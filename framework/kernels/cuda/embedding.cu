@@ -40,8 +40,12 @@ __global__ void __launch_bounds__(kThreads) order_kernel(EmbeddingBackwardArgs<T
     tile[threadIdx.x] = named(first + threadIdx.x);
     cuda::block_barrier();
     const int n = a.rows - first < kThreads ? static_cast<int>(a.rows - first) : kThreads;
-    const int earlier = r - first < 0 ? 0 : r - first < n ? static_cast<int>(r - first) : n;  // of this tile, before row r
-    for (int i = 0; i < n; ++i) place += tile[i] < own + (i < earlier);
+    if (first == blockIdx.x * static_cast<std::int64_t>(kThreads)) {
+      for (int i = 0; i < n; ++i) place += tile[i] < own + (i < static_cast<int>(threadIdx.x));
+    } else {  // all of these rows are before row r, or all after it
+      const std::int32_t below = own + (first < r);
+      for (int i = 0; i < n; ++i) place += tile[i] < below;
+    }
     cuda::block_barrier();
   }
   if (r >= a.rows) return;

@@ -153,8 +153,8 @@ template <class T> void norm(cuda::Stream& stream, const NormArgs<T>& a) {
 template <class T> void norm_backward(cuda::Stream& stream, const NormBackwardArgs<T>& a) {
   if (a.cols <= 0) return;
   const std::int64_t threads = std::min<std::int64_t>(round_up(ceil_div(a.cols, kPack), kWarp), kBackwardThreads);
-  // At least 8 rows a block, and about as many blocks as the largest devices run at once.
-  const std::int64_t rows_a_block = std::max<std::int64_t>(8, ceil_div(a.rows, 131072 / threads)), blocks = ceil_div(a.rows, rows_a_block);
+  // At least 8 rows a block, and no more blocks than 128 multiprocessors of 1024 threads (of 64 registers) run at once.
+  const std::int64_t rows_a_block = std::max<std::int64_t>(8, ceil_div(a.rows, 128 * (1024 / threads))), blocks = ceil_div(a.rows, rows_a_block);
   cuda::Scratch<Wide<T>> partial(stream, blocks * 2 * a.cols);
   auto kernel = a.cols <= kBackwardThreads * kPack ? norm_backward_kernel<T, 1> : norm_backward_kernel<T, 0>;
   if constexpr (sizeof(T) < 8)  // more registers than there are for doubles

@@ -126,6 +126,7 @@ void copy_async_wait(TFM_PLACE) {
 #undef TFM_PLACE
 
 inline float exp2_approximate(float x) { return executor::perturbed(std::exp2(x)); }
+inline float reciprocal_approximate(float x) { return 1 / x; }
 inline float log2_approximate(float x) { return std::log2(x); }
 template <class T>
 Wide<T> widen(T x) {

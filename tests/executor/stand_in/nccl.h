@@ -23,6 +23,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t*, int ranks, ncclUniqueId, int ra
 ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t*);
 ncclResult_t ncclCommDestroy(ncclComm_t);
 ncclResult_t ncclCommAbort(ncclComm_t);
+inline ncclResult_t ncclGroupStart() { return ncclSuccess; }
+inline ncclResult_t ncclGroupEnd() { return ncclSuccess; }
 ncclResult_t ncclAllReduce(const void* in, void* out, std::size_t n, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t);
 ncclResult_t ncclReduceScatter(const void* in, void* out, std::size_t n_out, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t);
 ncclResult_t ncclAllGather(const void* in, void* out, std::size_t n_in, ncclDataType_t, ncclComm_t, cudaStream_t);
