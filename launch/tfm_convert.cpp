@@ -34,9 +34,10 @@ int import(const std::string& from, const std::string& to) {
   resolve_for_ranks(config, 1);
   const LoadedModel model = load_model(from, config, single_mesh(), make_model);
   const std::string companions = to + "/tokenizer";
-  copy_companions(from, companions);
+  const HuggingFaceModel source(from);
+  source.keep_companions(companions);
   if (config.data.tokenizer != "bytes") config.data.tokenizer = companions + config.data.tokenizer.substr(from.size());
-  const CheckpointInfo info{.step = 0, .seed = config.train.seed, .config = dump_config(config), .extra = HuggingFaceModel(from).provenance(companions)};
+  const CheckpointInfo info{.step = 0, .seed = config.train.seed, .config = dump_config(config), .extra = source.provenance(companions)};
   const CheckpointResult r = write_checkpoint(to, info, pieces_of(model), 0, {});
   if (!r.ok()) throw Error(ExitCode::retryable, r.error);
   std::printf("%s: %lld parameters of a %s model\n", r.path.c_str(), static_cast<long long>(model.model->parameters().total_elements()),

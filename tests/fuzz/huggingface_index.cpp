@@ -41,5 +41,6 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     for (const ExchangedTensor& t : exchanged_tensors(model.model(), model.type()))
       for (const std::string& part : t.parts) model.part(part);
     model.provenance();
+    model.keep_companions(dir + "/kept");
   });
 }

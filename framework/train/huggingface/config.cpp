@@ -197,7 +197,10 @@ void write_bart(Json& j, const ModelConfig& m, bool marian) {
             {"decoder_ffn_dim", m.d_ff}, {"max_position_embeddings", m.max_seq_len}, {"activation_function", activation_name(j, "activation_function", m.activation)},
             {"scale_embedding", m.scale_embeddings}, {"dropout", m.dropout.residual}, {"attention_dropout", m.dropout.attention},
             {"activation_dropout", m.dropout.ffn}, {"init_std", m.init_std}, {"is_encoder_decoder", true}});
-  if (marian) j.update({{"decoder_vocab_size", m.vocab_size}, {"share_encoder_decoder_embeddings", m.tie_embeddings == "all" || m.tie_embeddings == "inputs"}});
+  if (!marian) return;
+  j["decoder_vocab_size"] = m.vocab_size;
+  const char* share = "share_encoder_decoder_embeddings";  // version 5 of transformers has models with `true` and a table for each stack
+  if (!j.contains(share)) j[share] = m.tie_embeddings == "all" || m.tie_embeddings == "inputs";
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 #include "train/huggingface/weights.h"
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <regex>
+#include <set>
 
 #include "core/dtype.h"
 #include "data/json_tree.h"
@@ -56,6 +58,12 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return "(" + s + ")";
 }
 
+constexpr const char* kUnused = "unused.safetensors";
+
+bool of_weights(const std::string& file) {
+  static const std::regex names(R"(model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?)");
+  return std::regex_match(file, names);
+}
 bool carried(const std::string& file) {  // of a tokenizer, or of generation
   static const std::regex names(R"((tokenizer|vocab|merges|special_tokens|added_tokens|spiece|source|target|sentencepiece|generation_config|preprocessor)[\w.]*\.(json|txt|model|spm))");
   return std::regex_match(file, names);
@@ -125,16 +133,15 @@ void HuggingFaceModel::decide_heads() {
   model_.tie_embeddings = inputs ? (target ? "all" : "inputs") : target ? "decoder" : "none";
 }
 
-void HuggingFaceModel::check(const ModelConfig& model) const {
-  std::map<std::string, bool> known;
-  auto& parts = const_cast<HuggingFaceModel*>(this)->parts_;
-  parts.clear();
+void HuggingFaceModel::check(const ModelConfig& model) {
+  std::map<std::string, const ExchangedTensor*> known;
+  parts_.clear(), unused_.clear();
   const std::vector<ExchangedTensor> expected = exchanged_tensors(model, type_);
   for (const ExchangedTensor& t : expected) {
-    known[t.name];
+    known[t.name] = &t;
     const auto found = tensors_.find(t.name);
     if (t.optional && found == tensors_.end()) continue;
-    for (std::size_t i = 0; i < t.parts.size(); ++i) parts[t.parts[i]] = {t, i};
+    for (std::size_t i = 0; i < t.parts.size(); ++i) parts_[t.parts[i]] = {t, i};
     if (found == tensors_.end())
       throw Error(ExitCode::input, dir_ + ": tensor " + in_quotes(t.name) + " is missing; expected shape " + shape_text(t.shape));
     const auto& file = *files_[found->second.file];
@@ -146,10 +153,12 @@ void HuggingFaceModel::check(const ModelConfig& model) const {
       throw Error(ExitCode::input, file.path() + ": tensor " + in_quotes(t.name) + " is of type " + info.dtype + "; expected F32, F16 or BF16");
   }
   for (const ExchangedTensor& t : expected)
-    if (!parts.contains(t.parts[0]))
+    if (!parts_.contains(t.parts[0]))
       throw Error(ExitCode::input, dir_ + ": tensor " + in_quotes(t.name) + " is missing; expected shape " + shape_text(t.shape));
   for (const auto& [name, place] : tensors_) {
-    if (known.contains(name) || is_buffer(type_, name)) continue;
+    const auto row = known.find(name);
+    if (row != known.end() ? differ(name, parts_.at(row->second->parts[0]).first.name) : is_buffer(type_, name)) unused_.push_back(name);
+    if (row != known.end() || is_buffer(type_, name)) continue;
     const std::string original = original_of(type_, name);
     const auto fail = [&](const std::string& what) {
       throw Error(ExitCode::input, files_[place.file]->path() + ": tensor " + in_quotes(place.name) + what);
@@ -179,9 +188,23 @@ std::string HuggingFaceModel::provenance(const std::string& companions) const {
   Json j;
   j["directory"] = fs::absolute(companions.empty() ? dir_ : companions).string();
   j["config"] = read_json_file(dir_ + "/config.json", kMostJson);
-  for (const auto& [name, place] : tensors_)
-    if (const std::string& dtype = files_[place.file]->info(place.name).dtype; dtype != "F32") j["dtypes"][name] = dtype;
+  for (const auto& [name, place] : tensors_) j["dtypes"][name] = files_[place.file]->info(place.name).dtype;
+  j["unused"] = unused_;
   return j.dump();
+}
+
+void HuggingFaceModel::keep_companions(const std::string& to) const {
+  copy_companions(dir_, to);
+  if (unused_.empty()) return;
+  std::vector<TensorEntry> entries;
+  for (const std::string& name : unused_) {
+    const Place& place = tensors_.at(name);
+    const TensorInfo& info = files_[place.file]->info(place.name);
+    entries.push_back({name, info.dtype, info.shape});
+  }
+  SafetensorsWriter writer(to + "/" + kUnused, entries);
+  for (const std::string& name : unused_) writer.write(files_[tensors_.at(name).file]->bytes(tensors_.at(name).name));
+  writer.finish();
 }
 
 std::vector<float> compose(const ExchangedTensor& tensor, const std::function<std::vector<float>(const std::string& part)>& part) {
@@ -194,38 +217,103 @@ std::vector<float> compose(const ExchangedTensor& tensor, const std::function<st
   return tensor.transposed ? transposed(stack, tensor.shape[1], tensor.shape[0]) : stack;
 }
 
+namespace {
+
+// A tensor of an export: composed of parts, or `kept` as it came.
+struct Written {
+  ExchangedTensor tensor;
+  std::string dtype = "F32";
+  std::span<const std::byte> kept = {};
+
+  std::int64_t bytes() const { return kept.data() ? static_cast<std::int64_t>(kept.size()) : elements(tensor.shape) * (dtype == "F32" ? 4 : 2); }
+  std::int64_t element_bytes() const { return bytes() / std::max<std::int64_t>(1, elements(tensor.shape)); }
+};
+
+class Export {
+ public:
+  Export(const ModelConfig& model, const Json& origin) : type_(huggingface_type(model)), dtypes_(origin.value("dtypes", Json::object())) {
+    for (const ExchangedTensor& t : exchanged_tensors(model, type_))
+      if (!t.optional || dtypes_.empty() || dtypes_.contains(t.name)) add(t);
+    const auto unused = origin.value("unused", std::set<std::string>());
+    for (const auto& [name, unread] : dtypes_.items())
+      if (!written_.contains(name) && !unused.contains(name)) add_copy(name);
+    if (!unused.empty()) keep(unused, origin.value("directory", ""));
+  }
+
+  // Of at most kShardBytes each. Wider types first keep every tensor aligned.
+  std::vector<std::vector<Written>> shards() const {
+    std::vector<std::vector<Written>> shards(1);
+    std::int64_t filled = 0;
+    for (const std::string& name : order_) {
+      const Written& w = written_.at(name);
+      if (filled > 0 && filled + w.bytes() > kShardBytes) shards.emplace_back(), filled = 0;
+      shards.back().push_back(w);
+      filled += w.bytes();
+    }
+    for (auto& shard : shards)
+      std::stable_sort(shard.begin(), shard.end(), [](const Written& a, const Written& b) { return a.element_bytes() > b.element_bytes(); });
+    return shards;
+  }
+
+ private:
+  void add(const ExchangedTensor& t) {
+    if (written_.emplace(t.name, Written{t, dtypes_.value(t.name, "F32")}).second) order_.push_back(t.name);
+  }
+  void add_copy(const std::string& name) {
+    std::string original = original_of(type_, name);
+    while (!original.empty() && !written_.contains(original)) original = original_of(type_, original);
+    if (original.empty()) return;  // of a directory of another type
+    ExchangedTensor copy = written_.at(original).tensor;
+    copy.name = name;
+    add(copy);
+  }
+  // What the model came with and does not use; where it is gone, what is used instead takes its place.
+  void keep(const std::set<std::string>& unused, const std::string& dir) {
+    std::error_code none;
+    for (const auto& e : fs::directory_iterator(dir, none)) {
+      if (const std::string file = e.path().filename().string(); file != kUnused && !(of_weights(file) && file.ends_with(".safetensors"))) continue;
+      const auto& reader = kept_.emplace_back(std::make_unique<SafetensorsReader>(e.path().string()));
+      for (const auto& [theirs, info] : reader->tensors()) {
+        const std::string name = current_name(type_, theirs);
+        if (!unused.contains(name)) continue;
+        add({.name = name});
+        written_[name] = {{.name = name, .shape = info.shape}, info.dtype, reader->bytes(theirs)};
+      }
+    }
+  }
+
+  std::string type_;
+  Json dtypes_;
+  std::map<std::string, Written> written_;
+  std::vector<std::string> order_;
+  std::vector<std::unique_ptr<SafetensorsReader>> kept_;
+};
+
+}  // namespace
+
 void write_huggingface(const std::string& dir, const ModelConfig& model, const std::optional<SpecialIds>& ids, const std::string& provenance,
                        const std::function<std::vector<float>(const std::string& part)>& part) {
-  const std::string type = huggingface_type(model);
   const Json origin = provenance.empty() ? Json::object() : Json::parse(provenance);
-  const auto dtype_of = [&](const std::string& name) {
-    return origin.contains("dtypes") && origin["dtypes"].contains(name) ? origin["dtypes"][name].get<std::string>() : std::string("F32");
-  };
+  const Export whole(model, origin);
   fs::create_directories(dir);
-  static const std::regex weights(R"(model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?)");
   for (const auto& e : fs::directory_iterator(dir))
-    if (std::regex_match(e.path().filename().string(), weights)) fs::remove(e.path());
+    if (of_weights(e.path().filename().string())) fs::remove(e.path());
 
-  std::vector<std::vector<ExchangedTensor>> shards(1);
-  std::int64_t total = 0, filled = 0;
-  for (const ExchangedTensor& t : exchanged_tensors(model, type)) {
-    const std::int64_t bytes = elements(t.shape) * (dtype_of(t.name) == "F32" ? 4 : 2);
-    if (filled > 0 && filled + bytes > kShardBytes) shards.emplace_back(), filled = 0;
-    shards.back().push_back(t);
-    filled += bytes, total += bytes;
-  }
-  Json index{{"metadata", {{"total_size", total}}}};
+  const auto shards = whole.shards();
+  std::int64_t total = 0;
+  Json index;
   for (std::size_t s = 0; s < shards.size(); ++s) {
     char name[64] = "model.safetensors";
     if (shards.size() > 1) std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", s + 1, shards.size());
-    // Wider types first keep every tensor aligned.
-    std::stable_sort(shards[s].begin(), shards[s].end(), [&](const auto& a, const auto& b) { return (dtype_of(a.name) == "F32") > (dtype_of(b.name) == "F32"); });
     std::vector<TensorEntry> entries;
-    for (const ExchangedTensor& t : shards[s]) entries.push_back({t.name, dtype_of(t.name), t.shape}), index["weight_map"][t.name] = name;
+    for (const Written& w : shards[s]) entries.push_back({w.tensor.name, w.dtype, w.tensor.shape}), index["weight_map"][w.tensor.name] = name, total += w.bytes();
     SafetensorsWriter writer(dir + "/" + name, entries);
-    for (const ExchangedTensor& t : shards[s]) write_as(writer, compose(t, part), dtype_of(t.name));
+    for (const Written& w : shards[s])
+      if (w.kept.data()) writer.write(w.kept);
+      else write_as(writer, compose(w.tensor, part), w.dtype);
     writer.finish();
   }
+  index["metadata"]["total_size"] = total;
   if (shards.size() > 1) replace_file(dir + "/model.safetensors.index.json", index.dump(2) + "\n");
   replace_file(dir + "/config.json", huggingface_config(model, ids, origin.contains("config") ? origin["config"].dump() : ""));
   if (std::error_code none; origin.contains("directory") && fs::is_directory(origin["directory"].get<std::string>(), none))

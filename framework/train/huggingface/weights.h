@@ -27,12 +27,14 @@ class HuggingFaceModel {
   const ModelConfig& model() const { return model_; }
   const std::string& type() const { return type_; }
   // Checks the tensors against a model that differs from model() in what config.json does not decide (dropout, ...).
-  void check(const ModelConfig& model) const;
+  void check(const ModelConfig& model);
   std::vector<float> part(const std::string& name) const;  // the whole part, row-major
 
-  // What a checkpoint keeps so that an export gives the same files again: {"config": ..., "dtypes": {...}, "directory": ...}.
-  // `directory`: where the tokenizer's files are; empty: where the model is.
+  // What a checkpoint keeps so that an export gives the same files again: {"config": ..., "dtypes": {name: type}, "unused": [name],
+  // "directory": ...}. `directory`: where keep_companions() put what is kept beside; empty: where the model is.
   std::string provenance(const std::string& directory = {}) const;
+  // Copies the companions, and writes the tensors that the model does not use to unused.safetensors.
+  void keep_companions(const std::string& to) const;
 
  private:
   struct Place {
@@ -49,10 +51,12 @@ class HuggingFaceModel {
   std::vector<std::unique_ptr<SafetensorsReader>> files_;
   std::map<std::string, Place> tensors_;  // by current name
   std::map<std::string, std::pair<ExchangedTensor, std::size_t>> parts_;  // part -> tensor, place in its stack
+  std::vector<std::string> unused_;  // buffers, and tensors in whose stead an optional one is used
 };
 
-// Writes DIR (made where it is not there): config.json, the weights in shards of at most 5 GB, and the tokenizer's files of the
-// directory the model came from. `ids`: of the tokenizer, where it is known. `part` gives whole parts. Old weights of DIR are removed.
+// Writes DIR (made where it is not there): config.json, the weights in shards of at most 5 GB (every tensor that the model came
+// with: what is used, copies of it, and what is not used, as it was), and the tokenizer's files of the directory it came from.
+// `ids`: of the tokenizer, where it is known. `part` gives whole parts. Old weights of DIR are removed.
 void write_huggingface(const std::string& dir, const ModelConfig& model, const std::optional<SpecialIds>& ids, const std::string& provenance,
                        const std::function<std::vector<float>(const std::string& part)>& part);
 
