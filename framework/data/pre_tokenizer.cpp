@@ -12,11 +12,8 @@ namespace tfm {
 
 namespace {
 
-// \s is written as Unicode's White_Space (PCRE's own \s also holds U+180E). Some alternative matches at every character.
-#define TFM_SPACE "\\p{Z}\\t-\\r\\x{85}"
-constexpr const char* gpt2_pattern = "'(?:[sdmt]|ll|ve|re)| ?\\p{L}+| ?\\p{N}+| ?[^" TFM_SPACE "\\p{L}\\p{N}]+|[" TFM_SPACE
-                                 "]+(?![^" TFM_SPACE "])|[" TFM_SPACE "]+";
-#undef TFM_SPACE
+// Some alternative matches at every character.
+constexpr const char* gpt2_pattern = R"('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 // Hands on the pieces of a split; `matches(text, found)` calls found(begin, end) for each match.
 template <class Matches>

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/posix_file.h"
+#include "data/unicode.h"
 
 namespace tfm {
 namespace {
@@ -17,34 +18,6 @@ constexpr std::uint32_t free_steps = 1000;
 constexpr std::uint64_t shared_steps = 1'000'000, shared_steps_a_byte = 1000;
 constexpr std::uint32_t max_heap = 256 << 10;  // KiB
 constexpr std::size_t max_pattern = 10'000;
-
-// Unicode's White_Space (PCRE2's own \s also holds U+180E), and Oniguruma's word characters: alphabetic ones, marks, decimal
-// digits, connectors, and the other numbers of Latin-1. Both as parts of a set.
-constexpr std::string_view space = "\\p{Z}\\t-\\r\\x{85}";
-constexpr std::string_view word = "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}\\x{24B6}-\\x{24E9}"
-                                  "\\x{1F130}-\\x{1F149}\\x{1F150}-\\x{1F169}\\x{1F170}-\\x{1F189}";
-
-// What stands for the escape `letter` outside a set, or in one.
-std::string escape(char letter, bool in_set, const std::string& where) {
-  const auto set = [&](std::string_view parts, bool negated) {
-    if (in_set && negated)
-      throw Error(ExitCode::input, where + "\\" + letter + " in a set is not supported by this version");
-    return in_set ? std::string(parts) : (negated ? "[^" : "[") + std::string(parts) + "]";
-  };
-  switch (letter) {
-    case 's': return set(space, false);
-    case 'S': return in_set ? "\\S" : set(space, true);
-    case 'w': return set(word, false);
-    case 'W': return set(word, true);
-    case 'h': return set("0-9a-fA-F", false);
-    case 'H': return set("0-9a-fA-F", true);
-    case 'v': return "\\x0B";
-  }
-  const bool letter_or_digit = (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z');
-  if (letter_or_digit && std::string_view("dDpPnrtfaexAz").find(letter) == std::string_view::npos)
-    throw Error(ExitCode::input, where + "\\" + letter + " is not supported by this version");
-  return {'\\', letter};
-}
 
 struct CodeFree {
   void operator()(pcre2_code* code) const { pcre2_code_free(code); }
@@ -57,11 +30,54 @@ CodeOwner compile(const std::string& pattern, std::uint32_t options, int* error)
                                  PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C | options, error, &offset, nullptr));
 }
 
-// What stands before the name of a property in \p{name}: PCRE2 takes a script's name for those who use it with others, too.
-std::string_view property_kind(std::string_view name) {
+// Unicode's White_Space (PCRE2's own \s also holds U+180E), as parts of a set.
+constexpr std::string_view space = "\\p{Z}\\t-\\r\\x{85}";
+
+// A general category, as parts of a set.
+std::string category(std::string_view name) { return "\\p{" + std::string(name) + "}" + newer_code_points(name); }
+
+// Oniguruma's word characters: alphabetic ones, marks, decimal digits, connectors, and the other numbers of Latin-1.
+std::string word() {
+  return category("L") + category("M") + category("Nd") + category("Nl") + category("Pc") + "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}" +
+         "\\x{24B6}-\\x{24E9}\\x{1F130}-\\x{1F149}\\x{1F150}-\\x{1F169}\\x{1F170}-\\x{1F189}";
+}
+
+// What stands for the escape `letter` outside a set, or in one.
+std::string escape(char letter, bool in_set, const std::string& where) {
+  const auto set = [&](std::string_view parts, bool negated) {
+    if (in_set && negated)
+      throw Error(ExitCode::input, where + "\\" + letter + " in a set is not supported by this version");
+    return in_set ? std::string(parts) : (negated ? "[^" : "[") + std::string(parts) + "]";
+  };
+  switch (letter) {
+    case 's': return set(space, false);
+    case 'S': return in_set ? "\\S" : set(space, true);
+    case 'd': return set(category("Nd"), false);
+    case 'D': return in_set ? "\\D" : set(category("Nd"), true);
+    case 'w': return set(word(), false);
+    case 'W': return set(word(), true);
+    case 'h': return set("0-9a-fA-F", false);
+    case 'H': return set("0-9a-fA-F", true);
+    case 'v': return "\\x0B";
+  }
+  const bool letter_or_digit = (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z');
+  if (letter_or_digit && std::string_view("nrtfaexAz").find(letter) == std::string_view::npos)
+    throw Error(ExitCode::input, where + "\\" + letter + " is not supported by this version");
+  return {'\\', letter};
+}
+
+// PCRE2 takes a script's name for those who use it with others, too.
+bool is_script(std::string_view name) {
   const bool word = std::all_of(name.begin(), name.end(), [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; });
   int error = 0;
-  return word && name.size() > 2 && compile("\\p{sc:" + std::string(name) + "}", 0, &error) ? "sc:" : "";
+  return word && name.size() > 2 && compile("\\p{sc:" + std::string(name) + "}", 0, &error);
+}
+
+// What stands for \p{name} or \P{name}.
+std::string property(std::string_view name, bool negated, bool in_set) {
+  const std::string known = (is_script(name) ? "{sc:" : "{") + std::string(name) + "}", newer = newer_code_points(name);
+  if (newer.empty() || (in_set && negated)) return (negated ? "\\P" : "\\p") + known;
+  return in_set ? "\\p" + known + newer : (negated ? "[^\\p" : "[\\p") + known + newer + "]";
 }
 
 }  // namespace
@@ -72,12 +88,15 @@ std::string pcre2_pattern(std::string_view pattern, const std::string& where) {
   for (std::size_t i = 0; i < pattern.size(); ++i) {
     const std::string_view rest = pattern.substr(i);
     if (rest[0] == '\\' && rest.size() > 1) {
-      out += escape(pattern[++i], in_set, where);
-      if (const std::size_t end = rest.find('}'); (rest[1] == 'p' || rest[1] == 'P') && rest.substr(2).starts_with('{') && end != rest.npos) {
-        const std::size_t name = rest[3] == '^' ? 4 : 3;
-        out.append(rest.substr(2, name - 2)).append(property_kind(rest.substr(name, end - name))).append(rest.substr(name, end + 1 - name));
-        i += end - 1;
+      if (rest[1] != 'p' && rest[1] != 'P') {
+        out += escape(pattern[++i], in_set, where);
+        continue;
       }
+      const std::size_t end = rest.find('}');
+      if (rest.substr(2, 1) != "{" || end == rest.npos) throw Error(ExitCode::input, where + "\\" + rest[1] + " is not followed by {a property}");
+      const bool turned = rest[3] == '^';
+      out += property(rest.substr(3 + turned, end - 3 - turned), (rest[1] == 'P') != turned, in_set);
+      i += end;
       continue;
     }
     if (!in_set && rest[0] == '[') {
@@ -192,8 +211,8 @@ Regex::Regex(const std::string& pattern, const std::string& where) {
   code_->where = where;
 }
 
-Regex Regex::anchored(const std::string& pcre2_pattern) {
-  auto code = std::make_unique<Code>(pcre2_pattern, PCRE2_ANCHORED);
+Regex Regex::anchored(const std::string& pattern) {
+  auto code = std::make_unique<Code>(pcre2_pattern(pattern, ""), PCRE2_ANCHORED);
   TFM_CHECK(code->problem.empty(), code->problem);
   return Regex(std::move(code));
 }

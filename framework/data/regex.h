@@ -13,8 +13,8 @@ class Regex {
  public:
   // Throws Error(input) that starts with `where` for a pattern that does not compile or is refused.
   Regex(const std::string& pattern, const std::string& where);
-  // As PCRE2 reads it, matched only at the place where the last match ended.
-  static Regex anchored(const std::string& pcre2_pattern);
+  // Matched only at the place where the last match ended.
+  static Regex anchored(const std::string& pattern);
   ~Regex();
   Regex(Regex&&) noexcept;
 
@@ -28,7 +28,7 @@ class Regex {
   std::unique_ptr<Code> code_;
 };
 
-// The pattern as PCRE2 must read it to mean what Oniguruma means. Throws Error(input) that starts with `where`.
+// The pattern as PCRE2, which may know an older Unicode, must read it to mean what Oniguruma means. Throws Error(input) that starts with `where`.
 std::string pcre2_pattern(std::string_view oniguruma, const std::string& where);
 
 }  // namespace tfm

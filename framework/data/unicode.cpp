@@ -15,6 +15,10 @@ namespace {
 struct Range {
   std::uint32_t first, last;
 };
+struct Added {
+  Range points;
+  const char *category, *script;
+};
 #include "data/unicode_ages.inl"
 
 template <std::size_t n> bool in(const Range (&ranges)[n], std::uint32_t c) {
@@ -32,7 +36,20 @@ constexpr Capitals capitals_after_15[] = {{{0x1C89, 0x1C89}, 0x1C8A}, {{0xA7CB, 
                                           {{0xA7DA, 0xA7DA}, 0xA7DB}, {{0xA7DC, 0xA7DC}, 0x19B},  {{0x10D50, 0x10D65}, 0x10D70},
                                           {{0x16EA0, 0x16EB8}, 0x16EBB}};
 
-utf8proc_category_t category(std::uint32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
+constexpr Range marks_after_16[] = {{0x1ACF, 0x1ADD}, {0x1AE0, 0x1AEB}};  // of the Basic Multilingual Plane
+
+constexpr const char* kCategories[] = {"Cn", "Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No", "Pc", "Pd", "Ps",  // as utf8proc
+                                       "Pe", "Pi", "Pf", "Po", "Sm", "Sc", "Sk", "So", "Zs", "Zl", "Zp", "Cc", "Cf", "Cs", "Co"};  // counts them
+
+// Of Unicode 16.0, whichever older one utf8proc has.
+utf8proc_category_t category(std::uint32_t c) {
+  const auto known = utf8proc_category(static_cast<utf8proc_int32_t>(c));
+  if (known != UTF8PROC_CATEGORY_CN) return known;
+  const auto* row = std::find_if(std::begin(newer_than_14), std::end(newer_than_14), [&](const Added& a) { return c <= a.points.last; });
+  if (row == std::end(newer_than_14) || c < row->points.first) return known;
+  const auto is_of_row = [&](std::string_view name) { return name == row->category; };
+  return static_cast<utf8proc_category_t>(std::find_if(std::begin(kCategories), std::end(kCategories), is_of_row) - std::begin(kCategories));
+}
 utf8proc_category_t category_in_8(std::uint32_t c) {
   switch (c) {  // which have changed
     case 0x166D: case 0x111C9: return UTF8PROC_CATEGORY_PO;
@@ -153,7 +170,7 @@ bool is_punctuation(std::uint32_t c) {
 }
 bool is_number(std::uint32_t c) {
   const auto k = category(c);
-  return k >= UTF8PROC_CATEGORY_ND && k <= UTF8PROC_CATEGORY_NO;
+  return (k >= UTF8PROC_CATEGORY_ND && k <= UTF8PROC_CATEGORY_NO) || (c >= 0x11DE0 && c <= 0x11DE9) || (c >= 0x16FF4 && c <= 0x16FF6);
 }
 bool is_word(std::uint32_t c) {
   const auto k = category(c);
@@ -173,15 +190,37 @@ void append_lower_case(std::string& text, std::uint32_t c) {
   append_utf8(text, static_cast<std::uint32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));
 }
 
+std::string newer_code_points(std::string_view property) {
+  const auto loose = [](std::string_view name) {
+    std::string key;
+    for (const char c : name)
+      if (c != '_' && c != ' ' && c != '-') key += static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
+    return key;
+  };
+  const std::string key = loose(property);
+  std::string parts;
+  for (const auto& [points, category, script] : newer_than_14) {
+    const std::string of = loose(category);
+    if (key.empty() || (key != of && key != of.substr(0, 1) && key != loose(script))) continue;
+    char text[32];
+    std::snprintf(text, sizeof text, "\\x{%X}-\\x{%X}", points.first, points.last);
+    parts += text;
+  }
+  return parts;
+}
+
 std::size_t grapheme_length(std::string_view text) {
+  const auto known = [](std::uint32_t c) -> utf8proc_int32_t {  // a mark that utf8proc knows, for one it may not
+    const auto k = c < 0x300 ? UTF8PROC_CATEGORY_CN : in(marks_after_16, c) ? UTF8PROC_CATEGORY_MN : category(c);
+    const bool newer = k != utf8proc_category(static_cast<utf8proc_int32_t>(c));
+    return newer && k == UTF8PROC_CATEGORY_MN ? 0x300 : newer && k == UTF8PROC_CATEGORY_MC ? 0x903 : static_cast<utf8proc_int32_t>(c);
+  };
   CodePoint previous = first_code_point(text);
   std::size_t at = previous.bytes;
   utf8proc_int32_t state = 0;
   for (; at < text.size();) {
     const CodePoint next = first_code_point(text.substr(at));
-    if (utf8proc_grapheme_break_stateful(static_cast<utf8proc_int32_t>(previous.value), static_cast<utf8proc_int32_t>(next.value),
-                                         &state))
-      break;
+    if (utf8proc_grapheme_break_stateful(known(previous.value), known(next.value), &state)) break;
     at += next.bytes;
     previous = next;
   }

@@ -31,9 +31,12 @@ bool is_nonspacing_mark(std::uint32_t c);  // Mn of Unicode 8.0
 bool is_mark(std::uint32_t c);             // M of 9.0
 bool is_other(std::uint32_t c);            // Cc, Cf, Cs, Co of 8.0
 bool is_punctuation(std::uint32_t c);      // P of 8.0
-bool is_number(std::uint32_t c);           // N
-bool is_word(std::uint32_t c);             // alphabetic, mark, decimal digit, connector punctuation or join control
+bool is_number(std::uint32_t c);           // N of 17.0
+bool is_word(std::uint32_t c);             // alphabetic, mark, decimal digit, connector punctuation or join control, of 16.0
 void append_lower_case(std::string& text, std::uint32_t c);
+
+// What a general category ("L", "Lu") or a script has since Unicode 14.0, as parts of a set in a regular expression: \x{10D40}-\x{10D49}...
+std::string newer_code_points(std::string_view property);
 
 // Bytes of the extended grapheme cluster (UAX #29) at the start of a text that is not empty.
 std::size_t grapheme_length(std::string_view text);

@@ -31,10 +31,15 @@ NORMALIZERS = {
     "BertNormalizer": bert(clean_text=True, handle_chinese_chars=True, strip_accents=True, lowercase=True),
     **{name: {"type": name} for name in ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents")},
     "Strip": {"type": "Strip", "strip_left": True, "strip_right": True},
+    "Precompiled": json.loads((pathlib.Path(__file__).resolve().parents[1] / "fixtures/tokenizers/t5.json").read_text())["normalizer"],
 }
 PRE_TOKENIZERS = {
     "BertPreTokenizer": {"type": "BertPreTokenizer"}, "Punctuation": {"type": "Punctuation", "behavior": "Isolated"},
-    "WhitespaceSplit": {"type": "WhitespaceSplit"},
+    "WhitespaceSplit": {"type": "WhitespaceSplit"}, "Whitespace": {"type": "Whitespace"},
+    "Digits": {"type": "Digits", "individual_digits": True},
+    **{pattern: {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+       for pattern in (r"\s+", r"\w+", r"\d+", *(fr"\p{{{p}}}" for p in "L Lu Ll Lt Lm Lo N Nd Nl No M Mn Mc Me P S Z Cc Cf Han Latin Arabic".split()),
+                       r"[^\s\p{L}\p{N}]+", r"\P{L}+")},
 }
 
 
@@ -53,8 +58,8 @@ def tokenizer_file(name):
 
 
 def text_of(name, c):
-    """In places where composition, order and the ends of a text matter."""
-    return f"a{c}b\u0301{c}e\u0327{c}\u0316\u0301 {c}" if name in NORMALIZERS else f"a{c}a"
+    """In places where composition, order, clusters and the ends of a text matter."""
+    return f"a{c}b\u0301{c}e\u0327{c}\u0316\u0301\xbc{c} {c}" if name in NORMALIZERS else f"a{c}a"
 
 
 def different(bin_folder, name, folder):

@@ -362,10 +362,10 @@ TEST(CharacterMap, FollowsNoWildUnit) {
 }
 
 TEST(Regex, ReadsPatternsAsOniguruma) {
-  EXPECT_EQ(pcre2_pattern("a\\sb[\\s\\d]", ""), "a[\\p{Z}\\t-\\r\\x{85}]b[\\p{Z}\\t-\\r\\x{85}\\d]");
+  EXPECT_EQ(pcre2_pattern("a\\sb[\\s\\n]", ""), "a[\\p{Z}\\t-\\r\\x{85}]b[\\p{Z}\\t-\\r\\x{85}\\n]");
   EXPECT_EQ(pcre2_pattern("[]\\]a][^]b]", ""), "[]\\]a][^]b]");
   EXPECT_EQ(pcre2_pattern("[[:alpha:]]", ""), "[[:alpha:]]");
-  for (const char* bad : {"[a[b]]", "[a&&b]", "\\G", "\\K", "[\\W]", "[[:a"})
+  for (const char* bad : {"[a[b]]", "[a&&b]", "\\G", "\\K", "[\\W]", "[[:a", "\\pL", "\\p", "\\p{", "\\p{}", "\\p{^"})
     expect_error(ExitCode::input, {"file: "}, [&] { Regex(bad, "file: "); });
   int matches = 0;
   Regex("a*", "").find_all("baaéa", [&](std::size_t, std::size_t) { ++matches; });
@@ -373,10 +373,25 @@ TEST(Regex, ReadsPatternsAsOniguruma) {
 }
 
 TEST(Regex, NamesScriptsAsOniguruma) {
-  EXPECT_EQ(pcre2_pattern("\\p{Han}[^\\P{^Latin}\\p{L}\\p{Lu}]\\pL\\p{", ""), "\\p{sc:Han}[^\\P{^sc:Latin}\\p{L}\\p{Lu}]\\pL\\p{");
+  EXPECT_EQ(pcre2_pattern("\\p{Greek}[^\\P{^Greek}\\p{Lt}]\\P{Greek}", ""), "\\p{sc:Greek}[^\\p{sc:Greek}\\p{Lt}]\\P{sc:Greek}");
   int matches = 0;
   Regex("\\p{Han}", "").find_all("\u4e00\u3001", [&](std::size_t, std::size_t) { ++matches; });
   EXPECT_EQ(matches, 1);
+}
+
+TEST(Regex, KnowsWhatUnicode16Assigned) {  // digits of 16.0, an ideograph of 15.1, marks of 15.0 and 16.0
+  const auto matched = [](const std::string& pattern) {
+    std::string all;
+    const std::string text = "a1\U00010D40\U0002EBF0\u0ECE\u0897";
+    Regex(pattern, "").find_all(text, [&](std::size_t begin, std::size_t end) { all += text.substr(begin, end - begin); });
+    return all;
+  };
+  for (const char* digits : {"\\d", "[\\d]", "\\p{Nd}+", "[\\p{nd}]", "[^\\P{N}a]", "\\P{^N}"}) EXPECT_EQ(matched(digits).substr(0, 1), "1") << digits;
+  EXPECT_EQ(matched("\\d"), "1\U00010D40");
+  EXPECT_EQ(matched("\\p{Han}"), "\U0002EBF0");
+  EXPECT_EQ(matched("\\p{^L}+"), "1\U00010D40\u0ECE\u0897");
+  EXPECT_EQ(matched("[^\\p{Mn}\\p{L}]+"), "1\U00010D40");
+  EXPECT_EQ(matched("\\W"), "");
 }
 
 TEST(Tokenizer, PrependsToWhatStandsForTheFirstCharacter) {  // which Precompiled made " \u0301" of
