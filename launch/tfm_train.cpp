@@ -20,13 +20,17 @@ constexpr const char* kHelp =
 
 using namespace tfm;
 
-// After the plan was too large for a device.
+// After a run was too large for a device: its plan, or what libraries and kernels' scratch memory take besides.
 std::string what_fits(const Config& config, int ranks, std::int64_t free_bytes) {
-  const auto fit = nearest_fit(config, ranks, free_bytes / 16 * 15);  // the rest: libraries and the scratch memory of kernels
-  if (!fit || fit->changes.empty()) return "";
-  std::string text = "; this fits, with " + std::to_string(fit->bytes) + " bytes:";
-  for (const std::string& change : fit->changes) text += " " + change;
-  return text;
+  for (const std::int64_t sixteenths : {15, 12, 8})
+    if (const auto fit = nearest_fit(config, ranks, free_bytes / 16 * sixteenths); !fit) {
+      return "";
+    } else if (!fit->changes.empty()) {
+      std::string text = "; this fits, with " + std::to_string(fit->bytes) + " bytes:";
+      for (const std::string& change : fit->changes) text += " " + change;
+      return text;
+    }
+  return "";
 }
 
 int run(int argc, char** argv) {

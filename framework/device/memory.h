@@ -11,7 +11,7 @@ namespace tfm {
 
 struct OutOfMemory : Error {  // of code environment
   OutOfMemory(const std::string& what, std::int64_t free) : Error(ExitCode::environment, what), free_bytes(free) {}
-  std::int64_t free_bytes;  // of the device
+  std::int64_t free_bytes;  // of the device, with what this process has of `allocate`
 };
 
 // Zeroed. OutOfMemory, on a host Error(environment), says how much was wanted and what needs less.

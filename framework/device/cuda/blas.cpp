@@ -118,11 +118,7 @@ void Blas::choose(const Product& p, Plan& plan, Operands o) {
   if (stream_.capturing() || plan.chosen) return;
   void* other = nullptr;  // C must keep its content while it is an operand
   const auto bytes = static_cast<std::size_t>(p.m * p.ldc) * (p.product == CUDA_R_64F ? 8 : p.product == CUDA_R_32F ? 4 : 2);
-  if (p.reads_c && cudaMallocAsync(&other, bytes, stream_.get()) != cudaSuccess) {
-    cudaGetLastError();
-    plan.chosen = true;
-    return;
-  }
+  if (p.reads_c) cuda::check(cudaMallocAsync(&other, bytes, stream_.get()));
   if (other) o.d = other;
   float shortest = std::numeric_limits<float>::infinity();
   for (int i = 0; i < found; ++i) {

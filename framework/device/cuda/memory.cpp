@@ -1,6 +1,7 @@
 // The device's part of device/memory.h.
 #include "device/memory.h"
 
+#include <atomic>
 #include <cstring>
 #include <string>
 
@@ -10,6 +11,8 @@
 namespace tfm {
 namespace {
 
+std::atomic<std::int64_t> allocated = 0;  // bytes
+
 std::size_t size(std::int64_t bytes) { return static_cast<std::size_t>(bytes > 0 ? bytes : 1); }
 
 void copy(cuda::Stream& stream, void* to, const void* from, std::int64_t bytes) {
@@ -18,20 +21,27 @@ void copy(cuda::Stream& stream, void* to, const void* from, std::int64_t bytes) 
 
 }  // namespace
 
+void cuda::fail_for_memory(const std::string& wanted) {
+  std::size_t free = 0, total = 0;
+  int device = 0;
+  cudaGetLastError();  // clears it
+  if (cudaGetDevice(&device) != cudaSuccess || cudaMemGetInfo(&free, &total) != cudaSuccess) cudaGetLastError();
+  throw OutOfMemory(wanted + ": device " + std::to_string(device) + " has " + std::to_string(free) + " of " + std::to_string(total) +
+                        " bytes free; a smaller micro_batch_size, recompute: full or more ranks need less",
+                    static_cast<std::int64_t>(free) + allocated);
+}
+
 std::shared_ptr<std::byte> allocate(cuda::Stream& stream, std::int64_t bytes) {
   void* p = nullptr;
   cuda::check(cudaSetDevice(stream.device()));
   const cudaError_t status = cudaMalloc(&p, size(bytes));
-  if (status == cudaErrorMemoryAllocation) {
-    cudaGetLastError();  // clears it
-    std::size_t free = 0, total = 0;
-    cuda::check(cudaMemGetInfo(&free, &total));
-    throw OutOfMemory("cannot allocate " + std::to_string(bytes) + " bytes: device " + std::to_string(stream.device()) + " has " + std::to_string(free) +
-                          " of " + std::to_string(total) + " free; a smaller micro_batch_size, recompute: full or more ranks need less",
-                      static_cast<std::int64_t>(free));
-  }
+  if (status == cudaErrorMemoryAllocation) cuda::fail_for_memory("cannot allocate " + std::to_string(bytes) + " bytes");
   cuda::check(status);
-  std::shared_ptr<std::byte> memory(static_cast<std::byte*>(p), [](std::byte* q) { cudaFree(q); });
+  allocated += bytes;
+  std::shared_ptr<std::byte> memory(static_cast<std::byte*>(p), [bytes](std::byte* q) {
+    cudaFree(q);
+    allocated -= bytes;
+  });
   cuda::check(cudaMemsetAsync(p, 0, size(bytes), stream.get()));
   return memory;
 }

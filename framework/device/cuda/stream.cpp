@@ -9,8 +9,10 @@ namespace tfm::cuda {
 
 void check(cudaError_t status, std::source_location at) {
   if (status == cudaSuccess) return;
-  throw Error(ExitCode::environment, std::string(at.file_name()) + ":" + std::to_string(at.line()) + ": CUDA reports " + cudaGetErrorName(status) +
-                                         ": " + cudaGetErrorString(status));
+  const std::string what = std::string(at.file_name()) + ":" + std::to_string(at.line()) + ": CUDA reports " + cudaGetErrorName(status) + ": " +
+                           cudaGetErrorString(status);
+  if (status == cudaErrorMemoryAllocation) fail_for_memory(what);
+  throw Error(ExitCode::environment, what);
 }
 
 int device_count() {

@@ -12,7 +12,10 @@
 
 namespace tfm::cuda {
 
-// Throws Error(environment) that names the call's place, CUDA's name of the error and its text.
+// Throws OutOfMemory (device/memory.h) that tells what the device has.
+[[noreturn]] void fail_for_memory(const std::string& wanted);
+
+// Throws Error(environment) that names the call's place, CUDA's name of the error and its text; OutOfMemory where that is it.
 void check(cudaError_t status, std::source_location at = std::source_location::current());
 
 int device_count();             // 0 where there is none that this build can use

@@ -67,26 +67,19 @@ class Plans {
     }
   }
 
-  // False, too, where the workspace cannot be had (the own kernel needs less), or cuDNN refuses to start.
+  // False, too, where cuDNN refuses to start.
   template <class Args> bool run(const Args& args) {
     const Parts* parts = handle_ ? parts_of(args) : nullptr;
-    void* workspace = nullptr;
     if (!parts) return false;
-    const auto bytes = static_cast<std::size_t>(std::max<std::int64_t>(1, parts->plan.workspace()));
-    if (cudaMallocAsync(&workspace, bytes, stream_.get()) != cudaSuccess) {
-      cudaGetLastError();  // clears it
-      return false;
-    }
-    bool done = true;
+    const cuda::Scratch<std::byte> workspace(stream_, std::max<std::int64_t>(1, parts->plan.workspace()));
     try {
       for (std::int64_t b = 0; b < forward_of(args).batch; b += parts->size.batch)
         for (std::int64_t g = 0; g < forward_of(args).kv_heads; g += parts->size.groups)
           parts->plan.run(*handle_, operands_of(part_of(args, parts->size, b, g)), workspace);
     } catch (const cudnn::Refusal&) {  // the own kernel writes all of the result
-      done = false;
+      return false;
     }
-    cuda::check(cudaFreeAsync(workspace, stream_.get()));
-    return done;
+    return true;
   }
   template <class Args> bool run_if_faster(const Args& args) {
     if (!handle_) return false;
