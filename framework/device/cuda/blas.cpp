@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 #include "device/cuda/measure.h"
-#include "device/cuda/stream.h"
+#include "device/cuda/scratch.h"
 #include "device/memory.h"
 
 namespace tfm::cuda {
@@ -116,16 +116,14 @@ void Blas::choose(const Product& p, Plan& plan, Operands o) {
   plan.algorithm = results[0].algo;
   plan.chosen = !measured;
   if (stream_.capturing() || plan.chosen) return;
-  void* other = nullptr;  // C must keep its content while it is an operand
-  const auto bytes = static_cast<std::size_t>(p.m * p.ldc) * (p.product == CUDA_R_64F ? 8 : p.product == CUDA_R_32F ? 4 : 2);
-  if (p.reads_c) cuda::check(cudaMallocAsync(&other, bytes, stream_.get()));
-  if (other) o.d = other;
+  // C must keep its content while it is an operand.
+  const Scratch<std::byte> other(stream_, p.reads_c ? p.m * p.ldc * (p.product == CUDA_R_64F ? 8 : p.product == CUDA_R_32F ? 4 : 2) : 0);
+  if (p.reads_c) o.d = other;
   float shortest = std::numeric_limits<float>::infinity();
   for (int i = 0; i < found; ++i) {
     const auto runs = [&] { return results[i].state == CUBLAS_STATUS_SUCCESS && start(plan, results[i].algo, o) == CUBLAS_STATUS_SUCCESS; };
     if (const float ms = milliseconds(stream_, runs); ms < shortest) shortest = ms, plan.algorithm = results[i].algo;
   }
-  if (other) cuda::check(cudaFreeAsync(other, stream_.get()));
   plan.chosen = true;
   const auto agreed = file_.add(key, std::bit_cast<Algorithm>(plan.algorithm));
   if (!agreed || !adopt(plan, *agreed)) plan.algorithm = results[0].algo;  // which all ranks are proposed

@@ -10,7 +10,7 @@
 
 #include "device/cuda/cudnn.h"
 #include "device/cuda/measure.h"
-#include "device/cuda/stream.h"
+#include "device/cuda/scratch.h"
 #include "kernels/cuda/attention_cudnn_graph.h"
 
 namespace tfm::kernels {

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "core/dtype.h"
-#include "device/cuda/stream.h"
+#include "device/cuda/scratch.h"
 
 #ifdef TFM_EXECUTOR
 #include "block_executor.h"
@@ -126,8 +126,12 @@ template <class T> __device__ std::uint32_t pack2(float low, float high) {
 // Starts kernel(args...) on the stream. Grids of no blocks are an error: callers leave early.
 template <class... P, class... A>
 void launch(Stream& stream, void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_bytes, const A&... args) {
-  if (shared_bytes > 48 * 1024)
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)));
+  if (shared_bytes > 48 * 1024) {  // is only raised: graphs may hold launches that need more
+    cudaFuncAttributes known;
+    check(cudaFuncGetAttributes(&known, kernel));
+    if (static_cast<std::size_t>(known.maxDynamicSharedSizeBytes) < shared_bytes)
+      check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)));
+  }
   kernel<<<grid, block, shared_bytes, stream.get()>>>(P(args)...);
   check(cudaGetLastError());
 }
@@ -140,25 +144,6 @@ namespace tfm::cuda {
 // N neighbours that are loaded and stored at once; 16 bytes by default.
 template <class T, int N = 16 / sizeof(T)> struct alignas(N * sizeof(T)) Pack {
   T at[N];
-};
-
-// Memory for the kernels that are launched on the stream in this object's lifetime; its content is undefined at
-// first. No elements: null.
-template <class T> class Scratch {
- public:
-  Scratch(Stream& stream, std::int64_t n) : stream_(stream) {
-    if (n > 0) check(cudaMallocAsync(reinterpret_cast<void**>(&p_), static_cast<std::size_t>(n) * sizeof(T), stream.get()));
-  }
-  ~Scratch() {
-    if (p_) cudaFreeAsync(p_, stream_.get());
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  operator T*() const { return p_; }
-
- private:
-  Stream& stream_;
-  T* p_ = nullptr;
 };
 
 }  // namespace tfm::cuda
