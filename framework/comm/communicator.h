@@ -37,8 +37,6 @@ class Communicator {
   // started one. The tensor must not be touched in between. scatter: only part rank() of `t` holds the sum afterwards.
   virtual void reduce_start(Tensor t, bool scatter) = 0;
   virtual void reduce_finish() = 0;
-  // Moves started reductions on without waiting; cheap enough to call between kernels.
-  virtual void progress() = 0;
 
   // Bytes of staging memory that a group holds on each rank for reductions of `bytes` bytes; known before launch. It is
   // allocated once with the group, whatever the length and number of the reductions in flight. 0 in a group of one.

@@ -62,7 +62,6 @@ class StagedThroughHost final : public Communicator {
     spare_.push_back(std::move(started_.front().memory));
     started_.pop_front();
   }
-  void progress() override { host_->progress(); }
 
  private:
   struct Memory {

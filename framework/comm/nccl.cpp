@@ -219,7 +219,6 @@ class NcclCommunicator final : public Communicator {
     spare_.push_back(std::move(started_.front()));
     started_.pop_front();
   }
-  void progress() override {}
 
  private:
   cudaStream_t kernels() const { return queue_->kernels().get(); }

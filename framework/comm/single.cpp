@@ -24,7 +24,6 @@ class SingleCommunicator final : public Communicator {
   void barrier() override {}
   void reduce_start(Tensor, bool) override { ++started_; }
   void reduce_finish() override { TFM_CHECK(started_-- > 0, "no reduction was started"); }
-  void progress() override {}
 
  private:
   int started_ = 0;

@@ -129,7 +129,8 @@ void StagedCommunicator::reduce_start(Tensor t, bool scatter) {
   if (scatter) out.data = static_cast<char*>(t.data) + div_exact(t.bytes(), size_) * rank_;
   const Call& c = submit(reduction(t, out, scatter ? Collective::reduce_scatter : Collective::all_reduce_sum), t.bytes());
   started_.emplace_back(c.end, c.event);
-  progress();
+  while (advance()) {
+  }
 }
 
 void StagedCommunicator::reduce_finish() {
@@ -137,11 +138,6 @@ void StagedCommunicator::reduce_finish() {
   const auto [end, event] = started_.front();
   started_.pop_front();
   complete(end, event);
-}
-
-void StagedCommunicator::progress() {
-  while (advance()) {
-  }
 }
 
 const StagedCommunicator::Call& StagedCommunicator::submit(Call call, std::int64_t bytes) {

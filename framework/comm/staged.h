@@ -26,7 +26,6 @@ class StagedCommunicator : public Communicator {
   void barrier() override;
   void reduce_start(Tensor t, bool scatter) override;
   void reduce_finish() override;
-  void progress() override;
 
  protected:
   enum class Stage : std::uint8_t { publish, reduce, finish };

@@ -20,6 +20,7 @@ struct Runtime {
   long graph_launches = 0;
   std::string bus_id = "0000:00:00.0";
   long synchronized = 0;                            // times that the host waited for a stream
+  std::function<void()> on_wait;                    // called when it begins to
   float clock = 0;                                  // milliseconds
   std::vector<float> cost = {3, 1, 2};              // milliseconds a product takes by algorithm; 0: it is refused
   std::vector<std::uint64_t> algorithms;            // used by the products so far

@@ -65,6 +65,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t s) {
 cudaError_t cudaStreamSynchronize(cudaStream_t s) {
   if (runtime.capturing) return cudaErrorStreamCaptureUnsupported;
   ++runtime.synchronized;
+  if (runtime.on_wait) runtime.on_wait();
   while (!s->work.empty()) do_next(s);
   return cudaSuccess;
 }

@@ -5,10 +5,14 @@
 #include <deque>
 
 #include "../../distributed/job.h"
+#include "comm/recorder.h"
 #include "comm/device_mesh.h"
 #include "device/cuda/stream.h"
 #include "models/registry.h"
 #include "train/engine.h"
+#ifdef TFM_EXECUTOR_RANKS
+#include "fake_runtime.h"
+#endif
 
 namespace tfm {
 namespace {
@@ -135,7 +139,6 @@ TEST_P(Backends, ManyStartedReductionsAmongOtherCollectives) {
         among->all_reduce(one.tensor());
         EXPECT_EQ(one.wrong([&](std::int64_t) { return among->size(); }), 0);
       }
-      data.progress();
     }
     for (std::size_t k = 0; k < parts.size(); ++k) {
       data.reduce_finish();
@@ -196,6 +199,20 @@ TEST(Backend, OverlapChangesNoBit) {
         got[nccl] = losses(Device::gpu(0, 1), make_mesh(job(), layout), "fp32", nccl ? "nccl" : "mpi", zero);
       EXPECT_EQ(got[0], got[1]) << "ZeRO " << zero << " on data " << layout.data << " x tensor " << layout.tensor;
     }
+}
+
+TEST(Backend, AReplayedStepIsRecordedAsOneWait) {
+  if (job().size() == 1) return;
+  const Mesh mesh = make_mesh(job(), {job().size(), 1});
+  const long launches = executor::runtime.graph_launches;
+  int waits = 0;
+  executor::runtime.on_wait = [&] {
+    const auto waiting = mesh.recorder->status(job().rank()).waiting;
+    waits += executor::runtime.graph_launches > launches && waiting && waiting->op == Collective::barrier && waiting->axis == Axis::world;
+  };
+  losses(Device::gpu(0, 1), mesh, "fp32", "nccl", 0);
+  executor::runtime.on_wait = {};
+  EXPECT_EQ(waits, 2) << "of the recorded step and the replayed one";
 }
 #endif
 
