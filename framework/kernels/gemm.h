@@ -22,8 +22,26 @@ template <class T, class C = T> struct GemmArgs {
   const T* bias = nullptr;  // (n), added to every row; only with beta 0
 };
 
+// Gradients of a linear layer's weight, dw (out, in) = scale dy^T x, and of its bias, db (out) = the sum of dy's rows; or added to them.
+template <class T> struct LinearGradientsArgs {
+  std::int64_t rows = 0, in = 0, out = 0;
+  Wide<T> scale = 1;
+  const T* dy = nullptr;  // (rows, out)
+  const T* x = nullptr;   // (rows, in)
+  Wide<T>* dw = nullptr;
+  bool accumulate_dw = false;
+  Wide<T>* db = nullptr;  // or null
+  bool accumulate_db = false;
+
+  GemmArgs<T, Wide<T>> product() const {
+    return {.transpose_a = true, .m = out, .n = in, .k = rows, .alpha = scale, .a = dy, .lda = out, .b = x, .ldb = in, .beta = Wide<T>(accumulate_dw), .c = dw, .ldc = in};
+  }
+};
+
 // Inside an OpenMP parallel region the product runs in the calling thread alone.
 template <class T, class C> void gemm(cpu::Stream&, const GemmArgs<T, C>&);
 template <class T, class C> void gemm(cuda::Stream&, const GemmArgs<T, C>&);
+template <class T> void linear_gradients(cpu::Stream&, const LinearGradientsArgs<T>&);
+template <class T> void linear_gradients(cuda::Stream&, const LinearGradientsArgs<T>&);
 
 }  // namespace tfm::kernels

@@ -1,4 +1,3 @@
-#include "kernels/elementwise.h"
 #include "kernels/gemm.h"
 #include "ops/ops.h"
 
@@ -30,12 +29,9 @@ struct Linear final : Op {
       if (GradSlot dx = e.grad_in(0))
         kernels::gemm(s, kernels::GemmArgs<T>{.m = rows, .n = in, .k = out, .alpha = Wide<T>(scale), .a = dy, .lda = out, .b = e.in(1).ptr<T>(), .ldb = in,
                                               .beta = Wide<T>(dx.accumulate), .c = dx.tensor.ptr<T>(), .ldc = in});
-      if (GradSlot dw = e.grad_in(1))
-        kernels::gemm(s, kernels::GemmArgs<T, Wide<T>>{.transpose_a = true, .m = out, .n = in, .k = rows, .alpha = Wide<T>(scale), .a = dy, .lda = out,
-                                              .b = e.in(0).ptr<T>(), .ldb = in, .beta = Wide<T>(dw.accumulate),
-                                              .c = dw.tensor.ptr<Wide<T>>(), .ldc = in});
-      if (GradSlot db = e.grad_in(2))
-        kernels::column_sum(s, kernels::ColumnSumArgs<T>{rows, out, out, dy, db.tensor.ptr<Wide<T>>(), db.accumulate});
+      if (GradSlot dw = e.grad_in(1), db = e.grad_in(2); dw)
+        kernels::linear_gradients(s, kernels::LinearGradientsArgs<T>{rows, in, out, Wide<T>(scale), dy, e.in(0).ptr<T>(), dw.tensor.ptr<Wide<T>>(),
+                                                                     dw.accumulate, db ? db.tensor.ptr<Wide<T>>() : nullptr, db.accumulate});
     });
   }
   void forward(Exec& e) const override { with_float(e.out(0).dtype, [&]<class T>() { forward_as<T>(e); }); }

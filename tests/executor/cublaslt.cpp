@@ -48,6 +48,12 @@ void multiply(const FakeOperation& o, W alpha, const T* a, const FakeLayout& la,
       if (o.epilogue == CUBLASLT_EPILOGUE_BIAS) sum += static_cast<W>(static_cast<const T*>(o.bias)[i]);
       d[i + j * ld.ld] = static_cast<C>(sum);
     }
+  if (o.epilogue != CUBLASLT_EPILOGUE_BGRADB) return;
+  for (std::int64_t j = 0; j < static_cast<std::int64_t>(ld.cols); ++j) {
+    W sum = 0;
+    for (std::int64_t p = 0; p < k; ++p) sum += static_cast<W>(o.b == CUBLAS_OP_N ? b[p + j * lb.ld] : b[j + p * lb.ld]);
+    static_cast<C*>(const_cast<void*>(o.bias))[j] = static_cast<C>(sum);
+  }
 }
 
 // Extents that belong together, in types that go together.
@@ -58,7 +64,9 @@ bool fits(const FakeOperation& o, const FakeLayout& a, const FakeLayout& b, cons
   const bool is_double = a.type == CUDA_R_64F;
   const bool types = a.type == b.type && (c.type == a.type || c.type == CUDA_R_32F) && (o.scale == CUDA_R_64F) == is_double &&
                      (o.compute == CUBLAS_COMPUTE_64F) == is_double && (o.compute != CUBLAS_COMPUTE_32F_FAST_TF32 || a.type == CUDA_R_32F);
-  const bool epilogue = o.epilogue == CUBLASLT_EPILOGUE_DEFAULT || (!is_double && o.bias && o.bias_type == a.type && c.type == a.type);
+  const bool epilogue = o.epilogue == CUBLASLT_EPILOGUE_DEFAULT ||
+                        (!is_double && o.bias && (o.epilogue == CUBLASLT_EPILOGUE_BIAS ? o.bias_type == a.type && c.type == a.type
+                                                                                      : runtime.bias_gradient_cost > 0 && o.bias_type == c.type));
   return m == c.rows && n == c.cols && k == inner && k > 0 && whole && types && epilogue;
 }
 
@@ -130,8 +138,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t o, const vo
   if (!fits(*o, *la, *lb, *lc) || !fits(*o, *la, *lb, *ld)) return CUBLAS_STATUS_INVALID_VALUE;
   const std::uint64_t which = algorithm->data[0];
   if (which >= runtime.cost.size() || runtime.cost[which] == 0 || !workspace || bytes < 1024) return CUBLAS_STATUS_NOT_SUPPORTED;
-  runtime.clock += runtime.cost[which];
+  runtime.clock += runtime.cost[which] * (o->epilogue == CUBLASLT_EPILOGUE_BGRADB ? runtime.bias_gradient_cost : 1);
   runtime.algorithms.push_back(which);
+  runtime.bias_gradients += o->epilogue == CUBLASLT_EPILOGUE_BGRADB;
   const auto k = static_cast<std::int64_t>(o->a == CUBLAS_OP_N ? la->cols : la->rows);
   typed(la->type, [&]<class T>(T) {
     using W = tfm::Wide<T>;

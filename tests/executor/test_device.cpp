@@ -76,6 +76,38 @@ TEST_F(DeviceRuntime, ProductsAsTheCpus) {
   expect_products<f16, float>();
 }
 
+struct LinearGradientsCase {
+  bool accumulate_dw, accumulate_db;
+  float scale;
+
+  template <class D, class T> Results run(auto& s) const {
+    constexpr std::int64_t rows = 37, in = 24, out = 13;
+    typename D::template Array<T> dy("dy", rounded<T>(random_values(rows * out, 1))), x("x", rounded<T>(random_values(rows * in, 2)));
+    typename D::template Array<Wide<T>> dw("dw", out * in), db("db", out);
+    dw.assign(random_values(out * in, 3)), db.assign(random_values(out, 4));
+    for (int time = 0; time < 2; ++time) {  // measured, then known
+      executor::runtime.bias_gradients = 0;
+      kernels::linear_gradients(s, kernels::LinearGradientsArgs<T>{rows, in, out, scale, dy, x, dw, accumulate_dw, db, accumulate_db});
+    }
+    return {{"dw", dw.values(), rounding<Wide<T>>(50)}, {"db", db.values(), rounding<Wide<T>>(50)}};
+  }
+};
+TEST_F(DeviceRuntime, BiasGradientsComeFromAnEpilogueWhereThatIsFaster) {
+  for (const float cost : {0.f, 0.5f, 2.f})
+    for (const LinearGradientsCase& c : {LinearGradientsCase{false, false, 1}, {true, false, 1}, {false, true, 1}, {true, true, 1}, {false, false, 0.5f}}) {
+      SCOPED_TRACE(testing::Message() << cost << " " << c.accumulate_dw << c.accumulate_db << " " << c.scale);
+      executor::runtime.bias_gradient_cost = cost;
+      std::filesystem::remove_all(folder_);
+      const auto compare = [&]<class T>() {
+        cuda::Stream stream(0);
+        const Results want = c.run<OnCpu, T>(OnCpu::stream()), got = c.run<OnDevice, T>(stream);
+        for (std::size_t i = 0; i < want.size(); ++i) expect_close(got[i].values, want[i].values, want[i].bound, want[i].name);
+        EXPECT_EQ(executor::runtime.bias_gradients, cost == 0.5f && sizeof(T) < 8 && c.scale == 1 ? 1 : 0);
+      };
+      compare.operator()<float>(), compare.operator()<double>(), compare.operator()<bf16>(), compare.operator()<f16>();
+    }
+}
+
 void multiply(cuda::Stream& stream, std::int64_t n, float beta = 0) {
   Buffer<float> a("a", random_values(16, 1)), b("b", random_values(4 * n, 2)), c("c", 4 * n);
   c.assign(Values(4 * n, 1.0));

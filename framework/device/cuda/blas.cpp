@@ -28,7 +28,7 @@ template <class Setter, class Object, class Attribute, class V> void set(Setter 
 std::string key_of(const Product& p, bool tf32) {
   std::string key;
   for (const std::int64_t field : {p.m, p.n, p.k, p.lda, p.ldb, p.ldc, std::int64_t{p.factors}, std::int64_t{p.product}, std::int64_t{p.transpose_a},
-                                   std::int64_t{p.transpose_b}, std::int64_t{p.reads_c}, std::int64_t{p.bias}, std::int64_t{p.align_a},
+                                   std::int64_t{p.transpose_b}, std::int64_t{p.reads_c}, static_cast<std::int64_t>(p.epilogue), std::int64_t{p.align_a},
                                    std::int64_t{p.align_b}, std::int64_t{p.align_c}, std::int64_t{tf32}})
     key += (key.empty() ? "" : " ") + std::to_string(field);
   return key;
@@ -42,6 +42,7 @@ struct Blas::Plan {
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
   cublasLtMatmulAlgo_t algorithm{};
   bool chosen = false;  // for good
+  cublasStatus_t refused = CUBLAS_STATUS_SUCCESS;
 
   Plan(const Product& p, cublasComputeType_t float_compute) {
     const bool is_double = p.factors == CUDA_R_64F;
@@ -50,9 +51,10 @@ struct Blas::Plan {
                                    is_double ? CUDA_R_64F : CUDA_R_32F));
     set(cublasLtMatmulDescSetAttribute, operation, CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(cublasLtMatmulDescSetAttribute, operation, CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
-    if (p.bias) {
-      set(cublasLtMatmulDescSetAttribute, operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-      set(cublasLtMatmulDescSetAttribute, operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, p.factors);
+    if (p.epilogue != Epilogue::none) {
+      const bool reads = p.epilogue == Epilogue::bias;
+      set(cublasLtMatmulDescSetAttribute, operation, CUBLASLT_MATMUL_DESC_EPILOGUE, reads ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_BGRADB);
+      set(cublasLtMatmulDescSetAttribute, operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, reads ? p.factors : p.product);
     }
     auto layout = [](cublasLtMatrixLayout_t& to, cudaDataType_t type, std::int64_t rows, std::int64_t cols, bool transposed, std::int64_t ld) {
       if (transposed) std::swap(rows, cols);
@@ -112,7 +114,11 @@ void Blas::choose(const Product& p, Plan& plan, Operands o) {
   const cublasStatus_t status =
       cublasLtMatmulAlgoGetHeuristic(handle_, plan.operation, plan.b, plan.a, plan.c, plan.c, preference, kCandidates, results, &found);
   cublasLtMatmulPreferenceDestroy(preference);
-  check(found > 0 || status != CUBLAS_STATUS_SUCCESS ? status : CUBLAS_STATUS_NOT_SUPPORTED);
+  if (found == 0 || status != CUBLAS_STATUS_SUCCESS) {
+    plan.refused = status != CUBLAS_STATUS_SUCCESS ? status : CUBLAS_STATUS_NOT_SUPPORTED;
+    plan.chosen = true;
+    return;
+  }
   plan.algorithm = results[0].algo;
   plan.chosen = !measured;
   if (stream_.capturing() || plan.chosen) return;
@@ -138,9 +144,15 @@ Blas::Plan& Blas::plan_of(const Product& p, const Operands& o) {
 }
 
 void Blas::run(const Product& p, const void* alpha, const void* a, const void* b, const void* beta, void* c, const void* bias) {
-  const Operands o{alpha, a, b, beta, c, bias, c};
+  check(attempt(p, {alpha, a, b, beta, c, bias, c}));
+}
+bool Blas::run_if_able(const Product& p, const void* alpha, const void* a, const void* b, const void* beta, void* c, const void* bias) {
+  return attempt(p, {alpha, a, b, beta, c, bias, c}) == CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t Blas::attempt(const Product& p, const Operands& o) {
   const Plan& plan = plan_of(p, o);
-  check(start(plan, plan.algorithm, o));
+  return plan.refused != CUBLAS_STATUS_SUCCESS ? plan.refused : start(plan, plan.algorithm, o);
 }
 
 }  // namespace tfm::cuda

@@ -1,7 +1,7 @@
 #pragma once
 // Matrix products by cuBLASLt. The algorithm of a shape is the fastest of those that its heuristics propose, measured at the first
-// product of that shape and kept in a file for the next run; while a graph is captured, or where no algorithm can be measured for want
-// of memory, or where the choice cannot be kept for other ranks, it is the first proposal.
+// product of that shape and kept in a file for the next run; while a graph is captured, or where the choice cannot be kept for other ranks,
+// it is the first proposal.
 #include <cublasLt.h>
 
 #include <compare>
@@ -16,13 +16,17 @@ namespace tfm::cuda {
 
 class Stream;
 
-// D (m,n) = alpha op(A) op(B) + beta C (+ bias of n elements to every row), row-major; all that an algorithm depends on.
+// bias: of n elements of the factors' type is added to every row. bias_gradient: the sums of op(A)'s rows, m elements of the product's
+// type, are written besides (CUBLASLT_EPILOGUE_BGRADB of the transposed product).
+enum class Epilogue { none, bias, bias_gradient };
+
+// D (m,n) = alpha op(A) op(B) + beta C, row-major; all that an algorithm depends on.
 struct Product {
   std::int64_t m = 0, n = 0, k = 0, lda = 0, ldb = 0, ldc = 0;
   cudaDataType_t factors = CUDA_R_32F, product = CUDA_R_32F;
   bool transpose_a = false, transpose_b = false;
   bool reads_c = false;                                       // beta is not 0
-  bool bias = false;                                          // of the factors' type
+  Epilogue epilogue = Epilogue::none;
   std::int32_t align_a = 16, align_b = 16, align_c = 16;      // bytes, at most 16
   auto operator<=>(const Product&) const = default;
 };
@@ -35,8 +39,10 @@ class Blas {
   Blas(const Blas&) = delete;
   Blas& operator=(const Blas&) = delete;
 
-  // alpha and beta: float, or double where the product is. C may not overlap A or B.
+  // alpha and beta: float, or double where the product is. C may not overlap A or B. bias: what the epilogue reads or writes.
   void run(const Product& p, const void* alpha, const void* a, const void* b, const void* beta, void* c, const void* bias);
+  // The same; false where cuBLASLt has no algorithm for it.
+  bool run_if_able(const Product& p, const void* alpha, const void* a, const void* b, const void* beta, void* c, const void* bias);
 
  private:
   struct Plan;
@@ -47,6 +53,7 @@ class Blas {
   Plan& plan_of(const Product& p, const Operands& o);
   void choose(const Product& p, Plan& plan, Operands o);
   bool adopt(Plan& plan, const Algorithm& known);  // unless cuBLASLt refuses it
+  cublasStatus_t attempt(const Product& p, const Operands& o);
   cublasStatus_t start(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, const Operands& o);
 
   Stream& stream_;

@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/simd_half.h"
+#include "kernels/elementwise.h"
 
 namespace tfm::kernels {
 namespace {
@@ -183,6 +184,15 @@ void gemm(cpu::Stream& stream, const GemmArgs<T, C>& g) {
   }
 }
 
+template <class T> void linear_gradients(cpu::Stream& stream, const LinearGradientsArgs<T>& a) {
+  gemm(stream, a.product());
+  if (a.db) column_sum(stream, ColumnSumArgs<T>{a.rows, a.out, a.out, a.dy, a.db, a.accumulate_db});
+}
+
+template void linear_gradients(cpu::Stream&, const LinearGradientsArgs<float>&);
+template void linear_gradients(cpu::Stream&, const LinearGradientsArgs<double>&);
+template void linear_gradients(cpu::Stream&, const LinearGradientsArgs<bf16>&);
+template void linear_gradients(cpu::Stream&, const LinearGradientsArgs<f16>&);
 template void gemm(cpu::Stream&, const GemmArgs<float>&);
 template void gemm(cpu::Stream&, const GemmArgs<double>&);
 template void gemm(cpu::Stream&, const GemmArgs<bf16>&);

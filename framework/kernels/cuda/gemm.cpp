@@ -2,10 +2,12 @@
 #include "kernels/gemm.h"
 
 #include <algorithm>
+#include <string>
 #include <type_traits>
 
 #include "device/cuda/blas.h"
-#include "device/cuda/stream.h"
+#include "device/cuda/measure.h"
+#include "device/cuda/scratch.h"
 #include "kernels/elementwise.h"
 
 namespace tfm::kernels {
@@ -20,6 +22,12 @@ template <class T> constexpr cudaDataType_t kType = std::is_same_v<T, double> ? 
 template <class T> std::int32_t alignment(const T* p, std::int64_t ld) {
   const std::uintptr_t bits = reinterpret_cast<std::uintptr_t>(p) | static_cast<std::uintptr_t>(ld) * sizeof(T) | 16;
   return static_cast<std::int32_t>(bits & -bits);
+}
+
+template <class T, class C> cuda::Product product_of(const GemmArgs<T, C>& g, cuda::Epilogue epilogue) {
+  return {.m = g.m, .n = g.n, .k = g.k, .lda = g.lda, .ldb = g.ldb, .ldc = g.ldc, .factors = kType<T>, .product = kType<C>,
+          .transpose_a = g.transpose_a, .transpose_b = g.transpose_b, .reads_c = g.beta != 0, .epilogue = epilogue,
+          .align_a = alignment(g.a, g.lda), .align_b = alignment(g.b, g.ldb), .align_c = alignment(g.c, g.ldc)};
 }
 
 // The product has no terms.
@@ -41,10 +49,8 @@ template <class T, class C> void gemm(cuda::Stream& stream, const GemmArgs<T, C>
   TFM_CHECK(sizeof(T) > 2 || (g.k > 0 && (!g.bias || sizeof(C) == 2)), "16-bit factors need terms, and a bias a 16-bit product");
   const bool epilogue = g.bias && !std::is_same_v<T, double> && g.k > 0;  // which cuBLASLt lacks for doubles
   if (g.k > 0) {
-    const cuda::Product p{.m = g.m, .n = g.n, .k = g.k, .lda = g.lda, .ldb = g.ldb, .ldc = g.ldc, .factors = kType<T>, .product = kType<C>,
-                          .transpose_a = g.transpose_a, .transpose_b = g.transpose_b, .reads_c = g.beta != 0, .bias = epilogue,
-                          .align_a = alignment(g.a, g.lda), .align_b = alignment(g.b, g.ldb), .align_c = alignment(g.c, g.ldc)};
-    stream.own<cuda::Blas>().run(p, &g.alpha, g.a, g.b, &g.beta, g.c, epilogue ? g.bias : nullptr);
+    stream.own<cuda::Blas>().run(product_of(g, epilogue ? cuda::Epilogue::bias : cuda::Epilogue::none), &g.alpha, g.a, g.b, &g.beta, g.c,
+                                 epilogue ? g.bias : nullptr);
   } else if constexpr (std::is_same_v<T, C>) {
     scale_rows(stream, g);
   }
@@ -53,6 +59,56 @@ template <class T, class C> void gemm(cuda::Stream& stream, const GemmArgs<T, C>
       for (std::int64_t r = 0, rows = g.ldc == g.n ? g.m : 1; r < g.m; r += rows) add_bias(stream, AddBiasArgs<T>{rows, g.n, g.bias, g.c + r * g.ldc});
 }
 
+namespace {
+
+struct Epilogues {
+  explicit Epilogues(cuda::Stream& stream) : choices(stream, "epilogues-cublaslt-" + std::to_string(cublasLtGetVersion())) {}
+  cuda::Choices choices;
+};
+
+template <class T> bool apart(cuda::Stream& stream, const LinearGradientsArgs<T>& a) {
+  gemm(stream, a.product());
+  if (a.db) column_sum(stream, ColumnSumArgs<T>{a.rows, a.out, a.out, a.dy, a.db, a.accumulate_db});
+  return true;
+}
+
+// In an epilogue, which overwrites db. False: cuBLASLt cannot.
+template <class T> bool together(cuda::Stream& stream, const LinearGradientsArgs<T>& a) {
+  const GemmArgs<T, Wide<T>> g = a.product();
+  const cuda::Scratch<Wide<T>> sums(stream, a.accumulate_db ? a.out : 0);
+  Wide<T>* db = a.accumulate_db ? sums : a.db;
+  if (!stream.own<cuda::Blas>().run_if_able(product_of(g, cuda::Epilogue::bias_gradient), &g.alpha, g.a, g.b, &g.beta, g.c, db)) return false;
+  if (a.accumulate_db) copy(stream, CopyArgs<Wide<T>>{a.out, sums, a.db, true});
+  return true;
+}
+
+template <class T> bool epilogue_is_faster(cuda::Stream& stream, const LinearGradientsArgs<T>& a) {
+  std::string key;
+  for (const std::int64_t field : {a.rows, a.in, a.out, static_cast<std::int64_t>(kType<T>), std::int64_t{a.accumulate_dw}, std::int64_t{a.accumulate_db},
+                                   std::int64_t{alignment(a.dy, a.out)}, std::int64_t{alignment(a.x, a.in)}, std::int64_t{stream.numerics().tf32}})
+    key += (key.empty() ? "" : " ") + std::to_string(field);
+  const auto elsewhere = [&](bool (*way)(cuda::Stream&, const LinearGradientsArgs<T>&)) {  // gradients must not be added twice
+    const cuda::Scratch<Wide<T>> dw(stream, a.accumulate_dw ? a.in * a.out : 0), db(stream, a.accumulate_db ? a.out : 0);
+    LinearGradientsArgs<T> other = a;
+    if (a.accumulate_dw) cuda::check(cudaMemsetAsync(other.dw = dw, 0, static_cast<std::size_t>(a.in * a.out) * sizeof(Wide<T>), stream.get()));
+    if (a.accumulate_db) cuda::check(cudaMemsetAsync(other.db = db, 0, static_cast<std::size_t>(a.out) * sizeof(Wide<T>), stream.get()));
+    return way(stream, other);
+  };
+  return stream.own<Epilogues>().choices.fastest(key, {[&] { return elsewhere(apart<T>); }, [&] { return elsewhere(together<T>); }}) == 1;
+}
+
+}  // namespace
+
+template <class T> void linear_gradients(cuda::Stream& stream, const LinearGradientsArgs<T>& a) {
+  if constexpr (sizeof(T) < 8)  // doubles have no epilogues
+    if (a.db && a.scale == 1 && a.rows > 0 && a.in > 0 && a.out > 0 && epilogue_is_faster(stream, a) && together(stream, a)) return;
+  apart(stream, a);
+}
+
+template void linear_gradients(cuda::Stream&, const LinearGradientsArgs<float>&);
+template void linear_gradients(cuda::Stream&, const LinearGradientsArgs<double>&);
+template void linear_gradients(cuda::Stream&, const LinearGradientsArgs<bf16>&);
+template void linear_gradients(cuda::Stream&, const LinearGradientsArgs<f16>&);
 template void gemm(cuda::Stream&, const GemmArgs<float>&);
 template void gemm(cuda::Stream&, const GemmArgs<double>&);
 template void gemm(cuda::Stream&, const GemmArgs<bf16>&);
