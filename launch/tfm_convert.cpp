@@ -83,7 +83,8 @@ int export_to(const std::string& from, const std::string& to) {
   const std::string origin = is_huggingface(path) ? HuggingFaceModel(path).provenance() : CheckpointReader(path).manifest().extra;
   const bool own = origin == "{}";
   const auto ids = own ? special_ids(config) : std::nullopt;
-  write_huggingface(to, config.model, ids, own ? "" : origin, [&](const std::string& part) {
+  const std::string beside = (std::filesystem::absolute(path).parent_path() / "tokenizer").string();  // where an import has moved with it
+  write_huggingface(to, config.model, ids, own ? "" : origin, beside, [&](const std::string& part) {
     for (const PartSlice& p : model.model->parameters().slices())
       if (p.name == part) return std::vector<float>(model.flat.begin() + p.offset, model.flat.begin() + p.offset + p.elements());
     internal_error("the model has no part " + part);

@@ -21,9 +21,9 @@ constexpr const char* kHelp =
 using namespace tfm;
 
 // After a run was too large for a device: its plan, or what libraries and kernels' scratch memory take besides.
-std::string what_fits(const Config& config, int ranks, std::int64_t free_bytes) {
+std::string what_fits(const Config& config, int ranks, std::int64_t available_bytes) {
   for (const std::int64_t sixteenths : {15, 12, 8})
-    if (const auto fit = nearest_fit(config, ranks, free_bytes / 16 * sixteenths); !fit) {
+    if (const auto fit = nearest_fit(config, ranks, available_bytes / 16 * sixteenths); !fit) {
       return "";
     } else if (!fit->changes.empty()) {
       std::string text = "; this fits, with " + std::to_string(fit->bytes) + " bytes:";
@@ -49,7 +49,7 @@ int run(int argc, char** argv) {
       try {
         train(config, launch.mesh(layout_of(config)), make_model, launch.device(config), requests);
       } catch (const OutOfMemory& e) {
-        throw Error(ExitCode::environment, e.what() + what_fits(load_config(args.only("configuration file"), args.overrides()), launch.ranks, e.free_bytes));
+        throw Error(ExitCode::environment, e.what() + what_fits(load_config(args.only("configuration file"), args.overrides()), launch.ranks, e.available_bytes));
       }
       return 0;
     }

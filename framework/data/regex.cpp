@@ -3,6 +3,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <algorithm>
 #include <mutex>
 #include <vector>
 
@@ -33,13 +34,28 @@ CodeOwner compile(const std::string& pattern, std::uint32_t options, int* error)
 // Unicode's White_Space (PCRE2's own \s also holds U+180E), as parts of a set.
 constexpr std::string_view space = "\\p{Z}\\t-\\r\\x{85}";
 
-// A general category, as parts of a set.
-std::string category(std::string_view name) { return "\\p{" + std::string(name) + "}" + newer_code_points(name); }
+// General categories, as parts of a set.
+std::string categories(std::initializer_list<std::string_view> names) {
+  std::string parts;
+  for (const std::string_view name : names) parts.append("\\p{").append(name).append("}");
+  return parts + newer_code_points(names);
+}
 
-// Oniguruma's word characters: alphabetic ones, marks, decimal digits, connectors, and the other numbers of Latin-1.
-std::string word() {
-  return category("L") + category("M") + category("Nd") + category("Nl") + category("Pc") + "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}" +
+// Oniguruma's word characters: alphabetic ones, marks, decimal digits, connectors; outside a set the other numbers of Latin-1, too.
+std::string word(bool in_set) {
+  return categories({"L", "M", "Nd", "Nl", "Pc"}) + (in_set ? "" : "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}") +
          "\\x{24B6}-\\x{24E9}\\x{1F130}-\\x{1F149}\\x{1F150}-\\x{1F169}\\x{1F170}-\\x{1F189}";
+}
+
+// What stands for [:name:] in a set.
+std::string posix(std::string_view name, const std::string& where) {
+  if (name == "digit") return categories({"Nd"});
+  if (name == "punct") return categories({"P", "S"});
+  if (name == "word") return word(true);
+  if (name == "space") return std::string(space);
+  if (name == "cntrl") return "\\p{Cc}";
+  if (name == "xdigit") return "0-9a-fA-F";
+  throw Error(ExitCode::input, where + "[:" + std::string(name) + ":] is not supported by this version; expected digit, punct, word, space, cntrl or xdigit");
 }
 
 // What stands for the escape `letter` outside a set, or in one.
@@ -52,10 +68,10 @@ std::string escape(char letter, bool in_set, const std::string& where) {
   switch (letter) {
     case 's': return set(space, false);
     case 'S': return in_set ? "\\S" : set(space, true);
-    case 'd': return set(category("Nd"), false);
-    case 'D': return in_set ? "\\D" : set(category("Nd"), true);
-    case 'w': return set(word(), false);
-    case 'W': return set(word(), true);
+    case 'd': return set(categories({"Nd"}), false);
+    case 'D': return in_set ? "\\D" : set(categories({"Nd"}), true);
+    case 'w': return set(word(in_set), false);
+    case 'W': return set(word(in_set), true);
     case 'h': return set("0-9a-fA-F", false);
     case 'H': return set("0-9a-fA-F", true);
     case 'v': return "\\x0B";
@@ -75,7 +91,13 @@ bool is_script(std::string_view name) {
 
 // What stands for \p{name} or \P{name}.
 std::string property(std::string_view name, bool negated, bool in_set) {
-  const std::string known = (is_script(name) ? "{sc:" : "{") + std::string(name) + "}", newer = newer_code_points(name);
+  const std::string known = (is_script(name) ? "{sc:" : "{") + std::string(name) + "}";
+  const std::string newer = name == "LC" ? newer_code_points({"Lu", "Ll", "Lt"}) : newer_code_points({name});
+  if ((name == "C" || name == "Cn") && !in_set) {  // PCRE2 may take for unassigned what is not
+    const std::string assigned = "[" + newer_code_points({"Assigned"}) + "]", own = newer.empty() ? "" : "[" + newer + "]";
+    if (negated) return "(?:" + (own.empty() ? "" : "(?!" + own + ")") + assigned + "|\\P" + known + ")";
+    return "(?:(?!" + assigned + ")\\p" + known + (own.empty() ? "" : "|" + own) + ")";
+  }
   if (newer.empty() || (in_set && negated)) return (negated ? "\\P" : "\\p") + known;
   return in_set ? "\\p" + known + newer : (negated ? "[^\\p" : "[\\p") + known + newer + "]";
 }
@@ -109,7 +131,7 @@ std::string pcre2_pattern(std::string_view pattern, const std::string& where) {
     if (in_set && rest.starts_with("[:")) {
       const std::size_t end = rest.find(":]");
       if (end == rest.npos) throw Error(ExitCode::input, where + "the set is not closed");
-      out += rest.substr(0, end + 2);
+      out += posix(rest.substr(2, end - 2), where);
       i += end + 1;
       continue;
     }

@@ -3,8 +3,10 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <vector>
 
 #include "core/error.h"
 #include "data/utf8.h"
@@ -190,20 +192,27 @@ void append_lower_case(std::string& text, std::uint32_t c) {
   append_utf8(text, static_cast<std::uint32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));
 }
 
-std::string newer_code_points(std::string_view property) {
+std::string newer_code_points(std::initializer_list<std::string_view> properties) {
   const auto loose = [](std::string_view name) {
     std::string key;
     for (const char c : name)
       if (c != '_' && c != ' ' && c != '-') key += static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
     return key;
   };
-  const std::string key = loose(property);
-  std::string parts;
+  std::vector<Range> ranges;
   for (const auto& [points, category, script] : newer_than_14) {
-    const std::string of = loose(category);
-    if (key.empty() || (key != of && key != of.substr(0, 1) && key != loose(script))) continue;
+    const std::string of = loose(category), group = of.substr(0, 1), in = loose(script);
+    const bool has = std::any_of(properties.begin(), properties.end(), [&](std::string_view p) {
+      const std::string key = loose(p);
+      return key == of || key == group || key == in || key == "assigned";
+    });
+    if (has && !ranges.empty() && ranges.back().last + 1 == points.first) ranges.back().last = points.last;
+    else if (has) ranges.push_back(points);
+  }
+  std::string parts;
+  for (const Range& r : ranges) {
     char text[32];
-    std::snprintf(text, sizeof text, "\\x{%X}-\\x{%X}", points.first, points.last);
+    std::snprintf(text, sizeof text, "\\x{%X}-\\x{%X}", r.first, r.last);
     parts += text;
   }
   return parts;

@@ -4,6 +4,7 @@
 // comment says otherwise.
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 
@@ -35,8 +36,9 @@ bool is_number(std::uint32_t c);           // N of 17.0
 bool is_word(std::uint32_t c);             // alphabetic, mark, decimal digit, connector punctuation or join control, of 16.0
 void append_lower_case(std::string& text, std::uint32_t c);
 
-// What a general category ("L", "Lu") or a script has since Unicode 14.0, as parts of a set in a regular expression: \x{10D40}-\x{10D49}...
-std::string newer_code_points(std::string_view property);
+// What general categories ("L", "Lu"), scripts or "Assigned" have got from Unicode 14.0 to 16.0, as parts of a set in a regular
+// expression: \x{10D40}-\x{10D49}...
+std::string newer_code_points(std::initializer_list<std::string_view> properties);
 
 // Bytes of the extended grapheme cluster (UAX #29) at the start of a text that is not empty.
 std::size_t grapheme_length(std::string_view text);

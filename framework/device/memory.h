@@ -10,8 +10,8 @@
 namespace tfm {
 
 struct OutOfMemory : Error {  // of code environment
-  OutOfMemory(const std::string& what, std::int64_t free) : Error(ExitCode::environment, what), free_bytes(free) {}
-  std::int64_t free_bytes;  // of the device, with what this process has of `allocate`
+  OutOfMemory(const std::string& what, std::int64_t available) : Error(ExitCode::environment, what), available_bytes(available) {}
+  std::int64_t available_bytes;  // what the device has free, and what `allocate` gave this process
 };
 
 // Zeroed. OutOfMemory, on a host Error(environment), says how much was wanted and what needs less.

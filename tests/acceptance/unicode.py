@@ -38,8 +38,8 @@ PRE_TOKENIZERS = {
     "WhitespaceSplit": {"type": "WhitespaceSplit"}, "Whitespace": {"type": "Whitespace"},
     "Digits": {"type": "Digits", "individual_digits": True},
     **{pattern: {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
-       for pattern in (r"\s+", r"\w+", r"\d+", *(fr"\p{{{p}}}" for p in "L Lu Ll Lt Lm Lo N Nd Nl No M Mn Mc Me P S Z Cc Cf Han Latin Arabic".split()),
-                       r"[^\s\p{L}\p{N}]+", r"\P{L}+")},
+       for pattern in (r"\s+", r"\w+", r"\d+", *(fr"\p{{{p}}}" for p in "L LC Lu Ll Lt Lm Lo N Nd Nl No M Mn Mc Me P S Z C Cc Cf Cn Han Latin Arabic".split()),
+                       r"[^\s\p{L}\p{N}]+", r"\P{L}+", r"\P{C}", r"[^\w\s]+", r"[\w]+", *(fr"[[:{p}:]]" for p in "digit punct word space cntrl xdigit".split()))},
 }
 
 
@@ -59,7 +59,7 @@ def tokenizer_file(name):
 
 def text_of(name, c):
     """In places where composition, order, clusters and the ends of a text matter."""
-    return f"a{c}b\u0301{c}e\u0327{c}\u0316\u0301\xbc{c} {c}" if name in NORMALIZERS else f"a{c}a"
+    return f"a{c}b\u0301{c}e\u0327{c}\u0316\u0301\xbc{c} {c}" if name in NORMALIZERS else f"a{c}a-{c}-"
 
 
 def different(bin_folder, name, folder):

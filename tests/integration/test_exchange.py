@@ -133,6 +133,7 @@ def with_more():
     for name, added in more.items():
         source = ROOT / "tests/fixtures/huggingface" / name
         content = tensors(source / "model.safetensors")
+        shutil.rmtree(name, ignore_errors=True)
         pathlib.Path(name).mkdir()
         shutil.copy(source / "config.json", name)
         write_tensors(pathlib.Path(name, "model.safetensors"), {**content, **added(content)})
@@ -141,12 +142,34 @@ def with_more():
 
 def check_round_trip():
     for folder in [*FIXTURES, *with_more()]:
-        run(BIN / "tfm-convert", "import", folder, "imported")
+        run(BIN / "tfm-convert", "import", folder, "made")
+        pathlib.Path("made").rename("imported")  # and take along what is kept beside
         run(BIN / "tfm-convert", "export", "imported", "exported")
         assert tensors(folder / "model.safetensors") == tensors(pathlib.Path("exported/model.safetensors")), folder.name
         before, after = (json.loads((f / "config.json").read_text()) for f in (folder, pathlib.Path("exported")))
         assert all(after[k] == v for k, v in before.items() if v is not None and k not in ("pad_token_id", "tie_word_embeddings")), (before, after)
         shutil.rmtree("imported"), shutil.rmtree("exported")
+        if folder not in FIXTURES:  # onto itself
+            content = tensors(folder / "model.safetensors")
+            (folder / "tokenizer_config.json").write_text("{}")
+            run(BIN / "tfm-convert", "export", folder, folder)
+            assert tensors(folder / "model.safetensors") == content, folder.name
+
+
+def check_lost_tensors():
+    """A kept tensor that has changed is not taken for the model's; what cannot be kept is told."""
+    folder = next(f for f in with_more() if f.name == "bert_0")
+    run(BIN / "tfm-convert", "import", folder, "imported")
+    kept = pathlib.Path("imported/tokenizer/unused.safetensors")
+    name, (dtype, shape, raw) = next(iter(tensors(kept).items()))
+    write_tensors(kept, {name: (dtype, shape, raw[::-1])})
+    assert f"tensor '{name}'" in run(BIN / "tfm-convert", "export", "imported", "exported")
+    assert tensors(pathlib.Path("exported/model.safetensors"))[name][2] != raw[::-1]
+    same_bytes = tensors(ROOT / "tests/fixtures/huggingface/gpt2_1/model.safetensors")
+    table = same_bytes["transformer.wte.weight"]
+    write_tensors(pathlib.Path("gpt2_1/model.safetensors"), {**same_bytes, "lm_head.weight": ("I32", *table[1:])})
+    assert "lm_head.weight" in run(BIN / "tfm-convert", "import", "gpt2_1", "refused", code=3)
+    shutil.rmtree("imported"), shutil.rmtree("exported")
 
 
 def check_element_types_and_shards():
@@ -281,7 +304,7 @@ def check_marian_tokenizer():
 def main():
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        for check in (check_against_transformers, check_padding, check_round_trip, check_element_types_and_shards, check_messages, check_training, check_special_ids,
+        for check in (check_against_transformers, check_padding, check_round_trip, check_lost_tensors, check_element_types_and_shards, check_messages, check_training, check_special_ids,
                       check_marian_tokenizer):
             check()
             print(check.__name__, "ok", flush=True)

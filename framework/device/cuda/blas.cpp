@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <limits>
+#include <optional>
 
 #include "core/error.h"
 #include "device/cuda/measure.h"
@@ -16,8 +17,10 @@ constexpr int kCandidates = 8;
 
 void check(cublasStatus_t status, std::source_location at = std::source_location::current()) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  throw Error(ExitCode::environment, std::string(at.file_name()) + ":" + std::to_string(at.line()) + ": cuBLASLt reports " +
-                                         cublasLtGetStatusName(status) + ": " + cublasLtGetStatusString(status));
+  const std::string what = std::string(at.file_name()) + ":" + std::to_string(at.line()) + ": cuBLASLt reports " + cublasLtGetStatusName(status) + ": " +
+                           cublasLtGetStatusString(status);
+  if (status == CUBLAS_STATUS_ALLOC_FAILED) fail_for_memory(what);
+  throw Error(ExitCode::environment, what);
 }
 
 // Sets one attribute of a description or preference.
@@ -122,9 +125,13 @@ void Blas::choose(const Product& p, Plan& plan, Operands o) {
   plan.algorithm = results[0].algo;
   plan.chosen = !measured;
   if (stream_.capturing() || plan.chosen) return;
-  // C must keep its content while it is an operand.
-  const Scratch<std::byte> other(stream_, p.reads_c ? p.m * p.ldc * (p.product == CUDA_R_64F ? 8 : p.product == CUDA_R_32F ? 4 : 2) : 0);
-  if (p.reads_c) o.d = other;
+  std::optional<Scratch<std::byte>> other;  // C must keep its content while it is an operand
+  if (p.reads_c) try {
+      o.d = other.emplace(stream_, p.m * p.ldc * (p.product == CUDA_R_64F ? 8 : p.product == CUDA_R_32F ? 4 : 2));
+    } catch (const OutOfMemory&) {
+      plan.chosen = true;
+      return;
+    }
   float shortest = std::numeric_limits<float>::infinity();
   for (int i = 0; i < found; ++i) {
     const auto runs = [&] { return results[i].state == CUBLAS_STATUS_SUCCESS && start(plan, results[i].algo, o) == CUBLAS_STATUS_SUCCESS; };

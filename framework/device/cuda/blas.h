@@ -1,7 +1,7 @@
 #pragma once
 // Matrix products by cuBLASLt. The algorithm of a shape is the fastest of those that its heuristics propose, measured at the first
-// product of that shape and kept in a file for the next run; while a graph is captured, or where the choice cannot be kept for other ranks,
-// it is the first proposal.
+// product of that shape and kept in a file for the next run; while a graph is captured, or where there is no memory to measure or
+// the choice cannot be kept for other ranks, it is the first proposal.
 #include <cublasLt.h>
 
 #include <compare>

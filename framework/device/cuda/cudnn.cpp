@@ -53,8 +53,10 @@ void check(cudnnStatus_t status, std::source_location at) {
   if (status == CUDNN_STATUS_SUCCESS) return;
   char text[512] = "";
   library().cudnnGetLastErrorString(text, sizeof text);
-  throw Refusal(status, std::string(at.file_name()) + ":" + std::to_string(at.line()) + ": cuDNN reports " + library().cudnnGetErrorString(status) +
-                            ": " + text);
+  const std::string what =
+      std::string(at.file_name()) + ":" + std::to_string(at.line()) + ": cuDNN reports " + library().cudnnGetErrorString(status) + ": " + text;
+  if (status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED) fail_for_memory(what);
+  throw Refusal(status, what);
 }
 
 std::size_t version() { return library().complete ? library().cudnnGetVersion() : 0; }

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdio>
 #include <limits>
 
 #include "device/cuda/stream.h"
+#include "device/memory.h"
 
 namespace tfm::cuda {
 
@@ -50,8 +52,13 @@ int Choices::fastest(const std::string& key, std::initializer_list<std::function
   if (stream_.capturing()) return 0;
   Algorithm fastest{};
   float shortest = std::numeric_limits<float>::infinity();
-  for (std::uint64_t i = 0; i < ways.size(); ++i)
-    if (const float ms = milliseconds(stream_, ways.begin()[i]); ms < shortest) shortest = ms, fastest[0] = i;
+  try {
+    for (std::uint64_t i = 0; i < ways.size(); ++i)
+      if (const float ms = milliseconds(stream_, ways.begin()[i]); ms < shortest) shortest = ms, fastest[0] = i;
+  } catch (const OutOfMemory& e) {
+    std::fprintf(stderr, "warning: which way is the fastest is not measured: %s\n", e.what());
+    return known_[key] = 0;
+  }
   return of_file(file_.add(key, fastest).value_or(Algorithm{}));
 }
 

@@ -22,8 +22,8 @@ class Choices {
   // Kept under the library's and the device's name for ranks and later runs (device/cuda/algorithm_file.h).
   Choices(Stream& stream, const std::string& library, const std::filesystem::path& folder = cache_folder());
 
-  // Number of the way that is known to be the fastest, or is found so now: each is run, and they compute the same. 0 while a graph is captured
-  // and nothing is known, or where it cannot be kept for other ranks.
+  // Number of the way that is known to be the fastest, or is found so now: each is run, and they compute the same. 0 where nothing is known
+  // and a graph is captured, there is no memory to run them all, or it cannot be kept for other ranks.
   int fastest(const std::string& key, std::initializer_list<std::function<bool()>> ways);
 
  private:

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/dtype.h"
+#include "core/posix_file.h"
 #include "data/json_tree.h"
 #include "train/huggingface/config.h"
 
@@ -60,6 +61,7 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
 
 constexpr const char* kUnused = "unused.safetensors";
 
+bool is_weight_type(const std::string& dtype) { return dtype == "F32" || dtype == "F16" || dtype == "BF16"; }
 bool of_weights(const std::string& file) {
   static const std::regex names(R"(model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?)");
   return std::regex_match(file, names);
@@ -75,6 +77,7 @@ bool is_huggingface(const std::string& dir) { return fs::exists(dir + "/config.j
 
 void copy_companions(const std::string& from, const std::string& to) {
   fs::create_directories(to);
+  if (fs::equivalent(from, to)) return;
   for (const auto& e : fs::directory_iterator(from))
     if (carried(e.path().filename().string())) fs::copy_file(e.path(), fs::path(to) / e.path().filename(), fs::copy_options::overwrite_existing);
 }
@@ -113,8 +116,9 @@ void HuggingFaceModel::open(const std::string& file) {
 bool HuggingFaceModel::differ(const std::string& a, const std::string& b) const {
   const auto x = tensors_.find(a), y = tensors_.find(b);
   if (x == tensors_.end() || y == tensors_.end()) return false;
+  const TensorInfo &s = files_[x->second.file]->info(x->second.name), &t = files_[y->second.file]->info(y->second.name);
   const auto p = files_[x->second.file]->bytes(x->second.name), q = files_[y->second.file]->bytes(y->second.name);
-  return p.size() != q.size() || std::memcmp(p.data(), q.data(), p.size()) != 0;
+  return s.dtype != t.dtype || s.shape != t.shape || p.size() != q.size() || std::memcmp(p.data(), q.data(), p.size()) != 0;
 }
 
 // What is tied and which heads there are: by the tensors, not by flags, which versions of the format treat differently.
@@ -149,7 +153,7 @@ void HuggingFaceModel::check(const ModelConfig& model) {
     if (info.shape != t.shape)
       throw Error(ExitCode::input, file.path() + ": tensor " + in_quotes(t.name) + " is " + shape_text(info.shape) + "; the configuration needs " +
                                        shape_text(t.shape));
-    if (info.dtype != "F32" && info.dtype != "F16" && info.dtype != "BF16")
+    if (!is_weight_type(info.dtype))
       throw Error(ExitCode::input, file.path() + ": tensor " + in_quotes(t.name) + " is of type " + info.dtype + "; expected F32, F16 or BF16");
   }
   for (const ExchangedTensor& t : expected)
@@ -189,12 +193,14 @@ std::string HuggingFaceModel::provenance(const std::string& companions) const {
   j["directory"] = fs::absolute(companions.empty() ? dir_ : companions).string();
   j["config"] = read_json_file(dir_ + "/config.json", kMostJson);
   for (const auto& [name, place] : tensors_) j["dtypes"][name] = files_[place.file]->info(place.name).dtype;
-  j["unused"] = unused_;
+  j["unused"] = Json::object();
+  for (const std::string& name : unused_) j["unused"][name] = Checksum::of(files_[tensors_.at(name).file]->bytes(tensors_.at(name).name));
   return j.dump();
 }
 
 void HuggingFaceModel::keep_companions(const std::string& to) const {
   copy_companions(dir_, to);
+  fs::remove(to + "/" + kUnused);
   if (unused_.empty()) return;
   std::vector<TensorEntry> entries;
   for (const std::string& name : unused_) {
@@ -229,15 +235,35 @@ struct Written {
   std::int64_t element_bytes() const { return bytes() / std::max<std::int64_t>(1, elements(tensor.shape)); }
 };
 
+// What HuggingFaceModel::provenance tells, of a checkpoint that anybody may have written.
+struct Origin {
+  std::string config, directory;
+  bool known = false;                          // which tensors there were
+  std::map<std::string, std::string> dtypes;   // by name
+  std::map<std::string, std::string> unused;   // checksum by name
+
+  explicit Origin(const std::string& provenance) {
+    const Json tree = provenance.empty() ? Json::object() : Json::parse(provenance);
+    const JsonNode node(tree, "the checkpoint's origin");
+    if (tree.contains("config")) config = tree["config"].dump();
+    directory = node.text("directory", "");
+    if (const auto list = node.find("dtypes"))
+      for (const auto& [name, type] : list->members()) dtypes[name] = type.string();
+    const auto list = node.find("unused");
+    known = list.has_value();
+    if (known)
+      for (const auto& [name, checksum] : list->members()) unused[name] = checksum.string();
+  }
+};
+
 class Export {
  public:
-  Export(const ModelConfig& model, const Json& origin) : type_(huggingface_type(model)), dtypes_(origin.value("dtypes", Json::object())) {
+  Export(const ModelConfig& model, const Origin& origin) : type_(huggingface_type(model)), origin_(origin) {
     for (const ExchangedTensor& t : exchanged_tensors(model, type_))
-      if (!t.optional || dtypes_.empty() || dtypes_.contains(t.name)) add(t);
-    const auto unused = origin.value("unused", std::set<std::string>());
-    for (const auto& [name, unread] : dtypes_.items())
-      if (!written_.contains(name) && !unused.contains(name)) add_copy(name);
-    if (!unused.empty()) keep(unused, origin.value("directory", ""));
+      if (!t.optional || !origin.known || origin.dtypes.contains(t.name)) add(t);
+    for (const auto& [name, unread] : origin.dtypes)
+      if (!written_.contains(name) && !origin.unused.contains(name)) add_copy(name);
+    if (!origin.unused.empty()) keep();
   }
 
   // Of at most kShardBytes each. Wider types first keep every tensor aligned.
@@ -257,7 +283,11 @@ class Export {
 
  private:
   void add(const ExchangedTensor& t) {
-    if (written_.emplace(t.name, Written{t, dtypes_.value(t.name, "F32")}).second) order_.push_back(t.name);
+    const auto type = origin_.dtypes.find(t.name);
+    const std::string dtype = type == origin_.dtypes.end() ? "F32" : type->second;
+    if (!origin_.unused.contains(t.name) && !is_weight_type(dtype))
+      throw Error(ExitCode::input, "the checkpoint's origin: tensor " + in_quotes(t.name) + " is of type " + in_quotes(dtype) + "; expected F32, F16 or BF16");
+    if (written_.emplace(t.name, Written{t, is_weight_type(dtype) ? dtype : "F32"}).second) order_.push_back(t.name);
   }
   void add_copy(const std::string& name) {
     std::string original = original_of(type_, name);
@@ -267,23 +297,29 @@ class Export {
     copy.name = name;
     add(copy);
   }
-  // What the model came with and does not use; where it is gone, what is used instead takes its place.
-  void keep(const std::set<std::string>& unused, const std::string& dir) {
+  // What the model came with and does not use, from any file of its directory that has it unchanged.
+  void keep() {
+    std::set<std::string> found;
     std::error_code none;
-    for (const auto& e : fs::directory_iterator(dir, none)) {
-      if (const std::string file = e.path().filename().string(); file != kUnused && !(of_weights(file) && file.ends_with(".safetensors"))) continue;
-      const auto& reader = kept_.emplace_back(std::make_unique<SafetensorsReader>(e.path().string()));
-      for (const auto& [theirs, info] : reader->tensors()) {
-        const std::string name = current_name(type_, theirs);
-        if (!unused.contains(name)) continue;
-        add({.name = name});
-        written_[name] = {{.name = name, .shape = info.shape}, info.dtype, reader->bytes(theirs)};
+    for (const auto& e : fs::directory_iterator(origin_.directory, none)) try {
+        if (e.path().extension() != ".safetensors") continue;
+        const auto& reader = kept_.emplace_back(std::make_unique<SafetensorsReader>(e.path().string()));
+        for (const auto& [theirs, info] : reader->tensors()) {
+          const std::string name = current_name(type_, theirs);
+          const auto wanted = origin_.unused.find(name);
+          if (wanted == origin_.unused.end() || Checksum::of(reader->bytes(theirs)) != wanted->second || !found.insert(name).second) continue;
+          add({.name = name});
+          written_[name] = {{.name = name, .shape = info.shape}, info.dtype, reader->bytes(theirs)};
+        }
+      } catch (const Error&) {  // of a file that may have nothing to do with it
       }
-    }
+    for (const auto& [name, unread] : origin_.unused)
+      if (!found.contains(name))
+        std::fprintf(stderr, "warning: %s: tensor '%s', which the model came with and does not use, is not there any more\n", origin_.directory.c_str(), name.c_str());
   }
 
   std::string type_;
-  Json dtypes_;
+  const Origin& origin_;
   std::map<std::string, Written> written_;
   std::vector<std::string> order_;
   std::vector<std::unique_ptr<SafetensorsReader>> kept_;
@@ -292,14 +328,15 @@ class Export {
 }  // namespace
 
 void write_huggingface(const std::string& dir, const ModelConfig& model, const std::optional<SpecialIds>& ids, const std::string& provenance,
-                       const std::function<std::vector<float>(const std::string& part)>& part) {
-  const Json origin = provenance.empty() ? Json::object() : Json::parse(provenance);
+                       const std::string& beside, const std::function<std::vector<float>(const std::string& part)>& part) {
+  Origin origin(provenance);
+  if (std::error_code none; !origin.directory.empty() && !fs::is_directory(origin.directory, none)) origin.directory = beside;
   const Export whole(model, origin);
+  const auto shards = whole.shards();
   fs::create_directories(dir);
   for (const auto& e : fs::directory_iterator(dir))
     if (of_weights(e.path().filename().string())) fs::remove(e.path());
 
-  const auto shards = whole.shards();
   std::int64_t total = 0;
   Json index;
   for (std::size_t s = 0; s < shards.size(); ++s) {
@@ -315,9 +352,8 @@ void write_huggingface(const std::string& dir, const ModelConfig& model, const s
   }
   index["metadata"]["total_size"] = total;
   if (shards.size() > 1) replace_file(dir + "/model.safetensors.index.json", index.dump(2) + "\n");
-  replace_file(dir + "/config.json", huggingface_config(model, ids, origin.contains("config") ? origin["config"].dump() : ""));
-  if (std::error_code none; origin.contains("directory") && fs::is_directory(origin["directory"].get<std::string>(), none))
-    copy_companions(origin["directory"].get<std::string>(), dir);
+  replace_file(dir + "/config.json", huggingface_config(model, ids, origin.config));
+  if (std::error_code none; fs::is_directory(origin.directory, none)) copy_companions(origin.directory, dir);
 }
 
 }  // namespace tfm

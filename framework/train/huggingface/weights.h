@@ -30,10 +30,10 @@ class HuggingFaceModel {
   void check(const ModelConfig& model);
   std::vector<float> part(const std::string& name) const;  // the whole part, row-major
 
-  // What a checkpoint keeps so that an export gives the same files again: {"config": ..., "dtypes": {name: type}, "unused": [name],
-  // "directory": ...}. `directory`: where keep_companions() put what is kept beside; empty: where the model is.
+  // What a checkpoint keeps so that an export gives the same files again: {"config": ..., "dtypes": {name: type}, "unused": {name:
+  // checksum}, "directory": ...}. `directory`: where keep_companions() put what is kept beside; empty: where the model is.
   std::string provenance(const std::string& directory = {}) const;
-  // Copies the companions, and writes the tensors that the model does not use to unused.safetensors.
+  // Copies the companions, and writes the tensors that the model does not use, if there are any, to unused.safetensors.
   void keep_companions(const std::string& to) const;
 
  private:
@@ -55,10 +55,11 @@ class HuggingFaceModel {
 };
 
 // Writes DIR (made where it is not there): config.json, the weights in shards of at most 5 GB (every tensor that the model came
-// with: what is used, copies of it, and what is not used, as it was), and the tokenizer's files of the directory it came from.
-// `ids`: of the tokenizer, where it is known. `part` gives whole parts. Old weights of DIR are removed.
+// with: what is used, copies of it, and what is not used, as it was), and the tokenizer's files of the directory it came from, or of
+// `beside` where that is gone. What is not found any more is told on standard error. `ids`: of the tokenizer, where it is known. `part`
+// gives whole parts. Old weights of DIR are removed. Error(input) where `provenance` is not HuggingFaceModel's.
 void write_huggingface(const std::string& dir, const ModelConfig& model, const std::optional<SpecialIds>& ids, const std::string& provenance,
-                       const std::function<std::vector<float>(const std::string& part)>& part);
+                       const std::string& beside, const std::function<std::vector<float>(const std::string& part)>& part);
 
 // The tensors as Hugging Face shapes them, from whole parts.
 std::vector<float> compose(const ExchangedTensor& tensor, const std::function<std::vector<float>(const std::string& part)>& part);

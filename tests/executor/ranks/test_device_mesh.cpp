@@ -202,7 +202,7 @@ TEST(Backend, OverlapChangesNoBit) {
 }
 
 TEST(Backend, AReplayedStepIsRecordedAsOneWait) {
-  if (job().size() == 1) return;
+  if (job().size() == 1) GTEST_SKIP() << "one rank waits for nobody";
   const Mesh mesh = make_mesh(job(), {job().size(), 1});
   const long launches = executor::runtime.graph_launches;
   int waits = 0;
