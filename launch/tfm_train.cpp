@@ -22,14 +22,14 @@ using namespace tfm;
 
 // After a run was too large for a device: its plan, or what libraries and kernels' scratch memory take besides.
 std::string what_fits(const Config& config, int ranks, std::int64_t available_bytes) {
-  for (const std::int64_t sixteenths : {15, 12, 8})
-    if (const auto fit = nearest_fit(config, ranks, available_bytes / 16 * sixteenths); !fit) {
-      return "";
-    } else if (!fit->changes.empty()) {
-      std::string text = "; this fits, with " + std::to_string(fit->bytes) + " bytes:";
-      for (const std::string& change : fit->changes) text += " " + change;
-      return text;
-    }
+  for (const std::int64_t sixteenths : {15, 12, 8}) {
+    const auto fit = nearest_fit(config, ranks, available_bytes / 16 * sixteenths);
+    if (!fit) break;
+    if (fit->changes.empty()) continue;
+    std::string text = "; this fits, with " + std::to_string(fit->bytes) + " bytes:";
+    for (const std::string& change : fit->changes) text += " " + change;
+    return text;
+  }
   return "";
 }
 

@@ -28,7 +28,8 @@ class Regex {
   std::unique_ptr<Code> code_;
 };
 
-// The pattern as PCRE2, which may know an older Unicode, must read it to mean what Oniguruma means. Throws Error(input) that starts with `where`.
+// The pattern as PCRE2, which may know an older Unicode, must read it to mean what Oniguruma means. Throws Error(input) that starts with
+// `where`.
 std::string pcre2_pattern(std::string_view oniguruma, const std::string& where);
 
 }  // namespace tfm

@@ -47,7 +47,7 @@ constexpr const char* kCategories[] = {"Cn", "Lu", "Ll", "Lt", "Lm", "Lo", "Mn",
 utf8proc_category_t category(std::uint32_t c) {
   const auto known = utf8proc_category(static_cast<utf8proc_int32_t>(c));
   if (known != UTF8PROC_CATEGORY_CN) return known;
-  const auto* row = std::find_if(std::begin(newer_than_14), std::end(newer_than_14), [&](const Added& a) { return c <= a.points.last; });
+  const auto* row = std::lower_bound(std::begin(newer_than_14), std::end(newer_than_14), c, [](const Added& a, std::uint32_t value) { return a.points.last < value; });
   if (row == std::end(newer_than_14) || c < row->points.first) return known;
   const auto is_of_row = [&](std::string_view name) { return name == row->category; };
   return static_cast<utf8proc_category_t>(std::find_if(std::begin(kCategories), std::end(kCategories), is_of_row) - std::begin(kCategories));
@@ -220,9 +220,10 @@ std::string newer_code_points(std::initializer_list<std::string_view> properties
 
 std::size_t grapheme_length(std::string_view text) {
   const auto known = [](std::uint32_t c) -> utf8proc_int32_t {  // a mark that utf8proc knows, for one it may not
-    const auto k = c < 0x300 ? UTF8PROC_CATEGORY_CN : in(marks_after_16, c) ? UTF8PROC_CATEGORY_MN : category(c);
-    const bool newer = k != utf8proc_category(static_cast<utf8proc_int32_t>(c));
-    return newer && k == UTF8PROC_CATEGORY_MN ? 0x300 : newer && k == UTF8PROC_CATEGORY_MC ? 0x903 : static_cast<utf8proc_int32_t>(c);
+    const auto same = static_cast<utf8proc_int32_t>(c);
+    if (c < 0x300 || utf8proc_category(same) != UTF8PROC_CATEGORY_CN) return same;
+    const auto k = in(marks_after_16, c) ? UTF8PROC_CATEGORY_MN : category(c);
+    return k == UTF8PROC_CATEGORY_MN ? 0x300 : k == UTF8PROC_CATEGORY_MC ? 0x903 : same;
   };
   CodePoint previous = first_code_point(text);
   std::size_t at = previous.bytes;

@@ -304,8 +304,8 @@ def check_marian_tokenizer():
 def main():
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        for check in (check_against_transformers, check_padding, check_round_trip, check_lost_tensors, check_element_types_and_shards, check_messages, check_training, check_special_ids,
-                      check_marian_tokenizer):
+        for check in (check_against_transformers, check_padding, check_round_trip, check_lost_tensors, check_element_types_and_shards,
+                      check_messages, check_training, check_special_ids, check_marian_tokenizer):
             check()
             print(check.__name__, "ok", flush=True)
         os.chdir("/")

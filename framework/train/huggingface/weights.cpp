@@ -161,8 +161,9 @@ void HuggingFaceModel::check(const ModelConfig& model) {
       throw Error(ExitCode::input, dir_ + ": tensor " + in_quotes(t.name) + " is missing; expected shape " + shape_text(t.shape));
   for (const auto& [name, place] : tensors_) {
     const auto row = known.find(name);
-    if (row != known.end() ? differ(name, parts_.at(row->second->parts[0]).first.name) : is_buffer(type_, name)) unused_.push_back(name);
-    if (row != known.end() || is_buffer(type_, name)) continue;
+    const bool expected_here = row != known.end(), buffer = !expected_here && is_buffer(type_, name);
+    if (buffer || (expected_here && differ(name, parts_.at(row->second->parts[0]).first.name))) unused_.push_back(name);
+    if (buffer || expected_here) continue;
     const std::string original = original_of(type_, name);
     const auto fail = [&](const std::string& what) {
       throw Error(ExitCode::input, files_[place.file]->path() + ": tensor " + in_quotes(place.name) + what);
@@ -245,7 +246,7 @@ struct Origin {
   explicit Origin(const std::string& provenance) {
     const Json tree = provenance.empty() ? Json::object() : Json::parse(provenance);
     const JsonNode node(tree, "the checkpoint's origin");
-    if (tree.contains("config")) config = tree["config"].dump();
+    if (const auto object = node.find("config")) object->members(), config = tree["config"].dump();
     directory = node.text("directory", "");
     if (const auto list = node.find("dtypes"))
       for (const auto& [name, type] : list->members()) dtypes[name] = type.string();

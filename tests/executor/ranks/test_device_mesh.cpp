@@ -5,8 +5,8 @@
 #include <deque>
 
 #include "../../distributed/job.h"
-#include "comm/recorder.h"
 #include "comm/device_mesh.h"
+#include "comm/recorder.h"
 #include "device/cuda/stream.h"
 #include "models/registry.h"
 #include "train/engine.h"
@@ -210,8 +210,8 @@ TEST(Backend, AReplayedStepIsRecordedAsOneWait) {
     const auto waiting = mesh.recorder->status(job().rank()).waiting;
     waits += executor::runtime.graph_launches > launches && waiting && waiting->op == Collective::barrier && waiting->axis == Axis::world;
   };
+  const std::shared_ptr<void> off(nullptr, [](void*) { executor::runtime.on_wait = {}; });
   losses(Device::gpu(0, 1), mesh, "fp32", "nccl", 0);
-  executor::runtime.on_wait = {};
   EXPECT_EQ(waits, 2) << "of the recorded step and the replayed one";
 }
 #endif
