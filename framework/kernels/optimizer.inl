@@ -8,40 +8,76 @@ namespace tfm::kernels {
 namespace {
 
 template <class T> struct AdamStep {
-  template <class P>
-  AdamStep(const AdamArgs<T, P>& a, bool decays)
-      : shrink(static_cast<T>(a.decoupled && decays ? 1 - a.lr * a.decay : 1)), couple(static_cast<T>(a.decoupled || !decays ? 0 : a.decay)),
-        toward(static_cast<T>(1 - a.beta1)), beta2(static_cast<T>(a.beta2)), square(static_cast<T>(1 - a.beta2)),
-        root(static_cast<T>(1 / std::sqrt(a.correction2))), eps(static_cast<T>(a.eps)), step(static_cast<T>(a.lr / a.correction1)),
-        grad_scale(static_cast<T>(a.grad_scale)), rate(static_cast<T>(1 - a.keep)) {}
+  constexpr AdamStep(const AdamRule& r, const UpdateNumbers& n, double gradient_factor, bool decays)
+      : shrink(static_cast<T>(r.decoupled && decays ? 1 - n.lr * r.decay : 1)), couple(static_cast<T>(r.decoupled || !decays ? 0 : r.decay)),
+        toward(static_cast<T>(1 - r.beta1)), beta2(static_cast<T>(r.beta2)), square(static_cast<T>(1 - r.beta2)),
+        root(static_cast<T>(1 / ::sqrt(n.correction2))), eps(static_cast<T>(r.eps)), step(static_cast<T>(n.lr / n.correction1)),
+        factor(static_cast<T>(gradient_factor)), rate(static_cast<T>(1 - n.keep)) {}
 
   template <class V> [[gnu::always_inline]] constexpr void operator()(V& p, V grad, V& m, V& v) const {
-    const V g = grad * grad_scale + p * couple;
+    const V g = grad * factor + p * couple;
     m += (g - m) * toward;
     v = v * beta2 + g * g * square;
     p = p * shrink - step * (m / (sqrt(v) * root + eps));
   }
 
-  T shrink, couple, toward, beta2, square, root, eps, step, grad_scale, rate;
+  T shrink, couple, toward, beta2, square, root, eps, step, factor, rate;
 };
 
 template <class T> struct SgdStep {
-  template <class P>
-  SgdStep(const SgdArgs<T, P>& a, bool decays)
-      : lr(static_cast<T>(a.lr)), momentum(static_cast<T>(a.momentum)), decay(static_cast<T>(decays ? a.decay : 0)),
-        grad_scale(static_cast<T>(a.grad_scale)), rate(static_cast<T>(1 - a.keep)), first(a.first) {}
+  constexpr SgdStep(const SgdRule& r, const UpdateNumbers& n, double gradient_factor, bool decays)
+      : lr(static_cast<T>(n.lr)), momentum(static_cast<T>(r.momentum)), decay(static_cast<T>(decays ? r.decay : 0)),
+        factor(static_cast<T>(gradient_factor)), rate(static_cast<T>(1 - n.keep)), first(n.first) {}
 
   // `m`: momentum's buffer; what it holds before the first step is not read.
   template <class V> [[gnu::always_inline]] constexpr void operator()(V& p, V grad, V& m, V&) const {
-    V d = grad * grad_scale + p * decay;
+    V d = grad * factor + p * decay;
     if (!first) d += m * momentum;
     m = d;
     p = p - d * lr;
   }
 
-  T lr, momentum, decay, grad_scale, rate;
+  T lr, momentum, decay, factor, rate;
   bool first;
 };
+
+template <class T> AdamStep<T> step_of(const AdamRule&);
+template <class T> SgdStep<T> step_of(const SgdRule&);
+
+// What a step is for all elements.
+template <class Rule, class T> struct Steps {
+  using Step = decltype(step_of<T>(Rule{}));
+  constexpr Steps(const Rule& rule, const StepNumbers& now, const StepOutcome& outcome)
+      : decaying(rule, now.update, outcome.gradient_factor, true), plain(rule, now.update, outcome.gradient_factor, false), applied(outcome.applied != 0) {}
+  Step decaying, plain;
+  bool applied;
+};
+
+// `limb`: 32 bits each but the last, which takes what is above.
+constexpr void put(const std::int64_t (&limb)[4], SquareSum& to) {
+  for (int k = 0; k < 3; ++k) to.limb[k] = static_cast<double>(limb[k]);
+  to.limb[3] = static_cast<double>(limb[3] & 0xFFFFFFFF);
+  to.limb[4] = static_cast<double>(limb[3] >> 32);
+}
+
+constexpr void carry(std::int64_t (&limb)[4]) {
+  for (int k = 0; k < 3; ++k) {
+    limb[k + 1] += limb[k] >> 32;
+    limb[k] &= 0xFFFFFFFF;
+  }
+}
+
+constexpr bool finite(double x) { return x - x == 0; }
+
+constexpr void judge(const ClipArgs& a) {
+  StepOutcome& o = *a.outcome;
+  double sum = 0;
+  for (int k = 4; k >= 0; --k) sum = sum * 0x1p32 + o.squares.limb[k];
+  o.norm = ::sqrt(o.squares.too_large == 0 ? sum * 0x1p-88 : o.squares.plain);
+  const double factor = a.most > 0 && a.most < o.norm + 1e-6 ? a.most / (o.norm + 1e-6) : 1;
+  o.gradient_factor = factor / a.numbers->loss_scale;
+  o.applied = finite(o.norm) && o.squares.bad_losses == 0;
+}
 
 }  // namespace
 }  // namespace tfm::kernels

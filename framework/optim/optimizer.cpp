@@ -1,7 +1,6 @@
 #include "optim/optimizer.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "kernels/elementwise.h"
@@ -102,54 +101,46 @@ void Optimizer::reduce_finish() const {
   for (const Bucket& b : buckets_) tensors_.group(b.axis).reduce_finish();
 }
 
-template <class T, class S> double Optimizer::norm_as(S& s, const Flat& flat, double scale) const {
-  kernels::SquareSumArgs<T> a{static_cast<const T*>(flat.gradients), counted_, static_cast<T>(1 / scale)};
-  const bool fits = kernels::square_sum(s, a);
-  std::int64_t sums[5] = {a.limbs[0], a.limbs[1], a.limbs[2], a.limbs[3], !fits};  // the last: ranks whose sums do not fit the limbs
-  mesh_.world->all_reduce({sums, DType::i64, {5}});
-  if (sums[4] == 0) {
-    double total = 0;
-    for (int k = 3; k >= 0; --k) total = total * 4294967296.0 + static_cast<double>(sums[k]);
-    return std::sqrt(total * 0x1p-88);
-  }
-  mesh_.world->all_reduce({&a.plain, DType::f64, {1}});
-  return std::sqrt(a.plain);
+UpdateNumbers Optimizer::numbers(std::int64_t step, double lr) const {
+  const auto t = static_cast<double>(step);
+  return {lr, 1 - std::pow(options_.beta1, t), 1 - std::pow(options_.beta2, t), std::min(options_.ema, (1 + t) / (10 + t)), step == 1};
 }
 
-double Optimizer::gradient_norm(AnyStream stream, const Flat& flat, double scale) const {
-  return on(stream, [&](auto& s) { return with_wide(wide(real_), [&]<class T>() { return norm_as<T>(s, flat, scale); }); });
+void Optimizer::measure(AnyStream stream, const Flat& flat, const StepNumbers* numbers, StepOutcome* outcome) const {
+  on(stream, [&](auto& s) {
+    with_wide(wide(real_), [&]<class T>() {
+      kernels::square_sum(s, kernels::SquareSumArgs<T>{static_cast<const T*>(flat.gradients), counted_, numbers, outcome});
+    });
+    tensors_.world->all_reduce({&outcome->squares, DType::f64, {sizeof(SquareSum) / sizeof(double)}});
+    kernels::clip(s, {options_.grad_clip, numbers, outcome});
+  });
 }
 
 template <class T> T* Optimizer::weights(const Flat& flat, const Run& run) const {
   return flat.master ? static_cast<T*>(flat.master) + run.state_offset : static_cast<T*>(flat.parameters) + run.begin;
 }
 
-template <class T, class P, class S> void Optimizer::update_as(S& s, const Flat& flat, std::int64_t step, double lr, double factor) const {
-  using Kind = OptimizerOptions::Kind;
+template <class P, class S, class Rule>
+void Optimizer::update_by(const Rule& rule, S& s, const Flat& flat, const StepNumbers* numbers, const StepOutcome* outcome) const {
+  using T = Wide<P>;
   const auto state = [](void* all, const Run& run) { return all ? static_cast<T*>(all) + run.state_offset : nullptr; };
-  const auto t = static_cast<double>(step);
-  const double keep = std::min(options_.ema, (1 + t) / (10 + t));
-  std::array<kernels::UpdateRange<T, P>, 32> some;
-  for (std::size_t done = 0; done < owned_.size(); done += some.size()) {
-    const std::size_t n = std::min(some.size(), owned_.size() - done);
-    for (std::size_t i = 0; i < n; ++i) {
-      const Run& run = owned_[done + i];
-      some[i] = {run.end - run.begin, run.decay, weights<T>(flat, run), static_cast<const T*>(flat.gradients) + run.begin, state(flat.state[0], run),
-                 state(flat.state[1], run), state(flat.average, run), flat.master ? static_cast<P*>(flat.parameters) + run.begin : nullptr};
-    }
-    const std::span ranges(some.data(), n);
-    if (options_.kind == Kind::sgd)
-      kernels::sgd(s, kernels::SgdArgs<T, P>{ranges, lr, options_.momentum, options_.weight_decay, factor, keep, step == 1});
-    else
-      kernels::adam(s, kernels::AdamArgs<T, P>{ranges, lr, options_.beta1, options_.beta2, options_.eps, options_.weight_decay, options_.kind == Kind::adamw,
-                                               1 - std::pow(options_.beta1, t), 1 - std::pow(options_.beta2, t), factor, keep});
-  }
+  thread_local std::vector<kernels::UpdateRange<T, P>> ranges;  // keeps its memory
+  ranges.clear();
+  for (const Run& run : owned_)
+    ranges.push_back({run.end - run.begin, run.decay, weights<T>(flat, run), static_cast<const T*>(flat.gradients) + run.begin, state(flat.state[0], run),
+                      state(flat.state[1], run), state(flat.average, run), flat.master ? static_cast<P*>(flat.parameters) + run.begin : nullptr});
+  kernels::update(s, kernels::UpdateArgs<Rule, T, P>{ranges, rule, numbers, outcome});
 }
 
-void Optimizer::update(AnyStream stream, const Flat& flat, std::int64_t step, double lr, double norm, double scale) const {
-  const double clip = options_.grad_clip > 0 ? std::min(1.0, options_.grad_clip / (norm + 1e-6)) : 1.0;
+void Optimizer::update(AnyStream stream, const Flat& flat, const StepNumbers* numbers, const StepOutcome* outcome) const {
+  const OptimizerOptions& o = options_;
   on(stream, [&](auto& s) {
-    with_float(real_, [&]<class P>() { update_as<Wide<P>, P>(s, flat, step, lr, clip / scale); });
+    with_float(real_, [&]<class P>() {
+      if (o.kind == OptimizerOptions::Kind::sgd)
+        update_by<P>(kernels::SgdRule{o.momentum, o.weight_decay}, s, flat, numbers, outcome);
+      else
+        update_by<P>(kernels::AdamRule{o.beta1, o.beta2, o.eps, o.weight_decay, o.kind == OptimizerOptions::Kind::adamw}, s, flat, numbers, outcome);
+    });
   });
   gather(flat);
 }

@@ -50,12 +50,11 @@ class Optimizer {
   // Starts / completes the reduction of bucket gradients; every bucket started must be finished before update().
   void reduce_start(int bucket, const Flat& flat) const;
   void reduce_finish() const;
-  // Norm of the whole gradient, each parameter once, whatever the layout.
-  // The gradients are `scale` times what they stand for (a power of two).
-  double gradient_norm(AnyStream stream, const Flat& flat, double scale = 1) const;
-  // One update; `norm` decides the clip factor as torch.nn.utils.clip_grad_norm_ does. `step` counts updates from 1.
-  // The average's decay is at most (1 + step) / (10 + step).
-  void update(AnyStream stream, const Flat& flat, std::int64_t step, double lr, double norm, double scale = 1) const;
+  UpdateNumbers numbers(std::int64_t step, double lr) const;  // `step` counts updates from 1; the average's decay is at most (1 + step) / (10 + step)
+  // Norm of the whole gradient, each parameter once, whatever the layout; with it what update() does. Where the collectives are work of the
+  // stream, so is all of this. `numbers` and `outcome`: in its memory.
+  void measure(AnyStream stream, const Flat& flat, const StepNumbers* numbers, StepOutcome* outcome) const;
+  void update(AnyStream stream, const Flat& flat, const StepNumbers* numbers, const StepOutcome* outcome) const;
   // Takes over weights of the wide type laid out by the ParameterSet (parameters or gradients may be their memory); the average starts
   // from them.
   void adopt(AnyStream stream, const Flat& flat, const void* weights) const;
@@ -69,8 +68,8 @@ class Optimizer {
   const std::vector<Run>& owned() const { return owned_; }
 
  private:
-  template <class T, class P, class S> void update_as(S& s, const Flat& flat, std::int64_t step, double lr, double factor) const;
-  template <class T, class S> double norm_as(S& s, const Flat& flat, double scale) const;
+  template <class P, class S, class Rule>
+  void update_by(const Rule& rule, S& s, const Flat& flat, const StepNumbers* numbers, const StepOutcome* outcome) const;
   template <class T> T* weights(const Flat& flat, const Run& run) const;  // of a run, wide
   void round(AnyStream stream, const Flat& flat) const;   // this rank's weights become parameters,
   void gather(const Flat& flat) const;                    // which every rank gets

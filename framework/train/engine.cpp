@@ -5,6 +5,7 @@
 
 #include "comm/recorder.h"
 #include "device/timed.h"
+#include "kernels/elementwise.h"
 
 namespace tfm {
 namespace {
@@ -75,8 +76,9 @@ Engine::Engine(StepPlan plan, Device device)
   };
   for (const auto& [name, n] : plan_.batch_elements()) of_host(batch_[name], n);
   of_host(next_numbers_, plan_.most_micro_batches());
-  of_host(losses_, plan_.most_micro_batches() * kObjectives);
+  of_host(known_outcome_, 1);
   numbers_ = reinterpret_cast<StepNumbers*>(arena_.take(kBatch, sizeof(StepNumbers)));
+  outcome_ = reinterpret_cast<StepOutcome*>(arena_.take(kBatch, sizeof(StepOutcome)));
   view_ = batch_;
   for (const auto& [name, bytes] : plan_.leaves(Role::input)) leaf_memory_[name] = arena_.take(kBatch, bytes);
   for (const auto& [name, bytes] : plan_.leaves(Role::constant)) leaf_memory_[name] = arena_.take(kConstants, bytes);
@@ -159,16 +161,23 @@ std::int64_t Engine::graphs() const {
   return std::ranges::count_if(replays_, [](const auto& entry) { return entry.second.recorded(); });
 }
 
-// A micro-batch, and with the last one what is left of the reductions.
-void Engine::run_program(const ShapePlan& shape, const ExecContext& context) {
-  const StepState& state = context.state;
+// With the last micro-batch what is left of the reductions, the norm and the update.
+void Engine::run_micro_batch(const ShapePlan& shape, const ExecContext& context, bool update) {
+  const AnyStream stream = context.stream;
+  const auto part = [&](double StepTimes::*seconds, const auto& f) { timed(stream, times_ ? &(times_->*seconds) : nullptr, f); };
   const auto work = [&] {
-    const Program::Reduce reduce = [&](int bucket) { optimizer_.reduce_start(bucket, flat_); };
-    shape.train_program.run(context, reduce, times_ ? &times_->program : nullptr);
-    if (state.reduce_gradients) timed(device_.stream(), times_ ? &times_->reduce : nullptr, [&] { optimizer_.reduce_finish(); });
+    shape.train_program.run(context, [&](int bucket) { optimizer_.reduce_start(bucket, flat_); }, times_ ? &times_->program : nullptr);
+    for (std::size_t k = 0; k < shape.training.losses.size(); ++k) {
+      const double* loss = shape.train_program.value(shape.training.losses[k].value).ptr<double>();
+      on(stream, [&](auto& s) { kernels::copy(s, kernels::CopyArgs<double>{1, loss, &outcome_->loss[k], context.state.accumulate_parameters}); });
+    }
+    if (!context.state.reduce_gradients) return;
+    part(&StepTimes::reduce, [&] { optimizer_.reduce_finish(); });
+    part(&StepTimes::norm, [&] { optimizer_.measure(stream, flat_, numbers_, outcome_); });
+    if (update) part(&StepTimes::update, [&] { optimizer_.update(stream, flat_, numbers_, outcome_); });
   };
-  if (recordable(state.reduce_gradients))
-    replays_[{&shape, state.accumulate_parameters, state.reduce_gradients}].run(device_.stream(), work);
+  if (recordable(context.state.reduce_gradients))
+    replays_[{&shape, context.state.accumulate_parameters, context.state.reduce_gradients, update}].run(stream, work);
   else
     work();
 }
@@ -182,47 +191,44 @@ void Engine::wait_for_device() {
   if (recorder) recorder->end(*all);
 }
 
-void Engine::run_micro_batches(std::int64_t step, const ShapePlan& shape, Totals& totals) {
+void Engine::run_micro_batches(std::int64_t step, std::optional<double> lr, const ShapePlan& shape, const Totals& labels) {
   ExecContext context{device_.stream(), &tensors_, {.seed = plan_.config.train.seed}, numbers_};
-  const std::size_t objectives = shape.training.losses.size();
   for (std::int64_t m = 0; m < shape.micro_batches; ++m) {
     load(shape.training, shape.train_program, m * shape.shape.sequences, shape.shape.sequences);
     StepNumbers& next = next_numbers_[static_cast<std::size_t>(m)];
-    next = {.first_sequence = plan_.mesh.data_rank * shape.sequences_per_rank() + m * shape.shape.sequences, .step = static_cast<std::uint32_t>(step)};
-    for (std::size_t k = 0; k < objectives; ++k)
-      next.gradient_scale[k] = totals.labels[k] > 0 ? loss_scale_.value / static_cast<double>(totals.labels[k]) : 0.0;
+    next = {.first_sequence = plan_.mesh.data_rank * shape.sequences_per_rank() + m * shape.shape.sequences, .loss_scale = loss_scale_.value,
+            .step = static_cast<std::uint32_t>(step), .update = optimizer_.numbers(step, lr.value_or(0))};
+    for (std::size_t k = 0; k < next.gradient_scale.size(); ++k)
+      next.gradient_scale[k] = labels.labels[k] > 0 ? loss_scale_.value / static_cast<double>(labels.labels[k]) : 0.0;
     upload_async(device_.stream(), numbers_, &next, sizeof next);
     context.state.accumulate_parameters = m > 0;
     context.state.reduce_gradients = m + 1 == shape.micro_batches;
-    run_program(shape, context);
-    for (std::size_t k = 0; k < objectives; ++k)
-      download_async(device_.stream(), &losses_[static_cast<std::size_t>(m) * objectives + k],
-                     shape.train_program.value(shape.training.losses[k].value).data, sizeof(double));
+    run_micro_batch(shape, context, lr.has_value());
   }
+  download_async(device_.stream(), known_outcome_.data(), outcome_, sizeof(StepOutcome));
   wait_for_device();
-  for (std::size_t i = 0; i < static_cast<std::size_t>(shape.micro_batches) * objectives; ++i) totals.loss[i % objectives] += losses_[i];
 }
 
-StepResult Engine::compute_gradients(std::int64_t step, const BatchReader& reader, std::size_t index, std::int64_t sequences) {
+StepResult Engine::run_step(std::int64_t step, std::optional<double> lr, const BatchReader& reader, std::size_t index, std::int64_t sequences) {
   const ShapePlan& shape = plan_.shapes[index];
   const std::int64_t each = shape.sequences_per_rank(), first = plan_.mesh.data_rank * each;
   const auto objectives = static_cast<std::int64_t>(shape.training.losses.size());
   read(first, std::clamp<std::int64_t>((sequences < 0 ? shape.batch : sequences) - first, 0, each), each, shape.training, reader);
   Totals totals = count_labels(shape.training, batch_, each);
   plan_.mesh.data->all_reduce({totals.labels.data(), DType::i64, {objectives}});
-  run_micro_batches(step, shape, totals);
+  run_micro_batches(step, lr, shape, totals);
+  const StepOutcome& outcome = known_outcome_[0];
+  totals.loss = outcome.loss;
   plan_.mesh.data->all_reduce({totals.loss.data(), DType::f64, {objectives}});
-  double norm = 0;
-  timed(device_.stream(), times_ ? &times_->norm : nullptr, [&] { norm = optimizer_.gradient_norm(device_.stream(), flat_, loss_scale_.value); });
-  return {.loss = totals.mean(), .grad_norm = norm, .tokens = totals.labels[0], .loss_scale = loss_scale_.value};
+  return {.loss = totals.mean(), .grad_norm = outcome.norm, .tokens = totals.labels[0], .loss_scale = loss_scale_.value, .applied = outcome.applied != 0};
+}
+
+StepResult Engine::compute_gradients(std::int64_t step, const BatchReader& reader, std::size_t shape, std::int64_t sequences) {
+  return run_step(step, {}, reader, shape, sequences);
 }
 
 StepResult Engine::train_step(std::int64_t step, double lr, const BatchReader& reader, std::size_t shape, std::int64_t sequences) {
-  StepResult result = compute_gradients(step, reader, shape, sequences);
-  result.applied = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
-  timed(device_.stream(), times_ ? &times_->update : nullptr, [&] {
-    if (result.applied) optimizer_.update(device_.stream(), flat_, step, lr, result.grad_norm, loss_scale_.value);
-  });
+  const StepResult result = run_step(step, lr, reader, shape, sequences);
   loss_scale_.update(result.applied);
   return result;
 }

@@ -74,8 +74,10 @@ class Engine {
   void bind(Program& program, const Recording& recording);
   void read(std::int64_t first, std::int64_t count, std::int64_t padded, const Recording& recording, const BatchReader& reader);
   void load(const Recording& recording, const Program& program, std::int64_t first, std::int64_t sequences);
-  void run_micro_batches(std::int64_t step, const ShapePlan& shape, Totals& totals);
-  void run_program(const ShapePlan& shape, const ExecContext& context);
+  // Up to the outcome, with an update where there is a rate.
+  StepResult run_step(std::int64_t step, std::optional<double> lr, const BatchReader& read, std::size_t shape, std::int64_t sequences);
+  void run_micro_batches(std::int64_t step, std::optional<double> lr, const ShapePlan& shape, const Totals& labels);
+  void run_micro_batch(const ShapePlan& shape, const ExecContext& context, bool update);
   void wait_for_device();
   bool recordable(bool reduces) const;  // of a micro-batch that reduces the gradients, or does not
 
@@ -92,8 +94,9 @@ class Engine {
   std::map<std::string, std::byte*> leaf_memory_;
   StepNumbers* numbers_ = nullptr;          // of the device
   std::span<StepNumbers> next_numbers_;     // of the host, by micro-batch
-  std::span<double> losses_;                // of the host, by micro-batch and objective
-  std::map<std::tuple<const ShapePlan*, bool, bool>, Replay> replays_;  // by shape, accumulation and reduction
+  StepOutcome* outcome_ = nullptr;          // of the device
+  std::span<StepOutcome> known_outcome_;    // of the host: one
+  std::map<std::tuple<const ShapePlan*, bool, bool, bool>, Replay> replays_;  // by shape, accumulation, reduction and update
   StepTimes* times_ = nullptr;
 };
 

@@ -111,7 +111,7 @@ Prediction predict(const StepPlan& plan, const ShapePlan& shape, const DeviceMod
   clock.micro_batch(later > 0, true, 1);
   const auto objectives = static_cast<std::int64_t>(shape.training.losses.size());
   clock.collective("reduce", {Collective::all_reduce_sum, Axis::data, 8 * objectives, 2});  // labels, loss
-  clock.collective("reduce", {Collective::all_reduce_sum, Axis::world, 40});               // norm
+  clock.collective("reduce", {Collective::all_reduce_sum, Axis::world, sizeof(SquareSum)});  // norm
   clock.update();
   const auto real = static_cast<std::int64_t>(size_of(plan.real));
   if (plan.config.parallel.zero > 0)

@@ -42,8 +42,9 @@ void plan_memory(StepPlan& p, const OptimizerOptions& options) {
   MemoryPlan& host = p.on_host() ? p.memory : p.staging;
   for (const auto& [name, elements] : p.batch_elements()) host.add(kBatch, elements * 4);
   host.add(kBatch, p.most_micro_batches() * static_cast<std::int64_t>(sizeof(StepNumbers)));
-  host.add(kBatch, p.most_micro_batches() * kObjectives * 8);
+  host.add(kBatch, sizeof(StepOutcome));
   p.memory.add(kBatch, sizeof(StepNumbers));
+  p.memory.add(kBatch, sizeof(StepOutcome));
   for (const auto& [name, bytes] : p.leaves(Role::input)) p.memory.add(kBatch, bytes);
   for (const auto& [name, bytes] : p.leaves(Role::constant)) p.memory.add(kConstants, bytes);
 }
@@ -165,10 +166,10 @@ std::vector<CollectiveUse> StepPlan::collectives(const ShapePlan& shape) const {
       }
       for (const CollectiveUse& c : shape.training.tape->nodes()[s.node].op->collectives(s.phase)) all.push_back(c);
     }
-  all.push_back({Collective::all_reduce_sum, Axis::data, 8 * objectives});  // loss
-  all.push_back({Collective::all_reduce_sum, Axis::world, 40});             // gradient norm
+  all.push_back({Collective::all_reduce_sum, Axis::world, sizeof(SquareSum)});  // gradient norm
   if (config.parallel.zero > 0)
     for (const Bucket& b : buckets) all.push_back({Collective::all_gather, b.axis, (b.end - b.begin) * bytes});
+  all.push_back({Collective::all_reduce_sum, Axis::data, 8 * objectives});  // loss
   std::erase_if(all, [&](const CollectiveUse& c) { return group_size(mesh.layout, c.axis) == 1; });
   return all;
 }

@@ -27,7 +27,6 @@ inline constexpr const char* kActivations = "activations";
 inline constexpr const char* kBatch = "batch";
 inline constexpr const char* kConstants = "constants";
 
-inline constexpr std::int64_t kObjectives = std::tuple_size_v<decltype(StepNumbers::gradient_scale)>;  // at most
 
 // The programs of one shape of batch.
 struct ShapePlan {

@@ -60,9 +60,14 @@ class KernelBench {
     const Optimizer& optimizer = engine_.optimizer();
     const UpdateBytes bytes = update_bytes(engine_.plan());
     const std::string elements = " of " + std::to_string(engine_.model().parameters().flat_elements()) + " elements";
-    const double norm = best_seconds(device, [&] { optimizer.gradient_norm(device.stream(), engine_.flat()); }, 3);
+    const auto numbers = device.allocate(sizeof(StepNumbers)), outcome = device.allocate(sizeof(StepOutcome));
+    auto* const now = reinterpret_cast<StepNumbers*>(numbers.get());
+    auto* const found_out = reinterpret_cast<StepOutcome*>(outcome.get());
+    const StepNumbers step{.step = 2, .update = optimizer.numbers(2, 0)};
+    upload(device.stream(), now, &step, sizeof step);
+    const double norm = best_seconds(device, [&] { optimizer.measure(device.stream(), engine_.flat(), now, found_out); }, 3);
     found(result("norm of gradients", "norm of gradients" + elements, norm, bytes.norm / model_.bandwidth, 0, bytes.norm));
-    const double update = best_seconds(device, [&] { optimizer.update(device.stream(), engine_.flat(), 2, 0, 1); }, 3);
+    const double update = best_seconds(device, [&] { optimizer.update(device.stream(), engine_.flat(), now, found_out); }, 3);
     found(result("update", "update" + elements, update, bytes.update / model_.bandwidth, 0, bytes.update));
   }
 

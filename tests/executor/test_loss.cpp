@@ -104,10 +104,16 @@ TEST(DeviceBucketBias, NeedsItsBarriers) {
   expect_needs_barriers([&]<class D>() { return BucketCase{2, 2, 600, 7, false}.run<D, float>(); });
 }
 
+template <class D> struct StepMemory {
+  StepMemory(const StepNumbers& now, const StepOutcome& found) { *numbers = now, *outcome = found; }
+  typename D::template Array<StepNumbers> numbers{"numbers", 1};
+  typename D::template Array<StepOutcome> outcome{"outcome", 1};
+};
+
 struct UpdateCase {
   std::int64_t n;
   int first;
-  bool decoupled, momentum, fresh;
+  bool decoupled, momentum, fresh, applied = true;
 
   template <class D, class T, class P> Results run() const {
     const std::int64_t all = n + 7;
@@ -122,16 +128,18 @@ struct UpdateCase {
     auto& s = D::stream();
     const kernels::UpdateRange<T, P> moments{n, true, p + first, g + first, m + first, v + first, ema + first, half + first},
         velocity{n, true, q + first, g + first, momentum ? buffer + first : nullptr, nullptr, nullptr, std::is_same_v<T, P> ? nullptr : half2 + first};
-    kernels::adam(s, kernels::AdamArgs<T, P>{.ranges = {&moments, 1}, .lr = 0.01, .decay = 0.1, .decoupled = decoupled, .correction1 = 0.3,
-                                             .correction2 = 0.02, .grad_scale = 0.5, .keep = 0.99});
-    kernels::sgd(s, kernels::SgdArgs<T, P>{.ranges = {&velocity, 1}, .lr = 0.1, .momentum = 0.9, .decay = 0.01, .grad_scale = 2, .first = fresh});
+    StepMemory<D> by_adam({.update = {0.01, 0.3, 0.02, 0.99}}, {.gradient_factor = 0.5, .applied = applied}),
+        by_sgd({.update = {.lr = 0.1, .first = fresh}}, {.gradient_factor = 2, .applied = 1});
+    kernels::update(s, kernels::UpdateArgs<kernels::AdamRule, T, P>{{&moments, 1}, {.decay = 0.1, .decoupled = decoupled}, by_adam.numbers, by_adam.outcome});
+    kernels::update(s, kernels::UpdateArgs<kernels::SgdRule, T, P>{{&velocity, 1}, {0.9, 0.01}, by_sgd.numbers, by_sgd.outcome});
     const double bound = rounding<T>(2);
     return {{"param", p.values(), bound}, {"m", m.values(), bound}, {"v", v.values(), bound}, {"sgd", q.values(), bound}, {"buffer", buffer.values(), bound},
             {"average", ema.values(), bound}, {"rounded", half.values(), rounding<P>(4)}, {"rounded", half2.values(), rounding<P>(4)}};
   }
 };
 TYPED_TEST(DeviceUpdate, AsTheCpus) {
-  for (const UpdateCase& c : {UpdateCase{1, 0, true, false, false}, {3000, 0, false, true, false}, {2047, 1, true, true, true}, {64, 3, true, true, false}})
+  for (const UpdateCase& c : {UpdateCase{1, 0, true, false, false}, {3000, 0, false, true, false}, {2047, 1, true, true, true}, {64, 3, true, true, false},
+                              {64, 0, true, true, false, false}})
     expect_as_cpu([&]<class D>() { return c.run<D, TypeParam, TypeParam>(); });
 }
 TEST(DeviceUpdateCases, RoundWhatTheModelReads) {
@@ -148,7 +156,8 @@ template <class D> Results update_ranges() {
   p.assign(random_values(all, 1)), m.assign(Values(all, 0)), v.assign(Values(all, 0.5));
   std::vector<kernels::UpdateRange<float>> ranges;
   for (std::int64_t i = 0; i < 70; ++i) ranges.push_back({i % 64, i % 2 == 0, p + 64 * i, g + 64 * i, m + 64 * i, v + 64 * i});
-  kernels::adam(D::stream(), kernels::AdamArgs<float>{.ranges = ranges, .lr = 0.01, .decay = 0.5});
+  StepMemory<D> step({.update = {.lr = 0.01}}, {.gradient_factor = 1, .applied = 1});
+  kernels::update(D::stream(), kernels::UpdateArgs<kernels::AdamRule, float>{ranges, {.decay = 0.5}, step.numbers, step.outcome});
   return {{"param", p.values(), rounding<float>(2)}, {"m", m.values(), rounding<float>(2)}, {"v", v.values(), rounding<float>(2)}};
 }
 TEST(DeviceUpdateCases, ManyRanges) {
@@ -160,7 +169,7 @@ struct SquareCase {
   std::int64_t n;
   int first;
   double size;
-  bool broken = false;
+  bool broken = false, bad_loss = false;
 
   template <class D, class T> Results run() const {
     Values x = random_values(n + first, 9, size);
@@ -169,11 +178,16 @@ struct SquareCase {
     typename D::template Array<T> dx("x", rounded<T>(x));
     const std::int64_t half = n / 128 * 64;  // whole blocks
     const kernels::Range ranges[] = {{first, first + half}, {first + half, first + n}};
-    kernels::SquareSumArgs<T> a{dx, ranges, T(0.25), {0xFFFFFFFF, 5, 0xFFFFFFFF, 1}};
-    const bool ok = kernels::square_sum(D::stream(), a);
-    Values limbs(a.limbs, a.limbs + 4);
-    limbs.push_back(ok);
-    return {{"limbs", limbs, 0}, {"plain", {a.plain / (size * size)}, 1e-12 * static_cast<double>(n + 1)}};
+    StepMemory<D> step({.loss_scale = 4}, {.loss = {1, bad_loss ? std::nan("") : 0}});
+    kernels::square_sum(D::stream(), kernels::SquareSumArgs<T>{dx, ranges, step.numbers, step.outcome});
+    kernels::clip(D::stream(), {0.5, step.numbers, step.outcome});
+    const StepOutcome& found = *step.outcome;
+    const SquareSum& sum = found.squares;
+    Values limbs(sum.limb, sum.limb + 5);
+    for (const double exact : {sum.too_large, sum.bad_losses, static_cast<double>(found.applied)}) limbs.push_back(exact);
+    if (sum.too_large > 0) return {{"limbs", limbs, 0}};
+    return {{"limbs", limbs, 0}, {"plain", {sum.plain / (size * size)}, 1e-12 * static_cast<double>(n + 1)},
+            {"norm", {found.norm / size, found.gradient_factor}, 1e-14 * static_cast<double>(n + 1)}};
   }
 };
 TYPED_TEST(DeviceUpdate, SquareSumsHaveTheCpusBits) {
@@ -181,8 +195,10 @@ TYPED_TEST(DeviceUpdate, SquareSumsHaveTheCpusBits) {
     expect_as_cpu([&]<class D>() { return c.run<D, TypeParam>(); });
 }
 TEST(DeviceSquareSum, SaysWhatIsNotFinite) {
-  const SquareCase c{500, 0, 1, true};
-  expect_like({c.run<OnCpu, float>()[0]}, [&]<class D>() { return c.run<D, float>(); });
+  for (const SquareCase& c : {SquareCase{500, 0, 1, true}, {500, 0, 1, false, true}}) {
+    EXPECT_EQ((c.run<OnCpu, float>()[0].values.back()), 0);
+    expect_as_cpu([&]<class D>() { return c.run<D, float>(); });
+  }
 }
 TEST(DeviceSquareSum, NeedsItsBarriers) {
   expect_needs_barriers([&]<class D>() { return SquareCase{20000, 0, 1}.run<D, float>(); });

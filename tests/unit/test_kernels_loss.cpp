@@ -134,6 +134,13 @@ TYPED_TEST(Loss, LargeLogitsStayFiniteAndBadOnesShow) {
   EXPECT_TRUE(std::isnan(run<T>(c, 1, 1).loss[1]));
 }
 
+template <class Rule, class T, class P>
+void update(cpu::Stream& s, const Rule& rule, const kernels::UpdateRange<T, P>& range, const UpdateNumbers& now, double factor = 1, bool applied = true) {
+  const StepNumbers numbers{.update = now};
+  const StepOutcome outcome{.gradient_factor = factor, .applied = applied};
+  kernels::update(s, kernels::UpdateArgs<Rule, T, P>{{&range, 1}, rule, &numbers, &outcome});
+}
+
 TYPED_TEST(Update, AdamFollowsItsEquations) {
   using T = TypeParam;
   for (bool decoupled : {true, false})
@@ -142,14 +149,11 @@ TYPED_TEST(Update, AdamFollowsItsEquations) {
       Values p = random_values(n, 3), m(n), v(n);
       Guarded<T> gp(p), gm(m), gv(v);
       for (int t = 1; t <= 2; ++t) {
-        kernels::UpdateRange<T> range{n};
-        kernels::AdamArgs<T> a{
-            .ranges = {&range, 1}, .lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .decoupled = decoupled};
-        a.correction1 = 1 - std::pow(0.9, t), a.correction2 = 1 - std::pow(0.95, t), a.grad_scale = 0.5;
         Guarded<T> gg(grad[t - 1]);
-        range.param = gp, range.grad = gg, range.m = gm, range.v = gv;
+        const kernels::UpdateRange<T> range{n, true, gp, gg, gm, gv};
+        const UpdateNumbers now{0.01, 1 - std::pow(0.9, t), 1 - std::pow(0.95, t)};
         cpu::Stream s{t};
-        kernels::adam(s, a);
+        update(s, kernels::AdamRule{0.9, 0.95, 1e-8, 0.1, decoupled}, range, now, 0.5);
         for (std::int64_t i = 0; i < n; ++i) {
           double g = grad[t - 1][i] * 0.5;
           if (decoupled)
@@ -158,7 +162,7 @@ TYPED_TEST(Update, AdamFollowsItsEquations) {
             g += 0.1 * p[i];
           m[i] = 0.9 * m[i] + 0.1 * g;
           v[i] = 0.95 * v[i] + 0.05 * g * g;
-          p[i] -= 0.01 / a.correction1 * m[i] / (std::sqrt(v[i] / a.correction2) + 1e-8);
+          p[i] -= 0.01 / now.correction1 * m[i] / (std::sqrt(v[i] / now.correction2) + 1e-8);
         }
       }
       expect_close(gm.values(), m, tolerance<T>(0.5), "m");
@@ -178,7 +182,7 @@ TYPED_TEST(Update, SgdFollowsItsEquations) {
       Guarded<T> gg(grad);
       cpu::Stream s{1};
       const kernels::UpdateRange<T> range{n, true, gp, gg, momentum > 0 ? gb.data() : nullptr};
-      kernels::sgd(s, kernels::SgdArgs<T>{{&range, 1}, 0.1, momentum, 0.01, 0.5, 0, t == 1});
+      update(s, kernels::SgdRule{momentum, 0.01}, range, {.lr = 0.1, .first = t == 1}, 0.5);
       for (std::int64_t i = 0; i < n; ++i) {
         const double d = 0.5 * grad[i] + 0.01 * p[i];
         buffer[i] = t == 1 ? d : momentum * buffer[i] + d;
@@ -197,7 +201,7 @@ TYPED_TEST(Update, AverageAndRoundedFollowTheWeights) {
   std::vector<T> rounded(n);
   cpu::Stream s{2};
   const kernels::UpdateRange<T> range{n, true, gp, gg, nullptr, nullptr, ga, rounded.data()};
-  kernels::sgd(s, kernels::SgdArgs<T>{.ranges = {&range, 1}, .lr = 0.1, .keep = 0.9});
+  update(s, kernels::SgdRule{}, range, {.lr = 0.1, .keep = 0.9});
   Values want(n);
   for (std::int64_t i = 0; i < n; ++i) want[i] = 0.9 * before[i] + 0.1 * gp.values()[i];
   expect_close(ga.values(), want, tolerance<T>(2), "average");
@@ -213,8 +217,8 @@ TEST(UpdateOfHalves, RoundsToNearest) {
   cpu::Stream s{1};
   const kernels::UpdateRange<float, bf16> to_brain{n, false, p.data(), zero.data(), nullptr, nullptr, nullptr, brain.data()};
   const kernels::UpdateRange<float, f16> to_half{n, false, p.data(), zero.data(), nullptr, nullptr, nullptr, half.data()};
-  kernels::sgd(s, kernels::SgdArgs<float, bf16>{.ranges = {&to_brain, 1}});
-  kernels::sgd(s, kernels::SgdArgs<float, f16>{.ranges = {&to_half, 1}});
+  update(s, kernels::SgdRule{}, to_brain, {});
+  update(s, kernels::SgdRule{}, to_half, {});
   for (std::int64_t i = 0; i < n; ++i) {
     EXPECT_EQ(brain[i].bits, bf16(p[i]).bits);
     EXPECT_EQ(half[i].bits, f16(p[i]).bits);
@@ -235,9 +239,9 @@ TYPED_TEST(Update, BitsDoNotDependOnSlices) {  // what a shard computes equals i
         const std::int64_t at = cuts[i], count = cuts[i + 1] - at;
         const kernels::UpdateRange<T> range{count, true, gp + at, gg + at, gm + at, gv + at};
         if (adam)
-          kernels::adam(s, kernels::AdamArgs<T>{.ranges = {&range, 1}, .lr = 0.01, .decay = 0.1});
+          update(s, kernels::AdamRule{.decay = 0.1}, range, {.lr = 0.01});
         else
-          kernels::sgd(s, kernels::SgdArgs<T>{.ranges = {&range, 1}, .lr = 0.1, .momentum = 0.9, .decay = 0.01});
+          update(s, kernels::SgdRule{0.9, 0.01}, range, {.lr = 0.1});
       }
       all[round++] = gp.raw();
     }
@@ -246,10 +250,25 @@ TYPED_TEST(Update, BitsDoNotDependOnSlices) {  // what a shard computes equals i
   }
 }
 
-template <class T>
-double value(const kernels::SquareSumArgs<T>& a) {
-  return std::ldexp(double(a.limbs[0]) + 0x1p32 * double(a.limbs[1]) + 0x1p64 * double(a.limbs[2]) + 0x1p96 * double(a.limbs[3]),
-                    -88);
+TYPED_TEST(Update, SkippedStepsChangeNothing) {
+  using T = TypeParam;
+  const Values before = random_values(37, 1);
+  Guarded<T> gp(before), gg(random_values(37, 2)), gm(before), gv(before), ga(before);
+  cpu::Stream s{1};
+  update(s, kernels::AdamRule{}, kernels::UpdateRange<T>{37, true, gp, gg, gm, gv, ga}, {.lr = 0.1}, 1, false);
+  for (Guarded<T>* same : {&gp, &gm, &gv, &ga}) EXPECT_EQ(same->values(), Guarded<T>(before).values());
+}
+
+template <class T> SquareSum square_sum(cpu::Stream& s, const T* x, std::span<const kernels::Range> ranges) {
+  const StepNumbers numbers;
+  StepOutcome outcome;
+  kernels::square_sum(s, kernels::SquareSumArgs<T>{x, ranges, &numbers, &outcome});
+  return outcome.squares;
+}
+double value(const SquareSum& a) {
+  double sum = 0;
+  for (int k = 4; k >= 0; --k) sum = sum * 0x1p32 + a.limb[k];
+  return sum * 0x1p-88;
 }
 
 TYPED_TEST(Update, SquareSumIsExactOverBlocks) {
@@ -260,18 +279,16 @@ TYPED_TEST(Update, SquareSumIsExactOverBlocks) {
     double want = 0;
     for (double e : v) want += e * e;
     const kernels::Range all{0, n};
-    kernels::SquareSumArgs<T> whole{x.data(), {&all, 1}}, team{x.data(), {&all, 1}}, parts{x.data()};
-    std::vector<kernels::Range> several;
-    cpu::Stream one{1}, three{3};
-    EXPECT_TRUE(kernels::square_sum(one, whole) && kernels::square_sum(three, team));
-    EXPECT_NEAR(value(whole), want, 1e-12 * want);
+    std::vector<kernels::Range> several;  // blocks of 64 in any split
     for (std::int64_t at = 0; at < n; at += 64 * 77) several.push_back({at, std::min<std::int64_t>(at + 64 * 77, n)});
-    parts.ranges = several;  // blocks of 64 in any split
-    EXPECT_TRUE(kernels::square_sum(one, parts));
-    for (int k = 0; k < 4; ++k) {
-      EXPECT_EQ(whole.limbs[k], team.limbs[k]);
-      EXPECT_EQ(whole.limbs[k], parts.limbs[k]);
-      EXPECT_TRUE(k == 3 || (whole.limbs[k] >= 0 && whole.limbs[k] < (std::int64_t{1} << 32)));
+    cpu::Stream one{1}, three{3};
+    const SquareSum whole = square_sum(one, x.data(), {&all, 1}), team = square_sum(three, x.data(), {&all, 1}), parts = square_sum<T>(one, x.data(), several);
+    EXPECT_NEAR(value(whole), want, 1e-12 * want);
+    EXPECT_EQ(whole.too_large + team.too_large + parts.too_large, 0);
+    for (int k = 0; k < 5; ++k) {
+      EXPECT_EQ(whole.limb[k], team.limb[k]);
+      EXPECT_EQ(whole.limb[k], parts.limb[k]);
+      EXPECT_TRUE(whole.limb[k] >= 0 && whole.limb[k] < 0x1p32);
     }
   }
 }
@@ -282,19 +299,32 @@ TYPED_TEST(Update, SquareSumKnowsItsLimits) {
   std::vector<T> x(100000, T{0});
   x[70000] = T{0x1p17};
   const kernels::Range all{0, 100000}, few{0, 64};
-  kernels::SquareSumArgs<T> a{x.data(), {&all, 1}};
-  EXPECT_TRUE(kernels::square_sum(s, a));
-  EXPECT_EQ(value(a), 0x1p34);
+  EXPECT_EQ(value(square_sum(s, x.data(), {&all, 1})), 0x1p34);
+  EXPECT_EQ(square_sum(s, x.data(), {&all, 1}).too_large, 0);
   for (T bad : {T{0x1p18}, std::numeric_limits<T>::infinity(), std::numeric_limits<T>::quiet_NaN()}) {
     x[70000] = bad;
-    kernels::SquareSumArgs<T> b{x.data(), {&all, 1}};
-    EXPECT_FALSE(kernels::square_sum(s, b));
+    EXPECT_EQ(square_sum(s, x.data(), {&all, 1}).too_large, 1);
   }
   x.assign(64, T{0});
   x[5] = T{0x1p-44};  // the least square that is seen
-  kernels::SquareSumArgs<T> c{x.data(), {&few, 1}};
-  EXPECT_TRUE(kernels::square_sum(s, c));
-  EXPECT_EQ(c.limbs[0], 1);
+  EXPECT_EQ(square_sum(s, x.data(), {&few, 1}).limb[0], 1);
+}
+
+TEST(Clip, FollowsTheNormAndTheScale) {
+  const auto clipped = [](double norm, double most, double scale, double bad_losses = 0) {
+    const StepNumbers numbers{.loss_scale = scale};
+    StepOutcome outcome{.squares = {.too_large = 1, .bad_losses = bad_losses, .plain = norm * norm}};
+    cpu::Stream s{1};
+    kernels::clip(s, {most, &numbers, &outcome});
+    return outcome;
+  };
+  EXPECT_EQ(clipped(3, 0, 1).gradient_factor, 1);
+  EXPECT_EQ(clipped(3, 4, 8).gradient_factor, 1.0 / 8);
+  EXPECT_DOUBLE_EQ(clipped(3, 1.5, 4).gradient_factor, 1.5 / (3 + 1e-6) / 4);
+  EXPECT_EQ(clipped(3, 1.5, 4).norm, 3);
+  EXPECT_EQ(clipped(1e12, 1, 1).applied, 1);
+  EXPECT_EQ(clipped(3, 1, 1, 1).applied, 0);
+  for (const double bad : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) EXPECT_EQ(clipped(bad, 1, 1).applied, 0);
 }
 
 }  // namespace

@@ -51,7 +51,7 @@ struct FixedSum {
 };
 
 template <bool First, bool Second, class T, class P, class Step>
-void update(cpu::Stream& stream, const UpdateRange<T, P>& r, const Step& step) {
+void update_range(cpu::Stream& stream, const UpdateRange<T, P>& r, const Step& step) {
   with_flag(r.average != nullptr, [&](auto average) {
     with_flag(r.rounded != nullptr, [&](auto rounded) {
       parallel_ranges(stream, r.n, [&](std::int64_t begin, std::int64_t end) {
@@ -77,20 +77,20 @@ void update(cpu::Stream& stream, const UpdateRange<T, P>& r, const Step& step) {
 
 }  // namespace
 
-template <class T, class P>
-void adam(cpu::Stream& stream, const AdamArgs<T, P>& a) {
-  for (const UpdateRange<T, P>& r : a.ranges) update<true, true>(stream, r, AdamStep<T>(a, r.decays));
-}
-
-template <class T, class P>
-void sgd(cpu::Stream& stream, const SgdArgs<T, P>& a) {
-  for (const UpdateRange<T, P>& r : a.ranges)
-    with_flag(r.m != nullptr, [&](auto buffer) { update<buffer(), false>(stream, r, SgdStep<T>(a, r.decays)); });
+template <class Rule, class T, class P>
+void update(cpu::Stream& stream, const UpdateArgs<Rule, T, P>& a) {
+  const Steps<Rule, T> steps(a.rule, *a.numbers, *a.outcome);
+  for (const UpdateRange<T, P>& r : steps.applied ? a.ranges : std::span<const UpdateRange<T, P>>())
+    with_flag(r.m != nullptr, [&](auto first) {
+      with_flag(r.v != nullptr, [&](auto second) { update_range<first(), second()>(stream, r, r.decays ? steps.decaying : steps.plain); });
+    });
 }
 
 template <class T>
-bool square_sum(cpu::Stream& stream, SquareSumArgs<T>& a) {
+void square_sum(cpu::Stream& stream, const SquareSumArgs<T>& a) {
+  const double scale = 1 / a.numbers->loss_scale;
   std::int64_t limb[4] = {0, 0, 0, 0}, bad = 0;
+  double all = 0;
   for (const Range& range : a.ranges) {
     const T* x = a.x + range.begin;
     const std::int64_t n = range.end - range.begin, chunks = ceil_div(n, kChunk);
@@ -99,27 +99,27 @@ bool square_sum(cpu::Stream& stream, SquareSumArgs<T>& a) {
     for (std::int64_t c = 0; c < chunks; ++c) {
       FixedSum sum;
       for (std::int64_t i = c * kChunk; i < std::min(n, (c + 1) * kChunk); i += kBlock)
-        sum.add(block_sum(x + i, std::min(kBlock, n - i), a.scale));
+        sum.add(block_sum(x + i, std::min(kBlock, n - i), scale));
       const auto part = sum.limbs();
       for (int k = 0; k < 4; ++k) limb[k] += part[k];
       plain[c] = sum.plain;
       bad += !sum.ok;
     }
-    for (std::int64_t c = 0; c < chunks; ++c) a.plain += plain[c];
+    for (std::int64_t c = 0; c < chunks; ++c) all += plain[c];
   }
-  for (int k = 0; k < 4; ++k) a.limbs[k] += limb[k];
-  for (int k = 0; k < 3; ++k) {
-    a.limbs[k + 1] += a.limbs[k] >> 32;
-    a.limbs[k] &= 0xFFFFFFFF;
-  }
-  return bad == 0;
+  carry(limb);
+  a.outcome->squares = {.too_large = static_cast<double>(bad), .plain = all};
+  put(limb, a.outcome->squares);
+  for (const double loss : a.outcome->loss) a.outcome->squares.bad_losses += !finite(loss);
 }
 
-#define TFM_INSTANTIATE(T, P)                                 \
-  template void adam(cpu::Stream&, const AdamArgs<T, P>&); \
-  template void sgd(cpu::Stream&, const SgdArgs<T, P>&);
+void clip(cpu::Stream&, const ClipArgs& a) { judge(a); }
+
+#define TFM_INSTANTIATE(T, P)                                             \
+  template void update(cpu::Stream&, const UpdateArgs<AdamRule, T, P>&); \
+  template void update(cpu::Stream&, const UpdateArgs<SgdRule, T, P>&);
 TFM_UPDATES(TFM_INSTANTIATE)
-template bool square_sum(cpu::Stream&, SquareSumArgs<float>&);
-template bool square_sum(cpu::Stream&, SquareSumArgs<double>&);
+template void square_sum(cpu::Stream&, const SquareSumArgs<float>&);
+template void square_sum(cpu::Stream&, const SquareSumArgs<double>&);
 
 }  // namespace tfm::kernels

@@ -3,9 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
-#include "device/memory.h"
 #include "kernels/cuda/packs.h"
 
 namespace tfm::kernels {
@@ -30,9 +28,12 @@ template <class T, class P> struct Ranges {
   int count;
 };
 
-template <class T, class P, class Step>
-__global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant__ Ranges<T, P> ranges, const __grid_constant__ Step decaying,
-                                                          const __grid_constant__ Step plain) {
+template <class Rule, class T> __global__ void steps_kernel(Rule rule, const StepNumbers* numbers, const StepOutcome* outcome, Steps<Rule, T>* steps) {
+  *steps = Steps<Rule, T>(rule, *numbers, *outcome);
+}
+
+template <class Rule, class T, class P>
+__global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant__ Ranges<T, P> ranges, const Steps<Rule, T>* steps) {
   const std::int64_t pack = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (pack >= ranges.first_pack[ranges.count]) return;
   int which = 0;
@@ -42,9 +43,10 @@ __global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant_
   const UpdateRange<T, P>& r = ranges.at[which];
   const std::int64_t at = (pack - ranges.first_pack[which]) * kPack;
   const Part part = part_of(at, r.n);
-  const Step& step = r.decays ? decaying : plain;
   const auto p = load_pack(r.param + at, part), g = load_pack(r.grad + at, part), m = r.m ? load_pack(r.m + at, part) : Eight<T>{},
              v = r.v ? load_pack(r.v + at, part) : Eight<T>{};
+  if (!steps->applied) return;
+  const auto step = r.decays ? steps->decaying : steps->plain;
   T to[kPack], first[kPack], second[kPack];
   TFM_UNROLL
   for (int i = 0; i < kPack; ++i) {
@@ -60,19 +62,6 @@ __global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant_
   TFM_UNROLL
   for (int i = 0; i < kPack; ++i) first[i] = old[i] + (to[i] - old[i]) * step.rate;
   store_pack(r.average + at, part, first);
-}
-
-template <class Step, class T, class P, class Args> void update(cuda::Stream& stream, std::span<const UpdateRange<T, P>> ranges, const Args& a) {
-  while (!ranges.empty()) {
-    Ranges<T, P> some{};
-    for (; !ranges.empty() && some.count < kRanges; ranges = ranges.subspan(1)) {
-      some.at[some.count] = ranges[0];
-      some.first_pack[some.count + 1] = some.first_pack[some.count] + ceil_div(ranges[0].n, kPack);
-      ++some.count;
-    }
-    if (const std::int64_t packs = some.first_pack[some.count])
-      cuda::launch(stream, update_kernel<T, P, Step>, static_cast<unsigned>(ceil_div(packs, kThreads)), kThreads, 0, some, Step(a, true), Step(a, false));
-  }
 }
 
 constexpr int kTerm = 64;                              // elements of one exact term, which two threads add up
@@ -121,7 +110,8 @@ __device__ inline void add_term(double s, TermSum& sum) {
 
 // The order in which the 64 squares of a term are added, and with it the term's bits, is that of kernels/cpu/optimizer.cpp (for
 // doubles, where that multiplies and adds in one rounding).
-template <class T> __global__ void __launch_bounds__(kThreads) square_sum_kernel(const T* x, std::int64_t n, double factor, TermSum* sums) {
+template <class T> __global__ void __launch_bounds__(kThreads) square_sum_kernel(const T* x, std::int64_t n, const StepNumbers* numbers, TermSum* sums) {
+  const double scale = 1 / numbers->loss_scale, factor = scale * scale;
   const int half = static_cast<int>(threadIdx.x) % 2;
   const bool aligned = misalignment(x) == 0;
   TermSum sum{};
@@ -141,45 +131,72 @@ template <class T> __global__ void __launch_bounds__(kThreads) square_sum_kernel
   if (threadIdx.x == 0) sums[blockIdx.x] = {{whole[0], whole[1], whole[2], whole[3]}, whole[4], plain[0]};
 }
 
+// One block; `count` sums.
+__global__ void __launch_bounds__(kThreads) fold_kernel(const TermSum* sums, std::int64_t count, StepOutcome* outcome) {
+  std::int64_t whole[5] = {0, 0, 0, 0, 0};
+  double plain[1] = {0};
+  for (std::int64_t i = threadIdx.x; i < count; i += kThreads) {
+    const TermSum& part = sums[i];
+    TFM_UNROLL
+    for (int k = 0; k < 4; ++k) whole[k] += part.limb[k];
+    whole[4] += part.too_large;
+    plain[0] += part.plain;
+  }
+  auto* shared = cuda::shared_memory<std::int64_t>();
+  over_block(whole, shared, Sum{});
+  over_block(plain, reinterpret_cast<double*>(shared + 5 * (kThreads / kWarp)), Sum{});
+  if (threadIdx.x > 0) return;
+  std::int64_t limb[4] = {whole[0], whole[1], whole[2], whole[3]};
+  carry(limb);
+  SquareSum all{};
+  put(limb, all);
+  all.too_large = static_cast<double>(whole[4]);
+  all.plain = plain[0];
+  for (int k = 0; k < 2; ++k) all.bad_losses += finite(outcome->loss[k]) ? 0 : 1;
+  outcome->squares = all;
+}
+
+__global__ void clip_kernel(ClipArgs a) { judge(a); }
+
 }  // namespace
 
-template <class T, class P> void adam(cuda::Stream& stream, const AdamArgs<T, P>& a) { update<AdamStep<T>>(stream, a.ranges, a); }
-template <class T, class P> void sgd(cuda::Stream& stream, const SgdArgs<T, P>& a) { update<SgdStep<T>>(stream, a.ranges, a); }
+template <class Rule, class T, class P> void update(cuda::Stream& stream, const UpdateArgs<Rule, T, P>& a) {
+  cuda::Scratch<Steps<Rule, T>> steps(stream, 1);
+  cuda::launch(stream, steps_kernel<Rule, T>, 1, 1, 0, a.rule, a.numbers, a.outcome, steps);
+  for (std::span<const UpdateRange<T, P>> ranges = a.ranges; !ranges.empty();) {
+    Ranges<T, P> some{};
+    for (; !ranges.empty() && some.count < kRanges; ranges = ranges.subspan(1)) {
+      some.at[some.count] = ranges[0];
+      some.first_pack[some.count + 1] = some.first_pack[some.count] + ceil_div(ranges[0].n, kPack);
+      ++some.count;
+    }
+    if (const std::int64_t packs = some.first_pack[some.count])
+      cuda::launch(stream, update_kernel<Rule, T, P>, static_cast<unsigned>(ceil_div(packs, kThreads)), kThreads, 0, some, steps);
+  }
+}
 
-template <class T> bool square_sum(cuda::Stream& stream, SquareSumArgs<T>& a) {
+template <class T> void square_sum(cuda::Stream& stream, const SquareSumArgs<T>& a) {
+  constexpr std::size_t kShared = 6 * (kThreads / kWarp) * sizeof(double);
   const auto blocks_of = [](const Range& r) { return std::min(kMostBlocks, ceil_div(r.end - r.begin, kSpan)); };
   std::int64_t blocks = 0;
   for (const Range& r : a.ranges) blocks += blocks_of(r);
-  if (blocks == 0) return true;
   cuda::Scratch<TermSum> sums(stream, blocks);
-  const double scale = a.scale;
   TermSum* next = sums;
   for (const Range& r : a.ranges)
     if (const std::int64_t n = blocks_of(r)) {
-      cuda::launch(stream, square_sum_kernel<T>, static_cast<unsigned>(n), kThreads, 6 * (kThreads / kWarp) * sizeof(double), a.x + r.begin, r.end - r.begin,
-                   scale * scale, next);
+      cuda::launch(stream, square_sum_kernel<T>, static_cast<unsigned>(n), kThreads, kShared, a.x + r.begin, r.end - r.begin, a.numbers, next);
       next += n;
     }
-  std::vector<TermSum> all(static_cast<std::size_t>(blocks));
-  download(stream, all.data(), sums, blocks * static_cast<std::int64_t>(sizeof(TermSum)));
-  std::int64_t too_large = 0;
-  for (const TermSum& part : all) {
-    for (int k = 0; k < 4; ++k) a.limbs[k] += part.limb[k];
-    a.plain += part.plain;
-    too_large += part.too_large;
-  }
-  for (int k = 0; k < 3; ++k) {
-    a.limbs[k + 1] += a.limbs[k] >> 32;
-    a.limbs[k] &= 0xFFFFFFFF;
-  }
-  return too_large == 0;
+  cuda::launch(stream, fold_kernel, 1, kThreads, kShared, sums, blocks, a.outcome);
 }
 
-#define TFM_INSTANTIATE(T, P)                               \
-  template void adam(cuda::Stream&, const AdamArgs<T, P>&); \
-  template void sgd(cuda::Stream&, const SgdArgs<T, P>&);
+void clip(cuda::Stream& stream, const ClipArgs& a) { cuda::launch(stream, clip_kernel, 1, 1, 0, a); }
+
+#define TFM_INSTANTIATE(T, P)                                             \
+  template void update(cuda::Stream&, const UpdateArgs<AdamRule, T, P>&); \
+  template void update(cuda::Stream&, const UpdateArgs<SgdRule, T, P>&);
 TFM_UPDATES(TFM_INSTANTIATE)
-template bool square_sum(cuda::Stream&, SquareSumArgs<float>&);
-template bool square_sum(cuda::Stream&, SquareSumArgs<double>&);
+template void square_sum(cuda::Stream&, const SquareSumArgs<float>&);
+template void square_sum(cuda::Stream&, const SquareSumArgs<double>&);
 
 }  // namespace tfm::kernels
