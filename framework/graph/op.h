@@ -115,6 +115,11 @@ class Op {
   virtual Work work(Phase) const { return {}; }
   virtual void forward(Exec&) const = 0;
   virtual void backward(Exec&) const = 0;
+
+  // Whether this op's pass can be made at once with that of `before`, whose step is the one before and, in forward, writes this op's first
+  // input as its first output; in backward, the gradient of this op's output as that of its first input, which nobody else reads.
+  virtual bool joins(const Op& /*before*/, Phase) const { return false; }
+  virtual void run_joined(Phase, const Op& /*before*/, Exec& /*of_before*/, Exec&) const { internal_error("an op that joins no other"); }
 };
 
 }  // namespace tfm

@@ -34,6 +34,7 @@ class Planner {
     if (options_.training)
       for (int n = static_cast<int>(nodes_.size()); n-- > 0;) emit_backward(n);
     for (Value v : options_.outputs) touch(forward_of(v.id));
+    if (options_.join) join();
     insert_reductions();
     place();
     return std::move(program_);
@@ -160,6 +161,27 @@ class Planner {
     program_.steps_.push_back(std::move(s));
   }
 
+  bool can_join(std::size_t i) const {
+    const ProgramStep &before = program_.steps_[i - 1], &s = program_.steps_[i];
+    if (before.joins || before.phase != s.phase || !nodes_[s.node].op->joins(*nodes_[before.node].op, s.phase)) return false;
+    if (s.phase != Phase::backward) return s.in[0] == before.out[0];
+    const GradRef made = before.grad_in[0], own = s.grad_in[0];
+    return made.buffer >= 0 && made.buffer == s.grad_out[0] && !made.accumulate && program_.buffers_[made.buffer].last == static_cast<int>(i) &&
+           own.buffer >= 0 && !own.accumulate;
+  }
+
+  // What the first of two joined steps uses lives on in the second.
+  void join() {
+    for (std::size_t i = 1; i < program_.steps_.size(); ++i) {
+      if (!can_join(i)) continue;
+      program_.steps_[i].joins = true;
+      each_buffer(program_.steps_[i - 1], [&](int b) {
+        int& last = program_.buffers_[b].last;
+        last = std::max(last, static_cast<int>(i));
+      });
+    }
+  }
+
   // A reduce step right after the step that makes the last gradient of its bucket final; buckets keep their order.
   void insert_reductions() {
     if (!options_.training) return;
@@ -177,6 +199,7 @@ class Planner {
       int ready = std::max(earliest, 0);
       for (int p : options_.buckets[b].parameters)
         if (p < static_cast<int>(value_of.size()) && value_of[p] >= 0) ready = std::max(ready, ready_[value_of[p]]);
+      if (program_.joined(static_cast<std::size_t>(ready))) ++ready;
       after[ready].push_back(b);
       earliest = ready;
     }

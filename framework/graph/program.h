@@ -32,7 +32,18 @@ struct ProgramStep {
   std::vector<int> in, out, grad_out;
   std::vector<GradRef> grad_in;
   int workspace = -1;
+  bool joins = false;  // is run at once with the step before it; see Op::joins
 };
+
+// f(buffer) for all that a step uses.
+template <class F> void each_buffer(const ProgramStep& s, F&& f) {
+  for (const std::vector<int>* some : {&s.in, &s.out, &s.grad_out})
+    for (int b : *some)
+      if (b >= 0) f(b);
+  for (const GradRef& g : s.grad_in)
+    if (g.buffer >= 0) f(g.buffer);
+  if (s.workspace >= 0) f(s.workspace);
+}
 
 // A contiguous range of the flat gradients that is reduced as one; see optim/reducer.h.
 struct BucketUse {
@@ -55,8 +66,10 @@ class Program {
   const Recorder& recording() const { return *recording_; }
   const std::vector<BucketUse>& buckets() const { return buckets_; }
   std::vector<int> parameters_without_gradient() const { return untouched_; }
+  bool joined(std::size_t i) const { return i + 1 < steps_.size() && steps_[i + 1].joins; }  // step `i` is run with the one after it
   Work work(std::size_t i) const;  // of step `i`
-  // What step `i` reads and writes of its tensors, see Work; `accumulating`: as in StepState::accumulate_parameters.
+  // What step `i` reads and writes of its tensors, see Work; nothing of what one joined step hands to the other that could stay on the way.
+  // `accumulating`: as in StepState::accumulate_parameters.
   std::int64_t moved_bytes(std::size_t i, bool accumulating) const;
 
   void bind(std::byte* arena, const Bindings& bindings);

@@ -21,16 +21,11 @@ std::vector<Range> live_ranges(const Program& p) {
   std::vector<Range> ranges(p.buffers().size());
   for (int i = 0; i < static_cast<int>(p.steps().size()); ++i) {
     const ProgramStep& s = p.steps()[i];
-    const auto use = [&](int b) {
-      if (b < 0) return;
+    const bool joined = i + 1 < static_cast<int>(p.steps().size()) && p.steps()[i + 1].joins;
+    each_buffer(s, [&](int b) {
       if (ranges[b].first < 0) ranges[b].first = i;
-      ranges[b].last = i;
-    };
-    for (int b : s.in) use(b);
-    for (int b : s.out) use(b);
-    for (int b : s.grad_out) use(b);
-    for (const GradRef& g : s.grad_in) use(g.buffer);
-    use(s.workspace);
+      ranges[b].last = i + joined;
+    });
   }
   for (std::size_t b = 0; b < ranges.size(); ++b) {  // what a caller writes before or reads after the run
     const Buffer& buf = p.buffers()[b];

@@ -4,6 +4,7 @@
 
 #include "core/dtype.h"
 #include "device/stream.h"
+#include "kernels/activation.h"
 
 namespace tfm::kernels {
 
@@ -38,10 +39,19 @@ template <class T> struct LinearGradientsArgs {
   }
 };
 
+// The gradient of an activation's input from that of a linear layer behind it: product.c is activation.dy, which need not be written. Both
+// overwrite.
+template <class T> struct GemmActivationBackwardArgs {
+  GemmArgs<T> product;
+  ActivationBackwardArgs<T> activation;
+};
+
 // Inside an OpenMP parallel region the product runs in the calling thread alone.
 template <class T, class C> void gemm(cpu::Stream&, const GemmArgs<T, C>&);
 template <class T, class C> void gemm(cuda::Stream&, const GemmArgs<T, C>&);
 template <class T> void linear_gradients(cpu::Stream&, const LinearGradientsArgs<T>&);
 template <class T> void linear_gradients(cuda::Stream&, const LinearGradientsArgs<T>&);
+template <class T> void gemm_activation_backward(cpu::Stream&, const GemmActivationBackwardArgs<T>&);
+template <class T> void gemm_activation_backward(cuda::Stream&, const GemmActivationBackwardArgs<T>&);
 
 }  // namespace tfm::kernels

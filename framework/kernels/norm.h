@@ -4,6 +4,7 @@
 
 #include "core/dtype.h"
 #include "device/stream.h"
+#include "kernels/dropout.h"
 
 namespace tfm::kernels {
 
@@ -35,9 +36,17 @@ template <class T> struct NormBackwardArgs {
   bool rms = false;
 };
 
+// A residual and the norm of it, norm.x being add.y, with the same bits as one after the other; `add` accumulates nothing.
+template <class T> struct AddNormArgs {
+  DropoutAddArgs<T> add;
+  NormArgs<T> norm;
+};
+
 template <class T> void norm(cpu::Stream&, const NormArgs<T>&);
 template <class T> void norm_backward(cpu::Stream&, const NormBackwardArgs<T>&);
+template <class T> void add_norm(cpu::Stream&, const AddNormArgs<T>&);
 template <class T> void norm(cuda::Stream&, const NormArgs<T>&);
 template <class T> void norm_backward(cuda::Stream&, const NormBackwardArgs<T>&);
+template <class T> void add_norm(cuda::Stream&, const AddNormArgs<T>&);
 
 }  // namespace tfm::kernels

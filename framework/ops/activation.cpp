@@ -1,6 +1,6 @@
 #include "kernels/activation.h"
 
-#include "ops/ops.h"
+#include "ops/linear.h"
 
 namespace tfm::ops {
 namespace {
@@ -21,14 +21,25 @@ struct Act final : Op {
       });
     });
   }
+  template <class T> kernels::ActivationBackwardArgs<T> backward_args(Exec& e) const {
+    const GradSlot dx = e.grad_in(0);
+    return {rows, cols, act, gated, e.in(0).ptr<T>(), e.grad_out(0).ptr<T>(), dx.tensor.ptr<T>(), dx.accumulate};
+  }
   void backward(Exec& e) const override {
     with_float(e.grad_out(0).dtype, [&]<class T>() {
-      const GradSlot dx = e.grad_in(0);
-      on(e.stream(), [&](auto& s) {
-        kernels::activation_backward(s, kernels::ActivationBackwardArgs<T>{rows, cols, act, gated, e.in(0).ptr<T>(),
-                                                                           e.grad_out(0).ptr<T>(), dx.tensor.ptr<T>(), dx.accumulate});
-      });
+      on(e.stream(), [&](auto& s) { kernels::activation_backward(s, backward_args<T>(e)); });
     });
+  }
+  // Not in forward: what selective recomputation makes of the input again would differ from it in its last bit.
+  bool joins(const Op& before, Phase phase) const override {
+    return phase == Phase::backward && act == kernels::Activation::gelu_tanh && !gated && dynamic_cast<const Linear*>(&before);
+  }
+  void run_joined(Phase, const Op& before, Exec& of_before, Exec& e) const override {
+    const Linear& linear = static_cast<const Linear&>(before);
+    with_float(e.grad_out(0).dtype, [&]<class T>() {
+      on(e.stream(), [&](auto& s) { kernels::gemm_activation_backward(s, kernels::GemmActivationBackwardArgs<T>{linear.input_gradient<T>(of_before), backward_args<T>(e)}); });
+    });
+    linear.backward_of_parameters(of_before);
   }
 };
 

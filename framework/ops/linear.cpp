@@ -1,44 +1,31 @@
-#include "kernels/gemm.h"
-#include "ops/ops.h"
+#include "ops/linear.h"
 
 namespace tfm::ops {
-namespace {
 
-struct Linear final : Op {
-  std::int64_t rows, in, out;
-  bool bias;
-  double scale;
-
-  std::string_view kind() const override { return "linear"; }
-  Saved saved() const override { return {.inputs = 0b011}; }
-  Work work(Phase phase) const override {
-    if (phase != Phase::backward) return {.products = {{rows, out, in}}};
-    return {.products = {{rows, in, out}, {.m = out, .n = in, .k = rows, .sum = true}}, .again = bias ? rows * out : 0, .kernels = bias ? 3 : 2};
-  }
-
-  template <class T> void forward_as(Exec& e) const {
+void Linear::forward(Exec& e) const {
+  with_float(e.out(0).dtype, [&]<class T>() {
     on(e.stream(), [&](auto& s) {
       kernels::gemm(s, kernels::GemmArgs<T>{.transpose_b = true, .m = rows, .n = out, .k = in, .alpha = Wide<T>(scale), .a = e.in(0).ptr<T>(), .lda = in,
                                             .b = e.in(1).ptr<T>(), .ldb = in, .c = e.out(0).ptr<T>(), .ldc = out,
                                             .bias = bias ? e.in(2).ptr<T>() : nullptr});
     });
-  }
-  template <class T> void backward_as(Exec& e) const {
-    const T* dy = e.grad_out(0).ptr<T>();
+  });
+}
+
+void Linear::backward(Exec& e) const {
+  if (e.grad_in(0)) with_float(e.grad_out(0).dtype, [&]<class T>() { on(e.stream(), [&](auto& s) { kernels::gemm(s, input_gradient<T>(e)); }); });
+  backward_of_parameters(e);
+}
+
+void Linear::backward_of_parameters(Exec& e) const {
+  with_float(e.grad_out(0).dtype, [&]<class T>() {
     on(e.stream(), [&](auto& s) {
-      if (GradSlot dx = e.grad_in(0))
-        kernels::gemm(s, kernels::GemmArgs<T>{.m = rows, .n = in, .k = out, .alpha = Wide<T>(scale), .a = dy, .lda = out, .b = e.in(1).ptr<T>(), .ldb = in,
-                                              .beta = Wide<T>(dx.accumulate), .c = dx.tensor.ptr<T>(), .ldc = in});
       if (GradSlot dw = e.grad_in(1), db = e.grad_in(2); dw)
-        kernels::linear_gradients(s, kernels::LinearGradientsArgs<T>{rows, in, out, Wide<T>(scale), dy, e.in(0).ptr<T>(), dw.tensor.ptr<Wide<T>>(),
+        kernels::linear_gradients(s, kernels::LinearGradientsArgs<T>{rows, in, out, Wide<T>(scale), e.grad_out(0).ptr<T>(), e.in(0).ptr<T>(), dw.tensor.ptr<Wide<T>>(),
                                                                      dw.accumulate, db ? db.tensor.ptr<Wide<T>>() : nullptr, db.accumulate});
     });
-  }
-  void forward(Exec& e) const override { with_float(e.out(0).dtype, [&]<class T>() { forward_as<T>(e); }); }
-  void backward(Exec& e) const override { with_float(e.grad_out(0).dtype, [&]<class T>() { backward_as<T>(e); }); }
-};
-
-}  // namespace
+  });
+}
 
 Value linear(Recorder& r, Value x, Value weight, Value bias, double scale) {
   auto op = std::make_unique<Linear>();

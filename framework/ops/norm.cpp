@@ -1,6 +1,6 @@
 #include "kernels/norm.h"
 
-#include "ops/ops.h"
+#include "ops/dropout_add.h"
 
 namespace tfm::ops {
 namespace {
@@ -15,11 +15,18 @@ struct Norm final : Op {
   bool cheap() const override { return true; }
   Work work(Phase phase) const override { return {.kernels = phase == Phase::backward ? 2 : 1}; }
 
+  template <class T> kernels::NormArgs<T> forward_args(Exec& e) const {
+    return {rows, cols, e.in(0).ptr<T>(), e.in(1).ptr<T>(), shift ? e.in(2).ptr<T>() : nullptr, e.out(0).ptr<T>(), e.out(1).ptr<Wide<T>>(),
+            e.out(2).ptr<Wide<T>>(), options.eps, options.rms};
+  }
   void forward(Exec& e) const override {
+    with_float(e.out(0).dtype, [&]<class T>() { on(e.stream(), [&](auto& s) { kernels::norm(s, forward_args<T>(e)); }); });
+  }
+  bool joins(const Op& before, Phase phase) const override { return phase != Phase::backward && dynamic_cast<const DropoutAdd*>(&before); }
+  void run_joined(Phase, const Op& before, Exec& of_before, Exec& e) const override {
     with_float(e.out(0).dtype, [&]<class T>() {
       on(e.stream(), [&](auto& s) {
-        kernels::norm(s, kernels::NormArgs<T>{rows, cols, e.in(0).ptr<T>(), e.in(1).ptr<T>(), shift ? e.in(2).ptr<T>() : nullptr,
-                                              e.out(0).ptr<T>(), e.out(1).ptr<Wide<T>>(), e.out(2).ptr<Wide<T>>(), options.eps, options.rms});
+        kernels::add_norm(s, kernels::AddNormArgs<T>{static_cast<const DropoutAdd&>(before).forward_args<T>(of_before), forward_args<T>(e)});
       });
     });
   }

@@ -48,14 +48,20 @@ class KernelBench {
     std::set<std::string> done;
     for (std::size_t i = 0; i < program.steps().size(); ++i) {
       const ProgramStep& s = program.steps()[i];
-      if (s.phase == Phase::reduce) continue;
+      if (s.phase == Phase::reduce || program.joined(i)) continue;
       program.run_step(i, context);
-      const std::string name = name_of_step(program, s);
-      if (s.phase == Phase::recompute || program.work(i).kernels == 0 || !done.insert(name).second) continue;
+      std::string name;
+      double roofline = 0, flops = 0, bytes = 0;
+      for (std::size_t part = i - s.joins; part <= i; ++part) {
+        name += (name.empty() ? "" : " + ") + name_of_step(program, program.steps()[part]);
+        roofline += kernel_seconds(program, part, false, model_).sum();
+        flops += program.work(part).flops();
+        bytes += static_cast<double>(program.moved_bytes(part, false));
+      }
+      if (s.phase == Phase::recompute || bytes == 0 || !done.insert(name).second) continue;
       const double seconds = best_seconds(device, [&] { program.run_step(i, context); }, 3);
       const Op& op = *program.recording().nodes()[static_cast<std::size_t>(s.node)].op;
-      found(result(op.kind(), name, seconds, kernel_seconds(program, i, false, model_).sum(), program.work(i).flops(),
-                   static_cast<double>(program.moved_bytes(i, false))));
+      found(result(op.kind(), name, seconds, roofline, flops, bytes));
     }
     const Optimizer& optimizer = engine_.optimizer();
     const UpdateBytes bytes = update_bytes(engine_.plan());

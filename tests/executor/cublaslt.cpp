@@ -1,6 +1,7 @@
 // The stand-in of cuBLASLt: column-major products in straight loops, and algorithms that differ only in what they cost.
 #include <cublasLt.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "core/dtype.h"
@@ -13,7 +14,9 @@ struct FakeOperation {
   cudaDataType_t scale, bias_type = CUDA_R_32F;
   cublasOperation_t a = CUBLAS_OP_N, b = CUBLAS_OP_N;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  const void* bias = nullptr;
+  const void *bias = nullptr, *aux = nullptr;
+  std::int64_t aux_ld = 0;
+  bool of_gradient() const { return epilogue == CUBLASLT_EPILOGUE_BGRADB || epilogue == CUBLASLT_EPILOGUE_DGELU; }
 };
 struct FakeLayout {
   cudaDataType_t type;
@@ -35,6 +38,12 @@ template <class F> void typed(cudaDataType_t type, F&& f) {
   type == CUDA_R_32F ? f(float{}) : type == CUDA_R_64F ? f(double{}) : type == CUDA_R_16F ? f(tfm::f16{}) : f(tfm::bf16{});
 }
 
+// Of GELU by tanh.
+template <class W> W gelu_derivative(W x) {
+  const W c = W(0.7978845608028654), t = std::tanh(c * (x + W(0.044715) * x * x * x));
+  return (1 + t) / 2 + x * (1 - t * t) / 2 * c * (1 + 3 * W(0.044715) * x * x);
+}
+
 template <class T, class C, class W>
 void multiply(const FakeOperation& o, W alpha, const T* a, const FakeLayout& la, const T* b, const FakeLayout& lb, W beta, const C* c, C* d,
               const FakeLayout& ld, std::int64_t k) {
@@ -46,6 +55,7 @@ void multiply(const FakeOperation& o, W alpha, const T* a, const FakeLayout& la,
       sum *= alpha;
       if (beta != 0) sum += beta * static_cast<W>(c[i + j * ld.ld]);
       if (o.epilogue == CUBLASLT_EPILOGUE_BIAS) sum += static_cast<W>(static_cast<const T*>(o.bias)[i]);
+      if (o.epilogue == CUBLASLT_EPILOGUE_DGELU) sum *= gelu_derivative(static_cast<W>(static_cast<const C*>(o.aux)[i + j * o.aux_ld]));
       d[i + j * ld.ld] = static_cast<C>(sum);
     }
   if (o.epilogue != CUBLASLT_EPILOGUE_BGRADB) return;
@@ -64,9 +74,14 @@ bool fits(const FakeOperation& o, const FakeLayout& a, const FakeLayout& b, cons
   const bool is_double = a.type == CUDA_R_64F;
   const bool types = a.type == b.type && (c.type == a.type || c.type == CUDA_R_32F) && (o.scale == CUDA_R_64F) == is_double &&
                      (o.compute == CUBLAS_COMPUTE_64F) == is_double && (o.compute != CUBLAS_COMPUTE_32F_FAST_TF32 || a.type == CUDA_R_32F);
-  const bool epilogue = o.epilogue == CUBLASLT_EPILOGUE_DEFAULT ||
-                        (!is_double && o.bias && (o.epilogue == CUBLASLT_EPILOGUE_BIAS ? o.bias_type == a.type && c.type == a.type
-                                                                                      : runtime.bias_gradient_cost > 0 && o.bias_type == c.type));
+  const auto able = [&] {
+    if (o.epilogue == CUBLASLT_EPILOGUE_DEFAULT) return true;
+    if (is_double || (o.of_gradient() && runtime.epilogue_cost == 0)) return false;
+    if (o.epilogue == CUBLASLT_EPILOGUE_BIAS) return o.bias && o.bias_type == a.type && c.type == a.type;
+    if (o.epilogue == CUBLASLT_EPILOGUE_BGRADB) return o.bias && o.bias_type == c.type;
+    return o.aux && reinterpret_cast<std::uintptr_t>(o.aux) % 16 == 0 && o.aux_ld % 8 == 0 && o.aux_ld >= static_cast<std::int64_t>(c.rows) && c.type == a.type;
+  };
+  const bool epilogue = able();
   return m == c.rows && n == c.cols && k == inner && k > 0 && whole && types && epilogue;
 }
 
@@ -94,6 +109,10 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t o, cublasLtMa
       return assign(o->epilogue, from, bytes);
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
       return assign(o->bias, from, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
+      return assign(o->aux, from, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
+      return assign(o->aux_ld, from, bytes);
     case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
       return assign(o->bias_type, from, bytes);
   }
@@ -138,9 +157,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t o, const vo
   if (!fits(*o, *la, *lb, *lc) || !fits(*o, *la, *lb, *ld)) return CUBLAS_STATUS_INVALID_VALUE;
   const std::uint64_t which = algorithm->data[0];
   if (which >= runtime.cost.size() || runtime.cost[which] == 0 || !workspace || bytes < 1024) return CUBLAS_STATUS_NOT_SUPPORTED;
-  runtime.clock += runtime.cost[which] * (o->epilogue == CUBLASLT_EPILOGUE_BGRADB ? runtime.bias_gradient_cost : 1);
+  runtime.clock += runtime.cost[which] * (o->of_gradient() ? runtime.epilogue_cost : 1);
   runtime.algorithms.push_back(which);
-  runtime.bias_gradients += o->epilogue == CUBLASLT_EPILOGUE_BGRADB;
+  runtime.gradient_epilogues += o->of_gradient();
   const auto k = static_cast<std::int64_t>(o->a == CUBLAS_OP_N ? la->cols : la->rows);
   typed(la->type, [&]<class T>(T) {
     using W = tfm::Wide<T>;

@@ -23,8 +23,8 @@ struct Runtime {
   std::function<void()> on_wait;                    // called when it begins to
   float clock = 0;                                  // milliseconds
   std::vector<float> cost = {3, 1, 2};              // milliseconds a product takes by algorithm; 0: it is refused
-  float bias_gradient_cost = 2;                     // times that of the product alone; 0: no algorithm has that epilogue
-  long bias_gradients = 0;                          // products with that epilogue
+  float epilogue_cost = 0.75f;                      // of a gradient: times that of the product alone; 0: no algorithm has that epilogue
+  long gradient_epilogues = 0;                      // products with one
   std::vector<std::uint64_t> algorithms;            // used by the products so far
 };
 extern Runtime runtime;

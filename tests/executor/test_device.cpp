@@ -86,7 +86,7 @@ struct LinearGradientsCase {
     typename D::template Array<Wide<T>> dw("dw", out * in), db("db", out);
     dw.assign(random_values(out * in, 3)), db.assign(random_values(out, 4));
     for (int time = 0; time < 2; ++time) {  // measured, then known
-      executor::runtime.bias_gradients = 0;
+      executor::runtime.gradient_epilogues = 0;
       kernels::linear_gradients(s, kernels::LinearGradientsArgs<T>{rows, in, out, scale, dy, x, dw, accumulate_dw, db, accumulate_db});
     }
     return {{"dw", dw.values(), rounding<Wide<T>>(50)}, {"db", db.values(), rounding<Wide<T>>(50)}};
@@ -96,13 +96,47 @@ TEST_F(DeviceRuntime, BiasGradientsComeFromAnEpilogueWhereThatIsFaster) {
   for (const float cost : {0.f, 0.5f, 2.f})
     for (const LinearGradientsCase& c : {LinearGradientsCase{false, false, 1}, {true, false, 1}, {false, true, 1}, {true, true, 1}, {false, false, 0.5f}}) {
       SCOPED_TRACE(testing::Message() << cost << " " << c.accumulate_dw << c.accumulate_db << " " << c.scale);
-      executor::runtime.bias_gradient_cost = cost;
+      executor::runtime.epilogue_cost = cost;
       std::filesystem::remove_all(folder_);
       const auto compare = [&]<class T>() {
         cuda::Stream stream(0);
         const Results want = c.run<OnCpu, T>(OnCpu::stream()), got = c.run<OnDevice, T>(stream);
         for (std::size_t i = 0; i < want.size(); ++i) expect_close(got[i].values, want[i].values, want[i].bound, want[i].name);
-        EXPECT_EQ(executor::runtime.bias_gradients, cost == 0.5f && sizeof(T) < 8 && c.scale == 1 ? 1 : 0);
+        EXPECT_EQ(executor::runtime.gradient_epilogues, cost == 0.5f && sizeof(T) < 8 && c.scale == 1 ? 1 : 0);
+      };
+      compare.operator()<float>(), compare.operator()<double>(), compare.operator()<bf16>(), compare.operator()<f16>();
+    }
+}
+
+struct ActivationBackwardCase {
+  std::int64_t cols;
+  kernels::Activation kind = kernels::Activation::gelu_tanh;
+  int first = 0;  // element of its memory that x starts with
+
+  template <class D, class T> Results run(auto& s) const {
+    constexpr std::int64_t rows = 9, inner = 24;
+    typename D::template Array<T> dy("dy", rounded<T>(random_values(rows * inner, 1))), w("w", rounded<T>(random_values(inner * cols, 2))),
+        x("x", rounded<T>(random_values(rows * cols + first, 3, 2))), between("between", rows * cols), dx("dx", rows * cols);
+    for (int time = 0; time < 2; ++time) {  // measured, then known
+      executor::runtime.gradient_epilogues = 0;
+      const kernels::GemmArgs<T> product{.m = rows, .n = cols, .k = inner, .alpha = Wide<T>(0.5), .a = dy, .lda = inner, .b = w, .ldb = cols, .c = between, .ldc = cols};
+      kernels::gemm_activation_backward(s, kernels::GemmActivationBackwardArgs<T>{product, {rows, cols, kind, false, x + first, between, dx}});
+    }
+    return {{"dx", dx.values(), rounding<T>(8)}};
+  }
+};
+TEST_F(DeviceRuntime, ActivationGradientsComeFromAnEpilogueWhereThatIsFaster) {
+  for (const float cost : {0.f, 0.5f, 2.f})
+    for (const ActivationBackwardCase& c : {ActivationBackwardCase{16}, {16, kernels::Activation::relu}, {12}, {16, kernels::Activation::gelu_tanh, 1}}) {
+      SCOPED_TRACE(testing::Message() << cost << " " << c.cols << " " << c.first);
+      executor::runtime.epilogue_cost = cost;
+      std::filesystem::remove_all(folder_);
+      const auto compare = [&]<class T>() {
+        cuda::Stream stream(0);
+        const Results want = c.run<OnCpu, T>(OnCpu::stream()), got = c.run<OnDevice, T>(stream);
+        expect_close(got[0].values, want[0].values, want[0].bound, "dx");
+        const bool able = sizeof(T) == 2 && c.kind == kernels::Activation::gelu_tanh && c.cols % 8 == 0 && c.first == 0;
+        EXPECT_EQ(executor::runtime.gradient_epilogues, cost == 0.5f && able ? 1 : 0);
       };
       compare.operator()<float>(), compare.operator()<double>(), compare.operator()<bf16>(), compare.operator()<f16>();
     }

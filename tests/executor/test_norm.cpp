@@ -46,6 +46,49 @@ TYPED_TEST(DeviceNorms, AsTheCpus) {
   }
 }
 
+// A residual and its norm: the sum has the bits of dropout_add, the norm those of norm on the same device.
+struct AddNormCase {
+  std::int64_t rows, cols;
+  float p = 0;
+  bool residual = true, rms = false;
+  int first = 0;  // element of its memory that each array starts with
+
+  template <class D, class T> Results run(bool joined) const {
+    using namespace kernels;
+    using W = Wide<T>;
+    const auto n = rows * cols + first;
+    typename D::template Array<T> x("x", rounded<T>(random_values(n, 1))), r("residual", rounded<T>(random_values(n, 2))), sum("sum", n), y("y", n),
+        gain("gain", rounded<T>(random_values(cols, 3)));
+    typename D::template Array<W> mean("mean", rows), rstd("rstd", rows);
+    sum.assign(Values(n, 0)), y.assign(Values(n, 0)), mean.assign(Values(rows, 0));
+    const AddNormArgs<T> a{{.rows = rows, .cols = cols, .x = x + first, .residual = residual ? r + first : nullptr, .y = sum + first,
+                            .dropout = {p, {7, Purpose::dropout, 3, 2}}, .place = {5, 0, cols, 4}},
+                           {rows, cols, sum + first, gain, nullptr, y + first, mean, rstd, 1e-5, rms}};
+    auto& s = D::stream();
+    if (joined) {
+      add_norm(s, a);
+    } else {
+      dropout_add(s, a.add);
+      norm(s, a.norm);
+    }
+    const double amplify = cols == 1 ? 400 : 1;
+    const double sums = rounding<T>(0.01);  // of elements that are rounded another way
+    return {{"sum", sum.values(), rounding<T>(4)}, {"y", y.values(), rounding<T>(4 * amplify)}, {"mean", mean.values(), rounding<W>(2) + sums},
+            {"rstd", rstd.values(), rounding<W>(4 * amplify * amplify) + sums}};
+  }
+};
+
+TYPED_TEST(DeviceNorms, OfAResidualMadeOnTheWay) {
+  using T = TypeParam;
+  for (const AddNormCase& c : {AddNormCase{1, 1}, {9, 33, 0.3f}, {3, 256, 0, true, true}, {18, 768, 0.1f}, {5, 1601, 0.5f, false}, {2, 2048}, {2, 5003, 0.2f},
+                               {2, 8200, 0.2f}, {7, 72, 0.2f, true, false, 3}, {0, 12}}) {
+    SCOPED_TRACE(testing::Message() << c.rows << " x " << c.cols << " p " << c.p);
+    expect_as_cpu([&]<class D>() { return c.run<D, T>(true); });
+    const Results apart = c.run<OnDevice, T>(false), joined = c.run<OnDevice, T>(true);
+    for (std::size_t i = 0; i < apart.size(); ++i) EXPECT_TRUE(same_values(apart[i].values, joined[i].values)) << apart[i].name;
+  }
+}
+
 TYPED_TEST(DeviceNorms, MatchTheDefinition) {
   using T = TypeParam;
   for (bool rms : {false, true}) {

@@ -1,7 +1,9 @@
-// Gradients that several values share in memory, against central differences.
+// Gradients that several values share in memory, and steps that are joined, against central differences.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <list>
 
 #include "graph/planner.h"
 #include "ops/ops.h"
@@ -15,11 +17,11 @@ const ops::Place kPlace{kRows, 0, 0, kWidth};
 // sum(seed * output) of a recording whose leaves are parameters (kRows, kWidth) or (kWidth, kWidth), and its gradients.
 class Sum {
  public:
-  template <class Build> explicit Sum(Build&& build) {
+  template <class Build> explicit Sum(Build&& build, Recompute recompute = Recompute::none, bool join = false) {
     auto tape = std::make_shared<Recorder>(DType::f64);
     const Value x = leaf(*tape, "x", {kRows, kWidth}), w = leaf(*tape, "w", {kWidth, kWidth}), u = leaf(*tape, "u", {kWidth, kWidth});
     output_ = build(*tape, x, w, u);
-    program_ = plan(tape, {.outputs = {output_}, .seeds = {output_}});
+    program_ = plan(tape, {.recompute = recompute, .outputs = {output_}, .seeds = {output_}, .join = join});
     Bindings b;
     b.data.resize(tape->values().size());
     b.gradients.resize(tape->values().size());
@@ -27,6 +29,11 @@ class Sum {
       b.data[i] = {data_[i].data(), DType::f64, shapes_[i]};
       b.gradients[i] = {gradients_[i].data(), DType::f64, shapes_[i]};
     }
+    for (std::size_t v = 0; v < b.data.size(); ++v)
+      if (const ValueInfo& info = tape->values()[v]; info.fill) {
+        constants_.emplace_back(static_cast<std::size_t>(info.shape.elements()));
+        info.fill(b.data[v] = {constants_.back().data(), DType::f64, info.shape});
+      }
     arena_.assign(static_cast<std::size_t>(program_.arena_bytes() / 8 + 1), std::nan(""));
     program_.bind(reinterpret_cast<std::byte*>(arena_.data()), b);
   }
@@ -54,6 +61,15 @@ class Sum {
         EXPECT_NEAR(got[v][i], (up - down) / (2 * h), 1e-8) << "leaf " << v << " element " << i;
       }
   }
+  int joined() const {
+    return static_cast<int>(std::ranges::count_if(program_.steps(), [](const ProgramStep& s) { return s.joins; }));
+  }
+  std::int64_t moved_bytes() const {
+    std::int64_t sum = 0;
+    for (std::size_t i = 0; i < program_.steps().size(); ++i) sum += program_.moved_bytes(i, false);
+    return sum;
+  }
+  const std::vector<std::vector<double>>& gradients() const { return gradients_; }
   // Gradients that residual steps did not have to write.
   int shared() const {
     int n = 0;
@@ -75,6 +91,7 @@ class Sum {
 
   std::vector<Shape> shapes_;
   std::vector<std::vector<double>> data_, gradients_;
+  std::list<std::vector<double>> constants_;
   std::vector<double> arena_;
   Program program_;
   Value output_;
@@ -146,6 +163,33 @@ TEST(SharedGradients, OfTheResidualAloneUnderDropout) {
   });
   s.expect_gradients();
   EXPECT_EQ(s.shared(), 1);
+}
+
+// Two blocks: norm, linear, GELU, linear, residual.
+Value blocks(Recorder& r, Value x, Value w, Value u) {
+  const Value gain = r.constant("gain", {kWidth}, DType::f64, [](Tensor t) {
+    for (std::int64_t i = 0; i < kWidth; ++i) t.ptr<double>()[i] = 1 + 0.1 * static_cast<double>(i);
+  });
+  for (int block = 0; block < 2; ++block) {
+    const Recorder::Checkpoint scope(r);
+    const Value h = ops::activation(r, ops::linear(r, ops::norm(r, x, {}, gain), w), kernels::Activation::gelu_tanh, false);
+    x = ops::dropout_add(r, ops::linear(r, h, u), x, 0, kPlace);
+  }
+  return ops::norm(r, x, {}, gain);
+}
+
+TEST(JoinedSteps, ComputeTheSame) {
+  for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+    Sum apart(blocks, recompute), joined(blocks, recompute, true);
+    EXPECT_EQ(apart.joined(), 0);
+    EXPECT_GE(joined.joined(), 4) << "a residual and a norm twice, an activation's and a linear layer's backward pass twice";
+    joined.expect_gradients();
+    apart.run();
+    joined.run();
+    EXPECT_EQ(apart.gradients(), joined.gradients());
+    if (recompute == Recompute::none)
+      EXPECT_EQ(apart.moved_bytes() - joined.moved_bytes(), (2 + 2 * 2) * kRows * kWidth * 8) << "sums read again; gradients written and read";
+  }
 }
 
 }  // namespace

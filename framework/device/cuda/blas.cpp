@@ -28,6 +28,10 @@ template <class Setter, class Object, class Attribute, class V> void set(Setter 
   check(setter(object, attribute, &value, sizeof value));
 }
 
+cublasLtEpilogue_t name_of(Epilogue e) {
+  return e == Epilogue::bias ? CUBLASLT_EPILOGUE_BIAS : e == Epilogue::bias_gradient ? CUBLASLT_EPILOGUE_BGRADB : CUBLASLT_EPILOGUE_DGELU;
+}
+
 std::string key_of(const Product& p, bool tf32) {
   std::string key;
   for (const std::int64_t field : {p.m, p.n, p.k, p.lda, p.ldb, p.ldc, std::int64_t{p.factors}, std::int64_t{p.product}, std::int64_t{p.transpose_a},
@@ -54,11 +58,11 @@ struct Blas::Plan {
                                    is_double ? CUDA_R_64F : CUDA_R_32F));
     set(cublasLtMatmulDescSetAttribute, operation, CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(cublasLtMatmulDescSetAttribute, operation, CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
-    if (p.epilogue != Epilogue::none) {
-      const bool reads = p.epilogue == Epilogue::bias;
-      set(cublasLtMatmulDescSetAttribute, operation, CUBLASLT_MATMUL_DESC_EPILOGUE, reads ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_BGRADB);
-      set(cublasLtMatmulDescSetAttribute, operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, reads ? p.factors : p.product);
-    }
+    if (p.epilogue != Epilogue::none) set(cublasLtMatmulDescSetAttribute, operation, CUBLASLT_MATMUL_DESC_EPILOGUE, name_of(p.epilogue));
+    if (p.epilogue == Epilogue::gelu_gradient)
+      set(cublasLtMatmulDescSetAttribute, operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.ldc);
+    else if (p.epilogue != Epilogue::none)
+      set(cublasLtMatmulDescSetAttribute, operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, p.epilogue == Epilogue::bias ? p.factors : p.product);
     auto layout = [](cublasLtMatrixLayout_t& to, cudaDataType_t type, std::int64_t rows, std::int64_t cols, bool transposed, std::int64_t ld) {
       if (transposed) std::swap(rows, cols);
       check(cublasLtMatrixLayoutCreate(&to, type, static_cast<std::uint64_t>(cols), static_cast<std::uint64_t>(rows), ld));
@@ -145,16 +149,18 @@ void Blas::choose(const Product& p, Plan& plan, Operands o) {
 Blas::Plan& Blas::plan_of(const Product& p, const Operands& o) {
   auto& plan = plans_[p];
   if (!plan) plan = std::make_unique<Plan>(p, float_compute_);
-  if (o.bias) set(cublasLtMatmulDescSetAttribute, plan->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, o.bias);
+  if (p.epilogue != Epilogue::none)
+    set(cublasLtMatmulDescSetAttribute, plan->operation,
+        p.epilogue == Epilogue::gelu_gradient ? CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER : CUBLASLT_MATMUL_DESC_BIAS_POINTER, o.extra);
   if (!plan->chosen) choose(p, *plan, o);
   return *plan;
 }
 
-void Blas::run(const Product& p, const void* alpha, const void* a, const void* b, const void* beta, void* c, const void* bias) {
-  check(attempt(p, {alpha, a, b, beta, c, bias, c}));
+void Blas::run(const Product& p, const void* alpha, const void* a, const void* b, const void* beta, void* c, const void* extra) {
+  check(attempt(p, {alpha, a, b, beta, c, extra, c}));
 }
-bool Blas::run_if_able(const Product& p, const void* alpha, const void* a, const void* b, const void* beta, void* c, const void* bias) {
-  return attempt(p, {alpha, a, b, beta, c, bias, c}) == CUBLAS_STATUS_SUCCESS;
+bool Blas::run_if_able(const Product& p, const void* alpha, const void* a, const void* b, const void* beta, void* c, const void* extra) {
+  return attempt(p, {alpha, a, b, beta, c, extra, c}) == CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t Blas::attempt(const Product& p, const Operands& o) {

@@ -16,9 +16,10 @@ namespace tfm::cuda {
 
 class Stream;
 
-// bias: of n elements of the factors' type is added to every row. bias_gradient: the sums of op(A)'s rows, m elements of the product's
-// type, are written besides (CUBLASLT_EPILOGUE_BGRADB of the transposed product).
-enum class Epilogue { none, bias, bias_gradient };
+// What is done besides, with one more operand, `extra`. bias: n elements of the factors' type, added to every row. bias_gradient: m elements
+// of the product's type, the sums of op(A)'s rows, which are written (CUBLASLT_EPILOGUE_BGRADB of the transposed product). gelu_gradient: a
+// matrix that lies as C does; the product is multiplied with the derivative of GELU (by tanh) there. Its start and rows are multiples of 16 bytes.
+enum class Epilogue { none, bias, bias_gradient, gelu_gradient };
 
 // D (m,n) = alpha op(A) op(B) + beta C, row-major; all that an algorithm depends on.
 struct Product {
@@ -39,15 +40,15 @@ class Blas {
   Blas(const Blas&) = delete;
   Blas& operator=(const Blas&) = delete;
 
-  // alpha and beta: float, or double where the product is. C may not overlap A or B. bias: what the epilogue reads or writes.
-  void run(const Product& p, const void* alpha, const void* a, const void* b, const void* beta, void* c, const void* bias);
+  // alpha and beta: float, or double where the product is. C may not overlap A or B.
+  void run(const Product& p, const void* alpha, const void* a, const void* b, const void* beta, void* c, const void* extra);
   // The same; false where cuBLASLt has no algorithm for it.
-  bool run_if_able(const Product& p, const void* alpha, const void* a, const void* b, const void* beta, void* c, const void* bias);
+  bool run_if_able(const Product& p, const void* alpha, const void* a, const void* b, const void* beta, void* c, const void* extra);
 
  private:
   struct Plan;
   struct Operands {
-    const void *alpha, *a, *b, *beta, *c, *bias;
+    const void *alpha, *a, *b, *beta, *c, *extra;
     void* d;
   };
   Plan& plan_of(const Product& p, const Operands& o);

@@ -189,6 +189,13 @@ template <class T> void linear_gradients(cpu::Stream& stream, const LinearGradie
   if (a.db) column_sum(stream, ColumnSumArgs<T>{a.rows, a.out, a.out, a.dy, a.db, a.accumulate_db});
 }
 
+template <class T> void gemm_activation_backward(cpu::Stream& stream, const GemmActivationBackwardArgs<T>& a) {
+  gemm(stream, a.product);
+  activation_backward(stream, a.activation);
+}
+
+#define TFM_INSTANTIATE(T) template void gemm_activation_backward(cpu::Stream&, const GemmActivationBackwardArgs<T>&);
+TFM_FLOATS(TFM_INSTANTIATE)
 template void linear_gradients(cpu::Stream&, const LinearGradientsArgs<float>&);
 template void linear_gradients(cpu::Stream&, const LinearGradientsArgs<double>&);
 template void linear_gradients(cpu::Stream&, const LinearGradientsArgs<bf16>&);

@@ -100,8 +100,14 @@ void norm_backward(cpu::Stream& stream, const NormBackwardArgs<T>& a) {
   if (a.dshift) add_blocks(partial + width, blocks.count, step, a.cols, a.dshift, a.accumulate_dshift);
 }
 
-#define TFM_INSTANTIATE(T)                              \
-  template void norm(cpu::Stream&, const NormArgs<T>&); \
+template <class T> void add_norm(cpu::Stream& stream, const AddNormArgs<T>& a) {
+  dropout_add(stream, a.add);
+  norm(stream, a.norm);
+}
+
+#define TFM_INSTANTIATE(T)                                     \
+  template void norm(cpu::Stream&, const NormArgs<T>&);        \
+  template void add_norm(cpu::Stream&, const AddNormArgs<T>&); \
   template void norm_backward(cpu::Stream&, const NormBackwardArgs<T>&);
 TFM_FLOATS(TFM_INSTANTIATE)
 

@@ -27,12 +27,12 @@ double block_sum(const T* x, std::int64_t n, double scale) {
 struct FixedSum {
   unsigned __int128 high = 0, low = 0;
   double plain = 0;
-  bool ok = true;
+  std::int64_t too_large = 0;
 
   void add(double s) {
     plain += s;
     if (!(s < kLargest)) {
-      ok = false;
+      ++too_large;
       return;
     }
     const double scaled = s * 0x1p24;
@@ -103,7 +103,7 @@ void square_sum(cpu::Stream& stream, const SquareSumArgs<T>& a) {
       const auto part = sum.limbs();
       for (int k = 0; k < 4; ++k) limb[k] += part[k];
       plain[c] = sum.plain;
-      bad += !sum.ok;
+      bad += sum.too_large;
     }
     for (std::int64_t c = 0; c < chunks; ++c) all += plain[c];
   }

@@ -82,11 +82,14 @@ template <class T> bool together(cuda::Stream& stream, const LinearGradientsArgs
   return true;
 }
 
+std::string key_of(const std::string& kind, std::initializer_list<std::int64_t> fields) {
+  std::string key = kind;
+  for (const std::int64_t field : fields) key += (key.empty() ? "" : " ") + std::to_string(field);
+  return key;
+}
+
 template <class T> bool epilogue_is_faster(cuda::Stream& stream, const LinearGradientsArgs<T>& a) {
-  std::string key;
-  for (const std::int64_t field : {a.rows, a.in, a.out, static_cast<std::int64_t>(kType<T>), std::int64_t{a.accumulate_dw}, std::int64_t{a.accumulate_db},
-                                   std::int64_t{alignment(a.dy, a.out)}, std::int64_t{alignment(a.x, a.in)}, std::int64_t{stream.numerics().tf32}})
-    key += (key.empty() ? "" : " ") + std::to_string(field);
+  const std::string key = key_of("", {a.rows, a.in, a.out, kType<T>, a.accumulate_dw, a.accumulate_db, alignment(a.dy, a.out), alignment(a.x, a.in), stream.numerics().tf32});
   const auto elsewhere = [&](bool (*way)(cuda::Stream&, const LinearGradientsArgs<T>&)) {  // gradients must not be added twice
     const cuda::Scratch<Wide<T>> dw(stream, a.accumulate_dw ? a.in * a.out : 0), db(stream, a.accumulate_db ? a.out : 0);
     LinearGradientsArgs<T> other = a;
@@ -97,6 +100,19 @@ template <class T> bool epilogue_is_faster(cuda::Stream& stream, const LinearGra
   return stream.own<Epilogues>().choices.fastest(key, {[&] { return elsewhere(apart<T>); }, [&] { return elsewhere(together<T>); }}) == 1;
 }
 
+// The product and, from what it has written, the activation's gradient; or the second in an epilogue of the first, from the product before
+// it is rounded. False: cuBLASLt cannot.
+template <class T> bool apart(cuda::Stream& stream, const GemmActivationBackwardArgs<T>& a) {
+  gemm(stream, a.product);
+  activation_backward(stream, a.activation);
+  return true;
+}
+template <class T> bool together(cuda::Stream& stream, const GemmActivationBackwardArgs<T>& a) {
+  GemmArgs<T> g = a.product;
+  g.c = a.activation.dx;
+  return stream.own<cuda::Blas>().run_if_able(product_of(g, cuda::Epilogue::gelu_gradient), &g.alpha, g.a, g.b, &g.beta, g.c, a.activation.x);
+}
+
 }  // namespace
 
 template <class T> void linear_gradients(cuda::Stream& stream, const LinearGradientsArgs<T>& a) {
@@ -105,6 +121,20 @@ template <class T> void linear_gradients(cuda::Stream& stream, const LinearGradi
   apart(stream, a);
 }
 
+template <class T> void gemm_activation_backward(cuda::Stream& stream, const GemmActivationBackwardArgs<T>& a) {
+  const GemmArgs<T>& g = a.product;
+  TFM_CHECK(g.c == a.activation.dy && g.beta == Wide<T>{0} && !a.activation.accumulate, "the product is the activation's gradient");
+  TFM_CHECK(g.m == a.activation.rows && g.n == a.activation.cols && g.ldc == g.n && !a.activation.gated, "the matrices lie alike");
+  const bool able = sizeof(T) == 2 && a.activation.kind == Activation::gelu_tanh && g.m > 0 && g.n > 0 && g.k > 0 &&
+                    alignment(a.activation.x, g.ldc) == 16 && alignment(a.activation.dx, g.ldc) == 16;
+  const auto key = [&] { return key_of("gelu", {g.transpose_a, g.transpose_b, g.m, g.n, g.k, g.lda, g.ldb, kType<T>, alignment(g.a, g.lda), alignment(g.b, g.ldb)}); };
+  if (able && stream.own<Epilogues>().choices.fastest(key(), {[&] { return apart(stream, a); }, [&] { return together(stream, a); }}) == 1 && together(stream, a))
+    return;
+  apart(stream, a);
+}
+
+#define TFM_INSTANTIATE(T) template void gemm_activation_backward(cuda::Stream&, const GemmActivationBackwardArgs<T>&);
+TFM_INSTANTIATE(float) TFM_INSTANTIATE(double) TFM_INSTANTIATE(bf16) TFM_INSTANTIATE(f16)
 template void linear_gradients(cuda::Stream&, const LinearGradientsArgs<float>&);
 template void linear_gradients(cuda::Stream&, const LinearGradientsArgs<double>&);
 template void linear_gradients(cuda::Stream&, const LinearGradientsArgs<bf16>&);

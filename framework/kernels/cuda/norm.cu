@@ -1,4 +1,4 @@
-// LayerNorm and RMSNorm. A row is read once and kept in registers, kPacks packs a thread, up to the width that fits; longer rows
+// LayerNorm and RMSNorm, alone or of a residual that is made on the way. A row is read once and kept in registers, kPacks packs a thread, up to the width that fits; longer rows
 // (kPacks 0) are read again for each sum. Gradients of gain and shift: partial sums of row blocks, then column_fold.
 #include "kernels/norm.h"
 
@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "kernels/cuda/column_fold.h"
+#include "kernels/cuda/dropout_pack.h"
 
 namespace tfm::kernels {
 namespace {
@@ -19,11 +20,15 @@ template <class T, int kPacks> struct Row {
   std::int64_t cols, first, step;
   Eight<T> held[kPacks > 0 ? kPacks : 1];
 
-  __device__ Row(const T* row, std::int64_t n, int thread, int threads) : x(row), cols(n), first(thread * kPack), step(threads * kPack) {
+  // load(column, part)
+  template <class F>
+  __device__ Row(const T* row, std::int64_t n, int thread, int threads, F&& load) : x(row), cols(n), first(thread * kPack), step(threads * kPack) {
     TFM_UNROLL
     for (int k = 0; k < kPacks; ++k)
-      if (const std::int64_t c = first + k * step; c < cols) held[k] = load_pack(x + c, part_of(c, cols));
+      if (const std::int64_t c = first + k * step; c < cols) held[k] = load(c, part_of(c, cols));
   }
+  __device__ Row(const T* row, std::int64_t n, int thread, int threads)
+      : Row(row, n, thread, threads, [&](std::int64_t c, Part part) { return load_pack(row + c, part); }) {}
   // f(k, column, part, k-th pack)
   template <class F> __device__ void each(F&& f) const {
     if constexpr (kPacks == 0) {
@@ -36,8 +41,28 @@ template <class T, int kPacks> struct Row {
   }
 };
 
+template <class T> struct Loaded {
+  const T* x;
+  __device__ Eight<T> operator()(std::int64_t row, std::int64_t cols, std::int64_t c, Part part) const { return load_pack(x + row * cols + c, part); }
+};
+template <class T> struct Added {
+  Add<T> add;
+  __device__ Eight<T> operator()(std::int64_t row, std::int64_t cols, std::int64_t c, Part part) const {
+    Wide<T> y[kPack];
+    if (add.a.dropout.p == 0)
+      add.pack(row * cols + c, part, y);
+    else
+      add.pack(row, c, part, y);
+    store_pack(add.a.y + row * cols + c, part, y);
+    Eight<T> stored{};
+    TFM_UNROLL
+    for (int i = 0; i < kPack; ++i) stored.set(i, cuda::narrow<T>(y[i]));
+    return stored;
+  }
+};
+
 // kGroup threads a row: a warp, or the whole block.
-template <class T, int kGroup, int kPacks> __global__ void __launch_bounds__(kThreads) norm_kernel(NormArgs<T> a) {
+template <class T, int kGroup, int kPacks, class Source> __global__ void __launch_bounds__(kThreads) norm_kernel(NormArgs<T> a, Source source) {
   using W = Wide<T>;
   W* shared = cuda::shared_memory<W>();  // two sums of the warps
   const int thread = static_cast<int>(threadIdx.x) % kGroup;
@@ -49,7 +74,8 @@ template <class T, int kGroup, int kPacks> __global__ void __launch_bounds__(kTh
     over_block(all, shared + which * (kThreads / kWarp), Sum{});
     return all[0];
   };
-  const Row<T, kPacks> row(a.x + (there ? r : 0) * a.cols, there ? a.cols : 0, thread, kGroup);
+  const Row<T, kPacks> row(a.x + (there ? r : 0) * a.cols, there ? a.cols : 0, thread, kGroup,
+                           [&](std::int64_t c, Part part) { return source(r, a.cols, c, part); });
   W mean = 0, square = 0;
   if (!a.rms) {
     row.each([&](int, std::int64_t, Part, const Eight<T>& x) {
@@ -131,23 +157,39 @@ __global__ void __launch_bounds__(kBackwardThreads) norm_backward_kernel(NormBac
   }
 }
 
+// Rows that a thread group holds.
+constexpr std::int64_t kLongest = kThreads * kPack * kHeld;
+
+template <class T, class Source> void start(cuda::Stream& stream, const NormArgs<T>& a, const Source& source) {
+  if (a.rows <= 0) return;
+  auto launch = [&](auto kernel, std::int64_t rows_a_block) {
+    cuda::launch(stream, kernel, static_cast<unsigned>(ceil_div(a.rows, rows_a_block)), kThreads, 2 * (kThreads / kWarp) * sizeof(Wide<T>), a, source);
+  };
+  if (a.cols <= kWarp * kPack)
+    launch(norm_kernel<T, kWarp, 1, Source>, kThreads / kWarp);
+  else if (a.cols <= kWarp * kPack * kHeld)
+    launch(norm_kernel<T, kWarp, kHeld, Source>, kThreads / kWarp);
+  else if (a.cols <= kThreads * kPack)
+    launch(norm_kernel<T, kThreads, 1, Source>, 1);
+  else
+    launch(norm_kernel<T, kThreads, kHeld, Source>, 1);
+}
+
 }  // namespace
 
 template <class T> void norm(cuda::Stream& stream, const NormArgs<T>& a) {
-  if (a.rows <= 0) return;
-  auto start = [&](auto kernel, std::int64_t rows_a_block) {
-    cuda::launch(stream, kernel, static_cast<unsigned>(ceil_div(a.rows, rows_a_block)), kThreads, 2 * (kThreads / kWarp) * sizeof(Wide<T>), a);
-  };
-  if (a.cols <= kWarp * kPack)
-    start(norm_kernel<T, kWarp, 1>, kThreads / kWarp);
-  else if (a.cols <= kWarp * kPack * kHeld)
-    start(norm_kernel<T, kWarp, kHeld>, kThreads / kWarp);
-  else if (a.cols <= kThreads * kPack)
-    start(norm_kernel<T, kThreads, 1>, 1);
-  else if (a.cols <= kThreads * kPack * kHeld)
-    start(norm_kernel<T, kThreads, kHeld>, 1);
-  else
-    start(norm_kernel<T, kThreads, 0>, 1);
+  if (a.cols <= kLongest)
+    start(stream, a, Loaded<T>{a.x});
+  else if (a.rows > 0)
+    cuda::launch(stream, norm_kernel<T, kThreads, 0, Loaded<T>>, static_cast<unsigned>(a.rows), kThreads, 2 * (kThreads / kWarp) * sizeof(Wide<T>), a,
+                 Loaded<T>{a.x});
+}
+
+template <class T> void add_norm(cuda::Stream& stream, const AddNormArgs<T>& a) {
+  TFM_CHECK(a.norm.x == a.add.y && !a.add.accumulate, "the norm is of the sum");
+  if (a.norm.cols <= kLongest) return start(stream, a.norm, Added<T>{Add<T>(a.add)});
+  dropout_add(stream, a.add);
+  norm(stream, a.norm);
 }
 
 template <class T> void norm_backward(cuda::Stream& stream, const NormBackwardArgs<T>& a) {
@@ -168,6 +210,7 @@ template <class T> void norm_backward(cuda::Stream& stream, const NormBackwardAr
 
 #define TFM_INSTANTIATE(T)                               \
   template void norm(cuda::Stream&, const NormArgs<T>&); \
+  template void add_norm(cuda::Stream&, const AddNormArgs<T>&); \
   template void norm_backward(cuda::Stream&, const NormBackwardArgs<T>&);
 TFM_FLOATS(TFM_INSTANTIATE)
 

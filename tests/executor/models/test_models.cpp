@@ -28,6 +28,7 @@ const std::vector<Case> kCases{
     {"transformer", "family: encoder_decoder, n_layers: 1, n_heads: 2, d_ff: 32, vocab_size: 37, position: sinusoidal, norm_position: post, activation: relu, "
                     "scale_embeddings: true, dropout: 0.1", "fp32", 1e-5},
     {"gpt2_bf16", "family: decoder, n_layers: 2, n_heads: 1, d_head: 32, d_ff: 64, vocab_size: 37, dropout: 0.2", "bf16", 1e-2},
+    {"gelu_bf16", "family: decoder, n_layers: 2, n_heads: 1, d_head: 32, d_ff: 64, vocab_size: 37, dropout: {embedding: 0.1, residual: 0.2}", "bf16", 1e-2},
     {"alibi_fp16", "family: decoder, n_layers: 1, n_heads: 2, n_kv_heads: 1, d_head: 32, d_ff: 64, vocab_size: 37, position: alibi, dropout: 0.1", "fp16", 3e-3},
 };
 
@@ -103,6 +104,25 @@ TEST_P(OnTheDevice, GraphsChangeNothing) {
   EXPECT_EQ(weights(recorded), weights(plain));
   EXPECT_EQ(recorded.graphs(), 2) << "the first micro-batch of a step and the last";
   EXPECT_EQ(plain.graphs(), 0);
+}
+
+TEST_P(OnTheDevice, RecomputationChangesNothing) {
+  if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
+  std::vector<double> results[3];
+  int which = 0;
+  for (const char* recompute : {"none", "selective", "full"}) {
+    Config c = config_of(GetParam(), "cuda");
+    c.recompute = recompute;
+    Engine e(make_step_plan(c, single_mesh(), make_model), Device(std::make_shared<cuda::Stream>(0), 1));
+    e.initialize_parameters();
+    for (int step = 1; step <= 3; ++step) {
+      const StepResult r = e.train_step(step, 1e-3, fill);
+      results[which].insert(results[which].end(), {r.loss, r.grad_norm});
+    }
+    ++which;
+  }
+  EXPECT_EQ(results[0], results[1]);
+  EXPECT_EQ(results[0], results[2]);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, OnTheDevice, testing::ValuesIn(kCases), [](const auto& info) { return info.param.name; });

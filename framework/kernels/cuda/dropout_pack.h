@@ -1,0 +1,58 @@
+#pragma once
+// Packs of residual + dropout(x); masks are drawn from the counter of each element's index.
+#include "kernels/cuda/packs.h"
+#include "kernels/dropout.h"
+
+namespace tfm::kernels {
+
+// The words of elements [first, first + 8).
+__device__ inline void words_of(const RandomKey& key, std::uint64_t first, std::uint32_t (&word)[kPack]) {
+  if (first % 4 == 0) {
+    TFM_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const Philox4 four = key.block(first / 4 + half);
+      TFM_UNROLL
+      for (int i = 0; i < 4; ++i) word[half * 4 + i] = four[i];
+    }
+  } else {  // a part of the columns that does not start with a block of four
+    TFM_UNROLL
+    for (int i = 0; i < kPack; ++i) word[i] = key.word(first + i);
+  }
+}
+
+template <class T> struct Add {
+  DropoutAddArgs<T> a;
+  std::int64_t row_words;
+  std::uint32_t threshold;
+  Wide<T> scale;
+
+  explicit Add(const DropoutAddArgs<T>& args)
+      : a(args), row_words(round_up(args.place.cols_total, 4)), threshold(args.dropout.threshold()), scale(static_cast<Wide<T>>(args.dropout.scale())) {}
+
+  // Of the pack at (row, c), or where there is no dropout at element `at` of the whole array.
+  __device__ void pack(std::int64_t row, std::int64_t c, Part part, Wide<T> (&y)[kPack]) const {
+    std::uint32_t word[kPack];
+    sum(row * a.cols + c, part, y, [&] {
+      words_of(a.dropout.current(), static_cast<std::uint64_t>((a.place.first_row(a.dropout) + row) * row_words + a.place.col_offset + c), word);
+      TFM_UNROLL
+      for (int i = 0; i < kPack; ++i) y[i] *= word[i] >= threshold ? scale : Wide<T>{0};
+    });
+  }
+  __device__ void pack(std::int64_t at, Part part, Wide<T> (&y)[kPack]) const {
+    sum(at, part, y, [] {});
+  }
+
+ private:
+  template <class F> __device__ void sum(std::int64_t at, Part part, Wide<T> (&y)[kPack], F&& drop) const {
+    const auto x = load_pack(a.x + at, part), residual = a.residual ? load_pack(a.residual + at, part) : Eight<T>{};
+    TFM_UNROLL
+    for (int i = 0; i < kPack; ++i) y[i] = x[i];
+    drop();
+    if (a.residual) {
+      TFM_UNROLL
+      for (int i = 0; i < kPack; ++i) y[i] += residual[i];
+    }
+  }
+};
+
+}  // namespace tfm::kernels

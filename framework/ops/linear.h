@@ -1,0 +1,31 @@
+#pragma once
+// What activations, which can join this op's backward pass, know of it.
+#include "kernels/gemm.h"
+#include "ops/ops.h"
+
+namespace tfm::ops {
+
+struct Linear final : Op {
+  std::int64_t rows, in, out;
+  bool bias;
+  double scale;
+
+  // The product that makes the gradient of x.
+  template <class T> kernels::GemmArgs<T> input_gradient(Exec& e) const {
+    const GradSlot dx = e.grad_in(0);
+    return {.m = rows, .n = in, .k = out, .alpha = Wide<T>(scale), .a = e.grad_out(0).ptr<T>(), .lda = out, .b = e.in(1).ptr<T>(), .ldb = in,
+            .beta = Wide<T>(dx.accumulate), .c = dx.tensor.ptr<T>(), .ldc = in};
+  }
+  void backward_of_parameters(Exec& e) const;
+
+  std::string_view kind() const override { return "linear"; }
+  Saved saved() const override { return {.inputs = 0b011}; }
+  Work work(Phase phase) const override {
+    if (phase != Phase::backward) return {.products = {{rows, out, in}}};
+    return {.products = {{rows, in, out}, {.m = out, .n = in, .k = rows, .sum = true}}, .again = bias ? rows * out : 0, .kernels = bias ? 3 : 2};
+  }
+  void forward(Exec& e) const override;
+  void backward(Exec& e) const override;
+};
+
+}  // namespace tfm::ops
