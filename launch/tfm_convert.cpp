@@ -24,7 +24,7 @@ constexpr const char* kHelp =
 std::vector<Piece> pieces_of(const LoadedModel& m) {
   std::vector<Piece> pieces;
   for (const PartSlice& p : m.model->parameters().slices())
-    pieces.push_back({{-1, 0, 0, 0, p.elements()}, "model/" + p.name, p.full, m.flat.data() + p.offset});
+    pieces.push_back({{-1, 0, 0, 0, p.elements()}, "model/" + p.name, p.full, m.flat() + p.offset});
   return pieces;
 }
 
@@ -32,7 +32,7 @@ int import(const std::string& from, const std::string& to) {
   Config config = huggingface_run(from);
   config.train.global_batch_size = config.train.micro_batch_size = 1;
   resolve_for_ranks(config, 1);
-  const LoadedModel model = load_model(from, config, single_mesh(), make_model);
+  const LoadedModel model = load_model(from, config, site_of(Device::cpu(1), single_mesh()), make_model);
   const std::string companions = to + "/tokenizer";
   const HuggingFaceModel source(from);
   source.keep_companions(companions);
@@ -79,14 +79,14 @@ int export_to(const std::string& from, const std::string& to) {
   const std::string path = checkpoint_path(from);
   Config config = checkpoint_config(path, {"parallel.tensor=1", "parallel.data=auto", "train.global_batch_size=1", "train.micro_batch_size=1"});
   resolve_for_ranks(config, 1);
-  const LoadedModel model = load_model(path, config, single_mesh(), make_model);
+  const LoadedModel model = load_model(path, config, site_of(Device::cpu(1), single_mesh()), make_model);
   const std::string origin = is_huggingface(path) ? HuggingFaceModel(path).provenance() : CheckpointReader(path).manifest().extra;
   const bool own = origin == "{}";
   const auto ids = own ? special_ids(config) : std::nullopt;
   const std::string beside = (std::filesystem::absolute(path).parent_path() / "tokenizer").string();  // where an import has moved with it
   write_huggingface(to, config.model, ids, own ? "" : origin, beside, [&](const std::string& part) {
     for (const PartSlice& p : model.model->parameters().slices())
-      if (p.name == part) return std::vector<float>(model.flat.begin() + p.offset, model.flat.begin() + p.offset + p.elements());
+      if (p.name == part) return std::vector<float>(model.flat() + p.offset, model.flat() + p.offset + p.elements());
     internal_error("the model has no part " + part);
   });
   if (own) copy_tokenizer(config.data.tokenizer, to);

@@ -32,7 +32,8 @@ constexpr const char* kHelp =
     "with the highest probability; tokens: labels. A decoder's labels are the next tokens, in windows of train.seq_len; an encoder's\n"
     "are masked tokens, the same in each call; an encoder-decoder's are the targets' tokens. bleu, chrf: of translations against the\n"
     "targets, as sacrebleu's defaults.\n"
-    "  parallel.tensor=N  ranks that share the model (default: all); the others share out the data\n";
+    "  parallel.tensor=N  ranks that share the model (default: all); the others share out the data\n"
+    "  device=cuda        on GPUs (default: on CPUs, whatever the run computed with)\n";
 
 constexpr std::int64_t kPairTokens = 8192;  // of a batch
 
@@ -65,17 +66,16 @@ SourceConfig source_of(const Arguments& args, const Config& config) {
   return c;
 }
 
-void add_translation_scores(const Arguments& args, LoadedModel& model, const RunData& data, const SourceConfig& source, int threads,
+void add_translation_scores(const Arguments& args, LoadedModel& model, const RunData& data, const SourceConfig& source,
                             nlohmann::ordered_json& results) {
   std::vector<std::string> sources, references;
   each_pair(pair_files(source), [&](std::string_view s, std::string_view t, const std::string&, const std::string&) {
     sources.emplace_back(s);
     references.emplace_back(t);
   });
-  Translator translator(*model.model, model.config.model, model.mesh, model.weights(), *data.tokenizer,
+  Translator translator(*model.model, model.config.model, model.site, model.weights(), *data.tokenizer,
                         {.beams = args.integer("--beam", 1, 1), .length_penalty = args.real("--length-penalty", 1),
-                         .max_tokens = args.integer("--max-tokens", 0, 1)},
-                        threads);
+                         .max_tokens = args.integer("--max-tokens", 0, 1)});
   const std::vector<std::string> translations = translator.translate(sources);
   results["bleu"] = corpus_bleu(translations, references);
   results["chrf"] = corpus_chrf(translations, references);
@@ -87,7 +87,7 @@ int run(int argc, char** argv) {
   const std::string dir = checkpoint_path(args.only("model directory"));
   const Launch launch;
   Config config = inference_config(dir, args.overrides(), launch.ranks);
-  LoadedModel model = load_model(dir, config, launch.mesh(layout_of(config)), make_model);
+  LoadedModel model = load_model(dir, config, launch.site(config), make_model);
   const SourceConfig source = source_of(args, config);
   config.train = checkpoint_config(dir, args.overrides()).train;  // masks and spans follow from the run's batches
   config.data.train = source;
@@ -95,12 +95,12 @@ int run(int argc, char** argv) {
   const bool pairs = source.type == "pairs";
   config.train.global_batch_tokens = pairs ? std::max(config.train.seq_len, kPairTokens) : 0;
   const RunData data(config, source);
-  const Totals totals = evaluate(model, config, *data.validation, launch.threads);
+  const Totals totals = evaluate(model, config, *data.validation);
   if (totals.labels[0] == 0) throw Error(ExitCode::input, "the data holds no labels; expected at least one sequence of train.seq_len tokens");
   nlohmann::ordered_json results{{"loss", totals.mean()}, {"perplexity", totals.perplexity()}, {"accuracy", totals.accuracy()}};
-  if (pairs) add_translation_scores(args, model, data, source, launch.threads, results);
+  if (pairs) add_translation_scores(args, model, data, source, results);
   results["tokens"] = totals.labels[0];
-  if (model.mesh.rank() != 0) return 0;
+  if (model.site.mesh.rank() != 0) return 0;
   for (const auto& [name, value] : results.items()) std::printf("%-12s%s\n", name.c_str(), value.dump().c_str());
   if (!args.has("--json")) return 0;
   std::ofstream file(args.get("--json"));

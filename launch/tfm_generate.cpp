@@ -33,6 +33,7 @@ constexpr const char* kHelp =
     "Both:\n"
     "  --tokenizer T      instead of the one the model was trained with\n"
     "  parallel.tensor=N  ranks that share the model (default: all); the others share out the lines\n"
+    "  device=cuda        on GPUs (default: on CPUs, whatever the run computed with)\n"
     "  --help, --version\n";
 
 struct Sampling {
@@ -65,10 +66,10 @@ struct Sampling {
 class Continuation {
  public:
   // `room`: tokens of the text at its longest; no more than these are kept.
-  Continuation(LoadedModel& model, std::int64_t room, int threads)
-      : model_(model), threads_(threads), context_(std::max<std::int64_t>(model.config.model.max_seq_len, 1)),
-        generation_(*model.model, model.mesh, model.weights(),
-                    {.sequences = 1, .length = std::min(kTogether, std::min(room, context_)), .capacity = std::min(room, context_)}, model.config.model.vocab_size, threads) {}
+  Continuation(LoadedModel& model, std::int64_t room)
+      : model_(model), context_(std::max<std::int64_t>(model.config.model.max_seq_len, 1)),
+        generation_(*model.model, model.site, model.weights(),
+                    {.sequences = 1, .length = std::min(kTogether, std::min(room, context_)), .capacity = std::min(room, context_)}, model.config.model.vocab_size) {}
 
   // Logits of what follows `ids`, which begin with those of the call before. Of a text longer than the context the last part is read.
   std::vector<double> next(std::vector<std::int32_t>& ids) {
@@ -85,8 +86,8 @@ class Continuation {
  private:
   std::vector<double> whole(std::span<std::int32_t> window) {
     if (!inference_)
-      inference_.emplace(*model_.model, model_.mesh, model_.weights(), BatchShape{.sequences = 1, .length = context_},
-                         model_.config.model.vocab_size, threads_);
+      inference_.emplace(*model_.model, model_.site, model_.weights(), BatchShape{.sequences = 1, .length = context_},
+                         model_.config.model.vocab_size);
     inference_->run({{"ids", window}});
     return inference_->row(context_ - 1);
   }
@@ -94,24 +95,23 @@ class Continuation {
   static constexpr std::int64_t kTogether = 32;  // tokens of a prompt that are read at once
 
   LoadedModel& model_;
-  int threads_;
   std::int64_t context_;
   Generation generation_;
   std::optional<Inference> inference_;  // of a text that has outgrown the context
 };
 
-void continue_text(const Arguments& args, LoadedModel& model, const Tokenizer& tokenizer, int threads) {
+void continue_text(const Arguments& args, LoadedModel& model, const Tokenizer& tokenizer) {
   const Sampling sampling{args.real("--temperature", 1), args.real("--top-p", 1), args.integer("--top-k", 0, 0),
                           static_cast<std::uint64_t>(args.integer("--seed", 1234, 0))};
   const std::int64_t most = args.integer("--max-tokens", 100, 0);
-  const bool lead = model.mesh.rank() == 0;
+  const bool lead = model.site.mesh.rank() == 0;
   std::string prompt = args.get("--prompt");
   if (!args.has("--prompt") && lead) prompt.assign(std::istreambuf_iterator<char>(std::cin), {});
-  prompt = broadcast_string(*model.mesh.world, prompt);
+  prompt = broadcast_string(*model.site.mesh.world, prompt);
   std::vector<std::int32_t> ids = tokenizer.encode(prompt);
   if (ids.empty()) throw Error(ExitCode::usage, "the prompt is empty; give some text with --prompt or on standard input");
   for (const std::int32_t id : ids) check_known(id, model.config.model.vocab_size, "the tokenizer");
-  Continuation continuation(model, std::ssize(ids) + most, threads);
+  Continuation continuation(model, std::ssize(ids) + most);
   if (lead) std::printf("%s", prompt.c_str());
   for (std::int64_t n = 0; n < most; ++n) {
     ids.push_back(sampling.pick(continuation.next(ids), static_cast<std::uint32_t>(n)));
@@ -138,15 +138,14 @@ std::vector<std::string> read_lines(const Mesh& mesh, std::size_t most) {
   return lines;
 }
 
-void translate(const Arguments& args, LoadedModel& model, const Tokenizer& tokenizer, int threads) {
-  Translator translator(*model.model, model.config.model, model.mesh, model.weights(), tokenizer,
+void translate(const Arguments& args, LoadedModel& model, const Tokenizer& tokenizer) {
+  Translator translator(*model.model, model.config.model, model.site, model.weights(), tokenizer,
                         {.beams = args.integer("--beam", 1, 1), .length_penalty = args.real("--length-penalty", 1),
-                         .max_tokens = args.integer("--max-tokens", 0, 1)},
-                        threads);
-  const bool lead = model.mesh.rank() == 0;
+                         .max_tokens = args.integer("--max-tokens", 0, 1)});
+  const bool lead = model.site.mesh.rank() == 0;
   constexpr std::size_t together = 4096;
   while (true) {
-    const std::vector<std::string> lines = read_lines(model.mesh, together);
+    const std::vector<std::string> lines = read_lines(model.site.mesh, together);
     if (lines.empty()) break;
     for (const std::string& line : translator.translate(lines))
       if (lead) std::printf("%s\n", line.c_str());
@@ -175,8 +174,8 @@ int run(int argc, char** argv) {
   else
     only_for(args, "encoder_decoder", {"--beam", "--length-penalty"});
   const auto tokenizer = load_tokenizer(args.get("--tokenizer", config.data.tokenizer));
-  LoadedModel model = load_model(dir, config, launch.mesh(layout_of(config)), make_model);
-  config.model.translates() ? translate(args, model, *tokenizer, launch.threads) : continue_text(args, model, *tokenizer, launch.threads);
+  LoadedModel model = load_model(dir, config, launch.site(config), make_model);
+  config.model.translates() ? translate(args, model, *tokenizer) : continue_text(args, model, *tokenizer);
   return 0;
 }
 

@@ -22,7 +22,8 @@ constexpr const char* kHelp =
     "  --out FILE     float32 logits (B, T, V); with labels loss (1), the mean over real labels\n"
     "  --gradients    and grad.NAME for every parameter, named and shaped as in a Hugging Face directory\n"
     "  --help, --version\n"
-    "MODEL_DIR is a Hugging Face directory, a checkpoint or a folder of them. Dropout is off. Runs at any layout under mpirun.\n";
+    "MODEL_DIR is a Hugging Face directory, a checkpoint or a folder of them. Dropout is off. Runs at any layout under mpirun,\n"
+    "with device=cuda on GPUs.\n";
 
 using Tensors = std::map<std::string, std::vector<std::int32_t>>;
 
@@ -126,11 +127,11 @@ void copy_rows(const Batch& b, std::int64_t first, std::int64_t count, Fields& t
   }
 }
 
-std::vector<float> logits_of(const Engine& e, const Batch& b, const BatchShape& mine, int threads) {
+std::vector<float> logits_of(const Engine& e, const Batch& b, const BatchShape& mine) {
   const Mesh& mesh = e.plan().mesh;
   const std::int64_t V = e.plan().config.model.vocab_size, T = b.shape.length;
   const std::int64_t first = mesh.data_rank * mine.sequences, count = std::clamp<std::int64_t>(b.shape.sequences - first, 0, mine.sequences);
-  Inference inference(e.model(), mesh, {e.model().parameters(), e.flat().parameters}, mine, V, threads);
+  Inference inference(e.model(), e.site(), {e.model().parameters(), e.flat().parameters}, mine, V);
   Tensors local;
   Fields fields;
   for (const auto& [name, values] : b.fields) {
@@ -150,13 +151,16 @@ std::vector<float> logits_of(const Engine& e, const Batch& b, const BatchShape& 
 }
 
 // Whole gradients by part, on every rank.
-std::map<std::string, std::vector<float>> gradients_of(const Engine& e) {
+std::map<std::string, std::vector<float>> gradients_of(Engine& e) {
   std::map<std::string, std::vector<float>> whole;
   const Mesh& mesh = e.plan().mesh;
-  for (const PartSlice& p : e.model().parameters().slices()) {
+  const ParameterSet& parameters = e.model().parameters();
+  std::vector<float> mine(static_cast<std::size_t>(parameters.flat_elements()));
+  download(e.device().stream(), mine.data(), e.flat().gradients, std::ssize(mine) * 4);
+  for (const PartSlice& p : parameters.slices()) {
     auto& g = whole[p.name];
     g.resize(static_cast<std::size_t>(p.full.elements()));
-    if (p.axis >= 0 || mesh.tensor_rank == 0) ParameterSet::gather(p, static_cast<const float*>(e.flat().gradients), g.data());
+    if (p.axis >= 0 || mesh.tensor_rank == 0) ParameterSet::gather(p, mine.data(), g.data());
     mesh.tensor->all_reduce({g.data(), DType::f32, {p.full.elements()}});
   }
   return whole;
@@ -168,7 +172,7 @@ struct Output {
   std::vector<float> data;
 };
 
-void add_gradients(const Engine& e, std::vector<Output>& out) {
+void add_gradients(Engine& e, std::vector<Output>& out) {
   const auto whole = gradients_of(e);
   const auto part = [&](const std::string& name) { return whole.at(name); };
   const ModelConfig& m = e.plan().config.model;
@@ -221,10 +225,10 @@ int run(int argc, char** argv) {
   config.parallel.sequence = sequence;
 
   const Mesh mesh = launch.mesh(layout_of(config));
-  Engine engine(make_step_plan(config, mesh, make_model, DType::f32, mine), launch.threads);
-  load_initial_weights(dir, config.model, engine.model().parameters(), static_cast<float*>(engine.flat().parameters));
+  Engine engine(make_step_plan(config, mesh, make_model, DType::f32, mine), launch.device(config));
+  engine.set_weights([&](void* flat) { load_initial_weights(dir, config.model, engine.model().parameters(), static_cast<float*>(flat)); });
   std::vector<Output> out;
-  out.push_back({"logits", {batch.shape.sequences, batch.shape.length, config.model.vocab_size}, logits_of(engine, batch, mine, launch.threads)});
+  out.push_back({"logits", {batch.shape.sequences, batch.shape.length, config.model.vocab_size}, logits_of(engine, batch, mine)});
   if (batch.labelled) {
     const StepResult r = engine.compute_gradients(
         1, [&](std::int64_t first, std::int64_t count, Fields& fields) { copy_rows(batch, first, count, fields); }, 0, batch.shape.sequences);

@@ -146,4 +146,9 @@ Mesh device_mesh(const Mesh& mesh, Device& device, const DeviceMeshOptions& opti
   return staged_mesh(mesh, device);
 }
 
+Site site_of(Device device, const Mesh& mesh, const DeviceMeshOptions& options) {
+  Mesh tensors = device_mesh(mesh, device, options);
+  return {std::move(device), mesh, std::move(tensors)};
+}
+
 }  // namespace tfm

@@ -17,6 +17,13 @@ struct DeviceMeshOptions {
 // Error(environment) where the backend is nccl and this build has none.
 Mesh device_mesh(const Mesh& mesh, Device& device, const DeviceMeshOptions& options = {});
 
+// Where a rank computes: its device, and its mesh for the host's memory and for the device's.
+struct Site {
+  Device device;
+  Mesh mesh, tensors;
+};
+Site site_of(Device device, const Mesh& mesh, const DeviceMeshOptions& options = {});  // by device_mesh()
+
 // Of all ranks of `world`, which call it together with the names of what they are on.
 Placement placement(Communicator& world, const std::string& host, const std::string& gpu);
 

@@ -1,7 +1,5 @@
 #include "device/arena.h"
 
-#include <cstring>
-
 #include "core/error.h"
 #include "device/memory.h"
 
@@ -20,10 +18,6 @@ Arena::Arena(std::shared_ptr<std::byte> zeroed, std::int64_t bytes) : memory_(st
 Arena::Arena(std::int64_t bytes) : capacity_(bytes) {
   cpu::Stream host;
   memory_ = allocate(host, bytes);
-}
-
-Arena::Arena(std::span<std::byte> memory) : memory_(memory.data(), [](std::byte*) {}), capacity_(std::ssize(memory)) {
-  std::memset(memory.data(), 0, memory.size());
 }
 
 std::byte* Arena::take(const std::string& category, std::int64_t bytes) {

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <span>
 #include <string>
 
 namespace tfm {
@@ -22,7 +21,6 @@ class Arena {
  public:
   explicit Arena(std::int64_t bytes);                       // of the host
   Arena(std::shared_ptr<std::byte> zeroed, std::int64_t bytes);
-  explicit Arena(std::span<std::byte> memory);  // of somebody else, who outlives this; zeroed
   // A zeroed range. Throws where the plan was too small.
   std::byte* take(const std::string& category, std::int64_t bytes);
   std::int64_t capacity() const { return capacity_; }

@@ -29,15 +29,16 @@ struct CachedAttention final : Op {
     T* cache = e.in(1).ptr<T>();
     Wide<T> *lse = reinterpret_cast<Wide<T>*>(e.workspace()), *bias = lse + options.heads * batch * queries;
     on(e.stream(), [&](auto& s) {
-      for (std::int64_t b = 0; b < batch; ++b)
-        for (std::int64_t t = 0; t < queries; ++t)
-          kernels::copy(s, kernels::CopyArgs<T>{kv_width, qkv + (b * queries + t) * row + q_width,
-                                                cache + (b * capacity + position + t) * kv_width});
+      if (queries == 1)
+        kernels::copy_rows(s, kernels::CopyRowsArgs<T>{batch, kv_width, qkv + q_width, row, cache + position * kv_width, capacity * kv_width});
+      for (std::int64_t b = 0; b < batch && queries > 1; ++b)
+        kernels::copy_rows(s, kernels::CopyRowsArgs<T>{queries, kv_width, qkv + b * queries * row + q_width, row,
+                                                       cache + (b * capacity + position) * kv_width, kv_width});
       if (buckets > 0)
         kernels::bucket_bias(s, kernels::BucketBiasArgs<T>{options.heads, used, buckets, e.in(bucket).template ptr<std::int32_t>() + capacity - keys,
                                                            e.in(2).ptr<T>(), bias});
-      for (std::int64_t h = 0; h < options.heads && alibi >= 0; ++h)
-        kernels::copy(s, kernels::CopyArgs<Wide<T>>{used, e.in(alibi).template ptr<Wide<T>>() + h * distances() + capacity - keys, bias + h * used});
+      if (alibi >= 0)
+        kernels::copy_rows(s, kernels::CopyRowsArgs<Wide<T>>{options.heads, used, e.in(alibi).template ptr<Wide<T>>() + capacity - keys, distances(), bias, used});
       kernels::attention(
           s, kernels::AttentionArgs<T>{.batch = batch, .heads = options.heads, .kv_heads = options.kv_heads, .queries = queries,
                                        .keys = keys, .head_size = D, .q = qkv, .k = cache, .v = cache + kv_width / 2, .q_stride = row,

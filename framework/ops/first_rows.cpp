@@ -13,8 +13,7 @@ struct FirstRows final : Op {
   void forward(Exec& e) const override {
     with_float(e.out(0).dtype, [&]<class T>() {
       on(e.stream(), [&](auto& s) {
-        for (std::int64_t b = 0; b < sequences; ++b)
-          kernels::copy(s, kernels::CopyArgs<T>{cols, e.in(0).ptr<T>() + b * length * cols, e.out(0).ptr<T>() + b * cols, false});
+        kernels::copy_rows(s, kernels::CopyRowsArgs<T>{sequences, cols, e.in(0).ptr<T>(), length * cols, e.out(0).ptr<T>(), cols});
       });
     });
   }
@@ -23,8 +22,7 @@ struct FirstRows final : Op {
     with_float(e.grad_out(0).dtype, [&]<class T>() {
       on(e.stream(), [&](auto& s) {
         if (!dx.accumulate) kernels::fill(s, kernels::FillArgs<T>{sequences * length * cols, T{}, dx.tensor.ptr<T>()});
-        for (std::int64_t b = 0; b < sequences; ++b)
-          kernels::copy(s, kernels::CopyArgs<T>{cols, e.grad_out(0).ptr<T>() + b * cols, dx.tensor.ptr<T>() + b * length * cols, true});
+        kernels::copy_rows(s, kernels::CopyRowsArgs<T>{sequences, cols, e.grad_out(0).ptr<T>(), cols, dx.tensor.ptr<T>(), length * cols, true});
       });
     });
   }

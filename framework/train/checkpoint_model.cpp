@@ -36,14 +36,13 @@ Config checkpoint_config(const std::string& step_dir, const std::vector<std::str
                  ? parse_config(dump_config(huggingface_run(step_dir)), step_dir + "/config.json", overrides)
                  : parse_config(CheckpointReader(step_dir).manifest().config, step_dir + "/manifest.json (config)", overrides);
   // What a run computed with is no matter of its checkpoint, but what is asked for here is not passed over.
-  const auto refuse = [&](const std::string& key, std::string& value, const std::string& only) {
-    const bool given = std::ranges::any_of(overrides, [&](const std::string& o) { return o.starts_with(key + "="); });
-    if (given && value != only && value != "auto")
-      throw Error(ExitCode::usage, key + "=" + value + ": programs that read checkpoints compute with " + key + " " + only + " in this version");
-    value = only;
+  const auto given = [&](const std::string& key) {
+    return std::ranges::any_of(overrides, [&](const std::string& o) { return o.starts_with(key + "="); });
   };
-  refuse("device", c.device, "cpu");
-  refuse("precision", c.precision, "fp32");
+  if (!given("device")) c.device = "cpu";
+  if (given("precision") && c.precision != "fp32")
+    throw Error(ExitCode::usage, "precision=" + c.precision + ": programs that read checkpoints compute with precision fp32 in this version");
+  c.precision = "fp32";
   return c;
 }
 
@@ -59,11 +58,16 @@ Config inference_config(const std::string& step_dir, const std::vector<std::stri
   return c;
 }
 
-LoadedModel load_model(const std::string& step_dir, const Config& config, const Mesh& mesh, const MakeModel& make_model) {
-  LoadedModel m{.config = config, .mesh = mesh, .model = make_model(config, mesh)};
-  m.flat.resize(static_cast<std::size_t>(m.model->parameters().flat_elements()));
-  if (!is_huggingface(step_dir) && mesh.rank() == 0) CheckpointReader(step_dir).verify();
-  load_initial_weights(step_dir, config.model, m.model->parameters(), m.flat.data());
+LoadedModel load_model(const std::string& step_dir, const Config& config, Site site, const MakeModel& make_model) {
+  LoadedModel m{.config = config, .site = std::move(site), .model = make_model(config, m.site.mesh)};
+  const ParameterSet& parameters = m.model->parameters();
+  Device& device = m.site.device;
+  const std::int64_t bytes = parameters.flat_elements() * static_cast<std::int64_t>(sizeof(float));
+  m.memory = device.allocate(bytes);
+  if (!is_huggingface(step_dir) && m.site.mesh.rank() == 0) CheckpointReader(step_dir).verify();
+  const auto host = device.is_cpu() ? m.memory : device.allocate_host(bytes);
+  load_initial_weights(step_dir, config.model, parameters, reinterpret_cast<float*>(host.get()));
+  if (!device.is_cpu()) upload(device.stream(), m.memory.get(), host.get(), bytes);
   return m;
 }
 

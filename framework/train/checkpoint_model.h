@@ -7,10 +7,11 @@ namespace tfm {
 
 struct LoadedModel {
   Config config;
-  Mesh mesh;
+  Site site;
   std::unique_ptr<Model> model;
-  std::vector<float> flat;  // parameters, laid out by model->parameters()
-  Weights weights() { return {model->parameters(), flat.data()}; }
+  std::shared_ptr<std::byte> memory;  // of the device
+  float* flat() const { return reinterpret_cast<float*>(memory.get()); }  // parameters, laid out by model->parameters()
+  Weights weights() const { return {model->parameters(), flat()}; }
 };
 
 // The configuration that stands in for a run behind a Hugging Face directory: its model, its tokenizer, no data.
@@ -22,6 +23,6 @@ std::string checkpoint_path(const std::string& path);
 Config checkpoint_config(const std::string& step_dir, const std::vector<std::string>& overrides);
 // The same for a model that is only read: all `ranks` split it where the overrides name no parallel.tensor.
 Config inference_config(const std::string& step_dir, const std::vector<std::string>& overrides, int ranks);
-LoadedModel load_model(const std::string& step_dir, const Config& config, const Mesh& mesh, const MakeModel& make_model);
+LoadedModel load_model(const std::string& step_dir, const Config& config, Site site, const MakeModel& make_model);
 
 }  // namespace tfm

@@ -168,8 +168,6 @@ void check_metrics(const Config& c, const Report& report) {
   if (e.translates() && c.data.validation && c.data.validation->type != "pairs")
     report({"eval.metrics", "eval.stop.metric", "data.validation.type"},
            "bleu and chrf are of translations; expected data.validation of type pairs, or another metric", "");
-  if (e.translates() && c.device == "cuda")
-    report({"eval.metrics", "eval.stop.metric", "device"}, "translations during training are made on CPUs only in this version; expected device cpu, or another metric", "");
   if (e.stop && e.every == 0)
     report({"eval.stop", "eval.every"}, "eval.stop looks at measurements, but eval.every is 0; expected the steps between them", "");
   if ((e.beam != 1 || e.length_penalty != 1) && !e.translates())

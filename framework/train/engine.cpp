@@ -57,7 +57,7 @@ Engine::Engine(StepPlan plan, Device device)
     : plan_(std::move(plan)), device_(std::move(device)),
       arena_(device_.allocate(plan_.memory.total()), plan_.memory.total()),
       host_(device_.allocate_host(plan_.staging.total()), plan_.staging.total()),
-      tensors_(device_mesh(plan_.mesh, device_, {plan_.config.parallel.backend, static_cast<double>(plan_.config.parallel.timeout)})),
+      tensors_(device_mesh(plan_.mesh, device_, mesh_options(plan_.config))),
       optimizer_(plan_.model->parameters(), plan_.mesh, tensors_, optimizer_of(plan_.config), plan_.buckets, plan_.real) {
   TFM_CHECK(plan_.on_host() == device_.is_cpu(), "the plan is of another kind of device");
   if (plan_.config.cuda_graphs == "on" && !recordable(true))

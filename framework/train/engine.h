@@ -45,6 +45,7 @@ class Engine {
   const StepPlan& plan() const { return plan_; }
   const Model& model() const { return *plan_.model; }
   Device& device() { return device_; }
+  Site site() const { return {device_, plan_.mesh, tensors_}; }
   std::int64_t arena_high_water() const { return arena_.high_water(); }
   const MemoryPlan& memory_taken() const { return arena_.taken(); }
 

@@ -10,9 +10,10 @@ constexpr std::int64_t kTokens = 1024;  // of a rank at a time
 // What a rank computes of the batches of one shape.
 class Part {
  public:
-  Part(LoadedModel& model, const BatchShape& shape, int threads)
-      : mesh_(model.mesh), stream_{threads}, sequences_(shape.sequences), forward_(forward_loss(*model.model, shape)), arena_(forward_.bytes()) {
-    forward_.bind(model.weights(), arena_);
+  Part(LoadedModel& model, const BatchShape& shape)
+      : site_(model.site), sequences_(shape.sequences), forward_(forward_loss(*model.model, shape)),
+        arena_(site_.device.allocate(forward_.bytes()), forward_.bytes()) {
+    forward_.bind(site_.device.stream(), model.weights(), arena_);
     const Recording& r = forward_.recording();
     for (const auto& [name, value] : r.inputs) memory_[name].resize(static_cast<std::size_t>(r.width(value) * sequences_));
   }
@@ -30,9 +31,9 @@ class Part {
       std::ranges::fill(all[name].subspan(used), counted ? -1 : 0);
     }
     if (count > 0) data.fill(batch, first, count, real);
-    forward_.run({&stream_, &mesh_, {}}, all);
+    forward_.run({site_.device.stream(), &site_.tensors, {}}, all);
     Totals totals;
-    totals.add(forward_.recording(), all, [&](Value v) { return *forward_.output(v).ptr<double>(); });
+    totals.add(forward_.recording(), all, [&](Value v) { return download_value(site_.device.stream(), forward_.output(v).ptr<double>()); });
     return totals;
   }
 
@@ -43,8 +44,7 @@ class Part {
     return {std::move(r), outputs};
   }
 
-  Mesh mesh_;
-  cpu::Stream stream_;
+  Site site_;
   std::int64_t sequences_;
   Forward forward_;
   Arena arena_;
@@ -53,22 +53,22 @@ class Part {
 
 }  // namespace
 
-Totals evaluate(LoadedModel& model, const Config& config, const Batcher& data, int threads) {
+Totals evaluate(LoadedModel& model, const Config& config, const Batcher& data) {
   const std::vector<BatchShape> shapes = batch_shapes(config);
-  const std::int64_t ranks = model.mesh.layout.data;
+  const std::int64_t ranks = model.site.mesh.layout.data;
   std::map<std::size_t, Part> parts;
   Totals total;
   for (std::int64_t i = 0; i < data.batches(); ++i) {
     const Batcher::Batch batch = data.batch(i);
     BatchShape shape = shapes[batch.shape];
     shape.sequences = std::clamp<std::int64_t>(kTokens / shape.length, 1, ceil_div(shape.sequences, ranks));
-    Part& part = parts.try_emplace(batch.shape, model, shape, threads).first->second;
+    Part& part = parts.try_emplace(batch.shape, model, shape).first->second;
     for (std::int64_t first = 0; first < batch.sequences; first += part.sequences() * ranks) {
-      const std::int64_t mine = first + part.sequences() * model.mesh.data_rank;
+      const std::int64_t mine = first + part.sequences() * model.site.mesh.data_rank;
       total += part.run(data, i, mine, std::clamp<std::int64_t>(batch.sequences - mine, 0, part.sequences()));
     }
   }
-  total.all_reduce(*model.mesh.data);
+  total.all_reduce(*model.site.mesh.data);
   return total;
 }
 

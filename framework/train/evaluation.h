@@ -7,6 +7,6 @@ namespace tfm {
 
 // Negative log-likelihood (without label smoothing) and accuracy over one pass of `data`, whose batches have batch_shapes(config); the
 // data ranks share out each batch. The same on every rank. All ranks of the mesh call alike.
-Totals evaluate(LoadedModel& model, const Config& config, const Batcher& data, int threads);
+Totals evaluate(LoadedModel& model, const Config& config, const Batcher& data);
 
 }  // namespace tfm

@@ -2,7 +2,21 @@
 
 #include <algorithm>
 
+#include "kernels/elementwise.h"
+#include "kernels/embedding.h"
+
 namespace tfm {
+namespace {
+
+// f(tensor) fills a tensor of the host's memory: this one, or one that is copied to it.
+template <class F> void write(AnyStream stream, const Tensor& to, F&& f) {
+  if (std::holds_alternative<cpu::Stream*>(stream)) return f(to);
+  std::vector<std::byte> host(static_cast<std::size_t>(to.bytes()));
+  f(Tensor{host.data(), to.dtype, to.shape});
+  upload(stream, to.data, host.data(), to.bytes());
+}
+
+}  // namespace
 
 Forward::Forward(Recording recording, const std::vector<Value>& outputs, std::vector<Value> given)
     : recording_(std::move(recording)), program_(plan(recording_.tape, {.training = false, .outputs = outputs})), given_(std::move(given)) {}
@@ -22,7 +36,7 @@ std::int64_t Forward::bytes() const {
   return plan.total();
 }
 
-void Forward::bind(const Weights& weights, Arena& arena, const std::vector<Tensor>& given) {
+void Forward::bind(AnyStream stream, const Weights& weights, Arena& arena, const std::vector<Tensor>& given) {
   const auto& values = recording_.tape->values();
   TFM_CHECK(weights.real == recording_.tape->real(), "weights of another type than was recorded");
   leaves_.resize(values.size());
@@ -34,20 +48,21 @@ void Forward::bind(const Weights& weights, Arena& arena, const std::vector<Tenso
   }
   program_.bind(arena.take("activations", program_.arena_bytes()), {leaves_, std::vector<Tensor>(values.size())});
   for (std::size_t v = 0; v < values.size(); ++v)
-    if (values[v].fill) values[v].fill(leaves_[v]);
+    if (values[v].fill) write(stream, leaves_[v], values[v].fill);
 }
 
 void Forward::run(const ExecContext& context, const Fields& fields) const {
   for (const auto& [name, value] : recording_.inputs) {
-    const Tensor in = leaf(value);
-    std::int32_t* to = in.ptr<std::int32_t>();
     const auto found = fields.find(name);
-    if (found == fields.end()) {
-      std::fill_n(to, in.elements(), 0);
-      continue;
-    }
-    TFM_CHECK(static_cast<std::int64_t>(found->second.size()) == in.elements(), name + " does not fill the recorded shape");
-    std::copy(found->second.begin(), found->second.end(), to);
+    write(context.stream, leaf(value), [&](const Tensor& in) {
+      std::int32_t* to = in.ptr<std::int32_t>();
+      if (found == fields.end()) {
+        std::fill_n(to, in.elements(), 0);
+        return;
+      }
+      TFM_CHECK(static_cast<std::int64_t>(found->second.size()) == in.elements(), name + " does not fill the recorded shape");
+      std::copy(found->second.begin(), found->second.end(), to);
+    });
   }
   program_.run(context);
 }
@@ -62,23 +77,24 @@ Forward forward_logits(const Model& model, const BatchShape& shape, DType real) 
 
 }  // namespace
 
-Inference::Inference(const Model& model, const Mesh& mesh, const Weights& weights, const BatchShape& shape, std::int64_t vocab_size,
-                     int threads)
-    : mesh_(mesh), stream_{threads}, forward_(forward_logits(model, shape, weights.real)), arena_(forward_.bytes()), vocab_size_(vocab_size) {
-  forward_.bind(weights, arena_);
+Inference::Inference(const Model& model, const Site& site, const Weights& weights, const BatchShape& shape, std::int64_t vocab_size)
+    : site_(site), forward_(forward_logits(model, shape, weights.real)), arena_(site_.device.allocate(forward_.bytes()), forward_.bytes()),
+      vocab_size_(vocab_size) {
+  forward_.bind(site_.device.stream(), weights, arena_);
 }
 
-void Inference::run(const Fields& fields) { forward_.run({&stream_, &mesh_, {}}, fields); }
+void Inference::run(const Fields& fields) { forward_.run({site_.device.stream(), &site_.tensors, {}}, fields); }
 
-std::vector<double> Inference::row(std::int64_t index) const {
+std::vector<double> Inference::row(std::int64_t index) {
   const Tensor logits = forward_.output(forward_.recording().logits);
-  const std::int64_t width = logits.shape[1];
-  std::vector<double> mine(static_cast<std::size_t>(width)), all(static_cast<std::size_t>(width * mesh_.layout.tensor));
+  const std::int64_t width = logits.shape[1], ranks = site_.mesh.layout.tensor;
+  std::vector<double> mine(static_cast<std::size_t>(width)), all(static_cast<std::size_t>(width * ranks));
   with_float(logits.dtype, [&]<class T>() {
-    const T* p = logits.ptr<T>() + index * width;
-    std::copy(p, p + width, mine.begin());
+    std::vector<T> row(mine.size());
+    download(site_.device.stream(), row.data(), logits.ptr<T>() + index * width, width * static_cast<std::int64_t>(sizeof(T)));
+    std::copy(row.begin(), row.end(), mine.begin());
   });
-  mesh_.tensor->all_gather({mine.data(), DType::f64, {width}}, {all.data(), DType::f64, {width * mesh_.layout.tensor}});
+  site_.mesh.tensor->all_gather({mine.data(), DType::f64, {width}}, {all.data(), DType::f64, {width * ranks}});
   all.resize(static_cast<std::size_t>(vocab_size_));
   return all;
 }
@@ -102,24 +118,52 @@ Generation::Forwards::Forwards(const Model& model, const BatchShape& shape, DTyp
   if (shape.length > 1) steps.emplace(steps_of(shape.length, false));
 }
 
+std::int64_t Generation::Forwards::longest_cache() const {
+  std::int64_t most = 0;
+  for (const Value cache : step->recording().caches) most = std::max(most, step->recording().tape->info(cache).bytes());
+  return most;
+}
+
 std::int64_t Generation::Forwards::bytes() const {
-  return (source ? source->bytes() : 0) + step->bytes() + (steps ? steps->bytes() : 0);
+  const BatchShape& shape = step->recording().shape;
+  MemoryPlan order;
+  order.add("order", longest_cache());
+  order.add("order", shape.sequences * shape.capacity * 4);
+  return (source ? source->bytes() : 0) + step->bytes() + (steps ? steps->bytes() : 0) + (shape.sequences > 1 ? order.total() : 0);
 }
 
 std::int64_t Generation::bytes(const Model& model, const BatchShape& shape, DType real) { return Forwards(model, shape, real).bytes(); }
 
-Generation::Generation(const Model& model, const Mesh& mesh, const Weights& weights, const BatchShape& shape, std::int64_t vocab_size,
-                       int threads, std::span<std::byte> memory)
-    : mesh_(mesh), stream_{threads}, shape_(shape), forwards_(model, shape, weights.real),
-      arena_(memory.empty() ? Arena(forwards_.bytes()) : Arena(memory.first(std::min(memory.size(), static_cast<std::size_t>(forwards_.bytes()))))),
+namespace {
+
+Arena arena_of(Device& device, std::span<std::byte> memory, std::int64_t bytes) {
+  if (memory.empty()) return {device.allocate(bytes), bytes};
+  TFM_CHECK(std::ssize(memory) >= bytes, "memory for a generation");
+  on(device.stream(), [&](auto& s) { kernels::fill(s, kernels::FillArgs<float>{bytes / 4, 0, reinterpret_cast<float*>(memory.data())}); });
+  return {std::shared_ptr<std::byte>(memory.data(), [](std::byte*) {}), bytes};
+}
+
+}  // namespace
+
+Generation::Generation(const Model& model, const Site& site, const Weights& weights, const BatchShape& shape, std::int64_t vocab_size,
+                       std::span<std::byte> memory)
+    : site_(site), shape_(shape), forwards_(model, shape, weights.real), arena_(arena_of(site_.device, memory, forwards_.bytes())),
       logits_(static_cast<std::size_t>(shape.sequences * vocab_size)), vocab_size_(vocab_size) {
   auto& [source, step, steps] = forwards_;
+  const AnyStream stream = site_.device.stream();
   std::vector<Tensor> given;
-  if (source) source->bind(weights, arena_);
+  if (source) source->bind(stream, weights, arena_);
   for (std::size_t l = 0; source && l < source->recording().memory.size(); ++l) given.push_back(source->output(source->recording().memory[l]));
-  step->bind(weights, arena_, given);
+  step->bind(stream, weights, arena_, given);
   for (const Value cache : step->recording().caches) given.push_back(step->leaf(cache));
-  if (steps) steps->bind(weights, arena_, given);
+  if (steps) steps->bind(stream, weights, arena_, given);
+  if (shape.sequences == 1) return;
+  aside_ = arena_.take("order", forwards_.longest_cache());
+  rows_ = reinterpret_cast<std::int32_t*>(arena_.take("order", shape.sequences * shape.capacity * 4));
+}
+
+void Generation::run(const Forward& forward, const Fields& fields) {
+  forward.run({site_.device.stream(), &site_.tensors, {.first_position = position_}}, fields);
 }
 
 void Generation::start(const Fields& source) {
@@ -127,7 +171,7 @@ void Generation::start(const Fields& source) {
   if (!forwards_.source) return;
   const auto mask = source.at("source_mask");
   source_mask_.assign(mask.begin(), mask.end());
-  forwards_.source->run({&stream_, &mesh_, {}}, source);
+  run(*forwards_.source, source);
 }
 
 void Generation::step(std::span<const std::int32_t> ids) {
@@ -138,7 +182,7 @@ void Generation::step(std::span<const std::int32_t> ids) {
   std::vector<std::int32_t> next(ids.begin(), ids.end());
   Fields fields{{"ids", next}};
   if (forwards_.source) fields["source_mask"] = source_mask_;
-  forward.run({&stream_, &mesh_, {.first_position = position_}}, fields);
+  run(forward, fields);
   position_ += tokens;
   gather_logits(forward);
 }
@@ -146,11 +190,13 @@ void Generation::step(std::span<const std::int32_t> ids) {
 // Of each sequence's last token; ranks hold the parts of the vocabulary in rank order.
 void Generation::gather_logits(const Forward& from) {
   const Tensor logits = from.output(from.recording().logits);
-  const std::int64_t rows = shape_.sequences, each = logits.shape[0] / rows, width = logits.shape[1], ranks = mesh_.layout.tensor;
+  const std::int64_t rows = shape_.sequences, each = logits.shape[0] / rows, width = logits.shape[1], ranks = site_.mesh.layout.tensor;
   with_float(logits.dtype, [&]<class T>() {
     std::vector<T> mine(static_cast<std::size_t>(rows * width)), all(static_cast<std::size_t>(ranks * rows * width));
-    for (std::int64_t r = 0; r < rows; ++r) std::copy_n(logits.ptr<T>() + (r * each + each - 1) * width, width, mine.data() + r * width);
-    mesh_.tensor->all_gather({mine.data(), logits.dtype, {rows, width}}, {all.data(), logits.dtype, {ranks * rows, width}});
+    const std::int64_t together = each == 1 ? rows : 1;  // rows that lie side by side
+    for (std::int64_t r = 0; r < rows; r += together)
+      download(site_.device.stream(), mine.data() + r * width, logits.ptr<T>() + (r * each + each - 1) * width, together * width * static_cast<std::int64_t>(sizeof(T)));
+    site_.mesh.tensor->all_gather({mine.data(), logits.dtype, {rows, width}}, {all.data(), logits.dtype, {ranks * rows, width}});
     for (std::int64_t rank = 0; rank < ranks; ++rank)
       for (std::int64_t r = 0; r < rows; ++r)
         std::copy_n(all.data() + (rank * rows + r) * width, std::clamp<std::int64_t>(vocab_size_ - rank * width, 0, width),
@@ -158,21 +204,31 @@ void Generation::gather_logits(const Forward& from) {
   });
 }
 
+// The rows of sequences that change are put aside, then to their places.
 void Generation::reorder(std::span<const std::int64_t> parents) {
-  const std::int64_t capacity = shape().capacity;
-  std::vector<std::byte> moved;
+  const std::int64_t capacity = shape_.capacity;
+  std::vector<std::int64_t> changed;
+  std::vector<std::int32_t> rows;
+  for (std::int64_t i = 0; i < std::ssize(parents); ++i) {
+    const std::int64_t parent = parents[static_cast<std::size_t>(i)];
+    if (parent == i) continue;
+    changed.push_back(i);
+    for (std::int64_t t = 0; t < position_; ++t) rows.push_back(static_cast<std::int32_t>(parent * capacity + t));
+  }
+  if (rows.empty()) return;
+  const AnyStream stream = site_.device.stream();
+  upload(stream, rows_, rows.data(), std::ssize(rows) * 4);
   for (const Value v : forwards_.step->recording().caches) {
     const Tensor cache = forwards_.step->leaf(v);
-    const std::int64_t row = cache.shape[1] * static_cast<std::int64_t>(size_of(cache.dtype)), used = position_ * row;
-    auto* base = static_cast<std::byte*>(cache.data);
-    moved.resize(parents.size() * static_cast<std::size_t>(used));
-    for (const bool back : {false, true})
-      for (std::int64_t i = 0; i < std::ssize(parents); ++i) {
-        if (parents[static_cast<std::size_t>(i)] == i) continue;
-        std::byte* aside = moved.data() + i * used;
-        if (back) std::copy_n(aside, used, base + i * capacity * row);
-        else std::copy_n(base + parents[static_cast<std::size_t>(i)] * capacity * row, used, aside);
-      }
+    const std::int64_t width = cache.shape[1];
+    with_float(cache.dtype, [&]<class T>() {
+      T* const aside = reinterpret_cast<T*>(aside_);
+      on(stream, [&](auto& s) {
+        kernels::embedding(s, kernels::EmbeddingArgs<T>{std::ssize(rows), width, rows_, cache.ptr<T>(), 0, cache.shape[0], 1, aside});
+        for (std::size_t k = 0; k < changed.size(); ++k)
+          kernels::copy(s, kernels::CopyArgs<T>{position_ * width, aside + static_cast<std::int64_t>(k) * position_ * width, cache.ptr<T>() + changed[k] * capacity * width});
+      });
+    });
   }
 }
 

@@ -4,13 +4,14 @@
 #include <span>
 #include <utility>
 
+#include "comm/device_mesh.h"
 #include "device/arena.h"
 #include "graph/planner.h"
 #include "nn/model.h"
 
 namespace tfm {
 
-// This rank's parameters; both must outlive what works with them.
+// This rank's parameters, in the memory of its device; both must outlive what works with them.
 struct Weights {
   const ParameterSet& places;
   void* flat = nullptr;
@@ -23,8 +24,8 @@ class Forward {
   // Plans, without memory. `given`: leaves that somebody else fills.
   Forward(Recording recording, const std::vector<Value>& outputs, std::vector<Value> given = {});
   std::int64_t bytes() const;  // that bind() takes
-  // `given`: memory of those leaves, which must outlive this.
-  void bind(const Weights& weights, Arena& arena, const std::vector<Tensor>& given = {});
+  // `given`: memory of those leaves, which must outlive this. All memory is the stream's.
+  void bind(AnyStream stream, const Weights& weights, Arena& arena, const std::vector<Tensor>& given = {});
   const Recording& recording() const { return recording_; }
   Tensor leaf(Value v) const { return leaves_[v.id]; }
   Tensor output(Value v) const { return program_.value(v); }
@@ -44,16 +45,15 @@ class Forward {
 
 class Inference {
  public:
-  Inference(const Model& model, const Mesh& mesh, const Weights& weights, const BatchShape& shape, std::int64_t vocab_size, int threads);
+  Inference(const Model& model, const Site& site, const Weights& weights, const BatchShape& shape, std::int64_t vocab_size);
 
   const Recording& recording() const { return forward_.recording(); }
   void run(const Fields& fields);
   // Logits of one row over the whole vocabulary, gathered from all tensor ranks.
-  std::vector<double> row(std::int64_t index) const;
+  std::vector<double> row(std::int64_t index);
 
  private:
-  Mesh mesh_;
-  cpu::Stream stream_;
+  Site site_;
   Forward forward_;
   Arena arena_;
   std::int64_t vocab_size_;
@@ -64,8 +64,8 @@ class Generation {
  public:
   // `shape`: its capacity is the most tokens of a sequence; with a length above 1 as many can be appended at once; a source_length
   // for models that read a source. `model` records without sequence parallelism, but the weights may lie as under it. `memory`:
-  // at least bytes(), or none for memory of its own.
-  Generation(const Model& model, const Mesh& mesh, const Weights& weights, const BatchShape& shape, std::int64_t vocab_size, int threads,
+  // at least bytes() of the device's, or none for memory of its own.
+  Generation(const Model& model, const Site& site, const Weights& weights, const BatchShape& shape, std::int64_t vocab_size,
              std::span<std::byte> memory = {});
   static std::int64_t bytes(const Model& model, const BatchShape& shape, DType real);
 
@@ -85,15 +85,18 @@ class Generation {
   struct Forwards {
     Forwards(const Model& model, const BatchShape& shape, DType real);
     std::int64_t bytes() const;
+    std::int64_t longest_cache() const;  // bytes
     std::optional<Forward> source, step, steps;  // of one token; of shape.length
   };
+  void run(const Forward& forward, const Fields& fields);
   void gather_logits(const Forward& from);
 
-  Mesh mesh_;
-  cpu::Stream stream_;
+  Site site_;
   BatchShape shape_;
   Forwards forwards_;
   Arena arena_;
+  std::byte* aside_ = nullptr;         // of reorder(): rows of a cache,
+  std::int32_t* rows_ = nullptr;       // and which they are
   std::vector<std::int32_t> source_mask_;
   std::vector<double> logits_;
   std::int64_t vocab_size_, position_ = 0;

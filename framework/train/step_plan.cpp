@@ -98,6 +98,8 @@ OptimizerOptions optimizer_of(const Config& c) {
           .zero = static_cast<int>(c.parallel.zero), .ema = o.ema};
 }
 
+DeviceMeshOptions mesh_options(const Config& c) { return {c.parallel.backend, static_cast<double>(c.parallel.timeout)}; }
+
 std::vector<BatchShape> batch_shapes(const Config& c) {
   const TrainConfig& t = c.train;
   const bool documents = c.data.train.documents == "separate" || (c.data.validation && c.data.validation->documents == "separate");

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 
+#include "comm/device_mesh.h"
 #include "device/arena.h"
 #include "graph/planner.h"
 #include "nn/model.h"
@@ -16,6 +17,7 @@ using MakeModel = std::function<std::unique_ptr<Model>(const Config&, const Mesh
 
 Schedule schedule_of(const Config& config);
 OptimizerOptions optimizer_of(const Config& config);
+DeviceMeshOptions mesh_options(const Config& config);
 
 // Categories of a run's memory.
 inline constexpr const char* kParameters = "parameters";

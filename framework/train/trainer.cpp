@@ -241,8 +241,8 @@ class Run {
   std::vector<std::string> translate() {
     const StepPlan& plan = engine_.plan();
     if (!plan.translator) return {};
-    Translator translator(*plan.translator, config_.model, mesh_, {engine_.model().parameters(), engine_.flat().parameters, plan.real},
-                          *data_.tokenizer, translation_of(config_), engine_.device().host().threads, engine_.idle_memory());
+    Translator translator(*plan.translator, config_.model, engine_.site(), {engine_.model().parameters(), engine_.flat().parameters, plan.real},
+                          *data_.tokenizer, translation_of(config_), engine_.idle_memory());
     return translator.translate(lines_.source);
   }
 

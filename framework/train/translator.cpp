@@ -55,10 +55,10 @@ void search(Generation& generation, std::span<BeamSearch> searches) {
   }
 }
 
-Translator::Translator(const Model& model, const ModelConfig& config, const Mesh& mesh, const Weights& weights, const Tokenizer& tokenizer,
-                       const TranslatorOptions& options, int threads, std::span<std::byte> memory)
-    : model_(model), config_(config), mesh_(mesh), weights_(weights), tokenizer_(tokenizer), options_(options),
-      special_(sentence_ids(tokenizer, config.decoder_start)), threads_(threads), memory_(memory) {
+Translator::Translator(const Model& model, const ModelConfig& config, const Site& site, const Weights& weights, const Tokenizer& tokenizer,
+                       const TranslatorOptions& options, std::span<std::byte> memory)
+    : model_(model), config_(config), site_(site), weights_(weights), tokenizer_(tokenizer), options_(options),
+      special_(sentence_ids(tokenizer, config.decoder_start)), memory_(memory) {
   check_known(std::max(special_.begin, special_.end), config.vocab_size, "the tokenizer");
 }
 
@@ -81,7 +81,7 @@ std::vector<Translator::Source> Translator::encode(const std::vector<std::string
 Generation& Translator::generation(const BatchShape& shape) {
   if (!generation_ || generation_->shape() != shape) {
     generation_.reset();
-    generation_.emplace(model_, mesh_, weights_, shape, config_.vocab_size, threads_, memory_);
+    generation_.emplace(model_, site_, weights_, shape, config_.vocab_size, memory_);
   }
   return *generation_;
 }
@@ -106,7 +106,7 @@ void Translator::translate(std::span<const Source> batch, Targets& targets) {
 
 // Every line was translated on one data rank.
 void Translator::share(Targets& targets) const {
-  Communicator& data = *mesh_.data;
+  Communicator& data = *site_.mesh.data;
   std::int64_t width = 0;
   for (const auto& t : targets) width = std::max(width, std::ssize(t));
   data.all_reduce({&width, DType::i64, {1}}, Collective::all_reduce_max);
@@ -140,7 +140,7 @@ std::vector<std::string> Translator::translate(const std::vector<std::string>& l
     size = static_cast<std::size_t>(sentences_of(options_, std::ssize(sources[first].ids)));
     while (!memory_.empty() && sources.size() < first + size) sources.push_back({lines.size(), {special_.end}});  // it is for whole batches
     size = std::min(size, sources.size() - first);
-    if (batch % static_cast<std::size_t>(mesh_.layout.data) == static_cast<std::size_t>(mesh_.data_rank))
+    if (batch % static_cast<std::size_t>(site_.mesh.layout.data) == static_cast<std::size_t>(site_.mesh.data_rank))
       translate(std::span(sources).subspan(first, size), targets);
   }
   targets.pop_back();

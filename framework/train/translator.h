@@ -28,11 +28,11 @@ void search(Generation& generation, std::span<BeamSearch> searches);
 // that are equally likely to the last digits may change places. All ranks of the mesh make and call one alike.
 class Translator {
  public:
-  // Model, weights (as Generation's) and tokenizer must outlive this. `memory`: at least translation_bytes(); none: what the lines at
+  // Model, weights (as Generation's) and tokenizer must outlive this. `memory`: at least translation_bytes() of the device's; none: what the lines at
   // hand need is allocated. Throws Error(usage) where the tokenizer has no id that ends a sentence, Error(input) where the model does not
   // know it.
-  Translator(const Model& model, const ModelConfig& config, const Mesh& mesh, const Weights& weights, const Tokenizer& tokenizer,
-             const TranslatorOptions& options, int threads, std::span<std::byte> memory = {});
+  Translator(const Model& model, const ModelConfig& config, const Site& site, const Weights& weights, const Tokenizer& tokenizer,
+             const TranslatorOptions& options, std::span<std::byte> memory = {});
 
   // One translation a line, in order, on every rank; an empty line stays one. Line breaks within a translation become spaces.
   // Throws Error(input) for an id the model does not know. Lines are sorted by length into batches, which the data ranks share out.
@@ -53,12 +53,11 @@ class Translator {
 
   const Model& model_;
   const ModelConfig& config_;
-  Mesh mesh_;
+  Site site_;
   Weights weights_;
   const Tokenizer& tokenizer_;
   TranslatorOptions options_;
   SentenceIds special_;
-  int threads_;
   std::span<std::byte> memory_;
   std::int64_t cut_ = 0;
   std::optional<Generation> generation_;

@@ -9,6 +9,7 @@
 #include "core/diagnostics.h"
 #include "core/version.h"
 #include "train/signals.h"
+#include "train/step_plan.h"
 
 namespace tfm {
 namespace {
@@ -126,5 +127,7 @@ Mesh Launch::mesh(Layout layout) const {
   if (session) return make_mesh(*session, layout);
   return single_mesh();
 }
+
+Site Launch::site(const Config& config) const { return site_of(device(config), mesh(layout_of(config)), mesh_options(config)); }
 
 }  // namespace tfm

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "comm/device_mesh.h"
 #include "comm/mpi.h"
-#include "device/device.h"
 #include "train/config.h"
 
 namespace tfm {
@@ -48,6 +48,7 @@ struct Launch {
   Launch();
   Mesh mesh(Layout layout) const;
   Device device(const Config& config) const;  // Error(environment) where it is not there
+  Site site(const Config& config) const;
 };
 
 }  // namespace tfm

@@ -27,6 +27,22 @@ TYPED_TEST(DeviceElementwise, CopiesScalesAndAdds) {
         }
 }
 
+TYPED_TEST(DeviceElementwise, CopiesRows) {
+  using T = TypeParam;
+  constexpr std::int64_t rows = 9, x_stride = 83, y_stride = 75;
+  const Values x = rounded<T>(random_values(rows * x_stride, 1)), y = rounded<T>(random_values(rows * y_stride, 2));
+  for (const std::int64_t cols : {0, 1, 8, 72})
+    for (const bool accumulate : {false, true}) {
+      Buffer<T> dx("x", x), dy("y", rows * y_stride);
+      dy.assign(y);
+      kernels::copy_rows(device_stream(), kernels::CopyRowsArgs<T>{rows, cols, dx + 3, x_stride, dy + 1, y_stride, accumulate});
+      Values want = y;
+      for (std::int64_t r = 0; r < rows; ++r)
+        for (std::int64_t c = 0; c < cols; ++c) want[r * y_stride + 1 + c] = (accumulate ? want[r * y_stride + 1 + c] : 0) + x[r * x_stride + 3 + c];
+      EXPECT_EQ(dy.values(), rounded<T>(want));
+    }
+}
+
 TYPED_TEST(DeviceElementwise, Fills) {
   using T = TypeParam;
   Buffer<T> y("y", 1000);

@@ -152,6 +152,8 @@ def check_resume():
     run(4, "tfm-train", "cfg.yaml", "checkpoint.resume=ck/step-00000008", "metrics.jsonl=moved.jsonl", "parallel.zero=1")
     moved = losses("moved.jsonl")
     assert max(abs(a / b - 1) for a, b in zip(moved, losses("whole.jsonl")[-len(moved):])) < 1e-4
+    for program in (["tfm-generate", "ck", "--prompt", "the "], ["tfm-eval", "ck"]):
+        assert "device: cuda" in run(0, *program, "device=cuda", code=4)
     texts = {run(n, "tfm-generate", "ck", "--prompt", "the ", "--max-tokens", 20) for n in (0, 1, 2, 4)}
     assert len(texts) == 1, texts
     shard = next(pathlib.Path("ck/step-00000012").glob("*.safetensors"))

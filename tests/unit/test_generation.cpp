@@ -16,6 +16,7 @@ namespace tfm {
 namespace {
 
 constexpr std::int64_t kVocabulary = 37;
+const Site kSite{Device::cpu(1), single_mesh(), single_mesh()};
 
 Config config_of(const std::string& model) {
   const bool pairs = model.find("encoder_decoder") != std::string::npos;
@@ -55,8 +56,8 @@ TEST_P(Generated, EqualsWholeSequences) {
 
   const BatchShape step{.sequences = sequences, .length = together, .source_length = config.model.translates() ? source_length : 0,
                         .capacity = 16, .beams = beams};
-  Generation generation(*model, single_mesh(), {model->parameters(), flat.data(), DType::f64}, step, kVocabulary, 1);
-  Inference inference(*model, single_mesh(), {model->parameters(), flat.data(), DType::f64}, {.sequences = sequences, .length = length, .source_length = source_length}, kVocabulary, 1);
+  Generation generation(*model, kSite, {model->parameters(), flat.data(), DType::f64}, step, kVocabulary);
+  Inference inference(*model, kSite, {model->parameters(), flat.data(), DType::f64}, {.sequences = sequences, .length = length, .source_length = source_length}, kVocabulary);
   const std::vector<std::int64_t> parents{1, 1, 3, 2};
   const auto compare = [&](std::int64_t from, std::int64_t to, std::int64_t tokens) {
     inference.run({{"ids", ids}, {"source_ids", source_twice}, {"source_mask", mask_twice}});
@@ -108,7 +109,7 @@ TEST(Score, IsThatOfTheLogits) {
   auto* flat = static_cast<float*>(engine.flat().parameters);
   for (const PartSlice& p : parameters.slices())
     if (p.name == "embedding.weight") std::copy_n(flat + p.offset, 18 * config.model.d_model, flat + p.offset + 18 * config.model.d_model);
-  Inference inference(engine.model(), single_mesh(), {parameters, flat}, {.sequences = 2, .length = 5}, kVocabulary, 1);
+  Inference inference(engine.model(), kSite, {parameters, flat}, {.sequences = 2, .length = 5}, kVocabulary);
   std::vector<std::int32_t> ids{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, labels{-1, 36, 0, 4, -1, 1, -1, 2, 3, 0};
   inference.run({{"ids", ids}});
   double loss = 0;
@@ -155,8 +156,8 @@ TEST(Translations, AreTheSameInIdleMemory) {
   for (std::size_t length = 0; length < 160; length += 3) lines.emplace_back(length, static_cast<char>('a' + length % 26));
   const auto translate = [&](std::span<std::byte> memory) {
     std::memset(memory.data(), 0xff, memory.size());  // NaN
-    return Translator(*engine.plan().translator, config.model, single_mesh(), {engine.model().parameters(), engine.flat().parameters}, *tokenizer,
-                      {.beams = 9}, 1, memory)
+    return Translator(*engine.plan().translator, config.model, kSite, {engine.model().parameters(), engine.flat().parameters}, *tokenizer,
+                      {.beams = 9}, memory)
         .translate(lines);
   };
   EXPECT_EQ(translate(engine.idle_memory()), translate({}));
@@ -196,8 +197,8 @@ TEST_P(Library, GivesTheSameTokens) {
     const std::int64_t beams = name[5] - '0';
     const BeamOptions options{.beams = beams, .length_penalty = std::stod(name.substr(7)), .end = given["end"], .max_tokens = tokens};
     std::vector<BeamSearch> searches(static_cast<std::size_t>(sentences), BeamSearch(options, given["begin"]));
-    Generation generation(*model, single_mesh(), {model->parameters(), flat.data(), DType::f64},
-                          {.sequences = sentences * beams, .length = 1, .source_length = length, .capacity = tokens, .beams = beams}, 13, 1);
+    Generation generation(*model, kSite, {model->parameters(), flat.data(), DType::f64},
+                          {.sequences = sentences * beams, .length = 1, .source_length = length, .capacity = tokens, .beams = beams}, 13);
     generation.start({{"source_ids", source}, {"source_mask", mask}});
     search(generation, searches);
     const auto expected = ids(name);

@@ -36,7 +36,7 @@ TEST_P(ModelFixture, LogitsLossAndGradients) {
     EXPECT_LE(norm(difference), 1e-4 * norm(expected) + noise) << p.name;
   }
 
-  Inference inference(engine.model(), single_mesh(), {engine.model().parameters(), engine.flat().parameters}, f.shape, f.config().model.vocab_size, 1);
+  Inference inference(engine.model(), engine.site(), {engine.model().parameters(), engine.flat().parameters}, f.shape, f.config().model.vocab_size);
   Fields fields;
   for (auto& [name, values] : inputs) fields[name] = values;
   inference.run(fields);

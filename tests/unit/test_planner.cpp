@@ -187,8 +187,9 @@ TEST(JoinedSteps, ComputeTheSame) {
     apart.run();
     joined.run();
     EXPECT_EQ(apart.gradients(), joined.gradients());
-    if (recompute == Recompute::none)
+    if (recompute == Recompute::none) {
       EXPECT_EQ(apart.moved_bytes() - joined.moved_bytes(), (2 + 2 * 2) * kRows * kWidth * 8) << "sums read again; gradients written and read";
+    }
   }
 }
 

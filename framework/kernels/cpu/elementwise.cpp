@@ -20,6 +20,14 @@ void copy(cpu::Stream& stream, const CopyArgs<T>& a) {
   });
 }
 
+template <class T>
+void copy_rows(cpu::Stream& stream, const CopyRowsArgs<T>& a) {
+  parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) {
+    cpu::Stream alone{1};
+    copy(alone, CopyArgs<T>{a.cols, a.x + r * a.x_stride, a.y + r * a.y_stride, a.accumulate});
+  });
+}
+
 template <class From, class To>
 void convert(cpu::Stream& stream, const ConvertArgs<From, To>& a) {
   parallel_ranges(stream, a.n, [&](std::int64_t begin, std::int64_t end) { convert_row(a.x + begin, a.y + begin, end - begin); });
@@ -72,6 +80,7 @@ void add_bias(cpu::Stream& stream, const AddBiasArgs<T>& a) {
 
 #define TFM_INSTANTIATE(T)                                         \
   template void copy(cpu::Stream&, const CopyArgs<T>&);            \
+  template void copy_rows(cpu::Stream&, const CopyRowsArgs<T>&);   \
   template void fill(cpu::Stream&, const FillArgs<T>&);            \
   template void column_sum(cpu::Stream&, const ColumnSumArgs<T>&); \
   template void add_bias(cpu::Stream&, const AddBiasArgs<T>&);

@@ -19,6 +19,17 @@ template <class T> struct Copy {
   }
 };
 
+template <class T> struct CopyRows {
+  CopyRowsArgs<T> a;
+  __device__ void operator()(std::int64_t row, std::int64_t c, Part part) const {
+    const auto x = load_pack(a.x + row * a.x_stride + c, part);
+    Wide<T> y[kPack];
+    TFM_UNROLL
+    for (int i = 0; i < kPack; ++i) y[i] = x[i];
+    store_pack(a.y + row * a.y_stride + c, part, y, a.accumulate);
+  }
+};
+
 template <class From, class To> struct Convert {
   ConvertArgs<From, To> a;
   __device__ void operator()(std::int64_t at, Part part) const {
@@ -99,6 +110,7 @@ __global__ void __launch_bounds__(kThreads) column_sum_kernel(ColumnSumArgs<T> a
 template <class T> void copy(cuda::Stream& stream, const CopyArgs<T>& a) {
   if (a.x != a.y || a.accumulate || a.scale != Wide<T>{1}) over_array(stream, a.y, a.n, Copy<T>{a});
 }
+template <class T> void copy_rows(cuda::Stream& stream, const CopyRowsArgs<T>& a) { over_rows(stream, a.rows, a.cols, CopyRows<T>{a}); }
 template <class From, class To> void convert(cuda::Stream& stream, const ConvertArgs<From, To>& a) {
   over_array(stream, a.x, a.n, Convert<From, To>{a});
 }
@@ -119,6 +131,7 @@ template <class T> void column_sum(cuda::Stream& stream, const ColumnSumArgs<T>&
 
 #define TFM_INSTANTIATE(T)                                          \
   template void copy(cuda::Stream&, const CopyArgs<T>&);            \
+  template void copy_rows(cuda::Stream&, const CopyRowsArgs<T>&);   \
   template void fill(cuda::Stream&, const FillArgs<T>&);            \
   template void column_sum(cuda::Stream&, const ColumnSumArgs<T>&); \
   template void add_bias(cuda::Stream&, const AddBiasArgs<T>&);

@@ -8,6 +8,7 @@
 #include "device/cuda/stream.h"
 #include "models/registry.h"
 #include "train/engine.h"
+#include "train/inference.h"
 
 namespace tfm {
 namespace {
@@ -123,6 +124,57 @@ TEST_P(OnTheDevice, RecomputationChangesNothing) {
   }
   EXPECT_EQ(results[0], results[1]);
   EXPECT_EQ(results[0], results[2]);
+}
+
+// Logits of whole sequences, and of a generation whose sequences change places after half of the tokens.
+std::vector<double> generated(const Site& site, const Model& model, const Weights& weights, bool decodes, bool reads_source) {
+  constexpr std::int64_t sequences = 4, length = 8, together = 2, vocabulary = 37;
+  std::vector<double> all;
+  if (!reads_source) {
+    Inference whole(model, site, weights, {.sequences = 2, .length = length}, vocabulary);
+    std::vector<std::int32_t> ids(2 * length, 5);
+    whole.run({{"ids", ids}});
+    for (std::int64_t r = 0; r < 2 * length; ++r) {
+      const auto row = whole.row(r);
+      all.insert(all.end(), row.begin(), row.end());
+    }
+  }
+  if (!decodes) return all;
+  const BatchShape shape{.sequences = sequences, .length = together, .source_length = reads_source ? 6 : 0, .capacity = 16, .beams = 2};
+  const std::vector<std::byte> not_numbers(static_cast<std::size_t>(Generation::bytes(model, shape, weights.real)), std::byte{0xff});
+  Device device = site.device;
+  const auto memory = device.allocate(std::ssize(not_numbers));
+  upload(device.stream(), memory.get(), not_numbers.data(), std::ssize(not_numbers));
+  Generation generation(model, site, weights, shape, vocabulary, {memory.get(), not_numbers.size()});
+  std::vector<std::int32_t> source(2 * 6, 3), mask(source.size(), 0);
+  mask.back() = -1;
+  generation.start(reads_source ? Fields{{"source_ids", source}, {"source_mask", mask}} : Fields{});
+  for (std::int64_t t = 0; t < length;) {
+    const std::int64_t tokens = t == length - together ? together : 1;
+    if (t == length / 2) generation.reorder(std::vector<std::int64_t>{1, 1, 3, 2});
+    std::vector<std::int32_t> ids;
+    for (std::int64_t i = 0; i < sequences * tokens; ++i) ids.push_back(static_cast<std::int32_t>((7 * i + 3 * t) % vocabulary));
+    generation.step(ids);
+    all.insert(all.end(), generation.logits().begin(), generation.logits().end());
+    t += tokens;
+  }
+  return all;
+}
+
+TEST_P(OnTheDevice, GeneratesAsTheCpuDoes) {
+  if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
+  const Case& c = GetParam();
+  const Config on_host = config_of(c, "cpu"), on_device = config_of(c, "cuda");
+  Engine host(make_step_plan(on_host, single_mesh(), make_model), 1);
+  Engine device(make_step_plan(on_device, single_mesh(), make_model), Device(std::make_shared<cuda::Stream>(0), 1));
+  host.initialize_parameters();
+  device.initialize_parameters();
+  const auto logits = [&](Engine& e) { return generated(e.site(), e.model(), {e.model().parameters(), e.flat().parameters, e.plan().real}, on_host.model.decodes(), on_host.model.translates()); };
+  const std::vector<double> want = logits(host), got = logits(device);
+  ASSERT_EQ(want.size(), got.size());
+  double largest = 0, off = 0;
+  for (std::size_t i = 0; i < want.size(); ++i) largest = std::max(largest, std::abs(want[i])), off = std::max(off, std::abs(want[i] - got[i]));
+  EXPECT_LT(off, 2 * c.bound * largest);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, OnTheDevice, testing::ValuesIn(kCases), [](const auto& info) { return info.param.name; });
