@@ -18,13 +18,12 @@ int run(int argc, char** argv) {
   using namespace tfm;
   const Arguments args(argc, argv, {{"--full", false}});
   Config config = load_config(args.only("configuration file"), args.overrides());
-  if (config.device == "cuda") throw Error(ExitCode::usage, "device: cuda is not verified by this version, which computes in float64 on CPUs; expected device=cpu");
   config.train.global_batch_tokens = 0;  // synthetic batches are of one length
   const Launch launch;
   resolve_for_ranks(config, launch.ranks);
   if (!args.has("--full")) config = shrink(config);
   const Mesh mesh = launch.mesh(layout_of(config));
-  const auto findings = verify_layout(config, mesh, make_model, launch.threads);
+  const auto findings = verify_layout(config, mesh, make_model, launch.device(config));
   bool ok = true;
   for (const Finding& f : findings) {
     if (mesh.rank() == 0)

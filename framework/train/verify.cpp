@@ -40,18 +40,17 @@ struct Trace {
   std::vector<double> losses, norms;
 };
 
-std::vector<std::vector<double>> parts_of(const Engine& e, const void* flat) {
+std::vector<std::vector<double>> parts_of(Engine& e, const void* flat) {
+  std::vector<double> host(static_cast<std::size_t>(e.model().parameters().flat_elements()));
+  download(e.device().stream(), host.data(), flat, std::ssize(host) * 8);
   std::vector<std::vector<double>> all;
-  for (const PartSlice& p : e.model().parameters().slices()) {
-    const double* begin = static_cast<const double*>(flat) + p.offset;
-    all.emplace_back(begin, begin + p.elements());
-  }
+  for (const PartSlice& p : e.model().parameters().slices()) all.emplace_back(host.begin() + p.offset, host.begin() + p.offset + p.elements());
   return all;
 }
 
-Trace run(Config config, const Mesh& mesh, const MakeModel& make_model, int threads) {
+Trace run(Config config, const Mesh& mesh, const MakeModel& make_model, const Device& device) {
   config.optimizer.eps = std::max(config.optimizer.eps, kLeastEps);
-  Engine e(make_step_plan(config, mesh, make_model, DType::f64), threads);
+  Engine e(make_step_plan(config, mesh, make_model, DType::f64), device);
   e.initialize_parameters();
   Trace t;
   t.initial = parts_of(e, e.flat().parameters);
@@ -129,11 +128,11 @@ class Comparison {
   std::vector<std::string> single_order_;
 };
 
-Finding save_and_load(const Config& config, const Mesh& mesh, const MakeModel& make_model, int threads) {
+Finding save_and_load(const Config& config, const Mesh& mesh, const MakeModel& make_model, const Device& device) {
   Finding f{"save and load", "", 0, 0};
   const std::string dir = broadcast_string(
       *mesh.world, (std::filesystem::temp_directory_path() / ("tfm-verify-" + std::to_string(getpid()))).string());
-  Engine saved(make_step_plan(config, mesh, make_model), threads), loaded(make_step_plan(config, mesh, make_model), threads);
+  Engine saved(make_step_plan(config, mesh, make_model), device), loaded(make_step_plan(config, mesh, make_model), device);
   saved.initialize_parameters();
   saved.train_step(1, config.optimizer.lr, synthetic(config, 1));
   const auto pieces = checkpoint_pieces(saved);
@@ -173,7 +172,7 @@ Config shrink(const Config& config) {
   return c;
 }
 
-std::vector<Finding> verify_layout(const Config& config, const Mesh& mesh, const MakeModel& make_model, int threads) {
+std::vector<Finding> verify_layout(const Config& config, const Mesh& mesh, const MakeModel& make_model, const Device& device) {
   Config alone = config;
   alone.parallel = {.bucket_bytes = config.parallel.bucket_bytes};
   alone.parallel.data = 1;
@@ -186,10 +185,10 @@ std::vector<Finding> verify_layout(const Config& config, const Mesh& mesh, const
 
   const auto single_model = make_model(alone, single_mesh());
   const auto model = make_model(config, mesh);
-  const Trace reference = run(alone, single_mesh(), make_model, threads);
-  const Trace mine = run(config, mesh, make_model, threads);
-  const Trace again = run(other, mesh, make_model, threads);
-  const Trace whole = config.parallel.zero > 0 ? run(no_zero, mesh, make_model, threads) : mine;
+  const Trace reference = run(alone, single_mesh(), make_model, device);
+  const Trace mine = run(config, mesh, make_model, device);
+  const Trace again = run(other, mesh, make_model, device);
+  const Trace whole = config.parallel.zero > 0 ? run(no_zero, mesh, make_model, device) : mine;
 
   Comparison compare(model->parameters(), mesh);
   compare.order(single_model->parameters());
@@ -203,7 +202,7 @@ std::vector<Finding> verify_layout(const Config& config, const Mesh& mesh, const
   all.push_back(compare.replicas(mine.parameters));
   all.push_back(compare.numbers("recompute on and off", mine.losses, again.losses, 0));
   if (config.parallel.zero > 0) all.push_back(compare.numbers("ZeRO on and off", mine.losses, whole.losses, 0));
-  all.push_back(save_and_load(config, mesh, make_model, threads));
+  all.push_back(save_and_load(config, mesh, make_model, device));
   return all;
 }
 

@@ -18,7 +18,8 @@ struct Finding {
 // Sizes that keep every option of `config` but run in a moment: at most 2 layers, heads of 8, sequences of about 16 tokens.
 Config shrink(const Config& config);
 
-// Collective over the mesh; the same findings on every rank. Runs in float64 on synthetic tokens; save and load in float32.
-std::vector<Finding> verify_layout(const Config& config, const Mesh& mesh, const MakeModel& make_model, int threads);
+// Collective over the mesh; the same findings on every rank. Runs in float64 on synthetic tokens; save and load in the configuration's
+// precision. `device`: of the kind that the configuration names.
+std::vector<Finding> verify_layout(const Config& config, const Mesh& mesh, const MakeModel& make_model, const Device& device);
 
 }  // namespace tfm

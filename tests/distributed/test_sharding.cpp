@@ -52,7 +52,7 @@ TEST_P(Layouts, EqualASingleRank) {
                                           "train.global_batch_size=" + std::to_string(layout.data), "recompute=selective"});
     resolve_for_ranks(config, job().size());
     const Mesh mesh = make_mesh(job(), layout);
-    for (const Finding& f : verify_layout(shrink(config), mesh, make_model, 1))
+    for (const Finding& f : verify_layout(shrink(config), mesh, make_model, Device::cpu(1)))
       EXPECT_TRUE(f.ok()) << "data " << layout.data << " x tensor " << layout.tensor << ": " << f.check << " " << f.worst << " " << f.error;
   }
 }

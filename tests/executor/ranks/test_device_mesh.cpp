@@ -2,6 +2,7 @@
 // the block executor, or a GPU that the ranks may share.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <deque>
 
 #include "../../distributed/job.h"
@@ -9,7 +10,8 @@
 #include "comm/recorder.h"
 #include "device/cuda/stream.h"
 #include "models/registry.h"
-#include "train/engine.h"
+#include "train/inference.h"
+#include "train/verify.h"
 #ifdef TFM_EXECUTOR_RANKS
 #include "fake_runtime.h"
 #endif
@@ -172,6 +174,13 @@ std::vector<double> losses(Device device, const Mesh& mesh, const std::string& p
   EXPECT_TRUE(e.graphs() > 0 || backend != "nccl" || mesh.layout.world() == 1);
   e.swap_average();
   all.push_back(e.evaluate(4, read).mean());
+  c.parallel.sequence = false;
+  const auto generator = make_model(c, mesh);
+  Generation generation(*generator, e.site(), {e.model().parameters(), e.flat().parameters, e.plan().real}, {.sequences = 2, .length = 1, .capacity = 4}, 37);
+  for (std::int32_t t = 0; t < 3; ++t) generation.step(std::vector<std::int32_t>{t, 5 * t});
+  double square = 0;
+  for (const double x : generation.logits()) square += x * x;
+  all.push_back(std::sqrt(square));
   return all;
 }
 
@@ -186,6 +195,15 @@ TEST_P(Backends, TrainAsOneRankDoes) {
               << precision << ", ZeRO " << zero << " on data " << layout.data << " x tensor " << layout.tensor << ", figure " << i;
       }
   }
+}
+
+TEST_P(Backends, AreVerified) {
+  const Layout layout = test::layouts().back();
+  Config c = parse_config(std::string("model: ") + kModel + "\ndata: {train: {type: tokens, path: none.bin}}\n", "test",
+                          {"train.seq_len=8", "train.global_batch_size=4", "device=cuda", "parallel.tensor=" + std::to_string(layout.tensor), "parallel.zero=1",
+                           std::string("parallel.backend=") + GetParam(), "recompute=selective"});
+  resolve_for_ranks(c, layout.world());
+  for (const Finding& f : verify_layout(shrink(c), make_mesh(job(), layout), make_model, *device_)) EXPECT_TRUE(f.ok()) << f.check << " " << f.worst << " " << f.error;
 }
 
 INSTANTIATE_TEST_SUITE_P(Of, Backends, testing::Values("mpi", "nccl"), [](const auto& info) { return info.param; });
