@@ -1,4 +1,4 @@
-// Token and position tables, rotary embedding; see packs.h. Gradients of a table's row are added in the order of the batch's rows.
+// Token and position tables, rotary embedding; see packs.h.
 #include "kernels/embedding.h"
 
 #include <algorithm>
@@ -24,68 +24,121 @@ template <class T> struct Lookup {
   }
 };
 
-// Row r of the batch to its place in the order of (row of the table, r): place = number of rows before it. Rows that pass no
-// gradient come last, as if they named row `none`. Every pair of rows is compared.
-template <class T>
-__global__ void __launch_bounds__(kThreads) order_kernel(EmbeddingBackwardArgs<T> a, std::int32_t none, std::int32_t* order, std::int32_t* sorted) {
-  std::int32_t* tile = cuda::shared_memory<std::int32_t>();  // rows of the table that 256 rows of the batch name
-  auto named = [&](std::int64_t r) {
-    const std::int64_t id = r < a.rows ? a.ids[r] : -1;
-    return id < a.vocab_begin || id >= a.vocab_end || id == a.padding_idx ? none : static_cast<std::int32_t>(id - a.vocab_begin);
-  };
-  const std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  const std::int32_t own = named(r);
-  std::int32_t place = 0;
-  for (std::int64_t first = 0; first < a.rows; first += kThreads) {
-    tile[threadIdx.x] = named(first + threadIdx.x);
-    cuda::block_barrier();
-    const int n = a.rows - first < kThreads ? static_cast<int>(a.rows - first) : kThreads;
-    if (first == blockIdx.x * static_cast<std::int64_t>(kThreads)) {
-      for (int i = 0; i < n; ++i) place += tile[i] < own + (i < static_cast<int>(threadIdx.x));
-    } else {  // all of these rows are before row r, or all after it
-      const std::int32_t below = own + (first < r);
-      for (int i = 0; i < n; ++i) place += tile[i] < below;
-    }
-    cuda::block_barrier();
+// The gradient of a table: rows of the batch are sorted by the row of the table that they name, then by their own number; runs of one name
+// are added up in that order, in parts of kChunk rows.
+constexpr std::int64_t kTile = 2048;  // rows of the batch that a block sorts
+constexpr std::int64_t kChunk = 64;
+
+struct SortedRows {
+  std::int32_t *names, *rows;  // by place: the row of the table, and the row of the batch
+};
+
+// Sorts each tile: a row's place is the number of rows before it. Rows that pass no gradient come last, as if they named row `none`.
+template <class T> __global__ void __launch_bounds__(kThreads) sort_tiles(EmbeddingBackwardArgs<T> a, std::int32_t none, SortedRows to) {
+  std::int32_t* tile = cuda::shared_memory<std::int32_t>();
+  const std::int64_t first = blockIdx.x * kTile;
+  const int n = a.rows - first < kTile ? static_cast<int>(a.rows - first) : static_cast<int>(kTile);
+  for (int i = static_cast<int>(threadIdx.x); i < n; i += kThreads) {
+    const std::int64_t id = a.ids[first + i];
+    tile[i] = id < a.vocab_begin || id >= a.vocab_end || id == a.padding_idx ? none : static_cast<std::int32_t>(id - a.vocab_begin);
   }
-  if (r >= a.rows) return;
-  order[place] = static_cast<std::int32_t>(r);
-  sorted[place] = own;
+  cuda::block_barrier();
+  for (int i = static_cast<int>(threadIdx.x); i < n; i += kThreads) {
+    const std::int32_t own = tile[i];
+    int place = 0;
+    for (int j = 0; j < n; ++j) place += tile[j] < own + (j < i);
+    to.names[first + place] = own;
+    to.rows[first + place] = static_cast<std::int32_t>(first + i);
+  }
 }
 
-// The first of the rows that name one row of the table adds them all up. Loads of kBatch rows are under way at once.
+// Places among all tiles.
+__global__ void __launch_bounds__(kThreads) merge_tiles(std::int64_t count, SortedRows from, SortedRows to) {
+  std::int32_t* tile = cuda::shared_memory<std::int32_t>();
+  const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x, mine = blockIdx.x * kThreads / kTile;
+  const std::int32_t own = at < count ? from.names[at] : 0;
+  std::int64_t place = at % kTile;
+  for (std::int64_t t = 0; t * kTile < count; ++t) {
+    if (t == mine) continue;
+    const int n = count - t * kTile < kTile ? static_cast<int>(count - t * kTile) : static_cast<int>(kTile);
+    for (int i = static_cast<int>(threadIdx.x); i < n; i += kThreads) tile[i] = from.names[t * kTile + i];
+    cuda::block_barrier();
+    int before = 0;  // names that are less, or as little in a tile before
+    for (int left = n; left > 0;) {
+      const int half = left / 2;
+      const bool less = tile[before + half] < own + (t < mine);
+      before = less ? before + half + 1 : before;
+      left = less ? left - half - 1 : half;
+    }
+    place += before;
+    cuda::block_barrier();
+  }
+  if (at >= count) return;
+  to.names[place] = own;
+  to.rows[place] = from.rows[at];
+}
+
+// A block adds up the runs of its chunk. `partial` (chunks, 2, cols) gets what belongs to a run that began in a chunk before (first), or that
+// begins here and goes on in the next (second).
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    scatter_kernel(EmbeddingBackwardArgs<T> a, std::int32_t none, const std::int32_t* order, const std::int32_t* sorted) {
-  constexpr int kBatch = 32 / static_cast<int>(sizeof(T));
-  const std::int64_t first = blockIdx.x;
-  const std::int32_t own = sorted[first];
-  if (own == none || (first > 0 && sorted[first - 1] == own)) return;
+__global__ void __launch_bounds__(kThreads) sum_chunks(EmbeddingBackwardArgs<T> a, std::int32_t none, SortedRows sorted, Wide<T>* partial) {
+  constexpr int kBatch = 32 / static_cast<int>(sizeof(T));  // rows whose loads are under way at once
+  const std::int64_t begin = blockIdx.x * kChunk, end = begin + kChunk < a.rows ? begin + kChunk : a.rows;
+  const std::int32_t before = begin > 0 ? sorted.names[begin - 1] : -1, after = end < a.rows ? sorted.names[end] : -1;
   for (std::int64_t c = static_cast<std::int64_t>(threadIdx.x) * kPack; c < a.cols; c += static_cast<std::int64_t>(blockDim.x) * kPack) {
     const Part part = part_of(c, a.cols);
-    Wide<T>* to = a.dtable + own * a.cols + c;
     Wide<T> sum[kPack] = {};
-    if (a.accumulate) {
-      const auto before = load_pack(to, part);
-      TFM_UNROLL
-      for (int i = 0; i < kPack; ++i) sum[i] = before[i];
-    }
-    for (std::int64_t p = first; p < a.rows && sorted[p] == own; p += kBatch) {
+    for (std::int64_t p = begin; p < end && sorted.names[p] != none; p += kBatch) {
       Eight<T> dy[kBatch];
-      bool there[kBatch];
-      TFM_UNROLL
-      for (int b = 0; b < kBatch; ++b) {
-        there[b] = p + b < a.rows && sorted[p + b] == own;
-        if (there[b]) dy[b] = load_pack(a.dy + order[p + b] * a.cols + c, part);
-      }
       TFM_UNROLL
       for (int b = 0; b < kBatch; ++b)
-        if (there[b]) {
-          TFM_UNROLL
-          for (int i = 0; i < kPack; ++i) sum[i] += dy[b][i] * a.scale;
-        }
+        if (p + b < end) dy[b] = load_pack(a.dy + sorted.rows[p + b] * a.cols + c, part);
+      TFM_UNROLL
+      for (int b = 0; b < kBatch; ++b) {
+        const std::int32_t own = p + b < end ? sorted.names[p + b] : none;
+        if (own == none) continue;
+        TFM_UNROLL
+        for (int i = 0; i < kPack; ++i) sum[i] += dy[b][i] * a.scale;
+        if (p + b + 1 < end && sorted.names[p + b + 1] == own) continue;
+        Wide<T>* parts = partial + blockIdx.x * 2 * a.cols + c;
+        if (own == before)
+          store_pack(parts, part, sum);
+        else if (p + b + 1 == end && own == after)
+          store_pack(parts + a.cols, part, sum);
+        else
+          store_pack(a.dtable + own * a.cols + c, part, sum, a.accumulate);
+        TFM_UNROLL
+        for (int i = 0; i < kPack; ++i) sum[i] = 0;
+      }
     }
-    store_pack(to, part, sum);
+  }
+}
+
+// The block of the chunk in which a run of several begins adds up their parts.
+template <class T>
+__global__ void __launch_bounds__(kThreads) sum_long_runs(EmbeddingBackwardArgs<T> a, std::int32_t none, SortedRows sorted, const Wide<T>* partial) {
+  constexpr int kBatch = 8;
+  const std::int64_t chunk = blockIdx.x, begin = chunk * kChunk, next = begin + kChunk;
+  if (next >= a.rows) return;
+  const std::int32_t own = sorted.names[next];
+  if (own == none || sorted.names[next - 1] != own || (begin > 0 && sorted.names[begin - 1] == own)) return;
+  const auto goes_on = [&](std::int64_t k) { return k * kChunk < a.rows && sorted.names[k * kChunk] == own; };
+  for (std::int64_t c = static_cast<std::int64_t>(threadIdx.x) * kPack; c < a.cols; c += static_cast<std::int64_t>(blockDim.x) * kPack) {
+    const Part part = part_of(c, a.cols);
+    Wide<T> sum[kPack];
+    const auto head = load_pack(partial + (chunk * 2 + 1) * a.cols + c, part);
+    TFM_UNROLL
+    for (int i = 0; i < kPack; ++i) sum[i] = head[i];
+    for (std::int64_t k = chunk + 1; goes_on(k); k += kBatch) {
+      Eight<Wide<T>> some[kBatch];
+      TFM_UNROLL
+      for (int b = 0; b < kBatch; ++b) some[b] = goes_on(k + b) ? load_pack(partial + (k + b) * 2 * a.cols + c, part) : Eight<Wide<T>>{};
+      TFM_UNROLL
+      for (int b = 0; b < kBatch; ++b)
+        TFM_UNROLL
+        for (int i = 0; i < kPack; ++i) sum[i] += some[b][i];
+    }
+    store_pack(a.dtable + own * a.cols + c, part, sum, a.accumulate);
   }
 }
 
@@ -176,11 +229,16 @@ template <class T> void embedding_backward(cuda::Stream& stream, const Embedding
   if (!a.accumulate) over_array(stream, a.dtable, a.table_rows * a.cols, Zero<Wide<T>>{a.dtable});
   if (a.rows <= 0 || a.cols <= 0) return;
   const auto none = static_cast<std::int32_t>(a.vocab_end - a.vocab_begin);
-  cuda::Scratch<std::int32_t> order(stream, a.rows), sorted(stream, a.rows);
-  cuda::launch(stream, order_kernel<T>, static_cast<unsigned>(ceil_div(a.rows, kThreads)), kThreads, kThreads * sizeof(std::int32_t), a, none, order,
-               sorted);
+  cuda::Scratch<std::int32_t> names(stream, 2 * a.rows), rows(stream, 2 * a.rows);
+  const SortedRows tiles{names, rows}, all{names + a.rows, rows + a.rows};
+  constexpr std::size_t kShared = kTile * sizeof(std::int32_t);
+  cuda::launch(stream, sort_tiles<T>, static_cast<unsigned>(ceil_div(a.rows, kTile)), kThreads, kShared, a, none, tiles);
+  cuda::launch(stream, merge_tiles, static_cast<unsigned>(ceil_div(a.rows, kThreads)), kThreads, kShared, a.rows, tiles, all);
+  const std::int64_t chunks = ceil_div(a.rows, kChunk);
+  cuda::Scratch<Wide<T>> partial(stream, chunks * 2 * a.cols);
   const auto threads = static_cast<unsigned>(std::min<std::int64_t>(round_up(ceil_div(a.cols, kPack), kWarp), kThreads));
-  cuda::launch(stream, scatter_kernel<T>, static_cast<unsigned>(a.rows), threads, 0, a, none, order, sorted);
+  cuda::launch(stream, sum_chunks<T>, static_cast<unsigned>(chunks), threads, 0, a, none, all, partial);
+  cuda::launch(stream, sum_long_runs<T>, static_cast<unsigned>(chunks), threads, 0, a, none, all, partial);
 }
 
 template <class T> void add_position(cuda::Stream& stream, const PositionArgs<T>& a) { over_rows(stream, a.rows, a.cols, AddPosition<T>{a}); }
