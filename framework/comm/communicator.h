@@ -4,6 +4,7 @@
 // is bit-equal on all ranks, and reduce_scatter + all_gather equals all_reduce. Groups for tensors of a device (device_mesh.h) are made
 // of these; what differs over NCCL is in nccl.h.
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -32,6 +33,12 @@ class Communicator {
   virtual void barrier() = 0;
   // Collectives of device tensors are work of the device's stream, in which the host takes no part.
   virtual bool on_stream() const { return false; }
+  // Does both. Where collectives are work of a device, those of this group in `collective` run beside what `work` puts on the device's
+  // stream; neither touches what the other writes.
+  virtual void beside(const std::function<void()>& collective, const std::function<void()>& work) {
+    collective();
+    work();
+  }
 
   // Split form of reduce_scatter / all_reduce for overlap: start posts the messages and returns, finish completes the oldest
   // started one. The tensor must not be touched in between. scatter: only part rank() of `t` holds the sum afterwards.

@@ -68,7 +68,7 @@ class CudaEvent {
 // completed. The thread is neither the rank's own nor the watchdog's, because a call of CUDA may last as long as what it asks about.
 class Queue {
  public:
-  Queue(cuda::Stream& kernels, std::shared_ptr<FlightRecorder> recorder) : kernels_(kernels), recorder_(std::move(recorder)), reductions_(kernels.device()) {}
+  Queue(cuda::Stream& kernels, std::shared_ptr<FlightRecorder> recorder) : kernels_(kernels), recorder_(std::move(recorder)), reductions_(kernels.device()), beside_(kernels.device()) {}
   ~Queue() {
     if (thread_.joinable()) {
       {
@@ -88,6 +88,7 @@ class Queue {
 
   cuda::Stream& kernels() { return kernels_; }
   cudaStream_t reductions() const { return reductions_.get(); }
+  cudaStream_t beside() const { return beside_.get(); }
   FlightRecorder& recorder() { return *recorder_; }
 
   void connected(ncclComm_t comm, Axis axis) { connections_.push_back({comm, axis}); }
@@ -159,7 +160,7 @@ class Queue {
 
   cuda::Stream& kernels_;
   std::shared_ptr<FlightRecorder> recorder_;
-  cuda::Stream reductions_;
+  cuda::Stream reductions_, beside_;
   std::vector<Connection> connections_;
   std::mutex mutex_;
   std::condition_variable wake_;
@@ -179,22 +180,33 @@ class NcclCommunicator final : public Communicator {
   void all_reduce(Tensor t, Collective kind) override {
     TFM_CHECK(kind <= Collective::all_reduce_max, "all_reduce sums or takes the maximum");
     const ncclRedOp_t op = kind == Collective::all_reduce_max ? ncclMax : ncclSum;
-    enqueue(kind, t, kernels(), [&](std::size_t n, ncclDataType_t type) { return ncclAllReduce(t.data, t.data, n, type, op, comm_, kernels()); });
+    enqueue(kind, t, stream(), [&](std::size_t n, ncclDataType_t type) { return ncclAllReduce(t.data, t.data, n, type, op, comm_, stream()); });
   }
-  void reduce_scatter(Tensor in, Tensor out) override { scatter(in, out, kernels()); }
+  void reduce_scatter(Tensor in, Tensor out) override { scatter(in, out, stream()); }
   void all_gather(Tensor in, Tensor out) override {
     TFM_CHECK(in.dtype == out.dtype && in.elements() * size() == out.elements(), "`out` has one `in` for each rank");
-    enqueue(Collective::all_gather, out, kernels(), [&](std::size_t n, ncclDataType_t type) {
-      return ncclAllGather(in.data, out.data, n / static_cast<std::size_t>(size()), type, comm_, kernels());
+    enqueue(Collective::all_gather, out, stream(), [&](std::size_t n, ncclDataType_t type) {
+      return ncclAllGather(in.data, out.data, n / static_cast<std::size_t>(size()), type, comm_, stream());
     });
   }
   void broadcast(Tensor t, int root) override {
     TFM_CHECK(root >= 0 && root < size(), "the root is a rank of the group");
-    enqueue(Collective::broadcast, t, kernels(),
-            [&](std::size_t n, ncclDataType_t type) { return ncclBroadcast(t.data, t.data, n, type, root, comm_, kernels()); });
+    enqueue(Collective::broadcast, t, stream(),
+            [&](std::size_t n, ncclDataType_t type) { return ncclBroadcast(t.data, t.data, n, type, root, comm_, stream()); });
   }
   void barrier() override { host_->barrier(); }
   bool on_stream() const override { return true; }
+
+  void beside(const std::function<void()>& collective, const std::function<void()>& work) override {
+    ready_.record(kernels());
+    ready_.hold_back(queue_->beside());
+    beside_ = true;
+    collective();
+    beside_ = false;
+    done_.record(queue_->beside());
+    work();
+    done_.hold_back(kernels());
+  }
 
   void reduce_start(Tensor t, bool scattered) override {
     const cudaStream_t stream = queue_->reductions();
@@ -222,6 +234,7 @@ class NcclCommunicator final : public Communicator {
 
  private:
   cudaStream_t kernels() const { return queue_->kernels().get(); }
+  cudaStream_t stream() const { return beside_ ? queue_->beside() : kernels(); }
 
   void scatter(const Tensor& in, const Tensor& out, cudaStream_t stream) {
     TFM_CHECK(in.dtype == out.dtype && in.elements() == out.elements() * size(), "`in` has one `out` for each rank");
@@ -246,7 +259,8 @@ class NcclCommunicator final : public Communicator {
   Axis axis_;
   ncclComm_t comm_;
   std::shared_ptr<Queue> queue_;
-  CudaEvent ready_;
+  bool beside_ = false;  // collectives go to the stream beside the kernels'
+  CudaEvent ready_, done_;
   std::deque<CudaEvent> started_;
   std::vector<CudaEvent> spare_;
 };

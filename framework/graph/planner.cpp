@@ -161,20 +161,23 @@ class Planner {
     program_.steps_.push_back(std::move(s));
   }
 
-  bool can_join(std::size_t i) const {
+  Join join_of(std::size_t i) const {
     const ProgramStep &before = program_.steps_[i - 1], &s = program_.steps_[i];
-    if (before.joins || before.phase != s.phase || !nodes_[s.node].op->joins(*nodes_[before.node].op, s.phase)) return false;
-    if (s.phase != Phase::backward) return s.in[0] == before.out[0];
-    const GradRef made = before.grad_in[0], own = s.grad_in[0];
-    return made.buffer >= 0 && made.buffer == s.grad_out[0] && !made.accumulate && program_.buffers_[made.buffer].last == static_cast<int>(i) &&
-           own.buffer >= 0 && !own.accumulate;
+    if (before.join != Join::no || before.phase != s.phase) return Join::no;
+    const Join join = nodes_[s.node].op->joins(*nodes_[before.node].op, s.phase);
+    if (join == Join::no) return join;
+    if (s.phase != Phase::backward) return s.in[0] == before.out[0] ? join : Join::no;
+    const GradRef made = before.grad_in[0];
+    const bool alone = made.buffer >= 0 && made.buffer == s.grad_out[0] && !made.accumulate && program_.buffers_[made.buffer].last == static_cast<int>(i);
+    return alone && s.grad_in[0].buffer >= 0 ? join : Join::no;
   }
 
   // What the first of two joined steps uses lives on in the second.
   void join() {
     for (std::size_t i = 1; i < program_.steps_.size(); ++i) {
-      if (!can_join(i)) continue;
-      program_.steps_[i].joins = true;
+      const Join how = join_of(i);
+      if (how == Join::no) continue;
+      program_.steps_[i].join = how;
       each_buffer(program_.steps_[i - 1], [&](int b) {
         int& last = program_.buffers_[b].last;
         last = std::max(last, static_cast<int>(i));

@@ -19,15 +19,16 @@ Work Program::work(std::size_t i) const {
   Work work = recording_->nodes()[s.node].op->work(s.phase);
   if (work.each && s.phase == Phase::backward)
     work.kernels = static_cast<int>(std::ranges::count_if(s.grad_in, [](const GradRef& g) { return g.buffer >= 0; }));
-  work.kernels -= s.joins;
+  work.kernels -= s.join == Join::one_pass;
   return work;
 }
 
 std::int64_t Program::moved_bytes(std::size_t i, bool accumulating) const {
   const ProgramStep& s = steps_[i];
   const Work work = this->work(i);
-  if (work.kernels == 0 && !s.joins) return 0;
-  const bool backward = s.phase == Phase::backward;
+  const bool read_on_the_way = s.join == Join::one_pass, backward = s.phase == Phase::backward;
+  const bool kept_on_the_way = joined(i) && steps_[i + 1].join == Join::one_pass && backward;
+  if (work.kernels == 0 && !read_on_the_way) return 0;
   const Node& node = recording_->nodes()[s.node];
   const auto& values = recording_->values();
   const auto whole = [&](int b) { return b < 0 ? 0 : buffers_[b].bytes; };
@@ -37,10 +38,10 @@ std::int64_t Program::moved_bytes(std::size_t i, bool accumulating) const {
     return std::min(whole(b), values[node.out[0]].shape.elements() * element);
   };
   std::int64_t sum = work.again * static_cast<std::int64_t>(size_of(recording_->real()));
-  for (std::size_t k = s.joins && !backward ? 1 : 0; k < s.in.size(); ++k) sum += touched(s.in[k], k);
+  for (std::size_t k = read_on_the_way && !backward ? 1 : 0; k < s.in.size(); ++k) sum += touched(s.in[k], k);
   for (int b : s.out) sum += whole(b);
-  for (std::size_t k = s.joins && backward ? 1 : 0; k < s.grad_out.size(); ++k) sum += whole(s.grad_out[k]) * (work.each ? work.kernels : 1);
-  for (std::size_t k = joined(i) && backward ? 1 : 0; k < s.grad_in.size(); ++k) {
+  for (std::size_t k = read_on_the_way && backward ? 1 : 0; k < s.grad_out.size(); ++k) sum += whole(s.grad_out[k]) * (work.each ? work.kernels : 1);
+  for (std::size_t k = kept_on_the_way ? 1 : 0; k < s.grad_in.size(); ++k) {
     const int b = s.grad_in[k].buffer;
     if (b < 0) continue;
     const bool adds = s.grad_in[k].accumulate || (accumulating && buffers_[b].persistent), by_row = (work.by_row >> k & 1u) != 0;
@@ -113,7 +114,7 @@ void Program::run_step(std::size_t i, const ExecContext& context, const Reduce& 
   };
   const auto op_of = [&](const ProgramStep& step) -> const Op& { return *recording_->nodes()[step.node].op; };
   Exec exec = exec_of(resolved_[i]);
-  if (s.joins) {
+  if (s.join != Join::no) {
     Exec before = exec_of(resolved_[i - 1]);
     op_of(s).run_joined(s.phase, op_of(steps_[i - 1]), before, exec);
   } else if (s.phase == Phase::backward) {

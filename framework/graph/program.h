@@ -32,7 +32,7 @@ struct ProgramStep {
   std::vector<int> in, out, grad_out;
   std::vector<GradRef> grad_in;
   int workspace = -1;
-  bool joins = false;  // is run at once with the step before it; see Op::joins
+  Join join = Join::no;  // is run at once with the step before it
 };
 
 // f(buffer) for all that a step uses.
@@ -66,7 +66,7 @@ class Program {
   const Recorder& recording() const { return *recording_; }
   const std::vector<BucketUse>& buckets() const { return buckets_; }
   std::vector<int> parameters_without_gradient() const { return untouched_; }
-  bool joined(std::size_t i) const { return i + 1 < steps_.size() && steps_[i + 1].joins; }  // step `i` is run with the one after it
+  bool joined(std::size_t i) const { return i + 1 < steps_.size() && steps_[i + 1].join != Join::no; }  // step `i` is run with the one after it
   Work work(std::size_t i) const;  // of step `i`
   // What step `i` reads and writes of its tensors, see Work; nothing of what one joined step hands to the other that could stay on the way.
   // `accumulating`: as in StepState::accumulate_parameters.

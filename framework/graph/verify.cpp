@@ -21,7 +21,7 @@ std::vector<Range> live_ranges(const Program& p) {
   std::vector<Range> ranges(p.buffers().size());
   for (int i = 0; i < static_cast<int>(p.steps().size()); ++i) {
     const ProgramStep& s = p.steps()[i];
-    const bool joined = i + 1 < static_cast<int>(p.steps().size()) && p.steps()[i + 1].joins;
+    const bool joined = p.joined(static_cast<std::size_t>(i));
     each_buffer(s, [&](int b) {
       if (ranges[b].first < 0) ranges[b].first = i;
       ranges[b].last = i + joined;

@@ -31,11 +31,16 @@ struct Act final : Op {
     });
   }
   // Not in forward: what selective recomputation makes of the input again would differ from it in its last bit.
-  bool joins(const Op& before, Phase phase) const override {
-    return phase == Phase::backward && act == kernels::Activation::gelu_tanh && !gated && dynamic_cast<const Linear*>(&before);
+  Join joins(const Op& before, Phase phase) const override {
+    const bool able = phase == Phase::backward && act == kernels::Activation::gelu_tanh && !gated && dynamic_cast<const Linear*>(&before);
+    return able ? Join::one_pass : Join::no;
   }
   void run_joined(Phase, const Op& before, Exec& of_before, Exec& e) const override {
     const Linear& linear = static_cast<const Linear&>(before);
+    if (e.grad_in(0).accumulate) {
+      linear.backward(of_before);
+      return backward(e);
+    }
     with_float(e.grad_out(0).dtype, [&]<class T>() {
       on(e.stream(), [&](auto& s) { kernels::gemm_activation_backward(s, kernels::GemmActivationBackwardArgs<T>{linear.input_gradient<T>(of_before), backward_args<T>(e)}); });
     });

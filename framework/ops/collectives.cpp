@@ -1,7 +1,7 @@
 #include <cstring>
 
 #include "kernels/elementwise.h"
-#include "ops/ops.h"
+#include "ops/linear.h"
 
 namespace tfm::ops {
 namespace {
@@ -40,22 +40,39 @@ struct TensorCollective : Op {
   std::int64_t workspace_bytes(Phase p) const override { return p == Phase::backward ? in_bytes() : 0; }
 };
 
-struct CopyToTensor final : TensorCollective {
+// Entry to the split region: in backward its collective runs beside the gradients of the weights of the layer behind it.
+struct SplitEntry : TensorCollective {
+  bool cheap() const override { return true; }
+  Join joins(const Op& before, Phase phase) const override {
+    return phase == Phase::backward && dynamic_cast<const Linear*>(&before) ? Join::beside : Join::no;
+  }
+  void run_joined(Phase, const Op& before, Exec& of_before, Exec& e) const override {
+    const Linear& linear = static_cast<const Linear&>(before);
+    linear.backward_of_input(of_before);
+    backward_beside(e, [&] { linear.backward_of_parameters(of_before); });
+  }
+  void backward(Exec& e) const override {
+    backward_beside(e, [] {});
+  }
+  virtual void backward_beside(Exec& e, const std::function<void()>& work) const = 0;
+};
+
+struct CopyToTensor final : SplitEntry {
   std::string_view kind() const override { return "copy_to_tensor"; }
   std::vector<CollectiveUse> collectives(Phase p) const override {
     if (p != Phase::backward) return {};
     return {{Collective::all_reduce_sum, Axis::tensor, in_bytes()}};
   }
-  bool cheap() const override { return true; }
   void forward(Exec& e) const override {
     with_float(real, [&]<class T>() { copy_to<T>(e, e.in(0), e.out(0), false); });
   }
-  void backward(Exec& e) const override {
+  void backward_beside(Exec& e, const std::function<void()>& work) const override {
     with_float(real, [&]<class T>() {
       const GradSlot d = e.grad_in(0);
       const Tensor t = target(e, d);
       copy_to<T>(e, e.grad_out(0), t, false);
-      e.context.mesh->tensor->all_reduce(t);
+      Communicator& tensor = *e.context.mesh->tensor;
+      tensor.beside([&] { tensor.all_reduce(t); }, work);
       settle<T>(e, d, t);
     });
   }
@@ -86,19 +103,19 @@ struct ReduceFromTensor final : TensorCollective {
   }
 };
 
-struct GatherSequence final : TensorCollective {
+struct GatherSequence final : SplitEntry {
   std::string_view kind() const override { return "gather_sequence"; }
   Work work(Phase) const override { return {.kernels = 0}; }
   std::vector<CollectiveUse> collectives(Phase p) const override {
     return {{p == Phase::backward ? Collective::reduce_scatter : Collective::all_gather, Axis::tensor, out_bytes()}};
   }
-  bool cheap() const override { return true; }
   void forward(Exec& e) const override { e.context.mesh->tensor->all_gather(e.in(0), e.out(0)); }
-  void backward(Exec& e) const override {
+  void backward_beside(Exec& e, const std::function<void()>& work) const override {
     with_float(real, [&]<class T>() {
       const GradSlot d = e.grad_in(0);
       const Tensor t = target(e, d);
-      e.context.mesh->tensor->reduce_scatter(e.grad_out(0), t);
+      Communicator& tensor = *e.context.mesh->tensor;
+      tensor.beside([&] { tensor.reduce_scatter(e.grad_out(0), t); }, work);
       settle<T>(e, d, t);
     });
   }

@@ -13,8 +13,12 @@ void Linear::forward(Exec& e) const {
 }
 
 void Linear::backward(Exec& e) const {
-  if (e.grad_in(0)) with_float(e.grad_out(0).dtype, [&]<class T>() { on(e.stream(), [&](auto& s) { kernels::gemm(s, input_gradient<T>(e)); }); });
+  if (e.grad_in(0)) backward_of_input(e);
   backward_of_parameters(e);
+}
+
+void Linear::backward_of_input(Exec& e) const {
+  with_float(e.grad_out(0).dtype, [&]<class T>() { on(e.stream(), [&](auto& s) { kernels::gemm(s, input_gradient<T>(e)); }); });
 }
 
 void Linear::backward_of_parameters(Exec& e) const {

@@ -16,6 +16,7 @@ struct Linear final : Op {
     return {.m = rows, .n = in, .k = out, .alpha = Wide<T>(scale), .a = e.grad_out(0).ptr<T>(), .lda = out, .b = e.in(1).ptr<T>(), .ldb = in,
             .beta = Wide<T>(dx.accumulate), .c = dx.tensor.ptr<T>(), .ldc = in};
   }
+  void backward_of_input(Exec& e) const;
   void backward_of_parameters(Exec& e) const;
 
   std::string_view kind() const override { return "linear"; }

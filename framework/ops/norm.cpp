@@ -22,7 +22,9 @@ struct Norm final : Op {
   void forward(Exec& e) const override {
     with_float(e.out(0).dtype, [&]<class T>() { on(e.stream(), [&](auto& s) { kernels::norm(s, forward_args<T>(e)); }); });
   }
-  bool joins(const Op& before, Phase phase) const override { return phase != Phase::backward && dynamic_cast<const DropoutAdd*>(&before); }
+  Join joins(const Op& before, Phase phase) const override {
+    return phase != Phase::backward && dynamic_cast<const DropoutAdd*>(&before) ? Join::one_pass : Join::no;
+  }
   void run_joined(Phase, const Op& before, Exec& of_before, Exec& e) const override {
     with_float(e.out(0).dtype, [&]<class T>() {
       on(e.stream(), [&](auto& s) {

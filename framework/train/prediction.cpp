@@ -55,8 +55,14 @@ class Clock {
     spend(phase, Limit::attention, k.attention, times);
     spend(phase, Limit::memory, k.memory, times);
     spend(phase, Limit::launches, k.launches, times);
-    for (const CollectiveUse& c : op.collectives(s.phase))
-      spend(phase, Limit::communication, device_.collective_seconds(c, plan_.mesh.layout), times);
+    // Beside a layer's backward pass a collective is hidden behind the gradients of the weights, half of its products.
+    double hidden = device_.overlaps && s.join == Join::beside ? before_ / 2 : 0;
+    for (const CollectiveUse& c : op.collectives(s.phase)) {
+      const double seconds = device_.collective_seconds(c, plan_.mesh.layout), exposed = std::max(0.0, seconds - hidden);
+      spend(phase, Limit::communication, exposed, times);
+      hidden -= seconds - exposed;
+    }
+    before_ = k.products;
   }
 
   const StepPlan& plan_;
@@ -64,6 +70,7 @@ class Clock {
   const std::vector<Node>& nodes_;
   const DeviceModel& device_;
   double now_ = 0, reduced_ = 0;  // seconds so far; when the last reduction that was started ends
+  double before_ = 0;             // seconds of the products of the step before
 };
 
 }  // namespace

@@ -52,7 +52,7 @@ class KernelBench {
       program.run_step(i, context);
       std::string name;
       double roofline = 0, flops = 0, bytes = 0;
-      for (std::size_t part = i - s.joins; part <= i; ++part) {
+      for (std::size_t part = s.join == Join::no ? i : i - 1; part <= i; ++part) {
         name += (name.empty() ? "" : " + ") + name_of_step(program, program.steps()[part]);
         roofline += kernel_seconds(program, part, false, model_).sum();
         flops += program.work(part).flops();

@@ -62,7 +62,7 @@ class Sum {
       }
   }
   int joined() const {
-    return static_cast<int>(std::ranges::count_if(program_.steps(), [](const ProgramStep& s) { return s.joins; }));
+    return static_cast<int>(std::ranges::count_if(program_.steps(), [](const ProgramStep& s) { return s.join != Join::no; }));
   }
   std::int64_t moved_bytes() const {
     std::int64_t sum = 0;

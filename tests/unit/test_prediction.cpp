@@ -177,6 +177,18 @@ TEST(Prediction, ReductionsAreHiddenWhereTheyRunBesideBackward) {
   EXPECT_GE(exposed, 2 * 0.75 * static_cast<double>(last.end - last.begin) * 4 / 1e6);
 }
 
+TEST(Prediction, TensorCollectivesOfBackwardAreHiddenBehindGradientsOfWeights) {
+  DeviceModel d = ideal();
+  d.node.bandwidth = d.network.bandwidth = 1e6;
+  d.wide.product = 1e3;
+  d.overlaps = true;
+  const StepPlan joined = small({"device=cuda", "parallel.tensor=2"}, 2), apart = small({"parallel.tensor=2"}, 2);
+  double all = 0;
+  for (const CollectiveUse& c : joined.collectives()) all += d.collective_seconds(c, joined.mesh.layout) * (c.bytes == 64 * 32 * 4 && c.axis == Axis::tensor);
+  // Every layer has two such entries and as many other collectives of this kind in forward; the head and the embedding have one each.
+  EXPECT_NEAR(seconds(apart, d, Limit::communication) - seconds(joined, d, Limit::communication), all * 4 / 10, 1e-9);
+}
+
 TEST(Prediction, KernelsTakeTimeToLaunch) {
   DeviceModel d = ideal();
   d.launch = 1;

@@ -9,6 +9,7 @@
 #include "comm/device_mesh.h"
 #include "comm/recorder.h"
 #include "device/cuda/stream.h"
+#include "kernels/elementwise.h"
 #include "models/registry.h"
 #include "train/inference.h"
 #include "train/verify.h"
@@ -194,6 +195,24 @@ TEST_P(Backends, TrainAsOneRankDoes) {
           EXPECT_NEAR(got[i], alone[i], (precision == "bf16" ? 2e-2 : 2e-5) * alone[i])
               << precision << ", ZeRO " << zero << " on data " << layout.data << " x tensor " << layout.tensor << ", figure " << i;
       }
+  }
+}
+
+TEST_P(Backends, CollectivesRunBesideOtherWork) {
+  for (const Layout& layout : test::layouts()) {
+    const Mesh m = mesh(layout);
+    Communicator& tensor = *m.tensor;
+    constexpr std::int64_t n = 1000;
+    const OnDevice<float> x(*device_, n, [&](std::int64_t i) { return value(tensor.rank(), i, 3); }), y(*device_, n), z(*device_, n);
+    tensor.beside([&] { tensor.all_reduce(x.tensor()); },
+                  [&] { on(device_->stream(), [&](auto& s) { kernels::fill(s, kernels::FillArgs<float>{n, 5, y.tensor().ptr<float>()}); }); });
+    on(device_->stream(), [&](auto& s) { kernels::copy(s, kernels::CopyArgs<float>{n, x.tensor().ptr<float>(), z.tensor().ptr<float>()}); });  // after both
+    EXPECT_EQ(y.wrong([](std::int64_t) { return 5; }), 0);
+    EXPECT_EQ(z.wrong([&](std::int64_t i) {
+      int sum = 0;
+      for (int r = 0; r < tensor.size(); ++r) sum += value(r, i, 3);
+      return sum;
+    }), 0);
   }
 }
 
