@@ -11,8 +11,8 @@ constexpr const char* kHelp =
     "usage: mpirun -np N tfm-verify CONFIG.yaml [section.key=value ...] [options]\n"
     "  --full             keep the configuration's sizes (by default it is shrunk: 2 layers, heads of 8, 16 tokens)\n"
     "  --help, --version\n"
-    "Runs the layout of this launch and a single rank in float64 on synthetic tokens, dropout as configured. Exit 0: all equal;\n"
-    "1: the first wrong tensor is named.\n";
+    "Runs the layout of this launch and a single rank in float64 on synthetic tokens, dropout as configured, on the configuration's\n"
+    "device; saves and loads in its precision. Exit 0: all equal; 1: the first wrong tensor is named.\n";
 
 int run(int argc, char** argv) {
   using namespace tfm;

@@ -18,7 +18,7 @@ namespace {
 
 class StagedThroughHost final : public Communicator {
  public:
-  StagedThroughHost(std::shared_ptr<Communicator> host, Device& device) : host_(std::move(host)), device_(device) {}
+  StagedThroughHost(std::shared_ptr<Communicator> host, Device device) : host_(std::move(host)), device_(std::move(device)) {}
   int rank() const override { return host_->rank(); }
   int size() const override { return host_->size(); }
 
@@ -92,13 +92,13 @@ class StagedThroughHost final : public Communicator {
   void put(const Tensor& to, const Tensor& from) { upload(device_.stream(), to.data, from.data, from.bytes()); }
 
   std::shared_ptr<Communicator> host_;
-  Device& device_;
+  Device device_;
   Memory staging_;
   std::deque<Started> started_;
   std::vector<Memory> spare_;
 };
 
-Mesh staged_mesh(const Mesh& mesh, Device& device) {
+Mesh staged_mesh(const Mesh& mesh, const Device& device) {
   Mesh staged = mesh;
   for (auto* group : {&staged.data, &staged.tensor, &staged.world})
     if ((*group)->size() > 1) *group = std::make_shared<StagedThroughHost>(*group, device);

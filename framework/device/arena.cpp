@@ -1,7 +1,6 @@
 #include "device/arena.h"
 
 #include "core/error.h"
-#include "device/memory.h"
 
 namespace tfm {
 
@@ -14,11 +13,6 @@ std::int64_t MemoryPlan::total() const {
 }
 
 Arena::Arena(std::shared_ptr<std::byte> zeroed, std::int64_t bytes) : memory_(std::move(zeroed)), capacity_(bytes) {}
-
-Arena::Arena(std::int64_t bytes) : capacity_(bytes) {
-  cpu::Stream host;
-  memory_ = allocate(host, bytes);
-}
 
 std::byte* Arena::take(const std::string& category, std::int64_t bytes) {
   TFM_CHECK(bytes >= 0 && used_ + round_up(bytes, kAlignment) <= capacity_, "the memory plan is too small for " + category);

@@ -19,7 +19,6 @@ struct MemoryPlan {
 
 class Arena {
  public:
-  explicit Arena(std::int64_t bytes);                       // of the host
   Arena(std::shared_ptr<std::byte> zeroed, std::int64_t bytes);
   // A zeroed range. Throws where the plan was too small.
   std::byte* take(const std::string& category, std::int64_t bytes);

@@ -67,6 +67,8 @@ void check_order(const Program& p) {
       continue;
     }
     const std::string& node = p.recording().nodes()[s.node].name;
+    if (s.join != Join::no && (&s == &p.steps()[0] || (&s)[-1].phase != s.phase || (&s)[-1].join != Join::no))
+      internal_error(node + " is joined with a step that it cannot be run with");
     for (int b : s.in)
       if (b >= 0 && !written.contains(b)) internal_error(node + " reads " + describe(p, b) + " before it is written");
     const bool fused = p.recording().nodes()[s.node].op->fused();

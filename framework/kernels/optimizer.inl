@@ -60,8 +60,8 @@ constexpr void put(const std::int64_t (&limb)[4], SquareSum& to) {
   to.limb[4] = static_cast<double>(limb[3] >> 32);
 }
 
-constexpr void carry(std::int64_t (&limb)[4]) {
-  for (int k = 0; k < 3; ++k) {
+template <int N> constexpr void carry(std::int64_t (&limb)[N]) {
+  for (int k = 0; k + 1 < N; ++k) {
     limb[k + 1] += limb[k] >> 32;
     limb[k] &= 0xFFFFFFFF;
   }
@@ -71,8 +71,11 @@ constexpr bool finite(double x) { return x - x == 0; }
 
 constexpr void judge(const ClipArgs& a) {
   StepOutcome& o = *a.outcome;
+  std::int64_t limb[5] = {};  // ranks' sums are carried on, so that the norm depends on the whole alone
   double sum = 0;
-  for (int k = 4; k >= 0; --k) sum = sum * 0x1p32 + o.squares.limb[k];
+  for (int k = 0; k < 5; ++k) limb[k] = static_cast<std::int64_t>(o.squares.limb[k]);
+  carry(limb);
+  for (int k = 4; k >= 0; --k) sum = sum * 0x1p32 + static_cast<double>(limb[k]);
   o.norm = ::sqrt(o.squares.too_large == 0 ? sum * 0x1p-88 : o.squares.plain);
   const double factor = a.most > 0 && a.most < o.norm + 1e-6 ? a.most / (o.norm + 1e-6) : 1;
   o.gradient_factor = factor / a.numbers->loss_scale;

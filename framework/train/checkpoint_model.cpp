@@ -32,17 +32,16 @@ std::string checkpoint_path(const std::string& path) {
 }
 
 Config checkpoint_config(const std::string& step_dir, const std::vector<std::string>& overrides) {
-  Config c = is_huggingface(step_dir)
-                 ? parse_config(dump_config(huggingface_run(step_dir)), step_dir + "/config.json", overrides)
-                 : parse_config(CheckpointReader(step_dir).manifest().config, step_dir + "/manifest.json (config)", overrides);
   // What a run computed with is no matter of its checkpoint, but what is asked for here is not passed over.
-  const auto given = [&](const std::string& key) {
-    return std::ranges::any_of(overrides, [&](const std::string& o) { return o.starts_with(key + "="); });
-  };
-  if (!given("device")) c.device = "cpu";
-  if (given("precision") && c.precision != "fp32")
+  std::vector<std::string> all;
+  for (const std::string own : {"device=cpu", "precision=fp32", "tf32=false", "cuda_graphs=auto", "parallel.backend=auto"})
+    if (std::ranges::none_of(overrides, [&](const std::string& o) { return o.starts_with(own.substr(0, own.find('=') + 1)); })) all.push_back(own);
+  all.insert(all.end(), overrides.begin(), overrides.end());
+  const Config c = is_huggingface(step_dir)
+                       ? parse_config(dump_config(huggingface_run(step_dir)), step_dir + "/config.json", all)
+                       : parse_config(CheckpointReader(step_dir).manifest().config, step_dir + "/manifest.json (config)", all);
+  if (c.precision != "fp32")
     throw Error(ExitCode::usage, "precision=" + c.precision + ": programs that read checkpoints compute with precision fp32 in this version");
-  c.precision = "fp32";
   return c;
 }
 

@@ -129,7 +129,7 @@ std::int64_t Generation::Forwards::bytes() const {
   MemoryPlan order;
   order.add("order", longest_cache());
   order.add("order", shape.sequences * shape.capacity * 4);
-  return (source ? source->bytes() : 0) + step->bytes() + (steps ? steps->bytes() : 0) + (shape.sequences > 1 ? order.total() : 0);
+  return (source ? source->bytes() : 0) + step->bytes() + (steps ? steps->bytes() : 0) + (shape.beams > 1 ? order.total() : 0);
 }
 
 std::int64_t Generation::bytes(const Model& model, const BatchShape& shape, DType real) { return Forwards(model, shape, real).bytes(); }
@@ -157,7 +157,7 @@ Generation::Generation(const Model& model, const Site& site, const Weights& weig
   step->bind(stream, weights, arena_, given);
   for (const Value cache : step->recording().caches) given.push_back(step->leaf(cache));
   if (steps) steps->bind(stream, weights, arena_, given);
-  if (shape.sequences == 1) return;
+  if (shape.beams == 1) return;
   aside_ = arena_.take("order", forwards_.longest_cache());
   rows_ = reinterpret_cast<std::int32_t*>(arena_.take("order", shape.sequences * shape.capacity * 4));
 }
@@ -216,6 +216,7 @@ void Generation::reorder(std::span<const std::int64_t> parents) {
     for (std::int64_t t = 0; t < position_; ++t) rows.push_back(static_cast<std::int32_t>(parent * capacity + t));
   }
   if (rows.empty()) return;
+  TFM_CHECK(aside_, "sequences that change places are beams");
   const AnyStream stream = site_.device.stream();
   upload(stream, rows_, rows.data(), std::ssize(rows) * 4);
   for (const Value v : forwards_.step->recording().caches) {

@@ -75,7 +75,7 @@ class Generation {
   // equal on all tensor ranks.
   void step(std::span<const std::int32_t> ids);
   std::span<const double> logits() const { return logits_; }
-  // Sequence i goes on from what sequence parents[i] was.
+  // Sequence i goes on from what sequence parents[i] was; where there are beams.
   void reorder(std::span<const std::int64_t> parents);
 
   const BatchShape& shape() const { return shape_; }

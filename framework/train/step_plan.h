@@ -29,7 +29,6 @@ inline constexpr const char* kActivations = "activations";
 inline constexpr const char* kBatch = "batch";
 inline constexpr const char* kConstants = "constants";
 
-
 // The programs of one shape of batch.
 struct ShapePlan {
   std::int64_t batch = 0;          // sequences of the global batch

@@ -38,6 +38,7 @@ BatchReader synthetic(const Config& c, std::int64_t step) {
 struct Trace {
   std::vector<std::vector<double>> initial, gradients, parameters;
   std::vector<double> losses, norms;
+  bool rank_order = true;  // in which all sums over ranks were added
 };
 
 std::vector<std::vector<double>> parts_of(Engine& e, const void* flat) {
@@ -53,6 +54,7 @@ Trace run(Config config, const Mesh& mesh, const MakeModel& make_model, const De
   Engine e(make_step_plan(config, mesh, make_model, DType::f64), device);
   e.initialize_parameters();
   Trace t;
+  t.rank_order = !e.site().tensors.world->on_stream();
   t.initial = parts_of(e, e.flat().parameters);
   for (std::int64_t s = 1; s <= kSteps; ++s) {
     const StepResult r = e.train_step(s, std::min(config.optimizer.lr, kMostRate), synthetic(config, s));
@@ -201,7 +203,7 @@ std::vector<Finding> verify_layout(const Config& config, const Mesh& mesh, const
   all.push_back(compare.parts("parameters after 5 steps", mine.parameters, reference.parameters, 1e-7));
   all.push_back(compare.replicas(mine.parameters));
   all.push_back(compare.numbers("recompute on and off", mine.losses, again.losses, 0));
-  if (config.parallel.zero > 0) all.push_back(compare.numbers("ZeRO on and off", mine.losses, whole.losses, 0));
+  if (config.parallel.zero > 0) all.push_back(compare.numbers("ZeRO on and off", mine.losses, whole.losses, mine.rank_order ? 0 : kBound));
   all.push_back(save_and_load(config, mesh, make_model, device));
   return all;
 }

@@ -72,6 +72,8 @@ class KernelBench {
     const StepNumbers step{.step = 2, .update = optimizer.numbers(2, 0)};
     upload(device.stream(), now, &step, sizeof step);
     const double norm = best_seconds(device, [&] { optimizer.measure(device.stream(), engine_.flat(), now, found_out); }, 3);
+    const StepOutcome applied{.gradient_factor = 1, .applied = 1};
+    upload(device.stream(), found_out, &applied, sizeof applied);
     found(result("norm of gradients", "norm of gradients" + elements, norm, bytes.norm / model_.bandwidth, 0, bytes.norm));
     const double update = best_seconds(device, [&] { optimizer.update(device.stream(), engine_.flat(), now, found_out); }, 3);
     found(result("update", "update" + elements, update, bytes.update / model_.bandwidth, 0, bytes.update));

@@ -112,14 +112,18 @@ class StepBench {
     const ShapePlan& s = engine_.plan().largest();
     const Program& program = s.train_program;
     std::map<std::pair<std::string, Phase>, Row> rows;
+    const auto kind_of = [&](std::size_t i) { return std::string(program.recording().nodes()[static_cast<std::size_t>(program.steps()[i].node)].op->kind()); };
     for (std::size_t i = 0; i < program.steps().size(); ++i) {
       const ProgramStep& step = program.steps()[i];
-      if (step.node < 0) continue;
-      const Op& op = *program.recording().nodes()[static_cast<std::size_t>(step.node)].op;
-      Row& r = rows.try_emplace({std::string(op.kind()), step.phase}, Row{std::string(op.kind()), step.phase}).first->second;
-      r.seconds += times_.program[i];
-      r.flops += program.work(i).flops() * static_cast<double>(s.micro_batches);
-      r.bytes += static_cast<double>(program.moved_bytes(i, false) + (s.micro_batches - 1) * program.moved_bytes(i, true));
+      if (step.node < 0 || program.joined(i)) continue;
+      const std::size_t first = step.join == Join::no ? i : i - 1;
+      const std::string kind = (first < i ? kind_of(first) + " + " : "") + kind_of(i);
+      Row& r = rows.try_emplace({kind, step.phase}, Row{kind, step.phase}).first->second;
+      for (std::size_t part = first; part <= i; ++part) {
+        r.seconds += times_.program[part];
+        r.flops += program.work(part).flops() * static_cast<double>(s.micro_batches);
+        r.bytes += static_cast<double>(program.moved_bytes(part, false) + (s.micro_batches - 1) * program.moved_bytes(part, true));
+      }
       r.calls += s.micro_batches;
     }
     std::vector<Row> sorted;

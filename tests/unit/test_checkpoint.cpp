@@ -203,6 +203,7 @@ TEST_F(Checkpoint, IsReadOnProcessorsUnlessAskedOtherwise) {
   EXPECT_EQ(c.precision, "fp32");
   EXPECT_NO_THROW(checkpoint_config(result.path, {"precision=fp32"}));
   EXPECT_EQ(checkpoint_config(result.path, {"device=cuda"}).device, "cuda");
+  EXPECT_EQ(checkpoint_config(result.path, {"device=cpu"}).device, "cpu");
   try {
     checkpoint_config(result.path, {"precision=bf16"});
     ADD_FAILURE();

@@ -123,6 +123,9 @@ template <class T> __device__ std::uint32_t pack2(float low, float high) {
   return r;
 }
 
+// The compiler knows nothing of what made the word.
+__device__ inline void hide(std::uint32_t& word) { asm volatile("" : "+r"(word)); }
+
 // Starts kernel(args...) on the stream. Grids of no blocks are an error: callers leave early.
 template <class... P, class... A>
 void launch(Stream& stream, void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_bytes, const A&... args) {

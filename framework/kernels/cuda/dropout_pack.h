@@ -1,5 +1,7 @@
 #pragma once
 // Packs of residual + dropout(x); masks are drawn from the counter of each element's index.
+#include <cmath>
+
 #include "kernels/cuda/packs.h"
 #include "kernels/dropout.h"
 
@@ -29,29 +31,19 @@ template <class T> struct Add {
   explicit Add(const DropoutAddArgs<T>& args)
       : a(args), row_words(round_up(args.place.cols_total, 4)), threshold(args.dropout.threshold()), scale(static_cast<Wide<T>>(args.dropout.scale())) {}
 
-  // Of the pack at (row, c), or where there is no dropout at element `at` of the whole array.
+  // Of the pack at (row, c), or where there is no dropout at element `at` of the whole array. Rounded alike wherever it is compiled into.
   __device__ void pack(std::int64_t row, std::int64_t c, Part part, Wide<T> (&y)[kPack]) const {
     std::uint32_t word[kPack];
-    sum(row * a.cols + c, part, y, [&] {
-      words_of(a.dropout.current(), static_cast<std::uint64_t>((a.place.first_row(a.dropout) + row) * row_words + a.place.col_offset + c), word);
-      TFM_UNROLL
-      for (int i = 0; i < kPack; ++i) y[i] *= word[i] >= threshold ? scale : Wide<T>{0};
-    });
-  }
-  __device__ void pack(std::int64_t at, Part part, Wide<T> (&y)[kPack]) const {
-    sum(at, part, y, [] {});
-  }
-
- private:
-  template <class F> __device__ void sum(std::int64_t at, Part part, Wide<T> (&y)[kPack], F&& drop) const {
+    words_of(a.dropout.current(), static_cast<std::uint64_t>((a.place.first_row(a.dropout) + row) * row_words + a.place.col_offset + c), word);
+    const std::int64_t at = row * a.cols + c;
     const auto x = load_pack(a.x + at, part), residual = a.residual ? load_pack(a.residual + at, part) : Eight<T>{};
     TFM_UNROLL
-    for (int i = 0; i < kPack; ++i) y[i] = x[i];
-    drop();
-    if (a.residual) {
-      TFM_UNROLL
-      for (int i = 0; i < kPack; ++i) y[i] += residual[i];
-    }
+    for (int i = 0; i < kPack; ++i) y[i] = std::fma(x[i], word[i] >= threshold ? scale : Wide<T>{0}, residual[i]);
+  }
+  __device__ void pack(std::int64_t at, Part part, Wide<T> (&y)[kPack]) const {
+    const auto x = load_pack(a.x + at, part), residual = a.residual ? load_pack(a.residual + at, part) : Eight<T>{};
+    TFM_UNROLL
+    for (int i = 0; i < kPack; ++i) y[i] = x[i] + residual[i];
   }
 };
 

@@ -1,5 +1,6 @@
-// LayerNorm and RMSNorm, alone or of a residual that is made on the way. A row is read once and kept in registers, kPacks packs a thread, up to the width that fits; longer rows
-// (kPacks 0) are read again for each sum. Gradients of gain and shift: partial sums of row blocks, then column_fold.
+// LayerNorm and RMSNorm, alone or of a residual that is made on the way. A row is read once and kept in registers, kPacks packs a
+// thread, up to the width that fits; longer rows (kPacks 0) are read again for each sum. Gradients of gain and shift: partial sums of row
+// blocks, then column_fold.
 #include "kernels/norm.h"
 
 #include <algorithm>
@@ -57,6 +58,8 @@ template <class T> struct Added {
     Eight<T> stored{};
     TFM_UNROLL
     for (int i = 0; i < kPack; ++i) stored.set(i, cuda::narrow<T>(y[i]));
+    TFM_UNROLL
+    for (std::uint32_t& word : stored.word) cuda::hide(word);  // from contraction with the sums: the norm has the bits that one of a load has
     return stored;
   }
 };
@@ -157,7 +160,7 @@ __global__ void __launch_bounds__(kBackwardThreads) norm_backward_kernel(NormBac
   }
 }
 
-// Rows that a thread group holds.
+// The widest row that is held in registers.
 constexpr std::int64_t kLongest = kThreads * kPack * kHeld;
 
 template <class T, class Source> void start(cuda::Stream& stream, const NormArgs<T>& a, const Source& source) {
@@ -186,7 +189,7 @@ template <class T> void norm(cuda::Stream& stream, const NormArgs<T>& a) {
 }
 
 template <class T> void add_norm(cuda::Stream& stream, const AddNormArgs<T>& a) {
-  TFM_CHECK(a.norm.x == a.add.y && !a.add.accumulate, "the norm is of the sum");
+  TFM_CHECK(a.norm.x == a.add.y && a.norm.rows == a.add.rows && a.norm.cols == a.add.cols && !a.add.accumulate, "the norm is of the sum");
   if (a.norm.cols <= kLongest) return start(stream, a.norm, Added<T>{Add<T>(a.add)});
   dropout_add(stream, a.add);
   norm(stream, a.norm);

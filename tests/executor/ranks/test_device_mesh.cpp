@@ -28,7 +28,7 @@ class Backends : public testing::TestWithParam<const char*> {
     if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
     device_.emplace(Device::gpu(job().local_rank(), 1));
   }
-  Mesh mesh(const Layout& layout) { return device_mesh(make_mesh(job(), layout), *device_, {.backend = GetParam()}); }
+  Mesh mesh(const Layout& layout) { return site_of(*device_, make_mesh(job(), layout), {.backend = GetParam()}).tensors; }
 
   std::optional<Device> device_;
 };

@@ -119,6 +119,7 @@ void copy_async(void* shared, const void* global, int used, TFM_PLACE) {
   executor::copy_async(shared, global, Bytes, used, at);
 }
 inline void copy_async_commit() { executor::copy_async_commit(); }
+inline void hide(std::uint32_t&) {}
 template <int Pending>
 void copy_async_wait(TFM_PLACE) {
   executor::copy_async_wait(Pending, at);
