@@ -68,7 +68,8 @@ class CudaEvent {
 // completed. The thread is neither the rank's own nor the watchdog's, because a call of CUDA may last as long as what it asks about.
 class Queue {
  public:
-  Queue(cuda::Stream& kernels, std::shared_ptr<FlightRecorder> recorder) : kernels_(kernels), recorder_(std::move(recorder)), reductions_(kernels.device()), beside_(kernels.device()) {}
+  Queue(cuda::Stream& kernels, std::shared_ptr<FlightRecorder> recorder)
+      : kernels_(kernels), recorder_(std::move(recorder)), reductions_(kernels.device(), {}, true), beside_(kernels.device(), {}, true) {}
   ~Queue() {
     if (thread_.joinable()) {
       {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/elementwise.h"
+#include "kernels/embedding.h"
 #include "kernels/gemm.h"
 #include "ops/ops.h"
 
@@ -10,7 +11,8 @@ namespace tfm::ops {
 namespace {
 
 // Workspace of a chunk: logits (R, Vr), max (R), sums (3, R), loss (R) f64; Vr = this rank's rows of the output embedding. Rows of
-// logits start at multiples of 16 bytes: without, matrix products on GPUs take slower kernels.
+// logits start at multiples of 16 bytes: without, matrix products on GPUs take slower kernels. Behind them x (R, C), labels (R) and places
+// (R) of the rows that have a label, where the host knows them and they are few: the others have no loss and pass no gradient.
 struct LinearCrossEntropy final : Op {
   std::int64_t rows, cols, vocab_rows;
   CrossEntropyOptions options;
@@ -40,8 +42,9 @@ struct LinearCrossEntropy final : Op {
   std::int64_t wide_bytes() const { return static_cast<std::int64_t>(size_of(wide(real))); }
   std::int64_t pitch() const { return round_up(vocab_rows, 8); }
   std::int64_t logits_bytes() const { return round_up(chunk() * pitch() * real_bytes(), 64); }
+  std::int64_t sums_bytes() const { return round_up(4 * chunk() * wide_bytes(), 64) + round_up(chunk() * 8, 64); }
   std::int64_t workspace_bytes(Phase) const override {
-    return logits_bytes() + round_up(4 * chunk() * wide_bytes(), 64) + chunk() * 8;
+    return logits_bytes() + sums_bytes() + round_up(chunk() * cols * real_bytes(), 64) + 2 * chunk() * static_cast<std::int64_t>(sizeof(std::int32_t));
   }
   std::vector<CollectiveUse> collectives(Phase) const override {
     if (options.vocab_begin == 0 && options.vocab_end == options.vocab_size) return {};
@@ -54,12 +57,36 @@ struct LinearCrossEntropy final : Op {
     return all;
   }
 
+  // Rows of a chunk that are worked on: all, or those with a label.
+  template <class T> struct Rows {
+    std::int64_t n;
+    const T* x;
+    const std::int32_t* labels;
+    const std::int32_t* places = nullptr;  // in the chunk; null: all
+    T* own = nullptr;                      // the same memory as x, where it is a copy
+  };
+  template <class T> Rows<T> rows_of(cuda::Stream&, Exec& e, std::int64_t first, std::int64_t n) const {
+    return {n, e.in(0).ptr<T>() + first * cols, e.in(2).ptr<std::int32_t>() + first};
+  }
+  template <class T> Rows<T> rows_of(cpu::Stream& s, Exec& e, std::int64_t first, std::int64_t n) const {
+    const std::int32_t* all = e.in(2).ptr<std::int32_t>() + first;
+    const T* x = e.in(0).ptr<T>() + first * cols;
+    const std::int64_t labelled = std::count_if(all, all + n, [](std::int32_t label) { return label >= 0; });
+    if (labelled == 0 || labelled * 8 > n * 7) return {n, x, all};
+    T* some = reinterpret_cast<T*>(e.workspace() + logits_bytes() + sums_bytes());
+    auto* labels = reinterpret_cast<std::int32_t*>(reinterpret_cast<std::byte*>(some) + round_up(chunk() * cols * real_bytes(), 64));
+    std::int32_t *places = labels + chunk(), *place = places;
+    for (std::int64_t r = 0; r < n; ++r)
+      if (all[r] >= 0) *place++ = static_cast<std::int32_t>(r);
+    for (std::int64_t i = 0; i < labelled; ++i) labels[i] = all[places[i]];
+    kernels::embedding(s, kernels::EmbeddingArgs<T>{labelled, cols, places, x, 0, n, 1, some});
+    return {labelled, some, labels, places, some};
+  }
+
   template <class T> void run(Exec& e, bool gradients) const {
     using W = Wide<T>;
     std::byte* ws = e.workspace();
-    const T* x = e.in(0).ptr<T>();
     const T* w = e.in(1).ptr<T>();
-    const std::int32_t* labels = e.in(2).ptr<std::int32_t>();
     T* logits = reinterpret_cast<T*>(ws);
     W* max = reinterpret_cast<W*>(ws + logits_bytes());
     auto* loss = reinterpret_cast<double*>(ws + logits_bytes() + round_up(4 * chunk() * wide_bytes(), 64));
@@ -73,31 +100,40 @@ struct LinearCrossEntropy final : Op {
       for (double* sum : {total, correct})
         if (sum) kernels::fill(s, kernels::FillArgs<double>{1, 0, sum});
       for (std::int64_t c = 0; c < rows; c += chunk()) {
-        const std::int64_t n = std::min(chunk(), rows - c);
-        kernels::gemm(s, kernels::GemmArgs<T>{.transpose_b = true, .m = n, .n = vocab_rows, .k = cols, .alpha = scale, .a = x + c * cols, .lda = cols,
+        const std::int64_t all = std::min(chunk(), rows - c);
+        const Rows<T> some = rows_of<T>(s, e, c, all);
+        const std::int64_t n = some.n;
+        if (split && n < all) kernels::fill(s, kernels::FillArgs<W>{4 * all, 0, max});  // ranks exchange what the plan says
+        kernels::gemm(s, kernels::GemmArgs<T>{.transpose_b = true, .m = n, .n = vocab_rows, .k = cols, .alpha = scale, .a = some.x, .lda = cols,
                                               .b = w, .ldb = cols, .c = logits, .ldc = pitch(),
                                               .bias = bias ? e.in(3).ptr<T>() : nullptr});
         kernels::CrossEntropyArgs<T> ce{n, options.vocab_end - options.vocab_begin, pitch(), vocab_rows, options.vocab_begin,
-                                        options.vocab_size, logits, labels + c, max, max + n, W(options.smoothing),
+                                        options.vocab_size, logits, some.labels, max, max + all, W(options.smoothing),
                                         factor, loss, total, correct};
         kernels::cross_entropy_max(s, ce);
-        if (split) e.context.mesh->tensor->all_reduce({max, dtype_of<W>, {n}}, Collective::all_reduce_max);
+        if (split) e.context.mesh->tensor->all_reduce({max, dtype_of<W>, {all}}, Collective::all_reduce_max);
         kernels::cross_entropy_sums(s, ce);
         if (options.accuracy) kernels::cross_entropy_ties(s, ce);
-        if (split) e.context.mesh->tensor->all_reduce({max + n, dtype_of<W>, {3, n}});
+        if (split) e.context.mesh->tensor->all_reduce({max + all, dtype_of<W>, {3, all}});
         kernels::cross_entropy_loss(s, ce);
         kernels::cross_entropy_total(s, ce);
         if (!gradients) continue;
         kernels::cross_entropy_gradient(s, ce);
-        if (dx)
-          kernels::gemm(s, kernels::GemmArgs<T>{.m = n, .n = cols, .k = vocab_rows, .alpha = scale, .a = logits, .lda = pitch(), .b = w, .ldb = cols,
-                                                .beta = W(dx.accumulate), .c = dx.tensor.ptr<T>() + c * cols, .ldc = cols});
         if (dw)
           kernels::gemm(s, kernels::GemmArgs<T, W>{.transpose_a = true, .m = vocab_rows, .n = cols, .k = n, .alpha = scale, .a = logits, .lda = pitch(),
-                                                .b = x + c * cols, .ldb = cols, .beta = W(dw.accumulate || c > 0),
+                                                .b = some.x, .ldb = cols, .beta = W(dw.accumulate || c > 0),
                                                 .c = dw.tensor.ptr<W>(), .ldc = cols});
         if (db)
           kernels::column_sum(s, kernels::ColumnSumArgs<T>{n, vocab_rows, pitch(), logits, db.tensor.ptr<W>(), db.accumulate || c > 0});
+        if (!dx) continue;
+        T* to = dx.tensor.ptr<T>() + c * cols;
+        T* made = some.own ? some.own : to;  // what it held was read for the last time above
+        kernels::gemm(s, kernels::GemmArgs<T>{.m = n, .n = cols, .k = vocab_rows, .alpha = scale, .a = logits, .lda = pitch(), .b = w, .ldb = cols,
+                                              .beta = some.places ? W{0} : W(dx.accumulate), .c = made, .ldc = cols});
+        if (!some.places) continue;
+        if (!dx.accumulate) kernels::fill(s, kernels::FillArgs<T>{all * cols, T{}, to});
+        for (std::int64_t i = 0; i < n; ++i)
+          kernels::copy(s, kernels::CopyArgs<T>{cols, made + i * cols, to + some.places[i] * cols, true});
       }
     });
   }

@@ -44,11 +44,11 @@ OpCase activation_case(const std::string& name, Activation kind, bool gated) {
           [=](Recorder& r, const std::vector<Value>& in) { return ops::activation(r, in[0], kind, gated); }};
 }
 
-OpCase cross_entropy_case(const std::string& name, bool bias, double smoothing, std::int64_t chunk) {
+OpCase cross_entropy_case(const std::string& name, bool bias, double smoothing, std::int64_t chunk, const std::string& labels = "ids") {
   std::vector<Shape> inputs{{8, 5}, {7, 5}};
   if (bias) inputs.push_back({7});
   return {"cross_entropy", name, inputs, [=](Recorder& r, const std::vector<Value>& in) {
-            return ops::linear_cross_entropy(r, in[0], in[1], bias ? in[2] : Value{}, r.input("ids", {8}, DType::i32),
+            return ops::linear_cross_entropy(r, in[0], in[1], bias ? in[2] : Value{}, r.input(labels, {8}, DType::i32),
                                              {.vocab_size = 7, .vocab_begin = 0, .vocab_end = 7, .smoothing = smoothing, .scale = bias ? 0.7 : 1.0, .chunk_rows = chunk});
           }};
 }
@@ -103,6 +103,8 @@ const std::vector<OpCase>& op_cases() {
       cross_entropy_case("plain", false, 0, 0),
       cross_entropy_case("bias_smoothing", true, 0.1, 0),
       cross_entropy_case("chunks", true, 0.1, 3),
+      cross_entropy_case("few_labels", true, 0.1, 4, "few"),
+      cross_entropy_case("few_labels_in_one_chunk", false, 0, 0, "few"),
       {"copy_to_tensor", "one_rank", {{8, 5}}, [](Recorder& r, const auto& in) { return ops::copy_to_tensor(r, in[0]); }},
       {"reduce_from_tensor", "bias", {{8, 5}, {5}}, [](Recorder& r, const auto& in) { return ops::reduce_from_tensor(r, in[0], in[1]); }},
       {"gather_sequence", "one_rank", {{8, 5}}, [](Recorder& r, const auto& in) { return ops::gather_sequence(r, in[0], 1); }},

@@ -19,6 +19,7 @@ struct OpCase {
 
 // What int32 inputs of the cases hold, by their name, as far as their shape reaches.
 inline const std::map<std::string, std::vector<std::int32_t>> kIntegers{
+    {"few", {-1, 3, -1, -1, -1, -1, 6, 0}},
     {"ids", {3, 0, 6, 3, -1, 5, 2, 1}},                          // and labels
     {"padding", {-1, 0, 0, -1, 0, 0, -1, 0, 0, -1, 0, 0, 0, -1}},
     {"segments", {1, 1, 3, 1, -1, 3, 7, 3, 1, 7}},

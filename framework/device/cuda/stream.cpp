@@ -40,9 +40,11 @@ std::string bus_id(int device) {
   return id;
 }
 
-Stream::Stream(int device, Numerics numerics) : device_(device), numerics_(numerics) {
+Stream::Stream(int device, Numerics numerics, bool urgent) : device_(device), numerics_(numerics) {
   check(cudaSetDevice(device));
-  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  int least = 0, greatest = 0;
+  check(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, urgent ? greatest : least));
   cudaMemPool_t pool = nullptr;  // of cudaMallocAsync: keep what is freed
   std::uint64_t keep = UINT64_MAX;
   check(cudaDeviceGetDefaultMemPool(&pool, device));

@@ -24,7 +24,7 @@ std::string bus_id(int device);  // the place of a GPU in its machine
 
 class Stream {
  public:
-  explicit Stream(int device, Numerics numerics = {});
+  explicit Stream(int device, Numerics numerics = {}, bool urgent = false);  // urgent: its blocks start before those of other streams
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
