@@ -10,6 +10,28 @@
 namespace tfm::ops {
 namespace {
 
+// Rows of a chunk that are worked on: all, or those with a label.
+template <class T> struct Rows {
+  std::int64_t n, cols;
+  const T* x;
+  const std::int32_t* labels;
+  const std::int32_t* places = nullptr;  // in the chunk; null: all
+  T* own = nullptr;                      // the same memory as x, where it is a copy
+};
+
+// Copies to `x` (n, cols) and `labels` (2 n: labels, places).
+template <class T> Rows<T> labelled(cpu::Stream& s, const Rows<T>& all, T* x, std::int32_t* labels) {
+  const std::int64_t n = std::count_if(all.labels, all.labels + all.n, [](std::int32_t label) { return label >= 0; });
+  if (n == 0 || n * 8 > all.n * 7) return all;
+  std::int32_t *places = labels + all.n, *place = places;
+  for (std::int64_t r = 0; r < all.n; ++r)
+    if (all.labels[r] >= 0) *place++ = static_cast<std::int32_t>(r);
+  for (std::int64_t i = 0; i < n; ++i) labels[i] = all.labels[places[i]];
+  kernels::embedding(s, kernels::EmbeddingArgs<T>{n, all.cols, places, all.x, 0, all.n, 1, x});
+  return {n, all.cols, x, labels, places, x};
+}
+template <class T> Rows<T> labelled(cuda::Stream&, const Rows<T>& all, T*, std::int32_t*) { return all; }  // the host does not know them
+
 // Workspace of a chunk: logits (R, Vr), max (R), sums (3, R), loss (R) f64; Vr = this rank's rows of the output embedding. Rows of
 // logits start at multiples of 16 bytes: without, matrix products on GPUs take slower kernels. Behind them x (R, C), labels (R) and places
 // (R) of the rows that have a label, where the host knows them and they are few: the others have no loss and pass no gradient.
@@ -43,8 +65,9 @@ struct LinearCrossEntropy final : Op {
   std::int64_t pitch() const { return round_up(vocab_rows, 8); }
   std::int64_t logits_bytes() const { return round_up(chunk() * pitch() * real_bytes(), 64); }
   std::int64_t sums_bytes() const { return round_up(4 * chunk() * wide_bytes(), 64) + round_up(chunk() * 8, 64); }
+  std::int64_t own_bytes() const { return round_up(chunk() * cols * real_bytes(), 64); }
   std::int64_t workspace_bytes(Phase) const override {
-    return logits_bytes() + sums_bytes() + round_up(chunk() * cols * real_bytes(), 64) + 2 * chunk() * static_cast<std::int64_t>(sizeof(std::int32_t));
+    return logits_bytes() + sums_bytes() + own_bytes() + 2 * chunk() * static_cast<std::int64_t>(sizeof(std::int32_t));
   }
   std::vector<CollectiveUse> collectives(Phase) const override {
     if (options.vocab_begin == 0 && options.vocab_end == options.vocab_size) return {};
@@ -57,32 +80,6 @@ struct LinearCrossEntropy final : Op {
     return all;
   }
 
-  // Rows of a chunk that are worked on: all, or those with a label.
-  template <class T> struct Rows {
-    std::int64_t n;
-    const T* x;
-    const std::int32_t* labels;
-    const std::int32_t* places = nullptr;  // in the chunk; null: all
-    T* own = nullptr;                      // the same memory as x, where it is a copy
-  };
-  template <class T> Rows<T> rows_of(cuda::Stream&, Exec& e, std::int64_t first, std::int64_t n) const {
-    return {n, e.in(0).ptr<T>() + first * cols, e.in(2).ptr<std::int32_t>() + first};
-  }
-  template <class T> Rows<T> rows_of(cpu::Stream& s, Exec& e, std::int64_t first, std::int64_t n) const {
-    const std::int32_t* all = e.in(2).ptr<std::int32_t>() + first;
-    const T* x = e.in(0).ptr<T>() + first * cols;
-    const std::int64_t labelled = std::count_if(all, all + n, [](std::int32_t label) { return label >= 0; });
-    if (labelled == 0 || labelled * 8 > n * 7) return {n, x, all};
-    T* some = reinterpret_cast<T*>(e.workspace() + logits_bytes() + sums_bytes());
-    auto* labels = reinterpret_cast<std::int32_t*>(reinterpret_cast<std::byte*>(some) + round_up(chunk() * cols * real_bytes(), 64));
-    std::int32_t *places = labels + chunk(), *place = places;
-    for (std::int64_t r = 0; r < n; ++r)
-      if (all[r] >= 0) *place++ = static_cast<std::int32_t>(r);
-    for (std::int64_t i = 0; i < labelled; ++i) labels[i] = all[places[i]];
-    kernels::embedding(s, kernels::EmbeddingArgs<T>{labelled, cols, places, x, 0, n, 1, some});
-    return {labelled, some, labels, places, some};
-  }
-
   template <class T> void run(Exec& e, bool gradients) const {
     using W = Wide<T>;
     std::byte* ws = e.workspace();
@@ -90,6 +87,8 @@ struct LinearCrossEntropy final : Op {
     T* logits = reinterpret_cast<T*>(ws);
     W* max = reinterpret_cast<W*>(ws + logits_bytes());
     auto* loss = reinterpret_cast<double*>(ws + logits_bytes() + round_up(4 * chunk() * wide_bytes(), 64));
+    T* own_x = reinterpret_cast<T*>(ws + logits_bytes() + sums_bytes());
+    auto* own_labels = reinterpret_cast<std::int32_t*>(ws + logits_bytes() + sums_bytes() + own_bytes());
     const GradSlot dx = gradients ? e.grad_in(0) : GradSlot{}, dw = gradients ? e.grad_in(1) : GradSlot{},
                    db = gradients ? e.grad_in(3) : GradSlot{};
     const bool split = !collectives(Phase::forward).empty();
@@ -101,7 +100,7 @@ struct LinearCrossEntropy final : Op {
         if (sum) kernels::fill(s, kernels::FillArgs<double>{1, 0, sum});
       for (std::int64_t c = 0; c < rows; c += chunk()) {
         const std::int64_t all = std::min(chunk(), rows - c);
-        const Rows<T> some = rows_of<T>(s, e, c, all);
+        const Rows<T> some = labelled(s, Rows<T>{all, cols, e.in(0).ptr<T>() + c * cols, e.in(2).ptr<std::int32_t>() + c}, own_x, own_labels);
         const std::int64_t n = some.n;
         if (split && n < all) kernels::fill(s, kernels::FillArgs<W>{4 * all, 0, max});  // ranks exchange what the plan says
         kernels::gemm(s, kernels::GemmArgs<T>{.transpose_b = true, .m = n, .n = vocab_rows, .k = cols, .alpha = scale, .a = some.x, .lda = cols,
