@@ -10,7 +10,6 @@ struct UpdateNumbers {
   double lr = 0;
   double correction1 = 1, correction2 = 1;  // Adam's 1 - beta^step
   double keep = 0;                          // of the weights' average
-  bool first = false;                       // nothing is known of steps before
 };
 
 struct StepNumbers {

@@ -39,8 +39,8 @@ template <class T> struct LinearGradientsArgs {
   }
 };
 
-// The gradient of an activation's input from that of a linear layer behind it: product.c is activation.dy, which need not be written. Both
-// overwrite.
+// The gradient of an activation's input from that of a linear layer behind it: product.c is activation.dy, which need not be written; with
+// beta 0.
 template <class T> struct GemmActivationBackwardArgs {
   GemmArgs<T> product;
   ActivationBackwardArgs<T> activation;

@@ -1,6 +1,7 @@
 // Steps of the update rules, on vectors (V) of T on the CPU and on scalars on a device. The file that includes this has defined sqrt(V)
 // in this namespace.
 #include <cmath>
+#include <type_traits>
 
 #include "kernels/optimizer.h"
 
@@ -8,11 +9,11 @@ namespace tfm::kernels {
 namespace {
 
 template <class T> struct AdamStep {
-  constexpr AdamStep(const AdamRule& r, const UpdateNumbers& n, double gradient_factor, bool decays)
-      : shrink(static_cast<T>(r.decoupled && decays ? 1 - n.lr * r.decay : 1)), couple(static_cast<T>(r.decoupled || !decays ? 0 : r.decay)),
+  constexpr AdamStep(const AdamRule& r, const StepNumbers& now, double gradient_factor, bool decays)
+      : shrink(static_cast<T>(r.decoupled && decays ? 1 - now.update.lr * r.decay : 1)), couple(static_cast<T>(r.decoupled || !decays ? 0 : r.decay)),
         toward(static_cast<T>(1 - r.beta1)), beta2(static_cast<T>(r.beta2)), square(static_cast<T>(1 - r.beta2)),
-        root(static_cast<T>(1 / ::sqrt(n.correction2))), eps(static_cast<T>(r.eps)), step(static_cast<T>(n.lr / n.correction1)),
-        factor(static_cast<T>(gradient_factor)), rate(static_cast<T>(1 - n.keep)) {}
+        root(static_cast<T>(1 / ::sqrt(now.update.correction2))), eps(static_cast<T>(r.eps)), step(static_cast<T>(now.update.lr / now.update.correction1)),
+        factor(static_cast<T>(gradient_factor)), rate(static_cast<T>(1 - now.update.keep)) {}
 
   template <class V> [[gnu::always_inline]] constexpr void operator()(V& p, V grad, V& m, V& v) const {
     const V g = grad * factor + p * couple;
@@ -25,9 +26,9 @@ template <class T> struct AdamStep {
 };
 
 template <class T> struct SgdStep {
-  constexpr SgdStep(const SgdRule& r, const UpdateNumbers& n, double gradient_factor, bool decays)
-      : lr(static_cast<T>(n.lr)), momentum(static_cast<T>(r.momentum)), decay(static_cast<T>(decays ? r.decay : 0)),
-        factor(static_cast<T>(gradient_factor)), rate(static_cast<T>(1 - n.keep)), first(n.first) {}
+  constexpr SgdStep(const SgdRule& r, const StepNumbers& now, double gradient_factor, bool decays)
+      : lr(static_cast<T>(now.update.lr)), momentum(static_cast<T>(r.momentum)), decay(static_cast<T>(decays ? r.decay : 0)),
+        factor(static_cast<T>(gradient_factor)), rate(static_cast<T>(1 - now.update.keep)), first(now.step == 1) {}
 
   // `m`: momentum's buffer; what it holds before the first step is not read.
   template <class V> [[gnu::always_inline]] constexpr void operator()(V& p, V grad, V& m, V&) const {
@@ -41,14 +42,11 @@ template <class T> struct SgdStep {
   bool first;
 };
 
-template <class T> AdamStep<T> step_of(const AdamRule&);
-template <class T> SgdStep<T> step_of(const SgdRule&);
-
 // What a step is for all elements.
 template <class Rule, class T> struct Steps {
-  using Step = decltype(step_of<T>(Rule{}));
+  using Step = std::conditional_t<std::is_same_v<Rule, AdamRule>, AdamStep<T>, SgdStep<T>>;
   constexpr Steps(const Rule& rule, const StepNumbers& now, const StepOutcome& outcome)
-      : decaying(rule, now.update, outcome.gradient_factor, true), plain(rule, now.update, outcome.gradient_factor, false), applied(outcome.applied != 0) {}
+      : decaying(rule, now, outcome.gradient_factor, true), plain(rule, now, outcome.gradient_factor, false), applied(outcome.applied != 0) {}
   Step decaying, plain;
   bool applied;
 };

@@ -37,10 +37,6 @@ struct Act final : Op {
   }
   void run_joined(Phase, const Op& before, Exec& of_before, Exec& e) const override {
     const Linear& linear = static_cast<const Linear&>(before);
-    if (e.grad_in(0).accumulate) {
-      linear.backward(of_before);
-      return backward(e);
-    }
     with_float(e.grad_out(0).dtype, [&]<class T>() {
       on(e.stream(), [&](auto& s) { kernels::gemm_activation_backward(s, kernels::GemmActivationBackwardArgs<T>{linear.input_gradient<T>(of_before), backward_args<T>(e)}); });
     });

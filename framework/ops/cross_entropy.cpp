@@ -15,8 +15,7 @@ template <class T> struct Rows {
   std::int64_t n, cols;
   const T* x;
   const std::int32_t* labels;
-  const std::int32_t* places = nullptr;  // in the chunk; null: all
-  T* own = nullptr;                      // the same memory as x, where it is a copy
+  const std::int32_t* places = nullptr;  // in the chunk, where x is a copy; null: all
 };
 
 // Copies to `x` (n, cols) and `labels` (2 n: labels, places).
@@ -28,7 +27,7 @@ template <class T> Rows<T> labelled(cpu::Stream& s, const Rows<T>& all, T* x, st
     if (all.labels[r] >= 0) *place++ = static_cast<std::int32_t>(r);
   for (std::int64_t i = 0; i < n; ++i) labels[i] = all.labels[places[i]];
   kernels::embedding(s, kernels::EmbeddingArgs<T>{n, all.cols, places, all.x, 0, all.n, 1, x});
-  return {n, all.cols, x, labels, places, x};
+  return {n, all.cols, x, labels, places};
 }
 template <class T> Rows<T> labelled(cuda::Stream&, const Rows<T>& all, T*, std::int32_t*) { return all; }  // the host does not know them
 
@@ -126,7 +125,7 @@ struct LinearCrossEntropy final : Op {
           kernels::column_sum(s, kernels::ColumnSumArgs<T>{n, vocab_rows, pitch(), logits, db.tensor.ptr<W>(), db.accumulate || c > 0});
         if (!dx) continue;
         T* to = dx.tensor.ptr<T>() + c * cols;
-        T* made = some.own ? some.own : to;  // what it held was read for the last time above
+        T* made = some.places ? own_x : to;  // what it held was read for the last time above
         kernels::gemm(s, kernels::GemmArgs<T>{.m = n, .n = cols, .k = vocab_rows, .alpha = scale, .a = logits, .lda = pitch(), .b = w, .ldb = cols,
                                               .beta = some.places ? W{0} : W(dx.accumulate), .c = made, .ldc = cols});
         if (!some.places) continue;

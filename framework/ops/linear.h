@@ -1,5 +1,5 @@
 #pragma once
-// What activations, which can join this op's backward pass, know of it.
+// What activations and collectives, which can join this op's backward pass, know of it.
 #include "kernels/gemm.h"
 #include "ops/ops.h"
 

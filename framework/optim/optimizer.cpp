@@ -103,7 +103,7 @@ void Optimizer::reduce_finish() const {
 
 UpdateNumbers Optimizer::numbers(std::int64_t step, double lr) const {
   const auto t = static_cast<double>(step);
-  return {lr, 1 - std::pow(options_.beta1, t), 1 - std::pow(options_.beta2, t), std::min(options_.ema, (1 + t) / (10 + t)), step == 1};
+  return {lr, 1 - std::pow(options_.beta1, t), 1 - std::pow(options_.beta2, t), std::min(options_.ema, (1 + t) / (10 + t))};
 }
 
 void Optimizer::measure(AnyStream stream, const Flat& flat, const StepNumbers* numbers, StepOutcome* outcome) const {

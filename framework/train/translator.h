@@ -28,8 +28,8 @@ void search(Generation& generation, std::span<BeamSearch> searches);
 // that are equally likely to the last digits may change places. All ranks of the mesh make and call one alike.
 class Translator {
  public:
-  // Model, weights (as Generation's) and tokenizer must outlive this. `memory`: at least translation_bytes() of the device's; none: what the lines at
-  // hand need is allocated. Throws Error(usage) where the tokenizer has no id that ends a sentence, Error(input) where the model does not
+  // Model, weights (as Generation's) and tokenizer must outlive this. `memory`: at least translation_bytes() of the device's; none: what
+  // the lines at hand need is allocated. Throws Error(usage) where the tokenizer has no id that ends a sentence, Error(input) where the model does not
   // know it.
   Translator(const Model& model, const ModelConfig& config, const Site& site, const Weights& weights, const Tokenizer& tokenizer,
              const TranslatorOptions& options, std::span<std::byte> memory = {});

@@ -129,7 +129,7 @@ struct UpdateCase {
     const kernels::UpdateRange<T, P> moments{n, true, p + first, g + first, m + first, v + first, ema + first, half + first},
         velocity{n, true, q + first, g + first, momentum ? buffer + first : nullptr, nullptr, nullptr, std::is_same_v<T, P> ? nullptr : half2 + first};
     StepMemory<D> by_adam({.update = {0.01, 0.3, 0.02, 0.99}}, {.gradient_factor = 0.5, .applied = applied}),
-        by_sgd({.update = {.lr = 0.1, .first = fresh}}, {.gradient_factor = 2, .applied = 1});
+        by_sgd({.step = fresh ? 1u : 2u, .update = {.lr = 0.1}}, {.gradient_factor = 2, .applied = 1});
     kernels::update(s, kernels::UpdateArgs<kernels::AdamRule, T, P>{{&moments, 1}, {.decay = 0.1, .decoupled = decoupled}, by_adam.numbers, by_adam.outcome});
     kernels::update(s, kernels::UpdateArgs<kernels::SgdRule, T, P>{{&velocity, 1}, {0.9, 0.01}, by_sgd.numbers, by_sgd.outcome});
     const double bound = rounding<T>(2);

@@ -1,5 +1,6 @@
 // Cross-entropy over a split vocabulary, and the optimizers.
 #include <array>
+#include <random>
 
 #include "../kernel_case.h"
 #include "kernels/cross_entropy.h"
@@ -135,8 +136,9 @@ TYPED_TEST(Loss, LargeLogitsStayFiniteAndBadOnesShow) {
 }
 
 template <class Rule, class T, class P>
-void update(cpu::Stream& s, const Rule& rule, const kernels::UpdateRange<T, P>& range, const UpdateNumbers& now, double factor = 1, bool applied = true) {
-  const StepNumbers numbers{.update = now};
+void update(cpu::Stream& s, const Rule& rule, const kernels::UpdateRange<T, P>& range, const UpdateNumbers& now, double factor = 1, bool applied = true,
+            std::uint32_t step = 2) {
+  const StepNumbers numbers{.step = step, .update = now};
   const StepOutcome outcome{.gradient_factor = factor, .applied = applied};
   kernels::update(s, kernels::UpdateArgs<Rule, T, P>{{&range, 1}, rule, &numbers, &outcome});
 }
@@ -182,7 +184,7 @@ TYPED_TEST(Update, SgdFollowsItsEquations) {
       Guarded<T> gg(grad);
       cpu::Stream s{1};
       const kernels::UpdateRange<T> range{n, true, gp, gg, momentum > 0 ? gb.data() : nullptr};
-      update(s, kernels::SgdRule{momentum, 0.01}, range, {.lr = 0.1, .first = t == 1}, 0.5);
+      update(s, kernels::SgdRule{momentum, 0.01}, range, {.lr = 0.1}, 0.5, true, static_cast<std::uint32_t>(t));
       for (std::int64_t i = 0; i < n; ++i) {
         const double d = 0.5 * grad[i] + 0.01 * p[i];
         buffer[i] = t == 1 ? d : momentum * buffer[i] + d;
@@ -308,6 +310,24 @@ TYPED_TEST(Update, SquareSumKnowsItsLimits) {
   x.assign(64, T{0});
   x[5] = T{0x1p-44};  // the least square that is seen
   EXPECT_EQ(square_sum(s, x.data(), {&few, 1}).limb[0], 1);
+}
+
+TEST(Clip, NormsDependOnTheWholeSumAlone) {  // not on how ranks' sums were cut into limbs
+  std::mt19937 random(5);
+  cpu::Stream s{1};
+  const StepNumbers numbers;
+  const auto norm = [&](const SquareSum& squares) {
+    StepOutcome outcome{.squares = squares};
+    kernels::clip(s, {0, &numbers, &outcome});
+    return outcome.norm;
+  };
+  for (int i = 0; i < 1000; ++i) {
+    SquareSum carried;
+    for (double& limb : carried.limb) limb = random() | 1u;
+    SquareSum split = carried;
+    for (int k = 0; k < 4; ++k) split.limb[k] += 3 * 0x1p32, split.limb[k + 1] -= 3;
+    EXPECT_EQ(norm(carried), norm(split));
+  }
 }
 
 TEST(Clip, FollowsTheNormAndTheScale) {

@@ -123,9 +123,9 @@ template <class T> void linear_gradients(cuda::Stream& stream, const LinearGradi
 
 template <class T> void gemm_activation_backward(cuda::Stream& stream, const GemmActivationBackwardArgs<T>& a) {
   const GemmArgs<T>& g = a.product;
-  TFM_CHECK(g.c == a.activation.dy && g.beta == Wide<T>{0} && !a.activation.accumulate, "the product is the activation's gradient");
+  TFM_CHECK(g.c == a.activation.dy && g.beta == Wide<T>{0}, "the product is the activation's gradient");
   TFM_CHECK(g.m == a.activation.rows && g.n == a.activation.cols && g.ldc == g.n && !a.activation.gated, "the matrices lie alike");
-  const bool able = sizeof(T) == 2 && a.activation.kind == Activation::gelu_tanh && g.m > 0 && g.n > 0 && g.k > 0 &&
+  const bool able = sizeof(T) == 2 && a.activation.kind == Activation::gelu_tanh && !a.activation.accumulate && g.m > 0 && g.n > 0 && g.k > 0 &&
                     alignment(a.activation.x, g.ldc) == 16 && alignment(a.activation.dx, g.ldc) == 16;
   const auto key = [&] { return key_of("gelu", {g.transpose_a, g.transpose_b, g.m, g.n, g.k, g.lda, g.ldb, kType<T>, alignment(g.a, g.lda), alignment(g.b, g.ldb)}); };
   if (able && stream.own<Epilogues>().choices.fastest(key(), {[&] { return apart(stream, a); }, [&] { return together(stream, a); }}) == 1 && together(stream, a))

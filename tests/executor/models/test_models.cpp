@@ -8,7 +8,7 @@
 #include "device/cuda/stream.h"
 #include "models/registry.h"
 #include "train/engine.h"
-#include "train/inference.h"
+#include "train/translator.h"
 
 namespace tfm {
 namespace {
@@ -63,10 +63,14 @@ std::vector<float> weights(Engine& e) {
   return w;
 }
 
-class OnTheDevice : public testing::TestWithParam<Case> {};
+class OnTheDevice : public testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
+  }
+};
 
 TEST_P(OnTheDevice, TrainsAsTheCpuDoes) {
-  if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
   const Case& c = GetParam();
   Engine host(make_step_plan(config_of(c, "cpu"), single_mesh(), make_model), 1);
   Engine device(make_step_plan(config_of(c, "cuda"), single_mesh(), make_model), Device(std::make_shared<cuda::Stream>(0), 1));
@@ -89,7 +93,6 @@ TEST_P(OnTheDevice, TrainsAsTheCpuDoes) {
 }
 
 TEST_P(OnTheDevice, GraphsChangeNothing) {
-  if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
   Config on = config_of(GetParam(), "cuda"), off = on;
   on.cuda_graphs = "on";
   off.cuda_graphs = "off";
@@ -108,7 +111,6 @@ TEST_P(OnTheDevice, GraphsChangeNothing) {
 }
 
 TEST_P(OnTheDevice, RecomputationChangesNothing) {
-  if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
   std::vector<double> results[3];
   int which = 0;
   for (const char* recompute : {"none", "selective", "full"}) {
@@ -162,7 +164,6 @@ std::vector<double> generated(const Site& site, const Model& model, const Weight
 }
 
 TEST_P(OnTheDevice, GeneratesAsTheCpuDoes) {
-  if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
   const Case& c = GetParam();
   const Config on_host = config_of(c, "cpu"), on_device = config_of(c, "cuda");
   Engine host(make_step_plan(on_host, single_mesh(), make_model), 1);
@@ -177,6 +178,28 @@ TEST_P(OnTheDevice, GeneratesAsTheCpuDoes) {
   EXPECT_LT(off, 2 * c.bound * largest);
 }
 
+class TranslatesOnTheDevice : public OnTheDevice {};
+
+// Between steps, in the memory of activations.
+TEST_P(TranslatesOnTheDevice, AsTheCpuDoes) {
+  const auto translations = [&](const std::string& device_name, Device device) {
+    Config config = parse_config("model: {" + GetParam().model + "}\ndevice: " + device_name + "\ntrain: {seq_len: 8, global_batch_size: 1}\n"
+                                 "eval: {every: 1, metrics: bleu, beam: 2}\n"
+                                 "data: {train: {type: pairs, source: a, target: b}, validation: {type: pairs, source: a, target: b}}\n", "test", {});
+    resolve_for_ranks(config, 1);
+    Engine e(make_step_plan(config, single_mesh(), make_model), std::move(device));
+    e.initialize_parameters();
+    e.train_step(1, 1e-3, fill);
+    const auto tokenizer = load_tokenizer("bytes");
+    Translator translator(*e.plan().translator, config.model, e.site(), {e.model().parameters(), e.flat().parameters}, *tokenizer, translation_of(config), e.idle_memory());
+    return translator.translate({"a", "translation", "of", "", "some lines"});
+  };
+  EXPECT_EQ(translations("cpu", Device::cpu(1)), translations("cuda", Device(std::make_shared<cuda::Stream>(0), 1)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, TranslatesOnTheDevice,
+                         testing::Values(Case{"pairs", "family: encoder_decoder, vocab_size: 260, d_model: 16, n_layers: 1, n_heads: 2, max_seq_len: 16, init_std: 0.5", "fp32", 0}),
+                         [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(Models, OnTheDevice, testing::ValuesIn(kCases), [](const auto& info) { return info.param.name; });
 
 }  // namespace
