@@ -116,6 +116,20 @@ std::string host_name() {  // and which start of it this is, for nodes may have 
 }
 #endif
 
+Mesh of_several(const Mesh& mesh, Device& device, const DeviceMeshOptions& options) {
+#ifdef TFM_NCCL
+  if (options.backend != "mpi" && mesh.world->size() > 1) {
+    cuda::Stream& stream = *std::get<cuda::Stream*>(device.stream());
+    const Placement p = placement(*mesh.world, host_name(), cuda::bus_id(stream.device()));
+    if (p.own_gpus || options.backend == "nccl") return nccl_mesh(mesh, stream, p, options.timeout > 0 ? options.timeout : 300);
+  }
+#else
+  if (options.backend == "nccl")
+    throw Error(ExitCode::environment, "parallel.backend: nccl, but this build has no NCCL; build where its header and library are, or use parallel.backend: mpi");
+#endif
+  return staged_mesh(mesh, device);
+}
+
 }  // namespace
 
 Placement placement(Communicator& world, const std::string& host, const std::string& gpu) {
@@ -133,17 +147,11 @@ Placement placement(Communicator& world, const std::string& host, const std::str
 
 Mesh device_mesh(const Mesh& mesh, Device& device, const DeviceMeshOptions& options) {
   if (device.is_cpu()) return mesh;
-#ifdef TFM_NCCL
-  if (options.backend != "mpi" && mesh.world->size() > 1) {
-    cuda::Stream& stream = *std::get<cuda::Stream*>(device.stream());
-    const Placement p = placement(*mesh.world, host_name(), cuda::bus_id(stream.device()));
-    if (p.own_gpus || options.backend == "nccl") return nccl_mesh(mesh, stream, p, options.timeout > 0 ? options.timeout : 300);
-  }
-#else
-  if (options.backend == "nccl")
-    throw Error(ExitCode::environment, "parallel.backend: nccl, but this build has no NCCL; build where its header and library are, or use parallel.backend: mpi");
-#endif
-  return staged_mesh(mesh, device);
+  Mesh result = of_several(mesh, device, options);
+  for (auto* group : {&result.data, &result.tensor, &result.world})
+    if ((*group)->size() == 1)
+      *group = single_communicator([device](void* to, const void* from, std::int64_t bytes) mutable { copy_async(device.stream(), to, from, bytes); });
+  return result;
 }
 
 Site site_of(Device device, const Mesh& mesh, const DeviceMeshOptions& options) {

@@ -28,8 +28,9 @@ struct Mesh {
   Communicator& group(Axis a) const { return a == Axis::data ? *data : a == Axis::tensor ? *tensor : *world; }
 };
 
-// A group of one rank.
-std::shared_ptr<Communicator> single_communicator();
+// A group of one rank. `copy` moves bytes from one tensor to another; by default between tensors of the host.
+using CopyBytes = std::function<void(void* to, const void* from, std::int64_t bytes)>;
+std::shared_ptr<Communicator> single_communicator(CopyBytes copy = {});
 
 // One rank, no MPI: every group has size one.
 Mesh single_mesh();

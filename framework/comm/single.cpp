@@ -1,5 +1,6 @@
 // A group of one rank: every collective is a copy or nothing.
 #include <cstring>
+#include <utility>
 
 #include "comm/communicator.h"
 #include "comm/mesh.h"
@@ -8,13 +9,9 @@
 namespace tfm {
 namespace {
 
-void copy(const Tensor& from, const Tensor& to) {
-  TFM_CHECK(from.dtype == to.dtype && from.elements() == to.elements(), "a group of one copies equal tensors");
-  if (from.data != to.data && from.bytes() > 0) std::memmove(to.data, from.data, static_cast<std::size_t>(from.bytes()));
-}
-
 class SingleCommunicator final : public Communicator {
  public:
+  explicit SingleCommunicator(CopyBytes copy) : copy_(std::move(copy)) {}
   int rank() const override { return 0; }
   int size() const override { return 1; }
   void all_reduce(Tensor, Collective) override {}
@@ -26,6 +23,12 @@ class SingleCommunicator final : public Communicator {
   void reduce_finish() override { TFM_CHECK(started_-- > 0, "no reduction was started"); }
 
  private:
+  void copy(const Tensor& from, const Tensor& to) const {
+    TFM_CHECK(from.dtype == to.dtype && from.elements() == to.elements(), "a group of one copies equal tensors");
+    if (from.data != to.data && from.bytes() > 0) copy_(to.data, from.data, from.bytes());
+  }
+
+  CopyBytes copy_;
   int started_ = 0;
 };
 
@@ -65,7 +68,10 @@ std::int64_t Communicator::staging_bytes(std::int64_t, int size) {
   return size > 1 ? StagedCommunicator::kSlots * StagedCommunicator::slot_bytes(size) : 0;
 }
 
-std::shared_ptr<Communicator> single_communicator() { return std::make_shared<SingleCommunicator>(); }
+std::shared_ptr<Communicator> single_communicator(CopyBytes copy) {
+  if (!copy) copy = [](void* to, const void* from, std::int64_t bytes) { std::memmove(to, from, static_cast<std::size_t>(bytes)); };
+  return std::make_shared<SingleCommunicator>(std::move(copy));
+}
 
 Mesh single_mesh() {
   Mesh mesh;

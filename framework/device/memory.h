@@ -33,6 +33,9 @@ void upload_async(cpu::Stream&, void* device, const void* host, std::int64_t byt
 void upload_async(cuda::Stream&, void* device, const void* host, std::int64_t bytes);
 void download_async(cpu::Stream&, void* host, const void* device, std::int64_t bytes);
 void download_async(cuda::Stream&, void* host, const void* device, std::int64_t bytes);
+// Within the device's memory, in the order of the stream's work.
+void copy_async(cpu::Stream&, void* to, const void* from, std::int64_t bytes);
+void copy_async(cuda::Stream&, void* to, const void* from, std::int64_t bytes);
 void wait(cpu::Stream&);  // until all work so far is done
 void wait(cuda::Stream&);
 
@@ -47,6 +50,9 @@ inline void upload_async(AnyStream s, void* device, const void* host, std::int64
 }
 inline void download_async(AnyStream s, void* host, const void* device, std::int64_t bytes) {
   on(s, [&](auto& stream) { download_async(stream, host, device, bytes); });
+}
+inline void copy_async(AnyStream s, void* to, const void* from, std::int64_t bytes) {
+  on(s, [&](auto& stream) { copy_async(stream, to, from, bytes); });
 }
 inline void wait(AnyStream s) {
   on(s, [](auto& stream) { wait(stream); });

@@ -59,5 +59,6 @@ void launch(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function
 void* allocate(std::size_t bytes, const char* name);
 void set_read_only(const void* p);
 bool release(void* p);
+bool in_global_memory(const void* p);
 
 }  // namespace tfm::executor

@@ -237,6 +237,8 @@ bool release(void* p) {
   return untouched;
 }
 
+bool in_global_memory(const void* p) { return in_arena(p); }
+
 void set_hooked() { hooks_seen = true; }
 
 }  // namespace tfm::executor

@@ -1,7 +1,11 @@
 // The stand-in of the CUDA runtime.
-#include <cstdlib>
+#include <sys/mman.h>
+
 #include <cstring>
+#include <functional>
+#include <map>
 #include <utility>
+#include <vector>
 
 #include "executor.h"
 #include "fake_runtime.h"
@@ -10,20 +14,64 @@ using tfm::executor::runtime;
 using tfm::executor::submit;
 tfm::executor::Runtime tfm::executor::runtime;
 
+namespace {
+constexpr std::size_t kPage = 4096;
+enum class Kind { device, page_locked };
+std::map<const char*, std::pair<std::size_t, Kind>, std::greater<>> allocations;
+
+void protect(void* p, std::size_t bytes, bool from_the_host) { mprotect(p, bytes, from_the_host ? PROT_NONE : PROT_READ | PROT_WRITE); }
+bool is(Kind kind, const void* p) {
+  const char* at = static_cast<const char*>(p);
+  const auto a = allocations.lower_bound(at);
+  return a != allocations.end() && at < a->first + a->second.first && a->second.second == kind;
+}
+bool pageable(const void* p) { return !is(Kind::device, p) && !is(Kind::page_locked, p) && !tfm::executor::in_global_memory(p); }
+
+// What lives longer than a kernel's call: not among the buffers that the executor watches.
+void* take(std::size_t bytes, Kind kind, const char* call) {
+  tfm::executor::refuse_in_capture(call);
+  if (bytes > runtime.free_bytes) return nullptr;
+  const std::size_t whole = (bytes + kPage - 1) / kPage * kPage;
+  void* p = mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  allocations[static_cast<char*>(p)] = {whole, kind};
+  if (kind == Kind::device) protect(p, whole, runtime.late);
+  return p;
+}
+void give_back(void* p, const char* call) {
+  tfm::executor::refuse_in_capture(call);
+  if (runtime.late) tfm::executor::finish_all();  // the real ones wait, too
+  const auto a = allocations.find(static_cast<char*>(p));
+  if (a == allocations.end()) return;  // null
+  munmap(p, a->second.first);
+  allocations.erase(a);
+}
+}  // namespace
+
+void tfm::executor::let_the_host_touch_device_memory(bool let) {
+  if (!runtime.late) return;
+  for (const auto& [p, of] : allocations)
+    if (of.second == Kind::device) protect(const_cast<char*>(p), of.first, !let);
+}
+
 cudaError_t cudaMallocAsync(void** p, std::size_t bytes, cudaStream_t) {
   if (bytes > runtime.free_bytes) return cudaErrorMemoryAllocation;
   *p = tfm::executor::allocate(bytes, "scratch");
   return cudaSuccess;
 }
-cudaError_t cudaFreeAsync(void* p, cudaStream_t) {
+cudaError_t cudaFreeAsync(void* p, cudaStream_t stream) {
   if (runtime.capturing)
     runtime.kept.push_back(p);
   else
-    tfm::executor::release(p);
+    submit(stream, [=] { tfm::executor::release(p); });
   return cudaSuccess;
 }
+// Zeros leave pages untouched, which makes large workspaces cheap.
 cudaError_t cudaMemsetAsync(void* p, int byte, std::size_t bytes, cudaStream_t stream) {
-  submit(stream, [=] { std::memset(p, byte, bytes); });
+  submit(stream, [=] {
+    const std::size_t pages = byte == 0 && is(Kind::device, p) && reinterpret_cast<std::uintptr_t>(p) % kPage == 0 ? bytes / kPage * kPage : 0;
+    if (pages > 0) madvise(p, pages, MADV_DONTNEED);
+    std::memset(static_cast<char*>(p) + pages, byte, bytes - pages);
+  });
   return cudaSuccess;
 }
 
@@ -49,18 +97,20 @@ cudaError_t cudaDeviceGetPCIBusId(char* id, int bytes, int) {
   return cudaSuccess;
 }
 
-// What lives longer than a kernel's call: not among the buffers that the executor watches.
 cudaError_t cudaMalloc(void** p, std::size_t bytes) {
-  *p = bytes > runtime.free_bytes ? nullptr : std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  *p = take(bytes, Kind::device, "cudaMalloc");
   return *p ? cudaSuccess : cudaErrorMemoryAllocation;
 }
-cudaError_t cudaFree(void* p) { return cudaFreeHost(p); }
+cudaError_t cudaFree(void* p) {
+  give_back(p, "cudaFree");
+  return cudaSuccess;
+}
 cudaError_t cudaMallocHost(void** p, std::size_t bytes) {
-  *p = bytes > runtime.free_bytes ? nullptr : std::malloc(bytes);
+  *p = take(bytes, Kind::page_locked, "cudaMallocHost");
   return *p ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 cudaError_t cudaFreeHost(void* p) {
-  std::free(p);
+  give_back(p, "cudaFreeHost");
   return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
@@ -68,23 +118,17 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   return cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
-  submit(stream, [=] { std::memmove(to, from, bytes); });
+  if (pageable(from) || pageable(to)) tfm::executor::refuse_in_capture("a copy of pageable memory");
+  if (pageable(from)) {  // is read in the call
+    const char* begin = static_cast<const char*>(from);
+    submit(stream, [=, copy = std::vector<char>(begin, begin + bytes)] { std::memcpy(to, copy.data(), bytes); });
+  } else {
+    submit(stream, [=] { std::memmove(to, from, bytes); });
+    if (pageable(to) && !runtime.capturing) tfm::executor::finish(stream);
+  }
   return cudaSuccess;
 }
 
-struct FakeGraph {
-  std::vector<std::function<void()>> work;
-  std::vector<void*> kept;
-};
-cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) {
-  if (std::exchange(runtime.capturing, true)) return cudaErrorStreamCaptureUnsupported;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t* graph) {
-  runtime.capturing = false;
-  *graph = new FakeGraph{std::exchange(runtime.recorded, {}), std::exchange(runtime.kept, {})};
-  return cudaSuccess;
-}
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
   *executable = graph;
   return cudaSuccess;

@@ -1,9 +1,15 @@
-// The stand-in of CUDA's streams and events.
+// The stand-in of CUDA's streams, events and captures.
 #include <algorithm>
 #include <atomic>
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
 
 #include "fake_runtime.h"
 
@@ -11,7 +17,17 @@ using tfm::executor::runtime;
 
 namespace {
 using Seen = std::map<std::shared_ptr<long>, long>;  // kernels of a stream, and how many of them come before
-}
+using Covered = std::map<cudaStream_t, long>;        // pieces that streams gave to a capture
+
+struct Capture {
+  cudaStream_t origin;
+  std::thread::id thread = std::this_thread::get_id();
+  std::map<cudaStream_t, Covered> members = {{origin, {}}};  // and what comes before their next piece
+  std::shared_ptr<int> identity = std::make_shared<int>();
+};
+std::optional<Capture> capture;
+std::set<cudaStream_t> streams;
+}  // namespace
 
 struct CUstream_st {
   std::deque<std::function<void()>> work;
@@ -27,6 +43,20 @@ struct Mark {
   std::atomic<bool> passed = false;
 };
 
+// While work is done.
+class Doing {
+ public:
+  Doing() {
+    if (depth++ == 0) tfm::executor::let_the_host_touch_device_memory(true);
+  }
+  ~Doing() {
+    if (--depth == 0) tfm::executor::let_the_host_touch_device_memory(false);
+  }
+
+ private:
+  static inline int depth = 0;
+};
+
 void do_next(cudaStream_t s) {
   const auto work = std::move(s->work.front());
   s->work.pop_front();
@@ -37,19 +67,44 @@ void do_next(cudaStream_t s) {
 struct CUevent_st {
   float time = 0;  // of fake_runtime.h's clock
   std::shared_ptr<Mark> mark;
+  std::weak_ptr<int> captured;  // in which it was recorded last
+  Covered covers;
 };
 
 namespace tfm::executor {
 
 void enqueue(cudaStream_t s, std::function<void()> work) { s->work.push_back(std::move(work)); }
-void reach(cudaStream_t s) {
-  ++*s->kernels;
+std::size_t waiting(cudaStream_t s) { return s->work.size(); }
+void finish(cudaStream_t s) {
+  if (s->work.empty()) return;
+  const Doing doing;
   while (!s->work.empty()) do_next(s);
 }
-std::size_t waiting(cudaStream_t s) { return s->work.size(); }
+void finish_all() {
+  for (cudaStream_t s : streams) finish(s);
+}
 bool follows_kernels(cudaStream_t s) {
   const bool all = std::ranges::all_of(s->seen, [](const auto& other) { return other.second == *other.first; });
   return *s->kernels > 0 || (all && !s->seen.empty());
+}
+
+void record(cudaStream_t s, std::function<void()> work) {
+  if (capture) {
+    const auto member = capture->members.find(s);
+    if (member == capture->members.end()) throw std::logic_error("work for a stream that is not part of the capture");
+    ++member->second[s];
+  }
+  runtime.recorded.push_back(std::move(work));
+}
+void refuse_in_capture(const char* call) {
+  if (capture && capture->thread == std::this_thread::get_id()) throw std::logic_error(std::string(call) + " while a stream is captured");
+}
+
+void submit(cudaStream_t s, std::function<void()> work) {
+  if (runtime.capturing) return record(s, [s, work = std::move(work)] { submit(s, work); });
+  ++*s->kernels;
+  enqueue(s, std::move(work));
+  if (!runtime.late) finish(s);
 }
 
 }  // namespace tfm::executor
@@ -59,23 +114,41 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* s, unsigned, int) {
-  *s = new CUstream_st;
+  *s = *streams.insert(new CUstream_st).first;
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t s) {
+  streams.erase(s);
   delete s;
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t s) {
-  if (runtime.capturing) return cudaErrorStreamCaptureUnsupported;
+  tfm::executor::refuse_in_capture("cudaStreamSynchronize");
   ++runtime.synchronized;
   if (runtime.on_wait) runtime.on_wait();
-  while (!s->work.empty()) do_next(s);
+  tfm::executor::finish(s);
   return cudaSuccess;
 }
-cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
-  *status = runtime.capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode) {
+  if (std::exchange(runtime.capturing, true)) return cudaErrorStreamCaptureUnsupported;
+  capture = Capture{s};
   return cudaSuccess;
+}
+cudaError_t cudaStreamIsCapturing(cudaStream_t s, cudaStreamCaptureStatus* status) {
+  *status = runtime.capturing && (!capture || capture->members.contains(s)) ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t* graph) {
+  runtime.capturing = false;
+  const Capture ended = *std::exchange(capture, {});
+  *graph = new FakeGraph{std::exchange(runtime.recorded, {}), std::exchange(runtime.kept, {})};
+  const Covered& known = ended.members.at(s);
+  for (const auto& [member, covered] : ended.members) {
+    const auto own = covered.find(member), joined = known.find(member);
+    if (own != covered.end() && (joined == known.end() || joined->second < own->second)) return cudaErrorStreamCaptureUnjoined;
+  }
+  return s == ended.origin ? cudaSuccess : cudaErrorStreamCaptureUnsupported;
 }
 
 cudaError_t cudaEventCreate(cudaEvent_t* e) {
@@ -84,7 +157,8 @@ cudaError_t cudaEventCreate(cudaEvent_t* e) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
   if (runtime.capturing) {
-    runtime.recorded.emplace_back([=] { cudaEventRecord(e, s); });
+    tfm::executor::record(s, [=] { cudaEventRecord(e, s); });
+    if (capture) e->captured = capture->identity, e->covers = capture->members.at(s);
     return cudaSuccess;
   }
   e->time = runtime.clock;
@@ -96,10 +170,28 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
     s->work.push_back([mark] { mark->passed = true; });
   return cudaSuccess;
 }
-cudaError_t cudaEventQuery(cudaEvent_t e) { return !e->mark || e->mark->passed ? cudaSuccess : cudaErrorNotReady; }
+cudaError_t cudaEventQuery(cudaEvent_t e) {
+  tfm::executor::refuse_in_capture("cudaEventQuery");
+  return !e->mark || e->mark->passed ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t e) {
+  tfm::executor::refuse_in_capture("cudaEventSynchronize");
+  const Doing doing;
+  while (e->mark && !e->mark->passed) do_next(e->mark->on);
+  return cudaSuccess;
+}
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags) {
+  if (capture) {
+    const bool inside = e->captured.lock() == capture->identity;
+    if (!inside && capture->members.contains(s)) return cudaErrorStreamCaptureIsolation;
+    if (inside)
+      for (const auto& [other, pieces] : e->covers) {
+        long& known = capture->members[s][other];
+        known = std::max(known, pieces);
+      }
+  }
   if (runtime.capturing) {
-    runtime.recorded.emplace_back([=] { cudaStreamWaitEvent(s, e, flags); });
+    tfm::executor::record(s, [=] { cudaStreamWaitEvent(s, e, flags); });
     return cudaSuccess;
   }
   const auto mark = e->mark;
@@ -113,6 +205,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags) {
   return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t before, cudaEvent_t after) {
+  tfm::executor::refuse_in_capture("cudaEventElapsedTime");
   *ms = after->time - before->time;
   return cudaSuccess;
 }

@@ -146,7 +146,9 @@ void multiply(cuda::Stream& stream, std::int64_t n, float beta = 0) {
   Buffer<float> a("a", random_values(16, 1)), b("b", random_values(4 * n, 2)), c("c", 4 * n);
   c.assign(Values(4 * n, 1.0));
   kernels::gemm(stream, kernels::GemmArgs<float>{.m = 4, .n = n, .k = 4, .a = a, .lda = 4, .b = b, .ldb = n, .beta = beta, .c = c, .ldc = n});
-  for (const auto& work : std::exchange(executor::runtime.recorded, {})) work();  // if a graph is captured
+  const bool capturing = std::exchange(executor::runtime.capturing, false);
+  for (const auto& work : std::exchange(executor::runtime.recorded, {})) work();
+  executor::runtime.capturing = capturing;
   const Values product = reference::gemm(false, false, 4, n, 4, random_values(16, 1), 4, random_values(4 * n, 2), n);
   expect_close(c.values(), plus(product, Values(4 * n, 1.0), beta), 1e-5, "c");  // not disturbed by what was measured
 }
@@ -243,15 +245,23 @@ TEST_F(DeviceRuntime, WorkIsRunThenRecordedThenReplayed) {
   EXPECT_EQ(runs, 2);
 }
 
-TEST_F(DeviceRuntime, RecordedWorkMayNotWait) {
+TEST_F(DeviceRuntime, RecordedWorkMayNotWaitOrAllocate) {
   cuda::Stream stream(0);
-  Replay replay;
   float host = 0;
   Buffer<float> x("x", Values{1});
-  const auto waits = [&] { download(stream, &host, static_cast<float*>(x), 4); };
-  replay.run(stream, waits);
-  EXPECT_THROW(replay.run(stream, waits), Error);
-  EXPECT_FALSE(stream.capturing());
+  const auto memory = allocate_host(stream, 4);
+  const std::vector<std::function<void()>> illegal{
+      [&] { download(stream, &host, static_cast<float*>(x), 4); },
+      [&] { download(stream, memory.get(), static_cast<float*>(x), 4); },
+      [&] { allocate(stream, 4); },
+      [&] { allocate_host(stream, 4); },
+  };
+  for (const auto& work : illegal) {
+    Replay replay;
+    replay.run(stream, work);
+    EXPECT_THROW(replay.run(stream, work), std::logic_error);
+    EXPECT_FALSE(stream.capturing());
+  }
 }
 
 TEST_F(DeviceRuntime, WithoutAFileRanksTakeTheFirstProposal) {
@@ -379,7 +389,8 @@ TEST_F(DeviceRuntime, AllocatesZerosAndCopies) {
   EXPECT_EQ(host, std::vector<char>(100, 0));
   host[99] = 5;
   upload(device_stream(), memory.get(), host.data(), 100);
-  EXPECT_EQ(static_cast<char>(memory.get()[99]), 5);
+  download(device_stream(), host.data(), memory.get(), 100);
+  EXPECT_EQ(host[99], 5);
 }
 
 }  // namespace

@@ -61,6 +61,7 @@ std::shared_ptr<std::byte> allocate_host(cuda::Stream&, std::int64_t bytes) {  /
 
 void upload_async(cuda::Stream& stream, void* device, const void* host, std::int64_t bytes) { copy(stream, device, host, bytes); }
 void download_async(cuda::Stream& stream, void* host, const void* device, std::int64_t bytes) { copy(stream, host, device, bytes); }
+void copy_async(cuda::Stream& stream, void* to, const void* from, std::int64_t bytes) { copy(stream, to, from, bytes); }
 void upload(cuda::Stream& stream, void* device, const void* host, std::int64_t bytes) {
   copy(stream, device, host, bytes);
   stream.wait();

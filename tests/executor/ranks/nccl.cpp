@@ -86,7 +86,7 @@ void fold(const Bytes& all, std::size_t each, std::size_t first, std::size_t n, 
 
 template <class F> ncclResult_t collective(ncclComm_t c, cudaStream_t stream, F work) {
   if (tfm::executor::runtime.capturing) {
-    tfm::executor::runtime.recorded.emplace_back([=] {
+    tfm::executor::record(stream, [=] {
       if (collective(c, stream, work) != ncclSuccess) throw std::runtime_error(last_error);
     });
     return ncclSuccess;

@@ -26,6 +26,9 @@ class Backends : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
+#ifdef TFM_EXECUTOR_RANKS
+    executor::runtime.late = true;
+#endif
     device_.emplace(Device::gpu(job().local_rank(), 1));
   }
   Mesh mesh(const Layout& layout) { return site_of(*device_, make_mesh(job(), layout), {.backend = GetParam()}).tensors; }
