@@ -40,7 +40,7 @@ struct NormCase {
 TYPED_TEST(DeviceNorms, AsTheCpus) {
   using T = TypeParam;
   for (const NormCase& c : {NormCase{1, 1}, {3, 7}, {19, 65, true}, {130, 33}, {9, 256, false, false}, {17, 768, false, true, true}, {3, 1601, true, false, true},
-                            {2, 2048}, {2, 5003}, {18, 8200, true}, {5, 40, false, true, false, false}, {9, 72, false, true, true, true, 3}}) {
+                            {2, 2048}, {10, 3072}, {2, 5003}, {9, 6000, true}, {18, 8200, true}, {5, 40, false, true, false, false}, {9, 72, false, true, true, true, 3}}) {
     SCOPED_TRACE(testing::Message() << c.rows << " x " << c.cols);
     expect_as_cpu([&]<class D>() { return c.run<D, T>(); });
   }
@@ -81,7 +81,7 @@ struct AddNormCase {
 TYPED_TEST(DeviceNorms, OfAResidualMadeOnTheWay) {
   using T = TypeParam;
   for (const AddNormCase& c : {AddNormCase{1, 1}, {9, 33, 0.3f}, {3, 256, 0, true, true}, {18, 768, 0.1f}, {5, 1601, 0.5f, false}, {2, 2048}, {2, 5003, 0.2f},
-                               {2, 8200, 0.2f}, {7, 72, 0.2f, true, false, 3}, {0, 12}}) {
+                               {2, 3072, 0.1f}, {2, 6000}, {2, 8200, 0.2f}, {7, 72, 0.2f, true, false, 3}, {0, 12}}) {
     SCOPED_TRACE(testing::Message() << c.rows << " x " << c.cols << " p " << c.p);
     expect_as_cpu([&]<class D>() { return c.run<D, T>(true); });
     const Results apart = c.run<OnDevice, T>(false), joined = c.run<OnDevice, T>(true);

@@ -32,7 +32,7 @@ template <class T> struct Add {
       : a(args), row_words(round_up(args.place.cols_total, 4)), threshold(args.dropout.threshold()), scale(static_cast<Wide<T>>(args.dropout.scale())) {}
 
   // Of the pack at (row, c), or where there is no dropout at element `at` of the whole array. Rounded alike wherever it is compiled into.
-  __device__ void pack(std::int64_t row, std::int64_t c, Part part, Wide<T> (&y)[kPack]) const {
+  template <class P> __device__ void pack(std::int64_t row, std::int64_t c, P part, Wide<T> (&y)[kPack]) const {
     std::uint32_t word[kPack];
     words_of(a.dropout.current(), static_cast<std::uint64_t>((a.place.first_row(a.dropout) + row) * row_words + a.place.col_offset + c), word);
     const std::int64_t at = row * a.cols + c;
@@ -40,7 +40,7 @@ template <class T> struct Add {
     TFM_UNROLL
     for (int i = 0; i < kPack; ++i) y[i] = std::fma(x[i], word[i] >= threshold ? scale : Wide<T>{0}, residual[i]);
   }
-  __device__ void pack(std::int64_t at, Part part, Wide<T> (&y)[kPack]) const {
+  template <class P> __device__ void pack(std::int64_t at, P part, Wide<T> (&y)[kPack]) const {
     const auto x = load_pack(a.x + at, part), residual = a.residual ? load_pack(a.residual + at, part) : Eight<T>{};
     TFM_UNROLL
     for (int i = 0; i < kPack; ++i) y[i] = x[i] + residual[i];

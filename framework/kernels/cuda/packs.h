@@ -3,6 +3,7 @@
 // over arrays and rows of them; sums over the threads of a block. Sums are added in an order that no run changes.
 #include <bit>
 #include <cstdint>
+#include <type_traits>
 
 #include "core/dtype.h"
 #include "kernels/cuda/block.h"
@@ -25,10 +26,23 @@ struct Part {
 __device__ inline Part part_of(std::int64_t at, std::int64_t n) {
   return {at < 0 ? static_cast<int>(-at) : 0, n - at < kPack ? static_cast<int>(n - at) : kPack};
 }
+// All of them do, and the address is one of whole vectors.
+struct Whole {
+  __device__ static constexpr bool has(int) { return true; }
+};
+template <class P> __device__ P part_as(std::int64_t at, std::int64_t n) {
+  if constexpr (std::is_same_v<P, Whole>)
+    return {};
+  else
+    return part_of(at, n);
+}
 // Elements to step back from p to an address of whole vectors.
 template <class T> __host__ __device__ int misalignment(const T* p) {
   return static_cast<int>(reinterpret_cast<std::uintptr_t>(p) % 16 / sizeof(T));
 }
+
+// Whether packs of rows of `cols` elements at these addresses are Whole.
+template <class... T> bool whole_packs(std::int64_t cols, const T*... rows) { return cols % kPack == 0 && ((misalignment(rows) == 0) && ...); }
 
 // Eight elements as they lie in memory; they are widened where they are used, so that no load waits for the one before it.
 template <class T> struct Eight {
@@ -53,47 +67,49 @@ template <class T> struct Eight {
   }
 };
 
-// Elements that do not exist load as 0.
-template <class T> __device__ Eight<T> load_pack(const T* p, Part part) {
+template <class T> __device__ Eight<T> load_pack(const T* p, Whole) {
   using Vector = cuda::Pack<std::uint32_t>;
-  Eight<T> v{};
-  if (part.full() && misalignment(p) == 0) {
+  Eight<T> v;
+  TFM_UNROLL
+  for (int w = 0; w < v.kWords; w += 4) {
+    const auto some = cuda::load<Vector>(reinterpret_cast<const std::uint32_t*>(p) + w);
     TFM_UNROLL
-    for (int w = 0; w < v.kWords; w += 4) {
-      const auto some = cuda::load<Vector>(reinterpret_cast<const std::uint32_t*>(p) + w);
-      TFM_UNROLL
-      for (int j = 0; j < 4; ++j) v.word[w + j] = some.at[j];
-    }
-  } else {
-    TFM_UNROLL
-    for (int i = 0; i < kPack; ++i)
-      if (part.has(i)) v.set(i, p[i]);
+    for (int j = 0; j < 4; ++j) v.word[w + j] = some.at[j];
   }
   return v;
 }
-template <class T> __device__ void store_pack(T* p, Part part, const Wide<T> (&v)[kPack]) {
-  if (part.full() && misalignment(p) == 0) {
-    if constexpr (sizeof(T) == 2) {
-      cuda::Pack<std::uint32_t> all;
-      TFM_UNROLL
-      for (int i = 0; i < 4; ++i) all.at[i] = cuda::pack2<T>(v[2 * i], v[2 * i + 1]);
-      cuda::store(p, all);
-    } else {
-      TFM_UNROLL
-      for (int i = 0; i < kPack; i += kVector<T>) {
-        cuda::Pack<T> some;
-        TFM_UNROLL
-        for (int j = 0; j < kVector<T>; ++j) some.at[j] = v[i + j];
-        cuda::store(p + i, some);
-      }
-    }
+// Elements that do not exist load as 0.
+template <class T> __device__ Eight<T> load_pack(const T* p, Part part) {
+  if (part.full() && misalignment(p) == 0) return load_pack(p, Whole{});
+  Eight<T> v{};
+  TFM_UNROLL
+  for (int i = 0; i < kPack; ++i)
+    if (part.has(i)) v.set(i, p[i]);
+  return v;
+}
+template <class T> __device__ void store_pack(T* p, Whole, const Wide<T> (&v)[kPack]) {
+  if constexpr (sizeof(T) == 2) {
+    cuda::Pack<std::uint32_t> all;
+    TFM_UNROLL
+    for (int i = 0; i < 4; ++i) all.at[i] = cuda::pack2<T>(v[2 * i], v[2 * i + 1]);
+    cuda::store(p, all);
   } else {
     TFM_UNROLL
-    for (int i = 0; i < kPack; ++i)
-      if (part.has(i)) p[i] = cuda::narrow<T>(v[i]);
+    for (int i = 0; i < kPack; i += kVector<T>) {
+      cuda::Pack<T> some;
+      TFM_UNROLL
+      for (int j = 0; j < kVector<T>; ++j) some.at[j] = v[i + j];
+      cuda::store(p + i, some);
+    }
   }
 }
-template <class T> __device__ void store_pack(T* p, Part part, Wide<T> (&v)[kPack], bool accumulate) {
+template <class T> __device__ void store_pack(T* p, Part part, const Wide<T> (&v)[kPack]) {
+  if (part.full() && misalignment(p) == 0) return store_pack(p, Whole{}, v);
+  TFM_UNROLL
+  for (int i = 0; i < kPack; ++i)
+    if (part.has(i)) p[i] = cuda::narrow<T>(v[i]);
+}
+template <class T, class P> __device__ void store_pack(T* p, P part, Wide<T> (&v)[kPack], bool accumulate) {
   if (accumulate) {
     const auto before = load_pack(p, part);
     TFM_UNROLL
@@ -127,11 +143,14 @@ template <class F> void over_rows(cuda::Stream& stream, std::int64_t rows, std::
   cuda::launch(stream, rows_kernel<F>, static_cast<unsigned>(ceil_div(rows, kThreads >> log)), kThreads, 0, rows, cols, log, f);
 }
 
+// filler(v): changes nothing where v takes part.
 struct Sum {
   template <class V> __device__ V operator()(V a, V b) const { return a + b; }
+  template <class V> __device__ V filler(V) const { return 0; }
 };
 struct Maximum {
   template <class V> __device__ V operator()(V a, V b) const { return a > b ? a : b; }
+  template <class V> __device__ V filler(V v) const { return v; }
 };
 
 // v[n] becomes op over the v[n] of all threads, in each of them. `shared`: N values of every warp; between two uses of the same
@@ -142,17 +161,17 @@ template <class V, class Op> __device__ V over_warp(V v, Op op) {
   return v;
 }
 template <int N, class V, class Op> __device__ void over_block(V (&v)[N], V* shared, Op op) {
-  const unsigned warps = blockDim.x / kWarp;
+  const unsigned warps = blockDim.x / kWarp, lane = threadIdx.x % kWarp;
   TFM_UNROLL
   for (int n = 0; n < N; ++n) {
     v[n] = over_warp(v[n], op);
-    if (threadIdx.x % kWarp == 0) shared[n * warps + threadIdx.x / kWarp] = v[n];
+    if (lane == 0) shared[n * warps + threadIdx.x / kWarp] = v[n];
   }
   cuda::block_barrier();
   TFM_UNROLL
   for (int n = 0; n < N; ++n) {
-    v[n] = shared[n * warps];
-    for (unsigned w = 1; w < warps; ++w) v[n] = op(v[n], shared[n * warps + w]);
+    const V of_warp = shared[n * warps + (lane < warps ? lane : 0)];
+    v[n] = over_warp(lane < warps ? of_warp : op.filler(of_warp), op);
   }
 }
 
