@@ -1,4 +1,5 @@
-// Softmax cross-entropy: a block takes a row of the logits in each pass. Sums run in Wide<T> within a pack and in float64 beyond.
+// Softmax cross-entropy: a block takes a row of the logits in each pass. Sums run in Wide<T> within a pack and in float64 beyond. Every
+// other pass takes the rows from the last on, as those read last may still be in the L2 cache.
 #include "kernels/cross_entropy.h"
 
 #include <algorithm>
@@ -41,7 +42,7 @@ template <class T> __global__ void __launch_bounds__(kThreads) max_kernel(CrossE
 
 template <class T> __global__ void __launch_bounds__(kThreads) sums_kernel(CrossEntropyArgs<T> a) {
   using W = Wide<T>;
-  const std::int64_t r = blockIdx.x;
+  const std::int64_t r = a.rows - 1 - blockIdx.x;
   const T* row = a.logits + r * a.stride;
   const W max = a.max[r];
   double sum[2] = {0, 0};  // of exp(logit - max), of the logits

@@ -24,7 +24,7 @@ constexpr int kRanges = 32;  // of one launch, so that they pass as arguments of
 
 template <class T, class P> struct Ranges {
   UpdateRange<T, P> at[kRanges];
-  std::int64_t first_pack[kRanges + 1];  // of each range; one more than the last
+  unsigned first_block[kRanges + 1];  // of each range; one more than the last
   int count;
 };
 
@@ -32,41 +32,87 @@ template <class Rule, class T> __global__ void steps_kernel(Rule rule, const Ste
   *steps = Steps<Rule, T>(rule, *numbers, *outcome);
 }
 
+template <class T> using Vector = cuda::Pack<T>;
+constexpr int kTile = kThreads * kPack;  // elements of a block
+
+// What a thread has of them: vectors that lie kThreads vectors apart, so that the accesses of a warp are contiguous.
+template <class T> struct Tile {
+  static constexpr int kVectors = kPack / kVector<T>;
+  Vector<T> at[kVectors];
+};
+
+// Its first element is element `first` of the n at p, which may be null; those of a whole tile all exist, at addresses of vectors.
+template <class T> __device__ Tile<T> load_tile(const T* p, std::int64_t first, std::int64_t n, bool whole) {
+  Tile<T> to{};
+  if (!p) return to;
+  TFM_UNROLL
+  for (int k = 0; k < to.kVectors; ++k) {
+    const std::int64_t at = first + k * kThreads * kVector<T>;
+    if (whole) {
+      to.at[k] = cuda::load<Vector<T>>(p + at);
+    } else {
+      TFM_UNROLL
+      for (int i = 0; i < kVector<T>; ++i)
+        if (at + i < n) to.at[k].at[i] = p[at + i];
+    }
+  }
+  return to;
+}
+template <class P, class T> __device__ void store_tile(P* p, std::int64_t first, std::int64_t n, bool whole, const Tile<T>& from) {
+  if (!p) return;
+  TFM_UNROLL
+  for (int k = 0; k < from.kVectors; ++k) {
+    const std::int64_t at = first + k * kThreads * kVector<T>;
+    cuda::Pack<P, kVector<T>> some;
+    TFM_UNROLL
+    for (int i = 0; i < kVector<T>; ++i) some.at[i] = cuda::narrow<P>(from.at[k].at[i]);
+    if (whole) {
+      cuda::store(p + at, some);
+    } else {
+      TFM_UNROLL
+      for (int i = 0; i < kVector<T>; ++i)
+        if (at + i < n) p[at + i] = some.at[i];
+    }
+  }
+}
+
+template <class T, class... Q> __device__ bool vectors_fit(const Q*... p) {
+  return ((reinterpret_cast<std::uintptr_t>(p) % (kVector<T> * sizeof(Q))) | ...) == 0;
+}
+
 template <class Rule, class T, class P>
 __global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant__ Ranges<T, P> ranges, const Steps<Rule, T>* steps) {
-  const std::int64_t pack = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (pack >= ranges.first_pack[ranges.count]) return;
   int which = 0;
   TFM_UNROLL
   for (int half = kRanges / 2; half > 0; half /= 2)
-    if (which + half < ranges.count && ranges.first_pack[which + half] <= pack) which += half;
-  const UpdateRange<T, P>& r = ranges.at[which];
-  const std::int64_t at = (pack - ranges.first_pack[which]) * kPack;
-  const Part part = part_of(at, r.n);
-  const auto p = load_pack(r.param + at, part), g = load_pack(r.grad + at, part), m = r.m ? load_pack(r.m + at, part) : Eight<T>{},
-             v = r.v ? load_pack(r.v + at, part) : Eight<T>{};
+    if (which + half < ranges.count && ranges.first_block[which + half] <= blockIdx.x) which += half;
   if (!steps->applied) return;
+  const UpdateRange<T, P>& r = ranges.at[which];
+  const std::int64_t begin = std::int64_t{blockIdx.x - ranges.first_block[which]} * kTile, first = begin + threadIdx.x * kVector<T>;
+  const bool whole = r.n - begin >= kTile && vectors_fit<T>(r.param, r.grad, r.m, r.v, r.average, r.rounded);
+  auto p = load_tile(r.param, first, r.n, whole), m = load_tile(r.m, first, r.n, whole), v = load_tile(r.v, first, r.n, whole);
+  const auto g = load_tile(r.grad, first, r.n, whole);
   const auto step = r.decays ? steps->decaying : steps->plain;
-  T to[kPack], first[kPack], second[kPack];
   TFM_UNROLL
-  for (int i = 0; i < kPack; ++i) {
-    to[i] = p[i], first[i] = m[i], second[i] = v[i];
-    step(to[i], g[i], first[i], second[i]);
-  }
-  store_pack(r.param + at, part, to);
-  if (r.m) store_pack(r.m + at, part, first);
-  if (r.v) store_pack(r.v + at, part, second);
-  if (r.rounded) store_pack(r.rounded + at, part, to);
+  for (int k = 0; k < g.kVectors; ++k)
+    TFM_UNROLL
+    for (int i = 0; i < kVector<T>; ++i) step(p.at[k].at[i], g.at[k].at[i], m.at[k].at[i], v.at[k].at[i]);
+  store_tile(r.param, first, r.n, whole, p);
+  store_tile(r.m, first, r.n, whole, m);
+  store_tile(r.v, first, r.n, whole, v);
+  store_tile(r.rounded, first, r.n, whole, p);
   if (!r.average) return;
-  const auto old = load_pack(r.average + at, part);
+  auto average = load_tile(r.average, first, r.n, whole);
   TFM_UNROLL
-  for (int i = 0; i < kPack; ++i) first[i] = old[i] + (to[i] - old[i]) * step.rate;
-  store_pack(r.average + at, part, first);
+  for (int k = 0; k < g.kVectors; ++k)
+    TFM_UNROLL
+    for (int i = 0; i < kVector<T>; ++i) average.at[k].at[i] += (p.at[k].at[i] - average.at[k].at[i]) * step.rate;
+  store_tile(r.average, first, r.n, whole, average);
 }
 
-constexpr int kTerm = 64;                              // elements of one exact term, which two threads add up
-constexpr int kSpan = kThreads / 2 * kTerm;            // elements of a block of threads at a time
-constexpr std::int64_t kMostBlocks = 1024;
+constexpr int kTerm = 64;                      // elements of one exact term, which two threads add up
+constexpr int kSpan = kThreads / 2 * kTerm;    // elements of a block of threads at a time
+constexpr std::int64_t kMostBlocks = 5 * 132;  // that a GPU of 132 multiprocessors runs at once
 
 // Terms truncated to multiples of 2^-88, in pieces of 32 bits, least first: 2^31 terms fit. The order of adding does not matter.
 struct TermSum {
@@ -74,22 +120,34 @@ struct TermSum {
   double plain;
 };
 
-// The elements 8 i + j, 0 <= j < 4, of the n at x are added to lane[j], for all i in order.
-template <class T> __device__ void add_squares(const T* x, std::int64_t n, bool aligned, double (&lane)[4]) {
-  auto add = [&](int j, T v) { lane[j] = ::fma(static_cast<double>(v), static_cast<double>(v), lane[j]); };
+// A span in shared memory: in every term, rows of eight change places, so that neighbouring terms are read from different banks.
+__device__ inline unsigned row_of(unsigned term, unsigned row) { return row ^ term % 4; }
+
+// Starts to copy the n elements at x, N at a time; where N is 1, zeros for those that do not exist.
+template <int N, class T> __device__ void fetch_span(T* span, const T* x, std::int64_t n) {
+  const unsigned first = threadIdx.x * N, term = first / kTerm;
+  static_assert(kThreads * N % (4 * kTerm) == 0);
+  span += term * kTerm + row_of(term, first % kTerm / 8) * 8 + first % 8;
   TFM_UNROLL
-  for (int i = 0; i < kTerm; i += 8)
-    if (aligned && i + 4 <= n) {
+  for (int i = 0; i < kSpan; i += kThreads * N) {
+    const int used = N > 1 || first + i < n ? N : 0;
+    cuda::copy_async<N * sizeof(T)>(span + i, x + first + i, used * static_cast<int>(sizeof(T)));
+  }
+  cuda::copy_async_commit();
+}
+
+// Adds the elements 8 i + 4 half + j, 0 <= j < 4, of a term to lane[j], for all i in order.
+template <class T> __device__ void add_squares(const T* span, unsigned term, unsigned half, double (&lane)[4]) {
+  TFM_UNROLL
+  for (unsigned row = 0; row < kTerm / 8; ++row)
+    TFM_UNROLL
+    for (int j = 0; j < 4; j += kVector<T>) {
+      const auto some = cuda::load<Vector<T>>(span + term * kTerm + half * 4 + row_of(term, row) * 8 + j);
       TFM_UNROLL
-      for (int j = 0; j < 4; j += kVector<T>) {
-        const auto some = cuda::load<cuda::Pack<T>>(x + i + j);
-        TFM_UNROLL
-        for (int k = 0; k < kVector<T>; ++k) add(j + k, some.at[k]);
+      for (int k = 0; k < kVector<T>; ++k) {
+        const auto x = static_cast<double>(some.at[k]);
+        lane[j + k] = ::fma(x, x, lane[j + k]);
       }
-    } else {
-      TFM_UNROLL
-      for (int j = 0; j < 4; ++j)
-        if (i + j < n) add(j, x[i + j]);
     }
 }
 
@@ -112,16 +170,23 @@ __device__ inline void add_term(double s, TermSum& sum) {
 // doubles, where that multiplies and adds in one rounding).
 template <class T> __global__ void __launch_bounds__(kThreads) square_sum_kernel(const T* x, std::int64_t n, const StepNumbers* numbers, TermSum* sums) {
   const double scale = 1 / numbers->loss_scale, factor = scale * scale;
-  const int half = static_cast<int>(threadIdx.x) % 2;
+  const unsigned half = threadIdx.x % 2;
   const bool aligned = misalignment(x) == 0;
+  T* span = cuda::shared_memory<T>();
   TermSum sum{};
   for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kSpan; first < n; first += static_cast<std::int64_t>(gridDim.x) * kSpan) {
-    const std::int64_t at = first + static_cast<int>(threadIdx.x) / 2 * kTerm + half * 4;
+    if (aligned && n - first >= kSpan)
+      fetch_span<kVector<T>>(span, x + first, n - first);
+    else
+      fetch_span<1>(span, x + first, n - first);
+    cuda::copy_async_wait<0>();
+    cuda::block_barrier();
     double lane[4] = {0, 0, 0, 0};
-    if (at < n) add_squares(x + at, n - at, aligned, lane);
+    add_squares(span, threadIdx.x / 2, half, lane);
     TFM_UNROLL
     for (double& l : lane) l += cuda::shuffle_xor(l, 1);
-    if (half == 0 && at < n) add_term(((lane[0] + lane[2]) + (lane[1] + lane[3])) * factor, sum);
+    if (half == 0) add_term(((lane[0] + lane[2]) + (lane[1] + lane[3])) * factor, sum);
+    cuda::block_barrier();
   }
   double plain[1] = {sum.plain};
   std::int64_t whole[5] = {sum.limb[0], sum.limb[1], sum.limb[2], sum.limb[3], sum.too_large};
@@ -167,11 +232,11 @@ template <class Rule, class T, class P> void update(cuda::Stream& stream, const 
     Ranges<T, P> some{};
     for (; !ranges.empty() && some.count < kRanges; ranges = ranges.subspan(1)) {
       some.at[some.count] = ranges[0];
-      some.first_pack[some.count + 1] = some.first_pack[some.count] + ceil_div(ranges[0].n, kPack);
+      some.first_block[some.count + 1] = some.first_block[some.count] + static_cast<unsigned>(ceil_div(ranges[0].n, kTile));
       ++some.count;
     }
-    if (const std::int64_t packs = some.first_pack[some.count])
-      cuda::launch(stream, update_kernel<Rule, T, P>, static_cast<unsigned>(ceil_div(packs, kThreads)), kThreads, 0, some, steps);
+    if (const unsigned blocks = some.first_block[some.count])
+      cuda::launch(stream, update_kernel<Rule, T, P>, blocks, kThreads, 0, some, steps);
   }
 }
 
@@ -184,7 +249,7 @@ template <class T> void square_sum(cuda::Stream& stream, const SquareSumArgs<T>&
   TermSum* next = sums;
   for (const Range& r : a.ranges)
     if (const std::int64_t n = blocks_of(r)) {
-      cuda::launch(stream, square_sum_kernel<T>, static_cast<unsigned>(n), kThreads, kShared, a.x + r.begin, r.end - r.begin, a.numbers, next);
+      cuda::launch(stream, square_sum_kernel<T>, static_cast<unsigned>(n), kThreads, kSpan * sizeof(T), a.x + r.begin, r.end - r.begin, a.numbers, next);
       next += n;
     }
   cuda::launch(stream, fold_kernel, 1, kThreads, kShared, sums, blocks, a.outcome);
