@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 """Seconds of a training step of one model in PyTorch: torch.compile, bf16 autocast, fused AdamW, scaled_dot_product_attention, random data.
 
-usage: tests/gpu/pytorch_speed.py MODEL [--steps N] [--device cuda] [--tiny]     prints one JSON object; MODEL: see speed.py
+usage: tests/gpu/pytorch_speed.py MODEL MICRO_BATCH [--steps N] [--device cuda] [--tiny]     prints one number; MODEL: see speed.py
 """
 import argparse
-import json
 import statistics
 import time
 
@@ -137,7 +136,7 @@ def measure(m, sequences, micro, steps, device):
     torch.backends.cuda.matmul.allow_tf32 = True
     model = Model(m).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=device == "cuda")
-    run = torch.compile(model) if device == "cuda" else model
+    run = torch.compile(model, dynamic=False) if device == "cuda" else model
     batch = batch_of(m, micro, device)
     seconds = []
     for _ in range(steps + 5):
@@ -157,22 +156,13 @@ def measure(m, sequences, micro, steps, device):
 def main():
     args = argparse.ArgumentParser(description=__doc__)
     args.add_argument("model", choices=speed.MODELS)
+    args.add_argument("micro", type=int)
     args.add_argument("--steps", type=int, default=20)
     args.add_argument("--device", default="cuda")
     args.add_argument("--tiny", action="store_true")
     args = args.parse_args()
     m, sequences = speed.model_of(args.model, args.tiny)
-    micro = sequences
-    while True:
-        try:
-            seconds = measure(m, sequences, micro, args.steps, args.device)
-            break
-        except torch.OutOfMemoryError:
-            if micro % 2:
-                raise
-            micro //= 2
-            torch.cuda.empty_cache()
-    print(json.dumps({"seconds": seconds, "micro_batch_size": micro, "torch": torch.__version__}))
+    print(measure(m, sequences, args.micro, args.steps, args.device))
 
 
 if __name__ == "__main__":

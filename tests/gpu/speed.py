@@ -7,17 +7,19 @@ usage: tests/gpu/speed.py BIN [--models A,B] [--rounds N] [--steps N] [--out FIL
 import argparse
 import array
 import json
+import os
 import pathlib
 import random
 import re
+import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "acceptance"))
 import common  # noqa: E402
+import launch  # noqa: E402
 
 # Shapes, sequences a step, and FLOP a token (6 a weight of a product and 12 layers length width, masked scores counted; a token of a
 # translation: one of the target, with its part of the source).
@@ -32,6 +34,7 @@ MODELS = {
                          "position": "sinusoidal", "norm_position": "post", "activation": "relu", "length": 32}, 780, 1.258e9),
 }
 PEAK = 989e12  # dense bf16 of an H100 or H200, FLOP/s
+AS_STARTED = dict(os.environ)  # PyTorch brings its own libraries
 
 
 def model_of(name, tiny=False):
@@ -73,28 +76,40 @@ def config_of(name, folder, steps, micro, tiny):
         "data": {"train": data, "tokenizer": "bytes"}, "metrics": {"jsonl": folder / "metrics.jsonl"}})
 
 
-def time_tfm(bin_dir, name, steps, tiny):
-    micro = model_of(name, tiny)[1]
+class NoMemory(common.Failed):
+    pass
+
+
+def output(*command, **options):
+    done = launch.launch(*command, **options)
+    if done.code in (1, 4) and re.search("allocat|out of memory|alloc_failed", done.err, re.I):
+        raise NoMemory(f"no memory: {done.err[-600:]}")
+    if done.code != 0:
+        raise common.Failed(f"exit code {done.code}: {done.err[-600:]}")
+    return done.out
+
+
+def time_tfm(bin_dir, name, micro, steps, tiny):
+    with tempfile.TemporaryDirectory(prefix="tfm-speed-") as folder:
+        folder = pathlib.Path(folder)
+        output(bin_dir / "tfm-train", config_of(name, folder, steps + 5, micro, tiny), cwd=folder)
+        return statistics.median(e["step_seconds"] for e in common.events(folder / "metrics.jsonl") if e["event"] == "step" and e["step"] > 5)
+
+
+def time_pytorch(name, micro, steps, tiny):
+    where = ["--tiny", "--device", "cpu"] if tiny else []
+    return float(output(sys.executable, HERE / "pytorch_speed.py", name, micro, "--steps", steps, *where, seconds=900, env=AS_STARTED).split()[-1])
+
+
+def fitting(measure, micro):
+    """Seconds of a step, and the sequences of a micro-batch: halved until they fit the memory, each time in a new process."""
     while True:
-        with tempfile.TemporaryDirectory(prefix="tfm-speed-") as folder:
-            folder = pathlib.Path(folder)
-            config = config_of(name, folder, steps + 5, micro, tiny)
-            done = subprocess.run([bin_dir / "tfm-train", config], cwd=folder, capture_output=True, text=True, timeout=600)
-            if done.returncode == 4 and re.search("allocat|out of memory|alloc_failed", done.stderr, re.I) and micro % 2 == 0:
-                micro //= 2
-                continue
-            if done.returncode != 0:
-                raise common.Failed(f"exit code {done.returncode}: {done.stderr[-600:]}")
-            seconds = [e["step_seconds"] for e in common.events(folder / "metrics.jsonl") if e["event"] == "step" and e["step"] > 5]
-            return {"seconds": statistics.median(seconds), "micro_batch_size": micro}
-
-
-def time_pytorch(name, steps, tiny):
-    command = [sys.executable, str(HERE / "pytorch_speed.py"), name, "--steps", str(steps)] + (["--tiny", "--device", "cpu"] if tiny else [])
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
-    if done.returncode != 0:
-        raise common.Failed(f"PyTorch: {done.stderr[-600:]}")
-    return json.loads(done.stdout.splitlines()[-1])
+        try:
+            return measure(micro), micro
+        except NoMemory:
+            if micro % 2:
+                raise
+            micro //= 2
 
 
 def compare(bin_dir, names, rounds, steps, tiny=False):
@@ -104,15 +119,16 @@ def compare(bin_dir, names, rounds, steps, tiny=False):
         m, sequences = model_of(name, tiny)
         tokens = sequences * m["length"]
         row = {"model": name, "tokens_per_step": tokens}
-        for who, measure in (("tfm", lambda: time_tfm(bin_dir, name, steps, tiny)), ("pytorch", lambda: time_pytorch(name, steps, tiny))) * rounds:
+        measures = {"tfm": lambda micro: time_tfm(bin_dir, name, micro, steps, tiny), "pytorch": lambda micro: time_pytorch(name, micro, steps, tiny)}
+        for who in list(measures) * rounds:
             try:
-                got = measure()
-            except (common.Failed, subprocess.SubprocessError, OSError, ValueError) as failure:
+                seconds, micro = fitting(measures[who], row.get(who + "_micro_batch_size", sequences))
+            except (common.Failed, OSError, ValueError, IndexError) as failure:
                 row[who + "_error"] = str(failure)
                 continue
-            if got["seconds"] < row.get(who + "_seconds", float("inf")):
-                row.update({who + "_seconds": got["seconds"], who + "_tokens_per_second": tokens / got["seconds"],
-                            who + "_micro_batch_size": got["micro_batch_size"], who + "_mfu": tokens / got["seconds"] * MODELS[name][2] / PEAK})
+            if seconds < row.get(who + "_seconds", float("inf")):
+                row.update({who + "_seconds": seconds, who + "_tokens_per_second": tokens / seconds, who + "_micro_batch_size": micro,
+                            who + "_mfu": tokens / seconds * MODELS[name][2] / PEAK})
         if "tfm_seconds" in row and "pytorch_seconds" in row:
             row["ratio"] = row["pytorch_seconds"] / row["tfm_seconds"]
         rows.append(row)
@@ -128,6 +144,7 @@ def main():
     args.add_argument("--out", type=pathlib.Path)
     args.add_argument("--tiny", action="store_true")
     args = args.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     rows = compare(args.bin.resolve(), args.models.split(","), args.rounds, args.steps, args.tiny)
     shown = lambda row, key, form: form.format(row[key]) if key in row else "-"
     common.table(["model", "tfm tokens/s", "PyTorch tokens/s", "ratio", "tfm MFU"],

@@ -1,7 +1,9 @@
 // Attention on a GPU: the own kernels and, on Hopper, cuDNN's, each against float64 and each with the other's log-sum-exp.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
+#include <optional>
 
 #include "../attention_cudnn_cases.h"
 #include "../attention_plain.h"
@@ -103,6 +105,7 @@ reference::Attention reference_of(const CudnnCase& c) { return shape(c.batch, c.
 class GpuAttention : public testing::Test {
  protected:
   void SetUp() override {
+    if (const char* cache = std::getenv("XDG_CACHE_HOME")) cache_ = cache;
     if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
     cudaDeviceProp properties;
     cuda::check(cudaGetDeviceProperties(&properties, 0));
@@ -113,7 +116,11 @@ class GpuAttention : public testing::Test {
     setenv("XDG_CACHE_HOME", folder_.c_str(), 1);
     stream_ = std::make_unique<cuda::Stream>(0);
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
+  void TearDown() override {
+    stream_.reset();
+    std::filesystem::remove_all(folder_);
+    cache_ ? setenv("XDG_CACHE_HOME", cache_->c_str(), 1) : unsetenv("XDG_CACHE_HOME");
+  }
 
   template <class T> void expect_right(const CudnnCase& c) {
     SCOPED_TRACE(testing::Message() << name_of(dtype_of<T>) << " " << describe(c));
@@ -131,6 +138,7 @@ class GpuAttention : public testing::Test {
   }
 
   std::filesystem::path folder_ = std::filesystem::temp_directory_path() / ("tfm-attention-" + std::to_string(getpid()));
+  std::optional<std::string> cache_;
   std::unique_ptr<cuda::Stream> stream_;
   std::vector<By> all_ = {By::own};
 };
