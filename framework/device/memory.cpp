@@ -29,6 +29,7 @@ void download(cpu::Stream&, void* host, const void* device, std::int64_t bytes) 
 void upload_async(cpu::Stream& stream, void* device, const void* host, std::int64_t bytes) { upload(stream, device, host, bytes); }
 void download_async(cpu::Stream& stream, void* host, const void* device, std::int64_t bytes) { download(stream, host, device, bytes); }
 void copy_async(cpu::Stream&, void* to, const void* from, std::int64_t bytes) { std::memmove(to, from, static_cast<std::size_t>(bytes)); }
+void lend(cpu::Stream&, std::span<std::byte>) {}
 void wait(cpu::Stream&) {}
 
 }  // namespace tfm

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "core/error.h"
 #include "device/stream.h"
@@ -36,6 +37,11 @@ void download_async(cuda::Stream&, void* host, const void* device, std::int64_t 
 // Within the device's memory, in the order of the stream's work.
 void copy_async(cpu::Stream&, void* to, const void* from, std::int64_t bytes);
 void copy_async(cuda::Stream&, void* to, const void* from, std::int64_t bytes);
+// Bytes of memory that a piece of scratch memory of so many takes.
+inline std::int64_t scratch_piece(std::int64_t bytes) { return round_up(bytes, std::int64_t{256}); }
+// To kernels, for as long as it is not taken back by lending nothing.
+void lend(cpu::Stream&, std::span<std::byte> memory);
+void lend(cuda::Stream&, std::span<std::byte> memory);
 void wait(cpu::Stream&);  // until all work so far is done
 void wait(cuda::Stream&);
 
@@ -53,6 +59,9 @@ inline void download_async(AnyStream s, void* host, const void* device, std::int
 }
 inline void copy_async(AnyStream s, void* to, const void* from, std::int64_t bytes) {
   on(s, [&](auto& stream) { copy_async(stream, to, from, bytes); });
+}
+inline void lend(AnyStream s, std::span<std::byte> memory) {
+  on(s, [&](auto& stream) { lend(stream, memory); });
 }
 inline void wait(AnyStream s) {
   on(s, [](auto& stream) { wait(stream); });

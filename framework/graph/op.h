@@ -117,6 +117,8 @@ class Op {
   // their slots are then absent.
   virtual unsigned passes_gradient() const { return 0; }
   virtual std::int64_t workspace_bytes(Phase) const { return 0; }
+  // What its kernels take besides on a device (kernels/scratch.h), where the recording's elements are `real`.
+  virtual std::int64_t scratch_bytes(Phase, DType /*real*/) const { return 0; }
   virtual std::vector<CollectiveUse> collectives(Phase) const { return {}; }
   virtual Work work(Phase) const { return {}; }
   virtual void forward(Exec&) const = 0;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "device/memory.h"
+
 namespace tfm {
 
 class Planner {
@@ -34,7 +36,7 @@ class Planner {
     if (options_.training)
       for (int n = static_cast<int>(nodes_.size()); n-- > 0;) emit_backward(n);
     for (Value v : options_.outputs) touch(forward_of(v.id));
-    if (options_.join) join();
+    if (options_.device) join();
     insert_reductions();
     place();
     return std::move(program_);
@@ -76,9 +78,12 @@ class Planner {
     buf.last = now();
     return b;
   }
-  int workspace(const Op& op, Phase phase) {
-    const std::int64_t bytes = op.workspace_bytes(phase);
-    return bytes > 0 ? touch(buffer(Buffer::Kind::workspace, -1, bytes, false)) : -1;
+  int workspace(std::int64_t bytes) { return bytes > 0 ? touch(buffer(Buffer::Kind::workspace, -1, bytes, false)) : -1; }
+  void take_workspaces(const Op& op, ProgramStep& s) {
+    s.workspace = workspace(op.workspace_bytes(s.phase));
+    if (!options_.device) return;
+    const std::int64_t scratch = op.scratch_bytes(s.phase, program_.recording_->real());
+    s.scratch = workspace(scratch > 0 ? scratch + scratch_piece(1) : 0);  // it is to start at a multiple of that
   }
   int current(int v) { return late_[v] >= 0 ? late_[v] : forward_of(v); }
 
@@ -90,7 +95,7 @@ class Planner {
       if (again) late_[v] = buffer(Buffer::Kind::recomputed, v, values_[v].bytes(), false);
       s.out.push_back(touch(again ? late_[v] : forward_of(v)));
     }
-    s.workspace = workspace(*node.op, s.phase);
+    take_workspaces(*node.op, s);
     program_.steps_.push_back(std::move(s));
   }
 
@@ -157,7 +162,7 @@ class Planner {
       }
       s.grad_in.push_back(g);
     }
-    s.workspace = workspace(*node.op, Phase::backward);
+    take_workspaces(*node.op, s);
     program_.steps_.push_back(std::move(s));
   }
 
@@ -172,12 +177,17 @@ class Planner {
     return alone && s.grad_in[0].buffer >= 0 ? join : Join::no;
   }
 
-  // What the first of two joined steps uses lives on in the second.
+  // What the first of two joined steps uses lives on in the second, which gets scratch memory for both.
   void join() {
     for (std::size_t i = 1; i < program_.steps_.size(); ++i) {
       const Join how = join_of(i);
       if (how == Join::no) continue;
-      program_.steps_[i].join = how;
+      ProgramStep& s = program_.steps_[i];
+      s.join = how;
+      if (const int first = program_.steps_[i - 1].scratch; first >= 0 && s.scratch >= 0)
+        program_.buffers_[s.scratch].bytes += program_.buffers_[first].bytes;
+      else if (first >= 0)
+        s.scratch = first;
       each_buffer(program_.steps_[i - 1], [&](int b) {
         int& last = program_.buffers_[b].last;
         last = std::max(last, static_cast<int>(i));

@@ -10,7 +10,7 @@ struct PlanOptions {
   std::vector<Value> outputs;              // stay alive to the end of the run
   std::vector<Value> seeds;                // their gradients are written by the caller before the run (gradient tests)
   std::vector<BucketUse> buckets;          // reduced after the step that makes their last gradient final
-  bool join = false;                       // steps are run at once where their ops can; see Op::joins
+  bool device = false;                     // of a GPU: steps are run at once where their ops can (Op::joins), and kernels get scratch memory
 };
 
 Program plan(std::shared_ptr<const Recorder> recording, const PlanOptions& options);

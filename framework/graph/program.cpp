@@ -2,9 +2,24 @@
 
 #include <algorithm>
 
+#include "device/memory.h"
 #include "device/timed.h"
 
 namespace tfm {
+namespace {
+
+class Lent {
+ public:
+  Lent(AnyStream stream, std::span<std::byte> memory) : stream_(stream) { lend(stream, memory); }
+  ~Lent() { lend(stream_, {}); }
+  Lent(const Lent&) = delete;
+  Lent& operator=(const Lent&) = delete;
+
+ private:
+  AnyStream stream_;
+};
+
+}  // namespace
 
 std::int64_t Program::unshared_bytes() const {
   std::int64_t sum = 0;
@@ -80,6 +95,7 @@ void Program::bind(std::byte* arena, const Bindings& bindings) {
       r.grad_in_accumulating.push_back({at(g.buffer), g.accumulate || parameter});
     }
     if (s.workspace >= 0) r.workspace = arena + buffers_[s.workspace].offset;
+    if (s.scratch >= 0) r.scratch = {arena + buffers_[s.scratch].offset, static_cast<std::size_t>(buffers_[s.scratch].bytes)};
     // Shapes of tensors that backward does not read are still known to it.
     if (s.node >= 0)
       for (std::size_t k = 0; k < r.in.size(); ++k) {
@@ -113,6 +129,7 @@ void Program::run_step(std::size_t i, const ExecContext& context, const Reduce& 
     return Exec(context, r.in, r.out, r.grad_out, context.state.accumulate_parameters ? r.grad_in_accumulating : r.grad_in, r.workspace);
   };
   const auto op_of = [&](const ProgramStep& step) -> const Op& { return *recording_->nodes()[step.node].op; };
+  const Lent scratch(context.stream, resolved_[i].scratch);
   Exec exec = exec_of(resolved_[i]);
   if (s.join != Join::no) {
     Exec before = exec_of(resolved_[i - 1]);

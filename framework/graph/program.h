@@ -12,7 +12,7 @@ enum class Recompute : std::uint8_t { none, selective, full };
 struct Buffer {
   enum class Kind : std::uint8_t { value, recomputed, gradient, workspace };
   Kind kind = Kind::value;
-  int value = -1;           // of the recording; -1 for workspace
+  int value = -1;           // of the recording; -1 for workspace and scratch
   bool persistent = false;  // parameter, input or constant (or a parameter's gradient): outside the arena
   bool seeded = false;      // written by the caller before the run
   std::int64_t bytes = 0;
@@ -31,7 +31,7 @@ struct ProgramStep {
   int bucket = -1;  // of a reduce step
   std::vector<int> in, out, grad_out;
   std::vector<GradRef> grad_in;
-  int workspace = -1;
+  int workspace = -1, scratch = -1;
   Join join = Join::no;  // is run at once with the step before it
 };
 
@@ -42,7 +42,8 @@ template <class F> void each_buffer(const ProgramStep& s, F&& f) {
       if (b >= 0) f(b);
   for (const GradRef& g : s.grad_in)
     if (g.buffer >= 0) f(g.buffer);
-  if (s.workspace >= 0) f(s.workspace);
+  for (int b : {s.workspace, s.scratch})
+    if (b >= 0) f(b);
 }
 
 // A contiguous range of the flat gradients that is reduced as one; see optim/reducer.h.
@@ -89,6 +90,7 @@ class Program {
     std::vector<Tensor> in, out, grad_out;
     std::vector<GradSlot> grad_in, grad_in_accumulating;
     std::byte* workspace = nullptr;
+    std::span<std::byte> scratch;
   };
   Tensor resolve(int buffer, std::byte* arena, const Bindings& bindings) const;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/scratch.h"
 #include "ops/ops.h"
 #include "ops/table.h"
 
@@ -28,6 +29,12 @@ struct Attention final : Op {
   std::int64_t workspace_bytes(Phase phase) const override {
     if (relative_bias < 0) return 0;
     return options.heads * distances() * (phase == Phase::backward ? 1 + batch : 1) * static_cast<std::int64_t>(sizeof(Wide<T>));
+  }
+
+  std::int64_t scratch_bytes(Phase phase, DType) const override {
+    const kernels::AttentionExtents a{batch, options.heads, options.kv_heads, options.queries, options.keys, options.head_size, k_segments >= 0,
+                                      relative_bias >= 0 || alibi >= 0, relative_bias >= 0, options.dropout > 0};
+    return phase == Phase::backward ? kernels::attention_backward_scratch(a, sizeof(T), sizeof(Wide<T>)) : kernels::attention_scratch(a);
   }
 
   std::int64_t distances() const { return options.queries + options.keys - 1; }

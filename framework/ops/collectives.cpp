@@ -1,6 +1,7 @@
 #include <cstring>
 
 #include "kernels/elementwise.h"
+#include "kernels/scratch.h"
 #include "ops/linear.h"
 
 namespace tfm::ops {
@@ -28,6 +29,9 @@ struct TensorCollective : Op {
   DType real;
   bool bias = false;
   Saved saved() const override { return {.inputs = bias ? 0b10u : 0u}; }
+  std::int64_t scratch_bytes(Phase phase, DType) const override {
+    return bias && phase == Phase::backward ? kernels::column_sum_scratch(out[0], out[1], static_cast<std::int64_t>(size_of(wide(real)))) : 0;
+  }
   std::int64_t in_bytes() const { return bytes_of(in, real); }
   std::int64_t out_bytes() const { return bytes_of(out, real); }
   // Where a gradient cannot be written in place because it is added to.

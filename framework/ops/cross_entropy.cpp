@@ -5,6 +5,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
 #include "kernels/gemm.h"
+#include "kernels/scratch.h"
 #include "ops/ops.h"
 
 namespace tfm::ops {
@@ -68,6 +69,7 @@ struct LinearCrossEntropy final : Op {
   std::int64_t workspace_bytes(Phase) const override {
     return logits_bytes() + sums_bytes() + own_bytes() + 2 * chunk() * static_cast<std::int64_t>(sizeof(std::int32_t));
   }
+  std::int64_t scratch_bytes(Phase, DType) const override { return bias ? kernels::column_sum_scratch(chunk(), vocab_rows, wide_bytes()) : 0; }
   std::vector<CollectiveUse> collectives(Phase) const override {
     if (options.vocab_begin == 0 && options.vocab_end == options.vocab_size) return {};
     std::vector<CollectiveUse> all;

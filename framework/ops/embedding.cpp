@@ -1,6 +1,7 @@
 #include "kernels/embedding.h"
 
 #include "kernels/elementwise.h"
+#include "kernels/scratch.h"
 #include "ops/ops.h"
 #include "ops/table.h"
 
@@ -14,6 +15,9 @@ struct Embedding final : Op {
   std::string_view kind() const override { return "embedding"; }
   Saved saved() const override { return {.inputs = 0b01}; }
   Work work(Phase) const override { return {.by_row = 0b10}; }
+  std::int64_t scratch_bytes(Phase phase, DType real) const override {
+    return phase == Phase::backward ? kernels::embedding_backward_scratch(rows, cols, static_cast<std::int64_t>(size_of(wide(real)))) : 0;
+  }
 
   void forward(Exec& e) const override {
     with_float(e.out(0).dtype, [&]<class T>() {
@@ -74,6 +78,9 @@ struct Rotary final : Op {
   std::string_view kind() const override { return "rotary"; }
   Saved saved() const override { return {.inputs = 0b10}; }
   bool cheap() const override { return true; }
+  std::int64_t scratch_bytes(Phase, DType real) const override {
+    return kernels::rotary_scratch(std::min(rows, options.sequence_length), options.head_size, static_cast<std::int64_t>(size_of(wide(real))));
+  }
 
   template <class T> void run(Exec& e, const T* x, T* y, bool inverse, bool accumulate) const {
     on(e.stream(), [&](auto& s) {

@@ -1,6 +1,7 @@
 #pragma once
 // What activations and collectives, which can join this op's backward pass, know of it.
 #include "kernels/gemm.h"
+#include "kernels/scratch.h"
 #include "ops/ops.h"
 
 namespace tfm::ops {
@@ -24,6 +25,9 @@ struct Linear final : Op {
   Work work(Phase phase) const override {
     if (phase != Phase::backward) return {.products = {{rows, out, in}}};
     return {.products = {{rows, in, out}, {.m = out, .n = in, .k = rows, .sum = true}}, .again = bias ? rows * out : 0, .kernels = bias ? 3 : 2};
+  }
+  std::int64_t scratch_bytes(Phase phase, DType real) const override {
+    return bias && phase == Phase::backward ? kernels::column_sum_scratch(rows, out, static_cast<std::int64_t>(size_of(wide(real)))) : 0;
   }
   void forward(Exec& e) const override;
   void backward(Exec& e) const override;

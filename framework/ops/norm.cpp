@@ -1,4 +1,5 @@
 #include "kernels/norm.h"
+#include "kernels/scratch.h"
 
 #include "ops/dropout_add.h"
 
@@ -13,6 +14,9 @@ struct Norm final : Op {
   std::string_view kind() const override { return "norm"; }
   Saved saved() const override { return {.inputs = 0b011, .outputs = 0b110}; }
   bool cheap() const override { return true; }
+  std::int64_t scratch_bytes(Phase phase, DType real) const override {
+    return phase == Phase::backward ? kernels::norm_backward_scratch(rows, cols, static_cast<std::int64_t>(size_of(wide(real)))) : 0;
+  }
   Work work(Phase phase) const override { return {.kernels = phase == Phase::backward ? 2 : 1}; }
 
   template <class T> kernels::NormArgs<T> forward_args(Exec& e) const {

@@ -69,13 +69,13 @@ ShapePlan divide(const Config& c, const Layout& layout, BatchShape shape) {
 void make_programs(StepPlan& p, ShapePlan& s, const OptimizerOptions& options) {
   s.training = p.model->record_loss(s.shape, p.real, true);
   s.evaluation = p.model->record_loss(s.shape, p.real, false);
-  PlanOptions train{.recompute = recompute_of(p.config.recompute), .outputs = s.training.outputs(), .join = !p.on_host()};
+  PlanOptions train{.recompute = recompute_of(p.config.recompute), .outputs = s.training.outputs(), .device = !p.on_host()};
   const auto bytes = static_cast<std::int64_t>(size_of(wide(p.real)));
   for (const Bucket& b : p.buckets)
     train.buckets.push_back({b.parameters, {options.zero > 0 ? Collective::reduce_scatter : Collective::all_reduce_sum, b.axis,
                                             (b.end - b.begin) * bytes}});
   s.train_program = plan(s.training.tape, train);
-  s.eval_program = plan(s.evaluation.tape, {.training = false, .outputs = s.evaluation.outputs(), .join = !p.on_host()});
+  s.eval_program = plan(s.evaluation.tape, {.training = false, .outputs = s.evaluation.outputs(), .device = !p.on_host()});
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ class Sum {
     auto tape = std::make_shared<Recorder>(DType::f64);
     const Value x = leaf(*tape, "x", {kRows, kWidth}), w = leaf(*tape, "w", {kWidth, kWidth}), u = leaf(*tape, "u", {kWidth, kWidth});
     output_ = build(*tape, x, w, u);
-    program_ = plan(tape, {.recompute = recompute, .outputs = {output_}, .seeds = {output_}, .join = join});
+    program_ = plan(tape, {.recompute = recompute, .outputs = {output_}, .seeds = {output_}, .device = join});
     Bindings b;
     b.data.resize(tape->values().size());
     b.gradients.resize(tape->values().size());

@@ -4,17 +4,29 @@
 #include <cstdint>
 
 #include "device/cuda/stream.h"
+#include "device/memory.h"
 
 namespace tfm::cuda {
 
-// For what is put on the stream in this object's lifetime; its content is undefined at first. No elements: null. Throws OutOfMemory.
+// For what is put on the stream in this object's lifetime; its content is undefined at first. No elements: null. It is of the memory that
+// was lent to the stream, or where that is too small, allocated. Throws OutOfMemory.
 template <class T> class Scratch {
  public:
-  Scratch(Stream& stream, std::int64_t n) : stream_(stream) {
-    if (n > 0) check(cudaMallocAsync(reinterpret_cast<void**>(&p_), static_cast<std::size_t>(n) * sizeof(T), stream.get()));
+  Scratch(Stream& stream, std::int64_t n) : stream_(stream), bytes_(static_cast<std::size_t>(scratch_piece(n * static_cast<std::int64_t>(sizeof(T))))) {
+    if (n <= 0) return;
+    std::span<std::byte>& lent = stream.lent();
+    borrowed_ = bytes_ <= lent.size();
+    if (borrowed_)
+      p_ = reinterpret_cast<T*>(lent.data()), lent = lent.subspan(bytes_);
+    else
+      check(cudaMallocAsync(reinterpret_cast<void**>(&p_), bytes_, stream.get()));
   }
   ~Scratch() {
-    if (p_) cudaFreeAsync(p_, stream_.get());
+    if (!p_) return;
+    if (borrowed_)
+      stream_.lent() = {reinterpret_cast<std::byte*>(p_), stream_.lent().size() + bytes_};
+    else
+      cudaFreeAsync(p_, stream_.get());
   }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
@@ -23,6 +35,8 @@ template <class T> class Scratch {
  private:
   Stream& stream_;
   T* p_ = nullptr;
+  std::size_t bytes_;
+  bool borrowed_ = false;
 };
 
 }  // namespace tfm::cuda

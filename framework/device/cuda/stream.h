@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <source_location>
+#include <span>
 #include <string>
 #include <typeindex>
 
@@ -34,6 +35,9 @@ class Stream {
   const Numerics& numerics() const { return numerics_; }
   void wait();             // until all work so far is done
   bool capturing() const;  // into a CUDA graph
+  // Memory for Scratch, which takes it before it allocates any; what is put on the stream later may use it again.
+  void lend(std::span<std::byte> memory) { lent_ = memory; }
+  std::span<std::byte>& lent() { return lent_; }
   // A caller's object that lives as long as the stream; made of it at the first call.
   template <class T> T& own() {
     std::shared_ptr<void>& place = owned_[typeid(T)];
@@ -45,6 +49,7 @@ class Stream {
   int device_;
   Numerics numerics_;
   cudaStream_t stream_ = nullptr;
+  std::span<std::byte> lent_;  // what is left of it
   std::map<std::type_index, std::shared_ptr<void>> owned_;
 };
 

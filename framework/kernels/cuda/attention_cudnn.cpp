@@ -12,6 +12,7 @@
 #include "device/cuda/measure.h"
 #include "device/cuda/scratch.h"
 #include "kernels/cuda/attention_cudnn_graph.h"
+#include "kernels/scratch.h"
 
 namespace tfm::kernels {
 namespace {
@@ -19,7 +20,6 @@ namespace {
 namespace cudnn = cuda::cudnn;
 
 // Backward of one part keeps a 16-bit matrix (T, S) for each of its heads, for only so are its bits the same in every run.
-constexpr std::int64_t kMostWorkspace = std::int64_t{512} << 20;
 
 template <class T> const AttentionArgs<T>& forward_of(const AttentionArgs<T>& a) { return a; }
 template <class T> const AttentionArgs<T>& forward_of(const AttentionBackwardArgs<T>& g) { return g.forward; }
@@ -111,11 +111,13 @@ class Plans {
     const auto less = [](std::int64_t n) { return n % 2 == 0 ? n / 2 : 1; };
     for (AttentionPart size{forward_of(args).batch, forward_of(args).kv_heads};;) {
       cudnn::Plan plan(attention_graph(part_of(args, size, 0, 0)), {.handle = *handle_});
-      if (plan.workspace() <= kMostWorkspace) return std::make_unique<Parts>(std::move(plan), size);
+      if (plan.workspace() <= most_workspace()) return std::make_unique<Parts>(std::move(plan), size);
       if ((size.batch == 1 && size.groups == 1) || forward_of(args).queries % 4 != 0) return nullptr;  // log-sum-exps stay in whole chunks
       (size.batch > 1 ? size.batch : size.groups) = less(size.batch > 1 ? size.batch : size.groups);
     }
   }
+
+  std::int64_t most_workspace() const { return stream_.lent().empty() ? kMostLibraryScratch : std::ssize(stream_.lent()); }
 
   cuda::Stream& stream_;
   std::optional<cudnn::Handle> handle_;  // none: no Hopper, or no cuDNN that can be used

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/column_fold.h"
+#include "kernels/scratch.h"
 
 namespace tfm::kernels {
 namespace {
@@ -75,8 +76,8 @@ template <class T> struct AddBias {
 };
 
 // Partial sums of a block of rows over a strip of 256 columns: a pack a lane, every eighth row a warp.
-constexpr int kStrip = kWarp * kPack, kRowGroups = kThreads / kWarp;
-static_assert(kRowGroups == kPack);
+constexpr int kStrip = static_cast<int>(kColumnStrip), kRowGroups = kThreads / kWarp;
+static_assert(kRowGroups == kPack && kStrip == kWarp * kPack);
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) column_sum_kernel(ColumnSumArgs<T> a, std::int64_t rows_a_block, Wide<T>* partial) {
@@ -120,12 +121,10 @@ template <class T> void add_bias(cuda::Stream& stream, const AddBiasArgs<T>& a) 
 
 template <class T> void column_sum(cuda::Stream& stream, const ColumnSumArgs<T>& a) {
   if (a.cols <= 0) return;
-  const std::int64_t strips = ceil_div(a.cols, kStrip);
-  // Enough blocks to fill a device, of at least 64 rows.
-  const std::int64_t blocks = std::clamp<std::int64_t>(ceil_div(a.rows, 64), 1, std::max<std::int64_t>(1, 1024 / strips));
+  const auto [blocks, rows_a_block, threads] = column_sum_blocks(a.rows, a.cols);
   cuda::Scratch<Wide<T>> partial(stream, blocks * a.cols);
-  cuda::launch(stream, column_sum_kernel<T>, dim3(static_cast<unsigned>(strips), static_cast<unsigned>(blocks)), kThreads,
-               kRowGroups * kStrip * sizeof(Wide<T>), a, ceil_div(a.rows, blocks), partial);
+  cuda::launch(stream, column_sum_kernel<T>, dim3(static_cast<unsigned>(ceil_div(a.cols, kStrip)), static_cast<unsigned>(blocks)), kThreads,
+               kRowGroups * kStrip * sizeof(Wide<T>), a, rows_a_block, partial);
   column_fold<Wide<T>>(stream, partial, blocks, a.cols, a.cols, a.y, a.accumulate);
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "kernels/cuda/packs.h"
+#include "kernels/scratch.h"
 
 namespace tfm::kernels {
 namespace {
@@ -27,7 +28,7 @@ template <class T> struct Lookup {
 // The gradient of a table: rows of the batch are sorted by the row of the table that they name, then by their own number; runs of one name
 // are added up in that order, in parts of kChunk rows.
 constexpr std::int64_t kTile = 2048;  // rows of the batch that a block sorts
-constexpr std::int64_t kChunk = 64;
+constexpr std::int64_t kChunk = kEmbeddingChunk;
 
 struct SortedRows {
   std::int32_t *names, *rows;  // by place: the row of the table, and the row of the batch

@@ -9,12 +9,12 @@
 
 #include "kernels/cuda/column_fold.h"
 #include "kernels/cuda/dropout_pack.h"
+#include "kernels/scratch.h"
 
 namespace tfm::kernels {
 namespace {
 
 constexpr int kHeld = 4;  // packs a thread can hold in forward
-constexpr int kBackwardThreads = 512, kBackwardThreadsOfTwo = 256;  // that hold one pack, or two
 
 // A row's packs of one thread, out of `threads` that share it: held, or loaded at every use. P: Part or Whole.
 template <class T, int kPacks, class P> struct Row {
@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(NormArgs<T> a, Source so
 // A block takes a block of rows; `partial` (blocks, 2, cols) gets its sums of dgain and dshift. Where h and n fit into registers, the next
 // row is loaded before a row's means are waited for.
 template <class T, int kPacks, class P>
-__global__ void __launch_bounds__(kBackwardThreads) norm_backward_kernel(NormBackwardArgs<T> a, std::int64_t rows_a_block, Wide<T>* partial) {
+__global__ void __launch_bounds__(kNormBackwardThreads) norm_backward_kernel(NormBackwardArgs<T> a, std::int64_t rows_a_block, Wide<T>* partial) {
   using W = Wide<T>;
   using Packs = Row<T, kPacks, P>;
   constexpr bool kKept = kPacks > 0 && kPacks * sizeof(T) <= 4;  // as registers allow
@@ -234,10 +234,10 @@ template <class T> void add_norm(cuda::Stream& stream, const AddNormArgs<T>& a) 
 namespace {
 
 template <class T, class P> auto backward_kernel(std::int64_t cols) {
-  if (cols <= kBackwardThreadsOfTwo * kPack) return norm_backward_kernel<T, 1, P>;
+  if (cols <= kNormBackwardThreadsOfOnePack * kPack) return norm_backward_kernel<T, 1, P>;
   if constexpr (sizeof(T) < 8) {  // doubles would take more registers than there are
-    if (cols <= kBackwardThreads * kPack * 2) return norm_backward_kernel<T, 2, P>;
-  } else if (cols <= kBackwardThreads * kPack) {
+    if (cols <= kNormBackwardThreads * kPack * 2) return norm_backward_kernel<T, 2, P>;
+  } else if (cols <= kNormBackwardThreads * kPack) {
     return norm_backward_kernel<T, 1, P>;
   }
   return norm_backward_kernel<T, 0, P>;
@@ -247,10 +247,7 @@ template <class T, class P> auto backward_kernel(std::int64_t cols) {
 
 template <class T> void norm_backward(cuda::Stream& stream, const NormBackwardArgs<T>& a) {
   if (a.cols <= 0) return;
-  const std::int64_t packs = ceil_div(a.cols, kPack), each = sizeof(T) < 8 && packs > kBackwardThreadsOfTwo ? 2 : 1;
-  const std::int64_t threads = std::min<std::int64_t>(round_up(ceil_div(packs, each), kWarp), kBackwardThreads);
-  // At least 8 rows a block, and no more blocks than 128 multiprocessors run at once: 1024 threads of 64 registers, or 512 of 128.
-  const std::int64_t at_once = 128 * (1024 / each / threads), rows_a_block = std::max<std::int64_t>(8, ceil_div(a.rows, at_once)), blocks = ceil_div(a.rows, rows_a_block);
+  const auto [blocks, rows_a_block, threads] = norm_backward_blocks(a.rows, a.cols, sizeof(Wide<T>));
   cuda::Scratch<Wide<T>> partial(stream, blocks * 2 * a.cols);
   auto kernel = backward_kernel<T, Part>(a.cols);
   if constexpr (sizeof(T) < 8)

@@ -1,0 +1,79 @@
+#pragma once
+// Bytes of scratch memory that kernels of a GPU take besides their operands, and how they divide the work that it depends on: for plans,
+// and for the kernels themselves. `wide`: bytes of the type that sums are held in.
+#include <algorithm>
+#include <cstdint>
+
+#include "device/memory.h"
+
+namespace tfm::kernels {
+
+// A block of threads takes a block of rows and leaves one row of sums.
+struct RowBlocks {
+  std::int64_t blocks, rows_a_block, threads = 0;
+};
+
+inline constexpr std::int64_t kColumnStrip = 256;  // columns of a block
+// Enough blocks to fill a device, of at least 64 rows.
+inline RowBlocks column_sum_blocks(std::int64_t rows, std::int64_t cols) {
+  const std::int64_t blocks = std::clamp<std::int64_t>(ceil_div(rows, 64), 1, std::max<std::int64_t>(1, 1024 / ceil_div(cols, kColumnStrip)));
+  return {blocks, ceil_div(rows, blocks)};
+}
+inline std::int64_t column_sum_scratch(std::int64_t rows, std::int64_t cols, std::int64_t wide) {
+  return cols > 0 ? scratch_piece(column_sum_blocks(rows, cols).blocks * cols * wide) : 0;
+}
+
+inline constexpr std::int64_t kNormBackwardThreads = 512, kNormBackwardThreadsOfOnePack = 256;
+// At least 8 rows a block, and no more blocks than 128 multiprocessors run at once: 1024 threads of 64 registers that hold a pack of 8
+// elements, or 512 of 128 that hold two.
+inline RowBlocks norm_backward_blocks(std::int64_t rows, std::int64_t cols, std::int64_t wide) {
+  const std::int64_t packs = ceil_div(cols, std::int64_t{8}), each = wide < 8 && packs > kNormBackwardThreadsOfOnePack ? 2 : 1;
+  const std::int64_t threads = std::min(round_up(ceil_div(packs, each), std::int64_t{32}), kNormBackwardThreads);
+  const std::int64_t rows_a_block = std::max<std::int64_t>(8, ceil_div(rows, 128 * (1024 / each / threads)));
+  return {ceil_div(rows, rows_a_block), rows_a_block, threads};
+}
+inline std::int64_t norm_backward_scratch(std::int64_t rows, std::int64_t cols, std::int64_t wide) {
+  return cols > 0 ? scratch_piece(norm_backward_blocks(rows, cols, wide).blocks * 2 * cols * wide) : 0;
+}
+
+inline constexpr std::int64_t kEmbeddingChunk = 64;  // sorted rows that a block adds up
+inline std::int64_t embedding_backward_scratch(std::int64_t rows, std::int64_t cols, std::int64_t wide) {
+  return 2 * scratch_piece(2 * rows * 4) + scratch_piece(ceil_div(rows, kEmbeddingChunk) * 2 * cols * wide);
+}
+
+// Angles of `positions` positions.
+inline std::int64_t rotary_scratch(std::int64_t positions, std::int64_t head_size, std::int64_t wide) {
+  return scratch_piece(std::max<std::int64_t>(1, positions * (head_size / 2) * 2) * wide);
+}
+
+struct AttentionExtents {
+  std::int64_t batch, heads, kv_heads, queries, keys, head_size;
+  bool segments = false, bias = false, bias_gradient = false, dropout = false;
+};
+inline std::int64_t attention_scratch(const AttentionExtents& a) { return a.segments ? scratch_piece(4 * a.batch) : scratch_piece(1); }
+
+// Queries of a tile, on tensor cores, which take 16-bit rows of whole 16 bytes, and elsewhere.
+inline constexpr std::int64_t kTensorRows = 64, kPlainRows = 16, kPlainRowsOfDoubles = 4;
+// Elements: a sum for every diagonal of a tile's scores.
+inline std::int64_t attention_diagonals(const AttentionExtents& a, std::int64_t tile) {
+  return a.batch * a.heads * ceil_div(a.queries, tile) * (round_up(a.keys, std::int64_t{64}) + tile);
+}
+// cuDNN gets no more, and takes the work in parts.
+inline constexpr std::int64_t kMostLibraryScratch = std::int64_t{512} << 20;
+// What cuDNN's deterministic backward asks for on Hopper: gradients of the scores in 16 bits, a sum for each query, and where query heads
+// share keys, gradients of keys and values for each of them.
+inline std::int64_t library_attention_backward_scratch(const AttentionExtents& a) {
+  const std::int64_t heads = a.batch * a.heads, tile = 128;
+  return scratch_piece(2 * heads * round_up(a.queries, tile) * round_up(a.keys, tile)) + scratch_piece(4 * heads * a.queries) +
+         (a.heads > a.kv_heads ? scratch_piece(4 * heads * a.keys * a.head_size) : 0) + scratch_piece(1);
+}
+inline std::int64_t attention_backward_scratch(const AttentionExtents& a, std::int64_t bytes, std::int64_t wide) {
+  const bool halves = bytes == 2 && a.head_size % 8 == 0;
+  const std::int64_t tile = halves ? kTensorRows : wide == 8 ? kPlainRowsOfDoubles : kPlainRows;
+  const std::int64_t own = (a.segments ? scratch_piece(4 * a.batch) : 0) + scratch_piece(a.batch * a.heads * a.queries * wide) +
+                           (a.bias_gradient ? scratch_piece(attention_diagonals(a, tile) * wide) : 0);
+  const bool library = halves && !a.segments && !a.bias && !a.dropout;
+  return library ? std::max(own, std::min(kMostLibraryScratch, library_attention_backward_scratch(a))) : own;
+}
+
+}  // namespace tfm::kernels
