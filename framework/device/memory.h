@@ -39,7 +39,7 @@ void copy_async(cpu::Stream&, void* to, const void* from, std::int64_t bytes);
 void copy_async(cuda::Stream&, void* to, const void* from, std::int64_t bytes);
 // Bytes of memory that a piece of scratch memory of so many takes.
 inline std::int64_t scratch_piece(std::int64_t bytes) { return round_up(bytes, std::int64_t{256}); }
-// To kernels, for as long as it is not taken back by lending nothing.
+// Scratch memory for kernels, until nothing is lent; see Lent.
 void lend(cpu::Stream&, std::span<std::byte> memory);
 void lend(cuda::Stream&, std::span<std::byte> memory);
 void wait(cpu::Stream&);  // until all work so far is done
@@ -60,12 +60,24 @@ inline void download_async(AnyStream s, void* host, const void* device, std::int
 inline void copy_async(AnyStream s, void* to, const void* from, std::int64_t bytes) {
   on(s, [&](auto& stream) { copy_async(stream, to, from, bytes); });
 }
-inline void lend(AnyStream s, std::span<std::byte> memory) {
-  on(s, [&](auto& stream) { lend(stream, memory); });
-}
 inline void wait(AnyStream s) {
   on(s, [](auto& stream) { wait(stream); });
 }
+// Scratch memory for what is put on the stream in this object's lifetime.
+class Lent {
+ public:
+  Lent(AnyStream stream, std::span<std::byte> memory) : stream_(stream) { give(memory); }
+  ~Lent() { give({}); }
+  Lent(const Lent&) = delete;
+  Lent& operator=(const Lent&) = delete;
+
+ private:
+  void give(std::span<std::byte> memory) {
+    on(stream_, [&](auto& s) { lend(s, memory); });
+  }
+  AnyStream stream_;
+};
+
 template <class T> T download_value(AnyStream s, const T* device) {
   T value;
   download(s, &value, device, sizeof value);

@@ -6,20 +6,6 @@
 #include "device/timed.h"
 
 namespace tfm {
-namespace {
-
-class Lent {
- public:
-  Lent(AnyStream stream, std::span<std::byte> memory) : stream_(stream) { lend(stream, memory); }
-  ~Lent() { lend(stream_, {}); }
-  Lent(const Lent&) = delete;
-  Lent& operator=(const Lent&) = delete;
-
- private:
-  AnyStream stream_;
-};
-
-}  // namespace
 
 std::int64_t Program::unshared_bytes() const {
   std::int64_t sum = 0;

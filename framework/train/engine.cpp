@@ -172,6 +172,7 @@ void Engine::run_micro_batch(const ShapePlan& shape, const ExecContext& context,
       on(stream, [&](auto& s) { kernels::copy(s, kernels::CopyArgs<double>{1, loss, &outcome_->loss[k], context.state.accumulate_parameters}); });
     }
     if (!context.state.reduce_gradients) return;
+    const Lent scratch(stream, idle_memory());
     part(&StepTimes::reduce, [&] { optimizer_.reduce_finish(); });
     part(&StepTimes::norm, [&] { optimizer_.measure(stream, flat_, numbers_, outcome_); });
     if (update) part(&StepTimes::update, [&] { optimizer_.update(stream, flat_, numbers_, outcome_); });

@@ -18,7 +18,7 @@ struct Runtime {
   bool capturing = false;                           // work of streams is recorded instead of done
   std::vector<std::function<void()>> recorded;
   std::vector<void*> kept;                          // memory that recorded work uses
-  long graph_launches = 0;
+  long graph_launches = 0, scratch_allocations = 0;
   std::string bus_id = "0000:00:00.0";
   long synchronized = 0;                            // times that the host waited for a stream
   std::function<void()> on_wait;                    // called when it begins to

@@ -55,6 +55,7 @@ void tfm::executor::let_the_host_touch_device_memory(bool let) {
 
 cudaError_t cudaMallocAsync(void** p, std::size_t bytes, cudaStream_t) {
   if (bytes > runtime.free_bytes) return cudaErrorMemoryAllocation;
+  ++runtime.scratch_allocations;
   *p = tfm::executor::allocate(bytes, "scratch");
   return cudaSuccess;
 }

@@ -45,7 +45,7 @@ void Replay::run(cuda::Stream& stream, const std::function<void()>& work) {
   if (!std::exchange(ran_, true)) return work();
   if (!graph_) {
     auto graph = std::make_shared<Graph>();
-    // A graph has scratch memory of its own: what the first run took goes back to the device.
+    // What the first run took to measure goes back to the device.
     cudaMemPool_t pool = nullptr;
     stream.wait();
     cuda::check(cudaDeviceGetDefaultMemPool(&pool, stream.device()));

@@ -98,6 +98,22 @@ TEST_P(OnTheDevice, TrainsAsTheCpuDoes) {
   EXPECT_NEAR(b.mean(), a.mean(), c.bound * a.mean());
 }
 
+#ifdef TFM_EXECUTOR_RANKS
+TEST_P(OnTheDevice, StepsTakeNoMemoryOutsideThePlan) {
+  for (const char* graphs : {"auto", "off"}) {
+    Config c = config_of(GetParam(), "cuda");
+    c.cuda_graphs = graphs;
+    Engine e(make_step_plan(c, single_mesh(), make_model), Device(std::make_shared<cuda::Stream>(0), 1));
+    e.initialize_parameters();
+    e.train_step(1, 1e-3, fill);  // which measures
+    const long before = executor::runtime.scratch_allocations;
+    for (int step = 2; step <= 4; ++step) e.train_step(step, 1e-3, fill);
+    e.evaluate(4, fill);
+    EXPECT_EQ(executor::runtime.scratch_allocations, before) << "cuda_graphs: " << graphs;
+  }
+}
+#endif
+
 TEST_P(OnTheDevice, GraphsChangeNothing) {
   Config on = config_of(GetParam(), "cuda"), off = on;
   on.cuda_graphs = "on";
