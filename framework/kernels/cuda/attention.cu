@@ -25,9 +25,10 @@ __global__ void __launch_bounds__(kThreads) count_real(const std::int32_t* segme
   real[blockIdx.x] = last;
 }
 
-// delta (B, H, T): sum of out * dout over a head's elements, one warp each.
+// delta and, where it is not null, base of BackwardScratch, one warp each.
 template <class T>
-__global__ void __launch_bounds__(kThreads) sum_delta(const __grid_constant__ AttentionBackwardArgs<T> g, Wide<T>* delta) {
+__global__ void __launch_bounds__(kThreads)
+    sum_delta(const __grid_constant__ AttentionBackwardArgs<T> g, Wide<T>* delta, Wide<T>* base) {
   const AttentionArgs<T>& a = g.forward;
   const std::int64_t t = std::int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (t >= a.queries) return;
@@ -35,7 +36,10 @@ __global__ void __launch_bounds__(kThreads) sum_delta(const __grid_constant__ At
   Wide<T> sum = 0;
   for (std::int64_t i = lane; i < a.head_size; i += 32) sum += cuda::widen(a.out[at + i]) * cuda::widen(g.dout[at + i]);
   for (int mask = 16; mask > 0; mask /= 2) sum += cuda::shuffle_xor(sum, mask);
-  if (lane == 0) delta[(b * a.heads + h) * a.queries + t] = sum;
+  if (lane > 0) return;
+  const std::int64_t row = (b * a.heads + h) * a.queries + t;
+  delta[row] = sum;
+  if (base) base[row] = a.lse[row] == -std::numeric_limits<Wide<T>>::infinity() ? 0 : a.lse[row] * kLog2E;
 }
 
 // dbias (B, heads, T + S - 1) from the diagonals of `tiles` tiles of `rows` queries: place p of tile i is distance p + T - (i +
@@ -125,10 +129,12 @@ void own_attention(cuda::Stream& stream, const AttentionBackwardArgs<T>& g) {
   const gpu::RealKeys<T> real(stream, a);
   gpu::BackwardScratch<T> scratch{.real = real, .width = round_up(a.keys, 64) + rows};
   const cuda::Scratch<Wide<T>> delta(stream, a.batch * a.heads * a.queries),
+      base(stream, tensor ? a.batch * a.heads * a.queries : 0),
       diagonals(stream, g.dbias ? a.batch * a.heads * tiles * scratch.width : 0);
-  scratch.delta = delta, scratch.diagonals = diagonals;
+  scratch.delta = delta, scratch.base = base, scratch.diagonals = diagonals;
   if (a.queries > 0)
-    cuda::launch(stream, gpu::sum_delta<T>, gpu::grid_of(a, a.queries, gpu::kThreads / 32), gpu::kThreads, 0, g, delta);
+    cuda::launch(stream, gpu::sum_delta<T>, gpu::grid_of(a, a.queries, gpu::kThreads / 32), gpu::kThreads, 0, g, delta,
+                 scratch.base);
   gpu::backward(stream, g, scratch, tensor);
   if (g.dbias && distances > 0)
     cuda::launch(stream, gpu::sum_diagonals<Wide<T>>, gpu::grid_of(a, distances, gpu::kThreads), gpu::kThreads, 0, diagonals,

@@ -21,8 +21,8 @@ struct Shared {
   T* v = k + kRows * D;                                                          // (kRows, D)
   T* q = v + kRows * D;                                                          // (2, kQueries, D)
   T* dout = q + 2 * kTile;                                                       // (2, kQueries, D)
-  float* lse = reinterpret_cast<float*>(dout + 2 * kTile);                       // (2, kQueries)
-  float* delta = lse + 2 * kQueries<D>;                                          // (2, kQueries)
+  float* base = reinterpret_cast<float*>(dout + 2 * kTile);                      // (2, kQueries)
+  float* delta = base + 2 * kQueries<D>;                                         // (2, kQueries)
   float* bias = delta + 2 * kQueries<D>;                                         // (2, kWindow)
   std::int32_t* segments = reinterpret_cast<std::int32_t*>(bias + 2 * kWindow);  // (2, kQueries)
   static constexpr std::size_t bytes(bool added) {
@@ -30,38 +30,73 @@ struct Shared {
   }
 };
 
-// The it-th tile of queries: those of the group's first head, then of the next.
+// A tile of queries: those of the group's first head come first, each from `begin` on, then the next head's.
 template <class T, int D>
 struct Tile {
   Head<T> head;
-  int first;
-  __device__ Tile(const AttentionArgs<T>& a, const std::int32_t* real, int it, int first_tile, int tiles)
-      : head(a, real, blockIdx.z, blockIdx.y * static_cast<int>(a.heads / a.kv_heads) + it / tiles),
-        first((first_tile + it % tiles) * kQueries<D>) {}
+  int begin, first = begin;
+  __device__ void advance() {
+    first += kQueries<D>;
+    if (first >= head.mask.queries) first = begin, ++head.h;
+  }
 };
 
+// Loads one tile after another.
 template <class T, int D, bool Added>
-__device__ void load(const Shared<T, D>& shared, const AttentionBackwardArgs<T>& g, const float* delta, const Tile<T, D>& tile,
-                     int stage) {
-  constexpr int N = kQueries<D>, kTile = N * D, kWindow = kRows + N;
-  const AttentionArgs<T>& a = g.forward;
-  const Head<T>& head = tile.head;
-  const int end = head.mask.queries, size = static_cast<int>(a.head_size), thread = threadIdx.x;
-  load_tile<D, N, kThreads<D>>(shared.q + stage * kTile, a.q + head.q_at(), a.q_stride, tile.first, end, size);
-  load_tile<D, N, kThreads<D>>(shared.dout + stage * kTile, g.dout + head.out_at(), a.out_stride, tile.first, end, size);
-  load_words(shared.lse + stage * N, a.lse + head.lse_at(), tile.first, N, 0, end, thread);
-  load_words(shared.delta + stage * N, delta + head.lse_at(), tile.first, N, 0, end, thread - N);
-  if constexpr (Added) {
-    const int distance = static_cast<int>(blockIdx.x) * kRows - tile.first - (N - 1);
-    if (a.bias) load_words(shared.bias + stage * kWindow, head.bias(), distance, kWindow - 1, 1 - end, head.mask.keys, thread);
-    if (head.mask.documents)
-      load_words(shared.segments + stage * N, a.q_segments + head.b * a.queries, tile.first, N, 0, end, thread);
+class Queries {
+ public:
+  __device__ Queries(const AttentionBackwardArgs<T>& g, const BackwardScratch<T>& scratch) : g_(g), scratch_(scratch) {}
+  __device__ void load(const Shared<T, D>& shared, const Tile<T, D>& tile, int stage) {
+    constexpr int N = kQueries<D>, kTile = N * D, kWindow = kRows + N;
+    const AttentionArgs<T>& a = g_.forward;
+    const Head<T>& head = tile.head;
+    const int end = head.mask.queries, size = static_cast<int>(a.head_size), thread = threadIdx.x;
+    if (tile.first == tile.begin) {
+      q_ = {a.q + head.q_at(), a.q_stride, tile.first, end, size};
+      dout_ = {g_.dout + head.out_at(), a.out_stride, tile.first, end, size};
+      base_ = scratch_.base + head.lse_at(), delta_ = scratch_.delta + head.lse_at();
+    }
+    q_.start(shared.q + stage * kTile);
+    dout_.start(shared.dout + stage * kTile);
+    load_words(shared.base + stage * N, base_, tile.first, N, 0, end, thread);
+    load_words(shared.delta + stage * N, delta_, tile.first, N, 0, end, thread - N);
+    if constexpr (Added) {
+      const int distance = static_cast<int>(blockIdx.x) * kRows - tile.first - (N - 1);
+      if (a.bias) load_words(shared.bias + stage * kWindow, head.bias(), distance, kWindow - 1, 1 - end, head.mask.keys, thread);
+      if (head.mask.documents)
+        load_words(shared.segments + stage * N, a.q_segments + head.b * a.queries, tile.first, N, 0, end, thread);
+    }
   }
+
+ private:
+  const AttentionBackwardArgs<T>& g_;
+  const BackwardScratch<T>& scratch_;
+  const float *base_, *delta_;  // of the head
+  Loader<T, D, kQueries<D>, kThreads<D>> q_, dout_;
+};
+
+// As kept_in_rows, where rows are keys: four lanes share the blocks of their rows, and each draws one element's.
+template <int N>
+__device__ std::uint32_t kept_in_columns(const Dropped& dropped, int row, int column) {
+  const LaneOf at;
+  const int e = at.g % 4;
+  std::uint32_t kept = 0;
+  TFM_UNROLL for (int n = 0; n < N; n += 2) {
+    std::uint32_t all = 0;
+    TFM_UNROLL for (int m = 0; m < 2; ++m)
+      all |= dropped.four(column + (n + m) * 8 + e % 2, row - at.g % 4 + e / 2 * 8) << (16 * m + 4 * e);
+    all |= cuda::shuffle_xor(all, 4);
+    all |= cuda::shuffle_xor(all, 8);
+    all >>= at.g % 4;
+    TFM_UNROLL for (int i = 0; i < 8; ++i)
+      kept |= (all >> 4 * i & 1) << (4 * n + i);
+  }
+  return kept;
 }
 
 // From scores and gradients of the dropped weights to those weights and the gradients of the scores.
 template <bool Added, class T, int N>
-__device__ void to_gradients(float (&score)[N][4], float (&gradient)[N][4], const Head<T>& head, const float* lse,
+__device__ void to_gradients(float (&score)[N][4], float (&gradient)[N][4], const Head<T>& head, const float* base,
                              const float* delta, int row, int column) {
   const Dropout& dropout = head.a.dropout;
   const bool drops = Added && dropout.p > 0;
@@ -69,51 +104,54 @@ __device__ void to_gradients(float (&score)[N][4], float (&gradient)[N][4], cons
   const std::uint32_t kept = drops ? kept_in_columns<N>(Dropped(head), row, column) : ~0u;
   each_element<N>([&](int n, int e) {
     const int i = n * 8 + 2 * LaneOf{}.t + e % 2;
-    const float base = lse[i] == -std::numeric_limits<float>::infinity() ? 0.0f : lse[i] * kLog2E;
-    const float weight = cuda::exp2_approximate(score[n][e] - base), factor = kept >> (4 * n + e) & 1 ? kept_scale : 0.0f;
+    const float weight = cuda::exp2_approximate(score[n][e] - base[i]), factor = kept >> (4 * n + e) & 1 ? kept_scale : 0.0f;
     score[n][e] = weight * factor;
     gradient[n][e] = weight * (gradient[n][e] * factor - delta[i]);
   });
 }
 
 template <class T, int D, bool Added>
-__global__ void __launch_bounds__(kThreads<D>, D <= 128 ? 2 : 1)
-    backward_keys(const __grid_constant__ AttentionBackwardArgs<T> g, const std::int32_t* real, const float* delta) {
+__global__ void __launch_bounds__(kThreads<D>, D <= 32 ? 3 : D <= 128 ? 2 : 1)
+    backward_keys(const __grid_constant__ AttentionBackwardArgs<T> g, const __grid_constant__ BackwardScratch<T> scratch) {
   constexpr int N = kQueries<D>, kTile = N * D, kWindow = kRows + N, kColumns = D / kParts<D>;
   const Shared<T, D> shared;
   const AttentionArgs<T>& a = g.forward;
   const LaneOf at;
+  const LanePlace<D> lane;
   const int group = static_cast<int>(a.heads / a.kv_heads), first = blockIdx.x * kRows, size = static_cast<int>(a.head_size);
   const int warp = threadIdx.x / 32, warp_row = warp % 4 * 16, row = first + warp_row + at.g, columns = warp / 4 * kColumns;
-  const Head<T> own(a, real, blockIdx.z, blockIdx.y * group);
+  const Head<T> own(a, scratch.real, blockIdx.z, blockIdx.y * group);
   const Mask& mask = own.mask;
-  const int first_tile = mask.first_query(first) / N,
-            tiles = first < mask.real ? std::max(0, (mask.queries + N - 1) / N - first_tile) : 0;
+  const int begin = mask.first_query(first) / N * N, end = own.h + (first < mask.real && begin < mask.queries ? group : 0);
   const std::int32_t segment[2] = {Added ? own.k_segment(row) : 0, Added ? own.k_segment(row + 8) : 0};
   float dk[kColumns / 8][4] = {}, dv[kColumns / 8][4] = {};
-  if (tiles > 0) {
-    load_tile<D, kRows, kThreads<D>>(shared.k, a.k + own.kv_at(), a.kv_stride, first, mask.real, size);
-    load_tile<D, kRows, kThreads<D>>(shared.v, a.v + own.kv_at(), a.kv_stride, first, mask.real, size);
-    load<T, D, Added>(shared, g, delta, {a, real, 0, first_tile, tiles}, 0);
+  Queries<T, D, Added> queries(g, scratch);
+  Tile<T, D> next{own, begin};
+  if (next.head.h < end) {
+    Loader<T, D, kRows, kThreads<D>>(a.k + own.kv_at(), a.kv_stride, first, mask.real, size).start(shared.k);
+    Loader<T, D, kRows, kThreads<D>>(a.v + own.kv_at(), a.kv_stride, first, mask.real, size).start(shared.v);
+    queries.load(shared, next, 0);
     cuda::copy_async_commit();
   }
-  for (int it = 0; it < group * tiles; ++it) {
-    const int stage = it % 2;
-    const Tile<T, D> tile(a, real, it, first_tile, tiles);
-    if (it + 1 < group * tiles) load<T, D, Added>(shared, g, delta, {a, real, it + 1, first_tile, tiles}, 1 - stage);
+  const LeftFactor<T, D, false> keys(shared.k + warp_row * D, lane), values(shared.v + warp_row * D, lane);
+  for (int stage = 0; next.head.h < end; stage = 1 - stage) {
+    const Tile<T, D> tile = next;
+    next.advance();
+    if (next.head.h < end) queries.load(shared, next, 1 - stage);
     cuda::copy_async_commit();
     cuda::copy_async_wait<1>();
     cuda::block_barrier();  // this tile is there
     const T *q = shared.q + stage * kTile, *dout = shared.dout + stage * kTile;
     float score[N / 8][4] = {}, gradient[N / 8][4] = {};
-    multiply_rows<T, D, N>(score, shared.k, warp_row, q);
-    multiply_rows<T, D, N>(gradient, shared.v, warp_row, dout);
+    multiply_rows<T, D, N>(score, keys, q, lane);
+    multiply_rows<T, D, N>(gradient, values, dout, lane);
     const Beside beside{shared.bias + stage * kWindow, first - tile.first - (N - 1), shared.segments + stage * N};
     to_scores<true, Added>(score, a.scale * kLog2E, mask, row, tile.first + 2 * at.t,
                            mask.cuts(tile.first, tile.first + N, first + warp_row + 16), segment, beside, a.bias != nullptr);
-    to_gradients<Added>(score, gradient, tile.head, shared.lse + stage * N, shared.delta + stage * N, row, tile.first + 2 * at.t);
-    multiply_columns<T, D, N, kColumns>(dv, score, dout, columns);
-    multiply_columns<T, D, N, kColumns>(dk, gradient, q, columns);
+    to_gradients<Added>(score, gradient, tile.head, shared.base + stage * N, shared.delta + stage * N, row,
+                        tile.first + 2 * at.t);
+    multiply_columns<T, D, N, kColumns>(dv, score, dout + columns, lane);
+    multiply_columns<T, D, N, kColumns>(dk, gradient, q + columns, lane);
     cuda::block_barrier();  // nobody needs this tile any more
   }
   const float ones[2] = {1, 1}, scales[2] = {a.scale, a.scale};
@@ -128,8 +166,7 @@ void launch(cuda::Stream& stream, const AttentionBackwardArgs<T>& g, const Backw
   const dim3 grid(static_cast<unsigned>(ceil_div(a.keys, kRows)), static_cast<unsigned>(a.kv_heads),
                   static_cast<unsigned>(a.batch));
   with_flag(has_added(a), [&]<bool Added>() {
-    cuda::launch(stream, backward_keys<T, D, Added>, grid, kThreads<D>, Shared<T, D>::bytes(Added), g, scratch.real,
-                 scratch.delta);
+    cuda::launch(stream, backward_keys<T, D, Added>, grid, kThreads<D>, Shared<T, D>::bytes(Added), g, scratch);
   });
 }
 

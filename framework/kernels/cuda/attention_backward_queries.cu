@@ -10,6 +10,8 @@ template <int D>
 constexpr int kKeys = D <= 64    ? 64
                       : D <= 128 ? 32
                                  : 16;  // of a tile
+template <int D>
+constexpr bool kHeld = D <= 128 && D != 96;  // queries stay in registers where that leaves as many blocks room
 
 template <class T, int D>
 struct Shared {
@@ -28,25 +30,9 @@ struct Shared {
   }
 };
 
-template <class T, int D, bool Added>
-__device__ void load(const Shared<T, D>& shared, const Head<T>& head, int first, int j, int end) {
-  constexpr int N = kKeys<D>, kTile = N * D, kWindow = kRows + N;
-  const AttentionArgs<T>& a = head.a;
-  const Mask& mask = head.mask;
-  const int size = static_cast<int>(a.head_size), stage = j % 2;
-  load_tile<D, N, kThreads>(shared.k + stage * kTile, a.k + head.kv_at(), a.kv_stride, j * N, end, size);
-  load_tile<D, N, kThreads>(shared.v + stage * kTile, a.v + head.kv_at(), a.kv_stride, j * N, end, size);
-  if constexpr (Added) {
-    const int distance = j * N - first - (kRows - 1), thread = threadIdx.x;
-    if (a.bias)
-      load_words(shared.bias + stage * kWindow, head.bias(), distance, kWindow - 1, 1 - mask.queries, mask.keys, thread);
-    if (mask.padding) load_words(shared.segments + stage * N, a.k_segments + head.b * a.keys, j * N, N, 0, mask.keys, thread);
-  }
-}
-
 // From gradients of the dropped weights to gradients of the scores.
 template <bool Added, class T, int N>
-__device__ void to_gradients(const float (&score)[N][4], float (&gradient)[N][4], const Head<T>& head, const float (&lse)[2],
+__device__ void to_gradients(const float (&score)[N][4], float (&gradient)[N][4], const Head<T>& head, const float (&base)[2],
                              const float (&delta)[2], int row, int column) {
   const Dropout& dropout = head.a.dropout;
   const bool drops = Added && dropout.p > 0;
@@ -54,7 +40,7 @@ __device__ void to_gradients(const float (&score)[N][4], float (&gradient)[N][4]
   const std::uint32_t kept = drops ? kept_in_rows<N>(Dropped(head), row, column) : ~0u;
   each_element<N>([&](int n, int e) {
     const float factor = kept >> (4 * n + e) & 1 ? kept_scale : 0.0f;
-    gradient[n][e] = cuda::exp2_approximate(score[n][e] - lse[e / 2]) * (gradient[n][e] * factor - delta[e / 2]);
+    gradient[n][e] = cuda::exp2_approximate(score[n][e] - base[e / 2]) * (gradient[n][e] * factor - delta[e / 2]);
   });
 }
 
@@ -67,40 +53,51 @@ __global__ void __launch_bounds__(kThreads, 2)
   const Head<T> head(a, scratch.real, blockIdx.z, blockIdx.y);
   const Mask& mask = head.mask;
   const LaneOf at;
-  const int first = blockIdx.x * kRows, size = static_cast<int>(a.head_size), warp_row = threadIdx.x / 32 * 16,
+  const LanePlace<D> lane;
+  const unsigned tile = tile_of_queries(a.causal);
+  const int first = tile * kRows, size = static_cast<int>(a.head_size), warp_row = threadIdx.x / 32 * 16,
             row = first + warp_row + at.g;
   const int end = mask.keys_seen(std::min(first + kRows, mask.queries)), tiles = (end + N - 1) / N;
-  float* diagonals = diagonals_of_block(scratch);
+  float* diagonals = diagonals_of_block(scratch, tile);
   const std::int32_t segment[2] = {Added ? head.q_segment(row) : 0, Added ? head.q_segment(row + 8) : 0};
-  float lse[2], delta[2];
+  float base[2], delta[2];
   TFM_UNROLL for (int half = 0; half < 2; ++half) {
     const int t = row + half * 8;
-    lse[half] = t < mask.queries ? a.lse[head.lse_at() + t] * kLog2E : 0.0f;
-    if (lse[half] == -std::numeric_limits<float>::infinity()) lse[half] = 0;  // all its scores are -inf
+    base[half] = t < mask.queries ? scratch.base[head.lse_at() + t] : 0.0f;
     delta[half] = t < mask.queries ? scratch.delta[head.lse_at() + t] : 0.0f;
   }
   float dq[D / 8][4] = {};
-  if (tiles > 0) {
-    load_tile<D, kRows, kThreads>(shared.q, a.q + head.q_at(), a.q_stride, first, mask.queries, size);
-    load_tile<D, kRows, kThreads>(shared.dout, g.dout + head.out_at(), a.out_stride, first, mask.queries, size);
-    load<T, D, Added>(shared, head, first, 0, end);
+  Loader<T, D, N, kThreads> keys(a.k + head.kv_at(), a.kv_stride, 0, end, size),
+      values(a.v + head.kv_at(), a.kv_stride, 0, end, size);
+  const auto load = [&](int j) {
+    if (j < tiles) {
+      keys.start(shared.k + j % 2 * kTile);
+      values.start(shared.v + j % 2 * kTile);
+      if constexpr (Added) load_beside<kRows, N>(shared.bias + j % 2 * kWindow, shared.segments + j % 2 * N, head, first, j * N);
+    }
     cuda::copy_async_commit();
+  };
+  if (tiles > 0) {
+    Loader<T, D, kRows, kThreads>(a.q + head.q_at(), a.q_stride, first, mask.queries, size).start(shared.q);
+    Loader<T, D, kRows, kThreads>(g.dout + head.out_at(), a.out_stride, first, mask.queries, size).start(shared.dout);
   }
+  load(0);
+  LeftFactor<T, D, kHeld<D>> queries(shared.q + warp_row * D, lane), douts(shared.dout + warp_row * D, lane);
   for (int j = 0; j < tiles; ++j) {
     const int stage = j % 2;
-    if (j + 1 < tiles) load<T, D, Added>(shared, head, first, j + 1, end);
-    cuda::copy_async_commit();
+    load(j + 1);
     cuda::copy_async_wait<1>();
-    cuda::block_barrier();  // this tile is there
+    cuda::block_barrier();  // this tile and, at first, the queries are there
+    if (j == 0) queries.read(), douts.read();
     const T* k = shared.k + stage * kTile;
     float score[N / 8][4] = {}, gradient[N / 8][4] = {};
-    multiply_rows<T, D, N>(score, shared.q, warp_row, k);
-    multiply_rows<T, D, N>(gradient, shared.dout, warp_row, shared.v + stage * kTile);
+    multiply_rows<T, D, N>(score, queries, k, lane);
+    multiply_rows<T, D, N>(gradient, douts, shared.v + stage * kTile, lane);
     const Beside beside{shared.bias + stage * kWindow, j * N - first - (kRows - 1), shared.segments + stage * N};
     to_scores<false, Added>(score, a.scale * kLog2E, mask, row, j * N + 2 * at.t,
                             mask.cuts(first + warp_row, first + warp_row + 16, (j + 1) * N), segment, beside, a.bias != nullptr);
-    to_gradients<Added>(score, gradient, head, lse, delta, row, j * N + 2 * at.t);
-    multiply_columns<T, D, N, D>(dq, gradient, k, 0);
+    to_gradients<Added>(score, gradient, head, base, delta, row, j * N + 2 * at.t);
+    multiply_columns<T, D, N, D>(dq, gradient, k, lane);
     if constexpr (Added) {
       if (diagonals) {
         each_element<N / 8>([&](int n, int e) {

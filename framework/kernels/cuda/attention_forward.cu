@@ -53,28 +53,6 @@ struct Softmax {
   }
 };
 
-template <class T, int D, bool Added>
-__device__ void load_keys(const Shared<T, D>& shared, const Head<T>& head, int first, int j, int end) {
-  constexpr int N = kKeys<D>, kTile = N * D, kWindow = kRows + N;
-  const AttentionArgs<T>& a = head.a;
-  const Mask& mask = head.mask;
-  const int stage = j % 2, thread = threadIdx.x;
-  load_tile<D, N, kThreads>(shared.k + stage * kTile, a.k + head.kv_at(), a.kv_stride, j * N, end, static_cast<int>(a.head_size));
-  if constexpr (Added) {
-    const int distance = j * N - first - (kRows - 1);
-    if (a.bias)
-      load_words(shared.bias + stage * kWindow, head.bias(), distance, kWindow - 1, 1 - mask.queries, mask.keys, thread);
-    if (mask.padding) load_words(shared.segments + stage * N, a.k_segments + head.b * a.keys, j * N, N, 0, mask.keys, thread);
-  }
-}
-
-template <class T, int D>
-__device__ void load_values(const Shared<T, D>& shared, const Head<T>& head, int j, int end) {
-  const AttentionArgs<T>& a = head.a;
-  load_tile<D, kKeys<D>, kThreads>(shared.v + j % 2 * kKeys<D> * D, a.v + head.kv_at(), a.kv_stride, j * kKeys<D>, end,
-                                   static_cast<int>(a.head_size));
-}
-
 // Zeroes the weights that dropout drops; what it multiplies the others with is left to the end.
 template <class T, int N>
 __device__ void drop(float (&weight)[N][4], const Head<T>& head, int row, int column) {
@@ -90,37 +68,47 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 3 : 2)
   const Head<T> head(a, real, blockIdx.z, blockIdx.y);
   const Mask& mask = head.mask;
   const LaneOf at;
-  const int first = blockIdx.x * kRows, size = static_cast<int>(a.head_size), warp_row = threadIdx.x / 32 * 16,
+  const LanePlace<D> lane;
+  const int first = tile_of_queries(a.causal) * kRows, size = static_cast<int>(a.head_size), warp_row = threadIdx.x / 32 * 16,
             row = first + warp_row + at.g;
   const int end = mask.keys_seen(std::min(first + kRows, mask.queries)), tiles = (end + N - 1) / N;
   float out[D / 8][4] = {};
   Softmax softmax;
   const std::int32_t segment[2] = {Added ? head.q_segment(row) : 0, Added ? head.q_segment(row + 8) : 0};
   const float scale = a.scale * kLog2E;
-  if (tiles > 0) {
-    load_tile<D, kRows, kThreads>(shared.q, a.q + head.q_at(), a.q_stride, first, mask.queries, size);
-    load_keys<T, D, Added>(shared, head, first, 0, end);
+  Loader<T, D, N, kThreads> keys(a.k + head.kv_at(), a.kv_stride, 0, end, size),
+      values(a.v + head.kv_at(), a.kv_stride, 0, end, size);
+  const auto load_keys = [&](int j) {
+    if (j < tiles) {
+      keys.start(shared.k + j % 2 * kTile);
+      if constexpr (Added) load_beside<kRows, N>(shared.bias + j % 2 * kWindow, shared.segments + j % 2 * N, head, first, j * N);
+    }
     cuda::copy_async_commit();
-    load_values(shared, head, 0, end);
+  };
+  const auto load_values = [&](int j) {
+    if (j < tiles) values.start(shared.v + j % 2 * kTile);
     cuda::copy_async_commit();
-  }
+  };
+  if (tiles > 0) Loader<T, D, kRows, kThreads>(a.q + head.q_at(), a.q_stride, first, mask.queries, size).start(shared.q);
+  load_keys(0);
+  load_values(0);
+  LeftFactor<T, D, D <= 128> queries(shared.q + warp_row * D, lane);
   for (int j = 0; j < tiles; ++j) {
-    if (j + 1 < tiles) load_keys<T, D, Added>(shared, head, first, j + 1, end);
-    cuda::copy_async_commit();
+    load_keys(j + 1);
     cuda::copy_async_wait<2>();
     cuda::block_barrier();  // keys j and, at first, the queries are there
+    if (j == 0) queries.read();
     float score[N / 8][4] = {};
-    multiply_rows<T, D, N>(score, shared.q, warp_row, shared.k + j % 2 * kTile);
+    multiply_rows<T, D, N>(score, queries, shared.k + j % 2 * kTile, lane);
     const Beside beside{shared.bias + j % 2 * kWindow, j * N - first - (kRows - 1), shared.segments + j % 2 * N};
     to_scores<false, Added>(score, scale, mask, row, j * N + 2 * at.t,
                             mask.cuts(first + warp_row, first + warp_row + 16, (j + 1) * N), segment, beside, a.bias != nullptr);
     softmax.add(score, out);
     if (Added && a.dropout.p > 0) drop(score, head, row, j * N + 2 * at.t);
-    if (j + 1 < tiles) load_values(shared, head, j + 1, end);
-    cuda::copy_async_commit();
+    load_values(j + 1);
     cuda::copy_async_wait<2>();
     cuda::block_barrier();  // values j are there; nobody needs keys j any more
-    multiply_columns<T, D, N, D>(out, score, shared.v + j % 2 * kTile, 0);
+    multiply_columns<T, D, N, D>(out, score, shared.v + j % 2 * kTile, lane);
   }
   float factor[2];
   TFM_UNROLL for (int half = 0; half < 2; ++half) {

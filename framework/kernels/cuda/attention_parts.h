@@ -17,6 +17,7 @@ template <class T>
 struct BackwardScratch {
   const std::int32_t* real = nullptr;  // (B) or null, as in Mask
   Wide<T>* delta = nullptr;            // (B, H, T) sum of out * dout of a row
+  Wide<T>* base = nullptr;             // (B, H, T) lse in units of log2(e), 0 where nothing is visible: tensor cores alone
   Wide<T>* diagonals = nullptr;        // (B, H, tiles of queries, width) or null: see add_diagonals
   std::int64_t width = 0;
 };
@@ -62,6 +63,7 @@ struct Head {
   const AttentionArgs<T>& a;
   int b, h;
   Mask mask;
+  std::int64_t of_keys;
 
   __device__ Head(const AttentionArgs<T>& args, const std::int32_t* real, int sequence, int head)
       : a(args), b(sequence), h(head), mask{static_cast<int>(a.queries),
@@ -69,13 +71,13 @@ struct Head {
                                             real ? real[b] : static_cast<int>(a.keys),
                                             a.causal,
                                             a.k_segments != nullptr,
-                                            a.k_segments && a.q_segments} {}
+                                            a.k_segments && a.q_segments},
+        of_keys(b * (a.kv_length ? a.kv_length : a.keys) * a.kv_stride +
+                h / (static_cast<int>(a.heads) / static_cast<int>(a.kv_heads)) * a.head_size) {}
 
   __device__ std::int64_t q_at() const { return b * a.queries * a.q_stride + h * a.head_size; }
   __device__ std::int64_t out_at() const { return b * a.queries * a.out_stride + h * a.head_size; }
-  __device__ std::int64_t kv_at() const {
-    return b * (a.kv_length ? a.kv_length : a.keys) * a.kv_stride + h / (a.heads / a.kv_heads) * a.head_size;
-  }
+  __device__ std::int64_t kv_at() const { return of_keys; }
   __device__ std::int64_t lse_at() const { return (std::int64_t{b} * a.heads + h) * a.queries; }
   __device__ std::int32_t q_segment(int t) const {
     return mask.documents && t < mask.queries ? a.q_segments[b * a.queries + t] : 0;
@@ -84,6 +86,15 @@ struct Head {
   // [s - t] is the bias of (t, s).
   __device__ const Wide<T>* bias() const { return a.bias + h * (a.queries + a.keys - 1) + a.queries - 1; }
 };
+
+// Starts to copy n words; zeros from `end` on and before `begin`.
+template <class W>
+__device__ void load_words(W* to, const W* from, int first, int n, int begin, int end, int thread) {
+  if (thread < 0 || thread >= n) return;
+  const int i = first + thread;
+  const bool inside = i >= begin && i < end;
+  cuda::copy_async<4>(to + thread, from + (inside ? i : begin), inside ? 4 : 0);
+}
 
 // Which elements of one head's weights are kept.
 class Dropped {
@@ -140,10 +151,13 @@ void with_flag(bool flag, F&& f) {
   flag ? f.template operator()<true>() : f.template operator()<false>();
 }
 
-// The row of this block, whose grid is (tiles of queries, heads, sequences); null where no gradient of the bias is asked for.
+// The tile of queries of this block, whose grid is (tiles of queries, heads, sequences): the one that sees most keys comes first.
+__device__ inline unsigned tile_of_queries(bool causal) { return causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x; }
+
+// The row of a tile of queries; null where no gradient of the bias is asked for.
 template <class T>
-__device__ Wide<T>* diagonals_of_block(const BackwardScratch<T>& scratch) {
-  const std::int64_t block = (std::int64_t{blockIdx.z} * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+__device__ Wide<T>* diagonals_of_block(const BackwardScratch<T>& scratch, unsigned tile = blockIdx.x) {
+  const std::int64_t block = (std::int64_t{blockIdx.z} * gridDim.y + blockIdx.y) * gridDim.x + tile;
   return scratch.diagonals ? scratch.diagonals + block * scratch.width : nullptr;
 }
 

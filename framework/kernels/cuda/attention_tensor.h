@@ -10,6 +10,22 @@ __device__ int place(int row, int chunk) {
   return row * D + (chunk ^ (D % 64 == 0 ? row % 8 : row / 2 % 4)) * 8;
 }
 
+// The place that is an even number of chunks further in the row of a place in chunk 0 or 1.
+template <int D>
+__device__ std::uint32_t further(std::uint32_t place, int chunks) {
+  constexpr int kMixed = D % 64 == 0 ? 8 : 4;
+  return (place ^ chunks % kMixed * 8) + chunks / kMixed * kMixed * 8;
+}
+
+// The row that this lane brings to ldmatrix in the first 16 x 16 elements of a tile, whose quarters are read column by column or
+// row by row.
+template <int D>
+struct LanePlace {
+  std::uint32_t by_column = place<D>(threadIdx.x % 16, threadIdx.x / 16 % 2),
+                by_row = place<D>(threadIdx.x / 16 % 2 * 8 + threadIdx.x % 8, threadIdx.x / 8 % 2);
+  __device__ LanePlace() { cuda::hide(by_column), cuda::hide(by_row); }  // computed once, not in each tile
+};
+
 // Of this lane in a 16 x 8 accumulator: element e is row g + e / 2 * 8, column 2 t + e % 2.
 struct LaneOf {
   int lane = threadIdx.x % 32;
@@ -25,53 +41,90 @@ __device__ void each_element(F&& f) {
   }
 }
 
-// Starts to copy rows [first, first + Rows) of `size` elements each; zeros from row `end` and element `size` on.
-template <int D, int Rows, int Threads, class T>
-__device__ void load_tile(T* tile, const T* from, std::int64_t stride, int first, int end, int size) {
-  constexpr int kChunks = D / 8;
-  static_assert(Rows * kChunks % Threads == 0);
-  TFM_UNROLL for (int i = 0; i < Rows * kChunks / Threads; ++i) {
-    const int x = i * Threads + threadIdx.x, row = x / kChunks, chunk = x % kChunks;
-    const bool inside = first + row < end && chunk * 8 < size;
-    cuda::copy_async<16>(tile + place<D>(row, chunk), from + (inside ? (first + row) * stride + chunk * 8 : 0), inside ? 16 : 0);
+// Copies tiles of Rows rows, of `size` elements each, from row `first` on; zeros from row `end` and element `size` on.
+template <class T, int D, int Rows, int Threads>
+class Loader {
+ public:
+  Loader() = default;
+  __device__ Loader(const T* from, std::int64_t stride, int first, int end, int size) : step_(kDown * stride) {
+    const int row = threadIdx.x / kAcross, chunk = threadIdx.x % kAcross;
+    from_ = from + (first + row) * stride + chunk * 8;
+    rows_ = end - first - row, elements_ = size - chunk * 8, place_ = place<D>(row, chunk);
   }
+  // Starts to copy the next tile.
+  __device__ void start(T* tile) {
+    TFM_UNROLL for (int row = 0; row < Rows; row += kDown, from_ += step_) {
+      TFM_UNROLL for (int element = 0; element < D; element += kAcross * 8)
+        cuda::copy_async<16>(tile + (place_ ^ row % 8 * 8) + row * D + element, from_ + element,
+                             row < rows_ && element < elements_ ? 16 : 0);
+    }
+    rows_ -= Rows;
+  }
+
+ private:
+  static constexpr int kAcross = D / 8 & -(D / 8), kDown = Threads / kAcross;  // threads: a power of 2 side by side
+  static_assert(Rows % kDown == 0 && (D % 64 == 0 || kDown % 8 == 0));
+  const T* from_;  // of this thread, as all that follows
+  std::int64_t step_;
+  int rows_, elements_, place_;  // to the ends; in the tile
+};
+
+// Starts to copy what is beside the scores of Rows queries from `first` on and N keys from `first_key` on.
+template <int Rows, int N, class T>
+__device__ void load_beside(float* bias, std::int32_t* segments, const Head<T>& head, int first, int first_key) {
+  const AttentionArgs<T>& a = head.a;
+  const Mask& mask = head.mask;
+  const int distance = first_key - first - (Rows - 1), thread = threadIdx.x;
+  if (a.bias) load_words(bias, head.bias(), distance, Rows + N - 1, 1 - mask.queries, mask.keys, thread);
+  if (mask.padding) load_words(segments, a.k_segments + head.b * a.keys, first_key, N, 0, mask.keys, thread);
 }
 
-// Starts to copy n words; zeros from `end` on and before `begin`.
-template <class W>
-__device__ void load_words(W* to, const W* from, int first, int n, int begin, int end, int thread) {
-  if (thread < 0 || thread >= n) return;
-  const int i = first + thread;
-  const bool inside = i >= begin && i < end;
-  cuda::copy_async<4>(to + thread, from + (inside ? i : begin), inside ? 4 : 0);
-}
+// Sixteen rows of a tile as the left factor of products: Held in registers from read() on, or read for each product.
+template <class T, int D, bool Held>
+class LeftFactor {
+ public:
+  __device__ LeftFactor(const T* tile, const LanePlace<D>& lane) : tile_(tile), place_(lane.by_column) {}
+  __device__ void read() {
+    if constexpr (Held)
+      TFM_UNROLL for (int k = 0; k < D / 16; ++k) cuda::ldmatrix(held_[k], tile_ + further<D>(place_, 2 * k));
+  }
+  // Columns [16 k, 16 k + 16).
+  __device__ void part(int k, std::uint32_t (&to)[4]) const {
+    if constexpr (Held)
+      TFM_UNROLL for (int i = 0; i < 4; ++i) to[i] = held_[k][i];
+    else
+      cuda::ldmatrix(to, tile_ + further<D>(place_, 2 * k));
+  }
 
-// c (16, N) += a b^T: rows [row, row + 16) of tile a against N rows of tile b.
-template <class T, int D, int N>
-__device__ void multiply_rows(float (&c)[N / 8][4], const T* a, int row, const T* b) {
-  const int l = LaneOf{}.lane;
+ private:
+  const T* tile_;
+  std::uint32_t place_, held_[Held ? D / 16 : 1][4];
+};
+
+// c (16, N) += a b^T: against N rows of tile b.
+template <class T, int D, int N, bool Held>
+__device__ void multiply_rows(float (&c)[N / 8][4], const LeftFactor<T, D, Held>& a, const T* b, const LanePlace<D>& lane) {
   TFM_UNROLL for (int k = 0; k < D / 8; k += 2) {
     std::uint32_t fa[4];
-    cuda::ldmatrix(fa, a + place<D>(row + l % 16, k + l / 16));
+    a.part(k / 2, fa);
     TFM_UNROLL for (int n = 0; n < N / 8; n += 2) {
       std::uint32_t fb[4];
-      cuda::ldmatrix(fb, b + place<D>(n * 8 + l / 16 * 8 + l % 8, k + l / 8 % 2));
+      cuda::ldmatrix(fb, b + further<D>(lane.by_row, k) + n * 8 * D);
       cuda::mma<T>(c[n], fa, fb[0], fb[1]);
       cuda::mma<T>(c[n + 1], fa, fb[2], fb[3]);
     }
   }
 }
 
-// c (16, N) += a b: an accumulator (16, K) against K rows of tile b, columns [first, first + N).
+// c (16, N) += a b: an accumulator (16, K) against K rows of N columns of a tile, the first of which is a multiple of 64.
 template <class T, int D, int K, int N>
-__device__ void multiply_columns(float (&c)[N / 8][4], const float (&a)[K / 8][4], const T* b, int first) {
-  const int l = LaneOf{}.lane;
+__device__ void multiply_columns(float (&c)[N / 8][4], const float (&a)[K / 8][4], const T* b, const LanePlace<D>& lane) {
   TFM_UNROLL for (int k = 0; k < K / 8; k += 2) {
     const std::uint32_t fa[4] = {cuda::pack2<T>(a[k][0], a[k][1]), cuda::pack2<T>(a[k][2], a[k][3]),
                                  cuda::pack2<T>(a[k + 1][0], a[k + 1][1]), cuda::pack2<T>(a[k + 1][2], a[k + 1][3])};
     TFM_UNROLL for (int n = 0; n < N / 8; n += 2) {
       std::uint32_t fb[4];
-      cuda::ldmatrix_transposed(fb, b + place<D>(k * 8 + l / 8 % 2 * 8 + l % 8, first / 8 + n + l / 16));
+      cuda::ldmatrix_transposed(fb, b + further<D>(lane.by_column, n) + k * 8 * D);
       cuda::mma<T>(c[n], fa, fb[0], fb[1]);
       cuda::mma<T>(c[n + 1], fa, fb[2], fb[3]);
     }
@@ -141,24 +194,6 @@ __device__ std::uint32_t kept_in_rows(const Dropped& dropped, int row, int colum
   const std::uint32_t low = at.t % 2 ? other : own, high = at.t % 2 ? own : other;
   const int shift = at.t % 2 * 2;
   return (low >> shift & 0x33333333u) | (high >> shift & 0x33333333u) << 2;
-}
-// The same where rows are keys: four lanes share the blocks of their rows, and each draws one element's.
-template <int N>
-__device__ std::uint32_t kept_in_columns(const Dropped& dropped, int row, int column) {
-  const LaneOf at;
-  const int e = at.g % 4;
-  std::uint32_t kept = 0;
-  TFM_UNROLL for (int n = 0; n < N; n += 2) {
-    std::uint32_t all = 0;
-    TFM_UNROLL for (int m = 0; m < 2; ++m)
-      all |= dropped.four(column + (n + m) * 8 + e % 2, row - at.g % 4 + e / 2 * 8) << (16 * m + 4 * e);
-    all |= cuda::shuffle_xor(all, 4);
-    all |= cuda::shuffle_xor(all, 8);
-    all >>= at.g % 4;
-    TFM_UNROLL for (int i = 0; i < 8; ++i)
-      kept |= (all >> 4 * i & 1) << (4 * n + i);
-  }
-  return kept;
 }
 
 }  // namespace tfm::kernels::gpu
