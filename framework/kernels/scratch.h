@@ -2,6 +2,7 @@
 // Bytes of scratch memory that kernels of a GPU take besides their operands, and how they divide the work that it depends on: for plans,
 // and for the kernels themselves. `wide`: bytes of the type that sums are held in.
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 #include "device/memory.h"
@@ -53,11 +54,10 @@ struct AttentionExtents {
 inline std::int64_t attention_scratch(const AttentionExtents& a) { return a.segments ? scratch_piece(4 * a.batch) : scratch_piece(1); }
 
 // Queries of a tile, on tensor cores, which take 16-bit rows of whole 16 bytes, and elsewhere.
-inline constexpr std::int64_t kTensorRows = 64, kPlainRows = 16, kPlainRowsOfDoubles = 4;
-// Elements: a sum for every diagonal of a tile's scores.
-inline std::int64_t attention_diagonals(const AttentionExtents& a, std::int64_t tile) {
-  return a.batch * a.heads * ceil_div(a.queries, tile) * (round_up(a.keys, std::int64_t{64}) + tile);
-}
+inline constexpr int kAttentionTensorRows = 64;
+constexpr int attention_plain_rows(std::size_t wide) { return wide == 4 ? 16 : 4; }
+// Room for the sums of a tile's diagonals.
+inline std::int64_t attention_diagonals(std::int64_t keys, std::int64_t tile) { return round_up(keys, std::int64_t{64}) + tile; }
 // cuDNN gets no more, and takes the work in parts.
 inline constexpr std::int64_t kMostLibraryScratch = std::int64_t{512} << 20;
 // What cuDNN's deterministic backward asks for on Hopper: gradients of the scores in 16 bits, a sum for each query, and where query heads
@@ -69,9 +69,9 @@ inline std::int64_t library_attention_backward_scratch(const AttentionExtents& a
 }
 inline std::int64_t attention_backward_scratch(const AttentionExtents& a, std::int64_t bytes, std::int64_t wide) {
   const bool halves = bytes == 2 && a.head_size % 8 == 0;
-  const std::int64_t tile = halves ? kTensorRows : wide == 8 ? kPlainRowsOfDoubles : kPlainRows;
-  const std::int64_t own = (a.segments ? scratch_piece(4 * a.batch) : 0) + scratch_piece(a.batch * a.heads * a.queries * wide) +
-                           (a.bias_gradient ? scratch_piece(attention_diagonals(a, tile) * wide) : 0);
+  const std::int64_t tile = halves ? kAttentionTensorRows : attention_plain_rows(static_cast<std::size_t>(wide)), heads = a.batch * a.heads;
+  const std::int64_t own = (a.segments ? scratch_piece(4 * a.batch) : 0) + (halves ? 2 : 1) * scratch_piece(heads * a.queries * wide) +
+                           (a.bias_gradient ? scratch_piece(heads * ceil_div(a.queries, tile) * attention_diagonals(a.keys, tile) * wide) : 0);
   const bool library = halves && !a.segments && !a.bias && !a.dropout;
   return library ? std::max(own, std::min(kMostLibraryScratch, library_attention_backward_scratch(a))) : own;
 }

@@ -127,7 +127,7 @@ void own_attention(cuda::Stream& stream, const AttentionBackwardArgs<T>& g) {
   const std::int64_t rows = tensor ? gpu::kTensorRows : gpu::kPlainRows<T>, tiles = ceil_div(a.queries, rows),
                      distances = a.queries + a.keys - 1;
   const gpu::RealKeys<T> real(stream, a);
-  gpu::BackwardScratch<T> scratch{.real = real, .width = round_up(a.keys, 64) + rows};
+  gpu::BackwardScratch<T> scratch{.real = real, .width = attention_diagonals(a.keys, rows)};
   const cuda::Scratch<Wide<T>> delta(stream, a.batch * a.heads * a.queries),
       base(stream, tensor ? a.batch * a.heads * a.queries : 0),
       diagonals(stream, g.dbias ? a.batch * a.heads * tiles * scratch.width : 0);

@@ -6,6 +6,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/cuda/block.h"
+#include "kernels/scratch.h"
 
 namespace tfm::kernels::gpu {
 
@@ -29,14 +30,14 @@ template <class T>
 void tensor_backward_keys(cuda::Stream&, const AttentionBackwardArgs<T>&, const BackwardScratch<T>&);
 template <class T>
 void tensor_backward_queries(cuda::Stream&, const AttentionBackwardArgs<T>&, const BackwardScratch<T>&);
-inline constexpr int kTensorRows = 64;
+inline constexpr int kTensorRows = kAttentionTensorRows;
 // Plain arithmetic in Wide<T>, any type and size.
 template <class T>
 void plain_forward(cuda::Stream&, const AttentionArgs<T>&, const std::int32_t* real);
 template <class T>
 void plain_backward(cuda::Stream&, const AttentionBackwardArgs<T>&, const BackwardScratch<T>&);
 template <class T>
-inline constexpr int kPlainRows = sizeof(Wide<T>) == 4 ? 16 : 4;
+inline constexpr int kPlainRows = attention_plain_rows(sizeof(Wide<T>));
 
 // What is visible in one sequence.
 struct Mask {

@@ -118,23 +118,47 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(NormArgs<T> a, Source so
   });
 }
 
-// With h = gain * dy and n = (x - mean) * rstd: dx = rstd * (h - mean of h - n * mean of h n), dgain = sum of dy n, dshift = sum of dy.
-// A block takes a block of rows; `partial` (blocks, 2, cols) gets its sums of dgain and dshift. Where h and n fit into registers, the next
-// row is loaded before a row's means are waited for.
+// What a thread adds up over rows for its packs, and what it keeps of a row, where registers allow: h = gain * dy and n = (x - mean) * rstd.
+template <class T, int kPacks> struct Gradients {
+  using W = Wide<T>;
+  static constexpr bool kKept = kPacks > 0 && kPacks * sizeof(T) <= 4;
+  static constexpr int kSums = kPacks > 0 ? kPacks : 1;
+  W gain[kSums][kPack] = {}, shift[kSums][kPack] = {}, h[kSums][kPack] = {}, n[kSums][kPack] = {};
+
+  // The k-th pack of a row; `sums`: of h and h n.
+  __device__ void add(int k, const Eight<T>& x, const Eight<T>& dy, const Eight<T>& gains, W mean, W rstd, W (&sums)[2]) {
+    TFM_UNROLL
+    for (int i = 0; i < kPack; ++i) {
+      const W own_n = (x[i] - mean) * rstd, own_h = dy[i] * gains[i];
+      sums[0] += own_h;
+      sums[1] += own_h * own_n;
+      gain[k][i] += dy[i] * own_n;
+      shift[k][i] += dy[i];
+      if constexpr (kKept) h[k][i] = own_h, n[k][i] = own_n;
+    }
+  }
+  template <class P> __device__ void store(int k, W* dgain, W* dshift, P part, bool accumulate) {
+    store_pack(dgain, part, gain[k], accumulate);
+    store_pack(dshift, part, shift[k], accumulate);
+  }
+};
+
+// dx = rstd * (h - mean of h - n * mean of h n), dgain = sum of dy n, dshift = sum of dy. A block takes a block of rows; `partial`
+// (blocks, 2, cols) gets its sums of dgain and dshift. Where h and n are kept, the next row is loaded before a row's means are waited for.
 template <class T, int kPacks, class P>
 __global__ void __launch_bounds__(kNormBackwardThreads) norm_backward_kernel(NormBackwardArgs<T> a, std::int64_t rows_a_block, Wide<T>* partial) {
   using W = Wide<T>;
   using Packs = Row<T, kPacks, P>;
-  constexpr bool kKept = kPacks > 0 && kPacks * sizeof(T) <= 4;  // as registers allow
-  constexpr int kSums = kPacks > 0 ? kPacks : 1;
+  constexpr bool kKept = Gradients<T, kPacks>::kKept;
   const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
-  W *shared = cuda::shared_memory<W>(), *other = shared + 2 * (threads / kWarp);  // sums of the warps, two at a time, for even and odd rows
+  W *shared = cuda::shared_memory<W>(), *other = shared + 2 * (threads / kWarp);  // sums of the warps, for even and odd rows
   const std::int64_t begin = blockIdx.x * rows_a_block, end = begin + rows_a_block < a.rows ? begin + rows_a_block : a.rows;
   const W share = 1 / static_cast<W>(a.cols);
   W *dgain = partial + blockIdx.x * 2 * a.cols, *dshift = dgain + a.cols;
-  W gain_sum[kSums][kPack] = {}, shift_sum[kSums][kPack] = {}, kept_h[kSums][kPack] = {}, kept_n[kSums][kPack] = {};
+  Gradients<T, kPacks> gradients;
   std::int64_t at = begin * a.cols;
   Packs row(a.x + at, a.cols, thread, threads), drow(a.dy + at, a.cols, thread, threads);
+  const auto dy_of = [&](int k, auto c, P part) { return kPacks > 0 ? drow.held[k] : load_pack(drow.x + c, part); };
   for (std::int64_t r = begin; r < end; ++r) {
     T* dx_row = a.dx + at;
     at += a.cols;
@@ -144,21 +168,10 @@ __global__ void __launch_bounds__(kNormBackwardThreads) norm_backward_kernel(Nor
     const W mean = a.rms ? W{0} : a.mean[r], rstd = a.rstd[r];
     W mean_of[2] = {0, 0};  // h and h n
     row.each([&](int k, auto c, P part, const Eight<T>& x) {
-      const auto dy = kPacks > 0 ? drow.held[k] : load_pack(drow.x + c, part), gain = load_pack(a.gain + c, part);
-      TFM_UNROLL
-      for (int i = 0; i < kPack; ++i) {
-        const W n = (x[i] - mean) * rstd, h = dy[i] * gain[i];
-        mean_of[0] += h;
-        mean_of[1] += h * n;
-        gain_sum[k][i] += dy[i] * n;
-        shift_sum[k][i] += dy[i];
-        if constexpr (kKept) kept_h[k][i] = h, kept_n[k][i] = n;
-      }
+      gradients.add(k, x, dy_of(k, c, part), load_pack(a.gain + c, part), mean, rstd, mean_of);
       if constexpr (kPacks == 0) {  // this thread alone comes to these columns
-        store_pack(dgain + c, part, gain_sum[0], r > begin);
-        store_pack(dshift + c, part, shift_sum[0], r > begin);
-        TFM_UNROLL
-        for (int i = 0; i < kPack; ++i) gain_sum[0][i] = shift_sum[0][i] = 0;
+        gradients.store(0, dgain + c, dshift + c, part, r > begin);
+        gradients = {};
       }
     });
     if constexpr (kKept) load_next();
@@ -169,26 +182,20 @@ __global__ void __launch_bounds__(kNormBackwardThreads) norm_backward_kernel(Nor
       mean_of[0] = a.rms ? W{0} : mean_of[0] * share;
       mean_of[1] *= share;
       row.each([&](int k, auto c, P part, const Eight<T>& x) {
+        Eight<T> dy, gain;
+        if constexpr (!kKept) dy = dy_of(k, c, part), gain = load_pack(a.gain + c, part);
         W dx[kPack];
-        if constexpr (kKept) {
-          TFM_UNROLL
-          for (int i = 0; i < kPack; ++i) dx[i] = (kept_h[k][i] - mean_of[0] - kept_n[k][i] * mean_of[1]) * rstd;
-        } else {
-          const auto dy = kPacks > 0 ? drow.held[k] : load_pack(drow.x + c, part), gain = load_pack(a.gain + c, part);
-          TFM_UNROLL
-          for (int i = 0; i < kPack; ++i) dx[i] = (dy[i] * gain[i] - mean_of[0] - (x[i] - mean) * rstd * mean_of[1]) * rstd;
+        TFM_UNROLL
+        for (int i = 0; i < kPack; ++i) {
+          const W h = kKept ? gradients.h[k][i] : dy[i] * gain[i], n = kKept ? gradients.n[k][i] : (x[i] - mean) * rstd;
+          dx[i] = (h - mean_of[0] - n * mean_of[1]) * rstd;
         }
         store_pack(dx_row + c, part, dx, a.accumulate_dx);
       });
     }
     if constexpr (!kKept) load_next();
   }
-  if constexpr (kPacks > 0) {
-    row.each([&](int k, auto c, P part, const Eight<T>&) {
-      store_pack(dgain + c, part, gain_sum[k]);
-      store_pack(dshift + c, part, shift_sum[k]);
-    });
-  }
+  if constexpr (kPacks > 0) row.each([&](int k, auto c, P part, const Eight<T>&) { gradients.store(k, dgain + c, dshift + c, part, false); });
 }
 
 // The widest row that is held in registers.
