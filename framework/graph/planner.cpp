@@ -177,7 +177,7 @@ class Planner {
     return alone && s.grad_in[0].buffer >= 0 ? join : Join::no;
   }
 
-  // What the first of two joined steps uses lives on in the second, which gets scratch memory for both.
+  // What the first of two joined steps uses lives on in the second, which gets scratch memory enough for either.
   void join() {
     for (std::size_t i = 1; i < program_.steps_.size(); ++i) {
       const Join how = join_of(i);
@@ -185,7 +185,7 @@ class Planner {
       ProgramStep& s = program_.steps_[i];
       s.join = how;
       if (const int first = program_.steps_[i - 1].scratch; first >= 0 && s.scratch >= 0)
-        program_.buffers_[s.scratch].bytes += program_.buffers_[first].bytes;
+        program_.buffers_[s.scratch].bytes = std::max(program_.buffers_[s.scratch].bytes, program_.buffers_[first].bytes);
       else if (first >= 0)
         s.scratch = first;
       each_buffer(program_.steps_[i - 1], [&](int b) {

@@ -69,6 +69,8 @@ void check_order(const Program& p) {
     const std::string& node = p.recording().nodes()[s.node].name;
     if (s.join != Join::no && (&s == &p.steps()[0] || (&s)[-1].phase != s.phase || (&s)[-1].join != Join::no))
       internal_error(node + " is joined with a step that it cannot be run with");
+    if (s.join != Join::no && (&s)[-1].scratch >= 0 && (s.scratch < 0 || p.buffers()[s.scratch].bytes < p.buffers()[(&s)[-1].scratch].bytes))
+      internal_error(node + " lacks the scratch memory of the step that it is joined with");
     for (int b : s.in)
       if (b >= 0 && !written.contains(b)) internal_error(node + " reads " + describe(p, b) + " before it is written");
     const bool fused = p.recording().nodes()[s.node].op->fused();

@@ -11,30 +11,31 @@ namespace tfm::kernels {
 
 // A block of threads takes a block of rows and leaves one row of sums.
 struct RowBlocks {
-  std::int64_t blocks, rows_a_block, threads = 0;
+  std::int64_t blocks, rows_a_block, threads;
 };
 
 inline constexpr std::int64_t kColumnStrip = 256;  // columns of a block
 // Enough blocks to fill a device, of at least 64 rows.
 inline RowBlocks column_sum_blocks(std::int64_t rows, std::int64_t cols) {
   const std::int64_t blocks = std::clamp<std::int64_t>(ceil_div(rows, 64), 1, std::max<std::int64_t>(1, 1024 / ceil_div(cols, kColumnStrip)));
-  return {blocks, ceil_div(rows, blocks)};
+  return {blocks, ceil_div(rows, blocks), 256};
 }
 inline std::int64_t column_sum_scratch(std::int64_t rows, std::int64_t cols, std::int64_t wide) {
   return cols > 0 ? scratch_piece(column_sum_blocks(rows, cols).blocks * cols * wide) : 0;
 }
 
 inline constexpr std::int64_t kNormBackwardThreads = 512, kNormBackwardThreadsOfOnePack = 256;
-// At least 8 rows a block, and no more blocks than 128 multiprocessors run at once: 1024 threads of 64 registers that hold a pack of 8
-// elements, or 512 of 128 that hold two.
-inline RowBlocks norm_backward_blocks(std::int64_t rows, std::int64_t cols, std::int64_t wide) {
-  const std::int64_t packs = ceil_div(cols, std::int64_t{8}), each = wide < 8 && packs > kNormBackwardThreadsOfOnePack ? 2 : 1;
+// At least 8 rows a block, and no more blocks than 128 multiprocessors run at once. A thread holds one pack of 8 elements, or two: that
+// takes up to 64 (16 bits), 96 (floats) or 128 registers. `bytes`: of an element.
+inline RowBlocks norm_backward_blocks(std::int64_t rows, std::int64_t cols, std::int64_t bytes) {
+  const std::int64_t packs = ceil_div(cols, std::int64_t{8}), each = bytes < 8 && packs > kNormBackwardThreadsOfOnePack ? 2 : 1;
   const std::int64_t threads = std::min(round_up(ceil_div(packs, each), std::int64_t{32}), kNormBackwardThreads);
-  const std::int64_t rows_a_block = std::max<std::int64_t>(8, ceil_div(rows, 128 * (1024 / each / threads)));
+  const std::int64_t registers = each == 2 || bytes == 8 ? 128 : bytes == 4 ? 96 : 64, at_once = std::max<std::int64_t>(1, 65536 / registers / threads);
+  const std::int64_t rows_a_block = std::max<std::int64_t>(8, ceil_div(rows, 128 * at_once));
   return {ceil_div(rows, rows_a_block), rows_a_block, threads};
 }
-inline std::int64_t norm_backward_scratch(std::int64_t rows, std::int64_t cols, std::int64_t wide) {
-  return cols > 0 ? scratch_piece(norm_backward_blocks(rows, cols, wide).blocks * 2 * cols * wide) : 0;
+inline std::int64_t norm_backward_scratch(std::int64_t rows, std::int64_t cols, std::int64_t bytes) {
+  return cols > 0 ? scratch_piece(norm_backward_blocks(rows, cols, bytes).blocks * 2 * cols * std::max<std::int64_t>(bytes, 4)) : 0;
 }
 
 inline constexpr std::int64_t kEmbeddingChunk = 64;  // sorted rows that a block adds up
@@ -49,9 +50,17 @@ inline std::int64_t rotary_scratch(std::int64_t positions, std::int64_t head_siz
 
 struct AttentionExtents {
   std::int64_t batch, heads, kv_heads, queries, keys, head_size;
-  bool segments = false, bias = false, bias_gradient = false, dropout = false;
+  bool causal = false, segments = false, bias = false, bias_gradient = false, dropout = false;
+
+  // Whether cuDNN may compute it, on a GPU that has one.
+  bool of_library(std::int64_t bytes) const {
+    return bytes == 2 && head_size % 8 == 0 && std::min(queries, keys) >= 64 && !(causal && queries > keys) && !segments && !bias && !dropout;
+  }
 };
-inline std::int64_t attention_scratch(const AttentionExtents& a) { return a.segments ? scratch_piece(4 * a.batch) : scratch_piece(1); }
+inline std::int64_t attention_scratch(const AttentionExtents& a, std::int64_t bytes) {
+  constexpr std::int64_t kLibrary = 64 << 10;  // more than cuDNN's forward asks for
+  return a.of_library(bytes) ? kLibrary : a.segments ? scratch_piece(4 * a.batch) : 0;
+}
 
 // Queries of a tile, on tensor cores, which take 16-bit rows of whole 16 bytes, and elsewhere.
 inline constexpr int kAttentionTensorRows = 64;
@@ -60,8 +69,8 @@ constexpr int attention_plain_rows(std::size_t wide) { return wide == 4 ? 16 : 4
 inline std::int64_t attention_diagonals(std::int64_t keys, std::int64_t tile) { return round_up(keys, std::int64_t{64}) + tile; }
 // cuDNN gets no more, and takes the work in parts.
 inline constexpr std::int64_t kMostLibraryScratch = std::int64_t{512} << 20;
-// What cuDNN's deterministic backward asks for on Hopper: gradients of the scores in 16 bits, a sum for each query, and where query heads
-// share keys, gradients of keys and values for each of them.
+// What cuDNN's backward asks for on Hopper: gradients of the scores in 16 bits, for only so are its bits the same in every run, a sum for
+// each query, and where query heads share keys, gradients of keys and values for each of them.
 inline std::int64_t library_attention_backward_scratch(const AttentionExtents& a) {
   const std::int64_t heads = a.batch * a.heads, tile = 128;
   return scratch_piece(2 * heads * round_up(a.queries, tile) * round_up(a.keys, tile)) + scratch_piece(4 * heads * a.queries) +
@@ -72,8 +81,7 @@ inline std::int64_t attention_backward_scratch(const AttentionExtents& a, std::i
   const std::int64_t tile = halves ? kAttentionTensorRows : attention_plain_rows(static_cast<std::size_t>(wide)), heads = a.batch * a.heads;
   const std::int64_t own = (a.segments ? scratch_piece(4 * a.batch) : 0) + (halves ? 2 : 1) * scratch_piece(heads * a.queries * wide) +
                            (a.bias_gradient ? scratch_piece(heads * ceil_div(a.queries, tile) * attention_diagonals(a.keys, tile) * wide) : 0);
-  const bool library = halves && !a.segments && !a.bias && !a.dropout;
-  return library ? std::max(own, std::min(kMostLibraryScratch, library_attention_backward_scratch(a))) : own;
+  return a.of_library(bytes) ? std::max(own, std::min(kMostLibraryScratch, library_attention_backward_scratch(a))) : own;
 }
 
 }  // namespace tfm::kernels

@@ -32,9 +32,9 @@ struct Attention final : Op {
   }
 
   std::int64_t scratch_bytes(Phase phase, DType) const override {
-    const kernels::AttentionExtents a{batch, options.heads, options.kv_heads, options.queries, options.keys, options.head_size, k_segments >= 0,
+    const kernels::AttentionExtents a{batch, options.heads, options.kv_heads, options.queries, options.keys, options.head_size, options.causal, k_segments >= 0,
                                       relative_bias >= 0 || alibi >= 0, relative_bias >= 0, options.dropout > 0};
-    return phase == Phase::backward ? kernels::attention_backward_scratch(a, sizeof(T), sizeof(Wide<T>)) : kernels::attention_scratch(a);
+    return phase == Phase::backward ? kernels::attention_backward_scratch(a, sizeof(T), sizeof(Wide<T>)) : kernels::attention_scratch(a, sizeof(T));
   }
 
   std::int64_t distances() const { return options.queries + options.keys - 1; }

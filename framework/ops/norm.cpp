@@ -15,7 +15,7 @@ struct Norm final : Op {
   Saved saved() const override { return {.inputs = 0b011, .outputs = 0b110}; }
   bool cheap() const override { return true; }
   std::int64_t scratch_bytes(Phase phase, DType real) const override {
-    return phase == Phase::backward ? kernels::norm_backward_scratch(rows, cols, static_cast<std::int64_t>(size_of(wide(real)))) : 0;
+    return phase == Phase::backward ? kernels::norm_backward_scratch(rows, cols, static_cast<std::int64_t>(size_of(real))) : 0;
   }
   Work work(Phase phase) const override { return {.kernels = phase == Phase::backward ? 2 : 1}; }
 

@@ -8,7 +8,6 @@
 #include <set>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "fake_runtime.h"
@@ -21,11 +20,11 @@ using Covered = std::map<cudaStream_t, long>;        // pieces that streams gave
 
 struct Capture {
   cudaStream_t origin;
-  std::thread::id thread = std::this_thread::get_id();
   std::map<cudaStream_t, Covered> members = {{origin, {}}};  // and what comes before their next piece
   std::shared_ptr<int> identity = std::make_shared<int>();
 };
 std::optional<Capture> capture;
+thread_local bool captures = false;  // this thread does
 std::set<cudaStream_t> streams;
 }  // namespace
 
@@ -97,7 +96,7 @@ void record(cudaStream_t s, std::function<void()> work) {
   runtime.recorded.push_back(std::move(work));
 }
 void refuse_in_capture(const char* call) {
-  if (capture && capture->thread == std::this_thread::get_id()) throw std::logic_error(std::string(call) + " while a stream is captured");
+  if (captures) throw std::logic_error(std::string(call) + " while a stream is captured");
 }
 
 void submit(cudaStream_t s, std::function<void()> work) {
@@ -133,6 +132,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s) {
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode) {
   if (std::exchange(runtime.capturing, true)) return cudaErrorStreamCaptureUnsupported;
   capture = Capture{s};
+  captures = true;
   return cudaSuccess;
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t s, cudaStreamCaptureStatus* status) {
@@ -140,7 +140,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t s, cudaStreamCaptureStatus* statu
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t* graph) {
-  runtime.capturing = false;
+  runtime.capturing = captures = false;
   const Capture ended = *std::exchange(capture, {});
   *graph = new FakeGraph{std::exchange(runtime.recorded, {}), std::exchange(runtime.kept, {})};
   const Covered& known = ended.members.at(s);

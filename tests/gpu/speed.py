@@ -123,7 +123,7 @@ def compare(bin_dir, names, rounds, steps, tiny=False):
         for who in list(measures) * rounds:
             try:
                 seconds, micro = fitting(measures[who], row.get(who + "_micro_batch_size", sequences))
-            except (common.Failed, OSError, ValueError, IndexError) as failure:
+            except (common.Failed, launch.OutOfTime, OSError, ValueError, IndexError) as failure:
                 row[who + "_error"] = str(failure)
                 continue
             if seconds < row.get(who + "_seconds", float("inf")):

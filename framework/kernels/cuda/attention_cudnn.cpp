@@ -19,8 +19,6 @@ namespace {
 
 namespace cudnn = cuda::cudnn;
 
-// Backward of one part keeps a 16-bit matrix (T, S) for each of its heads, for only so are its bits the same in every run.
-
 template <class T> const AttentionArgs<T>& forward_of(const AttentionArgs<T>& a) { return a; }
 template <class T> const AttentionArgs<T>& forward_of(const AttentionBackwardArgs<T>& g) { return g.forward; }
 

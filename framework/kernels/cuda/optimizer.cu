@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant_
 
 constexpr int kTerm = 64;                      // elements of one exact term, which two threads add up
 constexpr int kSpan = kThreads / 2 * kTerm;    // elements of a block of threads at a time
-constexpr std::int64_t kMostBlocks = 5 * 132;  // that a GPU of 132 multiprocessors runs at once
+constexpr std::int64_t kMostBlocks = 4 * 132;  // that a GPU of 132 multiprocessors runs at once, of floats
 
 // Terms truncated to multiples of 2^-88, in pieces of 32 bits, least first: 2^31 terms fit. The order of adding does not matter.
 struct TermSum {
