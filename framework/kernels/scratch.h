@@ -11,28 +11,32 @@ namespace tfm::kernels {
 
 // A block of threads takes a block of rows and leaves one row of sums.
 struct RowBlocks {
-  std::int64_t blocks, rows_a_block, threads;
+  std::int64_t blocks, rows_a_block;
 };
 
 inline constexpr std::int64_t kColumnStrip = 256;  // columns of a block
 // Enough blocks to fill a device, of at least 64 rows.
 inline RowBlocks column_sum_blocks(std::int64_t rows, std::int64_t cols) {
   const std::int64_t blocks = std::clamp<std::int64_t>(ceil_div(rows, 64), 1, std::max<std::int64_t>(1, 1024 / ceil_div(cols, kColumnStrip)));
-  return {blocks, ceil_div(rows, blocks), 256};
+  return {blocks, ceil_div(rows, blocks)};
 }
 inline std::int64_t column_sum_scratch(std::int64_t rows, std::int64_t cols, std::int64_t wide) {
   return cols > 0 ? scratch_piece(column_sum_blocks(rows, cols).blocks * cols * wide) : 0;
 }
 
 inline constexpr std::int64_t kNormBackwardThreads = 512, kNormBackwardThreadsOfOnePack = 256;
-// At least 8 rows a block, and no more blocks than 128 multiprocessors run at once. A thread holds one pack of 8 elements, or two: that
-// takes up to 64 (16 bits), 96 (floats) or 128 registers. `bytes`: of an element.
+// A thread holds one pack of 8 elements, or two. `bytes`: of an element.
+inline std::int64_t norm_backward_packs(std::int64_t cols, std::int64_t bytes) { return bytes < 8 && cols > 8 * kNormBackwardThreadsOfOnePack ? 2 : 1; }
+inline std::int64_t norm_backward_threads(std::int64_t cols, std::int64_t bytes) {
+  return std::min(round_up(ceil_div(cols, 8 * norm_backward_packs(cols, bytes)), std::int64_t{32}), kNormBackwardThreads);
+}
+// At least 8 rows a block, and no more blocks than 128 multiprocessors run at once with up to 64 (16 bits), 96 (floats) or 128 registers a
+// thread.
 inline RowBlocks norm_backward_blocks(std::int64_t rows, std::int64_t cols, std::int64_t bytes) {
-  const std::int64_t packs = ceil_div(cols, std::int64_t{8}), each = bytes < 8 && packs > kNormBackwardThreadsOfOnePack ? 2 : 1;
-  const std::int64_t threads = std::min(round_up(ceil_div(packs, each), std::int64_t{32}), kNormBackwardThreads);
-  const std::int64_t registers = each == 2 || bytes == 8 ? 128 : bytes == 4 ? 96 : 64, at_once = std::max<std::int64_t>(1, 65536 / registers / threads);
+  const std::int64_t registers = norm_backward_packs(cols, bytes) == 2 || bytes == 8 ? 128 : bytes == 4 ? 96 : 64;
+  const std::int64_t at_once = std::max<std::int64_t>(1, 65536 / registers / norm_backward_threads(cols, bytes));
   const std::int64_t rows_a_block = std::max<std::int64_t>(8, ceil_div(rows, 128 * at_once));
-  return {ceil_div(rows, rows_a_block), rows_a_block, threads};
+  return {ceil_div(rows, rows_a_block), rows_a_block};
 }
 inline std::int64_t norm_backward_scratch(std::int64_t rows, std::int64_t cols, std::int64_t bytes) {
   return cols > 0 ? scratch_piece(norm_backward_blocks(rows, cols, bytes).blocks * 2 * cols * std::max<std::int64_t>(bytes, 4)) : 0;

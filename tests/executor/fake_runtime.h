@@ -19,6 +19,7 @@ struct Runtime {
   std::vector<std::function<void()>> recorded;
   std::vector<void*> kept;                          // memory that recorded work uses
   long graph_launches = 0, scratch_allocations = 0;
+  long event_waits = 0, ignored_wait = -1;          // of streams for events, so far; the one that does nothing
   std::string bus_id = "0000:00:00.0";
   long synchronized = 0;                            // times that the host waited for a stream
   std::function<void()> on_wait;                    // called when it begins to

@@ -55,9 +55,10 @@ def write_tokens(path, most, count, words):
     path.write_bytes(header.tobytes() + ids.tobytes())
 
 
-def config_of(name, folder, steps, micro, tiny):
+def config_of(name, folder, steps, micro, tiny, together=None):
+    """`together`: sequences of a step; those of the comparison where it is not given."""
     m, sequences = model_of(name, tiny)
-    m = dict(m)
+    m, sequences = dict(m), together or sequences
     length, words = m.pop("length"), random.Random(1)
     train = {"steps": steps, "seq_len": length, "micro_batch_size": micro, "global_batch_size": sequences}
     if m["family"] == "encoder_decoder":

@@ -5,13 +5,10 @@
 #include <cmath>
 #include <cstring>
 
-#include "device/cuda/stream.h"
+#include "../ranks/find_device.h"
 #include "models/registry.h"
 #include "train/engine.h"
 #include "train/translator.h"
-#ifdef TFM_EXECUTOR_RANKS
-#include "fake_runtime.h"
-#endif
 
 namespace tfm {
 namespace {
@@ -69,10 +66,7 @@ std::vector<float> weights(Engine& e) {
 class OnTheDevice : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
-    if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
-#ifdef TFM_EXECUTOR_RANKS
-    executor::runtime.late = true;
-#endif
+    if (!test::find_device()) GTEST_SKIP() << "no GPU";
   }
 };
 

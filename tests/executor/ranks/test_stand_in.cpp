@@ -13,6 +13,7 @@
 #include "device/replay.h"
 #include "fake_nccl.h"
 #include "fake_runtime.h"
+#include "kernels/elementwise.h"
 
 namespace tfm {
 namespace {
@@ -68,6 +69,35 @@ TEST_F(Nccl, ReductionsAreDoneNoSoonerThanTheyAreFinished) {
   mesh.data->reduce_finish();
   EXPECT_EQ(first(late), job().size());
   EXPECT_ANY_THROW(mesh.data->reduce_finish());
+}
+
+TEST_F(Nccl, NeedsEachOfItsWaits) {
+  if (job().size() == 1) return;
+  executor::runtime.late = true;
+  const auto sums_are_right = [&](long ignored) {
+    executor::runtime.event_waits = 0, executor::runtime.ignored_wait = ignored;
+    const auto fill = [&](const Tensor& t, float v) { kernels::fill(stream(), kernels::FillArgs<float>{t.elements(), v, t.ptr<float>()}); };
+    const Tensor a = tensor(8), b = tensor(8), other = tensor(8), after_a = tensor(8), after_b = tensor(8);
+    bool right = false;
+    try {
+      const Mesh mesh = device_mesh(make_mesh(job(), {job().size(), 1}), device_, {.backend = "nccl"});
+      fill(a, 1), fill(b, 2);
+      mesh.data->beside([&] { mesh.data->all_reduce(a); }, [&] { fill(other, 3); });
+      copy_async(stream(), after_a.data, a.data, a.bytes());
+      mesh.data->reduce_start(b, false);
+      fill(other, 4);
+      mesh.data->reduce_finish();
+      copy_async(stream(), after_b.data, b.data, b.bytes());
+      right = first(after_a) == job().size() && first(after_b) == 2 * job().size();
+      executor::finish_all();
+    } catch (const Error&) {  // the stand-in has seen it
+    }
+    return right;
+  };
+  EXPECT_TRUE(sums_are_right(-1));
+  const long waits = executor::runtime.event_waits;
+  EXPECT_EQ(waits, 4);
+  for (long i = 0; i < waits; ++i) EXPECT_FALSE(sums_are_right(i)) << "without wait " << i;
 }
 
 TEST_F(Nccl, TheRecorderFollowsTheDevice) {

@@ -1,0 +1,17 @@
+#pragma once
+// For tests that are built twice: for a GPU, and for the block executor, which then does all work as late as it may.
+#include "device/cuda/stream.h"
+#ifdef TFM_EXECUTOR_RANKS
+#include "fake_runtime.h"
+#endif
+
+namespace tfm::test {
+
+inline bool find_device() {
+#ifdef TFM_EXECUTOR_RANKS
+  executor::runtime.late = true;
+#endif
+  return cuda::device_count() > 0;
+}
+
+}  // namespace tfm::test
