@@ -4,62 +4,73 @@
 #include <fstream>
 
 #include "data/pairs.h"
+#include "huggingface/weights.h"
+#include "inference/loaded_model.h"
 #include "launch/support/program.h"
 #include "models/registry.h"
-#include "train/checkpoint_model.h"
-#include "train/huggingface/weights.h"
-#include "train/state.h"
+#include "train/engine_state.h"
 
 namespace {
 
 using namespace tfm;
 
 constexpr const char* kHelp =
-    "usage: tfm-convert import HF_DIR OUT_DIR          a checkpoint OUT_DIR/step-00000000 that every program reads at any layout\n"
-    "       tfm-convert export CHECKPOINT_DIR OUT_HF_DIR   config.json, model.safetensors, the tokenizer's files\n"
+    "usage: tfm-convert import HF_DIR OUT_DIR          a checkpoint OUT_DIR/step-00000000 that "
+    "every program reads at any layout\n"
+    "       tfm-convert export CHECKPOINT_DIR OUT_HF_DIR   config.json, model.safetensors, the "
+    "tokenizer's files\n"
     "  --help, --version\n"
-    "Knows gpt2, llama, bert, t5, bart and marian, as transformers 4 and 5 write them. Element types and what config.json says\n"
+    "Knows gpt2, llama, bert, t5, bart and marian, as transformers 4 and 5 write them. Element "
+    "types and what config.json says\n"
     "beyond the model survive a round trip.\n";
 
-std::vector<Piece> pieces_of(const LoadedModel& m) {
-  std::vector<Piece> pieces;
-  for (const PartSlice& p : m.model->parameters().slices())
+std::vector<checkpoint::Piece> pieces_of(const inference::LoadedModel& m) {
+  std::vector<checkpoint::Piece> pieces;
+  for (const nn::PartSlice& p : m.model->parameters().slices())
     pieces.push_back({{-1, 0, 0, 0, p.elements()}, "model/" + p.name, p.full, m.flat() + p.offset});
   return pieces;
 }
 
 int import(const std::string& from, const std::string& to) {
-  Config config = huggingface_run(from);
+  config::Config config = inference::huggingface_run(from);
   config.train.global_batch_size = config.train.micro_batch_size = 1;
-  resolve_for_ranks(config, 1);
-  const LoadedModel model = load_model(from, config, site_of(Device::cpu(1), single_mesh()), make_model);
+  config::resolve_for_ranks(config, 1);
+  const inference::LoadedModel model = inference::load_model(
+      from, config, comm::site_of(device::Device::cpu(1), comm::single_mesh()));
   const std::string companions = to + "/tokenizer";
-  const HuggingFaceModel source(from);
+  const huggingface::HuggingFaceModel source(from);
   source.keep_companions(companions);
-  if (config.data.tokenizer != "bytes") config.data.tokenizer = companions + config.data.tokenizer.substr(from.size());
-  const CheckpointInfo info{.step = 0, .seed = config.train.seed, .config = dump_config(config), .extra = source.provenance(companions)};
-  const CheckpointResult r = write_checkpoint(to, info, pieces_of(model), 0, {});
+  if (config.data.tokenizer != "bytes")
+    config.data.tokenizer = companions + config.data.tokenizer.substr(from.size());
+  const checkpoint::CheckpointInfo info{.step = 0,
+                                        .seed = config.train.seed,
+                                        .config = config::dump_config(config),
+                                        .extra = source.provenance(companions)};
+  const checkpoint::CheckpointResult r =
+      checkpoint::write_checkpoint(to, info, pieces_of(model), 0, {});
   if (!r.ok()) throw Error(ExitCode::retryable, r.error);
-  std::printf("%s: %lld parameters of a %s model\n", r.path.c_str(), static_cast<long long>(model.model->parameters().total_elements()),
+  std::printf("%s: %lld parameters of a %s model\n", r.path.c_str(),
+              static_cast<long long>(model.model->parameters().total_elements()),
               config.model.family.c_str());
   return 0;
 }
 
-// What generation begins, ends and pads with, where the tokenizer can be read; fills model.decoder_start, which stands beside them.
-std::optional<SpecialIds> special_ids(Config& config) {
-  std::unique_ptr<Tokenizer> tokenizer;
+// What generation begins, ends and pads with, where the tokenizer can be read; fills
+// model.decoder_start, which stands beside them.
+std::optional<tokenizer::SpecialIds> special_ids(config::Config& config) {
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer;
   try {
-    tokenizer = load_tokenizer(config.data.tokenizer);
+    tokenizer = tokenizer::load_tokenizer(config.data.tokenizer);
   } catch (const Error& e) {
     std::fprintf(stderr, "warning: config.json gets no ids of special tokens: %s\n", e.what());
     return std::nullopt;
   }
-  SpecialIds ids = tokenizer->special_ids();
+  tokenizer::SpecialIds ids = tokenizer->special_ids();
   if (!config.model.translates()) {
     if (const auto end = tokenizer->end_of_document()) ids.end = end;
     return ids;
   }
-  const SentenceIds sentence = sentence_ids(*tokenizer, config.model.decoder_start);
+  const data::SentenceIds sentence = data::sentence_ids(*tokenizer, config.model.decoder_start);
   config.model.decoder_start = sentence.begin;
   ids.end = sentence.end;
   return ids;
@@ -68,40 +79,54 @@ std::optional<SpecialIds> special_ids(Config& config) {
 // That of a run, under the names transformers looks for.
 void copy_tokenizer(const std::string& tokenizer, const std::string& to) {
   namespace fs = std::filesystem;
-  if (fs::is_directory(tokenizer)) return copy_companions(tokenizer, to);
+  if (fs::is_directory(tokenizer)) return huggingface::copy_companions(tokenizer, to);
   if (!fs::is_regular_file(tokenizer)) return;
   const bool json = tokenizer.ends_with(".json");
-  fs::copy_file(tokenizer, fs::path(to) / (json ? "tokenizer.json" : "spiece.model"), fs::copy_options::overwrite_existing);
-  if (json) std::ofstream(fs::path(to) / "tokenizer_config.json") << "{\"tokenizer_class\": \"PreTrainedTokenizerFast\"}\n";
+  fs::copy_file(tokenizer, fs::path(to) / (json ? "tokenizer.json" : "spiece.model"),
+                fs::copy_options::overwrite_existing);
+  if (json)
+    std::ofstream(fs::path(to) / "tokenizer_config.json")
+        << "{\"tokenizer_class\": \"PreTrainedTokenizerFast\"}\n";
 }
 
 int export_to(const std::string& from, const std::string& to) {
-  const std::string path = checkpoint_path(from);
-  Config config = checkpoint_config(path, {"parallel.tensor=1", "parallel.data=auto", "train.global_batch_size=1", "train.micro_batch_size=1"});
-  resolve_for_ranks(config, 1);
-  const LoadedModel model = load_model(path, config, site_of(Device::cpu(1), single_mesh()), make_model);
-  const std::string origin = is_huggingface(path) ? HuggingFaceModel(path).provenance() : CheckpointReader(path).manifest().extra;
+  const std::string path = inference::checkpoint_path(from);
+  config::Config config =
+      inference::checkpoint_config(path, {"parallel.tensor=1", "parallel.data=auto",
+                                          "train.global_batch_size=1", "train.micro_batch_size=1"});
+  config::resolve_for_ranks(config, 1);
+  const inference::LoadedModel model = inference::load_model(
+      path, config, comm::site_of(device::Device::cpu(1), comm::single_mesh()));
+  const std::string origin = huggingface::is_huggingface(path)
+                                 ? huggingface::HuggingFaceModel(path).provenance()
+                                 : checkpoint::CheckpointReader(path).manifest().extra;
   const bool own = origin == "{}";
   const auto ids = own ? special_ids(config) : std::nullopt;
-  const std::string beside = (std::filesystem::absolute(path).parent_path() / "tokenizer").string();  // where an import has moved with it
-  write_huggingface(to, config.model, ids, own ? "" : origin, beside, [&](const std::string& part) {
-    for (const PartSlice& p : model.model->parameters().slices())
-      if (p.name == part) return std::vector<float>(model.flat() + p.offset, model.flat() + p.offset + p.elements());
-    internal_error("the model has no part " + part);
-  });
+  const std::string beside = (std::filesystem::absolute(path).parent_path() / "tokenizer")
+                                 .string();  // where an import has moved with it
+  huggingface::write_huggingface(
+      to, config.model, ids, own ? "" : origin, beside, [&](const std::string& part) {
+        for (const nn::PartSlice& p : model.model->parameters().slices())
+          if (p.name == part)
+            return std::vector<float>(model.flat() + p.offset,
+                                      model.flat() + p.offset + p.elements());
+        internal_error("the model has no part " + part);
+      });
   if (own) copy_tokenizer(config.data.tokenizer, to);
   std::printf("%s: a %s model of %s\n", to.c_str(), config.model.family.c_str(), path.c_str());
   return 0;
 }
 
 int run(int argc, char** argv) {
-  const Arguments args(argc, argv, {});
+  const launch::Arguments args(argc, argv, {});
   const auto& words = args.positional();
   if (words.size() != 3 || (words[0] != "import" && words[0] != "export"))
-    throw Error(ExitCode::usage, "expected `import HF_DIR OUT_DIR` or `export CHECKPOINT_DIR OUT_HF_DIR`; see tfm-convert --help");
+    throw Error(ExitCode::usage,
+                "expected `import HF_DIR OUT_DIR` or `export CHECKPOINT_DIR OUT_HF_DIR`; see "
+                "tfm-convert --help");
   return words[0] == "import" ? import(words[1], words[2]) : export_to(words[1], words[2]);
 }
 
 }  // namespace
 
-int main(int argc, char** argv) { return tfm::guarded(argc, argv, kHelp, run); }
+int main(int argc, char** argv) { return tfm::launch::guarded(argc, argv, kHelp, run); }

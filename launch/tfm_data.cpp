@@ -6,13 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "core/diagnostics.h"
 #include "core/error.h"
-#include "core/posix_file.h"
+#include "core/strings.h"
 #include "core/version.h"
-#include "data/bpe_trainer.h"
 #include "data/prepare.h"
-#include "data/tokenizer.h"
+#include "io/file.h"
+#include "tokenizer/bpe_trainer.h"
+#include "tokenizer/tokenizer.h"
 
 namespace {
 
@@ -39,9 +39,12 @@ constexpr std::string_view help = R"(usage: tfm-data COMMAND [OPTIONS]
 Exit codes: 0 done, 1 failed, 2 bad command line, 3 bad input, 75 I/O error.
 )";
 
-[[noreturn]] void usage(const std::string& message) { throw Error(ExitCode::usage, message + "; see tfm-data --help"); }
+[[noreturn]] void usage(const std::string& message) {
+  throw Error(ExitCode::usage, message + "; see tfm-data --help");
+}
 
-[[noreturn]] void unknown(const std::string& kind, const std::string& word, const std::vector<std::string_view>& known) {
+[[noreturn]] void unknown(const std::string& kind, const std::string& word,
+                          const std::vector<std::string_view>& known) {
   const std::string_view near = nearest(word, known, 3);
   usage("unknown " + kind + " " + in_quotes(word) +
         (near.empty() ? "; expected " + join(known) : "; did you mean " + std::string(near) + "?"));
@@ -63,7 +66,8 @@ struct Arguments {
     const auto found = values.find(name);
     if (found == values.end()) usage("option " + std::string(name) + " is missing");
     if (found->second.size() != 1)
-      usage("option " + std::string(name) + ": expected one value, got " + std::to_string(found->second.size()));
+      usage("option " + std::string(name) + ": expected one value, got " +
+            std::to_string(found->second.size()));
     return found->second.front();
   }
 };
@@ -78,7 +82,8 @@ Arguments parse(const Command& command, const std::vector<std::string>& words) {
   for (const std::string& word : words) {
     if (word.size() < 2 || word[0] != '-') {
       const bool taken = values && (values->empty() || many);
-      if (!taken && result.files.size() == command.files) usage("unexpected argument " + in_quotes(word));
+      if (!taken && result.files.size() == command.files)
+        usage("unexpected argument " + in_quotes(word));
       (taken ? *values : result.files).push_back(word);
       continue;
     }
@@ -95,7 +100,8 @@ Arguments parse(const Command& command, const std::vector<std::string>& words) {
     values = flag ? nullptr : &list;
   }
   for (std::string_view option : command.options)
-    if (result.has(option) && result.values[option].empty()) usage("option " + std::string(option) + " needs a value");
+    if (result.has(option) && result.values[option].empty())
+      usage("option " + std::string(option) + " needs a value");
   if (result.files.size() != command.files) usage("a file is missing");
   return result;
 }
@@ -104,17 +110,18 @@ int prepare(const Arguments& a) {
   if (!a.has("--input")) usage("option --input is missing");
   const std::string format = a.has("--format") ? a.one("--format") : "llmc";
   if (format != "llmc" && format != "megatron") unknown("format", format, {"llmc", "megatron"});
-  PrepareOptions options{a.values.at("--input"), a.one("--tokenizer"), a.one("--output")};
-  options.format = format == "llmc" ? TokenFormat::llmc : TokenFormat::megatron;
+  data::PrepareOptions options{a.values.at("--input"), a.one("--tokenizer"), a.one("--output")};
+  options.format = format == "llmc" ? data::TokenFormat::llmc : data::TokenFormat::megatron;
   options.append_eod = a.has("--append-eod");
   if (a.has("--field")) options.field = a.one("--field");
-  const Prepared result = prepare_tokens(options);
-  std::cout << options.output << ": " << result.tokens << " tokens, " << result.documents << " documents\n";
+  const data::Prepared result = data::prepare_tokens(options);
+  std::cout << options.output << ": " << result.tokens << " tokens, " << result.documents
+            << " documents\n";
   return 0;
 }
 
 int encode(const Arguments& a) {
-  const auto tokenizer = load_tokenizer(a.one("--tokenizer"));
+  const auto tokenizer = tokenizer::load_tokenizer(a.one("--tokenizer"));
   const bool specials = a.has("--special-tokens");
   std::string out;
   for (std::string line; std::getline(std::cin, line);) {
@@ -127,16 +134,18 @@ int encode(const Arguments& a) {
 }
 
 int decode(const Arguments& a) {
-  const auto tokenizer = load_tokenizer(a.one("--tokenizer"));
+  const auto tokenizer = tokenizer::load_tokenizer(a.one("--tokenizer"));
   std::int64_t number = 0;
   for (std::string line; std::getline(std::cin, line);) {
     const std::string where = "standard input:" + std::to_string(++number) + ": ";
     std::vector<std::int32_t> ids;
     for (std::size_t at = 0; (at = line.find_first_not_of(" \t\r", at)) != line.npos;) {
       const std::size_t end = std::min(line.find_first_of(" \t\r", at), line.size());
-      const auto [stop, error] = std::from_chars(line.data() + at, line.data() + end, ids.emplace_back());
+      const auto [stop, error] =
+          std::from_chars(line.data() + at, line.data() + end, ids.emplace_back());
       if (error != std::errc() || stop != line.data() + end)
-        throw Error(ExitCode::input, where + "expected ids separated by spaces, got " + in_quotes(line.substr(at, end - at)));
+        throw Error(ExitCode::input, where + "expected ids separated by spaces, got " +
+                                         in_quotes(line.substr(at, end - at)));
       at = end;
     }
     try {
@@ -150,27 +159,31 @@ int decode(const Arguments& a) {
 
 int train(const Arguments& a) {
   if (!a.has("--input")) usage("option --input is missing");
-  TrainTokenizerOptions options{a.values.at("--input"), a.one("--output")};
+  tokenizer::TrainTokenizerOptions options{a.values.at("--input"), a.one("--output")};
   const std::string& size = a.one("--vocab-size");
-  const auto [stop, error] = std::from_chars(size.data(), size.data() + size.size(), options.vocab_size);
+  const auto [stop, error] =
+      std::from_chars(size.data(), size.data() + size.size(), options.vocab_size);
   if (error != std::errc() || stop != size.data() + size.size())
     usage("option --vocab-size: expected a whole number, got " + in_quotes(size));
-  options.specials = a.has("--special") ? a.values.at("--special") : std::vector<std::string>{"<|endoftext|>"};
+  options.specials =
+      a.has("--special") ? a.values.at("--special") : std::vector<std::string>{"<|endoftext|>"};
   if (a.has("--field")) options.field = a.one("--field");
-  const std::int64_t tokens = train_tokenizer(options);
+  const std::int64_t tokens = tokenizer::train_tokenizer(options);
   std::cout << options.output << ": " << tokens << " tokens"
             << (tokens < options.vocab_size ? "; the text has no pair left to merge\n" : "\n");
   return 0;
 }
 
 int info(const Arguments& a) {
-  const TokenFile file(a.files[0]);
-  const TokenFileInfo& i = file.info();
-  std::vector<std::int32_t> first(static_cast<std::size_t>(std::min<std::int64_t>(file.size(), 16)));
+  const data::TokenFile file(a.files[0]);
+  const data::TokenFileInfo& i = file.info();
+  std::vector<std::int32_t> first(
+      static_cast<std::size_t>(std::min<std::int64_t>(file.size(), 16)));
   file.read(0, first);
-  std::cout << "file: " << file.name() << "\nformat: " << i.format << "\ntokens: " << i.tokens << "\nid type: " << name_of(i.type)
-            << '\n';
-  if (i.sequences) std::cout << "sequences: " << *i.sequences << "\ndocuments: " << *i.documents << '\n';
+  std::cout << "file: " << file.name() << "\nformat: " << i.format << "\ntokens: " << i.tokens
+            << "\nid type: " << data::name_of(i.type) << '\n';
+  if (i.sequences)
+    std::cout << "sequences: " << *i.sequences << "\ndocuments: " << *i.documents << '\n';
   std::cout << "first ids:";
   for (std::int32_t id : first) std::cout << ' ' << id;
   std::cout << '\n';
@@ -178,30 +191,41 @@ int info(const Arguments& a) {
 }
 
 int verify(const Arguments& a) {
-  const TokenFile file(a.files[0]);
+  const data::TokenFile file(a.files[0]);
   const bool known = a.has("--tokenizer");
-  const std::int32_t largest =
-      check_all_ids(file, known ? load_tokenizer(a.one("--tokenizer"))->vocab_size() : std::int64_t{1} << 31);
-  const std::size_t bytes = static_cast<std::size_t>(file.size() * bytes_of(file.info().type));
-  std::cout << file.name() << ": ok, " << file.size() << " tokens, largest id " << largest << ", XXH3-128 of the ids "
-            << Checksum::of({file.ids(), bytes}) << '\n';
+  const std::int32_t largest = data::check_all_ids(
+      file, known ? tokenizer::load_tokenizer(a.one("--tokenizer"))->vocab_size()
+                  : std::int64_t{1} << 31);
+  const std::size_t bytes =
+      static_cast<std::size_t>(file.size() * data::bytes_of(file.info().type));
+  std::cout << file.name() << ": ok, " << file.size() << " tokens, largest id " << largest
+            << ", XXH3-128 of the ids " << io::Checksum::of({file.ids(), bytes}) << '\n';
   return 0;
 }
 
 int run(const std::vector<std::string>& words) {
   static const std::map<std::string_view, Command> commands = {
-      {"prepare", {{"--input", "--tokenizer", "--output", "--format", "--field"}, {"--append-eod"}, 0, prepare}},
+      {"prepare",
+       {{"--input", "--tokenizer", "--output", "--format", "--field"},
+        {"--append-eod"},
+        0,
+        prepare}},
       {"encode", {{"--tokenizer"}, {"--special-tokens"}, 0, encode}},
       {"decode", {{"--tokenizer"}, {}, 0, decode}},
-      {"train-tokenizer", {{"--input", "--vocab-size", "--output", "--special", "--field"}, {}, 0, train}},
+      {"train-tokenizer",
+       {{"--input", "--vocab-size", "--output", "--special", "--field"}, {}, 0, train}},
       {"info", {{}, {}, 1, info}},
       {"verify", {{"--tokenizer"}, {}, 1, verify}}};
-  const auto asked = [&](const char* option) { return std::find(words.begin(), words.end(), option) != words.end(); };
+  const auto asked = [&](const char* option) {
+    return std::find(words.begin(), words.end(), option) != words.end();
+  };
   if (asked("--help") || asked("-h")) return std::cout << help, 0;
   if (asked("--version")) return std::cout << "tfm-data " << version << '\n', 0;
   if (words.empty()) usage("expected a command");
   const auto command = commands.find(words[0]);
-  if (command == commands.end()) unknown("command", words[0], {"prepare", "encode", "decode", "train-tokenizer", "info", "verify"});
+  if (command == commands.end())
+    unknown("command", words[0],
+            {"prepare", "encode", "decode", "train-tokenizer", "info", "verify"});
   return command->second.run(parse(command->second, {words.begin() + 1, words.end()}));
 }
 

@@ -4,12 +4,12 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "data/translation_scores.h"
+#include "data/run_data.h"
+#include "inference/evaluation.h"
+#include "inference/translator.h"
 #include "launch/support/program.h"
 #include "models/registry.h"
-#include "train/evaluation.h"
-#include "train/run_data.h"
-#include "train/translator.h"
+#include "text/translation_scores.h"
 
 namespace {
 
@@ -17,47 +17,61 @@ using namespace tfm;
 
 constexpr const char* kHelp =
     "usage: [mpirun -np N] tfm-eval MODEL_DIR [section.key=value ...] [options]\n"
-    "  MODEL_DIR          a checkpoint (step-00000500, best) or a directory of checkpoints, of which the newest is taken\n"
+    "  MODEL_DIR          a checkpoint (step-00000500, best) or a directory of checkpoints, of "
+    "which the newest is taken\n"
     "Data; without any the validation data of the run:\n"
     "  --text FILE        text, or .jsonl\n"
     "  --tokens FILE.bin  a token file\n"
-    "  --source FILE --target FILE   an encoder-decoder's: line k of one is the translation of line k of the other\n"
+    "  --source FILE --target FILE   an encoder-decoder's: line k of one is the translation of "
+    "line k of the other\n"
     "  --tokenizer T      instead of the one the model was trained with\n"
     "Translations that are scored:\n"
     "  --beam N, --length-penalty X, --max-tokens N   as tfm-generate's\n"
     "Results:\n"
     "  --json FILE        write them there, too\n"
     "  --help, --version\n"
-    "loss: mean negative log-likelihood of the labels, without label smoothing; perplexity: exp(loss); accuracy: share of the labels\n"
-    "with the highest probability; tokens: labels. A decoder's labels are the next tokens, in windows of train.seq_len; an encoder's\n"
-    "are masked tokens, the same in each call; an encoder-decoder's are the targets' tokens. bleu, chrf: of translations against the\n"
+    "loss: mean negative log-likelihood of the labels, without label smoothing; perplexity: "
+    "exp(loss); accuracy: share of the labels\n"
+    "with the highest probability; tokens: labels. A decoder's labels are the next tokens, in "
+    "windows of train.seq_len; an encoder's\n"
+    "are masked tokens, the same in each call; an encoder-decoder's are the targets' tokens. bleu, "
+    "chrf: of translations against the\n"
     "targets, as sacrebleu's defaults.\n"
-    "  parallel.tensor=N  ranks that share the model (default: all); the others share out the data\n"
+    "  parallel.tensor=N  ranks that share the model (default: all); the others share out the "
+    "data\n"
     "  device=cuda        on GPUs (default: on CPUs, whatever the run computed with)\n";
 
 constexpr std::int64_t kPairTokens = 8192;  // of a batch
 
 // What to evaluate on, from the options or the run.
-SourceConfig source_of(const Arguments& args, const Config& config) {
+config::SourceConfig source_of(const launch::Arguments& args, const config::Config& config) {
   const bool pairs = args.has("--source") || args.has("--target");
   if (pairs + args.has("--text") + args.has("--tokens") > 1)
     throw Error(ExitCode::usage, "expected one of --text, --tokens, and --source with --target");
   if (pairs) {
-    if (!config.model.translates()) throw Error(ExitCode::usage, "--source and --target are for models of family encoder_decoder");
-    if (!args.has("--source") || !args.has("--target")) throw Error(ExitCode::usage, "expected --source and --target together");
-    SourceConfig c{.type = "pairs"};
+    if (!config.model.translates())
+      throw Error(ExitCode::usage,
+                  "--source and --target are for models of family encoder_decoder");
+    if (!args.has("--source") || !args.has("--target"))
+      throw Error(ExitCode::usage, "expected --source and --target together");
+    config::SourceConfig c{.type = "pairs"};
     c.source = args.get("--source"), c.target = args.get("--target");
     return c;
   }
   const bool text = args.has("--text");
   if (!text && !args.has("--tokens")) {
     if (!config.data.validation)
-      throw Error(ExitCode::usage, "the run has no data.validation; name the data with --text, --tokens, or --source and --target");
+      throw Error(ExitCode::usage,
+                  "the run has no data.validation; name the data with --text, --tokens, or "
+                  "--source and --target");
     return *config.data.validation;
   }
-  SourceConfig c;
+  config::SourceConfig c;
   const std::string& family = config.model.family;
-  c.type = family == "encoder" ? "mlm" : family == "encoder_decoder" ? "span_corruption" : text ? "text" : "tokens";
+  c.type = family == "encoder"           ? "mlm"
+           : family == "encoder_decoder" ? "span_corruption"
+           : text                        ? "text"
+                                         : "tokens";
   c.paths = {{args.get(text ? "--text" : "--tokens"), 1}};
   const bool same = config.data.train.type == c.type;
   c.mask_probability = same ? config.data.train.mask_probability : 0.15;
@@ -66,42 +80,60 @@ SourceConfig source_of(const Arguments& args, const Config& config) {
   return c;
 }
 
-void add_translation_scores(const Arguments& args, LoadedModel& model, const RunData& data, const SourceConfig& source,
+void add_translation_scores(const launch::Arguments& args, inference::LoadedModel& model,
+                            const data::RunData& data, const config::SourceConfig& source,
                             nlohmann::ordered_json& results) {
   std::vector<std::string> sources, references;
-  each_pair(pair_files(source), [&](std::string_view s, std::string_view t, const std::string&, const std::string&) {
+  data::each_pair(data::pair_files(source), [&](std::string_view s, std::string_view t,
+                                                const std::string&, const std::string&) {
     sources.emplace_back(s);
     references.emplace_back(t);
   });
-  Translator translator(*model.model, model.config.model, model.site, model.weights(), *data.tokenizer,
-                        {.beams = args.integer("--beam", 1, 1), .length_penalty = args.real("--length-penalty", 1),
-                         .max_tokens = args.integer("--max-tokens", 0, 1)});
+  inference::Translator translator(*model.model, model.config.model, model.site, model.weights(),
+                                   *data.tokenizer,
+                                   {.beams = args.integer("--beam", 1, 1),
+                                    .length_penalty = args.real("--length-penalty", 1),
+                                    .max_tokens = args.integer("--max-tokens", 0, 1)});
   const std::vector<std::string> translations = translator.translate(sources);
-  results["bleu"] = corpus_bleu(translations, references);
-  results["chrf"] = corpus_chrf(translations, references);
+  results["bleu"] = text::corpus_bleu(translations, references);
+  results["chrf"] = text::corpus_chrf(translations, references);
 }
 
 int run(int argc, char** argv) {
-  const Arguments args(argc, argv, {{"--text"}, {"--tokens"}, {"--source"}, {"--target"}, {"--tokenizer"}, {"--beam"}, {"--length-penalty"},
-                                    {"--max-tokens"}, {"--json"}});
-  const std::string dir = checkpoint_path(args.only("model directory"));
-  const Launch launch;
-  Config config = inference_config(dir, args.overrides(), launch.ranks);
-  LoadedModel model = load_model(dir, config, launch.site(config), make_model);
-  const SourceConfig source = source_of(args, config);
-  config.train = checkpoint_config(dir, args.overrides()).train;  // masks and spans follow from the run's batches
+  const launch::Arguments args(argc, argv,
+                               {{"--text"},
+                                {"--tokens"},
+                                {"--source"},
+                                {"--target"},
+                                {"--tokenizer"},
+                                {"--beam"},
+                                {"--length-penalty"},
+                                {"--max-tokens"},
+                                {"--json"}});
+  const std::string dir = inference::checkpoint_path(args.only("model directory"));
+  const launch::Launch launch;
+  config::Config config = inference::inference_config(dir, args.overrides(), launch.ranks);
+  inference::LoadedModel model = inference::load_model(dir, config, launch.site(config));
+  const config::SourceConfig source = source_of(args, config);
+  config.train = inference::checkpoint_config(dir, args.overrides())
+                     .train;  // masks and spans follow from the run's batches
   config.data.train = source;
   config.data.tokenizer = args.get("--tokenizer", config.data.tokenizer);
   const bool pairs = source.type == "pairs";
   config.train.global_batch_tokens = pairs ? std::max(config.train.seq_len, kPairTokens) : 0;
-  const RunData data(config, source);
-  const Totals totals = evaluate(model, config, *data.validation);
-  if (totals.labels[0] == 0) throw Error(ExitCode::input, "the data holds no labels; expected at least one sequence of train.seq_len tokens");
-  nlohmann::ordered_json results{{"loss", totals.mean()}, {"perplexity", totals.perplexity()}, {"accuracy", totals.accuracy()}};
+  const data::RunData data(config, source);
+  const inference::Totals totals = inference::evaluate(model, config, *data.validation);
+  if (totals.labels[0] == 0)
+    throw Error(ExitCode::input,
+                "the data holds no labels; expected at least one sequence of train.seq_len tokens");
+  nlohmann::ordered_json results{{"loss", totals.mean()},
+                                 {"perplexity", totals.perplexity()},
+                                 {"accuracy", totals.accuracy()}};
   if (pairs) add_translation_scores(args, model, data, source, results);
   results["tokens"] = totals.labels[0];
   if (model.site.mesh.rank() != 0) return 0;
-  for (const auto& [name, value] : results.items()) std::printf("%-12s%s\n", name.c_str(), value.dump().c_str());
+  for (const auto& [name, value] : results.items())
+    std::printf("%-12s%s\n", name.c_str(), value.dump().c_str());
   if (!args.has("--json")) return 0;
   std::ofstream file(args.get("--json"));
   file << results.dump(2) << "\n";
@@ -111,4 +143,4 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return tfm::guarded(argc, argv, kHelp, run); }
+int main(int argc, char** argv) { return tfm::launch::guarded(argc, argv, kHelp, run); }

@@ -1,16 +1,17 @@
-// tfm-generate: continues a text with a decoder, translates lines with an encoder-decoder, at any layout.
+// tfm-generate: continues a text with a decoder, translates lines with an encoder-decoder, at any
+// layout.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <iostream>
 #include <iterator>
 
-#include "comm/agree.h"
+#include "comm/consensus.h"
 #include "data/pairs.h"
+#include "inference/loaded_model.h"
+#include "inference/translator.h"
 #include "launch/support/program.h"
 #include "models/registry.h"
-#include "train/checkpoint_model.h"
-#include "train/translator.h"
 
 namespace {
 
@@ -18,21 +19,25 @@ using namespace tfm;
 
 constexpr const char* kHelp =
     "usage: [mpirun -np N] tfm-generate MODEL_DIR [section.key=value ...] [options]\n"
-    "  MODEL_DIR          a checkpoint (step-00000500, best) or a directory of checkpoints, of which the newest is taken\n"
+    "  MODEL_DIR          a checkpoint (step-00000500, best) or a directory of checkpoints, of "
+    "which the newest is taken\n"
     "A decoder continues a text:\n"
     "  --prompt TEXT      the text to continue; without it standard input is read\n"
     "  --max-tokens N     tokens to add (default 100)\n"
     "  --temperature X    0 is greedy (default 1)\n"
     "  --top-k N          sample among the N most likely tokens (default 0: all)\n"
-    "  --top-p X          sample among the most likely tokens that hold probability X (default 1: all)\n"
+    "  --top-p X          sample among the most likely tokens that hold probability X (default 1: "
+    "all)\n"
     "  --seed N           of sampling (default 1234)\n"
     "An encoder-decoder translates standard input, one line after the other:\n"
     "  --beam N           hypotheses kept at each step (default 1: greedy)\n"
-    "  --length-penalty X the best has the highest sum of log-probabilities / tokens^X (default 1)\n"
+    "  --length-penalty X the best has the highest sum of log-probabilities / tokens^X (default "
+    "1)\n"
     "  --max-tokens N     of a translation (default: twice its source's and 50)\n"
     "Both:\n"
     "  --tokenizer T      instead of the one the model was trained with\n"
-    "  parallel.tensor=N  ranks that share the model (default: all); the others share out the lines\n"
+    "  parallel.tensor=N  ranks that share the model (default: all); the others share out the "
+    "lines\n"
     "  device=cuda        on GPUs (default: on CPUs, whatever the run computed with)\n"
     "  --help, --version\n";
 
@@ -45,12 +50,15 @@ struct Sampling {
   std::int32_t pick(const std::vector<double>& logits, std::uint32_t n) const {
     std::vector<std::int32_t> order(logits.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::int32_t>(i);
-    std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return logits[a] > logits[b]; });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](auto a, auto b) { return logits[a] > logits[b]; });
     if (temperature == 0) return order[0];
-    if (top_k > 0 && top_k < static_cast<std::int64_t>(order.size())) order.resize(static_cast<std::size_t>(top_k));
+    if (top_k > 0 && top_k < static_cast<std::int64_t>(order.size()))
+      order.resize(static_cast<std::size_t>(top_k));
     std::vector<double> weight;
     double total = 0;
-    for (auto id : order) total += weight.emplace_back(std::exp((logits[id] - logits[order[0]]) / temperature));
+    for (auto id : order)
+      total += weight.emplace_back(std::exp((logits[id] - logits[order[0]]) / temperature));
     std::size_t kept = 0;
     double mass = 0;
     while (kept < weight.size() && mass < top_p * total) mass += weight[kept++];
@@ -66,16 +74,23 @@ struct Sampling {
 class Continuation {
  public:
   // `room`: tokens of the text at its longest; no more than these are kept.
-  Continuation(LoadedModel& model, std::int64_t room)
-      : model_(model), context_(std::max<std::int64_t>(model.config.model.max_seq_len, 1)),
+  Continuation(inference::LoadedModel& model, std::int64_t room)
+      : model_(model),
+        context_(std::max<std::int64_t>(model.config.model.max_seq_len, 1)),
         generation_(*model.model, model.site, model.weights(),
-                    {.sequences = 1, .length = std::min(kTogether, std::min(room, context_)), .capacity = std::min(room, context_)}, model.config.model.vocab_size) {}
+                    {.sequences = 1,
+                     .length = std::min(kTogether, std::min(room, context_)),
+                     .capacity = std::min(room, context_)},
+                    model.config.model.vocab_size) {}
 
-  // Logits of what follows `ids`, which begin with those of the call before. Of a text longer than the context the last part is read.
+  // Logits of what follows `ids`, which begin with those of the call before. Of a text longer than
+  // the context the last part is read.
   std::vector<double> next(std::vector<std::int32_t>& ids) {
-    if (std::ssize(ids) > context_) return whole(std::span(ids).last(static_cast<std::size_t>(context_)));
+    if (std::ssize(ids) > context_)
+      return whole(std::span(ids).last(static_cast<std::size_t>(context_)));
     const auto together = static_cast<std::size_t>(generation_.shape().length);
-    for (auto rest = std::span(ids).subspan(static_cast<std::size_t>(generation_.position())); !rest.empty();) {
+    for (auto rest = std::span(ids).subspan(static_cast<std::size_t>(generation_.position()));
+         !rest.empty();) {
       const std::size_t tokens = rest.size() >= together ? together : 1;
       generation_.step(rest.first(tokens));
       rest = rest.subspan(tokens);
@@ -86,7 +101,8 @@ class Continuation {
  private:
   std::vector<double> whole(std::span<std::int32_t> window) {
     if (!inference_)
-      inference_.emplace(*model_.model, model_.site, model_.weights(), BatchShape{.sequences = 1, .length = context_},
+      inference_.emplace(*model_.model, model_.site, model_.weights(),
+                         nn::BatchShape{.sequences = 1, .length = context_},
                          model_.config.model.vocab_size);
     inference_->run({{"ids", window}});
     return inference_->row(context_ - 1);
@@ -94,23 +110,28 @@ class Continuation {
 
   static constexpr std::int64_t kTogether = 32;  // tokens of a prompt that are read at once
 
-  LoadedModel& model_;
+  inference::LoadedModel& model_;
   std::int64_t context_;
-  Generation generation_;
-  std::optional<Inference> inference_;  // of a text that has outgrown the context
+  inference::Generation generation_;
+  std::optional<inference::Inference> inference_;  // of a text that has outgrown the context
 };
 
-void continue_text(const Arguments& args, LoadedModel& model, const Tokenizer& tokenizer) {
-  const Sampling sampling{args.real("--temperature", 1), args.real("--top-p", 1), args.integer("--top-k", 0, 0),
+void continue_text(const launch::Arguments& args, inference::LoadedModel& model,
+                   const tokenizer::Tokenizer& tokenizer) {
+  const Sampling sampling{args.real("--temperature", 1), args.real("--top-p", 1),
+                          args.integer("--top-k", 0, 0),
                           static_cast<std::uint64_t>(args.integer("--seed", 1234, 0))};
   const std::int64_t most = args.integer("--max-tokens", 100, 0);
   const bool lead = model.site.mesh.rank() == 0;
   std::string prompt = args.get("--prompt");
   if (!args.has("--prompt") && lead) prompt.assign(std::istreambuf_iterator<char>(std::cin), {});
-  prompt = broadcast_string(*model.site.mesh.world, prompt);
+  prompt = comm::broadcast_string(*model.site.mesh.world, prompt);
   std::vector<std::int32_t> ids = tokenizer.encode(prompt);
-  if (ids.empty()) throw Error(ExitCode::usage, "the prompt is empty; give some text with --prompt or on standard input");
-  for (const std::int32_t id : ids) check_known(id, model.config.model.vocab_size, "the tokenizer");
+  if (ids.empty())
+    throw Error(ExitCode::usage,
+                "the prompt is empty; give some text with --prompt or on standard input");
+  for (const std::int32_t id : ids)
+    data::check_known(id, model.config.model.vocab_size, "the tokenizer");
   Continuation continuation(model, std::ssize(ids) + most);
   if (lead) std::printf("%s", prompt.c_str());
   for (std::int64_t n = 0; n < most; ++n) {
@@ -124,11 +145,11 @@ void continue_text(const Arguments& args, LoadedModel& model, const Tokenizer& t
 }
 
 // Lines of standard input, at most `most`, on every rank; none at its end.
-std::vector<std::string> read_lines(const Mesh& mesh, std::size_t most) {
+std::vector<std::string> read_lines(const comm::Mesh& mesh, std::size_t most) {
   std::string text;
   if (mesh.rank() == 0)
     for (std::string line; most > 0 && std::getline(std::cin, line); --most) text += line + "\n";
-  text = broadcast_string(*mesh.world, text);
+  text = comm::broadcast_string(*mesh.world, text);
   std::vector<std::string> lines;
   for (std::size_t at = 0, end; at < text.size(); at = end + 1) {
     end = text.find('\n', at);
@@ -138,10 +159,13 @@ std::vector<std::string> read_lines(const Mesh& mesh, std::size_t most) {
   return lines;
 }
 
-void translate(const Arguments& args, LoadedModel& model, const Tokenizer& tokenizer) {
-  Translator translator(*model.model, model.config.model, model.site, model.weights(), tokenizer,
-                        {.beams = args.integer("--beam", 1, 1), .length_penalty = args.real("--length-penalty", 1),
-                         .max_tokens = args.integer("--max-tokens", 0, 1)});
+void translate(const launch::Arguments& args, inference::LoadedModel& model,
+               const tokenizer::Tokenizer& tokenizer) {
+  inference::Translator translator(*model.model, model.config.model, model.site, model.weights(),
+                                   tokenizer,
+                                   {.beams = args.integer("--beam", 1, 1),
+                                    .length_penalty = args.real("--length-penalty", 1),
+                                    .max_tokens = args.integer("--max-tokens", 0, 1)});
   const bool lead = model.site.mesh.rank() == 0;
   constexpr std::size_t together = 4096;
   while (true) {
@@ -152,33 +176,50 @@ void translate(const Arguments& args, LoadedModel& model, const Tokenizer& token
     if (lead) std::fflush(stdout);
   }
   if (lead && translator.cut() > 0)
-    std::fprintf(stderr, "warning: %lld lines had more than %lld tokens and were cut\n", static_cast<long long>(translator.cut()),
+    std::fprintf(stderr, "warning: %lld lines had more than %lld tokens and were cut\n",
+                 static_cast<long long>(translator.cut()),
                  static_cast<long long>(model.config.model.max_seq_len - 1));
 }
 
-void only_for(const Arguments& args, const std::string& family, const std::vector<const char*>& options) {
+void only_for(const launch::Arguments& args, const std::string& family,
+              const std::vector<const char*>& options) {
   for (const char* option : options)
-    if (args.has(option)) throw Error(ExitCode::usage, std::string(option) + " is for models of family " + family);
+    if (args.has(option))
+      throw Error(ExitCode::usage, std::string(option) + " is for models of family " + family);
 }
 
 int run(int argc, char** argv) {
-  const Arguments args(argc, argv, {{"--prompt"}, {"--max-tokens"}, {"--temperature"}, {"--top-k"}, {"--top-p"}, {"--seed"},
-                                    {"--tokenizer"}, {"--beam"}, {"--length-penalty"}});
-  const std::string dir = checkpoint_path(args.only("model directory"));
-  const Launch launch;
-  const Config config = inference_config(dir, args.overrides(), launch.ranks);
+  const launch::Arguments args(argc, argv,
+                               {{"--prompt"},
+                                {"--max-tokens"},
+                                {"--temperature"},
+                                {"--top-k"},
+                                {"--top-p"},
+                                {"--seed"},
+                                {"--tokenizer"},
+                                {"--beam"},
+                                {"--length-penalty"}});
+  const std::string dir = inference::checkpoint_path(args.only("model directory"));
+  const launch::Launch launch;
+  const config::Config config = inference::inference_config(dir, args.overrides(), launch.ranks);
   if (!config.model.decodes())
-    throw Error(ExitCode::usage, dir + " holds an encoder, which generates no text; expected a decoder or an encoder_decoder");
+    throw Error(
+        ExitCode::usage,
+        dir +
+            " holds an encoder, which generates no text; expected a decoder or an encoder_decoder");
   if (config.model.translates())
-    only_for(args, "decoder", {"--prompt", args.real("--temperature", 0) > 0 ? "--temperature" : "--top-k", "--top-k", "--top-p"});
+    only_for(args, "decoder",
+             {"--prompt", args.real("--temperature", 0) > 0 ? "--temperature" : "--top-k",
+              "--top-k", "--top-p"});
   else
     only_for(args, "encoder_decoder", {"--beam", "--length-penalty"});
-  const auto tokenizer = load_tokenizer(args.get("--tokenizer", config.data.tokenizer));
-  LoadedModel model = load_model(dir, config, launch.site(config), make_model);
-  config.model.translates() ? translate(args, model, *tokenizer) : continue_text(args, model, *tokenizer);
+  const auto tokenizer = tokenizer::load_tokenizer(args.get("--tokenizer", config.data.tokenizer));
+  inference::LoadedModel model = inference::load_model(dir, config, launch.site(config));
+  config.model.translates() ? translate(args, model, *tokenizer)
+                            : continue_text(args, model, *tokenizer);
   return 0;
 }
 
 }  // namespace
 
-int main(int argc, char** argv) { return tfm::guarded(argc, argv, kHelp, run); }
+int main(int argc, char** argv) { return tfm::launch::guarded(argc, argv, kHelp, run); }

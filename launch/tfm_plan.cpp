@@ -1,4 +1,5 @@
-// tfm-plan: what a step needs and takes, before launch: parameters, memory of every rank, every collective in order, FLOPs, predicted time.
+// tfm-plan: what a step needs and takes, before launch: parameters, memory of every rank, every
+// collective in order, FLOPs, predicted time.
 #include <unistd.h>
 
 #include <cstdio>
@@ -6,11 +7,11 @@
 #include <thread>
 #include <tuple>
 
-#include "launch/support/fit.h"
+#include "launch/bench/rates.h"
 #include "launch/support/program.h"
-#include "launch/support/rates.h"
 #include "models/registry.h"
-#include "train/prediction.h"
+#include "plan/fit.h"
+#include "plan/prediction.h"
 
 namespace {
 
@@ -20,188 +21,240 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kHelp =
     "usage: tfm-plan CONFIG.yaml --ranks N [section.key=value ...] [options]\n"
     "  --ranks N          number of ranks to plan for\n"
-    "  --device D         h200, h100, a100 (80 GB), a100-40gb, cpu; default: what `device` of the configuration says, auto: cpu, cuda: h200\n"
-    "  --measure          with --device cpu: rates of this machine instead of a reference core's, in a second or two\n"
+    "  --device D         h200, h100, a100 (80 GB), a100-40gb, cpu; default: what `device` of the "
+    "configuration says, auto: cpu, cuda: h200\n"
+    "  --measure          with --device cpu: rates of this machine instead of a reference core's, "
+    "in a second or two\n"
     "  --json             for machines\n"
     "  --help, --version\n"
-    "Starts no MPI and needs no GPU. `bytes` of a collective are those of the whole tensor, equal neighbours are counted.\n"
-    "Times are predicted from rates and assumptions that framework/train/device_model.cpp names: GPUs by eights, joined by NVLink; processors\n"
-    "of one machine, this one, whose cores and memory the ranks share (OMP_NUM_THREADS as in a run). Batches by length: the longest one.\n";
+    "Starts no MPI and needs no GPU. `bytes` of a collective are those of the whole tensor, equal "
+    "neighbours are counted.\n"
+    "Times are predicted from rates and assumptions that framework/train/device_model.cpp names: "
+    "GPUs by eights, joined by NVLink; processors\n"
+    "of one machine, this one, whose cores and memory the ranks share (OMP_NUM_THREADS as in a "
+    "run). Batches by length: the longest one.\n";
 
 // Plans differ between tensor ranks only (the last share of the vocabulary may be shorter).
-std::vector<StepPlan> plan_tensor_ranks(const Config& config) {
-  std::vector<StepPlan> plans;
-  const Layout layout = layout_of(config);
-  for (int t = 0; t < layout.tensor; ++t) plans.push_back(make_step_plan(config, Mesh{.layout = layout, .tensor_rank = t}, make_model));
+std::vector<plan::StepPlan> plan_tensor_ranks(const config::Config& config) {
+  std::vector<plan::StepPlan> plans;
+  const comm::Layout layout = config::layout_of(config);
+  for (int t = 0; t < layout.tensor; ++t)
+    plans.push_back(plan::make_step_plan(config, comm::Mesh{.layout = layout, .tensor_rank = t}));
   return plans;
 }
 
-CoreRates measured_core(int cores, const Config& config) {
-  Device device = Device::cpu(cores);
+plan::CoreRates measured_core(int cores, const config::Config& config) {
+  device::Device device = device::Device::cpu(cores);
   const auto rates = [&](DType t) {
-    const MeasuredRates m = measure_rates(device, t);
-    return std::pair{DeviceModel::Rates{m.product / cores, m.product / cores, m.attention / cores}, m.bandwidth / cores};
+    const launch::MeasuredRates m = launch::measure_rates(device, t);
+    return std::pair{
+        plan::DeviceModel::Rates{m.product / cores, m.product / cores, m.attention / cores},
+        m.bandwidth / cores};
   };
-  CoreRates core;
+  plan::CoreRates core;
   std::tie(core.wide, core.bandwidth) = rates(DType::f32);
-  if (config.precision != "fp32") core.half = rates(config.precision == "bf16" ? DType::bf16 : DType::f16).first;
+  if (config.precision != "fp32")
+    core.half = rates(config.precision == "bf16" ? DType::bf16 : DType::f16).first;
   return core;
 }
 
-DeviceModel device_model(const std::string& name, const Config& config, int ranks, bool measure) {
+plan::DeviceModel device_model(const std::string& name, const config::Config& config, int ranks,
+                               bool measure) {
   if (name != "cpu") {
-    DeviceModel gpu = *gpu_model(name);
+    plan::DeviceModel gpu = *plan::gpu_model(name);
     if (config.tf32) gpu.use_tf32();
     return gpu;
   }
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const std::int64_t memory = sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
-  return cpu_model(measure ? measured_core(cores, config) : reference_core(), memory, cores, ranks, threads_of_rank(ranks));
+  return plan::cpu_model(measure ? measured_core(cores, config) : plan::reference_core(), memory,
+                         cores, ranks, launch::threads_of_rank(ranks));
 }
 
-void add_collectives(const StepPlan& p, Json& j) {
+void add_collectives(const plan::StepPlan& p, Json& j) {
   Json& list = j["collectives"] = Json::array();
-  for (const CollectiveUse& c : p.collectives()) {
-    const Json entry{{"op", name_of(c.kind)}, {"axis", name_of(c.axis)}, {"bytes", c.bytes}, {"count", c.count}};
-    if (!list.empty() && list.back()["op"] == entry["op"] && list.back()["axis"] == entry["axis"] && list.back()["bytes"] == entry["bytes"])
+  for (const graph::CollectiveUse& c : p.collectives()) {
+    const Json entry{{"op", comm::name_of(c.kind)},
+                     {"axis", comm::name_of(c.axis)},
+                     {"bytes", c.bytes},
+                     {"count", c.count}};
+    if (!list.empty() && list.back()["op"] == entry["op"] && list.back()["axis"] == entry["axis"] &&
+        list.back()["bytes"] == entry["bytes"])
       list.back()["count"] = list.back()["count"].get<std::int64_t>() + c.count;
     else
       list.push_back(entry);
   }
 }
 
-Json describe(const std::vector<StepPlan>& plans, int ranks) {
-  const StepPlan& p = plans[0];
-  const ShapePlan& shape = p.largest();
+Json describe(const std::vector<plan::StepPlan>& plans, int ranks) {
+  const plan::StepPlan& p = plans[0];
+  const plan::ShapePlan& shape = p.largest();
   Json j;
   j["parameters"] = p.model->parameters().total_elements();
   j["ranks"] = ranks;
   j["layout"] = {{"data", p.mesh.layout.data}, {"tensor", p.mesh.layout.tensor}};
   j["micro_batch_size"] = shape.shape.sequences;
   j["micro_batches"] = shape.micro_batches;
-  j["shape"] = {{"sequences", shape.batch}, {"length", shape.shape.length}, {"source_length", shape.shape.source_length}, {"shapes", p.shapes.size()}};
+  j["shape"] = {{"sequences", shape.batch},
+                {"length", shape.shape.length},
+                {"source_length", shape.shape.source_length},
+                {"shapes", p.shapes.size()}};
   for (int r = 0; r < ranks; ++r) {
-    const StepPlan& of = plans[static_cast<std::size_t>(r % p.mesh.layout.tensor)];
-    Json entry{{"rank", r}, {"total_bytes", of.memory.total()}, {"categories", of.memory.categories}};
-    if (!p.on_host()) entry["page_locked"] = {{"total_bytes", of.staging.total()}, {"categories", of.staging.categories}};
+    const plan::StepPlan& of = plans[static_cast<std::size_t>(r % p.mesh.layout.tensor)];
+    Json entry{
+        {"rank", r}, {"total_bytes", of.memory.total()}, {"categories", of.memory.categories}};
+    if (!p.on_host())
+      entry["page_locked"] = {{"total_bytes", of.staging.total()},
+                              {"categories", of.staging.categories}};
     j["memory"].push_back(entry);
   }
   j["activations_without_reuse_bytes"] = shape.train_program.unshared_bytes();
   add_collectives(p, j);
   double flops = 0;
-  for (const StepPlan& q : plans) flops += q.matmul_flops() * p.mesh.layout.data;
+  for (const plan::StepPlan& q : plans) flops += q.matmul_flops() * p.mesh.layout.data;
   j["flops_per_step"] = flops;
   j["tokens_per_step"] = shape.batch * shape.shape.length;
   return j;
 }
 
-void add_prediction(const std::vector<StepPlan>& plans, const DeviceModel& device, Json& j) {
-  const StepPlan& p = plans[0];
-  const DeviceModel::Rates& rates = device.rates(p.real);
-  const Prediction times = predict(p, p.largest(), device);
+void add_prediction(const std::vector<plan::StepPlan>& plans, const plan::DeviceModel& device,
+                    Json& j) {
+  const plan::StepPlan& p = plans[0];
+  const plan::DeviceModel::Rates& rates = device.rates(p.real);
+  const plan::Prediction times = plan::predict(p, p.largest(), device);
   double nominal = 0;
-  for (const StepPlan& q : plans) nominal += q.nominal_flops() * p.mesh.layout.data;
+  for (const plan::StepPlan& q : plans) nominal += q.nominal_flops() * p.mesh.layout.data;
   const double seconds = times.seconds(), peak = rates.peak * p.mesh.layout.world();
-  j["device"] = {{"name", device.name}, {"memory_bytes", device.memory_bytes}, {"reserve_bytes", device.reserve_bytes}, {"peak_flops", rates.peak},
-                 {"product_flops", rates.product}, {"attention_flops", rates.attention}, {"bytes_per_second", device.bandwidth}};
+  j["device"] = {{"name", device.name},
+                 {"memory_bytes", device.memory_bytes},
+                 {"reserve_bytes", device.reserve_bytes},
+                 {"peak_flops", rates.peak},
+                 {"product_flops", rates.product},
+                 {"attention_flops", rates.attention},
+                 {"bytes_per_second", device.bandwidth}};
   j["step_seconds"] = seconds;
   j["tokens_per_second"] = j["tokens_per_step"].get<double>() / seconds;
   j["mfu"] = j["flops_per_step"].get<double>() / seconds / peak;
   j["mfu_nominal"] = nominal / seconds / peak;
-  j["limited_by"] = name_of(times.limited_by());
+  j["limited_by"] = plan::name_of(times.limited_by());
   j["seconds"] = times.phases;
-  for (int l = 0; l < kLimits; ++l) j["seconds_by_limit"][std::string(name_of(static_cast<Limit>(l)))] = times.limits[static_cast<std::size_t>(l)];
+  for (int l = 0; l < plan::kLimits; ++l)
+    j["seconds_by_limit"][std::string(plan::name_of(static_cast<plan::Limit>(l)))] =
+        times.limits[static_cast<std::size_t>(l)];
 }
 
-void add_fit(const Config& config, int ranks, const DeviceModel& device, Json& j) {
+void add_fit(const config::Config& config, int ranks, const plan::DeviceModel& device, Json& j) {
   std::int64_t most = 0;
   for (const Json& m : j["memory"]) most = std::max(most, m["total_bytes"].get<std::int64_t>());
   j["fits"] = most <= device.usable_bytes();
   if (j["fits"]) return;
   j["nearest_fit"] = nullptr;
-  if (const auto fit = nearest_fit(config, ranks, device.usable_bytes())) j["nearest_fit"] = {{"changes", fit->changes}, {"total_bytes", fit->bytes}};
+  if (const auto fit = plan::nearest_fit(config, ranks, device.usable_bytes()))
+    j["nearest_fit"] = {{"changes", fit->changes}, {"total_bytes", fit->bytes}};
 }
 
 double giga(const Json& bytes) { return bytes.get<double>() * 1e-9; }
 
 void print_fit(const Json& j) {
   const Json& d = j["device"];
-  std::printf("\nmemory            %.1f GB: %s %s, of %.1f GB a rank and %.1f of them in reserve\n", giga(j["memory"][0]["total_bytes"]), j["fits"] ? "fits" : "DOES NOT FIT",
-              d["name"].get<std::string>().c_str(), giga(d["memory_bytes"]), giga(d["reserve_bytes"]));
+  std::printf("\nmemory            %.1f GB: %s %s, of %.1f GB a rank and %.1f of them in reserve\n",
+              giga(j["memory"][0]["total_bytes"]), j["fits"] ? "fits" : "DOES NOT FIT",
+              d["name"].get<std::string>().c_str(), giga(d["memory_bytes"]),
+              giga(d["reserve_bytes"]));
   if (j["fits"]) return;
   if (j["nearest_fit"].is_null()) {
-    std::printf("                  nor would it with smaller micro-batches, recompute, parallel.zero=1 or parallel.tensor; it needs more ranks\n");
+    std::printf(
+        "                  nor would it with smaller micro-batches, recompute, parallel.zero=1 or "
+        "parallel.tensor; it needs more ranks\n");
     return;
   }
   std::printf("                  it would with");
-  for (const Json& change : j["nearest_fit"]["changes"]) std::printf(" %s", change.get<std::string>().c_str());
+  for (const Json& change : j["nearest_fit"]["changes"])
+    std::printf(" %s", change.get<std::string>().c_str());
   std::printf(": %.1f GB a rank\n", giga(j["nearest_fit"]["total_bytes"]));
 }
 
 void print_prediction(const Json& j) {
-  std::printf("\npredicted         %.4g s a step, %.4g tokens/s, limited by %s\n", j["step_seconds"].get<double>(), j["tokens_per_second"].get<double>(),
+  std::printf("\npredicted         %.4g s a step, %.4g tokens/s, limited by %s\n",
+              j["step_seconds"].get<double>(), j["tokens_per_second"].get<double>(),
               j["limited_by"].get<std::string>().c_str());
-  std::printf("utilization       %.1f %% of %.4g FLOP/s a rank (attention that is masked not counted), nominal %.1f %% (counted)\n", j["mfu"].get<double>() * 100,
-              j["device"]["peak_flops"].get<double>(), j["mfu_nominal"].get<double>() * 100);
+  std::printf(
+      "utilization       %.1f %% of %.4g FLOP/s a rank (attention that is masked not counted), "
+      "nominal %.1f %% (counted)\n",
+      j["mfu"].get<double>() * 100, j["device"]["peak_flops"].get<double>(),
+      j["mfu_nominal"].get<double>() * 100);
   if (j["shape"]["shapes"] > 1)
-    std::printf("                  of the longest of %d shapes of batches: %d sequences of %d\n", j["shape"]["shapes"].get<int>(),
-                j["shape"]["sequences"].get<int>(), j["shape"]["length"].get<int>());
+    std::printf("                  of the longest of %d shapes of batches: %d sequences of %d\n",
+                j["shape"]["shapes"].get<int>(), j["shape"]["sequences"].get<int>(),
+                j["shape"]["length"].get<int>());
   for (const char* part : {"seconds", "seconds_by_limit"}) {
     std::printf("%-17s", part == std::string("seconds") ? "by phase" : "by cause");
-    for (const auto& [name, seconds] : j[part].items()) std::printf(" %s %.1f %%", name.c_str(), 100 * seconds.get<double>() / j["step_seconds"].get<double>());
+    for (const auto& [name, seconds] : j[part].items())
+      std::printf(" %s %.1f %%", name.c_str(),
+                  100 * seconds.get<double>() / j["step_seconds"].get<double>());
     std::printf("\n");
   }
 }
 
 void print_memory(const Json& j) {
   std::printf("\n%-6s %16s", "rank", "total bytes");
-  for (const auto& [name, bytes] : j["memory"][0]["categories"].items()) std::printf(" %16s", name.c_str());
+  for (const auto& [name, bytes] : j["memory"][0]["categories"].items())
+    std::printf(" %16s", name.c_str());
   if (j["memory"][0].contains("page_locked")) std::printf(" %16s", "host: locked");
   for (const Json& m : j["memory"]) {
     std::printf("\n%-6d %16lld", m["rank"].get<int>(), m["total_bytes"].get<long long>());
-    for (const auto& [name, bytes] : m["categories"].items()) std::printf(" %16lld", bytes.get<long long>());
-    if (m.contains("page_locked")) std::printf(" %16lld", m["page_locked"]["total_bytes"].get<long long>());
+    for (const auto& [name, bytes] : m["categories"].items())
+      std::printf(" %16lld", bytes.get<long long>());
+    if (m.contains("page_locked"))
+      std::printf(" %16lld", m["page_locked"]["total_bytes"].get<long long>());
   }
   std::printf("\n");
 }
 
 void print_table(const Json& j) {
   std::printf("parameters        %lld\n", j["parameters"].get<long long>());
-  std::printf("layout            data %d x tensor %d, micro-batch %d, %d micro-batches a step\n", j["layout"]["data"].get<int>(),
-              j["layout"]["tensor"].get<int>(), j["micro_batch_size"].get<int>(), j["micro_batches"].get<int>());
-  std::printf("matrix products   %.4g FLOP a step (causal attention counted by half), %lld tokens a step\n", j["flops_per_step"].get<double>(),
-              j["tokens_per_step"].get<long long>());
+  std::printf("layout            data %d x tensor %d, micro-batch %d, %d micro-batches a step\n",
+              j["layout"]["data"].get<int>(), j["layout"]["tensor"].get<int>(),
+              j["micro_batch_size"].get<int>(), j["micro_batches"].get<int>());
+  std::printf(
+      "matrix products   %.4g FLOP a step (causal attention counted by half), %lld tokens a step\n",
+      j["flops_per_step"].get<double>(), j["tokens_per_step"].get<long long>());
   print_prediction(j);
   print_fit(j);
   print_memory(j);
-  std::printf("\ncollectives of a step, in order\n%-16s %-8s %16s %8s\n", "operation", "axis", "bytes", "count");
+  std::printf("\ncollectives of a step, in order\n%-16s %-8s %16s %8s\n", "operation", "axis",
+              "bytes", "count");
   for (const Json& c : j["collectives"])
-    std::printf("%-16s %-8s %16lld %8lld\n", c["op"].get<std::string>().c_str(), c["axis"].get<std::string>().c_str(), c["bytes"].get<long long>(),
+    std::printf("%-16s %-8s %16lld %8lld\n", c["op"].get<std::string>().c_str(),
+                c["axis"].get<std::string>().c_str(), c["bytes"].get<long long>(),
                 c["count"].get<long long>());
 }
 
 // The configuration for the kind of device that is planned for, and its name.
-std::pair<Config, std::string> configuration(const Arguments& args) {
+std::pair<config::Config, std::string> configuration(const launch::Arguments& args) {
   const std::string& file = args.only("configuration file");
   std::string name = args.get("--device");
   std::string known = "cpu";
-  for (std::string_view gpu : gpu_names()) known += ", " + std::string(gpu);
-  if (args.has("--device") && name != "cpu" && !gpu_model(name)) throw Error(ExitCode::usage, "--device '" + name + "': expected one of " + known);
+  for (std::string_view gpu : plan::gpu_names()) known += ", " + std::string(gpu);
+  if (args.has("--device") && name != "cpu" && !plan::gpu_model(name))
+    throw Error(ExitCode::usage, "--device '" + name + "': expected one of " + known);
   std::vector<std::string> overrides = args.overrides();
-  if (name.empty()) name = load_config(file, overrides).device == "cuda" ? "h200" : "cpu";
-  if (args.has("--measure") && name != "cpu") throw Error(ExitCode::usage, "--measure is for --device cpu; a GPU's rates are a table");
+  if (name.empty()) name = launch::load_config(file, overrides).device == "cuda" ? "h200" : "cpu";
+  if (args.has("--measure") && name != "cpu")
+    throw Error(ExitCode::usage, "--measure is for --device cpu; a GPU's rates are a table");
   overrides.push_back(name == "cpu" ? "device=cpu" : "device=cuda");
-  return {load_config(file, overrides), name};
+  return {launch::load_config(file, overrides), name};
 }
 
 int run(int argc, char** argv) {
-  const Arguments args(argc, argv, {{"--ranks"}, {"--device"}, {"--measure", false}, {"--json", false}});
+  const launch::Arguments args(
+      argc, argv, {{"--ranks"}, {"--device"}, {"--measure", false}, {"--json", false}});
   const int ranks = static_cast<int>(args.integer("--ranks", 1, 1));
   const auto [read, name] = configuration(args);
-  Config config = read;
-  resolve_for_ranks(config, ranks);
-  const DeviceModel device = device_model(name, config, ranks, args.has("--measure"));
-  const std::vector<StepPlan> plans = plan_tensor_ranks(config);
+  config::Config config = read;
+  config::resolve_for_ranks(config, ranks);
+  const plan::DeviceModel device = device_model(name, config, ranks, args.has("--measure"));
+  const std::vector<plan::StepPlan> plans = plan_tensor_ranks(config);
   Json j = describe(plans, ranks);
   add_prediction(plans, device, j);
   add_fit(read, ranks, device, j);
@@ -214,4 +267,4 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return tfm::guarded(argc, argv, kHelp, run); }
+int main(int argc, char** argv) { return tfm::launch::guarded(argc, argv, kHelp, run); }

@@ -2,34 +2,40 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "huggingface/config.h"
+#include "huggingface/weights.h"
+#include "inference/inference.h"
+#include "inference/initial_weights.h"
+#include "inference/loaded_model.h"
 #include "launch/support/program.h"
 #include "models/registry.h"
-#include "train/checkpoint_model.h"
-#include "train/huggingface/config.h"
-#include "train/huggingface/weights.h"
-#include "train/inference.h"
-#include "train/initial_weights.h"
+#include "train/engine.h"
 
 namespace {
 
 using namespace tfm;
 
 constexpr const char* kHelp =
-    "usage: tfm-probe MODEL_DIR --batch IN.safetensors --out OUT.safetensors [--gradients] [section.key=value ...]\n"
-    "  --batch FILE   int64 tensors, named as transformers names them: input_ids (B, T), attention_mask, token_type_ids,\n"
-    "                 decoder_input_ids (or the labels behind the start token), decoder_attention_mask, labels (-100:\n"
+    "usage: tfm-probe MODEL_DIR --batch IN.safetensors --out OUT.safetensors [--gradients] "
+    "[section.key=value ...]\n"
+    "  --batch FILE   int64 tensors, named as transformers names them: input_ids (B, T), "
+    "attention_mask, token_type_ids,\n"
+    "                 decoder_input_ids (or the labels behind the start token), "
+    "decoder_attention_mask, labels (-100:\n"
     "                 ignored; a decoder's are not shifted yet), next_sentence_label (B)\n"
     "  --out FILE     float32 logits (B, T, V); with labels loss (1), the mean over real labels\n"
-    "  --gradients    and grad.NAME for every parameter, named and shaped as in a Hugging Face directory\n"
+    "  --gradients    and grad.NAME for every parameter, named and shaped as in a Hugging Face "
+    "directory\n"
     "  --help, --version\n"
-    "MODEL_DIR is a Hugging Face directory, a checkpoint or a folder of them. Dropout is off. Runs at any layout under mpirun,\n"
+    "MODEL_DIR is a Hugging Face directory, a checkpoint or a folder of them. Dropout is off. Runs "
+    "at any layout under mpirun,\n"
     "with device=cuda on GPUs.\n";
 
 using Tensors = std::map<std::string, std::vector<std::int32_t>>;
 
 // What the file holds, under the names of the model's fields.
 struct Batch {
-  BatchShape shape;  // of the global batch
+  nn::BatchShape shape;  // of the global batch
   Tensors fields;
   bool labelled = false;
 };
@@ -38,23 +44,29 @@ class BatchFile {
  public:
   explicit BatchFile(const std::string& path) : reader_(path) {}
   bool has(const std::string& name) const { return reader_.has(name); }
-  std::vector<std::int32_t> read(const std::string& name, std::int64_t rows, std::int64_t cols) const {
+  std::vector<std::int32_t> read(const std::string& name, std::int64_t rows,
+                                 std::int64_t cols) const {
     const auto& shape = reader_.info(name).shape;
-    const std::vector<std::int64_t> expected = cols > 0 ? std::vector<std::int64_t>{rows, cols} : std::vector<std::int64_t>{rows};
+    const std::vector<std::int64_t> expected =
+        cols > 0 ? std::vector<std::int64_t>{rows, cols} : std::vector<std::int64_t>{rows};
     if (shape != expected)
-      throw Error(ExitCode::input, reader_.path() + ": tensor '" + name + "' has another shape than input_ids; expected (" + std::to_string(rows) +
+      throw Error(ExitCode::input, reader_.path() + ": tensor '" + name +
+                                       "' has another shape than input_ids; expected (" +
+                                       std::to_string(rows) +
                                        (cols > 0 ? ", " + std::to_string(cols) + ")" : ")"));
     return reader_.read<std::int32_t>(name);
   }
   std::pair<std::int64_t, std::int64_t> size(const std::string& name) const {
     const auto& shape = reader_.info(name).shape;
-    if (shape.size() != 2 || shape[0] < 1 || shape[1] < 1) throw Error(ExitCode::input, reader_.path() + ": tensor '" + name + "' is no matrix; expected (B, T)");
+    if (shape.size() != 2 || shape[0] < 1 || shape[1] < 1)
+      throw Error(ExitCode::input,
+                  reader_.path() + ": tensor '" + name + "' is no matrix; expected (B, T)");
     return {shape[0], shape[1]};
   }
   std::string path() const { return reader_.path(); }
 
  private:
-  SafetensorsReader reader_;
+  io::SafetensorsReader reader_;
 };
 
 std::vector<std::int32_t> as_mask(std::vector<std::int32_t> ones) {
@@ -62,7 +74,8 @@ std::vector<std::int32_t> as_mask(std::vector<std::int32_t> ones) {
   return ones;
 }
 
-std::vector<std::int32_t> shifted_left(const std::vector<std::int32_t>& labels, std::int64_t length) {
+std::vector<std::int32_t> shifted_left(const std::vector<std::int32_t>& labels,
+                                       std::int64_t length) {
   std::vector<std::int32_t> out(labels.size(), -1);
   for (std::size_t i = 0; i + 1 < labels.size(); ++i)
     if ((i + 1) % static_cast<std::size_t>(length) != 0) out[i] = labels[i + 1];
@@ -70,51 +83,67 @@ std::vector<std::int32_t> shifted_left(const std::vector<std::int32_t>& labels, 
 }
 
 // As transformers makes decoder_input_ids: behind the start token, with what is ignored as padding.
-std::vector<std::int32_t> shifted_right(const std::vector<std::int32_t>& labels, std::int64_t length, const ModelConfig& m) {
+std::vector<std::int32_t> shifted_right(const std::vector<std::int32_t>& labels,
+                                        std::int64_t length, const config::ModelConfig& m) {
   const auto padding = static_cast<std::int32_t>(std::max<std::int64_t>(m.padding_idx, 0));
   std::vector<std::int32_t> out(labels.size());
   for (std::size_t i = 0; i < labels.size(); ++i)
-    out[i] = i % static_cast<std::size_t>(length) == 0 ? static_cast<std::int32_t>(m.decoder_start) : labels[i - 1] == -100 ? padding : labels[i - 1];
+    out[i] = i % static_cast<std::size_t>(length) == 0 ? static_cast<std::int32_t>(m.decoder_start)
+             : labels[i - 1] == -100                   ? padding
+                                                       : labels[i - 1];
   return out;
 }
 
-Batch read_batch(const std::string& path, const ModelConfig& m) {
+Batch read_batch(const std::string& path, const config::ModelConfig& m) {
   const BatchFile file(path);
   Batch b;
   const auto [B, T] = file.size("input_ids");
   b.shape = {.sequences = B, .length = T};
   const std::string side = m.translates() ? "source_" : "";
   b.fields[side + "ids"] = file.read("input_ids", B, T);
-  if (m.encodes()) b.fields[side + "mask"] = file.has("attention_mask") ? as_mask(file.read("attention_mask", B, T)) : std::vector<std::int32_t>(B * T, 0);
+  if (m.encodes())
+    b.fields[side + "mask"] = file.has("attention_mask")
+                                  ? as_mask(file.read("attention_mask", B, T))
+                                  : std::vector<std::int32_t>(B * T, 0);
   std::string mask = "attention_mask";
   if (m.translates()) {
     const bool given = file.has("decoder_input_ids");
     if (!given && (m.decoder_start < 0 || !file.has("labels")))
       throw Error(ExitCode::input, path + ": tensor 'decoder_input_ids' is missing" +
-                                       (m.decoder_start < 0 ? ", and the model names no start token" : ", and so are labels to make it of"));
+                                       (m.decoder_start < 0 ? ", and the model names no start token"
+                                                            : ", and so are labels to make it of"));
     const std::int64_t length = file.size(given ? "decoder_input_ids" : "labels").second;
     b.shape = {.sequences = B, .length = length, .source_length = T};
-    b.fields["ids"] = given ? file.read("decoder_input_ids", B, length) : shifted_right(file.read("labels", B, length), length, m);
+    b.fields["ids"] = given ? file.read("decoder_input_ids", B, length)
+                            : shifted_right(file.read("labels", B, length), length, m);
     mask = "decoder_attention_mask";
   }
   if (m.decodes() && file.has(mask)) {
-    b.shape.mask = Mask::padding;
+    b.shape.mask = nn::Mask::padding;
     b.fields["mask"] = as_mask(file.read(mask, B, b.shape.length));
   }
   if (m.type_vocab_size > 0)
-    b.fields["token_types"] = file.has("token_type_ids") ? file.read("token_type_ids", B, T) : std::vector<std::int32_t>(B * T, 0);
+    b.fields["token_types"] = file.has("token_type_ids") ? file.read("token_type_ids", B, T)
+                                                         : std::vector<std::int32_t>(B * T, 0);
   b.labelled = file.has("labels");
-  b.fields["labels"] = b.labelled ? file.read("labels", B, b.shape.length) : std::vector<std::int32_t>(B * b.shape.length, -1);
+  b.fields["labels"] = b.labelled ? file.read("labels", B, b.shape.length)
+                                  : std::vector<std::int32_t>(B * b.shape.length, -1);
   if (m.family == "decoder") b.fields["labels"] = shifted_left(b.fields["labels"], T);
   if (m.next_sentence)
-    b.fields["sentence_labels"] = file.has("next_sentence_label") ? file.read("next_sentence_label", B, 0) : std::vector<std::int32_t>(B, -1);
+    b.fields["sentence_labels"] = file.has("next_sentence_label")
+                                      ? file.read("next_sentence_label", B, 0)
+                                      : std::vector<std::int32_t>(B, -1);
   for (const char* name : {"ids", "source_ids"})
     for (const std::int32_t id : b.fields[name])
       if (id < 0 || id >= m.vocab_size)
-        throw Error(ExitCode::input, path + ": id " + std::to_string(id) + " is outside the vocabulary; expected 0 to " + std::to_string(m.vocab_size - 1));
+        throw Error(ExitCode::input, path + ": id " + std::to_string(id) +
+                                         " is outside the vocabulary; expected 0 to " +
+                                         std::to_string(m.vocab_size - 1));
   for (const std::int32_t id : b.fields["labels"])
     if (id >= m.vocab_size)
-      throw Error(ExitCode::input, path + ": label " + std::to_string(id) + " is outside the vocabulary; expected below " + std::to_string(m.vocab_size));
+      throw Error(ExitCode::input, path + ": label " + std::to_string(id) +
+                                       " is outside the vocabulary; expected below " +
+                                       std::to_string(m.vocab_size));
   return b;
 }
 
@@ -127,11 +156,13 @@ void copy_rows(const Batch& b, std::int64_t first, std::int64_t count, Fields& t
   }
 }
 
-std::vector<float> logits_of(const Engine& e, const Batch& b, const BatchShape& mine) {
-  const Mesh& mesh = e.plan().mesh;
+std::vector<float> logits_of(const train::Engine& e, const Batch& b, const nn::BatchShape& mine) {
+  const comm::Mesh& mesh = e.plan().mesh;
   const std::int64_t V = e.plan().config.model.vocab_size, T = b.shape.length;
-  const std::int64_t first = mesh.data_rank * mine.sequences, count = std::clamp<std::int64_t>(b.shape.sequences - first, 0, mine.sequences);
-  Inference inference(e.model(), e.site(), {e.model().parameters(), e.flat().parameters}, mine, V);
+  const std::int64_t first = mesh.data_rank * mine.sequences,
+                     count = std::clamp<std::int64_t>(b.shape.sequences - first, 0, mine.sequences);
+  inference::Inference inference(e.model(), e.site(), {e.model().parameters(), e.flat().parameters},
+                                 mine, V);
   Tensors local;
   Fields fields;
   for (const auto& [name, values] : b.fields) {
@@ -151,16 +182,16 @@ std::vector<float> logits_of(const Engine& e, const Batch& b, const BatchShape& 
 }
 
 // Whole gradients by part, on every rank.
-std::map<std::string, std::vector<float>> gradients_of(Engine& e) {
+std::map<std::string, std::vector<float>> gradients_of(train::Engine& e) {
   std::map<std::string, std::vector<float>> whole;
-  const Mesh& mesh = e.plan().mesh;
-  const ParameterSet& parameters = e.model().parameters();
+  const comm::Mesh& mesh = e.plan().mesh;
+  const nn::ParameterSet& parameters = e.model().parameters();
   std::vector<float> mine(static_cast<std::size_t>(parameters.flat_elements()));
-  download(e.device().stream(), mine.data(), e.flat().gradients, std::ssize(mine) * 4);
-  for (const PartSlice& p : parameters.slices()) {
+  device::download(e.device().stream(), mine.data(), e.flat().gradients, std::ssize(mine) * 4);
+  for (const nn::PartSlice& p : parameters.slices()) {
     auto& g = whole[p.name];
     g.resize(static_cast<std::size_t>(p.full.elements()));
-    if (p.axis >= 0 || mesh.tensor_rank == 0) ParameterSet::gather(p, mine.data(), g.data());
+    if (p.axis >= 0 || mesh.tensor_rank == 0) nn::ParameterSet::gather(p, mine.data(), g.data());
     mesh.tensor->all_reduce({g.data(), DType::f32, {p.full.elements()}});
   }
   return whole;
@@ -172,75 +203,95 @@ struct Output {
   std::vector<float> data;
 };
 
-void add_gradients(Engine& e, std::vector<Output>& out) {
+void add_gradients(train::Engine& e, std::vector<Output>& out) {
   const auto whole = gradients_of(e);
   const auto part = [&](const std::string& name) { return whole.at(name); };
-  const ModelConfig& m = e.plan().config.model;
+  const config::ModelConfig& m = e.plan().config.model;
   std::string type;
   try {
-    type = huggingface_type(m);
+    type = huggingface::huggingface_type(m);
   } catch (const Error&) {  // no class of transformers: our own names
-    for (const PartSlice& p : e.model().parameters().slices()) {
+    for (const nn::PartSlice& p : e.model().parameters().slices()) {
       Output o{"grad." + p.name, {}, whole.at(p.name)};
       for (int i = 0; i < p.full.rank(); ++i) o.shape.push_back(p.full[i]);
       out.push_back(std::move(o));
     }
     return;
   }
-  for (const ExchangedTensor& t : exchanged_tensors(m, type)) out.push_back({"grad." + t.name, t.shape, compose(t, part)});
+  for (const huggingface::ExchangedTensor& t : huggingface::exchanged_tensors(m, type))
+    out.push_back({"grad." + t.name, t.shape, huggingface::compose(t, part)});
 }
 
-Config probe_config(const std::string& dir, const std::vector<std::string>& overrides, int ranks) {
+config::Config probe_config(const std::string& dir, const std::vector<std::string>& overrides,
+                            int ranks) {
   std::vector<std::string> all{"parallel.tensor=1", "parallel.data=auto"};
   all.insert(all.end(), overrides.begin(), overrides.end());
-  Config c = checkpoint_config(dir, all);
+  config::Config c = inference::checkpoint_config(dir, all);
   c.model.dropout = {};
   c.loss = {};
   c.parallel.zero = 0;
   c.train.global_batch_tokens = 0;
   c.train.micro_batch_size = 1;
-  c.train.global_batch_size = std::max<std::int64_t>(1, ranks / std::max<std::int64_t>(c.parallel.tensor, 1));
+  c.train.global_batch_size =
+      std::max<std::int64_t>(1, ranks / std::max<std::int64_t>(c.parallel.tensor, 1));
   return c;
 }
 
 int run(int argc, char** argv) {
-  const Arguments args(argc, argv, {{"--batch"}, {"--out"}, {"--gradients", false}});
-  if (!args.has("--batch") || !args.has("--out")) throw Error(ExitCode::usage, "--batch and --out are needed; see tfm-probe --help");
-  const std::string dir = checkpoint_path(args.only("model directory"));
-  const Launch launch;
-  Config config = probe_config(dir, args.overrides(), launch.ranks);
+  const launch::Arguments args(argc, argv, {{"--batch"}, {"--out"}, {"--gradients", false}});
+  if (!args.has("--batch") || !args.has("--out"))
+    throw Error(ExitCode::usage, "--batch and --out are needed; see tfm-probe --help");
+  const std::string dir = inference::checkpoint_path(args.only("model directory"));
+  const launch::Launch launch;
+  config::Config config = probe_config(dir, args.overrides(), launch.ranks);
   const Batch batch = read_batch(args.get("--batch"), config.model);
   config.train.seq_len = std::max(batch.shape.length, batch.shape.source_length);
   if (config.model.position == "learned" && config.train.seq_len > config.model.max_seq_len)
-    throw Error(ExitCode::input, args.get("--batch") + ": sequences of " + std::to_string(config.train.seq_len) + " tokens; the position table has " +
+    throw Error(ExitCode::input, args.get("--batch") + ": sequences of " +
+                                     std::to_string(config.train.seq_len) +
+                                     " tokens; the position table has " +
                                      std::to_string(config.model.max_seq_len) + " rows");
   const std::int64_t replicas = std::max<std::int64_t>(1, launch.ranks / config.parallel.tensor);
-  BatchShape mine = batch.shape;
+  nn::BatchShape mine = batch.shape;
   mine.sequences = ceil_div(batch.shape.sequences, replicas);
-  const auto divides = [&](std::int64_t length) { return mine.sequences * length % config.parallel.tensor == 0; };
-  config.parallel.sequence = config.parallel.sequence && divides(mine.length) && divides(mine.source_length);
+  const auto divides = [&](std::int64_t length) {
+    return mine.sequences * length % config.parallel.tensor == 0;
+  };
+  config.parallel.sequence =
+      config.parallel.sequence && divides(mine.length) && divides(mine.source_length);
   const bool sequence = config.parallel.sequence;
   config.parallel.sequence = false;  // checked above, for the shape given
-  resolve_for_ranks(config, launch.ranks);
+  config::resolve_for_ranks(config, launch.ranks);
   config.parallel.sequence = sequence;
 
-  const Mesh mesh = launch.mesh(layout_of(config));
-  Engine engine(make_step_plan(config, mesh, make_model, DType::f32, mine), launch.device(config));
-  engine.set_weights([&](void* flat) { load_initial_weights(dir, config.model, engine.model().parameters(), static_cast<float*>(flat)); });
+  const comm::Mesh mesh = launch.mesh(config::layout_of(config));
+  train::Engine engine(plan::make_step_plan(config, mesh, DType::f32, mine), launch.device(config));
+  engine.set_weights([&](void* flat) {
+    inference::load_initial_weights(dir, config.model, engine.model().parameters(),
+                                    static_cast<float*>(flat));
+  });
   std::vector<Output> out;
-  out.push_back({"logits", {batch.shape.sequences, batch.shape.length, config.model.vocab_size}, logits_of(engine, batch, mine)});
+  out.push_back({"logits",
+                 {batch.shape.sequences, batch.shape.length, config.model.vocab_size},
+                 logits_of(engine, batch, mine)});
   if (batch.labelled) {
-    const StepResult r = engine.compute_gradients(
-        1, [&](std::int64_t first, std::int64_t count, Fields& fields) { copy_rows(batch, first, count, fields); }, 0, batch.shape.sequences);
+    const train::StepResult r = engine.compute_gradients(
+        1,
+        [&](std::int64_t first, std::int64_t count, Fields& fields) {
+          copy_rows(batch, first, count, fields);
+        },
+        0, batch.shape.sequences);
     out.push_back({"loss", {1}, {static_cast<float>(r.loss)}});
     if (args.has("--gradients")) add_gradients(engine, out);
   } else if (args.has("--gradients")) {
-    throw Error(ExitCode::input, args.get("--batch") + ": tensor 'labels' is missing; gradients are those of the loss");
+    throw Error(
+        ExitCode::input,
+        args.get("--batch") + ": tensor 'labels' is missing; gradients are those of the loss");
   }
   if (mesh.rank() != 0) return 0;
-  std::vector<TensorEntry> entries;
+  std::vector<io::TensorEntry> entries;
   for (const Output& o : out) entries.push_back({o.name, "F32", o.shape});
-  SafetensorsWriter writer(args.get("--out"), entries);
+  io::SafetensorsWriter writer(args.get("--out"), entries);
   for (const Output& o : out) writer.write(std::span<const float>(o.data));
   writer.finish();
   return 0;
@@ -248,4 +299,4 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return tfm::guarded(argc, argv, kHelp, run); }
+int main(int argc, char** argv) { return tfm::launch::guarded(argc, argv, kHelp, run); }

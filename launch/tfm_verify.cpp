@@ -9,35 +9,40 @@ namespace {
 
 constexpr const char* kHelp =
     "usage: mpirun -np N tfm-verify CONFIG.yaml [section.key=value ...] [options]\n"
-    "  --full             keep the configuration's sizes (by default it is shrunk: 2 layers, heads of 8, 16 tokens)\n"
+    "  --full             keep the configuration's sizes (by default it is shrunk: 2 layers, heads "
+    "of 8, 16 tokens)\n"
     "  --help, --version\n"
-    "Runs the layout of this launch and a single rank in float64 on synthetic tokens, dropout as configured, on the configuration's\n"
-    "device; saves and loads in its precision. Exit 0: all equal; 1: the first wrong tensor is named.\n";
+    "Runs the layout of this launch and a single rank in float64 on synthetic tokens, dropout as "
+    "configured, on the configuration's\n"
+    "device; saves and loads in its precision. Exit 0: all equal; 1: the first wrong tensor is "
+    "named.\n";
 
 int run(int argc, char** argv) {
   using namespace tfm;
-  const Arguments args(argc, argv, {{"--full", false}});
-  Config config = load_config(args.only("configuration file"), args.overrides());
+  const launch::Arguments args(argc, argv, {{"--full", false}});
+  config::Config config = launch::load_config(args.only("configuration file"), args.overrides());
   config.train.global_batch_tokens = 0;  // synthetic batches are of one length
-  const Launch launch;
-  resolve_for_ranks(config, launch.ranks);
-  if (!args.has("--full")) config = shrink(config);
-  const Mesh mesh = launch.mesh(layout_of(config));
-  const auto findings = verify_layout(config, mesh, make_model, launch.device(config));
+  const launch::Launch launch;
+  config::resolve_for_ranks(config, launch.ranks);
+  if (!args.has("--full")) config = train::shrink(config);
+  const comm::Mesh mesh = launch.mesh(config::layout_of(config));
+  const auto findings = train::verify_layout(config, mesh, launch.device(config));
   bool ok = true;
-  for (const Finding& f : findings) {
+  for (const train::Finding& f : findings) {
     if (mesh.rank() == 0)
-      std::printf("%-6s %-28s error %.2e, bound %.0e %s\n", f.ok() ? "equal" : "WRONG", f.check.c_str(), f.error, f.bound,
-                  f.ok() && f.error == 0 ? "" : f.worst.c_str());
-    if (ok && !f.ok() && mesh.rank() == 0) std::fprintf(stderr, "tfm-verify: %s differs: %s\n", f.check.c_str(), f.worst.c_str());
+      std::printf("%-6s %-28s error %.2e, bound %.0e %s\n", f.ok() ? "equal" : "WRONG",
+                  f.check.c_str(), f.error, f.bound, f.ok() && f.error == 0 ? "" : f.worst.c_str());
+    if (ok && !f.ok() && mesh.rank() == 0)
+      std::fprintf(stderr, "tfm-verify: %s differs: %s\n", f.check.c_str(), f.worst.c_str());
     ok &= f.ok();
   }
   if (mesh.rank() == 0)
-    std::printf("%s: %d ranks, data %d x tensor %d\n", ok ? "equal to a single rank" : "NOT equal to a single rank", launch.ranks,
+    std::printf("%s: %d ranks, data %d x tensor %d\n",
+                ok ? "equal to a single rank" : "NOT equal to a single rank", launch.ranks,
                 mesh.layout.data, mesh.layout.tensor);
   return ok ? 0 : 1;
 }
 
 }  // namespace
 
-int main(int argc, char** argv) { return tfm::guarded(argc, argv, kHelp, run); }
+int main(int argc, char** argv) { return tfm::launch::guarded(argc, argv, kHelp, run); }

@@ -1,23 +1,26 @@
 #pragma once
-// Decoder-only transformers: GPT-2, Llama, ALiBi decoders and what lies between them, as the configuration's options compose.
+// Decoder-only transformers: GPT-2, Llama, ALiBi decoders and what lies between them, as the
+// configuration's options compose.
 #include "models/parts.h"
 
-namespace tfm {
+namespace tfm::models {
 
-class Decoder final : public Model {
+class Decoder final : public nn::Model {
  public:
-  Decoder(const Config& config, const Mesh& mesh);
-  ParameterSet& parameters() override { return parameters_; }
-  Recording record_loss(const BatchShape& shape, DType real, bool training) const override;
-  Recording record_logits(const BatchShape& shape, DType real) const override;
-  Recording record_step(const BatchShape& shape, DType real) const override;
-  Recording record_memory(const BatchShape&, DType) const override { internal_error("a decoder reads no source"); }
+  Decoder(const config::Config& config, const comm::Mesh& mesh);
+  nn::ParameterSet& parameters() override { return parameters_; }
+  nn::Recording record_loss(const nn::BatchShape& shape, DType real, bool training) const override;
+  nn::Recording record_logits(const nn::BatchShape& shape, DType real) const override;
+  nn::Recording record_step(const nn::BatchShape& shape, DType real) const override;
+  nn::Recording record_memory(const nn::BatchShape&, DType) const override {
+    internal_error("a decoder reads no source");
+  }
 
  private:
-  Value hidden(Recording& rec, bool training) const;
+  graph::Value hidden(nn::Recording& rec, bool training) const;
 
-  Config config_;
-  ParameterSet parameters_;
+  config::Config config_;
+  nn::ParameterSet parameters_;
   nn::Context context_;
   std::optional<Vocabulary> tokens_;
   std::optional<Embeddings> embeddings_;
@@ -25,4 +28,4 @@ class Decoder final : public Model {
   std::optional<Head> head_;
 };
 
-}  // namespace tfm
+}  // namespace tfm::models

@@ -1,59 +1,72 @@
 #include "models/encoder.h"
 
-namespace tfm {
+namespace tfm::models {
 
-Encoder::Encoder(const Config& config, const Mesh& mesh)
-    : config_(config), parameters_(mesh.layout, mesh.tensor_rank),
-      context_{parameters_, mesh.layout, mesh.tensor_rank, config.parallel.sequence, config.model.init_std} {
-  const ModelConfig& m = config_.model;
-  tokens_.emplace(context_, "embedding.weight", m.vocab_size, m.d_model, context_.init_std, m.padding_idx);
+Encoder::Encoder(const config::Config& config, const comm::Mesh& mesh)
+    : config_(config),
+      parameters_(mesh.layout, mesh.tensor_rank),
+      context_{parameters_, mesh.layout, mesh.tensor_rank, config.parallel.sequence,
+               config.model.init_std} {
+  const config::ModelConfig& m = config_.model;
+  tokens_.emplace(context_, "embedding.weight", m.vocab_size, m.d_model, context_.init_std,
+                  m.padding_idx);
   embeddings_.emplace(context_, m, "");
   stack_.emplace(context_, m, "", m.n_layers, false, false);
   head_.emplace(context_, m, m.tied_head() ? &*tokens_ : nullptr);
   if (m.next_sentence) {
-    // Inside the split region: each tensor rank has a part of the classes, hence a term of the gradient of all before them.
-    pooler_.emplace(context_, std::vector<PartSpec>{{"pooler", m.d_model}}, m.d_model,
+    // Inside the split region: each tensor rank has a part of the classes, hence a term of the
+    // gradient of all before them.
+    pooler_.emplace(context_, std::vector<nn::PartSpec>{{"pooler", m.d_model}}, m.d_model,
                     nn::Linear::Options{.bias = true, .std = context_.init_std, .partial = true});
     classes_.emplace(context_, "next_sentence.weight", 2, m.d_model, context_.init_std);
-    classes_bias_ = parameters_.add({.parts = {{"next_sentence.bias", 2}}, .split = Split::rows});
+    classes_bias_ =
+        parameters_.add({.parts = {{"next_sentence.bias", 2}}, .split = nn::Split::rows});
   }
   parameters_.finish();
 }
 
-Value Encoder::hidden(Recording& rec, bool training) const {
+graph::Value Encoder::hidden(nn::Recording& rec, bool training) const {
   const nn::Rows rows = rec.shape.rows();
-  const Value ids = rec.input("ids", rows.tokens());
-  const Value types = config_.model.type_vocab_size > 0 ? rec.input("token_types", rows.tokens()) : Value{};
+  const graph::Value ids = rec.input("ids", rows.tokens());
+  const graph::Value types =
+      config_.model.type_vocab_size > 0 ? rec.input("token_types", rows.tokens()) : graph::Value{};
   nn::Visibility visible;
   visible.k_segments = rec.input("mask", rows.tokens());
-  if (rec.shape.mask == Mask::documents) visible.q_segments = visible.k_segments;
-  const Value x = (*embeddings_)(rec, *tokens_, ids, types, rows, training);
+  if (rec.shape.mask == nn::Mask::documents) visible.q_segments = visible.k_segments;
+  const graph::Value x = (*embeddings_)(rec, *tokens_, ids, types, rows, training);
   return (*stack_)(*rec.tape, x, rows, visible, nullptr, training);
 }
 
-void Encoder::record_sentence_loss(Recording& rec, Value x, const nn::Rows& rows, bool training) const {
-  Recorder& r = *rec.tape;
-  const Recorder::Named scope(r, "next_sentence");
-  const Value first = ops::first_rows(r, nn::enter_split(r, context_, x), rows.sequence_length);
-  const Value pooled = ops::activation(r, (*pooler_)(r, first), kernels::Activation::tanh, false);
-  const Value labels = rec.input("sentence_labels", rows.sequences);
-  record_cross_entropy(rec, pooled, classes_->weight(r), parameters_.record(r, classes_bias_), labels, "sentence_labels", training,
-                       {.vocab_size = 2, .vocab_begin = classes_->begin(), .vocab_end = classes_->end(), .objective = 1});
+void Encoder::record_sentence_loss(nn::Recording& rec, graph::Value x, const nn::Rows& rows,
+                                   bool training) const {
+  graph::Recorder& r = *rec.tape;
+  const graph::Recorder::Named scope(r, "next_sentence");
+  const graph::Value first =
+      ops::first_rows(r, nn::enter_split(r, context_, x), rows.sequence_length);
+  const graph::Value pooled =
+      ops::activation(r, (*pooler_)(r, first), kernels::Activation::tanh, false);
+  const graph::Value labels = rec.input("sentence_labels", rows.sequences);
+  record_cross_entropy(rec, pooled, classes_->weight(r), parameters_.record(r, classes_bias_),
+                       labels, "sentence_labels", training,
+                       {.vocab_size = 2,
+                        .vocab_begin = classes_->begin(),
+                        .vocab_end = classes_->end(),
+                        .objective = 1});
 }
 
-Recording Encoder::record_loss(const BatchShape& shape, DType real, bool training) const {
-  Recording rec(shape, real);
-  const Value x = hidden(rec, training);
+nn::Recording Encoder::record_loss(const nn::BatchShape& shape, DType real, bool training) const {
+  nn::Recording rec(shape, real);
+  const graph::Value x = hidden(rec, training);
   head_->record_loss(rec, x, rec.input("labels", shape.rows().tokens()), config_.loss, training);
   if (pooler_) record_sentence_loss(rec, x, shape.rows(), training);
   return rec;
 }
 
-Recording Encoder::record_logits(const BatchShape& shape, DType real) const {
-  Recording rec(shape, real);
-  const Value x = hidden(rec, false);
+nn::Recording Encoder::record_logits(const nn::BatchShape& shape, DType real) const {
+  nn::Recording rec(shape, real);
+  const graph::Value x = hidden(rec, false);
   rec.logits = head_->logits(*rec.tape, x);
   return rec;
 }
 
-}  // namespace tfm
+}  // namespace tfm::models

@@ -1,25 +1,31 @@
 #pragma once
-// Encoder-only transformers that predict masked tokens: BERT (Devlin et al. 2019) and its relatives. With `next_sentence`, a
-// second objective on the first token: tanh of a dense layer, then two classes.
+// Encoder-only transformers that predict masked tokens: BERT (Devlin et al. 2019) and its
+// relatives. With `next_sentence`, a second objective on the first token: tanh of a dense layer,
+// then two classes.
 #include "models/parts.h"
 
-namespace tfm {
+namespace tfm::models {
 
-class Encoder final : public Model {
+class Encoder final : public nn::Model {
  public:
-  Encoder(const Config& config, const Mesh& mesh);
-  ParameterSet& parameters() override { return parameters_; }
-  Recording record_loss(const BatchShape& shape, DType real, bool training) const override;
-  Recording record_logits(const BatchShape& shape, DType real) const override;
-  Recording record_step(const BatchShape&, DType) const override { internal_error("an encoder generates no text"); }
-  Recording record_memory(const BatchShape&, DType) const override { internal_error("an encoder generates no text"); }
+  Encoder(const config::Config& config, const comm::Mesh& mesh);
+  nn::ParameterSet& parameters() override { return parameters_; }
+  nn::Recording record_loss(const nn::BatchShape& shape, DType real, bool training) const override;
+  nn::Recording record_logits(const nn::BatchShape& shape, DType real) const override;
+  nn::Recording record_step(const nn::BatchShape&, DType) const override {
+    internal_error("an encoder generates no text");
+  }
+  nn::Recording record_memory(const nn::BatchShape&, DType) const override {
+    internal_error("an encoder generates no text");
+  }
 
  private:
-  Value hidden(Recording& rec, bool training) const;
-  void record_sentence_loss(Recording& rec, Value x, const nn::Rows& rows, bool training) const;
+  graph::Value hidden(nn::Recording& rec, bool training) const;
+  void record_sentence_loss(nn::Recording& rec, graph::Value x, const nn::Rows& rows,
+                            bool training) const;
 
-  Config config_;
-  ParameterSet parameters_;
+  config::Config config_;
+  nn::ParameterSet parameters_;
   nn::Context context_;
   std::optional<Vocabulary> tokens_;
   std::optional<Embeddings> embeddings_;
@@ -30,4 +36,4 @@ class Encoder final : public Model {
   int classes_bias_ = -1;
 };
 
-}  // namespace tfm
+}  // namespace tfm::models

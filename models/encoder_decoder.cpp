@@ -1,82 +1,91 @@
 #include "models/encoder_decoder.h"
 
-namespace tfm {
+namespace tfm::models {
 
-EncoderDecoder::EncoderDecoder(const Config& config, const Mesh& mesh)
-    : config_(config), parameters_(mesh.layout, mesh.tensor_rank),
-      context_{parameters_, mesh.layout, mesh.tensor_rank, config.parallel.sequence, config.model.init_std} {
-  const ModelConfig& m = config_.model;
+EncoderDecoder::EncoderDecoder(const config::Config& config, const comm::Mesh& mesh)
+    : config_(config),
+      parameters_(mesh.layout, mesh.tensor_rank),
+      context_{parameters_, mesh.layout, mesh.tensor_rank, config.parallel.sequence,
+               config.model.init_std} {
+  const config::ModelConfig& m = config_.model;
   const bool shared = m.tie_embeddings == "all" || m.tie_embeddings == "inputs";
-  source_.emplace(context_, shared ? "embedding.weight" : "encoder.embedding.weight", m.vocab_size, m.d_model, context_.init_std, m.padding_idx);
+  source_.emplace(context_, shared ? "embedding.weight" : "encoder.embedding.weight", m.vocab_size,
+                  m.d_model, context_.init_std, m.padding_idx);
   source_embeddings_.emplace(context_, m, "encoder.");
   encoder_.emplace(context_, m, "encoder.", m.n_encoder_layers, false, false);
-  if (!shared) target_.emplace(context_, "decoder.embedding.weight", m.vocab_size, m.d_model, context_.init_std, m.padding_idx);
+  if (!shared)
+    target_.emplace(context_, "decoder.embedding.weight", m.vocab_size, m.d_model,
+                    context_.init_std, m.padding_idx);
   target_embeddings_.emplace(context_, m, "decoder.");
   decoder_.emplace(context_, m, "decoder.", m.n_decoder_layers, true, true);
   head_.emplace(context_, m, m.tied_head() ? &target_tokens() : nullptr);
   parameters_.finish();
 }
 
-Memory EncoderDecoder::read_source(Recording& rec, bool training) const {
-  Recorder& r = *rec.tape;
-  const Recorder::Named scope(r, "encoder");
+Memory EncoderDecoder::read_source(nn::Recording& rec, bool training) const {
+  graph::Recorder& r = *rec.tape;
+  const graph::Recorder::Named scope(r, "encoder");
   Memory memory{.rows = rec.shape.source_rows()};
-  const Value ids = rec.input("source_ids", memory.rows.tokens());
+  const graph::Value ids = rec.input("source_ids", memory.rows.tokens());
   memory.segments = rec.input("source_mask", memory.rows.tokens());
   nn::Visibility visible;
   visible.k_segments = memory.segments;
-  const Value x = (*source_embeddings_)(rec, *source_, ids, {}, memory.rows, training);
-  memory.states = nn::enter_split(r, context_, (*encoder_)(r, x, memory.rows, visible, nullptr, training));
+  const graph::Value x = (*source_embeddings_)(rec, *source_, ids, {}, memory.rows, training);
+  memory.states =
+      nn::enter_split(r, context_, (*encoder_)(r, x, memory.rows, visible, nullptr, training));
   return memory;
 }
 
-Value EncoderDecoder::hidden(Recording& rec, bool training) const {
-  Recorder& r = *rec.tape;
+graph::Value EncoderDecoder::hidden(nn::Recording& rec, bool training) const {
+  graph::Recorder& r = *rec.tape;
   const nn::Rows rows = rec.shape.rows();
   const Memory memory = read_source(rec, training);
-  const Recorder::Named scope(r, "decoder");
-  const Value ids = rec.input("ids", rows.tokens());
+  const graph::Recorder::Named scope(r, "decoder");
+  const graph::Value ids = rec.input("ids", rows.tokens());
   nn::Visibility visible;
-  if (rec.shape.mask != Mask::none) visible.k_segments = rec.input("mask", rows.tokens());
-  const Value x = (*target_embeddings_)(rec, target_tokens(), ids, {}, rows, training);
+  if (rec.shape.mask != nn::Mask::none) visible.k_segments = rec.input("mask", rows.tokens());
+  const graph::Value x = (*target_embeddings_)(rec, target_tokens(), ids, {}, rows, training);
   return (*decoder_)(r, x, rows, visible, &memory, training);
 }
 
-Recording EncoderDecoder::record_loss(const BatchShape& shape, DType real, bool training) const {
-  Recording rec(shape, real);
-  const Value x = hidden(rec, training);
+nn::Recording EncoderDecoder::record_loss(const nn::BatchShape& shape, DType real,
+                                          bool training) const {
+  nn::Recording rec(shape, real);
+  const graph::Value x = hidden(rec, training);
   head_->record_loss(rec, x, rec.input("labels", shape.rows().tokens()), config_.loss, training);
   return rec;
 }
 
-Recording EncoderDecoder::record_logits(const BatchShape& shape, DType real) const {
-  Recording rec(shape, real);
-  const Value x = hidden(rec, false);
+nn::Recording EncoderDecoder::record_logits(const nn::BatchShape& shape, DType real) const {
+  nn::Recording rec(shape, real);
+  const graph::Value x = hidden(rec, false);
   rec.logits = head_->logits(*rec.tape, x);
   return rec;
 }
 
-Recording EncoderDecoder::record_memory(const BatchShape& shape, DType real) const {
-  Recording rec(shape, real);
+nn::Recording EncoderDecoder::record_memory(const nn::BatchShape& shape, DType real) const {
+  nn::Recording rec(shape, real);
   const Memory memory = read_source(rec, false);
-  const Recorder::Named scope(*rec.tape, "decoder");
+  const graph::Recorder::Named scope(*rec.tape, "decoder");
   rec.memory = decoder_->keys_values(*rec.tape, memory.states);
   return rec;
 }
 
-Recording EncoderDecoder::record_step(const BatchShape& shape, DType real) const {
-  Recording rec(shape, real);
-  Recorder& r = *rec.tape;
-  const Recorder::Named scope(r, "decoder");
+nn::Recording EncoderDecoder::record_step(const nn::BatchShape& shape, DType real) const {
+  nn::Recording rec(shape, real);
+  graph::Recorder& r = *rec.tape;
+  const graph::Recorder::Named scope(r, "decoder");
   const nn::Rows rows = shape.rows();
   Memory memory{.rows = shape.source_rows()};
   memory.segments = rec.input("source_mask", memory.rows.tokens());
   for (std::int64_t l = 0; l < config_.model.n_decoder_layers; ++l)
-    rec.memory.push_back(r.input("memory." + std::to_string(l), {memory.rows.tokens(), decoder_->kv_width()}, real));
+    rec.memory.push_back(
+        r.input("memory." + std::to_string(l), {memory.rows.tokens(), decoder_->kv_width()}, real));
   memory.keys_values = rec.memory;
-  const Value x = (*target_embeddings_)(rec, target_tokens(), rec.input("ids", rows.tokens()), {}, rows, false);
+  const graph::Value x =
+      (*target_embeddings_)(rec, target_tokens(), rec.input("ids", rows.tokens()), {}, rows, false);
   rec.logits = head_->logits(r, decoder_->step(rec, x, &memory));
   return rec;
 }
 
-}  // namespace tfm
+}  // namespace tfm::models

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-namespace tfm {
+namespace tfm::models {
 namespace {
 
 kernels::Activation activation_of(const std::string& name) {
@@ -12,80 +12,130 @@ kernels::Activation activation_of(const std::string& name) {
   return kernels::Activation::silu;  // silu, swiglu
 }
 
-double logit_scale(const ModelConfig& m) { return m.scale_logits ? 1 / std::sqrt(static_cast<double>(m.d_model)) : 1.0; }
-nn::Norm::Options norm_of(const ModelConfig& m) { return {m.norm == "rmsnorm", m.bias, m.norm_eps}; }
+double logit_scale(const config::ModelConfig& m) {
+  return m.scale_logits ? 1 / std::sqrt(static_cast<double>(m.d_model)) : 1.0;
+}
+nn::Norm::Options norm_of(const config::ModelConfig& m) {
+  return {m.norm == "rmsnorm", m.bias, m.norm_eps};
+}
 
 }  // namespace
 
-Vocabulary::Vocabulary(nn::Context& c, const std::string& name, std::int64_t size, std::int64_t width, double std, std::int64_t padding_idx)
+Vocabulary::Vocabulary(nn::Context& c, const std::string& name, std::int64_t size,
+                       std::int64_t width, double std, std::int64_t padding_idx)
     : parameters_(&c.parameters),
-      index_(c.parameters.add({.parts = {{name, size}}, .cols = width, .split = Split::rows, .init = {Init::Kind::normal, std}, .decay = true})),
-      size_(size), padding_idx_(padding_idx) {
+      index_(c.parameters.add({.parts = {{name, size}},
+                               .cols = width,
+                               .split = nn::Split::rows,
+                               .init = {nn::Init::Kind::normal, std},
+                               .decay = true})),
+      size_(size),
+      padding_idx_(padding_idx) {
   const std::int64_t share = ceil_div(size, c.layout.tensor);
   begin_ = std::min(size, share * c.tensor_rank);
   end_ = std::min(size, share * (c.tensor_rank + 1));
 }
 
-Value Vocabulary::partial(Recorder& r, Value ids, double scale) const {
+graph::Value Vocabulary::partial(graph::Recorder& r, graph::Value ids, double scale) const {
   return ops::embedding(r, ids, weight(r), {begin_, end_, scale, padding_idx_});
 }
 
-Embeddings::Embeddings(nn::Context& c, const ModelConfig& m, const std::string& prefix) : context_(c), config_(m), prefix_(prefix) {
+Embeddings::Embeddings(nn::Context& c, const config::ModelConfig& m, const std::string& prefix)
+    : context_(c), config_(m), prefix_(prefix) {
   if (m.position == "learned")
-    position_ = c.parameters.add({.parts = {{prefix + "position.weight", m.max_seq_len + m.position_offset}}, .cols = m.d_model,
-                                  .init = {Init::Kind::normal, c.init_std}, .partial_gradient = c.split_rows()});
-  if (m.type_vocab_size > 0) types_.emplace(c, prefix + "segment.weight", m.type_vocab_size, m.d_model, c.init_std);
+    position_ = c.parameters.add(
+        {.parts = {{prefix + "position.weight", m.max_seq_len + m.position_offset}},
+         .cols = m.d_model,
+         .init = {nn::Init::Kind::normal, c.init_std},
+         .partial_gradient = c.split_rows()});
+  if (m.type_vocab_size > 0)
+    types_.emplace(c, prefix + "segment.weight", m.type_vocab_size, m.d_model, c.init_std);
   if (m.embedding_norm) norm_.emplace(c, prefix + "embedding_norm", m.d_model, norm_of(m));
 }
 
-Value Embeddings::positions(Recording& rec, Value x, const ops::Place& place) const {
-  Recorder& r = *rec.tape;
-  if (position_ >= 0) return ops::add_position(r, x, context_.parameters.record(r, position_), place, config_.position_offset);
+graph::Value Embeddings::positions(nn::Recording& rec, graph::Value x,
+                                   const ops::Place& place) const {
+  graph::Recorder& r = *rec.tape;
+  if (position_ >= 0)
+    return ops::add_position(r, x, context_.parameters.record(r, position_), place,
+                             config_.position_offset);
   if (config_.position != "sinusoidal") return x;
   const std::int64_t rows = std::max(place.sequence_length, rec.shape.capacity);
-  const Value table = r.constant(prefix_ + "sinusoidal", {rows, config_.d_model}, r.real(), [halves = config_.sinusoid == "halves"](Tensor t) {
-    with_float(t.dtype, [&]<class T>() { nn::sinusoidal_table(t.shape[0], t.shape[1], halves, t.ptr<T>()); });
-  });
+  const graph::Value table =
+      r.constant(prefix_ + "sinusoidal", {rows, config_.d_model}, r.real(),
+                 [halves = config_.sinusoid == "halves"](Tensor t) {
+                   with_float(t.dtype, [&]<class T>() {
+                     nn::sinusoidal_table(t.shape[0], t.shape[1], halves, t.ptr<T>());
+                   });
+                 });
   return ops::add_position(r, x, table, place);
 }
 
-Value Embeddings::operator()(Recording& rec, const Vocabulary& tokens, Value ids, Value types, const nn::Rows& rows, bool training) const {
-  Recorder& r = *rec.tape;
-  const Recorder::Named scope(r, "embedding");
+graph::Value Embeddings::operator()(nn::Recording& rec, const Vocabulary& tokens, graph::Value ids,
+                                    graph::Value types, const nn::Rows& rows, bool training) const {
+  graph::Recorder& r = *rec.tape;
+  const graph::Recorder::Named scope(r, "embedding");
   const ops::Place place = nn::outside(context_, rows, config_.d_model);
-  Value x = tokens.partial(r, ids, config_.scale_embeddings ? std::sqrt(static_cast<double>(config_.d_model)) : 1.0);
-  if (types) x = ops::dropout_add(r, types_->partial(r, types, 1.0), x, 0, nn::inside(context_, rows, config_.d_model));
+  graph::Value x = tokens.partial(
+      r, ids, config_.scale_embeddings ? std::sqrt(static_cast<double>(config_.d_model)) : 1.0);
+  if (types)
+    x = ops::dropout_add(r, types_->partial(r, types, 1.0), x, 0,
+                         nn::inside(context_, rows, config_.d_model));
   x = positions(rec, nn::leave_split(r, context_, x), place);
   if (norm_) x = (*norm_)(r, x);
   const double p = training ? config_.dropout.embedding : 0;
   return p > 0 ? ops::dropout_add(r, x, {}, p, place) : x;
 }
 
-Stack::Stack(nn::Context& c, const ModelConfig& m, const std::string& prefix, std::int64_t layers, bool causal, bool cross)
+Stack::Stack(nn::Context& c, const config::ModelConfig& m, const std::string& prefix,
+             std::int64_t layers, bool causal, bool cross)
     : context_(c), config_(m), prefix_(prefix), causal_(causal) {
   if (m.position == "relative")
-    relative_bias_ = c.parameters.add({.parts = {{prefix + "relative_bias.weight", m.n_heads}}, .cols = m.relative.buckets,
-                                       .split = Split::rows, .init = {Init::Kind::normal, c.init_std}});
-  for (std::int64_t l = 0; l < layers; ++l) blocks_.push_back(make_block(c, prefix + "layers." + std::to_string(l), layers, causal, cross));
-  if (m.norm_position == "pre") final_norm_.emplace(c, prefix + "final_norm", m.d_model, norm_of(m));
+    relative_bias_ = c.parameters.add({.parts = {{prefix + "relative_bias.weight", m.n_heads}},
+                                       .cols = m.relative.buckets,
+                                       .split = nn::Split::rows,
+                                       .init = {nn::Init::Kind::normal, c.init_std}});
+  for (std::int64_t l = 0; l < layers; ++l)
+    blocks_.push_back(make_block(c, prefix + "layers." + std::to_string(l), layers, causal, cross));
+  if (m.norm_position == "pre")
+    final_norm_.emplace(c, prefix + "final_norm", m.d_model, norm_of(m));
 }
 
-Stack::Block Stack::make_block(nn::Context& c, const std::string& name, std::int64_t layers, bool causal, bool cross) {
-  const ModelConfig& m = config_;
+Stack::Block Stack::make_block(nn::Context& c, const std::string& name, std::int64_t layers,
+                               bool causal, bool cross) {
+  const config::ModelConfig& m = config_;
   const std::int64_t sublayers = layers * (cross ? 3 : 2);
-  // GPT-2's rule: projections into a residual stream without norms start smaller, by sqrt of their number.
-  const double output_std = m.norm_position == "pre" ? c.init_std / std::sqrt(static_cast<double>(sublayers)) : c.init_std;
-  nn::SelfAttention::Options a{.width = m.d_model, .heads = m.n_heads, .kv_heads = m.n_kv_heads, .head_size = m.d_head, .bias = m.bias,
-                               .causal = causal, .scale = m.scale_attention ? 1 / std::sqrt(static_cast<double>(m.d_head)) : 1.0,
-                               .dropout = m.dropout.attention, .output_std = output_std, .alibi = m.position == "alibi"};
+  // GPT-2's rule: projections into a residual stream without norms start smaller, by sqrt of their
+  // number.
+  const double output_std = m.norm_position == "pre"
+                                ? c.init_std / std::sqrt(static_cast<double>(sublayers))
+                                : c.init_std;
+  nn::SelfAttention::Options a{
+      .width = m.d_model,
+      .heads = m.n_heads,
+      .kv_heads = m.n_kv_heads,
+      .head_size = m.d_head,
+      .bias = m.bias,
+      .causal = causal,
+      .scale = m.scale_attention ? 1 / std::sqrt(static_cast<double>(m.d_head)) : 1.0,
+      .dropout = m.dropout.attention,
+      .output_std = output_std,
+      .alibi = m.position == "alibi"};
   if (m.position == "rope") {
-    const RopeScaling& s = m.rope.scaling;
-    a.rotary_frequency = nn::rotary_frequencies(m.d_head, m.rope.theta,
-                                                {s.factor, s.low_freq_factor, s.high_freq_factor, s.original_max_seq_len});
+    const config::RopeScaling& s = m.rope.scaling;
+    a.rotary_frequency = nn::rotary_frequencies(
+        m.d_head, m.rope.theta,
+        {s.factor, s.low_freq_factor, s.high_freq_factor, s.original_max_seq_len});
   }
-  const nn::FeedForward::Options f{.width = m.d_model, .hidden = m.d_ff, .activation = activation_of(m.activation), .gated = m.gated(),
-                                   .bias = m.bias, .dropout = m.dropout.ffn, .output_std = output_std};
-  // Registered in the order of use, so that gradients become final from the end of the flat buffer to its start.
+  const nn::FeedForward::Options f{.width = m.d_model,
+                                   .hidden = m.d_ff,
+                                   .activation = activation_of(m.activation),
+                                   .gated = m.gated(),
+                                   .bias = m.bias,
+                                   .dropout = m.dropout.ffn,
+                                   .output_std = output_std};
+  // Registered in the order of use, so that gradients become final from the end of the flat buffer
+  // to its start.
   nn::Norm attention_norm(c, name + ".attention_norm", m.d_model, norm_of(m));
   nn::SelfAttention attention(c, name + ".attention", a);
   std::optional<nn::Norm> cross_norm;
@@ -93,110 +143,138 @@ Stack::Block Stack::make_block(nn::Context& c, const std::string& name, std::int
   if (cross) {
     cross_norm.emplace(c, name + ".cross_attention_norm", m.d_model, norm_of(m));
     cross_attention.emplace(c, name + ".cross_attention",
-                            nn::CrossAttention::Options{.width = m.d_model, .memory_width = m.d_model, .heads = m.n_heads,
-                                                        .kv_heads = m.n_kv_heads, .head_size = m.d_head, .bias = m.bias, .scale = a.scale,
-                                                        .dropout = m.dropout.attention, .output_std = output_std});
+                            nn::CrossAttention::Options{.width = m.d_model,
+                                                        .memory_width = m.d_model,
+                                                        .heads = m.n_heads,
+                                                        .kv_heads = m.n_kv_heads,
+                                                        .head_size = m.d_head,
+                                                        .bias = m.bias,
+                                                        .scale = a.scale,
+                                                        .dropout = m.dropout.attention,
+                                                        .output_std = output_std});
   }
   nn::Norm ffn_norm(c, name + ".ffn_norm", m.d_model, norm_of(m));
-  return {attention_norm, attention, cross_norm, cross_attention, ffn_norm, nn::FeedForward(c, name + ".ffn", f)};
+  return {attention_norm,  attention, cross_norm,
+          cross_attention, ffn_norm,  nn::FeedForward(c, name + ".ffn", f)};
 }
 
-Value Stack::block(Recorder& r, std::size_t l, Value x, const nn::Rows& rows, const nn::Visibility& visible, const Memory* memory,
-                   bool training) const {
-  const Recorder::Named name(r, "layers." + std::to_string(l));
-  const Recorder::Checkpoint scope(r);
+graph::Value Stack::block(graph::Recorder& r, std::size_t l, graph::Value x, const nn::Rows& rows,
+                          const nn::Visibility& visible, const Memory* memory,
+                          bool training) const {
+  const graph::Recorder::Named name(r, "layers." + std::to_string(l));
+  const graph::Recorder::Checkpoint scope(r);
   const Block& b = blocks_[l];
   const bool pre = config_.norm_position == "pre";
   const double p = training ? config_.dropout.residual : 0;
   const ops::Place place = nn::outside(context_, rows, config_.d_model);
   const auto sublayer = [&](const char* name, const nn::Norm& norm, const auto& layer) {
-    const Value y = layer(pre ? norm(r, x) : x);
-    const Recorder::Named named(r, name);
+    const graph::Value y = layer(pre ? norm(r, x) : x);
+    const graph::Recorder::Named named(r, name);
     x = ops::dropout_add(r, y, x, p, place);
     if (!pre) x = norm(r, x);
   };
-  sublayer("attention", b.attention_norm, [&](Value h) { return b.attention(r, h, rows, training, visible); });
+  sublayer("attention", b.attention_norm,
+           [&](graph::Value h) { return b.attention(r, h, rows, training, visible); });
   if (b.cross)
-    sublayer("cross_attention", *b.cross_norm, [&](Value h) {
-      const Value kv = memory->keys_values.empty() ? b.cross->keys_values(r, memory->states) : memory->keys_values[l];
-      const nn::Rows queries{memory->rows.sequences, div_exact(rows.tokens(), memory->rows.sequences)};  // positions, or beams
-      return (*b.cross)(r, h, kv, queries, memory->rows, training, {.k_segments = memory->segments});
+    sublayer("cross_attention", *b.cross_norm, [&](graph::Value h) {
+      const graph::Value kv = memory->keys_values.empty() ? b.cross->keys_values(r, memory->states)
+                                                          : memory->keys_values[l];
+      const nn::Rows queries{
+          memory->rows.sequences,
+          div_exact(rows.tokens(), memory->rows.sequences)};  // positions, or beams
+      return (*b.cross)(r, h, kv, queries, memory->rows, training,
+                        {.k_segments = memory->segments});
     });
-  sublayer("ffn", b.ffn_norm, [&](Value h) { return b.ffn(r, h, rows, training); });
+  sublayer("ffn", b.ffn_norm, [&](graph::Value h) { return b.ffn(r, h, rows, training); });
   return x;
 }
 
-nn::Visibility Stack::visible(Recorder& r, nn::Visibility v, std::int64_t queries, std::int64_t keys) const {
+nn::Visibility Stack::visible(graph::Recorder& r, nn::Visibility v, std::int64_t queries,
+                              std::int64_t keys) const {
   if (relative_bias_ < 0) return v;
   v.relative_bias = context_.parameters.record(r, relative_bias_);
-  v.buckets = nn::relative_buckets(queries, keys, config_.relative.buckets, config_.relative.max_distance, !causal_);
+  v.buckets = nn::relative_buckets(queries, keys, config_.relative.buckets,
+                                   config_.relative.max_distance, !causal_);
   return v;
 }
 
-Value Stack::operator()(Recorder& r, Value x, const nn::Rows& rows, nn::Visibility see, const Memory* memory, bool training) const {
+graph::Value Stack::operator()(graph::Recorder& r, graph::Value x, const nn::Rows& rows,
+                               nn::Visibility see, const Memory* memory, bool training) const {
   see = visible(r, see, rows.sequence_length, rows.sequence_length);
   for (std::size_t l = 0; l < blocks_.size(); ++l) x = block(r, l, x, rows, see, memory, training);
   return final_norm_ ? (*final_norm_)(r, x) : x;
 }
 
-Value Stack::step(Recording& rec, Value x, const Memory* memory) const {
+graph::Value Stack::step(nn::Recording& rec, graph::Value x, const Memory* memory) const {
   TFM_CHECK(causal_ && !context_.split_rows(), "new tokens are on every rank of the tensor axis");
-  Recorder& r = *rec.tape;
+  graph::Recorder& r = *rec.tape;
   const std::int64_t capacity = rec.shape.capacity;
   nn::Visibility see = visible(r, {}, capacity, rec.shape.length);
   for (std::size_t l = 0; l < blocks_.size(); ++l) {
-    see.cache = r.input("cache." + std::to_string(l), {rec.shape.sequences * capacity, kv_width()}, r.real());
+    see.cache = r.input("cache." + std::to_string(l), {rec.shape.sequences * capacity, kv_width()},
+                        r.real());
     rec.caches.push_back(see.cache);
     x = block(r, l, x, rec.shape.rows(), see, memory, false);
   }
   return final_norm_ ? (*final_norm_)(r, x) : x;
 }
 
-std::vector<Value> Stack::keys_values(Recorder& r, Value states) const {
-  std::vector<Value> all;
+std::vector<graph::Value> Stack::keys_values(graph::Recorder& r, graph::Value states) const {
+  std::vector<graph::Value> all;
   for (std::size_t l = 0; l < blocks_.size(); ++l) {
-    const Recorder::Named name(r, "layers." + std::to_string(l));
+    const graph::Recorder::Named name(r, "layers." + std::to_string(l));
     all.push_back(blocks_[l].cross->keys_values(r, states));
   }
   return all;
 }
 
-Head::Head(nn::Context& c, const ModelConfig& m, const Vocabulary* tied) : context_(c), config_(m), tied_(tied) {
+Head::Head(nn::Context& c, const config::ModelConfig& m, const Vocabulary* tied)
+    : context_(c), config_(m), tied_(tied) {
   if (m.head_transform) {
-    transform_.emplace(c, std::vector<PartSpec>{{"head.transform", m.d_model}}, m.d_model,
-                       nn::Linear::Options{Split::none, m.bias, c.init_std});
+    transform_.emplace(c, std::vector<nn::PartSpec>{{"head.transform", m.d_model}}, m.d_model,
+                       nn::Linear::Options{nn::Split::none, m.bias, c.init_std});
     norm_.emplace(c, "head.transform_norm", m.d_model, norm_of(m));
   }
   if (!tied) own_.emplace(c, "head.weight", m.vocab_size, m.d_model, c.init_std);
-  if (m.has_head_bias()) bias_ = c.parameters.add({.parts = {{"head.bias", m.vocab_size}}, .split = Split::rows});
+  if (m.has_head_bias())
+    bias_ = c.parameters.add({.parts = {{"head.bias", m.vocab_size}}, .split = nn::Split::rows});
 }
 
-void record_cross_entropy(Recording& rec, Value x, Value weight, Value bias, Value labels, const std::string& name, bool training,
-                          ops::CrossEntropyOptions options) {
+void record_cross_entropy(nn::Recording& rec, graph::Value x, graph::Value weight,
+                          graph::Value bias, graph::Value labels, const std::string& name,
+                          bool training, ops::CrossEntropyOptions options) {
   options.accuracy = !training;
-  const Value loss = ops::linear_cross_entropy(*rec.tape, x, weight, bias, labels, options);
-  rec.losses.push_back({loss, name, training ? Value{} : Value{loss.id + 1}});
+  const graph::Value loss = ops::linear_cross_entropy(*rec.tape, x, weight, bias, labels, options);
+  rec.losses.push_back({loss, name, training ? graph::Value{} : graph::Value{loss.id + 1}});
 }
 
-Value Head::ready(Recorder& r, Value x) const {
-  if (transform_) x = (*norm_)(r, ops::activation(r, (*transform_)(r, x), activation_of(config_.activation), false));
+graph::Value Head::ready(graph::Recorder& r, graph::Value x) const {
+  if (transform_)
+    x = (*norm_)(r,
+                 ops::activation(r, (*transform_)(r, x), activation_of(config_.activation), false));
   return nn::enter_split(r, context_, x);
 }
 
-void Head::record_loss(Recording& rec, Value x, Value labels, const LossConfig& loss, bool training) const {
-  Recorder& r = *rec.tape;
-  const Recorder::Named scope(r, "head");
+void Head::record_loss(nn::Recording& rec, graph::Value x, graph::Value labels,
+                       const config::LossConfig& loss, bool training) const {
+  graph::Recorder& r = *rec.tape;
+  const graph::Recorder::Named scope(r, "head");
   const Vocabulary& v = vocabulary();
   const auto size = static_cast<double>(v.size());
-  const double smoothing = loss.smoothing_denominator == "others" ? loss.label_smoothing * size / (size - 1) : loss.label_smoothing;
+  const double smoothing = loss.smoothing_denominator == "others"
+                               ? loss.label_smoothing * size / (size - 1)
+                               : loss.label_smoothing;
   record_cross_entropy(rec, ready(r, x), v.weight(r), bias(r), labels, "labels", training,
-                       {.vocab_size = v.size(), .vocab_begin = v.begin(), .vocab_end = v.end(), .smoothing = training ? smoothing : 0,
+                       {.vocab_size = v.size(),
+                        .vocab_begin = v.begin(),
+                        .vocab_end = v.end(),
+                        .smoothing = training ? smoothing : 0,
                         .scale = logit_scale(config_)});
 }
 
-Value Head::logits(Recorder& r, Value x) const {
-  const Recorder::Named scope(r, "head");
+graph::Value Head::logits(graph::Recorder& r, graph::Value x) const {
+  const graph::Recorder::Named scope(r, "head");
   return ops::linear(r, ready(r, x), vocabulary().weight(r), bias(r), logit_scale(config_));
 }
 
-}  // namespace tfm
+}  // namespace tfm::models

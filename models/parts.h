@@ -1,25 +1,27 @@
 #pragma once
-// What the families are composed of, made from a configuration: embeddings, a stack of blocks, the output layer.
+// What the families are composed of, made from a configuration: embeddings, a stack of blocks, the
+// output layer.
 #include <optional>
 
+#include "config/config.h"
 #include "nn/model.h"
-#include "train/config.h"
 
-namespace tfm {
+namespace tfm::models {
 
 // A token table split over the tensor ranks by rows.
 class Vocabulary {
  public:
-  Vocabulary(nn::Context& c, const std::string& name, std::int64_t size, std::int64_t width, double std, std::int64_t padding_idx = -1);
-  Value weight(Recorder& r) const { return parameters_->record(r, index_); }
+  Vocabulary(nn::Context& c, const std::string& name, std::int64_t size, std::int64_t width,
+             double std, std::int64_t padding_idx = -1);
+  graph::Value weight(graph::Recorder& r) const { return parameters_->record(r, index_); }
   // Rows named by ids, scaled; of this rank's ids only: to be reduced.
-  Value partial(Recorder& r, Value ids, double scale) const;
+  graph::Value partial(graph::Recorder& r, graph::Value ids, double scale) const;
   std::int64_t size() const { return size_; }
   std::int64_t begin() const { return begin_; }
   std::int64_t end() const { return end_; }
 
  private:
-  const ParameterSet* parameters_;
+  const nn::ParameterSet* parameters_;
   int index_;
   std::int64_t size_, begin_, end_, padding_idx_;
 };
@@ -27,15 +29,17 @@ class Vocabulary {
 // Tokens, segments and positions, norm and dropout. Owns all tables but the tokens'.
 class Embeddings {
  public:
-  Embeddings(nn::Context& c, const ModelConfig& m, const std::string& prefix);
-  // Result outside the split region. `types` may be absent. With a capacity positions start at StepState::first_position.
-  Value operator()(Recording& rec, const Vocabulary& tokens, Value ids, Value types, const nn::Rows& rows, bool training) const;
+  Embeddings(nn::Context& c, const config::ModelConfig& m, const std::string& prefix);
+  // Result outside the split region. `types` may be absent. With a capacity positions start at
+  // StepState::first_position.
+  graph::Value operator()(nn::Recording& rec, const Vocabulary& tokens, graph::Value ids,
+                          graph::Value types, const nn::Rows& rows, bool training) const;
 
  private:
-  Value positions(Recording& rec, Value x, const ops::Place& place) const;
+  graph::Value positions(nn::Recording& rec, graph::Value x, const ops::Place& place) const;
 
   nn::Context context_;
-  ModelConfig config_;
+  config::ModelConfig config_;
   std::string prefix_;
   int position_ = -1;
   std::optional<Vocabulary> types_;
@@ -44,22 +48,28 @@ class Embeddings {
 
 // What the blocks of a decoder read of an encoder.
 struct Memory {
-  Value states;    // (B S, C), inside the split region
-  Value segments;  // (B S), negative: padding
+  graph::Value states;    // (B S, C), inside the split region
+  graph::Value segments;  // (B S), negative: padding
   nn::Rows rows;
-  std::vector<Value> keys_values;  // of each block, instead of states
+  std::vector<graph::Value> keys_values;  // of each block, instead of states
 };
 
-// Blocks of self-attention, cross-attention where asked for, and feed-forward network; a final norm after pre-norm blocks.
+// Blocks of self-attention, cross-attention where asked for, and feed-forward network; a final norm
+// after pre-norm blocks.
 class Stack {
  public:
-  Stack(nn::Context& c, const ModelConfig& m, const std::string& prefix, std::int64_t layers, bool causal, bool cross);
+  Stack(nn::Context& c, const config::ModelConfig& m, const std::string& prefix,
+        std::int64_t layers, bool causal, bool cross);
   // x and result outside the split region.
-  Value operator()(Recorder& r, Value x, const nn::Rows& rows, nn::Visibility see, const Memory* memory, bool training) const;
+  graph::Value operator()(graph::Recorder& r, graph::Value x, const nn::Rows& rows,
+                          nn::Visibility see, const Memory* memory, bool training) const;
   // Of new tokens; makes the caches of `rec`. Of memory its keys_values are read.
-  Value step(Recording& rec, Value x, const Memory* memory) const;
-  std::vector<Value> keys_values(Recorder& r, Value states) const;  // of each block's cross-attention
-  std::int64_t kv_width() const { return 2 * config_.n_kv_heads * config_.d_head / context_.layout.tensor; }  // on this rank
+  graph::Value step(nn::Recording& rec, graph::Value x, const Memory* memory) const;
+  std::vector<graph::Value> keys_values(
+      graph::Recorder& r, graph::Value states) const;  // of each block's cross-attention
+  std::int64_t kv_width() const {
+    return 2 * config_.n_kv_heads * config_.d_head / context_.layout.tensor;
+  }  // on this rank
 
  private:
   struct Block {
@@ -70,13 +80,15 @@ class Stack {
     nn::Norm ffn_norm;
     nn::FeedForward ffn;
   };
-  Block make_block(nn::Context& c, const std::string& name, std::int64_t layers, bool causal, bool cross);
-  nn::Visibility visible(Recorder& r, nn::Visibility v, std::int64_t queries, std::int64_t keys) const;
-  Value block(Recorder& r, std::size_t l, Value x, const nn::Rows& rows, const nn::Visibility& visible, const Memory* memory,
-              bool training) const;
+  Block make_block(nn::Context& c, const std::string& name, std::int64_t layers, bool causal,
+                   bool cross);
+  nn::Visibility visible(graph::Recorder& r, nn::Visibility v, std::int64_t queries,
+                         std::int64_t keys) const;
+  graph::Value block(graph::Recorder& r, std::size_t l, graph::Value x, const nn::Rows& rows,
+                     const nn::Visibility& visible, const Memory* memory, bool training) const;
 
   nn::Context context_;
-  ModelConfig config_;
+  config::ModelConfig config_;
   std::string prefix_;
   bool causal_;
   int relative_bias_ = -1;
@@ -85,23 +97,27 @@ class Stack {
 };
 
 // A loss of `rec` for its input `name`, which is `labels`.
-void record_cross_entropy(Recording& rec, Value x, Value weight, Value bias, Value labels, const std::string& name, bool training,
-                          ops::CrossEntropyOptions options);
+void record_cross_entropy(nn::Recording& rec, graph::Value x, graph::Value weight,
+                          graph::Value bias, graph::Value labels, const std::string& name,
+                          bool training, ops::CrossEntropyOptions options);
 
 // From hidden states to logits or to their loss.
 class Head {
  public:
-  Head(nn::Context& c, const ModelConfig& m, const Vocabulary* tied);
-  void record_loss(Recording& rec, Value x, Value labels, const LossConfig& loss, bool training) const;
-  Value logits(Recorder& r, Value x) const;
+  Head(nn::Context& c, const config::ModelConfig& m, const Vocabulary* tied);
+  void record_loss(nn::Recording& rec, graph::Value x, graph::Value labels,
+                   const config::LossConfig& loss, bool training) const;
+  graph::Value logits(graph::Recorder& r, graph::Value x) const;
   const Vocabulary& vocabulary() const { return own_ ? *own_ : *tied_; }
 
  private:
-  Value ready(Recorder& r, Value x) const;  // inside the split region
-  Value bias(Recorder& r) const { return bias_ < 0 ? Value{} : context_.parameters.record(r, bias_); }
+  graph::Value ready(graph::Recorder& r, graph::Value x) const;  // inside the split region
+  graph::Value bias(graph::Recorder& r) const {
+    return bias_ < 0 ? graph::Value{} : context_.parameters.record(r, bias_);
+  }
 
   nn::Context context_;
-  ModelConfig config_;
+  config::ModelConfig config_;
   const Vocabulary* tied_;
   std::optional<Vocabulary> own_;
   std::optional<nn::Linear> transform_;
@@ -109,4 +125,4 @@ class Head {
   int bias_ = -1;
 };
 
-}  // namespace tfm
+}  // namespace tfm::models

@@ -1,8 +1,8 @@
 #pragma once
 // Name of the family in the configuration -> model.
+#include "config/config.h"
 #include "nn/model.h"
-#include "train/config.h"
 
-namespace tfm {
-std::unique_ptr<Model> make_model(const Config& config, const Mesh& mesh);
-}  // namespace tfm
+namespace tfm::models {
+std::unique_ptr<nn::Model> make_model(const config::Config& config, const comm::Mesh& mesh);
+}  // namespace tfm::models

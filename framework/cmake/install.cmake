@@ -6,7 +6,7 @@ install(TARGETS ${libraries} tfm_options EXPORT tfm)
 install(TARGETS ${program_targets} RUNTIME)
 install(DIRECTORY framework/ DESTINATION include/tfm FILES_MATCHING PATTERN "*.h" PATTERN "*.inl" PATTERN "cmake" EXCLUDE)
 install(DIRECTORY models DESTINATION include/tfm FILES_MATCHING PATTERN "*.h")
-install(DIRECTORY launch/support DESTINATION include/tfm/launch FILES_MATCHING PATTERN "*.h")
+install(DIRECTORY launch/support launch/bench DESTINATION include/tfm/launch FILES_MATCHING PATTERN "*.h")
 install(EXPORT tfm NAMESPACE tfm:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/tfm)
 install(FILES framework/cmake/dependencies.cmake framework/cmake/tfmConfig.cmake
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/tfm)

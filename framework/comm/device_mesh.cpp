@@ -13,12 +13,13 @@
 #include "device/cuda/stream.h"
 #endif
 
-namespace tfm {
+namespace tfm::comm {
 namespace {
 
 class StagedThroughHost final : public Communicator {
  public:
-  StagedThroughHost(std::shared_ptr<Communicator> host, Device device) : host_(std::move(host)), device_(std::move(device)) {}
+  StagedThroughHost(std::shared_ptr<Communicator> host, device::Device device)
+      : host_(std::move(host)), device_(std::move(device)) {}
   int rank() const override { return host_->rank(); }
   int size() const override { return host_->size(); }
 
@@ -38,7 +39,7 @@ class StagedThroughHost final : public Communicator {
     Tensor all = out, part = in;
     all.data = staging(out.bytes());
     part.data = static_cast<std::byte*>(all.data) + in.bytes() * rank();
-    download(device_.stream(), part.data, in.data, in.bytes());
+    device::download(device_.stream(), part.data, in.data, in.bytes());
     host_->all_gather(part, all);
     put(out, all);
   }
@@ -52,7 +53,7 @@ class StagedThroughHost final : public Communicator {
   void reduce_start(Tensor t, bool scatter) override {
     Started s{t, t, take(t.bytes())};
     s.host.data = s.memory.data.get();
-    download(device_.stream(), s.host.data, t.data, t.bytes());
+    device::download(device_.stream(), s.host.data, t.data, t.bytes());
     host_->reduce_start(s.host, scatter);
     started_.push_back(std::move(s));
   }
@@ -77,7 +78,8 @@ class StagedThroughHost final : public Communicator {
     return staging_.data.get();
   }
   Memory take(std::int64_t bytes) {  // kept from an earlier step, which reduced the same buckets
-    const auto fits = std::ranges::find_if(spare_, [&](const Memory& m) { return m.bytes >= bytes; });
+    const auto fits =
+        std::ranges::find_if(spare_, [&](const Memory& m) { return m.bytes >= bytes; });
     if (fits == spare_.end()) return {bytes, device_.allocate_host(bytes)};
     Memory m = std::move(*fits);
     spare_.erase(fits);
@@ -86,19 +88,21 @@ class StagedThroughHost final : public Communicator {
   Tensor fetch(Tensor t) {
     Tensor copy = t;
     copy.data = staging(t.bytes());
-    download(device_.stream(), copy.data, t.data, t.bytes());
+    device::download(device_.stream(), copy.data, t.data, t.bytes());
     return copy;
   }
-  void put(const Tensor& to, const Tensor& from) { upload(device_.stream(), to.data, from.data, from.bytes()); }
+  void put(const Tensor& to, const Tensor& from) {
+    device::upload(device_.stream(), to.data, from.data, from.bytes());
+  }
 
   std::shared_ptr<Communicator> host_;
-  Device device_;
+  device::Device device_;
   Memory staging_;
   std::deque<Started> started_;
   std::vector<Memory> spare_;
 };
 
-Mesh staged_mesh(const Mesh& mesh, const Device& device) {
+Mesh staged_mesh(const Mesh& mesh, const device::Device& device) {
   Mesh staged = mesh;
   for (auto* group : {&staged.data, &staged.tensor, &staged.world})
     if ((*group)->size() > 1) *group = std::make_shared<StagedThroughHost>(*group, device);
@@ -116,16 +120,19 @@ std::string host_name() {  // and which start of it this is, for nodes may have 
 }
 #endif
 
-Mesh of_several(const Mesh& mesh, Device& device, const DeviceMeshOptions& options) {
+Mesh of_several(const Mesh& mesh, device::Device& device, const DeviceMeshOptions& options) {
 #ifdef TFM_NCCL
   if (options.backend != "mpi" && mesh.world->size() > 1) {
     cuda::Stream& stream = *std::get<cuda::Stream*>(device.stream());
     const Placement p = placement(*mesh.world, host_name(), cuda::bus_id(stream.device()));
-    if (p.own_gpus || options.backend == "nccl") return nccl_mesh(mesh, stream, p, options.timeout > 0 ? options.timeout : 300);
+    if (p.own_gpus || options.backend == "nccl")
+      return nccl_mesh(mesh, stream, p, options.timeout > 0 ? options.timeout : 300);
   }
 #else
   if (options.backend == "nccl")
-    throw Error(ExitCode::environment, "parallel.backend: nccl, but this build has no NCCL; build where its header and library are, or use parallel.backend: mpi");
+    throw Error(ExitCode::environment,
+                "parallel.backend: nccl, but this build has no NCCL; build where its header and "
+                "library are, or use parallel.backend: mpi");
 #endif
   return staged_mesh(mesh, device);
 }
@@ -133,8 +140,11 @@ Mesh of_several(const Mesh& mesh, Device& device, const DeviceMeshOptions& optio
 }  // namespace
 
 Placement placement(Communicator& world, const std::string& host, const std::string& gpu) {
-  const auto hash = [](const std::string& s) { return static_cast<std::int64_t>(XXH3_64bits(s.data(), s.size())); };
-  std::vector<std::int64_t> mine{hash(host), hash(host + ' ' + gpu)}, all(mine.size() * static_cast<std::size_t>(world.size()));
+  const auto hash = [](const std::string& s) {
+    return static_cast<std::int64_t>(XXH3_64bits(s.data(), s.size()));
+  };
+  std::vector<std::int64_t> mine{hash(host), hash(host + ' ' + gpu)},
+      all(mine.size() * static_cast<std::size_t>(world.size()));
   world.all_gather({mine.data(), DType::i64, {2}}, {all.data(), DType::i64, {2 * world.size()}});
   Placement p;
   std::set<std::int64_t> gpus;
@@ -145,18 +155,21 @@ Placement placement(Communicator& world, const std::string& host, const std::str
   return p;
 }
 
-Mesh device_mesh(const Mesh& mesh, Device& device, const DeviceMeshOptions& options) {
+Mesh device_mesh(const Mesh& mesh, device::Device& device, const DeviceMeshOptions& options) {
   if (device.is_cpu()) return mesh;
   Mesh result = of_several(mesh, device, options);
   for (auto* group : {&result.data, &result.tensor, &result.world})
     if ((*group)->size() == 1)
-      *group = single_communicator([device](void* to, const void* from, std::int64_t bytes) mutable { copy_async(device.stream(), to, from, bytes); });
+      *group =
+          single_communicator([device](void* to, const void* from, std::int64_t bytes) mutable {
+            device::copy_async(device.stream(), to, from, bytes);
+          });
   return result;
 }
 
-Site site_of(Device device, const Mesh& mesh, const DeviceMeshOptions& options) {
+Site site_of(device::Device device, const Mesh& mesh, const DeviceMeshOptions& options) {
   Mesh tensors = device_mesh(mesh, device, options);
   return {std::move(device), mesh, std::move(tensors)};
 }
 
-}  // namespace tfm
+}  // namespace tfm::comm

@@ -1,30 +1,33 @@
 #pragma once
-// Collectives over tensors in a device's memory: by NCCL, or by any communicator of the host, staged through its memory.
+// Collectives over tensors in a device's memory: by NCCL, or by any communicator of the host,
+// staged through its memory.
 #include <string>
 
 #include "comm/mesh.h"
 #include "comm/nccl.h"
 #include "device/device.h"
 
-namespace tfm {
+namespace tfm::comm {
 
 struct DeviceMeshOptions {
-  std::string backend = "auto";  // auto: nccl where it is built in and every rank has a GPU of its own, else mpi | nccl | mpi
+  std::string backend = "auto";  // auto: nccl where it is built in and every rank has a GPU of its
+                                 // own, else mpi | nccl | mpi
   double timeout = 0;            // seconds that making NCCL's connections may take; 0: 300
 };
 
-// The same groups for tensors of the device, made on all ranks; `mesh` itself on a CPU. The device must outlive the result.
-// Error(environment) where the backend is nccl and this build has none.
-Mesh device_mesh(const Mesh& mesh, Device& device, const DeviceMeshOptions& options = {});
+// The same groups for tensors of the device, made on all ranks; `mesh` itself on a CPU. The device
+// must outlive the result. Error(environment) where the backend is nccl and this build has none.
+Mesh device_mesh(const Mesh& mesh, device::Device& device, const DeviceMeshOptions& options = {});
 
 // Where a rank computes: its device, and its mesh for the host's memory and for the device's.
 struct Site {
-  Device device;
+  device::Device device;
   Mesh mesh, tensors;
 };
-Site site_of(Device device, const Mesh& mesh, const DeviceMeshOptions& options = {});  // by device_mesh()
+Site site_of(device::Device device, const Mesh& mesh,
+             const DeviceMeshOptions& options = {});  // by device_mesh()
 
 // Of all ranks of `world`, which call it together with the names of what they are on.
 Placement placement(Communicator& world, const std::string& host, const std::string& gpu);
 
-}  // namespace tfm
+}  // namespace tfm::comm

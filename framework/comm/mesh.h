@@ -1,12 +1,13 @@
 #pragma once
-// The ranks of a job as a grid with named axes: rank = data_rank * tensor + tensor_rank. A value; no globals.
+// The ranks of a job as a grid with named axes: rank = data_rank * tensor + tensor_rank. A value;
+// no globals.
 #include <cstdint>
 #include <memory>
 #include <string_view>
 
 #include "comm/communicator.h"
 
-namespace tfm {
+namespace tfm::comm {
 
 class FlightRecorder;
 
@@ -25,14 +26,17 @@ struct Mesh {
   std::shared_ptr<FlightRecorder> recorder;  // the collectives' log; none in a single mesh
 
   int rank() const { return data_rank * layout.tensor + tensor_rank; }
-  Communicator& group(Axis a) const { return a == Axis::data ? *data : a == Axis::tensor ? *tensor : *world; }
+  Communicator& group(Axis a) const {
+    return a == Axis::data ? *data : a == Axis::tensor ? *tensor : *world;
+  }
 };
 
-// A group of one rank. `copy` moves bytes from one tensor to another; by default between tensors of the host.
+// A group of one rank. `copy` moves bytes from one tensor to another; by default between tensors of
+// the host.
 using CopyBytes = std::function<void(void* to, const void* from, std::int64_t bytes)>;
 std::shared_ptr<Communicator> single_communicator(CopyBytes copy = {});
 
 // One rank, no MPI: every group has size one.
 Mesh single_mesh();
 
-}  // namespace tfm
+}  // namespace tfm::comm

@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "comm/recorder.h"
+#include "comm/flight_recorder.h"
 #include "comm/shared_memory.h"
 
-namespace tfm {
+namespace tfm::comm {
 namespace {
 
 void check(int code, const char* operation) {
@@ -23,7 +23,8 @@ void check(int code, const char* operation) {
   int length = 0, rank = -1;
   MPI_Error_string(code, text, &length);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  throw Error(ExitCode::environment, std::string(operation) + " failed on rank " + std::to_string(rank) + ": " +
+  throw Error(ExitCode::environment, std::string(operation) + " failed on rank " +
+                                         std::to_string(rank) + ": " +
                                          std::string(text, static_cast<std::size_t>(length)));
 }
 
@@ -73,7 +74,8 @@ struct MpiSession::State {
 
   MPI_Comm split_node(MPI_Comm parent) {
     MPI_Comm group = MPI_COMM_NULL;
-    check(MPI_Comm_split_type(parent, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &group), "MPI_Comm_split_type");
+    check(MPI_Comm_split_type(parent, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &group),
+          "MPI_Comm_split_type");
     return keep(group);
   }
 
@@ -84,7 +86,8 @@ struct MpiSession::State {
     void* memory = nullptr;
     MPI_Win window = MPI_WIN_NULL;
     MPI_Aint size = rank == 0 ? bytes + 64 : 0;
-    check(MPI_Win_allocate_shared(size, 1, MPI_INFO_NULL, group, &memory, &window), "MPI_Win_allocate_shared");
+    check(MPI_Win_allocate_shared(size, 1, MPI_INFO_NULL, group, &memory, &window),
+          "MPI_Win_allocate_shared");
     check(MPI_Win_shared_query(window, 0, &size, &unit, &memory), "MPI_Win_shared_query");
     check(MPI_Win_lock_all(MPI_MODE_NOCHECK, window), "MPI_Win_lock_all");
     windows.push_back(window);
@@ -95,11 +98,12 @@ struct MpiSession::State {
 
 namespace {
 
-// Point-to-point messages between all pairs of ranks; the tag is the stage, and messages of a pair keep their order.
+// Point-to-point messages between all pairs of ranks; the tag is the stage, and messages of a pair
+// keep their order.
 class MessageCommunicator final : public StagedCommunicator {
  public:
-  MessageCommunicator(int rank, int size, Axis axis, std::shared_ptr<FlightRecorder> recorder, MPI_Comm group,
-                      std::shared_ptr<MpiSession::State> session)
+  MessageCommunicator(int rank, int size, Axis axis, std::shared_ptr<FlightRecorder> recorder,
+                      MPI_Comm group, std::shared_ptr<MpiSession::State> session)
       : StagedCommunicator(rank, size, axis, std::move(recorder)),
         session_(std::move(session)),
         group_(group),
@@ -109,9 +113,13 @@ class MessageCommunicator final : public StagedCommunicator {
  private:
   bool ready(Stage stage, const Piece& piece) override {
     auto& requests = requests_[static_cast<std::size_t>(piece.slot())];
-    if (stage == Stage::publish || requests.empty() || (stage == Stage::reduce && piece.call.direct)) return true;
+    if (stage == Stage::publish || requests.empty() ||
+        (stage == Stage::reduce && piece.call.direct))
+      return true;
     int done = 0;
-    check(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE), "MPI_Testall");
+    check(
+        MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE),
+        "MPI_Testall");
     if (done) requests.clear();
     return done != 0;
   }
@@ -125,7 +133,8 @@ class MessageCommunicator final : public StagedCommunicator {
     tag_ = static_cast<int>(stage);
     if (stage == Stage::publish) publish(piece);
     if (stage == Stage::reduce && !piece.call.direct) reduce(piece);
-    if (stage == Stage::finish && piece.call.direct && piece.call.reduces()) sum(piece, piece.local(), piece.call.out);
+    if (stage == Stage::finish && piece.call.direct && piece.call.reduces())
+      sum(piece, piece.local(), piece.call.out);
   }
 
   void publish(const Piece& piece) {
@@ -161,11 +170,14 @@ class MessageCommunicator final : public StagedCommunicator {
 
   void sum(const Piece& piece, Range own, char* out) {
     for (int r = 0; r < size(); ++r)
-      sources_[static_cast<std::size_t>(r)] = r == rank() ? piece.call.in + own.offset : lane(r, piece);
+      sources_[static_cast<std::size_t>(r)] =
+          r == rank() ? piece.call.in + own.offset : lane(r, piece);
     combine(piece.call, sources_, own.bytes, out);
   }
 
-  char* lane(int r, const Piece& piece) { return staging_.data() + piece.slot() * slot_bytes(size()) + r * lane_bytes(); }
+  char* lane(int r, const Piece& piece) {
+    return staging_.data() + piece.slot() * slot_bytes(size()) + r * lane_bytes();
+  }
 
   // Parts without data need no message, but for a barrier's.
   MPI_Request* request(const Piece& piece, std::int64_t bytes) {
@@ -174,7 +186,9 @@ class MessageCommunicator final : public StagedCommunicator {
   }
   void send(const Piece& piece, int to, const char* base, Range range) {
     if (MPI_Request* r = request(piece, range.bytes))
-      check(MPI_Isend(base + range.offset, static_cast<int>(range.bytes), MPI_BYTE, to, tag_, group_, r), "MPI_Isend");
+      check(MPI_Isend(base + range.offset, static_cast<int>(range.bytes), MPI_BYTE, to, tag_,
+                      group_, r),
+            "MPI_Isend");
   }
   void receive(const Piece& piece, int from, char* to, std::int64_t bytes) {
     if (MPI_Request* r = request(piece, bytes))
@@ -190,7 +204,8 @@ class MessageCommunicator final : public StagedCommunicator {
 };
 
 // Room for every rank's record; those of this node share it.
-std::shared_ptr<FlightRecorder> make_recorder(const std::shared_ptr<MpiSession::State>& s, Layout layout) {
+std::shared_ptr<FlightRecorder> make_recorder(const std::shared_ptr<MpiSession::State>& s,
+                                              Layout layout) {
   const auto bytes = static_cast<std::int64_t>(FlightRecorder::record_bytes());
   char* memory = s->share(s->node, s->local_size * bytes);
   std::vector<int> world(static_cast<std::size_t>(s->local_size));
@@ -198,11 +213,13 @@ std::shared_ptr<FlightRecorder> make_recorder(const std::shared_ptr<MpiSession::
   std::vector<void*> records(static_cast<std::size_t>(s->size));
   for (int i = 0; i < s->local_size; ++i)
     records[static_cast<std::size_t>(world[static_cast<std::size_t>(i)])] = memory + i * bytes;
-  return {new FlightRecorder(layout, s->rank, std::move(records)), [s](FlightRecorder* r) { delete r; }};
+  return {new FlightRecorder(layout, s->rank, std::move(records)),
+          [s](FlightRecorder* r) { delete r; }};
 }
 
-std::shared_ptr<Communicator> make_group(const std::shared_ptr<MpiSession::State>& s, int color, Axis axis,
-                                         const std::shared_ptr<FlightRecorder>& recorder, bool force_messages) {
+std::shared_ptr<Communicator> make_group(const std::shared_ptr<MpiSession::State>& s, int color,
+                                         Axis axis, const std::shared_ptr<FlightRecorder>& recorder,
+                                         bool force_messages) {
   MPI_Comm group = s->split(color, s->rank);
   int rank = 0, size = 0, near = 0;
   check(MPI_Comm_rank(group, &rank), "MPI_Comm_rank");
@@ -220,7 +237,8 @@ std::shared_ptr<Communicator> make_group(const std::shared_ptr<MpiSession::State
 }  // namespace
 
 bool launched_by_mpirun() {
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"})
+  for (const char* name :
+       {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"})
     if (std::getenv(name)) return true;
   return false;
 }
@@ -248,8 +266,9 @@ Mesh make_mesh(const MpiSession& session, Layout layout, bool force_messages) {
   const auto& s = session.state();
   if (layout.data < 1 || layout.tensor < 1 || layout.world() != s->size)
     throw Error(ExitCode::environment, "layout data=" + std::to_string(layout.data) +
-                                           " x tensor=" + std::to_string(layout.tensor) + " needs " +
-                                           std::to_string(layout.world()) + " ranks, but the job has " + std::to_string(s->size) +
+                                           " x tensor=" + std::to_string(layout.tensor) +
+                                           " needs " + std::to_string(layout.world()) +
+                                           " ranks, but the job has " + std::to_string(s->size) +
                                            ": start that many ranks, or change the layout");
   Mesh mesh;
   mesh.layout = layout;
@@ -263,4 +282,4 @@ Mesh make_mesh(const MpiSession& session, Layout layout, bool force_messages) {
   return mesh;
 }
 
-}  // namespace tfm
+}  // namespace tfm::comm

@@ -1,18 +1,20 @@
 #pragma once
-// The MPI side of a job: start and end, and the mesh of its ranks. Errors of MPI are Error(environment).
+// The MPI side of a job: start and end, and the mesh of its ranks. Errors of MPI are
+// Error(environment).
 #include <memory>
 
-#include "comm/agree.h"
+#include "comm/consensus.h"
 #include "comm/mesh.h"
 
-namespace tfm {
+namespace tfm::comm {
 
-// True where a launcher (mpirun, mpiexec, srun) has started this process as one of a job's ranks; a program that was started
-// alone then needs no MPI.
+// True where a launcher (mpirun, mpiexec, srun) has started this process as one of a job's ranks; a
+// program that was started alone then needs no MPI.
 bool launched_by_mpirun();
 
-// Starts MPI; MPI ends when the session and all communicators made from it are gone. Where an exception unwinds them on a job
-// of several ranks, MPI is left open: the launcher then ends the other ranks, which may wait, and hands on the exit code.
+// Starts MPI; MPI ends when the session and all communicators made from it are gone. Where an
+// exception unwinds them on a job of several ranks, MPI is left open: the launcher then ends the
+// other ranks, which may wait, and hands on the exit code.
 class MpiSession {
  public:
   MpiSession();
@@ -32,8 +34,9 @@ class MpiSession {
   std::shared_ptr<State> state_;
 };
 
-// Collective over all ranks. Groups whose ranks share a node exchange through shared memory, the others by messages, as do
-// all with `force_messages`. Throws Error(environment) if the job has not layout.world() ranks.
+// Collective over all ranks. Groups whose ranks share a node exchange through shared memory, the
+// others by messages, as do all with `force_messages`. Throws Error(environment) if the job has not
+// layout.world() ranks.
 Mesh make_mesh(const MpiSession& session, Layout layout, bool force_messages = false);
 
-}  // namespace tfm
+}  // namespace tfm::comm

@@ -15,18 +15,19 @@
 #include <utility>
 #include <vector>
 
-#include "comm/agree.h"
-#include "comm/recorder.h"
+#include "comm/consensus.h"
+#include "comm/flight_recorder.h"
 #include "device/cuda/stream.h"
 
-namespace tfm {
+namespace tfm::comm {
 namespace {
 
 void check(ncclResult_t status, ncclComm_t comm, const std::string& call) {
   if (status == ncclSuccess) return;
   const char* last = ncclGetLastError(comm);
   throw Error(status == ncclRemoteError ? ExitCode::retryable : ExitCode::environment,
-              call + ": NCCL reports " + ncclGetErrorString(status) + (last && *last ? ": " + std::string(last) : "") + "; NCCL_DEBUG=INFO says more");
+              call + ": NCCL reports " + ncclGetErrorString(status) +
+                  (last && *last ? ": " + std::string(last) : "") + "; NCCL_DEBUG=INFO says more");
 }
 
 ncclDataType_t type_of(DType t) {
@@ -54,7 +55,9 @@ class CudaEvent {
     if (event_) cudaEventDestroy(event_);
   }
   CudaEvent(CudaEvent&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
-  CudaEvent& operator=(CudaEvent&& other) noexcept { return std::swap(event_, other.event_), *this; }
+  CudaEvent& operator=(CudaEvent&& other) noexcept {
+    return std::swap(event_, other.event_), *this;
+  }
 
   void record(cudaStream_t stream) { cuda::check(cudaEventRecord(event_, stream)); }
   void hold_back(cudaStream_t stream) const { cuda::check(cudaStreamWaitEvent(stream, event_, 0)); }
@@ -64,12 +67,16 @@ class CudaEvent {
   cudaEvent_t event_ = nullptr;
 };
 
-// What the groups of a mesh share: streams, NCCL's communicators, and a thread that tells the flight recorder what the device has
-// completed. The thread is neither the rank's own nor the watchdog's, because a call of CUDA may last as long as what it asks about.
+// What the groups of a mesh share: streams, NCCL's communicators, and a thread that tells the
+// flight recorder what the device has completed. The thread is neither the rank's own nor the
+// watchdog's, because a call of CUDA may last as long as what it asks about.
 class Queue {
  public:
   Queue(cuda::Stream& kernels, std::shared_ptr<FlightRecorder> recorder)
-      : kernels_(kernels), recorder_(std::move(recorder)), reductions_(kernels.device(), {}, true), beside_(kernels.device(), {}, true) {}
+      : kernels_(kernels),
+        recorder_(std::move(recorder)),
+        reductions_(kernels.device(), {}, true),
+        beside_(kernels.device(), {}, true) {}
   ~Queue() {
     if (thread_.joinable()) {
       {
@@ -80,10 +87,12 @@ class Queue {
       thread_.join();
     }
     recorder_->device_waits({});
-    // Where an exception unwinds, other ranks may never come, and one communicator may wait for another: all are told before any is torn down.
+    // Where an exception unwinds, other ranks may never come, and one communicator may wait for
+    // another: all are told before any is torn down.
     const bool abort = std::uncaught_exceptions() > 0;
     if (abort) ncclGroupStart();
-    for (const Connection& c : connections_) abort ? ncclCommAbort(c.comm) : ncclCommDestroy(c.comm);
+    for (const Connection& c : connections_)
+      abort ? ncclCommAbort(c.comm) : ncclCommDestroy(c.comm);
     if (abort) ncclGroupEnd();
   }
 
@@ -126,12 +135,14 @@ class Queue {
 
   void watch() {
     cudaSetDevice(kernels_.device());
-    cudaStreamCaptureMode mode = cudaStreamCaptureModeThreadLocal;  // captures by other threads do not forbid to ask
+    cudaStreamCaptureMode mode =
+        cudaStreamCaptureModeThreadLocal;  // captures by other threads do not forbid to ask
     cudaThreadExchangeStreamCaptureMode(&mode);
     std::unique_lock lock(mutex_);
     while (!wake_.wait_for(lock, std::chrono::milliseconds(20), [this] { return stop_; })) {
       while (!pending_.empty()) {
-        const Pending& oldest = pending_.front();  // stays where it is: only this thread removes any
+        const Pending& oldest =
+            pending_.front();  // stays where it is: only this thread removes any
         lock.unlock();
         const bool complete = oldest.done.complete();
         lock.lock();
@@ -154,8 +165,11 @@ class Queue {
   void look_for_errors() {
     for (const Connection& c : connections_) {
       ncclResult_t status = ncclSuccess;
-      if (ncclCommGetAsyncError(c.comm, &status) != ncclSuccess || status == ncclSuccess || status == ncclInProgress) continue;
-      recorder_->fail("NCCL reports " + std::string(ncclGetErrorString(status)) + " on the " + std::string(name_of(c.axis)) + " axis");
+      if (ncclCommGetAsyncError(c.comm, &status) != ncclSuccess || status == ncclSuccess ||
+          status == ncclInProgress)
+        continue;
+      recorder_->fail("NCCL reports " + std::string(ncclGetErrorString(status)) + " on the " +
+                      std::string(name_of(c.axis)) + " axis");
     }
   }
 
@@ -173,7 +187,8 @@ class Queue {
 
 class NcclCommunicator final : public Communicator {
  public:
-  NcclCommunicator(std::shared_ptr<Communicator> host, Axis axis, ncclComm_t comm, std::shared_ptr<Queue> queue)
+  NcclCommunicator(std::shared_ptr<Communicator> host, Axis axis, ncclComm_t comm,
+                   std::shared_ptr<Queue> queue)
       : host_(std::move(host)), axis_(axis), comm_(comm), queue_(std::move(queue)) {}
   int rank() const override { return host_->rank(); }
   int size() const override { return host_->size(); }
@@ -181,19 +196,24 @@ class NcclCommunicator final : public Communicator {
   void all_reduce(Tensor t, Collective kind) override {
     TFM_CHECK(kind <= Collective::all_reduce_max, "all_reduce sums or takes the maximum");
     const ncclRedOp_t op = kind == Collective::all_reduce_max ? ncclMax : ncclSum;
-    enqueue(kind, t, stream(), [&](std::size_t n, ncclDataType_t type) { return ncclAllReduce(t.data, t.data, n, type, op, comm_, stream()); });
+    enqueue(kind, t, stream(), [&](std::size_t n, ncclDataType_t type) {
+      return ncclAllReduce(t.data, t.data, n, type, op, comm_, stream());
+    });
   }
   void reduce_scatter(Tensor in, Tensor out) override { scatter(in, out, stream()); }
   void all_gather(Tensor in, Tensor out) override {
-    TFM_CHECK(in.dtype == out.dtype && in.elements() * size() == out.elements(), "`out` has one `in` for each rank");
+    TFM_CHECK(in.dtype == out.dtype && in.elements() * size() == out.elements(),
+              "`out` has one `in` for each rank");
     enqueue(Collective::all_gather, out, stream(), [&](std::size_t n, ncclDataType_t type) {
-      return ncclAllGather(in.data, out.data, n / static_cast<std::size_t>(size()), type, comm_, stream());
+      return ncclAllGather(in.data, out.data, n / static_cast<std::size_t>(size()), type, comm_,
+                           stream());
     });
   }
   void broadcast(Tensor t, int root) override {
     TFM_CHECK(root >= 0 && root < size(), "the root is a rank of the group");
-    enqueue(Collective::broadcast, t, stream(),
-            [&](std::size_t n, ncclDataType_t type) { return ncclBroadcast(t.data, t.data, n, type, root, comm_, stream()); });
+    enqueue(Collective::broadcast, t, stream(), [&](std::size_t n, ncclDataType_t type) {
+      return ncclBroadcast(t.data, t.data, n, type, root, comm_, stream());
+    });
   }
   void barrier() override { host_->barrier(); }
   bool on_stream() const override { return true; }
@@ -218,8 +238,9 @@ class NcclCommunicator final : public Communicator {
       part.data = static_cast<std::byte*>(t.data) + part.bytes() * rank();
       scatter(t, part, stream);
     } else {
-      enqueue(Collective::all_reduce_sum, t, stream,
-              [&](std::size_t n, ncclDataType_t type) { return ncclAllReduce(t.data, t.data, n, type, ncclSum, comm_, stream); });
+      enqueue(Collective::all_reduce_sum, t, stream, [&](std::size_t n, ncclDataType_t type) {
+        return ncclAllReduce(t.data, t.data, n, type, ncclSum, comm_, stream);
+      });
     }
     if (spare_.empty()) spare_.emplace_back();
     started_.push_back(std::move(spare_.back()));
@@ -238,16 +259,22 @@ class NcclCommunicator final : public Communicator {
   cudaStream_t stream() const { return beside_ ? queue_->beside() : kernels(); }
 
   void scatter(const Tensor& in, const Tensor& out, cudaStream_t stream) {
-    TFM_CHECK(in.dtype == out.dtype && in.elements() == out.elements() * size(), "`in` has one `out` for each rank");
+    TFM_CHECK(in.dtype == out.dtype && in.elements() == out.elements() * size(),
+              "`in` has one `out` for each rank");
     enqueue(Collective::reduce_scatter, in, stream, [&](std::size_t n, ncclDataType_t type) {
-      return ncclReduceScatter(in.data, out.data, n / static_cast<std::size_t>(size()), type, ncclSum, comm_, stream);
+      return ncclReduceScatter(in.data, out.data, n / static_cast<std::size_t>(size()), type,
+                               ncclSum, comm_, stream);
     });
   }
 
   // `whole`: the longer of the collective's tensors.
-  template <class F> void enqueue(Collective op, const Tensor& whole, cudaStream_t stream, F&& call) {
+  template <class F>
+  void enqueue(Collective op, const Tensor& whole, cudaStream_t stream, F&& call) {
     if (whole.elements() == 0) return;
-    const auto run = [&] { check(call(static_cast<std::size_t>(whole.elements()), type_of(whole.dtype)), comm_, std::string(name_of(op))); };
+    const auto run = [&] {
+      check(call(static_cast<std::size_t>(whole.elements()), type_of(whole.dtype)), comm_,
+            std::string(name_of(op)));
+    };
     if (queue_->kernels().capturing()) return run();
     FlightRecorder& recorder = queue_->recorder();
     const Event event = recorder.begin(axis_, op, whole.bytes());
@@ -268,11 +295,16 @@ class NcclCommunicator final : public Communicator {
 
 // What NCCL reads at its first call; what the user has set stays.
 void set_environment(int rank, const Placement& placement) {
-  const auto set = [](const char* name, const std::string& value) { setenv(name, value.c_str(), 0); };
-  set("NCCL_LAUNCH_ORDER_IMPLICIT", "1");  // groups that run at once start in the host's order, which is the same on all ranks
+  const auto set = [](const char* name, const std::string& value) {
+    setenv(name, value.c_str(), 0);
+  };
+  set("NCCL_LAUNCH_ORDER_IMPLICIT",
+      "1");  // groups that run at once start in the host's order, which is the same on all ranks
   if (placement.own_gpus) return;
   set("NCCL_HOSTID", "tfm-" + std::to_string(rank));
-  for (const char* off : {"NCCL_MNNVL_ENABLE", "NCCL_NVLS_ENABLE", "NCCL_CUMEM_HOST_ENABLE", "NCCL_RAS_ENABLE"}) set(off, "0");
+  for (const char* off :
+       {"NCCL_MNNVL_ENABLE", "NCCL_NVLS_ENABLE", "NCCL_CUMEM_HOST_ENABLE", "NCCL_RAS_ENABLE"})
+    set(off, "0");
   set("NCCL_PROTO", "Simple");
   set("NCCL_MAX_CTAS", "4");
   if (!placement.one_node) return;
@@ -280,19 +312,22 @@ void set_environment(int rank, const Placement& placement) {
   set("NCCL_SOCKET_IFNAME", "=lo");
 }
 
-// In a thread of its own, which is left behind where it does not come back. The communicator is a blocking one: every call of another
-// kind enqueues from a new thread, which costs more than the call and cannot be captured.
+// In a thread of its own, which is left behind where it does not come back. The communicator is a
+// blocking one: every call of another kind enqueues from a new thread, which costs more than the
+// call and cannot be captured.
 ncclComm_t connect(Communicator& host, Axis axis, int device, double timeout) {
   ncclUniqueId id{};
   if (host.rank() == 0) check(ncclGetUniqueId(&id), nullptr, "ncclGetUniqueId");
-  std::memcpy(id.internal, broadcast_string(host, {id.internal, sizeof id.internal}).data(), sizeof id.internal);
+  std::memcpy(id.internal, broadcast_string(host, {id.internal, sizeof id.internal}).data(),
+              sizeof id.internal);
   struct Result {
     ncclResult_t status = ncclSuccess;
     ncclComm_t comm = nullptr;
   };
   std::promise<Result> promise;
   std::future<Result> future = promise.get_future();
-  std::thread([promise = std::move(promise), id, device, size = host.size(), rank = host.rank()]() mutable {
+  std::thread([promise = std::move(promise), id, device, size = host.size(),
+               rank = host.rank()]() mutable {
     Result r;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 1;
@@ -300,11 +335,13 @@ ncclComm_t connect(Communicator& host, Axis axis, int device, double timeout) {
     r.status = ncclCommInitRankConfig(&r.comm, size, id, rank, &config);
     promise.set_value(r);
   }).detach();
-  const std::string what = "connecting rank " + std::to_string(host.rank()) + " of the " + std::to_string(host.size()) + " of the " +
-                           std::string(name_of(axis)) + " axis";
+  const std::string what = "connecting rank " + std::to_string(host.rank()) + " of the " +
+                           std::to_string(host.size()) + " of the " + std::string(name_of(axis)) +
+                           " axis";
   if (future.wait_for(std::chrono::duration<double>(timeout)) != std::future_status::ready)
-    throw Error(ExitCode::retryable, what + " by NCCL has taken more than " + std::to_string(static_cast<int>(timeout)) +
-                                         " s; NCCL_DEBUG=INFO says more, parallel.backend: mpi does without NCCL");
+    throw Error(ExitCode::retryable,
+                what + " by NCCL has taken more than " + std::to_string(static_cast<int>(timeout)) +
+                    " s; NCCL_DEBUG=INFO says more, parallel.backend: mpi does without NCCL");
   const Result r = future.get();
   check(r.status, nullptr, what);
   return r.comm;
@@ -312,16 +349,20 @@ ncclComm_t connect(Communicator& host, Axis axis, int device, double timeout) {
 
 }  // namespace
 
-Mesh nccl_mesh(const Mesh& mesh, cuda::Stream& kernels, const Placement& placement, double timeout) {
+Mesh nccl_mesh(const Mesh& mesh, cuda::Stream& kernels, const Placement& placement,
+               double timeout) {
   set_environment(mesh.rank(), placement);
   const auto queue = std::make_shared<Queue>(kernels, mesh.recorder);
   Mesh result = mesh;
   std::array<ncclComm_t, 3> comms{};
   for (const Axis axis : {Axis::data, Axis::tensor, Axis::world}) {
-    auto& group = axis == Axis::data ? result.data : axis == Axis::tensor ? result.tensor : result.world;
+    auto& group = axis == Axis::data     ? result.data
+                  : axis == Axis::tensor ? result.tensor
+                                         : result.world;
     if (group->size() == 1) continue;
     ncclComm_t& comm = comms[static_cast<std::size_t>(axis)];
-    if (axis == Axis::world)  // the only other group of the same ranks in the same order, if there is one
+    if (axis ==
+        Axis::world)  // the only other group of the same ranks in the same order, if there is one
       for (const Axis same : {Axis::data, Axis::tensor})
         if (mesh.group(same).size() == group->size()) comm = comms[static_cast<std::size_t>(same)];
     if (!comm) queue->connected(comm = connect(*group, axis, kernels.device(), timeout), axis);
@@ -331,5 +372,5 @@ Mesh nccl_mesh(const Mesh& mesh, cuda::Stream& kernels, const Placement& placeme
   return result;
 }
 
-}  // namespace tfm
+}  // namespace tfm::comm
 #endif

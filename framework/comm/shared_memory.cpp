@@ -12,7 +12,7 @@
 #include <cstring>
 #include <new>
 
-namespace tfm {
+namespace tfm::comm {
 namespace {
 
 constexpr std::int64_t kPage = 4096;
@@ -21,7 +21,9 @@ constexpr int kSpins = 4000, kYields = 8;
 using Counter = std::atomic<std::uint32_t>;
 static_assert(Counter::is_always_lock_free && sizeof(Counter) == 4, "a futex word");
 
-bool reached(std::uint32_t value, std::uint32_t count) { return static_cast<std::int32_t>(value - count) >= 0; }  // may wrap
+bool reached(std::uint32_t value, std::uint32_t count) {
+  return static_cast<std::int32_t>(value - count) >= 0;
+}  // may wrap
 
 void relax() {
 #if defined(__x86_64__)
@@ -31,20 +33,24 @@ void relax() {
 #endif
 }
 
-void futex(Counter& word, int op, std::uint32_t value) { syscall(SYS_futex, &word, op, value, nullptr, nullptr, 0); }
+void futex(Counter& word, int op, std::uint32_t value) {
+  syscall(SYS_futex, &word, op, value, nullptr, nullptr, 0);
+}
 
 void copy(char* to, const char* from, std::int64_t bytes) {
   if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
 }
 
-// Into a slot, for a rank on another core where `far`. Long data goes past the caches: fetching a line that is modified in a far
-// core's cache takes several times as long as fetching it from memory.
+// Into a slot, for a rank on another core where `far`. Long data goes past the caches: fetching a
+// line that is modified in a far core's cache takes several times as long as fetching it from
+// memory.
 void copy_out(char* slot, const char* from, std::int64_t bytes, [[maybe_unused]] bool far) {
 #if defined(__SSE2__)
   if (far && bytes >= kStream) {
     const std::int64_t lines = bytes / 64 * 64;
     for (std::int64_t i = 0; i < lines; i += 16)
-      _mm_stream_si128(reinterpret_cast<__m128i*>(slot + i), _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i)));
+      _mm_stream_si128(reinterpret_cast<__m128i*>(slot + i),
+                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i)));
     copy(slot + lines, from + lines, bytes - lines);
     return _mm_sfence();
   }
@@ -60,17 +66,22 @@ struct alignas(64) SharedMemoryCommunicator::Line {
   std::atomic<int> cpu;  // where the rank last ran
 };
 
-std::int64_t SharedMemoryCommunicator::memory_bytes(int size) { return size * (kPage + staging_bytes(0, size)); }
+std::int64_t SharedMemoryCommunicator::memory_bytes(int size) {
+  return size * (kPage + staging_bytes(0, size));
+}
 
-SharedMemoryCommunicator::SharedMemoryCommunicator(int rank, int size, Axis axis, std::shared_ptr<FlightRecorder> recorder,
-                                                   void* memory, bool own_core, std::shared_ptr<void> owner)
+SharedMemoryCommunicator::SharedMemoryCommunicator(int rank, int size, Axis axis,
+                                                   std::shared_ptr<FlightRecorder> recorder,
+                                                   void* memory, bool own_core,
+                                                   std::shared_ptr<void> owner)
     : StagedCommunicator(rank, size, axis, std::move(recorder)),
       memory_(static_cast<char*>(memory)),
       own_core_(own_core),
       owner_(std::move(owner)),
       sources_(static_cast<std::size_t>(size)) {
   new (&line(rank)) Line{};
-  std::memset(memory_ + size * kPage + rank * kSlots * slot_bytes(size), 0, static_cast<std::size_t>(kSlots * slot_bytes(size)));
+  std::memset(memory_ + size * kPage + rank * kSlots * slot_bytes(size), 0,
+              static_cast<std::size_t>(kSlots * slot_bytes(size)));
 }
 
 SharedMemoryCommunicator::Line& SharedMemoryCommunicator::line(int rank) const {
@@ -81,9 +92,11 @@ char* SharedMemoryCommunicator::slot(int rank, const Piece& piece) const {
   return memory_ + size() * kPage + (rank * kSlots + piece.slot()) * slot_bytes(size());
 }
 
-SharedMemoryCommunicator::Awaited SharedMemoryCommunicator::awaited(Stage stage, const Piece& piece) const {
+SharedMemoryCommunicator::Awaited SharedMemoryCommunicator::awaited(Stage stage,
+                                                                    const Piece& piece) const {
   const auto number = static_cast<std::uint32_t>(piece.number);
-  if (stage == Stage::publish) return {piece.number < kSlots, false, Stage::finish, number + 1 - kSlots};
+  if (stage == Stage::publish)
+    return {piece.number < kSlots, false, Stage::finish, number + 1 - kSlots};
   if (stage == Stage::reduce) return {piece.call.direct, false, Stage::publish, number + 1};
   if (!piece.call.direct) return {!piece.call.returns_all(), false, Stage::reduce, number + 1};
   const bool broadcast = piece.call.op == Collective::broadcast;
@@ -101,8 +114,9 @@ bool SharedMemoryCommunicator::all_awaited(const Awaited& a, const Piece& piece,
 
 bool SharedMemoryCommunicator::ready(Stage stage, const Piece& piece) {
   const Awaited a = awaited(stage, piece);
-  return all_awaited(
-      a, piece, [&](int r) { return reached(line(r).passed[static_cast<int>(a.of)].load(std::memory_order_acquire), a.count); });
+  return all_awaited(a, piece, [&](int r) {
+    return reached(line(r).passed[static_cast<int>(a.of)].load(std::memory_order_acquire), a.count);
+  });
 }
 
 void SharedMemoryCommunicator::wait(Stage stage, const Piece& piece) {
@@ -116,13 +130,15 @@ void SharedMemoryCommunicator::wait(Stage stage, const Piece& piece) {
 void SharedMemoryCommunicator::sleep_until(int rank, Stage of, std::uint32_t count) {
   Line& l = line(rank);
   Counter& counter = l.passed[static_cast<int>(of)];
-  const bool same_core = l.cpu.load(std::memory_order_relaxed) == sched_getcpu();  // spinning would keep it from running
+  const bool same_core = l.cpu.load(std::memory_order_relaxed) ==
+                         sched_getcpu();  // spinning would keep it from running
   for (int i = own_core_ && !same_core ? kSpins : 0; i > 0; --i, relax())
     if (reached(counter.load(std::memory_order_acquire), count)) return;
   for (int i = kYields; i > 0; --i, sched_yield())
     if (reached(counter.load(std::memory_order_acquire), count)) return;
   ++l.sleepers;
-  for (std::uint32_t value = counter; !reached(value, count); value = counter) futex(counter, FUTEX_WAIT, value);
+  for (std::uint32_t value = counter; !reached(value, count); value = counter)
+    futex(counter, FUTEX_WAIT, value);
   --l.sleepers;
 }
 
@@ -141,12 +157,14 @@ void SharedMemoryCommunicator::publish(const Piece& piece) {
   const Call& c = piece.call;
   if (c.direct) {
     const bool source = c.op != Collective::broadcast || c.root == rank();
-    if (source) copy_out(slot(rank(), piece), c.in + piece.local().offset, piece.local().bytes, own_core_);
+    if (source)
+      copy_out(slot(rank(), piece), c.in + piece.local().offset, piece.local().bytes, own_core_);
     return;
   }
   for (int r = 0; r < size(); ++r)
     if (r != rank())
-      copy_out(slot(rank(), piece) + r * lane_bytes(), c.in + piece.part(r).offset, piece.part(r).bytes, own_core_);
+      copy_out(slot(rank(), piece) + r * lane_bytes(), c.in + piece.part(r).offset,
+               piece.part(r).bytes, own_core_);
 }
 
 void SharedMemoryCommunicator::reduce(const Piece& piece) {
@@ -177,8 +195,9 @@ void SharedMemoryCommunicator::finish(const Piece& piece) {
     combine(c, sources_, local.bytes, c.out + local.offset);
   } else if (c.returns_all()) {
     for (int r = 0; r < size(); ++r)
-      if (r != rank()) copy(c.out + piece.part(r).offset, slot(r, piece) + r * lane_bytes(), piece.part(r).bytes);
+      if (r != rank())
+        copy(c.out + piece.part(r).offset, slot(r, piece) + r * lane_bytes(), piece.part(r).bytes);
   }
 }
 
-}  // namespace tfm
+}  // namespace tfm::comm

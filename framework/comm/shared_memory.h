@@ -1,27 +1,30 @@
 #pragma once
-// Collectives of ranks that share memory. Each rank owns kSlots staging slots and three counters, one a stage, which say how
-// many pieces it has passed; a rank that waits spins shortly and then sleeps on the counter of the one it waits for, so that
-// ranks may outnumber cores.
+// Collectives of ranks that share memory. Each rank owns kSlots staging slots and three counters,
+// one a stage, which say how many pieces it has passed; a rank that waits spins shortly and then
+// sleeps on the counter of the one it waits for, so that ranks may outnumber cores.
 #include <atomic>
 #include <memory>
 
 #include "comm/staged.h"
 
-namespace tfm {
+namespace tfm::comm {
 
 class SharedMemoryCommunicator final : public StagedCommunicator {
  public:
-  // Bytes that a group of `size` ranks shares: staging_bytes() and one page of counters for each rank.
+  // Bytes that a group of `size` ranks shares: staging_bytes() and one page of counters for each
+  // rank.
   static std::int64_t memory_bytes(int size);
 
-  // `memory` is aligned to 64 bytes, seen by all ranks and outlives the object through `owner`. Each rank clears its own part:
-  // a barrier must follow before the first call. `own_core`: every rank has a core of its own.
-  SharedMemoryCommunicator(int rank, int size, Axis axis, std::shared_ptr<FlightRecorder> recorder, void* memory, bool own_core,
-                           std::shared_ptr<void> owner);
+  // `memory` is aligned to 64 bytes, seen by all ranks and outlives the object through `owner`.
+  // Each rank clears its own part: a barrier must follow before the first call. `own_core`: every
+  // rank has a core of its own.
+  SharedMemoryCommunicator(int rank, int size, Axis axis, std::shared_ptr<FlightRecorder> recorder,
+                           void* memory, bool own_core, std::shared_ptr<void> owner);
 
  private:
   struct Line;
-  // What a stage of a piece waits for: counter `of` of the others (of the root only) to reach `count`.
+  // What a stage of a piece waits for: counter `of` of the others (of the root only) to reach
+  // `count`.
   struct Awaited {
     bool nothing = false, root_only = false;
     Stage of = Stage::publish;
@@ -48,4 +51,4 @@ class SharedMemoryCommunicator final : public StagedCommunicator {
   std::vector<const char*> sources_;
 };
 
-}  // namespace tfm
+}  // namespace tfm::comm

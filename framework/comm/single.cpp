@@ -6,7 +6,7 @@
 #include "comm/mesh.h"
 #include "comm/staged.h"
 
-namespace tfm {
+namespace tfm::comm {
 namespace {
 
 class SingleCommunicator final : public Communicator {
@@ -17,14 +17,17 @@ class SingleCommunicator final : public Communicator {
   void all_reduce(Tensor, Collective) override {}
   void reduce_scatter(Tensor in, Tensor out) override { copy(in, out); }
   void all_gather(Tensor in, Tensor out) override { copy(in, out); }
-  void broadcast(Tensor, int root) override { TFM_CHECK(root == 0, "the root is a rank of the group"); }
+  void broadcast(Tensor, int root) override {
+    TFM_CHECK(root == 0, "the root is a rank of the group");
+  }
   void barrier() override {}
   void reduce_start(Tensor, bool) override { ++started_; }
   void reduce_finish() override { TFM_CHECK(started_-- > 0, "no reduction was started"); }
 
  private:
   void copy(const Tensor& from, const Tensor& to) const {
-    TFM_CHECK(from.dtype == to.dtype && from.elements() == to.elements(), "a group of one copies equal tensors");
+    TFM_CHECK(from.dtype == to.dtype && from.elements() == to.elements(),
+              "a group of one copies equal tensors");
     if (from.data != to.data && from.bytes() > 0) copy_(to.data, from.data, from.bytes());
   }
 
@@ -69,7 +72,10 @@ std::int64_t Communicator::staging_bytes(std::int64_t, int size) {
 }
 
 std::shared_ptr<Communicator> single_communicator(CopyBytes copy) {
-  if (!copy) copy = [](void* to, const void* from, std::int64_t bytes) { std::memmove(to, from, static_cast<std::size_t>(bytes)); };
+  if (!copy)
+    copy = [](void* to, const void* from, std::int64_t bytes) {
+      std::memmove(to, from, static_cast<std::size_t>(bytes));
+    };
   return std::make_shared<SingleCommunicator>(std::move(copy));
 }
 
@@ -81,4 +87,4 @@ Mesh single_mesh() {
   return mesh;
 }
 
-}  // namespace tfm
+}  // namespace tfm::comm

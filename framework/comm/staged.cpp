@@ -4,15 +4,18 @@
 #include <cstring>
 #include <type_traits>
 
-namespace tfm {
+namespace tfm::comm {
 namespace {
 
-// 16-bit elements are rounded once, after the last source. A block of sums stays in the first-level cache while all sources are added.
+// 16-bit elements are rounded once, after the last source. A block of sums stays in the first-level
+// cache while all sources are added.
 template <class T, class F>
 void fold(const std::vector<const char*>& sources, std::int64_t n, char* out, F f) {
   constexpr std::int64_t kBlock = 1024;
   alignas(64) Wide<T> sum[kBlock];
-  const auto source = [&](std::size_t r, std::int64_t at) { return reinterpret_cast<const T*>(sources[r]) + at; };
+  const auto source = [&](std::size_t r, std::int64_t at) {
+    return reinterpret_cast<const T*>(sources[r]) + at;
+  };
   for (std::int64_t at = 0; at < n; at += kBlock) {
     const std::int64_t m = std::min(kBlock, n - at);
     const T *a = source(0, at), *b = source(1, at);
@@ -27,10 +30,12 @@ void fold(const std::vector<const char*>& sources, std::int64_t n, char* out, F 
 }
 
 template <class T>
-void fold_as(Collective op, const std::vector<const char*>& sources, std::int64_t bytes, char* out) {
+void fold_as(Collective op, const std::vector<const char*>& sources, std::int64_t bytes,
+             char* out) {
   const std::int64_t n = bytes / static_cast<std::int64_t>(sizeof(T));
   if (op == Collective::all_reduce_max) {
-    fold<T>(sources, n, out, [](Wide<T> a, Wide<T> b) { return b > a || b != b ? b : a; });  // a NaN stays
+    fold<T>(sources, n, out,
+            [](Wide<T> a, Wide<T> b) { return b > a || b != b ? b : a; });  // a NaN stays
   } else if constexpr (std::is_integral_v<T>) {
     using U = std::make_unsigned_t<T>;  // wraps
     fold<U>(sources, n, out, [](U a, U b) { return static_cast<U>(a + b); });
@@ -41,7 +46,8 @@ void fold_as(Collective op, const std::vector<const char*>& sources, std::int64_
 
 }  // namespace
 
-StagedCommunicator::StagedCommunicator(int rank, int size, Axis axis, std::shared_ptr<FlightRecorder> recorder)
+StagedCommunicator::StagedCommunicator(int rank, int size, Axis axis,
+                                       std::shared_ptr<FlightRecorder> recorder)
     : rank_(rank), size_(size), axis_(axis), recorder_(std::move(recorder)) {
   TFM_CHECK(size > 1, "a group of one exchanges nothing");
 }
@@ -49,12 +55,14 @@ StagedCommunicator::StagedCommunicator(int rank, int size, Axis axis, std::share
 StagedCommunicator::Range StagedCommunicator::Piece::part(int r) const {
   const std::int64_t within = static_cast<std::int64_t>(number - call.first) * call.chunk;
   const std::int64_t start = r * call.part + within;
-  const std::int64_t n = std::clamp<std::int64_t>(std::min(call.part - within, call.count - start), 0, call.chunk);
+  const std::int64_t n =
+      std::clamp<std::int64_t>(std::min(call.part - within, call.count - start), 0, call.chunk);
   const auto width = static_cast<std::int64_t>(size_of(call.dtype));
   return {start * width, n * width};
 }
 
-void StagedCommunicator::combine(const Call& call, const std::vector<const char*>& sources, std::int64_t bytes, char* out) {
+void StagedCommunicator::combine(const Call& call, const std::vector<const char*>& sources,
+                                 std::int64_t bytes, char* out) {
   switch (call.dtype) {
     case DType::f32:
       return fold_as<float>(call.op, sources, bytes, out);
@@ -74,12 +82,16 @@ void StagedCommunicator::combine(const Call& call, const std::vector<const char*
 void StagedCommunicator::copy_own(const Piece& piece) const {
   const Range from = piece.local(), to = piece.part(rank_);
   if (piece.call.in != piece.call.out + to.offset - from.offset && from.bytes > 0)
-    std::memcpy(piece.call.out + to.offset, piece.call.in + from.offset, static_cast<std::size_t>(from.bytes));
+    std::memcpy(piece.call.out + to.offset, piece.call.in + from.offset,
+                static_cast<std::size_t>(from.bytes));
 }
 
 StagedCommunicator::Call StagedCommunicator::reduction(Tensor t, Tensor out, Collective op) const {
   const auto width = static_cast<std::int64_t>(size_of(t.dtype));
-  Call c{.op = op, .in = static_cast<char*>(t.data), .out = static_cast<char*>(out.data), .dtype = t.dtype};
+  Call c{.op = op,
+         .in = static_cast<char*>(t.data),
+         .out = static_cast<char*>(out.data),
+         .dtype = t.dtype};
   c.count = t.elements();
   c.direct = c.returns_all() && t.bytes() <= kDirectBytes;
   c.chunk = lane_bytes() / width;
@@ -98,13 +110,18 @@ void StagedCommunicator::all_reduce(Tensor t, Collective kind) {
 }
 
 void StagedCommunicator::reduce_scatter(Tensor in, Tensor out) {
-  TFM_CHECK(in.dtype == out.dtype && in.elements() == out.elements() * size_, "`in` has one `out` for each rank");
+  TFM_CHECK(in.dtype == out.dtype && in.elements() == out.elements() * size_,
+            "`in` has one `out` for each rank");
   submit_and_complete(reduction(in, out, Collective::reduce_scatter), in.bytes());
 }
 
 void StagedCommunicator::all_gather(Tensor in, Tensor out) {
-  TFM_CHECK(in.dtype == out.dtype && in.elements() * size_ == out.elements(), "`out` has one `in` for each rank");
-  Call c{.op = Collective::all_gather, .direct = true, .in = static_cast<char*>(in.data), .out = static_cast<char*>(out.data)};
+  TFM_CHECK(in.dtype == out.dtype && in.elements() * size_ == out.elements(),
+            "`out` has one `in` for each rank");
+  Call c{.op = Collective::all_gather,
+         .direct = true,
+         .in = static_cast<char*>(in.data),
+         .out = static_cast<char*>(out.data)};
   c.dtype = in.dtype;
   c.part = in.elements();
   c.count = out.elements();
@@ -114,7 +131,10 @@ void StagedCommunicator::all_gather(Tensor in, Tensor out) {
 
 void StagedCommunicator::broadcast(Tensor t, int root) {
   TFM_CHECK(root >= 0 && root < size_, "the root is a rank of the group");
-  Call c{.op = Collective::broadcast, .direct = true, .in = static_cast<char*>(t.data), .out = static_cast<char*>(t.data)};
+  Call c{.op = Collective::broadcast,
+         .direct = true,
+         .in = static_cast<char*>(t.data),
+         .out = static_cast<char*>(t.data)};
   c.dtype = t.dtype;
   c.root = root;
   c.count = c.part = t.elements();
@@ -127,7 +147,9 @@ void StagedCommunicator::barrier() { submit_and_complete({.direct = true}, 0); }
 void StagedCommunicator::reduce_start(Tensor t, bool scatter) {
   Tensor out = t;
   if (scatter) out.data = static_cast<char*>(t.data) + div_exact(t.bytes(), size_) * rank_;
-  const Call& c = submit(reduction(t, out, scatter ? Collective::reduce_scatter : Collective::all_reduce_sum), t.bytes());
+  const Call& c =
+      submit(reduction(t, out, scatter ? Collective::reduce_scatter : Collective::all_reduce_sum),
+             t.bytes());
   started_.emplace_back(c.end, c.event);
   while (advance()) {
   }
@@ -143,7 +165,9 @@ void StagedCommunicator::reduce_finish() {
 const StagedCommunicator::Call& StagedCommunicator::submit(Call call, std::int64_t bytes) {
   call.event = recorder_->begin(axis_, call.op, bytes);
   call.first = submitted_;
-  submitted_ += call.op == Collective::barrier ? 1 : static_cast<std::uint64_t>(ceil_div(call.part, call.chunk));
+  submitted_ += call.op == Collective::barrier
+                    ? 1
+                    : static_cast<std::uint64_t>(ceil_div(call.part, call.chunk));
   call.end = submitted_;
   return calls_.emplace_back(call);
 }
@@ -171,13 +195,14 @@ void StagedCommunicator::complete(std::uint64_t end, const Event& event) {
 
 StagedCommunicator::Piece StagedCommunicator::at(Stage stage) {
   const std::uint64_t number = done(stage);
-  const auto call =
-      std::upper_bound(calls_.begin(), calls_.end(), number, [](std::uint64_t n, const Call& c) { return n < c.end; });
+  const auto call = std::upper_bound(calls_.begin(), calls_.end(), number,
+                                     [](std::uint64_t n, const Call& c) { return n < c.end; });
   return {*call, number};
 }
 
 bool StagedCommunicator::advance_stage(Stage stage) {
-  const std::uint64_t limit = stage == Stage::publish  ? std::min(submitted_, done(Stage::finish) + kSlots)
+  const std::uint64_t limit = stage == Stage::publish
+                                  ? std::min(submitted_, done(Stage::finish) + kSlots)
                               : stage == Stage::reduce ? done(Stage::publish)
                                                        : done(Stage::reduce);
   if (done(stage) == limit) return false;
@@ -194,4 +219,4 @@ bool StagedCommunicator::advance() {
   return moved;
 }
 
-}  // namespace tfm
+}  // namespace tfm::comm

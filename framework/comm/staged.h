@@ -1,21 +1,25 @@
 #pragma once
-// Collectives as a stream of short pieces that pass three stages: `publish` hands this rank's data to the others, `reduce`
-// sums this rank's share of it, `finish` takes the others' results. Pieces of all calls pass in call order, at most kSlots at
-// a time, so the staging memory is small and fixed. How data travels is left to the derived class.
+// Collectives as a stream of short pieces that pass three stages: `publish` hands this rank's data
+// to the others, `reduce` sums this rank's share of it, `finish` takes the others' results. Pieces
+// of all calls pass in call order, at most kSlots at a time, so the staging memory is small and
+// fixed. How data travels is left to the derived class.
 #include <algorithm>
 #include <deque>
 #include <vector>
 
+#include "comm/flight_recorder.h"
 #include "comm/mesh.h"
-#include "comm/recorder.h"
 
-namespace tfm {
+namespace tfm::comm {
 
 class StagedCommunicator : public Communicator {
  public:
   static constexpr int kSlots = 4;
-  // Staging memory of one piece on one rank: short enough to stay in the core's cache, at least 16 KiB a peer.
-  static constexpr std::int64_t slot_bytes(int size) { return std::max<std::int64_t>(256, 16 * size) * 1024; }
+  // Staging memory of one piece on one rank: short enough to stay in the core's cache, at least 16
+  // KiB a peer.
+  static constexpr std::int64_t slot_bytes(int size) {
+    return std::max<std::int64_t>(256, 16 * size) * 1024;
+  }
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -30,12 +34,13 @@ class StagedCommunicator : public Communicator {
  protected:
   enum class Stage : std::uint8_t { publish, reduce, finish };
 
-  // One call. Its data has size() parts of `part` elements (the last ones may be shorter), or one where all ranks see all of
-  // it; a piece is `chunk` elements of every part.
+  // One call. Its data has size() parts of `part` elements (the last ones may be shorter), or one
+  // where all ranks see all of it; a piece is `chunk` elements of every part.
   struct Call {
     Event event{};
     Collective op = Collective::barrier;
-    bool direct = false;  // every rank publishes to all and takes the result itself: no reduce stage
+    bool direct =
+        false;  // every rank publishes to all and takes the result itself: no reduce stage
     char* in = nullptr;
     char* out = nullptr;
     DType dtype = DType::f32;
@@ -63,14 +68,18 @@ class StagedCommunicator : public Communicator {
   virtual void run(Stage stage, const Piece& piece) = 0;
   virtual void wait(Stage stage, const Piece& piece) = 0;  // until ready(stage, piece)
 
-  std::int64_t lane_bytes() const { return slot_bytes(size_) / size_ / 64 * 64; }  // a slot's room for one rank's share
+  std::int64_t lane_bytes() const {
+    return slot_bytes(size_) / size_ / 64 * 64;
+  }  // a slot's room for one rank's share
   // Adds (or takes the maximum of) sources[0], sources[1], ... in this order into `out`.
-  static void combine(const Call& call, const std::vector<const char*>& sources, std::int64_t bytes, char* out);
+  static void combine(const Call& call, const std::vector<const char*>& sources, std::int64_t bytes,
+                      char* out);
   // The own part of an all_gather.
   void copy_own(const Piece& piece) const;
 
  private:
-  static constexpr std::int64_t kDirectBytes = 16 * 1024;  // sums up to this length take one exchange instead of two
+  static constexpr std::int64_t kDirectBytes =
+      16 * 1024;  // sums up to this length take one exchange instead of two
 
   Call reduction(Tensor t, Tensor out, Collective op) const;
   const Call& submit(Call call, std::int64_t bytes);
@@ -90,4 +99,4 @@ class StagedCommunicator : public Communicator {
   std::array<std::uint64_t, 3> done_{};  // pieces that have passed each stage
 };
 
-}  // namespace tfm
+}  // namespace tfm::comm

@@ -11,7 +11,7 @@
 
 #include "comm/mpi.h"
 
-namespace tfm {
+namespace tfm::comm {
 namespace {
 
 bool process_gone(int pid) { return kill(pid, 0) != 0 && errno == ESRCH; }
@@ -22,7 +22,8 @@ bool process_stopped(int pid) {
   std::string text;
   std::getline(file, text);
   const auto name_end = text.rfind(')');
-  return name_end != std::string::npos && name_end + 2 < text.size() && (text[name_end + 2] == 'T' || text[name_end + 2] == 't');
+  return name_end != std::string::npos && name_end + 2 < text.size() &&
+         (text[name_end + 2] == 'T' || text[name_end + 2] == 't');
 }
 
 std::string seconds(double s) {
@@ -31,7 +32,9 @@ std::string seconds(double s) {
   return text;
 }
 
-std::string at_step(const FlightRecorder::Status& s) { return s.step < 0 ? "" : " at step " + std::to_string(s.step); }
+std::string at_step(const FlightRecorder::Status& s) {
+  return s.step < 0 ? "" : " at step " + std::to_string(s.step);
+}
 
 // What a rank that is waited for does.
 std::string doing(const FlightRecorder& recorder, int rank, double now) {
@@ -40,20 +43,26 @@ std::string doing(const FlightRecorder& recorder, int rank, double now) {
   const FlightRecorder::Status s = recorder.status(rank);
   text += at_step(s);
   if (process_stopped(s.pid)) text += ", whose process " + std::to_string(s.pid) + " is stopped";
-  if (s.waiting) return text + " (waits in " + s.waiting->str() + " for " + seconds(now - s.waiting->entered) + ")";
+  if (s.waiting)
+    return text + " (waits in " + s.waiting->str() + " for " + seconds(now - s.waiting->entered) +
+           ")";
   const auto events = recorder.recent(rank);
   if (events.empty()) return text + " (has entered no collective)";
   const Event& e = events.back();
-  return text + (e.left > 0 ? " (left " + e.str() + " " + seconds(now - e.left) + " ago)" : " (entered " + e.str() + ")");
+  return text + (e.left > 0 ? " (left " + e.str() + " " + seconds(now - e.left) + " ago)"
+                            : " (entered " + e.str() + ")");
 }
 
 }  // namespace
 
-Watchdog::Watchdog(const Mesh& mesh, double timeout) : recorder_(mesh.recorder), timeout_(timeout), parent_(getppid()) {
+Watchdog::Watchdog(const Mesh& mesh, double timeout)
+    : recorder_(mesh.recorder), timeout_(timeout), parent_(getppid()) {
   if (timeout <= 0 || !recorder_ || recorder_->world() == 1) return;
   for (int r = 0; r < recorder_->world(); ++r) {
     const int pid = r != recorder_->rank() && recorder_->visible(r) ? recorder_->status(r).pid : 0;
-    pids_.push_back(pid && !process_gone(pid) ? pid : 0);  // a process in another name space looks gone: not watched
+    pids_.push_back(pid && !process_gone(pid)
+                        ? pid
+                        : 0);  // a process in another name space looks gone: not watched
   }
   thread_ = std::thread([this] { watch(); });
 }
@@ -76,10 +85,12 @@ void Watchdog::heartbeat(std::int64_t step) {
 std::string Watchdog::gone() const {
   const double now = FlightRecorder::now();
   for (std::size_t r = 0; r < pids_.size(); ++r) {
-    if (!pids_[r] || !process_gone(pids_[r]) || recorder_->status(static_cast<int>(r)).pid == 0) continue;
+    if (!pids_[r] || !process_gone(pids_[r]) || recorder_->status(static_cast<int>(r)).pid == 0)
+      continue;
     return "the process of " + doing(*recorder_, static_cast<int>(r), now) + " is gone";
   }
-  if (getppid() != parent_) return "the launcher of rank " + std::to_string(recorder_->rank()) + " is gone";
+  if (getppid() != parent_)
+    return "the launcher of rank " + std::to_string(recorder_->rank()) + " is gone";
   return {};
 }
 
@@ -105,19 +116,23 @@ std::string Watchdog::overdue() const {
     (s.entered[static_cast<std::size_t>(e.axis)] < e.number ? absent : inside).push_back(r);
   }
   if (now - since < timeout_) return {};
-  std::string line =
-      "rank " + std::to_string(recorder_->rank()) + at_step(own) + " waits in " + e.str() + " for " + seconds(now - e.entered);
-  line += absent.empty() ? "; all ranks have entered it, longest without progress: " : "; not entered by ";
+  std::string line = "rank " + std::to_string(recorder_->rank()) + at_step(own) + " waits in " +
+                     e.str() + " for " + seconds(now - e.entered);
+  line += absent.empty() ? "; all ranks have entered it, longest without progress: "
+                         : "; not entered by ";
   if (absent.empty())
-    absent = {*std::min_element(inside.begin(), inside.end(), [&](int a, int b) { return last_sign(a) < last_sign(b); })};
-  for (std::size_t i = 0; i < absent.size(); ++i) line += (i ? ", " : "") + doing(*recorder_, absent[i], now);
+    absent = {*std::min_element(inside.begin(), inside.end(),
+                                [&](int a, int b) { return last_sign(a) < last_sign(b); })};
+  for (std::size_t i = 0; i < absent.size(); ++i)
+    line += (i ? ", " : "") + doing(*recorder_, absent[i], now);
   return line;
 }
 
 void Watchdog::watch() {
   const auto period = std::chrono::duration<double>(std::min(0.2, timeout_ / 4));
   std::unique_lock lock(mutex_);
-  for (double looked = FlightRecorder::now(); !wake_.wait_for(lock, period, [this] { return stop_; });) {
+  for (double looked = FlightRecorder::now();
+       !wake_.wait_for(lock, period, [this] { return stop_; });) {
     const double now = FlightRecorder::now();
     if (now - looked > 2) resumed_ = now;  // the whole job may have been suspended
     looked = now;
@@ -130,10 +145,11 @@ void Watchdog::watch() {
       line = "tfm: watchdog: " + line + "; the job ends with exit code 75\n";
       if (write(STDERR_FILENO, line.data(), line.size()) < 0) std::perror("watchdog");
     } else {
-      std::this_thread::sleep_for(std::chrono::seconds(1));  // the one that reports also ends the job
+      std::this_thread::sleep_for(
+          std::chrono::seconds(1));  // the one that reports also ends the job
     }
     MpiSession::abort(static_cast<int>(ExitCode::retryable));
   }
 }
 
-}  // namespace tfm
+}  // namespace tfm::comm

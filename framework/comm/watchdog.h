@@ -1,22 +1,25 @@
 #pragma once
-// A thread that ends the job when this rank waits too long inside a collective, or when another process of the job is gone.
+// A thread that ends the job when this rank waits too long inside a collective, or when another
+// process of the job is gone.
 #include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <thread>
 
+#include "comm/flight_recorder.h"
 #include "comm/mesh.h"
-#include "comm/recorder.h"
 
-namespace tfm {
+namespace tfm::comm {
 
 class Watchdog {
  public:
-  // No progress inside a collective for `timeout` seconds: one line on standard error that says who waits in what for whom,
-  // then the job ends with exit code 75 on all ranks. Time outside collectives never counts; on a device, a collective's begins
-  // when all collectives before it are complete. A process of this node that is gone, the launcher, or a library that can make no
-  // collectives any more ends the job at once. Off where timeout <= 0 or the mesh has one rank. Make it on every rank.
+  // No progress inside a collective for `timeout` seconds: one line on standard error that says who
+  // waits in what for whom, then the job ends with exit code 75 on all ranks. Time outside
+  // collectives never counts; on a device, a collective's begins when all collectives before it are
+  // complete. A process of this node that is gone, the launcher, or a library that can make no
+  // collectives any more ends the job at once. Off where timeout <= 0 or the mesh has one rank.
+  // Make it on every rank.
   Watchdog(const Mesh& mesh, double timeout);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
@@ -42,4 +45,4 @@ class Watchdog {
   std::thread thread_;
 };
 
-}  // namespace tfm
+}  // namespace tfm::comm

@@ -31,13 +31,14 @@ class Error : public std::runtime_error {
                                  std::source_location at = std::source_location::current());
 
 // a / b, which must be exact.
-std::int64_t div_exact(std::int64_t a, std::int64_t b, std::source_location at = std::source_location::current());
+std::int64_t div_exact(std::int64_t a, std::int64_t b,
+                       std::source_location at = std::source_location::current());
 inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 inline std::int64_t round_up(std::int64_t a, std::int64_t b) { return ceil_div(a, b) * b; }
 
 }  // namespace tfm
 
-#define TFM_CHECK(condition, message) \
-  do {                                \
+#define TFM_CHECK(condition, message)                                                  \
+  do {                                                                                 \
     if (!(condition)) ::tfm::internal_error(std::string(#condition ": ") + (message)); \
   } while (0)

@@ -1,7 +1,7 @@
 #pragma once
-// Counter-based random numbers: Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
-// A number is a pure function of (seed, purpose, stream, step, element index), so it does not depend on the layout.
-// What is constexpr also runs on GPUs.
+// Counter-based random numbers: Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as
+// 1, 2, 3", SC 2011). A number is a pure function of (seed, purpose, stream, step, element index),
+// so it does not depend on the layout. What is constexpr also runs on GPUs.
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -15,9 +15,11 @@ using Philox4 = std::array<std::uint32_t, 4>;
 
 constexpr Philox4 philox(Philox4 counter, std::uint32_t k0, std::uint32_t k1) {
   for (int round = 0; round < 10; ++round) {
-    const std::uint64_t a = std::uint64_t{0xD2511F53u} * counter[0], b = std::uint64_t{0xCD9E8D57u} * counter[2];
+    const std::uint64_t a = std::uint64_t{0xD2511F53u} * counter[0],
+                        b = std::uint64_t{0xCD9E8D57u} * counter[2];
     counter = {static_cast<std::uint32_t>(b >> 32) ^ counter[1] ^ k0, static_cast<std::uint32_t>(b),
-               static_cast<std::uint32_t>(a >> 32) ^ counter[3] ^ k1, static_cast<std::uint32_t>(a)};
+               static_cast<std::uint32_t>(a >> 32) ^ counter[3] ^ k1,
+               static_cast<std::uint32_t>(a)};
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
   }
@@ -40,25 +42,36 @@ struct RandomKey {
 
   // The two key words and the upper two counter words: what a vectorised generator needs.
   constexpr std::uint32_t k0() const { return static_cast<std::uint32_t>(seed); }
-  constexpr std::uint32_t k1() const { return static_cast<std::uint32_t>(seed >> 32) ^ (static_cast<std::uint32_t>(purpose) << 24); }
-  constexpr Philox4 block(std::uint64_t i) const {
-    return philox({static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(i >> 32), step, stream}, k0(), k1());
+  constexpr std::uint32_t k1() const {
+    return static_cast<std::uint32_t>(seed >> 32) ^ (static_cast<std::uint32_t>(purpose) << 24);
   }
-  constexpr std::uint32_t word(std::uint64_t element) const { return block(element >> 2)[element & 3]; }
+  constexpr Philox4 block(std::uint64_t i) const {
+    return philox(
+        {static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(i >> 32), step, stream}, k0(),
+        k1());
+  }
+  constexpr std::uint32_t word(std::uint64_t element) const {
+    return block(element >> 2)[element & 3];
+  }
 };
 
 // (0, 1], 24 bits: exact in float and the same on every device.
-constexpr float uniform_open(std::uint32_t word) { return (static_cast<float>(word >> 8) + 1.0f) * 0x1p-24f; }
+constexpr float uniform_open(std::uint32_t word) {
+  return (static_cast<float>(word >> 8) + 1.0f) * 0x1p-24f;
+}
 
-// Elements [first, first + n) of a normal stream times `deviation`: Box-Muller in double, one block of four words gives elements
-// 4k to 4k + 3. Always computed on the host, so every device starts from the same bits.
-template <class T> void normals(const RandomKey& key, std::uint64_t first, std::int64_t n, float deviation, T* out) {
+// Elements [first, first + n) of a normal stream times `deviation`: Box-Muller in double, one block
+// of four words gives elements 4k to 4k + 3. Always computed on the host, so every device starts
+// from the same bits.
+template <class T>
+void normals(const RandomKey& key, std::uint64_t first, std::int64_t n, float deviation, T* out) {
   for (std::int64_t i = 0; i < n;) {
     const std::uint64_t at = first + static_cast<std::uint64_t>(i);
     const Philox4 w = key.block(at >> 2);
     float z[4];
     for (int pair = 0; pair < 4; pair += 2) {
-      const double radius = std::sqrt(-2.0 * std::log((w[pair] + 1.0) * 0x1p-32)), angle = 6.283185307179586 * (w[pair + 1] * 0x1p-32);
+      const double radius = std::sqrt(-2.0 * std::log((w[pair] + 1.0) * 0x1p-32)),
+                   angle = 6.283185307179586 * (w[pair + 1] * 0x1p-32);
       z[pair] = static_cast<float>(radius * std::cos(angle));
       z[pair + 1] = static_cast<float>(radius * std::sin(angle));
     }

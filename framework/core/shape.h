@@ -25,7 +25,9 @@ class Shape {
     for (int i = 0; i < rank_; ++i) n *= extent_[i];
     return n;
   }
-  std::int64_t rows() const { return back() ? elements() / back() : 0; }  // product of all but the last extent
+  std::int64_t rows() const {
+    return back() ? elements() / back() : 0;
+  }  // product of all but the last extent
   bool operator==(const Shape& o) const = default;
   std::string str() const {
     std::string s = "(";

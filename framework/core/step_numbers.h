@@ -1,6 +1,7 @@
 #pragma once
-// What kernels read of a step when they run, and what they find out of it: both in the memory of their stream, so that launches which were
-// recorded once serve every step, and the host waits for none of it between them.
+// What kernels read of a step when they run, and what they find out of it: both in the memory of
+// their stream, so that launches which were recorded once serve every step, and the host waits for
+// none of it between them.
 #include <array>
 #include <cstdint>
 
@@ -13,28 +14,33 @@ struct UpdateNumbers {
 };
 
 struct StepNumbers {
-  std::int64_t first_sequence = 0;             // index of the micro-batch's first sequence within the global batch
-  std::array<double, 2> gradient_scale{1, 1};  // of each objective: loss scale / its labels in the global batch
-  double loss_scale = 1;                       // a power of two
-  std::uint32_t step = 0;                      // of the optimizer, from 1
+  std::int64_t first_sequence =
+      0;  // index of the micro-batch's first sequence within the global batch
+  std::array<double, 2> gradient_scale{
+      1, 1};               // of each objective: loss scale / its labels in the global batch
+  double loss_scale = 1;   // a power of two
+  std::uint32_t step = 0;  // of the optimizer, from 1
   UpdateNumbers update;
 };
 
-// A sum of squares of a gradient that was divided by the loss scale. Ranks' sums add up, in any order: all but `plain` are whole numbers
-// far below 2^53.
+// A sum of squares of a gradient that was divided by the loss scale. Ranks' sums add up, in any
+// order: all but `plain` are whole numbers far below 2^53.
 struct SquareSum {
   double limb[5] = {0, 0, 0, 0, 0};  // the sum times 2^88, 32 bits each, least first
-  double too_large = 0;              // terms that are not finite or too large for the limbs; `plain` counts where there are any
-  double bad_losses = 0;             // losses that are not finite
-  double plain = 0;                  // the same sum in float64
+  double too_large = 0;   // terms that are not finite or too large for the limbs; `plain` counts
+                          // where there are any
+  double bad_losses = 0;  // losses that are not finite
+  double plain = 0;       // the same sum in float64
 };
 
 struct StepOutcome {
   std::array<double, 2> loss{};  // of each objective, summed over this rank's labels
   SquareSum squares;
-  double norm = 0;               // of the gradient
-  double gradient_factor = 0;    // what the update multiplies gradients with: clip factor / loss scale
-  std::int64_t applied = 0;      // 1; 0: a loss or the norm is not finite, and the update leaves everything as it is
+  double norm = 0;  // of the gradient
+  double gradient_factor =
+      0;  // what the update multiplies gradients with: clip factor / loss scale
+  std::int64_t applied =
+      0;  // 1; 0: a loss or the norm is not finite, and the update leaves everything as it is
 };
 
 }  // namespace tfm

@@ -4,10 +4,15 @@
 
 #include "core/error.h"
 
-namespace tfm {
+namespace tfm::data {
 
-NextToken::NextToken(const Source& source, SampleOrder order, std::int64_t global_batch, bool endless, std::optional<std::int32_t> document_end)
-    : source_(source), order_(order), global_batch_(global_batch), endless_(endless), document_end_(document_end) {
+NextToken::NextToken(const Source& source, SampleOrder order, std::int64_t global_batch,
+                     bool endless, std::optional<std::int32_t> document_end)
+    : source_(source),
+      order_(order),
+      global_batch_(global_batch),
+      endless_(endless),
+      document_end_(document_end) {
   TFM_CHECK(global_batch > 0, "a batch needs at least one sequence");
   TFM_CHECK(order.samples() == source.samples(), "the order was made for another source");
 }
@@ -17,13 +22,18 @@ Batcher::Batch NextToken::batch(std::int64_t index) const {
   return {0, std::clamp<std::int64_t>(source_.samples() - index * global_batch_, 0, global_batch_)};
 }
 
-std::int64_t NextToken::batches() const { return (source_.samples() + global_batch_ - 1) / global_batch_; }
+std::int64_t NextToken::batches() const {
+  return (source_.samples() + global_batch_ - 1) / global_batch_;
+}
 
-void NextToken::fill(std::int64_t index, std::int64_t first, std::int64_t count, Fields& fields) const {
+void NextToken::fill(std::int64_t index, std::int64_t first, std::int64_t count,
+                     Fields& fields) const {
   const std::int64_t t = source_.seq_len();
-  TFM_CHECK(index >= 0 && first >= 0 && count >= 0 && first + count <= global_batch_, "sequences outside the batch");
+  TFM_CHECK(index >= 0 && first >= 0 && count >= 0 && first + count <= global_batch_,
+            "sequences outside the batch");
   const auto ids = fields.at("ids"), labels = fields.at("labels");
-  TFM_CHECK(static_cast<std::int64_t>(ids.size()) == count * t && labels.size() == ids.size(), "count * seq_len ids");
+  TFM_CHECK(static_cast<std::int64_t>(ids.size()) == count * t && labels.size() == ids.size(),
+            "count * seq_len ids");
   const auto mask = fields.find("mask");
   std::vector<std::int32_t> sample(static_cast<std::size_t>(t) + 1);
   for (std::int64_t i = 0; i < count; ++i) {
@@ -57,7 +67,8 @@ void Prefetcher::get(std::int64_t index, Fields& fields) {
   ahead_index_ = index + 1;
   ahead_ = std::async(std::launch::async, [this, next = ahead_index_] { return load(next); });
   for (const auto& [name, values] : current_)
-    if (const auto to = fields.find(name); to != fields.end()) std::copy(values.begin(), values.end(), to->second.begin());
+    if (const auto to = fields.find(name); to != fields.end())
+      std::copy(values.begin(), values.end(), to->second.begin());
 }
 
-}  // namespace tfm
+}  // namespace tfm::data

@@ -6,14 +6,16 @@
 #include "core/error.h"
 #include "core/philox.h"
 
-namespace tfm {
+namespace tfm::data {
 
-// Position p of the endless stream of samples is place p % samples of epoch p / samples; an epoch holds each sample once.
-// With shuffle, an epoch's order is a keyed Feistel permutation of the smallest power of two that holds all samples; places
-// that fall outside are walked on (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002).
+// Position p of the endless stream of samples is place p % samples of epoch p / samples; an epoch
+// holds each sample once. With shuffle, an epoch's order is a keyed Feistel permutation of the
+// smallest power of two that holds all samples; places that fall outside are walked on (Black and
+// Rogaway, "Ciphers with arbitrary finite domains", 2002).
 class SampleOrder {
  public:
-  SampleOrder(std::int64_t samples, bool shuffle, std::uint64_t seed) : samples_(samples), shuffle_(shuffle), seed_(seed) {
+  SampleOrder(std::int64_t samples, bool shuffle, std::uint64_t seed)
+      : samples_(samples), shuffle_(shuffle), seed_(seed) {
     TFM_CHECK(samples > 0, "an order needs at least one sample");
     const int bits = std::bit_width(static_cast<std::uint64_t>(samples - 1));
     low_bits_ = (bits + 1) / 2;
@@ -36,7 +38,8 @@ class SampleOrder {
   static constexpr std::uint64_t rounds = 8;
 
   std::uint64_t permute(std::uint64_t x, std::uint64_t epoch) const {
-    const RandomKey key{seed_, Purpose::data, stream_of("sample_order"), static_cast<std::uint32_t>(epoch)};
+    const RandomKey key{seed_, Purpose::data, stream_of("sample_order"),
+                        static_cast<std::uint32_t>(epoch)};
     std::uint64_t low = x & low_mask_, high = x >> low_bits_;
     for (std::uint64_t round = 0; round < rounds; round += 2) {
       high ^= key.block(round << 32 | low)[0] & high_mask_;
@@ -51,4 +54,4 @@ class SampleOrder {
   int low_bits_;
 };
 
-}  // namespace tfm
+}  // namespace tfm::data

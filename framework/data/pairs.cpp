@@ -3,17 +3,19 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "core/posix_file.h"
 #include "data/order.h"
+#include "io/file.h"
 
-namespace tfm {
+namespace tfm::data {
 namespace {
 
 // The lines of a file, one after the other.
 class Lines {
  public:
   explicit Lines(const std::string& path)
-      : path_(path), file_(path), rest_(reinterpret_cast<const char*>(file_.bytes().data()), file_.bytes().size()) {}
+      : path_(path),
+        file_(path),
+        rest_(reinterpret_cast<const char*>(file_.bytes().data()), file_.bytes().size()) {}
   bool next() {
     if (rest_.empty()) return false;
     const auto end = std::min(rest_.find('\n'), rest_.size());
@@ -26,31 +28,40 @@ class Lines {
   std::string_view line() const { return line_; }
   std::string where() const { return path_ + ":" + std::to_string(number_); }
   std::int64_t count_all() {
-    while (next()) {}
+    while (next()) {
+    }
     return number_;
   }
 
  private:
   std::string path_;
-  MappedFile file_;
+  io::MappedFile file_;
   std::string_view rest_, line_;
   std::int64_t number_ = 0;
 };
 
 }  // namespace
 
-SentenceIds sentence_ids(const Tokenizer& tokenizer, std::int64_t given) {
-  const SpecialIds special = tokenizer.special_ids();
-  const auto end = special.end ? special.end : special.separate ? special.separate : tokenizer.end_of_document();
-  const auto begin = special.begin ? special.begin : special.classify ? special.classify : special.pad ? special.pad : end;
+SentenceIds sentence_ids(const tokenizer::Tokenizer& tokenizer, std::int64_t given) {
+  const tokenizer::SpecialIds special = tokenizer.special_ids();
+  const auto end = special.end        ? special.end
+                   : special.separate ? special.separate
+                                      : tokenizer.end_of_document();
+  const auto begin = special.begin      ? special.begin
+                     : special.classify ? special.classify
+                     : special.pad      ? special.pad
+                                        : end;
   if (!end || !begin)
-    throw Error(ExitCode::usage, "data.tokenizer has no id that ends a sentence; expected a vocabulary with </s>, <eos>, [SEP] or <|endoftext|>");
+    throw Error(ExitCode::usage,
+                "data.tokenizer has no id that ends a sentence; expected a vocabulary with </s>, "
+                "<eos>, [SEP] or <|endoftext|>");
   return {given >= 0 ? static_cast<std::int32_t>(given) : *begin, *end};
 }
 
 void check_known(std::int32_t id, std::int64_t vocab_size, const std::string& where) {
   if (id >= vocab_size)
-    throw Error(ExitCode::input, where + " gives id " + std::to_string(id) + ", but model.vocab_size is " + std::to_string(vocab_size) +
+    throw Error(ExitCode::input, where + " gives id " + std::to_string(id) +
+                                     ", but model.vocab_size is " + std::to_string(vocab_size) +
                                      "; expected at least " + std::to_string(id + 1));
 }
 
@@ -62,9 +73,11 @@ void each_pair(const PairSpec& spec, const PairSink& sink) {
     for (; more && other; more = source.next(), other = target.next(), ++pairs)
       sink(source.line(), target.line(), source.where(), target.where());
     if (more != other)
-      throw Error(ExitCode::input, spec.source + " has " + std::to_string(source.count_all()) + " lines and " + spec.target + " has " +
-                                       std::to_string(target.count_all()) +
-                                       "; expected as many: line k of one is the translation of line k of the other");
+      throw Error(
+          ExitCode::input,
+          spec.source + " has " + std::to_string(source.count_all()) + " lines and " + spec.target +
+              " has " + std::to_string(target.count_all()) +
+              "; expected as many: line k of one is the translation of line k of the other");
   }
   for (const std::string& path : spec.files)
     for (Lines lines(path); lines.next(); ++pairs) {
@@ -74,31 +87,43 @@ void each_pair(const PairSpec& spec, const PairSink& sink) {
         throw Error(ExitCode::input, lines.where() + ": expected source, one tab, target");
       sink(line.substr(0, tab), line.substr(tab + 1), lines.where(), lines.where());
     }
-  if (pairs == 0) throw Error(ExitCode::input, (spec.files.empty() ? spec.source : spec.files[0]) + ": holds no pairs");
+  if (pairs == 0)
+    throw Error(ExitCode::input,
+                (spec.files.empty() ? spec.source : spec.files[0]) + ": holds no pairs");
 }
 
-Pairs::Pairs(const PairSpec& spec, const Tokenizer& tokenizer, std::vector<PairLength> lengths, std::int64_t vocab_size, bool shuffle,
+Pairs::Pairs(const PairSpec& spec, const tokenizer::Tokenizer& tokenizer,
+             std::vector<PairLength> lengths, std::int64_t vocab_size, bool shuffle,
              std::uint64_t seed, std::int64_t begin)
-    : lengths_(std::move(lengths)), vocab_size_(vocab_size), shuffle_(shuffle), seed_(seed), special_(sentence_ids(tokenizer, begin)) {
+    : lengths_(std::move(lengths)),
+      vocab_size_(vocab_size),
+      shuffle_(shuffle),
+      seed_(seed),
+      special_(sentence_ids(tokenizer, begin)) {
   for (auto& s : sides_) s.push_back(0);
-  each_pair(spec, [&](std::string_view source, std::string_view target, const std::string& source_at, const std::string& target_at) {
+  each_pair(spec, [&](std::string_view source, std::string_view target,
+                      const std::string& source_at, const std::string& target_at) {
     add(0, source, tokenizer, source_at);
     add(1, target, tokenizer.target(), target_at);
   });
   std::vector<std::int64_t> count(lengths_.size());
   for (std::int64_t p = 0; p < pairs(); ++p) {
-    const auto longest = static_cast<std::int64_t>(std::max(side(0, p).size(), side(1, p).size())) + 1;
+    const auto longest =
+        static_cast<std::int64_t>(std::max(side(0, p).size(), side(1, p).size())) + 1;
     std::size_t k = 0;
     while (k + 1 < lengths_.size() && lengths_[k].length < longest) ++k;
     shape_of_.push_back(static_cast<std::uint16_t>(k));
     ++count[k];
   }
-  for (std::size_t k = 0; k < count.size(); ++k) batches_ += (count[k] + lengths_[k].sequences - 1) / lengths_[k].sequences;
+  for (std::size_t k = 0; k < count.size(); ++k)
+    batches_ += (count[k] + lengths_[k].sequences - 1) / lengths_[k].sequences;
 }
 
-void Pairs::add(int side, std::string_view line, const Tokenizer& tokenizer, const std::string& where) {
+void Pairs::add(int side, std::string_view line, const tokenizer::Tokenizer& tokenizer,
+                const std::string& where) {
   std::vector<std::int32_t> ids = tokenizer.encode(line);
-  const auto most = static_cast<std::size_t>(lengths_.back().length) - 1;  // begin or end takes one place
+  const auto most =
+      static_cast<std::size_t>(lengths_.back().length) - 1;  // begin or end takes one place
   if (ids.size() > most) ids.resize(most), ++cut_;
   std::int32_t largest = std::max(special_.begin, special_.end);
   for (const std::int32_t id : ids) largest = std::max(largest, id);
@@ -110,7 +135,8 @@ void Pairs::add(int side, std::string_view line, const Tokenizer& tokenizer, con
 std::span<const std::int32_t> Pairs::side(int side, std::int64_t pair) const {
   const auto& s = sides_[side];
   const auto at = static_cast<std::size_t>(pair);
-  return std::span(ids_[side]).subspan(static_cast<std::size_t>(s[at]), static_cast<std::size_t>(s[at + 1] - s[at]));
+  return std::span(ids_[side])
+      .subspan(static_cast<std::size_t>(s[at]), static_cast<std::size_t>(s[at + 1] - s[at]));
 }
 
 std::shared_ptr<const Pairs::Epoch> Pairs::deal(std::int64_t number) const {
@@ -141,7 +167,9 @@ std::shared_ptr<const Pairs::Epoch> Pairs::epoch(std::int64_t number) const {
   auto& e = recent_[number];
   if (!e) e = deal(number);
   const auto found = e;
-  std::erase_if(recent_, [&](const auto& other) { return other.first < number - 1 || other.first > number + 1; });
+  std::erase_if(recent_, [&](const auto& other) {
+    return other.first < number - 1 || other.first > number + 1;
+  });
   return found;
 }
 
@@ -160,8 +188,9 @@ std::vector<std::int64_t> Pairs::pairs_of(std::int64_t index) const {
 void Pairs::fill(std::int64_t index, std::int64_t first, std::int64_t count, Fields& fields) const {
   const auto e = epoch(index / batches_);
   const std::int64_t start = e->first[static_cast<std::size_t>(index % batches_)] + first;
-  const auto put = [&](const std::string& name, std::int64_t i, std::optional<std::int32_t> before, std::span<const std::int32_t> ids,
-                       std::optional<std::int32_t> after, std::int32_t rest) {
+  const auto put = [&](const std::string& name, std::int64_t i, std::optional<std::int32_t> before,
+                       std::span<const std::int32_t> ids, std::optional<std::int32_t> after,
+                       std::int32_t rest) {
     const auto found = fields.find(name);
     if (found == fields.end()) return;
     const auto width = found->second.size() / static_cast<std::size_t>(count);
@@ -184,4 +213,4 @@ void Pairs::fill(std::int64_t index, std::int64_t first, std::int64_t count, Fie
   }
 }
 
-}  // namespace tfm
+}  // namespace tfm::data

@@ -1,7 +1,9 @@
 #pragma once
-// Sentence pairs: source and target lines, tokenized into memory, batched with others of like length.
+// Sentence pairs: source and target lines, tokenized into memory, batched with others of like
+// length.
 //
-// Source: ids, end. Target: input begin, ids; labels ids, end. A side longer than the longest shape is cut.
+// Source: ids, end. Target: input begin, ids; labels ids, end. A side longer than the longest shape
+// is cut.
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -9,21 +11,22 @@
 #include <vector>
 
 #include "data/batcher.h"
-#include "data/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
-namespace tfm {
+namespace tfm::data {
 
-// What begins a target for the decoder and what ends a side: the vocabulary's begin, [CLS] or padding, else its end; its end,
-// [SEP] or end of document. `begin` >= 0 is used instead. Throws Error(usage) for a tokenizer without any that ends.
+// What begins a target for the decoder and what ends a side: the vocabulary's begin, [CLS] or
+// padding, else its end; its end, [SEP] or end of document. `begin` >= 0 is used instead. Throws
+// Error(usage) for a tokenizer without any that ends.
 struct SentenceIds {
   std::int32_t begin = 0, end = 0;
 };
-SentenceIds sentence_ids(const Tokenizer& tokenizer, std::int64_t begin = -1);
+SentenceIds sentence_ids(const tokenizer::Tokenizer& tokenizer, std::int64_t begin = -1);
 
 // Throws Error(input) that starts with `where` unless id < vocab_size.
 void check_known(std::int32_t id, std::int64_t vocab_size, const std::string& where);
 
-struct PairLength {  // of the batches of one shape
+struct PairLength {            // of the batches of one shape
   std::int64_t length = 0;     // tokens of a side
   std::int64_t sequences = 0;  // of a batch
 };
@@ -33,35 +36,43 @@ struct PairSpec {
   std::vector<std::string> files;  // or files of lines with a tab between source and target
 };
 
-// Calls f(source line, target line, where the source is, where the target is) for each pair in order, line ends cut off. Throws
-// Error(input) naming file and line: no pairs, more lines on one side, a line without its tab.
-using PairSink = std::function<void(std::string_view source, std::string_view target, const std::string& at, const std::string& target_at)>;
+// Calls f(source line, target line, where the source is, where the target is) for each pair in
+// order, line ends cut off. Throws Error(input) naming file and line: no pairs, more lines on one
+// side, a line without its tab.
+using PairSink = std::function<void(std::string_view source, std::string_view target,
+                                    const std::string& at, const std::string& target_at)>;
 void each_pair(const PairSpec& spec, const PairSink& sink);
 
-// Pairs are dealt in the epoch's order; a batch is complete when its shape's number of pairs has come together, and the epoch ends
-// with what is left of each shape. So batches are a function of (seed, epoch) alone and hold each pair once an epoch.
+// Pairs are dealt in the epoch's order; a batch is complete when its shape's number of pairs has
+// come together, and the epoch ends with what is left of each shape. So batches are a function of
+// (seed, epoch) alone and hold each pair once an epoch.
 class Pairs final : public Batcher {
  public:
-  // `lengths`: ascending. Throws as each_pair and sentence_ids do, and Error(input) for an id the model does not know.
-  Pairs(const PairSpec& spec, const Tokenizer& tokenizer, std::vector<PairLength> lengths, std::int64_t vocab_size, bool shuffle,
-        std::uint64_t seed, std::int64_t begin = -1);
+  // `lengths`: ascending. Throws as each_pair and sentence_ids do, and Error(input) for an id the
+  // model does not know.
+  Pairs(const PairSpec& spec, const tokenizer::Tokenizer& tokenizer,
+        std::vector<PairLength> lengths, std::int64_t vocab_size, bool shuffle, std::uint64_t seed,
+        std::int64_t begin = -1);
 
   Batch batch(std::int64_t index) const override;
   std::int64_t batches() const override { return batches_; }
-  void fill(std::int64_t index, std::int64_t first, std::int64_t count, Fields& fields) const override;
+  void fill(std::int64_t index, std::int64_t first, std::int64_t count,
+            Fields& fields) const override;
 
-  std::vector<std::int64_t> pairs_of(std::int64_t index) const;  // of a batch, as each_pair counts them from 0
+  std::vector<std::int64_t> pairs_of(
+      std::int64_t index) const;  // of a batch, as each_pair counts them from 0
   std::int64_t pairs() const { return static_cast<std::int64_t>(sides_[0].size()) - 1; }
   std::int64_t tokens() const { return static_cast<std::int64_t>(ids_[0].size() + ids_[1].size()); }
   std::int64_t cut() const { return cut_; }  // sides that were too long
 
  private:
   struct Epoch {
-    std::vector<std::int64_t> order;          // pairs, batch by batch
-    std::vector<std::int64_t> first;          // of each batch in `order`, and the end
-    std::vector<std::size_t> shape;           // of each batch
+    std::vector<std::int64_t> order;  // pairs, batch by batch
+    std::vector<std::int64_t> first;  // of each batch in `order`, and the end
+    std::vector<std::size_t> shape;   // of each batch
   };
-  void add(int side, std::string_view line, const Tokenizer& tokenizer, const std::string& where);
+  void add(int side, std::string_view line, const tokenizer::Tokenizer& tokenizer,
+           const std::string& where);
   std::shared_ptr<const Epoch> epoch(std::int64_t number) const;
   std::shared_ptr<const Epoch> deal(std::int64_t number) const;
   std::span<const std::int32_t> side(int side, std::int64_t pair) const;
@@ -78,4 +89,4 @@ class Pairs final : public Batcher {
   mutable std::map<std::int64_t, std::shared_ptr<const Epoch>> recent_;
 };
 
-}  // namespace tfm
+}  // namespace tfm::data

@@ -3,36 +3,39 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "data/text_file.h"
-#include "data/tokenizer.h"
+#include "data/encode_file.h"
+#include "tokenizer/tokenizer.h"
 
-namespace tfm {
+namespace tfm::data {
 
 Prepared prepare_tokens(const PrepareOptions& options) {
-  const auto tokenizer = load_tokenizer(options.tokenizer);
+  const auto tokenizer = tokenizer::load_tokenizer(options.tokenizer);
   std::int64_t vocab_size = tokenizer->vocab_size();
   std::optional<std::int32_t> end;
   if (options.append_eod) {
-    end = options.tokenizer == "bytes" ? std::optional(ByteSpecials::end) : tokenizer->end_of_document();
+    end = options.tokenizer == "bytes" ? std::optional(tokenizer::ByteSpecials::end)
+                                       : tokenizer->end_of_document();
     if (!end)
       throw Error(ExitCode::usage, "append-eod: tokenizer " + options.tokenizer +
-                                       " has no end-of-document token; expected <|endoftext|>, <|end_of_text|>, </s> or [SEP]");
+                                       " has no end-of-document token; expected <|endoftext|>, "
+                                       "<|end_of_text|>, </s> or [SEP]");
     vocab_size = std::max<std::int64_t>(vocab_size, *end + 1);
   }
   const auto writer = make_token_writer(options.format, options.output, vocab_size);
   Prepared result;
   for (const std::string& input : options.inputs)
-    encode_file(input, options.field, *tokenizer, [&](std::span<const std::int32_t> ids, bool last) {
-      writer->append(ids);
-      result.tokens += static_cast<std::int64_t>(ids.size());
-      if (!last) return;
-      if (end) {
-        writer->append({&*end, 1});
-        ++result.tokens;
-      }
-      writer->end_document();
-      ++result.documents;
-    });
+    encode_file(input, options.field, *tokenizer,
+                [&](std::span<const std::int32_t> ids, bool last) {
+                  writer->append(ids);
+                  result.tokens += static_cast<std::int64_t>(ids.size());
+                  if (!last) return;
+                  if (end) {
+                    writer->append({&*end, 1});
+                    ++result.tokens;
+                  }
+                  writer->end_document();
+                  ++result.documents;
+                });
   writer->publish();
   return result;
 }
@@ -45,11 +48,13 @@ std::int32_t check_all_ids(const TokenFile& file, std::int64_t vocab_size) {
     file.read(at, ids);
     const auto top = std::max_element(ids.begin(), ids.end());
     if (*top >= vocab_size)
-      throw Error(ExitCode::input, file.name() + ": token " + std::to_string(at + (top - ids.begin())) +
-                                       ": expected an id below " + std::to_string(vocab_size) + ", got " + std::to_string(*top));
+      throw Error(ExitCode::input, file.name() + ": token " +
+                                       std::to_string(at + (top - ids.begin())) +
+                                       ": expected an id below " + std::to_string(vocab_size) +
+                                       ", got " + std::to_string(*top));
     largest = std::max(largest, *top);
   }
   return largest;
 }
 
-}  // namespace tfm
+}  // namespace tfm::data

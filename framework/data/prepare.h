@@ -6,13 +6,14 @@
 
 #include "data/token_file.h"
 
-namespace tfm {
+namespace tfm::data {
 
 struct PrepareOptions {
   std::vector<std::string> inputs;  // as encode_file() reads them
   std::string tokenizer, output;    // as load_tokenizer() and make_token_writer() take them
   TokenFormat format = TokenFormat::llmc;
-  bool append_eod = false;  // after each document end_of_document(), or 257 for `bytes`; Error(usage) where there is none
+  bool append_eod = false;  // after each document end_of_document(), or 257 for `bytes`;
+                            // Error(usage) where there is none
   std::string field = "text";
 };
 struct Prepared {
@@ -20,7 +21,8 @@ struct Prepared {
 };
 Prepared prepare_tokens(const PrepareOptions& options);
 
-// Reads every id; returns the largest, -1 for an empty file. Throws Error(input) for one that is vocab_size or more.
+// Reads every id; returns the largest, -1 for an empty file. Throws Error(input) for one that is
+// vocab_size or more.
 std::int32_t check_all_ids(const TokenFile& file, std::int64_t vocab_size);
 
-}  // namespace tfm
+}  // namespace tfm::data

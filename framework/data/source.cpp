@@ -5,18 +5,20 @@
 #include <numeric>
 
 #include "core/error.h"
-#include "data/files.h"
-#include "data/text_file.h"
+#include "data/encode_file.h"
+#include "io/files.h"
 
-namespace tfm {
+namespace tfm::data {
 namespace {
 
 constexpr std::int64_t block = 1000;
 
-std::unique_ptr<TokenStream> encode_stream(const std::string& path, const SourceSpec& spec, const Tokenizer& tokenizer) {
+std::unique_ptr<TokenStream> encode_stream(const std::string& path, const SourceSpec& spec,
+                                           const tokenizer::Tokenizer& tokenizer) {
   std::vector<std::int32_t> all;
   std::optional<std::int32_t> end;
-  if (path.ends_with(".jsonl")) end = spec.document_end ? spec.document_end : tokenizer.end_of_document();
+  if (path.ends_with(".jsonl"))
+    end = spec.document_end ? spec.document_end : tokenizer.end_of_document();
   encode_file(path, spec.field, tokenizer, [&](std::span<const std::int32_t> ids, bool last) {
     all.insert(all.end(), ids.begin(), ids.end());
     if (last && end) all.push_back(*end);
@@ -24,7 +26,8 @@ std::unique_ptr<TokenStream> encode_stream(const std::string& path, const Source
   return std::make_unique<MemoryTokens>(path, std::move(all));
 }
 
-// Each share of `block`, at least 1: the whole parts, and the rest to the largest remainders, ties to the first.
+// Each share of `block`, at least 1: the whole parts, and the rest to the largest remainders, ties
+// to the first.
 std::vector<std::int32_t> shares_of(const std::vector<double>& weights) {
   const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
   const std::size_t n = weights.size();
@@ -37,11 +40,14 @@ std::vector<std::int32_t> shares_of(const std::vector<double>& weights) {
     remainder[k] = share - count[k];
     left -= count[k];
   }
-  for (; left != 0; left += left < 0 ? 1 : -1) {  // below 0: the least deserving of those that have more than one
+  for (; left != 0;
+       left +=
+       left < 0 ? 1 : -1) {  // below 0: the least deserving of those that have more than one
     std::size_t pick = n;
     for (std::size_t k = 0; k < n; ++k) {
       if (left < 0 && count[k] == 1) continue;
-      if (pick == n || (left > 0 ? remainder[k] > remainder[pick] : remainder[k] < remainder[pick])) pick = k;
+      if (pick == n || (left > 0 ? remainder[k] > remainder[pick] : remainder[k] < remainder[pick]))
+        pick = k;
     }
     count[pick] += left < 0 ? -1 : 1;
     remainder[pick] -= left < 0 ? -1 : 1;
@@ -57,37 +63,45 @@ Source::Source(std::vector<Group> groups, std::int64_t seq_len) : seq_len_(seq_l
   std::vector<double> weights;
   for (Group& g : groups) {
     if (!std::isfinite(g.weight) || g.weight <= 0)
-      throw Error(ExitCode::usage, g.name + ": weight: expected a positive number, got " + std::to_string(g.weight));
+      throw Error(ExitCode::usage,
+                  g.name + ": weight: expected a positive number, got " + std::to_string(g.weight));
     weights.push_back(g.weight);
     Place place{std::move(g), {0}};
     for (const auto& s : place.group.streams) {
       tokens_ += s->size();
-      place.first.push_back(place.first.back() + std::max<std::int64_t>(s->size() - 1, 0) / seq_len);
+      place.first.push_back(place.first.back() +
+                            std::max<std::int64_t>(s->size() - 1, 0) / seq_len);
     }
     samples_ += place.samples();
     places_.push_back(std::move(place));
   }
   if (samples_ == 0)
-    throw Error(ExitCode::input,
-                places_[0].group.name + (places_.size() > 1 ? " and the other paths" : "") + ": " + std::to_string(tokens_) +
-                    " ids make no sample; expected at least seq_len + 1 = " + std::to_string(seq_len + 1) + " in one file");
-  if (std::adjacent_find(weights.begin(), weights.end(), std::not_equal_to<>()) != weights.end()) deal(weights);
+    throw Error(ExitCode::input, places_[0].group.name +
+                                     (places_.size() > 1 ? " and the other paths" : "") + ": " +
+                                     std::to_string(tokens_) +
+                                     " ids make no sample; expected at least seq_len + 1 = " +
+                                     std::to_string(seq_len + 1) + " in one file");
+  if (std::adjacent_find(weights.begin(), weights.end(), std::not_equal_to<>()) != weights.end())
+    deal(weights);
 }
 
 void Source::deal(const std::vector<double>& weights) {
   if (static_cast<std::int64_t>(weights.size()) > block)
-    throw Error(ExitCode::usage, "different weights: expected at most 1000 paths, got " + std::to_string(weights.size()));
+    throw Error(ExitCode::usage, "different weights: expected at most 1000 paths, got " +
+                                     std::to_string(weights.size()));
   count_ = shares_of(weights);
   std::int64_t blocks = 0;
   for (std::size_t k = 0; k < places_.size(); ++k) {
     if (places_[k].samples() == 0)
-      throw Error(ExitCode::input, places_[k].group.name + ": too short for one sample of seq_len + 1 = " +
-                                       std::to_string(seq_len_ + 1) + " ids, so it cannot have a weight");
+      throw Error(ExitCode::input,
+                  places_[k].group.name + ": too short for one sample of seq_len + 1 = " +
+                      std::to_string(seq_len_ + 1) + " ids, so it cannot have a weight");
     blocks = std::max(blocks, ceil_div(places_[k].samples(), count_[k]));
   }
   samples_ = blocks * block;
   std::vector<std::int32_t> given(places_.size());
-  for (std::int64_t s = 0; s < block; ++s) {  // the path that lags most behind its share of the first s + 1 positions
+  for (std::int64_t s = 0; s < block;
+       ++s) {  // the path that lags most behind its share of the first s + 1 positions
     std::size_t pick = 0;
     std::int64_t most = std::numeric_limits<std::int64_t>::min();
     for (std::size_t k = 0; k < places_.size(); ++k) {
@@ -104,7 +118,8 @@ void Source::read(std::int64_t sample, std::span<std::int32_t> out) const {
   TFM_CHECK(static_cast<std::int64_t>(out.size()) == seq_len_ + 1, "a sample has seq_len + 1 ids");
   if (!dealt_.empty()) {
     const std::int32_t k = dealt_[sample % block];
-    return read(places_[k], (sample / block * count_[k] + nth_[sample % block]) % places_[k].samples(), out);
+    return read(places_[k],
+                (sample / block * count_[k] + nth_[sample % block]) % places_[k].samples(), out);
   }
   for (const Place& place : places_) {
     if (sample < place.samples()) return read(place, sample, out);
@@ -120,10 +135,11 @@ void Source::read(const Place& place, std::int64_t sample, std::span<std::int32_
   stream.read(begin, out);
   const auto largest = std::max_element(out.begin(), out.end());
   if (*largest >= vocab_size_)
-    throw Error(ExitCode::input, stream.name() + ": token " + std::to_string(begin + (largest - out.begin())) + ": id " +
-                                     std::to_string(*largest) +
-                                     " is outside the model's vocabulary; expected an id below vocab_size " +
-                                     std::to_string(vocab_size_));
+    throw Error(ExitCode::input,
+                stream.name() + ": token " + std::to_string(begin + (largest - out.begin())) +
+                    ": id " + std::to_string(*largest) +
+                    " is outside the model's vocabulary; expected an id below vocab_size " +
+                    std::to_string(vocab_size_));
 }
 
 void Source::check_ids(std::int64_t vocab_size) {
@@ -131,22 +147,26 @@ void Source::check_ids(std::int64_t vocab_size) {
   for (const Place& place : places_)
     for (const auto& stream : place.group.streams)
       if (const auto largest = stream->largest_id(); largest && *largest >= vocab_size)
-        throw Error(ExitCode::input, stream->name() + ": the tokenizer gives id " + std::to_string(*largest) +
-                                         "; expected ids below vocab_size " + std::to_string(vocab_size));
+        throw Error(ExitCode::input,
+                    stream->name() + ": the tokenizer gives id " + std::to_string(*largest) +
+                        "; expected ids below vocab_size " + std::to_string(vocab_size));
 }
 
-std::unique_ptr<Source> open_source(const SourceSpec& spec, const Tokenizer& tokenizer, std::int64_t seq_len) {
+std::unique_ptr<Source> open_source(const SourceSpec& spec, const tokenizer::Tokenizer& tokenizer,
+                                    std::int64_t seq_len) {
   const bool text = spec.type == "text";
   if (!text && spec.type != "tokens")
-    throw Error(ExitCode::usage, "data type \"" + spec.type + "\" is not supported by this version; use tokens or text");
+    throw Error(ExitCode::usage, "data type \"" + spec.type +
+                                     "\" is not supported by this version; use tokens or text");
   std::vector<Source::Group> groups;
   for (const auto& [path, weight] : spec.paths) {
     Source::Group group{path, {}, weight};
-    for (const std::string& file : files_of(path))
-      group.streams.push_back(text ? encode_stream(file, spec, tokenizer) : std::make_unique<TokenFile>(file));
+    for (const std::string& file : io::files_of(path))
+      group.streams.push_back(text ? encode_stream(file, spec, tokenizer)
+                                   : std::make_unique<TokenFile>(file));
     groups.push_back(std::move(group));
   }
   return std::make_unique<Source>(std::move(groups), seq_len);
 }
 
-}  // namespace tfm
+}  // namespace tfm::data

@@ -1,7 +1,7 @@
 #pragma once
-// Where training samples come from. A stream (a file's ids) of N ids holds (N - 1) / seq_len samples; sample i is ids
-// [i * seq_len, (i + 1) * seq_len], that is seq_len + 1 ids, of which the last is the first of the next sample. No sample
-// spans two files.
+// Where training samples come from. A stream (a file's ids) of N ids holds (N - 1) / seq_len
+// samples; sample i is ids [i * seq_len, (i + 1) * seq_len], that is seq_len + 1 ids, of which the
+// last is the first of the next sample. No sample spans two files.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -9,27 +9,30 @@
 #include <vector>
 
 #include "data/token_file.h"
-#include "data/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
-namespace tfm {
+namespace tfm::data {
 
 struct SourceSpec {
   struct Path {
-    std::string path;   // a file, or a pattern of glob(7), whose files are taken in the order of their names
+    std::string
+        path;  // a file, or a pattern of glob(7), whose files are taken in the order of their names
     double weight = 1;  // of all files of the pattern together
   };
   std::string type;  // tokens | text
   std::vector<Path> paths;
-  std::string field = "text";  // of .jsonl lines
-  bool shuffle = false;        // for SampleOrder
-  std::optional<std::int32_t> document_end;  // id after each .jsonl document; empty: the tokenizer's end_of_document(), if any
+  std::string field = "text";                // of .jsonl lines
+  bool shuffle = false;                      // for SampleOrder
+  std::optional<std::int32_t> document_end;  // id after each .jsonl document; empty: the
+                                             // tokenizer's end_of_document(), if any
 };
 
 // Equal weights: the samples of all paths one after another, each once an epoch.
-// Otherwise weights are shares of the samples drawn. Shares are rounded to thousandths, none below one (largest remainder),
-// and positions are dealt in blocks of 1000: path k gets c_k of them, spread evenly. Its j-th place in block b is its sample
-// (b * c_k + j) mod n_k. An epoch has the fewest blocks that show every sample of every path at least once; a path with a
-// larger share than its size repeats.
+// Otherwise weights are shares of the samples drawn. Shares are rounded to thousandths, none below
+// one (largest remainder), and positions are dealt in blocks of 1000: path k gets c_k of them,
+// spread evenly. Its j-th place in block b is its sample (b * c_k + j) mod n_k. An epoch has the
+// fewest blocks that show every sample of every path at least once; a path with a larger share than
+// its size repeats.
 class Source {
  public:
   struct Group {
@@ -37,17 +40,20 @@ class Source {
     std::vector<std::unique_ptr<TokenStream>> streams;
     double weight = 1;
   };
-  // Throws Error(input) where there is no sample, Error(usage) for weights that are not positive numbers.
+  // Throws Error(input) where there is no sample, Error(usage) for weights that are not positive
+  // numbers.
   Source(std::vector<Group> groups, std::int64_t seq_len);
 
   std::int64_t samples() const { return samples_; }  // of an epoch
   std::int64_t tokens() const { return tokens_; }    // ids of all files
   std::int64_t seq_len() const { return seq_len_; }
 
-  // out: seq_len + 1 ids. Thread-safe. Throws Error(input), naming file and token, for an id that does not fit check_ids().
+  // out: seq_len + 1 ids. Thread-safe. Throws Error(input), naming file and token, for an id that
+  // does not fit check_ids().
   void read(std::int64_t sample, std::span<std::int32_t> out) const;
 
-  // From now on an id of vocab_size or more is an error: at once for text, which is in memory, and for files when it is read.
+  // From now on an id of vocab_size or more is an error: at once for text, which is in memory, and
+  // for files when it is read.
   void check_ids(std::int64_t vocab_size);
 
  private:
@@ -65,8 +71,10 @@ class Source {
   std::int64_t seq_len_, samples_ = 0, tokens_ = 0, vocab_size_ = std::int64_t{1} << 31;
 };
 
-// tokens: maps the files. text: encodes them with the tokenizer into memory; each document of a .jsonl ends with
-// its end, if any. Throws Error(usage) for another type, Error(input) for what cannot be read.
-std::unique_ptr<Source> open_source(const SourceSpec& spec, const Tokenizer& tokenizer, std::int64_t seq_len);
+// tokens: maps the files. text: encodes them with the tokenizer into memory; each document of a
+// .jsonl ends with its end, if any. Throws Error(usage) for another type, Error(input) for what
+// cannot be read.
+std::unique_ptr<Source> open_source(const SourceSpec& spec, const tokenizer::Tokenizer& tokenizer,
+                                    std::int64_t seq_len);
 
-}  // namespace tfm
+}  // namespace tfm::data

@@ -2,9 +2,10 @@
 // Files of token ids. Read and written:
 //   llm.c shard:   256 little-endian int32 (magic, version, count, zeros), then the ids.
 //                  Magic 20240520 version 1: uint16 ids. Magic 20240801 version 7: uint32 ids.
-//   Megatron:      NAME.bin holds the ids alone; NAME.idx holds "MMIDIDX\0\0", u64 version 1, u8 id type, u64 sequences,
-//                  u64 document boundaries, i32 length of each sequence, i64 byte offset of each, i64 boundaries.
-//                  Sequences must lie in NAME.bin one after another without gaps.
+//   Megatron:      NAME.bin holds the ids alone; NAME.idx holds "MMIDIDX\0\0", u64 version 1, u8 id
+//   type, u64 sequences,
+//                  u64 document boundaries, i32 length of each sequence, i64 byte offset of each,
+//                  i64 boundaries. Sequences must lie in NAME.bin one after another without gaps.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -12,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "core/posix_file.h"
+#include "io/file.h"
 
-namespace tfm {
+namespace tfm::data {
 
 // Ids 0 to size() - 1 of one file or text. Thread-safe.
 class TokenStream {
@@ -22,10 +23,12 @@ class TokenStream {
   explicit TokenStream(std::string name) : name_(std::move(name)) {}
   virtual ~TokenStream() = default;
   virtual std::int64_t size() const = 0;
-  // Ids [begin, begin + out.size()), which must exist. Throws Error(input) with file and position for an id that is negative
-  // or does not fit int32.
+  // Ids [begin, begin + out.size()), which must exist. Throws Error(input) with file and position
+  // for an id that is negative or does not fit int32.
   virtual void read(std::int64_t begin, std::span<std::int32_t> out) const = 0;
-  virtual std::optional<std::int32_t> largest_id() const { return std::nullopt; }  // where it is known without reading
+  virtual std::optional<std::int32_t> largest_id() const {
+    return std::nullopt;
+  }  // where it is known without reading
   const std::string& name() const { return name_; }
 
  private:
@@ -44,7 +47,15 @@ class MemoryTokens final : public TokenStream {
   std::int32_t largest_ = -1;
 };
 
-enum class IdType : std::uint8_t { u8 = 1, i8 = 2, i16 = 3, i32 = 4, i64 = 5, u16 = 8, u32 = 32 };  // Megatron's codes, and u32
+enum class IdType : std::uint8_t {
+  u8 = 1,
+  i8 = 2,
+  i16 = 3,
+  i32 = 4,
+  i64 = 5,
+  u16 = 8,
+  u32 = 32
+};  // Megatron's codes, and u32
 
 struct TokenFileInfo {
   std::string format;  // "llm.c" or "Megatron"
@@ -57,34 +68,40 @@ std::string name_of(IdType type);
 
 class TokenFile final : public TokenStream {
  public:
-  // A .bin of either format, an .idx, or a Megatron pair's common name without ending. Checks everything but the ids.
-  // Throws Error(input) with file, byte offset, what was expected and what is there.
+  // A .bin of either format, an .idx, or a Megatron pair's common name without ending. Checks
+  // everything but the ids. Throws Error(input) with file, byte offset, what was expected and what
+  // is there.
   explicit TokenFile(const std::string& path);
   std::int64_t size() const override { return info_.tokens; }
   void read(std::int64_t begin, std::span<std::int32_t> out) const override;
   const TokenFileInfo& info() const { return info_; }
-  const std::byte* ids() const { return file_.bytes().data() + info_.header_bytes; }  // tokens * bytes_of(type) bytes
+  const std::byte* ids() const {
+    return file_.bytes().data() + info_.header_bytes;
+  }  // tokens * bytes_of(type) bytes
 
  private:
   void open_llmc();
   void open_megatron(const std::string& index_path);
 
-  MappedFile file_;
+  io::MappedFile file_;
   TokenFileInfo info_;
 };
 
 enum class TokenFormat { llmc, megatron };
 
-// Writes ids as they come; nothing appears under the final name before publish(). Ids are uint16 where the vocabulary allows
-// it (llm.c: up to 65536 ids, Megatron: below 65500), else uint32 (llm.c) or int32 (Megatron).
+// Writes ids as they come; nothing appears under the final name before publish(). Ids are uint16
+// where the vocabulary allows it (llm.c: up to 65536 ids, Megatron: below 65500), else uint32
+// (llm.c) or int32 (Megatron).
 class TokenWriter {
  public:
   virtual ~TokenWriter() = default;
-  virtual void append(std::span<const std::int32_t> ids) = 0;  // Error(input): an id outside the vocabulary, or too many ids
-  virtual void end_document() = 0;                             // a sequence and document of Megatron, nothing in llm.c
-  virtual void publish() = 0;                                  // ends an open document
+  virtual void append(std::span<const std::int32_t>
+                          ids) = 0;  // Error(input): an id outside the vocabulary, or too many ids
+  virtual void end_document() = 0;   // a sequence and document of Megatron, nothing in llm.c
+  virtual void publish() = 0;        // ends an open document
 };
 // path: OUT.bin; Megatron also writes OUT.idx. Throws Error(usage) where it cannot be created.
-std::unique_ptr<TokenWriter> make_token_writer(TokenFormat format, const std::string& path, std::int64_t vocab_size);
+std::unique_ptr<TokenWriter> make_token_writer(TokenFormat format, const std::string& path,
+                                               std::int64_t vocab_size);
 
-}  // namespace tfm
+}  // namespace tfm::data

@@ -6,9 +6,10 @@
 #include <cstring>
 #include <string_view>
 
-namespace tfm::token_format {
+namespace tfm::data::token_format {
 
-static_assert(std::endian::native == std::endian::little, "token files are little-endian and read in place");
+static_assert(std::endian::native == std::endian::little,
+              "token files are little-endian and read in place");
 
 inline constexpr std::int64_t llmc_header_bytes = 256 * 4;
 inline constexpr std::int32_t llmc_magic16 = 20240520, llmc_version16 = 1;
@@ -17,7 +18,8 @@ inline constexpr std::int32_t llmc_magic32 = 20240801, llmc_version32 = 7;
 inline constexpr std::string_view megatron_magic{"MMIDIDX\0\0", 9};
 inline constexpr std::uint64_t megatron_version = 1;
 inline constexpr std::int64_t megatron_header_bytes = 9 + 8 + 1 + 8 + 8;
-inline constexpr std::int64_t megatron_type_at = 17, megatron_sequences_at = 18, megatron_boundaries_at = 26;
+inline constexpr std::int64_t megatron_type_at = 17, megatron_sequences_at = 18,
+                              megatron_boundaries_at = 26;
 
 template <class T>
 T load(const std::byte* at) {
@@ -26,4 +28,4 @@ T load(const std::byte* at) {
   return value;
 }
 
-}  // namespace tfm::token_format
+}  // namespace tfm::data::token_format

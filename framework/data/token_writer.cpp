@@ -3,11 +3,11 @@
 #include <limits>
 
 #include "core/error.h"
-#include "data/files.h"
 #include "data/token_file.h"
 #include "data/token_format.h"
+#include "io/files.h"
 
-namespace tfm {
+namespace tfm::data {
 namespace {
 
 using namespace token_format;
@@ -21,8 +21,9 @@ class IdWriter {
   void append(std::span<const std::int32_t> ids) {
     for (std::int32_t id : ids)
       if (id < 0 || id >= vocab_size_)
-        throw Error(ExitCode::input,
-                    file.path() + ": id " + std::to_string(id) + " is not in the vocabulary of " + std::to_string(vocab_size_));
+        throw Error(ExitCode::input, file.path() + ": id " + std::to_string(id) +
+                                         " is not in the vocabulary of " +
+                                         std::to_string(vocab_size_));
     if (narrow_) {
       narrowed_.assign(ids.begin(), ids.end());
       file.write(narrowed_.data(), narrowed_.size() * sizeof(narrowed_[0]));
@@ -31,7 +32,7 @@ class IdWriter {
     }
   }
   bool narrow() const { return narrow_; }
-  AtomicFile file;
+  io::AtomicFile file;
 
  private:
   std::int64_t vocab_size_;
@@ -41,15 +42,19 @@ class IdWriter {
 
 class LlmcWriter final : public TokenWriter {
  public:
-  LlmcWriter(const std::string& path, std::int64_t vocab_size) : ids_(path, vocab_size, vocab_size <= 65536) {
-    header_[0] = ids_.narrow() ? llmc_magic16 : llmc_magic32;
-    header_[1] = ids_.narrow() ? llmc_version16 : llmc_version32;
+  LlmcWriter(const std::string& path, std::int64_t vocab_size)
+      : ids_(path, vocab_size, vocab_size <= 65536) {
+    header_[0] =
+        ids_.narrow() ? data::token_format::llmc_magic16 : data::token_format::llmc_magic32;
+    header_[1] =
+        ids_.narrow() ? data::token_format::llmc_version16 : data::token_format::llmc_version32;
     ids_.file.write(header_.data(), sizeof(header_));
   }
   void append(std::span<const std::int32_t> ids) override {
     if (static_cast<std::int64_t>(ids.size()) > max_int32 - header_[2])
-      throw Error(ExitCode::input,
-                  ids_.file.path() + ": an llm.c file holds at most 2147483647 ids; split the input or use --format megatron");
+      throw Error(ExitCode::input, ids_.file.path() +
+                                       ": an llm.c file holds at most 2147483647 ids; split the "
+                                       "input or use --format megatron");
     ids_.append(ids);
     header_[2] += static_cast<std::int32_t>(ids.size());
   }
@@ -67,10 +72,12 @@ class LlmcWriter final : public TokenWriter {
 class MegatronWriter final : public TokenWriter {
  public:
   MegatronWriter(const std::string& path, std::int64_t vocab_size)
-      : ids_(path, vocab_size, vocab_size < 65500), index_(path.substr(0, path.size() - 4) + ".idx") {}
+      : ids_(path, vocab_size, vocab_size < 65500),
+        index_(path.substr(0, path.size() - 4) + ".idx") {}
   void append(std::span<const std::int32_t> ids) override {
     if (static_cast<std::int64_t>(ids.size()) > max_int32 - length_)
-      throw Error(ExitCode::input, ids_.file.path() + ": a document holds at most 2147483647 ids; split the input");
+      throw Error(ExitCode::input,
+                  ids_.file.path() + ": a document holds at most 2147483647 ids; split the input");
     ids_.append(ids);
     length_ += static_cast<std::int64_t>(ids.size());
   }
@@ -83,8 +90,9 @@ class MegatronWriter final : public TokenWriter {
     end_document();
     const std::uint8_t type = static_cast<std::uint8_t>(ids_.narrow() ? IdType::u16 : IdType::i32);
     const std::uint64_t sequences = lengths_.size(), boundaries = sequences + 1;
-    index_.write(megatron_magic.data(), megatron_magic.size());
-    index_.write(&megatron_version, 8);
+    index_.write(data::token_format::megatron_magic.data(),
+                 data::token_format::megatron_magic.size());
+    index_.write(&data::token_format::megatron_version, 8);
     index_.write(&type, 1);
     index_.write(&sequences, 8);
     index_.write(&boundaries, 8);
@@ -101,18 +109,20 @@ class MegatronWriter final : public TokenWriter {
 
  private:
   IdWriter ids_;
-  AtomicFile index_;
+  io::AtomicFile index_;
   std::int64_t length_ = 0;
   std::vector<std::int32_t> lengths_;
 };
 
 }  // namespace
 
-std::unique_ptr<TokenWriter> make_token_writer(TokenFormat format, const std::string& path, std::int64_t vocab_size) {
+std::unique_ptr<TokenWriter> make_token_writer(TokenFormat format, const std::string& path,
+                                               std::int64_t vocab_size) {
   if (format == TokenFormat::llmc) return std::make_unique<LlmcWriter>(path, vocab_size);
   if (!path.ends_with(".bin"))
-    throw Error(ExitCode::usage, path + ": expected a name that ends in .bin; the index goes next to it as .idx");
+    throw Error(ExitCode::usage,
+                path + ": expected a name that ends in .bin; the index goes next to it as .idx");
   return std::make_unique<MegatronWriter>(path, vocab_size);
 }
 
-}  // namespace tfm
+}  // namespace tfm::data

@@ -2,9 +2,11 @@
 
 #include "core/error.h"
 
-namespace tfm {
+namespace tfm::device {
 
-void MemoryPlan::add(const std::string& category, std::int64_t bytes) { categories[category] += round_up(bytes, kAlignment); }
+void MemoryPlan::add(const std::string& category, std::int64_t bytes) {
+  categories[category] += round_up(bytes, kAlignment);
+}
 
 std::int64_t MemoryPlan::total() const {
   std::int64_t sum = 0;
@@ -12,14 +14,16 @@ std::int64_t MemoryPlan::total() const {
   return sum;
 }
 
-Arena::Arena(std::shared_ptr<std::byte> zeroed, std::int64_t bytes) : memory_(std::move(zeroed)), capacity_(bytes) {}
+Arena::Arena(std::shared_ptr<std::byte> zeroed, std::int64_t bytes)
+    : memory_(std::move(zeroed)), capacity_(bytes) {}
 
 std::byte* Arena::take(const std::string& category, std::int64_t bytes) {
-  TFM_CHECK(bytes >= 0 && used_ + round_up(bytes, kAlignment) <= capacity_, "the memory plan is too small for " + category);
+  TFM_CHECK(bytes >= 0 && used_ + round_up(bytes, kAlignment) <= capacity_,
+            "the memory plan is too small for " + category);
   std::byte* p = memory_.get() + used_;
   used_ += round_up(bytes, kAlignment);
   taken_.add(category, bytes);
   return p;
 }
 
-}  // namespace tfm
+}  // namespace tfm::device

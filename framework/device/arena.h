@@ -1,12 +1,13 @@
 #pragma once
-// One allocation that holds everything a run needs, handed out as named ranges; the sizes are known before (see MemoryPlan).
+// One allocation that holds everything a run needs, handed out as named ranges; the sizes are known
+// before (see MemoryPlan).
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
 
-namespace tfm {
+namespace tfm::device {
 
 inline constexpr std::int64_t kAlignment = 64;  // bytes; start of every range
 
@@ -32,4 +33,4 @@ class Arena {
   MemoryPlan taken_;
 };
 
-}  // namespace tfm
+}  // namespace tfm::device

@@ -4,15 +4,17 @@
 
 #include "device/memory.h"
 
-namespace tfm {
+namespace tfm::device {
 
 class Device {
  public:
   static Device cpu(int threads) { return Device(threads); }
-  // GPU `index`, modulo the number of GPUs, of this machine. Error(environment) where there is none, or none this build can use.
+  // GPU `index`, modulo the number of GPUs, of this machine. Error(environment) where there is
+  // none, or none this build can use.
   static Device gpu(int index, int threads, Numerics numerics = {});
   // Kernels run on the GPU that the stream is of; `threads`: of the host.
-  Device(std::shared_ptr<cuda::Stream> stream, int threads) : cpu_{threads}, cuda_(std::move(stream)) {}
+  Device(std::shared_ptr<cuda::Stream> stream, int threads)
+      : cpu_{threads}, cuda_(std::move(stream)) {}
 
   bool is_cpu() const { return !cuda_; }
   AnyStream stream() {
@@ -23,10 +25,10 @@ class Device {
   }
   cpu::Stream& host() { return cpu_; }
   std::shared_ptr<std::byte> allocate(std::int64_t bytes) {
-    return on(stream(), [&](auto& s) { return tfm::allocate(s, bytes); });
+    return on(stream(), [&](auto& s) { return tfm::device::allocate(s, bytes); });
   }
   std::shared_ptr<std::byte> allocate_host(std::int64_t bytes) {
-    return on(stream(), [&](auto& s) { return tfm::allocate_host(s, bytes); });
+    return on(stream(), [&](auto& s) { return tfm::device::allocate_host(s, bytes); });
   }
 
  private:
@@ -35,4 +37,4 @@ class Device {
   std::shared_ptr<cuda::Stream> cuda_;
 };
 
-}  // namespace tfm
+}  // namespace tfm::device

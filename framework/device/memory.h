@@ -1,5 +1,6 @@
 #pragma once
-// Memory where a stream's kernels read and write, and copies from and to the host's. Overloads on the stream type, as kernels are.
+// Memory where a stream's kernels read and write, and copies from and to the host's. Overloads on
+// the stream type, as kernels are.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -8,10 +9,11 @@
 #include "core/error.h"
 #include "device/stream.h"
 
-namespace tfm {
+namespace tfm::device {
 
 struct OutOfMemory : Error {  // of code environment
-  OutOfMemory(const std::string& what, std::int64_t available) : Error(ExitCode::environment, what), available_bytes(available) {}
+  OutOfMemory(const std::string& what, std::int64_t available)
+      : Error(ExitCode::environment, what), available_bytes(available) {}
   std::int64_t available_bytes;  // what the device has free, and what `allocate` gave this process
 };
 
@@ -78,10 +80,11 @@ class Lent {
   AnyStream stream_;
 };
 
-template <class T> T download_value(AnyStream s, const T* device) {
+template <class T>
+T download_value(AnyStream s, const T* device) {
   T value;
   download(s, &value, device, sizeof value);
   return value;
 }
 
-}  // namespace tfm
+}  // namespace tfm::device

@@ -1,17 +1,18 @@
 #pragma once
-// Work that starts the same launches every time, on memory that stays in place: a CUDA graph once it has run. What the launches read that
-// changes is in memory (core/step_numbers.h).
+// Work that starts the same launches every time, on memory that stays in place: a CUDA graph once
+// it has run. What the launches read that changes is in memory (core/step_numbers.h).
 #include <functional>
 #include <memory>
 
 #include "device/stream.h"
 
-namespace tfm {
+namespace tfm::device {
 
 class Replay {
  public:
-  // Runs `work` the first time, so that it can measure and allocate; records and launches it the second, without the host's waiting for
-  // anything in it; from then on one launch stands for it. On a CPU it runs every time.
+  // Runs `work` the first time, so that it can measure and allocate; records and launches it the
+  // second, without the host's waiting for anything in it; from then on one launch stands for it.
+  // On a CPU it runs every time.
   void run(cpu::Stream&, const std::function<void()>& work) { work(); }
   void run(cuda::Stream& stream, const std::function<void()>& work);
   void run(AnyStream stream, const std::function<void()>& work) {
@@ -24,4 +25,4 @@ class Replay {
   std::shared_ptr<void> graph_;
 };
 
-}  // namespace tfm
+}  // namespace tfm::device

@@ -3,10 +3,11 @@
 
 #include "device/memory.h"
 
-namespace tfm {
+namespace tfm::device {
 
 // Runs f. With `seconds`, waits for the stream and adds what it took.
-template <class F> void timed(AnyStream stream, double* seconds, F&& f) {
+template <class F>
+void timed(AnyStream stream, double* seconds, F&& f) {
   const auto start = std::chrono::steady_clock::now();
   f();
   if (!seconds) return;
@@ -14,4 +15,4 @@ template <class F> void timed(AnyStream stream, double* seconds, F&& f) {
   *seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-}  // namespace tfm
+}  // namespace tfm::device

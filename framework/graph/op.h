@@ -1,15 +1,16 @@
 #pragma once
-// What an op is: forward, backward, and a declaration of everything the planner needs to know about them.
+// What an op is: forward, backward, and a declaration of everything the planner needs to know about
+// them.
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "comm/mesh.h"
 #include "core/step_numbers.h"
+#include "core/tensor.h"
 #include "device/stream.h"
-#include "tensor/tensor.h"
 
-namespace tfm {
+namespace tfm::graph {
 
 // A gradient to be written. Null where it is not wanted; `accumulate` is the planner's decision.
 struct GradSlot {
@@ -18,27 +19,35 @@ struct GradSlot {
   explicit operator bool() const { return static_cast<bool>(tensor); }
 };
 
-// What the host knows of a run of the program; what changes between runs that are otherwise alike is in StepNumbers.
+// What the host knows of a run of the program; what changes between runs that are otherwise alike
+// is in StepNumbers.
 struct StepState {
   std::uint64_t seed = 0;
-  std::int64_t first_position = 0;     // of each sequence's first row: above 0 where a sequence is made token by token
+  std::int64_t first_position =
+      0;  // of each sequence's first row: above 0 where a sequence is made token by token
   bool accumulate_parameters = false;  // a later micro-batch: parameter gradients are added to
-  bool reduce_gradients = false;       // the last micro-batch: buckets are reduced as they become final
+  bool reduce_gradients = false;  // the last micro-batch: buckets are reduced as they become final
 };
 
 struct ExecContext {
-  AnyStream stream;
-  const Mesh* mesh = nullptr;
+  device::AnyStream stream;
+  const comm::Mesh* mesh = nullptr;
   StepState state;
-  const StepNumbers* numbers = nullptr;  // in the stream's memory; null: all zero, gradients unscaled
+  const StepNumbers* numbers =
+      nullptr;  // in the stream's memory; null: all zero, gradients unscaled
 };
 
 // The tensors of one step of the program, as the running op sees them.
 class Exec {
  public:
-  Exec(const ExecContext& context, std::span<const Tensor> in, std::span<const Tensor> out, std::span<const Tensor> grad_out,
-       std::span<const GradSlot> grad_in, std::byte* workspace)
-      : context(context), in_(in), out_(out), grad_out_(grad_out), grad_in_(grad_in), workspace_(workspace) {}
+  Exec(const ExecContext& context, std::span<const Tensor> in, std::span<const Tensor> out,
+       std::span<const Tensor> grad_out, std::span<const GradSlot> grad_in, std::byte* workspace)
+      : context(context),
+        in_(in),
+        out_(out),
+        grad_out_(grad_out),
+        grad_in_(grad_in),
+        workspace_(workspace) {}
 
   const ExecContext& context;
 
@@ -53,7 +62,7 @@ class Exec {
   std::byte* workspace() const { return workspace_; }
   const StepState& state() const { return context.state; }
   const StepNumbers* numbers() const { return context.numbers; }
-  AnyStream stream() const { return context.stream; }
+  device::AnyStream stream() const { return context.stream; }
 
  private:
   std::span<const Tensor> in_, out_, grad_out_;
@@ -65,27 +74,33 @@ enum class Phase : std::uint8_t { forward, recompute, backward, reduce };
 std::string_view name_of(Phase p);
 
 struct CollectiveUse {
-  Collective kind;
-  Axis axis;
+  comm::Collective kind;
+  comm::Axis axis;
   std::int64_t bytes;      // of the whole tensor
   std::int64_t count = 1;  // repeated this often
 };
 
-// What a pass of an op asks of a device, beside reading each tensor that it is given once and writing each result once: for predictions
-// and measurements. Elements are of the recording's real type.
+// What a pass of an op asks of a device, beside reading each tensor that it is given once and
+// writing each result once: for predictions and measurements. Elements are of the recording's real
+// type.
 struct Work {
   struct Product {  // (m,k) (k,n), `count` times
     std::int64_t m, n, k, count = 1;
     bool sum = false;  // added to a result of the wide type
-    double flops() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) * static_cast<double>(count); }
+    double flops() const {
+      return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) *
+             static_cast<double>(count);
+    }
   };
   std::vector<Product> products;
   double attention_flops = 0;  // causal: of scores that are seen
   double masked_flops = 0;     // of those that are not
   std::int64_t again = 0;      // elements that are moved once more
-  unsigned by_row = 0;         // mask of inputs of which, and of whose gradients, an op touches as many elements as its output has
-  bool each = false;           // backward has a kernel for each gradient that it writes, which reads what all of them read
-  int kernels = 1;             // 0: moves nothing itself
+  unsigned by_row = 0;  // mask of inputs of which, and of whose gradients, an op touches as many
+                        // elements as its output has
+  bool each = false;    // backward has a kernel for each gradient that it writes, which reads what
+                        // all of them read
+  int kernels = 1;      // 0: moves nothing itself
   double flops() const {
     double sum = attention_flops;
     for (const Product& p : products) sum += p.flops();
@@ -111,23 +126,28 @@ class Op {
   virtual Saved saved() const = 0;
   // Cheap to run again next to what its output costs to keep: dropped under `recompute: selective`.
   virtual bool cheap() const { return false; }
-  // In training the forward pass is left to `backward`, which then writes outputs and gradients at once. Such an op has no consumers.
+  // In training the forward pass is left to `backward`, which then writes outputs and gradients at
+  // once. Such an op has no consumers.
   virtual bool fused() const { return false; }
-  // Inputs, as a bit mask, whose gradient is that of the first output, unchanged. The planner lets them share its memory where it can;
-  // their slots are then absent.
+  // Inputs, as a bit mask, whose gradient is that of the first output, unchanged. The planner lets
+  // them share its memory where it can; their slots are then absent.
   virtual unsigned passes_gradient() const { return 0; }
   virtual std::int64_t workspace_bytes(Phase) const { return 0; }
-  // What its kernels take besides on a device (kernels/scratch.h), where the recording's elements are `real`.
+  // What its kernels take besides on a device (kernels/scratch.h), where the recording's elements
+  // are `real`.
   virtual std::int64_t scratch_bytes(Phase, DType /*real*/) const { return 0; }
   virtual std::vector<CollectiveUse> collectives(Phase) const { return {}; }
   virtual Work work(Phase) const { return {}; }
   virtual void forward(Exec&) const = 0;
   virtual void backward(Exec&) const = 0;
 
-  // How this op's pass can be made at once with that of `before`, whose step is the one before and, in forward, writes this op's first
-  // input as its first output; in backward, the gradient of this op's output as that of its first input, which nobody else reads.
+  // How this op's pass can be made at once with that of `before`, whose step is the one before and,
+  // in forward, writes this op's first input as its first output; in backward, the gradient of this
+  // op's output as that of its first input, which nobody else reads.
   virtual Join joins(const Op& /*before*/, Phase) const { return Join::no; }
-  virtual void run_joined(Phase, const Op& /*before*/, Exec& /*of_before*/, Exec&) const { internal_error("an op that joins no other"); }
+  virtual void run_joined(Phase, const Op& /*before*/, Exec& /*of_before*/, Exec&) const {
+    internal_error("an op that joins no other");
+  }
 };
 
-}  // namespace tfm
+}  // namespace tfm::graph

@@ -5,7 +5,7 @@
 
 #include "device/memory.h"
 
-namespace tfm {
+namespace tfm::graph {
 
 class Planner {
  public:
@@ -58,18 +58,22 @@ class Planner {
   }
 
   int buffer(Buffer::Kind kind, int value, std::int64_t bytes, bool persistent) {
-    program_.buffers_.push_back({.kind = kind, .value = value, .persistent = persistent, .bytes = bytes});
+    program_.buffers_.push_back(
+        {.kind = kind, .value = value, .persistent = persistent, .bytes = bytes});
     return static_cast<int>(program_.buffers_.size()) - 1;
   }
   int forward_of(int v) {
     if (forward_[v] < 0)
-      forward_[v] = buffer(Buffer::Kind::value, v, values_[v].bytes(), values_[v].role != Role::activation);
+      forward_[v] =
+          buffer(Buffer::Kind::value, v, values_[v].bytes(), values_[v].role != Role::activation);
     return forward_[v];
   }
   int gradient_of(int v) {
     if (gradient_[v] < 0)
-      gradient_[v] = buffer(Buffer::Kind::gradient, v, values_[v].shape.elements() * static_cast<std::int64_t>(size_of(values_[v].gradient)),
-                            values_[v].role == Role::parameter);
+      gradient_[v] = buffer(
+          Buffer::Kind::gradient, v,
+          values_[v].shape.elements() * static_cast<std::int64_t>(size_of(values_[v].gradient)),
+          values_[v].role == Role::parameter);
     return gradient_[v];
   }
   int touch(int b) {
@@ -78,12 +82,15 @@ class Planner {
     buf.last = now();
     return b;
   }
-  int workspace(std::int64_t bytes) { return bytes > 0 ? touch(buffer(Buffer::Kind::workspace, -1, bytes, false)) : -1; }
+  int workspace(std::int64_t bytes) {
+    return bytes > 0 ? touch(buffer(Buffer::Kind::workspace, -1, bytes, false)) : -1;
+  }
   void take_workspaces(const Op& op, ProgramStep& s) {
     s.workspace = workspace(op.workspace_bytes(s.phase));
     if (!options_.device) return;
     const std::int64_t scratch = op.scratch_bytes(s.phase, program_.recording_->real());
-    s.scratch = workspace(scratch > 0 ? scratch + scratch_piece(1) : 0);  // it is to start at a multiple of that
+    s.scratch = workspace(scratch > 0 ? scratch + device::scratch_piece(1)
+                                      : 0);  // it is to start at a multiple of that
   }
   int current(int v) { return late_[v] >= 0 ? late_[v] : forward_of(v); }
 
@@ -106,24 +113,31 @@ class Planner {
     emit_forward(values_[v].producer, true);
   }
 
-  // At node n of the backward pass: all that is left to do with the gradient of `a` is to read it once, before anything is added to
-  // that of `b`.
+  // At node n of the backward pass: all that is left to do with the gradient of `a` is to read it
+  // once, before anything is added to that of `b`.
   bool read_before_written(int n, int a, int b) const {
     const int reader = values_[a].producer;
     return reader >= 0 && std::ranges::all_of(consumers_[a], [&](int c) { return c >= n; }) &&
            std::ranges::all_of(consumers_[b], [&](int c) { return c >= n || c < reader; });
   }
 
-  // Whether the gradient of node n's input k, which equals that of the first output, takes over its memory.
+  // Whether the gradient of node n's input k, which equals that of the first output, takes over its
+  // memory.
   bool shares_gradient(int n, std::size_t k) {
     const Node& node = nodes_[n];
     const int v = node.in[k], out = node.out[0];
     const ValueInfo &in = values_[v], &made = values_[out];
-    if ((node.op->passes_gradient() >> k & 1u) == 0 || !written_[out] || !in.wants_grad || in.role != Role::activation || gradient_[v] >= 0) return false;
-    if (in.gradient != made.gradient || in.shape != made.shape || std::ranges::count(node.in, v) > 1) return false;
+    if ((node.op->passes_gradient() >> k & 1u) == 0 || !written_[out] || !in.wants_grad ||
+        in.role != Role::activation || gradient_[v] >= 0)
+      return false;
+    if (in.gradient != made.gradient || in.shape != made.shape ||
+        std::ranges::count(node.in, v) > 1)
+      return false;
     std::vector<int>& owners = owners_[gradient_[out]];
     if (owners.size() > 1) return false;
-    if (owners.size() == 1 && !read_before_written(n, v, owners[0]) && !read_before_written(n, owners[0], v)) return false;
+    if (owners.size() == 1 && !read_before_written(n, v, owners[0]) &&
+        !read_before_written(n, owners[0], v))
+      return false;
     owners.push_back(v);
     return true;
   }
@@ -131,8 +145,10 @@ class Planner {
   void emit_backward(int n) {
     const Node& node = nodes_[n];
     const bool fused = node.op->fused();
-    const bool reached = std::any_of(node.out.begin(), node.out.end(), [&](int v) { return written_[v]; });
-    const bool wanted = std::any_of(node.in.begin(), node.in.end(), [&](int v) { return values_[v].wants_grad; });
+    const bool reached =
+        std::any_of(node.out.begin(), node.out.end(), [&](int v) { return written_[v]; });
+    const bool wanted =
+        std::any_of(node.in.begin(), node.in.end(), [&](int v) { return values_[v].wants_grad; });
     if (!fused && !(reached && wanted)) return;
     const Saved saved = node.op->saved();
     const auto reads = [](unsigned mask, std::size_t k) { return (mask >> k & 1u) != 0; };
@@ -142,7 +158,8 @@ class Planner {
       if (reads(saved.outputs, k) && !fused) need(node.out[k]);
 
     ProgramStep s{.phase = Phase::backward, .node = n};
-    for (std::size_t k = 0; k < node.in.size(); ++k) s.in.push_back(reads(saved.inputs, k) ? touch(current(node.in[k])) : -1);
+    for (std::size_t k = 0; k < node.in.size(); ++k)
+      s.in.push_back(reads(saved.inputs, k) ? touch(current(node.in[k])) : -1);
     for (std::size_t k = 0; k < node.out.size(); ++k)
       s.out.push_back(fused || reads(saved.outputs, k) ? touch(current(node.out[k])) : -1);
     for (int v : node.out) {
@@ -173,11 +190,13 @@ class Planner {
     if (join == Join::no) return join;
     if (s.phase != Phase::backward) return s.in[0] == before.out[0] ? join : Join::no;
     const GradRef made = before.grad_in[0];
-    const bool alone = made.buffer >= 0 && made.buffer == s.grad_out[0] && !made.accumulate && program_.buffers_[made.buffer].last == static_cast<int>(i);
+    const bool alone = made.buffer >= 0 && made.buffer == s.grad_out[0] && !made.accumulate &&
+                       program_.buffers_[made.buffer].last == static_cast<int>(i);
     return alone && s.grad_in[0].buffer >= 0 ? join : Join::no;
   }
 
-  // What the first of two joined steps uses lives on in the second, which gets scratch memory enough for either.
+  // What the first of two joined steps uses lives on in the second, which gets scratch memory
+  // enough for either.
   void join() {
     for (std::size_t i = 1; i < program_.steps_.size(); ++i) {
       const Join how = join_of(i);
@@ -185,7 +204,8 @@ class Planner {
       ProgramStep& s = program_.steps_[i];
       s.join = how;
       if (const int first = program_.steps_[i - 1].scratch; first >= 0 && s.scratch >= 0)
-        program_.buffers_[s.scratch].bytes = std::max(program_.buffers_[s.scratch].bytes, program_.buffers_[first].bytes);
+        program_.buffers_[s.scratch].bytes =
+            std::max(program_.buffers_[s.scratch].bytes, program_.buffers_[first].bytes);
       else if (first >= 0)
         s.scratch = first;
       each_buffer(program_.steps_[i - 1], [&](int b) {
@@ -195,7 +215,8 @@ class Planner {
     }
   }
 
-  // A reduce step right after the step that makes the last gradient of its bucket final; buckets keep their order.
+  // A reduce step right after the step that makes the last gradient of its bucket final; buckets
+  // keep their order.
   void insert_reductions() {
     if (!options_.training) return;
     std::vector<int> value_of;
@@ -211,7 +232,8 @@ class Planner {
     for (int b = 0; b < static_cast<int>(options_.buckets.size()); ++b) {
       int ready = std::max(earliest, 0);
       for (int p : options_.buckets[b].parameters)
-        if (p < static_cast<int>(value_of.size()) && value_of[p] >= 0) ready = std::max(ready, ready_[value_of[p]]);
+        if (p < static_cast<int>(value_of.size()) && value_of[p] >= 0)
+          ready = std::max(ready, ready_[value_of[p]]);
       if (program_.joined(static_cast<std::size_t>(ready))) ++ready;
       after[ready].push_back(b);
       earliest = ready;
@@ -225,7 +247,8 @@ class Planner {
     }
     for (Buffer& b : program_.buffers_) {
       if (b.first >= 0 && b.first < static_cast<int>(moved.size())) b.first = moved[b.first];
-      b.last = b.last < static_cast<int>(moved.size()) ? (b.last >= 0 ? moved[b.last] : -1) : static_cast<int>(steps.size());
+      b.last = b.last < static_cast<int>(moved.size()) ? (b.last >= 0 ? moved[b.last] : -1)
+                                                       : static_cast<int>(steps.size());
     }
     program_.steps_ = std::move(steps);
   }
@@ -236,7 +259,8 @@ class Planner {
     for (int b = 0; b < static_cast<int>(program_.buffers_.size()); ++b)
       if (!program_.buffers_[b].persistent && program_.buffers_[b].first >= 0) order.push_back(b);
     auto& buffers = program_.buffers_;
-    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return buffers[a].bytes > buffers[b].bytes; });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int a, int b) { return buffers[a].bytes > buffers[b].bytes; });
     std::vector<int> placed;  // by offset
     for (int b : order) {
       Buffer& buf = buffers[b];
@@ -250,8 +274,10 @@ class Planner {
       }
       buf.offset = offset;
       program_.arena_bytes_ = std::max(program_.arena_bytes_, offset + size);
-      placed.insert(std::upper_bound(placed.begin(), placed.end(), b,
-                                     [&](int x, int y) { return buffers[x].offset < buffers[y].offset; }), b);
+      placed.insert(
+          std::upper_bound(placed.begin(), placed.end(), b,
+                           [&](int x, int y) { return buffers[x].offset < buffers[y].offset; }),
+          b);
     }
   }
 
@@ -262,7 +288,8 @@ class Planner {
   std::vector<int> forward_, late_, gradient_, ready_;
   std::vector<bool> written_, dropped_;
   std::vector<std::vector<int>> consumers_;  // of each value, nodes in order
-  std::map<int, std::vector<int>> owners_;   // of a gradient taken over, by buffer: values whose producers have not read it yet
+  std::map<int, std::vector<int>>
+      owners_;  // of a gradient taken over, by buffer: values whose producers have not read it yet
 };
 
 Program plan(std::shared_ptr<const Recorder> recording, const PlanOptions& options) {
@@ -271,4 +298,4 @@ Program plan(std::shared_ptr<const Recorder> recording, const PlanOptions& optio
   return p;
 }
 
-}  // namespace tfm
+}  // namespace tfm::graph

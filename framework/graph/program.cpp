@@ -5,7 +5,7 @@
 #include "device/memory.h"
 #include "device/timed.h"
 
-namespace tfm {
+namespace tfm::graph {
 
 std::int64_t Program::unshared_bytes() const {
   std::int64_t sum = 0;
@@ -19,7 +19,8 @@ Work Program::work(std::size_t i) const {
   if (s.node < 0) return {.kernels = 0};
   Work work = recording_->nodes()[s.node].op->work(s.phase);
   if (work.each && s.phase == Phase::backward)
-    work.kernels = static_cast<int>(std::ranges::count_if(s.grad_in, [](const GradRef& g) { return g.buffer >= 0; }));
+    work.kernels = static_cast<int>(
+        std::ranges::count_if(s.grad_in, [](const GradRef& g) { return g.buffer >= 0; }));
   work.kernels -= s.join == Join::one_pass;
   return work;
 }
@@ -39,13 +40,16 @@ std::int64_t Program::moved_bytes(std::size_t i, bool accumulating) const {
     return std::min(whole(b), values[node.out[0]].shape.elements() * element);
   };
   std::int64_t sum = work.again * static_cast<std::int64_t>(size_of(recording_->real()));
-  for (std::size_t k = read_on_the_way && !backward ? 1 : 0; k < s.in.size(); ++k) sum += touched(s.in[k], k);
+  for (std::size_t k = read_on_the_way && !backward ? 1 : 0; k < s.in.size(); ++k)
+    sum += touched(s.in[k], k);
   for (int b : s.out) sum += whole(b);
-  for (std::size_t k = read_on_the_way && backward ? 1 : 0; k < s.grad_out.size(); ++k) sum += whole(s.grad_out[k]) * (work.each ? work.kernels : 1);
+  for (std::size_t k = read_on_the_way && backward ? 1 : 0; k < s.grad_out.size(); ++k)
+    sum += whole(s.grad_out[k]) * (work.each ? work.kernels : 1);
   for (std::size_t k = kept_on_the_way ? 1 : 0; k < s.grad_in.size(); ++k) {
     const int b = s.grad_in[k].buffer;
     if (b < 0) continue;
-    const bool adds = s.grad_in[k].accumulate || (accumulating && buffers_[b].persistent), by_row = (work.by_row >> k & 1u) != 0;
+    const bool adds = s.grad_in[k].accumulate || (accumulating && buffers_[b].persistent),
+               by_row = (work.by_row >> k & 1u) != 0;
     sum += (adds || by_row ? 2 * touched(b, k) : 0) + (adds ? 0 : whole(b));
   }
   return sum;
@@ -54,7 +58,8 @@ std::int64_t Program::moved_bytes(std::size_t i, bool accumulating) const {
 Tensor Program::resolve(int buffer, std::byte* arena, const Bindings& bindings) const {
   if (buffer < 0) return {};
   const Buffer& b = buffers_[buffer];
-  if (b.persistent) return b.kind == Buffer::Kind::gradient ? bindings.gradients[b.value] : bindings.data[b.value];
+  if (b.persistent)
+    return b.kind == Buffer::Kind::gradient ? bindings.gradients[b.value] : bindings.data[b.value];
   Tensor t{arena + b.offset, DType::f32, {}};
   if (b.value >= 0) {
     const ValueInfo& v = recording_->values()[b.value];
@@ -66,7 +71,8 @@ Tensor Program::resolve(int buffer, std::byte* arena, const Bindings& bindings) 
 
 void Program::bind(std::byte* arena, const Bindings& bindings) {
   tensors_.clear();
-  for (std::size_t b = 0; b < buffers_.size(); ++b) tensors_.push_back(resolve(static_cast<int>(b), arena, bindings));
+  for (std::size_t b = 0; b < buffers_.size(); ++b)
+    tensors_.push_back(resolve(static_cast<int>(b), arena, bindings));
   const auto at = [&](int buffer) { return buffer < 0 ? Tensor{} : tensors_[buffer]; };
   resolved_.assign(steps_.size(), {});
   for (std::size_t i = 0; i < steps_.size(); ++i) {
@@ -81,7 +87,9 @@ void Program::bind(std::byte* arena, const Bindings& bindings) {
       r.grad_in_accumulating.push_back({at(g.buffer), g.accumulate || parameter});
     }
     if (s.workspace >= 0) r.workspace = arena + buffers_[s.workspace].offset;
-    if (s.scratch >= 0) r.scratch = {arena + buffers_[s.scratch].offset, static_cast<std::size_t>(buffers_[s.scratch].bytes)};
+    if (s.scratch >= 0)
+      r.scratch = {arena + buffers_[s.scratch].offset,
+                   static_cast<std::size_t>(buffers_[s.scratch].bytes)};
     // Shapes of tensors that backward does not read are still known to it.
     if (s.node >= 0)
       for (std::size_t k = 0; k < r.in.size(); ++k) {
@@ -112,10 +120,14 @@ void Program::run_step(std::size_t i, const ExecContext& context, const Reduce& 
   }
   if (joined(i)) return;
   const auto exec_of = [&](const Resolved& r) {
-    return Exec(context, r.in, r.out, r.grad_out, context.state.accumulate_parameters ? r.grad_in_accumulating : r.grad_in, r.workspace);
+    return Exec(context, r.in, r.out, r.grad_out,
+                context.state.accumulate_parameters ? r.grad_in_accumulating : r.grad_in,
+                r.workspace);
   };
-  const auto op_of = [&](const ProgramStep& step) -> const Op& { return *recording_->nodes()[step.node].op; };
-  const Lent scratch(context.stream, resolved_[i].scratch);
+  const auto op_of = [&](const ProgramStep& step) -> const Op& {
+    return *recording_->nodes()[step.node].op;
+  };
+  const device::Lent scratch(context.stream, resolved_[i].scratch);
   Exec exec = exec_of(resolved_[i]);
   if (s.join != Join::no) {
     Exec before = exec_of(resolved_[i - 1]);
@@ -127,9 +139,12 @@ void Program::run_step(std::size_t i, const ExecContext& context, const Reduce& 
   }
 }
 
-void Program::run(const ExecContext& context, const Reduce& reduce, std::vector<double>* seconds) const {
+void Program::run(const ExecContext& context, const Reduce& reduce,
+                  std::vector<double>* seconds) const {
   if (seconds) seconds->resize(steps_.size());
-  for (std::size_t i = 0; i < steps_.size(); ++i) timed(context.stream, seconds ? &(*seconds)[i] : nullptr, [&] { run_step(i, context, reduce); });
+  for (std::size_t i = 0; i < steps_.size(); ++i)
+    device::timed(context.stream, seconds ? &(*seconds)[i] : nullptr,
+                  [&] { run_step(i, context, reduce); });
 }
 
-}  // namespace tfm
+}  // namespace tfm::graph

@@ -1,10 +1,11 @@
 #pragma once
-// A planned step: a flat list that is replayed unchanged. Offsets first (no memory needed to make a plan), pointers after bind().
+// A planned step: a flat list that is replayed unchanged. Offsets first (no memory needed to make a
+// plan), pointers after bind().
 #include <functional>
 
 #include "graph/recorder.h"
 
-namespace tfm {
+namespace tfm::graph {
 
 enum class Recompute : std::uint8_t { none, selective, full };
 
@@ -12,9 +13,10 @@ enum class Recompute : std::uint8_t { none, selective, full };
 struct Buffer {
   enum class Kind : std::uint8_t { value, recomputed, gradient, workspace };
   Kind kind = Kind::value;
-  int value = -1;           // of the recording; -1 for workspace and scratch
-  bool persistent = false;  // parameter, input or constant (or a parameter's gradient): outside the arena
-  bool seeded = false;      // written by the caller before the run
+  int value = -1;  // of the recording; -1 for workspace and scratch
+  bool persistent =
+      false;  // parameter, input or constant (or a parameter's gradient): outside the arena
+  bool seeded = false;  // written by the caller before the run
   std::int64_t bytes = 0;
   int first = -1, last = -1;  // steps between which it is live
   std::int64_t offset = 0;    // in the arena
@@ -36,7 +38,8 @@ struct ProgramStep {
 };
 
 // f(buffer) for all that a step uses.
-template <class F> void each_buffer(const ProgramStep& s, F&& f) {
+template <class F>
+void each_buffer(const ProgramStep& s, F&& f) {
   for (const std::vector<int>* some : {&s.in, &s.out, &s.grad_out})
     for (int b : *some)
       if (b >= 0) f(b);
@@ -67,10 +70,13 @@ class Program {
   const Recorder& recording() const { return *recording_; }
   const std::vector<BucketUse>& buckets() const { return buckets_; }
   std::vector<int> parameters_without_gradient() const { return untouched_; }
-  bool joined(std::size_t i) const { return i + 1 < steps_.size() && steps_[i + 1].join != Join::no; }  // step `i` is run with the one after it
+  bool joined(std::size_t i) const {
+    return i + 1 < steps_.size() && steps_[i + 1].join != Join::no;
+  }                                // step `i` is run with the one after it
   Work work(std::size_t i) const;  // of step `i`
-  // What step `i` reads and writes of its tensors, see Work; nothing of what one joined step hands to the other that could stay on the way.
-  // `accumulating`: as in StepState::accumulate_parameters.
+  // What step `i` reads and writes of its tensors, see Work; nothing of what one joined step hands
+  // to the other that could stay on the way. `accumulating`: as in
+  // StepState::accumulate_parameters.
   std::int64_t moved_bytes(std::size_t i, bool accumulating) const;
 
   void bind(std::byte* arena, const Bindings& bindings);
@@ -78,10 +84,12 @@ class Program {
   Tensor value(Value v) const;
   Tensor gradient(Value v) const;
 
-  // Runs the program once. `reduce` is called with a bucket's number when its gradients are final and state.reduce_gradients is set.
+  // Runs the program once. `reduce` is called with a bucket's number when its gradients are final
+  // and state.reduce_gradients is set.
   using Reduce = std::function<void(int bucket)>;
   // With `seconds`, waits for the device after each step and adds what it took to (*seconds)[step].
-  void run(const ExecContext& context, const Reduce& reduce = {}, std::vector<double>* seconds = nullptr) const;
+  void run(const ExecContext& context, const Reduce& reduce = {},
+           std::vector<double>* seconds = nullptr) const;
   void run_step(std::size_t i, const ExecContext& context, const Reduce& reduce = {}) const;
 
  private:
@@ -104,4 +112,4 @@ class Program {
   std::vector<Tensor> tensors_;  // by buffer
 };
 
-}  // namespace tfm
+}  // namespace tfm::graph

@@ -1,13 +1,17 @@
 #include "graph/recorder.h"
 
-namespace tfm {
+namespace tfm::graph {
 
 std::string_view name_of(Phase p) {
   switch (p) {
-    case Phase::forward: return "forward";
-    case Phase::recompute: return "recompute";
-    case Phase::backward: return "backward";
-    case Phase::reduce: return "reduce";
+    case Phase::forward:
+      return "forward";
+    case Phase::recompute:
+      return "recompute";
+    case Phase::backward:
+      return "backward";
+    case Phase::reduce:
+      return "reduce";
   }
   return "?";
 }
@@ -17,41 +21,60 @@ Value Recorder::leaf(ValueInfo info) {
   return {static_cast<int>(values_.size()) - 1};
 }
 
-Value Recorder::parameter(int index, const std::string& name, Shape shape, std::optional<DType> gradient) {
+Value Recorder::parameter(int index, const std::string& name, Shape shape,
+                          std::optional<DType> gradient) {
   for (std::size_t i = 0; i < values_.size(); ++i)
     if (values_[i].parameter == index) return {static_cast<int>(i)};
-  return leaf({.name = name, .shape = shape, .dtype = real_, .gradient = gradient.value_or(wide(real_)), .role = Role::parameter, .wants_grad = true, .parameter = index});
+  return leaf({.name = name,
+               .shape = shape,
+               .dtype = real_,
+               .gradient = gradient.value_or(wide(real_)),
+               .role = Role::parameter,
+               .wants_grad = true,
+               .parameter = index});
 }
 
 Value Recorder::input(const std::string& name, Shape shape, DType dtype) {
   return leaf({.name = name, .shape = shape, .dtype = dtype, .role = Role::input});
 }
 
-Value Recorder::constant(const std::string& name, Shape shape, DType dtype, std::function<void(Tensor)> fill) {
+Value Recorder::constant(const std::string& name, Shape shape, DType dtype,
+                         std::function<void(Tensor)> fill) {
   for (std::size_t i = 0; i < values_.size(); ++i)
     if (values_[i].role == Role::constant && values_[i].name == name) return {static_cast<int>(i)};
-  return leaf({.name = name, .shape = shape, .dtype = dtype, .role = Role::constant, .fill = std::move(fill)});
+  return leaf({.name = name,
+               .shape = shape,
+               .dtype = dtype,
+               .role = Role::constant,
+               .fill = std::move(fill)});
 }
 
-Value Recorder::apply(std::unique_ptr<Op> op, const std::vector<Value>& inputs, std::initializer_list<OutputSpec> outputs) {
+Value Recorder::apply(std::unique_ptr<Op> op, const std::vector<Value>& inputs,
+                      std::initializer_list<OutputSpec> outputs) {
   Node node{.op = std::move(op), .scope = scope_};
   node.name = qualified(std::string(node.op->kind()));
   bool wants_grad = false;
   for (Value v : inputs) {
     if (!v) continue;
-    TFM_CHECK(v.id < static_cast<int>(values_.size()), node.name + " reads a value of another recording");
+    TFM_CHECK(v.id < static_cast<int>(values_.size()),
+              node.name + " reads a value of another recording");
     node.in.push_back(v.id);
     wants_grad |= values_[v.id].wants_grad;
   }
   const int first = static_cast<int>(values_.size());
   for (const OutputSpec& o : outputs) {
     node.out.push_back(static_cast<int>(values_.size()));
-    values_.push_back({.name = node.name + (node.out.size() > 1 ? "." + std::to_string(node.out.size() - 1) : ""),
-                       .shape = o.shape, .dtype = o.dtype, .gradient = o.dtype, .wants_grad = wants_grad && o.wants_grad, .scope = scope_,
-                       .producer = static_cast<int>(nodes_.size())});
+    values_.push_back(
+        {.name = node.name + (node.out.size() > 1 ? "." + std::to_string(node.out.size() - 1) : ""),
+         .shape = o.shape,
+         .dtype = o.dtype,
+         .gradient = o.dtype,
+         .wants_grad = wants_grad && o.wants_grad,
+         .scope = scope_,
+         .producer = static_cast<int>(nodes_.size())});
   }
   nodes_.push_back(std::move(node));
   return {first};
 }
 
-}  // namespace tfm
+}  // namespace tfm::graph

@@ -1,5 +1,6 @@
 #pragma once
-// The tape: model code calls functions that append {op, inputs, outputs}. Recording order is execution order.
+// The tape: model code calls functions that append {op, inputs, outputs}. Recording order is
+// execution order.
 #include <functional>
 #include <memory>
 #include <optional>
@@ -8,7 +9,7 @@
 
 #include "graph/op.h"
 
-namespace tfm {
+namespace tfm::graph {
 
 struct Value {
   int id = -1;
@@ -24,11 +25,13 @@ struct ValueInfo {
   DType gradient = DType::f32;  // its type
   Role role = Role::activation;
   bool wants_grad = false;
-  int scope = -1;      // recompute scope it was made in
-  int producer = -1;   // node
-  int parameter = -1;  // caller's index, for parameters
+  int scope = -1;                    // recompute scope it was made in
+  int producer = -1;                 // node
+  int parameter = -1;                // caller's index, for parameters
   std::function<void(Tensor)> fill;  // of a constant
-  std::int64_t bytes() const { return shape.elements() * static_cast<std::int64_t>(size_of(dtype)); }
+  std::int64_t bytes() const {
+    return shape.elements() * static_cast<std::int64_t>(size_of(dtype));
+  }
 };
 
 struct Node {
@@ -50,24 +53,33 @@ class Recorder {
   DType real() const { return real_; }
 
   // Leaves live outside the activation arena; their memory is given when the program is bound.
-  // The gradient of a parameter, a sum over all tokens, is of the wide type unless `gradient` says otherwise.
-  Value parameter(int index, const std::string& name, Shape shape, std::optional<DType> gradient = {});
+  // The gradient of a parameter, a sum over all tokens, is of the wide type unless `gradient` says
+  // otherwise.
+  Value parameter(int index, const std::string& name, Shape shape,
+                  std::optional<DType> gradient = {});
   Value input(const std::string& name, Shape shape, DType dtype);
   // `fill` writes it, in host memory. The name says what it holds: the same name is the same value.
-  Value constant(const std::string& name, Shape shape, DType dtype, std::function<void(Tensor)> fill);
+  Value constant(const std::string& name, Shape shape, DType dtype,
+                 std::function<void(Tensor)> fill);
 
-  // Appends a node; absent inputs (id < 0) must come last. Returns its first output, the others follow with consecutive ids.
-  Value apply(std::unique_ptr<Op> op, const std::vector<Value>& inputs, std::initializer_list<OutputSpec> outputs);
+  // Appends a node; absent inputs (id < 0) must come last. Returns its first output, the others
+  // follow with consecutive ids.
+  Value apply(std::unique_ptr<Op> op, const std::vector<Value>& inputs,
+              std::initializer_list<OutputSpec> outputs);
 
   const ValueInfo& info(Value v) const { return values_[v.id]; }
   const std::vector<ValueInfo>& values() const { return values_; }
   const std::vector<Node>& nodes() const { return nodes_; }
-  std::string qualified(const std::string& name) const { return prefix_.empty() ? name : prefix_ + "." + name; }
+  std::string qualified(const std::string& name) const {
+    return prefix_.empty() ? name : prefix_ + "." + name;
+  }
 
   // Names what is recorded while it lives: "layers.3" + "ffn" ...
   class Named {
    public:
-    Named(Recorder& r, const std::string& name) : r_(r), before_(r.prefix_) { r.prefix_ = r.qualified(name); }
+    Named(Recorder& r, const std::string& name) : r_(r), before_(r.prefix_) {
+      r.prefix_ = r.qualified(name);
+    }
     ~Named() { r_.prefix_ = before_; }
     Named(const Named&) = delete;
     Named& operator=(const Named&) = delete;
@@ -76,7 +88,8 @@ class Recorder {
     Recorder& r_;
     std::string before_;
   };
-  // Values made while it lives and not read outside of it may be recomputed in backward instead of kept.
+  // Values made while it lives and not read outside of it may be recomputed in backward instead of
+  // kept.
   class Checkpoint {
    public:
     explicit Checkpoint(Recorder& r) : r_(r) { r.scope_ = r.scopes_++; }
@@ -97,4 +110,4 @@ class Recorder {
   int scope_ = -1, scopes_ = 0;
 };
 
-}  // namespace tfm
+}  // namespace tfm::graph

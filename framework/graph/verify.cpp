@@ -4,7 +4,7 @@
 
 #include "graph/planner.h"
 
-namespace tfm {
+namespace tfm::graph {
 namespace {
 
 // Live ranges are derived again from the steps alone, not taken from the planner.
@@ -14,7 +14,9 @@ struct Range {
 
 std::string describe(const Program& p, int buffer) {
   const Buffer& b = p.buffers()[buffer];
-  return b.value < 0 ? "a workspace" : p.recording().values()[b.value].name + (b.kind == Buffer::Kind::gradient ? " (gradient)" : "");
+  return b.value < 0 ? "a workspace"
+                     : p.recording().values()[b.value].name +
+                           (b.kind == Buffer::Kind::gradient ? " (gradient)" : "");
 }
 
 std::vector<Range> live_ranges(const Program& p) {
@@ -27,7 +29,8 @@ std::vector<Range> live_ranges(const Program& p) {
       ranges[b].last = i + joined;
     });
   }
-  for (std::size_t b = 0; b < ranges.size(); ++b) {  // what a caller writes before or reads after the run
+  for (std::size_t b = 0; b < ranges.size();
+       ++b) {  // what a caller writes before or reads after the run
     const Buffer& buf = p.buffers()[b];
     if (buf.last >= static_cast<int>(p.steps().size())) ranges[b].last = buf.last;
     if (buf.seeded) ranges[b].first = 0;
@@ -39,16 +42,19 @@ void check_overlap(const Program& p) {
   const auto ranges = live_ranges(p);
   std::multimap<int, int> starts;
   for (std::size_t b = 0; b < ranges.size(); ++b)
-    if (!p.buffers()[b].persistent && ranges[b].first >= 0) starts.emplace(ranges[b].first, static_cast<int>(b));
+    if (!p.buffers()[b].persistent && ranges[b].first >= 0)
+      starts.emplace(ranges[b].first, static_cast<int>(b));
   std::set<int> alive;
   for (const auto& [first, b] : starts) {
     std::erase_if(alive, [&, at = first](int other) { return ranges[other].last < at; });
     const Buffer& x = p.buffers()[b];
-    if (x.offset % 64 != 0 || x.offset + x.bytes > p.arena_bytes()) internal_error(describe(p, b) + " lies outside the arena");
+    if (x.offset % 64 != 0 || x.offset + x.bytes > p.arena_bytes())
+      internal_error(describe(p, b) + " lies outside the arena");
     for (int other : alive) {
       const Buffer& y = p.buffers()[other];
       if (x.offset < y.offset + y.bytes && y.offset < x.offset + x.bytes)
-        internal_error(describe(p, b) + " and " + describe(p, other) + " share memory while both are live");
+        internal_error(describe(p, b) + " and " + describe(p, other) +
+                       " share memory while both are live");
     }
     alive.insert(b);
   }
@@ -63,50 +69,63 @@ void check_order(const Program& p) {
   std::set<int> reduced;
   for (const ProgramStep& s : p.steps()) {
     if (s.phase == Phase::reduce) {
-      if (!reduced.insert(s.bucket).second) internal_error("bucket " + std::to_string(s.bucket) + " is reduced twice");
+      if (!reduced.insert(s.bucket).second)
+        internal_error("bucket " + std::to_string(s.bucket) + " is reduced twice");
       continue;
     }
     const std::string& node = p.recording().nodes()[s.node].name;
-    if (s.join != Join::no && (&s == &p.steps()[0] || (&s)[-1].phase != s.phase || (&s)[-1].join != Join::no))
+    if (s.join != Join::no &&
+        (&s == &p.steps()[0] || (&s)[-1].phase != s.phase || (&s)[-1].join != Join::no))
       internal_error(node + " is joined with a step that it cannot be run with");
-    if (s.join != Join::no && (&s)[-1].scratch >= 0 && (s.scratch < 0 || p.buffers()[s.scratch].bytes < p.buffers()[(&s)[-1].scratch].bytes))
+    if (s.join != Join::no && (&s)[-1].scratch >= 0 &&
+        (s.scratch < 0 || p.buffers()[s.scratch].bytes < p.buffers()[(&s)[-1].scratch].bytes))
       internal_error(node + " lacks the scratch memory of the step that it is joined with");
     for (int b : s.in)
-      if (b >= 0 && !written.contains(b)) internal_error(node + " reads " + describe(p, b) + " before it is written");
+      if (b >= 0 && !written.contains(b))
+        internal_error(node + " reads " + describe(p, b) + " before it is written");
     const bool fused = p.recording().nodes()[s.node].op->fused();
     for (int b : s.out)
       if (b >= 0 && s.phase == Phase::backward && !fused && !written.contains(b))
         internal_error(node + " reads " + describe(p, b) + " before it is written");
     for (int b : s.grad_out)
-      if (b >= 0 && !written.contains(b)) internal_error(node + " reads " + describe(p, b) + " before it is written");
+      if (b >= 0 && !written.contains(b))
+        internal_error(node + " reads " + describe(p, b) + " before it is written");
     for (int b : s.out) written.insert(b);
     for (const GradRef& g : s.grad_in) {
       if (g.buffer < 0) continue;
       if (g.accumulate != written.contains(g.buffer))
-        internal_error(node + (g.accumulate ? " adds to " : " overwrites ") + describe(p, g.buffer));
+        internal_error(node + (g.accumulate ? " adds to " : " overwrites ") +
+                       describe(p, g.buffer));
       written.insert(g.buffer);
     }
   }
 }
 
-// A gradient that values share by Op::passes_gradient still holds what was added up for a value when its producer reads it.
+// A gradient that values share by Op::passes_gradient still holds what was added up for a value
+// when its producer reads it.
 void check_shared(const Program& p) {
   const auto& values = p.recording().values();
-  std::map<int, int> version;                // of a buffer: writes to it so far
-  std::map<int, std::pair<int, int>> holds;  // by value: its gradient's buffer, and the version that is its own
+  std::map<int, int> version;  // of a buffer: writes to it so far
+  std::map<int, std::pair<int, int>>
+      holds;  // by value: its gradient's buffer, and the version that is its own
   for (const ProgramStep& s : p.steps()) {
     if (s.phase != Phase::backward) continue;
     const Node& node = p.recording().nodes()[s.node];
     for (std::size_t k = 0; k < node.out.size(); ++k)
-      if (const int b = s.grad_out[k]; b >= 0 && !p.buffers()[b].seeded && holds[node.out[k]] != std::pair(b, version[b]))
-        internal_error(node.name + " reads a gradient of " + values[node.out[k]].name + " that was added to for another value");
+      if (const int b = s.grad_out[k];
+          b >= 0 && !p.buffers()[b].seeded && holds[node.out[k]] != std::pair(b, version[b]))
+        internal_error(node.name + " reads a gradient of " + values[node.out[k]].name +
+                       " that was added to for another value");
     for (std::size_t k = 0; k < node.in.size(); ++k) {
-      const bool passed = (node.op->passes_gradient() >> k & 1u) != 0 && s.grad_in[k].buffer < 0 && !s.grad_out.empty() && s.grad_out[0] >= 0;
-      if (passed && values[node.in[k]].wants_grad) holds[node.in[k]] = {s.grad_out[0], version[s.grad_out[0]]};
+      const bool passed = (node.op->passes_gradient() >> k & 1u) != 0 && s.grad_in[k].buffer < 0 &&
+                          !s.grad_out.empty() && s.grad_out[0] >= 0;
+      if (passed && values[node.in[k]].wants_grad)
+        holds[node.in[k]] = {s.grad_out[0], version[s.grad_out[0]]};
     }
     for (std::size_t k = 0; k < node.in.size(); ++k)
       if (const int b = s.grad_in[k].buffer; b >= 0) {
-        if (std::ranges::find(s.grad_out, b) != s.grad_out.end()) internal_error(node.name + " writes " + describe(p, b) + " while it reads it");
+        if (std::ranges::find(s.grad_out, b) != s.grad_out.end())
+          internal_error(node.name + " writes " + describe(p, b) + " while it reads it");
         holds[node.in[k]] = {b, ++version[b]};
       }
   }
@@ -138,4 +157,4 @@ void verify(const Program& program) {
   check_reductions(program, program.buckets());
 }
 
-}  // namespace tfm
+}  // namespace tfm::graph

@@ -8,14 +8,17 @@ namespace tfm::kernels {
 
 enum class Activation : std::uint8_t { relu, gelu, gelu_tanh, silu, tanh };
 
-template <class T> struct ActivationArgs {
+template <class T>
+struct ActivationArgs {
   std::int64_t rows = 0, cols = 0;  // cols of y
   Activation kind = Activation::gelu;
-  bool gated = false;   // x is (rows, 2 cols): [gate | up], y = act(gate) * up; otherwise x is (rows, cols)
+  bool gated =
+      false;  // x is (rows, 2 cols): [gate | up], y = act(gate) * up; otherwise x is (rows, cols)
   const T* x = nullptr;
   T* y = nullptr;
 };
-template <class T> struct ActivationBackwardArgs {
+template <class T>
+struct ActivationBackwardArgs {
   std::int64_t rows = 0, cols = 0;
   Activation kind = Activation::gelu;
   bool gated = false;
@@ -25,9 +28,13 @@ template <class T> struct ActivationBackwardArgs {
   bool accumulate = false;
 };
 
-template <class T> void activation(cpu::Stream&, const ActivationArgs<T>&);
-template <class T> void activation_backward(cpu::Stream&, const ActivationBackwardArgs<T>&);
-template <class T> void activation(cuda::Stream&, const ActivationArgs<T>&);
-template <class T> void activation_backward(cuda::Stream&, const ActivationBackwardArgs<T>&);
+template <class T>
+void activation(cpu::Stream&, const ActivationArgs<T>&);
+template <class T>
+void activation_backward(cpu::Stream&, const ActivationBackwardArgs<T>&);
+template <class T>
+void activation(cuda::Stream&, const ActivationArgs<T>&);
+template <class T>
+void activation_backward(cuda::Stream&, const ActivationBackwardArgs<T>&);
 
 }  // namespace tfm::kernels

@@ -1,12 +1,13 @@
-// Value and slope of the activations, on vectors (V) of T on the CPU and on scalars on a device. The file that includes this has
-// defined exp(V), tanh(V), erfc(V) and reciprocal(V) in this namespace.
+// Value and slope of the activations, on vectors (V) of T on the CPU and on scalars on a device.
+// The file that includes this has defined exp(V), tanh(V), erfc(V) and reciprocal(V) in this
+// namespace.
 #include "kernels/activation.h"
 
 namespace tfm::kernels {
 namespace {
 
-// Upper tail of the standard normal distribution times 2 e^(z^2), z = |x| / sqrt 2: t * R(t), t = 1 / (1 + z/2). R is a Chebyshev
-// fit over all of t in (0, 1] with an error of 5e-9.
+// Upper tail of the standard normal distribution times 2 e^(z^2), z = |x| / sqrt 2: t * R(t), t = 1
+// / (1 + z/2). R is a Chebyshev fit over all of t in (0, 1] with an error of 5e-9.
 template <class V>
 [[gnu::always_inline]] constexpr V scaled_tail(V z) {
   const V t = reciprocal(z * 0.5f + 1.0f);
@@ -35,7 +36,8 @@ struct Normal {
 };
 template <class T, class V>
 [[gnu::always_inline]] constexpr Normal<V> normal_at(V x) {
-  const V e = exp(x * x * static_cast<T>(-0.5)), density = e * static_cast<T>(0.39894228040143267794);
+  const V e = exp(x * x * static_cast<T>(-0.5)),
+          density = e * static_cast<T>(0.39894228040143267794);
   if constexpr (sizeof(T) == 8) {
     return {erfc(x * -0.70710678118654752440) * 0.5, density};
   } else {

@@ -1,5 +1,6 @@
 #pragma once
-// Inverted dropout with counter-based masks: element i of the global tensor is kept iff word(i) >= p * 2^32.
+// Inverted dropout with counter-based masks: element i of the global tensor is kept iff word(i) >=
+// p * 2^32.
 #include <cstdint>
 
 #include "core/philox.h"
@@ -11,23 +12,32 @@ namespace tfm::kernels {
 struct Dropout {
   float p = 0;    // probability of zero; 0: off
   RandomKey key;  // purpose dropout, stream of the op's name, optimizer step
-  const StepNumbers* now = nullptr;  // where given: the step, and the first sequence, which places count from
+  const StepNumbers* now =
+      nullptr;  // where given: the step, and the first sequence, which places count from
 
-  constexpr std::uint32_t threshold() const { return static_cast<std::uint32_t>(static_cast<double>(p) * 4294967296.0); }
+  constexpr std::uint32_t threshold() const {
+    return static_cast<std::uint32_t>(static_cast<double>(p) * 4294967296.0);
+  }
   constexpr float scale() const { return 1.0f / (1.0f - p); }
   // Where kernels run:
-  constexpr RandomKey current() const { return now ? RandomKey{key.seed, key.purpose, key.stream, now->step} : key; }
+  constexpr RandomKey current() const {
+    return now ? RandomKey{key.seed, key.purpose, key.stream, now->step} : key;
+  }
   constexpr std::int64_t first_sequence() const { return now ? now->first_sequence : 0; }
 };
 
 // Part of a global (rows, cols_total) tensor: element index of local (r, c) is
-// (first_row + row_offset + r) * round_up(cols_total, 4) + col_offset + c, first_row being that of the dropout's first sequence.
+// (first_row + row_offset + r) * round_up(cols_total, 4) + col_offset + c, first_row being that of
+// the dropout's first sequence.
 struct DropoutPlace {
   std::int64_t row_offset = 0, col_offset = 0, cols_total = 0, sequence_length = 0;
-  constexpr std::int64_t first_row(const Dropout& d) const { return d.first_sequence() * sequence_length + row_offset; }
+  constexpr std::int64_t first_row(const Dropout& d) const {
+    return d.first_sequence() * sequence_length + row_offset;
+  }
 };
 
-template <class T> struct DropoutAddArgs {
+template <class T>
+struct DropoutAddArgs {
   std::int64_t rows = 0, cols = 0;
   const T* x = nullptr;         // (rows, cols)
   const T* residual = nullptr;  // (rows, cols) or null
@@ -37,7 +47,9 @@ template <class T> struct DropoutAddArgs {
   DropoutPlace place;
 };
 
-template <class T> void dropout_add(cpu::Stream&, const DropoutAddArgs<T>&);
-template <class T> void dropout_add(cuda::Stream&, const DropoutAddArgs<T>&);
+template <class T>
+void dropout_add(cpu::Stream&, const DropoutAddArgs<T>&);
+template <class T>
+void dropout_add(cuda::Stream&, const DropoutAddArgs<T>&);
 
 }  // namespace tfm::kernels

@@ -7,9 +7,17 @@
 
 namespace tfm::kernels {
 
-template <class T> struct CopyArgs { std::int64_t n = 0; const T* x = nullptr; T* y = nullptr; bool accumulate = false; Wide<T> scale = 1; };
+template <class T>
+struct CopyArgs {
+  std::int64_t n = 0;
+  const T* x = nullptr;
+  T* y = nullptr;
+  bool accumulate = false;
+  Wide<T> scale = 1;
+};
 // Row r of y starts at r * y_stride, that of x at r * x_stride.
-template <class T> struct CopyRowsArgs {
+template <class T>
+struct CopyRowsArgs {
   std::int64_t rows = 0, cols = 0;
   const T* x = nullptr;
   std::int64_t x_stride = 0;
@@ -17,30 +25,65 @@ template <class T> struct CopyRowsArgs {
   std::int64_t y_stride = 0;
   bool accumulate = false;
 };
-template <class T> struct FillArgs { std::int64_t n = 0; T value{}; T* y = nullptr; };
-template <class T> struct ColumnSumArgs {  // y (cols) = sum over rows of x (rows, cols)
+template <class T>
+struct FillArgs {
+  std::int64_t n = 0;
+  T value{};
+  T* y = nullptr;
+};
+template <class T>
+struct ColumnSumArgs {                          // y (cols) = sum over rows of x (rows, cols)
   std::int64_t rows = 0, cols = 0, stride = 0;  // row r starts at r * stride
   const T* x = nullptr;
   Wide<T>* y = nullptr;
   bool accumulate = false;
 };
-template <class From, class To> struct ConvertArgs { std::int64_t n = 0; const From* x = nullptr; To* y = nullptr; };
-template <class T> struct SwapArgs { std::int64_t n = 0; T* x = nullptr; T* y = nullptr; };
-template <class T> struct AddBiasArgs { std::int64_t rows = 0, cols = 0; const T* bias = nullptr; T* x = nullptr; };
+template <class From, class To>
+struct ConvertArgs {
+  std::int64_t n = 0;
+  const From* x = nullptr;
+  To* y = nullptr;
+};
+template <class T>
+struct SwapArgs {
+  std::int64_t n = 0;
+  T* x = nullptr;
+  T* y = nullptr;
+};
+template <class T>
+struct AddBiasArgs {
+  std::int64_t rows = 0, cols = 0;
+  const T* bias = nullptr;
+  T* x = nullptr;
+};
 
-template <class T> void copy(cpu::Stream&, const CopyArgs<T>&);  // y (+)= scale * x
-template <class T> void copy_rows(cpu::Stream&, const CopyRowsArgs<T>&);
-template <class From, class To> void convert(cpu::Stream&, const ConvertArgs<From, To>&);  // float to 16 bits and back
-template <class T> void fill(cpu::Stream&, const FillArgs<T>&);
-template <class T> void swap(cpu::Stream&, const SwapArgs<T>&);  // T: float or double
-template <class T> void column_sum(cpu::Stream&, const ColumnSumArgs<T>&);
-template <class T> void add_bias(cpu::Stream&, const AddBiasArgs<T>&);
-template <class T> void copy(cuda::Stream&, const CopyArgs<T>&);
-template <class T> void copy_rows(cuda::Stream&, const CopyRowsArgs<T>&);
-template <class From, class To> void convert(cuda::Stream&, const ConvertArgs<From, To>&);
-template <class T> void fill(cuda::Stream&, const FillArgs<T>&);
-template <class T> void swap(cuda::Stream&, const SwapArgs<T>&);
-template <class T> void column_sum(cuda::Stream&, const ColumnSumArgs<T>&);
-template <class T> void add_bias(cuda::Stream&, const AddBiasArgs<T>&);
+template <class T>
+void copy(cpu::Stream&, const CopyArgs<T>&);  // y (+)= scale * x
+template <class T>
+void copy_rows(cpu::Stream&, const CopyRowsArgs<T>&);
+template <class From, class To>
+void convert(cpu::Stream&, const ConvertArgs<From, To>&);  // float to 16 bits and back
+template <class T>
+void fill(cpu::Stream&, const FillArgs<T>&);
+template <class T>
+void swap(cpu::Stream&, const SwapArgs<T>&);  // T: float or double
+template <class T>
+void column_sum(cpu::Stream&, const ColumnSumArgs<T>&);
+template <class T>
+void add_bias(cpu::Stream&, const AddBiasArgs<T>&);
+template <class T>
+void copy(cuda::Stream&, const CopyArgs<T>&);
+template <class T>
+void copy_rows(cuda::Stream&, const CopyRowsArgs<T>&);
+template <class From, class To>
+void convert(cuda::Stream&, const ConvertArgs<From, To>&);
+template <class T>
+void fill(cuda::Stream&, const FillArgs<T>&);
+template <class T>
+void swap(cuda::Stream&, const SwapArgs<T>&);
+template <class T>
+void column_sum(cuda::Stream&, const ColumnSumArgs<T>&);
+template <class T>
+void add_bias(cuda::Stream&, const AddBiasArgs<T>&);
 
 }  // namespace tfm::kernels

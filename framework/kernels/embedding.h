@@ -7,60 +7,79 @@
 
 namespace tfm::kernels {
 
-template <class T> struct EmbeddingArgs {
+template <class T>
+struct EmbeddingArgs {
   std::int64_t rows = 0, cols = 0;
-  const std::int32_t* ids = nullptr;               // (rows)
-  const T* table = nullptr;                        // (vocab_end - vocab_begin, cols): this rank's part of the vocabulary
-  std::int64_t vocab_begin = 0, vocab_end = 0;     // ids outside give zero rows
+  const std::int32_t* ids = nullptr;  // (rows)
+  const T* table = nullptr;  // (vocab_end - vocab_begin, cols): this rank's part of the vocabulary
+  std::int64_t vocab_begin = 0, vocab_end = 0;  // ids outside give zero rows
   Wide<T> scale = 1;
-  T* y = nullptr;                                  // (rows, cols)
+  T* y = nullptr;  // (rows, cols)
 };
-template <class T> struct EmbeddingBackwardArgs {
+template <class T>
+struct EmbeddingBackwardArgs {
   std::int64_t rows = 0, cols = 0;
   const std::int32_t* ids = nullptr;
   const T* dy = nullptr;
-  std::int64_t vocab_begin = 0, vocab_end = 0, table_rows = 0;  // table_rows >= vocab_end - vocab_begin (padding)
+  std::int64_t vocab_begin = 0, vocab_end = 0,
+               table_rows = 0;  // table_rows >= vocab_end - vocab_begin (padding)
   Wide<T> scale = 1;
   std::int64_t padding_idx = -1;  // rows of this id pass no gradient
-  Wide<T>* dtable = nullptr;  // (table_rows, cols)
-  bool accumulate = false;  // false: rows not named by an id are zeroed
+  Wide<T>* dtable = nullptr;      // (table_rows, cols)
+  bool accumulate = false;        // false: rows not named by an id are zeroed
 };
 
 // y = x + table[first + (row_offset + r) % length]
-template <class T> struct PositionArgs {
+template <class T>
+struct PositionArgs {
   std::int64_t rows = 0, cols = 0, row_offset = 0, length = 0, first = 0;
   const T* x = nullptr;
   const T* table = nullptr;  // (>= first + length, cols)
   T* y = nullptr;
 };
-template <class T> struct PositionBackwardArgs {
+template <class T>
+struct PositionBackwardArgs {
   std::int64_t rows = 0, cols = 0, row_offset = 0, length = 0, first = 0, table_rows = 0;
   const T* dy = nullptr;
   Wide<T>* dtable = nullptr;
   bool accumulate = false;
 };
 
-// Rotary embedding, rotate-half form (Su et al. 2021): pairs (i, i + D/2) of the first `rotated_heads` heads of each row.
-// The remaining columns are copied. Angle of pair i at position t: t * frequency[i].
-template <class T> struct RotaryArgs {
+// Rotary embedding, rotate-half form (Su et al. 2021): pairs (i, i + D/2) of the first
+// `rotated_heads` heads of each row. The remaining columns are copied. Angle of pair i at position
+// t: t * frequency[i].
+template <class T>
+struct RotaryArgs {
   std::int64_t rows = 0, cols = 0, rotated_heads = 0, head_size = 0;
-  std::int64_t row_offset = 0, length = 0, position_offset = 0;  // position of row r: (row_offset + r) % length + position_offset
-  const double* frequency = nullptr;                             // (head_size / 2)
+  std::int64_t row_offset = 0, length = 0,
+               position_offset =
+                   0;  // position of row r: (row_offset + r) % length + position_offset
+  const double* frequency = nullptr;  // (head_size / 2)
   const T* x = nullptr;
   T* y = nullptr;           // may be x
   bool inverse = false;     // the transpose of the rotation: backward
   bool accumulate = false;  // y +=
 };
 
-template <class T> void embedding(cpu::Stream&, const EmbeddingArgs<T>&);
-template <class T> void embedding_backward(cpu::Stream&, const EmbeddingBackwardArgs<T>&);
-template <class T> void add_position(cpu::Stream&, const PositionArgs<T>&);
-template <class T> void add_position_backward(cpu::Stream&, const PositionBackwardArgs<T>&);
-template <class T> void rotary(cpu::Stream&, const RotaryArgs<T>&);
-template <class T> void embedding(cuda::Stream&, const EmbeddingArgs<T>&);
-template <class T> void embedding_backward(cuda::Stream&, const EmbeddingBackwardArgs<T>&);
-template <class T> void add_position(cuda::Stream&, const PositionArgs<T>&);
-template <class T> void add_position_backward(cuda::Stream&, const PositionBackwardArgs<T>&);
-template <class T> void rotary(cuda::Stream&, const RotaryArgs<T>&);
+template <class T>
+void embedding(cpu::Stream&, const EmbeddingArgs<T>&);
+template <class T>
+void embedding_backward(cpu::Stream&, const EmbeddingBackwardArgs<T>&);
+template <class T>
+void add_position(cpu::Stream&, const PositionArgs<T>&);
+template <class T>
+void add_position_backward(cpu::Stream&, const PositionBackwardArgs<T>&);
+template <class T>
+void rotary(cpu::Stream&, const RotaryArgs<T>&);
+template <class T>
+void embedding(cuda::Stream&, const EmbeddingArgs<T>&);
+template <class T>
+void embedding_backward(cuda::Stream&, const EmbeddingBackwardArgs<T>&);
+template <class T>
+void add_position(cuda::Stream&, const PositionArgs<T>&);
+template <class T>
+void add_position_backward(cuda::Stream&, const PositionBackwardArgs<T>&);
+template <class T>
+void rotary(cuda::Stream&, const RotaryArgs<T>&);
 
 }  // namespace tfm::kernels

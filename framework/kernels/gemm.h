@@ -1,5 +1,6 @@
 #pragma once
-// C (m,n) = alpha * op(A) (m,k) * op(B) (k,n) + beta * C, all row-major with leading dimensions in elements.
+// C (m,n) = alpha * op(A) (m,k) * op(B) (k,n) + beta * C, all row-major with leading dimensions in
+// elements.
 #include <cstdint>
 
 #include "core/dtype.h"
@@ -9,7 +10,8 @@
 namespace tfm::kernels {
 
 // C may be of the type that T is computed in (gradients of parameters).
-template <class T, class C = T> struct GemmArgs {
+template <class T, class C = T>
+struct GemmArgs {
   bool transpose_a = false, transpose_b = false;
   std::int64_t m = 0, n = 0, k = 0;
   Wide<T> alpha = 1;
@@ -23,8 +25,10 @@ template <class T, class C = T> struct GemmArgs {
   const T* bias = nullptr;  // (n), added to every row; only with beta 0
 };
 
-// Gradients of a linear layer's weight, dw (out, in) = scale dy^T x, and of its bias, db (out) = the sum of dy's rows; or added to them.
-template <class T> struct LinearGradientsArgs {
+// Gradients of a linear layer's weight, dw (out, in) = scale dy^T x, and of its bias, db (out) =
+// the sum of dy's rows; or added to them.
+template <class T>
+struct LinearGradientsArgs {
   std::int64_t rows = 0, in = 0, out = 0;
   Wide<T> scale = 1;
   const T* dy = nullptr;  // (rows, out)
@@ -35,23 +39,41 @@ template <class T> struct LinearGradientsArgs {
   bool accumulate_db = false;
 
   GemmArgs<T, Wide<T>> product() const {
-    return {.transpose_a = true, .m = out, .n = in, .k = rows, .alpha = scale, .a = dy, .lda = out, .b = x, .ldb = in, .beta = Wide<T>(accumulate_dw), .c = dw, .ldc = in};
+    return {.transpose_a = true,
+            .m = out,
+            .n = in,
+            .k = rows,
+            .alpha = scale,
+            .a = dy,
+            .lda = out,
+            .b = x,
+            .ldb = in,
+            .beta = Wide<T>(accumulate_dw),
+            .c = dw,
+            .ldc = in};
   }
 };
 
-// The gradient of an activation's input from that of a linear layer behind it: product.c is activation.dy, which need not be written; with
-// beta 0.
-template <class T> struct GemmActivationBackwardArgs {
+// The gradient of an activation's input from that of a linear layer behind it: product.c is
+// activation.dy, which need not be written; with beta 0.
+template <class T>
+struct GemmActivationBackwardArgs {
   GemmArgs<T> product;
   ActivationBackwardArgs<T> activation;
 };
 
 // Inside an OpenMP parallel region the product runs in the calling thread alone.
-template <class T, class C> void gemm(cpu::Stream&, const GemmArgs<T, C>&);
-template <class T, class C> void gemm(cuda::Stream&, const GemmArgs<T, C>&);
-template <class T> void linear_gradients(cpu::Stream&, const LinearGradientsArgs<T>&);
-template <class T> void linear_gradients(cuda::Stream&, const LinearGradientsArgs<T>&);
-template <class T> void gemm_activation_backward(cpu::Stream&, const GemmActivationBackwardArgs<T>&);
-template <class T> void gemm_activation_backward(cuda::Stream&, const GemmActivationBackwardArgs<T>&);
+template <class T, class C>
+void gemm(cpu::Stream&, const GemmArgs<T, C>&);
+template <class T, class C>
+void gemm(cuda::Stream&, const GemmArgs<T, C>&);
+template <class T>
+void linear_gradients(cpu::Stream&, const LinearGradientsArgs<T>&);
+template <class T>
+void linear_gradients(cuda::Stream&, const LinearGradientsArgs<T>&);
+template <class T>
+void gemm_activation_backward(cpu::Stream&, const GemmActivationBackwardArgs<T>&);
+template <class T>
+void gemm_activation_backward(cuda::Stream&, const GemmActivationBackwardArgs<T>&);
 
 }  // namespace tfm::kernels

@@ -1,5 +1,6 @@
 #pragma once
-// LayerNorm (Ba et al. 2016; biased variance) and RMSNorm (Zhang & Sennrich 2019; eps inside the root) over the last axis.
+// LayerNorm (Ba et al. 2016; biased variance) and RMSNorm (Zhang & Sennrich 2019; eps inside the
+// root) over the last axis.
 #include <cstdint>
 
 #include "core/dtype.h"
@@ -8,7 +9,8 @@
 
 namespace tfm::kernels {
 
-template <class T> struct NormArgs {
+template <class T>
+struct NormArgs {
   std::int64_t rows = 0, cols = 0;
   const T* x = nullptr;      // (rows, cols)
   const T* gain = nullptr;   // (cols)
@@ -20,7 +22,8 @@ template <class T> struct NormArgs {
   bool rms = false;
 };
 
-template <class T> struct NormBackwardArgs {
+template <class T>
+struct NormBackwardArgs {
   std::int64_t rows = 0, cols = 0;
   const T* dy = nullptr;
   const T* x = nullptr;
@@ -36,17 +39,25 @@ template <class T> struct NormBackwardArgs {
   bool rms = false;
 };
 
-// A residual and the norm of it, norm.x being add.y, with the same bits as one after the other; `add` accumulates nothing.
-template <class T> struct AddNormArgs {
+// A residual and the norm of it, norm.x being add.y, with the same bits as one after the other;
+// `add` accumulates nothing.
+template <class T>
+struct AddNormArgs {
   DropoutAddArgs<T> add;
   NormArgs<T> norm;
 };
 
-template <class T> void norm(cpu::Stream&, const NormArgs<T>&);
-template <class T> void norm_backward(cpu::Stream&, const NormBackwardArgs<T>&);
-template <class T> void add_norm(cpu::Stream&, const AddNormArgs<T>&);
-template <class T> void norm(cuda::Stream&, const NormArgs<T>&);
-template <class T> void norm_backward(cuda::Stream&, const NormBackwardArgs<T>&);
-template <class T> void add_norm(cuda::Stream&, const AddNormArgs<T>&);
+template <class T>
+void norm(cpu::Stream&, const NormArgs<T>&);
+template <class T>
+void norm_backward(cpu::Stream&, const NormBackwardArgs<T>&);
+template <class T>
+void add_norm(cpu::Stream&, const AddNormArgs<T>&);
+template <class T>
+void norm(cuda::Stream&, const NormArgs<T>&);
+template <class T>
+void norm_backward(cuda::Stream&, const NormBackwardArgs<T>&);
+template <class T>
+void add_norm(cuda::Stream&, const AddNormArgs<T>&);
 
 }  // namespace tfm::kernels

@@ -10,15 +10,18 @@
 namespace tfm::kernels {
 
 // Elements that are updated alike.
-template <class T, class P = T> struct UpdateRange {
+template <class T, class P = T>
+struct UpdateRange {
   std::int64_t n = 0;
-  bool decays = true;       // weight decay applies
-  T* param = nullptr;       // the weights themselves
+  bool decays = true;  // weight decay applies
+  T* param = nullptr;  // the weights themselves
   const T* grad = nullptr;
-  T* m = nullptr;           // Adam's first moment, or momentum's buffer (null when momentum is 0)
-  T* v = nullptr;           // Adam's second moment
-  T* average = nullptr;     // of the weights, or null: average += (1 - keep) * (param - average) (Polyak & Juditsky 1992, exponentially weighted)
-  P* rounded = nullptr;     // the weights as the model computes with them, or null where it reads param
+  T* m = nullptr;        // Adam's first moment, or momentum's buffer (null when momentum is 0)
+  T* v = nullptr;        // Adam's second moment
+  T* average = nullptr;  // of the weights, or null: average += (1 - keep) * (param - average)
+                         // (Polyak & Juditsky 1992, exponentially weighted)
+  P* rounded =
+      nullptr;  // the weights as the model computes with them, or null where it reads param
 };
 // Adam (Kingma & Ba 2015) and AdamW (Loshchilov & Hutter 2019), arithmetic as in torch.optim.
 struct AdamRule {
@@ -28,7 +31,8 @@ struct AdamRule {
 struct SgdRule {
   double momentum = 0, decay = 0;  // the buffer starts as the first step's gradient
 };
-template <class Rule, class T, class P = T> struct UpdateArgs {
+template <class Rule, class T, class P = T>
+struct UpdateArgs {
   std::span<const UpdateRange<T, P>> ranges;
   Rule rule;
   const StepNumbers* numbers = nullptr;
@@ -37,26 +41,33 @@ template <class Rule, class T, class P = T> struct UpdateArgs {
 struct Range {
   std::int64_t begin = 0, end = 0;
 };
-// outcome->squares: the sums of x^2 over `ranges` of x, as an exact integer over blocks of 64 elements, so that the result does not depend
-// on how the blocks are split; and which of outcome->loss are not finite.
-template <class T> struct SquareSumArgs {
+// outcome->squares: the sums of x^2 over `ranges` of x, as an exact integer over blocks of 64
+// elements, so that the result does not depend on how the blocks are split; and which of
+// outcome->loss are not finite.
+template <class T>
+struct SquareSumArgs {
   const T* x = nullptr;
   std::span<const Range> ranges;
   const StepNumbers* numbers = nullptr;
   StepOutcome* outcome = nullptr;
 };
-// The norm of outcome->squares, and from it what the update does, as torch.nn.utils.clip_grad_norm_ clips.
+// The norm of outcome->squares, and from it what the update does, as torch.nn.utils.clip_grad_norm_
+// clips.
 struct ClipArgs {
   double most = 0;  // 0: off
   const StepNumbers* numbers = nullptr;
   StepOutcome* outcome = nullptr;
 };
 
-template <class Rule, class T, class P> void update(cpu::Stream&, const UpdateArgs<Rule, T, P>&);
-template <class T> void square_sum(cpu::Stream&, const SquareSumArgs<T>&);
+template <class Rule, class T, class P>
+void update(cpu::Stream&, const UpdateArgs<Rule, T, P>&);
+template <class T>
+void square_sum(cpu::Stream&, const SquareSumArgs<T>&);
 void clip(cpu::Stream&, const ClipArgs&);
-template <class Rule, class T, class P> void update(cuda::Stream&, const UpdateArgs<Rule, T, P>&);
-template <class T> void square_sum(cuda::Stream&, const SquareSumArgs<T>&);
+template <class Rule, class T, class P>
+void update(cuda::Stream&, const UpdateArgs<Rule, T, P>&);
+template <class T>
+void square_sum(cuda::Stream&, const SquareSumArgs<T>&);
 void clip(cuda::Stream&, const ClipArgs&);
 
 // f(T, P) for the types of weights and of what the model computes with.

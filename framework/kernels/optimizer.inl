@@ -1,5 +1,5 @@
-// Steps of the update rules, on vectors (V) of T on the CPU and on scalars on a device. The file that includes this has defined sqrt(V)
-// in this namespace.
+// Steps of the update rules, on vectors (V) of T on the CPU and on scalars on a device. The file
+// that includes this has defined sqrt(V) in this namespace.
 #include <cmath>
 #include <type_traits>
 
@@ -8,14 +8,22 @@
 namespace tfm::kernels {
 namespace {
 
-template <class T> struct AdamStep {
+template <class T>
+struct AdamStep {
   constexpr AdamStep(const AdamRule& r, const StepNumbers& now, double gradient_factor, bool decays)
-      : shrink(static_cast<T>(r.decoupled && decays ? 1 - now.update.lr * r.decay : 1)), couple(static_cast<T>(r.decoupled || !decays ? 0 : r.decay)),
-        toward(static_cast<T>(1 - r.beta1)), beta2(static_cast<T>(r.beta2)), square(static_cast<T>(1 - r.beta2)),
-        root(static_cast<T>(1 / ::sqrt(now.update.correction2))), eps(static_cast<T>(r.eps)), step(static_cast<T>(now.update.lr / now.update.correction1)),
-        factor(static_cast<T>(gradient_factor)), rate(static_cast<T>(1 - now.update.keep)) {}
+      : shrink(static_cast<T>(r.decoupled && decays ? 1 - now.update.lr * r.decay : 1)),
+        couple(static_cast<T>(r.decoupled || !decays ? 0 : r.decay)),
+        toward(static_cast<T>(1 - r.beta1)),
+        beta2(static_cast<T>(r.beta2)),
+        square(static_cast<T>(1 - r.beta2)),
+        root(static_cast<T>(1 / ::sqrt(now.update.correction2))),
+        eps(static_cast<T>(r.eps)),
+        step(static_cast<T>(now.update.lr / now.update.correction1)),
+        factor(static_cast<T>(gradient_factor)),
+        rate(static_cast<T>(1 - now.update.keep)) {}
 
-  template <class V> [[gnu::always_inline]] constexpr void operator()(V& p, V grad, V& m, V& v) const {
+  template <class V>
+  [[gnu::always_inline]] constexpr void operator()(V& p, V grad, V& m, V& v) const {
     const V g = grad * factor + p * couple;
     m += (g - m) * toward;
     v = v * beta2 + g * g * square;
@@ -25,13 +33,19 @@ template <class T> struct AdamStep {
   T shrink, couple, toward, beta2, square, root, eps, step, factor, rate;
 };
 
-template <class T> struct SgdStep {
+template <class T>
+struct SgdStep {
   constexpr SgdStep(const SgdRule& r, const StepNumbers& now, double gradient_factor, bool decays)
-      : lr(static_cast<T>(now.update.lr)), momentum(static_cast<T>(r.momentum)), decay(static_cast<T>(decays ? r.decay : 0)),
-        factor(static_cast<T>(gradient_factor)), rate(static_cast<T>(1 - now.update.keep)), first(now.step == 1) {}
+      : lr(static_cast<T>(now.update.lr)),
+        momentum(static_cast<T>(r.momentum)),
+        decay(static_cast<T>(decays ? r.decay : 0)),
+        factor(static_cast<T>(gradient_factor)),
+        rate(static_cast<T>(1 - now.update.keep)),
+        first(now.step == 1) {}
 
   // `m`: momentum's buffer; what it holds before the first step is not read.
-  template <class V> [[gnu::always_inline]] constexpr void operator()(V& p, V grad, V& m, V&) const {
+  template <class V>
+  [[gnu::always_inline]] constexpr void operator()(V& p, V grad, V& m, V&) const {
     V d = grad * factor + p * decay;
     if (!first) d += m * momentum;
     m = d;
@@ -43,10 +57,13 @@ template <class T> struct SgdStep {
 };
 
 // What a step is for all elements.
-template <class Rule, class T> struct Steps {
+template <class Rule, class T>
+struct Steps {
   using Step = std::conditional_t<std::is_same_v<Rule, AdamRule>, AdamStep<T>, SgdStep<T>>;
   constexpr Steps(const Rule& rule, const StepNumbers& now, const StepOutcome& outcome)
-      : decaying(rule, now, outcome.gradient_factor, true), plain(rule, now, outcome.gradient_factor, false), applied(outcome.applied != 0) {}
+      : decaying(rule, now, outcome.gradient_factor, true),
+        plain(rule, now, outcome.gradient_factor, false),
+        applied(outcome.applied != 0) {}
   Step decaying, plain;
   bool applied;
 };
@@ -58,7 +75,8 @@ constexpr void put(const std::int64_t (&limb)[4], SquareSum& to) {
   to.limb[4] = static_cast<double>(limb[3] >> 32);
 }
 
-template <int N> constexpr void carry(std::int64_t (&limb)[N]) {
+template <int N>
+constexpr void carry(std::int64_t (&limb)[N]) {
   for (int k = 0; k + 1 < N; ++k) {
     limb[k + 1] += limb[k] >> 32;
     limb[k] &= 0xFFFFFFFF;
@@ -69,7 +87,8 @@ constexpr bool finite(double x) { return x - x == 0; }
 
 constexpr void judge(const ClipArgs& a) {
   StepOutcome& o = *a.outcome;
-  std::int64_t limb[5] = {};  // ranks' sums are carried on, so that the norm depends on the whole alone
+  std::int64_t limb[5] =
+      {};  // ranks' sums are carried on, so that the norm depends on the whole alone
   double sum = 0;
   for (int k = 0; k < 5; ++k) limb[k] = static_cast<std::int64_t>(o.squares.limb[k]);
   carry(limb);

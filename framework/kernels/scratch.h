@@ -1,6 +1,7 @@
 #pragma once
-// Bytes of scratch memory that kernels of a GPU take besides their operands, and how they divide the work that it depends on: for plans,
-// and for the kernels themselves. `wide`: bytes of the type that sums are held in.
+// Bytes of scratch memory that kernels of a GPU take besides their operands, and how they divide
+// the work that it depends on: for plans, and for the kernels themselves. `wide`: bytes of the type
+// that sums are held in.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -17,39 +18,52 @@ struct RowBlocks {
 inline constexpr std::int64_t kColumnStrip = 256;  // columns of a block
 // Enough blocks to fill a device, of at least 64 rows.
 inline RowBlocks column_sum_blocks(std::int64_t rows, std::int64_t cols) {
-  const std::int64_t blocks = std::clamp<std::int64_t>(ceil_div(rows, 64), 1, std::max<std::int64_t>(1, 1024 / ceil_div(cols, kColumnStrip)));
+  const std::int64_t blocks = std::clamp<std::int64_t>(
+      ceil_div(rows, 64), 1, std::max<std::int64_t>(1, 1024 / ceil_div(cols, kColumnStrip)));
   return {blocks, ceil_div(rows, blocks)};
 }
 inline std::int64_t column_sum_scratch(std::int64_t rows, std::int64_t cols, std::int64_t wide) {
-  return cols > 0 ? scratch_piece(column_sum_blocks(rows, cols).blocks * cols * wide) : 0;
+  return cols > 0 ? device::scratch_piece(column_sum_blocks(rows, cols).blocks * cols * wide) : 0;
 }
 
 inline constexpr std::int64_t kNormBackwardThreads = 512, kNormBackwardThreadsOfOnePack = 256;
 // A thread holds one pack of 8 elements, or two. `bytes`: of an element.
-inline std::int64_t norm_backward_packs(std::int64_t cols, std::int64_t bytes) { return bytes < 8 && cols > 8 * kNormBackwardThreadsOfOnePack ? 2 : 1; }
-inline std::int64_t norm_backward_threads(std::int64_t cols, std::int64_t bytes) {
-  return std::min(round_up(ceil_div(cols, 8 * norm_backward_packs(cols, bytes)), std::int64_t{32}), kNormBackwardThreads);
+inline std::int64_t norm_backward_packs(std::int64_t cols, std::int64_t bytes) {
+  return bytes < 8 && cols > 8 * kNormBackwardThreadsOfOnePack ? 2 : 1;
 }
-// At least 8 rows a block, and no more blocks than 128 multiprocessors run at once with up to 64 (16 bits), 96 (floats) or 128 registers a
-// thread.
+inline std::int64_t norm_backward_threads(std::int64_t cols, std::int64_t bytes) {
+  return std::min(round_up(ceil_div(cols, 8 * norm_backward_packs(cols, bytes)), std::int64_t{32}),
+                  kNormBackwardThreads);
+}
+// At least 8 rows a block, and no more blocks than 128 multiprocessors run at once with up to 64
+// (16 bits), 96 (floats) or 128 registers a thread.
 inline RowBlocks norm_backward_blocks(std::int64_t rows, std::int64_t cols, std::int64_t bytes) {
-  const std::int64_t registers = norm_backward_packs(cols, bytes) == 2 || bytes == 8 ? 128 : bytes == 4 ? 96 : 64;
-  const std::int64_t at_once = std::max<std::int64_t>(1, 65536 / registers / norm_backward_threads(cols, bytes));
+  const std::int64_t registers = norm_backward_packs(cols, bytes) == 2 || bytes == 8 ? 128
+                                 : bytes == 4                                        ? 96
+                                                                                     : 64;
+  const std::int64_t at_once =
+      std::max<std::int64_t>(1, 65536 / registers / norm_backward_threads(cols, bytes));
   const std::int64_t rows_a_block = std::max<std::int64_t>(8, ceil_div(rows, 128 * at_once));
   return {ceil_div(rows, rows_a_block), rows_a_block};
 }
-inline std::int64_t norm_backward_scratch(std::int64_t rows, std::int64_t cols, std::int64_t bytes) {
-  return cols > 0 ? scratch_piece(norm_backward_blocks(rows, cols, bytes).blocks * 2 * cols * std::max<std::int64_t>(bytes, 4)) : 0;
+inline std::int64_t norm_backward_scratch(std::int64_t rows, std::int64_t cols,
+                                          std::int64_t bytes) {
+  return cols > 0 ? device::scratch_piece(norm_backward_blocks(rows, cols, bytes).blocks * 2 *
+                                          cols * std::max<std::int64_t>(bytes, 4))
+                  : 0;
 }
 
 inline constexpr std::int64_t kEmbeddingChunk = 64;  // sorted rows that a block adds up
-inline std::int64_t embedding_backward_scratch(std::int64_t rows, std::int64_t cols, std::int64_t wide) {
-  return 2 * scratch_piece(2 * rows * 4) + scratch_piece(ceil_div(rows, kEmbeddingChunk) * 2 * cols * wide);
+inline std::int64_t embedding_backward_scratch(std::int64_t rows, std::int64_t cols,
+                                               std::int64_t wide) {
+  return 2 * device::scratch_piece(2 * rows * 4) +
+         device::scratch_piece(ceil_div(rows, kEmbeddingChunk) * 2 * cols * wide);
 }
 
 // Angles of `positions` positions.
-inline std::int64_t rotary_scratch(std::int64_t positions, std::int64_t head_size, std::int64_t wide) {
-  return scratch_piece(std::max<std::int64_t>(1, positions * (head_size / 2) * 2) * wide);
+inline std::int64_t rotary_scratch(std::int64_t positions, std::int64_t head_size,
+                                   std::int64_t wide) {
+  return device::scratch_piece(std::max<std::int64_t>(1, positions * (head_size / 2) * 2) * wide);
 }
 
 struct AttentionExtents {
@@ -58,34 +72,49 @@ struct AttentionExtents {
 
   // Whether cuDNN may compute it, on a GPU that has one.
   bool of_library(std::int64_t bytes) const {
-    return bytes == 2 && head_size % 8 == 0 && std::min(queries, keys) >= 64 && !(causal && queries > keys) && !segments && !bias && !dropout;
+    return bytes == 2 && head_size % 8 == 0 && std::min(queries, keys) >= 64 &&
+           !(causal && queries > keys) && !segments && !bias && !dropout;
   }
 };
 inline std::int64_t attention_scratch(const AttentionExtents& a, std::int64_t bytes) {
   constexpr std::int64_t kLibrary = 64 << 10;  // more than cuDNN's forward asks for
-  return a.of_library(bytes) ? kLibrary : a.segments ? scratch_piece(4 * a.batch) : 0;
+  return a.of_library(bytes) ? kLibrary : a.segments ? device::scratch_piece(4 * a.batch) : 0;
 }
 
 // Queries of a tile, on tensor cores, which take 16-bit rows of whole 16 bytes, and elsewhere.
 inline constexpr int kAttentionTensorRows = 64;
 constexpr int attention_plain_rows(std::size_t wide) { return wide == 4 ? 16 : 4; }
 // Room for the sums of a tile's diagonals.
-inline std::int64_t attention_diagonals(std::int64_t keys, std::int64_t tile) { return round_up(keys, std::int64_t{64}) + tile; }
+inline std::int64_t attention_diagonals(std::int64_t keys, std::int64_t tile) {
+  return round_up(keys, std::int64_t{64}) + tile;
+}
 // cuDNN gets no more, and takes the work in parts.
 inline constexpr std::int64_t kMostLibraryScratch = std::int64_t{512} << 20;
-// What cuDNN's backward asks for on Hopper: gradients of the scores in 16 bits, for only so are its bits the same in every run, a sum for
-// each query, and where query heads share keys, gradients of keys and values for each of them.
+// What cuDNN's backward asks for on Hopper: gradients of the scores in 16 bits, for only so are its
+// bits the same in every run, a sum for each query, and where query heads share keys, gradients of
+// keys and values for each of them.
 inline std::int64_t library_attention_backward_scratch(const AttentionExtents& a) {
   const std::int64_t heads = a.batch * a.heads, tile = 128;
-  return scratch_piece(2 * heads * round_up(a.queries, tile) * round_up(a.keys, tile)) + scratch_piece(4 * heads * a.queries) +
-         (a.heads > a.kv_heads ? scratch_piece(4 * heads * a.keys * a.head_size) : 0) + scratch_piece(1);
+  return device::scratch_piece(2 * heads * round_up(a.queries, tile) * round_up(a.keys, tile)) +
+         device::scratch_piece(4 * heads * a.queries) +
+         (a.heads > a.kv_heads ? device::scratch_piece(4 * heads * a.keys * a.head_size) : 0) +
+         device::scratch_piece(1);
 }
-inline std::int64_t attention_backward_scratch(const AttentionExtents& a, std::int64_t bytes, std::int64_t wide) {
+inline std::int64_t attention_backward_scratch(const AttentionExtents& a, std::int64_t bytes,
+                                               std::int64_t wide) {
   const bool halves = bytes == 2 && a.head_size % 8 == 0;
-  const std::int64_t tile = halves ? kAttentionTensorRows : attention_plain_rows(static_cast<std::size_t>(wide)), heads = a.batch * a.heads;
-  const std::int64_t own = (a.segments ? scratch_piece(4 * a.batch) : 0) + (halves ? 2 : 1) * scratch_piece(heads * a.queries * wide) +
-                           (a.bias_gradient ? scratch_piece(heads * ceil_div(a.queries, tile) * attention_diagonals(a.keys, tile) * wide) : 0);
-  return a.of_library(bytes) ? std::max(own, std::min(kMostLibraryScratch, library_attention_backward_scratch(a))) : own;
+  const std::int64_t tile = halves ? kAttentionTensorRows
+                                   : attention_plain_rows(static_cast<std::size_t>(wide)),
+                     heads = a.batch * a.heads;
+  const std::int64_t own =
+      (a.segments ? device::scratch_piece(4 * a.batch) : 0) +
+      (halves ? 2 : 1) * device::scratch_piece(heads * a.queries * wide) +
+      (a.bias_gradient ? device::scratch_piece(heads * ceil_div(a.queries, tile) *
+                                               attention_diagonals(a.keys, tile) * wide)
+                       : 0);
+  return a.of_library(bytes)
+             ? std::max(own, std::min(kMostLibraryScratch, library_attention_backward_scratch(a)))
+             : own;
 }
 
 }  // namespace tfm::kernels

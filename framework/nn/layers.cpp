@@ -15,46 +15,60 @@ std::vector<PartSpec> renamed(const std::vector<PartSpec>& parts, const char* su
 
 }  // namespace
 
-Linear::Linear(Context& c, const std::vector<PartSpec>& outputs, std::int64_t inputs, Options options)
-    : parameters_(&c.parameters), split_(options.split), reduced_(options.split == Split::columns && c.split()) {
-  const bool rows = options.split == Split::rows, partial = options.partial ? c.split() : c.split_rows();
-  weight_ = c.parameters.add({.parts = renamed(outputs, ".weight"), .cols = inputs, .split = options.split,
-                              .init = {Init::Kind::normal, options.std}, .decay = true,
+Linear::Linear(Context& c, const std::vector<PartSpec>& outputs, std::int64_t inputs,
+               Options options)
+    : parameters_(&c.parameters),
+      split_(options.split),
+      reduced_(options.split == Split::columns && c.split()) {
+  const bool rows = options.split == Split::rows,
+             partial = options.partial ? c.split() : c.split_rows();
+  weight_ = c.parameters.add({.parts = renamed(outputs, ".weight"),
+                              .cols = inputs,
+                              .split = options.split,
+                              .init = {Init::Kind::normal, options.std},
+                              .decay = true,
                               .partial_gradient = options.split == Split::none && partial});
   if (options.bias)
-    bias_ = c.parameters.add({.parts = renamed(outputs, ".bias"), .split = rows ? Split::rows : Split::none,
+    bias_ = c.parameters.add({.parts = renamed(outputs, ".bias"),
+                              .split = rows ? Split::rows : Split::none,
                               .partial_gradient = !rows && partial});
 }
 
-Value Linear::operator()(Recorder& r, Value x) const {
-  return ops::linear(r, x, parameters_->record(r, weight_), reduced_ ? Value{} : bias(r));
+graph::Value Linear::operator()(graph::Recorder& r, graph::Value x) const {
+  return ops::linear(r, x, parameters_->record(r, weight_), reduced_ ? graph::Value{} : bias(r));
 }
 
 Norm::Norm(Context& c, const std::string& name, std::int64_t width, Options options)
     : parameters_(&c.parameters), name_(name), options_(options) {
-  gain_ = c.parameters.add({.parts = {{name + ".weight", width}}, .init = {Init::Kind::constant, 1.0}, .partial_gradient = c.split_rows()});
+  gain_ = c.parameters.add({.parts = {{name + ".weight", width}},
+                            .init = {Init::Kind::constant, 1.0},
+                            .partial_gradient = c.split_rows()});
   if (options.bias && !options.rms)
-    shift_ = c.parameters.add({.parts = {{name + ".bias", width}}, .partial_gradient = c.split_rows()});
+    shift_ =
+        c.parameters.add({.parts = {{name + ".bias", width}}, .partial_gradient = c.split_rows()});
 }
 
-Value Norm::operator()(Recorder& r, Value x) const {
-  const Recorder::Named scope(r, name_.substr(name_.rfind('.') + 1));
+graph::Value Norm::operator()(graph::Recorder& r, graph::Value x) const {
+  const graph::Recorder::Named scope(r, name_.substr(name_.rfind('.') + 1));
   return ops::norm(r, x, {options_.eps, options_.rms}, parameters_->record(r, gain_),
-                   shift_ < 0 ? Value{} : parameters_->record(r, shift_));
+                   shift_ < 0 ? graph::Value{} : parameters_->record(r, shift_));
 }
 
-Value enter_split(Recorder& r, const Context& c, Value x) {
+graph::Value enter_split(graph::Recorder& r, const Context& c, graph::Value x) {
   if (!c.split()) return x;
   return c.sequence ? ops::gather_sequence(r, x, c.layout.tensor) : ops::copy_to_tensor(r, x);
 }
 
-Value leave_split(Recorder& r, const Context& c, Value partial, Value bias) {
+graph::Value leave_split(graph::Recorder& r, const Context& c, graph::Value partial,
+                         graph::Value bias) {
   if (!c.split()) return partial;
-  return c.sequence ? ops::scatter_sequence(r, partial, c.layout.tensor, bias) : ops::reduce_from_tensor(r, partial, bias);
+  return c.sequence ? ops::scatter_sequence(r, partial, c.layout.tensor, bias)
+                    : ops::reduce_from_tensor(r, partial, bias);
 }
 
 ops::Place outside(const Context& c, const Rows& rows, std::int64_t width) {
-  const std::int64_t offset = c.split_rows() ? div_exact(rows.tokens(), c.layout.tensor) * c.tensor_rank : 0;
+  const std::int64_t offset =
+      c.split_rows() ? div_exact(rows.tokens(), c.layout.tensor) * c.tensor_rank : 0;
   return {rows.sequence_length, offset, 0, width};
 }
 
@@ -65,18 +79,27 @@ ops::Place inside(const Context& c, const Rows& rows, std::int64_t full_width) {
 namespace {
 
 template <class Options>
-ops::AttentionOptions on_this_rank(const Context& c, const Options& o, const Rows& queries, const Rows& keys, bool training,
-                                   const Visibility& see) {
+ops::AttentionOptions on_this_rank(const Context& c, const Options& o, const Rows& queries,
+                                   const Rows& keys, bool training, const Visibility& see) {
   const std::int64_t heads = div_exact(o.heads, c.layout.tensor);
-  return {.heads = heads, .kv_heads = div_exact(o.kv_heads, c.layout.tensor), .head_size = o.head_size,
-          .queries = queries.sequence_length, .keys = keys.sequence_length, .scale = o.scale, .dropout = training ? o.dropout : 0,
-          .head_offset = heads * c.tensor_rank, .heads_total = o.heads, .buckets = see.buckets};
+  return {.heads = heads,
+          .kv_heads = div_exact(o.kv_heads, c.layout.tensor),
+          .head_size = o.head_size,
+          .queries = queries.sequence_length,
+          .keys = keys.sequence_length,
+          .scale = o.scale,
+          .dropout = training ? o.dropout : 0,
+          .head_offset = heads * c.tensor_rank,
+          .heads_total = o.heads,
+          .buckets = see.buckets};
 }
 
 }  // namespace
 
 SelfAttention::SelfAttention(Context& c, const std::string& name, Options options)
-    : context_(c), name_(name.substr(name.rfind('.') + 1)), options_(std::move(options)),
+    : context_(c),
+      name_(name.substr(name.rfind('.') + 1)),
+      options_(std::move(options)),
       qkv_(c,
            {{name + ".query", options_.heads * options_.head_size},
             {name + ".key", options_.kv_heads * options_.head_size},
@@ -85,114 +108,151 @@ SelfAttention::SelfAttention(Context& c, const std::string& name, Options option
       output_(c, {{name + ".output", options_.width}}, options_.heads * options_.head_size,
               {Split::columns, options_.bias, options_.output_std}) {}
 
-Value SelfAttention::operator()(Recorder& r, Value x, const Rows& rows, bool training, const Visibility& see) const {
-  const Recorder::Named scope(r, name_);
+graph::Value SelfAttention::operator()(graph::Recorder& r, graph::Value x, const Rows& rows,
+                                       bool training, const Visibility& see) const {
+  const graph::Recorder::Named scope(r, name_);
   ops::AttentionOptions a = on_this_rank(context_, options_, rows, rows, training, see);
   a.causal = options_.causal;
   if (options_.alibi) {
     const auto slopes = alibi_slopes(options_.heads);
     a.alibi_slopes.assign(slopes.begin() + a.head_offset, slopes.begin() + a.head_offset + a.heads);
   }
-  Value qkv = qkv_(r, enter_split(r, context_, x));
+  graph::Value qkv = qkv_(r, enter_split(r, context_, x));
   if (!options_.rotary_frequency.empty())
-    qkv = ops::rotary(r, qkv, {a.heads + a.kv_heads, options_.head_size, options_.rotary_frequency, rows.sequence_length});
+    qkv = ops::rotary(r, qkv,
+                      {a.heads + a.kv_heads, options_.head_size, options_.rotary_frequency,
+                       rows.sequence_length});
   if (see.cache) a.keys = div_exact(r.info(see.cache).shape[0], rows.sequences);
-  const Value y = see.cache ? ops::cached_attention(r, qkv, see.cache, see.relative_bias, std::move(a))
-                            : ops::attention(r, {qkv, {}, see.q_segments, see.k_segments, see.relative_bias}, std::move(a));
+  const graph::Value y =
+      see.cache ? ops::cached_attention(r, qkv, see.cache, see.relative_bias, std::move(a))
+                : ops::attention(r, {qkv, {}, see.q_segments, see.k_segments, see.relative_bias},
+                                 std::move(a));
   return leave_split(r, context_, output_(r, y), output_.bias(r));
 }
 
 CrossAttention::CrossAttention(Context& c, const std::string& name, Options options)
-    : context_(c), name_(name.substr(name.rfind('.') + 1)), options_(options),
-      query_(c, {{name + ".query", options.heads * options.head_size}}, options.width, {Split::rows, options.bias, c.init_std}),
-      kv_(c, {{name + ".key", options.kv_heads * options.head_size}, {name + ".value", options.kv_heads * options.head_size}},
+    : context_(c),
+      name_(name.substr(name.rfind('.') + 1)),
+      options_(options),
+      query_(c, {{name + ".query", options.heads * options.head_size}}, options.width,
+             {Split::rows, options.bias, c.init_std}),
+      kv_(c,
+          {{name + ".key", options.kv_heads * options.head_size},
+           {name + ".value", options.kv_heads * options.head_size}},
           options.memory_width, {Split::rows, options.bias, c.init_std}),
       output_(c, {{name + ".output", options.width}}, options.heads * options.head_size,
               {Split::columns, options.bias, options.output_std}) {}
 
-Value CrossAttention::keys_values(Recorder& r, Value memory) const {
-  const Recorder::Named scope(r, name_);
+graph::Value CrossAttention::keys_values(graph::Recorder& r, graph::Value memory) const {
+  const graph::Recorder::Named scope(r, name_);
   return kv_(r, memory);
 }
 
-Value CrossAttention::operator()(Recorder& r, Value x, Value keys_values, const Rows& target, const Rows& source, bool training,
-                                 const Visibility& see) const {
-  const Recorder::Named scope(r, name_);
+graph::Value CrossAttention::operator()(graph::Recorder& r, graph::Value x,
+                                        graph::Value keys_values, const Rows& target,
+                                        const Rows& source, bool training,
+                                        const Visibility& see) const {
+  const graph::Recorder::Named scope(r, name_);
   ops::AttentionOptions a = on_this_rank(context_, options_, target, source, training, see);
   a.causal = false;
-  const Value q = query_(r, enter_split(r, context_, x));
-  const Value y = ops::attention(r, {q, keys_values, see.q_segments, see.k_segments, see.relative_bias}, std::move(a));
+  const graph::Value q = query_(r, enter_split(r, context_, x));
+  const graph::Value y = ops::attention(
+      r, {q, keys_values, see.q_segments, see.k_segments, see.relative_bias}, std::move(a));
   return leave_split(r, context_, output_(r, y), output_.bias(r));
 }
 
 FeedForward::FeedForward(Context& c, const std::string& name, Options options)
-    : context_(c), name_(name.substr(name.rfind('.') + 1)), options_(options),
+    : context_(c),
+      name_(name.substr(name.rfind('.') + 1)),
+      options_(options),
       up_(c,
-          options.gated ? std::vector<PartSpec>{{name + ".gate", options.hidden}, {name + ".up", options.hidden}}
+          options.gated ? std::vector<PartSpec>{{name + ".gate", options.hidden},
+                                                {name + ".up", options.hidden}}
                         : std::vector<PartSpec>{{name + ".up", options.hidden}},
           options.width, {Split::rows, options.bias, c.init_std}),
-      down_(c, {{name + ".down", options.width}}, options.hidden, {Split::columns, options.bias, options.output_std}) {}
+      down_(c, {{name + ".down", options.width}}, options.hidden,
+            {Split::columns, options.bias, options.output_std}) {}
 
-Value FeedForward::operator()(Recorder& r, Value x, const Rows& rows, bool training) const {
-  const Recorder::Named scope(r, name_);
-  Value h = ops::activation(r, up_(r, enter_split(r, context_, x)), options_.activation, options_.gated);
-  if (training && options_.dropout > 0) h = ops::dropout_add(r, h, {}, options_.dropout, inside(context_, rows, options_.hidden));
+graph::Value FeedForward::operator()(graph::Recorder& r, graph::Value x, const Rows& rows,
+                                     bool training) const {
+  const graph::Recorder::Named scope(r, name_);
+  graph::Value h =
+      ops::activation(r, up_(r, enter_split(r, context_, x)), options_.activation, options_.gated);
+  if (training && options_.dropout > 0)
+    h = ops::dropout_add(r, h, {}, options_.dropout, inside(context_, rows, options_.hidden));
   return leave_split(r, context_, down_(r, h), down_.bias(r));
 }
 
 std::vector<double> alibi_slopes(std::int64_t heads) {
   const auto power_of_two = [](std::int64_t n) {
     std::vector<double> s;
-    for (std::int64_t h = 1; h <= n; ++h) s.push_back(std::exp2(-8.0 * static_cast<double>(h) / static_cast<double>(n)));
+    for (std::int64_t h = 1; h <= n; ++h)
+      s.push_back(std::exp2(-8.0 * static_cast<double>(h) / static_cast<double>(n)));
     return s;
   };
   std::int64_t lower = 1;
   while (2 * lower <= heads) lower *= 2;
   std::vector<double> slopes = power_of_two(lower);
   const std::vector<double> next = power_of_two(2 * lower);
-  for (std::size_t i = 0; static_cast<std::int64_t>(slopes.size()) < heads; i += 2) slopes.push_back(next[i]);
+  for (std::size_t i = 0; static_cast<std::int64_t>(slopes.size()) < heads; i += 2)
+    slopes.push_back(next[i]);
   return slopes;
 }
 
-std::vector<std::int32_t> relative_buckets(std::int64_t queries, std::int64_t keys, std::int64_t buckets, std::int64_t max_distance,
+std::vector<std::int32_t> relative_buckets(std::int64_t queries, std::int64_t keys,
+                                           std::int64_t buckets, std::int64_t max_distance,
                                            bool bidirectional) {
   const std::int64_t of_sign = bidirectional ? buckets / 2 : buckets, exact = of_sign / 2;
-  TFM_CHECK(exact > 0 && max_distance > exact, std::to_string(buckets) + " buckets cannot reach " + std::to_string(max_distance));
+  TFM_CHECK(exact > 0 && max_distance > exact,
+            std::to_string(buckets) + " buckets cannot reach " + std::to_string(max_distance));
   std::vector<std::int32_t> out;
   for (std::int64_t distance = 1 - queries; distance < keys; ++distance) {
-    const std::int64_t n = bidirectional ? std::abs(distance) : std::max<std::int64_t>(-distance, 0);
+    const std::int64_t n =
+        bidirectional ? std::abs(distance) : std::max<std::int64_t>(-distance, 0);
     std::int64_t bucket = n;
     if (n >= exact) {
       const double part = std::log(static_cast<double>(n) / static_cast<double>(exact)) /
                           std::log(static_cast<double>(max_distance) / static_cast<double>(exact));
-      bucket = std::min(exact + static_cast<std::int64_t>(part * static_cast<double>(of_sign - exact)), of_sign - 1);
+      bucket =
+          std::min(exact + static_cast<std::int64_t>(part * static_cast<double>(of_sign - exact)),
+                   of_sign - 1);
     }
-    out.push_back(static_cast<std::int32_t>(bucket + (bidirectional && distance > 0 ? of_sign : 0)));
+    out.push_back(
+        static_cast<std::int32_t>(bucket + (bidirectional && distance > 0 ? of_sign : 0)));
   }
   return out;
 }
 
-std::vector<double> rotary_frequencies(std::int64_t head_size, double theta, const RotaryScaling& s) {
+std::vector<double> rotary_frequencies(std::int64_t head_size, double theta,
+                                       const RotaryScaling& s) {
   std::vector<double> f;
   for (std::int64_t i = 0; i < head_size / 2; ++i) {
     double x = std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_size));
     if (s.factor != 1) {
-      const double wavelength = 6.283185307179586 / x, length = static_cast<double>(s.original_length);
-      const double smooth = (length / wavelength - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor);
-      if (wavelength > length / s.low_freq_factor) x /= s.factor;
-      else if (wavelength >= length / s.high_freq_factor) x = (1 - smooth) * x / s.factor + smooth * x;
+      const double wavelength = 6.283185307179586 / x,
+                   length = static_cast<double>(s.original_length);
+      const double smooth =
+          (length / wavelength - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor);
+      if (wavelength > length / s.low_freq_factor)
+        x /= s.factor;
+      else if (wavelength >= length / s.high_freq_factor)
+        x = (1 - smooth) * x / s.factor + smooth * x;
     }
     f.push_back(x);
   }
   return f;
 }
 
-template <class T> void sinusoidal_table(std::int64_t length, std::int64_t width, bool halves, T* out) {
+template <class T>
+void sinusoidal_table(std::int64_t length, std::int64_t width, bool halves, T* out) {
   for (std::int64_t p = 0; p < length; ++p)
     for (std::int64_t c = 0; c < width; ++c) {
-      const double angle = static_cast<double>(p) * std::pow(10000.0, -static_cast<double>(c / 2 * 2) / static_cast<double>(width));
+      const double angle =
+          static_cast<double>(p) *
+          std::pow(10000.0, -static_cast<double>(c / 2 * 2) / static_cast<double>(width));
       const std::int64_t at = halves ? c / 2 + c % 2 * ceil_div(width, 2) : c;
-      out[p * width + at] = static_cast<T>(static_cast<Wide<T>>(c % 2 ? std::cos(angle) : std::sin(angle)));
+      out[p * width + at] =
+          static_cast<T>(static_cast<Wide<T>>(c % 2 ? std::cos(angle) : std::sin(angle)));
     }
 }
 template void sinusoidal_table(std::int64_t, std::int64_t, bool, float*);

@@ -1,6 +1,7 @@
 #pragma once
-// Layers: parameters and how ops compose over them. A layer registers its parameters when made and records ops when called.
-// With a tensor axis of one no collective is recorded, so single-rank code has no special case.
+// Layers: parameters and how ops compose over them. A layer registers its parameters when made and
+// records ops when called. With a tensor axis of one no collective is recorded, so single-rank code
+// has no special case.
 #include <optional>
 
 #include "nn/parameter.h"
@@ -11,9 +12,10 @@ namespace tfm::nn {
 // What every layer needs to know about the run.
 struct Context {
   ParameterSet& parameters;
-  Layout layout;
+  comm::Layout layout;
   int tensor_rank = 0;
-  bool sequence = false;  // sequence parallelism: outside attention and ffn, rows are split over the tensor axis
+  bool sequence = false;  // sequence parallelism: outside attention and ffn, rows are split over
+                          // the tensor axis
   double init_std = 0.02;
 
   bool split() const { return layout.tensor > 1; }
@@ -30,15 +32,18 @@ struct Rows {
 class Linear {
  public:
   struct Options {
-    Split split = Split::none;  // Split::rows of the weight: y is split; Split::columns: x is split and y must still be reduced
+    Split split = Split::none;  // Split::rows of the weight: y is split; Split::columns: x is split
+                                // and y must still be reduced
     bool bias = true;
     double std = 0.02;
     bool partial = false;  // not split, but each tensor rank has a term of the gradient
   };
   Linear(Context& c, const std::vector<PartSpec>& outputs, std::int64_t inputs, Options options);
   // Without bias where the inputs are split: the bias is added after the reduction, see bias().
-  Value operator()(Recorder& r, Value x) const;
-  Value bias(Recorder& r) const { return bias_ < 0 ? Value{} : parameters_->record(r, bias_); }
+  graph::Value operator()(graph::Recorder& r, graph::Value x) const;
+  graph::Value bias(graph::Recorder& r) const {
+    return bias_ < 0 ? graph::Value{} : parameters_->record(r, bias_);
+  }
 
  private:
   const ParameterSet* parameters_;
@@ -54,7 +59,7 @@ class Norm {
     double eps = 1e-5;
   };
   Norm(Context& c, const std::string& name, std::int64_t width, Options options);
-  Value operator()(Recorder& r, Value x) const;
+  graph::Value operator()(graph::Recorder& r, graph::Value x) const;
 
  private:
   const ParameterSet* parameters_;
@@ -64,18 +69,22 @@ class Norm {
 };
 
 // Between the split region and the rest of a block.
-Value enter_split(Recorder& r, const Context& c, Value x);                         // before a layer whose outputs are split
-Value leave_split(Recorder& r, const Context& c, Value partial, Value bias = {});  // after a layer whose inputs are split
+graph::Value enter_split(graph::Recorder& r, const Context& c,
+                         graph::Value x);  // before a layer whose outputs are split
+graph::Value leave_split(graph::Recorder& r, const Context& c, graph::Value partial,
+                         graph::Value bias = {});  // after a layer whose inputs are split
 // Dropout places of rows outside and columns inside the split region.
 ops::Place outside(const Context& c, const Rows& rows, std::int64_t width);
 ops::Place inside(const Context& c, const Rows& rows, std::int64_t full_width);
 
-// What an attention layer may see beyond its options, as ops::AttentionInputs and AttentionOptions define it; all of it optional.
+// What an attention layer may see beyond its options, as ops::AttentionInputs and AttentionOptions
+// define it; all of it optional.
 struct Visibility {
-  Value q_segments, k_segments;       // int32, one a token of the micro-batch: documents, negative for padding
-  Value relative_bias;                // (heads of this rank, buckets); layers may share it
+  graph::Value q_segments,
+      k_segments;  // int32, one a token of the micro-batch: documents, negative for padding
+  graph::Value relative_bias;         // (heads of this rank, buckets); layers may share it
   std::vector<std::int32_t> buckets;  // see relative_buckets()
-  Value cache;                        // leaf (sequences capacity, 2 KV D): rows are then new tokens
+  graph::Value cache;                 // leaf (sequences capacity, 2 KV D): rows are then new tokens
 };
 
 class SelfAttention {
@@ -89,7 +98,8 @@ class SelfAttention {
   };
   SelfAttention(Context& c, const std::string& name, Options options);
   // x and result outside the split region; result without residual. Dropout acts in training only.
-  Value operator()(Recorder& r, Value x, const Rows& rows, bool training, const Visibility& see = {}) const;
+  graph::Value operator()(graph::Recorder& r, graph::Value x, const Rows& rows, bool training,
+                          const Visibility& see = {}) const;
 
  private:
   Context context_;
@@ -98,7 +108,8 @@ class SelfAttention {
   Linear qkv_, output_;
 };
 
-// Queries from one sequence, keys and values from another (Vaswani et al. 2017, 3.2.3): a decoder's look at its encoder.
+// Queries from one sequence, keys and values from another (Vaswani et al. 2017, 3.2.3): a decoder's
+// look at its encoder.
 class CrossAttention {
  public:
   struct Options {
@@ -107,11 +118,13 @@ class CrossAttention {
     double scale = 1, dropout = 0, output_std = 0.02;
   };
   CrossAttention(Context& c, const std::string& name, Options options);
-  // (source tokens, 2 KV D) of memory (source tokens, memory_width), which lies inside the split region: it enters once for all layers.
-  Value keys_values(Recorder& r, Value memory) const;
+  // (source tokens, 2 KV D) of memory (source tokens, memory_width), which lies inside the split
+  // region: it enters once for all layers.
+  graph::Value keys_values(graph::Recorder& r, graph::Value memory) const;
   // x and result as SelfAttention's.
-  Value operator()(Recorder& r, Value x, Value keys_values, const Rows& target, const Rows& source, bool training,
-                   const Visibility& see = {}) const;
+  graph::Value operator()(graph::Recorder& r, graph::Value x, graph::Value keys_values,
+                          const Rows& target, const Rows& source, bool training,
+                          const Visibility& see = {}) const;
 
  private:
   Context context_;
@@ -129,7 +142,8 @@ class FeedForward {
     double dropout = 0, output_std = 0.02;
   };
   FeedForward(Context& c, const std::string& name, Options options);
-  Value operator()(Recorder& r, Value x, const Rows& rows, bool training) const;
+  graph::Value operator()(graph::Recorder& r, graph::Value x, const Rows& rows,
+                          bool training) const;
 
  private:
   Context context_;
@@ -138,22 +152,26 @@ class FeedForward {
   Linear up_, down_;
 };
 
-// ALiBi slopes 2^(-8h/H), h = 1..H; for other H the rule of the paper's code: those of the closest lower power of two, then every
-// second one of the next power (Press et al. 2022).
+// ALiBi slopes 2^(-8h/H), h = 1..H; for other H the rule of the paper's code: those of the closest
+// lower power of two, then every second one of the next power (Press et al. 2022).
 std::vector<double> alibi_slopes(std::int64_t heads);
-// T5's bucket of every distance s - t at [s - t + queries - 1] (Raffel et al. 2020). Bidirectional: half of the buckets for each sign,
-// keys after the query in the upper half; otherwise those share bucket 0. Of a sign's buckets the first half hold one distance
-// each, the rest grow as the logarithm up to max_distance, and the last holds everything beyond.
-std::vector<std::int32_t> relative_buckets(std::int64_t queries, std::int64_t keys, std::int64_t buckets, std::int64_t max_distance,
+// T5's bucket of every distance s - t at [s - t + queries - 1] (Raffel et al. 2020). Bidirectional:
+// half of the buckets for each sign, keys after the query in the upper half; otherwise those share
+// bucket 0. Of a sign's buckets the first half hold one distance each, the rest grow as the
+// logarithm up to max_distance, and the last holds everything beyond.
+std::vector<std::int32_t> relative_buckets(std::int64_t queries, std::int64_t keys,
+                                           std::int64_t buckets, std::int64_t max_distance,
                                            bool bidirectional);
 // theta^(-2i/D) for i < D/2, with Llama 3's scaling where factor != 1.
 struct RotaryScaling {
   double factor = 1, low_freq_factor = 1, high_freq_factor = 4;
   std::int64_t original_length = 8192;
 };
-std::vector<double> rotary_frequencies(std::int64_t head_size, double theta, const RotaryScaling& scaling);
-// PE[p, 2i] = sin(p / 10000^(2i/C)), PE[p, 2i+1] = cos(...) (Vaswani et al. 2017), (length, width) row-major. halves: all sines
-// before all cosines.
-template <class T> void sinusoidal_table(std::int64_t length, std::int64_t width, bool halves, T* out);
+std::vector<double> rotary_frequencies(std::int64_t head_size, double theta,
+                                       const RotaryScaling& scaling);
+// PE[p, 2i] = sin(p / 10000^(2i/C)), PE[p, 2i+1] = cos(...) (Vaswani et al. 2017), (length, width)
+// row-major. halves: all sines before all cosines.
+template <class T>
+void sinusoidal_table(std::int64_t length, std::int64_t width, bool halves, T* out);
 
 }  // namespace tfm::nn

@@ -4,10 +4,10 @@
 #include <map>
 #include <memory>
 
+#include "core/fields.h"
 #include "nn/layers.h"
-#include "tensor/fields.h"
 
-namespace tfm {
+namespace tfm::nn {
 
 enum class Mask : std::uint8_t {
   none,       // every position is real
@@ -32,34 +32,41 @@ struct BatchShape {
 
 // One recorded computation.
 struct Recording {
-  std::shared_ptr<Recorder> tape;
+  std::shared_ptr<graph::Recorder> tape;
   BatchShape shape;
-  std::map<std::string, Value> inputs;  // those of Fields it reads, for all tokens of the micro-batch on every tensor rank
-  // (1) f64, summed over the labels >= 0 of one input; the gradient of each is scaled by StepNumbers::gradient_scale[index].
+  std::map<std::string, graph::Value>
+      inputs;  // those of Fields it reads, for all tokens of the micro-batch on every tensor rank
+  // (1) f64, summed over the labels >= 0 of one input; the gradient of each is scaled by
+  // StepNumbers::gradient_scale[index].
   struct Loss {
-    Value value;
+    graph::Value value;
     std::string labels;
-    Value correct;  // (1) f64: how many of them are the most likely id; absent in training
+    graph::Value correct;  // (1) f64: how many of them are the most likely id; absent in training
   };
   std::vector<Loss> losses;
-  Value logits;  // (N, this rank's rows of the vocabulary); only from record_logits and record_step
+  graph::Value
+      logits;  // (N, this rank's rows of the vocabulary); only from record_logits and record_step
   // Keys and values of each decoder layer on this rank, 2 KV D wide:
-  std::vector<Value> caches;  // (B capacity): leaves of record_step
-  std::vector<Value> memory;  // (source tokens): made by record_memory, leaves of record_step
+  std::vector<graph::Value> caches;  // (B capacity): leaves of record_step
+  std::vector<graph::Value>
+      memory;  // (source tokens): made by record_memory, leaves of record_step
 
   Recording() = default;
-  Recording(const BatchShape& shape, DType real) : tape(std::make_shared<Recorder>(real)), shape(shape) {}
-  Value input(const std::string& name, std::int64_t elements) {
+  Recording(const BatchShape& shape, DType real)
+      : tape(std::make_shared<graph::Recorder>(real)), shape(shape) {}
+  graph::Value input(const std::string& name, std::int64_t elements) {
     return inputs[name] = tape->input(name, {elements}, DType::i32);
   }
-  std::vector<Value> outputs() const {  // of a loss
-    std::vector<Value> all;
+  std::vector<graph::Value> outputs() const {  // of a loss
+    std::vector<graph::Value> all;
     for (const Loss& l : losses)
-      for (const Value v : {l.value, l.correct})
+      for (const graph::Value v : {l.value, l.correct})
         if (v) all.push_back(v);
     return all;
   }
-  std::int64_t width(Value input) const { return tape->info(input).shape.elements() / shape.sequences; }  // of a sequence
+  std::int64_t width(graph::Value input) const {
+    return tape->info(input).shape.elements() / shape.sequences;
+  }  // of a sequence
 };
 
 class Model {
@@ -70,11 +77,11 @@ class Model {
   // Of training with dropout and label smoothing; otherwise the negative log-likelihood.
   virtual Recording record_loss(const BatchShape& shape, DType real, bool training) const = 0;
   virtual Recording record_logits(const BatchShape& shape, DType real) const = 0;
-  // Generation: the logits of new tokens from StepState::first_position on, read beside the caches, which it extends. Without
-  // sequence parallelism. Encoders have none.
+  // Generation: the logits of new tokens from StepState::first_position on, read beside the caches,
+  // which it extends. Without sequence parallelism. Encoders have none.
   virtual Recording record_step(const BatchShape& shape, DType real) const = 0;
   // What the decoder of an encoder_decoder reads of the source, for all of record_step.
   virtual Recording record_memory(const BatchShape& shape, DType real) const = 0;
 };
 
-}  // namespace tfm
+}  // namespace tfm::nn

@@ -2,13 +2,14 @@
 
 #include <algorithm>
 
-namespace tfm {
+namespace tfm::nn {
 
 int ParameterSet::add(ParameterSpec spec) {
   TFM_CHECK(offsets_.empty(), "parameters are added before finish()");
   for (const ParameterSpec& other : specs_)
     for (const PartSpec& a : other.parts)
-      for (const PartSpec& b : spec.parts) TFM_CHECK(a.name != b.name, "two parameters named " + a.name);
+      for (const PartSpec& b : spec.parts)
+        TFM_CHECK(a.name != b.name, "two parameters named " + a.name);
   specs_.push_back(std::move(spec));
   return size() - 1;
 }
@@ -33,7 +34,10 @@ void ParameterSet::finish() {
       std::int64_t at = flat_;
       const Shape local = local_shape(i);
       for (const PartSpec& p : s.parts) {
-        PartSlice slice{.name = p.name, .parameter = i, .full = s.cols ? Shape{p.rows, s.cols} : Shape{p.rows}, .offset = at};
+        PartSlice slice{.name = p.name,
+                        .parameter = i,
+                        .full = s.cols ? Shape{p.rows, s.cols} : Shape{p.rows},
+                        .offset = at};
         slice.end = p.rows;
         const std::int64_t cols = s.cols ? local[1] : 1;
         if (s.split != Split::none && layout_.tensor > 1) {
@@ -48,7 +52,7 @@ void ParameterSet::finish() {
       flat_ += round_up(local.elements(), kGranule);
     }
     if (flat_ == begin) continue;
-    const Axis axis = partial ? Axis::world : Axis::data;
+    const comm::Axis axis = partial ? comm::Axis::world : comm::Axis::data;
     flat_ = begin + round_up(flat_ - begin, kGranule * (partial ? layout_.world() : layout_.data));
     segments_.push_back({axis, begin, flat_});
   }
@@ -62,10 +66,12 @@ std::int64_t ParameterSet::total_elements() const {
 }
 
 Tensor ParameterSet::view(int i, void* flat, DType t) const {
-  return {static_cast<std::byte*>(flat) + offsets_[i] * static_cast<std::int64_t>(size_of(t)), t, local_shape(i)};
+  return {static_cast<std::byte*>(flat) + offsets_[i] * static_cast<std::int64_t>(size_of(t)), t,
+          local_shape(i)};
 }
 
-template <class T> void ParameterSet::initialize(std::uint64_t seed, T* flat, int threads) const {
+template <class T>
+void ParameterSet::initialize(std::uint64_t seed, T* flat, int threads) const {
   for (const PartSlice& s : slices_) {
     const Init init = specs_[s.parameter].init;
     T* out = flat + s.offset;
@@ -81,7 +87,8 @@ template <class T> void ParameterSet::initialize(std::uint64_t seed, T* flat, in
     const float deviation = static_cast<float>(init.value);
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (std::int64_t row = 0; row < n / std::max<std::int64_t>(width, 1); ++row)
-      normals(key, static_cast<std::uint64_t>((row0 + row) * cols + col0), width, deviation, out + row * width);
+      normals(key, static_cast<std::uint64_t>((row0 + row) * cols + col0), width, deviation,
+              out + row * width);
   }
 }
 template void ParameterSet::initialize(std::uint64_t, float*, int) const;
@@ -90,23 +97,31 @@ template void ParameterSet::initialize(std::uint64_t, double*, int) const;
 namespace {
 
 // Calls run(element of the whole part, element of the slice, count) for every contiguous piece.
-template <class F> void each_run(const PartSlice& s, F run) {
+template <class F>
+void each_run(const PartSlice& s, F run) {
   const std::int64_t cols = s.full.rank() > 1 ? s.full[1] : 1;
   if (s.axis != 1) return run(s.axis == 0 ? s.begin * cols : 0, 0, s.elements());
-  for (std::int64_t row = 0; row < s.full[0]; ++row) run(row * cols + s.begin, row * (s.end - s.begin), s.end - s.begin);
+  for (std::int64_t row = 0; row < s.full[0]; ++row)
+    run(row * cols + s.begin, row * (s.end - s.begin), s.end - s.begin);
 }
 
 }  // namespace
 
-template <class T> void ParameterSet::scatter(const PartSlice& s, const T* whole, T* flat) {
-  each_run(s, [&](std::int64_t from, std::int64_t to, std::int64_t n) { std::copy_n(whole + from, n, flat + s.offset + to); });
+template <class T>
+void ParameterSet::scatter(const PartSlice& s, const T* whole, T* flat) {
+  each_run(s, [&](std::int64_t from, std::int64_t to, std::int64_t n) {
+    std::copy_n(whole + from, n, flat + s.offset + to);
+  });
 }
-template <class T> void ParameterSet::gather(const PartSlice& s, const T* flat, T* whole) {
-  each_run(s, [&](std::int64_t to, std::int64_t from, std::int64_t n) { std::copy_n(flat + s.offset + from, n, whole + to); });
+template <class T>
+void ParameterSet::gather(const PartSlice& s, const T* flat, T* whole) {
+  each_run(s, [&](std::int64_t to, std::int64_t from, std::int64_t n) {
+    std::copy_n(flat + s.offset + from, n, whole + to);
+  });
 }
 template void ParameterSet::scatter(const PartSlice&, const float*, float*);
 template void ParameterSet::scatter(const PartSlice&, const double*, double*);
 template void ParameterSet::gather(const PartSlice&, const float*, float*);
 template void ParameterSet::gather(const PartSlice&, const double*, double*);
 
-}  // namespace tfm
+}  // namespace tfm::nn

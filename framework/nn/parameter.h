@@ -1,8 +1,10 @@
 #pragma once
-// Parameters: names, shapes, sharding over the tensor axis, initial values, and their place in flat buffers.
+// Parameters: names, shapes, sharding over the tensor axis, initial values, and their place in flat
+// buffers.
 //
-// A parameter may hold several named parts stacked along its rows (query, key and value; gate and up), so that one product
-// serves them all. What users see (checkpoints, exchange with other programs, tests) are the parts.
+// A parameter may hold several named parts stacked along its rows (query, key and value; gate and
+// up), so that one product serves them all. What users see (checkpoints, exchange with other
+// programs, tests) are the parts.
 #include <string>
 #include <vector>
 
@@ -10,9 +12,13 @@
 #include "core/philox.h"
 #include "graph/recorder.h"
 
-namespace tfm {
+namespace tfm::nn {
 
-enum class Split : std::uint8_t { none, rows, columns };  // over the tensor axis; rows are padded to equal shares
+enum class Split : std::uint8_t {
+  none,
+  rows,
+  columns
+};  // over the tensor axis; rows are padded to equal shares
 
 struct Init {
   enum class Kind : std::uint8_t { normal, constant } kind = Kind::constant;
@@ -29,26 +35,31 @@ struct ParameterSpec {
   std::int64_t cols = 0;  // 0: a vector
   Split split = Split::none;
   Init init;
-  bool decay = false;              // weight decay applies
-  bool partial_gradient = false;   // each tensor rank has a term of the gradient only (sequence parallelism)
+  bool decay = false;  // weight decay applies
+  bool partial_gradient =
+      false;  // each tensor rank has a term of the gradient only (sequence parallelism)
 };
 
-// A rank's share of one part: which elements of the whole it is, and where they lie in the flat buffer.
+// A rank's share of one part: which elements of the whole it is, and where they lie in the flat
+// buffer.
 struct PartSlice {
   std::string name;
   int parameter = 0;
-  Shape full;                      // (rows, cols) or (rows)
-  int axis = -1;                   // split axis or -1
-  std::int64_t begin = 0, end = 0; // along the axis (the whole extent where not split); padding is not included
-  std::int64_t offset = 0;         // first element in the flat buffer; elements are contiguous
+  Shape full;     // (rows, cols) or (rows)
+  int axis = -1;  // split axis or -1
+  std::int64_t begin = 0,
+               end =
+                   0;  // along the axis (the whole extent where not split); padding is not included
+  std::int64_t offset = 0;  // first element in the flat buffer; elements are contiguous
   std::int64_t elements() const {
-    return axis < 0 ? full.elements() : full.elements() / (full[axis] ? full[axis] : 1) * (end - begin);
+    return axis < 0 ? full.elements()
+                    : full.elements() / (full[axis] ? full[axis] : 1) * (end - begin);
   }
 };
 
 // Flat range whose gradients are summed over one axis.
 struct Segment {
-  Axis axis = Axis::data;
+  comm::Axis axis = comm::Axis::data;
   std::int64_t begin = 0, end = 0;  // multiples of kGranule * group size
 };
 
@@ -56,7 +67,8 @@ class ParameterSet {
  public:
   static constexpr std::int64_t kGranule = 64;  // elements; every parameter starts at a multiple
 
-  explicit ParameterSet(Layout layout, int tensor_rank) : layout_(layout), tensor_rank_(tensor_rank) {}
+  explicit ParameterSet(comm::Layout layout, int tensor_rank)
+      : layout_(layout), tensor_rank_(tensor_rank) {}
 
   int add(ParameterSpec spec);  // returns the parameter's index; names must be new
   void finish();                // assigns offsets; no add() afterwards
@@ -71,18 +83,23 @@ class ParameterSet {
   std::int64_t total_elements() const;  // of the whole model, without padding
 
   // Writes this rank's initial values; element e of a part depends on (seed, part name, e) alone.
-  template <class T> void initialize(std::uint64_t seed, T* flat, int threads) const;
+  template <class T>
+  void initialize(std::uint64_t seed, T* flat, int threads) const;
   // Fills a slice from the whole part in row-major order, or the reverse.
-  template <class T> static void scatter(const PartSlice& slice, const T* whole, T* flat);
-  template <class T> static void gather(const PartSlice& slice, const T* flat, T* whole);
+  template <class T>
+  static void scatter(const PartSlice& slice, const T* whole, T* flat);
+  template <class T>
+  static void gather(const PartSlice& slice, const T* flat, T* whole);
 
-  Value record(Recorder& r, int i) const { return r.parameter(i, specs_[i].parts[0].name, local_shape(i)); }
+  graph::Value record(graph::Recorder& r, int i) const {
+    return r.parameter(i, specs_[i].parts[0].name, local_shape(i));
+  }
   Tensor view(int i, void* flat, DType t) const;
 
  private:
   std::int64_t share(std::int64_t rows) const { return ceil_div(rows, layout_.tensor); }
 
-  Layout layout_;
+  comm::Layout layout_;
   int tensor_rank_;
   std::vector<ParameterSpec> specs_;
   std::vector<std::int64_t> offsets_;
@@ -91,4 +108,4 @@ class ParameterSet {
   std::int64_t flat_ = 0;
 };
 
-}  // namespace tfm
+}  // namespace tfm::nn

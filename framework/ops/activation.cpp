@@ -5,40 +5,57 @@
 namespace tfm::ops {
 namespace {
 
-struct Act final : Op {
+struct Act final : graph::Op {
   std::int64_t rows, cols;
   kernels::Activation act;
   bool gated;
 
   std::string_view kind() const override { return "activation"; }
-  Saved saved() const override { return {.inputs = 0b1}; }
+  graph::Saved saved() const override { return {.inputs = 0b1}; }
   bool cheap() const override { return true; }
 
-  void forward(Exec& e) const override {
+  void forward(graph::Exec& e) const override {
     with_float(e.out(0).dtype, [&]<class T>() {
-      on(e.stream(), [&](auto& s) {
-        kernels::activation(s, kernels::ActivationArgs<T>{rows, cols, act, gated, e.in(0).ptr<T>(), e.out(0).ptr<T>()});
+      device::on(e.stream(), [&](auto& s) {
+        kernels::activation(s, kernels::ActivationArgs<T>{rows, cols, act, gated, e.in(0).ptr<T>(),
+                                                          e.out(0).ptr<T>()});
       });
     });
   }
-  template <class T> kernels::ActivationBackwardArgs<T> backward_args(Exec& e) const {
-    const GradSlot dx = e.grad_in(0);
-    return {rows, cols, act, gated, e.in(0).ptr<T>(), e.grad_out(0).ptr<T>(), dx.tensor.ptr<T>(), dx.accumulate};
+  template <class T>
+  kernels::ActivationBackwardArgs<T> backward_args(graph::Exec& e) const {
+    const graph::GradSlot dx = e.grad_in(0);
+    return {rows,
+            cols,
+            act,
+            gated,
+            e.in(0).ptr<T>(),
+            e.grad_out(0).ptr<T>(),
+            dx.tensor.ptr<T>(),
+            dx.accumulate};
   }
-  void backward(Exec& e) const override {
+  void backward(graph::Exec& e) const override {
     with_float(e.grad_out(0).dtype, [&]<class T>() {
-      on(e.stream(), [&](auto& s) { kernels::activation_backward(s, backward_args<T>(e)); });
+      device::on(e.stream(),
+                 [&](auto& s) { kernels::activation_backward(s, backward_args<T>(e)); });
     });
   }
-  // Not in forward: what selective recomputation makes of the input again would differ from it in its last bit.
-  Join joins(const Op& before, Phase phase) const override {
-    const bool able = phase == Phase::backward && act == kernels::Activation::gelu_tanh && !gated && dynamic_cast<const Linear*>(&before);
-    return able ? Join::one_pass : Join::no;
+  // Not in forward: what selective recomputation makes of the input again would differ from it in
+  // its last bit.
+  graph::Join joins(const graph::Op& before, graph::Phase phase) const override {
+    const bool able = phase == graph::Phase::backward && act == kernels::Activation::gelu_tanh &&
+                      !gated && dynamic_cast<const Linear*>(&before);
+    return able ? graph::Join::one_pass : graph::Join::no;
   }
-  void run_joined(Phase, const Op& before, Exec& of_before, Exec& e) const override {
+  void run_joined(graph::Phase, const graph::Op& before, graph::Exec& of_before,
+                  graph::Exec& e) const override {
     const Linear& linear = static_cast<const Linear&>(before);
     with_float(e.grad_out(0).dtype, [&]<class T>() {
-      on(e.stream(), [&](auto& s) { kernels::gemm_activation_backward(s, kernels::GemmActivationBackwardArgs<T>{linear.input_gradient<T>(of_before), backward_args<T>(e)}); });
+      device::on(e.stream(), [&](auto& s) {
+        kernels::gemm_activation_backward(
+            s, kernels::GemmActivationBackwardArgs<T>{linear.input_gradient<T>(of_before),
+                                                      backward_args<T>(e)});
+      });
     });
     linear.backward_of_parameters(of_before);
   }
@@ -46,7 +63,7 @@ struct Act final : Op {
 
 }  // namespace
 
-Value activation(Recorder& r, Value x, kernels::Activation kind, bool gated) {
+graph::Value activation(graph::Recorder& r, graph::Value x, kernels::Activation kind, bool gated) {
   auto op = std::make_unique<Act>();
   const Shape shape = r.info(x).shape;
   op->rows = shape[0];

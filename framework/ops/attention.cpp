@@ -10,105 +10,158 @@ namespace tfm::ops {
 namespace {
 
 template <class T>
-struct Attention final : Op {
+struct Attention final : graph::Op {
   AttentionOptions options;
   std::int64_t batch, buckets = 0;
   // How many inputs there are, and which is which. alibi: bias by distance, (H, T + S - 1).
-  int inputs = 0, kv = -1, q_segments = -1, k_segments = -1, relative_bias = -1, bucket = -1, alibi = -1;
+  int inputs = 0, kv = -1, q_segments = -1, k_segments = -1, relative_bias = -1, bucket = -1,
+      alibi = -1;
   std::uint32_t stream;
 
   std::string_view kind() const override { return "attention"; }
-  Saved saved() const override { return {.inputs = (1u << inputs) - 1, .outputs = 0b11}; }
-  // Scores and weighted sum, 2 * 2 * T * S * D for every head; backward makes the scores again and has four products of its own.
-  Work work(Phase phase) const override {
-    const double all = 4.0 * batch * options.queries * options.keys * options.heads * options.head_size * (phase == Phase::backward ? 2.5 : 1);
+  graph::Saved saved() const override { return {.inputs = (1u << inputs) - 1, .outputs = 0b11}; }
+  // Scores and weighted sum, 2 * 2 * T * S * D for every head; backward makes the scores again and
+  // has four products of its own.
+  graph::Work work(graph::Phase phase) const override {
+    const double all = 4.0 * batch * options.queries * options.keys * options.heads *
+                       options.head_size * (phase == graph::Phase::backward ? 2.5 : 1);
     const double seen = options.causal ? all / 2 : all;
-    return {.attention_flops = seen, .masked_flops = all - seen, .kernels = phase == Phase::backward ? 3 : 1};
+    return {.attention_flops = seen,
+            .masked_flops = all - seen,
+            .kernels = phase == graph::Phase::backward ? 3 : 1};
   }
   // A relative bias by distance; in backward its gradient in every sequence follows.
-  std::int64_t workspace_bytes(Phase phase) const override {
+  std::int64_t workspace_bytes(graph::Phase phase) const override {
     if (relative_bias < 0) return 0;
-    return options.heads * distances() * (phase == Phase::backward ? 1 + batch : 1) * static_cast<std::int64_t>(sizeof(Wide<T>));
+    return options.heads * distances() * (phase == graph::Phase::backward ? 1 + batch : 1) *
+           static_cast<std::int64_t>(sizeof(Wide<T>));
   }
 
-  std::int64_t scratch_bytes(Phase phase, DType) const override {
-    const kernels::AttentionExtents a{batch, options.heads, options.kv_heads, options.queries, options.keys, options.head_size, options.causal, k_segments >= 0,
-                                      relative_bias >= 0 || alibi >= 0, relative_bias >= 0, options.dropout > 0};
-    return phase == Phase::backward ? kernels::attention_backward_scratch(a, sizeof(T), sizeof(Wide<T>)) : kernels::attention_scratch(a, sizeof(T));
+  std::int64_t scratch_bytes(graph::Phase phase, DType) const override {
+    const kernels::AttentionExtents a{batch,
+                                      options.heads,
+                                      options.kv_heads,
+                                      options.queries,
+                                      options.keys,
+                                      options.head_size,
+                                      options.causal,
+                                      k_segments >= 0,
+                                      relative_bias >= 0 || alibi >= 0,
+                                      relative_bias >= 0,
+                                      options.dropout > 0};
+    return phase == graph::Phase::backward
+               ? kernels::attention_backward_scratch(a, sizeof(T), sizeof(Wide<T>))
+               : kernels::attention_scratch(a, sizeof(T));
   }
 
   std::int64_t distances() const { return options.queries + options.keys - 1; }
-  Wide<T>* table(const Exec& e) const { return reinterpret_cast<Wide<T>*>(e.workspace()); }
-  const Wide<T>* bias(const Exec& e) const { return relative_bias >= 0 ? table(e) : alibi >= 0 ? e.in(alibi).template ptr<Wide<T>>() : nullptr; }
-  void expand_bias(const Exec& e) const {
+  Wide<T>* table(const graph::Exec& e) const { return reinterpret_cast<Wide<T>*>(e.workspace()); }
+  const Wide<T>* bias(const graph::Exec& e) const {
+    return relative_bias >= 0 ? table(e)
+           : alibi >= 0       ? e.in(alibi).template ptr<Wide<T>>()
+                              : nullptr;
+  }
+  void expand_bias(const graph::Exec& e) const {
     if (relative_bias < 0) return;
-    on(e.stream(), [&](auto& s) {
-      kernels::bucket_bias(s, kernels::BucketBiasArgs<T>{options.heads, distances(), buckets, e.in(bucket).template ptr<std::int32_t>(),
+    device::on(e.stream(), [&](auto& s) {
+      kernels::bucket_bias(s, kernels::BucketBiasArgs<T>{options.heads, distances(), buckets,
+                                                         e.in(bucket).template ptr<std::int32_t>(),
                                                          e.in(relative_bias).ptr<T>(), table(e)});
     });
   }
 
-  kernels::AttentionArgs<T> args(const Exec& e) const {
-    const std::int64_t D = options.head_size, q_width = options.heads * D, kv_width = options.kv_heads * D;
+  kernels::AttentionArgs<T> args(const graph::Exec& e) const {
+    const std::int64_t D = options.head_size, q_width = options.heads * D,
+                       kv_width = options.kv_heads * D;
     const T *q = e.in(0).ptr<T>(), *k = kv < 0 ? q + q_width : e.in(kv).ptr<T>();
     const auto segments = [&](int i) { return i < 0 ? nullptr : e.in(i).ptr<std::int32_t>(); };
-    return {.batch = batch, .heads = options.heads, .kv_heads = options.kv_heads, .queries = options.queries, .keys = options.keys,
-            .head_size = D, .q = q, .k = k, .v = k + kv_width, .q_stride = q_width + (kv < 0 ? 2 * kv_width : 0),
-            .kv_stride = 2 * kv_width + (kv < 0 ? q_width : 0), .out = e.out(0).ptr<T>(), .out_stride = q_width,
-            .lse = e.out(1).ptr<Wide<T>>(), .scale = static_cast<Wide<T>>(options.scale), .causal = options.causal, .k_segments = segments(k_segments),
-            .q_segments = segments(q_segments), .bias = bias(e),
-            .dropout = {static_cast<float>(options.dropout), {e.state().seed, Purpose::dropout, stream}, e.numbers()},
-            .head_offset = options.head_offset, .heads_total = options.heads_total};
+    return {.batch = batch,
+            .heads = options.heads,
+            .kv_heads = options.kv_heads,
+            .queries = options.queries,
+            .keys = options.keys,
+            .head_size = D,
+            .q = q,
+            .k = k,
+            .v = k + kv_width,
+            .q_stride = q_width + (kv < 0 ? 2 * kv_width : 0),
+            .kv_stride = 2 * kv_width + (kv < 0 ? q_width : 0),
+            .out = e.out(0).ptr<T>(),
+            .out_stride = q_width,
+            .lse = e.out(1).ptr<Wide<T>>(),
+            .scale = static_cast<Wide<T>>(options.scale),
+            .causal = options.causal,
+            .k_segments = segments(k_segments),
+            .q_segments = segments(q_segments),
+            .bias = bias(e),
+            .dropout = {static_cast<float>(options.dropout),
+                        {e.state().seed, Purpose::dropout, stream},
+                        e.numbers()},
+            .head_offset = options.head_offset,
+            .heads_total = options.heads_total};
   }
-  void forward(Exec& e) const override {
+  void forward(graph::Exec& e) const override {
     expand_bias(e);
-    on(e.stream(), [&](auto& s) { kernels::attention(s, args(e)); });
+    device::on(e.stream(), [&](auto& s) { kernels::attention(s, args(e)); });
   }
-  void backward(Exec& e) const override {
-    const GradSlot dq = e.grad_in(0), dkv = kv < 0 ? dq : e.grad_in(kv), dtable = relative_bias < 0 ? GradSlot{} : e.grad_in(relative_bias);
-    TFM_CHECK(dq && dkv && !dq.accumulate && !dkv.accumulate, "the gradients of queries, keys and values have one writer");
+  void backward(graph::Exec& e) const override {
+    const graph::GradSlot dq = e.grad_in(0), dkv = kv < 0 ? dq : e.grad_in(kv),
+                          dtable = relative_bias < 0 ? graph::GradSlot{} : e.grad_in(relative_bias);
+    TFM_CHECK(dq && dkv && !dq.accumulate && !dkv.accumulate,
+              "the gradients of queries, keys and values have one writer");
     const std::int64_t D = options.head_size;
     T* dk = dkv.tensor.ptr<T>() + (kv < 0 ? options.heads * D : 0);
     Wide<T>* dbias = dtable ? table(e) + options.heads * distances() : nullptr;
     expand_bias(e);
-    on(e.stream(), [&](auto& s) {
-      kernels::attention_backward(s, kernels::AttentionBackwardArgs<T>{args(e), e.grad_out(0).ptr<T>(), dq.tensor.ptr<T>(), dk,
-                                                                       dk + options.kv_heads * D, dbias});
+    device::on(e.stream(), [&](auto& s) {
+      kernels::attention_backward(
+          s, kernels::AttentionBackwardArgs<T>{args(e), e.grad_out(0).ptr<T>(), dq.tensor.ptr<T>(),
+                                               dk, dk + options.kv_heads * D, dbias});
       if (dtable)
         kernels::bucket_bias_backward(
-            s, kernels::BucketBiasBackwardArgs<T>{batch, options.heads, distances(), buckets, e.in(bucket).template ptr<std::int32_t>(), dbias,
+            s, kernels::BucketBiasBackwardArgs<T>{batch, options.heads, distances(), buckets,
+                                                  e.in(bucket).template ptr<std::int32_t>(), dbias,
                                                   dtable.tensor.ptr<Wide<T>>(), dtable.accumulate});
     });
   }
 };
 
-void check(const Recorder& r, const AttentionInputs& in, const AttentionOptions& o) {
+void check(const graph::Recorder& r, const AttentionInputs& in, const AttentionOptions& o) {
   const Shape q = r.info(in.q).shape, kv = r.info(in.kv ? in.kv : in.q).shape;
-  const std::int64_t q_width = o.heads * o.head_size, kv_width = 2 * o.kv_heads * o.head_size, distances = o.queries + o.keys - 1;
-  TFM_CHECK(o.queries > 0 && o.keys > 0 && (in.kv || o.keys == o.queries), "self-attention has as many keys as queries");
+  const std::int64_t q_width = o.heads * o.head_size, kv_width = 2 * o.kv_heads * o.head_size,
+                     distances = o.queries + o.keys - 1;
+  TFM_CHECK(o.queries > 0 && o.keys > 0 && (in.kv || o.keys == o.queries),
+            "self-attention has as many keys as queries");
   TFM_CHECK(q[1] == q_width + (in.kv ? 0 : kv_width), "queries are " + q.str());
   TFM_CHECK(kv[1] == kv_width + (in.kv ? 0 : q_width), "keys and values are " + kv.str());
-  TFM_CHECK(q[0] % o.queries == 0 && q[0] / o.queries * o.keys == kv[0], "attention needs whole sequences, as many of keys as of queries");
+  TFM_CHECK(q[0] % o.queries == 0 && q[0] / o.queries * o.keys == kv[0],
+            "attention needs whole sequences, as many of keys as of queries");
   TFM_CHECK(!in.q_segments || in.k_segments, "segments of queries need those of keys");
   for (const auto& [segments, rows] : {std::pair{in.q_segments, q[0]}, {in.k_segments, kv[0]}})
-    TFM_CHECK(!segments || (r.info(segments).shape == Shape{rows} && r.info(segments).dtype == DType::i32), "one int32 segment a row");
+    TFM_CHECK(!segments ||
+                  (r.info(segments).shape == Shape{rows} && r.info(segments).dtype == DType::i32),
+              "one int32 segment a row");
   TFM_CHECK(!in.relative_bias || o.alibi_slopes.empty(), "one kind of bias");
   TFM_CHECK(o.alibi_slopes.empty() || std::ssize(o.alibi_slopes) == o.heads, "one slope a head");
   if (!in.relative_bias) return;
   const Shape table = r.info(in.relative_bias).shape;
-  TFM_CHECK(table[0] == o.heads && std::ssize(o.buckets) == distances, "relative_bias is " + table.str());
-  TFM_CHECK(std::ranges::all_of(o.buckets, [&](std::int32_t b) { return b >= 0 && b < table[1]; }), "buckets of the table");
+  TFM_CHECK(table[0] == o.heads && std::ssize(o.buckets) == distances,
+            "relative_bias is " + table.str());
+  TFM_CHECK(std::ranges::all_of(o.buckets, [&](std::int32_t b) { return b >= 0 && b < table[1]; }),
+            "buckets of the table");
 }
 
 }  // namespace
 
-Value attention(Recorder& r, const AttentionInputs& in, AttentionOptions options) {
+graph::Value attention(graph::Recorder& r, const AttentionInputs& in, AttentionOptions options) {
   check(r, in, options);
   const std::int64_t N = r.info(in.q).shape[0], H = options.heads, D = options.head_size;
   return with_float(r.real(), [&]<class T>() {
     auto op = std::make_unique<Attention<T>>();
-    std::vector<Value> inputs{in.q};
-    const auto add = [&](Value v) { return v ? (inputs.push_back(v), static_cast<int>(inputs.size()) - 1) : -1; };
+    std::vector<graph::Value> inputs{in.q};
+    const auto add = [&](graph::Value v) {
+      return v ? (inputs.push_back(v), static_cast<int>(inputs.size()) - 1) : -1;
+    };
     op->kv = add(in.kv);
     op->q_segments = add(in.q_segments);
     op->k_segments = add(in.k_segments);
@@ -117,12 +170,14 @@ Value attention(Recorder& r, const AttentionInputs& in, AttentionOptions options
       op->buckets = r.info(in.relative_bias).shape[1];
       op->bucket = add(table(r, "buckets", options.buckets));
     }
-    if (!options.alibi_slopes.empty()) op->alibi = add(alibi_table<Wide<T>>(r, options.alibi_slopes, options.queries, options.keys));
+    if (!options.alibi_slopes.empty())
+      op->alibi = add(alibi_table<Wide<T>>(r, options.alibi_slopes, options.queries, options.keys));
     op->inputs = static_cast<int>(inputs.size());
     op->batch = N / options.queries;
     op->stream = stream_of(r.qualified("attention.dropout"));
     op->options = std::move(options);
-    return r.apply(std::move(op), inputs, {{{N, H * D}, r.real()}, {{N, H}, wide(r.real()), false}});
+    return r.apply(std::move(op), inputs,
+                   {{{N, H * D}, r.real()}, {{N, H}, wide(r.real()), false}});
   });
 }
 

@@ -7,69 +7,107 @@ namespace tfm::ops {
 namespace {
 
 template <class T>
-struct CachedAttention final : Op {
+struct CachedAttention final : graph::Op {
   AttentionOptions options;
   std::int64_t batch, buckets = 0;
   int bucket = -1, alibi = -1;  // inputs; alibi: bias by distance, (H, T + capacity - 1)
 
   std::string_view kind() const override { return "cached_attention"; }
-  Saved saved() const override { return {}; }
+  graph::Saved saved() const override { return {}; }
   std::int64_t distances() const { return options.queries + options.keys - 1; }
-  Work work(Phase) const override { return {.attention_flops = 4.0 * batch * options.queries * options.keys * options.heads * options.head_size}; }
-  std::int64_t workspace_bytes(Phase) const override {  // log-sum-exp; bias by distance
-    return options.heads * (batch * options.queries + distances()) * static_cast<std::int64_t>(sizeof(Wide<T>));
+  graph::Work work(graph::Phase) const override {
+    return {.attention_flops =
+                4.0 * batch * options.queries * options.keys * options.heads * options.head_size};
+  }
+  std::int64_t workspace_bytes(graph::Phase) const override {  // log-sum-exp; bias by distance
+    return options.heads * (batch * options.queries + distances()) *
+           static_cast<std::int64_t>(sizeof(Wide<T>));
   }
 
-  void forward(Exec& e) const override {
-    const std::int64_t D = options.head_size, q_width = options.heads * D, kv_width = 2 * options.kv_heads * D;
-    const std::int64_t position = e.state().first_position, capacity = options.keys, queries = options.queries, keys = position + queries;
+  void forward(graph::Exec& e) const override {
+    const std::int64_t D = options.head_size, q_width = options.heads * D,
+                       kv_width = 2 * options.kv_heads * D;
+    const std::int64_t position = e.state().first_position, capacity = options.keys,
+                       queries = options.queries, keys = position + queries;
     const std::int64_t used = queries + keys - 1, row = q_width + kv_width;
     TFM_CHECK(keys <= capacity, "the cache holds " + std::to_string(capacity) + " positions");
     const T* qkv = e.in(0).ptr<T>();
     T* cache = e.in(1).ptr<T>();
-    Wide<T> *lse = reinterpret_cast<Wide<T>*>(e.workspace()), *bias = lse + options.heads * batch * queries;
-    on(e.stream(), [&](auto& s) {
+    Wide<T>*lse = reinterpret_cast<Wide<T>*>(e.workspace()),
+    *bias = lse + options.heads * batch * queries;
+    device::on(e.stream(), [&](auto& s) {
       if (queries == 1)
-        kernels::copy_rows(s, kernels::CopyRowsArgs<T>{batch, kv_width, qkv + q_width, row, cache + position * kv_width, capacity * kv_width});
+        kernels::copy_rows(
+            s, kernels::CopyRowsArgs<T>{batch, kv_width, qkv + q_width, row,
+                                        cache + position * kv_width, capacity * kv_width});
       for (std::int64_t b = 0; b < batch && queries > 1; ++b)
-        kernels::copy_rows(s, kernels::CopyRowsArgs<T>{queries, kv_width, qkv + b * queries * row + q_width, row,
-                                                       cache + (b * capacity + position) * kv_width, kv_width});
+        kernels::copy_rows(
+            s, kernels::CopyRowsArgs<T>{queries, kv_width, qkv + b * queries * row + q_width, row,
+                                        cache + (b * capacity + position) * kv_width, kv_width});
       if (buckets > 0)
-        kernels::bucket_bias(s, kernels::BucketBiasArgs<T>{options.heads, used, buckets, e.in(bucket).template ptr<std::int32_t>() + capacity - keys,
-                                                           e.in(2).ptr<T>(), bias});
+        kernels::bucket_bias(s, kernels::BucketBiasArgs<T>{
+                                    options.heads, used, buckets,
+                                    e.in(bucket).template ptr<std::int32_t>() + capacity - keys,
+                                    e.in(2).ptr<T>(), bias});
       if (alibi >= 0)
-        kernels::copy_rows(s, kernels::CopyRowsArgs<Wide<T>>{options.heads, used, e.in(alibi).template ptr<Wide<T>>() + capacity - keys, distances(), bias, used});
+        kernels::copy_rows(
+            s, kernels::CopyRowsArgs<Wide<T>>{options.heads, used,
+                                              e.in(alibi).template ptr<Wide<T>>() + capacity - keys,
+                                              distances(), bias, used});
       kernels::attention(
-          s, kernels::AttentionArgs<T>{.batch = batch, .heads = options.heads, .kv_heads = options.kv_heads, .queries = queries,
-                                       .keys = keys, .head_size = D, .q = qkv, .k = cache, .v = cache + kv_width / 2, .q_stride = row,
-                                       .kv_stride = kv_width, .out = e.out(0).ptr<T>(), .out_stride = q_width,
-                                       .lse = lse, .scale = static_cast<Wide<T>>(options.scale), .causal = true,
-                                       .bias = buckets > 0 || alibi >= 0 ? bias : nullptr, .kv_length = capacity});
+          s, kernels::AttentionArgs<T>{.batch = batch,
+                                       .heads = options.heads,
+                                       .kv_heads = options.kv_heads,
+                                       .queries = queries,
+                                       .keys = keys,
+                                       .head_size = D,
+                                       .q = qkv,
+                                       .k = cache,
+                                       .v = cache + kv_width / 2,
+                                       .q_stride = row,
+                                       .kv_stride = kv_width,
+                                       .out = e.out(0).ptr<T>(),
+                                       .out_stride = q_width,
+                                       .lse = lse,
+                                       .scale = static_cast<Wide<T>>(options.scale),
+                                       .causal = true,
+                                       .bias = buckets > 0 || alibi >= 0 ? bias : nullptr,
+                                       .kv_length = capacity});
     });
   }
-  void backward(Exec&) const override { internal_error("attention to a cache has no backward pass"); }
+  void backward(graph::Exec&) const override {
+    internal_error("attention to a cache has no backward pass");
+  }
 };
 
 }  // namespace
 
-Value cached_attention(Recorder& r, Value qkv, Value cache, Value relative_bias, AttentionOptions options) {
+graph::Value cached_attention(graph::Recorder& r, graph::Value qkv, graph::Value cache,
+                              graph::Value relative_bias, AttentionOptions options) {
   const Shape in = r.info(qkv).shape, held = r.info(cache).shape;
-  const std::int64_t q_width = options.heads * options.head_size, kv_width = 2 * options.kv_heads * options.head_size;
+  const std::int64_t q_width = options.heads * options.head_size,
+                     kv_width = 2 * options.kv_heads * options.head_size;
   const std::int64_t batch = div_exact(in[0], options.queries);
   TFM_CHECK(in[1] == q_width + kv_width, "queries, keys and values are " + in.str());
-  TFM_CHECK(held == (Shape{batch * options.keys, kv_width}) && r.info(cache).role == Role::input, "the cache is " + held.str());
+  TFM_CHECK(
+      held == (Shape{batch * options.keys, kv_width}) && r.info(cache).role == graph::Role::input,
+      "the cache is " + held.str());
   return with_float(r.real(), [&]<class T>() {
     auto op = std::make_unique<CachedAttention<T>>();
     op->batch = batch;
-    std::vector<Value> inputs{qkv, cache};
-    const auto add = [&](Value v) { return inputs.push_back(v), static_cast<int>(inputs.size()) - 1; };
+    std::vector<graph::Value> inputs{qkv, cache};
+    const auto add = [&](graph::Value v) {
+      return inputs.push_back(v), static_cast<int>(inputs.size()) - 1;
+    };
     if (relative_bias) {
       inputs.push_back(relative_bias);
       op->buckets = r.info(relative_bias).shape[1];
-      TFM_CHECK(std::ssize(options.buckets) == options.queries + options.keys - 1, "a bucket for each distance");
+      TFM_CHECK(std::ssize(options.buckets) == options.queries + options.keys - 1,
+                "a bucket for each distance");
       op->bucket = add(table(r, "buckets", options.buckets));
     }
-    if (!options.alibi_slopes.empty()) op->alibi = add(alibi_table<Wide<T>>(r, options.alibi_slopes, options.queries, options.keys));
+    if (!options.alibi_slopes.empty())
+      op->alibi = add(alibi_table<Wide<T>>(r, options.alibi_slopes, options.queries, options.keys));
     op->options = std::move(options);
     return r.apply(std::move(op), inputs, {{{in[0], q_width}, r.real()}});
   });

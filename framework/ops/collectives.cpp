@@ -7,75 +7,97 @@
 namespace tfm::ops {
 namespace {
 
-std::int64_t bytes_of(const Shape& s, DType t) { return s.elements() * static_cast<std::int64_t>(size_of(t)); }
+std::int64_t bytes_of(const Shape& s, DType t) {
+  return s.elements() * static_cast<std::int64_t>(size_of(t));
+}
 
-template <class T> void copy_to(Exec& e, const Tensor& from, const Tensor& to, bool accumulate) {
-  on(e.stream(), [&](auto& s) { kernels::copy(s, kernels::CopyArgs<T>{from.elements(), from.ptr<T>(), to.ptr<T>(), accumulate}); });
+template <class T>
+void copy_to(graph::Exec& e, const Tensor& from, const Tensor& to, bool accumulate) {
+  device::on(e.stream(), [&](auto& s) {
+    kernels::copy(s, kernels::CopyArgs<T>{from.elements(), from.ptr<T>(), to.ptr<T>(), accumulate});
+  });
 }
-template <class T> void bias_forward(Exec& e, int at, const Tensor& y) {
+template <class T>
+void bias_forward(graph::Exec& e, int at, const Tensor& y) {
   if (!e.has_in(at)) return;
-  on(e.stream(), [&](auto& s) { kernels::add_bias(s, kernels::AddBiasArgs<T>{y.shape[0], y.shape[1], e.in(at).ptr<T>(), y.ptr<T>()}); });
+  device::on(e.stream(), [&](auto& s) {
+    kernels::add_bias(
+        s, kernels::AddBiasArgs<T>{y.shape[0], y.shape[1], e.in(at).ptr<T>(), y.ptr<T>()});
+  });
 }
-template <class T> void bias_backward(Exec& e, int at, const Tensor& dy) {
-  if (GradSlot db = e.grad_in(at))
-    on(e.stream(), [&](auto& s) {
-      kernels::column_sum(s, kernels::ColumnSumArgs<T>{dy.shape[0], dy.shape[1], dy.shape[1], dy.ptr<T>(), db.tensor.ptr<Wide<T>>(), db.accumulate});
+template <class T>
+void bias_backward(graph::Exec& e, int at, const Tensor& dy) {
+  if (graph::GradSlot db = e.grad_in(at))
+    device::on(e.stream(), [&](auto& s) {
+      kernels::column_sum(
+          s, kernels::ColumnSumArgs<T>{dy.shape[0], dy.shape[1], dy.shape[1], dy.ptr<T>(),
+                                       db.tensor.ptr<Wide<T>>(), db.accumulate});
     });
 }
 
 // Common part: what is known when recording.
-struct TensorCollective : Op {
+struct TensorCollective : graph::Op {
   Shape in, out;
   DType real;
   bool bias = false;
-  Saved saved() const override { return {.inputs = bias ? 0b10u : 0u}; }
-  std::int64_t scratch_bytes(Phase phase, DType) const override {
-    return bias && phase == Phase::backward ? kernels::column_sum_scratch(out[0], out[1], static_cast<std::int64_t>(size_of(wide(real)))) : 0;
+  graph::Saved saved() const override { return {.inputs = bias ? 0b10u : 0u}; }
+  std::int64_t scratch_bytes(graph::Phase phase, DType) const override {
+    return bias && phase == graph::Phase::backward
+               ? kernels::column_sum_scratch(out[0], out[1],
+                                             static_cast<std::int64_t>(size_of(wide(real))))
+               : 0;
   }
   std::int64_t in_bytes() const { return bytes_of(in, real); }
   std::int64_t out_bytes() const { return bytes_of(out, real); }
   // Where a gradient cannot be written in place because it is added to.
-  static Tensor target(Exec& e, const GradSlot& d) {
+  static Tensor target(graph::Exec& e, const graph::GradSlot& d) {
     return d.accumulate ? Tensor{e.workspace(), d.tensor.dtype, d.tensor.shape} : d.tensor;
   }
-  template <class T> static void settle(Exec& e, const GradSlot& d, const Tensor& t) {
+  template <class T>
+  static void settle(graph::Exec& e, const graph::GradSlot& d, const Tensor& t) {
     if (d.accumulate) copy_to<T>(e, t, d.tensor, true);
   }
-  std::int64_t workspace_bytes(Phase p) const override { return p == Phase::backward ? in_bytes() : 0; }
+  std::int64_t workspace_bytes(graph::Phase p) const override {
+    return p == graph::Phase::backward ? in_bytes() : 0;
+  }
 };
 
-// Entry to the split region: in backward its collective runs beside the gradients of the weights of the layer behind it.
+// Entry to the split region: in backward its collective runs beside the gradients of the weights of
+// the layer behind it.
 struct SplitEntry : TensorCollective {
   bool cheap() const override { return true; }
-  Join joins(const Op& before, Phase phase) const override {
-    return phase == Phase::backward && dynamic_cast<const Linear*>(&before) ? Join::beside : Join::no;
+  graph::Join joins(const graph::Op& before, graph::Phase phase) const override {
+    return phase == graph::Phase::backward && dynamic_cast<const Linear*>(&before)
+               ? graph::Join::beside
+               : graph::Join::no;
   }
-  void run_joined(Phase, const Op& before, Exec& of_before, Exec& e) const override {
+  void run_joined(graph::Phase, const graph::Op& before, graph::Exec& of_before,
+                  graph::Exec& e) const override {
     const Linear& linear = static_cast<const Linear&>(before);
     linear.backward_of_input(of_before);
     backward_beside(e, [&] { linear.backward_of_parameters(of_before); });
   }
-  void backward(Exec& e) const override {
+  void backward(graph::Exec& e) const override {
     backward_beside(e, [] {});
   }
-  virtual void backward_beside(Exec& e, const std::function<void()>& work) const = 0;
+  virtual void backward_beside(graph::Exec& e, const std::function<void()>& work) const = 0;
 };
 
 struct CopyToTensor final : SplitEntry {
   std::string_view kind() const override { return "copy_to_tensor"; }
-  std::vector<CollectiveUse> collectives(Phase p) const override {
-    if (p != Phase::backward) return {};
-    return {{Collective::all_reduce_sum, Axis::tensor, in_bytes()}};
+  std::vector<graph::CollectiveUse> collectives(graph::Phase p) const override {
+    if (p != graph::Phase::backward) return {};
+    return {{comm::Collective::all_reduce_sum, comm::Axis::tensor, in_bytes()}};
   }
-  void forward(Exec& e) const override {
+  void forward(graph::Exec& e) const override {
     with_float(real, [&]<class T>() { copy_to<T>(e, e.in(0), e.out(0), false); });
   }
-  void backward_beside(Exec& e, const std::function<void()>& work) const override {
+  void backward_beside(graph::Exec& e, const std::function<void()>& work) const override {
     with_float(real, [&]<class T>() {
-      const GradSlot d = e.grad_in(0);
+      const graph::GradSlot d = e.grad_in(0);
       const Tensor t = target(e, d);
       copy_to<T>(e, e.grad_out(0), t, false);
-      Communicator& tensor = *e.context.mesh->tensor;
+      comm::Communicator& tensor = *e.context.mesh->tensor;
       tensor.beside([&] { tensor.all_reduce(t); }, work);
       settle<T>(e, d, t);
     });
@@ -84,23 +106,23 @@ struct CopyToTensor final : SplitEntry {
 
 struct ReduceFromTensor final : TensorCollective {
   std::string_view kind() const override { return "reduce_from_tensor"; }
-  std::vector<CollectiveUse> collectives(Phase p) const override {
-    if (p == Phase::backward) return {};
-    return {{Collective::all_reduce_sum, Axis::tensor, in_bytes()}};
+  std::vector<graph::CollectiveUse> collectives(graph::Phase p) const override {
+    if (p == graph::Phase::backward) return {};
+    return {{comm::Collective::all_reduce_sum, comm::Axis::tensor, in_bytes()}};
   }
-  std::int64_t workspace_bytes(Phase) const override { return 0; }
+  std::int64_t workspace_bytes(graph::Phase) const override { return 0; }
   unsigned passes_gradient() const override { return 0b01; }
-  Work work(Phase) const override { return {.each = true}; }
-  void forward(Exec& e) const override {
+  graph::Work work(graph::Phase) const override { return {.each = true}; }
+  void forward(graph::Exec& e) const override {
     with_float(real, [&]<class T>() {
       copy_to<T>(e, e.in(0), e.out(0), false);
       e.context.mesh->tensor->all_reduce(e.out(0));
       bias_forward<T>(e, 1, e.out(0));
     });
   }
-  void backward(Exec& e) const override {
+  void backward(graph::Exec& e) const override {
     with_float(real, [&]<class T>() {
-      const GradSlot d = e.grad_in(0);
+      const graph::GradSlot d = e.grad_in(0);
       if (d) copy_to<T>(e, e.grad_out(0), d.tensor, d.accumulate);
       bias_backward<T>(e, 1, e.grad_out(0));
     });
@@ -109,16 +131,20 @@ struct ReduceFromTensor final : TensorCollective {
 
 struct GatherSequence final : SplitEntry {
   std::string_view kind() const override { return "gather_sequence"; }
-  Work work(Phase) const override { return {.kernels = 0}; }
-  std::vector<CollectiveUse> collectives(Phase p) const override {
-    return {{p == Phase::backward ? Collective::reduce_scatter : Collective::all_gather, Axis::tensor, out_bytes()}};
+  graph::Work work(graph::Phase) const override { return {.kernels = 0}; }
+  std::vector<graph::CollectiveUse> collectives(graph::Phase p) const override {
+    return {{p == graph::Phase::backward ? comm::Collective::reduce_scatter
+                                         : comm::Collective::all_gather,
+             comm::Axis::tensor, out_bytes()}};
   }
-  void forward(Exec& e) const override { e.context.mesh->tensor->all_gather(e.in(0), e.out(0)); }
-  void backward_beside(Exec& e, const std::function<void()>& work) const override {
+  void forward(graph::Exec& e) const override {
+    e.context.mesh->tensor->all_gather(e.in(0), e.out(0));
+  }
+  void backward_beside(graph::Exec& e, const std::function<void()>& work) const override {
     with_float(real, [&]<class T>() {
-      const GradSlot d = e.grad_in(0);
+      const graph::GradSlot d = e.grad_in(0);
       const Tensor t = target(e, d);
-      Communicator& tensor = *e.context.mesh->tensor;
+      comm::Communicator& tensor = *e.context.mesh->tensor;
       tensor.beside([&] { tensor.reduce_scatter(e.grad_out(0), t); }, work);
       settle<T>(e, d, t);
     });
@@ -127,19 +153,21 @@ struct GatherSequence final : SplitEntry {
 
 struct ScatterSequence final : TensorCollective {
   std::string_view kind() const override { return "scatter_sequence"; }
-  Work work(Phase) const override { return {.kernels = bias ? 1 : 0}; }
-  std::vector<CollectiveUse> collectives(Phase p) const override {
-    return {{p == Phase::backward ? Collective::all_gather : Collective::reduce_scatter, Axis::tensor, in_bytes()}};
+  graph::Work work(graph::Phase) const override { return {.kernels = bias ? 1 : 0}; }
+  std::vector<graph::CollectiveUse> collectives(graph::Phase p) const override {
+    return {{p == graph::Phase::backward ? comm::Collective::all_gather
+                                         : comm::Collective::reduce_scatter,
+             comm::Axis::tensor, in_bytes()}};
   }
-  void forward(Exec& e) const override {
+  void forward(graph::Exec& e) const override {
     with_float(real, [&]<class T>() {
       e.context.mesh->tensor->reduce_scatter(e.in(0), e.out(0));
       bias_forward<T>(e, 1, e.out(0));
     });
   }
-  void backward(Exec& e) const override {
+  void backward(graph::Exec& e) const override {
     with_float(real, [&]<class T>() {
-      if (const GradSlot d = e.grad_in(0)) {
+      if (const graph::GradSlot d = e.grad_in(0)) {
         const Tensor t = target(e, d);
         e.context.mesh->tensor->all_gather(e.grad_out(0), t);
         settle<T>(e, d, t);
@@ -149,7 +177,8 @@ struct ScatterSequence final : TensorCollective {
   }
 };
 
-template <class C> Value record(Recorder& r, Value x, Value bias, const Shape& out) {
+template <class C>
+graph::Value record(graph::Recorder& r, graph::Value x, graph::Value bias, const Shape& out) {
   auto op = std::make_unique<C>();
   op->in = r.info(x).shape;
   op->out = out;
@@ -160,13 +189,17 @@ template <class C> Value record(Recorder& r, Value x, Value bias, const Shape& o
 
 }  // namespace
 
-Value copy_to_tensor(Recorder& r, Value x) { return record<CopyToTensor>(r, x, {}, r.info(x).shape); }
-Value reduce_from_tensor(Recorder& r, Value x, Value bias) { return record<ReduceFromTensor>(r, x, bias, r.info(x).shape); }
-Value gather_sequence(Recorder& r, Value x, int ranks) {
+graph::Value copy_to_tensor(graph::Recorder& r, graph::Value x) {
+  return record<CopyToTensor>(r, x, {}, r.info(x).shape);
+}
+graph::Value reduce_from_tensor(graph::Recorder& r, graph::Value x, graph::Value bias) {
+  return record<ReduceFromTensor>(r, x, bias, r.info(x).shape);
+}
+graph::Value gather_sequence(graph::Recorder& r, graph::Value x, int ranks) {
   const Shape s = r.info(x).shape;
   return record<GatherSequence>(r, x, {}, {s[0] * ranks, s[1]});
 }
-Value scatter_sequence(Recorder& r, Value x, int ranks, Value bias) {
+graph::Value scatter_sequence(graph::Recorder& r, graph::Value x, int ranks, graph::Value bias) {
   const Shape s = r.info(x).shape;
   return record<ScatterSequence>(r, x, bias, {div_exact(s[0], ranks), s[1]});
 }

@@ -4,23 +4,28 @@
 
 namespace tfm::ops {
 
-void DropoutAdd::forward(Exec& e) const {
-  with_float(e.out(0).dtype, [&]<class T>() { on(e.stream(), [&](auto& s) { kernels::dropout_add(s, forward_args<T>(e)); }); });
+void DropoutAdd::forward(graph::Exec& e) const {
+  with_float(e.out(0).dtype, [&]<class T>() {
+    device::on(e.stream(), [&](auto& s) { kernels::dropout_add(s, forward_args<T>(e)); });
+  });
 }
 
-void DropoutAdd::backward(Exec& e) const {
+void DropoutAdd::backward(graph::Exec& e) const {
   with_float(e.grad_out(0).dtype, [&]<class T>() {
     const T* dy = e.grad_out(0).ptr<T>();
-    on(e.stream(), [&](auto& s) {
-      if (GradSlot dx = e.grad_in(0))
-        kernels::dropout_add(s, kernels::DropoutAddArgs<T>{rows, cols, dy, nullptr, dx.tensor.ptr<T>(), dx.accumulate, mask(e), where()});
-      if (GradSlot dr = e.grad_in(1))
+    device::on(e.stream(), [&](auto& s) {
+      if (graph::GradSlot dx = e.grad_in(0))
+        kernels::dropout_add(s,
+                             kernels::DropoutAddArgs<T>{rows, cols, dy, nullptr, dx.tensor.ptr<T>(),
+                                                        dx.accumulate, mask(e), where()});
+      if (graph::GradSlot dr = e.grad_in(1))
         kernels::copy(s, kernels::CopyArgs<T>{rows * cols, dy, dr.tensor.ptr<T>(), dr.accumulate});
     });
   });
 }
 
-Value dropout_add(Recorder& r, Value x, Value residual, double p, const Place& place) {
+graph::Value dropout_add(graph::Recorder& r, graph::Value x, graph::Value residual, double p,
+                         const Place& place) {
   auto op = std::make_unique<DropoutAdd>();
   const Shape shape = r.info(x).shape;
   op->rows = shape[0];

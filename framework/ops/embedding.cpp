@@ -8,94 +8,117 @@
 namespace tfm::ops {
 namespace {
 
-struct Embedding final : Op {
+struct Embedding final : graph::Op {
   std::int64_t rows, cols, table_rows;
   EmbeddingOptions options;
 
   std::string_view kind() const override { return "embedding"; }
-  Saved saved() const override { return {.inputs = 0b01}; }
-  Work work(Phase) const override { return {.by_row = 0b10}; }
-  std::int64_t scratch_bytes(Phase phase, DType real) const override {
-    return phase == Phase::backward ? kernels::embedding_backward_scratch(rows, cols, static_cast<std::int64_t>(size_of(wide(real)))) : 0;
+  graph::Saved saved() const override { return {.inputs = 0b01}; }
+  graph::Work work(graph::Phase) const override { return {.by_row = 0b10}; }
+  std::int64_t scratch_bytes(graph::Phase phase, DType real) const override {
+    return phase == graph::Phase::backward
+               ? kernels::embedding_backward_scratch(rows, cols,
+                                                     static_cast<std::int64_t>(size_of(wide(real))))
+               : 0;
   }
 
-  void forward(Exec& e) const override {
+  void forward(graph::Exec& e) const override {
     with_float(e.out(0).dtype, [&]<class T>() {
-      on(e.stream(), [&](auto& s) {
-        kernels::embedding(s, kernels::EmbeddingArgs<T>{rows, cols, e.in(0).ptr<std::int32_t>(), e.in(1).ptr<T>(), options.vocab_begin,
-                                                        options.vocab_end, Wide<T>(options.scale), e.out(0).ptr<T>()});
+      device::on(e.stream(), [&](auto& s) {
+        kernels::embedding(
+            s, kernels::EmbeddingArgs<T>{rows, cols, e.in(0).ptr<std::int32_t>(), e.in(1).ptr<T>(),
+                                         options.vocab_begin, options.vocab_end,
+                                         Wide<T>(options.scale), e.out(0).ptr<T>()});
       });
     });
   }
-  void backward(Exec& e) const override {
+  void backward(graph::Exec& e) const override {
     with_float(e.grad_out(0).dtype, [&]<class T>() {
-      const GradSlot d = e.grad_in(1);
-      on(e.stream(), [&](auto& s) {
+      const graph::GradSlot d = e.grad_in(1);
+      device::on(e.stream(), [&](auto& s) {
         kernels::embedding_backward(
-            s, kernels::EmbeddingBackwardArgs<T>{rows, cols, e.in(0).ptr<std::int32_t>(), e.grad_out(0).ptr<T>(), options.vocab_begin,
-                                                 options.vocab_end, table_rows, Wide<T>(options.scale), options.padding_idx, d.tensor.ptr<Wide<T>>(), d.accumulate});
+            s, kernels::EmbeddingBackwardArgs<T>{
+                   rows, cols, e.in(0).ptr<std::int32_t>(), e.grad_out(0).ptr<T>(),
+                   options.vocab_begin, options.vocab_end, table_rows, Wide<T>(options.scale),
+                   options.padding_idx, d.tensor.ptr<Wide<T>>(), d.accumulate});
       });
     });
   }
 };
 
-struct AddPosition final : Op {
+struct AddPosition final : graph::Op {
   std::int64_t rows, cols, table_rows, first;
   Place place;
 
   std::string_view kind() const override { return "position"; }
   unsigned passes_gradient() const override { return 0b01; }
-  Saved saved() const override { return {}; }
-  Work work(Phase) const override { return {.each = true}; }
+  graph::Saved saved() const override { return {}; }
+  graph::Work work(graph::Phase) const override { return {.each = true}; }
 
-  void forward(Exec& e) const override {
+  void forward(graph::Exec& e) const override {
     const std::int64_t row = first + e.state().first_position;
-    TFM_CHECK(row + place.sequence_length <= table_rows, "no position " + std::to_string(row + place.sequence_length - 1));
+    TFM_CHECK(row + place.sequence_length <= table_rows,
+              "no position " + std::to_string(row + place.sequence_length - 1));
     with_float(e.out(0).dtype, [&]<class T>() {
-      on(e.stream(), [&](auto& s) {
-        kernels::add_position(s, kernels::PositionArgs<T>{rows, cols, place.row_offset, place.sequence_length, row, e.in(0).ptr<T>(),
-                                                          e.in(1).ptr<T>(), e.out(0).ptr<T>()});
+      device::on(e.stream(), [&](auto& s) {
+        kernels::add_position(
+            s, kernels::PositionArgs<T>{rows, cols, place.row_offset, place.sequence_length, row,
+                                        e.in(0).ptr<T>(), e.in(1).ptr<T>(), e.out(0).ptr<T>()});
       });
     });
   }
-  void backward(Exec& e) const override {
+  void backward(graph::Exec& e) const override {
     with_float(e.grad_out(0).dtype, [&]<class T>() {
       const T* dy = e.grad_out(0).ptr<T>();
-      on(e.stream(), [&](auto& s) {
-        if (GradSlot dx = e.grad_in(0)) kernels::copy(s, kernels::CopyArgs<T>{rows * cols, dy, dx.tensor.ptr<T>(), dx.accumulate});
-        if (GradSlot d = e.grad_in(1))
-          kernels::add_position_backward(s, kernels::PositionBackwardArgs<T>{rows, cols, place.row_offset, place.sequence_length,
-                                                                             first, table_rows, dy, d.tensor.ptr<Wide<T>>(), d.accumulate});
+      device::on(e.stream(), [&](auto& s) {
+        if (graph::GradSlot dx = e.grad_in(0))
+          kernels::copy(s,
+                        kernels::CopyArgs<T>{rows * cols, dy, dx.tensor.ptr<T>(), dx.accumulate});
+        if (graph::GradSlot d = e.grad_in(1))
+          kernels::add_position_backward(
+              s, kernels::PositionBackwardArgs<T>{rows, cols, place.row_offset,
+                                                  place.sequence_length, first, table_rows, dy,
+                                                  d.tensor.ptr<Wide<T>>(), d.accumulate});
       });
     });
   }
 };
 
-struct Rotary final : Op {
+struct Rotary final : graph::Op {
   std::int64_t rows, cols;
   RotaryOptions options;
 
   std::string_view kind() const override { return "rotary"; }
-  Saved saved() const override { return {.inputs = 0b10}; }
+  graph::Saved saved() const override { return {.inputs = 0b10}; }
   bool cheap() const override { return true; }
-  std::int64_t scratch_bytes(Phase, DType real) const override {
-    return kernels::rotary_scratch(std::min(rows, options.sequence_length), options.head_size, static_cast<std::int64_t>(size_of(wide(real))));
+  std::int64_t scratch_bytes(graph::Phase, DType real) const override {
+    return kernels::rotary_scratch(std::min(rows, options.sequence_length), options.head_size,
+                                   static_cast<std::int64_t>(size_of(wide(real))));
   }
 
-  template <class T> void run(Exec& e, const T* x, T* y, bool inverse, bool accumulate) const {
-    on(e.stream(), [&](auto& s) {
-      kernels::rotary(s, kernels::RotaryArgs<T>{.rows = rows, .cols = cols, .rotated_heads = options.heads, .head_size = options.head_size,
-                                                .length = options.sequence_length, .position_offset = e.state().first_position,
-                                                .frequency = e.in(1).ptr<double>(), .x = x, .y = y, .inverse = inverse,
+  template <class T>
+  void run(graph::Exec& e, const T* x, T* y, bool inverse, bool accumulate) const {
+    device::on(e.stream(), [&](auto& s) {
+      kernels::rotary(s, kernels::RotaryArgs<T>{.rows = rows,
+                                                .cols = cols,
+                                                .rotated_heads = options.heads,
+                                                .head_size = options.head_size,
+                                                .length = options.sequence_length,
+                                                .position_offset = e.state().first_position,
+                                                .frequency = e.in(1).ptr<double>(),
+                                                .x = x,
+                                                .y = y,
+                                                .inverse = inverse,
                                                 .accumulate = accumulate});
     });
   }
-  void forward(Exec& e) const override {
-    with_float(e.out(0).dtype, [&]<class T>() { run<T>(e, e.in(0).ptr<T>(), e.out(0).ptr<T>(), false, false); });
+  void forward(graph::Exec& e) const override {
+    with_float(e.out(0).dtype,
+               [&]<class T>() { run<T>(e, e.in(0).ptr<T>(), e.out(0).ptr<T>(), false, false); });
   }
-  void backward(Exec& e) const override {
+  void backward(graph::Exec& e) const override {
     with_float(e.grad_out(0).dtype, [&]<class T>() {
-      const GradSlot dx = e.grad_in(0);
+      const graph::GradSlot dx = e.grad_in(0);
       run<T>(e, e.grad_out(0).ptr<T>(), dx.tensor.ptr<T>(), true, dx.accumulate);
     });
   }
@@ -103,16 +126,19 @@ struct Rotary final : Op {
 
 }  // namespace
 
-Value embedding(Recorder& r, Value ids, Value table, EmbeddingOptions options) {
+graph::Value embedding(graph::Recorder& r, graph::Value ids, graph::Value table,
+                       EmbeddingOptions options) {
   auto op = std::make_unique<Embedding>();
   op->rows = r.info(ids).shape[0];
   op->table_rows = r.info(table).shape[0];
   op->cols = r.info(table).shape[1];
   op->options = options;
-  return r.apply(std::move(op), {ids, table}, {{{r.info(ids).shape[0], r.info(table).shape[1]}, r.real()}});
+  return r.apply(std::move(op), {ids, table},
+                 {{{r.info(ids).shape[0], r.info(table).shape[1]}, r.real()}});
 }
 
-Value add_position(Recorder& r, Value x, Value table, const Place& place, std::int64_t first) {
+graph::Value add_position(graph::Recorder& r, graph::Value x, graph::Value table,
+                          const Place& place, std::int64_t first) {
   auto op = std::make_unique<AddPosition>();
   const Shape shape = r.info(x).shape;
   op->rows = shape[0];
@@ -120,16 +146,17 @@ Value add_position(Recorder& r, Value x, Value table, const Place& place, std::i
   op->table_rows = r.info(table).shape[0];
   op->place = place;
   op->first = first;
-  TFM_CHECK(op->table_rows >= first + place.sequence_length, "the position table is shorter than a sequence");
+  TFM_CHECK(op->table_rows >= first + place.sequence_length,
+            "the position table is shorter than a sequence");
   return r.apply(std::move(op), {x, table}, {{shape, r.real()}});
 }
 
-Value rotary(Recorder& r, Value x, RotaryOptions options) {
+graph::Value rotary(graph::Recorder& r, graph::Value x, RotaryOptions options) {
   auto op = std::make_unique<Rotary>();
   const Shape shape = r.info(x).shape;
   op->rows = shape[0];
   op->cols = shape[1];
-  const Value frequency = table(r, "rotary", options.frequency);
+  const graph::Value frequency = table(r, "rotary", options.frequency);
   op->options = std::move(options);
   return r.apply(std::move(op), {x, frequency}, {{shape, r.real()}});
 }

@@ -4,25 +4,30 @@
 namespace tfm::ops {
 namespace {
 
-struct FirstRows final : Op {
+struct FirstRows final : graph::Op {
   std::int64_t sequences, length, cols;
 
   std::string_view kind() const override { return "first_rows"; }
-  Saved saved() const override { return {}; }
+  graph::Saved saved() const override { return {}; }
 
-  void forward(Exec& e) const override {
+  void forward(graph::Exec& e) const override {
     with_float(e.out(0).dtype, [&]<class T>() {
-      on(e.stream(), [&](auto& s) {
-        kernels::copy_rows(s, kernels::CopyRowsArgs<T>{sequences, cols, e.in(0).ptr<T>(), length * cols, e.out(0).ptr<T>(), cols});
+      device::on(e.stream(), [&](auto& s) {
+        kernels::copy_rows(s, kernels::CopyRowsArgs<T>{sequences, cols, e.in(0).ptr<T>(),
+                                                       length * cols, e.out(0).ptr<T>(), cols});
       });
     });
   }
-  void backward(Exec& e) const override {
-    const GradSlot dx = e.grad_in(0);
+  void backward(graph::Exec& e) const override {
+    const graph::GradSlot dx = e.grad_in(0);
     with_float(e.grad_out(0).dtype, [&]<class T>() {
-      on(e.stream(), [&](auto& s) {
-        if (!dx.accumulate) kernels::fill(s, kernels::FillArgs<T>{sequences * length * cols, T{}, dx.tensor.ptr<T>()});
-        kernels::copy_rows(s, kernels::CopyRowsArgs<T>{sequences, cols, e.grad_out(0).ptr<T>(), cols, dx.tensor.ptr<T>(), length * cols, true});
+      device::on(e.stream(), [&](auto& s) {
+        if (!dx.accumulate)
+          kernels::fill(s,
+                        kernels::FillArgs<T>{sequences * length * cols, T{}, dx.tensor.ptr<T>()});
+        kernels::copy_rows(s,
+                           kernels::CopyRowsArgs<T>{sequences, cols, e.grad_out(0).ptr<T>(), cols,
+                                                    dx.tensor.ptr<T>(), length * cols, true});
       });
     });
   }
@@ -30,7 +35,7 @@ struct FirstRows final : Op {
 
 }  // namespace
 
-Value first_rows(Recorder& r, Value x, std::int64_t sequence_length) {
+graph::Value first_rows(graph::Recorder& r, graph::Value x, std::int64_t sequence_length) {
   auto op = std::make_unique<FirstRows>();
   op->length = sequence_length;
   op->sequences = div_exact(r.info(x).shape[0], sequence_length);

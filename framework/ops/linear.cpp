@@ -2,44 +2,60 @@
 
 namespace tfm::ops {
 
-void Linear::forward(Exec& e) const {
+void Linear::forward(graph::Exec& e) const {
   with_float(e.out(0).dtype, [&]<class T>() {
-    on(e.stream(), [&](auto& s) {
-      kernels::gemm(s, kernels::GemmArgs<T>{.transpose_b = true, .m = rows, .n = out, .k = in, .alpha = Wide<T>(scale), .a = e.in(0).ptr<T>(), .lda = in,
-                                            .b = e.in(1).ptr<T>(), .ldb = in, .c = e.out(0).ptr<T>(), .ldc = out,
+    device::on(e.stream(), [&](auto& s) {
+      kernels::gemm(s, kernels::GemmArgs<T>{.transpose_b = true,
+                                            .m = rows,
+                                            .n = out,
+                                            .k = in,
+                                            .alpha = Wide<T>(scale),
+                                            .a = e.in(0).ptr<T>(),
+                                            .lda = in,
+                                            .b = e.in(1).ptr<T>(),
+                                            .ldb = in,
+                                            .c = e.out(0).ptr<T>(),
+                                            .ldc = out,
                                             .bias = bias ? e.in(2).ptr<T>() : nullptr});
     });
   });
 }
 
-void Linear::backward(Exec& e) const {
+void Linear::backward(graph::Exec& e) const {
   if (e.grad_in(0)) backward_of_input(e);
   backward_of_parameters(e);
 }
 
-void Linear::backward_of_input(Exec& e) const {
-  with_float(e.grad_out(0).dtype, [&]<class T>() { on(e.stream(), [&](auto& s) { kernels::gemm(s, input_gradient<T>(e)); }); });
+void Linear::backward_of_input(graph::Exec& e) const {
+  with_float(e.grad_out(0).dtype, [&]<class T>() {
+    device::on(e.stream(), [&](auto& s) { kernels::gemm(s, input_gradient<T>(e)); });
+  });
 }
 
-void Linear::backward_of_parameters(Exec& e) const {
+void Linear::backward_of_parameters(graph::Exec& e) const {
   with_float(e.grad_out(0).dtype, [&]<class T>() {
-    on(e.stream(), [&](auto& s) {
-      if (GradSlot dw = e.grad_in(1), db = e.grad_in(2); dw)
-        kernels::linear_gradients(s, kernels::LinearGradientsArgs<T>{rows, in, out, Wide<T>(scale), e.grad_out(0).ptr<T>(), e.in(0).ptr<T>(), dw.tensor.ptr<Wide<T>>(),
-                                                                     dw.accumulate, db ? db.tensor.ptr<Wide<T>>() : nullptr, db.accumulate});
+    device::on(e.stream(), [&](auto& s) {
+      if (graph::GradSlot dw = e.grad_in(1), db = e.grad_in(2); dw)
+        kernels::linear_gradients(s, kernels::LinearGradientsArgs<T>{
+                                         rows, in, out, Wide<T>(scale), e.grad_out(0).ptr<T>(),
+                                         e.in(0).ptr<T>(), dw.tensor.ptr<Wide<T>>(), dw.accumulate,
+                                         db ? db.tensor.ptr<Wide<T>>() : nullptr, db.accumulate});
     });
   });
 }
 
-Value linear(Recorder& r, Value x, Value weight, Value bias, double scale) {
+graph::Value linear(graph::Recorder& r, graph::Value x, graph::Value weight, graph::Value bias,
+                    double scale) {
   auto op = std::make_unique<Linear>();
   op->rows = r.info(x).shape[0];
   op->in = r.info(weight).shape[1];
   op->out = r.info(weight).shape[0];
   op->bias = static_cast<bool>(bias);
   op->scale = scale;
-  TFM_CHECK(r.info(x).shape[1] == op->in, r.qualified("linear") + ": x is " + r.info(x).shape.str());
-  return r.apply(std::move(op), {x, weight, bias}, {{{r.info(x).shape[0], r.info(weight).shape[0]}, r.real()}});
+  TFM_CHECK(r.info(x).shape[1] == op->in,
+            r.qualified("linear") + ": x is " + r.info(x).shape.str());
+  return r.apply(std::move(op), {x, weight, bias},
+                 {{{r.info(x).shape[0], r.info(weight).shape[0]}, r.real()}});
 }
 
 }  // namespace tfm::ops

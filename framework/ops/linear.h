@@ -6,31 +6,46 @@
 
 namespace tfm::ops {
 
-struct Linear final : Op {
+struct Linear final : graph::Op {
   std::int64_t rows, in, out;
   bool bias;
   double scale;
 
   // The product that makes the gradient of x.
-  template <class T> kernels::GemmArgs<T> input_gradient(Exec& e) const {
-    const GradSlot dx = e.grad_in(0);
-    return {.m = rows, .n = in, .k = out, .alpha = Wide<T>(scale), .a = e.grad_out(0).ptr<T>(), .lda = out, .b = e.in(1).ptr<T>(), .ldb = in,
-            .beta = Wide<T>(dx.accumulate), .c = dx.tensor.ptr<T>(), .ldc = in};
+  template <class T>
+  kernels::GemmArgs<T> input_gradient(graph::Exec& e) const {
+    const graph::GradSlot dx = e.grad_in(0);
+    return {.m = rows,
+            .n = in,
+            .k = out,
+            .alpha = Wide<T>(scale),
+            .a = e.grad_out(0).ptr<T>(),
+            .lda = out,
+            .b = e.in(1).ptr<T>(),
+            .ldb = in,
+            .beta = Wide<T>(dx.accumulate),
+            .c = dx.tensor.ptr<T>(),
+            .ldc = in};
   }
-  void backward_of_input(Exec& e) const;
-  void backward_of_parameters(Exec& e) const;
+  void backward_of_input(graph::Exec& e) const;
+  void backward_of_parameters(graph::Exec& e) const;
 
   std::string_view kind() const override { return "linear"; }
-  Saved saved() const override { return {.inputs = 0b011}; }
-  Work work(Phase phase) const override {
-    if (phase != Phase::backward) return {.products = {{rows, out, in}}};
-    return {.products = {{rows, in, out}, {.m = out, .n = in, .k = rows, .sum = true}}, .again = bias ? rows * out : 0, .kernels = bias ? 3 : 2};
+  graph::Saved saved() const override { return {.inputs = 0b011}; }
+  graph::Work work(graph::Phase phase) const override {
+    if (phase != graph::Phase::backward) return {.products = {{rows, out, in}}};
+    return {.products = {{rows, in, out}, {.m = out, .n = in, .k = rows, .sum = true}},
+            .again = bias ? rows * out : 0,
+            .kernels = bias ? 3 : 2};
   }
-  std::int64_t scratch_bytes(Phase phase, DType real) const override {
-    return bias && phase == Phase::backward ? kernels::column_sum_scratch(rows, out, static_cast<std::int64_t>(size_of(wide(real)))) : 0;
+  std::int64_t scratch_bytes(graph::Phase phase, DType real) const override {
+    return bias && phase == graph::Phase::backward
+               ? kernels::column_sum_scratch(rows, out,
+                                             static_cast<std::int64_t>(size_of(wide(real))))
+               : 0;
   }
-  void forward(Exec& e) const override;
-  void backward(Exec& e) const override;
+  void forward(graph::Exec& e) const override;
+  void backward(graph::Exec& e) const override;
 };
 
 }  // namespace tfm::ops

@@ -1,9 +1,10 @@
 #pragma once
-// Dynamic loss scaling for fp16 (Micikevicius et al. 2018), with the rules and numbers of torch.amp.GradScaler: a gradient that is not
-// finite halves the scale and skips the update; kInterval updates in a row double it. A power of two, so it changes no bits by itself.
+// Dynamic loss scaling for fp16 (Micikevicius et al. 2018), with the rules and numbers of
+// torch.amp.GradScaler: a gradient that is not finite halves the scale and skips the update;
+// kInterval updates in a row double it. A power of two, so it changes no bits by itself.
 #include <cstdint>
 
-namespace tfm {
+namespace tfm::optim {
 
 struct LossScale {
   static constexpr std::int64_t kInterval = 2000;
@@ -23,4 +24,4 @@ struct LossScale {
   }
 };
 
-}  // namespace tfm
+}  // namespace tfm::optim

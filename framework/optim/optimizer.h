@@ -1,24 +1,27 @@
 #pragma once
-// Gradient buckets, clipping over all shards, and the update of flat parameters; ZeRO stage 1 (Rajbhandari et al. 2020) keeps
-// optimizer state for this rank's share of every bucket only. 16-bit parameters are copies of master weights, which are such state, too.
+// Gradient buckets, clipping over all shards, and the update of flat parameters; ZeRO stage 1
+// (Rajbhandari et al. 2020) keeps optimizer state for this rank's share of every bucket only.
+// 16-bit parameters are copies of master weights, which are such state, too.
 #include <optional>
 
 #include "kernels/optimizer.h"
 #include "nn/parameter.h"
 #include "optim/schedule.h"
 
-namespace tfm {
+namespace tfm::optim {
 
-// A contiguous range of the flat gradients, reduced as one over its axis. Lengths divide by the group's size.
+// A contiguous range of the flat gradients, reduced as one over its axis. Lengths divide by the
+// group's size.
 struct Bucket {
-  Axis axis = Axis::data;
+  comm::Axis axis = comm::Axis::data;
   std::int64_t begin = 0, end = 0;
   std::vector<int> parameters;
 };
 
 // In the order in which gradients become final: the last registered parameters first.
-std::vector<Bucket> make_buckets(const ParameterSet& parameters, const Layout& layout, std::int64_t bucket_elements);
-int group_size(const Layout& layout, Axis axis);
+std::vector<Bucket> make_buckets(const nn::ParameterSet& parameters, const comm::Layout& layout,
+                                 std::int64_t bucket_elements);
+int group_size(const comm::Layout& layout, comm::Axis axis);
 
 struct OptimizerOptions {
   enum class Kind : std::uint8_t { adamw, adam, sgd } kind = Kind::adamw;
@@ -32,35 +35,47 @@ struct OptimizerOptions {
 class Optimizer {
  public:
   // `tensors`: the mesh for tensors where the flat buffers are.
-  Optimizer(const ParameterSet& parameters, const Mesh& mesh, const Mesh& tensors, OptimizerOptions options, std::vector<Bucket> buckets, DType real);
+  Optimizer(const nn::ParameterSet& parameters, const comm::Mesh& mesh, const comm::Mesh& tensors,
+            OptimizerOptions options, std::vector<Bucket> buckets, DType real);
 
   const std::vector<Bucket>& buckets() const { return buckets_; }
   const OptimizerOptions& options() const { return options_; }
-  std::int64_t state_elements() const { return state_elements_; }  // of each buffer of this rank's state
-  static std::int64_t state_elements(const ParameterSet&, const Layout&, const OptimizerOptions&, const std::vector<Bucket>&);
+  std::int64_t state_elements() const {
+    return state_elements_;
+  }  // of each buffer of this rank's state
+  static std::int64_t state_elements(const nn::ParameterSet&, const comm::Layout&,
+                                     const OptimizerOptions&, const std::vector<Bucket>&);
 
   // Memory of this rank; all but the parameters is of the wide type of theirs.
   struct Flat {
     void* parameters;  // laid out by the ParameterSet, as are the gradients
     void* gradients;
-    void* state[2];    // state_elements() each, as are the rest
-    void* master;      // null where the parameters themselves are wide
-    void* average;     // null without one
+    void* state[2];  // state_elements() each, as are the rest
+    void* master;    // null where the parameters themselves are wide
+    void* average;   // null without one
   };
-  // Starts / completes the reduction of bucket gradients; every bucket started must be finished before update().
+  // Starts / completes the reduction of bucket gradients; every bucket started must be finished
+  // before update().
   void reduce_start(int bucket, const Flat& flat) const;
   void reduce_finish() const;
-  UpdateNumbers numbers(std::int64_t step, double lr) const;  // `step` counts updates from 1; the average's decay is at most (1 + step) / (10 + step)
-  // Norm of the whole gradient, each parameter once, whatever the layout; with it what update() does. Where the collectives are work of the
-  // stream, so is all of this. `numbers` and `outcome`: in its memory.
-  void measure(AnyStream stream, const Flat& flat, const StepNumbers* numbers, StepOutcome* outcome) const;
-  void update(AnyStream stream, const Flat& flat, const StepNumbers* numbers, const StepOutcome* outcome) const;
-  // Takes over weights of the wide type laid out by the ParameterSet (parameters or gradients may be their memory); the average starts
-  // from them.
-  void adopt(AnyStream stream, const Flat& flat, const void* weights) const;
-  void swap_average(AnyStream stream, const Flat& flat) const;  // exchanges the weights with their average, if there is one
+  UpdateNumbers numbers(std::int64_t step,
+                        double lr) const;  // `step` counts updates from 1; the average's decay is
+                                           // at most (1 + step) / (10 + step)
+  // Norm of the whole gradient, each parameter once, whatever the layout; with it what update()
+  // does. Where the collectives are work of the stream, so is all of this. `numbers` and `outcome`:
+  // in its memory.
+  void measure(device::AnyStream stream, const Flat& flat, const StepNumbers* numbers,
+               StepOutcome* outcome) const;
+  void update(device::AnyStream stream, const Flat& flat, const StepNumbers* numbers,
+              const StepOutcome* outcome) const;
+  // Takes over weights of the wide type laid out by the ParameterSet (parameters or gradients may
+  // be their memory); the average starts from them.
+  void adopt(device::AnyStream stream, const Flat& flat, const void* weights) const;
+  void swap_average(device::AnyStream stream, const Flat& flat)
+      const;  // exchanges the weights with their average, if there is one
 
-  // Runs of this rank's optimizer state: elements [begin, end) of the flat buffers are state elements from `state_offset` on.
+  // Runs of this rank's optimizer state: elements [begin, end) of the flat buffers are state
+  // elements from `state_offset` on.
   struct Run {
     std::int64_t begin, end, state_offset;
     bool decay;
@@ -69,25 +84,31 @@ class Optimizer {
 
  private:
   template <class P, class S, class Rule>
-  void update_by(const Rule& rule, S& s, const Flat& flat, const StepNumbers* numbers, const StepOutcome* outcome) const;
-  template <class T> T* weights(const Flat& flat, const Run& run) const;  // of a run, wide
-  void round(AnyStream stream, const Flat& flat) const;   // this rank's weights become parameters,
-  void gather(const Flat& flat) const;                    // which every rank gets
-  std::pair<std::int64_t, std::int64_t> share(const Bucket& b) const;  // of this rank within its group
+  void update_by(const Rule& rule, S& s, const Flat& flat, const StepNumbers* numbers,
+                 const StepOutcome* outcome) const;
+  template <class T>
+  T* weights(const Flat& flat, const Run& run) const;  // of a run, wide
+  void round(device::AnyStream stream,
+             const Flat& flat) const;   // this rank's weights become parameters,
+  void gather(const Flat& flat) const;  // which every rank gets
+  std::pair<std::int64_t, std::int64_t> share(
+      const Bucket& b) const;  // of this rank within its group
   void add_runs(std::int64_t begin, std::int64_t end, std::int64_t state_offset);
   void add_counted(std::int64_t begin, std::int64_t end, bool world);
   // f(spec, first, last) for each parameter with elements of the flat buffers in [begin, end).
-  template <class F> void each_part(std::int64_t begin, std::int64_t end, F&& f) const;
+  template <class F>
+  void each_part(std::int64_t begin, std::int64_t end, F&& f) const;
   static Tensor range(void* flat, DType t, std::int64_t begin, std::int64_t end);
 
-  const ParameterSet* parameters_;
-  Mesh mesh_, tensors_;
+  const nn::ParameterSet* parameters_;
+  comm::Mesh mesh_, tensors_;
   OptimizerOptions options_;
   std::vector<Bucket> buckets_;
   DType real_;
   std::int64_t state_elements_ = 0;
   std::vector<Run> owned_;
-  std::vector<kernels::Range> counted_;  // elements of the gradients that this rank adds to the norm
+  std::vector<kernels::Range>
+      counted_;  // elements of the gradients that this rank adds to the norm
 };
 
-}  // namespace tfm
+}  // namespace tfm::optim

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace tfm {
+namespace tfm::optim {
 
 double Schedule::at(std::int64_t step) const {
   const auto s = static_cast<double>(step), w = static_cast<double>(warmup);
@@ -12,17 +12,26 @@ double Schedule::at(std::int64_t step) const {
     return lr / std::sqrt(static_cast<double>(d_model)) * std::min(1 / std::sqrt(s), rise);
   }
   if (step <= warmup) return lr * s / w;
-  const auto between = [&](double begin, double end) { return std::clamp((s - begin) / std::max(end - begin, 1.0), 0.0, 1.0); };
+  const auto between = [&](double begin, double end) {
+    return std::clamp((s - begin) / std::max(end - begin, 1.0), 0.0, 1.0);
+  };
   switch (kind) {
-    case Kind::linear: return lr + (min_lr - lr) * between(w, static_cast<double>(total));
+    case Kind::linear:
+      return lr + (min_lr - lr) * between(w, static_cast<double>(total));
     case Kind::cosine:
-      return min_lr + 0.5 * (lr - min_lr) * (1 + std::cos(3.141592653589793 * between(w, static_cast<double>(total))));
-    case Kind::inverse_sqrt: return warmup > 0 ? lr * std::sqrt(w / s) : lr / std::sqrt(s);
-    case Kind::wsd: return lr + (min_lr - lr) * between(static_cast<double>(total - decay), static_cast<double>(total));
+      return min_lr +
+             0.5 * (lr - min_lr) *
+                 (1 + std::cos(3.141592653589793 * between(w, static_cast<double>(total))));
+    case Kind::inverse_sqrt:
+      return warmup > 0 ? lr * std::sqrt(w / s) : lr / std::sqrt(s);
+    case Kind::wsd:
+      return lr + (min_lr - lr) *
+                      between(static_cast<double>(total - decay), static_cast<double>(total));
     case Kind::constant:
-    case Kind::noam: break;
+    case Kind::noam:
+      break;
   }
   return lr;
 }
 
-}  // namespace tfm
+}  // namespace tfm::optim

@@ -3,101 +3,69 @@
 #include <algorithm>
 #include <cmath>
 
-#include "comm/recorder.h"
+#include "comm/flight_recorder.h"
 #include "device/timed.h"
 #include "kernels/elementwise.h"
 
-namespace tfm {
-namespace {
+namespace tfm::train {
 
-// Of the first sequences of fields.
-Totals count_labels(const Recording& recording, const Fields& fields, std::int64_t sequences) {
-  Totals t;
-  for (std::size_t k = 0; k < recording.losses.size(); ++k) {
-    const std::string& name = recording.losses[k].labels;
-    const auto n = static_cast<std::size_t>(sequences * recording.width(recording.inputs.at(name)));
-    for (std::int32_t label : fields.at(name).first(n)) t.labels[k] += label >= 0;
-  }
-  return t;
-}
-
-}  // namespace
-
-double Totals::mean() const {
-  double sum = 0;
-  for (std::size_t k = 0; k < loss.size(); ++k)
-    if (labels[k] > 0) sum += loss[k] / static_cast<double>(labels[k]);
-  return sum;
-}
-
-double Totals::perplexity() const { return std::exp(loss[0] / static_cast<double>(std::max<std::int64_t>(labels[0], 1))); }
-
-double Totals::accuracy() const { return static_cast<double>(correct[0]) / static_cast<double>(labels[0]); }
-
-void Totals::add(const Recording& run, const Fields& fields, const std::function<double(Value)>& output) {
-  *this += count_labels(run, fields, run.shape.sequences);
-  for (std::size_t k = 0; k < run.losses.size(); ++k) {
-    loss[k] += output(run.losses[k].value);
-    correct[k] += static_cast<std::int64_t>(output(run.losses[k].correct));
-  }
-}
-
-Totals& Totals::operator+=(const Totals& other) {
-  for (std::size_t k = 0; k < loss.size(); ++k) loss[k] += other.loss[k], labels[k] += other.labels[k], correct[k] += other.correct[k];
-  return *this;
-}
-
-void Totals::all_reduce(Communicator& over) {
-  over.all_reduce({loss.data(), DType::f64, {2}});
-  over.all_reduce({labels.data(), DType::i64, {2}});
-  over.all_reduce({correct.data(), DType::i64, {2}});
-}
-
-Engine::Engine(StepPlan plan, Device device)
-    : plan_(std::move(plan)), device_(std::move(device)),
+Engine::Engine(plan::StepPlan plan, device::Device device)
+    : plan_(std::move(plan)),
+      device_(std::move(device)),
       arena_(device_.allocate(plan_.memory.total()), plan_.memory.total()),
       host_(device_.allocate_host(plan_.staging.total()), plan_.staging.total()),
-      tensors_(device_mesh(plan_.mesh, device_, mesh_options(plan_.config))),
-      optimizer_(plan_.model->parameters(), plan_.mesh, tensors_, optimizer_of(plan_.config), plan_.buckets, plan_.real) {
+      tensors_(comm::device_mesh(plan_.mesh, device_, plan::mesh_options(plan_.config))),
+      optimizer_(plan_.model->parameters(), plan_.mesh, tensors_, plan::optimizer_of(plan_.config),
+                 plan_.buckets, plan_.real) {
   TFM_CHECK(plan_.on_host() == device_.is_cpu(), "the plan is of another kind of device");
   if (plan_.config.cuda_graphs == "on" && !recordable(true))
-    throw Error(ExitCode::usage, "cuda_graphs: on, but the ranks exchange tensors through the host's memory, which no graph can hold; expected auto or off, or a GPU for every rank");
+    throw Error(ExitCode::usage,
+                "cuda_graphs: on, but the ranks exchange tensors through the host's memory, which "
+                "no graph can hold; expected auto or off, or a GPU for every rank");
   const auto wide_real = static_cast<std::int64_t>(size_of(wide(plan_.real)));
-  const std::int64_t flat = plan_.model->parameters().flat_elements(), state = optimizer_.state_elements() * wide_real;
-  flat_.parameters = arena_.take(kParameters, flat * static_cast<std::int64_t>(size_of(plan_.real)));
-  flat_.gradients = arena_.take(kGradients, flat * wide_real);
-  for (int k = 0; k < optimizer_.options().states(); ++k) flat_.state[k] = arena_.take(kOptimizer, state);
-  if (is_half(plan_.real)) flat_.master = arena_.take(kMaster, state);
-  if (optimizer_.options().ema > 0) flat_.average = arena_.take(kAverage, state);
-  if (plan_.real == DType::f16) loss_scale_ = LossScale::of_fp16();
-  activations_ = arena_.take(kActivations, plan_.memory.categories.at(kActivations));
+  const std::int64_t flat = plan_.model->parameters().flat_elements(),
+                     state = optimizer_.state_elements() * wide_real;
+  flat_.parameters =
+      arena_.take(plan::kParameters, flat * static_cast<std::int64_t>(size_of(plan_.real)));
+  flat_.gradients = arena_.take(plan::kGradients, flat * wide_real);
+  for (int k = 0; k < optimizer_.options().states(); ++k)
+    flat_.state[k] = arena_.take(plan::kOptimizer, state);
+  if (is_half(plan_.real)) flat_.master = arena_.take(plan::kMaster, state);
+  if (optimizer_.options().ema > 0) flat_.average = arena_.take(plan::kAverage, state);
+  if (plan_.real == DType::f16) loss_scale_ = optim::LossScale::of_fp16();
+  activations_ = arena_.take(plan::kActivations, plan_.memory.categories.at(plan::kActivations));
   const auto of_host = [&]<class T>(std::span<T>& to, std::int64_t n) {
-    to = {reinterpret_cast<T*>((plan_.on_host() ? arena_ : host_).take(kBatch, n * static_cast<std::int64_t>(sizeof(T)))), static_cast<std::size_t>(n)};
+    to = {reinterpret_cast<T*>((plan_.on_host() ? arena_ : host_)
+                                   .take(plan::kBatch, n * static_cast<std::int64_t>(sizeof(T)))),
+          static_cast<std::size_t>(n)};
   };
   for (const auto& [name, n] : plan_.batch_elements()) of_host(batch_[name], n);
   of_host(next_numbers_, plan_.most_micro_batches());
   of_host(known_outcome_, 1);
-  numbers_ = reinterpret_cast<StepNumbers*>(arena_.take(kBatch, sizeof(StepNumbers)));
-  outcome_ = reinterpret_cast<StepOutcome*>(arena_.take(kBatch, sizeof(StepOutcome)));
+  numbers_ = reinterpret_cast<StepNumbers*>(arena_.take(plan::kBatch, sizeof(StepNumbers)));
+  outcome_ = reinterpret_cast<StepOutcome*>(arena_.take(plan::kBatch, sizeof(StepOutcome)));
   view_ = batch_;
-  for (const auto& [name, bytes] : plan_.leaves(Role::input)) leaf_memory_[name] = arena_.take(kBatch, bytes);
-  for (const auto& [name, bytes] : plan_.leaves(Role::constant)) leaf_memory_[name] = arena_.take(kConstants, bytes);
-  for (ShapePlan& s : plan_.shapes) {
+  for (const auto& [name, bytes] : plan_.leaves(graph::Role::input))
+    leaf_memory_[name] = arena_.take(plan::kBatch, bytes);
+  for (const auto& [name, bytes] : plan_.leaves(graph::Role::constant))
+    leaf_memory_[name] = arena_.take(plan::kConstants, bytes);
+  for (plan::ShapePlan& s : plan_.shapes) {
     bind(s.train_program, s.training);
     bind(s.eval_program, s.evaluation);
   }
 }
 
-void Engine::bind(Program& program, const Recording& recording) {
-  Bindings b;
+void Engine::bind(graph::Program& program, const nn::Recording& recording) {
+  graph::Bindings b;
   const auto& values = recording.tape->values();
   b.data.resize(values.size());
   b.gradients.resize(values.size());
   for (std::size_t v = 0; v < values.size(); ++v) {
-    if (values[v].role == Role::parameter) {
+    if (values[v].role == graph::Role::parameter) {
       b.data[v] = plan_.model->parameters().view(values[v].parameter, flat_.parameters, plan_.real);
-      b.gradients[v] = plan_.model->parameters().view(values[v].parameter, flat_.gradients, wide(plan_.real));
-    } else if (values[v].role != Role::activation) {
+      b.gradients[v] =
+          plan_.model->parameters().view(values[v].parameter, flat_.gradients, wide(plan_.real));
+    } else if (values[v].role != graph::Role::activation) {
       b.data[v] = {leaf_memory_.at(values[v].name), values[v].dtype, values[v].shape};
     }
   }
@@ -106,7 +74,7 @@ void Engine::bind(Program& program, const Recording& recording) {
     if (values[v].fill) {
       std::vector<std::byte> host(static_cast<std::size_t>(values[v].bytes()));
       values[v].fill({host.data(), values[v].dtype, values[v].shape});
-      upload(device_.stream(), b.data[v].data, host.data(), values[v].bytes());
+      device::upload(device_.stream(), b.data[v].data, host.data(), values[v].bytes());
     }
 }
 
@@ -115,10 +83,11 @@ void Engine::set_weights(const std::function<void(void*)>& fill) {
   if (device_.is_cpu()) {
     fill(weights);
   } else {
-    const std::int64_t bytes = plan_.model->parameters().flat_elements() * static_cast<std::int64_t>(size_of(wide(plan_.real)));
+    const std::int64_t bytes = plan_.model->parameters().flat_elements() *
+                               static_cast<std::int64_t>(size_of(wide(plan_.real)));
     const auto host = device_.allocate_host(bytes);
     fill(host.get());
-    upload(device_.stream(), weights, host.get(), bytes);
+    device::upload(device_.stream(), weights, host.get(), bytes);
   }
   optimizer_.adopt(device_.stream(), flat_, weights);
 }
@@ -126,34 +95,42 @@ void Engine::set_weights(const std::function<void(void*)>& fill) {
 void Engine::initialize_parameters() {
   set_weights([&](void* flat) {
     with_wide(wide(plan_.real), [&]<class T>() {
-      plan_.model->parameters().initialize(plan_.config.train.seed, static_cast<T*>(flat), device_.host().threads);
+      plan_.model->parameters().initialize(plan_.config.train.seed, static_cast<T*>(flat),
+                                           device_.host().threads);
     });
   });
 }
 
-// Sequences [first, first + count) of a global batch to the start of batch_, then empty ones up to `padded`.
-void Engine::read(std::int64_t first, std::int64_t count, std::int64_t padded, const Recording& recording, const BatchReader& reader) {
+// Sequences [first, first + count) of a global batch to the start of batch_, then empty ones up to
+// `padded`.
+void Engine::read(std::int64_t first, std::int64_t count, std::int64_t padded,
+                  const nn::Recording& recording, const BatchReader& reader) {
   for (auto& [name, span] : view_) span = {};
   for (const auto& [name, value] : recording.inputs) {
     const auto all = static_cast<std::size_t>(padded * recording.width(value));
     const auto real = static_cast<std::size_t>(count * recording.width(value));
     const bool counted = name.ends_with("labels") || name.ends_with("mask");
-    std::fill(batch_[name].begin() + static_cast<std::ptrdiff_t>(real), batch_[name].begin() + static_cast<std::ptrdiff_t>(all), counted ? -1 : 0);
+    std::fill(batch_[name].begin() + static_cast<std::ptrdiff_t>(real),
+              batch_[name].begin() + static_cast<std::ptrdiff_t>(all), counted ? -1 : 0);
     view_[name] = batch_[name].first(real);
   }
   if (count > 0) reader(first, count, view_);
 }
 
-void Engine::load(const Recording& recording, const Program& program, std::int64_t first, std::int64_t sequences) {
+void Engine::load(const nn::Recording& recording, const graph::Program& program, std::int64_t first,
+                  std::int64_t sequences) {
   for (const auto& [name, value] : recording.inputs) {
     const std::int64_t width = recording.width(value);
-    upload_async(device_.stream(), program.value(value).data, batch_[name].data() + first * width, sequences * width * 4);
+    device::upload_async(device_.stream(), program.value(value).data,
+                         batch_[name].data() + first * width, sequences * width * 4);
   }
 }
 
 bool Engine::recordable(bool reduces) const {
   if (device_.is_cpu() || plan_.config.cuda_graphs == "off" || times_) return false;
-  const auto stays = [](const Communicator& group) { return group.size() == 1 || group.on_stream(); };
+  const auto stays = [](const comm::Communicator& group) {
+    return group.size() == 1 || group.on_stream();
+  };
   return stays(*tensors_.tensor) && (!reduces || (stays(*tensors_.data) && stays(*tensors_.world)));
 }
 
@@ -162,92 +139,121 @@ std::int64_t Engine::graphs() const {
 }
 
 // With the last micro-batch what is left of the reductions, the norm and the update.
-void Engine::run_micro_batch(const ShapePlan& shape, const ExecContext& context, bool update) {
-  const AnyStream stream = context.stream;
-  const auto part = [&](double StepTimes::*seconds, const auto& f) { timed(stream, times_ ? &(times_->*seconds) : nullptr, f); };
+void Engine::run_micro_batch(const plan::ShapePlan& shape, const graph::ExecContext& context,
+                             bool update) {
+  const device::AnyStream stream = context.stream;
+  const auto part = [&](double StepTimes::*seconds, const auto& f) {
+    device::timed(stream, times_ ? &(times_->*seconds) : nullptr, f);
+  };
   const auto work = [&] {
-    shape.train_program.run(context, [&](int bucket) { optimizer_.reduce_start(bucket, flat_); }, times_ ? &times_->program : nullptr);
+    shape.train_program.run(
+        context, [&](int bucket) { optimizer_.reduce_start(bucket, flat_); },
+        times_ ? &times_->program : nullptr);
     for (std::size_t k = 0; k < shape.training.losses.size(); ++k) {
       const double* loss = shape.train_program.value(shape.training.losses[k].value).ptr<double>();
-      on(stream, [&](auto& s) { kernels::copy(s, kernels::CopyArgs<double>{1, loss, &outcome_->loss[k], context.state.accumulate_parameters}); });
+      device::on(stream, [&](auto& s) {
+        kernels::copy(s, kernels::CopyArgs<double>{1, loss, &outcome_->loss[k],
+                                                   context.state.accumulate_parameters});
+      });
     }
     if (!context.state.reduce_gradients) return;
-    const Lent scratch(stream, idle_memory());
+    const device::Lent scratch(stream, idle_memory());
     part(&StepTimes::reduce, [&] { optimizer_.reduce_finish(); });
     part(&StepTimes::norm, [&] { optimizer_.measure(stream, flat_, numbers_, outcome_); });
-    if (update) part(&StepTimes::update, [&] { optimizer_.update(stream, flat_, numbers_, outcome_); });
+    if (update)
+      part(&StepTimes::update, [&] { optimizer_.update(stream, flat_, numbers_, outcome_); });
   };
   if (recordable(context.state.reduce_gradients))
-    replays_[{&shape, context.state.accumulate_parameters, context.state.reduce_gradients, update}].run(stream, work);
+    replays_[{&shape, context.state.accumulate_parameters, context.state.reduce_gradients, update}]
+        .run(stream, work);
   else
     work();
 }
 
-// The flight recorder sees nothing of collectives inside a graph: it is told of one that lasts as long as the wait.
+// The flight recorder sees nothing of collectives inside a graph: it is told of one that lasts as
+// long as the wait.
 void Engine::wait_for_device() {
-  FlightRecorder* recorder = recordable(true) ? plan_.mesh.recorder.get() : nullptr;
-  std::optional<Event> all;
-  if (recorder) recorder->wait(all.emplace(recorder->begin(Axis::world, Collective::barrier, 0)));
-  wait(device_.stream());
+  comm::FlightRecorder* recorder = recordable(true) ? plan_.mesh.recorder.get() : nullptr;
+  std::optional<comm::Event> all;
+  if (recorder)
+    recorder->wait(all.emplace(recorder->begin(comm::Axis::world, comm::Collective::barrier, 0)));
+  device::wait(device_.stream());
   if (recorder) recorder->end(*all);
 }
 
-void Engine::run_micro_batches(std::int64_t step, std::optional<double> lr, const ShapePlan& shape, const Totals& labels) {
-  ExecContext context{device_.stream(), &tensors_, {.seed = plan_.config.train.seed}, numbers_};
+void Engine::run_micro_batches(std::int64_t step, std::optional<double> lr,
+                               const plan::ShapePlan& shape, const inference::Totals& labels) {
+  graph::ExecContext context{
+      device_.stream(), &tensors_, {.seed = plan_.config.train.seed}, numbers_};
   for (std::int64_t m = 0; m < shape.micro_batches; ++m) {
     load(shape.training, shape.train_program, m * shape.shape.sequences, shape.shape.sequences);
     StepNumbers& next = next_numbers_[static_cast<std::size_t>(m)];
-    next = {.first_sequence = plan_.mesh.data_rank * shape.sequences_per_rank() + m * shape.shape.sequences, .loss_scale = loss_scale_.value,
-            .step = static_cast<std::uint32_t>(step), .update = optimizer_.numbers(step, lr.value_or(0))};
+    next = {.first_sequence =
+                plan_.mesh.data_rank * shape.sequences_per_rank() + m * shape.shape.sequences,
+            .loss_scale = loss_scale_.value,
+            .step = static_cast<std::uint32_t>(step),
+            .update = optimizer_.numbers(step, lr.value_or(0))};
     for (std::size_t k = 0; k < next.gradient_scale.size(); ++k)
-      next.gradient_scale[k] = labels.labels[k] > 0 ? loss_scale_.value / static_cast<double>(labels.labels[k]) : 0.0;
-    upload_async(device_.stream(), numbers_, &next, sizeof next);
+      next.gradient_scale[k] =
+          labels.labels[k] > 0 ? loss_scale_.value / static_cast<double>(labels.labels[k]) : 0.0;
+    device::upload_async(device_.stream(), numbers_, &next, sizeof next);
     context.state.accumulate_parameters = m > 0;
     context.state.reduce_gradients = m + 1 == shape.micro_batches;
     run_micro_batch(shape, context, lr.has_value());
   }
-  download_async(device_.stream(), known_outcome_.data(), outcome_, sizeof(StepOutcome));
+  device::download_async(device_.stream(), known_outcome_.data(), outcome_, sizeof(StepOutcome));
   wait_for_device();
 }
 
-StepResult Engine::run_step(std::int64_t step, std::optional<double> lr, const BatchReader& reader, std::size_t index, std::int64_t sequences) {
-  const ShapePlan& shape = plan_.shapes[index];
+StepResult Engine::run_step(std::int64_t step, std::optional<double> lr, const BatchReader& reader,
+                            std::size_t index, std::int64_t sequences) {
+  const plan::ShapePlan& shape = plan_.shapes[index];
   const std::int64_t each = shape.sequences_per_rank(), first = plan_.mesh.data_rank * each;
   const auto objectives = static_cast<std::int64_t>(shape.training.losses.size());
-  read(first, std::clamp<std::int64_t>((sequences < 0 ? shape.batch : sequences) - first, 0, each), each, shape.training, reader);
-  Totals totals = count_labels(shape.training, batch_, each);
+  read(first, std::clamp<std::int64_t>((sequences < 0 ? shape.batch : sequences) - first, 0, each),
+       each, shape.training, reader);
+  inference::Totals totals = inference::count_labels(shape.training, batch_, each);
   plan_.mesh.data->all_reduce({totals.labels.data(), DType::i64, {objectives}});
   run_micro_batches(step, lr, shape, totals);
   const StepOutcome& outcome = known_outcome_[0];
   totals.loss = outcome.loss;
   plan_.mesh.data->all_reduce({totals.loss.data(), DType::f64, {objectives}});
-  return {.loss = totals.mean(), .grad_norm = outcome.norm, .tokens = totals.labels[0], .loss_scale = loss_scale_.value, .applied = outcome.applied != 0};
+  return {.loss = totals.mean(),
+          .grad_norm = outcome.norm,
+          .tokens = totals.labels[0],
+          .loss_scale = loss_scale_.value,
+          .applied = outcome.applied != 0};
 }
 
-StepResult Engine::compute_gradients(std::int64_t step, const BatchReader& reader, std::size_t shape, std::int64_t sequences) {
+StepResult Engine::compute_gradients(std::int64_t step, const BatchReader& reader,
+                                     std::size_t shape, std::int64_t sequences) {
   return run_step(step, {}, reader, shape, sequences);
 }
 
-StepResult Engine::train_step(std::int64_t step, double lr, const BatchReader& reader, std::size_t shape, std::int64_t sequences) {
+StepResult Engine::train_step(std::int64_t step, double lr, const BatchReader& reader,
+                              std::size_t shape, std::int64_t sequences) {
   const StepResult result = run_step(step, lr, reader, shape, sequences);
   loss_scale_.update(result.applied);
   return result;
 }
 
-Totals Engine::evaluate(std::int64_t sequences, const BatchReader& reader, std::size_t index) {
-  const ShapePlan& shape = plan_.shapes[index];
+inference::Totals Engine::evaluate(std::int64_t sequences, const BatchReader& reader,
+                                   std::size_t index) {
+  const plan::ShapePlan& shape = plan_.shapes[index];
   const std::int64_t each = shape.shape.sequences;
-  const ExecContext context{device_.stream(), &tensors_, {}};
-  Totals totals;
+  const graph::ExecContext context{device_.stream(), &tensors_, {}};
+  inference::Totals totals;
   for (std::int64_t first = 0; first < sequences; first += each * plan_.mesh.layout.data) {
     const std::int64_t mine = first + each * plan_.mesh.data_rank;
     read(mine, std::clamp<std::int64_t>(sequences - mine, 0, each), each, shape.evaluation, reader);
     load(shape.evaluation, shape.eval_program, 0, each);
     shape.eval_program.run(context);
-    totals.add(shape.evaluation, batch_, [&](Value v) { return download_value(device_.stream(), shape.eval_program.value(v).ptr<double>()); });
+    totals.add(shape.evaluation, batch_, [&](graph::Value v) {
+      return device::download_value(device_.stream(), shape.eval_program.value(v).ptr<double>());
+    });
   }
   totals.all_reduce(*plan_.mesh.data);
   return totals;
 }
 
-}  // namespace tfm
+}  // namespace tfm::train

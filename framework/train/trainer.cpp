@@ -8,26 +8,29 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "comm/agree.h"
+#include "checkpoint/lock.h"
+#include "comm/consensus.h"
 #include "comm/watchdog.h"
-#include "core/diagnostics.h"
+#include "core/strings.h"
 #include "core/version.h"
-#include "data/translation_scores.h"
-#include "train/exporter.h"
-#include "train/initial_weights.h"
-#include "train/metrics.h"
-#include "train/progress.h"
-#include "train/run_data.h"
-#include "train/state.h"
-#include "train/translator.h"
+#include "data/run_data.h"
+#include "inference/initial_weights.h"
+#include "inference/translator.h"
+#include "telemetry/metrics_log.h"
+#include "telemetry/metrics_server.h"
+#include "telemetry/progress.h"
+#include "text/translation_scores.h"
+#include "train/engine_state.h"
 
-namespace tfm {
+namespace tfm::train {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr int kSkipsAllowed = 3;           // non-finite steps in a row
+constexpr int kSkipsAllowed = 3;  // non-finite steps in a row
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 std::int64_t peak_memory_bytes() {
   rusage usage{};
@@ -37,14 +40,21 @@ std::int64_t peak_memory_bytes() {
 
 class Run {
  public:
-  Run(const Config& config, const Mesh& mesh, const MakeModel& make_model, const Device& device, StopRequests& requests)
-      : config_(config), mesh_(mesh), requests_(requests), data_(config), engine_(make_step_plan(config, mesh, make_model), device),
-        watchdog_(mesh, file_timeout()), schedule_(schedule_of(config)) {
+  Run(const config::Config& config, const comm::Mesh& mesh, const device::Device& device,
+      StopRequests& requests)
+      : config_(config),
+        mesh_(mesh),
+        requests_(requests),
+        data_(config),
+        engine_(plan::make_step_plan(config, mesh), device),
+        watchdog_(mesh, file_timeout()),
+        schedule_(plan::schedule_of(config)) {
     check_trainable(config);
     if (config_.eval.stop) best_ = {.metric = config_.eval.stop->metric};
     if (engine_.plan().translator) lines_ = data_.validation_lines(config_);
-    check_same_on_all_ranks(*mesh_.world, engine_.plan().collective_hash(), "order of collectives");
-    prefetcher_.emplace(*data_.train, [this](const Batcher::Batch& b) { return part(b); });
+    comm::check_same_on_all_ranks(*mesh_.world, engine_.plan().collective_hash(),
+                                  "order of collectives");
+    prefetcher_.emplace(*data_.train, [this](const data::Batcher::Batch& b) { return part(b); });
   }
 
   TrainOutcome run() {
@@ -53,7 +63,9 @@ class Run {
     const std::int64_t resumed = resume();
     if (resumed == 0 && config_.model.init != "random") {
       engine_.set_weights([&](void* flat) {
-        origin_ = load_initial_weights(config_.model.init, config_.model, engine_.model().parameters(), static_cast<float*>(flat));
+        origin_ = inference::load_initial_weights(config_.model.init, config_.model,
+                                                  engine_.model().parameters(),
+                                                  static_cast<float*>(flat));
       });
       say("first weights from " + config_.model.init);
     }
@@ -63,11 +75,14 @@ class Run {
       step(++outcome.step);
       outcome.loss = loss_;
       const bool last = outcome.step == config_.train.steps;
-      const bool measured = due(config_.eval.every, outcome.step) || (last && config_.eval.every > 0);
+      const bool measured =
+          due(config_.eval.every, outcome.step) || (last && config_.eval.every > 0);
       const bool best = measured && evaluate(outcome.step);
       const Request request = requested();
       outcome.stopped = request == Request::stop && !last;
-      if (due(config_.checkpoint.every, outcome.step) || last || request != Request::none || best || exhausted()) checkpoint(outcome.step);
+      if (due(config_.checkpoint.every, outcome.step) || last || request != Request::none || best ||
+          exhausted())
+        checkpoint(outcome.step);
     }
     finish(outcome);
     return outcome;
@@ -75,21 +90,22 @@ class Run {
 
  private:
   // What this rank reads of a batch.
-  Prefetcher::Part part(const Batcher::Batch& batch) const {
-    const ShapePlan& s = engine_.plan().shapes[batch.shape];
+  data::Prefetcher::Part part(const data::Batcher::Batch& batch) const {
+    const plan::ShapePlan& s = engine_.plan().shapes[batch.shape];
     const std::int64_t each = s.sequences_per_rank(), first = mesh_.data_rank * each;
-    Prefetcher::Part p{first, std::clamp<std::int64_t>(batch.sequences - first, 0, each), {}};
+    data::Prefetcher::Part p{first, std::clamp<std::int64_t>(batch.sequences - first, 0, each), {}};
     for (const auto& [name, value] : s.training.inputs) p.widths[name] = s.training.width(value);
     return p;
   }
-  Config without_init() const {  // a checkpoint has weights of its own
-    Config c = config_;
+  config::Config without_init() const {  // a checkpoint has weights of its own
+    config::Config c = config_;
     c.model.init = "random";
     return c;
   }
   // In the unit of the configuration: sequences or tokens.
   std::int64_t batch_size() const {
-    return config_.train.global_batch_tokens > 0 ? config_.train.global_batch_tokens : config_.train.global_batch_size;
+    return config_.train.global_batch_tokens > 0 ? config_.train.global_batch_tokens
+                                                 : config_.train.global_batch_size;
   }
   bool lead() const { return mesh_.rank() == 0; }
   static bool due(std::int64_t every, std::int64_t step) { return every > 0 && step % every == 0; }
@@ -101,7 +117,7 @@ class Run {
   void lock_directory() {
     if (config_.checkpoint.dir.empty() || !lead()) return;
     lock_.emplace(config_.checkpoint.dir);
-    clean(config_.checkpoint.dir);
+    checkpoint::clean(config_.checkpoint.dir);
   }
 
   // The step to go on from; 0: from the start.
@@ -109,20 +125,25 @@ class Run {
     std::string path;
     const std::string& how = config_.checkpoint.resume;
     if (lead() && how == "auto" && !config_.checkpoint.dir.empty())
-      path = find_latest(config_.checkpoint.dir, [](const std::string& why) { warn(why); }).value_or("");
+      path = checkpoint::find_latest(config_.checkpoint.dir, [](const std::string& why) {
+               warn(why);
+             }).value_or("");
     if (lead() && how != "auto" && how != "never") {
       path = how;
-      CheckpointReader(path).verify();
+      checkpoint::CheckpointReader(path).verify();
     }
-    path = broadcast_string(*mesh_.world, path);
+    path = comm::broadcast_string(*mesh_.world, path);
     if (path.empty()) return 0;
-    const CheckpointReader reader(path);
-    const Manifest& m = reader.manifest();
+    const checkpoint::CheckpointReader reader(path);
+    const checkpoint::Manifest& m = reader.manifest();
     if (m.samples_seen != m.step * batch_size())
-      throw Error(ExitCode::usage, path + " was written with a global batch of " + std::to_string(m.samples_seen / std::max<std::int64_t>(m.step, 1)) +
-                                       "; resume with that value, so that every sample is seen once");
+      throw Error(ExitCode::usage,
+                  path + " was written with a global batch of " +
+                      std::to_string(m.samples_seen / std::max<std::int64_t>(m.step, 1)) +
+                      "; resume with that value, so that every sample is seen once");
     if (m.seed != config_.train.seed && lead())
-      warn(path + " was written with train.seed " + std::to_string(m.seed) + "; data order and dropout change from here");
+      warn(path + " was written with train.seed " + std::to_string(m.seed) +
+           "; data order and dropout change from here");
     restore(reader, path, engine_, true);
     if (engine_.loss_scale().dynamic && m.loss_scale.dynamic) engine_.loss_scale() = m.loss_scale;
     origin_ = m.extra;
@@ -132,40 +153,62 @@ class Run {
   }
 
   void open_outputs(std::int64_t resumed) {
-    const StepPlan& plan = engine_.plan();
+    const plan::StepPlan& plan = engine_.plan();
     const std::int64_t parameters = engine_.model().parameters().total_elements();
     std::int64_t planned = plan.memory.total();
-    mesh_.world->all_reduce({&planned, DType::i64, {1}}, Collective::all_reduce_max);
+    mesh_.world->all_reduce({&planned, DType::i64, {1}}, comm::Collective::all_reduce_max);
     if (!lead()) return;
-    if (!config_.metrics.jsonl.empty()) metrics_.emplace(config_.metrics.jsonl, resumed > 0 ? std::optional(resumed) : std::nullopt);
+    if (!config_.metrics.jsonl.empty())
+      metrics_.emplace(config_.metrics.jsonl, resumed > 0 ? std::optional(resumed) : std::nullopt);
     open_exporter();
-    const std::string layout = "{\"data\":" + std::to_string(mesh_.layout.data) + ",\"tensor\":" + std::to_string(mesh_.layout.tensor) + "}";
-    write(MetricsLine("start").add("config", dump_config(config_)).add("parameters", parameters).add("world", mesh_.layout.world())
-              .add_json("layout", layout).add("planned_bytes", planned).add("resumed_step", resumed));
-    say("tfm: " + count_text(static_cast<double>(parameters)) + " parameters, " + std::to_string(mesh_.layout.world()) + " ranks (data " +
-        std::to_string(mesh_.layout.data) + " x tensor " + std::to_string(mesh_.layout.tensor) + "), " +
-        count_text(static_cast<double>(plan.largest().batch * plan.largest().shape.length)) + " tokens a step, " +
-        std::to_string(planned >> 20) + " MiB a rank, " + count_text(static_cast<double>(data_.tokens)) + " training tokens");
-    if (data_.cut > 0) say(count_text(static_cast<double>(data_.cut)) + " sides of pairs were longer than train.seq_len and are cut");
+    const std::string layout = "{\"data\":" + std::to_string(mesh_.layout.data) +
+                               ",\"tensor\":" + std::to_string(mesh_.layout.tensor) + "}";
+    write(telemetry::MetricsLine("start")
+              .add("config", config::dump_config(config_))
+              .add("parameters", parameters)
+              .add("world", mesh_.layout.world())
+              .add_json("layout", layout)
+              .add("planned_bytes", planned)
+              .add("resumed_step", resumed));
+    say("tfm: " + telemetry::count_text(static_cast<double>(parameters)) + " parameters, " +
+        std::to_string(mesh_.layout.world()) + " ranks (data " + std::to_string(mesh_.layout.data) +
+        " x tensor " + std::to_string(mesh_.layout.tensor) + "), " +
+        telemetry::count_text(
+            static_cast<double>(plan.largest().batch * plan.largest().shape.length)) +
+        " tokens a step, " + std::to_string(planned >> 20) + " MiB a rank, " +
+        telemetry::count_text(static_cast<double>(data_.tokens)) + " training tokens");
+    if (data_.cut > 0)
+      say(telemetry::count_text(static_cast<double>(data_.cut)) +
+          " sides of pairs were longer than train.seq_len and are cut");
   }
 
   void open_exporter() {
-    const std::string layout = "data" + std::to_string(mesh_.layout.data) + "_tensor" + std::to_string(mesh_.layout.tensor);
-    exporter_ = Exporter::create({.listen = config_.metrics.listen, .build = {{"version", std::string(version)}},
-                                  .run = {{"model", config_.model.preset.empty() ? config_.model.family : config_.model.preset}, {"layout", layout}}});
+    const std::string layout = "data" + std::to_string(mesh_.layout.data) + "_tensor" +
+                               std::to_string(mesh_.layout.tensor);
+    exporter_ = telemetry::Exporter::create(
+        {.listen = config_.metrics.listen,
+         .build = {{"version", std::string(version)}},
+         .run = {
+             {"model", config_.model.preset.empty() ? config_.model.family : config_.model.preset},
+             {"layout", layout}}});
     if (!exporter_) return;
-    for (const auto& [kind, bytes] : engine_.memory_taken().categories) exporter_->memory(kind, bytes);
+    for (const auto& [kind, bytes] : engine_.memory_taken().categories)
+      exporter_->memory(kind, bytes);
     say("metrics at " + exporter_->url());
-    if (exporter_->is_public()) warn("metrics.listen " + config_.metrics.listen + " can be read from other machines");
+    if (exporter_->is_public())
+      warn("metrics.listen " + config_.metrics.listen + " can be read from other machines");
   }
 
-  void write(const MetricsLine& line) {
+  void write(const telemetry::MetricsLine& line) {
     if (!metrics_) return;
-    if (const std::string why = metrics_->write(line); !why.empty()) warn("metrics are not written: " + why);
+    if (const std::string why = metrics_->write(line); !why.empty())
+      warn("metrics are not written: " + why);
   }
 
   // Seconds that ranks may wait for each other: where files are read and written, and in a step.
-  double file_timeout() const { return config_.parallel.timeout > 0 ? static_cast<double>(config_.parallel.timeout) : 300; }
+  double file_timeout() const {
+    return config_.parallel.timeout > 0 ? static_cast<double>(config_.parallel.timeout) : 300;
+  }
   double step_timeout() const {
     if (config_.parallel.timeout > 0 || longest_step_ == 0) return file_timeout();
     return std::clamp(10 * longest_step_, 30.0, 300.0);
@@ -176,18 +219,26 @@ class Run {
     watchdog_.heartbeat(number);
     watchdog_.set_timeout(step_timeout());
     const double lr = schedule_.at(number);
-    const Batcher::Batch batch = data_.train->batch(number - 1);
+    const data::Batcher::Batch batch = data_.train->batch(number - 1);
     const StepResult r = engine_.train_step(
-        number, lr, [&](std::int64_t, std::int64_t, Fields& fields) { prefetcher_->get(number - 1, fields); }, batch.shape, batch.sequences);
+        number, lr,
+        [&](std::int64_t, std::int64_t, Fields& fields) { prefetcher_->get(number - 1, fields); },
+        batch.shape, batch.sequences);
     loss_ = r.loss;
     skipped_ = r.applied ? 0 : skipped_ + 1;
     if (!r.applied && lead())
-      warn("step " + std::to_string(number) + ": loss " + std::to_string(r.loss) + ", gradient norm " + std::to_string(r.grad_norm) + "; update skipped" +
-           (engine_.loss_scale().dynamic ? ", loss scale now " + count_text(engine_.loss_scale().value) : ""));
+      warn("step " + std::to_string(number) + ": loss " + std::to_string(r.loss) +
+           ", gradient norm " + std::to_string(r.grad_norm) + "; update skipped" +
+           (engine_.loss_scale().dynamic
+                ? ", loss scale now " + telemetry::count_text(engine_.loss_scale().value)
+                : ""));
     const bool scale_too_large = engine_.loss_scale().dynamic && engine_.loss_scale().value >= 1;
     if (skipped_ > kSkipsAllowed && !scale_too_large)
-      throw Error(ExitCode::numerical, "step " + std::to_string(number) + ": the loss or the gradient norm was not finite in " + std::to_string(skipped_) +
-                                           " steps in a row; lower optimizer.lr, lengthen schedule.warmup_steps or look at the data");
+      throw Error(ExitCode::numerical, "step " + std::to_string(number) +
+                                           ": the loss or the gradient norm was not finite in " +
+                                           std::to_string(skipped_) +
+                                           " steps in a row; lower optimizer.lr, lengthen "
+                                           "schedule.warmup_steps or look at the data");
     const double seconds = seconds_since(start);
     longest_step_ = std::max(longest_step_, seconds);
     report(number, lr, r, seconds);
@@ -202,28 +253,41 @@ class Run {
     }
     if (number % config_.metrics.log_every != 0 && number != config_.train.steps) return;
     const std::int64_t memory = peak_memory_bytes();
-    say(progress_.line({number, config_.train.steps, r.loss, r.grad_norm, lr, rate, std::nullopt, memory, seconds}));
-    write(MetricsLine("step").add("step", number).add("loss", r.loss).add("grad_norm", r.grad_norm).add("lr", lr).add("tokens", r.tokens)
-              .add("tokens_per_second", rate).add("step_seconds", seconds).add_null("mfu").add("loss_scale", r.loss_scale)
+    say(progress_.line({number, config_.train.steps, r.loss, r.grad_norm, lr, rate, std::nullopt,
+                        memory, seconds}));
+    write(telemetry::MetricsLine("step")
+              .add("step", number)
+              .add("loss", r.loss)
+              .add("grad_norm", r.grad_norm)
+              .add("lr", lr)
+              .add("tokens", r.tokens)
+              .add("tokens_per_second", rate)
+              .add("step_seconds", seconds)
+              .add_null("mfu")
+              .add("loss_scale", r.loss_scale)
               .add("peak_memory_bytes", memory));
   }
 
   // Whether it is the best so far by the metric of eval.stop.
   bool evaluate(std::int64_t number) {
     watchdog_.set_timeout(file_timeout());
-    Totals totals;
+    inference::Totals totals;
     engine_.swap_average();
     for (std::int64_t i = 0; i < data_.validation_batches(config_); ++i) {
-      const Batcher::Batch b = data_.validation->batch(i);
-      totals += engine_.evaluate(b.sequences, [&](auto first, auto count, Fields& f) { data_.validation->fill(i, first, count, f); }, b.shape);
+      const data::Batcher::Batch b = data_.validation->batch(i);
+      totals += engine_.evaluate(
+          b.sequences,
+          [&](auto first, auto count, Fields& f) { data_.validation->fill(i, first, count, f); },
+          b.shape);
     }
     const std::vector<std::string> translations = translate();
     engine_.swap_average();
-    std::map<std::string, double> values{{"loss", totals.mean()}, {"perplexity", totals.perplexity()}};
+    std::map<std::string, double> values{{"loss", totals.mean()},
+                                         {"perplexity", totals.perplexity()}};
     if (config_.eval.has("accuracy")) values["accuracy"] = totals.accuracy();
-    if (config_.eval.has("bleu")) values["bleu"] = corpus_bleu(translations, lines_.target);
-    if (config_.eval.has("chrf")) values["chrf"] = corpus_chrf(translations, lines_.target);
-    MetricsLine line("eval");
+    if (config_.eval.has("bleu")) values["bleu"] = text::corpus_bleu(translations, lines_.target);
+    if (config_.eval.has("chrf")) values["chrf"] = text::corpus_chrf(translations, lines_.target);
+    telemetry::MetricsLine line("eval");
     line.add("step", number).add("split", "validation");
     std::string text = "validation at step " + std::to_string(number);
     for (const std::string& metric : config_.eval.metrics) {
@@ -239,18 +303,21 @@ class Run {
   }
 
   std::vector<std::string> translate() {
-    const StepPlan& plan = engine_.plan();
+    const plan::StepPlan& plan = engine_.plan();
     if (!plan.translator) return {};
-    Translator translator(*plan.translator, config_.model, engine_.site(), {engine_.model().parameters(), engine_.flat().parameters, plan.real},
-                          *data_.tokenizer, translation_of(config_), engine_.idle_memory());
+    inference::Translator translator(
+        *plan.translator, config_.model, engine_.site(),
+        {engine_.model().parameters(), engine_.flat().parameters, plan.real}, *data_.tokenizer,
+        inference::translation_of(config_), engine_.idle_memory());
     return translator.translate(lines_.source);
   }
 
   bool exhausted() const { return best_ && best_->since >= config_.eval.stop->patience; }
 
   Request requested() {
-    auto request = static_cast<std::int32_t>(requests_.poll(lead() ? config_.checkpoint.dir : std::string()));
-    mesh_.world->all_reduce({&request, DType::i32, {1}}, Collective::all_reduce_max);
+    auto request =
+        static_cast<std::int32_t>(requests_.poll(lead() ? config_.checkpoint.dir : std::string()));
+    mesh_.world->all_reduce({&request, DType::i32, {1}}, comm::Collective::all_reduce_max);
     return static_cast<Request>(request);
   }
 
@@ -258,55 +325,74 @@ class Run {
     if (config_.checkpoint.dir.empty() || number == checkpointed_) return;
     watchdog_.set_timeout(file_timeout());
     const auto start = Clock::now();
-    const CheckpointInfo info{.step = number, .samples_seen = number * batch_size(), .seed = config_.train.seed,
-                              .layout = {{"data", mesh_.layout.data}, {"tensor", mesh_.layout.tensor}}, .config = dump_config(without_init()),
-                              .extra = origin_, .loss_scale = engine_.loss_scale(), .best = best_};
-    const std::vector<Piece> pieces = checkpoint_pieces(engine_);
-    const CheckpointResult r = write_checkpoint(config_.checkpoint.dir, info, pieces, config_.checkpoint.keep, checkpoint_ranks(*mesh_.world));
+    const checkpoint::CheckpointInfo info{
+        .step = number,
+        .samples_seen = number * batch_size(),
+        .seed = config_.train.seed,
+        .layout = {{"data", mesh_.layout.data}, {"tensor", mesh_.layout.tensor}},
+        .config = config::dump_config(without_init()),
+        .extra = origin_,
+        .loss_scale = engine_.loss_scale(),
+        .best = best_};
+    const std::vector<checkpoint::Piece> pieces = checkpoint_pieces(engine_);
+    const checkpoint::CheckpointResult r =
+        checkpoint::write_checkpoint(config_.checkpoint.dir, info, pieces, config_.checkpoint.keep,
+                                     checkpoint::checkpoint_ranks(*mesh_.world));
     failed_checkpoint_ = r.error;
     if (r.ok()) checkpointed_ = number;
     if (!lead()) return;
     if (!r.warning.empty()) warn(r.warning);
     if (exporter_) r.ok() ? exporter_->checkpoint(number) : exporter_->checkpoint_failed();
-    if (!r.ok()) return warn("no checkpoint at step " + std::to_string(number) + ": " + r.error + "; training goes on, earlier checkpoints are intact");
+    if (!r.ok())
+      return warn("no checkpoint at step " + std::to_string(number) + ": " + r.error +
+                  "; training goes on, earlier checkpoints are intact");
     const double seconds = seconds_since(start);
-    say("checkpoint " + r.path + " | " + std::to_string(r.bytes >> 20) + " MiB in " + duration_text(seconds));
-    write(MetricsLine("checkpoint").add("step", number).add("seconds", seconds).add("path", r.path));
+    say("checkpoint " + r.path + " | " + std::to_string(r.bytes >> 20) + " MiB in " +
+        telemetry::duration_text(seconds));
+    write(telemetry::MetricsLine("checkpoint")
+              .add("step", number)
+              .add("seconds", seconds)
+              .add("path", r.path));
   }
 
   void finish(const TrainOutcome& outcome) {
     std::int64_t high_water = engine_.arena_high_water();
-    mesh_.world->all_reduce({&high_water, DType::i64, {1}}, Collective::all_reduce_max);
-    MetricsLine end("end");
+    mesh_.world->all_reduce({&high_water, DType::i64, {1}}, comm::Collective::all_reduce_max);
+    telemetry::MetricsLine end("end");
     end.add("step", outcome.step).add("arena_high_water_bytes", high_water);
     end.add("reason", exhausted() ? "no_improvement" : outcome.stopped ? "request" : "steps");
-    if (best_ && best_->step >= 0) end.add("best_step", best_->step).add("best_" + best_->metric, best_->value);
+    if (best_ && best_->step >= 0)
+      end.add("best_step", best_->step).add("best_" + best_->metric, best_->value);
     write(end);
     if (lead()) StopRequests::obeyed(config_.checkpoint.dir);
     if (!failed_checkpoint_.empty())
-      throw Error(ExitCode::retryable, "the last checkpoint could not be written: " + failed_checkpoint_ + "; free space and start again: the run goes on from " +
-                                           "the newest complete checkpoint");
+      throw Error(ExitCode::retryable,
+                  "the last checkpoint could not be written: " + failed_checkpoint_ +
+                      "; free space and start again: the run goes on from " +
+                      "the newest complete checkpoint");
     if (outcome.stopped) say("stopped on request after step " + std::to_string(outcome.step));
     if (exhausted())
-      say("stopped after step " + std::to_string(outcome.step) + ": " + std::to_string(best_->since) + " measurements of " + best_->metric +
-          " without a better one than " + number_text(best_->value) + " at step " + std::to_string(best_->step) + "; with a larger eval.stop.patience it goes on");
+      say("stopped after step " + std::to_string(outcome.step) + ": " +
+          std::to_string(best_->since) + " measurements of " + best_->metric +
+          " without a better one than " + number_text(best_->value) + " at step " +
+          std::to_string(best_->step) + "; with a larger eval.stop.patience it goes on");
   }
 
-  Config config_;
-  Mesh mesh_;
+  config::Config config_;
+  comm::Mesh mesh_;
   StopRequests& requests_;
-  RunData data_;
-  RunData::Lines lines_;  // to translate at each evaluation
+  data::RunData data_;
+  data::RunData::Lines lines_;  // to translate at each evaluation
   Engine engine_;
-  std::optional<Prefetcher> prefetcher_;
-  Watchdog watchdog_;
-  Schedule schedule_;
-  std::optional<RunLock> lock_;
-  std::optional<MetricsLog> metrics_;
-  std::unique_ptr<Exporter> exporter_;
-  Progress progress_;
+  std::optional<data::Prefetcher> prefetcher_;
+  comm::Watchdog watchdog_;
+  optim::Schedule schedule_;
+  std::optional<checkpoint::RunLock> lock_;
+  std::optional<telemetry::MetricsLog> metrics_;
+  std::unique_ptr<telemetry::Exporter> exporter_;
+  telemetry::Progress progress_;
   std::string failed_checkpoint_, origin_ = "{}";
-  std::optional<Best> best_;  // with eval.stop
+  std::optional<checkpoint::Best> best_;  // with eval.stop
   std::int64_t checkpointed_ = -1;
   int skipped_ = 0;
   double longest_step_ = 0;
@@ -315,13 +401,17 @@ class Run {
 
 }  // namespace
 
-void check_trainable(const Config& config) {
-  if (config.model.next_sentence && config.model.init == "random" && !config.data.train.next_sentence)
-    throw Error(ExitCode::usage, "model.next_sentence is true, but data.train.next_sentence is false, so nothing trains that head; expected both or neither");
+void check_trainable(const config::Config& config) {
+  if (config.model.next_sentence && config.model.init == "random" &&
+      !config.data.train.next_sentence)
+    throw Error(ExitCode::usage,
+                "model.next_sentence is true, but data.train.next_sentence is false, so nothing "
+                "trains that head; expected both or neither");
 }
 
-TrainOutcome train(const Config& config, const Mesh& mesh, const MakeModel& make_model, const Device& device, StopRequests& requests) {
-  return Run(config, mesh, make_model, device, requests).run();
+TrainOutcome train(const config::Config& config, const comm::Mesh& mesh,
+                   const device::Device& device, StopRequests& requests) {
+  return Run(config, mesh, device, requests).run();
 }
 
-}  // namespace tfm
+}  // namespace tfm::train

@@ -6,29 +6,39 @@
 #include <cmath>
 #include <filesystem>
 
-#include "comm/agree.h"
-#include "train/state.h"
+#include "comm/consensus.h"
+#include "models/registry.h"
+#include "train/engine_state.h"
 
-namespace tfm {
+namespace tfm::train {
 namespace {
 
 constexpr double kBound = 1e-9;  // float64 sums in another order
 constexpr std::int64_t kSteps = 5;
-// What would blow up rounding: steps that diverge, and steps along gradients that are zero but for rounding (a key's bias).
+// What would blow up rounding: steps that diverge, and steps along gradients that are zero but for
+// rounding (a key's bias).
 constexpr double kMostRate = 1e-2, kLeastEps = 1e-6;
 
-BatchReader synthetic(const Config& c, std::int64_t step) {
+BatchReader synthetic(const config::Config& c, std::int64_t step) {
   return [&c, step](std::int64_t first, std::int64_t count, Fields& fields) {
     for (auto& [name, values] : fields) {
-      const RandomKey key{c.train.seed, Purpose::data, stream_of("verify." + name), static_cast<std::uint32_t>(step)};
-      const auto width = static_cast<std::int64_t>(values.size()) / std::max<std::int64_t>(count, 1);
-      const std::int64_t range = name == "token_types" ? c.model.type_vocab_size : name == "sentence_labels" ? 2 : c.model.vocab_size;
+      const RandomKey key{c.train.seed, Purpose::data, stream_of("verify." + name),
+                          static_cast<std::uint32_t>(step)};
+      const auto width =
+          static_cast<std::int64_t>(values.size()) / std::max<std::int64_t>(count, 1);
+      const std::int64_t range = name == "token_types"       ? c.model.type_vocab_size
+                                 : name == "sentence_labels" ? 2
+                                                             : c.model.vocab_size;
       for (std::int64_t i = 0; i < count * width; ++i) {
         const std::uint32_t word = key.word(static_cast<std::uint64_t>(first * width + i));
-        // Uneven numbers of real tokens and keys; every sequence has at least one of both, and documents of 5 tokens.
+        // Uneven numbers of real tokens and keys; every sequence has at least one of both, and
+        // documents of 5 tokens.
         const bool none = i % width != 0 && word % 7 == 0;
         const bool mask = name.ends_with("mask");
-        values[static_cast<std::size_t>(i)] = none && (mask || name == "labels") ? -1 : mask ? static_cast<std::int32_t>(i % width / 5) : static_cast<std::int32_t>(word / 8 % static_cast<std::uint32_t>(range));
+        values[static_cast<std::size_t>(i)] =
+            none && (mask || name == "labels") ? -1
+            : mask                             ? static_cast<std::int32_t>(i % width / 5)
+                   : static_cast<std::int32_t>(word / 8 % static_cast<std::uint32_t>(range));
       }
     }
   };
@@ -43,21 +53,23 @@ struct Trace {
 
 std::vector<std::vector<double>> parts_of(Engine& e, const void* flat) {
   std::vector<double> host(static_cast<std::size_t>(e.model().parameters().flat_elements()));
-  download(e.device().stream(), host.data(), flat, std::ssize(host) * 8);
+  device::download(e.device().stream(), host.data(), flat, std::ssize(host) * 8);
   std::vector<std::vector<double>> all;
-  for (const PartSlice& p : e.model().parameters().slices()) all.emplace_back(host.begin() + p.offset, host.begin() + p.offset + p.elements());
+  for (const nn::PartSlice& p : e.model().parameters().slices())
+    all.emplace_back(host.begin() + p.offset, host.begin() + p.offset + p.elements());
   return all;
 }
 
-Trace run(Config config, const Mesh& mesh, const MakeModel& make_model, const Device& device) {
+Trace run(config::Config config, const comm::Mesh& mesh, const device::Device& device) {
   config.optimizer.eps = std::max(config.optimizer.eps, kLeastEps);
-  Engine e(make_step_plan(config, mesh, make_model, DType::f64), device);
+  Engine e(plan::make_step_plan(config, mesh, DType::f64), device);
   e.initialize_parameters();
   Trace t;
   t.rank_order = !e.site().tensors.world->on_stream();
   t.initial = parts_of(e, e.flat().parameters);
   for (std::int64_t s = 1; s <= kSteps; ++s) {
-    const StepResult r = e.train_step(s, std::min(config.optimizer.lr, kMostRate), synthetic(config, s));
+    const StepResult r =
+        e.train_step(s, std::min(config.optimizer.lr, kMostRate), synthetic(config, s));
     t.losses.push_back(r.loss);
     t.norms.push_back(r.grad_norm);
     if (s == 1)  // complete without ZeRO only, which leaves each rank its share of the sums
@@ -69,32 +81,42 @@ Trace run(Config config, const Mesh& mesh, const MakeModel& make_model, const De
 
 class Comparison {
  public:
-  Comparison(const ParameterSet& parameters, const Mesh& mesh) : parameters_(parameters), mesh_(mesh) {}
+  Comparison(const nn::ParameterSet& parameters, const comm::Mesh& mesh)
+      : parameters_(parameters), mesh_(mesh) {}
 
-  // `mine`: this rank's slices; `whole`: the same parts of a single-rank run. One finding for the worst part over all ranks.
-  Finding parts(const std::string& check, const std::vector<std::vector<double>>& mine, const std::vector<std::vector<double>>& whole, double bound) const {
+  // `mine`: this rank's slices; `whole`: the same parts of a single-rank run. One finding for the
+  // worst part over all ranks.
+  Finding parts(const std::string& check, const std::vector<std::vector<double>>& mine,
+                const std::vector<std::vector<double>>& whole, double bound) const {
     const auto& slices = parameters_.slices();
     double scale = 0;
     for (const auto& w : whole) scale = std::max(scale, rms(w));
     std::vector<double> error(slices.size());
     for (std::size_t i = 0; i < slices.size(); ++i) {
       std::vector<double> expected(mine[i].size());
-      PartSlice place = slices[i];
+      nn::PartSlice place = slices[i];
       place.offset = 0;
-      ParameterSet::scatter(place, whole[order_of(slices[i].name)].data(), expected.data());
+      nn::ParameterSet::scatter(place, whole[order_of(slices[i].name)].data(), expected.data());
       double difference = 0;
-      for (std::size_t k = 0; k < mine[i].size(); ++k) difference = std::max(difference, std::abs(mine[i][k] - expected[k]));
-      // Relative to the part's own size; parts whose exact value is zero to that of the largest part.
-      error[i] = difference / std::max({rms(whole[order_of(slices[i].name)]), 1e-6 * scale, 1e-300});
+      for (std::size_t k = 0; k < mine[i].size(); ++k)
+        difference = std::max(difference, std::abs(mine[i][k] - expected[k]));
+      // Relative to the part's own size; parts whose exact value is zero to that of the largest
+      // part.
+      error[i] =
+          difference / std::max({rms(whole[order_of(slices[i].name)]), 1e-6 * scale, 1e-300});
     }
-    mesh_.world->all_reduce({error.data(), DType::f64, {static_cast<std::int64_t>(error.size())}}, Collective::all_reduce_max);
+    mesh_.world->all_reduce({error.data(), DType::f64, {static_cast<std::int64_t>(error.size())}},
+                            comm::Collective::all_reduce_max);
     const auto worst = std::max_element(error.begin(), error.end()) - error.begin();
-    return {check, slices[static_cast<std::size_t>(worst)].name, error[static_cast<std::size_t>(worst)], bound};
+    return {check, slices[static_cast<std::size_t>(worst)].name,
+            error[static_cast<std::size_t>(worst)], bound};
   }
-  Finding numbers(const std::string& check, const std::vector<double>& mine, const std::vector<double>& reference, double bound) const {
+  Finding numbers(const std::string& check, const std::vector<double>& mine,
+                  const std::vector<double>& reference, double bound) const {
     double error = 0;
-    for (std::size_t i = 0; i < mine.size(); ++i) error = std::max(error, std::abs(mine[i] / reference[i] - 1));
-    mesh_.world->all_reduce({&error, DType::f64, {1}}, Collective::all_reduce_max);
+    for (std::size_t i = 0; i < mine.size(); ++i)
+      error = std::max(error, std::abs(mine[i] / reference[i] - 1));
+    mesh_.world->all_reduce({&error, DType::f64, {1}}, comm::Collective::all_reduce_max);
     return {check, "", error, bound};
   }
   // Copies of unsplit parts must be the same bits on every rank.
@@ -105,15 +127,16 @@ class Comparison {
       std::vector<double> high = mine[i], low = mine[i];
       for (double& x : low) x = -x;
       const auto n = static_cast<std::int64_t>(high.size());
-      mesh_.world->all_reduce({high.data(), DType::f64, {n}}, Collective::all_reduce_max);
-      mesh_.world->all_reduce({low.data(), DType::f64, {n}}, Collective::all_reduce_max);
+      mesh_.world->all_reduce({high.data(), DType::f64, {n}}, comm::Collective::all_reduce_max);
+      mesh_.world->all_reduce({low.data(), DType::f64, {n}}, comm::Collective::all_reduce_max);
       for (std::size_t k = 0; k < high.size(); ++k)
-        if (high[k] + low[k] > f.error) f.error = high[k] + low[k], f.worst = parameters_.slices()[i].name;
+        if (high[k] + low[k] > f.error)
+          f.error = high[k] + low[k], f.worst = parameters_.slices()[i].name;
     }
     return f;
   }
-  void order(const ParameterSet& single) {
-    for (const PartSlice& p : single.slices()) single_order_.push_back(p.name);
+  void order(const nn::ParameterSet& single) {
+    for (const nn::PartSlice& p : single.slices()) single_order_.push_back(p.name);
   }
 
  private:
@@ -123,32 +146,39 @@ class Comparison {
     return v.empty() ? 0 : std::sqrt(s / static_cast<double>(v.size()));
   }
   std::size_t order_of(const std::string& name) const {
-    return static_cast<std::size_t>(std::find(single_order_.begin(), single_order_.end(), name) - single_order_.begin());
+    return static_cast<std::size_t>(std::find(single_order_.begin(), single_order_.end(), name) -
+                                    single_order_.begin());
   }
-  const ParameterSet& parameters_;
-  const Mesh& mesh_;
+  const nn::ParameterSet& parameters_;
+  const comm::Mesh& mesh_;
   std::vector<std::string> single_order_;
 };
 
-Finding save_and_load(const Config& config, const Mesh& mesh, const MakeModel& make_model, const Device& device) {
+Finding save_and_load(const config::Config& config, const comm::Mesh& mesh,
+                      const device::Device& device) {
   Finding f{"save and load", "", 0, 0};
-  const std::string dir = broadcast_string(
-      *mesh.world, (std::filesystem::temp_directory_path() / ("tfm-verify-" + std::to_string(getpid()))).string());
-  Engine saved(make_step_plan(config, mesh, make_model), device), loaded(make_step_plan(config, mesh, make_model), device);
+  const std::string dir = comm::broadcast_string(
+      *mesh.world,
+      (std::filesystem::temp_directory_path() / ("tfm-verify-" + std::to_string(getpid())))
+          .string());
+  Engine saved(plan::make_step_plan(config, mesh), device),
+      loaded(plan::make_step_plan(config, mesh), device);
   saved.initialize_parameters();
   saved.train_step(1, config.optimizer.lr, synthetic(config, 1));
   const auto pieces = checkpoint_pieces(saved);
-  const CheckpointResult r = write_checkpoint(dir, {.step = 1}, pieces, 0, checkpoint_ranks(*mesh.world));
+  const checkpoint::CheckpointResult r = checkpoint::write_checkpoint(
+      dir, {.step = 1}, pieces, 0, checkpoint::checkpoint_ranks(*mesh.world));
   if (r.ok()) {
-    restore(CheckpointReader(r.path), r.path, loaded, true);
+    restore(checkpoint::CheckpointReader(r.path), r.path, loaded, true);
     const auto back = checkpoint_pieces(loaded);
     for (std::size_t i = 0; i < pieces.size(); ++i)
-      if (!std::equal(pieces[i].data, pieces[i].data + pieces[i].count, back[i].data)) f.error = 1, f.worst = pieces[i].name;
+      if (!std::equal(pieces[i].data, pieces[i].data + pieces[i].count, back[i].data))
+        f.error = 1, f.worst = pieces[i].name;
   } else {
     f.error = 1;
     f.worst = r.error;
   }
-  mesh.world->all_reduce({&f.error, DType::f64, {1}}, Collective::all_reduce_max);
+  mesh.world->all_reduce({&f.error, DType::f64, {1}}, comm::Collective::all_reduce_max);
   mesh.world->barrier();
   if (mesh.rank() == 0) std::filesystem::remove_all(dir);
   return f;
@@ -156,11 +186,12 @@ Finding save_and_load(const Config& config, const Mesh& mesh, const MakeModel& m
 
 }  // namespace
 
-Config shrink(const Config& config) {
-  Config c = config;
-  ModelConfig& m = c.model;
+config::Config shrink(const config::Config& config) {
+  config::Config c = config;
+  config::ModelConfig& m = c.model;
   const std::int64_t tp = c.parallel.tensor;
-  for (std::int64_t* layers : {&m.n_layers, &m.n_encoder_layers, &m.n_decoder_layers}) *layers = std::min<std::int64_t>(*layers, 2);
+  for (std::int64_t* layers : {&m.n_layers, &m.n_encoder_layers, &m.n_decoder_layers})
+    *layers = std::min<std::int64_t>(*layers, 2);
   m.d_head = std::min<std::int64_t>(m.d_head, 8);
   m.d_model = m.n_heads * m.d_head;
   m.d_ff = std::min(m.d_ff, 12 * tp);
@@ -174,38 +205,43 @@ Config shrink(const Config& config) {
   return c;
 }
 
-std::vector<Finding> verify_layout(const Config& config, const Mesh& mesh, const MakeModel& make_model, const Device& device) {
-  Config alone = config;
+std::vector<Finding> verify_layout(const config::Config& config, const comm::Mesh& mesh,
+                                   const device::Device& device) {
+  config::Config alone = config;
   alone.parallel = {.bucket_bytes = config.parallel.bucket_bytes};
   alone.parallel.data = 1;
   alone.recompute = "none";
   alone.train.micro_batch_size = config.train.global_batch_size;
-  Config other = config;
+  config::Config other = config;
   other.recompute = config.recompute == "none" ? "full" : "none";
-  Config no_zero = config;
+  config::Config no_zero = config;
   no_zero.parallel.zero = 0;
 
-  const auto single_model = make_model(alone, single_mesh());
-  const auto model = make_model(config, mesh);
-  const Trace reference = run(alone, single_mesh(), make_model, device);
-  const Trace mine = run(config, mesh, make_model, device);
-  const Trace again = run(other, mesh, make_model, device);
-  const Trace whole = config.parallel.zero > 0 ? run(no_zero, mesh, make_model, device) : mine;
+  const auto single_model = models::make_model(alone, comm::single_mesh());
+  const auto model = models::make_model(config, mesh);
+  const Trace reference = run(alone, comm::single_mesh(), device);
+  const Trace mine = run(config, mesh, device);
+  const Trace again = run(other, mesh, device);
+  const Trace whole = config.parallel.zero > 0 ? run(no_zero, mesh, device) : mine;
 
   Comparison compare(model->parameters(), mesh);
   compare.order(single_model->parameters());
   std::vector<Finding> all;
   all.push_back(compare.parts("initial weights", mine.initial, reference.initial, 0));
   all.push_back(compare.numbers("loss of step 1", {mine.losses[0]}, {reference.losses[0]}, kBound));
-  all.push_back(compare.parts("gradient of every parameter", whole.gradients, reference.gradients, kBound));
+  all.push_back(
+      compare.parts("gradient of every parameter", whole.gradients, reference.gradients, kBound));
   all.push_back(compare.numbers("gradient norm", mine.norms, reference.norms, kBound));
   all.push_back(compare.numbers("losses of 5 steps", mine.losses, reference.losses, kBound));
-  all.push_back(compare.parts("parameters after 5 steps", mine.parameters, reference.parameters, 1e-7));
+  all.push_back(
+      compare.parts("parameters after 5 steps", mine.parameters, reference.parameters, 1e-7));
   all.push_back(compare.replicas(mine.parameters));
   all.push_back(compare.numbers("recompute on and off", mine.losses, again.losses, 0));
-  if (config.parallel.zero > 0) all.push_back(compare.numbers("ZeRO on and off", mine.losses, whole.losses, mine.rank_order ? 0 : kBound));
-  all.push_back(save_and_load(config, mesh, make_model, device));
+  if (config.parallel.zero > 0)
+    all.push_back(compare.numbers("ZeRO on and off", mine.losses, whole.losses,
+                                  mine.rank_order ? 0 : kBound));
+  all.push_back(save_and_load(config, mesh, device));
   return all;
 }
 
-}  // namespace tfm
+}  // namespace tfm::train

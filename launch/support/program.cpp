@@ -6,12 +6,13 @@
 #include <cstdlib>
 #include <thread>
 
-#include "core/diagnostics.h"
+#include "core/strings.h"
 #include "core/version.h"
-#include "train/signals.h"
-#include "train/step_plan.h"
+#include "inference/initial_weights.h"
+#include "plan/step_plan.h"
+#include "train/stop_requests.h"
 
-namespace tfm {
+namespace tfm::launch {
 namespace {
 
 int rank_from_environment() {
@@ -20,7 +21,9 @@ int rank_from_environment() {
   return 0;
 }
 
-[[noreturn]] void bad_option(const std::string& text) { throw Error(ExitCode::usage, text + "; --help lists the options"); }
+[[noreturn]] void bad_option(const std::string& text) {
+  throw Error(ExitCode::usage, text + "; --help lists the options");
+}
 
 }  // namespace
 
@@ -30,16 +33,19 @@ Arguments::Arguments(int argc, char** argv, const std::vector<OptionSpec>& known
   for (int i = 1; i < argc; ++i) {
     std::string arg = argv[i], inline_value;
     if (arg.rfind("--", 0) != 0) {
-      const bool override_form = arg.find('=') != std::string::npos && arg.find('/') > arg.find('=');
+      const bool override_form =
+          arg.find('=') != std::string::npos && arg.find('/') > arg.find('=');
       (override_form ? overrides_ : positional_).push_back(arg);
       continue;
     }
     const auto equals = arg.find('=');
     if (equals != std::string::npos) inline_value = arg.substr(equals + 1), arg.resize(equals);
-    const auto spec = std::find_if(known.begin(), known.end(), [&](const OptionSpec& o) { return o.name == arg; });
+    const auto spec = std::find_if(known.begin(), known.end(),
+                                   [&](const OptionSpec& o) { return o.name == arg; });
     if (spec == known.end()) {
       const std::string near(nearest(arg, names));
-      bad_option("unknown option '" + arg + "'" + (near.empty() ? "" : "; did you mean '" + near + "'?"));
+      bad_option("unknown option '" + arg + "'" +
+                 (near.empty() ? "" : "; did you mean '" + near + "'?"));
     }
     if (!spec->value && equals != std::string::npos) bad_option(arg + " takes no value");
     if (spec->value && equals == std::string::npos) {
@@ -55,12 +61,15 @@ std::string Arguments::get(const std::string& option, const std::string& fallbac
   return it == options_.end() ? fallback : it->second;
 }
 
-std::int64_t Arguments::integer(const std::string& option, std::int64_t fallback, std::int64_t least) const {
+std::int64_t Arguments::integer(const std::string& option, std::int64_t fallback,
+                                std::int64_t least) const {
   if (!has(option)) return fallback;
   char* end = nullptr;
   const std::string text = get(option);
   const long long v = std::strtoll(text.c_str(), &end, 10);
-  if (text.empty() || *end != 0 || v < least) bad_option(option + " '" + text + "': expected a whole number of at least " + std::to_string(least));
+  if (text.empty() || *end != 0 || v < least)
+    bad_option(option + " '" + text + "': expected a whole number of at least " +
+               std::to_string(least));
   return v;
 }
 
@@ -69,30 +78,38 @@ double Arguments::real(const std::string& option, double fallback) const {
   char* end = nullptr;
   const std::string text = get(option);
   const double v = std::strtod(text.c_str(), &end);
-  if (text.empty() || *end != 0 || !(v >= 0)) bad_option(option + " '" + text + "': expected a number of at least 0");
+  if (text.empty() || *end != 0 || !(v >= 0))
+    bad_option(option + " '" + text + "': expected a number of at least 0");
   return v;
 }
 
 const std::string& Arguments::only(const std::string& what) const {
   if (positional_.size() != 1)
-    bad_option("expected one " + what + ", got " + std::to_string(positional_.size()) + (positional_.size() > 1 ? " ('" + positional_[1] + "')" : ""));
+    bad_option("expected one " + what + ", got " + std::to_string(positional_.size()) +
+               (positional_.size() > 1 ? " ('" + positional_[1] + "')" : ""));
   return positional_[0];
 }
 
-int guarded(int argc, char** argv, const std::string& help, const std::function<int(int, char**)>& body) {
+config::Config load_config(const std::string& path, const std::vector<std::string>& overrides) {
+  return config::load_config(path, overrides, inference::model_of_directory);
+}
+
+int guarded(int argc, char** argv, const std::string& help,
+            const std::function<int(int, char**)>& body) {
   const std::string program = std::string(argv[0]).substr(std::string(argv[0]).rfind('/') + 1);
   for (int i = 1; i < argc; ++i) {
     if (std::string(argv[i]) == "--help") return std::printf("%s", help.c_str()), 0;
-    if (std::string(argv[i]) == "--version") return std::printf("%s %s\n", program.c_str(), std::string(version).c_str()), 0;
+    if (std::string(argv[i]) == "--version")
+      return std::printf("%s %s\n", program.c_str(), std::string(version).c_str()), 0;
   }
-  die_with_parent();
+  train::die_with_parent();
   const auto fail = [&](int code, const char* what) {
     // Ranks usually fail alike: rank 0 speaks and ends the job; the others do if it has not.
     if (rank_from_environment() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(700));
     std::fflush(stdout);
     std::fprintf(stderr, "%s: %s\n", program.c_str(), what);
     std::fflush(stderr);
-    if (launched_by_mpirun()) MpiSession::abort(code);
+    if (comm::launched_by_mpirun()) comm::MpiSession::abort(code);
     return code;
   };
   try {
@@ -106,12 +123,13 @@ int guarded(int argc, char** argv, const std::string& help, const std::function<
 
 int threads_of_rank(int ranks_of_node) {
   const char* omp = std::getenv("OMP_NUM_THREADS");
-  return std::max(1, omp ? std::atoi(omp) : static_cast<int>(std::thread::hardware_concurrency()) / ranks_of_node);
+  return std::max(1, omp ? std::atoi(omp)
+                         : static_cast<int>(std::thread::hardware_concurrency()) / ranks_of_node);
 }
 
 Launch::Launch() {
   int per_node = 1;
-  if (launched_by_mpirun()) {
+  if (comm::launched_by_mpirun()) {
     session.emplace();
     ranks = session->size();
     per_node = session->ranks_per_node();
@@ -119,15 +137,20 @@ Launch::Launch() {
   threads = threads_of_rank(per_node);
 }
 
-Device Launch::device(const Config& config) const {
-  return config.device == "cuda" ? Device::gpu(session ? session->local_rank() : 0, threads, {config.tf32, config.numerics == "deterministic"}) : Device::cpu(threads);
+device::Device Launch::device(const config::Config& config) const {
+  return config.device == "cuda"
+             ? device::Device::gpu(session ? session->local_rank() : 0, threads,
+                                   {config.tf32, config.numerics == "deterministic"})
+             : device::Device::cpu(threads);
 }
 
-Mesh Launch::mesh(Layout layout) const {
-  if (session) return make_mesh(*session, layout);
-  return single_mesh();
+comm::Mesh Launch::mesh(comm::Layout layout) const {
+  if (session) return comm::make_mesh(*session, layout);
+  return comm::single_mesh();
 }
 
-Site Launch::site(const Config& config) const { return site_of(device(config), mesh(layout_of(config)), mesh_options(config)); }
+comm::Site Launch::site(const config::Config& config) const {
+  return comm::site_of(device(config), mesh(config::layout_of(config)), plan::mesh_options(config));
+}
 
-}  // namespace tfm
+}  // namespace tfm::launch

@@ -8,16 +8,17 @@
 
 #include "comm/device_mesh.h"
 #include "comm/mpi.h"
-#include "train/config.h"
+#include "config/config.h"
 
-namespace tfm {
+namespace tfm::launch {
 
 struct OptionSpec {
-  std::string name;  // "--tokens"
-  bool value = true; // takes a value
+  std::string name;   // "--tokens"
+  bool value = true;  // takes a value
 };
 
-// Options, `key=value` overrides and positional arguments; unknown options are Error(usage) with the nearest known one.
+// Options, `key=value` overrides and positional arguments; unknown options are Error(usage) with
+// the nearest known one.
 class Arguments {
  public:
   Arguments(int argc, char** argv, const std::vector<OptionSpec>& known);
@@ -34,21 +35,29 @@ class Arguments {
   std::vector<std::string> positional_, overrides_;
 };
 
-// Runs `body` and turns what it throws into a message and the contract's exit code, on all ranks. Handles --help and --version.
-int guarded(int argc, char** argv, const std::string& help, const std::function<int(int, char**)>& body);
+// A configuration file with overrides; model.init may name a directory, from which the shape is
+// read.
+config::Config load_config(const std::string& path, const std::vector<std::string>& overrides);
 
-// Of a rank that shares its node with others: OMP_NUM_THREADS, else the node's cores divided by its ranks.
+// Runs `body` and turns what it throws into a message and the contract's exit code, on all ranks.
+// Handles --help and --version.
+int guarded(int argc, char** argv, const std::string& help,
+            const std::function<int(int, char**)>& body);
+
+// Of a rank that shares its node with others: OMP_NUM_THREADS, else the node's cores divided by its
+// ranks.
 int threads_of_rank(int ranks_of_node);
 
 // The ranks of this launch. Alone: no MPI is started.
 struct Launch {
-  std::optional<MpiSession> session;
+  std::optional<comm::MpiSession> session;
   int ranks = 1;
   int threads = 1;
   Launch();
-  Mesh mesh(Layout layout) const;
-  Device device(const Config& config) const;  // Error(environment) where it is not there
-  Site site(const Config& config) const;
+  comm::Mesh mesh(comm::Layout layout) const;
+  device::Device device(
+      const config::Config& config) const;  // Error(environment) where it is not there
+  comm::Site site(const config::Config& config) const;
 };
 
-}  // namespace tfm
+}  // namespace tfm::launch

@@ -1,4 +1,5 @@
-// Times attention on a GPU, by the own kernels and by cuDNN: milliseconds and TFLOP/s, forward and backward.
+// Times attention on a GPU, by the own kernels and by cuDNN: milliseconds and TFLOP/s, forward and
+// backward.
 #include <cstdio>
 #include <functional>
 
@@ -16,36 +17,57 @@ struct Shape {
 };
 
 void print(const char* what, const Shape& s, double flops, float ms) {
-  std::printf("  %-18s B %2ld H %2ld/%-2ld T %5ld D %3ld %s %8.3f ms %7.1f TFLOP/s\n", what, s.batch, s.heads, s.kv_heads, s.length, s.size,
-              s.causal ? "causal" : "full  ", ms, flops / ms * 1e-9);
+  std::printf("  %-18s B %2ld H %2ld/%-2ld T %5ld D %3ld %s %8.3f ms %7.1f TFLOP/s\n", what,
+              s.batch, s.heads, s.kv_heads, s.length, s.size, s.causal ? "causal" : "full  ", ms,
+              flops / ms * 1e-9);
 }
 
 // Products of visible pairs of a query and a key: two in forward, five in backward.
 void time(cuda::Stream& stream, const Shape& s) {
-  const std::int64_t rows = s.batch * s.length, width = s.heads * s.size, row = width + 2 * s.kv_heads * s.size;
+  const std::int64_t rows = s.batch * s.length, width = s.heads * s.size,
+                     row = width + 2 * s.kv_heads * s.size;
   std::vector<std::shared_ptr<std::byte>> kept;
   const auto memory = [&](std::int64_t n) {
     kept.push_back(allocate(stream, 2 * n));
     std::vector<bf16> host(static_cast<std::size_t>(n));
     std::uint32_t state = 1;
-    for (bf16& x : host) x = bf16(static_cast<float>((state = state * 1664525u + 1013904223u) >> 8) * 0x1p-23f - 1.0f);
+    for (bf16& x : host)
+      x = bf16(static_cast<float>((state = state * 1664525u + 1013904223u) >> 8) * 0x1p-23f - 1.0f);
     upload(stream, kept.back().get(), host.data(), 2 * n);
     return reinterpret_cast<bf16*>(kept.back().get());
   };
   bf16 *qkv = memory(rows * row), *dqkv = memory(rows * row);
   kept.push_back(allocate(stream, 4 * rows * s.heads));
-  const AttentionArgs<bf16> a{.batch = s.batch, .heads = s.heads, .kv_heads = s.kv_heads, .queries = s.length, .keys = s.length, .head_size = s.size,
-                              .q = qkv, .k = qkv + width, .v = qkv + width + s.kv_heads * s.size, .q_stride = row, .kv_stride = row,
-                              .out = memory(rows * width), .out_stride = width, .lse = reinterpret_cast<float*>(kept[2].get()),
-                              .scale = 0.125f, .causal = s.causal};
-  const AttentionBackwardArgs<bf16> g{a, memory(rows * width), dqkv, dqkv + width, dqkv + width + s.kv_heads * s.size};
-  const double pairs = static_cast<double>(s.batch * s.heads * s.length) * static_cast<double>(s.causal ? s.length + 1 : 2 * s.length) / 2,
+  const AttentionArgs<bf16> a{.batch = s.batch,
+                              .heads = s.heads,
+                              .kv_heads = s.kv_heads,
+                              .queries = s.length,
+                              .keys = s.length,
+                              .head_size = s.size,
+                              .q = qkv,
+                              .k = qkv + width,
+                              .v = qkv + width + s.kv_heads * s.size,
+                              .q_stride = row,
+                              .kv_stride = row,
+                              .out = memory(rows * width),
+                              .out_stride = width,
+                              .lse = reinterpret_cast<float*>(kept[2].get()),
+                              .scale = 0.125f,
+                              .causal = s.causal};
+  const AttentionBackwardArgs<bf16> g{a, memory(rows * width), dqkv, dqkv + width,
+                                      dqkv + width + s.kv_heads * s.size};
+  const double pairs = static_cast<double>(s.batch * s.heads * s.length) *
+                       static_cast<double>(s.causal ? s.length + 1 : 2 * s.length) / 2,
                forward = 4 * pairs * static_cast<double>(s.size);
-  print("own", s, forward, cuda::milliseconds(stream, [&] { return own_attention(stream, a), true; }));
-  print("own backward", s, 2.5 * forward, cuda::milliseconds(stream, [&] { return own_attention(stream, g), true; }));
+  print("own", s, forward,
+        cuda::milliseconds(stream, [&] { return own_attention(stream, a), true; }));
+  print("own backward", s, 2.5 * forward,
+        cuda::milliseconds(stream, [&] { return own_attention(stream, g), true; }));
 #ifdef TFM_CUDNN
-  print("cuDNN", s, forward, cuda::milliseconds(stream, [&] { return cudnn_attention(stream, a); }));
-  print("cuDNN backward", s, 2.5 * forward, cuda::milliseconds(stream, [&] { return cudnn_attention(stream, g); }));
+  print("cuDNN", s, forward,
+        cuda::milliseconds(stream, [&] { return cudnn_attention(stream, a); }));
+  print("cuDNN backward", s, 2.5 * forward,
+        cuda::milliseconds(stream, [&] { return cudnn_attention(stream, g); }));
 #endif
 }
 
@@ -58,7 +80,10 @@ int main() {
     return 4;
   }
   tfm::cuda::Stream stream(0);
-  for (const tfm::kernels::Shape& s : {tfm::kernels::Shape{16, 12, 12, 1024, 64, true}, {4, 32, 8, 4096, 128, true}, {1, 64, 8, 8192, 128, true},
-                                       {64, 16, 16, 512, 64, false}, {4, 16, 16, 2048, 256, true}})
+  for (const tfm::kernels::Shape& s : {tfm::kernels::Shape{16, 12, 12, 1024, 64, true},
+                                       {4, 32, 8, 4096, 128, true},
+                                       {1, 64, 8, 8192, 128, true},
+                                       {64, 16, 16, 512, 64, false},
+                                       {4, 16, 16, 2048, 256, true}})
     tfm::kernels::time(stream, s);
 }

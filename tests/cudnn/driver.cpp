@@ -1,5 +1,6 @@
-// A stand-in of the CUDA driver: there is no device, but compiled kernels can be loaded, which is all that cuDNN asks of a driver when it
-// makes a plan for a device that is only described. cuda.h is not included: it renames some of what cuDNN looks up.
+// A stand-in of the CUDA driver: there is no device, but compiled kernels can be loaded, which is
+// all that cuDNN asks of a driver when it makes a plan for a device that is only described. cuda.h
+// is not included: it renames some of what cuDNN looks up.
 #include "driver.h"
 
 Driver& driver() {

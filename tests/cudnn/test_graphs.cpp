@@ -1,16 +1,17 @@
-// Attention's graphs before cuDNN, for a Hopper GPU that is only described: each must become a plan whose kernels are compiled and
-// loaded (into a stand-in of the driver), which is as far as one comes without a GPU. What the graphs say is compared with float64.
+// Attention's graphs before cuDNN, for a Hopper GPU that is only described: each must become a plan
+// whose kernels are compiled and loaded (into a stand-in of the driver), which is as far as one
+// comes without a GPU. What the graphs say is compared with float64.
 #include <gtest/gtest.h>
 
 #include <fstream>
 #include <sstream>
 
-#include "../attention_cudnn_cases.h"
-#include "../attention_plain.h"
 #include "driver.h"
 #include "interpreter.h"
 #include "kernels/cuda/attention_cudnn_graph.h"
 #include "kernels/scratch.h"
+#include "support/attention_cudnn_cases.h"
+#include "support/attention_plain.h"
 
 namespace tfm::test {
 namespace {
@@ -25,20 +26,39 @@ cudnnBackendDescriptor_t h200() {
     text << std::ifstream(TFM_SOURCE_DIR "/tests/fixtures/h200_device.json").rdbuf();
     const std::string json = text.str();
     auto* d = new cudnn::Descriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
-    d->set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, std::ssize(json), json.data()).finalize();
+    d->set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, std::ssize(json),
+           json.data())
+        .finalize();
     return d;
   }();
   return *described;
 }
 
 // Some address at a multiple of 16 bytes, which nothing reads.
-template <class T> T* place(std::intptr_t i = 0) { return reinterpret_cast<T*>(std::intptr_t{1} << 30) + i; }
+template <class T>
+T* place(std::intptr_t i = 0) {
+  return reinterpret_cast<T*>(std::intptr_t{1} << 30) + i;
+}
 
-template <class T> AttentionBackwardArgs<T> args_of(const CudnnCase& c) {
-  const std::int64_t q_width = c.heads * c.size, kv_width = c.kv_heads * c.size, fused = c.queries == c.keys ? q_width : 0;
-  const AttentionArgs<T> a{.batch = c.batch, .heads = c.heads, .kv_heads = c.kv_heads, .queries = c.queries, .keys = c.keys, .head_size = c.size,
-                           .q = place<T>(), .k = place<T>(), .v = place<T>(), .q_stride = q_width + (fused ? 2 * kv_width : 0),
-                           .kv_stride = fused + 2 * kv_width, .out = place<T>(), .out_stride = q_width, .lse = place<float>(), .scale = 0.125f,
+template <class T>
+AttentionBackwardArgs<T> args_of(const CudnnCase& c) {
+  const std::int64_t q_width = c.heads * c.size, kv_width = c.kv_heads * c.size,
+                     fused = c.queries == c.keys ? q_width : 0;
+  const AttentionArgs<T> a{.batch = c.batch,
+                           .heads = c.heads,
+                           .kv_heads = c.kv_heads,
+                           .queries = c.queries,
+                           .keys = c.keys,
+                           .head_size = c.size,
+                           .q = place<T>(),
+                           .k = place<T>(),
+                           .v = place<T>(),
+                           .q_stride = q_width + (fused ? 2 * kv_width : 0),
+                           .kv_stride = fused + 2 * kv_width,
+                           .out = place<T>(),
+                           .out_stride = q_width,
+                           .lse = place<float>(),
+                           .scale = 0.125f,
                            .causal = c.causal};
   return {a, place<T>(), place<T>(), place<T>(), place<T>()};
 }
@@ -49,7 +69,8 @@ struct Made {
   std::vector<std::string> kernels;
   std::int64_t workspace = -1;
 };
-template <class Args> Made make(const Args& args) {
+template <class Args>
+Made make(const Args& args) {
   driver().kernels.clear();
   Made made;
   try {
@@ -64,10 +85,12 @@ template <class Args> Made make(const Args& args) {
 void expect_hopper(const Made& made, const std::string& pass) {
   EXPECT_EQ(made.status, CUDNN_STATUS_SUCCESS) << made.text;
   ASSERT_FALSE(made.kernels.empty());
-  for (const char* part : {"sm90", "wgmma", pass.c_str()}) EXPECT_NE(made.kernels[0].find(part), std::string::npos) << made.kernels[0];
+  for (const char* part : {"sm90", "wgmma", pass.c_str()})
+    EXPECT_NE(made.kernels[0].find(part), std::string::npos) << made.kernels[0];
 }
 
-template <class T> void expect_accepted(const CudnnCase& c) {
+template <class T>
+void expect_accepted(const CudnnCase& c) {
   SCOPED_TRACE(testing::Message() << name_of(dtype_of<T>) << " " << describe(c));
   const AttentionBackwardArgs<T> g = args_of<T>(c);
   EXPECT_TRUE(kernels::cudnn_computes(g.forward));
@@ -75,10 +98,14 @@ template <class T> void expect_accepted(const CudnnCase& c) {
   const Made forward = make(g.forward), backward = make(g);
   expect_hopper(forward, "fprop");
   expect_hopper(backward, "bprop");
-  EXPECT_LE(forward.workspace, kernels::attention_scratch({c.batch, c.heads, c.kv_heads, c.queries, c.keys, c.size, c.causal}, 2));
+  EXPECT_LE(forward.workspace,
+            kernels::attention_scratch(
+                {c.batch, c.heads, c.kv_heads, c.queries, c.keys, c.size, c.causal}, 2));
   // The form that adds to dq in memory, whose bits change from run to run, needs no matrix (T, S).
   EXPECT_GE(backward.workspace, 2 * c.batch * c.heads * c.queries * c.keys);
-  EXPECT_LE(backward.workspace, kernels::library_attention_backward_scratch({c.batch, c.heads, c.kv_heads, c.queries, c.keys, c.size, c.causal}));
+  EXPECT_LE(backward.workspace,
+            kernels::library_attention_backward_scratch(
+                {c.batch, c.heads, c.kv_heads, c.queries, c.keys, c.size, c.causal}));
 }
 
 TEST(Cudnn, IsHere) { ASSERT_GE(cudnn::version(), 91600u); }
@@ -93,7 +120,8 @@ TEST(Cudnn, TakesFloat16) {
 
 TEST(Cudnn, PlansOfPartsOfABatch) {
   const AttentionBackwardArgs<bf16> g = args_of<bf16>({3, 4, 2, 80, 80, 64, true});
-  const AttentionBackwardArgs<bf16> sequence = part_of(g, {1, 2}, 2, 0), group = part_of(g, {1, 1}, 2, 1);
+  const AttentionBackwardArgs<bf16> sequence = part_of(g, {1, 2}, 2, 0),
+                                    group = part_of(g, {1, 1}, 2, 1);
   EXPECT_EQ(sequence.forward.q - g.forward.q, 2 * 80 * g.forward.q_stride);
   EXPECT_EQ(sequence.dv - g.dv, 2 * 80 * g.forward.kv_stride);
   EXPECT_EQ(group.forward.heads, 2);
@@ -110,19 +138,24 @@ TEST(Cudnn, PlansOfPartsOfABatch) {
 // Queries, keys and values in rows of their own strides; forward's results are backward's operands.
 void expect_meaning(const CudnnCase& c) {
   SCOPED_TRACE(describe(c));
-  const reference::Attention r = shape(c.batch, c.heads, c.kv_heads, c.queries, c.keys, c.size, c.causal);
+  const reference::Attention r =
+      shape(c.batch, c.heads, c.kv_heads, c.queries, c.keys, c.size, c.causal);
   const Data<bf16> d(r, 8);
   const std::int64_t q_width = c.heads * c.size, kv_width = c.kv_heads * c.size;
-  Values q = spread(d.q, q_width, d.q_stride), k = spread(d.k, kv_width, d.kv_stride), v = spread(d.v, kv_width, d.kv_stride),
-         dout = spread(d.dout, q_width, d.out_stride), out(dout.size()), lse(c.batch * c.heads * c.queries), dq(q.size()), dk(k.size()), dv(v.size());
+  Values q = spread(d.q, q_width, d.q_stride), k = spread(d.k, kv_width, d.kv_stride),
+         v = spread(d.v, kv_width, d.kv_stride), dout = spread(d.dout, q_width, d.out_stride),
+         out(dout.size()), lse(c.batch * c.heads * c.queries), dq(q.size()), dk(k.size()),
+         dv(v.size());
   AttentionBackwardArgs<bf16> g = args_of<bf16>(c);
-  g.forward.q_stride = d.q_stride, g.forward.kv_stride = d.kv_stride, g.forward.out_stride = d.out_stride;
+  g.forward.q_stride = d.q_stride, g.forward.kv_stride = d.kv_stride,
+  g.forward.out_stride = d.out_stride;
   g.forward.scale = static_cast<float>(r.scale);
   Interpreter(attention_graph(g.forward), {&q, &k, &v, &out, &lse});
   Interpreter(attention_graph(g), {&q, &k, &v, &out, &lse, &dout, &dq, &dk, &dv});
   reference::Attention same_scale = r;
   same_scale.scale = g.forward.scale;
-  const AttentionResult want = plain_attention(same_scale, d.q, d.k, d.v, d.dout, [](double x) { return x; });
+  const AttentionResult want =
+      plain_attention(same_scale, d.q, d.k, d.v, d.dout, [](double x) { return x; });
   expect_close(gather(out, q_width, d.out_stride), want.out, 1e-12, "out");
   expect_close(lse, want.lse, 1e-12, "lse");
   expect_close(gather(dq, q_width, d.q_stride), want.dq, 1e-12, "dq");
@@ -140,7 +173,8 @@ TEST(Cudnn, GraphsSayWhatAttentionIs) {
 
 // That the above can fail.
 TEST(Cudnn, RefusesWhatItDoesNotKnow) {
-  EXPECT_EQ(make(args_of<bf16>({1, 2, 2, 128, 128, 12, true}).forward).status, CUDNN_STATUS_NOT_SUPPORTED);
+  EXPECT_EQ(make(args_of<bf16>({1, 2, 2, 128, 128, 12, true}).forward).status,
+            CUDNN_STATUS_NOT_SUPPORTED);
   EXPECT_EQ(make(args_of<bf16>({1, 2, 2, 128, 128, 264, true})).status, CUDNN_STATUS_NOT_SUPPORTED);
   const AttentionArgs<bf16> a = args_of<bf16>({1, 2, 2, 128, 128, 64, true}).forward;
   driver().loads = false;
@@ -176,7 +210,8 @@ TEST(Cudnn, IsNotAskedForWhatItWouldDoOtherwise) {
   declined([](auto& a) { a.q += 4; });
   declined([](auto& a) { a.v += 4; });
   declined([](auto& a) { a.lse += 2; });
-  for (auto member : {&AttentionBackwardArgs<bf16>::dq, &AttentionBackwardArgs<bf16>::dk, &AttentionBackwardArgs<bf16>::dv}) {
+  for (auto member : {&AttentionBackwardArgs<bf16>::dq, &AttentionBackwardArgs<bf16>::dk,
+                      &AttentionBackwardArgs<bf16>::dv}) {
     AttentionBackwardArgs<bf16> g = usual;
     g.*member += 4;
     EXPECT_FALSE(kernels::cudnn_computes(g));

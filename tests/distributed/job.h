@@ -7,13 +7,13 @@
 
 namespace tfm::test {
 
-const MpiSession& job();
+const comm::MpiSession& job();
 
 // All layouts of the job's ranks: (1, n), (2, n/2), ..., (n, 1).
-std::vector<Layout> layouts();
+std::vector<comm::Layout> layouts();
 
-// Two sums of 1000 floats on the data axis, between which `rank` does what `how` says: hang, die or fail. Only the watchdog ends it,
-// which waits for a second after the first sum.
-void misbehave(const Mesh& mesh, Watchdog& watchdog, const std::string& how, int rank);
+// Two sums of 1000 floats on the data axis, between which `rank` does what `how` says: hang, die or
+// fail. Only the watchdog ends it, which waits for a second after the first sum.
+void misbehave(const comm::Mesh& mesh, comm::Watchdog& watchdog, const std::string& how, int rank);
 
 }  // namespace tfm::test

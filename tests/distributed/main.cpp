@@ -1,5 +1,6 @@
-// Runs the distributed tests on every rank of a job. Rank 0 prints; the others print their failures only. The exit code is
-// non-zero if any rank failed. `--hang=N`: ranks wait for rank N, which never comes; `--die=N`: rank N leaves without a word;
+// Runs the distributed tests on every rank of a job. Rank 0 prints; the others print their failures
+// only. The exit code is non-zero if any rank failed. `--hang=N`: ranks wait for rank N, which
+// never comes; `--die=N`: rank N leaves without a word;
 // `--fail=N`: its library of collectives fails.
 #include <gtest/gtest.h>
 
@@ -10,14 +11,17 @@
 namespace tfm::test {
 namespace {
 
-const MpiSession* session = nullptr;
+const comm::MpiSession* session = nullptr;
 
 class FailuresOnly : public testing::EmptyTestEventListener {
-  void OnTestStart(const testing::TestInfo& info) override { test_ = std::string(info.test_suite_name()) + "." + info.name(); }
+  void OnTestStart(const testing::TestInfo& info) override {
+    test_ = std::string(info.test_suite_name()) + "." + info.name();
+  }
   void OnTestPartResult(const testing::TestPartResult& r) override {
     if (!r.failed()) return;
-    std::cerr << "rank " << job().rank() << ": " << test_ << ": " << (r.file_name() ? r.file_name() : "") << ":"
-              << r.line_number() << ": " << r.message() << std::endl;
+    std::cerr << "rank " << job().rank() << ": " << test_ << ": "
+              << (r.file_name() ? r.file_name() : "") << ":" << r.line_number() << ": "
+              << r.message() << std::endl;
   }
 
   std::string test_;
@@ -29,19 +33,19 @@ int run_tests() {
     delete listeners.Release(listeners.default_result_printer());
     listeners.Append(new FailuresOnly);
   }
-  const Mesh mesh = make_mesh(job(), {job().size(), 1});
-  const Watchdog watchdog(mesh, 120);
+  const comm::Mesh mesh = tfm::comm::make_mesh(job(), {job().size(), 1});
+  const comm::Watchdog watchdog(mesh, 120);
   std::int32_t failed = RUN_ALL_TESTS();
-  mesh.world->all_reduce({&failed, DType::i32, {1}}, Collective::all_reduce_max);
+  mesh.world->all_reduce({&failed, DType::i32, {1}}, comm::Collective::all_reduce_max);
   return failed;
 }
 
 }  // namespace
 
-const MpiSession& job() { return *session; }
+const comm::MpiSession& job() { return *session; }
 
-std::vector<Layout> layouts() {
-  std::vector<Layout> all;
+std::vector<comm::Layout> layouts() {
+  std::vector<comm::Layout> all;
   for (int data = 1; data <= job().size(); ++data)
     if (job().size() % data == 0) all.push_back({data, job().size() / data});
   return all;
@@ -50,14 +54,15 @@ std::vector<Layout> layouts() {
 }  // namespace tfm::test
 
 int main(int argc, char** argv) {
-  const tfm::MpiSession session;
+  const tfm::comm::MpiSession session;
   tfm::test::session = &session;
   testing::InitGoogleTest(&argc, argv);
   const std::string option = argc > 1 ? argv[1] : "";
   const auto equals = option.find('=');
   if (equals == option.npos) return tfm::test::run_tests();
-  const tfm::Mesh mesh = make_mesh(session, {session.size(), 1});
-  tfm::Watchdog watchdog(mesh, 60);
+  const tfm::comm::Mesh mesh = tfm::comm::make_mesh(session, {session.size(), 1});
+  tfm::comm::Watchdog watchdog(mesh, 60);
   watchdog.heartbeat(7);
-  tfm::test::misbehave(mesh, watchdog, option.substr(2, equals - 2), std::stoi(option.substr(equals + 1)));
+  tfm::test::misbehave(mesh, watchdog, option.substr(2, equals - 2),
+                       std::stoi(option.substr(equals + 1)));
 }

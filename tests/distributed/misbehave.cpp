@@ -4,7 +4,7 @@
 
 namespace tfm::test {
 
-void misbehave(const Mesh& mesh, Watchdog& watchdog, const std::string& how, int rank) {
+void misbehave(const comm::Mesh& mesh, comm::Watchdog& watchdog, const std::string& how, int rank) {
   std::vector<float> data(1000);
   const Tensor t{data.data(), DType::f32, {1000}};
   mesh.data->all_reduce(t);

@@ -8,7 +8,7 @@
 #include <limits>
 #include <random>
 
-#include "comm/recorder.h"
+#include "comm/flight_recorder.h"
 #include "job.h"
 
 namespace tfm {
@@ -45,7 +45,8 @@ std::vector<T> filled(std::int64_t n, F&& f) {
 
 template <class T>
 bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
 // Sum of f(rank, i) in rank order.
@@ -61,9 +62,9 @@ std::vector<T> ordered_sum(int size, std::int64_t n, F&& f) {
 class Groups : public testing::TestWithParam<bool> {
  protected:
   // Every group of every mesh. `salt` tells apart the groups that run at the same time.
-  void each(const std::function<void(Communicator&, int salt)>& f) {
-    for (const Layout& layout : test::layouts()) {
-      const Mesh mesh = make_mesh(job(), layout, GetParam());
+  void each(const std::function<void(comm::Communicator&, int salt)>& f) {
+    for (const comm::Layout& layout : test::layouts()) {
+      const comm::Mesh mesh = comm::make_mesh(job(), layout, GetParam());
       f(*mesh.data, mesh.tensor_rank);
       f(*mesh.tensor, mesh.data_rank + 3);
       f(*mesh.world, 11);
@@ -72,16 +73,18 @@ class Groups : public testing::TestWithParam<bool> {
 };
 
 template <class T>
-void sums_are_exact(Communicator& c, int salt) {
+void sums_are_exact(comm::Communicator& c, int salt) {
   for (std::int64_t n : {0, 1, 2, 3, 7, 63, 64, 65, 1000, 4095, 4097, 8191, 70001, 300007}) {
     auto v = filled<T>(n, [&](std::int64_t i) { return small<T>(c.rank(), i, salt); });
     c.all_reduce(tensor(v));
-    EXPECT_EQ(v, ordered_sum<T>(c.size(), n, [&](int r, std::int64_t i) { return small<T>(r, i, salt); })) << n;
+    EXPECT_EQ(
+        v, ordered_sum<T>(c.size(), n, [&](int r, std::int64_t i) { return small<T>(r, i, salt); }))
+        << n;
   }
 }
 
 TEST_P(Groups, SumsOfSmallIntegersAreExact) {
-  each([](Communicator& c, int salt) {
+  each([](comm::Communicator& c, int salt) {
     sums_are_exact<float>(c, salt);
     sums_are_exact<double>(c, salt);
     sums_are_exact<std::int32_t>(c, salt);
@@ -90,20 +93,21 @@ TEST_P(Groups, SumsOfSmallIntegersAreExact) {
 }
 
 TEST_P(Groups, IntegerSumsWrap) {
-  each([](Communicator& c, int) {
+  each([](comm::Communicator& c, int) {
     std::vector<std::int64_t> v{std::numeric_limits<std::int64_t>::max() - c.rank()};
     c.all_reduce(tensor(v));
     std::uint64_t sum = 0;
-    for (int r = 0; r < c.size(); ++r) sum += static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max() - r);
+    for (int r = 0; r < c.size(); ++r)
+      sum += static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max() - r);
     EXPECT_EQ(static_cast<std::uint64_t>(v[0]), sum);
   });
 }
 
 TEST_P(Groups, MaximumOfAllRanks) {
-  each([](Communicator& c, int) {
+  each([](comm::Communicator& c, int) {
     for (std::int64_t n : {1, 5, 20011}) {
       auto v = filled<float>(n, [&](std::int64_t i) { return rough<float>(c.rank(), i); });
-      c.all_reduce(tensor(v), Collective::all_reduce_max);
+      c.all_reduce(tensor(v), comm::Collective::all_reduce_max);
       EXPECT_EQ(v, filled<float>(n, [&](std::int64_t i) {
                   float m = rough<float>(0, i);
                   for (int r = 1; r < c.size(); ++r) m = std::max(m, rough<float>(r, i));
@@ -112,16 +116,18 @@ TEST_P(Groups, MaximumOfAllRanks) {
     }
     for (int bad = 0; bad < c.size(); ++bad) {
       std::vector<double> v{c.rank() == bad ? std::nan("") : 1.0 + c.rank()};
-      c.all_reduce(tensor(v), Collective::all_reduce_max);
+      c.all_reduce(tensor(v), comm::Collective::all_reduce_max);
       EXPECT_TRUE(std::isnan(v[0]));
     }
   });
 }
 
 template <class T>
-void order_is_rank_order(Communicator& c, int salt) {
+void order_is_rank_order(comm::Communicator& c, int salt) {
   for (std::int64_t n : {3, 3000, 9001, 150001}) {
-    const auto value = [&](int r, std::int64_t i) { return rough<T>(r, i, static_cast<unsigned>(salt)); };
+    const auto value = [&](int r, std::int64_t i) {
+      return rough<T>(r, i, static_cast<unsigned>(salt));
+    };
     auto v = filled<T>(n, [&](std::int64_t i) { return value(c.rank(), i); });
     c.all_reduce(tensor(v));
     EXPECT_TRUE(same_bits(v, ordered_sum<T>(c.size(), n, value))) << n;
@@ -129,22 +135,26 @@ void order_is_rank_order(Communicator& c, int salt) {
 }
 
 TEST_P(Groups, SumsAreAddedInRankOrder) {
-  each([](Communicator& c, int salt) {
+  each([](comm::Communicator& c, int salt) {
     order_is_rank_order<float>(c, salt);
     order_is_rank_order<double>(c, salt);
   });
   if (job().size() < 4) return;
   const std::int64_t n = 1000;  // the values can tell the order
-  const auto forward = ordered_sum<float>(4, n, [](int r, std::int64_t i) { return rough<float>(r, i); });
-  const auto backward = ordered_sum<float>(4, n, [](int r, std::int64_t i) { return rough<float>(3 - r, i); });
+  const auto forward =
+      ordered_sum<float>(4, n, [](int r, std::int64_t i) { return rough<float>(r, i); });
+  const auto backward =
+      ordered_sum<float>(4, n, [](int r, std::int64_t i) { return rough<float>(3 - r, i); });
   EXPECT_FALSE(same_bits(forward, backward));
 }
 
 TEST_P(Groups, ReduceScatterThenGatherIsAllReduce) {
-  each([](Communicator& c, int salt) {
+  each([](comm::Communicator& c, int salt) {
     for (std::int64_t part : {0, 1, 5, 1023, 33333, 140001}) {
       const std::int64_t n = part * c.size();
-      const auto in = filled<float>(n, [&](std::int64_t i) { return rough<float>(c.rank(), i, static_cast<unsigned>(salt)); });
+      const auto in = filled<float>(n, [&](std::int64_t i) {
+        return rough<float>(c.rank(), i, static_cast<unsigned>(salt));
+      });
       auto whole = in, scattered = in, apart = in;
       c.all_reduce(tensor(whole));
       const Tensor own{scattered.data() + part * c.rank(), DType::f32, {part}};
@@ -161,12 +171,14 @@ TEST_P(Groups, ReduceScatterThenGatherIsAllReduce) {
 }
 
 TEST_P(Groups, TensorsNeedNoAlignment) {
-  each([](Communicator& c, int salt) {
+  each([](comm::Communicator& c, int salt) {
     for (std::size_t from : {1u, 3u}) {
-      auto v = filled<float>(30001, [&](std::int64_t i) { return small<float>(c.rank(), i, salt); });
+      auto v =
+          filled<float>(30001, [&](std::int64_t i) { return small<float>(c.rank(), i, salt); });
       const auto before = v;
       c.all_reduce(tensor(v, from));
-      auto expected = ordered_sum<float>(c.size(), 30001, [&](int r, std::int64_t i) { return small<float>(r, i, salt); });
+      auto expected = ordered_sum<float>(
+          c.size(), 30001, [&](int r, std::int64_t i) { return small<float>(r, i, salt); });
       std::copy_n(before.begin(), from, expected.begin());
       EXPECT_EQ(v, expected);
     }
@@ -174,46 +186,49 @@ TEST_P(Groups, TensorsNeedNoAlignment) {
 }
 
 TEST_P(Groups, BroadcastFromEveryRoot) {
-  each([](Communicator& c, int salt) {
+  each([](comm::Communicator& c, int salt) {
     for (std::int64_t n : {0, 1, 77, 200003})
       for (int root = 0; root < c.size(); ++root) {
-        auto v = filled<std::int32_t>(n, [&](std::int64_t i) { return small<std::int32_t>(c.rank(), i, salt); });
+        auto v = filled<std::int32_t>(
+            n, [&](std::int64_t i) { return small<std::int32_t>(c.rank(), i, salt); });
         c.broadcast(tensor(v), root);
-        EXPECT_EQ(v, filled<std::int32_t>(n, [&](std::int64_t i) { return small<std::int32_t>(root, i, salt); }));
+        EXPECT_EQ(v, filled<std::int32_t>(
+                         n, [&](std::int64_t i) { return small<std::int32_t>(root, i, salt); }));
       }
   });
 }
 
 TEST_P(Groups, BarrierHoldsUntilTheLastRankComes) {
-  const Mesh mesh = make_mesh(job(), {job().size(), 1}, GetParam());
+  const comm::Mesh mesh = comm::make_mesh(job(), {job().size(), 1}, GetParam());
   for (int last = 0; last < job().size(); ++last) {
     mesh.world->barrier();
     double came = 0;
     if (job().rank() == last) {
-      const double start = FlightRecorder::now();
-      while (FlightRecorder::now() < start + 0.02) {
+      const double start = comm::FlightRecorder::now();
+      while (comm::FlightRecorder::now() < start + 0.02) {
       }
-      came = FlightRecorder::now();
+      came = comm::FlightRecorder::now();
     }
     mesh.world->barrier();
-    const double left = FlightRecorder::now();
+    const double left = comm::FlightRecorder::now();
     std::vector<double> latest{came};
-    mesh.world->all_reduce(tensor(latest), Collective::all_reduce_max);
+    mesh.world->all_reduce(tensor(latest), comm::Collective::all_reduce_max);
     EXPECT_GE(left, latest[0]);
   }
 }
 
 TEST_P(Groups, ManyStartedReductionsAmongOtherCollectives) {
-  for (const Layout& layout : test::layouts()) {
-    const Mesh mesh = make_mesh(job(), layout, GetParam());
-    Communicator &data = *mesh.data, &other = *mesh.tensor;
+  for (const comm::Layout& layout : test::layouts()) {
+    const comm::Mesh mesh = comm::make_mesh(job(), layout, GetParam());
+    comm::Communicator &data = *mesh.data, &other = *mesh.tensor;
     const std::vector<std::int64_t> parts{40000, 3, 0, 100000, 1, 25000};
     std::vector<std::vector<float>> v;
     const auto value = [&](int r, std::int64_t i, std::size_t k) {
       return rough<float>(r * layout.tensor + mesh.tensor_rank, i, static_cast<unsigned>(k));
     };
     for (std::size_t k = 0; k < parts.size(); ++k) {
-      v.push_back(filled<float>(parts[k] * data.size(), [&](std::int64_t i) { return value(data.rank(), i, k); }));
+      v.push_back(filled<float>(parts[k] * data.size(),
+                                [&](std::int64_t i) { return value(data.rank(), i, k); }));
       data.reduce_start(tensor(v[k]), k % 2 == 0);
       std::vector<double> w{1.0 + other.rank()};
       other.all_reduce(tensor(w));
@@ -228,7 +243,8 @@ TEST_P(Groups, ManyStartedReductionsAmongOtherCollectives) {
     for (std::size_t k = 0; k < parts.size(); ++k) {
       data.reduce_finish();
       const auto n = parts[k] * data.size();
-      auto sum = ordered_sum<float>(data.size(), n, [&](int r, std::int64_t i) { return value(r, i, k); });
+      auto sum =
+          ordered_sum<float>(data.size(), n, [&](int r, std::int64_t i) { return value(r, i, k); });
       if (k % 2 == 0) {
         const auto first = v[k].begin() + parts[k] * data.rank();
         v[k] = {first, first + parts[k]};
@@ -241,9 +257,11 @@ TEST_P(Groups, ManyStartedReductionsAmongOtherCollectives) {
 }
 
 // A call of a random sequence: does it and says whether its result is right.
-void fuzz_call(Communicator& c, std::mt19937& random, int salt) {
+void fuzz_call(comm::Communicator& c, std::mt19937& random, int salt) {
   const auto sizes = std::to_array<std::int64_t>({0, 1, 17, 900, 5000, 66000});
-  const std::int64_t part = sizes[random() % sizes.size()] + static_cast<std::int64_t>(random() % 5), n = part * c.size();
+  const std::int64_t part =
+                         sizes[random() % sizes.size()] + static_cast<std::int64_t>(random() % 5),
+                     n = part * c.size();
   const auto value = [&](int r, std::int64_t i) { return small<double>(r, i, salt); };
   auto v = filled<double>(n, [&](std::int64_t i) { return value(c.rank(), i); });
   const auto sum = ordered_sum<double>(c.size(), n, value);
@@ -272,56 +290,66 @@ void fuzz_call(Communicator& c, std::mt19937& random, int salt) {
 }
 
 TEST_P(Groups, RandomSequences) {
-  for (const Layout& layout : test::layouts()) {
-    const Mesh mesh = make_mesh(job(), layout, GetParam());
+  for (const comm::Layout& layout : test::layouts()) {
+    const comm::Mesh mesh = comm::make_mesh(job(), layout, GetParam());
     std::mt19937 random(static_cast<unsigned>(layout.data));
     for (int i = 0; i < 60; ++i) {
-      const Axis axis = static_cast<Axis>(random() % 3);
-      Communicator& group = mesh.group(axis);
-      fuzz_call(group, random, i + (axis == Axis::data ? mesh.tensor_rank : axis == Axis::tensor ? mesh.data_rank : 0));
+      const comm::Axis axis = static_cast<comm::Axis>(random() % 3);
+      comm::Communicator& group = mesh.group(axis);
+      fuzz_call(group, random,
+                i + (axis == comm::Axis::data     ? mesh.tensor_rank
+                     : axis == comm::Axis::tensor ? mesh.data_rank
+                                                  : 0));
     }
   }
 }
 
 TEST_P(Groups, LongMessages) {
-  const Mesh mesh = make_mesh(job(), {job().size(), 1}, GetParam());
+  const comm::Mesh mesh = comm::make_mesh(job(), {job().size(), 1}, GetParam());
   const std::int64_t n = (std::int64_t{96} << 20) / job().size() / 4 + 13;
   auto v = filled<float>(n, [&](std::int64_t i) { return small<float>(job().rank(), i); });
   mesh.data->all_reduce(tensor(v));
-  const auto period = ordered_sum<float>(job().size(), 13, [](int r, std::int64_t i) { return small<float>(r, i); });
+  const auto period = ordered_sum<float>(job().size(), 13,
+                                         [](int r, std::int64_t i) { return small<float>(r, i); });
   std::int64_t wrong = 0;
-  for (std::int64_t i = 0; i < n; ++i) wrong += v[static_cast<std::size_t>(i)] != period[static_cast<std::size_t>(i % 13)];
+  for (std::int64_t i = 0; i < n; ++i)
+    wrong += v[static_cast<std::size_t>(i)] != period[static_cast<std::size_t>(i % 13)];
   EXPECT_EQ(wrong, 0);
 }
 
 TEST_P(Groups, TextsTravel) {
-  const Mesh mesh = make_mesh(job(), {1, job().size()}, GetParam());
-  Communicator& c = *mesh.world;
-  const auto text = [](int r) { return std::string(static_cast<std::size_t>(r * 5), static_cast<char>('a' + r)); };
-  const auto all = gather_strings(c, text(c.rank()));
+  const comm::Mesh mesh = comm::make_mesh(job(), {1, job().size()}, GetParam());
+  comm::Communicator& c = *mesh.world;
+  const auto text = [](int r) {
+    return std::string(static_cast<std::size_t>(r * 5), static_cast<char>('a' + r));
+  };
+  const auto all = comm::gather_strings(c, text(c.rank()));
   ASSERT_EQ(all.size(), c.rank() == 0 ? static_cast<std::size_t>(c.size()) : 0u);
   for (std::size_t r = 0; r < all.size(); ++r) EXPECT_EQ(all[r], text(static_cast<int>(r)));
-  for (int root = 0; root < c.size(); ++root) EXPECT_EQ(broadcast_string(c, text(c.rank()), root), text(root));
+  for (int root = 0; root < c.size(); ++root)
+    EXPECT_EQ(comm::broadcast_string(c, text(c.rank()), root), text(root));
 }
 
 TEST_P(Groups, DifferencesBetweenRanksAreNamed) {
-  const Mesh mesh = make_mesh(job(), {job().size(), 1}, GetParam());
-  Communicator& c = *mesh.world;
-  EXPECT_NO_THROW(check_same_on_all_ranks(c, 0xFFFFFFFFFFFFFFFFu, "plan"));
+  const comm::Mesh mesh = comm::make_mesh(job(), {job().size(), 1}, GetParam());
+  comm::Communicator& c = *mesh.world;
+  EXPECT_NO_THROW(comm::check_same_on_all_ranks(c, 0xFFFFFFFFFFFFFFFFu, "plan"));
   if (c.size() == 1) return;
   const int odd = c.size() - 1;
   try {
-    check_same_on_all_ranks(c, c.rank() == odd ? 5 : 6, "plan");
+    comm::check_same_on_all_ranks(c, c.rank() == odd ? 5 : 6, "plan");
     FAIL() << "no error";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ExitCode::environment);
     EXPECT_NE(std::string(e.what()).find("plan is not the same"), std::string::npos);
-    EXPECT_NE(std::string(e.what()).find("the others: " + std::to_string(odd) + ";"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("the others: " + std::to_string(odd) + ";"),
+              std::string::npos)
+        << e.what();
   }
 }
 
 TEST_P(Groups, TheRecorderSeesWhatRanksDo) {
-  const Mesh mesh = make_mesh(job(), {job().size(), 1}, GetParam());
+  const comm::Mesh mesh = comm::make_mesh(job(), {job().size(), 1}, GetParam());
   if (job().size() == 1) return;
   std::vector<float> v(10);
   for (int i = 0; i < 100; ++i) mesh.data->all_reduce(tensor(v));
@@ -329,10 +357,10 @@ TEST_P(Groups, TheRecorderSeesWhatRanksDo) {
   mesh.world->barrier();
   for (int r = 0; r < job().size(); ++r) {
     if (!mesh.recorder->visible(r)) continue;
-    EXPECT_EQ(mesh.recorder->status(r).entered[static_cast<int>(Axis::data)], 100u);
-    EXPECT_GE(mesh.recorder->status(r).entered[static_cast<int>(Axis::world)], 2u);
+    EXPECT_EQ(mesh.recorder->status(r).entered[static_cast<int>(comm::Axis::data)], 100u);
+    EXPECT_GE(mesh.recorder->status(r).entered[static_cast<int>(comm::Axis::world)], 2u);
     const auto events = mesh.recorder->recent(r);
-    EXPECT_LE(events.size(), static_cast<std::size_t>(FlightRecorder::kEvents));
+    EXPECT_LE(events.size(), static_cast<std::size_t>(comm::FlightRecorder::kEvents));
     ASSERT_GE(events.size(), 50u);
     EXPECT_EQ(events[10].str().substr(0, 12), "all_reduce #");
     EXPECT_EQ(events[10].bytes, 40);
@@ -345,8 +373,8 @@ INSTANTIATE_TEST_SUITE_P(Transport, Groups, testing::Values(false, true),
                          [](const auto& info) { return info.param ? "Messages" : "SharedMemory"; });
 
 TEST(Mesh, RanksAreDataMajor) {
-  for (const Layout& layout : test::layouts()) {
-    const Mesh mesh = make_mesh(job(), layout);
+  for (const comm::Layout& layout : test::layouts()) {
+    const comm::Mesh mesh = comm::make_mesh(job(), layout);
     EXPECT_EQ(mesh.rank(), job().rank());
     EXPECT_EQ(mesh.data->size(), layout.data);
     EXPECT_EQ(mesh.tensor->size(), layout.tensor);
@@ -358,21 +386,23 @@ TEST(Mesh, RanksAreDataMajor) {
 }
 
 TEST(Mesh, LayoutMustFitTheJob) {
-  for (const Layout layout : {Layout{job().size() + 1, 1}, Layout{0, 1}, Layout{1, -1}}) {
+  for (const comm::Layout layout :
+       {comm::Layout{job().size() + 1, 1}, comm::Layout{0, 1}, comm::Layout{1, -1}}) {
     try {
-      make_mesh(job(), layout);
+      comm::make_mesh(job(), layout);
       FAIL() << "no error";
     } catch (const Error& e) {
       EXPECT_EQ(e.code(), ExitCode::environment);
-      EXPECT_NE(std::string(e.what()).find("the job has " + std::to_string(job().size())), std::string::npos);
+      EXPECT_NE(std::string(e.what()).find("the job has " + std::to_string(job().size())),
+                std::string::npos);
     }
   }
 }
 
 TEST(Mesh, StagingIsFixed) {
-  EXPECT_EQ(Communicator::staging_bytes(1 << 30, 1), 0);
-  EXPECT_EQ(Communicator::staging_bytes(1, 2), 1 << 20);
-  EXPECT_EQ(Communicator::staging_bytes(std::int64_t{1} << 40, 8), 1 << 20);
+  EXPECT_EQ(comm::Communicator::staging_bytes(1 << 30, 1), 0);
+  EXPECT_EQ(comm::Communicator::staging_bytes(1, 2), 1 << 20);
+  EXPECT_EQ(comm::Communicator::staging_bytes(std::int64_t{1} << 40, 8), 1 << 20);
 }
 
 }  // namespace

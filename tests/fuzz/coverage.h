@@ -1,5 +1,6 @@
 #pragma once
-// How often each step from one block of code to the next was taken. All zeros where the code is built without instrumentation.
+// How often each step from one block of code to the next was taken. All zeros where the code is
+// built without instrumentation.
 #include <cstddef>
 #include <cstdint>
 

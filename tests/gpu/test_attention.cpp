@@ -1,23 +1,28 @@
-// Attention on a GPU: the own kernels and, on Hopper, cuDNN's, each against float64 and each with the other's log-sum-exp.
+// Attention on a GPU: the own kernels and, on Hopper, cuDNN's, each against float64 and each with
+// the other's log-sum-exp.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
 
-#include "../attention_cudnn_cases.h"
-#include "../attention_plain.h"
 #include "device/cuda/cudnn.h"
 #include "device/cuda/stream.h"
 #include "device/memory.h"
 #include "device/replay.h"
+#include "support/attention_cudnn_cases.h"
+#include "support/attention_plain.h"
 
 namespace tfm::test {
 namespace {
 
-template <class T> class Array {
+template <class T>
+class Array {
  public:
-  Array(cuda::Stream& stream, std::int64_t n) : stream_(stream), n_(n), memory_(allocate(stream, n * static_cast<std::int64_t>(sizeof(T)))) {}
+  Array(cuda::Stream& stream, std::int64_t n)
+      : stream_(stream),
+        n_(n),
+        memory_(allocate(stream, n * static_cast<std::int64_t>(sizeof(T)))) {}
   Array(cuda::Stream& stream, const Values& v) : Array(stream, std::ssize(v)) {
     std::vector<T> host;
     for (const double x : v) host.push_back(static_cast<T>(static_cast<Wide<T>>(x)));
@@ -38,28 +43,58 @@ template <class T> class Array {
   std::shared_ptr<std::byte> memory_;
 };
 
-// Queries, keys and values in one row where there are as many of each, as a fused projection leaves them.
-template <class T> struct Tensors {
+// Queries, keys and values in one row where there are as many of each, as a fused projection leaves
+// them.
+template <class T>
+struct Tensors {
   Tensors(cuda::Stream& stream, const Data<T>& d)
-      : data(d), fused(d.r.queries == d.r.keys), q_width(d.r.heads * d.r.size), kv_width(d.r.kv_heads * d.r.size),
-        q_stride(q_width + (fused ? 2 * kv_width : 0)), kv_stride((fused ? q_width : 0) + 2 * kv_width), q(stream, rows()),
-        kv(stream, fused ? Values(1) : keys()), out(stream, d.r.batch * d.r.queries * q_width), dout(stream, d.dout),
-        dq(stream, d.r.batch * d.r.queries * q_stride), dkv(stream, fused ? 1 : d.r.batch * d.r.keys * kv_stride),
+      : data(d),
+        fused(d.r.queries == d.r.keys),
+        q_width(d.r.heads * d.r.size),
+        kv_width(d.r.kv_heads * d.r.size),
+        q_stride(q_width + (fused ? 2 * kv_width : 0)),
+        kv_stride((fused ? q_width : 0) + 2 * kv_width),
+        q(stream, rows()),
+        kv(stream, fused ? Values(1) : keys()),
+        out(stream, d.r.batch * d.r.queries * q_width),
+        dout(stream, d.dout),
+        dq(stream, d.r.batch * d.r.queries * q_stride),
+        dkv(stream, fused ? 1 : d.r.batch * d.r.keys * kv_stride),
         lse(stream, d.r.batch * d.r.heads * d.r.queries) {}
 
   kernels::AttentionBackwardArgs<T> args() const {
     const auto& r = data.r;
     T *k = fused ? q.get() + q_width : kv.get(), *dk = fused ? dq.get() + q_width : dkv.get();
-    return {{.batch = r.batch, .heads = r.heads, .kv_heads = r.kv_heads, .queries = r.queries, .keys = r.keys, .head_size = r.size, .q = q.get(),
-             .k = k, .v = k + kv_width, .q_stride = q_stride, .kv_stride = kv_stride, .out = out.get(), .out_stride = q_width, .lse = lse.get(),
-             .scale = static_cast<float>(r.scale), .causal = r.causal},
-            dout.get(), dq.get(), dk, dk + kv_width};
+    return {{.batch = r.batch,
+             .heads = r.heads,
+             .kv_heads = r.kv_heads,
+             .queries = r.queries,
+             .keys = r.keys,
+             .head_size = r.size,
+             .q = q.get(),
+             .k = k,
+             .v = k + kv_width,
+             .q_stride = q_stride,
+             .kv_stride = kv_stride,
+             .out = out.get(),
+             .out_stride = q_width,
+             .lse = lse.get(),
+             .scale = static_cast<float>(r.scale),
+             .causal = r.causal},
+            dout.get(),
+            dq.get(),
+            dk,
+            dk + kv_width};
   }
   AttentionResult result() const {
     const Values dqs = dq.values(), dkvs = fused ? dqs : dkv.values();
     const std::int64_t at = fused ? q_width : 0;
-    return {out.values(), lse.values(), gather(dqs, q_width, q_stride), gather(dkvs, kv_width, kv_stride, at),
-            gather(dkvs, kv_width, kv_stride, at + kv_width), {}};
+    return {out.values(),
+            lse.values(),
+            gather(dqs, q_width, q_stride),
+            gather(dkvs, kv_width, kv_stride, at),
+            gather(dkvs, kv_width, kv_stride, at + kv_width),
+            {}};
   }
 
   const Data<T>& data;
@@ -69,8 +104,10 @@ template <class T> struct Tensors {
   Array<float> lse;
 
  private:
-  void put(Values& to, const Values& from, std::int64_t width, std::int64_t stride, std::int64_t at) const {
-    for (std::int64_t i = 0; i < std::ssize(from); ++i) to[i / width * stride + at + i % width] = from[i];
+  void put(Values& to, const Values& from, std::int64_t width, std::int64_t stride,
+           std::int64_t at) const {
+    for (std::int64_t i = 0; i < std::ssize(from); ++i)
+      to[i / width * stride + at + i % width] = from[i];
   }
   Values keys() const {
     Values all(data.r.batch * data.r.keys * kv_stride);
@@ -80,27 +117,33 @@ template <class T> struct Tensors {
   Values rows() const {
     Values all(data.r.batch * data.r.queries * q_stride);
     put(all, data.q, q_width, q_stride, 0);
-    if (fused) put(all, data.k, kv_width, q_stride, q_width), put(all, data.v, kv_width, q_stride, q_width + kv_width);
+    if (fused)
+      put(all, data.k, kv_width, q_stride, q_width),
+          put(all, data.v, kv_width, q_stride, q_width + kv_width);
     return all;
   }
 };
 
 enum class By { own, cudnn };
-template <class Args> void run(cuda::Stream& stream, By by, const Args& args) {
+template <class Args>
+void run(cuda::Stream& stream, By by, const Args& args) {
   if (by == By::own)
     kernels::own_attention(stream, args);
   else
     ASSERT_TRUE(kernels::cudnn_attention(stream, args));
 }
 
-template <class T> Data<T> rounded_data(const reference::Attention& r) {
+template <class T>
+Data<T> rounded_data(const reference::Attention& r) {
   Data<T> d(r);
   for (Values* v : {&d.q, &d.k, &d.v, &d.dout})
     for (double& x : *v) x = round_to<T>(x);
   return d;
 }
 
-reference::Attention reference_of(const CudnnCase& c) { return shape(c.batch, c.heads, c.kv_heads, c.queries, c.keys, c.size, c.causal); }
+reference::Attention reference_of(const CudnnCase& c) {
+  return shape(c.batch, c.heads, c.kv_heads, c.queries, c.keys, c.size, c.causal);
+}
 
 class GpuAttention : public testing::Test {
  protected:
@@ -110,7 +153,8 @@ class GpuAttention : public testing::Test {
     cudaDeviceProp properties;
     cuda::check(cudaGetDeviceProperties(&properties, 0));
     if (properties.major == 9) {
-      ASSERT_GE(cuda::cudnn::version(), 91600u) << "libcudnn.so.9 is not found or too old; LD_LIBRARY_PATH may name its folder";
+      ASSERT_GE(cuda::cudnn::version(), 91600u)
+          << "libcudnn.so.9 is not found or too old; LD_LIBRARY_PATH may name its folder";
       all_.push_back(By::cudnn);
     }
     setenv("XDG_CACHE_HOME", folder_.c_str(), 1);
@@ -122,14 +166,16 @@ class GpuAttention : public testing::Test {
     cache_ ? setenv("XDG_CACHE_HOME", cache_->c_str(), 1) : unsetenv("XDG_CACHE_HOME");
   }
 
-  template <class T> void expect_right(const CudnnCase& c) {
+  template <class T>
+  void expect_right(const CudnnCase& c) {
     SCOPED_TRACE(testing::Message() << name_of(dtype_of<T>) << " " << describe(c));
     const reference::Attention r = reference_of(c);
     const Data<T> d = rounded_data<T>(r);
     const Wanted<T> wanted(d);
     for (const By forward : all_)
       for (const By backward : all_) {
-        SCOPED_TRACE(testing::Message() << "by cuDNN: forward " << (forward == By::cudnn) << ", backward " << (backward == By::cudnn));
+        SCOPED_TRACE(testing::Message() << "by cuDNN: forward " << (forward == By::cudnn)
+                                        << ", backward " << (backward == By::cudnn));
         const Tensors<T> t(*stream_, d);
         run(*stream_, forward, t.args().forward);
         run(*stream_, backward, t.args());
@@ -137,7 +183,8 @@ class GpuAttention : public testing::Test {
       }
   }
 
-  std::filesystem::path folder_ = std::filesystem::temp_directory_path() / ("tfm-attention-" + std::to_string(getpid()));
+  std::filesystem::path folder_ =
+      std::filesystem::temp_directory_path() / ("tfm-attention-" + std::to_string(getpid()));
   std::optional<std::string> cache_;
   std::unique_ptr<cuda::Stream> stream_;
   std::vector<By> all_ = {By::own};
@@ -158,7 +205,8 @@ TEST_F(GpuAttention, SameBitsInEveryRunAndInAGraph) {
     std::vector<AttentionResult> results;
     Replay replay;
     for (int i = 0; i < 6; ++i) {
-      replay.run(stream_.get(), [&] { run(*stream_, by, t.args().forward), run(*stream_, by, t.args()); });
+      replay.run(stream_.get(),
+                 [&] { run(*stream_, by, t.args().forward), run(*stream_, by, t.args()); });
       results.push_back(t.result());
       EXPECT_TRUE(same(results[i], results[0])) << i;
     }
@@ -178,8 +226,10 @@ TEST_F(GpuAttention, LargeBackwardInParts) {
       results.push_back(t.result());
     }
     const AttentionResult &got = results.back(), &want = results.front();
-    for (auto x : {&AttentionResult::out, &AttentionResult::dq, &AttentionResult::dk, &AttentionResult::dv})
-      EXPECT_LE(largest_difference(got.*x, want.*x), 0.02 * largest_difference(want.*x, Values((want.*x).size())));
+    for (auto x :
+         {&AttentionResult::out, &AttentionResult::dq, &AttentionResult::dk, &AttentionResult::dv})
+      EXPECT_LE(largest_difference(got.*x, want.*x),
+                0.02 * largest_difference(want.*x, Values((want.*x).size())));
   }
 }
 

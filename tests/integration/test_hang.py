@@ -22,7 +22,7 @@ def run(program, ranks, option):
 
 
 def main():
-    host, device = (pathlib.Path(sys.argv[1]) / name for name in ("test-distributed", "test-executor-ranks"))
+    host, device = (pathlib.Path(sys.argv[1]) / name for name in ("test-distributed", "test-emulator-ranks"))
     for program in [host] + [device] * device.exists():  # a build with CUDA has no device that hangs without a GPU
         if not program.exists():
             sys.exit(f"{program} is not built: build the target test-distributed first")

@@ -5,8 +5,9 @@ namespace {
 
 using kernels::Activation;
 
-// An identity before op inputs whose gradient has one writer, so that gradients of the case's inputs may be added to.
-Value own(Recorder& r, Value x) { return ops::copy_to_tensor(r, x); }
+// An identity before op inputs whose gradient has one writer, so that gradients of the case's
+// inputs may be added to.
+graph::Value own(graph::Recorder& r, graph::Value x) { return ops::copy_to_tensor(r, x); }
 
 enum class Position { none, alibi, relative };
 struct AttentionCase {
@@ -24,32 +25,54 @@ OpCase attention_case(const std::string& name, const AttentionCase& c) {
   std::vector<Shape> inputs{{2 * T, (c.heads + (c.keys ? 0 : 2 * c.kv)) * D}};
   if (c.keys) inputs.push_back({2 * S, 2 * c.kv * D});
   if (c.position == Position::relative) inputs.push_back({c.heads, 3});
-  return {"attention", name, inputs, [=](Recorder& r, const std::vector<Value>& in) {
-            ops::AttentionOptions o{.heads = c.heads, .kv_heads = c.kv, .head_size = D, .queries = T, .keys = S, .scale = 0.5,
-                                    .causal = c.causal, .dropout = c.dropout, .heads_total = c.heads};
+  return {"attention", name, inputs,
+          [=](graph::Recorder& r, const std::vector<graph::Value>& in) {
+            ops::AttentionOptions o{.heads = c.heads,
+                                    .kv_heads = c.kv,
+                                    .head_size = D,
+                                    .queries = T,
+                                    .keys = S,
+                                    .scale = 0.5,
+                                    .causal = c.causal,
+                                    .dropout = c.dropout,
+                                    .heads_total = c.heads};
             if (c.position == Position::alibi) o.alibi_slopes = {0.5, 0.25};
             if (c.position == Position::relative)
-              for (std::int64_t i = 0; i < T + S - 1; ++i) o.buckets.push_back(static_cast<std::int32_t>(i * i % 3));
+              for (std::int64_t i = 0; i < T + S - 1; ++i)
+                o.buckets.push_back(static_cast<std::int32_t>(i * i % 3));
             ops::AttentionInputs a{.q = own(r, in[0])};
             if (c.keys) a.kv = own(r, in[1]);
-            if (c.padding || c.documents) a.k_segments = r.input(c.documents ? "segments" : "padding", {2 * S}, DType::i32);
-            if (c.documents) a.q_segments = S == T ? a.k_segments : r.input("segments", {2 * T}, DType::i32);
+            if (c.padding || c.documents)
+              a.k_segments = r.input(c.documents ? "segments" : "padding", {2 * S}, DType::i32);
+            if (c.documents)
+              a.q_segments = S == T ? a.k_segments : r.input("segments", {2 * T}, DType::i32);
             if (c.position == Position::relative) a.relative_bias = in.back();
             return ops::attention(r, a, o);
-          }, c.keys ? 2u : 1u};
+          },
+          c.keys ? 2u : 1u};
 }
 
 OpCase activation_case(const std::string& name, Activation kind, bool gated) {
-  return {"activation", name, {{8, 10}},
-          [=](Recorder& r, const std::vector<Value>& in) { return ops::activation(r, in[0], kind, gated); }};
+  return {
+      "activation", name, {{8, 10}}, [=](graph::Recorder& r, const std::vector<graph::Value>& in) {
+        return ops::activation(r, in[0], kind, gated);
+      }};
 }
 
-OpCase cross_entropy_case(const std::string& name, bool bias, double smoothing, std::int64_t chunk, const std::string& labels = "ids") {
+OpCase cross_entropy_case(const std::string& name, bool bias, double smoothing, std::int64_t chunk,
+                          const std::string& labels = "ids") {
   std::vector<Shape> inputs{{8, 5}, {7, 5}};
   if (bias) inputs.push_back({7});
-  return {"cross_entropy", name, inputs, [=](Recorder& r, const std::vector<Value>& in) {
-            return ops::linear_cross_entropy(r, in[0], in[1], bias ? in[2] : Value{}, r.input(labels, {8}, DType::i32),
-                                             {.vocab_size = 7, .vocab_begin = 0, .vocab_end = 7, .smoothing = smoothing, .scale = bias ? 0.7 : 1.0, .chunk_rows = chunk});
+  return {"cross_entropy", name, inputs,
+          [=](graph::Recorder& r, const std::vector<graph::Value>& in) {
+            return ops::linear_cross_entropy(r, in[0], in[1], bias ? in[2] : graph::Value{},
+                                             r.input(labels, {8}, DType::i32),
+                                             {.vocab_size = 7,
+                                              .vocab_begin = 0,
+                                              .vocab_end = 7,
+                                              .smoothing = smoothing,
+                                              .scale = bias ? 0.7 : 1.0,
+                                              .chunk_rows = chunk});
           }};
 }
 
@@ -59,13 +82,36 @@ const ops::Place kPlace{.sequence_length = 4, .cols_total = 5};
 
 const std::vector<OpCase>& op_cases() {
   static const std::vector<OpCase> cases{
-      {"linear", "bias", {{8, 5}, {3, 5}, {3}}, [](Recorder& r, const auto& in) { return ops::linear(r, in[0], in[1], in[2]); }},
-      {"linear", "plain", {{8, 5}, {3, 5}}, [](Recorder& r, const auto& in) { return ops::linear(r, in[0], in[1]); }},
-      {"linear", "scaled", {{8, 5}, {3, 5}, {3}}, [](Recorder& r, const auto& in) { return ops::linear(r, in[0], in[1], in[2], 0.3); }},
-      {"first_rows", "two_sequences", {{8, 5}}, [](Recorder& r, const auto& in) { return ops::first_rows(r, in[0], 4); }},
-      {"norm", "layernorm", {{8, 5}, {5}, {5}}, [](Recorder& r, const auto& in) { return ops::norm(r, in[0], {}, in[1], in[2]); }},
-      {"norm", "layernorm_no_shift", {{8, 5}, {5}}, [](Recorder& r, const auto& in) { return ops::norm(r, in[0], {}, in[1]); }},
-      {"norm", "rmsnorm", {{8, 5}, {5}}, [](Recorder& r, const auto& in) { return ops::norm(r, in[0], {1e-6, true}, in[1]); }},
+      {"linear",
+       "bias",
+       {{8, 5}, {3, 5}, {3}},
+       [](graph::Recorder& r, const auto& in) { return ops::linear(r, in[0], in[1], in[2]); }},
+      {"linear",
+       "plain",
+       {{8, 5}, {3, 5}},
+       [](graph::Recorder& r, const auto& in) { return ops::linear(r, in[0], in[1]); }},
+      {"linear",
+       "scaled",
+       {{8, 5}, {3, 5}, {3}},
+       [](graph::Recorder& r, const auto& in) { return ops::linear(r, in[0], in[1], in[2], 0.3); }},
+      {"first_rows",
+       "two_sequences",
+       {{8, 5}},
+       [](graph::Recorder& r, const auto& in) { return ops::first_rows(r, in[0], 4); }},
+      {"norm",
+       "layernorm",
+       {{8, 5}, {5}, {5}},
+       [](graph::Recorder& r, const auto& in) { return ops::norm(r, in[0], {}, in[1], in[2]); }},
+      {"norm",
+       "layernorm_no_shift",
+       {{8, 5}, {5}},
+       [](graph::Recorder& r, const auto& in) { return ops::norm(r, in[0], {}, in[1]); }},
+      {"norm",
+       "rmsnorm",
+       {{8, 5}, {5}},
+       [](graph::Recorder& r, const auto& in) {
+         return ops::norm(r, in[0], {1e-6, true}, in[1]);
+       }},
       activation_case("relu", Activation::relu, false),
       activation_case("gelu", Activation::gelu, false),
       activation_case("gelu_tanh", Activation::gelu_tanh, false),
@@ -73,42 +119,108 @@ const std::vector<OpCase>& op_cases() {
       activation_case("tanh", Activation::tanh, false),
       activation_case("swiglu", Activation::silu, true),
       activation_case("geglu", Activation::gelu_tanh, true),
-      {"residual", "plain", {{8, 5}, {8, 5}}, [](Recorder& r, const auto& in) { return ops::dropout_add(r, in[0], in[1], 0, kPlace); }, 2},
-      {"residual", "dropout", {{8, 5}, {8, 5}}, [](Recorder& r, const auto& in) { return ops::dropout_add(r, in[0], in[1], 0.4, kPlace); }, 2},
-      {"residual", "same_input_twice", {{8, 5}}, [](Recorder& r, const auto& in) { return ops::dropout_add(r, in[0], in[0], 0.4, kPlace); }},
-      {"dropout", "dropout", {{8, 5}}, [](Recorder& r, const auto& in) { return ops::dropout_add(r, in[0], {}, 0.4, kPlace); }},
-      {"embedding", "scaled", {{7, 5}},
-       [](Recorder& r, const auto& in) { return ops::embedding(r, r.input("ids", {8}, DType::i32), in[0], {0, 7, 1.5}); }, 0},
-      {"embedding", "part_of_vocabulary", {{4, 5}},
-       [](Recorder& r, const auto& in) { return ops::embedding(r, r.input("ids", {8}, DType::i32), in[0], {2, 5, 1}); }, 0},
-      {"position", "learned", {{8, 5}, {6, 5}}, [](Recorder& r, const auto& in) { return ops::add_position(r, in[0], in[1], kPlace); }},
-      {"position", "from_the_second_row", {{8, 5}, {6, 5}}, [](Recorder& r, const auto& in) { return ops::add_position(r, in[0], in[1], kPlace, 2); }},
-      {"rotary", "two_heads", {{8, 18}},
-       [](Recorder& r, const auto& in) { return ops::rotary(r, in[0], {2, 6, {1.0, 0.3, 0.01}, 4}); }},
+      {"residual",
+       "plain",
+       {{8, 5}, {8, 5}},
+       [](graph::Recorder& r, const auto& in) {
+         return ops::dropout_add(r, in[0], in[1], 0, kPlace);
+       },
+       2},
+      {"residual",
+       "dropout",
+       {{8, 5}, {8, 5}},
+       [](graph::Recorder& r, const auto& in) {
+         return ops::dropout_add(r, in[0], in[1], 0.4, kPlace);
+       },
+       2},
+      {"residual",
+       "same_input_twice",
+       {{8, 5}},
+       [](graph::Recorder& r, const auto& in) {
+         return ops::dropout_add(r, in[0], in[0], 0.4, kPlace);
+       }},
+      {"dropout",
+       "dropout",
+       {{8, 5}},
+       [](graph::Recorder& r, const auto& in) {
+         return ops::dropout_add(r, in[0], {}, 0.4, kPlace);
+       }},
+      {"embedding",
+       "scaled",
+       {{7, 5}},
+       [](graph::Recorder& r, const auto& in) {
+         return ops::embedding(r, r.input("ids", {8}, DType::i32), in[0], {0, 7, 1.5});
+       },
+       0},
+      {"embedding",
+       "part_of_vocabulary",
+       {{4, 5}},
+       [](graph::Recorder& r, const auto& in) {
+         return ops::embedding(r, r.input("ids", {8}, DType::i32), in[0], {2, 5, 1});
+       },
+       0},
+      {"position",
+       "learned",
+       {{8, 5}, {6, 5}},
+       [](graph::Recorder& r, const auto& in) {
+         return ops::add_position(r, in[0], in[1], kPlace);
+       }},
+      {"position",
+       "from_the_second_row",
+       {{8, 5}, {6, 5}},
+       [](graph::Recorder& r, const auto& in) {
+         return ops::add_position(r, in[0], in[1], kPlace, 2);
+       }},
+      {"rotary",
+       "two_heads",
+       {{8, 18}},
+       [](graph::Recorder& r, const auto& in) {
+         return ops::rotary(r, in[0], {2, 6, {1.0, 0.3, 0.01}, 4});
+       }},
       attention_case("causal", {}),
       attention_case("full", {.causal = false}),
       attention_case("grouped", {.heads = 4}),
       attention_case("multi_query_dropout", {.heads = 3, .kv = 1, .dropout = 0.3}),
       attention_case("alibi", {.position = Position::alibi}),
-      attention_case("alibi_both_ways", {.causal = false, .position = Position::alibi, .padding = true}),
+      attention_case("alibi_both_ways",
+                     {.causal = false, .position = Position::alibi, .padding = true}),
       attention_case("padding", {.causal = false, .padding = true}),
       attention_case("documents", {.dropout = 0.3, .documents = true}),
       attention_case("relative", {.heads = 4, .causal = false, .position = Position::relative}),
-      attention_case("relative_padding_dropout", {.dropout = 0.3, .position = Position::relative, .padding = true}),
+      attention_case("relative_padding_dropout",
+                     {.dropout = 0.3, .position = Position::relative, .padding = true}),
       attention_case("cross", {.causal = false, .keys = 7}),
       attention_case("cross_padding", {.heads = 4, .causal = false, .keys = 7, .padding = true}),
       attention_case("cross_causal_fewer_keys", {.position = Position::alibi, .keys = 3}),
-      attention_case("cross_everything", {.heads = 4, .causal = false, .dropout = 0.3, .position = Position::relative, .keys = 5,
+      attention_case("cross_everything", {.heads = 4,
+                                          .causal = false,
+                                          .dropout = 0.3,
+                                          .position = Position::relative,
+                                          .keys = 5,
                                           .documents = true}),
       cross_entropy_case("plain", false, 0, 0),
       cross_entropy_case("bias_smoothing", true, 0.1, 0),
       cross_entropy_case("chunks", true, 0.1, 3),
       cross_entropy_case("few_labels", true, 0.1, 4, "few"),
       cross_entropy_case("few_labels_in_one_chunk", false, 0, 0, "few"),
-      {"copy_to_tensor", "one_rank", {{8, 5}}, [](Recorder& r, const auto& in) { return ops::copy_to_tensor(r, in[0]); }},
-      {"reduce_from_tensor", "bias", {{8, 5}, {5}}, [](Recorder& r, const auto& in) { return ops::reduce_from_tensor(r, in[0], in[1]); }},
-      {"gather_sequence", "one_rank", {{8, 5}}, [](Recorder& r, const auto& in) { return ops::gather_sequence(r, in[0], 1); }},
-      {"scatter_sequence", "bias", {{8, 5}, {5}}, [](Recorder& r, const auto& in) { return ops::scatter_sequence(r, in[0], 1, in[1]); }},
+      {"copy_to_tensor",
+       "one_rank",
+       {{8, 5}},
+       [](graph::Recorder& r, const auto& in) { return ops::copy_to_tensor(r, in[0]); }},
+      {"reduce_from_tensor",
+       "bias",
+       {{8, 5}, {5}},
+       [](graph::Recorder& r, const auto& in) { return ops::reduce_from_tensor(r, in[0], in[1]); }},
+      {"gather_sequence",
+       "one_rank",
+       {{8, 5}},
+       [](graph::Recorder& r, const auto& in) { return ops::gather_sequence(r, in[0], 1); }},
+      {"scatter_sequence",
+       "bias",
+       {{8, 5}, {5}},
+       [](graph::Recorder& r, const auto& in) {
+         return ops::scatter_sequence(r, in[0], 1, in[1]);
+       }},
   };
   return cases;
 }

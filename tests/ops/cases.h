@@ -1,5 +1,6 @@
 #pragma once
-// One case for every op and option that changes its arithmetic. The harness derives all checks from this list.
+// One case for every op and option that changes its arithmetic. The harness derives all checks from
+// this list.
 #include <functional>
 #include <map>
 #include <string>
@@ -13,14 +14,14 @@ struct OpCase {
   std::string kind;  // Op::kind() of the op under test
   std::string name;
   std::vector<Shape> inputs;  // differentiable inputs, filled with random numbers
-  std::function<Value(Recorder&, const std::vector<Value>&)> build;
+  std::function<graph::Value(graph::Recorder&, const std::vector<graph::Value>&)> build;
   std::size_t activations = 1;  // of the inputs, the first ones; the others are parameters
 };
 
 // What int32 inputs of the cases hold, by their name, as far as their shape reaches.
 inline const std::map<std::string, std::vector<std::int32_t>> kIntegers{
     {"few", {-1, 3, -1, -1, -1, -1, 6, 0}},
-    {"ids", {3, 0, 6, 3, -1, 5, 2, 1}},                          // and labels
+    {"ids", {3, 0, 6, 3, -1, 5, 2, 1}},  // and labels
     {"padding", {-1, 0, 0, -1, 0, 0, -1, 0, 0, -1, 0, 0, 0, -1}},
     {"segments", {1, 1, 3, 1, -1, 3, 7, 3, 1, 7}},
 };

@@ -1,5 +1,5 @@
-// Every op: gradients against central differences in float64, float against double, accumulation, repeatability, guard bands,
-// and the rule that an op without a case fails.
+// Every op: gradients against central differences in float64, float against double, accumulation,
+// repeatability, guard bands, and the rule that an op without a case fails.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -21,56 +21,71 @@ constexpr std::int64_t kGuard = 16;
 constexpr StepNumbers kNumbers{.first_sequence = 1, .step = 3};
 
 // One op, recorded, planned and bound to memory of its own; the loss is sum(seed * output).
-template <class T> class Harness {
+template <class T>
+class Harness {
  public:
   explicit Harness(const OpCase& c, unsigned numbers = 7) {
-    auto tape = std::make_shared<Recorder>(dtype_of<T>);
-    std::vector<Value> inputs;
+    auto tape = std::make_shared<graph::Recorder>(dtype_of<T>);
+    std::vector<graph::Value> inputs;
     for (std::size_t i = 0; i < c.inputs.size(); ++i)
-      inputs.push_back(tape->parameter(static_cast<int>(i), "input" + std::to_string(i), c.inputs[i],
+      inputs.push_back(tape->parameter(static_cast<int>(i), "input" + std::to_string(i),
+                                       c.inputs[i],
                                        i < c.activations ? dtype_of<T> : dtype_of<Wide<T>>));
     output_ = c.build(*tape, inputs);
     fused_ = tape->nodes().back().op->fused();
-    PlanOptions options{.outputs = {output_}};
+    graph::PlanOptions options{.outputs = {output_}};
     if (!fused_) options.seeds = {output_};
-    program_ = plan(tape, options);
+    program_ = graph::plan(tape, options);
 
     std::mt19937 random(numbers);
     std::normal_distribution<double> normal;
-    Bindings b;
+    graph::Bindings b;
     b.data.resize(tape->values().size());
     b.gradients.resize(tape->values().size());
-    for (const Value v : inputs) {
-      const ValueInfo& info = tape->info(v);
+    for (const graph::Value v : inputs) {
+      const graph::ValueInfo& info = tape->info(v);
       const auto size = static_cast<std::size_t>(info.shape.elements() + 2 * kGuard);
       data_.emplace_back(size, T(99));
       gradients_.emplace_back(size, Wide<T>(99));
       halves_.emplace_back(info.gradient == dtype_of<T> ? size : 0, T(99));
-      for (std::int64_t i = 0; i < info.shape.elements(); ++i) data_.back()[kGuard + i] = static_cast<T>(static_cast<Wide<T>>(normal(random)));
+      for (std::int64_t i = 0; i < info.shape.elements(); ++i)
+        data_.back()[kGuard + i] = static_cast<T>(static_cast<Wide<T>>(normal(random)));
       b.data[v.id] = {data_.back().data() + kGuard, dtype_of<T>, info.shape};
-      b.gradients[v.id] = {gradient_memory(gradients_.size() - 1) + kGuard * size_of(info.gradient), info.gradient, info.shape};
+      b.gradients[v.id] = {gradient_memory(gradients_.size() - 1) + kGuard * size_of(info.gradient),
+                           info.gradient, info.shape};
     }
     for (std::size_t v = 0; v < tape->values().size(); ++v)
-      if (const ValueInfo& info = tape->values()[v]; info.role == Role::input)
-        b.data[v] = {const_cast<std::int32_t*>(kIntegers.at(info.name).data()), DType::i32, info.shape};
+      if (const graph::ValueInfo& info = tape->values()[v]; info.role == graph::Role::input)
+        b.data[v] = {const_cast<std::int32_t*>(kIntegers.at(info.name).data()), DType::i32,
+                     info.shape};
       else if (info.fill)
-        info.fill(b.data[v] = {constants_.emplace_back(static_cast<std::size_t>(info.bytes() / 4 + 1)).data(), info.dtype, info.shape});
+        info.fill(
+            b.data[v] = {
+                constants_.emplace_back(static_cast<std::size_t>(info.bytes() / 4 + 1)).data(),
+                info.dtype, info.shape});
     arena_.assign(static_cast<std::size_t>(program_.arena_bytes() / 8 + 1), std::nan(""));
     program_.bind(reinterpret_cast<std::byte*>(arena_.data()), b);
     const std::int64_t n = tape->info(output_).shape.elements();
-    for (std::int64_t i = 0; i < n; ++i) seed_.push_back(static_cast<T>(static_cast<Wide<T>>(normal(random))));
+    for (std::int64_t i = 0; i < n; ++i)
+      seed_.push_back(static_cast<T>(static_cast<Wide<T>>(normal(random))));
   }
 
-  template <class Other> void seed_from(const Harness<Other>& other) { seed_.assign(other.seed_.begin(), other.seed_.end()); }
+  template <class Other>
+  void seed_from(const Harness<Other>& other) {
+    seed_.assign(other.seed_.begin(), other.seed_.end());
+  }
 
   double run(bool accumulate = false) {
-    if (!fused_) std::memcpy(program_.gradient(output_).data, seed_.data(), seed_.size() * sizeof(T));
+    if (!fused_)
+      std::memcpy(program_.gradient(output_).data, seed_.data(), seed_.size() * sizeof(T));
     program_.run({&stream_, &mesh_, {.seed = 5, .accumulate_parameters = accumulate}, &kNumbers});
-    for (std::size_t k = 0; k < halves_.size() && sizeof(T) == 2; ++k) std::copy(halves_[k].begin(), halves_[k].end(), gradients_[k].begin());
+    for (std::size_t k = 0; k < halves_.size() && sizeof(T) == 2; ++k)
+      std::copy(halves_[k].begin(), halves_[k].end(), gradients_[k].begin());
     if (fused_) return *program_.value(output_).template ptr<double>();
     double loss = 0;
     const T* y = program_.value(output_).template ptr<T>();
-    for (std::size_t i = 0; i < seed_.size(); ++i) loss += static_cast<double>(y[i]) * static_cast<double>(seed_[i]);
+    for (std::size_t i = 0; i < seed_.size(); ++i)
+      loss += static_cast<double>(y[i]) * static_cast<double>(seed_[i]);
     return loss;
   }
   std::vector<double> output() const {
@@ -82,22 +97,24 @@ template <class T> class Harness {
   std::vector<std::vector<Wide<T>>> gradients_;
 
  private:
-  template <class> friend class Harness;
+  template <class>
+  friend class Harness;
   std::byte* gradient_memory(std::size_t k) {
     if constexpr (sizeof(T) == 2)
       if (!halves_[k].empty()) return reinterpret_cast<std::byte*>(halves_[k].data());
     return reinterpret_cast<std::byte*>(gradients_[k].data());
   }
 
-  std::vector<std::vector<T>> halves_;  // gradients of 16-bit activations, which a run copies to gradients_
-  Value output_;
+  std::vector<std::vector<T>>
+      halves_;  // gradients of 16-bit activations, which a run copies to gradients_
+  graph::Value output_;
   bool fused_ = false;
-  Program program_;
+  graph::Program program_;
   std::vector<double> arena_;
   std::vector<std::vector<std::int32_t>> constants_;
   std::vector<T> seed_;
   cpu::Stream stream_{2};
-  Mesh mesh_ = single_mesh();
+  comm::Mesh mesh_ = comm::single_mesh();
 };
 
 class Ops : public testing::TestWithParam<OpCase> {};
@@ -114,9 +131,11 @@ TEST_P(Ops, GradientEqualsCentralDifferences) {
         x = value;
         return h.run();
       };
-      const double d = (8 * (at(keep + e) - at(keep - e)) - (at(keep + 2 * e) - at(keep - 2 * e))) / (12 * e);
+      const double d =
+          (8 * (at(keep + e) - at(keep - e)) - (at(keep + 2 * e) - at(keep - 2 * e))) / (12 * e);
       x = keep;
-      EXPECT_NEAR(gradients[k][i], d, 1e-6 * std::max(1.0, std::abs(d))) << "input " << k << " element " << i - kGuard;
+      EXPECT_NEAR(gradients[k][i], d, 1e-6 * std::max(1.0, std::abs(d)))
+          << "input " << k << " element " << i - kGuard;
     }
 }
 
@@ -128,25 +147,33 @@ TEST_P(Ops, FloatAgreesWithDouble) {
   EXPECT_NEAR(single.run(), twice.run(), 1e-4);
   for (std::size_t k = 0; k < single.gradients_.size(); ++k)
     for (std::size_t i = 0; i < single.gradients_[k].size(); ++i)
-      EXPECT_NEAR(single.gradients_[k][i], twice.gradients_[k][i], 1e-5 * std::max(1.0, std::abs(twice.gradients_[k][i])));
+      EXPECT_NEAR(single.gradients_[k][i], twice.gradients_[k][i],
+                  1e-5 * std::max(1.0, std::abs(twice.gradients_[k][i])));
 }
 
-// Against float64 from the same numbers: what is rounded once to 16 bits, with room for the rounding of what it is made of.
-template <class T> void half_agrees_with_double(const OpCase& c, double epsilon) {
+// Against float64 from the same numbers: what is rounded once to 16 bits, with room for the
+// rounding of what it is made of.
+template <class T>
+void half_agrees_with_double(const OpCase& c, double epsilon) {
   Harness<T> half(c);
   Harness<double> twice(c);
-  for (std::size_t k = 0; k < half.data_.size(); ++k) std::copy(half.data_[k].begin(), half.data_[k].end(), twice.data_[k].begin());
+  for (std::size_t k = 0; k < half.data_.size(); ++k)
+    std::copy(half.data_[k].begin(), half.data_[k].end(), twice.data_[k].begin());
   half.run();
   twice.seed_from(half);
   twice.run();
-  const auto compare = [&](const auto& got, const auto& want, double roundings, const std::string& what) {
+  const auto compare = [&](const auto& got, const auto& want, double roundings,
+                           const std::string& what) {
     double largest = 0;
     for (const double w : want) largest = std::max(largest, w == 99 ? 0 : std::abs(w));
     for (std::size_t i = 0; i < want.size(); ++i)
-      EXPECT_NEAR(static_cast<double>(got[i]), static_cast<double>(want[i]), roundings * epsilon * largest) << what << " element " << i;
+      EXPECT_NEAR(static_cast<double>(got[i]), static_cast<double>(want[i]),
+                  roundings * epsilon * largest)
+          << what << " element " << i;
   };
   compare(half.output(), twice.output(), 2, "output");
-  for (std::size_t k = 0; k < half.gradients_.size(); ++k) compare(half.gradients_[k], twice.gradients_[k], 3, "gradient " + std::to_string(k));
+  for (std::size_t k = 0; k < half.gradients_.size(); ++k)
+    compare(half.gradients_[k], twice.gradients_[k], 3, "gradient " + std::to_string(k));
 }
 TEST_P(Ops, BrainFloatAgreesWithDouble) { half_agrees_with_double<bf16>(GetParam(), 0x1p-8); }
 TEST_P(Ops, HalfAgreesWithDouble) { half_agrees_with_double<f16>(GetParam(), 0x1p-11); }
@@ -174,8 +201,10 @@ TEST_P(Ops, WritesNothingOutsideItsGradients) {
 }
 
 TEST(Attention, RefusesToAddToTheGradientsItAssigns) {
-  const OpCase c{"attention", "direct", {{8, 12}}, [](Recorder& r, const auto& in) {
-                   return ops::attention(r, {in[0]}, {.heads = 1, .kv_heads = 1, .head_size = 4, .queries = 4, .keys = 4});
+  const OpCase c{"attention", "direct", {{8, 12}}, [](graph::Recorder& r, const auto& in) {
+                   return ops::attention(
+                       r, {in[0]},
+                       {.heads = 1, .kv_heads = 1, .head_size = 4, .queries = 4, .keys = 4});
                  }};
   Harness<float> h(c);
   EXPECT_NO_THROW(h.run());
@@ -190,13 +219,15 @@ TEST(OpList, EveryOpHasACase) {
   for (const OpCase& c : op_cases()) tested.insert(c.kind);
   const std::regex line(R"(kind\(\) const override \{ return ([^;]*);)"), word("\"([a-z_]+)\"");
   std::size_t found = 0;
-  for (const auto& file : std::filesystem::directory_iterator(std::string(TFM_SOURCE_DIR) + "/framework/ops")) {
+  for (const auto& file :
+       std::filesystem::directory_iterator(std::string(TFM_SOURCE_DIR) + "/framework/ops")) {
     std::ifstream in(file.path());
     const std::string text{std::istreambuf_iterator<char>(in), {}};
     for (std::sregex_iterator l(text.begin(), text.end(), line), end; l != end; ++l) {
       const std::string names = (*l)[1];
       for (std::sregex_iterator w(names.begin(), names.end(), word); w != end; ++w, ++found)
-        EXPECT_TRUE(tested.contains((*w)[1])) << file.path() << ": op '" << (*w)[1] << "' has no case in tests/ops/cases.cpp";
+        EXPECT_TRUE(tested.contains((*w)[1]))
+            << file.path() << ": op '" << (*w)[1] << "' has no case in tests/ops/cases.cpp";
     }
   }
   EXPECT_GE(found, tested.size());

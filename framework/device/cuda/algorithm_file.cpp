@@ -23,17 +23,21 @@ std::string line_of(const std::string& key, const Algorithm& algorithm) {
 }
 
 std::optional<Algorithm> algorithm_of(const std::string& digits) {
-  if (digits.size() != 128 || digits.find_first_not_of("0123456789abcdef") != std::string::npos) return {};
+  if (digits.size() != 128 || digits.find_first_not_of("0123456789abcdef") != std::string::npos)
+    return {};
   Algorithm algorithm;
-  for (std::size_t i = 0; i < algorithm.size(); ++i) algorithm[i] = std::stoull(digits.substr(16 * i, 16), nullptr, 16);
+  for (std::size_t i = 0; i < algorithm.size(); ++i)
+    algorithm[i] = std::stoull(digits.substr(16 * i, 16), nullptr, 16);
   return algorithm;
 }
 
 }  // namespace
 
 std::filesystem::path cache_folder() {
-  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && *cache) return std::filesystem::path(cache) / "tfm";
-  if (const char* home = std::getenv("HOME"); home && *home) return std::filesystem::path(home) / ".cache" / "tfm";
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && *cache)
+    return std::filesystem::path(cache) / "tfm";
+  if (const char* home = std::getenv("HOME"); home && *home)
+    return std::filesystem::path(home) / ".cache" / "tfm";
   return {};
 }
 
@@ -43,7 +47,8 @@ void AlgorithmFile::read() {
   std::ifstream in(path_);
   for (std::string line; std::getline(in, line);)
     if (const auto at = line.find(kSeparator); at != std::string::npos)
-      if (const auto algorithm = algorithm_of(line.substr(at + 3))) known_.try_emplace(line.substr(0, at), *algorithm);
+      if (const auto algorithm = algorithm_of(line.substr(at + 3)))
+        known_.try_emplace(line.substr(0, at), *algorithm);
 }
 
 std::optional<Algorithm> AlgorithmFile::find(const std::string& key) const {

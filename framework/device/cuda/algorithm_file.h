@@ -1,5 +1,6 @@
 #pragma once
-// Measured choices that outlive a process: lines "key = 16 hexadecimal digits, 8 times" in a file that ranks share.
+// Measured choices that outlive a process: lines "key = 16 hexadecimal digits, 8 times" in a file
+// that ranks share.
 #include <array>
 #include <cstdint>
 #include <filesystem>
@@ -16,11 +17,13 @@ std::filesystem::path cache_folder();
 
 class AlgorithmFile {
  public:
-  // Reads what is there; a missing file, an empty path or a line that is not whole counts for nothing.
+  // Reads what is there; a missing file, an empty path or a line that is not whole counts for
+  // nothing.
   explicit AlgorithmFile(std::filesystem::path path);
   std::optional<Algorithm> find(const std::string& key) const;
-  // Appends a line in one write and returns what the first line with that key says, so that ranks that measure at once agree. Nothing
-  // where the file cannot be written: what was measured would then be this rank's alone.
+  // Appends a line in one write and returns what the first line with that key says, so that ranks
+  // that measure at once agree. Nothing where the file cannot be written: what was measured would
+  // then be this rank's alone.
   std::optional<Algorithm> add(const std::string& key, const Algorithm& algorithm);
 
  private:

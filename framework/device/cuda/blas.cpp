@@ -17,33 +17,40 @@ constexpr int kCandidates = 8;
 
 void check(cublasStatus_t status, std::source_location at = std::source_location::current()) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  const std::string what = std::string(at.file_name()) + ":" + std::to_string(at.line()) + ": cuBLASLt reports " + cublasLtGetStatusName(status) + ": " +
+  const std::string what = std::string(at.file_name()) + ":" + std::to_string(at.line()) +
+                           ": cuBLASLt reports " + cublasLtGetStatusName(status) + ": " +
                            cublasLtGetStatusString(status);
   if (status == CUBLAS_STATUS_ALLOC_FAILED) fail_for_memory(what);
   throw Error(ExitCode::environment, what);
 }
 
 // Sets one attribute of a description or preference.
-template <class Setter, class Object, class Attribute, class V> void set(Setter setter, Object object, Attribute attribute, V value) {
+template <class Setter, class Object, class Attribute, class V>
+void set(Setter setter, Object object, Attribute attribute, V value) {
   check(setter(object, attribute, &value, sizeof value));
 }
 
 cublasLtEpilogue_t name_of(Epilogue e) {
-  return e == Epilogue::bias ? CUBLASLT_EPILOGUE_BIAS : e == Epilogue::bias_gradient ? CUBLASLT_EPILOGUE_BGRADB : CUBLASLT_EPILOGUE_DGELU;
+  return e == Epilogue::bias            ? CUBLASLT_EPILOGUE_BIAS
+         : e == Epilogue::bias_gradient ? CUBLASLT_EPILOGUE_BGRADB
+                                        : CUBLASLT_EPILOGUE_DGELU;
 }
 
 std::string key_of(const Product& p, bool tf32) {
   std::string key;
-  for (const std::int64_t field : {p.m, p.n, p.k, p.lda, p.ldb, p.ldc, std::int64_t{p.factors}, std::int64_t{p.product}, std::int64_t{p.transpose_a},
-                                   std::int64_t{p.transpose_b}, std::int64_t{p.reads_c}, static_cast<std::int64_t>(p.epilogue), std::int64_t{p.align_a},
-                                   std::int64_t{p.align_b}, std::int64_t{p.align_c}, std::int64_t{tf32}})
+  for (const std::int64_t field :
+       {p.m, p.n, p.k, p.lda, p.ldb, p.ldc, std::int64_t{p.factors}, std::int64_t{p.product},
+        std::int64_t{p.transpose_a}, std::int64_t{p.transpose_b}, std::int64_t{p.reads_c},
+        static_cast<std::int64_t>(p.epilogue), std::int64_t{p.align_a}, std::int64_t{p.align_b},
+        std::int64_t{p.align_c}, std::int64_t{tf32}})
     key += (key.empty() ? "" : " ") + std::to_string(field);
   return key;
 }
 
 }  // namespace
 
-// cuBLASLt is column-major: a row-major matrix is the transpose of what it sees, so the product is D^T = op(B)^T op(A)^T.
+// cuBLASLt is column-major: a row-major matrix is the transpose of what it sees, so the product is
+// D^T = op(B)^T op(A)^T.
 struct Blas::Plan {
   cublasLtMatmulDesc_t operation = nullptr;
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
@@ -54,18 +61,28 @@ struct Blas::Plan {
   Plan(const Product& p, cublasComputeType_t float_compute) {
     const bool is_double = p.factors == CUDA_R_64F;
     const bool is_float = p.factors == CUDA_R_32F;
-    check(cublasLtMatmulDescCreate(&operation, is_double ? CUBLAS_COMPUTE_64F : is_float ? float_compute : CUBLAS_COMPUTE_32F,
+    check(cublasLtMatmulDescCreate(&operation,
+                                   is_double  ? CUBLAS_COMPUTE_64F
+                                   : is_float ? float_compute
+                                              : CUBLAS_COMPUTE_32F,
                                    is_double ? CUDA_R_64F : CUDA_R_32F));
-    set(cublasLtMatmulDescSetAttribute, operation, CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
-    set(cublasLtMatmulDescSetAttribute, operation, CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
-    if (p.epilogue != Epilogue::none) set(cublasLtMatmulDescSetAttribute, operation, CUBLASLT_MATMUL_DESC_EPILOGUE, name_of(p.epilogue));
+    set(cublasLtMatmulDescSetAttribute, operation, CUBLASLT_MATMUL_DESC_TRANSA,
+        p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(cublasLtMatmulDescSetAttribute, operation, CUBLASLT_MATMUL_DESC_TRANSB,
+        p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+    if (p.epilogue != Epilogue::none)
+      set(cublasLtMatmulDescSetAttribute, operation, CUBLASLT_MATMUL_DESC_EPILOGUE,
+          name_of(p.epilogue));
     if (p.epilogue == Epilogue::gelu_gradient)
       set(cublasLtMatmulDescSetAttribute, operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.ldc);
     else if (p.epilogue != Epilogue::none)
-      set(cublasLtMatmulDescSetAttribute, operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, p.epilogue == Epilogue::bias ? p.factors : p.product);
-    auto layout = [](cublasLtMatrixLayout_t& to, cudaDataType_t type, std::int64_t rows, std::int64_t cols, bool transposed, std::int64_t ld) {
+      set(cublasLtMatmulDescSetAttribute, operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
+          p.epilogue == Epilogue::bias ? p.factors : p.product);
+    auto layout = [](cublasLtMatrixLayout_t& to, cudaDataType_t type, std::int64_t rows,
+                     std::int64_t cols, bool transposed, std::int64_t ld) {
       if (transposed) std::swap(rows, cols);
-      check(cublasLtMatrixLayoutCreate(&to, type, static_cast<std::uint64_t>(cols), static_cast<std::uint64_t>(rows), ld));
+      check(cublasLtMatrixLayoutCreate(&to, type, static_cast<std::uint64_t>(cols),
+                                       static_cast<std::uint64_t>(rows), ld));
     };
     layout(a, p.factors, p.m, p.k, p.transpose_a, p.lda);
     layout(b, p.factors, p.k, p.n, p.transpose_b, p.ldb);
@@ -78,8 +95,11 @@ struct Blas::Plan {
 };
 
 Blas::Blas(Stream& stream, const std::filesystem::path& folder)
-    : stream_(stream), float_compute_(stream.numerics().tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F), workspace_(allocate(stream, kWorkspace)),
-      file_(algorithm_path(folder, "cublaslt-" + std::to_string(cublasLtGetVersion()), stream.device())) {
+    : stream_(stream),
+      float_compute_(stream.numerics().tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F),
+      workspace_(device::allocate(stream, kWorkspace)),
+      file_(algorithm_path(folder, "cublaslt-" + std::to_string(cublasLtGetVersion()),
+                           stream.device())) {
   check(cublasLtCreate(&handle_));
 }
 Blas::~Blas() {
@@ -87,15 +107,18 @@ Blas::~Blas() {
   cublasLtDestroy(handle_);
 }
 
-cublasStatus_t Blas::start(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, const Operands& o) {
-  return cublasLtMatmul(handle_, plan.operation, o.alpha, o.b, plan.b, o.a, plan.a, o.beta, o.c, plan.c, o.d, plan.c, &algorithm, workspace_.get(),
-                        kWorkspace, stream_.get());
+cublasStatus_t Blas::start(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm,
+                           const Operands& o) {
+  return cublasLtMatmul(handle_, plan.operation, o.alpha, o.b, plan.b, o.a, plan.a, o.beta, o.c,
+                        plan.c, o.d, plan.c, &algorithm, workspace_.get(), kWorkspace,
+                        stream_.get());
 }
 
 bool Blas::adopt(Plan& plan, const Algorithm& known) {
   const auto algorithm = std::bit_cast<cublasLtMatmulAlgo_t>(known);
   cublasLtMatmulHeuristicResult_t result;
-  if (cublasLtMatmulAlgoCheck(handle_, plan.operation, plan.b, plan.a, plan.c, plan.c, &algorithm, &result) != CUBLAS_STATUS_SUCCESS ||
+  if (cublasLtMatmulAlgoCheck(handle_, plan.operation, plan.b, plan.a, plan.c, plan.c, &algorithm,
+                              &result) != CUBLAS_STATUS_SUCCESS ||
       result.workspaceSize > static_cast<std::size_t>(kWorkspace))
     return false;
   plan.algorithm = algorithm;
@@ -105,21 +128,28 @@ bool Blas::adopt(Plan& plan, const Algorithm& known) {
 void Blas::choose(const Product& p, Plan& plan, Operands o) {
   const std::string key = key_of(p, float_compute_ == CUBLAS_COMPUTE_32F_FAST_TF32);
   const bool measured = !stream_.numerics().deterministic;
-  if (const auto known = measured ? file_.find(key) : std::nullopt; known && adopt(plan, *known)) return;
+  if (const auto known = measured ? file_.find(key) : std::nullopt; known && adopt(plan, *known))
+    return;
   cublasLtMatmulPreference_t preference;
   check(cublasLtMatmulPreferenceCreate(&preference));
-  set(cublasLtMatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(kWorkspace));
-  set(cublasLtMatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<std::uint32_t>(p.align_b));
-  set(cublasLtMatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<std::uint32_t>(p.align_a));
-  set(cublasLtMatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<std::uint32_t>(p.align_c));
-  set(cublasLtMatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<std::uint32_t>(p.align_c));
+  set(cublasLtMatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+      static_cast<std::uint64_t>(kWorkspace));
+  set(cublasLtMatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+      static_cast<std::uint32_t>(p.align_b));
+  set(cublasLtMatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+      static_cast<std::uint32_t>(p.align_a));
+  set(cublasLtMatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+      static_cast<std::uint32_t>(p.align_c));
+  set(cublasLtMatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
+      static_cast<std::uint32_t>(p.align_c));
   // Partial sums in the type of the arithmetic: not in 16 bits, nor in a C of 16 bits.
   set(cublasLtMatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
       static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   cublasLtMatmulHeuristicResult_t results[kCandidates];
   int found = 0;
   const cublasStatus_t status =
-      cublasLtMatmulAlgoGetHeuristic(handle_, plan.operation, plan.b, plan.a, plan.c, plan.c, preference, kCandidates, results, &found);
+      cublasLtMatmulAlgoGetHeuristic(handle_, plan.operation, plan.b, plan.a, plan.c, plan.c,
+                                     preference, kCandidates, results, &found);
   cublasLtMatmulPreferenceDestroy(preference);
   if (found == 0 || status != CUBLAS_STATUS_SUCCESS) {
     plan.refused = status != CUBLAS_STATUS_SUCCESS ? status : CUBLAS_STATUS_NOT_SUPPORTED;
@@ -131,19 +161,27 @@ void Blas::choose(const Product& p, Plan& plan, Operands o) {
   if (stream_.capturing() || plan.chosen) return;
   std::optional<Scratch<std::byte>> other;  // C must keep its content while it is an operand
   if (p.reads_c) try {
-      o.d = other.emplace(stream_, p.m * p.ldc * (p.product == CUDA_R_64F ? 8 : p.product == CUDA_R_32F ? 4 : 2));
-    } catch (const OutOfMemory&) {
+      o.d = other.emplace(stream_, p.m * p.ldc *
+                                       (p.product == CUDA_R_64F   ? 8
+                                        : p.product == CUDA_R_32F ? 4
+                                                                  : 2));
+    } catch (const device::OutOfMemory&) {
       plan.chosen = true;
       return;
     }
   float shortest = std::numeric_limits<float>::infinity();
   for (int i = 0; i < found; ++i) {
-    const auto runs = [&] { return results[i].state == CUBLAS_STATUS_SUCCESS && start(plan, results[i].algo, o) == CUBLAS_STATUS_SUCCESS; };
-    if (const float ms = milliseconds(stream_, runs); ms < shortest) shortest = ms, plan.algorithm = results[i].algo;
+    const auto runs = [&] {
+      return results[i].state == CUBLAS_STATUS_SUCCESS &&
+             start(plan, results[i].algo, o) == CUBLAS_STATUS_SUCCESS;
+    };
+    if (const float ms = milliseconds(stream_, runs); ms < shortest)
+      shortest = ms, plan.algorithm = results[i].algo;
   }
   plan.chosen = true;
   const auto agreed = file_.add(key, std::bit_cast<Algorithm>(plan.algorithm));
-  if (!agreed || !adopt(plan, *agreed)) plan.algorithm = results[0].algo;  // which all ranks are proposed
+  if (!agreed || !adopt(plan, *agreed))
+    plan.algorithm = results[0].algo;  // which all ranks are proposed
 }
 
 Blas::Plan& Blas::plan_of(const Product& p, const Operands& o) {
@@ -151,15 +189,19 @@ Blas::Plan& Blas::plan_of(const Product& p, const Operands& o) {
   if (!plan) plan = std::make_unique<Plan>(p, float_compute_);
   if (p.epilogue != Epilogue::none)
     set(cublasLtMatmulDescSetAttribute, plan->operation,
-        p.epilogue == Epilogue::gelu_gradient ? CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER : CUBLASLT_MATMUL_DESC_BIAS_POINTER, o.extra);
+        p.epilogue == Epilogue::gelu_gradient ? CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER
+                                              : CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+        o.extra);
   if (!plan->chosen) choose(p, *plan, o);
   return *plan;
 }
 
-void Blas::run(const Product& p, const void* alpha, const void* a, const void* b, const void* beta, void* c, const void* extra) {
+void Blas::run(const Product& p, const void* alpha, const void* a, const void* b, const void* beta,
+               void* c, const void* extra) {
   check(attempt(p, {alpha, a, b, beta, c, extra, c}));
 }
-bool Blas::run_if_able(const Product& p, const void* alpha, const void* a, const void* b, const void* beta, void* c, const void* extra) {
+bool Blas::run_if_able(const Product& p, const void* alpha, const void* a, const void* b,
+                       const void* beta, void* c, const void* extra) {
   return attempt(p, {alpha, a, b, beta, c, extra, c}) == CUBLAS_STATUS_SUCCESS;
 }
 

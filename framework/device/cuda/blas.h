@@ -1,7 +1,8 @@
 #pragma once
-// Matrix products by cuBLASLt. The algorithm of a shape is the fastest of those that its heuristics propose, measured at the first
-// product of that shape and kept in a file for the next run; while a graph is captured, or where there is no memory to measure or
-// the choice cannot be kept for other ranks, it is the first proposal.
+// Matrix products by cuBLASLt. The algorithm of a shape is the fastest of those that its heuristics
+// propose, measured at the first product of that shape and kept in a file for the next run; while a
+// graph is captured, or where there is no memory to measure or the choice cannot be kept for other
+// ranks, it is the first proposal.
 #include <cublasLt.h>
 
 #include <compare>
@@ -16,9 +17,11 @@ namespace tfm::cuda {
 
 class Stream;
 
-// What is done besides, with one more operand, `extra`. bias: n elements of the factors' type, added to every row. bias_gradient: m elements
-// of the product's type, the sums of op(A)'s rows, which are written (CUBLASLT_EPILOGUE_BGRADB of the transposed product). gelu_gradient: a
-// matrix that lies as C does; the product is multiplied with the derivative of GELU (by tanh) there. Its start and rows are multiples of 16 bytes.
+// What is done besides, with one more operand, `extra`. bias: n elements of the factors' type,
+// added to every row. bias_gradient: m elements of the product's type, the sums of op(A)'s rows,
+// which are written (CUBLASLT_EPILOGUE_BGRADB of the transposed product). gelu_gradient: a matrix
+// that lies as C does; the product is multiplied with the derivative of GELU (by tanh) there. Its
+// start and rows are multiples of 16 bytes.
 enum class Epilogue { none, bias, bias_gradient, gelu_gradient };
 
 // D (m,n) = alpha op(A) op(B) + beta C, row-major; all that an algorithm depends on.
@@ -26,9 +29,9 @@ struct Product {
   std::int64_t m = 0, n = 0, k = 0, lda = 0, ldb = 0, ldc = 0;
   cudaDataType_t factors = CUDA_R_32F, product = CUDA_R_32F;
   bool transpose_a = false, transpose_b = false;
-  bool reads_c = false;                                       // beta is not 0
+  bool reads_c = false;  // beta is not 0
   Epilogue epilogue = Epilogue::none;
-  std::int32_t align_a = 16, align_b = 16, align_c = 16;      // bytes, at most 16
+  std::int32_t align_a = 16, align_b = 16, align_c = 16;  // bytes, at most 16
   auto operator<=>(const Product&) const = default;
 };
 
@@ -41,9 +44,11 @@ class Blas {
   Blas& operator=(const Blas&) = delete;
 
   // alpha and beta: float, or double where the product is. C may not overlap A or B.
-  void run(const Product& p, const void* alpha, const void* a, const void* b, const void* beta, void* c, const void* extra);
+  void run(const Product& p, const void* alpha, const void* a, const void* b, const void* beta,
+           void* c, const void* extra);
   // The same; false where cuBLASLt has no algorithm for it.
-  bool run_if_able(const Product& p, const void* alpha, const void* a, const void* b, const void* beta, void* c, const void* extra);
+  bool run_if_able(const Product& p, const void* alpha, const void* a, const void* b,
+                   const void* beta, void* c, const void* extra);
 
  private:
   struct Plan;

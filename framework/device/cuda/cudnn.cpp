@@ -22,7 +22,8 @@ void* open_library() {
 struct Library {
   void* file = open_library();
   bool complete = file != nullptr;
-  template <class F> F entry(const char* name) {
+  template <class F>
+  F entry(const char* name) {
     void* p = file ? dlsym(file, name) : nullptr;
     complete &= p != nullptr;
     return reinterpret_cast<F>(p);
@@ -53,19 +54,22 @@ void check(cudnnStatus_t status, std::source_location at) {
   if (status == CUDNN_STATUS_SUCCESS) return;
   char text[512] = "";
   library().cudnnGetLastErrorString(text, sizeof text);
-  const std::string what =
-      std::string(at.file_name()) + ":" + std::to_string(at.line()) + ": cuDNN reports " + library().cudnnGetErrorString(status) + ": " + text;
+  const std::string what = std::string(at.file_name()) + ":" + std::to_string(at.line()) +
+                           ": cuDNN reports " + library().cudnnGetErrorString(status) + ": " + text;
   if (status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED) fail_for_memory(what);
   throw Refusal(status, what);
 }
 
 std::size_t version() { return library().complete ? library().cudnnGetVersion() : 0; }
 
-Descriptor::Descriptor(cudnnBackendDescriptorType_t type) { check(library().cudnnBackendCreateDescriptor(type, &p_)); }
+Descriptor::Descriptor(cudnnBackendDescriptorType_t type) {
+  check(library().cudnnBackendCreateDescriptor(type, &p_));
+}
 Descriptor::~Descriptor() {
   if (p_) library().cudnnBackendDestroyDescriptor(p_);
 }
-Descriptor& Descriptor::set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::int64_t count, const void* values) {
+Descriptor& Descriptor::set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                            std::int64_t count, const void* values) {
   check(library().cudnnBackendSetAttribute(p_, name, type, count, values));
   return *this;
 }
@@ -73,7 +77,8 @@ Descriptor& Descriptor::finalize() {
   check(library().cudnnBackendFinalize(p_));
   return *this;
 }
-std::int64_t Descriptor::get(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::int64_t count, void* values) const {
+std::int64_t Descriptor::get(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                             std::int64_t count, void* values) const {
   std::int64_t found = 0;
   check(library().cudnnBackendGetAttribute(p_, name, type, count, &found, values));
   return found;
@@ -96,39 +101,54 @@ Tensor Graph::constant(cudnnDataType_t type, std::uint32_t bits) {
 Tensor Graph::result(cudnnDataType_t type, const Extents& sizes, const Extents& strides) {
   return add({.type = type, .sizes = sizes, .strides = strides});
 }
-Tensor Graph::result(cudnnDataType_t type, const Extents& n) { return result(type, n, {n[1] * n[2] * n[3], n[2] * n[3], n[3], 1}); }
+Tensor Graph::result(cudnnDataType_t type, const Extents& n) {
+  return result(type, n, {n[1] * n[2] * n[3], n[2] * n[3], n[3], 1});
+}
 
 Tensor Graph::scratch(const Extents& n) {
-  return add({.place = Tensor::Place::scratch, .sizes = n, .strides = {n[1] * n[2] * n[3], n[2] * n[3], n[3], 1}});
+  return add({.place = Tensor::Place::scratch,
+              .sizes = n,
+              .strides = {n[1] * n[2] * n[3], n[2] * n[3], n[3], 1}});
 }
 
 using Kind = Operation::Kind;
 Tensor Graph::pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor& to) {
   return add({Kind::pointwise, x.number, -1, -1, to.number, mode});
 }
-Tensor Graph::pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor& y, const Tensor& to) {
+Tensor Graph::pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor& y,
+                        const Tensor& to) {
   return add({Kind::pointwise, x.number, y.number, -1, to.number, mode});
 }
-Tensor Graph::select(const Tensor& where, const Tensor& x, const Tensor& otherwise, const Tensor& to) {
-  return add({Kind::pointwise, x.number, otherwise.number, where.number, to.number, CUDNN_POINTWISE_BINARY_SELECT});
+Tensor Graph::select(const Tensor& where, const Tensor& x, const Tensor& otherwise,
+                     const Tensor& to) {
+  return add({Kind::pointwise, x.number, otherwise.number, where.number, to.number,
+              CUDNN_POINTWISE_BINARY_SELECT});
 }
 Tensor Graph::index(const Tensor& like, std::int64_t dimension) {
   const Tensor to = result(CUDNN_DATA_INT32, like.sizes);
-  return add({.kind = Kind::pointwise, .x = like.number, .to = to.number, .mode = CUDNN_POINTWISE_GEN_INDEX, .dimension = dimension});
+  return add({.kind = Kind::pointwise,
+              .x = like.number,
+              .to = to.number,
+              .mode = CUDNN_POINTWISE_GEN_INDEX,
+              .dimension = dimension});
 }
 Tensor Graph::reduce(cudnnReduceTensorOp_t reduction, const Tensor& x, const Tensor& to) {
   return add({.kind = Kind::reduce, .x = x.number, .to = to.number, .reduction = reduction});
 }
-Tensor Graph::matmul(const Tensor& a, const Tensor& b, const Tensor& to) { return add({Kind::matmul, a.number, b.number, -1, to.number}); }
-Tensor Graph::reshape(const Tensor& x, const Tensor& to) { return add({Kind::reshape, x.number, -1, -1, to.number}); }
+Tensor Graph::matmul(const Tensor& a, const Tensor& b, const Tensor& to) {
+  return add({Kind::matmul, a.number, b.number, -1, to.number});
+}
+Tensor Graph::reshape(const Tensor& x, const Tensor& to) {
+  return add({Kind::reshape, x.number, -1, -1, to.number});
+}
 
 namespace {
 
 // cuDNN does not say of the engine that each run gives other bits.
 bool repeats(const Descriptor& engine) {
   cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
-  const std::int64_t n =
-      engine.get(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT, notes);
+  const std::int64_t n = engine.get(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+                                    CUDNN_NUMERICAL_NOTE_TYPE_COUNT, notes);
   return std::find(notes, notes + n, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) == notes + n;
 }
 
@@ -159,31 +179,42 @@ cudnnBackendDescriptor_t Plan::lower(const Operation& o, const std::vector<Tenso
   switch (o.kind) {
     case Kind::pointwise: {
       const cudnnDataType_t type = tensors[static_cast<std::size_t>(o.to)].type;
-      Descriptor& how = keep(CUDNN_BACKEND_POINTWISE_DESCRIPTOR).set(CUDNN_ATTR_POINTWISE_MODE, o.mode);
-      how.set(CUDNN_ATTR_POINTWISE_MATH_PREC, type == CUDNN_DATA_INT32 || type == CUDNN_DATA_BOOLEAN ? type : CUDNN_DATA_FLOAT);
+      Descriptor& how =
+          keep(CUDNN_BACKEND_POINTWISE_DESCRIPTOR).set(CUDNN_ATTR_POINTWISE_MODE, o.mode);
+      how.set(CUDNN_ATTR_POINTWISE_MATH_PREC,
+              type == CUDNN_DATA_INT32 || type == CUDNN_DATA_BOOLEAN ? type : CUDNN_DATA_FLOAT);
       if (o.dimension >= 0) how.set(CUDNN_ATTR_POINTWISE_AXIS, o.dimension);
-      Descriptor& d = keep(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR).set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, finished(how));
+      Descriptor& d = keep(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)
+                          .set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, finished(how));
       d.set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, at(o.x));
       if (o.y >= 0) d.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, at(o.y));
       if (o.where >= 0) d.set(CUDNN_ATTR_OPERATION_POINTWISE_TDESC, at(o.where));
       return finished(d.set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, at(o.to)));
     }
     case Kind::reduce: {
-      Descriptor& how = keep(CUDNN_BACKEND_REDUCTION_DESCRIPTOR).set(CUDNN_ATTR_REDUCTION_OPERATOR, o.reduction);
+      Descriptor& how =
+          keep(CUDNN_BACKEND_REDUCTION_DESCRIPTOR).set(CUDNN_ATTR_REDUCTION_OPERATOR, o.reduction);
       Descriptor& d = keep(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
-      d.set(CUDNN_ATTR_OPERATION_REDUCTION_DESC, finished(how.set(CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_DATA_FLOAT)));
-      return finished(d.set(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, at(o.x)).set(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, at(o.to)));
+      d.set(CUDNN_ATTR_OPERATION_REDUCTION_DESC,
+            finished(how.set(CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_DATA_FLOAT)));
+      return finished(d.set(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, at(o.x))
+                          .set(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, at(o.to)));
     }
     case Kind::matmul: {
-      Descriptor& how = keep(CUDNN_BACKEND_MATMUL_DESCRIPTOR).set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_DATA_FLOAT);
-      Descriptor& d = keep(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR).set(CUDNN_ATTR_OPERATION_MATMUL_DESC, finished(how));
-      d.set(CUDNN_ATTR_OPERATION_MATMUL_ADESC, at(o.x)).set(CUDNN_ATTR_OPERATION_MATMUL_BDESC, at(o.y));
+      Descriptor& how =
+          keep(CUDNN_BACKEND_MATMUL_DESCRIPTOR).set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_DATA_FLOAT);
+      Descriptor& d = keep(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR)
+                          .set(CUDNN_ATTR_OPERATION_MATMUL_DESC, finished(how));
+      d.set(CUDNN_ATTR_OPERATION_MATMUL_ADESC, at(o.x))
+          .set(CUDNN_ATTR_OPERATION_MATMUL_BDESC, at(o.y));
       return finished(d.set(CUDNN_ATTR_OPERATION_MATMUL_CDESC, at(o.to)));
     }
-    case Kind::reshape: break;
+    case Kind::reshape:
+      break;
   }
   Descriptor& d = keep(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
-  return finished(d.set(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, at(o.x)).set(CUDNN_ATTR_OPERATION_RESHAPE_YDESC, at(o.to)));
+  return finished(d.set(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, at(o.x))
+                      .set(CUDNN_ATTR_OPERATION_RESHAPE_YDESC, at(o.to)));
 }
 
 Plan::Plan(const Graph& graph, const Target& target) {
@@ -191,19 +222,25 @@ Plan::Plan(const Graph& graph, const Target& target) {
   for (const Tensor& t : graph.tensors()) lower(t);
   for (const Operation& o : graph.operations()) all.push_back(lower(o, graph.tensors()));
   Descriptor& operations = keep(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-  operations.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, std::ssize(all), all.data());
+  operations.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, std::ssize(all),
+                 all.data());
   if (target.handle) operations.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, target.handle);
   operations.finalize();
   Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-  heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, static_cast<cudnnBackendDescriptor_t>(operations));
+  heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH,
+                 static_cast<cudnnBackendDescriptor_t>(operations));
   heuristics.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_HEUR_MODE_A);
   if (target.properties) heuristics.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, target.properties);
   heuristics.finalize();
-  std::int64_t proposals = heuristics.get(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, nullptr);
+  std::int64_t proposals =
+      heuristics.get(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, nullptr);
   all.clear();
-  for (std::int64_t i = 0; i < proposals; ++i) all.push_back(keep(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR));
-  proposals = heuristics.get(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, proposals, all.data());
-  Refusal last(CUDNN_STATUS_NOT_SUPPORTED, "cuDNN has no engine of repeatable results for this graph");
+  for (std::int64_t i = 0; i < proposals; ++i)
+    all.push_back(keep(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR));
+  proposals = heuristics.get(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                             proposals, all.data());
+  Refusal last(CUDNN_STATUS_NOT_SUPPORTED,
+               "cuDNN has no engine of repeatable results for this graph");
   for (std::int64_t i = 0; i < proposals; ++i) try {
       if (finish(all[static_cast<std::size_t>(i)], target)) return;
     } catch (const Refusal& refusal) {
@@ -216,7 +253,8 @@ bool Plan::finish(cudnnBackendDescriptor_t configuration, const Target& target) 
   Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   cudnnBackendDescriptor_t p = engine;
   std::int64_t found = 0;
-  check(library().cudnnBackendGetAttribute(configuration, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &found, &p));
+  check(library().cudnnBackendGetAttribute(configuration, CUDNN_ATTR_ENGINECFG_ENGINE,
+                                           CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &found, &p));
   if (!repeats(engine)) return false;
   Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
   plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration);
@@ -234,11 +272,13 @@ void Plan::run(cudnnHandle_t handle, std::span<const void* const> operands, void
   ids.insert(ids.end(), constants_.begin(), constants_.end());
   for (const std::uint32_t& value : values_) pointers.push_back(&value);
   ids.insert(ids.end(), scratches_.begin(), scratches_.end());
-  for (const std::int64_t place : places_) pointers.push_back(static_cast<std::byte*>(workspace) + place);
+  for (const std::int64_t place : places_)
+    pointers.push_back(static_cast<std::byte*>(workspace) + place);
   void* rest = static_cast<std::byte*>(workspace) + scratch_;
   Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
   pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, std::ssize(ids), ids.data());
-  pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, std::ssize(pointers), pointers.data());
+  pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, std::ssize(pointers),
+           pointers.data());
   pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &rest).finalize();
   check(library().cudnnBackendExecute(handle, *plan_, pack));
 }

@@ -1,6 +1,6 @@
 #pragma once
-// Graphs of cuDNN's operations (its backend interface) and their execution plans. The library is loaded at the first use, so programs
-// run where it is missing.
+// Graphs of cuDNN's operations (its backend interface) and their execution plans. The library is
+// loaded at the first use, so programs run where it is missing.
 #include <cudnn.h>
 
 #include <array>
@@ -24,7 +24,8 @@ namespace cudnn {
 // A call that cuDNN did not accept, with its own text.
 class Refusal : public Error {
  public:
-  Refusal(cudnnStatus_t status, const std::string& text) : Error(ExitCode::environment, text), status_(status) {}
+  Refusal(cudnnStatus_t status, const std::string& text)
+      : Error(ExitCode::environment, text), status_(status) {}
   cudnnStatus_t status() const { return status_; }
 
  private:
@@ -39,22 +40,31 @@ class Descriptor {
   explicit Descriptor(cudnnBackendDescriptorType_t type);
   Descriptor(Descriptor&& o) noexcept : p_(std::exchange(o.p_, nullptr)) {}
   ~Descriptor();
-  Descriptor& set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::int64_t count, const void* values);
+  Descriptor& set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                  std::int64_t count, const void* values);
   Descriptor& finalize();
   // Reads at most `count` values and returns how many there are.
-  std::int64_t get(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::int64_t count, void* values) const;
+  std::int64_t get(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                   std::int64_t count, void* values) const;
   operator cudnnBackendDescriptor_t() const { return p_; }
 
   // The attribute's type is that of the value.
-  template <class T> Descriptor& set(cudnnBackendAttributeName_t name, const T& value) { return set(name, type_of(value), 1, &value); }
-  Descriptor& set(cudnnBackendAttributeName_t name, const std::array<std::int64_t, 4>& v) { return set(name, CUDNN_TYPE_INT64, 4, v.data()); }
+  template <class T>
+  Descriptor& set(cudnnBackendAttributeName_t name, const T& value) {
+    return set(name, type_of(value), 1, &value);
+  }
+  Descriptor& set(cudnnBackendAttributeName_t name, const std::array<std::int64_t, 4>& v) {
+    return set(name, CUDNN_TYPE_INT64, 4, v.data());
+  }
 
  private:
   static constexpr auto type_of(std::int64_t) { return CUDNN_TYPE_INT64; }
   static constexpr auto type_of(bool) { return CUDNN_TYPE_BOOLEAN; }
   static constexpr auto type_of(cudnnDataType_t) { return CUDNN_TYPE_DATA_TYPE; }
   static constexpr auto type_of(cudnnPointwiseMode_t) { return CUDNN_TYPE_POINTWISE_MODE; }
-  static constexpr auto type_of(cudnnReduceTensorOp_t) { return CUDNN_TYPE_REDUCTION_OPERATOR_TYPE; }
+  static constexpr auto type_of(cudnnReduceTensorOp_t) {
+    return CUDNN_TYPE_REDUCTION_OPERATOR_TYPE;
+  }
   static constexpr auto type_of(cudnnBackendHeurMode_t) { return CUDNN_TYPE_HEUR_MODE; }
   static constexpr auto type_of(cudnnHandle_t) { return CUDNN_TYPE_HANDLE; }
   static constexpr auto type_of(cudnnBackendDescriptor_t) { return CUDNN_TYPE_BACKEND_DESCRIPTOR; }
@@ -78,30 +88,41 @@ struct Operation {
   enum class Kind { pointwise, reduce, matmul, reshape };
   Kind kind;
   std::int64_t x = -1, y = -1, where = -1, to = -1;
-  cudnnPointwiseMode_t mode = CUDNN_POINTWISE_IDENTITY;      // of pointwise
+  cudnnPointwiseMode_t mode = CUDNN_POINTWISE_IDENTITY;       // of pointwise
   cudnnReduceTensorOp_t reduction = CUDNN_REDUCE_TENSOR_ADD;  // of reduce
-  std::int64_t dimension = -1;                               // of an index
+  std::int64_t dimension = -1;                                // of an index
 };
 
-// Operations on tensors of four dimensions, in order. Tensors are operands, which run() is given in the order in which they were added,
-// constants, results that lie in a plan's workspace, or results that exist within the computation alone.
+// Operations on tensors of four dimensions, in order. Tensors are operands, which run() is given in
+// the order in which they were added, constants, results that lie in a plan's workspace, or results
+// that exist within the computation alone.
 class Graph {
  public:
-  Tensor operand(cudnnDataType_t type, const Extents& sizes, const Extents& strides);  // at a multiple of 16 bytes
-  Tensor constant(float value) { return constant(CUDNN_DATA_FLOAT, std::bit_cast<std::uint32_t>(value)); }
-  Tensor constant(std::int32_t value) { return constant(CUDNN_DATA_INT32, std::bit_cast<std::uint32_t>(value)); }
+  Tensor operand(cudnnDataType_t type, const Extents& sizes,
+                 const Extents& strides);  // at a multiple of 16 bytes
+  Tensor constant(float value) {
+    return constant(CUDNN_DATA_FLOAT, std::bit_cast<std::uint32_t>(value));
+  }
+  Tensor constant(std::int32_t value) {
+    return constant(CUDNN_DATA_INT32, std::bit_cast<std::uint32_t>(value));
+  }
   Tensor result(cudnnDataType_t type, const Extents& sizes, const Extents& strides);
   Tensor result(cudnnDataType_t type, const Extents& sizes);  // packed
   Tensor scratch(const Extents& sizes);                       // packed floats
 
-  // Each writes `to` and returns it. Dimensions of 1 are repeated; values are computed in float, int32 or as truth, as `to` is.
+  // Each writes `to` and returns it. Dimensions of 1 are repeated; values are computed in float,
+  // int32 or as truth, as `to` is.
   Tensor pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor& to);
   Tensor pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor& y, const Tensor& to);
   Tensor select(const Tensor& where, const Tensor& x, const Tensor& otherwise, const Tensor& to);
-  Tensor index(const Tensor& like, std::int64_t dimension);                             // of every element of a tensor of that shape, int32
-  Tensor reduce(cudnnReduceTensorOp_t reduction, const Tensor& x, const Tensor& to);  // over dimensions in which `to` has fewer
-  Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& to);                   // neighbouring heads of a share one of b
-  Tensor reshape(const Tensor& x, const Tensor& to);                                   // the same memory under other sizes and strides
+  Tensor index(const Tensor& like,
+               std::int64_t dimension);  // of every element of a tensor of that shape, int32
+  Tensor reduce(cudnnReduceTensorOp_t reduction, const Tensor& x,
+                const Tensor& to);  // over dimensions in which `to` has fewer
+  Tensor matmul(const Tensor& a, const Tensor& b,
+                const Tensor& to);  // neighbouring heads of a share one of b
+  Tensor reshape(const Tensor& x,
+                 const Tensor& to);  // the same memory under other sizes and strides
 
   const std::vector<Tensor>& tensors() const { return tensors_; }
   const std::vector<Operation>& operations() const { return operations_; }
@@ -115,7 +136,8 @@ class Graph {
   std::vector<Operation> operations_;
 };
 
-// Where a plan runs: the handle's device, or one that is only described, for which plans are made but cannot run.
+// Where a plan runs: the handle's device, or one that is only described, for which plans are made
+// but cannot run.
 struct Target {
   cudnnHandle_t handle = nullptr;
   cudnnBackendDescriptor_t properties = nullptr;
@@ -123,7 +145,8 @@ struct Target {
 
 class Plan {
  public:
-  // The first that builds of those which cuDNN's heuristics propose and do not say to give other bits in each run; Refusal: why none does.
+  // The first that builds of those which cuDNN's heuristics propose and do not say to give other
+  // bits in each run; Refusal: why none does.
   Plan(const Graph& graph, const Target& target);
   std::int64_t workspace() const { return scratch_ + workspace_; }  // bytes
   // Starts the work on the handle's stream. The workspace starts at a multiple of 256 bytes.
@@ -139,9 +162,10 @@ class Plan {
   std::vector<cudnnBackendDescriptor_t> lowered_;               // the tensors
   std::vector<std::int64_t> operands_, constants_, scratches_;  // cuDNN's numbers of them
   std::vector<std::uint32_t> values_;                           // of the constants
-  std::vector<std::int64_t> places_;                            // of the scratches, in bytes from the start of the workspace
+  std::vector<std::int64_t> places_;  // of the scratches, in bytes from the start of the workspace
   const Descriptor* plan_ = nullptr;
-  std::int64_t workspace_ = 0, scratch_ = 0;  // bytes; the engine's part of the workspace follows the scratches
+  std::int64_t workspace_ = 0,
+               scratch_ = 0;  // bytes; the engine's part of the workspace follows the scratches
 };
 
 // A handle whose work goes to one stream. Refusal where cuDNN does not take the device.

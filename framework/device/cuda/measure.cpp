@@ -10,12 +10,14 @@
 
 namespace tfm::cuda {
 
-std::filesystem::path algorithm_path(const std::filesystem::path& folder, const std::string& library, int device) {
+std::filesystem::path algorithm_path(const std::filesystem::path& folder,
+                                     const std::string& library, int device) {
   if (folder.empty()) return {};
   cudaDeviceProp properties;
   check(cudaGetDeviceProperties(&properties, device));
   std::string name = properties.name;
-  std::replace_if(name.begin(), name.end(), [](unsigned char c) { return !std::isalnum(c); }, '_');
+  std::replace_if(
+      name.begin(), name.end(), [](unsigned char c) { return !std::isalnum(c); }, '_');
   return folder / (library + "-" + name + ".txt");
 }
 
@@ -47,15 +49,18 @@ Choices::Choices(Stream& stream, const std::string& library, const std::filesyst
 int Choices::fastest(const std::string& key, std::initializer_list<std::function<bool()>> ways) {
   if (stream_.numerics().deterministic) return 0;
   if (const auto known = known_.find(key); known != known_.end()) return known->second;
-  const auto of_file = [&](const Algorithm& a) { return known_[key] = static_cast<int>(a[0] < ways.size() ? a[0] : 0); };
+  const auto of_file = [&](const Algorithm& a) {
+    return known_[key] = static_cast<int>(a[0] < ways.size() ? a[0] : 0);
+  };
   if (const auto known = file_.find(key)) return of_file(*known);
   if (stream_.capturing()) return 0;
   Algorithm fastest{};
   float shortest = std::numeric_limits<float>::infinity();
   try {
     for (std::uint64_t i = 0; i < ways.size(); ++i)
-      if (const float ms = milliseconds(stream_, ways.begin()[i]); ms < shortest) shortest = ms, fastest[0] = i;
-  } catch (const OutOfMemory& e) {
+      if (const float ms = milliseconds(stream_, ways.begin()[i]); ms < shortest)
+        shortest = ms, fastest[0] = i;
+  } catch (const device::OutOfMemory& e) {
     std::fprintf(stderr, "warning: which way is the fastest is not measured: %s\n", e.what());
     return known_[key] = 0;
   }

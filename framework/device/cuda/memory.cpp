@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "device/cuda/stream.h"
 
-namespace tfm {
+namespace tfm::device {
 namespace {
 
 std::atomic<std::int64_t> allocated = 0;  // bytes
@@ -16,26 +16,39 @@ std::atomic<std::int64_t> allocated = 0;  // bytes
 std::size_t size(std::int64_t bytes) { return static_cast<std::size_t>(bytes > 0 ? bytes : 1); }
 
 void copy(cuda::Stream& stream, void* to, const void* from, std::int64_t bytes) {
-  if (bytes > 0) cuda::check(cudaMemcpyAsync(to, from, size(bytes), cudaMemcpyDefault, stream.get()));
+  if (bytes > 0)
+    cuda::check(cudaMemcpyAsync(to, from, size(bytes), cudaMemcpyDefault, stream.get()));
 }
 
 }  // namespace
 
-void cuda::fail_for_memory(const std::string& wanted) {
+}  // namespace tfm::device
+
+namespace tfm::cuda {
+
+void fail_for_memory(const std::string& wanted) {
   std::size_t free = 0, total = 0;
   int device = 0;
   cudaGetLastError();  // clears it
-  if (cudaGetDevice(&device) != cudaSuccess || cudaMemGetInfo(&free, &total) != cudaSuccess) cudaGetLastError();
-  throw OutOfMemory(wanted + ": device " + std::to_string(device) + " has " + std::to_string(free) + " of " + std::to_string(total) +
-                        " bytes free; a smaller micro_batch_size, recompute: full or more ranks need less",
-                    static_cast<std::int64_t>(free) + allocated);
+  if (cudaGetDevice(&device) != cudaSuccess || cudaMemGetInfo(&free, &total) != cudaSuccess)
+    cudaGetLastError();
+  throw device::OutOfMemory(
+      wanted + ": device " + std::to_string(device) + " has " + std::to_string(free) + " of " +
+          std::to_string(total) +
+          " bytes free; a smaller micro_batch_size, recompute: full or more ranks need less",
+      static_cast<std::int64_t>(free) + device::allocated);
 }
+
+}  // namespace tfm::cuda
+
+namespace tfm::device {
 
 std::shared_ptr<std::byte> allocate(cuda::Stream& stream, std::int64_t bytes) {
   void* p = nullptr;
   cuda::check(cudaSetDevice(stream.device()));
   const cudaError_t status = cudaMalloc(&p, size(bytes));
-  if (status == cudaErrorMemoryAllocation) cuda::fail_for_memory("cannot allocate " + std::to_string(bytes) + " bytes");
+  if (status == cudaErrorMemoryAllocation)
+    cuda::fail_for_memory("cannot allocate " + std::to_string(bytes) + " bytes");
   cuda::check(status);
   allocated += bytes;
   std::shared_ptr<std::byte> memory(static_cast<std::byte*>(p), [bytes](std::byte* q) {
@@ -51,17 +64,26 @@ std::shared_ptr<std::byte> allocate_host(cuda::Stream&, std::int64_t bytes) {  /
   const cudaError_t status = cudaMallocHost(&p, size(bytes));
   if (status != cudaSuccess) {
     cudaGetLastError();
-    throw Error(ExitCode::environment, "cannot lock " + std::to_string(bytes) + " bytes of host memory: " + cudaGetErrorString(status) +
-                                           "; `ulimit -l` or the job's limit of memory may be too low");
+    throw Error(ExitCode::environment,
+                "cannot lock " + std::to_string(bytes) +
+                    " bytes of host memory: " + cudaGetErrorString(status) +
+                    "; `ulimit -l` or the job's limit of memory may be too low");
   }
-  std::shared_ptr<std::byte> memory(static_cast<std::byte*>(p), [](std::byte* q) { cudaFreeHost(q); });
+  std::shared_ptr<std::byte> memory(static_cast<std::byte*>(p),
+                                    [](std::byte* q) { cudaFreeHost(q); });
   std::memset(p, 0, size(bytes));
   return memory;
 }
 
-void upload_async(cuda::Stream& stream, void* device, const void* host, std::int64_t bytes) { copy(stream, device, host, bytes); }
-void download_async(cuda::Stream& stream, void* host, const void* device, std::int64_t bytes) { copy(stream, host, device, bytes); }
-void copy_async(cuda::Stream& stream, void* to, const void* from, std::int64_t bytes) { copy(stream, to, from, bytes); }
+void upload_async(cuda::Stream& stream, void* device, const void* host, std::int64_t bytes) {
+  copy(stream, device, host, bytes);
+}
+void download_async(cuda::Stream& stream, void* host, const void* device, std::int64_t bytes) {
+  copy(stream, host, device, bytes);
+}
+void copy_async(cuda::Stream& stream, void* to, const void* from, std::int64_t bytes) {
+  copy(stream, to, from, bytes);
+}
 void upload(cuda::Stream& stream, void* device, const void* host, std::int64_t bytes) {
   copy(stream, device, host, bytes);
   stream.wait();
@@ -78,4 +100,4 @@ void lend(cuda::Stream& stream, std::span<std::byte> memory) {
 }
 void wait(cuda::Stream& stream) { stream.wait(); }
 
-}  // namespace tfm
+}  // namespace tfm::device

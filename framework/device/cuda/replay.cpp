@@ -5,7 +5,7 @@
 
 #include "device/cuda/stream.h"
 
-namespace tfm {
+namespace tfm::device {
 namespace {
 
 struct Graph {
@@ -61,4 +61,4 @@ void Replay::run(cuda::Stream& stream, const std::function<void()>& work) {
   cuda::check(cudaGraphLaunch(static_cast<Graph*>(graph_.get())->executable, stream.get()));
 }
 
-}  // namespace tfm
+}  // namespace tfm::device

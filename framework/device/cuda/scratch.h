@@ -8,11 +8,16 @@
 
 namespace tfm::cuda {
 
-// For what is put on the stream in this object's lifetime; its content is undefined at first. No elements: null. It is of the memory that
-// was lent to the stream, or where that is too small, allocated. Throws OutOfMemory.
-template <class T> class Scratch {
+// For what is put on the stream in this object's lifetime; its content is undefined at first. No
+// elements: null. It is of the memory that was lent to the stream, or where that is too small,
+// allocated. Throws OutOfMemory.
+template <class T>
+class Scratch {
  public:
-  Scratch(Stream& stream, std::int64_t n) : stream_(stream), bytes_(static_cast<std::size_t>(scratch_piece(n * static_cast<std::int64_t>(sizeof(T))))) {
+  Scratch(Stream& stream, std::int64_t n)
+      : stream_(stream),
+        bytes_(static_cast<std::size_t>(
+            device::scratch_piece(n * static_cast<std::int64_t>(sizeof(T))))) {
     if (n <= 0) return;
     std::span<std::byte>& lent = stream.lent();
     borrowed_ = bytes_ <= lent.size();

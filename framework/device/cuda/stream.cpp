@@ -9,7 +9,8 @@ namespace tfm::cuda {
 
 void check(cudaError_t status, std::source_location at) {
   if (status == cudaSuccess) return;
-  const std::string what = std::string(at.file_name()) + ":" + std::to_string(at.line()) + ": CUDA reports " + cudaGetErrorName(status) + ": " +
+  const std::string what = std::string(at.file_name()) + ":" + std::to_string(at.line()) +
+                           ": CUDA reports " + cudaGetErrorName(status) + ": " +
                            cudaGetErrorString(status);
   if (status == cudaErrorMemoryAllocation) fail_for_memory(what);
   throw Error(ExitCode::environment, what);
@@ -27,11 +28,15 @@ std::string why_no_device() {
   const cudaError_t status = cudaGetDeviceCount(&n);
   cudaGetLastError();
   if (status == cudaSuccess) return n > 0 ? "" : "this machine has no GPU";
-  const auto version = [](int v) { return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10); };
+  const auto version = [](int v) {
+    return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10);
+  };
   if (status == cudaErrorInsufficientDriver && cudaDriverGetVersion(&driver) == cudaSuccess)
     return driver == 0 ? "there is no driver for GPUs here"
-                       : "the driver is for CUDA " + version(driver) + ", but CUDA " + version(CUDART_VERSION) + " is needed";
-  return std::string("CUDA reports ") + cudaGetErrorName(status) + ": " + cudaGetErrorString(status);
+                       : "the driver is for CUDA " + version(driver) + ", but CUDA " +
+                             version(CUDART_VERSION) + " is needed";
+  return std::string("CUDA reports ") + cudaGetErrorName(status) + ": " +
+         cudaGetErrorString(status);
 }
 
 std::string bus_id(int device) {
@@ -40,7 +45,8 @@ std::string bus_id(int device) {
   return id;
 }
 
-Stream::Stream(int device, Numerics numerics, bool urgent) : device_(device), numerics_(numerics) {
+Stream::Stream(int device, device::Numerics numerics, bool urgent)
+    : device_(device), numerics_(numerics) {
   check(cudaSetDevice(device));
   int least = 0, greatest = 0;
   check(cudaDeviceGetStreamPriorityRange(&least, &greatest));

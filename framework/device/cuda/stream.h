@@ -16,30 +16,34 @@ namespace tfm::cuda {
 // Throws OutOfMemory (device/memory.h) that tells what the device has.
 [[noreturn]] void fail_for_memory(const std::string& wanted);
 
-// Throws Error(environment) that names the call's place, CUDA's name of the error and its text; OutOfMemory where that is it.
+// Throws Error(environment) that names the call's place, CUDA's name of the error and its text;
+// OutOfMemory where that is it.
 void check(cudaError_t status, std::source_location at = std::source_location::current());
 
-int device_count();             // 0 where there is none that this build can use
-std::string why_no_device();    // empty where there is one
+int device_count();              // 0 where there is none that this build can use
+std::string why_no_device();     // empty where there is one
 std::string bus_id(int device);  // the place of a GPU in its machine
 
 class Stream {
  public:
-  explicit Stream(int device, Numerics numerics = {}, bool urgent = false);  // urgent: its blocks start before those of other streams
+  explicit Stream(int device, device::Numerics numerics = {},
+                  bool urgent = false);  // urgent: its blocks start before those of other streams
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
   cudaStream_t get() const { return stream_; }
   int device() const { return device_; }
-  const Numerics& numerics() const { return numerics_; }
+  const device::Numerics& numerics() const { return numerics_; }
   void wait();             // until all work so far is done
   bool capturing() const;  // into a CUDA graph
-  // Memory for Scratch, which takes it before it allocates any; what is put on the stream later may use it again.
+  // Memory for Scratch, which takes it before it allocates any; what is put on the stream later may
+  // use it again.
   void lend(std::span<std::byte> memory) { lent_ = memory; }
   std::span<std::byte>& lent() { return lent_; }
   // A caller's object that lives as long as the stream; made of it at the first call.
-  template <class T> T& own() {
+  template <class T>
+  T& own() {
     std::shared_ptr<void>& place = owned_[typeid(T)];
     if (!place) place = std::make_shared<T>(*this);
     return *static_cast<T*>(place.get());
@@ -47,7 +51,7 @@ class Stream {
 
  private:
   int device_;
-  Numerics numerics_;
+  device::Numerics numerics_;
   cudaStream_t stream_ = nullptr;
   std::span<std::byte> lent_;  // what is left of it
   std::map<std::type_index, std::shared_ptr<void>> owned_;

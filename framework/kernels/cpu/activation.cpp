@@ -32,13 +32,15 @@ void forward(cpu::Stream& stream, const ActivationArgs<T>& a) {
     parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) {
       const T *gate = a.x + r * 2 * a.cols, *up = gate + a.cols;
       T* y = a.y + r * a.cols;
-      each<T>(a.cols, [&](std::int64_t i, auto m)
-                          TFM_INLINE { store(y + i, point<Kind, Wide<T>>(load(gate + i, m)).value * load(up + i, m), m); });
+      each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {
+        store(y + i, point<Kind, Wide<T>>(load(gate + i, m)).value * load(up + i, m), m);
+      });
     });
   } else {
     parallel_ranges(stream, a.rows * a.cols, [&](std::int64_t begin, std::int64_t end) {
-      each<T>(end - begin, [&](std::int64_t i, auto m)
-                               TFM_INLINE { store(a.y + begin + i, point<Kind, Wide<T>>(load(a.x + begin + i, m)).value, m); });
+      each<T>(end - begin, [&](std::int64_t i, auto m) TFM_INLINE {
+        store(a.y + begin + i, point<Kind, Wide<T>>(load(a.x + begin + i, m)).value, m);
+      });
     });
   }
 }
@@ -64,8 +66,9 @@ void backward(cpu::Stream& stream, const ActivationBackwardArgs<T>& a) {
     parallel_ranges(stream, a.rows * a.cols, [&](std::int64_t begin, std::int64_t end) {
       const T *x = a.x + begin, *dy = a.dy + begin;
       T* dx = a.dx + begin;
-      each<T>(end - begin,
-              [&](std::int64_t i, auto m) TFM_INLINE { put(dx + i, load(dy + i, m) * point<Kind, Wide<T>>(load(x + i, m)).slope, m); });
+      each<T>(end - begin, [&](std::int64_t i, auto m) TFM_INLINE {
+        put(dx + i, load(dy + i, m) * point<Kind, Wide<T>>(load(x + i, m)).slope, m);
+      });
     });
   }
 }

@@ -12,11 +12,13 @@ struct RowSum {
 
 // Turns the products of one row into exp(score - max), zero from `visible` to `width`.
 template <class T, bool Added>
-RowSum<T> exponentials(T* row, std::int64_t visible, std::int64_t width, const Score<T, Added>& score) {
+RowSum<T> exponentials(T* row, std::int64_t visible, std::int64_t width,
+                       const Score<T, Added>& score) {
   constexpr T lowest = -std::numeric_limits<T>::infinity();
   Vec<T> top = splat(lowest), sum{};
-  each<T>(visible,
-          [&](std::int64_t i, auto m) TFM_INLINE { top = larger<T>(only<T>(score(load(row + i, m), i, m), m, lowest), top); });
+  each<T>(visible, [&](std::int64_t i, auto m) TFM_INLINE {
+    top = larger<T>(only<T>(score(load(row + i, m), i, m), m, lowest), top);
+  });
   const T max = max_of<T>(top);
   each<T>(visible, [&](std::int64_t i, auto m) TFM_INLINE {
     const Vec<T> e = only<T>(exp(score(load(row + i, m), i, m) - max), m);
@@ -29,7 +31,8 @@ RowSum<T> exponentials(T* row, std::int64_t visible, std::int64_t width, const S
 
 template <class T>
 void multiply(T* row, const T* factor, std::int64_t n) {
-  each<T>(n, [&](std::int64_t i, auto m) TFM_INLINE { store(row + i, load(row + i, m) * load(factor + i, m), m); });
+  each<T>(n, [&](std::int64_t i, auto m)
+                 TFM_INLINE { store(row + i, load(row + i, m) * load(factor + i, m), m); });
 }
 
 template <class T, bool Added>
@@ -43,8 +46,8 @@ void tile_forward(const AttentionTile<T>& tile) {
   }
   const std::int64_t stride = tile.scratch_stride(a.keys);
   T *scores = scratch<T, 1>(kTileQueries * stride), *factors = scratch<T, 2>(a.keys + kFactorSlack);
-  tile_product<T>(false, true, tile.rows, tile.width, a.head_size, a.q + tile.q_offset(), a.q_stride, a.k + tile.kv_offset(),
-                  a.kv_stride, T{0}, scores, stride);
+  tile_product<T>(false, true, tile.rows, tile.width, a.head_size, a.q + tile.q_offset(),
+                  a.q_stride, a.k + tile.kv_offset(), a.kv_stride, T{0}, scores, stride);
   T inverse[kTileQueries];
   for (std::int64_t r = 0; r < tile.rows; ++r) {
     T* row = scores + r * stride;
@@ -52,13 +55,15 @@ void tile_forward(const AttentionTile<T>& tile) {
     const RowSum<T> s = exponentials(row, visible, tile.width, Score<T, Added>{a.scale, added});
     tile.lse(r) = visible ? s.max + std::log(s.sum) : -std::numeric_limits<T>::infinity();
     inverse[r] = visible ? T{1} / s.sum : T{0};
-    if (a.dropout.p > 0) multiply(row, dropout_factors(a.dropout, tile.dropout_element(r), visible, factors), visible);
+    if (a.dropout.p > 0)
+      multiply(row, dropout_factors(a.dropout, tile.dropout_element(r), visible, factors), visible);
   }
-  tile_product<T>(false, false, tile.rows, a.head_size, tile.width, scores, stride, a.v + tile.kv_offset(), a.kv_stride, T{0},
-                  out, a.out_stride);
+  tile_product<T>(false, false, tile.rows, a.head_size, tile.width, scores, stride,
+                  a.v + tile.kv_offset(), a.kv_stride, T{0}, out, a.out_stride);
   for (std::int64_t r = 0; r < tile.rows; ++r) {
     T* row = out + r * a.out_stride;
-    each<T>(a.head_size, [&](std::int64_t i, auto m) TFM_INLINE { store(row + i, load(row + i, m) * inverse[r], m); });
+    each<T>(a.head_size, [&](std::int64_t i, auto m)
+                             TFM_INLINE { store(row + i, load(row + i, m) * inverse[r], m); });
   }
 }
 

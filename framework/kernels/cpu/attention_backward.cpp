@@ -3,8 +3,8 @@
 namespace tfm::kernels {
 namespace {
 
-// Gradients of one (sequence, key head): its query heads one after the other, so that their parts of dk and dv add in a fixed
-// order.
+// Gradients of one (sequence, key head): its query heads one after the other, so that their parts
+// of dk and dv add in a fixed order.
 template <class T>
 class GroupBackward {
  public:
@@ -23,7 +23,8 @@ class GroupBackward {
     zero_rows(g_.dk + unseen, a_.keys - seen, a_.head_size, a_.kv_stride);
     zero_rows(g_.dv + unseen, a_.keys - seen, a_.head_size, a_.kv_stride);
     const std::int64_t distances = a_.queries + a_.keys - 1;
-    if (g_.dbias) std::fill_n(g_.dbias + (b_ * a_.heads + group_ * heads) * distances, heads * distances, T{0});
+    if (g_.dbias)
+      std::fill_n(g_.dbias + (b_ * a_.heads + group_ * heads) * distances, heads * distances, T{0});
     // From the last tile, which sees the most keys: the first one assigns what the others add to.
     T beta = 0;
     for (std::int64_t h = group_ * heads; h < (group_ + 1) * heads; ++h)
@@ -43,15 +44,18 @@ class GroupBackward {
     const std::int64_t n = tile.width, rows = tile.rows, size = a_.head_size;
     const T *q = a_.q + tile.q_offset(), *k = a_.k + tile.kv_offset(), *v = a_.v + tile.kv_offset(),
             *dout = g_.dout + tile.out_offset();
-    tile_product<T>(false, true, rows, n, size, q, a_.q_stride, k, a_.kv_stride, T{0}, weights_, stride_);
-    tile_product<T>(false, true, rows, n, size, dout, a_.out_stride, v, a_.kv_stride, T{0}, gradients_, stride_);
-    for (std::int64_t r = 0; r < rows; ++r) tile.added() ? softmax_row<true>(tile, r) : softmax_row<false>(tile, r);
-    tile_product<T>(true, false, n, size, rows, weights_, stride_, dout, a_.out_stride, beta, g_.dv + tile.kv_offset(),
-                    a_.kv_stride);
-    tile_product<T>(false, false, rows, size, n, gradients_, stride_, k, a_.kv_stride, T{0}, g_.dq + tile.q_offset(), a_.q_stride,
-                    a_.scale);
-    tile_product<T>(true, false, n, size, rows, gradients_, stride_, q, a_.q_stride, beta, g_.dk + tile.kv_offset(), a_.kv_stride,
-                    a_.scale);
+    tile_product<T>(false, true, rows, n, size, q, a_.q_stride, k, a_.kv_stride, T{0}, weights_,
+                    stride_);
+    tile_product<T>(false, true, rows, n, size, dout, a_.out_stride, v, a_.kv_stride, T{0},
+                    gradients_, stride_);
+    for (std::int64_t r = 0; r < rows; ++r)
+      tile.added() ? softmax_row<true>(tile, r) : softmax_row<false>(tile, r);
+    tile_product<T>(true, false, n, size, rows, weights_, stride_, dout, a_.out_stride, beta,
+                    g_.dv + tile.kv_offset(), a_.kv_stride);
+    tile_product<T>(false, false, rows, size, n, gradients_, stride_, k, a_.kv_stride, T{0},
+                    g_.dq + tile.q_offset(), a_.q_stride, a_.scale);
+    tile_product<T>(true, false, n, size, rows, gradients_, stride_, q, a_.q_stride, beta,
+                    g_.dk + tile.kv_offset(), a_.kv_stride, a_.scale);
   }
 
   // From products to dropped weights, from gradients of those to gradients of the scores.
@@ -77,18 +81,22 @@ class GroupBackward {
     }
     std::fill(w + visible, w + tile.width, T{0});
     std::fill(d + visible, d + tile.width, T{0});
-    if (g_.dbias) add_bias_gradient(g_.dbias + b_ * a_.heads * (a_.queries + a_.keys - 1) + tile.bias_offset(r), d, visible);
+    if (g_.dbias)
+      add_bias_gradient(g_.dbias + b_ * a_.heads * (a_.queries + a_.keys - 1) + tile.bias_offset(r),
+                        d, visible);
   }
 
   static void add_bias_gradient(T* to, const T* d, std::int64_t n) {
-    each<T>(n, [&](std::int64_t i, auto m) TFM_INLINE { store(to + i, load(to + i, m) + load(d + i, m), m); });
+    each<T>(n, [&](std::int64_t i, auto m)
+                   TFM_INLINE { store(to + i, load(to + i, m) + load(d + i, m), m); });
   }
 
   T out_dot_gradient(const AttentionTile<T>& tile, std::int64_t r) const {
     const std::int64_t at = tile.out_offset() + r * a_.out_stride;
     Vec<T> sum{};
-    each<T>(a_.head_size,
-            [&](std::int64_t i, auto m) TFM_INLINE { sum += load(a_.out + at + i, m) * load(g_.dout + at + i, m); });
+    each<T>(a_.head_size, [&](std::int64_t i, auto m) TFM_INLINE {
+      sum += load(a_.out + at + i, m) * load(g_.dout + at + i, m);
+    });
     return sum_of<T>(sum);
   }
 
@@ -104,8 +112,9 @@ template <class T>
 void attention_backward(cpu::Stream& stream, const AttentionBackwardArgs<T>& g) {
   const AttentionArgs<T>& a = g.forward;
   check(a);
-  parallel_tasks(stream, a.batch * a.kv_heads,
-                 [&](std::int64_t task) { GroupBackward<T>(g, task / a.kv_heads, task % a.kv_heads).run(); });
+  parallel_tasks(stream, a.batch * a.kv_heads, [&](std::int64_t task) {
+    GroupBackward<T>(g, task / a.kv_heads, task % a.kv_heads).run();
+  });
 }
 
 template void attention_backward(cpu::Stream&, const AttentionBackwardArgs<float>&);

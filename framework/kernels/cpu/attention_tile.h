@@ -1,5 +1,6 @@
 #pragma once
-// What forward and backward share: tiles of query rows of one head, which keys a row sees, and its scores.
+// What forward and backward share: tiles of query rows of one head, which keys a row sees, and its
+// scores.
 #include <limits>
 
 #include "kernels/attention.h"
@@ -21,22 +22,24 @@ std::int64_t real_keys(const AttentionArgs<T>& a, std::int64_t b) {
   return n;
 }
 
-// What one query row sees: no key from `visible` on, and the row added to the scores of the keys before (null: nothing).
+// What one query row sees: no key from `visible` on, and the row added to the scores of the keys
+// before (null: nothing).
 template <class T>
 struct RowView {
   std::int64_t visible;
   const T* added;
 };
 
-// One tile: queries [first, first + rows) of head h of sequence b against the first `width` keys. Tiles of later queries are not
-// narrower.
+// One tile: queries [first, first + rows) of head h of sequence b against the first `width` keys.
+// Tiles of later queries are not narrower.
 template <class T>
 struct AttentionTile {
   const AttentionArgs<T>& a;
   std::int64_t b, h, first, rows, real, width;
   bool masked;  // some of the first `width` keys may be hidden by their segment
 
-  AttentionTile(const AttentionArgs<T>& args, std::int64_t batch, std::int64_t head, std::int64_t tile, std::int64_t keys)
+  AttentionTile(const AttentionArgs<T>& args, std::int64_t batch, std::int64_t head,
+                std::int64_t tile, std::int64_t keys)
       : a(args),
         b(batch),
         h(head),
@@ -49,18 +52,23 @@ struct AttentionTile {
   bool added() const { return masked || a.bias; }
   std::int64_t query_row(std::int64_t r) const { return b * a.queries + first + r; }
   std::int64_t kv_offset() const {
-    return b * (a.kv_length ? a.kv_length : a.keys) * a.kv_stride + h / (a.heads / a.kv_heads) * a.head_size;
+    return b * (a.kv_length ? a.kv_length : a.keys) * a.kv_stride +
+           h / (a.heads / a.kv_heads) * a.head_size;
   }
   std::int64_t q_offset() const { return query_row(0) * a.q_stride + h * a.head_size; }
   std::int64_t out_offset() const { return query_row(0) * a.out_stride + h * a.head_size; }
   // Of key 0 in the bias of row r; the next keys follow.
-  std::int64_t bias_offset(std::int64_t r) const { return h * (a.queries + a.keys - 1) + a.queries - 1 - (first + r); }
+  std::int64_t bias_offset(std::int64_t r) const {
+    return h * (a.queries + a.keys - 1) + a.queries - 1 - (first + r);
+  }
   T& lse(std::int64_t r) const { return a.lse[(b * a.heads + h) * a.queries + first + r]; }
   std::uint64_t dropout_element(std::int64_t r) const {
-    const std::int64_t head = (a.dropout.first_sequence() + a.sequence_offset + b) * a.heads_total + a.head_offset + h;
+    const std::int64_t head =
+        (a.dropout.first_sequence() + a.sequence_offset + b) * a.heads_total + a.head_offset + h;
     return static_cast<std::uint64_t>((head * a.queries + first + r) * round_up(a.keys, 4));
   }
-  // Leading dimension of a (kTileQueries, keys) scratch: whole vectors, and rows that do not share cache sets.
+  // Leading dimension of a (kTileQueries, keys) scratch: whole vectors, and rows that do not share
+  // cache sets.
   static std::int64_t scratch_stride(std::int64_t keys) { return round_up(keys, 16) + 16; }
 
   RowView<T> row(std::int64_t r) const {
@@ -69,7 +77,8 @@ struct AttentionTile {
     if (!masked) return {visible, bias};
     // Visible segments: the query's own, or all that are not padding.
     const std::int32_t* segment = a.k_segments + b * a.keys;
-    const std::int32_t most = a.q_segments ? a.q_segments[query_row(r)] : std::numeric_limits<std::int32_t>::max();
+    const std::int32_t most =
+        a.q_segments ? a.q_segments[query_row(r)] : std::numeric_limits<std::int32_t>::max();
     const std::int32_t least = a.q_segments ? std::max(most, 0) : 0;
     const auto sees = [=](std::int64_t s) { return segment[s] >= least && segment[s] <= most; };
     while (visible > 0 && !sees(visible - 1)) --visible;
@@ -107,8 +116,9 @@ struct Score {
 
 // c (m, n) = alpha op(a) op(b) + beta c in the calling thread.
 template <class T>
-void tile_product(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k, const T* a, std::int64_t lda, const T* b,
-                  std::int64_t ldb, T beta, T* c, std::int64_t ldc, T alpha = 1) {
+void tile_product(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k, const T* a,
+                  std::int64_t lda, const T* b, std::int64_t ldb, T beta, T* c, std::int64_t ldc,
+                  T alpha = 1) {
   cpu::Stream here{1};
   gemm(here, GemmArgs<T>{.transpose_a = ta,
                          .transpose_b = tb,
@@ -133,7 +143,8 @@ void zero_rows(T* p, std::int64_t rows, std::int64_t cols, std::int64_t stride) 
 template <class T>
 void check(const AttentionArgs<T>& a) {
   TFM_CHECK(a.kv_heads > 0 && a.heads % a.kv_heads == 0,
-            std::to_string(a.heads) + " query heads cannot share " + std::to_string(a.kv_heads) + " key heads evenly");
+            std::to_string(a.heads) + " query heads cannot share " + std::to_string(a.kv_heads) +
+                " key heads evenly");
 }
 
 }  // namespace tfm::kernels

@@ -20,10 +20,12 @@ void bucket_bias_backward(cpu::Stream& stream, const BucketBiasBackwardArgs<T>& 
     std::fill_n(sum, a.buckets, 0.0);
     for (std::int64_t b = 0; b < a.batch; ++b) {
       const Wide<T>* dbias = a.dbias + (b * a.heads + h) * a.distances;
-      for (std::int64_t i = 0; i < a.distances; ++i) sum[a.bucket[i]] += static_cast<double>(dbias[i]);
+      for (std::int64_t i = 0; i < a.distances; ++i)
+        sum[a.bucket[i]] += static_cast<double>(dbias[i]);
     }
     Wide<T>* dtable = a.dtable + h * a.buckets;
-    for (std::int64_t k = 0; k < a.buckets; ++k) dtable[k] = static_cast<Wide<T>>(a.accumulate ? dtable[k] + sum[k] : sum[k]);
+    for (std::int64_t k = 0; k < a.buckets; ++k)
+      dtable[k] = static_cast<Wide<T>>(a.accumulate ? dtable[k] + sum[k] : sum[k]);
   });
 }
 

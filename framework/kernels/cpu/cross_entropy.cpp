@@ -34,7 +34,9 @@ void cross_entropy_max(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
       m2 = larger<T>(load(x + i + 2 * L, Full{}), m2);
       m3 = larger<T>(load(x + i + 3 * L, Full{}), m3);
     }
-    each<T>(a.cols - i, [&](std::int64_t j, auto m) TFM_INLINE { m0 = larger<T>(only<T>(load(x + i + j, m), m, lowest), m0); });
+    each<T>(a.cols - i, [&](std::int64_t j, auto m) TFM_INLINE {
+      m0 = larger<T>(only<T>(load(x + i + j, m), m, lowest), m0);
+    });
     a.max[r] = max_of<T>(larger<T>(larger<T>(m0, m1), larger<T>(m2, m3)));
   });
 }
@@ -77,9 +79,11 @@ void cross_entropy_loss(cpu::Stream&, const CrossEntropyArgs<T>& a) {
   const double smoothing = a.smoothing;
   for (std::int64_t r = 0; r < a.rows; ++r) {
     const double sum = a.sums[r], target = a.sums[a.rows + r], all = a.sums[2 * a.rows + r];
-    a.loss[r] = a.labels[r] < 0 ? 0
-                                : std::log(sum) + static_cast<double>(a.max[r]) - (1 - smoothing) * target -
-                                      (smoothing == 0 ? 0 : smoothing / static_cast<double>(a.vocab_size) * all);
+    a.loss[r] =
+        a.labels[r] < 0
+            ? 0
+            : std::log(sum) + static_cast<double>(a.max[r]) - (1 - smoothing) * target -
+                  (smoothing == 0 ? 0 : smoothing / static_cast<double>(a.vocab_size) * all);
   }
 }
 
@@ -87,14 +91,18 @@ template <class T>
 void cross_entropy_total(cpu::Stream&, const CrossEntropyArgs<T>& a) {
   for (std::int64_t r = 0; r < a.rows; ++r) {
     *a.total += a.loss[r];
-    if (a.correct) *a.correct += a.labels[r] >= 0 && a.sums[a.rows + r] == a.max[r] && a.sums[2 * a.rows + r] == 0;
+    if (a.correct)
+      *a.correct +=
+          a.labels[r] >= 0 && a.sums[a.rows + r] == a.max[r] && a.sums[2 * a.rows + r] == 0;
   }
 }
 
 template <class T>
 void cross_entropy_gradient(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
   using W = Wide<T>;
-  const W factor = a.factor(), uniform = a.smoothing == W{0} ? W{0} : factor * a.smoothing / static_cast<W>(a.vocab_size);
+  const W factor = a.factor(), uniform = a.smoothing == W{0}
+                                             ? W{0}
+                                             : factor * a.smoothing / static_cast<W>(a.vocab_size);
   parallel(stream, a.rows, a.rows * a.padded_cols, [&](std::int64_t r) {
     T* x = a.logits + r * a.stride;
     if (a.labels[r] < 0) {
@@ -103,18 +111,22 @@ void cross_entropy_gradient(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
     }
     const W max = a.max[r], scale = factor / a.sums[r];
     const std::int64_t label = label_column(a, r);
-    const W hit = label < 0 ? W{0} : (exp(splat(W{x[label]} - max)) * scale - uniform)[0] - factor * (W{1} - a.smoothing);
-    each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE { store(x + i, exp(load(x + i, m) - max) * scale - uniform, m); });
+    const W hit = label < 0 ? W{0}
+                            : (exp(splat(W{x[label]} - max)) * scale - uniform)[0] -
+                                  factor * (W{1} - a.smoothing);
+    each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {
+      store(x + i, exp(load(x + i, m) - max) * scale - uniform, m);
+    });
     if (a.padded_cols > a.cols) std::fill(x + a.cols, x + a.padded_cols, T{0});
     if (label >= 0) x[label] = T(hit);
   });
 }
 
-#define TFM_INSTANTIATE(T)                                                    \
-  template void cross_entropy_max(cpu::Stream&, const CrossEntropyArgs<T>&);  \
-  template void cross_entropy_sums(cpu::Stream&, const CrossEntropyArgs<T>&); \
-  template void cross_entropy_ties(cpu::Stream&, const CrossEntropyArgs<T>&); \
-  template void cross_entropy_loss(cpu::Stream&, const CrossEntropyArgs<T>&); \
+#define TFM_INSTANTIATE(T)                                                     \
+  template void cross_entropy_max(cpu::Stream&, const CrossEntropyArgs<T>&);   \
+  template void cross_entropy_sums(cpu::Stream&, const CrossEntropyArgs<T>&);  \
+  template void cross_entropy_ties(cpu::Stream&, const CrossEntropyArgs<T>&);  \
+  template void cross_entropy_loss(cpu::Stream&, const CrossEntropyArgs<T>&);  \
   template void cross_entropy_total(cpu::Stream&, const CrossEntropyArgs<T>&); \
   template void cross_entropy_gradient(cpu::Stream&, const CrossEntropyArgs<T>&);
 TFM_FLOATS(TFM_INSTANTIATE)

@@ -19,7 +19,8 @@ void add(const DropoutAddArgs<T>& a, std::int64_t begin, std::int64_t n, const W
     store(y + i, v, m);
   };
   if (factor)
-    each<T>(n, [&](std::int64_t i, auto m) TFM_INLINE { put(i, load(x + i, m) * load(factor + i, m), m); });
+    each<T>(n, [&](std::int64_t i, auto m)
+                   TFM_INLINE { put(i, load(x + i, m) * load(factor + i, m), m); });
   else
     each<T>(n, [&](std::int64_t i, auto m) TFM_INLINE { put(i, load(x + i, m), m); });
 }
@@ -27,17 +28,21 @@ void add(const DropoutAddArgs<T>& a, std::int64_t begin, std::int64_t n, const W
 template <bool Residual, bool Accumulate, class T>
 void run(cpu::Stream& stream, const DropoutAddArgs<T>& a) {
   if (a.dropout.p == 0) {
-    parallel_ranges(stream, a.rows * a.cols,
-                    [&](std::int64_t begin, std::int64_t end) { add<Residual, Accumulate, T>(a, begin, end - begin, nullptr); });
+    parallel_ranges(stream, a.rows * a.cols, [&](std::int64_t begin, std::int64_t end) {
+      add<Residual, Accumulate, T>(a, begin, end - begin, nullptr);
+    });
     return;
   }
-  const std::int64_t row_words = round_up(a.place.cols_total, 4), first_row = a.place.first_row(a.dropout);
+  const std::int64_t row_words = round_up(a.place.cols_total, 4),
+                     first_row = a.place.first_row(a.dropout);
   parallel(stream, a.rows, a.rows * a.cols * 4, [&](std::int64_t r) {
     alignas(64) Wide<T> buffer[kPiece + kFactorSlack];
     for (std::int64_t c = 0; c < a.cols; c += kPiece) {
       const std::int64_t n = std::min(kPiece, a.cols - c),
                          element = (first_row + r) * row_words + a.place.col_offset + c;
-      add<Residual, Accumulate>(a, r * a.cols + c, n, dropout_factors(a.dropout, static_cast<std::uint64_t>(element), n, buffer));
+      add<Residual, Accumulate>(
+          a, r * a.cols + c, n,
+          dropout_factors(a.dropout, static_cast<std::uint64_t>(element), n, buffer));
     }
   });
 }
@@ -46,8 +51,9 @@ void run(cpu::Stream& stream, const DropoutAddArgs<T>& a) {
 
 template <class T>
 void dropout_add(cpu::Stream& stream, const DropoutAddArgs<T>& a) {
-  with_flag(a.residual != nullptr,
-            [&](auto residual) { with_flag(a.accumulate, [&](auto accumulate) { run<residual(), accumulate()>(stream, a); }); });
+  with_flag(a.residual != nullptr, [&](auto residual) {
+    with_flag(a.accumulate, [&](auto accumulate) { run<residual(), accumulate()>(stream, a); });
+  });
 }
 
 #define TFM_INSTANTIATE(T) template void dropout_add(cpu::Stream&, const DropoutAddArgs<T>&);

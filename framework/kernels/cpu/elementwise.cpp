@@ -11,10 +11,12 @@ void copy(cpu::Stream& stream, const CopyArgs<T>& a) {
     const T* x = a.x + begin;
     T* y = a.y + begin;
     if (a.accumulate)
-      each<T>(end - begin,
-              [&](std::int64_t i, auto m) TFM_INLINE { store(y + i, load(y + i, m) + load(x + i, m) * a.scale, m); });
+      each<T>(end - begin, [&](std::int64_t i, auto m) TFM_INLINE {
+        store(y + i, load(y + i, m) + load(x + i, m) * a.scale, m);
+      });
     else if (a.scale != Wide<T>{1})
-      each<T>(end - begin, [&](std::int64_t i, auto m) TFM_INLINE { store(y + i, load(x + i, m) * a.scale, m); });
+      each<T>(end - begin, [&](std::int64_t i, auto m)
+                               TFM_INLINE { store(y + i, load(x + i, m) * a.scale, m); });
     else if (x != y)
       std::memcpy(y, x, static_cast<std::size_t>(end - begin) * sizeof(T));
   });
@@ -30,17 +32,23 @@ void copy_rows(cpu::Stream& stream, const CopyRowsArgs<T>& a) {
 
 template <class From, class To>
 void convert(cpu::Stream& stream, const ConvertArgs<From, To>& a) {
-  parallel_ranges(stream, a.n, [&](std::int64_t begin, std::int64_t end) { convert_row(a.x + begin, a.y + begin, end - begin); });
+  parallel_ranges(stream, a.n, [&](std::int64_t begin, std::int64_t end) {
+    convert_row(a.x + begin, a.y + begin, end - begin);
+  });
 }
 
 template <class T>
 void fill(cpu::Stream& stream, const FillArgs<T>& a) {
-  parallel_ranges(stream, a.n, [&](std::int64_t begin, std::int64_t end) { std::fill(a.y + begin, a.y + end, a.value); });
+  parallel_ranges(stream, a.n, [&](std::int64_t begin, std::int64_t end) {
+    std::fill(a.y + begin, a.y + end, a.value);
+  });
 }
 
 template <class T>
 void swap(cpu::Stream& stream, const SwapArgs<T>& a) {
-  parallel_ranges(stream, a.n, [&](std::int64_t begin, std::int64_t end) { std::swap_ranges(a.x + begin, a.x + end, a.y + begin); });
+  parallel_ranges(stream, a.n, [&](std::int64_t begin, std::int64_t end) {
+    std::swap_ranges(a.x + begin, a.x + end, a.y + begin);
+  });
 }
 
 template <class T>
@@ -53,14 +61,19 @@ void column_sum(cpu::Stream& stream, const ColumnSumArgs<T>& a) {
     std::fill_n(sum, a.cols, Wide<T>{0});
     std::int64_t r = blocks.begin(b);
     for (; r + 4 <= blocks.end(b); r += 4) {
-      const T *x0 = a.x + r * a.stride, *x1 = x0 + a.stride, *x2 = x1 + a.stride, *x3 = x2 + a.stride;
+      const T *x0 = a.x + r * a.stride, *x1 = x0 + a.stride, *x2 = x1 + a.stride,
+              *x3 = x2 + a.stride;
       each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {
-        store(sum + i, load(sum + i, m) + ((load(x0 + i, m) + load(x1 + i, m)) + (load(x2 + i, m) + load(x3 + i, m))), m);
+        store(sum + i,
+              load(sum + i, m) +
+                  ((load(x0 + i, m) + load(x1 + i, m)) + (load(x2 + i, m) + load(x3 + i, m))),
+              m);
       });
     }
     for (; r < blocks.end(b); ++r) {
       const T* x = a.x + r * a.stride;
-      each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE { store(sum + i, load(sum + i, m) + load(x + i, m), m); });
+      each<T>(a.cols, [&](std::int64_t i, auto m)
+                          TFM_INLINE { store(sum + i, load(sum + i, m) + load(x + i, m), m); });
     }
   });
   each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {
@@ -74,7 +87,8 @@ template <class T>
 void add_bias(cpu::Stream& stream, const AddBiasArgs<T>& a) {
   parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) {
     T* x = a.x + r * a.cols;
-    each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE { store(x + i, load(x + i, m) + load(a.bias + i, m), m); });
+    each<T>(a.cols, [&](std::int64_t i, auto m)
+                        TFM_INLINE { store(x + i, load(x + i, m) + load(a.bias + i, m), m); });
   });
 }
 

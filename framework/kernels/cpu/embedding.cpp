@@ -9,20 +9,25 @@ namespace {
 // f(begin, columns) over parts of a row, one a thread: sums over rows then need no second pass.
 template <class F>
 void over_columns(cpu::Stream& stream, std::int64_t cols, std::int64_t work, F&& f) {
-  const std::int64_t width = round_up(ceil_div(cols, std::max(1, stream.threads)), 16), parts = ceil_div(cols, width);
-  parallel(stream, parts, work, [&](std::int64_t p) { f(p * width, std::min(width, cols - p * width)); });
+  const std::int64_t width = round_up(ceil_div(cols, std::max(1, stream.threads)), 16),
+                     parts = ceil_div(cols, width);
+  parallel(stream, parts, work,
+           [&](std::int64_t p) { f(p * width, std::min(width, cols - p * width)); });
 }
 
 template <class Y, class T>
 TFM_INLINE inline void add_row(Y* y, const T* x, Wide<T> scale, std::int64_t n) {
-  each<T>(n, [&](std::int64_t i, auto m) TFM_INLINE { store(y + i, load(y + i, m) + load(x + i, m) * scale, m); });
+  each<T>(n, [&](std::int64_t i, auto m)
+                 TFM_INLINE { store(y + i, load(y + i, m) + load(x + i, m) * scale, m); });
 }
 
 // Rotates one head: pairs (i, i + half).
 template <class T, bool Accumulate>
-void rotate(const T* x, T* y, const Wide<T>* cosine, const Wide<T>* sine, std::int64_t half, Wide<T> sign) {
+void rotate(const T* x, T* y, const Wide<T>* cosine, const Wide<T>* sine, std::int64_t half,
+            Wide<T> sign) {
   each<T>(half, [&](std::int64_t i, auto m) TFM_INLINE {
-    const Vec<T> a = load(x + i, m), b = load(x + half + i, m), c = load(cosine + i, m), s = load(sine + i, m) * sign;
+    const Vec<T> a = load(x + i, m), b = load(x + half + i, m), c = load(cosine + i, m),
+                 s = load(sine + i, m) * sign;
     const Vec<T> low = a * c - b * s, high = b * c + a * s;
     store(y + i, Accumulate ? load(y + i, m) + low : low, m);
     store(y + half + i, Accumulate ? load(y + half + i, m) + high : high, m);
@@ -41,20 +46,23 @@ void embedding(cpu::Stream& stream, const EmbeddingArgs<T>& a) {
       return;
     }
     const T* row = a.table + (id - a.vocab_begin) * a.cols;
-    each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE { store(y + i, load(row + i, m) * a.scale, m); });
+    each<T>(a.cols, [&](std::int64_t i, auto m)
+                        TFM_INLINE { store(y + i, load(row + i, m) * a.scale, m); });
   });
 }
 
 template <class T>
 void embedding_backward(cpu::Stream& stream, const EmbeddingBackwardArgs<T>& a) {
   if (!a.accumulate)
-    parallel_ranges(stream, a.table_rows * a.cols,
-                    [&](std::int64_t begin, std::int64_t end) { std::fill(a.dtable + begin, a.dtable + end, Wide<T>{0}); });
+    parallel_ranges(stream, a.table_rows * a.cols, [&](std::int64_t begin, std::int64_t end) {
+      std::fill(a.dtable + begin, a.dtable + end, Wide<T>{0});
+    });
   over_columns(stream, a.cols, a.rows * a.cols, [&](std::int64_t begin, std::int64_t n) {
     for (std::int64_t r = 0; r < a.rows; ++r) {
       const std::int64_t id = a.ids[r];
       if (id < a.vocab_begin || id >= a.vocab_end || id == a.padding_idx) continue;
-      add_row(a.dtable + (id - a.vocab_begin) * a.cols + begin, a.dy + r * a.cols + begin, a.scale, n);
+      add_row(a.dtable + (id - a.vocab_begin) * a.cols + begin, a.dy + r * a.cols + begin, a.scale,
+              n);
     }
   });
 }
@@ -62,16 +70,19 @@ void embedding_backward(cpu::Stream& stream, const EmbeddingBackwardArgs<T>& a) 
 template <class T>
 void add_position(cpu::Stream& stream, const PositionArgs<T>& a) {
   parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) {
-    const T *x = a.x + r * a.cols, *row = a.table + (a.first + (a.row_offset + r) % a.length) * a.cols;
+    const T *x = a.x + r * a.cols,
+            *row = a.table + (a.first + (a.row_offset + r) % a.length) * a.cols;
     T* y = a.y + r * a.cols;
-    each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE { store(y + i, load(x + i, m) + load(row + i, m), m); });
+    each<T>(a.cols, [&](std::int64_t i, auto m)
+                        TFM_INLINE { store(y + i, load(x + i, m) + load(row + i, m), m); });
   });
 }
 
 template <class T>
 void add_position_backward(cpu::Stream& stream, const PositionBackwardArgs<T>& a) {
   TFM_CHECK(a.length >= 1 && a.first + a.length <= a.table_rows,
-            "the position table has " + std::to_string(a.table_rows) + " rows, sequences have " + std::to_string(a.length));
+            "the position table has " + std::to_string(a.table_rows) + " rows, sequences have " +
+                std::to_string(a.length));
   const std::int64_t start = a.row_offset % a.length;
   parallel(stream, a.table_rows, a.rows * a.cols, [&](std::int64_t t) {
     Wide<T>* to = a.dtable + t * a.cols;
@@ -84,11 +95,12 @@ void add_position_backward(cpu::Stream& stream, const PositionBackwardArgs<T>& a
 
 template <class T>
 void rotary(cpu::Stream& stream, const RotaryArgs<T>& a) {
-  TFM_CHECK(
-      a.head_size % 2 == 0 && a.rotated_heads * a.head_size <= a.cols,
-      std::to_string(a.rotated_heads) + " heads of " + std::to_string(a.head_size) + " in a row of " + std::to_string(a.cols));
+  TFM_CHECK(a.head_size % 2 == 0 && a.rotated_heads * a.head_size <= a.cols,
+            std::to_string(a.rotated_heads) + " heads of " + std::to_string(a.head_size) +
+                " in a row of " + std::to_string(a.cols));
   const std::int64_t half = a.head_size / 2, step = 2 * half, distinct = std::min(a.rows, a.length);
-  Wide<T>* table = scratch<Wide<T>, 0>(distinct * step);  // cosines, then sines, of the positions of rows 0, 1, ...
+  Wide<T>* table = scratch<Wide<T>, 0>(
+      distinct * step);  // cosines, then sines, of the positions of rows 0, 1, ...
   parallel(stream, distinct, distinct * step * 16, [&](std::int64_t r) {
     const double position = static_cast<double>((a.row_offset + r) % a.length + a.position_offset);
     for (std::int64_t i = 0; i < half; ++i) {
@@ -99,7 +111,7 @@ void rotary(cpu::Stream& stream, const RotaryArgs<T>& a) {
   const Wide<T> sign = a.inverse ? -1 : 1;
   parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) {
     const T* x = a.x + r * a.cols;
-    const Wide<T> *cosine = table + r % a.length * step, *sine = cosine + half;
+    const Wide<T>*cosine = table + r % a.length * step, *sine = cosine + half;
     T* y = a.y + r * a.cols;
     for (std::int64_t h = 0; h < a.rotated_heads; ++h) {
       if (a.accumulate)

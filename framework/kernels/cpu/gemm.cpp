@@ -17,7 +17,8 @@ constexpr std::int64_t kBlockRows = 128, kBlockK = 512, kHalfBlock = 1024;
 // The library takes its number of threads from the OpenMP setting of the calling thread.
 class TeamSize {
  public:
-  explicit TeamSize(int threads) : before_(omp_get_max_threads()), changed_(!omp_in_parallel() && threads != before_) {
+  explicit TeamSize(int threads)
+      : before_(omp_get_max_threads()), changed_(!omp_in_parallel() && threads != before_) {
     if (changed_) omp_set_num_threads(threads);
   }
   ~TeamSize() {
@@ -32,19 +33,24 @@ class TeamSize {
 };
 
 std::string describe(const GemmArgs<float>& g) {
-  return "m " + std::to_string(g.m) + ", n " + std::to_string(g.n) + ", k " + std::to_string(g.k) + ", leading dimensions " +
-         std::to_string(g.lda) + ", " + std::to_string(g.ldb) + ", " + std::to_string(g.ldc);
+  return "m " + std::to_string(g.m) + ", n " + std::to_string(g.n) + ", k " + std::to_string(g.k) +
+         ", leading dimensions " + std::to_string(g.lda) + ", " + std::to_string(g.ldb) + ", " +
+         std::to_string(g.ldc);
 }
 
 void product(cpu::Stream& stream, const GemmArgs<float>& g) {
   TeamSize team(stream.threads);
-  const dnnl_status_t status = dnnl_sgemm(g.transpose_a ? 'T' : 'N', g.transpose_b ? 'T' : 'N', g.m, g.n, g.k, g.alpha, g.a,
-                                          g.lda, g.b, g.ldb, g.beta, g.c, g.ldc);
-  TFM_CHECK(status == dnnl_success, "oneDNN refused a matrix product with status " + std::to_string(status) + ": " + describe(g) +
-                                        "; a leading dimension must be at least the row length of its stored matrix");
+  const dnnl_status_t status =
+      dnnl_sgemm(g.transpose_a ? 'T' : 'N', g.transpose_b ? 'T' : 'N', g.m, g.n, g.k, g.alpha, g.a,
+                 g.lda, g.b, g.ldb, g.beta, g.c, g.ldc);
+  TFM_CHECK(status == dnnl_success,
+            "oneDNN refused a matrix product with status " + std::to_string(status) + ": " +
+                describe(g) +
+                "; a leading dimension must be at least the row length of its stored matrix");
 }
 
-// C rows [row, row + rows) x one panel of columns, k values of a packed panel of B; `first`: beta and no earlier part of k.
+// C rows [row, row + rows) x one panel of columns, k values of a packed panel of B; `first`: beta
+// and no earlier part of k.
 template <class T>
 struct Panel {
   const GemmArgs<T>& g;
@@ -84,7 +90,8 @@ struct Panel {
 };
 
 template <class T>
-void pack(const GemmArgs<T>& g, std::int64_t column, std::int64_t width, std::int64_t k_begin, std::int64_t k, T* out) {
+void pack(const GemmArgs<T>& g, std::int64_t column, std::int64_t width, std::int64_t k_begin,
+          std::int64_t k, T* out) {
   constexpr std::int64_t W = 2 * kLanes<T>;
   for (std::int64_t p = 0; p < k; ++p)
     for (std::int64_t j = 0; j < W; ++j) {
@@ -97,7 +104,8 @@ void product(cpu::Stream& stream, const GemmArgs<double>& g) {
   constexpr std::int64_t W = 2 * kLanes<double>;
   const std::int64_t panels = ceil_div(g.n, W), blocks = ceil_div(g.m, kBlockRows);
   auto block = [&](std::int64_t task) {
-    const std::int64_t row = task / panels * kBlockRows, column = task % panels * W, width = std::min(W, g.n - column);
+    const std::int64_t row = task / panels * kBlockRows, column = task % panels * W,
+                       width = std::min(W, g.n - column);
     double* packed = scratch<double, 7>(kBlockK * W);
     for (std::int64_t k = 0; k < g.k; k += kBlockK) {
       const std::int64_t depth = std::min(kBlockK, g.k - k);
@@ -112,7 +120,8 @@ void product(cpu::Stream& stream, const GemmArgs<double>& g) {
 template <class T>
 void scale_rows(const GemmArgs<T>& g) {  // the product has no terms
   for (std::int64_t r = 0; r < g.m; ++r)
-    for (std::int64_t c = 0; c < g.n; ++c) g.c[r * g.ldc + c] = g.beta == T{0} ? T{0} : g.beta * g.c[r * g.ldc + c];
+    for (std::int64_t c = 0; c < g.n; ++c)
+      g.c[r * g.ldc + c] = g.beta == T{0} ? T{0} : g.beta * g.c[r * g.ldc + c];
 }
 
 template <class T>
@@ -120,26 +129,31 @@ void add_row(cpu::Stream& stream, const GemmArgs<T>& g) {
   cpu::Stream here{omp_in_parallel() ? 1 : stream.threads};
   parallel(here, g.m, g.m * g.n, [&](std::int64_t r) {
     T* c = g.c + r * g.ldc;
-    each<T>(g.n, [&](std::int64_t i, auto m) TFM_INLINE { store(c + i, load(c + i, m) + load(g.bias + i, m), m); });
+    each<T>(g.n, [&](std::int64_t i, auto m)
+                     TFM_INLINE { store(c + i, load(c + i, m) + load(g.bias + i, m), m); });
   });
 }
 
 // `rows` rows of `cols` elements as floats, close together.
 template <class From, class To>
-void convert_rows(cpu::Stream& stream, const From* from, std::int64_t from_stride, To* to, std::int64_t to_stride, std::int64_t rows,
-                  std::int64_t cols) {
-  parallel(stream, rows, rows * cols, [&](std::int64_t r) { convert_row(from + r * from_stride, to + r * to_stride, cols); });
+void convert_rows(cpu::Stream& stream, const From* from, std::int64_t from_stride, To* to,
+                  std::int64_t to_stride, std::int64_t rows, std::int64_t cols) {
+  parallel(stream, rows, rows * cols,
+           [&](std::int64_t r) { convert_row(from + r * from_stride, to + r * to_stride, cols); });
 }
 
 // 16-bit factors: blocks of C with all of k, their rows of op(A) and columns of op(B) as floats.
 template <class T, class C>
 void product_of_halves(cpu::Stream& stream, const GemmArgs<T, C>& g) {
   cpu::Stream here{omp_in_parallel() ? 1 : stream.threads};
-  const auto stored = [&](const T* x, std::int64_t ld, bool along_k, std::int64_t first, std::int64_t n, float* out) {
-    along_k ? convert_rows(here, x + first * ld, ld, out, g.k, n, g.k) : convert_rows(here, x + first, ld, out, n, g.k, n);
+  const auto stored = [&](const T* x, std::int64_t ld, bool along_k, std::int64_t first,
+                          std::int64_t n, float* out) {
+    along_k ? convert_rows(here, x + first * ld, ld, out, g.k, n, g.k)
+            : convert_rows(here, x + first, ld, out, n, g.k, n);
   };
   const std::int64_t most_m = std::min(g.m, kHalfBlock), most_n = std::min(g.n, kHalfBlock);
-  float *a = scratch<float, 8>(most_m * g.k), *b = scratch<float, 9>(most_n * g.k), *c = scratch<float, 10>(most_m * most_n);
+  float *a = scratch<float, 8>(most_m * g.k), *b = scratch<float, 9>(most_n * g.k),
+        *c = scratch<float, 10>(most_m * most_n);
   for (std::int64_t row = 0; row < g.m; row += kHalfBlock) {
     const std::int64_t m = std::min(kHalfBlock, g.m - row);
     stored(g.a, g.lda, !g.transpose_a, row, m, a);
@@ -147,8 +161,19 @@ void product_of_halves(cpu::Stream& stream, const GemmArgs<T, C>& g) {
       const std::int64_t n = std::min(kHalfBlock, g.n - col);
       stored(g.b, g.ldb, g.transpose_b, col, n, b);
       C* out = g.c + row * g.ldc + col;
-      GemmArgs<float> f{.transpose_a = g.transpose_a, .transpose_b = g.transpose_b, .m = m, .n = n, .k = g.k, .alpha = g.alpha, .a = a,
-                        .lda = g.transpose_a ? m : g.k, .b = b, .ldb = g.transpose_b ? g.k : n, .beta = g.beta, .c = c, .ldc = n};
+      GemmArgs<float> f{.transpose_a = g.transpose_a,
+                        .transpose_b = g.transpose_b,
+                        .m = m,
+                        .n = n,
+                        .k = g.k,
+                        .alpha = g.alpha,
+                        .a = a,
+                        .lda = g.transpose_a ? m : g.k,
+                        .b = b,
+                        .ldb = g.transpose_b ? g.k : n,
+                        .beta = g.beta,
+                        .c = c,
+                        .ldc = n};
       if constexpr (std::is_same_v<C, float>) {
         f.c = out, f.ldc = g.ldc;
         product(here, f);
@@ -173,7 +198,8 @@ void gemm(cpu::Stream& stream, const GemmArgs<T, C>& g) {
   if (g.m <= 0 || g.n <= 0) return;
   TFM_CHECK(!g.bias || g.beta == Wide<T>{0}, "a bias needs beta 0");
   if constexpr (sizeof(T) == 2) {
-    TFM_CHECK(g.k > 0 && (!g.bias || sizeof(C) == 2), "16-bit factors need terms, and a bias a 16-bit product");
+    TFM_CHECK(g.k > 0 && (!g.bias || sizeof(C) == 2),
+              "16-bit factors need terms, and a bias a 16-bit product");
     product_of_halves(stream, g);
   } else {
     if (g.k > 0)
@@ -184,17 +210,20 @@ void gemm(cpu::Stream& stream, const GemmArgs<T, C>& g) {
   }
 }
 
-template <class T> void linear_gradients(cpu::Stream& stream, const LinearGradientsArgs<T>& a) {
+template <class T>
+void linear_gradients(cpu::Stream& stream, const LinearGradientsArgs<T>& a) {
   gemm(stream, a.product());
   if (a.db) column_sum(stream, ColumnSumArgs<T>{a.rows, a.out, a.out, a.dy, a.db, a.accumulate_db});
 }
 
-template <class T> void gemm_activation_backward(cpu::Stream& stream, const GemmActivationBackwardArgs<T>& a) {
+template <class T>
+void gemm_activation_backward(cpu::Stream& stream, const GemmActivationBackwardArgs<T>& a) {
   gemm(stream, a.product);
   activation_backward(stream, a.activation);
 }
 
-#define TFM_INSTANTIATE(T) template void gemm_activation_backward(cpu::Stream&, const GemmActivationBackwardArgs<T>&);
+#define TFM_INSTANTIATE(T) \
+  template void gemm_activation_backward(cpu::Stream&, const GemmActivationBackwardArgs<T>&);
 TFM_FLOATS(TFM_INSTANTIATE)
 template void linear_gradients(cpu::Stream&, const LinearGradientsArgs<float>&);
 template void linear_gradients(cpu::Stream&, const LinearGradientsArgs<double>&);

@@ -23,27 +23,31 @@ Wide<T> row_square_mean(const T* x, Wide<T> mean, std::int64_t cols) {  // of x 
   return sum_of<T>(sum) / static_cast<Wide<T>>(cols);
 }
 
-// Adds one row to the partial sums of gain and shift and yields the means of h and h * n, where h = gain * dy, n = (x - mean) *
-// rstd.
+// Adds one row to the partial sums of gain and shift and yields the means of h and h * n, where h =
+// gain * dy, n = (x - mean) * rstd.
 template <class T>
 struct RowMeans {
   Wide<T> h, hn;
 };
 template <class T>
-RowMeans<T> backward_sums(const NormBackwardArgs<T>& a, const T* x, const T* dy, Wide<T> mean, Wide<T> rstd, Wide<T>* dgain, Wide<T>* dshift) {
+RowMeans<T> backward_sums(const NormBackwardArgs<T>& a, const T* x, const T* dy, Wide<T> mean,
+                          Wide<T> rstd, Wide<T>* dgain, Wide<T>* dshift) {
   Vec<T> sum_h{}, sum_hn{};
   each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {
-    const Vec<T> g = load(dy + i, m), n = (load(x + i, m) - mean) * rstd, h = g * load(a.gain + i, m);
+    const Vec<T> g = load(dy + i, m), n = (load(x + i, m) - mean) * rstd,
+                 h = g * load(a.gain + i, m);
     sum_h += h;
     sum_hn += h * n;
     store(dgain + i, load(dgain + i, m) + g * n, m);
     if (dshift) store(dshift + i, load(dshift + i, m) + g, m);
   });
-  return {a.rms ? Wide<T>{0} : sum_of<T>(sum_h) / static_cast<Wide<T>>(a.cols), sum_of<T>(sum_hn) / static_cast<Wide<T>>(a.cols)};
+  return {a.rms ? Wide<T>{0} : sum_of<T>(sum_h) / static_cast<Wide<T>>(a.cols),
+          sum_of<T>(sum_hn) / static_cast<Wide<T>>(a.cols)};
 }
 
 template <class T>
-void backward_row(const NormBackwardArgs<T>& a, const T* x, const T* dy, Wide<T> mean, Wide<T> rstd, RowMeans<T> s, T* dx) {
+void backward_row(const NormBackwardArgs<T>& a, const T* x, const T* dy, Wide<T> mean, Wide<T> rstd,
+                  RowMeans<T> s, T* dx) {
   each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {
     const Vec<T> n = (load(x + i, m) - mean) * rstd, h = load(dy + i, m) * load(a.gain + i, m);
     const Vec<T> d = (h - s.h - n * s.hn) * rstd;
@@ -52,7 +56,8 @@ void backward_row(const NormBackwardArgs<T>& a, const T* x, const T* dy, Wide<T>
 }
 
 template <class T>
-void add_blocks(const T* partial, std::int64_t count, std::int64_t step, std::int64_t cols, T* y, bool accumulate) {
+void add_blocks(const T* partial, std::int64_t count, std::int64_t step, std::int64_t cols, T* y,
+                bool accumulate) {
   each<T>(cols, [&](std::int64_t i, auto m) TFM_INLINE {
     Vec<T> sum{};
     for (std::int64_t b = 0; b < count; ++b) sum += load(partial + b * step + i, m);
@@ -68,16 +73,19 @@ void norm(cpu::Stream& stream, const NormArgs<T>& a) {
     const T* x = a.x + r * a.cols;
     T* y = a.y + r * a.cols;
     const Wide<T> mean = a.rms ? Wide<T>{0} : row_mean(x, a.cols);
-    const Wide<T> rstd = static_cast<Wide<T>>(1 / std::sqrt(static_cast<double>(row_square_mean(x, mean, a.cols)) + a.eps));
+    const Wide<T> rstd = static_cast<Wide<T>>(
+        1 / std::sqrt(static_cast<double>(row_square_mean(x, mean, a.cols)) + a.eps));
     if (!a.rms && a.mean) a.mean[r] = mean;
     if (a.rstd) a.rstd[r] = rstd;
     if (a.shift)
       each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {
-        store(y + i, (load(x + i, m) - mean) * rstd * load(a.gain + i, m) + load(a.shift + i, m), m);
+        store(y + i, (load(x + i, m) - mean) * rstd * load(a.gain + i, m) + load(a.shift + i, m),
+              m);
       });
     else
-      each<T>(a.cols,
-              [&](std::int64_t i, auto m) TFM_INLINE { store(y + i, (load(x + i, m) - mean) * rstd * load(a.gain + i, m), m); });
+      each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {
+        store(y + i, (load(x + i, m) - mean) * rstd * load(a.gain + i, m), m);
+      });
   });
 }
 
@@ -87,7 +95,7 @@ void norm_backward(cpu::Stream& stream, const NormBackwardArgs<T>& a) {
   const std::int64_t width = round_up(a.cols, kLanes<T>), step = 2 * width;
   Wide<T>* partial = scratch<Wide<T>, 0>(blocks.count * step);
   parallel(stream, blocks.count, a.rows * a.cols, [&](std::int64_t b) {
-    Wide<T> *dgain = partial + b * step, *dshift = a.dshift ? dgain + width : nullptr;
+    Wide<T>*dgain = partial + b * step, *dshift = a.dshift ? dgain + width : nullptr;
     std::fill_n(dgain, step, Wide<T>{0});
     for (std::int64_t r = blocks.begin(b); r < blocks.end(b); ++r) {
       const T *x = a.x + r * a.cols, *dy = a.dy + r * a.cols;
@@ -97,10 +105,12 @@ void norm_backward(cpu::Stream& stream, const NormBackwardArgs<T>& a) {
     }
   });
   if (a.dgain) add_blocks(partial, blocks.count, step, a.cols, a.dgain, a.accumulate_dgain);
-  if (a.dshift) add_blocks(partial + width, blocks.count, step, a.cols, a.dshift, a.accumulate_dshift);
+  if (a.dshift)
+    add_blocks(partial + width, blocks.count, step, a.cols, a.dshift, a.accumulate_dshift);
 }
 
-template <class T> void add_norm(cpu::Stream& stream, const AddNormArgs<T>& a) {
+template <class T>
+void add_norm(cpu::Stream& stream, const AddNormArgs<T>& a) {
   dropout_add(stream, a.add);
   norm(stream, a.norm);
 }

@@ -18,12 +18,16 @@ double block_sum(const T* x, std::int64_t n, double scale) {
   double lane[8] = {};
   std::int64_t i = 0;
   for (; i + 8 <= n; i += 8)
-    for (int j = 0; j < 8; ++j) lane[j] += static_cast<double>(x[i + j]) * static_cast<double>(x[i + j]);
+    for (int j = 0; j < 8; ++j)
+      lane[j] += static_cast<double>(x[i + j]) * static_cast<double>(x[i + j]);
   for (; i < n; ++i) lane[i % 8] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
-  return (((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]))) * (scale * scale);
+  return (((lane[0] + lane[4]) + (lane[2] + lane[6])) +
+          ((lane[1] + lane[5]) + (lane[3] + lane[7]))) *
+         (scale * scale);
 }
 
-// A sum of terms truncated to multiples of 2^-88, as high * 2^-24 + low * 2^-88. Both parts of a term are exact.
+// A sum of terms truncated to multiples of 2^-88, as high * 2^-24 + low * 2^-88. Both parts of a
+// term are exact.
 struct FixedSum {
   unsigned __int128 high = 0, low = 0;
   double plain = 0;
@@ -46,7 +50,8 @@ struct FixedSum {
     const unsigned __int128 top = high + (low >> 64);
     const auto bottom = static_cast<std::uint64_t>(low);
     return {static_cast<std::int64_t>(bottom & mask), static_cast<std::int64_t>(bottom >> 32),
-            static_cast<std::int64_t>(static_cast<std::uint64_t>(top) & mask), static_cast<std::int64_t>(top >> 32)};
+            static_cast<std::int64_t>(static_cast<std::uint64_t>(top) & mask),
+            static_cast<std::int64_t>(top >> 32)};
   }
 };
 
@@ -82,7 +87,9 @@ void update(cpu::Stream& stream, const UpdateArgs<Rule, T, P>& a) {
   const Steps<Rule, T> steps(a.rule, *a.numbers, *a.outcome);
   for (const UpdateRange<T, P>& r : steps.applied ? a.ranges : std::span<const UpdateRange<T, P>>())
     with_flag(r.m != nullptr, [&](auto first) {
-      with_flag(r.v != nullptr, [&](auto second) { update_range<first(), second()>(stream, r, r.decays ? steps.decaying : steps.plain); });
+      with_flag(r.v != nullptr, [&](auto second) {
+        update_range<first(), second()>(stream, r, r.decays ? steps.decaying : steps.plain);
+      });
     });
 }
 
@@ -115,7 +122,7 @@ void square_sum(cpu::Stream& stream, const SquareSumArgs<T>& a) {
 
 void clip(cpu::Stream&, const ClipArgs& a) { judge(a); }
 
-#define TFM_INSTANTIATE(T, P)                                             \
+#define TFM_INSTANTIATE(T, P)                                            \
   template void update(cpu::Stream&, const UpdateArgs<AdamRule, T, P>&); \
   template void update(cpu::Stream&, const UpdateArgs<SgdRule, T, P>&);
 TFM_UPDATES(TFM_INSTANTIATE)

@@ -1,5 +1,6 @@
 #pragma once
-// Work shared by a stream's OpenMP team, and scratch memory of a thread. What is computed never depends on the team's size.
+// Work shared by a stream's OpenMP team, and scratch memory of a thread. What is computed never
+// depends on the team's size.
 #include <omp.h>
 
 #include <algorithm>
@@ -13,9 +14,11 @@
 
 namespace tfm::kernels {
 
-inline constexpr std::int64_t kTeamWork = 16384;  // elements below which waking the team costs more than it saves
+inline constexpr std::int64_t kTeamWork =
+    16384;  // elements below which waking the team costs more than it saves
 
-// f(i) for i in [0, n), contiguous parts to each thread; `work`: elements that all calls together touch.
+// f(i) for i in [0, n), contiguous parts to each thread; `work`: elements that all calls together
+// touch.
 template <class F>
 void parallel(cpu::Stream& stream, std::int64_t n, std::int64_t work, F&& f) {
   if (stream.threads <= 1 || n <= 1 || work < kTeamWork) {
@@ -41,20 +44,25 @@ void parallel_tasks(cpu::Stream& stream, std::int64_t n, F&& f) {
 inline constexpr std::int64_t kRange = 8192;
 template <class F>
 void parallel_ranges(cpu::Stream& stream, std::int64_t n, F&& f) {
-  parallel(stream, ceil_div(n, kRange), n, [&](std::int64_t i) { f(i * kRange, std::min(n, (i + 1) * kRange)); });
+  parallel(stream, ceil_div(n, kRange), n,
+           [&](std::int64_t i) { f(i * kRange, std::min(n, (i + 1) * kRange)); });
 }
 
-// Rows cut into blocks by a rule that knows only their number: partial sums of the blocks are added in order.
+// Rows cut into blocks by a rule that knows only their number: partial sums of the blocks are added
+// in order.
 struct RowBlocks {
   explicit RowBlocks(std::int64_t all)
-      : rows(all), size(std::max<std::int64_t>(16, ceil_div(all, 64))), count(ceil_div(all, size)) {}
+      : rows(all),
+        size(std::max<std::int64_t>(16, ceil_div(all, 64))),
+        count(ceil_div(all, size)) {}
   std::int64_t begin(std::int64_t block) const { return block * size; }
   std::int64_t end(std::int64_t block) const { return std::min(rows, (block + 1) * size); }
   std::int64_t rows, size, count;
 };
 
-// At least n elements, 64-byte aligned, owned by the calling thread and kept between calls. Buffers of different slots may be
-// used at the same time; a larger request on the same slot drops the content.
+// At least n elements, 64-byte aligned, owned by the calling thread and kept between calls. Buffers
+// of different slots may be used at the same time; a larger request on the same slot drops the
+// content.
 template <class T, int Slot = 0>
 T* scratch(std::int64_t n) {
   struct Free {

@@ -1,6 +1,7 @@
 #pragma once
-// Many blocks of a random stream at once: each 32-bit word of a counter sits in the low half of a 64-bit lane, where the widening
-// product of a round needs it; what is left in the high half is never read.
+// Many blocks of a random stream at once: each 32-bit word of a counter sits in the low half of a
+// 64-bit lane, where the widening product of a round needs it; what is left in the high half is
+// never read.
 #include "kernels/cpu/simd.h"
 #include "kernels/dropout.h"
 
@@ -11,7 +12,8 @@ inline constexpr int kPhiloxElements = 4 * kLanes<std::uint64_t>;  // of one cal
 
 TFM_INLINE inline Words low_product(Words a, std::uint64_t b) {  // (a mod 2^32) * b
 #ifdef TFM_AVX512
-  return (Words)_mm512_maskz_mul_epu32(0xFF, (__m512i)a, _mm512_set1_epi64(static_cast<long long>(b)));
+  return (Words)_mm512_maskz_mul_epu32(0xFF, (__m512i)a,
+                                       _mm512_set1_epi64(static_cast<long long>(b)));
 #elif defined(__AVX2__)
   return (Words)_mm256_mul_epu32((__m256i)a, _mm256_set1_epi64x(static_cast<long long>(b)));
 #else
@@ -22,7 +24,8 @@ TFM_INLINE inline Words low_product(Words a, std::uint64_t b) {  // (a mod 2^32)
 // Words of the elements [4 * block, 4 * block + kPhiloxElements).
 TFM_INLINE inline void random_words(const RandomKey& key, std::uint64_t block, std::uint32_t* out) {
   const Words counter = iota<std::uint64_t>() + block;
-  Words c0 = counter, c1 = counter >> 32, c2 = splat<std::uint64_t>(key.step), c3 = splat<std::uint64_t>(key.stream);
+  Words c0 = counter, c1 = counter >> 32, c2 = splat<std::uint64_t>(key.step),
+        c3 = splat<std::uint64_t>(key.stream);
   std::uint32_t k0 = key.k0(), k1 = key.k1();
 #pragma GCC unroll 10
   for (int round = 0; round < 10; ++round) {
@@ -44,8 +47,8 @@ TFM_INLINE inline void random_words(const RandomKey& key, std::uint64_t block, s
   std::memcpy(out, pairs, sizeof pairs);
 }
 
-// Factors of the elements [first, first + n): 0 or scale. `buffer` holds n + kFactorSlack; the factors start where the result
-// points.
+// Factors of the elements [first, first + n): 0 or scale. `buffer` holds n + kFactorSlack; the
+// factors start where the result points.
 inline constexpr std::int64_t kFactorSlack = 4 + kPhiloxElements;
 template <class T>
 const T* dropout_factors(const Dropout& d, std::uint64_t first, std::int64_t n, T* buffer) {

@@ -1,6 +1,7 @@
 #pragma once
-// Vectors as wide as the instruction set named at compile time, and loops over them whose tail runs the same operations as the
-// body: the result of an element never depends on where in memory its row starts or on its neighbours.
+// Vectors as wide as the instruction set named at compile time, and loops over them whose tail runs
+// the same operations as the body: the result of an element never depends on where in memory its
+// row starts or on its neighbours.
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -51,17 +52,16 @@ TFM_INLINE inline Vec<T> iota() {
   return v;
 }
 
-template <class T> concept Half = sizeof(T) == 2;  // see simd_half.h
 template <class T>
-  requires(!Half<T>)
-TFM_INLINE inline Vec<T> load(const T* p, Full) {
+concept Half = sizeof(T) == 2;  // see simd_half.h
+template <class T>
+requires(!Half<T>) TFM_INLINE inline Vec<T> load(const T* p, Full) {
   Vec<T> v;
   std::memcpy(&v, p, sizeof v);
   return v;
 }
 template <class T>
-  requires(!Half<T>)
-TFM_INLINE inline void store(T* p, Vec<T> v, Full) {
+requires(!Half<T>) TFM_INLINE inline void store(T* p, Vec<T> v, Full) {
   std::memcpy(p, &v, sizeof v);
 }
 
@@ -82,8 +82,7 @@ TFM_INLINE inline Vec<float> sqrt(Vec<float> v) { return _mm512_maskz_sqrt_ps(0x
 TFM_INLINE inline Vec<double> sqrt(Vec<double> v) { return _mm512_maskz_sqrt_pd(0xFF, v); }
 #else
 template <class T>
-  requires(!Half<T>)
-inline Vec<T> load(const T* p, Part m) {
+requires(!Half<T>) inline Vec<T> load(const T* p, Part m) {
   Vec<T> v{};
   for (int i = 0; i < m.n; ++i) v[i] = p[i];
   return v;
@@ -127,8 +126,8 @@ TFM_INLINE inline void each(std::int64_t n, F&& f) {
   if (i < n) f(i, Part{static_cast<int>(n - i)});
 }
 
-// f(std::true_type) or f(std::false_type). A choice made once outside a loop keeps its body one straight line of arithmetic,
-// which the compiler fuses into multiply-adds alike in body and tail.
+// f(std::true_type) or f(std::false_type). A choice made once outside a loop keeps its body one
+// straight line of arithmetic, which the compiler fuses into multiply-adds alike in body and tail.
 template <class F>
 void with_flag(bool flag, F&& f) {
   flag ? f(std::true_type{}) : f(std::false_type{});
@@ -154,11 +153,12 @@ inline Wide<T> max_of(Vec<T> v) {
   return m;
 }
 
-// e^x to about one unit in the last place: x = n ln 2 + r, a polynomial in r, then 2^n. 0 below -87.3; 88.3 is the largest
-// argument.
+// e^x to about one unit in the last place: x = n ln 2 + r, a polynomial in r, then 2^n. 0 below
+// -87.3; 88.3 is the largest argument.
 TFM_INLINE inline Vec<float> exp(Vec<float> x) {
   typedef std::int32_t Ints __attribute__((vector_size(kVectorBytes)));
-  constexpr float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer in the low bits
+  constexpr float magic =
+      12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer in the low bits
   const auto tiny = x < splat(-87.3f);
   x = x > splat(88.3f) ? splat(88.3f) : x;
   x = tiny ? splat(-87.3f) : x;
@@ -175,7 +175,8 @@ TFM_INLINE inline Vec<float> exp(Vec<float> x) {
   return tiny ? Vec<float>{} : p * (Vec<float>)power;
 }
 
-// f of every lane. Never inlined: GCC 12 at -O3 loses lanes of neighbouring vectors when it merges scalar calls with vector code.
+// f of every lane. Never inlined: GCC 12 at -O3 loses lanes of neighbouring vectors when it merges
+// scalar calls with vector code.
 template <class T, class F>
 [[gnu::noinline]] Vec<T> lanewise_of(Vec<T> v, F f) {
   T lane[kLanes<T>];
@@ -183,8 +184,14 @@ template <class T, class F>
   for (T& x : lane) x = f(x);
   return load(lane, Full{});
 }
-template <class F> Vec<double> lanewise(Vec<double> v, F f) { return lanewise_of<double>(v, f); }
-template <class F> Vec<float> lanewise(Vec<float> v, F f) { return lanewise_of<float>(v, f); }
+template <class F>
+Vec<double> lanewise(Vec<double> v, F f) {
+  return lanewise_of<double>(v, f);
+}
+template <class F>
+Vec<float> lanewise(Vec<float> v, F f) {
+  return lanewise_of<float>(v, f);
+}
 inline Vec<double> exp(Vec<double> x) {
   return lanewise(x, [](double v) { return std::exp(v); });
 }

@@ -8,17 +8,27 @@ namespace tfm::kernels {
 
 typedef std::uint16_t Shorts __attribute__((vector_size(kVectorBytes / 2)));
 typedef std::uint32_t Bits __attribute__((vector_size(kVectorBytes)));
-TFM_INLINE inline Vec<float> widen(const bf16*, Shorts bits) { return (Vec<float>)(__builtin_convertvector(bits, Bits) << 16); }
+TFM_INLINE inline Vec<float> widen(const bf16*, Shorts bits) {
+  return (Vec<float>)(__builtin_convertvector(bits, Bits) << 16);
+}
 TFM_INLINE inline Shorts narrow(const bf16*, Vec<float> v) {
   const Bits u = (Bits)v, rounded = u + 0x7FFFu + (u >> 16 & 1u);
   return __builtin_convertvector((v != v ? u | 0x400000u : rounded) >> 16, Shorts);
 }
 #if defined(TFM_AVX512)
-TFM_INLINE inline Vec<float> widen(const f16*, Shorts bits) { return _mm512_maskz_cvtph_ps(0xFFFF, (__m256i)bits); }
-TFM_INLINE inline Shorts narrow(const f16*, Vec<float> v) { return (Shorts)_mm512_maskz_cvtps_ph(0xFFFF, v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+TFM_INLINE inline Vec<float> widen(const f16*, Shorts bits) {
+  return _mm512_maskz_cvtph_ps(0xFFFF, (__m256i)bits);
+}
+TFM_INLINE inline Shorts narrow(const f16*, Vec<float> v) {
+  return (Shorts)_mm512_maskz_cvtps_ph(0xFFFF, v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
 #elif defined(__F16C__) && defined(__AVX2__)
-TFM_INLINE inline Vec<float> widen(const f16*, Shorts bits) { return _mm256_cvtph_ps((__m128i)bits); }
-TFM_INLINE inline Shorts narrow(const f16*, Vec<float> v) { return (Shorts)_mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+TFM_INLINE inline Vec<float> widen(const f16*, Shorts bits) {
+  return _mm256_cvtph_ps((__m128i)bits);
+}
+TFM_INLINE inline Shorts narrow(const f16*, Vec<float> v) {
+  return (Shorts)_mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
 #else
 inline Vec<float> widen(const f16*, Shorts bits) {
   Vec<float> v;
@@ -31,26 +41,31 @@ inline Shorts narrow(const f16*, Vec<float> v) {
   return bits;
 }
 #endif
-template <Half T> TFM_INLINE inline Vec<float> load(const T* p, Full) {
+template <Half T>
+TFM_INLINE inline Vec<float> load(const T* p, Full) {
   Shorts bits;
   std::memcpy(&bits, p, sizeof bits);
   return widen(p, bits);
 }
-template <Half T> TFM_INLINE inline Vec<float> load(const T* p, Part m) {
+template <Half T>
+TFM_INLINE inline Vec<float> load(const T* p, Part m) {
   Shorts bits{};
   std::memcpy(&bits, p, static_cast<std::size_t>(m.n) * 2);
   return widen(p, bits);
 }
-template <Half T> TFM_INLINE inline void store(T* p, Vec<float> v, Full) {
+template <Half T>
+TFM_INLINE inline void store(T* p, Vec<float> v, Full) {
   const Shorts bits = narrow(p, v);
   std::memcpy(p, &bits, sizeof bits);
 }
-template <Half T> TFM_INLINE inline void store(T* p, Vec<float> v, Part m) {
+template <Half T>
+TFM_INLINE inline void store(T* p, Vec<float> v, Part m) {
   const Shorts bits = narrow(p, v);
   std::memcpy(p, &bits, static_cast<std::size_t>(m.n) * 2);
 }
 
-template <class From, class To> void convert_row(const From* from, To* to, std::int64_t n) {
+template <class From, class To>
+void convert_row(const From* from, To* to, std::int64_t n) {
   each<float>(n, [&](std::int64_t i, auto m) TFM_INLINE { store(to + i, load(from + i, m), m); });
 }
 

@@ -1,14 +1,14 @@
 // Activations: each pack of eight elements is read once, computed in Wide<T> and written once.
-#include "kernels/activation.h"
-
 #include <cmath>
 
+#include "kernels/activation.h"
 #include "kernels/cuda/packs.h"
 
 namespace tfm::kernels {
 namespace {
 
-// The error of the argument's rounding is relative to a result that is small where the argument is large.
+// The error of the argument's rounding is relative to a result that is small where the argument is
+// large.
 __device__ inline float exp(float x) { return cuda::exp2_approximate(x * 1.44269504f); }
 __device__ inline double exp(double x) { return ::exp(x); }
 __device__ inline float reciprocal(float x) { return cuda::reciprocal_approximate(x); }
@@ -25,7 +25,8 @@ __device__ inline double erfc(double x) { return ::erfc(x); }
 namespace tfm::kernels {
 namespace {
 
-template <Activation Kind, class T> struct Forward {
+template <Activation Kind, class T>
+struct Forward {
   ActivationArgs<T> a;
   __device__ void operator()(std::int64_t at, Part part) const {
     const auto x = load_pack(a.x + at, part);
@@ -36,7 +37,8 @@ template <Activation Kind, class T> struct Forward {
   }
 };
 
-template <Activation Kind, class T> struct GatedForward {
+template <Activation Kind, class T>
+struct GatedForward {
   ActivationArgs<T> a;
   __device__ void operator()(std::int64_t row, std::int64_t c, Part part) const {
     const T* gate = a.x + row * 2 * a.cols + c;
@@ -48,7 +50,8 @@ template <Activation Kind, class T> struct GatedForward {
   }
 };
 
-template <Activation Kind, class T> struct Backward {
+template <Activation Kind, class T>
+struct Backward {
   ActivationBackwardArgs<T> a;
   __device__ void operator()(std::int64_t at, Part part) const {
     const auto x = load_pack(a.x + at, part), dy = load_pack(a.dy + at, part);
@@ -59,12 +62,14 @@ template <Activation Kind, class T> struct Backward {
   }
 };
 
-template <Activation Kind, class T> struct GatedBackward {
+template <Activation Kind, class T>
+struct GatedBackward {
   ActivationBackwardArgs<T> a;
   __device__ void operator()(std::int64_t row, std::int64_t c, Part part) const {
     const T* gate = a.x + row * 2 * a.cols + c;
     T* dgate = a.dx + row * 2 * a.cols + c;
-    const auto g = load_pack(gate, part), up = load_pack(gate + a.cols, part), dy = load_pack(a.dy + row * a.cols + c, part);
+    const auto g = load_pack(gate, part), up = load_pack(gate + a.cols, part),
+               dy = load_pack(a.dy + row * a.cols + c, part);
     Wide<T> dg[kPack], dup[kPack];
     TFM_UNROLL
     for (int i = 0; i < kPack; ++i) {
@@ -79,7 +84,8 @@ template <Activation Kind, class T> struct GatedBackward {
 
 }  // namespace
 
-template <class T> void activation(cuda::Stream& stream, const ActivationArgs<T>& a) {
+template <class T>
+void activation(cuda::Stream& stream, const ActivationArgs<T>& a) {
   with_kind(a.kind, [&]<Activation Kind>() {
     if (a.gated)
       over_rows(stream, a.rows, a.cols, GatedForward<Kind, T>{a});
@@ -87,7 +93,8 @@ template <class T> void activation(cuda::Stream& stream, const ActivationArgs<T>
       over_array(stream, a.y, a.rows * a.cols, Forward<Kind, T>{a});
   });
 }
-template <class T> void activation_backward(cuda::Stream& stream, const ActivationBackwardArgs<T>& a) {
+template <class T>
+void activation_backward(cuda::Stream& stream, const ActivationBackwardArgs<T>& a) {
   with_kind(a.kind, [&]<Activation Kind>() {
     if (a.gated)
       over_rows(stream, a.rows, a.cols, GatedBackward<Kind, T>{a});

@@ -12,7 +12,8 @@ namespace {
 constexpr int kThreads = 128;
 
 // real[b]: keys of sequence b up to the last one that is not padding.
-__global__ void __launch_bounds__(kThreads) count_real(const std::int32_t* segments, std::int64_t keys, std::int32_t* real) {
+__global__ void __launch_bounds__(kThreads)
+    count_real(const std::int32_t* segments, std::int64_t keys, std::int32_t* real) {
   int last = 0;
   for (std::int64_t s = threadIdx.x; s < keys; s += kThreads)
     if (segments[blockIdx.x * keys + s] >= 0) last = static_cast<int>(s) + 1;
@@ -30,24 +31,28 @@ template <class T>
 __global__ void __launch_bounds__(kThreads)
     sum_delta(const __grid_constant__ AttentionBackwardArgs<T> g, Wide<T>* delta, Wide<T>* base) {
   const AttentionArgs<T>& a = g.forward;
-  const std::int64_t t = std::int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
+  const std::int64_t t = std::int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32,
+                     lane = threadIdx.x % 32;
   if (t >= a.queries) return;
-  const std::int64_t b = blockIdx.z, h = blockIdx.y, at = (b * a.queries + t) * a.out_stride + h * a.head_size;
+  const std::int64_t b = blockIdx.z, h = blockIdx.y,
+                     at = (b * a.queries + t) * a.out_stride + h * a.head_size;
   Wide<T> sum = 0;
-  for (std::int64_t i = lane; i < a.head_size; i += 32) sum += cuda::widen(a.out[at + i]) * cuda::widen(g.dout[at + i]);
+  for (std::int64_t i = lane; i < a.head_size; i += 32)
+    sum += cuda::widen(a.out[at + i]) * cuda::widen(g.dout[at + i]);
   for (int mask = 16; mask > 0; mask /= 2) sum += cuda::shuffle_xor(sum, mask);
   if (lane > 0) return;
   const std::int64_t row = (b * a.heads + h) * a.queries + t;
   delta[row] = sum;
-  if (base) base[row] = a.lse[row] == -std::numeric_limits<Wide<T>>::infinity() ? 0 : a.lse[row] * kLog2E;
+  if (base)
+    base[row] = a.lse[row] == -std::numeric_limits<Wide<T>>::infinity() ? 0 : a.lse[row] * kLog2E;
 }
 
-// dbias (B, heads, T + S - 1) from the diagonals of `tiles` tiles of `rows` queries: place p of tile i is distance p + T - (i +
-// 1) rows.
+// dbias (B, heads, T + S - 1) from the diagonals of `tiles` tiles of `rows` queries: place p of
+// tile i is distance p + T - (i + 1) rows.
 template <class W>
 __global__ void __launch_bounds__(kThreads)
-    sum_diagonals(const W* diagonals, std::int64_t width, std::int64_t tiles, std::int64_t rows, std::int64_t queries,
-                  std::int64_t distances, W* dbias) {
+    sum_diagonals(const W* diagonals, std::int64_t width, std::int64_t tiles, std::int64_t rows,
+                  std::int64_t queries, std::int64_t distances, W* dbias) {
   const std::int64_t head = std::int64_t{blockIdx.z} * gridDim.y + blockIdx.y,
                      at = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (at >= distances) return;
@@ -61,15 +66,18 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class T>
 dim3 grid_of(const AttentionArgs<T>& a, std::int64_t n, std::int64_t rows) {
-  return dim3(static_cast<unsigned>(ceil_div(n, rows)), static_cast<unsigned>(a.heads), static_cast<unsigned>(a.batch));
+  return dim3(static_cast<unsigned>(ceil_div(n, rows)), static_cast<unsigned>(a.heads),
+              static_cast<unsigned>(a.batch));
 }
 
 template <class T>
 void check(const AttentionArgs<T>& a) {
   TFM_CHECK(a.kv_heads > 0 && a.heads % a.kv_heads == 0,
-            std::to_string(a.heads) + " query heads cannot share " + std::to_string(a.kv_heads) + " key heads evenly");
+            std::to_string(a.heads) + " query heads cannot share " + std::to_string(a.kv_heads) +
+                " key heads evenly");
   if (a.head_size > kMostHeadSize)
-    throw Error(ExitCode::usage, "attention on GPUs has heads of at most " + std::to_string(kMostHeadSize) + " elements, not " +
+    throw Error(ExitCode::usage, "attention on GPUs has heads of at most " +
+                                     std::to_string(kMostHeadSize) + " elements, not " +
                                      std::to_string(a.head_size) + ": use more heads");
 }
 
@@ -79,17 +87,19 @@ bool whole_chunks(const P*... rows) {
 }
 template <class T>
 bool on_tensor_cores(const AttentionArgs<T>& a) {
-  return sizeof(T) == 2 && (a.head_size | a.q_stride | a.kv_stride | a.out_stride) % 8 == 0 && whole_chunks(a.q, a.k, a.v, a.out);
+  return sizeof(T) == 2 && (a.head_size | a.q_stride | a.kv_stride | a.out_stride) % 8 == 0 &&
+         whole_chunks(a.q, a.k, a.v, a.out);
 }
 
 // Real keys of each sequence; null where there is no padding.
 template <class T>
 class RealKeys {
  public:
-  RealKeys(cuda::Stream& stream, const AttentionArgs<T>& a) : real_(stream, a.k_segments ? a.batch : 0) {
+  RealKeys(cuda::Stream& stream, const AttentionArgs<T>& a)
+      : real_(stream, a.k_segments ? a.batch : 0) {
     if (real_)
-      cuda::launch(stream, count_real, static_cast<unsigned>(a.batch), kThreads, kThreads / 32 * sizeof(int), a.k_segments,
-                   a.keys, real_);
+      cuda::launch(stream, count_real, static_cast<unsigned>(a.batch), kThreads,
+                   kThreads / 32 * sizeof(int), a.k_segments, a.keys, real_);
   }
   operator const std::int32_t*() const { return real_; }
 
@@ -98,7 +108,8 @@ class RealKeys {
 };
 
 template <class T>
-void backward(cuda::Stream& stream, const AttentionBackwardArgs<T>& g, const BackwardScratch<T>& scratch, bool tensor) {
+void backward(cuda::Stream& stream, const AttentionBackwardArgs<T>& g,
+              const BackwardScratch<T>& scratch, bool tensor) {
   const AttentionArgs<T>& a = g.forward;
   if constexpr (sizeof(T) == 2)
     if (tensor) {
@@ -124,8 +135,8 @@ template <class T>
 void own_attention(cuda::Stream& stream, const AttentionBackwardArgs<T>& g) {
   const AttentionArgs<T>& a = g.forward;
   const bool tensor = gpu::on_tensor_cores(a) && gpu::whole_chunks(g.dout, g.dq, g.dk, g.dv);
-  const std::int64_t rows = tensor ? gpu::kTensorRows : gpu::kPlainRows<T>, tiles = ceil_div(a.queries, rows),
-                     distances = a.queries + a.keys - 1;
+  const std::int64_t rows = tensor ? gpu::kTensorRows : gpu::kPlainRows<T>,
+                     tiles = ceil_div(a.queries, rows), distances = a.queries + a.keys - 1;
   const gpu::RealKeys<T> real(stream, a);
   gpu::BackwardScratch<T> scratch{.real = real, .width = attention_diagonals(a.keys, rows)};
   const cuda::Scratch<Wide<T>> delta(stream, a.batch * a.heads * a.queries),
@@ -133,12 +144,13 @@ void own_attention(cuda::Stream& stream, const AttentionBackwardArgs<T>& g) {
       diagonals(stream, g.dbias ? a.batch * a.heads * tiles * scratch.width : 0);
   scratch.delta = delta, scratch.base = base, scratch.diagonals = diagonals;
   if (a.queries > 0)
-    cuda::launch(stream, gpu::sum_delta<T>, gpu::grid_of(a, a.queries, gpu::kThreads / 32), gpu::kThreads, 0, g, delta,
-                 scratch.base);
+    cuda::launch(stream, gpu::sum_delta<T>, gpu::grid_of(a, a.queries, gpu::kThreads / 32),
+                 gpu::kThreads, 0, g, delta, scratch.base);
   gpu::backward(stream, g, scratch, tensor);
   if (g.dbias && distances > 0)
-    cuda::launch(stream, gpu::sum_diagonals<Wide<T>>, gpu::grid_of(a, distances, gpu::kThreads), gpu::kThreads, 0, diagonals,
-                 scratch.width, tiles, rows, a.queries, distances, g.dbias);
+    cuda::launch(stream, gpu::sum_diagonals<Wide<T>>, gpu::grid_of(a, distances, gpu::kThreads),
+                 gpu::kThreads, 0, diagonals, scratch.width, tiles, rows, a.queries, distances,
+                 g.dbias);
 }
 
 template <class T>

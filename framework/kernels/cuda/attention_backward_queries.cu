@@ -1,5 +1,5 @@
-// Gradients of queries, and of the bias by distance, on tensor cores: a block owns 64 queries of one head and goes through the
-// keys.
+// Gradients of queries, and of the bias by distance, on tensor cores: a block owns 64 queries of
+// one head and goes through the keys.
 #include "kernels/cuda/attention_tensor.h"
 
 namespace tfm::kernels::gpu {
@@ -11,7 +11,8 @@ constexpr int kKeys = D <= 64    ? 64
                       : D <= 128 ? 32
                                  : 16;  // of a tile
 template <int D>
-constexpr bool kHeld = D <= 128 && D != 96;  // queries stay in registers where that leaves as many blocks room
+constexpr bool kHeld =
+    D <= 128 && D != 96;  // queries stay in registers where that leaves as many blocks room
 
 template <class T, int D>
 struct Shared {
@@ -22,8 +23,9 @@ struct Shared {
   T* v = k + 2 * kTile;                                                          // (2, kKeys, D)
   float* bias = reinterpret_cast<float*>(v + 2 * kTile);                         // (2, kWindow)
   std::int32_t* segments = reinterpret_cast<std::int32_t*>(bias + 2 * kWindow);  // (2, kKeys)
-  float* gradients = reinterpret_cast<float*>(segments + 2 * kKeys<D>);          // (kRows, kPitch) for diagonals
-  float* carry = gradients + kRows * kPitch;                                     // (2, kRows)
+  float* gradients =
+      reinterpret_cast<float*>(segments + 2 * kKeys<D>);  // (kRows, kPitch) for diagonals
+  float* carry = gradients + kRows * kPitch;              // (2, kRows)
   static constexpr std::size_t bytes(bool added, bool diagonals) {
     return (2 * kRows * D + 4 * kTile) * sizeof(T) + (added ? 2 * (kWindow + kKeys<D>)*4 : 0) +
            (diagonals ? kRows * (kPitch + 2) * 4 : 0);
@@ -32,21 +34,24 @@ struct Shared {
 
 // From gradients of the dropped weights to gradients of the scores.
 template <bool Added, class T, int N>
-__device__ void to_gradients(const float (&score)[N][4], float (&gradient)[N][4], const Head<T>& head, const float (&base)[2],
-                             const float (&delta)[2], int row, int column) {
+__device__ void to_gradients(const float (&score)[N][4], float (&gradient)[N][4],
+                             const Head<T>& head, const float (&base)[2], const float (&delta)[2],
+                             int row, int column) {
   const Dropout& dropout = head.a.dropout;
   const bool drops = Added && dropout.p > 0;
   const float kept_scale = drops ? dropout.scale() : 1.0f;
   const std::uint32_t kept = drops ? kept_in_rows<N>(Dropped(head), row, column) : ~0u;
   each_element<N>([&](int n, int e) {
     const float factor = kept >> (4 * n + e) & 1 ? kept_scale : 0.0f;
-    gradient[n][e] = cuda::exp2_approximate(score[n][e] - base[e / 2]) * (gradient[n][e] * factor - delta[e / 2]);
+    gradient[n][e] = cuda::exp2_approximate(score[n][e] - base[e / 2]) *
+                     (gradient[n][e] * factor - delta[e / 2]);
   });
 }
 
 template <class T, int D, bool Added>
 __global__ void __launch_bounds__(kThreads, 2)
-    backward_queries(const __grid_constant__ AttentionBackwardArgs<T> g, const __grid_constant__ BackwardScratch<T> scratch) {
+    backward_queries(const __grid_constant__ AttentionBackwardArgs<T> g,
+                     const __grid_constant__ BackwardScratch<T> scratch) {
   constexpr int N = kKeys<D>, kTile = N * D, kWindow = kRows + N, kPitch = Shared<T, D>::kPitch;
   const Shared<T, D> shared;
   const AttentionArgs<T>& a = g.forward;
@@ -55,11 +60,12 @@ __global__ void __launch_bounds__(kThreads, 2)
   const LaneOf at;
   const LanePlace<D> lane;
   const unsigned tile = tile_of_queries(a.causal);
-  const int first = tile * kRows, size = static_cast<int>(a.head_size), warp_row = threadIdx.x / 32 * 16,
-            row = first + warp_row + at.g;
+  const int first = tile * kRows, size = static_cast<int>(a.head_size),
+            warp_row = threadIdx.x / 32 * 16, row = first + warp_row + at.g;
   const int end = mask.keys_seen(std::min(first + kRows, mask.queries)), tiles = (end + N - 1) / N;
   float* diagonals = diagonals_of_block(scratch, tile);
-  const std::int32_t segment[2] = {Added ? head.q_segment(row) : 0, Added ? head.q_segment(row + 8) : 0};
+  const std::int32_t segment[2] = {Added ? head.q_segment(row) : 0,
+                                   Added ? head.q_segment(row + 8) : 0};
   float base[2], delta[2];
   TFM_UNROLL for (int half = 0; half < 2; ++half) {
     const int t = row + half * 8;
@@ -73,16 +79,21 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (j < tiles) {
       keys.start(shared.k + j % 2 * kTile);
       values.start(shared.v + j % 2 * kTile);
-      if constexpr (Added) load_beside<kRows, N>(shared.bias + j % 2 * kWindow, shared.segments + j % 2 * N, head, first, j * N);
+      if constexpr (Added)
+        load_beside<kRows, N>(shared.bias + j % 2 * kWindow, shared.segments + j % 2 * N, head,
+                              first, j * N);
     }
     cuda::copy_async_commit();
   };
   if (tiles > 0) {
-    Loader<T, D, kRows, kThreads>(a.q + head.q_at(), a.q_stride, first, mask.queries, size).start(shared.q);
-    Loader<T, D, kRows, kThreads>(g.dout + head.out_at(), a.out_stride, first, mask.queries, size).start(shared.dout);
+    Loader<T, D, kRows, kThreads>(a.q + head.q_at(), a.q_stride, first, mask.queries, size)
+        .start(shared.q);
+    Loader<T, D, kRows, kThreads>(g.dout + head.out_at(), a.out_stride, first, mask.queries, size)
+        .start(shared.dout);
   }
   load(0);
-  LeftFactor<T, D, kHeld<D>> queries(shared.q + warp_row * D, lane), douts(shared.dout + warp_row * D, lane);
+  LeftFactor<T, D, kHeld<D>> queries(shared.q + warp_row * D, lane),
+      douts(shared.dout + warp_row * D, lane);
   for (int j = 0; j < tiles; ++j) {
     const int stage = j % 2;
     load(j + 1);
@@ -93,46 +104,57 @@ __global__ void __launch_bounds__(kThreads, 2)
     float score[N / 8][4] = {}, gradient[N / 8][4] = {};
     multiply_rows<T, D, N>(score, queries, k, lane);
     multiply_rows<T, D, N>(gradient, douts, shared.v + stage * kTile, lane);
-    const Beside beside{shared.bias + stage * kWindow, j * N - first - (kRows - 1), shared.segments + stage * N};
+    const Beside beside{shared.bias + stage * kWindow, j * N - first - (kRows - 1),
+                        shared.segments + stage * N};
     to_scores<false, Added>(score, a.scale * kLog2E, mask, row, j * N + 2 * at.t,
-                            mask.cuts(first + warp_row, first + warp_row + 16, (j + 1) * N), segment, beside, a.bias != nullptr);
+                            mask.cuts(first + warp_row, first + warp_row + 16, (j + 1) * N),
+                            segment, beside, a.bias != nullptr);
     to_gradients<Added>(score, gradient, head, base, delta, row, j * N + 2 * at.t);
     multiply_columns<T, D, N, D>(dq, gradient, k, lane);
     if constexpr (Added) {
       if (diagonals) {
         each_element<N / 8>([&](int n, int e) {
-          shared.gradients[(warp_row + at.g + e / 2 * 8) * kPitch + n * 8 + 2 * at.t + e % 2] = gradient[n][e];
+          shared.gradients[(warp_row + at.g + e / 2 * 8) * kPitch + n * 8 + 2 * at.t + e % 2] =
+              gradient[n][e];
         });
         cuda::block_barrier();  // all rows of the gradients are there
-        add_diagonals<kRows, N>(shared.gradients, kPitch, shared.carry, diagonals, j, threadIdx.x, kThreads);
+        add_diagonals<kRows, N>(shared.gradients, kPitch, shared.carry, diagonals, j, threadIdx.x,
+                                kThreads);
       }
     }
     cuda::block_barrier();  // nobody needs this tile any more
   }
   const float scales[2] = {a.scale, a.scale};
-  store_rows<T, D, D>(shared.q, dq, scales, g.dq + head.q_at() + first * a.q_stride, a.q_stride, warp_row, mask.queries - first,
-                      0, size);
+  store_rows<T, D, D>(shared.q, dq, scales, g.dq + head.q_at() + first * a.q_stride, a.q_stride,
+                      warp_row, mask.queries - first, 0, size);
   if constexpr (Added)
-    if (diagonals) finish_diagonals<kRows, N>(shared.carry, diagonals, scratch.width, tiles, threadIdx.x, kThreads);
+    if (diagonals)
+      finish_diagonals<kRows, N>(shared.carry, diagonals, scratch.width, tiles, threadIdx.x,
+                                 kThreads);
 }
 
 template <class T, int D>
-void launch(cuda::Stream& stream, const AttentionBackwardArgs<T>& g, const BackwardScratch<T>& scratch) {
+void launch(cuda::Stream& stream, const AttentionBackwardArgs<T>& g,
+            const BackwardScratch<T>& scratch) {
   const AttentionArgs<T>& a = g.forward;
   const dim3 grid(static_cast<unsigned>(ceil_div(a.queries, kRows)), static_cast<unsigned>(a.heads),
                   static_cast<unsigned>(a.batch));
   with_flag(has_added(a) || g.dbias, [&]<bool Added>() {
-    cuda::launch(stream, backward_queries<T, D, Added>, grid, kThreads, Shared<T, D>::bytes(Added, g.dbias), g, scratch);
+    cuda::launch(stream, backward_queries<T, D, Added>, grid, kThreads,
+                 Shared<T, D>::bytes(Added, g.dbias), g, scratch);
   });
 }
 
 }  // namespace
 
 template <class T>
-void tensor_backward_queries(cuda::Stream& stream, const AttentionBackwardArgs<T>& g, const BackwardScratch<T>& scratch) {
+void tensor_backward_queries(cuda::Stream& stream, const AttentionBackwardArgs<T>& g,
+                             const BackwardScratch<T>& scratch) {
   with_head_size(g.forward.head_size, [&]<int D>() { launch<T, D>(stream, g, scratch); });
 }
-template void tensor_backward_queries(cuda::Stream&, const AttentionBackwardArgs<bf16>&, const BackwardScratch<bf16>&);
-template void tensor_backward_queries(cuda::Stream&, const AttentionBackwardArgs<f16>&, const BackwardScratch<f16>&);
+template void tensor_backward_queries(cuda::Stream&, const AttentionBackwardArgs<bf16>&,
+                                      const BackwardScratch<bf16>&);
+template void tensor_backward_queries(cuda::Stream&, const AttentionBackwardArgs<f16>&,
+                                      const BackwardScratch<f16>&);
 
 }  // namespace tfm::kernels::gpu

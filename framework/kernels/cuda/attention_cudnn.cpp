@@ -19,43 +19,67 @@ namespace {
 
 namespace cudnn = cuda::cudnn;
 
-template <class T> const AttentionArgs<T>& forward_of(const AttentionArgs<T>& a) { return a; }
-template <class T> const AttentionArgs<T>& forward_of(const AttentionBackwardArgs<T>& g) { return g.forward; }
+template <class T>
+const AttentionArgs<T>& forward_of(const AttentionArgs<T>& a) {
+  return a;
+}
+template <class T>
+const AttentionArgs<T>& forward_of(const AttentionBackwardArgs<T>& g) {
+  return g.forward;
+}
 
-template <class T> std::vector<const void*> operands_of(const AttentionArgs<T>& a) { return {a.q, a.k, a.v, a.out, a.lse}; }
-template <class T> std::vector<const void*> operands_of(const AttentionBackwardArgs<T>& g) {
+template <class T>
+std::vector<const void*> operands_of(const AttentionArgs<T>& a) {
+  return {a.q, a.k, a.v, a.out, a.lse};
+}
+template <class T>
+std::vector<const void*> operands_of(const AttentionBackwardArgs<T>& g) {
   std::vector<const void*> all = operands_of(g.forward);
   all.insert(all.end(), {g.dout, g.dq, g.dk, g.dv});
   return all;
 }
 
 // All that a plan depends on.
-template <class T> std::string key_of(const AttentionArgs<T>& a, const char* direction = "forward") {
+template <class T>
+std::string key_of(const AttentionArgs<T>& a, const char* direction = "forward") {
   std::string key = std::string(direction) + " " + std::string(name_of(dtype_of<T>));
-  for (const std::int64_t field : {a.batch, a.heads, a.kv_heads, a.queries, a.keys, a.head_size, a.q_stride, a.kv_stride, a.out_stride,
-                                   std::int64_t{a.causal}, std::int64_t{std::bit_cast<std::uint32_t>(a.scale)}})
+  for (const std::int64_t field :
+       {a.batch, a.heads, a.kv_heads, a.queries, a.keys, a.head_size, a.q_stride, a.kv_stride,
+        a.out_stride, std::int64_t{a.causal}, std::int64_t{std::bit_cast<std::uint32_t>(a.scale)}})
     key += " " + std::to_string(field);
   return key;
 }
-template <class T> std::string key_of(const AttentionBackwardArgs<T>& g) { return key_of(g.forward, "backward"); }
-
-template <class... P> bool whole_chunks(const P*... rows) { return ((reinterpret_cast<std::uintptr_t>(rows) % 16 == 0) && ...); }
-
-template <class T> bool computes(const AttentionArgs<T>& a) {
-  constexpr std::int64_t kLeast = 64, kMostHeadSize = 256;
-  return !a.k_segments && !a.bias && a.dropout.p == 0 && a.queries >= kLeast && a.keys >= kLeast && !(a.causal && a.queries > a.keys) &&
-         (a.kv_length == 0 || a.kv_length == a.keys) && a.head_size <= kMostHeadSize &&
-         (a.head_size | a.q_stride | a.kv_stride | a.out_stride) % 8 == 0 && whole_chunks(a.q, a.k, a.v, a.out, a.lse);
+template <class T>
+std::string key_of(const AttentionBackwardArgs<T>& g) {
+  return key_of(g.forward, "backward");
 }
-template <class T> bool computes(const AttentionBackwardArgs<T>& g) {
+
+template <class... P>
+bool whole_chunks(const P*... rows) {
+  return ((reinterpret_cast<std::uintptr_t>(rows) % 16 == 0) && ...);
+}
+
+template <class T>
+bool computes(const AttentionArgs<T>& a) {
+  constexpr std::int64_t kLeast = 64, kMostHeadSize = 256;
+  return !a.k_segments && !a.bias && a.dropout.p == 0 && a.queries >= kLeast && a.keys >= kLeast &&
+         !(a.causal && a.queries > a.keys) && (a.kv_length == 0 || a.kv_length == a.keys) &&
+         a.head_size <= kMostHeadSize &&
+         (a.head_size | a.q_stride | a.kv_stride | a.out_stride) % 8 == 0 &&
+         whole_chunks(a.q, a.k, a.v, a.out, a.lse);
+}
+template <class T>
+bool computes(const AttentionBackwardArgs<T>& g) {
   return computes(g.forward) && !g.dbias && whole_chunks(g.dout, g.dq, g.dk, g.dv);
 }
 
 // Of one stream.
 class Plans {
  public:
-  explicit Plans(cuda::Stream& stream) : stream_(stream), choices_(stream, "attention-cudnn-" + std::to_string(cudnn::version())) {
-    constexpr std::size_t kOldest = 91600;  // backward is wrong before, where keys are no multiple of 128
+  explicit Plans(cuda::Stream& stream)
+      : stream_(stream), choices_(stream, "attention-cudnn-" + std::to_string(cudnn::version())) {
+    constexpr std::size_t kOldest =
+        91600;  // backward is wrong before, where keys are no multiple of 128
     int major = 0;
     cuda::check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, stream.device()));
     if (major != 9 || cudnn::version() < kOldest) return;
@@ -66,10 +90,12 @@ class Plans {
   }
 
   // False, too, where cuDNN refuses to start.
-  template <class Args> bool run(const Args& args) {
+  template <class Args>
+  bool run(const Args& args) {
     const Parts* parts = handle_ ? parts_of(args) : nullptr;
     if (!parts) return false;
-    const cuda::Scratch<std::byte> workspace(stream_, std::max<std::int64_t>(1, parts->plan.workspace()));
+    const cuda::Scratch<std::byte> workspace(stream_,
+                                             std::max<std::int64_t>(1, parts->plan.workspace()));
     try {
       for (std::int64_t b = 0; b < forward_of(args).batch; b += parts->size.batch)
         for (std::int64_t g = 0; g < forward_of(args).kv_heads; g += parts->size.groups)
@@ -79,7 +105,8 @@ class Plans {
     }
     return true;
   }
-  template <class Args> bool run_if_faster(const Args& args) {
+  template <class Args>
+  bool run_if_faster(const Args& args) {
     if (!handle_) return false;
     const auto own = [&] { return own_attention(stream_, args), true; };
     return choices_.fastest(key_of(args), {own, [&] { return run(args); }}) == 1 && run(args);
@@ -92,7 +119,8 @@ class Plans {
   };
 
   // Made at the first call, but not while a graph is captured. Null: refused.
-  template <class Args> const Parts* parts_of(const Args& args) {
+  template <class Args>
+  const Parts* parts_of(const Args& args) {
     const std::string key = key_of(args);
     if (const auto found = parts_.find(key); found != parts_.end()) return found->second.get();
     if (stream_.capturing()) return nullptr;
@@ -105,17 +133,22 @@ class Plans {
   }
 
   // Into parts, one after the other, whose workspace is not too large. Null: not possible.
-  template <class Args> std::unique_ptr<Parts> split(const Args& args) {
+  template <class Args>
+  std::unique_ptr<Parts> split(const Args& args) {
     const auto less = [](std::int64_t n) { return n % 2 == 0 ? n / 2 : 1; };
     for (AttentionPart size{forward_of(args).batch, forward_of(args).kv_heads};;) {
       cudnn::Plan plan(attention_graph(part_of(args, size, 0, 0)), {.handle = *handle_});
-      if (plan.workspace() <= most_workspace()) return std::make_unique<Parts>(std::move(plan), size);
-      if ((size.batch == 1 && size.groups == 1) || forward_of(args).queries % 4 != 0) return nullptr;  // log-sum-exps stay in whole chunks
+      if (plan.workspace() <= most_workspace())
+        return std::make_unique<Parts>(std::move(plan), size);
+      if ((size.batch == 1 && size.groups == 1) || forward_of(args).queries % 4 != 0)
+        return nullptr;  // log-sum-exps stay in whole chunks
       (size.batch > 1 ? size.batch : size.groups) = less(size.batch > 1 ? size.batch : size.groups);
     }
   }
 
-  std::int64_t most_workspace() const { return stream_.lent().empty() ? kMostLibraryScratch : std::ssize(stream_.lent()); }
+  std::int64_t most_workspace() const {
+    return stream_.lent().empty() ? kMostLibraryScratch : std::ssize(stream_.lent());
+  }
 
   cuda::Stream& stream_;
   std::optional<cudnn::Handle> handle_;  // none: no Hopper, or no cuDNN that can be used
@@ -125,11 +158,16 @@ class Plans {
 
 }  // namespace
 
-template <class Args> bool cudnn_computes(const Args& args) { return computes(args); }
-template <class Args> bool cudnn_attention(cuda::Stream& stream, const Args& args) {
+template <class Args>
+bool cudnn_computes(const Args& args) {
+  return computes(args);
+}
+template <class Args>
+bool cudnn_attention(cuda::Stream& stream, const Args& args) {
   return computes(args) && stream.own<Plans>().run(args);
 }
-template <class Args> bool cudnn_attention_if_faster(cuda::Stream& stream, const Args& args) {
+template <class Args>
+bool cudnn_attention_if_faster(cuda::Stream& stream, const Args& args) {
   return computes(args) && stream.own<Plans>().run_if_faster(args);
 }
 

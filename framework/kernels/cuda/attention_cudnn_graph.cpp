@@ -7,41 +7,58 @@ namespace {
 
 namespace cudnn = cuda::cudnn;
 
-template <class T> constexpr cudnnDataType_t kType = dtype_of<T> == DType::bf16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_HALF;
+template <class T>
+constexpr cudnnDataType_t kType =
+    dtype_of<T> == DType::bf16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_HALF;
 
 // The tensors of attention in cuDNN's order of dimensions, (B, H, rows, columns).
-template <class T> class Attention {
+template <class T>
+class Attention {
  public:
   explicit Attention(const AttentionArgs<T>& a) : a_(a) {}
 
   cudnn::Graph graph;
 
   cudnn::Tensor rows(std::int64_t heads, std::int64_t length, std::int64_t stride) {
-    return graph.operand(kType<T>, {a_.batch, heads, length, a_.head_size}, {length * stride, a_.head_size, stride, 1});
+    return graph.operand(kType<T>, {a_.batch, heads, length, a_.head_size},
+                         {length * stride, a_.head_size, stride, 1});
   }
   cudnn::Tensor transposed(std::int64_t heads, std::int64_t length, std::int64_t stride) {
-    return graph.operand(kType<T>, {a_.batch, heads, a_.head_size, length}, {length * stride, a_.head_size, 1, stride});
+    return graph.operand(kType<T>, {a_.batch, heads, a_.head_size, length},
+                         {length * stride, a_.head_size, 1, stride});
   }
   cudnn::Tensor q_rows() { return rows(a_.heads, a_.queries, a_.q_stride); }
   cudnn::Tensor kv_rows() { return rows(a_.kv_heads, a_.keys, a_.kv_stride); }
   cudnn::Tensor kv_transposed() { return transposed(a_.kv_heads, a_.keys, a_.kv_stride); }
   cudnn::Tensor out_rows() { return rows(a_.heads, a_.queries, a_.out_stride); }
-  cudnn::Tensor lse() { return graph.operand(CUDNN_DATA_FLOAT, per_query(), {a_.heads * a_.queries, a_.queries, 1, 1}); }
+  cudnn::Tensor lse() {
+    return graph.operand(CUDNN_DATA_FLOAT, per_query(), {a_.heads * a_.queries, a_.queries, 1, 1});
+  }
 
   cudnn::Extents per_query() const { return {a_.batch, a_.heads, a_.queries, 1}; }
   cudnn::Tensor query_values() { return graph.result(CUDNN_DATA_FLOAT, per_query()); }
-  cudnn::Tensor scores(cudnnDataType_t type = CUDNN_DATA_FLOAT) { return graph.result(type, {a_.batch, a_.heads, a_.queries, a_.keys}); }
-  cudnn::Tensor pointwise(cudnnPointwiseMode_t mode, const cudnn::Tensor& x, const cudnn::Tensor& y) { return graph.pointwise(mode, x, y, scores()); }
+  cudnn::Tensor scores(cudnnDataType_t type = CUDNN_DATA_FLOAT) {
+    return graph.result(type, {a_.batch, a_.heads, a_.queries, a_.keys});
+  }
+  cudnn::Tensor pointwise(cudnnPointwiseMode_t mode, const cudnn::Tensor& x,
+                          const cudnn::Tensor& y) {
+    return graph.pointwise(mode, x, y, scores());
+  }
 
   // -inf where s > t + S - T.
   cudnn::Tensor masked(const cudnn::Tensor& x) {
     if (!a_.causal) return x;
     cudnn::Tensor last = graph.index(x, 2);
     if (a_.keys != a_.queries) {  // cuDNN knows this form
-      last = graph.pointwise(CUDNN_POINTWISE_ADD, last, graph.constant(static_cast<std::int32_t>(a_.keys)), scores(CUDNN_DATA_INT32));
-      last = graph.pointwise(CUDNN_POINTWISE_SUB, last, graph.constant(static_cast<std::int32_t>(a_.queries)), scores(CUDNN_DATA_INT32));
+      last = graph.pointwise(CUDNN_POINTWISE_ADD, last,
+                             graph.constant(static_cast<std::int32_t>(a_.keys)),
+                             scores(CUDNN_DATA_INT32));
+      last = graph.pointwise(CUDNN_POINTWISE_SUB, last,
+                             graph.constant(static_cast<std::int32_t>(a_.queries)),
+                             scores(CUDNN_DATA_INT32));
     }
-    const cudnn::Tensor seen = graph.pointwise(CUDNN_POINTWISE_CMP_GE, last, graph.index(x, 3), scores(CUDNN_DATA_BOOLEAN));
+    const cudnn::Tensor seen = graph.pointwise(CUDNN_POINTWISE_CMP_GE, last, graph.index(x, 3),
+                                               scores(CUDNN_DATA_BOOLEAN));
     return graph.select(seen, x, graph.constant(-std::numeric_limits<float>::infinity()), scores());
   }
 
@@ -50,68 +67,90 @@ template <class T> class Attention {
 };
 
 // x (B, H, T, S) of float, as (B, H, S, T) of the elements' type.
-template <class T> cudnn::Tensor across(cudnn::Graph& graph, const cudnn::Tensor& x) {
+template <class T>
+cudnn::Tensor across(cudnn::Graph& graph, const cudnn::Tensor& x) {
   const auto [batch, heads, queries, keys] = x.sizes;
-  return graph.reshape(x, graph.result(kType<T>, {batch, heads, keys, queries}, {heads * queries * keys, queries * keys, 1, keys}));
+  return graph.reshape(x, graph.result(kType<T>, {batch, heads, keys, queries},
+                                       {heads * queries * keys, queries * keys, 1, keys}));
 }
 
 // to (B, G, S, D) = a (B, H, S, T) b (B, H, T, D), summed over the heads of each of the G groups.
-template <class T> void multiply_groups(cudnn::Graph& graph, const cudnn::Tensor& a, const cudnn::Tensor& b, const cudnn::Tensor& to) {
+template <class T>
+void multiply_groups(cudnn::Graph& graph, const cudnn::Tensor& a, const cudnn::Tensor& b,
+                     const cudnn::Tensor& to) {
   if (to.sizes[1] == a.sizes[1]) {
     graph.matmul(a, b, to);
     return;
   }
-  const cudnn::Tensor heads = graph.result(kType<T>, {a.sizes[0], a.sizes[1], a.sizes[2], b.sizes[3]});
+  const cudnn::Tensor heads =
+      graph.result(kType<T>, {a.sizes[0], a.sizes[1], a.sizes[2], b.sizes[3]});
   graph.reduce(CUDNN_REDUCE_TENSOR_ADD, graph.matmul(a, b, heads), to);
 }
 
 }  // namespace
 
-template <class T> cudnn::Graph attention_graph(const AttentionArgs<T>& args) {
+template <class T>
+cudnn::Graph attention_graph(const AttentionArgs<T>& args) {
   Attention<T> a(args);
   cudnn::Graph& graph = a.graph;
-  const cudnn::Tensor q = a.q_rows(), k = a.kv_transposed(), v = a.kv_rows(), out = a.out_rows(), lse = a.lse();
-  const cudnn::Tensor score = a.masked(a.pointwise(CUDNN_POINTWISE_MUL, graph.matmul(q, k, a.scores()), graph.constant(args.scale)));
+  const cudnn::Tensor q = a.q_rows(), k = a.kv_transposed(), v = a.kv_rows(), out = a.out_rows(),
+                      lse = a.lse();
+  const cudnn::Tensor score = a.masked(
+      a.pointwise(CUDNN_POINTWISE_MUL, graph.matmul(q, k, a.scores()), graph.constant(args.scale)));
   const cudnn::Tensor largest = graph.reduce(CUDNN_REDUCE_TENSOR_MAX, score, a.query_values());
-  const cudnn::Tensor weight = graph.pointwise(CUDNN_POINTWISE_EXP, a.pointwise(CUDNN_POINTWISE_SUB, score, largest), a.scores());
+  const cudnn::Tensor weight = graph.pointwise(
+      CUDNN_POINTWISE_EXP, a.pointwise(CUDNN_POINTWISE_SUB, score, largest), a.scores());
   const cudnn::Tensor sum = graph.reduce(CUDNN_REDUCE_TENSOR_ADD, weight, a.query_values());
-  graph.pointwise(CUDNN_POINTWISE_ADD, largest, graph.pointwise(CUDNN_POINTWISE_LOG, sum, a.query_values()), lse);
+  graph.pointwise(CUDNN_POINTWISE_ADD, largest,
+                  graph.pointwise(CUDNN_POINTWISE_LOG, sum, a.query_values()), lse);
   graph.matmul(graph.pointwise(CUDNN_POINTWISE_DIV, weight, sum, a.scores(kType<T>)), v, out);
   return std::move(graph);
 }
 
-// dq is written by a product of its own: where it were a sum in memory that blocks add to, bits would change from run to run.
-template <class T> cudnn::Graph attention_graph(const AttentionBackwardArgs<T>& g) {
+// dq is written by a product of its own: where it were a sum in memory that blocks add to, bits
+// would change from run to run.
+template <class T>
+cudnn::Graph attention_graph(const AttentionBackwardArgs<T>& g) {
   const AttentionArgs<T>& args = g.forward;
   Attention<T> a(args);
   cudnn::Graph& graph = a.graph;
-  const cudnn::Tensor q = a.q_rows(), k = a.kv_transposed(), v = a.kv_transposed(), out = a.out_rows(), lse = a.lse();
+  const cudnn::Tensor q = a.q_rows(), k = a.kv_transposed(), v = a.kv_transposed(),
+                      out = a.out_rows(), lse = a.lse();
   const cudnn::Tensor dout = a.out_rows(), dq = a.q_rows(), dk = a.kv_rows(), dv = a.kv_rows();
   const cudnn::Tensor scale = graph.constant(args.scale);
 
-  const cudnn::Tensor product = graph.pointwise(CUDNN_POINTWISE_MUL, dout, out, graph.result(CUDNN_DATA_FLOAT, out.sizes));
+  const cudnn::Tensor product =
+      graph.pointwise(CUDNN_POINTWISE_MUL, dout, out, graph.result(CUDNN_DATA_FLOAT, out.sizes));
   const cudnn::Tensor sum = graph.reduce(CUDNN_REDUCE_TENSOR_ADD, product, a.query_values());
   // In memory, and scaled (without dropout by 1), as engines expect it.
-  const cudnn::Tensor delta = graph.pointwise(CUDNN_POINTWISE_MUL, sum, graph.constant(1.0f), graph.scratch(sum.sizes));
+  const cudnn::Tensor delta =
+      graph.pointwise(CUDNN_POINTWISE_MUL, sum, graph.constant(1.0f), graph.scratch(sum.sizes));
 
-  const cudnn::Tensor score = a.pointwise(CUDNN_POINTWISE_MUL, graph.matmul(q, k, a.scores()), scale);
-  const cudnn::Tensor weight = graph.pointwise(CUDNN_POINTWISE_EXP, a.masked(a.pointwise(CUDNN_POINTWISE_SUB, score, lse)), a.scores());
+  const cudnn::Tensor score =
+      a.pointwise(CUDNN_POINTWISE_MUL, graph.matmul(q, k, a.scores()), scale);
+  const cudnn::Tensor weight = graph.pointwise(
+      CUDNN_POINTWISE_EXP, a.masked(a.pointwise(CUDNN_POINTWISE_SUB, score, lse)), a.scores());
   multiply_groups<T>(graph, across<T>(graph, weight), dout, dv);
 
   cudnn::Tensor dscore = a.pointwise(CUDNN_POINTWISE_SUB, graph.matmul(dout, v, a.scores()), delta);
-  dscore = a.pointwise(CUDNN_POINTWISE_MUL, a.pointwise(CUDNN_POINTWISE_MUL, dscore, weight), scale);
+  dscore =
+      a.pointwise(CUDNN_POINTWISE_MUL, a.pointwise(CUDNN_POINTWISE_MUL, dscore, weight), scale);
   multiply_groups<T>(graph, across<T>(graph, dscore), q, dk);
 
   const auto [batch, heads, columns, keys] = k.sizes;
   const auto [over_batch, over_heads, over_columns, over_keys] = k.strides;
-  const cudnn::Tensor k_rows = graph.result(kType<T>, {batch, heads, keys, columns}, {over_batch, over_heads, over_keys, over_columns});
+  const cudnn::Tensor k_rows = graph.result(kType<T>, {batch, heads, keys, columns},
+                                            {over_batch, over_heads, over_keys, over_columns});
   graph.matmul(dscore, graph.reshape(k, k_rows), dq);
   return std::move(graph);
 }
 
-template <class T> AttentionArgs<T> part_of(const AttentionArgs<T>& whole, AttentionPart size, std::int64_t sequence, std::int64_t group) {
+template <class T>
+AttentionArgs<T> part_of(const AttentionArgs<T>& whole, AttentionPart size, std::int64_t sequence,
+                         std::int64_t group) {
   AttentionArgs<T> a = whole;
-  const std::int64_t heads = whole.heads / whole.kv_heads, head = group * heads, D = whole.head_size;
+  const std::int64_t heads = whole.heads / whole.kv_heads, head = group * heads,
+                     D = whole.head_size;
   a.batch = size.batch, a.kv_heads = size.groups, a.heads = size.groups * heads;
   a.q += sequence * a.queries * a.q_stride + head * D;
   a.k += sequence * a.keys * a.kv_stride + group * D;
@@ -121,7 +160,8 @@ template <class T> AttentionArgs<T> part_of(const AttentionArgs<T>& whole, Atten
   return a;
 }
 template <class T>
-AttentionBackwardArgs<T> part_of(const AttentionBackwardArgs<T>& whole, AttentionPart size, std::int64_t sequence, std::int64_t group) {
+AttentionBackwardArgs<T> part_of(const AttentionBackwardArgs<T>& whole, AttentionPart size,
+                                 std::int64_t sequence, std::int64_t group) {
   AttentionBackwardArgs<T> g = whole;
   g.forward = part_of(whole.forward, size, sequence, group);
   g.dout += g.forward.out - whole.forward.out;

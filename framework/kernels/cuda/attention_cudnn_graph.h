@@ -5,17 +5,24 @@
 
 namespace tfm::kernels {
 
-// For arguments that cudnn_computes() accepts; only shapes and the scale are read. Operands in order: q, k, v, out, lse; for backward
-// then dout, dq, dk, dv.
-template <class T> cuda::cudnn::Graph attention_graph(const AttentionArgs<T>&);
-template <class T> cuda::cudnn::Graph attention_graph(const AttentionBackwardArgs<T>&);
+// For arguments that cudnn_computes() accepts; only shapes and the scale are read. Operands in
+// order: q, k, v, out, lse; for backward then dout, dq, dk, dv.
+template <class T>
+cuda::cudnn::Graph attention_graph(const AttentionArgs<T>&);
+template <class T>
+cuda::cudnn::Graph attention_graph(const AttentionBackwardArgs<T>&);
 
-// Attention to `groups` key heads from `group` on, by the query heads that read them, in `batch` sequences from `sequence` on. A graph is
-// the same for all parts of one size; where it has some heads only, batch must be 1, since cuDNN wants the log-sum-exp without gaps.
+// Attention to `groups` key heads from `group` on, by the query heads that read them, in `batch`
+// sequences from `sequence` on. A graph is the same for all parts of one size; where it has some
+// heads only, batch must be 1, since cuDNN wants the log-sum-exp without gaps.
 struct AttentionPart {
   std::int64_t batch = 0, groups = 0;
 };
-template <class T> AttentionArgs<T> part_of(const AttentionArgs<T>&, AttentionPart size, std::int64_t sequence, std::int64_t group);
-template <class T> AttentionBackwardArgs<T> part_of(const AttentionBackwardArgs<T>&, AttentionPart size, std::int64_t sequence, std::int64_t group);
+template <class T>
+AttentionArgs<T> part_of(const AttentionArgs<T>&, AttentionPart size, std::int64_t sequence,
+                         std::int64_t group);
+template <class T>
+AttentionBackwardArgs<T> part_of(const AttentionBackwardArgs<T>&, AttentionPart size,
+                                 std::int64_t sequence, std::int64_t group);
 
 }  // namespace tfm::kernels

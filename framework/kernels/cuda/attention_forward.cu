@@ -1,5 +1,6 @@
-// Forward on tensor cores: a block owns 64 queries of one head, a warp 16 of them, and goes through the keys with an online
-// softmax (Milakov and Gimelshein 2018). Keys and values have two buffers each: one is multiplied while the next tile arrives.
+// Forward on tensor cores: a block owns 64 queries of one head, a warp 16 of them, and goes through
+// the keys with an online softmax (Milakov and Gimelshein 2018). Keys and values have two buffers
+// each: one is multiplied while the next tile arrives.
 #include "kernels/cuda/attention_tensor.h"
 
 namespace tfm::kernels::gpu {
@@ -22,21 +23,24 @@ struct Shared {
   }
 };
 
-// This lane's part of the running softmax of its two rows: of `sum`, four lanes have a quarter each.
+// This lane's part of the running softmax of its two rows: of `sum`, four lanes have a quarter
+// each.
 struct Softmax {
   float max[2] = {-std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()};
   float sum[2] = {0, 0};
 
-  // From scores to exponentials relative to the new maximum; rescales what was added to `out` before.
+  // From scores to exponentials relative to the new maximum; rescales what was added to `out`
+  // before.
   template <int N, int M>
   __device__ void add(float (&score)[N][4], float (&out)[M][4]) {
     TFM_UNROLL for (int half = 0; half < 2; ++half) {
       float top = max[half];
-      TFM_UNROLL for (int n = 0; n < N; ++n)
-        top = fmaxf(top, fmaxf(score[n][2 * half], score[n][2 * half + 1]));
+      TFM_UNROLL for (int n = 0; n < N; ++n) top =
+          fmaxf(top, fmaxf(score[n][2 * half], score[n][2 * half + 1]));
       top = fmaxf(top, cuda::shuffle_xor(top, 1));
       top = fmaxf(top, cuda::shuffle_xor(top, 2));
-      const float base = top == -std::numeric_limits<float>::infinity() ? 0.0f : top;  // nothing visible so far
+      const float base =
+          top == -std::numeric_limits<float>::infinity() ? 0.0f : top;  // nothing visible so far
       const float rescale = cuda::exp2_approximate(max[half] - base);
       max[half] = top;
       float added = 0;
@@ -47,8 +51,8 @@ struct Softmax {
         }
       }
       sum[half] = sum[half] * rescale + added;
-      TFM_UNROLL for (int m = 0; m < M; ++m)
-        out[m][2 * half] *= rescale, out[m][2 * half + 1] *= rescale;
+      TFM_UNROLL for (int m = 0; m < M; ++m) out[m][2 * half] *= rescale,
+          out[m][2 * half + 1] *= rescale;
     }
   }
 };
@@ -57,7 +61,8 @@ struct Softmax {
 template <class T, int N>
 __device__ void drop(float (&weight)[N][4], const Head<T>& head, int row, int column) {
   const std::uint32_t kept = kept_in_rows<N>(Dropped(head), row, column);
-  each_element<N>([&](int n, int e) { weight[n][e] = kept >> (4 * n + e) & 1 ? weight[n][e] : 0.0f; });
+  each_element<N>(
+      [&](int n, int e) { weight[n][e] = kept >> (4 * n + e) & 1 ? weight[n][e] : 0.0f; });
 }
 
 template <class T, int D, bool Added>
@@ -69,19 +74,22 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 3 : 2)
   const Mask& mask = head.mask;
   const LaneOf at;
   const LanePlace<D> lane;
-  const int first = tile_of_queries(a.causal) * kRows, size = static_cast<int>(a.head_size), warp_row = threadIdx.x / 32 * 16,
-            row = first + warp_row + at.g;
+  const int first = tile_of_queries(a.causal) * kRows, size = static_cast<int>(a.head_size),
+            warp_row = threadIdx.x / 32 * 16, row = first + warp_row + at.g;
   const int end = mask.keys_seen(std::min(first + kRows, mask.queries)), tiles = (end + N - 1) / N;
   float out[D / 8][4] = {};
   Softmax softmax;
-  const std::int32_t segment[2] = {Added ? head.q_segment(row) : 0, Added ? head.q_segment(row + 8) : 0};
+  const std::int32_t segment[2] = {Added ? head.q_segment(row) : 0,
+                                   Added ? head.q_segment(row + 8) : 0};
   const float scale = a.scale * kLog2E;
   Loader<T, D, N, kThreads> keys(a.k + head.kv_at(), a.kv_stride, 0, end, size),
       values(a.v + head.kv_at(), a.kv_stride, 0, end, size);
   const auto load_keys = [&](int j) {
     if (j < tiles) {
       keys.start(shared.k + j % 2 * kTile);
-      if constexpr (Added) load_beside<kRows, N>(shared.bias + j % 2 * kWindow, shared.segments + j % 2 * N, head, first, j * N);
+      if constexpr (Added)
+        load_beside<kRows, N>(shared.bias + j % 2 * kWindow, shared.segments + j % 2 * N, head,
+                              first, j * N);
     }
     cuda::copy_async_commit();
   };
@@ -89,7 +97,9 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 3 : 2)
     if (j < tiles) values.start(shared.v + j % 2 * kTile);
     cuda::copy_async_commit();
   };
-  if (tiles > 0) Loader<T, D, kRows, kThreads>(a.q + head.q_at(), a.q_stride, first, mask.queries, size).start(shared.q);
+  if (tiles > 0)
+    Loader<T, D, kRows, kThreads>(a.q + head.q_at(), a.q_stride, first, mask.queries, size)
+        .start(shared.q);
   load_keys(0);
   load_values(0);
   LeftFactor<T, D, D <= 128> queries(shared.q + warp_row * D, lane);
@@ -100,9 +110,11 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 3 : 2)
     if (j == 0) queries.read();
     float score[N / 8][4] = {};
     multiply_rows<T, D, N>(score, queries, shared.k + j % 2 * kTile, lane);
-    const Beside beside{shared.bias + j % 2 * kWindow, j * N - first - (kRows - 1), shared.segments + j % 2 * N};
+    const Beside beside{shared.bias + j % 2 * kWindow, j * N - first - (kRows - 1),
+                        shared.segments + j % 2 * N};
     to_scores<false, Added>(score, scale, mask, row, j * N + 2 * at.t,
-                            mask.cuts(first + warp_row, first + warp_row + 16, (j + 1) * N), segment, beside, a.bias != nullptr);
+                            mask.cuts(first + warp_row, first + warp_row + 16, (j + 1) * N),
+                            segment, beside, a.bias != nullptr);
     softmax.add(score, out);
     if (Added && a.dropout.p > 0) drop(score, head, row, j * N + 2 * at.t);
     load_values(j + 1);
@@ -118,11 +130,11 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 3 : 2)
     factor[half] = sum > 0 ? (Added ? a.dropout.scale() : 1.0f) / sum : 0.0f;
     const int t = row + half * 8;
     if (at.t == 0 && t < mask.queries)
-      a.lse[head.lse_at() + t] =
-          sum > 0 ? (softmax.max[half] + cuda::log2_approximate(sum)) * kLn2 : -std::numeric_limits<float>::infinity();
+      a.lse[head.lse_at() + t] = sum > 0 ? (softmax.max[half] + cuda::log2_approximate(sum)) * kLn2
+                                         : -std::numeric_limits<float>::infinity();
   }
-  store_rows<T, D, D>(shared.q, out, factor, a.out + head.out_at() + first * a.out_stride, a.out_stride, warp_row,
-                      mask.queries - first, 0, size);
+  store_rows<T, D, D>(shared.q, out, factor, a.out + head.out_at() + first * a.out_stride,
+                      a.out_stride, warp_row, mask.queries - first, 0, size);
 }
 
 template <class T, int D>

@@ -1,6 +1,7 @@
 #pragma once
-// What all attention kernels share: what a query sees, dropout, the gradient of the bias. Scores are kept in units of log2(e), so
-// that exp2 serves. "rows" are those of a tile of scores that a block owns, "columns" those it loops over.
+// What all attention kernels share: what a query sees, dropout, the gradient of the bias. Scores
+// are kept in units of log2(e), so that exp2 serves. "rows" are those of a tile of scores that a
+// block owns, "columns" those it loops over.
 #include <algorithm>
 #include <limits>
 
@@ -18,8 +19,9 @@ template <class T>
 struct BackwardScratch {
   const std::int32_t* real = nullptr;  // (B) or null, as in Mask
   Wide<T>* delta = nullptr;            // (B, H, T) sum of out * dout of a row
-  Wide<T>* base = nullptr;             // (B, H, T) lse in units of log2(e), 0 where nothing is visible: tensor cores alone
-  Wide<T>* diagonals = nullptr;        // (B, H, tiles of queries, width) or null: see add_diagonals
+  Wide<T>* base =
+      nullptr;  // (B, H, T) lse in units of log2(e), 0 where nothing is visible: tensor cores alone
+  Wide<T>* diagonals = nullptr;  // (B, H, tiles of queries, width) or null: see add_diagonals
   std::int64_t width = 0;
 };
 
@@ -27,9 +29,11 @@ struct BackwardScratch {
 template <class T>
 void tensor_forward(cuda::Stream&, const AttentionArgs<T>&, const std::int32_t* real);
 template <class T>
-void tensor_backward_keys(cuda::Stream&, const AttentionBackwardArgs<T>&, const BackwardScratch<T>&);
+void tensor_backward_keys(cuda::Stream&, const AttentionBackwardArgs<T>&,
+                          const BackwardScratch<T>&);
 template <class T>
-void tensor_backward_queries(cuda::Stream&, const AttentionBackwardArgs<T>&, const BackwardScratch<T>&);
+void tensor_backward_queries(cuda::Stream&, const AttentionBackwardArgs<T>&,
+                             const BackwardScratch<T>&);
 inline constexpr int kTensorRows = kAttentionTensorRows;
 // Plain arithmetic in Wide<T>, any type and size.
 template <class T>
@@ -45,10 +49,16 @@ struct Mask {
   bool causal, padding, documents;
 
   // Keys from here on are not seen by any of the queries before `end`.
-  __device__ int keys_seen(int end) const { return causal ? std::max(0, std::min(real, end + keys - queries)) : real; }
+  __device__ int keys_seen(int end) const {
+    return causal ? std::max(0, std::min(real, end + keys - queries)) : real;
+  }
   // No query before this one sees a key from `first` on.
-  __device__ int first_query(int first) const { return causal ? std::max(0, first - (keys - queries)) : 0; }
-  __device__ bool sees(int t, int s) const { return t < queries && s < real && (!causal || s <= t + keys - queries); }
+  __device__ int first_query(int first) const {
+    return causal ? std::max(0, first - (keys - queries)) : 0;
+  }
+  __device__ bool sees(int t, int s) const {
+    return t < queries && s < real && (!causal || s <= t + keys - queries);
+  }
   __device__ bool same(std::int32_t q_segment, std::int32_t k_segment) const {
     return !padding || (k_segment >= 0 && (!documents || q_segment == k_segment));
   }
@@ -67,12 +77,15 @@ struct Head {
   std::int64_t of_keys;
 
   __device__ Head(const AttentionArgs<T>& args, const std::int32_t* real, int sequence, int head)
-      : a(args), b(sequence), h(head), mask{static_cast<int>(a.queries),
-                                            static_cast<int>(a.keys),
-                                            real ? real[b] : static_cast<int>(a.keys),
-                                            a.causal,
-                                            a.k_segments != nullptr,
-                                            a.k_segments && a.q_segments},
+      : a(args),
+        b(sequence),
+        h(head),
+        mask{static_cast<int>(a.queries),
+             static_cast<int>(a.keys),
+             real ? real[b] : static_cast<int>(a.keys),
+             a.causal,
+             a.k_segments != nullptr,
+             a.k_segments && a.q_segments},
         of_keys(b * (a.kv_length ? a.kv_length : a.keys) * a.kv_stride +
                 h / (static_cast<int>(a.heads) / static_cast<int>(a.kv_heads)) * a.head_size) {}
 
@@ -83,9 +96,13 @@ struct Head {
   __device__ std::int32_t q_segment(int t) const {
     return mask.documents && t < mask.queries ? a.q_segments[b * a.queries + t] : 0;
   }
-  __device__ std::int32_t k_segment(int s) const { return mask.padding && s < mask.keys ? a.k_segments[b * a.keys + s] : 0; }
+  __device__ std::int32_t k_segment(int s) const {
+    return mask.padding && s < mask.keys ? a.k_segments[b * a.keys + s] : 0;
+  }
   // [s - t] is the bias of (t, s).
-  __device__ const Wide<T>* bias() const { return a.bias + h * (a.queries + a.keys - 1) + a.queries - 1; }
+  __device__ const Wide<T>* bias() const {
+    return a.bias + h * (a.queries + a.keys - 1) + a.queries - 1;
+  }
 };
 
 // Starts to copy n words; zeros from `end` on and before `begin`.
@@ -102,15 +119,20 @@ class Dropped {
  public:
   template <class T>
   __device__ explicit Dropped(const Head<T>& head)
-      : key_(head.a.dropout.current()), threshold_(head.a.dropout.threshold()), row_((head.a.keys + 3) / 4) {
+      : key_(head.a.dropout.current()),
+        threshold_(head.a.dropout.threshold()),
+        row_((head.a.keys + 3) / 4) {
     const AttentionArgs<T>& a = head.a;
-    first_ =
-        static_cast<std::uint64_t>(((a.dropout.first_sequence() + a.sequence_offset + head.b) * a.heads_total + a.head_offset + head.h) * a.queries * row_);
+    first_ = static_cast<std::uint64_t>(
+        ((a.dropout.first_sequence() + a.sequence_offset + head.b) * a.heads_total + a.head_offset +
+         head.h) *
+        a.queries * row_);
   }
   // Bit i: (t, s + i) is kept; s is a multiple of 4.
   __device__ unsigned four(int t, int s) const {
     const Philox4 w = key_.block(first_ + static_cast<std::uint64_t>(t * row_ + s / 4));
-    return (w[0] >= threshold_) | (w[1] >= threshold_) << 1 | (w[2] >= threshold_) << 2 | (w[3] >= threshold_) << 3;
+    return (w[0] >= threshold_) | (w[1] >= threshold_) << 1 | (w[2] >= threshold_) << 2 |
+           (w[3] >= threshold_) << 3;
   }
 
  private:
@@ -120,11 +142,13 @@ class Dropped {
   std::uint64_t first_;
 };
 
-// The gradient of the bias sums a tile's gradients along its diagonals, s - t = constant. Rows x Keys tiles of one block of
-// queries follow one another along the keys; diagonal i of tile j is place j * Keys + i of the block's row of `diagonals`. A tile
-// completes its first Keys diagonals and hands the others on through `carry` (2, Rows). Order of summation is fixed.
+// The gradient of the bias sums a tile's gradients along its diagonals, s - t = constant. Rows x
+// Keys tiles of one block of queries follow one another along the keys; diagonal i of tile j is
+// place j * Keys + i of the block's row of `diagonals`. A tile completes its first Keys diagonals
+// and hands the others on through `carry` (2, Rows). Order of summation is fixed.
 template <int Rows, int Keys, class W>
-__device__ void add_diagonals(const W* tile, int pitch, W* carry, W* diagonals, int j, int thread, int threads) {
+__device__ void add_diagonals(const W* tile, int pitch, W* carry, W* diagonals, int j, int thread,
+                              int threads) {
   const W* from = carry + j % 2 * Rows;
   W* to = carry + (j + 1) % 2 * Rows;
   for (int i = thread; i < Rows + Keys - 1; i += threads) {
@@ -139,7 +163,8 @@ __device__ void add_diagonals(const W* tile, int pitch, W* carry, W* diagonals, 
 }
 // After the last of `tiles` tiles and a barrier: the rest of the row.
 template <int Rows, int Keys, class W>
-__device__ void finish_diagonals(const W* carry, W* diagonals, std::int64_t width, int tiles, int thread, int threads) {
+__device__ void finish_diagonals(const W* carry, W* diagonals, std::int64_t width, int tiles,
+                                 int thread, int threads) {
   for (std::int64_t i = tiles * Keys + thread; i < width; i += threads) {
     const std::int64_t at = i - tiles * Keys;
     diagonals[i] = tiles > 0 && at < Rows - 1 ? carry[tiles % 2 * Rows + at] : W{0};
@@ -152,12 +177,16 @@ void with_flag(bool flag, F&& f) {
   flag ? f.template operator()<true>() : f.template operator()<false>();
 }
 
-// The tile of queries of this block, whose grid is (tiles of queries, heads, sequences): the one that sees most keys comes first.
-__device__ inline unsigned tile_of_queries(bool causal) { return causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x; }
+// The tile of queries of this block, whose grid is (tiles of queries, heads, sequences): the one
+// that sees most keys comes first.
+__device__ inline unsigned tile_of_queries(bool causal) {
+  return causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
+}
 
 // The row of a tile of queries; null where no gradient of the bias is asked for.
 template <class T>
-__device__ Wide<T>* diagonals_of_block(const BackwardScratch<T>& scratch, unsigned tile = blockIdx.x) {
+__device__ Wide<T>* diagonals_of_block(const BackwardScratch<T>& scratch,
+                                       unsigned tile = blockIdx.x) {
   const std::int64_t block = (std::int64_t{blockIdx.z} * gridDim.y + blockIdx.y) * gridDim.x + tile;
   return scratch.diagonals ? scratch.diagonals + block * scratch.width : nullptr;
 }

@@ -1,5 +1,5 @@
-// Attention in plain arithmetic for any type and head size: a warp owns a few rows, and its lanes take turns as columns of the
-// scores and as elements of a head.
+// Attention in plain arithmetic for any type and head size: a warp owns a few rows, and its lanes
+// take turns as columns of the scores and as elements of a head.
 #include <cmath>
 
 #include "kernels/cuda/attention_parts.h"
@@ -20,10 +20,12 @@ __device__ W infinity() {
 
 // Rows [first, first + n) in Wide<T>, `pitch` apart; zeros from row `end` on.
 template <class T>
-__device__ void load_rows(Wide<T>* to, int pitch, const T* from, std::int64_t stride, int first, int n, int end, int size) {
+__device__ void load_rows(Wide<T>* to, int pitch, const T* from, std::int64_t stride, int first,
+                          int n, int end, int size) {
   for (int i = threadIdx.x; i < n * size; i += kThreads) {
     const int row = i / size, element = i % size;
-    to[row * pitch + element] = first + row < end ? cuda::widen(from[(first + row) * stride + element]) : Wide<T>{0};
+    to[row * pitch + element] =
+        first + row < end ? cuda::widen(from[(first + row) * stride + element]) : Wide<T>{0};
   }
 }
 
@@ -34,25 +36,29 @@ __device__ W product(const W* x, const W* y, int size) {
   return sum;
 }
 
-// sum (elements of a head, one in 32 a lane) += sum over columns of factor[column] * values[column].
+// sum (elements of a head, one in 32 a lane) += sum over columns of factor[column] *
+// values[column].
 template <class W>
-__device__ void add_columns(W (&sum)[kSlots], const W* factor, const W* values, int pitch, int size) {
+__device__ void add_columns(W (&sum)[kSlots], const W* factor, const W* values, int pitch,
+                            int size) {
   const int lane = threadIdx.x % 32;
-  for (int c = 0; c < kColumns; ++c) TFM_UNROLL for (int slot = 0; slot < kSlots; ++slot)
-      if (slot * 32 + lane < size) sum[slot] += factor[c] * values[c * pitch + slot * 32 + lane];
+  for (int c = 0; c < kColumns; ++c)
+    TFM_UNROLL for (int slot = 0; slot < kSlots; ++slot) if (slot * 32 + lane < size) sum[slot] +=
+        factor[c] * values[c * pitch + slot * 32 + lane];
 }
 
 template <class T>
 __device__ void store_row(T* to, const Wide<T> (&sum)[kSlots], Wide<T> factor, int size) {
   const int lane = threadIdx.x % 32;
-  TFM_UNROLL for (int slot = 0; slot < kSlots; ++slot)
-    if (slot * 32 + lane < size) to[slot * 32 + lane] = cuda::narrow<T>(sum[slot] * factor);
+  TFM_UNROLL for (int slot = 0; slot < kSlots; ++slot) if (slot * 32 + lane < size)
+      to[slot * 32 + lane] = cuda::narrow<T>(sum[slot] * factor);
 }
 
 // The score of one pair from its product; -inf where hidden.
 template <class T>
 __device__ Wide<T> score_of(const Head<T>& head, int t, int s, Wide<T> product) {
-  if (!head.mask.sees(t, s) || !head.mask.same(head.q_segment(t), head.k_segment(s))) return -infinity<Wide<T>>();
+  if (!head.mask.sees(t, s) || !head.mask.same(head.q_segment(t), head.k_segment(s)))
+    return -infinity<Wide<T>>();
   return product * head.a.scale + (head.a.bias ? head.bias()[s - t] : Wide<T>{0});
 }
 // 0, or what a kept weight is multiplied with.
@@ -74,19 +80,20 @@ __device__ W sum_of_warp(W x) {
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads, 2) forward(const __grid_constant__ AttentionArgs<T> a, const std::int32_t* real) {
+__global__ void __launch_bounds__(kThreads, 2)
+    forward(const __grid_constant__ AttentionArgs<T> a, const std::int32_t* real) {
   using W = Wide<T>;
   const Head<T> head(a, real, blockIdx.z, blockIdx.y);
   const int size = static_cast<int>(a.head_size), pitch = size + 1, first = blockIdx.x * kRows<T>,
             own = threadIdx.x / 32 * kOfWarp<T>;
-  const int lane = threadIdx.x % 32, end = head.mask.keys_seen(std::min(first + kRows<T>, head.mask.queries));
+  const int lane = threadIdx.x % 32,
+            end = head.mask.keys_seen(std::min(first + kRows<T>, head.mask.queries));
   W* q = cuda::shared_memory<W>();                     // (kRows, size)
   W* k = q + kRows<T> * size;                          // (kColumns, pitch)
   W* v = k + kColumns * pitch;                         // (kColumns, pitch)
   W* weights = v + kColumns * pitch + own * kColumns;  // (kRows, kColumns), this warp's
   W sum[kOfWarp<T>] = {}, max[kOfWarp<T>], out[kOfWarp<T>][kSlots] = {};
-  TFM_UNROLL for (int r = 0; r < kOfWarp<T>; ++r)
-    max[r] = -infinity<W>();
+  TFM_UNROLL for (int r = 0; r < kOfWarp<T>; ++r) max[r] = -infinity<W>();
   load_rows(q, size, a.q + head.q_at(), a.q_stride, first, kRows<T>, head.mask.queries, size);
   for (int s0 = 0; s0 < end; s0 += kColumns) {
     cuda::block_barrier();  // nobody needs the last tile any more
@@ -96,17 +103,17 @@ __global__ void __launch_bounds__(kThreads, 2) forward(const __grid_constant__ A
     TFM_UNROLL for (int r = 0; r < kOfWarp<T>; ++r) {
       const int t = first + own + r, s = s0 + lane;
       const W score = score_of(head, t, s, product(q + (own + r) * size, k + lane * pitch, size));
-      const W top = std::max(max[r], largest_of_warp(score)), base = top == -infinity<W>() ? W{0} : top;
+      const W top = std::max(max[r], largest_of_warp(score)),
+              base = top == -infinity<W>() ? W{0} : top;
       const W weight = std::exp(score - base), rescale = std::exp(max[r] - base);
       max[r] = top;
       sum[r] = sum[r] * rescale + weight;
       weights[r * kColumns + lane] = weight * dropout_factor(head, t, s);
-      TFM_UNROLL for (int slot = 0; slot < kSlots; ++slot)
-        out[r][slot] *= rescale;
+      TFM_UNROLL for (int slot = 0; slot < kSlots; ++slot) out[r][slot] *= rescale;
     }
     cuda::warp_barrier();  // weights are there
     TFM_UNROLL for (int r = 0; r < kOfWarp<T>; ++r)
-      add_columns(out[r], weights + r * kColumns, v, pitch, size);
+        add_columns(out[r], weights + r * kColumns, v, pitch, size);
   }
   TFM_UNROLL for (int r = 0; r < kOfWarp<T>; ++r) {
     const int t = first + own + r;
@@ -117,8 +124,9 @@ __global__ void __launch_bounds__(kThreads, 2) forward(const __grid_constant__ A
   }
 }
 
-// Gradients of keys and values (rows are keys, columns the queries of one head after another) or of queries (rows are queries):
-// of each side the rows' two matrices, the columns' two, and the gradients of the rows.
+// Gradients of keys and values (rows are keys, columns the queries of one head after another) or of
+// queries (rows are queries): of each side the rows' two matrices, the columns' two, and the
+// gradients of the rows.
 template <class T, bool OfKeys>
 struct Side {
   const T *first, *second;
@@ -130,7 +138,8 @@ struct Side {
         second_stride(OfKeys ? g.forward.kv_stride : g.forward.out_stride) {}
 };
 
-// The tiles that a block shares: rows' and columns' matrices, dropped weights, gradients of scores and the carry of diagonals.
+// The tiles that a block shares: rows' and columns' matrices, dropped weights, gradients of scores
+// and the carry of diagonals.
 template <class W>
 struct Shared {
   static constexpr int kPitch = kColumns + 1, kTileRows = kPlainRows<W>;
@@ -143,26 +152,29 @@ struct Shared {
   W* gradients = weights + kTileRows * kPitch;   // (kTileRows, kPitch)
   W* carry = gradients + kTileRows * kPitch;     // (2, kTileRows)
   static std::size_t bytes(std::int64_t size) {
-    return (2 * kTileRows * size + 2 * kColumns * (size + 1) + 2 * kTileRows * (kPitch + 1)) * sizeof(W);
+    return (2 * kTileRows * size + 2 * kColumns * (size + 1) + 2 * kTileRows * (kPitch + 1)) *
+           sizeof(W);
   }
 };
 
 // One tile of weights and gradients of scores: this warp's rows.
 template <class T, bool KeysAreRows>
-__device__ void tile_gradients(const Shared<Wide<T>>& shared, const Head<T>& head, const Wide<T>* delta, int row0, int column0,
-                               int own) {
+__device__ void tile_gradients(const Shared<Wide<T>>& shared, const Head<T>& head,
+                               const Wide<T>* delta, int row0, int column0, int own) {
   using W = Wide<T>;
   const int lane = threadIdx.x % 32;
   TFM_UNROLL for (int r = 0; r < kOfWarp<T>; ++r) {
-    const int row = row0 + own + r, t = KeysAreRows ? column0 + lane : row, s = KeysAreRows ? row : column0 + lane,
-              at = (own + r) * shared.kPitch + lane;
-    const W score = score_of(
-        head, t, s, product(shared.row_first + (own + r) * shared.size, shared.first + lane * shared.pitch, shared.size));
+    const int row = row0 + own + r, t = KeysAreRows ? column0 + lane : row,
+              s = KeysAreRows ? row : column0 + lane, at = (own + r) * shared.kPitch + lane;
+    const W score = score_of(head, t, s,
+                             product(shared.row_first + (own + r) * shared.size,
+                                     shared.first + lane * shared.pitch, shared.size));
     W weight = 0, factor = 0, gradient = 0;
     if (score > -infinity<W>()) {
       weight = std::exp(score - head.a.lse[head.lse_at() + t]);
       factor = dropout_factor(head, t, s);
-      const W of_weight = product(shared.row_second + (own + r) * shared.size, shared.second + lane * shared.pitch, shared.size);
+      const W of_weight = product(shared.row_second + (own + r) * shared.size,
+                                  shared.second + lane * shared.pitch, shared.size);
       gradient = weight * (of_weight * factor - delta[head.lse_at() + t]);
     }
     if (KeysAreRows) shared.weights[at] = weight * factor;
@@ -172,7 +184,8 @@ __device__ void tile_gradients(const Shared<Wide<T>>& shared, const Head<T>& hea
 
 template <class T>
 __global__ void __launch_bounds__(kThreads, 2)
-    backward_keys(const __grid_constant__ AttentionBackwardArgs<T> g, const __grid_constant__ BackwardScratch<T> scratch) {
+    backward_keys(const __grid_constant__ AttentionBackwardArgs<T> g,
+                  const __grid_constant__ BackwardScratch<T> scratch) {
   using W = Wide<T>;
   const AttentionArgs<T>& a = g.forward;
   const Shared<W> shared{static_cast<int>(a.head_size)};
@@ -180,22 +193,29 @@ __global__ void __launch_bounds__(kThreads, 2)
             group = static_cast<int>(a.heads / a.kv_heads);
   const Head<T> head0(a, scratch.real, blockIdx.z, blockIdx.y * group);
   const Side<T, true> rows(g, head0);
-  load_rows(shared.row_first, size, rows.first, rows.first_stride, first, kRows<T>, head0.mask.keys, size);
-  load_rows(shared.row_second, size, rows.second, rows.second_stride, first, kRows<T>, head0.mask.keys, size);
+  load_rows(shared.row_first, size, rows.first, rows.first_stride, first, kRows<T>, head0.mask.keys,
+            size);
+  load_rows(shared.row_second, size, rows.second, rows.second_stride, first, kRows<T>,
+            head0.mask.keys, size);
   W dk[kOfWarp<T>][kSlots] = {}, dv[kOfWarp<T>][kSlots] = {};
   for (int h = 0; h < group && first < head0.mask.real; ++h) {
     const Head<T> head(a, scratch.real, blockIdx.z, blockIdx.y * group + h);
     const Side<T, false> columns(g, head);
-    for (int t0 = head.mask.first_query(first) / kColumns * kColumns; t0 < head.mask.queries; t0 += kColumns) {
+    for (int t0 = head.mask.first_query(first) / kColumns * kColumns; t0 < head.mask.queries;
+         t0 += kColumns) {
       cuda::block_barrier();  // nobody needs the last tile any more
-      load_rows(shared.first, shared.pitch, columns.first, columns.first_stride, t0, kColumns, head.mask.queries, size);
-      load_rows(shared.second, shared.pitch, columns.second, columns.second_stride, t0, kColumns, head.mask.queries, size);
+      load_rows(shared.first, shared.pitch, columns.first, columns.first_stride, t0, kColumns,
+                head.mask.queries, size);
+      load_rows(shared.second, shared.pitch, columns.second, columns.second_stride, t0, kColumns,
+                head.mask.queries, size);
       cuda::block_barrier();  // this tile is there
       tile_gradients<T, true>(shared, head, scratch.delta, first, t0, own);
       cuda::warp_barrier();  // weights and gradients are there
       TFM_UNROLL for (int r = 0; r < kOfWarp<T>; ++r) {
-        add_columns(dv[r], shared.weights + (own + r) * shared.kPitch, shared.second, shared.pitch, size);
-        add_columns(dk[r], shared.gradients + (own + r) * shared.kPitch, shared.first, shared.pitch, size);
+        add_columns(dv[r], shared.weights + (own + r) * shared.kPitch, shared.second, shared.pitch,
+                    size);
+        add_columns(dk[r], shared.gradients + (own + r) * shared.kPitch, shared.first, shared.pitch,
+                    size);
       }
     }
   }
@@ -209,66 +229,83 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 template <class T>
 __global__ void __launch_bounds__(kThreads, 2)
-    backward_queries(const __grid_constant__ AttentionBackwardArgs<T> g, const __grid_constant__ BackwardScratch<T> scratch) {
+    backward_queries(const __grid_constant__ AttentionBackwardArgs<T> g,
+                     const __grid_constant__ BackwardScratch<T> scratch) {
   using W = Wide<T>;
   const AttentionArgs<T>& a = g.forward;
   const Shared<W> shared{static_cast<int>(a.head_size)};
   const Head<T> head(a, scratch.real, blockIdx.z, blockIdx.y);
   const int size = shared.size, first = blockIdx.x * kRows<T>, own = threadIdx.x / 32 * kOfWarp<T>;
-  const int end = head.mask.keys_seen(std::min(first + kRows<T>, head.mask.queries)), tiles = (end + kColumns - 1) / kColumns;
+  const int end = head.mask.keys_seen(std::min(first + kRows<T>, head.mask.queries)),
+            tiles = (end + kColumns - 1) / kColumns;
   const Side<T, false> rows(g, head);
   const Side<T, true> columns(g, head);
   W* diagonals = diagonals_of_block(scratch);
-  load_rows(shared.row_first, size, rows.first, rows.first_stride, first, kRows<T>, head.mask.queries, size);
-  load_rows(shared.row_second, size, rows.second, rows.second_stride, first, kRows<T>, head.mask.queries, size);
+  load_rows(shared.row_first, size, rows.first, rows.first_stride, first, kRows<T>,
+            head.mask.queries, size);
+  load_rows(shared.row_second, size, rows.second, rows.second_stride, first, kRows<T>,
+            head.mask.queries, size);
   W dq[kOfWarp<T>][kSlots] = {};
   for (int j = 0; j < tiles; ++j) {
     cuda::block_barrier();  // nobody needs the last tile any more
-    load_rows(shared.first, shared.pitch, columns.first, columns.first_stride, j * kColumns, kColumns, end, size);
-    load_rows(shared.second, shared.pitch, columns.second, columns.second_stride, j * kColumns, kColumns, end, size);
+    load_rows(shared.first, shared.pitch, columns.first, columns.first_stride, j * kColumns,
+              kColumns, end, size);
+    load_rows(shared.second, shared.pitch, columns.second, columns.second_stride, j * kColumns,
+              kColumns, end, size);
     cuda::block_barrier();  // this tile is there
     tile_gradients<T, false>(shared, head, scratch.delta, first, j * kColumns, own);
     cuda::warp_barrier();  // this warp's gradients are there
-    TFM_UNROLL for (int r = 0; r < kOfWarp<T>; ++r)
-      add_columns(dq[r], shared.gradients + (own + r) * shared.kPitch, shared.first, shared.pitch, size);
+    TFM_UNROLL for (int r = 0; r < kOfWarp<T>; ++r) add_columns(
+        dq[r], shared.gradients + (own + r) * shared.kPitch, shared.first, shared.pitch, size);
     if (diagonals) {
       cuda::block_barrier();  // all gradients are there
-      add_diagonals<kRows<T>, kColumns>(shared.gradients, shared.kPitch, shared.carry, diagonals, j, threadIdx.x, kThreads);
+      add_diagonals<kRows<T>, kColumns>(shared.gradients, shared.kPitch, shared.carry, diagonals, j,
+                                        threadIdx.x, kThreads);
     }
   }
   TFM_UNROLL for (int r = 0; r < kOfWarp<T>; ++r) {
     const int t = first + own + r;
-    if (t < head.mask.queries) store_row<T>(g.dq + head.q_at() + t * a.q_stride, dq[r], a.scale, size);
+    if (t < head.mask.queries)
+      store_row<T>(g.dq + head.q_at() + t * a.q_stride, dq[r], a.scale, size);
   }
   if (!diagonals) return;
   cuda::block_barrier();  // the carry is there
-  finish_diagonals<kRows<T>, kColumns>(shared.carry, diagonals, scratch.width, tiles, threadIdx.x, kThreads);
+  finish_diagonals<kRows<T>, kColumns>(shared.carry, diagonals, scratch.width, tiles, threadIdx.x,
+                                       kThreads);
 }
 
 template <class T>
 dim3 grid_of(const AttentionArgs<T>& a, std::int64_t n, std::int64_t heads) {
-  return dim3(static_cast<unsigned>(ceil_div(n, kRows<T>)), static_cast<unsigned>(heads), static_cast<unsigned>(a.batch));
+  return dim3(static_cast<unsigned>(ceil_div(n, kRows<T>)), static_cast<unsigned>(heads),
+              static_cast<unsigned>(a.batch));
 }
 
 }  // namespace
 
 template <class T>
 void plain_forward(cuda::Stream& stream, const AttentionArgs<T>& a, const std::int32_t* real) {
-  const std::size_t bytes = (kRows<T> * (a.head_size + kColumns) + 2 * kColumns * (a.head_size + 1)) * sizeof(Wide<T>);
+  const std::size_t bytes =
+      (kRows<T> * (a.head_size + kColumns) + 2 * kColumns * (a.head_size + 1)) * sizeof(Wide<T>);
   cuda::launch(stream, forward<T>, grid_of(a, a.queries, a.heads), kThreads, bytes, a, real);
 }
 
 template <class T>
-void plain_backward(cuda::Stream& stream, const AttentionBackwardArgs<T>& g, const BackwardScratch<T>& scratch) {
+void plain_backward(cuda::Stream& stream, const AttentionBackwardArgs<T>& g,
+                    const BackwardScratch<T>& scratch) {
   const AttentionArgs<T>& a = g.forward;
   const std::size_t bytes = Shared<Wide<T>>::bytes(a.head_size);
-  if (a.keys > 0) cuda::launch(stream, backward_keys<T>, grid_of(a, a.keys, a.kv_heads), kThreads, bytes, g, scratch);
-  if (a.queries > 0) cuda::launch(stream, backward_queries<T>, grid_of(a, a.queries, a.heads), kThreads, bytes, g, scratch);
+  if (a.keys > 0)
+    cuda::launch(stream, backward_keys<T>, grid_of(a, a.keys, a.kv_heads), kThreads, bytes, g,
+                 scratch);
+  if (a.queries > 0)
+    cuda::launch(stream, backward_queries<T>, grid_of(a, a.queries, a.heads), kThreads, bytes, g,
+                 scratch);
 }
 
 #define TFM_INSTANTIATE(T)                                                                  \
   template void plain_forward(cuda::Stream&, const AttentionArgs<T>&, const std::int32_t*); \
-  template void plain_backward(cuda::Stream&, const AttentionBackwardArgs<T>&, const BackwardScratch<T>&);
+  template void plain_backward(cuda::Stream&, const AttentionBackwardArgs<T>&,              \
+                               const BackwardScratch<T>&);
 TFM_INSTANTIATE(float)
 TFM_INSTANTIATE(double)
 TFM_INSTANTIATE(bf16)

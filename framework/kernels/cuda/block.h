@@ -1,14 +1,15 @@
 #pragma once
-// All that a kernel source takes from CUDA: the instructions of a block of threads, 16-bit conversions, scratch memory, launches.
-// The same sources are compiled as C++ with TFM_EXECUTOR and run on the CPU (tests/executor): kernels use nothing else of CUDA, keep
-// shared memory dynamic, and call warp and block instructions with all lanes of the warp or threads of the block.
+// All that a kernel source takes from CUDA: the instructions of a block of threads, 16-bit
+// conversions, scratch memory, launches. The same sources are compiled as C++ with TFM_EMULATOR and
+// run on the CPU (tests/emulator): kernels use nothing else of CUDA, keep shared memory dynamic,
+// and call warp and block instructions with all lanes of the warp or threads of the block.
 #include <cstdint>
 
 #include "core/dtype.h"
 #include "device/cuda/scratch.h"
 
-#ifdef TFM_EXECUTOR
-#include "block_executor.h"
+#ifdef TFM_EMULATOR
+#include "block_emulator.h"
 #else
 
 #define TFM_UNROLL _Pragma("unroll")
@@ -17,66 +18,111 @@ namespace tfm::cuda {
 
 __device__ inline void block_barrier() { __syncthreads(); }
 __device__ inline void warp_barrier() { __syncwarp(); }
-template <class V> __device__ V shuffle(V v, int lane) { return __shfl_sync(~0u, v, lane); }
-template <class V> __device__ V shuffle_up(V v, int by) { return __shfl_up_sync(~0u, v, by); }
-template <class V> __device__ V shuffle_down(V v, int by) { return __shfl_down_sync(~0u, v, by); }
-template <class V> __device__ V shuffle_xor(V v, int mask) { return __shfl_xor_sync(~0u, v, mask); }
+template <class V>
+__device__ V shuffle(V v, int lane) {
+  return __shfl_sync(~0u, v, lane);
+}
+template <class V>
+__device__ V shuffle_up(V v, int by) {
+  return __shfl_up_sync(~0u, v, by);
+}
+template <class V>
+__device__ V shuffle_down(V v, int by) {
+  return __shfl_down_sync(~0u, v, by);
+}
+template <class V>
+__device__ V shuffle_xor(V v, int mask) {
+  return __shfl_xor_sync(~0u, v, mask);
+}
 __device__ inline unsigned ballot(bool p) { return __ballot_sync(~0u, p); }
 
 extern __shared__ __align__(128) char dynamic_shared_memory[];
-template <class T = char> __device__ T* shared_memory() { return reinterpret_cast<T*>(dynamic_shared_memory); }
+template <class T = char>
+__device__ T* shared_memory() {
+  return reinterpret_cast<T*>(dynamic_shared_memory);
+}
 
 // One access of sizeof(V) bytes; the address is a multiple of alignof(V).
-template <class V> __device__ V load(const void* p) { return *static_cast<const V*>(p); }
-template <class V> __device__ void store(void* p, const V& v) { *static_cast<V*>(p) = v; }
+template <class V>
+__device__ V load(const void* p) {
+  return *static_cast<const V*>(p);
+}
+template <class V>
+__device__ void store(void* p, const V& v) {
+  *static_cast<V*>(p) = v;
+}
 
-// c (16, 8) += a (16, 16) b (16, 8). With g = lane / 4 and t = lane % 4, c[i] is element (g + i/2 * 8, 2 t + i%2); a[i] holds the pair
-// (g + i%2 * 8, 2 t + i/2 * 8 and the next column); b0 and b1 hold rows 2 t, 2 t + 1 and 2 t + 8, 2 t + 9 of column g (PTX ISA,
-// "Matrix Fragments for mma.m16n8k16").
-template <class T> __device__ void mma(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
+// c (16, 8) += a (16, 16) b (16, 8). With g = lane / 4 and t = lane % 4, c[i] is element (g + i/2 *
+// 8, 2 t + i%2); a[i] holds the pair (g + i%2 * 8, 2 t + i/2 * 8 and the next column); b0 and b1
+// hold rows 2 t, 2 t + 1 and 2 t + 8, 2 t + 9 of column g (PTX ISA, "Matrix Fragments for
+// mma.m16n8k16").
+template <class T>
+__device__ void mma(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                    std::uint32_t b1) {
   static_assert(is_half(dtype_of<T>));
   if constexpr (dtype_of<T> == DType::bf16)
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
   else
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+        "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-__device__ inline std::uint32_t shared_address(const void* p) { return static_cast<std::uint32_t>(__cvta_generic_to_shared(p)); }
+__device__ inline std::uint32_t shared_address(const void* p) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
+}
 
-// r[i] is this lane's pair of the i-th 8x8 matrix of 16-bit elements, row lane / 4, columns 2 (lane % 4) and the next (transposed:
-// rows and columns change places). Lane 8 i + j brings the address of row j of matrix i; with N < 4 the others' are not read.
-#define TFM_LDMATRIX(name, modifier)                                                                                      \
-  template <int N> __device__ void name(std::uint32_t (&r)[N], const void* row) {                                         \
-    static_assert(N == 1 || N == 2 || N == 4);                                                                            \
-    if constexpr (N == 1)                                                                                                 \
-      asm volatile("ldmatrix.sync.aligned.m8n8.x1" modifier ".shared.b16 {%0},[%1];"                                      \
-                   : "=r"(r[0]) : "r"(shared_address(row)) : "memory");                                                   \
-    else if constexpr (N == 2)                                                                                            \
-      asm volatile("ldmatrix.sync.aligned.m8n8.x2" modifier ".shared.b16 {%0,%1},[%2];"                                   \
-                   : "=r"(r[0]), "=r"(r[1]) : "r"(shared_address(row)) : "memory");                                       \
-    else                                                                                                                  \
-      asm volatile("ldmatrix.sync.aligned.m8n8.x4" modifier ".shared.b16 {%0,%1,%2,%3},[%4];"                             \
-                   : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(row)) : "memory");               \
+// r[i] is this lane's pair of the i-th 8x8 matrix of 16-bit elements, row lane / 4, columns 2 (lane
+// % 4) and the next (transposed: rows and columns change places). Lane 8 i + j brings the address
+// of row j of matrix i; with N < 4 the others' are not read.
+#define TFM_LDMATRIX(name, modifier)                                                          \
+  template <int N>                                                                            \
+  __device__ void name(std::uint32_t(&r)[N], const void* row) {                               \
+    static_assert(N == 1 || N == 2 || N == 4);                                                \
+    if constexpr (N == 1)                                                                     \
+      asm volatile("ldmatrix.sync.aligned.m8n8.x1" modifier ".shared.b16 {%0},[%1];"          \
+                   : "=r"(r[0])                                                               \
+                   : "r"(shared_address(row))                                                 \
+                   : "memory");                                                               \
+    else if constexpr (N == 2)                                                                \
+      asm volatile("ldmatrix.sync.aligned.m8n8.x2" modifier ".shared.b16 {%0,%1},[%2];"       \
+                   : "=r"(r[0]), "=r"(r[1])                                                   \
+                   : "r"(shared_address(row))                                                 \
+                   : "memory");                                                               \
+    else                                                                                      \
+      asm volatile("ldmatrix.sync.aligned.m8n8.x4" modifier ".shared.b16 {%0,%1,%2,%3},[%4];" \
+                   : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])                           \
+                   : "r"(shared_address(row))                                                 \
+                   : "memory");                                                               \
   }
 TFM_LDMATRIX(ldmatrix, "")
 TFM_LDMATRIX(ldmatrix_transposed, ".trans")
 #undef TFM_LDMATRIX
 
-// Starts to copy Bytes (4, 8 or 16) to shared memory: `used` of them from `global`, which is not read where used is 0, then zeros.
-template <int Bytes> __device__ void copy_async(void* shared, const void* global, int used) {
+// Starts to copy Bytes (4, 8 or 16) to shared memory: `used` of them from `global`, which is not
+// read where used is 0, then zeros.
+template <int Bytes>
+__device__ void copy_async(void* shared, const void* global, int used) {
   if constexpr (Bytes == 16)
-    asm volatile("cp.async.cg.shared.global [%0],[%1],16,%2;" ::"r"(shared_address(shared)), "l"(global), "r"(used) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0],[%1],16,%2;" ::"r"(shared_address(shared)),
+                 "l"(global), "r"(used)
+                 : "memory");
   else
-    asm volatile("cp.async.ca.shared.global [%0],[%1],%2,%3;" ::"r"(shared_address(shared)), "l"(global), "n"(Bytes), "r"(used)
+    asm volatile("cp.async.ca.shared.global [%0],[%1],%2,%3;" ::"r"(shared_address(shared)),
+                 "l"(global), "n"(Bytes), "r"(used)
                  : "memory");
 }
 __device__ inline void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Until at most Pending of this thread's groups are under way; a barrier then shows the bytes to others.
-template <int Pending> __device__ void copy_async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory"); }
+// Until at most Pending of this thread's groups are under way; a barrier then shows the bytes to
+// others.
+template <int Pending>
+__device__ void copy_async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
+}
 
 __device__ inline float exp2_approximate(float x) {
   float y;
@@ -94,8 +140,10 @@ __device__ inline float log2_approximate(float x) {
   return y;
 }
 
-// From and to the type that elements are computed in; the same bits as core/half.h, but for the payload of a NaN.
-template <class T> __device__ Wide<T> widen(T x) {
+// From and to the type that elements are computed in; the same bits as core/half.h, but for the
+// payload of a NaN.
+template <class T>
+__device__ Wide<T> widen(T x) {
   if constexpr (dtype_of<T> == DType::f16) {
     float y;
     asm("cvt.f32.f16 %0,%1;" : "=f"(y) : "h"(x.bits));
@@ -104,7 +152,8 @@ template <class T> __device__ Wide<T> widen(T x) {
     return x;
   }
 }
-template <class T> __device__ T narrow(Wide<T> x) {
+template <class T>
+__device__ T narrow(Wide<T> x) {
   T y;
   if constexpr (dtype_of<T> == DType::bf16)
     asm("cvt.rn.bf16.f32 %0,%1;" : "=h"(y.bits) : "f"(x));
@@ -114,7 +163,8 @@ template <class T> __device__ T narrow(Wide<T> x) {
     y = x;
   return y;
 }
-template <class T> __device__ std::uint32_t pack2(float low, float high) {
+template <class T>
+__device__ std::uint32_t pack2(float low, float high) {
   std::uint32_t r;
   if constexpr (dtype_of<T> == DType::bf16)
     asm("cvt.rn.bf16x2.f32 %0,%1,%2;" : "=r"(r) : "f"(high), "f"(low));
@@ -128,14 +178,16 @@ __device__ inline void hide(std::uint32_t& word) { asm volatile("" : "+r"(word))
 
 // Starts kernel(args...) on the stream. Grids of no blocks are an error: callers leave early.
 template <class... P, class... A>
-void launch(Stream& stream, void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_bytes, const A&... args) {
+void launch(Stream& stream, void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_bytes,
+            const A&... args) {
   if (shared_bytes > 48 * 1024) {  // is only raised: graphs may hold launches that need more
     cudaFuncAttributes known;
     check(cudaFuncGetAttributes(&known, kernel));
     if (static_cast<std::size_t>(known.maxDynamicSharedSizeBytes) < shared_bytes)
-      check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)));
+      check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 static_cast<int>(shared_bytes)));
   }
-  kernel<<<grid, block, shared_bytes, stream.get()>>>(P(args)...);
+  kernel<<<grid, block, shared_bytes, stream.get()> > >(P(args)...);
   check(cudaGetLastError());
 }
 
@@ -145,7 +197,8 @@ void launch(Stream& stream, void (*kernel)(P...), dim3 grid, dim3 block, std::si
 namespace tfm::cuda {
 
 // N neighbours that are loaded and stored at once; 16 bytes by default.
-template <class T, int N = 16 / sizeof(T)> struct alignas(N * sizeof(T)) Pack {
+template <class T, int N = 16 / sizeof(T)>
+struct alignas(N * sizeof(T)) Pack {
   T at[N];
 };
 

@@ -1,12 +1,12 @@
 // Residual and dropout; see dropout_pack.h.
-#include "kernels/dropout.h"
-
 #include "kernels/cuda/dropout_pack.h"
+#include "kernels/dropout.h"
 
 namespace tfm::kernels {
 namespace {
 
-template <class T> struct Store {
+template <class T>
+struct Store {
   Add<T> add;
   __device__ void operator()(std::int64_t row, std::int64_t c, Part part) const {
     Wide<T> y[kPack];
@@ -22,7 +22,8 @@ template <class T> struct Store {
 
 }  // namespace
 
-template <class T> void dropout_add(cuda::Stream& stream, const DropoutAddArgs<T>& a) {
+template <class T>
+void dropout_add(cuda::Stream& stream, const DropoutAddArgs<T>& a) {
   const Store<T> store{Add<T>(a)};
   if (a.dropout.p == 0)
     over_array(stream, a.y, a.rows * a.cols, store);

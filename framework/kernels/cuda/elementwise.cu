@@ -1,15 +1,15 @@
 // Plain vector operations; see packs.h.
-#include "kernels/elementwise.h"
-
 #include <algorithm>
 
 #include "kernels/cuda/column_fold.h"
+#include "kernels/elementwise.h"
 #include "kernels/scratch.h"
 
 namespace tfm::kernels {
 namespace {
 
-template <class T> struct Copy {
+template <class T>
+struct Copy {
   CopyArgs<T> a;
   __device__ void operator()(std::int64_t at, Part part) const {
     const auto x = load_pack(a.x + at, part);
@@ -20,7 +20,8 @@ template <class T> struct Copy {
   }
 };
 
-template <class T> struct CopyRows {
+template <class T>
+struct CopyRows {
   CopyRowsArgs<T> a;
   __device__ void operator()(std::int64_t row, std::int64_t c, Part part) const {
     const auto x = load_pack(a.x + row * a.x_stride + c, part);
@@ -31,7 +32,8 @@ template <class T> struct CopyRows {
   }
 };
 
-template <class From, class To> struct Convert {
+template <class From, class To>
+struct Convert {
   ConvertArgs<From, To> a;
   __device__ void operator()(std::int64_t at, Part part) const {
     const auto x = load_pack(a.x + at, part);
@@ -42,7 +44,8 @@ template <class From, class To> struct Convert {
   }
 };
 
-template <class T> struct Fill {
+template <class T>
+struct Fill {
   FillArgs<T> a;
   __device__ void operator()(std::int64_t at, Part part) const {
     const Wide<T> value = cuda::widen<T>(a.value);
@@ -51,7 +54,8 @@ template <class T> struct Fill {
   }
 };
 
-template <class T> struct Swap {
+template <class T>
+struct Swap {
   SwapArgs<T> a;
   __device__ void operator()(std::int64_t at, Part part) const {
     const auto x = load_pack(a.x + at, part), y = load_pack(a.y + at, part);
@@ -63,7 +67,8 @@ template <class T> struct Swap {
   }
 };
 
-template <class T> struct AddBias {
+template <class T>
+struct AddBias {
   AddBiasArgs<T> a;
   __device__ void operator()(std::int64_t row, std::int64_t c, Part part) const {
     T* to = a.x + row * a.cols + c;
@@ -75,17 +80,22 @@ template <class T> struct AddBias {
   }
 };
 
-// Partial sums of a block of rows over a strip of 256 columns: a pack a lane, every eighth row a warp.
+// Partial sums of a block of rows over a strip of 256 columns: a pack a lane, every eighth row a
+// warp.
 constexpr int kStrip = static_cast<int>(kColumnStrip), kRowGroups = kThreads / kWarp;
 static_assert(kRowGroups == kPack && kStrip == kWarp * kPack);
 
 template <class T>
-__global__ void __launch_bounds__(kThreads) column_sum_kernel(ColumnSumArgs<T> a, std::int64_t rows_a_block, Wide<T>* partial) {
+__global__ void __launch_bounds__(kThreads)
+    column_sum_kernel(ColumnSumArgs<T> a, std::int64_t rows_a_block, Wide<T>* partial) {
   using W = Wide<T>;
   W* shared = cuda::shared_memory<W>();  // (row groups, strip)
-  const int lane = static_cast<int>(threadIdx.x) % kWarp, group = static_cast<int>(threadIdx.x) / kWarp;
-  const std::int64_t strip = static_cast<std::int64_t>(blockIdx.x) * kStrip, c = strip + lane * kPack;
-  const std::int64_t begin = static_cast<std::int64_t>(blockIdx.y) * rows_a_block, end = begin + rows_a_block < a.rows ? begin + rows_a_block : a.rows;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp,
+            group = static_cast<int>(threadIdx.x) / kWarp;
+  const std::int64_t strip = static_cast<std::int64_t>(blockIdx.x) * kStrip,
+                     c = strip + lane * kPack;
+  const std::int64_t begin = static_cast<std::int64_t>(blockIdx.y) * rows_a_block,
+                     end = begin + rows_a_block < a.rows ? begin + rows_a_block : a.rows;
   W sum[kPack] = {};
   if (c < a.cols) {
     const Part part = part_of(c, a.cols);
@@ -108,23 +118,39 @@ __global__ void __launch_bounds__(kThreads) column_sum_kernel(ColumnSumArgs<T> a
 
 }  // namespace
 
-template <class T> void copy(cuda::Stream& stream, const CopyArgs<T>& a) {
+template <class T>
+void copy(cuda::Stream& stream, const CopyArgs<T>& a) {
   if (a.x != a.y || a.accumulate || a.scale != Wide<T>{1}) over_array(stream, a.y, a.n, Copy<T>{a});
 }
-template <class T> void copy_rows(cuda::Stream& stream, const CopyRowsArgs<T>& a) { over_rows(stream, a.rows, a.cols, CopyRows<T>{a}); }
-template <class From, class To> void convert(cuda::Stream& stream, const ConvertArgs<From, To>& a) {
+template <class T>
+void copy_rows(cuda::Stream& stream, const CopyRowsArgs<T>& a) {
+  over_rows(stream, a.rows, a.cols, CopyRows<T>{a});
+}
+template <class From, class To>
+void convert(cuda::Stream& stream, const ConvertArgs<From, To>& a) {
   over_array(stream, a.x, a.n, Convert<From, To>{a});
 }
-template <class T> void fill(cuda::Stream& stream, const FillArgs<T>& a) { over_array(stream, a.y, a.n, Fill<T>{a}); }
-template <class T> void swap(cuda::Stream& stream, const SwapArgs<T>& a) { over_array(stream, a.x, a.n, Swap<T>{a}); }
-template <class T> void add_bias(cuda::Stream& stream, const AddBiasArgs<T>& a) { over_rows(stream, a.rows, a.cols, AddBias<T>{a}); }
+template <class T>
+void fill(cuda::Stream& stream, const FillArgs<T>& a) {
+  over_array(stream, a.y, a.n, Fill<T>{a});
+}
+template <class T>
+void swap(cuda::Stream& stream, const SwapArgs<T>& a) {
+  over_array(stream, a.x, a.n, Swap<T>{a});
+}
+template <class T>
+void add_bias(cuda::Stream& stream, const AddBiasArgs<T>& a) {
+  over_rows(stream, a.rows, a.cols, AddBias<T>{a});
+}
 
-template <class T> void column_sum(cuda::Stream& stream, const ColumnSumArgs<T>& a) {
+template <class T>
+void column_sum(cuda::Stream& stream, const ColumnSumArgs<T>& a) {
   if (a.cols <= 0) return;
   const auto [blocks, rows_a_block] = column_sum_blocks(a.rows, a.cols);
   cuda::Scratch<Wide<T>> partial(stream, blocks * a.cols);
-  cuda::launch(stream, column_sum_kernel<T>, dim3(static_cast<unsigned>(ceil_div(a.cols, kStrip)), static_cast<unsigned>(blocks)), kThreads,
-               kRowGroups * kStrip * sizeof(Wide<T>), a, rows_a_block, partial);
+  cuda::launch(stream, column_sum_kernel<T>,
+               dim3(static_cast<unsigned>(ceil_div(a.cols, kStrip)), static_cast<unsigned>(blocks)),
+               kThreads, kRowGroups * kStrip * sizeof(Wide<T>), a, rows_a_block, partial);
   column_fold<Wide<T>>(stream, partial, blocks, a.cols, a.cols, a.y, a.accumulate);
 }
 

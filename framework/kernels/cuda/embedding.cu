@@ -1,17 +1,17 @@
 // Token and position tables, rotary embedding; see packs.h.
-#include "kernels/embedding.h"
-
 #include <algorithm>
 #include <cmath>
 #include <string>
 
 #include "kernels/cuda/packs.h"
+#include "kernels/embedding.h"
 #include "kernels/scratch.h"
 
 namespace tfm::kernels {
 namespace {
 
-template <class T> struct Lookup {
+template <class T>
+struct Lookup {
   EmbeddingArgs<T> a;
   __device__ void operator()(std::int64_t row, std::int64_t c, Part part) const {
     const std::int64_t id = a.ids[row];
@@ -25,8 +25,8 @@ template <class T> struct Lookup {
   }
 };
 
-// The gradient of a table: rows of the batch are sorted by the row of the table that they name, then by their own number; runs of one name
-// are added up in that order, in parts of kChunk rows.
+// The gradient of a table: rows of the batch are sorted by the row of the table that they name,
+// then by their own number; runs of one name are added up in that order, in parts of kChunk rows.
 constexpr std::int64_t kTile = 2048;  // rows of the batch that a block sorts
 constexpr std::int64_t kChunk = kEmbeddingChunk;
 
@@ -34,14 +34,19 @@ struct SortedRows {
   std::int32_t *names, *rows;  // by place: the row of the table, and the row of the batch
 };
 
-// Sorts each tile: a row's place is the number of rows before it. Rows that pass no gradient come last, as if they named row `none`.
-template <class T> __global__ void __launch_bounds__(kThreads) sort_tiles(EmbeddingBackwardArgs<T> a, std::int32_t none, SortedRows to) {
+// Sorts each tile: a row's place is the number of rows before it. Rows that pass no gradient come
+// last, as if they named row `none`.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    sort_tiles(EmbeddingBackwardArgs<T> a, std::int32_t none, SortedRows to) {
   std::int32_t* tile = cuda::shared_memory<std::int32_t>();
   const std::int64_t first = blockIdx.x * kTile;
   const int n = a.rows - first < kTile ? static_cast<int>(a.rows - first) : static_cast<int>(kTile);
   for (int i = static_cast<int>(threadIdx.x); i < n; i += kThreads) {
     const std::int64_t id = a.ids[first + i];
-    tile[i] = id < a.vocab_begin || id >= a.vocab_end || id == a.padding_idx ? none : static_cast<std::int32_t>(id - a.vocab_begin);
+    tile[i] = id < a.vocab_begin || id >= a.vocab_end || id == a.padding_idx
+                  ? none
+                  : static_cast<std::int32_t>(id - a.vocab_begin);
   }
   cuda::block_barrier();
   for (int i = static_cast<int>(threadIdx.x); i < n; i += kThreads) {
@@ -54,15 +59,19 @@ template <class T> __global__ void __launch_bounds__(kThreads) sort_tiles(Embedd
 }
 
 // Places among all tiles.
-__global__ void __launch_bounds__(kThreads) merge_tiles(std::int64_t count, SortedRows from, SortedRows to) {
+__global__ void __launch_bounds__(kThreads)
+    merge_tiles(std::int64_t count, SortedRows from, SortedRows to) {
   std::int32_t* tile = cuda::shared_memory<std::int32_t>();
-  const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x, mine = blockIdx.x * kThreads / kTile;
+  const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x,
+                     mine = blockIdx.x * kThreads / kTile;
   const std::int32_t own = at < count ? from.names[at] : 0;
   std::int64_t place = at % kTile;
   for (std::int64_t t = 0; t * kTile < count; ++t) {
     if (t == mine) continue;
-    const int n = count - t * kTile < kTile ? static_cast<int>(count - t * kTile) : static_cast<int>(kTile);
-    for (int i = static_cast<int>(threadIdx.x); i < n; i += kThreads) tile[i] = from.names[t * kTile + i];
+    const int n =
+        count - t * kTile < kTile ? static_cast<int>(count - t * kTile) : static_cast<int>(kTile);
+    for (int i = static_cast<int>(threadIdx.x); i < n; i += kThreads)
+      tile[i] = from.names[t * kTile + i];
     cuda::block_barrier();
     int before = 0;  // names that are less, or as little in a tile before
     for (int left = n; left > 0;) {
@@ -79,14 +88,19 @@ __global__ void __launch_bounds__(kThreads) merge_tiles(std::int64_t count, Sort
   to.rows[place] = from.rows[at];
 }
 
-// A block adds up the runs of its chunk. `partial` (chunks, 2, cols) gets what belongs to a run that began in a chunk before (first), or that
-// begins here and goes on in the next (second).
+// A block adds up the runs of its chunk. `partial` (chunks, 2, cols) gets what belongs to a run
+// that began in a chunk before (first), or that begins here and goes on in the next (second).
 template <class T>
-__global__ void __launch_bounds__(kThreads) sum_chunks(EmbeddingBackwardArgs<T> a, std::int32_t none, SortedRows sorted, Wide<T>* partial) {
-  constexpr int kBatch = 32 / static_cast<int>(sizeof(T));  // rows whose loads are under way at once
-  const std::int64_t begin = blockIdx.x * kChunk, end = begin + kChunk < a.rows ? begin + kChunk : a.rows;
-  const std::int32_t before = begin > 0 ? sorted.names[begin - 1] : -1, after = end < a.rows ? sorted.names[end] : -1;
-  for (std::int64_t c = static_cast<std::int64_t>(threadIdx.x) * kPack; c < a.cols; c += static_cast<std::int64_t>(blockDim.x) * kPack) {
+__global__ void __launch_bounds__(kThreads)
+    sum_chunks(EmbeddingBackwardArgs<T> a, std::int32_t none, SortedRows sorted, Wide<T>* partial) {
+  constexpr int kBatch =
+      32 / static_cast<int>(sizeof(T));  // rows whose loads are under way at once
+  const std::int64_t begin = blockIdx.x * kChunk,
+                     end = begin + kChunk < a.rows ? begin + kChunk : a.rows;
+  const std::int32_t before = begin > 0 ? sorted.names[begin - 1] : -1,
+                     after = end < a.rows ? sorted.names[end] : -1;
+  for (std::int64_t c = static_cast<std::int64_t>(threadIdx.x) * kPack; c < a.cols;
+       c += static_cast<std::int64_t>(blockDim.x) * kPack) {
     const Part part = part_of(c, a.cols);
     Wide<T> sum[kPack] = {};
     for (std::int64_t p = begin; p < end && sorted.names[p] != none; p += kBatch) {
@@ -117,14 +131,20 @@ __global__ void __launch_bounds__(kThreads) sum_chunks(EmbeddingBackwardArgs<T> 
 
 // The block of the chunk in which a run of several begins adds up their parts.
 template <class T>
-__global__ void __launch_bounds__(kThreads) sum_long_runs(EmbeddingBackwardArgs<T> a, std::int32_t none, SortedRows sorted, const Wide<T>* partial) {
+__global__ void __launch_bounds__(kThreads)
+    sum_long_runs(EmbeddingBackwardArgs<T> a, std::int32_t none, SortedRows sorted,
+                  const Wide<T>* partial) {
   constexpr int kBatch = 8;
   const std::int64_t chunk = blockIdx.x, begin = chunk * kChunk, next = begin + kChunk;
   if (next >= a.rows) return;
   const std::int32_t own = sorted.names[next];
-  if (own == none || sorted.names[next - 1] != own || (begin > 0 && sorted.names[begin - 1] == own)) return;
-  const auto goes_on = [&](std::int64_t k) { return k * kChunk < a.rows && sorted.names[k * kChunk] == own; };
-  for (std::int64_t c = static_cast<std::int64_t>(threadIdx.x) * kPack; c < a.cols; c += static_cast<std::int64_t>(blockDim.x) * kPack) {
+  if (own == none || sorted.names[next - 1] != own || (begin > 0 && sorted.names[begin - 1] == own))
+    return;
+  const auto goes_on = [&](std::int64_t k) {
+    return k * kChunk < a.rows && sorted.names[k * kChunk] == own;
+  };
+  for (std::int64_t c = static_cast<std::int64_t>(threadIdx.x) * kPack; c < a.cols;
+       c += static_cast<std::int64_t>(blockDim.x) * kPack) {
     const Part part = part_of(c, a.cols);
     Wide<T> sum[kPack];
     const auto head = load_pack(partial + (chunk * 2 + 1) * a.cols + c, part);
@@ -133,17 +153,19 @@ __global__ void __launch_bounds__(kThreads) sum_long_runs(EmbeddingBackwardArgs<
     for (std::int64_t k = chunk + 1; goes_on(k); k += kBatch) {
       Eight<Wide<T>> some[kBatch];
       TFM_UNROLL
-      for (int b = 0; b < kBatch; ++b) some[b] = goes_on(k + b) ? load_pack(partial + (k + b) * 2 * a.cols + c, part) : Eight<Wide<T>>{};
-      TFM_UNROLL
       for (int b = 0; b < kBatch; ++b)
-        TFM_UNROLL
-        for (int i = 0; i < kPack; ++i) sum[i] += some[b][i];
+        some[b] =
+            goes_on(k + b) ? load_pack(partial + (k + b) * 2 * a.cols + c, part) : Eight<Wide<T>>{};
+      TFM_UNROLL
+      for (int b = 0; b < kBatch; ++b) TFM_UNROLL
+      for (int i = 0; i < kPack; ++i) sum[i] += some[b][i];
     }
     store_pack(a.dtable + own * a.cols + c, part, sum, a.accumulate);
   }
 }
 
-template <class T> struct Zero {
+template <class T>
+struct Zero {
   T* y;
   __device__ void operator()(std::int64_t at, Part part) const {
     const T zero[kPack] = {};
@@ -151,11 +173,13 @@ template <class T> struct Zero {
   }
 };
 
-template <class T> struct AddPosition {
+template <class T>
+struct AddPosition {
   PositionArgs<T> a;
   __device__ void operator()(std::int64_t row, std::int64_t c, Part part) const {
     const auto x = load_pack(a.x + row * a.cols + c, part);
-    const auto position = load_pack(a.table + (a.first + (a.row_offset + row) % a.length) * a.cols + c, part);
+    const auto position =
+        load_pack(a.table + (a.first + (a.row_offset + row) % a.length) * a.cols + c, part);
     Wide<T> y[kPack];
     TFM_UNROLL
     for (int i = 0; i < kPack; ++i) y[i] = x[i] + position[i];
@@ -163,7 +187,8 @@ template <class T> struct AddPosition {
   }
 };
 
-template <class T> struct SumPosition {  // over rows of the table
+template <class T>
+struct SumPosition {  // over rows of the table
   PositionBackwardArgs<T> a;
   __device__ void operator()(std::int64_t t, std::int64_t c, Part part) const {
     Wide<T> sum[kPack] = {};
@@ -179,17 +204,22 @@ template <class T> struct SumPosition {  // over rows of the table
 };
 
 // table (positions, 2, half): cosines and sines of the positions of rows 0, 1, ...
-template <class T> __global__ void __launch_bounds__(kThreads) angle_kernel(RotaryArgs<T> a, std::int64_t positions, Wide<T>* table) {
-  const std::int64_t half = a.head_size / 2, i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    angle_kernel(RotaryArgs<T> a, std::int64_t positions, Wide<T>* table) {
+  const std::int64_t half = a.head_size / 2,
+                     i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= positions * half) return;
   const std::int64_t r = i / half;
-  const double position = static_cast<double>((a.row_offset + r) % a.length + a.position_offset), angle = position * a.frequency[i % half];
+  const double position = static_cast<double>((a.row_offset + r) % a.length + a.position_offset),
+               angle = position * a.frequency[i % half];
   table[r * 2 * half + i % half] = static_cast<Wide<T>>(::cos(angle));
   table[(r * 2 + 1) * half + i % half] = static_cast<Wide<T>>(::sin(angle));
 }
 
 // Units of a row: packs of the lower halves of the rotated heads, then packs of what is copied.
-template <class T> struct Rotate {
+template <class T>
+struct Rotate {
   RotaryArgs<T> a;
   const Wide<T>* table;
   int half, head_packs, rotated;  // columns; units of a head; units of all rotated heads
@@ -197,7 +227,8 @@ template <class T> struct Rotate {
   __device__ void operator()(std::int64_t row, std::int64_t at, Part) const {
     const int unit = static_cast<int>(at / kPack);
     if (unit >= rotated) {
-      const std::int64_t c = a.rotated_heads * a.head_size + static_cast<std::int64_t>(unit - rotated) * kPack;
+      const std::int64_t c =
+          a.rotated_heads * a.head_size + static_cast<std::int64_t>(unit - rotated) * kPack;
       const Part part = part_of(c, a.cols);
       const auto x = load_pack(a.x + row * a.cols + c, part);
       put(row, c, part, [&](int i) { return x[i]; });
@@ -212,9 +243,11 @@ template <class T> struct Rotate {
     const auto cosine = load_pack(angles, part), sine = load_pack(angles + half, part);
     const Wide<T> sign = a.inverse ? -1 : 1;
     put(row, c, part, [&](int k) { return low[k] * cosine[k] - high[k] * (sine[k] * sign); });
-    put(row, c + half, part, [&](int k) { return high[k] * cosine[k] + low[k] * (sine[k] * sign); });
+    put(row, c + half, part,
+        [&](int k) { return high[k] * cosine[k] + low[k] * (sine[k] * sign); });
   }
-  template <class F> __device__ void put(std::int64_t row, std::int64_t c, Part part, F&& value) const {
+  template <class F>
+  __device__ void put(std::int64_t row, std::int64_t c, Part part, F&& value) const {
     Wide<T> y[kPack];
     TFM_UNROLL
     for (int i = 0; i < kPack; ++i) y[i] = value(i);
@@ -224,42 +257,64 @@ template <class T> struct Rotate {
 
 }  // namespace
 
-template <class T> void embedding(cuda::Stream& stream, const EmbeddingArgs<T>& a) { over_rows(stream, a.rows, a.cols, Lookup<T>{a}); }
+template <class T>
+void embedding(cuda::Stream& stream, const EmbeddingArgs<T>& a) {
+  over_rows(stream, a.rows, a.cols, Lookup<T>{a});
+}
 
-template <class T> void embedding_backward(cuda::Stream& stream, const EmbeddingBackwardArgs<T>& a) {
+template <class T>
+void embedding_backward(cuda::Stream& stream, const EmbeddingBackwardArgs<T>& a) {
   if (!a.accumulate) over_array(stream, a.dtable, a.table_rows * a.cols, Zero<Wide<T>>{a.dtable});
   if (a.rows <= 0 || a.cols <= 0) return;
   const auto none = static_cast<std::int32_t>(a.vocab_end - a.vocab_begin);
   cuda::Scratch<std::int32_t> names(stream, 2 * a.rows), rows(stream, 2 * a.rows);
   const SortedRows tiles{names, rows}, all{names + a.rows, rows + a.rows};
   constexpr std::size_t kShared = kTile * sizeof(std::int32_t);
-  cuda::launch(stream, sort_tiles<T>, static_cast<unsigned>(ceil_div(a.rows, kTile)), kThreads, kShared, a, none, tiles);
-  cuda::launch(stream, merge_tiles, static_cast<unsigned>(ceil_div(a.rows, kThreads)), kThreads, kShared, a.rows, tiles, all);
+  cuda::launch(stream, sort_tiles<T>, static_cast<unsigned>(ceil_div(a.rows, kTile)), kThreads,
+               kShared, a, none, tiles);
+  cuda::launch(stream, merge_tiles, static_cast<unsigned>(ceil_div(a.rows, kThreads)), kThreads,
+               kShared, a.rows, tiles, all);
   const std::int64_t chunks = ceil_div(a.rows, kChunk);
   cuda::Scratch<Wide<T>> partial(stream, chunks * 2 * a.cols);
-  const auto threads = static_cast<unsigned>(std::min<std::int64_t>(round_up(ceil_div(a.cols, kPack), kWarp), kThreads));
-  cuda::launch(stream, sum_chunks<T>, static_cast<unsigned>(chunks), threads, 0, a, none, all, partial);
-  cuda::launch(stream, sum_long_runs<T>, static_cast<unsigned>(chunks), threads, 0, a, none, all, partial);
+  const auto threads = static_cast<unsigned>(
+      std::min<std::int64_t>(round_up(ceil_div(a.cols, kPack), kWarp), kThreads));
+  cuda::launch(stream, sum_chunks<T>, static_cast<unsigned>(chunks), threads, 0, a, none, all,
+               partial);
+  cuda::launch(stream, sum_long_runs<T>, static_cast<unsigned>(chunks), threads, 0, a, none, all,
+               partial);
 }
 
-template <class T> void add_position(cuda::Stream& stream, const PositionArgs<T>& a) { over_rows(stream, a.rows, a.cols, AddPosition<T>{a}); }
+template <class T>
+void add_position(cuda::Stream& stream, const PositionArgs<T>& a) {
+  over_rows(stream, a.rows, a.cols, AddPosition<T>{a});
+}
 
-template <class T> void add_position_backward(cuda::Stream& stream, const PositionBackwardArgs<T>& a) {
+template <class T>
+void add_position_backward(cuda::Stream& stream, const PositionBackwardArgs<T>& a) {
   TFM_CHECK(a.length >= 1 && a.first + a.length <= a.table_rows,
-            "the position table has " + std::to_string(a.table_rows) + " rows, sequences have " + std::to_string(a.length));
+            "the position table has " + std::to_string(a.table_rows) + " rows, sequences have " +
+                std::to_string(a.length));
   over_rows(stream, a.table_rows, a.cols, SumPosition<T>{a});
 }
 
-template <class T> void rotary(cuda::Stream& stream, const RotaryArgs<T>& a) {
+template <class T>
+void rotary(cuda::Stream& stream, const RotaryArgs<T>& a) {
   TFM_CHECK(a.head_size % 2 == 0 && a.rotated_heads * a.head_size <= a.cols,
-            std::to_string(a.rotated_heads) + " heads of " + std::to_string(a.head_size) + " in a row of " + std::to_string(a.cols));
+            std::to_string(a.rotated_heads) + " heads of " + std::to_string(a.head_size) +
+                " in a row of " + std::to_string(a.cols));
   if (a.rows <= 0) return;
-  const std::int64_t half = a.head_size / 2, positions = std::min(a.rows, a.length), head_packs = ceil_div(half, kPack);
-  const std::int64_t rotated = a.rotated_heads * head_packs, copied = ceil_div(a.cols - a.rotated_heads * a.head_size, kPack);
+  const std::int64_t half = a.head_size / 2, positions = std::min(a.rows, a.length),
+                     head_packs = ceil_div(half, kPack);
+  const std::int64_t rotated = a.rotated_heads * head_packs,
+                     copied = ceil_div(a.cols - a.rotated_heads * a.head_size, kPack);
   cuda::Scratch<Wide<T>> table(stream, std::max<std::int64_t>(1, positions * 2 * half));
-  if (half > 0) cuda::launch(stream, angle_kernel<T>, static_cast<unsigned>(ceil_div(positions * half, kThreads)), kThreads, 0, a, positions, table);
+  if (half > 0)
+    cuda::launch(stream, angle_kernel<T>,
+                 static_cast<unsigned>(ceil_div(positions * half, kThreads)), kThreads, 0, a,
+                 positions, table);
   over_rows(stream, a.rows, (rotated + copied) * kPack,
-            Rotate<T>{a, table, static_cast<int>(half), static_cast<int>(head_packs), static_cast<int>(rotated)});
+            Rotate<T>{a, table, static_cast<int>(half), static_cast<int>(head_packs),
+                      static_cast<int>(rotated)});
 }
 
 #define TFM_INSTANTIATE(T)                                                            \

@@ -13,25 +13,42 @@
 namespace tfm::kernels {
 namespace {
 
-template <class T> constexpr cudaDataType_t kType = std::is_same_v<T, double> ? CUDA_R_64F
-                                                    : std::is_same_v<T, float> ? CUDA_R_32F
-                                                    : std::is_same_v<T, bf16>  ? CUDA_R_16BF
-                                                                               : CUDA_R_16F;
+template <class T>
+constexpr cudaDataType_t kType = std::is_same_v<T, double>  ? CUDA_R_64F
+                                 : std::is_same_v<T, float> ? CUDA_R_32F
+                                 : std::is_same_v<T, bf16>  ? CUDA_R_16BF
+                                                            : CUDA_R_16F;
 
 // Bytes, at most 16, that both the start and the length of a row are multiples of.
-template <class T> std::int32_t alignment(const T* p, std::int64_t ld) {
-  const std::uintptr_t bits = reinterpret_cast<std::uintptr_t>(p) | static_cast<std::uintptr_t>(ld) * sizeof(T) | 16;
+template <class T>
+std::int32_t alignment(const T* p, std::int64_t ld) {
+  const std::uintptr_t bits =
+      reinterpret_cast<std::uintptr_t>(p) | static_cast<std::uintptr_t>(ld) * sizeof(T) | 16;
   return static_cast<std::int32_t>(bits & -bits);
 }
 
-template <class T, class C> cuda::Product product_of(const GemmArgs<T, C>& g, cuda::Epilogue epilogue) {
-  return {.m = g.m, .n = g.n, .k = g.k, .lda = g.lda, .ldb = g.ldb, .ldc = g.ldc, .factors = kType<T>, .product = kType<C>,
-          .transpose_a = g.transpose_a, .transpose_b = g.transpose_b, .reads_c = g.beta != 0, .epilogue = epilogue,
-          .align_a = alignment(g.a, g.lda), .align_b = alignment(g.b, g.ldb), .align_c = alignment(g.c, g.ldc)};
+template <class T, class C>
+cuda::Product product_of(const GemmArgs<T, C>& g, cuda::Epilogue epilogue) {
+  return {.m = g.m,
+          .n = g.n,
+          .k = g.k,
+          .lda = g.lda,
+          .ldb = g.ldb,
+          .ldc = g.ldc,
+          .factors = kType<T>,
+          .product = kType<C>,
+          .transpose_a = g.transpose_a,
+          .transpose_b = g.transpose_b,
+          .reads_c = g.beta != 0,
+          .epilogue = epilogue,
+          .align_a = alignment(g.a, g.lda),
+          .align_b = alignment(g.b, g.ldb),
+          .align_c = alignment(g.c, g.ldc)};
 }
 
 // The product has no terms.
-template <class T> void scale_rows(cuda::Stream& stream, const GemmArgs<T>& g) {
+template <class T>
+void scale_rows(cuda::Stream& stream, const GemmArgs<T>& g) {
   for (std::int64_t r = 0; r < g.m; ++r) {
     T* c = g.c + r * g.ldc;
     if (g.beta == T{0})
@@ -43,41 +60,51 @@ template <class T> void scale_rows(cuda::Stream& stream, const GemmArgs<T>& g) {
 
 }  // namespace
 
-template <class T, class C> void gemm(cuda::Stream& stream, const GemmArgs<T, C>& g) {
+template <class T, class C>
+void gemm(cuda::Stream& stream, const GemmArgs<T, C>& g) {
   if (g.m <= 0 || g.n <= 0) return;
   TFM_CHECK(!g.bias || g.beta == Wide<T>{0}, "a bias needs beta 0");
-  TFM_CHECK(sizeof(T) > 2 || (g.k > 0 && (!g.bias || sizeof(C) == 2)), "16-bit factors need terms, and a bias a 16-bit product");
-  const bool epilogue = g.bias && !std::is_same_v<T, double> && g.k > 0;  // which cuBLASLt lacks for doubles
+  TFM_CHECK(sizeof(T) > 2 || (g.k > 0 && (!g.bias || sizeof(C) == 2)),
+            "16-bit factors need terms, and a bias a 16-bit product");
+  const bool epilogue =
+      g.bias && !std::is_same_v<T, double> && g.k > 0;  // which cuBLASLt lacks for doubles
   if (g.k > 0) {
-    stream.own<cuda::Blas>().run(product_of(g, epilogue ? cuda::Epilogue::bias : cuda::Epilogue::none), &g.alpha, g.a, g.b, &g.beta, g.c,
-                                 epilogue ? g.bias : nullptr);
+    stream.own<cuda::Blas>().run(
+        product_of(g, epilogue ? cuda::Epilogue::bias : cuda::Epilogue::none), &g.alpha, g.a, g.b,
+        &g.beta, g.c, epilogue ? g.bias : nullptr);
   } else if constexpr (std::is_same_v<T, C>) {
     scale_rows(stream, g);
   }
   if constexpr (std::is_same_v<T, C>)
     if (g.bias && !epilogue)
-      for (std::int64_t r = 0, rows = g.ldc == g.n ? g.m : 1; r < g.m; r += rows) add_bias(stream, AddBiasArgs<T>{rows, g.n, g.bias, g.c + r * g.ldc});
+      for (std::int64_t r = 0, rows = g.ldc == g.n ? g.m : 1; r < g.m; r += rows)
+        add_bias(stream, AddBiasArgs<T>{rows, g.n, g.bias, g.c + r * g.ldc});
 }
 
 namespace {
 
 struct Epilogues {
-  explicit Epilogues(cuda::Stream& stream) : choices(stream, "epilogues-cublaslt-" + std::to_string(cublasLtGetVersion())) {}
+  explicit Epilogues(cuda::Stream& stream)
+      : choices(stream, "epilogues-cublaslt-" + std::to_string(cublasLtGetVersion())) {}
   cuda::Choices choices;
 };
 
-template <class T> bool apart(cuda::Stream& stream, const LinearGradientsArgs<T>& a) {
+template <class T>
+bool apart(cuda::Stream& stream, const LinearGradientsArgs<T>& a) {
   gemm(stream, a.product());
   if (a.db) column_sum(stream, ColumnSumArgs<T>{a.rows, a.out, a.out, a.dy, a.db, a.accumulate_db});
   return true;
 }
 
 // In an epilogue, which overwrites db. False: cuBLASLt cannot.
-template <class T> bool together(cuda::Stream& stream, const LinearGradientsArgs<T>& a) {
+template <class T>
+bool together(cuda::Stream& stream, const LinearGradientsArgs<T>& a) {
   const GemmArgs<T, Wide<T>> g = a.product();
   const cuda::Scratch<Wide<T>> sums(stream, a.accumulate_db ? a.out : 0);
   Wide<T>* db = a.accumulate_db ? sums : a.db;
-  if (!stream.own<cuda::Blas>().run_if_able(product_of(g, cuda::Epilogue::bias_gradient), &g.alpha, g.a, g.b, &g.beta, g.c, db)) return false;
+  if (!stream.own<cuda::Blas>().run_if_able(product_of(g, cuda::Epilogue::bias_gradient), &g.alpha,
+                                            g.a, g.b, &g.beta, g.c, db))
+    return false;
   if (a.accumulate_db) copy(stream, CopyArgs<Wide<T>>{a.out, sums, a.db, true});
   return true;
 }
@@ -88,54 +115,89 @@ std::string key_of(const std::string& kind, std::initializer_list<std::int64_t> 
   return key;
 }
 
-template <class T> bool epilogue_is_faster(cuda::Stream& stream, const LinearGradientsArgs<T>& a) {
-  const std::string key = key_of("", {a.rows, a.in, a.out, kType<T>, a.accumulate_dw, a.accumulate_db, alignment(a.dy, a.out), alignment(a.x, a.in), stream.numerics().tf32});
-  const auto elsewhere = [&](bool (*way)(cuda::Stream&, const LinearGradientsArgs<T>&)) {  // gradients must not be added twice
-    const cuda::Scratch<Wide<T>> dw(stream, a.accumulate_dw ? a.in * a.out : 0), db(stream, a.accumulate_db ? a.out : 0);
-    LinearGradientsArgs<T> other = a;
-    if (a.accumulate_dw) cuda::check(cudaMemsetAsync(other.dw = dw, 0, static_cast<std::size_t>(a.in * a.out) * sizeof(Wide<T>), stream.get()));
-    if (a.accumulate_db) cuda::check(cudaMemsetAsync(other.db = db, 0, static_cast<std::size_t>(a.out) * sizeof(Wide<T>), stream.get()));
-    return way(stream, other);
-  };
-  return stream.own<Epilogues>().choices.fastest(key, {[&] { return elsewhere(apart<T>); }, [&] { return elsewhere(together<T>); }}) == 1;
+template <class T>
+bool epilogue_is_faster(cuda::Stream& stream, const LinearGradientsArgs<T>& a) {
+  const std::string key =
+      key_of("", {a.rows, a.in, a.out, kType<T>, a.accumulate_dw, a.accumulate_db,
+                  alignment(a.dy, a.out), alignment(a.x, a.in), stream.numerics().tf32});
+  const auto elsewhere =
+      [&](bool (*way)(cuda::Stream&,
+                      const LinearGradientsArgs<T>&)) {  // gradients must not be added twice
+        const cuda::Scratch<Wide<T>> dw(stream, a.accumulate_dw ? a.in * a.out : 0),
+            db(stream, a.accumulate_db ? a.out : 0);
+        LinearGradientsArgs<T> other = a;
+        if (a.accumulate_dw)
+          cuda::check(cudaMemsetAsync(other.dw = dw, 0,
+                                      static_cast<std::size_t>(a.in * a.out) * sizeof(Wide<T>),
+                                      stream.get()));
+        if (a.accumulate_db)
+          cuda::check(cudaMemsetAsync(
+              other.db = db, 0, static_cast<std::size_t>(a.out) * sizeof(Wide<T>), stream.get()));
+        return way(stream, other);
+      };
+  return stream.own<Epilogues>().choices.fastest(
+             key, {[&] { return elsewhere(apart<T>); }, [&] { return elsewhere(together<T>); }}) ==
+         1;
 }
 
-// The product and, from what it has written, the activation's gradient; or the second in an epilogue of the first, from the product before
-// it is rounded. False: cuBLASLt cannot.
-template <class T> bool apart(cuda::Stream& stream, const GemmActivationBackwardArgs<T>& a) {
+// The product and, from what it has written, the activation's gradient; or the second in an
+// epilogue of the first, from the product before it is rounded. False: cuBLASLt cannot.
+template <class T>
+bool apart(cuda::Stream& stream, const GemmActivationBackwardArgs<T>& a) {
   gemm(stream, a.product);
   activation_backward(stream, a.activation);
   return true;
 }
-template <class T> bool together(cuda::Stream& stream, const GemmActivationBackwardArgs<T>& a) {
+template <class T>
+bool together(cuda::Stream& stream, const GemmActivationBackwardArgs<T>& a) {
   GemmArgs<T> g = a.product;
   g.c = a.activation.dx;
-  return stream.own<cuda::Blas>().run_if_able(product_of(g, cuda::Epilogue::gelu_gradient), &g.alpha, g.a, g.b, &g.beta, g.c, a.activation.x);
+  return stream.own<cuda::Blas>().run_if_able(product_of(g, cuda::Epilogue::gelu_gradient),
+                                              &g.alpha, g.a, g.b, &g.beta, g.c, a.activation.x);
 }
 
 }  // namespace
 
-template <class T> void linear_gradients(cuda::Stream& stream, const LinearGradientsArgs<T>& a) {
+template <class T>
+void linear_gradients(cuda::Stream& stream, const LinearGradientsArgs<T>& a) {
   if constexpr (sizeof(T) < 8)  // doubles have no epilogues
-    if (a.db && a.scale == 1 && a.rows > 0 && a.in > 0 && a.out > 0 && epilogue_is_faster(stream, a) && together(stream, a)) return;
+    if (a.db && a.scale == 1 && a.rows > 0 && a.in > 0 && a.out > 0 &&
+        epilogue_is_faster(stream, a) && together(stream, a))
+      return;
   apart(stream, a);
 }
 
-template <class T> void gemm_activation_backward(cuda::Stream& stream, const GemmActivationBackwardArgs<T>& a) {
+template <class T>
+void gemm_activation_backward(cuda::Stream& stream, const GemmActivationBackwardArgs<T>& a) {
   const GemmArgs<T>& g = a.product;
-  TFM_CHECK(g.c == a.activation.dy && g.beta == Wide<T>{0}, "the product is the activation's gradient");
-  TFM_CHECK(g.m == a.activation.rows && g.n == a.activation.cols && g.ldc == g.n && !a.activation.gated, "the matrices lie alike");
-  const bool able = sizeof(T) == 2 && a.activation.kind == Activation::gelu_tanh && !a.activation.accumulate && g.m > 0 && g.n > 0 && g.k > 0 &&
-                    alignment(a.activation.x, g.ldc) == 16 && alignment(a.activation.dx, g.ldc) == 16;
-  const auto key = [&] { return key_of("gelu", {g.transpose_a, g.transpose_b, g.m, g.n, g.k, g.lda, g.ldb, kType<T>, alignment(g.a, g.lda), alignment(g.b, g.ldb)}); };
-  if (able && stream.own<Epilogues>().choices.fastest(key(), {[&] { return apart(stream, a); }, [&] { return together(stream, a); }}) == 1 && together(stream, a))
+  TFM_CHECK(g.c == a.activation.dy && g.beta == Wide<T>{0},
+            "the product is the activation's gradient");
+  TFM_CHECK(
+      g.m == a.activation.rows && g.n == a.activation.cols && g.ldc == g.n && !a.activation.gated,
+      "the matrices lie alike");
+  const bool able = sizeof(T) == 2 && a.activation.kind == Activation::gelu_tanh &&
+                    !a.activation.accumulate && g.m > 0 && g.n > 0 && g.k > 0 &&
+                    alignment(a.activation.x, g.ldc) == 16 &&
+                    alignment(a.activation.dx, g.ldc) == 16;
+  const auto key = [&] {
+    return key_of("gelu", {g.transpose_a, g.transpose_b, g.m, g.n, g.k, g.lda, g.ldb, kType<T>,
+                           alignment(g.a, g.lda), alignment(g.b, g.ldb)});
+  };
+  if (able &&
+      stream.own<Epilogues>().choices.fastest(
+          key(), {[&] { return apart(stream, a); }, [&] { return together(stream, a); }}) == 1 &&
+      together(stream, a))
     return;
   apart(stream, a);
 }
 
-#define TFM_INSTANTIATE(T) template void gemm_activation_backward(cuda::Stream&, const GemmActivationBackwardArgs<T>&);
-TFM_INSTANTIATE(float) TFM_INSTANTIATE(double) TFM_INSTANTIATE(bf16) TFM_INSTANTIATE(f16)
-template void linear_gradients(cuda::Stream&, const LinearGradientsArgs<float>&);
+#define TFM_INSTANTIATE(T) \
+  template void gemm_activation_backward(cuda::Stream&, const GemmActivationBackwardArgs<T>&);
+TFM_INSTANTIATE(float)
+TFM_INSTANTIATE(double)
+TFM_INSTANTIATE(bf16)
+    TFM_INSTANTIATE(f16) template void linear_gradients(cuda::Stream&,
+                                                        const LinearGradientsArgs<float>&);
 template void linear_gradients(cuda::Stream&, const LinearGradientsArgs<double>&);
 template void linear_gradients(cuda::Stream&, const LinearGradientsArgs<bf16>&);
 template void linear_gradients(cuda::Stream&, const LinearGradientsArgs<f16>&);

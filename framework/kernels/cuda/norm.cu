@@ -1,14 +1,14 @@
-// LayerNorm and RMSNorm, alone or of a residual that is made on the way. A row is read once and kept in registers, kPacks packs a
-// thread, up to the width that fits; longer rows (kPacks 0) are read again for each sum. Gradients of gain and shift: partial sums of row
-// blocks, then column_fold.
-#include "kernels/norm.h"
-
+// LayerNorm and RMSNorm, alone or of a residual that is made on the way. A row is read once and
+// kept in registers, kPacks packs a thread, up to the width that fits; longer rows (kPacks 0) are
+// read again for each sum. Gradients of gain and shift: partial sums of row blocks, then
+// column_fold.
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
 
 #include "kernels/cuda/column_fold.h"
 #include "kernels/cuda/dropout_pack.h"
+#include "kernels/norm.h"
 #include "kernels/scratch.h"
 
 namespace tfm::kernels {
@@ -16,8 +16,10 @@ namespace {
 
 constexpr int kHeld = 4;  // packs a thread can hold in forward
 
-// A row's packs of one thread, out of `threads` that share it: held, or loaded at every use. P: Part or Whole.
-template <class T, int kPacks, class P> struct Row {
+// A row's packs of one thread, out of `threads` that share it: held, or loaded at every use. P:
+// Part or Whole.
+template <class T, int kPacks, class P>
+struct Row {
   using Column = std::conditional_t<kPacks == 0, std::int64_t, int>;
   const T* x;
   Column cols, first, step;
@@ -34,9 +36,11 @@ template <class T, int kPacks, class P> struct Row {
   __device__ Row(const T* row, std::int64_t n, int thread, int threads)
       : Row(row, n, thread, threads, [&](Column c, P part) { return load_pack(row + c, part); }) {}
   // f(k, column, part, k-th pack)
-  template <class F> __device__ void each(F&& f) const {
+  template <class F>
+  __device__ void each(F&& f) const {
     if constexpr (kPacks == 0) {
-      for (Column c = first; c < cols; c += step) f(0, c, part_as<P>(c, cols), load_pack(x + c, part_as<P>(c, cols)));
+      for (Column c = first; c < cols; c += step)
+        f(0, c, part_as<P>(c, cols), load_pack(x + c, part_as<P>(c, cols)));
     } else {
       TFM_UNROLL
       for (int k = 0; k < kPacks; ++k)
@@ -45,17 +49,22 @@ template <class T, int kPacks, class P> struct Row {
   }
 };
 
-// Where the packs of a row come from: memory, or a sum that is stored on the way. of(row, cols)(column, part) is one.
-template <class T> struct Loaded {
+// Where the packs of a row come from: memory, or a sum that is stored on the way. of(row,
+// cols)(column, part) is one.
+template <class T>
+struct Loaded {
   const T* x;
   bool whole(std::int64_t cols) const { return whole_packs(cols, x); }
   __device__ auto of(std::int64_t row, std::int64_t cols) const {
     return [at = x + row * cols](auto c, auto part) { return load_pack(at + c, part); };
   }
 };
-template <class T> struct Added {
+template <class T>
+struct Added {
   Add<T> add;
-  bool whole(std::int64_t cols) const { return whole_packs(cols, add.a.x, add.a.residual, add.a.y); }
+  bool whole(std::int64_t cols) const {
+    return whole_packs(cols, add.a.x, add.a.residual, add.a.y);
+  }
   __device__ auto of(std::int64_t row, std::int64_t cols) const {
     return [this, row, first = row * cols](auto c, auto part) {
       Wide<T> y[kPack];
@@ -68,7 +77,9 @@ template <class T> struct Added {
       TFM_UNROLL
       for (int i = 0; i < kPack; ++i) stored.set(i, cuda::narrow<T>(y[i]));
       TFM_UNROLL
-      for (std::uint32_t& word : stored.word) cuda::hide(word);  // from contraction with the sums: the norm has the bits that one of a load has
+      for (std::uint32_t& word : stored.word)
+        cuda::hide(
+            word);  // from contraction with the sums: the norm has the bits that one of a load has
       return stored;
     };
   }
@@ -81,7 +92,8 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(NormArgs<T> a, Source so
   constexpr int kRows = kGroup == kWarp ? kThreads / kWarp : 1;
   W* shared = cuda::shared_memory<W>();  // two sums of the warps
   const int thread = static_cast<int>(kRows > 1 ? threadIdx.x % kWarp : threadIdx.x);
-  const std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * kRows + (kRows > 1 ? threadIdx.x / kWarp : 0);
+  const std::int64_t r =
+      static_cast<std::int64_t>(blockIdx.x) * kRows + (kRows > 1 ? threadIdx.x / kWarp : 0);
   const bool there = r < a.rows;  // the last block's warps may have none
   auto total = [&](W v, int which) {
     if constexpr (kGroup == kWarp) return over_warp(v, Sum{});
@@ -89,7 +101,8 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(NormArgs<T> a, Source so
     over_block(all, shared + which * (kGroup / kWarp), Sum{});
     return all[0];
   };
-  const Row<T, kPacks, P> row(a.x + (there ? r : 0) * a.cols, there ? a.cols : 0, thread, kGroup, source.of(r, a.cols));
+  const Row<T, kPacks, P> row(a.x + (there ? r : 0) * a.cols, there ? a.cols : 0, thread, kGroup,
+                              source.of(r, a.cols));
   T* y_row = a.y + r * a.cols;
   W mean = 0, square = 0;
   if (!a.rms) {
@@ -110,7 +123,8 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(NormArgs<T> a, Source so
     if (a.rstd) a.rstd[r] = rstd;
   }
   row.each([&](int, auto c, P part, const Eight<T>& x) {
-    const auto gain = load_pack(a.gain + c, part), shift = a.shift ? load_pack(a.shift + c, part) : Eight<T>{};
+    const auto gain = load_pack(a.gain + c, part),
+               shift = a.shift ? load_pack(a.shift + c, part) : Eight<T>{};
     W y[kPack];
     TFM_UNROLL
     for (int i = 0; i < kPack; ++i) y[i] = (x[i] - mean) * rstd * gain[i] + shift[i];
@@ -118,15 +132,18 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(NormArgs<T> a, Source so
   });
 }
 
-// What a thread adds up over rows for its packs, and what it keeps of a row, where registers allow: h = gain * dy and n = (x - mean) * rstd.
-template <class T, int kPacks> struct Gradients {
+// What a thread adds up over rows for its packs, and what it keeps of a row, where registers allow:
+// h = gain * dy and n = (x - mean) * rstd.
+template <class T, int kPacks>
+struct Gradients {
   using W = Wide<T>;
   static constexpr bool kKept = kPacks > 0 && kPacks * sizeof(T) <= 4;
   static constexpr int kSums = kPacks > 0 ? kPacks : 1;
   W gain[kSums][kPack] = {}, shift[kSums][kPack] = {}, h[kSums][kPack] = {}, n[kSums][kPack] = {};
 
   // The k-th pack of a row; `sums`: of h and h n.
-  __device__ void add(int k, const Eight<T>& x, const Eight<T>& dy, const Eight<T>& gains, W mean, W rstd, W (&sums)[2]) {
+  __device__ void add(int k, const Eight<T>& x, const Eight<T>& dy, const Eight<T>& gains, W mean,
+                      W rstd, W (&sums)[2]) {
     TFM_UNROLL
     for (int i = 0; i < kPack; ++i) {
       const W own_n = (x[i] - mean) * rstd, own_h = dy[i] * gains[i];
@@ -137,33 +154,42 @@ template <class T, int kPacks> struct Gradients {
       if constexpr (kKept) h[k][i] = own_h, n[k][i] = own_n;
     }
   }
-  template <class P> __device__ void store(int k, W* dgain, W* dshift, P part, bool accumulate) {
+  template <class P>
+  __device__ void store(int k, W* dgain, W* dshift, P part, bool accumulate) {
     store_pack(dgain, part, gain[k], accumulate);
     store_pack(dshift, part, shift[k], accumulate);
   }
 };
 
-// dx = rstd * (h - mean of h - n * mean of h n), dgain = sum of dy n, dshift = sum of dy. A block takes a block of rows; `partial`
-// (blocks, 2, cols) gets its sums of dgain and dshift. Where h and n are kept, the next row is loaded before a row's means are waited for.
+// dx = rstd * (h - mean of h - n * mean of h n), dgain = sum of dy n, dshift = sum of dy. A block
+// takes a block of rows; `partial` (blocks, 2, cols) gets its sums of dgain and dshift. Where h and
+// n are kept, the next row is loaded before a row's means are waited for.
 template <class T, int kPacks, class P>
-__global__ void __launch_bounds__(kNormBackwardThreads) norm_backward_kernel(NormBackwardArgs<T> a, std::int64_t rows_a_block, Wide<T>* partial) {
+__global__ void __launch_bounds__(kNormBackwardThreads)
+    norm_backward_kernel(NormBackwardArgs<T> a, std::int64_t rows_a_block, Wide<T>* partial) {
   using W = Wide<T>;
   using Packs = Row<T, kPacks, P>;
   constexpr bool kKept = Gradients<T, kPacks>::kKept;
   const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
-  W *shared = cuda::shared_memory<W>(), *other = shared + 2 * (threads / kWarp);  // sums of the warps, for even and odd rows
-  const std::int64_t begin = blockIdx.x * rows_a_block, end = begin + rows_a_block < a.rows ? begin + rows_a_block : a.rows;
+  W *shared = cuda::shared_memory<W>(),
+    *other = shared + 2 * (threads / kWarp);  // sums of the warps, for even and odd rows
+  const std::int64_t begin = blockIdx.x * rows_a_block,
+                     end = begin + rows_a_block < a.rows ? begin + rows_a_block : a.rows;
   const W share = 1 / static_cast<W>(a.cols);
   W *dgain = partial + blockIdx.x * 2 * a.cols, *dshift = dgain + a.cols;
   Gradients<T, kPacks> gradients;
   std::int64_t at = begin * a.cols;
   Packs row(a.x + at, a.cols, thread, threads), drow(a.dy + at, a.cols, thread, threads);
-  const auto dy_of = [&](int k, auto c, P part) { return kPacks > 0 ? drow.held[k] : load_pack(drow.x + c, part); };
+  const auto dy_of = [&](int k, auto c, P part) {
+    return kPacks > 0 ? drow.held[k] : load_pack(drow.x + c, part);
+  };
   for (std::int64_t r = begin; r < end; ++r) {
     T* dx_row = a.dx + at;
     at += a.cols;
     const auto load_next = [&] {
-      if (r + 1 < end) row = Packs(a.x + at, a.cols, thread, threads), drow = Packs(a.dy + at, a.cols, thread, threads);
+      if (r + 1 < end)
+        row = Packs(a.x + at, a.cols, thread, threads),
+        drow = Packs(a.dy + at, a.cols, thread, threads);
     };
     const W mean = a.rms ? W{0} : a.mean[r], rstd = a.rstd[r];
     W mean_of[2] = {0, 0};  // h and h n
@@ -187,7 +213,8 @@ __global__ void __launch_bounds__(kNormBackwardThreads) norm_backward_kernel(Nor
         W dx[kPack];
         TFM_UNROLL
         for (int i = 0; i < kPack; ++i) {
-          const W h = kKept ? gradients.h[k][i] : dy[i] * gain[i], n = kKept ? gradients.n[k][i] : (x[i] - mean) * rstd;
+          const W h = kKept ? gradients.h[k][i] : dy[i] * gain[i],
+                  n = kKept ? gradients.n[k][i] : (x[i] - mean) * rstd;
           dx[i] = (h - mean_of[0] - n * mean_of[1]) * rstd;
         }
         store_pack(dx_row + c, part, dx, a.accumulate_dx);
@@ -195,19 +222,25 @@ __global__ void __launch_bounds__(kNormBackwardThreads) norm_backward_kernel(Nor
     }
     if constexpr (!kKept) load_next();
   }
-  if constexpr (kPacks > 0) row.each([&](int k, auto c, P part, const Eight<T>&) { gradients.store(k, dgain + c, dshift + c, part, false); });
+  if constexpr (kPacks > 0)
+    row.each([&](int k, auto c, P part, const Eight<T>&) {
+      gradients.store(k, dgain + c, dshift + c, part, false);
+    });
 }
 
 // The widest row that is held in registers.
 constexpr std::int64_t kLongest = kThreads * kPack * kHeld;
 
-template <class T, int kGroup, int kPacks, class P, class Source> void start(cuda::Stream& stream, const NormArgs<T>& a, const Source& source) {
+template <class T, int kGroup, int kPacks, class P, class Source>
+void start(cuda::Stream& stream, const NormArgs<T>& a, const Source& source) {
   constexpr int kRows = kGroup == kWarp ? kThreads / kWarp : 1;
-  cuda::launch(stream, norm_kernel<T, kGroup, kPacks, P, Source>, static_cast<unsigned>(ceil_div(a.rows, kRows)), kRows * kGroup,
+  cuda::launch(stream, norm_kernel<T, kGroup, kPacks, P, Source>,
+               static_cast<unsigned>(ceil_div(a.rows, kRows)), kRows * kGroup,
                2 * (kGroup / kWarp) * sizeof(Wide<T>), a, source);
 }
 
-template <class T, class Source> void held(cuda::Stream& stream, const NormArgs<T>& a, const Source& source) {
+template <class T, class Source>
+void held(cuda::Stream& stream, const NormArgs<T>& a, const Source& source) {
   if (a.rows <= 0) return;
   constexpr int kHalf = kThreads / 2;
   if constexpr (sizeof(T) < 8)
@@ -224,15 +257,19 @@ template <class T, class Source> void held(cuda::Stream& stream, const NormArgs<
 
 }  // namespace
 
-template <class T> void norm(cuda::Stream& stream, const NormArgs<T>& a) {
+template <class T>
+void norm(cuda::Stream& stream, const NormArgs<T>& a) {
   if (a.cols <= kLongest)
     held(stream, a, Loaded<T>{a.x});
   else if (a.rows > 0)
     start<T, kThreads, 0, Part>(stream, a, Loaded<T>{a.x});
 }
 
-template <class T> void add_norm(cuda::Stream& stream, const AddNormArgs<T>& a) {
-  TFM_CHECK(a.norm.x == a.add.y && a.norm.rows == a.add.rows && a.norm.cols == a.add.cols && !a.add.accumulate, "the norm is of the sum");
+template <class T>
+void add_norm(cuda::Stream& stream, const AddNormArgs<T>& a) {
+  TFM_CHECK(a.norm.x == a.add.y && a.norm.rows == a.add.rows && a.norm.cols == a.add.cols &&
+                !a.add.accumulate,
+            "the norm is of the sum");
   if (a.norm.cols <= kLongest) return held(stream, a.norm, Added<T>{Add<T>(a.add)});
   dropout_add(stream, a.add);
   norm(stream, a.norm);
@@ -240,7 +277,8 @@ template <class T> void add_norm(cuda::Stream& stream, const AddNormArgs<T>& a) 
 
 namespace {
 
-template <class T, class P> auto backward_kernel(std::int64_t cols) {
+template <class T, class P>
+auto backward_kernel(std::int64_t cols) {
   if (cols <= kNormBackwardThreadsOfOnePack * kPack) return norm_backward_kernel<T, 1, P>;
   if constexpr (sizeof(T) < 8) {  // doubles would take more registers than there are
     if (cols <= kNormBackwardThreads * kPack * 2) return norm_backward_kernel<T, 2, P>;
@@ -252,7 +290,8 @@ template <class T, class P> auto backward_kernel(std::int64_t cols) {
 
 }  // namespace
 
-template <class T> void norm_backward(cuda::Stream& stream, const NormBackwardArgs<T>& a) {
+template <class T>
+void norm_backward(cuda::Stream& stream, const NormBackwardArgs<T>& a) {
   if (a.cols <= 0) return;
   const auto [blocks, rows_a_block] = norm_backward_blocks(a.rows, a.cols, sizeof(T));
   const std::int64_t threads = norm_backward_threads(a.cols, sizeof(T));
@@ -261,14 +300,17 @@ template <class T> void norm_backward(cuda::Stream& stream, const NormBackwardAr
   if constexpr (sizeof(T) < 8)
     if (whole_packs(a.cols, a.x, a.dy, a.gain, a.dx)) kernel = backward_kernel<T, Whole>(a.cols);
   if (blocks > 0)
-    cuda::launch(stream, kernel, static_cast<unsigned>(blocks), static_cast<unsigned>(threads), 4 * (threads / kWarp) * sizeof(Wide<T>), a,
-                 rows_a_block, partial);
-  if (a.dgain) column_fold<Wide<T>>(stream, partial, blocks, 2 * a.cols, a.cols, a.dgain, a.accumulate_dgain);
-  if (a.dshift) column_fold<Wide<T>>(stream, partial + a.cols, blocks, 2 * a.cols, a.cols, a.dshift, a.accumulate_dshift);
+    cuda::launch(stream, kernel, static_cast<unsigned>(blocks), static_cast<unsigned>(threads),
+                 4 * (threads / kWarp) * sizeof(Wide<T>), a, rows_a_block, partial);
+  if (a.dgain)
+    column_fold<Wide<T>>(stream, partial, blocks, 2 * a.cols, a.cols, a.dgain, a.accumulate_dgain);
+  if (a.dshift)
+    column_fold<Wide<T>>(stream, partial + a.cols, blocks, 2 * a.cols, a.cols, a.dshift,
+                         a.accumulate_dshift);
 }
 
-#define TFM_INSTANTIATE(T)                               \
-  template void norm(cuda::Stream&, const NormArgs<T>&); \
+#define TFM_INSTANTIATE(T)                                      \
+  template void norm(cuda::Stream&, const NormArgs<T>&);        \
   template void add_norm(cuda::Stream&, const AddNormArgs<T>&); \
   template void norm_backward(cuda::Stream&, const NormBackwardArgs<T>&);
 TFM_FLOATS(TFM_INSTANTIATE)

@@ -1,6 +1,7 @@
 #pragma once
-// Eight consecutive elements a thread: 16-byte accesses where all eight exist and the address allows, one by one elsewhere; loops
-// over arrays and rows of them; sums over the threads of a block. Sums are added in an order that no run changes.
+// Eight consecutive elements a thread: 16-byte accesses where all eight exist and the address
+// allows, one by one elsewhere; loops over arrays and rows of them; sums over the threads of a
+// block. Sums are added in an order that no run changes.
 #include <bit>
 #include <cstdint>
 #include <type_traits>
@@ -14,7 +15,8 @@ namespace tfm::kernels {
 
 inline constexpr int kPack = 8, kWarp = 32, kThreads = 256;
 // Elements a 16-byte access moves.
-template <class T> inline constexpr int kVector = 16 / static_cast<int>(sizeof(T));
+template <class T>
+inline constexpr int kVector = 16 / static_cast<int>(sizeof(T));
 
 // Elements [begin, end) of a pack exist.
 struct Part {
@@ -30,28 +32,36 @@ __device__ inline Part part_of(std::int64_t at, std::int64_t n) {
 struct Whole {
   __device__ static constexpr bool has(int) { return true; }
 };
-template <class P> __device__ P part_as(std::int64_t at, std::int64_t n) {
+template <class P>
+__device__ P part_as(std::int64_t at, std::int64_t n) {
   if constexpr (std::is_same_v<P, Whole>)
     return {};
   else
     return part_of(at, n);
 }
 // Elements to step back from p to an address of whole vectors.
-template <class T> __host__ __device__ int misalignment(const T* p) {
+template <class T>
+__host__ __device__ int misalignment(const T* p) {
   return static_cast<int>(reinterpret_cast<std::uintptr_t>(p) % 16 / sizeof(T));
 }
 
 // Whether packs of rows of `cols` elements at these addresses are Whole.
-template <class... T> bool whole_packs(std::int64_t cols, const T*... rows) { return cols % kPack == 0 && ((misalignment(rows) == 0) && ...); }
+template <class... T>
+bool whole_packs(std::int64_t cols, const T*... rows) {
+  return cols % kPack == 0 && ((misalignment(rows) == 0) && ...);
+}
 
-// Eight elements as they lie in memory; they are widened where they are used, so that no load waits for the one before it.
-template <class T> struct Eight {
+// Eight elements as they lie in memory; they are widened where they are used, so that no load waits
+// for the one before it.
+template <class T>
+struct Eight {
   static constexpr int kWords = 2 * static_cast<int>(sizeof(T));
   std::uint32_t word[kWords];
 
   __device__ Wide<T> operator[](int i) const {
     if constexpr (sizeof(T) == 2)
-      return cuda::widen<T>(std::bit_cast<T>(static_cast<std::uint16_t>(word[i / 2] >> i % 2 * 16)));
+      return cuda::widen<T>(
+          std::bit_cast<T>(static_cast<std::uint16_t>(word[i / 2] >> i % 2 * 16)));
     else if constexpr (sizeof(T) == 4)
       return std::bit_cast<T>(word[i]);
     else
@@ -63,11 +73,14 @@ template <class T> struct Eight {
     else if constexpr (sizeof(T) == 4)
       word[i] = std::bit_cast<std::uint32_t>(x);
     else
-      for (int half = 0; half < 2; ++half) word[2 * i + half] = static_cast<std::uint32_t>(std::bit_cast<std::uint64_t>(x) >> half * 32);
+      for (int half = 0; half < 2; ++half)
+        word[2 * i + half] =
+            static_cast<std::uint32_t>(std::bit_cast<std::uint64_t>(x) >> half * 32);
   }
 };
 
-template <class T> __device__ Eight<T> load_pack(const T* p, Whole) {
+template <class T>
+__device__ Eight<T> load_pack(const T* p, Whole) {
   using Vector = cuda::Pack<std::uint32_t>;
   Eight<T> v;
   TFM_UNROLL
@@ -79,7 +92,8 @@ template <class T> __device__ Eight<T> load_pack(const T* p, Whole) {
   return v;
 }
 // Elements that do not exist load as 0.
-template <class T> __device__ Eight<T> load_pack(const T* p, Part part) {
+template <class T>
+__device__ Eight<T> load_pack(const T* p, Part part) {
   if (part.full() && misalignment(p) == 0) return load_pack(p, Whole{});
   Eight<T> v{};
   TFM_UNROLL
@@ -87,7 +101,8 @@ template <class T> __device__ Eight<T> load_pack(const T* p, Part part) {
     if (part.has(i)) v.set(i, p[i]);
   return v;
 }
-template <class T> __device__ void store_pack(T* p, Whole, const Wide<T> (&v)[kPack]) {
+template <class T>
+__device__ void store_pack(T* p, Whole, const Wide<T> (&v)[kPack]) {
   if constexpr (sizeof(T) == 2) {
     cuda::Pack<std::uint32_t> all;
     TFM_UNROLL
@@ -103,13 +118,15 @@ template <class T> __device__ void store_pack(T* p, Whole, const Wide<T> (&v)[kP
     }
   }
 }
-template <class T> __device__ void store_pack(T* p, Part part, const Wide<T> (&v)[kPack]) {
+template <class T>
+__device__ void store_pack(T* p, Part part, const Wide<T> (&v)[kPack]) {
   if (part.full() && misalignment(p) == 0) return store_pack(p, Whole{}, v);
   TFM_UNROLL
   for (int i = 0; i < kPack; ++i)
     if (part.has(i)) p[i] = cuda::narrow<T>(v[i]);
 }
-template <class T, class P> __device__ void store_pack(T* p, P part, Wide<T> (&v)[kPack], bool accumulate) {
+template <class T, class P>
+__device__ void store_pack(T* p, P part, Wide<T> (&v)[kPack], bool accumulate) {
   if (accumulate) {
     const auto before = load_pack(p, part);
     TFM_UNROLL
@@ -119,48 +136,73 @@ template <class T, class P> __device__ void store_pack(T* p, P part, Wide<T> (&v
 }
 
 // f(at, part) for all packs of an array of n elements; the first starts `shift` elements before it.
-template <class F> __global__ void __launch_bounds__(kThreads) array_kernel(std::int64_t n, int shift, F f) {
-  const std::int64_t at = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kPack - shift;
+template <class F>
+__global__ void __launch_bounds__(kThreads) array_kernel(std::int64_t n, int shift, F f) {
+  const std::int64_t at =
+      (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kPack - shift;
   if (at < n) f(at, part_of(at, n));
 }
 // `main`: the array whose whole packs are to start on vectors.
-template <class T, class F> void over_array(cuda::Stream& stream, const T* main, std::int64_t n, F f) {
+template <class T, class F>
+void over_array(cuda::Stream& stream, const T* main, std::int64_t n, F f) {
   if (n <= 0) return;
   const int shift = misalignment(main);
-  cuda::launch(stream, array_kernel<F>, static_cast<unsigned>(ceil_div(n + shift, kPack * kThreads)), kThreads, 0, n, shift, f);
+  cuda::launch(stream, array_kernel<F>,
+               static_cast<unsigned>(ceil_div(n + shift, kPack * kThreads)), kThreads, 0, n, shift,
+               f);
 }
 
 // f(row, column, part) for all packs of a (rows, cols) matrix; 2^log threads a row.
-template <class F> __global__ void __launch_bounds__(kThreads) rows_kernel(std::int64_t rows, std::int64_t cols, int log, F f) {
-  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * (kThreads >> log) + (threadIdx.x >> log);
+template <class F>
+__global__ void __launch_bounds__(kThreads)
+    rows_kernel(std::int64_t rows, std::int64_t cols, int log, F f) {
+  const std::int64_t row =
+      static_cast<std::int64_t>(blockIdx.x) * (kThreads >> log) + (threadIdx.x >> log);
   if (row >= rows) return;
-  for (std::int64_t c = (threadIdx.x & ((1u << log) - 1)) * kPack; c < cols; c += kPack << log) f(row, c, part_of(c, cols));
+  for (std::int64_t c = (threadIdx.x & ((1u << log) - 1)) * kPack; c < cols; c += kPack << log)
+    f(row, c, part_of(c, cols));
 }
-template <class F> void over_rows(cuda::Stream& stream, std::int64_t rows, std::int64_t cols, F f) {
+template <class F>
+void over_rows(cuda::Stream& stream, std::int64_t rows, std::int64_t cols, F f) {
   if (rows <= 0 || cols <= 0) return;
   int log = 0;
   while (kPack << log < cols && 1 << log < kThreads) ++log;
-  cuda::launch(stream, rows_kernel<F>, static_cast<unsigned>(ceil_div(rows, kThreads >> log)), kThreads, 0, rows, cols, log, f);
+  cuda::launch(stream, rows_kernel<F>, static_cast<unsigned>(ceil_div(rows, kThreads >> log)),
+               kThreads, 0, rows, cols, log, f);
 }
 
 // filler(v): changes nothing where v takes part.
 struct Sum {
-  template <class V> __device__ V operator()(V a, V b) const { return a + b; }
-  template <class V> __device__ V filler(V) const { return 0; }
+  template <class V>
+  __device__ V operator()(V a, V b) const {
+    return a + b;
+  }
+  template <class V>
+  __device__ V filler(V) const {
+    return 0;
+  }
 };
 struct Maximum {
-  template <class V> __device__ V operator()(V a, V b) const { return a > b ? a : b; }
-  template <class V> __device__ V filler(V v) const { return v; }
+  template <class V>
+  __device__ V operator()(V a, V b) const {
+    return a > b ? a : b;
+  }
+  template <class V>
+  __device__ V filler(V v) const {
+    return v;
+  }
 };
 
-// v[n] becomes op over the v[n] of all threads, in each of them. `shared`: N values of every warp; between two uses of the same
-// room lies a barrier.
-template <class V, class Op> __device__ V over_warp(V v, Op op) {
+// v[n] becomes op over the v[n] of all threads, in each of them. `shared`: N values of every warp;
+// between two uses of the same room lies a barrier.
+template <class V, class Op>
+__device__ V over_warp(V v, Op op) {
   TFM_UNROLL
   for (int mask = kWarp / 2; mask > 0; mask /= 2) v = op(v, cuda::shuffle_xor(v, mask));
   return v;
 }
-template <int N, class V, class Op> __device__ void over_block(V (&v)[N], V* shared, Op op) {
+template <int N, class V, class Op>
+__device__ void over_block(V (&v)[N], V* shared, Op op) {
   const unsigned warps = blockDim.x / kWarp, lane = threadIdx.x % kWarp;
   TFM_UNROLL
   for (int n = 0; n < N; ++n) {

@@ -1,0 +1,216 @@
+#include "checkpoint/checkpoint.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <set>
+
+#include "checkpoint/manifest.h"
+#include "io/file.h"
+#include "io/safetensors.h"
+
+namespace tfm::checkpoint {
+
+namespace fs = std::filesystem;
+
+struct CheckpointReader::Shards {
+  std::vector<std::unique_ptr<io::SafetensorsReader>> open;
+  std::set<const StoredPiece*> checked;
+
+  // The piece's elements, after a look at whether the file holds what the manifest says.
+  std::span<const std::byte> data(const std::string& dir, const Manifest& manifest,
+                                  const StoredPiece& p) {
+    open.resize(manifest.files.size());
+    const auto& file = manifest.files[p.file];
+    auto& shard = open[p.file];
+    if (!shard) {
+      shard = std::make_unique<io::SafetensorsReader>(dir + "/" + file.name);
+      if (shard->file_bytes().size() != file.bytes) {
+        const auto size = shard->file_bytes().size();
+        shard.reset();
+        throw Error(ExitCode::input, dir + "/" + file.name + ": has " + std::to_string(size) +
+                                         " bytes; the manifest says " + std::to_string(file.bytes));
+      }
+    }
+    if (checked.insert(&p).second) {
+      const auto& info = shard->info(p.entry);
+      if (info.type() != DType::f32 || info.elements() != p.count) {
+        checked.erase(&p);
+        throw Error(ExitCode::input, shard->path() + ": tensor " + in_quotes(p.entry) +
+                                         " is not the manifest's: " + std::to_string(p.count) +
+                                         " elements of F32 are expected");
+      }
+    }
+    return shard->bytes(p.entry);
+  }
+};
+
+CheckpointReader::CheckpointReader(const std::string& step_dir)
+    : dir_(step_dir), shards_(std::make_unique<Shards>()) {
+  const io::MappedFile file(dir_ + "/" + manifest_name);
+  manifest_ = from_text(file.path(),
+                        {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()});
+  for (const auto& p : manifest_.pieces) pieces_[p.name].push_back(&p);
+}
+
+CheckpointReader::~CheckpointReader() = default;
+
+void CheckpointReader::verify() const {
+  std::set<std::string> expected{manifest_name};
+  for (const auto& f : manifest_.files) {
+    const io::MappedFile file(dir_ + "/" + f.name);
+    if (!expected.insert(f.name).second)
+      throw Error(ExitCode::input, dir_ + "/" + manifest_name + ": lists " + f.name + " twice");
+    if (file.bytes().size() != f.bytes)
+      throw Error(ExitCode::input, file.path() + ": has " + std::to_string(file.bytes().size()) +
+                                       " bytes; the manifest says " + std::to_string(f.bytes));
+    if (io::Checksum::of(file.bytes()) != f.xxh3_128)
+      throw Error(ExitCode::input,
+                  file.path() + ": the checksum differs from the manifest's: the file is damaged");
+  }
+  for (const auto& e : fs::directory_iterator(dir_))
+    if (const auto name = e.path().filename().string();
+        name.rfind("shard-", 0) == 0 && !expected.count(name))
+      throw Error(ExitCode::input, dir_ + "/" + name + ": is not in the manifest");
+  for (const auto& p : manifest_.pieces) shards_->data(dir_, manifest_, p);
+}
+
+const Shape& CheckpointReader::shape(const std::string& name) const {
+  const auto found = pieces_.find(name);
+  if (found == pieces_.end())
+    throw Error(ExitCode::input,
+                dir_ + "/" + manifest_name + ": there is no tensor " + in_quotes(name));
+  return found->second.front()->full_shape;
+}
+
+std::vector<std::string> CheckpointReader::names() const {
+  std::vector<std::string> out;
+  for (const auto& [name, pieces] : pieces_) out.push_back(name);
+  return out;
+}
+
+namespace {
+
+struct Run {
+  std::int64_t from = 0;  // element within the piece
+  std::int64_t length =
+      0;  // elements that follow without a gap; 0: the piece does not hold this one
+};
+
+// Where element `at` of the whole tensor is within a piece.
+Run locate(const StoredPiece& p, const Rows& rows, std::int64_t at) {
+  if (rows.row == 0 || p.count == 0) return {};
+  const std::int64_t row = at / rows.stride, column = at % rows.stride - rows.offset;
+  if (column < 0 || column >= rows.row) return {};
+  const std::int64_t from = row * rows.row + column - p.first;
+  if (from < 0 || from >= p.count) return {};
+  const bool gapless = rows.row == rows.stride;
+  return {from, gapless ? p.count - from : std::min(rows.row - column, p.count - from)};
+}
+
+}  // namespace
+
+void CheckpointReader::read(const std::string& name, const Slice& slice, float* out) const {
+  const Shape& full = shape(name);
+  const auto target = rows_of(full, slice);
+  TFM_CHECK(target && slice.first >= 0 && slice.count >= 0 &&
+                slice.first + slice.count <= target->elements(),
+            "the slice wanted of " + name + " is outside " + full.str());
+  const auto& pieces = pieces_.at(name);
+  std::vector<Rows> rows;
+  for (const auto* p : pieces) rows.push_back(*rows_of(full, *p));
+
+  std::size_t hint = 0;  // the piece of the last run
+  for (std::int64_t t = slice.first, end = slice.first + slice.count; t < end;) {
+    const std::int64_t column = t % target->row;
+    std::int64_t at = t / target->row * target->stride + target->offset + column;
+    std::int64_t left = std::min(target->row - column, end - t);
+    t += left;
+    while (left > 0) {
+      Run run;
+      std::size_t tried = 0;
+      for (; tried < pieces.size() && run.length == 0; ++tried) {
+        if (tried > 0) hint = (hint + 1) % pieces.size();
+        run = locate(*pieces[hint], rows[hint], at);
+      }
+      if (run.length == 0)
+        throw Error(ExitCode::input, dir_ + "/" + manifest_name + ": tensor " + in_quotes(name) +
+                                         ": no file holds element " + std::to_string(at) + " of " +
+                                         std::to_string(full.elements()));
+      const std::int64_t n = std::min(run.length, left);
+      const auto bytes = shards_->data(dir_, manifest_, *pieces[hint]);
+      std::memcpy(out, bytes.data() + run.from * sizeof(float),
+                  static_cast<std::size_t>(n) * sizeof(float));
+      out += n;
+      at += n;
+      left -= n;
+    }
+  }
+}
+
+std::optional<std::string> find_latest(const std::string& dir,
+                                       const std::function<void(const std::string&)>& log) {
+  std::set<std::int64_t, std::greater<>> steps;
+  std::error_code error;
+  for (fs::directory_iterator at(dir, error), end; !error && at != end; at.increment(error))
+    if (const auto step = step_of(at->path().filename().string())) steps.insert(*step);
+  const auto valid = [&](const std::string& name) {
+    try {
+      CheckpointReader(dir + "/" + name).verify();
+      return true;
+    } catch (const std::exception& e) {
+      log("checkpoint " + name + " is passed over: " + e.what());
+      return false;
+    }
+  };
+  std::optional<std::int64_t> tried;
+  if (fs::exists(dir + "/latest", error)) {
+    try {
+      const io::MappedFile file(dir + "/latest");
+      std::string name(reinterpret_cast<const char*>(file.bytes().data()),
+                       std::min<std::size_t>(file.bytes().size(), 64));
+      while (!name.empty() && (name.back() == '\n' || name.back() == '\r' || name.back() == ' '))
+        name.pop_back();
+      tried = step_of(name);
+      if (!tried)
+        log(dir + "/latest holds " + in_quotes(name) + "; a name like step-00000500 is expected");
+    } catch (const Error& e) {
+      log(e.what());
+    }
+    if (tried && valid(step_name(*tried))) return dir + "/" + step_name(*tried);
+  } else if (!steps.empty()) {
+    log(dir + "/latest is missing; looking at " + std::to_string(steps.size()) + " step-* folders");
+  }
+  for (auto step : steps)
+    if (step != tried && valid(step_name(step))) return dir + "/" + step_name(step);
+  if (!steps.empty())
+    throw Error(ExitCode::input, dir + ": holds " + std::to_string(steps.size()) +
+                                     " checkpoints and none of them is intact; restore one, or " +
+                                     "move them away to start anew");
+  return std::nullopt;
+}
+
+std::vector<std::string> clean(const std::string& dir) {
+  std::vector<fs::path> stale;
+  std::error_code error;
+  for (fs::directory_iterator at(dir, error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    const auto dot = name.find('.');
+    const bool ours = dot != std::string::npos &&
+                      (step_of(name.substr(0, dot)) || name.substr(0, dot) == "latest" ||
+                       name.substr(0, dot) == "best");
+    if (ours && (name.substr(dot) == ".tmp" || name.substr(dot) == ".old.tmp"))
+      stale.push_back(at->path());
+  }
+  std::vector<std::string> removed;
+  for (const auto& path : stale) {
+    fs::remove_all(path, error);
+    if (error)
+      throw Error(ExitCode::retryable,
+                  path.string() + ": an interrupted write cannot be removed: " + error.message());
+    removed.push_back(path.filename().string());
+  }
+  return removed;
+}
+
+}  // namespace tfm::checkpoint

@@ -1,0 +1,132 @@
+#pragma once
+// One logical checkpoint, readable at any layout.
+//   dir/step-00000500/shard-00000-of-00004.safetensors ... the pieces of each rank
+//   dir/step-00000500/manifest.json                         what is where, sizes and checksums;
+//   ends with its own checksum dir/latest                                             the name of
+//   the newest dir/best                                               a symbolic link to the best
+//   of a run with eval.stop
+// Everything is written to step-00000500.tmp/ and synced, then published by one rename: a
+// checkpoint is there whole or not at all.
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/best.h"
+#include "comm/communicator.h"
+#include "core/shape.h"
+#include "optim/loss_scale.h"
+
+namespace tfm::checkpoint {
+
+// A run of elements of one logical fp32 tensor: [first, first + count), row-major, of the slice
+// [begin, end) along `axis`.
+struct Slice {
+  int axis = -1;  // -1: the whole tensor, begin and end are ignored
+  std::int64_t begin = 0, end = 0;
+  std::int64_t first = 0, count = 0;
+};
+struct Piece : Slice {
+  std::string name;  // says what it is: "model/layers.0.ffn.up.weight", "adam.m/...", "adam.v/..."
+  Shape full_shape;
+  const float* data = nullptr;            // count elements
+  std::shared_ptr<const std::byte> copy;  // holds them where they had to be copied from a device
+};
+
+struct CheckpointInfo {
+  std::int64_t step = 0;
+  std::int64_t samples_seen = 0;  // the data position
+  std::uint64_t seed = 0;
+  std::map<std::string, std::int64_t> layout;  // of the run that wrote it: {"data": 2, "tensor": 2}
+  std::string config;                          // YAML
+  std::string extra = "{}";                    // a JSON object of the caller's
+  optim::LossScale loss_scale;                 // kept where it is dynamic
+  std::optional<Best> best;                    // of a run with eval.stop; dir/best names its step
+};
+struct ShardFile {
+  std::string name;
+  std::uint64_t bytes = 0;
+  std::string xxh3_128;
+};
+struct StoredPiece : Slice {
+  std::string name, entry;  // the logical tensor; the tensor's name within the file
+  Shape full_shape;
+  std::size_t file = 0;  // index into Manifest::files
+};
+struct Manifest : CheckpointInfo {
+  std::vector<ShardFile> files;
+  std::vector<StoredPiece> pieces;
+};
+
+// What writing needs to know of the other ranks. All three are collective.
+struct CheckpointRanks {
+  int rank = 0, size = 1;
+  std::function<void()> barrier = [] {};
+  // Every rank's string, in rank order, on every rank.
+  std::function<std::vector<std::string>(const std::string&)> gather = [](const std::string& s) {
+    return std::vector<std::string>{s};
+  };
+};
+CheckpointRanks checkpoint_ranks(comm::Communicator& world);  // `world` must outlive the result
+
+struct CheckpointResult {   // the same on every rank
+  std::string path;         // empty where it failed
+  std::uint64_t bytes = 0;  // of all shards
+  std::string
+      error;  // why this checkpoint was given up, by which rank; the previous ones are untouched
+  std::string warning;  // published, but the best could not be named, or an old one removed
+  bool ok() const { return error.empty(); }
+};
+
+// Collective: every rank gives its pieces (together they must cover each tensor; copies are
+// allowed, one of them is read). Never throws for what a file system does: a failure on any rank
+// makes all ranks give up together. `keep` > 0: afterwards only the newest max(keep, 2) checkpoints
+// and the best stay; 0: all stay.
+CheckpointResult write_checkpoint(const std::string& dir, const CheckpointInfo& info,
+                                  std::span<const Piece> pieces, std::int64_t keep,
+                                  const CheckpointRanks& ranks);
+
+// Errors are Error(input) naming the file and the tensor or field.
+class CheckpointReader {
+ public:
+  explicit CheckpointReader(
+      const std::string& step_dir);  // reads and checks the manifest; shards are opened when needed
+  ~CheckpointReader();
+
+  const Manifest& manifest() const { return manifest_; }
+  void verify() const;  // every file: there, nothing beside it, size, checksum, pieces as
+                        // described; reads all bytes
+  bool has(const std::string& name) const { return pieces_.count(name) > 0; }
+  const Shape& shape(const std::string& name) const;
+  std::vector<std::string> names() const;
+  // Assembles the slice from whatever pieces hold it. `out`: slice.count elements.
+  void read(const std::string& name, const Slice& slice, float* out) const;
+  void read(const std::string& name, int axis, std::int64_t begin, std::int64_t end,
+            std::int64_t first, std::int64_t count, float* out) const {
+    read(name, Slice{axis, begin, end, first, count}, out);
+  }
+
+ private:
+  struct Shards;
+  std::string dir_;
+  Manifest manifest_;
+  std::map<std::string, std::vector<const StoredPiece*>> pieces_;
+  std::unique_ptr<Shards> shards_;
+};
+
+// Called by one rank. The path of the checkpoint to resume from: what `latest` names if it
+// verifies, else the newest step-* that does; nothing where there is no step-* folder. Each one
+// passed over is reported through `log`, with the reason. Throws Error(input) where there are some
+// and none verifies.
+std::optional<std::string> find_latest(const std::string& dir,
+                                       const std::function<void(const std::string&)>& log);
+
+// Called by one rank that holds the lock: removes what interrupted writes left behind. Returns the
+// names removed.
+std::vector<std::string> clean(const std::string& dir);
+
+}  // namespace tfm::checkpoint

@@ -1,0 +1,104 @@
+#include "checkpoint/lock.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "core/error.h"
+#include "io/file.h"
+
+namespace tfm::checkpoint {
+namespace {
+
+std::string host_name() {
+  char text[256] = {};
+  ::gethostname(text, sizeof text - 1);
+  return text;
+}
+
+std::string boot_id() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(file, id);
+  return id;
+}
+
+struct Owner {
+  std::string host, boot;
+  long pid = 0;
+  std::string str() const {
+    return "pid " + std::to_string(pid) + " on " +
+           (host.empty() ? "an unknown host" : in_quotes(host));
+  }
+};
+
+Owner owner_of(int fd) {
+  char text[1024];
+  const ssize_t n = ::pread(fd, text, sizeof text, 0);
+  std::istringstream in(std::string(text, n > 0 ? static_cast<std::size_t>(n) : 0));
+  Owner owner;
+  std::string key;
+  while (in >> key)
+    if (key == "host")
+      in >> owner.host;
+    else if (key == "pid")
+      in >> owner.pid;
+    else if (key == "boot")
+      in >> owner.boot;
+  return owner;
+}
+
+bool still_named(int fd, const std::string& path) {
+  struct stat here {
+  }, there{};
+  if (::fstat(fd, &here) != 0 || ::stat(path.c_str(), &there) != 0) return false;
+  return here.st_ino == there.st_ino && here.st_dev == there.st_dev;
+}
+
+}  // namespace
+
+RunLock::RunLock(const std::string& dir) : path_(dir + "/run.lock") {
+  std::error_code error;
+  std::filesystem::create_directories(dir, error);
+  if (error) throw Error(ExitCode::retryable, dir + ": cannot be created: " + error.message());
+  const auto refuse = [&](const std::string& text, ExitCode code = ExitCode::environment) {
+    if (fd_ >= 0) ::close(fd_);
+    throw Error(code, path_ + ": " + text);
+  };
+  for (;;) {  // again where the previous owner removed the file between open and lock
+    fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (fd_ < 0) refuse("cannot be opened: " + errno_text(), ExitCode::retryable);
+    if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+      if (errno != EWOULDBLOCK) refuse("cannot be locked: " + errno_text(), ExitCode::retryable);
+      refuse("another run (" + owner_of(fd_).str() +
+             ") uses this directory; stop it or choose another checkpoint.dir");
+    }
+    if (still_named(fd_, path_)) break;
+    ::close(fd_);
+  }
+  const Owner me{host_name(), boot_id(), static_cast<long>(::getpid())}, old = owner_of(fd_);
+  took_over_ = old.pid != 0;
+  if (took_over_ && old.boot != me.boot &&
+      old.host != me.host)  // its kernel may not tell ours of its lock
+    refuse("the lock of " + old.str() +
+           ", another machine, whose end cannot be seen here; remove the file if that run is over");
+  const std::string text =
+      "host " + me.host + "\npid " + std::to_string(me.pid) + "\nboot " + me.boot + "\n";
+  if (::ftruncate(fd_, 0) != 0 ||
+      ::pwrite(fd_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
+    refuse("cannot be written: " + errno_text(), ExitCode::retryable);
+}
+
+RunLock::~RunLock() {
+  ::unlink(path_.c_str());
+  ::close(fd_);
+}
+
+}  // namespace tfm::checkpoint

@@ -1,0 +1,263 @@
+#include "checkpoint/manifest.h"
+
+#include <charconv>
+#include <cstdio>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "core/error.h"
+#include "core/strings.h"
+#include "io/file.h"
+
+namespace tfm::checkpoint {
+namespace {
+
+using Json = nlohmann::ordered_json;
+constexpr int max_depth = 64;
+constexpr std::int64_t max_elements = std::int64_t{1} << 60;
+
+// One value of a manifest and the words to complain about it with.
+class Field {
+ public:
+  Field(const std::string& path, std::string at, const Json& value)
+      : path_(path), at_(std::move(at)), value_(value) {}
+
+  [[noreturn]] void fail(const std::string& problem) const {
+    throw Error(ExitCode::input, path_ + ": field " + in_quotes(at_) + ": " + problem);
+  }
+  Field operator[](const char* key) const {
+    if (!value_.is_object()) fail("an object is expected");
+    const auto found = value_.find(key);
+    const std::string at = at_.empty() ? key : at_ + "." + key;
+    if (found == value_.end()) Field(path_, at, value_).fail("is missing");
+    return {path_, at, *found};
+  }
+  std::vector<Field> items() const {
+    if (!value_.is_array()) fail("an array is expected");
+    std::vector<Field> out;
+    for (const auto& v : value_)
+      out.emplace_back(path_, at_ + "[" + std::to_string(out.size()) + "]", v);
+    return out;
+  }
+  std::uint64_t unsigned_number() const {
+    if (!value_.is_number_unsigned()) fail("an unsigned integer is expected");
+    return value_.get<std::uint64_t>();
+  }
+  std::int64_t number(std::int64_t lowest = 0) const {
+    if (!value_.is_number_integer() ||
+        (value_.is_number_unsigned() && value_.get<std::uint64_t>() > std::uint64_t{1} << 62) ||
+        value_.get<std::int64_t>() < lowest)
+      fail("an integer from " + std::to_string(lowest) + " to 2^62 is expected");
+    return value_.get<std::int64_t>();
+  }
+  double real() const {
+    if (!value_.is_number()) fail("a number is expected");
+    return value_.get<double>();
+  }
+  std::string text() const {
+    if (!value_.is_string()) fail("a string is expected");
+    return value_.get<std::string>();
+  }
+  const Json& json() const { return value_; }
+
+ private:
+  const std::string& path_;
+  std::string at_;
+  const Json& value_;
+};
+
+Json to_json(const StoredPiece& p) {
+  Json shape = Json::array();
+  for (int i = 0; i < p.full_shape.rank(); ++i) shape.push_back(p.full_shape[i]);
+  return {{"name", p.name}, {"shape", shape},   {"axis", p.axis},   {"begin", p.begin},
+          {"end", p.end},   {"first", p.first}, {"count", p.count}, {"entry", p.entry}};
+}
+
+StoredPiece piece_of(const Field& field) {
+  StoredPiece p;
+  p.name = field["name"].text();
+  p.entry = field["entry"].text();
+  std::int64_t extent[4];
+  const auto dims = field["shape"].items();
+  if (dims.size() > 4) field["shape"].fail("at most four dimensions are expected");
+  std::int64_t elements = 1;
+  for (std::size_t i = 0; i < dims.size(); ++i) {
+    extent[i] = dims[i].number();
+    if (__builtin_mul_overflow(elements, extent[i], &elements) || elements > max_elements)
+      dims[i].fail("is too large");
+  }
+  const auto e = extent;
+  p.full_shape = dims.size() == 0   ? Shape{}
+                 : dims.size() == 1 ? Shape{e[0]}
+                 : dims.size() == 2 ? Shape{e[0], e[1]}
+                 : dims.size() == 3 ? Shape{e[0], e[1], e[2]}
+                                    : Shape{e[0], e[1], e[2], e[3]};
+  p.axis = static_cast<int>(std::min<std::int64_t>(field["axis"].number(-1), 4));
+  p.begin = field["begin"].number();
+  p.end = field["end"].number();
+  p.first = field["first"].number();
+  p.count = field["count"].number();
+  const auto rows = rows_of(p.full_shape, p);
+  if (!rows || p.first > rows->elements() || p.count > rows->elements() - p.first)
+    field.fail("the piece of tensor " + in_quotes(p.name) + " does not lie in its shape " +
+               p.full_shape.str());
+  return p;
+}
+
+void add_shard(Manifest& m, const Field& shard) {
+  ShardFile file{shard["name"].text(), shard["bytes"].unsigned_number(), shard["xxh3_128"].text()};
+  if (file.name.rfind("shard-", 0) != 0 || file.name.find('/') != std::string::npos)
+    shard["name"].fail("is " + in_quotes(file.name) +
+                       "; a name like shard-00000-of-00001.safetensors is expected");
+  for (const auto& field : shard["pieces"].items()) {
+    m.pieces.push_back(piece_of(field));
+    m.pieces.back().file = m.files.size();
+  }
+  m.files.push_back(std::move(file));
+}
+
+// JSON whose depth is bounded and whose keys are unique.
+Json parse(const std::string& path, std::string_view text) {
+  std::vector<std::set<std::string>> keys;
+  const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
+    if (depth > max_depth) throw Error(ExitCode::input, path + ": nested too deep");
+    if (event == Json::parse_event_t::object_start) keys.emplace_back();
+    if (event == Json::parse_event_t::object_end) keys.pop_back();
+    if (event == Json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second)
+      throw Error(ExitCode::input,
+                  path + ": key " + in_quotes(value.get<std::string>()) + " appears twice");
+    return true;
+  };
+  try {
+    return Json::parse(text, watch);
+  } catch (const Json::exception& e) {  // of syntax, or of a number that no double holds
+    throw Error(ExitCode::input, path + ": not valid JSON: " + shorten(e.what(), 200));
+  }
+}
+
+constexpr std::string_view checksum_key = ",\n \"checksum\": \"", ending = "\"\n}\n";
+
+}  // namespace
+
+std::string step_name(std::int64_t step) {
+  char text[32];
+  std::snprintf(text, sizeof text, "step-%08lld", static_cast<long long>(step));
+  return text;
+}
+
+std::optional<std::int64_t> step_of(std::string_view name) {
+  if (name.size() < 13 || name.substr(0, 5) != "step-") return std::nullopt;
+  std::int64_t step = -1;
+  const auto [end, error] = std::from_chars(name.data() + 5, name.data() + name.size(), step);
+  if (error != std::errc{} || end != name.data() + name.size() || step < 0 ||
+      step_name(step) != name)
+    return std::nullopt;
+  return step;
+}
+
+std::optional<Rows> rows_of(const Shape& full, const Slice& s) {
+  if (s.axis < 0) return Rows{1, full.elements(), full.elements(), 0};
+  if (s.axis >= full.rank() || s.begin < 0 || s.begin > s.end || s.end > full[s.axis])
+    return std::nullopt;
+  std::int64_t outer = 1, inner = 1;
+  for (int i = 0; i < s.axis; ++i) outer *= full[i];
+  for (int i = s.axis + 1; i < full.rank(); ++i) inner *= full[i];
+  return Rows{outer, (s.end - s.begin) * inner, full[s.axis] * inner, s.begin * inner};
+}
+
+std::string piece_list(const ShardFile& file, const std::vector<StoredPiece>& pieces) {
+  Json list = Json::array();
+  for (const auto& p : pieces) list.push_back(to_json(p));
+  return Json{
+      {"name", file.name}, {"bytes", file.bytes}, {"xxh3_128", file.xxh3_128}, {"pieces", list}}
+      .dump();
+}
+
+void add_shard(Manifest& manifest, const std::string& text) {
+  const Json json = Json::parse(text);
+  add_shard(manifest, Field("another rank's shard", "", json));
+}
+
+std::string to_text(const Manifest& m) {
+  Json shards = Json::array();
+  for (const auto& f : m.files)
+    shards.push_back({{"name", f.name},
+                      {"bytes", f.bytes},
+                      {"xxh3_128", f.xxh3_128},
+                      {"pieces", Json::array()}});
+  for (const auto& p : m.pieces) shards[p.file]["pieces"].push_back(to_json(p));
+  const Json extra = Json::parse(m.extra, nullptr, false);
+  TFM_CHECK(extra.is_object(), "CheckpointInfo::extra must be a JSON object");
+  Json body{{"format", "tfm-checkpoint"},
+            {"format_version", format_version},
+            {"step", m.step},
+            {"samples_seen", m.samples_seen},
+            {"seed", m.seed},
+            {"layout", m.layout},
+            {"config", m.config},
+            {"extra", extra},
+            {"files", shards}};
+  if (m.loss_scale.dynamic)
+    body["loss_scale"] = {{"value", m.loss_scale.value}, {"updates", m.loss_scale.updates}};
+  if (m.best)
+    body["best"] = {{"metric", m.best->metric},
+                    {"step", m.best->step},
+                    {"value", m.best->value},
+                    {"since", m.best->since}};
+  std::string text = body.dump(1, ' ', false, Json::error_handler_t::replace);
+  const std::string sum = io::Checksum::of(std::as_bytes(std::span(text)));
+  text.resize(text.size() - 2);  // "\n}"
+  return text.append(checksum_key).append(sum).append(ending);
+}
+
+Manifest from_text(const std::string& path, std::string_view text) {
+  constexpr std::size_t tail = checksum_key.size() + 32 + ending.size();
+  if (text.size() < tail || text.substr(text.size() - ending.size()) != ending ||
+      text.substr(text.size() - tail, checksum_key.size()) != checksum_key)
+    throw Error(ExitCode::input, path +
+                                     ": field 'checksum' is not at the end, where it belongs: the "
+                                     "file is truncated or damaged");
+  const std::string body = std::string(text.substr(0, text.size() - tail)) + "\n}";
+  if (io::Checksum::of(std::as_bytes(std::span(body))) !=
+      text.substr(text.size() - tail + checksum_key.size(), 32))
+    throw Error(ExitCode::input,
+                path + ": field 'checksum' does not match the content: the file is damaged");
+
+  const Json json = parse(path, body);
+  const Field root(path, "", json);
+  if (root["format"].text() != "tfm-checkpoint")
+    root["format"].fail("'tfm-checkpoint' is expected");
+  if (root["format_version"].number() != format_version)
+    root["format_version"].fail("is " + json["format_version"].dump() +
+                                "; this version of tfm reads " + std::to_string(format_version));
+  Manifest m;
+  m.step = root["step"].number();
+  m.samples_seen = root["samples_seen"].number();
+  m.seed = root["seed"].unsigned_number();
+  m.config = root["config"].text();
+  const Field layout = root["layout"];
+  if (!layout.json().is_object()) layout.fail("an object is expected");
+  for (const auto& [axis, size] : layout.json().items())
+    m.layout[axis] = Field(path, "layout." + axis, size).number();
+  if (!root["extra"].json().is_object()) root["extra"].fail("an object is expected");
+  m.extra = root["extra"].json().dump();
+  if (json.contains("loss_scale")) {
+    const Field scale = root["loss_scale"];
+    m.loss_scale = {scale["value"].real(), scale["updates"].number(), true};
+  }
+  if (json.contains("best")) {
+    const Field best = root["best"];
+    m.best = {best["metric"].text(), best["step"].number(-1), best["value"].real(),
+              best["since"].number()};
+  }
+  for (const auto& shard : root["files"].items()) add_shard(m, shard);
+  std::map<std::string, Shape> shapes;
+  for (const auto& p : m.pieces)
+    if (shapes.emplace(p.name, p.full_shape).first->second != p.full_shape)
+      throw Error(ExitCode::input, path + ": tensor " + in_quotes(p.name) +
+                                       ": field 'shape' differs between its pieces");
+  return m;
+}
+
+}  // namespace tfm::checkpoint

@@ -1,0 +1,214 @@
+// Writes a checkpoint: every rank its shard, rank 0 the manifest, the rename that publishes it and
+// the retention.
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <set>
+
+#include "checkpoint/manifest.h"
+#include "io/file.h"
+#include "io/safetensors.h"
+
+namespace tfm::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Runs `work` and returns what went wrong; empty: nothing.
+template <class F>
+std::string attempt(F&& work) {
+  try {
+    work();
+    return {};
+  } catch (const std::exception& e) {
+    return *e.what() ? e.what() : "unknown error";
+  }
+}
+
+// The first error of any rank, on every rank.
+std::string agree(const CheckpointRanks& ranks, const std::string& error) {
+  const auto all = ranks.gather(error);
+  for (std::size_t r = 0; r < all.size(); ++r)
+    if (!all[r].empty()) return "rank " + std::to_string(r) + ": " + all[r];
+  return {};
+}
+
+std::string shard_name(const CheckpointRanks& ranks) {
+  char text[64];
+  std::snprintf(text, sizeof text, "shard-%05d-of-%05d.safetensors", ranks.rank, ranks.size);
+  return text;
+}
+
+// The shape under which other readers of the format see a piece: the slice's where it is complete,
+// else flat.
+std::vector<std::int64_t> entry_shape(const Piece& p, const Rows& rows) {
+  if (p.first != 0 || p.count != rows.elements()) return {p.count};
+  std::vector<std::int64_t> shape;
+  for (int i = 0; i < p.full_shape.rank(); ++i)
+    shape.push_back(i == p.axis ? p.end - p.begin : p.full_shape[i]);
+  return shape;
+}
+
+std::string write_shard(const std::string& folder, std::span<const Piece> pieces,
+                        const CheckpointRanks& ranks) {
+  std::vector<io::TensorEntry> entries;
+  std::vector<StoredPiece> stored;
+  std::set<std::string> used;
+  for (const auto& p : pieces) {
+    const auto rows = rows_of(p.full_shape, p);
+    TFM_CHECK(rows && p.first >= 0 && p.count >= 0 && p.first + p.count <= rows->elements(),
+              "piece of " + p.name + " is outside " + p.full_shape.str());
+    std::string entry = p.name;
+    for (int n = 1; !used.insert(entry).second; ++n) entry = p.name + "@" + std::to_string(n);
+    entries.push_back({entry, "F32", entry_shape(p, *rows)});
+    StoredPiece s;
+    static_cast<Slice&>(s) = p;
+    if (p.axis < 0) s.axis = -1, s.begin = s.end = 0;
+    s.name = p.name;
+    s.entry = std::move(entry);
+    s.full_shape = p.full_shape;
+    stored.push_back(std::move(s));
+  }
+  const std::string name = shard_name(ranks);
+  io::SafetensorsWriter writer(folder + "/" + name, entries);
+  for (const auto& p : pieces)
+    writer.write(std::span<const float>(p.data, static_cast<std::size_t>(p.count)));
+  writer.finish();
+  return piece_list({name, writer.size(), writer.checksum()}, stored);
+}
+
+void prepare(const std::string& dir, const std::string& folder) {
+  if (fs::create_directories(dir)) io::sync_directory(io::parent_directory(dir));
+  fs::remove_all(folder);
+  fs::create_directory(folder);
+}
+
+// a and b change names; in one step where the file system can.
+void exchange(const std::string& a, const std::string& b) {
+  if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) return;
+  if (errno != EINVAL && errno != ENOSYS)
+    throw Error(ExitCode::retryable, a + ": cannot change names with " + b + ": " + errno_text());
+  const std::string aside = b + ".old.tmp";
+  io::rename_file(b, aside);
+  io::rename_file(a, b);
+  io::rename_file(aside, a);
+}
+
+// `folder` becomes `path`; undone where it cannot be made durable and announced.
+void publish(const std::string& dir, const std::string& folder, const std::string& path) {
+  const bool again = fs::exists(path);
+  again ? exchange(folder, path) : io::rename_file(folder, path);
+  try {
+    io::sync_directory(dir);
+    io::replace_file(dir + "/latest", fs::path(path).filename().string() + "\n");
+  } catch (...) {
+    again ? exchange(folder, path) : io::rename_file(path, folder);
+    throw;
+  }
+  std::error_code ignored;  // what stays is removed by clean()
+  if (again) fs::remove_all(folder, ignored);
+}
+
+// dir/best becomes `step`, if there is a checkpoint of it.
+void link_best(const std::string& dir, std::int64_t step) {
+  if (!fs::exists(dir + "/" + step_name(step))) return;
+  fs::remove(dir + "/best.tmp");
+  fs::create_directory_symlink(step_name(step), dir + "/best.tmp");
+  io::rename_file(dir + "/best.tmp", dir + "/best");
+  io::sync_directory(dir);
+}
+
+void retain(const std::string& dir, std::int64_t written, std::int64_t keep) {
+  if (keep <= 0) return;
+  std::error_code none;
+  const std::string best = fs::read_symlink(dir + "/best", none).string();
+  std::vector<std::int64_t> steps;
+  for (const auto& e : fs::directory_iterator(dir))
+    if (const auto step = step_of(e.path().filename().string());
+        step && *step != written && step_name(*step) != best)
+      steps.push_back(*step);
+  std::sort(steps.rbegin(), steps.rend());
+  for (std::size_t i = static_cast<std::size_t>(std::max<std::int64_t>(keep, 2)) - 1;
+       i < steps.size(); ++i) {
+    const std::string path = dir + "/" + step_name(steps[i]);
+    io::rename_file(path, path + ".tmp");  // never seen half removed
+    fs::remove_all(path + ".tmp");
+  }
+}
+
+}  // namespace
+
+CheckpointResult write_checkpoint(const std::string& dir, const CheckpointInfo& info,
+                                  std::span<const Piece> pieces, std::int64_t keep,
+                                  const CheckpointRanks& ranks) {
+  const std::string path = dir + "/" + step_name(info.step), folder = path + ".tmp";
+  const bool first = ranks.rank == 0;
+  CheckpointResult result;
+  const auto give_up = [&](std::string error) {
+    ranks.barrier();  // nobody writes into the folder any more
+    std::error_code ignored;
+    if (first) fs::remove_all(folder, ignored);
+    ranks.barrier();
+    result.error = path + ": not written: " + error;
+    return result;
+  };
+
+  if (auto e = agree(ranks, first ? attempt([&] { prepare(dir, folder); }) : ""); !e.empty())
+    return give_up(e);
+  std::string shard;
+  std::string error = attempt([&] { shard = write_shard(folder, pieces, ranks); });
+  if (auto e = agree(ranks, error); !e.empty()) return give_up(e);
+
+  const auto shards = ranks.gather(shard);
+  error = attempt([&] {
+    Manifest manifest;
+    static_cast<CheckpointInfo&>(manifest) = info;
+    for (const auto& s : shards) add_shard(manifest, s);
+    for (const auto& f : manifest.files) result.bytes += f.bytes;
+    if (!first) return;
+    io::OutputFile file(folder + "/" + manifest_name);
+    file.write(to_text(manifest));
+    file.sync_and_close();
+    io::sync_directory(folder);
+    publish(dir, folder, path);
+  });
+  if (auto e = agree(ranks, error); !e.empty()) return give_up(e);
+
+  result.path = path;
+  result.warning = agree(ranks, first ? attempt([&] {
+                           if (info.best) link_best(dir, info.best->step);
+                           retain(dir, info.step, keep);
+                         })
+                                      : "");
+  return result;
+}
+
+CheckpointRanks checkpoint_ranks(comm::Communicator& world) {
+  CheckpointRanks ranks;
+  ranks.rank = world.rank();
+  ranks.size = world.size();
+  ranks.barrier = [&world] { world.barrier(); };
+  ranks.gather = [&world](const std::string& mine) {
+    const auto n = static_cast<std::size_t>(world.size());
+    std::int64_t length = static_cast<std::int64_t>(mine.size());
+    std::vector<std::int64_t> lengths(n);
+    world.all_gather({&length, DType::i64, {1}}, {lengths.data(), DType::i64, {world.size()}});
+    const std::int64_t words = *std::max_element(lengths.begin(), lengths.end()) / 8 + 1;
+    std::vector<std::int64_t> in(static_cast<std::size_t>(words)), out(in.size() * n);
+    std::memcpy(in.data(), mine.data(), mine.size());
+    world.all_gather({in.data(), DType::i64, {words}},
+                     {out.data(), DType::i64, {words * world.size()}});
+    std::vector<std::string> all;
+    for (std::size_t r = 0; r < n; ++r)
+      all.emplace_back(reinterpret_cast<const char*>(out.data() + r * in.size()),
+                       static_cast<std::size_t>(lengths[r]));
+    return all;
+  };
+  return ranks;
+}
+
+}  // namespace tfm::checkpoint

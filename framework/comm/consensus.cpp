@@ -1,0 +1,69 @@
+#include "comm/consensus.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+namespace tfm::comm {
+namespace {
+
+Tensor tensor_of(std::vector<std::int64_t>& v) {
+  return {v.data(), DType::i64, {static_cast<std::int64_t>(v.size())}};
+}
+
+std::vector<std::int64_t> gather(Communicator& group, std::vector<std::int64_t> mine) {
+  std::vector<std::int64_t> all(mine.size() * static_cast<std::size_t>(group.size()));
+  group.all_gather(tensor_of(mine), tensor_of(all));
+  return all;
+}
+
+// The text's bytes in words, with room for `bytes`.
+std::vector<std::int64_t> words(const std::string& text, std::size_t bytes) {
+  std::vector<std::int64_t> w((std::max(bytes, text.size()) + 7) / 8);
+  if (!text.empty()) std::memcpy(w.data(), text.data(), text.size());
+  return w;
+}
+
+}  // namespace
+
+std::vector<std::string> gather_strings(Communicator& group, const std::string& text) {
+  const auto lengths = gather(group, {static_cast<std::int64_t>(text.size())});
+  const auto longest = static_cast<std::size_t>(*std::max_element(lengths.begin(), lengths.end()));
+  const auto mine = words(text, longest);
+  const auto all = gather(group, mine);
+  if (group.rank() != 0) return {};
+  std::vector<std::string> texts;
+  for (std::size_t r = 0; r < lengths.size(); ++r) {
+    const auto* first = reinterpret_cast<const char*>(all.data() + r * mine.size());
+    texts.push_back(longest ? std::string(first, static_cast<std::size_t>(lengths[r]))
+                            : std::string());
+  }
+  return texts;
+}
+
+std::string broadcast_string(Communicator& group, const std::string& text, int root) {
+  std::vector<std::int64_t> length{static_cast<std::int64_t>(text.size())};
+  group.broadcast(tensor_of(length), root);
+  const auto bytes = static_cast<std::size_t>(length[0]);
+  auto data = words(group.rank() == root ? text : std::string(), bytes);
+  group.broadcast(tensor_of(data), root);
+  return bytes ? std::string(reinterpret_cast<const char*>(data.data()), bytes) : std::string();
+}
+
+void check_same_on_all_ranks(Communicator& group, std::uint64_t hash, const std::string& what) {
+  const auto all = gather(group, {static_cast<std::int64_t>(hash)});
+  std::map<std::int64_t, int> votes;
+  for (auto h : all) ++votes[h];
+  if (votes.size() == 1) return;
+  const auto common = *std::max_element(all.begin(), all.end(),
+                                        [&](auto a, auto b) { return votes[a] < votes[b]; });
+  std::string ranks;
+  for (std::size_t r = 0; r < all.size(); ++r)
+    if (all[r] != common) ranks += (ranks.empty() ? "" : ", ") + std::to_string(r);
+  throw Error(ExitCode::environment,
+              what + " is not the same on all " + std::to_string(all.size()) +
+                  " ranks: these differ from the others: " + ranks +
+                  "; start every rank with the same program, configuration and environment");
+}
+
+}  // namespace tfm::comm

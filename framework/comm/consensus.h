@@ -1,0 +1,22 @@
+#pragma once
+// What the ranks of a group tell each other besides tensors.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+
+namespace tfm::comm {
+
+// On rank 0 the texts of all ranks, in rank order; empty elsewhere.
+std::vector<std::string> gather_strings(Communicator& group, const std::string& text);
+
+// `text` of the root, on every rank.
+std::string broadcast_string(Communicator& group, const std::string& text, int root = 0);
+
+// Throws Error(environment) on every rank, naming the ranks that differ from the most frequent
+// value, unless all have the same `hash`. `what` says what is compared, for instance
+// "configuration".
+void check_same_on_all_ranks(Communicator& group, std::uint64_t hash, const std::string& what);
+
+}  // namespace tfm::comm

@@ -1,0 +1,155 @@
+#include "comm/flight_recorder.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <new>
+
+namespace tfm::comm {
+namespace {
+
+template <class T>
+using Cell = std::atomic<T>;
+static_assert(Cell<std::uint64_t>::is_always_lock_free && Cell<double>::is_always_lock_free,
+              "shared between processes");
+
+struct EventCell {
+  Cell<Collective> op;
+  Cell<Axis> axis;
+  Cell<std::int64_t> bytes;
+  Cell<std::uint64_t> number, ordinal;
+  Cell<double> entered, left;
+
+  void store(const Event& e) {
+    op = e.op, axis = e.axis, bytes = e.bytes, number = e.number, ordinal = e.ordinal,
+    entered = e.entered, left = e.left;
+  }
+  Event load() const { return {op, axis, bytes, number, ordinal, entered, left}; }
+};
+
+}  // namespace
+
+struct alignas(64) FlightRecorder::Record {
+  Cell<int> pid = 0;
+  Cell<std::int64_t> step = -1;
+  Cell<double> heartbeat = 0, moved = 0, device_moved = 0;
+  Cell<std::uint64_t> waiting = 0;  // ordinal of the collective the rank waits in
+  Cell<std::uint64_t> count = 0;    // collectives so far
+  Cell<std::uint64_t> entered[3] = {};
+  Cell<bool> reported = false;
+  EventCell device = {};  // a copy: a device may be further behind than the ring is long
+  EventCell ring[kEvents] = {};
+};
+
+std::string Event::str() const {
+  return std::string(name_of(op)) + " #" + std::to_string(number) + " on the " +
+         std::string(name_of(axis)) + " axis (" + std::to_string(bytes) + " bytes)";
+}
+
+std::size_t FlightRecorder::record_bytes() { return sizeof(Record); }
+
+double FlightRecorder::now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+FlightRecorder::FlightRecorder(Layout layout, int rank, std::vector<void*> records)
+    : layout_(layout), rank_(rank) {
+  TFM_CHECK(static_cast<int>(records.size()) == layout.world(), "one record a rank");
+  for (void* r : records) records_.push_back(static_cast<Record*>(r));
+  TFM_CHECK(records_[static_cast<std::size_t>(rank)], "a rank sees its own record");
+  new (&own()) Record{};
+  own().pid = getpid();
+  own().heartbeat = now();
+}
+
+Event FlightRecorder::begin(Axis axis, Collective op, std::int64_t bytes) {
+  Record& r = own();
+  Event e{op, axis, bytes, r.entered[static_cast<int>(axis)] + 1, r.count + 1, now(), 0};
+  r.ring[e.ordinal % kEvents].store(e);
+  r.count = e.ordinal;
+  r.entered[static_cast<int>(axis)] = e.number;
+  return e;
+}
+
+void FlightRecorder::wait(const Event& event) {
+  own().moved = now();
+  own().waiting = event.ordinal;
+}
+
+void FlightRecorder::moved() { own().moved.store(now(), std::memory_order_relaxed); }
+
+void FlightRecorder::end(const Event& event) {
+  Record& r = own();
+  EventCell& cell = r.ring[event.ordinal % kEvents];
+  if (cell.ordinal == event.ordinal) cell.left = now();
+  hand_over(event);
+}
+
+void FlightRecorder::hand_over(const Event& event) {
+  if (own().waiting == event.ordinal) own().waiting = 0;
+}
+
+void FlightRecorder::device_waits(const Event& oldest) {
+  own().device_moved = now();
+  own().device.store(oldest);
+}
+
+void FlightRecorder::fail(const std::string& reason) {
+  const std::lock_guard lock(mutex_);
+  if (failure_.empty()) failure_ = reason;
+}
+
+std::string FlightRecorder::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void FlightRecorder::heartbeat(std::int64_t step) {
+  own().step = step;
+  own().heartbeat = now();
+}
+
+void FlightRecorder::sign_off() { own().pid = 0; }
+
+FlightRecorder::Status FlightRecorder::status(int rank) const {
+  const Record& r = *records_[static_cast<std::size_t>(rank)];
+  Status s{r.pid, r.step, r.heartbeat, r.moved, {}, {r.entered[0], r.entered[1], r.entered[2]}};
+  if (const std::uint64_t waiting = r.waiting) {
+    const Event e = r.ring[waiting % kEvents].load();
+    if (e.ordinal == waiting) s.waiting = e;
+  }
+  const Event device = r.device.load();
+  if (device.ordinal && (!s.waiting || device.ordinal < s.waiting->ordinal))
+    s.waiting = device, s.moved = r.device_moved;
+  return s;
+}
+
+std::vector<Event> FlightRecorder::recent(int rank) const {
+  const Record& r = *records_[static_cast<std::size_t>(rank)];
+  const std::uint64_t count = r.count;
+  std::vector<Event> events;
+  for (std::uint64_t i = count > kEvents ? count - kEvents + 1 : 1; i <= count; ++i) {
+    const Event e = r.ring[i % kEvents].load();
+    if (e.ordinal == i) events.push_back(e);
+  }
+  return events;
+}
+
+std::vector<int> FlightRecorder::members(Axis axis) const {
+  std::vector<int> ranks;
+  for (int r = 0; r < world(); ++r) {
+    const bool same_data = r / layout_.tensor == rank_ / layout_.tensor,
+               same_tensor = r % layout_.tensor == rank_ % layout_.tensor;
+    if (axis == Axis::world || (axis == Axis::data ? same_tensor : same_data)) ranks.push_back(r);
+  }
+  return ranks;
+}
+
+bool FlightRecorder::claim_report() {
+  for (Record* r : records_)
+    if (r) return !r->reported.exchange(true);
+  return false;
+}
+
+}  // namespace tfm::comm

@@ -1,0 +1,167 @@
+#include "config/config.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "config/fields.h"
+
+namespace tfm::config {
+namespace {
+
+using Kind = YamlNode::Kind;
+
+FieldVisitor::Body fields_of(Config& config) {
+  return [&config](FieldVisitor& visitor) { describe_config(config, visitor); };
+}
+
+const std::vector<std::string>& all_keys() {
+  static const std::vector<std::string> keys = [] {
+    Config scratch;
+    return field_keys(fields_of(scratch));
+  }();
+  return keys;
+}
+
+// A number for model.dropout becomes the section it stands for, so that one of its places can be
+// set.
+void expand_dropout(YamlNode& dropout) {
+  const YamlNode number = dropout;
+  dropout = {.kind = Kind::map, .at = number.at};
+  for (const char* place : {"embedding", "attention", "residual", "ffn"})
+    dropout.add({.kind = Kind::scalar, .at = number.at, .text = place}, number);
+}
+
+void merge(YamlNode& into, YamlNode value) {
+  if (into.kind != Kind::map || value.kind != Kind::map) {
+    into = std::move(value);
+    return;
+  }
+  for (std::size_t i = 0; i < value.keys.size(); ++i) {
+    if (YamlNode* old = into.find(value.keys[i].text)) {
+      merge(*old, std::move(value.items[i]));
+    } else {
+      into.add(std::move(value.keys[i]), std::move(value.items[i]));
+    }
+  }
+}
+
+// Places a value at a dotted path of the tree; sections on the way are made.
+void graft(YamlNode& root, std::string_view path, YamlNode value, Mark at, Diagnostics& out) {
+  YamlNode* node = &root;
+  std::string done;
+  while (true) {
+    const auto dot = path.find('.');
+    const std::string name(path.substr(0, dot));
+    YamlNode* next = node->find(name);
+    if (dot == std::string_view::npos) {
+      if (next) return merge(*next, std::move(value));
+      node->add({.kind = Kind::scalar, .at = at, .text = name}, std::move(value));
+      return;
+    }
+    done += (done.empty() ? "" : ".") + name;
+    if (!next)
+      next =
+          &node->add({.kind = Kind::scalar, .at = at, .text = name}, {.kind = Kind::map, .at = at});
+    if (next->kind == Kind::null) next->kind = Kind::map;
+    if (done == "model.dropout" && next->kind == Kind::scalar) expand_dropout(*next);
+    if (next->kind != Kind::map)
+      return out.error(at, quoted(done) + " is no section; expected section.key=value");
+    node = next;
+    path.remove_prefix(dot + 1);
+  }
+}
+
+void apply_override(const std::string& argument, YamlNode* root, Diagnostics& out) {
+  const int source = out.add_override(argument);
+  const Mark at{1, 1, source};
+  const auto equals = argument.find('=');
+  const std::string path = argument.substr(0, equals);
+  if (equals == std::string::npos || path.empty())
+    return out.error(at, "expected section.key=value, such as optimizer.lr=3e-4");
+  const auto start = path.find_first_not_of("+-~");
+  if (start != 0)
+    return out.error(at, "a key starts with a letter; expected section.key=value",
+                     start == std::string::npos
+                         ? ""
+                         : "write " + path.substr(start) + "=" + argument.substr(equals + 1));
+  if (path.front() == '.' || path.back() == '.' || path.find("..") != std::string::npos ||
+      std::count(path.begin(), path.end(), '.') > 8)
+    return out.error(at, "the key " + quoted(path) +
+                             " has an empty part or too many; expected section.key=value");
+  std::optional<YamlNode> value = parse_yaml_value(out, source);
+  if (value && root) graft(*root, path, std::move(*value), at, out);
+}
+
+std::string word_of_model(const YamlNode& root, const char* key) {
+  const YamlNode* model = root.find("model");
+  const YamlNode* word = model && model->kind == Kind::map ? model->find(key) : nullptr;
+  return word && word->kind == Kind::scalar ? word->text : "";
+}
+
+// `read` adds the text to the diagnostics and says whether it can be parsed.
+Config build_config(const std::function<bool(Diagnostics&, int&)>& read,
+                    const std::vector<std::string>& overrides, const ReadModel& read_model) {
+  Diagnostics out;
+  int source = 0;
+  std::optional<YamlNode> root;
+  if (read(out, source)) root = parse_yaml(out, source);
+  for (const std::string& argument : overrides)
+    apply_override(argument, root ? &*root : nullptr, out);
+  if (!root) out.throw_if_any();
+
+  Config config;
+  // An unknown preset is reported by the reader; another one stands in for it so that its sizes do
+  // not count as missing.
+  const std::vector<std::string> presets = preset_names();
+  const std::string preset = word_of_model(*root, "preset"), init = word_of_model(*root, "init");
+  const bool known = preset.empty() || preset == "none" ||
+                     std::find(presets.begin(), presets.end(), preset) != presets.end();
+  apply_preset(config.model, known ? preset : presets.front());
+  if (!init.empty() && init != "random") {
+    TFM_CHECK(read_model, "model.init is a directory, which nobody reads here");
+    config.model = read_model(init);
+  }
+  FieldReader reader(*root, out, all_keys(), key_aliases());
+  reader.read(fields_of(config));
+  fill_derived(config);
+  if (known)
+    check_consistency(config, [&](auto keys, const std::string& message, const std::string& help) {
+      Mark at = root->at;
+      for (auto key = keys.end(); key != keys.begin();) {
+        if (reader.failed(std::string(*--key))) return;
+        if (reader.has(std::string(*key))) at = reader.where(std::string(*key));
+      }
+      out.error(at, message, help);
+    });
+  out.throw_if_any();
+  return config;
+}
+
+}  // namespace
+
+Config load_config(const std::string& path, const std::vector<std::string>& overrides,
+                   const ReadModel& read_model) {
+  return build_config(
+      [&](Diagnostics& out, int& source) { return read_yaml_file(path, out, source); }, overrides,
+      read_model);
+}
+
+Config parse_config(const std::string& text, const std::string& name,
+                    const std::vector<std::string>& overrides, const ReadModel& read_model) {
+  return build_config(
+      [&](Diagnostics& out, int& source) { return source = out.add_file(name, text), true; },
+      overrides, read_model);
+}
+
+std::string dump_config(const Config& config) {
+  Config copy = config;
+  return dump_fields(fields_of(copy));
+}
+
+std::string config_reference() {
+  Config defaults;
+  return "| key | type | default | meaning |\n|---|---|---|---|\n" +
+         field_reference(fields_of(defaults));
+}
+
+}  // namespace tfm::config

@@ -1,0 +1,221 @@
+#pragma once
+// The typed configuration of a run. Keys, defaults and meanings: docs/configuration.md (generated
+// from the same field list).
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/mesh.h"
+
+namespace tfm::config {
+
+struct RopeScaling {  // Llama 3's frequency scaling; factor 1: off
+  double factor = 1, low_freq_factor = 1, high_freq_factor = 4;
+  std::int64_t original_max_seq_len = 8192;
+  bool operator==(const RopeScaling&) const = default;
+};
+struct RopeConfig {
+  double theta = 10000.0;
+  RopeScaling scaling;
+  bool operator==(const RopeConfig&) const = default;
+};
+struct RelativeConfig {  // T5's relative position bias
+  std::int64_t buckets = 32, max_distance = 128;
+  bool operator==(const RelativeConfig&) const = default;
+};
+struct DropoutConfig {  // a single number sets all four
+  double embedding = 0, attention = 0, residual = 0, ffn = 0;
+  bool operator==(const DropoutConfig&) const = default;
+};
+struct ModelConfig {
+  std::string family;  // encoder | decoder | encoder_decoder
+  std::string preset;
+  std::string init = "random";
+  std::int64_t vocab_size = 0;  // required, here or by the preset
+  std::int64_t d_model = 0, n_layers = 0, n_heads = 0;
+  std::int64_t n_encoder_layers = 0, n_decoder_layers = 0;  // encoder_decoder: filled with n_layers
+  std::int64_t n_kv_heads = 0;                              // 0 when read: filled with n_heads
+  std::int64_t d_head = 0;                                  // filled with d_model / n_heads
+  std::int64_t d_ff = 0;                                    // filled with 4 d_model
+  std::int64_t max_seq_len = 0;                             // filled with train.seq_len
+  std::string position = "learned";      // learned | sinusoidal | rope | alibi | relative | none
+  std::int64_t position_offset = 0;      // learned: row of the first position
+  std::string sinusoid = "interleaved";  // interleaved | halves
+  RopeConfig rope;
+  RelativeConfig relative;
+  std::string norm = "layernorm";     // layernorm | rmsnorm
+  std::string norm_position = "pre";  // pre | post
+  double norm_eps = 1e-5;
+  std::string activation = "gelu_tanh";  // relu | gelu | gelu_tanh | silu | swiglu | geglu
+  bool bias = true;
+  std::string tie_embeddings =
+      "true";  // true | false; encoder_decoder: all | inputs | decoder | none
+  bool scale_embeddings = false;
+  bool embedding_norm = false;
+  std::int64_t decoder_start = -1;   // id that begins a target; -1: the tokenizer's
+  std::int64_t padding_idx = -1;     // id whose embedding gets no gradient as an input; -1: none
+  std::int64_t type_vocab_size = 0;  // encoder: segments of a sequence; 0: no table
+  bool head_transform = false;       // encoder: dense, activation and norm before the head
+  bool next_sentence = false;        // encoder: the second objective of BERT
+  std::string head_bias;             // true | false; empty: with bias where the head is not tied
+  bool scale_attention = true, scale_logits = false;
+  double init_std = 0.02;
+  DropoutConfig dropout;
+  bool encodes() const { return family != "decoder"; }
+  bool decodes() const { return family != "encoder"; }
+  bool translates() const { return family == "encoder_decoder"; }
+  bool tied_head() const {
+    return tie_embeddings == "true" || tie_embeddings == "all" || tie_embeddings == "decoder";
+  }
+  bool has_head_bias() const {
+    return head_bias.empty() ? bias && !tied_head() : head_bias == "true";
+  }
+  bool gated() const { return activation == "swiglu" || activation == "geglu"; }
+  bool operator==(const ModelConfig&) const = default;
+};
+struct ParallelConfig {
+  std::int64_t tensor = 1;
+  std::int64_t data = 0;                   // 0: auto
+  std::int64_t pipeline = 1, context = 1;  // only 1 so far; others are refused by name
+  bool sequence = true;
+  std::int64_t zero = 0;  // 0 | 1
+  std::int64_t bucket_bytes = 32 << 20;
+  std::int64_t timeout = 0;      // seconds; 0: auto
+  std::string backend = "auto";  // auto | nccl | mpi
+  bool operator==(const ParallelConfig&) const = default;
+};
+struct TrainConfig {
+  std::int64_t steps = 1000;
+  std::int64_t global_batch_size = 64;
+  std::int64_t global_batch_tokens = 0;  // pairs: batches by length instead; 0: off
+  std::int64_t micro_batch_size = 0;     // 0: auto
+  std::int64_t seq_len = 1024;
+  std::uint64_t seed = 1234;
+  bool operator==(const TrainConfig&) const = default;
+};
+struct OptimizerConfig {
+  std::string type = "adamw";  // adamw | adam | sgd
+  double lr = 6e-4;
+  double beta1 = 0.9, beta2 = 0.95;                        // key: betas
+  double eps = 1e-8, weight_decay = 0.1, grad_clip = 1.0;  // grad_clip 0: off
+  double momentum = 0;                                     // sgd
+  double ema = 0;  // decay of the average of the weights; 0: none
+  bool operator==(const OptimizerConfig&) const = default;
+};
+struct ScheduleConfig {
+  std::string type = "cosine";  // constant | linear | cosine | noam | inverse_sqrt | wsd
+  std::int64_t warmup_steps = 0;
+  double min_lr = 0;
+  std::int64_t decay_steps =
+      0;  // wsd: length of the final decay; cosine, linear: 0 means train.steps
+  bool operator==(const ScheduleConfig&) const = default;
+};
+struct LossConfig {
+  double label_smoothing = 0;
+  std::string smoothing_denominator = "vocabulary";  // vocabulary | others
+  bool operator==(const LossConfig&) const = default;
+};
+struct SourcePath {
+  std::string path;
+  double weight = 1;
+  bool operator==(const SourcePath&) const = default;
+};
+struct SourceConfig {
+  std::string type;  // tokens | text | pairs | mlm | span_corruption
+  std::vector<SourcePath> paths;
+  std::string source, target;   // pairs: two files instead of `paths`
+  double mask_probability = 0;  // mlm and span_corruption: 0 when read, filled with 0.15
+  double mean_span_length = 0;  // span_corruption: filled with 3
+  bool shuffle = false;
+  std::string documents = "joined";  // joined | separate
+  bool next_sentence = false;        // mlm: pairs of sentences
+  std::string field = "text";        // of .jsonl lines
+  bool operator==(const SourceConfig&) const = default;
+};
+struct DataConfig {
+  SourceConfig train;
+  std::optional<SourceConfig> validation;
+  std::string tokenizer = "bytes";
+  bool operator==(const DataConfig&) const = default;
+};
+struct StopConfig {
+  std::string metric = "loss";
+  std::int64_t patience = 0;  // required
+  bool operator==(const StopConfig&) const = default;
+};
+struct EvalConfig {
+  std::int64_t every = 0;    // 0: never
+  std::int64_t batches = 0;  // 0: the whole validation source
+  std::vector<std::string> metrics{
+      "loss", "perplexity"};  // these always; accuracy | bleu | chrf; filled with stop->metric
+  std::int64_t beam = 1;      // of translations
+  double length_penalty = 1;
+  std::optional<StopConfig> stop;
+  bool has(const std::string& metric) const {
+    return std::ranges::find(metrics, metric) != metrics.end();
+  }
+  bool translates() const { return has("bleu") || has("chrf"); }
+  bool operator==(const EvalConfig&) const = default;
+};
+struct CheckpointConfig {
+  std::string dir;  // empty: no checkpoints
+  std::int64_t every = 0;
+  std::int64_t keep = 3;
+  std::string resume = "auto";  // auto | never | a path
+  bool operator==(const CheckpointConfig&) const = default;
+};
+struct MetricsConfig {
+  std::string jsonl;            // empty: none
+  std::string listen = "none";  // host:port
+  std::int64_t log_every = 1;
+  bool operator==(const MetricsConfig&) const = default;
+};
+struct Config {
+  ModelConfig model;
+  ParallelConfig parallel;
+  std::string precision = "fp32",
+              recompute = "none";  // fp32 | bf16 | fp16; none | selective | full
+  bool tf32 = false;
+  std::string cuda_graphs = "auto",
+              numerics = "default";  // auto | on | off; default | deterministic
+  std::string device = "auto";       // auto | cpu | cuda
+  TrainConfig train;
+  OptimizerConfig optimizer;
+  ScheduleConfig schedule;
+  LossConfig loss;
+  DataConfig data;
+  EvalConfig eval;
+  CheckpointConfig checkpoint;
+  MetricsConfig metrics;
+  bool operator==(const Config&) const = default;
+};
+
+// The shape of the model in the directory that model.init names; inference/initial_weights.h has
+// one.
+using ReadModel = std::function<ModelConfig(const std::string& dir)>;
+
+// Reads a file and `section.key=value` overrides. Throws Error(usage) whose message lists every
+// problem of the file and the overrides, each as `file:line:col: error: ...`, the line, a caret and
+// help. Defaults that do not depend on the number of ranks are filled.
+Config load_config(const std::string& path, const std::vector<std::string>& overrides,
+                   const ReadModel& read_model = {});
+// The same for a text, called `name` in messages.
+Config parse_config(const std::string& text, const std::string& name,
+                    const std::vector<std::string>& overrides, const ReadModel& read_model = {});
+
+// What only the number of ranks decides: fills parallel.data and train.micro_batch_size, and checks
+// every divisibility. Throws Error(usage) listing every problem with the legal values.
+void resolve_for_ranks(Config& config, int ranks);
+inline comm::Layout layout_of(const Config& c) {
+  return {static_cast<int>(c.parallel.data), static_cast<int>(c.parallel.tensor)};
+}
+
+// The effective configuration as YAML that load_config accepts and reads back to the same value.
+std::string dump_config(const Config& config);
+std::string config_reference();  // Markdown table of every key: type, default, meaning
+std::vector<std::string> preset_names();
+
+}  // namespace tfm::config

@@ -1,0 +1,55 @@
+#pragma once
+// Problems of a text somebody wrote, collected and printed as a compiler does: place, line, caret,
+// what was expected, help.
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/strings.h"
+
+namespace tfm::config {
+
+// A place in a source: line and column count from 1, the column in characters. Line 0: the source
+// as a whole.
+struct Mark {
+  int line = 0, column = 0, source = 0;
+};
+
+class Diagnostics {
+ public:
+  static constexpr std::size_t kShown = 50;  // problems printed; further ones are counted
+
+  // Both return the number that Mark::source holds. An argument is printed as `override 'a.b=c'`,
+  // without line and caret.
+  int add_file(std::string name, std::string text);
+  int add_override(std::string argument);
+  const std::string& text(int source) const {
+    return sources_[static_cast<std::size_t>(source)].text;
+  }
+
+  void error(Mark at, std::string message, std::string help = {});
+  bool empty() const { return count_ == 0; }
+  bool full() const { return problems_.size() >= kShown; }
+  std::size_t count() const { return count_; }
+
+  std::string str() const;    // every problem, in the order of the text
+  void throw_if_any() const;  // Error(usage) with str()
+
+ private:
+  struct Source {
+    std::string name, text;
+    bool has_lines;
+  };
+  struct Problem {
+    Mark at;
+    std::string message, help;
+  };
+  std::string format(const Problem& problem) const;
+
+  std::vector<Source> sources_;
+  std::vector<Problem> problems_;
+  std::size_t count_ = 0;
+};
+
+}  // namespace tfm::config

@@ -1,0 +1,123 @@
+// What users of other tools type for a key of this configuration.
+#include <algorithm>
+
+#include "config/fields.h"
+
+namespace tfm::config {
+namespace {
+
+struct AliasRow {
+  std::string_view keys, words;  // separated by spaces; the likeliest key first
+};
+
+constexpr AliasRow kAliases[] = {
+    {"optimizer.lr", "learning_rate max_lr peak_lr base_lr learningrate step_size"},
+    {"optimizer.betas", "beta beta1 beta2 beta_1 beta_2 adam_beta1 adam_beta2 adam_betas"},
+    {"optimizer.eps model.norm_eps", "epsilon adam_eps adam_epsilon"},
+    {"model.norm_eps",
+     "layer_norm_eps layer_norm_epsilon layernorm_epsilon rms_norm_eps rms_norm_epsilon "
+     "layernorm_eps"},
+    {"optimizer.grad_clip",
+     "clip_grad max_grad_norm gradient_clipping gradient_clip_val clip_norm clip grad_norm"},
+    {"optimizer.weight_decay", "wd decay l2"},
+    {"schedule.min_lr", "lr_min eta_min final_lr end_lr"},
+    {"schedule.warmup_steps",
+     "warmup warmup_iters lr_warmup_iters lr_warmup_steps num_warmup_steps warmup_ratio"},
+    {"schedule.decay_steps", "lr_decay_iters decay_iters lr_decay_steps"},
+    {"schedule", "lr_scheduler scheduler lr_schedule"},
+    {"schedule.type", "lr_scheduler_type lr_decay_style"},
+    {"optimizer", "optim"},
+    {"model.d_model",
+     "hidden_size n_embd dim hidden_dim embed_dim d_embed model_dim width embedding_dim"},
+    {"model.n_layers", "num_layers num_hidden_layers n_layer layers depth"},
+    {"model.n_heads", "num_attention_heads num_heads n_head heads"},
+    {"model.n_kv_heads", "num_key_value_heads num_query_groups num_kv_heads kv_heads n_kv_head"},
+    {"model.d_head", "head_dim kv_channels head_size d_kv"},
+    {"model.d_ff",
+     "ffn_dim intermediate_size ffn_hidden_size n_inner ff_dim d_ffn d_inner mlp_dim hidden_ff"},
+    {"train.seq_len model.max_seq_len",
+     "seq_length sequence_length block_size context_length max_length seqlen"},
+    {"model.max_seq_len", "max_position_embeddings n_positions n_ctx max_sequence_length max_len"},
+    {"model.vocab_size", "padded_vocab_size n_vocab vocab num_embeddings"},
+    {"model.position", "position_embedding_type pos_emb positional_encoding pos_encoding"},
+    {"model.rope.theta", "rope_theta rotary_base rope_base"},
+    {"model.rope.scaling", "rope_scaling"},
+    {"model.rope.scaling.original_max_seq_len", "original_max_position_embeddings"},
+    {"model.norm", "normalization norm_type"},
+    {"model.activation", "hidden_act activation_function act act_fn activation_fn"},
+    {"model.bias", "use_bias add_bias_linear attention_bias mlp_bias"},
+    {"model.tie_embeddings", "tie_word_embeddings weight_tying tied_embeddings share_embeddings"},
+    {"model.family", "model_type architecture arch"},
+    {"model.preset", "name model_name size"},
+    {"model.dropout",
+     "hidden_dropout hidden_dropout_prob drop p_dropout dropout_rate dropout_prob"},
+    {"model.dropout.attention",
+     "attention_dropout attn_dropout attn_pdrop attention_probs_dropout_prob attn"},
+    {"model.dropout.embedding", "embedding_dropout embd_pdrop emb_dropout"},
+    {"model.dropout.residual", "resid_pdrop residual_dropout resid_dropout resid"},
+    {"model.dropout.ffn", "activation_dropout relu_dropout ffn_dropout mlp_dropout mlp"},
+    {"train.global_batch_size", "batch_size batch total_batch_size train_batch_size n_batch"},
+    {"train.micro_batch_size",
+     "per_device_train_batch_size micro_batch mbs device_batch_size "
+     "gradient_accumulation_steps grad_accum_steps"},
+    {"train.steps",
+     "max_steps train_iters max_iters num_steps iterations total_steps n_steps train_steps "
+     "num_iterations"},
+    {"train.seed", "random_seed manual_seed rng_seed"},
+    {"parallel.data", "dp data_parallel data_parallel_size dp_size replicas"},
+    {"parallel.tensor",
+     "tp tensor_parallel tensor_model_parallel_size tensor_parallel_size tp_size model_parallel"},
+    {"parallel.pipeline", "pp pipeline_parallel pipeline_model_parallel_size pp_size"},
+    {"parallel.context", "cp context_parallel context_parallel_size cp_size"},
+    {"parallel.sequence", "sp sequence_parallel"},
+    {"parallel.zero", "zero_stage zero_optimization stage use_distributed_optimizer"},
+    {"parallel.backend",
+     "dist_backend distributed_backend ddp_backend communication_backend process_group_backend"},
+    {"parallel", "parallelism distributed"},
+    {"precision", "dtype mixed_precision bf16 fp16 amp torch_dtype"},
+    {"recompute",
+     "activation_checkpointing gradient_checkpointing recompute_granularity recompute_activations "
+     "checkpointing"},
+    {"loss.label_smoothing", "label_smoothing_factor smoothing"},
+    {"data.validation eval", "valid val dev val_data valid_data"},
+    {"data.tokenizer", "tokenizer_path tokenizer_model tokenizer_name vocab_file"},
+    {"data.train.path", "data_path file files paths glob train_data"},
+    {"data.train.field", "text_column column json_key text_field"},
+    {"eval.every checkpoint.every", "eval_interval eval_steps eval_every interval"},
+    {"eval.batches", "eval_iters max_eval_batches"},
+    {"eval.beam", "num_beams beam_size beams"},
+    {"eval.stop", "early_stopping early_stop"},
+    {"eval.stop.patience", "early_stopping_patience"},
+    {"checkpoint.every",
+     "save_interval save_steps save_every checkpoint_interval checkpoint_every"},
+    {"checkpoint.dir", "save output_dir out_dir save_dir path checkpoint_dir ckpt_dir"},
+    {"checkpoint.keep", "save_total_limit keep_last keep_latest"},
+    {"checkpoint.resume", "load resume_from resume_from_checkpoint init_from"},
+    {"checkpoint", "ckpt checkpoints"},
+    {"metrics.log_every", "log_interval logging_steps log_steps"},
+    {"metrics", "logging log logger monitoring"},
+};
+
+std::vector<std::string_view> split(std::string_view s) {
+  std::vector<std::string_view> words;
+  while (!s.empty()) {
+    const auto end = std::min(s.find(' '), s.size());
+    words.push_back(s.substr(0, end));
+    s.remove_prefix(std::min(end + 1, s.size()));
+  }
+  return words;
+}
+
+}  // namespace
+
+const FieldReader::Aliases& key_aliases() {
+  static const FieldReader::Aliases aliases = [] {
+    FieldReader::Aliases all;
+    for (const AliasRow& row : kAliases)
+      for (std::string_view word : split(row.words)) all.emplace(word, split(row.keys));
+    return all;
+  }();
+  return aliases;
+}
+
+}  // namespace tfm::config

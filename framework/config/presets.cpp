@@ -1,0 +1,157 @@
+// Published model shapes.
+#include "config/fields.h"
+
+namespace tfm::config {
+namespace {
+
+struct Size {
+  std::int64_t vocab_size, d_model, n_layers, n_heads, n_kv_heads, d_ff, max_seq_len;
+};
+
+ModelConfig bert(std::int64_t d_model, std::int64_t layers,
+                 std::int64_t heads) {  // Devlin et al., "BERT", 2019; uncased
+  ModelConfig m{.family = "encoder",
+                .vocab_size = 30522,
+                .d_model = d_model,
+                .n_layers = layers,
+                .n_heads = heads,
+                .max_seq_len = 512};
+  m.norm_position = "post";
+  m.norm_eps = 1e-12;
+  m.activation = "gelu";
+  m.embedding_norm = m.head_transform = true;
+  m.type_vocab_size = 2;
+  m.head_bias = "true";
+  m.padding_idx = 0;
+  m.dropout = {0.1, 0.1, 0.1, 0};
+  return m;
+}
+
+ModelConfig transformer(std::int64_t d_model, std::int64_t heads,
+                        double dropout) {  // Vaswani et al., "Attention is all you need", 2017
+  ModelConfig m{.family = "encoder_decoder",
+                .vocab_size = 37000,
+                .d_model = d_model,
+                .n_layers = 6,
+                .n_heads = heads};
+  m.max_seq_len = 1024;
+  m.position = "sinusoidal";
+  m.sinusoid = "halves";
+  m.norm_position = "post";
+  m.activation = "relu";
+  m.scale_embeddings = true;
+  m.dropout = {dropout, 0, dropout, 0};
+  return m;
+}
+
+ModelConfig t5(Size s, bool gated) {  // Raffel et al., "Exploring the limits of transfer learning",
+                                      // 2020; gated: version 1.1
+  ModelConfig m{.family = "encoder_decoder",
+                .vocab_size = s.vocab_size,
+                .d_model = s.d_model,
+                .n_layers = s.n_layers,
+                .n_heads = s.n_heads};
+  m.d_head = 64;
+  m.d_ff = s.d_ff;
+  m.max_seq_len = s.max_seq_len;
+  m.position = "relative";
+  m.norm = "rmsnorm";
+  m.norm_eps = 1e-6;
+  m.activation = gated ? "geglu" : "relu";
+  m.bias = m.scale_attention = false;
+  m.tie_embeddings = gated ? "inputs" : "all";
+  m.scale_logits = !gated;
+  m.dropout = {0.1, 0.1, 0.1, 0.1};
+  return m;
+}
+
+ModelConfig bart_base() {  // Lewis et al., "BART", 2020
+  ModelConfig m{.family = "encoder_decoder",
+                .vocab_size = 50265,
+                .d_model = 768,
+                .n_layers = 6,
+                .n_heads = 12};
+  m.max_seq_len = 1024;
+  m.position_offset = 2;
+  m.norm_position = "post";
+  m.activation = "gelu";
+  m.embedding_norm = true;
+  m.head_bias = "true";
+  m.padding_idx = 1;
+  m.dropout = {0.1, 0.1, 0.1, 0.1};
+  return m;
+}
+
+ModelConfig gpt2(
+    Size s) {  // Radford et al., "Language models are unsupervised multitask learners", 2019
+  ModelConfig m{.family = "decoder"};
+  m.vocab_size = s.vocab_size;
+  m.d_model = s.d_model;
+  m.n_layers = s.n_layers;
+  m.n_heads = s.n_heads;
+  m.n_kv_heads = s.n_kv_heads;
+  m.d_ff = s.d_ff;
+  m.max_seq_len = s.max_seq_len;
+  m.dropout = {0.1, 0.1, 0.1, 0.1};
+  return m;
+}
+
+ModelConfig llama(Size s, double scaling,
+                  bool tied) {  // Grattafiori et al., "The Llama 3 herd of models", 2024
+  ModelConfig m = gpt2(s);
+  m.position = "rope";
+  m.rope = {500000.0, {scaling, 1, 4, 8192}};
+  m.norm = "rmsnorm";
+  m.activation = "swiglu";
+  m.bias = false;
+  m.tie_embeddings = tied ? "true" : "false";
+  m.dropout = {};
+  return m;
+}
+
+ModelConfig nanogpt_cpu() {
+  ModelConfig m = gpt2({256, 128, 4, 4, 0, 0, 64});
+  m.activation = "gelu";
+  m.bias = false;
+  m.dropout = {};
+  return m;
+}
+
+// n_kv_heads and d_ff are 0 where they follow from the other sizes.
+const std::map<std::string_view, ModelConfig>& presets() {
+  static const std::map<std::string_view, ModelConfig> all = {
+      {"gpt2-124m", gpt2({50257, 768, 12, 12, 0, 0, 1024})},
+      {"gpt2-350m", gpt2({50257, 1024, 24, 16, 0, 0, 1024})},
+      {"gpt2-774m", gpt2({50257, 1280, 36, 20, 0, 0, 1024})},
+      {"gpt2-1.5b", gpt2({50257, 1600, 48, 25, 0, 0, 1024})},
+      {"llama-1b", llama({128256, 2048, 16, 32, 8, 8192, 131072}, 32, true)},
+      {"llama-8b", llama({128256, 4096, 32, 32, 8, 14336, 131072}, 8, false)},
+      {"nanogpt-cpu", nanogpt_cpu()},
+      {"bert-base", bert(768, 12, 12)},
+      {"bert-large", bert(1024, 24, 16)},
+      {"transformer-base", transformer(512, 8, 0.1)},
+      {"transformer-big", transformer(1024, 16, 0.3)},
+      {"t5-small", t5({32128, 512, 6, 8, 0, 2048, 512}, false)},
+      {"t5-base", t5({32128, 768, 12, 12, 0, 3072, 512}, false)},
+      {"t5-v1.1-base", t5({32128, 768, 12, 12, 0, 2048, 512}, true)},
+      {"bart-base", bart_base()},
+  };
+  return all;
+}
+
+}  // namespace
+
+std::vector<std::string> preset_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, model] : presets()) names.emplace_back(name);
+  return names;
+}
+
+void apply_preset(ModelConfig& model, std::string_view name) {
+  const auto found = presets().find(name);
+  if (found == presets().end()) return;
+  model = found->second;
+  model.preset = name;
+}
+
+}  // namespace tfm::config

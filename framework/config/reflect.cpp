@@ -1,0 +1,326 @@
+#include "config/reflect.h"
+
+#include <algorithm>
+
+namespace tfm::config {
+namespace {
+
+using Kind = YamlNode::Kind;
+
+bool is_unset(std::int64_t x) { return x == 0; }
+bool is_unset(std::uint64_t) { return false; }
+bool is_unset(double) { return false; }
+bool is_unset(bool) { return false; }
+bool is_unset(const std::string& x) { return x.empty(); }
+
+std::string bounds(const Field& f) {
+  const bool has_low = f.low > -std::numeric_limits<double>::infinity();
+  const bool has_high = f.high < std::numeric_limits<double>::infinity();
+  if (f.low == f.high) return " of " + number_text(f.low);
+  std::string s;
+  if (has_low) s += (f.low_open ? " > " : " >= ") + number_text(f.low);
+  if (has_low && has_high) s += " and";
+  if (has_high) s += (f.high_open ? " < " : " <= ") + number_text(f.high);
+  return s;
+}
+
+std::string printed(std::int64_t x) { return std::to_string(x); }
+std::string printed(std::uint64_t x) { return std::to_string(x); }
+std::string printed(double x) { return number_text(x); }
+
+std::string_view parent_of(std::string_view dotted) {
+  const auto dot = dotted.rfind('.');
+  return dot == std::string_view::npos ? std::string_view{} : dotted.substr(0, dot);
+}
+std::string_view last_of(std::string_view dotted) {
+  const auto dot = dotted.rfind('.');
+  return dot == std::string_view::npos ? dotted : dotted.substr(dot + 1);
+}
+
+}  // namespace
+
+std::string expected_value(const Field& f) {
+  const std::string word = f.automatic.empty() ? "" : std::string(f.automatic) + " or ";
+  switch (f.kind) {
+    case FieldKind::integer:
+    case FieldKind::count:
+    case FieldKind::size:
+      return word + "a whole number" + bounds(f);
+    case FieldKind::real:
+      return word + "a number" + bounds(f);
+    case FieldKind::boolean:
+      return "true or false";
+    case FieldKind::text:
+      return word + "text";
+    case FieldKind::choice:
+      break;
+  }
+  return word + (f.choices.size() == 1 ? "" : "one of ") + join(f.choices);
+}
+
+FieldReader::FieldReader(const YamlNode& root, Diagnostics& out,
+                         const std::vector<std::string>& keys, const Aliases& aliases)
+    : root_(root), out_(out), keys_(keys), aliases_(aliases) {}
+
+void FieldReader::read(const Body& fields) {
+  levels_.push_back({&root_, "", {}});
+  fields(*this);
+  report_unknown();
+  levels_.pop_back();
+}
+
+void FieldReader::error(const Field& f, const YamlNode& node, const std::string& problem,
+                        const std::string& help) {
+  failed_.insert(dotted(f.name));
+  if (node.kind != Kind::broken) out_.error(node.at, quoted(dotted(f.name)) + ": " + problem, help);
+}
+
+bool FieldReader::failed(std::string dotted) const {
+  for (; !dotted.empty(); dotted = std::string(parent_of(dotted)))
+    if (failed_.contains(dotted)) return true;
+  return false;
+}
+
+Mark FieldReader::where(std::string dotted) const {
+  for (; !dotted.empty(); dotted = std::string(parent_of(dotted)))
+    if (const auto found = marks_.find(dotted); found != marks_.end()) return found->second;
+  return root_.at;
+}
+
+// The value of a key of this section; its place is kept.
+const YamlNode* FieldReader::enter(std::string_view name) {
+  Level& level = levels_.back();
+  level.known.insert(name);
+  const YamlNode* node = level.node ? level.node->find(name) : nullptr;
+  if (node) marks_[dotted(name)] = node->at;
+  return node;
+}
+
+Mark FieldReader::section_mark() const {
+  const Level& level = levels_.back();
+  return level.node ? level.node->at : where(level.path.substr(0, level.path.size() - 1));
+}
+
+void FieldReader::report_missing(const Field& f) {
+  if (failed(dotted(f.name))) return;
+  failed_.insert(dotted(f.name));
+  out_.error(section_mark(), quoted(dotted(f.name)) + " is missing; expected " + expected_value(f) +
+                                 ": " + std::string(f.help));
+}
+
+template <class T>
+bool FieldReader::in_range(const Field& f, const YamlNode& node, T x) {
+  const auto value = static_cast<double>(x);
+  const bool low = f.low_open ? value > f.low : value >= f.low,
+             high = f.high_open ? value < f.high : value <= f.high;
+  if (!high && !f.refused.empty())
+    error(f, node, printed(x) + " is not done by this version; expected " + expected_value(f),
+          std::string(f.refused[0].why));
+  else if (!low || !high)
+    error(f, node, printed(x) + " is out of range; expected " + expected_value(f));
+  return low && high;
+}
+
+bool FieldReader::read_value(const Field& f, const YamlNode& node, std::uint64_t& x) {
+  std::string problem;
+  const auto whole = read_whole(node, f.kind != FieldKind::integer, problem);
+  if (whole && whole->negative && whole->magnitude)
+    problem = "-" + printed(whole->magnitude) + " is out of range; expected " + expected_value(f);
+  if (!problem.empty()) return error(f, node, problem), false;
+  if (!in_range(f, node, whole->magnitude)) return false;
+  x = whole->magnitude;
+  return true;
+}
+
+bool FieldReader::read_value(const Field& f, const YamlNode& node, std::int64_t& x) {
+  if (!f.automatic.empty() && node.kind == Kind::scalar && node.text == f.automatic)
+    return x = 0, true;
+  std::string problem;
+  const auto whole = read_whole(node, f.kind != FieldKind::integer, problem);
+  if (whole &&
+      whole->magnitude > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
+    problem = quoted(node.text) + " is too large; expected " + expected_value(f);
+  if (!problem.empty()) {
+    if (!f.automatic.empty()) problem += ", or " + std::string(f.automatic);
+    return error(f, node, problem), false;
+  }
+  const auto magnitude = static_cast<std::int64_t>(whole->magnitude);
+  const std::int64_t value = whole->negative ? -magnitude : magnitude;
+  if (!in_range(f, node, value)) return false;
+  x = value;
+  return true;
+}
+
+bool FieldReader::read_value(const Field& f, const YamlNode& node, double& x) {
+  if (!f.automatic.empty() && node.kind == Kind::scalar && node.text == f.automatic)
+    return x = 0, true;
+  std::string problem;
+  const auto value = read_real(node, problem);
+  if (!value) return error(f, node, problem), false;
+  if (!in_range(f, node, *value)) return false;
+  x = *value;
+  return true;
+}
+
+bool FieldReader::read_value(const Field& f, const YamlNode& node, bool& x) {
+  std::string problem;
+  const auto value = read_boolean(node, problem);
+  if (!value) return error(f, node, problem), false;
+  x = *value;
+  return true;
+}
+
+bool FieldReader::read_value(const Field& f, const YamlNode& node, std::string& x) {
+  const std::string expected = "; expected " + expected_value(f);
+  if (node.kind != Kind::scalar) return error(f, node, "found " + describe(node) + expected), false;
+  if (!f.automatic.empty() && (node.text.empty() || node.text == f.automatic))
+    return x.clear(), true;
+  for (const Refused& r : f.refused)
+    if (r.word == node.text || (r.word == "*" && std::find(f.choices.begin(), f.choices.end(),
+                                                           node.text) == f.choices.end()))
+      return error(f, node, quoted(node.text) + " is not done by this version" + expected,
+                   std::string(r.why)),
+             false;
+  if (f.kind == FieldKind::choice) {
+    if (std::find(f.choices.begin(), f.choices.end(), node.text) == f.choices.end()) {
+      const std::string_view near = nearest(node.text, f.choices);
+      return error(f, node, "found " + describe(node) + expected,
+                   near.empty() ? "" : "did you mean '" + std::string(near) + "'?"),
+             false;
+    }
+  } else if (is_number(node) || is_boolean(node)) {
+    return error(f, node, "found " + describe(node) + expected,
+                 "write it in quotes if the text is meant"),
+           false;
+  } else if (node.text.empty()) {
+    return error(f, node, "found empty text" + expected), false;
+  }
+  x = node.text;
+  return true;
+}
+
+template <class T>
+void FieldReader::read_member(const Field& f, T& x) {
+  const YamlNode* node = enter(f.name);
+  if (node) {
+    read_value(f, *node, x);
+  } else if (f.required && is_unset(x)) {
+    report_missing(f);
+  }
+}
+
+void FieldReader::special(const Field& f, const SpecialField& s) {
+  const YamlNode* node = enter(f.name);
+  if (!node) {
+    if (s.missing && s.missing()) report_missing(f);
+  } else if (node->kind == Kind::null) {
+    error(f, *node, "found no value; expected " + std::string(s.type));
+  } else if (node->kind == Kind::map && s.keys) {
+    read_section(*node, std::string(f.name), s.keys);
+  } else if (node->kind != Kind::broken) {
+    s.read(*this, *node);
+  }
+}
+
+void FieldReader::section(const Field& f, const Body& body, bool) {
+  const YamlNode* node = enter(f.name);
+  if (!node) {
+    if (!f.required) return;
+    failed_.insert(dotted(f.name));
+    out_.error(section_mark(),
+               "the section '" + dotted(f.name) + "' is missing; expected " + std::string(f.help));
+  } else if (node->kind == Kind::map || node->kind == Kind::null) {
+    read_section(*node, std::string(f.name), body);
+  } else {
+    error(
+        f, *node, "found " + describe(*node) + "; expected a section with keys such as " + [&] {
+          std::vector<std::string_view> some;
+          for (const auto& k : keys_)
+            if (parent_of(k) == dotted(f.name) && some.size() < 3) some.push_back(last_of(k));
+          return join(some);
+        }());
+  }
+}
+
+void FieldReader::read_section(const YamlNode& node, const std::string& name, const Body& body) {
+  levels_.push_back({node.kind == Kind::map ? &node : nullptr, dotted(name) + ".", {}});
+  // Misspelt keys come first: what they stand for is then not reported as missing.
+  Level& level = levels_.back();
+  for (const YamlNode& key : level.node ? level.node->keys : std::vector<YamlNode>{})
+    if (const std::string meant = suggestion(key.text); meant.starts_with(level.path))
+      failed_.insert(meant);
+  body(*this);
+  report_unknown();
+  levels_.pop_back();
+}
+
+void FieldReader::refused_key(const Refused& r) {
+  Level& level = levels_.back();
+  if (const YamlNode* node = level.node ? level.node->find(r.word) : nullptr) {
+    level.known.insert(r.word);
+    failed_.insert(dotted(r.word));
+    const auto i = static_cast<std::size_t>(node - level.node->items.data());
+    out_.error(
+        level.node->keys[i].at,
+        quoted(dotted(r.word)) + " is not done by this version; expected " + std::string(r.why));
+  }
+}
+
+// The dotted key that an unknown key probably means; empty: known, or no idea.
+std::string FieldReader::suggestion(const std::string& key) {
+  if (out_.full()) return {};
+  const std::string path = levels_.back().path, section(parent_of(path + "x"));
+  std::vector<std::string_view> here;
+  for (const std::string& k : keys_)
+    if (parent_of(k) == section) here.push_back(last_of(k));
+  if (std::find(here.begin(), here.end(), key) != here.end()) return {};
+  const auto through_alias = [&](std::string_view word) -> std::string {
+    const auto alias = aliases_.find(word);
+    if (alias == aliases_.end()) return {};
+    for (std::string_view target : alias->second)
+      if (std::find(here.begin(), here.end(), last_of(target)) != here.end())
+        return path + std::string(last_of(target));
+    return std::string(alias->second.front());
+  };
+  std::string low;
+  for (char c : key) low += c == '-' ? '_' : static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
+  if (std::string meant = through_alias(low); !meant.empty()) return meant;
+  if (const auto near = nearest(key, here, 1); !near.empty()) return path + std::string(near);
+  for (const std::string& k : keys_)
+    if (last_of(k) == low) return k;
+  if (const auto near = nearest(key, here, 2); !near.empty()) return path + std::string(near);
+  std::vector<std::string_view> words;
+  for (const auto& [word, targets] : aliases_)
+    if (word.size() > 5) words.push_back(word);
+  return through_alias(nearest(key, words, 2));
+}
+
+void FieldReader::report_unknown() {
+  const Level& level = levels_.back();
+  if (!level.node) return;
+  const std::string section = level.path.empty() ? "" : level.path.substr(0, level.path.size() - 1);
+  for (std::size_t i = 0; i < level.node->keys.size(); ++i) {
+    const YamlNode& key = level.node->keys[i];
+    if (level.known.contains(key.text)) continue;
+    const std::string meant = suggestion(key.text);
+    std::vector<std::string_view> known(level.known.begin(), level.known.end());
+    std::string help = "did you mean '" +
+                       (meant.starts_with(level.path) ? meant.substr(level.path.size()) : meant) +
+                       "'?";
+    if (meant.empty()) help.clear();
+    const std::string place = section.empty() ? " at the outermost level" : " in '" + section + "'";
+    out_.error(
+        key.at,
+        "unknown key '" + shorten(key.text) + "'" + place + "; expected one of " + join(known),
+        help);
+    if (!meant.empty()) failed_.insert(meant);
+  }
+}
+
+template void FieldReader::read_member(const Field&, std::int64_t&);
+template void FieldReader::read_member(const Field&, std::uint64_t&);
+template void FieldReader::read_member(const Field&, double&);
+template void FieldReader::read_member(const Field&, bool&);
+template void FieldReader::read_member(const Field&, std::string&);
+
+}  // namespace tfm::config

@@ -1,0 +1,145 @@
+#pragma once
+// A struct of settings describes its keys once, to a FieldVisitor. Reading, dumping, the reference
+// page and the suggestions for misspelt keys are visitors over that one description.
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/yaml.h"
+
+namespace tfm::config {
+
+enum class FieldKind : std::uint8_t {
+  integer,
+  count,
+  size,
+  real,
+  boolean,
+  choice,
+  text
+};  // count, size: k M G Ki Mi Gi allowed
+
+struct Refused {  // a word that is understood but not done, and why
+  std::string_view word, why;
+};
+
+struct Field {
+  std::string_view name, help;
+  FieldKind kind = FieldKind::text;
+  double low = -std::numeric_limits<double>::infinity(),
+         high = std::numeric_limits<double>::infinity();
+  bool low_open = false, high_open = false;  // bound excluded
+  std::string_view automatic = {};           // the word that stands for 0 or for empty text
+  std::string_view fallback =
+      {};  // the default as the reference page names it, when it is not a fixed value
+  bool required = false;  // has to be set, here or before reading
+  std::vector<std::string_view> choices = {};
+  std::vector<Refused> refused = {};  // "*": any other word, or a number above `high`
+};
+
+class FieldVisitor;
+class FieldReader;
+
+// A value with a form of its own. `read` is called with any node that is no map, or with maps too
+// when `keys` is empty.
+struct SpecialField {
+  std::string_view type;  // for the reference page
+  std::function<void(FieldReader&, const YamlNode&)> read;
+  std::function<std::string()> flow;             // the value as flow YAML
+  std::function<void(FieldVisitor&)> keys = {};  // the keys of its map form
+  std::function<bool()> missing = {};            // required, and not set yet
+};
+
+class FieldVisitor {
+ public:
+  using Body = std::function<void(FieldVisitor&)>;
+  virtual ~FieldVisitor() = default;
+  virtual void value(const Field&, std::int64_t&) = 0;
+  virtual void value(const Field&, std::uint64_t&) = 0;
+  virtual void value(const Field&, double&) = 0;
+  virtual void value(const Field&, bool&) = 0;
+  virtual void value(const Field&, std::string&) = 0;
+  virtual void special(const Field&, const SpecialField&) = 0;
+  virtual void section(const Field&, const Body&,
+                       bool absent = false) = 0;  // absent: an optional section that is not set
+  virtual void refused_key(const Refused&) {}     // a key that is understood but not done
+};
+
+// Sets what a tree holds and reports everything else in it.
+class FieldReader : public FieldVisitor {
+ public:
+  using Aliases =
+      std::map<std::string_view, std::vector<std::string_view>>;  // what users type -> dotted keys,
+                                                                  // the likeliest first
+
+  // `keys`: every dotted key there is.
+  FieldReader(const YamlNode& root, Diagnostics& out, const std::vector<std::string>& keys,
+              const Aliases& aliases);
+  void read(const Body& fields);  // the root section
+
+  void value(const Field& f, std::int64_t& x) override { read_member(f, x); }
+  void value(const Field& f, std::uint64_t& x) override { read_member(f, x); }
+  void value(const Field& f, double& x) override { read_member(f, x); }
+  void value(const Field& f, bool& x) override { read_member(f, x); }
+  void value(const Field& f, std::string& x) override { read_member(f, x); }
+  void special(const Field&, const SpecialField&) override;
+  void section(const Field&, const Body&, bool absent = false) override;
+  void refused_key(const Refused&) override;
+
+  // For special fields: one value; false, with the problem reported, when the node does not hold
+  // it.
+  bool read_value(const Field&, const YamlNode&, std::int64_t&);
+  bool read_value(const Field&, const YamlNode&, std::uint64_t&);
+  bool read_value(const Field&, const YamlNode&, double&);
+  bool read_value(const Field&, const YamlNode&, bool&);
+  bool read_value(const Field&, const YamlNode&, std::string&);
+  void read_section(const YamlNode& map, const std::string& name, const Body& fields);
+  void error(const Field&, const YamlNode&, const std::string& problem,
+             const std::string& help = {});
+
+  bool failed(std::string dotted) const;  // the key, or a section around it, was reported
+  bool has(const std::string& dotted) const { return marks_.contains(dotted); }
+  // Where a key, or the section nearest to it, stands.
+  Mark where(std::string dotted) const;
+
+ private:
+  struct Level {
+    const YamlNode* node;
+    std::string path;  // "model.", empty at the root
+    std::set<std::string_view> known;
+  };
+  template <class T>
+  void read_member(const Field& f, T& x);
+  template <class T>
+  bool in_range(const Field& f, const YamlNode& node, T x);
+  const YamlNode* enter(std::string_view name);
+  std::string dotted(std::string_view name) const {
+    return levels_.back().path + std::string(name);
+  }
+  Mark section_mark() const;
+  void report_missing(const Field& f);
+  void report_unknown();
+  std::string suggestion(const std::string& key);
+
+  const YamlNode& root_;
+  Diagnostics& out_;
+  const std::vector<std::string>& keys_;
+  const Aliases& aliases_;
+  std::vector<Level> levels_;
+  std::map<std::string, Mark> marks_;
+  std::set<std::string> failed_;
+};
+
+using Describe = FieldVisitor::Body;
+std::string dump_fields(const Describe& fields);              // block YAML
+std::vector<std::string> field_keys(const Describe& fields);  // dotted, sections included
+std::string field_reference(
+    const Describe& fields);  // rows of a Markdown table: key, type, default, meaning
+std::string expected_value(const Field& field);  // "a number >= 0 and < 1", "one of a, b"
+
+}  // namespace tfm::config

@@ -1,0 +1,102 @@
+#include "core/strings.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+
+namespace tfm {
+namespace {
+
+bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
+
+std::string plain_form(std::string_view word) {
+  std::string s;
+  for (char c : word)
+    s += c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return s;
+}
+
+}  // namespace
+
+int edit_distance(std::string_view a, std::string_view b) {
+  std::vector<int> before(b.size() + 1), last(b.size() + 1), now(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) last[j] = static_cast<int>(j);
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    now[0] = static_cast<int>(i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      now[j] = std::min({last[j] + 1, now[j - 1] + 1, last[j - 1] + (a[i - 1] != b[j - 1])});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        now[j] = std::min(now[j], before[j - 2] + 1);
+    }
+    before.swap(last);
+    last.swap(now);
+  }
+  return last[b.size()];
+}
+
+std::string_view nearest(std::string_view word, const std::vector<std::string_view>& candidates,
+                         int limit) {
+  const std::string plain = plain_form(word);
+  std::string_view best;
+  int best_distance = 1000;
+  for (std::string_view candidate : candidates) {
+    const auto longer = std::max(plain.size(), candidate.size()),
+               shorter = std::min(plain.size(), candidate.size());
+    if (longer - shorter > 2) continue;
+    const int distance = edit_distance(plain, plain_form(candidate));
+    if (distance > (candidate.size() <= 3 ? std::min(limit, 1) : limit)) continue;
+    if (distance < best_distance) best = candidate, best_distance = distance;
+  }
+  return best;
+}
+
+std::string join(const std::vector<std::string_view>& words) {
+  std::string s;
+  for (auto w : words) s.append(s.empty() ? "" : ", ").append(w);
+  return s;
+}
+
+std::string join(const std::vector<std::int64_t>& numbers) {
+  std::string s;
+  for (auto n : numbers) s.append(s.empty() ? "" : ", ").append(std::to_string(n));
+  return s;
+}
+
+std::string shorten(std::string_view text, std::size_t length) {
+  std::string s;
+  for (char c : text) {
+    if (s.size() >= length && !continues_character(c)) return s + "...";
+    const auto u = static_cast<unsigned char>(c);
+    s += u < 32 || u == 127 ? ' ' : c;
+  }
+  return s;
+}
+
+std::string quoted(std::string_view text) {
+  return std::string("'").append(shorten(text)).append("'");
+}
+
+std::string number_text(double x) {
+  if (x == std::trunc(x) && std::abs(x) < 1e15) return std::to_string(static_cast<std::int64_t>(x));
+  char buffer[32];
+  return {buffer, std::to_chars(buffer, buffer + sizeof buffer, x).ptr};
+}
+
+std::string errno_text() { return std::strerror(errno); }
+
+std::string in_quotes(std::string_view untrusted) {
+  static constexpr char digits[] = "0123456789abcdef";
+  std::string text = "'";
+  for (unsigned char c : untrusted.substr(0, 96)) {
+    if (c >= 0x20 && c < 0x7f)
+      text += static_cast<char>(c);
+    else
+      text += {'\\', 'x', digits[c >> 4], digits[c & 15]};
+  }
+  return text + (untrusted.size() > 96 ? "...'" : "'");
+}
+
+}  // namespace tfm

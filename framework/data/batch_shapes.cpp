@@ -1,0 +1,37 @@
+#include "data/batch_shapes.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "data/hidden_tokens.h"
+
+namespace tfm::data {
+
+std::vector<nn::BatchShape> batch_shapes(const config::Config& c) {
+  const config::TrainConfig& t = c.train;
+  const bool documents = c.data.train.documents == "separate" ||
+                         (c.data.validation && c.data.validation->documents == "separate");
+  const auto shape = [&](std::int64_t sequences, std::int64_t length) {
+    nn::BatchShape s{.sequences = sequences,
+                     .length = length,
+                     .mask = documents ? nn::Mask::documents : nn::Mask::none};
+    if (c.model.translates()) s.source_length = length;
+    return s;
+  };
+  if (c.data.train.type == "span_corruption") {
+    const SpanLengths s =
+        span_lengths(t.seq_len, c.data.train.mask_probability, c.data.train.mean_span_length);
+    return {{.sequences = t.global_batch_size,
+             .length = round_up(s.target, std::lcm<std::int64_t>(8, c.parallel.tensor)),
+             .source_length = t.seq_len}};
+  }
+  if (t.global_batch_tokens == 0) return {shape(t.global_batch_size, t.seq_len)};
+  std::vector<nn::BatchShape> all;
+  for (std::int64_t length = 8; length < t.seq_len;
+       length += std::max<std::int64_t>(8, length / 32 * 8))
+    all.push_back(shape(std::max<std::int64_t>(1, t.global_batch_tokens / length), length));
+  all.push_back(shape(std::max<std::int64_t>(1, t.global_batch_tokens / t.seq_len), t.seq_len));
+  return all;
+}
+
+}  // namespace tfm::data

@@ -1,0 +1,37 @@
+#pragma once
+// The data sources a configuration names, opened and checked against the model's vocabulary.
+#include <memory>
+
+#include "config/config.h"
+#include "data/batcher.h"
+#include "data/pairs.h"
+
+namespace tfm::data {
+
+// Files of pairs that a source of that type names.
+PairSpec pair_files(const config::SourceConfig& source);
+
+struct RunData {
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer;
+  std::vector<std::unique_ptr<Source>> sources;
+  std::unique_ptr<Batcher> train, validation;  // the latter may be absent
+  std::int64_t tokens = 0;                     // of the training data
+  std::int64_t cut = 0;                        // sides of pairs that were too long
+
+  explicit RunData(const config::Config& config);
+  // One pass over `source` alone, as `validation`.
+  RunData(const config::Config& config, const config::SourceConfig& source);
+  // Batches of the validation data that an evaluation reads.
+  std::int64_t validation_batches(const config::Config& config) const;
+  // The lines of those batches; of validation data of type pairs.
+  struct Lines {
+    std::vector<std::string> source, target;
+  };
+  Lines validation_lines(const config::Config& config) const;
+
+ private:
+  std::unique_ptr<Batcher> open(const config::Config& config, const config::SourceConfig& source,
+                                bool endless);
+};
+
+}  // namespace tfm::data

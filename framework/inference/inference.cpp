@@ -1,0 +1,280 @@
+#include "inference/inference.h"
+
+#include <algorithm>
+
+#include "kernels/elementwise.h"
+#include "kernels/embedding.h"
+
+namespace tfm::inference {
+namespace {
+
+// f(tensor) fills a tensor of the host's memory: this one, or one that is copied to it.
+template <class F>
+void write(device::AnyStream stream, const Tensor& to, F&& f) {
+  if (std::holds_alternative<cpu::Stream*>(stream)) return f(to);
+  std::vector<std::byte> host(static_cast<std::size_t>(to.bytes()));
+  f(Tensor{host.data(), to.dtype, to.shape});
+  device::upload(stream, to.data, host.data(), to.bytes());
+}
+
+}  // namespace
+
+Forward::Forward(nn::Recording recording, const std::vector<graph::Value>& outputs,
+                 std::vector<graph::Value> given)
+    : recording_(std::move(recording)),
+      program_(graph::plan(recording_.tape, {.training = false, .outputs = outputs})),
+      given_(std::move(given)) {}
+
+bool Forward::own(std::size_t value) const {
+  const graph::Role role = recording_.tape->values()[value].role;
+  return (role == graph::Role::input || role == graph::Role::constant) &&
+         std::ranges::none_of(given_,
+                              [&](graph::Value g) { return g.id == static_cast<int>(value); });
+}
+
+std::int64_t Forward::bytes() const {
+  device::MemoryPlan plan;
+  plan.add("activations", program_.arena_bytes());
+  const auto& values = recording_.tape->values();
+  for (std::size_t v = 0; v < values.size(); ++v)
+    if (own(v)) plan.add("leaves", values[v].bytes());
+  return plan.total();
+}
+
+void Forward::bind(device::AnyStream stream, const Weights& weights, device::Arena& arena,
+                   const std::vector<Tensor>& given) {
+  const auto& values = recording_.tape->values();
+  TFM_CHECK(weights.real == recording_.tape->real(), "weights of another type than was recorded");
+  leaves_.resize(values.size());
+  for (std::size_t g = 0; g < given_.size(); ++g)
+    leaves_[static_cast<std::size_t>(given_[g].id)] = given[g];
+  for (std::size_t v = 0; v < values.size(); ++v) {
+    const graph::ValueInfo& info = values[v];
+    if (info.role == graph::Role::parameter)
+      leaves_[v] = weights.places.view(info.parameter, weights.flat, recording_.tape->real());
+    if (own(v)) leaves_[v] = {arena.take("leaves", info.bytes()), info.dtype, info.shape};
+  }
+  program_.bind(arena.take("activations", program_.arena_bytes()),
+                {leaves_, std::vector<Tensor>(values.size())});
+  for (std::size_t v = 0; v < values.size(); ++v)
+    if (values[v].fill) write(stream, leaves_[v], values[v].fill);
+}
+
+void Forward::run(const graph::ExecContext& context, const Fields& fields) const {
+  for (const auto& [name, value] : recording_.inputs) {
+    const auto found = fields.find(name);
+    write(context.stream, leaf(value), [&](const Tensor& in) {
+      std::int32_t* to = in.ptr<std::int32_t>();
+      if (found == fields.end()) {
+        std::fill_n(to, in.elements(), 0);
+        return;
+      }
+      TFM_CHECK(static_cast<std::int64_t>(found->second.size()) == in.elements(),
+                name + " does not fill the recorded shape");
+      std::copy(found->second.begin(), found->second.end(), to);
+    });
+  }
+  program_.run(context);
+}
+
+namespace {
+
+Forward forward_logits(const nn::Model& model, const nn::BatchShape& shape, DType real) {
+  nn::Recording r = model.record_logits(shape, real);
+  const graph::Value logits = r.logits;
+  return {std::move(r), {logits}};
+}
+
+}  // namespace
+
+Inference::Inference(const nn::Model& model, const comm::Site& site, const Weights& weights,
+                     const nn::BatchShape& shape, std::int64_t vocab_size)
+    : site_(site),
+      forward_(forward_logits(model, shape, weights.real)),
+      arena_(site_.device.allocate(forward_.bytes()), forward_.bytes()),
+      vocab_size_(vocab_size) {
+  forward_.bind(site_.device.stream(), weights, arena_);
+}
+
+void Inference::run(const Fields& fields) {
+  forward_.run({site_.device.stream(), &site_.tensors, {}}, fields);
+}
+
+std::vector<double> Inference::row(std::int64_t index) {
+  const Tensor logits = forward_.output(forward_.recording().logits);
+  const std::int64_t width = logits.shape[1], ranks = site_.mesh.layout.tensor;
+  std::vector<double> mine(static_cast<std::size_t>(width)),
+      all(static_cast<std::size_t>(width * ranks));
+  with_float(logits.dtype, [&]<class T>() {
+    std::vector<T> row(mine.size());
+    device::download(site_.device.stream(), row.data(), logits.ptr<T>() + index * width,
+                     width * static_cast<std::int64_t>(sizeof(T)));
+    std::copy(row.begin(), row.end(), mine.begin());
+  });
+  site_.mesh.tensor->all_gather({mine.data(), DType::f64, {width}},
+                                {all.data(), DType::f64, {width * ranks}});
+  all.resize(static_cast<std::size_t>(vocab_size_));
+  return all;
+}
+
+Generation::Forwards::Forwards(const nn::Model& model, const nn::BatchShape& shape, DType real) {
+  if (shape.source_length > 0) {
+    nn::Recording r = model.record_memory(shape, real);
+    const std::vector<graph::Value> made = r.memory;
+    source.emplace(std::move(r), made);
+  }
+  const auto steps_of = [&](std::int64_t length, bool own_caches) {
+    nn::BatchShape s = shape;
+    s.length = length;
+    nn::Recording r = model.record_step(s, real);
+    const graph::Value logits = r.logits;
+    std::vector<graph::Value> given = r.memory;
+    if (!own_caches) given.insert(given.end(), r.caches.begin(), r.caches.end());
+    return Forward(std::move(r), {logits}, std::move(given));
+  };
+  step.emplace(steps_of(1, true));
+  if (shape.length > 1) steps.emplace(steps_of(shape.length, false));
+}
+
+std::int64_t Generation::Forwards::longest_cache() const {
+  std::int64_t most = 0;
+  for (const graph::Value cache : step->recording().caches)
+    most = std::max(most, step->recording().tape->info(cache).bytes());
+  return most;
+}
+
+std::int64_t Generation::Forwards::bytes() const {
+  const nn::BatchShape& shape = step->recording().shape;
+  device::MemoryPlan order;
+  order.add("order", longest_cache());
+  order.add("order", shape.sequences * shape.capacity * 4);
+  return (source ? source->bytes() : 0) + step->bytes() + (steps ? steps->bytes() : 0) +
+         (shape.beams > 1 ? order.total() : 0);
+}
+
+std::int64_t Generation::bytes(const nn::Model& model, const nn::BatchShape& shape, DType real) {
+  return Forwards(model, shape, real).bytes();
+}
+
+namespace {
+
+device::Arena arena_of(device::Device& device, std::span<std::byte> memory, std::int64_t bytes) {
+  if (memory.empty()) return {device.allocate(bytes), bytes};
+  TFM_CHECK(std::ssize(memory) >= bytes, "memory for a generation");
+  device::on(device.stream(), [&](auto& s) {
+    kernels::fill(s,
+                  kernels::FillArgs<float>{bytes / 4, 0, reinterpret_cast<float*>(memory.data())});
+  });
+  return {std::shared_ptr<std::byte>(memory.data(), [](std::byte*) {}), bytes};
+}
+
+}  // namespace
+
+Generation::Generation(const nn::Model& model, const comm::Site& site, const Weights& weights,
+                       const nn::BatchShape& shape, std::int64_t vocab_size,
+                       std::span<std::byte> memory)
+    : site_(site),
+      shape_(shape),
+      forwards_(model, shape, weights.real),
+      arena_(arena_of(site_.device, memory, forwards_.bytes())),
+      logits_(static_cast<std::size_t>(shape.sequences * vocab_size)),
+      vocab_size_(vocab_size) {
+  auto& [source, step, steps] = forwards_;
+  const device::AnyStream stream = site_.device.stream();
+  std::vector<Tensor> given;
+  if (source) source->bind(stream, weights, arena_);
+  for (std::size_t l = 0; source && l < source->recording().memory.size(); ++l)
+    given.push_back(source->output(source->recording().memory[l]));
+  step->bind(stream, weights, arena_, given);
+  for (const graph::Value cache : step->recording().caches) given.push_back(step->leaf(cache));
+  if (steps) steps->bind(stream, weights, arena_, given);
+  if (shape.beams == 1) return;
+  aside_ = arena_.take("order", forwards_.longest_cache());
+  rows_ =
+      reinterpret_cast<std::int32_t*>(arena_.take("order", shape.sequences * shape.capacity * 4));
+}
+
+void Generation::run(const Forward& forward, const Fields& fields) {
+  forward.run({site_.device.stream(), &site_.tensors, {.first_position = position_}}, fields);
+}
+
+void Generation::start(const Fields& source) {
+  position_ = 0;
+  if (!forwards_.source) return;
+  const auto mask = source.at("source_mask");
+  source_mask_.assign(mask.begin(), mask.end());
+  run(*forwards_.source, source);
+}
+
+void Generation::step(std::span<const std::int32_t> ids) {
+  const std::int64_t tokens = div_exact(std::ssize(ids), shape_.sequences);
+  TFM_CHECK(tokens == 1 || tokens == shape_.length, "one token or as many as recorded");
+  TFM_CHECK(position_ + tokens <= shape_.capacity, "the sequences are full");
+  const Forward& forward = tokens == 1 ? *forwards_.step : *forwards_.steps;
+  std::vector<std::int32_t> next(ids.begin(), ids.end());
+  Fields fields{{"ids", next}};
+  if (forwards_.source) fields["source_mask"] = source_mask_;
+  run(forward, fields);
+  position_ += tokens;
+  gather_logits(forward);
+}
+
+// Of each sequence's last token; ranks hold the parts of the vocabulary in rank order.
+void Generation::gather_logits(const Forward& from) {
+  const Tensor logits = from.output(from.recording().logits);
+  const std::int64_t rows = shape_.sequences, each = logits.shape[0] / rows,
+                     width = logits.shape[1], ranks = site_.mesh.layout.tensor;
+  with_float(logits.dtype, [&]<class T>() {
+    std::vector<T> mine(static_cast<std::size_t>(rows * width)),
+        all(static_cast<std::size_t>(ranks * rows * width));
+    const std::int64_t together = each == 1 ? rows : 1;  // rows that lie side by side
+    for (std::int64_t r = 0; r < rows; r += together)
+      device::download(site_.device.stream(), mine.data() + r * width,
+                       logits.ptr<T>() + (r * each + each - 1) * width,
+                       together * width * static_cast<std::int64_t>(sizeof(T)));
+    site_.mesh.tensor->all_gather({mine.data(), logits.dtype, {rows, width}},
+                                  {all.data(), logits.dtype, {ranks * rows, width}});
+    for (std::int64_t rank = 0; rank < ranks; ++rank)
+      for (std::int64_t r = 0; r < rows; ++r)
+        std::copy_n(all.data() + (rank * rows + r) * width,
+                    std::clamp<std::int64_t>(vocab_size_ - rank * width, 0, width),
+                    logits_.data() + r * vocab_size_ + std::min(rank * width, vocab_size_));
+  });
+}
+
+// The rows of sequences that change are put aside, then to their places.
+void Generation::reorder(std::span<const std::int64_t> parents) {
+  const std::int64_t capacity = shape_.capacity;
+  std::vector<std::int64_t> changed;
+  std::vector<std::int32_t> rows;
+  for (std::int64_t i = 0; i < std::ssize(parents); ++i) {
+    const std::int64_t parent = parents[static_cast<std::size_t>(i)];
+    if (parent == i) continue;
+    changed.push_back(i);
+    for (std::int64_t t = 0; t < position_; ++t)
+      rows.push_back(static_cast<std::int32_t>(parent * capacity + t));
+  }
+  if (rows.empty()) return;
+  TFM_CHECK(aside_, "sequences that change places are beams");
+  const device::AnyStream stream = site_.device.stream();
+  device::upload(stream, rows_, rows.data(), std::ssize(rows) * 4);
+  for (const graph::Value v : forwards_.step->recording().caches) {
+    const Tensor cache = forwards_.step->leaf(v);
+    const std::int64_t width = cache.shape[1];
+    with_float(cache.dtype, [&]<class T>() {
+      T* const aside = reinterpret_cast<T*>(aside_);
+      device::on(stream, [&](auto& s) {
+        kernels::embedding(
+            s, kernels::EmbeddingArgs<T>{std::ssize(rows), width, rows_, cache.ptr<T>(), 0,
+                                         cache.shape[0], 1, aside});
+        for (std::size_t k = 0; k < changed.size(); ++k)
+          kernels::copy(
+              s, kernels::CopyArgs<T>{position_ * width,
+                                      aside + static_cast<std::int64_t>(k) * position_ * width,
+                                      cache.ptr<T>() + changed[k] * capacity * width});
+      });
+    });
+  }
+}
+
+}  // namespace tfm::inference

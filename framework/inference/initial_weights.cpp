@@ -1,0 +1,31 @@
+#include "inference/initial_weights.h"
+
+#include "checkpoint/parameters.h"
+#include "huggingface/weights.h"
+#include "inference/loaded_model.h"
+
+namespace tfm::inference {
+
+config::ModelConfig model_of_directory(const std::string& path) {
+  if (huggingface::is_huggingface(path)) return huggingface::HuggingFaceModel(path).model();
+  config::ModelConfig m = checkpoint_config(checkpoint_path(path), {}).model;
+  m.preset.clear();
+  return m;
+}
+
+std::string load_initial_weights(const std::string& path, const config::ModelConfig& model,
+                                 const nn::ParameterSet& parameters, float* flat) {
+  if (!huggingface::is_huggingface(path)) {
+    const checkpoint::CheckpointReader reader(checkpoint_path(path));
+    checkpoint::restore_parameters(reader, path, parameters, flat,
+                                   checkpoint::has_average(reader, parameters) ? "ema/" : "model/");
+    return reader.manifest().extra;
+  }
+  huggingface::HuggingFaceModel source(path);
+  source.check(model);
+  for (const nn::PartSlice& p : parameters.slices())
+    nn::ParameterSet::scatter(p, source.part(p.name).data(), flat);
+  return source.provenance();
+}
+
+}  // namespace tfm::inference

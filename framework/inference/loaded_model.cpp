@@ -1,0 +1,93 @@
+#include "inference/loaded_model.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+
+#include "checkpoint/parameters.h"
+#include "huggingface/weights.h"
+#include "inference/initial_weights.h"
+#include "models/registry.h"
+
+namespace tfm::inference {
+
+config::Config huggingface_run(const std::string& dir) {
+  config::Config c;
+  c.model = huggingface::HuggingFaceModel(dir).model();
+  c.train.seq_len = c.model.max_seq_len;
+  c.data.train.type = c.model.translates() ? "pairs" : c.model.encodes() ? "mlm" : "tokens";
+  c.data.train.paths = {{"unknown", 1}};
+  for (const char* file : {"tokenizer.json", "vocab.json", "spiece.model"})
+    if (c.data.tokenizer == "bytes" && std::filesystem::exists(dir + "/" + file))
+      c.data.tokenizer = std::string(file) == "vocab.json" ? dir : dir + "/" + file;
+  return c;
+}
+
+std::string checkpoint_path(const std::string& path) {
+  if (huggingface::is_huggingface(path)) return path;
+  if (std::filesystem::exists(path + "/manifest.json")) return path;
+  const auto newest = checkpoint::find_latest(
+      path, [](const std::string& why) { std::fprintf(stderr, "warning: %s\n", why.c_str()); });
+  if (!newest)
+    throw Error(ExitCode::input, path +
+                                     ": no checkpoint found; expected a folder with manifest.json, "
+                                     "or one that holds such folders (step-...)");
+  return *newest;
+}
+
+config::Config checkpoint_config(const std::string& step_dir,
+                                 const std::vector<std::string>& overrides) {
+  // What a run computed with is no matter of its checkpoint, but what is asked for here is not
+  // passed over.
+  std::vector<std::string> all;
+  for (const std::string own :
+       {"device=cpu", "precision=fp32", "tf32=false", "cuda_graphs=auto", "parallel.backend=auto"})
+    if (std::ranges::none_of(overrides, [&](const std::string& o) {
+          return o.starts_with(own.substr(0, own.find('=') + 1));
+        }))
+      all.push_back(own);
+  all.insert(all.end(), overrides.begin(), overrides.end());
+  const config::Config c =
+      huggingface::is_huggingface(step_dir)
+          ? config::parse_config(config::dump_config(huggingface_run(step_dir)),
+                                 step_dir + "/config.json", all)
+          : config::parse_config(checkpoint::CheckpointReader(step_dir).manifest().config,
+                                 step_dir + "/manifest.json (config)", all);
+  if (c.precision != "fp32")
+    throw Error(ExitCode::usage,
+                "precision=" + c.precision +
+                    ": programs that read checkpoints compute with precision fp32 in this version");
+  return c;
+}
+
+config::Config inference_config(const std::string& step_dir,
+                                const std::vector<std::string>& overrides, int ranks) {
+  config::Config c = checkpoint_config(step_dir, overrides);
+  const bool tensor_given = std::ranges::any_of(
+      overrides, [](const std::string& o) { return o.starts_with("parallel.tensor="); });
+  if (!tensor_given) c.parallel.tensor = ranks;
+  c.parallel.data = 0;
+  c.parallel.sequence = false;
+  c.train.micro_batch_size = 1;
+  if (ranks % std::max<std::int64_t>(c.parallel.tensor, 1) == 0)
+    c.train.global_batch_size = ranks / c.parallel.tensor;
+  config::resolve_for_ranks(c, ranks);
+  return c;
+}
+
+LoadedModel load_model(const std::string& step_dir, const config::Config& config, comm::Site site) {
+  LoadedModel m{
+      .config = config, .site = std::move(site), .model = models::make_model(config, m.site.mesh)};
+  const nn::ParameterSet& parameters = m.model->parameters();
+  device::Device& device = m.site.device;
+  const std::int64_t bytes = parameters.flat_elements() * static_cast<std::int64_t>(sizeof(float));
+  m.memory = device.allocate(bytes);
+  if (!huggingface::is_huggingface(step_dir) && m.site.mesh.rank() == 0)
+    checkpoint::CheckpointReader(step_dir).verify();
+  const auto host = device.is_cpu() ? m.memory : device.allocate_host(bytes);
+  load_initial_weights(step_dir, config.model, parameters, reinterpret_cast<float*>(host.get()));
+  if (!device.is_cpu()) device::upload(device.stream(), m.memory.get(), host.get(), bytes);
+  return m;
+}
+
+}  // namespace tfm::inference

@@ -1,0 +1,54 @@
+#include "inference/totals.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tfm::inference {
+
+Totals count_labels(const nn::Recording& recording, const Fields& fields, std::int64_t sequences) {
+  Totals t;
+  for (std::size_t k = 0; k < recording.losses.size(); ++k) {
+    const std::string& name = recording.losses[k].labels;
+    const auto n = static_cast<std::size_t>(sequences * recording.width(recording.inputs.at(name)));
+    for (std::int32_t label : fields.at(name).first(n)) t.labels[k] += label >= 0;
+  }
+  return t;
+}
+
+double Totals::mean() const {
+  double sum = 0;
+  for (std::size_t k = 0; k < loss.size(); ++k)
+    if (labels[k] > 0) sum += loss[k] / static_cast<double>(labels[k]);
+  return sum;
+}
+
+double Totals::perplexity() const {
+  return std::exp(loss[0] / static_cast<double>(std::max<std::int64_t>(labels[0], 1)));
+}
+
+double Totals::accuracy() const {
+  return static_cast<double>(correct[0]) / static_cast<double>(labels[0]);
+}
+
+void Totals::add(const nn::Recording& run, const Fields& fields,
+                 const std::function<double(graph::Value)>& output) {
+  *this += count_labels(run, fields, run.shape.sequences);
+  for (std::size_t k = 0; k < run.losses.size(); ++k) {
+    loss[k] += output(run.losses[k].value);
+    correct[k] += static_cast<std::int64_t>(output(run.losses[k].correct));
+  }
+}
+
+Totals& Totals::operator+=(const Totals& other) {
+  for (std::size_t k = 0; k < loss.size(); ++k)
+    loss[k] += other.loss[k], labels[k] += other.labels[k], correct[k] += other.correct[k];
+  return *this;
+}
+
+void Totals::all_reduce(comm::Communicator& over) {
+  over.all_reduce({loss.data(), DType::f64, {2}});
+  over.all_reduce({labels.data(), DType::i64, {2}});
+  over.all_reduce({correct.data(), DType::i64, {2}});
+}
+
+}  // namespace tfm::inference

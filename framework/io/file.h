@@ -1,0 +1,69 @@
+#pragma once
+// Files as tfm reads and writes them: mapped for reading, synced and renamed into place for
+// writing. Reading what is not there is Error(input); a failed write is Error(retryable) with the
+// system's reason.
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/strings.h"
+
+namespace tfm::io {
+
+class MappedFile {
+ public:
+  explicit MappedFile(const std::string& path);  // a regular file, read-only
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  const std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+// XXH3, 128 bits, as 32 hexadecimal digits in XXH128_canonical order (what `xxhsum -H2` prints).
+class Checksum {
+ public:
+  Checksum();
+  void add(std::span<const std::byte> bytes);
+  std::string hex() const;
+  static std::string of(std::span<const std::byte> bytes);
+
+ private:
+  std::shared_ptr<void> state_;
+};
+
+// Created or truncated; every byte is summed on its way out. The destructor closes without a sync.
+class OutputFile {
+ public:
+  explicit OutputFile(const std::string& path);
+  ~OutputFile();
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+  void sync_and_close();
+  std::uint64_t size() const { return size_; }
+  std::string checksum() const { return sum_.hex(); }
+
+ private:
+  std::string path_;
+  int fd_;
+  std::uint64_t size_ = 0;
+  Checksum sum_;
+};
+
+void sync_directory(const std::string& path);  // makes the renames and creations in it durable
+void rename_file(const std::string& from, const std::string& to);
+// All of `text` or the old content, whatever happens: sibling temporary file, fsync, rename, fsync
+// of the folder.
+void replace_file(const std::string& path, std::string_view text);
+std::string parent_directory(const std::string& path);  // "." where the path has no folder
+
+}  // namespace tfm::io

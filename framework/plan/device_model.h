@@ -1,0 +1,62 @@
+#pragma once
+// What is known or assumed of a kind of device, so that a step can be timed before there is one
+// (Williams et al. 2009, roofline). Times are in seconds, rates in FLOP/s and bytes/s.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/mesh.h"
+#include "graph/op.h"
+
+namespace tfm::plan {
+
+struct DeviceModel {
+  struct Rates {
+    double peak = 0;     // datasheet; utilization is a share of it
+    double product = 0;  // large matrix products
+    double attention = 0;
+  };
+  struct Link {
+    double latency = 0;    // of one hop of a ring
+    double bandwidth = 0;  // of one rank, one direction
+  };
+
+  std::string name;
+  std::int64_t memory_bytes = 0;   // of one rank
+  std::int64_t reserve_bytes = 0;  // of these, what a plan leaves free
+  Rates wide, half;                // of fp32; of bf16 and fp16
+  double bandwidth = 0;            // of memory, reading and writing, as a copy has it
+  double launch = 0;               // least time from one kernel's start to the next one's
+  int multiprocessors = 0;         // products are cut into tiles for them; 0: into any size
+  int ranks_per_node = 8;
+  Link node, network;     // within a node, between nodes
+  bool overlaps = false;  // reductions of gradients run beside the rest of the backward pass
+
+  void use_tf32() {
+    wide.peak = half.peak / 2, wide.product = half.product / 2;
+  }  // as datasheets have it
+  const Rates& rates(DType t) const { return is_half(t) ? half : wide; }
+  std::int64_t usable_bytes() const { return memory_bytes - reserve_bytes; }
+  // All repetitions of a product whose factors are of type t.
+  double product_seconds(const graph::Work::Product& p, DType t) const;
+  // A ring of the ranks of the collective's axis; 0 in a group of one.
+  double collective_seconds(const graph::CollectiveUse& c, const comm::Layout& layout) const;
+};
+
+// Names of GPUs for gpu_model: h200, h100, a100 (80 GB), a100-40gb.
+std::vector<std::string_view> gpu_names();
+std::optional<DeviceModel> gpu_model(std::string_view name);
+
+// One rank of `ranks` on one machine. Rates are those of `core`, times the cores that a rank's
+// `threads` find: the machine's `cores` are shared by all ranks.
+struct CoreRates {
+  DeviceModel::Rates wide, half;
+  double bandwidth = 0;
+};
+CoreRates reference_core();
+DeviceModel cpu_model(const CoreRates& core, std::int64_t memory_bytes, int cores, int ranks,
+                      int threads);
+
+}  // namespace tfm::plan

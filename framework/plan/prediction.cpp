@@ -1,0 +1,150 @@
+#include "plan/prediction.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace tfm::plan {
+namespace {
+
+class Clock {
+ public:
+  Clock(const StepPlan& plan, const ShapePlan& shape, const DeviceModel& device)
+      : plan_(plan),
+        program_(shape.train_program),
+        nodes_(shape.training.tape->nodes()),
+        device_(device) {}
+
+  // `times` micro-batches alike; the last one reduces.
+  void micro_batch(bool accumulating, bool reducing, double times) {
+    for (std::size_t i = 0; i < program_.steps().size(); ++i) {
+      const graph::ProgramStep& s = program_.steps()[i];
+      if (s.phase != graph::Phase::reduce) {
+        step(i, accumulating, times);
+      } else if (reducing) {
+        const double seconds = device_.collective_seconds(
+            program_.buckets()[static_cast<std::size_t>(s.bucket)].collective, plan_.mesh.layout);
+        if (device_.overlaps)
+          reduced_ = std::max(reduced_, now_) + seconds;
+        else
+          spend("reduce", Limit::communication, seconds);
+      }
+    }
+    if (reduced_ > now_) spend("reduce", Limit::communication, reduced_ - now_);
+  }
+
+  void collective(const std::string& phase, const graph::CollectiveUse& use) {
+    spend(phase, Limit::communication, device_.collective_seconds(use, plan_.mesh.layout));
+  }
+
+  void update() {
+    const UpdateBytes bytes = update_bytes(plan_);
+    spend("optimizer", Limit::optimizer, (bytes.norm + bytes.update) / device_.bandwidth);
+  }
+
+  Prediction result;
+
+ private:
+  void spend(const std::string& phase, Limit limit, double seconds, double times = 1) {
+    result.phases[phase] += seconds * times;
+    result.limits[static_cast<std::size_t>(limit)] += seconds * times;
+    now_ += seconds * times;
+  }
+
+  void step(std::size_t i, bool accumulating, double times) {
+    const graph::ProgramStep& s = program_.steps()[i];
+    const graph::Op& op = *nodes_[static_cast<std::size_t>(s.node)].op;
+    const std::string phase(graph::name_of(s.phase));
+    const KernelSeconds k = kernel_seconds(program_, i, accumulating, device_);
+    spend(phase, Limit::products, k.products, times);
+    spend(phase, Limit::attention, k.attention, times);
+    spend(phase, Limit::memory, k.memory, times);
+    spend(phase, Limit::launches, k.launches, times);
+    // Beside a layer's backward pass a collective is hidden behind the gradients of the weights,
+    // half of its products.
+    double hidden = device_.overlaps && s.join == graph::Join::beside ? before_ / 2 : 0;
+    for (const graph::CollectiveUse& c : op.collectives(s.phase)) {
+      const double seconds = device_.collective_seconds(c, plan_.mesh.layout),
+                   exposed = std::max(0.0, seconds - hidden);
+      spend(phase, Limit::communication, exposed, times);
+      hidden -= seconds - exposed;
+    }
+    before_ = k.products;
+  }
+
+  const StepPlan& plan_;
+  const graph::Program& program_;
+  const std::vector<graph::Node>& nodes_;
+  const DeviceModel& device_;
+  double now_ = 0, reduced_ = 0;  // seconds so far; when the last reduction that was started ends
+  double before_ = 0;             // seconds of the products of the step before
+};
+
+}  // namespace
+
+std::string_view name_of(Limit l) {
+  constexpr std::string_view names[kLimits] = {
+      "matrix products", "attention", "memory bandwidth", "optimizer", "communication", "launches"};
+  return names[static_cast<std::size_t>(l)];
+}
+
+double Prediction::seconds() const { return std::accumulate(limits.begin(), limits.end(), 0.0); }
+Limit Prediction::limited_by() const {
+  return static_cast<Limit>(std::max_element(limits.begin(), limits.end()) - limits.begin());
+}
+
+KernelSeconds kernel_seconds(const graph::Program& program, std::size_t i, bool accumulating,
+                             const DeviceModel& device) {
+  const DType real = program.recording().real();
+  const graph::Work work = program.work(i);
+  KernelSeconds k;
+  double bytes = static_cast<double>(program.moved_bytes(i, accumulating));
+  for (const graph::Work::Product& p : work.products) k.products += device.product_seconds(p, real);
+  if (work.attention_flops > 0) {
+    k.attention =
+        std::max(work.attention_flops / device.rates(real).attention, bytes / device.bandwidth);
+    bytes = 0;
+  } else if (!work.products.empty()) {  // whose own bytes are in their time
+    bytes = static_cast<double>(work.again) * static_cast<double>(size_of(real));
+  }
+  k.memory = bytes / device.bandwidth;
+  k.launches = std::max(0.0, work.kernels * device.launch - k.sum());
+  return k;
+}
+
+UpdateBytes update_bytes(const StepPlan& plan) {
+  optim::OptimizerOptions options = optimizer_of(plan.config);
+  const auto elements = [&] {
+    return optim::Optimizer::state_elements(plan.model->parameters(), plan.mesh.layout, options,
+                                            plan.buckets);
+  };
+  const auto wide_real = static_cast<std::int64_t>(size_of(wide(plan.real)));
+  // In one pass: weights, moments and the weights' average are read and written, gradients read,
+  // 16-bit copies written.
+  const std::int64_t element = (3 + 2 * options.states() + (options.ema > 0 ? 2 : 0)) * wide_real +
+                               (is_half(plan.real) ? 2 : 0),
+                     owned = elements();
+  options.zero = 1;  // ranks share the norm, with ZeRO or without
+  return {static_cast<double>(elements() * wide_real), static_cast<double>(owned * element)};
+}
+
+Prediction predict(const StepPlan& plan, const ShapePlan& shape, const DeviceModel& device) {
+  Clock clock(plan, shape, device);
+  const auto later = static_cast<double>(shape.micro_batches - 1);
+  if (later > 0) clock.micro_batch(false, false, 1);
+  if (later > 1) clock.micro_batch(true, false, later - 1);
+  clock.micro_batch(later > 0, true, 1);
+  const auto objectives = static_cast<std::int64_t>(shape.training.losses.size());
+  clock.collective("reduce", {comm::Collective::all_reduce_sum, comm::Axis::data, 8 * objectives,
+                              2});  // labels, loss
+  clock.collective(
+      "reduce", {comm::Collective::all_reduce_sum, comm::Axis::world, sizeof(SquareSum)});  // norm
+  clock.update();
+  const auto real = static_cast<std::int64_t>(size_of(plan.real));
+  if (plan.config.parallel.zero > 0)
+    for (const optim::Bucket& b : plan.buckets)
+      clock.collective("optimizer",
+                       {comm::Collective::all_gather, b.axis, (b.end - b.begin) * real});
+  return clock.result;
+}
+
+}  // namespace tfm::plan

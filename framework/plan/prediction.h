@@ -1,0 +1,47 @@
+#pragma once
+// How long a planned step should take on a kind of device: every step of the program by its
+// products, attention and moved bytes, every collective, and the update. Kernels follow each other;
+// what a fused kernel would save is not counted unless the program has it.
+#include <array>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "plan/device_model.h"
+#include "plan/step_plan.h"
+
+namespace tfm::plan {
+
+enum class Limit : std::uint8_t { products, attention, memory, optimizer, communication, launches };
+inline constexpr int kLimits = 6;
+std::string_view name_of(Limit l);  // "matrix products", "attention", "memory bandwidth",
+                                    // "optimizer", "communication", "launches"
+
+struct Prediction {
+  std::map<std::string, double> phases;  // seconds: forward, recompute, backward, reduce (what
+                                         // backward does not hide), optimizer
+  std::array<double, kLimits> limits{};  // the same seconds by what they are spent on
+
+  double seconds() const;
+  Limit limited_by() const;  // the most seconds
+};
+
+// One step of a program, without what it exchanges with other ranks.
+struct KernelSeconds {
+  double products = 0, attention = 0, memory = 0;
+  double launches = 0;  // what the others lack of the time to launch its kernels
+  double sum() const { return products + attention + memory + launches; }
+};
+KernelSeconds kernel_seconds(const graph::Program& program, std::size_t step, bool accumulating,
+                             const DeviceModel& device);
+
+// Bytes that this rank moves for the gradient's norm, and for its part of the update.
+struct UpdateBytes {
+  double norm = 0, update = 0;
+};
+UpdateBytes update_bytes(const StepPlan& plan);
+
+// Of one optimizer step of `shape`.
+Prediction predict(const StepPlan& plan, const ShapePlan& shape, const DeviceModel& device);
+
+}  // namespace tfm::plan

@@ -1,0 +1,243 @@
+#include "plan/step_plan.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "data/batch_shapes.h"
+#include "inference/translator.h"
+#include "models/registry.h"
+
+namespace tfm::plan {
+namespace {
+
+constexpr std::int64_t kMicroTokens = 4096;  // of a side of a micro-batch of sentence pairs
+
+DType real_of(const config::Config& c) {
+  return c.precision == "bf16" ? DType::bf16 : c.precision == "fp16" ? DType::f16 : DType::f32;
+}
+
+graph::Recompute recompute_of(const std::string& name) {
+  return name == "full"        ? graph::Recompute::full
+         : name == "selective" ? graph::Recompute::selective
+                               : graph::Recompute::none;
+}
+
+template <class F>
+void each_recording(const StepPlan& p, F&& f) {
+  for (const ShapePlan& s : p.shapes)
+    for (const nn::Recording* r : {&s.training, &s.evaluation}) f(s, *r);
+}
+
+std::int64_t arena_bytes(const StepPlan& p) {
+  std::int64_t most =
+      p.translator ? inference::translation_bytes(*p.translator, p.config.model,
+                                                  inference::translation_of(p.config), p.real)
+                   : 0;
+  for (const ShapePlan& s : p.shapes)
+    most = std::max({most, s.train_program.arena_bytes(), s.eval_program.arena_bytes()});
+  return most;
+}
+
+void plan_memory(StepPlan& p, const optim::OptimizerOptions& options) {
+  const auto real = static_cast<std::int64_t>(size_of(p.real));
+  const nn::ParameterSet& parameters = p.model->parameters();
+  const auto wide_real = static_cast<std::int64_t>(size_of(wide(p.real)));
+  p.memory.add(kParameters, parameters.flat_elements() * real);
+  p.memory.add(kGradients, parameters.flat_elements() * wide_real);
+  const std::int64_t state =
+      optim::Optimizer::state_elements(parameters, p.mesh.layout, options, p.buckets) * wide_real;
+  for (int k = 0; k < options.states(); ++k) p.memory.add(kOptimizer, state);
+  if (is_half(p.real)) p.memory.add(kMaster, state);
+  if (options.ema > 0) p.memory.add(kAverage, state);
+  p.memory.add(kActivations, arena_bytes(p));
+  device::MemoryPlan& host = p.on_host() ? p.memory : p.staging;
+  for (const auto& [name, elements] : p.batch_elements()) host.add(kBatch, elements * 4);
+  host.add(kBatch, p.most_micro_batches() * static_cast<std::int64_t>(sizeof(StepNumbers)));
+  host.add(kBatch, sizeof(StepOutcome));
+  p.memory.add(kBatch, sizeof(StepNumbers));
+  p.memory.add(kBatch, sizeof(StepOutcome));
+  for (const auto& [name, bytes] : p.leaves(graph::Role::input)) p.memory.add(kBatch, bytes);
+  for (const auto& [name, bytes] : p.leaves(graph::Role::constant)) p.memory.add(kConstants, bytes);
+}
+
+// The part of a global batch that one rank takes at a time.
+ShapePlan divide(const config::Config& c, const comm::Layout& layout, nn::BatchShape shape) {
+  ShapePlan s{.batch = shape.sequences, .shape = shape};
+  const std::int64_t each = ceil_div(s.batch, layout.data);
+  if (c.train.global_batch_tokens == 0) {
+    s.shape.sequences = c.train.micro_batch_size;
+    s.micro_batches = div_exact(each, s.shape.sequences);
+    return s;
+  }
+  // Whole rows of every tensor rank under sequence parallelism.
+  const std::int64_t step =
+      c.parallel.sequence ? layout.tensor / std::gcd<std::int64_t>(layout.tensor, shape.length) : 1;
+  const std::int64_t most = c.train.micro_batch_size > 0
+                                ? c.train.micro_batch_size
+                                : std::max<std::int64_t>(1, kMicroTokens / shape.length);
+  s.micro_batches = ceil_div(each, most);
+  s.shape.sequences = round_up(ceil_div(each, s.micro_batches), step);
+  return s;
+}
+
+void make_programs(StepPlan& p, ShapePlan& s, const optim::OptimizerOptions& options) {
+  s.training = p.model->record_loss(s.shape, p.real, true);
+  s.evaluation = p.model->record_loss(s.shape, p.real, false);
+  graph::PlanOptions train{.recompute = recompute_of(p.config.recompute),
+                           .outputs = s.training.outputs(),
+                           .device = !p.on_host()};
+  const auto bytes = static_cast<std::int64_t>(size_of(wide(p.real)));
+  for (const optim::Bucket& b : p.buckets)
+    train.buckets.push_back(
+        {b.parameters,
+         {options.zero > 0 ? comm::Collective::reduce_scatter : comm::Collective::all_reduce_sum,
+          b.axis, (b.end - b.begin) * bytes}});
+  s.train_program = graph::plan(s.training.tape, train);
+  s.eval_program =
+      graph::plan(s.evaluation.tape,
+                  {.training = false, .outputs = s.evaluation.outputs(), .device = !p.on_host()});
+}
+
+}  // namespace
+
+optim::Schedule schedule_of(const config::Config& c) {
+  using Kind = optim::Schedule::Kind;
+  static const std::map<std::string, Kind> kinds{{"constant", Kind::constant},
+                                                 {"linear", Kind::linear},
+                                                 {"cosine", Kind::cosine},
+                                                 {"noam", Kind::noam},
+                                                 {"inverse_sqrt", Kind::inverse_sqrt},
+                                                 {"wsd", Kind::wsd}};
+  const bool wsd = c.schedule.type == "wsd";
+  return {.kind = kinds.at(c.schedule.type),
+          .lr = c.optimizer.lr,
+          .min_lr = c.schedule.min_lr,
+          .warmup = c.schedule.warmup_steps,
+          .total = !wsd && c.schedule.decay_steps > 0 ? c.schedule.decay_steps : c.train.steps,
+          .decay = wsd ? c.schedule.decay_steps : 0,
+          .d_model = c.model.d_model};
+}
+
+optim::OptimizerOptions optimizer_of(const config::Config& c) {
+  using Kind = optim::OptimizerOptions::Kind;
+  const config::OptimizerConfig& o = c.optimizer;
+  return {.kind = o.type == "sgd"    ? Kind::sgd
+                  : o.type == "adam" ? Kind::adam
+                                     : Kind::adamw,
+          .beta1 = o.beta1,
+          .beta2 = o.beta2,
+          .eps = o.eps,
+          .weight_decay = o.weight_decay,
+          .momentum = o.momentum,
+          .grad_clip = o.grad_clip,
+          .zero = static_cast<int>(c.parallel.zero),
+          .ema = o.ema};
+}
+
+comm::DeviceMeshOptions mesh_options(const config::Config& c) {
+  return {c.parallel.backend, static_cast<double>(c.parallel.timeout)};
+}
+
+std::int64_t StepPlan::most_micro_batches() const {
+  std::int64_t most = 0;
+  for (const ShapePlan& s : shapes) most = std::max(most, s.micro_batches);
+  return most;
+}
+
+std::map<std::string, std::int64_t> StepPlan::leaves(graph::Role role) const {
+  std::map<std::string, std::int64_t> bytes;
+  each_recording(*this, [&](const ShapePlan&, const nn::Recording& r) {
+    for (const graph::ValueInfo& v : r.tape->values())
+      if (v.role == role) bytes[v.name] = std::max(bytes[v.name], v.bytes());
+  });
+  return bytes;
+}
+
+std::map<std::string, std::int64_t> StepPlan::batch_elements() const {
+  std::map<std::string, std::int64_t> elements;
+  each_recording(*this, [&](const ShapePlan& s, const nn::Recording& r) {
+    for (const auto& [name, value] : r.inputs)
+      elements[name] =
+          std::max(elements[name], r.tape->info(value).shape.elements() * s.micro_batches);
+  });
+  return elements;
+}
+
+double StepPlan::matmul_flops() const {
+  double f = 0;
+  for (const graph::Node& n : largest().training.tape->nodes())
+    f += 3 * n.op->work(graph::Phase::forward).flops();
+  return f * static_cast<double>(largest().micro_batches);
+}
+
+double StepPlan::nominal_flops() const {
+  double masked = 0;
+  for (const graph::Node& n : largest().training.tape->nodes())
+    masked += 3 * n.op->work(graph::Phase::forward).masked_flops;
+  return matmul_flops() + masked * static_cast<double>(largest().micro_batches);
+}
+
+std::vector<graph::CollectiveUse> StepPlan::collectives(const ShapePlan& shape) const {
+  std::vector<graph::CollectiveUse> all;
+  const auto bytes = static_cast<std::int64_t>(size_of(real)),
+             objectives = static_cast<std::int64_t>(shape.training.losses.size());
+  all.push_back({comm::Collective::all_reduce_sum, comm::Axis::data, 8 * objectives});  // labels
+  for (std::int64_t m = 0; m < shape.micro_batches; ++m)
+    for (const graph::ProgramStep& s : shape.train_program.steps()) {
+      if (s.phase == graph::Phase::reduce) {
+        if (m + 1 == shape.micro_batches)
+          all.push_back(shape.train_program.buckets()[s.bucket].collective);
+        continue;
+      }
+      for (const graph::CollectiveUse& c :
+           shape.training.tape->nodes()[s.node].op->collectives(s.phase))
+        all.push_back(c);
+    }
+  all.push_back(
+      {comm::Collective::all_reduce_sum, comm::Axis::world, sizeof(SquareSum)});  // gradient norm
+  if (config.parallel.zero > 0)
+    for (const optim::Bucket& b : buckets)
+      all.push_back({comm::Collective::all_gather, b.axis, (b.end - b.begin) * bytes});
+  all.push_back({comm::Collective::all_reduce_sum, comm::Axis::data, 8 * objectives});  // loss
+  std::erase_if(all, [&](const graph::CollectiveUse& c) {
+    return optim::group_size(mesh.layout, c.axis) == 1;
+  });
+  return all;
+}
+
+std::uint64_t StepPlan::collective_hash() const {
+  std::uint64_t h = 1469598103934665603ull;
+  const auto mix = [&](std::uint64_t x) { h = (h ^ x) * 1099511628211ull; };
+  for (const ShapePlan& s : shapes)
+    for (const graph::CollectiveUse& c : collectives(s)) {
+      mix(static_cast<std::uint64_t>(c.kind));
+      mix(static_cast<std::uint64_t>(c.axis));
+      mix(static_cast<std::uint64_t>(c.bytes));
+    }
+  return h;
+}
+
+StepPlan make_step_plan(const config::Config& config, const comm::Mesh& mesh,
+                        std::optional<DType> real, const std::optional<nn::BatchShape>& only) {
+  StepPlan p{.config = config, .mesh = mesh, .real = real.value_or(real_of(config))};
+  p.model = models::make_model(config, mesh);
+  if (config.eval.every > 0 && config.eval.translates() && !only) {
+    config::Config whole_rows = config;
+    whole_rows.parallel.sequence = false;
+    p.translator = models::make_model(whole_rows, mesh);
+  }
+  const optim::OptimizerOptions options = optimizer_of(config);
+  const auto bytes = static_cast<std::int64_t>(size_of(wide(p.real)));
+  p.buckets = optim::make_buckets(p.model->parameters(), mesh.layout,
+                                  std::max<std::int64_t>(1, config.parallel.bucket_bytes / bytes));
+  if (only)
+    p.shapes.push_back({.batch = only->sequences * mesh.layout.data, .shape = *only});
+  else
+    for (const nn::BatchShape& shape : data::batch_shapes(config))
+      p.shapes.push_back(divide(config, mesh.layout, shape));
+  for (ShapePlan& s : p.shapes) make_programs(p, s, options);
+  plan_memory(p, options);
+  return p;
+}
+
+}  // namespace tfm::plan

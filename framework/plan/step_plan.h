@@ -1,0 +1,81 @@
+#pragma once
+// A run's static part: model, programs, buckets and one memory plan, made without allocating.
+#include <functional>
+#include <map>
+#include <optional>
+
+#include "comm/device_mesh.h"
+#include "config/config.h"
+#include "device/arena.h"
+#include "graph/planner.h"
+#include "nn/model.h"
+#include "optim/optimizer.h"
+
+namespace tfm::plan {
+
+optim::Schedule schedule_of(const config::Config& config);
+optim::OptimizerOptions optimizer_of(const config::Config& config);
+comm::DeviceMeshOptions mesh_options(const config::Config& config);
+
+// Categories of a run's memory.
+inline constexpr const char* kParameters = "parameters";
+inline constexpr const char* kGradients = "gradients";
+inline constexpr const char* kOptimizer = "optimizer";
+inline constexpr const char* kMaster = "master_weights";
+inline constexpr const char* kAverage = "average";
+inline constexpr const char* kActivations = "activations";
+inline constexpr const char* kBatch = "batch";
+inline constexpr const char* kConstants = "constants";
+
+// The programs of one shape of batch.
+struct ShapePlan {
+  std::int64_t batch = 0;          // sequences of the global batch
+  nn::BatchShape shape;            // of a micro-batch
+  std::int64_t micro_batches = 1;  // of a step
+  nn::Recording training, evaluation;
+  graph::Program train_program, eval_program;
+
+  // The last ranks' sequences past `batch` are padding.
+  std::int64_t sequences_per_rank() const { return shape.sequences * micro_batches; }
+};
+
+// Everything known before launch, for one rank.
+struct StepPlan {
+  config::Config config;
+  comm::Mesh mesh;  // its communicators may be null: planning needs none
+  DType real = DType::f32;
+  std::unique_ptr<nn::Model> model;
+  std::unique_ptr<nn::Model>
+      translator;  // records translations of the validation data, if eval.metrics need them
+  std::vector<ShapePlan> shapes;  // as batch_shapes() of the configuration
+  std::vector<optim::Bucket> buckets;
+  device::MemoryPlan memory;   // of the device
+  device::MemoryPlan staging;  // of the host, where the device is another
+
+  bool on_host() const { return config.device != "cuda"; }
+
+  // Of the largest shape:
+  const ShapePlan& largest() const { return shapes.back(); }
+  double matmul_flops()
+      const;  // forward and backward products of one step on this rank, causal attention by half
+  double nominal_flops() const;  // causal attention in full
+  // Collectives of one optimizer step in order: the program's once per micro-batch (bucket
+  // reductions in the last one only), then the update's.
+  std::vector<graph::CollectiveUse> collectives() const { return collectives(largest()); }
+  std::vector<graph::CollectiveUse> collectives(const ShapePlan& shape) const;
+  std::uint64_t collective_hash() const;  // of all shapes
+  std::int64_t most_micro_batches() const;
+  // Leaves of a role, once by name, in bytes: parameters aside, they are micro-batch inputs and
+  // constants.
+  std::map<std::string, std::int64_t> leaves(graph::Role role) const;
+  std::map<std::string, std::int64_t> batch_elements()
+      const;  // of this rank's part of the global batch, by field
+};
+
+// Of batch_shapes(), or of one shape of a rank's own, which is then its whole batch.
+// `real`: instead of the configuration's precision.
+StepPlan make_step_plan(const config::Config& config, const comm::Mesh& mesh,
+                        std::optional<DType> real = {},
+                        const std::optional<nn::BatchShape>& only = {});
+
+}  // namespace tfm::plan

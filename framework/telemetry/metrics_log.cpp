@@ -1,0 +1,112 @@
+#include "telemetry/metrics_log.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "core/error.h"
+#include "io/file.h"
+
+namespace tfm::telemetry {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string json_text(std::string_view text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+template <class T>
+std::string number_text(T value) {
+  char text[64];
+  const auto end = std::to_chars(text, text + sizeof text, value).ptr;
+  return {text, end};
+}
+
+// Whether a line of an earlier run stays; `seen` holds what stayed before it.
+bool stays(std::string_view line, std::int64_t resumed, std::set<std::string>& seen) {
+  const auto json = nlohmann::json::parse(line, nullptr, false);
+  if (!json.is_object() || !json.contains("event") || !json["event"].is_string()) return false;
+  const auto event = json["event"].get<std::string>();
+  if (event == "start") return true;
+  if (event == "end" || !json.contains("step") || !json["step"].is_number_integer()) return false;
+  const auto step = json["step"].get<std::int64_t>();
+  return step <= resumed && seen.insert(event + " " + std::to_string(step) +
+                                        json.value("split", nlohmann::json()).dump())
+                                .second;
+}
+
+std::string kept_lines(std::string_view all, std::int64_t resumed) {
+  std::string kept;
+  std::set<std::string> seen;
+  for (std::size_t at = 0, end; (end = all.find('\n', at)) != std::string_view::npos; at = end + 1)
+    if (const auto line = all.substr(at, end - at); stays(line, resumed, seen))
+      kept.append(line).push_back('\n');
+  return kept;
+}
+
+}  // namespace
+
+MetricsLine& MetricsLine::add_json(std::string_view key, std::string_view json) {
+  if (!body_.empty()) body_ += ',';
+  body_.append(json_text(key)).append(":").append(json);
+  return *this;
+}
+MetricsLine& MetricsLine::add(std::string_view key, float value) {
+  return std::isfinite(value) ? add_json(key, number_text(value)) : add_null(key);
+}
+MetricsLine& MetricsLine::add(std::string_view key, double value) {
+  return std::isfinite(value) ? add_json(key, number_text(value)) : add_null(key);
+}
+MetricsLine& MetricsLine::add(std::string_view key, std::int64_t value) {
+  return add_json(key, number_text(value));
+}
+MetricsLine& MetricsLine::add(std::string_view key, std::string_view value) {
+  return add_json(key, json_text(value));
+}
+
+MetricsLog::MetricsLog(std::string path, std::optional<std::int64_t> resumed)
+    : path_(std::move(path)) {
+  try {
+    fs::create_directories(io::parent_directory(path_));
+  } catch (const fs::filesystem_error& e) {
+    throw Error(ExitCode::retryable, path_ + ": its folder cannot be made: " + e.code().message());
+  }
+  std::error_code ignored;
+  if (fs::is_regular_file(path_, ignored)) {
+    std::string kept;
+    if (resumed.value_or(0) > 0) {
+      const io::MappedFile old(path_);
+      kept = kept_lines({reinterpret_cast<const char*>(old.bytes().data()), old.bytes().size()},
+                        *resumed);
+    }
+    if (kept.size() != fs::file_size(path_)) io::replace_file(path_, kept);
+  }
+  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (fd_ < 0) throw Error(ExitCode::retryable, path_ + ": cannot be opened: " + errno_text());
+}
+
+MetricsLog::~MetricsLog() { ::close(fd_); }
+
+std::string MetricsLog::write(const MetricsLine& line) {
+  const std::string text = line.text();
+  const off_t before = ::lseek(fd_, 0, SEEK_END);
+  ssize_t n;
+  do n = ::write(fd_, text.data(), text.size());
+  while (n < 0 && errno == EINTR);
+  if (n == static_cast<ssize_t>(text.size())) return {};
+  const std::string why =
+      n < 0 ? errno_text()
+            : "only " + std::to_string(n) + " bytes of a line were taken; is the disk full?";
+  if (n > 0 && before >= 0 && ::ftruncate(fd_, before) != 0)
+    return path_ + ": " + why + "; the line stays torn";
+  return path_ + ": " + why;
+}
+
+}  // namespace tfm::telemetry

@@ -1,0 +1,55 @@
+#pragma once
+// metrics.jsonl: one JSON object a line, in the order of the steps. A line is written by one
+// write(2), so a killed run tears at most its last one, and that is dropped at resume.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace tfm::telemetry {
+
+// Builds one line: {"event":"step","step":1,...}. A float is printed with the fewest digits that
+// read back to the same float, a double likewise; NaN and infinities, which JSON has no numbers
+// for, become null.
+class MetricsLine {
+ public:
+  explicit MetricsLine(std::string_view event) { add("event", event); }
+  MetricsLine& add(std::string_view key, float value);
+  MetricsLine& add(std::string_view key, double value);
+  MetricsLine& add(std::string_view key, std::int64_t value);
+  MetricsLine& add(std::string_view key, int value) {
+    return add(key, static_cast<std::int64_t>(value));
+  }
+  MetricsLine& add(std::string_view key, std::string_view value);
+  MetricsLine& add(std::string_view key, const char* value) {
+    return add(key, std::string_view(value));
+  }
+  MetricsLine& add_json(std::string_view key,
+                        std::string_view json);  // an object or array, as it is
+  MetricsLine& add_null(std::string_view key) { return add_json(key, "null"); }
+  std::string text() const { return "{" + body_ + "}\n"; }
+
+ private:
+  std::string body_;
+};
+
+class MetricsLog {
+ public:
+  // `resumed`: the step the run goes on from. Without one, or with 0, the file begins anew; else
+  // what lies at or before that step stays, once, and later steps, torn lines and `end` events go.
+  // Folders are made. Error(retryable) where that fails.
+  explicit MetricsLog(std::string path, std::optional<std::int64_t> resumed = std::nullopt);
+  ~MetricsLog();
+  MetricsLog(const MetricsLog&) = delete;
+  MetricsLog& operator=(const MetricsLog&) = delete;
+
+  // Appends a whole line or nothing. Returns why it could not be written, empty: it was. Training
+  // goes on either way.
+  std::string write(const MetricsLine& line);
+
+ private:
+  std::string path_;
+  int fd_ = -1;
+};
+
+}  // namespace tfm::telemetry

@@ -1,0 +1,265 @@
+#include "telemetry/metrics_server.h"
+
+#include <httplib.h>
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include <array>
+#include <chrono>
+#include <mutex>
+#include <optional>
+#include <sstream>
+#include <thread>
+
+#include "core/error.h"
+#include "io/file.h"
+
+namespace tfm::telemetry {
+namespace {
+
+constexpr std::array buckets{0.01, 0.025, 0.05, 0.1,  0.25, 0.5,  1.0,
+                             2.5,  5.0,   10.0, 30.0, 60.0, 300.0};
+
+struct Snapshot {
+  std::optional<StepMetrics> last;
+  double steps = 0, tokens = 0, checkpoint_failures = 0, nonfinite = 0;
+  std::vector<double> durations = std::vector<double>(buckets.size() + 1);
+  double duration_sum = 0;
+  std::map<std::string, double> memory;
+  std::map<std::string, std::map<std::string, double>> eval;  // by metric, by split
+  std::optional<std::int64_t> checkpoint_step;
+  double step_time = 0, checkpoint_time = 0;  // Unix time
+  std::chrono::steady_clock::time_point alive = std::chrono::steady_clock::now();
+};
+
+double unix_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+struct Address {
+  std::string host = "127.0.0.1";
+  int port = 0;
+};
+
+Address address_of(const std::string& listen) {
+  Address a;
+  const auto colon = listen.rfind(':');
+  const std::string port = colon == std::string::npos ? listen : listen.substr(colon + 1);
+  if (colon != std::string::npos && colon > 0) a.host = listen.substr(0, colon);
+  if (a.host.front() == '[' && a.host.back() == ']') a.host = a.host.substr(1, a.host.size() - 2);
+  const bool digits = !port.empty() && port.size() <= 5 &&
+                      port.find_first_not_of("0123456789") == std::string::npos;
+  if (!digits || a.host.empty() || std::stoi(port) > 65535)
+    throw Error(
+        ExitCode::usage,
+        "metrics.listen: " + in_quotes(listen) +
+            ": host:port with a port from 0 to 65535 is expected, such as 127.0.0.1:9750, or none");
+  a.port = std::stoi(port);
+  return a;
+}
+
+// One scrape's registry, filled from a snapshot.
+class Page {
+ public:
+  void gauge(const std::string& name, const char* help, double value,
+             const prometheus::Labels& labels = {}) {
+    prometheus::BuildGauge().Name(name).Help(help).Register(registry_).Add(labels).Set(value);
+  }
+  void counter(const char* name, const char* help, double value) {
+    prometheus::BuildCounter().Name(name).Help(help).Register(registry_).Add({}).Increment(value);
+  }
+  void histogram(const char* name, const char* help, const std::vector<double>& counts,
+                 double sum) {
+    prometheus::BuildHistogram()
+        .Name(name)
+        .Help(help)
+        .Register(registry_)
+        .Add({}, prometheus::Histogram::BucketBoundaries(buckets.begin(), buckets.end()))
+        .ObserveMultiple(counts, sum);
+  }
+  std::string text() const {
+    std::ostringstream out;
+    prometheus::TextSerializer().Serialize(out, registry_.Collect());
+    return out.str();
+  }
+
+ private:
+  prometheus::Registry registry_;
+};
+
+std::string page_of(const ExporterOptions& options, const Snapshot& s) {
+  Page page;
+  page.gauge("tfm_build_info", "The program; always 1.", 1, options.build);
+  page.gauge("tfm_run_info", "The run; always 1.", 1, options.run);
+  if (s.last) {
+    page.gauge("tfm_step", "The last finished step.", static_cast<double>(s.last->step));
+    page.gauge("tfm_tokens_per_second", "Tokens a second in the last step.",
+               s.last->tokens_per_second);
+    page.gauge("tfm_loss", "Training loss of the last step.", s.last->loss);
+    page.gauge("tfm_grad_norm", "Gradient norm of the last step, before clipping.",
+               s.last->grad_norm);
+    page.gauge("tfm_learning_rate", "Learning rate of the last step.", s.last->lr);
+    page.gauge("tfm_last_step_timestamp_seconds", "When the last step ended, Unix time.",
+               s.step_time);
+  }
+  page.counter("tfm_steps_total", "Steps since the program started.", s.steps);
+  page.counter("tfm_tokens_total", "Tokens trained on since the program started.", s.tokens);
+  page.histogram("tfm_step_duration_seconds", "Wall time of a step.", s.durations, s.duration_sum);
+  for (const auto& [metric, values] : s.eval)
+    for (const auto& [split, value] : values)
+      page.gauge("tfm_eval_" + metric, "Of the last evaluation.", value, {{"split", split}});
+  if (s.checkpoint_step) {
+    page.gauge("tfm_last_checkpoint_step", "Step of the last checkpoint.",
+               static_cast<double>(*s.checkpoint_step));
+    page.gauge("tfm_last_checkpoint_timestamp_seconds", "When it was published, Unix time.",
+               s.checkpoint_time);
+  }
+  page.counter("tfm_checkpoint_failures_total", "Checkpoints that were given up.",
+               s.checkpoint_failures);
+  page.counter("tfm_nonfinite_steps_total", "Steps whose loss or gradient was not finite.",
+               s.nonfinite);
+  for (const auto& [kind, bytes] : s.memory)
+    page.gauge("tfm_memory_bytes", "Memory of a rank by purpose.", bytes, {{"kind", kind}});
+  return page.text();
+}
+
+}  // namespace
+
+struct Exporter::Impl {
+  ExporterOptions options;
+  Address address;
+  httplib::Server server;
+  std::thread thread;
+  mutable std::mutex mutex;
+  Snapshot state;
+
+  Snapshot snapshot() const {
+    std::lock_guard lock(mutex);
+    return state;
+  }
+
+  void serve_pages() {
+    server.Get("/metrics", [this](const httplib::Request&, httplib::Response& response) {
+      response.set_content(page_of(options, snapshot()),
+                           "text/plain; version=0.0.4; charset=utf-8");
+    });
+    server.Get("/healthz", [this](const httplib::Request&, httplib::Response& response) {
+      const Snapshot s = snapshot();
+      const double age =
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - s.alive).count();
+      const bool healthy = age <= options.health_seconds;
+      response.status = healthy ? 200 : 503;
+      response.set_content(std::string(healthy ? "ok" : "stalled") +
+                               (s.last ? ": last step " : ": no step yet, started ") +
+                               std::to_string(static_cast<long long>(age)) + " s ago\n",
+                           "text/plain");
+    });
+  }
+
+  void listen() {
+    server.new_task_queue = [] { return new httplib::ThreadPool(2); };
+    server.set_read_timeout(5)
+        .set_write_timeout(5)
+        .set_keep_alive_timeout(2)
+        .set_payload_max_length(8192);
+    server.set_socket_options(
+        [](socket_t socket) {  // the default lets a second process share the port
+          const int yes = 1;
+          ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+        });
+    const bool any = address.port == 0;
+    if (any) address.port = server.bind_to_any_port(address.host);
+    if (any ? address.port <= 0 : !server.bind_to_port(address.host, address.port))
+      throw Error(ExitCode::environment,
+                  "metrics.listen: " + in_quotes(options.listen) +
+                      ": cannot listen there; the port is in use or the host is no "
+                      "address of this machine. Choose another one (metrics.listen=127.0.0.1:0: "
+                      "any free port) "
+                      "or metrics.listen=none");
+    sigset_t all, before;  // the loop's thread takes the signals
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    thread = std::thread([this] { server.listen_after_bind(); });
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    while (!server.is_running()) std::this_thread::yield();
+  }
+
+  ~Impl() {
+    if (!thread.joinable()) return;
+    server.stop();
+    thread.join();
+  }
+};
+
+std::unique_ptr<Exporter> Exporter::create(const ExporterOptions& options) {
+  if (options.listen == "none") return nullptr;
+  auto impl = std::make_unique<Impl>();
+  impl->options = options;
+  impl->address = address_of(options.listen);
+  impl->serve_pages();
+  impl->listen();
+  return std::unique_ptr<Exporter>(new Exporter(std::move(impl)));
+}
+
+Exporter::Exporter(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Exporter::~Exporter() = default;
+
+void Exporter::step(const StepMetrics& m) {
+  std::size_t bucket = 0;
+  while (bucket < buckets.size() && m.seconds > buckets[bucket]) ++bucket;
+  std::lock_guard lock(impl_->mutex);
+  auto& s = impl_->state;
+  s.last = m;
+  s.steps += 1;
+  s.tokens += static_cast<double>(m.tokens);
+  s.durations[bucket] += 1;
+  s.duration_sum += m.seconds;
+  s.step_time = unix_time();
+  s.alive = std::chrono::steady_clock::now();
+}
+
+void Exporter::eval(const std::string& split, const std::string& metric, double value) {
+  std::lock_guard lock(impl_->mutex);
+  impl_->state.eval[metric][split] = value;
+}
+
+void Exporter::checkpoint(std::int64_t step) {
+  std::lock_guard lock(impl_->mutex);
+  impl_->state.checkpoint_step = step;
+  impl_->state.checkpoint_time = unix_time();
+}
+
+void Exporter::checkpoint_failed() {
+  std::lock_guard lock(impl_->mutex);
+  impl_->state.checkpoint_failures += 1;
+}
+
+void Exporter::nonfinite_step() {
+  std::lock_guard lock(impl_->mutex);
+  impl_->state.nonfinite += 1;
+}
+
+void Exporter::memory(const std::string& kind, std::int64_t bytes) {
+  std::lock_guard lock(impl_->mutex);
+  impl_->state.memory[kind] = static_cast<double>(bytes);
+}
+
+int Exporter::port() const { return impl_->address.port; }
+
+std::string Exporter::url() const {
+  const auto& [host, port] = impl_->address;
+  return "http://" + (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" +
+         std::to_string(port) + "/metrics";
+}
+
+bool Exporter::is_public() const {
+  const auto& host = impl_->address.host;
+  return host != "localhost" && host != "::1" && host.rfind("127.", 0) != 0;
+}
+
+}  // namespace tfm::telemetry

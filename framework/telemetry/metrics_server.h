@@ -1,0 +1,53 @@
+#pragma once
+// The run as Prometheus text over HTTP: GET /metrics, and GET /healthz, which says 200 while steps
+// advance, else 503. The training loop only fills in numbers under a mutex; all formatting happens
+// in the server's threads.
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+namespace tfm::telemetry {
+
+struct ExporterOptions {
+  std::string listen;  // "host:port", "[v6]:port" or "port" (127.0.0.1); port 0: any free one;
+                       // "none": no endpoint
+  double health_seconds = 600;  // /healthz fails once the last step, or the start, is longer ago
+  std::map<std::string, std::string> build;  // labels of tfm_build_info: version, ...
+  std::map<std::string, std::string> run;    // labels of tfm_run_info: run, model, layout, ...
+};
+
+struct StepMetrics {
+  std::int64_t step = 0;
+  std::int64_t tokens = 0;  // of this step
+  double tokens_per_second = 0, loss = 0, grad_norm = 0, lr = 0, seconds = 0;
+};
+
+class Exporter {
+ public:
+  // Null for "none". Error(usage): `listen` is malformed; Error(environment): the address cannot be
+  // had.
+  static std::unique_ptr<Exporter> create(const ExporterOptions& options);
+  ~Exporter();
+  Exporter(const Exporter&) = delete;
+  Exporter& operator=(const Exporter&) = delete;
+
+  void step(const StepMetrics& metrics);
+  void eval(const std::string& split, const std::string& metric, double value);  // tfm_eval_METRIC
+  void checkpoint(std::int64_t step);                                            // one was written
+  void checkpoint_failed();
+  void nonfinite_step();
+  void memory(const std::string& kind,
+              std::int64_t bytes);  // parameters, gradients, optimizer, activations, ...
+
+  int port() const;
+  std::string url() const;  // "http://127.0.0.1:9750/metrics"
+  bool is_public() const;   // listens on an address other than a loopback one
+
+ private:
+  struct Impl;
+  explicit Exporter(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tfm::telemetry

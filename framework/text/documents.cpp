@@ -1,0 +1,150 @@
+#include "text/documents.h"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+
+namespace tfm::text {
+namespace {
+
+using Json = nlohmann::json;
+constexpr std::size_t block_bytes = std::size_t{4} << 20, max_held_bytes = std::size_t{256} << 20;
+
+// Finds one string of the outermost object without building the rest.
+class FieldReader final : public nlohmann::json_sax<Json> {
+ public:
+  FieldReader(const std::string& field, const std::string& where) : field_(field), where_(where) {}
+  std::string text;
+  bool found = false;
+
+  bool key(string_t& name) override {
+    wanted_ = depth_ == 1 && name == field_;
+    if (wanted_ && found) fail("comes twice");
+    return true;
+  }
+  bool string(string_t& value) override {
+    if (depth_ == 0) value_outside();
+    if (!wanted_) return true;
+    text = std::move(value);
+    wanted_ = false;
+    return found = true;
+  }
+  bool start_object(std::size_t) override {
+    if (wanted_) fail("is not a string");
+    ++depth_;
+    return true;
+  }
+  bool start_array(std::size_t) override {
+    if (depth_ == 0) value_outside();
+    return start_object(0);
+  }
+  bool end_object() override { return --depth_, true; }
+  bool end_array() override { return --depth_, true; }
+  bool null() override { return other(); }
+  bool boolean(bool) override { return other(); }
+  bool number_integer(number_integer_t) override { return other(); }
+  bool number_unsigned(number_unsigned_t) override { return other(); }
+  bool number_float(number_float_t, const string_t&) override { return other(); }
+  bool binary(binary_t&) override { return other(); }
+  bool parse_error(std::size_t byte, const std::string&, const Json::exception& e) override {
+    throw Error(ExitCode::input, where_ + ": broken JSON at byte " + std::to_string(byte) +
+                                     " of the line: " + e.what());
+  }
+
+ private:
+  [[noreturn]] void fail(const char* what) const {
+    throw Error(ExitCode::input, where_ + ": field \"" + field_ + "\" " + what);
+  }
+  [[noreturn]] void value_outside() const {
+    throw Error(ExitCode::input, where_ + ": expected a JSON object");
+  }
+  bool other() const {
+    if (depth_ == 0) value_outside();
+    if (wanted_) fail("is not a string");
+    return true;
+  }
+
+  const std::string &field_, &where_;
+  std::int64_t depth_ = 0;
+  bool wanted_ = false;
+};
+
+class Blocks {
+ public:
+  explicit Blocks(const std::string& path) : path_(path), file_(path, std::ios::binary) {
+    std::error_code ignored;
+    if (!file_ || std::filesystem::is_directory(path, ignored))
+      throw Error(ExitCode::input,
+                  path + ": cannot be read: " + (file_ ? "it is a folder" : std::strerror(errno)));
+  }
+  // Appends the next block to `held`; false at the end of the file.
+  bool more(std::string& held, const std::string& what) {
+    if (held.size() > max_held_bytes)
+      throw Error(ExitCode::input, path_ + ": " + what + " has more than " +
+                                       std::to_string(max_held_bytes) + " bytes");
+    const std::size_t before = held.size();
+    held.resize(before + block_bytes);
+    file_.read(held.data() + before, static_cast<std::streamsize>(block_bytes));
+    if (file_.bad()) throw Error(ExitCode::retryable, path_ + ": reading failed");
+    held.resize(before + static_cast<std::size_t>(file_.gcount()));
+    return held.size() > before;
+  }
+
+ private:
+  const std::string& path_;
+  std::ifstream file_;
+};
+
+void read_text(Blocks& blocks, const SafeCut& safe_cut, const TextSink& sink) {
+  std::string held;
+  bool any = false;
+  while (blocks.more(held, "a stretch of text that the tokenizer cannot cut")) {
+    const std::size_t cut = safe_cut(held);
+    if (cut == 0) continue;
+    sink(std::string_view(held).substr(0, cut), false);
+    held.erase(0, cut);
+    any = true;
+  }
+  if (any || !held.empty()) sink(held, true);
+}
+
+void read_line(std::string_view line, const std::string& where, const std::string& field,
+               const TextSink& sink) {
+  if (line.find_first_not_of(" \t\r") == line.npos) return;
+  FieldReader reader(field, where);
+  Json::sax_parse(line, &reader);
+  if (!reader.found)
+    throw Error(ExitCode::input, where + ": the object has no field \"" + field + "\"");
+  if (!reader.text.empty()) sink(reader.text, true);
+}
+
+void read_jsonl(Blocks& blocks, const std::string& path, const std::string& field,
+                const TextSink& sink) {
+  std::string held;
+  std::int64_t number = 0;
+  const auto next = [&](std::string_view line) {
+    read_line(line, path + ":" + std::to_string(++number), field, sink);
+  };
+  while (blocks.more(held, "line " + std::to_string(number + 1))) {
+    std::size_t begin = 0;
+    for (std::size_t end; (end = held.find('\n', begin)) != held.npos; begin = end + 1)
+      next(std::string_view(held).substr(begin, end - begin));
+    held.erase(0, begin);
+  }
+  next(held);
+}
+
+}  // namespace
+
+void read_documents(const std::string& path, const std::string& field, const SafeCut& safe_cut,
+                    const TextSink& sink) {
+  Blocks blocks(path);
+  if (path.ends_with(".jsonl")) return read_jsonl(blocks, path, field, sink);
+  read_text(blocks, safe_cut, sink);
+}
+
+}  // namespace tfm::text

@@ -1,0 +1,89 @@
+#pragma once
+// Byte-pair encoding (Sennrich et al., "Neural machine translation of rare words with subword
+// units", 2016).
+//
+// A word starts as its bytes or code points and is merged pair by pair: always the pair of the
+// lowest rank, of those the leftmost, until no pair of neighbours has a merge.
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "text/trie.h"
+#include "tokenizer/token_model.h"
+
+namespace tfm::tokenizer {
+
+struct BpeOptions {
+  bool byte_level = false;     // tokens are written in GPT-2's byte alphabet, words start as bytes;
+                               // else as code points
+  bool ignore_merges = false;  // a word that is a token is that token
+  // A code point that is no token becomes the tokens <0x00> to <0xFF> of its bytes where all of
+  // them exist, else `unknown`, else nothing.
+  bool byte_fallback = false;
+  std::optional<std::int32_t> unknown;
+  bool fuse_unknown = false;  // one `unknown` for neighbours
+};
+
+struct BpeMerge {
+  std::int32_t left, right, rank, merged;
+};
+
+class BpeModel final : public TokenModel {
+ public:
+  // Merges may use ids that are no entry's: those count as unknown where they are left over;
+  // `letters` are single code points with such ids. A pair that comes twice keeps its first merge.
+  BpeModel(const VocabEntries& entries, const std::vector<BpeMerge>& merges,
+           const BpeOptions& options, const VocabEntries& letters = {});
+
+  void encode(std::string_view word, std::vector<std::int32_t>& ids) const override;
+  bool splits_at_metaspace() const override { return splits_at_metaspace_; }
+  // The token of a byte at byte level, -1 where there is none.
+  std::int32_t byte_id(unsigned char byte) const { return byte_id_[byte]; }
+
+ private:
+  // What a pair of ids merges into.
+  struct Merge {
+    std::uint64_t pair = ~std::uint64_t{0};
+    std::int32_t rank = 0, id = 0;
+  };
+
+  class MergeTable {  // open addressing, at most half full
+   public:
+    void reserve(std::size_t merges);
+    void insert(const Merge& merge);  // the first of a pair stays
+    const Merge* find(std::int32_t left, std::int32_t right) const;
+
+   private:
+    std::size_t slot(std::uint64_t pair) const { return (pair * 0x9E3779B97F4A7C15u) >> shift_; }
+    std::vector<Merge> slots_;
+    int shift_ = 63;
+  };
+
+  void read_entries(const VocabEntries& entries);
+  template <class Sink>
+  void for_each_symbol(std::string_view word, const Sink& sink) const;
+  std::size_t merge_short(std::int32_t* id, std::size_t n) const;
+  void merge_long(std::vector<std::int32_t>& ids) const;
+  void append(std::int32_t symbol, std::vector<std::int32_t>& ids) const;
+
+  BpeOptions options_;
+  std::array<std::int32_t, 256> byte_id_{};  // of a byte, or of <0xNN> where options_.byte_fallback
+  std::unordered_map<std::uint32_t, std::int32_t> letter_id_;
+  std::vector<std::string> letters_;  // of the ids from letters_begin_
+  std::int32_t letters_begin_ = 0;
+  text::Trie tokens_;  // where options_.ignore_merges
+  MergeTable merges_;
+  bool splits_at_metaspace_ = false;
+};
+
+// The merges that join two tokens, with the id of their join. Error(input): place(i), then what is
+// wrong with pair i.
+std::vector<BpeMerge> merges_of_pairs(const VocabEntries& entries,
+                                      const std::vector<std::pair<std::string, std::string>>& pairs,
+                                      const std::function<std::string(std::size_t)>& place);
+
+}  // namespace tfm::tokenizer

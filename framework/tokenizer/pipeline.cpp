@@ -1,0 +1,254 @@
+#include "tokenizer/pipeline.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.h"
+#include "text/unicode.h"
+#include "text/utf8.h"
+
+namespace tfm::tokenizer {
+namespace {
+
+constexpr std::string_view metaspace = "\xE2\x96\x81";
+
+// True where a whitespace character ends at the end of the text, which may end inside a sequence.
+bool ends_with_space(std::string_view text) {
+  if (text.empty()) return false;
+  const unsigned char last = static_cast<unsigned char>(text.back());
+  if (last < 0x80) return last == ' ' || (last >= '\t' && last <= '\r');
+  if (text.ends_with("\xC2\x85") || text.ends_with("\xC2\xA0") || text.ends_with("\xE1\x9A\x80") ||
+      text.ends_with("\xE2\x81\x9F") || text.ends_with("\xE3\x80\x80"))
+    return true;
+  const bool general_punctuation =
+      text.size() >= 3 && text.substr(text.size() - 3).starts_with("\xE2\x80");
+  return general_punctuation && (last <= 0x8A || last == 0xA8 || last == 0xA9 || last == 0xAF);
+}
+
+bool is_letter_or_digit(char c) {
+  return (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z');
+}
+
+}  // namespace
+
+SpecialIds special_ids_by_name(const TokenLookup& id_of) {
+  const auto first = [&](std::initializer_list<const char*> names) {
+    std::optional<std::int32_t> id;
+    for (const char* name : names)
+      if (!id) id = id_of(name);
+    return id;
+  };
+  return {.pad = first({"[PAD]", "<pad>"}),
+          .unknown = first({"[UNK]", "<unk>"}),
+          .begin = first({"<s>", "<|begin_of_text|>", "<|endoftext|>"}),
+          .end = first({"</s>", "<|end_of_text|>", "<|endoftext|>"}),
+          .mask = first({"[MASK]", "<mask>"}),
+          .classify = first({"[CLS]", "<s>"}),
+          .separate = first({"[SEP]", "</s>"})};
+}
+
+std::optional<std::int32_t> end_of_document_by_name(const TokenLookup& id_of) {
+  for (const char* name : {"<|endoftext|>", "<|end_of_text|>", "</s>", "[SEP]"})
+    if (const auto id = id_of(name)) return id;
+  return std::nullopt;
+}
+
+std::vector<std::int32_t> sentinel_ids_by_name(const TokenLookup& id_of) {
+  std::vector<std::int32_t> ids;
+  while (const auto id = id_of("<extra_id_" + std::to_string(ids.size()) + ">")) ids.push_back(*id);
+  return ids;
+}
+
+// A direct-mapped cache of short words.
+struct PipelineTokenizer::Scratch {
+  struct Slot {  // one cache line
+    std::uint8_t length = 0, count = 0;
+    char bytes[22];
+    std::int32_t ids[10];
+  };
+  static constexpr std::size_t slots = std::size_t{1} << 15;
+  std::vector<Slot> cache = std::vector<Slot>(slots);
+};
+
+PipelineTokenizer::PipelineTokenizer(PipelineParts parts) : parts_(std::move(parts)) {
+  tokens_.reserve(parts_.entries.size());
+  for (auto& [token, id] : parts_.entries) {
+    if (token.starts_with('<') || token.starts_with('[')) special_.emplace(token, id);
+    vocab_size_ = std::max<std::int64_t>(vocab_size_, id + 1);
+    tokens_[id] = std::move(token);
+  }
+  parts_.entries = {};
+  std::vector<AddedToken> raw, normalized;
+  for (AddedToken& token : parts_.added) {
+    if (token.normalized && parts_.normalizer && !parts_.added_as_is)
+      parts_.normalizer->apply(token.content);
+    (token.normalized ? normalized : raw).push_back(std::move(token));
+  }
+  parts_.added = {};
+  raw_ = AddedTokens(std::move(raw));
+  normalized_ = AddedTokens(std::move(normalized));
+  const bool local = raw_.allows_cuts() && normalized_.allows_cuts() &&
+                     (!parts_.normalizer || parts_.normalizer->allows_cuts());
+  if (local) cuts_ = parts_.splitter ? parts_.splitter->cuts() : parts_.cuts;
+  if (parts_.normalizer) cuts_ = std::min(cuts_, Cuts::after_words);
+}
+
+PipelineTokenizer::~PipelineTokenizer() = default;
+
+std::optional<std::int32_t> PipelineTokenizer::id_of(const std::string& token) const {
+  const auto found = special_.find(token);
+  return found == special_.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::optional<std::int32_t> PipelineTokenizer::end_of_document() const {
+  return end_of_document_by_name([this](const std::string& t) { return id_of(t); });
+}
+
+std::vector<std::int32_t> PipelineTokenizer::sentinel_ids() const {
+  return sentinel_ids_by_name([this](const std::string& t) { return id_of(t); });
+}
+
+SpecialIds PipelineTokenizer::special_ids() const {
+  SpecialIds ids = special_ids_by_name([this](const std::string& t) { return id_of(t); });
+  if (parts_.unknown) ids.unknown = parts_.unknown;
+  return ids;
+}
+
+std::vector<std::int32_t> PipelineTokenizer::encode(std::string_view text) const {
+  std::unique_ptr<Scratch> scratch;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!idle_.empty()) {
+      scratch = std::move(idle_.back());
+      idle_.pop_back();
+    }
+  }
+  if (!scratch) scratch = std::make_unique<Scratch>();
+  std::vector<std::int32_t> ids;
+  ids.reserve(text.size() / 3 + 4);
+  if (parts_.byte_id) {
+    encode_bytes(text, *scratch, ids);
+  } else if (parts_.any_bytes || text::utf8_valid_prefix(text) == text.size()) {
+    encode_valid(text, true, *scratch, ids);
+  } else {
+    encode_valid(text::well_formed(text), true, *scratch, ids);
+  }
+  const std::lock_guard lock(mutex_);
+  idle_.push_back(std::move(scratch));
+  return ids;
+}
+
+void PipelineTokenizer::encode_bytes(std::string_view text, Scratch& scratch,
+                                     std::vector<std::int32_t>& ids) const {
+  for (bool first = true; !text.empty(); first = false) {
+    const std::size_t valid = text::utf8_valid_prefix(text);
+    if (valid > 0) encode_valid(text.substr(0, valid), first, scratch, ids);
+    text.remove_prefix(valid);
+    for (; !text.empty() && text::utf8_length(text) == 0; text.remove_prefix(1))
+      if (const std::int32_t id = parts_.byte_id(static_cast<unsigned char>(text.front())); id >= 0)
+        ids.push_back(id);
+  }
+}
+
+std::vector<std::int32_t> PipelineTokenizer::encode_with_specials(std::string_view text) const {
+  std::vector<std::int32_t> ids = parts_.before;
+  const std::vector<std::int32_t> middle = encode(text);
+  ids.insert(ids.end(), middle.begin(), middle.end());
+  ids.insert(ids.end(), parts_.after.begin(), parts_.after.end());
+  return ids;
+}
+
+void PipelineTokenizer::encode_valid(std::string_view text, bool first, Scratch& scratch,
+                                     std::vector<std::int32_t>& ids) const {
+  raw_.split(text, [&](std::size_t begin, std::size_t end, const AddedToken* token) {
+    if (token) return ids.push_back(token->id);
+    const std::string_view part = text.substr(begin, end - begin);
+    const bool at_start = first && begin == 0;
+    if (!parts_.normalizer)
+      return encode_plain({part, at_start ? std::size_t{1} : 0}, scratch, ids);
+    std::string normal(part);
+    parts_.normalizer->apply(normal);
+    encode_plain({normal, at_start ? normal_lead(part, normal) : 0}, scratch, ids);
+  });
+}
+
+std::size_t PipelineTokenizer::normal_lead(std::string_view text, std::string_view normal) const {
+  const std::string_view first =
+      text.substr(0, text.empty() ? 0 : text::first_code_point(text).bytes);
+  if (normal.starts_with(first)) return first.size();
+  std::string alone(first);
+  parts_.normalizer->apply(alone);
+  return normal.starts_with(alone) ? alone.size() : 1;
+}
+
+void PipelineTokenizer::encode_plain(Piece text, Scratch& scratch,
+                                     std::vector<std::int32_t>& ids) const {
+  const PieceSink sink = [&](Piece piece) { encode_piece(piece.text, scratch, ids); };
+  normalized_.split(text.text, [&](std::size_t begin, std::size_t end, const AddedToken* token) {
+    if (token) return ids.push_back(token->id);
+    const Piece piece = text.part(begin, end);
+    parts_.splitter ? parts_.splitter->split(piece, sink) : sink(piece);
+  });
+}
+
+void PipelineTokenizer::encode_piece(std::string_view piece, Scratch& scratch,
+                                     std::vector<std::int32_t>& ids) const {
+  if (!parts_.model->splits_at_metaspace()) return encode_word(piece, scratch, ids);
+  while (!piece.empty()) {
+    std::size_t at = 0;
+    while (piece.substr(at).starts_with(metaspace)) at += metaspace.size();
+    const std::size_t cut = std::min(piece.find(metaspace, at), piece.size());
+    encode_word(piece.substr(0, cut), scratch, ids);
+    piece.remove_prefix(cut);
+  }
+}
+
+void PipelineTokenizer::encode_word(std::string_view word, Scratch& scratch,
+                                    std::vector<std::int32_t>& ids) const {
+  if (word.size() > sizeof(Scratch::Slot::bytes)) return parts_.model->encode(word, ids);
+  Scratch::Slot& slot = scratch.cache[XXH3_64bits(word.data(), word.size()) % Scratch::slots];
+  if (slot.length == word.size() && std::memcmp(slot.bytes, word.data(), word.size()) == 0) {
+    ids.insert(ids.end(), slot.ids, slot.ids + slot.count);
+    return;
+  }
+  const std::size_t before = ids.size();
+  parts_.model->encode(word, ids);
+  const std::size_t count = ids.size() - before;
+  if (count > std::size(slot.ids)) return;
+  slot.length = static_cast<std::uint8_t>(word.size());
+  slot.count = static_cast<std::uint8_t>(count);
+  std::memcpy(slot.bytes, word.data(), word.size());
+  std::copy(ids.begin() + static_cast<std::ptrdiff_t>(before), ids.end(), slot.ids);
+}
+
+std::string PipelineTokenizer::decode(std::span<const std::int32_t> ids) const {
+  std::vector<std::string> tokens;
+  tokens.reserve(ids.size());
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const auto found = tokens_.find(ids[i]);
+    if (found == tokens_.end())
+      throw Error(ExitCode::input, "id " + std::to_string(ids[i]) + " at place " +
+                                       std::to_string(i) +
+                                       " is not in the vocabulary, whose largest id is " +
+                                       std::to_string(vocab_size() - 1));
+    tokens.push_back(found->second);
+  }
+  if (parts_.decoder) parts_.decoder->apply(tokens);
+  std::string text;
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    text.append(i > 0 && !parts_.decoder ? " " : "").append(tokens[i]);
+  return text;
+}
+
+std::size_t PipelineTokenizer::safe_cut(std::string_view text) const {
+  for (std::size_t at = cuts_ == Cuts::none ? 0 : text.size(); at-- > 1;) {
+    if (text[at] == ' ' && is_letter_or_digit(text[at - 1])) return at;
+    const bool space = text[at] == ' ' || text[at] == '\n';
+    if (cuts_ == Cuts::before_spaces && space && !ends_with_space(text.substr(0, at))) return at;
+  }
+  return 0;
+}
+
+}  // namespace tfm::tokenizer

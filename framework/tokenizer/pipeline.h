@@ -1,0 +1,89 @@
+#pragma once
+// A tokenizer as Hugging Face's `tokenizers` composes it: added tokens, normalizer, pre-tokenizer,
+// model, specials, decoder.
+//
+// Text that is not well-formed UTF-8: a byte-level model keeps the bytes, each an end of the word
+// before it and the token of that byte; for other models ill-formed parts become U+FFFD as in
+// Python's bytes.decode(errors="replace").
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "tokenizer/added_tokens.h"
+#include "tokenizer/normalizer.h"
+#include "tokenizer/pre_tokenizer.h"
+#include "tokenizer/token_decoder.h"
+#include "tokenizer/token_model.h"
+#include "tokenizer/tokenizer.h"
+
+namespace tfm::tokenizer {
+
+struct PipelineParts {
+  VocabEntries entries;  // all tokens with their ids, added ones too
+  std::vector<AddedToken> added;
+  std::unique_ptr<Normalizer> normalizer;  // may be null
+  std::unique_ptr<PreTokenizer> splitter;  // null: the text is one word
+  std::unique_ptr<TokenModel> model;
+  std::unique_ptr<TokenDecoder> decoder;    // null: tokens with a space between
+  std::vector<std::int32_t> before, after;  // encode_with_specials()
+  std::optional<std::int32_t> unknown;
+  std::function<std::int32_t(unsigned char)>
+      byte_id;               // of a byte-level model, -1: none; empty for others
+  bool any_bytes = false;    // the normalizer takes text that is not UTF-8
+  bool added_as_is = false;  // added tokens are looked for in the normalized text as they are, else
+                             // normalized themselves
+  Cuts cuts = Cuts::none;    // of a model that sees the whole text, where `splitter` is null
+};
+
+// What [PAD], <pad>, [UNK], <unk>, [CLS], <s>, [SEP], </s>, [MASK], <mask>, <|endoftext|>,
+// <|begin_of_text|> and
+// <|end_of_text|> say; the first that `id_of` knows counts.
+using TokenLookup = std::function<std::optional<std::int32_t>(const std::string& token)>;
+SpecialIds special_ids_by_name(const TokenLookup& id_of);
+std::optional<std::int32_t> end_of_document_by_name(const TokenLookup& id_of);
+std::vector<std::int32_t> sentinel_ids_by_name(const TokenLookup& id_of);
+
+class PipelineTokenizer final : public Tokenizer {
+ public:
+  explicit PipelineTokenizer(PipelineParts parts);
+  ~PipelineTokenizer() override;
+
+  std::vector<std::int32_t> encode(std::string_view text) const override;
+  std::vector<std::int32_t> encode_with_specials(std::string_view text) const override;
+  std::string decode(std::span<const std::int32_t> ids) const override;
+  std::int64_t vocab_size() const override { return vocab_size_; }
+  std::optional<std::int32_t> end_of_document() const override;
+  SpecialIds special_ids() const override;
+  std::vector<std::int32_t> sentinel_ids() const override;
+  std::size_t safe_cut(std::string_view text) const override;
+
+ private:
+  struct Scratch;  // a cache of words, kept between calls
+
+  std::optional<std::int32_t> id_of(const std::string& token) const;
+  void encode_bytes(std::string_view text, Scratch& scratch, std::vector<std::int32_t>& ids) const;
+  void encode_valid(std::string_view text, bool first, Scratch& scratch,
+                    std::vector<std::int32_t>& ids) const;
+  std::size_t normal_lead(std::string_view text,
+                          std::string_view normal) const;  // Piece::lead of a normalized text
+  void encode_plain(Piece text, Scratch& scratch, std::vector<std::int32_t>& ids) const;
+  void encode_piece(std::string_view piece, Scratch& scratch, std::vector<std::int32_t>& ids) const;
+  void encode_word(std::string_view word, Scratch& scratch, std::vector<std::int32_t>& ids) const;
+
+  PipelineParts parts_;
+  AddedTokens raw_, normalized_;
+  std::unordered_map<std::int32_t, std::string> tokens_;  // by id; ids may have large gaps
+  std::int64_t vocab_size_ = 0;
+  std::unordered_map<std::string, std::int32_t>
+      special_;  // tokens that special_ids_by_name() and the others may ask for
+  Cuts cuts_ = Cuts::none;
+
+  mutable std::mutex mutex_;  // guards idle_
+  mutable std::vector<std::unique_ptr<Scratch>> idle_;
+};
+
+}  // namespace tfm::tokenizer

@@ -1,0 +1,70 @@
+#pragma once
+// Parts of tokenizer.json that normalizers, pre-tokenizers and decoders share: patterns,
+// replacement and splitting at matches.
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "io/json.h"
+#include "text/regex.h"
+
+namespace tfm::tokenizer {
+
+// {"String": ...} or {"Regex": ...}.
+class Pattern {
+ public:
+  explicit Pattern(const io::JsonNode& node);
+  // Calls sink(begin, end) for every match, from the left.
+  void find_all(std::string_view text,
+                const std::function<void(std::size_t, std::size_t)>& sink) const;
+  const std::string& source() const { return source_; }
+
+ private:
+  std::string source_;
+  std::optional<text::Regex> regex_;  // else source_ is the text to find
+};
+
+// Replacements of replacements could fill any memory from a small file: refuses, as Error(input)
+// that starts with `where`, that `before` bytes of text became more than 64 times as many and 4
+// KiB.
+void check_growth(std::size_t before, std::size_t after, const std::string& where);
+
+// A component Replace: `content` for each match of `pattern`.
+class Replacement {
+ public:
+  explicit Replacement(const io::JsonNode& node);
+  void apply(std::string& text) const;
+  // Whether every match begins at a space that no other space precedes, or is one space.
+  bool starts_at_spaces() const {
+    return pattern_.source() == " " || pattern_.source() == " {2,}" || pattern_.source() == " +";
+  }
+
+ private:
+  Pattern pattern_;
+  std::string content_, where_;
+};
+
+// What becomes of the matches (the delimiters) when a text is split at them.
+enum class Behavior { isolated, removed, merged_with_previous, merged_with_next, contiguous };
+Behavior read_behavior(const io::JsonNode& node);
+
+// Takes the parts of a text in order, each a match or not, and hands on the pieces that a behavior
+// makes of them.
+class Splitter {
+ public:
+  using Sink = std::function<void(std::size_t begin, std::size_t end)>;
+  Splitter(Behavior behavior, const Sink& sink) : behavior_(behavior), sink_(sink) {}
+  void add(std::size_t begin, std::size_t end, bool match);
+  void finish();
+
+ private:
+  void hold(std::size_t begin, std::size_t end);
+
+  Behavior behavior_;
+  const Sink& sink_;
+  std::size_t begin_ = 0, end_ = 0;  // held back: it may grow
+  bool previous_match_ = false;
+};
+
+}  // namespace tfm::tokenizer

@@ -1,0 +1,24 @@
+#pragma once
+// The last step of encoding: a word to ids.
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tfm::tokenizer {
+
+using VocabEntries =
+    std::vector<std::pair<std::string, std::int32_t>>;  // tokens and their ids, which are distinct
+
+// Every member may be called from several threads at once.
+class TokenModel {
+ public:
+  virtual ~TokenModel() = default;
+  // Appends the ids of a word that is not empty and well-formed UTF-8.
+  virtual void encode(std::string_view word, std::vector<std::int32_t>& ids) const = 0;
+  // Whether a word may be encoded in parts, cut before each U+2581 that follows another character.
+  virtual bool splits_at_metaspace() const { return false; }
+};
+
+}  // namespace tfm::tokenizer

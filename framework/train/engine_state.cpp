@@ -1,0 +1,103 @@
+#include "train/engine_state.h"
+
+#include <algorithm>
+
+#include "checkpoint/parameters.h"
+
+namespace tfm::train {
+namespace {
+
+struct State {
+  std::string name;  // of its tensors, in front of the part's
+  float* data;       // this rank's, laid out as Optimizer::owned() says
+};
+
+std::vector<State> states_of(const Engine& engine) {
+  const optim::Optimizer::Flat& flat = engine.flat();
+  const optim::OptimizerOptions& o = engine.optimizer().options();
+  std::vector<State> all;
+  const auto add = [&](const char* name, void* data) {
+    if (data) all.push_back({name, static_cast<float*>(data)});
+  };
+  add(o.kind == optim::OptimizerOptions::Kind::sgd ? "momentum/" : "adam.m/", flat.state[0]);
+  add("adam.v/", flat.state[1]);
+  add("model/", flat.master);
+  add("ema/", flat.average);
+  return all;
+}
+
+// Calls visit(part, first element within the part's slice, count, first element in the state
+// buffers) for all state this rank owns.
+template <class F>
+void for_owned_state(const Engine& engine, F visit) {
+  for (const nn::PartSlice& part : engine.model().parameters().slices())
+    for (const optim::Optimizer::Run& run : engine.optimizer().owned()) {
+      const std::int64_t begin = std::max(run.begin, part.offset),
+                         end = std::min(run.end, part.offset + part.elements());
+      if (begin < end)
+        visit(part, begin - part.offset, end - begin, run.state_offset + begin - run.begin);
+    }
+}
+
+}  // namespace
+
+std::vector<checkpoint::Piece> checkpoint_pieces(Engine& engine) {
+  const comm::Mesh& mesh = engine.plan().mesh;
+  const auto* flat = static_cast<const float*>(engine.flat().parameters);
+  std::vector<checkpoint::Piece> pieces;
+  const auto add = [&](const std::string& name, const nn::PartSlice& p, std::int64_t first,
+                       std::int64_t count, const float* data) {
+    if (count == 0) return;
+    checkpoint::Piece piece{checkpoint::slice_of(p, first, count), name + p.name, p.full, data, {}};
+    if (!engine.device().is_cpu()) {
+      const auto host = engine.device().allocate_host(count * 4);
+      device::download(engine.device().stream(), host.get(), data, count * 4);
+      piece.copy = host, piece.data = reinterpret_cast<const float*>(host.get());
+    }
+    pieces.push_back(std::move(piece));
+  };
+  const auto replicated = [&](const nn::PartSlice& p) {
+    return p.axis < 0 && mesh.tensor_rank > 0;
+  };
+  if (mesh.data_rank == 0 && !engine.flat().master)
+    for (const nn::PartSlice& p : engine.model().parameters().slices())
+      if (!replicated(p)) add("model/", p, 0, p.elements(), flat + p.offset);
+  const optim::OptimizerOptions& options = engine.optimizer().options();
+  const std::vector<State> states = states_of(engine);
+  for_owned_state(
+      engine, [&](const nn::PartSlice& p, std::int64_t first, std::int64_t count, std::int64_t at) {
+        const bool own = options.zero > 0 && engine.model()
+                                                 .parameters()
+                                                 .spec(p.parameter)
+                                                 .partial_gradient;  // shared out over all ranks
+        if (!own && (replicated(p) || (options.zero == 0 && mesh.data_rank > 0))) return;
+        for (const State& s : states) add(s.name, p, first, count, s.data + at);
+      });
+  return pieces;
+}
+
+void restore(const checkpoint::CheckpointReader& reader, const std::string& path, Engine& engine,
+             bool optimizer) {
+  const nn::ParameterSet& parameters = engine.model().parameters();
+  engine.set_weights([&](void* flat) {
+    checkpoint::restore_parameters(reader, path, parameters, static_cast<float*>(flat));
+  });
+  std::vector<State> states = states_of(engine);
+  std::erase_if(states, [&](const State& s) {
+    return s.name == "model/" ||
+           (s.name == "ema/" ? !checkpoint::has_average(reader, parameters) : !optimizer);
+  });
+  for_owned_state(
+      engine, [&](const nn::PartSlice& p, std::int64_t first, std::int64_t count, std::int64_t at) {
+        for (const State& s : states) {
+          checkpoint::check_shape(reader, path, s.name + p.name, p.full);
+          float* to = s.data + at;
+          std::vector<float> host(engine.device().is_cpu() ? 0 : static_cast<std::size_t>(count));
+          if (!host.empty()) to = host.data();
+          reader.read(s.name + p.name, checkpoint::slice_of(p, first, count), to);
+          if (!host.empty()) device::upload(engine.device().stream(), s.data + at, to, count * 4);
+        }
+      });
+}
+
+}  // namespace tfm::train

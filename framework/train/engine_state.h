@@ -1,0 +1,18 @@
+#pragma once
+// An engine's parameters and optimizer state as pieces of one logical checkpoint:
+// "model/<part>", "ema/<part>" where there is an average of the weights, and "adam.m/<part>",
+// "adam.v/<part>" (Adam) or "momentum/<part>" (SGD).
+#include "checkpoint/checkpoint.h"
+#include "train/engine.h"
+
+namespace tfm::train {
+
+// The pieces this rank writes; over all ranks they cover every tensor once.
+std::vector<checkpoint::Piece> checkpoint_pieces(Engine& engine);
+
+// Restores parameters, and optimizer state if `optimizer`. Error(input) names the tensor where the
+// checkpoint is of another model.
+void restore(const checkpoint::CheckpointReader& reader, const std::string& path, Engine& engine,
+             bool optimizer);
+
+}  // namespace tfm::train

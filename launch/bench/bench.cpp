@@ -1,0 +1,67 @@
+#include "launch/bench/bench.h"
+
+#include <algorithm>
+
+namespace tfm::launch {
+namespace {
+
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (char c : text) out += c == '<' ? "&lt;" : c == '&' ? "&amp;" : std::string(1, c);
+  return out;
+}
+
+}  // namespace
+
+std::ofstream open_results(const std::string& path) {
+  std::ofstream out(path);
+  if (!out) throw Error(ExitCode::failed, path + " cannot be written");
+  return out;
+}
+
+train::BatchReader random_batch(std::int64_t vocab_size) {
+  return [vocab_size](std::int64_t first, std::int64_t, Fields& fields) {
+    for (auto& [name, values] : fields) {
+      auto state = static_cast<std::uint32_t>(first * 2654435761 + 1);
+      const bool ids = name.ends_with("ids") || name == "labels";
+      const std::uint32_t choices = ids ? static_cast<std::uint32_t>(vocab_size)
+                                    : name == "sentence_labels" ? 2
+                                                                : 1;
+      for (std::int32_t& v : values)
+        v = static_cast<std::int32_t>(((state = state * 1664525u + 1013904223u) >> 8) % choices);
+    }
+  };
+}
+
+void write_json(const Arguments& args, const nlohmann::ordered_json& results) {
+  if (args.has("--json")) open_results(args.get("--json")) << results.dump(1) << "\n";
+}
+
+void write_results(const Arguments& args, const nlohmann::ordered_json& results,
+                   const std::string& title, const std::vector<Bar>& bars) {
+  write_json(args, results);
+  if (!args.has("--svg")) return;
+  double most = 0;
+  for (const Bar& b : bars) most = std::max(most, b.value);
+  const std::size_t height = 50 + 22 * bars.size();
+  std::ofstream out = open_results(args.get("--svg"));
+  out << "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 900 " << height
+      << "' font-family='sans-serif' font-size='13'>\n<rect width='900' height='" << height
+      << "' fill='white'/><text x='10' y='22' font-weight='bold'>" << escaped(title) << "</text>\n";
+  for (std::size_t i = 0; i < bars.size(); ++i) {
+    const std::size_t y = 40 + 22 * i;
+    const double width = most > 0 ? 330 * bars[i].value / most : 0;
+    out << "<text x='340' y='" << y + 13 << "' text-anchor='end'>" << escaped(bars[i].label)
+        << "</text><rect x='350' y='" << y << "' width='" << width
+        << "' height='16' fill='#1f77b4'/><text x='" << 356 + width << "' y='" << y + 13 << "'>"
+        << escaped(bars[i].text) << "</text>\n";
+  }
+  out << "</svg>\n";
+}
+
+double median(std::vector<double> v) {
+  std::sort(v.begin(), v.end());
+  return v[v.size() / 2];
+}
+
+}  // namespace tfm::launch

@@ -1,0 +1,121 @@
+// tfm-bench collectives: seconds and bandwidths by size.
+#include <cstdio>
+#include <sstream>
+
+#include "comm/device_mesh.h"
+#include "config/yaml.h"
+#include "launch/bench/bench.h"
+#include "launch/bench/rates.h"
+
+namespace tfm::launch {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::vector<std::int64_t> sizes(const std::string& text) {
+  std::vector<std::int64_t> all;
+  std::stringstream in(text);
+  for (std::string item; std::getline(in, item, ',');) {
+    config::YamlNode node{.kind = config::YamlNode::Kind::scalar};
+    node.text = item;
+    std::string problem;
+    const auto n = config::read_whole(node, true, problem);
+    if (!n || n->negative || n->magnitude == 0 || n->magnitude > (std::uint64_t{1} << 36))
+      throw Error(ExitCode::usage,
+                  "--bytes '" + text +
+                      "': expected sizes such as 1Mi or 16M, up to 64Gi, with commas between");
+    all.push_back(static_cast<std::int64_t>(n->magnitude));
+  }
+  return all;
+}
+
+class CollectiveBench {
+ public:
+  CollectiveBench(const Launch& launch, device::Device device)
+      : device_(std::move(device)),
+        host_(launch.mesh({launch.ranks, 1})),
+        mesh_(comm::device_mesh(host_, device_)) {}
+
+  int ranks() const { return host_.layout.data; }
+  bool lead() const { return host_.rank() == 0; }
+
+  Json measure(comm::Collective kind, std::int64_t bytes) {
+    const std::int64_t part = round_up(ceil_div(bytes, 4 * ranks()), 16), all = part * ranks();
+    const auto memory = device_.allocate(all * 4);
+    const Tensor whole{memory.get(), DType::f32, {all}},
+        mine{memory.get() + part * 4 * host_.rank(), DType::f32, {part}};
+    const double seconds = best([&] {
+      if (kind == comm::Collective::all_reduce_sum) return mesh_.world->all_reduce(whole);
+      if (kind == comm::Collective::reduce_scatter) return mesh_.world->reduce_scatter(whole, mine);
+      mesh_.world->all_gather(mine, whole);
+    });
+    const double rate = static_cast<double>(all * 4) / seconds, n = ranks();
+    return {{"op", comm::name_of(kind)},
+            {"bytes", all * 4},
+            {"seconds", seconds},
+            {"algorithm_bytes_per_second", rate},
+            {"bus_bytes_per_second",
+             rate * (n - 1) / n * (kind == comm::Collective::all_reduce_sum ? 2 : 1)}};
+  }
+
+ private:
+  // As the slowest rank has it.
+  double best(const std::function<void()>& f) {
+    return best_of([&](int times) {
+      host_.world->barrier();
+      double seconds = 0;
+      device::timed(device_.stream(), &seconds, [&] {
+        for (int i = 0; i < times; ++i) f();
+      });
+      auto nanoseconds = static_cast<std::int64_t>(seconds * 1e9);
+      host_.world->all_reduce({&nanoseconds, DType::i64, {1}}, comm::Collective::all_reduce_max);
+      return static_cast<double>(nanoseconds) * 1e-9;
+    });
+  }
+
+  device::Device device_;
+  comm::Mesh host_, mesh_;
+};
+
+}  // namespace
+
+int bench_collectives(const Arguments& args) {
+  if (!args.positional().empty() || !args.overrides().empty())
+    throw Error(ExitCode::usage, "tfm-bench collectives takes options only; --help lists them");
+  config::Config config;
+  config.device = args.get("--device", "cpu");
+  if (config.device != "cpu" && config.device != "cuda")
+    throw Error(ExitCode::usage, "--device '" + config.device + "': expected cpu or cuda");
+  const std::vector<std::int64_t> all = sizes(args.get("--bytes", "64Ki,1Mi,16Mi,64Mi"));
+  const Launch launch;
+  CollectiveBench bench(launch, launch.device(config));
+  Json results{{"ranks", bench.ranks()}, {"device", config.device}, {"results", Json::array()}};
+  std::vector<Bar> bars;
+  if (bench.lead())
+    std::printf("%d ranks, tensors of %s\n%-16s %14s %12s %12s %12s\n", bench.ranks(),
+                config.device.c_str(), "operation", "bytes", "ms", "GB/s", "bus GB/s");
+  for (comm::Collective kind : {comm::Collective::all_reduce_sum, comm::Collective::reduce_scatter,
+                                comm::Collective::all_gather})
+    for (std::int64_t bytes : all) {
+      const Json r = bench.measure(kind, bytes);
+      if (!bench.lead()) continue;
+      const double bus = r["bus_bytes_per_second"].get<double>() * 1e-9;
+      std::printf("%-16s %14lld %12.4f %12.2f %12.2f\n", r["op"].get<std::string>().c_str(),
+                  r["bytes"].get<long long>(), r["seconds"].get<double>() * 1e3,
+                  r["algorithm_bytes_per_second"].get<double>() * 1e-9, bus);
+      std::fflush(stdout);
+      char text[32];
+      std::snprintf(text, sizeof text, "%.2f GB/s", bus);
+      bars.push_back({r["op"].get<std::string>() + " of " +
+                          std::to_string(r["bytes"].get<std::int64_t>()) + " bytes",
+                      bus, text});
+      results["results"].push_back(r);
+    }
+  if (bench.lead())
+    write_results(args, results,
+                  "bus bandwidth of collectives on " + std::to_string(bench.ranks()) + " ranks",
+                  bars);
+  return 0;
+}
+
+}  // namespace tfm::launch

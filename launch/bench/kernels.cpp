@@ -1,0 +1,158 @@
+// tfm-bench kernels: each op of a program alone against its roofline (Williams et al. 2009).
+#include <cstdio>
+#include <set>
+
+#include "launch/bench/bench.h"
+#include "launch/bench/rates.h"
+#include "models/registry.h"
+#include "plan/prediction.h"
+#include "train/engine.h"
+
+namespace tfm::launch {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Without a file: as much of GPT-2 124M as a second or two of a processor, or a fraction of one of
+// a GPU, has room for.
+config::Config configuration(const Arguments& args) {
+  if (args.positional().size() > 1)
+    throw Error(ExitCode::usage,
+                "expected: tfm-bench kernels [CONFIG.yaml] [section.key=value ...]");
+  if (!args.positional().empty()) return load_config(args.positional()[0], args.overrides());
+  const auto gpt2 = [&](const std::string& length, const std::string& batch,
+                        const std::string& precision) {
+    return config::parse_config(
+        "model: {family: decoder, preset: gpt2-124m, dropout: 0.0}\nprecision: " + precision +
+            "\ntrain: {seq_len: " + length + ", global_batch_size: " + batch +
+            ", micro_batch_size: " + batch + "}\ndata: {train: {type: tokens, path: none.bin}}\n",
+        "the built-in configuration", args.overrides());
+  };
+  const config::Config c = gpt2("256", "4", "fp32");
+  return c.device == "cuda" ? gpt2("1024", "16", "bf16") : c;
+}
+
+class KernelBench {
+ public:
+  KernelBench(const config::Config& config, const Launch& launch)
+      : engine_(plan::make_step_plan(config, launch.mesh({})), launch.device(config)) {
+    const MeasuredRates r = measure_rates(engine_.device(), engine_.plan().real);
+    const plan::DeviceModel::Rates rates{r.product, r.product, r.product};
+    model_ = {.name = "measured", .wide = rates, .half = rates, .bandwidth = r.bandwidth};
+    engine_.initialize_parameters();
+    engine_.train_step(1, 0, random_batch(config.model.vocab_size),
+                       engine_.plan().shapes.size() - 1);
+  }
+
+  const plan::DeviceModel& model() const { return model_; }
+
+  // Runs the program in its order; of steps that are alike the first one is timed.
+  void run(const std::function<void(const Json&)>& found) {
+    device::Device& device = engine_.device();
+    const plan::ShapePlan& shape = engine_.plan().largest();
+    const graph::Program& program = shape.train_program;
+    const graph::ExecContext context{device.stream(), &engine_.plan().mesh, {.seed = 1}};
+    std::set<std::string> done;
+    for (std::size_t i = 0; i < program.steps().size(); ++i) {
+      const graph::ProgramStep& s = program.steps()[i];
+      if (s.phase == graph::Phase::reduce || program.joined(i)) continue;
+      program.run_step(i, context);
+      std::string name;
+      double roofline = 0, flops = 0, bytes = 0;
+      for (std::size_t part = s.join == graph::Join::no ? i : i - 1; part <= i; ++part) {
+        name += (name.empty() ? "" : " + ") + name_of_step(program, program.steps()[part]);
+        roofline += plan::kernel_seconds(program, part, false, model_).sum();
+        flops += program.work(part).flops();
+        bytes += static_cast<double>(program.moved_bytes(part, false));
+      }
+      if (s.phase == graph::Phase::recompute || bytes == 0 || !done.insert(name).second) continue;
+      const double seconds = best_seconds(
+          device, [&] { program.run_step(i, context); }, 3);
+      const graph::Op& op = *program.recording().nodes()[static_cast<std::size_t>(s.node)].op;
+      found(result(op.kind(), name, seconds, roofline, flops, bytes));
+    }
+    const optim::Optimizer& optimizer = engine_.optimizer();
+    const plan::UpdateBytes bytes = plan::update_bytes(engine_.plan());
+    const std::string elements =
+        " of " + std::to_string(engine_.model().parameters().flat_elements()) + " elements";
+    const auto numbers = device.allocate(sizeof(StepNumbers)),
+               outcome = device.allocate(sizeof(StepOutcome));
+    auto* const now = reinterpret_cast<StepNumbers*>(numbers.get());
+    auto* const found_out = reinterpret_cast<StepOutcome*>(outcome.get());
+    const StepNumbers step{.step = 2, .update = optimizer.numbers(2, 0)};
+    device::upload(device.stream(), now, &step, sizeof step);
+    const double norm = best_seconds(
+        device, [&] { optimizer.measure(device.stream(), engine_.flat(), now, found_out); }, 3);
+    const StepOutcome applied{.gradient_factor = 1, .applied = 1};
+    device::upload(device.stream(), found_out, &applied, sizeof applied);
+    found(result("norm of gradients", "norm of gradients" + elements, norm,
+                 bytes.norm / model_.bandwidth, 0, bytes.norm));
+    const double update = best_seconds(
+        device, [&] { optimizer.update(device.stream(), engine_.flat(), now, found_out); }, 3);
+    found(result("update", "update" + elements, update, bytes.update / model_.bandwidth, 0,
+                 bytes.update));
+  }
+
+ private:
+  // What tells steps apart: the op, its phase, the shapes of what it is given.
+  static std::string name_of_step(const graph::Program& program, const graph::ProgramStep& s) {
+    const graph::Node& node = program.recording().nodes()[static_cast<std::size_t>(s.node)];
+    std::string name = std::string(node.op->kind()) + " " + std::string(graph::name_of(s.phase));
+    for (int v : node.in) {
+      const graph::ValueInfo& info = program.recording().values()[static_cast<std::size_t>(v)];
+      if (info.role == graph::Role::activation || info.role == graph::Role::parameter)
+        name += " " + info.shape.str();
+    }
+    return name;
+  }
+
+  static Json result(std::string_view op, const std::string& name, double seconds, double roofline,
+                     double flops, double bytes) {
+    return {{"op", op},
+            {"name", name},
+            {"seconds", seconds},
+            {"flops_per_second", flops / seconds},
+            {"bytes_per_second", bytes / seconds},
+            {"roofline_seconds", roofline},
+            {"fraction", roofline / seconds}};
+  }
+
+  train::Engine engine_;
+  plan::DeviceModel model_;
+};
+
+}  // namespace
+
+int bench_kernels(const Arguments& args) {
+  config::Config config = configuration(args);
+  const Launch launch;
+  if (launch.ranks > 1)
+    throw Error(ExitCode::usage, "tfm-bench kernels measures one rank; start it without mpirun");
+  config::resolve_for_ranks(config, 1);
+  KernelBench bench(config, launch);
+  const plan::DeviceModel& m = bench.model();
+  Json results{{"precision", config.precision},
+               {"threads", launch.threads},
+               {"product_flops_per_second", m.wide.product},
+               {"copy_bytes_per_second", m.bandwidth}};
+  std::printf(
+      "%s, measured: matrix products %.1f GFLOP/s, copies %.1f GB/s\n%-52s %11s %10s %8s %9s\n",
+      config.precision.c_str(), m.wide.product * 1e-9, m.bandwidth * 1e-9, "op, phase, shapes",
+      "ms", "GFLOP/s", "GB/s", "roofline");
+  std::vector<Bar> bars;
+  bench.run([&](const Json& r) {
+    char text[64];
+    std::snprintf(text, sizeof text, "%.0f %% of the roofline, %.3f ms",
+                  r["fraction"].get<double>() * 100, r["seconds"].get<double>() * 1e3);
+    std::printf("%-52s %11.4f %10.1f %8.1f %7.1f %%\n", r["name"].get<std::string>().c_str(),
+                r["seconds"].get<double>() * 1e3, r["flops_per_second"].get<double>() * 1e-9,
+                r["bytes_per_second"].get<double>() * 1e-9, r["fraction"].get<double>() * 100);
+    std::fflush(stdout);
+    bars.push_back({r["name"], r["fraction"], text});
+    results["kernels"].push_back(r);
+  });
+  write_results(args, results, "kernels against their roofline", bars);
+  return 0;
+}
+
+}  // namespace tfm::launch

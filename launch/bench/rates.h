@@ -1,0 +1,42 @@
+#pragma once
+// Timing of kernels, and the rates of the device at hand.
+#include <algorithm>
+
+#include "core/dtype.h"
+#include "device/device.h"
+#include "device/timed.h"
+
+namespace tfm::launch {
+
+// Seconds of one run: the best of `samples` samples of at least 20 ms each, after one run that
+// warms up. run(n): seconds of n runs.
+template <class Run>
+double best_of(Run&& run, int samples = 5) {
+  run(1);
+  const int times = std::clamp(static_cast<int>(0.02 / std::max(1e-7, run(1))), 1, 10000);
+  double best = run(times);
+  for (int i = 1; i < samples; ++i) best = std::min(best, run(times));
+  return best / times;
+}
+
+// Of f, which gives work to the device's stream.
+template <class F>
+double best_seconds(device::Device& device, F&& f, int samples = 5) {
+  const auto run = [&](int times) {
+    double seconds = 0;
+    device::timed(device.stream(), &seconds, [&] {
+      for (int i = 0; i < times; ++i) f();
+    });
+    return seconds;
+  };
+  return best_of(run, samples);
+}
+
+struct MeasuredRates {
+  double product = 0,
+         attention = 0;  // FLOP/s of large matrix products and of causal attention, head size 64
+  double bandwidth = 0;  // bytes/s of a copy
+};
+MeasuredRates measure_rates(device::Device& device, DType type);
+
+}  // namespace tfm::launch

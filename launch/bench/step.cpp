@@ -1,0 +1,219 @@
+// tfm-bench step: where the time of a configuration's step goes.
+#include <algorithm>
+#include <cstdio>
+
+#include "data/run_data.h"
+#include "device/timed.h"
+#include "launch/bench/bench.h"
+#include "models/registry.h"
+
+namespace tfm::launch {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// An op in one phase, over a step.
+struct Row {
+  std::string op;
+  graph::Phase phase;
+  double seconds = 0, flops = 0, bytes = 0;
+  std::int64_t calls = 0;
+};
+
+class StepBench {
+ public:
+  StepBench(const Arguments& args, const Launch& launch)
+      : config_(load(args, launch)),
+        engine_(plan::make_step_plan(config_, launch.mesh(config::layout_of(config_))),
+                launch.device(config_)),
+        schedule_(plan::schedule_of(config_)),
+        random_(random_batch(config_.model.vocab_size)) {
+    // Batches by length: all of them of the longest one.
+    if (!args.has("--random-data") && engine_.plan().shapes.size() == 1) data_.emplace(config_);
+    engine_.initialize_parameters();
+  }
+
+  void steps(std::int64_t count, std::vector<double>* seconds) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      engine_.plan().mesh.world->barrier();
+      double wall = 0;
+      device::timed(engine_.device().stream(), &wall, [&] { step(); });
+      if (seconds) seconds->push_back(wall);
+    }
+  }
+
+  Json measure(std::int64_t warmup, std::int64_t count) {
+    steps(warmup, nullptr);
+    std::vector<double> plain, parts;
+    steps(count, &plain);
+    data_seconds_ = 0;
+    engine_.time_steps(&times_);
+    steps(count, &parts);
+    engine_.time_steps(nullptr);
+    double whole = 0;
+    for (double s : parts) whole += s;
+    average(count, whole);
+    const plan::ShapePlan& s = engine_.plan().largest();
+    Json j{{"ranks", engine_.plan().mesh.layout.world()},
+           {"device", engine_.device().is_cpu() ? "cpu" : "cuda"},
+           {"threads", engine_.device().host().threads},
+           {"steps", count},
+           {"tokens_per_step", s.batch * s.shape.length},
+           {"random_data", !data_},
+           {"step_seconds", median(plain)},
+           {"tokens_per_second", static_cast<double>(s.batch * s.shape.length) / median(plain)},
+           {"timed_step_seconds", whole}};
+    add_phases(whole, j);
+    add_ops(whole, j);
+    return j;
+  }
+
+  bool lead() const { return engine_.plan().mesh.rank() == 0; }
+
+ private:
+  static config::Config load(const Arguments& args, const Launch& launch) {
+    if (args.positional().size() != 1)
+      throw Error(ExitCode::usage, "expected: tfm-bench step CONFIG.yaml [section.key=value ...]");
+    config::Config c = load_config(args.positional()[0], args.overrides());
+    config::resolve_for_ranks(c, launch.ranks);
+    return c;
+  }
+
+  void step() {
+    const std::size_t shape = engine_.plan().shapes.size() - 1;
+    const train::BatchReader reader = [&](std::int64_t first, std::int64_t count, Fields& fields) {
+      device::timed(&engine_.device().host(), &data_seconds_, [&] {
+        if (data_)
+          data_->train->fill(done_, first, count, fields);
+        else
+          random_(first, count, fields);
+      });
+    };
+    engine_.train_step(done_ + 1, schedule_.at(done_ + 1), reader, shape);
+    ++done_;
+  }
+
+  // Everything becomes the mean of all ranks, of one step.
+  void average(std::int64_t count, double& whole) {
+    std::vector<double> all = times_.program;
+    for (double s : {times_.reduce, times_.norm, times_.update, data_seconds_, whole})
+      all.push_back(s);
+    comm::Communicator& world = *engine_.plan().mesh.world;
+    world.all_reduce({all.data(), DType::f64, {std::ssize(all)}});
+    for (double& s : all) s /= static_cast<double>(count * world.size());
+    const std::size_t n = times_.program.size();
+    times_ = {{all.begin(), all.begin() + static_cast<std::ptrdiff_t>(n)},
+              all[n],
+              all[n + 1],
+              all[n + 2]};
+    data_seconds_ = all[n + 3];
+    whole = all[n + 4];
+  }
+
+  void add_phases(double whole, Json& j) const {
+    const auto& steps = engine_.plan().largest().train_program.steps();
+    std::map<graph::Phase, double> seconds;
+    for (std::size_t i = 0; i < steps.size(); ++i) seconds[steps[i].phase] += times_.program[i];
+    Json& phases = j["phases"] = Json{{"data", data_seconds_},
+                                      {"forward", seconds[graph::Phase::forward]},
+                                      {"recompute", seconds[graph::Phase::recompute]},
+                                      {"backward", seconds[graph::Phase::backward]},
+                                      {"reduce", seconds[graph::Phase::reduce] + times_.reduce},
+                                      {"optimizer", times_.norm + times_.update}};
+    double sum = 0;
+    for (const auto& [name, s] : phases.items()) sum += s.get<double>();
+    phases["other"] = whole - sum;
+  }
+
+  void add_ops(double whole, Json& j) const {
+    const plan::ShapePlan& s = engine_.plan().largest();
+    const graph::Program& program = s.train_program;
+    std::map<std::pair<std::string, graph::Phase>, Row> rows;
+    const auto kind_of = [&](std::size_t i) {
+      return std::string(program.recording()
+                             .nodes()[static_cast<std::size_t>(program.steps()[i].node)]
+                             .op->kind());
+    };
+    for (std::size_t i = 0; i < program.steps().size(); ++i) {
+      const graph::ProgramStep& step = program.steps()[i];
+      if (step.node < 0 || program.joined(i)) continue;
+      const std::size_t first = step.join == graph::Join::no ? i : i - 1;
+      const std::string kind = (first < i ? kind_of(first) + " + " : "") + kind_of(i);
+      Row& r = rows.try_emplace({kind, step.phase}, Row{kind, step.phase}).first->second;
+      for (std::size_t part = first; part <= i; ++part) {
+        r.seconds += times_.program[part];
+        r.flops += program.work(part).flops() * static_cast<double>(s.micro_batches);
+        r.bytes += static_cast<double>(program.moved_bytes(part, false) +
+                                       (s.micro_batches - 1) * program.moved_bytes(part, true));
+      }
+      r.calls += s.micro_batches;
+    }
+    std::vector<Row> sorted;
+    for (const auto& [key, r] : rows) sorted.push_back(r);
+    std::ranges::stable_sort(sorted, std::greater{}, &Row::seconds);
+    for (const Row& r : sorted)
+      j["ops"].push_back({{"op", r.op},
+                          {"phase", graph::name_of(r.phase)},
+                          {"seconds", r.seconds},
+                          {"share", r.seconds / whole},
+                          {"calls", r.calls},
+                          {"flops_per_second", r.flops / r.seconds},
+                          {"bytes_per_second", r.bytes / r.seconds}});
+  }
+
+  config::Config config_;
+  train::Engine engine_;
+  optim::Schedule schedule_;
+  train::BatchReader random_;
+  std::optional<data::RunData> data_;
+  train::StepTimes times_;
+  double data_seconds_ = 0;
+  std::int64_t done_ = 0;
+};
+
+void print(const Json& j) {
+  const double whole = j["timed_step_seconds"];
+  std::printf("%s, %d ranks of %d threads, %lld tokens a step%s\n",
+              j["device"].get<std::string>().c_str(), j["ranks"].get<int>(),
+              j["threads"].get<int>(), j["tokens_per_step"].get<long long>(),
+              j["random_data"].get<bool>() ? " of random ids" : "");
+  std::printf(
+      "step %.3f ms, %.1f tokens/s (median); with every op waited for %.3f ms (mean), of which\n",
+      j["step_seconds"].get<double>() * 1e3, j["tokens_per_second"].get<double>(), whole * 1e3);
+  std::printf("\n%-12s %12s %8s\n", "phase", "ms", "share");
+  for (const auto& [name, s] : j["phases"].items())
+    std::printf("%-12s %12.3f %7.1f%%\n", name.c_str(), s.get<double>() * 1e3,
+                s.get<double>() / whole * 100);
+  std::printf("\n%-18s %-10s %12s %8s %8s %12s %10s\n", "op", "phase", "ms", "share", "calls",
+              "GFLOP/s", "GB/s");
+  for (const Json& r : j["ops"]) {
+    std::printf("%-18s %-10s %12.3f %7.1f%% %8lld ", r["op"].get<std::string>().c_str(),
+                r["phase"].get<std::string>().c_str(), r["seconds"].get<double>() * 1e3,
+                r["share"].get<double>() * 100, r["calls"].get<long long>());
+    std::printf("%12.1f %10.1f\n", r["flops_per_second"].get<double>() * 1e-9,
+                r["bytes_per_second"].get<double>() * 1e-9);
+  }
+}
+
+}  // namespace
+
+int bench_step(const Arguments& args) {
+  const std::int64_t steps = args.integer("--steps", 10, 1),
+                     warmup = args.integer("--warmup", 2, 0);
+  const Launch launch;
+  StepBench bench(args, launch);
+  const Json j = bench.measure(warmup, steps);
+  if (!bench.lead()) return 0;
+  print(j);
+  std::vector<Bar> bars;
+  for (const Json& r : j["ops"]) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.3f ms", r["seconds"].get<double>() * 1e3);
+    bars.push_back(
+        {r["op"].get<std::string>() + " " + r["phase"].get<std::string>(), r["seconds"], text});
+  }
+  write_results(args, j, "time of a step by op", bars);
+  return 0;
+}
+
+}  // namespace tfm::launch

@@ -1,0 +1,588 @@
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <barrier>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <thread>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/lock.h"
+#include "inference/loaded_model.h"
+#include "io/file.h"
+#include "io/safetensors.h"
+
+namespace tfm {
+namespace {
+
+namespace fs = std::filesystem;
+using Data = std::map<std::string, std::pair<Shape, std::vector<float>>>;
+
+// Threads in place of ranks.
+class Crew {
+ public:
+  explicit Crew(int size) : size_(size), strings_(size), barrier_(size) {}
+  void run(const std::function<void(const checkpoint::CheckpointRanks&)>& work) {
+    std::vector<std::thread> threads;
+    for (int r = 0; r < size_; ++r)
+      threads.emplace_back([&, r] {
+        checkpoint::CheckpointRanks ranks;
+        ranks.rank = r;
+        ranks.size = size_;
+        ranks.barrier = [this] { barrier_.arrive_and_wait(); };
+        ranks.gather = [this, r](const std::string& mine) {
+          strings_[r] = mine;
+          barrier_.arrive_and_wait();
+          auto all = strings_;
+          barrier_.arrive_and_wait();
+          return all;
+        };
+        work(ranks);
+      });
+    for (auto& t : threads) t.join();
+  }
+
+ private:
+  int size_;
+  std::vector<std::string> strings_;
+  std::barrier<> barrier_;
+};
+
+// The elements a slice names, one by one: what read() is compared with.
+std::vector<float> elements(const Shape& full, const std::vector<float>& data,
+                            const checkpoint::Slice& s) {
+  std::vector<float> all, out;
+  for (std::int64_t i = 0; i < full.elements(); ++i) {
+    if (s.axis >= 0) {
+      std::int64_t inner = 1;
+      for (int d = s.axis + 1; d < full.rank(); ++d) inner *= full[d];
+      const std::int64_t at = i / inner % full[s.axis];
+      if (at < s.begin || at >= s.end) continue;
+    }
+    all.push_back(data[i]);
+  }
+  out.assign(all.begin() + s.first, all.begin() + s.first + s.count);
+  return out;
+}
+
+Data random_data(unsigned seed) {
+  std::mt19937 random(seed);
+  Data data;
+  const Shape shapes[] = {{}, {7}, {12, 5}, {3, 8, 4}, {2, 3, 4, 5}, {64, 96}, {0, 4}};
+  for (const Shape& shape : shapes)
+    for (const char* kind : {"model/", "adam.m/", "adam.v/"}) {
+      auto& [s, values] = data[kind + shape.str()];
+      s = shape;
+      values.resize(static_cast<std::size_t>(shape.elements()));
+      for (auto& v : values) v = std::bit_cast<float>(static_cast<std::uint32_t>(random()));
+    }
+  return data;
+}
+
+bool bit_equal(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+}
+
+std::int64_t slice_elements(const Shape& full, int axis, std::int64_t begin, std::int64_t end) {
+  if (axis < 0) return full.elements();
+  std::int64_t n = end - begin;
+  for (int i = 0; i < full.rank(); ++i) n *= i == axis ? 1 : full[i];
+  return n;
+}
+
+// Cuts every tensor along a random axis into `ways` slices, each slice flatly into pieces dealt to
+// the ranks.
+struct Cut {
+  std::vector<std::vector<float>> storage;
+  std::vector<std::vector<checkpoint::Piece>> of_rank;
+};
+Cut cut(const Data& data, int ranks, unsigned seed) {
+  std::mt19937 random(seed);
+  Cut out;
+  out.of_rank.resize(ranks);
+  for (const auto& [name, tensor] : data) {
+    const auto& [full, values] = tensor;
+    const int axis = full.rank() == 0 ? -1 : static_cast<int>(random() % (full.rank() + 1)) - 1;
+    const std::int64_t extent = axis < 0 ? 1 : full[axis], ways = axis < 0 ? 1 : 1 + random() % 4;
+    for (std::int64_t w = 0; w < ways; ++w) {
+      checkpoint::Slice s{axis, extent * w / ways, extent * (w + 1) / ways, 0, 0};
+      const std::int64_t total = slice_elements(full, axis, s.begin, s.end),
+                         parts = 1 + random() % 3;
+      for (std::int64_t p = 0; p < parts; ++p) {
+        s.first = total * p / parts;
+        s.count = total * (p + 1) / parts - s.first;
+        checkpoint::Piece piece;
+        static_cast<checkpoint::Slice&>(piece) = s;
+        piece.name = name;
+        piece.full_shape = full;
+        out.storage.push_back(elements(full, values, s));
+        piece.data = out.storage.back().data();
+        out.of_rank[random() % ranks].push_back(piece);
+      }
+    }
+  }
+  return out;
+}
+
+checkpoint::CheckpointInfo info_at(std::int64_t step) {
+  checkpoint::CheckpointInfo info;
+  info.step = step;
+  info.samples_seen = step * 64;
+  info.seed = 0xfedcba9876543210u;
+  info.layout = {{"data", 2}, {"tensor", 2}};
+  info.config = "model: {family: decoder}\n# \"quoted\"\n";
+  info.extra = R"({"tokens":[1,2,{"a":null}]})";
+  return info;
+}
+
+class Checkpoint : public testing::Test {
+ protected:
+  Checkpoint()
+      : dir_((fs::temp_directory_path() / ("tfm-checkpoint-" + std::to_string(::getpid())))
+                 .string()) {
+    fs::remove_all(dir_);
+  }
+  ~Checkpoint() override { fs::remove_all(dir_); }
+  checkpoint::CheckpointResult save(std::int64_t step, const Data& data, int ranks = 1,
+                                    unsigned seed = 1, std::int64_t keep = 0,
+                                    const std::optional<checkpoint::Best>& best = {}) const {
+    checkpoint::CheckpointInfo info = info_at(step);
+    info.best = best;
+    const Cut pieces = cut(data, ranks, seed);
+    std::vector<checkpoint::CheckpointResult> results(ranks);
+    Crew(ranks).run([&](const checkpoint::CheckpointRanks& r) {
+      results[r.rank] = checkpoint::write_checkpoint(dir_, info, pieces.of_rank[r.rank], keep, r);
+    });
+    for (const auto& r : results) {
+      EXPECT_EQ(r.path, results[0].path);
+      EXPECT_EQ(r.error, results[0].error);
+      EXPECT_EQ(r.bytes, results[0].bytes);
+    }
+    return results[0];
+  }
+  std::optional<std::string> latest() {
+    log_.clear();
+    return checkpoint::find_latest(dir_, [&](const std::string& line) { log_ += line + "\n"; });
+  }
+  static void flip(const std::string& path, std::size_t at, char bits = 0x10) {
+    std::fstream f(path, std::ios::in | std::ios::out | std::ios::binary);
+    f.seekg(static_cast<std::streamoff>(at));
+    const char c = static_cast<char>(f.get() ^ bits);
+    f.seekp(static_cast<std::streamoff>(at));
+    f.put(c);
+  }
+  static bool verifies(const std::string& path) {
+    try {
+      checkpoint::CheckpointReader(path).verify();
+      return true;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ExitCode::input);
+      EXPECT_NE(std::string(e.what()).find(path), std::string::npos) << e.what();
+      return false;
+    }
+  }
+  void expect_equal(const std::string& path, const Data& data) const {
+    const checkpoint::CheckpointReader reader(path);
+    for (const auto& [name, tensor] : data) {
+      std::vector<float> got(tensor.second.size());
+      reader.read(name, checkpoint::Slice{-1, 0, 0, 0, static_cast<std::int64_t>(got.size())},
+                  got.data());
+      ASSERT_TRUE(bit_equal(got, tensor.second)) << name;
+    }
+  }
+  std::string dir_, log_;
+};
+
+TEST_F(Checkpoint, IsReadOnProcessorsUnlessAskedOtherwise) {
+  checkpoint::CheckpointInfo info = info_at(3);
+  info.config =
+      "model: {family: decoder, vocab_size: 8, d_model: 8, n_layers: 1, n_heads: 1}\ndevice: "
+      "cuda\nprecision: bf16\ncuda_graphs: on\n"
+      "parallel: {backend: nccl}\ndata: {train: {type: tokens, path: none.bin}}\n";
+  checkpoint::CheckpointResult result;
+  Crew(1).run([&](const checkpoint::CheckpointRanks& r) {
+    result = checkpoint::write_checkpoint(dir_, info, {}, 0, r);
+  });
+  ASSERT_TRUE(result.ok()) << result.error;
+  const config::Config c = inference::checkpoint_config(result.path, {});
+  EXPECT_EQ(c.device, "cpu");
+  EXPECT_EQ(c.precision, "fp32");
+  EXPECT_NO_THROW(inference::checkpoint_config(result.path, {"precision=fp32"}));
+  EXPECT_EQ(inference::checkpoint_config(result.path, {"device=cuda"}).device, "cuda");
+  EXPECT_EQ(inference::checkpoint_config(result.path, {"device=cpu"}).device, "cpu");
+  try {
+    inference::checkpoint_config(result.path, {"precision=bf16"});
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ExitCode::usage);
+    EXPECT_TRUE(std::string(e.what()).starts_with("precision=bf16")) << e.what();
+  }
+}
+
+TEST_F(Checkpoint, TheBestIsNamedAndStays) {
+  const Data data = random_data(1);
+  checkpoint::Best best{.metric = "bleu"};
+  const auto saved = [&](std::int64_t step, double value) {
+    best.improve(step, value);
+    const auto result = save(step, data, 2, 1, 2, best);
+    ASSERT_TRUE(result.ok() && result.warning.empty()) << result.error << result.warning;
+    const checkpoint::Manifest m = checkpoint::CheckpointReader(dir_ + "/best").manifest();
+    EXPECT_EQ(m.step, best.step);
+    EXPECT_EQ(*checkpoint::CheckpointReader(result.path).manifest().best, best);
+  };
+  saved(1, 0.1 + 0.2);
+  saved(2, 30.5);
+  for (std::int64_t step = 3; step <= 6; ++step) saved(step, 1e-3);
+  EXPECT_EQ(best.since, 4);
+  std::set<std::string> there;
+  for (const auto& e : fs::directory_iterator(dir_)) there.insert(e.path().filename().string());
+  EXPECT_EQ(there, (std::set<std::string>{"best", "latest", "step-00000002", "step-00000005",
+                                          "step-00000006"}));
+  EXPECT_EQ(latest(), dir_ + "/step-00000006");
+  fs::create_directory_symlink("step-00000006",
+                               dir_ + "/best.tmp");  // as an interrupted write leaves it
+  EXPECT_EQ(checkpoint::clean(dir_), std::vector<std::string>{"best.tmp"});
+  saved(7, 31);
+  EXPECT_FALSE(fs::exists(dir_ + "/step-00000002"));
+  best.step = 9;  // whose checkpoint could not be written
+  EXPECT_TRUE(save(10, data, 1, 1, 2, best).ok());
+  EXPECT_EQ(fs::read_symlink(dir_ + "/best"), "step-00000007");
+}
+
+TEST(Best, IsTheFirstOfEqualsAndFinite) {
+  for (const char* metric : {"loss", "perplexity", "accuracy", "bleu", "chrf"}) {
+    const double sign =
+        std::string(metric) == "loss" || std::string(metric) == "perplexity" ? -1 : 1;
+    checkpoint::Best best{.metric = metric};
+    EXPECT_FALSE(best.improve(1, std::nan("")));
+    EXPECT_TRUE(best.improve(2, sign * 2));
+    EXPECT_FALSE(best.improve(3, sign * 2));
+    EXPECT_FALSE(best.improve(4, sign * 1.5));
+    EXPECT_FALSE(best.improve(5, std::numeric_limits<double>::infinity()));
+    EXPECT_EQ(best, (checkpoint::Best{metric, 2, sign * 2, 3}));
+    EXPECT_TRUE(best.improve(6, sign * 2.5));
+    EXPECT_EQ(best, (checkpoint::Best{metric, 6, sign * 2.5, 0}));
+  }
+}
+
+TEST_F(Checkpoint, ManifestRoundTrip) {
+  const auto result = save(500, random_data(1), 4);
+  ASSERT_TRUE(result.ok()) << result.error;
+  EXPECT_EQ(result.path, dir_ + "/step-00000500");
+  EXPECT_TRUE(fs::exists(result.path + "/shard-00003-of-00004.safetensors"));
+  checkpoint::CheckpointReader reader(result.path);
+  reader.verify();
+  const auto& m = reader.manifest();
+  const auto want = info_at(500);
+  EXPECT_EQ(m.step, 500);
+  EXPECT_EQ(m.samples_seen, want.samples_seen);
+  EXPECT_EQ(m.seed, want.seed);
+  EXPECT_EQ(m.layout, want.layout);
+  EXPECT_EQ(m.config, want.config);
+  EXPECT_EQ(m.extra, want.extra);
+  EXPECT_EQ(m.files.size(), 4u);
+  EXPECT_EQ(reader.shape("model/(64, 96)"), (Shape{64, 96}));
+  EXPECT_FALSE(reader.has("model/other"));
+  EXPECT_EQ(reader.names().size(), 21u);
+  std::string text;
+  std::getline(std::ifstream(dir_ + "/latest"), text);
+  EXPECT_EQ(text, "step-00000500");
+}
+
+TEST_F(Checkpoint, ReadsAtAnyLayout) {
+  std::mt19937 random(3);
+  for (int ranks : {1, 2, 4})
+    for (unsigned seed = 0; seed < 6; ++seed) {
+      const Data data = random_data(seed);
+      const auto result = save(seed + 1, data, ranks, seed);
+      ASSERT_TRUE(result.ok()) << result.error;
+      const checkpoint::CheckpointReader reader(result.path);
+      for (const auto& [name, tensor] : data)
+        for (int trial = 0; trial < 8; ++trial) {
+          const auto& [full, values] = tensor;
+          checkpoint::Slice s;
+          s.axis = full.rank() == 0 ? -1 : static_cast<int>(random() % (full.rank() + 1)) - 1;
+          if (s.axis >= 0) {
+            s.begin = random() % (full[s.axis] + 1);
+            s.end = s.begin + random() % (full[s.axis] - s.begin + 1);
+          }
+          const auto total = slice_elements(full, s.axis, s.begin, s.end);
+          s.first = random() % (total + 1);
+          s.count = random() % (total - s.first + 1);
+          const auto want = elements(full, values, s);
+          std::vector<float> got(want.size());
+          reader.read(name, s, got.data());
+          ASSERT_TRUE(bit_equal(got, want)) << name << " written by " << ranks;
+        }
+    }
+}
+
+TEST_F(Checkpoint, AHoleIsNamed) {
+  const std::vector<float> values(6);
+  checkpoint::Piece p;
+  p.name = "model/w";
+  p.full_shape = {2, 6};
+  p.axis = 0;
+  p.begin = 1;
+  p.end = 2;
+  p.count = 6;
+  p.data = values.data();
+  const auto result = checkpoint::write_checkpoint(dir_, info_at(1), {&p, 1}, 0, {});
+  ASSERT_TRUE(result.ok()) << result.error;
+  const checkpoint::CheckpointReader reader(result.path);
+  float out[12];
+  reader.read("model/w", 0, 1, 2, 0, 6, out);
+  try {
+    reader.read("model/w", -1, 0, 0, 0, 12, out);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("model/w"), std::string::npos);
+    EXPECT_NE(std::string(e.what()).find("manifest.json"), std::string::npos);
+  }
+  EXPECT_THROW(reader.read("model/x", -1, 0, 0, 0, 1, out), Error);
+}
+
+TEST_F(Checkpoint, EveryFlippedByteIsDetected) {
+  const auto path = save(1, random_data(2), 2).path;
+  ASSERT_TRUE(verifies(path));
+  for (const auto& e : fs::directory_iterator(path)) {
+    const bool manifest = e.path().filename() == "manifest.json";
+    for (std::size_t at = 0, n = e.file_size(); at < n; at += manifest ? 1 : 97) {
+      const char bits = static_cast<char>(1 << at % 8);
+      flip(e.path(), at, bits);
+      ASSERT_FALSE(verifies(path)) << e.path() << " byte " << at;
+      flip(e.path(), at, bits);
+    }
+  }
+  ASSERT_TRUE(verifies(path));
+}
+
+TEST_F(Checkpoint, TruncatedMissingSwappedAndExtraFilesAreDetected) {
+  const auto path = save(1, random_data(2), 2).path;
+  const std::string shards[] = {path + "/shard-00000-of-00002.safetensors",
+                                path + "/shard-00001-of-00002.safetensors"};
+  for (const auto& file : {path + "/manifest.json", shards[0], shards[1]}) {
+    const auto n = fs::file_size(file);
+    fs::copy_file(file, dir_ + "/copy");
+    for (std::uintmax_t size :
+         std::initializer_list<std::uintmax_t>{0, 7, 8, 100, n / 2, n - 4, n - 1, n + 1}) {
+      fs::resize_file(file, size);
+      EXPECT_FALSE(verifies(path)) << file << " cut to " << size;
+      fs::copy_file(dir_ + "/copy", file, fs::copy_options::overwrite_existing);
+    }
+    fs::remove(file);
+    EXPECT_FALSE(verifies(path)) << file;
+    fs::rename(dir_ + "/copy", file);
+    ASSERT_TRUE(verifies(path));
+  }
+  fs::rename(shards[0], path + "/x");
+  fs::rename(shards[1], shards[0]);
+  fs::rename(path + "/x", shards[1]);
+  EXPECT_FALSE(verifies(path));
+  fs::rename(shards[0], path + "/x");
+  fs::rename(shards[1], shards[0]);
+  fs::rename(path + "/x", shards[1]);
+  fs::copy_file(shards[0], path + "/shard-00002-of-00003.safetensors");
+  EXPECT_FALSE(verifies(path));
+}
+
+TEST_F(Checkpoint, FallsBackAndSaysWhy) {
+  EXPECT_FALSE(latest());
+  for (int step : {1, 2, 3}) ASSERT_TRUE(save(step, random_data(step)).ok());
+  EXPECT_EQ(latest(), dir_ + "/step-00000003");
+  EXPECT_EQ(log_, "");
+  flip(dir_ + "/step-00000003/shard-00000-of-00001.safetensors", 5000);
+  EXPECT_EQ(latest(), dir_ + "/step-00000002");
+  EXPECT_NE(log_.find("step-00000003"), std::string::npos);
+  EXPECT_NE(log_.find("checksum"), std::string::npos);
+  for (const char* content : {"", "../../etc", "step-3", "step-00000009", "step-00000003/../x\n"}) {
+    std::ofstream(dir_ + "/latest") << content;
+    EXPECT_EQ(latest(), dir_ + "/step-00000002") << content;
+    EXPECT_NE(log_, "") << content;
+  }
+  fs::remove(dir_ + "/latest");
+  EXPECT_EQ(latest(), dir_ + "/step-00000002");
+  fs::remove(dir_ + "/step-00000002/manifest.json");
+  fs::remove_all(dir_ + "/step-00000001");
+  EXPECT_THROW(latest(), Error) << "never silently from the start";
+}
+
+TEST_F(Checkpoint, RetentionKeepsTheNewest) {
+  for (int step = 1; step <= 6; ++step) ASSERT_TRUE(save(step, random_data(1), 1, 1, 3).ok());
+  for (int step = 1; step <= 6; ++step)
+    EXPECT_EQ(fs::exists(dir_ + "/step-0000000" + std::to_string(step)), step >= 4) << step;
+  ASSERT_TRUE(save(7, random_data(1), 1, 1, 1).ok());  // never the last two
+  EXPECT_TRUE(fs::exists(dir_ + "/step-00000006"));
+  EXPECT_FALSE(fs::exists(dir_ + "/step-00000005"));
+  ASSERT_TRUE(save(3, random_data(1), 1, 1, 1).ok());  // nor the one just written
+  EXPECT_TRUE(fs::exists(dir_ + "/step-00000003"));
+}
+
+TEST_F(Checkpoint, AStepIsReplacedWhole) {
+  ASSERT_TRUE(save(5, random_data(1), 2).ok());
+  ASSERT_TRUE(save(5, random_data(9), 4).ok());
+  ASSERT_TRUE(verifies(dir_ + "/step-00000005"));
+  expect_equal(dir_ + "/step-00000005", random_data(9));
+  EXPECT_FALSE(fs::exists(dir_ + "/step-00000005.tmp"));
+}
+
+TEST_F(Checkpoint, CleanRemovesWhatWasInterrupted) {
+  ASSERT_TRUE(save(1, random_data(1)).ok());
+  for (const char* name : {"step-00000002.tmp", "step-00000003.old.tmp", "mine.tmp"})
+    fs::create_directory(dir_ + "/" + name);
+  std::ofstream(dir_ + "/latest.tmp") << "x";
+  EXPECT_EQ(checkpoint::clean(dir_).size(), 3u);
+  EXPECT_TRUE(fs::exists(dir_ + "/mine.tmp"));
+  EXPECT_TRUE(latest());
+}
+
+TEST_F(Checkpoint, OneRankFailsAllGiveUp) {
+  const Data data = random_data(1);
+  ASSERT_TRUE(save(1, data).ok());
+  Cut pieces = cut(data, 4, 1);
+  checkpoint::Piece wrong;
+  wrong.name = "model/bad";
+  wrong.full_shape = {2};
+  wrong.count = 3;
+  pieces.of_rank[2].push_back(wrong);
+  std::vector<std::string> errors(4);
+  Crew(4).run([&](const checkpoint::CheckpointRanks& r) {
+    errors[r.rank] =
+        checkpoint::write_checkpoint(dir_, info_at(2), pieces.of_rank[r.rank], 2, r).error;
+  });
+  for (const auto& e : errors) EXPECT_NE(e.find("rank 2: "), std::string::npos) << e;
+  EXPECT_FALSE(fs::exists(dir_ + "/step-00000002.tmp"));
+  EXPECT_FALSE(fs::exists(dir_ + "/step-00000002"));
+  EXPECT_EQ(latest(), dir_ + "/step-00000001");
+}
+
+// `work` in a child process; its exit status.
+template <class F>
+int in_child(F&& work) {
+  const pid_t pid = ::fork();
+  if (pid == 0) ::_exit(work());
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+TEST_F(Checkpoint, AWriteThatFailsAtAnyByteLeavesThePreviousOne) {
+  const Data data = random_data(1);
+  const auto first = save(1, data);
+  ASSERT_TRUE(first.ok());
+  const auto manifest = fs::file_size(first.path + "/manifest.json");
+  for (std::uint64_t limit :
+       {std::uint64_t{0}, std::uint64_t{5}, std::uint64_t{1000},
+        static_cast<std::uint64_t>(manifest) - 1, static_cast<std::uint64_t>(first.bytes) - 1}) {
+    const int status = in_child([&] {
+      ::signal(SIGXFSZ, SIG_IGN);
+      const rlimit l{limit, limit};
+      ::setrlimit(RLIMIT_FSIZE, &l);
+      const auto r =
+          checkpoint::write_checkpoint(dir_, info_at(2), cut(data, 1, 1).of_rank[0], 2, {});
+      return r.ok() ? 1 : r.error.find("File too large") == std::string::npos ? 2 : 0;
+    });
+    EXPECT_EQ(status, 0) << limit;
+    EXPECT_FALSE(fs::exists(dir_ + "/step-00000002.tmp"));
+    EXPECT_FALSE(fs::exists(dir_ + "/latest.tmp"));
+    EXPECT_EQ(latest(), first.path);
+  }
+  EXPECT_TRUE(save(2, data).ok());
+}
+
+TEST_F(Checkpoint, AFullDiskLeavesThePreviousOne) {
+  fs::create_directories(dir_);
+  const Data data = random_data(1);
+  if (::mount("tmpfs", dir_.c_str(), "tmpfs", 0, "size=256k") != 0)
+    GTEST_SKIP() << "a small tmpfs cannot be mounted here";
+  std::vector<checkpoint::CheckpointResult> results;
+  for (int step = 1; step <= 4; ++step) results.push_back(save(step, data, 2));
+  EXPECT_TRUE(results.front().ok());
+  EXPECT_FALSE(results.back().ok());
+  EXPECT_NE(results.back().error.find("No space left"), std::string::npos) << results.back().error;
+  for (const auto& r : results) {
+    EXPECT_EQ(r.ok(), verifies(r.ok() ? r.path : dir_ + "/step-00000004"));
+  }
+  EXPECT_FALSE(fs::exists(dir_ + "/step-00000004.tmp"));
+  EXPECT_TRUE(latest());
+  ::umount(dir_.c_str());
+}
+
+TEST_F(Checkpoint, KillsAtRandomTimesNeverLoseTheCheckpoint) {
+  const Data data = random_data(4);
+  const auto start = std::chrono::steady_clock::now();
+  ASSERT_TRUE(save(1, data).ok());
+  const auto once = std::chrono::duration_cast<std::chrono::microseconds>(
+                        std::chrono::steady_clock::now() - start)
+                        .count();
+  std::mt19937 random(11);
+  std::int64_t step = 1;
+  int advanced = 0, interrupted = 0;
+  for (int kill = 0; kill < 40; ++kill) {
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      const Cut pieces = cut(data, 1, 2);
+      for (std::int64_t s = step + 1;; ++s) {
+        if (!checkpoint::write_checkpoint(dir_, info_at(s), pieces.of_rank[0], 2, {}).ok())
+          ::_exit(1);
+        if (s > step + 3) s = step;  // now and then over one that is there
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % (4 * once)));
+    ::kill(pid, SIGKILL);
+    int status = 0;
+    ::waitpid(pid, &status, 0);
+    ASSERT_TRUE(WIFSIGNALED(status)) << "the child could not write";
+    for (const auto& e : fs::directory_iterator(dir_))
+      interrupted += e.path().extension() == ".tmp";
+    const auto found = latest();
+    ASSERT_TRUE(found) << "after kill " << kill << "\n" << log_;
+    EXPECT_EQ(log_, "") << "a published checkpoint was not valid";
+    expect_equal(*found, data);
+    const std::int64_t now = checkpoint::CheckpointReader(*found).manifest().step;
+    EXPECT_GE(now, step);
+    advanced += now != step;
+    step = now;
+    checkpoint::clean(dir_);
+    for (const auto& e : fs::directory_iterator(dir_)) ASSERT_NE(e.path().extension(), ".tmp");
+  }
+  EXPECT_GT(advanced, 0);
+  EXPECT_GT(interrupted, 5);
+}
+
+TEST_F(Checkpoint, TheLockKeepsASecondRunOut) {
+  {
+    checkpoint::RunLock lock(dir_);
+    EXPECT_FALSE(lock.took_over());
+    try {
+      checkpoint::RunLock second(dir_);
+      FAIL();
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ExitCode::environment);
+      EXPECT_NE(std::string(e.what()).find("pid " + std::to_string(::getpid())), std::string::npos)
+          << e.what();
+    }
+  }
+  EXPECT_FALSE(fs::exists(dir_ + "/run.lock"));
+  EXPECT_EQ(in_child([&] {
+              new checkpoint::RunLock(dir_);
+              return ::raise(SIGKILL);
+            }),
+            128 + SIGKILL);
+  EXPECT_TRUE(fs::exists(dir_ + "/run.lock"));
+  EXPECT_TRUE(checkpoint::RunLock(dir_).took_over());
+  std::ofstream(dir_ + "/run.lock") << "host elsewhere\npid 7\nboot other\n";
+  EXPECT_THROW(checkpoint::RunLock{dir_}, Error);
+  EXPECT_TRUE(fs::exists(dir_ + "/run.lock"));
+}
+
+}  // namespace
+}  // namespace tfm

@@ -1,0 +1,272 @@
+// The configuration reader on texts: positions and messages of errors, hostile texts, values,
+// overrides.
+#include <algorithm>
+#include <chrono>
+#include <sstream>
+
+#include "support/config_fixture.h"
+
+namespace tfm {
+namespace {
+
+struct BadCase {
+  std::string file, name, text;
+  std::vector<std::pair<std::string, std::string>> expected;  // line:col, part of the message
+};
+
+std::vector<BadCase> bad_cases() {
+  std::vector<BadCase> cases;
+  for (const auto& entry :
+       fs::directory_iterator(fs::path(TFM_SOURCE_DIR) / "tests/unit/bad_configs")) {
+    std::ifstream file(entry.path());
+    for (std::string line; std::getline(file, line);) {
+      if (line.starts_with("=== ")) {
+        cases.push_back({entry.path().filename().string(), line.substr(4), {}, {}});
+      } else if (cases.empty() || cases.back().file != entry.path().filename()) {
+        continue;  // the remarks at the top
+      } else if (line.starts_with(">>> ")) {
+        const auto space = line.find(' ', 4);
+        cases.back().expected.emplace_back(line.substr(4, space - 4), line.substr(space + 1));
+      } else {
+        cases.back().text += line == "%model"  ? kModel
+                             : line == "%data" ? kData
+                             : line == "%rest" ? kModel + kData
+                                               : line + "\n";
+      }
+    }
+  }
+  return cases;
+}
+
+TEST_F(ConfigTest, BadConfigsAreReportedWhereTheyAreWrong) {
+  const std::vector<BadCase> cases = bad_cases();
+  ASSERT_GE(cases.size(), 110u);
+  for (const BadCase& c : cases) {
+    SCOPED_TRACE(c.file + ": " + c.name);
+    ASSERT_FALSE(c.expected.empty());
+    const std::string message = errors(c.text);
+    std::size_t count = 0;
+    for (auto at = message.find(": error: "); at != std::string::npos;
+         at = message.find(": error: ", at + 1))
+      ++count;
+    EXPECT_EQ(count, c.expected.size()) << message;
+    for (const auto& [place, part] : c.expected) {
+      bool found = false;
+      std::istringstream lines(message);
+      for (std::string line; std::getline(lines, line);)
+        found |= line.starts_with("cfg.yaml:" + place + ": error: ") &&
+                 line.find(part) != std::string::npos;
+      EXPECT_TRUE(found) << "no '" << place << ": " << part << "' in\n" << message;
+    }
+    EXPECT_TRUE(message.find("expected") != std::string::npos ||
+                message.find("legal values") != std::string::npos)
+        << message;
+  }
+}
+
+TEST_F(ConfigTest, AnErrorShowsTheLineACaretAndHelp) {
+  EXPECT_EQ(errors(kModel + kData + "optimizer:\n  learing_rate: 1e-3\n"),
+            "cfg.yaml:4:3: error: unknown key 'learing_rate' in 'optimizer'; expected one of "
+            "betas, ema, eps, grad_clip, lr, "
+            "momentum, type, "
+            "weight_decay\n    learing_rate: 1e-3\n    ^\n  help: did you mean 'lr'?");
+}
+
+TEST_F(ConfigTest, CharactersThatAreNoText) {
+  EXPECT_TRUE(errors("train: {steps: 5}\n" + kModel + kData + std::string("a\0b", 3))
+                  .starts_with("cfg.yaml:4:2: error: the text holds a NUL"));
+  EXPECT_TRUE(errors("\xFF\xFE"
+                     "a\0")
+                  .starts_with("cfg.yaml:1:1: error: the text is UTF-16"));
+  EXPECT_TRUE(errors("\xFE\xFF\0a").starts_with("cfg.yaml:1:1: error: the text is UTF-16"));
+  for (const char* bad :
+       {"\xC0\x80", "\xC3", "\xE0\x80\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\x80", "\xFF"})
+    EXPECT_TRUE(errors(std::string("# \xC3\xA9") + bad + "\n" + kModel + kData)
+                    .starts_with("cfg.yaml:1:4: error: the text is not valid UTF-8"))
+        << bad;
+  EXPECT_TRUE(
+      errors("a: b\x01\n").starts_with("cfg.yaml:1:5: error: the text holds a control character"));
+  EXPECT_TRUE(errors("a: b\rc: d\n")
+                  .starts_with("cfg.yaml:1:5: error: the text holds a control character"));
+  EXPECT_EQ(errors("\xEF\xBB\xBF" + kModel + kData), "");
+  EXPECT_TRUE(errors("\xEF\xBB\xBF"
+                     "trian: {}\r\n" +
+                     kModel + kData)
+                  .starts_with("cfg.yaml:1:1: error: unknown key 'trian'"));
+}
+
+TEST_F(ConfigTest, WindowsLineEndsAreRead) {
+  std::string text = kModel + kData + "train:\n  steps: 7\ncheckpoint: {dir: \"a b\"}\n", windows;
+  for (char c : text) windows += c == '\n' ? std::string("\r\n") : std::string(1, c);
+  EXPECT_EQ(load(windows), load(text));
+  EXPECT_EQ(load(windows).train.steps, 7);
+}
+
+TEST_F(ConfigTest, FilesThatCannotBeRead) {
+  EXPECT_TRUE(errors(std::string((1 << 20) + 1, '#'))
+                  .starts_with("cfg.yaml: error: the file is longer than 1 MiB"));
+  EXPECT_EQ(errors(kModel + kData + std::string((1 << 20) - 200, '#')), "");
+  try {
+    config::load_config((folder_ / "absent.yaml").string(), {});
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("cannot read the file (No such file"), std::string::npos)
+        << e.what();
+  }
+  EXPECT_THROW(config::load_config(folder_.string(), {}), Error);
+}
+
+TEST_F(ConfigTest, ErrorsAreCapped) {
+  std::string text = kModel + kData + "train:\n";
+  for (int i = 0; i < 70; ++i) text += "  unknown" + std::to_string(i) + ": 1\n";
+  const std::string message = errors(text);
+  EXPECT_NE(message.find("unknown49"), std::string::npos);
+  EXPECT_EQ(message.find("unknown50"), std::string::npos);
+  EXPECT_TRUE(message.ends_with("and 20 more errors")) << message;
+}
+
+TEST_F(ConfigTest, HostileTextsEndSoon) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto times = [](int n, const std::string& part) {
+    std::string s;
+    for (int i = 0; i < n; ++i) s += part;
+    return s;
+  };
+  for (const std::string& text :
+       {times(1000000, "["), "a: " + times(200000, "{b: "), times(300000, "- "),
+        times(100000, "a: "), "a: [" + times(300000, "1, ") + "1]",
+        "{" + times(250000, "a, ") + "a}", "a: \"" + times(1000000, "x") + "\"",
+        "a: " + times(250000, "b c "), "a: b\n" + times(200000, "  c\n"), times(1000, "a:\n") + "b",
+        times(500000, "\n"), times(60000, "a:\n- b\n")})
+    EXPECT_NE(errors(text), "");
+  std::string keys, nested;
+  for (int i = 0; i < 60000; ++i) keys += "k" + std::to_string(i) + ": 1\n";
+  for (int i = 0; i < 700; ++i) nested += std::string(static_cast<std::size_t>(i), ' ') + "a:\n";
+  EXPECT_NE(errors(keys), "");
+  EXPECT_NE(errors(nested).find("nested deeper than 64 levels"), std::string::npos);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
+}
+
+TEST_F(ConfigTest, NumbersAreReadAsWritten) {
+  const auto steps = [&](const std::string& s) {
+    return load(kModel + kData + "train: {steps: " + s + "}\n").train.steps;
+  };
+  EXPECT_EQ(steps("1e3"), 1000);
+  EXPECT_EQ(steps("1.50e1"), 15);
+  EXPECT_EQ(steps("2.5k"), 2500);
+  EXPECT_EQ(steps("1Ki"), 1024);
+  EXPECT_EQ(steps("1.5Ki"), 1536);
+  EXPECT_EQ(steps("3M"), 3000000);
+  EXPECT_EQ(steps("1Mi"), 1 << 20);
+  EXPECT_EQ(steps("1G"), 1000000000);
+  EXPECT_EQ(steps("1Gi"), 1 << 30);
+  EXPECT_EQ(steps("+7"), 7);
+  EXPECT_EQ(load(kModel + kData + "train: {seed: 18446744073709551615}\n").train.seed,
+            18446744073709551615ull);
+  EXPECT_EQ(load(kModel + kData + "optimizer: {lr: .5e-3}\n").optimizer.lr, 0.5e-3);
+  EXPECT_EQ(load(kModel + kData + "optimizer: {betas: [0, 0.999]}\n").optimizer.beta2, 0.999);
+}
+
+TEST_F(ConfigTest, DefaultsFollowFromTheSizes) {
+  const config::Config c = load(kModel + kData + "train: {seq_len: 77}\n");
+  EXPECT_EQ(c.model.n_kv_heads, 4);
+  EXPECT_EQ(c.model.d_head, 16);
+  EXPECT_EQ(c.model.d_ff, 256);
+  EXPECT_EQ(c.model.max_seq_len, 77);
+  EXPECT_EQ(c.parallel.data, 0);
+  EXPECT_EQ(c.train.micro_batch_size, 0);
+  EXPECT_EQ(c.data.tokenizer, "bytes");
+  EXPECT_FALSE(c.data.validation);
+  EXPECT_EQ(load(kModel + kData, {"model.activation=swiglu"}).model.d_ff,
+            192);  // 8/3 * 64 = 170.7, up to a multiple of 64
+  EXPECT_EQ(load(kModel + kData, {"model.activation=swiglu", "model.d_model=768"}).model.d_ff,
+            2048);
+  EXPECT_EQ(load(kModel + kData, {"model.n_heads=5", "model.d_head=8"}).model.d_head, 8);
+}
+
+TEST_F(ConfigTest, SpecialForms) {
+  EXPECT_EQ(load(kModel + kData, {"model.dropout=0.2"}).model.dropout,
+            (config::DropoutConfig{0.2, 0.2, 0.2, 0.2}));
+  EXPECT_EQ(load(kModel + kData, {"model.dropout={attention: 0.3}"}).model.dropout,
+            (config::DropoutConfig{0, 0.3, 0, 0}));
+  const auto paths = [&](const std::string& s) {
+    return load(kModel + "data: {train: {type: tokens, path: " + s + "}}\n").data.train.paths;
+  };
+  EXPECT_EQ(paths("\"d/*.bin\""), (std::vector<config::SourcePath>{{"d/*.bin", 1}}));
+  EXPECT_EQ(paths("[a.bin, {path: b.bin, weight: 2.5}, \"c.bin\"]"),
+            (std::vector<config::SourcePath>{{"a.bin", 1}, {"b.bin", 2.5}, {"c.bin", 1}}));
+  EXPECT_EQ(paths("{path: b.bin, weight: 2}"), (std::vector<config::SourcePath>{{"b.bin", 2}}));
+}
+
+TEST_F(ConfigTest, PresetsGiveWayToWhatIsWritten) {
+  const config::Config gpt2 = load("model: {preset: gpt2-124m}\n" + kData);
+  EXPECT_EQ(gpt2.model.family, "decoder");
+  EXPECT_EQ(gpt2.model.d_ff, 3072);
+  EXPECT_EQ(gpt2.model.dropout.residual, 0.1);
+  const config::Config small =
+      load("model: {d_model: 96, preset: gpt2-124m, n_layers: 2}\n" + kData,
+           {"model.dropout.attention=0", "model.bias=false"});
+  EXPECT_EQ(small.model.d_ff, 384);
+  EXPECT_EQ(small.model.d_head, 8);
+  EXPECT_EQ(small.model.vocab_size, 50257);
+  EXPECT_EQ(small.model.dropout, (config::DropoutConfig{0.1, 0, 0.1, 0.1}));
+  EXPECT_FALSE(small.model.bias);
+  const config::Config llama =
+      load("model: {preset: gpt2-124m}\n" + kData, {"model.preset=llama-8b"});
+  EXPECT_EQ(llama.model.d_ff, 14336);
+  EXPECT_EQ(llama.model.rope.scaling.factor, 8);
+  EXPECT_FALSE(llama.model.tied_head());
+}
+
+TEST_F(ConfigTest, OverridesWin) {
+  const std::string text = kModel + kData + "train: {steps: 5}\noptimizer:\n";
+  const config::Config c =
+      load(text, {"train.steps=1k", "optimizer.lr=3e-4", "optimizer.betas=[0.8, 0.9]",
+                  "data.train.path=*.txt", "data.validation={type: tokens, path: v.bin}",
+                  "parallel.data=auto", "device=cpu", "model.dropout=0.1",
+                  "model.dropout.attention=0.4", "checkpoint.dir= a b #1 ", "train.steps=2k"});
+  EXPECT_EQ(c.train.steps, 2000);
+  EXPECT_EQ(c.optimizer.lr, 3e-4);
+  EXPECT_EQ(c.optimizer.beta1, 0.8);
+  EXPECT_EQ(c.data.train.paths[0].path, "*.txt");
+  EXPECT_EQ(c.data.validation->type, "tokens");
+  EXPECT_EQ(c.device, "cpu");
+  EXPECT_EQ(c.model.dropout, (config::DropoutConfig{0.1, 0.4, 0.1, 0.1}));
+  EXPECT_EQ(c.checkpoint.dir, "a b #1");
+  EXPECT_EQ(
+      load(kModel + kData + "optimizer: {lr: 1, eps: 0.5}\n", {"optimizer={lr: 2}"}).optimizer.eps,
+      0.5);
+}
+
+TEST_F(ConfigTest, OverridesAreNamedInErrors) {
+  const std::string text = kModel + kData;
+  EXPECT_EQ(errors(text, {"optimizer.lr=abc"}),
+            "override 'optimizer.lr=abc': error: 'optimizer.lr': found the text 'abc'; expected a "
+            "number");
+  const auto starts = [&](const std::string& argument, const std::string& message) {
+    const std::string got = errors(text, {argument});
+    EXPECT_TRUE(got.starts_with("override '" + argument + "': error: " + message)) << got;
+  };
+  starts("train", "expected section.key=value");
+  starts("=5", "expected section.key=value");
+  starts("++train.steps=5", "a key starts with a letter");
+  starts("train..steps=5", "the key 'train..steps' has an empty part");
+  starts("train.stepz=5", "unknown key 'stepz' in 'train'");
+  starts("trian.steps=5", "unknown key 'trian' at the outermost level");
+  starts("train.steps.more=5", "'train.steps': found a section");
+  starts("data.train.type.x=5", "'data.train.type' is no section");
+  starts("train=5", "'train': found the number 5; expected a section");
+  starts("train.steps=", "'train.steps': found no value");
+  starts("train.steps=null", "'train.steps': found no value");
+  starts("optimizer.betas=[0.9", "'[' is not closed");
+  starts("train.seq_len=0", "'train.seq_len': 0 is out of range");
+  starts("model.n_heads=5", "d_model 64 is not divisible by n_heads 5");
+  starts("eval.every=5", "eval.every is 5 but there is no data.validation");
+  const std::string both = errors("trian: {}\n" + text, {"train.steps=x", "optimizer.eps=y"});
+  EXPECT_NE(both.find("cfg.yaml:1:1: error:"), std::string::npos);
+  EXPECT_NE(both.find("override 'train.steps=x': error:"), std::string::npos);
+  EXPECT_NE(both.find("override 'optimizer.eps=y': error:"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tfm

@@ -1,0 +1,271 @@
+// The configuration reader as a whole: suggestions, round trips, the project's own files, rules on
+// ranks, random edits.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <random>
+
+#include "support/config_fixture.h"
+
+namespace tfm {
+namespace {
+
+class ConfigValues : public ConfigTest {};
+
+// The edits of one key press: a letter lost, doubled or beside it, two letters swapped.
+std::vector<std::string> typos(const std::string& word, std::mt19937& random) {
+  std::vector<std::string> all;
+  const auto letter = [&] { return static_cast<char>('a' + random() % 26); };
+  for (std::size_t i = 0; i < word.size(); ++i) {
+    all.push_back(word.substr(0, i) + word.substr(i + 1));
+    all.push_back(word.substr(0, i) + word[i] + word.substr(i));
+    all.push_back(word.substr(0, i) + letter() + word.substr(i));
+    all.push_back(word.substr(0, i) + letter() + word.substr(i + 1));
+    if (i > 0) all.push_back(word.substr(0, i - 1) + word[i] + word[i - 1] + word.substr(i + 1));
+  }
+  return all;
+}
+
+TEST_F(ConfigValues, SingleTyposOfEveryKeyAreRecognized) {
+  std::mt19937 random(7);
+  const std::vector<std::string> keys = every_key();
+  int right = 0, all = 0;
+  std::string wrong;
+  for (const std::string& key : keys) {
+    const auto dot = key.rfind('.');
+    const std::string section = dot == std::string::npos ? "" : key.substr(0, dot + 1),
+                      word = key.substr(section.size());
+    for (const std::string& typo : typos(word, random)) {
+      if (typo.empty() || std::find(keys.begin(), keys.end(), section + typo) != keys.end())
+        continue;
+      ++all;
+      const std::string message = errors(kModel + kData, {section + typo + "=1"});
+      if (message.find("did you mean '" + word + "'?") != std::string::npos) {
+        ++right;
+      } else {
+        wrong += " " + key + "->" + typo;
+      }
+    }
+  }
+  EXPECT_GT(all, 2000);
+  EXPECT_GE(right, all * 95 / 100) << right << " of " << all << ":" << wrong;
+}
+
+TEST_F(ConfigValues, WordsOfOtherToolsAreRecognized) {
+  const std::vector<std::string> keys = every_key();
+  for (const auto& [word, targets] : config::key_aliases()) {
+    for (std::string_view target : targets)
+      EXPECT_NE(std::find(keys.begin(), keys.end(), target), keys.end())
+          << word << " -> " << target;
+    const auto taken = std::find(keys.begin(), keys.end(), std::string(word));
+    EXPECT_EQ(taken, keys.end()) << word;
+  }
+  const auto help = [&](const std::string& argument, const std::string& key) {
+    const std::string message = errors(kModel + kData, {argument});
+    EXPECT_NE(message.find("did you mean '" + key + "'?"), std::string::npos) << message;
+  };
+  help("optimizer.learning_rate=1", "lr");
+  help("train.learning_rate=1", "optimizer.lr");
+  help("model.n_embd=1", "d_model");
+  help("model.num_hidden_layers=1", "n_layers");
+  help("model.num_attention_heads=1", "n_heads");
+  help("train.batch_size=1", "global_batch_size");
+  help("train.max-steps=1", "steps");
+  help("train.block_size=1", "seq_len");
+  help("model.block_size=1", "max_seq_len");
+  help("model.ffn_dim=1", "d_ff");
+  help("parallel.tp=1", "tensor");
+  help("parallel.dp=1", "data");
+  help("schedule.warmup=1", "warmup_steps");
+  help("optimizer.LR=1", "lr");
+  help("steps=1", "train.steps");
+  help("scheduler.type=cosine", "schedule");
+}
+
+TEST_F(ConfigValues, DumpsReadBackToTheSameValue) {
+  const auto round_trip = [&](const config::Config& c) {
+    const std::string dump = config::dump_config(c);
+    EXPECT_EQ(load(dump), c) << dump;
+    EXPECT_EQ(config::dump_config(load(dump)), dump);
+  };
+  round_trip(load(
+      "model: {family: encoder_decoder, vocab_size: 260, d_model: 64, n_layers: 2, n_heads: 4}\n"
+      "data: {train: {type: pairs, source: a.txt, target: b.txt}}\n"));
+  for (const std::string& name : config::preset_names()) {
+    const bool decoder =
+        name.starts_with("gpt") || name.starts_with("llama") || name.starts_with("nano");
+    const std::string type = decoder ? "text" : name.starts_with("bert") ? "mlm" : "pairs";
+    config::Config c =
+        load("model: {preset: " + name + "}\ndata: {train: {type: " + type + ", path: a.txt}}\n",
+             {"train.seq_len=64"});
+    round_trip(c);
+    config::resolve_for_ranks(c, 1);
+    round_trip(c);
+  }
+  std::mt19937_64 random(11);
+  const auto pick = [&](std::vector<std::string> words) { return words[random() % words.size()]; };
+  const auto real = [&] { return std::ldexp(static_cast<double>(random() >> 11), -53); };
+  for (int i = 0; i < 300; ++i) {
+    config::Config c = load(kModel + kData);
+    c.model.dropout = random() % 2 ? config::DropoutConfig{real(), real(), real(), real()}
+                                   : config::DropoutConfig{};
+    c.model.norm_eps = real() * 1e-5 + 1e-12;
+    c.model.activation = pick({"relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu"});
+    c.model.position = pick({"learned", "sinusoidal", "rope", "alibi", "none"});
+    c.model.rope.theta = real() * 1e7 + 1;
+    c.model.bias = random() % 2;
+    c.train.seed = random();
+    c.train.steps = static_cast<std::int64_t>(random() % 2147483646) + 1;
+    c.optimizer.lr = 0.1 + real() * 1e3;
+    c.schedule.min_lr = real() * 0.1;
+    c.optimizer.beta2 = real();
+    c.parallel.zero = static_cast<std::int64_t>(random() % 2);
+    c.parallel.data = static_cast<std::int64_t>(random() % 3);
+    c.checkpoint.dir = pick({"", "runs/a", "with space", "quote\"s' and \\", "tab\tand\nline",
+                             "true", "012", "-x", "\xC3\xA9: #", "a, [b]", "~"});
+    c.data.train.paths = {{pick({"*.txt", "a.bin", "!x", "5"}), random() % 2 ? 1.0 : real() + 0.1}};
+    if (random() % 2) c.data.train.paths.push_back({"b{c}.txt", 0.1});
+    if (random() % 2)
+      c.data.validation = config::SourceConfig{
+          .type = "tokens", .paths = {{"v.bin", 1}}, .shuffle = true, .field = "body"};
+    round_trip(c);
+  }
+}
+
+TEST_F(ConfigValues, TheProjectsConfigurationsAreValid) {
+  int files = 0;
+  for (const auto& entry : fs::directory_iterator(fs::path(TFM_SOURCE_DIR) / "configs")) {
+    if (entry.path().extension() != ".yaml") continue;
+    config::Config c = config::load_config(entry.path().string(), {});
+    config::resolve_for_ranks(c, static_cast<int>(c.parallel.tensor));
+    EXPECT_EQ(load(config::dump_config(c)), c);
+    ++files;
+  }
+  EXPECT_GE(files, 6);
+}
+
+std::string rank_errors(config::Config c, int ranks) {
+  try {
+    config::resolve_for_ranks(c, ranks);
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ExitCode::usage);
+    return e.what();
+  }
+  return {};
+}
+
+TEST_F(ConfigValues, RanksDecideTheLayout) {
+  const std::string text = kModel + kData + "train: {global_batch_size: 16, seq_len: 128}\n";
+  config::Config c = load(text, {"parallel.tensor=2"});
+  config::resolve_for_ranks(c, 4);
+  EXPECT_EQ(c.parallel.data, 2);
+  EXPECT_EQ(c.train.micro_batch_size, 8);
+  EXPECT_EQ(config::layout_of(c).world(), 4);
+  config::Config longer = load(text, {"train.seq_len=2000"});
+  config::resolve_for_ranks(longer, 2);
+  EXPECT_EQ(longer.train.micro_batch_size, 2);  // 2 * 2000 tokens fit 4096, 4 * 2000 do not
+  config::Config odd = load(text, {"train.seq_len=8191", "parallel.tensor=2"});
+  config::resolve_for_ranks(odd, 2);
+  EXPECT_EQ(odd.train.micro_batch_size, 2);  // 1 * 8191 positions do not split in two
+  config::Config whole =
+      load(text, {"train.seq_len=8191", "parallel.tensor=2", "parallel.sequence=false"});
+  config::resolve_for_ranks(whole, 2);
+  EXPECT_EQ(whole.train.micro_batch_size, 1);
+
+  const auto refuses = [&](const std::vector<std::string>& overrides, int ranks,
+                           const std::string& part) {
+    const std::string message = rank_errors(load(text, overrides), ranks);
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  refuses({"parallel.tensor=2"}, 3,
+          "the 3 ranks are not divisible by parallel.tensor 2; legal values of parallel.tensor on "
+          "3 ranks are 1");
+  refuses({"parallel.data=3"}, 4,
+          "parallel.data 3 * parallel.tensor 1 = 3, but there are 4 ranks; expected parallel.data "
+          "auto or 4");
+  refuses({"model.n_heads=12", "model.d_model=768", "parallel.tensor=5"}, 5,
+          "n_heads 12 is not divisible by parallel.tensor 5; parallel.tensor has to be one of 1, "
+          "2, 3, 4, 6, 12");
+  refuses({"model.n_kv_heads=1", "parallel.tensor=2"}, 2,
+          "n_kv_heads 1 is not divisible by parallel.tensor 2");
+  refuses({"model.d_ff=129", "parallel.tensor=2"}, 2,
+          "d_ff 129 is not divisible by parallel.tensor 2");
+  refuses({}, 3,
+          "train.global_batch_size 16 is not divisible by the 3 replicas (parallel.data); the "
+          "nearest legal values are 15, 18");
+  refuses({}, 32, "the nearest legal values are 32");
+  refuses({"train.micro_batch_size=3"}, 2,
+          "are not divisible by train.micro_batch_size 3; legal values are auto, 1, 2, 4, 8");
+  refuses({"train.seq_len=7", "parallel.tensor=2", "train.global_batch_size=1"}, 2,
+          "expected a seq_len that is, or parallel.sequence false");
+  refuses({"train.seq_len=7", "parallel.tensor=2", "train.micro_batch_size=1"}, 2,
+          "legal values of micro_batch_size are auto, 2, 4, 8, 16");
+  EXPECT_EQ(rank_errors(load(text, {"train.seq_len=7", "parallel.tensor=2",
+                                    "train.global_batch_size=1", "parallel.sequence=false"}),
+                        2),
+            "");
+}
+
+TEST_F(ConfigValues, TheReferenceNamesEveryKey) {
+  const std::string page = config::config_reference();
+  for (const std::string& key : every_key())
+    EXPECT_NE(page.find("| `" + key + "` | "), std::string::npos) << key;
+  EXPECT_NE(page.find("| `train.steps` | count (>= 1 and <= 2147483647) | `1000` |"),
+            std::string::npos);
+  EXPECT_EQ(edit_distance("abcd", "acbd"), 1);
+  EXPECT_EQ(edit_distance("abcd", "xbc"), 2);
+}
+
+// Random edits of valid files: whatever comes out is read or refused, never anything else, and
+// soon.
+TEST_F(ConfigValues, MutatedFilesNeverBreakTheReader) {
+  std::vector<std::string> seeds = {kModel + kData};
+  for (const auto& entry : fs::directory_iterator(fs::path(TFM_SOURCE_DIR) / "configs"))
+    if (entry.path().extension() == ".yaml") seeds.push_back(slurp(entry.path()));
+  seeds.push_back(config::dump_config(load(kModel + kData)));
+  std::mt19937 random(3);
+  const std::string special = "[]{},:-?#&*!|>'\"%@` \n\t~<\\e.0\r";
+  int accepted = 0, refused = 0;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(3);
+  while (std::chrono::steady_clock::now() < end) {
+    std::string s = seeds[random() % seeds.size()];
+    for (auto edits = 1 + random() % 4; edits > 0 && !s.empty(); --edits) {
+      const std::size_t at = random() % s.size(), length = random() % 12;
+      const char c =
+          random() % 3 ? special[random() % special.size()] : static_cast<char>(random() % 256);
+      switch (random() % 5) {
+        case 0:
+          s[at] = c;
+          break;
+        case 1:
+          s.insert(at, 1, c);
+          break;
+        case 2:
+          s.erase(at, length);
+          break;
+        case 3:
+          s.insert(at, s.substr(random() % s.size(), length));
+          break;
+        default:
+          s.resize(at);
+          break;
+      }
+    }
+    try {
+      const config::Config c = load(s);
+      EXPECT_EQ(load(config::dump_config(c)), c) << s;
+      ++accepted;
+    } catch (const Error& e) {
+      const bool no_model = e.code() == ExitCode::input &&
+                            std::string(e.what()).find("no checkpoint found") != std::string::npos;
+      EXPECT_TRUE(e.code() == ExitCode::usage || no_model) << s << e.what();
+      EXPECT_NE(std::string(e.what()), "");
+      ++refused;
+    }
+  }
+  EXPECT_GT(accepted, 0);
+  EXPECT_GT(refused, accepted);
+}
+
+}  // namespace
+}  // namespace tfm

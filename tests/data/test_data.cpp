@@ -1,0 +1,350 @@
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <random>
+#include <set>
+
+#include "data/batcher.h"
+#include "data/encode_file.h"
+#include "data/order.h"
+#include "data/prepare.h"
+#include "data/source.h"
+#include "data/token_file.h"
+#include "support/data_files.h"
+
+namespace tfm {
+namespace {
+
+using test::all_of;
+using test::counting;
+using test::expect_error;
+using test::Ids;
+using test::put;
+using test::TemporaryFolder;
+using test::write_llmc;
+using test::write_megatron;
+const std::string fixture = std::string(TFM_SOURCE_DIR) + "/tests/fixtures/bpe600";
+
+TEST(SampleOrder, IsAPermutationOfEveryEpoch) {
+  std::vector<std::int64_t> sizes = {1, 2, 3, 4, 5, 7, 8, 9, 63, 64, 65, 1000, 4097, 100003};
+  for (std::int64_t n : sizes) {
+    const data::SampleOrder order(n, true, 99);
+    for (std::int64_t epoch : {0, 1, 5}) {
+      std::vector<char> seen(static_cast<std::size_t>(n));
+      for (std::int64_t p = 0; p < n; ++p) {
+        const std::int64_t s = order.sample(epoch * n + p);
+        ASSERT_TRUE(s >= 0 && s < n && !seen[s]) << n << " " << epoch << " " << p;
+        seen[s] = 1;
+      }
+    }
+  }
+}
+
+TEST(SampleOrder, KnownAnswers) {
+  const auto take = [](const data::SampleOrder& o, std::vector<std::int64_t> positions) {
+    for (auto& p : positions) p = o.sample(p);
+    return positions;
+  };
+  std::vector<std::int64_t> twenty(20);
+  std::iota(twenty.begin(), twenty.end(), 0);
+  EXPECT_EQ(
+      take(data::SampleOrder(10, true, 1234), twenty),
+      (std::vector<std::int64_t>{5, 0, 4, 9, 8, 3, 2, 7, 6, 1, 3, 9, 0, 1, 4, 6, 7, 5, 8, 2}));
+  EXPECT_EQ(take(data::SampleOrder(1000003, true, 42), {0, 1, 2, 1000002, 1000003, 5000000}),
+            (std::vector<std::int64_t>{995833, 778162, 224983, 136457, 25725, 204473}));
+  const std::int64_t huge = std::int64_t{3} << 40;
+  EXPECT_EQ(take(data::SampleOrder(huge, true, (std::uint64_t{1} << 63) + 7), {0, 1, huge}),
+            (std::vector<std::int64_t>{1952457629212, 231155030136, 1777453483777}));
+  EXPECT_EQ(take(data::SampleOrder(10, false, 1), {0, 9, 10, 25}),
+            (std::vector<std::int64_t>{0, 9, 0, 5}));
+}
+
+TEST(SampleOrder, DependsOnSeedAndEpochAndLooksRandom) {
+  const std::int64_t n = 1000;
+  const data::SampleOrder a(n, true, 1), b(n, true, 2), c(n, true, std::uint64_t{1} << 32 | 1);
+  int same_seed = 0, same_high = 0, same_epoch = 0, fixed = 0, neighbours = 0;
+  double sum = 0;
+  for (std::int64_t p = 0; p < n; ++p) {
+    same_seed += a.sample(p) == b.sample(p);
+    same_high += a.sample(p) == c.sample(p);
+    same_epoch += a.sample(p) == a.sample(p + n);
+    fixed += a.sample(p) == p;
+    if (p > 0) neighbours += std::abs(a.sample(p) - a.sample(p - 1)) == 1;
+    if (p < n / 2) sum += static_cast<double>(a.sample(p));
+  }
+  for (int count : {same_seed, same_high, same_epoch, fixed, neighbours}) EXPECT_LT(count, 12);
+  EXPECT_NEAR(sum / (n / 2.0), 499.5, 50);
+}
+
+data::Source source_of(std::vector<std::pair<std::int32_t, double>> sizes, std::int64_t seq_len) {
+  std::vector<data::Source::Group> groups;
+  for (std::size_t k = 0; k < sizes.size(); ++k) {
+    data::Source::Group g{"g" + std::to_string(k), {}, sizes[k].second};
+    g.streams.push_back(std::make_unique<data::MemoryTokens>(
+        g.name, counting(sizes[k].first, static_cast<std::int32_t>(k) * 1000000)));
+    groups.push_back(std::move(g));
+  }
+  return data::Source(std::move(groups), seq_len);
+}
+Ids sample_of(const data::Source& s, std::int64_t i) {
+  Ids ids(static_cast<std::size_t>(s.seq_len()) + 1);
+  s.read(i, ids);
+  return ids;
+}
+
+TEST(Source, SamplesOverlapByOneAndStayInAFile) {
+  const data::Source s = source_of({{13, 1}, {4, 1}, {3, 1}, {9, 1}}, 4);
+  EXPECT_EQ(s.samples(), 3 + 0 + 0 + 2);
+  EXPECT_EQ(s.tokens(), 29);
+  EXPECT_EQ(sample_of(s, 0), counting(5));
+  EXPECT_EQ(sample_of(s, 2), counting(5, 8));
+  EXPECT_EQ(sample_of(s, 3), counting(5, 3000000));
+  EXPECT_EQ(sample_of(s, 4), counting(5, 3000004));
+  EXPECT_THROW(sample_of(s, 5), Error);
+  EXPECT_THROW(sample_of(s, -1), Error);
+  EXPECT_EQ(source_of({{5, 1}}, 4).samples(), 1);
+  expect_error(ExitCode::input, {"g0", "seq_len + 1 = 5"}, [] { source_of({{4, 1}}, 4); });
+  expect_error(ExitCode::input, {"0 ids"}, [] { source_of({{0, 1}}, 4); });
+}
+
+TEST(Source, WeightsShareEveryBlock) {
+  const data::Source s =
+      source_of({{1501, 3}, {301, 1}}, 1);  // 1500 and 300 samples; 750 and 250 places a block
+  EXPECT_EQ(s.samples(), 2000);
+  std::map<std::int32_t, int> seen;
+  int first = 0;
+  for (std::int64_t i = 0; i < s.samples(); ++i) {
+    const std::int32_t id = sample_of(s, i)[0];
+    ++seen[id];
+    first += id < 1000000;
+    EXPECT_NEAR(first, 0.75 * static_cast<double>(i + 1), 1.0);
+  }
+  EXPECT_EQ(first, 1500);
+  for (std::int32_t i = 0; i < 1500; ++i) ASSERT_EQ(seen[i], 1);
+  for (std::int32_t i = 0; i < 300; ++i) ASSERT_EQ(seen[1000000 + i], i < 200 ? 2 : 1);
+}
+
+TEST(Source, WeightsOfManyPathsShowEverything) {
+  const data::Source s = source_of({{8, 0.001}, {200, 1e6}, {50, 1e-9}, {90, 7}}, 3);
+  std::set<std::int32_t> seen;
+  for (std::int64_t i = 0; i < s.samples(); ++i) seen.insert(sample_of(s, i)[0]);
+  EXPECT_EQ(seen.size(), 2u + 66 + 16 + 29);
+  for (double bad : {0.0, -1.0, std::nan(""), HUGE_VAL})
+    expect_error(ExitCode::usage, {"g1", "weight"}, [&] { source_of({{9, 1}, {9, bad}}, 3); });
+  expect_error(ExitCode::input, {"g1", "too short"}, [] { source_of({{9, 1}, {3, 2}}, 3); });
+}
+
+TEST(Source, OpensGlobsAndLists) {
+  const TemporaryFolder folder;
+  write_llmc(folder / "s_2.bin", counting(5, 200));
+  write_llmc(folder / "s_1.bin", counting(5, 100));
+  write_megatron(folder / "m.bin", {counting(3, 300), counting(2, 303)}, 1000);
+  const auto bytes = tokenizer::load_tokenizer("bytes");
+  const auto s = data::open_source({"tokens", {{folder / "m*"}, {folder / "s_?.bin"}}}, *bytes, 4);
+  ASSERT_EQ(s->samples(), 3);
+  EXPECT_EQ(sample_of(*s, 0), counting(5, 300));
+  EXPECT_EQ(sample_of(*s, 1), counting(5, 100));
+  EXPECT_EQ(sample_of(*s, 2), counting(5, 200));
+  s->check_ids(305);
+  EXPECT_EQ(sample_of(*s, 0), counting(5, 300));
+  s->check_ids(203);
+  EXPECT_EQ(sample_of(*s, 1), counting(5, 100));
+  expect_error(ExitCode::input, {"s_2.bin", "token 4", "id 204", "203"}, [&] { sample_of(*s, 2); });
+  const auto open = [&](data::SourceSpec spec) {
+    return [&bytes, spec] { data::open_source(spec, *bytes, 4); };
+  };
+  expect_error(ExitCode::input, {"nothing*"}, open({"tokens", {{folder / "nothing*"}}}));
+  expect_error(ExitCode::input, {"gone.bin"}, open({"tokens", {{folder / "gone.bin"}}}));
+  expect_error(ExitCode::usage, {"pairs", "tokens or text"}, open({"pairs", {{folder / "m.bin"}}}));
+  expect_error(ExitCode::usage, {"path"}, open({"tokens", {}}));
+}
+
+TEST(Source, EncodesText) {
+  const TemporaryFolder folder;
+  put(folder / "a.txt", "hello world");
+  put(folder / "a.jsonl",
+      "{\"id\": 1, \"text\": \"ab\", \"meta\": {\"text\": [1, {}]}}\r\n\n{\"text\": "
+      "\"\"}\n{\"text\": \"c\\u00e9\"}");
+  const auto bytes = tokenizer::load_tokenizer("bytes"), bpe = tokenizer::load_tokenizer(fixture);
+  const auto plain = data::open_source({"text", {{folder / "a.txt"}}}, *bytes, 10);
+  EXPECT_EQ(sample_of(*plain, 0), bytes->encode("hello world"));
+  const auto lines = data::open_source({"text", {{folder / "a.jsonl"}}}, *bytes, 4);
+  EXPECT_EQ(sample_of(*lines, 0), bytes->encode("abc\xC3\xA9"));
+  const auto ended = data::open_source({"text", {{folder / "a.jsonl"}}}, *bpe, 1);
+  Ids want = bpe->encode("ab");
+  want.push_back(0);
+  for (std::int32_t id : bpe->encode("cé")) want.push_back(id);
+  want.push_back(0);
+  EXPECT_EQ(ended->tokens(), static_cast<std::int64_t>(want.size()));
+  for (std::size_t i = 0; i + 1 < want.size(); ++i)
+    EXPECT_EQ(sample_of(*ended, i), (Ids{want[i], want[i + 1]}));
+  plain->check_ids(256);
+  expect_error(ExitCode::input, {"a.txt", "119", "110"}, [&] { plain->check_ids(110); });
+}
+
+TEST(Source, RefusesBrokenJsonLines) {
+  const TemporaryFolder folder;
+  const auto bytes = tokenizer::load_tokenizer("bytes");
+  const auto refused = [&](const std::string& line, std::initializer_list<std::string> parts) {
+    put(folder / "a.jsonl", "{\"text\": \"fine\"}\n" + line + "\n");
+    expect_error(ExitCode::input, parts, [&] {
+      data::open_source({"text", {{folder / "a.jsonl"}}}, *bytes, 1);
+    });
+  };
+  refused("{\"text\": \"x\"", {"a.jsonl:2", "broken JSON"});
+  refused("{\"text\": \"\xFF\"}", {"a.jsonl:2", "broken JSON"});
+  refused("{\"text\": \"\\ud800\"}", {"a.jsonl:2", "broken JSON"});
+  refused("{\"txt\": \"x\"}", {"a.jsonl:2", "no field \"text\""});
+  refused("{\"text\": 1}", {"a.jsonl:2", "not a string"});
+  refused("{\"text\": null}", {"a.jsonl:2", "not a string"});
+  refused("{\"text\": [\"x\"]}", {"a.jsonl:2", "not a string"});
+  refused("{\"text\": {\"text\": \"x\"}}", {"a.jsonl:2", "not a string"});
+  refused("{\"text\": \"x\", \"text\": \"y\"}", {"a.jsonl:2", "twice"});
+  refused("[\"text\"]", {"a.jsonl:2", "object"});
+  refused("\"text\"", {"a.jsonl:2", "object"});
+  refused("1", {"a.jsonl:2", "object"});
+  refused("{\"a\": " + std::string(200000, '['), {"a.jsonl:2", "broken JSON"});
+  std::mt19937 random(11);
+  const std::string good = "{\"n\": [1, {\"text\": 2}], \"text\": \"a\\u00e9\"}\n";
+  for (int trial = 0; trial < 1000; ++trial) {
+    std::string line = good;
+    for (int k = 0; k < 2; ++k)
+      line[random() % line.size()] =
+          random() % 2 ? "\"{}[]:,\\ 1\n"[random() % 11] : static_cast<char>(random());
+    put(folder / "a.jsonl", line);
+    try {
+      data::encode_file(folder / "a.jsonl", "text", *bytes, [](auto, bool) {});
+    } catch (const Error& e) {
+      ASSERT_EQ(e.code(), ExitCode::input) << e.what();
+    }
+  }
+}
+
+// ids and labels of sequences [first, first + count) of a batch.
+std::pair<Ids, Ids> read(const data::Batcher& batcher, std::int64_t index, std::int64_t first,
+                         std::int64_t count, std::size_t elements) {
+  Ids ids(elements), labels(elements);
+  Fields fields{{"ids", ids}, {"labels", labels}};
+  batcher.fill(index, first, count, fields);
+  return {ids, labels};
+}
+
+TEST(NextToken, CoversTheStreamInOrder) {
+  const data::Source s = source_of({{41, 1}}, 4);  // 10 samples
+  const data::NextToken batcher(s, data::SampleOrder(s.samples(), false, 0), 3, true);
+  EXPECT_EQ(read(batcher, 0, 0, 3, 12), std::pair(counting(12), counting(12, 1)));
+  EXPECT_EQ(read(batcher, 2, 1, 2, 8),
+            std::pair(counting(8, 28), counting(8, 29)));  // positions 7 and 8
+  // Positions 9, and 0 and 1 of the next epoch.
+  EXPECT_EQ(read(batcher, 3, 0, 3, 12).first, (Ids{36, 37, 38, 39, 0, 1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_THROW(read(batcher, 0, 2, 2, 8), Error);
+  EXPECT_THROW(read(batcher, 0, 0, 3, 8), Error);
+  EXPECT_THROW(data::NextToken(s, data::SampleOrder(9, false, 0), 3, true), Error);
+  const data::NextToken once(s, data::SampleOrder(s.samples(), false, 0), 3, false);
+  EXPECT_EQ(once.batches(), 4);
+  EXPECT_EQ(once.batch(2).sequences, 3);
+  EXPECT_EQ(once.batch(3).sequences, 1);
+  EXPECT_EQ(batcher.batch(3).sequences, 3);
+}
+
+TEST(NextToken, PartsMakeTheWholeAndAnEpochHoldsEachSampleOnce) {
+  const data::Source s = source_of({{41, 1}, {21, 1}}, 2);  // 20 + 10 samples
+  const data::NextToken batcher(s, data::SampleOrder(s.samples(), true, 8), 6, true);
+  std::multiset<std::int32_t> seen;
+  for (std::int64_t step = 0; step < 5; ++step) {
+    const auto [whole, whole_labels] = read(batcher, step, 0, 6, 12);
+    Ids parts, part_labels;
+    for (std::int64_t first = 0; first < 6; first += 2) {
+      const auto [part, labels] = read(batcher, step, first, 2, 4);
+      parts.insert(parts.end(), part.begin(), part.end());
+      part_labels.insert(part_labels.end(), labels.begin(), labels.end());
+    }
+    EXPECT_EQ(parts, whole);
+    EXPECT_EQ(part_labels, whole_labels);
+    for (std::size_t i = 0; i < 12; ++i) EXPECT_EQ(whole_labels[i], whole[i] + 1);
+    for (std::size_t i = 0; i < 12; i += 2) seen.insert(whole[i]);
+  }
+  EXPECT_EQ(seen.size(), 30u);
+  EXPECT_EQ(std::set(seen.begin(), seen.end()).size(), 30u);
+}
+
+TEST(Prefetcher, GivesWhatTheBatcherGives) {
+  const auto part = [](std::int64_t first, std::int64_t count, std::int64_t width) {
+    return [=](const data::Batcher::Batch&) {
+      return data::Prefetcher::Part{first, count, {{"ids", width}, {"labels", width}}};
+    };
+  };
+  const auto get = [](data::Prefetcher& ahead, std::int64_t index, std::size_t elements) {
+    Ids ids(elements), labels(elements);
+    Fields fields{{"ids", ids}, {"labels", labels}};
+    ahead.get(index, fields);
+    return std::pair(ids, labels);
+  };
+  data::Source s = source_of({{401, 1}}, 4);
+  const data::NextToken batcher(s, data::SampleOrder(s.samples(), true, 8), 6, true);
+  {
+    data::Prefetcher ahead(batcher, part(2, 3, 4));
+    for (std::int64_t step : {0, 1, 2, 3, 3, 10, 11, 0})
+      EXPECT_EQ(get(ahead, step, 12), read(batcher, step, 2, 3, 12)) << step;
+  }
+  std::vector<data::Source::Group> groups(1);
+  groups[0].name = "late";
+  groups[0].streams.push_back(
+      std::make_unique<data::MemoryTokens>("late", Ids{0, 1, 2, 3, 4, 5, 6, 99, 8}));
+  data::Source bad(std::move(groups), 2);
+  try {
+    bad.check_ids(50);
+    ADD_FAILURE() << "text is checked at once";
+  } catch (const Error&) {
+  }
+  const data::NextToken in_order(bad, data::SampleOrder(bad.samples(), false, 0), 1, true);
+  data::Prefetcher ahead(in_order, part(0, 1, 2));
+  EXPECT_EQ(get(ahead, 2, 2).first, (Ids{4, 5}));
+  expect_error(ExitCode::input, {"late", "token 7", "99"}, [&] { get(ahead, 3, 2); });
+  EXPECT_EQ(get(ahead, 0, 2).second, (Ids{1, 2}));
+}
+
+TEST(Prepare, MakesWhatTheTextSourceReads) {
+  const TemporaryFolder folder;
+  put(folder / "a.jsonl", "{\"body\": \"one two\"}\n{\"body\": \"\"}\n{\"body\": \"three\"}\n");
+  std::string text;
+  std::mt19937 random(4);
+  while (text.size() < 9000000)
+    text += "words of 17 kinds, it's "[random() % 24], text += random() % 50 ? "" : "  \n";
+  put(folder / "big.txt", text);  // more than two blocks of reading
+  const auto bpe = tokenizer::load_tokenizer(fixture);
+  data::PrepareOptions options{{folder / "a.jsonl", folder / "big.txt"}, fixture, folder / "o.bin"};
+  options.append_eod = true;
+  options.field = "body";
+  const data::Prepared made = data::prepare_tokens(options);
+  EXPECT_EQ(made.documents, 3);
+  Ids want;
+  for (const std::string& document : {std::string("one two"), std::string("three"), text}) {
+    const Ids ids = bpe->encode(document);
+    want.insert(want.end(), ids.begin(), ids.end());
+    want.push_back(*bpe->end_of_document());
+  }
+  const data::TokenFile file(folder / "o.bin");
+  EXPECT_EQ(made.tokens, file.size());
+  EXPECT_TRUE(all_of(file) == want);
+  EXPECT_EQ(data::check_all_ids(file, 600), *std::max_element(want.begin(), want.end()));
+  expect_error(ExitCode::input, {"o.bin", "token", "100"}, [&] { data::check_all_ids(file, 100); });
+  options.output = folder / "m.bin";
+  options.format = data::TokenFormat::megatron;
+  data::prepare_tokens(options);
+  const data::TokenFile pair(folder / "m");
+  EXPECT_EQ(pair.info().documents, 3);
+  EXPECT_TRUE(all_of(pair) == want);
+  put(folder / "s.txt", "hi");
+  options = {{folder / "s.txt"}, "bytes", folder / "b.bin"};
+  options.append_eod = true;
+  data::prepare_tokens(options);
+  EXPECT_EQ(all_of(data::TokenFile(folder / "b.bin")), (Ids{'h', 'i', 257}));
+  options.inputs = {folder / "s.txt", folder / "missing.txt"};
+  expect_error(ExitCode::input, {"missing.txt"}, [&] { data::prepare_tokens(options); });
+  EXPECT_EQ(folder.files(), 3u + 4);  // no temporary file is left
+  EXPECT_EQ(all_of(data::TokenFile(folder / "b.bin")).size(), 3u);
+}
+
+}  // namespace
+}  // namespace tfm

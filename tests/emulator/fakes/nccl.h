@@ -1,0 +1,43 @@
+#pragma once
+// The part of NCCL that comm/nccl.cpp uses, over MPI; ranks/nccl.cpp.
+#include <cstddef>
+
+#include "cuda_runtime.h"
+
+enum ncclResult_t { ncclSuccess, ncclInvalidUsage = 5, ncclRemoteError = 6, ncclInProgress = 7 };
+enum ncclDataType_t {
+  ncclInt32 = 2,
+  ncclInt64 = 4,
+  ncclFloat16 = 6,
+  ncclFloat32 = 7,
+  ncclFloat64 = 8,
+  ncclBfloat16 = 9
+};
+enum ncclRedOp_t { ncclSum = 0, ncclMax = 2 };
+using ncclComm_t = struct FakeNcclComm*;
+struct ncclUniqueId {
+  char internal[128];
+};
+struct ncclConfig_t {
+  int blocking;
+};
+#define NCCL_CONFIG_INITIALIZER \
+  { -1 }
+
+const char* ncclGetErrorString(ncclResult_t);
+const char* ncclGetLastError(ncclComm_t);
+ncclResult_t ncclGetUniqueId(ncclUniqueId*);
+ncclResult_t ncclCommInitRankConfig(ncclComm_t*, int ranks, ncclUniqueId, int rank, ncclConfig_t*);
+ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t*);
+ncclResult_t ncclCommDestroy(ncclComm_t);
+ncclResult_t ncclCommAbort(ncclComm_t);
+inline ncclResult_t ncclGroupStart() { return ncclSuccess; }
+inline ncclResult_t ncclGroupEnd() { return ncclSuccess; }
+ncclResult_t ncclAllReduce(const void* in, void* out, std::size_t n, ncclDataType_t, ncclRedOp_t,
+                           ncclComm_t, cudaStream_t);
+ncclResult_t ncclReduceScatter(const void* in, void* out, std::size_t n_out, ncclDataType_t,
+                               ncclRedOp_t, ncclComm_t, cudaStream_t);
+ncclResult_t ncclAllGather(const void* in, void* out, std::size_t n_in, ncclDataType_t, ncclComm_t,
+                           cudaStream_t);
+ncclResult_t ncclBroadcast(const void* in, void* out, std::size_t n, ncclDataType_t, int root,
+                           ncclComm_t, cudaStream_t);

@@ -1,0 +1,315 @@
+// Collectives and training on several ranks with tensors in a device's memory, through the host and
+// by NCCL. Built twice: the device is the block emulator, or a GPU that the ranks may share.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <deque>
+
+#include "../../distributed/job.h"
+#include "comm/device_mesh.h"
+#include "comm/flight_recorder.h"
+#include "find_device.h"
+#include "inference/inference.h"
+#include "kernels/elementwise.h"
+#include "models/registry.h"
+#include "train/verify.h"
+
+namespace tfm {
+namespace {
+
+using test::job;
+
+class Backends : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (!test::find_device()) GTEST_SKIP() << "no GPU";
+    device_.emplace(device::Device::gpu(job().local_rank(), 1));
+  }
+  comm::Mesh mesh(const comm::Layout& layout) {
+    return comm::site_of(*device_, comm::make_mesh(job(), layout), {.backend = GetParam()}).tensors;
+  }
+
+  std::optional<device::Device> device_;
+};
+
+// A value that every rank can compute for every other rank; sums of eight are exact in every type.
+int value(int rank, std::int64_t i, int salt) {
+  return static_cast<int>((rank * 7 + i * 3 + salt) % 13 - 6);
+}
+
+template <class T>
+class OnDevice {
+ public:
+  OnDevice(device::Device& device, std::int64_t n)
+      : device_(device),
+        memory_(device.allocate(n * static_cast<std::int64_t>(sizeof(T)))),
+        n_(n) {}
+  template <class F>
+  OnDevice(device::Device& device, std::int64_t n, F&& f) : OnDevice(device, n) {
+    std::vector<T> host;
+    for (std::int64_t i = 0; i < n; ++i) host.push_back(T(static_cast<Wide<T>>(f(i))));
+    device::upload(device.stream(), memory_.get(), host.data(),
+                   n * static_cast<std::int64_t>(sizeof(T)));
+  }
+  Tensor tensor() const { return part(0, n_); }
+  Tensor part(std::int64_t first, std::int64_t n) const {
+    return {memory_.get() + first * static_cast<std::int64_t>(sizeof(T)), dtype_of<T>, {n}};
+  }
+  // Of elements [first, first + n): how many are not f(i).
+  template <class F>
+  std::int64_t wrong(F&& f, std::int64_t first, std::int64_t n) const {
+    std::vector<T> host(static_cast<std::size_t>(n_));
+    device::download(device_.stream(), host.data(), memory_.get(),
+                     n_ * static_cast<std::int64_t>(sizeof(T)));
+    std::int64_t count = 0;
+    for (std::int64_t i = first; i < first + n; ++i)
+      count += static_cast<double>(static_cast<Wide<T>>(host[static_cast<std::size_t>(i)])) != f(i);
+    return count;
+  }
+  template <class F>
+  std::int64_t wrong(F&& f) const {
+    return wrong(f, 0, n_);
+  }
+
+ private:
+  device::Device& device_;
+  std::shared_ptr<std::byte> memory_;
+  std::int64_t n_;
+};
+
+template <class T>
+void expect_collectives(device::Device& device, comm::Communicator& c, std::int64_t part,
+                        int salt) {
+  const std::int64_t n = part * c.size(), mine = part * c.rank();
+  const auto own = [&](std::int64_t i) { return value(c.rank(), i, salt); };
+  const auto sum = [&](std::int64_t i) {
+    double s = 0;
+    for (int r = 0; r < c.size(); ++r) s += value(r, i, salt);
+    return s;
+  };
+  const auto max = [&](std::int64_t i) {
+    int m = value(0, i, salt);
+    for (int r = 1; r < c.size(); ++r) m = std::max(m, value(r, i, salt));
+    return m;
+  };
+  const auto gathered = [&](std::int64_t i) {
+    return value(static_cast<int>(i / std::max<std::int64_t>(part, 1)),
+                 i % std::max<std::int64_t>(part, 1), salt);
+  };
+
+  OnDevice<T> all(device, n, own), highest(device, n, own);
+  c.all_reduce(all.tensor());
+  c.all_reduce(highest.tensor(), comm::Collective::all_reduce_max);
+  EXPECT_EQ(all.wrong(sum), 0) << "all_reduce";
+  EXPECT_EQ(highest.wrong(max), 0) << "all_reduce_max";
+
+  OnDevice<T> in(device, n, own), out(device, part), in_place(device, n, own);
+  c.reduce_scatter(in.tensor(), out.tensor());
+  c.reduce_scatter(in_place.tensor(), in_place.part(mine, part));
+  EXPECT_EQ(in.wrong(own), 0) << "the input of reduce_scatter is kept";
+  EXPECT_EQ(out.wrong([&](std::int64_t i) { return sum(mine + i); }), 0) << "reduce_scatter";
+  EXPECT_EQ(in_place.wrong(sum, mine, part), 0) << "reduce_scatter in place";
+  c.all_gather(out.tensor(), in.tensor());
+  c.all_gather(in_place.part(mine, part), in_place.tensor());
+  EXPECT_EQ(in.wrong(sum), 0) << "all_gather";
+  EXPECT_EQ(in_place.wrong(sum), 0) << "all_gather in place";
+  OnDevice<T> piece(device, part, own), pieces(device, n);
+  c.all_gather(piece.tensor(), pieces.tensor());
+  EXPECT_EQ(pieces.wrong(gathered), 0) << "all_gather puts rank r's into part r";
+
+  for (int root = 0; root < c.size(); ++root) {
+    OnDevice<T> sent(device, n, own);
+    c.broadcast(sent.tensor(), root);
+    EXPECT_EQ(sent.wrong([&](std::int64_t i) { return value(root, i, salt); }), 0)
+        << "broadcast from " << root;
+  }
+  c.barrier();
+}
+
+TEST_P(Backends, AsTheHosts) {
+  for (const comm::Layout& layout : test::layouts()) {
+    const comm::Mesh m = mesh(layout);
+    for (const comm::Axis axis : {comm::Axis::data, comm::Axis::tensor, comm::Axis::world})
+      for (const std::int64_t part : {0, 1, 7, 1000, 70001}) {
+        SCOPED_TRACE(testing::Message() << layout.data << " x " << layout.tensor << ", "
+                                        << comm::name_of(axis) << " axis, " << part);
+        const int salt = static_cast<int>(part % 7) + (axis == comm::Axis::data     ? m.tensor_rank
+                                                       : axis == comm::Axis::tensor ? m.data_rank
+                                                                                    : 0);
+        expect_collectives<float>(*device_, m.group(axis), part, salt);
+        if (part > 1000) continue;
+        expect_collectives<double>(*device_, m.group(axis), part, salt);
+        expect_collectives<bf16>(*device_, m.group(axis), part, salt);
+        expect_collectives<f16>(*device_, m.group(axis), part, salt);
+        expect_collectives<std::int32_t>(*device_, m.group(axis), part, salt);
+        expect_collectives<std::int64_t>(*device_, m.group(axis), part, salt);
+      }
+  }
+}
+
+TEST_P(Backends, ManyStartedReductionsAmongOtherCollectives) {
+  for (const comm::Layout& layout : test::layouts()) {
+    const comm::Mesh m = mesh(layout);
+    comm::Communicator& data = *m.data;
+    const std::vector<std::int64_t> parts{40000, 3, 0, 100000, 1, 25000};
+    std::deque<OnDevice<float>> v;
+    const auto sum = [&](std::int64_t i) {
+      double s = 0;
+      for (int r = 0; r < data.size(); ++r) s += value(r, i, m.tensor_rank);
+      return s;
+    };
+    for (std::size_t k = 0; k < parts.size(); ++k) {
+      v.emplace_back(*device_, parts[k] * data.size(),
+                     [&](std::int64_t i) { return value(data.rank(), i, m.tensor_rank); });
+      data.reduce_start(v[k].tensor(), k % 2 == 0);
+      for (comm::Communicator* among : {m.tensor.get(), m.data.get()}) {
+        const OnDevice<double> one(*device_, 1, [&](std::int64_t) { return 1; });
+        among->all_reduce(one.tensor());
+        EXPECT_EQ(one.wrong([&](std::int64_t) { return among->size(); }), 0);
+      }
+    }
+    for (std::size_t k = 0; k < parts.size(); ++k) {
+      data.reduce_finish();
+      const std::int64_t first = k % 2 == 0 ? parts[k] * data.rank() : 0,
+                         n = k % 2 == 0 ? parts[k] : parts[k] * data.size();
+      EXPECT_EQ(v[k].wrong(sum, first, n), 0) << k;
+    }
+  }
+}
+
+constexpr const char* kModel =
+    "{family: decoder, d_model: 32, n_layers: 2, n_heads: 4, d_ff: 64, vocab_size: 37, "
+    "max_seq_len: 16, dropout: 0.2}";
+
+std::vector<double> losses(device::Device device, const comm::Mesh& mesh,
+                           const std::string& precision, const std::string& backend, int zero) {
+  config::Config c = config::parse_config(
+      std::string("model: ") + kModel + "\ndata: {train: {type: tokens, path: none.bin}}\n", "test",
+      {"train.seq_len=8", "train.global_batch_size=4", "optimizer.ema=0.5",
+       "precision=" + precision, std::string("device=") + (device.is_cpu() ? "cpu" : "cuda"),
+       "parallel.tensor=" + std::to_string(mesh.layout.tensor),
+       "parallel.zero=" + std::to_string(zero), "parallel.bucket_bytes=4Ki",
+       "parallel.backend=" + backend});
+  config::resolve_for_ranks(c, mesh.layout.world());
+  train::Engine e(plan::make_step_plan(c, mesh), std::move(device));
+  e.initialize_parameters();
+  const train::BatchReader read = [](std::int64_t first, std::int64_t count, Fields& f) {
+    const auto width = static_cast<std::int64_t>(f.at("ids").size()) / count;
+    for (std::int64_t i = 0; i < count * width; ++i)
+      for (const char* name : {"ids", "labels"})
+        f.at(name)[static_cast<std::size_t>(i)] =
+            static_cast<std::int32_t>((first * width + i) * 7 % 37);
+  };
+  std::vector<double> all;
+  for (int step = 1; step <= 3; ++step) {  // plain, recorded, replayed
+    const train::StepResult r = e.train_step(step, 1e-2, read);
+    all.insert(all.end(), {r.loss, r.grad_norm});
+  }
+  EXPECT_TRUE(e.graphs() > 0 || backend != "nccl" || mesh.layout.world() == 1);
+  e.swap_average();
+  all.push_back(e.evaluate(4, read).mean());
+  c.parallel.sequence = false;
+  const auto generator = models::make_model(c, mesh);
+  inference::Generation generation(*generator, e.site(),
+                                   {e.model().parameters(), e.flat().parameters, e.plan().real},
+                                   {.sequences = 2, .length = 1, .capacity = 4}, 37);
+  for (std::int32_t t = 0; t < 3; ++t) generation.step(std::vector<std::int32_t>{t, 5 * t});
+  double square = 0;
+  for (const double x : generation.logits()) square += x * x;
+  all.push_back(std::sqrt(square));
+  return all;
+}
+
+TEST_P(Backends, TrainAsOneRankDoes) {
+  for (const std::string precision : {"fp32", "bf16"}) {
+    const std::vector<double> alone =
+        losses(device::Device::cpu(1), comm::single_mesh(), precision, "auto", 0);
+    for (const comm::Layout& layout : test::layouts())
+      for (const int zero : precision == "fp32" ? std::vector{0, 1} : std::vector{1}) {
+        const std::vector<double> got =
+            losses(*device_, comm::make_mesh(job(), layout), precision, GetParam(), zero);
+        for (std::size_t i = 0; i < alone.size(); ++i)
+          EXPECT_NEAR(got[i], alone[i], (precision == "bf16" ? 2e-2 : 2e-5) * alone[i])
+              << precision << ", ZeRO " << zero << " on data " << layout.data << " x tensor "
+              << layout.tensor << ", figure " << i;
+      }
+  }
+}
+
+TEST_P(Backends, CollectivesRunBesideOtherWork) {
+  for (const comm::Layout& layout : test::layouts()) {
+    const comm::Mesh m = mesh(layout);
+    comm::Communicator& tensor = *m.tensor;
+    constexpr std::int64_t n = 1000;
+    const OnDevice<float> x(*device_, n,
+                            [&](std::int64_t i) { return value(tensor.rank(), i, 3); }),
+        y(*device_, n), z(*device_, n);
+    tensor.beside([&] { tensor.all_reduce(x.tensor()); },
+                  [&] {
+                    device::on(device_->stream(), [&](auto& s) {
+                      kernels::fill(s, kernels::FillArgs<float>{n, 5, y.tensor().ptr<float>()});
+                    });
+                  });
+    device::on(device_->stream(), [&](auto& s) {
+      kernels::copy(s,
+                    kernels::CopyArgs<float>{n, x.tensor().ptr<float>(), z.tensor().ptr<float>()});
+    });  // after both
+    EXPECT_EQ(y.wrong([](std::int64_t) { return 5; }), 0);
+    EXPECT_EQ(z.wrong([&](std::int64_t i) {
+      int sum = 0;
+      for (int r = 0; r < tensor.size(); ++r) sum += value(r, i, 3);
+      return sum;
+    }),
+              0);
+  }
+}
+
+TEST_P(Backends, AreVerified) {
+  const comm::Layout layout = test::layouts().back();
+  config::Config c = config::parse_config(
+      std::string("model: ") + kModel + "\ndata: {train: {type: tokens, path: none.bin}}\n", "test",
+      {"train.seq_len=8", "train.global_batch_size=4", "device=cuda",
+       "parallel.tensor=" + std::to_string(layout.tensor), "parallel.zero=1",
+       std::string("parallel.backend=") + GetParam(), "recompute=selective"});
+  config::resolve_for_ranks(c, layout.world());
+  for (const train::Finding& f :
+       train::verify_layout(train::shrink(c), comm::make_mesh(job(), layout), *device_))
+    EXPECT_TRUE(f.ok()) << f.check << " " << f.worst << " " << f.error;
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, Backends, testing::Values("mpi", "nccl"),
+                         [](const auto& info) { return info.param; });
+
+#ifdef TFM_EMULATOR_RANKS  // its NCCL sums in rank order, as the host does
+TEST(Backend, OverlapChangesNoBit) {
+  test::find_device();
+  for (const comm::Layout& layout : test::layouts())
+    for (const int zero : {0, 1}) {
+      std::vector<double> got[2];
+      for (const bool nccl : {false, true})
+        got[nccl] = losses(device::Device::gpu(0, 1), comm::make_mesh(job(), layout), "fp32",
+                           nccl ? "nccl" : "mpi", zero);
+      EXPECT_EQ(got[0], got[1]) << "ZeRO " << zero << " on data " << layout.data << " x tensor "
+                                << layout.tensor;
+    }
+}
+
+TEST(Backend, AReplayedStepIsRecordedAsOneWait) {
+  if (job().size() == 1) GTEST_SKIP() << "one rank waits for nobody";
+  emulator::runtime.late = false;  // what is late is seen by the recorder's thread later still
+  const comm::Mesh mesh = comm::make_mesh(job(), {job().size(), 1});
+  const long launches = emulator::runtime.graph_launches;
+  int waits = 0;
+  emulator::runtime.on_wait = [&] {
+    const auto waiting = mesh.recorder->status(job().rank()).waiting;
+    waits += emulator::runtime.graph_launches > launches && waiting &&
+             waiting->op == comm::Collective::barrier && waiting->axis == comm::Axis::world;
+  };
+  const std::shared_ptr<void> off(nullptr, [](void*) { emulator::runtime.on_wait = {}; });
+  losses(device::Device::gpu(0, 1), mesh, "fp32", "nccl", 0);
+  EXPECT_EQ(waits, 2) << "of the recorded step and the replayed one";
+}
+#endif
+
+}  // namespace
+}  // namespace tfm

@@ -1,0 +1,223 @@
+// The stand-in of CUDA's streams, events and captures.
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "fake_runtime.h"
+
+using tfm::emulator::runtime;
+
+namespace {
+using Seen =
+    std::map<std::shared_ptr<long>, long>;  // kernels of a stream, and how many of them come before
+using Covered = std::map<cudaStream_t, long>;  // pieces that streams gave to a capture
+
+struct Capture {
+  cudaStream_t origin;
+  std::map<cudaStream_t, Covered> members = {
+      {origin, {}}};  // and what comes before their next piece
+  std::shared_ptr<int> identity = std::make_shared<int>();
+};
+std::optional<Capture> capture;
+thread_local bool captures = false;  // this thread does
+std::set<cudaStream_t> streams;
+}  // namespace
+
+struct CUstream_st {
+  std::deque<std::function<void()>> work;
+  std::shared_ptr<long> kernels = std::make_shared<long>(0);  // so far
+  Seen seen;  // of other streams, before what is enqueued now
+};
+
+namespace {
+// A moment of a stream. Other threads may ask whether it has passed.
+struct Mark {
+  cudaStream_t on;
+  Seen seen;
+  std::atomic<bool> passed = false;
+};
+
+// While work is done.
+class Doing {
+ public:
+  Doing() {
+    if (depth++ == 0) tfm::emulator::let_the_host_touch_device_memory(true);
+  }
+  ~Doing() {
+    if (--depth == 0) tfm::emulator::let_the_host_touch_device_memory(false);
+  }
+
+ private:
+  static inline int depth = 0;
+};
+
+void do_next(cudaStream_t s) {
+  const auto work = std::move(s->work.front());
+  s->work.pop_front();
+  work();
+}
+}  // namespace
+
+struct CUevent_st {
+  float time = 0;  // of fake_runtime.h's clock
+  std::shared_ptr<Mark> mark;
+  std::weak_ptr<int> captured;  // in which it was recorded last
+  Covered covers;
+};
+
+namespace tfm::emulator {
+
+void enqueue(cudaStream_t s, std::function<void()> work) { s->work.push_back(std::move(work)); }
+std::size_t waiting(cudaStream_t s) { return s->work.size(); }
+void finish(cudaStream_t s) {
+  if (s->work.empty()) return;
+  const Doing doing;
+  while (!s->work.empty()) do_next(s);
+}
+void finish_all() {
+  for (cudaStream_t s : streams) finish(s);
+}
+bool follows_kernels(cudaStream_t s) {
+  const bool all =
+      std::ranges::all_of(s->seen, [](const auto& other) { return other.second == *other.first; });
+  return *s->kernels > 0 || (all && !s->seen.empty());
+}
+
+void record(cudaStream_t s, std::function<void()> work) {
+  if (capture) {
+    const auto member = capture->members.find(s);
+    if (member == capture->members.end())
+      throw std::logic_error("work for a stream that is not part of the capture");
+    ++member->second[s];
+  }
+  runtime.recorded.push_back(std::move(work));
+}
+void refuse_in_capture(const char* call) {
+  if (captures) throw std::logic_error(std::string(call) + " while a stream is captured");
+}
+
+void submit(cudaStream_t s, std::function<void()> work) {
+  if (runtime.capturing) return record(s, [s, work = std::move(work)] { submit(s, work); });
+  ++*s->kernels;
+  enqueue(s, std::move(work));
+  if (!runtime.late) finish(s);
+}
+
+}  // namespace tfm::emulator
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0, *greatest = -5;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* s, unsigned, int) {
+  *s = *streams.insert(new CUstream_st).first;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t s) {
+  streams.erase(s);
+  delete s;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t s) {
+  tfm::emulator::refuse_in_capture("cudaStreamSynchronize");
+  ++runtime.synchronized;
+  if (runtime.on_wait) runtime.on_wait();
+  tfm::emulator::finish(s);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode) {
+  if (std::exchange(runtime.capturing, true)) return cudaErrorStreamCaptureUnsupported;
+  capture = Capture{s};
+  captures = true;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamIsCapturing(cudaStream_t s, cudaStreamCaptureStatus* status) {
+  *status = runtime.capturing && (!capture || capture->members.contains(s))
+                ? cudaStreamCaptureStatusActive
+                : cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t* graph) {
+  runtime.capturing = captures = false;
+  const Capture ended = *std::exchange(capture, {});
+  *graph = new FakeGraph{std::exchange(runtime.recorded, {}), std::exchange(runtime.kept, {})};
+  const Covered& known = ended.members.at(s);
+  for (const auto& [member, covered] : ended.members) {
+    const auto own = covered.find(member), joined = known.find(member);
+    if (own != covered.end() && (joined == known.end() || joined->second < own->second))
+      return cudaErrorStreamCaptureUnjoined;
+  }
+  return s == ended.origin ? cudaSuccess : cudaErrorStreamCaptureUnsupported;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t* e) {
+  *e = new CUevent_st;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
+  if (runtime.capturing) {
+    tfm::emulator::record(s, [=] { cudaEventRecord(e, s); });
+    if (capture) e->captured = capture->identity, e->covers = capture->members.at(s);
+    return cudaSuccess;
+  }
+  e->time = runtime.clock;
+  const auto mark = e->mark = std::make_shared<Mark>(s, s->seen);
+  mark->seen[s->kernels] = *s->kernels;
+  if (s->work.empty())
+    mark->passed = true;
+  else
+    s->work.push_back([mark] { mark->passed = true; });
+  return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t e) {
+  tfm::emulator::refuse_in_capture("cudaEventQuery");
+  return !e->mark || e->mark->passed ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t e) {
+  tfm::emulator::refuse_in_capture("cudaEventSynchronize");
+  const Doing doing;
+  while (e->mark && !e->mark->passed) do_next(e->mark->on);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags) {
+  if (runtime.event_waits++ == runtime.ignored_wait) return cudaSuccess;
+  if (capture) {
+    const bool inside = e->captured.lock() == capture->identity;
+    if (!inside && capture->members.contains(s)) return cudaErrorStreamCaptureIsolation;
+    if (inside)
+      for (const auto& [other, pieces] : e->covers) {
+        long& known = capture->members[s][other];
+        known = std::max(known, pieces);
+      }
+  }
+  if (runtime.capturing) {
+    tfm::emulator::record(s, [=] { cudaStreamWaitEvent(s, e, flags); });
+    return cudaSuccess;
+  }
+  const auto mark = e->mark;
+  if (!mark || mark->on == s) return cudaSuccess;
+  for (const auto& [other, kernels] : mark->seen)
+    if (other != s->kernels) s->seen[other] = std::max(s->seen[other], kernels);
+  if (!mark->passed)
+    s->work.push_back([mark] {
+      while (!mark->passed) do_next(mark->on);
+    });
+  return cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t before, cudaEvent_t after) {
+  tfm::emulator::refuse_in_capture("cudaEventElapsedTime");
+  *ms = after->time - before->time;
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t e) {
+  delete e;
+  return cudaSuccess;
+}

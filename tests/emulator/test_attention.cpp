@@ -1,0 +1,307 @@
+// Attention's kernels: every option against float64, under every schedule, and with each barrier
+// left out.
+#include <array>
+
+#include "attention_run.h"
+
+namespace tfm::test {
+namespace {
+
+using emulator::Options;
+using emulator::Order;
+
+template <class T>
+class DeviceAttention : public testing::Test {};
+template <class T>
+class TensorAttention : public testing::Test {};
+using Types = testing::Types<float, double, bf16, f16>;
+using Halves = testing::Types<bf16, f16>;
+TYPED_TEST_SUITE(DeviceAttention, Types);
+TYPED_TEST_SUITE(TensorAttention, Halves);
+
+reference::Attention with(reference::Attention r, Mask mask, bool bias = false,
+                          bool dropout = false) {
+  set_mask(r, mask);
+  if (bias) set_bias(r);
+  if (dropout) set_dropout(r);
+  return r;
+}
+
+// Documents longer than a tile.
+reference::Attention with_long_documents(reference::Attention r) {
+  for (std::int64_t i = 0; i < r.batch * r.keys; ++i)
+    r.k_segments.push_back(i % r.keys < 3 ? -1 : static_cast<std::int32_t>(i % r.keys / 71));
+  for (std::int64_t i = 0; i < r.batch * r.queries; ++i)
+    r.q_segments.push_back(static_cast<std::int32_t>(i % r.queries / 71));
+  return r;
+}
+
+// Every combination of options: more tiles than a kernel has buffers, or few rows.
+using Lengths = std::array<std::pair<int, int>, 4>;
+std::vector<reference::Attention> combinations(std::int64_t size, const Lengths& lengths) {
+  std::vector<reference::Attention> all;
+  int i = 0;
+  for (bool causal : {false, true})
+    for (Mask mask : {Mask::none, Mask::right_padding, Mask::scattered_padding, Mask::documents})
+      for (int options = 0; options < 4; ++options) {
+        const auto [queries, keys] = lengths[i++ % 4];
+        all.push_back(
+            with(shape(options & 1 ? 1 : 2, options & 1 ? 4 : 2, 2, queries, keys, size, causal),
+                 mask, options & 1, options & 2));
+      }
+  return all;
+}
+
+constexpr Lengths kShort{{{70, 33}, {33, 70}, {65, 65}, {9, 97}}};
+
+template <class T>
+void expect_right(const reference::Attention& r, std::int64_t gap = 8) {
+  SCOPED_TRACE(describe(r));
+  const Data<T> d = device_data<T>(r, gap);
+  emulator::counts = {};
+  EXPECT_EQ(complaint(d, run_attention(d)), "");
+  EXPECT_EQ(emulator::counts.unwaited_copies, 0);
+  EXPECT_EQ(emulator::counts.bank_conflicts, 0);
+}
+
+TEST(PlainAttention, AgreesWithReferenceAndCpu) {
+  for (const auto& r : combinations(8, kShort)) {
+    SCOPED_TRACE(describe(r));
+    const Data<double> d(r);
+    const AttentionResult got =
+        plain_attention(r, d.q, d.k, d.v, d.dout, [](double x) { return x; });
+    Values out, lse;
+    r(d.q, d.k, d.v, out, lse);
+    expect_close(got.out, out, 1e-13, "out");
+    expect_close(got.lse, lse, 1e-13, "lse");
+  }
+}
+
+TYPED_TEST(TensorAttention, EveryCombinationOfOptions) {
+  for (const auto& r : combinations(64, {{{193, 70}, {70, 193}, {97, 97}, {9, 130}}}))
+    expect_right<TypeParam>(r);
+}
+
+TYPED_TEST(TensorAttention, EveryHeadSize) {
+  for (const auto& [size, length] : {std::pair{8, 70},
+                                     {32, 193},
+                                     {40, 97},
+                                     {80, 97},
+                                     {96, 130},
+                                     {128, 193},
+                                     {160, 70},
+                                     {256, 97}}) {
+    const auto r = shape(1, 2, 1, length, length, size, true);
+    expect_right<TypeParam>(r);
+    expect_right<TypeParam>(with(r, Mask::scattered_padding, true, true));
+  }
+}
+
+TYPED_TEST(TensorAttention, LongSequencesAndFewRows) {
+  expect_right<TypeParam>(shape(1, 2, 2, 256, 256, 64, true));
+  expect_right<TypeParam>(shape(1, 4, 1, 1, 97, 64, true));
+  expect_right<TypeParam>(shape(1, 2, 2, 65, 1, 64, false));
+  expect_right<TypeParam>(with_long_documents(shape(2, 2, 2, 200, 200, 64, true)));
+  expect_right<TypeParam>(with_long_documents(shape(1, 2, 2, 200, 140, 32, false)));
+  auto r = shape(1, 1, 1, 130, 130, 32, true);
+  r.scale = -0.7;
+  expect_right<TypeParam>(r);
+}
+
+// Sizes and rows that no tensor core takes.
+TYPED_TEST(TensorAttention, OddSizesAndMisalignedRows) {
+  expect_right<TypeParam>(
+      with(shape(2, 2, 1, 21, 37, 12, true), Mask::scattered_padding, true, true), 1);
+  expect_right<TypeParam>(shape(1, 2, 2, 33, 33, 64, true), 1);
+  expect_right<TypeParam>(shape(1, 2, 2, 33, 33, 3, false), 8);
+}
+
+template <class T>
+void expect_exact(const reference::Attention& r) {
+  SCOPED_TRACE(describe(r));
+  const Data<T> d(r);
+  const AttentionResult got = run_attention(d), want = plain_attention(r, d.q, d.k, d.v, d.dout,
+                                                                       [](double x) { return x; });
+  const double slack = r.p > 0 && sizeof(T) == 8 ? 1e-6 : 0;  // the scale of dropout is a float
+  expect_close(got.out, want.out, tolerance<T>(8) + slack, "out");
+  expect_close(got.lse, want.lse, tolerance<T>(16) + slack, "lse");
+  expect_close(got.dq, want.dq, tolerance<T>(50) + slack, "dq");
+  expect_close(got.dk, want.dk, tolerance<T>(50) + slack, "dk");
+  expect_close(got.dv, want.dv, tolerance<T>(50) + slack, "dv");
+  expect_close(got.dbias, want.dbias, tolerance<T>(50) + slack, "dbias");
+}
+
+TEST(WideAttention, EveryCombinationOfOptions) {
+  for (const auto& r : combinations(7, kShort)) expect_exact<float>(r), expect_exact<double>(r);
+}
+TEST(WideAttention, EveryHeadSize) {
+  for (int size : {1, 16, 33, 128, 256}) {
+    expect_exact<float>(with(shape(1, 2, 1, 40, 70, size, true), Mask::none, true));
+    expect_exact<double>(
+        with(shape(1, 2, 1, 20, 37, size, true), Mask::scattered_padding, true, true));
+  }
+}
+
+TYPED_TEST(DeviceAttention, NothingVisibleGivesZerosEverywhere) {
+  auto r = shape(2, 2, 1, 70, 70, 32, true);
+  set_bias(r);
+  r.q_segments.assign(140, 1), r.k_segments.assign(140, 2);
+  const AttentionResult got = run_attention(device_data<TypeParam>(r));
+  for (const Values* v : {&got.out, &got.dq, &got.dk, &got.dv, &got.dbias})
+    EXPECT_EQ(*v, Values(v->size(), 0.0));
+  EXPECT_EQ(got.lse, Values(got.lse.size(), -INFINITY));
+}
+
+// With queries of zero all visible weights are equal, and with one-hot values each output is one
+// weight: exactly the mask.
+TYPED_TEST(DeviceAttention, MasksAndDropoutElementByElement) {
+  for (Mask mask : {Mask::none, Mask::scattered_padding, Mask::documents})
+    for (bool causal : {false, true}) {
+      auto r = with(shape(1, 2, 2, 70, 61, 64, causal), mask, false, true);
+      SCOPED_TRACE(describe(r));
+      Data<TypeParam> d = device_data<TypeParam>(r);
+      d.q.assign(d.q.size(), 0);
+      for (std::size_t i = 0; i < d.v.size(); ++i) d.v[i] = i / 128 == i % 64;
+      const AttentionResult got = run_attention(d),
+                            want = plain_attention(r, d.q, d.k, d.v, d.dout,
+                                                   [](double x) { return x; });
+      for (std::size_t i = 0; i < got.out.size(); ++i) {
+        EXPECT_EQ(got.out[i] == 0, want.out[i] == 0) << i;
+        EXPECT_NEAR(got.out[i], want.out[i], (sizeof(TypeParam) == 2 ? 4e-3 : 1e-6) * want.out[i])
+            << i;
+      }
+    }
+}
+
+TYPED_TEST(DeviceAttention, BitsDoNotDependOnTheSchedule) {
+  const bool tensor = sizeof(TypeParam) == 2;
+  const auto r = with(shape(1, 2, 1, tensor ? 193 : 70, tensor ? 193 : 70, tensor ? 64 : 5, true),
+                      Mask::scattered_padding, true, true);
+  const Data<TypeParam> d = device_data<TypeParam>(r);
+  const AttentionResult first = run_attention(d);
+  for (Order order : {Order::ascending, Order::descending, Order::random})
+    for (emulator::Copies copies :
+         {emulator::Copies::at_wait, emulator::Copies::at_issue, emulator::Copies::either}) {
+      Options o;
+      o.warps = o.blocks = order, o.copies = copies, o.seed = 3;
+      AttentionResult got;
+      ASSERT_EQ(kind_of_failure(o, [&] { got = run_attention(d); }), "");
+      EXPECT_TRUE(same(got, first));
+    }
+}
+
+TYPED_TEST(TensorAttention, ToleratesOtherOrdersOfSummation) {
+  const auto r = shape(1, 2, 1, 130, 130, 64, true);
+  const Data<TypeParam> d = device_data<TypeParam>(r);
+  for (emulator::Sum sum :
+       {emulator::Sum::once_rounded, emulator::Sum::reversed, emulator::Sum::truncated_halves}) {
+    Options o;
+    o.sum = sum, o.exp2_noise = 4;
+    AttentionResult got;
+    ASSERT_EQ(kind_of_failure(o, [&] { got = run_attention(d); }), "");
+    EXPECT_EQ(complaint(d, got), "");
+  }
+}
+
+// Each barrier and wait is needed: without it some check of some case fails.
+template <class T>
+void leave_out_each(const std::vector<reference::Attention>& cases) {
+  emulator::synchronisations.clear();
+  for (const auto& r : cases) run_attention(device_data<T>(r));
+  for (const auto& s : std::vector(emulator::synchronisations)) {
+    bool found = false;
+    for (const auto& r : cases) {
+      const Data<T> d = device_data<T>(r);
+      const AttentionResult right = run_attention(d);
+      for (Order order : {Order::ascending, Order::descending, Order::random}) {
+        if (found) continue;
+        Options o;
+        o.suppressed = s.at, o.warps = order;
+        AttentionResult got;
+        found = !kind_of_failure(o, [&] { got = run_attention(d); }).empty() || !same(got, right);
+      }
+    }
+    EXPECT_TRUE(found) << s.name << " at " << s.at.file_name() << ":" << s.at.line()
+                       << " can be left out";
+  }
+}
+
+TEST(AttentionBarriers, AreAllNeeded) {
+  const auto added = [](const reference::Attention& r) {
+    return with(r, Mask::scattered_padding, true);
+  };
+  leave_out_each<bf16>(
+      {shape(1, 2, 1, 193, 193, 32, false), added(shape(1, 1, 1, 193, 193, 32, true))});
+  leave_out_each<float>(
+      {shape(1, 2, 1, 20, 100, 5, false), added(shape(1, 2, 1, 20, 100, 5, true))});
+}
+
+// Keys and values of a cache: fewer rows are read than there are.
+TYPED_TEST(DeviceAttention, RowsOfACache) {
+  using T = TypeParam;
+  const std::int64_t width = 2 * 32, rows = 50, keys = 41;
+  const Values q = rounded<T>(random_values(2 * 3 * width, 1)),
+               k = rounded<T>(random_values(2 * rows * width, 2)),
+               v = rounded<T>(random_values(2 * rows * width, 3));
+  const auto first_rows = [&](const Values& x) {
+    Values y;
+    for (std::int64_t b = 0; b < 2; ++b)
+      y.insert(y.end(), x.begin() + b * rows * width, x.begin() + (b * rows + keys) * width);
+    return y;
+  };
+  const auto r = shape(2, 2, 2, 3, keys, 32, true);
+  Values want, want_lse;
+  r(q, first_rows(k), first_rows(v), want, want_lse);
+  Buffer<T> dq("q", q), dk("k", k), dv("v", v), out("out", std::ssize(q));
+  Buffer<Wide<T>> lse("lse", 2 * 2 * 3);
+  kernels::attention(device_stream(),
+                     kernels::AttentionArgs<T>{.batch = 2,
+                                               .heads = 2,
+                                               .kv_heads = 2,
+                                               .queries = 3,
+                                               .keys = keys,
+                                               .head_size = 32,
+                                               .q = dq,
+                                               .k = dk,
+                                               .v = dv,
+                                               .q_stride = width,
+                                               .kv_stride = width,
+                                               .out = out,
+                                               .out_stride = width,
+                                               .lse = lse,
+                                               .scale = static_cast<Wide<T>>(r.scale),
+                                               .causal = true,
+                                               .kv_length = rows});
+  expect_close(out.values(), want, sizeof(T) == 2 ? 4e-3 : tolerance<T>(8), "out");
+  expect_close(lse.values(), want_lse, sizeof(T) == 2 ? 1e-4 : tolerance<T>(16), "lse");
+}
+
+TEST(AttentionRefusals, NameWhatIsWrong) {
+  kernels::AttentionArgs<float> a{
+      .batch = 1, .heads = 3, .kv_heads = 2, .queries = 1, .keys = 1, .head_size = 1};
+  EXPECT_THROW(kernels::attention(device_stream(), a), Error);
+  EXPECT_THROW(
+      kernels::attention_backward(device_stream(), kernels::AttentionBackwardArgs<float>{a}),
+      Error);
+  a.kv_heads = 3, a.head_size = 257;
+  try {
+    kernels::attention(device_stream(), a);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ExitCode::usage);
+    EXPECT_NE(std::string(e.what()).find("at most 256 elements, not 257"), std::string::npos)
+        << e.what();
+  }
+}
+
+TYPED_TEST(DeviceAttention, EmptySequences) {
+  for (auto r : {shape(1, 2, 2, 0, 9, 32, false), shape(1, 2, 2, 9, 0, 32, false),
+                 shape(0, 2, 2, 9, 9, 32, false)}) {
+    const AttentionResult got = run_attention(device_data<TypeParam>(r));
+    for (const Values* v : {&got.out, &got.dq, &got.dk, &got.dv})
+      EXPECT_EQ(*v, Values(v->size(), 0.0));
+  }
+}
+
+}  // namespace
+}  // namespace tfm::test

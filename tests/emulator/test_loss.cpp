@@ -1,0 +1,293 @@
+// Cross-entropy, the optimizers and the exact sum of squares on the emulator.
+#include "kernel_runs.h"
+#include "kernels/attention.h"
+#include "kernels/cross_entropy.h"
+#include "kernels/optimizer.h"
+
+namespace tfm::test {
+namespace {
+
+template <class T>
+class DeviceLoss : public testing::Test {};
+TYPED_TEST_SUITE(DeviceLoss, Floats);
+template <class T>
+class DeviceUpdate : public testing::Test {};
+TYPED_TEST_SUITE(DeviceUpdate, Wides);
+
+template <class D>
+typename D::template Array<std::int32_t> integers(const char* name,
+                                                  const std::vector<std::int32_t>& v) {
+  return typename D::template Array<std::int32_t>(name, Values(v.begin(), v.end()));
+}
+
+struct LossCase {
+  std::int64_t rows, cols, padded, stride, vocab_begin, vocab_size;
+  double smoothing;
+  bool ties = false;
+
+  std::vector<std::int32_t> labels() const {
+    std::vector<std::int32_t> l(rows);
+    for (std::int64_t r = 0; r < rows; ++r)
+      l[r] = r % 5 == 3 ? -100 : static_cast<std::int32_t>(r * 7 % vocab_size);
+    return l;
+  }
+  Values logits() const {
+    Values v = random_values(rows * stride, 1, 5);
+    if (ties)
+      for (double& x : v) x = std::round(x);
+    return v;
+  }
+  template <class D, class T>
+  Results run() const {
+    using W = Wide<T>;
+    typename D::template Array<T> x("logits", rows * stride);
+    typename D::template Array<W> max("max", rows), sums("sums", 3 * rows);
+    typename D::template Array<double> loss("loss", rows), total("total", 1), correct("correct", 1),
+        factor("factor", Values{0.25});
+    auto label = integers<D>("labels", labels());
+    x.assign(rounded<T>(logits())), total.assign({3}), correct.assign({2});
+    kernels::CrossEntropyArgs<T> a{.rows = rows,
+                                   .cols = cols,
+                                   .stride = stride,
+                                   .padded_cols = padded,
+                                   .vocab_begin = vocab_begin,
+                                   .vocab_size = vocab_size,
+                                   .logits = x,
+                                   .labels = label,
+                                   .max = max,
+                                   .sums = sums,
+                                   .smoothing = static_cast<W>(smoothing),
+                                   .gradient_scale = factor,
+                                   .loss = loss,
+                                   .total = total,
+                                   .correct = ties ? static_cast<double*>(correct) : nullptr};
+    auto& s = D::stream();
+    kernels::cross_entropy_max(s, a);
+    if (cols == 0) max.assign(Values(rows, 0));  // as other ranks' would
+    kernels::cross_entropy_sums(s, a);
+    if (ties) kernels::cross_entropy_ties(s, a);
+    Results r{{"sums", sums.values(), rounding<W>(5.0 * static_cast<double>(cols) + 1)},
+              {"max", max.values(), 0}};
+    if (cols == 0) sums.assign(Values(3 * rows, 1));
+    kernels::cross_entropy_loss(s, a);
+    kernels::cross_entropy_total(s, a);
+    kernels::cross_entropy_gradient(s, a);
+    r.insert(r.end(), {{"loss", loss.values(), rounding<W>(20)},
+                       {"total", total.values(), rounding<W>(20.0 * rows)},
+                       {"correct", correct.values(), 0},
+                       {"gradient", x.values(), rounding<T>(0.5)}});
+    return r;
+  }
+};
+
+TYPED_TEST(DeviceLoss, AsTheCpus) {
+  using T = TypeParam;
+  for (const LossCase& c : {LossCase{1, 1, 1, 1, 0, 1, 0},
+                            {9, 37, 40, 40, 0, 37, 0.1},
+                            {7, 2500, 2500, 2503, 0, 2500, 0},
+                            {6, 64, 80, 83, 64, 200, 0.2},
+                            {40, 64, 80, 83, 64, 200, 0, true},
+                            {4, 0, 8, 8, 100, 100, 0},
+                            {300, 9, 16, 16, 0, 9, 0, true},
+                            {11, 3000, 3000, 3001, 0, 3000, 0, true}}) {
+    SCOPED_TRACE(testing::Message() << c.rows << " x " << c.cols);
+    expect_as_cpu([&]<class D>() { return c.run<D, T>(); });
+  }
+}
+TYPED_TEST(DeviceLoss, MatchesTheDefinition) {
+  using T = TypeParam;
+  const LossCase c{9, 300, 300, 300, 0, 300, 0.1};
+  const Values got = c.run<OnDevice, T>()[2].values, x = rounded<T>(c.logits());
+  for (std::int64_t r = 0; r < 9; ++r)
+    EXPECT_NEAR(got[r], reference::cross_entropy(x.data() + r * 300, 300, c.labels()[r], 0.1),
+                rounding<Wide<T>>(20));
+}
+TEST(DeviceLossCases, NeedTheirBarriers) {
+  expect_needs_barriers(
+      [&]<class D>() { return LossCase{5, 3000, 3000, 3000, 0, 3000, 0, true}.run<D, float>(); });
+}
+
+struct BucketCase {
+  std::int64_t batch, heads, distances, buckets;
+  bool accumulate;
+
+  template <class D, class T>
+  Results run() const {
+    using W = Wide<T>;
+    std::vector<std::int32_t> bucket(distances);
+    for (std::int64_t i = 0; i < distances; ++i)
+      bucket[i] = static_cast<std::int32_t>(i * i % buckets);
+    auto ids = integers<D>("bucket", bucket);
+    typename D::template Array<T> table("table", rounded<T>(random_values(heads * buckets, 1)));
+    typename D::template Array<W> bias("bias", heads * distances),
+        dbias("dbias", rounded<W>(random_values(batch * heads * distances, 2))),
+        dtable("dtable", heads * buckets);
+    dtable.assign(Values(heads * buckets, 0.5));
+    kernels::bucket_bias(D::stream(),
+                         kernels::BucketBiasArgs<T>{heads, distances, buckets, ids, table, bias});
+    kernels::bucket_bias_backward(
+        D::stream(), kernels::BucketBiasBackwardArgs<T>{batch, heads, distances, buckets, ids,
+                                                        dbias, dtable, accumulate});
+    return {{"bias", bias.values(), 0}, {"dtable", dtable.values(), rounding<W>(4)}};
+  }
+};
+TYPED_TEST(DeviceLoss, BucketBiasAsTheCpus) {
+  for (const BucketCase& c :
+       {BucketCase{1, 1, 1, 1, false}, {3, 2, 41, 7, true}, {2, 3, 600, 32, false}})
+    expect_as_cpu([&]<class D>() { return c.run<D, TypeParam>(); });
+}
+
+TEST(DeviceBucketBias, NeedsItsBarriers) {
+  expect_needs_barriers([&]<class D>() { return BucketCase{2, 2, 600, 7, false}.run<D, float>(); });
+}
+
+template <class D>
+struct StepMemory {
+  StepMemory(const StepNumbers& now, const StepOutcome& found) { *numbers = now, *outcome = found; }
+  typename D::template Array<StepNumbers> numbers{"numbers", 1};
+  typename D::template Array<StepOutcome> outcome{"outcome", 1};
+};
+
+struct UpdateCase {
+  std::int64_t n;
+  int first;
+  bool decoupled, momentum, fresh, applied = true;
+
+  template <class D, class T, class P>
+  Results run() const {
+    const std::int64_t all = n + 7;
+    typename D::template Array<T> p("param", all), q("sgd", all), m("m", all), v("v", all),
+        buffer("buffer", all), ema("average", all), g("grad", rounded<T>(random_values(all, 5)));
+    typename D::template Array<P> half("rounded", all), half2("rounded", all);
+    half.assign(Values(all, 0)), half2.assign(Values(all, 0));
+    p.assign(random_values(all, 1)), q.assign(random_values(all, 1)),
+        m.assign(random_values(all, 2, 0.1)), ema.assign(random_values(all, 4));
+    Values square = random_values(all, 3);
+    for (double& x : square) x *= x;
+    v.assign(square), buffer.assign(random_values(all, 6));
+    auto& s = D::stream();
+    const kernels::UpdateRange<T, P> moments{n,         true,      p + first,   g + first,
+                                             m + first, v + first, ema + first, half + first},
+        velocity{n,
+                 true,
+                 q + first,
+                 g + first,
+                 momentum ? buffer + first : nullptr,
+                 nullptr,
+                 nullptr,
+                 std::is_same_v<T, P> ? nullptr : half2 + first};
+    StepMemory<D> by_adam({.update = {0.01, 0.3, 0.02, 0.99}},
+                          {.gradient_factor = 0.5, .applied = applied}),
+        by_sgd({.step = fresh ? 1u : 2u, .update = {.lr = 0.1}},
+               {.gradient_factor = 2, .applied = 1});
+    kernels::update(
+        s, kernels::UpdateArgs<kernels::AdamRule, T, P>{{&moments, 1},
+                                                        {.decay = 0.1, .decoupled = decoupled},
+                                                        by_adam.numbers,
+                                                        by_adam.outcome});
+    kernels::update(s, kernels::UpdateArgs<kernels::SgdRule, T, P>{
+                           {&velocity, 1}, {0.9, 0.01}, by_sgd.numbers, by_sgd.outcome});
+    const double bound = rounding<T>(2);
+    return {{"param", p.values(), bound},
+            {"m", m.values(), bound},
+            {"v", v.values(), bound},
+            {"sgd", q.values(), bound},
+            {"buffer", buffer.values(), bound},
+            {"average", ema.values(), bound},
+            {"rounded", half.values(), rounding<P>(4)},
+            {"rounded", half2.values(), rounding<P>(4)}};
+  }
+};
+TYPED_TEST(DeviceUpdate, AsTheCpus) {
+  for (const UpdateCase& c : {UpdateCase{1, 0, true, false, false},
+                              {3000, 0, false, true, false},
+                              {4097, 1, true, true, true},
+                              {64, 3, true, true, false},
+                              {64, 0, true, true, false, false}})
+    expect_as_cpu([&]<class D>() { return c.run<D, TypeParam, TypeParam>(); });
+}
+TEST(DeviceUpdateCases, RoundWhatTheModelReads) {
+  for (const UpdateCase& c :
+       {UpdateCase{3000, 0, true, true, false}, {2053, 5, false, false, true}}) {
+    expect_as_cpu([&]<class D>() { return c.run<D, float, bf16>(); });
+    expect_as_cpu([&]<class D>() { return c.run<D, float, f16>(); });
+  }
+}
+
+// More ranges than one launch takes, of all lengths, every other one without decay.
+template <class D>
+Results update_ranges() {
+  constexpr std::int64_t kUnit = 36, all = 70 * 64 * kUnit;
+  typename D::template Array<float> p("param", all), m("m", all), v("v", all),
+      g("grad", random_values(all, 5));
+  p.assign(random_values(all, 1)), m.assign(Values(all, 0)), v.assign(Values(all, 0.5));
+  std::vector<kernels::UpdateRange<float>> ranges;
+  for (std::int64_t i = 0; i < 70; ++i) {
+    const std::int64_t at = 64 * kUnit * i;
+    ranges.push_back({i % 64 * kUnit, i % 2 == 0, p + at, g + at, m + at, v + at});
+  }
+  StepMemory<D> step({.update = {.lr = 0.01}}, {.gradient_factor = 1, .applied = 1});
+  kernels::update(D::stream(), kernels::UpdateArgs<kernels::AdamRule, float>{
+                                   ranges, {.decay = 0.5}, step.numbers, step.outcome});
+  return {{"param", p.values(), rounding<float>(2)},
+          {"m", m.values(), rounding<float>(2)},
+          {"v", v.values(), rounding<float>(2)}};
+}
+TEST(DeviceUpdateCases, ManyRanges) {
+  expect_as_cpu([&]<class D>() { return update_ranges<D>(); });
+}
+
+// Limbs, carried as the CPU's are, are its bits.
+struct SquareCase {
+  std::int64_t n;
+  int first;
+  double size;
+  bool broken = false, bad_loss = false;
+
+  template <class D, class T>
+  Results run() const {
+    Values x = random_values(n + first, 9, size);
+    for (std::size_t i = 0; i < x.size(); i += 3) x[i] *= 1e-12;
+    if (broken) x.back() = std::numeric_limits<double>::infinity();
+    typename D::template Array<T> dx("x", rounded<T>(x));
+    const std::int64_t half = n / 128 * 64;  // whole blocks
+    const kernels::Range ranges[] = {{first, first + half}, {first + half, first + n}};
+    StepMemory<D> step({.loss_scale = 4}, {.loss = {1, bad_loss ? std::nan("") : 0}});
+    kernels::square_sum(D::stream(),
+                        kernels::SquareSumArgs<T>{dx, ranges, step.numbers, step.outcome});
+    kernels::clip(D::stream(), {0.5, step.numbers, step.outcome});
+    const StepOutcome& found = *step.outcome;
+    const SquareSum& sum = found.squares;
+    Values limbs(sum.limb, sum.limb + 5);
+    for (const double exact : {sum.too_large, sum.bad_losses, static_cast<double>(found.applied)})
+      limbs.push_back(exact);
+    if (sum.too_large > 0) return {{"limbs", limbs, 0}};
+    return {
+        {"limbs", limbs, 0},
+        {"plain", {sum.plain / (size * size)}, 1e-12 * static_cast<double>(n + 1)},
+        {"norm", {found.norm / size, found.gradient_factor}, 1e-14 * static_cast<double>(n + 1)}};
+  }
+};
+TYPED_TEST(DeviceUpdate, SquareSumsHaveTheCpusBits) {
+  for (const SquareCase& c : {SquareCase{0, 0, 1},
+                              {1, 0, 1},
+                              {63, 0, 1e-3},
+                              {64, 1, 10},
+                              {8192, 0, 1},
+                              {100000, 0, 1e3},
+                              {9001, 3, 1e-6},
+                              {20000, 0, 1e7}})
+    expect_as_cpu([&]<class D>() { return c.run<D, TypeParam>(); });
+}
+TEST(DeviceSquareSum, SaysWhatIsNotFinite) {
+  for (const SquareCase& c : {SquareCase{500, 0, 1, true}, {500, 0, 1, false, true}}) {
+    EXPECT_EQ((c.run<OnCpu, float>()[0].values.back()), 0);
+    expect_as_cpu([&]<class D>() { return c.run<D, float>(); });
+  }
+}
+TEST(DeviceSquareSum, NeedsItsBarriers) {
+  expect_needs_barriers([&]<class D>() { return SquareCase{20000, 0, 1}.run<D, float>(); });
+}
+
+}  // namespace
+}  // namespace tfm::test

@@ -1,0 +1,218 @@
+// Gradients that several values share in memory, and steps that are joined, against central
+// differences.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <list>
+
+#include "graph/planner.h"
+#include "ops/ops.h"
+
+namespace tfm {
+namespace {
+
+constexpr std::int64_t kRows = 3, kWidth = 4;
+const ops::Place kPlace{kRows, 0, 0, kWidth};
+
+// sum(seed * output) of a recording whose leaves are parameters (kRows, kWidth) or (kWidth,
+// kWidth), and its gradients.
+class Sum {
+ public:
+  template <class Build>
+  explicit Sum(Build&& build, graph::Recompute recompute = graph::Recompute::none,
+               bool join = false) {
+    auto tape = std::make_shared<graph::Recorder>(DType::f64);
+    const graph::Value x = leaf(*tape, "x", {kRows, kWidth}),
+                       w = leaf(*tape, "w", {kWidth, kWidth}),
+                       u = leaf(*tape, "u", {kWidth, kWidth});
+    output_ = build(*tape, x, w, u);
+    program_ = graph::plan(
+        tape, {.recompute = recompute, .outputs = {output_}, .seeds = {output_}, .device = join});
+    graph::Bindings b;
+    b.data.resize(tape->values().size());
+    b.gradients.resize(tape->values().size());
+    for (std::size_t i = 0; i < shapes_.size(); ++i) {
+      b.data[i] = {data_[i].data(), DType::f64, shapes_[i]};
+      b.gradients[i] = {gradients_[i].data(), DType::f64, shapes_[i]};
+    }
+    for (std::size_t v = 0; v < b.data.size(); ++v)
+      if (const graph::ValueInfo& info = tape->values()[v]; info.fill) {
+        constants_.emplace_back(static_cast<std::size_t>(info.shape.elements()));
+        info.fill(b.data[v] = {constants_.back().data(), DType::f64, info.shape});
+      }
+    arena_.assign(static_cast<std::size_t>(program_.arena_bytes() / 8 + 1), std::nan(""));
+    program_.bind(reinterpret_cast<std::byte*>(arena_.data()), b);
+  }
+
+  double run() {
+    const Tensor seed = program_.gradient(output_), y = program_.value(output_);
+    for (std::int64_t i = 0; i < seed.elements(); ++i)
+      seed.ptr<double>()[i] = std::sin(static_cast<double>(3 * i + 1));
+    const std::vector<double> s(seed.ptr<double>(), seed.ptr<double>() + seed.elements());
+    program_.run({&stream_, &mesh_, {}});
+    double sum = 0;
+    for (std::int64_t i = 0; i < y.elements(); ++i)
+      sum += s[static_cast<std::size_t>(i)] * y.ptr<double>()[i];
+    return sum;
+  }
+  void expect_gradients() {
+    run();
+    const auto got = gradients_;
+    for (std::size_t v = 0; v < data_.size(); ++v)
+      for (std::size_t i = 0; i < data_[v].size(); ++i) {
+        const double at = data_[v][i], h = 1e-6;
+        data_[v][i] = at + h;
+        const double up = run();
+        data_[v][i] = at - h;
+        const double down = run();
+        data_[v][i] = at;
+        EXPECT_NEAR(got[v][i], (up - down) / (2 * h), 1e-8) << "leaf " << v << " element " << i;
+      }
+  }
+  int joined() const {
+    return static_cast<int>(std::ranges::count_if(
+        program_.steps(), [](const graph::ProgramStep& s) { return s.join != graph::Join::no; }));
+  }
+  std::int64_t moved_bytes() const {
+    std::int64_t sum = 0;
+    for (std::size_t i = 0; i < program_.steps().size(); ++i) sum += program_.moved_bytes(i, false);
+    return sum;
+  }
+  const std::vector<std::vector<double>>& gradients() const { return gradients_; }
+  // Gradients that residual steps did not have to write.
+  int shared() const {
+    int n = 0;
+    for (const graph::ProgramStep& s : program_.steps())
+      if (s.phase == graph::Phase::backward &&
+          program_.recording().nodes()[static_cast<std::size_t>(s.node)].op->kind() == "residual")
+        for (const graph::GradRef& g : s.grad_in) n += g.buffer < 0;
+    return n;
+  }
+
+ private:
+  graph::Value leaf(graph::Recorder& r, const std::string& name, Shape shape) {
+    const std::size_t n = static_cast<std::size_t>(shape.elements());
+    shapes_.push_back(shape);
+    data_.emplace_back(n);
+    gradients_.emplace_back(n);
+    for (std::size_t i = 0; i < n; ++i)
+      data_.back()[i] = std::cos(static_cast<double>(7 * i + 2 * data_.size()));
+    return r.parameter(static_cast<int>(data_.size()) - 1, name, shape);
+  }
+
+  std::vector<Shape> shapes_;
+  std::vector<std::vector<double>> data_, gradients_;
+  std::list<std::vector<double>> constants_;
+  std::vector<double> arena_;
+  graph::Program program_;
+  graph::Value output_;
+  cpu::Stream stream_;
+  comm::Mesh mesh_ = comm::single_mesh();
+};
+
+graph::Value tanh(graph::Recorder& r, graph::Value x) {
+  return ops::activation(r, x, kernels::Activation::tanh, false);
+}
+
+TEST(SharedGradients, OfABranchAndItsResidual) {
+  Sum s([](graph::Recorder& r, graph::Value x, graph::Value w, graph::Value u) {
+    const graph::Value a = ops::linear(r, x, w);
+    return tanh(r, ops::dropout_add(r, ops::linear(r, tanh(r, a), u), a, 0, kPlace));
+  });
+  s.expect_gradients();
+  EXPECT_EQ(s.shared(), 2);
+}
+
+TEST(SharedGradients, NotWhereTheBranchAddsToWhatItStillReads) {
+  Sum s([](graph::Recorder& r, graph::Value x, graph::Value w, graph::Value u) {
+    const graph::Value a = ops::linear(r, x, w);
+    return tanh(r, ops::dropout_add(r, ops::linear(r, a, u), a, 0,
+                                    kPlace));  // reads its gradient while it writes that of a
+  });
+  s.expect_gradients();
+  EXPECT_EQ(s.shared(), 1);
+}
+
+TEST(SharedGradients, NotWhereAnotherReaderComesFirst) {
+  Sum s([](graph::Recorder& r, graph::Value x, graph::Value w, graph::Value u) {
+    const graph::Value a = ops::linear(r, x, w), y = ops::linear(r, tanh(r, a), u),
+                       late = tanh(r, a);
+    return tanh(r, ops::dropout_add(r, late, ops::dropout_add(r, y, a, 0, kPlace), 0, kPlace));
+  });
+  s.expect_gradients();
+  EXPECT_EQ(s.shared(), 3);
+}
+
+TEST(SharedGradients, NotWhereABranchHasTwoReaders) {
+  Sum s([](graph::Recorder& r, graph::Value x, graph::Value w, graph::Value u) {
+    const graph::Value a = ops::linear(r, x, w), y = ops::linear(r, tanh(r, a), u);
+    return ops::dropout_add(r, ops::dropout_add(r, y, a, 0, kPlace), y, 0, kPlace);
+  });
+  s.expect_gradients();
+  EXPECT_LE(s.shared(), 2);
+}
+
+TEST(SharedGradients, NotOfOneValueTwice) {
+  Sum s([](graph::Recorder& r, graph::Value x, graph::Value w, graph::Value) {
+    const graph::Value a = ops::linear(r, x, w);
+    return tanh(r, ops::dropout_add(r, a, a, 0, kPlace));
+  });
+  s.expect_gradients();
+  EXPECT_EQ(s.shared(), 0);
+}
+
+TEST(SharedGradients, AlongALongStream) {
+  Sum s([](graph::Recorder& r, graph::Value x, graph::Value w, graph::Value u) {
+    graph::Value a = ops::linear(r, x, w);
+    for (int layer = 0; layer < 4; ++layer)
+      a = ops::dropout_add(r, ops::linear(r, tanh(r, a), layer % 2 ? u : w), a, 0, kPlace);
+    return a;
+  });
+  s.expect_gradients();
+  EXPECT_EQ(s.shared(), 8);
+}
+
+TEST(SharedGradients, OfTheResidualAloneUnderDropout) {
+  Sum s([](graph::Recorder& r, graph::Value x, graph::Value w, graph::Value u) {
+    const graph::Value a = ops::linear(r, x, w);
+    return tanh(r, ops::dropout_add(r, ops::linear(r, tanh(r, a), u), a, 0.5, kPlace));
+  });
+  s.expect_gradients();
+  EXPECT_EQ(s.shared(), 1);
+}
+
+// Two blocks: norm, linear, GELU, linear, residual.
+graph::Value blocks(graph::Recorder& r, graph::Value x, graph::Value w, graph::Value u) {
+  const graph::Value gain = r.constant("gain", {kWidth}, DType::f64, [](Tensor t) {
+    for (std::int64_t i = 0; i < kWidth; ++i) t.ptr<double>()[i] = 1 + 0.1 * static_cast<double>(i);
+  });
+  for (int block = 0; block < 2; ++block) {
+    const graph::Recorder::Checkpoint scope(r);
+    const graph::Value h = ops::activation(r, ops::linear(r, ops::norm(r, x, {}, gain), w),
+                                           kernels::Activation::gelu_tanh, false);
+    x = ops::dropout_add(r, ops::linear(r, h, u), x, 0, kPlace);
+  }
+  return ops::norm(r, x, {}, gain);
+}
+
+TEST(JoinedSteps, ComputeTheSame) {
+  for (const graph::Recompute recompute :
+       {graph::Recompute::none, graph::Recompute::selective, graph::Recompute::full}) {
+    Sum apart(blocks, recompute), joined(blocks, recompute, true);
+    EXPECT_EQ(apart.joined(), 0);
+    EXPECT_GE(joined.joined(), 4)
+        << "a residual and a norm twice, an activation's and a linear layer's backward pass twice";
+    joined.expect_gradients();
+    apart.run();
+    joined.run();
+    EXPECT_EQ(apart.gradients(), joined.gradients());
+    if (recompute == graph::Recompute::none) {
+      EXPECT_EQ(apart.moved_bytes() - joined.moved_bytes(), (2 + 2 * 2) * kRows * kWidth * 8)
+          << "sums read again; gradients written and read";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tfm

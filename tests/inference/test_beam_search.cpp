@@ -1,0 +1,132 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <random>
+
+#include "inference/beam_search.h"
+
+namespace tfm {
+namespace {
+
+constexpr std::int32_t kVocabulary = 4, kEnd = 0, kBegin = 3;
+using Ids = std::vector<std::int32_t>;
+
+// Logits that depend on all ids before.
+std::vector<double> logits_after(const Ids& ids, unsigned seed) {
+  for (const std::int32_t id : ids) seed = seed * 31 + static_cast<unsigned>(id) + 1;
+  std::mt19937 random(seed);
+  std::vector<double> x;
+  for (int i = 0; i < kVocabulary; ++i) x.push_back(static_cast<double>(random() % 1000) / 200);
+  return x;
+}
+
+std::vector<double> log_probabilities(const Ids& ids, unsigned seed) {
+  std::vector<double> x = logits_after(ids, seed);
+  double sum = 0;
+  for (const double v : x) sum += std::exp(v);
+  for (double& v : x) v -= std::log(sum);
+  return x;
+}
+
+struct Result {
+  Ids ids;
+  double score;
+  int steps;
+};
+
+Result search(const inference::BeamOptions& options, unsigned seed) {
+  inference::BeamSearch s(options, kBegin);
+  std::vector<Ids> beams(static_cast<std::size_t>(options.beams));
+  int steps = 0;
+  for (; !s.done(); ++steps) {
+    std::vector<Ids> next;
+    std::vector<double> logits;
+    for (std::size_t b = 0; b < beams.size(); ++b) {
+      next.push_back(beams[static_cast<std::size_t>(s.parents()[b])]);
+      if (steps > 0)
+        next.back().push_back(s.ids()[b]);
+      else
+        EXPECT_EQ(s.ids()[b], kBegin);
+      const auto row = logits_after(next.back(), seed);
+      logits.insert(logits.end(), row.begin(), row.end());
+    }
+    beams = next;
+    s.advance(logits);
+  }
+  return {s.best(), s.score(), steps};
+}
+
+// The best of all sequences of at most max_tokens.
+Result exhaustive(const inference::BeamOptions& o, unsigned seed) {
+  Result best{{}, -1e9, 0};
+  const auto consider = [&](const Ids& ids, double sum, std::size_t tokens) {
+    const double score = sum / std::pow(static_cast<double>(tokens), o.length_penalty);
+    if (score > best.score) best = {ids, score, 0};
+  };
+  const std::function<void(Ids, double)> visit = [&](const Ids& ids, double sum) {
+    const auto p = log_probabilities(ids, seed);
+    consider(ids, sum + p[kEnd], ids.size() + 1);
+    for (std::int32_t id = 1; id < kVocabulary; ++id) {
+      Ids longer = ids;
+      longer.push_back(id);
+      const double total = sum + p[static_cast<std::size_t>(id)];
+      if (std::ssize(longer) == o.max_tokens)
+        consider(longer, total, longer.size());
+      else
+        visit(longer, total);
+    }
+  };
+  visit({}, 0);
+  return best;
+}
+
+TEST(BeamSearch, WideEnoughFindsTheBest) {
+  for (unsigned seed = 0; seed < 40; ++seed)
+    for (const double penalty : {0.0, 0.6, 1.0, 2.0}) {
+      const inference::BeamOptions o{
+          .beams = 300, .length_penalty = penalty, .end = kEnd, .max_tokens = 5};
+      const Result found = search(o, seed), best = exhaustive(o, seed);
+      EXPECT_EQ(found.ids, best.ids) << seed << " " << penalty;
+      EXPECT_NEAR(found.score, best.score, 1e-12);
+    }
+}
+
+TEST(BeamSearch, StopsWhenNoBeamCanWin) {
+  int early = 0;
+  for (unsigned seed = 0; seed < 100; ++seed)
+    early += search({.beams = 3, .end = kEnd, .max_tokens = 20}, seed).steps < 20;
+  EXPECT_GT(early, 50);
+}
+
+TEST(BeamSearch, OneBeamIsGreedy) {
+  for (unsigned seed = 0; seed < 50; ++seed) {
+    Ids ids;
+    while (ids.size() < 6) {
+      const auto x = logits_after(ids, seed);
+      const auto top = static_cast<std::int32_t>(std::max_element(x.begin(), x.end()) - x.begin());
+      if (top == kEnd) break;
+      ids.push_back(top);
+    }
+    EXPECT_EQ(search({.beams = 1, .end = kEnd, .max_tokens = 6}, seed).ids, ids);
+  }
+}
+
+TEST(BeamSearch, EqualOnesGoByBeamThenId) {
+  inference::BeamSearch s({.beams = 2, .end = kEnd, .max_tokens = 3}, kBegin);
+  s.advance(std::vector<double>{-9, 1, 1, 1, 0, 0, 0, 0});
+  EXPECT_EQ(s.ids()[0], 1);
+  EXPECT_EQ(s.ids()[1], 2);
+  s.advance(std::vector<double>{-9, 1, 1, 1, -9, 1, 1, 1});
+  EXPECT_EQ(s.parents()[0], 0);
+  EXPECT_EQ(s.parents()[1], 0);
+  EXPECT_EQ(s.ids()[1], 2);
+}
+
+TEST(BeamSearch, RefusesNumbersThatAreNotFinite) {
+  inference::BeamSearch s({.beams = 1, .end = kEnd, .max_tokens = 3}, kBegin);
+  EXPECT_THROW(s.advance(std::vector<double>{0, NAN, 0, 0}), std::runtime_error);
+}
+
+}  // namespace
+}  // namespace tfm

@@ -1,0 +1,268 @@
+// Token by token with kept keys and values against whole sequences.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "inference/translator.h"
+#include "io/safetensors.h"
+#include "models/registry.h"
+#include "train/engine.h"
+
+namespace tfm {
+namespace {
+
+constexpr std::int64_t kVocabulary = 37;
+const comm::Site kSite{device::Device::cpu(1), comm::single_mesh(), comm::single_mesh()};
+
+config::Config config_of(const std::string& model) {
+  const bool pairs = model.find("encoder_decoder") != std::string::npos;
+  config::Config c = config::parse_config(
+      "model: {" + model +
+          ", vocab_size: 37, d_model: 32, n_layers: 2, n_heads: 4, d_ff: 64, max_seq_len: 16, "
+          "init_std: 0.3}\n"
+          "train: {seq_len: 16, global_batch_size: 4}\ndata: {train: {type: " +
+          (pairs ? "pairs, source: a, target: b" : std::string("tokens, path: a.bin")) +
+          "}, tokenizer: bytes}\n",
+      "test", {});
+  config::resolve_for_ranks(c, 1);
+  return c;
+}
+
+class Generated : public testing::TestWithParam<std::string> {
+ protected:
+  std::vector<std::int32_t> random(std::int64_t n) {
+    std::vector<std::int32_t> ids(static_cast<std::size_t>(n));
+    for (auto& id : ids) id = static_cast<std::int32_t>(random_() % kVocabulary);
+    return ids;
+  }
+  std::mt19937 random_{7};
+};
+
+// Four sequences of twelve tokens, two to a source; after six tokens they change places as beams
+// do, then three come at once.
+TEST_P(Generated, EqualsWholeSequences) {
+  const config::Config config = config_of(GetParam());
+  const auto model = models::make_model(config, comm::single_mesh());
+  std::vector<double> flat(static_cast<std::size_t>(model->parameters().flat_elements()));
+  model->parameters().initialize(3, flat.data(), 1);
+  constexpr std::int64_t sequences = 4, beams = 2, length = 12, source_length = 8,
+                         half = length / 2, together = 3;
+  std::vector<std::int32_t> ids = random(sequences * length),
+                            source = random(sequences / beams * source_length),
+                            mask(source.size(), 0);
+  std::fill(mask.begin() + 5, mask.begin() + source_length, -1);
+  std::vector<std::int32_t> source_twice, mask_twice;
+  for (std::int64_t s = 0; s < sequences; ++s)
+    for (std::int64_t i = 0; i < source_length; ++i) {
+      source_twice.push_back(source[static_cast<std::size_t>(s / beams * source_length + i)]);
+      mask_twice.push_back(mask[static_cast<std::size_t>(s / beams * source_length + i)]);
+    }
+
+  const nn::BatchShape step{.sequences = sequences,
+                            .length = together,
+                            .source_length = config.model.translates() ? source_length : 0,
+                            .capacity = 16,
+                            .beams = beams};
+  inference::Generation generation(*model, kSite, {model->parameters(), flat.data(), DType::f64},
+                                   step, kVocabulary);
+  inference::Inference inference(
+      *model, kSite, {model->parameters(), flat.data(), DType::f64},
+      {.sequences = sequences, .length = length, .source_length = source_length}, kVocabulary);
+  const std::vector<std::int64_t> parents{1, 1, 3, 2};
+  const auto compare = [&](std::int64_t from, std::int64_t to, std::int64_t tokens) {
+    inference.run({{"ids", ids}, {"source_ids", source_twice}, {"source_mask", mask_twice}});
+    for (std::int64_t t = from + tokens - 1; t < to; t += tokens) {
+      std::vector<std::int32_t> next;
+      for (std::int64_t s = 0; s < sequences; ++s)
+        next.insert(next.end(), ids.begin() + s * length + t + 1 - tokens,
+                    ids.begin() + s * length + t + 1);
+      generation.step(next);
+      for (std::int64_t s = 0; s < sequences; ++s) {
+        const std::vector<double> whole = inference.row(s * length + t);
+        for (std::int64_t id = 0; id < kVocabulary; ++id)
+          ASSERT_NEAR(generation.logits()[static_cast<std::size_t>(s * kVocabulary + id)],
+                      whole[static_cast<std::size_t>(id)], 1e-10)
+              << s << " " << t;
+      }
+    }
+  };
+  generation.start({{"source_ids", source}, {"source_mask", mask}});
+  compare(0, half, 1);
+  const std::vector<std::int32_t> before = ids;
+  for (std::int64_t s = 0; s < sequences; ++s)
+    std::copy_n(before.begin() + parents[static_cast<std::size_t>(s)] * length, half,
+                ids.begin() + s * length);
+  generation.reorder(parents);
+  compare(half, half + together, together);
+  compare(half + together, length, 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, Generated,
+    testing::Values(
+        "family: decoder, position: learned, position_offset: 2",
+        "family: decoder, position: sinusoidal, n_kv_heads: 2",
+        "family: decoder, position: rope, norm: rmsnorm, activation: swiglu, n_kv_heads: 1",
+        "family: decoder, position: alibi", "family: decoder, position: relative",
+        "family: decoder, position: none",
+        "family: encoder_decoder, position: sinusoidal, norm_position: post, activation: relu",
+        "family: encoder_decoder, position: relative, n_kv_heads: 2",
+        "family: encoder_decoder, position: learned, tie_embeddings: none",
+        "family: encoder_decoder, position: rope", "family: encoder_decoder, position: alibi"),
+    [](const auto& info) {
+      std::string name;
+      for (const char c : info.param) name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+      return name;
+    });
+
+// Without label smoothing, whatever training has; the output layer is repeated, so that each logit
+// has an equal one.
+TEST(Score, IsThatOfTheLogits) {
+  config::Config config = config_of("family: decoder");
+  config.loss.label_smoothing = 0.3;
+  config.train.global_batch_size = config.train.micro_batch_size = 2;
+  config.train.seq_len = 5;
+  train::Engine engine(plan::make_step_plan(config, comm::single_mesh()), 1);
+  engine.initialize_parameters();
+  const nn::ParameterSet& parameters = engine.model().parameters();
+  auto* flat = static_cast<float*>(engine.flat().parameters);
+  for (const nn::PartSlice& p : parameters.slices())
+    if (p.name == "embedding.weight")
+      std::copy_n(flat + p.offset, 18 * config.model.d_model,
+                  flat + p.offset + 18 * config.model.d_model);
+  inference::Inference inference(engine.model(), kSite, {parameters, flat},
+                                 {.sequences = 2, .length = 5}, kVocabulary);
+  std::vector<std::int32_t> ids{1, 2, 3, 4, 5, 6, 7, 8, 9, 10},
+      labels{-1, 36, 0, 4, -1, 1, -1, 2, 3, 0};
+  inference.run({{"ids", ids}});
+  double loss = 0;
+  std::int64_t counted = 0, correct = 0;
+  for (std::size_t r = 0; r < labels.size(); ++r) {
+    const auto x = inference.row(static_cast<std::int64_t>(r));
+    const auto best = static_cast<std::int32_t>(std::max_element(x.begin(), x.end()) - x.begin());
+    ASSERT_LT(best, 18) << "the first of two";
+    if (r == 1) labels[r] = best + 18;
+    if (r % 4 == 0) labels[r] = best;
+    if (labels[r] < 0) continue;
+    double sum = 0;
+    for (const double v : x) sum += std::exp(v);
+    loss += std::log(sum) - x[static_cast<std::size_t>(labels[r])];
+    ++counted;
+    correct += labels[r] == best;
+  }
+  const inference::Totals t =
+      engine.evaluate(2, [&](std::int64_t first, std::int64_t count, Fields& fields) {
+        std::copy_n(ids.begin() + first * 5, count * 5, fields.at("ids").begin());
+        std::copy_n(labels.begin() + first * 5, count * 5, fields.at("labels").begin());
+      });
+  EXPECT_NEAR(t.loss[0], loss, 1e-5);
+  EXPECT_EQ(t.labels[0], counted);
+  EXPECT_EQ(t.correct[0], correct);
+  EXPECT_GE(correct, 3);
+}
+
+// In memory that training plans for, and that it leaves as training left it.
+TEST(Translations, AreTheSameInIdleMemory) {
+  const std::string text =
+      "model: {family: encoder_decoder, vocab_size: 300, d_model: 16, n_layers: 2, n_heads: 2, "
+      "max_seq_len: 150, init_std: 0.3}\n"
+      "train: {seq_len: 8, global_batch_size: 1}\neval: {every: 1, metrics: bleu, beam: 9}\n"
+      "data: {train: {type: pairs, source: a, target: b}, validation: {type: pairs, source: a, "
+      "target: b}}\n";
+  config::Config config = config::parse_config(text, "test", {});
+  config::resolve_for_ranks(config, 1);
+  plan::StepPlan plan = plan::make_step_plan(config, comm::single_mesh());
+  const std::int64_t planned = plan.memory.total();
+  train::Engine engine(std::move(plan), 1);
+  EXPECT_EQ(engine.arena_high_water(), planned);
+  config.eval.metrics.clear();
+  EXPECT_LT(plan::make_step_plan(config, comm::single_mesh()).memory.total(), planned)
+      << "this test is of translations that need more than training";
+  engine.initialize_parameters();
+  const auto tokenizer = tokenizer::load_tokenizer("bytes");
+  std::vector<std::string> lines;
+  for (std::size_t length = 0; length < 160; length += 3)
+    lines.emplace_back(length, static_cast<char>('a' + length % 26));
+  const auto translate = [&](std::span<std::byte> memory) {
+    std::memset(memory.data(), 0xff, memory.size());  // NaN
+    return inference::Translator(*engine.plan().translator, config.model, kSite,
+                                 {engine.model().parameters(), engine.flat().parameters},
+                                 *tokenizer, {.beams = 9}, memory)
+        .translate(lines);
+  };
+  EXPECT_EQ(translate(engine.idle_memory()), translate({}));
+}
+
+// Against the transformers library: tests/fixtures/make_generated.py.
+class Library : public testing::TestWithParam<std::string> {};
+
+TEST_P(Library, GivesTheSameTokens) {
+  const io::SafetensorsReader file(std::string(TFM_SOURCE_DIR) + "/tests/fixtures/generated/" +
+                                   GetParam() + ".safetensors");
+  const auto numbers = [&]<class T>(const std::string& name, T) {
+    const auto bytes = file.bytes(name);
+    std::vector<T> v(bytes.size() / sizeof(T));
+    std::memcpy(v.data(), bytes.data(), bytes.size());
+    return v;
+  };
+  const auto ids = [&](const std::string& name) {
+    const auto wide = numbers(name, std::int64_t{});
+    return std::vector<std::int32_t>(wide.begin(), wide.end());
+  };
+  const auto given = nlohmann::json::parse(file.metadata().at("config"));
+  const nlohmann::json settings{
+      {"model", given["model"]},
+      {"train", {{"seq_len", 16}}},
+      {"data", {{"train", {{"type", "pairs"}, {"source", "a"}, {"target", "b"}}}}}};
+  config::Config config = config::parse_config(settings.dump(), "fixture", {});
+  config::resolve_for_ranks(config, 1);
+  const auto model = models::make_model(config, comm::single_mesh());
+  std::vector<double> flat(static_cast<std::size_t>(model->parameters().flat_elements()));
+  for (const nn::PartSlice& p : model->parameters().slices()) {
+    const auto whole = numbers(p.name, float{});
+    nn::ParameterSet::scatter(p, std::vector<double>(whole.begin(), whole.end()).data(),
+                              flat.data());
+  }
+  auto source = ids("source_ids"), mask = ids("source_mask");
+  const std::int64_t sentences = file.tensors().at("source_ids").shape[0],
+                     length = std::ssize(source) / sentences, tokens = given["max_tokens"];
+  int compared = 0;
+  for (const auto& [name, info] : file.tensors()) {
+    if (!name.starts_with("beam.")) continue;
+    const std::int64_t beams = name[5] - '0';
+    const inference::BeamOptions options{.beams = beams,
+                                         .length_penalty = std::stod(name.substr(7)),
+                                         .end = given["end"],
+                                         .max_tokens = tokens};
+    std::vector<inference::BeamSearch> searches(static_cast<std::size_t>(sentences),
+                                                inference::BeamSearch(options, given["begin"]));
+    inference::Generation generation(*model, kSite, {model->parameters(), flat.data(), DType::f64},
+                                     {.sequences = sentences * beams,
+                                      .length = 1,
+                                      .source_length = length,
+                                      .capacity = tokens,
+                                      .beams = beams},
+                                     13);
+    generation.start({{"source_ids", source}, {"source_mask", mask}});
+    inference::search(generation, searches);
+    const auto expected = ids(name);
+    for (std::size_t i = 0; i < searches.size(); ++i, ++compared) {
+      std::vector<std::int32_t> padded = searches[i].best();
+      padded.resize(static_cast<std::size_t>(tokens), -1);
+      EXPECT_TRUE(std::equal(padded.begin(), padded.end(),
+                             expected.begin() + static_cast<std::ptrdiff_t>(i) * tokens))
+          << name << " " << i;
+    }
+  }
+  EXPECT_EQ(compared, 9 * sentences);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Library, testing::Values("t5", "bart", "marian"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace tfm

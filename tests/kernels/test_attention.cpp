@@ -1,0 +1,303 @@
+// Tiled attention, forward and backward, against the plain definition.
+#include "kernels/attention.h"
+#include "support/attention_case.h"
+
+namespace tfm::test {
+namespace {
+
+template <class T>
+class Attention : public testing::Test {};
+using Types = testing::Types<float, double>;
+TYPED_TEST_SUITE(Attention, Types);
+
+// Every combination of options on shapes of one tile.
+std::vector<reference::Attention> small_cases() {
+  std::vector<reference::Attention> all;
+  for (const auto& [queries, keys] : {std::pair{9, 9}, {6, 11}, {11, 8}})
+    for (bool causal : {false, true})
+      for (Mask mask : {Mask::none, Mask::right_padding, Mask::scattered_padding, Mask::documents})
+        for (int options = 0; options < 8; ++options) {
+          all.push_back(shape(2, 2, options & 1 ? 1 : 2, queries, keys, 3, causal));
+          set_mask(all.back(), mask);
+          if (options & 2) set_bias(all.back());
+          if (options & 4) set_dropout(all.back());
+        }
+  return all;
+}
+
+// Several tiles, single elements, odd scales.
+std::vector<reference::Attention> large_cases() {
+  std::vector<reference::Attention> all;
+  for (bool causal : {false, true}) {
+    all.push_back(shape(1, 1, 1, 1, 1, 1, causal));
+    all.push_back(shape(2, 3, 3, 5, 5, 7, causal));
+    all.push_back(shape(2, 2, 2, 130, 130, 16, causal));
+    all.push_back(shape(1, 1, 1, 20, 20, 4, causal));
+    all.back().scale = -0.7;
+    for (Mask mask : {Mask::none, Mask::right_padding, Mask::scattered_padding, Mask::documents})
+      for (bool bias : {false, true}) {
+        all.push_back(shape(1, 4, 2, 70, 133, 9, causal));  // more keys than queries, grouped
+        all.push_back(shape(3, 4, 1, 133, 70, 8, causal));  // fewer: causal rows that see nothing
+        if (bias) set_dropout(all.back());
+        for (auto* r : {&all.back(), &all.back() - 1}) {
+          set_mask(*r, mask);
+          if (bias) set_bias(*r);
+        }
+      }
+    all.push_back(
+        shape(2, 2, 1, 67, 66, 5,
+              causal));  // tiles without any visible key, and keys seen by one row of a tile
+    all.back().k_segments.assign(2 * 66, -1);
+    all.back().k_segments[65] = 0;
+    set_bias(all.back());
+  }
+  return all;
+}
+
+std::vector<reference::Attention> cases() {
+  auto all = small_cases();
+  for (auto& r : large_cases()) all.push_back(r);
+  return all;
+}
+
+template <class T>
+AttentionResult run(const Data<T>& d, int threads) {
+  const auto& r = d.r;
+  const std::int64_t q_width = r.heads * r.size, kv_width = r.kv_heads * r.size;
+  Values kv = spread(d.k, kv_width, d.kv_stride);
+  for (std::size_t i = 0; i < d.v.size(); ++i)
+    kv[i / kv_width * d.kv_stride + kv_width + i % kv_width] = d.v[i];
+  Guarded<T> q(spread(d.q, q_width, d.q_stride)), keys(kv),
+      out(Values(r.batch * r.queries * d.out_stride, 777)), lse(r.batch * r.heads * r.queries);
+  Guarded<T> bias(r.bias), dbias(r.batch * r.bias.size()),
+      dout(spread(d.dout, q_width, d.out_stride));
+  const T nan = std::numeric_limits<T>::quiet_NaN();
+  Guarded<T> dq(r.batch * r.queries * d.q_stride, nan), dkv(kv.size(), nan);
+  kernels::AttentionArgs<T> a{r.batch,
+                              r.heads,
+                              r.kv_heads,
+                              r.queries,
+                              r.keys,
+                              r.size,
+                              q,
+                              keys,
+                              keys + kv_width,
+                              d.q_stride,
+                              d.kv_stride,
+                              out,
+                              d.out_stride,
+                              lse,
+                              static_cast<T>(r.scale),
+                              r.causal,
+                              r.k_segments.empty() ? nullptr : r.k_segments.data(),
+                              r.q_segments.empty() ? nullptr : r.q_segments.data(),
+                              r.bias.empty() ? nullptr : bias.data(),
+                              {r.p, r.key},
+                              r.sequence_offset,
+                              r.head_offset,
+                              r.heads_total};
+  cpu::Stream s{threads};
+  kernels::attention(s, a);
+  kernels::attention_backward(
+      s, kernels::AttentionBackwardArgs<T>{a, dout, dq, dkv, dkv + kv_width,
+                                           r.bias.empty() ? nullptr : dbias.data()});
+  for (std::int64_t i = 0; i < r.batch * r.queries;
+       ++i) {  // what lies between the rows is not touched
+    EXPECT_EQ(out.data()[i * d.out_stride + q_width], T{777});
+    EXPECT_TRUE(std::isnan(dq.data()[i * d.q_stride + q_width]));
+  }
+  for (std::int64_t i = 0; i < r.batch * r.keys; ++i)
+    EXPECT_TRUE(std::isnan(dkv.data()[i * d.kv_stride + 2 * kv_width]));
+  return {gather(out.values(), q_width, d.out_stride),
+          lse.values(),
+          gather(dq.values(), q_width, d.q_stride),
+          gather(dkv.values(), kv_width, d.kv_stride),
+          gather(dkv.values(), kv_width, d.kv_stride, kv_width),
+          sum_of_sequences(dbias.values(), r.batch)};
+}
+
+TYPED_TEST(Attention, ForwardMatchesTheDefinition) {
+  using T = TypeParam;
+  for (const auto& r : cases()) {
+    SCOPED_TRACE(describe(r));
+    const Data<T> d(r);
+    const AttentionResult got = run(d, 1);
+    Values out, lse;
+    r(d.q, d.k, d.v, out, lse);
+    expect_close(got.out, out, r.p > 0 && sizeof(T) == 8 ? 1e-6 : tolerance<T>(8),
+                 "out");  // the scale of dropout is a float
+    expect_close(got.lse, lse, tolerance<T>(16), "lse");
+  }
+}
+
+// sum(out * dout) as a function of queries, keys, values and bias.
+double loss(reference::Attention r, const Data<double>& d, const Values& q, const Values& k,
+            const Values& v, const Values& bias) {
+  Values out, lse;
+  r.bias = bias;
+  r(q, k, v, out, lse);
+  return dot(out, d.dout);
+}
+
+TEST(AttentionGradient, AgreesWithCentralDifferences) {
+  for (const auto& r : small_cases()) {
+    SCOPED_TRACE(describe(r));
+    const Data<double> d(r);
+    const AttentionResult got = run(d, 1);
+    const double bound = r.p > 0 ? 2e-6 : 2e-8;
+    expect_close(got.dq,
+                 differences(d.q, [&](const Values& q) { return loss(r, d, q, d.k, d.v, r.bias); }),
+                 bound, "dq");
+    expect_close(got.dk,
+                 differences(d.k, [&](const Values& k) { return loss(r, d, d.q, k, d.v, r.bias); }),
+                 bound, "dk");
+    expect_close(got.dv,
+                 differences(d.v, [&](const Values& v) { return loss(r, d, d.q, d.k, v, r.bias); }),
+                 bound, "dv");
+    expect_close(got.dbias,
+                 differences(r.bias, [&](const Values& b) { return loss(r, d, d.q, d.k, d.v, b); }),
+                 bound, "dbias");
+  }
+}
+
+TEST(AttentionGradient, AgreesWithDifferencesAlongRandomDirections) {
+  for (const auto& r : large_cases()) {
+    SCOPED_TRACE(describe(r));
+    const Data<double> d(r);
+    const AttentionResult got = run(d, 1);
+    for (std::uint32_t direction = 20; direction < 50; direction += 10) {
+      const Values q = random_values(d.q.size(), direction),
+                   k = random_values(d.k.size(), direction + 1),
+                   v = random_values(d.v.size(), direction + 2),
+                   bias = random_values(r.bias.size(), direction + 3);
+      const Values along = differences({0}, [&](const Values& x) {
+        return loss(r, d, plus(d.q, q, x[0]), plus(d.k, k, x[0]), plus(d.v, v, x[0]),
+                    plus(r.bias, bias, x[0]));
+      });
+      expect_close({dot(got.dq, q) + dot(got.dk, k) + dot(got.dv, v) + dot(got.dbias, bias)}, along,
+                   (r.p > 0 ? 1e-5 : 2e-8) * std::max(1.0, std::abs(along[0])), "derivative");
+    }
+  }
+}
+
+TEST(AttentionGradient, FloatFollowsDouble) {
+  for (const auto& r : cases()) {
+    SCOPED_TRACE(describe(r));
+    const AttentionResult want = run(Data<double>(r), 1), got = run(Data<float>(r), 1);
+    expect_close(got.dq, want.dq, 3e-5, "dq");
+    expect_close(got.dk, want.dk, 3e-5, "dk");
+    expect_close(got.dv, want.dv, 3e-5, "dv");
+    expect_close(got.dbias, want.dbias, 3e-5, "dbias");
+  }
+}
+
+TYPED_TEST(Attention, BitsDoNotDependOnTheTeam) {
+  for (const auto& r : cases()) {
+    const Data<TypeParam> d(r);
+    const AttentionResult one = run(d, 1);
+    for (int threads : {2, 3}) {
+      const AttentionResult more = run(d, threads);
+      EXPECT_TRUE(same_bits(one.out, more.out) && same_bits(one.lse, more.lse) &&
+                  same_bits(one.dq, more.dq) && same_bits(one.dk, more.dk) &&
+                  same_bits(one.dv, more.dv) && same_bits(one.dbias, more.dbias));
+    }
+  }
+}
+
+TEST(AttentionHeads, PartOfTheHeadsEqualsTheWhole) {  // dropout masks follow the global head
+  auto whole = shape(2, 4, 4, 30, 30, 8, true);
+  whole.p = 0.4f, whole.key = {5, Purpose::dropout, 1, 2};
+  const Data<float> d(whole);
+  const AttentionResult all = run(d, 1);
+  for (std::int64_t head = 0; head < 4; ++head) {
+    auto one = whole;
+    one.heads = one.kv_heads = 1, one.head_offset = head;
+    Data<float> part(one);
+    part.q = gather(d.q, 8, 32, head * 8), part.k = gather(d.k, 8, 32, head * 8),
+    part.v = gather(d.v, 8, 32, head * 8);
+    part.dout = gather(d.dout, 8, 32, head * 8);
+    const AttentionResult got = run(part, 1);
+    expect_close(got.out, gather(all.out, 8, 32, head * 8), 1e-6, "out");
+    expect_close(got.dk, gather(all.dk, 8, 32, head * 8), 1e-6, "dk");
+  }
+}
+
+TEST(AttentionMask, NothingVisibleGivesZerosEverywhere) {
+  for (bool causal : {false, true}) {
+    auto r = shape(2, 2, 1, 70, 70, 4, causal);
+    set_bias(r);
+    r.q_segments.assign(140, 1), r.k_segments.assign(140, 2);
+    const AttentionResult got = run(Data<float>(r), 1);
+    for (const Values* v : {&got.out, &got.dq, &got.dk, &got.dv, &got.dbias})
+      EXPECT_EQ(*v, Values(v->size(), 0.0));
+    EXPECT_EQ(got.lse, Values(got.lse.size(), -std::numeric_limits<double>::infinity()));
+  }
+}
+
+TEST(AttentionMask,
+     PaddingOnTheRightEqualsAShorterSequence) {  // bit by bit: it only narrows the tiles
+  auto padded = shape(1, 2, 2, 40, 90, 8, false), shorter = shape(1, 2, 2, 40, 71, 8, false);
+  padded.k_segments.assign(90, -1);
+  std::fill_n(padded.k_segments.begin(), 71, 0);
+  Data<float> all(padded), part(shorter);
+  part.k.assign(all.k.begin(), all.k.begin() + part.k.size());
+  part.v.assign(all.v.begin(), all.v.begin() + part.v.size());
+  AttentionResult got = run(all, 1);
+  const AttentionResult want = run(part, 1);
+  for (Values* v : {&got.dk, &got.dv}) v->resize(part.k.size());
+  EXPECT_TRUE(same_bits(got.out, want.out) && same_bits(got.dq, want.dq) &&
+              same_bits(got.dk, want.dk) && same_bits(got.dv, want.dv));
+}
+
+TEST(AttentionMask, DocumentsOfARowDoNotSeeEachOther) {
+  auto packed = shape(1, 2, 2, 30, 30, 8, true);
+  for (int t = 0; t < 30; ++t) packed.k_segments.push_back(t < 12 ? 4 : 2);
+  packed.q_segments = packed.k_segments;
+  const Data<double> all(packed);
+  const AttentionResult got = run(all, 1);
+  for (const auto& [first, length] : {std::pair{0, 12}, {12, 18}}) {
+    const auto one = shape(1, 2, 2, length, length, 8, true);
+    Data<double> part(one);
+    const auto cut = [&, from = first * 16, n = length * 16](const Values& v) {
+      return Values(v.begin() + from, v.begin() + from + n);
+    };
+    part.q = cut(all.q), part.k = cut(all.k), part.v = cut(all.v), part.dout = cut(all.dout);
+    const AttentionResult want = run(part, 1);
+    expect_close(cut(got.out), want.out, 1e-13, "out");
+    expect_close(cut(got.dq), want.dq, 1e-13, "dq");
+    expect_close(cut(got.dk), want.dk, 1e-13, "dk");
+    expect_close(cut(got.dv), want.dv, 1e-13, "dv");
+  }
+}
+
+TEST(BucketBias, SpreadsATableAndGathersItsGradient) {
+  const std::vector<std::int32_t> bucket{2, 0, 0, 1, 2, 2, 0};  // of four: the last is empty
+  const Values table = random_values(2 * 4, 1), dbias = random_values(3 * 2 * 7, 2),
+               before = random_values(2 * 4, 3);
+  Values want_bias(2 * 7), want(2 * 4);
+  for (int h = 0; h < 2; ++h)
+    for (int i = 0; i < 7; ++i) {
+      want_bias[h * 7 + i] = table[h * 4 + bucket[i]];
+      for (int b = 0; b < 3; ++b) want[h * 4 + bucket[i]] += dbias[(b * 2 + h) * 7 + i];
+    }
+  cpu::Stream s{2};
+  Guarded<float> t(table), bias(2 * 7), d(dbias), fresh(2 * 4), added(before);
+  kernels::bucket_bias(s, kernels::BucketBiasArgs<float>{2, 7, 4, bucket.data(), t, bias});
+  EXPECT_EQ(bias.values(), want_bias);
+  kernels::bucket_bias_backward(
+      s, kernels::BucketBiasBackwardArgs<float>{3, 2, 7, 4, bucket.data(), d, fresh, false});
+  kernels::bucket_bias_backward(
+      s, kernels::BucketBiasBackwardArgs<float>{3, 2, 7, 4, bucket.data(), d, added, true});
+  expect_close(fresh.values(), want, 1e-6, "assigned");
+  expect_close(added.values(), plus(before, want), 1e-6, "added");
+}
+
+TEST(AttentionHeads, UnevenGroupsAreRefused) {
+  cpu::Stream s{1};
+  kernels::AttentionArgs<float> a{
+      .batch = 1, .heads = 3, .kv_heads = 2, .queries = 1, .keys = 1, .head_size = 1};
+  EXPECT_THROW(kernels::attention(s, a), Error);
+}
+
+}  // namespace
+}  // namespace tfm::test

@@ -1,0 +1,123 @@
+// Matrix products and plain vector operations against straight loops.
+#include <omp.h>
+
+#include "kernels/elementwise.h"
+#include "kernels/gemm.h"
+#include "support/kernel_case.h"
+
+namespace tfm::test {
+namespace {
+
+template <class T>
+class Gemm : public testing::Test {};
+using Types = testing::Types<float, double>;
+TYPED_TEST_SUITE(Gemm, Types);
+
+struct Product {
+  bool ta, tb;
+  std::int64_t m, n, k;
+  double alpha, beta;
+  bool bias;
+};
+
+template <class T>
+std::vector<T> run(const Product& p, int threads) {
+  const std::int64_t lda = (p.ta ? p.m : p.k) + 3, ldb = (p.tb ? p.k : p.n) + 1, ldc = p.n + 2;
+  const Values a = random_values((p.ta ? p.k : p.m) * lda, 1),
+               b = random_values((p.tb ? p.n : p.k) * ldb, 2), bias = random_values(p.n, 3);
+  const Values before = random_values(p.m * ldc, 4);
+  Guarded<T> ga(a), gb(b), gbias(bias), gc(before);
+  if (p.beta == 0)  // what C held must not matter
+    for (std::int64_t i = 0; i < p.m; ++i)
+      std::fill_n(gc.data() + i * ldc, p.n, std::numeric_limits<T>::quiet_NaN());
+  cpu::Stream s{threads};
+  kernels::gemm(
+      s, kernels::GemmArgs<T>{p.ta, p.tb, p.m, p.n, p.k, static_cast<T>(p.alpha), ga, lda, gb, ldb,
+                              static_cast<T>(p.beta), gc, ldc, p.bias ? gbias.data() : nullptr});
+  const Values product = reference::gemm(p.ta, p.tb, p.m, p.n, p.k, a, lda, b, ldb);
+  Values want = before;
+  for (std::int64_t i = 0; i < p.m; ++i)
+    for (std::int64_t j = 0; j < p.n; ++j)
+      want[i * ldc + j] = p.alpha * product[i * p.n + j] +
+                          (p.beta == 0 ? 0 : p.beta * before[i * ldc + j]) + (p.bias ? bias[j] : 0);
+  const double partial = std::max(1.0, std::sqrt(p.k) / 4);  // size of a partial sum
+  expect_close(gc.values(), want, tolerance<T>(partial, p.k), "c");
+  return gc.raw();
+}
+
+TYPED_TEST(Gemm, MatchesStraightLoops) {
+  for (bool ta : {false, true})
+    for (bool tb : {false, true})
+      for (auto [m, n, k] : {std::array{1, 1, 1},
+                             {7, 13, 5},
+                             {33, 17, 64},
+                             {130, 50, 600},
+                             {5, 100, 1},
+                             {1, 40, 33}})
+        for (auto [alpha, beta, bias] : {std::tuple{1.0, 0.0, false},
+                                         {1.0, 0.0, true},
+                                         {1.0, 1.0, false},
+                                         {0.5, -0.25, false}})
+          run<TypeParam>({ta, tb, m, n, k, alpha, beta, bias}, 1);
+}
+
+TYPED_TEST(Gemm, EmptySumScalesOrClears) {
+  run<TypeParam>({false, false, 3, 4, 0, 1, 0, false}, 1);
+  run<TypeParam>({false, true, 3, 4, 0, 1, 0.5, false}, 1);
+  run<TypeParam>({false, true, 3, 4, 0, 1, 0, true}, 1);
+  run<TypeParam>({false, false, 0, 4, 2, 1, 0, false}, 1);
+}
+
+TEST(GemmThreads, DoubleBitsDoNotDependOnTheTeam) {
+  const Product p{false, true, 300, 70, 700, 1, 0, true};
+  const auto one = run<double>(p, 1);
+  for (int threads : {2, 3}) EXPECT_TRUE(same_bits(one, run<double>(p, threads)));
+}
+
+TYPED_TEST(Gemm, LeavesTheTeamSizeAndRunsInsideARegion) {
+  const int before = omp_get_max_threads();
+  run<TypeParam>({false, false, 40, 30, 20, 1, 0, true}, 3);
+  EXPECT_EQ(omp_get_max_threads(), before);
+  std::vector<TypeParam> results[3];
+#pragma omp parallel for num_threads(3)
+  for (int i = 0; i < 3; ++i)
+    results[i] = run<TypeParam>({true, false, 40, 30, 20, 1, 0, false}, 3);
+  EXPECT_TRUE(same_bits(results[0], results[1]));
+  EXPECT_TRUE(same_bits(results[0], results[2]));
+}
+
+TYPED_TEST(Gemm, CopyAndBiasAndColumnSum) {
+  using T = TypeParam;
+  for (std::int64_t rows : {1, 5, 70, 1030})
+    for (std::int64_t cols : {1, 16, 37}) {
+      const Values x = random_values(rows * cols, 1), y = random_values(rows * cols, 2),
+                   row = random_values(cols, 3);
+      std::vector<T> sums[2], copies[2];
+      for (int threads : {1, 3}) {
+        cpu::Stream s{threads};
+        Guarded<T> gx(x), gy(y), gz(rows * cols), grow(row), gsum(cols), gadd(row), gb(x);
+        kernels::copy(s, kernels::CopyArgs<T>{rows * cols, gx, gy, true, T{0.5}});
+        expect_close(gy.values(), plus(y, x, 0.5), tolerance<T>(2), "y += x/2");
+        kernels::copy(s, kernels::CopyArgs<T>{rows * cols, gx, gz, false, T{1}});
+        EXPECT_EQ(gz.values(), x);
+        kernels::copy(s, kernels::CopyArgs<T>{rows * cols, gx, gz, false, T{-2}});
+        expect_close(gz.values(), plus(x, x, -3), 0, "-2x");
+        kernels::add_bias(s, kernels::AddBiasArgs<T>{rows, cols, grow, gb});
+        kernels::column_sum(s, kernels::ColumnSumArgs<T>{rows, cols, cols, gx, gsum, false});
+        kernels::column_sum(s, kernels::ColumnSumArgs<T>{rows, cols, cols, gx, gadd, true});
+        Values want(cols), biased = x;
+        for (std::int64_t i = 0; i < rows * cols; ++i)
+          want[i % cols] += x[i], biased[i] += row[i % cols];
+        expect_close(gb.values(), biased, tolerance<T>(2), "x + bias");
+        expect_close(gsum.values(), want, tolerance<T>(1, rows * 4), "column sum");
+        expect_close(gadd.values(), plus(row, want), tolerance<T>(1, rows * 4), "added column sum");
+        sums[threads / 2] = gsum.raw();
+        copies[threads / 2] = gy.raw();
+      }
+      EXPECT_TRUE(same_bits(sums[0], sums[1]));
+      EXPECT_TRUE(same_bits(copies[0], copies[1]));
+    }
+}
+
+}  // namespace
+}  // namespace tfm::test

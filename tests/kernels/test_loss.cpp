@@ -1,0 +1,374 @@
+// Cross-entropy over a split vocabulary, and the optimizers.
+#include <array>
+#include <random>
+
+#include "kernels/cross_entropy.h"
+#include "kernels/optimizer.h"
+#include "support/kernel_case.h"
+
+namespace tfm::test {
+namespace {
+
+template <class T>
+class Loss : public testing::Test {};
+template <class T>
+class Update : public testing::Test {};
+using Types = testing::Types<float, double>;
+TYPED_TEST_SUITE(Loss, Types);
+TYPED_TEST_SUITE(Update, Types);
+
+struct LossCase {
+  std::int64_t rows, cols, parts;
+  double smoothing;
+  Values logits = random_values(rows * cols, 1, 5);
+  std::vector<std::int32_t> labels = [this] {
+    std::vector<std::int32_t> l(rows);
+    const RandomKey key{3, Purpose::data, 0, 0};
+    for (std::int64_t r = 0; r < rows; ++r)
+      l[r] = r % 5 == 3 ? -100 : static_cast<std::int32_t>(key.word(r) % cols);
+    return l;
+  }();
+};
+
+template <class T>
+struct LossResult {
+  std::vector<double> loss;
+  Values gradient;
+};
+
+// The vocabulary in `parts` pieces of one padded width; the reductions between the passes are done
+// here.
+template <class T>
+LossResult<T> run(const LossCase& c, int threads, double scale) {
+  const std::int64_t width = (c.cols + c.parts - 1) / c.parts + 2, stride = width + 3;
+  std::vector<Guarded<T>> logits, max, sums;
+  std::vector<kernels::CrossEntropyArgs<T>> args(c.parts);
+  cpu::Stream s{threads};
+  LossResult<T> result{std::vector<double>(c.rows, 777), Values(c.rows * c.cols)};
+  for (std::int64_t p = 0; p < c.parts; ++p) {
+    const std::int64_t begin = std::min(p * width, c.cols), cols = std::min(width, c.cols - begin);
+    logits.emplace_back(c.rows * stride, T{55}), max.emplace_back(c.rows),
+        sums.emplace_back(3 * c.rows);
+    for (std::int64_t r = 0; r < c.rows; ++r)
+      for (std::int64_t i = 0; i < cols; ++i)
+        logits[p].data()[r * stride + i] = static_cast<T>(c.logits[r * c.cols + begin + i]);
+    args[p] = {.rows = c.rows,
+               .cols = cols,
+               .stride = stride,
+               .padded_cols = width,
+               .vocab_begin = begin,
+               .vocab_size = c.cols,
+               .labels = c.labels.data(),
+               .smoothing = static_cast<T>(c.smoothing),
+               .gradient_scale = &scale,
+               .loss = result.loss.data()};
+  }
+  for (std::int64_t p = 0; p < c.parts; ++p) {  // the vectors above do not move any more
+    args[p].logits = logits[p], args[p].max = max[p], args[p].sums = sums[p];
+    kernels::cross_entropy_max(s, args[p]);
+  }
+  auto reduce = [&](std::vector<Guarded<T>>& v, std::int64_t n, auto op) {
+    for (std::int64_t i = 0; i < n; ++i) {
+      for (std::int64_t p = 1; p < c.parts; ++p)
+        v[0].data()[i] = op(v[0].data()[i], v[p].data()[i]);
+      for (std::int64_t p = 1; p < c.parts; ++p) v[p].data()[i] = v[0].data()[i];
+    }
+  };
+  reduce(max, c.rows, [](T a, T b) { return std::max(a, b); });
+  for (auto& a : args) kernels::cross_entropy_sums(s, a);
+  reduce(sums, 3 * c.rows, [](T a, T b) { return a + b; });
+  for (std::int64_t p = 0; p < c.parts; ++p) {
+    kernels::cross_entropy_loss(s, args[p]);
+    kernels::cross_entropy_gradient(s, args[p]);
+    for (std::int64_t r = 0; r < c.rows; ++r)
+      for (std::int64_t i = 0; i < stride; ++i) {
+        const T g = logits[p].data()[r * stride + i];
+        if (i < args[p].cols) {
+          result.gradient[r * c.cols + args[p].vocab_begin + i] = g;
+        } else {
+          EXPECT_EQ(g, i < width ? T{0} : T{55}) << "padding";
+        }
+      }
+  }
+  return result;
+}
+
+TYPED_TEST(Loss, LossAndGradientOverASplitVocabulary) {
+  using T = TypeParam;
+  for (double smoothing : {0.0, 0.1})
+    for (auto [rows, cols, parts] :
+         {std::array{1, 2, 1}, {7, 33, 1}, {7, 33, 3}, {40, 5003, 2}, {6, 5, 4}}) {
+      const LossCase c{rows, cols, parts, smoothing};
+      const auto got = run<T>(c, 1, 0.25);
+      Values loss(rows), gradient(rows * cols);
+      for (std::int64_t r = 0; r < rows; ++r) {
+        loss[r] =
+            reference::cross_entropy(c.logits.data() + r * cols, cols, c.labels[r], smoothing);
+        if (c.labels[r] < 0) continue;
+        double sum = 0;
+        for (std::int64_t i = 0; i < cols; ++i) sum += std::exp(c.logits[r * cols + i]);
+        for (std::int64_t i = 0; i < cols; ++i)
+          gradient[r * cols + i] = 0.25 * (std::exp(c.logits[r * cols + i]) / sum -
+                                           (1 - smoothing) * (i == c.labels[r]) - smoothing / cols);
+      }
+      expect_close(got.loss, loss, tolerance<T>(10), "loss");
+      expect_close(got.gradient, gradient, tolerance<T>(1), "gradient");
+      const auto team = run<T>(c, 3, 0.25);
+      EXPECT_TRUE(same_bits(got.loss, team.loss) && same_bits(got.gradient, team.gradient));
+    }
+}
+
+TEST(LossGradient, AgreesWithCentralDifferences) {
+  for (double smoothing : {0.0, 0.2}) {
+    const LossCase c{6, 9, 2, smoothing};
+    auto total = [&](const Values& logits) {
+      double sum = 0;
+      for (std::int64_t r = 0; r < c.rows; ++r)
+        sum += reference::cross_entropy(logits.data() + r * c.cols, c.cols, c.labels[r], smoothing);
+      return sum * 0.5;
+    };
+    expect_close(run<double>(c, 1, 0.5).gradient, differences(c.logits, total), 1e-9, "gradient");
+  }
+}
+
+TYPED_TEST(Loss, LargeLogitsStayFiniteAndBadOnesShow) {
+  using T = TypeParam;
+  LossCase c{2, 20, 1, 0};
+  c.logits[3] = 1e30, c.labels = {3, 3};
+  const auto got = run<T>(c, 1, 1);
+  EXPECT_EQ(got.loss[0], 0);
+  for (double g : got.gradient) EXPECT_TRUE(std::isfinite(g));
+  c.logits[27] = std::nan("");
+  EXPECT_TRUE(std::isnan(run<T>(c, 1, 1).loss[1]));
+}
+
+template <class Rule, class T, class P>
+void update(cpu::Stream& s, const Rule& rule, const kernels::UpdateRange<T, P>& range,
+            const UpdateNumbers& now, double factor = 1, bool applied = true,
+            std::uint32_t step = 2) {
+  const StepNumbers numbers{.step = step, .update = now};
+  const StepOutcome outcome{.gradient_factor = factor, .applied = applied};
+  kernels::update(s, kernels::UpdateArgs<Rule, T, P>{{&range, 1}, rule, &numbers, &outcome});
+}
+
+TYPED_TEST(Update, AdamFollowsItsEquations) {
+  using T = TypeParam;
+  for (bool decoupled : {true, false})
+    for (std::int64_t n : {1, 37, 20000}) {
+      const Values grad[2] = {random_values(n, 1, 0.1), random_values(n, 2, 0.1)};
+      Values p = random_values(n, 3), m(n), v(n);
+      Guarded<T> gp(p), gm(m), gv(v);
+      for (int t = 1; t <= 2; ++t) {
+        Guarded<T> gg(grad[t - 1]);
+        const kernels::UpdateRange<T> range{n, true, gp, gg, gm, gv};
+        const UpdateNumbers now{0.01, 1 - std::pow(0.9, t), 1 - std::pow(0.95, t)};
+        cpu::Stream s{t};
+        update(s, kernels::AdamRule{0.9, 0.95, 1e-8, 0.1, decoupled}, range, now, 0.5);
+        for (std::int64_t i = 0; i < n; ++i) {
+          double g = grad[t - 1][i] * 0.5;
+          if (decoupled)
+            p[i] *= 1 - 0.01 * 0.1;
+          else
+            g += 0.1 * p[i];
+          m[i] = 0.9 * m[i] + 0.1 * g;
+          v[i] = 0.95 * v[i] + 0.05 * g * g;
+          p[i] -= 0.01 / now.correction1 * m[i] / (std::sqrt(v[i] / now.correction2) + 1e-8);
+        }
+      }
+      expect_close(gm.values(), m, tolerance<T>(0.5), "m");
+      expect_close(gv.values(), v, tolerance<T>(0.5), "v");
+      expect_close(gp.values(), p, tolerance<T>(2), "p");
+    }
+}
+
+TYPED_TEST(Update, SgdFollowsItsEquations) {
+  using T = TypeParam;
+  const std::int64_t n = 133;
+  for (double momentum : {0.0, 0.9}) {
+    Values p = random_values(n, 3), buffer(n);
+    Guarded<T> gp(p), gb(n);  // not a number until the first step fills it
+    for (int t = 1; t <= 3; ++t) {
+      const Values grad = random_values(n, 10 + t);
+      Guarded<T> gg(grad);
+      cpu::Stream s{1};
+      const kernels::UpdateRange<T> range{n, true, gp, gg, momentum > 0 ? gb.data() : nullptr};
+      update(s, kernels::SgdRule{momentum, 0.01}, range, {.lr = 0.1}, 0.5, true,
+             static_cast<std::uint32_t>(t));
+      for (std::int64_t i = 0; i < n; ++i) {
+        const double d = 0.5 * grad[i] + 0.01 * p[i];
+        buffer[i] = t == 1 ? d : momentum * buffer[i] + d;
+        p[i] -= 0.1 * (momentum > 0 ? buffer[i] : d);
+      }
+    }
+    expect_close(gp.values(), p, tolerance<T>(2), "p");
+  }
+}
+
+TYPED_TEST(Update, AverageAndRoundedFollowTheWeights) {
+  using T = TypeParam;
+  const std::int64_t n = 133;
+  const Values before = random_values(n, 2);
+  Guarded<T> gp(random_values(n, 1)), ga(before), gg(random_values(n, 3));
+  std::vector<T> rounded(n);
+  cpu::Stream s{2};
+  const kernels::UpdateRange<T> range{n, true, gp, gg, nullptr, nullptr, ga, rounded.data()};
+  update(s, kernels::SgdRule{}, range, {.lr = 0.1, .keep = 0.9});
+  Values want(n);
+  for (std::int64_t i = 0; i < n; ++i) want[i] = 0.9 * before[i] + 0.1 * gp.values()[i];
+  expect_close(ga.values(), want, tolerance<T>(2), "average");
+  EXPECT_EQ(Values(rounded.begin(), rounded.end()), gp.values());
+}
+
+TEST(UpdateOfHalves, RoundsToNearest) {
+  const std::int64_t n = 37;
+  std::vector<float> p(n), zero(n);
+  for (std::int64_t i = 0; i < n; ++i) p[i] = 1.0f + static_cast<float>(i) * 0x1p-11f;
+  std::vector<bf16> brain(n);
+  std::vector<f16> half(n);
+  cpu::Stream s{1};
+  const kernels::UpdateRange<float, bf16> to_brain{n,       false,   p.data(), zero.data(),
+                                                   nullptr, nullptr, nullptr,  brain.data()};
+  const kernels::UpdateRange<float, f16> to_half{n,       false,   p.data(), zero.data(),
+                                                 nullptr, nullptr, nullptr,  half.data()};
+  update(s, kernels::SgdRule{}, to_brain, {});
+  update(s, kernels::SgdRule{}, to_half, {});
+  for (std::int64_t i = 0; i < n; ++i) {
+    EXPECT_EQ(brain[i].bits, bf16(p[i]).bits);
+    EXPECT_EQ(half[i].bits, f16(p[i]).bits);
+  }
+}
+
+TYPED_TEST(Update, BitsDoNotDependOnSlices) {  // what a shard computes equals its part of the whole
+  using T = TypeParam;
+  const std::int64_t n = 40003;
+  const Values g = random_values(n, 1), p = random_values(n, 2), m = random_values(n, 3),
+               v = Values(n, 0.25);
+  for (bool adam : {true, false}) {
+    std::vector<T> all[3];
+    int round = 0;
+    for (const std::vector<std::int64_t>& cuts :
+         {std::vector<std::int64_t>{0, n}, {0, n}, {0, 5, 8209, 8210, 30001, n}}) {
+      Guarded<T> gg(g), gp(p), gm(m), gv(v);
+      cpu::Stream s{round == 1 ? 3 : 1};
+      for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
+        const std::int64_t at = cuts[i], count = cuts[i + 1] - at;
+        const kernels::UpdateRange<T> range{count, true, gp + at, gg + at, gm + at, gv + at};
+        if (adam)
+          update(s, kernels::AdamRule{.decay = 0.1}, range, {.lr = 0.01});
+        else
+          update(s, kernels::SgdRule{0.9, 0.01}, range, {.lr = 0.1});
+      }
+      all[round++] = gp.raw();
+    }
+    EXPECT_TRUE(same_bits(all[0], all[1]));
+    EXPECT_TRUE(same_bits(all[0], all[2]));
+  }
+}
+
+TYPED_TEST(Update, SkippedStepsChangeNothing) {
+  using T = TypeParam;
+  const Values before = random_values(37, 1);
+  Guarded<T> gp(before), gg(random_values(37, 2)), gm(before), gv(before), ga(before);
+  cpu::Stream s{1};
+  update(s, kernels::AdamRule{}, kernels::UpdateRange<T>{37, true, gp, gg, gm, gv, ga}, {.lr = 0.1},
+         1, false);
+  for (Guarded<T>* same : {&gp, &gm, &gv, &ga})
+    EXPECT_EQ(same->values(), Guarded<T>(before).values());
+}
+
+template <class T>
+SquareSum square_sum(cpu::Stream& s, const T* x, std::span<const kernels::Range> ranges) {
+  const StepNumbers numbers;
+  StepOutcome outcome;
+  kernels::square_sum(s, kernels::SquareSumArgs<T>{x, ranges, &numbers, &outcome});
+  return outcome.squares;
+}
+double value(const SquareSum& a) {
+  double sum = 0;
+  for (int k = 4; k >= 0; --k) sum = sum * 0x1p32 + a.limb[k];
+  return sum * 0x1p-88;
+}
+
+TYPED_TEST(Update, SquareSumIsExactOverBlocks) {
+  using T = TypeParam;
+  for (std::int64_t n : {0, 1, 63, 64, 1000, 300001}) {
+    const Values v = random_values(n, 4, 3);
+    const std::vector<T> x(v.begin(), v.end());
+    double want = 0;
+    for (double e : v) want += e * e;
+    const kernels::Range all{0, n};
+    std::vector<kernels::Range> several;  // blocks of 64 in any split
+    for (std::int64_t at = 0; at < n; at += 64 * 77)
+      several.push_back({at, std::min<std::int64_t>(at + 64 * 77, n)});
+    cpu::Stream one{1}, three{3};
+    const SquareSum whole = square_sum(one, x.data(), {&all, 1}),
+                    team = square_sum(three, x.data(), {&all, 1}),
+                    parts = square_sum<T>(one, x.data(), several);
+    EXPECT_NEAR(value(whole), want, 1e-12 * want);
+    EXPECT_EQ(whole.too_large + team.too_large + parts.too_large, 0);
+    for (int k = 0; k < 5; ++k) {
+      EXPECT_EQ(whole.limb[k], team.limb[k]);
+      EXPECT_EQ(whole.limb[k], parts.limb[k]);
+      EXPECT_TRUE(whole.limb[k] >= 0 && whole.limb[k] < 0x1p32);
+    }
+  }
+}
+
+TYPED_TEST(Update, SquareSumKnowsItsLimits) {
+  using T = TypeParam;
+  cpu::Stream s{2};
+  std::vector<T> x(100000, T{0});
+  x[70000] = T{0x1p17};
+  const kernels::Range all{0, 100000}, few{0, 64};
+  EXPECT_EQ(value(square_sum(s, x.data(), {&all, 1})), 0x1p34);
+  EXPECT_EQ(square_sum(s, x.data(), {&all, 1}).too_large, 0);
+  for (T bad :
+       {T{0x1p18}, std::numeric_limits<T>::infinity(), std::numeric_limits<T>::quiet_NaN()}) {
+    x[70000] = bad;
+    EXPECT_EQ(square_sum(s, x.data(), {&all, 1}).too_large, 1);
+  }
+  x.assign(64, T{0});
+  x[5] = T{0x1p-44};  // the least square that is seen
+  EXPECT_EQ(square_sum(s, x.data(), {&few, 1}).limb[0], 1);
+}
+
+TEST(Clip, NormsDependOnTheWholeSumAlone) {  // not on how ranks' sums were cut into limbs
+  std::mt19937 random(5);
+  cpu::Stream s{1};
+  const StepNumbers numbers;
+  const auto norm = [&](const SquareSum& squares) {
+    StepOutcome outcome{.squares = squares};
+    kernels::clip(s, {0, &numbers, &outcome});
+    return outcome.norm;
+  };
+  for (int i = 0; i < 1000; ++i) {
+    SquareSum carried;
+    for (double& limb : carried.limb) limb = random() | 1u;
+    SquareSum split = carried;
+    for (int k = 0; k < 4; ++k) split.limb[k] += 3 * 0x1p32, split.limb[k + 1] -= 3;
+    EXPECT_EQ(norm(carried), norm(split));
+  }
+}
+
+TEST(Clip, FollowsTheNormAndTheScale) {
+  const auto clipped = [](double norm, double most, double scale, double bad_losses = 0) {
+    const StepNumbers numbers{.loss_scale = scale};
+    StepOutcome outcome{
+        .squares = {.too_large = 1, .bad_losses = bad_losses, .plain = norm * norm}};
+    cpu::Stream s{1};
+    kernels::clip(s, {most, &numbers, &outcome});
+    return outcome;
+  };
+  EXPECT_EQ(clipped(3, 0, 1).gradient_factor, 1);
+  EXPECT_EQ(clipped(3, 4, 8).gradient_factor, 1.0 / 8);
+  EXPECT_DOUBLE_EQ(clipped(3, 1.5, 4).gradient_factor, 1.5 / (3 + 1e-6) / 4);
+  EXPECT_EQ(clipped(3, 1.5, 4).norm, 3);
+  EXPECT_EQ(clipped(1e12, 1, 1).applied, 1);
+  EXPECT_EQ(clipped(3, 1, 1, 1).applied, 0);
+  for (const double bad :
+       {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()})
+    EXPECT_EQ(clipped(bad, 1, 1).applied, 0);
+}
+
+}  // namespace
+}  // namespace tfm::test

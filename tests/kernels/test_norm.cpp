@@ -1,0 +1,201 @@
+// LayerNorm, RMSNorm and the activations: values, gradients, row independence.
+#include "kernels/activation.h"
+#include "kernels/norm.h"
+#include "support/kernel_case.h"
+
+namespace tfm::test {
+namespace {
+
+using kernels::Activation;
+template <class T>
+class Norm : public testing::Test {};
+template <class T>
+class Act : public testing::Test {};
+using Types = testing::Types<float, double>;
+TYPED_TEST_SUITE(Norm, Types);
+TYPED_TEST_SUITE(Act, Types);
+
+struct NormCase {
+  std::int64_t rows, cols;
+  bool rms, shift;
+  Values x = random_values(rows * cols, 1, 2), gain = random_values(cols, 2),
+         bias = shift ? random_values(cols, 3) : Values{};
+  Values dy = random_values(rows * cols, 4);
+};
+
+template <class T>
+struct NormResult {
+  std::vector<T> y, mean, rstd, dx, dgain, dshift;
+};
+
+template <class T>
+NormResult<T> run(const NormCase& c, int threads, bool accumulate) {
+  cpu::Stream s{threads};
+  Guarded<T> x(c.x), gain(c.gain), shift(c.bias), y(c.rows * c.cols), mean(c.rows), rstd(c.rows),
+      dy(c.dy);
+  kernels::norm(s, kernels::NormArgs<T>{c.rows, c.cols, x, gain, c.shift ? shift.data() : nullptr,
+                                        y, mean, rstd, 1e-5, c.rms});
+  const T start = accumulate ? T{1} : std::numeric_limits<T>::quiet_NaN();
+  Guarded<T> dx(c.rows * c.cols, start), dgain(c.cols, start), dshift(c.cols, start);
+  kernels::norm_backward(s, kernels::NormBackwardArgs<T>{
+                                c.rows, c.cols, dy, x, gain, mean, rstd, dx, accumulate, dgain,
+                                accumulate, c.shift ? dshift.data() : nullptr, accumulate, c.rms});
+  return {y.raw(), mean.raw(), rstd.raw(), dx.raw(), dgain.raw(), dshift.raw()};
+}
+
+template <class T>
+Values values(const std::vector<T>& v) {
+  return Values(v.begin(), v.end());
+}
+
+TYPED_TEST(Norm, ForwardMatchesTheDefinition) {
+  for (bool rms : {false, true})
+    for (bool shift : {false, true})
+      for (auto [rows, cols] : {std::pair{1, 1}, {3, 7}, {70, 65}, {5, 768}, {2, 1601}}) {
+        const NormCase c{rows, cols, rms, shift};
+        const auto r = run<TypeParam>(c, 1, false);
+        // One column has no variance: what is left is x - mean, times 1/sqrt(eps).
+        const double amplify = cols == 1 ? 400 : 1;
+        expect_close(values(r.y), reference::norm(rows, cols, c.x, c.gain, c.bias, 1e-5, rms),
+                     tolerance<TypeParam>(4 * amplify), "y");
+      }
+}
+
+TEST(NormGradient, AgreesWithCentralDifferences) {
+  for (bool rms : {false, true})
+    for (bool shift : {false, true}) {
+      const NormCase c{4, 19, rms, shift};
+      const auto r = run<double>(c, 1, false);
+      auto loss = [&](const Values& x, const Values& gain, const Values& bias) {
+        NormCase at = c;
+        at.x = x, at.gain = gain, at.bias = bias;
+        return dot(values(run<double>(at, 1, false).y), c.dy);
+      };
+      expect_close(r.dx, differences(c.x, [&](const Values& x) { return loss(x, c.gain, c.bias); }),
+                   1e-8, "dx");
+      expect_close(r.dgain,
+                   differences(c.gain, [&](const Values& g) { return loss(c.x, g, c.bias); }), 1e-8,
+                   "dgain");
+      if (shift)
+        expect_close(r.dshift,
+                     differences(c.bias, [&](const Values& b) { return loss(c.x, c.gain, b); }),
+                     1e-8, "dshift");
+    }
+}
+
+TYPED_TEST(Norm, BackwardInFloatAndAccumulated) {
+  using T = TypeParam;
+  for (bool rms : {false, true})
+    for (auto [rows, cols] : {std::pair{1, 5}, {130, 33}, {1100, 48}}) {
+      const NormCase c{rows, cols, rms, true};
+      const auto want = run<double>(c, 1, false);
+      const auto assigned = run<T>(c, 1, false), added = run<T>(c, 1, true);
+      expect_close(values(assigned.dx), want.dx, tolerance<T>(20), "dx");
+      expect_close(values(assigned.dgain), want.dgain, tolerance<T>(2, rows * 4), "dgain");
+      expect_close(values(assigned.dshift), want.dshift, tolerance<T>(2, rows * 4), "dshift");
+      expect_close(values(added.dx), plus(want.dx, Values(rows * cols, 1)), tolerance<T>(20),
+                   "added dx");
+      expect_close(values(added.dgain), plus(want.dgain, Values(cols, 1)),
+                   tolerance<T>(2, rows * 4), "added dgain");
+      expect_close(values(added.dshift), plus(want.dshift, Values(cols, 1)),
+                   tolerance<T>(2, rows * 4), "added dshift");
+    }
+}
+
+TYPED_TEST(Norm, BitsDependOnNeitherTeamNorNeighbours) {
+  using T = TypeParam;
+  const NormCase c{700, 97, false, true};
+  const auto one = run<T>(c, 1, false);
+  for (int threads : {2, 3}) {
+    const auto more = run<T>(c, threads, false);
+    EXPECT_TRUE(same_bits(one.y, more.y) && same_bits(one.dx, more.dx) &&
+                same_bits(one.dgain, more.dgain) && same_bits(one.dshift, more.dshift));
+  }
+  NormCase part{3, 97, false, true};
+  const std::int64_t at = 211 * 97;
+  part.x.assign(c.x.begin() + at, c.x.begin() + at + 3 * 97);
+  part.dy.assign(c.dy.begin() + at, c.dy.begin() + at + 3 * 97);
+  const auto some = run<T>(part, 1, false);
+  EXPECT_TRUE(same_bits(some.y, {one.y.begin() + at, one.y.begin() + at + 3 * 97}));
+  EXPECT_TRUE(same_bits(some.dx, {one.dx.begin() + at, one.dx.begin() + at + 3 * 97}));
+}
+
+TEST(NormGradient, InputGradientMayBeLeftOut) {
+  const NormCase c{9, 20, false, true};
+  const auto want = run<double>(c, 1, false);
+  cpu::Stream s{1};
+  Guarded<double> x(c.x), gain(c.gain), mean(Values(want.mean)), rstd(Values(want.rstd)), dy(c.dy),
+      dgain(20), dshift(20);
+  kernels::norm_backward(
+      s, kernels::NormBackwardArgs<double>{9, 20, dy, x, gain, mean, rstd, nullptr, false, dgain,
+                                           false, dshift, false, false});
+  EXPECT_TRUE(same_bits(dgain.raw(), want.dgain) && same_bits(dshift.raw(), want.dshift));
+}
+
+constexpr Activation kKinds[] = {Activation::relu, Activation::gelu, Activation::gelu_tanh,
+                                 Activation::silu, Activation::tanh};
+
+TYPED_TEST(Act, ForwardMatchesTheDefinition) {
+  using T = TypeParam;
+  for (Activation kind : kKinds)
+    for (bool gated : {false, true})
+      for (auto [rows, cols] : {std::pair{1, 1}, {5, 37}, {300, 65}}) {
+        Values x = random_values(rows * cols * (gated ? 2 : 1), 5, 6);
+        if (!gated && cols == 65)
+          for (int i = 0; i < 200; ++i) x[i] = i - 100;  // far tails
+        const Values want = reference::activation(kind, gated, rows, cols, x);
+        std::vector<T> bits[2];
+        for (int threads : {1, 3}) {
+          cpu::Stream s{threads};
+          Guarded<T> gx(x), gy(rows * cols);
+          kernels::activation(s, kernels::ActivationArgs<T>{rows, cols, kind, gated, gx, gy});
+          const Values got = gy.values();
+          for (std::size_t i = 0; i < got.size();
+               ++i) {  // relative to the input: x times a probability
+            const double in = gated ? std::abs(x[i / cols * 2 * cols + i % cols] *
+                                               x[(i / cols * 2 + 1) * cols + i % cols])
+                                    : std::abs(x[i]);
+            ASSERT_NEAR(got[i], want[i], tolerance<T>(0.4 * in) + 1e-30)
+                << "kind " << int(kind) << " x " << x[i];
+          }
+          bits[threads / 2] = gy.raw();
+        }
+        EXPECT_TRUE(same_bits(bits[0], bits[1]));
+      }
+}
+
+TYPED_TEST(Act, BackwardAgreesWithCentralDifferences) {
+  using T = TypeParam;
+  for (Activation kind : kKinds)
+    for (bool gated : {false, true})
+      for (bool accumulate : {false, true}) {
+        const std::int64_t rows = 3, cols = 21;
+        Values x = random_values(rows * cols * (gated ? 2 : 1), 6, 4);
+        for (double& v : x)
+          if (std::abs(v) < 0.01) v = 0.5;  // away from the kink
+        const Values dy = random_values(rows * cols, 7);
+        cpu::Stream s{1};
+        Guarded<T> gx(x), gdy(dy),
+            dx(x.size(), accumulate ? T{1} : std::numeric_limits<T>::quiet_NaN());
+        kernels::activation_backward(s, kernels::ActivationBackwardArgs<T>{
+                                            rows, cols, kind, gated, gx, gdy, dx, accumulate});
+        Values want = differences(x, [&](const Values& at) {
+          return dot(reference::activation(kind, gated, rows, cols, at), dy);
+        });
+        if (accumulate) want = plus(want, Values(x.size(), 1));
+        expect_close(dx.values(), want, sizeof(T) == 4 ? 4e-6 : 2e-9, "dx");
+      }
+}
+
+TEST(ActivationNumbers, NotANumberStaysOne) {
+  cpu::Stream s{1};
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (Activation kind : kKinds) {
+    float x[3] = {1, nan, -1}, y[3];
+    kernels::activation(s, kernels::ActivationArgs<float>{1, 3, kind, false, x, y});
+    EXPECT_TRUE(std::isnan(y[1]) && std::isfinite(y[0]) && std::isfinite(y[2])) << int(kind);
+  }
+}
+
+}  // namespace
+}  // namespace tfm::test

@@ -1,0 +1,169 @@
+// Rules of the layers, and an encoder-decoder made of them.
+#include <gtest/gtest.h>
+
+#include "kernels/dropout.h"
+#include "models/registry.h"
+#include "train/engine.h"
+
+namespace tfm {
+namespace {
+
+// First distance of every bucket of one sign, by running over distances away from the query.
+std::vector<std::int64_t> first_distances(std::int64_t direction, bool bidirectional) {
+  constexpr std::int64_t T = 300;
+  const auto of = nn::relative_buckets(T, T, 32, 128, bidirectional);
+  std::vector<std::int64_t> first;
+  std::int32_t last = -1;
+  for (std::int64_t n = direction > 0; n < T; ++n)
+    if (const std::int32_t b = of[static_cast<std::size_t>(direction * n + T - 1)]; b != last) {
+      EXPECT_EQ(b, last < 0 ? b : last + 1);
+      first.push_back(n);
+      last = b;
+    }
+  return first;
+}
+
+TEST(RelativeBuckets, FollowT5) {
+  const std::vector<std::int64_t> both{0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91};
+  EXPECT_EQ(first_distances(-1, true), both);
+  EXPECT_EQ(first_distances(1, true), std::vector<std::int64_t>(both.begin() + 1, both.end()));
+  EXPECT_EQ(
+      first_distances(-1, false),
+      (std::vector<std::int64_t>{0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
+                                 16, 19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113}));
+  const auto at = [](std::int64_t distance, bool both) {
+    return nn::relative_buckets(1000, 1000, 32, 128, both)[distance + 999];
+  };
+  EXPECT_EQ(at(0, true), 0);
+  EXPECT_EQ(at(1, true), 17);
+  EXPECT_EQ(at(8, true), 24);
+  EXPECT_EQ(at(-999, true), 15);
+  EXPECT_EQ(at(999, true), 31);
+  EXPECT_EQ(at(999, false), 0);
+  EXPECT_EQ(at(-999, false), 31);
+}
+
+TEST(RelativeBuckets, CoverUnequalLengths) {
+  EXPECT_EQ(nn::relative_buckets(2, 4, 8, 16, true), (std::vector<std::int32_t>{1, 0, 5, 6, 6}));
+  EXPECT_THROW(nn::relative_buckets(2, 4, 2, 16, true), Error);
+}
+
+TEST(DropoutMasks, ThoseOfTheRanksTogetherAreThoseOfOne) {
+  const kernels::Dropout dropout{0.4f, {7, Purpose::dropout, stream_of("layers.0.ffn"), 3}};
+  constexpr std::int64_t B = 4, T = 8, C = 12;
+  const auto mask = [&](std::int64_t rows, std::int64_t cols, const ops::Place& place,
+                        std::int64_t first_sequence) {
+    std::vector<float> ones(static_cast<std::size_t>(rows * cols), 1), y(ones.size());
+    cpu::Stream s{1};
+    kernels::dropout_add(
+        s, kernels::DropoutAddArgs<float>{.rows = rows,
+                                          .cols = cols,
+                                          .x = ones.data(),
+                                          .y = y.data(),
+                                          .dropout = dropout,
+                                          .place = {place.row_offset + first_sequence * T,
+                                                    place.col_offset, place.cols_total}});
+    return y;
+  };
+  const std::vector<float> whole = mask(B * T, C, {T, 0, 0, C}, 0);
+  EXPECT_GT(std::count(whole.begin(), whole.end(), 0.0f), 100);
+  for (const comm::Layout layout : {comm::Layout{1, 4}, comm::Layout{2, 2}, comm::Layout{4, 1}}) {
+    const nn::Rows rows{B / layout.data, T};
+    std::vector<float> outside(whole.size()), inside(whole.size());
+    for (int d = 0; d < layout.data; ++d)
+      for (int t = 0; t < layout.tensor; ++t) {
+        nn::ParameterSet parameters(layout, t);
+        const nn::Context c{parameters, layout, t, true};
+        const ops::Place by_rows = nn::outside(c, rows, C), by_columns = nn::inside(c, rows, C);
+        const std::int64_t first = d * rows.tokens(), share = rows.tokens() / layout.tensor,
+                           width = C / layout.tensor;
+        const auto a = mask(share, C, by_rows, d * rows.sequences),
+                   b = mask(rows.tokens(), width, by_columns, d * rows.sequences);
+        std::copy(a.begin(), a.end(), outside.begin() + (first + t * share) * C);
+        for (std::int64_t r = 0; r < rows.tokens(); ++r)
+          std::copy_n(b.begin() + r * width, width, inside.begin() + (first + r) * C + t * width);
+      }
+    EXPECT_EQ(outside, whole);
+    EXPECT_EQ(inside, whole);
+  }
+}
+
+// Every family in small, with the options that have gradients of their own.
+const std::vector<std::string> kModels{
+    "family: encoder, n_layers: 1, norm_position: post, embedding_norm: true, type_vocab_size: 2, "
+    "head_transform: true, next_sentence: true, "
+    "head_bias: true, position: relative, relative: {buckets: 4, max_distance: 4}",
+    "family: encoder_decoder, n_encoder_layers: 2, n_decoder_layers: 1, position: relative, "
+    "relative: {buckets: 4, max_distance: 4}, "
+    "tie_embeddings: inputs, scale_logits: true, dropout: 0.1",
+    "family: encoder_decoder, n_encoder_layers: 1, n_decoder_layers: 2, position_offset: 2, "
+    "embedding_norm: true, norm_position: post, "
+    "activation: swiglu, tie_embeddings: all, dropout: 0.1",
+};
+
+config::Config small_model(const std::string& model, const char* recompute) {
+  const std::string type = model.find("encoder_decoder") != model.npos ? "pairs" : "mlm";
+  config::Config c = config::parse_config(
+      "model: {d_model: 8, n_heads: 4, n_kv_heads: 2, d_head: 2, d_ff: 6, vocab_size: 7, init_std: "
+      "0.3, " +
+          model + "}\n" + "data: {train: {type: " + type + ", path: none.bin}}\n",
+      "test",
+      {"train.seq_len=6", "train.micro_batch_size=2", "train.global_batch_size=4",
+       std::string("recompute=") + recompute});
+  config::resolve_for_ranks(c, 1);
+  return c;
+}
+
+void read(std::int64_t first, std::int64_t count, Fields& fields) {
+  for (auto& [name, values] : fields) {
+    const auto width = static_cast<std::int64_t>(values.size()) / count;
+    for (std::int64_t i = 0; i < count * width; ++i) {
+      const std::int64_t at = first * width + i;
+      std::int32_t v = static_cast<std::int32_t>(at * at * 7 / 3 % 7);
+      if (name == "labels") v = at % 4 == 1 ? -1 : v;
+      if (name.ends_with("mask"))
+        v = at < width || at % 4 == 1 ? -1 : 0;  // the first sequence is nothing but padding
+      if (name == "token_types" || name == "sentence_labels") v %= 2;
+      values[static_cast<std::size_t>(i)] = v;
+    }
+  }
+}
+
+class Families : public testing::TestWithParam<std::size_t> {};
+
+TEST_P(Families, GradientEqualsCentralDifferences) {
+  for (const char* recompute : {"none", "selective", "full"}) {
+    train::Engine e(plan::make_step_plan(small_model(kModels[GetParam()], recompute),
+                                         comm::single_mesh(), DType::f64),
+                    2);
+    e.initialize_parameters();
+    e.compute_gradients(1, read);
+    auto* x = static_cast<double*>(e.flat().parameters);
+    const auto* now = static_cast<const double*>(e.flat().gradients);
+    const std::vector<double> gradient(now, now + e.model().parameters().flat_elements());
+    for (const nn::PartSlice& p : e.model().parameters().slices()) {
+      double size = 0;
+      for (std::int64_t i = 0; i<p.elements(); i += p.elements()> 20 ? 7 : 1) {
+        double& at = x[p.offset + i];
+        const double keep = at, h = 1e-3;
+        const auto loss = [&](double value) {
+          return at = value, e.compute_gradients(1, read).loss;
+        };
+        const double want =
+            (8 * (loss(keep + h) - loss(keep - h)) - (loss(keep + 2 * h) - loss(keep - 2 * h))) /
+            (12 * h);
+        at = keep;
+        EXPECT_NEAR(gradient[static_cast<std::size_t>(p.offset + i)], want,
+                    1e-8 * std::max(1.0, std::abs(want)))
+            << recompute << " " << p.name << " " << i;
+        size = std::max(size, std::abs(want));
+      }
+      EXPECT_GT(size, p.name.ends_with("key.bias") ? -1 : 1e-7)
+          << p.name << " has no effect";  // softmax ignores a key's bias
+    }
+  }
+}
+INSTANTIATE_TEST_SUITE_P(All, Families, testing::Range<std::size_t>(0, kModels.size()));
+
+}  // namespace
+}  // namespace tfm

@@ -1,0 +1,308 @@
+// Predicted times against sums worked out by hand, on devices with round numbers.
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "models/registry.h"
+#include "plan/fit.h"
+#include "plan/prediction.h"
+
+namespace tfm {
+namespace {
+
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+
+config::Config config_with(const std::string& model, std::vector<std::string> overrides = {}) {
+  overrides.push_back("parallel.sequence=false");
+  return config::parse_config(
+      "model: {family: decoder, " + model + "}\ndata: {train: {type: tokens, path: none.bin}}\n",
+      "test", overrides);
+}
+
+plan::StepPlan plan_of(config::Config c, int ranks = 1) {
+  config::resolve_for_ranks(c, ranks);
+  return plan::make_step_plan(c, comm::Mesh{.layout = config::layout_of(c)});
+}
+
+// 64 tokens of 4 sequences; d 32, f 128, 2 layers, vocabulary 64.
+plan::StepPlan small(const std::vector<std::string>& overrides = {}, int ranks = 1) {
+  std::vector<std::string> all{"train.seq_len=16", "train.global_batch_size=4",
+                               "train.micro_batch_size=4"};
+  all.insert(all.end(), overrides.begin(), overrides.end());
+  return plan_of(config_with("vocab_size: 64, d_model: 32, n_layers: 2, n_heads: 4", all), ranks);
+}
+constexpr double kTokens = 64, kLayers = 12 * 32 * 32 * 2, kHead = 64 * 32;
+
+// Everything takes no time but what a test sets.
+plan::DeviceModel ideal() {
+  const plan::DeviceModel::Rates rates{kInfinite, kInfinite, kInfinite};
+  const plan::DeviceModel::Link link{0, kInfinite};
+  return {.name = "ideal",
+          .wide = rates,
+          .half = rates,
+          .bandwidth = kInfinite,
+          .node = link,
+          .network = link};
+}
+double seconds(const plan::StepPlan& p, const plan::DeviceModel& d) {
+  return plan::predict(p, p.largest(), d).seconds();
+}
+double seconds(const plan::StepPlan& p, const plan::DeviceModel& d, plan::Limit l) {
+  return plan::predict(p, p.largest(), d).limits[static_cast<std::size_t>(l)];
+}
+
+TEST(Prediction, Tf32HasHalfTheRateOf16Bits) {
+  plan::DeviceModel gpu = *plan::gpu_model("h200");
+  const graph::Work::Product p{.m = 8192, .n = 8192, .k = 8192};
+  const double fp32 = gpu.product_seconds(p, DType::f32),
+               bf16 = gpu.product_seconds(p, DType::bf16);
+  gpu.use_tf32();
+  EXPECT_NEAR(gpu.product_seconds(p, DType::f32), 2 * bf16, 1e-12);
+  EXPECT_GT(fp32, 5 * bf16);
+}
+
+TEST(Prediction, FlopsOfAToken) {
+  const auto per_token = [](const std::string& model, std::int64_t length) {
+    const plan::StepPlan p = plan_of(config_with(
+        model, {"train.seq_len=" + std::to_string(length), "train.global_batch_size=1"}));
+    return std::pair{p.matmul_flops() / static_cast<double>(length) * 1e-9,
+                     p.nominal_flops() / static_cast<double>(length) * 1e-9};
+  };
+  // 6 (12 layers 12 d^2 + V d) and 6 or 12 layers T d of attention.
+  const auto [exact, nominal] = per_token("preset: gpt2-124m, vocab_size: 50304", 1024);
+  EXPECT_NEAR(exact, 0.798, 5e-4);
+  EXPECT_NEAR(nominal, 0.855, 5e-4);
+  const auto [exact_xl, nominal_xl] = per_token("preset: gpt2-1.5b", 1024);
+  EXPECT_NEAR(exact_xl, 9.802, 1e-3);
+  EXPECT_NEAR(nominal_xl, 10.274, 1e-3);
+  const auto [exact_llama, nominal_llama] = per_token("preset: llama-1b", 4096);
+  EXPECT_NEAR(exact_llama, 8.220, 1e-3);
+  EXPECT_NEAR(nominal_llama, 9.025, 1e-3);
+}
+
+TEST(Prediction, AProductTakesItsFlopsOrItsBytes) {
+  plan::DeviceModel d = ideal();
+  d.wide.product = d.half.product = 1e9;
+  EXPECT_DOUBLE_EQ(d.product_seconds({100, 200, 300}, DType::f32), 0.012);
+  EXPECT_DOUBLE_EQ(d.product_seconds({100, 200, 300, 5}, DType::f32), 0.06);
+  d.bandwidth = 1e3;  // (30000 + 60000) factors, 20000 results
+  EXPECT_DOUBLE_EQ(d.product_seconds({100, 200, 300}, DType::f32), 440);
+  EXPECT_DOUBLE_EQ(d.product_seconds({100, 200, 300}, DType::bf16), 220);
+  EXPECT_DOUBLE_EQ(d.product_seconds({.m = 100, .n = 200, .k = 300, .sum = true}, DType::bf16),
+                   180 + 160);
+}
+
+TEST(Prediction, TilesThatDoNotFillTheDeviceAreLost) {
+  plan::DeviceModel d = ideal();
+  d.half.product = 1e12;
+  d.multiprocessors = 132;
+  const auto efficiency = [&](const graph::Work::Product& p) {
+    return p.flops() / 1e12 / d.product_seconds(p, DType::bf16);
+  };
+  EXPECT_NEAR(efficiency({11 * 256, 12 * 128, 6400}), 6400.0 / 6592, 1e-9);  // one full wave
+  EXPECT_NEAR(efficiency({256, 128, 256}), 0.55 * 8 / 132 * 256 / 448,
+              1e-9);  // eight of the smallest tiles
+  EXPECT_GT(efficiency({768, 768, 65536}),
+            0.7);  // by cuts of the sum: 18 tiles would fill a seventh
+}
+
+TEST(Prediction, RingsOfCollectives) {
+  plan::DeviceModel d = ideal();
+  d.node = {1, 1e9};
+  d.network = {2, 0.5e9};
+  const auto time = [&](comm::Collective kind, comm::Axis axis, comm::Layout layout) {
+    return d.collective_seconds({kind, axis, 8'000'000'000}, layout);
+  };
+  EXPECT_DOUBLE_EQ(time(comm::Collective::all_reduce_sum, comm::Axis::data, {8, 1}), 2 * (7 + 7));
+  EXPECT_DOUBLE_EQ(time(comm::Collective::all_gather, comm::Axis::tensor, {2, 4}), 6 + 3);
+  EXPECT_DOUBLE_EQ(time(comm::Collective::all_gather, comm::Axis::tensor, {8, 1}), 0);
+  EXPECT_DOUBLE_EQ(time(comm::Collective::reduce_scatter, comm::Axis::data, {16, 1}),
+                   7.5 + 13 + 2 * 2);  // eight links of a node are faster than the ring within
+  EXPECT_DOUBLE_EQ(time(comm::Collective::reduce_scatter, comm::Axis::data, {2, 8}),
+                   4 / 0.5 + 2);  // each rank of a node in a group of its own
+}
+
+TEST(Prediction, BytesOfUnfusedKernels) {
+  graph::Recorder r(DType::bf16);
+  const graph::Value table = r.parameter(0, "table", {100, 8}), gain = r.parameter(1, "gain", {8});
+  const graph::Value ids = r.input("ids", {4}, DType::i32);
+  const graph::Value x =
+      ops::embedding(r, ids, table, {.vocab_begin = 0, .vocab_end = 100});  // (4, 8): 64 bytes
+  const graph::Value n = ops::norm(r, x, {.rms = true}, gain);
+  const graph::Value y = ops::dropout_add(r, n, x, 0.5, {.sequence_length = 4, .cols_total = 8});
+  auto tape = std::make_shared<graph::Recorder>(std::move(r));
+  const graph::Program p = graph::plan(tape, {.outputs = {y}, .seeds = {y}});
+  std::map<std::string, std::int64_t> bytes, added;
+  for (std::size_t i = 0; i < p.steps().size(); ++i) {
+    const std::string name =
+        std::string(tape->nodes()[static_cast<std::size_t>(p.steps()[i].node)].op->kind()) + "." +
+        std::string(graph::name_of(p.steps()[i].phase));
+    bytes[name] = p.moved_bytes(i, false);
+    added[name] = p.moved_bytes(i, true);
+  }
+  EXPECT_EQ(bytes["embedding.forward"], 16 + 64 + 64);      // ids, four rows, result
+  EXPECT_EQ(bytes["norm.forward"], 64 + 16 + 64 + 2 * 16);  // x, gain, y, two fp32 statistics
+  EXPECT_EQ(bytes["residual.forward"], 3 * 64);
+  EXPECT_EQ(bytes["residual.backward"], 64 + 64);  // the residual's gradient keeps its memory
+  EXPECT_EQ(bytes["norm.backward"],
+            64 + 16 + 2 * 16 + 64 + 2 * 64 + 32);  // x, gain, statistics, dy, dx added to, dgain
+  EXPECT_EQ(added["norm.backward"], bytes["norm.backward"] + 32);
+  EXPECT_EQ(bytes["embedding.backward"],
+            16 + 64 + 3200 + 2 * 128);  // zeroes the table, then adds four fp32 rows
+  EXPECT_EQ(added["embedding.backward"], 16 + 64 + 2 * 128);
+}
+
+TEST(Prediction, AGradientIsReadForEachThatIsWritten) {
+  graph::Recorder r(DType::f32);
+  const graph::Value x = r.input("x", {4, 8}, DType::f32), table = r.parameter(0, "table", {4, 8});
+  const graph::Value a =
+      ops::activation(r, ops::linear(r, x, table, {}), kernels::Activation::relu, false);
+  const graph::Value y =
+      ops::dropout_add(r, a, a, 0.5, {.sequence_length = 4, .cols_total = 4});  // (4, 4): 64 bytes
+  const graph::Program p =
+      graph::plan(std::make_shared<graph::Recorder>(std::move(r)), {.outputs = {y}, .seeds = {y}});
+  const auto backward = std::ranges::find_if(p.steps(), [](const graph::ProgramStep& s) {
+    return s.node == 2 && s.phase == graph::Phase::backward;
+  });
+  const auto i = static_cast<std::size_t>(backward - p.steps().begin());
+  ASSERT_LT(i, p.steps().size());
+  EXPECT_EQ(p.work(i).kernels, 2);
+  EXPECT_EQ(p.moved_bytes(i, false), 2 * 64 + 64 + 2 * 64);  // dy twice; assigned, then added to
+}
+
+TEST(Prediction, ProductsAndAttentionOfASmallDecoder) {
+  plan::DeviceModel d = ideal();
+  d.wide.product = 1e6;
+  EXPECT_NEAR(seconds(small(), d), 6 * (kLayers + kHead) * kTokens / 1e6, 1e-9);
+  EXPECT_EQ(plan::predict(small(), small().largest(), d).limited_by(), plan::Limit::products);
+  // Again: the products of both layers, but for the last one of each, whose result nothing in
+  // backward reads.
+  EXPECT_NEAR(seconds(small({"recompute=full"}), d) - seconds(small(), d),
+              2 * (kLayers - 2 * 4 * 32 * 32) * kTokens / 1e6, 1e-9);
+  EXPECT_NEAR(plan::predict(small({"recompute=full"}), small({"recompute=full"}).largest(), d)
+                  .phases.at("recompute"),
+              2 * (kLayers - 2 * 4 * 32 * 32) * kTokens / 1e6, 1e-9);
+  d = ideal();
+  d.wide.attention = 1e6;
+  EXPECT_NEAR(seconds(small(), d), 3.5 * 2 * (2.0 * kTokens * 16 * 32) / 1e6, 1e-9);
+  EXPECT_NEAR(seconds(small({"recompute=full"}), d), 4.5 * 2 * (2.0 * kTokens * 16 * 32) / 1e6,
+              1e-9);
+}
+
+TEST(Prediction, TheUpdateMovesEveryElement) {
+  plan::DeviceModel d = ideal();
+  d.bandwidth = 1e6;
+  const auto elements = static_cast<double>(small().model->parameters().flat_elements());
+  EXPECT_NEAR(seconds(small(), d, plan::Limit::optimizer), elements * (8 + 4 + 16 + 4) / 1e6,
+              1e-9);  // weights, gradient, moments; norm
+  EXPECT_NEAR(seconds(small({"precision=bf16"}), d, plan::Limit::optimizer),
+              elements * (8 + 4 + 16 + 2 + 4) / 1e6, 1e-9);
+  EXPECT_NEAR(seconds(small({"optimizer.ema=0.9"}), d, plan::Limit::optimizer),
+              elements * (32 + 8) / 1e6, 1e-9);
+  const plan::StepPlan zero = small({"parallel.zero=1", "train.global_batch_size=16"}, 4);
+  EXPECT_NEAR(seconds(zero, d, plan::Limit::optimizer),
+              static_cast<double>(zero.model->parameters().flat_elements()) * 32 / 4 / 1e6, 1e-9);
+}
+
+TEST(Prediction, ReductionsAreHiddenWhereTheyRunBesideBackward) {
+  plan::DeviceModel d = ideal();
+  d.node.bandwidth = d.network.bandwidth = 1e6;
+  const plan::StepPlan p = small({"train.global_batch_size=16", "parallel.bucket_bytes=16Ki"}, 4);
+  const double all =
+      2 * 0.75 *
+      (static_cast<double>(p.model->parameters().flat_elements()) * 4 + 2 * 8 + sizeof(SquareSum)) /
+      1e6;
+  EXPECT_NEAR(seconds(p, d, plan::Limit::communication), all, 1e-9);
+  d.overlaps = true;
+  EXPECT_NEAR(seconds(p, d, plan::Limit::communication), all, 1e-9) << "nothing to hide behind";
+  d.wide.product = 1e3;
+  const double exposed = seconds(p, d, plan::Limit::communication);
+  EXPECT_LT(exposed, all / 2);
+  const optim::Bucket& last = p.buckets.back();  // final when backward ends
+  EXPECT_GE(exposed, 2 * 0.75 * static_cast<double>(last.end - last.begin) * 4 / 1e6);
+}
+
+TEST(Prediction, TensorCollectivesOfBackwardAreHiddenBehindGradientsOfWeights) {
+  plan::DeviceModel d = ideal();
+  d.node.bandwidth = d.network.bandwidth = 1e6;
+  d.wide.product = 1e3;
+  d.overlaps = true;
+  const plan::StepPlan joined = small({"device=cuda", "parallel.tensor=2"}, 2),
+                       apart = small({"parallel.tensor=2"}, 2);
+  double all = 0;
+  for (const graph::CollectiveUse& c : joined.collectives())
+    all += d.collective_seconds(c, joined.mesh.layout) *
+           (c.bytes == 64 * 32 * 4 && c.axis == comm::Axis::tensor);
+  // Every layer has two such entries and as many other collectives of this kind in forward; the
+  // head and the embedding have one each.
+  EXPECT_NEAR(seconds(apart, d, plan::Limit::communication) -
+                  seconds(joined, d, plan::Limit::communication),
+              all * 4 / 10, 1e-9);
+}
+
+TEST(Prediction, KernelsTakeTimeToLaunch) {
+  plan::DeviceModel d = ideal();
+  d.launch = 1;
+  const plan::StepPlan once = small(), twice = small({"train.global_batch_size=8"});
+  const double launches = seconds(once, d, plan::Limit::launches);
+  EXPECT_GT(launches, 2 * 12);
+  EXPECT_DOUBLE_EQ(seconds(twice, d, plan::Limit::launches), 2 * launches);
+  d.wide.product = 1;  // products take longer than a launch
+  EXPECT_LT(seconds(once, d, plan::Limit::launches), launches);
+}
+
+TEST(Prediction, GrowsWithTheWork) {
+  for (const char* name : {"h200", "h100", "a100", "a100-40gb"}) {
+    const plan::DeviceModel d = *plan::gpu_model(name);
+    const auto gpt2 = [&](const std::vector<std::string>& overrides) {
+      return seconds(plan_of(config_with("preset: gpt2-124m", overrides)), d);
+    };
+    const double once =
+        gpt2({"precision=bf16", "train.global_batch_size=32", "train.micro_batch_size=16"});
+    EXPECT_NEAR(
+        gpt2({"precision=bf16", "train.global_batch_size=64", "train.micro_batch_size=16"}) / once,
+        2, 0.03)
+        << name;
+    EXPECT_GT(gpt2({"precision=bf16", "train.global_batch_size=32", "train.micro_batch_size=16",
+                    "recompute=full"}),
+              1.1 * once)
+        << name;
+    EXPECT_GT(gpt2({"precision=fp32", "train.global_batch_size=32", "train.micro_batch_size=16"}),
+              3 * once)
+        << name;
+  }
+  EXPECT_FALSE(plan::gpu_model("h300"));
+  const plan::DeviceModel one = plan::cpu_model(plan::reference_core(), 1 << 30, 8, 1, 8),
+                          four = plan::cpu_model(plan::reference_core(), 1 << 30, 8, 4, 2);
+  EXPECT_DOUBLE_EQ(one.wide.product, 4 * four.wide.product);
+  EXPECT_EQ(plan::cpu_model(plan::reference_core(), 1 << 30, 2, 4, 2).wide.product,
+            plan::reference_core().wide.product / 2)
+      << "four ranks on two cores";
+  EXPECT_EQ(one.memory_bytes, 4 * four.memory_bytes);
+}
+
+TEST(Fit, TheFirstChangeThatFits) {
+  const config::Config c =
+      config_with("vocab_size: 64, d_model: 64, n_layers: 4, n_heads: 4, dropout: 0.1",
+                  {"train.seq_len=64", "train.global_batch_size=16", "train.micro_batch_size=4"});
+  const auto bytes = [&](std::int64_t micro, const std::string& recompute) {
+    config::Config other = c;
+    other.train.micro_batch_size = micro;
+    other.recompute = recompute;
+    return plan_of(other, 4).memory.total();
+  };
+  const auto changes = [&](std::int64_t usable) {
+    const auto fit = plan::nearest_fit(c, 4, usable);
+    return fit ? fit->changes : std::vector<std::string>{"none"};
+  };
+  using Changes = std::vector<std::string>;
+  EXPECT_EQ(changes(bytes(2, "none")), Changes{"train.micro_batch_size=2"});
+  EXPECT_EQ(changes(bytes(1, "none")), Changes{"train.micro_batch_size=1"});
+  const std::int64_t full = bytes(1, "full");
+  EXPECT_EQ(changes(full), (Changes{"train.micro_batch_size=1", "recompute=full"}));
+  EXPECT_EQ(changes(full - 1).back(), "parallel.zero=1");
+  EXPECT_EQ(changes(1000), Changes{"none"});
+}
+
+}  // namespace
+}  // namespace tfm

@@ -1,0 +1,101 @@
+#pragma once
+// Cases of attention that the tests of all devices share: shapes, masks and the layout of their
+// rows.
+#include "support/kernel_case.h"
+
+namespace tfm::test {
+
+inline reference::Attention shape(std::int64_t batch, std::int64_t heads, std::int64_t kv_heads,
+                                  std::int64_t queries, std::int64_t keys, std::int64_t size,
+                                  bool causal) {
+  return {batch, heads, kv_heads, queries, keys, size, 1 / std::sqrt(double(size)), causal, {}, {},
+          {},    0,     {},       0,       0,    heads};
+}
+
+enum class Mask { none, right_padding, scattered_padding, documents };
+
+// Sequence 0 is never empty, the last one is nothing but padding where keys are padded.
+inline void set_mask(reference::Attention& r, Mask mask) {
+  if (mask == Mask::none) return;
+  for (std::int64_t b = 0; b < r.batch; ++b)
+    for (std::int64_t s = 0; s < r.keys; ++s) {
+      const bool last = b > 0 && b + 1 == r.batch;
+      const bool padding = mask == Mask::right_padding ? last || s >= r.keys - 2 - b
+                           : mask == Mask::scattered_padding
+                               ? last || s < 2 || s % 5 == 3 || s >= r.keys - 1
+                               : s % 11 == 7;
+      r.k_segments.push_back(padding                   ? -1
+                             : mask == Mask::documents ? static_cast<std::int32_t>(s / 4)
+                                                       : 0);
+    }
+  if (mask != Mask::documents) return;
+  for (std::int64_t i = 0; i < r.batch * r.queries;
+       ++i) {  // some of documents without keys, some of none
+    const std::int64_t t = i % r.queries;
+    r.q_segments.push_back(t % 6 == 4 ? 1000 : t % 7 == 5 ? -1 : static_cast<std::int32_t>(t / 4));
+  }
+}
+
+inline void set_bias(reference::Attention& r) {
+  r.bias = random_values(r.heads * (r.queries + r.keys - 1), 9);
+}
+inline void set_dropout(reference::Attention& r) {
+  r.p = 0.3f;
+  r.key = {99, Purpose::dropout, 5, 3};
+  r.sequence_offset = 3, r.head_offset = 4, r.heads_total = 12;
+}
+
+inline std::string describe(const reference::Attention& r) {
+  return (testing::Message() << "B " << r.batch << " H " << r.heads << "/" << r.kv_heads << " T "
+                             << r.queries << " S " << r.keys << " D " << r.size
+                             << (r.causal ? " causal" : "")
+                             << (r.k_segments.empty() ? "" : " keys' segments")
+                             << (r.q_segments.empty() ? "" : " queries' segments")
+                             << (r.bias.empty() ? "" : " bias") << (r.p > 0 ? " dropout" : ""))
+      .GetString();
+}
+
+// Queries, keys and values side by side in one row, as a fused projection leaves them; keys and
+// values in rows of their own stride.
+template <class T>
+struct Data {
+  const reference::Attention& r;
+  Values q, k, v, dout;
+  std::int64_t q_stride, kv_stride, out_stride;
+  // `gap` sets how far rows are apart; multiples of 8 keep what is aligned to 16 bytes so.
+  explicit Data(const reference::Attention& ref, std::int64_t gap = 1)
+      : r(ref),
+        q(random_values(r.batch * r.queries * r.heads * r.size, 1, 2)),
+        k(random_values(r.batch * r.keys * r.kv_heads * r.size, 2, 2)),
+        v(random_values(k.size(), 3)),
+        dout(random_values(q.size(), 4)),
+        q_stride(r.heads * r.size + 5 * gap),
+        kv_stride(2 * r.kv_heads * r.size + 3 * gap),
+        out_stride(r.heads * r.size + 2 * gap) {}
+};
+
+// Rows of `width` values into rows of `stride`, starting at column `at` of `to`; and back.
+inline Values spread(const Values& from, std::int64_t width, std::int64_t stride,
+                     double fill = 777) {
+  Values to(from.size() / width * stride, fill);
+  for (std::size_t i = 0; i < from.size(); ++i) to[i / width * stride + i % width] = from[i];
+  return to;
+}
+inline Values gather(const Values& from, std::int64_t width, std::int64_t stride,
+                     std::int64_t at = 0) {
+  Values to(from.size() / stride * width);
+  for (std::size_t i = 0; i < to.size(); ++i) to[i] = from[i / width * stride + at + i % width];
+  return to;
+}
+
+struct AttentionResult {
+  Values out, lse, dq, dk, dv, dbias;  // dbias summed over the sequences
+};
+
+inline Values sum_of_sequences(const Values& all, std::int64_t batch) {
+  Values sum(all.size() / batch);
+  for (std::size_t i = 0; i < all.size(); ++i) sum[i % sum.size()] += all[i];
+  return sum;
+}
+
+}  // namespace tfm::test

@@ -1,0 +1,387 @@
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <bit>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "core/error.h"
+#include "telemetry/metrics_log.h"
+#include "telemetry/metrics_server.h"
+#include "telemetry/progress.h"
+#include "train/stop_requests.h"
+
+namespace tfm {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string content(const std::string& path) {
+  std::ostringstream out;
+  out << std::ifstream(path).rdbuf();
+  return out.str();
+}
+
+class Metrics : public testing::Test {
+ protected:
+  Metrics() : dir_(fs::temp_directory_path() / ("tfm-metrics-" + std::to_string(::getpid()))) {
+    fs::remove_all(dir_);
+  }
+  ~Metrics() override { fs::remove_all(dir_); }
+  std::string path() const { return (dir_ / "deep" / "metrics.jsonl").string(); }
+  static telemetry::MetricsLine step(std::int64_t n) {
+    return telemetry::MetricsLine("step").add("step", n).add("loss", 0.5f * static_cast<float>(n));
+  }
+  std::string steps() const {  // "1 2 E2 3": step events, E: eval
+    std::istringstream in(content(path()));
+    std::string line, out;
+    while (std::getline(in, line)) {
+      const auto json = nlohmann::json::parse(line);
+      const std::string event = json["event"];
+      out += (out.empty() ? "" : " ") + (event == "step" ? "" : event == "eval" ? "E" : event);
+      if (json.contains("step")) out += json["step"].dump();
+    }
+    return out;
+  }
+  fs::path dir_;
+};
+
+TEST_F(Metrics, LineIsTheContracts) {
+  EXPECT_EQ(
+      telemetry::MetricsLine("step")
+          .add("step", 1)
+          .add("loss", 10.98f)
+          .add("lr", 6e-6)
+          .add("mfu", std::nan(""))
+          .add("path", "a\"b\n")
+          .add_json("layout", R"({"data":2})")
+          .text(),
+      R"({"event":"step","step":1,"loss":10.98,"lr":6e-06,"mfu":null,"path":"a\"b\n","layout":{"data":2}})"
+      "\n");
+  EXPECT_EQ(telemetry::MetricsLine("x").add("v", std::numeric_limits<float>::infinity()).text(),
+            "{\"event\":\"x\",\"v\":null}\n");
+}
+
+TEST_F(Metrics, FloatsReadBackToTheSameFloat) {
+  std::mt19937_64 random(5);
+  for (int i = 0; i < 100000; ++i) {
+    const float f = std::bit_cast<float>(static_cast<std::uint32_t>(random()));
+    const double d = std::bit_cast<double>(random());
+    const auto json =
+        nlohmann::json::parse(telemetry::MetricsLine("x").add("f", f).add("d", d).text());
+    ASSERT_EQ(json["f"].is_null(), !std::isfinite(f));
+    ASSERT_EQ(json["d"].is_null(), !std::isfinite(d));
+    const double back = json["d"].is_null() ? d : json["d"].get<double>();
+    const float read = json["f"].is_null() ? f : static_cast<float>(json["f"].get<double>());
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(read), std::bit_cast<std::uint32_t>(f));
+    ASSERT_EQ(std::bit_cast<std::uint64_t>(back), std::bit_cast<std::uint64_t>(d));
+  }
+}
+
+TEST_F(Metrics, ResumeKeepsEachStepOnce) {
+  {
+    telemetry::MetricsLog log(path());
+    EXPECT_EQ(log.write(telemetry::MetricsLine("start").add("world", 1)), "");
+    for (int n = 1; n <= 5; ++n) {
+      log.write(step(n));
+      if (n % 2 == 0)
+        log.write(telemetry::MetricsLine("eval")
+                      .add("step", n)
+                      .add("split", "validation")
+                      .add("loss", 1.0));
+    }
+    log.write(telemetry::MetricsLine("end").add("step", 5));
+  }
+  EXPECT_EQ(steps(), "start 1 2 E2 3 4 E4 5 end5");
+  std::ofstream(path(), std::ios::app) << R"({"event":"step","step":3,"lo)";
+  {
+    telemetry::MetricsLog log(path(), 3);
+    EXPECT_EQ(steps(), "start 1 2 E2 3");
+    for (int n = 4; n <= 6; ++n) log.write(step(n));
+  }
+  EXPECT_EQ(steps(), "start 1 2 E2 3 4 5 6");
+  std::ofstream(path(), std::ios::app)
+      << "{\"event\":\"step\",\"step\":6}\nnot json\n{\"event\":\"step\",\"step\":\"7\"}\n";
+  EXPECT_EQ((telemetry::MetricsLog(path(), 6), steps()), "start 1 2 E2 3 4 5 6");
+  EXPECT_EQ((telemetry::MetricsLog(path()), content(path())), "");
+  EXPECT_FALSE(fs::exists(path() + ".tmp"));
+  EXPECT_THROW(telemetry::MetricsLog("/proc/nothing/here.jsonl"), Error);
+}
+
+TEST_F(Metrics, AFullDiskTearsNoLine) {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{100, 100};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    telemetry::MetricsLog log(path());
+    int failed = 0;
+    for (int n = 1; n <= 5; ++n) failed += !log.write(step(n)).empty();
+    ::_exit(failed);
+  }
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 3);
+  EXPECT_EQ(steps(), "1 2");
+}
+
+// One GET; the whole answer.
+std::string get(int port, const std::string& target, const std::string& method = "GET") {
+  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(static_cast<std::uint16_t>(port));
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  std::string answer;
+  if (::connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0) {
+    const std::string request =
+        method + " " + target +
+        " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    EXPECT_EQ(::send(fd, request.data(), request.size(), 0), static_cast<ssize_t>(request.size()));
+    char part[4096];
+    for (ssize_t n; (n = ::recv(fd, part, sizeof part, 0)) > 0;)
+      answer.append(part, static_cast<std::size_t>(n));
+  }
+  ::close(fd);
+  return answer;
+}
+
+telemetry::ExporterOptions options(double health = 60) {
+  telemetry::ExporterOptions o;
+  o.listen = "127.0.0.1:0";
+  o.health_seconds = health;
+  o.build = {{"version", "0.1.0"}};
+  o.run = {{"model", "decoder"}, {"layout", "data=2 tensor=1"}};
+  return o;
+}
+
+std::string full_page() {
+  const auto exporter = telemetry::Exporter::create(options());
+  telemetry::StepMetrics m{.step = 7,
+                           .tokens = 1000,
+                           .tokens_per_second = 2000,
+                           .loss = 3.25,
+                           .grad_norm = 0.5,
+                           .lr = 1e-3,
+                           .seconds = 0.5};
+  exporter->step(m);
+  m.step = 8;
+  m.loss = 3.125;
+  m.seconds = 0.7;
+  exporter->step(m);
+  exporter->eval("validation", "loss", 3.5);
+  exporter->eval("validation", "bleu", 31.5);
+  exporter->checkpoint(8);
+  exporter->checkpoint_failed();
+  exporter->nonfinite_step();
+  exporter->memory("parameters", 4096);
+  return get(exporter->port(), "/metrics");
+}
+
+TEST(Exporter, Scrape) {
+  const std::string page = full_page();
+  EXPECT_EQ(page.rfind("HTTP/1.1 200", 0), 0u);
+  for (const char* line : {"tfm_build_info{version=\"0.1.0\"} 1",
+                           "tfm_run_info{layout=\"data=2 tensor=1\",model=\"decoder\"} 1",
+                           "\ntfm_step 8\n",
+                           "tfm_steps_total 2",
+                           "tfm_tokens_total 2000",
+                           "tfm_tokens_per_second 2000",
+                           "tfm_loss 3.125",
+                           "tfm_eval_loss{split=\"validation\"} 3.5",
+                           "tfm_eval_bleu{split=\"validation\"} 31.5",
+                           "tfm_grad_norm 0.5",
+                           "tfm_learning_rate 0.001",
+                           "tfm_step_duration_seconds_count 2",
+                           "tfm_step_duration_seconds_bucket{le=\"0.5\"} 1",
+                           "tfm_step_duration_seconds_bucket{le=\"1\"} 2",
+                           "tfm_step_duration_seconds_bucket{le=\"+Inf\"} 2",
+                           "tfm_step_duration_seconds_sum 1.2",
+                           "tfm_last_step_timestamp_seconds ",
+                           "tfm_last_checkpoint_step 8",
+                           "tfm_last_checkpoint_timestamp_seconds ",
+                           "tfm_checkpoint_failures_total 1",
+                           "tfm_nonfinite_steps_total 1",
+                           "tfm_memory_bytes{kind=\"parameters\"} 4096"})
+    EXPECT_NE(page.find(line), std::string::npos) << line << "\n" << page;
+}
+
+TEST(Exporter, OnlyTwoPages) {
+  const auto exporter = telemetry::Exporter::create(options());
+  for (const char* target : {"/", "/metrics/x", "/../etc/passwd", "/healthz2"})
+    EXPECT_NE(get(exporter->port(), target).find(" 404 "), std::string::npos) << target;
+  EXPECT_NE(get(exporter->port(), "/metrics", "POST").find(" 404 "), std::string::npos);
+  EXPECT_EQ(get(exporter->port(), "/metrics").find("tfm_loss "),
+            std::string::npos);  // not known yet
+}
+
+TEST(Exporter, HealthFollowsTheSteps) {
+  const auto exporter = telemetry::Exporter::create(options(0.5));
+  EXPECT_NE(get(exporter->port(), "/healthz").find(" 200 "), std::string::npos);
+  std::this_thread::sleep_for(std::chrono::milliseconds(700));
+  EXPECT_NE(get(exporter->port(), "/healthz").find(" 503 "), std::string::npos);
+  telemetry::StepMetrics first;
+  first.step = 1;
+  exporter->step(first);
+  EXPECT_NE(get(exporter->port(), "/healthz").find(" 200 "), std::string::npos);
+}
+
+TEST(Exporter, Addresses) {
+  auto o = options();
+  o.listen = "none";
+  EXPECT_EQ(telemetry::Exporter::create(o), nullptr);
+  const auto first = telemetry::Exporter::create(options());
+  EXPECT_FALSE(first->is_public());
+  EXPECT_EQ(first->url(), "http://127.0.0.1:" + std::to_string(first->port()) + "/metrics");
+  const auto code = [&](const std::string& listen) {
+    o.listen = listen;
+    try {
+      telemetry::Exporter::create(o);
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find("metrics.listen"), std::string::npos);
+      return e.code();
+    }
+    return ExitCode::ok;
+  };
+  EXPECT_EQ(code("127.0.0.1:" + std::to_string(first->port())), ExitCode::environment);
+  EXPECT_EQ(code("192.0.2.1:9750"), ExitCode::environment);
+  for (const char* bad : {"", ":", "localhost:", "localhost:x", "localhost:65536", "localhost:-1",
+                          "localhost:123456"})
+    EXPECT_EQ(code(bad), ExitCode::usage) << bad;
+  EXPECT_EQ(code("0"), ExitCode::ok);
+  o.listen = "0.0.0.0:0";
+  EXPECT_TRUE(telemetry::Exporter::create(o)->is_public());
+}
+
+std::set<std::string> names_in(const std::string& text) {
+  std::set<std::string> names;
+  for (std::size_t at = 0; (at = text.find("tfm_", at)) != std::string::npos;) {
+    const std::size_t end = text.find_first_not_of("abcdefghijklmnopqrstuvwxyz_", at);
+    names.insert(text.substr(at, end - at));
+    at = std::min(end, text.size());
+  }
+  return names;
+}
+
+TEST(Exporter, DashboardAndAlertsUseWhatThereIs) {
+  const auto there = names_in(full_page());
+  const auto dashboard =
+      nlohmann::json::parse(content(TFM_SOURCE_DIR "/configs/dashboards/tfm.json"));
+  EXPECT_GE(dashboard["schemaVersion"], 36);
+  std::set<std::string> used, rows;
+  for (const auto& panel : dashboard["panels"]) {
+    if (panel["type"] == "row") rows.insert(panel["title"]);
+    for (const auto& target : panel.value("targets", nlohmann::json::array()))
+      used.merge(names_in(target["expr"]));
+  }
+  for (const char* row : {"Progress", "Throughput", "Health", "Checkpoint", "Memory"})
+    EXPECT_TRUE(rows.count(row)) << row;
+  EXPECT_GE(used.size(), 17u);
+  used.merge(names_in(content(TFM_SOURCE_DIR "/configs/alerts/tfm.rules.yml")));
+  for (const auto& name : used) EXPECT_TRUE(there.count(name)) << name;
+}
+
+TEST(ProgressLine, Format) {
+  telemetry::Progress progress;
+  telemetry::ProgressSample s{.step = 1200,
+                              .steps = 20000,
+                              .loss = 3.21451,
+                              .grad_norm = 0.83,
+                              .lr = 3e-4,
+                              .tokens_per_second = 412300,
+                              .mfu = 0.417,
+                              .memory_bytes = 65713000000,
+                              .step_seconds = 0.318};
+  EXPECT_EQ(
+      progress.line(s),
+      "step 1200/20000 6.0% | loss 3.2145 | gnorm 0.83 | lr 3.00e-04 | 412.3k tok/s | 41.7% MFU | "
+      "mem 61.2 GiB | 318 ms | eta 1h39m");
+  s.mfu.reset();
+  s.loss = std::nan("");
+  EXPECT_NE(progress.line(s).find("loss nan"), std::string::npos);
+  EXPECT_NE(progress.line(s).find("n/a MFU"), std::string::npos);
+  EXPECT_EQ(telemetry::count_text(999.9), "1000");
+  EXPECT_EQ(telemetry::count_text(999.97), "1.0k");
+  EXPECT_EQ(telemetry::count_text(1.25e6), "1.2M");
+  EXPECT_EQ(telemetry::duration_text(59), "59s");
+  EXPECT_EQ(telemetry::duration_text(723), "12m03s");
+  EXPECT_EQ(telemetry::duration_text(273600), "3d04h");
+}
+
+TEST(Signals, Requests) {
+  const std::string dir =
+      (fs::temp_directory_path() / ("tfm-stop-" + std::to_string(::getpid()))).string();
+  fs::create_directories(dir);
+  ::signal(SIGUSR1, SIG_IGN);
+  {
+    train::StopRequests requests;
+    EXPECT_EQ(requests.poll(dir), train::Request::none);
+    ::raise(SIGUSR1);
+    EXPECT_EQ(requests.poll(dir), train::Request::checkpoint);
+    EXPECT_EQ(requests.poll(dir), train::Request::none);
+    ::raise(SIGUSR1);
+    ::raise(SIGTERM);
+    EXPECT_EQ(requests.poll(), train::Request::stop);
+    EXPECT_EQ(requests.poll(), train::Request::stop);
+  }
+  ::raise(SIGUSR1);  // ignored again
+  {
+    train::StopRequests requests;
+    EXPECT_EQ(requests.poll(dir), train::Request::none);
+    ::raise(SIGUSR2);
+    EXPECT_EQ(requests.poll(dir), train::Request::stop);
+  }
+  ::signal(SIGUSR1, SIG_DFL);
+  train::StopRequests requests;
+  std::ofstream(dir + "/STOP");
+  EXPECT_EQ(requests.poll(), train::Request::none);
+  EXPECT_EQ(requests.poll(dir), train::Request::stop);
+  train::StopRequests::obeyed(dir);
+  EXPECT_FALSE(fs::exists(dir + "/STOP"));
+  fs::remove_all(dir);
+}
+
+// A launcher that is killed takes its rank along; a shell that ends does not.
+TEST(Signals, RanksDieWithTheirLauncher) {
+  for (bool launched : {true, false}) {
+    int pipe[2];
+    ASSERT_EQ(::pipe(pipe), 0);
+    const pid_t launcher = ::fork();
+    if (launcher == 0) {
+      launched ? ::setenv("PMIX_RANK", "0", 1) : ::unsetenv("PMIX_RANK");
+      if (!launched) ::unsetenv("OMPI_COMM_WORLD_RANK"), ::unsetenv("PMI_RANK");
+      if (::fork() == 0) {
+        train::die_with_parent();
+        char byte = 'r';
+        (void)!::write(pipe[1], &byte, 1);
+        ::usleep(700000);
+        byte = 's';  // survived
+        (void)!::write(pipe[1], &byte, 1);
+        ::_exit(0);
+      }
+      ::pause();
+    }
+    ::close(pipe[1]);
+    char byte = 0;
+    ASSERT_EQ(::read(pipe[0], &byte, 1), 1);
+    ::kill(launcher, SIGKILL);
+    ::waitpid(launcher, nullptr, 0);
+    EXPECT_EQ(::read(pipe[0], &byte, 1), launched ? 0 : 1);
+    ::close(pipe[0]);
+  }
+}
+
+}  // namespace
+}  // namespace tfm

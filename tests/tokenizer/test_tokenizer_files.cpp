@@ -1,0 +1,537 @@
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "support/data_files.h"
+#include "text/regex.h"
+#include "text/unicode.h"
+#include "tokenizer/bpe_trainer.h"
+#include "tokenizer/bpe_vocab.h"
+#include "tokenizer/charsmap.h"
+#include "tokenizer/tokenizer.h"
+
+namespace tfm {
+namespace {
+
+using test::expect_error;
+using test::put;
+using Ids = std::vector<std::int32_t>;
+using Json = nlohmann::json;
+const std::string fixtures = std::string(TFM_SOURCE_DIR) + "/tests/fixtures/tokenizers";
+
+std::vector<Json> read_lines(const std::string& path) {
+  std::vector<Json> lines;
+  std::ifstream in(path);
+  for (std::string line; std::getline(in, line);) lines.push_back(Json::parse(line));
+  return lines;
+}
+
+std::vector<std::string> fixture_files() {
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(fixtures)) {
+    const auto extension = entry.path().extension();
+    if (extension == ".json" || extension == ".model") files.push_back(entry.path().filename());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+class TokenizerFile : public testing::TestWithParam<std::string> {
+ protected:
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer_ =
+      tokenizer::load_tokenizer(fixtures + "/" + GetParam());
+};
+
+TEST_P(TokenizerFile, EqualsTheReference) {
+  const auto lines = read_lines(fixtures + "/lines.jsonl");
+  const auto expected = read_lines(
+      fixtures + "/" + std::filesystem::path(GetParam()).stem().string() + ".expected.jsonl");
+  ASSERT_EQ(expected.size(), lines.size() + 1);
+  ASSERT_GT(lines.size(), 200u);
+  EXPECT_EQ(tokenizer_->encode_with_specials(""),
+            GetParam().ends_with(".model") ? Ids{} : expected[0].get<Ids>());
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const std::string text = lines[i].get<std::string>();
+    const Ids want = expected[i + 1][0].get<Ids>();
+    ASSERT_EQ(tokenizer_->encode(text), want) << lines[i];
+    ASSERT_EQ(tokenizer_->encode(text), want) << "from the cache: " << lines[i];
+    if (const Json& decoded = expected[i + 1][1]; decoded.is_string()) {
+      ASSERT_EQ(text::well_formed(tokenizer_->decode(want)), decoded.get<std::string>())
+          << lines[i];
+    }
+    for (std::int32_t id : want) ASSERT_LT(id, tokenizer_->vocab_size());
+  }
+}
+
+TEST_P(TokenizerFile, PutsSpecialsAroundTheText) {
+  const Ids around = tokenizer_->encode_with_specials(""), alone = tokenizer_->encode("a text");
+  const Ids both = tokenizer_->encode_with_specials("a text");
+  ASSERT_EQ(both.size(), around.size() + alone.size());
+  EXPECT_NE(std::search(both.begin(), both.end(), alone.begin(), alone.end()), both.end());
+}
+
+TEST_P(TokenizerFile, PiecesCutAtSafePlacesGiveTheSameIds) {
+  std::vector<std::string> parts = {" ",    "  ",     "\n",  "the",     "std",
+                                    "12",   "<mask>", "[X]", "the man", "<extra_id_1>",
+                                    "\xFF", "<sep>",  "foo"};
+  for (const Json& line : read_lines(fixtures + "/lines.jsonl"))
+    parts.push_back(line.get<std::string>());
+  std::mt19937 random(4);
+  for (int trial = 0; trial < 2000; ++trial) {
+    std::string text;
+    for (std::size_t n = random() % 12; n > 0; --n)
+      text += parts[random() % (random() % 2 ? 13 : parts.size())];
+    const std::size_t cut = tokenizer_->safe_cut(text);
+    ASSERT_LE(cut, text.size());
+    if (cut == 0) continue;
+    text += parts[random() % parts.size()];
+    Ids pieces = tokenizer_->encode(std::string_view(text).substr(0, cut));
+    const Ids rest = tokenizer_->encode(std::string_view(text).substr(cut));
+    pieces.insert(pieces.end(), rest.begin(), rest.end());
+    ASSERT_EQ(pieces, tokenizer_->encode(text))
+        << testing::PrintToString(text) << " cut at " << cut;
+  }
+}
+
+TEST_P(TokenizerFile, TakesAnyBytes) {
+  std::mt19937 random(5);
+  for (int trial = 0; trial < 500; ++trial) {
+    std::string text;
+    for (std::size_t n = random() % 60; n > 0; --n)
+      text.push_back(static_cast<char>(random() % 3 ? random() % 128 : random()));
+    const Ids ids = tokenizer_->encode(text);
+    tokenizer_->decode(ids);
+    const bool keeps_bytes = GetParam() == "gpt2.json" || GetParam() == "llama3.json";
+    if (keeps_bytes) {
+      ASSERT_EQ(tokenizer_->decode(ids), text);
+    } else if (GetParam().ends_with(".json") && GetParam() != "bart.json" &&
+               GetParam() != "nfc_bytes.json") {
+      ASSERT_EQ(ids, tokenizer_->encode(text::well_formed(text)));
+    }
+  }
+}
+
+TEST_P(TokenizerFile, LongRunsTakeLinearTime) {
+  for (const std::string& text :
+       {std::string(1 << 18, ' '), std::string(1 << 18, 'a'), std::string(1 << 18, '=') + "x"})
+    tokenizer_->decode(tokenizer_->encode(text));
+}
+
+// A changed file is read, or refused as bad input; what is read encodes and decodes.
+TEST_P(TokenizerFile, SurvivesMutations) {
+  const test::TemporaryFolder folder;
+  const std::string whole = test::get(fixtures + "/" + GetParam());
+  const std::string path = folder / ("x" + std::filesystem::path(GetParam()).extension().string());
+  std::mt19937 random(6);
+  for (int trial = 0; trial < 150; ++trial) {
+    std::string bytes = whole;
+    for (std::size_t k = 1 + random() % 3; k > 0 && !bytes.empty(); --k) {
+      const std::size_t at =
+          random() % (random() % 2 ? bytes.size() : std::min<std::size_t>(bytes.size(), 2000));
+      const int way = random() % 8;
+      if (way == 0)
+        bytes.resize(at);
+      else if (way == 1)
+        bytes.erase(at, 1 + random() % 20);
+      else if (way == 2)
+        bytes.insert(at, whole.substr(random() % whole.size(), random() % 30));
+      else
+        bytes[at] = random() % 2 ? "\"{}[]:, 019-\n"[random() % 13] : static_cast<char>(random());
+    }
+    put(path, bytes);
+    try {
+      const auto t = tokenizer::load_tokenizer(path);
+      t->decode(t->encode("The cat, it's 12 naïve \xFF <s> ①\u0301 <mask>"));
+    } catch (const Error& e) {
+      ASSERT_EQ(e.code(), ExitCode::input) << e.what();
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, TokenizerFile, testing::ValuesIn(fixture_files()),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '.', '_');
+                           return name;
+                         });
+
+TEST(TokenizerSpecials, ComeFromTheFile) {
+  const tokenizer::SpecialIds bytes = tokenizer::load_tokenizer("bytes")->special_ids();
+  EXPECT_EQ(bytes.pad, 258);
+  EXPECT_EQ(bytes.begin, 256);
+  EXPECT_EQ(bytes.end, 257);
+  EXPECT_EQ(bytes.mask, 259);
+  EXPECT_FALSE(bytes.unknown || bytes.classify || bytes.separate);
+  const tokenizer::SpecialIds bert =
+      tokenizer::load_tokenizer(fixtures + "/bert.json")->special_ids();
+  EXPECT_EQ(bert.pad, 0);
+  EXPECT_EQ(bert.unknown, 1);
+  EXPECT_EQ(bert.classify, 2);
+  EXPECT_EQ(bert.separate, 3);
+  EXPECT_EQ(bert.mask, 4);
+  EXPECT_FALSE(bert.begin || bert.end);
+  EXPECT_EQ(tokenizer::load_tokenizer(fixtures + "/bert.json")->end_of_document(), 3);
+  const auto bart = tokenizer::load_tokenizer(fixtures + "/bart.json");
+  EXPECT_EQ(bart->special_ids().begin, 0);
+  EXPECT_EQ(bart->special_ids().end, 2);
+  EXPECT_EQ(bart->special_ids().mask, bart->vocab_size() - 1);
+  EXPECT_EQ(bart->end_of_document(), 2);
+  const auto t5 = tokenizer::load_tokenizer(fixtures + "/t5.json");
+  EXPECT_EQ(t5->special_ids().pad, 0);
+  EXPECT_EQ(t5->special_ids().end, 1);
+  EXPECT_EQ(t5->sentinel_ids(), (Ids{509, 508, 507, 506, 505, 504, 503, 502, 501, 500}));
+  const auto spm = tokenizer::load_tokenizer(fixtures + "/spm_unigram.model")->special_ids();
+  EXPECT_EQ(spm.pad, 0);
+  EXPECT_EQ(spm.end, 1);
+  EXPECT_EQ(spm.unknown, 2);
+  const auto gpt2 = tokenizer::load_tokenizer(fixtures + "/gpt2.json");
+  EXPECT_EQ(gpt2->special_ids().end, 0);
+  EXPECT_EQ(gpt2->end_of_document(), 0);
+  EXPECT_EQ(gpt2->encode("a<|endoftext|>")[1], 0);
+}
+
+TEST(Marian, EqualsTheReferenceOnBothSides) {
+  const std::string folder = std::string(TFM_SOURCE_DIR) + "/tests/fixtures/marian";
+  const auto source = tokenizer::load_tokenizer(folder);
+  const tokenizer::Tokenizer& target = source->target();
+  const auto rows = read_lines(folder + "/expected.jsonl");
+  ASSERT_GT(rows.size(), 200u);
+  for (const Json& row : rows) {
+    const std::string text = row[0].get<std::string>();
+    EXPECT_EQ(source->encode(text), row[1].get<Ids>()) << row[0];
+    EXPECT_EQ(target.encode(text), row[2].get<Ids>()) << row[0];
+    EXPECT_EQ(source->decode(row[2].get<Ids>()), row[3].get<std::string>()) << row[0];
+    for (std::size_t cut = source->safe_cut(text); cut > 0;
+         cut = source->safe_cut(text.substr(0, cut))) {
+      Ids both = source->encode(text.substr(0, cut));
+      for (const std::int32_t id : source->encode(text.substr(cut))) both.push_back(id);
+      EXPECT_EQ(both, row[1].get<Ids>()) << row[0] << " cut at " << cut;
+    }
+  }
+  EXPECT_EQ(source->encode_with_specials(""), (Ids{0}));
+  EXPECT_EQ(source->special_ids().pad, source->vocab_size() - 1);
+  EXPECT_EQ(source->special_ids().end, 0);
+  EXPECT_FALSE(source->special_ids().begin);
+}
+
+TEST(Marian, RefusesWhatItIsNot) {
+  const std::string fixture = std::string(TFM_SOURCE_DIR) + "/tests/fixtures/marian/";
+  const test::TemporaryFolder folder;
+  const auto refused = [&](std::initializer_list<std::string> parts) {
+    expect_error(ExitCode::input, parts, [&] { tokenizer::load_tokenizer(folder.str()); });
+  };
+  for (const char* file : {"source.spm", "target.spm", "vocab.json"})
+    put(folder / file, test::get(fixture + file));
+  tokenizer::load_tokenizer(folder.str());
+  put(folder / "tokenizer_config.json", R"({"separate_vocabs": true})");
+  refused({folder.str(), "vocabularies of their own", "one vocab.json"});
+  put(folder / "tokenizer_config.json", "{}");
+  put(folder / "target_vocab.json", "{}");
+  refused({"vocabularies of their own"});
+  std::filesystem::remove(folder / "target_vocab.json");
+  put(folder / "vocab.json", R"({"</s>": 0, "<unk>": 1})");
+  refused({"vocab.json", "no entry <pad>"});
+  put(folder / "vocab.json", test::get(fixture + "vocab.json"));
+  put(folder / "target.spm", test::get(fixtures + "/spm_bpe.model"));
+  refused({"target.spm", "expected a unigram model", "BPE"});
+  std::filesystem::remove(folder / "target.spm");
+  refused({"target.spm"});
+}
+
+TEST(LoadTokenizer, PrefersTokenizerJsonInAFolder) {
+  const test::TemporaryFolder folder;
+  put(folder / "tokenizer.json", test::get(fixtures + "/bert.json"));
+  put(folder / "vocab.json", "{}");
+  put(folder / "merges.txt", "");
+  EXPECT_EQ(tokenizer::load_tokenizer(folder.str())->encode("[CLS]"), (Ids{2}));
+}
+
+class Malformed : public testing::Test {
+ protected:
+  // Refused with these words once `change` is applied (RFC 7396) to a small valid file.
+  void refused(const char* change, std::initializer_list<std::string> words) {
+    Json tree = good_;
+    tree.merge_patch(Json::parse(change));
+    refused_text(tree.dump(), words);
+  }
+  void refused_text(const std::string& text, std::initializer_list<std::string> words) {
+    SCOPED_TRACE(text.substr(0, 500));
+    put(path_, text);
+    expect_error(ExitCode::input, words, [&] { tokenizer::load_tokenizer(path_); });
+  }
+  const Json good_ =
+      Json::parse(R"({"version":"1.0","added_tokens":[{"id":3,"content":"<s>","special":true}],
+      "model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2},"merges":["a b"]}})");
+  const test::TemporaryFolder folder_;
+  const std::string path_ = folder_ / "tokenizer.json";
+};
+
+TEST_F(Malformed, JsonIsReadStrictly) {
+  put(path_, good_.dump());
+  EXPECT_EQ(tokenizer::load_tokenizer(path_)->encode("ab<s>b"), (Ids{2, 3, 1}));
+  refused_text("", {"broken JSON"});
+  refused_text("[]", {"an object"});
+  refused_text("{}", {"model", "missing"});
+  refused_text(good_.dump().substr(0, 60), {"byte", "broken JSON"});
+  refused_text(R"({"model":{},"model":{}})", {"'model'", "twice"});
+  refused_text(std::string(100, '[') + std::string(100, ']'), {"nested"});
+  refused_text(std::string(100000, '['), {"nested"});
+  refused_text(R"({"model":{"type":"BPE","vocab":{"a":0,"a":1},"merges":[]}})", {"'a'", "twice"});
+  refused_text("{\"model\":\"\xFF\"}", {"broken JSON"});
+}
+
+TEST_F(Malformed, ComponentsAreRefusedByName) {
+  refused(R"({"colour":1})", {"'colour'", "not supported"});
+  refused(R"({"version":"2.0"})", {"version", "2.0"});
+  refused(R"({"model":{"type":"WordLevel"}})", {"model", "'WordLevel'", "not supported"});
+  refused(R"({"model":{"dropout":0.1}})", {"model.dropout", "not supported"});
+  refused(R"({"model":{"end_of_word_suffix":"</w>"}})",
+          {"model.end_of_word_suffix", "not supported"});
+  refused(R"({"normalizer":{"type":"Nmt"}})", {"normalizer", "'Nmt'", "not supported"});
+  refused(R"({"normalizer":{"type":"NFC","form":1}})", {"normalizer", "'form'"});
+  refused(R"({"normalizer":{"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"X"}]}})",
+          {"normalizer.normalizers[1]", "'X'"});
+  refused(R"({"normalizer":{"type":"Precompiled","precompiled_charsmap":"?"}})",
+          {"precompiled_charsmap", "base64"});
+  refused(R"({"normalizer":{"type":"Precompiled","precompiled_charsmap":"/////w=="}})",
+          {"character map is broken"});
+  refused(R"({"normalizer":{"type":"Replace","pattern":{"Regex":"("},"content":""}})",
+          {"normalizer.pattern.Regex"});
+  refused(R"({"pre_tokenizer":{"type":"UnicodeScripts"}})", {"pre_tokenizer", "'UnicodeScripts'"});
+  refused(
+      R"({"pre_tokenizer":{"type":"Split","pattern":{"Regex":"[a&&b]"},"behavior":"Isolated","invert":false}})",
+      {"&&"});
+  refused(
+      R"({"pre_tokenizer":{"type":"Split","pattern":{"String":"x"},"behavior":"Sideways","invert":false}})",
+      {"behavior", "'Sideways'"});
+  refused(R"({"pre_tokenizer":{"type":"Split","pattern":{"String":"x"},"behavior":"Isolated"}})",
+          {"invert", "missing"});
+  refused(R"({"pre_tokenizer":{"type":"Metaspace","replacement":"__"}})",
+          {"replacement", "one character"});
+  refused(R"({"pre_tokenizer":{"type":"Metaspace","replacement":"_","prepend_scheme":"often"}})",
+          {"prepend_scheme", "'often'"});
+  refused(
+      R"({"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true},
+      {"type":"Whitespace"}]}})",
+      {"pre_tokenizer.pretokenizers[1]", "after ByteLevel"});
+  refused(R"({"decoder":{"type":"CTC"}})", {"decoder", "'CTC'"});
+  refused(R"({"post_processor":{"type":"X"}})", {"post_processor", "'X'"});
+}
+
+TEST_F(Malformed, ValuesAreChecked) {
+  refused(R"({"model":{"vocab":{"c":-1}}})", {"model.vocab.'c'", "-1"});
+  refused(R"({"model":{"vocab":{"c":16777216}}})", {"model.vocab.'c'", "16777215"});
+  refused(R"({"model":{"vocab":{"c":1.5}}})", {"model.vocab.'c'"});
+  refused(R"({"model":{"vocab":{"c":1}}})", {"model.vocab.'c'", "already"});
+  refused(R"({"model":{"vocab":null}})", {"model", "vocab", "missing"});
+  refused(R"({"model":{"vocab":[1]}})", {"model.vocab", "an object"});
+  refused(R"({"model":{"merges":["a"]}})", {"model.merges[0]", "two symbols"});
+  refused(R"({"model":{"merges":["a b","a b"]}})", {"model.merges", "[1]", "twice"});
+  refused(R"({"model":{"merges":[["a","b","c"]]}})", {"model.merges[0]", "3"});
+  refused(R"({"model":{"merges":[["a",1]]}})", {"model.merges[0][1]", "a string"});
+  refused(R"({"model":{"merges":["b a"]}})", {"'ba'", "not in the vocabulary"});
+  refused(R"({"model":{"unk_token":"[UNK]"}})", {"model.unk_token", "'[UNK]'"});
+  refused(R"({"added_tokens":[{"id":0,"content":"<s>"}]})", {"added_tokens[0]", "'a'"});
+  refused(R"({"added_tokens":[{"id":9,"content":"a"}]})", {"added_tokens[0]", "0"});
+  refused(R"({"added_tokens":[{"id":9}]})", {"added_tokens[0]", "content"});
+  refused(R"({"post_processor":{"type":"BertProcessing","sep":["<s>",3],"cls":["x",7]}})",
+          {"post_processor", "7"});
+  refused(R"({"post_processor":{"type":"TemplateProcessing","single":[],"special_tokens":{}}})",
+          {"single", "sequence A"});
+  refused(R"({"model":{"type":"WordPiece","merges":null,"unk_token":"u"}})", {"model.unk_token"});
+  refused(R"({"model":{"type":"Unigram","merges":null,"vocab":[["a",0.5],["b"]]}})",
+          {"model.vocab[1]"});
+  refused(R"({"model":{"type":"Unigram","merges":null,"vocab":[["a",0.5],["a",1]]}})",
+          {"model.vocab[1]", "twice"});
+  refused(R"({"model":{"type":"Unigram","merges":null,"vocab":[["a",0.5]],"unk_id":1}})",
+          {"model.unk_id"});
+  Json tree = good_;
+  tree["model"] = Json::parse(R"({"type":"Unigram","vocab":[["a",0.5]]})");
+  put(path_, tree.dump());
+  expect_error(ExitCode::input, {"unknown"},
+               [&] { tokenizer::load_tokenizer(path_)->encode("b"); });
+}
+
+// Fields of a SentencePiece model, written by hand.
+std::string field(int number, const std::string& bytes) {
+  return std::string{static_cast<char>(number << 3 | 2), static_cast<char>(bytes.size())} + bytes;
+}
+std::string number(int number, int value) {
+  return {static_cast<char>(number << 3), static_cast<char>(value)};
+}
+
+TEST(SentencePieceFile, RefusesBrokenModels) {
+  const test::TemporaryFolder folder;
+  const std::string path = folder / "x.model", unknown = field(1, field(1, "<unk>") + number(3, 2));
+  const auto refused = [&](const std::string& bytes, std::initializer_list<std::string> words) {
+    put(path, bytes);
+    expect_error(ExitCode::input, words, [&] { tokenizer::load_tokenizer(path); });
+  };
+  put(path, unknown + field(1, field(1, "a")));
+  EXPECT_EQ(tokenizer::load_tokenizer(path)->encode("ba"), (Ids{0, 1}));
+  refused("", {"unknown"});
+  refused("\x0A", {"cut off"});
+  refused(
+      "\x0A\x7F"
+      "abc",
+      {"127 bytes", "3 are left"});
+  refused(std::string(12, '\xFF'), {"10 bytes"});
+  refused("\x0B", {"type"});
+  refused(unknown + unknown, {"twice"});
+  refused(unknown + field(1, field(1, "u") + number(3, 2)), {"two pieces"});
+  refused(unknown + field(1, ""), {"piece 1", "empty"});
+  refused(unknown + field(1, field(1, "\xC3")), {"piece 1", "UTF-8"});
+  refused(unknown + field(1, field(1, "a") + std::string("\x15\0\0\xC0\x7F", 5)),
+          {"piece 1", "finite"});
+  refused(unknown + field(1, number(1, 1)), {"piece 1", "another type"});
+  refused(unknown + field(1, field(1, "a") + number(3, 7)), {"unknown type of piece"});
+  refused(unknown + field(1, field(1, "<0x00>") + number(3, 6)), {"byte piece"});
+  refused(unknown + field(2, std::string("\x98\x02\x01", 3)), {"byte_fallback"});
+  refused(unknown + field(2, number(3, 3)), {"word", "not supported"});
+  refused(unknown + field(3, field(2, "\xFF\xFF\xFF\xFFx")), {"normalizer_spec", "character map"});
+  refused(unknown + field(5, field(2, "x")), {"decoding"});
+}
+
+TEST(CharacterMap, FollowsNoWildUnit) {
+  std::mt19937 random(7);
+  for (int trial = 0; trial < 2000; ++trial) {
+    std::string blob = {16, 0, 0, 0};
+    for (int i = 0; i < 16; ++i)
+      blob.push_back(static_cast<char>(random() % 4 ? random() % 4 : random()));
+    blob += std::string("a\0\xC3\xA9\0", 5);
+    const tokenizer::Charsmap map(blob, "");
+    for (const char* text : {"", "a", "ab", "\x01\x02\x03", "\xC3\xA9"}) {
+      const auto rule = map.longest(text);
+      ASSERT_LE(rule.bytes, std::string_view(text).size());
+      ASSERT_EQ(text::well_formed(rule.replacement), rule.replacement);
+    }
+  }
+}
+
+TEST(Regex, ReadsPatternsAsOniguruma) {
+  EXPECT_EQ(text::pcre2_pattern("a\\sb[\\s\\n]", ""),
+            "a[\\p{Z}\\t-\\r\\x{85}]b[\\p{Z}\\t-\\r\\x{85}\\n]");
+  EXPECT_EQ(text::pcre2_pattern("[]\\]a][^]b]", ""), "[]\\]a][^]b]");
+  EXPECT_EQ(text::pcre2_pattern("[[:space:]x]", ""), "[\\p{Z}\\t-\\r\\x{85}x]");
+  for (const char* bad : {"[a[b]]", "[a&&b]", "\\G", "\\K", "[\\W]", "[[:a", "[[:alpha:]]",
+                          "[[:^digit:]]", "\\pL", "\\p", "\\p{", "\\p{}", "\\p{^"})
+    expect_error(ExitCode::input, {"file: "}, [&] { text::Regex(bad, "file: "); });
+  int matches = 0;
+  text::Regex("a*", "").find_all("baaéa", [&](std::size_t, std::size_t) { ++matches; });
+  EXPECT_EQ(matches, 2);
+}
+
+TEST(Regex, NamesScriptsAsOniguruma) {
+  EXPECT_EQ(text::pcre2_pattern("\\p{Greek}[^\\P{^Greek}\\p{Lt}]\\P{Greek}", ""),
+            "\\p{sc:Greek}[^\\p{sc:Greek}\\p{Lt}]\\P{sc:Greek}");
+  int matches = 0;
+  text::Regex("\\p{Han}", "").find_all("\u4e00\u3001", [&](std::size_t, std::size_t) {
+    ++matches;
+  });
+  EXPECT_EQ(matches, 1);
+}
+
+TEST(Regex,
+     KnowsWhatUnicode16Assigned) {  // digits of 16.0, an ideograph of 15.1, marks of 15.0 and 16.0
+  const auto matched = [](const std::string& pattern) {
+    std::string all;
+    const std::string text = "a1\U00010D40\U0002EBF0\u0ECE\u0897";
+    text::Regex(pattern, "").find_all(text, [&](std::size_t begin, std::size_t end) {
+      all += text.substr(begin, end - begin);
+    });
+    return all;
+  };
+  for (const char* digits : {"\\d", "[\\d]", "\\p{Nd}+", "[\\p{nd}]", "\\P{^N}", "[[:digit:]]"})
+    EXPECT_EQ(matched(digits), "1\U00010D40") << digits;
+  EXPECT_EQ(matched("\\p{C}|\\p{Cn}"), "");
+  EXPECT_EQ(matched("\\P{C}|\\P{Cn}"), matched("[^x]"));
+  EXPECT_EQ(matched("\\p{Han}"), "\U0002EBF0");
+  EXPECT_EQ(matched("\\p{^L}+"), "1\U00010D40\u0ECE\u0897");
+  EXPECT_EQ(matched("[^\\p{Mn}\\p{L}]+"), "1\U00010D40");
+  EXPECT_EQ(matched("\\W"), "");
+}
+
+TEST(Tokenizer, PrependsToWhatStandsForTheFirstCharacter) {  // which Precompiled made " \u0301" of
+  const auto marian = tokenizer::load_tokenizer(fixtures + "/marian.json");
+  EXPECT_EQ(marian->encode("\u00b4"), (std::vector<std::int32_t>{2, 1}));
+  EXPECT_EQ(marian->encode(" \u00b4"), (std::vector<std::int32_t>{1}));
+  EXPECT_EQ(marian->encode("\u200ba"), (std::vector<std::int32_t>{17}));
+  EXPECT_EQ(marian->encode("a"), (std::vector<std::int32_t>{42}));
+}
+
+TEST(Unicode, IsOfTheVersionThatTokenizersHas) {
+  EXPECT_EQ(text::normal_form("\u212b\U0001fbf1\u0898\u0316e\u0301", text::NormalForm::nfkc),
+            "\u00c5\U0001fbf1\u0898\u0316\u00e9");
+  EXPECT_EQ(text::normal_form("\u0301\u0898\u0316\u0301", text::NormalForm::nfd),
+            "\u0301\u0898\u0316\u0301");
+  EXPECT_EQ(text::normal_form("\u0301\u0316", text::NormalForm::nfd), "\u0316\u0301");
+  EXPECT_TRUE(text::is_nonspacing_mark(0x1734) && !text::is_nonspacing_mark(0xA9BD) &&
+              !text::is_nonspacing_mark(0x898) && text::is_nonspacing_mark(0x301));
+  EXPECT_TRUE(text::is_mark(0x1CF2) && text::is_mark(0x8D4) && !text::is_mark(0x898) &&
+              !text::is_mark(0x111C9));
+  EXPECT_TRUE(text::is_punctuation(0x166D) && text::is_punctuation(0x111C9) &&
+              !text::is_punctuation(0x2E43) && text::is_punctuation(0x2E42));
+  EXPECT_TRUE(text::is_other(0x200B) && !text::is_other(0x890) && !text::is_other(0x378));
+  std::string lower;
+  text::append_lower_case(lower, 0x10D51);
+  EXPECT_EQ(lower, "\U00010d71");
+}
+
+TEST(Regex, TakesStepsInProportionToTheText) {
+  const auto matches = [](const char* pattern, const std::string& text) {
+    int count = 0;
+    text::Regex(pattern, "").find_all(text, [&](std::size_t, std::size_t) { ++count; });
+    return count;
+  };
+  EXPECT_EQ(matches("\\s+(?!\\S)|\\s+", std::string(1'000'000, ' ') + "x"), 2);
+  EXPECT_EQ(matches("(?:x+x+)+y|x", std::string(14, 'x')), 14);
+  expect_error(ExitCode::input, {"steps"},
+               [&] { matches("(x+x+)+[yz]{2}", std::string(200, 'x') + "y"); });
+  std::string many;  // each short, all together too long
+  for (int i = 0; i < 1000; ++i) many += std::string(14, 'x') + " ";
+  expect_error(ExitCode::input, {"steps"}, [&] { matches("(?:x+x+)+y|x", many); });
+}
+
+TEST(WellFormed, ReplacesAsPythonDoes) {
+  EXPECT_EQ(text::well_formed("a\xE2\x82"
+                              "b"),
+            "a\uFFFDb");
+  EXPECT_EQ(text::well_formed("\xED\xA0\x80"), "\uFFFD\uFFFD\uFFFD");
+  EXPECT_EQ(text::well_formed("\xF0\x9F\x98"), "\uFFFD");
+  EXPECT_EQ(text::well_formed("\xF0\x80\x80"), "\uFFFD\uFFFD\uFFFD");
+  EXPECT_EQ(text::well_formed("\xC3\x28\xFFé"), "\uFFFD(\uFFFDé");
+}
+
+TEST(TrainTokenizer, MergesTheMostFrequentPair) {
+  const test::TemporaryFolder folder;
+  put(folder / "a.txt", "aaab aab\naab ab\xFF");
+  put(folder / "b.jsonl", "{\"text\": \"aab\"}\n");
+  tokenizer::TrainTokenizerOptions options{{folder / "a.txt", folder / "b.jsonl"},
+                                           folder / "tokenizer.json",
+                                           262,
+                                           {"<|endoftext|>", "<x>"}};
+  EXPECT_EQ(tokenizer::train_tokenizer(options), 262);
+  const std::string first = test::get(options.output);
+  const Json model = Json::parse(first)["model"];
+  EXPECT_EQ(model["merges"], (Json{"a a", "aa b", "a b", "Ġ aab"}));
+  const auto t = tokenizer::load_tokenizer(options.output);
+  EXPECT_EQ(t->vocab_size(), 262);
+  EXPECT_EQ(t->end_of_document(), 0);
+  EXPECT_EQ(t->encode("<x>aab aab"), (Ids{1, 259, 261}));
+  const std::string text = "any text, é 日本\xFF\n";
+  EXPECT_EQ(t->decode(t->encode(text)), text);
+  tokenizer::train_tokenizer(options);
+  EXPECT_EQ(test::get(options.output), first);
+  options.vocab_size = 5000;
+  EXPECT_LT(tokenizer::train_tokenizer(options), 300);
+  options.vocab_size = 257;
+  expect_error(ExitCode::usage, {"257", "258"}, [&] { tokenizer::train_tokenizer(options); });
+  options.specials = {"x", "<y>"};
+  expect_error(ExitCode::usage, {"'x'", "byte alphabet"},
+               [&] { tokenizer::train_tokenizer(options); });
+}
+
+}  // namespace
+}  // namespace tfm

@@ -1,0 +1,141 @@
+// The engine: memory known exactly before launch, no allocation inside a step, reference parameter
+// counts, recompute's bits.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <random>
+
+#include "models/registry.h"
+#include "train/engine.h"
+
+namespace {
+std::atomic<std::int64_t> allocations{0};
+}  // namespace
+
+[[gnu::noinline]] void* operator new(std::size_t n) {
+  ++allocations;
+  if (void* p = std::malloc(n ? n : 1)) return p;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+
+namespace tfm {
+namespace {
+
+config::Config config_with(const std::string& model,
+                           const std::vector<std::string>& overrides = {}) {
+  const bool encoder = model.find("bert") != model.npos;
+  const bool pairs = model.find("t5") != model.npos || model.find("bart") != model.npos ||
+                     model.find("transformer") != model.npos;
+  const std::string family = encoder || pairs ? "" : "family: decoder, ";
+  config::Config c = config::parse_config("model: {" + family + model + "}\ndata: {train: {type: " +
+                                              (encoder ? "mlm"
+                                               : pairs ? "pairs"
+                                                       : "tokens") +
+                                              ", path: none.bin}}\n",
+                                          "test", overrides);
+  config::resolve_for_ranks(c, 1);
+  return c;
+}
+
+const train::BatchReader kBatch = [](std::int64_t first, std::int64_t, Fields& fields) {
+  const auto ids = fields.at("ids"), labels = fields.at("labels");
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    ids[i] = static_cast<std::int32_t>((static_cast<std::size_t>(first) * 7 + i * 13) % 61);
+    labels[i] = static_cast<std::int32_t>((i * 29 + 3) % 61);
+  }
+};
+
+TEST(Engine, ParameterCountsOfTheReferences) {
+  const auto count = [](const std::string& preset) {
+    const config::Config c = config_with("preset: " + preset, {"train.seq_len=64"});
+    return models::make_model(c, comm::single_mesh())->parameters().total_elements();
+  };
+  EXPECT_EQ(count("gpt2-124m"), 124439808);
+  EXPECT_EQ(count("gpt2-350m"), 354823168);
+  EXPECT_EQ(count("gpt2-774m"), 774030080);
+  EXPECT_EQ(count("gpt2-1.5b"), 1557611200);
+  EXPECT_EQ(count("llama-8b"), 8030261248);
+  EXPECT_EQ(count("bert-base"), 109514298);
+  EXPECT_EQ(count("bert-base, next_sentence: true"), 110106428);
+  EXPECT_EQ(count("bert-large"), 335174458);
+  EXPECT_EQ(count("t5-small"), 60506624);
+  EXPECT_EQ(count("t5-base"), 222903552);
+  EXPECT_EQ(count("t5-v1.1-base"), 247577856);
+  EXPECT_EQ(count("bart-base"),
+            139420416 + 50265);  // the published model keeps the logits' bias, all zeros, apart
+  EXPECT_EQ(count("transformer-base"), 63082496);
+  EXPECT_EQ(count("transformer-big"), 214245376);
+}
+
+std::string random_model(std::mt19937& random) {
+  const auto pick = [&](std::initializer_list<const char*> list) {
+    return std::string(*(list.begin() + random() % list.size()));
+  };
+  const int heads = 1 + static_cast<int>(random() % 4),
+            head = 2 * (1 + static_cast<int>(random() % 5));
+  const int kv = heads % 2 == 0 && random() % 2 ? heads / 2 : heads;
+  return "vocab_size: " + std::to_string(61 + random() % 50) +
+         ", d_model: " + std::to_string(2 * (3 + random() % 14)) +
+         ", n_layers: " + std::to_string(1 + random() % 3) + ", n_heads: " + std::to_string(heads) +
+         ", n_kv_heads: " + std::to_string(kv) + ", d_head: " + std::to_string(head) +
+         ", d_ff: " + std::to_string(3 + random() % 40) +
+         ", position: " + pick({"learned", "sinusoidal", "rope", "alibi", "none"}) +
+         ", norm: " + pick({"layernorm", "rmsnorm"}) + ", norm_position: " + pick({"pre", "post"}) +
+         ", activation: " + pick({"relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu"}) +
+         ", bias: " + pick({"true", "false"}) + ", tie_embeddings: " + pick({"true", "false"}) +
+         ", dropout: " + pick({"0.0", "0.2"});
+}
+
+TEST(Engine, PlannedMemoryIsTheHighWaterMarkInFiftyRandomConfigurations) {
+  std::mt19937 random(3);
+  for (int i = 0; i < 50; ++i) {
+    const std::string model = random_model(random);
+    std::vector<train::StepResult> results;
+    for (const char* recompute : {"none", "selective", "full"}) {
+      const config::Config c =
+          config_with(model, {std::string("recompute=") + recompute, "train.seq_len=12",
+                              "train.global_batch_size=4", "train.micro_batch_size=2"});
+      plan::StepPlan plan = plan::make_step_plan(c, comm::single_mesh());
+      const std::int64_t planned = plan.memory.total();
+      train::Engine engine(std::move(plan), 1);
+      EXPECT_EQ(engine.arena_high_water(), planned) << model;
+      engine.initialize_parameters();
+      engine.train_step(1, 1e-3, kBatch);
+      results.push_back(engine.train_step(2, 1e-3, kBatch));
+      EXPECT_TRUE(std::isfinite(results.back().loss)) << model;
+      EXPECT_EQ(results.back().loss, results.front().loss) << recompute << ": " << model;
+      EXPECT_EQ(results.back().grad_norm, results.front().grad_norm) << recompute << ": " << model;
+    }
+  }
+}
+
+TEST(Engine, RecomputeSavesMemory) {
+  const auto activations = [](const char* recompute) {
+    const config::Config c = config_with(
+        "preset: gpt2-124m",
+        {std::string("recompute=") + recompute, "train.micro_batch_size=4", "train.seq_len=256"});
+    return plan::make_step_plan(c, comm::single_mesh()).largest().train_program.arena_bytes();
+  };
+  EXPECT_LT(activations("selective"), activations("none"));
+  EXPECT_LT(activations("full"), activations("selective") / 2);
+}
+
+TEST(Engine, AStepAllocatesNothing) {
+  const config::Config c =
+      config_with("vocab_size: 64, d_model: 32, n_layers: 2, n_heads: 4, dropout: 0.1",
+                  {"train.seq_len=16", "train.global_batch_size=4", "train.micro_batch_size=2",
+                   "recompute=selective"});
+  train::Engine engine(plan::make_step_plan(c, comm::single_mesh()), 1);
+  engine.initialize_parameters();
+  for (int s = 1; s <= 2; ++s) engine.train_step(s, 1e-3, kBatch);
+  const std::int64_t before = allocations;
+  for (int s = 3; s <= 10; ++s) engine.train_step(s, 1e-3, kBatch);
+  EXPECT_EQ(allocations - before, 0);
+}
+
+}  // namespace
+}  // namespace tfm
