@@ -51,7 +51,7 @@ int import(const std::string& from, const std::string& to) {
   if (!r.ok()) throw Error(ExitCode::retryable, r.error);
   std::printf("%s: %lld parameters of a %s model\n", r.path.c_str(),
               static_cast<long long>(model.model->parameters().total_elements()),
-              config.model.family.c_str());
+              config::word(config.model.family).c_str());
   return 0;
 }
 
@@ -113,7 +113,8 @@ int export_to(const std::string& from, const std::string& to) {
         internal_error("the model has no part " + part);
       });
   if (own) copy_tokenizer(config.data.tokenizer, to);
-  std::printf("%s: a %s model of %s\n", to.c_str(), config.model.family.c_str(), path.c_str());
+  std::printf("%s: a %s model of %s\n", to.c_str(), config::word(config.model.family).c_str(),
+              path.c_str());
   return 0;
 }
 

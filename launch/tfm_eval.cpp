@@ -54,12 +54,12 @@ config::SourceConfig source_of(const launch::Arguments& args, const config::Conf
                   "--source and --target are for models of family encoder_decoder");
     if (!args.has("--source") || !args.has("--target"))
       throw Error(ExitCode::usage, "expected --source and --target together");
-    config::SourceConfig c{.type = "pairs"};
+    config::SourceConfig c{.type = config::SourceType::pairs};
     c.source = args.get("--source"), c.target = args.get("--target");
     return c;
   }
-  const bool text = args.has("--text");
-  if (!text && !args.has("--tokens")) {
+  const bool is_text = args.has("--text");
+  if (!is_text && !args.has("--tokens")) {
     if (!config.data.validation)
       throw Error(ExitCode::usage,
                   "the run has no data.validation; name the data with --text, --tokens, or "
@@ -67,12 +67,12 @@ config::SourceConfig source_of(const launch::Arguments& args, const config::Conf
     return *config.data.validation;
   }
   config::SourceConfig c;
-  const std::string& family = config.model.family;
-  c.type = family == "encoder"           ? "mlm"
-           : family == "encoder_decoder" ? "span_corruption"
-           : text                        ? "text"
-                                         : "tokens";
-  c.paths = {{args.get(text ? "--text" : "--tokens"), 1}};
+  using Type = config::SourceType;
+  c.type = !config.model.decodes()     ? Type::mlm
+           : config.model.translates() ? Type::span_corruption
+           : is_text                   ? Type::text
+                                       : Type::tokens;
+  c.paths = {{args.get(is_text ? "--text" : "--tokens"), 1}};
   const bool same = config.data.train.type == c.type;
   c.mask_probability = same ? config.data.train.mask_probability : 0.15;
   c.mean_span_length = same ? config.data.train.mean_span_length : 3;
@@ -119,7 +119,7 @@ int run(int argc, char** argv) {
                      .train;  // masks and spans follow from the run's batches
   config.data.train = source;
   config.data.tokenizer = args.get("--tokenizer", config.data.tokenizer);
-  const bool pairs = source.type == "pairs";
+  const bool pairs = source.type == config::SourceType::pairs;
   config.train.global_batch_tokens = pairs ? std::max(config.train.seq_len, kPairTokens) : 0;
   const data::RunData data(config, source);
   const inference::Totals totals = inference::evaluate(model, config, *data.validation);

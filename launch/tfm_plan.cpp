@@ -53,8 +53,8 @@ plan::CoreRates measured_core(int cores, const config::Config& config) {
   };
   plan::CoreRates core;
   std::tie(core.wide, core.bandwidth) = rates(DType::f32);
-  if (config.precision != "fp32")
-    core.half = rates(config.precision == "bf16" ? DType::bf16 : DType::f16).first;
+  if (config.precision != config::Precision::fp32)
+    core.half = rates(config.precision == config::Precision::bf16 ? DType::bf16 : DType::f16).first;
   return core;
 }
 
@@ -239,7 +239,8 @@ std::pair<config::Config, std::string> configuration(const launch::Arguments& ar
   if (args.has("--device") && name != "cpu" && !plan::gpu_model(name))
     throw Error(ExitCode::usage, "--device '" + name + "': expected one of " + known);
   std::vector<std::string> overrides = args.overrides();
-  if (name.empty()) name = launch::load_config(file, overrides).device == "cuda" ? "h200" : "cpu";
+  if (name.empty())
+    name = launch::load_config(file, overrides).device == config::DeviceKind::cuda ? "h200" : "cpu";
   if (args.has("--measure") && name != "cpu")
     throw Error(ExitCode::usage, "--measure is for --device cpu; a GPU's rates are a table");
   overrides.push_back(name == "cpu" ? "device=cpu" : "device=cuda");

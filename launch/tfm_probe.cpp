@@ -128,7 +128,7 @@ Batch read_batch(const std::string& path, const config::ModelConfig& m) {
   b.labelled = file.has("labels");
   b.fields["labels"] = b.labelled ? file.read("labels", B, b.shape.length)
                                   : std::vector<std::int32_t>(B * b.shape.length, -1);
-  if (m.family == "decoder") b.fields["labels"] = shifted_left(b.fields["labels"], T);
+  if (m.family == config::Family::decoder) b.fields["labels"] = shifted_left(b.fields["labels"], T);
   if (m.next_sentence)
     b.fields["sentence_labels"] = file.has("next_sentence_label")
                                       ? file.read("next_sentence_label", B, 0)
@@ -246,7 +246,8 @@ int run(int argc, char** argv) {
   config::Config config = probe_config(dir, args.overrides(), launch.ranks);
   const Batch batch = read_batch(args.get("--batch"), config.model);
   config.train.seq_len = std::max(batch.shape.length, batch.shape.source_length);
-  if (config.model.position == "learned" && config.train.seq_len > config.model.max_seq_len)
+  if (config.model.position == config::Position::learned &&
+      config.train.seq_len > config.model.max_seq_len)
     throw Error(ExitCode::input, args.get("--batch") + ": sequences of " +
                                      std::to_string(config.train.seq_len) +
                                      " tokens; the position table has " +

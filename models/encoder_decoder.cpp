@@ -8,7 +8,8 @@ EncoderDecoder::EncoderDecoder(const config::Config& config, const comm::Mesh& m
       context_{parameters_, mesh.layout, mesh.tensor_rank, config.parallel.sequence,
                config.model.init_std} {
   const config::ModelConfig& m = config_.model;
-  const bool shared = m.tie_embeddings == "all" || m.tie_embeddings == "inputs";
+  const bool shared = m.tie_embeddings == config::TieEmbeddings::all ||
+                      m.tie_embeddings == config::TieEmbeddings::inputs;
   source_.emplace(context_, shared ? "embedding.weight" : "encoder.embedding.weight", m.vocab_size,
                   m.d_model, context_.init_std, m.padding_idx);
   source_embeddings_.emplace(context_, m, "encoder.");

@@ -5,18 +5,27 @@
 namespace tfm::models {
 namespace {
 
-kernels::Activation activation_of(const std::string& name) {
-  if (name == "relu") return kernels::Activation::relu;
-  if (name == "gelu") return kernels::Activation::gelu;
-  if (name == "gelu_tanh" || name == "geglu") return kernels::Activation::gelu_tanh;
-  return kernels::Activation::silu;  // silu, swiglu
+kernels::Activation activation_of(config::Activation activation) {
+  switch (activation) {
+    case config::Activation::relu:
+      return kernels::Activation::relu;
+    case config::Activation::gelu:
+      return kernels::Activation::gelu;
+    case config::Activation::gelu_tanh:
+    case config::Activation::geglu:
+      return kernels::Activation::gelu_tanh;
+    case config::Activation::silu:
+    case config::Activation::swiglu:
+      return kernels::Activation::silu;
+  }
+  internal_error("not a value of this option");
 }
 
 double logit_scale(const config::ModelConfig& m) {
   return m.scale_logits ? 1 / std::sqrt(static_cast<double>(m.d_model)) : 1.0;
 }
 nn::Norm::Options norm_of(const config::ModelConfig& m) {
-  return {m.norm == "rmsnorm", m.bias, m.norm_eps};
+  return {m.norm == config::Norm::rmsnorm, m.bias, m.norm_eps};
 }
 
 }  // namespace
@@ -42,7 +51,7 @@ graph::Value Vocabulary::partial(graph::Recorder& r, graph::Value ids, double sc
 
 Embeddings::Embeddings(nn::Context& c, const config::ModelConfig& m, const std::string& prefix)
     : context_(c), config_(m), prefix_(prefix) {
-  if (m.position == "learned")
+  if (m.position == config::Position::learned)
     position_ = c.parameters.add(
         {.parts = {{prefix + "position.weight", m.max_seq_len + m.position_offset}},
          .cols = m.d_model,
@@ -59,11 +68,11 @@ graph::Value Embeddings::positions(nn::Recording& rec, graph::Value x,
   if (position_ >= 0)
     return ops::add_position(r, x, context_.parameters.record(r, position_), place,
                              config_.position_offset);
-  if (config_.position != "sinusoidal") return x;
+  if (config_.position != config::Position::sinusoidal) return x;
   const std::int64_t rows = std::max(place.sequence_length, rec.shape.capacity);
   const graph::Value table =
       r.constant(prefix_ + "sinusoidal", {rows, config_.d_model}, r.real(),
-                 [halves = config_.sinusoid == "halves"](Tensor t) {
+                 [halves = config_.sinusoid == config::Sinusoid::halves](Tensor t) {
                    with_float(t.dtype, [&]<class T>() {
                      nn::sinusoidal_table(t.shape[0], t.shape[1], halves, t.ptr<T>());
                    });
@@ -90,14 +99,14 @@ graph::Value Embeddings::operator()(nn::Recording& rec, const Vocabulary& tokens
 Stack::Stack(nn::Context& c, const config::ModelConfig& m, const std::string& prefix,
              std::int64_t layers, bool causal, bool cross)
     : context_(c), config_(m), prefix_(prefix), causal_(causal) {
-  if (m.position == "relative")
+  if (m.position == config::Position::relative)
     relative_bias_ = c.parameters.add({.parts = {{prefix + "relative_bias.weight", m.n_heads}},
                                        .cols = m.relative.buckets,
                                        .split = nn::Split::rows,
                                        .init = {nn::Init::Kind::normal, c.init_std}});
   for (std::int64_t l = 0; l < layers; ++l)
     blocks_.push_back(make_block(c, prefix + "layers." + std::to_string(l), layers, causal, cross));
-  if (m.norm_position == "pre")
+  if (m.norm_position == config::NormPosition::pre)
     final_norm_.emplace(c, prefix + "final_norm", m.d_model, norm_of(m));
 }
 
@@ -107,7 +116,7 @@ Stack::Block Stack::make_block(nn::Context& c, const std::string& name, std::int
   const std::int64_t sublayers = layers * (cross ? 3 : 2);
   // GPT-2's rule: projections into a residual stream without norms start smaller, by sqrt of their
   // number.
-  const double output_std = m.norm_position == "pre"
+  const double output_std = m.norm_position == config::NormPosition::pre
                                 ? c.init_std / std::sqrt(static_cast<double>(sublayers))
                                 : c.init_std;
   nn::SelfAttention::Options a{
@@ -120,8 +129,8 @@ Stack::Block Stack::make_block(nn::Context& c, const std::string& name, std::int
       .scale = m.scale_attention ? 1 / std::sqrt(static_cast<double>(m.d_head)) : 1.0,
       .dropout = m.dropout.attention,
       .output_std = output_std,
-      .alibi = m.position == "alibi"};
-  if (m.position == "rope") {
+      .alibi = m.position == config::Position::alibi};
+  if (m.position == config::Position::rope) {
     const config::RopeScaling& s = m.rope.scaling;
     a.rotary_frequency = nn::rotary_frequencies(
         m.d_head, m.rope.theta,
@@ -164,7 +173,7 @@ graph::Value Stack::block(graph::Recorder& r, std::size_t l, graph::Value x, con
   const graph::Recorder::Named name(r, "layers." + std::to_string(l));
   const graph::Recorder::Checkpoint scope(r);
   const Block& b = blocks_[l];
-  const bool pre = config_.norm_position == "pre";
+  const bool pre = config_.norm_position == config::NormPosition::pre;
   const double p = training ? config_.dropout.residual : 0;
   const ops::Place place = nn::outside(context_, rows, config_.d_model);
   const auto sublayer = [&](const char* name, const nn::Norm& norm, const auto& layer) {
@@ -261,7 +270,7 @@ void Head::record_loss(nn::Recording& rec, graph::Value x, graph::Value labels,
   const graph::Recorder::Named scope(r, "head");
   const Vocabulary& v = vocabulary();
   const auto size = static_cast<double>(v.size());
-  const double smoothing = loss.smoothing_denominator == "others"
+  const double smoothing = loss.smoothing_denominator == config::SmoothingDenominator::others
                                ? loss.label_smoothing * size / (size - 1)
                                : loss.label_smoothing;
   record_cross_entropy(rec, ready(r, x), v.weight(r), bias(r), labels, "labels", training,

@@ -7,12 +7,18 @@
 namespace tfm::models {
 
 std::unique_ptr<nn::Model> make_model(const config::Config& config, const comm::Mesh& mesh) {
-  if (config.model.family == "decoder") return std::make_unique<Decoder>(config, mesh);
-  if (config.model.family == "encoder") return std::make_unique<Encoder>(config, mesh);
-  if (config.model.family == "encoder_decoder")
-    return std::make_unique<EncoderDecoder>(config, mesh);
-  throw Error(ExitCode::usage, "model.family '" + config.model.family +
-                                   "' is not known; known: encoder, decoder, encoder_decoder");
+  switch (config.model.family) {
+    case config::Family::decoder:
+      return std::make_unique<Decoder>(config, mesh);
+    case config::Family::encoder:
+      return std::make_unique<Encoder>(config, mesh);
+    case config::Family::encoder_decoder:
+      return std::make_unique<EncoderDecoder>(config, mesh);
+    case config::Family::unset:
+      break;
+  }
+  throw Error(ExitCode::usage,
+              "model.family is not set; expected encoder, decoder or encoder_decoder");
 }
 
 }  // namespace tfm::models

@@ -2,19 +2,21 @@
 // The best evaluation of a run so far by one metric, for early stopping.
 #include <cmath>
 #include <cstdint>
-#include <string>
+
+#include "config/options.h"
 
 namespace tfm::checkpoint {
 
 struct Best {
-  std::string metric;      // loss and perplexity: the lower the better; others: the higher
-  std::int64_t step = -1;  // -1: none yet
+  config::Metric metric =
+      config::Metric::loss;  // loss and perplexity: the lower the better; others: the higher
+  std::int64_t step = -1;    // -1: none yet
   double value = 0;
   std::int64_t since = 0;  // evaluations after it
 
   // Takes in an evaluation; true: it is the best. What is not finite never is.
   bool improve(std::int64_t at, double found) {
-    const bool low = metric == "loss" || metric == "perplexity";
+    const bool low = metric == config::Metric::loss || metric == config::Metric::perplexity;
     const bool better = std::isfinite(found) && (step < 0 || (low ? found < value : found > value));
     if (better)
       step = at, value = found, since = 0;

@@ -201,7 +201,7 @@ std::string to_text(const Manifest& m) {
   if (m.loss_scale.dynamic)
     body["loss_scale"] = {{"value", m.loss_scale.value}, {"updates", m.loss_scale.updates}};
   if (m.best)
-    body["best"] = {{"metric", m.best->metric},
+    body["best"] = {{"metric", config::word(m.best->metric)},
                     {"step", m.best->step},
                     {"value", m.best->value},
                     {"since", m.best->since}};
@@ -248,8 +248,9 @@ Manifest from_text(const std::string& path, std::string_view text) {
   }
   if (json.contains("best")) {
     const Field best = root["best"];
-    m.best = {best["metric"].text(), best["step"].number(-1), best["value"].real(),
-              best["since"].number()};
+    const auto metric = config::value_of<config::Metric>(best["metric"].text());
+    if (!metric) best["metric"].fail("a metric of eval.metrics is expected");
+    m.best = {*metric, best["step"].number(-1), best["value"].real(), best["since"].number()};
   }
   for (const auto& shard : root["files"].items()) add_shard(m, shard);
   std::map<std::string, Shape> shapes;

@@ -122,14 +122,14 @@ std::string host_name() {  // and which start of it this is, for nodes may have 
 
 Mesh of_several(const Mesh& mesh, device::Device& device, const DeviceMeshOptions& options) {
 #ifdef TFM_NCCL
-  if (options.backend != "mpi" && mesh.world->size() > 1) {
+  if (options.backend != Backend::mpi && mesh.world->size() > 1) {
     cuda::Stream& stream = *std::get<cuda::Stream*>(device.stream());
     const Placement p = placement(*mesh.world, host_name(), cuda::bus_id(stream.device()));
-    if (p.own_gpus || options.backend == "nccl")
+    if (p.own_gpus || options.backend == Backend::nccl)
       return nccl_mesh(mesh, stream, p, options.timeout > 0 ? options.timeout : 300);
   }
 #else
-  if (options.backend == "nccl")
+  if (options.backend == Backend::nccl)
     throw Error(ExitCode::environment,
                 "parallel.backend: nccl, but this build has no NCCL; build where its header and "
                 "library are, or use parallel.backend: mpi");

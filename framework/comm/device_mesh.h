@@ -10,9 +10,9 @@
 namespace tfm::comm {
 
 struct DeviceMeshOptions {
-  std::string backend = "auto";  // auto: nccl where it is built in and every rank has a GPU of its
-                                 // own, else mpi | nccl | mpi
-  double timeout = 0;            // seconds that making NCCL's connections may take; 0: 300
+  Backend backend = Backend::automatic;  // automatic: nccl where it is built in and every rank has
+                                         // a GPU of its own, else mpi | nccl | mpi
+  double timeout = 0;                    // seconds that making NCCL's connections may take; 0: 300
 };
 
 // The same groups for tensors of the device, made on all ranks; `mesh` itself on a CPU. The device

@@ -11,6 +11,9 @@ namespace tfm::comm {
 
 class FlightRecorder;
 
+// What moves tensors between ranks; automatic: NCCL where every rank has a GPU of its own.
+enum class Backend : std::uint8_t { automatic, nccl, mpi };
+
 struct Layout {
   int data = 1, tensor = 1;
   int world() const { return data * tensor; }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "comm/mesh.h"
+#include "config/options.h"
 
 namespace tfm::config {
 
@@ -31,7 +32,7 @@ struct DropoutConfig {  // a single number sets all four
   bool operator==(const DropoutConfig&) const = default;
 };
 struct ModelConfig {
-  std::string family;  // encoder | decoder | encoder_decoder
+  Family family = Family::unset;
   std::string preset;
   std::string init = "random";
   std::int64_t vocab_size = 0;  // required, here or by the preset
@@ -41,18 +42,17 @@ struct ModelConfig {
   std::int64_t d_head = 0;                                  // filled with d_model / n_heads
   std::int64_t d_ff = 0;                                    // filled with 4 d_model
   std::int64_t max_seq_len = 0;                             // filled with train.seq_len
-  std::string position = "learned";      // learned | sinusoidal | rope | alibi | relative | none
-  std::int64_t position_offset = 0;      // learned: row of the first position
-  std::string sinusoid = "interleaved";  // interleaved | halves
+  Position position = Position::learned;
+  std::int64_t position_offset = 0;  // learned: row of the first position
+  Sinusoid sinusoid = Sinusoid::interleaved;
   RopeConfig rope;
   RelativeConfig relative;
-  std::string norm = "layernorm";     // layernorm | rmsnorm
-  std::string norm_position = "pre";  // pre | post
+  Norm norm = Norm::layernorm;
+  NormPosition norm_position = NormPosition::pre;
   double norm_eps = 1e-5;
-  std::string activation = "gelu_tanh";  // relu | gelu | gelu_tanh | silu | swiglu | geglu
+  Activation activation = Activation::gelu_tanh;
   bool bias = true;
-  std::string tie_embeddings =
-      "true";  // true | false; encoder_decoder: all | inputs | decoder | none
+  TieEmbeddings tie_embeddings = TieEmbeddings::yes;
   bool scale_embeddings = false;
   bool embedding_norm = false;
   std::int64_t decoder_start = -1;   // id that begins a target; -1: the tokenizer's
@@ -60,20 +60,22 @@ struct ModelConfig {
   std::int64_t type_vocab_size = 0;  // encoder: segments of a sequence; 0: no table
   bool head_transform = false;       // encoder: dense, activation and norm before the head
   bool next_sentence = false;        // encoder: the second objective of BERT
-  std::string head_bias;             // true | false; empty: with bias where the head is not tied
+  HeadBias head_bias = HeadBias::automatic;  // automatic: with bias where the head is not tied
   bool scale_attention = true, scale_logits = false;
   double init_std = 0.02;
   DropoutConfig dropout;
-  bool encodes() const { return family != "decoder"; }
-  bool decodes() const { return family != "encoder"; }
-  bool translates() const { return family == "encoder_decoder"; }
+  bool random_init() const { return init == "random"; }
+  bool encodes() const { return family != Family::decoder; }
+  bool decodes() const { return family != Family::encoder; }
+  bool translates() const { return family == Family::encoder_decoder; }
   bool tied_head() const {
-    return tie_embeddings == "true" || tie_embeddings == "all" || tie_embeddings == "decoder";
+    using enum TieEmbeddings;
+    return tie_embeddings == yes || tie_embeddings == all || tie_embeddings == decoder;
   }
   bool has_head_bias() const {
-    return head_bias.empty() ? bias && !tied_head() : head_bias == "true";
+    return head_bias == HeadBias::automatic ? bias && !tied_head() : head_bias == HeadBias::yes;
   }
-  bool gated() const { return activation == "swiglu" || activation == "geglu"; }
+  bool gated() const { return activation == Activation::swiglu || activation == Activation::geglu; }
   bool operator==(const ModelConfig&) const = default;
 };
 struct ParallelConfig {
@@ -83,8 +85,8 @@ struct ParallelConfig {
   bool sequence = true;
   std::int64_t zero = 0;  // 0 | 1
   std::int64_t bucket_bytes = 32 << 20;
-  std::int64_t timeout = 0;      // seconds; 0: auto
-  std::string backend = "auto";  // auto | nccl | mpi
+  std::int64_t timeout = 0;  // seconds; 0: auto
+  Backend backend = Backend::automatic;
   bool operator==(const ParallelConfig&) const = default;
 };
 struct TrainConfig {
@@ -97,7 +99,7 @@ struct TrainConfig {
   bool operator==(const TrainConfig&) const = default;
 };
 struct OptimizerConfig {
-  std::string type = "adamw";  // adamw | adam | sgd
+  OptimizerType type = OptimizerType::adamw;
   double lr = 6e-4;
   double beta1 = 0.9, beta2 = 0.95;                        // key: betas
   double eps = 1e-8, weight_decay = 0.1, grad_clip = 1.0;  // grad_clip 0: off
@@ -106,7 +108,7 @@ struct OptimizerConfig {
   bool operator==(const OptimizerConfig&) const = default;
 };
 struct ScheduleConfig {
-  std::string type = "cosine";  // constant | linear | cosine | noam | inverse_sqrt | wsd
+  ScheduleType type = ScheduleType::cosine;
   std::int64_t warmup_steps = 0;
   double min_lr = 0;
   std::int64_t decay_steps =
@@ -115,7 +117,7 @@ struct ScheduleConfig {
 };
 struct LossConfig {
   double label_smoothing = 0;
-  std::string smoothing_denominator = "vocabulary";  // vocabulary | others
+  SmoothingDenominator smoothing_denominator = SmoothingDenominator::vocabulary;
   bool operator==(const LossConfig&) const = default;
 };
 struct SourcePath {
@@ -124,15 +126,15 @@ struct SourcePath {
   bool operator==(const SourcePath&) const = default;
 };
 struct SourceConfig {
-  std::string type;  // tokens | text | pairs | mlm | span_corruption
+  SourceType type = SourceType::unset;
   std::vector<SourcePath> paths;
   std::string source, target;   // pairs: two files instead of `paths`
   double mask_probability = 0;  // mlm and span_corruption: 0 when read, filled with 0.15
   double mean_span_length = 0;  // span_corruption: filled with 3
   bool shuffle = false;
-  std::string documents = "joined";  // joined | separate
-  bool next_sentence = false;        // mlm: pairs of sentences
-  std::string field = "text";        // of .jsonl lines
+  Documents documents = Documents::joined;
+  bool next_sentence = false;  // mlm: pairs of sentences
+  std::string field = "text";  // of .jsonl lines
   bool operator==(const SourceConfig&) const = default;
 };
 struct DataConfig {
@@ -142,22 +144,21 @@ struct DataConfig {
   bool operator==(const DataConfig&) const = default;
 };
 struct StopConfig {
-  std::string metric = "loss";
+  Metric metric = Metric::loss;
   std::int64_t patience = 0;  // required
   bool operator==(const StopConfig&) const = default;
 };
 struct EvalConfig {
   std::int64_t every = 0;    // 0: never
   std::int64_t batches = 0;  // 0: the whole validation source
-  std::vector<std::string> metrics{
-      "loss", "perplexity"};  // these always; accuracy | bleu | chrf; filled with stop->metric
-  std::int64_t beam = 1;      // of translations
+  std::vector<Metric> metrics{
+      Metric::loss,
+      Metric::perplexity};  // these always; accuracy | bleu | chrf; filled with stop->metric
+  std::int64_t beam = 1;    // of translations
   double length_penalty = 1;
   std::optional<StopConfig> stop;
-  bool has(const std::string& metric) const {
-    return std::ranges::find(metrics, metric) != metrics.end();
-  }
-  bool translates() const { return has("bleu") || has("chrf"); }
+  bool has(Metric metric) const { return std::ranges::find(metrics, metric) != metrics.end(); }
+  bool translates() const { return has(Metric::bleu) || has(Metric::chrf); }
   bool operator==(const EvalConfig&) const = default;
 };
 struct CheckpointConfig {
@@ -165,6 +166,8 @@ struct CheckpointConfig {
   std::int64_t every = 0;
   std::int64_t keep = 3;
   std::string resume = "auto";  // auto | never | a path
+  bool resumes() const { return resume != "never"; }
+  bool resumes_latest() const { return resume == "auto"; }  // of `dir`, if there is one
   bool operator==(const CheckpointConfig&) const = default;
 };
 struct MetricsConfig {
@@ -176,12 +179,12 @@ struct MetricsConfig {
 struct Config {
   ModelConfig model;
   ParallelConfig parallel;
-  std::string precision = "fp32",
-              recompute = "none";  // fp32 | bf16 | fp16; none | selective | full
+  Precision precision = Precision::fp32;
+  Recompute recompute = Recompute::none;
   bool tf32 = false;
-  std::string cuda_graphs = "auto",
-              numerics = "default";  // auto | on | off; default | deterministic
-  std::string device = "auto";       // auto | cpu | cuda
+  CudaGraphs cuda_graphs = CudaGraphs::automatic;
+  Numerics numerics = Numerics::normal;
+  DeviceKind device = DeviceKind::automatic;
   TrainConfig train;
   OptimizerConfig optimizer;
   ScheduleConfig schedule;

@@ -28,6 +28,10 @@ Field choice(std::string_view name, Choices choices, std::string_view help,
           .choices = std::move(choices),
           .refused = std::move(refused)};
 }
+// One of the words of an enum of options.h.
+Field option(std::string_view name, std::string_view help, std::vector<Refused> refused = {}) {
+  return {.name = name, .help = help, .kind = FieldKind::choice, .refused = std::move(refused)};
+}
 Field section(std::string_view name, std::string_view help) { return {.name = name, .help = help}; }
 
 Field required(Field f) { return f.required = true, f; }
@@ -117,14 +121,11 @@ void describe_shape(ModelConfig& m, FieldVisitor& v) {
 }
 
 void describe_layers(ModelConfig& m, FieldVisitor& v) {
-  v.value(choice("position", {"learned", "sinusoidal", "rope", "alibi", "relative", "none"},
-                 "how positions enter"),
-          m.position);
+  v.value(option("position", "how positions enter"), m.position);
   v.value(number("position_offset", 0,
                  "row of a learned position table that the first position takes; BART: 2", 1 << 20),
           m.position_offset);
-  v.value(choice("sinusoid", {"interleaved", "halves"},
-                 "sine and cosine in turns, or all sines before all cosines"),
+  v.value(option("sinusoid", "sine and cosine in turns, or all sines before all cosines"),
           m.sinusoid);
   v.section(section("rope", "rotary positions, for `position: rope`"),
             [&m](FieldVisitor& r) { describe(m.rope, r); });
@@ -135,24 +136,21 @@ void describe_layers(ModelConfig& m, FieldVisitor& v) {
         r.value(number("max_distance", 4, "distances from here on share a bucket", 1 << 20),
                 m.relative.max_distance);
       });
-  v.value(choice("norm", {"layernorm", "rmsnorm"}, "normalization"), m.norm);
-  v.value(
-      choice("norm_position", {"pre", "post"}, "before each sublayer, or after the residual sum"),
-      m.norm_position);
+  v.value(option("norm", "normalization"), m.norm);
+  v.value(option("norm_position", "before each sublayer, or after the residual sum"),
+          m.norm_position);
   v.value(Field{.name = "norm_eps",
                 .help = "added to the variance",
                 .kind = FieldKind::real,
                 .low = 0,
                 .low_open = true},
           m.norm_eps);
-  v.value(choice("activation", {"relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu"},
-                 "of the feed-forward network"),
-          m.activation);
+  v.value(option("activation", "of the feed-forward network"), m.activation);
   v.value(flag("bias", "linear layers and layernorms have biases"), m.bias);
 }
 
 void describe_embeddings_and_head(ModelConfig& m, FieldVisitor& v) {
-  v.value(choice("tie_embeddings", {"true", "false", "all", "inputs", "decoder", "none"},
+  v.value(option("tie_embeddings",
                  "the output layer shares the token embedding; encoder_decoder: all: source, "
                  "target and output; inputs: source and target; decoder: target and output; none"),
           m.tie_embeddings);
@@ -175,10 +173,10 @@ void describe_embeddings_and_head(ModelConfig& m, FieldVisitor& v) {
                "encoder: has BERT's head for whether the second segment follows the first, which "
                "`data.train.next_sentence` trains"),
           m.next_sentence);
-  v.value(with_word(choice("head_bias", {"true", "false"},
-                           "of the output layer; auto: as `bias` where it is not tied"),
-                    "auto"),
-          m.head_bias);
+  v.value(
+      with_word(option("head_bias", "of the output layer; auto: as `bias` where it is not tied"),
+                "auto"),
+      m.head_bias);
   v.value(flag("scale_attention", "divides attention scores by sqrt(d_head)"), m.scale_attention);
   v.value(flag("scale_logits", "divides the hidden state by sqrt(d_model) before the output layer"),
           m.scale_logits);
@@ -192,7 +190,7 @@ void describe_embeddings_and_head(ModelConfig& m, FieldVisitor& v) {
 
 void describe(ModelConfig& m, FieldVisitor& v) {
   static const std::vector<std::string> names = preset_names();
-  v.value(required(choice("family", {"encoder", "decoder", "encoder_decoder"},
+  v.value(required(option("family",
                           "encoder: predicts masked tokens; decoder: the next token; "
                           "encoder_decoder: a target from a source")),
           m.family);
@@ -237,7 +235,7 @@ void describe(ParallelConfig& p, FieldVisitor& v) {
                            1'000'000),
                     "auto"),
           p.timeout);
-  v.value(choice("backend", {"auto", "nccl", "mpi"},
+  v.value(option("backend",
                  "what moves tensors between GPUs; mpi: through memory of the host; auto: nccl "
                  "where it is built in and every rank has a GPU of its "
                  "own, else mpi; nccl where ranks share a GPU is for tests"),
@@ -284,8 +282,7 @@ void describe_betas(OptimizerConfig& o, FieldVisitor& v) {
 
 void describe(OptimizerConfig& o, FieldVisitor& v) {
   const std::string_view legal = "an optimizer that works on each element alone is expected";
-  v.value(choice("type", {"adamw", "adam", "sgd"}, "adamw decouples weight decay",
-                 {{"lamb", legal}, {"adafactor", legal}}),
+  v.value(option("type", "adamw decouples weight decay", {{"lamb", legal}, {"adafactor", legal}}),
           o.type);
   v.value(real("lr", 0, "highest learning rate"), o.lr);
   describe_betas(o, v);
@@ -306,9 +303,7 @@ void describe(OptimizerConfig& o, FieldVisitor& v) {
 }
 
 void describe(ScheduleConfig& s, FieldVisitor& v) {
-  v.value(choice("type", {"constant", "linear", "cosine", "noam", "inverse_sqrt", "wsd"},
-                 "course of the learning rate after warmup"),
-          s.type);
+  v.value(option("type", "course of the learning rate after warmup"), s.type);
   v.value(number("warmup_steps", 0, "steps of linear growth to `optimizer.lr`"), s.warmup_steps);
   v.value(real("min_lr", 0, "where the decay ends"), s.min_lr);
   v.value(number("decay_steps", 0,
@@ -360,7 +355,7 @@ void describe_paths(SourceConfig& s, FieldVisitor& v) {
 }
 
 void describe(SourceConfig& s, FieldVisitor& v) {
-  v.value(required(choice("type", {"tokens", "text", "pairs", "mlm", "span_corruption"},
+  v.value(required(option("type",
                           "tokens: token files (llm.c, Megatron); text: tokenized while reading; "
                           "pairs: source and target lines; mlm, "
                           "span_corruption: token files or text of which a part is hidden")),
@@ -379,7 +374,7 @@ void describe(SourceConfig& s, FieldVisitor& v) {
       s.mean_span_length);
   v.value(flag("shuffle", "a new order each epoch, from the seed"), s.shuffle);
   v.value(
-      choice("documents", {"joined", "separate"},
+      option("documents",
              "tokens, text, mlm: separate: attention stays within a document, which the "
              "tokenizer's end-of-document id ends (`bytes`: 257); "
              "the next token of another document is no label; positions go on over the sequence"),
@@ -410,10 +405,9 @@ void describe(DataConfig& d, FieldVisitor& v) {
       d.tokenizer);
 }
 
-const Choices kMetrics{"loss", "perplexity", "accuracy", "bleu", "chrf"};
-
 void describe_metrics(EvalConfig& e, FieldVisitor& v) {
-  const Field f = choice("metrics", kMetrics,
+  constexpr auto metrics = words(Metric{});
+  const Field f = choice("metrics", Choices(metrics.begin(), metrics.end()),
                          "loss, without label smoothing, and perplexity are always measured; "
                          "accuracy: share of the labels that are the most "
                          "likely id; bleu, chrf: of translations of pairs");
@@ -423,14 +417,17 @@ void describe_metrics(EvalConfig& e, FieldVisitor& v) {
                       e.metrics = EvalConfig().metrics;
                       for (const YamlNode& item : node.kind == YamlNode::Kind::sequence
                                                       ? node.items
-                                                      : std::vector<YamlNode>{node})
-                        if (std::string m; reader.read_value(f, item, m) && !e.has(m))
-                          e.metrics.push_back(m);
+                                                      : std::vector<YamlNode>{node}) {
+                        std::string text;
+                        if (!reader.read_value(f, item, text)) continue;
+                        const auto metric = value_of<Metric>(text);
+                        if (metric && !e.has(*metric)) e.metrics.push_back(*metric);
+                      }
                     },
                 .flow =
                     [&e] {
                       std::string s;
-                      for (const std::string& m : e.metrics) s += (s.empty() ? "" : ", ") + m;
+                      for (const Metric m : e.metrics) s += (s.empty() ? "" : ", ") + word(m);
                       return "[" + s + "]";
                     }});
 }
@@ -451,7 +448,7 @@ void describe(EvalConfig& e, FieldVisitor& v) {
               "and stays"),
       [&e](FieldVisitor& s) {
         if (!e.stop) e.stop.emplace();
-        s.value(choice("metric", kMetrics, "the one to watch"), e.stop->metric);
+        s.value(option("metric", "the one to watch"), e.stop->metric);
         s.value(required(number(
                     "patience", 1,
                     "measurements in a row without a new best value after which training ends")),
@@ -487,25 +484,23 @@ void describe_config(Config& c, FieldVisitor& v) {
             [&c](FieldVisitor& s) { describe(c.model, s); });
   v.section(section("parallel", "how ranks share the work"),
             [&c](FieldVisitor& s) { describe(c.parallel, s); });
-  v.value(choice("precision", {"fp32", "bf16", "fp16"},
+  v.value(option("precision",
                  "of parameters and activations; 16-bit ones have fp32 master weights, gradients "
                  "of parameters and moments, fp16 also dynamic loss scaling"),
           c.precision);
   v.value(flag("tf32", "products of fp32 on a GPU round their factors to 10 bits of fraction"),
           c.tf32);
-  v.value(choice("recompute", {"none", "selective", "full"},
-                 "activations computed again in the backward pass"),
-          c.recompute);
-  v.value(choice("cuda_graphs", {"auto", "on", "off"},
+  v.value(option("recompute", "activations computed again in the backward pass"), c.recompute);
+  v.value(option("cuda_graphs",
                  "a micro-batch on a GPU as one launch; auto: where no collective inside it passes "
                  "through the host; on: an error elsewhere"),
           c.cuda_graphs);
   v.value(
-      choice(
-          "numerics", {"default", "deterministic"},
+      option(
+          "numerics",
           "deterministic: bit-equal results from run to run; a GPU chooses nothing by measurement"),
       c.numerics);
-  v.value(choice("device", {"auto", "cpu", "cuda"},
+  v.value(option("device",
                  "what a rank computes on; auto: cpu in this version, whose GPU code has not run "
                  "on a GPU yet"),
           c.device);
@@ -518,7 +513,7 @@ void describe_config(Config& c, FieldVisitor& v) {
   v.section(section("loss", "training objective"), [&c](FieldVisitor& s) {
     s.value(fraction("label_smoothing", "probability spread evenly over the vocabulary"),
             c.loss.label_smoothing);
-    s.value(choice("smoothing_denominator", {"vocabulary", "others"},
+    s.value(option("smoothing_denominator",
                    "the label has a part of what is spread, or only the other ids have"),
             c.loss.smoothing_denominator);
   });

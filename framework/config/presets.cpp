@@ -10,18 +10,18 @@ struct Size {
 
 ModelConfig bert(std::int64_t d_model, std::int64_t layers,
                  std::int64_t heads) {  // Devlin et al., "BERT", 2019; uncased
-  ModelConfig m{.family = "encoder",
+  ModelConfig m{.family = Family::encoder,
                 .vocab_size = 30522,
                 .d_model = d_model,
                 .n_layers = layers,
                 .n_heads = heads,
                 .max_seq_len = 512};
-  m.norm_position = "post";
+  m.norm_position = NormPosition::post;
   m.norm_eps = 1e-12;
-  m.activation = "gelu";
+  m.activation = Activation::gelu;
   m.embedding_norm = m.head_transform = true;
   m.type_vocab_size = 2;
-  m.head_bias = "true";
+  m.head_bias = HeadBias::yes;
   m.padding_idx = 0;
   m.dropout = {0.1, 0.1, 0.1, 0};
   return m;
@@ -29,16 +29,16 @@ ModelConfig bert(std::int64_t d_model, std::int64_t layers,
 
 ModelConfig transformer(std::int64_t d_model, std::int64_t heads,
                         double dropout) {  // Vaswani et al., "Attention is all you need", 2017
-  ModelConfig m{.family = "encoder_decoder",
+  ModelConfig m{.family = Family::encoder_decoder,
                 .vocab_size = 37000,
                 .d_model = d_model,
                 .n_layers = 6,
                 .n_heads = heads};
   m.max_seq_len = 1024;
-  m.position = "sinusoidal";
-  m.sinusoid = "halves";
-  m.norm_position = "post";
-  m.activation = "relu";
+  m.position = Position::sinusoidal;
+  m.sinusoid = Sinusoid::halves;
+  m.norm_position = NormPosition::post;
+  m.activation = Activation::relu;
   m.scale_embeddings = true;
   m.dropout = {dropout, 0, dropout, 0};
   return m;
@@ -46,7 +46,7 @@ ModelConfig transformer(std::int64_t d_model, std::int64_t heads,
 
 ModelConfig t5(Size s, bool gated) {  // Raffel et al., "Exploring the limits of transfer learning",
                                       // 2020; gated: version 1.1
-  ModelConfig m{.family = "encoder_decoder",
+  ModelConfig m{.family = Family::encoder_decoder,
                 .vocab_size = s.vocab_size,
                 .d_model = s.d_model,
                 .n_layers = s.n_layers,
@@ -54,29 +54,29 @@ ModelConfig t5(Size s, bool gated) {  // Raffel et al., "Exploring the limits of
   m.d_head = 64;
   m.d_ff = s.d_ff;
   m.max_seq_len = s.max_seq_len;
-  m.position = "relative";
-  m.norm = "rmsnorm";
+  m.position = Position::relative;
+  m.norm = Norm::rmsnorm;
   m.norm_eps = 1e-6;
-  m.activation = gated ? "geglu" : "relu";
+  m.activation = gated ? Activation::geglu : Activation::relu;
   m.bias = m.scale_attention = false;
-  m.tie_embeddings = gated ? "inputs" : "all";
+  m.tie_embeddings = gated ? TieEmbeddings::inputs : TieEmbeddings::all;
   m.scale_logits = !gated;
   m.dropout = {0.1, 0.1, 0.1, 0.1};
   return m;
 }
 
 ModelConfig bart_base() {  // Lewis et al., "BART", 2020
-  ModelConfig m{.family = "encoder_decoder",
+  ModelConfig m{.family = Family::encoder_decoder,
                 .vocab_size = 50265,
                 .d_model = 768,
                 .n_layers = 6,
                 .n_heads = 12};
   m.max_seq_len = 1024;
   m.position_offset = 2;
-  m.norm_position = "post";
-  m.activation = "gelu";
+  m.norm_position = NormPosition::post;
+  m.activation = Activation::gelu;
   m.embedding_norm = true;
-  m.head_bias = "true";
+  m.head_bias = HeadBias::yes;
   m.padding_idx = 1;
   m.dropout = {0.1, 0.1, 0.1, 0.1};
   return m;
@@ -84,7 +84,7 @@ ModelConfig bart_base() {  // Lewis et al., "BART", 2020
 
 ModelConfig gpt2(
     Size s) {  // Radford et al., "Language models are unsupervised multitask learners", 2019
-  ModelConfig m{.family = "decoder"};
+  ModelConfig m{.family = Family::decoder};
   m.vocab_size = s.vocab_size;
   m.d_model = s.d_model;
   m.n_layers = s.n_layers;
@@ -99,19 +99,19 @@ ModelConfig gpt2(
 ModelConfig llama(Size s, double scaling,
                   bool tied) {  // Grattafiori et al., "The Llama 3 herd of models", 2024
   ModelConfig m = gpt2(s);
-  m.position = "rope";
+  m.position = Position::rope;
   m.rope = {500000.0, {scaling, 1, 4, 8192}};
-  m.norm = "rmsnorm";
-  m.activation = "swiglu";
+  m.norm = Norm::rmsnorm;
+  m.activation = Activation::swiglu;
   m.bias = false;
-  m.tie_embeddings = tied ? "true" : "false";
+  m.tie_embeddings = tied ? TieEmbeddings::yes : TieEmbeddings::no;
   m.dropout = {};
   return m;
 }
 
 ModelConfig nanogpt_cpu() {
   ModelConfig m = gpt2({256, 128, 4, 4, 0, 0, 64});
-  m.activation = "gelu";
+  m.activation = Activation::gelu;
   m.bias = false;
   m.dropout = {};
   return m;

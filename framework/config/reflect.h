@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "config/options.h"
 #include "config/yaml.h"
 
 namespace tfm::config {
@@ -64,6 +65,18 @@ class FieldVisitor {
   virtual void value(const Field&, double&) = 0;
   virtual void value(const Field&, bool&) = 0;
   virtual void value(const Field&, std::string&) = 0;
+  // One of the words of an option; those that `f` lists, or all of them.
+  template <class E>
+  requires std::is_enum_v<E>
+  void value(Field f, E& x) {
+    f.kind = FieldKind::choice;
+    if (f.choices.empty())
+      for (std::string_view w : words(E{}))
+        if (!w.empty()) f.choices.push_back(w);
+    std::string text = word(x);
+    value(f, text);
+    if (const auto read = value_of<E>(text)) x = *read;
+  }
   virtual void special(const Field&, const SpecialField&) = 0;
   virtual void section(const Field&, const Body&,
                        bool absent = false) = 0;  // absent: an optional section that is not set
@@ -81,6 +94,8 @@ class FieldReader : public FieldVisitor {
   FieldReader(const YamlNode& root, Diagnostics& out, const std::vector<std::string>& keys,
               const Aliases& aliases);
   void read(const Body& fields);  // the root section
+
+  using FieldVisitor::value;
 
   void value(const Field& f, std::int64_t& x) override { read_member(f, x); }
   void value(const Field& f, std::uint64_t& x) override { read_member(f, x); }

@@ -47,18 +47,18 @@ void check_heads(const ModelConfig& m, const Report& report) {
            "n_heads " + text(m.n_heads) + " is not divisible by n_kv_heads " + text(m.n_kv_heads) +
                "; legal values of n_kv_heads are " + listed(divisors(m.n_heads), m.n_kv_heads),
            "");
-  if (m.position == "rope" && m.d_head % 2 != 0)
+  if (m.position == Position::rope && m.d_head % 2 != 0)
     report({"model.d_head", "model.position", "model.n_heads"},
            "d_head " + text(m.d_head) +
                " is odd, but position rope rotates pairs; expected an even d_head",
            "");
-  if (m.position == "sinusoidal" && m.d_model % 2 != 0)
+  if (m.position == Position::sinusoidal && m.d_model % 2 != 0)
     report({"model.d_model", "model.position"},
            "d_model " + text(m.d_model) +
                " is odd, but position sinusoidal fills pairs; expected an even d_model",
            "");
   const RopeScaling& s = m.rope.scaling;
-  if (m.position == "rope" && s.factor != 1 &&
+  if (m.position == Position::rope && s.factor != 1 &&
       !(s.low_freq_factor > 0 && s.low_freq_factor < s.high_freq_factor))
     report({"model.rope.scaling.low_freq_factor", "model.rope.scaling.high_freq_factor",
             "model.rope.scaling.factor"},
@@ -87,36 +87,40 @@ Only only_with(const Report& report) {
 void check_source(const Config& c, const SourceConfig& s, const std::string& section,
                   const Report& report) {
   const ModelConfig& m = c.model;
-  const bool encoder = m.family == "encoder";
+  const bool encoder = m.family == Family::encoder;
   const auto only = [&](bool given, bool fits, const std::string& key, const std::string& where) {
     only_with(report)(given, fits, key, where, "");
   };
-  const bool fits = encoder          ? s.type == "mlm"
-                    : m.translates() ? s.type == "pairs" || s.type == "span_corruption"
-                                     : s.type == "tokens" || s.type == "text";
-  if (!fits && !s.type.empty())
+  const bool fits = encoder ? s.type == SourceType::mlm
+                    : m.translates()
+                        ? s.type == SourceType::pairs || s.type == SourceType::span_corruption
+                        : s.type == SourceType::tokens || s.type == SourceType::text;
+  if (!fits && s.type != SourceType::unset)
     report({section + ".type", "model.family"},
-           section + ".type " + s.type + " does not train family " + m.family + "; expected " +
+           section + ".type " + word(s.type) + " does not train family " + word(m.family) +
+               "; expected " +
                (encoder          ? "mlm"
                 : m.translates() ? "pairs or span_corruption"
                                  : "tokens or text"),
            "");
-  only(!s.source.empty() || !s.target.empty(), s.type == "pairs",
+  only(!s.source.empty() || !s.target.empty(), s.type == SourceType::pairs,
        section + (s.source.empty() ? ".target" : ".source"), "type pairs");
-  only(s.mask_probability > 0, s.type == "mlm" || s.type == "span_corruption",
+  only(s.mask_probability > 0, s.type == SourceType::mlm || s.type == SourceType::span_corruption,
        section + ".mask_probability", "types mlm and span_corruption");
-  only(s.documents == "separate", s.type == "tokens" || s.type == "text" || s.type == "mlm",
+  only(s.documents == Documents::separate,
+       s.type == SourceType::tokens || s.type == SourceType::text || s.type == SourceType::mlm,
        section + ".documents", "types tokens, text and mlm");
-  only(s.next_sentence, s.type == "mlm", section + ".next_sentence", "type mlm");
-  only(s.next_sentence && s.type == "mlm", m.next_sentence, section + ".next_sentence",
+  only(s.next_sentence, s.type == SourceType::mlm, section + ".next_sentence", "type mlm");
+  only(s.next_sentence && s.type == SourceType::mlm, m.next_sentence, section + ".next_sentence",
        "model.next_sentence true");
-  only(s.next_sentence, s.documents == "joined", section + ".next_sentence", "documents joined");
+  only(s.next_sentence, s.documents == Documents::joined, section + ".next_sentence",
+       "documents joined");
   only(s.next_sentence, m.type_vocab_size != 1, section + ".next_sentence",
        "model.type_vocab_size 0 (none) or 2");
   only(s.next_sentence, c.train.seq_len >= 5, section + ".next_sentence", "train.seq_len >= 5");
-  only(s.mean_span_length > 0, s.type == "span_corruption", section + ".mean_span_length",
+  only(s.mean_span_length > 0, s.type == SourceType::span_corruption, section + ".mean_span_length",
        "type span_corruption");
-  if (s.type == "pairs" && !s.paths.empty() && (!s.source.empty() || !s.target.empty()))
+  if (s.type == SourceType::pairs && !s.paths.empty() && (!s.source.empty() || !s.target.empty()))
     report({section + ".path", section + ".source"},
            "both 'path' and 'source' or 'target' are given; expected one file of pairs, or two "
            "files",
@@ -143,17 +147,17 @@ void check_family(const Config& c, const Report& report) {
          "'n_layers'");
     only(m.n_decoder_layers > 0, false, "model.n_decoder_layers", "family encoder_decoder",
          "'n_layers'");
-    only(m.tie_embeddings == "decoder" || m.tie_embeddings == "inputs", false,
-         "model.tie_embeddings", "family encoder_decoder", "true or false");
+    only(m.tie_embeddings == TieEmbeddings::decoder || m.tie_embeddings == TieEmbeddings::inputs,
+         false, "model.tie_embeddings", "family encoder_decoder", "true or false");
   }
   if (m.init != "random" && !m.preset.empty())
     report({"model.init", "model.preset"},
            "model.init and model.preset both give the shape; expected one of them, or model.preset "
            "none",
            "");
-  const bool encoder = m.family == "encoder";
+  const bool encoder = m.family == Family::encoder;
   const std::int64_t exact = m.relative.buckets / (m.decodes() ? 2 : 4);
-  if (m.position == "relative" && m.relative.max_distance <= exact)
+  if (m.position == Position::relative && m.relative.max_distance <= exact)
     report({"model.relative.max_distance", "model.relative.buckets", "model.position"},
            "max_distance " + text(m.relative.max_distance) + " is within the " + text(exact) +
                " distances that have a bucket each; expected more than " + text(exact),
@@ -162,17 +166,20 @@ void check_family(const Config& c, const Report& report) {
   only(m.decoder_start >= 0, m.translates(), "model.decoder_start", "family encoder_decoder");
   only(m.head_transform, encoder, "model.head_transform", "family encoder");
   only(m.next_sentence, encoder, "model.next_sentence", "family encoder");
-  only(m.position_offset > 0, m.position == "learned", "model.position_offset", "position learned");
-  only(m.sinusoid == "halves", m.position == "sinusoidal", "model.sinusoid", "position sinusoidal");
+  only(m.position_offset > 0, m.position == Position::learned, "model.position_offset",
+       "position learned");
+  only(m.sinusoid == Sinusoid::halves, m.position == Position::sinusoidal, "model.sinusoid",
+       "position sinusoidal");
   check_source(c, c.data.train, "data.train", report);
   if (c.data.validation) check_source(c, *c.data.validation, "data.validation", report);
   if (c.data.validation && m.translates() && c.data.validation->type != c.data.train.type)
     report({"data.validation.type", "data.train.type"},
-           "data.validation.type " + c.data.validation->type + " differs from data.train.type " +
-               c.data.train.type + "; expected the same objective",
+           "data.validation.type " + word(c.data.validation->type) +
+               " differs from data.train.type " + word(c.data.train.type) +
+               "; expected the same objective",
            "");
-  only(c.train.global_batch_tokens > 0, c.data.train.type == "pairs", "train.global_batch_tokens",
-       "data of type pairs", "global_batch_size");
+  only(c.train.global_batch_tokens > 0, c.data.train.type == SourceType::pairs,
+       "train.global_batch_tokens", "data of type pairs", "global_batch_size");
 }
 
 void check_schedule(const Config& c, const Report& report) {
@@ -183,28 +190,30 @@ void check_schedule(const Config& c, const Report& report) {
            "min_lr " + number_text(s.min_lr) + " is above optimizer.lr " +
                number_text(c.optimizer.lr) + "; expected min_lr <= lr",
            "");
-  if (s.type == "wsd" && s.decay_steps == 0)
+  if (s.type == ScheduleType::wsd && s.decay_steps == 0)
     report({"schedule.decay_steps", "schedule.type"},
            "schedule wsd needs decay_steps, the length of its final decay; expected 1 to "
            "train.steps - warmup_steps = " +
                text(c.train.steps - s.warmup_steps),
            "");
-  if (s.type == "wsd" && s.decay_steps > 0 && s.warmup_steps + s.decay_steps > c.train.steps)
+  if (s.type == ScheduleType::wsd && s.decay_steps > 0 &&
+      s.warmup_steps + s.decay_steps > c.train.steps)
     report({"schedule.decay_steps", "schedule.warmup_steps", "train.steps"},
            "warmup_steps " + text(s.warmup_steps) + " + decay_steps " + text(s.decay_steps) +
                " = " + text(s.warmup_steps + s.decay_steps) + " exceeds train.steps " + steps +
                "; expected a sum of at most " + steps,
            "");
-  const bool decays = s.type == "cosine" || s.type == "linear";
+  const bool decays = s.type == ScheduleType::cosine || s.type == ScheduleType::linear;
   if (decays && s.decay_steps > 0 && s.decay_steps <= s.warmup_steps)
     report({"schedule.decay_steps", "schedule.warmup_steps"},
            "decay_steps " + text(s.decay_steps) + " is not above warmup_steps " +
                text(s.warmup_steps) +
                "; expected the decay to end after the warmup, or 0 for train.steps",
            "");
-  if ((s.type == "noam" || s.type == "inverse_sqrt") && s.warmup_steps == 0)
+  if ((s.type == ScheduleType::noam || s.type == ScheduleType::inverse_sqrt) && s.warmup_steps == 0)
     report({"schedule.warmup_steps", "schedule.type"},
-           "schedule " + s.type + " falls with the steps after warmup; expected warmup_steps >= 1",
+           "schedule " + word(s.type) +
+               " falls with the steps after warmup; expected warmup_steps >= 1",
            "");
 }
 
@@ -223,15 +232,15 @@ void check_listen(const Config& c, const Report& report) {
 }
 
 void check_device(const Config& c, const Report& report) {
-  if (c.tf32 && (c.device != "cuda" || c.precision != "fp32"))
+  if (c.tf32 && (c.device != DeviceKind::cuda || c.precision != Precision::fp32))
     report(
         {"tf32", "device", "precision"},
         "TF32 is of fp32 products on a GPU; expected device cuda and precision fp32, or tf32 false",
         "");
-  if (c.cuda_graphs == "on" && c.device != "cuda")
+  if (c.cuda_graphs == CudaGraphs::on && c.device != DeviceKind::cuda)
     report({"cuda_graphs", "device"},
            "graphs are of work on a GPU; expected device cuda, or cuda_graphs auto", "");
-  if (c.parallel.backend == "nccl" && c.device != "cuda")
+  if (c.parallel.backend == Backend::nccl && c.device != DeviceKind::cuda)
     report({"parallel.backend", "device"},
            "NCCL moves tensors between GPUs; expected device cuda, or parallel.backend auto or mpi",
            "");
@@ -239,7 +248,7 @@ void check_device(const Config& c, const Report& report) {
 
 void check_metrics(const Config& c, const Report& report) {
   const EvalConfig& e = c.eval;
-  if (e.translates() && c.data.validation && c.data.validation->type != "pairs")
+  if (e.translates() && c.data.validation && c.data.validation->type != SourceType::pairs)
     report({"eval.metrics", "eval.stop.metric", "data.validation.type"},
            "bleu and chrf are of translations; expected data.validation of type pairs, or another "
            "metric",
@@ -255,14 +264,14 @@ void check_metrics(const Config& c, const Report& report) {
 
 void check_data(const Config& c, const Report& report) {
   const ModelConfig& m = c.model;
-  if (m.position == "learned" && c.train.seq_len > m.max_seq_len)
+  if (m.position == Position::learned && c.train.seq_len > m.max_seq_len)
     report(
         {"train.seq_len", "model.max_seq_len", "model.preset"},
         "train.seq_len " + text(c.train.seq_len) + " exceeds model.max_seq_len " +
             text(m.max_seq_len) +
             ", the rows of the learned position table; expected seq_len <= " + text(m.max_seq_len),
         "");
-  const auto reads_text = [&](const SourceConfig& s) { return s.type == "text"; };
+  const auto reads_text = [&](const SourceConfig& s) { return s.type == SourceType::text; };
   const bool tokenizes =
       reads_text(c.data.train) || (c.data.validation && reads_text(*c.data.validation));
   if (tokenizes && c.data.tokenizer == "bytes" && m.vocab_size < 256)
@@ -360,9 +369,10 @@ void fill_derived(Config& c) {
   if (m.d_ff == 0) m.d_ff = m.gated() ? round_up(ceil_div(8 * m.d_model, 3), 64) : 4 * m.d_model;
   if (m.max_seq_len == 0) m.max_seq_len = c.train.seq_len;
   const auto hides = [](SourceConfig& s) {
-    if (s.mask_probability == 0 && (s.type == "mlm" || s.type == "span_corruption"))
+    if (s.mask_probability == 0 &&
+        (s.type == SourceType::mlm || s.type == SourceType::span_corruption))
       s.mask_probability = 0.15;
-    if (s.mean_span_length == 0 && s.type == "span_corruption") s.mean_span_length = 3;
+    if (s.mean_span_length == 0 && s.type == SourceType::span_corruption) s.mean_span_length = 3;
   };
   hides(c.data.train);
   if (c.data.validation) hides(*c.data.validation);
@@ -371,11 +381,11 @@ void fill_derived(Config& c) {
   if (m.translates()) {
     if (m.n_encoder_layers == 0) m.n_encoder_layers = m.n_layers;
     if (m.n_decoder_layers == 0) m.n_decoder_layers = m.n_layers;
-    if (m.tie_embeddings == "true") m.tie_embeddings = "all";
-    if (m.tie_embeddings == "false") m.tie_embeddings = "none";
+    if (m.tie_embeddings == TieEmbeddings::yes) m.tie_embeddings = TieEmbeddings::all;
+    if (m.tie_embeddings == TieEmbeddings::no) m.tie_embeddings = TieEmbeddings::none;
   } else {
-    if (m.tie_embeddings == "none") m.tie_embeddings = "false";
-    if (m.tie_embeddings == "all") m.tie_embeddings = "true";
+    if (m.tie_embeddings == TieEmbeddings::none) m.tie_embeddings = TieEmbeddings::no;
+    if (m.tie_embeddings == TieEmbeddings::all) m.tie_embeddings = TieEmbeddings::yes;
   }
 }
 

@@ -9,8 +9,9 @@ namespace tfm::data {
 
 std::vector<nn::BatchShape> batch_shapes(const config::Config& c) {
   const config::TrainConfig& t = c.train;
-  const bool documents = c.data.train.documents == "separate" ||
-                         (c.data.validation && c.data.validation->documents == "separate");
+  const bool documents =
+      c.data.train.documents == config::Documents::separate ||
+      (c.data.validation && c.data.validation->documents == config::Documents::separate);
   const auto shape = [&](std::int64_t sequences, std::int64_t length) {
     nn::BatchShape s{.sequences = sequences,
                      .length = length,
@@ -18,7 +19,7 @@ std::vector<nn::BatchShape> batch_shapes(const config::Config& c) {
     if (c.model.translates()) s.source_length = length;
     return s;
   };
-  if (c.data.train.type == "span_corruption") {
+  if (c.data.train.type == config::SourceType::span_corruption) {
     const SpanLengths s =
         span_lengths(t.seq_len, c.data.train.mask_probability, c.data.train.mean_span_length);
     return {{.sequences = t.global_batch_size,

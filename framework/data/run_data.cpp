@@ -13,7 +13,7 @@ namespace {
 std::optional<std::int32_t> document_end(const config::Config& config,
                                          const config::SourceConfig& c,
                                          const tokenizer::Tokenizer& tokenizer) {
-  if (c.documents != "separate") return std::nullopt;
+  if (c.documents != config::Documents::separate) return std::nullopt;
   const auto end =
       tokenizer.end_of_document() ? tokenizer.end_of_document() : tokenizer.special_ids().end;
   if (!end)
@@ -28,10 +28,12 @@ std::optional<std::int32_t> document_end(const config::Config& config,
 SourceSpec source_spec(const config::SourceConfig& c, std::optional<std::int32_t> document_end) {
   // Objectives that hide tokens read token files or text.
   const auto is_tokens = [](const config::SourcePath& p) { return p.path.ends_with(".bin"); };
-  const bool either = c.type == "mlm" || c.type == "span_corruption";
-  const std::string type = !either                                                  ? c.type
-                           : std::all_of(c.paths.begin(), c.paths.end(), is_tokens) ? "tokens"
-                                                                                    : "text";
+  const bool either =
+      c.type == config::SourceType::mlm || c.type == config::SourceType::span_corruption;
+  const config::SourceType type = !either ? c.type
+                                  : std::all_of(c.paths.begin(), c.paths.end(), is_tokens)
+                                      ? config::SourceType::tokens
+                                      : config::SourceType::text;
   SourceSpec spec{.type = type,
                   .paths = {},
                   .field = c.field,
@@ -64,15 +66,15 @@ std::unique_ptr<Batcher> RunData::open(const config::Config& config, const confi
   const std::int64_t length = config.train.seq_len, batch = config.train.global_batch_size,
                      vocabulary = config.model.vocab_size;
   const std::uint64_t seed = config.train.seed;
-  if (c.type == "pairs") {
+  if (c.type == config::SourceType::pairs) {
     auto pairs = open_pairs(config, c, *tokenizer, endless && c.shuffle);
     if (endless) tokens = pairs->tokens(), cut = pairs->cut();
     return pairs;
   }
-  const SpanLengths spans = c.type == "span_corruption"
+  const SpanLengths spans = c.type == config::SourceType::span_corruption
                                 ? span_lengths(length, c.mask_probability, c.mean_span_length)
                                 : SpanLengths{};
-  const std::int64_t raw = c.type == "mlm"
+  const std::int64_t raw = c.type == config::SourceType::mlm
                                ? length - MaskedTokens::specials(*tokenizer, c.next_sentence)
                            : spans.raw > 0 ? spans.raw
                                            : length;
@@ -82,12 +84,12 @@ std::unique_ptr<Batcher> RunData::open(const config::Config& config, const confi
   source.check_ids(vocabulary);
   if (endless) tokens = source.tokens();
   const SampleOrder order(source.samples(), endless && c.shuffle, seed);
-  if (c.type == "mlm")
+  if (c.type == config::SourceType::mlm)
     return std::make_unique<MaskedTokens>(
         source, order, *tokenizer, batch,
         MaskedTokens::Options{length, vocabulary, c.mask_probability, seed, end, c.next_sentence},
         endless);
-  if (c.type == "span_corruption")
+  if (c.type == config::SourceType::span_corruption)
     return std::make_unique<SpanCorruption>(source, order, *tokenizer, batch, spans, vocabulary,
                                             seed, endless, config.model.decoder_start);
   return std::make_unique<NextToken>(source, order, batch, endless, end);

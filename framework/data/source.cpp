@@ -154,9 +154,9 @@ void Source::check_ids(std::int64_t vocab_size) {
 
 std::unique_ptr<Source> open_source(const SourceSpec& spec, const tokenizer::Tokenizer& tokenizer,
                                     std::int64_t seq_len) {
-  const bool text = spec.type == "text";
-  if (!text && spec.type != "tokens")
-    throw Error(ExitCode::usage, "data type \"" + spec.type +
+  const bool text = spec.type == config::SourceType::text;
+  if (!text && spec.type != config::SourceType::tokens)
+    throw Error(ExitCode::usage, "data type \"" + config::word(spec.type) +
                                      "\" is not supported by this version; use tokens or text");
   std::vector<Source::Group> groups;
   for (const auto& [path, weight] : spec.paths) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "config/options.h"
 #include "data/token_file.h"
 #include "tokenizer/tokenizer.h"
 
@@ -19,7 +20,7 @@ struct SourceSpec {
         path;  // a file, or a pattern of glob(7), whose files are taken in the order of their names
     double weight = 1;  // of all files of the pattern together
   };
-  std::string type;  // tokens | text
+  config::SourceType type = config::SourceType::tokens;  // tokens or text
   std::vector<Path> paths;
   std::string field = "text";                // of .jsonl lines
   bool shuffle = false;                      // for SampleOrder

@@ -40,29 +40,33 @@ void must_say(const io::JsonNode& c, const std::string& key, const std::string& 
 }
 
 struct ActivationName {
-  const char *theirs, *plain, *gated;
+  const char* theirs;
+  config::Activation plain;
+  std::optional<config::Activation> gated = {};
 };
-constexpr ActivationName kActivations[] = {{"gelu_new", "gelu_tanh", "geglu"},
-                                           {"gelu_pytorch_tanh", "gelu_tanh", "geglu"},
-                                           {"gelu", "gelu", ""},
-                                           {"relu", "relu", ""},
-                                           {"silu", "silu", "swiglu"},
-                                           {"swish", "silu", "swiglu"}};
+using enum config::Activation;
+constexpr ActivationName kActivations[] = {{"gelu_new", gelu_tanh, geglu},
+                                           {"gelu_pytorch_tanh", gelu_tanh, geglu},
+                                           {"gelu", gelu},
+                                           {"relu", relu},
+                                           {"silu", silu, swiglu},
+                                           {"swish", silu, swiglu}};
 
-std::string activation_of(const io::JsonNode& c, const std::string& key, const std::string& name,
-                          bool gated) {
+config::Activation activation_of(const io::JsonNode& c, const std::string& key,
+                                 const std::string& name, bool gated) {
   for (const auto& a : kActivations)
-    if (const char* ours = gated ? a.gated : a.plain; name == a.theirs && *ours) return ours;
+    if (const auto ours = gated ? a.gated : std::optional(a.plain); ours && name == a.theirs)
+      return *ours;
   c.at(key).fail("the activation '" + name + "' is not supported" +
                  (gated ? " in a gated layer" : ""));
 }
 // The name that `j` has for it already, as several mean the same.
-std::string activation_name(const Json& j, const char* key, const std::string& ours) {
+std::string activation_name(const Json& j, const char* key, config::Activation activation) {
   const char* name = nullptr;
   for (const auto& a : kActivations)
-    if (ours == a.plain || ours == a.gated)
+    if (activation == a.plain || activation == a.gated)
       if (!name || (j.contains(key) && j[key] == a.theirs)) name = a.theirs;
-  TFM_CHECK(name, "activation " + ours);
+  TFM_CHECK(name, "activation " + config::word(activation));
   return name;
 }
 
@@ -70,7 +74,7 @@ config::ModelConfig read_gpt2(const io::JsonNode& c) {
   for (const char* key :
        {"scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn", "add_cross_attention"})
     must_be(c, key, false);
-  config::ModelConfig m{.family = "decoder"};
+  config::ModelConfig m{.family = config::Family::decoder};
   m.vocab_size = whole(c, "vocab_size", 50257);
   m.d_model = whole(c, "n_embd", 768), m.n_layers = layers(c, "n_layer", 12),
   m.n_heads = whole(c, "n_head", 12);
@@ -100,7 +104,9 @@ void read_rope(const io::JsonNode& c, config::RopeConfig& rope) {
 }
 
 config::ModelConfig read_llama(const io::JsonNode& c) {
-  config::ModelConfig m{.family = "decoder", .position = "rope", .norm = "rmsnorm"};
+  config::ModelConfig m{.family = config::Family::decoder,
+                        .position = config::Position::rope,
+                        .norm = config::Norm::rmsnorm};
   m.vocab_size = whole(c, "vocab_size", 32000);
   m.d_model = whole(c, "hidden_size", 4096), m.n_layers = layers(c, "num_hidden_layers", 32);
   m.n_heads = whole(c, "num_attention_heads", 32),
@@ -110,7 +116,7 @@ config::ModelConfig read_llama(const io::JsonNode& c) {
   m.max_seq_len = whole(c, "max_position_embeddings", 2048);
   m.activation = activation_of(c, "hidden_act", c.text("hidden_act", "silu"), true);
   m.norm_eps = real(c, "rms_norm_eps", 1e-6), m.init_std = real(c, "initializer_range", 0.02);
-  m.bias = c.flag("attention_bias", false), m.head_bias = "false";
+  m.bias = c.flag("attention_bias", false), m.head_bias = config::HeadBias::no;
   if (m.bias != c.flag("mlp_bias", false))
     c.fail("attention_bias and mlp_bias differ; expected both or neither");
   m.dropout.attention = real(c, "attention_dropout", 0);
@@ -121,11 +127,11 @@ config::ModelConfig read_llama(const io::JsonNode& c) {
 config::ModelConfig read_bert(const io::JsonNode& c) {
   must_say(c, "position_embedding_type", "absolute");
   must_be(c, "is_decoder", false);
-  config::ModelConfig m{.family = "encoder",
-                        .norm_position = "post",
+  config::ModelConfig m{.family = config::Family::encoder,
+                        .norm_position = config::NormPosition::post,
                         .embedding_norm = true,
                         .head_transform = true,
-                        .head_bias = "true"};
+                        .head_bias = config::HeadBias::yes};
   m.vocab_size = whole(c, "vocab_size", 30522);
   m.d_model = whole(c, "hidden_size", 768), m.n_layers = layers(c, "num_hidden_layers", 12),
   m.n_heads = whole(c, "num_attention_heads", 12);
@@ -141,8 +147,10 @@ config::ModelConfig read_bert(const io::JsonNode& c) {
 }
 
 config::ModelConfig read_t5(const io::JsonNode& c) {
-  config::ModelConfig m{.family = "encoder_decoder", .position = "relative", .norm = "rmsnorm"};
-  m.bias = m.scale_attention = false, m.head_bias = "false";
+  config::ModelConfig m{.family = config::Family::encoder_decoder,
+                        .position = config::Position::relative,
+                        .norm = config::Norm::rmsnorm};
+  m.bias = m.scale_attention = false, m.head_bias = config::HeadBias::no;
   m.vocab_size = whole(c, "vocab_size", 32128);
   m.d_model = whole(c, "d_model", 512), m.n_heads = whole(c, "num_heads", 8),
   m.d_head = whole(c, "d_kv", 64), m.d_ff = whole(c, "d_ff", 2048);
@@ -159,15 +167,15 @@ config::ModelConfig read_t5(const io::JsonNode& c) {
   const double p = real(c, "dropout_rate", 0.1);
   m.dropout = {p, p, p, p};
   m.scale_logits = c.flag("scale_decoder_outputs", c.flag("tie_word_embeddings", true));
-  m.tie_embeddings = "all";
+  m.tie_embeddings = config::TieEmbeddings::all;
   return m;
 }
 
 config::ModelConfig read_bart(const io::JsonNode& c, bool marian) {
-  config::ModelConfig m{.family = "encoder_decoder",
-                        .norm_position = "post",
-                        .tie_embeddings = "all",
-                        .head_bias = "true"};
+  config::ModelConfig m{.family = config::Family::encoder_decoder,
+                        .norm_position = config::NormPosition::post,
+                        .tie_embeddings = config::TieEmbeddings::all,
+                        .head_bias = config::HeadBias::yes};
   m.vocab_size = whole(c, "vocab_size", marian ? 58101 : 50265);
   m.d_model = whole(c, "d_model", 1024), m.n_encoder_layers = layers(c, "encoder_layers", 12),
   m.n_decoder_layers = layers(c, "decoder_layers", 12);
@@ -189,7 +197,7 @@ config::ModelConfig read_bart(const io::JsonNode& c, bool marian) {
     m.position_offset = 2, m.embedding_norm = true;
     return m;
   }
-  m.position = "sinusoidal", m.sinusoid = "halves";
+  m.position = config::Position::sinusoidal, m.sinusoid = config::Sinusoid::halves;
   if (whole(c, "decoder_vocab_size", m.vocab_size) != m.vocab_size)
     c.at("decoder_vocab_size").fail("differs from vocab_size; expected one size");
   return m;
@@ -294,7 +302,9 @@ void write_bart(Json& j, const config::ModelConfig& m, bool marian) {
   j["decoder_vocab_size"] = m.vocab_size;
   const char* share = "share_encoder_decoder_embeddings";  // version 5 of transformers has models
                                                            // with `true` and a table for each stack
-  if (!j.contains(share)) j[share] = m.tie_embeddings == "all" || m.tie_embeddings == "inputs";
+  if (!j.contains(share))
+    j[share] = m.tie_embeddings == config::TieEmbeddings::all ||
+               m.tie_embeddings == config::TieEmbeddings::inputs;
 }
 
 }  // namespace
@@ -322,35 +332,38 @@ config::ModelConfig model_of_huggingface(const std::string& dir) {
 }
 
 std::string huggingface_type(const config::ModelConfig& m) {
-  const bool pre = m.norm_position == "pre", layernorm = m.norm == "layernorm",
+  const bool pre = m.norm_position == config::NormPosition::pre,
+             layernorm = m.norm == config::Norm::layernorm,
              full = m.n_kv_heads == m.n_heads && m.d_head * m.n_heads == m.d_model;
   const bool plain_head = !m.has_head_bias(),
              plain = !m.scale_embeddings && !m.embedding_norm && !m.scale_logits;
-  if (m.family == "decoder") {
-    if (m.position == "learned" && m.position_offset == 0 && pre && layernorm && full && m.bias &&
-        !m.gated() && plain && plain_head)
+  if (m.family == config::Family::decoder) {
+    if (m.position == config::Position::learned && m.position_offset == 0 && pre && layernorm &&
+        full && m.bias && !m.gated() && plain && plain_head)
       return "gpt2";
-    if (m.position == "rope" && pre && !layernorm && m.gated() && m.scale_attention && plain &&
-        plain_head)
+    if (m.position == config::Position::rope && pre && !layernorm && m.gated() &&
+        m.scale_attention && plain && plain_head)
       return "llama";
   }
-  if (m.family == "encoder" && m.position == "learned" && m.position_offset == 0 && !pre &&
-      layernorm && full && m.bias && !m.gated() && m.embedding_norm && m.type_vocab_size > 0 &&
-      m.head_transform && m.has_head_bias() && !m.scale_embeddings && m.scale_attention &&
-      !m.scale_logits)
+  if (m.family == config::Family::encoder && m.position == config::Position::learned &&
+      m.position_offset == 0 && !pre && layernorm && full && m.bias && !m.gated() &&
+      m.embedding_norm && m.type_vocab_size > 0 && m.head_transform && m.has_head_bias() &&
+      !m.scale_embeddings && m.scale_attention && !m.scale_logits)
     return "bert";
   if (m.translates()) {
-    const bool t5_tie = m.tie_embeddings == "all" || m.tie_embeddings == "inputs";
-    if (m.position == "relative" && pre && !layernorm && !m.bias && !m.scale_attention &&
-        m.n_kv_heads == m.n_heads && t5_tie && plain_head && !m.scale_embeddings &&
-        !m.embedding_norm)
+    const bool t5_tie = m.tie_embeddings == config::TieEmbeddings::all ||
+                        m.tie_embeddings == config::TieEmbeddings::inputs;
+    if (m.position == config::Position::relative && pre && !layernorm && !m.bias &&
+        !m.scale_attention && m.n_kv_heads == m.n_heads && t5_tie && plain_head &&
+        !m.scale_embeddings && !m.embedding_norm)
       return "t5";
     const bool post = !pre && layernorm && full && m.bias && !m.gated() && m.scale_attention &&
                       !m.scale_logits && m.norm_eps == 1e-5;
-    if (post && m.position == "learned" && m.position_offset == 2 && m.embedding_norm &&
-        m.tie_embeddings != "decoder")
+    if (post && m.position == config::Position::learned && m.position_offset == 2 &&
+        m.embedding_norm && m.tie_embeddings != config::TieEmbeddings::decoder)
       return "bart";
-    if (post && m.position == "sinusoidal" && m.sinusoid == "halves" && !m.embedding_norm)
+    if (post && m.position == config::Position::sinusoidal &&
+        m.sinusoid == config::Sinusoid::halves && !m.embedding_norm)
       return "marian";
   }
   throw Error(ExitCode::usage,

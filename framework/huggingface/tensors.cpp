@@ -32,7 +32,8 @@ class Table {
   }
   void norm(const std::string& name, const std::string& part) {
     tensor(name + ".weight", {m_.d_model}, part + ".weight");
-    if (m_.bias && m_.norm == "layernorm") tensor(name + ".bias", {m_.d_model}, part + ".bias");
+    if (m_.bias && m_.norm == config::Norm::layernorm)
+      tensor(name + ".bias", {m_.d_model}, part + ".bias");
   }
   // Query, key, value and output as separate layers.
   void attention(const std::string& name, const std::array<const char*, 4>& words,
@@ -156,10 +157,11 @@ void t5(Table& t, const config::ModelConfig& m) {
 // the stacks' where the output is not tied.
 void bart_tables(Table& t, const config::ModelConfig& m, bool marian) {
   const std::vector<std::int64_t> shape{m.vocab_size, m.d_model};
-  const bool inputs = m.tie_embeddings == "inputs";
+  const bool inputs = m.tie_embeddings == config::TieEmbeddings::inputs;
   const std::string encoder = inputs ? "embedding.weight" : "encoder.embedding.weight",
                     decoder = inputs ? encoder : "decoder.embedding.weight";
-  if (m.tie_embeddings == "all") return t.tensor("model.shared.weight", shape, "embedding.weight");
+  if (m.tie_embeddings == config::TieEmbeddings::all)
+    return t.tensor("model.shared.weight", shape, "embedding.weight");
   if (inputs || !marian) t.optional("model.shared.weight", shape, encoder);
   t.optional("model.encoder.embed_tokens.weight", shape, encoder);
   t.optional("model.decoder.embed_tokens.weight", shape, decoder);
@@ -171,7 +173,7 @@ void bart(Table& t, const config::ModelConfig& m, bool marian) {
   bart_tables(t, m, marian);
   for (const std::string& stack : {std::string("encoder."), std::string("decoder.")}) {
     const bool decoder = stack == "decoder.";
-    if (m.position == "learned")
+    if (m.position == config::Position::learned)
       t.tensor("model." + stack + "embed_positions.weight", {m.max_seq_len + m.position_offset, C},
                stack + "position.weight");
     if (m.embedding_norm)

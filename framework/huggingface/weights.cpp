@@ -143,22 +143,24 @@ bool HuggingFaceModel::differ(const std::string& a, const std::string& b) const 
 // What is tied and which heads there are: by the tensors, not by flags, which versions of the
 // format treat differently.
 void HuggingFaceModel::decide_heads() {
+  using Tie = config::TieEmbeddings;
   const auto present = [&](const char* name, const std::string& otherwise) {
     return tensors_.contains(name) ? std::string(name) : otherwise;
   };
   if (type_ == "gpt2")
-    model_.tie_embeddings = differ("lm_head.weight", "transformer.wte.weight") ? "false" : "true";
-  if (type_ == "gpt2" && model_.tie_embeddings == "false") model_.head_bias = "false";
+    model_.tie_embeddings = differ("lm_head.weight", "transformer.wte.weight") ? Tie::no : Tie::yes;
+  if (type_ == "gpt2" && model_.tie_embeddings == Tie::no) model_.head_bias = config::HeadBias::no;
   if (type_ == "llama")
     model_.tie_embeddings =
-        differ("lm_head.weight", "model.embed_tokens.weight") ? "false" : "true";
+        differ("lm_head.weight", "model.embed_tokens.weight") ? Tie::no : Tie::yes;
   if (type_ == "bert")
     model_.tie_embeddings =
-        differ("cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight") ? "false"
-                                                                                           : "true";
+        differ("cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight")
+            ? Tie::no
+            : Tie::yes;
   if (type_ == "bert") model_.next_sentence = tensors_.contains("cls.seq_relationship.weight");
   if (type_ == "t5")
-    model_.tie_embeddings = differ("lm_head.weight", "shared.weight") ? "inputs" : "all";
+    model_.tie_embeddings = differ("lm_head.weight", "shared.weight") ? Tie::inputs : Tie::all;
   if (type_ != "bart" && type_ != "marian") return;
   const std::string shared = "model.shared.weight",
                     encoder = present("model.encoder.embed_tokens.weight", shared),
@@ -166,7 +168,9 @@ void HuggingFaceModel::decide_heads() {
                     output = present("lm_head.weight", decoder);
   const bool inputs = tensors_.contains(shared) && !differ(encoder, decoder),
              target = !differ(decoder, output) && (inputs || type_ == "marian");
-  model_.tie_embeddings = inputs ? (target ? "all" : "inputs") : target ? "decoder" : "none";
+  model_.tie_embeddings = inputs   ? (target ? Tie::all : Tie::inputs)
+                          : target ? Tie::decoder
+                                   : Tie::none;
 }
 
 void HuggingFaceModel::check(const config::ModelConfig& model) {

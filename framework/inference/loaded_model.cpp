@@ -15,7 +15,9 @@ config::Config huggingface_run(const std::string& dir) {
   config::Config c;
   c.model = huggingface::HuggingFaceModel(dir).model();
   c.train.seq_len = c.model.max_seq_len;
-  c.data.train.type = c.model.translates() ? "pairs" : c.model.encodes() ? "mlm" : "tokens";
+  c.data.train.type = c.model.translates() ? config::SourceType::pairs
+                      : c.model.encodes()  ? config::SourceType::mlm
+                                           : config::SourceType::tokens;
   c.data.train.paths = {{"unknown", 1}};
   for (const char* file : {"tokenizer.json", "vocab.json", "spiece.model"})
     if (c.data.tokenizer == "bytes" && std::filesystem::exists(dir + "/" + file))
@@ -53,9 +55,9 @@ config::Config checkpoint_config(const std::string& step_dir,
                                  step_dir + "/config.json", all)
           : config::parse_config(checkpoint::CheckpointReader(step_dir).manifest().config,
                                  step_dir + "/manifest.json (config)", all);
-  if (c.precision != "fp32")
+  if (c.precision != config::Precision::fp32)
     throw Error(ExitCode::usage,
-                "precision=" + c.precision +
+                "precision=" + config::word(c.precision) +
                     ": programs that read checkpoints compute with precision fp32 in this version");
   return c;
 }

@@ -22,7 +22,7 @@ std::vector<std::string> changes(const config::Config& from, const config::Confi
   std::vector<std::string> all;
   if (to.train.micro_batch_size != from.train.micro_batch_size)
     all.push_back("train.micro_batch_size=" + std::to_string(to.train.micro_batch_size));
-  if (to.recompute != from.recompute) all.push_back("recompute=" + to.recompute);
+  if (to.recompute != from.recompute) all.push_back("recompute=" + config::word(to.recompute));
   if (to.parallel.zero != from.parallel.zero)
     all.push_back("parallel.zero=" + std::to_string(to.parallel.zero));
   if (to.parallel.tensor != from.parallel.tensor)
@@ -36,10 +36,9 @@ std::optional<Fit> with_less_activations(const config::Config& given, const conf
   const auto whole = plan_of(c, ranks);
   if (!whole || whole->memory.total() - whole->memory.categories.at(kActivations) > usable_bytes)
     return std::nullopt;
-  for (const char* recompute : {"none", "selective", "full"}) {
-    if (c.recompute == "full" ? recompute != std::string("full")
-                              : c.recompute == "selective" && recompute == std::string("none"))
-      continue;
+  using enum config::Recompute;
+  for (const config::Recompute recompute : {none, selective, full}) {
+    if (recompute < c.recompute) continue;
     for (std::int64_t micro = whole->largest().shape.sequences; micro > 0; micro /= 2) {
       config::Config candidate = c;
       candidate.recompute = recompute;

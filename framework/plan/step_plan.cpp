@@ -12,14 +12,60 @@ namespace {
 
 constexpr std::int64_t kMicroTokens = 4096;  // of a side of a micro-batch of sentence pairs
 
-DType real_of(const config::Config& c) {
-  return c.precision == "bf16" ? DType::bf16 : c.precision == "fp16" ? DType::f16 : DType::f32;
+DType real_of(config::Precision precision) {
+  switch (precision) {
+    case config::Precision::fp32:
+      return DType::f32;
+    case config::Precision::bf16:
+      return DType::bf16;
+    case config::Precision::fp16:
+      return DType::f16;
+  }
+  internal_error("not a value of this option");
 }
 
-graph::Recompute recompute_of(const std::string& name) {
-  return name == "full"        ? graph::Recompute::full
-         : name == "selective" ? graph::Recompute::selective
-                               : graph::Recompute::none;
+graph::Recompute recompute_of(config::Recompute recompute) {
+  switch (recompute) {
+    case config::Recompute::none:
+      return graph::Recompute::none;
+    case config::Recompute::selective:
+      return graph::Recompute::selective;
+    case config::Recompute::full:
+      return graph::Recompute::full;
+  }
+  internal_error("not a value of this option");
+}
+
+optim::Schedule::Kind kind_of(config::ScheduleType type) {
+  using Kind = optim::Schedule::Kind;
+  switch (type) {
+    case config::ScheduleType::constant:
+      return Kind::constant;
+    case config::ScheduleType::linear:
+      return Kind::linear;
+    case config::ScheduleType::cosine:
+      return Kind::cosine;
+    case config::ScheduleType::noam:
+      return Kind::noam;
+    case config::ScheduleType::inverse_sqrt:
+      return Kind::inverse_sqrt;
+    case config::ScheduleType::wsd:
+      return Kind::wsd;
+  }
+  internal_error("not a value of this option");
+}
+
+optim::OptimizerOptions::Kind kind_of(config::OptimizerType type) {
+  using Kind = optim::OptimizerOptions::Kind;
+  switch (type) {
+    case config::OptimizerType::adamw:
+      return Kind::adamw;
+    case config::OptimizerType::adam:
+      return Kind::adam;
+    case config::OptimizerType::sgd:
+      return Kind::sgd;
+  }
+  internal_error("not a value of this option");
 }
 
 template <class F>
@@ -101,15 +147,8 @@ void make_programs(StepPlan& p, ShapePlan& s, const optim::OptimizerOptions& opt
 }  // namespace
 
 optim::Schedule schedule_of(const config::Config& c) {
-  using Kind = optim::Schedule::Kind;
-  static const std::map<std::string, Kind> kinds{{"constant", Kind::constant},
-                                                 {"linear", Kind::linear},
-                                                 {"cosine", Kind::cosine},
-                                                 {"noam", Kind::noam},
-                                                 {"inverse_sqrt", Kind::inverse_sqrt},
-                                                 {"wsd", Kind::wsd}};
-  const bool wsd = c.schedule.type == "wsd";
-  return {.kind = kinds.at(c.schedule.type),
+  const bool wsd = c.schedule.type == config::ScheduleType::wsd;
+  return {.kind = kind_of(c.schedule.type),
           .lr = c.optimizer.lr,
           .min_lr = c.schedule.min_lr,
           .warmup = c.schedule.warmup_steps,
@@ -119,11 +158,8 @@ optim::Schedule schedule_of(const config::Config& c) {
 }
 
 optim::OptimizerOptions optimizer_of(const config::Config& c) {
-  using Kind = optim::OptimizerOptions::Kind;
   const config::OptimizerConfig& o = c.optimizer;
-  return {.kind = o.type == "sgd"    ? Kind::sgd
-                  : o.type == "adam" ? Kind::adam
-                                     : Kind::adamw,
+  return {.kind = kind_of(o.type),
           .beta1 = o.beta1,
           .beta2 = o.beta2,
           .eps = o.eps,
@@ -219,7 +255,7 @@ std::uint64_t StepPlan::collective_hash() const {
 
 StepPlan make_step_plan(const config::Config& config, const comm::Mesh& mesh,
                         std::optional<DType> real, const std::optional<nn::BatchShape>& only) {
-  StepPlan p{.config = config, .mesh = mesh, .real = real.value_or(real_of(config))};
+  StepPlan p{.config = config, .mesh = mesh, .real = real.value_or(real_of(config.precision))};
   p.model = models::make_model(config, mesh);
   if (config.eval.every > 0 && config.eval.translates() && !only) {
     config::Config whole_rows = config;

@@ -52,7 +52,7 @@ struct StepPlan {
   device::MemoryPlan memory;   // of the device
   device::MemoryPlan staging;  // of the host, where the device is another
 
-  bool on_host() const { return config.device != "cuda"; }
+  bool on_host() const { return config.device != config::DeviceKind::cuda; }
 
   // Of the largest shape:
   const ShapePlan& largest() const { return shapes.back(); }

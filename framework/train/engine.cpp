@@ -18,7 +18,7 @@ Engine::Engine(plan::StepPlan plan, device::Device device)
       optimizer_(plan_.model->parameters(), plan_.mesh, tensors_, plan::optimizer_of(plan_.config),
                  plan_.buckets, plan_.real) {
   TFM_CHECK(plan_.on_host() == device_.is_cpu(), "the plan is of another kind of device");
-  if (plan_.config.cuda_graphs == "on" && !recordable(true))
+  if (plan_.config.cuda_graphs == config::CudaGraphs::on && !recordable(true))
     throw Error(ExitCode::usage,
                 "cuda_graphs: on, but the ranks exchange tensors through the host's memory, which "
                 "no graph can hold; expected auto or off, or a GPU for every rank");
@@ -127,7 +127,8 @@ void Engine::load(const nn::Recording& recording, const graph::Program& program,
 }
 
 bool Engine::recordable(bool reduces) const {
-  if (device_.is_cpu() || plan_.config.cuda_graphs == "off" || times_) return false;
+  if (device_.is_cpu() || plan_.config.cuda_graphs == config::CudaGraphs::off || times_)
+    return false;
   const auto stays = [](const comm::Communicator& group) {
     return group.size() == 1 || group.on_stream();
   };

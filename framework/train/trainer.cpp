@@ -188,9 +188,9 @@ class Run {
     exporter_ = telemetry::Exporter::create(
         {.listen = config_.metrics.listen,
          .build = {{"version", std::string(version)}},
-         .run = {
-             {"model", config_.model.preset.empty() ? config_.model.family : config_.model.preset},
-             {"layout", layout}}});
+         .run = {{"model", config_.model.preset.empty() ? config::word(config_.model.family)
+                                                        : config_.model.preset},
+                 {"layout", layout}}});
     if (!exporter_) return;
     for (const auto& [kind, bytes] : engine_.memory_taken().categories)
       exporter_->memory(kind, bytes);
@@ -282,20 +282,22 @@ class Run {
     }
     const std::vector<std::string> translations = translate();
     engine_.swap_average();
-    std::map<std::string, double> values{{"loss", totals.mean()},
-                                         {"perplexity", totals.perplexity()}};
-    if (config_.eval.has("accuracy")) values["accuracy"] = totals.accuracy();
-    if (config_.eval.has("bleu")) values["bleu"] = text::corpus_bleu(translations, lines_.target);
-    if (config_.eval.has("chrf")) values["chrf"] = text::corpus_chrf(translations, lines_.target);
+    using enum config::Metric;
+    std::map<config::Metric, double> values{{loss, totals.mean()},
+                                            {perplexity, totals.perplexity()}};
+    if (config_.eval.has(accuracy)) values[accuracy] = totals.accuracy();
+    if (config_.eval.has(bleu)) values[bleu] = text::corpus_bleu(translations, lines_.target);
+    if (config_.eval.has(chrf)) values[chrf] = text::corpus_chrf(translations, lines_.target);
     telemetry::MetricsLine line("eval");
     line.add("step", number).add("split", "validation");
     std::string text = "validation at step " + std::to_string(number);
-    for (const std::string& metric : config_.eval.metrics) {
+    for (const config::Metric metric : config_.eval.metrics) {
+      const std::string name = config::word(metric);
       char value[32];
       std::snprintf(value, sizeof value, " %.4f", values.at(metric));
-      text += " | " + metric + value;
-      line.add(metric, values.at(metric));
-      if (exporter_) exporter_->eval("validation", metric, values.at(metric));
+      text += " | " + name + value;
+      line.add(name, values.at(metric));
+      if (exporter_) exporter_->eval("validation", name, values.at(metric));
     }
     write(line.add("tokens", totals.labels[0]));
     say(text + " | " + std::to_string(totals.labels[0]) + " tokens");
@@ -362,7 +364,7 @@ class Run {
     end.add("step", outcome.step).add("arena_high_water_bytes", high_water);
     end.add("reason", exhausted() ? "no_improvement" : outcome.stopped ? "request" : "steps");
     if (best_ && best_->step >= 0)
-      end.add("best_step", best_->step).add("best_" + best_->metric, best_->value);
+      end.add("best_step", best_->step).add("best_" + config::word(best_->metric), best_->value);
     write(end);
     if (lead()) StopRequests::obeyed(config_.checkpoint.dir);
     if (!failed_checkpoint_.empty())
@@ -373,7 +375,7 @@ class Run {
     if (outcome.stopped) say("stopped on request after step " + std::to_string(outcome.step));
     if (exhausted())
       say("stopped after step " + std::to_string(outcome.step) + ": " +
-          std::to_string(best_->since) + " measurements of " + best_->metric +
+          std::to_string(best_->since) + " measurements of " + config::word(best_->metric) +
           " without a better one than " + number_text(best_->value) + " at step " +
           std::to_string(best_->step) + "; with a larger eval.stop.patience it goes on");
   }

@@ -210,10 +210,11 @@ std::vector<Finding> verify_layout(const config::Config& config, const comm::Mes
   config::Config alone = config;
   alone.parallel = {.bucket_bytes = config.parallel.bucket_bytes};
   alone.parallel.data = 1;
-  alone.recompute = "none";
+  alone.recompute = config::Recompute::none;
   alone.train.micro_batch_size = config.train.global_batch_size;
   config::Config other = config;
-  other.recompute = config.recompute == "none" ? "full" : "none";
+  other.recompute = config.recompute == config::Recompute::none ? config::Recompute::full
+                                                                : config::Recompute::none;
   config::Config no_zero = config;
   no_zero.parallel.zero = 0;
 

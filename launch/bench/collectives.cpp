@@ -83,17 +83,19 @@ int bench_collectives(const Arguments& args) {
   if (!args.positional().empty() || !args.overrides().empty())
     throw Error(ExitCode::usage, "tfm-bench collectives takes options only; --help lists them");
   config::Config config;
-  config.device = args.get("--device", "cpu");
-  if (config.device != "cpu" && config.device != "cuda")
-    throw Error(ExitCode::usage, "--device '" + config.device + "': expected cpu or cuda");
+  const std::string device = args.get("--device", "cpu");
+  const auto kind = config::value_of<config::DeviceKind>(device);
+  if (!kind || *kind == config::DeviceKind::automatic)
+    throw Error(ExitCode::usage, "--device '" + device + "': expected cpu or cuda");
+  config.device = *kind;
   const std::vector<std::int64_t> all = sizes(args.get("--bytes", "64Ki,1Mi,16Mi,64Mi"));
   const Launch launch;
   CollectiveBench bench(launch, launch.device(config));
-  Json results{{"ranks", bench.ranks()}, {"device", config.device}, {"results", Json::array()}};
+  Json results{{"ranks", bench.ranks()}, {"device", device}, {"results", Json::array()}};
   std::vector<Bar> bars;
   if (bench.lead())
     std::printf("%d ranks, tensors of %s\n%-16s %14s %12s %12s %12s\n", bench.ranks(),
-                config.device.c_str(), "operation", "bytes", "ms", "GB/s", "bus GB/s");
+                device.c_str(), "operation", "bytes", "ms", "GB/s", "bus GB/s");
   for (comm::Collective kind : {comm::Collective::all_reduce_sum, comm::Collective::reduce_scatter,
                                 comm::Collective::all_gather})
     for (std::int64_t bytes : all) {

@@ -29,7 +29,7 @@ config::Config configuration(const Arguments& args) {
         "the built-in configuration", args.overrides());
   };
   const config::Config c = gpt2("256", "4", "fp32");
-  return c.device == "cuda" ? gpt2("1024", "16", "bf16") : c;
+  return c.device == config::DeviceKind::cuda ? gpt2("1024", "16", "bf16") : c;
 }
 
 class KernelBench {
@@ -131,14 +131,15 @@ int bench_kernels(const Arguments& args) {
   config::resolve_for_ranks(config, 1);
   KernelBench bench(config, launch);
   const plan::DeviceModel& m = bench.model();
-  Json results{{"precision", config.precision},
+  const std::string precision = config::word(config.precision);
+  Json results{{"precision", precision},
                {"threads", launch.threads},
                {"product_flops_per_second", m.wide.product},
                {"copy_bytes_per_second", m.bandwidth}};
   std::printf(
       "%s, measured: matrix products %.1f GFLOP/s, copies %.1f GB/s\n%-52s %11s %10s %8s %9s\n",
-      config.precision.c_str(), m.wide.product * 1e-9, m.bandwidth * 1e-9, "op, phase, shapes",
-      "ms", "GFLOP/s", "GB/s", "roofline");
+      precision.c_str(), m.wide.product * 1e-9, m.bandwidth * 1e-9, "op, phase, shapes", "ms",
+      "GFLOP/s", "GB/s", "roofline");
   std::vector<Bar> bars;
   bench.run([&](const Json& r) {
     char text[64];

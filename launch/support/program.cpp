@@ -138,9 +138,10 @@ Launch::Launch() {
 }
 
 device::Device Launch::device(const config::Config& config) const {
-  return config.device == "cuda"
-             ? device::Device::gpu(session ? session->local_rank() : 0, threads,
-                                   {config.tf32, config.numerics == "deterministic"})
+  return config.device == config::DeviceKind::cuda
+             ? device::Device::gpu(
+                   session ? session->local_rank() : 0, threads,
+                   {config.tf32, config.numerics == config::Numerics::deterministic})
              : device::Device::cpu(threads);
 }
 

@@ -213,11 +213,13 @@ TEST_F(Checkpoint, IsReadOnProcessorsUnlessAskedOtherwise) {
   });
   ASSERT_TRUE(result.ok()) << result.error;
   const config::Config c = inference::checkpoint_config(result.path, {});
-  EXPECT_EQ(c.device, "cpu");
-  EXPECT_EQ(c.precision, "fp32");
+  EXPECT_EQ(c.device, config::DeviceKind::cpu);
+  EXPECT_EQ(c.precision, config::Precision::fp32);
   EXPECT_NO_THROW(inference::checkpoint_config(result.path, {"precision=fp32"}));
-  EXPECT_EQ(inference::checkpoint_config(result.path, {"device=cuda"}).device, "cuda");
-  EXPECT_EQ(inference::checkpoint_config(result.path, {"device=cpu"}).device, "cpu");
+  EXPECT_EQ(inference::checkpoint_config(result.path, {"device=cuda"}).device,
+            config::DeviceKind::cuda);
+  EXPECT_EQ(inference::checkpoint_config(result.path, {"device=cpu"}).device,
+            config::DeviceKind::cpu);
   try {
     inference::checkpoint_config(result.path, {"precision=bf16"});
     ADD_FAILURE();
@@ -229,7 +231,7 @@ TEST_F(Checkpoint, IsReadOnProcessorsUnlessAskedOtherwise) {
 
 TEST_F(Checkpoint, TheBestIsNamedAndStays) {
   const Data data = random_data(1);
-  checkpoint::Best best{.metric = "bleu"};
+  checkpoint::Best best{.metric = config::Metric::bleu};
   const auto saved = [&](std::int64_t step, double value) {
     best.improve(step, value);
     const auto result = save(step, data, 2, 1, 2, best);
@@ -258,9 +260,9 @@ TEST_F(Checkpoint, TheBestIsNamedAndStays) {
 }
 
 TEST(Best, IsTheFirstOfEqualsAndFinite) {
-  for (const char* metric : {"loss", "perplexity", "accuracy", "bleu", "chrf"}) {
-    const double sign =
-        std::string(metric) == "loss" || std::string(metric) == "perplexity" ? -1 : 1;
+  using enum config::Metric;
+  for (const config::Metric metric : {loss, perplexity, accuracy, bleu, chrf}) {
+    const double sign = metric == loss || metric == perplexity ? -1 : 1;
     checkpoint::Best best{.metric = metric};
     EXPECT_FALSE(best.improve(1, std::nan("")));
     EXPECT_TRUE(best.improve(2, sign * 2));

@@ -200,7 +200,7 @@ TEST_F(ConfigTest, SpecialForms) {
 
 TEST_F(ConfigTest, PresetsGiveWayToWhatIsWritten) {
   const config::Config gpt2 = load("model: {preset: gpt2-124m}\n" + kData);
-  EXPECT_EQ(gpt2.model.family, "decoder");
+  EXPECT_EQ(gpt2.model.family, config::Family::decoder);
   EXPECT_EQ(gpt2.model.d_ff, 3072);
   EXPECT_EQ(gpt2.model.dropout.residual, 0.1);
   const config::Config small =
@@ -229,8 +229,8 @@ TEST_F(ConfigTest, OverridesWin) {
   EXPECT_EQ(c.optimizer.lr, 3e-4);
   EXPECT_EQ(c.optimizer.beta1, 0.8);
   EXPECT_EQ(c.data.train.paths[0].path, "*.txt");
-  EXPECT_EQ(c.data.validation->type, "tokens");
-  EXPECT_EQ(c.device, "cpu");
+  EXPECT_EQ(c.data.validation->type, config::SourceType::tokens);
+  EXPECT_EQ(c.device, config::DeviceKind::cpu);
   EXPECT_EQ(c.model.dropout, (config::DropoutConfig{0.1, 0.4, 0.1, 0.1}));
   EXPECT_EQ(c.checkpoint.dir, "a b #1");
   EXPECT_EQ(

@@ -106,12 +106,13 @@ TEST_F(ConfigValues, DumpsReadBackToTheSameValue) {
   const auto pick = [&](std::vector<std::string> words) { return words[random() % words.size()]; };
   const auto real = [&] { return std::ldexp(static_cast<double>(random() >> 11), -53); };
   for (int i = 0; i < 300; ++i) {
+    using enum config::Position;
     config::Config c = load(kModel + kData);
     c.model.dropout = random() % 2 ? config::DropoutConfig{real(), real(), real(), real()}
                                    : config::DropoutConfig{};
     c.model.norm_eps = real() * 1e-5 + 1e-12;
-    c.model.activation = pick({"relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu"});
-    c.model.position = pick({"learned", "sinusoidal", "rope", "alibi", "none"});
+    c.model.activation = static_cast<config::Activation>(random() % 6);
+    c.model.position = std::vector{learned, sinusoidal, rope, alibi, none}[random() % 5];
     c.model.rope.theta = real() * 1e7 + 1;
     c.model.bias = random() % 2;
     c.train.seed = random();
@@ -126,8 +127,10 @@ TEST_F(ConfigValues, DumpsReadBackToTheSameValue) {
     c.data.train.paths = {{pick({"*.txt", "a.bin", "!x", "5"}), random() % 2 ? 1.0 : real() + 0.1}};
     if (random() % 2) c.data.train.paths.push_back({"b{c}.txt", 0.1});
     if (random() % 2)
-      c.data.validation = config::SourceConfig{
-          .type = "tokens", .paths = {{"v.bin", 1}}, .shuffle = true, .field = "body"};
+      c.data.validation = config::SourceConfig{.type = config::SourceType::tokens,
+                                               .paths = {{"v.bin", 1}},
+                                               .shuffle = true,
+                                               .field = "body"};
     round_trip(c);
   }
 }

@@ -194,7 +194,8 @@ TEST(Devices, NcclIsRefusedWhereItIsNotBuiltIn) {
                                                       reinterpret_cast<cuda::Stream*>(&anywhere)),
                         1);
   try {
-    comm::device_mesh(comm::make_mesh(job(), {job().size(), 1}), device, {.backend = "nccl"});
+    comm::device_mesh(comm::make_mesh(job(), {job().size(), 1}), device,
+                      {.backend = config::Backend::nccl});
     ADD_FAILURE();
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ExitCode::environment);

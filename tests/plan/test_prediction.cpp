@@ -285,7 +285,7 @@ TEST(Fit, TheFirstChangeThatFits) {
   const config::Config c =
       config_with("vocab_size: 64, d_model: 64, n_layers: 4, n_heads: 4, dropout: 0.1",
                   {"train.seq_len=64", "train.global_batch_size=16", "train.micro_batch_size=4"});
-  const auto bytes = [&](std::int64_t micro, const std::string& recompute) {
+  const auto bytes = [&](std::int64_t micro, config::Recompute recompute) {
     config::Config other = c;
     other.train.micro_batch_size = micro;
     other.recompute = recompute;
@@ -296,9 +296,9 @@ TEST(Fit, TheFirstChangeThatFits) {
     return fit ? fit->changes : std::vector<std::string>{"none"};
   };
   using Changes = std::vector<std::string>;
-  EXPECT_EQ(changes(bytes(2, "none")), Changes{"train.micro_batch_size=2"});
-  EXPECT_EQ(changes(bytes(1, "none")), Changes{"train.micro_batch_size=1"});
-  const std::int64_t full = bytes(1, "full");
+  EXPECT_EQ(changes(bytes(2, config::Recompute::none)), Changes{"train.micro_batch_size=2"});
+  EXPECT_EQ(changes(bytes(1, config::Recompute::none)), Changes{"train.micro_batch_size=1"});
+  const std::int64_t full = bytes(1, config::Recompute::full);
   EXPECT_EQ(changes(full), (Changes{"train.micro_batch_size=1", "recompute=full"}));
   EXPECT_EQ(changes(full - 1).back(), "parallel.zero=1");
   EXPECT_EQ(changes(1000), Changes{"none"});

@@ -127,7 +127,7 @@ TEST_P(OnTheDevice, TrainsAsTheCpuDoes) {
 
 #ifdef TFM_EMULATOR_RANKS
 TEST_P(OnTheDevice, StepsTakeNoMemoryOutsideThePlan) {
-  for (const char* graphs : {"auto", "off"}) {
+  for (const config::CudaGraphs graphs : {config::CudaGraphs::automatic, config::CudaGraphs::off}) {
     config::Config c = config_of(GetParam(), "cuda");
     c.cuda_graphs = graphs;
     train::Engine e(plan::make_step_plan(c, comm::single_mesh()),
@@ -137,15 +137,16 @@ TEST_P(OnTheDevice, StepsTakeNoMemoryOutsideThePlan) {
     const long before = emulator::runtime.scratch_allocations;
     for (int step = 2; step <= 4; ++step) e.train_step(step, 1e-3, fill);
     e.evaluate(4, fill);
-    EXPECT_EQ(emulator::runtime.scratch_allocations, before) << "cuda_graphs: " << graphs;
+    EXPECT_EQ(emulator::runtime.scratch_allocations, before)
+        << "cuda_graphs: " << config::word(graphs);
   }
 }
 #endif
 
 TEST_P(OnTheDevice, GraphsChangeNothing) {
   config::Config on = config_of(GetParam(), "cuda"), off = on;
-  on.cuda_graphs = "on";
-  off.cuda_graphs = "off";
+  on.cuda_graphs = config::CudaGraphs::on;
+  off.cuda_graphs = config::CudaGraphs::off;
   train::Engine recorded(plan::make_step_plan(on, comm::single_mesh()),
                          device::Device(std::make_shared<cuda::Stream>(0), 1));
   train::Engine plain(plan::make_step_plan(off, comm::single_mesh()),
@@ -166,7 +167,8 @@ TEST_P(OnTheDevice, GraphsChangeNothing) {
 TEST_P(OnTheDevice, RecomputationChangesNothing) {
   std::vector<double> results[3];
   int which = 0;
-  for (const char* recompute : {"none", "selective", "full"}) {
+  using enum config::Recompute;
+  for (const config::Recompute recompute : {none, selective, full}) {
     config::Config c = config_of(GetParam(), "cuda");
     c.recompute = recompute;
     train::Engine e(plan::make_step_plan(c, comm::single_mesh()),

@@ -10,7 +10,7 @@ namespace tfm::test {
 
 void misbehave(const comm::Mesh& host, comm::Watchdog& watchdog, const std::string& how, int rank) {
   device::Device device = device::Device::gpu(0, 1);
-  const comm::Mesh mesh = comm::device_mesh(host, device, {.backend = "nccl"});
+  const comm::Mesh mesh = comm::device_mesh(host, device, {.backend = comm::Backend::nccl});
   std::vector<float> data(1000);
   const auto memory = device.allocate(4000);
   const Tensor t{memory.get(), DType::f32, {1000}};

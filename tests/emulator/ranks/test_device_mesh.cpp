@@ -26,7 +26,9 @@ class Backends : public testing::TestWithParam<const char*> {
     device_.emplace(device::Device::gpu(job().local_rank(), 1));
   }
   comm::Mesh mesh(const comm::Layout& layout) {
-    return comm::site_of(*device_, comm::make_mesh(job(), layout), {.backend = GetParam()}).tensors;
+    return comm::site_of(*device_, comm::make_mesh(job(), layout),
+                         {.backend = *config::value_of<comm::Backend>(GetParam())})
+        .tensors;
   }
 
   std::optional<device::Device> device_;

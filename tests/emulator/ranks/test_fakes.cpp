@@ -42,8 +42,8 @@ class Nccl : public testing::Test {
 
 TEST_F(Nccl, CollectivesAreEnqueuedAndTheHostGoesOn) {
   if (job().size() == 1) return;
-  const comm::Mesh mesh =
-      comm::device_mesh(comm::make_mesh(job(), {job().size(), 1}), device_, {.backend = "nccl"});
+  const comm::Mesh mesh = comm::device_mesh(comm::make_mesh(job(), {job().size(), 1}), device_,
+                                            {.backend = comm::Backend::nccl});
   const Tensor a = tensor(100), b = tensor(100);
   write(a, 1), write(b, 2);
   const long synchronized = emulator::runtime.synchronized;
@@ -62,8 +62,8 @@ TEST_F(Nccl, CollectivesAreEnqueuedAndTheHostGoesOn) {
 
 TEST_F(Nccl, ReductionsAreDoneNoSoonerThanTheyAreFinished) {
   if (job().size() == 1) return;
-  const comm::Mesh mesh =
-      comm::device_mesh(comm::make_mesh(job(), {job().size(), 1}), device_, {.backend = "nccl"});
+  const comm::Mesh mesh = comm::device_mesh(comm::make_mesh(job(), {job().size(), 1}), device_,
+                                            {.backend = comm::Backend::nccl});
   const Tensor early = tensor(8), late = tensor(8), other = tensor(8);
   write(early, 1), write(late, 1), write(other, 1);
   mesh.data->reduce_start(early, false);
@@ -91,7 +91,7 @@ TEST_F(Nccl, NeedsEachOfItsWaits) {
     bool right = false;
     try {
       const comm::Mesh mesh = comm::device_mesh(comm::make_mesh(job(), {job().size(), 1}), device_,
-                                                {.backend = "nccl"});
+                                                {.backend = comm::Backend::nccl});
       fill(a, 1), fill(b, 2);
       mesh.data->beside([&] { mesh.data->all_reduce(a); }, [&] { fill(other, 3); });
       device::copy_async(stream(), after_a.data, a.data, a.bytes());
@@ -114,7 +114,7 @@ TEST_F(Nccl, NeedsEachOfItsWaits) {
 TEST_F(Nccl, TheRecorderFollowsTheDevice) {
   if (job().size() == 1) return;
   const comm::Mesh host = comm::make_mesh(job(), {job().size(), 1});
-  const comm::Mesh mesh = comm::device_mesh(host, device_, {.backend = "nccl"});
+  const comm::Mesh mesh = comm::device_mesh(host, device_, {.backend = comm::Backend::nccl});
   const Tensor t = tensor(10);
   const auto status = [&] { return host.recorder->status(job().rank()); };
   for (int i = 0; i < 2 * comm::FlightRecorder::kEvents; ++i) mesh.data->all_reduce(t);
@@ -135,7 +135,7 @@ TEST_F(Nccl, TheRecorderFollowsTheDevice) {
 TEST_F(Nccl, WhatIsCapturedIsNotRecorded) {
   if (job().size() == 1) return;
   const comm::Mesh host = comm::make_mesh(job(), {job().size(), 1});
-  const comm::Mesh mesh = comm::device_mesh(host, device_, {.backend = "nccl"});
+  const comm::Mesh mesh = comm::device_mesh(host, device_, {.backend = comm::Backend::nccl});
   const Tensor t = tensor(job().size());
   write(t, 1);
   const auto entered = [&] { return host.recorder->status(job().rank()).entered[0]; };
@@ -159,34 +159,34 @@ TEST_F(Nccl, WhatIsCapturedIsNotRecorded) {
 TEST_F(Nccl, AutoWantsAGpuForEveryRank) {
   if (job().size() == 1) return;
   const comm::Mesh host = comm::make_mesh(job(), {job().size(), 1});
-  const auto uses_nccl = [&](const std::string& backend) {
+  const auto uses_nccl = [&](comm::Backend backend) {
     const comm::Mesh mesh = comm::device_mesh(host, device_, {.backend = backend});
     const int calls = emulator::nccl.calls;
     mesh.world->all_reduce(tensor(1));
     stream().wait();
     return emulator::nccl.calls > calls;
   };
-  EXPECT_FALSE(uses_nccl("auto"));
-  EXPECT_FALSE(uses_nccl("mpi"));
+  EXPECT_FALSE(uses_nccl(comm::Backend::automatic));
+  EXPECT_FALSE(uses_nccl(comm::Backend::mpi));
   unsetenv("NCCL_HOSTID");
   setenv("NCCL_PROTO", "LL", 1);
-  EXPECT_TRUE(uses_nccl("nccl"));
+  EXPECT_TRUE(uses_nccl(comm::Backend::nccl));
   EXPECT_EQ(std::string(getenv("NCCL_HOSTID")), "tfm-" + std::to_string(job().rank()));
   EXPECT_EQ(std::string(getenv("NCCL_PROTO")), "LL") << "what the user has set stays";
   EXPECT_EQ(std::string(getenv("NCCL_NET")), "Socket");
   emulator::runtime.bus_id = "0000:0" + std::to_string(job().rank()) + ":00.0";
   unsetenv("NCCL_HOSTID");
-  EXPECT_TRUE(uses_nccl("auto"));
+  EXPECT_TRUE(uses_nccl(comm::Backend::automatic));
   EXPECT_EQ(getenv("NCCL_HOSTID"), nullptr);
   EXPECT_EQ(std::string(getenv("NCCL_LAUNCH_ORDER_IMPLICIT")), "1");
-  EXPECT_FALSE(uses_nccl("mpi"));
+  EXPECT_FALSE(uses_nccl(comm::Backend::mpi));
 }
 
 TEST_F(Nccl, GroupsOfTheSameRanksShareACommunicator) {
   for (const comm::Layout& layout : test::layouts()) {
     const int before = emulator::nccl.communicators;
-    const comm::Mesh mesh =
-        comm::device_mesh(comm::make_mesh(job(), layout), device_, {.backend = "nccl"});
+    const comm::Mesh mesh = comm::device_mesh(comm::make_mesh(job(), layout), device_,
+                                              {.backend = comm::Backend::nccl});
     EXPECT_EQ(emulator::nccl.communicators - before,
               (layout.data > 1) + (layout.tensor > 1) + (layout.data > 1 && layout.tensor > 1));
   }
@@ -196,7 +196,7 @@ TEST_F(Nccl, CommunicatorsEndInOrderOrAreAborted) {
   if (job().size() == 1) return;
   const auto make = [&] {
     return comm::device_mesh(comm::make_mesh(job(), {1, job().size()}), device_,
-                             {.backend = "nccl"});
+                             {.backend = comm::Backend::nccl});
   };
   const int destroyed = emulator::nccl.destroyed, aborted = emulator::nccl.aborted;
   make();

@@ -1,0 +1,85 @@
+#pragma once
+// The values of options that are one of several words. Words are what a configuration says; an
+// enumerator's word stands at its place in the array.
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "comm/mesh.h"
+
+namespace tfm::config {
+
+enum class Family : std::uint8_t { unset, encoder, decoder, encoder_decoder };
+enum class Position : std::uint8_t { learned, sinusoidal, rope, alibi, relative, none };
+enum class Sinusoid : std::uint8_t { interleaved, halves };
+enum class Norm : std::uint8_t { layernorm, rmsnorm };
+enum class NormPosition : std::uint8_t { pre, post };
+enum class Activation : std::uint8_t { relu, gelu, gelu_tanh, silu, swiglu, geglu };
+// yes and no: of models with one stack; the others: of an encoder_decoder.
+enum class TieEmbeddings : std::uint8_t { yes, no, all, inputs, decoder, none };
+enum class HeadBias : std::uint8_t { automatic, yes, no };
+enum class Precision : std::uint8_t { fp32, bf16, fp16 };
+enum class Recompute : std::uint8_t { none, selective, full };
+enum class CudaGraphs : std::uint8_t { automatic, on, off };
+enum class Numerics : std::uint8_t { normal, deterministic };
+enum class DeviceKind : std::uint8_t { automatic, cpu, cuda };
+using comm::Backend;
+enum class OptimizerType : std::uint8_t { adamw, adam, sgd };
+enum class ScheduleType : std::uint8_t { constant, linear, cosine, noam, inverse_sqrt, wsd };
+enum class SmoothingDenominator : std::uint8_t { vocabulary, others };
+enum class SourceType : std::uint8_t { unset, tokens, text, pairs, mlm, span_corruption };
+enum class Metric : std::uint8_t { loss, perplexity, accuracy, bleu, chrf };
+enum class Documents : std::uint8_t { joined, separate };
+
+template <std::size_t N>
+using Words = std::array<std::string_view, N>;
+
+constexpr Words<4> words(Family) { return {"", "encoder", "decoder", "encoder_decoder"}; }
+constexpr Words<6> words(Position) {
+  return {"learned", "sinusoidal", "rope", "alibi", "relative", "none"};
+}
+constexpr Words<2> words(Sinusoid) { return {"interleaved", "halves"}; }
+constexpr Words<2> words(Norm) { return {"layernorm", "rmsnorm"}; }
+constexpr Words<2> words(NormPosition) { return {"pre", "post"}; }
+constexpr Words<6> words(Activation) {
+  return {"relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu"};
+}
+constexpr Words<6> words(TieEmbeddings) {
+  return {"true", "false", "all", "inputs", "decoder", "none"};
+}
+constexpr Words<3> words(HeadBias) { return {"", "true", "false"}; }
+constexpr Words<3> words(Precision) { return {"fp32", "bf16", "fp16"}; }
+constexpr Words<3> words(Recompute) { return {"none", "selective", "full"}; }
+constexpr Words<3> words(CudaGraphs) { return {"auto", "on", "off"}; }
+constexpr Words<2> words(Numerics) { return {"default", "deterministic"}; }
+constexpr Words<3> words(DeviceKind) { return {"auto", "cpu", "cuda"}; }
+constexpr Words<3> words(Backend) { return {"auto", "nccl", "mpi"}; }
+constexpr Words<3> words(OptimizerType) { return {"adamw", "adam", "sgd"}; }
+constexpr Words<6> words(ScheduleType) {
+  return {"constant", "linear", "cosine", "noam", "inverse_sqrt", "wsd"};
+}
+constexpr Words<2> words(SmoothingDenominator) { return {"vocabulary", "others"}; }
+constexpr Words<6> words(SourceType) {
+  return {"", "tokens", "text", "pairs", "mlm", "span_corruption"};
+}
+constexpr Words<5> words(Metric) { return {"loss", "perplexity", "accuracy", "bleu", "chrf"}; }
+constexpr Words<2> words(Documents) { return {"joined", "separate"}; }
+
+// The word of a value; empty for one that stands for a key that is not set.
+template <class E>
+std::string word(E value) {
+  return std::string(words(value)[static_cast<std::size_t>(value)]);
+}
+
+// The value of a word, if it has one.
+template <class E>
+constexpr std::optional<E> value_of(std::string_view text) {
+  const auto all = words(E{});
+  for (std::size_t i = 0; i < all.size(); ++i)
+    if (all[i] == text) return static_cast<E>(i);
+  return std::nullopt;
+}
+
+}  // namespace tfm::config
