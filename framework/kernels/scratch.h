@@ -11,19 +11,20 @@
 namespace tfm::kernels {
 
 // A block of threads takes a block of rows and leaves one row of sums.
-struct RowBlocks {
+struct RowPartition {
   std::int64_t blocks, rows_a_block;
 };
 
 inline constexpr std::int64_t kColumnStrip = 256;  // columns of a block
 // Enough blocks to fill a device, of at least 64 rows.
-inline RowBlocks column_sum_blocks(std::int64_t rows, std::int64_t cols) {
+inline RowPartition column_sum_partition(std::int64_t rows, std::int64_t cols) {
   const std::int64_t blocks = std::clamp<std::int64_t>(
       ceil_div(rows, 64), 1, std::max<std::int64_t>(1, 1024 / ceil_div(cols, kColumnStrip)));
   return {blocks, ceil_div(rows, blocks)};
 }
 inline std::int64_t column_sum_scratch(std::int64_t rows, std::int64_t cols, std::int64_t wide) {
-  return cols > 0 ? device::scratch_piece(column_sum_blocks(rows, cols).blocks * cols * wide) : 0;
+  return cols > 0 ? device::scratch_piece(column_sum_partition(rows, cols).blocks * cols * wide)
+                  : 0;
 }
 
 inline constexpr std::int64_t kNormBackwardThreads = 512, kNormBackwardThreadsOfOnePack = 256;
@@ -37,7 +38,8 @@ inline std::int64_t norm_backward_threads(std::int64_t cols, std::int64_t bytes)
 }
 // At least 8 rows a block, and no more blocks than 128 multiprocessors run at once with up to 64
 // (16 bits), 96 (floats) or 128 registers a thread.
-inline RowBlocks norm_backward_blocks(std::int64_t rows, std::int64_t cols, std::int64_t bytes) {
+inline RowPartition norm_backward_partition(std::int64_t rows, std::int64_t cols,
+                                            std::int64_t bytes) {
   const std::int64_t registers = norm_backward_packs(cols, bytes) == 2 || bytes == 8 ? 128
                                  : bytes == 4                                        ? 96
                                                                                      : 64;
@@ -48,7 +50,7 @@ inline RowBlocks norm_backward_blocks(std::int64_t rows, std::int64_t cols, std:
 }
 inline std::int64_t norm_backward_scratch(std::int64_t rows, std::int64_t cols,
                                           std::int64_t bytes) {
-  return cols > 0 ? device::scratch_piece(norm_backward_blocks(rows, cols, bytes).blocks * 2 *
+  return cols > 0 ? device::scratch_piece(norm_backward_partition(rows, cols, bytes).blocks * 2 *
                                           cols * std::max<std::int64_t>(bytes, 4))
                   : 0;
 }

@@ -55,9 +55,21 @@ def check_namespace(path, text):
             yield f"{path}: namespace {name}; expected {' or '.join(sorted(names))}"
 
 
+def types_of(text):
+    """Types defined at namespace level, with their namespace; those of unnamed namespaces belong to their file."""
+    namespaces = []
+    for line in text.splitlines():
+        if found := re.match(r"namespace ([\w:]+)? ?\{$", line):
+            namespaces.append(found[1] or "")
+        elif re.match(r"\}  // namespace", line) and namespaces:
+            namespaces.pop()
+        elif (found := re.match(r"(?:struct|class|enum class) (\w+)\b(?!::).*\{", line)) and "" not in namespaces and found[1] != "alignas":
+            yield "::".join(namespaces) + "::" + found[1]
+
+
 def main():
     root = pathlib.Path(__file__).resolve().parents[2]
-    errors, sizes, folders = [], {}, {}
+    errors, sizes, folders, types = [], {}, {}, {}
     for folder in ("framework", "models", "launch"):
         for file in sorted((root / folder).rglob("*")):
             if file.suffix not in (".h", ".cpp", ".inl", ".cu", ".cuh"):
@@ -79,6 +91,10 @@ def main():
                 errors += [f"{path}:{at}: the {what} has {n} lines, the budget is {limit}" for at, n in found if n > limit]
             if len(lines) > budget and file.suffix != ".inl":
                 errors.append(f"{path}: {len(lines)} lines, the budget is {budget}")
+            for name in types_of(text):
+                if other := types.get(name):
+                    errors.append(f"{path}: {name} is defined in {other}, too: two types of one name break the one-definition rule")
+                types[name] = path
             errors += check_includes(path, lines)
             if not (own == "launch" and path.parent == pathlib.Path("launch")):
                 errors += check_namespace(path, text)

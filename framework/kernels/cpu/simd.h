@@ -36,7 +36,7 @@ template <class T>
 inline constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(Wide<T>));
 
 struct Full {};  // all lanes
-struct Part {
+struct FirstLanes {
   int n;
 };  // the first n lanes
 
@@ -66,31 +66,31 @@ requires(!Half<T>) TFM_INLINE inline void store(T* p, Vec<T> v, Full) {
 }
 
 #ifdef TFM_AVX512
-TFM_INLINE inline Vec<float> load(const float* p, Part m) {
+TFM_INLINE inline Vec<float> load(const float* p, FirstLanes m) {
   return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << m.n) - 1), p);
 }
-TFM_INLINE inline Vec<double> load(const double* p, Part m) {
+TFM_INLINE inline Vec<double> load(const double* p, FirstLanes m) {
   return _mm512_maskz_loadu_pd(static_cast<__mmask8>((1u << m.n) - 1), p);
 }
-TFM_INLINE inline void store(float* p, Vec<float> v, Part m) {
+TFM_INLINE inline void store(float* p, Vec<float> v, FirstLanes m) {
   _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << m.n) - 1), v);
 }
-TFM_INLINE inline void store(double* p, Vec<double> v, Part m) {
+TFM_INLINE inline void store(double* p, Vec<double> v, FirstLanes m) {
   _mm512_mask_storeu_pd(p, static_cast<__mmask8>((1u << m.n) - 1), v);
 }
 TFM_INLINE inline Vec<float> sqrt(Vec<float> v) { return _mm512_maskz_sqrt_ps(0xFFFF, v); }
 TFM_INLINE inline Vec<double> sqrt(Vec<double> v) { return _mm512_maskz_sqrt_pd(0xFF, v); }
 #else
 template <class T>
-requires(!Half<T>) inline Vec<T> load(const T* p, Part m) {
+requires(!Half<T>) inline Vec<T> load(const T* p, FirstLanes m) {
   Vec<T> v{};
   for (int i = 0; i < m.n; ++i) v[i] = p[i];
   return v;
 }
-inline void store(float* p, Vec<float> v, Part m) {
+inline void store(float* p, Vec<float> v, FirstLanes m) {
   for (int i = 0; i < m.n; ++i) p[i] = v[i];
 }
-inline void store(double* p, Vec<double> v, Part m) {
+inline void store(double* p, Vec<double> v, FirstLanes m) {
   for (int i = 0; i < m.n; ++i) p[i] = v[i];
 }
 #ifdef __AVX2__
@@ -114,7 +114,7 @@ TFM_INLINE inline Vec<T> only(Vec<T> v, Full, Wide<T> = 0) {
   return v;
 }
 template <class T>
-TFM_INLINE inline Vec<T> only(Vec<T> v, Part m, Wide<T> other = 0) {
+TFM_INLINE inline Vec<T> only(Vec<T> v, FirstLanes m, Wide<T> other = 0) {
   return iota<Wide<T>>() < splat(static_cast<Wide<T>>(m.n)) ? v : splat(other);
 }
 
@@ -123,7 +123,7 @@ template <class T, class F>
 TFM_INLINE inline void each(std::int64_t n, F&& f) {
   std::int64_t i = 0;
   for (; i + kLanes<T> <= n; i += kLanes<T>) f(i, Full{});
-  if (i < n) f(i, Part{static_cast<int>(n - i)});
+  if (i < n) f(i, FirstLanes{static_cast<int>(n - i)});
 }
 
 // f(std::true_type) or f(std::false_type). A choice made once outside a loop keeps its body one

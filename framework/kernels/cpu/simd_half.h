@@ -48,7 +48,7 @@ TFM_INLINE inline Vec<float> load(const T* p, Full) {
   return widen(p, bits);
 }
 template <Half T>
-TFM_INLINE inline Vec<float> load(const T* p, Part m) {
+TFM_INLINE inline Vec<float> load(const T* p, FirstLanes m) {
   Shorts bits{};
   std::memcpy(&bits, p, static_cast<std::size_t>(m.n) * 2);
   return widen(p, bits);
@@ -59,7 +59,7 @@ TFM_INLINE inline void store(T* p, Vec<float> v, Full) {
   std::memcpy(p, &bits, sizeof bits);
 }
 template <Half T>
-TFM_INLINE inline void store(T* p, Vec<float> v, Part m) {
+TFM_INLINE inline void store(T* p, Vec<float> v, FirstLanes m) {
   const Shorts bits = narrow(p, v);
   std::memcpy(p, &bits, static_cast<std::size_t>(m.n) * 2);
 }

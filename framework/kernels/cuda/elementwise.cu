@@ -146,7 +146,7 @@ void add_bias(cuda::Stream& stream, const AddBiasArgs<T>& a) {
 template <class T>
 void column_sum(cuda::Stream& stream, const ColumnSumArgs<T>& a) {
   if (a.cols <= 0) return;
-  const auto [blocks, rows_a_block] = column_sum_blocks(a.rows, a.cols);
+  const auto [blocks, rows_a_block] = column_sum_partition(a.rows, a.cols);
   cuda::Scratch<Wide<T>> partial(stream, blocks * a.cols);
   cuda::launch(stream, column_sum_kernel<T>,
                dim3(static_cast<unsigned>(ceil_div(a.cols, kStrip)), static_cast<unsigned>(blocks)),

@@ -293,7 +293,7 @@ auto backward_kernel(std::int64_t cols) {
 template <class T>
 void norm_backward(cuda::Stream& stream, const NormBackwardArgs<T>& a) {
   if (a.cols <= 0) return;
-  const auto [blocks, rows_a_block] = norm_backward_blocks(a.rows, a.cols, sizeof(T));
+  const auto [blocks, rows_a_block] = norm_backward_partition(a.rows, a.cols, sizeof(T));
   const std::int64_t threads = norm_backward_threads(a.cols, sizeof(T));
   cuda::Scratch<Wide<T>> partial(stream, blocks * 2 * a.cols);
   auto kernel = backward_kernel<T, Part>(a.cols);
