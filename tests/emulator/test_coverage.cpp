@@ -32,9 +32,9 @@ std::set<std::string> matches(const std::string& folder, const std::set<std::str
 
 TEST(DeviceKernels, EachHasACaseOnTheEmulator) {
   const auto declared =
-      matches("/framework/kernels", {".h"}, std::regex(R"((?:void|bool) (\w+)\(cuda::Stream&)"));
+      matches("/framework/kernels", {".h"}, std::regex(R"((?:void|bool) (\w+)\(\s*cuda::Stream&)"));
   const auto called = matches("/tests/emulator", {".cpp", ".h"},
-                              std::regex(R"((\w+)\((?:s|device_stream\(\)|D::stream\(\)),)"));
+                              std::regex(R"((\w+)\(\s*(?:s|device_stream\(\)|D::stream\(\)),)"));
   EXPECT_GE(declared.size(), 20u);
   for (const std::string& name : declared)
     EXPECT_TRUE(called.contains(name)) << name << " of cuda::Stream has no case in tests/emulator";
