@@ -39,6 +39,7 @@ struct Piece : Slice {
 
 struct CheckpointInfo {
   std::int64_t step = 0;
+  std::int64_t updates = 0;       // steps whose update was applied; others had no finite gradient
   std::int64_t samples_seen = 0;  // the data position
   std::uint64_t seed = 0;
   std::map<std::string, std::int64_t> layout;  // of the run that wrote it: {"data": 2, "tensor": 2}

@@ -198,6 +198,7 @@ std::string to_text(const Manifest& m) {
             {"config", m.config},
             {"extra", extra},
             {"files", shards}};
+  if (m.updates != m.step) body["updates"] = m.updates;
   if (m.loss_scale.dynamic)
     body["loss_scale"] = {{"value", m.loss_scale.value}, {"updates", m.loss_scale.updates}};
   if (m.best)
@@ -233,6 +234,7 @@ Manifest from_text(const std::string& path, std::string_view text) {
                                 "; this version of tfm reads " + std::to_string(format_version));
   Manifest m;
   m.step = root["step"].number();
+  m.updates = json.contains("updates") ? root["updates"].number() : m.step;
   m.samples_seen = root["samples_seen"].number();
   m.seed = root["seed"].unsigned_number();
   m.config = root["config"].text();

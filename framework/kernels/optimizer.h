@@ -29,7 +29,7 @@ struct AdamRule {
   bool decoupled = true;  // true: p -= lr*decay*p first (AdamW); false: g += decay*p (Adam)
 };
 struct SgdRule {
-  double momentum = 0, decay = 0;  // the buffer starts as the first step's gradient
+  double momentum = 0, decay = 0;  // the buffer starts with zeros
 };
 template <class Rule, class T, class P = T>
 struct UpdateArgs {

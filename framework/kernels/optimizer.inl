@@ -40,20 +40,17 @@ struct SgdStep {
         momentum(static_cast<T>(r.momentum)),
         decay(static_cast<T>(decays ? r.decay : 0)),
         factor(static_cast<T>(gradient_factor)),
-        rate(static_cast<T>(1 - now.update.keep)),
-        first(now.step == 1) {}
+        rate(static_cast<T>(1 - now.update.keep)) {}
 
-  // `m`: momentum's buffer; what it holds before the first step is not read.
   template <class V>
   [[gnu::always_inline]] constexpr void operator()(V& p, V grad, V& m, V&) const {
     V d = grad * factor + p * decay;
-    if (!first) d += m * momentum;
+    d += m * momentum;
     m = d;
     p = p - d * lr;
   }
 
   T lr, momentum, decay, factor, rate;
-  bool first;
 };
 
 // What a step is for all elements.

@@ -123,8 +123,8 @@ void Optimizer::reduce_finish() const {
   for (const Bucket& b : buckets_) tensors_.group(b.axis).reduce_finish();
 }
 
-UpdateNumbers Optimizer::numbers(std::int64_t step, double lr) const {
-  const auto t = static_cast<double>(step);
+UpdateNumbers Optimizer::numbers(std::int64_t update, double lr) const {
+  const auto t = static_cast<double>(update);
   return {lr, 1 - std::pow(options_.beta1, t), 1 - std::pow(options_.beta2, t),
           std::min(options_.ema, (1 + t) / (10 + t))};
 }

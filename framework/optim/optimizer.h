@@ -58,9 +58,8 @@ class Optimizer {
   // before update().
   void reduce_start(int bucket, const Flat& flat) const;
   void reduce_finish() const;
-  UpdateNumbers numbers(std::int64_t step,
-                        double lr) const;  // `step` counts updates from 1; the average's decay is
-                                           // at most (1 + step) / (10 + step)
+  // Of an update, counted from 1; the average's decay is at most (1 + update) / (10 + update).
+  UpdateNumbers numbers(std::int64_t update, double lr) const;
   // Norm of the whole gradient, each parameter once, whatever the layout; with it what update()
   // does. Where the collectives are work of the stream, so is all of this. `numbers` and `outcome`:
   // in its memory.

@@ -193,7 +193,7 @@ void Engine::run_micro_batches(std::int64_t step, std::optional<double> lr,
                 plan_.mesh.data_rank * shape.sequences_per_rank() + m * shape.shape.sequences,
             .loss_scale = loss_scale_.value,
             .step = static_cast<std::uint32_t>(step),
-            .update = optimizer_.numbers(step, lr.value_or(0))};
+            .update = optimizer_.numbers(updates_ + 1, lr.value_or(0))};
     for (std::size_t k = 0; k < next.gradient_scale.size(); ++k)
       next.gradient_scale[k] =
           labels.labels[k] > 0 ? loss_scale_.value / static_cast<double>(labels.labels[k]) : 0.0;
@@ -235,6 +235,7 @@ StepResult Engine::train_step(std::int64_t step, double lr, const BatchReader& r
                               std::size_t shape, std::int64_t sequences) {
   const StepResult result = run_step(step, lr, reader, shape, sequences);
   loss_scale_.update(result.applied);
+  updates_ += result.applied;
   return result;
 }
 

@@ -47,6 +47,8 @@ class Engine {
   void set_weights(const std::function<void(void* flat)>& fill);
   void swap_average() { optimizer_.swap_average(device_.stream(), flat_); }
   optim::LossScale& loss_scale() { return loss_scale_; }
+  // Updates applied so far: steps without those whose loss or gradient was not finite.
+  std::int64_t& updates() { return updates_; }
   // Gradients of step `step` (from 1), reduced over the axes; the loss of the global batch.
   // `sequences`: of the global batch, where it holds fewer than its shape has room for.
   StepResult compute_gradients(std::int64_t step, const BatchReader& read, std::size_t shape = 0,
@@ -93,6 +95,7 @@ class Engine {
   optim::Optimizer optimizer_;
   optim::Optimizer::Flat flat_{};
   optim::LossScale loss_scale_;
+  std::int64_t updates_ = 0;
   std::byte* activations_ = nullptr;
   Fields batch_;  // this rank's part of the global batch
   Fields view_;   // what a reader fills

@@ -82,6 +82,7 @@ void restore(const checkpoint::CheckpointReader& reader, const std::string& path
   engine.set_weights([&](void* flat) {
     checkpoint::restore_parameters(reader, path, parameters, static_cast<float*>(flat));
   });
+  if (optimizer) engine.updates() = reader.manifest().updates;
   std::vector<State> states = states_of(engine);
   std::erase_if(states, [&](const State& s) {
     return s.name == "model/" ||

@@ -10,8 +10,8 @@ namespace tfm::train {
 // The pieces this rank writes; over all ranks they cover every tensor once.
 std::vector<checkpoint::Piece> checkpoint_pieces(Engine& engine);
 
-// Restores parameters, and optimizer state if `optimizer`. Error(input) names the tensor where the
-// checkpoint is of another model.
+// Restores parameters, and optimizer state with the number of updates if `optimizer`. Error(input)
+// names the tensor where the checkpoint is of another model.
 void restore(const checkpoint::CheckpointReader& reader, const std::string& path, Engine& engine,
              bool optimizer);
 

@@ -329,6 +329,7 @@ class Run {
     const auto start = Clock::now();
     const checkpoint::CheckpointInfo info{
         .step = number,
+        .updates = engine_.updates(),
         .samples_seen = number * batch_size(),
         .seed = config_.train.seed,
         .layout = {{"data", mesh_.layout.data}, {"tensor", mesh_.layout.tensor}},

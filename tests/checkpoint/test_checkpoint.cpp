@@ -15,6 +15,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/lock.h"
+#include "checkpoint/manifest.h"
 #include "inference/loaded_model.h"
 #include "io/file.h"
 #include "io/safetensors.h"
@@ -297,6 +298,17 @@ TEST_F(Checkpoint, ManifestRoundTrip) {
   std::string text;
   std::getline(std::ifstream(dir_ + "/latest"), text);
   EXPECT_EQ(text, "step-00000500");
+}
+
+TEST_F(Checkpoint, WithoutANumberOfUpdatesEveryStepWasOne) {
+  checkpoint::Manifest m;
+  m.step = 500;
+  for (const std::int64_t updates : {std::int64_t{500}, std::int64_t{493}, std::int64_t{0}}) {
+    m.updates = updates;
+    const std::string text = checkpoint::to_text(m);
+    EXPECT_EQ(text.find("\"updates\"") == std::string::npos, updates == 500) << text;
+    EXPECT_EQ(checkpoint::from_text("manifest.json", text).updates, updates);
+  }
 }
 
 TEST_F(Checkpoint, ReadsAtAnyLayout) {

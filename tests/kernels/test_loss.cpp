@@ -144,9 +144,8 @@ TYPED_TEST(Loss, LargeLogitsStayFiniteAndBadOnesShow) {
 
 template <class Rule, class T, class P>
 void update(cpu::Stream& s, const Rule& rule, const kernels::UpdateRange<T, P>& range,
-            const UpdateNumbers& now, double factor = 1, bool applied = true,
-            std::uint32_t step = 2) {
-  const StepNumbers numbers{.step = step, .update = now};
+            const UpdateNumbers& now, double factor = 1, bool applied = true) {
+  const StepNumbers numbers{.update = now};
   const StepOutcome outcome{.gradient_factor = factor, .applied = applied};
   kernels::update(s, kernels::UpdateArgs<Rule, T, P>{{&range, 1}, rule, &numbers, &outcome});
 }
@@ -186,17 +185,16 @@ TYPED_TEST(Update, SgdFollowsItsEquations) {
   const std::int64_t n = 133;
   for (double momentum : {0.0, 0.9}) {
     Values p = random_values(n, 3), buffer(n);
-    Guarded<T> gp(p), gb(n);  // not a number until the first step fills it
+    Guarded<T> gp(p), gb(buffer);
     for (int t = 1; t <= 3; ++t) {
       const Values grad = random_values(n, 10 + t);
       Guarded<T> gg(grad);
       cpu::Stream s{1};
       const kernels::UpdateRange<T> range{n, true, gp, gg, momentum > 0 ? gb.data() : nullptr};
-      update(s, kernels::SgdRule{momentum, 0.01}, range, {.lr = 0.1}, 0.5, true,
-             static_cast<std::uint32_t>(t));
+      update(s, kernels::SgdRule{momentum, 0.01}, range, {.lr = 0.1}, 0.5);
       for (std::int64_t i = 0; i < n; ++i) {
         const double d = 0.5 * grad[i] + 0.01 * p[i];
-        buffer[i] = t == 1 ? d : momentum * buffer[i] + d;
+        buffer[i] = momentum * buffer[i] + d;
         p[i] -= 0.1 * (momentum > 0 ? buffer[i] : d);
       }
     }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <set>
 
 #include "kernels/elementwise.h"
 #include "models/registry.h"
@@ -181,8 +182,10 @@ TEST(Precision, CheckpointsKeepWhatTrainingGoesOnFrom) {
   Training first(c);
   for (int i = 0; i < 3; ++i) first.step();
   first.engine.loss_scale().updates = 1234;
-  checkpoint::CheckpointInfo info{
-      .step = 3, .config = config::dump_config(c), .loss_scale = first.engine.loss_scale()};
+  checkpoint::CheckpointInfo info{.step = 3,
+                                  .updates = first.engine.updates(),
+                                  .config = config::dump_config(c),
+                                  .loss_scale = first.engine.loss_scale()};
   const auto pieces = train::checkpoint_pieces(first.engine);
   const checkpoint::CheckpointResult written =
       checkpoint::write_checkpoint(dir.str(), info, pieces, 0, {});
@@ -215,6 +218,90 @@ TEST(LossScale, FollowsTheRules) {
   optim::LossScale fixed;
   fixed.update(false);
   EXPECT_EQ(fixed.value, 1);
+}
+
+// torch.optim.AdamW, skipped as torch.amp.GradScaler does where a gradient is not finite, and the
+// average of the weights; in float64.
+struct ReferenceAdamW {
+  ReferenceAdamW(const train::Engine& engine, const config::OptimizerConfig& options)
+      : o(options), decay(static_cast<std::size_t>(engine.optimizer().state_elements())) {
+    const auto* master = static_cast<const float*>(engine.flat().master);
+    weights.assign(master, master + decay.size());
+    average = weights;
+    m.resize(decay.size()), v.resize(decay.size());
+    const nn::ParameterSet& parameters = engine.model().parameters();
+    for (const nn::PartSlice& p : parameters.slices())
+      for (std::int64_t i = p.offset; i < p.offset + p.elements(); ++i)
+        decay[static_cast<std::size_t>(i)] = parameters.spec(p.parameter).decay;
+  }
+  bool step(const float* scaled, double scale, double lr) {
+    for (std::size_t i = 0; i < weights.size(); ++i)
+      if (!std::isfinite(scaled[i])) return false;
+    ++updates;
+    const double t = static_cast<double>(updates), keep = std::min(o.ema, (1 + t) / (10 + t));
+    const double correction1 = 1 - std::pow(o.beta1, t), correction2 = 1 - std::pow(o.beta2, t);
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      const double g = scaled[i] / scale;
+      if (decay[i]) weights[i] *= 1 - lr * o.weight_decay;
+      m[i] = o.beta1 * m[i] + (1 - o.beta1) * g;
+      v[i] = o.beta2 * v[i] + (1 - o.beta2) * g * g;
+      weights[i] -= lr / correction1 * m[i] / (std::sqrt(v[i]) / std::sqrt(correction2) + o.eps);
+      average[i] = keep * average[i] + (1 - keep) * weights[i];
+    }
+    return true;
+  }
+  config::OptimizerConfig o;
+  std::vector<char> decay;
+  std::vector<double> weights, average, m, v;
+  std::int64_t updates = 0;
+};
+
+double largest_difference(const std::vector<double>& expected, const void* found) {
+  double most = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    most = std::max(most, std::abs(expected[i] - static_cast<const float*>(found)[i]));
+  return most;
+}
+
+// Writes a checkpoint and loads it into an engine of its own.
+std::unique_ptr<train::Engine> reloaded(train::Engine& engine, const config::Config& c,
+                                        std::int64_t step) {
+  const test::TemporaryFolder dir;
+  const auto pieces = train::checkpoint_pieces(engine);
+  const checkpoint::CheckpointResult written = checkpoint::write_checkpoint(
+      dir.str(), {.step = step, .updates = engine.updates(), .loss_scale = engine.loss_scale()},
+      pieces, 0, {});
+  EXPECT_TRUE(written.ok()) << written.error;
+  auto other = std::make_unique<train::Engine>(plan::make_step_plan(c, comm::single_mesh()), 2);
+  const checkpoint::CheckpointReader reader(written.path);
+  train::restore(reader, written.path, *other, true);
+  other->loss_scale() = reader.manifest().loss_scale;
+  return other;
+}
+
+TEST(LossScale, SkippedStepsCountNeitherForAdamNorForTheAverage) {
+  config::Config c = small("fp16");
+  c.optimizer.grad_clip = 0;
+  auto engine = std::make_unique<train::Engine>(plan::make_step_plan(c, comm::single_mesh()), 2);
+  engine->initialize_parameters();
+  ReferenceAdamW reference(*engine, c.optimizer);
+  const std::set<int> overflows{1, 2, 7, 8, 13, 19};
+  for (int number = 1; number <= 20; ++number) {
+    const double lr = 3e-3 * (1 + number % 4);
+    const optim::LossScale scale = engine->loss_scale();
+    if (overflows.contains(number)) engine->loss_scale().value = 0x1p60;
+    engine->compute_gradients(number, text(number));
+    const bool applied = reference.step(static_cast<const float*>(engine->flat().gradients),
+                                        engine->loss_scale().value, lr);
+    ASSERT_EQ(applied, !overflows.contains(number)) << number;
+    EXPECT_EQ(engine->train_step(number, lr, text(number)).applied, applied) << number;
+    if (!applied) engine->loss_scale() = scale;
+    EXPECT_EQ(engine->updates(), reference.updates);
+    EXPECT_LT(largest_difference(reference.weights, engine->flat().master), 1e-6) << number;
+    EXPECT_LT(largest_difference(reference.average, engine->flat().average), 1e-6) << number;
+    if (number == 10) engine = reloaded(*engine, c, number);
+  }
+  EXPECT_EQ(engine->updates(), 14);
 }
 
 TEST(LossScale, AnOverflowSkipsTheStepAndNothingElse) {
