@@ -49,7 +49,7 @@ void each_buffer(const ProgramStep& s, F&& f) {
     if (b >= 0) f(b);
 }
 
-// A contiguous range of the flat gradients that is reduced as one; see optim/reducer.h.
+// A contiguous range of the flat gradients that is reduced as one; see optim/optimizer.h.
 struct BucketUse {
   std::vector<int> parameters;  // indices whose gradients it holds
   CollectiveUse collective;

@@ -16,6 +16,11 @@ std::string_view name_of(Phase p) {
   return "?";
 }
 
+Recorder::Checkpoint::Checkpoint(Recorder& r) : r_(r) {
+  TFM_CHECK(r.scope_ < 0, "a recompute scope inside another one, in '" + r.prefix_ + "'");
+  r.scope_ = r.scopes_++;
+}
+
 Value Recorder::leaf(ValueInfo info) {
   values_.push_back(std::move(info));
   return {static_cast<int>(values_.size()) - 1};

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/random_streams.h"
 #include "graph/op.h"
 
 namespace tfm::graph {
@@ -74,6 +75,11 @@ class Recorder {
     return prefix_.empty() ? name : prefix_ + "." + name;
   }
 
+  // The random stream of an op that is recorded now; its name must be new, and so must the stream.
+  std::uint32_t random_stream(const std::string& name) {
+    return random_streams_.add(qualified(name));
+  }
+
   // Names what is recorded while it lives: "layers.3" + "ffn" ...
   class Named {
    public:
@@ -89,10 +95,10 @@ class Recorder {
     std::string before_;
   };
   // Values made while it lives and not read outside of it may be recomputed in backward instead of
-  // kept.
+  // kept. Scopes do not nest: one inside another is an internal error.
   class Checkpoint {
    public:
-    explicit Checkpoint(Recorder& r) : r_(r) { r.scope_ = r.scopes_++; }
+    explicit Checkpoint(Recorder& r);
     ~Checkpoint() { r_.scope_ = -1; }
     Checkpoint(const Checkpoint&) = delete;
     Checkpoint& operator=(const Checkpoint&) = delete;
@@ -107,6 +113,7 @@ class Recorder {
   std::vector<ValueInfo> values_;
   std::vector<Node> nodes_;
   std::string prefix_;
+  RandomStreams random_streams_;
   int scope_ = -1, scopes_ = 0;
 };
 

@@ -6,10 +6,7 @@ namespace tfm::nn {
 
 int ParameterSet::add(ParameterSpec spec) {
   TFM_CHECK(offsets_.empty(), "parameters are added before finish()");
-  for (const ParameterSpec& other : specs_)
-    for (const PartSpec& a : other.parts)
-      for (const PartSpec& b : spec.parts)
-        TFM_CHECK(a.name != b.name, "two parameters named " + a.name);
+  for (const PartSpec& part : spec.parts) streams_.add(part.name);
   specs_.push_back(std::move(spec));
   return size() - 1;
 }

@@ -10,6 +10,7 @@
 
 #include "comm/mesh.h"
 #include "core/philox.h"
+#include "core/random_streams.h"
 #include "graph/recorder.h"
 
 namespace tfm::nn {
@@ -70,8 +71,9 @@ class ParameterSet {
   explicit ParameterSet(comm::Layout layout, int tensor_rank)
       : layout_(layout), tensor_rank_(tensor_rank) {}
 
-  int add(ParameterSpec spec);  // returns the parameter's index; names must be new
-  void finish();                // assigns offsets; no add() afterwards
+  // Returns the parameter's index; names and their random streams must be new.
+  int add(ParameterSpec spec);
+  void finish();  // assigns offsets; no add() afterwards
 
   int size() const { return static_cast<int>(specs_.size()); }
   const ParameterSpec& spec(int i) const { return specs_[i]; }
@@ -102,6 +104,7 @@ class ParameterSet {
   comm::Layout layout_;
   int tensor_rank_;
   std::vector<ParameterSpec> specs_;
+  RandomStreams streams_;
   std::vector<std::int64_t> offsets_;
   std::vector<PartSlice> slices_;
   std::vector<Segment> segments_;

@@ -16,7 +16,7 @@ struct Attention final : graph::Op {
   // How many inputs there are, and which is which. alibi: bias by distance, (H, T + S - 1).
   int inputs = 0, kv = -1, q_segments = -1, k_segments = -1, relative_bias = -1, bucket = -1,
       alibi = -1;
-  std::uint32_t stream;
+  std::uint32_t stream = 0;
 
   std::string_view kind() const override { return "attention"; }
   graph::Saved saved() const override { return {.inputs = (1u << inputs) - 1, .outputs = 0b11}; }
@@ -174,7 +174,7 @@ graph::Value attention(graph::Recorder& r, const AttentionInputs& in, AttentionO
       op->alibi = add(alibi_table<Wide<T>>(r, options.alibi_slopes, options.queries, options.keys));
     op->inputs = static_cast<int>(inputs.size());
     op->batch = N / options.queries;
-    op->stream = stream_of(r.qualified("attention.dropout"));
+    if (options.dropout > 0) op->stream = r.random_stream("attention.dropout");
     op->options = std::move(options);
     return r.apply(std::move(op), inputs,
                    {{{N, H * D}, r.real()}, {{N, H}, wide(r.real()), false}});

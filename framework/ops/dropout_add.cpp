@@ -33,7 +33,7 @@ graph::Value dropout_add(graph::Recorder& r, graph::Value x, graph::Value residu
   op->p = p;
   op->place = place;
   op->residual = static_cast<bool>(residual);
-  op->stream = stream_of(r.qualified(std::string(op->kind())));
+  if (p > 0) op->stream = r.random_stream(std::string(op->kind()));
   return r.apply(std::move(op), {x, residual}, {{shape, r.real()}});
 }
 

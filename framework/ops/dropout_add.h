@@ -9,7 +9,7 @@ struct DropoutAdd final : graph::Op {
   std::int64_t rows, cols;
   double p;
   Place place;
-  std::uint32_t stream;
+  std::uint32_t stream = 0;
   bool residual;
 
   template <class T>

@@ -1,6 +1,6 @@
 #pragma once
 // Every op of the framework. Activations are (N, width) with N = tokens of the micro-batch (of this
-// rank's part of them under sequence parallelism). Widths named in the alphabet of docs/style.md: C
+// rank's part of them under sequence parallelism). Widths are named as in docs/architecture.md: C
 // model, H heads, D head size, F ffn, V vocabulary.
 #include "graph/recorder.h"
 #include "kernels/activation.h"

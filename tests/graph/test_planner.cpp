@@ -6,6 +6,7 @@
 #include <cmath>
 #include <list>
 
+#include "core/philox.h"
 #include "graph/planner.h"
 #include "ops/ops.h"
 
@@ -194,6 +195,31 @@ graph::Value blocks(graph::Recorder& r, graph::Value x, graph::Value w, graph::V
     x = ops::dropout_add(r, ops::linear(r, h, u), x, 0, kPlace);
   }
   return ops::norm(r, x, {}, gain);
+}
+
+TEST(RecomputeScope, RefusesAnotherInside) {
+  graph::Recorder r(DType::f32);
+  {
+    const graph::Recorder::Named layer(r, "layers.3");
+    const graph::Recorder::Checkpoint outer(r);
+    try {
+      const graph::Recorder::Checkpoint inner(r);
+      ADD_FAILURE() << "a nested scope";
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find("layers.3"), std::string::npos) << e.what();
+    }
+    const graph::Value y = ops::activation(r, r.parameter(0, "x", {kRows, kWidth}),
+                                           kernels::Activation::gelu_tanh, false);
+    EXPECT_EQ(r.info(y).scope, 0) << "the outer scope stays";
+  }
+  const graph::Recorder::Checkpoint after(r);
+}
+
+TEST(RandomStream, IsNewForEveryOpOfARecording) {
+  graph::Recorder r(DType::f32);
+  const graph::Recorder::Named layer(r, "layers.3");
+  EXPECT_EQ(r.random_stream("dropout"), stream_of("layers.3.dropout"));
+  EXPECT_THROW(r.random_stream("dropout"), Error);
 }
 
 TEST(JoinedSteps, ComputeTheSame) {
