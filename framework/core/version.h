@@ -1,9 +1,9 @@
 #pragma once
-// The version that every program prints; the build's project version is the same number.
+// The version that every program prints: the build's project version.
 #include <string_view>
 
 namespace tfm {
 
-inline constexpr std::string_view version = "0.1.0";
+extern const std::string_view version;
 
 }  // namespace tfm
