@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -248,6 +249,25 @@ int MpiSession::rank() const { return state_->rank; }
 int MpiSession::size() const { return state_->size; }
 int MpiSession::local_rank() const { return state_->local_rank; }
 int MpiSession::ranks_per_node() const { return state_->local_size; }
+
+std::vector<std::string> MpiSession::gather(const std::string& text, Scope scope) const {
+  MPI_Comm group = scope == Scope::node ? state_->node : MPI_COMM_WORLD;
+  const auto size =
+      static_cast<std::size_t>(scope == Scope::node ? ranks_per_node() : this->size());
+  const int mine = static_cast<int>(text.size());
+  std::vector<int> lengths(size), offsets(size);
+  check(MPI_Allgather(&mine, 1, MPI_INT, lengths.data(), 1, MPI_INT, group), "MPI_Allgather");
+  std::exclusive_scan(lengths.begin(), lengths.end(), offsets.begin(), 0);
+  std::string all(static_cast<std::size_t>(offsets.back() + lengths.back()), 0);
+  check(MPI_Allgatherv(text.data(), mine, MPI_CHAR, all.data(), lengths.data(), offsets.data(),
+                       MPI_CHAR, group),
+        "MPI_Allgatherv");
+  std::vector<std::string> texts(size);
+  for (std::size_t r = 0; r < size; ++r)
+    texts[r] =
+        all.substr(static_cast<std::size_t>(offsets[r]), static_cast<std::size_t>(lengths[r]));
+  return texts;
+}
 
 void MpiSession::abort(int code) {
   std::fflush(nullptr);

@@ -121,20 +121,14 @@ int guarded(int argc, char** argv, const std::string& help,
   }
 }
 
-int threads_of_rank(int ranks_of_node) {
-  const char* omp = std::getenv("OMP_NUM_THREADS");
-  return std::max(1, omp ? std::atoi(omp)
-                         : static_cast<int>(std::thread::hardware_concurrency()) / ranks_of_node);
-}
-
 Launch::Launch() {
-  int per_node = 1;
   if (comm::launched_by_mpirun()) {
     session.emplace();
     ranks = session->size();
-    per_node = session->ranks_per_node();
   }
-  threads = threads_of_rank(per_node);
+  const RankCores cores = take_cores(session ? &*session : nullptr);
+  threads = cores.threads;
+  if (!cores.warning.empty()) std::fprintf(stderr, "warning: %s\n", cores.warning.c_str());
 }
 
 device::Device Launch::device(const config::Config& config) const {

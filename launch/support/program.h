@@ -9,6 +9,7 @@
 #include "comm/device_mesh.h"
 #include "comm/mpi.h"
 #include "config/config.h"
+#include "launch/support/cores.h"
 
 namespace tfm::launch {
 
@@ -43,10 +44,6 @@ config::Config load_config(const std::string& path, const std::vector<std::strin
 // Handles --help and --version.
 int guarded(int argc, char** argv, const std::string& help,
             const std::function<int(int, char**)>& body);
-
-// Of a rank that shares its node with others: OMP_NUM_THREADS, else the node's cores divided by its
-// ranks.
-int threads_of_rank(int ranks_of_node);
 
 // The ranks of this launch. Alone: no MPI is started.
 struct Launch {

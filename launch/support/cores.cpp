@@ -1,0 +1,217 @@
+#include "launch/support/cores.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <tuple>
+
+extern char** environ;
+
+namespace tfm::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kMostCpus = 16384;
+using CpuMask = std::array<cpu_set_t, kMostCpus / CPU_SETSIZE>;
+
+Cpus cpus_of_process(pid_t pid) {
+  CpuMask mask{};
+  Cpus cpus;
+  if (sched_getaffinity(pid, sizeof mask, mask.data()) != 0) return cpus;
+  for (int c = 0; c < kMostCpus; ++c)
+    if (CPU_ISSET_S(c, sizeof mask, mask.data())) cpus.push_back(c);
+  return cpus;
+}
+
+bool bind(const Cpus& cpus) {
+  CpuMask mask{};
+  for (int c : cpus) CPU_SET_S(c, sizeof mask, mask.data());
+  return sched_setaffinity(0, sizeof mask, mask.data()) == 0;
+}
+
+std::string text_of(const fs::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+pid_t parent_of(pid_t pid) {
+  const std::string status = text_of("/proc/" + std::to_string(pid) + "/status");
+  const auto at = status.find("\nPPid:");
+  return at == std::string::npos ? 0 : std::atoi(status.c_str() + at + 6);
+}
+
+// The launcher binds a rank between fork and exec: the nearest ancestor with other cores is the
+// launcher, and has all that the job may use. Empty: none has.
+Cpus cpus_of_launcher(const Cpus& own) {
+  for (pid_t pid = getppid(); pid > 1; pid = parent_of(pid))
+    if (const Cpus cpus = cpus_of_process(pid); !cpus.empty() && cpus != own) return cpus;
+  return {};
+}
+
+// Hardware threads of a core and cores of a socket beside each other.
+Cpus by_topology(Cpus cpus) {
+  const auto place = [](int cpu) {
+    const auto number = [&](const char* name) {
+      return std::atoi(
+          text_of("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/" + name)
+              .c_str());
+    };
+    return std::tuple(number("physical_package_id"), number("core_id"), cpu);
+  };
+  std::map<std::tuple<int, int, int>, int> sorted;
+  for (int cpu : cpus) sorted[place(cpu)] = cpu;
+  cpus.clear();
+  for (const auto& [at, cpu] : sorted) cpus.push_back(cpu);
+  return cpus;
+}
+
+std::map<std::string, std::string> environment() {
+  std::map<std::string, std::string> all;
+  for (char** e = environ; *e; ++e)
+    if (const char* equals = std::strchr(*e, '='))
+      all[std::string(static_cast<const char*>(*e), equals)] = equals + 1;
+  return all;
+}
+
+std::string as_bytes(const std::vector<int>& v) {
+  return {reinterpret_cast<const char*>(v.data()), v.size() * sizeof(int)};
+}
+std::vector<int> as_numbers(const std::string& bytes) {
+  std::vector<int> v(bytes.size() / sizeof(int));
+  if (!v.empty()) std::memcpy(v.data(), bytes.data(), bytes.size());
+  return v;
+}
+
+std::optional<int> threads_asked_for() {
+  const char* omp = std::getenv("OMP_NUM_THREADS");
+  return omp ? std::optional(std::max(1, std::atoi(omp))) : std::nullopt;
+}
+
+std::optional<double> quota_of_this_process() {
+  return cpu_quota("/sys/fs/cgroup", text_of("/proc/self/cgroup"));
+}
+
+// Of all ranks: {threads, fair share} each.
+std::string warning_of(const std::vector<std::string>& ranks) {
+  int fewer = 0;
+  std::vector<int> worst;
+  for (const std::string& r : ranks) {
+    const std::vector<int> n = as_numbers(r);
+    if (n[0] >= n[1]) continue;
+    ++fewer;
+    if (worst.empty() || n[0] < worst[0]) worst = n;
+  }
+  if (fewer == 0) return "";
+  return std::to_string(fewer) + " of " + std::to_string(ranks.size()) +
+         " ranks may run on fewer cores than their share of the node: " + std::to_string(worst[0]) +
+         " of " + std::to_string(worst[1]) +
+         "; let the launcher bind each rank to its share (Open MPI: mpirun --map-by slot:PE=" +
+         std::to_string(worst[1]) + ", or no binding option)";
+}
+
+}  // namespace
+
+Cpus cpus_of_local_rank(const Cpus& node, int local_rank, int ranks) {
+  const auto n = static_cast<std::int64_t>(node.size());
+  if (n < ranks) return node;
+  return {node.begin() + n * local_rank / ranks, node.begin() + n * (local_rank + 1) / ranks};
+}
+
+int threads_on(const std::vector<Cpus>& ranks, int local_rank, std::optional<double> quota) {
+  std::map<int, int> users;
+  for (const Cpus& cpus : ranks)
+    for (int c : cpus) ++users[c];
+  double share = 0;
+  for (int c : ranks[static_cast<std::size_t>(local_rank)]) share += 1.0 / users[c];
+  if (quota) share = std::min(share, *quota / static_cast<double>(ranks.size()));
+  return std::max(1, static_cast<int>(share + 1e-6));
+}
+
+bool bound_by_default(const std::map<std::string, std::string>& environment) {
+  if (!environment.count("OMPI_MCA_orte_bound_at_launch")) return false;
+  for (const char* asked : {"OMPI_MCA_hwloc_base_binding_policy", "OMPI_MCA_hwloc_base_cpu_list",
+                            "OMPI_MCA_hwloc_base_cpu_set", "OMPI_MCA_hwloc_base_slot_list",
+                            "OMPI_MCA_rmaps_rank_file_path", "OMPI_MCA_rmaps_base_cpus_per_rank",
+                            "OMPI_MCA_orte_rankfile"})
+    if (environment.count(asked)) return false;
+  const auto mapping = environment.find("OMPI_MCA_rmaps_base_mapping_policy");
+  if (mapping == environment.end()) return true;
+  std::string policy = mapping->second;  // "slot:PE=2": cores for each rank
+  for (char& c : policy) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return policy.find("pe=") == std::string::npos;
+}
+
+std::optional<double> cpu_quota(const fs::path& root, const std::string& groups) {
+  std::optional<double> least;
+  const auto limit = [&](double quota, double period) {
+    if (quota > 0 && period > 0) least = std::min(least.value_or(quota / period), quota / period);
+  };
+  std::istringstream lines(groups);
+  for (std::string line; std::getline(lines, line);) {  // "0::/a/b", "4:cpu,cpuacct:/a/b"
+    const auto first = line.find(':'), second = line.find(':', first + 1);
+    if (first == line.npos || second == line.npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const bool v2 = controllers.empty();
+    if (!v2 && ("," + controllers + ",").find(",cpu,") == std::string::npos) continue;
+    const fs::path mount = v2 ? root : root / controllers;
+    for (fs::path group = fs::path(line.substr(second + 1)).relative_path();;
+         group = group.parent_path()) {
+      double quota = -1, period = -1;
+      if (v2)
+        std::istringstream(text_of(mount / group / "cpu.max")) >> quota >>
+            period;  // or "max 100000"
+      else
+        quota = std::atof(text_of(mount / group / "cpu.cfs_quota_us").c_str()),
+        period = std::atof(text_of(mount / group / "cpu.cfs_period_us").c_str());
+      limit(quota, period);
+      if (group.empty()) break;
+    }
+  }
+  return least;
+}
+
+RankCores take_cores(const comm::MpiSession* session) {
+  const int local = session ? session->local_rank() : 0,
+            ranks = session ? session->ranks_per_node() : 1;
+  Cpus own = cpus_of_process(0), node;
+  const std::map<std::string, std::string> variables = environment();
+  if (variables.count("OMPI_MCA_orte_bound_at_launch")) node = cpus_of_launcher(own);
+  if (!node.empty() && bound_by_default(variables)) {
+    const Cpus share = cpus_of_local_rank(by_topology(node), local, ranks);
+    if (bind(share)) own = share;
+  }
+  std::vector<Cpus> all{own};
+  if (session) {
+    all.clear();
+    for (const std::string& bytes : session->gather(as_bytes(own), comm::MpiSession::Scope::node))
+      all.push_back(as_numbers(bytes));
+  }
+  std::set<int> usable(node.begin(), node.end());
+  for (const Cpus& cpus : all) usable.insert(cpus.begin(), cpus.end());
+  const std::optional<int> asked = threads_asked_for();
+  RankCores cores{.threads = asked.value_or(threads_on(all, local, quota_of_this_process()))};
+  if (!session) return cores;
+  const std::vector<Cpus> fair(static_cast<std::size_t>(ranks), Cpus(usable.begin(), usable.end()));
+  const int expected = asked ? 0 : threads_on(fair, local, quota_of_this_process());
+  const auto everybody =
+      session->gather(as_bytes({cores.threads, expected}), comm::MpiSession::Scope::job);
+  if (session->rank() == 0) cores.warning = warning_of(everybody);
+  return cores;
+}
+
+int threads_of_rank(int ranks_of_node) {
+  const std::vector<Cpus> ranks(static_cast<std::size_t>(ranks_of_node), cpus_of_process(0));
+  return threads_asked_for().value_or(threads_on(ranks, 0, quota_of_this_process()));
+}
+
+}  // namespace tfm::launch

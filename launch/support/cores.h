@@ -1,0 +1,43 @@
+#pragma once
+// Which cores a rank runs on, and how many threads it starts there.
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/mpi.h"
+
+namespace tfm::launch {
+
+using Cpus = std::vector<int>;  // as the kernel numbers them
+
+// Of `ranks` on a node whose job may use `node`, one after another: neighbours of `node` stay
+// together; fewer cores than ranks are shared by all.
+Cpus cpus_of_local_rank(const Cpus& node, int local_rank, int ranks);
+
+// Cores that ranks of a node may run on are shared by those ranks; at least 1. `ranks`: the cores
+// of each local rank; `quota`: CPU time per time that they have together.
+int threads_on(const std::vector<Cpus>& ranks, int local_rank, std::optional<double> quota = {});
+
+// Open MPI bound this rank and nobody asked for it: no binding, list of cores or number of cores
+// a rank in the launch's environment.
+bool bound_by_default(const std::map<std::string, std::string>& environment);
+
+// The limit of this process's control group (v2 or v1) and those around it. `root`: of the mounted
+// file system; `groups`: the text of /proc/self/cgroup.
+std::optional<double> cpu_quota(const std::filesystem::path& root, const std::string& groups);
+
+struct RankCores {
+  int threads = 1;
+  std::string warning;  // on rank 0, where ranks have fewer cores than their share of the node
+};
+// Collective over the session. Where the launcher bound this rank by default, binds it anew to its
+// share of the node's cores; call it before threads start. OMP_NUM_THREADS, where it is set, is the
+// number of threads.
+RankCores take_cores(const comm::MpiSession* session);
+
+// Of a rank that shares this machine with others, before they are launched.
+int threads_of_rank(int ranks_of_node);
+
+}  // namespace tfm::launch

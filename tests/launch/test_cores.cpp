@@ -1,0 +1,105 @@
+// Cores and threads of ranks: overlapping masks, default and explicit binding, limits of control
+// groups.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <numeric>
+
+#include "launch/support/cores.h"
+#include "support/data_files.h"
+
+namespace tfm::launch {
+namespace {
+
+Cpus range(int first, int count) {
+  Cpus cpus(static_cast<std::size_t>(count));
+  std::iota(cpus.begin(), cpus.end(), first);
+  return cpus;
+}
+
+TEST(Cores, AreSharedByTheRanksThatMayRunOnThem) {
+  EXPECT_EQ(threads_on({range(0, 8)}, 0), 8);
+  EXPECT_EQ(threads_on({range(0, 1)}, 0), 1);  // bound to one core of many
+  EXPECT_EQ(threads_on({range(0, 8), range(0, 8)}, 1), 4);
+  EXPECT_EQ(threads_on({range(0, 4), range(4, 4)}, 1), 4);
+  EXPECT_EQ(threads_on({range(0, 2), range(0, 2), range(0, 2)}, 2), 1);  // more ranks than cores
+  const std::vector<Cpus> uneven{range(0, 6), range(4, 4)};              // 4 and 5 are shared
+  EXPECT_EQ(threads_on(uneven, 0), 5);
+  EXPECT_EQ(threads_on(uneven, 1), 3);
+  const std::vector<Cpus> three(3, range(0, 9));  // 1/3 + 1/3 + ... is not short of 3
+  EXPECT_EQ(threads_on(three, 0), 3);
+}
+
+TEST(Cores, AreNoMoreThanTheQuota) {
+  EXPECT_EQ(threads_on({range(0, 64)}, 0, 4.0), 4);
+  EXPECT_EQ(threads_on({range(0, 64), range(0, 64)}, 0, 4.0), 2);
+  EXPECT_EQ(threads_on({range(0, 2)}, 0, 4.0), 2);
+  EXPECT_EQ(threads_on({range(0, 2)}, 0, 0.5), 1);
+}
+
+TEST(Cores, OfANodeGoToItsRanksInOrder) {
+  EXPECT_EQ(cpus_of_local_rank(range(0, 2), 0, 1), range(0, 2));
+  EXPECT_EQ(cpus_of_local_rank(range(0, 8), 1, 2), range(4, 4));
+  EXPECT_EQ(cpus_of_local_rank({0, 4, 1, 5}, 1, 2), (Cpus{1, 5}));
+  EXPECT_EQ(cpus_of_local_rank(range(0, 2), 2, 3), range(0, 2));
+  for (int ranks = 1; ranks <= 7; ++ranks) {
+    Cpus all;
+    for (int r = 0; r < ranks; ++r)
+      for (int c : cpus_of_local_rank(range(0, 7), r, ranks)) all.push_back(c);
+    EXPECT_EQ(all, range(0, 7)) << ranks;
+  }
+}
+
+TEST(Cores, OnlyADefaultBindingIsReplaced) {
+  using Environment = std::map<std::string, std::string>;
+  Environment e{{"OMPI_COMM_WORLD_SIZE", "2"}};
+  EXPECT_FALSE(bound_by_default(e));
+  e["OMPI_MCA_orte_bound_at_launch"] = "1";
+  EXPECT_TRUE(bound_by_default(e));
+  const auto with = [&](const char* name, const char* value) {
+    Environment more = e;
+    more[name] = value;
+    return bound_by_default(more);
+  };
+  EXPECT_FALSE(with("OMPI_MCA_hwloc_base_binding_policy", "core"));
+  EXPECT_FALSE(with("OMPI_MCA_rmaps_base_mapping_policy", "slot:PE=2"));
+  EXPECT_FALSE(with("OMPI_MCA_orte_rankfile", "ranks.txt"));
+  EXPECT_TRUE(with("OMPI_MCA_rmaps_base_mapping_policy", "node"));
+}
+
+class Quota : public testing::Test {
+ protected:
+  void put(const std::string& path, const std::string& text) {
+    const std::filesystem::path file = std::filesystem::path(dir_.str()) / path;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file) << text;
+  }
+  std::optional<double> of(const std::string& groups) { return cpu_quota(dir_.str(), groups); }
+  const test::TemporaryFolder dir_;
+};
+
+TEST_F(Quota, OfVersion2IsTheLeastOnThePath) {
+  EXPECT_EQ(of("0::/job/step\n"), std::nullopt);
+  put("job/step/cpu.max", "max 100000\n");
+  EXPECT_EQ(of("0::/job/step\n"), std::nullopt);
+  put("job/cpu.max", "250000 100000\n");
+  EXPECT_EQ(of("0::/job/step\n"), 2.5);
+  put("job/step/cpu.max", "150000 100000\n");
+  EXPECT_EQ(of("0::/job/step\n"), 1.5);
+  put("cpu.max", "100000 100000\n");  // a container sees its own group as the root
+  EXPECT_EQ(of("0::/\n"), 1.0);
+  EXPECT_EQ(of("0::/not/mounted\n"), 1.0);
+}
+
+TEST_F(Quota, OfVersion1IsThatOfItsCpuController) {
+  put("cpu,cpuacct/job/cpu.cfs_quota_us", "300000\n");
+  put("cpu,cpuacct/job/cpu.cfs_period_us", "100000\n");
+  put("cpuset/job/cpu.cfs_quota_us", "100000\n");
+  put("cpuset/job/cpu.cfs_period_us", "100000\n");
+  EXPECT_EQ(of("5:cpuset:/job\n4:cpu,cpuacct:/job\n"), 3.0);
+  put("cpu,cpuacct/job/cpu.cfs_quota_us", "-1\n");
+  EXPECT_EQ(of("5:cpuset:/job\n4:cpu,cpuacct:/job\n"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace tfm::launch
