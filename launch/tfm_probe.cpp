@@ -244,6 +244,7 @@ int run(int argc, char** argv) {
   const std::string dir = inference::checkpoint_path(args.only("model directory"));
   const launch::Launch launch;
   config::Config config = probe_config(dir, args.overrides(), launch.ranks);
+  launch.check_same(config);
   const Batch batch = read_batch(args.get("--batch"), config.model);
   config.train.seq_len = std::max(batch.shape.length, batch.shape.source_length);
   if (config.model.position == config::Position::learned &&

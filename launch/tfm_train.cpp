@@ -49,6 +49,7 @@ int run(int argc, char** argv) {
   } else {
     train::StopRequests requests;
     const launch::Launch launch;
+    launch.check_same(config);
     config::resolve_for_ranks(config, launch.ranks);
     if (!args.has("--check")) {
       try {

@@ -23,6 +23,7 @@ int run(int argc, char** argv) {
   config::Config config = launch::load_config(args.only("configuration file"), args.overrides());
   config.train.global_batch_tokens = 0;  // synthetic batches are of one length
   const launch::Launch launch;
+  launch.check_same(config);
   config::resolve_for_ranks(config, launch.ranks);
   if (!args.has("--full")) config = train::shrink(config);
   const comm::Mesh mesh = launch.mesh(config::layout_of(config));

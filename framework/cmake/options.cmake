@@ -34,3 +34,4 @@ if(TFM_SANITIZE)
   add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=undefined -Wno-maybe-uninitialized -fno-omit-frame-pointer)
   add_link_options(-fsanitize=address,undefined)
 endif()
+add_link_options(-Wl,--build-id)  # ranks compare it: all of a job run the same build

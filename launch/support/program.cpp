@@ -9,6 +9,7 @@
 #include "core/strings.h"
 #include "core/version.h"
 #include "inference/initial_weights.h"
+#include "launch/support/settings.h"
 #include "plan/step_plan.h"
 #include "train/stop_requests.h"
 
@@ -131,6 +132,11 @@ Launch::Launch() {
   if (!cores.warning.empty()) std::fprintf(stderr, "warning: %s\n", cores.warning.c_str());
 }
 
+void Launch::check_same(const config::Config& config) const {
+  if (session)
+    check_same_settings(*session, {host_name(), build_id(), config::dump_config(config)});
+}
+
 device::Device Launch::device(const config::Config& config) const {
   return config.device == config::DeviceKind::cuda
              ? device::Device::gpu(
@@ -145,6 +151,7 @@ comm::Mesh Launch::mesh(comm::Layout layout) const {
 }
 
 comm::Site Launch::site(const config::Config& config) const {
+  check_same(config);
   return comm::site_of(device(config), mesh(config::layout_of(config)), plan::mesh_options(config));
 }
 

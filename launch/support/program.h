@@ -51,6 +51,9 @@ struct Launch {
   int ranks = 1;
   int threads = 1;
   Launch();
+  // Collective, before the first use of `config`. Error(environment) where ranks run different
+  // builds, Error(usage) with the first key that differs where their configurations do.
+  void check_same(const config::Config& config) const;
   comm::Mesh mesh(comm::Layout layout) const;
   device::Device device(
       const config::Config& config) const;  // Error(environment) where it is not there
