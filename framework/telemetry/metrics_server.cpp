@@ -177,10 +177,9 @@ struct Exporter::Impl {
     if (any ? address.port <= 0 : !server.bind_to_port(address.host, address.port))
       throw Error(ExitCode::environment,
                   "metrics.listen: " + in_quotes(options.listen) +
-                      ": cannot listen there; the port is in use or the host is no "
-                      "address of this machine. Choose another one (metrics.listen=127.0.0.1:0: "
-                      "any free port) "
-                      "or metrics.listen=none");
+                      ": cannot listen there: the port is in use or the host is not an "
+                      "address of this machine; set another one (metrics.listen=127.0.0.1:0 takes "
+                      "any free port) or metrics.listen=none");
     sigset_t all, before;  // the loop's thread takes the signals
     sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);

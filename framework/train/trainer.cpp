@@ -70,6 +70,9 @@ class Run {
       say("first weights from " + config_.model.init);
     }
     open_outputs(resumed);
+    if (resumed >= config_.train.steps)
+      say("step " + std::to_string(resumed) + " of " + std::to_string(config_.train.steps) +
+          " is done: nothing is left to train; raise train.steps to continue");
     TrainOutcome outcome{.step = resumed};
     while (outcome.step < config_.train.steps && !outcome.stopped && !exhausted()) {
       step(++outcome.step);
@@ -158,9 +161,7 @@ class Run {
     std::int64_t planned = plan.memory.total();
     mesh_.world->all_reduce({&planned, DType::i64, {1}}, comm::Collective::all_reduce_max);
     if (!lead()) return;
-    if (!config_.metrics.jsonl.empty())
-      metrics_.emplace(config_.metrics.jsonl, resumed > 0 ? std::optional(resumed) : std::nullopt);
-    open_exporter();
+    open_metrics(resumed);
     const std::string layout = "{\"data\":" + std::to_string(mesh_.layout.data) +
                                ",\"tensor\":" + std::to_string(mesh_.layout.tensor) + "}";
     write(telemetry::MetricsLine("start")
@@ -180,6 +181,22 @@ class Run {
     if (data_.cut > 0)
       say(telemetry::count_text(static_cast<double>(data_.cut)) +
           " sides of pairs were longer than train.seq_len and are cut");
+  }
+
+  // Without metrics a run goes on.
+  void open_metrics(std::int64_t resumed) {
+    try {
+      if (!config_.metrics.jsonl.empty())
+        metrics_.emplace(config_.metrics.jsonl,
+                         resumed > 0 ? std::optional(resumed) : std::nullopt);
+    } catch (const std::exception& e) {
+      warn(std::string("metrics.jsonl: no metrics are written: ") + e.what());
+    }
+    try {
+      open_exporter();
+    } catch (const std::exception& e) {
+      warn(std::string("no metrics are served: ") + e.what());
+    }
   }
 
   void open_exporter() {

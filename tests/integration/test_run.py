@@ -178,8 +178,76 @@ def check_endpoint():
     values = dict(line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#"))
     for name in ("tfm_step", "tfm_loss", "tfm_tokens_total", "tfm_learning_rate"):
         assert any(key.split("{")[0] == name for key in values), f"{name}: {sorted(values)}"
+    taken = end(start("train.steps=2", f"metrics.listen=127.0.0.1:{port}", 'checkpoint.dir=""', "metrics.jsonl=taken.jsonl"), 0)
+    assert "warning: no metrics are served" in taken and f"127.0.0.1:{port}" in taken, taken
+    assert len(pathlib.Path("taken.jsonl").read_text().splitlines()) == 4, "start, two steps, end"
     os.kill(running()[0], signal.SIGTERM)
     end(job, 0)
+
+
+def check_metrics_that_cannot_be_written():
+    fresh()
+    text = end(start("train.steps=2", "metrics.jsonl=text.txt/run.jsonl", 'checkpoint.dir=""'), 0)
+    assert "warning: metrics.jsonl" in text and "text.txt/run.jsonl" in text, text
+
+
+def check_a_finished_run_started_again():
+    fresh()
+    end(start("train.steps=4"), 0)
+    text = end(start("train.steps=4"), 0)
+    assert "step 4 of 4 is done" in text and "train.steps" in text, text
+    assert "is done" not in end(start("train.steps=5"), 0)
+    assert [e["step"] for e in events("step")] == [1, 2, 3, 4, 5]
+
+
+def check_a_loss_that_stays_nonfinite():
+    fresh()
+    text = end(start("train.steps=100", "optimizer.lr=1e30"), 5)
+    assert "4 steps in a row" in text and "optimizer.lr" in text, text
+    losses = [e["loss"] for e in events("step")]
+    assert losses[0] is not None and losses[-3:] == [None] * 3 and len(losses) < 20, losses
+
+
+def check_the_loss_scale_is_restored():
+    """An fp16 run in two parts is the run in one part, also where steps were skipped."""
+    half = ["precision=fp16", "optimizer.ema=0.9"]
+    fresh()
+    manifest = pathlib.Path("ck/latest")
+    end(start(*half, "train.steps=3"), 0)
+    step = pathlib.Path("ck") / manifest.read_text().strip() / "manifest.json"
+    assert json.loads(step.read_text())["loss_scale"] == {"value": 65536.0, "updates": 3}
+    end(start(*half, "train.steps=6"), 0)
+    step = pathlib.Path("ck") / manifest.read_text().strip() / "manifest.json"
+    assert json.loads(step.read_text())["loss_scale"] == {"value": 65536.0, "updates": 6}, "counted on from 3"
+    two_parts = [e["loss"] for e in events("step")]
+    fresh()
+    end(start(*half, "train.steps=6"), 0)
+    assert [e["loss"] for e in events("step")] == two_parts
+
+
+def check_another_batch_size_is_refused():
+    fresh()
+    end(start("train.steps=2"), 0)
+    text = end(start("train.steps=4", "train.global_batch_size=16"), 2)
+    assert "global batch of 8" in text, text
+
+
+def check_ranks_have_one_configuration():
+    """Rank 1 of a job is started with something else."""
+    mpirun = ["mpirun", "--oversubscribe", "--bind-to", "none"]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    pathlib.Path("other.txt").write_text("another text " * 300)
+    rank = ["-np", "1", BIN / "tfm-train", "cfg.yaml", "train.steps=2", 'checkpoint.dir=""']
+    for key, mine, other in (("optimizer.lr", "0.001", "0.002"), ("train.seed", "1234", "7"), ("data.train.path", "text.txt", "other.txt"),
+                             ("model.dropout", "0.1", "0.2"), ("parallel.tensor", "1", "2")):
+        fresh()
+        done = subprocess.run([*mpirun, *rank, ":", *rank, f"{key}={other}"], env=env, capture_output=True, text=True, timeout=60)
+        text = done.stdout + done.stderr
+        assert done.returncode == 2, f"{key}: exit {done.returncode}\n{text}"
+        assert f"{key} is {mine} on rank 0 on host {socket.gethostname()}, but {other} on rank 1 on host" in text.replace('"', ""), text
+        assert not events("start"), "nothing is trained"
+    done = subprocess.run([*mpirun, *rank, ":", "-np", "1", BIN / "tfm-verify", *rank[3:]], env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 4 and "runs another build of tfm than rank 0" in done.stderr, done.stdout + done.stderr
 
 
 def main():
@@ -189,7 +257,9 @@ def main():
         pathlib.Path("text.txt").write_text("the quick brown fox jumps over the lazy dog; " * 300)
         try:
             for check in (check_signals, check_signals_do_no_harm, check_a_stopped_rank_is_named, check_a_suspended_job_goes_on, check_a_full_disk, check_damage,
-                          check_endpoint):
+                          check_endpoint, check_metrics_that_cannot_be_written, check_a_finished_run_started_again,
+                          check_a_loss_that_stays_nonfinite, check_the_loss_scale_is_restored, check_another_batch_size_is_refused,
+                          check_ranks_have_one_configuration):
                 check()
                 print(check.__name__, "ok", flush=True)
         finally:
