@@ -250,6 +250,34 @@ def check_ranks_have_one_configuration():
     assert done.returncode == 4 and "runs another build of tfm than rank 0" in done.stderr, done.stdout + done.stderr
 
 
+def check_cores_and_threads():
+    """Open MPI's default binding leaves cores idle; one that the user asks for stays, with as many threads as it has cores."""
+    cores = os.sched_getaffinity(0)
+    if len(cores) < 2 or "Open MPI" not in subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout:
+        print("one core, or another launcher than Open MPI: skipped")
+        return
+    env = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    env.pop("OMP_NUM_THREADS", None)
+
+    def ranks_with(*options):
+        """(cores, threads) of each rank, and whether rank 0 warned."""
+        fresh()
+        job = subprocess.Popen(["mpirun", *options, BIN / "tfm-train", "cfg.yaml", "model.d_model=256", 'checkpoint.dir=""'], env=env,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        wait_for(lambda: len(events("step")) > 3)
+        found = [(os.sched_getaffinity(pid), len(os.listdir(f"/proc/{pid}/task"))) for pid in running()]
+        os.kill(running()[0], signal.SIGTERM)
+        return found, "fewer cores than their share" in end(job, 0)
+
+    ((bound, one),), warned = ranks_with("-np", "1", "--bind-to", "core")
+    assert len(bound) == 1 and warned
+    for options in ((), ("--bind-to", "none"), ("--map-by", "node")):
+        found, warned = ranks_with("-np", "1", *options)
+        assert found == [(cores, one + len(cores) - 1)] and not warned, (options, found, one)
+    (first, _), (second, _) = ranks_with("-np", "2")[0]
+    assert first | second == cores and not first & second, (first, second)
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
@@ -259,7 +287,7 @@ def main():
             for check in (check_signals, check_signals_do_no_harm, check_a_stopped_rank_is_named, check_a_suspended_job_goes_on, check_a_full_disk, check_damage,
                           check_endpoint, check_metrics_that_cannot_be_written, check_a_finished_run_started_again,
                           check_a_loss_that_stays_nonfinite, check_the_loss_scale_is_restored, check_another_batch_size_is_refused,
-                          check_ranks_have_one_configuration):
+                          check_ranks_have_one_configuration, check_cores_and_threads):
                 check()
                 print(check.__name__, "ok", flush=True)
         finally:
