@@ -1,7 +1,6 @@
 // tfm-generate: continues a text with a decoder, translates lines with an encoder-decoder, at any
 // layout.
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <iostream>
 #include <iterator>
@@ -9,6 +8,7 @@
 #include "comm/consensus.h"
 #include "data/pairs.h"
 #include "inference/loaded_model.h"
+#include "inference/sampler.h"
 #include "inference/translator.h"
 #include "launch/support/program.h"
 #include "models/registry.h"
@@ -40,35 +40,6 @@ constexpr const char* kHelp =
     "lines\n"
     "  device=cuda        on GPUs (default: on CPUs, whatever the run computed with)\n"
     "  --help, --version\n";
-
-struct Sampling {
-  double temperature = 1, top_p = 1;
-  std::int64_t top_k = 0;
-  std::uint64_t seed = 1234;
-
-  // The n-th token from logits; the same on every rank.
-  std::int32_t pick(const std::vector<double>& logits, std::uint32_t n) const {
-    std::vector<std::int32_t> order(logits.size());
-    for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::int32_t>(i);
-    std::stable_sort(order.begin(), order.end(),
-                     [&](auto a, auto b) { return logits[a] > logits[b]; });
-    if (temperature == 0) return order[0];
-    if (top_k > 0 && top_k < static_cast<std::int64_t>(order.size()))
-      order.resize(static_cast<std::size_t>(top_k));
-    std::vector<double> weight;
-    double total = 0;
-    for (auto id : order)
-      total += weight.emplace_back(std::exp((logits[id] - logits[order[0]]) / temperature));
-    std::size_t kept = 0;
-    double mass = 0;
-    while (kept < weight.size() && mass < top_p * total) mass += weight[kept++];
-    const RandomKey key{seed, Purpose::sample, stream_of("generate"), n};
-    double u = static_cast<double>(key.word(0)) * 0x1p-32 * mass;
-    for (std::size_t i = 0; i + 1 < kept; ++i)
-      if ((u -= weight[i]) < 0) return order[i];
-    return order[kept - 1];
-  }
-};
 
 // Continues one text; keys and values of what the model has read are kept.
 class Continuation {
@@ -118,9 +89,10 @@ class Continuation {
 
 void continue_text(const launch::Arguments& args, inference::LoadedModel& model,
                    const tokenizer::Tokenizer& tokenizer) {
-  const Sampling sampling{args.real("--temperature", 1), args.real("--top-p", 1),
-                          args.integer("--top-k", 0, 0),
-                          static_cast<std::uint64_t>(args.integer("--seed", 1234, 0))};
+  inference::Sampler sampler({.temperature = args.real("--temperature", 1),
+                              .top_k = args.integer("--top-k", 0, 0),
+                              .top_p = args.real("--top-p", 1),
+                              .seed = static_cast<std::uint64_t>(args.integer("--seed", 1234, 0))});
   const std::int64_t most = args.integer("--max-tokens", 100, 0);
   const bool lead = model.site.mesh.rank() == 0;
   std::string prompt = args.get("--prompt");
@@ -135,7 +107,7 @@ void continue_text(const launch::Arguments& args, inference::LoadedModel& model,
   Continuation continuation(model, std::ssize(ids) + most);
   if (lead) std::printf("%s", prompt.c_str());
   for (std::int64_t n = 0; n < most; ++n) {
-    ids.push_back(sampling.pick(continuation.next(ids), static_cast<std::uint32_t>(n)));
+    ids.push_back(sampler.next(continuation.next(ids)));
     if (tokenizer.end_of_document() == ids.back()) break;
     if (!lead || ids.back() >= tokenizer.vocab_size()) continue;
     std::printf("%s", tokenizer.decode(std::span(&ids.back(), 1)).c_str());

@@ -29,7 +29,7 @@ struct Event {
 
 class FlightRecorder {
  public:
-  static constexpr int kEvents = 64;  // remembered per rank
+  static constexpr int kEvents = 256;  // remembered per rank
 
   static std::size_t record_bytes();
   static double now();

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 
 #include "comm/consensus.h"
 #include "models/registry.h"
@@ -44,13 +45,6 @@ BatchReader synthetic(const config::Config& c, std::int64_t step) {
   };
 }
 
-// Everything a run of some steps leaves behind, by part; local slices of this rank.
-struct Trace {
-  std::vector<std::vector<double>> initial, gradients, parameters;
-  std::vector<double> losses, norms;
-  bool rank_order = true;  // in which all sums over ranks were added
-};
-
 std::vector<std::vector<double>> parts_of(Engine& e, const void* flat) {
   std::vector<double> host(static_cast<std::size_t>(e.model().parameters().flat_elements()));
   device::download(e.device().stream(), host.data(), flat, std::ssize(host) * 8);
@@ -79,6 +73,12 @@ Trace run(config::Config config, const comm::Mesh& mesh, const device::Device& d
   return t;
 }
 
+// What is not finite is as far from anything as can be.
+double distance(double a, double b) {
+  const double d = std::abs(a - b);
+  return std::isfinite(d) ? d : std::numeric_limits<double>::infinity();
+}
+
 class Comparison {
  public:
   Comparison(const nn::ParameterSet& parameters, const comm::Mesh& mesh)
@@ -99,7 +99,7 @@ class Comparison {
       nn::ParameterSet::scatter(place, whole[order_of(slices[i].name)].data(), expected.data());
       double difference = 0;
       for (std::size_t k = 0; k < mine[i].size(); ++k)
-        difference = std::max(difference, std::abs(mine[i][k] - expected[k]));
+        difference = std::max(difference, distance(mine[i][k], expected[k]));
       // Relative to the part's own size; parts whose exact value is zero to that of the largest
       // part.
       error[i] =
@@ -115,7 +115,7 @@ class Comparison {
                   const std::vector<double>& reference, double bound) const {
     double error = 0;
     for (std::size_t i = 0; i < mine.size(); ++i)
-      error = std::max(error, std::abs(mine[i] / reference[i] - 1));
+      error = std::max(error, distance(mine[i], reference[i]) / std::abs(reference[i]));
     mesh_.world->all_reduce({&error, DType::f64, {1}}, comm::Collective::all_reduce_max);
     return {check, "", error, bound};
   }
@@ -155,7 +155,7 @@ class Comparison {
 };
 
 Finding save_and_load(const config::Config& config, const comm::Mesh& mesh,
-                      const device::Device& device) {
+                      const device::Device& device, const Interference& interference) {
   Finding f{"save and load", "", 0, 0};
   const std::string dir = comm::broadcast_string(
       *mesh.world,
@@ -170,6 +170,7 @@ Finding save_and_load(const config::Config& config, const comm::Mesh& mesh,
       dir, {.step = 1}, pieces, 0, checkpoint::checkpoint_ranks(*mesh.world));
   if (r.ok()) {
     restore(checkpoint::CheckpointReader(r.path), r.path, loaded, true);
+    interference.restored(loaded);
     const auto back = checkpoint_pieces(loaded);
     for (std::size_t i = 0; i < pieces.size(); ++i)
       if (!std::equal(pieces[i].data, pieces[i].data + pieces[i].count, back[i].data))
@@ -206,7 +207,7 @@ config::Config shrink(const config::Config& config) {
 }
 
 std::vector<Finding> verify_layout(const config::Config& config, const comm::Mesh& mesh,
-                                   const device::Device& device) {
+                                   const device::Device& device, const Interference& interference) {
   config::Config alone = config;
   alone.parallel = {.bucket_bytes = config.parallel.bucket_bytes};
   alone.parallel.data = 1;
@@ -220,10 +221,15 @@ std::vector<Finding> verify_layout(const config::Config& config, const comm::Mes
 
   const auto single_model = models::make_model(alone, comm::single_mesh());
   const auto model = models::make_model(config, mesh);
-  const Trace reference = run(alone, comm::single_mesh(), device);
-  const Trace mine = run(config, mesh, device);
-  const Trace again = run(other, mesh, device);
-  const Trace whole = config.parallel.zero > 0 ? run(no_zero, mesh, device) : mine;
+  const auto traced = [&](Experiment which, const config::Config& c, const comm::Mesh& on) {
+    Trace t = run(c, on, device);
+    interference.traced(which, t);
+    return t;
+  };
+  const Trace reference = traced(Experiment::single, alone, comm::single_mesh());
+  const Trace mine = traced(Experiment::layout, config, mesh);
+  const Trace again = traced(Experiment::other_recompute, other, mesh);
+  const Trace whole = config.parallel.zero > 0 ? traced(Experiment::no_zero, no_zero, mesh) : mine;
 
   Comparison compare(model->parameters(), mesh);
   compare.order(single_model->parameters());
@@ -241,7 +247,7 @@ std::vector<Finding> verify_layout(const config::Config& config, const comm::Mes
   if (config.parallel.zero > 0)
     all.push_back(compare.numbers("ZeRO on and off", mine.losses, whole.losses,
                                   mine.rank_order ? 0 : kBound));
-  all.push_back(save_and_load(config, mesh, device));
+  all.push_back(save_and_load(config, mesh, device, interference));
   return all;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 // Proof on a user's own configuration that its sharded run equals the single-rank one.
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,25 @@ struct Finding {
   bool ok() const { return error <= bound; }
 };
 
+// Everything a run of some steps leaves behind; local slices of this rank, in the order of its
+// parameters' slices().
+struct Trace {
+  std::vector<std::vector<double>> initial, gradients, parameters;
+  std::vector<double> losses, norms;
+  bool rank_order = true;  // in which all sums over ranks were added
+};
+
+// The runs that are compared: a single rank, the layout, and the layout with recomputation or ZeRO
+// the other way round.
+enum class Experiment : std::uint8_t { single, layout, other_recompute, no_zero };
+
+// Called between a run and the comparisons, on every rank, so that it can be proved that what goes
+// wrong in a run is found.
+struct Interference {
+  std::function<void(Experiment, Trace&)> traced = [](Experiment, Trace&) {};
+  std::function<void(Engine&)> restored = [](Engine&) {};  // from the checkpoint
+};
+
 // Sizes that keep every option of `config` but run in a moment: at most 2 layers, heads of 8,
 // sequences of about 16 tokens.
 config::Config shrink(const config::Config& config);
@@ -23,6 +43,7 @@ config::Config shrink(const config::Config& config);
 // save and load in the configuration's precision. `device`: of the kind that the configuration
 // names.
 std::vector<Finding> verify_layout(const config::Config& config, const comm::Mesh& mesh,
-                                   const device::Device& device);
+                                   const device::Device& device,
+                                   const Interference& interference = {});
 
 }  // namespace tfm::train

@@ -512,6 +512,29 @@ TEST_F(Checkpoint, AWriteThatFailsAtAnyByteLeavesThePreviousOne) {
   EXPECT_TRUE(save(2, data).ok());
 }
 
+// The rename is done, but `latest` cannot be written: a folder has its name.
+TEST_F(Checkpoint, APublishThatCannotBeAnnouncedIsUndone) {
+  const auto first = save(1, random_data(1), 2);
+  ASSERT_TRUE(first.ok());
+  fs::remove(dir_ + "/latest");
+  fs::create_directories(dir_ + "/latest/in the way");
+  for (const std::int64_t step : {2, 1}) {  // a new one, and over one that is there
+    const auto r = save(step, random_data(9), 2);
+    EXPECT_FALSE(r.ok());
+    EXPECT_EQ(r.path, "");
+    EXPECT_NE(r.error.find("latest"), std::string::npos) << r.error;
+    EXPECT_FALSE(fs::exists(dir_ + "/step-00000002")) << "given up, but there";
+    for (const auto& e : fs::directory_iterator(dir_))
+      EXPECT_NE(e.path().extension(), ".tmp") << e.path();
+    ASSERT_TRUE(verifies(first.path));
+    expect_equal(first.path, random_data(1));
+  }
+  fs::remove_all(dir_ + "/latest");
+  EXPECT_EQ(latest(), first.path);
+  ASSERT_TRUE(save(2, random_data(9), 2).ok());
+  EXPECT_EQ(latest(), dir_ + "/step-00000002");
+}
+
 TEST_F(Checkpoint, AFullDiskLeavesThePreviousOne) {
   fs::create_directories(dir_);
   const Data data = random_data(1);

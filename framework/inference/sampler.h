@@ -1,0 +1,39 @@
+#pragma once
+// Which token a decoder goes on with, drawn from the probabilities that its logits stand for.
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tfm::inference {
+
+struct SamplerOptions {
+  double temperature = 1;  // logits are divided by it; 0: always the most likely token
+  std::int64_t top_k = 0;  // above 0: among that many of the most likely tokens
+  double top_p = 1;        // among the fewest of those that hold this share of their probability
+  std::uint64_t seed = 1234;
+};
+
+// A token is a function of (options, logits, draw) alone: ranks that hold the same logits draw the
+// same tokens, and a text can be continued again from any of them on.
+class Sampler {
+ public:
+  explicit Sampler(const SamplerOptions& options);  // Error(usage) where one is out of range
+
+  struct Candidate {
+    std::int32_t id;
+    double weight;  // relative to the most likely token's, which is 1
+  };
+  // What can be drawn, most likely first, of equal ones the smaller id. With top_p the token that
+  // reaches the share is the last one.
+  std::vector<Candidate> candidates(std::span<const double> logits) const;
+  // `draw` counts the tokens of a text; each has a random number of its own.
+  std::int32_t pick(std::span<const double> logits, std::uint32_t draw) const;
+  // pick() with the number of calls so far.
+  std::int32_t next(std::span<const double> logits) { return pick(logits, draws_++); }
+
+ private:
+  SamplerOptions options_;
+  std::uint32_t draws_ = 0;
+};
+
+}  // namespace tfm::inference
