@@ -6,7 +6,7 @@ packages=(
   libopenmpi-dev openmpi-bin
   libyaml-cpp-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev libxxhash-dev
   libdnnl-dev libgtest-dev prometheus-cpp-dev libcpp-httplib-dev
-  curl procps python3
+  curl procps python3 clang-format-14
 )
 as_root() { if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi; }
 missing=()

@@ -196,8 +196,8 @@ void gemm_activation_backward(cuda::Stream& stream, const GemmActivationBackward
 TFM_INSTANTIATE(float)
 TFM_INSTANTIATE(double)
 TFM_INSTANTIATE(bf16)
-    TFM_INSTANTIATE(f16) template void linear_gradients(cuda::Stream&,
-                                                        const LinearGradientsArgs<float>&);
+TFM_INSTANTIATE(f16)
+template void linear_gradients(cuda::Stream&, const LinearGradientsArgs<float>&);
 template void linear_gradients(cuda::Stream&, const LinearGradientsArgs<double>&);
 template void linear_gradients(cuda::Stream&, const LinearGradientsArgs<bf16>&);
 template void linear_gradients(cuda::Stream&, const LinearGradientsArgs<f16>&);
