@@ -89,6 +89,7 @@ class Programs:
         for program in BIN.glob("tfm-*"):
             self.help[program.name] = subprocess.run([program, "--help"], capture_output=True, text=True, timeout=60).stdout
         keys = subprocess.run([BIN / "tfm-train", "--keys"], capture_output=True, text=True, timeout=60, check=True).stdout
+        self.reference = keys
         self.keys = set(re.findall(r"^\| `([\w.]+)`", keys, re.MULTILINE))
 
     def wrong(self, command):
@@ -133,6 +134,8 @@ def main():
                     count["links"] += 1
                     if problem := broken_link(document, target[0] or target[1]):
                         error(number, problem)
+    if programs.reference not in (ROOT / "docs/configuration.md").read_text():
+        errors.append("docs/configuration.md: its table differs from what tfm-train --keys prints; replace it")
     for e in errors:
         print("error:", e)
     print(f"{len(DOCUMENTS)} documents: {count['links']} links, {count['names']} names, {count['commands']} commands, {len(errors)} errors")
