@@ -5,6 +5,7 @@ packages=(
   g++ cmake ninja-build ccache pkg-config git
   libopenmpi-dev openmpi-bin
   libyaml-cpp-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev libxxhash-dev
+  zlib1g-dev libzstd-dev
   libdnnl-dev libgtest-dev prometheus-cpp-dev libcpp-httplib-dev
   curl procps python3 clang-format-14
 )

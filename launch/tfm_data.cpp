@@ -10,6 +10,7 @@
 #include "core/strings.h"
 #include "core/version.h"
 #include "data/prepare.h"
+#include "data/source.h"
 #include "io/file.h"
 #include "tokenizer/bpe_trainer.h"
 #include "tokenizer/tokenizer.h"
@@ -22,13 +23,14 @@ constexpr std::string_view help = R"(usage: tfm-data COMMAND [OPTIONS]
 
   prepare --input FILE... --tokenizer T --output OUT.bin [--format llmc|megatron] [--append-eod] [--field NAME]
       Encodes text into one token file, llm.c's or Megatron's pair OUT.bin and OUT.idx. A .jsonl file holds a document a
-      line, in the string field NAME (text); any other file is one. --append-eod: an end-of-document id (bytes: 257) after each.
+      line, in the string field NAME (text); any other file is one. Files may be compressed with gzip or Zstandard. --append-eod: an end-of-document id (bytes: 257) after each.
   encode --tokenizer T [--special-tokens]   prints the ids of each line of standard input; with the flag also the special
       tokens that the tokenizer puts around a text, as [CLS] and [SEP]
   decode --tokenizer T     prints the text of each line of ids of standard input
   train-tokenizer --input FILE... --vocab-size N --output tokenizer.json [--special TOKEN...] [--field NAME]
       Trains a byte-level BPE with GPT-2's pattern; special tokens (<|endoftext|> where none is given) get the first ids.
-  info FILE                prints what a token file's header says and its first ids
+  info FILE [--seq-len N]  prints what a token file's header says and its first ids; with N also how many samples of
+      N + 1 tokens it holds and how many tokens at its end they leave out
   verify FILE [--tokenizer T]   checks the whole file; with a tokenizer, that every id is in its vocabulary
 
   T is `bytes`, a tokenizer.json, a SentencePiece .model, or a folder that holds tokenizer.json, or MarianMT's
@@ -106,6 +108,15 @@ Arguments parse(const Command& command, const std::vector<std::string>& words) {
   return result;
 }
 
+std::int64_t whole_number(const Arguments& a, std::string_view option) {
+  const std::string& text = a.one(option);
+  std::int64_t value = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || stop != text.data() + text.size())
+    usage("option " + std::string(option) + ": expected a whole number, got " + in_quotes(text));
+  return value;
+}
+
 int prepare(const Arguments& a) {
   if (!a.has("--input")) usage("option --input is missing");
   const std::string format = a.has("--format") ? a.one("--format") : "llmc";
@@ -116,7 +127,9 @@ int prepare(const Arguments& a) {
   if (a.has("--field")) options.field = a.one("--field");
   const data::Prepared result = data::prepare_tokens(options);
   std::cout << options.output << ": " << result.tokens << " tokens, " << result.documents
-            << " documents\n";
+            << " documents";
+  if (result.empty > 0) std::cout << "; " << result.empty << " without text were left out";
+  std::cout << '\n';
   return 0;
 }
 
@@ -160,11 +173,7 @@ int decode(const Arguments& a) {
 int train(const Arguments& a) {
   if (!a.has("--input")) usage("option --input is missing");
   tokenizer::TrainTokenizerOptions options{a.values.at("--input"), a.one("--output")};
-  const std::string& size = a.one("--vocab-size");
-  const auto [stop, error] =
-      std::from_chars(size.data(), size.data() + size.size(), options.vocab_size);
-  if (error != std::errc() || stop != size.data() + size.size())
-    usage("option --vocab-size: expected a whole number, got " + in_quotes(size));
+  options.vocab_size = whole_number(a, "--vocab-size");
   options.specials =
       a.has("--special") ? a.values.at("--special") : std::vector<std::string>{"<|endoftext|>"};
   if (a.has("--field")) options.field = a.one("--field");
@@ -184,6 +193,13 @@ int info(const Arguments& a) {
             << "\nid type: " << data::name_of(i.type) << '\n';
   if (i.sequences)
     std::cout << "sequences: " << *i.sequences << "\ndocuments: " << *i.documents << '\n';
+  if (a.has("--seq-len")) {
+    const std::int64_t length = whole_number(a, "--seq-len");
+    if (length < 1) usage("option --seq-len: expected at least 1");
+    const data::SampleCount count = data::count_samples(file.size(), length);
+    std::cout << "samples of " << length << " + 1 tokens: " << count.samples
+              << "\ntokens left out: " << count.left_out << '\n';
+  }
   std::cout << "first ids:";
   for (std::int32_t id : first) std::cout << ' ' << id;
   std::cout << '\n';
@@ -214,7 +230,7 @@ int run(const std::vector<std::string>& words) {
       {"decode", {{"--tokenizer"}, {}, 0, decode}},
       {"train-tokenizer",
        {{"--input", "--vocab-size", "--output", "--special", "--field"}, {}, 0, train}},
-      {"info", {{}, {}, 1, info}},
+      {"info", {{"--seq-len"}, {}, 1, info}},
       {"verify", {{"--tokenizer"}, {}, 1, verify}}};
   const auto asked = [&](const char* option) {
     return std::find(words.begin(), words.end(), option) != words.end();

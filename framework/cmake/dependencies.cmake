@@ -20,6 +20,8 @@ tfm_library(dnnl::dnnl dnnl.h dnnl)
 tfm_library(pcre2::pcre2 pcre2.h pcre2-8)
 tfm_library(utf8proc::utf8proc utf8proc.h utf8proc)
 tfm_library(xxhash::xxhash xxhash.h xxhash)
+tfm_library(zlib::zlib zlib.h z)
+tfm_library(zstd::zstd zstd.h zstd)
 tfm_library(httplib::httplib httplib.h)
 find_library(TFM_CPP_HTTPLIB cpp-httplib)  # where it is not header-only
 if(TFM_CPP_HTTPLIB)

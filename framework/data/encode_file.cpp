@@ -4,9 +4,9 @@
 
 namespace tfm::data {
 
-void encode_file(const std::string& path, const std::string& field,
-                 const tokenizer::Tokenizer& tokenizer, const TokenSink& sink) {
-  text::read_documents(
+std::int64_t encode_file(const std::string& path, const std::string& field,
+                         const tokenizer::Tokenizer& tokenizer, const TokenSink& sink) {
+  return text::read_documents(
       path, field, [&](std::string_view text) { return tokenizer.safe_cut(text); },
       [&](std::string_view text, bool last) { sink(tokenizer.encode(text), last); });
 }

@@ -11,7 +11,7 @@ namespace tfm::data {
 
 // As text::read_documents(), encoded.
 using TokenSink = std::function<void(std::span<const std::int32_t> ids, bool last)>;
-void encode_file(const std::string& path, const std::string& field,
-                 const tokenizer::Tokenizer& tokenizer, const TokenSink& sink);
+std::int64_t encode_file(const std::string& path, const std::string& field,
+                         const tokenizer::Tokenizer& tokenizer, const TokenSink& sink);
 
 }  // namespace tfm::data

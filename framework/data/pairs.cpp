@@ -1,10 +1,11 @@
 #include "data/pairs.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/error.h"
 #include "data/order.h"
-#include "io/file.h"
+#include "io/text_stream.h"
 
 namespace tfm::data {
 namespace {
@@ -12,16 +13,16 @@ namespace {
 // The lines of a file, one after the other.
 class Lines {
  public:
-  explicit Lines(const std::string& path)
-      : path_(path),
-        file_(path),
-        rest_(reinterpret_cast<const char*>(file_.bytes().data()), file_.bytes().size()) {}
+  explicit Lines(const std::string& path) : path_(path), file_(path) {}
   bool next() {
-    if (rest_.empty()) return false;
-    const auto end = std::min(rest_.find('\n'), rest_.size());
-    line_ = rest_.substr(0, end);
-    if (!line_.empty() && line_.back() == '\r') line_.remove_suffix(1);
-    rest_.remove_prefix(std::min(end + 1, rest_.size()));
+    std::size_t end;
+    for (std::size_t seen = at_; (end = held_.find('\n', seen)) == held_.npos && more();)
+      seen = held_.size() - last_read_;
+    if (end == held_.npos) end = held_.size();
+    if (at_ == held_.size()) return false;
+    line_ = std::string_view(held_).substr(at_, end - at_);
+    if (line_.ends_with('\r')) line_.remove_suffix(1);
+    at_ = std::min(end + 1, held_.size());
     ++number_;
     return true;
   }
@@ -34,9 +35,26 @@ class Lines {
   }
 
  private:
+  // Reads the next block behind the line that is not complete yet; false at the end of the file.
+  bool more() {
+    constexpr std::size_t block = std::size_t{1} << 20, longest = std::size_t{256} << 20;
+    held_.erase(0, std::exchange(at_, 0));
+    if (held_.size() > longest)
+      throw Error(ExitCode::input, path_ + ":" + std::to_string(number_ + 1) +
+                                       ": the line has more than " + std::to_string(longest) +
+                                       " bytes");
+    const std::size_t before = held_.size();
+    held_.resize(before + block);
+    last_read_ = file_.read(held_.data() + before, block);
+    held_.resize(before + last_read_);
+    return last_read_ > 0;
+  }
+
   std::string path_;
-  io::MappedFile file_;
-  std::string_view rest_, line_;
+  io::TextStream file_;
+  std::string held_;  // read, of which what is before at_ has been given
+  std::size_t at_ = 0, last_read_ = 0;
+  std::string_view line_;  // until the next call of next()
   std::int64_t number_ = 0;
 };
 

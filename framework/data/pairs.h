@@ -31,6 +31,7 @@ struct PairLength {            // of the batches of one shape
   std::int64_t sequences = 0;  // of a batch
 };
 
+// Text files, gzip and Zstandard decompressed.
 struct PairSpec {
   std::string source, target;      // two files of as many lines
   std::vector<std::string> files;  // or files of lines with a tab between source and target

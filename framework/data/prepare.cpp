@@ -24,18 +24,18 @@ Prepared prepare_tokens(const PrepareOptions& options) {
   const auto writer = make_token_writer(options.format, options.output, vocab_size);
   Prepared result;
   for (const std::string& input : options.inputs)
-    encode_file(input, options.field, *tokenizer,
-                [&](std::span<const std::int32_t> ids, bool last) {
-                  writer->append(ids);
-                  result.tokens += static_cast<std::int64_t>(ids.size());
-                  if (!last) return;
-                  if (end) {
-                    writer->append({&*end, 1});
-                    ++result.tokens;
-                  }
-                  writer->end_document();
-                  ++result.documents;
-                });
+    result.empty += encode_file(input, options.field, *tokenizer,
+                                [&](std::span<const std::int32_t> ids, bool last) {
+                                  writer->append(ids);
+                                  result.tokens += static_cast<std::int64_t>(ids.size());
+                                  if (!last) return;
+                                  if (end) {
+                                    writer->append({&*end, 1});
+                                    ++result.tokens;
+                                  }
+                                  writer->end_document();
+                                  ++result.documents;
+                                });
   writer->publish();
   return result;
 }

@@ -18,6 +18,7 @@ struct PrepareOptions {
 };
 struct Prepared {
   std::int64_t tokens = 0, documents = 0;
+  std::int64_t empty = 0;  // documents without text, which are left out
 };
 Prepared prepare_tokens(const PrepareOptions& options);
 

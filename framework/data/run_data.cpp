@@ -66,9 +66,14 @@ std::unique_ptr<Batcher> RunData::open(const config::Config& config, const confi
   const std::int64_t length = config.train.seq_len, batch = config.train.global_batch_size,
                      vocabulary = config.model.vocab_size;
   const std::uint64_t seed = config.train.seed;
+  const std::string key = endless ? "data.train: " : "data.validation: ";
   if (c.type == config::SourceType::pairs) {
     auto pairs = open_pairs(config, c, *tokenizer, endless && c.shuffle);
-    if (endless) tokens = pairs->tokens(), cut = pairs->cut();
+    if (endless) tokens = pairs->tokens();
+    if (pairs->cut() > 0)
+      notes.push_back(
+          key + std::to_string(pairs->cut()) + (pairs->cut() == 1 ? " sentence" : " sentences") +
+          " exceeded train.seq_len = " + std::to_string(length) + " tokens and were truncated");
     return pairs;
   }
   const SpanLengths spans = c.type == config::SourceType::span_corruption
@@ -82,6 +87,7 @@ std::unique_ptr<Batcher> RunData::open(const config::Config& config, const confi
   sources.push_back(open_source(source_spec(c, end), *tokenizer, raw));
   Source& source = *sources.back();
   source.check_ids(vocabulary);
+  if (const std::string text = source.left_out(); !text.empty()) notes.push_back(key + text);
   if (endless) tokens = source.tokens();
   const SampleOrder order(source.samples(), endless && c.shuffle, seed);
   if (c.type == config::SourceType::mlm)

@@ -16,7 +16,7 @@ struct RunData {
   std::vector<std::unique_ptr<Source>> sources;
   std::unique_ptr<Batcher> train, validation;  // the latter may be absent
   std::int64_t tokens = 0;                     // of the training data
-  std::int64_t cut = 0;                        // sides of pairs that were too long
+  std::vector<std::string> notes;              // what was truncated or left out, for the log
 
   explicit RunData(const config::Config& config);
   // One pass over `source` alone, as `validation`.

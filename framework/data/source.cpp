@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "data/encode_file.h"
 #include "io/files.h"
+#include "text/documents.h"
 
 namespace tfm::data {
 namespace {
@@ -17,7 +18,7 @@ std::unique_ptr<TokenStream> encode_stream(const std::string& path, const Source
                                            const tokenizer::Tokenizer& tokenizer) {
   std::vector<std::int32_t> all;
   std::optional<std::int32_t> end;
-  if (path.ends_with(".jsonl"))
+  if (text::is_json_lines(path))
     end = spec.document_end ? spec.document_end : tokenizer.end_of_document();
   encode_file(path, spec.field, tokenizer, [&](std::span<const std::int32_t> ids, bool last) {
     all.insert(all.end(), ids.begin(), ids.end());
@@ -57,10 +58,16 @@ std::vector<std::int32_t> shares_of(const std::vector<double>& weights) {
 
 }  // namespace
 
+SampleCount count_samples(std::int64_t tokens, std::int64_t seq_len) {
+  const std::int64_t samples = std::max<std::int64_t>(tokens - 1, 0) / seq_len;
+  return {samples, samples > 0 ? tokens - samples * seq_len - 1 : tokens};
+}
+
 Source::Source(std::vector<Group> groups, std::int64_t seq_len) : seq_len_(seq_len) {
   TFM_CHECK(seq_len > 0, "seq_len must be positive");
   if (groups.empty()) throw Error(ExitCode::usage, "a data source needs at least one path");
   std::vector<double> weights;
+  std::int64_t longest = 0;
   for (Group& g : groups) {
     if (!std::isfinite(g.weight) || g.weight <= 0)
       throw Error(ExitCode::usage,
@@ -68,21 +75,37 @@ Source::Source(std::vector<Group> groups, std::int64_t seq_len) : seq_len_(seq_l
     weights.push_back(g.weight);
     Place place{std::move(g), {0}};
     for (const auto& s : place.group.streams) {
+      const SampleCount count = count_samples(s->size(), seq_len);
       tokens_ += s->size();
-      place.first.push_back(place.first.back() +
-                            std::max<std::int64_t>(s->size() - 1, 0) / seq_len);
+      left_out_ += count.left_out;
+      ++files_;
+      short_files_ += count.samples == 0;
+      longest = std::max(longest, s->size());
+      place.first.push_back(place.first.back() + count.samples);
     }
     samples_ += place.samples();
     places_.push_back(std::move(place));
   }
   if (samples_ == 0)
-    throw Error(ExitCode::input, places_[0].group.name +
-                                     (places_.size() > 1 ? " and the other paths" : "") + ": " +
-                                     std::to_string(tokens_) +
-                                     " ids make no sample; expected at least seq_len + 1 = " +
-                                     std::to_string(seq_len + 1) + " in one file");
+    throw Error(
+        ExitCode::input,
+        places_[0].group.name + (places_.size() > 1 ? " and the other paths" : "") + ": " +
+            (files_ == 1 ? "" : std::to_string(files_) + " files with ") + std::to_string(tokens_) +
+            " tokens" + (files_ == 1 ? "" : ", the longest with " + std::to_string(longest) + ",") +
+            " make no sample; expected at least seq_len + 1 = " + std::to_string(seq_len + 1) +
+            " tokens in one file");
   if (std::adjacent_find(weights.begin(), weights.end(), std::not_equal_to<>()) != weights.end())
     deal(weights);
+}
+
+std::string Source::left_out() const {
+  if (left_out_ == 0) return "";
+  return std::to_string(left_out_) + " of " + std::to_string(tokens_) +
+         " tokens make no whole sample of " + std::to_string(seq_len_ + 1) +
+         " tokens and are left out" +
+         (short_files_ == 0 ? ""
+                            : "; " + std::to_string(short_files_) + " of " +
+                                  std::to_string(files_) + " files are shorter than one sample");
 }
 
 void Source::deal(const std::vector<double>& weights) {

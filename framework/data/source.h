@@ -28,6 +28,11 @@ struct SourceSpec {
                                              // tokenizer's end_of_document(), if any
 };
 
+struct SampleCount {
+  std::int64_t samples = 0, left_out = 0;  // left out: tokens that make no whole sample
+};
+SampleCount count_samples(std::int64_t tokens, std::int64_t seq_len);  // of one stream
+
 // Equal weights: the samples of all paths one after another, each once an epoch.
 // Otherwise weights are shares of the samples drawn. Shares are rounded to thousandths, none below
 // one (largest remainder), and positions are dealt in blocks of 1000: path k gets c_k of them,
@@ -48,6 +53,8 @@ class Source {
   std::int64_t samples() const { return samples_; }  // of an epoch
   std::int64_t tokens() const { return tokens_; }    // ids of all files
   std::int64_t seq_len() const { return seq_len_; }
+  // What no sample holds, for the log; empty where each token is in one.
+  std::string left_out() const;
 
   // out: seq_len + 1 ids. Thread-safe. Throws Error(input), naming file and token, for an id that
   // does not fit check_ids().
@@ -69,6 +76,7 @@ class Source {
   std::vector<Place> places_;
   std::vector<std::int32_t> dealt_, nth_,
       count_;  // of each position in a block: path, and its place j; c_k. Empty: equal weights
+  std::int64_t files_ = 0, short_files_ = 0, left_out_ = 0;  // short: without a sample
   std::int64_t seq_len_, samples_ = 0, tokens_ = 0, vocab_size_ = std::int64_t{1} << 31;
 };
 

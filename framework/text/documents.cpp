@@ -1,12 +1,9 @@
 #include "text/documents.h"
 
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "io/text_stream.h"
 
 namespace tfm::text {
 namespace {
@@ -75,12 +72,7 @@ class FieldReader final : public nlohmann::json_sax<Json> {
 
 class Blocks {
  public:
-  explicit Blocks(const std::string& path) : path_(path), file_(path, std::ios::binary) {
-    std::error_code ignored;
-    if (!file_ || std::filesystem::is_directory(path, ignored))
-      throw Error(ExitCode::input,
-                  path + ": cannot be read: " + (file_ ? "it is a folder" : std::strerror(errno)));
-  }
+  explicit Blocks(const std::string& path) : path_(path), file_(path) {}
   // Appends the next block to `held`; false at the end of the file.
   bool more(std::string& held, const std::string& what) {
     if (held.size() > max_held_bytes)
@@ -88,18 +80,17 @@ class Blocks {
                                        std::to_string(max_held_bytes) + " bytes");
     const std::size_t before = held.size();
     held.resize(before + block_bytes);
-    file_.read(held.data() + before, static_cast<std::streamsize>(block_bytes));
-    if (file_.bad()) throw Error(ExitCode::retryable, path_ + ": reading failed");
-    held.resize(before + static_cast<std::size_t>(file_.gcount()));
+    held.resize(before + file_.read(held.data() + before, block_bytes));
     return held.size() > before;
   }
 
  private:
   const std::string& path_;
-  std::ifstream file_;
+  io::TextStream file_;
 };
 
-void read_text(Blocks& blocks, const SafeCut& safe_cut, const TextSink& sink) {
+// These return the number of documents without text, as read_documents() does.
+std::int64_t read_text(Blocks& blocks, const SafeCut& safe_cut, const TextSink& sink) {
   std::string held;
   bool any = false;
   while (blocks.more(held, "a stretch of text that the tokenizer cannot cut")) {
@@ -109,25 +100,29 @@ void read_text(Blocks& blocks, const SafeCut& safe_cut, const TextSink& sink) {
     held.erase(0, cut);
     any = true;
   }
-  if (any || !held.empty()) sink(held, true);
+  if (!any && held.empty()) return 1;
+  sink(held, true);
+  return 0;
 }
 
-void read_line(std::string_view line, const std::string& where, const std::string& field,
-               const TextSink& sink) {
-  if (line.find_first_not_of(" \t\r") == line.npos) return;
+std::int64_t read_line(std::string_view line, const std::string& where, const std::string& field,
+                       const TextSink& sink) {
+  if (line.find_first_not_of(" \t\r") == line.npos) return 0;
   FieldReader reader(field, where);
   Json::sax_parse(line, &reader);
   if (!reader.found)
     throw Error(ExitCode::input, where + ": the object has no field \"" + field + "\"");
-  if (!reader.text.empty()) sink(reader.text, true);
+  if (reader.text.empty()) return 1;
+  sink(reader.text, true);
+  return 0;
 }
 
-void read_jsonl(Blocks& blocks, const std::string& path, const std::string& field,
-                const TextSink& sink) {
+std::int64_t read_jsonl(Blocks& blocks, const std::string& path, const std::string& field,
+                        const TextSink& sink) {
   std::string held;
-  std::int64_t number = 0;
+  std::int64_t number = 0, empty = 0;
   const auto next = [&](std::string_view line) {
-    read_line(line, path + ":" + std::to_string(++number), field, sink);
+    empty += read_line(line, path + ":" + std::to_string(++number), field, sink);
   };
   while (blocks.more(held, "line " + std::to_string(number + 1))) {
     std::size_t begin = 0;
@@ -136,15 +131,20 @@ void read_jsonl(Blocks& blocks, const std::string& path, const std::string& fiel
     held.erase(0, begin);
   }
   next(held);
+  return empty;
 }
 
 }  // namespace
 
-void read_documents(const std::string& path, const std::string& field, const SafeCut& safe_cut,
-                    const TextSink& sink) {
+bool is_json_lines(std::string_view path) {
+  return io::without_compression(path).ends_with(".jsonl");
+}
+
+std::int64_t read_documents(const std::string& path, const std::string& field,
+                            const SafeCut& safe_cut, const TextSink& sink) {
   Blocks blocks(path);
-  if (path.ends_with(".jsonl")) return read_jsonl(blocks, path, field, sink);
-  read_text(blocks, safe_cut, sink);
+  return is_json_lines(path) ? read_jsonl(blocks, path, field, sink)
+                             : read_text(blocks, safe_cut, sink);
 }
 
 }  // namespace tfm::text

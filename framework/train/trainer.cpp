@@ -178,9 +178,7 @@ class Run {
             static_cast<double>(plan.largest().batch * plan.largest().shape.length)) +
         " tokens a step, " + std::to_string(planned >> 20) + " MiB a rank, " +
         telemetry::count_text(static_cast<double>(data_.tokens)) + " training tokens");
-    if (data_.cut > 0)
-      say(telemetry::count_text(static_cast<double>(data_.cut)) +
-          " sides of pairs were longer than train.seq_len and are cut");
+    for (const std::string& note : data_.notes) say(note);
   }
 
   // Without metrics a run goes on.

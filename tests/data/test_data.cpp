@@ -10,6 +10,7 @@
 #include "data/prepare.h"
 #include "data/source.h"
 #include "data/token_file.h"
+#include "support/compressed.h"
 #include "support/data_files.h"
 
 namespace tfm {
@@ -104,7 +105,49 @@ TEST(Source, SamplesOverlapByOneAndStayInAFile) {
   EXPECT_THROW(sample_of(s, -1), Error);
   EXPECT_EQ(source_of({{5, 1}}, 4).samples(), 1);
   expect_error(ExitCode::input, {"g0", "seq_len + 1 = 5"}, [] { source_of({{4, 1}}, 4); });
-  expect_error(ExitCode::input, {"0 ids"}, [] { source_of({{0, 1}}, 4); });
+  expect_error(ExitCode::input, {"0 tokens"}, [] { source_of({{0, 1}}, 4); });
+}
+
+TEST(Source, CountsWhatNoSampleHolds) {
+  EXPECT_EQ(source_of({{13, 1}, {5, 1}}, 4).left_out(), "");
+  const std::string tail = source_of({{16, 1}, {5, 1}}, 4).left_out();
+  EXPECT_TRUE(tail.starts_with("3 of 21 tokens ")) << tail;
+  EXPECT_EQ(tail.find("files"), tail.npos) << tail;
+  const std::string all = source_of({{16, 1}, {4, 1}, {0, 1}, {9, 1}}, 4).left_out();
+  EXPECT_TRUE(all.starts_with("7 of 29 tokens ")) << all;
+  EXPECT_NE(all.find("sample of 5 tokens"), all.npos) << all;
+  EXPECT_NE(all.find("2 of 4 files"), all.npos) << all;
+  expect_error(ExitCode::input, {"3 files", "9 tokens", "longest with 4", "seq_len + 1 = 5"}, [] {
+    source_of({{4, 1}, {3, 1}, {2, 1}}, 4);
+  });
+  for (std::int64_t tokens : {0, 1, 4, 5, 8, 9, 10}) {
+    const data::SampleCount count = data::count_samples(tokens, 4);
+    EXPECT_EQ(count.samples, source_of({{5, 1}, {tokens, 1}}, 4).samples() - 1) << tokens;
+    EXPECT_EQ(count.samples == 0 ? count.left_out : count.samples * 4 + 1 + count.left_out, tokens);
+  }
+}
+
+TEST(Source, ReadsCompressedTextAsPlain) {
+  const TemporaryFolder folder;
+  const std::string lines = "{\"text\": \"ab\"}\n{\"text\": \"\"}\n{\"text\": \"cd\"}\n";
+  put(folder / "a.jsonl", lines);
+  const auto bpe = tokenizer::load_tokenizer(fixture);
+  const auto tokens_of = [&](const std::string& path) {
+    const auto s = data::open_source({"text", {{path}}}, *bpe, 1);
+    Ids ids(1, sample_of(*s, 0)[0]);
+    for (std::int64_t i = 0; i < s->samples(); ++i) ids.push_back(sample_of(*s, i)[1]);
+    return ids;
+  };
+  const Ids want = tokens_of(folder / "a.jsonl");  // with an end after each document
+  put(folder / "a.jsonl.gz", test::gzip(lines));
+  put(folder / "a.jsonl.zst", test::zstandard(lines));
+  EXPECT_EQ(tokens_of(folder / "a.jsonl.gz"), want);
+  EXPECT_EQ(tokens_of(folder / "a.jsonl.zst"), want);
+  data::PrepareOptions options{
+      {folder / "a.jsonl.gz", folder / "a.jsonl.zst"}, fixture, folder / "o.bin"};
+  const data::Prepared made = data::prepare_tokens(options);
+  EXPECT_EQ(made.documents, 4);
+  EXPECT_EQ(made.empty, 2);
 }
 
 TEST(Source, WeightsShareEveryBlock) {

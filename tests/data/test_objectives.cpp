@@ -7,6 +7,7 @@
 #include "data/hidden_tokens.h"
 #include "data/pairs.h"
 #include "data/run_data.h"
+#include "support/compressed.h"
 #include "support/data_files.h"
 
 namespace tfm {
@@ -134,6 +135,33 @@ TEST(Pairs, BadFilesAreNamed) {
   expect_error(ExitCode::input, {"missing"}, open({folder / "missing", two, {}}));
 }
 
+TEST(Pairs, FilesMayBeCompressedAndLinesLongerThanABlock) {
+  const TemporaryFolder folder;
+  std::string source, target, both;
+  for (int i = 0; i < 5; ++i) {
+    const std::string line(i == 2 ? 3000000 : i, static_cast<char>('a' + i));
+    source += line + (i == 1 ? "\r\n" : "\n"), target += "t\n", both += line + "\tt\n";
+  }
+  source.pop_back();  // the last line needs no end
+  const auto lines_of = [&](const data::PairSpec& spec) {
+    std::string all;
+    data::each_pair(
+        spec, [&](std::string_view s, std::string_view t, const std::string&, const std::string&) {
+          all.append(s).append("\t").append(t) += '\n';
+        });
+    return all;
+  };
+  const std::string plain = put(folder / "s", source),
+                    gz = put(folder / "s.gz", test::gzip(source)),
+                    zst = put(folder / "t.zst", test::zstandard(target)),
+                    tsv = put(folder / "b.tsv.gz", test::gzip(both));
+  EXPECT_TRUE(lines_of({plain, zst, {}}) == both);
+  EXPECT_TRUE(lines_of({gz, zst, {}}) == both);
+  EXPECT_TRUE(lines_of({{}, {}, {tsv}}) == both);
+  put(folder / "s.gz", test::gzip(source).substr(0, 1000));
+  expect_error(ExitCode::input, {"s.gz", "truncated"}, [&] { lines_of({gz, zst, {}}); });
+}
+
 data::Source stream_of_ids(std::int32_t n, std::int64_t seq_len) {
   std::vector<data::Source::Group> groups(1);
   groups[0].name = "ids";
@@ -189,6 +217,38 @@ TEST(Documents, OfJsonLinesEndWithAnId) {
   expect_error(ExitCode::usage,
                {"documents: separate", "letters.json", "no id that ends a document"},
                [&] { data(fixtures + "letters.json"); });
+}
+
+TEST(RunData, NotesWhatIsTruncatedOrLeftOut) {
+  const TemporaryFolder folder;
+  const std::string text = put(folder / "text", std::string(30, 'x')),
+                    few = put(folder / "text2", std::string(8, 'x')),
+                    whole = put(folder / "whole", std::string(17, 'x')),
+                    long_lines = put(folder / "long", std::string(9, 'x') + "\ny\n"),
+                    lines = put(folder / "lines", "a\nb\n");
+  const auto notes_of = [&](const std::string& family, const std::string& train,
+                            const std::string& validation) {
+    return data::RunData(config::parse_config(
+                             "model: {family: " + family +
+                                 ", vocab_size: 300, d_model: 8, n_layers: 1, n_heads: 1}\n"
+                                 "train: {seq_len: 8, global_batch_size: 1}\ndata:\n  train: {" +
+                                 train + "}\n  validation: {" + validation + "}\n",
+                             "test", {}))
+        .notes;
+  };
+  const auto text_of = [](const std::string& path) { return "type: text, path: " + path; };
+  const auto notes = notes_of("decoder", text_of(text + "*"), text_of(text));
+  ASSERT_EQ(notes.size(), 2u);
+  EXPECT_TRUE(notes[0].starts_with("data.train: 13 of 38 tokens")) << notes[0];
+  EXPECT_NE(notes[0].find("1 of 2 files"), std::string::npos) << notes[0];
+  EXPECT_TRUE(notes[1].starts_with("data.validation: 5 of 30 tokens")) << notes[1];
+  EXPECT_TRUE(notes_of("decoder", text_of(whole), text_of(whole)).empty());
+  const auto pairs =
+      notes_of("encoder_decoder", "type: pairs, source: " + long_lines + ", target: " + lines,
+               "type: pairs, source: " + lines + ", target: " + lines);
+  ASSERT_EQ(pairs.size(), 1u);
+  EXPECT_TRUE(pairs[0].starts_with("data.train: 1 sentence exceeded train.seq_len = 8"))
+      << pairs[0];
 }
 
 TEST(MaskedTokens, ChoosesFifteenOfAHundredAndHidesEightOfTen) {
