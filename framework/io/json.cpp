@@ -16,13 +16,16 @@ constexpr std::size_t max_depth = 64;
 
 class TreeBuilder final : public nlohmann::json_sax<Json> {
  public:
-  TreeBuilder(const std::string& path, Json& root) : path_(path), root_(root) {}
+  TreeBuilder(const std::string& path, Json& root, ReadFloat read_float)
+      : path_(path), root_(root), read_float_(read_float) {}
 
   bool null() override { return add(nullptr), true; }
   bool boolean(bool value) override { return add(value), true; }
   bool number_integer(number_integer_t value) override { return add(value), true; }
   bool number_unsigned(number_unsigned_t value) override { return add(value), true; }
-  bool number_float(number_float_t value, const string_t&) override { return add(value), true; }
+  bool number_float(number_float_t value, const string_t& text) override {
+    return add(read_float_ ? read_float_(text) : value), true;
+  }
   bool string(string_t& value) override { return add(std::move(value)), true; }
   bool binary(binary_t&) override { throw Error(ExitCode::input, path_ + ": binary data"); }
   bool start_object(std::size_t) override { return open(Json::object()); }
@@ -64,6 +67,7 @@ class TreeBuilder final : public nlohmann::json_sax<Json> {
 
   const std::string& path_;
   Json& root_;
+  ReadFloat read_float_;
   std::vector<Json*>
       stack_;  // open containers; one grows only at its end, while none inside it is open
   Json* member_ = nullptr;
@@ -71,10 +75,10 @@ class TreeBuilder final : public nlohmann::json_sax<Json> {
 
 }  // namespace
 
-Json read_json_file(const std::string& path, std::size_t max_bytes) {
+Json read_json_file(const std::string& path, std::size_t max_bytes, ReadFloat read_float) {
   const std::string text = read_whole_file(path, max_bytes);
   Json root;
-  TreeBuilder builder(path, root);
+  TreeBuilder builder(path, root, read_float);
   Json::sax_parse(text, &builder);
   return root;
 }

@@ -11,9 +11,13 @@
 
 namespace tfm::io {
 
+// The value of a number's text that is not a 64-bit integer.
+using ReadFloat = double (*)(std::string_view text);
+
 // Throws Error(input) for broken JSON, a member that comes twice, more than 64 levels or more than
-// max_bytes.
-nlohmann::json read_json_file(const std::string& path, std::size_t max_bytes);
+// max_bytes. Numbers that are not integers become the nearest double, or what `read_float` says.
+nlohmann::json read_json_file(const std::string& path, std::size_t max_bytes,
+                              ReadFloat read_float = nullptr);
 
 // A value and its place, written as model.vocab or added_tokens[3].id. Refers to the tree, which
 // must live longer. What is missing or of another type is Error(input) with file and place.

@@ -11,6 +11,7 @@
 #include "tokenizer/bpe_model.h"
 #include "tokenizer/bpe_vocab.h"
 #include "tokenizer/pipeline.h"
+#include "tokenizer/serde_json_float.h"
 #include "tokenizer/unigram.h"
 #include "tokenizer/wordpiece.h"
 
@@ -225,7 +226,7 @@ void read_model(const io::JsonNode& node, bool byte_level, PipelineParts& parts)
 }  // namespace
 
 std::unique_ptr<Tokenizer> read_tokenizer_json(const std::string& path) {
-  const nlohmann::json tree = io::read_json_file(path, max_file_bytes);
+  const nlohmann::json tree = io::read_json_file(path, max_file_bytes, serde_json_float);
   const io::JsonNode root(tree, path);
   root.expect_only({"version", "truncation", "padding", "added_tokens", "normalizer",
                     "pre_tokenizer", "post_processor", "decoder", "model"});

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -10,6 +11,7 @@
 #include "tokenizer/bpe_trainer.h"
 #include "tokenizer/bpe_vocab.h"
 #include "tokenizer/charsmap.h"
+#include "tokenizer/serde_json_float.h"
 #include "tokenizer/tokenizer.h"
 
 namespace tfm {
@@ -392,6 +394,36 @@ TEST(SentencePieceFile, RefusesBrokenModels) {
   refused(unknown + field(2, number(3, 3)), {"word", "not supported"});
   refused(unknown + field(3, field(2, "\xFF\xFF\xFF\xFFx")), {"normalizer_spec", "character map"});
   refused(unknown + field(5, field(2, "x")), {"decoding"});
+}
+
+TEST(Unigram, BreaksTiesAsTheReferences) {
+  const std::string folder = std::string(TFM_SOURCE_DIR) + "/tests/fixtures/unigram_ties/";
+  const auto json = tokenizer::load_tokenizer(folder + "tokenizer.json"),
+             spm = tokenizer::load_tokenizer(folder + "spm.model");
+  const auto expected = read_lines(folder + "expected.jsonl");
+  std::ifstream lines(folder + "lines.txt");
+  std::size_t i = 0;
+  for (std::string line; std::getline(lines, line); ++i) {
+    EXPECT_EQ(json->encode(line), expected.at(i)[0].get<Ids>()) << line;
+    EXPECT_EQ(spm->encode(line), expected.at(i)[1].get<Ids>()) << line;
+  }
+  EXPECT_EQ(i, 460u);
+}
+
+TEST(SerdeJsonFloat, ReadsNumbersAsTokenizersDoes) {
+  const auto numbers =
+      read_lines(std::string(TFM_SOURCE_DIR) + "/tests/fixtures/unigram_ties/numbers.jsonl");
+  int otherwise = 0;
+  for (const Json& number : numbers) {
+    const std::string text = number[0];
+    const double want = std::strtod(number[1].get<std::string>().c_str(), nullptr);
+    EXPECT_EQ(tokenizer::serde_json_float(text), want) << text;
+    otherwise += want != std::strtod(text.c_str(), nullptr);
+  }
+  EXPECT_EQ(numbers.size(), 416u);
+  EXPECT_GT(otherwise, 20);  // numbers that are not the nearest double
+  EXPECT_TRUE(std::isinf(tokenizer::serde_json_float("1e309")));
+  EXPECT_TRUE(std::isinf(tokenizer::serde_json_float("-1e99999999999")));
 }
 
 TEST(CharacterMap, FollowsNoWildUnit) {
