@@ -207,9 +207,9 @@ void add_gradients(train::Engine& e, std::vector<Output>& out) {
   const auto whole = gradients_of(e);
   const auto part = [&](const std::string& name) { return whole.at(name); };
   const config::ModelConfig& m = e.plan().config.model;
-  std::string type;
+  std::vector<huggingface::ExchangedTensor> tensors;
   try {
-    type = huggingface::huggingface_type(m);
+    tensors = huggingface::architecture_for(m).exchanged(m);
   } catch (const Error&) {  // no class of transformers: our own names
     for (const nn::PartSlice& p : e.model().parameters().slices()) {
       Output o{"grad." + p.name, {}, whole.at(p.name)};
@@ -218,7 +218,7 @@ void add_gradients(train::Engine& e, std::vector<Output>& out) {
     }
     return;
   }
-  for (const huggingface::ExchangedTensor& t : huggingface::exchanged_tensors(m, type))
+  for (const huggingface::ExchangedTensor& t : tensors)
     out.push_back({"grad." + t.name, t.shape, huggingface::compose(t, part)});
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 // Which tensors of a Hugging Face directory are which parts of a model.
+#include <array>
 #include <string>
 #include <vector>
 
@@ -16,16 +17,51 @@ struct ExchangedTensor {
                           // takes precedence over
 };
 
-// Every tensor of a model of the type, in the order of its use.
-std::vector<ExchangedTensor> exchanged_tensors(const config::ModelConfig& model,
-                                               const std::string& type);
+// Collects the tensors of a model, in the order of their use.
+class Table {
+ public:
+  explicit Table(const config::ModelConfig& m) : m_(m) {}
 
-// Besides, files may hold buffers, and copies of tensors: the name of the original, or nothing.
-bool is_buffer(const std::string& type, const std::string& name);
-std::string original_of(const std::string& type, const std::string& name);
+  void tensor(const std::string& name, std::vector<std::int64_t> shape, const std::string& part,
+              bool transposed = false) {
+    rows_.push_back({name, std::move(shape), {part}, transposed});
+  }
+  void optional(const std::string& name, std::vector<std::int64_t> shape, const std::string& part) {
+    rows_.push_back({.name = name, .shape = std::move(shape), .parts = {part}, .optional = true});
+  }
+  void linear(const std::string& name, const std::string& part, std::int64_t out, std::int64_t in,
+              bool bias) {
+    tensor(name + ".weight", {out, in}, part + ".weight");
+    if (bias) tensor(name + ".bias", {out}, part + ".bias");
+  }
+  // GPT-2's Conv1D: (in, out), several parts side by side.
+  void conv(const std::string& name, const std::vector<std::string>& parts, std::int64_t out,
+            std::int64_t in) {
+    rows_.push_back({name + ".weight", {in, out}, with(parts, ".weight"), true});
+    if (m_.bias) rows_.push_back({name + ".bias", {out}, with(parts, ".bias"), false});
+  }
+  void norm(const std::string& name, const std::string& part) {
+    tensor(name + ".weight", {m_.d_model}, part + ".weight");
+    if (m_.bias && m_.norm == "layernorm") tensor(name + ".bias", {m_.d_model}, part + ".bias");
+  }
+  // Query, key, value and output as separate layers.
+  void attention(const std::string& name, const std::array<const char*, 4>& words,
+                 const std::string& part) {
+    const std::int64_t C = m_.d_model, q = m_.n_heads * m_.d_head, kv = m_.n_kv_heads * m_.d_head;
+    linear(name + words[0], part + ".query", q, C, m_.bias);
+    linear(name + words[1], part + ".key", kv, C, m_.bias);
+    linear(name + words[2], part + ".value", kv, C, m_.bias);
+    linear(name + words[3], part + ".output", C, q, m_.bias);
+  }
+  std::vector<ExchangedTensor> take() { return std::move(rows_); }
 
-// The name that current versions use: LayerNorm.gamma -> LayerNorm.weight, gpt2 without its prefix
-// -> with it.
-std::string current_name(const std::string& type, const std::string& name);
+ private:
+  static std::vector<std::string> with(std::vector<std::string> parts, const char* suffix) {
+    for (auto& p : parts) p += suffix;
+    return parts;
+  }
+  const config::ModelConfig& m_;
+  std::vector<ExchangedTensor> rows_;
+};
 
 }  // namespace tfm::huggingface

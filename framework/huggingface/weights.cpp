@@ -15,20 +15,18 @@ namespace tfm::huggingface {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
 constexpr std::size_t kMostJson = 256 << 20;
 constexpr std::int64_t kShardBytes = 5'000'000'000;
 
+// `count` elements, `step` bytes apart.
 template <class T>
-std::vector<float> decode_as(std::span<const std::byte> bytes) {
-  std::vector<T> raw(bytes.size() / sizeof(T));
-  std::memcpy(raw.data(), bytes.data(), bytes.size());
-  return {raw.begin(), raw.end()};
-}
-std::vector<float> decode(std::span<const std::byte> bytes, const std::string& dtype) {
-  return dtype == "F32"    ? decode_as<float>(bytes)
-         : dtype == "BF16" ? decode_as<bf16>(bytes)
-                           : decode_as<f16>(bytes);
+void decode_as(const std::byte* from, std::int64_t step, std::int64_t count, float* to,
+               std::int64_t to_step) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    T value;
+    std::memcpy(&value, from + i * step, sizeof value);
+    to[i * to_step] = static_cast<float>(value);
+  }
 }
 
 template <class T>
@@ -94,11 +92,11 @@ void copy_companions(const std::string& from, const std::string& to) {
 }
 
 HuggingFaceModel::HuggingFaceModel(const std::string& dir) : dir_(dir) {
-  const std::string config = dir + "/config.json", index = dir + "/model.safetensors.index.json",
+  const std::string index = dir + "/model.safetensors.index.json",
                     single = dir + "/model.safetensors";
-  model_ = model_of_huggingface(dir);
-  const Json config_tree = io::read_json_file(config, kMostJson);
-  type_ = config_tree.at("model_type").get<std::string>();
+  const Json config_tree = read_config(dir);
+  const io::JsonNode config(config_tree, dir + "/config.json");
+  architecture_ = &architecture_of(config);
   if (fs::exists(single) || !fs::exists(index)) {
     open("model.safetensors");
   } else {
@@ -114,154 +112,153 @@ HuggingFaceModel::HuggingFaceModel(const std::string& dir) : dir_(dir) {
     }
     for (const auto& [name, unused] : shards) open(name);
     for (const auto& [tensor, file] : io::JsonNode(tree, index).at("weight_map").members())
-      if (!tensors_.contains(current_name(type_, tensor)))
+      if (!tensors_.contains(architecture_->current_name(tensor)))
         file.fail(in_quotes(tensor) + " is in none of the shards");
   }
-  decide_heads();
+  model_ = model_of(config, [&](const std::string& tensor) { return tensors_.contains(tensor); });
   check(model_);
 }
 
 void HuggingFaceModel::open(const std::string& file) {
   files_.push_back(std::make_unique<io::SafetensorsReader>(dir_ + "/" + file));
   for (const auto& [name, info] : files_.back()->tensors())
-    if (!tensors_.emplace(current_name(type_, name), Place{files_.size() - 1, name}).second)
+    if (!tensors_.emplace(architecture_->current_name(name), Place{files_.size() - 1, name}).second)
       throw Error(ExitCode::input, files_.back()->path() + ": tensor " + in_quotes(name) +
                                        " is in another file too");
 }
 
-bool HuggingFaceModel::differ(const std::string& a, const std::string& b) const {
-  const auto x = tensors_.find(a), y = tensors_.find(b);
-  if (x == tensors_.end() || y == tensors_.end()) return false;
-  const io::TensorInfo &s = files_[x->second.file]->info(x->second.name),
-                       &t = files_[y->second.file]->info(y->second.name);
-  const auto p = files_[x->second.file]->bytes(x->second.name),
-             q = files_[y->second.file]->bytes(y->second.name);
-  return s.dtype != t.dtype || s.shape != t.shape || p.size() != q.size() ||
-         std::memcmp(p.data(), q.data(), p.size()) != 0;
+void HuggingFaceModel::fail(const Place& place, const std::string& problem) const {
+  throw Error(ExitCode::input,
+              files_[place.file]->path() + ": tensor " + in_quotes(place.name) + problem);
 }
 
-// What is tied and which heads there are: by the tensors, not by flags, which versions of the
-// format treat differently.
-void HuggingFaceModel::decide_heads() {
-  using Tie = config::TieEmbeddings;
-  const auto present = [&](const char* name, const std::string& otherwise) {
-    return tensors_.contains(name) ? std::string(name) : otherwise;
-  };
-  if (type_ == "gpt2")
-    model_.tie_embeddings = differ("lm_head.weight", "transformer.wte.weight") ? Tie::no : Tie::yes;
-  if (type_ == "gpt2" && model_.tie_embeddings == Tie::no) model_.head_bias = config::HeadBias::no;
-  if (type_ == "llama")
-    model_.tie_embeddings =
-        differ("lm_head.weight", "model.embed_tokens.weight") ? Tie::no : Tie::yes;
-  if (type_ == "bert")
-    model_.tie_embeddings =
-        differ("cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight")
-            ? Tie::no
-            : Tie::yes;
-  if (type_ == "bert") model_.next_sentence = tensors_.contains("cls.seq_relationship.weight");
-  if (type_ == "t5")
-    model_.tie_embeddings = differ("lm_head.weight", "shared.weight") ? Tie::inputs : Tie::all;
-  if (type_ != "bart" && type_ != "marian") return;
-  const std::string shared = "model.shared.weight",
-                    encoder = present("model.encoder.embed_tokens.weight", shared),
-                    decoder = present("model.decoder.embed_tokens.weight", shared),
-                    output = present("lm_head.weight", decoder);
-  const bool inputs = tensors_.contains(shared) && !differ(encoder, decoder),
-             target = !differ(decoder, output) && (inputs || type_ == "marian");
-  model_.tie_embeddings = inputs   ? (target ? Tie::all : Tie::inputs)
-                          : target ? Tie::decoder
-                                   : Tie::none;
+bool HuggingFaceModel::could_be_copies(const Place& a, const Place& b) const {
+  return info(a).dtype == info(b).dtype && info(a).shape == info(b).shape;
+}
+
+bool HuggingFaceModel::are_copies(const Place& a, const Place& b) const {
+  const auto p = bytes(a), q = bytes(b);
+  return could_be_copies(a, b) && p.size() == q.size() &&
+         (p.data() == q.data() || std::memcmp(p.data(), q.data(), p.size()) == 0);
+}
+
+void HuggingFaceModel::check_tensor(const ExchangedTensor& expected, const Place& place) const {
+  const io::TensorInfo& found = info(place);
+  if (found.shape != expected.shape)
+    fail(place, " is " + shape_text(found.shape) + "; the configuration needs " +
+                    shape_text(expected.shape));
+  if (!is_weight_type(found.dtype))
+    fail(place, " is of type " + found.dtype + "; expected F32, F16 or BF16");
+}
+
+void HuggingFaceModel::check_more(const std::string& name, const Place& place) {
+  if (architecture_->is_buffer(name)) return buffers_.push_back(name);
+  const std::string original = architecture_->original_of(name);
+  if (original.empty())
+    fail(place, " is unknown; a " + std::string(architecture_->name) +
+                    " model of this configuration has none of this name");
+  const auto found = tensors_.find(original);
+  if (found == tensors_.end()) return;
+  copies_[name] = original;
+  if (!could_be_copies(place, found->second)) fail_copy(name);
+}
+
+void HuggingFaceModel::fail_copy(const std::string& name) const {
+  fail(tensors_.at(name), " differs from " + in_quotes(copies_.at(name)) +
+                              ", which it is tied to in a " + architecture_->name +
+                              " model of this configuration; expected a copy");
 }
 
 void HuggingFaceModel::check(const config::ModelConfig& model) {
-  std::map<std::string, const ExchangedTensor*> known;
-  parts_.clear(), unused_.clear();
-  const std::vector<ExchangedTensor> expected = exchanged_tensors(model, type_);
+  parts_.clear(), overridden_.clear(), copies_.clear(), buffers_.clear();
+  const std::vector<ExchangedTensor> expected = architecture_->exchanged(model);
+  const auto missing = [&](const ExchangedTensor& t) {
+    throw Error(ExitCode::input, dir_ + ": tensor " + in_quotes(t.name) +
+                                     " is missing; expected shape " + shape_text(t.shape));
+  };
+  std::set<std::string> known;
   for (const ExchangedTensor& t : expected) {
-    known[t.name] = &t;
+    known.insert(t.name);
     const auto found = tensors_.find(t.name);
     if (t.optional && found == tensors_.end()) continue;
-    for (std::size_t i = 0; i < t.parts.size(); ++i) parts_[t.parts[i]] = {t, i};
-    if (found == tensors_.end())
-      throw Error(ExitCode::input, dir_ + ": tensor " + in_quotes(t.name) +
-                                       " is missing; expected shape " + shape_text(t.shape));
-    const auto& file = *files_[found->second.file];
-    const io::TensorInfo& info = file.info(found->second.name);
-    if (info.shape != t.shape)
-      throw Error(ExitCode::input, file.path() + ": tensor " + in_quotes(t.name) + " is " +
-                                       shape_text(info.shape) + "; the configuration needs " +
-                                       shape_text(t.shape));
-    if (!is_weight_type(info.dtype))
-      throw Error(ExitCode::input, file.path() + ": tensor " + in_quotes(t.name) + " is of type " +
-                                       info.dtype + "; expected F32, F16 or BF16");
+    for (std::size_t i = 0; i < t.parts.size(); ++i) {
+      const auto before = parts_.find(t.parts[i]);
+      if (before != parts_.end()) overridden_[before->second.first.name] = t.parts[i];
+      parts_[t.parts[i]] = {t, i};
+    }
+    if (found == tensors_.end()) missing(t);
+    check_tensor(t, found->second);
   }
   for (const ExchangedTensor& t : expected)
-    if (!parts_.contains(t.parts[0]))
-      throw Error(ExitCode::input, dir_ + ": tensor " + in_quotes(t.name) +
-                                       " is missing; expected shape " + shape_text(t.shape));
-  for (const auto& [name, place] : tensors_) {
-    const auto row = known.find(name);
-    const bool expected_here = row != known.end(),
-               buffer = !expected_here && is_buffer(type_, name);
-    if (buffer || (expected_here && differ(name, parts_.at(row->second->parts[0]).first.name)))
-      unused_.push_back(name);
-    if (buffer || expected_here) continue;
-    const std::string original = original_of(type_, name);
-    const auto fail = [&](const std::string& what) {
-      throw Error(ExitCode::input,
-                  files_[place.file]->path() + ": tensor " + in_quotes(place.name) + what);
-    };
-    if (original.empty())
-      fail(" is unknown; a " + type_ + " model of this configuration has none of this name");
-    if (differ(name, original))
-      fail(" differs from " + in_quotes(original) + ", which it is tied to in a " + type_ +
-           " model; expected a copy");
-  }
+    if (!parts_.contains(t.parts[0])) missing(t);
+  for (const auto& [name, place] : tensors_)
+    if (!known.contains(name)) check_more(name, place);
 }
 
-std::vector<float> HuggingFaceModel::read(const Place& place) const {
-  const auto& file = *files_[place.file];
-  return decode(file.bytes(place.name), file.info(place.name).dtype);
+void HuggingFaceModel::check_copies() const {
+  for (const auto& [name, original] : copies_)
+    if (!are_copies(tensors_.at(name), tensors_.at(original))) fail_copy(name);
 }
 
-std::vector<float> HuggingFaceModel::part(const std::string& name) const {
-  const auto found = parts_.find(name);
-  TFM_CHECK(found != parts_.end(), "no tensor of the directory holds " + name);
+void HuggingFaceModel::read(const std::string& part, const PartRange& range, float* out) const {
+  const auto found = parts_.find(part);
+  TFM_CHECK(found != parts_.end(), "no tensor of the directory holds " + part);
   const auto& [tensor, place] = found->second;
-  std::vector<float> whole = read(tensors_.at(tensor.name));
-  if (tensor.transposed) whole = transposed(whole, tensor.shape[0], tensor.shape[1]);
-  if (tensor.parts.size() == 1) return whole;
-  const std::size_t n = whole.size() / tensor.parts.size();  // of equal parts
-  return {whole.begin() + static_cast<std::ptrdiff_t>(place * n),
-          whole.begin() + static_cast<std::ptrdiff_t>((place + 1) * n)};
+  const std::int64_t stacked = range.rows * static_cast<std::int64_t>(tensor.parts.size()),
+                     above = range.rows * static_cast<std::int64_t>(place),
+                     cols = range.last_col - range.first_col;
+  TFM_CHECK(stacked * range.cols == elements(tensor.shape), part + " is of another shape");
+  const Place& file = tensors_.at(tensor.name);
+  const std::byte* const data = bytes(file).data();
+  const auto decode = [&]<class T>(T) {
+    const std::int64_t size = sizeof(T), row = tensor.transposed ? size : size * range.cols,
+                       column = tensor.transposed ? size * stacked : size;
+    const std::byte* const first = data + above * row + range.first_col * column;
+    // Along the rows of the file.
+    if (tensor.transposed)
+      for (std::int64_t c = 0; c < cols; ++c)
+        decode_as<T>(first + range.first_row * row + c * column, row,
+                     range.last_row - range.first_row, out + c, cols);
+    else
+      for (std::int64_t r = range.first_row; r < range.last_row; ++r)
+        decode_as<T>(first + r * row, column, cols, out + (r - range.first_row) * cols, 1);
+  };
+  const std::string& dtype = info(file).dtype;
+  dtype == "F32" ? decode(float{}) : dtype == "BF16" ? decode(bf16{}) : decode(f16{});
+}
+
+std::vector<std::string> HuggingFaceModel::unused() const {
+  std::vector<std::string> names = buffers_;
+  for (const auto& [name, part] : overridden_)
+    if (!are_copies(tensors_.at(name), tensors_.at(parts_.at(part).first.name)))
+      names.push_back(name);
+  std::ranges::sort(names);
+  return names;
 }
 
 std::string HuggingFaceModel::provenance(const std::string& companions) const {
   Json j;
   j["directory"] = fs::absolute(companions.empty() ? dir_ : companions).string();
-  j["config"] = io::read_json_file(dir_ + "/config.json", kMostJson);
-  for (const auto& [name, place] : tensors_)
-    j["dtypes"][name] = files_[place.file]->info(place.name).dtype;
+  j["config"] = read_config(dir_);
+  for (const auto& [name, place] : tensors_) j["dtypes"][name] = info(place).dtype;
   j["unused"] = Json::object();
-  for (const std::string& name : unused_)
-    j["unused"][name] =
-        io::Checksum::of(files_[tensors_.at(name).file]->bytes(tensors_.at(name).name));
+  for (const std::string& name : unused())
+    j["unused"][name] = io::Checksum::of(bytes(tensors_.at(name)));
   return j.dump();
 }
 
 void HuggingFaceModel::keep_companions(const std::string& to) const {
   copy_companions(dir_, to);
   fs::remove(to + "/" + kUnused);
-  if (unused_.empty()) return;
+  const std::vector<std::string> kept = unused();
+  if (kept.empty()) return;
   std::vector<io::TensorEntry> entries;
-  for (const std::string& name : unused_) {
-    const Place& place = tensors_.at(name);
-    const io::TensorInfo& info = files_[place.file]->info(place.name);
-    entries.push_back({name, info.dtype, info.shape});
+  for (const std::string& name : kept) {
+    const io::TensorInfo& of = info(tensors_.at(name));
+    entries.push_back({name, of.dtype, of.shape});
   }
   io::SafetensorsWriter writer(to + "/" + kUnused, entries);
-  for (const std::string& name : unused_)
-    writer.write(files_[tensors_.at(name).file]->bytes(tensors_.at(name).name));
+  for (const std::string& name : kept) writer.write(bytes(tensors_.at(name)));
   writer.finish();
 }
 
@@ -318,8 +315,8 @@ struct Origin {
 class Export {
  public:
   Export(const config::ModelConfig& model, const Origin& origin)
-      : type_(huggingface_type(model)), origin_(origin) {
-    for (const ExchangedTensor& t : exchanged_tensors(model, type_))
+      : architecture_(architecture_for(model, model_type(origin.config))), origin_(origin) {
+    for (const ExchangedTensor& t : architecture_.exchanged(model))
       if (!t.optional || !origin.known || origin.dtypes.contains(t.name)) add(t);
     for (const auto& [name, unread] : origin.dtypes)
       if (!written_.contains(name) && !origin.unused.contains(name)) add_copy(name);
@@ -355,9 +352,9 @@ class Export {
       order_.push_back(t.name);
   }
   void add_copy(const std::string& name) {
-    std::string original = original_of(type_, name);
+    std::string original = architecture_.original_of(name);
     while (!original.empty() && !written_.contains(original))
-      original = original_of(type_, original);
+      original = architecture_.original_of(original);
     if (original.empty()) return;  // of a directory of another type
     ExchangedTensor copy = written_.at(original).tensor;
     copy.name = name;
@@ -373,7 +370,7 @@ class Export {
         const auto& reader =
             kept_.emplace_back(std::make_unique<io::SafetensorsReader>(e.path().string()));
         for (const auto& [theirs, info] : reader->tensors()) {
-          const std::string name = current_name(type_, theirs);
+          const std::string name = architecture_.current_name(theirs);
           const auto wanted = origin_.unused.find(name);
           if (wanted == origin_.unused.end() ||
               io::Checksum::of(reader->bytes(theirs)) != wanted->second ||
@@ -392,7 +389,7 @@ class Export {
                      origin_.directory.c_str(), name.c_str());
   }
 
-  std::string type_;
+  const Architecture& architecture_;
   const Origin& origin_;
   std::map<std::string, Written> written_;
   std::vector<std::string> order_;

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "huggingface/tensors.h"
+#include "huggingface/architecture.h"
 #include "io/safetensors.h"
 #include "tokenizer/tokenizer.h"
 
@@ -19,23 +19,35 @@ bool is_huggingface(const std::string& dir);  // has a config.json
 // Copies the files of a tokenizer and of generation's settings.
 void copy_companions(const std::string& from, const std::string& to);
 
+// Rows and columns of a part of (rows, columns); a vector has one column.
+struct PartRange {
+  std::int64_t rows = 0, cols = 1;
+  std::int64_t first_row = 0, last_row = 0, first_col = 0, last_col = 1;  // the last ones excluded
+
+  std::int64_t elements() const { return (last_row - first_row) * (last_col - first_col); }
+};
+
+// Reads config.json and the headers of the weights; the weights themselves only where it is said.
 class HuggingFaceModel {
  public:
   // Error(input) names file and tensor: a shard that is missing or has a path for a name, a tensor
   // that is missing, unknown, in two shards, of another shape or of an element type other than F32,
-  // F16 and BF16, a tied one that is no copy.
+  // F16 and BF16, a tied one that cannot be a copy.
   explicit HuggingFaceModel(const std::string& dir);
 
   const config::ModelConfig& model() const { return model_; }
-  const std::string& type() const { return type_; }
+  const Architecture& architecture() const { return *architecture_; }
   // Checks the tensors against a model that differs from model() in what config.json does not
   // decide (dropout, ...).
   void check(const config::ModelConfig& model);
-  std::vector<float> part(const std::string& name) const;  // the whole part, row-major
+  // Reads the tensors that are tied to another one: Error(input) where one is no copy.
+  void check_copies() const;
+  // Reads what is asked for alone, row-major.
+  void read(const std::string& part, const PartRange& range, float* out) const;
 
-  // What a checkpoint keeps so that an export gives the same files again: {"config": ..., "dtypes":
-  // {name: type}, "unused": {name: checksum}, "directory": ...}. `directory`: where
-  // keep_companions() put what is kept beside; empty: where the model is.
+  // Reads what the model does not use. What a checkpoint keeps so that an export gives the same
+  // files again: {"config": ..., "dtypes": {name: type}, "unused": {name: checksum}, "directory":
+  // ...}. `directory`: where keep_companions() put what is kept beside; empty: where the model is.
   std::string provenance(const std::string& directory = {}) const;
   // Copies the companions, and writes the tensors that the model does not use, if there are any, to
   // unused.safetensors.
@@ -47,18 +59,31 @@ class HuggingFaceModel {
     std::string name;  // in the file
   };
   void open(const std::string& file);
-  void decide_heads();
-  bool differ(const std::string& a,
-              const std::string& b) const;  // in a byte; not where one is missing
-  std::vector<float> read(const Place& place) const;
+  const io::TensorInfo& info(const Place& place) const {
+    return files_[place.file]->info(place.name);
+  }
+  std::span<const std::byte> bytes(const Place& place) const {
+    return files_[place.file]->bytes(place.name);
+  }
+  bool could_be_copies(const Place& a, const Place& b) const;  // by their headers
+  bool are_copies(const Place& a, const Place& b) const;
+  void check_tensor(const ExchangedTensor& expected, const Place& place) const;
+  void check_more(const std::string& name, const Place& place);
+  [[noreturn]] void fail_copy(const std::string& name) const;
+  [[noreturn]] void fail(const Place& place, const std::string& problem) const;
+  // Buffers, and tensors in whose stead an optional one is used.
+  std::vector<std::string> unused() const;
 
-  std::string dir_, type_;
+  std::string dir_;
+  const Architecture* architecture_;
   config::ModelConfig model_;
   std::vector<std::unique_ptr<io::SafetensorsReader>> files_;
   std::map<std::string, Place> tensors_;  // by current name
   std::map<std::string, std::pair<ExchangedTensor, std::size_t>>
-      parts_;                        // part -> tensor, place in its stack
-  std::vector<std::string> unused_;  // buffers, and tensors in whose stead an optional one is used
+      parts_;                                      // part -> tensor, place in its stack
+  std::map<std::string, std::string> overridden_;  // tensor -> part, which an optional one gives
+  std::map<std::string, std::string> copies_;      // tensor -> original
+  std::vector<std::string> buffers_;
 };
 
 // Writes DIR (made where it is not there): config.json, the weights in shards of at most 5 GB

@@ -23,8 +23,14 @@ std::string load_initial_weights(const std::string& path, const config::ModelCon
   }
   huggingface::HuggingFaceModel source(path);
   source.check(model);
-  for (const nn::PartSlice& p : parameters.slices())
-    nn::ParameterSet::scatter(p, source.part(p.name).data(), flat);
+  source.check_copies();
+  for (const nn::PartSlice& p : parameters.slices()) {
+    const std::int64_t rows = p.full[0], cols = p.full.rank() > 1 ? p.full[1] : 1;
+    huggingface::PartRange range{rows, cols, 0, rows, 0, cols};
+    if (p.axis == 0) range.first_row = p.begin, range.last_row = p.end;
+    if (p.axis == 1) range.first_col = p.begin, range.last_col = p.end;
+    source.read(p.name, range, flat + p.offset);
+  }
   return source.provenance();
 }
 

@@ -16,9 +16,12 @@ constexpr const char* kConfig =
 std::string make_model() {
   using namespace tfm;
   const std::string path = fuzz::put("config.json", kConfig), dir = path.substr(0, path.rfind('/'));
-  const config::ModelConfig model = huggingface::model_of_huggingface(dir);
+  const huggingface::Json config = huggingface::read_config(dir);
+  const io::JsonNode node(config, path);
+  const config::ModelConfig model =
+      huggingface::model_of(node, [](const std::string&) { return false; });
   std::vector<io::TensorEntry> shards[2];
-  for (const huggingface::ExchangedTensor& t : huggingface::exchanged_tensors(model, "gpt2"))
+  for (const huggingface::ExchangedTensor& t : huggingface::architecture_of(node).exchanged(model))
     shards[t.name.find(".h.") != t.name.npos].push_back({t.name, "F32", t.shape});
   for (int s = 0; s < 2; ++s) {
     io::SafetensorsWriter writer(
@@ -45,9 +48,15 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     if (index.size() < size)
       fuzz::put("second", fuzz::safetensors_of(text.substr(index.size() + 1)));
     const huggingface::HuggingFaceModel model(dir);
-    for (const huggingface::ExchangedTensor& t :
-         huggingface::exchanged_tensors(model.model(), model.type()))
-      for (const std::string& part : t.parts) model.part(part);
+    for (const huggingface::ExchangedTensor& t : model.architecture().exchanged(model.model())) {
+      std::int64_t elements = 1;
+      for (std::int64_t d : t.shape) elements *= d;
+      const std::int64_t rows = elements / static_cast<std::int64_t>(t.parts.size());
+      std::vector<float> values(static_cast<std::size_t>(rows));
+      for (const std::string& part : t.parts)
+        model.read(part, {.rows = rows, .last_row = rows}, values.data());
+    }
+    model.check_copies();
     model.provenance();
     model.keep_companions(dir + "/kept");
   });

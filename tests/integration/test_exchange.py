@@ -4,8 +4,10 @@ and export without a byte changed, training from them, and messages for what is 
 usage: test_exchange.py BIN
 """
 import array
+import ctypes
 import json
 import math
+import mmap
 import os
 import pathlib
 import shutil
@@ -207,6 +209,56 @@ def check_element_types_and_shards():
     refused("is in none of the shards", lambda: None)
 
 
+def in_memory(path):
+    """Bytes of a file that the system holds."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype, libc.mmap.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    libc.mincore.argtypes = [*libc.munmap.argtypes, ctypes.c_char_p]
+    size = path.stat().st_size
+    pages = ctypes.create_string_buffer(-(-size // mmap.PAGESIZE))
+    with path.open("rb") as file:
+        at = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
+        assert libc.mincore(at, size, pages) == 0, os.strerror(ctypes.get_errno())
+        libc.munmap(at, size)
+    return mmap.PAGESIZE * sum(b & 1 for b in pages.raw[:-(-size // mmap.PAGESIZE)])
+
+
+def check_configuration_without_weights():
+    """What a directory describes is known from config.json and headers, a copy of a tied table beside them or not."""
+    folder, V, C = pathlib.Path("large"), 20000, 512
+    folder.mkdir()
+    sizes = {"vocab_size": V, "n_embd": C, "n_layer": 1, "n_head": 8, "n_positions": 16}
+    (folder / "config.json").write_text(json.dumps({"model_type": "gpt2", **sizes}))
+    h = "transformer.h.0."
+    shapes = {"transformer.wte.weight": [V, C], "lm_head.weight": [V, C], "transformer.wpe.weight": [16, C], h + "attn.c_attn.weight": [C, 3 * C],
+              h + "attn.c_proj.weight": [C, C], h + "mlp.c_fc.weight": [C, 4 * C], h + "mlp.c_proj.weight": [4 * C, C],
+              h + "attn.c_attn.bias": [3 * C], h + "mlp.c_fc.bias": [4 * C], h + "attn.c_proj.bias": [C], h + "mlp.c_proj.bias": [C],
+              **{f"{n}.{kind}": [C] for n in (h + "ln_1", h + "ln_2", "transformer.ln_f") for kind in ("weight", "bias")}}
+    header, end = {}, 0
+    for name, shape in shapes.items():
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [end, end := end + 4 * math.prod(shape)]}
+    text = json.dumps(header).encode()
+    weights = folder / "model.safetensors"
+    with weights.open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.truncate(8 + len(text) + end)  # zeros that nobody wrote: nothing of them is in memory
+    pathlib.Path("text.txt").write_text("some text " * 100)
+    pathlib.Path("large.yaml").write_text(f"model: {{init: {folder}}}\ndata: {{train: {{type: text, path: text.txt}}}}\n"
+                                          "train: {steps: 1, global_batch_size: 2, seq_len: 16}\n")
+    run(BIN / "tfm-train", "large.yaml", "--check")
+    read = in_memory(weights)
+    assert read < 4 << 20, f"{read} of {end} bytes were read for the configuration"
+    run(BIN / "tfm-convert", "import", folder, "imported_large")
+    assert in_memory(weights) > end * 0.9, in_memory(weights)  # as the measure shows where they are
+    print(f"{read} of {end} bytes were read for the configuration")
+    with weights.open("r+b") as file:
+        file.seek(8 + len(text) + 4 * V * C + 12)
+        file.write(struct.pack("<f", 1))
+    run(BIN / "tfm-train", "large.yaml", "--check")
+    assert "'lm_head.weight' differs from" in run(BIN / "tfm-convert", "import", folder, "refused_large", code=3)
+
+
 def check_messages():
     source = next(f for f in FIXTURES if f.name.startswith("gpt2"))
     content, config = tensors(source / "model.safetensors"), json.loads((source / "config.json").read_text())
@@ -305,7 +357,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         for check in (check_against_transformers, check_padding, check_round_trip, check_lost_tensors, check_element_types_and_shards,
-                      check_messages, check_training, check_special_ids, check_marian_tokenizer):
+                      check_configuration_without_weights, check_messages, check_training, check_special_ids, check_marian_tokenizer):
             check()
             print(check.__name__, "ok", flush=True)
         os.chdir("/")

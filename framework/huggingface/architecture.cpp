@@ -1,0 +1,64 @@
+#include "huggingface/architecture.h"
+
+#include <regex>
+
+#include "core/error.h"
+
+namespace tfm::huggingface {
+
+Architecture gpt2(), llama(), bert(), t5(), bart(), marian();
+
+namespace {
+
+// Of several that compute the same, the first is written where nothing else is asked for.
+const std::vector<Architecture>& architectures() {
+  static const std::vector<Architecture> all{gpt2(), llama(), bert(), t5(), bart(), marian()};
+  return all;
+}
+
+std::string names() {
+  std::string s;
+  for (const Architecture& a : architectures())
+    s += (s.empty() ? "" : &a == &architectures().back() ? " or " : ", ") + std::string(a.name);
+  return s;
+}
+
+}  // namespace
+
+const Architecture& architecture_of(const io::JsonNode& config) {
+  const io::JsonNode type = config.at("model_type");
+  for (const Architecture& a : architectures())
+    if (type.string() == a.name) return a;
+  type.fail("'" + type.string() + "' is not supported; expected " + names());
+}
+
+const Architecture& architecture_for(const config::ModelConfig& model,
+                                     const std::string& preferred) {
+  const Architecture* found = nullptr;
+  for (const Architecture& a : architectures())
+    if (a.computes(model) && (!found || a.name == preferred)) found = &a;
+  if (!found)
+    throw Error(
+        ExitCode::usage,
+        "no class of transformers computes what this model does; expected the options of one of " +
+            names() +
+            " (marian: post-norm layernorm with eps 1e-5, position sinusoidal with sinusoid "
+            "halves, biases)");
+  return *found;
+}
+
+bool output_is_tied(const io::JsonNode& config, bool otherwise, const Has& has,
+                    const char* output) {
+  return !has(output) || config.flag("tie_word_embeddings", otherwise);
+}
+
+bool matches(const std::string& tensor, const char* pattern) {
+  return tensor.size() <= 128 &&  // std::regex needs a stack in proportion
+         std::regex_match(tensor, std::regex(pattern));
+}
+
+bool heads_are_full(const config::ModelConfig& m) {
+  return m.n_kv_heads == m.n_heads && m.d_head * m.n_heads == m.d_model;
+}
+
+}  // namespace tfm::huggingface

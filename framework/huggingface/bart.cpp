@@ -1,0 +1,41 @@
+#include "huggingface/bart_like.h"
+
+namespace tfm::huggingface {
+namespace {
+
+config::ModelConfig read(const io::JsonNode& c) {
+  config::ModelConfig m = bart_like::read(c, 50265, 1);
+  m.position_offset = 2, m.embedding_norm = true;
+  return m;
+}
+
+void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has) {
+  bart_like::read_heads(m, c, has, true, false);
+}
+
+bool computes(const config::ModelConfig& m) {
+  return bart_like::computes(m) && m.position == "learned" && m.position_offset == 2 &&
+         m.embedding_norm && m.tie_embeddings != "decoder";
+}
+
+void tensors(Table& t, const config::ModelConfig& m) { bart_like::tensors(t, m, true); }
+
+bool is_buffer(const std::string&) { return false; }
+
+}  // namespace
+
+Architecture bart() {
+  return {
+      .name = "bart",
+      .class_name =
+          [](const config::ModelConfig&) { return std::string("BartForConditionalGeneration"); },
+      .read = read,
+      .read_heads = read_heads,
+      .write = bart_like::write,
+      .computes = computes,
+      .tensors = tensors,
+      .original_of = bart_like::original_of,
+      .is_buffer = is_buffer};
+}
+
+}  // namespace tfm::huggingface

@@ -1,0 +1,109 @@
+#include "huggingface/bart_like.h"
+
+namespace tfm::huggingface::bart_like {
+
+config::ModelConfig read(const io::JsonNode& c, std::int64_t vocab_size, std::int64_t padding) {
+  config::ModelConfig m{.family = "encoder_decoder", .norm_position = "post", .head_bias = "true"};
+  m.vocab_size = whole(c, "vocab_size", vocab_size);
+  m.d_model = whole(c, "d_model", 1024), m.n_encoder_layers = layers(c, "encoder_layers", 12),
+  m.n_decoder_layers = layers(c, "decoder_layers", 12);
+  m.n_heads = whole(c, "encoder_attention_heads", 16), m.d_ff = whole(c, "encoder_ffn_dim", 4096);
+  if (whole(c, "decoder_attention_heads", 16) != m.n_heads)
+    c.at("decoder_attention_heads")
+        .fail("differs from encoder_attention_heads; expected equal stacks");
+  if (whole(c, "decoder_ffn_dim", 4096) != m.d_ff)
+    c.at("decoder_ffn_dim").fail("differs from encoder_ffn_dim; expected equal stacks");
+  m.max_seq_len = whole(c, "max_position_embeddings", 1024),
+  m.padding_idx = whole(c, "pad_token_id", padding);
+  m.activation =
+      activation_of(c, "activation_function", c.text("activation_function", "gelu"), false);
+  m.scale_embeddings = c.flag("scale_embedding", false), m.init_std = real(c, "init_std", 0.02);
+  const double p = real(c, "dropout", 0.1);
+  m.dropout = {p, real(c, "attention_dropout", 0), p, real(c, "activation_dropout", 0)};
+  for (const char* key : {"normalize_before", "add_final_layer_norm"}) must_be(c, key, false);
+  return m;
+}
+
+void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has, bool shared,
+                bool decoder_may_tie) {
+  const bool tied = c.flag("tie_word_embeddings", true),
+             inputs = has("model.shared.weight") &&
+                      (!has("model.decoder.embed_tokens.weight") || (tied && shared)),
+             output = output_is_tied(c, true, has) && (inputs || decoder_may_tie);
+  m.tie_embeddings = inputs ? (output ? "all" : "inputs") : output ? "decoder" : "none";
+}
+
+void write(Json& j, const config::ModelConfig& m) {
+  j.update({{"d_model", m.d_model},
+            {"encoder_layers", m.n_encoder_layers},
+            {"decoder_layers", m.n_decoder_layers},
+            {"encoder_attention_heads", m.n_heads},
+            {"decoder_attention_heads", m.n_heads},
+            {"encoder_ffn_dim", m.d_ff},
+            {"decoder_ffn_dim", m.d_ff},
+            {"max_position_embeddings", m.max_seq_len},
+            {"activation_function", activation_name(j, "activation_function", m.activation)},
+            {"scale_embedding", m.scale_embeddings},
+            {"dropout", m.dropout.residual},
+            {"attention_dropout", m.dropout.attention},
+            {"activation_dropout", m.dropout.ffn},
+            {"init_std", m.init_std},
+            {"is_encoder_decoder", true}});
+}
+
+bool computes(const config::ModelConfig& m) {
+  return m.translates() && m.norm_position == "post" && m.norm == "layernorm" &&
+         heads_are_full(m) && m.bias && !m.gated() && m.scale_attention && !m.scale_logits &&
+         m.norm_eps == 1e-5;
+}
+
+namespace {
+
+void tables(Table& t, const config::ModelConfig& m, bool unshared) {
+  const std::vector<std::int64_t> shape{m.vocab_size, m.d_model};
+  const bool inputs = m.tie_embeddings == "inputs";
+  const std::string encoder = inputs ? "embedding.weight" : "encoder.embedding.weight",
+                    decoder = inputs ? encoder : "decoder.embedding.weight";
+  if (m.tie_embeddings == "all") return t.tensor("model.shared.weight", shape, "embedding.weight");
+  if (inputs || unshared) t.optional("model.shared.weight", shape, encoder);
+  t.optional("model.encoder.embed_tokens.weight", shape, encoder);
+  t.optional("model.decoder.embed_tokens.weight", shape, decoder);
+  if (!m.tied_head()) t.tensor("lm_head.weight", shape, "head.weight");
+}
+
+}  // namespace
+
+void tensors(Table& t, const config::ModelConfig& m, bool unshared) {
+  const std::int64_t C = m.d_model;
+  tables(t, m, unshared);
+  for (const std::string& stack : {std::string("encoder."), std::string("decoder.")}) {
+    const bool decoder = stack == "decoder.";
+    if (m.position == "learned")
+      t.tensor("model." + stack + "embed_positions.weight", {m.max_seq_len + m.position_offset, C},
+               stack + "position.weight");
+    if (m.embedding_norm)
+      t.norm("model." + stack + "layernorm_embedding", stack + "embedding_norm");
+    for (std::int64_t l = 0; l < (decoder ? m.n_decoder_layers : m.n_encoder_layers); ++l) {
+      const std::string h = "model." + stack + "layers." + std::to_string(l) + ".",
+                        p = stack + "layers." + std::to_string(l) + ".";
+      t.attention(h + "self_attn.", {"q_proj", "k_proj", "v_proj", "out_proj"}, p + "attention");
+      t.norm(h + "self_attn_layer_norm", p + "attention_norm");
+      if (decoder) {
+        t.attention(h + "encoder_attn.", {"q_proj", "k_proj", "v_proj", "out_proj"},
+                    p + "cross_attention");
+        t.norm(h + "encoder_attn_layer_norm", p + "cross_attention_norm");
+      }
+      t.linear(h + "fc1", p + "ffn.up", m.d_ff, C, true);
+      t.linear(h + "fc2", p + "ffn.down", C, m.d_ff, true);
+      t.norm(h + "final_layer_norm", p + "ffn_norm");
+    }
+  }
+  if (m.has_head_bias()) t.tensor("final_logits_bias", {1, m.vocab_size}, "head.bias");
+}
+
+std::string original_of(const std::string& tensor) {
+  if (tensor == "lm_head.weight") return "model.decoder.embed_tokens.weight";
+  return tensor.ends_with("coder.embed_tokens.weight") ? "model.shared.weight" : "";
+}
+
+}  // namespace tfm::huggingface::bart_like

@@ -1,0 +1,52 @@
+#include "huggingface/bart_like.h"
+
+namespace tfm::huggingface {
+namespace {
+
+config::ModelConfig read(const io::JsonNode& c) {
+  config::ModelConfig m = bart_like::read(c, 58101, 58100);
+  m.position = "sinusoidal", m.sinusoid = "halves";
+  if (whole(c, "decoder_vocab_size", m.vocab_size) != m.vocab_size)
+    c.at("decoder_vocab_size").fail("differs from vocab_size; expected one size");
+  return m;
+}
+
+void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has) {
+  bart_like::read_heads(m, c, has, c.flag("share_encoder_decoder_embeddings", true), true);
+}
+
+void write(Json& j, const config::ModelConfig& m) {
+  bart_like::write(j, m);
+  j["decoder_vocab_size"] = m.vocab_size;
+  const char* share = "share_encoder_decoder_embeddings";  // version 5 of transformers has models
+                                                           // with `true` and a table for each stack
+  if (!j.contains(share)) j[share] = m.tie_embeddings == "all" || m.tie_embeddings == "inputs";
+}
+
+bool computes(const config::ModelConfig& m) {
+  return bart_like::computes(m) && m.position == "sinusoidal" && m.sinusoid == "halves" &&
+         !m.embedding_norm;
+}
+
+void tensors(Table& t, const config::ModelConfig& m) { bart_like::tensors(t, m, false); }
+
+bool is_buffer(const std::string& tensor) {
+  return tensor == "model.shared.weight" ||  // where each stack has a table
+         matches(tensor, R"(model\.(en|de)coder\.embed_positions\.weight)");
+}
+
+}  // namespace
+
+Architecture marian() {
+  return {.name = "marian",
+          .class_name = [](const config::ModelConfig&) { return std::string("MarianMTModel"); },
+          .read = read,
+          .read_heads = read_heads,
+          .write = write,
+          .computes = computes,
+          .tensors = tensors,
+          .original_of = bart_like::original_of,
+          .is_buffer = is_buffer};
+}
+
+}  // namespace tfm::huggingface

@@ -1,0 +1,61 @@
+#include "huggingface/members.h"
+
+#include "core/error.h"
+
+namespace tfm::huggingface {
+namespace {
+
+constexpr std::int64_t kMostLayers = 10000;
+
+struct ActivationName {
+  const char *theirs, *plain, *gated;
+};
+constexpr ActivationName kActivations[] = {{"gelu_new", "gelu_tanh", "geglu"},
+                                           {"gelu_pytorch_tanh", "gelu_tanh", "geglu"},
+                                           {"gelu", "gelu", ""},
+                                           {"relu", "relu", ""},
+                                           {"silu", "silu", "swiglu"},
+                                           {"swish", "silu", "swiglu"}};
+
+}  // namespace
+
+std::int64_t whole(const io::JsonNode& c, const std::string& key,
+                   std::optional<std::int64_t> otherwise, std::int64_t most) {
+  const auto found = c.find(key);
+  if (!found && otherwise) return *otherwise;
+  return (found ? *found : c.at(key)).integer(0, most);
+}
+std::int64_t layers(const io::JsonNode& c, const std::string& key, std::int64_t otherwise) {
+  return whole(c, key, otherwise, kMostLayers);
+}
+double real(const io::JsonNode& c, const std::string& key, double otherwise) {
+  const auto found = c.find(key);
+  return found ? found->number() : otherwise;
+}
+void must_be(const io::JsonNode& c, const std::string& key, bool value) {
+  if (c.flag(key, value) != value)
+    c.at(key).fail(value ? "false is not supported; expected true"
+                         : "true is not supported; expected false");
+}
+void must_say(const io::JsonNode& c, const std::string& key, const std::string& value) {
+  if (c.text(key, value) != value)
+    c.at(key).fail("'" + c.text(key, value) + "' is not supported; expected '" + value + "'");
+}
+
+std::string activation_of(const io::JsonNode& c, const std::string& key, const std::string& name,
+                          bool gated) {
+  for (const auto& a : kActivations)
+    if (const char* ours = gated ? a.gated : a.plain; name == a.theirs && *ours) return ours;
+  c.at(key).fail("the activation '" + name + "' is not supported" +
+                 (gated ? " in a gated layer" : ""));
+}
+std::string activation_name(const Json& j, const char* key, const std::string& ours) {
+  const char* name = nullptr;
+  for (const auto& a : kActivations)
+    if (ours == a.plain || ours == a.gated)
+      if (!name || (j.contains(key) && j[key] == a.theirs)) name = a.theirs;
+  TFM_CHECK(name, "activation " + ours);
+  return name;
+}
+
+}  // namespace tfm::huggingface
