@@ -20,9 +20,9 @@ constexpr const char* kHelp =
     "       tfm-convert export CHECKPOINT_DIR OUT_HF_DIR   config.json, model.safetensors, the "
     "tokenizer's files\n"
     "  --help, --version\n"
-    "Knows gpt2, llama, bert, t5, bart and marian, as transformers 4 and 5 write them. Element "
-    "types and what config.json says\n"
-    "beyond the model survive a round trip.\n";
+    "Knows gpt2, llama, mistral (without a window), qwen2, qwen3, bert, roberta, t5, bart and "
+    "marian, as transformers 4 and 5\n"
+    "write them. Element types and what config.json says beyond the model survive a round trip.\n";
 
 std::vector<checkpoint::Piece> pieces_of(const inference::LoadedModel& m) {
   std::vector<checkpoint::Piece> pieces;

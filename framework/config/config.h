@@ -52,6 +52,8 @@ struct ModelConfig {
   double norm_eps = 1e-5;
   Activation activation = Activation::gelu_tanh;
   bool bias = true;
+  Switch qkv_bias = Switch::automatic;  // automatic: as bias
+  bool qk_norm = false;                 // of each head's queries and keys, before rotary positions
   TieEmbeddings tie_embeddings = TieEmbeddings::yes;
   bool scale_embeddings = false;
   bool embedding_norm = false;
@@ -60,7 +62,7 @@ struct ModelConfig {
   std::int64_t type_vocab_size = 0;  // encoder: segments of a sequence; 0: no table
   bool head_transform = false;       // encoder: dense, activation and norm before the head
   bool next_sentence = false;        // encoder: the second objective of BERT
-  HeadBias head_bias = HeadBias::automatic;  // automatic: with bias where the head is not tied
+  Switch head_bias = Switch::automatic;  // automatic: with bias where the head is not tied
   bool scale_attention = true, scale_logits = false;
   double init_std = 0.02;
   DropoutConfig dropout;
@@ -72,8 +74,11 @@ struct ModelConfig {
     using enum TieEmbeddings;
     return tie_embeddings == yes || tie_embeddings == all || tie_embeddings == decoder;
   }
+  bool has_qkv_bias() const {
+    return qkv_bias == Switch::automatic ? bias : qkv_bias == Switch::yes;
+  }
   bool has_head_bias() const {
-    return head_bias == HeadBias::automatic ? bias && !tied_head() : head_bias == HeadBias::yes;
+    return head_bias == Switch::automatic ? bias && !tied_head() : head_bias == Switch::yes;
   }
   bool gated() const { return activation == Activation::swiglu || activation == Activation::geglu; }
   bool operator==(const ModelConfig&) const = default;

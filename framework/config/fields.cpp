@@ -147,6 +147,12 @@ void describe_layers(ModelConfig& m, FieldVisitor& v) {
           m.norm_eps);
   v.value(option("activation", "of the feed-forward network"), m.activation);
   v.value(flag("bias", "linear layers and layernorms have biases"), m.bias);
+  v.value(with_word(option("qkv_bias",
+                           "of the layers that make queries, keys and values; auto: as `bias`"),
+                    "auto"),
+          m.qkv_bias);
+  v.value(flag("qk_norm", "a norm of each head's queries and keys, before rotary positions"),
+          m.qk_norm);
 }
 
 void describe_embeddings_and_head(ModelConfig& m, FieldVisitor& v) {

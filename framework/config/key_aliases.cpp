@@ -46,6 +46,8 @@ constexpr AliasRow kAliases[] = {
     {"model.norm", "normalization norm_type"},
     {"model.activation", "hidden_act activation_function act act_fn activation_fn"},
     {"model.bias", "use_bias add_bias_linear attention_bias mlp_bias"},
+    {"model.qkv_bias", "add_qkv_bias attention_qkv_bias"},
+    {"model.qk_norm", "use_qk_norm qk_layernorm qk_layer_norm query_key_norm"},
     {"model.tie_embeddings", "tie_word_embeddings weight_tying tied_embeddings share_embeddings"},
     {"model.family", "model_type architecture arch"},
     {"model.preset", "name model_name size"},

@@ -19,7 +19,7 @@ enum class NormPosition : std::uint8_t { pre, post };
 enum class Activation : std::uint8_t { relu, gelu, gelu_tanh, silu, swiglu, geglu };
 // yes and no: of models with one stack; the others: of an encoder_decoder.
 enum class TieEmbeddings : std::uint8_t { yes, no, all, inputs, decoder, none };
-enum class HeadBias : std::uint8_t { automatic, yes, no };
+enum class Switch : std::uint8_t { automatic, yes, no };
 enum class Precision : std::uint8_t { fp32, bf16, fp16 };
 enum class Recompute : std::uint8_t { none, selective, full };
 enum class CudaGraphs : std::uint8_t { automatic, on, off };
@@ -49,7 +49,7 @@ constexpr Words<6> words(Activation) {
 constexpr Words<6> words(TieEmbeddings) {
   return {"true", "false", "all", "inputs", "decoder", "none"};
 }
-constexpr Words<3> words(HeadBias) { return {"", "true", "false"}; }
+constexpr Words<3> words(Switch) { return {"", "true", "false"}; }
 constexpr Words<3> words(Precision) { return {"fp32", "bf16", "fp16"}; }
 constexpr Words<3> words(Recompute) { return {"none", "selective", "full"}; }
 constexpr Words<3> words(CudaGraphs) { return {"auto", "on", "off"}; }

@@ -6,13 +6,15 @@
 
 namespace tfm::huggingface {
 
-Architecture gpt2(), llama(), bert(), t5(), bart(), marian();
+Architecture gpt2(), llama(), mistral(), qwen2(), qwen3(), bert(), roberta(), t5(), bart(),
+    marian();
 
 namespace {
 
 // Of several that compute the same, the first is written where nothing else is asked for.
 const std::vector<Architecture>& architectures() {
-  static const std::vector<Architecture> all{gpt2(), llama(), bert(), t5(), bart(), marian()};
+  static const std::vector<Architecture> all{gpt2(), llama(),   mistral(), qwen2(), qwen3(),
+                                             bert(), roberta(), t5(),      bart(),  marian()};
   return all;
 }
 
@@ -55,6 +57,10 @@ bool output_is_tied(const io::JsonNode& config, bool otherwise, const Has& has,
 bool matches(const std::string& tensor, const char* pattern) {
   return tensor.size() <= 128 &&  // std::regex needs a stack in proportion
          std::regex_match(tensor, std::regex(pattern));
+}
+
+bool attention_is_plain(const config::ModelConfig& m) {
+  return m.has_qkv_bias() == m.bias && !m.qk_norm;
 }
 
 bool heads_are_full(const config::ModelConfig& m) {

@@ -51,6 +51,8 @@ const Architecture& architecture_for(const config::ModelConfig& model,
 bool output_is_tied(const io::JsonNode& config, bool otherwise, const Has& has,
                     const char* output = "lm_head.weight");
 bool matches(const std::string& tensor, const char* pattern);
+// Queries, keys and values have biases as the other layers have, and no norms.
+bool attention_is_plain(const config::ModelConfig& model);
 // Heads as wide as the model together, none shared.
 bool heads_are_full(const config::ModelConfig& model);
 

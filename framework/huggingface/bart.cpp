@@ -14,8 +14,9 @@ void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has) {
 }
 
 bool computes(const config::ModelConfig& m) {
-  return bart_like::computes(m) && m.position == "learned" && m.position_offset == 2 &&
-         m.embedding_norm && m.tie_embeddings != "decoder";
+  return bart_like::computes(m) && m.position == config::Position::learned &&
+         m.position_offset == 2 && m.embedding_norm &&
+         m.tie_embeddings != config::TieEmbeddings::decoder;
 }
 
 void tensors(Table& t, const config::ModelConfig& m) { bart_like::tensors(t, m, true); }

@@ -3,7 +3,9 @@
 namespace tfm::huggingface::bart_like {
 
 config::ModelConfig read(const io::JsonNode& c, std::int64_t vocab_size, std::int64_t padding) {
-  config::ModelConfig m{.family = "encoder_decoder", .norm_position = "post", .head_bias = "true"};
+  config::ModelConfig m{.family = config::Family::encoder_decoder,
+                        .norm_position = config::NormPosition::post,
+                        .head_bias = config::Switch::yes};
   m.vocab_size = whole(c, "vocab_size", vocab_size);
   m.d_model = whole(c, "d_model", 1024), m.n_encoder_layers = layers(c, "encoder_layers", 12),
   m.n_decoder_layers = layers(c, "decoder_layers", 12);
@@ -30,7 +32,8 @@ void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has, b
              inputs = has("model.shared.weight") &&
                       (!has("model.decoder.embed_tokens.weight") || (tied && shared)),
              output = output_is_tied(c, true, has) && (inputs || decoder_may_tie);
-  m.tie_embeddings = inputs ? (output ? "all" : "inputs") : output ? "decoder" : "none";
+  using Tie = config::TieEmbeddings;
+  m.tie_embeddings = inputs ? (output ? Tie::all : Tie::inputs) : output ? Tie::decoder : Tie::none;
 }
 
 void write(Json& j, const config::ModelConfig& m) {
@@ -52,19 +55,20 @@ void write(Json& j, const config::ModelConfig& m) {
 }
 
 bool computes(const config::ModelConfig& m) {
-  return m.translates() && m.norm_position == "post" && m.norm == "layernorm" &&
-         heads_are_full(m) && m.bias && !m.gated() && m.scale_attention && !m.scale_logits &&
-         m.norm_eps == 1e-5;
+  return attention_is_plain(m) && m.translates() && m.norm_position == config::NormPosition::post &&
+         m.norm == config::Norm::layernorm && heads_are_full(m) && m.bias && !m.gated() &&
+         m.scale_attention && !m.scale_logits && m.norm_eps == 1e-5;
 }
 
 namespace {
 
 void tables(Table& t, const config::ModelConfig& m, bool unshared) {
   const std::vector<std::int64_t> shape{m.vocab_size, m.d_model};
-  const bool inputs = m.tie_embeddings == "inputs";
+  const bool inputs = m.tie_embeddings == config::TieEmbeddings::inputs;
   const std::string encoder = inputs ? "embedding.weight" : "encoder.embedding.weight",
                     decoder = inputs ? encoder : "decoder.embedding.weight";
-  if (m.tie_embeddings == "all") return t.tensor("model.shared.weight", shape, "embedding.weight");
+  if (m.tie_embeddings == config::TieEmbeddings::all)
+    return t.tensor("model.shared.weight", shape, "embedding.weight");
   if (inputs || unshared) t.optional("model.shared.weight", shape, encoder);
   t.optional("model.encoder.embed_tokens.weight", shape, encoder);
   t.optional("model.decoder.embed_tokens.weight", shape, decoder);
@@ -78,7 +82,7 @@ void tensors(Table& t, const config::ModelConfig& m, bool unshared) {
   tables(t, m, unshared);
   for (const std::string& stack : {std::string("encoder."), std::string("decoder.")}) {
     const bool decoder = stack == "decoder.";
-    if (m.position == "learned")
+    if (m.position == config::Position::learned)
       t.tensor("model." + stack + "embed_positions.weight", {m.max_seq_len + m.position_offset, C},
                stack + "position.weight");
     if (m.embedding_norm)

@@ -46,7 +46,10 @@ std::string huggingface_config(const config::ModelConfig& m,
                                   {"eos_token_id", ids->end},
                                   {"pad_token_id", ids->pad}})
       j[key] = id && *id < m.vocab_size ? Json(*id) : Json();
-  if (m.padding_idx >= 0) j["pad_token_id"] = m.padding_idx;
+  const auto pad = j.find("pad_token_id");
+  const bool from_the_end = pad != j.end() && pad->is_number_integer() &&
+                            pad->get<std::int64_t>() + m.vocab_size == m.padding_idx;
+  if (m.padding_idx >= 0 && !from_the_end) j["pad_token_id"] = m.padding_idx;
   if (m.decoder_start >= 0) j["decoder_start_token_id"] = m.decoder_start;
   architecture.write(j, m);
   return j.dump(2) + "\n";

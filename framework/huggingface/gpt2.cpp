@@ -7,7 +7,7 @@ config::ModelConfig read(const io::JsonNode& c) {
   for (const char* key :
        {"scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn", "add_cross_attention"})
     must_be(c, key, false);
-  config::ModelConfig m{.family = "decoder"};
+  config::ModelConfig m{.family = config::Family::decoder};
   m.vocab_size = whole(c, "vocab_size", 50257);
   m.d_model = whole(c, "n_embd", 768), m.n_layers = layers(c, "n_layer", 12),
   m.n_heads = whole(c, "n_head", 12);
@@ -23,8 +23,8 @@ config::ModelConfig read(const io::JsonNode& c) {
 
 void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has) {
   const bool tied = output_is_tied(c, true, has);
-  m.tie_embeddings = tied ? "true" : "false";
-  if (!tied) m.head_bias = "false";
+  m.tie_embeddings = tied ? config::TieEmbeddings::yes : config::TieEmbeddings::no;
+  if (!tied) m.head_bias = config::Switch::no;
 }
 
 void write(Json& j, const config::ModelConfig& m) {
@@ -43,10 +43,11 @@ void write(Json& j, const config::ModelConfig& m) {
 }
 
 bool computes(const config::ModelConfig& m) {
-  return m.family == "decoder" && m.position == "learned" && m.position_offset == 0 &&
-         m.norm_position == "pre" && m.norm == "layernorm" && heads_are_full(m) && m.bias &&
-         !m.gated() && !m.scale_embeddings && !m.embedding_norm && !m.scale_logits &&
-         !m.has_head_bias();
+  return attention_is_plain(m) && m.family == config::Family::decoder &&
+         m.position == config::Position::learned && m.position_offset == 0 &&
+         m.norm_position == config::NormPosition::pre && m.norm == config::Norm::layernorm &&
+         heads_are_full(m) && m.bias && !m.gated() && !m.scale_embeddings && !m.embedding_norm &&
+         !m.scale_logits && !m.has_head_bias();
 }
 
 void tensors(Table& t, const config::ModelConfig& m) {

@@ -1,6 +1,7 @@
 #include "huggingface/llama_like.h"
 
 namespace tfm::huggingface::llama_like {
+namespace {
 
 void read_rope(const io::JsonNode& c, config::RopeConfig& rope) {
   const auto parameters = c.find("rope_parameters"),
@@ -17,8 +18,52 @@ void read_rope(const io::JsonNode& c, config::RopeConfig& rope) {
                   whole(*scaling, "original_max_position_embeddings")};
 }
 
+// nn.Embedding's padding_idx: the row gets no gradient as an input. A negative one counts from the
+// end.
+std::int64_t read_padding(const io::JsonNode& c, std::int64_t vocab_size) {
+  const auto found = c.find("pad_token_id");
+  if (!found) return -1;
+  const std::int64_t id = found->integer(-vocab_size, vocab_size - 1);
+  return id < 0 ? vocab_size + id : id;
+}
+
+}  // namespace
+
+config::ModelConfig read(const io::JsonNode& c, const Defaults& defaults) {
+  config::ModelConfig m{.family = config::Family::decoder,
+                        .position = config::Position::rope,
+                        .norm = config::Norm::rmsnorm};
+  m.vocab_size = whole(c, "vocab_size", defaults.vocab_size);
+  m.d_model = whole(c, "hidden_size", 4096), m.n_layers = layers(c, "num_hidden_layers", 32);
+  m.n_heads = whole(c, "num_attention_heads", 32);
+  const bool absent = !has_member(c, "num_key_value_heads");
+  m.n_kv_heads = whole(c, "num_key_value_heads",
+                       absent && defaults.kv_heads > 0 ? defaults.kv_heads : m.n_heads);
+  if (m.n_heads > 0)
+    m.d_head =
+        whole(c, "head_dim", defaults.head_dim > 0 ? defaults.head_dim : m.d_model / m.n_heads);
+  m.d_ff = whole(c, "intermediate_size", defaults.d_ff),
+  m.max_seq_len = whole(c, "max_position_embeddings", defaults.max_seq_len);
+  m.activation = activation_of(c, "hidden_act", c.text("hidden_act", "silu"), true);
+  m.norm_eps = real(c, "rms_norm_eps", 1e-6), m.init_std = real(c, "initializer_range", 0.02);
+  m.bias = false, m.head_bias = config::Switch::no;
+  m.padding_idx = read_padding(c, m.vocab_size);
+  m.dropout.attention = real(c, "attention_dropout", 0);
+  read_rope(c, m.rope);
+  return m;
+}
+
+void refuse_windows(const io::JsonNode& c) {
+  must_be(c, "use_sliding_window", false);
+  if (const auto types = c.find("layer_types"))
+    for (const io::JsonNode& type : types->items())
+      if (type.string() != "full_attention" && type.string() != "attention")
+        type.fail("'" + type.string() + "' is not supported; expected 'full_attention'");
+}
+
 void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has) {
-  m.tie_embeddings = output_is_tied(c, false, has) ? "true" : "false";
+  m.tie_embeddings =
+      output_is_tied(c, false, has) ? config::TieEmbeddings::yes : config::TieEmbeddings::no;
 }
 
 void write(Json& j, const config::ModelConfig& m) {
@@ -47,9 +92,10 @@ void write(Json& j, const config::ModelConfig& m) {
 }
 
 bool computes(const config::ModelConfig& m) {
-  return m.family == "decoder" && m.position == "rope" && m.norm_position == "pre" &&
-         m.norm == "rmsnorm" && m.gated() && m.scale_attention && !m.scale_embeddings &&
-         !m.embedding_norm && !m.scale_logits && !m.has_head_bias();
+  return m.family == config::Family::decoder && m.position == config::Position::rope &&
+         m.norm_position == config::NormPosition::pre && m.norm == config::Norm::rmsnorm &&
+         m.gated() && m.scale_attention && !m.scale_embeddings && !m.embedding_norm &&
+         !m.scale_logits && !m.has_head_bias();
 }
 
 void tensors(Table& t, const config::ModelConfig& m) {
@@ -60,6 +106,10 @@ void tensors(Table& t, const config::ModelConfig& m) {
                       p = "layers." + std::to_string(l) + ".";
     t.norm(h + "input_layernorm", p + "attention_norm");
     t.attention(h + "self_attn.", {"q_proj", "k_proj", "v_proj", "o_proj"}, p + "attention");
+    if (m.qk_norm) {
+      t.tensor(h + "self_attn.q_norm.weight", {m.d_head}, p + "attention.query_norm.weight");
+      t.tensor(h + "self_attn.k_norm.weight", {m.d_head}, p + "attention.key_norm.weight");
+    }
     t.norm(h + "post_attention_layernorm", p + "ffn_norm");
     t.linear(h + "mlp.gate_proj", p + "ffn.gate", m.d_ff, C, m.bias);
     t.linear(h + "mlp.up_proj", p + "ffn.up", m.d_ff, C, m.bias);

@@ -5,10 +5,17 @@
 
 namespace tfm::huggingface::llama_like {
 
-void read_rope(const io::JsonNode& c, config::RopeConfig& rope);
+struct Defaults {
+  std::int64_t vocab_size, kv_heads, d_ff, max_seq_len;  // kv_heads 0: as many as heads
+  std::int64_t head_dim = 0;                             // 0: d_model / n_heads
+};
+// All but biases.
+config::ModelConfig read(const io::JsonNode& c, const Defaults& defaults);
+// Qwen's, whose windows are off unless it is said.
+void refuse_windows(const io::JsonNode& c);
 void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has);
 void write(Json& j, const config::ModelConfig& m);
-bool computes(const config::ModelConfig& m);  // but for biases
+bool computes(const config::ModelConfig& m);  // but for biases and norms of heads
 void tensors(Table& t, const config::ModelConfig& m);
 std::string original_of(const std::string& tensor);
 bool is_buffer(const std::string& tensor);

@@ -5,7 +5,7 @@ namespace {
 
 config::ModelConfig read(const io::JsonNode& c) {
   config::ModelConfig m = bart_like::read(c, 58101, 58100);
-  m.position = "sinusoidal", m.sinusoid = "halves";
+  m.position = config::Position::sinusoidal, m.sinusoid = config::Sinusoid::halves;
   if (whole(c, "decoder_vocab_size", m.vocab_size) != m.vocab_size)
     c.at("decoder_vocab_size").fail("differs from vocab_size; expected one size");
   return m;
@@ -20,12 +20,14 @@ void write(Json& j, const config::ModelConfig& m) {
   j["decoder_vocab_size"] = m.vocab_size;
   const char* share = "share_encoder_decoder_embeddings";  // version 5 of transformers has models
                                                            // with `true` and a table for each stack
-  if (!j.contains(share)) j[share] = m.tie_embeddings == "all" || m.tie_embeddings == "inputs";
+  if (!j.contains(share))
+    j[share] = m.tie_embeddings == config::TieEmbeddings::all ||
+               m.tie_embeddings == config::TieEmbeddings::inputs;
 }
 
 bool computes(const config::ModelConfig& m) {
-  return bart_like::computes(m) && m.position == "sinusoidal" && m.sinusoid == "halves" &&
-         !m.embedding_norm;
+  return bart_like::computes(m) && m.position == config::Position::sinusoidal &&
+         m.sinusoid == config::Sinusoid::halves && !m.embedding_norm;
 }
 
 void tensors(Table& t, const config::ModelConfig& m) { bart_like::tensors(t, m, false); }

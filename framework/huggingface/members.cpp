@@ -1,5 +1,7 @@
 #include "huggingface/members.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 
 namespace tfm::huggingface {
@@ -8,14 +10,17 @@ namespace {
 constexpr std::int64_t kMostLayers = 10000;
 
 struct ActivationName {
-  const char *theirs, *plain, *gated;
+  const char* theirs;
+  config::Activation plain;
+  std::optional<config::Activation> gated = {};
 };
-constexpr ActivationName kActivations[] = {{"gelu_new", "gelu_tanh", "geglu"},
-                                           {"gelu_pytorch_tanh", "gelu_tanh", "geglu"},
-                                           {"gelu", "gelu", ""},
-                                           {"relu", "relu", ""},
-                                           {"silu", "silu", "swiglu"},
-                                           {"swish", "silu", "swiglu"}};
+using enum config::Activation;
+constexpr ActivationName kActivations[] = {{"gelu_new", gelu_tanh, geglu},
+                                           {"gelu_pytorch_tanh", gelu_tanh, geglu},
+                                           {"gelu", gelu},
+                                           {"relu", relu},
+                                           {"silu", silu, swiglu},
+                                           {"swish", silu, swiglu}};
 
 }  // namespace
 
@@ -27,6 +32,9 @@ std::int64_t whole(const io::JsonNode& c, const std::string& key,
 }
 std::int64_t layers(const io::JsonNode& c, const std::string& key, std::int64_t otherwise) {
   return whole(c, key, otherwise, kMostLayers);
+}
+bool has_member(const io::JsonNode& c, const std::string& key) {
+  return std::ranges::any_of(c.members(), [&](const auto& m) { return m.first == key; });
 }
 double real(const io::JsonNode& c, const std::string& key, double otherwise) {
   const auto found = c.find(key);
@@ -42,19 +50,20 @@ void must_say(const io::JsonNode& c, const std::string& key, const std::string& 
     c.at(key).fail("'" + c.text(key, value) + "' is not supported; expected '" + value + "'");
 }
 
-std::string activation_of(const io::JsonNode& c, const std::string& key, const std::string& name,
-                          bool gated) {
+config::Activation activation_of(const io::JsonNode& c, const std::string& key,
+                                 const std::string& name, bool gated) {
   for (const auto& a : kActivations)
-    if (const char* ours = gated ? a.gated : a.plain; name == a.theirs && *ours) return ours;
+    if (const auto ours = gated ? a.gated : std::optional(a.plain); ours && name == a.theirs)
+      return *ours;
   c.at(key).fail("the activation '" + name + "' is not supported" +
                  (gated ? " in a gated layer" : ""));
 }
-std::string activation_name(const Json& j, const char* key, const std::string& ours) {
+std::string activation_name(const Json& j, const char* key, config::Activation activation) {
   const char* name = nullptr;
   for (const auto& a : kActivations)
-    if (ours == a.plain || ours == a.gated)
+    if (activation == a.plain || activation == a.gated)
       if (!name || (j.contains(key) && j[key] == a.theirs)) name = a.theirs;
-  TFM_CHECK(name, "activation " + ours);
+  TFM_CHECK(name, "activation " + config::word(activation));
   return name;
 }
 

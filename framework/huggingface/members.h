@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "config/options.h"
 #include "io/json.h"
 
 namespace tfm::huggingface {
@@ -14,15 +15,16 @@ std::int64_t whole(const io::JsonNode& c, const std::string& key,
                    std::optional<std::int64_t> otherwise = {},
                    std::int64_t most = std::int64_t{1} << 31);
 std::int64_t layers(const io::JsonNode& c, const std::string& key, std::int64_t otherwise);
+bool has_member(const io::JsonNode& c, const std::string& key);  // null or not
 double real(const io::JsonNode& c, const std::string& key, double otherwise);
 // What the model cannot do unless the member has this value.
 void must_be(const io::JsonNode& c, const std::string& key, bool value);
 void must_say(const io::JsonNode& c, const std::string& key, const std::string& value);
 
 // tfm's name of the activation `name`, which `key` asks for.
-std::string activation_of(const io::JsonNode& c, const std::string& key, const std::string& name,
-                          bool gated);
+config::Activation activation_of(const io::JsonNode& c, const std::string& key,
+                                 const std::string& name, bool gated);
 // The name that `j` has for it already, as several mean the same.
-std::string activation_name(const Json& j, const char* key, const std::string& ours);
+std::string activation_name(const Json& j, const char* key, config::Activation activation);
 
 }  // namespace tfm::huggingface

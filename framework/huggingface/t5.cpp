@@ -4,8 +4,10 @@ namespace tfm::huggingface {
 namespace {
 
 config::ModelConfig read(const io::JsonNode& c) {
-  config::ModelConfig m{.family = "encoder_decoder", .position = "relative", .norm = "rmsnorm"};
-  m.bias = m.scale_attention = false, m.head_bias = "false";
+  config::ModelConfig m{.family = config::Family::encoder_decoder,
+                        .position = config::Position::relative,
+                        .norm = config::Norm::rmsnorm};
+  m.bias = m.scale_attention = false, m.head_bias = config::Switch::no;
   m.vocab_size = whole(c, "vocab_size", 32128);
   m.d_model = whole(c, "d_model", 512), m.n_heads = whole(c, "num_heads", 8),
   m.d_head = whole(c, "d_kv", 64), m.d_ff = whole(c, "d_ff", 2048);
@@ -29,7 +31,7 @@ config::ModelConfig read(const io::JsonNode& c) {
 // tie_word_embeddings that is always true.
 void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has) {
   const bool tied = !has("lm_head.weight") || (output_is_tied(c, true, has) && m.scale_logits);
-  m.tie_embeddings = tied ? "all" : "inputs";
+  m.tie_embeddings = tied ? config::TieEmbeddings::all : config::TieEmbeddings::inputs;
 }
 
 void write(Json& j, const config::ModelConfig& m) {
@@ -52,10 +54,12 @@ void write(Json& j, const config::ModelConfig& m) {
 }
 
 bool computes(const config::ModelConfig& m) {
-  return m.translates() && m.position == "relative" && m.norm_position == "pre" &&
-         m.norm == "rmsnorm" && !m.bias && !m.scale_attention && m.n_kv_heads == m.n_heads &&
-         (m.tie_embeddings == "all" || m.tie_embeddings == "inputs") && !m.has_head_bias() &&
-         !m.scale_embeddings && !m.embedding_norm;
+  return attention_is_plain(m) && m.translates() && m.position == config::Position::relative &&
+         m.norm_position == config::NormPosition::pre && m.norm == config::Norm::rmsnorm &&
+         !m.bias && !m.scale_attention && m.n_kv_heads == m.n_heads &&
+         (m.tie_embeddings == config::TieEmbeddings::all ||
+          m.tie_embeddings == config::TieEmbeddings::inputs) &&
+         !m.has_head_bias() && !m.scale_embeddings && !m.embedding_norm;
 }
 
 void tensors(Table& t, const config::ModelConfig& m) {

@@ -42,15 +42,16 @@ class Table {
   }
   void norm(const std::string& name, const std::string& part) {
     tensor(name + ".weight", {m_.d_model}, part + ".weight");
-    if (m_.bias && m_.norm == "layernorm") tensor(name + ".bias", {m_.d_model}, part + ".bias");
+    if (m_.bias && m_.norm == config::Norm::layernorm)
+      tensor(name + ".bias", {m_.d_model}, part + ".bias");
   }
   // Query, key, value and output as separate layers.
   void attention(const std::string& name, const std::array<const char*, 4>& words,
                  const std::string& part) {
     const std::int64_t C = m_.d_model, q = m_.n_heads * m_.d_head, kv = m_.n_kv_heads * m_.d_head;
-    linear(name + words[0], part + ".query", q, C, m_.bias);
-    linear(name + words[1], part + ".key", kv, C, m_.bias);
-    linear(name + words[2], part + ".value", kv, C, m_.bias);
+    linear(name + words[0], part + ".query", q, C, m_.has_qkv_bias());
+    linear(name + words[1], part + ".key", kv, C, m_.has_qkv_bias());
+    linear(name + words[2], part + ".value", kv, C, m_.has_qkv_bias());
     linear(name + words[3], part + ".output", C, q, m_.bias);
   }
   std::vector<ExchangedTensor> take() { return std::move(rows_); }

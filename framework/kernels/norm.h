@@ -9,6 +9,16 @@
 
 namespace tfm::kernels {
 
+// Where rows of `cols` begin: one after the other, or `heads` side by side, `stride` from those to
+// the next ones. What is of a row, as its mean, is not affected.
+struct RowPlaces {
+  std::int64_t heads = 0, stride = 0;  // 0: one after the other
+
+  constexpr std::int64_t operator()(std::int64_t row, std::int64_t cols) const {
+    return heads > 0 ? row / heads * stride + row % heads * cols : row * cols;
+  }
+};
+
 template <class T>
 struct NormArgs {
   std::int64_t rows = 0, cols = 0;
@@ -20,6 +30,7 @@ struct NormArgs {
   Wide<T>* rstd = nullptr;   // (rows)
   double eps = 1e-5;
   bool rms = false;
+  RowPlaces places;  // of x and y
 };
 
 template <class T>
@@ -37,6 +48,7 @@ struct NormBackwardArgs {
   Wide<T>* dshift = nullptr;  // null where there is no shift
   bool accumulate_dshift = false;
   bool rms = false;
+  RowPlaces places;  // of x, dy and dx
 };
 
 // A residual and the norm of it, norm.x being add.y, with the same bits as one after the other;

@@ -54,6 +54,26 @@ graph::Value Norm::operator()(graph::Recorder& r, graph::Value x) const {
                    shift_ < 0 ? graph::Value{} : parameters_->record(r, shift_));
 }
 
+HeadNorm::HeadNorm(Context& c, const std::vector<std::string>& names, std::int64_t head_size,
+                   Norm::Options options)
+    : parameters_(&c.parameters), head_size_(head_size), options_(options) {
+  std::vector<PartSpec> parts;
+  for (const std::string& name : names) parts.push_back({name, head_size});
+  gain_ = c.parameters.add({.parts = renamed(parts, ".weight"),
+                            .init = {Init::Kind::constant, 1.0},
+                            .partial_gradient = c.split()});
+  if (options.bias && !options.rms)
+    shift_ = c.parameters.add({.parts = renamed(parts, ".bias"), .partial_gradient = c.split()});
+}
+
+graph::Value HeadNorm::operator()(graph::Recorder& r, graph::Value x,
+                                  std::vector<std::int64_t> groups) const {
+  const graph::Recorder::Named scope(r, "qk_norm");
+  return ops::head_norm(r, x, {{options_.eps, options_.rms}, head_size_, std::move(groups)},
+                        parameters_->record(r, gain_),
+                        shift_ < 0 ? graph::Value{} : parameters_->record(r, shift_));
+}
+
 graph::Value enter_split(graph::Recorder& r, const Context& c, graph::Value x) {
   if (!c.split()) return x;
   return c.sequence ? ops::gather_sequence(r, x, c.layout.tensor) : ops::copy_to_tensor(r, x);
@@ -94,6 +114,13 @@ ops::AttentionOptions on_this_rank(const Context& c, const Options& o, const Row
           .buckets = see.buckets};
 }
 
+template <class Options>
+std::optional<HeadNorm> head_norm(Context& c, const std::vector<std::string>& names,
+                                  const Options& o) {
+  if (!o.qk_norm) return std::nullopt;
+  return std::optional<HeadNorm>(std::in_place, c, names, o.head_size, *o.qk_norm);
+}
+
 }  // namespace
 
 SelfAttention::SelfAttention(Context& c, const std::string& name, Options options)
@@ -104,7 +131,8 @@ SelfAttention::SelfAttention(Context& c, const std::string& name, Options option
            {{name + ".query", options_.heads * options_.head_size},
             {name + ".key", options_.kv_heads * options_.head_size},
             {name + ".value", options_.kv_heads * options_.head_size}},
-           options_.width, {Split::rows, options_.bias, c.init_std}),
+           options_.width, {Split::rows, options_.qkv_bias, c.init_std}),
+      norm_(head_norm(c, {name + ".query_norm", name + ".key_norm"}, options_)),
       output_(c, {{name + ".output", options_.width}}, options_.heads * options_.head_size,
               {Split::columns, options_.bias, options_.output_std}) {}
 
@@ -118,6 +146,7 @@ graph::Value SelfAttention::operator()(graph::Recorder& r, graph::Value x, const
     a.alibi_slopes.assign(slopes.begin() + a.head_offset, slopes.begin() + a.head_offset + a.heads);
   }
   graph::Value qkv = qkv_(r, enter_split(r, context_, x));
+  if (norm_) qkv = (*norm_)(r, qkv, {a.heads, a.kv_heads});
   if (!options_.rotary_frequency.empty())
     qkv = ops::rotary(r, qkv,
                       {a.heads + a.kv_heads, options_.head_size, options_.rotary_frequency,
@@ -135,17 +164,21 @@ CrossAttention::CrossAttention(Context& c, const std::string& name, Options opti
       name_(name.substr(name.rfind('.') + 1)),
       options_(options),
       query_(c, {{name + ".query", options.heads * options.head_size}}, options.width,
-             {Split::rows, options.bias, c.init_std}),
+             {Split::rows, options.qkv_bias, c.init_std}),
       kv_(c,
           {{name + ".key", options.kv_heads * options.head_size},
            {name + ".value", options.kv_heads * options.head_size}},
-          options.memory_width, {Split::rows, options.bias, c.init_std}),
+          options.memory_width, {Split::rows, options.qkv_bias, c.init_std}),
+      query_norm_(head_norm(c, {name + ".query_norm"}, options)),
+      key_norm_(head_norm(c, {name + ".key_norm"}, options)),
       output_(c, {{name + ".output", options.width}}, options.heads * options.head_size,
               {Split::columns, options.bias, options.output_std}) {}
 
 graph::Value CrossAttention::keys_values(graph::Recorder& r, graph::Value memory) const {
   const graph::Recorder::Named scope(r, name_);
-  return kv_(r, memory);
+  const graph::Value kv = kv_(r, memory);
+  return key_norm_ ? (*key_norm_)(r, kv, {div_exact(options_.kv_heads, context_.layout.tensor)})
+                   : kv;
 }
 
 graph::Value CrossAttention::operator()(graph::Recorder& r, graph::Value x,
@@ -155,7 +188,8 @@ graph::Value CrossAttention::operator()(graph::Recorder& r, graph::Value x,
   const graph::Recorder::Named scope(r, name_);
   ops::AttentionOptions a = on_this_rank(context_, options_, target, source, training, see);
   a.causal = false;
-  const graph::Value q = query_(r, enter_split(r, context_, x));
+  graph::Value q = query_(r, enter_split(r, context_, x));
+  if (query_norm_) q = (*query_norm_)(r, q, {a.heads});
   const graph::Value y = ops::attention(
       r, {q, keys_values, see.q_segments, see.k_segments, see.relative_bias}, std::move(a));
   return leave_split(r, context_, output_(r, y), output_.bias(r));

@@ -68,6 +68,24 @@ class Norm {
   Options options_;
 };
 
+// Norms of the heads of queries and keys, whose heads the tensor ranks share out: each has a term
+// of the gradient.
+class HeadNorm {
+ public:
+  // A gain for each group of heads, whose parts are `names`.
+  HeadNorm(Context& c, const std::vector<std::string>& names, std::int64_t head_size,
+           Norm::Options options);
+  // groups: heads of each in a row of x, which begins with them.
+  graph::Value operator()(graph::Recorder& r, graph::Value x,
+                          std::vector<std::int64_t> groups) const;
+
+ private:
+  const ParameterSet* parameters_;
+  std::int64_t head_size_;
+  int gain_, shift_ = -1;
+  Norm::Options options_;
+};
+
 // Between the split region and the rest of a block.
 graph::Value enter_split(graph::Recorder& r, const Context& c,
                          graph::Value x);  // before a layer whose outputs are split
@@ -91,7 +109,8 @@ class SelfAttention {
  public:
   struct Options {
     std::int64_t width = 0, heads = 0, kv_heads = 0, head_size = 0;
-    bool bias = true, causal = true;
+    bool qkv_bias = true, bias = true, causal = true;
+    std::optional<Norm::Options> qk_norm;  // of each head, before rotary positions
     double scale = 1, dropout = 0, output_std = 0.02;
     std::vector<double> rotary_frequency;  // (D/2); empty: none
     bool alibi = false;
@@ -105,7 +124,9 @@ class SelfAttention {
   Context context_;
   std::string name_;
   Options options_;
-  Linear qkv_, output_;
+  Linear qkv_;
+  std::optional<HeadNorm> norm_;
+  Linear output_;
 };
 
 // Queries from one sequence, keys and values from another (Vaswani et al. 2017, 3.2.3): a decoder's
@@ -114,7 +135,8 @@ class CrossAttention {
  public:
   struct Options {
     std::int64_t width = 0, memory_width = 0, heads = 0, kv_heads = 0, head_size = 0;
-    bool bias = true;
+    bool qkv_bias = true, bias = true;
+    std::optional<Norm::Options> qk_norm;
     double scale = 1, dropout = 0, output_std = 0.02;
   };
   CrossAttention(Context& c, const std::string& name, Options options);
@@ -130,7 +152,9 @@ class CrossAttention {
   Context context_;
   std::string name_;
   Options options_;
-  Linear query_, kv_, output_;
+  Linear query_, kv_;
+  std::optional<HeadNorm> query_norm_, key_norm_;
+  Linear output_;
 };
 
 class FeedForward {

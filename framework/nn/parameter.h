@@ -38,7 +38,7 @@ struct ParameterSpec {
   Init init;
   bool decay = false;  // weight decay applies
   bool partial_gradient =
-      false;  // each tensor rank has a term of the gradient only (sequence parallelism)
+      false;  // each tensor rank has a term of the gradient only (of its rows, of its heads)
 };
 
 // A rank's share of one part: which elements of the whole it is, and where they lie in the flat

@@ -1,5 +1,8 @@
 #include "kernels/norm.h"
 
+#include <numeric>
+
+#include "kernels/elementwise.h"
 #include "kernels/scratch.h"
 #include "ops/dropout_add.h"
 
@@ -72,6 +75,104 @@ struct Norm final : graph::Op {
   }
 };
 
+template <class T>
+T* from(T* p, std::int64_t offset) {
+  return p ? p + offset : nullptr;
+}
+
+struct HeadNorm final : graph::Op {
+  std::int64_t rows, cols;
+  HeadNormOptions options;
+  bool shift;
+
+  std::string_view kind() const override { return "head_norm"; }
+  graph::Saved saved() const override { return {.inputs = 0b011, .outputs = 0b110}; }
+  bool cheap() const override { return true; }
+  std::int64_t scratch_bytes(graph::Phase phase, DType real) const override {
+    std::int64_t most = 0;
+    for (std::int64_t heads : options.groups)
+      most =
+          std::max(most, kernels::norm_backward_scratch(rows * heads, options.head_size,
+                                                        static_cast<std::int64_t>(size_of(real))));
+    return phase == graph::Phase::backward ? most : 0;
+  }
+  graph::Work work(graph::Phase phase) const override {
+    const int groups = static_cast<int>(options.groups.size());
+    return {.kernels = (phase == graph::Phase::backward ? 2 * groups : groups) + (rest() > 0)};
+  }
+
+  std::int64_t heads() const {
+    return std::accumulate(options.groups.begin(), options.groups.end(), std::int64_t{0});
+  }
+  std::int64_t rest() const { return cols - heads() * options.head_size; }
+  // f(group, its heads, the heads before it)
+  template <class F>
+  void each_group(F&& f) const {
+    std::int64_t before = 0;
+    for (std::size_t g = 0; g < options.groups.size(); before += options.groups[g++])
+      f(static_cast<std::int64_t>(g), options.groups[g], before);
+  }
+  template <class T, class Stream>
+  void copy_rest(Stream& s, const T* x, T* y, bool accumulate) const {
+    const std::int64_t at = cols - rest();
+    if (rest() > 0)
+      kernels::copy_rows(
+          s, kernels::CopyRowsArgs<T>{rows, rest(), x + at, cols, y + at, cols, accumulate});
+  }
+
+  void forward(graph::Exec& e) const override {
+    with_float(e.out(0).dtype, [&]<class T>() {
+      const std::int64_t D = options.head_size;
+      device::on(e.stream(), [&](auto& s) {
+        each_group([&](std::int64_t g, std::int64_t heads, std::int64_t before) {
+          kernels::norm(s, kernels::NormArgs<T>{rows * heads,
+                                                D,
+                                                e.in(0).ptr<T>() + before * D,
+                                                e.in(1).ptr<T>() + g * D,
+                                                shift ? e.in(2).ptr<T>() + g * D : nullptr,
+                                                e.out(0).ptr<T>() + before * D,
+                                                e.out(1).ptr<Wide<T>>() + rows * before,
+                                                e.out(2).ptr<Wide<T>>() + rows * before,
+                                                options.norm.eps,
+                                                options.norm.rms,
+                                                {heads, cols}});
+        });
+        copy_rest(s, e.in(0).ptr<T>(), e.out(0).ptr<T>(), false);
+      });
+    });
+  }
+  void backward(graph::Exec& e) const override {
+    with_float(e.grad_out(0).dtype, [&]<class T>() {
+      using W = Wide<T>;
+      const graph::GradSlot dx = e.grad_in(0), dgain = e.grad_in(1), dshift = e.grad_in(2);
+      const std::int64_t D = options.head_size;
+      const T* const dy = e.grad_out(0).ptr<T>();
+      T* const to = dx.tensor.ptr<T>();
+      device::on(e.stream(), [&](auto& s) {
+        each_group([&](std::int64_t g, std::int64_t heads, std::int64_t before) {
+          kernels::norm_backward(s,
+                                 kernels::NormBackwardArgs<T>{rows * heads,
+                                                              D,
+                                                              dy + before * D,
+                                                              e.in(0).ptr<T>() + before * D,
+                                                              e.in(1).ptr<T>() + g * D,
+                                                              e.out(1).ptr<W>() + rows * before,
+                                                              e.out(2).ptr<W>() + rows * before,
+                                                              from(to, before * D),
+                                                              dx.accumulate,
+                                                              from(dgain.tensor.ptr<W>(), g * D),
+                                                              dgain.accumulate,
+                                                              from(dshift.tensor.ptr<W>(), g * D),
+                                                              dshift.accumulate,
+                                                              options.norm.rms,
+                                                              {heads, cols}});
+        });
+        if (to) copy_rest(s, dy, to, dx.accumulate);
+      });
+    });
+  }
+};
+
 }  // namespace
 
 graph::Value norm(graph::Recorder& r, graph::Value x, NormOptions options, graph::Value gain,
@@ -86,6 +187,25 @@ graph::Value norm(graph::Recorder& r, graph::Value x, NormOptions options, graph
                  {{shape, r.real()},
                   {{shape[0]}, wide(r.real()), false},
                   {{shape[0]}, wide(r.real()), false}});
+}
+
+graph::Value head_norm(graph::Recorder& r, graph::Value x, HeadNormOptions options,
+                       graph::Value gain, graph::Value shift) {
+  auto op = std::make_unique<HeadNorm>();
+  const Shape shape = r.info(x).shape;
+  op->rows = shape[0];
+  op->cols = shape[1];
+  op->options = std::move(options);
+  op->shift = static_cast<bool>(shift);
+  TFM_CHECK(op->rest() >= 0 &&
+                r.info(gain).shape.elements() ==
+                    op->options.head_size * static_cast<std::int64_t>(op->options.groups.size()),
+            "heads that the row has not, or a gain of other groups");
+  const std::int64_t statistics = op->rows * op->heads();
+  return r.apply(std::move(op), {x, gain, shift},
+                 {{shape, r.real()},
+                  {{statistics}, wide(r.real()), false},
+                  {{statistics}, wide(r.real()), false}});
 }
 
 }  // namespace tfm::ops

@@ -22,6 +22,16 @@ struct NormOptions {
 graph::Value norm(graph::Recorder& r, graph::Value x, NormOptions options, graph::Value gain,
                   graph::Value shift = {});
 
+// The norm of each head of a row by itself (Henry et al. 2020; Dehghani et al. 2023): groups[g]
+// heads have row g of gain and shift (groups, D), which are vectors; what is behind them is copied.
+struct HeadNormOptions {
+  NormOptions norm;
+  std::int64_t head_size = 0;
+  std::vector<std::int64_t> groups;
+};
+graph::Value head_norm(graph::Recorder& r, graph::Value x, HeadNormOptions options,
+                       graph::Value gain, graph::Value shift = {});
+
 // y = act(x), or with x = [gate | up]: act(gate) * up.
 graph::Value activation(graph::Recorder& r, graph::Value x, kernels::Activation kind, bool gated);
 

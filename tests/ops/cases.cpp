@@ -112,6 +112,24 @@ const std::vector<OpCase>& op_cases() {
        [](graph::Recorder& r, const auto& in) {
          return ops::norm(r, in[0], {1e-6, true}, in[1]);
        }},
+      {"head_norm",
+       "two_groups_and_a_rest",
+       {{8, 18}, {6}},
+       [](graph::Recorder& r, const auto& in) {
+         return ops::head_norm(r, in[0], {{1e-6, true}, 3, {3, 1}}, in[1]);
+       }},
+      {"head_norm",
+       "layernorm",
+       {{8, 18}, {6}, {6}},
+       [](graph::Recorder& r, const auto& in) {
+         return ops::head_norm(r, in[0], {{}, 3, {3, 1}}, in[1], in[2]);
+       }},
+      {"head_norm",
+       "one_group",
+       {{8, 12}, {4}},
+       [](graph::Recorder& r, const auto& in) {
+         return ops::head_norm(r, in[0], {{}, 4, {3}}, in[1]);
+       }},
       activation_case("relu", Activation::relu, false),
       activation_case("gelu", Activation::gelu, false),
       activation_case("gelu_tanh", Activation::gelu_tanh, false),

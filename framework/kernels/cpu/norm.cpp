@@ -70,8 +70,9 @@ void add_blocks(const T* partial, std::int64_t count, std::int64_t step, std::in
 template <class T>
 void norm(cpu::Stream& stream, const NormArgs<T>& a) {
   parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) {
-    const T* x = a.x + r * a.cols;
-    T* y = a.y + r * a.cols;
+    const std::int64_t at = a.places(r, a.cols);
+    const T* x = a.x + at;
+    T* y = a.y + at;
     const Wide<T> mean = a.rms ? Wide<T>{0} : row_mean(x, a.cols);
     const Wide<T> rstd = static_cast<Wide<T>>(
         1 / std::sqrt(static_cast<double>(row_square_mean(x, mean, a.cols)) + a.eps));
@@ -98,10 +99,11 @@ void norm_backward(cpu::Stream& stream, const NormBackwardArgs<T>& a) {
     Wide<T>*dgain = partial + b * step, *dshift = a.dshift ? dgain + width : nullptr;
     std::fill_n(dgain, step, Wide<T>{0});
     for (std::int64_t r = blocks.begin(b); r < blocks.end(b); ++r) {
-      const T *x = a.x + r * a.cols, *dy = a.dy + r * a.cols;
+      const std::int64_t at = a.places(r, a.cols);
+      const T *x = a.x + at, *dy = a.dy + at;
       const Wide<T> mean = a.rms ? Wide<T>{0} : a.mean[r], rstd = a.rstd[r];
       const RowMeans<T> s = backward_sums(a, x, dy, mean, rstd, dgain, dshift);
-      if (a.dx) backward_row(a, x, dy, mean, rstd, s, a.dx + r * a.cols);
+      if (a.dx) backward_row(a, x, dy, mean, rstd, s, a.dx + at);
     }
   });
   if (a.dgain) add_blocks(partial, blocks.count, step, a.cols, a.dgain, a.accumulate_dgain);

@@ -54,9 +54,10 @@ struct Row {
 template <class T>
 struct Loaded {
   const T* x;
-  bool whole(std::int64_t cols) const { return whole_packs(cols, x); }
+  RowPlaces places;
+  bool whole(std::int64_t cols) const { return places.stride % kPack == 0 && whole_packs(cols, x); }
   __device__ auto of(std::int64_t row, std::int64_t cols) const {
-    return [at = x + row * cols](auto c, auto part) { return load_pack(at + c, part); };
+    return [at = x + places(row, cols)](auto c, auto part) { return load_pack(at + c, part); };
   }
 };
 template <class T>
@@ -101,9 +102,9 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(NormArgs<T> a, Source so
     over_block(all, shared + which * (kGroup / kWarp), Sum{});
     return all[0];
   };
-  const Row<T, kPacks, P> row(a.x + (there ? r : 0) * a.cols, there ? a.cols : 0, thread, kGroup,
-                              source.of(r, a.cols));
-  T* y_row = a.y + r * a.cols;
+  const Row<T, kPacks, P> row(a.x + a.places(there ? r : 0, a.cols), there ? a.cols : 0, thread,
+                              kGroup, source.of(r, a.cols));
+  T* y_row = a.y + a.places(r, a.cols);
   W mean = 0, square = 0;
   if (!a.rms) {
     row.each([&](int, auto, P, const Eight<T>& x) {
@@ -178,14 +179,14 @@ __global__ void __launch_bounds__(kNormBackwardThreads)
   const W share = 1 / static_cast<W>(a.cols);
   W *dgain = partial + blockIdx.x * 2 * a.cols, *dshift = dgain + a.cols;
   Gradients<T, kPacks> gradients;
-  std::int64_t at = begin * a.cols;
+  std::int64_t at = a.places(begin, a.cols);
   Packs row(a.x + at, a.cols, thread, threads), drow(a.dy + at, a.cols, thread, threads);
   const auto dy_of = [&](int k, auto c, P part) {
     return kPacks > 0 ? drow.held[k] : load_pack(drow.x + c, part);
   };
   for (std::int64_t r = begin; r < end; ++r) {
     T* dx_row = a.dx + at;
-    at += a.cols;
+    at = a.places(r + 1, a.cols);
     const auto load_next = [&] {
       if (r + 1 < end)
         row = Packs(a.x + at, a.cols, thread, threads),
@@ -260,9 +261,9 @@ void held(cuda::Stream& stream, const NormArgs<T>& a, const Source& source) {
 template <class T>
 void norm(cuda::Stream& stream, const NormArgs<T>& a) {
   if (a.cols <= kLongest)
-    held(stream, a, Loaded<T>{a.x});
+    held(stream, a, Loaded<T>{a.x, a.places});
   else if (a.rows > 0)
-    start<T, kThreads, 0, Part>(stream, a, Loaded<T>{a.x});
+    start<T, kThreads, 0, Part>(stream, a, Loaded<T>{a.x, a.places});
 }
 
 template <class T>
@@ -298,7 +299,8 @@ void norm_backward(cuda::Stream& stream, const NormBackwardArgs<T>& a) {
   cuda::Scratch<Wide<T>> partial(stream, blocks * 2 * a.cols);
   auto kernel = backward_kernel<T, Part>(a.cols);
   if constexpr (sizeof(T) < 8)
-    if (whole_packs(a.cols, a.x, a.dy, a.gain, a.dx)) kernel = backward_kernel<T, Whole>(a.cols);
+    if (a.places.stride % kPack == 0 && whole_packs(a.cols, a.x, a.dy, a.gain, a.dx))
+      kernel = backward_kernel<T, Whole>(a.cols);
   if (blocks > 0)
     cuda::launch(stream, kernel, static_cast<unsigned>(blocks), static_cast<unsigned>(threads),
                  4 * (threads / kWarp) * sizeof(Wide<T>), a, rows_a_block, partial);

@@ -1,0 +1,84 @@
+#include "huggingface/bert_like.h"
+
+namespace tfm::huggingface::bert_like {
+
+config::ModelConfig read(const io::JsonNode& c, std::int64_t vocab_size, std::int64_t padding) {
+  must_say(c, "position_embedding_type", "absolute");
+  must_be(c, "is_decoder", false);
+  config::ModelConfig m{.family = config::Family::encoder,
+                        .norm_position = config::NormPosition::post,
+                        .embedding_norm = true,
+                        .head_transform = true,
+                        .head_bias = config::Switch::yes};
+  m.vocab_size = whole(c, "vocab_size", vocab_size);
+  m.d_model = whole(c, "hidden_size", 768), m.n_layers = layers(c, "num_hidden_layers", 12),
+  m.n_heads = whole(c, "num_attention_heads", 12);
+  m.d_ff = whole(c, "intermediate_size", 3072),
+  m.max_seq_len = whole(c, "max_position_embeddings", 512);
+  m.type_vocab_size = whole(c, "type_vocab_size", 2);
+  m.padding_idx = whole(c, "pad_token_id", padding);
+  m.activation = activation_of(c, "hidden_act", c.text("hidden_act", "gelu"), false);
+  m.norm_eps = real(c, "layer_norm_eps", 1e-12), m.init_std = real(c, "initializer_range", 0.02);
+  const double p = real(c, "hidden_dropout_prob", 0.1);
+  m.dropout = {p, real(c, "attention_probs_dropout_prob", 0.1), p, 0};
+  return m;
+}
+
+void write(Json& j, const config::ModelConfig& m) {
+  j.update({{"hidden_size", m.d_model},
+            {"num_hidden_layers", m.n_layers},
+            {"num_attention_heads", m.n_heads},
+            {"intermediate_size", m.d_ff},
+            {"max_position_embeddings", m.max_seq_len},
+            {"type_vocab_size", m.type_vocab_size},
+            {"hidden_act", activation_name(j, "hidden_act", m.activation)},
+            {"layer_norm_eps", m.norm_eps},
+            {"hidden_dropout_prob", m.dropout.residual},
+            {"attention_probs_dropout_prob", m.dropout.attention},
+            {"initializer_range", m.init_std}});
+}
+
+bool computes(const config::ModelConfig& m) {
+  return attention_is_plain(m) && m.family == config::Family::encoder &&
+         m.position == config::Position::learned && m.norm_position == config::NormPosition::post &&
+         m.norm == config::Norm::layernorm && heads_are_full(m) && m.bias && !m.gated() &&
+         m.embedding_norm && m.type_vocab_size > 0 && m.head_transform && m.has_head_bias() &&
+         !m.scale_embeddings && m.scale_attention && !m.scale_logits;
+}
+
+void tensors(Table& t, const config::ModelConfig& m, const Names& names) {
+  const std::int64_t C = m.d_model;
+  const std::string base = names.base, e = base + "embeddings.", head = names.head;
+  t.tensor(e + "word_embeddings.weight", {m.vocab_size, C}, "embedding.weight");
+  t.tensor(e + "position_embeddings.weight", {m.max_seq_len + m.position_offset, C},
+           "position.weight");
+  t.tensor(e + "token_type_embeddings.weight", {m.type_vocab_size, C}, "segment.weight");
+  t.norm(e + "LayerNorm", "embedding_norm");
+  for (std::int64_t l = 0; l < m.n_layers; ++l) {
+    const std::string h = base + "encoder.layer." + std::to_string(l) + ".",
+                      p = "layers." + std::to_string(l) + ".";
+    t.attention(h + "attention.", {"self.query", "self.key", "self.value", "output.dense"},
+                p + "attention");
+    t.norm(h + "attention.output.LayerNorm", p + "attention_norm");
+    t.linear(h + "intermediate.dense", p + "ffn.up", m.d_ff, C, true);
+    t.linear(h + "output.dense", p + "ffn.down", C, m.d_ff, true);
+    t.norm(h + "output.LayerNorm", p + "ffn_norm");
+  }
+  t.linear(head + names.dense, "head.transform", C, C, true);
+  t.norm(head + names.norm, "head.transform_norm");
+  t.tensor(head + "bias", {m.vocab_size}, "head.bias");
+  if (!m.tied_head()) {
+    t.tensor(head + "decoder.weight", {m.vocab_size, C}, "head.weight");
+    t.optional(head + "decoder.bias", {m.vocab_size},
+               "head.bias");  // which version 5 of transformers has besides, and uses
+  }
+}
+
+std::string current_name(const std::string& tensor) {
+  for (const auto& [old, now] : {std::pair{".gamma", ".weight"}, {".beta", ".bias"}})
+    if (tensor.ends_with(old))
+      return tensor.substr(0, tensor.size() - std::string(old).size()) + now;
+  return tensor;
+}
+
+}  // namespace tfm::huggingface::bert_like

@@ -1,0 +1,19 @@
+#pragma once
+// What BERT and RoBERTa share.
+#include "huggingface/architecture.h"
+
+namespace tfm::huggingface::bert_like {
+
+struct Names {
+  const char *base, *head;   // prefixes of tensors
+  const char *dense, *norm;  // of the head
+};
+
+config::ModelConfig read(const io::JsonNode& c, std::int64_t vocab_size, std::int64_t padding);
+void write(Json& j, const config::ModelConfig& m);
+bool computes(const config::ModelConfig& m);  // but for positions
+void tensors(Table& t, const config::ModelConfig& m, const Names& names);
+// LayerNorm.gamma -> LayerNorm.weight
+std::string current_name(const std::string& tensor);
+
+}  // namespace tfm::huggingface::bert_like

@@ -1,0 +1,45 @@
+#include "huggingface/llama_like.h"
+
+namespace tfm::huggingface {
+namespace {
+
+config::ModelConfig read(const io::JsonNode& c) {
+  config::ModelConfig m = llama_like::read(c, {32000, 8, 14336, 131072});
+  // Query t sees keys t - window + 1 .. t.
+  const std::string expected =
+      "; expected null, or at least max_position_embeddings " + std::to_string(m.max_seq_len);
+  if (!has_member(c, "sliding_window") && m.max_seq_len > 4096)
+    c.fail("sliding_window is missing, for which transformers takes 4096" + expected);
+  if (const auto window = c.find("sliding_window"))
+    if (const auto keys = window->integer(0, std::int64_t{1} << 31); keys < m.max_seq_len)
+      window->fail("a window of " + std::to_string(keys) + " tokens is not supported" + expected);
+  return m;
+}
+
+void write(Json& j, const config::ModelConfig& m) {
+  llama_like::write(j, m);
+  const auto window = j.find("sliding_window");  // absent means 4096
+  if (window == j.end() || !window->is_number() || *window < m.max_seq_len)
+    j["sliding_window"] = nullptr;
+}
+
+bool computes(const config::ModelConfig& m) {
+  return llama_like::computes(m) && !m.bias && attention_is_plain(m);
+}
+
+}  // namespace
+
+Architecture mistral() {
+  return {
+      .name = "mistral",
+      .class_name = [](const config::ModelConfig&) { return std::string("MistralForCausalLM"); },
+      .read = read,
+      .read_heads = llama_like::read_heads,
+      .write = write,
+      .computes = computes,
+      .tensors = llama_like::tensors,
+      .original_of = llama_like::original_of,
+      .is_buffer = llama_like::is_buffer};
+}
+
+}  // namespace tfm::huggingface

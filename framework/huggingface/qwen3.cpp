@@ -1,0 +1,37 @@
+#include "huggingface/llama_like.h"
+
+namespace tfm::huggingface {
+namespace {
+
+config::ModelConfig read(const io::JsonNode& c) {
+  llama_like::refuse_windows(c);
+  must_be(c, "attention_bias", false);
+  config::ModelConfig m = llama_like::read(c, {151936, 32, 22016, 32768, 128});
+  m.qk_norm = true;
+  return m;
+}
+
+void write(Json& j, const config::ModelConfig& m) {
+  llama_like::write(j, m);
+  j["attention_bias"] = j["use_sliding_window"] = false;
+}
+
+bool computes(const config::ModelConfig& m) {
+  return llama_like::computes(m) && !m.bias && !m.has_qkv_bias() && m.qk_norm;
+}
+
+}  // namespace
+
+Architecture qwen3() {
+  return {.name = "qwen3",
+          .class_name = [](const config::ModelConfig&) { return std::string("Qwen3ForCausalLM"); },
+          .read = read,
+          .read_heads = llama_like::read_heads,
+          .write = write,
+          .computes = computes,
+          .tensors = llama_like::tensors,
+          .original_of = llama_like::original_of,
+          .is_buffer = llama_like::is_buffer};
+}
+
+}  // namespace tfm::huggingface

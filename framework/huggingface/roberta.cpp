@@ -1,0 +1,68 @@
+#include "huggingface/bert_like.h"
+
+namespace tfm::huggingface {
+namespace {
+
+// Positions count from padding + 1, the ids of padding left out.
+config::ModelConfig read(const io::JsonNode& c) {
+  config::ModelConfig m = bert_like::read(c, 50265, 1);
+  if (has_member(c, "pad_token_id")) c.at("pad_token_id").integer(0, m.vocab_size - 1);
+  must_say(c, "hidden_act", "gelu");  // the head's is, whatever this says
+  must_be(c, "add_cross_attention", false);
+  m.position_offset = m.padding_idx + 1;
+  if (m.max_seq_len <= m.position_offset)
+    c.fail("max_position_embeddings " + std::to_string(m.max_seq_len) +
+           " leaves no position behind pad_token_id " + std::to_string(m.padding_idx) +
+           "; expected more than " + std::to_string(m.position_offset));
+  m.max_seq_len -= m.position_offset;
+  return m;
+}
+
+void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has) {
+  m.tie_embeddings = output_is_tied(c, true, has, "lm_head.decoder.weight")
+                         ? config::TieEmbeddings::yes
+                         : config::TieEmbeddings::no;
+}
+
+void write(Json& j, const config::ModelConfig& m) {
+  bert_like::write(j, m);
+  j["max_position_embeddings"] = m.max_seq_len + m.position_offset;
+}
+
+bool computes(const config::ModelConfig& m) {
+  return bert_like::computes(m) && m.position_offset > 0 &&
+         m.padding_idx == m.position_offset - 1 && m.activation == config::Activation::gelu &&
+         !m.next_sentence;
+}
+
+void tensors(Table& t, const config::ModelConfig& m) {
+  bert_like::tensors(t, m, {"roberta.", "lm_head.", "dense", "layer_norm"});
+}
+
+std::string original_of(const std::string& tensor) {
+  if (tensor == "lm_head.decoder.weight") return "roberta.embeddings.word_embeddings.weight";
+  return tensor == "lm_head.decoder.bias" ? "lm_head.bias" : "";
+}
+
+bool is_buffer(const std::string& tensor) {
+  return matches(tensor, R"(roberta\.embeddings\.(position_ids|token_type_ids))"
+                         R"(|roberta\.pooler\.dense\.(weight|bias))");
+}
+
+}  // namespace
+
+Architecture roberta() {
+  return {
+      .name = "roberta",
+      .class_name = [](const config::ModelConfig&) { return std::string("RobertaForMaskedLM"); },
+      .read = read,
+      .read_heads = read_heads,
+      .write = write,
+      .computes = computes,
+      .tensors = tensors,
+      .original_of = original_of,
+      .is_buffer = is_buffer,
+      .current_name = bert_like::current_name};
+}
+
+}  // namespace tfm::huggingface
