@@ -40,6 +40,11 @@ const std::vector<std::string> kModels{
     "family: encoder_decoder, n_layers: 1, n_heads: 8, d_head: 8, d_ff: 32, vocab_size: 50, "
     "position_offset: 2, embedding_norm: true, "
     "norm_position: post, tie_embeddings: none, dropout: 0.2",
+    "family: decoder, n_layers: 2, n_heads: 16, n_kv_heads: 8, d_head: 8, d_ff: 40, vocab_size: "
+    "97, position: rope, norm: rmsnorm, activation: swiglu, bias: false, qkv_bias: true, "
+    "qk_norm: true",
+    "family: encoder_decoder, n_layers: 1, n_heads: 8, d_head: 8, d_ff: 32, vocab_size: 50, "
+    "qk_norm: true, dropout: 0.2",
 };
 // The objective that fits the family.
 std::string data_of(const std::string& model) {

@@ -13,12 +13,13 @@ struct NormCase {
   std::int64_t rows, cols;
   bool rms = false, shift = true, accumulate = false, dx = true;
   int first = 0;  // element of its memory that each array starts with
+  kernels::RowPlaces places = {};
 
   template <class D, class T>
   Results run() const {
     using W = Wide<T>;
     using namespace kernels;
-    const auto n = rows * cols;
+    const auto n = places.heads > 0 ? rows / places.heads * places.stride : rows * cols;
     auto padded = [&](Values v) {
       v.insert(v.begin(), first, 9.0);
       return rounded<T>(v);
@@ -33,12 +34,12 @@ struct NormCase {
     y.assign(Values(n + first, 3));
     auto& s = D::stream();
     norm(s, NormArgs<T>{rows, cols, x + first, gain + first, shift ? bias + first : nullptr,
-                        y + first, rms ? nullptr : static_cast<W*>(mean), rstd, 1e-5, rms});
+                        y + first, rms ? nullptr : static_cast<W*>(mean), rstd, 1e-5, rms, places});
     if (rms) mean.assign(Values(rows, 0));
-    norm_backward(s,
-                  NormBackwardArgs<T>{rows, cols, dy + first, x + first, gain + first, mean, rstd,
-                                      dx ? dxs + first : nullptr, accumulate, dgain, accumulate,
-                                      shift ? static_cast<W*>(dshift) : nullptr, accumulate, rms});
+    norm_backward(
+        s, NormBackwardArgs<T>{rows, cols, dy + first, x + first, gain + first, mean, rstd,
+                               dx ? dxs + first : nullptr, accumulate, dgain, accumulate,
+                               shift ? static_cast<W*>(dshift) : nullptr, accumulate, rms, places});
     const double amplify = cols == 1 ? 400 : 1, sums = std::sqrt(static_cast<double>(rows));
     return {{"y", y.values(), rounding<T>(4 * amplify)},
             {"mean", mean.values(), rounding<W>(2)},
@@ -64,7 +65,11 @@ TYPED_TEST(DeviceNorms, AsTheCpus) {
                             {9, 6000, true},
                             {18, 8200, true},
                             {5, 40, false, true, false, false},
-                            {9, 72, false, true, true, true, 3}}) {
+                            {9, 72, false, true, true, true, 3},
+                            {12, 8, true, false, true, true, 0, {3, 40}},
+                            {12, 10, false, true, false, true, 0, {3, 37}},
+                            {10, 128, true, false, false, true, 0, {5, 643}},
+                            {10, 128, true, false, true, true, 0, {5, 648}}}) {
     SCOPED_TRACE(testing::Message() << c.rows << " x " << c.cols);
     expect_as_cpu([&]<class D>() { return c.run<D, T>(); });
   }
@@ -77,6 +82,7 @@ struct AddNormCase {
   float p = 0;
   bool residual = true, rms = false;
   int first = 0;  // element of its memory that each array starts with
+  kernels::RowPlaces places = {};
 
   template <class D, class T>
   Results run(bool joined) const {

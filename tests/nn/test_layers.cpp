@@ -99,6 +99,8 @@ const std::vector<std::string> kModels{
     "family: encoder_decoder, n_encoder_layers: 1, n_decoder_layers: 2, position_offset: 2, "
     "embedding_norm: true, norm_position: post, "
     "activation: swiglu, tie_embeddings: all, dropout: 0.1",
+    "family: encoder_decoder, n_layers: 1, position: rope, norm: rmsnorm, qk_norm: true, bias: "
+    "false, qkv_bias: true",
 };
 
 config::Config small_model(const std::string& model, const char* recompute) {
