@@ -2,19 +2,17 @@
 
 #include <charconv>
 #include <cstdio>
-#include <limits>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "core/error.h"
 #include "core/strings.h"
 #include "io/file.h"
+#include "io/json.h"
 
 namespace tfm::checkpoint {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr int max_depth = 64;
 constexpr std::int64_t max_elements = std::int64_t{1} << 60;
 
 // One value of a manifest and the words to complain about it with.
@@ -117,25 +115,6 @@ void add_shard(Manifest& m, const Field& shard) {
   m.files.push_back(std::move(file));
 }
 
-// JSON whose depth is bounded and whose keys are unique.
-Json parse(const std::string& path, std::string_view text) {
-  std::vector<std::set<std::string>> keys;
-  const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
-    if (depth > max_depth) throw Error(ExitCode::input, path + ": nested too deep");
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second)
-      throw Error(ExitCode::input,
-                  path + ": key " + in_quotes(value.get<std::string>()) + " appears twice");
-    return true;
-  };
-  try {
-    return Json::parse(text, watch);
-  } catch (const Json::exception& e) {  // of syntax, or of a number that no double holds
-    throw Error(ExitCode::input, path + ": not valid JSON: " + shorten(e.what(), 200));
-  }
-}
-
 constexpr std::string_view checksum_key = ",\n \"checksum\": \"", ending = "\"\n}\n";
 
 }  // namespace
@@ -175,8 +154,9 @@ std::string piece_list(const ShardFile& file, const std::vector<StoredPiece>& pi
 }
 
 void add_shard(Manifest& manifest, const std::string& text) {
-  const Json json = Json::parse(text);
-  add_shard(manifest, Field("another rank's shard", "", json));
+  const std::string where = "another rank's shard";
+  const Json json = io::parse_ordered_json(text, where);
+  add_shard(manifest, Field(where, "", json));
 }
 
 std::string to_text(const Manifest& m) {
@@ -225,7 +205,7 @@ Manifest from_text(const std::string& path, std::string_view text) {
     throw Error(ExitCode::input,
                 path + ": field 'checksum' does not match the content: the file is damaged");
 
-  const Json json = parse(path, body);
+  const Json json = io::parse_ordered_json(body, path);
   const Field root(path, "", json);
   if (root["format"].text() != "tfm-checkpoint")
     root["format"].fail("'tfm-checkpoint' is expected");

@@ -7,11 +7,10 @@
 #include <tuple>
 
 #include "core/error.h"
+#include "core/utf8.h"
 
 namespace tfm::config {
 namespace {
-
-bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
 std::string_view line_of(std::string_view text, int line) {
   for (int i = 1; i < line; ++i) {
@@ -28,7 +27,7 @@ std::string excerpt(std::string_view line, int column) {
   constexpr int kBefore = 80, kWidth = 120;
   std::vector<std::string> cells;
   for (char c : line) {
-    if (continues_character(c) && !cells.empty()) {
+    if (continues_utf8(c) && !cells.empty()) {
       cells.back() += c;
     } else {
       const auto u = static_cast<unsigned char>(c);

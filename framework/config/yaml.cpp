@@ -10,36 +10,18 @@
 #include <map>
 #include <sstream>
 
+#include "core/utf8.h"
+
 namespace tfm::config {
 namespace {
 
 using Kind = YamlNode::Kind;
 
-// Length of the valid UTF-8 character at the front (RFC 3629), 0 if there is none.
-std::size_t utf8_length(std::string_view s) {
-  const auto byte = [&](std::size_t i) {
-    return i < s.size() ? static_cast<unsigned char>(s[i]) : 0u;
-  };
-  const auto follows = [&](std::size_t i) { return (byte(i) & 0xC0) == 0x80; };
-  const unsigned b = byte(0);
-  if (b < 0x80) return 1;
-  if (b >= 0xC2 && b <= 0xDF) return follows(1) ? 2 : 0;
-  if ((b & 0xF0) == 0xE0) {
-    const bool fits = (b != 0xE0 || byte(1) >= 0xA0) && (b != 0xED || byte(1) < 0xA0);
-    return fits && follows(1) && follows(2) ? 3 : 0;
-  }
-  if (b >= 0xF0 && b <= 0xF4) {
-    const bool fits = (b != 0xF0 || byte(1) >= 0x90) && (b != 0xF4 || byte(1) < 0x90);
-    return fits && follows(1) && follows(2) && follows(3) ? 4 : 0;
-  }
-  return 0;
-}
-
 bool check_characters(const std::string& text, Diagnostics& out, int source) {
   Mark at{1, 1, source};
   for (std::size_t i = 0; i < text.size();) {
     const auto c = static_cast<unsigned char>(text[i]);
-    const std::size_t length = utf8_length(std::string_view(text).substr(i, 4));
+    const std::size_t length = utf8_length(std::string_view(text).substr(i));
     const char* problem = length == 0 ? "the text is not valid UTF-8"
                           : c == 0    ? "the text holds a NUL byte"
                           : (c < 32 && c != '\n' && c != '\t') || c == 127
@@ -73,8 +55,7 @@ class TreeBuilder : public YAML::EventHandler {
       last_offset_ = to - std::min(to, static_cast<std::size_t>(m.column));
       last_column_ = 1;
     }
-    for (; last_offset_ < to; ++last_offset_)
-      last_column_ += (static_cast<unsigned char>(text_[last_offset_]) & 0xC0) != 0x80;
+    for (; last_offset_ < to; ++last_offset_) last_column_ += !continues_utf8(text_[last_offset_]);
     return {m.line + 1, last_column_, source_};
   }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "config/yaml.h"
+#include "core/utf8.h"
 
 namespace tfm::config {
 namespace {
@@ -46,8 +47,7 @@ class Scanner {
 
 int column_of(std::string_view text, std::size_t line_start, std::size_t i) {
   int column = 1;
-  for (std::size_t k = line_start; k < i; ++k)
-    column += (static_cast<unsigned char>(text[k]) & 0xC0) != 0x80;
+  for (std::size_t k = line_start; k < i; ++k) column += !continues_utf8(text[k]);
   return column;
 }
 

@@ -7,10 +7,10 @@
 #include <cmath>
 #include <cstring>
 
+#include "core/utf8.h"
+
 namespace tfm {
 namespace {
-
-bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
 std::string plain_form(std::string_view word) {
   std::string s;
@@ -68,7 +68,7 @@ std::string join(const std::vector<std::int64_t>& numbers) {
 std::string shorten(std::string_view text, std::size_t length) {
   std::string s;
   for (char c : text) {
-    if (s.size() >= length && !continues_character(c)) return s + "...";
+    if (s.size() >= length && !continues_utf8(c)) return s + "...";
     const auto u = static_cast<unsigned char>(c);
     s += u < 32 || u == 127 ? ' ' : c;
   }

@@ -4,7 +4,7 @@
 
 #include "data/batch_shapes.h"
 #include "data/hidden_tokens.h"
-#include "io/files.h"
+#include "io/glob.h"
 
 namespace tfm::data {
 namespace {
@@ -57,7 +57,7 @@ std::unique_ptr<Pairs> open_pairs(const config::Config& config, const config::So
 PairSpec pair_files(const config::SourceConfig& c) {
   PairSpec spec{.source = c.source, .target = c.target, .files = {}};
   for (const config::SourcePath& p : c.paths)
-    for (const std::string& file : io::files_of(p.path)) spec.files.push_back(file);
+    for (const std::string& file : io::expand_glob(p.path)) spec.files.push_back(file);
   return spec;
 }
 

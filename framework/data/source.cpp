@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 #include "data/encode_file.h"
-#include "io/files.h"
+#include "io/glob.h"
 #include "text/documents.h"
 
 namespace tfm::data {
@@ -184,7 +184,7 @@ std::unique_ptr<Source> open_source(const SourceSpec& spec, const tokenizer::Tok
   std::vector<Source::Group> groups;
   for (const auto& [path, weight] : spec.paths) {
     Source::Group group{path, {}, weight};
-    for (const std::string& file : io::files_of(path))
+    for (const std::string& file : io::expand_glob(path))
       group.streams.push_back(text ? encode_stream(file, spec, tokenizer)
                                    : std::make_unique<TokenFile>(file));
     groups.push_back(std::move(group));

@@ -33,7 +33,7 @@ std::string huggingface_config(const config::ModelConfig& m,
                                const std::optional<tokenizer::SpecialIds>& ids,
                                const std::string& original) {
   const Architecture& architecture = architecture_for(m, model_type(original));
-  Json j = original.empty() ? Json::object() : Json::parse(original);
+  Json j = original.empty() ? Json::object() : io::parse_json(original, "the original config.json");
   if (!j.contains("architectures")) j["architectures"] = {architecture.class_name(m)};
   j["model_type"] = architecture.name;
   j["vocab_size"] = m.vocab_size;

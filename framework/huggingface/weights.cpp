@@ -299,7 +299,8 @@ struct Origin {
   std::map<std::string, std::string> unused;  // checksum by name
 
   explicit Origin(const std::string& provenance) {
-    const Json tree = provenance.empty() ? Json::object() : Json::parse(provenance);
+    const Json tree =
+        provenance.empty() ? Json::object() : io::parse_json(provenance, "the checkpoint's origin");
     const io::JsonNode node(tree, "the checkpoint's origin");
     if (const auto object = node.find("config")) object->members(), config = tree["config"].dump();
     directory = node.text("directory", "");

@@ -21,6 +21,24 @@ namespace {
   throw Error(ExitCode::retryable, path + ": " + what + ": " + why);
 }
 
+void write_fully(int fd, const std::string& path, std::span<const std::byte> bytes,
+                 std::uint64_t before) {
+  while (!bytes.empty()) {
+    const ssize_t n =
+        ::write(fd, bytes.data(), std::min<std::size_t>(bytes.size(), std::size_t{1} << 30));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) write_error(path, "cannot be written after " + std::to_string(before) + " bytes");
+    before += static_cast<std::uint64_t>(n);
+    bytes = bytes.subspan(static_cast<std::size_t>(n));
+  }
+}
+
+void sync_file(int fd, const std::string& path) {
+  if (::fsync(fd) != 0) write_error(path, "cannot be synced to disk");
+}
+
+constexpr std::size_t buffer_bytes = 1 << 20;
+
 std::string hex_of(XXH128_hash_t hash) {
   XXH128_canonical_t bytes;
   XXH128_canonicalFromHash(&bytes, hash);
@@ -57,6 +75,14 @@ MappedFile::~MappedFile() {
   if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
+std::string read_whole_file(const std::string& path, std::size_t max_bytes) {
+  const MappedFile file(path);
+  if (file.bytes().size() > max_bytes)
+    throw Error(ExitCode::input, path + ": expected at most " + std::to_string(max_bytes) +
+                                     " bytes, got " + std::to_string(file.bytes().size()));
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+}
+
 Checksum::Checksum()
     : state_(XXH3_createState(), [](void* s) { XXH3_freeState(static_cast<XXH3_state_t*>(s)); }) {
   if (!state_) throw std::bad_alloc();
@@ -86,18 +112,12 @@ OutputFile::~OutputFile() {
 
 void OutputFile::write(std::span<const std::byte> bytes) {
   sum_.add(bytes);
-  while (!bytes.empty()) {
-    const ssize_t n =
-        ::write(fd_, bytes.data(), std::min<std::size_t>(bytes.size(), std::size_t{1} << 30));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) write_error(path_, "cannot be written after " + std::to_string(size_) + " bytes");
-    size_ += static_cast<std::uint64_t>(n);
-    bytes = bytes.subspan(static_cast<std::size_t>(n));
-  }
+  write_fully(fd_, path_, bytes, size_);
+  size_ += bytes.size();
 }
 
 void OutputFile::sync_and_close() {
-  if (::fsync(fd_) != 0) write_error(path_, "cannot be synced to disk");
+  sync_file(fd_, path_);
   const int fd = fd_;
   fd_ = -1;
   if (::close(fd) != 0) write_error(path_, "cannot be closed");
@@ -123,18 +143,62 @@ std::string parent_directory(const std::string& path) {
   return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
 }
 
-void replace_file(const std::string& path, std::string_view text) {
-  const std::string partial = path + ".tmp";
-  try {
-    OutputFile file(partial);
-    file.write(text);
-    file.sync_and_close();
-    rename_file(partial, path);
-  } catch (...) {
-    ::unlink(partial.c_str());
-    throw;
+AtomicFile::AtomicFile(std::string path, Writers writers)
+    : path_(std::move(path)),
+      temporary_(path_ + ".tmp" +
+                 (writers == Writers::many ? "." + std::to_string(::getpid()) : "")) {
+  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (fd_ < 0) {
+    if (errno != ENOENT && errno != ENOTDIR && errno != EACCES && errno != EROFS)
+      write_error(path_, "cannot be created");
+    throw Error(ExitCode::usage, path_ + ": cannot be created: " + errno_text() +
+                                     "; name a file in an existing folder that you may write to");
   }
-  sync_directory(parent_directory(path));
+  buffer_.reserve(buffer_bytes);
+}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ < 0) return;
+  ::close(fd_);
+  ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::write(const void* data, std::size_t bytes) {
+  const char* from = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const std::size_t part = std::min(bytes, buffer_bytes - buffer_.size());
+    buffer_.insert(buffer_.end(), from, from + part);
+    from += part;
+    bytes -= part;
+    if (buffer_.size() == buffer_bytes) flush();
+  }
+}
+
+void AtomicFile::flush() {
+  const auto before = static_cast<std::uint64_t>(::lseek(fd_, 0, SEEK_CUR));
+  write_fully(fd_, path_, std::as_bytes(std::span(buffer_)), before);
+  buffer_.clear();
+}
+
+void AtomicFile::overwrite(std::int64_t offset, const void* data, std::size_t bytes) {
+  flush();
+  if (::pwrite(fd_, data, bytes, offset) != static_cast<ssize_t>(bytes))
+    write_error(path_, "cannot be written at byte " + std::to_string(offset));
+}
+
+void AtomicFile::publish() {
+  flush();
+  sync_file(fd_, path_);
+  rename_file(temporary_, path_);
+  ::close(fd_);
+  fd_ = -1;
+  sync_directory(parent_directory(path_));
+}
+
+void replace_file(const std::string& path, std::string_view text) {
+  AtomicFile file(path);
+  file.write(text.data(), text.size());
+  file.publish();
 }
 
 }  // namespace tfm::io

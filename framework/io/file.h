@@ -1,12 +1,13 @@
 #pragma once
-// Files as tfm reads and writes them: mapped for reading, synced and renamed into place for
-// writing. Reading what is not there is Error(input); a failed write is Error(retryable) with the
-// system's reason.
+// Files as tfm reads and writes them: mapped or whole for reading, synced and renamed into place
+// for writing. Reading what is not there is Error(input); a failed write is Error(retryable) with
+// the system's reason.
 #include <cstddef>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/strings.h"
 
@@ -26,6 +27,9 @@ class MappedFile {
   const std::byte* data_ = nullptr;
   std::size_t size_ = 0;
 };
+
+// The whole file. Throws Error(input) also where it is larger than max_bytes.
+std::string read_whole_file(const std::string& path, std::size_t max_bytes);
 
 // XXH3, 128 bits, as 32 hexadecimal digits in XXH128_canonical order (what `xxhsum -H2` prints).
 class Checksum {
@@ -61,9 +65,35 @@ class OutputFile {
 
 void sync_directory(const std::string& path);  // makes the renames and creations in it durable
 void rename_file(const std::string& from, const std::string& to);
-// All of `text` or the old content, whatever happens: sibling temporary file, fsync, rename, fsync
-// of the folder.
+
+// A file that appears under its name complete or not at all, and whose start may be rewritten once
+// its end is known: a temporary file next to it, fsync, rename, fsync of the folder. The temporary
+// file is PATH.tmp, which a later writer overwrites where this one was killed; PATH.tmp.PID where
+// several processes may write the same path at a time.
+class AtomicFile {
+ public:
+  enum class Writers { one, many };
+  // Throws Error(usage) where the path cannot be created in any run: no folder, no permission.
+  explicit AtomicFile(std::string path, Writers writers = Writers::one);
+  ~AtomicFile();  // removes the temporary file unless publish() succeeded
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(const void* data, std::size_t bytes);  // appends, buffered
+  void overwrite(std::int64_t offset, const void* data, std::size_t bytes);
+  void publish();
+  const std::string& path() const { return path_; }
+
+ private:
+  void flush();
+
+  std::string path_, temporary_;
+  std::vector<char> buffer_;
+  int fd_ = -1;
+};
+// All of `text` or the old content, whatever happens.
 void replace_file(const std::string& path, std::string_view text);
+
 std::string parent_directory(const std::string& path);  // "." where the path has no folder
 
 }  // namespace tfm::io

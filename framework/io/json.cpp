@@ -6,7 +6,6 @@
 #include "core/error.h"
 #include "core/strings.h"
 #include "io/file.h"
-#include "io/files.h"
 
 namespace tfm::io {
 namespace {
@@ -14,8 +13,15 @@ namespace {
 using Json = nlohmann::json;
 constexpr std::size_t max_depth = 64;
 
+template <class Json>
 class TreeBuilder final : public nlohmann::json_sax<Json> {
  public:
+  using typename nlohmann::json_sax<Json>::binary_t;
+  using typename nlohmann::json_sax<Json>::number_float_t;
+  using typename nlohmann::json_sax<Json>::number_integer_t;
+  using typename nlohmann::json_sax<Json>::number_unsigned_t;
+  using typename nlohmann::json_sax<Json>::string_t;
+
   TreeBuilder(const std::string& path, Json& root, ReadFloat read_float)
       : path_(path), root_(root), read_float_(read_float) {}
 
@@ -33,14 +39,16 @@ class TreeBuilder final : public nlohmann::json_sax<Json> {
   bool end_object() override { return stack_.pop_back(), true; }
   bool end_array() override { return stack_.pop_back(), true; }
   bool key(string_t& name) override {
-    const auto [place, added] = stack_.back()->get_ref<Json::object_t&>().emplace(name, nullptr);
+    const auto [place, added] =
+        stack_.back()->template get_ref<typename Json::object_t&>().emplace(name, Json());
     if (!added)
       throw Error(ExitCode::input,
                   path_ + ": member " + in_quotes(name) + " comes twice in one object");
     member_ = &place->second;
     return true;
   }
-  bool parse_error(std::size_t byte, const std::string&, const Json::exception& e) override {
+  bool parse_error(std::size_t byte, const std::string&,
+                   const typename Json::exception& e) override {
     throw Error(ExitCode::input, path_ + ": byte " + std::to_string(byte) +
                                      ": broken JSON: " + shorten(e.what(), 200));
   }
@@ -73,14 +81,26 @@ class TreeBuilder final : public nlohmann::json_sax<Json> {
   Json* member_ = nullptr;
 };
 
-}  // namespace
-
-Json read_json_file(const std::string& path, std::size_t max_bytes, ReadFloat read_float) {
-  const std::string text = read_whole_file(path, max_bytes);
+template <class Json>
+Json parse(std::string_view text, const std::string& where, ReadFloat read_float) {
   Json root;
-  TreeBuilder builder(path, root, read_float);
+  TreeBuilder<Json> builder(where, root, read_float);
   Json::sax_parse(text, &builder);
   return root;
+}
+
+}  // namespace
+
+Json parse_json(std::string_view text, const std::string& where, ReadFloat read_float) {
+  return parse<Json>(text, where, read_float);
+}
+
+nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& where) {
+  return parse<nlohmann::ordered_json>(text, where, nullptr);
+}
+
+Json read_json_file(const std::string& path, std::size_t max_bytes, ReadFloat read_float) {
+  return parse_json(read_whole_file(path, max_bytes), path, read_float);
 }
 
 void JsonNode::fail(const std::string& problem) const {

@@ -1,5 +1,5 @@
 #pragma once
-// A JSON file read strictly (no member twice, bounded depth), and typed access to it that names the
+// JSON read strictly (no member twice, bounded depth), and typed access to it that names the
 // place of what is wrong.
 #include <cstdint>
 #include <initializer_list>
@@ -14,8 +14,13 @@ namespace tfm::io {
 // The value of a number's text that is not a 64-bit integer.
 using ReadFloat = double (*)(std::string_view text);
 
-// Throws Error(input) for broken JSON, a member that comes twice, more than 64 levels or more than
-// max_bytes. Numbers that are not integers become the nearest double, or what `read_float` says.
+// These throw Error(input), which begins with `where`, for broken JSON, a member that comes twice
+// and more than 64 levels. Numbers that are not integers become the nearest double, or what
+// `read_float` says. Ordered: members stay in the order of the text.
+nlohmann::json parse_json(std::string_view text, const std::string& where,
+                          ReadFloat read_float = nullptr);
+nlohmann::ordered_json parse_ordered_json(std::string_view text, const std::string& where);
+// The same of a file, of at most max_bytes.
 nlohmann::json read_json_file(const std::string& path, std::size_t max_bytes,
                               ReadFloat read_float = nullptr);
 

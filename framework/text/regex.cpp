@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/utf8.h"
 #include "io/file.h"
 #include "text/unicode.h"
 
@@ -287,9 +288,7 @@ void Regex::find_all(std::string_view text,
       sink(begin, end);
       at = end;
     } else {  // an empty match: on to the next code point
-      for (at = std::max(at, end) + 1;
-           at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0u) == 0x80u;)
-        ++at;
+      for (at = std::max(at, end) + 1; at < text.size() && continues_utf8(text[at]);) ++at;
     }
   }
   code_->put(std::move(match));

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "text/utf8.h"
+#include "core/utf8.h"
 
 namespace tfm::text {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "text/utf8.h"
+#include "core/utf8.h"
 
 namespace tfm::text {
 namespace {
@@ -155,7 +155,7 @@ CodePoint first_code_point(std::string_view text) {
 
 CodePoint last_code_point(std::string_view text) {
   std::size_t at = text.size() - 1;
-  while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0u) == 0x80u) --at;
+  while (at > 0 && continues_utf8(text[at])) --at;
   return first_code_point(text.substr(at));
 }
 
@@ -175,9 +175,8 @@ void append_utf8(std::string& text, std::uint32_t code_point) {
 }
 
 std::size_t count_code_points(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xC0u) != 0x80u;
-  }));
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return !continues_utf8(c); }));
 }
 
 bool is_white_space(std::uint32_t c) {

@@ -8,10 +8,10 @@
 #include <unordered_set>
 
 #include "core/error.h"
+#include "core/utf8.h"
 #include "io/file.h"
 #include "text/documents.h"
 #include "text/unicode.h"
-#include "text/utf8.h"
 #include "tokenizer/bpe_vocab.h"
 #include "tokenizer/pre_tokenizer.h"
 
@@ -45,7 +45,7 @@ WordCounts count_words(const TrainTokenizerOptions& options) {
   };
   const auto add = [&](std::string_view text, bool) {
     while (!text.empty()) {
-      const std::size_t valid = text::utf8_valid_prefix(text);
+      const std::size_t valid = utf8_valid_prefix(text);
       if (valid > 0) splitter->split({text.substr(0, valid), false}, count);
       text.remove_prefix(std::min(valid + 1, text.size()));
     }
@@ -211,7 +211,7 @@ std::string as_json(const Trainer& trainer, const std::vector<std::string>& spec
 std::int64_t train_tokenizer(const TrainTokenizerOptions& options) {
   std::vector<std::string> tokens = options.specials;
   for (const std::string& special : tokens)
-    if (special.empty() || text::utf8_valid_prefix(special) != special.size())
+    if (special.empty() || utf8_valid_prefix(special) != special.size())
       throw Error(ExitCode::usage,
                   "special token " + in_quotes(special) + ": expected text in UTF-8");
   if (std::unordered_set<std::string>(tokens.begin(), tokens.end()).size() != tokens.size())

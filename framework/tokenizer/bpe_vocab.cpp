@@ -5,9 +5,8 @@
 
 #include "core/error.h"
 #include "core/strings.h"
+#include "core/utf8.h"
 #include "io/file.h"
-#include "io/files.h"
-#include "text/utf8.h"
 
 namespace tfm::tokenizer {
 namespace {
@@ -80,7 +79,7 @@ const std::array<std::string, 256>& byte_alphabet() {
     std::array<std::string, 256> a;
     std::uint32_t next = 256;
     for (unsigned byte = 0; byte < 256; ++byte)
-      a[byte] = text::utf8_of(stands_for_itself(byte) ? byte : next++);
+      a[byte] = utf8_of(stands_for_itself(byte) ? byte : next++);
     return a;
   }();
   return alphabet;
@@ -91,14 +90,14 @@ std::optional<std::string> alphabet_bytes(std::string_view token) {
     std::array<std::optional<unsigned char>, 256 + 68> map;
     for (unsigned byte = 0; byte < 256; ++byte) {
       const std::string& symbol = byte_alphabet()[byte];
-      map[text::utf8_code_point(symbol, symbol.size())] = static_cast<unsigned char>(byte);
+      map[utf8_code_point(symbol, symbol.size())] = static_cast<unsigned char>(byte);
     }
     return map;
   }();
   std::string bytes;
   for (std::size_t at = 0; at < token.size();) {
-    const std::size_t length = text::utf8_length(token.substr(at));
-    const std::uint32_t c = length ? text::utf8_code_point(token.substr(at), length) : ~0u;
+    const std::size_t length = utf8_length(token.substr(at));
+    const std::uint32_t c = length ? utf8_code_point(token.substr(at), length) : ~0u;
     if (c >= byte_of.size() || !byte_of[c]) return std::nullopt;
     bytes.push_back(static_cast<char>(*byte_of[c]));
     at += length;

@@ -1,7 +1,7 @@
 #include "tokenizer/charsmap.h"
 
 #include "core/error.h"
-#include "text/utf8.h"
+#include "core/utf8.h"
 
 namespace tfm::tokenizer {
 namespace {
@@ -35,7 +35,7 @@ Charsmap::Charsmap(std::string_view blob, const std::string& where) {
   if (!replacements_.empty() && replacements_.back() != '\0')
     throw Error(ExitCode::input,
                 where + "the character map is broken: the last replacement has no end");
-  if (text::utf8_valid_prefix(replacements_) != replacements_.size())
+  if (utf8_valid_prefix(replacements_) != replacements_.size())
     throw Error(ExitCode::input, where + "the character map is broken: a replacement is not UTF-8");
 }
 
@@ -52,9 +52,7 @@ Charsmap::Rule Charsmap::find(std::string_view text, bool first) const {
     if (!has_leaf(unit)) continue;
     if (node >= units_.size()) break;
     const std::size_t offset = value_of(units_[node]);
-    if (offset >= replacements_.size() ||
-        (static_cast<unsigned char>(replacements_[offset]) & 0xC0u) == 0x80u)
-      break;
+    if (offset >= replacements_.size() || continues_utf8(replacements_[offset])) break;
     rule = {i + 1, std::string_view(replacements_.data() + offset)};
     if (first) break;
   }

@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "core/utf8.h"
 #include "text/unicode.h"
-#include "text/utf8.h"
 
 namespace tfm::tokenizer {
 namespace {
@@ -130,7 +130,7 @@ std::vector<std::int32_t> PipelineTokenizer::encode(std::string_view text) const
   ids.reserve(text.size() / 3 + 4);
   if (parts_.byte_id) {
     encode_bytes(text, *scratch, ids);
-  } else if (parts_.any_bytes || text::utf8_valid_prefix(text) == text.size()) {
+  } else if (parts_.any_bytes || utf8_valid_prefix(text) == text.size()) {
     encode_valid(text, true, *scratch, ids);
   } else {
     encode_valid(text::well_formed(text), true, *scratch, ids);
@@ -143,10 +143,10 @@ std::vector<std::int32_t> PipelineTokenizer::encode(std::string_view text) const
 void PipelineTokenizer::encode_bytes(std::string_view text, Scratch& scratch,
                                      std::vector<std::int32_t>& ids) const {
   for (bool first = true; !text.empty(); first = false) {
-    const std::size_t valid = text::utf8_valid_prefix(text);
+    const std::size_t valid = utf8_valid_prefix(text);
     if (valid > 0) encode_valid(text.substr(0, valid), first, scratch, ids);
     text.remove_prefix(valid);
-    for (; !text.empty() && text::utf8_length(text) == 0; text.remove_prefix(1))
+    for (; !text.empty() && utf8_length(text) == 0; text.remove_prefix(1))
       if (const std::int32_t id = parts_.byte_id(static_cast<unsigned char>(text.front())); id >= 0)
         ids.push_back(id);
   }

@@ -7,11 +7,10 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "core/utf8.h"
 #include "io/file.h"
-#include "io/files.h"
 #include "io/protobuf.h"
 #include "text/unicode.h"
-#include "text/utf8.h"
 #include "tokenizer/bpe_model.h"
 #include "tokenizer/charsmap.h"
 #include "tokenizer/pipeline.h"
@@ -62,7 +61,7 @@ SpmPiece read_piece(std::string_view message, const std::string& where) {
     }
   }
   if (piece.text.empty()) throw Error(ExitCode::input, where + "the piece is empty");
-  if (text::utf8_valid_prefix(piece.text) != piece.text.size())
+  if (utf8_valid_prefix(piece.text) != piece.text.size())
     throw Error(ExitCode::input, where + "the piece is not UTF-8");
   if (!std::isfinite(piece.score)) throw Error(ExitCode::input, where + "the score is not finite");
   return piece;
@@ -158,7 +157,7 @@ class SpmNormalizer final : public Normalizer {
         return {bytes, text.substr(0, bytes)};
     }
     if (const Charsmap::Rule rule = map_.longest(text); rule.bytes > 0) return rule;
-    const std::size_t bytes = text::utf8_length(text);
+    const std::size_t bytes = utf8_length(text);
     return bytes > 0 ? Charsmap::Rule{bytes, text.substr(0, bytes)}
                      : Charsmap::Rule{1, "\xEF\xBF\xBD"};
   }

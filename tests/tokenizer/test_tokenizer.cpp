@@ -5,8 +5,8 @@
 #include <random>
 #include <thread>
 
+#include "core/utf8.h"
 #include "support/data_files.h"
-#include "text/utf8.h"
 #include "tokenizer/bpe_vocab.h"
 #include "tokenizer/tokenizer.h"
 
@@ -53,18 +53,18 @@ TEST(Utf8, AcceptsExactlyTheWellFormed) {
   for (std::uint32_t c = 0; c < 0x110000; ++c) {
     const bool surrogate = c >= 0xD800 && c < 0xE000;
     const std::string s = encode(c);
-    ASSERT_EQ(text::utf8_length(s), surrogate ? 0 : s.size()) << c;
+    ASSERT_EQ(utf8_length(s), surrogate ? 0 : s.size()) << c;
     if (!surrogate) {
-      ASSERT_EQ(text::utf8_code_point(s, s.size()), c);
-      ASSERT_EQ(s.size() > 1 ? text::utf8_length(s.substr(0, s.size() - 1)) : 0, 0u) << c;
+      ASSERT_EQ(utf8_code_point(s, s.size()), c);
+      ASSERT_EQ(s.size() > 1 ? utf8_length(s.substr(0, s.size() - 1)) : 0, 0u) << c;
     }
   }
   for (const char* bad :
        {"\xC0\x80", "\xC1\xBF", "\xE0\x80\x80", "\xE0\x9F\xBF", "\xF0\x8F\xBF\xBF",
         "\xF4\x90\x80\x80", "\xF8\x88\x80\x80\x80", "\x80", "\xFF"})
-    EXPECT_EQ(text::utf8_length(bad), 0u);
-  EXPECT_EQ(text::utf8_valid_prefix("12345678é\xC3"), 10u);
-  EXPECT_EQ(text::utf8_valid_prefix("1234567\xFF"), 7u);
+    EXPECT_EQ(utf8_length(bad), 0u);
+  EXPECT_EQ(utf8_valid_prefix("12345678é\xC3"), 10u);
+  EXPECT_EQ(utf8_valid_prefix("1234567\xFF"), 7u);
 }
 
 TEST(ByteTokenizer, RoundTripsEveryByte) {

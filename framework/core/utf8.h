@@ -6,14 +6,17 @@
 #include <string>
 #include <string_view>
 
-namespace tfm::text {
+namespace tfm {
+
+// Whether the byte is not the first of its character.
+inline bool continues_utf8(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
 
 // Bytes of the well-formed sequence at the start of a text that is not empty, or 0.
 inline std::size_t utf8_length(std::string_view text) {
   const auto at = [&](std::size_t i) {
     return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
   };
-  const auto tail = [&](std::size_t i) { return (at(i) & 0xC0u) == 0x80u; };
+  const auto tail = [&](std::size_t i) { return i < text.size() && continues_utf8(text[i]); };
   const unsigned a = at(0), b = at(1);
   if (a < 0x80) return 1;
   if (a < 0xC2) return 0;
@@ -60,4 +63,4 @@ inline std::string utf8_of(std::uint32_t c) {  // c below 0x800
   return {static_cast<char>(0xC0 | c >> 6), static_cast<char>(0x80 | (c & 0x3F))};
 }
 
-}  // namespace tfm::text
+}  // namespace tfm

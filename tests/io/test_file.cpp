@@ -1,0 +1,80 @@
+#include <gtest/gtest.h>
+
+#include "io/file.h"
+#include "io/json.h"
+#include "support/data_files.h"
+
+namespace tfm {
+namespace {
+
+using test::expect_error;
+using test::get;
+using test::put;
+using test::TemporaryFolder;
+
+TEST(AtomicFile, AppearsWholeOrNotAtAll) {
+  const TemporaryFolder folder;
+  put(folder / "a", "old");
+  put(folder / "a.tmp", "what a killed writer left, longer than the new text");
+  {
+    io::AtomicFile file(folder / "a");
+    file.write("0new", 4);
+    file.overwrite(0, "1", 1);
+    EXPECT_EQ(get(folder / "a"), "old");
+    EXPECT_EQ(get(folder / "a.tmp"), "1new");  // the name that checkpoint::clean() removes
+    file.publish();
+  }
+  EXPECT_EQ(get(folder / "a"), "1new");
+  { io::AtomicFile(folder / "a").write("lost", 4); }
+  EXPECT_EQ(get(folder / "a"), "1new");
+  io::replace_file(folder / "a", "");
+  EXPECT_EQ(get(folder / "a"), "");
+  EXPECT_EQ(folder.files(), 1u);
+  expect_error(ExitCode::usage, {"no/a", "cannot be created", "existing folder"},
+               [&] { io::replace_file(folder / "no/a", "x"); });
+  std::filesystem::create_directory(folder / "b.tmp");
+  expect_error(ExitCode::retryable, {"b", "cannot be created"},
+               [&] { io::replace_file(folder / "b", "x"); });
+}
+
+TEST(AtomicFile, OfManyWritersIsNamedByProcess) {
+  const TemporaryFolder folder;
+  io::AtomicFile file(folder / "a", io::AtomicFile::Writers::many);
+  EXPECT_TRUE(std::filesystem::exists(folder / ("a.tmp." + std::to_string(::getpid()))));
+  const std::string large(3 << 20, 'x');  // more than a buffer
+  file.write(large.data(), large.size());
+  file.write("end", 3);
+  io::replace_file(folder / "a", "another writer");
+  file.publish();
+  EXPECT_TRUE(get(folder / "a") == large + "end");
+  EXPECT_EQ(folder.files(), 1u);
+}
+
+TEST(Json, IsReadStrictly) {
+  const auto both = [](const std::string& text) {
+    const auto plain = io::parse_json(text, "here");
+    EXPECT_EQ(nlohmann::json::parse(io::parse_ordered_json(text, "here").dump()), plain);
+    return plain;
+  };
+  EXPECT_EQ(both("[1, -2, 0.5, null, true, {\"a\": {\"b\": [\"c\"]}, \"b\": {}}]").dump(),
+            "[1,-2,0.5,null,true,{\"a\":{\"b\":[\"c\"]},\"b\":{}}]");
+  EXPECT_EQ(io::parse_ordered_json("{\"z\": {\"y\": 1, \"x\": 2}, \"a\": 3}", "here").dump(),
+            "{\"z\":{\"y\":1,\"x\":2},\"a\":3}");
+  both(std::string(64, '[') + std::string(64, ']'));
+  for (const auto& [text, problem] : std::vector<std::pair<std::string, std::string>>{
+           {"{\"a\": 1, \"b\": {}, \"a\": 1}", "'a' comes twice"},
+           {"[{\"k\": {\"c\": 1, \"c\": 2}}]", "'c' comes twice"},
+           {std::string(65, '[') + std::string(65, ']'), "deeper than 64"},
+           {std::string(100000, '['), "deeper than 64"},
+           {"{\"a\": 1e999}", "broken JSON"},
+           {"[1] [2]", "broken JSON"},
+           {"[1,]", "broken JSON"},
+           {"\"\xFF\"", "broken JSON"},
+           {"", "broken JSON"}}) {
+    expect_error(ExitCode::input, {"here", problem}, [&] { io::parse_json(text, "here"); });
+    expect_error(ExitCode::input, {"here", problem}, [&] { io::parse_ordered_json(text, "here"); });
+  }
+}
+
+}  // namespace
+}  // namespace tfm
