@@ -12,16 +12,11 @@
 #include <sstream>
 
 #include "core/error.h"
+#include "core/host.h"
 #include "io/file.h"
 
 namespace tfm::checkpoint {
 namespace {
-
-std::string host_name() {
-  char text[256] = {};
-  ::gethostname(text, sizeof text - 1);
-  return text;
-}
 
 std::string boot_id() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");

@@ -244,6 +244,12 @@ bool launched_by_mpirun() {
   return false;
 }
 
+int rank_of_launch() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"})
+    if (const char* rank = std::getenv(name)) return std::atoi(rank);
+  return 0;
+}
+
 MpiSession::MpiSession() : state_(std::make_shared<State>()) {}
 int MpiSession::rank() const { return state_->rank; }
 int MpiSession::size() const { return state_->size; }

@@ -11,6 +11,8 @@ namespace tfm::comm {
 // True where a launcher (mpirun, mpiexec, srun) has started this process as one of a job's ranks; a
 // program that was started alone then needs no MPI.
 bool launched_by_mpirun();
+// The rank in such a job, before MPI is started; 0 for a program that was started alone.
+int rank_of_launch();
 
 // Starts MPI; MPI ends when the session and all communicators made from it are gone. Where an
 // exception unwinds them on a job of several ranks, MPI is left open: the launcher then ends the

@@ -1,11 +1,11 @@
 #include "launch/support/program.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
 
+#include "comm/failure.h"
 #include "core/strings.h"
 #include "core/version.h"
 #include "inference/initial_weights.h"
@@ -15,12 +15,6 @@
 
 namespace tfm::launch {
 namespace {
-
-int rank_from_environment() {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"})
-    if (const char* rank = std::getenv(name)) return std::atoi(rank);
-  return 0;
-}
 
 [[noreturn]] void bad_option(const std::string& text) {
   throw Error(ExitCode::usage, text + "; --help lists the options");
@@ -105,12 +99,10 @@ int guarded(int argc, char** argv, const std::string& help,
   }
   train::die_with_parent();
   const auto fail = [&](int code, const char* what) {
-    // Ranks usually fail alike: rank 0 speaks and ends the job; the others do if it has not.
-    if (rank_from_environment() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(700));
+    const std::string message = program + ": " + what;
+    if (comm::launched_by_mpirun()) comm::fail_job(code, message);
     std::fflush(stdout);
-    std::fprintf(stderr, "%s: %s\n", program.c_str(), what);
-    std::fflush(stderr);
-    if (comm::launched_by_mpirun()) comm::MpiSession::abort(code);
+    std::fprintf(stderr, "%s\n", message.c_str());
     return code;
   };
   try {
