@@ -11,8 +11,9 @@ namespace {
 
 constexpr const char* kHelp =
     "usage: [mpirun -np N] tfm-train CONFIG.yaml [section.key=value ...] [options]\n"
-    "  --check            read and check everything for the ranks of this launch, then exit 0 or "
-    "2\n"
+    "  --check            check the configuration for the ranks of this launch, open data, "
+    "tokenizer and\n"
+    "                     checkpoints, then exit 0, 2 (configuration) or 3 (files)\n"
     "  --ranks N          with --check: for N ranks\n"
     "  --dump-config      print the effective configuration\n"
     "  --keys             print every key of a configuration: type, default, meaning\n"
@@ -41,31 +42,30 @@ int run(int argc, char** argv) {
       argc, argv, {{"--check", false}, {"--ranks"}, {"--dump-config", false}, {"--keys", false}});
   if (args.has("--keys")) return std::printf("%s", config::config_reference().c_str()), 0;
   config::Config config = launch::load_config(args.only("configuration file"), args.overrides());
-  if (args.has("--dump-config") && !args.has("--check"))
-    return std::printf("%s", config::dump_config(config).c_str()), 0;
-  if (args.has("--check")) train::check_trainable(config);
-  if (args.has("--check") && args.has("--ranks")) {
-    config::resolve_for_ranks(config, static_cast<int>(args.integer("--ranks", 1, 1)));
-  } else {
-    train::StopRequests requests;
-    const launch::Launch launch;
-    launch.check_same(config);
-    config::resolve_for_ranks(config, launch.ranks);
-    if (!args.has("--check")) {
-      try {
-        train::train(config, launch.mesh(config::layout_of(config)), launch.device(config),
-                     requests);
-      } catch (const device::OutOfMemory& e) {
-        throw Error(ExitCode::environment,
-                    e.what() + what_fits(launch::load_config(args.only("configuration file"),
-                                                             args.overrides()),
-                                         launch.ranks, e.available_bytes));
-      }
-      return 0;
-    }
+  const auto dump = [&config] {
+    if (comm::rank_of_launch() == 0) std::printf("%s", config::dump_config(config).c_str());
+    return 0;
+  };
+  if (args.has("--dump-config") && !args.has("--check")) return dump();
+  train::StopRequests requests;
+  const launch::Launch launch;
+  launch.check_same(config);
+  if (args.has("--check")) {
+    config::resolve_for_ranks(config, static_cast<int>(args.integer("--ranks", launch.ranks, 1)));
+    train::check_inputs(config);
+    if (args.has("--dump-config")) return dump();
+    if (comm::rank_of_launch() == 0) std::printf("configuration is valid\n");
+    return 0;
   }
-  std::printf("%s", args.has("--dump-config") ? config::dump_config(config).c_str()
-                                              : "configuration is valid\n");
+  config::resolve_for_ranks(config, launch.ranks);
+  try {
+    train::train(config, launch.mesh(config::layout_of(config)), launch.device(config), requests);
+  } catch (const device::OutOfMemory& e) {
+    throw Error(
+        ExitCode::environment,
+        e.what() + what_fits(launch::load_config(args.only("configuration file"), args.overrides()),
+                             launch.ranks, e.available_bytes));
+  }
   return 0;
 }
 

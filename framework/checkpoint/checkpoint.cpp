@@ -72,6 +72,10 @@ void CheckpointReader::verify() const {
     if (const auto name = e.path().filename().string();
         name.rfind("shard-", 0) == 0 && !expected.count(name))
       throw Error(ExitCode::input, dir_ + "/" + name + ": is not in the manifest");
+  check_headers();
+}
+
+void CheckpointReader::check_headers() const {
   for (const auto& p : manifest_.pieces) shards_->data(dir_, manifest_, p);
 }
 

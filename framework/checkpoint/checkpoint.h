@@ -102,6 +102,7 @@ class CheckpointReader {
   void verify() const;  // every file: there, nothing beside it, size, checksum, pieces as
                         // described; reads all bytes
   bool has(const std::string& name) const { return pieces_.count(name) > 0; }
+  void check_headers() const;  // every shard: there, of its size, pieces as described
   const Shape& shape(const std::string& name) const;
   std::vector<std::string> names() const;
   // Assembles the slice from whatever pieces hold it. `out`: slice.count elements.

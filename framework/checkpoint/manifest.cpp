@@ -197,7 +197,7 @@ Manifest from_text(const std::string& path, std::string_view text) {
   if (text.size() < tail || text.substr(text.size() - ending.size()) != ending ||
       text.substr(text.size() - tail, checksum_key.size()) != checksum_key)
     throw Error(ExitCode::input, path +
-                                     ": field 'checksum' is not at the end, where it belongs: the "
+                                     ": field 'checksum' is expected at the end: the "
                                      "file is truncated or damaged");
   const std::string body = std::string(text.substr(0, text.size() - tail)) + "\n}";
   if (io::Checksum::of(std::as_bytes(std::span(body))) !=

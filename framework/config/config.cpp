@@ -92,10 +92,30 @@ void apply_override(const std::string& argument, YamlNode* root, Diagnostics& ou
   if (value && root) graft(*root, path, std::move(*value), at, out);
 }
 
-std::string word_of_model(const YamlNode& root, const char* key) {
+const YamlNode* scalar_of_model(const YamlNode& root, const char* key) {
   const YamlNode* model = root.find("model");
   const YamlNode* word = model && model->kind == Kind::map ? model->find(key) : nullptr;
-  return word && word->kind == Kind::scalar ? word->text : "";
+  return word && word->kind == Kind::scalar ? word : nullptr;
+}
+
+// Whether there is nothing to read, or the shape was read.
+bool read_init(const YamlNode& root, const ReadModel& read_model, ModelConfig& model,
+               Diagnostics& out) {
+  const YamlNode* init = scalar_of_model(root, "init");
+  if (!init || init->text.empty() || init->text == "random") return true;
+  TFM_CHECK(read_model, "model.init is a directory, which nobody reads here");
+  const auto fail = [&](const std::exception& e, ExitCode code) {
+    out.error(init->at, "model.init: " + std::string(e.what()), "", code);
+    return false;
+  };
+  try {
+    model = read_model(init->text);
+    return true;
+  } catch (const Error& e) {
+    return fail(e, e.code());
+  } catch (const std::exception& e) {
+    return fail(e, ExitCode::input);
+  }
 }
 
 // `read` adds the text to the diagnostics and says whether it can be parsed.
@@ -110,16 +130,17 @@ Config build_config(const std::function<bool(Diagnostics&, int&)>& read,
   if (!root) out.throw_if_any();
 
   Config config;
-  // An unknown preset is reported by the reader; another one stands in for it so that its sizes do
-  // not count as missing.
+  // An unknown preset is reported by the reader. Another one stands in for it, and for an init that
+  // cannot be read, so that its sizes do not count as missing.
   const std::vector<std::string> presets = preset_names();
-  const std::string preset = word_of_model(*root, "preset"), init = word_of_model(*root, "init");
-  const bool known = preset.empty() || preset == "none" ||
-                     std::find(presets.begin(), presets.end(), preset) != presets.end();
+  const YamlNode* node = scalar_of_model(*root, "preset");
+  const std::string preset = node ? node->text : "";
+  bool known = preset.empty() || preset == "none" ||
+               std::find(presets.begin(), presets.end(), preset) != presets.end();
   apply_preset(config.model, known ? preset : presets.front());
-  if (!init.empty() && init != "random") {
-    TFM_CHECK(read_model, "model.init is a directory, which nobody reads here");
-    config.model = read_model(init);
+  if (!read_init(*root, read_model, config.model, out)) {
+    known = false;
+    apply_preset(config.model, presets.front());
   }
   FieldReader reader(*root, out, all_keys(), key_aliases());
   reader.read(fields_of(config));
@@ -134,6 +155,7 @@ Config build_config(const std::function<bool(Diagnostics&, int&)>& read,
       out.error(at, message, help);
     });
   out.throw_if_any();
+  config.places = Places(out, reader.marks(), root->at);
   return config;
 }
 

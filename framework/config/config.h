@@ -10,6 +10,7 @@
 
 #include "comm/mesh.h"
 #include "config/options.h"
+#include "config/problems.h"
 
 namespace tfm::config {
 
@@ -198,6 +199,7 @@ struct Config {
   EvalConfig eval;
   CheckpointConfig checkpoint;
   MetricsConfig metrics;
+  Places places;  // where the values were written, for messages
   bool operator==(const Config&) const = default;
 };
 
@@ -215,7 +217,8 @@ Config parse_config(const std::string& text, const std::string& name,
                     const std::vector<std::string>& overrides, const ReadModel& read_model = {});
 
 // What only the number of ranks decides: fills parallel.data and train.micro_batch_size, and checks
-// every divisibility. Throws Error(usage) listing every problem with the legal values.
+// every divisibility. Throws Error(usage) listing every problem with the legal values, where the
+// value was written.
 void resolve_for_ranks(Config& config, int ranks);
 inline comm::Layout layout_of(const Config& c) {
   return {static_cast<int>(c.parallel.data), static_cast<int>(c.parallel.tensor)};

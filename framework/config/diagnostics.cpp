@@ -58,9 +58,9 @@ int Diagnostics::add_override(std::string argument) {
   return static_cast<int>(sources_.size()) - 1;
 }
 
-void Diagnostics::error(Mark at, std::string message, std::string help) {
+void Diagnostics::error(Mark at, std::string message, std::string help, ExitCode code) {
   ++count_;
-  if (!full()) problems_.push_back({at, std::move(message), std::move(help)});
+  if (!full()) problems_.push_back({at, std::move(message), std::move(help), code});
 }
 
 std::string Diagnostics::format(const Problem& p) const {
@@ -91,7 +91,10 @@ std::string Diagnostics::str() const {
 }
 
 void Diagnostics::throw_if_any() const {
-  if (!empty()) throw Error(ExitCode::usage, str());
+  if (empty()) return;
+  const bool usage =
+      std::ranges::any_of(problems_, [](const Problem& p) { return p.code == ExitCode::usage; });
+  throw Error(usage ? ExitCode::usage : problems_.front().code, str());
 }
 
 }  // namespace tfm::config

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/error.h"
 #include "core/strings.h"
 
 namespace tfm::config {
@@ -28,13 +29,14 @@ class Diagnostics {
     return sources_[static_cast<std::size_t>(source)].text;
   }
 
-  void error(Mark at, std::string message, std::string help = {});
+  void error(Mark at, std::string message, std::string help = {}, ExitCode code = ExitCode::usage);
   bool empty() const { return count_ == 0; }
   bool full() const { return problems_.size() >= kShown; }
   std::size_t count() const { return count_; }
 
-  std::string str() const;    // every problem, in the order of the text
-  void throw_if_any() const;  // Error(usage) with str()
+  std::string str() const;  // every problem, in the order of the text
+  // Error(usage) with str(), or with the code of the first problem where none is of usage.
+  void throw_if_any() const;
 
  private:
   struct Source {
@@ -44,6 +46,7 @@ class Diagnostics {
   struct Problem {
     Mark at;
     std::string message, help;
+    ExitCode code;
   };
   std::string format(const Problem& problem) const;
 

@@ -345,8 +345,12 @@ void describe_paths(SourceConfig& s, FieldVisitor& v) {
                 if (list && node.items.empty() && (s.source.empty() || s.target.empty()))
                   reader.error(f, node, "found an empty list; expected at least one path");
                 paths.clear();
-                for (const YamlNode& item : list ? node.items : std::vector<YamlNode>{node})
+                for (const YamlNode& item : list ? node.items : std::vector<YamlNode>{node}) {
+                  const YamlNode* written =
+                      item.kind == YamlNode::Kind::map ? item.find("path") : nullptr;
+                  reader.mark_item(f, paths.size(), written ? written->at : item.at);
                   if (SourcePath p; read_source_path(reader, item, p)) paths.push_back(p);
+                }
               },
           .flow =
               [&paths] {

@@ -121,6 +121,11 @@ class FieldReader : public FieldVisitor {
   bool has(const std::string& dotted) const { return marks_.contains(dotted); }
   // Where a key, or the section nearest to it, stands.
   Mark where(std::string dotted) const;
+  // Where the values stand, by dotted key; items of a list: "data.train.path[1]".
+  const std::map<std::string, Mark>& marks() const { return marks_; }
+  void mark_item(const Field& f, std::size_t item, Mark at) {
+    marks_[dotted(f.name) + "[" + std::to_string(item) + "]"] = at;
+  }
 
  private:
   struct Level {

@@ -292,7 +292,8 @@ void check_data(const Config& c, const Report& report) {
            "");
 }
 
-using Refuse = std::function<void(const std::string&)>;
+// A rule that the number of ranks breaks, with the keys involved, the likeliest culprit first.
+using Refuse = std::function<void(const std::vector<std::string>& keys, const std::string&)>;
 
 void check_tensor(const Config& c, int ranks, const Refuse& refuse) {
   const std::int64_t t = c.parallel.tensor;
@@ -303,13 +304,15 @@ void check_tensor(const Config& c, int ranks, const Refuse& refuse) {
   const std::string values =
       "; legal values of parallel.tensor on " + text(ranks) + " ranks are " + listed(legal, t);
   if (ranks % t != 0)
-    refuse("the " + text(ranks) + " ranks are not divisible by parallel.tensor " + text(t) +
-           values);
+    refuse(
+        {"parallel.tensor"},
+        "the " + text(ranks) + " ranks are not divisible by parallel.tensor " + text(t) + values);
   const auto check = [&](const char* name, std::int64_t size) {
     if (size % t == 0) return;
     std::vector<std::int64_t> divide = divisors(size);
-    refuse(std::string(name) + " " + text(size) + " is not divisible by parallel.tensor " +
-           text(t) + "; parallel.tensor has to be one of " + listed(divide, t) + values);
+    refuse({"parallel.tensor", "model." + std::string(name)},
+           std::string(name) + " " + text(size) + " is not divisible by parallel.tensor " +
+               text(t) + "; parallel.tensor has to be one of " + listed(divide, t) + values);
   };
   check("n_heads", m.n_heads);
   check("n_kv_heads", m.n_kv_heads);
@@ -324,9 +327,10 @@ void resolve_micro_batch(Config& c, const Refuse& refuse) {
     std::vector<std::int64_t> near;
     for (std::int64_t k : {batch / data, batch / data + 1})
       if (k > 0) near.push_back(k * data);
-    return refuse("train.global_batch_size " + text(batch) + " is not divisible by the " +
-                  text(data) + " replicas (parallel.data); the nearest legal values are " +
-                  join(near));
+    return refuse({"train.global_batch_size", "parallel.data", "parallel.tensor"},
+                  "train.global_batch_size " + text(batch) + " is not divisible by the " +
+                      text(data) + " replicas (parallel.data); the nearest legal values are " +
+                      join(near));
   }
   const std::int64_t local = batch / data;
   const bool split = c.parallel.sequence && tensor > 1;
@@ -337,25 +341,28 @@ void resolve_micro_batch(Config& c, const Refuse& refuse) {
       "sequence parallelism splits micro_batch_size * seq_len positions over parallel.tensor " +
       text(tensor);
   if (legal.empty())
-    return refuse(rule + ", but no divisor of the " + text(local) +
-                  " sequences of a replica times train.seq_len " + text(length) +
-                  " is a multiple of " + text(tensor) +
-                  "; expected a seq_len that is, or parallel.sequence false");
+    return refuse(
+        {"parallel.sequence", "train.seq_len", "train.global_batch_size", "parallel.tensor"},
+        rule + ", but no divisor of the " + text(local) +
+            " sequences of a replica times train.seq_len " + text(length) + " is a multiple of " +
+            text(tensor) + "; expected a seq_len that is, or parallel.sequence false");
   std::int64_t& micro = c.train.micro_batch_size;
   if (micro == 0) {
     micro = legal.front();
     for (std::int64_t m : legal)
       if (m * length <= kAutoTokens) micro = m;
   } else if (local % micro != 0) {
-    refuse("the " + text(local) + " sequences of a replica (train.global_batch_size " +
-           text(batch) + " / parallel.data " + text(data) +
-           ") are not divisible by train.micro_batch_size " + text(micro) +
-           "; legal values are auto, " + listed(legal, micro));
+    refuse({"train.micro_batch_size"},
+           "the " + text(local) + " sequences of a replica (train.global_batch_size " +
+               text(batch) + " / parallel.data " + text(data) +
+               ") are not divisible by train.micro_batch_size " + text(micro) +
+               "; legal values are auto, " + listed(legal, micro));
   } else if (split && micro * length % tensor != 0) {
-    refuse(rule + ", but train.micro_batch_size " + text(micro) + " * train.seq_len " +
-           text(length) + " = " + text(micro * length) +
-           " is not divisible by it; legal values of micro_batch_size are auto, " +
-           listed(legal, micro));
+    refuse({"train.micro_batch_size"},
+           rule + ", but train.micro_batch_size " + text(micro) + " * train.seq_len " +
+               text(length) + " = " + text(micro * length) +
+               " is not divisible by it; legal values of micro_batch_size are auto, " +
+               listed(legal, micro));
   }
 }
 
@@ -400,23 +407,25 @@ void check_consistency(const Config& c, const Report& report) {
 
 void resolve_for_ranks(Config& c, int ranks) {
   fill_derived(c);
-  Diagnostics out;
-  const int source =
-      out.add_file("configuration on " + text(ranks) + (ranks == 1 ? " rank" : " ranks"), "");
-  const Refuse refuse = [&](const std::string& message) { out.error({0, 0, source}, message); };
+  Problems problems(c.places,
+                    "configuration on " + text(ranks) + (ranks == 1 ? " rank" : " ranks"));
+  const Refuse refuse = [&](const std::vector<std::string>& keys, const std::string& message) {
+    problems.add(keys, message);
+  };
   const std::int64_t tensor = c.parallel.tensor;
   check_tensor(c, ranks, refuse);
   if (ranks % tensor == 0) {
     const std::int64_t replicas = ranks / tensor;
     if (c.parallel.data != 0 && c.parallel.data != replicas)
-      refuse("parallel.data " + text(c.parallel.data) + " * parallel.tensor " + text(tensor) +
-             " = " + text(c.parallel.data * tensor) + ", but there are " + text(ranks) +
-             " ranks; expected parallel.data auto or " + text(replicas) + ", or " +
-             text(c.parallel.data * tensor) + " ranks");
+      refuse({"parallel.data", "parallel.tensor"},
+             "parallel.data " + text(c.parallel.data) + " * parallel.tensor " + text(tensor) +
+                 " = " + text(c.parallel.data * tensor) + ", but there are " + text(ranks) +
+                 " ranks; expected parallel.data auto or " + text(replicas) + ", or " +
+                 text(c.parallel.data * tensor) + " ranks");
     c.parallel.data = replicas;
     resolve_micro_batch(c, refuse);
   }
-  out.throw_if_any();
+  problems.throw_if_any();
 }
 
 }  // namespace tfm::config

@@ -42,6 +42,20 @@ std::int64_t MaskedTokens::specials(const tokenizer::Tokenizer& t, bool next_sen
   return next_sentence ? 3 : s.classify && s.separate ? 2 : 0;
 }
 
+void MaskedTokens::check_tokenizer(const tokenizer::Tokenizer& tokenizer, std::int64_t vocab_size,
+                                   bool next_sentence) {
+  const tokenizer::SpecialIds s = tokenizer.special_ids();
+  if (!s.mask)
+    throw Error(
+        ExitCode::usage,
+        "data.tokenizer has no mask id; expected a vocabulary with [MASK] or <mask>, or `bytes`");
+  check_fits("the mask", *s.mask, vocab_size);
+  if (next_sentence && !(s.classify && s.separate) && !(s.begin && s.end))
+    throw Error(ExitCode::usage,
+                "next_sentence: data.tokenizer has no ids that begin and end a sentence; expected "
+                "a vocabulary with [CLS] and [SEP], or `bytes`");
+}
+
 MaskedTokens::MaskedTokens(const Source& source, SampleOrder order,
                            const tokenizer::Tokenizer& tokenizer, std::int64_t global_batch,
                            const Options& options, bool endless)
@@ -50,20 +64,12 @@ MaskedTokens::MaskedTokens(const Source& source, SampleOrder order,
       text_(source, order, global_batch, endless, options.document_end),
       options_(options),
       global_batch_(global_batch) {
+  check_tokenizer(tokenizer, options.vocab_size, options.next_sentence);
   const tokenizer::SpecialIds s = tokenizer.special_ids();
-  if (!s.mask)
-    throw Error(
-        ExitCode::usage,
-        "data.tokenizer has no mask id; expected a vocabulary with [MASK] or <mask>, or `bytes`");
   mask_ = *s.mask;
-  check_fits("the mask", mask_, options.vocab_size);
   if (s.classify && s.separate) classify_ = s.classify, separate_ = s.separate;
   if (!options.next_sentence) return;
   if (!classify_) classify_ = s.begin, separate_ = s.end;
-  if (!classify_ || !separate_)
-    throw Error(ExitCode::usage,
-                "next_sentence: data.tokenizer has no ids that begin and end a sentence; expected "
-                "a vocabulary with [CLS] and [SEP], or `bytes`");
   if (source.samples() < 2)
     throw Error(ExitCode::input,
                 "next_sentence: the data holds one sample only; expected another one for sentences "
@@ -155,22 +161,29 @@ SpanLengths span_lengths(std::int64_t source, double probability, double mean_sp
   return of(raw);
 }
 
+void SpanCorruption::check_tokenizer(const tokenizer::Tokenizer& tokenizer, std::int64_t spans,
+                                     std::int64_t vocab_size, std::int64_t begin) {
+  sentence_ids(tokenizer, begin);
+  const std::vector<std::int32_t> sentinels = tokenizer.sentinel_ids();
+  if (static_cast<std::int64_t>(sentinels.size()) < spans)
+    throw Error(ExitCode::usage, "data.tokenizer has " + std::to_string(sentinels.size()) +
+                                     " sentinels, but a sequence has " + std::to_string(spans) +
+                                     " hidden spans; expected <extra_id_0> to <extra_id_" +
+                                     std::to_string(spans - 1) + ">, or a shorter train.seq_len");
+  for (std::int64_t i = 0; i < spans; ++i)
+    check_fits("a sentinel", sentinels[static_cast<std::size_t>(i)], vocab_size);
+}
+
 SpanCorruption::SpanCorruption(const Source& source, SampleOrder order,
                                const tokenizer::Tokenizer& tokenizer, std::int64_t global_batch,
                                SpanLengths lengths, std::int64_t vocab_size, std::uint64_t seed,
                                bool endless, std::int64_t begin)
     : text_(source, order, global_batch, endless), lengths_(lengths), seed_(seed) {
+  check_tokenizer(tokenizer, lengths.spans, vocab_size, begin);
   const SentenceIds special = sentence_ids(tokenizer, begin);
   begin_ = special.begin, end_ = special.end;
   sentinels_ = tokenizer.sentinel_ids();
-  if (static_cast<std::int64_t>(sentinels_.size()) < lengths.spans)
-    throw Error(ExitCode::usage,
-                "data.tokenizer has " + std::to_string(sentinels_.size()) +
-                    " sentinels, but a sequence has " + std::to_string(lengths.spans) +
-                    " hidden spans; expected <extra_id_0> to <extra_id_" +
-                    std::to_string(lengths.spans - 1) + ">, or a shorter train.seq_len");
   sentinels_.resize(static_cast<std::size_t>(lengths.spans));
-  for (const std::int32_t id : sentinels_) check_fits("a sentinel", id, vocab_size);
 }
 
 void SpanCorruption::fill(std::int64_t index, std::int64_t first, std::int64_t count,

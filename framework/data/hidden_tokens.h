@@ -32,6 +32,9 @@ class MaskedTokens final : public Batcher {
   // Error(input) for pairs from one sample.
   MaskedTokens(const Source& source, SampleOrder order, const tokenizer::Tokenizer& tokenizer,
                std::int64_t global_batch, const Options& options, bool endless);
+  // What the constructor asks of a tokenizer.
+  static void check_tokenizer(const tokenizer::Tokenizer& tokenizer, std::int64_t vocab_size,
+                              bool next_sentence);
   // Places of a sequence that [CLS] and [SEP] take; for pairs of a tokenizer without them its begin
   // and end.
   static std::int64_t specials(const tokenizer::Tokenizer& tokenizer, bool next_sentence);
@@ -74,6 +77,9 @@ class SpanCorruption final : public Batcher {
   SpanCorruption(const Source& source, SampleOrder order, const tokenizer::Tokenizer& tokenizer,
                  std::int64_t global_batch, SpanLengths lengths, std::int64_t vocab_size,
                  std::uint64_t seed, bool endless, std::int64_t begin = -1);
+  // What the constructor asks of a tokenizer.
+  static void check_tokenizer(const tokenizer::Tokenizer& tokenizer, std::int64_t spans,
+                              std::int64_t vocab_size, std::int64_t begin);
   Batch batch(std::int64_t index) const override { return text_.batch(index); }
   std::int64_t batches() const override { return text_.batches(); }
   void fill(std::int64_t index, std::int64_t first, std::int64_t count,

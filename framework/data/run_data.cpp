@@ -5,6 +5,7 @@
 #include "data/batch_shapes.h"
 #include "data/hidden_tokens.h"
 #include "io/glob.h"
+#include "io/text_stream.h"
 
 namespace tfm::data {
 namespace {
@@ -25,15 +26,22 @@ std::optional<std::int32_t> document_end(const config::Config& config,
   return end;
 }
 
+// Objectives that hide tokens read token files or text.
+bool hides(const config::SourceConfig& c) {
+  return c.type == config::SourceType::mlm || c.type == config::SourceType::span_corruption;
+}
+
+bool holds_tokens(const config::SourceConfig& c) {
+  return c.type == config::SourceType::tokens ||
+         (hides(c) && std::ranges::all_of(c.paths, [](const config::SourcePath& p) {
+            return p.path.ends_with(".bin");
+          }));
+}
+
 SourceSpec source_spec(const config::SourceConfig& c, std::optional<std::int32_t> document_end) {
-  // Objectives that hide tokens read token files or text.
-  const auto is_tokens = [](const config::SourcePath& p) { return p.path.ends_with(".bin"); };
-  const bool either =
-      c.type == config::SourceType::mlm || c.type == config::SourceType::span_corruption;
-  const config::SourceType type = !either ? c.type
-                                  : std::all_of(c.paths.begin(), c.paths.end(), is_tokens)
-                                      ? config::SourceType::tokens
-                                      : config::SourceType::text;
+  const config::SourceType type = !hides(c)         ? c.type
+                                  : holds_tokens(c) ? config::SourceType::tokens
+                                                    : config::SourceType::text;
   SourceSpec spec{.type = type,
                   .paths = {},
                   .field = c.field,
@@ -52,7 +60,94 @@ std::unique_ptr<Pairs> open_pairs(const config::Config& config, const config::So
                                  config.model.decoder_start);
 }
 
+SpanLengths spans_of(const config::Config& config, const config::SourceConfig& c) {
+  return c.type == config::SourceType::span_corruption
+             ? span_lengths(config.train.seq_len, c.mask_probability, c.mean_span_length)
+             : SpanLengths{};
+}
+
+// Ids of a sample of the source, less one.
+std::int64_t sample_length(const config::Config& config, const config::SourceConfig& c,
+                           const tokenizer::Tokenizer& tokenizer) {
+  const std::int64_t length = config.train.seq_len;
+  if (c.type == config::SourceType::mlm)
+    return length - MaskedTokens::specials(tokenizer, c.next_sentence);
+  return c.type == config::SourceType::span_corruption ? spans_of(config, c).raw : length;
+}
+
+// The key of a source that names its files.
+std::string path_key(const config::SourceConfig& c, const std::string& section) {
+  return section + (c.paths.empty() ? ".source" : ".path");
+}
+
+// Whether the tokenizer has the ids that an objective needs, within the vocabulary.
+void check_tokenizer(const config::Config& config, const config::SourceConfig& c,
+                     const tokenizer::Tokenizer& tokenizer) {
+  const std::int64_t vocabulary = config.model.vocab_size;
+  const bool encodes = !holds_tokens(c);
+  const std::int64_t ids = std::max(tokenizer.vocab_size(), tokenizer.target().vocab_size());
+  if (encodes && ids > vocabulary)
+    throw Error(ExitCode::input, config.data.tokenizer + ": has ids up to " +
+                                     std::to_string(ids - 1) + ", but model.vocab_size is " +
+                                     std::to_string(vocabulary) + "; expected at least " +
+                                     std::to_string(ids));
+  document_end(config, c, tokenizer);
+  if (c.type == config::SourceType::mlm)
+    MaskedTokens::check_tokenizer(tokenizer, vocabulary, c.next_sentence);
+  if (c.type == config::SourceType::span_corruption)
+    SpanCorruption::check_tokenizer(tokenizer, spans_of(config, c).spans, vocabulary,
+                                    config.model.decoder_start);
+  if (c.type != config::SourceType::pairs) return;
+  const SentenceIds special = sentence_ids(tokenizer, config.model.decoder_start);
+  check_known(std::max(special.begin, special.end), vocabulary, "the end of a sentence");
+}
+
+// Whether the files can be opened; of token files everything but the ids after the first sample.
+void check_files(const config::Config& config, const config::SourceConfig& c,
+                 const std::string& section, const tokenizer::Tokenizer* tokenizer,
+                 config::Problems& problems) {
+  bool opened = true;
+  for (const auto& [key, path] : {std::pair{".source", c.source}, {".target", c.target}})
+    if (!path.empty()) opened &= problems.collect(section + key, [&] { io::check_text(path); });
+  for (std::size_t i = 0; i < c.paths.size(); ++i)
+    opened &= problems.collect(section + ".path[" + std::to_string(i) + "]", [&] {
+      for (const std::string& file : io::expand_glob(c.paths[i].path))
+        holds_tokens(c) ? static_cast<void>(TokenFile(file)) : io::check_text(file);
+    });
+  if (!tokenizer || !opened || !holds_tokens(c)) return;
+  problems.collect(path_key(c, section), [&] {
+    const auto source =
+        open_source(source_spec(c, std::nullopt), *tokenizer, sample_length(config, c, *tokenizer));
+    source->check_ids(config.model.vocab_size);
+    std::vector<std::int32_t> first(static_cast<std::size_t>(source->seq_len()) + 1);
+    source->read(0, first);
+  });
+}
+
+std::unique_ptr<tokenizer::Tokenizer> checked_tokenizer(const config::Config& config) {
+  config::Problems problems(config.places);
+  auto tokenizer = check_data(config, problems);
+  problems.throw_if_any();
+  return tokenizer;
+}
+
 }  // namespace
+
+std::unique_ptr<tokenizer::Tokenizer> check_data(const config::Config& config,
+                                                 config::Problems& problems) {
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer;
+  problems.collect("data.tokenizer",
+                   [&] { tokenizer = tokenizer::load_tokenizer(config.data.tokenizer); });
+  const config::DataConfig& data = config.data;
+  const bool fits = tokenizer && problems.collect("data.tokenizer", [&] {
+    check_tokenizer(config, data.train, *tokenizer);
+    if (data.validation) check_tokenizer(config, *data.validation, *tokenizer);
+  });
+  const tokenizer::Tokenizer* usable = fits ? tokenizer.get() : nullptr;
+  check_files(config, data.train, "data.train", usable, problems);
+  if (data.validation) check_files(config, *data.validation, "data.validation", usable, problems);
+  return tokenizer;
+}
 
 PairSpec pair_files(const config::SourceConfig& c) {
   PairSpec spec{.source = c.source, .target = c.target, .files = {}};
@@ -76,15 +171,10 @@ std::unique_ptr<Batcher> RunData::open(const config::Config& config, const confi
           " exceeded train.seq_len = " + std::to_string(length) + " tokens and were truncated");
     return pairs;
   }
-  const SpanLengths spans = c.type == config::SourceType::span_corruption
-                                ? span_lengths(length, c.mask_probability, c.mean_span_length)
-                                : SpanLengths{};
-  const std::int64_t raw = c.type == config::SourceType::mlm
-                               ? length - MaskedTokens::specials(*tokenizer, c.next_sentence)
-                           : spans.raw > 0 ? spans.raw
-                                           : length;
+  const SpanLengths spans = spans_of(config, c);
   const auto end = document_end(config, c, *tokenizer);
-  sources.push_back(open_source(source_spec(c, end), *tokenizer, raw));
+  sources.push_back(
+      open_source(source_spec(c, end), *tokenizer, sample_length(config, c, *tokenizer)));
   Source& source = *sources.back();
   source.check_ids(vocabulary);
   if (const std::string text = source.left_out(); !text.empty()) notes.push_back(key + text);
@@ -101,10 +191,13 @@ std::unique_ptr<Batcher> RunData::open(const config::Config& config, const confi
   return std::make_unique<NextToken>(source, order, batch, endless, end);
 }
 
-RunData::RunData(const config::Config& config)
-    : tokenizer(tokenizer::load_tokenizer(config.data.tokenizer)) {
-  train = open(config, config.data.train, true);
-  if (config.data.validation) validation = open(config, *config.data.validation, false);
+RunData::RunData(const config::Config& config) : tokenizer(checked_tokenizer(config)) {
+  const auto& [train_source, validation_source, name] = config.data;
+  config::at_key(config.places, path_key(train_source, "data.train"),
+                 [&] { train = open(config, train_source, true); });
+  if (!validation_source) return;
+  config::at_key(config.places, path_key(*validation_source, "data.validation"),
+                 [&] { validation = open(config, *validation_source, false); });
 }
 
 RunData::RunData(const config::Config& config, const config::SourceConfig& source)

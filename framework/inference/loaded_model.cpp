@@ -28,12 +28,14 @@ config::Config huggingface_run(const std::string& dir) {
 std::string checkpoint_path(const std::string& path) {
   if (huggingface::is_huggingface(path)) return path;
   if (std::filesystem::exists(path + "/manifest.json")) return path;
+  static const std::string expected =
+      "; expected a folder with config.json (Hugging Face) or manifest.json (a checkpoint), or one "
+      "of checkpoints (step-...)";
+  if (!std::filesystem::exists(path))
+    throw Error(ExitCode::input, path + ": there is no such directory" + expected);
   const auto newest = checkpoint::find_latest(
       path, [](const std::string& why) { std::fprintf(stderr, "warning: %s\n", why.c_str()); });
-  if (!newest)
-    throw Error(ExitCode::input, path +
-                                     ": no checkpoint found; expected a folder with manifest.json, "
-                                     "or one that holds such folders (step-...)");
+  if (!newest) throw Error(ExitCode::input, path + ": no checkpoint found" + expected);
   return *newest;
 }
 

@@ -52,13 +52,15 @@ std::string hex_of(XXH128_hash_t hash) {
 
 MappedFile::MappedFile(const std::string& path) : path_(path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) throw Error(ExitCode::input, path + ": cannot be opened: " + errno_text());
+  if (fd < 0)
+    throw Error(ExitCode::input,
+                path + ": cannot be opened: " + errno_text() + "; expected a readable file");
   struct stat info {};
   std::string problem;
   if (::fstat(fd, &info) != 0) {
     problem = "cannot be examined: " + errno_text();
   } else if (!S_ISREG(info.st_mode)) {
-    problem = "is not a regular file";
+    problem = "is not a regular file; expected a readable file";
   } else if (info.st_size > 0) {
     size_ = static_cast<std::size_t>(info.st_size);
     void* at = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);

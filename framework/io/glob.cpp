@@ -23,7 +23,8 @@ std::vector<std::string> expand_glob(const std::string& pattern) {
         return f.ends_with(".idx") && std::find(files.begin(), files.end(),
                                                 f.substr(0, f.size() - 4) + ".bin") != files.end();
       });
-  if (files.empty()) throw Error(ExitCode::input, pattern + ": no file matches this pattern");
+  if (files.empty())
+    throw Error(ExitCode::input, pattern + ": no file matches this pattern; expected at least one");
   return files;
 }
 

@@ -321,4 +321,17 @@ std::size_t TextStream::read(char* out, std::size_t bytes) {
   return done;
 }
 
+void check_text(const std::string& path) {
+  const auto fail = [&](const std::string& what) {
+    throw Error(ExitCode::input, path + ": " + what);
+  };
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0)
+    fail("cannot be opened: " + errno_text() + "; expected a readable file");
+  if (S_ISDIR(info.st_mode)) fail("is a directory; expected a file, or a pattern of files in it");
+  if (S_ISFIFO(info.st_mode)) return;
+  if (info.st_size == 0) fail("is empty; expected a file with text");
+  const TextStream looked_at(path);
+}
+
 }  // namespace tfm::io

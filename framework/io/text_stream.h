@@ -32,6 +32,10 @@ class TextStream {
   std::string head_;  // what has been looked at and not read yet
 };
 
+// Reads the first bytes of a file. Error(input) unless it holds text, compressed or not; a pipe is
+// left alone.
+void check_text(const std::string& path);
+
 // `name` without a .gz or .zst at its end.
 std::string_view without_compression(std::string_view name);
 

@@ -350,7 +350,7 @@ PipelineParts read_sentencepiece(const std::string& path, const VocabEntries& vo
   }
   if (!parts.unknown)
     throw Error(ExitCode::input,
-                path + ": no piece is the unknown one; is it a SentencePiece model?");
+                path + ": no piece is the unknown one; expected a SentencePiece model");
   if (model.type != 1 && model.type != 2)
     throw Error(ExitCode::input, path + ": trainer_spec: model type " +
                                      (model.type == 3   ? "word"

@@ -50,7 +50,7 @@ class ByteTokenizer final : public Tokenizer {
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& spec) {
   namespace fs = std::filesystem;
   static const std::string use =
-      "; use `bytes`, a tokenizer.json, a SentencePiece .model, or a folder that holds "
+      "; expected `bytes`, a tokenizer.json, a SentencePiece .model, or a folder that holds "
       "tokenizer.json, or "
       "source.spm, target.spm and vocab.json, or vocab.json and merges.txt";
   if (spec == "bytes") return std::make_unique<ByteTokenizer>();

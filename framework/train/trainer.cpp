@@ -14,7 +14,9 @@
 #include "core/strings.h"
 #include "core/version.h"
 #include "data/run_data.h"
+#include "huggingface/weights.h"
 #include "inference/initial_weights.h"
+#include "inference/loaded_model.h"
 #include "inference/translator.h"
 #include "telemetry/metrics_log.h"
 #include "telemetry/metrics_server.h"
@@ -49,7 +51,6 @@ class Run {
         engine_(plan::make_step_plan(config, mesh), device),
         watchdog_(mesh, file_timeout()),
         schedule_(plan::schedule_of(config)) {
-    check_trainable(config);
     if (config_.eval.stop) best_ = {.metric = config_.eval.stop->metric};
     if (engine_.plan().translator) lines_ = data_.validation_lines(config_);
     comm::check_same_on_all_ranks(*mesh_.world, engine_.plan().collective_hash(),
@@ -133,7 +134,8 @@ class Run {
              }).value_or("");
     if (lead() && how != "auto" && how != "never") {
       path = how;
-      checkpoint::CheckpointReader(path).verify();
+      config::at_key(config_.places, "checkpoint.resume",
+                     [&] { checkpoint::CheckpointReader(path).verify(); });
     }
     path = comm::broadcast_string(*mesh_.world, path);
     if (path.empty()) return 0;
@@ -417,18 +419,41 @@ class Run {
   double loss_ = 0;
 };
 
-}  // namespace
-
-void check_trainable(const config::Config& config) {
+void check_run(const config::Config& config, config::Problems& problems) {
   if (config.model.next_sentence && config.model.init == "random" &&
       !config.data.train.next_sentence)
-    throw Error(ExitCode::usage,
-                "model.next_sentence is true, but data.train.next_sentence is false, so nothing "
-                "trains that head; expected both or neither");
+    problems.add({"model.next_sentence", "data.train.next_sentence"},
+                 "model.next_sentence is true, but data.train.next_sentence is false, so nothing "
+                 "trains that head; expected both or neither");
+  const std::string& resume = config.checkpoint.resume;
+  if (resume != "auto" && resume != "never")
+    problems.collect("checkpoint.resume",
+                     [&] { checkpoint::CheckpointReader(resume).check_headers(); });
+  const std::string& init = config.model.init;
+  if (init != "random" && !huggingface::is_huggingface(init))
+    problems.collect("model.init", [&] {
+      checkpoint::CheckpointReader(inference::checkpoint_path(init)).check_headers();
+    });
+  std::error_code ignored;
+  const std::string& dir = config.checkpoint.dir;
+  if (std::filesystem::exists(dir, ignored) && !std::filesystem::is_directory(dir, ignored))
+    problems.add({"checkpoint.dir"}, "checkpoint.dir: " + dir + ": is a file; expected a folder");
+}
+
+}  // namespace
+
+void check_inputs(const config::Config& config) {
+  config::Problems problems(config.places);
+  check_run(config, problems);
+  data::check_data(config, problems);
+  problems.throw_if_any();
 }
 
 TrainOutcome train(const config::Config& config, const comm::Mesh& mesh,
                    const device::Device& device, StopRequests& requests) {
+  config::Problems problems(config.places);
+  check_run(config, problems);
+  problems.throw_if_any();
   return Run(config, mesh, device, requests).run();
 }
 

@@ -12,8 +12,11 @@ struct TrainOutcome {
   double loss = 0;
 };
 
-// Throws Error(usage) for a configuration whose model cannot be trained with its data.
-void check_trainable(const config::Config& config);
+// Everything that a run asks for at its start, as far as that needs neither ranks nor a pass over
+// data: whether the model can be trained with its data; data, tokenizer and checkpoints can be
+// opened and fit. Throws Error(usage) or Error(input) with every problem, where its key was
+// written.
+void check_inputs(const config::Config& config);
 
 // Collective over the mesh. `requests`: from before any thread was started.
 // Prints progress on rank 0. Throws Error with the contract's exit code.

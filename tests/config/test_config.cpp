@@ -4,26 +4,34 @@
 #include <chrono>
 #include <sstream>
 
+#include "inference/initial_weights.h"
 #include "support/config_fixture.h"
+#include "train/trainer.h"
 
 namespace tfm {
 namespace {
 
 struct BadCase {
   std::string file, name, text;
+  int ranks = 0;            // 0: rules of ranks are not asked for
+  std::optional<int> code;  // inputs are opened, and this is the exit code
   std::vector<std::pair<std::string, std::string>> expected;  // line:col, part of the message
 };
 
 std::vector<BadCase> bad_cases() {
   std::vector<BadCase> cases;
   for (const auto& entry :
-       fs::directory_iterator(fs::path(TFM_SOURCE_DIR) / "tests/unit/bad_configs")) {
+       fs::directory_iterator(fs::path(TFM_SOURCE_DIR) / "tests/config/bad_configs")) {
     std::ifstream file(entry.path());
     for (std::string line; std::getline(file, line);) {
       if (line.starts_with("=== ")) {
-        cases.push_back({entry.path().filename().string(), line.substr(4), {}, {}});
+        cases.push_back({.file = entry.path().filename().string(), .name = line.substr(4)});
       } else if (cases.empty() || cases.back().file != entry.path().filename()) {
         continue;  // the remarks at the top
+      } else if (line.starts_with("@ranks ")) {
+        cases.back().ranks = std::stoi(line.substr(7));
+      } else if (line.starts_with("@open ")) {
+        cases.back().code = std::stoi(line.substr(6));
       } else if (line.starts_with(">>> ")) {
         const auto space = line.find(' ', 4);
         cases.back().expected.emplace_back(line.substr(4, space - 4), line.substr(space + 1));
@@ -38,13 +46,73 @@ std::vector<BadCase> bad_cases() {
   return cases;
 }
 
-TEST_F(ConfigTest, BadConfigsAreReportedWhereTheyAreWrong) {
+// The files that files.txt speaks of, in the folder of the test, which is the working directory.
+class BadConfigs : public ConfigTest {
+ protected:
+  BadConfigs() : before_(fs::current_path()) {
+    fs::current_path(folder_);
+    write("text.txt", "a line of text\nand another\n");
+    write("empty.txt", "");
+    write("zeros.bin", std::string(4096, '\0'));
+    write("cut.bin", header(5));
+    std::string ids = header(1000);
+    for (int i = 0; i < 1000; ++i) ids += {static_cast<char>(i & 255), static_cast<char>(i >> 8)};
+    write("tokens.bin", ids);
+    write("damaged.json", "{");
+    write("damaged.model", "model");
+    write("folder/file.txt", "text");
+    const fs::path fixtures = fs::path(TFM_SOURCE_DIR) / "tests/fixtures";
+    fs::copy(fixtures / "bpe600", "bpe");
+    const std::string config = slurp(fixtures / "huggingface/gpt2_0/config.json");
+    write("no-weights/config.json", config);
+    write("no-shard/config.json", config);
+    fs::copy(fixtures / "huggingface/gpt2_0/model.safetensors",
+             "no-shard/model-00001-of-00002.safetensors");
+    write(
+        "no-shard/model.safetensors.index.json",
+        R"({"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}})");
+    write("damaged-config/config.json", R"({"model_type": "gpt2", "n_embd": "wide"})");
+    write("damaged-manifest/manifest.json", "{}");
+  }
+  ~BadConfigs() override { fs::current_path(before_); }
+
+  // What a program says of it, and with which exit code.
+  static std::pair<std::string, int> outcome(const BadCase& c) {
+    write("cfg.yaml", c.text);
+    try {
+      config::Config config = config::load_config("cfg.yaml", {}, inference::model_of_directory);
+      if (c.ranks > 0) config::resolve_for_ranks(config, c.ranks);
+      if (c.code) train::check_inputs(config);
+    } catch (const Error& e) {
+      return {e.what(), static_cast<int>(e.code())};
+    }
+    return {"", 0};
+  }
+
+ private:
+  static void write(const fs::path& path, const std::string& bytes) {
+    if (path.has_parent_path()) fs::create_directories(path.parent_path());
+    std::ofstream(path, std::ios::binary) << bytes;
+  }
+  // Of llm.c's token files.
+  static std::string header(std::int32_t tokens) {
+    std::vector<std::int32_t> words(256);
+    words[0] = 20240520, words[1] = 1, words[2] = tokens;
+    return {reinterpret_cast<const char*>(words.data()), 1024};
+  }
+  fs::path before_;
+};
+
+TEST_F(BadConfigs, AreReportedWhereTheyAreWrong) {
   const std::vector<BadCase> cases = bad_cases();
-  ASSERT_GE(cases.size(), 110u);
+  ASSERT_GE(cases.size(), 234u);
+  ASSERT_GE(std::ranges::count_if(cases, [](const BadCase& c) { return c.code.has_value(); }), 36);
+  ASSERT_GE(std::ranges::count_if(cases, [](const BadCase& c) { return c.ranks > 0; }), 13);
   for (const BadCase& c : cases) {
     SCOPED_TRACE(c.file + ": " + c.name);
     ASSERT_FALSE(c.expected.empty());
-    const std::string message = errors(c.text);
+    const auto [message, code] = outcome(c);
+    EXPECT_EQ(code, c.code.value_or(2));
     std::size_t count = 0;
     for (auto at = message.find(": error: "); at != std::string::npos;
          at = message.find(": error: ", at + 1))
@@ -61,6 +129,7 @@ TEST_F(ConfigTest, BadConfigsAreReportedWhereTheyAreWrong) {
     EXPECT_TRUE(message.find("expected") != std::string::npos ||
                 message.find("legal values") != std::string::npos)
         << message;
+    EXPECT_NE(message.find("\n  "), std::string::npos) << "no line and caret in\n" << message;
   }
 }
 

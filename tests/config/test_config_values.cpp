@@ -215,6 +215,9 @@ TEST_F(ConfigValues, TheReferenceNamesEveryKey) {
     EXPECT_NE(page.find("| `" + key + "` | "), std::string::npos) << key;
   EXPECT_NE(page.find("| `train.steps` | count (>= 1 and <= 2147483647) | `1000` |"),
             std::string::npos);
+  const std::string document = slurp(fs::path(TFM_SOURCE_DIR) / "docs/configuration.md");
+  EXPECT_EQ(document.substr(std::min(document.find("| key |"), document.size())), page)
+      << "docs/configuration.md differs from tfm-train --keys";
   EXPECT_EQ(edit_distance("abcd", "acbd"), 1);
   EXPECT_EQ(edit_distance("abcd", "xbc"), 2);
 }

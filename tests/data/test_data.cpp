@@ -133,7 +133,7 @@ TEST(Source, ReadsCompressedTextAsPlain) {
   put(folder / "a.jsonl", lines);
   const auto bpe = tokenizer::load_tokenizer(fixture);
   const auto tokens_of = [&](const std::string& path) {
-    const auto s = data::open_source({"text", {{path}}}, *bpe, 1);
+    const auto s = data::open_source({config::SourceType::text, {{path}}}, *bpe, 1);
     Ids ids(1, sample_of(*s, 0)[0]);
     for (std::int64_t i = 0; i < s->samples(); ++i) ids.push_back(sample_of(*s, i)[1]);
     return ids;

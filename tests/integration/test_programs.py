@@ -3,9 +3,11 @@ import json
 import os
 import pathlib
 import random
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 import xml.etree.ElementTree
 
 BIN = pathlib.Path(sys.argv[1])
@@ -51,8 +53,53 @@ def check_messages():
         out = run(ranks, "tfm-train", "cfg.yaml", *args, code=code)
         assert expected in out, f"{args}: {out}"
     assert "did you mean '--check'" in run(0, "tfm-train", "cfg.yaml", "--chek", code=2)
-    run(0, "tfm-train", "cfg.yaml", "--check", "--ranks", "4")
+    assert run(0, "tfm-train", "cfg.yaml", "--check", "--ranks", "4") == "configuration is valid\n"
     run(0, "tfm-train", "cfg.yaml", "--check", "--ranks", "3", code=2)
+
+
+def check_inputs():
+    """What a run would not find is said before it starts, where the configuration asks for it."""
+    missing = "cfg.yaml:6:29: error: data.train.path: text.txt: cannot be opened: No such file or directory"
+    os.rename("text.txt", "moved.txt")
+    for ranks, args in [(0, ["--check"]), (0, []), (2, []), (4, ["--check"]), (0, ["--check", "--ranks", 64, "train.global_batch_size=128"])]:
+        out = run(ranks, "tfm-train", "cfg.yaml", *args, code=3)
+        assert out.count(missing) == 1 and "  train: {type: text, path: text.txt, shuffle: true}\n" + 30 * " " + "^" in out, out
+        assert out.count("data.validation.path: text.txt: cannot be opened") == 1 and "valid\n" not in out, out
+    assert missing in run(0, "tfm-bench", "step", "cfg.yaml", code=3)
+    os.rename("moved.txt", "text.txt")
+    out = run(0, "tfm-train", "cfg.yaml", "--check", "--ranks", 3, code=2)
+    assert "cfg.yaml:3:39: error: train.global_batch_size 8 is not divisible by the 3 replicas" in out, out
+    for args, code in [(["model.init=nowhere"], 3), (["data.tokenizer=no.json"], 3), (["checkpoint.resume=nowhere"], 3), (["checkpoint.dir=cfg.yaml"], 2)]:
+        out = run(0, "tfm-train", "cfg.yaml", "--check", *args, code=code)
+        assert f"override '{args[0]}': error: {args[0].split('=')[0]}: " in out, out
+
+
+def one_rank(name, others, own):
+    """A shell line that starts tfm-train with an argument of its own on rank 3."""
+    return f'value={others}; [ "${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}" = 3 ] && value={own}; exec {BIN / "tfm-train"} cfg.yaml {name}=$value'
+
+
+def check_ranks_that_fail():
+    """What all ranks would say is said once; what one rank says has its host and rank; all end soon, with its code."""
+    ranks = ["train.micro_batch_size=1"]
+    assert run(8, "tfm-train", "cfg.yaml", "--check", *ranks).count("configuration is valid") == 1
+    for args, code, expected in [(["optimizer.lr=x"], 2, "'optimizer.lr': found the text 'x'"), (["train.global_batch_size=9"], 2, "divisible by the 8 replicas"),
+                                 (["parallel.tensor=3"], 2, "the 8 ranks are not divisible"), (["data.train.path=gone.txt"], 3, "gone.txt: cannot be opened"),
+                                 (["--check", "data.train.path=gone.txt"], 3, "gone.txt: cannot be opened"), (["--chek"], 2, "did you mean '--check'"),
+                                 (["device=cuda"], 4, "device: cuda")]:
+        start = time.monotonic()
+        out = run(8, "tfm-train", "cfg.yaml", *ranks, *args, code=code)
+        assert out.count(expected) == 1 and " rank " not in out.split(expected)[0].splitlines()[-1], out
+        assert time.monotonic() - start < 20
+    for name, others, own, code, expected in [("optimizer.lr", "1e-3", "x", 2, "'optimizer.lr': found the text 'x'"), ("data.train.path", "text.txt", "gone.txt", 3, "gone.txt: cannot be opened"),
+                                              ("--check data.train.path", "text.txt", "gone.txt", 3, "gone.txt: cannot be opened")]:
+        start = time.monotonic()
+        out = run(8, "/bin/bash", "-c", one_rank("train.micro_batch_size=1 " + name, others, own), code=code)
+        assert out.count(expected) == 1 and f"[{socket.gethostname()} rank 3] tfm-train: " in out, out
+        assert time.monotonic() - start < 20
+    out = run(8, "/bin/bash", "-c", one_rank("train.micro_batch_size=1 data.train.path", "gone.txt", "other.txt"), code=3)
+    host = socket.gethostname()
+    assert out.count("gone.txt: cannot") == out.count("other.txt: cannot") == 1 and f"[{host} ranks 0-2, 4-7] tfm-train: " in out and f"[{host} rank 3] tfm-train: " in out, out
 
 
 def check_layouts():
@@ -195,7 +242,7 @@ def main():
         os.chdir(folder)
         pathlib.Path("cfg.yaml").write_text(CONFIG)
         pathlib.Path("text.txt").write_text("the quick brown fox jumps over the lazy dog; " * 300)
-        for check in (check_messages, check_layouts, check_plan, check_bench, check_resume, check_early_stopping, check_verify):
+        for check in (check_messages, check_inputs, check_ranks_that_fail, check_layouts, check_plan, check_bench, check_resume, check_early_stopping, check_verify):
             check()
             print(check.__name__, "ok", flush=True)
         os.chdir("/")

@@ -1,0 +1,73 @@
+#pragma once
+// Problems with the values of a configuration that was read before: printed where the value was
+// written.
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "config/diagnostics.h"
+#include "core/error.h"
+
+namespace tfm::config {
+
+// Where the values of a configuration were written. No part of its value: all places are equal.
+class Places {
+ public:
+  Places() = default;  // of a configuration that was not read from a text
+  // `marks`: of each value, by its dotted key; items of a list: "data.train.path[1]".
+  Places(Diagnostics texts, std::map<std::string, Mark> marks, Mark root);
+  bool operator==(const Places&) const { return true; }
+
+ private:
+  friend class Problems;
+  struct Written {
+    Diagnostics texts;
+    std::map<std::string, Mark> marks;
+    Mark root;
+  };
+  std::shared_ptr<const Written> written_;
+};
+
+class Problems {
+ public:
+  // `name` stands for the file of a configuration without places.
+  explicit Problems(const Places& places, const std::string& name = "configuration");
+
+  // `keys`: those involved, the likeliest culprit first.
+  void add(const std::vector<std::string>& keys, const std::string& message,
+           const std::string& help = {}, ExitCode code = ExitCode::usage);
+  // What `body` throws becomes a problem of `key`. True where it throws nothing.
+  template <class F>
+  bool collect(const std::string& key, F&& body) {
+    try {
+      std::forward<F>(body)();
+      return true;
+    } catch (const Error& e) {
+      add_input(key, e.what(), e.code());
+    } catch (const std::exception& e) {
+      add_input(key, e.what(), ExitCode::input);
+    }
+    return false;
+  }
+  // Error(usage) with all of them, or with the first one's code where none is of usage.
+  void throw_if_any() const { out_.throw_if_any(); }
+
+ private:
+  void add_input(const std::string& key, const std::string& message, ExitCode code);
+
+  Diagnostics out_;
+  std::map<std::string, Mark> marks_;
+  Mark root_;
+};
+
+// An Error that `body` throws is thrown as one about the value of `key`.
+template <class F>
+void at_key(const Places& places, const std::string& key, F&& body) {
+  Problems problems(places);
+  problems.collect(key, std::forward<F>(body));
+  problems.throw_if_any();
+}
+
+}  // namespace tfm::config
