@@ -103,7 +103,10 @@ bool read_init(const YamlNode& root, const ReadModel& read_model, ModelConfig& m
                Diagnostics& out) {
   const YamlNode* init = scalar_of_model(root, "init");
   if (!init || init->text.empty() || init->text == "random") return true;
-  TFM_CHECK(read_model, "model.init is a directory, which nobody reads here");
+  if (!read_model) {
+    out.error(init->at, "model.init: " + quoted(init->text) + " is not read here; expected random");
+    return false;
+  }
   const auto fail = [&](const std::exception& e, ExitCode code) {
     out.error(init->at, "model.init: " + std::string(e.what()), "", code);
     return false;

@@ -97,6 +97,7 @@ HuggingFaceModel::HuggingFaceModel(const std::string& dir) : dir_(dir) {
   const Json config_tree = read_config(dir);
   const io::JsonNode config(config_tree, dir + "/config.json");
   architecture_ = &architecture_of(config);
+  architecture_->read(config);  // what is wrong with it is told before the weights are looked for
   if (fs::exists(single) || !fs::exists(index)) {
     open("model.safetensors");
   } else {

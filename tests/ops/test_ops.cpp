@@ -215,7 +215,8 @@ INSTANTIATE_TEST_SUITE_P(All, Ops, testing::ValuesIn(op_cases()),
                          [](const auto& info) { return info.param.kind + "_" + info.param.name; });
 
 TEST(OpList, EveryOpHasACase) {
-  std::set<std::string> tested{"cached_attention"};  // forward only: tests/inference/test_generation.cpp
+  std::set<std::string> tested{
+      "cached_attention"};  // forward only: tests/inference/test_generation.cpp
   for (const OpCase& c : op_cases()) tested.insert(c.kind);
   const std::regex line(R"(kind\(\) const override \{\s*return ([^;]*);)"), word("\"([a-z_]+)\"");
   std::size_t found = 0;
