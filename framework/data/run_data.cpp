@@ -201,8 +201,9 @@ RunData::RunData(const config::Config& config) : tokenizer(checked_tokenizer(con
 }
 
 RunData::RunData(const config::Config& config, const config::SourceConfig& source)
-    : tokenizer(tokenizer::load_tokenizer(config.data.tokenizer)),
-      validation(open(config, source, false)) {}
+    : tokenizer(tokenizer::load_tokenizer(config.data.tokenizer)) {
+  validation = open(config, source, false);
+}
 
 std::int64_t RunData::validation_batches(const config::Config& config) const {
   if (!validation) return 0;
