@@ -187,7 +187,9 @@ void launch(Stream& stream, void (*kernel)(P...), dim3 grid, dim3 block, std::si
       check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                  static_cast<int>(shared_bytes)));
   }
-  kernel<<<grid, block, shared_bytes, stream.get()> > >(P(args)...);
+  // clang-format off
+  kernel<<<grid, block, shared_bytes, stream.get()>>>(P(args)...);
+  // clang-format on
   check(cudaGetLastError());
 }
 
