@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what is needed, builds tfm for the CPU, trains an encoder-decoder on two ranks to read dates, and shows its answers for
+# Installs what is needed, builds what it uses for the CPU, trains an encoder-decoder on two ranks to read dates, and shows its answers for
 # dates that it has not seen beside the truth. Exit code 1 where fewer than 95 % are right.
 # usage: quickstart.sh [section.key=value ...]; BIN=FOLDER takes programs that are built.
 set -euo pipefail
@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 if [ -z "${BIN:-}" ]; then
   launch/setup.sh
   cmake --preset cpu -DTFM_TESTS=OFF
-  cmake --build --preset cpu -j "$(nproc)"
+  cmake --build --preset cpu -j "$(nproc)" --target tfm-data tfm-train tfm-generate
   BIN=build/cpu/bin
 fi
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
@@ -22,6 +22,7 @@ launch/quickstart/show.sh "$data/test.en" "$run/test.answers" "$data/test.iso"
 cat <<'E2'
 
 What next:
+  the other programs     cmake --build --preset cpu
   ask it yourself        echo "the day after the 31st of October, 2031" | build/cpu/bin/tfm-generate runs/quickstart/checkpoints
   now on your text       build/cpu/bin/tfm-train configs/tiny_decoder.yaml data.train.path=YOUR.txt
   now from Hugging Face  build/cpu/bin/tfm-train cfg.yaml model.init=HF_DIRECTORY
