@@ -68,6 +68,20 @@ TEST(Pairs, RowsOfABatch) {
   EXPECT_EQ(Read(started, 0, 0, 1, pair_widths(4))["ids"], (Ids{9, 'C', 0, 0}));
 }
 
+TEST(Pairs, TheLongerSideDecidesTheShape) {
+  const TemporaryFolder folder;  // a side of 3 bytes takes 4 places, with its end
+  const data::PairSpec spec{
+      put(folder / "a", "abc\na\nabcd\nab\n"), put(folder / "b", "A\nABCD\nA\nABC\n"), {}};
+  const data::Pairs pairs(spec, *kBytes, {{4, 2}, {6, 2}}, 260, false, 1);
+  ASSERT_EQ(pairs.batches(), 2);
+  EXPECT_EQ(pairs.batch(0).shape, 1u);
+  EXPECT_EQ(pairs.pairs_of(0), (std::vector<std::int64_t>{1, 2}));
+  EXPECT_EQ(pairs.batch(1).shape, 0u);
+  EXPECT_EQ(pairs.pairs_of(1), (std::vector<std::int64_t>{0, 3}));
+  const Read r(pairs, 0, 0, 2, pair_widths(6));
+  EXPECT_EQ(r["labels"], (Ids{'A', 'B', 'C', 'D', 257, -1, 'A', 257, -1, -1, -1, -1}));
+}
+
 TEST(Pairs, EachSideIsCutByItsOwnModel) {
   const TemporaryFolder folder;
   const auto marian =

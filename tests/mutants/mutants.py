@@ -52,9 +52,9 @@ ROOMS = {
         ("data/hidden_tokens.cpp", "follows ? 0 : 1", "0"),
         ("data/token_file.cpp", "word(1) != version", "false"),
         ("data/token_writer.cpp", "vocab_size <= 65536", "vocab_size <= 65537"),
-        ("data/source.cpp", "std::max<std::int64_t>(«s->size() - 1», 0)", "s->size()"),
+        ("data/source.cpp", "std::max<std::int64_t>(«tokens - 1», 0) / seq_len", "tokens"),
     ]),
-    "tokenizer": (["unit:*Token*:Bpe*:Marian*:Malformed*:SentencePieceFile*:CharacterMap*"], [
+    "tokenizer": (["unit:*Token*:Bpe*:Marian*:Malformed*:SentencePieceFile*:CharacterMap*:Unigram*"], [
         ("tokenizer/unigram.cpp", "score > b.score", "score >= b.score"),
         ("tokenizer/unigram.cpp", "static_cast<Sum>(options_.lowest_score) - Sum{10}", "static_cast<Sum>(options_.lowest_score)"),
         ("tokenizer/unigram.cpp", "single |= «end == next»", "true"),
@@ -75,7 +75,7 @@ ROOMS = {
         ("checkpoint/manifest.cpp", "full[s.axis] * inner, «s.begin * inner»", "std::int64_t{0}"),
     ]),
     "config": (["unit:Config*"], [
-        ("config/validate.cpp", 'm.position == "rope" && «m.d_head % 2 != 0»', "false"),
+        ("config/validate.cpp", "m.position == Position::rope && «m.d_head % 2 != 0»", "false"),
         ("config/validate.cpp", "m.n_heads % m.n_kv_heads != 0", "false"),
         ("config/validate.cpp", "s.min_lr > c.optimizer.lr", "false"),
         ("config/validate.cpp", "s.warmup_steps + s.decay_steps > c.train.steps", "s.warmup_steps + s.decay_steps >= c.train.steps"),

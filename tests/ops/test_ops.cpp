@@ -2,6 +2,7 @@
 // repeatability, guard bands, and the rule that an op without a case fails.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -95,6 +96,7 @@ class Harness {
   }
   std::vector<std::vector<T>> data_;
   std::vector<std::vector<Wide<T>>> gradients_;
+  std::vector<T> seed_;
 
  private:
   template <class>
@@ -112,7 +114,6 @@ class Harness {
   graph::Program program_;
   std::vector<double> arena_;
   std::vector<std::vector<std::int32_t>> constants_;
-  std::vector<T> seed_;
   cpu::Stream stream_{2};
   comm::Mesh mesh_ = comm::single_mesh();
 };
@@ -198,6 +199,26 @@ TEST_P(Ops, WritesNothingOutsideItsGradients) {
       EXPECT_EQ(g[i], 99.0f);
       EXPECT_EQ(g[g.size() - 1 - i], 99.0f);
     }
+}
+
+TEST(Embedding, OnlyThePaddingRowGetsNoGradient) {
+  constexpr std::int64_t rows = 7, cols = 5, padding = 3;
+  constexpr double scale = 1.5;
+  const OpCase c{
+      "embedding", "padding", {{rows, cols}}, [](graph::Recorder& r, const auto& in) {
+        return ops::embedding(r, r.input("ids", {8}, DType::i32), in[0], {0, rows, scale, padding});
+      }};
+  Harness<double> h(c);
+  h.run();
+  std::vector<double> expected(rows * cols);
+  const std::vector<std::int32_t>& ids = kIntegers.at("ids");
+  ASSERT_EQ(std::count(ids.begin(), ids.end(), padding), 2);
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    for (std::int64_t k = 0; k < cols && ids[i] >= 0 && ids[i] != padding; ++k)
+      expected[static_cast<std::size_t>(ids[i] * cols + k)] +=
+          scale * h.seed_[i * cols + static_cast<std::size_t>(k)];
+  for (std::size_t k = 0; k < expected.size(); ++k)
+    EXPECT_DOUBLE_EQ(h.gradients_[0][kGuard + k], expected[k]) << "element " << k;
 }
 
 TEST(Attention, RefusesToAddToTheGradientsItAssigns) {

@@ -320,6 +320,16 @@ TEST(ProgressLine, Format) {
   EXPECT_EQ(telemetry::duration_text(273600), "3d04h");
 }
 
+TEST(ProgressLine, TimeLeftFollowsAMovingAverageOfTheSteps) {
+  telemetry::Progress progress;
+  telemetry::ProgressSample s{.step = 1, .steps = 101, .step_seconds = 1};
+  EXPECT_TRUE(progress.line(s).ends_with("eta 1m40s"));
+  s.step = 2, s.step_seconds = 11;  // 0.9 * 1 + 0.1 * 11 = 2 s for each of 99
+  EXPECT_TRUE(progress.line(s).ends_with("eta 3m18s"));
+  s.step = 51, s.step_seconds = 12;  // 0.9 * 2 + 0.1 * 12 = 3 s for each of 50
+  EXPECT_TRUE(progress.line(s).ends_with("eta 2m30s"));
+}
+
 TEST(Signals, Requests) {
   const std::string dir =
       (fs::temp_directory_path() / ("tfm-stop-" + std::to_string(::getpid()))).string();

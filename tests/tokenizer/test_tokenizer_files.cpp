@@ -410,6 +410,17 @@ TEST(Unigram, BreaksTiesAsTheReferences) {
   EXPECT_EQ(i, 460u);
 }
 
+// An unknown character costs 10 more than the least likely piece: "c" + "def" is worse by 0.1 than
+// "cd" "e" "f", "c" + "defg" better by 0.1 than "cd" "e" "f" "g". The ids are those of tokenizers.
+TEST(Unigram, UnknownCharactersCostTenMoreThanTheLeastLikelyPiece) {
+  const test::TemporaryFolder folder;
+  const auto tokenizer = tokenizer::load_tokenizer(put(folder / "tokenizer.json", R"({
+      "version":"1.0","added_tokens":[],"model":{"type":"Unigram","unk_id":0,"vocab":[
+      ["<unk>",0.0],["cd",-5.0],["e",-5.0],["f",-5.0],["g",-0.2],["def",-0.1],["defg",-0.1]]}})"));
+  EXPECT_EQ(tokenizer->encode("cdef"), (Ids{1, 2, 3}));
+  EXPECT_EQ(tokenizer->encode("cdefg"), (Ids{0, 6}));
+}
+
 TEST(SerdeJsonFloat, ReadsNumbersAsTokenizersDoes) {
   const auto numbers =
       read_lines(std::string(TFM_SOURCE_DIR) + "/tests/fixtures/unigram_ties/numbers.jsonl");
