@@ -61,6 +61,7 @@ ModelConfig t5(Size s, bool gated) {  // Raffel et al., "Exploring the limits of
   m.bias = m.scale_attention = false;
   m.tie_embeddings = gated ? TieEmbeddings::inputs : TieEmbeddings::all;
   m.scale_logits = !gated;
+  m.decoder_start = 0;
   m.dropout = {0.1, 0.1, 0.1, 0.1};
   return m;
 }
@@ -78,6 +79,7 @@ ModelConfig bart_base() {  // Lewis et al., "BART", 2020
   m.embedding_norm = true;
   m.head_bias = Switch::yes;
   m.padding_idx = 1;
+  m.decoder_start = 2;
   m.dropout = {0.1, 0.1, 0.1, 0.1};
   return m;
 }
@@ -92,7 +94,7 @@ ModelConfig gpt2(
   m.n_kv_heads = s.n_kv_heads;
   m.d_ff = s.d_ff;
   m.max_seq_len = s.max_seq_len;
-  m.dropout = {0.1, 0.1, 0.1, 0.1};
+  m.dropout = {0.1, 0.1, 0.1, 0};
   return m;
 }
 

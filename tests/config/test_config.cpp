@@ -278,7 +278,7 @@ TEST_F(ConfigTest, PresetsGiveWayToWhatIsWritten) {
   EXPECT_EQ(small.model.d_ff, 384);
   EXPECT_EQ(small.model.d_head, 8);
   EXPECT_EQ(small.model.vocab_size, 50257);
-  EXPECT_EQ(small.model.dropout, (config::DropoutConfig{0.1, 0, 0.1, 0.1}));
+  EXPECT_EQ(small.model.dropout, (config::DropoutConfig{0.1, 0, 0.1, 0}));
   EXPECT_FALSE(small.model.bias);
   const config::Config llama =
       load("model: {preset: gpt2-124m}\n" + kData, {"model.preset=llama-8b"});
