@@ -8,10 +8,9 @@
 #include "comm/consensus.h"
 #include "data/pairs.h"
 #include "inference/loaded_model.h"
-#include "inference/sampler.h"
+#include "inference/text_generator.h"
 #include "inference/translator.h"
 #include "launch/support/program.h"
-#include "models/registry.h"
 
 namespace {
 
@@ -41,59 +40,13 @@ constexpr const char* kHelp =
     "  device=cuda        on GPUs (default: on CPUs, whatever the run computed with)\n"
     "  --help, --version\n";
 
-// Continues one text; keys and values of what the model has read are kept.
-class Continuation {
- public:
-  // `room`: tokens of the text at its longest; no more than these are kept.
-  Continuation(inference::LoadedModel& model, std::int64_t room)
-      : model_(model),
-        context_(std::max<std::int64_t>(model.config.model.max_seq_len, 1)),
-        generation_(*model.model, model.site, model.weights(),
-                    {.sequences = 1,
-                     .length = std::min(kTogether, std::min(room, context_)),
-                     .capacity = std::min(room, context_)},
-                    model.config.model.vocab_size) {}
-
-  // Logits of what follows `ids`, which begin with those of the call before. Of a text longer than
-  // the context the last part is read.
-  std::vector<double> next(std::vector<std::int32_t>& ids) {
-    if (std::ssize(ids) > context_)
-      return whole(std::span(ids).last(static_cast<std::size_t>(context_)));
-    const auto together = static_cast<std::size_t>(generation_.shape().length);
-    for (auto rest = std::span(ids).subspan(static_cast<std::size_t>(generation_.position()));
-         !rest.empty();) {
-      const std::size_t tokens = rest.size() >= together ? together : 1;
-      generation_.step(rest.first(tokens));
-      rest = rest.subspan(tokens);
-    }
-    return {generation_.logits().begin(), generation_.logits().end()};
-  }
-
- private:
-  std::vector<double> whole(std::span<std::int32_t> window) {
-    if (!inference_)
-      inference_.emplace(*model_.model, model_.site, model_.weights(),
-                         nn::BatchShape{.sequences = 1, .length = context_},
-                         model_.config.model.vocab_size);
-    inference_->run({{"ids", window}});
-    return inference_->row(context_ - 1);
-  }
-
-  static constexpr std::int64_t kTogether = 32;  // tokens of a prompt that are read at once
-
-  inference::LoadedModel& model_;
-  std::int64_t context_;
-  inference::Generation generation_;
-  std::optional<inference::Inference> inference_;  // of a text that has outgrown the context
-};
-
 void continue_text(const launch::Arguments& args, inference::LoadedModel& model,
                    const tokenizer::Tokenizer& tokenizer) {
   inference::Sampler sampler({.temperature = args.real("--temperature", 1),
                               .top_k = args.integer("--top-k", 0, 0),
                               .top_p = args.real("--top-p", 1),
                               .seed = static_cast<std::uint64_t>(args.integer("--seed", 1234, 0))});
-  const std::int64_t most = args.integer("--max-tokens", 100, 0);
+  const std::int64_t max_tokens = args.integer("--max-tokens", 100, 0);
   const bool lead = model.site.mesh.rank() == 0;
   std::string prompt = args.get("--prompt");
   if (!args.has("--prompt") && lead) prompt.assign(std::istreambuf_iterator<char>(std::cin), {});
@@ -104,15 +57,15 @@ void continue_text(const launch::Arguments& args, inference::LoadedModel& model,
                 "the prompt is empty; give some text with --prompt or on standard input");
   for (const std::int32_t id : ids)
     data::check_known(id, model.config.model.vocab_size, "the tokenizer");
-  Continuation continuation(model, std::ssize(ids) + most);
+  inference::TextGenerator generator(*model.model, model.site, model.weights(),
+                                     model.config.model.vocab_size, model.config.model.max_seq_len,
+                                     std::ssize(ids) + max_tokens);
   if (lead) std::printf("%s", prompt.c_str());
-  for (std::int64_t n = 0; n < most; ++n) {
-    ids.push_back(sampler.next(continuation.next(ids)));
-    if (tokenizer.end_of_document() == ids.back()) break;
-    if (!lead || ids.back() >= tokenizer.vocab_size()) continue;
-    std::printf("%s", tokenizer.decode(std::span(&ids.back(), 1)).c_str());
+  generator.generate(ids, max_tokens, sampler, tokenizer.end_of_document(), [&](std::int32_t id) {
+    if (!lead || id >= tokenizer.vocab_size()) return;
+    std::printf("%s", tokenizer.decode(std::span(&id, 1)).c_str());
     std::fflush(stdout);
-  }
+  });
   if (lead) std::printf("\n");
 }
 

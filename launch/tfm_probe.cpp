@@ -270,7 +270,7 @@ int run(int argc, char** argv) {
   train::Engine engine(plan::make_step_plan(config, mesh, DType::f32, mine), launch.device(config));
   engine.set_weights([&](void* flat) {
     inference::load_initial_weights(dir, config.model, engine.model().parameters(),
-                                    static_cast<float*>(flat));
+                                    static_cast<float*>(flat), *mesh.world);
   });
   std::vector<Output> out;
   out.push_back({"logits",

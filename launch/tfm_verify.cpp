@@ -1,4 +1,5 @@
 // tfm-verify: proves that a configuration's sharded run equals the single-rank one.
+#include <algorithm>
 #include <cstdio>
 
 #include "launch/support/program.h"
@@ -11,15 +12,37 @@ constexpr const char* kHelp =
     "usage: mpirun -np N tfm-verify CONFIG.yaml [section.key=value ...] [options]\n"
     "  --full             keep the configuration's sizes (by default it is shrunk: 2 layers, heads "
     "of 8, 16 tokens)\n"
+    "  --inject-error P   changes one gradient of parameter P in the sharded run, to see that it "
+    "is "
+    "found\n"
     "  --help, --version\n"
     "Runs the layout of this launch and a single rank in float64 on synthetic tokens, dropout as "
     "configured, on the configuration's\n"
     "device; saves and loads in its precision. Exit 0: all equal; 1: the first wrong tensor is "
     "named.\n";
 
+using namespace tfm;
+
+// A wrong first gradient of `parameter` on the last rank of the sharded run; none where it is
+// empty.
+train::Interference interference(const config::Config& config, const comm::Mesh& mesh,
+                                 const std::string& parameter) {
+  if (parameter.empty()) return {};
+  const auto model = models::make_model(config, mesh);
+  const auto& slices = model->parameters().slices();
+  const auto found = std::ranges::find(slices, parameter, &nn::PartSlice::name);
+  if (found == slices.end())
+    throw Error(ExitCode::usage, "--inject-error: the model has no parameter " + parameter +
+                                     "; expected one such as " + slices.front().name);
+  const auto part = static_cast<std::size_t>(found - slices.begin());
+  return {.traced = [part, last = mesh.rank() + 1 == mesh.layout.world()](train::Experiment which,
+                                                                          train::Trace& trace) {
+    if (which == train::Experiment::layout && last) trace.gradients[part].front() += 1;
+  }};
+}
+
 int run(int argc, char** argv) {
-  using namespace tfm;
-  const launch::Arguments args(argc, argv, {{"--full", false}});
+  const launch::Arguments args(argc, argv, {{"--full", false}, {"--inject-error"}});
   config::Config config = launch::load_config(args.only("configuration file"), args.overrides());
   config.train.global_batch_tokens = 0;  // synthetic batches are of one length
   const launch::Launch launch;
@@ -27,7 +50,8 @@ int run(int argc, char** argv) {
   config::resolve_for_ranks(config, launch.ranks);
   if (!args.has("--full")) config = train::shrink(config);
   const comm::Mesh mesh = launch.mesh(config::layout_of(config));
-  const auto findings = train::verify_layout(config, mesh, launch.device(config));
+  const auto findings = train::verify_layout(
+      config, mesh, launch.device(config), interference(config, mesh, args.get("--inject-error")));
   bool ok = true;
   for (const train::Finding& f : findings) {
     if (mesh.rank() == 0)

@@ -120,12 +120,15 @@ class CheckpointReader {
   std::unique_ptr<Shards> shards_;
 };
 
+enum class Verification : std::uint8_t { checksums, headers };  // headers: reads no tensor
+
 // Called by one rank. The path of the checkpoint to resume from: what `latest` names if it
 // verifies, else the newest step-* that does; nothing where there is no step-* folder. Each one
 // passed over is reported through `log`, with the reason. Throws Error(input) where there are some
 // and none verifies.
 std::optional<std::string> find_latest(const std::string& dir,
-                                       const std::function<void(const std::string&)>& log);
+                                       const std::function<void(const std::string&)>& log,
+                                       Verification verification = Verification::checksums);
 
 // Called by one rank that holds the lock: removes what interrupted writes left behind. Returns the
 // names removed.

@@ -1,22 +1,43 @@
 #include "inference/initial_weights.h"
 
 #include "checkpoint/parameters.h"
+#include "comm/consensus.h"
 #include "huggingface/weights.h"
 #include "inference/loaded_model.h"
 
 namespace tfm::inference {
+namespace {
+
+// `path` where it is a checkpoint, else the newest intact one of the folder.
+std::string verified_checkpoint(const std::string& path, comm::Communicator& world) {
+  std::string found, error;
+  if (world.rank() == 0) try {
+      found = checkpoint_path(path);  // verifies what it chooses in a folder
+      if (found == path) checkpoint::CheckpointReader(path).verify();
+    } catch (const Error& e) {
+      if (e.code() != ExitCode::input) throw;
+      error = e.what();
+    }
+  if (error = comm::broadcast_string(world, error); !error.empty())
+    throw Error(ExitCode::input, error);
+  return comm::broadcast_string(world, found);
+}
+
+}  // namespace
 
 config::ModelConfig model_of_directory(const std::string& path) {
   if (huggingface::is_huggingface(path)) return huggingface::HuggingFaceModel(path).model();
-  config::ModelConfig m = checkpoint_config(checkpoint_path(path), {}).model;
+  config::ModelConfig m =
+      checkpoint_config(checkpoint_path(path, checkpoint::Verification::headers), {}).model;
   m.preset.clear();
   return m;
 }
 
 std::string load_initial_weights(const std::string& path, const config::ModelConfig& model,
-                                 const nn::ParameterSet& parameters, float* flat) {
+                                 const nn::ParameterSet& parameters, float* flat,
+                                 comm::Communicator& world) {
   if (!huggingface::is_huggingface(path)) {
-    const checkpoint::CheckpointReader reader(checkpoint_path(path));
+    const checkpoint::CheckpointReader reader(verified_checkpoint(path, world));
     checkpoint::restore_parameters(reader, path, parameters, flat,
                                    checkpoint::has_average(reader, parameters) ? "ema/" : "model/");
     return reader.manifest().extra;

@@ -25,7 +25,7 @@ config::Config huggingface_run(const std::string& dir) {
   return c;
 }
 
-std::string checkpoint_path(const std::string& path) {
+std::string checkpoint_path(const std::string& path, checkpoint::Verification verification) {
   if (huggingface::is_huggingface(path)) return path;
   if (std::filesystem::exists(path + "/manifest.json")) return path;
   static const std::string expected =
@@ -34,7 +34,8 @@ std::string checkpoint_path(const std::string& path) {
   if (!std::filesystem::exists(path))
     throw Error(ExitCode::input, path + ": there is no such directory" + expected);
   const auto newest = checkpoint::find_latest(
-      path, [](const std::string& why) { std::fprintf(stderr, "warning: %s\n", why.c_str()); });
+      path, [](const std::string& why) { std::fprintf(stderr, "warning: %s\n", why.c_str()); },
+      verification);
   if (!newest) throw Error(ExitCode::input, path + ": no checkpoint found" + expected);
   return *newest;
 }
@@ -86,10 +87,9 @@ LoadedModel load_model(const std::string& step_dir, const config::Config& config
   device::Device& device = m.site.device;
   const std::int64_t bytes = parameters.flat_elements() * static_cast<std::int64_t>(sizeof(float));
   m.memory = device.allocate(bytes);
-  if (!huggingface::is_huggingface(step_dir) && m.site.mesh.rank() == 0)
-    checkpoint::CheckpointReader(step_dir).verify();
   const auto host = device.is_cpu() ? m.memory : device.allocate_host(bytes);
-  load_initial_weights(step_dir, config.model, parameters, reinterpret_cast<float*>(host.get()));
+  load_initial_weights(step_dir, config.model, parameters, reinterpret_cast<float*>(host.get()),
+                       *m.site.mesh.world);
   if (!device.is_cpu()) device::upload(device.stream(), m.memory.get(), host.get(), bytes);
   return m;
 }

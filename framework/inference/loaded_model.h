@@ -1,5 +1,6 @@
 #pragma once
 // A model from a checkpoint directory: what generation and verification start from.
+#include "checkpoint/checkpoint.h"
 #include "config/config.h"
 #include "inference/inference.h"
 
@@ -23,7 +24,8 @@ config::Config huggingface_run(const std::string& dir);
 // `path`: a Hugging Face directory, one checkpoint (step-00000500) or a directory of them, of which
 // the newest valid one is taken. The configuration comes from there, changed by `overrides`.
 // Error(input) where the checkpoint is damaged.
-std::string checkpoint_path(const std::string& path);
+std::string checkpoint_path(const std::string& path, checkpoint::Verification verification =
+                                                         checkpoint::Verification::checksums);
 config::Config checkpoint_config(const std::string& step_dir,
                                  const std::vector<std::string>& overrides);
 // The same for a model that is only read: all `ranks` split it where the overrides name no

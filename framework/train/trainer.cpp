@@ -63,10 +63,12 @@ class Run {
     engine_.initialize_parameters();
     const std::int64_t resumed = resume();
     if (resumed == 0 && config_.model.init != "random") {
-      engine_.set_weights([&](void* flat) {
-        origin_ = inference::load_initial_weights(config_.model.init, config_.model,
-                                                  engine_.model().parameters(),
-                                                  static_cast<float*>(flat));
+      config::at_key(config_.places, "model.init", [&] {
+        engine_.set_weights([&](void* flat) {
+          origin_ = inference::load_initial_weights(config_.model.init, config_.model,
+                                                    engine_.model().parameters(),
+                                                    static_cast<float*>(flat), *mesh_.world);
+        });
       });
       say("first weights from " + config_.model.init);
     }
@@ -432,7 +434,9 @@ void check_run(const config::Config& config, config::Problems& problems) {
   const std::string& init = config.model.init;
   if (init != "random" && !huggingface::is_huggingface(init))
     problems.collect("model.init", [&] {
-      checkpoint::CheckpointReader(inference::checkpoint_path(init)).check_headers();
+      checkpoint::CheckpointReader(
+          inference::checkpoint_path(init, checkpoint::Verification::headers))
+          .check_headers();
     });
   std::error_code ignored;
   const std::string& dir = config.checkpoint.dir;

@@ -6,7 +6,9 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 
+#include "inference/text_generator.h"
 #include "inference/translator.h"
 #include "io/safetensors.h"
 #include "models/registry.h"
@@ -118,6 +120,77 @@ INSTANTIATE_TEST_SUITE_P(
       for (const char c : info.param) name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
       return name;
     });
+
+// Texts of a model of random weights, from 5 tokens on past its context of 16.
+class Texts : public testing::Test {
+ protected:
+  static constexpr std::int64_t kContext = 16, kTokens = 40;
+  Texts() : flat_(static_cast<std::size_t>(model_->parameters().flat_elements())) {
+    model_->parameters().initialize(3, flat_.data(), 1);
+  }
+  inference::Weights weights() { return {model_->parameters(), flat_.data(), DType::f64}; }
+  std::vector<std::int32_t> text(const inference::SamplerOptions& options,
+                                 std::optional<std::int32_t> end = std::nullopt) {
+    inference::TextGenerator generator(*model_, kSite, weights(), kVocabulary, kContext,
+                                       kPrompt.size() + kTokens);
+    inference::Sampler sampler(options);
+    std::vector<std::int32_t> ids = kPrompt, told;
+    generator.generate(ids, kTokens, sampler, end, [&](std::int32_t id) { told.push_back(id); });
+    ids.erase(ids.begin(), ids.begin() + std::ssize(kPrompt));
+    std::vector<std::int32_t> expected = ids;
+    if (end && !ids.empty() && ids.back() == *end) expected.pop_back();
+    EXPECT_EQ(told, expected);
+    return ids;
+  }
+  // The same by reading the whole window anew for each token.
+  template <class Draw>
+  std::vector<std::int32_t> reference(const Draw& draw) {
+    std::vector<std::int32_t> ids = kPrompt;
+    for (std::uint32_t n = 0; n < kTokens; ++n) {
+      const auto length = std::min<std::int64_t>(std::ssize(ids), kContext);
+      inference::Inference whole(*model_, kSite, weights(), {.sequences = 1, .length = length},
+                                 kVocabulary);
+      whole.run({{"ids", std::span(ids).last(static_cast<std::size_t>(length))}});
+      ids.push_back(draw(whole.row(length - 1), n));
+    }
+    return {ids.begin() + std::ssize(kPrompt), ids.end()};
+  }
+  const std::vector<std::int32_t> kPrompt{3, 1, 4, 1, 5};
+  const config::Config config_ = config_of("family: decoder, position: rope");
+  const std::unique_ptr<nn::Model> model_ = models::make_model(config_, comm::single_mesh());
+  std::vector<double> flat_;
+};
+
+TEST_F(Texts, GreedyOnesTakeTheMostLikelyToken) {
+  const auto greedy = reference([](const std::vector<double>& logits, std::uint32_t) {
+    return static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) -
+                                     logits.begin());
+  });
+  EXPECT_EQ(text({.temperature = 0}), greedy);
+  for (const std::uint64_t seed : {1, 2}) EXPECT_EQ(text({.top_k = 1, .seed = seed}), greedy);
+}
+
+TEST_F(Texts, AreAFunctionOfTheSeed) {
+  const auto drawn = text({.seed = 5});
+  EXPECT_EQ(text({.seed = 5}), drawn);
+  EXPECT_NE(text({.seed = 6}), drawn);
+  const inference::Sampler sampler({.seed = 5});
+  EXPECT_EQ(reference([&](const auto& logits, std::uint32_t n) { return sampler.pick(logits, n); }),
+            drawn);
+}
+
+TEST_F(Texts, DrawEachTokenAnew) {
+  std::ranges::fill(flat_, 0);  // all tokens are equally likely
+  const auto drawn = text({.seed = 5});
+  EXPECT_GT(std::set(drawn.begin(), drawn.end()).size(), 15u);  // of 40 draws of 37 tokens
+}
+
+TEST_F(Texts, StopBehindTheEnd) {
+  const auto whole = text({.seed = 5});
+  const auto end = std::find(whole.begin(), whole.end(), whole[9]);
+  EXPECT_EQ(text({.seed = 5}, *end), (std::vector(whole.begin(), end + 1)));
+  EXPECT_EQ(text({.seed = 5}, kVocabulary), whole);
+}
 
 // Without label smoothing, whatever training has; the output layer is repeated, so that each logit
 // has an equal one.

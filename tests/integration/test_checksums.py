@@ -41,16 +41,20 @@ def damage(shard, tensor):
 
 
 def programs(model):
-    return [("tfm-eval", model, "--text", "text.txt"), ("tfm-generate", model, "--prompt", "a", "--max-tokens", 2), ("tfm-convert", "export", model, "exported")]
+    pathlib.Path("init.yaml").write_text(CONFIG[CONFIG.index("train:"):].replace("checkpoints", "trained") + f"model: {{init: {model}}}\n")
+    return [("tfm-train", "init.yaml"), ("tfm-eval", model, "--text", "text.txt"), ("tfm-generate", model, "--prompt", "a", "--max-tokens", 2), ("tfm-convert", "export", model, "exported")]
 
 
 def check(ranks, model, code):
     for program, *args in programs(model):
         shutil.rmtree("exported", ignore_errors=True)
+        shutil.rmtree("trained", ignore_errors=True)
         out = run(program, *args, ranks=ranks if program != "tfm-convert" else 0, code=code)
         if code:
             assert "checksum" in out and "shard-" in out, f"{program} names no damaged file:\n{out}"
             assert not pathlib.Path("exported/model.safetensors").exists(), f"{program} wrote what it read from a damaged file"
+            assert not list(pathlib.Path("trained").glob("step-*")), f"{program} trained from a damaged file"
+            assert out.count("checksum") == 1, f"the same error of several ranks:\n{out}"
 
 
 def main():

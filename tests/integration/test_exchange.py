@@ -241,6 +241,28 @@ def in_memory(path):
     return mmap.PAGESIZE * sum(b & 1 for b in pages.raw[:-(-size // mmap.PAGESIZE)])
 
 
+def check_configuration_without_checkpoint(checkpoint):
+    """--check reads no weight of a checkpoint to start from: they become zeros that nobody wrote, of which nothing is in memory,
+    and one byte that is wrong."""
+    shards = sorted(checkpoint.rglob("*.safetensors"))
+    end = sum(shard.stat().st_size for shard in shards)
+    for shard in shards:
+        size = shard.stat().st_size
+        with shard.open("r+b") as file:
+            file.truncate(8 + struct.unpack("<Q", file.read(8))[0])
+            file.seek(size - 1)
+            file.write(b"\x7f")
+    pathlib.Path("start.yaml").write_text(f"model: {{init: {checkpoint}}}\ndata: {{train: {{type: text, path: text.txt}}}}\n"
+                                          "train: {steps: 1, global_batch_size: 2, seq_len: 16}\n")
+    run(BIN / "tfm-train", "start.yaml", "--check")
+    read = sum(map(in_memory, shards))
+    assert read < 4 << 20 < end, f"{read} of {end} bytes of the checkpoint were read for the configuration"
+    for ranks in (0, 2):
+        out = run(BIN / "tfm-train", "start.yaml", "parallel.tensor=1", ranks=ranks, code=3)
+        assert "checksum" in out and shards[0].name in out, out
+    assert sum(map(in_memory, shards)) > end * 0.9
+
+
 def check_configuration_without_weights():
     """What a directory describes is known from config.json and headers, a copy of a tied table beside them or not."""
     folder, V, C = pathlib.Path("large"), 20000, 512
@@ -269,6 +291,7 @@ def check_configuration_without_weights():
     run(BIN / "tfm-convert", "import", folder, "imported_large")
     assert in_memory(weights) > end * 0.9, in_memory(weights)  # as the measure shows where they are
     print(f"{read} of {end} bytes were read for the configuration")
+    check_configuration_without_checkpoint(pathlib.Path("imported_large"))
     with weights.open("r+b") as file:
         file.seek(8 + len(text) + 4 * V * C + 12)
         file.write(struct.pack("<f", 1))

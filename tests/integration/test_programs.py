@@ -188,6 +188,16 @@ def check_bench():
         assert expected in run(0, "tfm-bench", *args, code=2), args
 
 
+def check_sampling():
+    """The seed alone decides what is drawn, and one candidate leaves nothing to draw."""
+    def generate(*args, ranks=0):
+        return run(ranks, "tfm-generate", "ck", "--prompt", "the ", "--max-tokens", 40, *args)
+    greedy, drawn = generate("--temperature", 0), generate("--seed", 7)
+    assert generate("--top-k", 1) == generate("--top-k", 1, "--seed", 9) == greedy
+    assert generate("--seed", 7) == generate("--seed", 7, ranks=2) == drawn
+    assert len({greedy, drawn, generate("--seed", 8), generate("--seed", 9)}) == 4
+
+
 def check_resume():
     store = ["checkpoint.dir=ck", "checkpoint.every=4", "metrics.jsonl=run.jsonl", "optimizer.ema=0.9"]
     run(2, "tfm-train", "cfg.yaml", "metrics.jsonl=whole.jsonl", "parallel.tensor=2", "optimizer.ema=0.9")
@@ -206,6 +216,7 @@ def check_resume():
         assert "device: cuda" in run(0, *program, "device=cuda", code=4)
     texts = {run(n, "tfm-generate", "ck", "--prompt", "the ", "--max-tokens", 20) for n in (0, 1, 2, 4)}
     assert len(texts) == 1, texts
+    check_sampling()
     shard = next(pathlib.Path("ck/step-00000012").glob("*.safetensors"))
     data = bytearray(shard.read_bytes())
     data[-5] ^= 1
@@ -237,7 +248,13 @@ def check_early_stopping():
 
 def check_verify():
     for ranks, args in [(2, ["parallel.tensor=2"]), (4, ["parallel.tensor=2", "parallel.zero=1"])]:
-        assert "equal to a single rank" in run(ranks, "tfm-verify", "cfg.yaml", *args)
+        assert "NOT equal" not in (out := run(ranks, "tfm-verify", "cfg.yaml", *args)) and "equal to a single rank" in out, out
+    for ranks, name, args in [(2, "layers.1.ffn.up.weight", ["parallel.tensor=2"]), (2, "final_norm.weight", [])]:
+        out = run(ranks, "tfm-verify", "cfg.yaml", *args, "--inject-error", name, code=1)
+        assert "NOT equal to a single rank" in out and "gradient of every parameter differs: " + name in out, out
+        wrong = [line for line in out.splitlines() if line.startswith("WRONG")]
+        assert len(wrong) == 1 and name in wrong[0], out
+    assert "no parameter layers.9" in run(0, "tfm-verify", "cfg.yaml", "--inject-error", "layers.9", code=2)
 
 
 def main():

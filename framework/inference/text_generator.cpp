@@ -1,0 +1,55 @@
+#include "inference/text_generator.h"
+
+#include <algorithm>
+
+namespace tfm::inference {
+namespace {
+
+constexpr std::int64_t kPromptTokens = 32;  // of a prompt that are read at once
+
+}  // namespace
+
+TextGenerator::TextGenerator(const nn::Model& model, const comm::Site& site, const Weights& weights,
+                             std::int64_t vocab_size, std::int64_t context, std::int64_t longest)
+    : model_(model),
+      site_(site),
+      weights_(weights),
+      vocab_size_(vocab_size),
+      context_(std::max<std::int64_t>(context, 1)),
+      generation_(model, site, weights,
+                  {.sequences = 1,
+                   .length = std::min(kPromptTokens, std::min(longest, context_)),
+                   .capacity = std::min(longest, context_)},
+                  vocab_size) {}
+
+std::vector<double> TextGenerator::logits(std::span<std::int32_t> ids) {
+  if (std::ssize(ids) > context_)
+    return logits_of_window(ids.last(static_cast<std::size_t>(context_)));
+  const auto together = static_cast<std::size_t>(generation_.shape().length);
+  for (auto rest = ids.subspan(static_cast<std::size_t>(generation_.position())); !rest.empty();) {
+    const std::size_t tokens = rest.size() >= together ? together : 1;
+    generation_.step(rest.first(tokens));
+    rest = rest.subspan(tokens);
+  }
+  return {generation_.logits().begin(), generation_.logits().end()};
+}
+
+std::vector<double> TextGenerator::logits_of_window(std::span<std::int32_t> window) {
+  if (!inference_)
+    inference_.emplace(model_, site_, weights_, nn::BatchShape{.sequences = 1, .length = context_},
+                       vocab_size_);
+  inference_->run({{"ids", window}});
+  return inference_->row(context_ - 1);
+}
+
+void TextGenerator::generate(std::vector<std::int32_t>& ids, std::int64_t max_tokens,
+                             Sampler& sampler, std::optional<std::int32_t> end,
+                             const std::function<void(std::int32_t)>& on_token) {
+  for (std::int64_t n = 0; n < max_tokens; ++n) {
+    ids.push_back(sampler.next(logits(ids)));
+    if (end == ids.back()) return;
+    on_token(ids.back());
+  }
+}
+
+}  // namespace tfm::inference

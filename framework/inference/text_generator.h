@@ -1,0 +1,41 @@
+#pragma once
+// A decoder continues a text, token by token.
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "inference/inference.h"
+#include "inference/sampler.h"
+
+namespace tfm::inference {
+
+// Keys and values of what the model has read are kept, until the text outgrows the context.
+class TextGenerator {
+ public:
+  // `context`: tokens that the model reads at most. `longest`: tokens of the text in the end.
+  TextGenerator(const nn::Model& model, const comm::Site& site, const Weights& weights,
+                std::int64_t vocab_size, std::int64_t context, std::int64_t longest);
+
+  // Of what follows `ids`, which begin with those of the call before. Of a text longer than the
+  // context the last part is read.
+  std::vector<double> logits(std::span<std::int32_t> ids);
+  // Appends `max_tokens` tokens to `ids`, or fewer where `end` is drawn, which is the last one
+  // then. `on_token` is called with each, except the end.
+  void generate(
+      std::vector<std::int32_t>& ids, std::int64_t max_tokens, Sampler& sampler,
+      std::optional<std::int32_t> end,
+      const std::function<void(std::int32_t)>& on_token = [](std::int32_t) {});
+
+ private:
+  std::vector<double> logits_of_window(std::span<std::int32_t> window);
+
+  const nn::Model& model_;
+  comm::Site site_;
+  Weights weights_;
+  std::int64_t vocab_size_, context_;
+  Generation generation_;
+  std::optional<Inference> inference_;  // of a text that has outgrown the context
+};
+
+}  // namespace tfm::inference
