@@ -9,6 +9,7 @@
 #include "core/step_numbers.h"
 #include "core/tensor.h"
 #include "device/stream.h"
+#include "graph/tensors.h"
 
 namespace tfm::graph {
 
@@ -51,13 +52,15 @@ class Exec {
 
   const ExecContext& context;
 
-  bool has_in(int i) const { return i < static_cast<int>(in_.size()); }
-  const Tensor& in(int i) const { return in_[i]; }
-  const Tensor& out(int i) const { return out_[i]; }
-  const Tensor& grad_out(int i) const { return grad_out_[i]; }
-  GradSlot grad_in(int i) const {
-    if (i >= static_cast<int>(grad_in_.size())) return {};
-    return grad_in_[i];
+  // By the op's names. Without memory: an input that was not given; in backward, what the op did
+  // not declare to be saved and gradients that are not wanted.
+  const Tensor& in(TensorName auto name) const { return in_[static_cast<std::size_t>(name)]; }
+  const Tensor& out(TensorName auto name) const { return out_[static_cast<std::size_t>(name)]; }
+  const Tensor& grad_out(TensorName auto name) const {
+    return grad_out_[static_cast<std::size_t>(name)];
+  }
+  const GradSlot& grad_in(TensorName auto name) const {
+    return grad_in_[static_cast<std::size_t>(name)];
   }
   std::byte* workspace() const { return workspace_; }
   const StepState& state() const { return context.state; }
@@ -96,11 +99,11 @@ struct Work {
   double attention_flops = 0;  // causal: of scores that are seen
   double masked_flops = 0;     // of those that are not
   std::int64_t again = 0;      // elements that are moved once more
-  unsigned by_row = 0;  // mask of inputs of which, and of whose gradients, an op touches as many
-                        // elements as its output has
-  bool each = false;    // backward has a kernel for each gradient that it writes, which reads what
-                        // all of them read
-  int kernels = 1;      // 0: moves nothing itself
+  Tensors by_row;     // inputs of which, and of whose gradients, an op touches as many elements
+                      // as its output has
+  bool each = false;  // backward has a kernel for each gradient that it writes, which reads what
+                      // all of them read
+  int kernels = 1;    // 0: moves nothing itself
   double flops() const {
     double sum = attention_flops;
     for (const Product& p : products) sum += p.flops();
@@ -114,9 +117,9 @@ enum class Join : std::uint8_t {
   beside,    // a collective runs beside a part of the other's work
 };
 
-// Inputs and outputs that backward reads, as bit masks.
+// Inputs and outputs that backward reads.
 struct Saved {
-  unsigned inputs = 0, outputs = 0;
+  Tensors inputs, outputs;
 };
 
 class Op {
@@ -129,9 +132,9 @@ class Op {
   // In training the forward pass is left to `backward`, which then writes outputs and gradients at
   // once. Such an op has no consumers.
   virtual bool fused() const { return false; }
-  // Inputs, as a bit mask, whose gradient is that of the first output, unchanged. The planner lets
-  // them share its memory where it can; their slots are then absent.
-  virtual unsigned passes_gradient() const { return 0; }
+  // Inputs whose gradient is that of the first output, unchanged. The planner lets them share its
+  // memory where it can; their slots are then absent.
+  virtual Tensors passes_gradient() const { return {}; }
   virtual std::int64_t workspace_bytes(Phase) const { return 0; }
   // What its kernels take besides on a device (kernels/scratch.h), where the recording's elements
   // are `real`.

@@ -21,7 +21,8 @@ class Planner {
     ready_.assign(n, -1);
     consumers_.resize(n);
     for (int node = 0; node < static_cast<int>(nodes_.size()); ++node)
-      for (int v : nodes_[node].in) consumers_[v].push_back(node);
+      for (int v : nodes_[node].in)
+        if (v >= 0) consumers_[v].push_back(node);
     decide_dropped();
   }
 
@@ -53,7 +54,7 @@ class Planner {
         for (int v : node.out) dropped_[v] = true;
     for (const Node& node : nodes_)
       for (int v : node.in)
-        if (values_[v].scope != node.scope) dropped_[v] = false;
+        if (v >= 0 && values_[v].scope != node.scope) dropped_[v] = false;
     for (Value v : options_.outputs) dropped_[v.id] = false;
   }
 
@@ -97,7 +98,7 @@ class Planner {
   void emit_forward(int n, bool again) {
     const Node& node = nodes_[n];
     ProgramStep s{.phase = again ? Phase::recompute : Phase::forward, .node = n};
-    for (int v : node.in) s.in.push_back(touch(again ? current(v) : forward_of(v)));
+    for (int v : node.in) s.in.push_back(v < 0 ? -1 : touch(again ? current(v) : forward_of(v)));
     for (int v : node.out) {
       if (again) late_[v] = buffer(Buffer::Kind::recomputed, v, values_[v].bytes(), false);
       s.out.push_back(touch(again ? late_[v] : forward_of(v)));
@@ -108,7 +109,7 @@ class Planner {
 
   // Makes value v readable in backward: what was dropped is computed again, its own inputs first.
   void need(int v) {
-    if (!dropped_[v] || late_[v] >= 0) return;
+    if (v < 0 || !dropped_[v] || late_[v] >= 0) return;
     for (int input : nodes_[values_[v].producer].in) need(input);
     emit_forward(values_[v].producer, true);
   }
@@ -126,9 +127,9 @@ class Planner {
   bool shares_gradient(int n, std::size_t k) {
     const Node& node = nodes_[n];
     const int v = node.in[k], out = node.out[0];
+    if (v < 0 || !node.op->passes_gradient().contains(k)) return false;
     const ValueInfo &in = values_[v], &made = values_[out];
-    if ((node.op->passes_gradient() >> k & 1u) == 0 || !written_[out] || !in.wants_grad ||
-        in.role != Role::activation || gradient_[v] >= 0)
+    if (!written_[out] || !in.wants_grad || in.role != Role::activation || gradient_[v] >= 0)
       return false;
     if (in.gradient != made.gradient || in.shape != made.shape ||
         std::ranges::count(node.in, v) > 1)
@@ -147,21 +148,20 @@ class Planner {
     const bool fused = node.op->fused();
     const bool reached =
         std::any_of(node.out.begin(), node.out.end(), [&](int v) { return written_[v]; });
-    const bool wanted =
-        std::any_of(node.in.begin(), node.in.end(), [&](int v) { return values_[v].wants_grad; });
+    const auto wants_grad = [&](int v) { return v >= 0 && values_[v].wants_grad; };
+    const bool wanted = std::ranges::any_of(node.in, wants_grad);
     if (!fused && !(reached && wanted)) return;
     const Saved saved = node.op->saved();
-    const auto reads = [](unsigned mask, std::size_t k) { return (mask >> k & 1u) != 0; };
     for (std::size_t k = 0; k < node.in.size(); ++k)
-      if (reads(saved.inputs, k)) need(node.in[k]);
+      if (saved.inputs.contains(k)) need(node.in[k]);
     for (std::size_t k = 0; k < node.out.size(); ++k)
-      if (reads(saved.outputs, k) && !fused) need(node.out[k]);
+      if (saved.outputs.contains(k) && !fused) need(node.out[k]);
 
     ProgramStep s{.phase = Phase::backward, .node = n};
     for (std::size_t k = 0; k < node.in.size(); ++k)
-      s.in.push_back(reads(saved.inputs, k) ? touch(current(node.in[k])) : -1);
+      s.in.push_back(node.in[k] >= 0 && saved.inputs.contains(k) ? touch(current(node.in[k])) : -1);
     for (std::size_t k = 0; k < node.out.size(); ++k)
-      s.out.push_back(fused || reads(saved.outputs, k) ? touch(current(node.out[k])) : -1);
+      s.out.push_back(fused || saved.outputs.contains(k) ? touch(current(node.out[k])) : -1);
     for (int v : node.out) {
       s.grad_out.push_back(!fused && written_[v] ? touch(gradient_of(v)) : -1);
       std::erase(owners_[gradient_[v]], v);
@@ -172,7 +172,7 @@ class Planner {
       if (shares_gradient(n, k)) {
         gradient_[v] = gradient_[node.out[0]];
         written_[v] = true;
-      } else if (values_[v].wants_grad) {
+      } else if (wants_grad(v)) {
         g = {touch(gradient_of(v)), written_[v]};
         written_[v] = true;
         ready_[v] = now();

@@ -35,7 +35,7 @@ std::int64_t Program::moved_bytes(std::size_t i, bool accumulating) const {
   const auto& values = recording_->values();
   const auto whole = [&](int b) { return b < 0 ? 0 : buffers_[b].bytes; };
   const auto touched = [&](int b, std::size_t input) {
-    if (b < 0 || (work.by_row >> input & 1u) == 0) return whole(b);
+    if (b < 0 || !work.by_row.contains(input)) return whole(b);
     const std::int64_t element = buffers_[b].bytes / values[buffers_[b].value].shape.elements();
     return std::min(whole(b), values[node.out[0]].shape.elements() * element);
   };
@@ -49,7 +49,7 @@ std::int64_t Program::moved_bytes(std::size_t i, bool accumulating) const {
     const int b = s.grad_in[k].buffer;
     if (b < 0) continue;
     const bool adds = s.grad_in[k].accumulate || (accumulating && buffers_[b].persistent),
-               by_row = (work.by_row >> k & 1u) != 0;
+               by_row = work.by_row.contains(k);
     sum += (adds || by_row ? 2 * touched(b, k) : 0) + (adds ? 0 : whole(b));
   }
   return sum;
@@ -92,11 +92,11 @@ void Program::bind(std::byte* arena, const Bindings& bindings) {
                    static_cast<std::size_t>(buffers_[s.scratch].bytes)};
     // Shapes of tensors that backward does not read are still known to it.
     if (s.node >= 0)
-      for (std::size_t k = 0; k < r.in.size(); ++k) {
-        const ValueInfo& v = recording_->values()[recording_->nodes()[s.node].in[k]];
-        r.in[k].shape = v.shape;
-        r.in[k].dtype = v.dtype;
-      }
+      for (std::size_t k = 0; k < r.in.size(); ++k)
+        if (const int v = recording_->nodes()[s.node].in[k]; v >= 0) {
+          r.in[k].shape = recording_->values()[v].shape;
+          r.in[k].dtype = recording_->values()[v].dtype;
+        }
   }
 }
 

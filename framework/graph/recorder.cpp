@@ -16,6 +16,13 @@ std::string_view name_of(Phase p) {
   return "?";
 }
 
+Tensors given(const std::vector<Value>& inputs) {
+  Tensors there;
+  for (std::size_t k = 0; k < inputs.size(); ++k)
+    if (inputs[k]) there.insert(k);
+  return there;
+}
+
 Recorder::Checkpoint::Checkpoint(Recorder& r) : r_(r) {
   TFM_CHECK(r.scope_ < 0, "a recompute scope inside another one, in '" + r.prefix_ + "'");
   r.scope_ = r.scopes_++;
@@ -60,11 +67,10 @@ Value Recorder::apply(std::unique_ptr<Op> op, const std::vector<Value>& inputs,
   node.name = qualified(std::string(node.op->kind()));
   bool wants_grad = false;
   for (Value v : inputs) {
-    if (!v) continue;
     TFM_CHECK(v.id < static_cast<int>(values_.size()),
               node.name + " reads a value of another recording");
     node.in.push_back(v.id);
-    wants_grad |= values_[v.id].wants_grad;
+    if (v) wants_grad |= values_[v.id].wants_grad;
   }
   const int first = static_cast<int>(values_.size());
   for (const OutputSpec& o : outputs) {

@@ -38,9 +38,12 @@ struct ValueInfo {
 struct Node {
   std::unique_ptr<Op> op;
   std::string name;
-  std::vector<int> in, out;
+  std::vector<int> in, out;  // values by the op's names; -1: an input that was not given
   int scope = -1;
 };
+
+// The inputs that are there.
+Tensors given(const std::vector<Value>& inputs);
 
 struct OutputSpec {
   Shape shape;
@@ -63,8 +66,8 @@ class Recorder {
   Value constant(const std::string& name, Shape shape, DType dtype,
                  std::function<void(Tensor)> fill);
 
-  // Appends a node; absent inputs (id < 0) must come last. Returns its first output, the others
-  // follow with consecutive ids.
+  // Appends a node with all inputs that its op names, absent ones included. Returns its first
+  // output, the others follow with consecutive ids.
   Value apply(std::unique_ptr<Op> op, const std::vector<Value>& inputs,
               std::initializer_list<OutputSpec> outputs);
 

@@ -117,8 +117,8 @@ void check_shared(const Program& p) {
         internal_error(node.name + " reads a gradient of " + values[node.out[k]].name +
                        " that was added to for another value");
     for (std::size_t k = 0; k < node.in.size(); ++k) {
-      const bool passed = (node.op->passes_gradient() >> k & 1u) != 0 && s.grad_in[k].buffer < 0 &&
-                          !s.grad_out.empty() && s.grad_out[0] >= 0;
+      const bool passed = node.in[k] >= 0 && node.op->passes_gradient().contains(k) &&
+                          s.grad_in[k].buffer < 0 && !s.grad_out.empty() && s.grad_out[0] >= 0;
       if (passed && values[node.in[k]].wants_grad)
         holds[node.in[k]] = {s.grad_out[0], version[s.grad_out[0]]};
     }

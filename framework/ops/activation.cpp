@@ -6,36 +6,39 @@ namespace tfm::ops {
 namespace {
 
 struct Act final : graph::Op {
+  enum In { x };
+  enum Out { y };
+
   std::int64_t rows, cols;
   kernels::Activation act;
   bool gated;
 
   std::string_view kind() const override { return "activation"; }
-  graph::Saved saved() const override { return {.inputs = 0b1}; }
+  graph::Saved saved() const override { return {.inputs = {x}}; }
   bool cheap() const override { return true; }
 
   void forward(graph::Exec& e) const override {
-    with_float(e.out(0).dtype, [&]<class T>() {
+    with_float(e.out(y).dtype, [&]<class T>() {
       device::on(e.stream(), [&](auto& s) {
-        kernels::activation(s, kernels::ActivationArgs<T>{rows, cols, act, gated, e.in(0).ptr<T>(),
-                                                          e.out(0).ptr<T>()});
+        kernels::activation(s, kernels::ActivationArgs<T>{rows, cols, act, gated, e.in(x).ptr<T>(),
+                                                          e.out(y).ptr<T>()});
       });
     });
   }
   template <class T>
   kernels::ActivationBackwardArgs<T> backward_args(graph::Exec& e) const {
-    const graph::GradSlot dx = e.grad_in(0);
+    const graph::GradSlot dx = e.grad_in(x);
     return {rows,
             cols,
             act,
             gated,
-            e.in(0).ptr<T>(),
-            e.grad_out(0).ptr<T>(),
+            e.in(x).ptr<T>(),
+            e.grad_out(y).ptr<T>(),
             dx.tensor.ptr<T>(),
             dx.accumulate};
   }
   void backward(graph::Exec& e) const override {
-    with_float(e.grad_out(0).dtype, [&]<class T>() {
+    with_float(e.grad_out(y).dtype, [&]<class T>() {
       device::on(e.stream(),
                  [&](auto& s) { kernels::activation_backward(s, backward_args<T>(e)); });
     });
@@ -50,7 +53,7 @@ struct Act final : graph::Op {
   void run_joined(graph::Phase, const graph::Op& before, graph::Exec& of_before,
                   graph::Exec& e) const override {
     const Linear& linear = static_cast<const Linear&>(before);
-    with_float(e.grad_out(0).dtype, [&]<class T>() {
+    with_float(e.grad_out(y).dtype, [&]<class T>() {
       device::on(e.stream(), [&](auto& s) {
         kernels::gemm_activation_backward(
             s, kernels::GemmActivationBackwardArgs<T>{linear.input_gradient<T>(of_before),

@@ -11,15 +11,17 @@ namespace {
 
 template <class T>
 struct Attention final : graph::Op {
+  // alibi: bias by distance, (H, T + S - 1).
+  enum In { q, kv, q_segments, k_segments, relative_bias, bucket, alibi };
+  enum Out { y, lse };
+
   AttentionOptions options;
+  graph::Tensors inputs;  // that are there
   std::int64_t batch, buckets = 0;
-  // How many inputs there are, and which is which. alibi: bias by distance, (H, T + S - 1).
-  int inputs = 0, kv = -1, q_segments = -1, k_segments = -1, relative_bias = -1, bucket = -1,
-      alibi = -1;
   std::uint32_t stream = 0;
 
   std::string_view kind() const override { return "attention"; }
-  graph::Saved saved() const override { return {.inputs = (1u << inputs) - 1, .outputs = 0b11}; }
+  graph::Saved saved() const override { return {.inputs = inputs, .outputs = {y, lse}}; }
   // Scores and weighted sum, 2 * 2 * T * S * D for every head; backward makes the scores again and
   // has four products of its own.
   graph::Work work(graph::Phase phase) const override {
@@ -32,7 +34,7 @@ struct Attention final : graph::Op {
   }
   // A relative bias by distance; in backward its gradient in every sequence follows.
   std::int64_t workspace_bytes(graph::Phase phase) const override {
-    if (relative_bias < 0) return 0;
+    if (!inputs.contains(relative_bias)) return 0;
     return options.heads * distances() * (phase == graph::Phase::backward ? 1 + batch : 1) *
            static_cast<std::int64_t>(sizeof(Wide<T>));
   }
@@ -45,54 +47,54 @@ struct Attention final : graph::Op {
                                       options.keys,
                                       options.head_size,
                                       options.causal,
-                                      k_segments >= 0,
-                                      relative_bias >= 0 || alibi >= 0,
-                                      relative_bias >= 0,
+                                      inputs.contains(k_segments),
+                                      inputs.contains(relative_bias) || inputs.contains(alibi),
+                                      inputs.contains(relative_bias),
                                       options.dropout > 0};
     return phase == graph::Phase::backward
                ? kernels::attention_backward_scratch(a, sizeof(T), sizeof(Wide<T>))
                : kernels::attention_scratch(a, sizeof(T));
   }
 
+  bool self() const { return !inputs.contains(kv); }  // queries, keys and values in one row
   std::int64_t distances() const { return options.queries + options.keys - 1; }
   Wide<T>* table(const graph::Exec& e) const { return reinterpret_cast<Wide<T>*>(e.workspace()); }
   const Wide<T>* bias(const graph::Exec& e) const {
-    return relative_bias >= 0 ? table(e)
-           : alibi >= 0       ? e.in(alibi).template ptr<Wide<T>>()
-                              : nullptr;
+    return inputs.contains(relative_bias) ? table(e) : e.in(alibi).template ptr<Wide<T>>();
   }
   void expand_bias(const graph::Exec& e) const {
-    if (relative_bias < 0) return;
+    if (!inputs.contains(relative_bias)) return;
     device::on(e.stream(), [&](auto& s) {
-      kernels::bucket_bias(s, kernels::BucketBiasArgs<T>{options.heads, distances(), buckets,
-                                                         e.in(bucket).template ptr<std::int32_t>(),
-                                                         e.in(relative_bias).ptr<T>(), table(e)});
+      kernels::bucket_bias(
+          s, kernels::BucketBiasArgs<T>{options.heads, distances(), buckets,
+                                        e.in(bucket).template ptr<std::int32_t>(),
+                                        e.in(relative_bias).template ptr<T>(), table(e)});
     });
   }
 
   kernels::AttentionArgs<T> args(const graph::Exec& e) const {
     const std::int64_t D = options.head_size, q_width = options.heads * D,
                        kv_width = options.kv_heads * D;
-    const T *q = e.in(0).ptr<T>(), *k = kv < 0 ? q + q_width : e.in(kv).ptr<T>();
-    const auto segments = [&](int i) { return i < 0 ? nullptr : e.in(i).ptr<std::int32_t>(); };
+    const T* const queries = e.in(q).template ptr<T>();
+    const T* const keys = self() ? queries + q_width : e.in(kv).template ptr<T>();
     return {.batch = batch,
             .heads = options.heads,
             .kv_heads = options.kv_heads,
             .queries = options.queries,
             .keys = options.keys,
             .head_size = D,
-            .q = q,
-            .k = k,
-            .v = k + kv_width,
-            .q_stride = q_width + (kv < 0 ? 2 * kv_width : 0),
-            .kv_stride = 2 * kv_width + (kv < 0 ? q_width : 0),
-            .out = e.out(0).ptr<T>(),
+            .q = queries,
+            .k = keys,
+            .v = keys + kv_width,
+            .q_stride = q_width + (self() ? 2 * kv_width : 0),
+            .kv_stride = 2 * kv_width + (self() ? q_width : 0),
+            .out = e.out(y).template ptr<T>(),
             .out_stride = q_width,
-            .lse = e.out(1).ptr<Wide<T>>(),
+            .lse = e.out(lse).template ptr<Wide<T>>(),
             .scale = static_cast<Wide<T>>(options.scale),
             .causal = options.causal,
-            .k_segments = segments(k_segments),
-            .q_segments = segments(q_segments),
+            .k_segments = e.in(k_segments).template ptr<std::int32_t>(),
+            .q_segments = e.in(q_segments).template ptr<std::int32_t>(),
             .bias = bias(e),
             .dropout = {static_cast<float>(options.dropout),
                         {e.state().seed, Purpose::dropout, stream},
@@ -105,18 +107,18 @@ struct Attention final : graph::Op {
     device::on(e.stream(), [&](auto& s) { kernels::attention(s, args(e)); });
   }
   void backward(graph::Exec& e) const override {
-    const graph::GradSlot dq = e.grad_in(0), dkv = kv < 0 ? dq : e.grad_in(kv),
-                          dtable = relative_bias < 0 ? graph::GradSlot{} : e.grad_in(relative_bias);
+    const graph::GradSlot dq = e.grad_in(q), dkv = self() ? dq : e.grad_in(kv),
+                          dtable = e.grad_in(relative_bias);
     TFM_CHECK(dq && dkv && !dq.accumulate && !dkv.accumulate,
               "the gradients of queries, keys and values have one writer");
     const std::int64_t D = options.head_size;
-    T* dk = dkv.tensor.ptr<T>() + (kv < 0 ? options.heads * D : 0);
+    T* dk = dkv.tensor.ptr<T>() + (self() ? options.heads * D : 0);
     Wide<T>* dbias = dtable ? table(e) + options.heads * distances() : nullptr;
     expand_bias(e);
     device::on(e.stream(), [&](auto& s) {
-      kernels::attention_backward(
-          s, kernels::AttentionBackwardArgs<T>{args(e), e.grad_out(0).ptr<T>(), dq.tensor.ptr<T>(),
-                                               dk, dk + options.kv_heads * D, dbias});
+      kernels::attention_backward(s, kernels::AttentionBackwardArgs<T>{
+                                         args(e), e.grad_out(y).template ptr<T>(),
+                                         dq.tensor.ptr<T>(), dk, dk + options.kv_heads * D, dbias});
       if (dtable)
         kernels::bucket_bias_backward(
             s, kernels::BucketBiasBackwardArgs<T>{batch, options.heads, distances(), buckets,
@@ -158,21 +160,16 @@ graph::Value attention(graph::Recorder& r, const AttentionInputs& in, AttentionO
   const std::int64_t N = r.info(in.q).shape[0], H = options.heads, D = options.head_size;
   return with_float(r.real(), [&]<class T>() {
     auto op = std::make_unique<Attention<T>>();
-    std::vector<graph::Value> inputs{in.q};
-    const auto add = [&](graph::Value v) {
-      return v ? (inputs.push_back(v), static_cast<int>(inputs.size()) - 1) : -1;
-    };
-    op->kv = add(in.kv);
-    op->q_segments = add(in.q_segments);
-    op->k_segments = add(in.k_segments);
-    op->relative_bias = add(in.relative_bias);
+    graph::Value bucket, alibi;
     if (in.relative_bias) {
       op->buckets = r.info(in.relative_bias).shape[1];
-      op->bucket = add(table(r, "buckets", options.buckets));
+      bucket = table(r, "buckets", options.buckets);
     }
     if (!options.alibi_slopes.empty())
-      op->alibi = add(alibi_table<Wide<T>>(r, options.alibi_slopes, options.queries, options.keys));
-    op->inputs = static_cast<int>(inputs.size());
+      alibi = alibi_table<Wide<T>>(r, options.alibi_slopes, options.queries, options.keys);
+    const std::vector<graph::Value> inputs{
+        in.q, in.kv, in.q_segments, in.k_segments, in.relative_bias, bucket, alibi};
+    op->inputs = graph::given(inputs);
     op->batch = N / options.queries;
     if (options.dropout > 0) op->stream = r.random_stream("attention.dropout");
     op->options = std::move(options);

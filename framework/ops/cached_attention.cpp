@@ -8,9 +8,12 @@ namespace {
 
 template <class T>
 struct CachedAttention final : graph::Op {
+  // alibi: bias by distance, (H, T + capacity - 1)
+  enum In { qkv, cache, relative_bias, bucket, alibi };
+  enum Out { y };
+
   AttentionOptions options;
   std::int64_t batch, buckets = 0;
-  int bucket = -1, alibi = -1;  // inputs; alibi: bias by distance, (H, T + capacity - 1)
 
   std::string_view kind() const override { return "cached_attention"; }
   graph::Saved saved() const override { return {}; }
@@ -31,25 +34,25 @@ struct CachedAttention final : graph::Op {
                        queries = options.queries, keys = position + queries;
     const std::int64_t used = queries + keys - 1, row = q_width + kv_width;
     TFM_CHECK(keys <= capacity, "the cache holds " + std::to_string(capacity) + " positions");
-    const T* qkv = e.in(0).ptr<T>();
-    T* cache = e.in(1).ptr<T>();
+    const T* const fresh = e.in(qkv).template ptr<T>();
+    T* const held = e.in(cache).template ptr<T>();
     Wide<T>*lse = reinterpret_cast<Wide<T>*>(e.workspace()),
     *bias = lse + options.heads * batch * queries;
     device::on(e.stream(), [&](auto& s) {
       if (queries == 1)
         kernels::copy_rows(
-            s, kernels::CopyRowsArgs<T>{batch, kv_width, qkv + q_width, row,
-                                        cache + position * kv_width, capacity * kv_width});
+            s, kernels::CopyRowsArgs<T>{batch, kv_width, fresh + q_width, row,
+                                        held + position * kv_width, capacity * kv_width});
       for (std::int64_t b = 0; b < batch && queries > 1; ++b)
         kernels::copy_rows(
-            s, kernels::CopyRowsArgs<T>{queries, kv_width, qkv + b * queries * row + q_width, row,
-                                        cache + (b * capacity + position) * kv_width, kv_width});
+            s, kernels::CopyRowsArgs<T>{queries, kv_width, fresh + b * queries * row + q_width, row,
+                                        held + (b * capacity + position) * kv_width, kv_width});
       if (buckets > 0)
         kernels::bucket_bias(s, kernels::BucketBiasArgs<T>{
                                     options.heads, used, buckets,
                                     e.in(bucket).template ptr<std::int32_t>() + capacity - keys,
-                                    e.in(2).ptr<T>(), bias});
-      if (alibi >= 0)
+                                    e.in(relative_bias).template ptr<T>(), bias});
+      if (e.in(alibi))
         kernels::copy_rows(
             s, kernels::CopyRowsArgs<Wide<T>>{options.heads, used,
                                               e.in(alibi).template ptr<Wide<T>>() + capacity - keys,
@@ -61,17 +64,17 @@ struct CachedAttention final : graph::Op {
                                        .queries = queries,
                                        .keys = keys,
                                        .head_size = D,
-                                       .q = qkv,
-                                       .k = cache,
-                                       .v = cache + kv_width / 2,
+                                       .q = fresh,
+                                       .k = held,
+                                       .v = held + kv_width / 2,
                                        .q_stride = row,
                                        .kv_stride = kv_width,
-                                       .out = e.out(0).ptr<T>(),
+                                       .out = e.out(y).template ptr<T>(),
                                        .out_stride = q_width,
                                        .lse = lse,
                                        .scale = static_cast<Wide<T>>(options.scale),
                                        .causal = true,
-                                       .bias = buckets > 0 || alibi >= 0 ? bias : nullptr,
+                                       .bias = buckets > 0 || e.in(alibi) ? bias : nullptr,
                                        .kv_length = capacity});
     });
   }
@@ -95,21 +98,18 @@ graph::Value cached_attention(graph::Recorder& r, graph::Value qkv, graph::Value
   return with_float(r.real(), [&]<class T>() {
     auto op = std::make_unique<CachedAttention<T>>();
     op->batch = batch;
-    std::vector<graph::Value> inputs{qkv, cache};
-    const auto add = [&](graph::Value v) {
-      return inputs.push_back(v), static_cast<int>(inputs.size()) - 1;
-    };
+    graph::Value bucket, alibi;
     if (relative_bias) {
-      inputs.push_back(relative_bias);
       op->buckets = r.info(relative_bias).shape[1];
       TFM_CHECK(std::ssize(options.buckets) == options.queries + options.keys - 1,
                 "a bucket for each distance");
-      op->bucket = add(table(r, "buckets", options.buckets));
+      bucket = table(r, "buckets", options.buckets);
     }
     if (!options.alibi_slopes.empty())
-      op->alibi = add(alibi_table<Wide<T>>(r, options.alibi_slopes, options.queries, options.keys));
+      alibi = alibi_table<Wide<T>>(r, options.alibi_slopes, options.queries, options.keys);
     op->options = std::move(options);
-    return r.apply(std::move(op), inputs, {{{in[0], q_width}, r.real()}});
+    return r.apply(std::move(op), {qkv, cache, relative_bias, bucket, alibi},
+                   {{{in[0], q_width}, r.real()}});
   });
 }
 

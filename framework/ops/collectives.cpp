@@ -17,32 +17,18 @@ void copy_to(graph::Exec& e, const Tensor& from, const Tensor& to, bool accumula
     kernels::copy(s, kernels::CopyArgs<T>{from.elements(), from.ptr<T>(), to.ptr<T>(), accumulate});
   });
 }
-template <class T>
-void bias_forward(graph::Exec& e, int at, const Tensor& y) {
-  if (!e.has_in(at)) return;
-  device::on(e.stream(), [&](auto& s) {
-    kernels::add_bias(
-        s, kernels::AddBiasArgs<T>{y.shape[0], y.shape[1], e.in(at).ptr<T>(), y.ptr<T>()});
-  });
-}
-template <class T>
-void bias_backward(graph::Exec& e, int at, const Tensor& dy) {
-  if (graph::GradSlot db = e.grad_in(at))
-    device::on(e.stream(), [&](auto& s) {
-      kernels::column_sum(
-          s, kernels::ColumnSumArgs<T>{dy.shape[0], dy.shape[1], dy.shape[1], dy.ptr<T>(),
-                                       db.tensor.ptr<Wide<T>>(), db.accumulate});
-    });
-}
 
 // Common part: what is known when recording.
 struct TensorCollective : graph::Op {
+  enum In { x, bias };
+  enum Out { y };
+
   Shape in, out;
   DType real;
-  bool bias = false;
-  graph::Saved saved() const override { return {.inputs = bias ? 0b10u : 0u}; }
+  bool has_bias = false;
+  graph::Saved saved() const override { return {.inputs = {bias}}; }
   std::int64_t scratch_bytes(graph::Phase phase, DType) const override {
-    return bias && phase == graph::Phase::backward
+    return has_bias && phase == graph::Phase::backward
                ? kernels::column_sum_scratch(out[0], out[1],
                                              static_cast<std::int64_t>(size_of(wide(real))))
                : 0;
@@ -56,6 +42,24 @@ struct TensorCollective : graph::Op {
   template <class T>
   static void settle(graph::Exec& e, const graph::GradSlot& d, const Tensor& t) {
     if (d.accumulate) copy_to<T>(e, t, d.tensor, true);
+  }
+  template <class T>
+  static void add_bias(graph::Exec& e) {
+    if (const Tensor& b = e.in(bias), &sum = e.out(y); b)
+      device::on(e.stream(), [&](auto& s) {
+        kernels::add_bias(
+            s, kernels::AddBiasArgs<T>{sum.shape[0], sum.shape[1], b.ptr<T>(), sum.ptr<T>()});
+      });
+  }
+  template <class T>
+  static void add_bias_backward(graph::Exec& e) {
+    const Tensor& dy = e.grad_out(y);
+    if (const graph::GradSlot& db = e.grad_in(bias))
+      device::on(e.stream(), [&](auto& s) {
+        kernels::column_sum(
+            s, kernels::ColumnSumArgs<T>{dy.shape[0], dy.shape[1], dy.shape[1], dy.ptr<T>(),
+                                         db.tensor.ptr<Wide<T>>(), db.accumulate});
+      });
   }
   std::int64_t workspace_bytes(graph::Phase p) const override {
     return p == graph::Phase::backward ? in_bytes() : 0;
@@ -90,13 +94,13 @@ struct CopyToTensor final : SplitEntry {
     return {{comm::Collective::all_reduce_sum, comm::Axis::tensor, in_bytes()}};
   }
   void forward(graph::Exec& e) const override {
-    with_float(real, [&]<class T>() { copy_to<T>(e, e.in(0), e.out(0), false); });
+    with_float(real, [&]<class T>() { copy_to<T>(e, e.in(x), e.out(y), false); });
   }
   void backward_beside(graph::Exec& e, const std::function<void()>& work) const override {
     with_float(real, [&]<class T>() {
-      const graph::GradSlot d = e.grad_in(0);
+      const graph::GradSlot d = e.grad_in(x);
       const Tensor t = target(e, d);
-      copy_to<T>(e, e.grad_out(0), t, false);
+      copy_to<T>(e, e.grad_out(y), t, false);
       comm::Communicator& tensor = *e.context.mesh->tensor;
       tensor.beside([&] { tensor.all_reduce(t); }, work);
       settle<T>(e, d, t);
@@ -111,20 +115,20 @@ struct ReduceFromTensor final : TensorCollective {
     return {{comm::Collective::all_reduce_sum, comm::Axis::tensor, in_bytes()}};
   }
   std::int64_t workspace_bytes(graph::Phase) const override { return 0; }
-  unsigned passes_gradient() const override { return 0b01; }
+  graph::Tensors passes_gradient() const override { return {x}; }
   graph::Work work(graph::Phase) const override { return {.each = true}; }
   void forward(graph::Exec& e) const override {
     with_float(real, [&]<class T>() {
-      copy_to<T>(e, e.in(0), e.out(0), false);
-      e.context.mesh->tensor->all_reduce(e.out(0));
-      bias_forward<T>(e, 1, e.out(0));
+      copy_to<T>(e, e.in(x), e.out(y), false);
+      e.context.mesh->tensor->all_reduce(e.out(y));
+      add_bias<T>(e);
     });
   }
   void backward(graph::Exec& e) const override {
     with_float(real, [&]<class T>() {
-      const graph::GradSlot d = e.grad_in(0);
-      if (d) copy_to<T>(e, e.grad_out(0), d.tensor, d.accumulate);
-      bias_backward<T>(e, 1, e.grad_out(0));
+      const graph::GradSlot d = e.grad_in(x);
+      if (d) copy_to<T>(e, e.grad_out(y), d.tensor, d.accumulate);
+      add_bias_backward<T>(e);
     });
   }
 };
@@ -138,14 +142,14 @@ struct GatherSequence final : SplitEntry {
              comm::Axis::tensor, out_bytes()}};
   }
   void forward(graph::Exec& e) const override {
-    e.context.mesh->tensor->all_gather(e.in(0), e.out(0));
+    e.context.mesh->tensor->all_gather(e.in(x), e.out(y));
   }
   void backward_beside(graph::Exec& e, const std::function<void()>& work) const override {
     with_float(real, [&]<class T>() {
-      const graph::GradSlot d = e.grad_in(0);
+      const graph::GradSlot d = e.grad_in(x);
       const Tensor t = target(e, d);
       comm::Communicator& tensor = *e.context.mesh->tensor;
-      tensor.beside([&] { tensor.reduce_scatter(e.grad_out(0), t); }, work);
+      tensor.beside([&] { tensor.reduce_scatter(e.grad_out(y), t); }, work);
       settle<T>(e, d, t);
     });
   }
@@ -153,7 +157,7 @@ struct GatherSequence final : SplitEntry {
 
 struct ScatterSequence final : TensorCollective {
   std::string_view kind() const override { return "scatter_sequence"; }
-  graph::Work work(graph::Phase) const override { return {.kernels = bias ? 1 : 0}; }
+  graph::Work work(graph::Phase) const override { return {.kernels = has_bias ? 1 : 0}; }
   std::vector<graph::CollectiveUse> collectives(graph::Phase p) const override {
     return {{p == graph::Phase::backward ? comm::Collective::all_gather
                                          : comm::Collective::reduce_scatter,
@@ -161,18 +165,18 @@ struct ScatterSequence final : TensorCollective {
   }
   void forward(graph::Exec& e) const override {
     with_float(real, [&]<class T>() {
-      e.context.mesh->tensor->reduce_scatter(e.in(0), e.out(0));
-      bias_forward<T>(e, 1, e.out(0));
+      e.context.mesh->tensor->reduce_scatter(e.in(x), e.out(y));
+      add_bias<T>(e);
     });
   }
   void backward(graph::Exec& e) const override {
     with_float(real, [&]<class T>() {
-      if (const graph::GradSlot d = e.grad_in(0)) {
+      if (const graph::GradSlot d = e.grad_in(x)) {
         const Tensor t = target(e, d);
-        e.context.mesh->tensor->all_gather(e.grad_out(0), t);
+        e.context.mesh->tensor->all_gather(e.grad_out(y), t);
         settle<T>(e, d, t);
       }
-      bias_backward<T>(e, 1, e.grad_out(0));
+      add_bias_backward<T>(e);
     });
   }
 };
@@ -183,7 +187,7 @@ graph::Value record(graph::Recorder& r, graph::Value x, graph::Value bias, const
   op->in = r.info(x).shape;
   op->out = out;
   op->real = r.real();
-  op->bias = static_cast<bool>(bias);
+  op->has_bias = static_cast<bool>(bias);
   return r.apply(std::move(op), {x, bias}, {{out, r.real()}});
 }
 

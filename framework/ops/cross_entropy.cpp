@@ -44,20 +44,23 @@ Rows<T> labelled(cuda::Stream&, const Rows<T>& all, T*, std::int32_t*) {
 // have a label, where the host knows them and they are few: the others have no loss and pass no
 // gradient.
 struct LinearCrossEntropy final : graph::Op {
+  enum In { x, weight, labels, bias };
+  enum Out { total, correct };
+
   std::int64_t rows, cols, vocab_rows;
   CrossEntropyOptions options;
-  bool bias;
+  bool has_bias;
   DType real;
 
   std::string_view kind() const override { return "cross_entropy"; }
-  graph::Saved saved() const override { return {.inputs = bias ? 0b1111u : 0b0111u}; }
+  graph::Saved saved() const override { return {.inputs = {x, weight, labels, bias}}; }
   bool fused() const override { return true; }
   // Kernels read the logits for their maximum and their sums; in training they become gradients in
   // place.
   graph::Work work(graph::Phase phase) const override {
     const bool gradients = phase == graph::Phase::backward;
-    graph::Work w{.again = rows * vocab_rows * (gradients ? 4 + bias : 2),
-                  .kernels = static_cast<int>(chunks()) * (gradients ? 8 + bias : 5)};
+    graph::Work w{.again = rows * vocab_rows * (gradients ? 4 + has_bias : 2),
+                  .kernels = static_cast<int>(chunks()) * (gradients ? 8 + has_bias : 5)};
     const std::int64_t whole = rows / chunk(), rest = rows % chunk();
     for (const auto& [n, count] : {std::pair{chunk(), whole}, {rest, std::int64_t{1}}}) {
       if (n * count == 0) continue;
@@ -83,7 +86,7 @@ struct LinearCrossEntropy final : graph::Op {
            2 * chunk() * static_cast<std::int64_t>(sizeof(std::int32_t));
   }
   std::int64_t scratch_bytes(graph::Phase, DType) const override {
-    return bias ? kernels::column_sum_scratch(chunk(), vocab_rows, wide_bytes()) : 0;
+    return has_bias ? kernels::column_sum_scratch(chunk(), vocab_rows, wide_bytes()) : 0;
   }
   std::vector<graph::CollectiveUse> collectives(graph::Phase) const override {
     if (options.vocab_begin == 0 && options.vocab_end == options.vocab_size) return {};
@@ -100,7 +103,7 @@ struct LinearCrossEntropy final : graph::Op {
   void run(graph::Exec& e, bool gradients) const {
     using W = Wide<T>;
     std::byte* ws = e.workspace();
-    const T* w = e.in(1).ptr<T>();
+    const T* w = e.in(weight).ptr<T>();
     T* logits = reinterpret_cast<T*>(ws);
     W* max = reinterpret_cast<W*>(ws + logits_bytes());
     auto* loss =
@@ -108,23 +111,24 @@ struct LinearCrossEntropy final : graph::Op {
     T* own_x = reinterpret_cast<T*>(ws + logits_bytes() + sums_bytes());
     auto* own_labels =
         reinterpret_cast<std::int32_t*>(ws + logits_bytes() + sums_bytes() + own_bytes());
-    const graph::GradSlot dx = gradients ? e.grad_in(0) : graph::GradSlot{},
-                          dw = gradients ? e.grad_in(1) : graph::GradSlot{},
-                          db = gradients ? e.grad_in(3) : graph::GradSlot{};
+    const graph::GradSlot dx = gradients ? e.grad_in(x) : graph::GradSlot{},
+                          dw = gradients ? e.grad_in(weight) : graph::GradSlot{},
+                          db = gradients ? e.grad_in(bias) : graph::GradSlot{};
     const bool split = !collectives(graph::Phase::forward).empty();
     const W scale = static_cast<W>(options.scale);
     const double* factor =
         e.numbers() ? &e.numbers()->gradient_scale[static_cast<std::size_t>(options.objective)]
                     : nullptr;
-    double *total = e.out(0).ptr<double>(),
-           *correct = options.accuracy ? e.out(1).ptr<double>() : nullptr;
+    double* const loss_sum = e.out(total).ptr<double>();
+    double* const hits = options.accuracy ? e.out(correct).ptr<double>() : nullptr;
     device::on(e.stream(), [&](auto& s) {
-      for (double* sum : {total, correct})
+      for (double* sum : {loss_sum, hits})
         if (sum) kernels::fill(s, kernels::FillArgs<double>{1, 0, sum});
       for (std::int64_t c = 0; c < rows; c += chunk()) {
         const std::int64_t all = std::min(chunk(), rows - c);
         const Rows<T> some = labelled(
-            s, Rows<T>{all, cols, e.in(0).ptr<T>() + c * cols, e.in(2).ptr<std::int32_t>() + c},
+            s,
+            Rows<T>{all, cols, e.in(x).ptr<T>() + c * cols, e.in(labels).ptr<std::int32_t>() + c},
             own_x, own_labels);
         const std::int64_t n = some.n;
         if (split && n < all)
@@ -141,7 +145,7 @@ struct LinearCrossEntropy final : graph::Op {
                                               .ldb = cols,
                                               .c = logits,
                                               .ldc = pitch(),
-                                              .bias = bias ? e.in(3).ptr<T>() : nullptr});
+                                              .bias = e.in(bias).ptr<T>()});
         kernels::CrossEntropyArgs<T> ce{n,
                                         options.vocab_end - options.vocab_begin,
                                         pitch(),
@@ -155,8 +159,8 @@ struct LinearCrossEntropy final : graph::Op {
                                         W(options.smoothing),
                                         factor,
                                         loss,
-                                        total,
-                                        correct};
+                                        loss_sum,
+                                        hits};
         kernels::cross_entropy_max(s, ce);
         if (split)
           e.context.mesh->tensor->all_reduce({max, dtype_of<W>, {all}},
@@ -224,7 +228,7 @@ graph::Value linear_cross_entropy(graph::Recorder& r, graph::Value x, graph::Val
   op->rows = r.info(x).shape[0];
   op->cols = r.info(x).shape[1];
   op->vocab_rows = r.info(weight).shape[0];
-  op->bias = static_cast<bool>(bias);
+  op->has_bias = static_cast<bool>(bias);
   op->real = r.real();
   if (options.chunk_rows == 0) {  // about 26 Mi logits, or an eighth of the rows: each chunk reads
                                   // and writes the weight's gradient

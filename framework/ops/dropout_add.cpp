@@ -5,20 +5,20 @@
 namespace tfm::ops {
 
 void DropoutAdd::forward(graph::Exec& e) const {
-  with_float(e.out(0).dtype, [&]<class T>() {
+  with_float(e.out(y).dtype, [&]<class T>() {
     device::on(e.stream(), [&](auto& s) { kernels::dropout_add(s, forward_args<T>(e)); });
   });
 }
 
 void DropoutAdd::backward(graph::Exec& e) const {
-  with_float(e.grad_out(0).dtype, [&]<class T>() {
-    const T* dy = e.grad_out(0).ptr<T>();
+  with_float(e.grad_out(y).dtype, [&]<class T>() {
+    const T* dy = e.grad_out(y).ptr<T>();
     device::on(e.stream(), [&](auto& s) {
-      if (graph::GradSlot dx = e.grad_in(0))
+      if (graph::GradSlot dx = e.grad_in(x))
         kernels::dropout_add(s,
                              kernels::DropoutAddArgs<T>{rows, cols, dy, nullptr, dx.tensor.ptr<T>(),
                                                         dx.accumulate, mask(e), where()});
-      if (graph::GradSlot dr = e.grad_in(1))
+      if (graph::GradSlot dr = e.grad_in(residual))
         kernels::copy(s, kernels::CopyArgs<T>{rows * cols, dy, dr.tensor.ptr<T>(), dr.accumulate});
     });
   });
@@ -32,7 +32,7 @@ graph::Value dropout_add(graph::Recorder& r, graph::Value x, graph::Value residu
   op->cols = shape[1];
   op->p = p;
   op->place = place;
-  op->residual = static_cast<bool>(residual);
+  op->has_residual = static_cast<bool>(residual);
   if (p > 0) op->stream = r.random_stream(std::string(op->kind()));
   return r.apply(std::move(op), {x, residual}, {{shape, r.real()}});
 }

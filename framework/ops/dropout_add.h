@@ -6,24 +6,26 @@
 namespace tfm::ops {
 
 struct DropoutAdd final : graph::Op {
+  enum In { x, residual };
+  enum Out { y };
+
   std::int64_t rows, cols;
   double p;
   Place place;
   std::uint32_t stream = 0;
-  bool residual;
+  bool has_residual;
 
   template <class T>
   kernels::DropoutAddArgs<T> forward_args(graph::Exec& e) const {
-    return {
-        rows,  cols,    e.in(0).ptr<T>(), residual ? e.in(1).ptr<T>() : nullptr, e.out(0).ptr<T>(),
-        false, mask(e), where()};
+    return {rows,  cols,    e.in(x).ptr<T>(), e.in(residual).ptr<T>(), e.out(y).ptr<T>(),
+            false, mask(e), where()};
   }
 
-  std::string_view kind() const override { return residual ? "residual" : "dropout"; }
+  std::string_view kind() const override { return has_residual ? "residual" : "dropout"; }
   graph::Saved saved() const override { return {}; }
   bool cheap() const override { return true; }
-  unsigned passes_gradient() const override {
-    return (p == 0 ? 0b01u : 0u) | (residual ? 0b10u : 0u);
+  graph::Tensors passes_gradient() const override {
+    return p == 0 ? graph::Tensors{x, residual} : graph::Tensors{residual};
   }
   graph::Work work(graph::Phase) const override { return {.each = true}; }
   void forward(graph::Exec& e) const override;

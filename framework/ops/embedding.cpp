@@ -9,12 +9,15 @@ namespace tfm::ops {
 namespace {
 
 struct Embedding final : graph::Op {
+  enum In { ids, table };
+  enum Out { y };
+
   std::int64_t rows, cols, table_rows;
   EmbeddingOptions options;
 
   std::string_view kind() const override { return "embedding"; }
-  graph::Saved saved() const override { return {.inputs = 0b01}; }
-  graph::Work work(graph::Phase) const override { return {.by_row = 0b10}; }
+  graph::Saved saved() const override { return {.inputs = {ids}}; }
+  graph::Work work(graph::Phase) const override { return {.by_row = {table}}; }
   std::int64_t scratch_bytes(graph::Phase phase, DType real) const override {
     return phase == graph::Phase::backward
                ? kernels::embedding_backward_scratch(rows, cols,
@@ -23,22 +26,22 @@ struct Embedding final : graph::Op {
   }
 
   void forward(graph::Exec& e) const override {
-    with_float(e.out(0).dtype, [&]<class T>() {
+    with_float(e.out(y).dtype, [&]<class T>() {
       device::on(e.stream(), [&](auto& s) {
-        kernels::embedding(
-            s, kernels::EmbeddingArgs<T>{rows, cols, e.in(0).ptr<std::int32_t>(), e.in(1).ptr<T>(),
-                                         options.vocab_begin, options.vocab_end,
-                                         Wide<T>(options.scale), e.out(0).ptr<T>()});
+        kernels::embedding(s, kernels::EmbeddingArgs<T>{rows, cols, e.in(ids).ptr<std::int32_t>(),
+                                                        e.in(table).ptr<T>(), options.vocab_begin,
+                                                        options.vocab_end, Wide<T>(options.scale),
+                                                        e.out(y).ptr<T>()});
       });
     });
   }
   void backward(graph::Exec& e) const override {
-    with_float(e.grad_out(0).dtype, [&]<class T>() {
-      const graph::GradSlot d = e.grad_in(1);
+    with_float(e.grad_out(y).dtype, [&]<class T>() {
+      const graph::GradSlot d = e.grad_in(table);
       device::on(e.stream(), [&](auto& s) {
         kernels::embedding_backward(
             s, kernels::EmbeddingBackwardArgs<T>{
-                   rows, cols, e.in(0).ptr<std::int32_t>(), e.grad_out(0).ptr<T>(),
+                   rows, cols, e.in(ids).ptr<std::int32_t>(), e.grad_out(y).ptr<T>(),
                    options.vocab_begin, options.vocab_end, table_rows, Wide<T>(options.scale),
                    options.padding_idx, d.tensor.ptr<Wide<T>>(), d.accumulate});
       });
@@ -47,11 +50,14 @@ struct Embedding final : graph::Op {
 };
 
 struct AddPosition final : graph::Op {
+  enum In { x, table };
+  enum Out { y };
+
   std::int64_t rows, cols, table_rows, first;
   Place place;
 
   std::string_view kind() const override { return "position"; }
-  unsigned passes_gradient() const override { return 0b01; }
+  graph::Tensors passes_gradient() const override { return {x}; }
   graph::Saved saved() const override { return {}; }
   graph::Work work(graph::Phase) const override { return {.each = true}; }
 
@@ -59,22 +65,22 @@ struct AddPosition final : graph::Op {
     const std::int64_t row = first + e.state().first_position;
     TFM_CHECK(row + place.sequence_length <= table_rows,
               "no position " + std::to_string(row + place.sequence_length - 1));
-    with_float(e.out(0).dtype, [&]<class T>() {
+    with_float(e.out(y).dtype, [&]<class T>() {
       device::on(e.stream(), [&](auto& s) {
         kernels::add_position(
             s, kernels::PositionArgs<T>{rows, cols, place.row_offset, place.sequence_length, row,
-                                        e.in(0).ptr<T>(), e.in(1).ptr<T>(), e.out(0).ptr<T>()});
+                                        e.in(x).ptr<T>(), e.in(table).ptr<T>(), e.out(y).ptr<T>()});
       });
     });
   }
   void backward(graph::Exec& e) const override {
-    with_float(e.grad_out(0).dtype, [&]<class T>() {
-      const T* dy = e.grad_out(0).ptr<T>();
+    with_float(e.grad_out(y).dtype, [&]<class T>() {
+      const T* dy = e.grad_out(y).ptr<T>();
       device::on(e.stream(), [&](auto& s) {
-        if (graph::GradSlot dx = e.grad_in(0))
+        if (graph::GradSlot dx = e.grad_in(x))
           kernels::copy(s,
                         kernels::CopyArgs<T>{rows * cols, dy, dx.tensor.ptr<T>(), dx.accumulate});
-        if (graph::GradSlot d = e.grad_in(1))
+        if (graph::GradSlot d = e.grad_in(table))
           kernels::add_position_backward(
               s, kernels::PositionBackwardArgs<T>{rows, cols, place.row_offset,
                                                   place.sequence_length, first, table_rows, dy,
@@ -85,11 +91,14 @@ struct AddPosition final : graph::Op {
 };
 
 struct Rotary final : graph::Op {
+  enum In { x, frequency };
+  enum Out { y };
+
   std::int64_t rows, cols;
   RotaryOptions options;
 
   std::string_view kind() const override { return "rotary"; }
-  graph::Saved saved() const override { return {.inputs = 0b10}; }
+  graph::Saved saved() const override { return {.inputs = {frequency}}; }
   bool cheap() const override { return true; }
   std::int64_t scratch_bytes(graph::Phase, DType real) const override {
     return kernels::rotary_scratch(std::min(rows, options.sequence_length), options.head_size,
@@ -97,7 +106,7 @@ struct Rotary final : graph::Op {
   }
 
   template <class T>
-  void run(graph::Exec& e, const T* x, T* y, bool inverse, bool accumulate) const {
+  void run(graph::Exec& e, const T* from, T* to, bool inverse, bool accumulate) const {
     device::on(e.stream(), [&](auto& s) {
       kernels::rotary(s, kernels::RotaryArgs<T>{.rows = rows,
                                                 .cols = cols,
@@ -105,21 +114,21 @@ struct Rotary final : graph::Op {
                                                 .head_size = options.head_size,
                                                 .length = options.sequence_length,
                                                 .position_offset = e.state().first_position,
-                                                .frequency = e.in(1).ptr<double>(),
-                                                .x = x,
-                                                .y = y,
+                                                .frequency = e.in(frequency).ptr<double>(),
+                                                .x = from,
+                                                .y = to,
                                                 .inverse = inverse,
                                                 .accumulate = accumulate});
     });
   }
   void forward(graph::Exec& e) const override {
-    with_float(e.out(0).dtype,
-               [&]<class T>() { run<T>(e, e.in(0).ptr<T>(), e.out(0).ptr<T>(), false, false); });
+    with_float(e.out(y).dtype,
+               [&]<class T>() { run<T>(e, e.in(x).ptr<T>(), e.out(y).ptr<T>(), false, false); });
   }
   void backward(graph::Exec& e) const override {
-    with_float(e.grad_out(0).dtype, [&]<class T>() {
-      const graph::GradSlot dx = e.grad_in(0);
-      run<T>(e, e.grad_out(0).ptr<T>(), dx.tensor.ptr<T>(), true, dx.accumulate);
+    with_float(e.grad_out(y).dtype, [&]<class T>() {
+      const graph::GradSlot dx = e.grad_in(x);
+      run<T>(e, e.grad_out(y).ptr<T>(), dx.tensor.ptr<T>(), true, dx.accumulate);
     });
   }
 };

@@ -5,28 +5,31 @@ namespace tfm::ops {
 namespace {
 
 struct FirstRows final : graph::Op {
+  enum In { x };
+  enum Out { y };
+
   std::int64_t sequences, length, cols;
 
   std::string_view kind() const override { return "first_rows"; }
   graph::Saved saved() const override { return {}; }
 
   void forward(graph::Exec& e) const override {
-    with_float(e.out(0).dtype, [&]<class T>() {
+    with_float(e.out(y).dtype, [&]<class T>() {
       device::on(e.stream(), [&](auto& s) {
-        kernels::copy_rows(s, kernels::CopyRowsArgs<T>{sequences, cols, e.in(0).ptr<T>(),
-                                                       length * cols, e.out(0).ptr<T>(), cols});
+        kernels::copy_rows(s, kernels::CopyRowsArgs<T>{sequences, cols, e.in(x).ptr<T>(),
+                                                       length * cols, e.out(y).ptr<T>(), cols});
       });
     });
   }
   void backward(graph::Exec& e) const override {
-    const graph::GradSlot dx = e.grad_in(0);
-    with_float(e.grad_out(0).dtype, [&]<class T>() {
+    const graph::GradSlot dx = e.grad_in(x);
+    with_float(e.grad_out(y).dtype, [&]<class T>() {
       device::on(e.stream(), [&](auto& s) {
         if (!dx.accumulate)
           kernels::fill(s,
                         kernels::FillArgs<T>{sequences * length * cols, T{}, dx.tensor.ptr<T>()});
         kernels::copy_rows(s,
-                           kernels::CopyRowsArgs<T>{sequences, cols, e.grad_out(0).ptr<T>(), cols,
+                           kernels::CopyRowsArgs<T>{sequences, cols, e.grad_out(y).ptr<T>(), cols,
                                                     dx.tensor.ptr<T>(), length * cols, true});
       });
     });

@@ -3,42 +3,42 @@
 namespace tfm::ops {
 
 void Linear::forward(graph::Exec& e) const {
-  with_float(e.out(0).dtype, [&]<class T>() {
+  with_float(e.out(y).dtype, [&]<class T>() {
     device::on(e.stream(), [&](auto& s) {
       kernels::gemm(s, kernels::GemmArgs<T>{.transpose_b = true,
                                             .m = rows,
                                             .n = out,
                                             .k = in,
                                             .alpha = Wide<T>(scale),
-                                            .a = e.in(0).ptr<T>(),
+                                            .a = e.in(x).ptr<T>(),
                                             .lda = in,
-                                            .b = e.in(1).ptr<T>(),
+                                            .b = e.in(weight).ptr<T>(),
                                             .ldb = in,
-                                            .c = e.out(0).ptr<T>(),
+                                            .c = e.out(y).ptr<T>(),
                                             .ldc = out,
-                                            .bias = bias ? e.in(2).ptr<T>() : nullptr});
+                                            .bias = e.in(bias).ptr<T>()});
     });
   });
 }
 
 void Linear::backward(graph::Exec& e) const {
-  if (e.grad_in(0)) backward_of_input(e);
+  if (e.grad_in(x)) backward_of_input(e);
   backward_of_parameters(e);
 }
 
 void Linear::backward_of_input(graph::Exec& e) const {
-  with_float(e.grad_out(0).dtype, [&]<class T>() {
+  with_float(e.grad_out(y).dtype, [&]<class T>() {
     device::on(e.stream(), [&](auto& s) { kernels::gemm(s, input_gradient<T>(e)); });
   });
 }
 
 void Linear::backward_of_parameters(graph::Exec& e) const {
-  with_float(e.grad_out(0).dtype, [&]<class T>() {
+  with_float(e.grad_out(y).dtype, [&]<class T>() {
     device::on(e.stream(), [&](auto& s) {
-      if (graph::GradSlot dw = e.grad_in(1), db = e.grad_in(2); dw)
+      if (graph::GradSlot dw = e.grad_in(weight), db = e.grad_in(bias); dw)
         kernels::linear_gradients(s, kernels::LinearGradientsArgs<T>{
-                                         rows, in, out, Wide<T>(scale), e.grad_out(0).ptr<T>(),
-                                         e.in(0).ptr<T>(), dw.tensor.ptr<Wide<T>>(), dw.accumulate,
+                                         rows, in, out, Wide<T>(scale), e.grad_out(y).ptr<T>(),
+                                         e.in(x).ptr<T>(), dw.tensor.ptr<Wide<T>>(), dw.accumulate,
                                          db ? db.tensor.ptr<Wide<T>>() : nullptr, db.accumulate});
     });
   });
@@ -50,7 +50,7 @@ graph::Value linear(graph::Recorder& r, graph::Value x, graph::Value weight, gra
   op->rows = r.info(x).shape[0];
   op->in = r.info(weight).shape[1];
   op->out = r.info(weight).shape[0];
-  op->bias = static_cast<bool>(bias);
+  op->has_bias = static_cast<bool>(bias);
   op->scale = scale;
   TFM_CHECK(r.info(x).shape[1] == op->in,
             r.qualified("linear") + ": x is " + r.info(x).shape.str());

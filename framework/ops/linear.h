@@ -7,21 +7,24 @@
 namespace tfm::ops {
 
 struct Linear final : graph::Op {
+  enum In { x, weight, bias };
+  enum Out { y };
+
   std::int64_t rows, in, out;
-  bool bias;
+  bool has_bias;
   double scale;
 
   // The product that makes the gradient of x.
   template <class T>
   kernels::GemmArgs<T> input_gradient(graph::Exec& e) const {
-    const graph::GradSlot dx = e.grad_in(0);
+    const graph::GradSlot dx = e.grad_in(x);
     return {.m = rows,
             .n = in,
             .k = out,
             .alpha = Wide<T>(scale),
-            .a = e.grad_out(0).ptr<T>(),
+            .a = e.grad_out(y).ptr<T>(),
             .lda = out,
-            .b = e.in(1).ptr<T>(),
+            .b = e.in(weight).ptr<T>(),
             .ldb = in,
             .beta = Wide<T>(dx.accumulate),
             .c = dx.tensor.ptr<T>(),
@@ -31,15 +34,15 @@ struct Linear final : graph::Op {
   void backward_of_parameters(graph::Exec& e) const;
 
   std::string_view kind() const override { return "linear"; }
-  graph::Saved saved() const override { return {.inputs = 0b011}; }
+  graph::Saved saved() const override { return {.inputs = {x, weight}}; }
   graph::Work work(graph::Phase phase) const override {
     if (phase != graph::Phase::backward) return {.products = {{rows, out, in}}};
     return {.products = {{rows, in, out}, {.m = out, .n = in, .k = rows, .sum = true}},
-            .again = bias ? rows * out : 0,
-            .kernels = bias ? 3 : 2};
+            .again = has_bias ? rows * out : 0,
+            .kernels = has_bias ? 3 : 2};
   }
   std::int64_t scratch_bytes(graph::Phase phase, DType real) const override {
-    return bias && phase == graph::Phase::backward
+    return has_bias && phase == graph::Phase::backward
                ? kernels::column_sum_scratch(rows, out,
                                              static_cast<std::int64_t>(size_of(wide(real))))
                : 0;

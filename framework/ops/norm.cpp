@@ -10,12 +10,14 @@ namespace tfm::ops {
 namespace {
 
 struct Norm final : graph::Op {
+  enum In { x, gain, shift };
+  enum Out { y, mean, rstd };
+
   std::int64_t rows, cols;
   NormOptions options;
-  bool shift;
 
   std::string_view kind() const override { return "norm"; }
-  graph::Saved saved() const override { return {.inputs = 0b011, .outputs = 0b110}; }
+  graph::Saved saved() const override { return {.inputs = {x, gain}, .outputs = {mean, rstd}}; }
   bool cheap() const override { return true; }
   std::int64_t scratch_bytes(graph::Phase phase, DType real) const override {
     return phase == graph::Phase::backward
@@ -31,17 +33,17 @@ struct Norm final : graph::Op {
   kernels::NormArgs<T> forward_args(graph::Exec& e) const {
     return {rows,
             cols,
-            e.in(0).ptr<T>(),
-            e.in(1).ptr<T>(),
-            shift ? e.in(2).ptr<T>() : nullptr,
-            e.out(0).ptr<T>(),
-            e.out(1).ptr<Wide<T>>(),
-            e.out(2).ptr<Wide<T>>(),
+            e.in(x).ptr<T>(),
+            e.in(gain).ptr<T>(),
+            e.in(shift).ptr<T>(),
+            e.out(y).ptr<T>(),
+            e.out(mean).ptr<Wide<T>>(),
+            e.out(rstd).ptr<Wide<T>>(),
             options.eps,
             options.rms};
   }
   void forward(graph::Exec& e) const override {
-    with_float(e.out(0).dtype, [&]<class T>() {
+    with_float(e.out(y).dtype, [&]<class T>() {
       device::on(e.stream(), [&](auto& s) { kernels::norm(s, forward_args<T>(e)); });
     });
   }
@@ -52,7 +54,7 @@ struct Norm final : graph::Op {
   }
   void run_joined(graph::Phase, const graph::Op& before, graph::Exec& of_before,
                   graph::Exec& e) const override {
-    with_float(e.out(0).dtype, [&]<class T>() {
+    with_float(e.out(y).dtype, [&]<class T>() {
       device::on(e.stream(), [&](auto& s) {
         kernels::add_norm(s, kernels::AddNormArgs<T>{
                                  static_cast<const DropoutAdd&>(before).forward_args<T>(of_before),
@@ -61,13 +63,13 @@ struct Norm final : graph::Op {
     });
   }
   void backward(graph::Exec& e) const override {
-    with_float(e.grad_out(0).dtype, [&]<class T>() {
-      const graph::GradSlot dx = e.grad_in(0), dgain = e.grad_in(1), dshift = e.grad_in(2);
+    with_float(e.grad_out(y).dtype, [&]<class T>() {
+      const graph::GradSlot dx = e.grad_in(x), dgain = e.grad_in(gain), dshift = e.grad_in(shift);
       device::on(e.stream(), [&](auto& s) {
         kernels::norm_backward(
             s, kernels::NormBackwardArgs<T>{
-                   rows, cols, e.grad_out(0).ptr<T>(), e.in(0).ptr<T>(), e.in(1).ptr<T>(),
-                   e.out(1).ptr<Wide<T>>(), e.out(2).ptr<Wide<T>>(), dx.tensor.ptr<T>(),
+                   rows, cols, e.grad_out(y).ptr<T>(), e.in(x).ptr<T>(), e.in(gain).ptr<T>(),
+                   e.out(mean).ptr<Wide<T>>(), e.out(rstd).ptr<Wide<T>>(), dx.tensor.ptr<T>(),
                    dx.accumulate, dgain.tensor.ptr<Wide<T>>(), dgain.accumulate,
                    dshift.tensor.ptr<Wide<T>>(), dshift.accumulate, options.rms});
       });
@@ -81,12 +83,14 @@ T* from(T* p, std::int64_t offset) {
 }
 
 struct HeadNorm final : graph::Op {
+  enum In { x, gain, shift };
+  enum Out { y, mean, rstd };
+
   std::int64_t rows, cols;
   HeadNormOptions options;
-  bool shift;
 
   std::string_view kind() const override { return "head_norm"; }
-  graph::Saved saved() const override { return {.inputs = 0b011, .outputs = 0b110}; }
+  graph::Saved saved() const override { return {.inputs = {x, gain}, .outputs = {mean, rstd}}; }
   bool cheap() const override { return true; }
   std::int64_t scratch_bytes(graph::Phase phase, DType real) const override {
     std::int64_t most = 0;
@@ -113,40 +117,40 @@ struct HeadNorm final : graph::Op {
       f(static_cast<std::int64_t>(g), options.groups[g], before);
   }
   template <class T, class Stream>
-  void copy_rest(Stream& s, const T* x, T* y, bool accumulate) const {
+  void copy_rest(Stream& s, const T* source, T* target, bool accumulate) const {
     const std::int64_t at = cols - rest();
     if (rest() > 0)
-      kernels::copy_rows(
-          s, kernels::CopyRowsArgs<T>{rows, rest(), x + at, cols, y + at, cols, accumulate});
+      kernels::copy_rows(s, kernels::CopyRowsArgs<T>{rows, rest(), source + at, cols, target + at,
+                                                     cols, accumulate});
   }
 
   void forward(graph::Exec& e) const override {
-    with_float(e.out(0).dtype, [&]<class T>() {
+    with_float(e.out(y).dtype, [&]<class T>() {
       const std::int64_t D = options.head_size;
       device::on(e.stream(), [&](auto& s) {
         each_group([&](std::int64_t g, std::int64_t heads, std::int64_t before) {
           kernels::norm(s, kernels::NormArgs<T>{rows * heads,
                                                 D,
-                                                e.in(0).ptr<T>() + before * D,
-                                                e.in(1).ptr<T>() + g * D,
-                                                shift ? e.in(2).ptr<T>() + g * D : nullptr,
-                                                e.out(0).ptr<T>() + before * D,
-                                                e.out(1).ptr<Wide<T>>() + rows * before,
-                                                e.out(2).ptr<Wide<T>>() + rows * before,
+                                                e.in(x).ptr<T>() + before * D,
+                                                e.in(gain).ptr<T>() + g * D,
+                                                from(e.in(shift).ptr<T>(), g * D),
+                                                e.out(y).ptr<T>() + before * D,
+                                                e.out(mean).ptr<Wide<T>>() + rows * before,
+                                                e.out(rstd).ptr<Wide<T>>() + rows * before,
                                                 options.norm.eps,
                                                 options.norm.rms,
                                                 {heads, cols}});
         });
-        copy_rest(s, e.in(0).ptr<T>(), e.out(0).ptr<T>(), false);
+        copy_rest(s, e.in(x).ptr<T>(), e.out(y).ptr<T>(), false);
       });
     });
   }
   void backward(graph::Exec& e) const override {
-    with_float(e.grad_out(0).dtype, [&]<class T>() {
+    with_float(e.grad_out(y).dtype, [&]<class T>() {
       using W = Wide<T>;
-      const graph::GradSlot dx = e.grad_in(0), dgain = e.grad_in(1), dshift = e.grad_in(2);
+      const graph::GradSlot dx = e.grad_in(x), dgain = e.grad_in(gain), dshift = e.grad_in(shift);
       const std::int64_t D = options.head_size;
-      const T* const dy = e.grad_out(0).ptr<T>();
+      const T* const dy = e.grad_out(y).ptr<T>();
       T* const to = dx.tensor.ptr<T>();
       device::on(e.stream(), [&](auto& s) {
         each_group([&](std::int64_t g, std::int64_t heads, std::int64_t before) {
@@ -154,10 +158,10 @@ struct HeadNorm final : graph::Op {
                                  kernels::NormBackwardArgs<T>{rows * heads,
                                                               D,
                                                               dy + before * D,
-                                                              e.in(0).ptr<T>() + before * D,
-                                                              e.in(1).ptr<T>() + g * D,
-                                                              e.out(1).ptr<W>() + rows * before,
-                                                              e.out(2).ptr<W>() + rows * before,
+                                                              e.in(x).ptr<T>() + before * D,
+                                                              e.in(gain).ptr<T>() + g * D,
+                                                              e.out(mean).ptr<W>() + rows * before,
+                                                              e.out(rstd).ptr<W>() + rows * before,
                                                               from(to, before * D),
                                                               dx.accumulate,
                                                               from(dgain.tensor.ptr<W>(), g * D),
@@ -182,7 +186,6 @@ graph::Value norm(graph::Recorder& r, graph::Value x, NormOptions options, graph
   op->rows = shape[0];
   op->cols = shape[1];
   op->options = options;
-  op->shift = static_cast<bool>(shift);
   return r.apply(std::move(op), {x, gain, shift},
                  {{shape, r.real()},
                   {{shape[0]}, wide(r.real()), false},
@@ -196,7 +199,6 @@ graph::Value head_norm(graph::Recorder& r, graph::Value x, HeadNormOptions optio
   op->rows = shape[0];
   op->cols = shape[1];
   op->options = std::move(options);
-  op->shift = static_cast<bool>(shift);
   TFM_CHECK(op->rest() >= 0 &&
                 r.info(gain).shape.elements() ==
                     op->options.head_size * static_cast<std::int64_t>(op->options.groups.size()),

@@ -99,6 +99,7 @@ class KernelBench {
     const graph::Node& node = program.recording().nodes()[static_cast<std::size_t>(s.node)];
     std::string name = std::string(node.op->kind()) + " " + std::string(graph::name_of(s.phase));
     for (int v : node.in) {
+      if (v < 0) continue;
       const graph::ValueInfo& info = program.recording().values()[static_cast<std::size_t>(v)];
       if (info.role == graph::Role::activation || info.role == graph::Role::parameter)
         name += " " + info.shape.str();
