@@ -2,8 +2,7 @@
 
 #include <dnnl.h>
 
-#include <type_traits>
-
+#include "kernels/cpu/half_gemm.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/simd_half.h"
 #include "kernels/elementwise.h"
@@ -12,7 +11,7 @@ namespace tfm::kernels {
 namespace {
 
 constexpr int kTileRows = 4;
-constexpr std::int64_t kBlockRows = 128, kBlockK = 512, kHalfBlock = 1024;
+constexpr std::int64_t kBlockRows = 128, kBlockK = 512;
 
 // The library takes its number of threads from the OpenMP setting of the calling thread.
 class TeamSize {
@@ -134,63 +133,6 @@ void add_row(cpu::Stream& stream, const GemmArgs<T>& g) {
   });
 }
 
-// `rows` rows of `cols` elements as floats, close together.
-template <class From, class To>
-void convert_rows(cpu::Stream& stream, const From* from, std::int64_t from_stride, To* to,
-                  std::int64_t to_stride, std::int64_t rows, std::int64_t cols) {
-  parallel(stream, rows, rows * cols,
-           [&](std::int64_t r) { convert_row(from + r * from_stride, to + r * to_stride, cols); });
-}
-
-// 16-bit factors: blocks of C with all of k, their rows of op(A) and columns of op(B) as floats.
-template <class T, class C>
-void product_of_halves(cpu::Stream& stream, const GemmArgs<T, C>& g) {
-  cpu::Stream here{omp_in_parallel() ? 1 : stream.threads};
-  const auto stored = [&](const T* x, std::int64_t ld, bool along_k, std::int64_t first,
-                          std::int64_t n, float* out) {
-    along_k ? convert_rows(here, x + first * ld, ld, out, g.k, n, g.k)
-            : convert_rows(here, x + first, ld, out, n, g.k, n);
-  };
-  const std::int64_t most_m = std::min(g.m, kHalfBlock), most_n = std::min(g.n, kHalfBlock);
-  float *a = scratch<float, 8>(most_m * g.k), *b = scratch<float, 9>(most_n * g.k),
-        *c = scratch<float, 10>(most_m * most_n);
-  for (std::int64_t row = 0; row < g.m; row += kHalfBlock) {
-    const std::int64_t m = std::min(kHalfBlock, g.m - row);
-    stored(g.a, g.lda, !g.transpose_a, row, m, a);
-    for (std::int64_t col = 0; col < g.n; col += kHalfBlock) {
-      const std::int64_t n = std::min(kHalfBlock, g.n - col);
-      stored(g.b, g.ldb, g.transpose_b, col, n, b);
-      C* out = g.c + row * g.ldc + col;
-      GemmArgs<float> f{.transpose_a = g.transpose_a,
-                        .transpose_b = g.transpose_b,
-                        .m = m,
-                        .n = n,
-                        .k = g.k,
-                        .alpha = g.alpha,
-                        .a = a,
-                        .lda = g.transpose_a ? m : g.k,
-                        .b = b,
-                        .ldb = g.transpose_b ? g.k : n,
-                        .beta = g.beta,
-                        .c = c,
-                        .ldc = n};
-      if constexpr (std::is_same_v<C, float>) {
-        f.c = out, f.ldc = g.ldc;
-        product(here, f);
-      } else {
-        if (g.beta != 0) convert_rows(here, out, g.ldc, c, n, m, n);
-        product(here, f);
-        parallel(here, m, m * n, [&](std::int64_t r) {
-          each<float>(n, [&](std::int64_t i, auto lanes) TFM_INLINE {
-            const Vec<float> v = load(c + r * n + i, lanes);
-            store(out + r * g.ldc + i, g.bias ? v + load(g.bias + col + i, lanes) : v, lanes);
-          });
-        });
-      }
-    }
-  }
-}
-
 }  // namespace
 
 template <class T, class C>
@@ -200,7 +142,7 @@ void gemm(cpu::Stream& stream, const GemmArgs<T, C>& g) {
   if constexpr (sizeof(T) == 2) {
     TFM_CHECK(g.k > 0 && (!g.bias || sizeof(C) == 2),
               "16-bit factors need terms, and a bias a 16-bit product");
-    product_of_halves(stream, g);
+    half_gemm(stream, g);
   } else {
     if (g.k > 0)
       product(stream, g);

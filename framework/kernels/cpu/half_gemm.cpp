@@ -1,0 +1,241 @@
+#include "kernels/cpu/half_gemm.h"
+
+#include <compare>
+#include <dnnl.hpp>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <type_traits>
+
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/simd_half.h"
+
+namespace tfm::kernels {
+namespace {
+
+constexpr std::int64_t kBlock = 1024;
+// Columns of one primitive: some take scratch memory for C in float.
+constexpr std::int64_t kPanel = 4096;
+constexpr std::size_t kCachedProducts = 1024;
+
+// What a primitive depends on. It divides its work among as many threads as it was made for.
+struct Key {
+  dnnl::memory::data_type type, c_type;
+  bool transpose_a, transpose_b, bias;
+  std::int64_t m, n, k, lda, ldb, ldc;
+  float alpha, beta;
+  int threads;
+  auto operator<=>(const Key&) const = default;
+};
+
+struct Product {
+  dnnl::memory::desc a, b, bias, c, scratch;
+  dnnl::matmul primitive;  // empty: the library has none that is fast
+};
+
+// The OpenMP setting that the library reads its number of threads from.
+class Threads {
+ public:
+  explicit Threads(int n) : before_(omp_get_max_threads()) {
+    if (n != before_) omp_set_num_threads(n);
+  }
+  ~Threads() {
+    if (omp_get_max_threads() != before_) omp_set_num_threads(before_);
+  }
+  Threads(const Threads&) = delete;
+  Threads& operator=(const Threads&) = delete;
+
+ private:
+  int before_;
+};
+
+const dnnl::engine& engine() {
+  static const dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
+  return cpu;
+}
+
+dnnl::primitive_attr attributes(const Key& key) {
+  dnnl::primitive_attr attr;
+  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  dnnl::post_ops after;
+  if (key.alpha != 1)
+#if DNNL_VERSION_MAJOR >= 3
+    after.append_eltwise(dnnl::algorithm::eltwise_linear, key.alpha, 0.0f);
+#else
+    after.append_eltwise(1.0f, dnnl::algorithm::eltwise_linear, key.alpha, 0.0f);
+#endif
+  if (key.beta != 0) after.append_sum(key.beta);
+  attr.set_post_ops(after);
+  return attr;
+}
+
+dnnl::matmul::primitive_desc describe(const Product& p, const Key& key) {
+  const dnnl::primitive_attr attr = attributes(key);
+  constexpr bool or_empty = true;
+#if DNNL_VERSION_MAJOR >= 3
+  return key.bias ? dnnl::matmul::primitive_desc(engine(), p.a, p.b, p.bias, p.c, attr, or_empty)
+                  : dnnl::matmul::primitive_desc(engine(), p.a, p.b, p.c, attr, or_empty);
+#else
+  return {key.bias ? dnnl::matmul::desc(p.a, p.b, p.bias, p.c) : dnnl::matmul::desc(p.a, p.b, p.c),
+          attr, engine(), or_empty};
+#endif
+}
+
+Product create(const Key& key) {
+  using Dims = dnnl::memory::dims;
+  const auto matrix = [](std::int64_t rows, std::int64_t cols, dnnl::memory::data_type type,
+                         bool transposed, std::int64_t ld) {
+    return dnnl::memory::desc({rows, cols}, type, transposed ? Dims{1, ld} : Dims{ld, 1});
+  };
+  Product p{.a = matrix(key.m, key.k, key.type, key.transpose_a, key.lda),
+            .b = matrix(key.k, key.n, key.type, key.transpose_b, key.ldb),
+            .bias = matrix(1, key.n, key.type, false, key.n),
+            .c = matrix(key.m, key.n, key.c_type, false, key.ldc)};
+  const dnnl::matmul::primitive_desc made = describe(p, key);
+  if (!made || std::string_view(made.impl_info_str()).starts_with("ref")) return p;
+  p.scratch = made.scratchpad_desc();
+  p.primitive = dnnl::matmul(made);
+  return p;
+}
+
+// Creating a primitive takes 0.1 to 0.5 ms.
+std::shared_ptr<const Product> cached(const Key& key) {
+  static std::mutex mutex;
+  static std::map<Key, std::shared_ptr<const Product>> products;
+  const std::lock_guard lock(mutex);
+  if (const auto it = products.find(key); it != products.end()) return it->second;
+  if (products.size() >= kCachedProducts) products.clear();
+  return products[key] = std::make_shared<const Product>(create(key));
+}
+
+template <class T>
+constexpr dnnl::memory::data_type type_of = std::is_same_v<T, bf16>  ? dnnl::memory::data_type::bf16
+                                            : std::is_same_v<T, f16> ? dnnl::memory::data_type::f16
+                                                                     : dnnl::memory::data_type::f32;
+
+// False: the library has no fast primitive for it.
+template <class T, class C>
+bool library_product(const GemmArgs<T, C>& g, int threads) {
+  if (g.bias && g.alpha != 1) return false;  // alpha would scale the bias, too
+  const Threads team(threads);
+  const Key key{type_of<T>, type_of<C>, g.transpose_a, g.transpose_b, g.bias != nullptr,
+                g.m,        g.n,        g.k,           g.lda,         g.ldb,
+                g.ldc,      g.alpha,    g.beta,        threads};
+  const std::shared_ptr<const Product> p = cached(key);
+  if (!p->primitive) return false;
+  const auto operand = [](const dnnl::memory::desc& desc, const void* data) {
+    return dnnl::memory(desc, engine(), const_cast<void*>(data));
+  };
+  auto* room = scratch<std::byte, 14>(static_cast<std::int64_t>(p->scratch.get_size()) + 1);
+  std::unordered_map<int, dnnl::memory> args{{DNNL_ARG_SRC, operand(p->a, g.a)},
+                                             {DNNL_ARG_WEIGHTS, operand(p->b, g.b)},
+                                             {DNNL_ARG_DST, operand(p->c, g.c)},
+                                             {DNNL_ARG_SCRATCHPAD, operand(p->scratch, room)}};
+  if (g.bias) args.emplace(DNNL_ARG_BIAS, operand(p->bias, g.bias));
+  thread_local dnnl::stream stream(engine());
+  p->primitive.execute(stream, args);
+  stream.wait();
+  return true;
+}
+
+template <class From, class To>
+void convert_rows(cpu::Stream& stream, const From* from, std::int64_t from_stride, To* to,
+                  std::int64_t to_stride, std::int64_t rows, std::int64_t cols) {
+  parallel(stream, rows, rows * cols,
+           [&](std::int64_t r) { convert_row(from + r * from_stride, to + r * to_stride, cols); });
+}
+
+}  // namespace
+
+template <class T>
+bool multiplies_natively() {
+  static const bool native = [] {
+    const int has = static_cast<int>(dnnl::get_effective_cpu_isa());
+    const auto within = [&](dnnl::cpu_isa isa) {
+      return (has & static_cast<int>(isa)) == static_cast<int>(isa);
+    };
+    if constexpr (std::is_same_v<T, bf16>) return within(dnnl::cpu_isa::avx512_core_bf16);
+#if DNNL_VERSION_MAJOR >= 3
+    return within(dnnl::cpu_isa::avx512_core_fp16);
+#else
+    return false;
+#endif
+  }();
+  return native;
+}
+
+template <class T, class C>
+void half_gemm(cpu::Stream& stream, const GemmArgs<T, C>& g) {
+  if (!multiplies_natively<T>()) return half_gemm_by_conversion(stream, g);
+  cpu::Stream here{omp_in_parallel() ? 1 : stream.threads};
+  for (std::int64_t column = 0; column < g.n; column += kPanel) {
+    GemmArgs<T, C> panel = g;
+    panel.n = std::min(kPanel, g.n - column);
+    panel.b += g.transpose_b ? column * g.ldb : column;
+    panel.c += column;
+    if (g.bias) panel.bias += column;
+    if (!library_product(panel, here.threads)) half_gemm_by_conversion(here, panel);
+  }
+}
+
+// Blocks of C with all of k, their rows of op(A) and columns of op(B) as floats.
+template <class T, class C>
+void half_gemm_by_conversion(cpu::Stream& stream, const GemmArgs<T, C>& g) {
+  cpu::Stream here{omp_in_parallel() ? 1 : stream.threads};
+  const auto stored = [&](const T* x, std::int64_t ld, bool along_k, std::int64_t first,
+                          std::int64_t n, float* out) {
+    along_k ? convert_rows(here, x + first * ld, ld, out, g.k, n, g.k)
+            : convert_rows(here, x + first, ld, out, n, g.k, n);
+  };
+  const std::int64_t most_m = std::min(g.m, kBlock), most_n = std::min(g.n, kBlock);
+  float *a = scratch<float, 8>(most_m * g.k), *b = scratch<float, 9>(most_n * g.k),
+        *c = scratch<float, 10>(most_m * most_n);
+  for (std::int64_t row = 0; row < g.m; row += kBlock) {
+    const std::int64_t m = std::min(kBlock, g.m - row);
+    stored(g.a, g.lda, !g.transpose_a, row, m, a);
+    for (std::int64_t col = 0; col < g.n; col += kBlock) {
+      const std::int64_t n = std::min(kBlock, g.n - col);
+      stored(g.b, g.ldb, g.transpose_b, col, n, b);
+      C* out = g.c + row * g.ldc + col;
+      GemmArgs<float> f{.transpose_a = g.transpose_a,
+                        .transpose_b = g.transpose_b,
+                        .m = m,
+                        .n = n,
+                        .k = g.k,
+                        .alpha = g.alpha,
+                        .a = a,
+                        .lda = g.transpose_a ? m : g.k,
+                        .b = b,
+                        .ldb = g.transpose_b ? g.k : n,
+                        .beta = g.beta,
+                        .c = c,
+                        .ldc = n};
+      if constexpr (std::is_same_v<C, float>) {
+        f.c = out, f.ldc = g.ldc;
+        gemm(here, f);
+      } else {
+        if (g.beta != 0) convert_rows(here, out, g.ldc, c, n, m, n);
+        gemm(here, f);
+        parallel(here, m, m * n, [&](std::int64_t r) {
+          each<float>(n, [&](std::int64_t i, auto lanes) TFM_INLINE {
+            const Vec<float> v = load(c + r * n + i, lanes);
+            store(out + r * g.ldc + i, g.bias ? v + load(g.bias + col + i, lanes) : v, lanes);
+          });
+        });
+      }
+    }
+  }
+}
+
+#define TFM_INSTANTIATE(T, C)                                   \
+  template void half_gemm(cpu::Stream&, const GemmArgs<T, C>&); \
+  template void half_gemm_by_conversion(cpu::Stream&, const GemmArgs<T, C>&);
+TFM_INSTANTIATE(bf16, bf16)
+TFM_INSTANTIATE(bf16, float)
+TFM_INSTANTIATE(f16, f16)
+TFM_INSTANTIATE(f16, float)
+template bool multiplies_natively<bf16>();
+template bool multiplies_natively<f16>();
+
+}  // namespace tfm::kernels
