@@ -114,6 +114,36 @@ struct Score {
   }
 };
 
+template <class T>
+struct RowSum {
+  T max, sum;
+};
+
+// Turns the products of one row into exp(score - max), zero from `visible` to `width`.
+template <class T, bool Added>
+RowSum<T> exponentials(T* row, std::int64_t visible, std::int64_t width,
+                       const Score<T, Added>& score) {
+  constexpr T lowest = -std::numeric_limits<T>::infinity();
+  Vec<T> top = splat(lowest), sum{};
+  each<T>(visible, [&](std::int64_t i, auto m) TFM_INLINE {
+    top = larger<T>(only<T>(score(load(row + i, m), i, m), m, lowest), top);
+  });
+  const T max = max_of<T>(top);
+  each<T>(visible, [&](std::int64_t i, auto m) TFM_INLINE {
+    const Vec<T> e = only<T>(exp(score(load(row + i, m), i, m) - max), m);
+    sum += e;
+    store(row + i, e, m);
+  });
+  std::fill(row + visible, row + width, T{0});
+  return {max, sum_of<T>(sum)};
+}
+
+template <class T>
+void multiply(T* row, const T* factor, std::int64_t n) {
+  each<T>(n, [&](std::int64_t i, auto m)
+                 TFM_INLINE { store(row + i, load(row + i, m) * load(factor + i, m), m); });
+}
+
 // c (m, n) = alpha op(a) op(b) + beta c in the calling thread.
 template <class T>
 void tile_product(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k, const T* a,

@@ -1,0 +1,274 @@
+// Attention of a group of heads by the processor's bf16 products: scores, weights and sums are held
+// in float, factors of products in bf16.
+#include "kernels/cpu/attention_group.h"
+#include "kernels/cpu/attention_tile.h"
+#include "kernels/cpu/dot_product.h"
+#include "kernels/cpu/simd_half.h"
+
+namespace tfm::kernels {
+namespace {
+
+constexpr std::int64_t kWords = 16;  // of a vector
+constexpr std::int64_t kTilePairs = kTileQueries / 2;
+
+// Rows that do not share cache sets.
+std::int64_t padded(std::int64_t columns) { return round_up(columns, kWords) + kWords; }
+
+// Factors of products in words of two terms.
+struct TermPairs {
+  std::uint32_t* data;
+  std::int64_t stride;
+  operator DotColumns() const { return {data, stride}; }
+};
+template <int Slot>
+TermPairs words(std::int64_t pairs, std::int64_t columns) {
+  const std::int64_t stride = padded(columns);
+  return {scratch<std::uint32_t, Slot>(pairs * stride), stride};
+}
+
+// Room for what a task works on.
+struct GroupTiles {
+  const AttentionArgs<bf16>& a;
+  AttentionArgs<float> options;
+  std::int64_t real, size, tiles, stride, width;
+  const bf16 *q, *k, *v;
+  float *scores, *factors, *rows;
+  bf16* halves;
+
+  explicit GroupTiles(const Group<bf16>& g)
+      : a(g.a),
+        options(g.options()),
+        real(real_keys(options, 0)),
+        size(g.a.head_size),
+        tiles(ceil_div(g.a.queries, kTileQueries)),
+        stride(padded(g.a.keys)),
+        width(round_up(size, kWords)),
+        q(g.a.q + g.q_at()),
+        k(g.a.k + g.kv_at()),
+        v(g.a.v + g.kv_at()),
+        scores(scratch<float, 15>(kTileQueries * stride)),
+        factors(scratch<float, 16>(g.a.keys + kFactorSlack)),
+        rows(scratch<float, 17>(kTileQueries * width)),
+        halves(scratch<bf16, 0>(kTileQueries * stride)) {}
+
+  AttentionTile<float> tile(std::int64_t head, std::int64_t number) const {
+    return {options, 0, head, number, real};
+  }
+  const bf16* queries(const AttentionTile<float>& tile) const {
+    return q + tile.first * a.q_stride + tile.h * size;
+  }
+  // (rows, keys) products of rows of the tile, `stride` apart, with all keys in words.
+  void against_keys(const AttentionTile<float>& tile, const bf16* x, std::int64_t x_stride,
+                    const TermPairs& keys, float* to) const {
+    dot_product(tile.rows, tile.width, size / 2, {x, x_stride, 2}, keys, to, stride, false);
+  }
+  // (rows, size) products of the tile's `halves` with pairs of keys or values.
+  void over_keys(const AttentionTile<float>& tile, const TermPairs& columns) const {
+    dot_product(tile.rows, size, ceil_div(tile.width, 2), {halves, stride, 2}, columns, rows, width,
+                false);
+  }
+};
+
+void store_scaled(const float* from, float factor, bf16* to, std::int64_t n) {
+  each<float>(
+      n, [&](std::int64_t i, auto m) TFM_INLINE { store(to + i, load(from + i, m) * factor, m); });
+}
+
+void forward(const GroupTiles& g, const AttentionTile<float>& tile, const TermPairs& keys,
+             const TermPairs& values, bf16* out) {
+  if (tile.width == 0) {
+    zero_rows(out, tile.rows, g.size, g.a.out_stride);
+    for (std::int64_t r = 0; r < tile.rows; ++r)
+      tile.lse(r) = -std::numeric_limits<float>::infinity();
+    return;
+  }
+  g.against_keys(tile, g.queries(tile), g.a.q_stride, keys, g.scores);
+  const std::int64_t filled = round_up(tile.width, kWords);
+  float inverse[kTileQueries];
+  for (std::int64_t r = 0; r < tile.rows; ++r) {
+    float* row = g.scores + r * g.stride;
+    const auto [visible, added] = tile.row(r);
+    with_flag(tile.added(), [&](auto is_added) {
+      const Score<float, is_added()> score{g.a.scale, added};
+      const RowSum<float> s = exponentials(row, visible, filled, score);
+      tile.lse(r) = visible ? s.max + std::log(s.sum) : -std::numeric_limits<float>::infinity();
+      inverse[r] = visible ? 1 / s.sum : 0;
+    });
+    if (g.a.dropout.p > 0)
+      multiply(row, dropout_factors(g.a.dropout, tile.dropout_element(r), visible, g.factors),
+               visible);
+    convert_row(row, g.halves + r * g.stride, filled);
+  }
+  g.over_keys(tile, values);
+  for (std::int64_t r = 0; r < tile.rows; ++r)
+    store_scaled(g.rows + r * g.width, inverse[r], out + r * g.a.out_stride, g.size);
+}
+
+// From the products of row r to its dropped weights, from gradients of those to gradients of the
+// scores; zeros from the visible keys to `width`. The output was rounded to bf16, so that its
+// product with the gradient is added up from the weights once more.
+template <bool Added>
+std::int64_t softmax_gradient(const AttentionTile<float>& tile, std::int64_t r, float* w, float* d,
+                              std::int64_t width, float* factors) {
+  const AttentionArgs<float>& a = tile.a;
+  const auto [visible, added] = tile.row(r);
+  const Score<float, Added> score{a.scale, added};
+  const float lse = tile.lse(r);
+  const bool dropout = a.dropout.p > 0;
+  const float* factor =
+      dropout ? dropout_factors(a.dropout, tile.dropout_element(r), visible, factors) : nullptr;
+  Vec<float> sum{};
+  with_flag(dropout, [&](auto drop) {
+    each<float>(visible, [&](std::int64_t i, auto m) TFM_INLINE {
+      const Vec<float> p = only<float>(exp(score(load(w + i, m), i, m) - lse), m);
+      Vec<float> g = load(d + i, m);
+      if constexpr (drop()) {
+        g *= load(factor + i, m);
+        store(d + i, g, m);
+      }
+      sum += p * g;
+      store(w + i, p, m);
+    });
+  });
+  const float delta = sum_of<float>(sum);
+  with_flag(dropout, [&](auto drop) {
+    each<float>(visible, [&](std::int64_t i, auto m) TFM_INLINE {
+      const Vec<float> p = load(w + i, m);
+      store(d + i, p * (load(d + i, m) - delta), m);
+      if constexpr (drop()) store(w + i, p * load(factor + i, m), m);
+    });
+  });
+  std::fill(w + visible, w + width, 0.0f);
+  std::fill(d + visible, d + width, 0.0f);
+  return visible;
+}
+
+// TermPairs of two rows: those of the first in the low halves.
+void pair(const float* low, const float* high, std::uint32_t* out, std::int64_t n) {
+  constexpr const bf16* type = nullptr;
+  for (std::int64_t i = 0; i < n; i += kLanes<float>) {
+    const Bits both = __builtin_convertvector(narrow(type, load(low + i, Full{})), Bits) |
+                      __builtin_convertvector(narrow(type, load(high + i, Full{})), Bits) << 16;
+    std::memcpy(out + i, &both, sizeof both);
+  }
+}
+
+class Backward {
+ public:
+  Backward(const Group<bf16>& group, const AttentionBackwardArgs<bf16>& args)
+      : g_(group),
+        kv_stride_(args.forward.kv_stride),
+        keys_(words<0>(g_.size / 2, g_.real)),
+        values_(words<1>(g_.size / 2, g_.real)),
+        key_pairs_(words<2>(ceil_div(g_.real, 2), g_.size)),
+        query_pairs_(words<3>(kTilePairs, g_.size)),
+        dout_pairs_(words<4>(kTilePairs, g_.size)),
+        weight_pairs_(words<5>(kTilePairs, g_.a.keys)),
+        score_pairs_(words<6>(kTilePairs, g_.a.keys)),
+        gradients_(scratch<float, 18>(kTileQueries * g_.stride)),
+        dk_(scratch<float, 19>(g_.a.keys * g_.width)),
+        dv_(scratch<float, 20>(g_.a.keys * g_.width)) {
+    const std::int64_t heads = group.heads, distances = g_.a.queries + g_.a.keys - 1;
+    if (args.dbias) {
+      dbias_ = args.dbias + (group.b * g_.a.heads + group.first_head) * distances;
+      std::fill_n(dbias_, heads * distances, 0.0f);
+    }
+    std::fill_n(dk_, g_.a.keys * g_.width, 0.0f);
+    std::fill_n(dv_, g_.a.keys * g_.width, 0.0f);
+    pair_columns(g_.k, kv_stride_, g_.real, g_.size, keys_.data, keys_.stride);
+    pair_columns(g_.v, kv_stride_, g_.real, g_.size, values_.data, values_.stride);
+    pair_rows(g_.k, kv_stride_, g_.real, g_.size, key_pairs_.data, key_pairs_.stride);
+    const bf16* dout = args.dout + group.out_at();
+    bf16* dq = args.dq + group.q_at();
+    for (std::int64_t h = 0; h < heads; ++h)
+      for (std::int64_t t = 0; t < g_.tiles; ++t) {
+        const AttentionTile<float> tile = g_.tile(h, t);
+        run(tile, dout + tile.first * g_.a.out_stride + h * g_.size,
+            dq + tile.first * g_.a.q_stride + h * g_.size);
+      }
+    bf16 *dk = args.dk + group.kv_at(), *dv = args.dv + group.kv_at();
+    for (std::int64_t s = 0; s < g_.a.keys; ++s) {
+      store_scaled(dk_ + s * g_.width, g_.a.scale, dk + s * kv_stride_, g_.size);
+      store_scaled(dv_ + s * g_.width, 1, dv + s * kv_stride_, g_.size);
+    }
+  }
+
+ private:
+  void run(const AttentionTile<float>& tile, const bf16* dout, bf16* dq) {
+    if (tile.width == 0) return zero_rows(dq, tile.rows, g_.size, g_.a.q_stride);
+    const bf16* q = g_.queries(tile);
+    g_.against_keys(tile, q, g_.a.q_stride, keys_, g_.scores);
+    g_.against_keys(tile, dout, g_.a.out_stride, values_, gradients_);
+    softmax(tile);
+    pair_rows(q, g_.a.q_stride, tile.rows, g_.size, query_pairs_.data, query_pairs_.stride);
+    pair_rows(dout, g_.a.out_stride, tile.rows, g_.size, dout_pairs_.data, dout_pairs_.stride);
+    add_over_queries(tile, weight_pairs_, dout_pairs_, dv_);
+    add_over_queries(tile, score_pairs_, query_pairs_, dk_);
+    g_.over_keys(tile, key_pairs_);
+    for (std::int64_t r = 0; r < tile.rows; ++r)
+      store_scaled(g_.rows + r * g_.width, g_.a.scale, dq + r * g_.a.q_stride, g_.size);
+  }
+
+  // Weights and gradients of the scores, the latter also by rows.
+  void softmax(const AttentionTile<float>& tile) {
+    const std::int64_t filled = round_up(tile.width, kWords), stride = g_.stride;
+    for (std::int64_t r = 0; r < tile.rows; ++r) {
+      float *w = g_.scores + r * stride, *d = gradients_ + r * stride;
+      std::int64_t visible = 0;
+      with_flag(tile.added(), [&](auto added) {
+        visible = softmax_gradient<added()>(tile, r, w, d, filled, g_.factors);
+      });
+      if (dbias_) {
+        float* to = dbias_ + tile.bias_offset(r);
+        each<float>(visible, [&](std::int64_t i, auto m) TFM_INLINE {
+          store(to + i, load(to + i, m) + load(d + i, m), m);
+        });
+      }
+      convert_row(d, g_.halves + r * stride, filled);
+    }
+    if (tile.rows % 2) {
+      std::fill_n(g_.scores + tile.rows * stride, filled, 0.0f);
+      std::fill_n(gradients_ + tile.rows * stride, filled, 0.0f);
+    }
+    for (std::int64_t r = 0; r < tile.rows; r += 2) {
+      const float *w = g_.scores + r * stride, *d = gradients_ + r * stride;
+      pair(w, w + stride, weight_pairs_.data + r / 2 * weight_pairs_.stride, filled);
+      pair(d, d + stride, score_pairs_.data + r / 2 * score_pairs_.stride, filled);
+    }
+  }
+
+  // to (keys, size) += the sum over the tile's queries.
+  void add_over_queries(const AttentionTile<float>& tile, const TermPairs& weights,
+                        const TermPairs& rows, float* to) const {
+    const auto* data = reinterpret_cast<const bf16*>(weights.data);
+    dot_product(tile.width, g_.size, ceil_div(tile.rows, 2), {data, 2, 2 * weights.stride}, rows,
+                to, g_.width, true);
+  }
+
+  GroupTiles g_;
+  std::int64_t kv_stride_;
+  TermPairs keys_, values_, key_pairs_, query_pairs_, dout_pairs_, weight_pairs_, score_pairs_;
+  float *gradients_, *dk_, *dv_, *dbias_ = nullptr;
+};
+
+}  // namespace
+
+void attention_group(const Group<bf16>& group) {
+  const GroupTiles g(group);
+  const TermPairs keys = words<0>(g.size / 2, g.real),
+                  values = words<1>(ceil_div(g.real, 2), g.size);
+  pair_columns(g.k, g.a.kv_stride, g.real, g.size, keys.data, keys.stride);
+  pair_rows(g.v, g.a.kv_stride, g.real, g.size, values.data, values.stride);
+  bf16* out = g.a.out + group.out_at();
+  for (std::int64_t h = 0; h < group.heads; ++h)
+    for (std::int64_t t = 0; t < g.tiles; ++t) {
+      const AttentionTile<float> tile = g.tile(h, t);
+      forward(g, tile, keys, values, out + tile.first * g.a.out_stride + h * g.size);
+    }
+}
+
+void attention_group_backward(const Group<bf16>& group, const AttentionBackwardArgs<bf16>& args) {
+  Backward(group, args);
+}
+
+}  // namespace tfm::kernels

@@ -1,0 +1,52 @@
+#pragma once
+// 16-bit attention is divided among threads by groups of heads that share keys and values.
+#include "kernels/attention.h"
+
+namespace tfm::kernels {
+
+// The heads of one group of one sequence of 16-bit attention, which one task computes.
+template <class T>
+struct Group {
+  const AttentionArgs<T>& a;
+  std::int64_t b, heads, width, first_head;
+
+  Group(const AttentionArgs<T>& args, std::int64_t task)
+      : a(args),
+        b(task / args.kv_heads),
+        heads(args.heads / args.kv_heads),
+        width(heads * args.head_size),
+        first_head(task % args.kv_heads * heads) {}
+
+  std::int64_t q_at() const { return b * a.queries * a.q_stride + first_head * a.head_size; }
+  std::int64_t out_at() const { return b * a.queries * a.out_stride + first_head * a.head_size; }
+  std::int64_t kv_at() const {
+    return b * (a.kv_length ? a.kv_length : a.keys) * a.kv_stride +
+           first_head / heads * a.head_size;
+  }
+
+  // All but the operands, for arithmetic in float.
+  AttentionArgs<float> options() const {
+    return {.batch = 1,
+            .heads = heads,
+            .kv_heads = 1,
+            .queries = a.queries,
+            .keys = a.keys,
+            .head_size = a.head_size,
+            .lse = a.lse + (b * a.heads + first_head) * a.queries,
+            .scale = a.scale,
+            .causal = a.causal,
+            .k_segments = a.k_segments ? a.k_segments + b * a.keys : nullptr,
+            .q_segments = a.q_segments ? a.q_segments + b * a.queries : nullptr,
+            .bias = a.bias ? a.bias + first_head * (a.queries + a.keys - 1) : nullptr,
+            .dropout = a.dropout,
+            .sequence_offset = a.sequence_offset + b,
+            .head_offset = a.head_offset + first_head,
+            .heads_total = a.heads_total};
+  }
+};
+
+// The same in bf16 on processors that multiply it; even head sizes.
+void attention_group(const Group<bf16>& group);
+void attention_group_backward(const Group<bf16>& group, const AttentionBackwardArgs<bf16>& args);
+
+}  // namespace tfm::kernels
