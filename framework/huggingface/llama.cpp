@@ -23,15 +23,9 @@ bool computes(const config::ModelConfig& m) {
 }  // namespace
 
 Architecture llama() {
-  return {.name = "llama",
-          .class_name = [](const config::ModelConfig&) { return std::string("LlamaForCausalLM"); },
-          .read = read,
-          .read_heads = llama_like::read_heads,
-          .write = write,
-          .computes = computes,
-          .tensors = llama_like::tensors,
-          .original_of = llama_like::original_of,
-          .is_buffer = llama_like::is_buffer};
+  return llama_like::architecture(
+      "llama", [](const config::ModelConfig&) { return std::string("LlamaForCausalLM"); }, read,
+      write, computes);
 }
 
 }  // namespace tfm::huggingface

@@ -61,11 +61,6 @@ void refuse_windows(const io::JsonNode& c) {
         type.fail("'" + type.string() + "' is not supported; expected 'full_attention'");
 }
 
-void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has) {
-  m.tie_embeddings =
-      output_is_tied(c, false, has) ? config::TieEmbeddings::yes : config::TieEmbeddings::no;
-}
-
 void write(Json& j, const config::ModelConfig& m) {
   j.update({{"hidden_size", m.d_model},
             {"num_hidden_layers", m.n_layers},
@@ -98,6 +93,13 @@ bool computes(const config::ModelConfig& m) {
          !m.scale_logits && !m.has_head_bias();
 }
 
+namespace {
+
+void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has) {
+  m.tie_embeddings =
+      output_is_tied(c, false, has) ? config::TieEmbeddings::yes : config::TieEmbeddings::no;
+}
+
 void tensors(Table& t, const config::ModelConfig& m) {
   const std::int64_t C = m.d_model;
   t.tensor("model.embed_tokens.weight", {m.vocab_size, C}, "embedding.weight");
@@ -124,5 +126,21 @@ std::string original_of(const std::string& tensor) {
 }
 
 bool is_buffer(const std::string& tensor) { return matches(tensor, R"(.*\.rotary_emb\.inv_freq)"); }
+
+}  // namespace
+
+Architecture architecture(const char* name, decltype(Architecture::class_name) class_name,
+                          decltype(Architecture::read) read, decltype(Architecture::write) write,
+                          decltype(Architecture::computes) computes) {
+  return {.name = name,
+          .class_name = class_name,
+          .read = read,
+          .read_heads = read_heads,
+          .write = write,
+          .computes = computes,
+          .tensors = tensors,
+          .original_of = original_of,
+          .is_buffer = is_buffer};
+}
 
 }  // namespace tfm::huggingface::llama_like

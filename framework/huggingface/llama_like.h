@@ -13,11 +13,11 @@ struct Defaults {
 config::ModelConfig read(const io::JsonNode& c, const Defaults& defaults);
 // Qwen's, whose windows are off unless it is said.
 void refuse_windows(const io::JsonNode& c);
-void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has);
 void write(Json& j, const config::ModelConfig& m);
 bool computes(const config::ModelConfig& m);  // but for biases and norms of heads
-void tensors(Table& t, const config::ModelConfig& m);
-std::string original_of(const std::string& tensor);
-bool is_buffer(const std::string& tensor);
+// One whose heads, tensors and buffers are Llama's.
+Architecture architecture(const char* name, decltype(Architecture::class_name) class_name,
+                          decltype(Architecture::read) read, decltype(Architecture::write) write,
+                          decltype(Architecture::computes) computes);
 
 }  // namespace tfm::huggingface::llama_like

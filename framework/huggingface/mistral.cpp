@@ -30,16 +30,9 @@ bool computes(const config::ModelConfig& m) {
 }  // namespace
 
 Architecture mistral() {
-  return {
-      .name = "mistral",
-      .class_name = [](const config::ModelConfig&) { return std::string("MistralForCausalLM"); },
-      .read = read,
-      .read_heads = llama_like::read_heads,
-      .write = write,
-      .computes = computes,
-      .tensors = llama_like::tensors,
-      .original_of = llama_like::original_of,
-      .is_buffer = llama_like::is_buffer};
+  return llama_like::architecture(
+      "mistral", [](const config::ModelConfig&) { return std::string("MistralForCausalLM"); }, read,
+      write, computes);
 }
 
 }  // namespace tfm::huggingface

@@ -22,15 +22,9 @@ bool computes(const config::ModelConfig& m) {
 }  // namespace
 
 Architecture qwen2() {
-  return {.name = "qwen2",
-          .class_name = [](const config::ModelConfig&) { return std::string("Qwen2ForCausalLM"); },
-          .read = read,
-          .read_heads = llama_like::read_heads,
-          .write = write,
-          .computes = computes,
-          .tensors = llama_like::tensors,
-          .original_of = llama_like::original_of,
-          .is_buffer = llama_like::is_buffer};
+  return llama_like::architecture(
+      "qwen2", [](const config::ModelConfig&) { return std::string("Qwen2ForCausalLM"); }, read,
+      write, computes);
 }
 
 }  // namespace tfm::huggingface

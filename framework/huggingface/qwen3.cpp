@@ -23,15 +23,9 @@ bool computes(const config::ModelConfig& m) {
 }  // namespace
 
 Architecture qwen3() {
-  return {.name = "qwen3",
-          .class_name = [](const config::ModelConfig&) { return std::string("Qwen3ForCausalLM"); },
-          .read = read,
-          .read_heads = llama_like::read_heads,
-          .write = write,
-          .computes = computes,
-          .tensors = llama_like::tensors,
-          .original_of = llama_like::original_of,
-          .is_buffer = llama_like::is_buffer};
+  return llama_like::architecture(
+      "qwen3", [](const config::ModelConfig&) { return std::string("Qwen3ForCausalLM"); }, read,
+      write, computes);
 }
 
 }  // namespace tfm::huggingface
