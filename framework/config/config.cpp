@@ -121,6 +121,32 @@ bool read_init(const YamlNode& root, const ReadModel& read_model, ModelConfig& m
   }
 }
 
+struct Base {
+  std::map<std::string, Mark> marks = {};  // of the values that `config` has
+  Mark root;
+  bool complete = false;  // whether it has all that are required
+  bool check = true;
+};
+
+// Sets what the tree holds; checks the whole.
+void read_values(Config& config, const YamlNode& tree, Diagnostics& out, Base base) {
+  FieldReader reader(tree, out, all_keys(), key_aliases(), base.complete);
+  reader.read(fields_of(config));
+  fill_derived(config);
+  for (const auto& [key, mark] : reader.marks()) base.marks[key] = mark;
+  if (base.check)
+    check_consistency(config, [&](const auto& keys, const std::string& message, const auto& help) {
+      Mark at = base.root;
+      for (auto key = keys.rbegin(); key != keys.rend(); ++key) {
+        if (reader.failed(*key)) return;
+        if (const auto found = base.marks.find(*key); found != base.marks.end()) at = found->second;
+      }
+      out.error(at, message, help);
+    });
+  out.throw_if_any();
+  config.places = Places(out, std::move(base.marks), base.root);
+}
+
 // `read` adds the text to the diagnostics and says whether it can be parsed.
 Config build_config(const std::function<bool(Diagnostics&, int&)>& read,
                     const std::vector<std::string>& overrides, const ReadModel& read_model) {
@@ -145,20 +171,7 @@ Config build_config(const std::function<bool(Diagnostics&, int&)>& read,
     known = false;
     apply_preset(config.model, presets.front());
   }
-  FieldReader reader(*root, out, all_keys(), key_aliases());
-  reader.read(fields_of(config));
-  fill_derived(config);
-  if (known)
-    check_consistency(config, [&](auto keys, const std::string& message, const std::string& help) {
-      Mark at = root->at;
-      for (auto key = keys.end(); key != keys.begin();) {
-        if (reader.failed(std::string(*--key))) return;
-        if (reader.has(std::string(*key))) at = reader.where(std::string(*key));
-      }
-      out.error(at, message, help);
-    });
-  out.throw_if_any();
-  config.places = Places(out, reader.marks(), root->at);
+  read_values(config, *root, out, {.root = root->at, .check = known});
   return config;
 }
 
@@ -176,6 +189,17 @@ Config parse_config(const std::string& text, const std::string& name,
   return build_config(
       [&](Diagnostics& out, int& source) { return source = out.add_file(name, text), true; },
       overrides, read_model);
+}
+
+Config with_overrides(const Config& config, const std::vector<std::string>& overrides,
+                      const std::string& name) {
+  Config changed = config;
+  auto [texts, marks, root] = config.places.written(name);
+  YamlNode tree{.kind = Kind::map, .at = root};
+  for (const std::string& argument : overrides) apply_override(argument, &tree, texts);
+  read_init(tree, {}, changed.model, texts);
+  read_values(changed, tree, texts, {.marks = std::move(marks), .root = root, .complete = true});
+  return changed;
 }
 
 std::string dump_config(const Config& config) {

@@ -9,81 +9,11 @@
 #include <vector>
 
 #include "comm/mesh.h"
-#include "config/options.h"
+#include "config/model_config.h"
 #include "config/problems.h"
 
 namespace tfm::config {
 
-struct RopeScaling {  // Llama 3's frequency scaling; factor 1: off
-  double factor = 1, low_freq_factor = 1, high_freq_factor = 4;
-  std::int64_t original_max_seq_len = 8192;
-  bool operator==(const RopeScaling&) const = default;
-};
-struct RopeConfig {
-  double theta = 10000.0;
-  RopeScaling scaling;
-  bool operator==(const RopeConfig&) const = default;
-};
-struct RelativeConfig {  // T5's relative position bias
-  std::int64_t buckets = 32, max_distance = 128;
-  bool operator==(const RelativeConfig&) const = default;
-};
-struct DropoutConfig {  // a single number sets all four
-  double embedding = 0, attention = 0, residual = 0, ffn = 0;
-  bool operator==(const DropoutConfig&) const = default;
-};
-struct ModelConfig {
-  Family family = Family::unset;
-  std::string preset;
-  std::string init = "random";
-  std::int64_t vocab_size = 0;  // required, here or by the preset
-  std::int64_t d_model = 0, n_layers = 0, n_heads = 0;
-  std::int64_t n_encoder_layers = 0, n_decoder_layers = 0;  // encoder_decoder: filled with n_layers
-  std::int64_t n_kv_heads = 0;                              // 0 when read: filled with n_heads
-  std::int64_t d_head = 0;                                  // filled with d_model / n_heads
-  std::int64_t d_ff = 0;                                    // filled with 4 d_model
-  std::int64_t max_seq_len = 0;                             // filled with train.seq_len
-  Position position = Position::learned;
-  std::int64_t position_offset = 0;  // learned: row of the first position
-  Sinusoid sinusoid = Sinusoid::interleaved;
-  RopeConfig rope;
-  RelativeConfig relative;
-  Norm norm = Norm::layernorm;
-  NormPosition norm_position = NormPosition::pre;
-  double norm_eps = 1e-5;
-  Activation activation = Activation::gelu_tanh;
-  bool bias = true;
-  Switch qkv_bias = Switch::automatic;  // automatic: as bias
-  bool qk_norm = false;                 // of each head's queries and keys, before rotary positions
-  TieEmbeddings tie_embeddings = TieEmbeddings::yes;
-  bool scale_embeddings = false;
-  bool embedding_norm = false;
-  std::int64_t decoder_start = -1;   // id that begins a target; -1: the tokenizer's
-  std::int64_t padding_idx = -1;     // id whose embedding gets no gradient as an input; -1: none
-  std::int64_t type_vocab_size = 0;  // encoder: segments of a sequence; 0: no table
-  bool head_transform = false;       // encoder: dense, activation and norm before the head
-  bool next_sentence = false;        // encoder: the second objective of BERT
-  Switch head_bias = Switch::automatic;  // automatic: with bias where the head is not tied
-  bool scale_attention = true, scale_logits = false;
-  double init_std = 0.02;
-  DropoutConfig dropout;
-  bool random_init() const { return init == "random"; }
-  bool encodes() const { return family != Family::decoder; }
-  bool decodes() const { return family != Family::encoder; }
-  bool translates() const { return family == Family::encoder_decoder; }
-  bool tied_head() const {
-    using enum TieEmbeddings;
-    return tie_embeddings == yes || tie_embeddings == all || tie_embeddings == decoder;
-  }
-  bool has_qkv_bias() const {
-    return qkv_bias == Switch::automatic ? bias : qkv_bias == Switch::yes;
-  }
-  bool has_head_bias() const {
-    return head_bias == Switch::automatic ? bias && !tied_head() : head_bias == Switch::yes;
-  }
-  bool gated() const { return activation == Activation::swiglu || activation == Activation::geglu; }
-  bool operator==(const ModelConfig&) const = default;
-};
 struct ParallelConfig {
   std::int64_t tensor = 1;
   std::int64_t data = 0;                   // 0: auto
@@ -215,6 +145,11 @@ Config load_config(const std::string& path, const std::vector<std::string>& over
 // The same for a text, called `name` in messages.
 Config parse_config(const std::string& text, const std::string& name,
                     const std::vector<std::string>& overrides, const ReadModel& read_model = {});
+
+// The same with `overrides`, checked as a whole. `name` stands for a configuration that was not
+// read from a text.
+Config with_overrides(const Config& config, const std::vector<std::string>& overrides,
+                      const std::string& name);
 
 // What only the number of ranks decides: fills parallel.data and train.micro_batch_size, and checks
 // every divisibility. Throws Error(usage) listing every problem with the legal values, where the

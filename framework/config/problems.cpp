@@ -21,14 +21,18 @@ const Mark* find_mark(const std::map<std::string, Mark>& marks,
 Places::Places(Diagnostics texts, std::map<std::string, Mark> marks, Mark root)
     : written_(std::make_shared<Written>(std::move(texts), std::move(marks), root)) {}
 
+Places::Written Places::written(const std::string& name) const {
+  if (written_) return *written_;
+  Written none;
+  none.root.source = none.texts.add_file(name, "");
+  return none;
+}
+
 Problems::Problems(const Places& places, const std::string& name) {
-  if (places.written_) {
-    out_ = places.written_->texts;
-    marks_ = places.written_->marks;
-    root_ = places.written_->root;
-  } else {
-    root_.source = out_.add_file(name, "");
-  }
+  Places::Written written = places.written(name);
+  out_ = std::move(written.texts);
+  marks_ = std::move(written.marks);
+  root_ = written.root;
 }
 
 void Problems::add(const std::vector<std::string>& keys, const std::string& message,

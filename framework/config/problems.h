@@ -20,19 +20,20 @@ class Places {
   Places(Diagnostics texts, std::map<std::string, Mark> marks, Mark root);
   bool operator==(const Places&) const { return true; }
 
- private:
-  friend class Problems;
   struct Written {
     Diagnostics texts;
     std::map<std::string, Mark> marks;
     Mark root;
   };
+  // `name` stands for the file of a configuration without places.
+  Written written(const std::string& name) const;
+
+ private:
   std::shared_ptr<const Written> written_;
 };
 
 class Problems {
  public:
-  // `name` stands for the file of a configuration without places.
   explicit Problems(const Places& places, const std::string& name = "configuration");
 
   // `keys`: those involved, the likeliest culprit first.

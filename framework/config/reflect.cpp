@@ -28,6 +28,58 @@ std::string printed(std::int64_t x) { return std::to_string(x); }
 std::string printed(std::uint64_t x) { return std::to_string(x); }
 std::string printed(double x) { return number_text(x); }
 
+template <class T>
+bool is_below_high(const Field& f, T x) {
+  const auto value = static_cast<double>(x);
+  return f.high_open ? value < f.high : value <= f.high;
+}
+template <class T>
+bool is_above_low(const Field& f, T x) {
+  const auto value = static_cast<double>(x);
+  return f.low_open ? value > f.low : value >= f.low;
+}
+// Empty where it is in range.
+template <class T>
+std::string range_problem(const Field& f, T x) {
+  const bool high = is_below_high(f, x);
+  if (high && is_above_low(f, x)) return {};
+  return printed(x) +
+         (!high && !f.refused.empty() ? " is not done by this version" : " is out of range") +
+         "; expected " + expected_value(f);
+}
+
+class RangeChecker : public FieldVisitor {
+ public:
+  using Found = std::function<void(const std::string&, const std::string&)>;
+  explicit RangeChecker(const Found& report) : report_(report) {}
+  using FieldVisitor::value;
+  void value(const Field& f, std::int64_t& x) override { check(f, x); }
+  void value(const Field& f, std::uint64_t& x) override { check(f, x); }
+  void value(const Field& f, double& x) override { check(f, x); }
+  void value(const Field&, bool&) override {}
+  void value(const Field&, std::string&) override {}
+  void special(const Field& f, const SpecialField& s) override {
+    if (s.keys) section(f, s.keys, false);
+  }
+  void section(const Field& f, const Body& body, bool absent) override {
+    if (absent) return;
+    const std::string outer = path_;
+    path_ += std::string(f.name) + ".";
+    body(*this);
+    path_ = outer;
+  }
+
+ private:
+  template <class T>
+  void check(const Field& f, T x) {
+    if (is_unset(x) && !f.automatic.empty()) return;
+    if (const std::string problem = range_problem(f, x); !problem.empty())
+      report_(path_ + std::string(f.name), problem);
+  }
+  const Found& report_;
+  std::string path_;
+};
+
 std::string_view parent_of(std::string_view dotted) {
   const auto dot = dotted.rfind('.');
   return dot == std::string_view::npos ? std::string_view{} : dotted.substr(0, dot);
@@ -38,6 +90,11 @@ std::string_view last_of(std::string_view dotted) {
 }
 
 }  // namespace
+
+void check_ranges(const Describe& fields, const RangeChecker::Found& report) {
+  RangeChecker checker(report);
+  fields(checker);
+}
 
 std::string expected_value(const Field& f) {
   const std::string word = f.automatic.empty() ? "" : std::string(f.automatic) + " or ";
@@ -59,8 +116,9 @@ std::string expected_value(const Field& f) {
 }
 
 FieldReader::FieldReader(const YamlNode& root, Diagnostics& out,
-                         const std::vector<std::string>& keys, const Aliases& aliases)
-    : root_(root), out_(out), keys_(keys), aliases_(aliases) {}
+                         const std::vector<std::string>& keys, const Aliases& aliases,
+                         bool complete)
+    : root_(root), out_(out), keys_(keys), aliases_(aliases), complete_(complete) {}
 
 void FieldReader::read(const Body& fields) {
   levels_.push_back({&root_, "", {}});
@@ -110,15 +168,10 @@ void FieldReader::report_missing(const Field& f) {
 
 template <class T>
 bool FieldReader::in_range(const Field& f, const YamlNode& node, T x) {
-  const auto value = static_cast<double>(x);
-  const bool low = f.low_open ? value > f.low : value >= f.low,
-             high = f.high_open ? value < f.high : value <= f.high;
-  if (!high && !f.refused.empty())
-    error(f, node, printed(x) + " is not done by this version; expected " + expected_value(f),
-          std::string(f.refused[0].why));
-  else if (!low || !high)
-    error(f, node, printed(x) + " is out of range; expected " + expected_value(f));
-  return low && high;
+  const std::string problem = range_problem(f, x);
+  const bool later = !is_below_high(f, x) && !f.refused.empty();
+  if (!problem.empty()) error(f, node, problem, later ? std::string(f.refused[0].why) : "");
+  return problem.empty();
 }
 
 bool FieldReader::read_value(const Field& f, const YamlNode& node, std::uint64_t& x) {
@@ -225,7 +278,7 @@ void FieldReader::special(const Field& f, const SpecialField& s) {
 void FieldReader::section(const Field& f, const Body& body, bool) {
   const YamlNode* node = enter(f.name);
   if (!node) {
-    if (!f.required) return;
+    if (!f.required || complete_) return;
     failed_.insert(dotted(f.name));
     out_.error(section_mark(),
                "the section '" + dotted(f.name) + "' is missing; expected " + std::string(f.help));

@@ -46,6 +46,8 @@ struct Field {
 class FieldVisitor;
 class FieldReader;
 
+constexpr int kAnyNumber = std::numeric_limits<int>::max();
+
 // A value with a form of its own. `read` is called with any node that is no map, or with maps too
 // when `keys` is empty.
 struct SpecialField {
@@ -54,6 +56,11 @@ struct SpecialField {
   std::function<std::string()> flow;             // the value as flow YAML
   std::function<void(FieldVisitor&)> keys = {};  // the keys of its map form
   std::function<bool()> missing = {};            // required, and not set yet
+  // For schema and completion: a value or an item of a list, and how many items a list may have.
+  Field item;
+  bool single = true;                                 // a value that is no list
+  int least = 0, most = 0;                            // 0: no list
+  std::function<void(FieldVisitor&)> item_keys = {};  // an item may be a map, too
 };
 
 class FieldVisitor {
@@ -90,9 +97,10 @@ class FieldReader : public FieldVisitor {
       std::map<std::string_view, std::vector<std::string_view>>;  // what users type -> dotted keys,
                                                                   // the likeliest first
 
-  // `keys`: every dotted key there is.
+  // `keys`: every dotted key there is. `complete`: all sections are set, the tree changes some of
+  // their values.
   FieldReader(const YamlNode& root, Diagnostics& out, const std::vector<std::string>& keys,
-              const Aliases& aliases);
+              const Aliases& aliases, bool complete);
   void read(const Body& fields);  // the root section
 
   using FieldVisitor::value;
@@ -118,9 +126,6 @@ class FieldReader : public FieldVisitor {
              const std::string& help = {});
 
   bool failed(std::string dotted) const;  // the key, or a section around it, was reported
-  bool has(const std::string& dotted) const { return marks_.contains(dotted); }
-  // Where a key, or the section nearest to it, stands.
-  Mark where(std::string dotted) const;
   // Where the values stand, by dotted key; items of a list: "data.train.path[1]".
   const std::map<std::string, Mark>& marks() const { return marks_; }
   void mark_item(const Field& f, std::size_t item, Mark at) {
@@ -141,6 +146,8 @@ class FieldReader : public FieldVisitor {
   std::string dotted(std::string_view name) const {
     return levels_.back().path + std::string(name);
   }
+  // Where a key, or the section nearest to it, stands.
+  Mark where(std::string dotted) const;
   Mark section_mark() const;
   void report_missing(const Field& f);
   void report_unknown();
@@ -150,6 +157,7 @@ class FieldReader : public FieldVisitor {
   Diagnostics& out_;
   const std::vector<std::string>& keys_;
   const Aliases& aliases_;
+  const bool complete_;
   std::vector<Level> levels_;
   std::map<std::string, Mark> marks_;
   std::set<std::string> failed_;
@@ -160,6 +168,9 @@ std::string dump_fields(const Describe& fields);              // block YAML
 std::vector<std::string> field_keys(const Describe& fields);  // dotted, sections included
 std::string field_reference(
     const Describe& fields);  // rows of a Markdown table: key, type, default, meaning
+// Values out of range, as (dotted key, problem).
+void check_ranges(const Describe& fields,
+                  const std::function<void(const std::string&, const std::string&)>& report);
 std::string expected_value(const Field& field);  // "a number >= 0 and < 1", "one of a, b"
 
 }  // namespace tfm::config

@@ -1,8 +1,74 @@
 #include "huggingface/config.h"
 
 #include "config/fields.h"
+#include "core/strings.h"
 
 namespace tfm::huggingface {
+namespace {
+
+void write_model(Json& j, const Architecture& architecture, const config::ModelConfig& m) {
+  j["vocab_size"] = m.vocab_size;
+  j["tie_word_embeddings"] = m.tied_head();
+  const auto pad = j.find("pad_token_id");
+  const bool from_the_end = pad != j.end() && pad->is_number_integer() &&
+                            pad->get<std::int64_t>() + m.vocab_size == m.padding_idx;
+  if (m.padding_idx >= 0 && !from_the_end) j["pad_token_id"] = m.padding_idx;
+  if (m.decoder_start >= 0) j["decoder_start_token_id"] = m.decoder_start;
+  architecture.write(j, m);
+}
+
+// Gives the number of one key another value.
+class Change : public config::FieldVisitor {
+ public:
+  explicit Change(std::string key) : key_(std::move(key)) {}
+  using FieldVisitor::value;
+  void value(const config::Field& f, std::int64_t& x) override { x += is_key(f); }
+  void value(const config::Field& f, std::uint64_t& x) override { x += is_key(f); }
+  void value(const config::Field& f, double& x) override { x += is_key(f); }
+  void value(const config::Field&, bool&) override {}
+  void value(const config::Field&, std::string&) override {}
+  void special(const config::Field& f, const config::SpecialField& s) override {
+    if (s.keys) section(f, s.keys, false);
+  }
+  void section(const config::Field& f, const Body& body, bool) override {
+    const std::string outer = path_;
+    path_ += std::string(f.name) + ".";
+    body(*this);
+    path_ = outer;
+  }
+
+ private:
+  bool is_key(const config::Field& f) const { return path_ + std::string(f.name) == key_; }
+  std::string key_, path_;
+};
+
+// The member of config.json that says what `key` of a model does: the one that another value of the
+// key changes. Empty where there is none.
+std::string member_of(const Architecture& architecture, config::ModelConfig model,
+                      const std::string& key) {
+  Json before, after;
+  write_model(before, architecture, model);
+  Change change(key);
+  config::describe(model, change);
+  write_model(after, architecture, model);
+  for (const auto& [name, value] : after.items())
+    if (!before.contains(name) || before[name] != value) return name;
+  return {};
+}
+
+// Error(input) that names the member of config.json.
+void check(const io::JsonNode& c, const Architecture& architecture, const config::ModelConfig& m) {
+  config::check_model(
+      m, [&](const std::vector<std::string>& keys, const std::string& problem, const auto&) {
+        for (const std::string& key : keys)
+          if (const auto name = member_of(architecture, m, key.substr(key.find('.') + 1));
+              !name.empty())
+            c.fail(name + " (" + key + "): " + problem);
+        c.fail(keys.front() + ": " + problem);
+      });
+}
+
+}  // namespace
 
 Json read_config(const std::string& dir) {
   return io::read_json_file(dir + "/config.json", 16 << 20);
@@ -10,15 +76,13 @@ Json read_config(const std::string& dir) {
 
 config::ModelConfig model_of(const io::JsonNode& c, const Has& has) {
   const Architecture& architecture = architecture_of(c);
-  config::Config filled;
-  config::ModelConfig& m = filled.model = architecture.read(c);
+  config::ModelConfig m = architecture.read(c);
   architecture.read_heads(m, c, has);
   if (m.translates())
     if (const auto start = c.find("decoder_start_token_id"))
       m.decoder_start = start->integer(0, std::int64_t{1} << 31);
-  config::fill_derived(filled);
-  if (m.d_model == 0 || m.n_heads == 0 || m.d_head == 0)
-    c.fail("sizes of 0, or a width that the number of heads does not divide");
+  config::fill_derived(m, m.max_seq_len);
+  check(c, architecture, m);
   return m;
 }
 
@@ -36,8 +100,6 @@ std::string huggingface_config(const config::ModelConfig& m,
   Json j = original.empty() ? Json::object() : io::parse_json(original, "the original config.json");
   if (!j.contains("architectures")) j["architectures"] = {architecture.class_name(m)};
   j["model_type"] = architecture.name;
-  j["vocab_size"] = m.vocab_size;
-  j["tie_word_embeddings"] = m.tied_head();
   if (!j.contains("dtype")) j["dtype"] = j.value("torch_dtype", Json("float32"));
   if (!j.contains("torch_dtype")) j["torch_dtype"] = j["dtype"];
   if (!j.contains("transformers_version")) j["transformers_version"] = "4.40.0";
@@ -46,12 +108,7 @@ std::string huggingface_config(const config::ModelConfig& m,
                                   {"eos_token_id", ids->end},
                                   {"pad_token_id", ids->pad}})
       j[key] = id && *id < m.vocab_size ? Json(*id) : Json();
-  const auto pad = j.find("pad_token_id");
-  const bool from_the_end = pad != j.end() && pad->is_number_integer() &&
-                            pad->get<std::int64_t>() + m.vocab_size == m.padding_idx;
-  if (m.padding_idx >= 0 && !from_the_end) j["pad_token_id"] = m.padding_idx;
-  if (m.decoder_start >= 0) j["decoder_start_token_id"] = m.decoder_start;
-  architecture.write(j, m);
+  write_model(j, architecture, m);
   return j.dump(2) + "\n";
 }
 

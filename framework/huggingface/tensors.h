@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "config/config.h"
+#include "config/model_config.h"
 
 namespace tfm::huggingface {
 

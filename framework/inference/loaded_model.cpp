@@ -42,22 +42,19 @@ std::string checkpoint_path(const std::string& path, checkpoint::Verification ve
 
 config::Config checkpoint_config(const std::string& step_dir,
                                  const std::vector<std::string>& overrides) {
-  // What a run computed with is no matter of its checkpoint, but what is asked for here is not
-  // passed over.
-  std::vector<std::string> all;
-  for (const std::string own :
-       {"device=cpu", "precision=fp32", "tf32=false", "cuda_graphs=auto", "parallel.backend=auto"})
-    if (std::ranges::none_of(overrides, [&](const std::string& o) {
-          return o.starts_with(own.substr(0, own.find('=') + 1));
-        }))
-      all.push_back(own);
-  all.insert(all.end(), overrides.begin(), overrides.end());
-  const config::Config c =
-      huggingface::is_huggingface(step_dir)
-          ? config::parse_config(config::dump_config(huggingface_run(step_dir)),
-                                 step_dir + "/config.json", all)
-          : config::parse_config(checkpoint::CheckpointReader(step_dir).manifest().config,
-                                 step_dir + "/manifest.json (config)", all);
+  const bool theirs = huggingface::is_huggingface(step_dir);
+  const std::string name = step_dir + (theirs ? "/config.json" : "/manifest.json (config)");
+  config::Config c = theirs
+                         ? huggingface_run(step_dir)
+                         : config::parse_config(
+                               checkpoint::CheckpointReader(step_dir).manifest().config, name, {});
+  // What a run computed with is not part of its checkpoint; what is asked for here counts.
+  c.device = config::DeviceKind::cpu;
+  c.precision = config::Precision::fp32;
+  c.tf32 = false;
+  c.cuda_graphs = config::CudaGraphs::automatic;
+  c.parallel.backend = config::Backend::automatic;
+  c = config::with_overrides(c, overrides, name);
   if (c.precision != config::Precision::fp32)
     throw Error(ExitCode::usage,
                 "precision=" + config::word(c.precision) +

@@ -307,6 +307,52 @@ TEST_F(ConfigTest, OverridesWin) {
       0.5);
 }
 
+TEST_F(ConfigTest, OverridesOfAConfigurationThatWasRead) {
+  const config::Config base = load(
+      "model: {family: encoder_decoder, vocab_size: 300, d_model: 64, n_layers: 2, n_heads: 4,\n"
+      "        dropout: 0.1}\n"
+      "data: {train: {type: pairs, source: a.txt, target: b.txt}}\n"
+      "train: {steps: 90}\n");
+  const std::string text = config::dump_config(base);
+  for (const std::vector<std::string>& overrides : std::vector<std::vector<std::string>>{
+           {},
+           {"train.steps=7", "train.steps=8"},
+           {"model.dropout.attention=0.3"},
+           {"model.dropout={ffn: 0.2}", "model.dropout=0.4"},
+           {"optimizer.betas=[0.5, 0.6]", "schedule={type: linear, warmup_steps: 3}"},
+           {"data.validation.type=pairs", "data.validation.path=[a.tsv, {path: b, weight: 2}]"},
+           {"eval.metrics=[bleu]", "eval.stop={metric: chrf, patience: 2}", "eval.every=5",
+            "data.validation={type: pairs, path: a}"},
+           {"model.n_heads=8", "parallel.data=auto", "model.preset=none"}}) {
+    const config::Config changed = config::with_overrides(base, overrides, "other");
+    EXPECT_EQ(config::dump_config(changed),
+              config::dump_config(config::parse_config(text, "dump", overrides)));
+    EXPECT_EQ(changed, config::parse_config(text, "dump", overrides));
+  }
+  const auto refused = [](const config::Config& c, const std::vector<std::string>& overrides) {
+    try {
+      config::with_overrides(c, overrides, "other");
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  for (const char* wrong : {"trian.steps=5", "train.steps=0", "train.steps", "model.n_heads=5.5",
+                            "model.init=elsewhere", "model=5"})
+    EXPECT_TRUE(refused(base, {wrong}).starts_with("override '" + std::string(wrong) + "': error:"))
+        << refused(base, {wrong});
+  EXPECT_NE(refused(base, {"data.validation.type=pairs"}).find("'data.validation.path' is missing"),
+            std::string::npos);
+  // Where the value stands that an override does not fit to.
+  EXPECT_NE(refused(base, {"schedule.type=wsd", "schedule.decay_steps=91"}).find("exceeds"),
+            std::string::npos);
+  config::Config wrong = base;
+  wrong.model.n_kv_heads = 3;
+  EXPECT_NE(refused(wrong, {}).find("cfg.yaml:1:"), std::string::npos) << refused(wrong, {});
+  wrong.places = {};
+  EXPECT_TRUE(refused(wrong, {}).starts_with("other: error: ")) << refused(wrong, {});
+}
+
 TEST_F(ConfigTest, OverridesAreNamedInErrors) {
   const std::string text = kModel + kData;
   EXPECT_EQ(errors(text, {"optimizer.lr=abc"}),

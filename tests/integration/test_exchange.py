@@ -326,6 +326,10 @@ def check_messages():
     config = json.loads((source / "config.json").read_text())
     refused("scale_attn_by_inverse_layer_idx", config_={**config, "scale_attn_by_inverse_layer_idx": True})
     refused("activation", config_={**config, "activation_function": "quick_gelu"})
+    for key, value, ours in (("n_head", 5, "model.n_heads"), ("n_embd", 0, "model.d_model"), ("layer_norm_epsilon", 0, "model.norm_eps"),
+                             ("n_layer", 0, "model.n_layers"), ("n_positions", 0, "model.max_seq_len"), ("resid_pdrop", 1.5, "model.dropout.residual"),
+                             ("vocab_size", 0, "model.vocab_size")):
+        refused(f"config.json: {key} ({ours}): ", config_={**config, key: value})
     for name, keys in (("mistral_0", [{"sliding_window": 47}, {"sliding_window": "absent", "max_position_embeddings": 4097}, {"hidden_act": "relu"}]),
                        ("qwen2_0", [{"use_sliding_window": True}, {"layer_types": ["full_attention", "sliding_attention"]},
                                     {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0}}]),
@@ -342,6 +346,13 @@ def check_messages():
     refused(name, {k: v for k, v in content.items() if k != name}, config)
     refused("the configuration needs (8)", {**content, name: ("F32", [16], bytes(64))}, config)
     refused("is unknown", content, {**config, "model_type": "mistral", "sliding_window": None})
+    for key, value, ours in (("num_key_value_heads", 3, "model.n_kv_heads"), ("head_dim", 7, "model.d_head"),
+                             ("rope_parameters", {"rope_type": "default", "rope_theta": 0}, "model.rope.theta")):
+        refused(f"config.json: {key} ({ours}): ", content, {**config, key: value})
+    source_config = json.loads((source / "config.json").read_text())
+    for override, text in (("parallel.tenser=1", "parallel"), ("train.seq_len=0", "out of range"), ("precision=bf16", "precision"),
+                           (f"train.seq_len={source_config['n_positions'] + 1}", "exceeds model.max_seq_len")):
+        assert text in run(BIN / "tfm-eval", source, "--text", "text.txt", override, code=2)
     data = "data: {train: {type: %s, path: text.txt}}\n"
     pathlib.Path("text.txt").write_text("some text " * 100)
     pathlib.Path("both.yaml").write_text(f"model: {{preset: gpt2-124m, init: {source}}}\n" + data % "tokens")

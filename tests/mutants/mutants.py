@@ -75,12 +75,12 @@ ROOMS = {
         ("checkpoint/manifest.cpp", "full[s.axis] * inner, «s.begin * inner»", "std::int64_t{0}"),
     ]),
     "config": (["unit:Config*"], [
-        ("config/validate.cpp", "m.position == Position::rope && «m.d_head % 2 != 0»", "false"),
-        ("config/validate.cpp", "m.n_heads % m.n_kv_heads != 0", "false"),
+        ("config/validate_model.cpp", "m.position == Position::rope && «m.d_head % 2 != 0»", "false"),
+        ("config/validate_model.cpp", "m.n_heads % m.n_kv_heads != 0", "false"),
         ("config/validate.cpp", "s.min_lr > c.optimizer.lr", "false"),
         ("config/validate.cpp", "s.warmup_steps + s.decay_steps > c.train.steps", "s.warmup_steps + s.decay_steps >= c.train.steps"),
         ("config/validate.cpp", "c.train.seq_len >= 5", "true"),
-        ("config/validate.cpp", "m.relative.max_distance <= exact", "m.relative.max_distance < exact"),
+        ("config/validate_model.cpp", "m.relative.max_distance <= exact", "m.relative.max_distance < exact"),
         ("config/yaml_scalar.cpp", "if («minus») d.exponent", "false"),
     ]),
     "inference": (["unit:BeamSearch*:Score*:Sampler*:Models/*:Translations*"], [

@@ -1,0 +1,119 @@
+// Keys of `data`.
+#include "config/field_kinds.h"
+#include "config/fields.h"
+
+namespace tfm::config {
+
+using namespace field;
+
+namespace {
+
+void describe(SourcePath& p, FieldVisitor& v) {
+  v.value(required(text("path", "a file or a glob")), p.path);
+  v.value(
+      Field{.name = "weight", .help = "share", .kind = FieldKind::real, .low = 0, .low_open = true},
+      p.weight);
+}
+
+bool read_source_path(FieldReader& reader, const YamlNode& node, SourcePath& out) {
+  if (node.kind != YamlNode::Kind::map)
+    return reader.read_value(text("path", "a file or a glob"), node, out.path);
+  reader.read_section(node, "path", [&out](FieldVisitor& v) { describe(out, v); });
+  return !out.path.empty();
+}
+
+void describe_paths(SourceConfig& s, FieldVisitor& v) {
+  std::vector<SourcePath>& paths = s.paths;
+  const Field f = required(text("path",
+                                "a file, a glob, or a list of them; a weight is a source's share "
+                                "of the samples; pairs: a file of "
+                                "source, tab, target"));
+  v.special(f,
+            {.type = "text, or a list of text or {path, weight}",
+             .read =
+                 [&s, &paths, f](FieldReader& reader, const YamlNode& node) {
+                   const bool list = node.kind == YamlNode::Kind::sequence;
+                   if (list && node.items.empty() && (s.source.empty() || s.target.empty()))
+                     reader.error(f, node, "found an empty list; expected at least one path");
+                   paths.clear();
+                   for (const YamlNode& item : list ? node.items : std::vector<YamlNode>{node}) {
+                     const YamlNode* written =
+                         item.kind == YamlNode::Kind::map ? item.find("path") : nullptr;
+                     reader.mark_item(f, paths.size(), written ? written->at : item.at);
+                     if (SourcePath p; read_source_path(reader, item, p)) paths.push_back(p);
+                   }
+                 },
+             .flow =
+                 [&paths] {
+                   if (paths.size() == 1 && paths[0].weight == 1) return quote_yaml(paths[0].path);
+                   std::string s = "[";
+                   for (const SourcePath& p : paths)
+                     s += (s.size() > 1 ? ", {path: " : "{path: ") + quote_yaml(p.path) +
+                          ", weight: " + number_text(p.weight) + "}";
+                   return s + "]";
+                 },
+             .missing = [&s] { return s.paths.empty() && (s.source.empty() || s.target.empty()); },
+             .item = f,
+             .least = 1,
+             .most = kAnyNumber,
+             .item_keys =
+                 [](FieldVisitor& inner) {
+                   SourcePath any;
+                   describe(any, inner);
+                 }});
+}
+
+void describe(SourceConfig& s, FieldVisitor& v) {
+  v.value(required(option("type",
+                          "tokens: token files (llm.c, Megatron); text: tokenized while reading; "
+                          "pairs: source and target lines; mlm, "
+                          "span_corruption: token files or text of which a part is hidden")),
+          s.type);
+  v.value(with_word(text("source", "pairs: text file of the source lines"), "none"), s.source);
+  v.value(with_word(text("target", "pairs: text file of the target lines"), "none"), s.target);
+  describe_paths(s, v);
+  v.value(
+      with_word(fraction("mask_probability",
+                         "mlm, span_corruption: share of the tokens that is hidden; auto: 0.15"),
+                "auto"),
+      s.mask_probability);
+  v.value(
+      with_word(real("mean_span_length", 1, "span_corruption: tokens of a hidden span; auto: 3"),
+                "auto"),
+      s.mean_span_length);
+  v.value(flag("shuffle", "a new order each epoch, from the seed"), s.shuffle);
+  v.value(
+      option("documents",
+             "tokens, text, mlm: separate: attention stays within a document, which the "
+             "tokenizer's end-of-document id ends (`bytes`: 257); "
+             "the next token of another document is no label; positions go on over the sequence"),
+      s.documents);
+  v.value(flag("next_sentence",
+               "mlm: a sequence is [CLS] A [SEP] B [SEP], the halves of a sample; B is that of "
+               "another sample half of the time, "
+               "which `model.next_sentence` learns to tell"),
+          s.next_sentence);
+  v.value(text("field", "of `.jsonl` lines: the one that holds the text"), s.field);
+}
+
+}  // namespace
+
+void describe(DataConfig& d, FieldVisitor& v) {
+  v.section(required(section("train", "'type' and 'path' of the training data")),
+            [&d](FieldVisitor& s) { describe(d.train, s); });
+  v.section(
+      section("validation", "what `eval` measures"),
+      [&d](FieldVisitor& s) {
+        if (!d.validation) d.validation.emplace();
+        describe(*d.validation, s);
+      },
+      !d.validation);
+  v.value(
+      text("tokenizer",
+           "`bytes`, a `tokenizer.json`, a SentencePiece `.model`, or a directory with "
+           "`tokenizer.json`, with MarianMT's "
+           "`source.spm`, `target.spm` and `vocab.json`, or with `vocab.json` and `merges.txt`"),
+      d.tokenizer);
+}
+
+}  // namespace tfm::config

@@ -1,0 +1,94 @@
+#pragma once
+// What a model is, apart from the run that trains it.
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "config/options.h"
+
+namespace tfm::config {
+
+struct RopeScaling {  // Llama 3's frequency scaling; factor 1: off
+  double factor = 1, low_freq_factor = 1, high_freq_factor = 4;
+  std::int64_t original_max_seq_len = 8192;
+  bool operator==(const RopeScaling&) const = default;
+};
+struct RopeConfig {
+  double theta = 10000.0;
+  RopeScaling scaling;
+  bool operator==(const RopeConfig&) const = default;
+};
+struct RelativeConfig {  // T5's relative position bias
+  std::int64_t buckets = 32, max_distance = 128;
+  bool operator==(const RelativeConfig&) const = default;
+};
+struct DropoutConfig {  // a single number sets all four
+  double embedding = 0, attention = 0, residual = 0, ffn = 0;
+  bool operator==(const DropoutConfig&) const = default;
+};
+struct ModelConfig {
+  Family family = Family::unset;
+  std::string preset;
+  std::string init = "random";
+  std::int64_t vocab_size = 0;  // required, here or by the preset
+  std::int64_t d_model = 0, n_layers = 0, n_heads = 0;
+  std::int64_t n_encoder_layers = 0, n_decoder_layers = 0;  // encoder_decoder: filled with n_layers
+  std::int64_t n_kv_heads = 0;                              // 0 when read: filled with n_heads
+  std::int64_t d_head = 0;                                  // filled with d_model / n_heads
+  std::int64_t d_ff = 0;                                    // filled with 4 d_model
+  std::int64_t max_seq_len = 0;                             // filled with train.seq_len
+  Position position = Position::learned;
+  std::int64_t position_offset = 0;  // learned: row of the first position
+  Sinusoid sinusoid = Sinusoid::interleaved;
+  RopeConfig rope;
+  RelativeConfig relative;
+  Norm norm = Norm::layernorm;
+  NormPosition norm_position = NormPosition::pre;
+  double norm_eps = 1e-5;
+  Activation activation = Activation::gelu_tanh;
+  bool bias = true;
+  Switch qkv_bias = Switch::automatic;  // automatic: as bias
+  bool qk_norm = false;                 // of each head's queries and keys, before rotary positions
+  TieEmbeddings tie_embeddings = TieEmbeddings::yes;
+  bool scale_embeddings = false;
+  bool embedding_norm = false;
+  std::int64_t decoder_start = -1;   // id that begins a target; -1: the tokenizer's
+  std::int64_t padding_idx = -1;     // id whose embedding gets no gradient as an input; -1: none
+  std::int64_t type_vocab_size = 0;  // encoder: segments of a sequence; 0: no table
+  bool head_transform = false;       // encoder: dense, activation and norm before the head
+  bool next_sentence = false;        // encoder: the second objective of BERT
+  Switch head_bias = Switch::automatic;  // automatic: with bias where the head is not tied
+  bool scale_attention = true, scale_logits = false;
+  double init_std = 0.02;
+  DropoutConfig dropout;
+  bool random_init() const { return init == "random"; }
+  bool encodes() const { return family != Family::decoder; }
+  bool decodes() const { return family != Family::encoder; }
+  bool translates() const { return family == Family::encoder_decoder; }
+  bool tied_head() const {
+    using enum TieEmbeddings;
+    return tie_embeddings == yes || tie_embeddings == all || tie_embeddings == decoder;
+  }
+  bool has_qkv_bias() const {
+    return qkv_bias == Switch::automatic ? bias : qkv_bias == Switch::yes;
+  }
+  bool has_head_bias() const {
+    return head_bias == Switch::automatic ? bias && !tied_head() : head_bias == Switch::yes;
+  }
+  bool gated() const { return activation == Activation::swiglu || activation == Activation::geglu; }
+  bool operator==(const ModelConfig&) const = default;
+};
+
+// A broken rule: the dotted keys involved ("model.n_heads"), the likeliest culprit first, what is
+// wrong with the arithmetic and the legal values, help.
+using Report = std::function<void(const std::vector<std::string>& keys, const std::string& message,
+                                  const std::string& help)>;
+
+// Fills the values that follow from others: n_kv_heads, d_head, d_ff, layers of each stack;
+// max_seq_len from `seq_len`.
+void fill_derived(ModelConfig& model, std::int64_t seq_len);
+// The range of each value and every rule between values, whatever trains the model.
+void check_model(const ModelConfig& model, const Report& report);
+
+}  // namespace tfm::config

@@ -1,0 +1,113 @@
+// What the number of ranks decides.
+#include <algorithm>
+
+#include "config/fields.h"
+#include "config/rules.h"
+
+namespace tfm::config {
+namespace {
+
+constexpr std::int64_t kAutoTokens = 4096;  // tokens of a micro-batch that `auto` does not exceed
+
+std::string text(std::int64_t n) { return std::to_string(n); }
+
+// A rule that the number of ranks breaks, with the keys involved, the likeliest culprit first.
+using Refuse = std::function<void(const std::vector<std::string>& keys, const std::string&)>;
+
+void check_tensor(const Config& c, int ranks, const Refuse& refuse) {
+  const std::int64_t t = c.parallel.tensor;
+  const ModelConfig& m = c.model;
+  std::vector<std::int64_t> legal;
+  for (std::int64_t d : divisors(ranks))
+    if (m.n_heads % d == 0 && m.n_kv_heads % d == 0 && m.d_ff % d == 0) legal.push_back(d);
+  const std::string values =
+      "; legal values of parallel.tensor on " + text(ranks) + " ranks are " + listed(legal, t);
+  if (ranks % t != 0)
+    refuse(
+        {"parallel.tensor"},
+        "the " + text(ranks) + " ranks are not divisible by parallel.tensor " + text(t) + values);
+  const auto check = [&](const char* name, std::int64_t size) {
+    if (size % t == 0) return;
+    std::vector<std::int64_t> divide = divisors(size);
+    refuse({"parallel.tensor", "model." + std::string(name)},
+           std::string(name) + " " + text(size) + " is not divisible by parallel.tensor " +
+               text(t) + "; parallel.tensor has to be one of " + listed(divide, t) + values);
+  };
+  check("n_heads", m.n_heads);
+  check("n_kv_heads", m.n_kv_heads);
+  check("d_ff", m.d_ff);
+}
+
+void resolve_micro_batch(Config& c, const Refuse& refuse) {
+  if (c.train.global_batch_tokens > 0) return;  // any number of sequences: the rest is padding
+  const std::int64_t data = c.parallel.data, tensor = c.parallel.tensor,
+                     batch = c.train.global_batch_size, length = c.train.seq_len;
+  if (batch % data != 0) {
+    std::vector<std::int64_t> near;
+    for (std::int64_t k : {batch / data, batch / data + 1})
+      if (k > 0) near.push_back(k * data);
+    return refuse({"train.global_batch_size", "parallel.data", "parallel.tensor"},
+                  "train.global_batch_size " + text(batch) + " is not divisible by the " +
+                      text(data) + " replicas (parallel.data); the nearest legal values are " +
+                      join(near));
+  }
+  const std::int64_t local = batch / data;
+  const bool split = c.parallel.sequence && tensor > 1;
+  std::vector<std::int64_t> legal;
+  for (std::int64_t m : divisors(local))
+    if (!split || m * length % tensor == 0) legal.push_back(m);
+  const std::string rule =
+      "sequence parallelism splits micro_batch_size * seq_len positions over parallel.tensor " +
+      text(tensor);
+  if (legal.empty())
+    return refuse(
+        {"parallel.sequence", "train.seq_len", "train.global_batch_size", "parallel.tensor"},
+        rule + ", but no divisor of the " + text(local) +
+            " sequences of a replica times train.seq_len " + text(length) + " is a multiple of " +
+            text(tensor) + "; expected a seq_len that is, or parallel.sequence false");
+  std::int64_t& micro = c.train.micro_batch_size;
+  if (micro == 0) {
+    micro = legal.front();
+    for (std::int64_t m : legal)
+      if (m * length <= kAutoTokens) micro = m;
+  } else if (local % micro != 0) {
+    refuse({"train.micro_batch_size"},
+           "the " + text(local) + " sequences of a replica (train.global_batch_size " +
+               text(batch) + " / parallel.data " + text(data) +
+               ") are not divisible by train.micro_batch_size " + text(micro) +
+               "; legal values are auto, " + listed(legal, micro));
+  } else if (split && micro * length % tensor != 0) {
+    refuse({"train.micro_batch_size"},
+           rule + ", but train.micro_batch_size " + text(micro) + " * train.seq_len " +
+               text(length) + " = " + text(micro * length) +
+               " is not divisible by it; legal values of micro_batch_size are auto, " +
+               listed(legal, micro));
+  }
+}
+
+}  // namespace
+
+void resolve_for_ranks(Config& c, int ranks) {
+  fill_derived(c);
+  Problems problems(c.places,
+                    "configuration on " + text(ranks) + (ranks == 1 ? " rank" : " ranks"));
+  const Refuse refuse = [&](const std::vector<std::string>& keys, const std::string& message) {
+    problems.add(keys, message);
+  };
+  const std::int64_t tensor = c.parallel.tensor;
+  check_tensor(c, ranks, refuse);
+  if (ranks % tensor == 0) {
+    const std::int64_t replicas = ranks / tensor;
+    if (c.parallel.data != 0 && c.parallel.data != replicas)
+      refuse({"parallel.data", "parallel.tensor"},
+             "parallel.data " + text(c.parallel.data) + " * parallel.tensor " + text(tensor) +
+                 " = " + text(c.parallel.data * tensor) + ", but there are " + text(ranks) +
+                 " ranks; expected parallel.data auto or " + text(replicas) + ", or " +
+                 text(c.parallel.data * tensor) + " ranks");
+    c.parallel.data = replicas;
+    resolve_micro_batch(c, refuse);
+  }
+  problems.throw_if_any();
+}
+
+}  // namespace tfm::config

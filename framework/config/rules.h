@@ -1,0 +1,21 @@
+#pragma once
+// Parts of the rules between keys.
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "config/model_config.h"
+
+namespace tfm::config {
+
+std::vector<std::int64_t> divisors(std::int64_t n);
+// At most twelve values, those nearest to `around`.
+std::string listed(std::vector<std::int64_t> values, std::int64_t around);
+
+// Reports a key that is given where it does not fit.
+using Only = std::function<void(bool given, bool fits, const std::string& key,
+                                const std::string& where, const std::string& instead)>;
+
+Only only_with(const Report& report);
+
+}  // namespace tfm::config
