@@ -31,13 +31,22 @@ constexpr const char* kHelp =
     "at any layout under mpirun,\n"
     "with device=cuda on GPUs.\n";
 
-using Tensors = std::map<std::string, std::vector<std::int32_t>>;
-
-// What the file holds, under the names of the model's fields.
-struct Batch {
+// What the file holds, under the names of the model's fields: one batch.
+class ProbeBatch final : public data::Dataset {
+ public:
   nn::BatchShape shape;  // of the global batch
-  Tensors fields;
+  std::map<Field, std::vector<std::int32_t>> fields;
   bool labelled = false;
+
+  GlobalBatch batch(std::int64_t) const override { return {0, shape.sequences}; }
+  std::int64_t batches() const override { return 1; }
+  void fill(std::int64_t, std::int64_t first, std::int64_t count,
+            const BatchFields& to) const override {
+    for (const auto& [field, span] : to) {
+      const std::int64_t width = shape.width(field);
+      std::copy_n(fields.at(field).begin() + first * width, count * width, span.begin());
+    }
+  }
 };
 
 class BatchFile {
@@ -94,17 +103,16 @@ std::vector<std::int32_t> shifted_right(const std::vector<std::int32_t>& labels,
   return out;
 }
 
-Batch read_batch(const std::string& path, const config::ModelConfig& m) {
+ProbeBatch read_batch(const std::string& path, const config::ModelConfig& m) {
   const BatchFile file(path);
-  Batch b;
+  ProbeBatch b;
   const auto [B, T] = file.size("input_ids");
   b.shape = {.sequences = B, .length = T};
-  const std::string side = m.translates() ? "source_" : "";
-  b.fields[side + "ids"] = file.read("input_ids", B, T);
+  b.fields[m.translates() ? Field::source_ids : Field::ids] = file.read("input_ids", B, T);
   if (m.encodes())
-    b.fields[side + "mask"] = file.has("attention_mask")
-                                  ? as_mask(file.read("attention_mask", B, T))
-                                  : std::vector<std::int32_t>(B * T, 0);
+    b.fields[m.translates() ? Field::source_mask : Field::mask] =
+        file.has("attention_mask") ? as_mask(file.read("attention_mask", B, T))
+                                   : std::vector<std::int32_t>(B * T, 0);
   std::string mask = "attention_mask";
   if (m.translates()) {
     const bool given = file.has("decoder_input_ids");
@@ -114,32 +122,33 @@ Batch read_batch(const std::string& path, const config::ModelConfig& m) {
                                                             : ", and so are labels to make it of"));
     const std::int64_t length = file.size(given ? "decoder_input_ids" : "labels").second;
     b.shape = {.sequences = B, .length = length, .source_length = T};
-    b.fields["ids"] = given ? file.read("decoder_input_ids", B, length)
-                            : shifted_right(file.read("labels", B, length), length, m);
+    b.fields[Field::ids] = given ? file.read("decoder_input_ids", B, length)
+                                 : shifted_right(file.read("labels", B, length), length, m);
     mask = "decoder_attention_mask";
   }
   if (m.decodes() && file.has(mask)) {
     b.shape.mask = nn::Mask::padding;
-    b.fields["mask"] = as_mask(file.read(mask, B, b.shape.length));
+    b.fields[Field::mask] = as_mask(file.read(mask, B, b.shape.length));
   }
   if (m.type_vocab_size > 0)
-    b.fields["token_types"] = file.has("token_type_ids") ? file.read("token_type_ids", B, T)
-                                                         : std::vector<std::int32_t>(B * T, 0);
+    b.fields[Field::token_types] = file.has("token_type_ids") ? file.read("token_type_ids", B, T)
+                                                              : std::vector<std::int32_t>(B * T, 0);
   b.labelled = file.has("labels");
-  b.fields["labels"] = b.labelled ? file.read("labels", B, b.shape.length)
-                                  : std::vector<std::int32_t>(B * b.shape.length, -1);
-  if (m.family == config::Family::decoder) b.fields["labels"] = shifted_left(b.fields["labels"], T);
+  b.fields[Field::labels] = b.labelled ? file.read("labels", B, b.shape.length)
+                                       : std::vector<std::int32_t>(B * b.shape.length, -1);
+  if (m.family == config::Family::decoder)
+    b.fields[Field::labels] = shifted_left(b.fields[Field::labels], T);
   if (m.next_sentence)
-    b.fields["sentence_labels"] = file.has("next_sentence_label")
-                                      ? file.read("next_sentence_label", B, 0)
-                                      : std::vector<std::int32_t>(B, -1);
-  for (const char* name : {"ids", "source_ids"})
-    for (const std::int32_t id : b.fields[name])
+    b.fields[Field::sentence_labels] = file.has("next_sentence_label")
+                                           ? file.read("next_sentence_label", B, 0)
+                                           : std::vector<std::int32_t>(B, -1);
+  for (const Field field : {Field::ids, Field::source_ids})
+    for (const std::int32_t id : b.fields[field])
       if (id < 0 || id >= m.vocab_size)
         throw Error(ExitCode::input, path + ": id " + std::to_string(id) +
                                          " is outside the vocabulary; expected 0 to " +
                                          std::to_string(m.vocab_size - 1));
-  for (const std::int32_t id : b.fields["labels"])
+  for (const std::int32_t id : b.fields[Field::labels])
     if (id >= m.vocab_size)
       throw Error(ExitCode::input, path + ": label " + std::to_string(id) +
                                        " is outside the vocabulary; expected below " +
@@ -147,35 +156,21 @@ Batch read_batch(const std::string& path, const config::ModelConfig& m) {
   return b;
 }
 
-// The rows [first, first + count) of every field, then empty ones.
-void copy_rows(const Batch& b, std::int64_t first, std::int64_t count, Fields& to) {
-  for (auto& [name, span] : to) {
-    const auto& from = b.fields.at(name);
-    const auto width = static_cast<std::ptrdiff_t>(from.size()) / b.shape.sequences;
-    std::copy_n(from.begin() + first * width, count * width, span.begin());
-  }
-}
-
-std::vector<float> logits_of(const train::Engine& e, const Batch& b, const nn::BatchShape& mine) {
+std::vector<float> logits_of(const train::Engine& e, const ProbeBatch& b,
+                             const nn::BatchShape& mine) {
   const comm::Mesh& mesh = e.plan().mesh;
   const std::int64_t V = e.plan().config.model.vocab_size, T = b.shape.length;
-  const std::int64_t first = mesh.data_rank * mine.sequences,
-                     count = std::clamp<std::int64_t>(b.shape.sequences - first, 0, mine.sequences);
   inference::Inference inference(e.model(), e.site(), {e.model().parameters(), e.flat().parameters},
                                  mine, V);
-  Tensors local;
-  Fields fields;
-  for (const auto& [name, values] : b.fields) {
-    local[name].assign(values.size() / b.shape.sequences * mine.sequences, 0);
-    fields[name] = std::span(local[name]).first(values.size() / b.shape.sequences * count);
-  }
-  copy_rows(b, first, count, fields);
-  for (auto& [name, values] : local) fields[name] = values;
-  inference.run(fields);
+  data::DataLoader loader(b, {data::DataLoader::part(inference.recording(), mine.sequences)},
+                          {.rank = mesh.data_rank, .ranks = mesh.layout.data, .batches = 1});
+  const Batch& batch = loader.load(0);
+  inference.run(batch.fields);
   std::vector<float> all(static_cast<std::size_t>(b.shape.sequences * T * V));
   for (std::int64_t r = 0; r < mine.sequences * T; ++r) {
     const auto row = inference.row(r);  // every rank of the tensor group takes part
-    if (r < count * T) std::copy(row.begin(), row.end(), all.begin() + (first * T + r) * V);
+    if (r < batch.sequences * T)
+      std::copy(row.begin(), row.end(), all.begin() + (batch.first * T + r) * V);
   }
   mesh.data->all_reduce({all.data(), DType::f32, {static_cast<std::int64_t>(all.size())}});
   return all;
@@ -245,7 +240,7 @@ int run(int argc, char** argv) {
   const launch::Launch launch;
   config::Config config = probe_config(dir, args.overrides(), launch.ranks);
   launch.check_same(config);
-  const Batch batch = read_batch(args.get("--batch"), config.model);
+  const ProbeBatch batch = read_batch(args.get("--batch"), config.model);
   config.train.seq_len = std::max(batch.shape.length, batch.shape.source_length);
   if (config.model.position == config::Position::learned &&
       config.train.seq_len > config.model.max_seq_len)
@@ -277,12 +272,8 @@ int run(int argc, char** argv) {
                  {batch.shape.sequences, batch.shape.length, config.model.vocab_size},
                  logits_of(engine, batch, mine)});
   if (batch.labelled) {
-    const train::StepResult r = engine.compute_gradients(
-        1,
-        [&](std::int64_t first, std::int64_t count, Fields& fields) {
-          copy_rows(batch, first, count, fields);
-        },
-        0, batch.shape.sequences);
+    data::DataLoader loader = engine.training_loader(batch);
+    const train::StepResult r = engine.compute_gradients(1, loader.load(0));
     out.push_back({"loss", {1}, {static_cast<float>(r.loss)}});
     if (args.has("--gradients")) add_gradients(engine, out);
   } else if (args.has("--gradients")) {

@@ -27,11 +27,11 @@ Encoder::Encoder(const config::Config& config, const comm::Mesh& mesh)
 
 graph::Value Encoder::hidden(nn::Recording& rec, bool training) const {
   const nn::Rows rows = rec.shape.rows();
-  const graph::Value ids = rec.input("ids", rows.tokens());
+  const graph::Value ids = rec.input(Field::ids);
   const graph::Value types =
-      config_.model.type_vocab_size > 0 ? rec.input("token_types", rows.tokens()) : graph::Value{};
+      config_.model.type_vocab_size > 0 ? rec.input(Field::token_types) : graph::Value{};
   nn::Visibility visible;
-  visible.k_segments = rec.input("mask", rows.tokens());
+  visible.k_segments = rec.input(Field::mask);
   if (rec.shape.mask == nn::Mask::documents) visible.q_segments = visible.k_segments;
   const graph::Value x = (*embeddings_)(rec, *tokens_, ids, types, rows, training);
   return (*stack_)(*rec.tape, x, rows, visible, nullptr, training);
@@ -45,19 +45,17 @@ void Encoder::record_sentence_loss(nn::Recording& rec, graph::Value x, const nn:
       ops::first_rows(r, nn::enter_split(r, context_, x), rows.sequence_length);
   const graph::Value pooled =
       ops::activation(r, (*pooler_)(r, first), kernels::Activation::tanh, false);
-  const graph::Value labels = rec.input("sentence_labels", rows.sequences);
-  record_cross_entropy(rec, pooled, classes_->weight(r), parameters_.record(r, classes_bias_),
-                       labels, "sentence_labels", training,
-                       {.vocab_size = 2,
-                        .vocab_begin = classes_->begin(),
-                        .vocab_end = classes_->end(),
-                        .objective = 1});
+  const graph::Value labels = rec.input(Field::sentence_labels);
+  record_cross_entropy(
+      rec, pooled, classes_->weight(r), parameters_.record(r, classes_bias_), labels,
+      Field::sentence_labels, training,
+      {.vocab_size = 2, .vocab_begin = classes_->begin(), .vocab_end = classes_->end()});
 }
 
 nn::Recording Encoder::record_loss(const nn::BatchShape& shape, DType real, bool training) const {
   nn::Recording rec(shape, real);
   const graph::Value x = hidden(rec, training);
-  head_->record_loss(rec, x, rec.input("labels", shape.rows().tokens()), config_.loss, training);
+  head_->record_loss(rec, x, rec.input(Field::labels), config_.loss, training);
   if (pooler_) record_sentence_loss(rec, x, shape.rows(), training);
   return rec;
 }

@@ -27,8 +27,8 @@ Memory EncoderDecoder::read_source(nn::Recording& rec, bool training) const {
   graph::Recorder& r = *rec.tape;
   const graph::Recorder::Named scope(r, "encoder");
   Memory memory{.rows = rec.shape.source_rows()};
-  const graph::Value ids = rec.input("source_ids", memory.rows.tokens());
-  memory.segments = rec.input("source_mask", memory.rows.tokens());
+  const graph::Value ids = rec.input(Field::source_ids);
+  memory.segments = rec.input(Field::source_mask);
   nn::Visibility visible;
   visible.k_segments = memory.segments;
   const graph::Value x = (*source_embeddings_)(rec, *source_, ids, {}, memory.rows, training);
@@ -42,9 +42,9 @@ graph::Value EncoderDecoder::hidden(nn::Recording& rec, bool training) const {
   const nn::Rows rows = rec.shape.rows();
   const Memory memory = read_source(rec, training);
   const graph::Recorder::Named scope(r, "decoder");
-  const graph::Value ids = rec.input("ids", rows.tokens());
+  const graph::Value ids = rec.input(Field::ids);
   nn::Visibility visible;
-  if (rec.shape.mask != nn::Mask::none) visible.k_segments = rec.input("mask", rows.tokens());
+  if (rec.shape.mask != nn::Mask::none) visible.k_segments = rec.input(Field::mask);
   const graph::Value x = (*target_embeddings_)(rec, target_tokens(), ids, {}, rows, training);
   return (*decoder_)(r, x, rows, visible, &memory, training);
 }
@@ -53,7 +53,7 @@ nn::Recording EncoderDecoder::record_loss(const nn::BatchShape& shape, DType rea
                                           bool training) const {
   nn::Recording rec(shape, real);
   const graph::Value x = hidden(rec, training);
-  head_->record_loss(rec, x, rec.input("labels", shape.rows().tokens()), config_.loss, training);
+  head_->record_loss(rec, x, rec.input(Field::labels), config_.loss, training);
   return rec;
 }
 
@@ -78,13 +78,13 @@ nn::Recording EncoderDecoder::record_step(const nn::BatchShape& shape, DType rea
   const graph::Recorder::Named scope(r, "decoder");
   const nn::Rows rows = shape.rows();
   Memory memory{.rows = shape.source_rows()};
-  memory.segments = rec.input("source_mask", memory.rows.tokens());
+  memory.segments = rec.input(Field::source_mask);
   for (std::int64_t l = 0; l < config_.model.n_decoder_layers; ++l)
     rec.memory.push_back(
         r.input("memory." + std::to_string(l), {memory.rows.tokens(), decoder_->kv_width()}, real));
   memory.keys_values = rec.memory;
   const graph::Value x =
-      (*target_embeddings_)(rec, target_tokens(), rec.input("ids", rows.tokens()), {}, rows, false);
+      (*target_embeddings_)(rec, target_tokens(), rec.input(Field::ids), {}, rows, false);
   rec.logits = head_->logits(r, decoder_->step(rec, x, &memory));
   return rec;
 }

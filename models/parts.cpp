@@ -254,11 +254,12 @@ Head::Head(nn::Context& c, const config::ModelConfig& m, const Vocabulary* tied)
 }
 
 void record_cross_entropy(nn::Recording& rec, graph::Value x, graph::Value weight,
-                          graph::Value bias, graph::Value labels, const std::string& name,
-                          bool training, ops::CrossEntropyOptions options) {
+                          graph::Value bias, graph::Value labels, Field field, bool training,
+                          ops::CrossEntropyOptions options) {
+  options.objective = info_of(field).loss;
   options.accuracy = !training;
   const graph::Value loss = ops::linear_cross_entropy(*rec.tape, x, weight, bias, labels, options);
-  rec.losses.push_back({loss, name, training ? graph::Value{} : graph::Value{loss.id + 1}});
+  rec.losses.push_back({loss, field, training ? graph::Value{} : graph::Value{loss.id + 1}});
 }
 
 graph::Value Head::ready(graph::Recorder& r, graph::Value x) const {
@@ -277,7 +278,7 @@ void Head::record_loss(nn::Recording& rec, graph::Value x, graph::Value labels,
   const double smoothing = loss.smoothing_denominator == config::SmoothingDenominator::others
                                ? loss.label_smoothing * size / (size - 1)
                                : loss.label_smoothing;
-  record_cross_entropy(rec, ready(r, x), v.weight(r), bias(r), labels, "labels", training,
+  record_cross_entropy(rec, ready(r, x), v.weight(r), bias(r), labels, Field::labels, training,
                        {.vocab_size = v.size(),
                         .vocab_begin = v.begin(),
                         .vocab_end = v.end(),

@@ -96,10 +96,10 @@ class Stack {
   std::optional<nn::Norm> final_norm_;
 };
 
-// A loss of `rec` for its input `name`, which is `labels`.
+// A loss of `rec` for its input `field`, which is `labels`.
 void record_cross_entropy(nn::Recording& rec, graph::Value x, graph::Value weight,
-                          graph::Value bias, graph::Value labels, const std::string& name,
-                          bool training, ops::CrossEntropyOptions options);
+                          graph::Value bias, graph::Value labels, Field field, bool training,
+                          ops::CrossEntropyOptions options);
 
 // From hidden states to logits or to their loss.
 class Head {

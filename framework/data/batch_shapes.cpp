@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "data/hidden_tokens.h"
+#include "data/span_corruption.h"
 
 namespace tfm::data {
 

@@ -1,10 +1,11 @@
 #include "data/pairs.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "core/error.h"
-#include "data/order.h"
+#include "data/sampler.h"
 #include "io/text_stream.h"
 
 namespace tfm::data {
@@ -59,29 +60,6 @@ class Lines {
 };
 
 }  // namespace
-
-SentenceIds sentence_ids(const tokenizer::Tokenizer& tokenizer, std::int64_t given) {
-  const tokenizer::SpecialIds special = tokenizer.special_ids();
-  const auto end = special.end        ? special.end
-                   : special.separate ? special.separate
-                                      : tokenizer.end_of_document();
-  const auto begin = special.begin      ? special.begin
-                     : special.classify ? special.classify
-                     : special.pad      ? special.pad
-                                        : end;
-  if (!end || !begin)
-    throw Error(ExitCode::usage,
-                "data.tokenizer has no id that ends a sentence; expected a vocabulary with </s>, "
-                "<eos>, [SEP] or <|endoftext|>");
-  return {given >= 0 ? static_cast<std::int32_t>(given) : *begin, *end};
-}
-
-void check_known(std::int32_t id, std::int64_t vocab_size, const std::string& where) {
-  if (id >= vocab_size)
-    throw Error(ExitCode::input, where + " gives id " + std::to_string(id) +
-                                     ", but model.vocab_size is " + std::to_string(vocab_size) +
-                                     "; expected at least " + std::to_string(id + 1));
-}
 
 void each_pair(const PairSpec& spec, const PairSink& sink) {
   std::int64_t pairs = 0;
@@ -161,7 +139,7 @@ std::shared_ptr<const Pairs::Epoch> Pairs::deal(std::int64_t number) const {
   auto e = std::make_shared<Epoch>();
   e->order.reserve(static_cast<std::size_t>(pairs()));
   e->first.push_back(0);
-  const SampleOrder order(pairs(), shuffle_, seed_);
+  const Sampler sampler(pairs(), shuffle_, seed_);
   std::vector<std::vector<std::int64_t>> waiting(lengths_.size());
   const auto emit = [&](std::size_t k) {
     e->order.insert(e->order.end(), waiting[k].begin(), waiting[k].end());
@@ -170,7 +148,7 @@ std::shared_ptr<const Pairs::Epoch> Pairs::deal(std::int64_t number) const {
     waiting[k].clear();
   };
   for (std::int64_t i = 0; i < pairs(); ++i) {
-    const std::int64_t pair = order.sample(number * pairs() + i);
+    const std::int64_t pair = sampler.sample(number * pairs() + i);
     const std::size_t k = shape_of_[static_cast<std::size_t>(pair)];
     waiting[k].push_back(pair);
     if (static_cast<std::int64_t>(waiting[k].size()) == lengths_[k].sequences) emit(k);
@@ -191,7 +169,7 @@ std::shared_ptr<const Pairs::Epoch> Pairs::epoch(std::int64_t number) const {
   return found;
 }
 
-Batcher::Batch Pairs::batch(std::int64_t index) const {
+Dataset::GlobalBatch Pairs::batch(std::int64_t index) const {
   const auto e = epoch(index / batches_);
   const auto at = static_cast<std::size_t>(index % batches_);
   return {e->shape[at], e->first[at + 1] - e->first[at]};
@@ -203,13 +181,14 @@ std::vector<std::int64_t> Pairs::pairs_of(std::int64_t index) const {
   return {e->order.begin() + e->first[at], e->order.begin() + e->first[at + 1]};
 }
 
-void Pairs::fill(std::int64_t index, std::int64_t first, std::int64_t count, Fields& fields) const {
+void Pairs::fill(std::int64_t index, std::int64_t first, std::int64_t count,
+                 const BatchFields& fields) const {
   const auto e = epoch(index / batches_);
   const std::int64_t start = e->first[static_cast<std::size_t>(index % batches_)] + first;
-  const auto put = [&](const std::string& name, std::int64_t i, std::optional<std::int32_t> before,
+  const auto put = [&](Field field, std::int64_t i, std::optional<std::int32_t> before,
                        std::span<const std::int32_t> ids, std::optional<std::int32_t> after,
                        std::int32_t rest) {
-    const auto found = fields.find(name);
+    const auto found = fields.find(field);
     if (found == fields.end()) return;
     const auto width = found->second.size() / static_cast<std::size_t>(count);
     auto to = found->second.subspan(static_cast<std::size_t>(i) * width, width).begin();
@@ -223,11 +202,11 @@ void Pairs::fill(std::int64_t index, std::int64_t first, std::int64_t count, Fie
     const std::int64_t pair = e->order[static_cast<std::size_t>(start + i)];
     const auto source = side(0, pair), target = side(1, pair);
     const std::vector<std::int32_t> seen(source.size(), 0), wanted(target.size(), 0);
-    put("source_ids", i, {}, source, special_.end, 0);
-    put("source_mask", i, 0, seen, {}, -1);
-    put("ids", i, special_.begin, target, {}, 0);
-    put("mask", i, 0, wanted, {}, -1);
-    put("labels", i, {}, target, special_.end, -1);
+    put(Field::source_ids, i, {}, source, special_.end, 0);
+    put(Field::source_mask, i, 0, seen, {}, -1);
+    put(Field::ids, i, special_.begin, target, {}, 0);
+    put(Field::mask, i, 0, wanted, {}, -1);
+    put(Field::labels, i, {}, target, special_.end, -1);
   }
 }
 

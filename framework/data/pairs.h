@@ -6,25 +6,16 @@
 // is cut.
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
-#include "data/batcher.h"
-#include "tokenizer/tokenizer.h"
+#include "data/dataset.h"
+#include "data/special_ids.h"
 
 namespace tfm::data {
-
-// What begins a target for the decoder and what ends a side: the vocabulary's begin, [CLS] or
-// padding, else its end; its end, [SEP] or end of document. `begin` >= 0 is used instead. Throws
-// Error(usage) for a tokenizer without any that ends.
-struct SentenceIds {
-  std::int32_t begin = 0, end = 0;
-};
-SentenceIds sentence_ids(const tokenizer::Tokenizer& tokenizer, std::int64_t begin = -1);
-
-// Throws Error(input) that starts with `where` unless id < vocab_size.
-void check_known(std::int32_t id, std::int64_t vocab_size, const std::string& where);
 
 struct PairLength {            // of the batches of one shape
   std::int64_t length = 0;     // tokens of a side
@@ -47,7 +38,7 @@ void each_pair(const PairSpec& spec, const PairSink& sink);
 // Pairs are dealt in the epoch's order; a batch is complete when its shape's number of pairs has
 // come together, and the epoch ends with what is left of each shape. So batches are a function of
 // (seed, epoch) alone and hold each pair once an epoch.
-class Pairs final : public Batcher {
+class Pairs final : public Dataset {
  public:
   // `lengths`: ascending. Throws as each_pair and sentence_ids do, and Error(input) for an id the
   // model does not know.
@@ -55,10 +46,10 @@ class Pairs final : public Batcher {
         std::vector<PairLength> lengths, std::int64_t vocab_size, bool shuffle, std::uint64_t seed,
         std::int64_t begin = -1);
 
-  Batch batch(std::int64_t index) const override;
+  GlobalBatch batch(std::int64_t index) const override;
   std::int64_t batches() const override { return batches_; }
   void fill(std::int64_t index, std::int64_t first, std::int64_t count,
-            Fields& fields) const override;
+            const BatchFields& fields) const override;
 
   std::vector<std::int64_t> pairs_of(
       std::int64_t index) const;  // of a batch, as each_pair counts them from 0

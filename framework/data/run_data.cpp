@@ -3,7 +3,8 @@
 #include <algorithm>
 
 #include "data/batch_shapes.h"
-#include "data/hidden_tokens.h"
+#include "data/masked_lm.h"
+#include "data/span_corruption.h"
 #include "io/glob.h"
 #include "io/text_stream.h"
 
@@ -71,7 +72,7 @@ std::int64_t sample_length(const config::Config& config, const config::SourceCon
                            const tokenizer::Tokenizer& tokenizer) {
   const std::int64_t length = config.train.seq_len;
   if (c.type == config::SourceType::mlm)
-    return length - MaskedTokens::specials(tokenizer, c.next_sentence);
+    return length - MaskedLm::specials(tokenizer, c.next_sentence);
   return c.type == config::SourceType::span_corruption ? spans_of(config, c).raw : length;
 }
 
@@ -93,7 +94,7 @@ void check_tokenizer(const config::Config& config, const config::SourceConfig& c
                                      std::to_string(ids));
   document_end(config, c, tokenizer);
   if (c.type == config::SourceType::mlm)
-    MaskedTokens::check_tokenizer(tokenizer, vocabulary, c.next_sentence);
+    MaskedLm::check_tokenizer(tokenizer, vocabulary, c.next_sentence);
   if (c.type == config::SourceType::span_corruption)
     SpanCorruption::check_tokenizer(tokenizer, spans_of(config, c).spans, vocabulary,
                                     config.model.decoder_start);
@@ -156,7 +157,7 @@ PairSpec pair_files(const config::SourceConfig& c) {
   return spec;
 }
 
-std::unique_ptr<Batcher> RunData::open(const config::Config& config, const config::SourceConfig& c,
+std::unique_ptr<Dataset> RunData::open(const config::Config& config, const config::SourceConfig& c,
                                        bool endless) {
   const std::int64_t length = config.train.seq_len, batch = config.train.global_batch_size,
                      vocabulary = config.model.vocab_size;
@@ -179,16 +180,16 @@ std::unique_ptr<Batcher> RunData::open(const config::Config& config, const confi
   source.check_ids(vocabulary);
   if (const std::string text = source.left_out(); !text.empty()) notes.push_back(key + text);
   if (endless) tokens = source.tokens();
-  const SampleOrder order(source.samples(), endless && c.shuffle, seed);
+  const Sampler sampler(source.samples(), endless && c.shuffle, seed);
   if (c.type == config::SourceType::mlm)
-    return std::make_unique<MaskedTokens>(
-        source, order, *tokenizer, batch,
-        MaskedTokens::Options{length, vocabulary, c.mask_probability, seed, end, c.next_sentence},
+    return std::make_unique<MaskedLm>(
+        source, sampler, *tokenizer, batch,
+        MaskedLm::Options{length, vocabulary, c.mask_probability, seed, end, c.next_sentence},
         endless);
   if (c.type == config::SourceType::span_corruption)
-    return std::make_unique<SpanCorruption>(source, order, *tokenizer, batch, spans, vocabulary,
+    return std::make_unique<SpanCorruption>(source, sampler, *tokenizer, batch, spans, vocabulary,
                                             seed, endless, config.model.decoder_start);
-  return std::make_unique<NextToken>(source, order, batch, endless, end);
+  return std::make_unique<NextToken>(source, sampler, batch, endless, end);
 }
 
 RunData::RunData(const config::Config& config) : tokenizer(checked_tokenizer(config)) {

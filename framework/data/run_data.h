@@ -3,8 +3,9 @@
 #include <memory>
 
 #include "config/config.h"
-#include "data/batcher.h"
+#include "data/dataset.h"
 #include "data/pairs.h"
+#include "data/source.h"
 
 namespace tfm::data {
 
@@ -20,7 +21,7 @@ std::unique_ptr<tokenizer::Tokenizer> check_data(const config::Config& config,
 struct RunData {
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;
   std::vector<std::unique_ptr<Source>> sources;
-  std::unique_ptr<Batcher> train, validation;  // the latter may be absent
+  std::unique_ptr<Dataset> train, validation;  // the latter may be absent
   std::int64_t tokens = 0;                     // of the training data
   std::vector<std::string> notes;              // what was truncated or left out, for the log
 
@@ -37,7 +38,7 @@ struct RunData {
   Lines validation_lines(const config::Config& config) const;
 
  private:
-  std::unique_ptr<Batcher> open(const config::Config& config, const config::SourceConfig& source,
+  std::unique_ptr<Dataset> open(const config::Config& config, const config::SourceConfig& source,
                                 bool endless);
 };
 

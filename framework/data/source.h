@@ -23,7 +23,7 @@ struct SourceSpec {
   config::SourceType type = config::SourceType::tokens;  // tokens or text
   std::vector<Path> paths;
   std::string field = "text";                // of .jsonl lines
-  bool shuffle = false;                      // for SampleOrder
+  bool shuffle = false;                      // for Sampler
   std::optional<std::int32_t> document_end;  // id after each .jsonl document; empty: the
                                              // tokenizer's end_of_document(), if any
 };

@@ -1,6 +1,6 @@
 #pragma once
 // How well a model predicts the labels of a data source, without training memory.
-#include "data/batcher.h"
+#include "data/dataset.h"
 #include "inference/loaded_model.h"
 #include "inference/totals.h"
 
@@ -9,6 +9,6 @@ namespace tfm::inference {
 // Negative log-likelihood (without label smoothing) and accuracy over one pass of `data`, whose
 // batches have batch_shapes(config); the data ranks share out each batch. The same on every rank.
 // All ranks of the mesh call alike.
-Totals evaluate(LoadedModel& model, const config::Config& config, const data::Batcher& data);
+Totals evaluate(LoadedModel& model, const config::Config& config, const data::Dataset& data);
 
 }  // namespace tfm::inference

@@ -6,97 +6,16 @@
 #include "kernels/embedding.h"
 
 namespace tfm::inference {
-namespace {
-
-// f(tensor) fills a tensor of the host's memory: this one, or one that is copied to it.
-template <class F>
-void write(device::AnyStream stream, const Tensor& to, F&& f) {
-  if (std::holds_alternative<cpu::Stream*>(stream)) return f(to);
-  std::vector<std::byte> host(static_cast<std::size_t>(to.bytes()));
-  f(Tensor{host.data(), to.dtype, to.shape});
-  device::upload(stream, to.data, host.data(), to.bytes());
-}
-
-}  // namespace
-
-Forward::Forward(nn::Recording recording, const std::vector<graph::Value>& outputs,
-                 std::vector<graph::Value> given)
-    : recording_(std::move(recording)),
-      program_(graph::plan(recording_.tape, {.training = false, .outputs = outputs})),
-      given_(std::move(given)) {}
-
-bool Forward::own(std::size_t value) const {
-  const graph::Role role = recording_.tape->values()[value].role;
-  return (role == graph::Role::input || role == graph::Role::constant) &&
-         std::ranges::none_of(given_,
-                              [&](graph::Value g) { return g.id == static_cast<int>(value); });
-}
-
-std::int64_t Forward::bytes() const {
-  device::MemoryPlan plan;
-  plan.add("activations", program_.arena_bytes());
-  const auto& values = recording_.tape->values();
-  for (std::size_t v = 0; v < values.size(); ++v)
-    if (own(v)) plan.add("leaves", values[v].bytes());
-  return plan.total();
-}
-
-void Forward::bind(device::AnyStream stream, const Weights& weights, device::Arena& arena,
-                   const std::vector<Tensor>& given) {
-  const auto& values = recording_.tape->values();
-  TFM_CHECK(weights.real == recording_.tape->real(), "weights of another type than was recorded");
-  leaves_.resize(values.size());
-  for (std::size_t g = 0; g < given_.size(); ++g)
-    leaves_[static_cast<std::size_t>(given_[g].id)] = given[g];
-  for (std::size_t v = 0; v < values.size(); ++v) {
-    const graph::ValueInfo& info = values[v];
-    if (info.role == graph::Role::parameter)
-      leaves_[v] = weights.places.view(info.parameter, weights.flat, recording_.tape->real());
-    if (own(v)) leaves_[v] = {arena.take("leaves", info.bytes()), info.dtype, info.shape};
-  }
-  program_.bind(arena.take("activations", program_.arena_bytes()),
-                {leaves_, std::vector<Tensor>(values.size())});
-  for (std::size_t v = 0; v < values.size(); ++v)
-    if (values[v].fill) write(stream, leaves_[v], values[v].fill);
-}
-
-void Forward::run(const graph::ExecContext& context, const Fields& fields) const {
-  for (const auto& [name, value] : recording_.inputs) {
-    const auto found = fields.find(name);
-    write(context.stream, leaf(value), [&](const Tensor& in) {
-      std::int32_t* to = in.ptr<std::int32_t>();
-      if (found == fields.end()) {
-        std::fill_n(to, in.elements(), 0);
-        return;
-      }
-      TFM_CHECK(static_cast<std::int64_t>(found->second.size()) == in.elements(),
-                name + " does not fill the recorded shape");
-      std::copy(found->second.begin(), found->second.end(), to);
-    });
-  }
-  program_.run(context);
-}
-
-namespace {
-
-Forward forward_logits(const nn::Model& model, const nn::BatchShape& shape, DType real) {
-  nn::Recording r = model.record_logits(shape, real);
-  const graph::Value logits = r.logits;
-  return {std::move(r), {logits}};
-}
-
-}  // namespace
-
 Inference::Inference(const nn::Model& model, const comm::Site& site, const Weights& weights,
                      const nn::BatchShape& shape, std::int64_t vocab_size)
     : site_(site),
-      forward_(forward_logits(model, shape, weights.real)),
+      forward_(ForwardPass::logits(model, shape, weights.real)),
       arena_(site_.device.allocate(forward_.bytes()), forward_.bytes()),
       vocab_size_(vocab_size) {
   forward_.bind(site_.device.stream(), weights, arena_);
 }
 
-void Inference::run(const Fields& fields) {
+void Inference::run(const BatchFields& fields) {
   forward_.run({site_.device.stream(), &site_.tensors, {}}, fields);
 }
 
@@ -130,7 +49,7 @@ Generation::Forwards::Forwards(const nn::Model& model, const nn::BatchShape& sha
     const graph::Value logits = r.logits;
     std::vector<graph::Value> given = r.memory;
     if (!own_caches) given.insert(given.end(), r.caches.begin(), r.caches.end());
-    return Forward(std::move(r), {logits}, std::move(given));
+    return ForwardPass(std::move(r), {logits}, {.given = std::move(given)});
   };
   step.emplace(steps_of(1, true));
   if (shape.length > 1) steps.emplace(steps_of(shape.length, false));
@@ -194,14 +113,14 @@ Generation::Generation(const nn::Model& model, const comm::Site& site, const Wei
       reinterpret_cast<std::int32_t*>(arena_.take("order", shape.sequences * shape.capacity * 4));
 }
 
-void Generation::run(const Forward& forward, const Fields& fields) {
+void Generation::run(const ForwardPass& forward, const BatchFields& fields) {
   forward.run({site_.device.stream(), &site_.tensors, {.first_position = position_}}, fields);
 }
 
-void Generation::start(const Fields& source) {
+void Generation::start(const BatchFields& source) {
   position_ = 0;
   if (!forwards_.source) return;
-  const auto mask = source.at("source_mask");
+  const auto mask = source.at(Field::source_mask);
   source_mask_.assign(mask.begin(), mask.end());
   run(*forwards_.source, source);
 }
@@ -210,17 +129,17 @@ void Generation::step(std::span<const std::int32_t> ids) {
   const std::int64_t tokens = div_exact(std::ssize(ids), shape_.sequences);
   TFM_CHECK(tokens == 1 || tokens == shape_.length, "one token or as many as recorded");
   TFM_CHECK(position_ + tokens <= shape_.capacity, "the sequences are full");
-  const Forward& forward = tokens == 1 ? *forwards_.step : *forwards_.steps;
+  const ForwardPass& forward = tokens == 1 ? *forwards_.step : *forwards_.steps;
   std::vector<std::int32_t> next(ids.begin(), ids.end());
-  Fields fields{{"ids", next}};
-  if (forwards_.source) fields["source_mask"] = source_mask_;
+  BatchFields fields{{Field::ids, next}};
+  if (forwards_.source) fields[Field::source_mask] = source_mask_;
   run(forward, fields);
   position_ += tokens;
   gather_logits(forward);
 }
 
 // Of each sequence's last token; ranks hold the parts of the vocabulary in rank order.
-void Generation::gather_logits(const Forward& from) {
+void Generation::gather_logits(const ForwardPass& from) {
   const Tensor logits = from.output(from.recording().logits);
   const std::int64_t rows = shape_.sequences, each = logits.shape[0] / rows,
                      width = logits.shape[1], ranks = site_.mesh.layout.tensor;

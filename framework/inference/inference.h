@@ -1,48 +1,13 @@
 #pragma once
-// A model outside training: logits of whole sequences and of one token after another, the loss and
-// accuracy of labels.
+// A model outside training: logits of whole sequences and of one token after another.
 #include <optional>
 #include <span>
 #include <utility>
 
 #include "comm/device_mesh.h"
-#include "device/arena.h"
-#include "graph/planner.h"
-#include "nn/model.h"
+#include "inference/forward.h"
 
 namespace tfm::inference {
-
-// This rank's parameters, in the memory of its device; both must outlive what works with them.
-struct Weights {
-  const nn::ParameterSet& places;
-  void* flat = nullptr;
-  DType real = DType::f32;  // their type
-};
-
-// A recording that runs forward only.
-class Forward {
- public:
-  // Plans, without memory. `given`: leaves that somebody else fills.
-  Forward(nn::Recording recording, const std::vector<graph::Value>& outputs,
-          std::vector<graph::Value> given = {});
-  std::int64_t bytes() const;  // that bind() takes
-  // `given`: memory of those leaves, which must outlive this. All memory is the stream's.
-  void bind(device::AnyStream stream, const Weights& weights, device::Arena& arena,
-            const std::vector<Tensor>& given = {});
-  const nn::Recording& recording() const { return recording_; }
-  Tensor leaf(graph::Value v) const { return leaves_[v.id]; }
-  Tensor output(graph::Value v) const { return program_.value(v); }
-  // Fields of the shape; those that are absent are zero, which of a mask means that all is real.
-  void run(const graph::ExecContext& context, const Fields& fields) const;
-
- private:
-  bool own(std::size_t value) const;  // an input or constant that is not given
-
-  nn::Recording recording_;
-  graph::Program program_;
-  std::vector<graph::Value> given_;
-  std::vector<Tensor> leaves_;  // by value
-};
 
 // All ranks of the mesh make and call what follows alike.
 
@@ -52,13 +17,13 @@ class Inference {
             const nn::BatchShape& shape, std::int64_t vocab_size);
 
   const nn::Recording& recording() const { return forward_.recording(); }
-  void run(const Fields& fields);
+  void run(const BatchFields& fields);
   // Logits of one row over the whole vocabulary, gathered from all tensor ranks.
   std::vector<double> row(std::int64_t index);
 
  private:
   comm::Site site_;
-  Forward forward_;
+  ForwardPass forward_;
   device::Arena arena_;
   std::int64_t vocab_size_;
 };
@@ -77,7 +42,7 @@ class Generation {
 
   // Starts over; of an encoder_decoder, with source_ids and source_mask of its sequences / beams
   // sources.
-  void start(const Fields& source = {});
+  void start(const BatchFields& source = {});
   // Appends one token, or shape().length of them, to every sequence. Afterwards logits() holds what
   // follows, (sequences, vocab_size), equal on all tensor ranks.
   void step(std::span<const std::int32_t> ids);
@@ -92,11 +57,11 @@ class Generation {
   struct Forwards {
     Forwards(const nn::Model& model, const nn::BatchShape& shape, DType real);
     std::int64_t bytes() const;
-    std::int64_t longest_cache() const;          // bytes
-    std::optional<Forward> source, step, steps;  // of one token; of shape.length
+    std::int64_t longest_cache() const;              // bytes
+    std::optional<ForwardPass> source, step, steps;  // of one token; of shape.length
   };
-  void run(const Forward& forward, const Fields& fields);
-  void gather_logits(const Forward& from);
+  void run(const ForwardPass& forward, const BatchFields& fields);
+  void gather_logits(const ForwardPass& from);
 
   comm::Site site_;
   nn::BatchShape shape_;

@@ -38,7 +38,7 @@ std::vector<double> TextGenerator::logits_of_window(std::span<std::int32_t> wind
   if (!inference_)
     inference_.emplace(model_, site_, weights_, nn::BatchShape{.sequences = 1, .length = context_},
                        vocab_size_);
-  inference_->run({{"ids", window}});
+  inference_->run({{Field::ids, window}});
   return inference_->row(context_ - 1);
 }
 

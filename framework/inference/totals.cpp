@@ -5,12 +5,13 @@
 
 namespace tfm::inference {
 
-Totals count_labels(const nn::Recording& recording, const Fields& fields, std::int64_t sequences) {
+Totals count_labels(const nn::Recording& recording, const BatchFields& fields,
+                    std::int64_t sequences) {
   Totals t;
   for (std::size_t k = 0; k < recording.losses.size(); ++k) {
-    const std::string& name = recording.losses[k].labels;
-    const auto n = static_cast<std::size_t>(sequences * recording.width(recording.inputs.at(name)));
-    for (std::int32_t label : fields.at(name).first(n)) t.labels[k] += label >= 0;
+    const Field field = recording.losses[k].labels;
+    const auto n = static_cast<std::size_t>(sequences * recording.shape.width(field));
+    for (std::int32_t label : fields.at(field).first(n)) t.labels[k] += label >= 0;
   }
   return t;
 }
@@ -28,15 +29,6 @@ double Totals::perplexity() const {
 
 double Totals::accuracy() const {
   return static_cast<double>(correct[0]) / static_cast<double>(labels[0]);
-}
-
-void Totals::add(const nn::Recording& run, const Fields& fields,
-                 const std::function<double(graph::Value)>& output) {
-  *this += count_labels(run, fields, run.shape.sequences);
-  for (std::size_t k = 0; k < run.losses.size(); ++k) {
-    loss[k] += output(run.losses[k].value);
-    correct[k] += static_cast<std::int64_t>(output(run.losses[k].correct));
-  }
 }
 
 Totals& Totals::operator+=(const Totals& other) {

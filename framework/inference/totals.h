@@ -1,7 +1,6 @@
 #pragma once
 // Sums of losses over labels, and what follows from them.
 #include <array>
-#include <functional>
 
 #include "nn/model.h"
 
@@ -12,14 +11,12 @@ struct Totals {  // by objective
   std::array<std::int64_t, 2> labels{}, correct{};  // correct: evaluation only
   double mean() const;                              // sum of the objectives' means
   double perplexity() const, accuracy() const;      // of the first objective
-  // Of one run of a recording without training; `fields` begin with what it read.
-  void add(const nn::Recording& run, const Fields& fields,
-           const std::function<double(graph::Value)>& output);
   Totals& operator+=(const Totals& other);
   void all_reduce(comm::Communicator& over);
 };
 
 // Labels >= 0 of the first `sequences` sequences of each loss's labels.
-Totals count_labels(const nn::Recording& recording, const Fields& fields, std::int64_t sequences);
+Totals count_labels(const nn::Recording& recording, const BatchFields& fields,
+                    std::int64_t sequences);
 
 }  // namespace tfm::inference

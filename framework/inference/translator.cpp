@@ -123,7 +123,7 @@ void Translator::translate(std::span<const Source> batch, Targets& targets) {
     std::copy(source.begin(), source.end(), ids.begin() + row);
     std::fill_n(mask.begin() + row, source.size(), 0);
   }
-  g.start({{"source_ids", ids}, {"source_mask", mask}});
+  g.start({{Field::source_ids, ids}, {Field::source_mask, mask}});
   search(g, searches);
   for (std::size_t i = 0; i < batch.size(); ++i) targets[batch[i].line] = searches[i].best();
 }

@@ -4,7 +4,7 @@
 #include <map>
 #include <memory>
 
-#include "core/fields.h"
+#include "core/batch.h"
 #include "nn/layers.h"
 
 namespace tfm::nn {
@@ -27,6 +27,17 @@ struct BatchShape {
 
   nn::Rows rows() const { return {sequences, length}; }
   nn::Rows source_rows() const { return {div_exact(sequences, beams), source_length}; }
+  std::int64_t width(Field field) const {  // elements of a sequence
+    switch (info_of(field).width) {
+      case FieldWidth::length:
+        return length;
+      case FieldWidth::source_length:
+        return source_length;
+      case FieldWidth::one:
+        return 1;
+    }
+    internal_error("not a width of a field");
+  }
   auto operator<=>(const BatchShape&) const = default;
 };
 
@@ -34,13 +45,13 @@ struct BatchShape {
 struct Recording {
   std::shared_ptr<graph::Recorder> tape;
   BatchShape shape;
-  std::map<std::string, graph::Value>
-      inputs;  // those of Fields it reads, for all tokens of the micro-batch on every tensor rank
-  // (1) f64, summed over the labels >= 0 of one input; the gradient of each is scaled by
-  // StepNumbers::gradient_scale[index].
+  std::map<Field, graph::Value>
+      inputs;  // that it reads, for all tokens of the micro-batch on every tensor rank
+  // (1) f64, summed over the labels >= 0 of one input, in the order of FieldInfo::loss; the
+  // gradient of each is scaled by StepNumbers::gradient_scale[index].
   struct Loss {
     graph::Value value;
-    std::string labels;
+    Field labels;
     graph::Value correct;  // (1) f64: how many of them are the most likely id; absent in training
   };
   std::vector<Loss> losses;
@@ -54,8 +65,12 @@ struct Recording {
   Recording() = default;
   Recording(const BatchShape& shape, DType real)
       : tape(std::make_shared<graph::Recorder>(real)), shape(shape) {}
-  graph::Value input(const std::string& name, std::int64_t elements) {
-    return inputs[name] = tape->input(name, {elements}, DType::i32);
+  graph::Value input(Field field) {
+    const std::int64_t sequences = info_of(field).width == FieldWidth::source_length
+                                       ? shape.source_rows().sequences
+                                       : shape.sequences;
+    return inputs[field] = tape->input(std::string(info_of(field).name),
+                                       {sequences * shape.width(field)}, DType::i32);
   }
   std::vector<graph::Value> outputs() const {  // of a loss
     std::vector<graph::Value> all;
@@ -64,9 +79,6 @@ struct Recording {
         if (v) all.push_back(v);
     return all;
   }
-  std::int64_t width(graph::Value input) const {
-    return tape->info(input).shape.elements() / shape.sequences;
-  }  // of a sequence
 };
 
 class Model {

@@ -71,7 +71,7 @@ optim::OptimizerOptions::Kind kind_of(config::OptimizerType type) {
 template <class F>
 void each_recording(const StepPlan& p, F&& f) {
   for (const ShapePlan& s : p.shapes)
-    for (const nn::Recording* r : {&s.training, &s.evaluation}) f(s, *r);
+    for (const nn::Recording* r : {&s.training, &s.evaluation.recording()}) f(s, *r);
 }
 
 std::int64_t arena_bytes(const StepPlan& p) {
@@ -80,7 +80,7 @@ std::int64_t arena_bytes(const StepPlan& p) {
                                                   inference::translation_of(p.config), p.real)
                    : 0;
   for (const ShapePlan& s : p.shapes)
-    most = std::max({most, s.train_program.arena_bytes(), s.eval_program.arena_bytes()});
+    most = std::max({most, s.train_program.arena_bytes(), s.evaluation.program().arena_bytes()});
   return most;
 }
 
@@ -97,7 +97,7 @@ void plan_memory(StepPlan& p, const optim::OptimizerOptions& options) {
   if (options.ema > 0) p.memory.add(kAverage, state);
   p.memory.add(kActivations, arena_bytes(p));
   device::MemoryPlan& host = p.on_host() ? p.memory : p.staging;
-  for (const auto& [name, elements] : p.batch_elements()) host.add(kBatch, elements * 4);
+  for (const auto& [field, elements] : p.batch_elements()) host.add(kBatch, elements * 4);
   host.add(kBatch, p.most_micro_batches() * static_cast<std::int64_t>(sizeof(StepNumbers)));
   host.add(kBatch, sizeof(StepOutcome));
   p.memory.add(kBatch, sizeof(StepNumbers));
@@ -128,7 +128,7 @@ ShapePlan divide(const config::Config& c, const comm::Layout& layout, nn::BatchS
 
 void make_programs(StepPlan& p, ShapePlan& s, const optim::OptimizerOptions& options) {
   s.training = p.model->record_loss(s.shape, p.real, true);
-  s.evaluation = p.model->record_loss(s.shape, p.real, false);
+  s.evaluation = inference::ForwardPass::loss(*p.model, s.shape, p.real, !p.on_host());
   graph::PlanOptions train{.recompute = recompute_of(p.config.recompute),
                            .outputs = s.training.outputs(),
                            .device = !p.on_host()};
@@ -139,9 +139,6 @@ void make_programs(StepPlan& p, ShapePlan& s, const optim::OptimizerOptions& opt
          {options.zero > 0 ? comm::Collective::reduce_scatter : comm::Collective::all_reduce_sum,
           b.axis, (b.end - b.begin) * bytes}});
   s.train_program = graph::plan(s.training.tape, train);
-  s.eval_program =
-      graph::plan(s.evaluation.tape,
-                  {.training = false, .outputs = s.evaluation.outputs(), .device = !p.on_host()});
 }
 
 }  // namespace
@@ -189,12 +186,12 @@ std::map<std::string, std::int64_t> StepPlan::leaves(graph::Role role) const {
   return bytes;
 }
 
-std::map<std::string, std::int64_t> StepPlan::batch_elements() const {
-  std::map<std::string, std::int64_t> elements;
+std::map<Field, std::int64_t> StepPlan::batch_elements() const {
+  std::map<Field, std::int64_t> elements;
   each_recording(*this, [&](const ShapePlan& s, const nn::Recording& r) {
-    for (const auto& [name, value] : r.inputs)
-      elements[name] =
-          std::max(elements[name], r.tape->info(value).shape.elements() * s.micro_batches);
+    for (const auto& [field, value] : r.inputs)
+      elements[field] =
+          std::max(elements[field], r.tape->info(value).shape.elements() * s.micro_batches);
   });
   return elements;
 }

@@ -8,6 +8,7 @@
 #include "config/config.h"
 #include "device/arena.h"
 #include "graph/planner.h"
+#include "inference/forward.h"
 #include "nn/model.h"
 #include "optim/optimizer.h"
 
@@ -32,8 +33,9 @@ struct ShapePlan {
   std::int64_t batch = 0;          // sequences of the global batch
   nn::BatchShape shape;            // of a micro-batch
   std::int64_t micro_batches = 1;  // of a step
-  nn::Recording training, evaluation;
-  graph::Program train_program, eval_program;
+  nn::Recording training;
+  graph::Program train_program;
+  inference::ForwardPass evaluation;
 
   // The last ranks' sequences past `batch` are padding.
   std::int64_t sequences_per_rank() const { return shape.sequences * micro_batches; }
@@ -68,8 +70,7 @@ struct StepPlan {
   // Leaves of a role, once by name, in bytes: parameters aside, they are micro-batch inputs and
   // constants.
   std::map<std::string, std::int64_t> leaves(graph::Role role) const;
-  std::map<std::string, std::int64_t> batch_elements()
-      const;  // of this rank's part of the global batch, by field
+  std::map<Field, std::int64_t> batch_elements() const;  // of this rank's part of a batch
 };
 
 // Of batch_shapes(), or of one shape of a rank's own, which is then its whole batch.

@@ -39,43 +39,40 @@ Engine::Engine(plan::StepPlan plan, device::Device device)
                                    .take(plan::kBatch, n * static_cast<std::int64_t>(sizeof(T)))),
           static_cast<std::size_t>(n)};
   };
-  for (const auto& [name, n] : plan_.batch_elements()) of_host(batch_[name], n);
+  for (const auto& [field, n] : plan_.batch_elements()) of_host(batch_[field], n);
   of_host(next_numbers_, plan_.most_micro_batches());
   of_host(known_outcome_, 1);
   numbers_ = reinterpret_cast<StepNumbers*>(arena_.take(plan::kBatch, sizeof(StepNumbers)));
   outcome_ = reinterpret_cast<StepOutcome*>(arena_.take(plan::kBatch, sizeof(StepOutcome)));
-  view_ = batch_;
   for (const auto& [name, bytes] : plan_.leaves(graph::Role::input))
     leaf_memory_[name] = arena_.take(plan::kBatch, bytes);
   for (const auto& [name, bytes] : plan_.leaves(graph::Role::constant))
     leaf_memory_[name] = arena_.take(plan::kConstants, bytes);
-  for (plan::ShapePlan& s : plan_.shapes) {
-    bind(s.train_program, s.training);
-    bind(s.eval_program, s.evaluation);
-  }
+  for (plan::ShapePlan& s : plan_.shapes) bind(s);
 }
 
-void Engine::bind(graph::Program& program, const nn::Recording& recording) {
-  graph::Bindings b;
-  const auto& values = recording.tape->values();
-  b.data.resize(values.size());
-  b.gradients.resize(values.size());
-  for (std::size_t v = 0; v < values.size(); ++v) {
-    if (values[v].role == graph::Role::parameter) {
-      b.data[v] = plan_.model->parameters().view(values[v].parameter, flat_.parameters, plan_.real);
-      b.gradients[v] =
-          plan_.model->parameters().view(values[v].parameter, flat_.gradients, wide(plan_.real));
-    } else if (values[v].role != graph::Role::activation) {
-      b.data[v] = {leaf_memory_.at(values[v].name), values[v].dtype, values[v].shape};
-    }
-  }
-  program.bind(activations_, b);
-  for (std::size_t v = 0; v < values.size(); ++v)
-    if (values[v].fill) {
-      std::vector<std::byte> host(static_cast<std::size_t>(values[v].bytes()));
-      values[v].fill({host.data(), values[v].dtype, values[v].shape});
-      device::upload(device_.stream(), b.data[v].data, host.data(), values[v].bytes());
-    }
+std::vector<Tensor> Engine::leaves(const nn::Recording& recording) const {
+  std::vector<Tensor> memory;
+  for (const graph::ValueInfo& v : recording.tape->values())
+    memory.push_back(v.role == graph::Role::parameter
+                         ? plan_.model->parameters().view(v.parameter, flat_.parameters, plan_.real)
+                     : v.role != graph::Role::activation
+                         ? Tensor{leaf_memory_.at(v.name), v.dtype, v.shape}
+                         : Tensor{});
+  return memory;
+}
+
+void Engine::bind(plan::ShapePlan& shape) {
+  graph::Bindings b{.data = leaves(shape.training), .gradients = {}};
+  const auto& values = shape.training.tape->values();
+  for (const graph::ValueInfo& v : values)
+    b.gradients.push_back(
+        v.role == graph::Role::parameter
+            ? plan_.model->parameters().view(v.parameter, flat_.gradients, wide(plan_.real))
+            : Tensor{});
+  shape.train_program.bind(activations_, b);
+  inference::fill_constants(device_.stream(), shape.training, b.data);
+  shape.evaluation.bind(device_.stream(), leaves(shape.evaluation.recording()), activations_);
 }
 
 void Engine::set_weights(const std::function<void(void*)>& fill) {
@@ -101,28 +98,37 @@ void Engine::initialize_parameters() {
   });
 }
 
-// Sequences [first, first + count) of a global batch to the start of batch_, then empty ones up to
-// `padded`.
-void Engine::read(std::int64_t first, std::int64_t count, std::int64_t padded,
-                  const nn::Recording& recording, const BatchReader& reader) {
-  for (auto& [name, span] : view_) span = {};
-  for (const auto& [name, value] : recording.inputs) {
-    const auto all = static_cast<std::size_t>(padded * recording.width(value));
-    const auto real = static_cast<std::size_t>(count * recording.width(value));
-    const bool counted = name.ends_with("labels") || name.ends_with("mask");
-    std::fill(batch_[name].begin() + static_cast<std::ptrdiff_t>(real),
-              batch_[name].begin() + static_cast<std::ptrdiff_t>(all), counted ? -1 : 0);
-    view_[name] = batch_[name].first(real);
-  }
-  if (count > 0) reader(first, count, view_);
+data::DataLoader Engine::loader(
+    const data::Dataset& dataset, std::int64_t batches,
+    const std::function<data::DataLoader::Part(const plan::ShapePlan&)>& part) const {
+  std::vector<data::DataLoader::Part> parts;
+  for (const plan::ShapePlan& s : plan_.shapes) parts.push_back(part(s));
+  return {dataset,
+          std::move(parts),
+          {.rank = plan_.mesh.data_rank, .ranks = plan_.mesh.layout.data, .batches = batches},
+          batch_};
 }
 
-void Engine::load(const nn::Recording& recording, const graph::Program& program, std::int64_t first,
-                  std::int64_t sequences) {
-  for (const auto& [name, value] : recording.inputs) {
-    const std::int64_t width = recording.width(value);
-    device::upload_async(device_.stream(), program.value(value).data,
-                         batch_[name].data() + first * width, sequences * width * 4);
+data::DataLoader Engine::training_loader(const data::Dataset& dataset) const {
+  return loader(dataset, 0, [](const plan::ShapePlan& s) {
+    return data::DataLoader::part(s.training, s.sequences_per_rank());
+  });
+}
+
+data::DataLoader Engine::evaluation_loader(const data::Dataset& dataset,
+                                           std::int64_t batches) const {
+  return loader(dataset, batches, [](const plan::ShapePlan& s) {
+    return data::DataLoader::part(s.evaluation.recording(), s.shape.sequences);
+  });
+}
+
+// A micro-batch: the sequences of `batch` from `first` on.
+void Engine::upload(const Batch& batch, const plan::ShapePlan& shape, std::int64_t first) {
+  for (const auto& [field, value] : shape.training.inputs) {
+    const std::int64_t width = shape.shape.width(field);
+    device::upload_async(device_.stream(), shape.train_program.value(value).data,
+                         batch.fields.at(field).data() + first * width,
+                         shape.shape.sequences * width * 4);
   }
 }
 
@@ -182,15 +188,16 @@ void Engine::wait_for_device() {
   if (recorder) recorder->end(*all);
 }
 
-void Engine::run_micro_batches(std::int64_t step, std::optional<double> lr,
-                               const plan::ShapePlan& shape, const inference::Totals& labels) {
+void Engine::run_micro_batches(std::int64_t step, std::optional<double> lr, const Batch& batch,
+                               const inference::Totals& labels) {
+  const plan::ShapePlan& shape = plan_.shapes[batch.shape];
   graph::ExecContext context{
       device_.stream(), &tensors_, {.seed = plan_.config.train.seed}, numbers_};
   for (std::int64_t m = 0; m < shape.micro_batches; ++m) {
-    load(shape.training, shape.train_program, m * shape.shape.sequences, shape.shape.sequences);
+    const std::int64_t first = m * shape.shape.sequences;
+    upload(batch, shape, first);
     StepNumbers& next = next_numbers_[static_cast<std::size_t>(m)];
-    next = {.first_sequence =
-                plan_.mesh.data_rank * shape.sequences_per_rank() + m * shape.shape.sequences,
+    next = {.first_sequence = batch.first + first,
             .loss_scale = loss_scale_.value,
             .step = static_cast<std::uint32_t>(step),
             .update = optimizer_.numbers(updates_ + 1, lr.value_or(0))};
@@ -206,16 +213,13 @@ void Engine::run_micro_batches(std::int64_t step, std::optional<double> lr,
   wait_for_device();
 }
 
-StepResult Engine::run_step(std::int64_t step, std::optional<double> lr, const BatchReader& reader,
-                            std::size_t index, std::int64_t sequences) {
-  const plan::ShapePlan& shape = plan_.shapes[index];
-  const std::int64_t each = shape.sequences_per_rank(), first = plan_.mesh.data_rank * each;
+StepResult Engine::run_step(std::int64_t step, std::optional<double> lr, const Batch& batch) {
+  const plan::ShapePlan& shape = plan_.shapes[batch.shape];
   const auto objectives = static_cast<std::int64_t>(shape.training.losses.size());
-  read(first, std::clamp<std::int64_t>((sequences < 0 ? shape.batch : sequences) - first, 0, each),
-       each, shape.training, reader);
-  inference::Totals totals = inference::count_labels(shape.training, batch_, each);
+  inference::Totals totals =
+      inference::count_labels(shape.training, batch.fields, shape.sequences_per_rank());
   plan_.mesh.data->all_reduce({totals.labels.data(), DType::i64, {objectives}});
-  run_micro_batches(step, lr, shape, totals);
+  run_micro_batches(step, lr, batch, totals);
   const StepOutcome& outcome = known_outcome_[0];
   totals.loss = outcome.loss;
   plan_.mesh.data->all_reduce({totals.loss.data(), DType::f64, {objectives}});
@@ -226,36 +230,30 @@ StepResult Engine::run_step(std::int64_t step, std::optional<double> lr, const B
           .applied = outcome.applied != 0};
 }
 
-StepResult Engine::compute_gradients(std::int64_t step, const BatchReader& reader,
-                                     std::size_t shape, std::int64_t sequences) {
-  return run_step(step, {}, reader, shape, sequences);
+StepResult Engine::compute_gradients(std::int64_t step, const Batch& batch) {
+  return run_step(step, {}, batch);
 }
 
-StepResult Engine::train_step(std::int64_t step, double lr, const BatchReader& reader,
-                              std::size_t shape, std::int64_t sequences) {
-  const StepResult result = run_step(step, lr, reader, shape, sequences);
+StepResult Engine::train_step(std::int64_t step, double lr, const Batch& batch) {
+  const StepResult result = run_step(step, lr, batch);
   loss_scale_.update(result.applied);
   updates_ += result.applied;
   return result;
 }
 
-inference::Totals Engine::evaluate(std::int64_t sequences, const BatchReader& reader,
-                                   std::size_t index) {
-  const plan::ShapePlan& shape = plan_.shapes[index];
-  const std::int64_t each = shape.shape.sequences;
+inference::Totals Engine::evaluate(data::DataLoader& loader, std::int64_t batches) {
   const graph::ExecContext context{device_.stream(), &tensors_, {}};
-  inference::Totals totals;
-  for (std::int64_t first = 0; first < sequences; first += each * plan_.mesh.layout.data) {
-    const std::int64_t mine = first + each * plan_.mesh.data_rank;
-    read(mine, std::clamp<std::int64_t>(sequences - mine, 0, each), each, shape.evaluation, reader);
-    load(shape.evaluation, shape.eval_program, 0, each);
-    shape.eval_program.run(context);
-    totals.add(shape.evaluation, batch_, [&](graph::Value v) {
-      return device::download_value(device_.stream(), shape.eval_program.value(v).ptr<double>());
-    });
+  inference::Totals all;
+  for (std::int64_t i = 0; i < batches; ++i) {
+    inference::Totals totals;
+    for (std::int64_t round = 0; round < loader.rounds(i); ++round) {
+      const Batch& batch = loader.load(i, round);
+      totals += plan_.shapes[batch.shape].evaluation.totals(context, batch.fields);
+    }
+    totals.all_reduce(*plan_.mesh.data);
+    all += totals;
   }
-  totals.all_reduce(*plan_.mesh.data);
-  return totals;
+  return all;
 }
 
 }  // namespace tfm::train

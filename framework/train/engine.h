@@ -3,16 +3,13 @@
 #include <array>
 
 #include "comm/device_mesh.h"
+#include "data/loader.h"
 #include "device/replay.h"
 #include "inference/totals.h"
 #include "optim/loss_scale.h"
 #include "plan/step_plan.h"
 
 namespace tfm::train {
-
-// Fills the fields of sequences [first, first + count) of a global batch; each span holds those
-// sequences.
-using BatchReader = std::function<void(std::int64_t first, std::int64_t count, Fields& fields)>;
 
 struct StepResult {
   double loss = 0;  // sum over the objectives of the mean over the labels of the global batch
@@ -49,16 +46,17 @@ class Engine {
   optim::LossScale& loss_scale() { return loss_scale_; }
   // Updates applied so far: steps without those whose loss or gradient was not finite.
   std::int64_t& updates() { return updates_; }
+  // Of this rank's parts of batches that have the plan's shapes. They share the engine's memory of
+  // the host: a batch is valid until either loads the next one.
+  data::DataLoader training_loader(const data::Dataset& dataset) const;
+  data::DataLoader evaluation_loader(const data::Dataset& dataset, std::int64_t batches) const;
   // Gradients of step `step` (from 1), reduced over the axes; the loss of the global batch.
-  // `sequences`: of the global batch, where it holds fewer than its shape has room for.
-  StepResult compute_gradients(std::int64_t step, const BatchReader& read, std::size_t shape = 0,
-                               std::int64_t sequences = -1);
-  StepResult train_step(std::int64_t step, double lr, const BatchReader& read,
-                        std::size_t shape = 0, std::int64_t sequences = -1);
-  // Of `sequences` sequences of a shape, summed over the data axis: negative log-likelihood,
-  // labels, and how many of them are the most likely id.
-  inference::Totals evaluate(std::int64_t sequences, const BatchReader& read,
-                             std::size_t shape = 0);
+  // `batch`: of a training_loader().
+  StepResult compute_gradients(std::int64_t step, const Batch& batch);
+  StepResult train_step(std::int64_t step, double lr, const Batch& batch);
+  // Of the first batches of an evaluation_loader(), summed over the data axis: negative
+  // log-likelihood, labels, and how many of them are the most likely id.
+  inference::Totals evaluate(data::DataLoader& loader, std::int64_t batches);
 
   // The memory of activations, which is free between steps; enough for a Translator with
   // plan().translator.
@@ -73,15 +71,15 @@ class Engine {
   void time_steps(StepTimes* times) { times_ = times; }
 
  private:
-  void bind(graph::Program& program, const nn::Recording& recording);
-  void read(std::int64_t first, std::int64_t count, std::int64_t padded,
-            const nn::Recording& recording, const BatchReader& reader);
-  void load(const nn::Recording& recording, const graph::Program& program, std::int64_t first,
-            std::int64_t sequences);
+  std::vector<Tensor> leaves(const nn::Recording& recording) const;  // memory of each, by value
+  void bind(plan::ShapePlan& shape);
+  data::DataLoader loader(
+      const data::Dataset& dataset, std::int64_t batches,
+      const std::function<data::DataLoader::Part(const plan::ShapePlan&)>& part) const;
+  void upload(const Batch& batch, const plan::ShapePlan& shape, std::int64_t first);
   // Up to the outcome, with an update where there is a rate.
-  StepResult run_step(std::int64_t step, std::optional<double> lr, const BatchReader& read,
-                      std::size_t shape, std::int64_t sequences);
-  void run_micro_batches(std::int64_t step, std::optional<double> lr, const plan::ShapePlan& shape,
+  StepResult run_step(std::int64_t step, std::optional<double> lr, const Batch& batch);
+  void run_micro_batches(std::int64_t step, std::optional<double> lr, const Batch& batch,
                          const inference::Totals& labels);
   void run_micro_batch(const plan::ShapePlan& shape, const graph::ExecContext& context,
                        bool update);
@@ -97,8 +95,7 @@ class Engine {
   optim::LossScale loss_scale_;
   std::int64_t updates_ = 0;
   std::byte* activations_ = nullptr;
-  Fields batch_;  // this rank's part of the global batch
-  Fields view_;   // what a reader fills
+  BatchFields batch_;  // this rank's part of a global batch, on the host
   std::map<std::string, std::byte*> leaf_memory_;
   StepNumbers* numbers_ = nullptr;        // of the device
   std::span<StepNumbers> next_numbers_;   // of the host, by micro-batch

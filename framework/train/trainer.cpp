@@ -49,13 +49,13 @@ class Run {
         requests_(requests),
         data_(config),
         engine_(plan::make_step_plan(config, mesh), device),
+        loader_(engine_.training_loader(*data_.train)),
         watchdog_(mesh, file_timeout()),
         schedule_(plan::schedule_of(config)) {
     if (config_.eval.stop) best_ = {.metric = config_.eval.stop->metric};
     if (engine_.plan().translator) lines_ = data_.validation_lines(config_);
     comm::check_same_on_all_ranks(*mesh_.world, engine_.plan().collective_hash(),
                                   "order of collectives");
-    prefetcher_.emplace(*data_.train, [this](const data::Batcher::Batch& b) { return part(b); });
   }
 
   TrainOutcome run() {
@@ -95,14 +95,6 @@ class Run {
   }
 
  private:
-  // What this rank reads of a batch.
-  data::Prefetcher::Part part(const data::Batcher::Batch& batch) const {
-    const plan::ShapePlan& s = engine_.plan().shapes[batch.shape];
-    const std::int64_t each = s.sequences_per_rank(), first = mesh_.data_rank * each;
-    data::Prefetcher::Part p{first, std::clamp<std::int64_t>(batch.sequences - first, 0, each), {}};
-    for (const auto& [name, value] : s.training.inputs) p.widths[name] = s.training.width(value);
-    return p;
-  }
   config::Config without_init() const {  // a checkpoint has weights of its own
     config::Config c = config_;
     c.model.init = "random";
@@ -238,11 +230,7 @@ class Run {
     watchdog_.heartbeat(number);
     watchdog_.set_timeout(step_timeout());
     const double lr = schedule_.at(number);
-    const data::Batcher::Batch batch = data_.train->batch(number - 1);
-    const StepResult r = engine_.train_step(
-        number, lr,
-        [&](std::int64_t, std::int64_t, Fields& fields) { prefetcher_->get(number - 1, fields); },
-        batch.shape, batch.sequences);
+    const StepResult r = engine_.train_step(number, lr, loader_.load(number - 1));
     loss_ = r.loss;
     skipped_ = r.applied ? 0 : skipped_ + 1;
     if (!r.applied && lead())
@@ -292,13 +280,9 @@ class Run {
     watchdog_.set_timeout(file_timeout());
     inference::Totals totals;
     engine_.swap_average();
-    for (std::int64_t i = 0; i < data_.validation_batches(config_); ++i) {
-      const data::Batcher::Batch b = data_.validation->batch(i);
-      totals += engine_.evaluate(
-          b.sequences,
-          [&](auto first, auto count, Fields& f) { data_.validation->fill(i, first, count, f); },
-          b.shape);
-    }
+    const std::int64_t batches = data_.validation_batches(config_);
+    data::DataLoader loader = engine_.evaluation_loader(*data_.validation, batches);
+    totals = engine_.evaluate(loader, batches);
     const std::vector<std::string> translations = translate();
     engine_.swap_average();
     using enum config::Metric;
@@ -406,7 +390,7 @@ class Run {
   data::RunData data_;
   data::RunData::Lines lines_;  // to translate at each evaluation
   Engine engine_;
-  std::optional<data::Prefetcher> prefetcher_;
+  data::DataLoader loader_;
   comm::Watchdog watchdog_;
   optim::Schedule schedule_;
   std::optional<checkpoint::RunLock> lock_;

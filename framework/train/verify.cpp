@@ -20,30 +20,43 @@ constexpr std::int64_t kSteps = 5;
 // rounding (a key's bias).
 constexpr double kMostRate = 1e-2, kLeastEps = 1e-6;
 
-BatchReader synthetic(const config::Config& c, std::int64_t step) {
-  return [&c, step](std::int64_t first, std::int64_t count, Fields& fields) {
-    for (auto& [name, values] : fields) {
-      const RandomKey key{c.train.seed, Purpose::data, stream_of("verify." + name),
-                          static_cast<std::uint32_t>(step)};
-      const auto width =
-          static_cast<std::int64_t>(values.size()) / std::max<std::int64_t>(count, 1);
-      const std::int64_t range = name == "token_types"       ? c.model.type_vocab_size
-                                 : name == "sentence_labels" ? 2
-                                                             : c.model.vocab_size;
+// Random ids; uneven numbers of real tokens and keys, of which every sequence has at least one of
+// both, and documents of 5 tokens.
+class SyntheticData final : public data::Dataset {
+ public:
+  explicit SyntheticData(const plan::StepPlan& plan)
+      : config_(plan.config), sequences_(plan.shapes[0].batch) {}
+  GlobalBatch batch(std::int64_t) const override { return {0, sequences_}; }
+  std::int64_t batches() const override { return kSteps; }
+  void fill(std::int64_t index, std::int64_t first, std::int64_t count,
+            const BatchFields& fields) const override {
+    for (const auto& [field, values] : fields) {
+      const FieldKind kind = info_of(field).kind;
+      const bool mask = kind == FieldKind::mask;
+      const RandomKey key{config_.train.seed, Purpose::data,
+                          stream_of("verify." + std::string(info_of(field).name)),
+                          static_cast<std::uint32_t>(index + 1)};
+      const auto width = std::ssize(values) / count;
       for (std::int64_t i = 0; i < count * width; ++i) {
         const std::uint32_t word = key.word(static_cast<std::uint64_t>(first * width + i));
-        // Uneven numbers of real tokens and keys; every sequence has at least one of both, and
-        // documents of 5 tokens.
         const bool none = i % width != 0 && word % 7 == 0;
-        const bool mask = name.ends_with("mask");
         values[static_cast<std::size_t>(i)] =
-            none && (mask || name == "labels") ? -1
-            : mask                             ? static_cast<std::int32_t>(i % width / 5)
-                   : static_cast<std::int32_t>(word / 8 % static_cast<std::uint32_t>(range));
+            none && (mask || kind == FieldKind::label) ? -1
+            : mask                                     ? static_cast<std::int32_t>(i % width / 5)
+                   : static_cast<std::int32_t>(word / 8 % range(kind));
       }
     }
-  };
-}
+  }
+
+ private:
+  std::uint32_t range(FieldKind kind) const {
+    return static_cast<std::uint32_t>(kind == FieldKind::type     ? config_.model.type_vocab_size
+                                      : kind == FieldKind::answer ? 2
+                                                                  : config_.model.vocab_size);
+  }
+  const config::Config& config_;
+  std::int64_t sequences_;
+};
 
 std::vector<std::vector<double>> parts_of(Engine& e, const void* flat) {
   std::vector<double> host(static_cast<std::size_t>(e.model().parameters().flat_elements()));
@@ -61,9 +74,11 @@ Trace run(config::Config config, const comm::Mesh& mesh, const device::Device& d
   Trace t;
   t.rank_order = !e.site().tensors.world->on_stream();
   t.initial = parts_of(e, e.flat().parameters);
+  const SyntheticData data(e.plan());
+  data::DataLoader loader = e.training_loader(data);
   for (std::int64_t s = 1; s <= kSteps; ++s) {
     const StepResult r =
-        e.train_step(s, std::min(config.optimizer.lr, kMostRate), synthetic(config, s));
+        e.train_step(s, std::min(config.optimizer.lr, kMostRate), loader.load(s - 1));
     t.losses.push_back(r.loss);
     t.norms.push_back(r.grad_norm);
     if (s == 1)  // complete without ZeRO only, which leaves each rank its share of the sums
@@ -164,7 +179,9 @@ Finding save_and_load(const config::Config& config, const comm::Mesh& mesh,
   Engine saved(plan::make_step_plan(config, mesh), device),
       loaded(plan::make_step_plan(config, mesh), device);
   saved.initialize_parameters();
-  saved.train_step(1, config.optimizer.lr, synthetic(config, 1));
+  const SyntheticData data(saved.plan());
+  data::DataLoader loader = saved.training_loader(data);
+  saved.train_step(1, config.optimizer.lr, loader.load(0));
   const auto pieces = checkpoint_pieces(saved);
   const checkpoint::CheckpointResult r = checkpoint::write_checkpoint(
       dir, {.step = 1}, pieces, 0, checkpoint::checkpoint_ranks(*mesh.world));

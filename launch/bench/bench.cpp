@@ -19,18 +19,18 @@ std::ofstream open_results(const std::string& path) {
   return out;
 }
 
-train::BatchReader random_batch(std::int64_t vocab_size) {
-  return [vocab_size](std::int64_t first, std::int64_t, Fields& fields) {
-    for (auto& [name, values] : fields) {
-      auto state = static_cast<std::uint32_t>(first * 2654435761 + 1);
-      const bool ids = name.ends_with("ids") || name == "labels";
-      const std::uint32_t choices = ids ? static_cast<std::uint32_t>(vocab_size)
-                                    : name == "sentence_labels" ? 2
-                                                                : 1;
-      for (std::int32_t& v : values)
-        v = static_cast<std::int32_t>(((state = state * 1664525u + 1013904223u) >> 8) % choices);
-    }
-  };
+void RandomData::fill(std::int64_t, std::int64_t first, std::int64_t,
+                      const BatchFields& fields) const {
+  for (const auto& [field, values] : fields) {
+    auto state = static_cast<std::uint32_t>(first * 2654435761 + 1);
+    const FieldKind kind = info_of(field).kind;
+    const std::uint32_t choices = kind == FieldKind::token || kind == FieldKind::label
+                                      ? static_cast<std::uint32_t>(vocab_size_)
+                                  : kind == FieldKind::answer ? 2
+                                                              : 1;
+    for (std::int32_t& v : values)
+      v = static_cast<std::int32_t>(((state = state * 1664525u + 1013904223u) >> 8) % choices);
+  }
 }
 
 void write_json(const Arguments& args, const nlohmann::ordered_json& results) {

@@ -3,8 +3,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "data/dataset.h"
 #include "launch/support/program.h"
-#include "train/engine.h"
 
 namespace tfm::launch {
 
@@ -13,8 +13,21 @@ int bench_step(const Arguments& args);
 int bench_kernels(const Arguments& args);
 int bench_collectives(const Arguments& args);
 
-// Fills a batch with ids drawn at random: every position is real, every label counts.
-train::BatchReader random_batch(std::int64_t vocab_size);
+// Ids drawn at random: every position is real, every label counts.
+class RandomData final : public data::Dataset {
+ public:
+  // Of batches of `sequences` of one shape.
+  RandomData(std::int64_t vocab_size, std::size_t shape, std::int64_t sequences)
+      : vocab_size_(vocab_size), batch_{shape, sequences} {}
+  GlobalBatch batch(std::int64_t) const override { return batch_; }
+  std::int64_t batches() const override { return 1; }
+  void fill(std::int64_t index, std::int64_t first, std::int64_t count,
+            const BatchFields& fields) const override;
+
+ private:
+  std::int64_t vocab_size_;
+  GlobalBatch batch_;
+};
 
 // A horizontal bar for each row, the longest as wide as the picture.
 struct Bar {

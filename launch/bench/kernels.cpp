@@ -40,8 +40,10 @@ class KernelBench {
     const plan::DeviceModel::Rates rates{r.product, r.product, r.product};
     model_ = {.name = "measured", .wide = rates, .half = rates, .bandwidth = r.bandwidth};
     engine_.initialize_parameters();
-    engine_.train_step(1, 0, random_batch(config.model.vocab_size),
-                       engine_.plan().shapes.size() - 1);
+    const RandomData data(config.model.vocab_size, engine_.plan().shapes.size() - 1,
+                          engine_.plan().largest().batch);
+    data::DataLoader loader = engine_.training_loader(data);
+    engine_.train_step(1, 0, loader.load(0));
   }
 
   const plan::DeviceModel& model() const { return model_; }

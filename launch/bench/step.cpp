@@ -6,6 +6,7 @@
 #include "device/timed.h"
 #include "launch/bench/bench.h"
 #include "models/registry.h"
+#include "train/engine.h"
 
 namespace tfm::launch {
 namespace {
@@ -27,9 +28,13 @@ class StepBench {
         engine_(plan::make_step_plan(config_, launch.mesh(config::layout_of(config_))),
                 launch.device(config_)),
         schedule_(plan::schedule_of(config_)),
-        random_(random_batch(config_.model.vocab_size)) {
-    // Batches by length: all of them of the longest one.
-    if (!args.has("--random-data") && engine_.plan().shapes.size() == 1) data_.emplace(config_);
+        random_(config_.model.vocab_size, engine_.plan().shapes.size() - 1,
+                engine_.plan().largest().batch),
+        // Batches by length: all of them of the longest one.
+        data_(!args.has("--random-data") && engine_.plan().shapes.size() == 1
+                  ? std::make_unique<data::RunData>(config_)
+                  : nullptr),
+        loader_(engine_.training_loader(data_ ? *data_->train : random_)) {
     engine_.initialize_parameters();
   }
 
@@ -80,16 +85,9 @@ class StepBench {
   }
 
   void step() {
-    const std::size_t shape = engine_.plan().shapes.size() - 1;
-    const train::BatchReader reader = [&](std::int64_t first, std::int64_t count, Fields& fields) {
-      device::timed(&engine_.device().host(), &data_seconds_, [&] {
-        if (data_)
-          data_->train->fill(done_, first, count, fields);
-        else
-          random_(first, count, fields);
-      });
-    };
-    engine_.train_step(done_ + 1, schedule_.at(done_ + 1), reader, shape);
+    const Batch* batch = nullptr;
+    device::timed(&engine_.device().host(), &data_seconds_, [&] { batch = &loader_.load(done_); });
+    engine_.train_step(done_ + 1, schedule_.at(done_ + 1), *batch);
     ++done_;
   }
 
@@ -164,8 +162,9 @@ class StepBench {
   config::Config config_;
   train::Engine engine_;
   optim::Schedule schedule_;
-  train::BatchReader random_;
-  std::optional<data::RunData> data_;
+  RandomData random_;
+  std::unique_ptr<data::RunData> data_;
+  data::DataLoader loader_;
   train::StepTimes times_;
   double data_seconds_ = 0;
   std::int64_t done_ = 0;

@@ -3,8 +3,9 @@
 usage: compare_builds.py BIN_BEFORE BIN_AFTER [--only SUBSTRING] [--jobs N]
 
 Trains the model of every fixture in tests/fixtures/{decoder,models} for three steps on one rank, two data ranks and two tensor
-ranks, in fp32 and, on one rank, in bf16 and fp16 with recomputation, and probes every Hugging Face fixture with gradients. Bits
-depend on the processor, so both builds run here and nothing is stored. Exit code 1 and a line for each difference.
+ranks, in fp32 and, on one rank, in bf16 and fp16 with recomputation; evaluates it during the run and by tfm-eval, on data
+whose last batch is incomplete; trains encoder-decoders with length buckets as well; and probes every Hugging Face fixture with
+gradients. Bits depend on the processor, so both builds run here and nothing is stored. Exit code 1 and a line for each difference.
 """
 import argparse
 import concurrent.futures
@@ -20,6 +21,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FIXTURES = ROOT / "fixtures"
 LAYOUTS = {"single": (1, []), "data": (2, ["parallel.zero=1"]), "tensor": (2, ["parallel.tensor=2"]),
+           "buckets": (2, ["train.global_batch_tokens=80", "train.micro_batch_size=2"]),
            "bf16": (1, ["precision=bf16", "recompute=selective"]), "fp16": (1, ["precision=fp16", "recompute=full"])}
 
 
@@ -39,23 +41,30 @@ def configuration(fixture, folder):
     c["model"]["vocab_size"] = max(300, c["model"].get("vocab_size", 0))
     if "max_seq_len" in c["model"]:
         c["model"]["max_seq_len"] = max(16, c["model"]["max_seq_len"])
-    text = {"path": str(folder / "text.txt"), "shuffle": True}
-    data = {"encoder": {"type": "mlm", **text}, "decoder": {"type": "text", **text},
-            "encoder_decoder": {"type": "pairs", "source": str(folder / "a.txt"), "target": str(folder / "b.txt"), "shuffle": True}}
+    def source(part):
+        text = {"path": str(folder / f"{part}.txt"), "shuffle": part == "train"}
+        pairs = {"source": str(folder / f"{part}.a.txt"), "target": str(folder / f"{part}.b.txt"), "shuffle": part == "train"}
+        masked = {"type": "mlm", "next_sentence": c["model"].get("next_sentence", False), **text}
+        return {"encoder": masked, "decoder": {"type": "text", **text}, "encoder_decoder": {"type": "pairs", **pairs}}[family]
+
     c.update(train={"steps": 3, "global_batch_size": 4, "seq_len": 16, "seed": 7}, loss={"label_smoothing": smoothing},
-             data={"train": data[family]}, optimizer={"lr": 1e-3, "ema": 0.9}, schedule={"type": "constant"},
+             data={"train": source("train"), "validation": source("validation")}, eval={"every": 2}, optimizer={"lr": 1e-3, "ema": 0.9}, schedule={"type": "constant"},
              metrics={"jsonl": "run.jsonl"}, checkpoint={"dir": "checkpoints"})
     return c
 
 
 def digest(folder):
-    """What a run computed: exit code aside, its steps and the bytes of its checkpoint."""
+    """What a run computed: exit code aside, its steps, its evaluations and the bytes of its checkpoint."""
     found = []
     if (folder / "run.jsonl").exists():
         for line in (folder / "run.jsonl").read_text().splitlines():
             event = json.loads(line)
             if event["event"] == "step":
                 found.append((event["step"], event["loss"], event["grad_norm"], event["tokens"]))
+            if event["event"] == "eval":
+                found.append({k: v for k, v in event.items() if k != "event"})
+    if (folder / "eval.json").exists():
+        found.append((folder / "eval.json").read_text())
     for file in sorted(folder.rglob("*.safetensors")):
         found.append((file.name, hashlib.sha256(file.read_bytes()).hexdigest()))
     return found
@@ -64,11 +73,17 @@ def digest(folder):
 def run(binaries, name, ranks, command, folder):
     """The results of one command with one build; its errors are part of them only by exit code."""
     folder.mkdir(parents=True)
-    command = [str(binaries / command[0]), *map(str, command[1:])]
-    if ranks > 1:
-        command = [str(ROOT / "mpirun.sh"), str(ranks), *command]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300,
-                          env={**os.environ, "OMP_NUM_THREADS": "1"})
+    commands = [command]
+    if command[0] == "tfm-train":
+        commands.append(["tfm-eval", "checkpoints", "--json", "eval.json"])
+    for command in commands:
+        command = [str(binaries / command[0]), *map(str, command[1:])]
+        if ranks > 1:
+            command = [str(ROOT / "mpirun.sh"), str(ranks), *command]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300,
+                              env={**os.environ, "OMP_NUM_THREADS": "1"})
+        if done.returncode:
+            break
     return name, done.returncode, digest(folder), done.stderr[-300:]
 
 
@@ -77,8 +92,11 @@ def cases(folder):
         if "config" not in metadata(fixture):
             continue
         path = folder / f"{fixture.parent.name}_{fixture.stem}.yaml"
-        path.write_text(json.dumps(configuration(fixture, folder)))
+        c = configuration(fixture, folder)
+        path.write_text(json.dumps(c))
         for layout, (ranks, overrides) in LAYOUTS.items():
+            if layout == "buckets" and c["model"]["family"] != "encoder_decoder":
+                continue
             yield f"{path.stem}/{layout}", ranks, ["tfm-train", path, *overrides]
     for model in sorted(FIXTURES.glob("huggingface/*")):
         for batch in sorted(model.glob("*.safetensors")):
@@ -98,9 +116,10 @@ def main():
     with tempfile.TemporaryDirectory() as root, concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         root = pathlib.Path(root)
         lines = [f"line {i}: the {['quick', 'brown', 'lazy'][i % 3]} fox number {i * i % 97} jumps" for i in range(200)]
-        (root / "text.txt").write_text("\n".join(lines))
-        (root / "a.txt").write_text("\n".join(line[:15] for line in lines) + "\n")
-        (root / "b.txt").write_text("\n".join(line[5:20] for line in lines) + "\n")
+        for part, some in {"train": lines, "validation": lines[:10]}.items():
+            (root / f"{part}.txt").write_text("\n".join(some))
+            (root / f"{part}.a.txt").write_text("\n".join(line[:5 + i % 11] for i, line in enumerate(some)) + "\n")
+            (root / f"{part}.b.txt").write_text("\n".join(line[5:10 + i % 7] for i, line in enumerate(some)) + "\n")
         jobs = []
         for name, ranks, command in cases(root):
             if args.only in name:

@@ -33,7 +33,7 @@ def philox(counter, key):
 
 
 def masked(ids, step):
-    """What framework/data/hidden_tokens.cpp makes of the ids (B, T) of batch `step`: inputs and labels."""
+    """What framework/data/masked_lm.cpp makes of the ids (B, T) of batch `step`: inputs and labels."""
     n = ids.size
     zero = np.zeros(n, np.uint64)
     purpose_data = 3 << 24

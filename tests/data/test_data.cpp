@@ -4,9 +4,9 @@
 #include <random>
 #include <set>
 
-#include "data/batcher.h"
 #include "data/encode_file.h"
-#include "data/order.h"
+#include "data/loader.h"
+#include "data/next_token.h"
 #include "data/prepare.h"
 #include "data/source.h"
 #include "data/token_file.h"
@@ -26,10 +26,10 @@ using test::write_llmc;
 using test::write_megatron;
 const std::string fixture = std::string(TFM_SOURCE_DIR) + "/tests/fixtures/bpe600";
 
-TEST(SampleOrder, IsAPermutationOfEveryEpoch) {
+TEST(DataSampler, IsAPermutationOfEveryEpoch) {
   std::vector<std::int64_t> sizes = {1, 2, 3, 4, 5, 7, 8, 9, 63, 64, 65, 1000, 4097, 100003};
   for (std::int64_t n : sizes) {
-    const data::SampleOrder order(n, true, 99);
+    const data::Sampler order(n, true, 99);
     for (std::int64_t epoch : {0, 1, 5}) {
       std::vector<char> seen(static_cast<std::size_t>(n));
       for (std::int64_t p = 0; p < n; ++p) {
@@ -41,28 +41,28 @@ TEST(SampleOrder, IsAPermutationOfEveryEpoch) {
   }
 }
 
-TEST(SampleOrder, KnownAnswers) {
-  const auto take = [](const data::SampleOrder& o, std::vector<std::int64_t> positions) {
+TEST(DataSampler, KnownAnswers) {
+  const auto take = [](const data::Sampler& o, std::vector<std::int64_t> positions) {
     for (auto& p : positions) p = o.sample(p);
     return positions;
   };
   std::vector<std::int64_t> twenty(20);
   std::iota(twenty.begin(), twenty.end(), 0);
   EXPECT_EQ(
-      take(data::SampleOrder(10, true, 1234), twenty),
+      take(data::Sampler(10, true, 1234), twenty),
       (std::vector<std::int64_t>{5, 0, 4, 9, 8, 3, 2, 7, 6, 1, 3, 9, 0, 1, 4, 6, 7, 5, 8, 2}));
-  EXPECT_EQ(take(data::SampleOrder(1000003, true, 42), {0, 1, 2, 1000002, 1000003, 5000000}),
+  EXPECT_EQ(take(data::Sampler(1000003, true, 42), {0, 1, 2, 1000002, 1000003, 5000000}),
             (std::vector<std::int64_t>{995833, 778162, 224983, 136457, 25725, 204473}));
   const std::int64_t huge = std::int64_t{3} << 40;
-  EXPECT_EQ(take(data::SampleOrder(huge, true, (std::uint64_t{1} << 63) + 7), {0, 1, huge}),
+  EXPECT_EQ(take(data::Sampler(huge, true, (std::uint64_t{1} << 63) + 7), {0, 1, huge}),
             (std::vector<std::int64_t>{1952457629212, 231155030136, 1777453483777}));
-  EXPECT_EQ(take(data::SampleOrder(10, false, 1), {0, 9, 10, 25}),
+  EXPECT_EQ(take(data::Sampler(10, false, 1), {0, 9, 10, 25}),
             (std::vector<std::int64_t>{0, 9, 0, 5}));
 }
 
-TEST(SampleOrder, DependsOnSeedAndEpochAndLooksRandom) {
+TEST(DataSampler, DependsOnSeedAndEpochAndLooksRandom) {
   const std::int64_t n = 1000;
-  const data::SampleOrder a(n, true, 1), b(n, true, 2), c(n, true, std::uint64_t{1} << 32 | 1);
+  const data::Sampler a(n, true, 1), b(n, true, 2), c(n, true, std::uint64_t{1} << 32 | 1);
   int same_seed = 0, same_high = 0, same_epoch = 0, fixed = 0, neighbours = 0;
   double sum = 0;
   for (std::int64_t p = 0; p < n; ++p) {
@@ -270,17 +270,17 @@ TEST(Source, RefusesBrokenJsonLines) {
 }
 
 // ids and labels of sequences [first, first + count) of a batch.
-std::pair<Ids, Ids> read(const data::Batcher& batcher, std::int64_t index, std::int64_t first,
+std::pair<Ids, Ids> read(const data::Dataset& batcher, std::int64_t index, std::int64_t first,
                          std::int64_t count, std::size_t elements) {
   Ids ids(elements), labels(elements);
-  Fields fields{{"ids", ids}, {"labels", labels}};
+  const BatchFields fields{{Field::ids, ids}, {Field::labels, labels}};
   batcher.fill(index, first, count, fields);
   return {ids, labels};
 }
 
 TEST(NextToken, CoversTheStreamInOrder) {
   const data::Source s = source_of({{41, 1}}, 4);  // 10 samples
-  const data::NextToken batcher(s, data::SampleOrder(s.samples(), false, 0), 3, true);
+  const data::NextToken batcher(s, data::Sampler(s.samples(), false, 0), 3, true);
   EXPECT_EQ(read(batcher, 0, 0, 3, 12), std::pair(counting(12), counting(12, 1)));
   EXPECT_EQ(read(batcher, 2, 1, 2, 8),
             std::pair(counting(8, 28), counting(8, 29)));  // positions 7 and 8
@@ -288,8 +288,8 @@ TEST(NextToken, CoversTheStreamInOrder) {
   EXPECT_EQ(read(batcher, 3, 0, 3, 12).first, (Ids{36, 37, 38, 39, 0, 1, 2, 3, 4, 5, 6, 7}));
   EXPECT_THROW(read(batcher, 0, 2, 2, 8), Error);
   EXPECT_THROW(read(batcher, 0, 0, 3, 8), Error);
-  EXPECT_THROW(data::NextToken(s, data::SampleOrder(9, false, 0), 3, true), Error);
-  const data::NextToken once(s, data::SampleOrder(s.samples(), false, 0), 3, false);
+  EXPECT_THROW(data::NextToken(s, data::Sampler(9, false, 0), 3, true), Error);
+  const data::NextToken once(s, data::Sampler(s.samples(), false, 0), 3, false);
   EXPECT_EQ(once.batches(), 4);
   EXPECT_EQ(once.batch(2).sequences, 3);
   EXPECT_EQ(once.batch(3).sequences, 1);
@@ -298,7 +298,7 @@ TEST(NextToken, CoversTheStreamInOrder) {
 
 TEST(NextToken, PartsMakeTheWholeAndAnEpochHoldsEachSampleOnce) {
   const data::Source s = source_of({{41, 1}, {21, 1}}, 2);  // 20 + 10 samples
-  const data::NextToken batcher(s, data::SampleOrder(s.samples(), true, 8), 6, true);
+  const data::NextToken batcher(s, data::Sampler(s.samples(), true, 8), 6, true);
   std::multiset<std::int32_t> seen;
   for (std::int64_t step = 0; step < 5; ++step) {
     const auto [whole, whole_labels] = read(batcher, step, 0, 6, 12);
@@ -317,24 +317,26 @@ TEST(NextToken, PartsMakeTheWholeAndAnEpochHoldsEachSampleOnce) {
   EXPECT_EQ(std::set(seen.begin(), seen.end()).size(), 30u);
 }
 
-TEST(Prefetcher, GivesWhatTheBatcherGives) {
-  const auto part = [](std::int64_t first, std::int64_t count, std::int64_t width) {
-    return [=](const data::Batcher::Batch&) {
-      return data::Prefetcher::Part{first, count, {{"ids", width}, {"labels", width}}};
-    };
+// ids and labels that a loader gives, padding included.
+std::pair<Ids, Ids> loaded(data::DataLoader& loader, std::int64_t index, std::int64_t round = 0) {
+  const Batch& batch = loader.load(index, round);
+  const auto copy = [&](Field field) {
+    return Ids(batch.fields.at(field).begin(), batch.fields.at(field).end());
   };
-  const auto get = [](data::Prefetcher& ahead, std::int64_t index, std::size_t elements) {
-    Ids ids(elements), labels(elements);
-    Fields fields{{"ids", ids}, {"labels", labels}};
-    ahead.get(index, fields);
-    return std::pair(ids, labels);
-  };
+  return {copy(Field::ids), copy(Field::labels)};
+}
+
+data::DataLoader::Part part(std::int64_t sequences, std::int64_t width) {
+  return {sequences, {{Field::ids, width}, {Field::labels, width}}};
+}
+
+TEST(DataLoader, GivesWhatTheDatasetGives) {
   data::Source s = source_of({{401, 1}}, 4);
-  const data::NextToken batcher(s, data::SampleOrder(s.samples(), true, 8), 6, true);
+  const data::NextToken dataset(s, data::Sampler(s.samples(), true, 8), 6, true);
   {
-    data::Prefetcher ahead(batcher, part(2, 3, 4));
+    data::DataLoader loader(dataset, {part(3, 4)}, {.rank = 1, .ranks = 2});
     for (std::int64_t step : {0, 1, 2, 3, 3, 10, 11, 0})
-      EXPECT_EQ(get(ahead, step, 12), read(batcher, step, 2, 3, 12)) << step;
+      EXPECT_EQ(loaded(loader, step), read(dataset, step, 3, 3, 12)) << step;
   }
   std::vector<data::Source::Group> groups(1);
   groups[0].name = "late";
@@ -346,11 +348,62 @@ TEST(Prefetcher, GivesWhatTheBatcherGives) {
     ADD_FAILURE() << "text is checked at once";
   } catch (const Error&) {
   }
-  const data::NextToken in_order(bad, data::SampleOrder(bad.samples(), false, 0), 1, true);
-  data::Prefetcher ahead(in_order, part(0, 1, 2));
-  EXPECT_EQ(get(ahead, 2, 2).first, (Ids{4, 5}));
-  expect_error(ExitCode::input, {"late", "token 7", "99"}, [&] { get(ahead, 3, 2); });
-  EXPECT_EQ(get(ahead, 0, 2).second, (Ids{1, 2}));
+  const data::NextToken in_order(bad, data::Sampler(bad.samples(), false, 0), 1, true);
+  data::DataLoader loader(in_order, {part(1, 2)}, {});
+  EXPECT_EQ(loaded(loader, 2).first, (Ids{4, 5}));
+  expect_error(ExitCode::input, {"late", "token 7", "99"}, [&] { loader.load(3); });
+  EXPECT_EQ(loaded(loader, 0).second, (Ids{1, 2}));
+}
+
+// On any number of ranks, the real sequences of all rounds are the batch, in the order of `first`;
+// what is left of the parts is padding that no loss counts.
+TEST(DataLoader, RanksShareOutABatchAndPadIt) {
+  const data::Source s = source_of({{41, 1}}, 4);  // 10 samples: a batch of 7 and one of 3
+  const data::NextToken dataset(s, data::Sampler(s.samples(), false, 0), 7, false);
+  for (const std::int64_t ranks : {1, 2, 3, 5})
+    for (const std::int64_t size : {1, 2, 7})
+      for (std::int64_t index = 0; index < 2; ++index) {
+        const std::int64_t sequences = index == 0 ? 7 : 3;
+        std::map<std::int64_t, std::pair<Ids, Ids>> by_first;
+        Ids ids, labels;
+        for (std::int64_t rank = 0; rank < ranks; ++rank) {
+          data::DataLoader loader(dataset, {part(size, 4)},
+                                  {.rank = rank, .ranks = ranks, .batches = 2});
+          EXPECT_EQ(loader.rounds(index), ceil_div(sequences, size * ranks));
+          for (std::int64_t round = 0; round < loader.rounds(index); ++round) {
+            auto [in, out] = loaded(loader, index, round);
+            const Batch& batch = loader.load(index, round);
+            ASSERT_EQ(std::ssize(in), 4 * size);
+            for (std::int64_t i = 4 * batch.sequences; i < 4 * size; ++i) {
+              EXPECT_EQ(in[static_cast<std::size_t>(i)], 0);
+              EXPECT_EQ(out[static_cast<std::size_t>(i)], -1);
+            }
+            in.resize(static_cast<std::size_t>(4 * batch.sequences)), out.resize(in.size());
+            EXPECT_TRUE(by_first.emplace(batch.first, std::pair(in, out)).second);
+          }
+        }
+        for (const auto& [first, rows] : by_first) {
+          EXPECT_TRUE(rows.first.empty() || std::ssize(ids) == 4 * first);
+          ids.insert(ids.end(), rows.first.begin(), rows.first.end());
+          labels.insert(labels.end(), rows.second.begin(), rows.second.end());
+        }
+        EXPECT_EQ(std::pair(ids, labels),
+                  read(dataset, index, 0, sequences, static_cast<std::size_t>(4 * sequences)))
+            << ranks << " ranks of " << size;
+      }
+}
+
+TEST(DataLoader, UsesTheMemoryItIsGiven) {
+  const data::Source s = source_of({{41, 1}}, 4);
+  const data::NextToken dataset(s, data::Sampler(s.samples(), false, 0), 5, true);
+  Ids ids(20), labels(20);
+  const BatchFields memory{{Field::ids, ids}, {Field::labels, labels}};
+  data::DataLoader loader(dataset, {part(5, 4)}, {}, memory);
+  for (std::int64_t index : {0, 1}) {
+    EXPECT_EQ(loader.load(index).fields.at(Field::ids).data(), ids.data());
+    EXPECT_EQ(std::pair(ids, labels), read(dataset, index, 0, 5, 20));
+  }
+  EXPECT_THROW(data::DataLoader(dataset, {part(6, 4)}, {}, memory), Error);
 }
 
 TEST(Prepare, MakesWhatTheTextSourceReads) {

@@ -4,9 +4,10 @@
 
 #include <set>
 
-#include "data/hidden_tokens.h"
+#include "data/masked_lm.h"
 #include "data/pairs.h"
 #include "data/run_data.h"
+#include "data/span_corruption.h"
 #include "support/compressed.h"
 #include "support/data_files.h"
 
@@ -23,25 +24,25 @@ const std::unique_ptr<tokenizer::Tokenizer> kBytes = tokenizer::load_tokenizer("
 
 // The named fields of part of a batch; the sizes are `count` times the widths.
 struct Read {
-  std::map<std::string, Ids> data;
-  Read(const data::Batcher& b, std::int64_t index, std::int64_t first, std::int64_t count,
-       const std::map<std::string, std::int64_t>& widths) {
-    Fields fields;
-    for (const auto& [name, width] : widths) {
-      data[name].resize(static_cast<std::size_t>(count * width), -99);
-      fields[name] = data[name];
+  std::map<Field, Ids> data;
+  Read(const data::Dataset& b, std::int64_t index, std::int64_t first, std::int64_t count,
+       const std::map<Field, std::int64_t>& widths) {
+    BatchFields fields;
+    for (const auto& [field, width] : widths) {
+      data[field].resize(static_cast<std::size_t>(count * width), -99);
+      fields[field] = data[field];
     }
     b.fill(index, first, count, fields);
   }
-  const Ids& operator[](const std::string& name) const { return data.at(name); }
+  const Ids& operator[](Field field) const { return data.at(field); }
 };
 
-std::map<std::string, std::int64_t> pair_widths(std::int64_t length) {
-  return {{"source_ids", length},
-          {"source_mask", length},
-          {"ids", length},
-          {"mask", length},
-          {"labels", length}};
+std::map<Field, std::int64_t> pair_widths(std::int64_t length) {
+  return {{Field::source_ids, length},
+          {Field::source_mask, length},
+          {Field::ids, length},
+          {Field::mask, length},
+          {Field::labels, length}};
 }
 
 TEST(Pairs, RowsOfABatch) {
@@ -56,16 +57,16 @@ TEST(Pairs, RowsOfABatch) {
   EXPECT_EQ(pairs.batch(0).sequences, 2);
   EXPECT_EQ(pairs.batch(1).shape, 1u);
   const Read r(pairs, 0, 0, 2, pair_widths(4));
-  EXPECT_EQ(r["source_ids"], (Ids{'a', 'b', 257, 0, 257, 0, 0, 0}));
-  EXPECT_EQ(r["source_mask"], (Ids{0, 0, 0, -1, 0, -1, -1, -1}));
-  EXPECT_EQ(r["ids"], (Ids{256, 'C', 0, 0, 256, 'D', 'E', 0}));
-  EXPECT_EQ(r["mask"], (Ids{0, 0, -1, -1, 0, 0, 0, -1}));
-  EXPECT_EQ(r["labels"], (Ids{'C', 257, -1, -1, 'D', 'E', 257, -1}));
-  EXPECT_EQ(Read(pairs, 1, 0, 1, pair_widths(6))["source_ids"],
+  EXPECT_EQ(r[Field::source_ids], (Ids{'a', 'b', 257, 0, 257, 0, 0, 0}));
+  EXPECT_EQ(r[Field::source_mask], (Ids{0, 0, 0, -1, 0, -1, -1, -1}));
+  EXPECT_EQ(r[Field::ids], (Ids{256, 'C', 0, 0, 256, 'D', 'E', 0}));
+  EXPECT_EQ(r[Field::mask], (Ids{0, 0, -1, -1, 0, 0, 0, -1}));
+  EXPECT_EQ(r[Field::labels], (Ids{'C', 257, -1, -1, 'D', 'E', 257, -1}));
+  EXPECT_EQ(Read(pairs, 1, 0, 1, pair_widths(6))[Field::source_ids],
             (Ids{'x', 'y', 'z', 'u', 'v', 257}));
   const data::Pairs started(spec, *kBytes, {{4, 8}, {6, 8}}, 260, false, 1,
                             9);  // with a begin of the model's own
-  EXPECT_EQ(Read(started, 0, 0, 1, pair_widths(4))["ids"], (Ids{9, 'C', 0, 0}));
+  EXPECT_EQ(Read(started, 0, 0, 1, pair_widths(4))[Field::ids], (Ids{9, 'C', 0, 0}));
 }
 
 TEST(Pairs, TheLongerSideDecidesTheShape) {
@@ -92,9 +93,9 @@ TEST(Pairs, EachSideIsCutByItsOwnModel) {
   Ids source = marian->encode(line), target = marian->target().encode(line);
   EXPECT_NE(source, target);
   source.push_back(0), target.push_back(0);
-  EXPECT_TRUE(std::equal(source.begin(), source.end(), r["source_ids"].begin()));
-  EXPECT_TRUE(std::equal(target.begin(), target.end(), r["labels"].begin()));
-  EXPECT_EQ(r["ids"][0], marian->special_ids().pad);
+  EXPECT_TRUE(std::equal(source.begin(), source.end(), r[Field::source_ids].begin()));
+  EXPECT_TRUE(std::equal(target.begin(), target.end(), r[Field::labels].begin()));
+  EXPECT_EQ(r[Field::ids][0], marian->special_ids().pad);
 }
 
 TEST(Pairs, AnEpochHoldsEachPairOnceAndPartsMakeTheWhole) {
@@ -119,9 +120,9 @@ TEST(Pairs, AnEpochHoldsEachPairOnceAndPartsMakeTheWhole) {
       EXPECT_EQ(whole.data, again.data);
       for (std::int64_t s = 0; s < n; ++s) {
         const Read one(pairs, i, s, 1, pair_widths(width));
-        EXPECT_TRUE(
-            std::equal(one["ids"].begin(), one["ids"].end(), whole["ids"].begin() + s * width));
-        Ids target = one["labels"];
+        EXPECT_TRUE(std::equal(one[Field::ids].begin(), one[Field::ids].end(),
+                               whole[Field::ids].begin() + s * width));
+        Ids target = one[Field::labels];
         std::erase(target, -1);
         seen.insert(target);
         order[epoch].push_back(target[0] + 256 * target[1]);
@@ -187,26 +188,26 @@ data::Source stream_of_ids(std::int32_t n, std::int64_t seq_len) {
 
 TEST(Documents, AreNumberedAndTheirFirstIdIsNoLabel) {
   const data::Source s = stream_of_ids(13, 6);
-  const std::map<std::string, std::int64_t> widths{{"ids", 6}, {"labels", 6}, {"mask", 6}};
-  const data::NextToken separate(s, data::SampleOrder(2, false, 0), 2, true, 3),
-      joined(s, data::SampleOrder(2, false, 0), 2, true);
+  const std::map<Field, std::int64_t> widths{{Field::ids, 6}, {Field::labels, 6}, {Field::mask, 6}};
+  const data::NextToken separate(s, data::Sampler(2, false, 0), 2, true, 3),
+      joined(s, data::Sampler(2, false, 0), 2, true);
   const Read a(separate, 0, 0, 2, widths), b(joined, 0, 0, 2, widths);
-  EXPECT_EQ(a["ids"], counting(12));
-  EXPECT_EQ(a["labels"], (Ids{1, 2, 3, -1, 5, 6, 7, 8, 9, 10, 11, 12}));
-  EXPECT_EQ(a["mask"], (Ids{0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0}));
-  EXPECT_EQ(b["labels"], counting(12, 1));
-  EXPECT_EQ(b["mask"], Ids(12, 0));
+  EXPECT_EQ(a[Field::ids], counting(12));
+  EXPECT_EQ(a[Field::labels], (Ids{1, 2, 3, -1, 5, 6, 7, 8, 9, 10, 11, 12}));
+  EXPECT_EQ(a[Field::mask], (Ids{0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(b[Field::labels], counting(12, 1));
+  EXPECT_EQ(b[Field::mask], Ids(12, 0));
 }
 
-TEST(Documents, OfMaskedTokensTakeTheSpecialsWithThem) {
+TEST(Documents, OfMaskedLmTakeTheSpecialsWithThem) {
   const auto bert = tokenizer::load_tokenizer(std::string(TFM_SOURCE_DIR) +
                                               "/tests/fixtures/tokenizers/bert.json");
   const data::Source s = stream_of_ids(13, 6);
-  const std::map<std::string, std::int64_t> widths{{"ids", 8}, {"labels", 8}, {"mask", 8}};
+  const std::map<Field, std::int64_t> widths{{Field::ids, 8}, {Field::labels, 8}, {Field::mask, 8}};
   for (const std::int32_t end : {3, 5}) {
-    const data::MaskedTokens batcher(s, data::SampleOrder(2, false, 0), *bert, 2,
-                                     {8, 1000, 0.15, 5, end}, true);
-    EXPECT_EQ(Read(batcher, 0, 0, 1, widths)["mask"],
+    const data::MaskedLm batcher(s, data::Sampler(2, false, 0), *bert, 2, {8, 1000, 0.15, 5, end},
+                                 true);
+    EXPECT_EQ(Read(batcher, 0, 0, 1, widths)[Field::mask],
               end == 3 ? (Ids{0, 0, 0, 0, 0, 1, 1, 1}) : Ids(8, 0));
   }
 }
@@ -223,10 +224,11 @@ TEST(Documents, OfJsonLinesEndWithAnId) {
                                  lines + ", documents: separate}, tokenizer: " + tokenizer + "}\n",
                              "test", {}));
   };
-  const Read r(*data("bytes").train, 0, 0, 1, {{"ids", 8}, {"labels", 8}, {"mask", 8}});
-  EXPECT_EQ(r["ids"], (Ids{'a', 'b', 'c', 257, 'd', 257, 'e', 'f'}));
-  EXPECT_EQ(r["labels"], (Ids{'b', 'c', 257, -1, 257, -1, 'f', 'g'}));
-  EXPECT_EQ(r["mask"], (Ids{0, 0, 0, 0, 1, 1, 2, 2}));
+  const Read r(*data("bytes").train, 0, 0, 1,
+               {{Field::ids, 8}, {Field::labels, 8}, {Field::mask, 8}});
+  EXPECT_EQ(r[Field::ids], (Ids{'a', 'b', 'c', 257, 'd', 257, 'e', 'f'}));
+  EXPECT_EQ(r[Field::labels], (Ids{'b', 'c', 257, -1, 257, -1, 'f', 'g'}));
+  EXPECT_EQ(r[Field::mask], (Ids{0, 0, 0, 0, 1, 1, 2, 2}));
   const std::string fixtures = std::string(TFM_SOURCE_DIR) + "/tests/fixtures/tokenizers/";
   expect_error(ExitCode::usage,
                {"documents: separate", "letters.json", "no id that ends a document"},
@@ -265,55 +267,61 @@ TEST(RunData, NotesWhatIsTruncatedOrLeftOut) {
       << pairs[0];
 }
 
-TEST(MaskedTokens, ChoosesFifteenOfAHundredAndHidesEightOfTen) {
+TEST(MaskedLm, ChoosesFifteenOfAHundredAndHidesEightOfTen) {
   const data::Source s = stream_of_ids(65001, 64);
-  const data::MaskedTokens batcher(s, data::SampleOrder(s.samples(), false, 0), *kBytes, 500,
-                                   {64, 260, 0.15, 5, {}}, true);
-  const std::map<std::string, std::int64_t> widths{{"ids", 64}, {"labels", 64}};
+  const data::MaskedLm batcher(s, data::Sampler(s.samples(), false, 0), *kBytes, 500,
+                               {64, 260, 0.15, 5, {}}, true);
+  const std::map<Field, std::int64_t> widths{{Field::ids, 64}, {Field::labels, 64}};
   const Read r(batcher, 0, 0, 500, widths), part(batcher, 0, 137, 2, widths),
       next(batcher, 7, 0, 500, widths);
-  EXPECT_TRUE(std::equal(part["ids"].begin(), part["ids"].end(), r["ids"].begin() + 137 * 64));
-  EXPECT_TRUE(
-      std::equal(part["labels"].begin(), part["labels"].end(), r["labels"].begin() + 137 * 64));
-  EXPECT_NE(r["labels"], next["labels"]);
+  EXPECT_TRUE(std::equal(part[Field::ids].begin(), part[Field::ids].end(),
+                         r[Field::ids].begin() + 137 * 64));
+  EXPECT_TRUE(std::equal(part[Field::labels].begin(), part[Field::labels].end(),
+                         r[Field::labels].begin() + 137 * 64));
+  EXPECT_NE(r[Field::labels], next[Field::labels]);
   EXPECT_EQ(Read(batcher, 0, 0, 3,
-                 {{"ids", 64}, {"labels", 64}, {"sentence_labels", 1}})["sentence_labels"],
+                 {{Field::ids, 64},
+                  {Field::labels, 64},
+                  {Field::sentence_labels, 1}})[Field::sentence_labels],
             (Ids{-1, -1, -1}));
-  double chosen = 0, masked = 0, kept = 0, total = static_cast<double>(r["ids"].size());
-  for (std::size_t i = 0; i < r["ids"].size(); ++i) {
-    if (r["labels"][i] < 0) continue;
+  double chosen = 0, masked = 0, kept = 0, total = static_cast<double>(r[Field::ids].size());
+  for (std::size_t i = 0; i < r[Field::ids].size(); ++i) {
+    if (r[Field::labels][i] < 0) continue;
     ++chosen;
-    masked += r["ids"][i] == tokenizer::ByteSpecials::mask;
-    kept += r["ids"][i] == r["labels"][i];
+    masked += r[Field::ids][i] == tokenizer::ByteSpecials::mask;
+    kept += r[Field::ids][i] == r[Field::labels][i];
   }
   EXPECT_NEAR(chosen / total, 0.15, 0.01);
   EXPECT_NEAR(masked / chosen, 0.8, 0.03);
   EXPECT_NEAR(kept / chosen, 0.1, 0.02);
   expect_error(ExitCode::usage, {"vocab_size 259"}, [&] {
-    data::MaskedTokens(s, data::SampleOrder(s.samples(), false, 0), *kBytes, 5,
-                       {64, 259, 0.15, 5, {}}, true);
+    data::MaskedLm(s, data::Sampler(s.samples(), false, 0), *kBytes, 5, {64, 259, 0.15, 5, {}},
+                   true);
   });
 }
 
 TEST(NextSentence, PairsFollowHalfOfTheTime) {
   const data::Source s = stream_of_ids(240 * 13 + 1, 13);
-  const data::SampleOrder order(240, true, 3);
+  const data::Sampler order(240, true, 3);
   const auto batches = [&](double probability) {
-    return data::MaskedTokens(s, order, *kBytes, 240, {16, 260, probability, 5, {}, true}, true);
+    return data::MaskedLm(s, order, *kBytes, 240, {16, 260, probability, 5, {}, true}, true);
   };
-  EXPECT_EQ(data::MaskedTokens::specials(*kBytes, true), 3);
-  const std::map<std::string, std::int64_t> widths{
-      {"ids", 16}, {"labels", 16}, {"mask", 16}, {"token_types", 16}, {"sentence_labels", 1}};
+  EXPECT_EQ(data::MaskedLm::specials(*kBytes, true), 3);
+  const std::map<Field, std::int64_t> widths{{Field::ids, 16},
+                                             {Field::labels, 16},
+                                             {Field::mask, 16},
+                                             {Field::token_types, 16},
+                                             {Field::sentence_labels, 1}};
   const Read r(batches(0), 2, 0, 240, widths), again(batches(0), 2, 0, 240, widths),
       next(batches(0), 3, 0, 240, widths);
   EXPECT_EQ(r.data, again.data);
-  EXPECT_NE(r["sentence_labels"], next["sentence_labels"]);
-  EXPECT_EQ(r["mask"], Ids(240 * 16, 0));
-  EXPECT_EQ(r["labels"], Ids(240 * 16, -1));
+  EXPECT_NE(r[Field::sentence_labels], next[Field::sentence_labels]);
+  EXPECT_EQ(r[Field::mask], Ids(240 * 16, 0));
+  EXPECT_EQ(r[Field::labels], Ids(240 * 16, -1));
   std::set<std::int64_t> distances;
   for (std::int64_t i = 0; i < 240; ++i) {
-    const Ids row(r["ids"].begin() + i * 16, r["ids"].begin() + (i + 1) * 16),
-        types(r["token_types"].begin() + i * 16, r["token_types"].begin() + (i + 1) * 16);
+    const Ids row(r[Field::ids].begin() + i * 16, r[Field::ids].begin() + (i + 1) * 16),
+        types(r[Field::token_types].begin() + i * 16, r[Field::token_types].begin() + (i + 1) * 16);
     EXPECT_EQ(types, (Ids{0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1}));
     EXPECT_EQ((Ids{row[0], row[8], row[15]}),
               (Ids{tokenizer::ByteSpecials::begin, tokenizer::ByteSpecials::end,
@@ -326,27 +334,28 @@ TEST(NextSentence, PairsFollowHalfOfTheTime) {
     std::int64_t other = 0;  // whose second half B is
     while ((other * 13 + 7) % 250 != row[9]) ++other;
     ASSERT_LT(other, 240);
-    EXPECT_EQ(r["sentence_labels"][static_cast<std::size_t>(i)], other == sample ? 0 : 1);
+    EXPECT_EQ(r[Field::sentence_labels][static_cast<std::size_t>(i)], other == sample ? 0 : 1);
     distances.insert(other - sample);
   }
-  EXPECT_NEAR(std::accumulate(r["sentence_labels"].begin(), r["sentence_labels"].end(), 0), 120,
-              30);
+  EXPECT_NEAR(
+      std::accumulate(r[Field::sentence_labels].begin(), r[Field::sentence_labels].end(), 0), 120,
+      30);
   EXPECT_GT(distances.size(), 80u);
 
   const Read masked(batches(0.5), 2, 0, 240, widths), part(batches(0.5), 2, 100, 3, widths);
-  for (const auto& [name, width] : widths)
+  for (const auto& [field, width] : widths)
     EXPECT_TRUE(
-        std::equal(part[name].begin(), part[name].end(), masked[name].begin() + 100 * width))
-        << name;
-  for (std::size_t at = 0; at < masked["ids"].size(); ++at) {
+        std::equal(part[field].begin(), part[field].end(), masked[field].begin() + 100 * width))
+        << info_of(field).name;
+  for (std::size_t at = 0; at < masked[Field::ids].size(); ++at) {
     const bool special = at % 16 == 0 || at % 16 == 8 || at % 16 == 15;
-    EXPECT_EQ(masked["labels"][at] < 0 ? masked["ids"][at] : masked["labels"][at], r["ids"][at]);
-    EXPECT_FALSE(special && masked["labels"][at] >= 0);
+    EXPECT_EQ(masked[Field::labels][at] < 0 ? masked[Field::ids][at] : masked[Field::labels][at],
+              r[Field::ids][at]);
+    EXPECT_FALSE(special && masked[Field::labels][at] >= 0);
   }
   const data::Source one = stream_of_ids(14, 13);
   expect_error(ExitCode::input, {"one sample"}, [&] {
-    data::MaskedTokens(one, data::SampleOrder(1, false, 0), *kBytes, 1,
-                       {16, 260, 0.15, 5, {}, true}, true);
+    data::MaskedLm(one, data::Sampler(1, false, 0), *kBytes, 1, {16, 260, 0.15, 5, {}, true}, true);
   });
 }
 
@@ -361,22 +370,22 @@ TEST(SpanCorruption, LengthsAreThoseOfT5) {
 TEST(SpanCorruption, SourceAndTargetTogetherAreTheText) {
   const data::SpanLengths l = data::span_lengths(40, 0.15, 3);
   const data::Source s = stream_of_ids(5000, l.raw);
-  const data::SpanCorruption batcher(s, data::SampleOrder(s.samples(), false, 0), *kBytes, 20, l,
-                                     300, 5, true);
-  const std::map<std::string, std::int64_t> widths{
-      {"source_ids", 40}, {"source_mask", 40}, {"ids", 16}, {"labels", 16}};
+  const data::SpanCorruption batcher(s, data::Sampler(s.samples(), false, 0), *kBytes, 20, l, 300,
+                                     5, true);
+  const std::map<Field, std::int64_t> widths{
+      {Field::source_ids, 40}, {Field::source_mask, 40}, {Field::ids, 16}, {Field::labels, 16}};
   const Read r(batcher, 1, 0, 20, widths);
   std::set<Ids> cuts;
   for (std::size_t i = 0; i < 20; ++i) {
-    const Ids source(r["source_ids"].begin() + static_cast<std::ptrdiff_t>(i * 40),
-                     r["source_ids"].begin() + static_cast<std::ptrdiff_t>(i * 40) + l.source);
-    const Ids labels(r["labels"].begin() + static_cast<std::ptrdiff_t>(i * 16),
-                     r["labels"].begin() + static_cast<std::ptrdiff_t>(i * 16) + l.target);
+    const Ids source(r[Field::source_ids].begin() + static_cast<std::ptrdiff_t>(i * 40),
+                     r[Field::source_ids].begin() + static_cast<std::ptrdiff_t>(i * 40) + l.source);
+    const Ids labels(r[Field::labels].begin() + static_cast<std::ptrdiff_t>(i * 16),
+                     r[Field::labels].begin() + static_cast<std::ptrdiff_t>(i * 16) + l.target);
     EXPECT_EQ(source.back(), tokenizer::ByteSpecials::end);
     EXPECT_EQ(labels.back(), tokenizer::ByteSpecials::end);
-    EXPECT_EQ(r["ids"][i * 16], tokenizer::ByteSpecials::begin);
+    EXPECT_EQ(r[Field::ids][i * 16], tokenizer::ByteSpecials::begin);
     EXPECT_TRUE(std::equal(labels.begin(), labels.end() - 1,
-                           r["ids"].begin() + static_cast<std::ptrdiff_t>(i * 16) + 1));
+                           r[Field::ids].begin() + static_cast<std::ptrdiff_t>(i * 16) + 1));
     Ids text, where;
     for (auto at = source.begin(); at != source.end() - 1; ++at) {
       if (*at < 260) {
@@ -395,8 +404,8 @@ TEST(SpanCorruption, SourceAndTargetTogetherAreTheText) {
   }
   EXPECT_GT(cuts.size(), 10u) << "spans lie where they did in other sequences";
   const Read part(batcher, 1, 3, 1, widths);
-  EXPECT_TRUE(std::equal(part["source_ids"].begin(), part["source_ids"].end(),
-                         r["source_ids"].begin() + 3 * 40));
+  EXPECT_TRUE(std::equal(part[Field::source_ids].begin(), part[Field::source_ids].end(),
+                         r[Field::source_ids].begin() + 3 * 40));
 }
 
 }  // namespace

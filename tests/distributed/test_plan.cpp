@@ -3,6 +3,7 @@
 
 #include "comm/flight_recorder.h"
 #include "job.h"
+#include "support/batch.h"
 #include "train/engine.h"
 
 namespace tfm {
@@ -36,13 +37,15 @@ std::vector<std::string> planned(const plan::StepPlan& plan) {
   return lines;
 }
 
-void fill(std::int64_t, std::int64_t, Fields& fields) {
-  for (auto& [name, values] : fields)
+void fill(std::int64_t, std::int64_t, const BatchFields& fields) {
+  for (const auto& [field, values] : fields) {
+    const FieldKind kind = info_of(field).kind;
     for (std::size_t i = 0; i < values.size(); ++i)
-      values[i] = name.ends_with("mask") ? 0
-                  : name == "sentence_labels" || name == "token_types"
+      values[i] = kind == FieldKind::mask ? 0
+                  : kind == FieldKind::answer || kind == FieldKind::type
                       ? static_cast<std::int32_t>(i % 2)
                       : static_cast<std::int32_t>(i * 7 % 40);
+  }
 }
 
 class Plan : public testing::TestWithParam<std::tuple<std::size_t, int, std::string, bool, int>> {};
@@ -74,7 +77,7 @@ TEST_P(Plan, ListsTheCollectivesOfAStep) {
     };
     for (std::int64_t step = 1; step <= 2; ++step) {
       const std::ptrdiff_t before = seen();
-      engine.train_step(step, 1e-3, fill);
+      test::train_step(engine, step, 1e-3, fill);
       const std::ptrdiff_t calls = seen() - before;
       const std::vector<comm::Event> events = mesh.recorder->recent(mesh.rank());
       ASSERT_LE(calls, std::ssize(events)) << "more than the recorder remembers";

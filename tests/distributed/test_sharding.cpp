@@ -10,6 +10,7 @@
 #include "job.h"
 #include "models/registry.h"
 #include "ops/ops.h"
+#include "support/batch.h"
 #include "support/model_fixture.h"
 #include "train/verify.h"
 
@@ -108,8 +109,8 @@ TEST(ModelFixtures, LossAndGradientsOnEveryLayout) {
         train::Engine engine(plan::make_step_plan(f.config(), mesh, DType::f32, part), 1);
         f.load_parameters(engine);
         auto inputs = f.inputs(engine.plan().largest().training);
-        const train::StepResult r = engine.compute_gradients(
-            1, [&](std::int64_t first, std::int64_t count, Fields& fields) {
+        const train::StepResult r = test::compute_gradients(
+            engine, 1, [&](std::int64_t first, std::int64_t count, const BatchFields& fields) {
               for (auto& [field, to] : fields) {
                 const auto width =
                     static_cast<std::int64_t>(inputs.at(field).size()) / f.shape.sequences;
@@ -156,17 +157,18 @@ TEST(Precision, HalvesTrainOnEveryLayout) {
                             c, run == 0 ? comm::single_mesh() : comm::make_mesh(job(), layout)),
                         1);
         e.initialize_parameters();
-        const train::BatchReader read = [](std::int64_t first, std::int64_t count, Fields& f) {
-          const auto width = static_cast<std::int64_t>(f.at("ids").size()) / count;
+        const test::FillBatch read = [](std::int64_t first, std::int64_t count,
+                                        const BatchFields& f) {
+          const auto width = static_cast<std::int64_t>(f.at(Field::ids).size()) / count;
           for (std::int64_t i = 0; i < count * width; ++i)
-            for (const char* name : {"ids", "labels"})
-              f.at(name)[static_cast<std::size_t>(i)] =
+            for (const Field field : {Field::ids, Field::labels})
+              f.at(field)[static_cast<std::size_t>(i)] =
                   static_cast<std::int32_t>((first * width + i) * 7 % 97);
         };
         for (int step = 1; step <= 5; ++step)
-          losses[run].push_back(e.train_step(step, 1e-2, read).loss);
+          losses[run].push_back(test::train_step(e, step, 1e-2, read).loss);
         e.swap_average();
-        losses[run].push_back(e.evaluate(8, read).mean());
+        losses[run].push_back(test::evaluate(e, 8, read).mean());
       }
       EXPECT_EQ(losses[1], losses[2])
           << precision << ": ZeRO on data " << layout.data << " x tensor " << layout.tensor;
@@ -227,17 +229,18 @@ TEST(Devices, CopiesChangeNothing) {
         train::Engine e(plan::make_step_plan(c, comm::make_mesh(job(), layout)),
                         apart ? device::Device(stream, 1) : device::Device::cpu(1));
         e.initialize_parameters();
-        const train::BatchReader read = [](std::int64_t first, std::int64_t count, Fields& f) {
-          const auto width = static_cast<std::int64_t>(f.at("ids").size()) / count;
+        const test::FillBatch read = [](std::int64_t first, std::int64_t count,
+                                        const BatchFields& f) {
+          const auto width = static_cast<std::int64_t>(f.at(Field::ids).size()) / count;
           for (std::int64_t i = 0; i < count * width; ++i)
-            for (const char* name : {"ids", "labels"})
-              f.at(name)[static_cast<std::size_t>(i)] =
+            for (const Field field : {Field::ids, Field::labels})
+              f.at(field)[static_cast<std::size_t>(i)] =
                   static_cast<std::int32_t>((first * width + i) * 7 % 97);
         };
         for (int step = 1; step <= 3; ++step)
-          losses[apart].push_back(e.train_step(step, 1e-2, read).loss);
+          losses[apart].push_back(test::train_step(e, step, 1e-2, read).loss);
         e.swap_average();
-        losses[apart].push_back(e.evaluate(8, read).mean());
+        losses[apart].push_back(test::evaluate(e, 8, read).mean());
       }
       EXPECT_EQ(losses[0], losses[1])
           << precision << " on data " << layout.data << " x tensor " << layout.tensor;

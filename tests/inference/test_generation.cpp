@@ -12,6 +12,7 @@
 #include "inference/translator.h"
 #include "io/safetensors.h"
 #include "models/registry.h"
+#include "support/batch.h"
 #include "train/engine.h"
 
 namespace tfm {
@@ -76,7 +77,8 @@ TEST_P(Generated, EqualsWholeSequences) {
       {.sequences = sequences, .length = length, .source_length = source_length}, kVocabulary);
   const std::vector<std::int64_t> parents{1, 1, 3, 2};
   const auto compare = [&](std::int64_t from, std::int64_t to, std::int64_t tokens) {
-    inference.run({{"ids", ids}, {"source_ids", source_twice}, {"source_mask", mask_twice}});
+    inference.run(
+        {{Field::ids, ids}, {Field::source_ids, source_twice}, {Field::source_mask, mask_twice}});
     for (std::int64_t t = from + tokens - 1; t < to; t += tokens) {
       std::vector<std::int32_t> next;
       for (std::int64_t s = 0; s < sequences; ++s)
@@ -92,7 +94,7 @@ TEST_P(Generated, EqualsWholeSequences) {
       }
     }
   };
-  generation.start({{"source_ids", source}, {"source_mask", mask}});
+  generation.start({{Field::source_ids, source}, {Field::source_mask, mask}});
   compare(0, half, 1);
   const std::vector<std::int32_t> before = ids;
   for (std::int64_t s = 0; s < sequences; ++s)
@@ -150,7 +152,7 @@ class Texts : public testing::Test {
       const auto length = std::min<std::int64_t>(std::ssize(ids), kContext);
       inference::Inference whole(*model_, kSite, weights(), {.sequences = 1, .length = length},
                                  kVocabulary);
-      whole.run({{"ids", std::span(ids).last(static_cast<std::size_t>(length))}});
+      whole.run({{Field::ids, std::span(ids).last(static_cast<std::size_t>(length))}});
       ids.push_back(draw(whole.row(length - 1), n));
     }
     return {ids.begin() + std::ssize(kPrompt), ids.end()};
@@ -211,7 +213,7 @@ TEST(Score, IsThatOfTheLogits) {
                                  {.sequences = 2, .length = 5}, kVocabulary);
   std::vector<std::int32_t> ids{1, 2, 3, 4, 5, 6, 7, 8, 9, 10},
       labels{-1, 36, 0, 4, -1, 1, -1, 2, 3, 0};
-  inference.run({{"ids", ids}});
+  inference.run({{Field::ids, ids}});
   double loss = 0;
   std::int64_t counted = 0, correct = 0;
   for (std::size_t r = 0; r < labels.size(); ++r) {
@@ -227,10 +229,10 @@ TEST(Score, IsThatOfTheLogits) {
     ++counted;
     correct += labels[r] == best;
   }
-  const inference::Totals t =
-      engine.evaluate(2, [&](std::int64_t first, std::int64_t count, Fields& fields) {
-        std::copy_n(ids.begin() + first * 5, count * 5, fields.at("ids").begin());
-        std::copy_n(labels.begin() + first * 5, count * 5, fields.at("labels").begin());
+  const inference::Totals t = test::evaluate(
+      engine, 2, [&](std::int64_t first, std::int64_t count, const BatchFields& fields) {
+        std::copy_n(ids.begin() + first * 5, count * 5, fields.at(Field::ids).begin());
+        std::copy_n(labels.begin() + first * 5, count * 5, fields.at(Field::labels).begin());
       });
   EXPECT_NEAR(t.loss[0], loss, 1e-5);
   EXPECT_EQ(t.labels[0], counted);
@@ -320,7 +322,7 @@ TEST_P(Library, GivesTheSameTokens) {
                                       .capacity = tokens,
                                       .beams = beams},
                                      13);
-    generation.start({{"source_ids", source}, {"source_mask", mask}});
+    generation.start({{Field::source_ids, source}, {Field::source_mask, mask}});
     inference::search(generation, searches);
     const auto expected = ids(name);
     for (std::size_t i = 0; i < searches.size(); ++i, ++compared) {

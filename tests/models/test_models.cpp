@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "inference/inference.h"
+#include "support/batch.h"
 #include "support/model_fixture.h"
 
 namespace tfm {
@@ -21,8 +22,8 @@ TEST_P(ModelFixture, LogitsLossAndGradients) {
                        2);
   f.load_parameters(engine);
   auto inputs = f.inputs(engine.plan().largest().training);
-  const train::StepResult r =
-      engine.compute_gradients(1, [&](std::int64_t, std::int64_t, Fields& fields) {
+  const train::StepResult r = test::compute_gradients(
+      engine, 1, [&](std::int64_t, std::int64_t, const BatchFields& fields) {
         for (auto& [name, to] : fields)
           std::copy(inputs.at(name).begin(), inputs.at(name).end(), to.begin());
       });
@@ -44,12 +45,12 @@ TEST_P(ModelFixture, LogitsLossAndGradients) {
   inference::Inference inference(engine.model(), engine.site(),
                                  {engine.model().parameters(), engine.flat().parameters}, f.shape,
                                  f.config().model.vocab_size);
-  Fields fields;
+  BatchFields fields;
   for (auto& [name, values] : inputs) fields[name] = values;
   inference.run(fields);
   const auto logits = f.get<float>("logits");
   double worst = 0, largest = 0;
-  for (std::size_t row = 0; row < inputs.at("ids").size(); ++row) {
+  for (std::size_t row = 0; row < inputs.at(Field::ids).size(); ++row) {
     const auto got = inference.row(static_cast<std::int64_t>(row));
     for (std::size_t v = 0; v < got.size(); ++v) {
       const auto expected = static_cast<double>(logits[row * got.size() + v]);
@@ -94,16 +95,16 @@ TEST(Documents, ApartInASequenceAreAsAlone) {
     ASSERT_EQ(std::ssize(ids), total);
     const auto loss = [&](train::Engine& engine, std::int64_t first, std::int64_t count) {
       engine.initialize_parameters();
-      const auto copy = [&](const std::vector<std::int32_t>& from, Fields& fields,
-                            const char* name) {
-        if (const auto to = fields.find(name); to != fields.end())
+      const auto copy = [&](const std::vector<std::int32_t>& from, const BatchFields& fields,
+                            Field field) {
+        if (const auto to = fields.find(field); to != fields.end())
           std::copy_n(from.begin() + first, count, to->second.begin());
       };
-      return engine
-          .evaluate(1,
-                    [&](std::int64_t, std::int64_t, Fields& f) {
-                      copy(ids, f, "ids"), copy(labels, f, "labels"), copy(documents, f, "mask");
-                    })
+      return test::evaluate(engine, 1,
+                            [&](std::int64_t, std::int64_t, const BatchFields& f) {
+                              copy(ids, f, Field::ids), copy(labels, f, Field::labels),
+                                  copy(documents, f, Field::mask);
+                            })
           .loss[0];
     };
     train::Engine packed(plan::make_step_plan(c, comm::single_mesh()), 1);
@@ -136,15 +137,16 @@ TEST_P(StepsFixture, TwentySteps) {
   const optim::Schedule schedule = plan::schedule_of(f.config());
   for (std::int64_t s = 1; s <= 20; ++s) {
     EXPECT_NEAR(schedule.at(s), lrs[s - 1], 1e-12) << "step " << s;
-    const train::StepResult r = engine.train_step(
-        s, schedule.at(s), [&](std::int64_t first, std::int64_t count, Fields& fields) {
-          const auto in = fields.at("ids"), out = fields.at("labels");
-          for (std::int64_t i = 0; i < count * T; ++i) {
-            const std::int64_t at = ((s - 1) * G + first) * T + i;
-            in[i] = static_cast<std::int32_t>(tokens[at]);
-            out[i] = static_cast<std::int32_t>(tokens[at + 1]);
-          }
-        });
+    const train::StepResult r =
+        test::train_step(engine, s, schedule.at(s),
+                         [&](std::int64_t first, std::int64_t count, const BatchFields& fields) {
+                           const auto in = fields.at(Field::ids), out = fields.at(Field::labels);
+                           for (std::int64_t i = 0; i < count * T; ++i) {
+                             const std::int64_t at = ((s - 1) * G + first) * T + i;
+                             in[i] = static_cast<std::int32_t>(tokens[at]);
+                             out[i] = static_cast<std::int32_t>(tokens[at + 1]);
+                           }
+                         });
     EXPECT_NEAR(r.loss, losses[s - 1], 1e-5 * losses[s - 1]) << "step " << s;
     EXPECT_NEAR(r.grad_norm, norms[s - 1], 1e-4 * norms[s - 1]) << "step " << s;
   }

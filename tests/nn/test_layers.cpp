@@ -3,6 +3,7 @@
 
 #include "kernels/dropout.h"
 #include "models/registry.h"
+#include "support/batch.h"
 #include "train/engine.h"
 
 namespace tfm {
@@ -116,16 +117,17 @@ config::Config small_model(const std::string& model, const char* recompute) {
   return c;
 }
 
-void read(std::int64_t first, std::int64_t count, Fields& fields) {
-  for (auto& [name, values] : fields) {
+void read(std::int64_t first, std::int64_t count, const BatchFields& fields) {
+  for (const auto& [field, values] : fields) {
+    const FieldKind kind = info_of(field).kind;
     const auto width = static_cast<std::int64_t>(values.size()) / count;
     for (std::int64_t i = 0; i < count * width; ++i) {
       const std::int64_t at = first * width + i;
       std::int32_t v = static_cast<std::int32_t>(at * at * 7 / 3 % 7);
-      if (name == "labels") v = at % 4 == 1 ? -1 : v;
-      if (name.ends_with("mask"))
+      if (kind == FieldKind::label) v = at % 4 == 1 ? -1 : v;
+      if (kind == FieldKind::mask)
         v = at < width || at % 4 == 1 ? -1 : 0;  // the first sequence is nothing but padding
-      if (name == "token_types" || name == "sentence_labels") v %= 2;
+      if (kind == FieldKind::type || kind == FieldKind::answer) v %= 2;
       values[static_cast<std::size_t>(i)] = v;
     }
   }
@@ -139,7 +141,7 @@ TEST_P(Families, GradientEqualsCentralDifferences) {
                                          comm::single_mesh(), DType::f64),
                     2);
     e.initialize_parameters();
-    e.compute_gradients(1, read);
+    test::compute_gradients(e, 1, read);
     auto* x = static_cast<double*>(e.flat().parameters);
     const auto* now = static_cast<const double*>(e.flat().gradients);
     const std::vector<double> gradient(now, now + e.model().parameters().flat_elements());
@@ -149,7 +151,7 @@ TEST_P(Families, GradientEqualsCentralDifferences) {
         double& at = x[p.offset + i];
         const double keep = at, h = 1e-3;
         const auto loss = [&](double value) {
-          return at = value, e.compute_gradients(1, read).loss;
+          return at = value, test::compute_gradients(e, 1, read).loss;
         };
         const double want =
             (8 * (loss(keep + h) - loss(keep - h)) - (loss(keep + 2 * h) - loss(keep - 2 * h))) /

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "models/registry.h"
+#include "support/batch.h"
 #include "train/engine.h"
 
 namespace tfm {
@@ -22,10 +23,11 @@ std::unique_ptr<train::Engine> engine_of(const std::string& precision, double em
   return engine;
 }
 
-const train::BatchReader kBatch = [](std::int64_t first, std::int64_t, Fields& fields) {
-  for (std::size_t i = 0; i < fields.at("ids").size(); ++i) {
-    fields.at("ids")[i] = static_cast<std::int32_t>((static_cast<std::size_t>(first) + i * 5) % 32);
-    fields.at("labels")[i] = static_cast<std::int32_t>((i * 7 + 3) % 32);
+const test::FillBatch kBatch = [](std::int64_t first, std::int64_t, const BatchFields& fields) {
+  for (std::size_t i = 0; i < fields.at(Field::ids).size(); ++i) {
+    fields.at(Field::ids)[i] =
+        static_cast<std::int32_t>((static_cast<std::size_t>(first) + i * 5) % 32);
+    fields.at(Field::labels)[i] = static_cast<std::int32_t>((i * 7 + 3) % 32);
   }
 };
 
@@ -58,7 +60,7 @@ TEST(Average, IsTheSumThatTheFormulaGives) {
     if (precision == "fp16") engine->loss_scale().value = 64;  // nothing overflows
     constexpr std::int64_t updates = 6;
     for (std::int64_t t = 1; t <= updates; ++t) {
-      ASSERT_TRUE(engine->train_step(t, 0.02, kBatch).applied);
+      ASSERT_TRUE(test::train_step(*engine, t, 0.02, kBatch).applied);
       w.push_back(weights(*engine));
     }
     // 2/11, 3/12, 4/13 = 0.3077 and from there on 0.3.
@@ -87,11 +89,12 @@ template <class P>
 void expect_exchange(const std::string& precision) {
   const auto engine = engine_of(precision, 0.5);
   if (precision == "fp16") engine->loss_scale().value = 64;
-  for (std::int64_t t = 1; t <= 4; ++t) ASSERT_TRUE(engine->train_step(t, 0.02, kBatch).applied);
+  for (std::int64_t t = 1; t <= 4; ++t)
+    ASSERT_TRUE(test::train_step(*engine, t, 0.02, kBatch).applied);
   const auto* parameters = static_cast<const P*>(engine->flat().parameters);
   const std::vector<float> trained = weights(*engine),
                            average = values(*engine, engine->flat().average);
-  const double loss = engine->evaluate(4, kBatch).mean();
+  const double loss = test::evaluate(*engine, 4, kBatch).mean();
   const auto expect_parameters = [&](const std::vector<float>& of) {
     int wrong = 0;
     for (const nn::PartSlice& p : engine->model().parameters().slices())
@@ -105,11 +108,11 @@ void expect_exchange(const std::string& precision) {
   expect_parameters(average);
   EXPECT_EQ(weights(*engine), average);
   EXPECT_EQ(values(*engine, engine->flat().average), trained);
-  EXPECT_NE(engine->evaluate(4, kBatch).mean(), loss);
+  EXPECT_NE(test::evaluate(*engine, 4, kBatch).mean(), loss);
   engine->swap_average();
   expect_parameters(trained);
   EXPECT_EQ(weights(*engine), trained);
-  EXPECT_EQ(engine->evaluate(4, kBatch).mean(), loss);
+  EXPECT_EQ(test::evaluate(*engine, 4, kBatch).mean(), loss);
 }
 
 TEST(Average, ExchangedIsWhatTheModelComputesWith) {

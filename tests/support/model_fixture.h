@@ -62,11 +62,12 @@ class Fixture {
     std::memcpy(v.data(), bytes.data(), bytes.size());
     return v;
   }
-  // The whole batch, by the names of the recording's fields.
-  std::map<std::string, std::vector<std::int32_t>> inputs(const nn::Recording& recording) const {
-    std::map<std::string, std::vector<std::int32_t>> all;
+  // The whole batch, by the recording's fields.
+  std::map<Field, std::vector<std::int32_t>> inputs(const nn::Recording& recording) const {
+    std::map<Field, std::vector<std::int32_t>> all;
     for (const auto& [field, value] : recording.inputs) {
-      const auto values = get<std::int64_t>(field == "ids" ? "input_ids" : field);
+      const auto values =
+          get<std::int64_t>(field == Field::ids ? "input_ids" : std::string(info_of(field).name));
       all[field].assign(values.begin(), values.end());
     }
     return all;

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "models/registry.h"
+#include "support/batch.h"
 #include "train/engine.h"
 
 namespace {
@@ -41,8 +42,8 @@ config::Config config_with(const std::string& model,
   return c;
 }
 
-const train::BatchReader kBatch = [](std::int64_t first, std::int64_t, Fields& fields) {
-  const auto ids = fields.at("ids"), labels = fields.at("labels");
+const test::FillBatch kBatch = [](std::int64_t first, std::int64_t, const BatchFields& fields) {
+  const auto ids = fields.at(Field::ids), labels = fields.at(Field::labels);
   for (std::size_t i = 0; i < ids.size(); ++i) {
     ids[i] = static_cast<std::int32_t>((static_cast<std::size_t>(first) * 7 + i * 13) % 61);
     labels[i] = static_cast<std::int32_t>((i * 29 + 3) % 61);
@@ -82,8 +83,8 @@ TEST(Engine, PlannedMemoryIsTheHighWaterMarkInFiftyRandomConfigurations) {
       train::Engine engine(std::move(plan), 1);
       EXPECT_EQ(engine.arena_high_water(), planned) << model;
       engine.initialize_parameters();
-      engine.train_step(1, 1e-3, kBatch);
-      results.push_back(engine.train_step(2, 1e-3, kBatch));
+      test::train_step(engine, 1, 1e-3, kBatch);
+      results.push_back(test::train_step(engine, 2, 1e-3, kBatch));
       EXPECT_TRUE(std::isfinite(results.back().loss)) << model;
       EXPECT_EQ(results.back().loss, results.front().loss) << recompute << ": " << model;
       EXPECT_EQ(results.back().grad_norm, results.front().grad_norm) << recompute << ": " << model;
@@ -109,9 +110,12 @@ TEST(Engine, AStepAllocatesNothing) {
                    "recompute=selective"});
   train::Engine engine(plan::make_step_plan(c, comm::single_mesh()), 1);
   engine.initialize_parameters();
-  for (int s = 1; s <= 2; ++s) engine.train_step(s, 1e-3, kBatch);
+  std::vector<std::int32_t> ids(4 * 16), labels(ids.size());
+  const Batch batch{.sequences = 4, .fields = {{Field::ids, ids}, {Field::labels, labels}}};
+  kBatch(0, 4, batch.fields);
+  for (int s = 1; s <= 2; ++s) engine.train_step(s, 1e-3, batch);
   const std::int64_t before = allocations;
-  for (int s = 3; s <= 10; ++s) engine.train_step(s, 1e-3, kBatch);
+  for (int s = 3; s <= 10; ++s) engine.train_step(s, 1e-3, batch);
   EXPECT_EQ(allocations - before, 0);
 }
 

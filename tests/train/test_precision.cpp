@@ -9,6 +9,7 @@
 #include "kernels/elementwise.h"
 #include "models/registry.h"
 #include "optim/loss_scale.h"
+#include "support/batch.h"
 #include "support/data_files.h"
 #include "train/engine_state.h"
 
@@ -99,9 +100,9 @@ config::Config small(const std::string& precision, const std::string& more = "")
 }
 
 // A text with rules to learn: each id follows from the one before it, but for one in eight.
-train::BatchReader text(std::int64_t step) {
-  return [step](std::int64_t first, std::int64_t count, Fields& f) {
-    const auto T = static_cast<std::int64_t>(f.at("ids").size()) / count;
+test::FillBatch text(std::int64_t step) {
+  return [step](std::int64_t first, std::int64_t count, const BatchFields& f) {
+    const auto T = static_cast<std::int64_t>(f.at(Field::ids).size()) / count;
     for (std::int64_t i = 0; i < count; ++i) {
       const RandomKey key{3, Purpose::data, static_cast<std::uint32_t>(first + i),
                           static_cast<std::uint32_t>(step)};
@@ -110,8 +111,8 @@ train::BatchReader text(std::int64_t step) {
         const std::uint32_t w = key.word(static_cast<std::uint64_t>(t + 2));
         const std::int32_t c =
             w % 8 == 0 ? static_cast<std::int32_t>(w / 8 % 32) : (5 * b + 7) % 32;
-        f.at("ids")[static_cast<std::size_t>(i * T + t)] = b;
-        f.at("labels")[static_cast<std::size_t>(i * T + t)] = c;
+        f.at(Field::ids)[static_cast<std::size_t>(i * T + t)] = b;
+        f.at(Field::labels)[static_cast<std::size_t>(i * T + t)] = c;
         b = c;
       }
     }
@@ -125,7 +126,7 @@ struct Training {
   }
   train::StepResult step() {
     ++number;
-    return engine.train_step(number, 3e-3, text(number));
+    return test::train_step(engine, number, 3e-3, text(number));
   }
   double mean_loss(int steps, int last) {
     double sum = 0;
@@ -198,7 +199,8 @@ TEST(Precision, CheckpointsKeepWhatTrainingGoesOnFrom) {
   second.number = 3;
   for (int i = 0; i < 3; ++i) EXPECT_EQ(first.step().loss, second.step().loss);
   first.engine.swap_average(), second.engine.swap_average();
-  EXPECT_EQ(first.engine.evaluate(16, text(1)).mean(), second.engine.evaluate(16, text(1)).mean());
+  EXPECT_EQ(test::evaluate(first.engine, 16, text(1)).mean(),
+            test::evaluate(second.engine, 16, text(1)).mean());
 }
 
 TEST(LossScale, FollowsTheRules) {
@@ -290,11 +292,11 @@ TEST(LossScale, SkippedStepsCountNeitherForAdamNorForTheAverage) {
     const double lr = 3e-3 * (1 + number % 4);
     const optim::LossScale scale = engine->loss_scale();
     if (overflows.contains(number)) engine->loss_scale().value = 0x1p60;
-    engine->compute_gradients(number, text(number));
+    test::compute_gradients(*engine, number, text(number));
     const bool applied = reference.step(static_cast<const float*>(engine->flat().gradients),
                                         engine->loss_scale().value, lr);
     ASSERT_EQ(applied, !overflows.contains(number)) << number;
-    EXPECT_EQ(engine->train_step(number, lr, text(number)).applied, applied) << number;
+    EXPECT_EQ(test::train_step(*engine, number, lr, text(number)).applied, applied) << number;
     if (!applied) engine->loss_scale() = scale;
     EXPECT_EQ(engine->updates(), reference.updates);
     EXPECT_LT(largest_difference(reference.weights, engine->flat().master), 1e-6) << number;

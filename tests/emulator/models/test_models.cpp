@@ -8,6 +8,7 @@
 #include "../ranks/find_device.h"
 #include "inference/translator.h"
 #include "models/registry.h"
+#include "support/batch.h"
 #include "train/engine.h"
 
 namespace tfm {
@@ -71,18 +72,20 @@ config::Config config_of(const Case& c, const std::string& device) {
   return config;
 }
 
-void fill(std::int64_t first, std::int64_t count, Fields& fields) {
-  for (auto& [name, to] : fields) {
+void fill(std::int64_t first, std::int64_t count, const BatchFields& fields) {
+  for (const auto& [field, to] : fields) {
+    const FieldKind kind = info_of(field).kind;
+    const std::string name(info_of(field).name);
     const auto width = static_cast<std::int64_t>(to.size()) / count;
     for (std::int64_t i = 0; i < count * width; ++i) {
       const std::uint32_t word = RandomKey{9, Purpose::data, stream_of(name), 0}.word(
           static_cast<std::uint64_t>(first * width + i));
       const bool none = i % width > 11 && word % 3 == 0;
       to[static_cast<std::size_t>(i)] =
-          name.ends_with("mask") ? (none ? -1 : 0)
-          : none && name == "labels"
+          kind == FieldKind::mask ? (none ? -1 : 0)
+          : none && kind == FieldKind::label
               ? -1
-              : static_cast<std::int32_t>(word % (name == "token_types" ? 2 : 37));
+              : static_cast<std::int32_t>(word % (kind == FieldKind::type ? 2 : 37));
     }
   }
 }
@@ -111,8 +114,8 @@ TEST_P(OnTheDevice, TrainsAsTheCpuDoes) {
   device.initialize_parameters();
   EXPECT_EQ(weights(host), weights(device)) << "initial weights";
   for (int step = 1; step <= 3; ++step) {
-    const train::StepResult a = host.train_step(step, 1e-3, fill),
-                            b = device.train_step(step, 1e-3, fill);
+    const train::StepResult a = test::train_step(host, step, 1e-3, fill),
+                            b = test::train_step(device, step, 1e-3, fill);
     EXPECT_TRUE(b.applied);
     EXPECT_EQ(a.tokens, b.tokens);
     EXPECT_NEAR(b.loss, a.loss, c.bound * a.loss) << "step " << step;
@@ -120,7 +123,7 @@ TEST_P(OnTheDevice, TrainsAsTheCpuDoes) {
   }
   host.swap_average();
   device.swap_average();
-  const inference::Totals a = host.evaluate(4, fill), b = device.evaluate(4, fill);
+  const inference::Totals a = test::evaluate(host, 4, fill), b = test::evaluate(device, 4, fill);
   EXPECT_EQ(a.labels, b.labels);
   EXPECT_NEAR(b.mean(), a.mean(), c.bound * a.mean());
 }
@@ -133,10 +136,10 @@ TEST_P(OnTheDevice, StepsTakeNoMemoryOutsideThePlan) {
     train::Engine e(plan::make_step_plan(c, comm::single_mesh()),
                     device::Device(std::make_shared<cuda::Stream>(0), 1));
     e.initialize_parameters();
-    e.train_step(1, 1e-3, fill);  // which measures
+    test::train_step(e, 1, 1e-3, fill);  // which measures
     const long before = emulator::runtime.scratch_allocations;
-    for (int step = 2; step <= 4; ++step) e.train_step(step, 1e-3, fill);
-    e.evaluate(4, fill);
+    for (int step = 2; step <= 4; ++step) test::train_step(e, step, 1e-3, fill);
+    test::evaluate(e, 4, fill);
     EXPECT_EQ(emulator::runtime.scratch_allocations, before)
         << "cuda_graphs: " << config::word(graphs);
   }
@@ -154,8 +157,8 @@ TEST_P(OnTheDevice, GraphsChangeNothing) {
   recorded.initialize_parameters();
   plain.initialize_parameters();
   for (int step = 1; step <= 4; ++step) {
-    const train::StepResult a = recorded.train_step(step, 1e-3, fill),
-                            b = plain.train_step(step, 1e-3, fill);
+    const train::StepResult a = test::train_step(recorded, step, 1e-3, fill),
+                            b = test::train_step(plain, step, 1e-3, fill);
     EXPECT_EQ(a.loss, b.loss) << "step " << step;
     EXPECT_EQ(a.grad_norm, b.grad_norm) << "step " << step;
   }
@@ -175,7 +178,7 @@ TEST_P(OnTheDevice, RecomputationChangesNothing) {
                     device::Device(std::make_shared<cuda::Stream>(0), 1));
     e.initialize_parameters();
     for (int step = 1; step <= 3; ++step) {
-      const train::StepResult r = e.train_step(step, 1e-3, fill);
+      const train::StepResult r = test::train_step(e, step, 1e-3, fill);
       results[which].insert(results[which].end(), {r.loss, r.grad_norm});
     }
     ++which;
@@ -194,7 +197,7 @@ std::vector<double> generated(const comm::Site& site, const nn::Model& model,
     inference::Inference whole(model, site, weights, {.sequences = 2, .length = length},
                                vocabulary);
     std::vector<std::int32_t> ids(2 * length, 5);
-    whole.run({{"ids", ids}});
+    whole.run({{Field::ids, ids}});
     for (std::int64_t r = 0; r < 2 * length; ++r) {
       const auto row = whole.row(r);
       all.insert(all.end(), row.begin(), row.end());
@@ -216,7 +219,9 @@ std::vector<double> generated(const comm::Site& site, const nn::Model& model,
                                    {memory.get(), not_numbers.size()});
   std::vector<std::int32_t> source(2 * 6, 3), mask(source.size(), 0);
   mask.back() = -1;
-  generation.start(reads_source ? Fields{{"source_ids", source}, {"source_mask", mask}} : Fields{});
+  generation.start(reads_source
+                       ? BatchFields{{Field::source_ids, source}, {Field::source_mask, mask}}
+                       : BatchFields{});
   for (std::int64_t t = 0; t < length;) {
     const std::int64_t tokens = t == length - together ? together : 1;
     if (t == length / 2) generation.reorder(std::vector<std::int64_t>{1, 1, 3, 2});
@@ -266,7 +271,7 @@ TEST_P(TranslatesOnTheDevice, AsTheCpuDoes) {
     config::resolve_for_ranks(config, 1);
     train::Engine e(plan::make_step_plan(config, comm::single_mesh()), std::move(device));
     e.initialize_parameters();
-    e.train_step(1, 1e-3, fill);
+    test::train_step(e, 1, 1e-3, fill);
     const auto tokenizer = tokenizer::load_tokenizer("bytes");
     inference::Translator translator(*e.plan().translator, config.model, e.site(),
                                      {e.model().parameters(), e.flat().parameters}, *tokenizer,

@@ -12,6 +12,7 @@
 #include "inference/inference.h"
 #include "kernels/elementwise.h"
 #include "models/registry.h"
+#include "support/batch.h"
 #include "train/verify.h"
 
 namespace tfm {
@@ -195,21 +196,21 @@ std::vector<double> losses(device::Device device, const comm::Mesh& mesh,
   config::resolve_for_ranks(c, mesh.layout.world());
   train::Engine e(plan::make_step_plan(c, mesh), std::move(device));
   e.initialize_parameters();
-  const train::BatchReader read = [](std::int64_t first, std::int64_t count, Fields& f) {
-    const auto width = static_cast<std::int64_t>(f.at("ids").size()) / count;
+  const test::FillBatch read = [](std::int64_t first, std::int64_t count, const BatchFields& f) {
+    const auto width = static_cast<std::int64_t>(f.at(Field::ids).size()) / count;
     for (std::int64_t i = 0; i < count * width; ++i)
-      for (const char* name : {"ids", "labels"})
-        f.at(name)[static_cast<std::size_t>(i)] =
+      for (const Field field : {Field::ids, Field::labels})
+        f.at(field)[static_cast<std::size_t>(i)] =
             static_cast<std::int32_t>((first * width + i) * 7 % 37);
   };
   std::vector<double> all;
   for (int step = 1; step <= 3; ++step) {  // plain, recorded, replayed
-    const train::StepResult r = e.train_step(step, 1e-2, read);
+    const train::StepResult r = test::train_step(e, step, 1e-2, read);
     all.insert(all.end(), {r.loss, r.grad_norm});
   }
   EXPECT_TRUE(e.graphs() > 0 || backend != "nccl" || mesh.layout.world() == 1);
   e.swap_average();
-  all.push_back(e.evaluate(4, read).mean());
+  all.push_back(test::evaluate(e, 4, read).mean());
   c.parallel.sequence = false;
   const auto generator = models::make_model(c, mesh);
   inference::Generation generation(*generator, e.site(),

@@ -12,11 +12,11 @@ namespace tfm::data {
 // holds each sample once. With shuffle, an epoch's order is a keyed Feistel permutation of the
 // smallest power of two that holds all samples; places that fall outside are walked on (Black and
 // Rogaway, "Ciphers with arbitrary finite domains", 2002).
-class SampleOrder {
+class Sampler {
  public:
-  SampleOrder(std::int64_t samples, bool shuffle, std::uint64_t seed)
+  Sampler(std::int64_t samples, bool shuffle, std::uint64_t seed)
       : samples_(samples), shuffle_(shuffle), seed_(seed) {
-    TFM_CHECK(samples > 0, "an order needs at least one sample");
+    TFM_CHECK(samples > 0, "a sampler needs at least one sample");
     const int bits = std::bit_width(static_cast<std::uint64_t>(samples - 1));
     low_bits_ = (bits + 1) / 2;
     low_mask_ = (std::uint64_t{1} << low_bits_) - 1;

@@ -1,0 +1,29 @@
+#pragma once
+// What batches hold: a function of their index alone, whatever the layout.
+#include <cstdint>
+
+#include "core/batch.h"
+
+namespace tfm::data {
+
+// Subclasses are the objectives: each turns text into inputs and labels in its own way.
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+
+  struct GlobalBatch {
+    std::size_t shape = 0;       // which of the run's batch shapes
+    std::int64_t sequences = 0;  // of all ranks
+  };
+  // Of training, any index: epochs follow each other. Of one pass over the data: indices below
+  // batches(), the last may be short.
+  virtual GlobalBatch batch(std::int64_t index) const = 0;
+  virtual std::int64_t batches() const = 0;  // of an epoch
+
+  // Sequences [first, first + count) of a batch; every field the objective knows and `fields` has
+  // is filled. Thread-safe. Throws Error(input) where the data cannot be read.
+  virtual void fill(std::int64_t index, std::int64_t first, std::int64_t count,
+                    const BatchFields& fields) const = 0;
+};
+
+}  // namespace tfm::data

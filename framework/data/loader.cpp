@@ -1,0 +1,78 @@
+#include "data/loader.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tfm::data {
+
+DataLoader::Part DataLoader::part(const nn::Recording& recording, std::int64_t sequences) {
+  Part part{.sequences = sequences, .widths = {}};
+  for (const auto& [field, value] : recording.inputs)
+    part.widths[field] = recording.shape.width(field);
+  return part;
+}
+
+DataLoader::DataLoader(const Dataset& dataset, std::vector<Part> parts,
+                       const LoaderOptions& options, const BatchFields& memory)
+    : dataset_(dataset), parts_(std::move(parts)), options_(options), memory_(memory) {
+  TFM_CHECK(!parts_.empty(), "a loader needs the part of at least one shape");
+  for (const Part& part : parts_)
+    for (const auto& [field, width] : part.widths) {
+      const auto elements = static_cast<std::size_t>(part.sequences * width);
+      if (memory_[field].size() >= elements) continue;
+      TFM_CHECK(memory.empty(), "the memory given is too small for a part");
+      own_memory_[field].resize(elements);
+      memory_[field] = own_memory_[field];
+    }
+}
+
+std::int64_t DataLoader::rounds(std::int64_t index) const {
+  const Dataset::GlobalBatch batch = dataset_.batch(index);
+  return ceil_div(batch.sequences, parts_.at(batch.shape).sequences * options_.ranks);
+}
+
+DataLoader::Data DataLoader::read(Key key) const {
+  const Dataset::GlobalBatch global = dataset_.batch(key.index);
+  const Part& part = parts_.at(global.shape);
+  Data data;
+  data.batch.shape = global.shape;
+  data.batch.first = (key.round * options_.ranks + options_.rank) * part.sequences;
+  data.batch.sequences =
+      std::clamp<std::int64_t>(global.sequences - data.batch.first, 0, part.sequences);
+  BatchFields real;
+  for (const auto& [field, width] : part.widths) {
+    const auto filled = static_cast<std::size_t>(data.batch.sequences * width);
+    auto& values = data.values[field];
+    values.resize(filled, 0);
+    values.resize(static_cast<std::size_t>(part.sequences * width), info_of(field).padding);
+    real[field] = std::span(values).first(filled);
+    data.batch.fields[field] = values;
+  }
+  if (data.batch.sequences > 0)
+    dataset_.fill(key.index, data.batch.first, data.batch.sequences, real);
+  return data;
+}
+
+DataLoader::Key DataLoader::after(Key key) const {
+  if (key.round + 1 < rounds(key.index)) return {key.index, key.round + 1};
+  if (options_.batches > 0 && key.index + 1 >= options_.batches) return {};
+  return {key.index + 1, 0};
+}
+
+const Batch& DataLoader::load(std::int64_t index, std::int64_t round) {
+  const Key key{index, round};
+  const Data data = ahead_.valid() && ahead_key_ == key ? ahead_.get() : read(key);
+  ahead_key_ = after(key);
+  ahead_ = {};
+  if (ahead_key_.index >= 0)
+    ahead_ = std::async(std::launch::async, [this, next = ahead_key_] { return read(next); });
+  batch_ = data.batch;
+  for (auto& [field, values] : batch_.fields) {
+    const auto to = memory_.at(field).first(values.size());
+    std::ranges::copy(values, to.begin());
+    values = to;
+  }
+  return batch_;
+}
+
+}  // namespace tfm::data

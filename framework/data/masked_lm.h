@@ -1,0 +1,57 @@
+#pragma once
+// Masked language modelling, and BERT's next sentence prediction: what is masked is a function of
+// (seed, batch, sequence) alone.
+#include "data/next_token.h"
+#include "tokenizer/tokenizer.h"
+
+namespace tfm::data {
+
+// BERT's masked tokens (Devlin et al. 2019): each token is chosen with `probability`; of those 80 %
+// become the mask id, 10 % a random id, 10 % stay. Labels are the chosen tokens. With a tokenizer
+// that has [CLS] and [SEP], they enclose each sequence and are never chosen.
+//
+// A sequence is one text without a sentence label, or with `next_sentence` a pair [CLS] A [SEP] B
+// [SEP], token types 0 to the first [SEP] and then 1. A and B are the halves of the sample, A the
+// longer by at most one; every other time by chance B is the second half of another sample of the
+// epoch instead, all equally likely. Sentence labels: 0 B follows A, 1 it does not.
+class MaskedLm final : public Dataset {
+ public:
+  struct Options {
+    std::int64_t length = 0;  // of a sequence
+    std::int64_t vocab_size = 0;
+    double probability = 0.15;
+    std::uint64_t seed = 0;
+    std::optional<std::int32_t> document_end;  // as NextToken's; [CLS] belongs to the first
+                                               // document, the last [SEP] to the last
+    bool next_sentence = false;
+  };
+  // `source` has seq_len = length - specials() and must outlive this. Throws Error(usage)
+  // for a tokenizer without the ids that are needed or a vocabulary too small for the mask,
+  // Error(input) for pairs from one sample.
+  MaskedLm(const Source& source, Sampler sampler, const tokenizer::Tokenizer& tokenizer,
+           std::int64_t global_batch, const Options& options, bool endless);
+  // What the constructor asks of a tokenizer.
+  static void check_tokenizer(const tokenizer::Tokenizer& tokenizer, std::int64_t vocab_size,
+                              bool next_sentence);
+  // Places of a sequence that [CLS] and [SEP] take; for pairs of a tokenizer without them its begin
+  // and end.
+  static std::int64_t specials(const tokenizer::Tokenizer& tokenizer, bool next_sentence);
+  GlobalBatch batch(std::int64_t index) const override { return text_.batch(index); }
+  std::int64_t batches() const override { return text_.batches(); }
+  void fill(std::int64_t index, std::int64_t first, std::int64_t count,
+            const BatchFields& fields) const override;
+
+ private:
+  void pair_up(std::int64_t index, std::int64_t first, std::int64_t count, std::int64_t middle,
+               std::span<std::int32_t> ids, const BatchFields& fields) const;
+
+  const Source& source_;
+  Sampler sampler_;
+  NextToken text_;
+  Options options_;
+  std::int64_t global_batch_;
+  std::int32_t mask_;
+  std::optional<std::int32_t> classify_, separate_;
+};
+
+}  // namespace tfm::data

@@ -1,0 +1,52 @@
+#include "data/next_token.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace tfm::data {
+
+NextToken::NextToken(const Source& source, Sampler sampler, std::int64_t global_batch, bool endless,
+                     std::optional<std::int32_t> document_end)
+    : source_(source),
+      sampler_(sampler),
+      global_batch_(global_batch),
+      endless_(endless),
+      document_end_(document_end) {
+  TFM_CHECK(global_batch > 0, "a batch needs at least one sequence");
+  TFM_CHECK(sampler.samples() == source.samples(), "the sampler was made for another source");
+}
+
+Dataset::GlobalBatch NextToken::batch(std::int64_t index) const {
+  if (endless_) return {0, global_batch_};
+  return {0, std::clamp<std::int64_t>(source_.samples() - index * global_batch_, 0, global_batch_)};
+}
+
+std::int64_t NextToken::batches() const {
+  return (source_.samples() + global_batch_ - 1) / global_batch_;
+}
+
+void NextToken::fill(std::int64_t index, std::int64_t first, std::int64_t count,
+                     const BatchFields& fields) const {
+  const std::int64_t t = source_.seq_len();
+  TFM_CHECK(index >= 0 && first >= 0 && count >= 0 && first + count <= global_batch_,
+            "sequences outside the batch");
+  const auto ids = fields.at(Field::ids), labels = fields.at(Field::labels);
+  TFM_CHECK(static_cast<std::int64_t>(ids.size()) == count * t && labels.size() == ids.size(),
+            "count * seq_len ids");
+  const auto mask = fields.find(Field::mask);
+  std::vector<std::int32_t> sample(static_cast<std::size_t>(t) + 1);
+  for (std::int64_t i = 0; i < count; ++i) {
+    source_.read(sampler_.sample(index * global_batch_ + first + i), sample);
+    std::copy_n(sample.begin(), t, ids.begin() + i * t);
+    std::copy_n(sample.begin() + 1, t, labels.begin() + i * t);
+    std::int32_t document = 0;
+    for (std::int64_t k = 0; k < t; ++k) {
+      const auto at = static_cast<std::size_t>(i * t + k);
+      if (mask != fields.end()) mask->second[at] = document;
+      if (ids[at] == document_end_) labels[at] = -1, ++document;
+    }
+  }
+}
+
+}  // namespace tfm::data

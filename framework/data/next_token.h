@@ -1,0 +1,32 @@
+#pragma once
+// Next-token prediction: a label is the id after the input.
+#include <optional>
+
+#include "data/dataset.h"
+#include "data/sampler.h"
+#include "data/source.h"
+
+namespace tfm::data {
+
+// Batch i is positions [i * global_batch, (i + 1) * global_batch) of the sampler. With
+// `document_end`, an id that belongs to the document it ends, `mask` numbers the documents of a
+// sequence from 0 and the first id of a document is no label.
+class NextToken final : public Dataset {
+ public:
+  // The source must outlive this. `endless`: for training.
+  NextToken(const Source& source, Sampler sampler, std::int64_t global_batch, bool endless,
+            std::optional<std::int32_t> document_end = std::nullopt);
+  GlobalBatch batch(std::int64_t index) const override;
+  std::int64_t batches() const override;
+  void fill(std::int64_t index, std::int64_t first, std::int64_t count,
+            const BatchFields& fields) const override;
+
+ private:
+  const Source& source_;
+  Sampler sampler_;
+  std::int64_t global_batch_;
+  bool endless_;
+  std::optional<std::int32_t> document_end_;
+};
+
+}  // namespace tfm::data

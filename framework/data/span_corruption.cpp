@@ -1,0 +1,120 @@
+#include "data/span_corruption.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/error.h"
+#include "data/special_ids.h"
+
+namespace tfm::data {
+namespace {
+
+// `total` cut into `pieces` positive parts, all ways equally likely: the cuts are the places of a
+// shuffled row.
+std::vector<std::int64_t> random_parts(std::int64_t total, std::int64_t pieces,
+                                       const RandomKey& key, std::uint64_t& at) {
+  std::vector<std::int64_t> places(static_cast<std::size_t>(total - 1));
+  std::iota(places.begin(), places.end(), 1);
+  for (std::int64_t i = 0; i < pieces - 1; ++i) {
+    const std::uint64_t left = places.size() - static_cast<std::size_t>(i);
+    std::swap(places[static_cast<std::size_t>(i)],
+              places[static_cast<std::size_t>(i) + key.word(at++) % left]);
+  }
+  places.resize(static_cast<std::size_t>(pieces - 1));
+  std::sort(places.begin(), places.end());
+  places.push_back(total);
+  for (std::size_t i = places.size() - 1; i > 0; --i) places[i] -= places[i - 1];
+  return places;
+}
+
+}  // namespace
+
+SpanLengths span_lengths(std::int64_t source, double probability, double mean_span_length) {
+  const auto of = [&](std::int64_t raw) {
+    SpanLengths s{.raw = raw};
+    s.hidden =
+        std::clamp<std::int64_t>(std::llround(static_cast<double>(raw) * probability), 1, raw - 1);
+    s.spans =
+        std::clamp<std::int64_t>(std::llround(static_cast<double>(s.hidden) / mean_span_length), 1,
+                                 std::min(s.hidden, raw - s.hidden));
+    s.source = raw - s.hidden + s.spans + 1;
+    s.target = s.hidden + s.spans + 1;
+    return s;
+  };
+  if (source < 3)
+    throw Error(ExitCode::usage, "train.seq_len " + std::to_string(source) +
+                                     " is too short for span corruption; expected at least 3");
+  std::int64_t raw = 2;
+  while (of(raw + 1).source <= source) ++raw;
+  return of(raw);
+}
+
+void SpanCorruption::check_tokenizer(const tokenizer::Tokenizer& tokenizer, std::int64_t spans,
+                                     std::int64_t vocab_size, std::int64_t begin) {
+  sentence_ids(tokenizer, begin);
+  const std::vector<std::int32_t> sentinels = tokenizer.sentinel_ids();
+  if (static_cast<std::int64_t>(sentinels.size()) < spans)
+    throw Error(ExitCode::usage, "data.tokenizer has " + std::to_string(sentinels.size()) +
+                                     " sentinels, but a sequence has " + std::to_string(spans) +
+                                     " hidden spans; expected <extra_id_0> to <extra_id_" +
+                                     std::to_string(spans - 1) + ">, or a shorter train.seq_len");
+  for (std::int64_t i = 0; i < spans; ++i)
+    check_fits("a sentinel", sentinels[static_cast<std::size_t>(i)], vocab_size);
+}
+
+SpanCorruption::SpanCorruption(const Source& source, Sampler sampler,
+                               const tokenizer::Tokenizer& tokenizer, std::int64_t global_batch,
+                               SpanLengths lengths, std::int64_t vocab_size, std::uint64_t seed,
+                               bool endless, std::int64_t begin)
+    : text_(source, sampler, global_batch, endless), lengths_(lengths), seed_(seed) {
+  check_tokenizer(tokenizer, lengths.spans, vocab_size, begin);
+  const SentenceIds special = sentence_ids(tokenizer, begin);
+  begin_ = special.begin, end_ = special.end;
+  sentinels_ = tokenizer.sentinel_ids();
+  sentinels_.resize(static_cast<std::size_t>(lengths.spans));
+}
+
+void SpanCorruption::fill(std::int64_t index, std::int64_t first, std::int64_t count,
+                          const BatchFields& fields) const {
+  const SpanLengths& l = lengths_;
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(count * l.raw)), next(ids.size());
+  const BatchFields text{{Field::ids, ids}, {Field::labels, next}};
+  text_.fill(index, first, count, text);
+  const auto source = fields.at(Field::source_ids), target = fields.at(Field::ids),
+             labels = fields.at(Field::labels);
+  const auto width = source.size() / static_cast<std::size_t>(count),
+             target_width = target.size() / static_cast<std::size_t>(count);
+  if (const auto mask = fields.find(Field::source_mask); mask != fields.end())
+    std::fill(mask->second.begin(), mask->second.end(), -1);
+  std::fill(labels.begin(), labels.end(), -1);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const RandomKey key{seed_, Purpose::data,
+                        stream_of("span_corruption." + std::to_string(first + i)),
+                        static_cast<std::uint32_t>(index)};
+    std::uint64_t at = 0;
+    const auto hidden = random_parts(l.hidden, l.spans, key, at),
+               kept = random_parts(l.raw - l.hidden, l.spans, key, at);
+    std::vector<std::int32_t> in, out;
+    const std::int32_t* next_id = ids.data() + i * l.raw;
+    for (std::size_t n = 0; n < hidden.size(); ++n) {
+      in.insert(in.end(), next_id, next_id + kept[n]);
+      in.push_back(sentinels_[n]);
+      out.push_back(sentinels_[n]);
+      out.insert(out.end(), next_id + kept[n], next_id + kept[n] + hidden[n]);
+      next_id += kept[n] + hidden[n];
+    }
+    in.push_back(end_), out.push_back(end_);
+    const auto row = static_cast<std::size_t>(i);
+    std::copy(in.begin(), in.end(), source.begin() + static_cast<std::ptrdiff_t>(row * width));
+    if (const auto mask = fields.find(Field::source_mask); mask != fields.end())
+      std::fill_n(mask->second.begin() + static_cast<std::ptrdiff_t>(row * width), in.size(), 0);
+    std::copy(out.begin(), out.end(),
+              labels.begin() + static_cast<std::ptrdiff_t>(row * target_width));
+    target[row * target_width] = begin_;
+    std::copy(out.begin(), out.end() - 1,
+              target.begin() + static_cast<std::ptrdiff_t>(row * target_width) + 1);
+  }
+}
+
+}  // namespace tfm::data

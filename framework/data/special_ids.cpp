@@ -1,0 +1,37 @@
+#include "data/special_ids.h"
+
+#include "core/error.h"
+
+namespace tfm::data {
+
+SentenceIds sentence_ids(const tokenizer::Tokenizer& tokenizer, std::int64_t given) {
+  const tokenizer::SpecialIds special = tokenizer.special_ids();
+  const auto end = special.end        ? special.end
+                   : special.separate ? special.separate
+                                      : tokenizer.end_of_document();
+  const auto begin = special.begin      ? special.begin
+                     : special.classify ? special.classify
+                     : special.pad      ? special.pad
+                                        : end;
+  if (!end || !begin)
+    throw Error(ExitCode::usage,
+                "data.tokenizer has no id that ends a sentence; expected a vocabulary with </s>, "
+                "<eos>, [SEP] or <|endoftext|>");
+  return {given >= 0 ? static_cast<std::int32_t>(given) : *begin, *end};
+}
+
+void check_known(std::int32_t id, std::int64_t vocab_size, const std::string& where) {
+  if (id >= vocab_size)
+    throw Error(ExitCode::input, where + " gives id " + std::to_string(id) +
+                                     ", but model.vocab_size is " + std::to_string(vocab_size) +
+                                     "; expected at least " + std::to_string(id + 1));
+}
+
+void check_fits(const std::string& what, std::int32_t id, std::int64_t vocab_size) {
+  if (id >= vocab_size)
+    throw Error(ExitCode::usage, "model.vocab_size " + std::to_string(vocab_size) +
+                                     " is too small for " + what + ", id " + std::to_string(id) +
+                                     "; expected at least " + std::to_string(id + 1));
+}
+
+}  // namespace tfm::data

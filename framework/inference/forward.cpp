@@ -1,0 +1,111 @@
+#include "inference/forward.h"
+
+#include <algorithm>
+
+#include "device/memory.h"
+
+namespace tfm::inference {
+
+void fill_constants(device::AnyStream stream, const nn::Recording& recording,
+                    const std::vector<Tensor>& leaves) {
+  const auto& values = recording.tape->values();
+  for (std::size_t v = 0; v < values.size(); ++v) {
+    if (!values[v].fill) continue;
+    std::vector<std::byte> host(static_cast<std::size_t>(values[v].bytes()));
+    values[v].fill({host.data(), values[v].dtype, values[v].shape});
+    device::upload(stream, leaves[v].data, host.data(), values[v].bytes());
+  }
+}
+
+ForwardPass::ForwardPass(nn::Recording recording, const std::vector<graph::Value>& outputs,
+                         const Options& options)
+    : recording_(std::move(recording)),
+      program_(graph::plan(recording_.tape,
+                           {.training = false, .outputs = outputs, .device = options.device})),
+      given_(options.given) {}
+
+ForwardPass ForwardPass::loss(const nn::Model& model, const nn::BatchShape& shape, DType real,
+                              bool device) {
+  nn::Recording r = model.record_loss(shape, real, false);
+  const std::vector<graph::Value> outputs = r.outputs();
+  return {std::move(r), outputs, {.device = device}};
+}
+
+ForwardPass ForwardPass::logits(const nn::Model& model, const nn::BatchShape& shape, DType real) {
+  nn::Recording r = model.record_logits(shape, real);
+  const graph::Value logits = r.logits;
+  return {std::move(r), {logits}};
+}
+
+bool ForwardPass::own(std::size_t value) const {
+  const graph::Role role = recording_.tape->values()[value].role;
+  return (role == graph::Role::input || role == graph::Role::constant) &&
+         std::ranges::none_of(given_,
+                              [&](graph::Value g) { return g.id == static_cast<int>(value); });
+}
+
+std::int64_t ForwardPass::bytes() const {
+  device::MemoryPlan plan;
+  plan.add("activations", program_.arena_bytes());
+  const auto& values = recording_.tape->values();
+  for (std::size_t v = 0; v < values.size(); ++v)
+    if (own(v)) plan.add("leaves", values[v].bytes());
+  return plan.total();
+}
+
+void ForwardPass::bind(device::AnyStream stream, const Weights& weights, device::Arena& arena,
+                       const std::vector<Tensor>& given) {
+  const auto& values = recording_.tape->values();
+  TFM_CHECK(weights.real == recording_.tape->real(), "weights of another type than was recorded");
+  std::vector<Tensor> leaves(values.size());
+  for (std::size_t g = 0; g < given_.size(); ++g)
+    leaves[static_cast<std::size_t>(given_[g].id)] = given[g];
+  for (std::size_t v = 0; v < values.size(); ++v) {
+    const graph::ValueInfo& info = values[v];
+    if (info.role == graph::Role::parameter)
+      leaves[v] = weights.places.view(info.parameter, weights.flat, recording_.tape->real());
+    if (own(v)) leaves[v] = {arena.take("leaves", info.bytes()), info.dtype, info.shape};
+  }
+  bind(stream, std::move(leaves), arena.take("activations", program_.arena_bytes()));
+}
+
+void ForwardPass::bind(device::AnyStream stream, std::vector<Tensor> leaves,
+                       std::byte* activations) {
+  leaves_ = std::move(leaves);
+  program_.bind(activations, {leaves_, std::vector<Tensor>(leaves_.size())});
+  fill_constants(stream, recording_, leaves_);
+}
+
+void ForwardPass::run(const graph::ExecContext& context, const BatchFields& fields) const {
+  for (const auto& [field, value] : recording_.inputs) {
+    const Tensor in = leaf(value);
+    const auto found = fields.find(field);
+    std::vector<std::int32_t> zeros;
+    std::span<const std::int32_t> from;
+    if (found != fields.end()) {
+      from = found->second;
+    } else {
+      zeros.resize(static_cast<std::size_t>(in.elements()));
+      from = zeros;
+    }
+    TFM_CHECK(std::ssize(from) == in.elements(),
+              std::string(info_of(field).name) + " does not fill the recorded shape");
+    device::upload(context.stream, in.data, from.data(), in.bytes());
+  }
+  program_.run(context);
+}
+
+Totals ForwardPass::totals(const graph::ExecContext& context, const BatchFields& fields) const {
+  run(context, fields);
+  Totals totals = count_labels(recording_, fields, recording_.shape.sequences);
+  const auto value = [&](graph::Value v) {
+    return device::download_value(context.stream, output(v).ptr<double>());
+  };
+  for (std::size_t k = 0; k < recording_.losses.size(); ++k) {
+    totals.loss[k] = value(recording_.losses[k].value);
+    totals.correct[k] = static_cast<std::int64_t>(value(recording_.losses[k].correct));
+  }
+  return totals;
+}
+
+}  // namespace tfm::inference
