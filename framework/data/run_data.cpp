@@ -144,6 +144,15 @@ std::unique_ptr<tokenizer::Tokenizer> check_data(const config::Config& config,
     check_tokenizer(config, data.train, *tokenizer);
     if (data.validation) check_tokenizer(config, *data.validation, *tokenizer);
   });
+  if (fits && sample_length(config, data.train, *tokenizer) < 1) {
+    const std::int64_t added = MaskedTokens::specials(*tokenizer, data.train.next_sentence);
+    problems.add({"train.seq_len", "data.tokenizer"},
+                 "train.seq_len " + std::to_string(config.train.seq_len) +
+                     " leaves no room for text between the " + std::to_string(added) +
+                     " ids that the tokenizer adds; expected at least " +
+                     std::to_string(added + 1));
+    return tokenizer;
+  }
   const tokenizer::Tokenizer* usable = fits ? tokenizer.get() : nullptr;
   check_files(config, data.train, "data.train", usable, problems);
   if (data.validation) check_files(config, *data.validation, "data.validation", usable, problems);

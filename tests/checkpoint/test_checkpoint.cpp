@@ -169,9 +169,11 @@ class Checkpoint : public testing::Test {
     }
     return results[0];
   }
-  std::optional<std::string> latest() {
+  std::optional<std::string> latest(
+      checkpoint::Verification verification = checkpoint::Verification::checksums) {
     log_.clear();
-    return checkpoint::find_latest(dir_, [&](const std::string& line) { log_ += line + "\n"; });
+    return checkpoint::find_latest(
+        dir_, [&](const std::string& line) { log_ += line + "\n"; }, verification);
   }
   static void flip(const std::string& path, std::size_t at, char bits = 0x10) {
     std::fstream f(path, std::ios::in | std::ios::out | std::ios::binary);
@@ -413,10 +415,12 @@ TEST_F(Checkpoint, FallsBackAndSaysWhy) {
   for (int step : {1, 2, 3}) ASSERT_TRUE(save(step, random_data(step)).ok());
   EXPECT_EQ(latest(), dir_ + "/step-00000003");
   EXPECT_EQ(log_, "");
-  flip(dir_ + "/step-00000003/shard-00000-of-00001.safetensors", 5000);
+  const std::string shard = dir_ + "/step-00000003/shard-00000-of-00001.safetensors";
+  flip(shard, fs::file_size(shard) - 1);  // behind the header
   EXPECT_EQ(latest(), dir_ + "/step-00000002");
   EXPECT_NE(log_.find("step-00000003"), std::string::npos);
   EXPECT_NE(log_.find("checksum"), std::string::npos);
+  EXPECT_EQ(latest(checkpoint::Verification::headers), dir_ + "/step-00000003") << "as headers say";
   for (const char* content : {"", "../../etc", "step-3", "step-00000009", "step-00000003/../x\n"}) {
     std::ofstream(dir_ + "/latest") << content;
     EXPECT_EQ(latest(), dir_ + "/step-00000002") << content;

@@ -63,6 +63,7 @@ class BadConfigs : public ConfigTest {
     write("folder/file.txt", "text");
     const fs::path fixtures = fs::path(TFM_SOURCE_DIR) / "tests/fixtures";
     fs::copy(fixtures / "bpe600", "bpe");
+    fs::copy(fixtures / "tokenizers/bert.json", "bert.json");
     const std::string config = slurp(fixtures / "huggingface/gpt2_0/config.json");
     write("no-weights/config.json", config);
     write("no-shard/config.json", config);

@@ -54,6 +54,7 @@ ROOMS = {
         ("data/masked_lm.cpp", "follows ? 0 : 1", "0"),
         ("data/token_file.cpp", "word(1) != version", "false"),
         ("data/token_writer.cpp", "vocab_size <= 65536", "vocab_size <= 65537"),
+        ("data/run_data.cpp", "fits && «sample_length(config, data.train, *tokenizer) < 1»", "false", ["unit:BadConfigs*"]),
         ("data/source.cpp", "std::max<std::int64_t>(«tokens - 1», 0) / seq_len", "tokens"),
     ]),
     "tokenizer": (["unit:*Token*:Bpe*:Marian*:Malformed*:SentencePieceFile*:CharacterMap*:Unigram*"], [
@@ -67,6 +68,7 @@ ROOMS = {
         ("tokenizer/bpe_model.cpp", "push(left.previous);", ";"),
     ]),
     "checkpoint": (["unit:Checkpoint*:Best*"], [
+        ("checkpoint/checkpoint.cpp", "«verification == Verification::checksums» ? reader.verify()", "true"),
         ("checkpoint/writer.cpp", "again ? exchange(folder, path) : io::rename_file(path, folder);", ";"),
         ("checkpoint/writer.cpp", "std::max<std::int64_t>(keep, 2)", "keep"),
         ("checkpoint/writer.cpp", "*step != written", "true"),
@@ -76,7 +78,11 @@ ROOMS = {
         ("checkpoint/checkpoint.cpp", 'name.substr(dot) == ".old.tmp"', "false"),
         ("checkpoint/manifest.cpp", "full[s.axis] * inner, «s.begin * inner»", "std::int64_t{0}"),
     ]),
-    "config": (["unit:Config*"], [
+    "config": (["unit:Config*:BadConfigs*:Presets*"], [
+        ("config/presets.cpp", "s.max_seq_len;\n  m.dropout = {0.1, 0.1, 0.1, «0»}", "0.1"),
+        ("config/presets.cpp", "m.rope = {«500000.0», {scaling", "10000.0"),
+        ("config/presets.cpp", "m.decoder_start = «2»", "0"),
+        ("config/presets.cpp", "m.norm_eps = «1e-12»", "1e-5"),
         ("config/validate_model.cpp", "m.position == Position::rope && «m.d_head % 2 != 0»", "false"),
         ("config/validate_model.cpp", "m.n_heads % m.n_kv_heads != 0", "false"),
         ("config/validate.cpp", "s.min_lr > c.optimizer.lr", "false"),
@@ -85,7 +91,7 @@ ROOMS = {
         ("config/validate_model.cpp", "m.relative.max_distance <= exact", "m.relative.max_distance < exact"),
         ("config/yaml_scalar.cpp", "if («minus») d.exponent", "false"),
     ]),
-    "inference": (["unit:BeamSearch*:Score*:Sampler*:Models/*:Translations*"], [
+    "inference": (["unit:BeamSearch*:Score*:Sampler*:Models/*:Texts*:Translations*"], [
         ("inference/sampler.cpp", "mass < options_.top_p * total", "kept == 0 || mass + all[kept].weight <= options_.top_p * total"),
         ("inference/sampler.cpp", 'stream_of("generate"), «draw»', "std::uint32_t{0}"),
         ("inference/sampler.cpp", "/ «options_.temperature»)", "1.0"),
@@ -94,7 +100,10 @@ ROOMS = {
         ("inference/beam_search.cpp", "rank < width", "true"),
         ("inference/beam_search.cpp", "best_score_ >= most", "true"),
         ("inference/totals.cpp", "label >= 0", "label > 0"),
-        ("inference/loaded_model.cpp", "!huggingface::is_huggingface(step_dir) && m.site.mesh.rank() == 0", "false", ["script:test_checksums"]),
+        ("inference/initial_weights.cpp", "if («found == path») checkpoint", "false", ["script:test_checksums"]),
+        ("inference/text_generator.cpp", "sampler.next(logits(ids))", "sampler.pick(logits(ids), 0)"),
+        ("inference/text_generator.cpp", "inference_->row(«context_ - 1»)", "context_ - 2"),
+        ("inference/text_generator.cpp", "if («end == ids.back()») return;", "false"),
     ]),
     "plan": (["unit:Prediction*:Fit*:Engine*", "ranks2:*/Plan*"], [
         ("plan/step_plan.cpp", "m + 1 == shape.micro_batches", "true"),
