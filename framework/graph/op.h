@@ -111,12 +111,6 @@ struct Work {
   }
 };
 
-enum class Join : std::uint8_t {
-  no,
-  one_pass,  // what one hands to the other need not pass through memory
-  beside,    // a collective runs beside a part of the other's work
-};
-
 // Inputs and outputs that backward reads.
 struct Saved {
   Tensors inputs, outputs;
@@ -143,14 +137,6 @@ class Op {
   virtual Work work(Phase) const { return {}; }
   virtual void forward(Exec&) const = 0;
   virtual void backward(Exec&) const = 0;
-
-  // How this op's pass can be made at once with that of `before`, whose step is the one before and,
-  // in forward, writes this op's first input as its first output; in backward, the gradient of this
-  // op's output as that of its first input, which nobody else reads.
-  virtual Join joins(const Op& /*before*/, Phase) const { return Join::no; }
-  virtual void run_joined(Phase, const Op& /*before*/, Exec& /*of_before*/, Exec&) const {
-    internal_error("an op that joins no other");
-  }
 };
 
 }  // namespace tfm::graph

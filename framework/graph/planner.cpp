@@ -37,7 +37,7 @@ class Planner {
     if (options_.training)
       for (int n = static_cast<int>(nodes_.size()); n-- > 0;) emit_backward(n);
     for (Value v : options_.outputs) touch(forward_of(v.id));
-    if (options_.device) join();
+    join();
     insert_reductions();
     place();
     return std::move(program_);
@@ -183,26 +183,37 @@ class Planner {
     program_.steps_.push_back(std::move(s));
   }
 
-  Join join_of(std::size_t i) const {
+  // Whether step i does nothing but go on with what the one before it makes.
+  bool continues(std::size_t i) const {
     const ProgramStep &before = program_.steps_[i - 1], &s = program_.steps_[i];
-    if (before.join != Join::no || before.phase != s.phase) return Join::no;
-    const Join join = nodes_[s.node].op->joins(*nodes_[before.node].op, s.phase);
-    if (join == Join::no) return join;
-    if (s.phase != Phase::backward) return s.in[0] == before.out[0] ? join : Join::no;
+    if (before.join != Join::no || before.phase != s.phase) return false;
+    if (s.phase != Phase::backward) return s.in[0] == before.out[0];
     const GradRef made = before.grad_in[0];
     const bool alone = made.buffer >= 0 && made.buffer == s.grad_out[0] && !made.accumulate &&
                        program_.buffers_[made.buffer].last == static_cast<int>(i);
-    return alone && s.grad_in[0].buffer >= 0 ? join : Join::no;
+    return alone && s.grad_in[0].buffer >= 0;
+  }
+
+  // Whether step i and the one before it are a pair of a table.
+  bool joins(std::size_t i, std::span<const StepPair> table, Join how) {
+    ProgramStep& s = program_.steps_[i];
+    const Op &before = *nodes_[program_.steps_[i - 1].node].op, &op = *nodes_[s.node].op;
+    const auto found = std::ranges::find_if(
+        table, [&](const StepPair& pair) { return pair.matches(before, op, s.phase); });
+    if (found == table.end()) return false;
+    s.join = how;
+    s.pair = &*found;
+    return true;
   }
 
   // What the first of two joined steps uses lives on in the second, which gets scratch memory
   // enough for either.
   void join() {
     for (std::size_t i = 1; i < program_.steps_.size(); ++i) {
-      const Join how = join_of(i);
-      if (how == Join::no) continue;
+      if (!continues(i) || !(joins(i, options_.fusions, Join::one_pass) ||
+                             joins(i, options_.overlaps, Join::beside)))
+        continue;
       ProgramStep& s = program_.steps_[i];
-      s.join = how;
       if (const int first = program_.steps_[i - 1].scratch; first >= 0 && s.scratch >= 0)
         program_.buffers_[s.scratch].bytes =
             std::max(program_.buffers_[s.scratch].bytes, program_.buffers_[first].bytes);

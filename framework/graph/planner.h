@@ -11,8 +11,9 @@ struct PlanOptions {
   std::vector<Value>
       seeds;  // their gradients are written by the caller before the run (gradient tests)
   std::vector<BucketUse> buckets;  // reduced after the step that makes their last gradient final
-  bool device = false;  // of a GPU: steps are run at once where their ops can (Op::joins), and
-                        // kernels get scratch memory
+  bool device = false;             // of a GPU: kernels get scratch memory
+  std::span<const StepPair> fusions = {}, overlaps = {};  // steps that are run at once, which live
+                                                          // as long as the program
 };
 
 Program plan(std::shared_ptr<const Recorder> recording, const PlanOptions& options);

@@ -131,7 +131,7 @@ void Program::run_step(std::size_t i, const ExecContext& context, const Reduce& 
   Exec exec = exec_of(resolved_[i]);
   if (s.join != Join::no) {
     Exec before = exec_of(resolved_[i - 1]);
-    op_of(s).run_joined(s.phase, op_of(steps_[i - 1]), before, exec);
+    s.pair->run(op_of(steps_[i - 1]), before, op_of(s), exec);
   } else if (s.phase == Phase::backward) {
     op_of(s).backward(exec);
   } else {

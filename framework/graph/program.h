@@ -3,6 +3,7 @@
 // plan), pointers after bind().
 #include <functional>
 
+#include "graph/fusion.h"
 #include "graph/recorder.h"
 
 namespace tfm::graph {
@@ -34,7 +35,8 @@ struct ProgramStep {
   std::vector<int> in, out, grad_out;
   std::vector<GradRef> grad_in;
   int workspace = -1, scratch = -1;
-  Join join = Join::no;  // is run at once with the step before it
+  Join join = Join::no;            // is run at once with the step before it,
+  const StepPair* pair = nullptr;  // by the function of this row of a table
 };
 
 // f(buffer) for all that a step uses.

@@ -75,7 +75,7 @@ void check_order(const Program& p) {
     }
     const std::string& node = p.recording().nodes()[s.node].name;
     if (s.join != Join::no &&
-        (&s == &p.steps()[0] || (&s)[-1].phase != s.phase || (&s)[-1].join != Join::no))
+        (!s.pair || &s == &p.steps()[0] || (&s)[-1].phase != s.phase || (&s)[-1].join != Join::no))
       internal_error(node + " is joined with a step that it cannot be run with");
     if (s.join != Join::no && (&s)[-1].scratch >= 0 &&
         (s.scratch < 0 || p.buffers()[s.scratch].bytes < p.buffers()[(&s)[-1].scratch].bytes))

@@ -3,8 +3,21 @@
 #include <algorithm>
 
 #include "device/memory.h"
+#include "ops/fusion.h"
 
 namespace tfm::inference {
+namespace {
+
+graph::PlanOptions plan_options(const std::vector<graph::Value>& outputs, bool device) {
+  graph::PlanOptions options{.training = false, .outputs = outputs, .device = device};
+  if (device) {
+    options.fusions = ops::fusions();
+    options.overlaps = ops::overlaps();
+  }
+  return options;
+}
+
+}  // namespace
 
 void fill_constants(device::AnyStream stream, const nn::Recording& recording,
                     const std::vector<Tensor>& leaves) {
@@ -20,8 +33,7 @@ void fill_constants(device::AnyStream stream, const nn::Recording& recording,
 ForwardPass::ForwardPass(nn::Recording recording, const std::vector<graph::Value>& outputs,
                          const Options& options)
     : recording_(std::move(recording)),
-      program_(graph::plan(recording_.tape,
-                           {.training = false, .outputs = outputs, .device = options.device})),
+      program_(graph::plan(recording_.tape, plan_options(outputs, options.device))),
       given_(options.given) {}
 
 ForwardPass ForwardPass::loss(const nn::Model& model, const nn::BatchShape& shape, DType real,

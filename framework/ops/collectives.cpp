@@ -2,6 +2,7 @@
 
 #include "kernels/elementwise.h"
 #include "kernels/scratch.h"
+#include "ops/fusion.h"
 #include "ops/linear.h"
 
 namespace tfm::ops {
@@ -66,21 +67,9 @@ struct TensorCollective : graph::Op {
   }
 };
 
-// Entry to the split region: in backward its collective runs beside the gradients of the weights of
-// the layer behind it.
+// Entry to the split region: in backward its collective can run beside `work`.
 struct SplitEntry : TensorCollective {
   bool cheap() const override { return true; }
-  graph::Join joins(const graph::Op& before, graph::Phase phase) const override {
-    return phase == graph::Phase::backward && dynamic_cast<const Linear*>(&before)
-               ? graph::Join::beside
-               : graph::Join::no;
-  }
-  void run_joined(graph::Phase, const graph::Op& before, graph::Exec& of_before,
-                  graph::Exec& e) const override {
-    const Linear& linear = static_cast<const Linear&>(before);
-    linear.backward_of_input(of_before);
-    backward_beside(e, [&] { linear.backward_of_parameters(of_before); });
-  }
   void backward(graph::Exec& e) const override {
     backward_beside(e, [] {});
   }
@@ -181,6 +170,14 @@ struct ScatterSequence final : TensorCollective {
   }
 };
 
+// The gradients of the weights of the layer behind the entry are the work.
+template <class Entry>
+void weights_beside(const Linear& linear, graph::Exec& of_linear, const Entry& entry,
+                    graph::Exec& of_entry) {
+  linear.backward_of_input(of_linear);
+  entry.backward_beside(of_entry, [&] { linear.backward_of_parameters(of_linear); });
+}
+
 template <class C>
 graph::Value record(graph::Recorder& r, graph::Value x, graph::Value bias, const Shape& out) {
   auto op = std::make_unique<C>();
@@ -192,6 +189,15 @@ graph::Value record(graph::Recorder& r, graph::Value x, graph::Value bias, const
 }
 
 }  // namespace
+
+std::span<const graph::StepPair> overlaps() {
+  using graph::Phase;
+  static const graph::StepPair table[] = {
+      graph::step_pair<Linear, CopyToTensor, weights_beside<CopyToTensor>>(Phase::backward),
+      graph::step_pair<Linear, GatherSequence, weights_beside<GatherSequence>>(Phase::backward),
+  };
+  return table;
+}
 
 graph::Value copy_to_tensor(graph::Recorder& r, graph::Value x) {
   return record<CopyToTensor>(r, x, {}, r.info(x).shape);

@@ -1,5 +1,5 @@
 #pragma once
-// What norms, which can join this op, know of it.
+// What the table of fusions knows of residuals and dropout.
 #include "kernels/dropout.h"
 #include "ops/ops.h"
 

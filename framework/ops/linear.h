@@ -1,5 +1,5 @@
 #pragma once
-// What activations and collectives, which can join this op's backward pass, know of it.
+// What the tables of fusions and of overlaps know of linear layers.
 #include "kernels/gemm.h"
 #include "kernels/scratch.h"
 #include "ops/ops.h"

@@ -1,81 +1,32 @@
-#include "kernels/norm.h"
+#include "ops/norm.h"
 
 #include <numeric>
 
 #include "kernels/elementwise.h"
-#include "kernels/scratch.h"
-#include "ops/dropout_add.h"
 
 namespace tfm::ops {
+
+void Norm::forward(graph::Exec& e) const {
+  with_float(e.out(y).dtype, [&]<class T>() {
+    device::on(e.stream(), [&](auto& s) { kernels::norm(s, forward_args<T>(e)); });
+  });
+}
+
+void Norm::backward(graph::Exec& e) const {
+  with_float(e.grad_out(y).dtype, [&]<class T>() {
+    const graph::GradSlot dx = e.grad_in(x), dgain = e.grad_in(gain), dshift = e.grad_in(shift);
+    device::on(e.stream(), [&](auto& s) {
+      kernels::norm_backward(
+          s, kernels::NormBackwardArgs<T>{
+                 rows, cols, e.grad_out(y).ptr<T>(), e.in(x).ptr<T>(), e.in(gain).ptr<T>(),
+                 e.out(mean).ptr<Wide<T>>(), e.out(rstd).ptr<Wide<T>>(), dx.tensor.ptr<T>(),
+                 dx.accumulate, dgain.tensor.ptr<Wide<T>>(), dgain.accumulate,
+                 dshift.tensor.ptr<Wide<T>>(), dshift.accumulate, options.rms});
+    });
+  });
+}
+
 namespace {
-
-struct Norm final : graph::Op {
-  enum In { x, gain, shift };
-  enum Out { y, mean, rstd };
-
-  std::int64_t rows, cols;
-  NormOptions options;
-
-  std::string_view kind() const override { return "norm"; }
-  graph::Saved saved() const override { return {.inputs = {x, gain}, .outputs = {mean, rstd}}; }
-  bool cheap() const override { return true; }
-  std::int64_t scratch_bytes(graph::Phase phase, DType real) const override {
-    return phase == graph::Phase::backward
-               ? kernels::norm_backward_scratch(rows, cols,
-                                                static_cast<std::int64_t>(size_of(real)))
-               : 0;
-  }
-  graph::Work work(graph::Phase phase) const override {
-    return {.kernels = phase == graph::Phase::backward ? 2 : 1};
-  }
-
-  template <class T>
-  kernels::NormArgs<T> forward_args(graph::Exec& e) const {
-    return {rows,
-            cols,
-            e.in(x).ptr<T>(),
-            e.in(gain).ptr<T>(),
-            e.in(shift).ptr<T>(),
-            e.out(y).ptr<T>(),
-            e.out(mean).ptr<Wide<T>>(),
-            e.out(rstd).ptr<Wide<T>>(),
-            options.eps,
-            options.rms};
-  }
-  void forward(graph::Exec& e) const override {
-    with_float(e.out(y).dtype, [&]<class T>() {
-      device::on(e.stream(), [&](auto& s) { kernels::norm(s, forward_args<T>(e)); });
-    });
-  }
-  graph::Join joins(const graph::Op& before, graph::Phase phase) const override {
-    return phase != graph::Phase::backward && dynamic_cast<const DropoutAdd*>(&before)
-               ? graph::Join::one_pass
-               : graph::Join::no;
-  }
-  void run_joined(graph::Phase, const graph::Op& before, graph::Exec& of_before,
-                  graph::Exec& e) const override {
-    with_float(e.out(y).dtype, [&]<class T>() {
-      device::on(e.stream(), [&](auto& s) {
-        kernels::add_norm(s, kernels::AddNormArgs<T>{
-                                 static_cast<const DropoutAdd&>(before).forward_args<T>(of_before),
-                                 forward_args<T>(e)});
-      });
-    });
-  }
-  void backward(graph::Exec& e) const override {
-    with_float(e.grad_out(y).dtype, [&]<class T>() {
-      const graph::GradSlot dx = e.grad_in(x), dgain = e.grad_in(gain), dshift = e.grad_in(shift);
-      device::on(e.stream(), [&](auto& s) {
-        kernels::norm_backward(
-            s, kernels::NormBackwardArgs<T>{
-                   rows, cols, e.grad_out(y).ptr<T>(), e.in(x).ptr<T>(), e.in(gain).ptr<T>(),
-                   e.out(mean).ptr<Wide<T>>(), e.out(rstd).ptr<Wide<T>>(), dx.tensor.ptr<T>(),
-                   dx.accumulate, dgain.tensor.ptr<Wide<T>>(), dgain.accumulate,
-                   dshift.tensor.ptr<Wide<T>>(), dshift.accumulate, options.rms});
-      });
-    });
-  }
-};
 
 template <class T>
 T* from(T* p, std::int64_t offset) {

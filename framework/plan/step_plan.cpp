@@ -6,6 +6,7 @@
 #include "data/batch_shapes.h"
 #include "inference/translator.h"
 #include "models/registry.h"
+#include "ops/fusion.h"
 
 namespace tfm::plan {
 namespace {
@@ -132,6 +133,10 @@ void make_programs(StepPlan& p, ShapePlan& s, const optim::OptimizerOptions& opt
   graph::PlanOptions train{.recompute = recompute_of(p.config.recompute),
                            .outputs = s.training.outputs(),
                            .device = !p.on_host()};
+  if (!p.on_host()) {
+    train.fusions = ops::fusions();
+    train.overlaps = ops::overlaps();
+  }
   const auto bytes = static_cast<std::int64_t>(size_of(wide(p.real)));
   for (const optim::Bucket& b : p.buckets)
     train.buckets.push_back(

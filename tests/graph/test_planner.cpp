@@ -8,6 +8,7 @@
 
 #include "core/philox.h"
 #include "graph/planner.h"
+#include "ops/fusion.h"
 #include "ops/ops.h"
 
 namespace tfm {
@@ -28,8 +29,10 @@ class Sum {
                        w = leaf(*tape, "w", {kWidth, kWidth}),
                        u = leaf(*tape, "u", {kWidth, kWidth});
     output_ = build(*tape, x, w, u);
-    program_ = graph::plan(
-        tape, {.recompute = recompute, .outputs = {output_}, .seeds = {output_}, .device = join});
+    graph::PlanOptions options{
+        .recompute = recompute, .outputs = {output_}, .seeds = {output_}, .device = join};
+    if (join) options.fusions = ops::fusions();
+    program_ = graph::plan(tape, options);
     graph::Bindings b;
     b.data.resize(tape->values().size());
     b.gradients.resize(tape->values().size());
@@ -70,6 +73,20 @@ class Sum {
         data_[v][i] = at;
         EXPECT_NEAR(got[v][i], (up - down) / (2 * h), 1e-8) << "leaf " << v << " element " << i;
       }
+  }
+  // "linear + activation backward" for each pair of steps that are run at once.
+  std::vector<std::string> pairs() const {
+    std::vector<std::string> found;
+    const auto kind = [&](std::size_t i) {
+      return std::string(program_.recording()
+                             .nodes()[static_cast<std::size_t>(program_.steps()[i].node)]
+                             .op->kind());
+    };
+    for (std::size_t i = 1; i < program_.steps().size(); ++i)
+      if (program_.steps()[i].join != graph::Join::no)
+        found.push_back(kind(i - 1) + " + " + kind(i) + " " +
+                        std::string(graph::name_of(program_.steps()[i].phase)));
+    return found;
   }
   int joined() const {
     return static_cast<int>(std::ranges::count_if(
@@ -238,6 +255,37 @@ TEST(JoinedSteps, ComputeTheSame) {
           << "sums read again; gradients written and read";
     }
   }
+}
+
+// What a row of the table says of ops, phase and options, and nothing else, is run at once.
+TEST(JoinedSteps, AreThoseOfTheTable) {
+  const auto pairs = [](auto&& build) { return Sum(build, graph::Recompute::full, true).pairs(); };
+  using Pairs = std::vector<std::string>;
+  EXPECT_EQ(pairs(blocks), (Pairs{"residual + norm forward", "residual + norm forward",
+                                  "linear + activation backward", "linear + activation backward"}));
+  EXPECT_EQ(pairs([](graph::Recorder& r, graph::Value x, graph::Value w, graph::Value u) {
+              const graph::Value gain = r.constant("gain", {kWidth}, DType::f64, [](Tensor t) {
+                std::ranges::fill(t.span<double>(), 1);
+              });
+              const graph::Recorder::Checkpoint scope(r);
+              const graph::Value sum = ops::dropout_add(r, ops::linear(r, x, w), x, 0, kPlace);
+              return ops::linear(r, ops::norm(r, sum, {}, gain), u);
+            }),
+            (Pairs{"residual + norm forward", "residual + norm recompute"}));
+  const auto behind = [](kernels::Activation act) {
+    return [act](graph::Recorder& r, graph::Value x, graph::Value w, graph::Value u) {
+      return ops::linear(r, ops::activation(r, ops::linear(r, x, w), act, false), u);
+    };
+  };
+  EXPECT_EQ(pairs(behind(kernels::Activation::gelu_tanh)), (Pairs{"linear + activation backward"}));
+  EXPECT_EQ(pairs(behind(kernels::Activation::relu)), Pairs{}) << "another activation";
+  EXPECT_EQ(pairs([](graph::Recorder& r, graph::Value x, graph::Value w, graph::Value u) {
+              const graph::Value h =
+                  ops::activation(r, ops::linear(r, x, w), kernels::Activation::gelu_tanh, false);
+              return ops::dropout_add(r, ops::linear(r, h, u), h, 0, kPlace);
+            }),
+            Pairs{})
+      << "a gradient that has two sources";
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ ROOMS = {
         ("optim/loss_scale.h", "value /= 2, «updates = 0»", "updates"),
     ]),
     "ops": (["ops:*", "unit:*ModelFixture*:Models/*"], [
-        ("ops/norm.cpp", "«options.eps»,\n            options.rms}", "options.eps * 10"),
+        ("ops/norm.h", "«options.eps»,\n            options.rms}", "options.eps * 10"),
         ("ops/linear.cpp", "dw.tensor.ptr<Wide<T>>(), «dw.accumulate»", "false"),
         ("ops/embedding.cpp", "options.padding_idx", "-1"),
         ("ops/embedding.cpp", "const std::int64_t row = «first + e.state().first_position»", "e.state().first_position"),

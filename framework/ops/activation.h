@@ -1,0 +1,36 @@
+#pragma once
+// What the table of fusions knows of activations.
+#include "kernels/activation.h"
+#include "ops/ops.h"
+
+namespace tfm::ops {
+
+struct Act final : graph::Op {
+  enum In { x };
+  enum Out { y };
+
+  std::int64_t rows, cols;
+  kernels::Activation act;
+  bool gated;
+
+  std::string_view kind() const override { return "activation"; }
+  graph::Saved saved() const override { return {.inputs = {x}}; }
+  bool cheap() const override { return true; }
+
+  template <class T>
+  kernels::ActivationBackwardArgs<T> backward_args(graph::Exec& e) const {
+    const graph::GradSlot dx = e.grad_in(x);
+    return {rows,
+            cols,
+            act,
+            gated,
+            e.in(x).ptr<T>(),
+            e.grad_out(y).ptr<T>(),
+            dx.tensor.ptr<T>(),
+            dx.accumulate};
+  }
+  void forward(graph::Exec& e) const override;
+  void backward(graph::Exec& e) const override;
+};
+
+}  // namespace tfm::ops
