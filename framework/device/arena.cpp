@@ -15,12 +15,12 @@ std::int64_t MemoryPlan::total() const {
 }
 
 Arena::Arena(std::shared_ptr<std::byte> zeroed, std::int64_t bytes)
-    : memory_(std::move(zeroed)), capacity_(bytes) {}
+    : counts_only_(false), memory_(std::move(zeroed)), capacity_(bytes) {}
 
 std::byte* Arena::take(const std::string& category, std::int64_t bytes) {
-  TFM_CHECK(bytes >= 0 && used_ + round_up(bytes, kAlignment) <= capacity_,
+  TFM_CHECK(bytes >= 0 && (counts_only_ || used_ + round_up(bytes, kAlignment) <= capacity_),
             "the memory plan is too small for " + category);
-  std::byte* p = memory_.get() + used_;
+  std::byte* p = counts_only_ ? nullptr : memory_.get() + used_;
   used_ += round_up(bytes, kAlignment);
   taken_.add(category, bytes);
   return p;

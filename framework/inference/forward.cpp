@@ -57,12 +57,18 @@ bool ForwardPass::own(std::size_t value) const {
 }
 
 std::int64_t ForwardPass::bytes() const {
-  device::MemoryPlan plan;
-  plan.add("activations", program_.arena_bytes());
+  device::Arena counting;
+  std::vector<Tensor> leaves(recording_.tape->values().size());
+  lay_out(counting, leaves);
+  return counting.high_water();
+}
+
+std::byte* ForwardPass::lay_out(device::Arena& arena, std::vector<Tensor>& leaves) const {
   const auto& values = recording_.tape->values();
   for (std::size_t v = 0; v < values.size(); ++v)
-    if (own(v)) plan.add("leaves", values[v].bytes());
-  return plan.total();
+    if (own(v))
+      leaves[v] = {arena.take("leaves", values[v].bytes()), values[v].dtype, values[v].shape};
+  return arena.take("activations", program_.arena_bytes());
 }
 
 void ForwardPass::bind(device::AnyStream stream, const Weights& weights, device::Arena& arena,
@@ -76,9 +82,9 @@ void ForwardPass::bind(device::AnyStream stream, const Weights& weights, device:
     const graph::ValueInfo& info = values[v];
     if (info.role == graph::Role::parameter)
       leaves[v] = weights.places.view(info.parameter, weights.flat, recording_.tape->real());
-    if (own(v)) leaves[v] = {arena.take("leaves", info.bytes()), info.dtype, info.shape};
   }
-  bind(stream, std::move(leaves), arena.take("activations", program_.arena_bytes()));
+  std::byte* const activations = lay_out(arena, leaves);
+  bind(stream, std::move(leaves), activations);
 }
 
 void ForwardPass::bind(device::AnyStream stream, std::vector<Tensor> leaves,

@@ -54,6 +54,8 @@ class ForwardPass {
 
  private:
   bool own(std::size_t value) const;  // an input or constant that is not given
+  // The memory of own leaves, by value, and of activations, which is returned.
+  std::byte* lay_out(device::Arena& arena, std::vector<Tensor>& leaves) const;
 
   nn::Recording recording_;
   graph::Program program_;

@@ -55,20 +55,22 @@ Generation::Forwards::Forwards(const nn::Model& model, const nn::BatchShape& sha
   if (shape.length > 1) steps.emplace(steps_of(shape.length, false));
 }
 
-std::int64_t Generation::Forwards::longest_cache() const {
-  std::int64_t most = 0;
+std::pair<std::byte*, std::span<std::int32_t>> Generation::Forwards::lay_out_order(
+    device::Arena& arena) const {
+  const nn::BatchShape& shape = step->recording().shape;
+  if (shape.beams == 1) return {};
+  std::int64_t longest = 0;
   for (const graph::Value cache : step->recording().caches)
-    most = std::max(most, step->recording().tape->info(cache).bytes());
-  return most;
+    longest = std::max(longest, step->recording().tape->info(cache).bytes());
+  std::byte* const aside = arena.take("order", longest);
+  return {aside, arena.take_span<std::int32_t>("order", shape.sequences * shape.capacity)};
 }
 
 std::int64_t Generation::Forwards::bytes() const {
-  const nn::BatchShape& shape = step->recording().shape;
-  device::MemoryPlan order;
-  order.add("order", longest_cache());
-  order.add("order", shape.sequences * shape.capacity * 4);
+  device::Arena order;
+  lay_out_order(order);
   return (source ? source->bytes() : 0) + step->bytes() + (steps ? steps->bytes() : 0) +
-         (shape.beams > 1 ? order.total() : 0);
+         order.high_water();
 }
 
 std::int64_t Generation::bytes(const nn::Model& model, const nn::BatchShape& shape, DType real) {
@@ -107,10 +109,7 @@ Generation::Generation(const nn::Model& model, const comm::Site& site, const Wei
   step->bind(stream, weights, arena_, given);
   for (const graph::Value cache : step->recording().caches) given.push_back(step->leaf(cache));
   if (steps) steps->bind(stream, weights, arena_, given);
-  if (shape.beams == 1) return;
-  aside_ = arena_.take("order", forwards_.longest_cache());
-  rows_ =
-      reinterpret_cast<std::int32_t*>(arena_.take("order", shape.sequences * shape.capacity * 4));
+  std::tie(aside_, rows_) = forwards_.lay_out_order(arena_);
 }
 
 void Generation::run(const ForwardPass& forward, const BatchFields& fields) {
@@ -176,7 +175,7 @@ void Generation::reorder(std::span<const std::int64_t> parents) {
   if (rows.empty()) return;
   TFM_CHECK(aside_, "sequences that change places are beams");
   const device::AnyStream stream = site_.device.stream();
-  device::upload(stream, rows_, rows.data(), std::ssize(rows) * 4);
+  device::upload(stream, rows_.data(), rows.data(), std::ssize(rows) * 4);
   for (const graph::Value v : forwards_.step->recording().caches) {
     const Tensor cache = forwards_.step->leaf(v);
     const std::int64_t width = cache.shape[1];
@@ -184,7 +183,7 @@ void Generation::reorder(std::span<const std::int64_t> parents) {
       T* const aside = reinterpret_cast<T*>(aside_);
       device::on(stream, [&](auto& s) {
         kernels::embedding(
-            s, kernels::EmbeddingArgs<T>{std::ssize(rows), width, rows_, cache.ptr<T>(), 0,
+            s, kernels::EmbeddingArgs<T>{std::ssize(rows), width, rows_.data(), cache.ptr<T>(), 0,
                                          cache.shape[0], 1, aside});
         for (std::size_t k = 0; k < changed.size(); ++k)
           kernels::copy(

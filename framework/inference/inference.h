@@ -57,7 +57,8 @@ class Generation {
   struct Forwards {
     Forwards(const nn::Model& model, const nn::BatchShape& shape, DType real);
     std::int64_t bytes() const;
-    std::int64_t longest_cache() const;              // bytes
+    // For reorder(), where there are beams: rows of a cache, and which they are.
+    std::pair<std::byte*, std::span<std::int32_t>> lay_out_order(device::Arena& arena) const;
     std::optional<ForwardPass> source, step, steps;  // of one token; of shape.length
   };
   void run(const ForwardPass& forward, const BatchFields& fields);
@@ -68,7 +69,7 @@ class Generation {
   Forwards forwards_;
   device::Arena arena_;
   std::byte* aside_ = nullptr;    // of reorder(): rows of a cache,
-  std::int32_t* rows_ = nullptr;  // and which they are
+  std::span<std::int32_t> rows_;  // and which they are
   std::vector<std::int32_t> source_mask_;
   std::vector<double> logits_;
   std::int64_t vocab_size_, position_ = 0;

@@ -2,6 +2,7 @@
 
 #include "core/error.h"
 #include "models/registry.h"
+#include "plan/run_memory.h"
 #include "plan/step_plan.h"
 
 namespace tfm::plan {

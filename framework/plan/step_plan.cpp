@@ -4,9 +4,9 @@
 #include <numeric>
 
 #include "data/batch_shapes.h"
-#include "inference/translator.h"
 #include "models/registry.h"
 #include "ops/fusion.h"
+#include "plan/run_memory.h"
 
 namespace tfm::plan {
 namespace {
@@ -73,38 +73,6 @@ template <class F>
 void each_recording(const StepPlan& p, F&& f) {
   for (const ShapePlan& s : p.shapes)
     for (const nn::Recording* r : {&s.training, &s.evaluation.recording()}) f(s, *r);
-}
-
-std::int64_t arena_bytes(const StepPlan& p) {
-  std::int64_t most =
-      p.translator ? inference::translation_bytes(*p.translator, p.config.model,
-                                                  inference::translation_of(p.config), p.real)
-                   : 0;
-  for (const ShapePlan& s : p.shapes)
-    most = std::max({most, s.train_program.arena_bytes(), s.evaluation.program().arena_bytes()});
-  return most;
-}
-
-void plan_memory(StepPlan& p, const optim::OptimizerOptions& options) {
-  const auto real = static_cast<std::int64_t>(size_of(p.real));
-  const nn::ParameterSet& parameters = p.model->parameters();
-  const auto wide_real = static_cast<std::int64_t>(size_of(wide(p.real)));
-  p.memory.add(kParameters, parameters.flat_elements() * real);
-  p.memory.add(kGradients, parameters.flat_elements() * wide_real);
-  const std::int64_t state =
-      optim::Optimizer::state_elements(parameters, p.mesh.layout, options, p.buckets) * wide_real;
-  for (int k = 0; k < options.states(); ++k) p.memory.add(kOptimizer, state);
-  if (is_half(p.real)) p.memory.add(kMaster, state);
-  if (options.ema > 0) p.memory.add(kAverage, state);
-  p.memory.add(kActivations, arena_bytes(p));
-  device::MemoryPlan& host = p.on_host() ? p.memory : p.staging;
-  for (const auto& [field, elements] : p.batch_elements()) host.add(kBatch, elements * 4);
-  host.add(kBatch, p.most_micro_batches() * static_cast<std::int64_t>(sizeof(StepNumbers)));
-  host.add(kBatch, sizeof(StepOutcome));
-  p.memory.add(kBatch, sizeof(StepNumbers));
-  p.memory.add(kBatch, sizeof(StepOutcome));
-  for (const auto& [name, bytes] : p.leaves(graph::Role::input)) p.memory.add(kBatch, bytes);
-  for (const auto& [name, bytes] : p.leaves(graph::Role::constant)) p.memory.add(kConstants, bytes);
 }
 
 // The part of a global batch that one rank takes at a time.
@@ -274,7 +242,10 @@ StepPlan make_step_plan(const config::Config& config, const comm::Mesh& mesh,
     for (const nn::BatchShape& shape : data::batch_shapes(config))
       p.shapes.push_back(divide(config, mesh.layout, shape));
   for (ShapePlan& s : p.shapes) make_programs(p, s, options);
-  plan_memory(p, options);
+  device::Arena memory, staging;
+  lay_out(p, memory, staging);
+  p.memory = memory.taken();
+  p.staging = staging.taken();
   return p;
 }
 

@@ -18,16 +18,6 @@ optim::Schedule schedule_of(const config::Config& config);
 optim::OptimizerOptions optimizer_of(const config::Config& config);
 comm::DeviceMeshOptions mesh_options(const config::Config& config);
 
-// Categories of a run's memory.
-inline constexpr const char* kParameters = "parameters";
-inline constexpr const char* kGradients = "gradients";
-inline constexpr const char* kOptimizer = "optimizer";
-inline constexpr const char* kMaster = "master_weights";
-inline constexpr const char* kAverage = "average";
-inline constexpr const char* kActivations = "activations";
-inline constexpr const char* kBatch = "batch";
-inline constexpr const char* kConstants = "constants";
-
 // The programs of one shape of batch.
 struct ShapePlan {
   std::int64_t batch = 0;          // sequences of the global batch
@@ -51,7 +41,7 @@ struct StepPlan {
       translator;  // records translations of the validation data, if eval.metrics need them
   std::vector<ShapePlan> shapes;  // as batch_shapes() of the configuration
   std::vector<optim::Bucket> buckets;
-  device::MemoryPlan memory;   // of the device
+  device::MemoryPlan memory;   // of the device, see RunMemory
   device::MemoryPlan staging;  // of the host, where the device is another
 
   bool on_host() const { return config.device != config::DeviceKind::cuda; }

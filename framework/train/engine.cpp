@@ -16,38 +16,14 @@ Engine::Engine(plan::StepPlan plan, device::Device device)
       host_(device_.allocate_host(plan_.staging.total()), plan_.staging.total()),
       tensors_(comm::device_mesh(plan_.mesh, device_, plan::mesh_options(plan_.config))),
       optimizer_(plan_.model->parameters(), plan_.mesh, tensors_, plan::optimizer_of(plan_.config),
-                 plan_.buckets, plan_.real) {
+                 plan_.buckets, plan_.real),
+      memory_(plan::lay_out(plan_, arena_, host_)) {
   TFM_CHECK(plan_.on_host() == device_.is_cpu(), "the plan is of another kind of device");
   if (plan_.config.cuda_graphs == config::CudaGraphs::on && !recordable(true))
     throw Error(ExitCode::usage,
                 "cuda_graphs: on, but the ranks exchange tensors through the host's memory, which "
                 "no graph can hold; expected auto or off, or a GPU for every rank");
-  const auto wide_real = static_cast<std::int64_t>(size_of(wide(plan_.real)));
-  const std::int64_t flat = plan_.model->parameters().flat_elements(),
-                     state = optimizer_.state_elements() * wide_real;
-  flat_.parameters =
-      arena_.take(plan::kParameters, flat * static_cast<std::int64_t>(size_of(plan_.real)));
-  flat_.gradients = arena_.take(plan::kGradients, flat * wide_real);
-  for (int k = 0; k < optimizer_.options().states(); ++k)
-    flat_.state[k] = arena_.take(plan::kOptimizer, state);
-  if (is_half(plan_.real)) flat_.master = arena_.take(plan::kMaster, state);
-  if (optimizer_.options().ema > 0) flat_.average = arena_.take(plan::kAverage, state);
   if (plan_.real == DType::f16) loss_scale_ = optim::LossScale::of_fp16();
-  activations_ = arena_.take(plan::kActivations, plan_.memory.categories.at(plan::kActivations));
-  const auto of_host = [&]<class T>(std::span<T>& to, std::int64_t n) {
-    to = {reinterpret_cast<T*>((plan_.on_host() ? arena_ : host_)
-                                   .take(plan::kBatch, n * static_cast<std::int64_t>(sizeof(T)))),
-          static_cast<std::size_t>(n)};
-  };
-  for (const auto& [field, n] : plan_.batch_elements()) of_host(batch_[field], n);
-  of_host(next_numbers_, plan_.most_micro_batches());
-  of_host(known_outcome_, 1);
-  numbers_ = reinterpret_cast<StepNumbers*>(arena_.take(plan::kBatch, sizeof(StepNumbers)));
-  outcome_ = reinterpret_cast<StepOutcome*>(arena_.take(plan::kBatch, sizeof(StepOutcome)));
-  for (const auto& [name, bytes] : plan_.leaves(graph::Role::input))
-    leaf_memory_[name] = arena_.take(plan::kBatch, bytes);
-  for (const auto& [name, bytes] : plan_.leaves(graph::Role::constant))
-    leaf_memory_[name] = arena_.take(plan::kConstants, bytes);
   for (plan::ShapePlan& s : plan_.shapes) bind(s);
 }
 
@@ -55,9 +31,9 @@ std::vector<Tensor> Engine::leaves(const nn::Recording& recording) const {
   std::vector<Tensor> memory;
   for (const graph::ValueInfo& v : recording.tape->values())
     memory.push_back(v.role == graph::Role::parameter
-                         ? plan_.model->parameters().view(v.parameter, flat_.parameters, plan_.real)
+                         ? plan_.model->parameters().view(v.parameter, memory_.flat.parameters, plan_.real)
                      : v.role != graph::Role::activation
-                         ? Tensor{leaf_memory_.at(v.name), v.dtype, v.shape}
+                         ? Tensor{memory_.leaves.at(v.name), v.dtype, v.shape}
                          : Tensor{});
   return memory;
 }
@@ -68,15 +44,15 @@ void Engine::bind(plan::ShapePlan& shape) {
   for (const graph::ValueInfo& v : values)
     b.gradients.push_back(
         v.role == graph::Role::parameter
-            ? plan_.model->parameters().view(v.parameter, flat_.gradients, wide(plan_.real))
+            ? plan_.model->parameters().view(v.parameter, memory_.flat.gradients, wide(plan_.real))
             : Tensor{});
-  shape.train_program.bind(activations_, b);
+  shape.train_program.bind(memory_.activations.data(), b);
   inference::fill_constants(device_.stream(), shape.training, b.data);
-  shape.evaluation.bind(device_.stream(), leaves(shape.evaluation.recording()), activations_);
+  shape.evaluation.bind(device_.stream(), leaves(shape.evaluation.recording()), memory_.activations.data());
 }
 
 void Engine::set_weights(const std::function<void(void*)>& fill) {
-  void* weights = flat_.master ? flat_.gradients : flat_.parameters;
+  void* weights = memory_.flat.master ? memory_.flat.gradients : memory_.flat.parameters;
   if (device_.is_cpu()) {
     fill(weights);
   } else {
@@ -86,7 +62,7 @@ void Engine::set_weights(const std::function<void(void*)>& fill) {
     fill(host.get());
     device::upload(device_.stream(), weights, host.get(), bytes);
   }
-  optimizer_.adopt(device_.stream(), flat_, weights);
+  optimizer_.adopt(device_.stream(), memory_.flat, weights);
 }
 
 void Engine::initialize_parameters() {
@@ -106,7 +82,7 @@ data::DataLoader Engine::loader(
   return {dataset,
           std::move(parts),
           {.rank = plan_.mesh.data_rank, .ranks = plan_.mesh.layout.data, .batches = batches},
-          batch_};
+          memory_.batch};
 }
 
 data::DataLoader Engine::training_loader(const data::Dataset& dataset) const {
@@ -154,21 +130,23 @@ void Engine::run_micro_batch(const plan::ShapePlan& shape, const graph::ExecCont
   };
   const auto work = [&] {
     shape.train_program.run(
-        context, [&](int bucket) { optimizer_.reduce_start(bucket, flat_); },
+        context, [&](int bucket) { optimizer_.reduce_start(bucket, memory_.flat); },
         times_ ? &times_->program : nullptr);
     for (std::size_t k = 0; k < shape.training.losses.size(); ++k) {
       const double* loss = shape.train_program.value(shape.training.losses[k].value).ptr<double>();
       device::on(stream, [&](auto& s) {
-        kernels::copy(s, kernels::CopyArgs<double>{1, loss, &outcome_->loss[k],
+        kernels::copy(s, kernels::CopyArgs<double>{1, loss, &memory_.outcome->loss[k],
                                                    context.state.accumulate_parameters});
       });
     }
     if (!context.state.reduce_gradients) return;
     const device::Lent scratch(stream, idle_memory());
     part(&StepTimes::reduce, [&] { optimizer_.reduce_finish(); });
-    part(&StepTimes::norm, [&] { optimizer_.measure(stream, flat_, numbers_, outcome_); });
+    part(&StepTimes::norm,
+         [&] { optimizer_.measure(stream, memory_.flat, memory_.numbers, memory_.outcome); });
     if (update)
-      part(&StepTimes::update, [&] { optimizer_.update(stream, flat_, numbers_, outcome_); });
+      part(&StepTimes::update,
+           [&] { optimizer_.update(stream, memory_.flat, memory_.numbers, memory_.outcome); });
   };
   if (recordable(context.state.reduce_gradients))
     replays_[{&shape, context.state.accumulate_parameters, context.state.reduce_gradients, update}]
@@ -192,11 +170,11 @@ void Engine::run_micro_batches(std::int64_t step, std::optional<double> lr, cons
                                const inference::Totals& labels) {
   const plan::ShapePlan& shape = plan_.shapes[batch.shape];
   graph::ExecContext context{
-      device_.stream(), &tensors_, {.seed = plan_.config.train.seed}, numbers_};
+      device_.stream(), &tensors_, {.seed = plan_.config.train.seed}, memory_.numbers};
   for (std::int64_t m = 0; m < shape.micro_batches; ++m) {
     const std::int64_t first = m * shape.shape.sequences;
     upload(batch, shape, first);
-    StepNumbers& next = next_numbers_[static_cast<std::size_t>(m)];
+    StepNumbers& next = memory_.next_numbers[static_cast<std::size_t>(m)];
     next = {.first_sequence = batch.first + first,
             .loss_scale = loss_scale_.value,
             .step = static_cast<std::uint32_t>(step),
@@ -204,12 +182,13 @@ void Engine::run_micro_batches(std::int64_t step, std::optional<double> lr, cons
     for (std::size_t k = 0; k < next.gradient_scale.size(); ++k)
       next.gradient_scale[k] =
           labels.labels[k] > 0 ? loss_scale_.value / static_cast<double>(labels.labels[k]) : 0.0;
-    device::upload_async(device_.stream(), numbers_, &next, sizeof next);
+    device::upload_async(device_.stream(), memory_.numbers, &next, sizeof next);
     context.state.accumulate_parameters = m > 0;
     context.state.reduce_gradients = m + 1 == shape.micro_batches;
     run_micro_batch(shape, context, lr.has_value());
   }
-  device::download_async(device_.stream(), known_outcome_.data(), outcome_, sizeof(StepOutcome));
+  device::download_async(device_.stream(), memory_.known_outcome.data(), memory_.outcome,
+                         sizeof(StepOutcome));
   wait_for_device();
 }
 
@@ -220,7 +199,7 @@ StepResult Engine::run_step(std::int64_t step, std::optional<double> lr, const B
       inference::count_labels(shape.training, batch.fields, shape.sequences_per_rank());
   plan_.mesh.data->all_reduce({totals.labels.data(), DType::i64, {objectives}});
   run_micro_batches(step, lr, batch, totals);
-  const StepOutcome& outcome = known_outcome_[0];
+  const StepOutcome& outcome = memory_.known_outcome[0];
   totals.loss = outcome.loss;
   plan_.mesh.data->all_reduce({totals.loss.data(), DType::f64, {objectives}});
   return {.loss = totals.mean(),

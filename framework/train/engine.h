@@ -7,7 +7,7 @@
 #include "device/replay.h"
 #include "inference/totals.h"
 #include "optim/loss_scale.h"
-#include "plan/step_plan.h"
+#include "plan/run_memory.h"
 
 namespace tfm::train {
 
@@ -42,7 +42,7 @@ class Engine {
   // `fill` writes all weights of this rank, laid out by model().parameters(), in the wide type of
   // theirs, to host memory. All ranks call alike.
   void set_weights(const std::function<void(void* flat)>& fill);
-  void swap_average() { optimizer_.swap_average(device_.stream(), flat_); }
+  void swap_average() { optimizer_.swap_average(device_.stream(), memory_.flat); }
   optim::LossScale& loss_scale() { return loss_scale_; }
   // Updates applied so far: steps without those whose loss or gradient was not finite.
   std::int64_t& updates() { return updates_; }
@@ -60,11 +60,9 @@ class Engine {
 
   // The memory of activations, which is free between steps; enough for a Translator with
   // plan().translator.
-  std::span<std::byte> idle_memory() const {
-    return {activations_, static_cast<std::size_t>(plan_.memory.categories.at(plan::kActivations))};
-  }
+  std::span<std::byte> idle_memory() const { return memory_.activations; }
   // Flat buffers of this rank, laid out by model().parameters().
-  const optim::Optimizer::Flat& flat() const { return flat_; }
+  const optim::Optimizer::Flat& flat() const { return memory_.flat; }
   const optim::Optimizer& optimizer() const { return optimizer_; }
   std::int64_t graphs() const;  // CUDA graphs recorded so far
   // Adds up the times of steps from now on; the device is waited for after each part.
@@ -91,16 +89,9 @@ class Engine {
   device::Arena arena_, host_;  // of the device; of what the host fills for it
   comm::Mesh tensors_;          // groups for tensors of the device; ends before their memory does
   optim::Optimizer optimizer_;
-  optim::Optimizer::Flat flat_{};
+  plan::RunMemory memory_;
   optim::LossScale loss_scale_;
   std::int64_t updates_ = 0;
-  std::byte* activations_ = nullptr;
-  BatchFields batch_;  // this rank's part of a global batch, on the host
-  std::map<std::string, std::byte*> leaf_memory_;
-  StepNumbers* numbers_ = nullptr;        // of the device
-  std::span<StepNumbers> next_numbers_;   // of the host, by micro-batch
-  StepOutcome* outcome_ = nullptr;        // of the device
-  std::span<StepOutcome> known_outcome_;  // of the host: one
   std::map<std::tuple<const plan::ShapePlan*, bool, bool, bool>, device::Replay>
       replays_;  // by shape, accumulation, reduction and update
   StepTimes* times_ = nullptr;

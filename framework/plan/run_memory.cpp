@@ -1,0 +1,55 @@
+#include "plan/run_memory.h"
+
+#include <algorithm>
+
+#include "inference/translator.h"
+
+namespace tfm::plan {
+namespace {
+
+std::int64_t activation_bytes(const StepPlan& p) {
+  std::int64_t most =
+      p.translator ? inference::translation_bytes(*p.translator, p.config.model,
+                                                  inference::translation_of(p.config), p.real)
+                   : 0;
+  for (const ShapePlan& s : p.shapes)
+    most = std::max({most, s.train_program.arena_bytes(), s.evaluation.program().arena_bytes()});
+  return most;
+}
+
+optim::Optimizer::Flat lay_out_flat(const StepPlan& p, device::Arena& arena) {
+  const optim::OptimizerOptions options = optimizer_of(p.config);
+  const nn::ParameterSet& parameters = p.model->parameters();
+  const auto wide_real = static_cast<std::int64_t>(size_of(wide(p.real)));
+  const std::int64_t state =
+      optim::Optimizer::state_elements(parameters, p.mesh.layout, options, p.buckets) * wide_real;
+  optim::Optimizer::Flat flat{};
+  flat.parameters = arena.take(
+      kParameters, parameters.flat_elements() * static_cast<std::int64_t>(size_of(p.real)));
+  flat.gradients = arena.take(kGradients, parameters.flat_elements() * wide_real);
+  for (int k = 0; k < options.states(); ++k) flat.state[k] = arena.take(kOptimizer, state);
+  if (is_half(p.real)) flat.master = arena.take(kMaster, state);
+  if (options.ema > 0) flat.average = arena.take(kAverage, state);
+  return flat;
+}
+
+}  // namespace
+
+RunMemory lay_out(const StepPlan& p, device::Arena& arena, device::Arena& staging) {
+  device::Arena& host = p.on_host() ? arena : staging;
+  RunMemory m{.flat = lay_out_flat(p, arena)};
+  m.activations = arena.take_span<std::byte>(kActivations, activation_bytes(p));
+  for (const auto& [field, elements] : p.batch_elements())
+    m.batch[field] = host.take_span<std::int32_t>(kBatch, elements);
+  m.next_numbers = host.take_span<StepNumbers>(kBatch, p.most_micro_batches());
+  m.known_outcome = host.take_span<StepOutcome>(kBatch, 1);
+  m.numbers = arena.take_span<StepNumbers>(kBatch, 1).data();
+  m.outcome = arena.take_span<StepOutcome>(kBatch, 1).data();
+  for (const auto& [name, bytes] : p.leaves(graph::Role::input))
+    m.leaves[name] = arena.take(kBatch, bytes);
+  for (const auto& [name, bytes] : p.leaves(graph::Role::constant))
+    m.leaves[name] = arena.take(kConstants, bytes);
+  return m;
+}
+
+}  // namespace tfm::plan

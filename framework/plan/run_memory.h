@@ -1,0 +1,33 @@
+#pragma once
+// Where everything of a run lies. One function lays it out: with arenas that count it plans the
+// memory, with arenas that have memory it takes it.
+#include "plan/step_plan.h"
+
+namespace tfm::plan {
+
+// Categories.
+inline constexpr const char* kParameters = "parameters";
+inline constexpr const char* kGradients = "gradients";
+inline constexpr const char* kOptimizer = "optimizer";
+inline constexpr const char* kMaster = "master_weights";
+inline constexpr const char* kAverage = "average";
+inline constexpr const char* kActivations = "activations";
+inline constexpr const char* kBatch = "batch";
+inline constexpr const char* kConstants = "constants";
+
+struct RunMemory {
+  optim::Optimizer::Flat flat{};
+  std::span<std::byte> activations;          // of one program at a time
+  std::map<std::string, std::byte*> leaves;  // by name: inputs of a micro-batch, and constants
+  StepNumbers* numbers = nullptr;
+  StepOutcome* outcome = nullptr;
+  // Of the host, which fills and reads them:
+  BatchFields batch;                     // this rank's part of the global batch
+  std::span<StepNumbers> next_numbers;   // by micro-batch
+  std::span<StepOutcome> known_outcome;  // one
+};
+
+// `staging`: of the host, where the device is another.
+RunMemory lay_out(const StepPlan& plan, device::Arena& arena, device::Arena& staging);
+
+}  // namespace tfm::plan
