@@ -8,37 +8,36 @@ namespace {
 using namespace tfm;
 
 constexpr const char* kHelp =
-    "usage: tfm-bench scaling CONFIG.yaml [section.key=value ...]\n"
-    "  Starts tfm-train under mpirun for each number of ranks: strong scaling (the configuration's "
-    "global batch) and weak scaling (the\n"
-    "  global batch grows with the ranks). Medians over the timed steps; a rank has "
-    "OMP_NUM_THREADS threads, 1 where it is not set.\n"
-    "    --ranks 1,2,4      numbers of ranks (default 1,2,4,... up to the cores)\n"
-    "    --steps N          timed steps (default 10)\n"
-    "    --warmup N         steps before them (default 3)\n"
-    "usage: [mpirun -np N] tfm-bench step CONFIG.yaml [section.key=value ...]\n"
-    "  The configuration's step by phase and by kind of op; means over the ranks. Ops are timed "
-    "one by one: the device is waited for after\n"
-    "  each of them, so on a GPU they are slower than in a run, whose step is given, too. Bytes "
-    "are those of tensors read and written.\n"
-    "    --steps N          timed steps (default 10)\n"
-    "    --warmup N         steps before them (default 2)\n"
-    "    --random-data      random ids instead of the configuration's data; so are batches by "
-    "length, all of the longest one\n"
-    "usage: tfm-bench kernels [CONFIG.yaml] [section.key=value ...]\n"
-    "  Every op of the configuration's training program (default: GPT-2 124M on few sequences) "
-    "alone, forward and backward, against the time\n"
-    "  that its FLOPs and bytes take at the rates of a large matrix product and of a copy, which "
-    "are measured before. Above 100 %: the tensors\n"
-    "  were still in a cache.\n"
-    "usage: [mpirun -np N] tfm-bench collectives\n"
-    "  Seconds and bandwidths of all_reduce, reduce_scatter and all_gather. `bytes` are those of "
-    "the whole tensor; bus bandwidth is bytes /\n"
-    "  seconds times 2 (N - 1) / N for all_reduce, (N - 1) / N for the others, as nccl-tests "
-    "define it.\n"
-    "    --bytes 1Mi,16Mi   sizes (default 64Ki,1Mi,16Mi,64Mi)\n"
-    "    --device cpu|cuda  where the tensors are (default cpu)\n"
-    "all: --json FILE for machines, --svg FILE a picture; --help, --version\n";
+    R"(usage: tfm-bench scaling CONFIG.yaml [section.key=value ...] [options]
+  Runs tfm-train under mpirun for each number of ranks: strong scaling (the global batch stays as
+  configured) and weak scaling (it grows with the ranks). Reports the median step time. Each rank
+  uses OMP_NUM_THREADS threads, 1 if it is not set.
+    --ranks 1,2,4      numbers of ranks (default: 1,2,4,... up to the number of cores)
+    --steps N          timed steps (default: 10)
+    --warmup N         warmup steps before them (default: 3)
+usage: [mpirun -np N] tfm-bench step CONFIG.yaml [section.key=value ...] [options]
+  Breaks the step time down by phase and by op, averaged over the ranks. Ops are timed with a
+  synchronization after each one, so on a GPU they take longer than in a real step, whose time is
+  reported too. Bytes are those of the tensors read and written.
+    --steps N          timed steps (default: 10)
+    --warmup N         warmup steps before them (default: 2)
+    --random-data      use random token ids instead of the configured data (also used with
+                       train.global_batch_tokens, with all batches of the longest bucket)
+usage: tfm-bench kernels [CONFIG.yaml] [section.key=value ...] [options]
+  Times every op of the training program (default: GPT-2 124M with few sequences) by itself,
+  forward and backward, and compares it with its roofline: the time its FLOPs and bytes need at
+  the measured rates of a large matrix product and a copy. Above 100 %: tensors were in a cache.
+usage: [mpirun -np N] tfm-bench collectives [options]
+  Time and bandwidth of all_reduce, reduce_scatter and all_gather. `bytes` is the size of the
+  whole tensor; bus bandwidth as in nccl-tests: bytes / seconds times 2 (N - 1) / N for
+  all_reduce, times (N - 1) / N for the others.
+    --bytes 1Mi,16Mi   tensor sizes (default: 64Ki,1Mi,16Mi,64Mi)
+    --device cpu|cuda  device of the tensors (default: cpu)
+all of them:
+    --json FILE        write the results as JSON
+    --svg FILE         write a chart
+    --help, --version
+)";
 
 struct Measurement {
   const char* name;
@@ -58,9 +57,8 @@ int run(int argc, char** argv) {
   for (const Measurement& m : all)
     if (argc > 1 && std::strcmp(argv[1], m.name) == 0)
       return m.run(launch::Arguments(argc - 1, argv + 1, m.options));
-  throw Error(ExitCode::usage,
-              std::string(argc > 1 ? std::string("'") + argv[1] + "': " : "") +
-                  "expected scaling, step, kernels or collectives; --help tells more");
+  throw Error(ExitCode::usage, std::string(argc > 1 ? std::string("'") + argv[1] + "': " : "") +
+                                   "expected scaling, step, kernels or collectives; see --help");
 }
 
 }  // namespace

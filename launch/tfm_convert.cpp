@@ -8,21 +8,22 @@
 #include "inference/loaded_model.h"
 #include "launch/support/program.h"
 #include "models/registry.h"
+#include "tokenizer/tokenizer.h"
 #include "train/engine_state.h"
 
 namespace {
 
 using namespace tfm;
 
-constexpr const char* kHelp =
-    "usage: tfm-convert import HF_DIR OUT_DIR          a checkpoint OUT_DIR/step-00000000 that "
-    "every program reads at any layout\n"
-    "       tfm-convert export CHECKPOINT_DIR OUT_HF_DIR   config.json, model.safetensors, the "
-    "tokenizer's files\n"
-    "  --help, --version\n"
-    "Knows gpt2, llama, mistral (without a window), qwen2, qwen3, bert, roberta, t5, bart and "
-    "marian, as transformers 4 and 5\n"
-    "write them. Element types and what config.json says beyond the model survive a round trip.\n";
+constexpr const char* kHelp = R"(usage: tfm-convert import HF_DIR OUT_DIR
+         converts a Hugging Face model to a checkpoint OUT_DIR/step-00000000, readable at any layout
+       tfm-convert export CHECKPOINT_DIR OUT_HF_DIR
+         writes config.json, model.safetensors and the tokenizer files
+  --help, --version
+Architectures: gpt2, llama, mistral (without sliding window), qwen2, qwen3, bert, roberta, t5,
+bart and marian, as saved by transformers 4 and 5. Exporting an imported model restores its
+tensor types and every field of config.json.
+)";
 
 std::vector<checkpoint::Piece> pieces_of(const inference::LoadedModel& m) {
   std::vector<checkpoint::Piece> pieces;
@@ -40,7 +41,7 @@ int import(const std::string& from, const std::string& to) {
   const std::string companions = to + "/tokenizer";
   const huggingface::HuggingFaceModel source(from);
   source.keep_companions(companions);
-  if (config.data.tokenizer != "bytes")
+  if (!tokenizer::is_bytes(config.data.tokenizer))
     config.data.tokenizer = companions + config.data.tokenizer.substr(from.size());
   const checkpoint::CheckpointInfo info{.step = 0,
                                         .seed = config.train.seed,
@@ -62,7 +63,7 @@ std::optional<tokenizer::SpecialIds> special_ids(config::Config& config) {
   try {
     tokenizer = tokenizer::load_tokenizer(config.data.tokenizer);
   } catch (const Error& e) {
-    std::fprintf(stderr, "warning: config.json gets no ids of special tokens: %s\n", e.what());
+    std::fprintf(stderr, "warning: config.json will have no ids of special tokens: %s\n", e.what());
     return std::nullopt;
   }
   tokenizer::SpecialIds ids = tokenizer->special_ids();
@@ -110,7 +111,7 @@ int export_to(const std::string& from, const std::string& to) {
           if (p.name == part)
             return std::vector<float>(model.flat() + p.offset,
                                       model.flat() + p.offset + p.elements());
-        internal_error("the model has no part " + part);
+        internal_error("the model has no tensor " + part);
       });
   if (own) copy_tokenizer(config.data.tokenizer, to);
   std::printf("%s: a %s model of %s\n", to.c_str(), config::word(config.model.family).c_str(),
@@ -122,9 +123,9 @@ int run(int argc, char** argv) {
   const launch::Arguments args(argc, argv, {});
   const auto& words = args.positional();
   if (words.size() != 3 || (words[0] != "import" && words[0] != "export"))
-    throw Error(ExitCode::usage,
-                "expected `import HF_DIR OUT_DIR` or `export CHECKPOINT_DIR OUT_HF_DIR`; see "
-                "tfm-convert --help");
+    throw Error(
+        ExitCode::usage,
+        "expected `import HF_DIR OUT_DIR` or `export CHECKPOINT_DIR OUT_HF_DIR`; see --help");
   return words[0] == "import" ? import(words[1], words[2]) : export_to(words[1], words[2]);
 }
 

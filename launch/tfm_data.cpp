@@ -22,21 +22,26 @@ using namespace tfm;
 constexpr std::string_view help = R"(usage: tfm-data COMMAND [OPTIONS]
 
   prepare --input FILE... --tokenizer T --output OUT.bin [--format llmc|megatron] [--append-eod] [--field NAME]
-      Encodes text into one token file, llm.c's or Megatron's pair OUT.bin and OUT.idx. A .jsonl file holds a document a
-      line, in the string field NAME (text); any other file is one. Files may be compressed with gzip or Zstandard. --append-eod: an end-of-document id (bytes: 257) after each.
-  encode --tokenizer T [--special-tokens]   prints the ids of each line of standard input; with the flag also the special
-      tokens that the tokenizer puts around a text, as [CLS] and [SEP]
-  decode --tokenizer T     prints the text of each line of ids of standard input
+      Tokenizes text into a token file: llm.c's OUT.bin or Megatron's OUT.bin and OUT.idx. A .jsonl file holds one
+      document per line, in the string field NAME (default: text); any other file is one document. Files may be
+      compressed with gzip or Zstandard. --append-eod appends an end-of-document id (bytes: 257) to every document.
+  encode --tokenizer T [--special-tokens]
+      Prints the ids of each line of standard input; --special-tokens also prints the special tokens that the
+      tokenizer adds around a text, such as [CLS] and [SEP].
+  decode --tokenizer T
+      Prints the text of each line of ids of standard input.
   train-tokenizer --input FILE... --vocab-size N --output tokenizer.json [--special TOKEN...] [--field NAME]
-      Trains a byte-level BPE with GPT-2's pattern; special tokens (<|endoftext|> where none is given) get the first ids.
-  info FILE [--seq-len N]  prints what a token file's header says and its first ids; with N also how many samples of
-      N + 1 tokens it holds and how many tokens at its end they leave out
-  verify FILE [--tokenizer T]   checks the whole file; with a tokenizer, that every id is in its vocabulary
-
-  T is `bytes`, a tokenizer.json, a SentencePiece .model, or a folder that holds tokenizer.json, or MarianMT's
-  source.spm, target.spm and vocab.json, or vocab.json and merges.txt.
-  FILE is an llm.c .bin or a Megatron .bin with its .idx.
+      Trains a byte-level BPE tokenizer with GPT-2's pattern. Special tokens (default: <|endoftext|>) get the first ids.
+  info FILE [--seq-len N]
+      Prints the header and the first ids of a token file; with --seq-len also the number of samples of N + 1 tokens
+      and of the unused tokens at the end.
+  verify FILE [--tokenizer T]
+      Checks the whole file; with a tokenizer, also that every id is in its vocabulary.
   --help, --version
+
+  T is `bytes`, a tokenizer.json, a SentencePiece .model, or a directory with tokenizer.json, with MarianMT's
+  source.spm, target.spm and vocab.json, or with vocab.json and merges.txt.
+  A token FILE is an llm.c .bin or a Megatron .bin with its .idx.
 
 Exit codes: 0 done, 1 failed, 2 bad command line, 3 bad input, 75 I/O error.
 )";
@@ -95,8 +100,8 @@ Arguments parse(const Command& command, const std::vector<std::string>& words) {
     if (at == known.end() - 2) unknown("option", name, known);
     const bool flag = at - known.begin() >= static_cast<std::ptrdiff_t>(command.options.size());
     many = name == "--input" || name == "--special";
-    if (result.has(name) && !many) usage("option " + name + " comes twice");
-    if (flag && equals != word.npos) usage("option " + name + " takes no value");
+    if (result.has(name) && !many) usage("option " + name + " is given twice");
+    if (flag && equals != word.npos) usage("option " + name + " does not take a value");
     std::vector<std::string>& list = result.values[*at];
     if (equals != word.npos) list.push_back(word.substr(equals + 1));
     values = flag ? nullptr : &list;
@@ -104,7 +109,7 @@ Arguments parse(const Command& command, const std::vector<std::string>& words) {
   for (std::string_view option : command.options)
     if (result.has(option) && result.values[option].empty())
       usage("option " + std::string(option) + " needs a value");
-  if (result.files.size() != command.files) usage("a file is missing");
+  if (result.files.size() != command.files) usage("expected a file");
   return result;
 }
 
@@ -120,15 +125,16 @@ std::int64_t whole_number(const Arguments& a, std::string_view option) {
 int prepare(const Arguments& a) {
   if (!a.has("--input")) usage("option --input is missing");
   const std::string format = a.has("--format") ? a.one("--format") : "llmc";
-  if (format != "llmc" && format != "megatron") unknown("format", format, {"llmc", "megatron"});
+  const auto known = config::value_of<data::TokenFormat>(format);
+  if (!known) unknown("format", format, {"llmc", "megatron"});
   data::PrepareOptions options{a.values.at("--input"), a.one("--tokenizer"), a.one("--output")};
-  options.format = format == "llmc" ? data::TokenFormat::llmc : data::TokenFormat::megatron;
+  options.format = *known;
   options.append_eod = a.has("--append-eod");
   if (a.has("--field")) options.field = a.one("--field");
   const data::Prepared result = data::prepare_tokens(options);
   std::cout << options.output << ": " << result.tokens << " tokens, " << result.documents
             << " documents";
-  if (result.empty > 0) std::cout << "; " << result.empty << " without text were left out";
+  if (result.empty > 0) std::cout << "; " << result.empty << " without text were skipped";
   std::cout << '\n';
   return 0;
 }
@@ -179,7 +185,7 @@ int train(const Arguments& a) {
   if (a.has("--field")) options.field = a.one("--field");
   const std::int64_t tokens = tokenizer::train_tokenizer(options);
   std::cout << options.output << ": " << tokens << " tokens"
-            << (tokens < options.vocab_size ? "; the text has no pair left to merge\n" : "\n");
+            << (tokens < options.vocab_size ? "; no pair of the text is left to merge\n" : "\n");
   return 0;
 }
 
@@ -198,7 +204,7 @@ int info(const Arguments& a) {
     if (length < 1) usage("option --seq-len: expected at least 1");
     const data::SampleCount count = data::count_samples(file.size(), length);
     std::cout << "samples of " << length << " + 1 tokens: " << count.samples
-              << "\ntokens left out: " << count.left_out << '\n';
+              << "\nunused tokens: " << count.left_out << '\n';
   }
   std::cout << "first ids:";
   for (std::int32_t id : first) std::cout << ' ' << id;

@@ -16,30 +16,31 @@ namespace {
 using namespace tfm;
 
 constexpr const char* kHelp =
-    "usage: [mpirun -np N] tfm-eval MODEL_DIR [section.key=value ...] [options]\n"
-    "  MODEL_DIR          a checkpoint (step-00000500, best) or a directory of checkpoints, of "
-    "which the newest is taken\n"
-    "Data; without any the validation data of the run:\n"
-    "  --text FILE        text, or .jsonl\n"
-    "  --tokens FILE.bin  a token file\n"
-    "  --source FILE --target FILE   an encoder-decoder's: line k of one is the translation of "
-    "line k of the other\n"
-    "  --tokenizer T      instead of the one the model was trained with\n"
-    "Translations that are scored:\n"
-    "  --beam N, --length-penalty X, --max-tokens N   as tfm-generate's\n"
-    "Results:\n"
-    "  --json FILE        write them there, too\n"
-    "  --help, --version\n"
-    "loss: mean negative log-likelihood of the labels, without label smoothing; perplexity: "
-    "exp(loss); accuracy: share of the labels\n"
-    "with the highest probability; tokens: labels. A decoder's labels are the next tokens, in "
-    "windows of train.seq_len; an encoder's\n"
-    "are masked tokens, the same in each call; an encoder-decoder's are the targets' tokens. bleu, "
-    "chrf: of translations against the\n"
-    "targets, as sacrebleu's defaults.\n"
-    "  parallel.tensor=N  ranks that share the model (default: all); the others share out the "
-    "data\n"
-    "  device=cuda        on GPUs (default: on CPUs, whatever the run computed with)\n";
+    R"(usage: [mpirun -np N] tfm-eval MODEL_DIR [section.key=value ...] [options]
+  MODEL_DIR          a checkpoint (step-00000500, best), or a directory of checkpoints (uses the
+                     latest)
+data (default: the run's validation data):
+  --text FILE        text or .jsonl
+  --tokens FILE.bin  token file
+  --source FILE --target FILE
+                     parallel text for an encoder-decoder: line k translates line k
+  --tokenizer T      tokenizer to use instead of the model's own
+translation (for bleu and chrf):
+  --beam N           beam size (default: 1, greedy)
+  --length-penalty X rank hypotheses by sum of log-probabilities / tokens^X (default: 1)
+  --max-tokens N     maximum length of a translation (default: twice the source length plus 50)
+output:
+  --json FILE        also write the results as JSON
+  --help, --version
+devices:
+  parallel.tensor=N  tensor-parallel size (default: all ranks); data is split over the replicas
+  device=cuda        run on GPUs (default: on CPUs, regardless of the training device)
+Results: loss, the mean negative log-likelihood of the labels without label smoothing;
+perplexity, exp(loss); accuracy, the fraction of labels with the highest logit; tokens, the number
+of labels; bleu and chrf of the translations, with sacrebleu's defaults. The labels of a decoder
+are next tokens in windows of train.seq_len; of an encoder, masked tokens, the same in every run;
+of an encoder-decoder, the tokens of the target.
+)";
 
 constexpr std::int64_t kPairTokens = 8192;  // of a batch
 
@@ -47,13 +48,13 @@ constexpr std::int64_t kPairTokens = 8192;  // of a batch
 config::SourceConfig source_of(const launch::Arguments& args, const config::Config& config) {
   const bool pairs = args.has("--source") || args.has("--target");
   if (pairs + args.has("--text") + args.has("--tokens") > 1)
-    throw Error(ExitCode::usage, "expected one of --text, --tokens, and --source with --target");
+    throw Error(ExitCode::usage,
+                "more than one kind of data; expected --text, --tokens, or --source with --target");
   if (pairs) {
     if (!config.model.translates())
-      throw Error(ExitCode::usage,
-                  "--source and --target are for models of family encoder_decoder");
+      throw Error(ExitCode::usage, "--source and --target need a model of family encoder_decoder");
     if (!args.has("--source") || !args.has("--target"))
-      throw Error(ExitCode::usage, "expected --source and --target together");
+      throw Error(ExitCode::usage, "only one of --source and --target is given; expected both");
     config::SourceConfig c{.type = config::SourceType::pairs};
     c.source = args.get("--source"), c.target = args.get("--target");
     return c;
@@ -62,7 +63,7 @@ config::SourceConfig source_of(const launch::Arguments& args, const config::Conf
   if (!is_text && !args.has("--tokens")) {
     if (!config.data.validation)
       throw Error(ExitCode::usage,
-                  "the run has no data.validation; name the data with --text, --tokens, or "
+                  "the run has no data.validation; give the data with --text, --tokens, or "
                   "--source and --target");
     return *config.data.validation;
   }
@@ -125,7 +126,7 @@ int run(int argc, char** argv) {
   const inference::Totals totals = inference::evaluate(model, config, *data.validation);
   if (totals.labels[0] == 0)
     throw Error(ExitCode::input,
-                "the data holds no labels; expected at least one sequence of train.seq_len tokens");
+                "the data has no labels; expected at least one sequence of train.seq_len tokens");
   nlohmann::ordered_json results{{"loss", totals.mean()},
                                  {"perplexity", totals.perplexity()},
                                  {"accuracy", totals.accuracy()}};

@@ -17,28 +17,26 @@ namespace {
 using namespace tfm;
 
 constexpr const char* kHelp =
-    "usage: [mpirun -np N] tfm-generate MODEL_DIR [section.key=value ...] [options]\n"
-    "  MODEL_DIR          a checkpoint (step-00000500, best) or a directory of checkpoints, of "
-    "which the newest is taken\n"
-    "A decoder continues a text:\n"
-    "  --prompt TEXT      the text to continue; without it standard input is read\n"
-    "  --max-tokens N     tokens to add (default 100)\n"
-    "  --temperature X    0 is greedy (default 1)\n"
-    "  --top-k N          sample among the N most likely tokens (default 0: all)\n"
-    "  --top-p X          sample among the most likely tokens that hold probability X (default 1: "
-    "all)\n"
-    "  --seed N           of sampling (default 1234)\n"
-    "An encoder-decoder translates standard input, one line after the other:\n"
-    "  --beam N           hypotheses kept at each step (default 1: greedy)\n"
-    "  --length-penalty X the best has the highest sum of log-probabilities / tokens^X (default "
-    "1)\n"
-    "  --max-tokens N     of a translation (default: twice its source's and 50)\n"
-    "Both:\n"
-    "  --tokenizer T      instead of the one the model was trained with\n"
-    "  parallel.tensor=N  ranks that share the model (default: all); the others share out the "
-    "lines\n"
-    "  device=cuda        on GPUs (default: on CPUs, whatever the run computed with)\n"
-    "  --help, --version\n";
+    R"(usage: [mpirun -np N] tfm-generate MODEL_DIR [section.key=value ...] [options]
+  MODEL_DIR          a checkpoint (step-00000500, best), or a directory of checkpoints (uses the
+                     latest)
+decoder (continues a prompt):
+  --prompt TEXT      prompt (default: standard input)
+  --max-tokens N     number of tokens to generate (default: 100)
+  --temperature X    sampling temperature; 0: greedy (default: 1)
+  --top-k N          sample from the N most likely tokens; 0: all (default: 0)
+  --top-p X          sample from the most likely tokens with total probability X (default: 1, all)
+  --seed N           random seed of the sampling (default: 1234)
+encoder-decoder (translates standard input line by line):
+  --beam N           beam size (default: 1, greedy)
+  --length-penalty X rank hypotheses by sum of log-probabilities / tokens^X (default: 1)
+  --max-tokens N     maximum length of a translation (default: twice the source length plus 50)
+both:
+  --tokenizer T      tokenizer to use instead of the model's own
+  parallel.tensor=N  tensor-parallel size (default: all ranks); lines are split over the replicas
+  device=cuda        run on GPUs (default: on CPUs, regardless of the training device)
+  --help, --version
+)";
 
 void continue_text(const launch::Arguments& args, inference::LoadedModel& model,
                    const tokenizer::Tokenizer& tokenizer) {
@@ -54,7 +52,7 @@ void continue_text(const launch::Arguments& args, inference::LoadedModel& model,
   std::vector<std::int32_t> ids = tokenizer.encode(prompt);
   if (ids.empty())
     throw Error(ExitCode::usage,
-                "the prompt is empty; give some text with --prompt or on standard input");
+                "the prompt is empty; expected text in --prompt or on standard input");
   for (const std::int32_t id : ids)
     data::check_known(id, model.config.model.vocab_size, "the tokenizer");
   inference::TextGenerator generator(*model.model, model.site, model.weights(),
@@ -101,7 +99,7 @@ void translate(const launch::Arguments& args, inference::LoadedModel& model,
     if (lead) std::fflush(stdout);
   }
   if (lead && translator.cut() > 0)
-    std::fprintf(stderr, "warning: %lld lines had more than %lld tokens and were cut\n",
+    std::fprintf(stderr, "warning: %lld lines exceeded %lld tokens and were truncated\n",
                  static_cast<long long>(translator.cut()),
                  static_cast<long long>(model.config.model.max_seq_len - 1));
 }
@@ -110,7 +108,7 @@ void only_for(const launch::Arguments& args, const std::string& family,
               const std::vector<const char*>& options) {
   for (const char* option : options)
     if (args.has(option))
-      throw Error(ExitCode::usage, std::string(option) + " is for models of family " + family);
+      throw Error(ExitCode::usage, std::string(option) + " needs a model of family " + family);
 }
 
 int run(int argc, char** argv) {
@@ -131,7 +129,7 @@ int run(int argc, char** argv) {
     throw Error(
         ExitCode::usage,
         dir +
-            " holds an encoder, which generates no text; expected a decoder or an encoder_decoder");
+            " is an encoder, which cannot generate text; expected a decoder or an encoder_decoder");
   if (config.model.translates())
     only_for(args, "decoder",
              {"--prompt", args.real("--temperature", 0) > 0 ? "--temperature" : "--top-k",

@@ -19,20 +19,20 @@ using namespace tfm;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kHelp =
-    "usage: tfm-plan CONFIG.yaml --ranks N [section.key=value ...] [options]\n"
-    "  --ranks N          number of ranks to plan for\n"
-    "  --device D         h200, h100, a100 (80 GB), a100-40gb, cpu; default: what `device` of the "
-    "configuration says, auto: cpu, cuda: h200\n"
-    "  --measure          with --device cpu: rates of this machine instead of a reference core's, "
-    "in a second or two\n"
-    "  --json             for machines\n"
-    "  --help, --version\n"
-    "Starts no MPI and needs no GPU. `bytes` of a collective are those of the whole tensor, equal "
-    "neighbours are counted.\n"
-    "Times are predicted from rates and assumptions that framework/train/device_model.cpp names: "
-    "GPUs by eights, joined by NVLink; processors\n"
-    "of one machine, this one, whose cores and memory the ranks share (OMP_NUM_THREADS as in a "
-    "run). Batches by length: the longest one.\n";
+    R"(usage: tfm-plan CONFIG.yaml --ranks N [section.key=value ...] [options]
+  --ranks N          number of ranks to plan for
+  --device D         h200, h100, a100 (80 GB), a100-40gb or cpu (default: h200 if the configuration
+                     has device: cuda, otherwise cpu)
+  --measure          with --device cpu: measure this machine's rates, in a second or two, instead
+                     of using those of a reference core
+  --json             print JSON
+  --help, --version
+Needs neither MPI nor a GPU. `bytes` of a collective is the size of the whole tensor; `count`
+counts consecutive equal collectives. Predicted times use the rates and assumptions in
+framework/plan/device_model.cpp: GPU nodes have 8 GPUs connected by NVLink; CPU ranks share the
+cores and memory of this machine (OMP_NUM_THREADS as in a run). With length buckets
+(train.global_batch_tokens) the longest bucket is planned.
+)";
 
 // Plans differ between tensor ranks only (the last share of the vocabulary may be shorter).
 std::vector<plan::StepPlan> plan_tensor_ranks(const config::Config& config) {
@@ -58,10 +58,10 @@ plan::CoreRates measured_core(int cores, const config::Config& config) {
   return core;
 }
 
-plan::DeviceModel device_model(const std::string& name, const config::Config& config, int ranks,
+plan::DeviceModel device_model(plan::Target target, const config::Config& config, int ranks,
                                bool measure) {
-  if (name != "cpu") {
-    plan::DeviceModel gpu = *plan::gpu_model(name);
+  if (target != plan::Target::cpu) {
+    plan::DeviceModel gpu = plan::gpu_model(target);
     if (config.tf32) gpu.use_tf32();
     return gpu;
   }
@@ -230,31 +230,38 @@ void print_table(const Json& j) {
                 c["count"].get<long long>());
 }
 
-// The configuration for the kind of device that is planned for, and its name.
-std::pair<config::Config, std::string> configuration(const launch::Arguments& args) {
+// The configuration for the device that is planned for, and that device.
+std::pair<config::Config, plan::Target> configuration(const launch::Arguments& args) {
   const std::string& file = args.only("configuration file");
-  std::string name = args.get("--device");
-  std::string known = "cpu";
-  for (std::string_view gpu : plan::gpu_names()) known += ", " + std::string(gpu);
-  if (args.has("--device") && name != "cpu" && !plan::gpu_model(name))
+  const std::string name = args.get("--device");
+  std::optional<plan::Target> target = config::value_of<plan::Target>(name);
+  if (args.has("--device") && !target) {
+    std::string known;
+    for (const std::string_view word : words(plan::Target{}))
+      known += (known.empty() ? "" : ", ") + std::string(word);
     throw Error(ExitCode::usage, "--device '" + name + "': expected one of " + known);
+  }
   std::vector<std::string> overrides = args.overrides();
-  if (name.empty())
-    name = launch::load_config(file, overrides).device == config::DeviceKind::cuda ? "h200" : "cpu";
-  if (args.has("--measure") && name != "cpu")
-    throw Error(ExitCode::usage, "--measure is for --device cpu; a GPU's rates are a table");
-  overrides.push_back(name == "cpu" ? "device=cpu" : "device=cuda");
-  return {launch::load_config(file, overrides), name};
+  if (!target)
+    target = launch::load_config(file, overrides).device == config::DeviceKind::cuda
+                 ? plan::Target::h200
+                 : plan::Target::cpu;
+  const bool cpu = target == plan::Target::cpu;
+  if (args.has("--measure") && !cpu)
+    throw Error(ExitCode::usage,
+                "--measure needs --device cpu; the rates of GPUs come from a table");
+  overrides.push_back(cpu ? "device=cpu" : "device=cuda");
+  return {launch::load_config(file, overrides), *target};
 }
 
 int run(int argc, char** argv) {
   const launch::Arguments args(
       argc, argv, {{"--ranks"}, {"--device"}, {"--measure", false}, {"--json", false}});
   const int ranks = static_cast<int>(args.integer("--ranks", 1, 1));
-  const auto [read, name] = configuration(args);
+  const auto [read, target] = configuration(args);
   config::Config config = read;
   config::resolve_for_ranks(config, ranks);
-  const plan::DeviceModel device = device_model(name, config, ranks, args.has("--measure"));
+  const plan::DeviceModel device = device_model(target, config, ranks, args.has("--measure"));
   const std::vector<plan::StepPlan> plans = plan_tensor_ranks(config);
   Json j = describe(plans, ranks);
   add_prediction(plans, device, j);

@@ -16,20 +16,20 @@ namespace {
 using namespace tfm;
 
 constexpr const char* kHelp =
-    "usage: tfm-probe MODEL_DIR --batch IN.safetensors --out OUT.safetensors [--gradients] "
-    "[section.key=value ...]\n"
-    "  --batch FILE   int64 tensors, named as transformers names them: input_ids (B, T), "
-    "attention_mask, token_type_ids,\n"
-    "                 decoder_input_ids (or the labels behind the start token), "
-    "decoder_attention_mask, labels (-100:\n"
-    "                 ignored; a decoder's are not shifted yet), next_sentence_label (B)\n"
-    "  --out FILE     float32 logits (B, T, V); with labels loss (1), the mean over real labels\n"
-    "  --gradients    and grad.NAME for every parameter, named and shaped as in a Hugging Face "
-    "directory\n"
-    "  --help, --version\n"
-    "MODEL_DIR is a Hugging Face directory, a checkpoint or a folder of them. Dropout is off. Runs "
-    "at any layout under mpirun,\n"
-    "with device=cuda on GPUs.\n";
+    R"(usage: [mpirun -np N] tfm-probe MODEL_DIR --batch IN.safetensors --out OUT.safetensors
+                                [--gradients] [section.key=value ...]
+  MODEL_DIR      a Hugging Face directory, a checkpoint, or a directory of checkpoints
+  --batch FILE   int64 tensors, named as in transformers: input_ids (B, T), attention_mask,
+                 token_type_ids, decoder_input_ids (default: the labels shifted right),
+                 decoder_attention_mask, labels (-100: ignored; not shifted for a decoder),
+                 next_sentence_label (B)
+  --out FILE     float32 logits (B, T, V) and, with labels, loss (1), the mean over all labels that
+                 are not ignored
+  --gradients    also write grad.NAME for every parameter, with Hugging Face's names and shapes
+  --help, --version
+Runs one forward pass (and one backward pass) without dropout, at any layout under mpirun, and on
+GPUs with device=cuda.
+)";
 
 // What the file holds, under the names of the model's fields: one batch.
 class ProbeBatch final : public data::Dataset {
@@ -60,7 +60,7 @@ class BatchFile {
         cols > 0 ? std::vector<std::int64_t>{rows, cols} : std::vector<std::int64_t>{rows};
     if (shape != expected)
       throw Error(ExitCode::input, reader_.path() + ": tensor '" + name +
-                                       "' has another shape than input_ids; expected (" +
+                                       "' differs in shape from input_ids; expected (" +
                                        std::to_string(rows) +
                                        (cols > 0 ? ", " + std::to_string(cols) + ")" : ")"));
     return reader_.read<std::int32_t>(name);
@@ -69,7 +69,7 @@ class BatchFile {
     const auto& shape = reader_.info(name).shape;
     if (shape.size() != 2 || shape[0] < 1 || shape[1] < 1)
       throw Error(ExitCode::input,
-                  reader_.path() + ": tensor '" + name + "' is no matrix; expected (B, T)");
+                  reader_.path() + ": tensor '" + name + "' is not a matrix; expected (B, T)");
     return {shape[0], shape[1]};
   }
   std::string path() const { return reader_.path(); }
@@ -117,9 +117,10 @@ ProbeBatch read_batch(const std::string& path, const config::ModelConfig& m) {
   if (m.translates()) {
     const bool given = file.has("decoder_input_ids");
     if (!given && (m.decoder_start < 0 || !file.has("labels")))
-      throw Error(ExitCode::input, path + ": tensor 'decoder_input_ids' is missing" +
-                                       (m.decoder_start < 0 ? ", and the model names no start token"
-                                                            : ", and so are labels to make it of"));
+      throw Error(ExitCode::input,
+                  path + ": tensor 'decoder_input_ids' is missing" +
+                      (m.decoder_start < 0 ? ", and the model has no decoder start token"
+                                           : ", and there are no labels to derive it from"));
     const std::int64_t length = file.size(given ? "decoder_input_ids" : "labels").second;
     b.shape = {.sequences = B, .length = length, .source_length = T};
     b.fields[Field::ids] = given ? file.read("decoder_input_ids", B, length)
@@ -235,7 +236,7 @@ config::Config probe_config(const std::string& dir, const std::vector<std::strin
 int run(int argc, char** argv) {
   const launch::Arguments args(argc, argv, {{"--batch"}, {"--out"}, {"--gradients", false}});
   if (!args.has("--batch") || !args.has("--out"))
-    throw Error(ExitCode::usage, "--batch and --out are needed; see tfm-probe --help");
+    throw Error(ExitCode::usage, "expected --batch and --out; see --help");
   const std::string dir = inference::checkpoint_path(args.only("model directory"));
   const launch::Launch launch;
   config::Config config = probe_config(dir, args.overrides(), launch.ranks);
@@ -246,7 +247,7 @@ int run(int argc, char** argv) {
       config.train.seq_len > config.model.max_seq_len)
     throw Error(ExitCode::input, args.get("--batch") + ": sequences of " +
                                      std::to_string(config.train.seq_len) +
-                                     " tokens; the position table has " +
+                                     " tokens; expected at most the position table's " +
                                      std::to_string(config.model.max_seq_len) + " rows");
   const std::int64_t replicas = std::max<std::int64_t>(1, launch.ranks / config.parallel.tensor);
   nn::BatchShape mine = batch.shape;
@@ -277,9 +278,8 @@ int run(int argc, char** argv) {
     out.push_back({"loss", {1}, {static_cast<float>(r.loss)}});
     if (args.has("--gradients")) add_gradients(engine, out);
   } else if (args.has("--gradients")) {
-    throw Error(
-        ExitCode::input,
-        args.get("--batch") + ": tensor 'labels' is missing; gradients are those of the loss");
+    throw Error(ExitCode::input,
+                args.get("--batch") + ": tensor 'labels' is missing; --gradients needs a loss");
   }
   if (mesh.rank() != 0) return 0;
   std::vector<io::TensorEntry> entries;

@@ -10,16 +10,16 @@
 namespace {
 
 constexpr const char* kHelp =
-    "usage: [mpirun -np N] tfm-train CONFIG.yaml [section.key=value ...] [options]\n"
-    "  --check            check the configuration for the ranks of this launch, open data, "
-    "tokenizer and\n"
-    "                     checkpoints, then exit 0, 2 (configuration) or 3 (files)\n"
-    "  --ranks N          with --check: for N ranks\n"
-    "  --dump-config      print the effective configuration\n"
-    "  --keys             print every key of a configuration: type, default, meaning\n"
-    "  --help, --version\n"
-    "signals: SIGUSR1 writes a checkpoint, SIGUSR2 and SIGTERM write one and stop; so does a file "
-    "STOP in checkpoint.dir\n";
+    R"(usage: [mpirun -np N] tfm-train CONFIG.yaml [section.key=value ...] [options]
+  --check            validate the configuration for the ranks of this launch, open its data,
+                     tokenizer and checkpoints, then exit with 0, 2 (configuration) or 3 (files)
+  --ranks N          with --check: validate for N ranks
+  --dump-config      print the effective configuration
+  --keys             list all configuration keys with type, default and meaning
+  --help, --version
+Signals: SIGUSR1 writes a checkpoint; SIGUSR2 and SIGTERM write one and stop, and so does a file
+named STOP in checkpoint.dir.
+)";
 
 using namespace tfm;
 
@@ -30,7 +30,7 @@ std::string what_fits(const config::Config& config, int ranks, std::int64_t avai
     const auto fit = plan::nearest_fit(config, ranks, available_bytes / 16 * sixteenths);
     if (!fit) break;
     if (fit->changes.empty()) continue;
-    std::string text = "; this fits, with " + std::to_string(fit->bytes) + " bytes:";
+    std::string text = "; this layout fits, with " + std::to_string(fit->bytes) + " bytes:";
     for (const std::string& change : fit->changes) text += " " + change;
     return text;
   }

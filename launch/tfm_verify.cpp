@@ -9,17 +9,15 @@
 namespace {
 
 constexpr const char* kHelp =
-    "usage: mpirun -np N tfm-verify CONFIG.yaml [section.key=value ...] [options]\n"
-    "  --full             keep the configuration's sizes (by default it is shrunk: 2 layers, heads "
-    "of 8, 16 tokens)\n"
-    "  --inject-error P   changes one gradient of parameter P in the sharded run, to see that it "
-    "is "
-    "found\n"
-    "  --help, --version\n"
-    "Runs the layout of this launch and a single rank in float64 on synthetic tokens, dropout as "
-    "configured, on the configuration's\n"
-    "device; saves and loads in its precision. Exit 0: all equal; 1: the first wrong tensor is "
-    "named.\n";
+    R"(usage: mpirun -np N tfm-verify CONFIG.yaml [section.key=value ...] [options]
+  --full             keep the configured sizes (default: shrink to 2 layers, heads of 8, 16 tokens)
+  --inject-error P   change one gradient of parameter P in the sharded run, to see it reported
+  --help, --version
+Compares the layout of this launch with a single rank: loss, every gradient, and the parameters
+after 5 steps, in float64 on synthetic tokens, with dropout and device as configured; saves and
+loads a checkpoint in the configured precision. Exits with 0 if all are equal, otherwise with 1
+after naming the first tensor that differs.
+)";
 
 using namespace tfm;
 
@@ -63,8 +61,8 @@ int run(int argc, char** argv) {
   }
   if (mesh.rank() == 0)
     std::printf("%s: %d ranks, data %d x tensor %d\n",
-                ok ? "equal to a single rank" : "NOT equal to a single rank", launch.ranks,
-                mesh.layout.data, mesh.layout.tensor);
+                ok ? "equal to the single-rank run" : "NOT equal to the single-rank run",
+                launch.ranks, mesh.layout.data, mesh.layout.tensor);
   return ok ? 0 : 1;
 }
 

@@ -13,7 +13,7 @@ class Decoder final : public nn::Model {
   nn::Recording record_logits(const nn::BatchShape& shape, DType real) const override;
   nn::Recording record_step(const nn::BatchShape& shape, DType real) const override;
   nn::Recording record_memory(const nn::BatchShape&, DType) const override {
-    internal_error("a decoder reads no source");
+    internal_error("a decoder has no source");
   }
 
  private:

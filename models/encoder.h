@@ -13,10 +13,10 @@ class Encoder final : public nn::Model {
   nn::Recording record_loss(const nn::BatchShape& shape, DType real, bool training) const override;
   nn::Recording record_logits(const nn::BatchShape& shape, DType real) const override;
   nn::Recording record_step(const nn::BatchShape&, DType) const override {
-    internal_error("an encoder generates no text");
+    internal_error("an encoder cannot generate text");
   }
   nn::Recording record_memory(const nn::BatchShape&, DType) const override {
-    internal_error("an encoder generates no text");
+    internal_error("an encoder cannot generate text");
   }
 
  private:

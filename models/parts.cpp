@@ -18,7 +18,7 @@ kernels::Activation activation_of(config::Activation activation) {
     case config::Activation::swiglu:
       return kernels::Activation::silu;
   }
-  internal_error("not a value of this option");
+  internal_error("unhandled enum value");
 }
 
 double logit_scale(const config::ModelConfig& m) {
@@ -219,7 +219,8 @@ graph::Value Stack::operator()(graph::Recorder& r, graph::Value x, const nn::Row
 }
 
 graph::Value Stack::step(nn::Recording& rec, graph::Value x, const Memory* memory) const {
-  TFM_CHECK(causal_ && !context_.split_rows(), "new tokens are on every rank of the tensor axis");
+  TFM_CHECK(causal_ && !context_.split_rows(),
+            "new tokens must be on every rank of the tensor axis");
   graph::Recorder& r = *rec.tape;
   const std::int64_t capacity = rec.shape.capacity;
   nn::Visibility see = visible(r, {}, capacity, rec.shape.length);

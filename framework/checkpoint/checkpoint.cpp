@@ -29,7 +29,8 @@ struct CheckpointReader::Shards {
         const auto size = shard->file_bytes().size();
         shard.reset();
         throw Error(ExitCode::input, dir + "/" + file.name + ": has " + std::to_string(size) +
-                                         " bytes; the manifest says " + std::to_string(file.bytes));
+                                         " bytes; expected the manifest's " +
+                                         std::to_string(file.bytes));
       }
     }
     if (checked.insert(&p).second) {
@@ -37,8 +38,8 @@ struct CheckpointReader::Shards {
       if (info.type() != DType::f32 || info.elements() != p.count) {
         checked.erase(&p);
         throw Error(ExitCode::input, shard->path() + ": tensor " + in_quotes(p.entry) +
-                                         " is not the manifest's: " + std::to_string(p.count) +
-                                         " elements of F32 are expected");
+                                         " differs from the manifest; expected " +
+                                         std::to_string(p.count) + " elements of F32");
       }
     }
     return shard->bytes(p.entry);
@@ -60,18 +61,22 @@ void CheckpointReader::verify() const {
   for (const auto& f : manifest_.files) {
     const io::MappedFile file(dir_ + "/" + f.name);
     if (!expected.insert(f.name).second)
-      throw Error(ExitCode::input, dir_ + "/" + manifest_name + ": lists " + f.name + " twice");
+      throw Error(ExitCode::input,
+                  dir_ + "/" + manifest_name + ": lists the file " + f.name + " twice");
     if (file.bytes().size() != f.bytes)
       throw Error(ExitCode::input, file.path() + ": has " + std::to_string(file.bytes().size()) +
-                                       " bytes; the manifest says " + std::to_string(f.bytes));
+                                       " bytes; expected the manifest's " +
+                                       std::to_string(f.bytes));
     if (io::Checksum::of(file.bytes()) != f.xxh3_128)
-      throw Error(ExitCode::input,
-                  file.path() + ": the checksum differs from the manifest's: the file is damaged");
+      throw Error(ExitCode::input, file.path() +
+                                       ": the file is damaged: its checksum differs from the "
+                                       "manifest's; restore it or use another checkpoint");
   }
   for (const auto& e : fs::directory_iterator(dir_))
     if (const auto name = e.path().filename().string();
         name.rfind("shard-", 0) == 0 && !expected.count(name))
-      throw Error(ExitCode::input, dir_ + "/" + name + ": is not in the manifest");
+      throw Error(ExitCode::input,
+                  dir_ + "/" + name + ": the manifest does not list this file; remove it");
   check_headers();
 }
 
@@ -82,8 +87,7 @@ void CheckpointReader::check_headers() const {
 const Shape& CheckpointReader::shape(const std::string& name) const {
   const auto found = pieces_.find(name);
   if (found == pieces_.end())
-    throw Error(ExitCode::input,
-                dir_ + "/" + manifest_name + ": there is no tensor " + in_quotes(name));
+    throw Error(ExitCode::input, dir_ + "/" + manifest_name + ": no tensor " + in_quotes(name));
   return found->second.front()->full_shape;
 }
 
@@ -119,7 +123,7 @@ void CheckpointReader::read(const std::string& name, const Slice& slice, float* 
   const auto target = rows_of(full, slice);
   TFM_CHECK(target && slice.first >= 0 && slice.count >= 0 &&
                 slice.first + slice.count <= target->elements(),
-            "the slice wanted of " + name + " is outside " + full.str());
+            "the requested slice of " + name + " lies outside " + full.str());
   const auto& pieces = pieces_.at(name);
   std::vector<Rows> rows;
   for (const auto* p : pieces) rows.push_back(*rows_of(full, *p));
@@ -139,7 +143,7 @@ void CheckpointReader::read(const std::string& name, const Slice& slice, float* 
       }
       if (run.length == 0)
         throw Error(ExitCode::input, dir_ + "/" + manifest_name + ": tensor " + in_quotes(name) +
-                                         ": no file holds element " + std::to_string(at) + " of " +
+                                         ": no shard holds element " + std::to_string(at) + " of " +
                                          std::to_string(full.elements()));
       const std::int64_t n = std::min(run.length, left);
       const auto bytes = shards_->data(dir_, manifest_, *pieces[hint]);
@@ -165,7 +169,7 @@ std::optional<std::string> find_latest(const std::string& dir,
       verification == Verification::checksums ? reader.verify() : reader.check_headers();
       return true;
     } catch (const std::exception& e) {
-      log("checkpoint " + name + " is passed over: " + e.what());
+      log("checkpoint " + name + " is skipped: " + e.what());
       return false;
     }
   };
@@ -179,20 +183,21 @@ std::optional<std::string> find_latest(const std::string& dir,
         name.pop_back();
       tried = step_of(name);
       if (!tried)
-        log(dir + "/latest holds " + in_quotes(name) + "; a name like step-00000500 is expected");
+        log(dir + "/latest names " + in_quotes(name) + "; expected a name such as step-00000500");
     } catch (const Error& e) {
       log(e.what());
     }
     if (tried && valid(step_name(*tried))) return dir + "/" + step_name(*tried);
   } else if (!steps.empty()) {
-    log(dir + "/latest is missing; looking at " + std::to_string(steps.size()) + " step-* folders");
+    log(dir + "/latest is missing; searching " + std::to_string(steps.size()) +
+        " step-* directories");
   }
   for (auto step : steps)
     if (step != tried && valid(step_name(step))) return dir + "/" + step_name(step);
   if (!steps.empty())
-    throw Error(ExitCode::input, dir + ": holds " + std::to_string(steps.size()) +
-                                     " checkpoints and none of them is intact; restore one, or " +
-                                     "move them away to start anew");
+    throw Error(ExitCode::input, dir + ": none of the " + std::to_string(steps.size()) +
+                                     " checkpoints is intact; restore one, or " +
+                                     "move them elsewhere to start from scratch");
   return std::nullopt;
 }
 
@@ -213,7 +218,8 @@ std::vector<std::string> clean(const std::string& dir) {
     fs::remove_all(path, error);
     if (error)
       throw Error(ExitCode::retryable,
-                  path.string() + ": an interrupted write cannot be removed: " + error.message());
+                  path.string() +
+                      ": cannot remove this leftover of an interrupted write: " + error.message());
     removed.push_back(path.filename().string());
   }
   return removed;

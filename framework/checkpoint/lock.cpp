@@ -72,8 +72,8 @@ RunLock::RunLock(const std::string& dir) : path_(dir + "/run.lock") {
     if (fd_ < 0) refuse("cannot be opened: " + errno_text(), ExitCode::retryable);
     if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK) refuse("cannot be locked: " + errno_text(), ExitCode::retryable);
-      refuse("another run (" + owner_of(fd_).str() +
-             ") uses this directory; stop it or choose another checkpoint.dir");
+      refuse("another run is using this directory (" + owner_of(fd_).str() +
+             "); stop it or set another checkpoint.dir");
     }
     if (still_named(fd_, path_)) break;
     ::close(fd_);
@@ -82,8 +82,8 @@ RunLock::RunLock(const std::string& dir) : path_(dir + "/run.lock") {
   took_over_ = old.pid != 0;
   if (took_over_ && old.boot != me.boot &&
       old.host != me.host)  // its kernel may not tell ours of its lock
-    refuse("the lock of " + old.str() +
-           ", another machine, whose end cannot be seen here; remove the file if that run is over");
+    refuse("locked by " + old.str() +
+           " on another machine; remove this file if that run has ended");
   const std::string text =
       "host " + me.host + "\npid " + std::to_string(me.pid) + "\nboot " + me.boot + "\n";
   if (::ftruncate(fd_, 0) != 0 ||

@@ -25,36 +25,36 @@ class Field {
     throw Error(ExitCode::input, path_ + ": field " + in_quotes(at_) + ": " + problem);
   }
   Field operator[](const char* key) const {
-    if (!value_.is_object()) fail("an object is expected");
+    if (!value_.is_object()) fail("expected an object");
     const auto found = value_.find(key);
     const std::string at = at_.empty() ? key : at_ + "." + key;
     if (found == value_.end()) Field(path_, at, value_).fail("is missing");
     return {path_, at, *found};
   }
   std::vector<Field> items() const {
-    if (!value_.is_array()) fail("an array is expected");
+    if (!value_.is_array()) fail("expected an array");
     std::vector<Field> out;
     for (const auto& v : value_)
       out.emplace_back(path_, at_ + "[" + std::to_string(out.size()) + "]", v);
     return out;
   }
   std::uint64_t unsigned_number() const {
-    if (!value_.is_number_unsigned()) fail("an unsigned integer is expected");
+    if (!value_.is_number_unsigned()) fail("expected an unsigned integer");
     return value_.get<std::uint64_t>();
   }
   std::int64_t number(std::int64_t lowest = 0) const {
     if (!value_.is_number_integer() ||
         (value_.is_number_unsigned() && value_.get<std::uint64_t>() > std::uint64_t{1} << 62) ||
         value_.get<std::int64_t>() < lowest)
-      fail("an integer from " + std::to_string(lowest) + " to 2^62 is expected");
+      fail("expected an integer from " + std::to_string(lowest) + " to 2^62");
     return value_.get<std::int64_t>();
   }
   double real() const {
-    if (!value_.is_number()) fail("a number is expected");
+    if (!value_.is_number()) fail("expected a number");
     return value_.get<double>();
   }
   std::string text() const {
-    if (!value_.is_string()) fail("a string is expected");
+    if (!value_.is_string()) fail("expected a string");
     return value_.get<std::string>();
   }
   const Json& json() const { return value_; }
@@ -78,7 +78,7 @@ StoredPiece piece_of(const Field& field) {
   p.entry = field["entry"].text();
   std::int64_t extent[4];
   const auto dims = field["shape"].items();
-  if (dims.size() > 4) field["shape"].fail("at most four dimensions are expected");
+  if (dims.size() > 4) field["shape"].fail("expected at most four dimensions");
   std::int64_t elements = 1;
   for (std::size_t i = 0; i < dims.size(); ++i) {
     extent[i] = dims[i].number();
@@ -98,7 +98,7 @@ StoredPiece piece_of(const Field& field) {
   p.count = field["count"].number();
   const auto rows = rows_of(p.full_shape, p);
   if (!rows || p.first > rows->elements() || p.count > rows->elements() - p.first)
-    field.fail("the piece of tensor " + in_quotes(p.name) + " does not lie in its shape " +
+    field.fail("the piece of tensor " + in_quotes(p.name) + " lies outside its shape " +
                p.full_shape.str());
   return p;
 }
@@ -107,7 +107,7 @@ void add_shard(Manifest& m, const Field& shard) {
   ShardFile file{shard["name"].text(), shard["bytes"].unsigned_number(), shard["xxh3_128"].text()};
   if (file.name.rfind("shard-", 0) != 0 || file.name.find('/') != std::string::npos)
     shard["name"].fail("is " + in_quotes(file.name) +
-                       "; a name like shard-00000-of-00001.safetensors is expected");
+                       "; expected a name such as shard-00000-of-00001.safetensors");
   for (const auto& field : shard["pieces"].items()) {
     m.pieces.push_back(piece_of(field));
     m.pieces.back().file = m.files.size();
@@ -196,22 +196,21 @@ Manifest from_text(const std::string& path, std::string_view text) {
   constexpr std::size_t tail = checksum_key.size() + 32 + ending.size();
   if (text.size() < tail || text.substr(text.size() - ending.size()) != ending ||
       text.substr(text.size() - tail, checksum_key.size()) != checksum_key)
-    throw Error(ExitCode::input, path +
-                                     ": field 'checksum' is expected at the end: the "
-                                     "file is truncated or damaged");
+    throw Error(
+        ExitCode::input,
+        path + ": expected the field 'checksum' at the end; the file is truncated or damaged");
   const std::string body = std::string(text.substr(0, text.size() - tail)) + "\n}";
   if (io::Checksum::of(std::as_bytes(std::span(body))) !=
       text.substr(text.size() - tail + checksum_key.size(), 32))
     throw Error(ExitCode::input,
-                path + ": field 'checksum' does not match the content: the file is damaged");
+                path + ": field 'checksum' does not match the content; the file is damaged");
 
   const Json json = io::parse_ordered_json(body, path);
   const Field root(path, "", json);
-  if (root["format"].text() != "tfm-checkpoint")
-    root["format"].fail("'tfm-checkpoint' is expected");
+  if (root["format"].text() != "tfm-checkpoint") root["format"].fail("expected 'tfm-checkpoint'");
   if (root["format_version"].number() != format_version)
-    root["format_version"].fail("is " + json["format_version"].dump() +
-                                "; this version of tfm reads " + std::to_string(format_version));
+    root["format_version"].fail("is " + json["format_version"].dump() + "; expected version " +
+                                std::to_string(format_version));
   Manifest m;
   m.step = root["step"].number();
   m.updates = json.contains("updates") ? root["updates"].number() : m.step;
@@ -219,10 +218,10 @@ Manifest from_text(const std::string& path, std::string_view text) {
   m.seed = root["seed"].unsigned_number();
   m.config = root["config"].text();
   const Field layout = root["layout"];
-  if (!layout.json().is_object()) layout.fail("an object is expected");
+  if (!layout.json().is_object()) layout.fail("expected an object");
   for (const auto& [axis, size] : layout.json().items())
     m.layout[axis] = Field(path, "layout." + axis, size).number();
-  if (!root["extra"].json().is_object()) root["extra"].fail("an object is expected");
+  if (!root["extra"].json().is_object()) root["extra"].fail("expected an object");
   m.extra = root["extra"].json().dump();
   if (json.contains("loss_scale")) {
     const Field scale = root["loss_scale"];
@@ -231,7 +230,7 @@ Manifest from_text(const std::string& path, std::string_view text) {
   if (json.contains("best")) {
     const Field best = root["best"];
     const auto metric = config::value_of<config::Metric>(best["metric"].text());
-    if (!metric) best["metric"].fail("a metric of eval.metrics is expected");
+    if (!metric) best["metric"].fail("expected a metric of eval.metrics");
     m.best = {*metric, best["step"].number(-1), best["value"].real(), best["since"].number()};
   }
   for (const auto& shard : root["files"].items()) add_shard(m, shard);
@@ -239,7 +238,7 @@ Manifest from_text(const std::string& path, std::string_view text) {
   for (const auto& p : m.pieces)
     if (shapes.emplace(p.name, p.full_shape).first->second != p.full_shape)
       throw Error(ExitCode::input, path + ": tensor " + in_quotes(p.name) +
-                                       ": field 'shape' differs between its pieces");
+                                       ": field 'shape' differs between its shards");
   return m;
 }
 

@@ -9,14 +9,15 @@ Slice slice_of(const nn::PartSlice& p, std::int64_t first, std::int64_t count) {
 void check_shape(const CheckpointReader& reader, const std::string& path, const std::string& name,
                  const Shape& expected) {
   if (!reader.has(name))
-    throw Error(ExitCode::input,
-                path + ": the checkpoint has no tensor '" + name +
-                    "'; it is of another model: compare `model:` with its manifest");
+    throw Error(
+        ExitCode::input,
+        path + ": the checkpoint has no tensor '" + name +
+            "'; it belongs to another model: compare `model:` with the config in its manifest");
   if (!(reader.shape(name) == expected))
     throw Error(ExitCode::input, path + ": tensor '" + name + "' is " + reader.shape(name).str() +
-                                     " in the checkpoint, but this configuration needs " +
+                                     " in the checkpoint; this configuration needs " +
                                      expected.str() +
-                                     "; resume with the model the checkpoint was written for");
+                                     "; set `model:` to what the checkpoint was written with");
 }
 
 void restore_parameters(const CheckpointReader& reader, const std::string& path,

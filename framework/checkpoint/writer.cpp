@@ -61,7 +61,7 @@ std::string write_shard(const std::string& folder, std::span<const Piece> pieces
   for (const auto& p : pieces) {
     const auto rows = rows_of(p.full_shape, p);
     TFM_CHECK(rows && p.first >= 0 && p.count >= 0 && p.first + p.count <= rows->elements(),
-              "piece of " + p.name + " is outside " + p.full_shape.str());
+              "piece of " + p.name + " lies outside " + p.full_shape.str());
     std::string entry = p.name;
     for (int n = 1; !used.insert(entry).second; ++n) entry = p.name + "@" + std::to_string(n);
     entries.push_back({entry, "F32", entry_shape(p, *rows)});
@@ -91,7 +91,7 @@ void prepare(const std::string& dir, const std::string& folder) {
 void exchange(const std::string& a, const std::string& b) {
   if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) return;
   if (errno != EINVAL && errno != ENOSYS)
-    throw Error(ExitCode::retryable, a + ": cannot change names with " + b + ": " + errno_text());
+    throw Error(ExitCode::retryable, a + ": cannot swap names with " + b + ": " + errno_text());
   const std::string aside = b + ".old.tmp";
   io::rename_file(b, aside);
   io::rename_file(a, b);
@@ -153,7 +153,7 @@ CheckpointResult write_checkpoint(const std::string& dir, const CheckpointInfo& 
     std::error_code ignored;
     if (first) fs::remove_all(folder, ignored);
     ranks.barrier();
-    result.error = path + ": not written: " + error;
+    result.error = path + ": cannot be written: " + error;
     return result;
   };
 

@@ -1,6 +1,6 @@
 # Build options, warnings and instruction set.
 option(TFM_TESTS "build the tests" ON)
-option(TFM_SANITIZE "address and undefined-behaviour sanitizers" OFF)
+option(TFM_SANITIZE "address and undefined-behavior sanitizers" OFF)
 find_program(TFM_NVCC nvcc HINTS /usr/local/cuda/bin)
 if(TFM_NVCC)
   set(cuda_default ON)

@@ -61,9 +61,9 @@ void check_same_on_all_ranks(Communicator& group, std::uint64_t hash, const std:
   for (std::size_t r = 0; r < all.size(); ++r)
     if (all[r] != common) ranks += (ranks.empty() ? "" : ", ") + std::to_string(r);
   throw Error(ExitCode::environment,
-              what + " is not the same on all " + std::to_string(all.size()) +
-                  " ranks: these differ from the others: " + ranks +
-                  "; start every rank with the same program, configuration and environment");
+              what + " differs between the " + std::to_string(all.size()) +
+                  " ranks; these deviate from the majority: " + ranks +
+                  "; start all ranks with the same program, configuration and environment");
 }
 
 }  // namespace tfm::comm

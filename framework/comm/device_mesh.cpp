@@ -131,8 +131,8 @@ Mesh of_several(const Mesh& mesh, device::Device& device, const DeviceMeshOption
 #else
   if (options.backend == Backend::nccl)
     throw Error(ExitCode::environment,
-                "parallel.backend: nccl, but this build has no NCCL; build where its header and "
-                "library are, or use parallel.backend: mpi");
+                "parallel.backend: nccl, but this build has no NCCL; build with NCCL installed, or "
+                "set parallel.backend to mpi");
 #endif
   return staged_mesh(mesh, device);
 }

@@ -55,9 +55,9 @@ double FlightRecorder::now() {
 
 FlightRecorder::FlightRecorder(Layout layout, int rank, std::vector<void*> records)
     : layout_(layout), rank_(rank) {
-  TFM_CHECK(static_cast<int>(records.size()) == layout.world(), "one record a rank");
+  TFM_CHECK(static_cast<int>(records.size()) == layout.world(), "one record per rank");
   for (void* r : records) records_.push_back(static_cast<Record*>(r));
-  TFM_CHECK(records_[static_cast<std::size_t>(rank)], "a rank sees its own record");
+  TFM_CHECK(records_[static_cast<std::size_t>(rank)], "a rank must see its own record");
   new (&own()) Record{};
   own().pid = getpid();
   own().heartbeat = now();

@@ -41,7 +41,7 @@ struct MpiSession::State {
   State() {
     int started = 0, provided = 0;
     check(MPI_Initialized(&started), "MPI_Initialized");
-    TFM_CHECK(!started, "one MpiSession a process");
+    TFM_CHECK(!started, "one MpiSession per process");
     check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
     check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     check(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
@@ -291,11 +291,11 @@ void MpiSession::abort(int code) {
 Mesh make_mesh(const MpiSession& session, Layout layout, bool force_messages) {
   const auto& s = session.state();
   if (layout.data < 1 || layout.tensor < 1 || layout.world() != s->size)
-    throw Error(ExitCode::environment, "layout data=" + std::to_string(layout.data) +
-                                           " x tensor=" + std::to_string(layout.tensor) +
-                                           " needs " + std::to_string(layout.world()) +
-                                           " ranks, but the job has " + std::to_string(s->size) +
-                                           ": start that many ranks, or change the layout");
+    throw Error(ExitCode::environment,
+                "layout data=" + std::to_string(layout.data) + " x tensor=" +
+                    std::to_string(layout.tensor) + " needs " + std::to_string(layout.world()) +
+                    " ranks, but the job has " + std::to_string(s->size) +
+                    "; start that many ranks, or change parallel.tensor or parallel.data");
   Mesh mesh;
   mesh.layout = layout;
   mesh.data_rank = s->rank / layout.tensor;

@@ -27,7 +27,8 @@ void check(ncclResult_t status, ncclComm_t comm, const std::string& call) {
   const char* last = ncclGetLastError(comm);
   throw Error(status == ncclRemoteError ? ExitCode::retryable : ExitCode::environment,
               call + ": NCCL reports " + ncclGetErrorString(status) +
-                  (last && *last ? ": " + std::string(last) : "") + "; NCCL_DEBUG=INFO says more");
+                  (last && *last ? ": " + std::string(last) : "") +
+                  "; set NCCL_DEBUG=INFO for details");
 }
 
 ncclDataType_t type_of(DType t) {
@@ -45,7 +46,7 @@ ncclDataType_t type_of(DType t) {
     case DType::f16:
       return ncclFloat16;
   }
-  internal_error("a type that NCCL does not know");
+  internal_error("NCCL does not support this type");
 }
 
 class CudaEvent {
@@ -194,7 +195,7 @@ class NcclCommunicator final : public Communicator {
   int size() const override { return host_->size(); }
 
   void all_reduce(Tensor t, Collective kind) override {
-    TFM_CHECK(kind <= Collective::all_reduce_max, "all_reduce sums or takes the maximum");
+    TFM_CHECK(kind <= Collective::all_reduce_max, "all_reduce supports sum and maximum");
     const ncclRedOp_t op = kind == Collective::all_reduce_max ? ncclMax : ncclSum;
     enqueue(kind, t, stream(), [&](std::size_t n, ncclDataType_t type) {
       return ncclAllReduce(t.data, t.data, n, type, op, comm_, stream());
@@ -203,14 +204,14 @@ class NcclCommunicator final : public Communicator {
   void reduce_scatter(Tensor in, Tensor out) override { scatter(in, out, stream()); }
   void all_gather(Tensor in, Tensor out) override {
     TFM_CHECK(in.dtype == out.dtype && in.elements() * size() == out.elements(),
-              "`out` has one `in` for each rank");
+              "`out` must hold one `in` per rank");
     enqueue(Collective::all_gather, out, stream(), [&](std::size_t n, ncclDataType_t type) {
       return ncclAllGather(in.data, out.data, n / static_cast<std::size_t>(size()), type, comm_,
                            stream());
     });
   }
   void broadcast(Tensor t, int root) override {
-    TFM_CHECK(root >= 0 && root < size(), "the root is a rank of the group");
+    TFM_CHECK(root >= 0 && root < size(), "the root must be a rank of the group");
     enqueue(Collective::broadcast, t, stream(), [&](std::size_t n, ncclDataType_t type) {
       return ncclBroadcast(t.data, t.data, n, type, root, comm_, stream());
     });
@@ -248,7 +249,7 @@ class NcclCommunicator final : public Communicator {
     started_.back().record(stream);
   }
   void reduce_finish() override {
-    TFM_CHECK(!started_.empty(), "no reduction was started");
+    TFM_CHECK(!started_.empty(), "no reduction is in flight");
     started_.front().hold_back(kernels());
     spare_.push_back(std::move(started_.front()));
     started_.pop_front();
@@ -260,7 +261,7 @@ class NcclCommunicator final : public Communicator {
 
   void scatter(const Tensor& in, const Tensor& out, cudaStream_t stream) {
     TFM_CHECK(in.dtype == out.dtype && in.elements() == out.elements() * size(),
-              "`in` has one `out` for each rank");
+              "`in` must hold one `out` per rank");
     enqueue(Collective::reduce_scatter, in, stream, [&](std::size_t n, ncclDataType_t type) {
       return ncclReduceScatter(in.data, out.data, n / static_cast<std::size_t>(size()), type,
                                ncclSum, comm_, stream);
@@ -335,13 +336,14 @@ ncclComm_t connect(Communicator& host, Axis axis, int device, double timeout) {
     r.status = ncclCommInitRankConfig(&r.comm, size, id, rank, &config);
     promise.set_value(r);
   }).detach();
-  const std::string what = "connecting rank " + std::to_string(host.rank()) + " of the " +
+  const std::string what = "connecting NCCL's rank " + std::to_string(host.rank()) + " of the " +
                            std::to_string(host.size()) + " of the " + std::string(name_of(axis)) +
                            " axis";
   if (future.wait_for(std::chrono::duration<double>(timeout)) != std::future_status::ready)
-    throw Error(ExitCode::retryable,
-                what + " by NCCL has taken more than " + std::to_string(static_cast<int>(timeout)) +
-                    " s; NCCL_DEBUG=INFO says more, parallel.backend: mpi does without NCCL");
+    throw Error(
+        ExitCode::retryable,
+        what + " has taken more than " + std::to_string(static_cast<int>(timeout)) +
+            " s; set NCCL_DEBUG=INFO for details, or parallel.backend: mpi to run without NCCL");
   const Result r = future.get();
   check(r.status, nullptr, what);
   return r.comm;

@@ -18,16 +18,16 @@ class SingleCommunicator final : public Communicator {
   void reduce_scatter(Tensor in, Tensor out) override { copy(in, out); }
   void all_gather(Tensor in, Tensor out) override { copy(in, out); }
   void broadcast(Tensor, int root) override {
-    TFM_CHECK(root == 0, "the root is a rank of the group");
+    TFM_CHECK(root == 0, "the root must be a rank of the group");
   }
   void barrier() override {}
   void reduce_start(Tensor, bool) override { ++started_; }
-  void reduce_finish() override { TFM_CHECK(started_-- > 0, "no reduction was started"); }
+  void reduce_finish() override { TFM_CHECK(started_-- > 0, "no reduction is in flight"); }
 
  private:
   void copy(const Tensor& from, const Tensor& to) const {
     TFM_CHECK(from.dtype == to.dtype && from.elements() == to.elements(),
-              "a group of one copies equal tensors");
+              "in a group of one rank, `in` and `out` have the same size");
     if (from.data != to.data && from.bytes() > 0) copy_(to.data, from.data, from.bytes());
   }
 

@@ -49,7 +49,7 @@ void fold_as(Collective op, const std::vector<const char*>& sources, std::int64_
 StagedCommunicator::StagedCommunicator(int rank, int size, Axis axis,
                                        std::shared_ptr<FlightRecorder> recorder)
     : rank_(rank), size_(size), axis_(axis), recorder_(std::move(recorder)) {
-  TFM_CHECK(size > 1, "a group of one exchanges nothing");
+  TFM_CHECK(size > 1, "a group of one rank has nothing to exchange");
 }
 
 StagedCommunicator::Range StagedCommunicator::Piece::part(int r) const {
@@ -105,19 +105,19 @@ StagedCommunicator::Call StagedCommunicator::reduction(Tensor t, Tensor out, Col
 }
 
 void StagedCommunicator::all_reduce(Tensor t, Collective kind) {
-  TFM_CHECK(kind <= Collective::all_reduce_max, "all_reduce sums or takes the maximum");
+  TFM_CHECK(kind <= Collective::all_reduce_max, "all_reduce supports sum and maximum");
   submit_and_complete(reduction(t, t, kind), t.bytes());
 }
 
 void StagedCommunicator::reduce_scatter(Tensor in, Tensor out) {
   TFM_CHECK(in.dtype == out.dtype && in.elements() == out.elements() * size_,
-            "`in` has one `out` for each rank");
+            "`in` must hold one `out` per rank");
   submit_and_complete(reduction(in, out, Collective::reduce_scatter), in.bytes());
 }
 
 void StagedCommunicator::all_gather(Tensor in, Tensor out) {
   TFM_CHECK(in.dtype == out.dtype && in.elements() * size_ == out.elements(),
-            "`out` has one `in` for each rank");
+            "`out` must hold one `in` per rank");
   Call c{.op = Collective::all_gather,
          .direct = true,
          .in = static_cast<char*>(in.data),
@@ -130,7 +130,7 @@ void StagedCommunicator::all_gather(Tensor in, Tensor out) {
 }
 
 void StagedCommunicator::broadcast(Tensor t, int root) {
-  TFM_CHECK(root >= 0 && root < size_, "the root is a rank of the group");
+  TFM_CHECK(root >= 0 && root < size_, "the root must be a rank of the group");
   Call c{.op = Collective::broadcast,
          .direct = true,
          .in = static_cast<char*>(t.data),
@@ -156,7 +156,7 @@ void StagedCommunicator::reduce_start(Tensor t, bool scatter) {
 }
 
 void StagedCommunicator::reduce_finish() {
-  TFM_CHECK(!started_.empty(), "no reduction was started");
+  TFM_CHECK(!started_.empty(), "no reduction is in flight");
   const auto [end, event] = started_.front();
   started_.pop_front();
   complete(end, event);

@@ -39,15 +39,15 @@ std::string at_step(const FlightRecorder::Status& s) {
 // What a rank that is waited for does.
 std::string doing(const FlightRecorder& recorder, int rank, double now) {
   std::string text = "rank " + std::to_string(rank);
-  if (!recorder.visible(rank)) return text + " (on another node, unknown)";
+  if (!recorder.visible(rank)) return text + " (on another node, state unknown)";
   const FlightRecorder::Status s = recorder.status(rank);
   text += at_step(s);
-  if (process_stopped(s.pid)) text += ", whose process " + std::to_string(s.pid) + " is stopped";
+  if (process_stopped(s.pid)) text += ", process " + std::to_string(s.pid) + " (stopped)";
   if (s.waiting)
-    return text + " (waits in " + s.waiting->str() + " for " + seconds(now - s.waiting->entered) +
+    return text + " (waiting in " + s.waiting->str() + " for " + seconds(now - s.waiting->entered) +
            ")";
   const auto events = recorder.recent(rank);
-  if (events.empty()) return text + " (has entered no collective)";
+  if (events.empty()) return text + " (has not entered a collective)";
   const Event& e = events.back();
   return text + (e.left > 0 ? " (left " + e.str() + " " + seconds(now - e.left) + " ago)"
                             : " (entered " + e.str() + ")");
@@ -87,10 +87,10 @@ std::string Watchdog::gone() const {
   for (std::size_t r = 0; r < pids_.size(); ++r) {
     if (!pids_[r] || !process_gone(pids_[r]) || recorder_->status(static_cast<int>(r)).pid == 0)
       continue;
-    return "the process of " + doing(*recorder_, static_cast<int>(r), now) + " is gone";
+    return "the process of " + doing(*recorder_, static_cast<int>(r), now) + " has died";
   }
   if (getppid() != parent_)
-    return "the launcher of rank " + std::to_string(recorder_->rank()) + " is gone";
+    return "the parent process of rank " + std::to_string(recorder_->rank()) + " has died";
   return {};
 }
 
@@ -116,10 +116,10 @@ std::string Watchdog::overdue() const {
     (s.entered[static_cast<std::size_t>(e.axis)] < e.number ? absent : inside).push_back(r);
   }
   if (now - since < timeout_) return {};
-  std::string line = "rank " + std::to_string(recorder_->rank()) + at_step(own) + " waits in " +
-                     e.str() + " for " + seconds(now - e.entered);
-  line += absent.empty() ? "; all ranks have entered it, longest without progress: "
-                         : "; not entered by ";
+  std::string line = "rank " + std::to_string(recorder_->rank()) + at_step(own) +
+                     " has waited in " + e.str() + " for " + seconds(now - e.entered);
+  line += absent.empty() ? "; all ranks have entered it; no progress for the longest time: "
+                         : "; missing: ";
   if (absent.empty())
     absent = {*std::min_element(inside.begin(), inside.end(),
                                 [&](int a, int b) { return last_sign(a) < last_sign(b); })};
@@ -142,7 +142,7 @@ void Watchdog::watch() {
     if (line.empty()) line = overdue();
     if (line.empty()) continue;
     if (recorder_->claim_report()) {
-      line = "tfm: watchdog: " + line + "; the job ends with exit code 75\n";
+      line = "tfm: watchdog: " + line + "; ending the job with exit code 75\n";
       if (write(STDERR_FILENO, line.data(), line.size()) < 0) std::perror("watchdog");
     } else {
       std::this_thread::sleep_for(

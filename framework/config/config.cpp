@@ -65,7 +65,7 @@ void graft(YamlNode& root, std::string_view path, YamlNode value, Mark at, Diagn
     if (next->kind == Kind::null) next->kind = Kind::map;
     if (done == "model.dropout" && next->kind == Kind::scalar) expand_dropout(*next);
     if (next->kind != Kind::map)
-      return out.error(at, quoted(done) + " is no section; expected section.key=value");
+      return out.error(at, quoted(done) + " is not a section; expected section.key=value");
     node = next;
     path.remove_prefix(dot + 1);
   }
@@ -80,14 +80,14 @@ void apply_override(const std::string& argument, YamlNode* root, Diagnostics& ou
     return out.error(at, "expected section.key=value, such as optimizer.lr=3e-4");
   const auto start = path.find_first_not_of("+-~");
   if (start != 0)
-    return out.error(at, "a key starts with a letter; expected section.key=value",
+    return out.error(at, "keys start with a letter; expected section.key=value",
                      start == std::string::npos
                          ? ""
                          : "write " + path.substr(start) + "=" + argument.substr(equals + 1));
   if (path.front() == '.' || path.back() == '.' || path.find("..") != std::string::npos ||
       std::count(path.begin(), path.end(), '.') > 8)
-    return out.error(at, "the key " + quoted(path) +
-                             " has an empty part or too many; expected section.key=value");
+    return out.error(
+        at, "key " + quoted(path) + " has an empty or too many parts; expected section.key=value");
   std::optional<YamlNode> value = parse_yaml_value(out, source);
   if (value && root) graft(*root, path, std::move(*value), at, out);
 }
@@ -104,7 +104,8 @@ bool read_init(const YamlNode& root, const ReadModel& read_model, ModelConfig& m
   const YamlNode* init = scalar_of_model(root, "init");
   if (!init || init->text.empty() || init->text == "random") return true;
   if (!read_model) {
-    out.error(init->at, "model.init: " + quoted(init->text) + " is not read here; expected random");
+    out.error(init->at,
+              "model.init: " + quoted(init->text) + " is not supported here; expected random");
     return false;
   }
   const auto fail = [&](const std::exception& e, ExitCode code) {

@@ -101,14 +101,14 @@ struct CheckpointConfig {
   std::string dir;  // empty: no checkpoints
   std::int64_t every = 0;
   std::int64_t keep = 3;
-  std::string resume = "auto";  // auto | never | a path
-  bool resumes() const { return resume != "never"; }
+  std::string resume = "auto";                              // auto | never | a path
   bool resumes_latest() const { return resume == "auto"; }  // of `dir`, if there is one
+  bool resumes_path() const { return resume != "auto" && resume != "never"; }
   bool operator==(const CheckpointConfig&) const = default;
 };
 struct MetricsConfig {
-  std::string jsonl;            // empty: none
-  std::string listen = "none";  // host:port
+  std::string jsonl;   // empty: no file
+  std::string listen;  // host:port; empty: off
   std::int64_t log_every = 1;
   bool operator==(const MetricsConfig&) const = default;
 };

@@ -10,42 +10,43 @@ using namespace field;
 void describe_config(Config& c, FieldVisitor& v) {
   v.section(required(section("model", "'family' and the model's sizes, or a 'preset'")),
             [&c](FieldVisitor& s) { describe(c.model, s); });
-  v.section(section("parallel", "how ranks share the work"),
+  v.section(section("parallel", "how the ranks share the model and the batch"),
             [&c](FieldVisitor& s) { describe(c.parallel, s); });
   v.value(option("precision",
-                 "of parameters and activations; 16-bit ones have fp32 master weights, gradients "
-                 "of parameters and moments, fp16 also dynamic loss scaling"),
+                 "type of parameters and activations; bf16 and fp16 keep master weights, parameter "
+                 "gradients and optimizer moments in fp32; fp16 adds dynamic loss scaling"),
           c.precision);
-  v.value(flag("tf32", "products of fp32 on a GPU round their factors to 10 bits of fraction"),
-          c.tf32);
-  v.value(option("recompute", "activations computed again in the backward pass"), c.recompute);
+  v.value(flag("tf32", "compute fp32 matrix products on a GPU in TF32 (10-bit mantissa)"), c.tf32);
+  v.value(option("recompute",
+                 "recompute activations in the backward pass (activation checkpointing): "
+                 "selective: those that are cheap; full: all within a block"),
+          c.recompute);
   v.value(option("cuda_graphs",
-                 "a micro-batch on a GPU as one launch; auto: where no collective inside it passes "
-                 "through the host; on: an error elsewhere"),
+                 "launch a micro-batch as one CUDA graph; auto: if no collective inside it goes "
+                 "through host memory; on: fail if one does"),
           c.cuda_graphs);
-  v.value(
-      option(
-          "numerics",
-          "deterministic: bit-equal results from run to run; a GPU chooses nothing by measurement"),
-      c.numerics);
+  v.value(option("numerics",
+                 "deterministic: bit-identical results from run to run; GPU algorithms are not "
+                 "chosen by timing them"),
+          c.numerics);
   v.value(option("device",
-                 "what a rank computes on; auto: cpu in this version, whose GPU code has not run "
-                 "on a GPU yet"),
+                 "device of each rank; auto: cpu in this version, whose GPU code has not run on a "
+                 "GPU yet"),
           c.device);
-  v.section(section("train", "length, batch and seed of the run"),
+  v.section(section("train", "number of steps, batch size, sequence length and seed"),
             [&c](FieldVisitor& s) { describe(c.train, s); });
   v.section(section("optimizer", "the update rule"),
             [&c](FieldVisitor& s) { describe(c.optimizer, s); });
-  v.section(section("schedule", "learning rate over steps"),
+  v.section(section("schedule", "learning rate schedule"),
             [&c](FieldVisitor& s) { describe(c.schedule, s); });
   v.section(section("loss", "training objective"), [&c](FieldVisitor& s) { describe(c.loss, s); });
   v.section(required(section("data", "'train' with 'type' and 'path'")),
             [&c](FieldVisitor& s) { describe(c.data, s); });
-  v.section(section("eval", "measurement on the validation data"),
+  v.section(section("eval", "evaluation on the validation data"),
             [&c](FieldVisitor& s) { describe(c.eval, s); });
   v.section(section("checkpoint", "saving and resuming"),
             [&c](FieldVisitor& s) { describe(c.checkpoint, s); });
-  v.section(section("metrics", "what a run reports"),
+  v.section(section("metrics", "logging and monitoring"),
             [&c](FieldVisitor& s) { describe(c.metrics, s); });
 }
 

@@ -9,15 +9,18 @@ using namespace field;
 namespace {
 
 void describe(SourcePath& p, FieldVisitor& v) {
-  v.value(required(text("path", "a file or a glob")), p.path);
-  v.value(
-      Field{.name = "weight", .help = "share", .kind = FieldKind::real, .low = 0, .low_open = true},
-      p.weight);
+  v.value(required(text("path", "a file or a glob pattern")), p.path);
+  v.value(Field{.name = "weight",
+                .help = "share of the samples",
+                .kind = FieldKind::real,
+                .low = 0,
+                .low_open = true},
+          p.weight);
 }
 
 bool read_source_path(FieldReader& reader, const YamlNode& node, SourcePath& out) {
   if (node.kind != YamlNode::Kind::map)
-    return reader.read_value(text("path", "a file or a glob"), node, out.path);
+    return reader.read_value(text("path", "a file or a glob pattern"), node, out.path);
   reader.read_section(node, "path", [&out](FieldVisitor& v) { describe(out, v); });
   return !out.path.empty();
 }
@@ -25,9 +28,8 @@ bool read_source_path(FieldReader& reader, const YamlNode& node, SourcePath& out
 void describe_paths(SourceConfig& s, FieldVisitor& v) {
   std::vector<SourcePath>& paths = s.paths;
   const Field f = required(text("path",
-                                "a file, a glob, or a list of them; a weight is a source's share "
-                                "of the samples; pairs: a file of "
-                                "source, tab, target"));
+                                "a file, a glob pattern, or a list of them; `weight`: share of the "
+                                "samples; pairs: a file with source, tab, target on each line"));
   v.special(f,
             {.type = "text, or a list of text or {path, weight}",
              .read =
@@ -65,35 +67,37 @@ void describe_paths(SourceConfig& s, FieldVisitor& v) {
 
 void describe(SourceConfig& s, FieldVisitor& v) {
   v.value(required(option("type",
-                          "tokens: token files (llm.c, Megatron); text: tokenized while reading; "
-                          "pairs: source and target lines; mlm, "
-                          "span_corruption: token files or text of which a part is hidden")),
+                          "tokens: token files (llm.c, Megatron); text: text, tokenized on the "
+                          "fly; pairs: parallel text; mlm: masked language modeling on token files "
+                          "or text; span_corruption: T5's objective on token files or text")),
           s.type);
-  v.value(with_word(text("source", "pairs: text file of the source lines"), "none"), s.source);
-  v.value(with_word(text("target", "pairs: text file of the target lines"), "none"), s.target);
+  v.value(with_word(text("source", "pairs: text file with one source sentence per line"), "none"),
+          s.source);
+  v.value(with_word(text("target", "pairs: text file with one target sentence per line"), "none"),
+          s.target);
   describe_paths(s, v);
+  v.value(with_word(
+              fraction("mask_probability",
+                       "mlm, span_corruption: fraction of the tokens that are masked; auto: 0.15"),
+              "auto"),
+          s.mask_probability);
+  v.value(with_word(real("mean_span_length", 1,
+                         "span_corruption: mean length of a masked span, in tokens; auto: 3"),
+                    "auto"),
+          s.mean_span_length);
+  v.value(flag("shuffle", "shuffle the samples in every epoch, as a function of the seed"),
+          s.shuffle);
+  v.value(option("documents",
+                 "tokens, text, mlm: joined: attention crosses document boundaries; separate: "
+                 "attention and labels stay within a document, which ends at the tokenizer's "
+                 "end-of-document id (`bytes`: 257); positions count over the whole sequence"),
+          s.documents);
   v.value(
-      with_word(fraction("mask_probability",
-                         "mlm, span_corruption: share of the tokens that is hidden; auto: 0.15"),
-                "auto"),
-      s.mask_probability);
-  v.value(
-      with_word(real("mean_span_length", 1, "span_corruption: tokens of a hidden span; auto: 3"),
-                "auto"),
-      s.mean_span_length);
-  v.value(flag("shuffle", "a new order each epoch, from the seed"), s.shuffle);
-  v.value(
-      option("documents",
-             "tokens, text, mlm: separate: attention stays within a document, which the "
-             "tokenizer's end-of-document id ends (`bytes`: 257); "
-             "the next token of another document is no label; positions go on over the sequence"),
-      s.documents);
-  v.value(flag("next_sentence",
-               "mlm: a sequence is [CLS] A [SEP] B [SEP], the halves of a sample; B is that of "
-               "another sample half of the time, "
-               "which `model.next_sentence` learns to tell"),
-          s.next_sentence);
-  v.value(text("field", "of `.jsonl` lines: the one that holds the text"), s.field);
+      flag("next_sentence",
+           "mlm: make sequences [CLS] A [SEP] B [SEP] from the two halves of a sample; half of the "
+           "time, B is taken from another sample, which `model.next_sentence` learns to detect"),
+      s.next_sentence);
+  v.value(text("field", "field of a `.jsonl` line that holds the text"), s.field);
 }
 
 }  // namespace
@@ -102,7 +106,7 @@ void describe(DataConfig& d, FieldVisitor& v) {
   v.section(required(section("train", "'type' and 'path' of the training data")),
             [&d](FieldVisitor& s) { describe(d.train, s); });
   v.section(
-      section("validation", "what `eval` measures"),
+      section("validation", "validation data, with the keys of `train`"),
       [&d](FieldVisitor& s) {
         if (!d.validation) d.validation.emplace();
         describe(*d.validation, s);

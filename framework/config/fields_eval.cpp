@@ -10,10 +10,10 @@ namespace {
 
 void describe_metrics(EvalConfig& e, FieldVisitor& v) {
   constexpr auto metrics = words(Metric{});
-  const Field f = choice("metrics", std::vector<std::string_view>(metrics.begin(), metrics.end()),
-                         "loss, without label smoothing, and perplexity are always measured; "
-                         "accuracy: share of the labels that are the most "
-                         "likely id; bleu, chrf: of translations of pairs");
+  const Field f = choice(
+      "metrics", std::vector<std::string_view>(metrics.begin(), metrics.end()),
+      "loss (without label smoothing) and perplexity are always computed; accuracy: fraction of "
+      "the labels that have the highest logit; bleu, chrf: scores of translations, for pairs");
   v.special(f, {.type = "a list of `loss`, `perplexity`, `accuracy`, `bleu`, `chrf`",
                 .read =
                     [&e, f](FieldReader& reader, const YamlNode& node) {
@@ -40,44 +40,50 @@ void describe_metrics(EvalConfig& e, FieldVisitor& v) {
 }  // namespace
 
 void describe(EvalConfig& e, FieldVisitor& v) {
-  v.value(number("every", 0, "steps between measurements; 0: never"), e.every);
-  v.value(number("batches", 0, "global batches per measurement; 0: the whole validation data"),
-          e.batches);
+  v.value(number("every", 0, "steps between evaluations; 0: never"), e.every);
+  v.value(number("batches", 0, "global batches per evaluation; 0: all validation data"), e.batches);
   describe_metrics(e, v);
-  v.value(number("beam", 1, "hypotheses kept at each step of a translation; 1: greedy", 1024),
-          e.beam);
+  v.value(number("beam", 1, "beam size for translation; 1: greedy", 1024), e.beam);
   v.value(real("length_penalty", 0,
-               "X: the best translation has the highest sum of log-probabilities / tokens^X"),
+               "exponent X of the length penalty: hypotheses are ranked by the sum of their "
+               "log-probabilities / tokens^X"),
           e.length_penalty);
   v.section(
       section("stop",
-              "ends training when a metric gets no better; its best checkpoint is called `best` "
-              "and stays"),
+              "early stopping: stop training when a metric stops improving; the best checkpoint is "
+              "kept as `best`"),
       [&e](FieldVisitor& s) {
         if (!e.stop) e.stop.emplace();
-        s.value(option("metric", "the one to watch"), e.stop->metric);
-        s.value(required(number(
-                    "patience", 1,
-                    "measurements in a row without a new best value after which training ends")),
+        s.value(option("metric", "metric to watch"), e.stop->metric);
+        s.value(required(
+                    number("patience", 1, "evaluations without improvement before training stops")),
                 e.stop->patience);
       },
       !e.stop);
 }
 
 void describe(CheckpointConfig& c, FieldVisitor& v) {
-  v.value(with_word(text("dir", "folder of the checkpoints; none: no checkpoints"), "none"), c.dir);
+  v.value(with_word(text("dir", "directory of the checkpoints; none: do not write checkpoints"),
+                    "none"),
+          c.dir);
   v.value(number("every", 0, "steps between checkpoints; 0: only at the end and on request"),
           c.every);
-  v.value(number("keep", 1, "newest checkpoints that stay"), c.keep);
-  v.value(text("resume", "auto: from the newest in `dir`; never; or the path of a checkpoint"),
-          c.resume);
+  v.value(number("keep", 1, "number of latest checkpoints to keep"), c.keep);
+  v.value(
+      text("resume",
+           "auto: resume from the latest checkpoint in `dir`; never; or the path of a checkpoint"),
+      c.resume);
 }
 
 void describe(MetricsConfig& m, FieldVisitor& v) {
-  v.value(with_word(text("jsonl", "file of one JSON object a line; none: no file"), "none"),
+  v.value(with_word(text("jsonl", "file that receives one JSON object per line; none: no file"),
+                    "none"),
           m.jsonl);
-  v.value(text("listen", "host:port of `/metrics` and `/healthz`; none: off"), m.listen);
-  v.value(number("log_every", 1, "steps between logged steps"), m.log_every);
+  v.value(with_word(text("listen",
+                         "host:port that serves `/metrics` (Prometheus) and `/healthz`; none: off"),
+                    "none"),
+          m.listen);
+  v.value(number("log_every", 1, "log every this many steps"), m.log_every);
 }
 
 }  // namespace tfm::config

@@ -9,14 +9,19 @@ using namespace field;
 namespace {
 
 void describe(DropoutConfig& d, FieldVisitor& v) {
-  v.value(fraction("embedding", "probability after the embeddings"), d.embedding);
-  v.value(fraction("attention", "probability on the attention weights"), d.attention);
-  v.value(fraction("residual", "probability on the output of each sublayer"), d.residual);
-  v.value(fraction("ffn", "probability on the hidden layer of the feed-forward network"), d.ffn);
+  v.value(fraction("embedding", "dropout probability after the embeddings"), d.embedding);
+  v.value(fraction("attention", "dropout probability of the attention weights"), d.attention);
+  v.value(fraction("residual",
+                   "dropout probability of each sublayer's output, before the residual addition"),
+          d.residual);
+  v.value(fraction("ffn", "dropout probability of the feed-forward network's hidden activations"),
+          d.ffn);
 }
 
 void describe_dropout(DropoutConfig& d, FieldVisitor& v) {
-  const Field f = fraction("dropout", "a number sets all four places, a section each");
+  const Field f =
+      fraction("dropout",
+               "dropout probability: a number for all four places, or a section with one for each");
   v.special(f, {.type = "a number >= 0 and < 1, or a section",
                 .read =
                     [&d, f](FieldReader& reader, const YamlNode& node) {
@@ -37,125 +42,143 @@ void describe_dropout(DropoutConfig& d, FieldVisitor& v) {
 
 void describe(RopeConfig& r, FieldVisitor& v) {
   v.value(Field{.name = "theta",
-                .help = "base of the wavelengths",
+                .help = "base of the rotation frequencies",
                 .kind = FieldKind::real,
                 .low = 0,
                 .low_open = true},
           r.theta);
-  v.section(section("scaling", "frequency scaling as in Llama 3"), [&r](FieldVisitor& s) {
+  v.section(section("scaling", "RoPE frequency scaling as in Llama 3.1"), [&r](FieldVisitor& s) {
     RopeScaling& k = r.scaling;
-    s.value(real("factor", 1, "long wavelengths are stretched by this; 1 switches the scaling off"),
+    s.value(real("factor", 1, "factor by which long wavelengths are stretched; 1: no scaling"),
             k.factor);
     s.value(real("low_freq_factor", 0,
-                 "wavelengths above original_max_seq_len / this are stretched in full"),
+                 "wavelengths above original_max_seq_len / low_freq_factor are stretched by the "
+                 "full factor"),
             k.low_freq_factor);
-    s.value(real("high_freq_factor", 0, "wavelengths below original_max_seq_len / this are kept"),
+    s.value(real("high_freq_factor", 0,
+                 "wavelengths below original_max_seq_len / high_freq_factor are left unchanged"),
             k.high_freq_factor);
-    s.value(number("original_max_seq_len", 1, "sequence length the model was first trained for"),
+    s.value(number("original_max_seq_len", 1, "sequence length of the original pretraining"),
             k.original_max_seq_len);
   });
 }
 
 void describe_shape(ModelConfig& m, FieldVisitor& v) {
-  v.value(required(number("vocab_size", 1,
-                          "rows of the token embedding; the tokenizer's ids have to fit")),
+  v.value(required(number(
+              "vocab_size", 1,
+              "number of rows of the token embedding; must cover every id of the tokenizer")),
           m.vocab_size);
-  v.value(required(number("d_model", 1, "width of the residual stream", 1 << 20)), m.d_model);
+  v.value(required(number("d_model", 1, "hidden size: width of the residual stream", 1 << 20)),
+          m.d_model);
   v.value(
-      with_word(number("n_layers", 1,
-                       "blocks; required but for an encoder_decoder that says both below", 10000),
-                "auto"),
+      with_word(
+          number(
+              "n_layers", 1,
+              "number of layers; encoder_decoder: of each stack, unless both numbers below are set",
+              10000),
+          "auto"),
       m.n_layers);
   v.value(with_word(number("n_encoder_layers", 1,
-                           "encoder_decoder: blocks of the encoder; auto: `n_layers`", 10000),
+                           "encoder_decoder: number of encoder layers; auto: `n_layers`", 10000),
                     "auto"),
           m.n_encoder_layers);
   v.value(with_word(number("n_decoder_layers", 1,
-                           "encoder_decoder: blocks of the decoder; auto: `n_layers`", 10000),
+                           "encoder_decoder: number of decoder layers; auto: `n_layers`", 10000),
                     "auto"),
           m.n_decoder_layers);
-  v.value(required(number("n_heads", 1, "attention heads", 65536)), m.n_heads);
+  v.value(required(number("n_heads", 1, "number of attention heads", 65536)), m.n_heads);
   v.value(derived(number("n_kv_heads", 1,
-                         "heads of keys and values; fewer: grouped-query, 1: multi-query", 65536),
+                         "number of key/value heads; fewer than n_heads: grouped-query attention; "
+                         "1: multi-query attention",
+                         65536),
                   "`n_heads`"),
           m.n_kv_heads);
-  v.value(derived(number("d_head", 1, "width of a head", 65536), "`d_model / n_heads`"), m.d_head);
-  v.value(derived(number("d_ff", 1, "width of the feed-forward network's hidden layer", 1 << 24),
-                  "`4 d_model`; gated activations: `8/3 d_model` up to a multiple of 64"),
+  v.value(derived(number("d_head", 1, "dimension of each head", 65536), "`d_model / n_heads`"),
+          m.d_head);
+  v.value(derived(number("d_ff", 1, "hidden dimension of the feed-forward network", 1 << 24),
+                  "`4 d_model`; gated activations: `8/3 d_model` rounded up to a multiple of 64"),
           m.d_ff);
-  v.value(derived(number("max_seq_len", 1, "longest sequence; rows of a learned position table"),
+  v.value(derived(number("max_seq_len", 1,
+                         "maximum sequence length; number of rows of a learned position table"),
                   "`train.seq_len`"),
           m.max_seq_len);
 }
 
 void describe_layers(ModelConfig& m, FieldVisitor& v) {
-  v.value(option("position", "how positions enter"), m.position);
+  v.value(option("position", "position encoding"), m.position);
   v.value(number("position_offset", 0,
-                 "row of a learned position table that the first position takes; BART: 2", 1 << 20),
+                 "row of the learned position table used by the first position; BART: 2", 1 << 20),
           m.position_offset);
-  v.value(option("sinusoid", "sine and cosine in turns, or all sines before all cosines"),
+  v.value(option("sinusoid",
+                 "order within a sinusoidal encoding: sines and cosines alternate, or all sines "
+                 "precede all cosines"),
           m.sinusoid);
-  v.section(section("rope", "rotary positions, for `position: rope`"),
+  v.section(section("rope", "rotary position embedding (RoPE), for `position: rope`"),
             [&m](FieldVisitor& r) { describe(m.rope, r); });
   v.section(
-      section("relative", "a bias of each head by distance, as in T5, for `position: relative`"),
+      section("relative",
+              "relative attention bias of each head as in T5, for `position: relative`"),
       [&m](FieldVisitor& r) {
-        r.value(number("buckets", 4, "entries of a head", 1 << 16), m.relative.buckets);
-        r.value(number("max_distance", 4, "distances from here on share a bucket", 1 << 20),
-                m.relative.max_distance);
+        r.value(number("buckets", 4, "number of distance buckets", 1 << 16), m.relative.buckets);
+        r.value(
+            number("max_distance", 4, "distances of at least this share the last bucket", 1 << 20),
+            m.relative.max_distance);
       });
-  v.value(option("norm", "normalization"), m.norm);
-  v.value(option("norm_position", "before each sublayer, or after the residual sum"),
+  v.value(option("norm", "normalization layer"), m.norm);
+  v.value(option("norm_position", "pre: before each sublayer; post: after the residual addition"),
           m.norm_position);
   v.value(Field{.name = "norm_eps",
-                .help = "added to the variance",
+                .help = "epsilon added to the variance",
                 .kind = FieldKind::real,
                 .low = 0,
                 .low_open = true},
           m.norm_eps);
-  v.value(option("activation", "of the feed-forward network"), m.activation);
-  v.value(flag("bias", "linear layers and layernorms have biases"), m.bias);
+  v.value(option("activation", "activation function of the feed-forward network"), m.activation);
+  v.value(flag("bias", "add biases to linear layers and layernorms"), m.bias);
   v.value(with_word(option("qkv_bias",
-                           "of the layers that make queries, keys and values; auto: as `bias`"),
+                           "add biases to the query, key and value projections; auto: as `bias`"),
                     "auto"),
           m.qkv_bias);
-  v.value(flag("qk_norm", "a norm of each head's queries and keys, before rotary positions"),
-          m.qk_norm);
+  v.value(flag("qk_norm", "normalize the queries and keys of each head, before RoPE"), m.qk_norm);
 }
 
 void describe_embeddings_and_head(ModelConfig& m, FieldVisitor& v) {
   v.value(option("tie_embeddings",
-                 "the output layer shares the token embedding; encoder_decoder: all: source, "
+                 "share the token embedding with the output layer; encoder_decoder: all: source, "
                  "target and output; inputs: source and target; decoder: target and output; none"),
           m.tie_embeddings);
-  v.value(flag("scale_embeddings", "multiplies token embeddings by sqrt(d_model)"),
+  v.value(flag("scale_embeddings", "multiply token embeddings by sqrt(d_model)"),
           m.scale_embeddings);
-  v.value(flag("embedding_norm", "a norm after the embeddings"), m.embedding_norm);
-  v.value(number("decoder_start", -1,
-                 "encoder_decoder: id that begins a target; -1: the tokenizer's begin"),
-          m.decoder_start);
+  v.value(flag("embedding_norm", "normalize after the embeddings"), m.embedding_norm);
+  v.value(
+      number("decoder_start", -1,
+             "encoder_decoder: decoder start token id; -1: the tokenizer's begin-of-sequence id"),
+      m.decoder_start);
   v.value(number("padding_idx", -1,
-                 "id whose embedding gets no gradient as an input, as in PyTorch; -1: none"),
+                 "token id whose input embedding receives no gradient, as PyTorch's `padding_idx`; "
+                 "-1: none"),
           m.padding_idx);
-  v.value(number("type_vocab_size", 0, "encoder: kinds of segments that have an embedding; 0: none",
-                 1 << 16),
+  v.value(number("type_vocab_size", 0,
+                 "encoder: number of token types (segments) with an embedding; 0: none", 1 << 16),
           m.type_vocab_size);
   v.value(flag("head_transform",
-               "encoder: a dense layer, the activation and a norm before the output layer"),
+               "encoder: apply a dense layer, the activation and a norm before the output layer, "
+               "as in BERT's masked LM head"),
           m.head_transform);
   v.value(flag("next_sentence",
-               "encoder: has BERT's head for whether the second segment follows the first, which "
+               "encoder: add BERT's next-sentence prediction head, which "
                "`data.train.next_sentence` trains"),
           m.next_sentence);
   v.value(
-      with_word(option("head_bias", "of the output layer; auto: as `bias` where it is not tied"),
+      with_word(option("head_bias",
+                       "add a bias to the output layer; auto: as `bias` unless the layer is tied"),
                 "auto"),
       m.head_bias);
-  v.value(flag("scale_attention", "divides attention scores by sqrt(d_head)"), m.scale_attention);
-  v.value(flag("scale_logits", "divides the hidden state by sqrt(d_model) before the output layer"),
+  v.value(flag("scale_attention", "divide attention scores by sqrt(d_head)"), m.scale_attention);
+  v.value(flag("scale_logits", "divide the hidden state by sqrt(d_model) before the output layer"),
           m.scale_logits);
   v.value(Field{.name = "init_std",
-                .help = "standard deviation of initial weights",
+                .help = "standard deviation of the initial weights",
                 .kind = FieldKind::real,
                 .low = 0,
                 .low_open = true},
@@ -167,16 +190,19 @@ void describe_embeddings_and_head(ModelConfig& m, FieldVisitor& v) {
 void describe(ModelConfig& m, FieldVisitor& v) {
   static const std::vector<std::string> names = preset_names();
   v.value(required(option("family",
-                          "encoder: predicts masked tokens; decoder: the next token; "
-                          "encoder_decoder: a target from a source")),
+                          "encoder: masked language model; decoder: causal language model; "
+                          "encoder_decoder: sequence-to-sequence model")),
           m.family);
-  v.value(with_word(choice("preset", std::vector<std::string_view>(names.begin(), names.end()),
-                           "fills this section; anything written beside it wins"),
-                    "none"),
-          m.preset);
+  v.value(
+      with_word(
+          choice(
+              "preset", std::vector<std::string_view>(names.begin(), names.end()),
+              "published model shape that fills this section; keys written next to it override it"),
+          "none"),
+      m.preset);
   v.value(text("init",
-               "first weights: random, or a Hugging Face directory or a checkpoint, which also "
-               "give the shape"),
+               "initial weights: random, or a Hugging Face directory or a checkpoint, which also "
+               "sets the model's shape"),
           m.init);
   describe_shape(m, v);
   describe_layers(m, v);

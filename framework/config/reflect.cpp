@@ -44,7 +44,7 @@ std::string range_problem(const Field& f, T x) {
   const bool high = is_below_high(f, x);
   if (high && is_above_low(f, x)) return {};
   return printed(x) +
-         (!high && !f.refused.empty() ? " is not done by this version" : " is out of range") +
+         (!high && !f.refused.empty() ? " is not supported by this version" : " is out of range") +
          "; expected " + expected_value(f);
 }
 
@@ -231,7 +231,7 @@ bool FieldReader::read_value(const Field& f, const YamlNode& node, std::string& 
   for (const Refused& r : f.refused)
     if (r.word == node.text || (r.word == "*" && std::find(f.choices.begin(), f.choices.end(),
                                                            node.text) == f.choices.end()))
-      return error(f, node, quoted(node.text) + " is not done by this version" + expected,
+      return error(f, node, quoted(node.text) + " is not supported by this version" + expected,
                    std::string(r.why)),
              false;
   if (f.kind == FieldKind::choice) {
@@ -243,10 +243,10 @@ bool FieldReader::read_value(const Field& f, const YamlNode& node, std::string& 
     }
   } else if (is_number(node) || is_boolean(node)) {
     return error(f, node, "found " + describe(node) + expected,
-                 "write it in quotes if the text is meant"),
+                 "put it in quotes if you mean text"),
            false;
   } else if (node.text.empty()) {
-    return error(f, node, "found empty text" + expected), false;
+    return error(f, node, "found an empty string" + expected), false;
   }
   x = node.text;
   return true;
@@ -297,7 +297,7 @@ void FieldReader::section(const Field& f, const Body& body, bool) {
 
 void FieldReader::read_section(const YamlNode& node, const std::string& name, const Body& body) {
   levels_.push_back({node.kind == Kind::map ? &node : nullptr, dotted(name) + ".", {}});
-  // Misspelt keys come first: what they stand for is then not reported as missing.
+  // Misspelled keys come first: what they stand for is then not reported as missing.
   Level& level = levels_.back();
   for (const YamlNode& key : level.node ? level.node->keys : std::vector<YamlNode>{})
     if (const std::string meant = suggestion(key.text); meant.starts_with(level.path))
@@ -313,9 +313,9 @@ void FieldReader::refused_key(const Refused& r) {
     level.known.insert(r.word);
     failed_.insert(dotted(r.word));
     const auto i = static_cast<std::size_t>(node - level.node->items.data());
-    out_.error(
-        level.node->keys[i].at,
-        quoted(dotted(r.word)) + " is not done by this version; expected " + std::string(r.why));
+    out_.error(level.node->keys[i].at, quoted(dotted(r.word)) +
+                                           " is not supported by this version; expected " +
+                                           std::string(r.why));
   }
 }
 
@@ -361,7 +361,7 @@ void FieldReader::report_unknown() {
                        (meant.starts_with(level.path) ? meant.substr(level.path.size()) : meant) +
                        "'?";
     if (meant.empty()) help.clear();
-    const std::string place = section.empty() ? " at the outermost level" : " in '" + section + "'";
+    const std::string place = section.empty() ? " at the top level" : " in '" + section + "'";
     out_.error(
         key.at,
         "unknown key '" + shorten(key.text) + "'" + place + "; expected one of " + join(known),

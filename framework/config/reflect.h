@@ -1,6 +1,6 @@
 #pragma once
 // A struct of settings describes its keys once, to a FieldVisitor. Reading, dumping, the reference
-// page and the suggestions for misspelt keys are visitors over that one description.
+// page and the suggestions for misspelled keys are visitors over that one description.
 #include <cstdint>
 #include <functional>
 #include <limits>

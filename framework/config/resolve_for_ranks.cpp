@@ -21,7 +21,7 @@ void check_tensor(const Config& c, int ranks, const Refuse& refuse) {
   for (std::int64_t d : divisors(ranks))
     if (m.n_heads % d == 0 && m.n_kv_heads % d == 0 && m.d_ff % d == 0) legal.push_back(d);
   const std::string values =
-      "; legal values of parallel.tensor on " + text(ranks) + " ranks are " + listed(legal, t);
+      "; legal values of parallel.tensor for " + text(ranks) + " ranks are " + listed(legal, t);
   if (ranks % t != 0)
     refuse(
         {"parallel.tensor"},
@@ -31,7 +31,7 @@ void check_tensor(const Config& c, int ranks, const Refuse& refuse) {
     std::vector<std::int64_t> divide = divisors(size);
     refuse({"parallel.tensor", "model." + std::string(name)},
            std::string(name) + " " + text(size) + " is not divisible by parallel.tensor " +
-               text(t) + "; parallel.tensor has to be one of " + listed(divide, t) + values);
+               text(t) + "; it is divisible by " + listed(divide, t) + values);
   };
   check("n_heads", m.n_heads);
   check("n_kv_heads", m.n_kv_heads);
@@ -46,10 +46,10 @@ void resolve_micro_batch(Config& c, const Refuse& refuse) {
     std::vector<std::int64_t> near;
     for (std::int64_t k : {batch / data, batch / data + 1})
       if (k > 0) near.push_back(k * data);
-    return refuse({"train.global_batch_size", "parallel.data", "parallel.tensor"},
-                  "train.global_batch_size " + text(batch) + " is not divisible by the " +
-                      text(data) + " replicas (parallel.data); the nearest legal values are " +
-                      join(near));
+    return refuse(
+        {"train.global_batch_size", "parallel.data", "parallel.tensor"},
+        "train.global_batch_size " + text(batch) + " is not divisible by the " + text(data) +
+            " data-parallel ranks (parallel.data); the nearest legal values are " + join(near));
   }
   const std::int64_t local = batch / data;
   const bool split = c.parallel.sequence && tensor > 1;
@@ -57,14 +57,15 @@ void resolve_micro_batch(Config& c, const Refuse& refuse) {
   for (std::int64_t m : divisors(local))
     if (!split || m * length % tensor == 0) legal.push_back(m);
   const std::string rule =
-      "sequence parallelism splits micro_batch_size * seq_len positions over parallel.tensor " +
+      "sequence parallelism shards micro_batch_size * seq_len positions over parallel.tensor " +
       text(tensor);
   if (legal.empty())
     return refuse(
         {"parallel.sequence", "train.seq_len", "train.global_batch_size", "parallel.tensor"},
-        rule + ", but no divisor of the " + text(local) +
-            " sequences of a replica times train.seq_len " + text(length) + " is a multiple of " +
-            text(tensor) + "; expected a seq_len that is, or parallel.sequence false");
+        rule + ", but no micro-batch size that divides the " + text(local) +
+            " sequences of a replica, times train.seq_len " + text(length) + ", is a multiple of " +
+            text(tensor) +
+            "; expected a seq_len that is a multiple of it, or parallel.sequence false");
   std::int64_t& micro = c.train.micro_batch_size;
   if (micro == 0) {
     micro = legal.front();
@@ -80,7 +81,7 @@ void resolve_micro_batch(Config& c, const Refuse& refuse) {
     refuse({"train.micro_batch_size"},
            rule + ", but train.micro_batch_size " + text(micro) + " * train.seq_len " +
                text(length) + " = " + text(micro * length) +
-               " is not divisible by it; legal values of micro_batch_size are auto, " +
+               " is not a multiple of that; legal values of micro_batch_size are auto, " +
                listed(legal, micro));
   }
 }
@@ -90,7 +91,7 @@ void resolve_micro_batch(Config& c, const Refuse& refuse) {
 void resolve_for_ranks(Config& c, int ranks) {
   fill_derived(c);
   Problems problems(c.places,
-                    "configuration on " + text(ranks) + (ranks == 1 ? " rank" : " ranks"));
+                    "configuration for " + text(ranks) + (ranks == 1 ? " rank" : " ranks"));
   const Refuse refuse = [&](const std::vector<std::string>& keys, const std::string& message) {
     problems.add(keys, message);
   };

@@ -21,7 +21,7 @@ void check_source(const Config& c, const SourceConfig& s, const std::string& sec
                         : s.type == SourceType::tokens || s.type == SourceType::text;
   if (!fits && s.type != SourceType::unset)
     report({section + ".type", "model.family"},
-           section + ".type " + word(s.type) + " does not train family " + word(m.family) +
+           section + ".type " + word(s.type) + " cannot train a model of family " + word(m.family) +
                "; expected " +
                (encoder          ? "mlm"
                 : m.translates() ? "pairs or span_corruption"
@@ -46,8 +46,8 @@ void check_source(const Config& c, const SourceConfig& s, const std::string& sec
        "type span_corruption");
   if (s.type == SourceType::pairs && !s.paths.empty() && (!s.source.empty() || !s.target.empty()))
     report({section + ".path", section + ".source"},
-           "both 'path' and 'source' or 'target' are given; expected one file of pairs, or two "
-           "files",
+           "'path' and 'source' or 'target' are both set; expected either 'path' or 'source' and "
+           "'target'",
            "");
 }
 
@@ -62,7 +62,7 @@ void check_sources(const Config& c, const Report& report) {
                "; expected the same objective",
            "");
   only_with(report)(c.train.global_batch_tokens > 0, c.data.train.type == SourceType::pairs,
-                    "train.global_batch_tokens", "data of type pairs", "global_batch_size");
+                    "train.global_batch_tokens", "data.train.type pairs", "global_batch_size");
 }
 
 void check_schedule(const Config& c, const Report& report) {
@@ -70,13 +70,13 @@ void check_schedule(const Config& c, const Report& report) {
   const std::string steps = text(c.train.steps);
   if (s.min_lr > c.optimizer.lr)
     report({"schedule.min_lr", "optimizer.lr"},
-           "min_lr " + number_text(s.min_lr) + " is above optimizer.lr " +
+           "min_lr " + number_text(s.min_lr) + " is greater than optimizer.lr " +
                number_text(c.optimizer.lr) + "; expected min_lr <= lr",
            "");
   if (s.type == ScheduleType::wsd && s.decay_steps == 0)
     report({"schedule.decay_steps", "schedule.type"},
-           "schedule wsd needs decay_steps, the length of its final decay; expected 1 to "
-           "train.steps - warmup_steps = " +
+           "decay_steps is missing: schedule wsd needs the length of its final decay; expected 1 "
+           "to train.steps - warmup_steps = " +
                text(c.train.steps - s.warmup_steps),
            "");
   if (s.type == ScheduleType::wsd && s.decay_steps > 0 &&
@@ -89,89 +89,92 @@ void check_schedule(const Config& c, const Report& report) {
   const bool decays = s.type == ScheduleType::cosine || s.type == ScheduleType::linear;
   if (decays && s.decay_steps > 0 && s.decay_steps <= s.warmup_steps)
     report({"schedule.decay_steps", "schedule.warmup_steps"},
-           "decay_steps " + text(s.decay_steps) + " is not above warmup_steps " +
-               text(s.warmup_steps) +
-               "; expected the decay to end after the warmup, or 0 for train.steps",
+           "decay_steps " + text(s.decay_steps) + " is not greater than warmup_steps " +
+               text(s.warmup_steps) + "; expected a larger value, or 0 for train.steps",
            "");
   if ((s.type == ScheduleType::noam || s.type == ScheduleType::inverse_sqrt) && s.warmup_steps == 0)
     report({"schedule.warmup_steps", "schedule.type"},
            "schedule " + word(s.type) +
-               " falls with the steps after warmup; expected warmup_steps >= 1",
+               " scales with warmup_steps, which is 0; expected warmup_steps >= 1",
            "");
 }
 
 void check_listen(const Config& c, const Report& report) {
   const std::string& listen = c.metrics.listen;
-  if (listen == "none") return;
+  if (listen.empty()) return;
   const auto colon = listen.rfind(':');
   const std::string port = colon == std::string::npos ? "" : listen.substr(colon + 1);
   const bool digits = !port.empty() && port.size() <= 5 &&
                       port.find_first_not_of("0123456789") == std::string::npos;
   if (colon == 0 || !digits || std::stoi(port) > 65535)
-    report(
-        {"metrics.listen"},
-        quoted(listen) + " is no address; expected none or host:port, such as \"127.0.0.1:9750\"",
-        "");
+    report({"metrics.listen"},
+           quoted(listen) +
+               " is not a valid address; expected host:port, such as \"127.0.0.1:9750\", or none",
+           "");
 }
 
 void check_device(const Config& c, const Report& report) {
   if (c.tf32 && (c.device != DeviceKind::cuda || c.precision != Precision::fp32))
-    report(
-        {"tf32", "device", "precision"},
-        "TF32 is of fp32 products on a GPU; expected device cuda and precision fp32, or tf32 false",
-        "");
+    report({"tf32", "device", "precision"},
+           "tf32 is true, but TF32 exists only for fp32 on GPUs; expected device cuda and "
+           "precision fp32, or tf32 false",
+           "");
   if (c.cuda_graphs == CudaGraphs::on && c.device != DeviceKind::cuda)
     report({"cuda_graphs", "device"},
-           "graphs are of work on a GPU; expected device cuda, or cuda_graphs auto", "");
+           "cuda_graphs is on, but CUDA graphs exist only on GPUs; expected device cuda, or "
+           "cuda_graphs auto",
+           "");
   if (c.parallel.backend == Backend::nccl && c.device != DeviceKind::cuda)
     report({"parallel.backend", "device"},
-           "NCCL moves tensors between GPUs; expected device cuda, or parallel.backend auto or mpi",
+           "parallel.backend is nccl, but NCCL works only between GPUs; expected device cuda, or "
+           "parallel.backend auto or mpi",
            "");
 }
 
 void check_metrics(const Config& c, const Report& report) {
   const EvalConfig& e = c.eval;
   if (e.translates() && c.data.validation && c.data.validation->type != SourceType::pairs)
-    report({"eval.metrics", "eval.stop.metric", "data.validation.type"},
-           "bleu and chrf are of translations; expected data.validation of type pairs, or another "
-           "metric",
-           "");
+    report(
+        {"eval.metrics", "eval.stop.metric", "data.validation.type"},
+        "bleu and chrf need translations; expected data.validation.type pairs, or another metric",
+        "");
   if (e.stop && e.every == 0)
     report({"eval.stop", "eval.every"},
-           "eval.stop looks at measurements, but eval.every is 0; expected the steps between them",
-           "");
+           "eval.stop needs evaluations, but eval.every is 0; expected eval.every >= 1", "");
   if ((e.beam != 1 || e.length_penalty != 1) && !e.translates())
-    report({e.beam != 1 ? "eval.beam" : "eval.length_penalty", "eval.metrics"},
-           "no translations are made; expected bleu or chrf in eval.metrics, or the default 1", "");
+    report(
+        {e.beam != 1 ? "eval.beam" : "eval.length_penalty", "eval.metrics"},
+        "no translations are made; expected bleu or chrf in eval.metrics, or the default value 1",
+        "");
 }
 
 void check_data(const Config& c, const Report& report) {
   const ModelConfig& m = c.model;
   if (m.position == Position::learned && c.train.seq_len > m.max_seq_len)
-    report(
-        {"train.seq_len", "model.max_seq_len", "model.preset"},
-        "train.seq_len " + text(c.train.seq_len) + " exceeds model.max_seq_len " +
-            text(m.max_seq_len) +
-            ", the rows of the learned position table; expected seq_len <= " + text(m.max_seq_len),
-        "");
+    report({"train.seq_len", "model.max_seq_len", "model.preset"},
+           "train.seq_len " + text(c.train.seq_len) + " exceeds model.max_seq_len " +
+               text(m.max_seq_len) +
+               ", the number of rows of the learned position table; expected seq_len <= " +
+               text(m.max_seq_len),
+           "");
   const auto reads_text = [&](const SourceConfig& s) { return s.type == SourceType::text; };
   const bool tokenizes =
       reads_text(c.data.train) || (c.data.validation && reads_text(*c.data.validation));
   if (tokenizes && c.data.tokenizer == "bytes" && m.vocab_size < 256)
     report({"model.vocab_size", "data.tokenizer"},
            "vocab_size " + text(m.vocab_size) +
-               " is too small for the tokenizer bytes, whose ids are 0 to 255; expected >= 256",
+               " is too small for the bytes tokenizer, whose ids are 0 to 255; expected >= 256",
            "");
   if (c.eval.every > 0 && !c.data.validation)
     report({"eval.every", "data.validation"},
            "eval.every is " + text(c.eval.every) +
-               " but there is no data.validation; expected both, or eval.every 0",
+               ", but data.validation is missing; expected both, or eval.every 0",
            "");
   check_metrics(c, report);
   if (c.checkpoint.every > 0 && c.checkpoint.dir.empty())
     report({"checkpoint.every", "checkpoint.dir"},
            "checkpoint.every is " + text(c.checkpoint.every) +
-               " but there is no checkpoint.dir; expected both, or checkpoint.every 0",
+               ", but checkpoint.dir is missing; expected both, or checkpoint.every 0",
            "");
 }
 

@@ -32,7 +32,7 @@ Only only_with(const Report& report) {
                    const std::string& instead) {
     if (given && !fits)
       report({key, "model.preset"},
-             quoted(key) + " is expected with " + where + " only" +
+             quoted(key) + " is only valid with " + where +
                  (instead.empty() ? "" : "; use " + instead),
              "");
   };
@@ -49,7 +49,7 @@ void check_heads(const ModelConfig& m, const Report& report) {
                text(m.d_model) + " = " + text(m.d_model / m.n_heads) + " * " + text(m.n_heads) +
                " + " + text(m.d_model % m.n_heads) + "); legal values of n_heads are " +
                listed(divisors(m.d_model), m.n_heads),
-           "or set d_head");
+           "or set d_head explicitly");
   if (m.n_kv_heads > 0 && m.n_heads % m.n_kv_heads != 0)
     report({"model.n_kv_heads", "model.n_heads", "model.preset"},
            "n_heads " + text(m.n_heads) + " is not divisible by n_kv_heads " + text(m.n_kv_heads) +
@@ -58,12 +58,12 @@ void check_heads(const ModelConfig& m, const Report& report) {
   if (m.position == Position::rope && m.d_head % 2 != 0)
     report({"model.d_head", "model.position", "model.n_heads"},
            "d_head " + text(m.d_head) +
-               " is odd, but position rope rotates pairs; expected an even d_head",
+               " is odd, but position rope rotates pairs of elements; expected an even d_head",
            "");
   if (m.position == Position::sinusoidal && m.d_model % 2 != 0)
     report({"model.d_model", "model.position"},
            "d_model " + text(m.d_model) +
-               " is odd, but position sinusoidal fills pairs; expected an even d_model",
+               " is odd, but position sinusoidal needs pairs of elements; expected an even d_model",
            "");
   const RopeScaling& s = m.rope.scaling;
   if (m.position == Position::rope && s.factor != 1 &&
@@ -72,7 +72,7 @@ void check_heads(const ModelConfig& m, const Report& report) {
             "model.rope.scaling.factor"},
            "low_freq_factor " + number_text(s.low_freq_factor) + " and high_freq_factor " +
                number_text(s.high_freq_factor) +
-               " leave no band between them; expected 0 < low_freq_factor < high_freq_factor",
+               " are out of order; expected 0 < low_freq_factor < high_freq_factor",
            "");
 }
 
@@ -98,17 +98,17 @@ void check_family(const ModelConfig& m, const Report& report) {
     only(m.tie_embeddings == TieEmbeddings::decoder || m.tie_embeddings == TieEmbeddings::inputs,
          false, "model.tie_embeddings", "family encoder_decoder", "true or false");
   }
-  if (m.init != "random" && !m.preset.empty())
+  if (!m.random_init() && !m.preset.empty())
     report({"model.init", "model.preset"},
-           "model.init and model.preset both give the shape; expected one of them, or model.preset "
-           "none",
+           "model.init and model.preset both set the model's shape; expected only one of them, or "
+           "model.preset none",
            "");
   const bool encoder = m.family == Family::encoder;
   const std::int64_t exact = m.relative.buckets / (m.decodes() ? 2 : 4);
   if (m.position == Position::relative && m.relative.max_distance <= exact)
     report({"model.relative.max_distance", "model.relative.buckets", "model.position"},
-           "max_distance " + text(m.relative.max_distance) + " is within the " + text(exact) +
-               " distances that have a bucket each; expected more than " + text(exact),
+           "max_distance " + text(m.relative.max_distance) + " does not exceed the " + text(exact) +
+               " distances that have their own bucket; expected more than " + text(exact),
            "");
   only(m.type_vocab_size > 0, encoder, "model.type_vocab_size", "family encoder");
   only(m.decoder_start >= 0, m.translates(), "model.decoder_start", "family encoder_decoder");

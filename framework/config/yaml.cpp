@@ -22,10 +22,10 @@ bool check_characters(const std::string& text, Diagnostics& out, int source) {
   for (std::size_t i = 0; i < text.size();) {
     const auto c = static_cast<unsigned char>(text[i]);
     const std::size_t length = utf8_length(std::string_view(text).substr(i));
-    const char* problem = length == 0 ? "the text is not valid UTF-8"
-                          : c == 0    ? "the text holds a NUL byte"
+    const char* problem = length == 0 ? "invalid UTF-8"
+                          : c == 0    ? "the file contains a NUL byte"
                           : (c < 32 && c != '\n' && c != '\t') || c == 127
-                              ? "the text holds a control character"
+                              ? "the file contains a control character"
                               : nullptr;
     if (problem) {
       out.error(at, std::string(problem) + "; expected a UTF-8 text file");
@@ -68,7 +68,7 @@ class TreeBuilder : public YAML::EventHandler {
     if (!written && !stack_.empty() && stack_.back().has_key) at = stack_.back().key.at;
     if (written && !stack_.empty() && stack_.back().node.kind == Kind::map &&
         !stack_.back().has_key)
-      out_.error(at, "null is no key; expected a name");
+      out_.error(at, "null is not a valid key; expected a name");
     put({.kind = Kind::null, .at = at});
   }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override { put(node(Kind::broken, mark)); }
@@ -84,9 +84,9 @@ class TreeBuilder : public YAML::EventHandler {
       if (offset(mark) < text_.size() && text_[offset(mark)] == '!') {
         scalar.kind = Kind::broken;
       } else {
-        out_.error(scalar.at, "the value goes on over the next line; expected it on one line",
-                   "indent the keys of a section alike, and write 'key: value' with a space after "
-                   "the colon");
+        out_.error(scalar.at, "the value continues on the next line; expected it on one line",
+                   "indent all keys of a section equally, and write 'key: value' with a space "
+                   "after the colon");
         throw Stop{};
       }
     }
@@ -152,17 +152,17 @@ class TreeBuilder : public YAML::EventHandler {
     level.has_key = true;
     level.keep = key.kind == Kind::scalar;
     if (level.keep && key.plain && key.text == "<<") {
-      out_.error(key.at, "merge keys (<<) are not used in a configuration; expected a name");
+      out_.error(key.at, "merge keys (<<) are not supported; expected a name");
       level.keep = false;
     } else if (level.keep) {
       const auto [first, added] = level.seen.emplace(key.text, key.at.line);
       if (!added)
-        out_.error(key.at, "duplicate key '" + shorten(key.text) + "'; it stands on line " +
-                               std::to_string(first->second) + " already, expected it once");
+        out_.error(key.at, "duplicate key '" + shorten(key.text) + "'; first set on line " +
+                               std::to_string(first->second) + ", expected it once");
       level.keep = added;
     } else if (key.kind == Kind::map || key.kind == Kind::sequence) {
       out_.error(key.at, "a " + std::string(key.kind == Kind::map ? "map" : "list") +
-                             " cannot be a key; expected a name");
+                             " is not a valid key; expected a name");
     }
     level.key = std::move(key);
   }
@@ -180,21 +180,21 @@ class TreeBuilder : public YAML::EventHandler {
 // The parser's words for a broken structure, in terms of what the writer sees.
 std::string explain(const std::string& message) {
   if (message == "illegal map value")
-    return "a ':' does not fit here; expected one 'key: value' a line, the keys of a section "
-           "indented alike";
+    return "unexpected ':'; expected one 'key: value' per line, with all keys of a section "
+           "indented equally";
   if (message.find("flow") != std::string::npos)
-    return "this does not fit into the brackets; expected ',' or a closing bracket";
+    return "syntax error inside brackets; expected ',' or a closing bracket";
   if (message.find("end of map") != std::string::npos)
-    return "this line does not belong to the section above; expected 'key: value' indented like "
-           "its neighbours";
+    return "this line does not belong to the section above; expected 'key: value' with the "
+           "indentation of its neighbors";
   if (message.find("end of sequence") != std::string::npos)
-    return "this line does not belong to the list above; expected '- item' indented like its "
-           "neighbours";
+    return "this line does not belong to the list above; expected '- item' with the indentation of "
+           "its neighbors";
   if (message == "illegal block entry")
-    return "a list cannot start here; expected it on its own lines below the key, or as [a, b]";
+    return "a list cannot start here; expected it on the lines below the key, or as [a, b]";
   if (message.find("escape") != std::string::npos)
     return message + "; expected a YAML escape such as \\n, \\\\ or \\\", or single quotes";
-  return "this is not YAML (" + message + "); expected 'key: value' lines";
+  return "invalid YAML (" + message + "); expected 'key: value' lines";
 }
 
 // The help that fits most broken lines: a line above with no separator, or none after the colon.
@@ -227,8 +227,8 @@ std::optional<YamlNode> parse(Diagnostics& out, int source) {
     YamlNode root = builder.take();
     if (parser.HandleNextDocument(rest)) {
       const YamlNode extra = rest.take();
-      out.error(extra.at, "text after the end of the document; expected nothing more",
-                "the keys of the outermost level start in the same column");
+      out.error(extra.at, "text after the end of the document; expected the end of the file",
+                "start all top-level keys in the same column");
       return std::nullopt;
     }
     return root;
@@ -261,7 +261,7 @@ bool read_yaml_file(const std::string& path, Diagnostics& out, int& source) {
   std::ifstream file(path, std::ios::binary);
   if (file) file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (file.bad() || !file.is_open() || (file.gcount() == 0 && errno != 0)) {
-    const std::string why = errno ? std::strerror(errno) : "unknown reason";
+    const std::string why = errno ? std::strerror(errno) : "unknown error";
     source = out.add_file(path, "");
     out.error({0, 0, source}, "cannot read the file (" + why + "); expected a YAML configuration");
     return false;
@@ -292,7 +292,7 @@ std::optional<YamlNode> parse_yaml(Diagnostics& out, int source) {
     out.error(root->at.line ? root->at : Mark{1, 1, source},
               root->kind == Kind::null
                   ? "the file is empty; expected sections such as 'model:' and 'data:'"
-                  : "the file holds " + describe(*root) +
+                  : "the file contains " + describe(*root) +
                         "; expected sections such as 'model:' and 'data:'");
     return std::nullopt;
   }

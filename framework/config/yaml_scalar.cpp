@@ -81,7 +81,7 @@ std::string number_problem(const YamlNode& node, std::string_view wanted,
                            const std::optional<Decimal>& d) {
   const std::string expected = "; expected " + std::string(wanted);
   if (node.kind != Kind::scalar || !node.plain) return "found " + describe(node) + expected;
-  if (special_real(node.text)) return quoted(node.text) + " is no finite number" + expected;
+  if (special_real(node.text)) return quoted(node.text) + " is not a finite number" + expected;
   if (radix_prefixed(node.text) || (d && d->leading_zero))
     return quoted(node.text) + " is not a decimal number without leading zeros" + expected;
   if (!d) return "found " + describe(node) + expected;
@@ -129,7 +129,7 @@ std::optional<WholeNumber> read_whole(const YamlNode& node, bool suffixes, std::
                                       [&](const Suffix& s) { return s.name == d->rest; });
   if (suffix == std::end(kSuffixes) || (!suffixes && suffix->factor != 1)) {
     problem = "found " + describe(node) + "; expected " + std::string(wanted) +
-              (suffixes ? "; the suffixes are k M G Ki Mi Gi" : "");
+              (suffixes ? "; suffixes are k M G Ki Mi Gi" : "");
     return std::nullopt;
   }
   const auto too_large = [&] {
@@ -147,7 +147,7 @@ std::optional<WholeNumber> read_whole(const YamlNode& node, bool suffixes, std::
   if (__builtin_mul_overflow(value, suffix->factor, &value)) return too_large();
   for (; exponent < 0 && value % 10 == 0; ++exponent) value /= 10;
   if (exponent < 0) {
-    problem = quoted(node.text) + " is not whole; expected " + std::string(wanted);
+    problem = quoted(node.text) + " is not a whole number; expected " + std::string(wanted);
     return std::nullopt;
   }
   for (; exponent > 0; --exponent)
@@ -169,7 +169,7 @@ std::optional<double> read_real(const YamlNode& node, std::string& problem) {
   double value = 0;
   const auto result = std::from_chars(s.data(), s.data() + s.size(), value);
   if (result.ec != std::errc{} || !std::isfinite(value)) {
-    problem = quoted(node.text) + " does not fit a double; expected a number";
+    problem = quoted(node.text) + " is out of the range of a double; expected a smaller number";
     return std::nullopt;
   }
   return value;

@@ -68,18 +68,17 @@ void Scanner::start_line() {
   const std::string_view mark = std::string_view(text_).substr(i_, 3);
   if ((mark == "---" || mark == "...") && blank(i_ + 3)) {
     if (mark == "---" && (content_ || document_))
-      problem(i_, "a second document starts here; expected one document in a file");
+      problem(i_, "a second document starts here; expected one document per file");
     document_ = true;
     i_ += 3;
   } else if (at(i_) == '%') {
-    problem(i_, "directives are not used in a configuration; expected a key", "remove the line");
+    problem(i_, "YAML directives are not supported; expected a key", "remove this line");
     while (at(i_) != '\n') ++i_;
   }
 }
 
 void Scanner::property(std::string name, std::string help) {
-  problem(i_, name + " not used in a configuration; expected the value itself", std::move(help),
-          false);
+  problem(i_, name + " not supported; expected the value itself", std::move(help), false);
   while (!blank(i_) &&
          (open_.empty() || std::string_view(",[]{}").find(at(i_)) == std::string_view::npos))
     ++i_;
@@ -92,8 +91,8 @@ void Scanner::quoted() {
     if (quote == '"' && at(i_) == '\\') {
       if (at(i_ + 1) != '\n' &&
           std::string_view("0abtnvfre \"/\\N_LPxuU").find(at(i_ + 1)) == std::string_view::npos)
-        problem(i_, "unknown escape; expected \\n, \\t, \\\\, \\\" or the like",
-                "in single quotes a backslash stands for itself");
+        problem(i_, "unknown escape sequence; expected \\n, \\t, \\\\, \\\" or another YAML escape",
+                "in single quotes, a backslash is literal");
       if (at(i_ + 1) != '\n') ++i_;
     } else if (at(i_) == quote) {
       if (quote == '\'' && at(i_ + 1) == '\'') {
@@ -105,8 +104,7 @@ void Scanner::quoted() {
       }
     }
   }
-  problem(from,
-          std::string("the quote is not closed; expected another ") + quote + " on this line");
+  problem(from, std::string("unterminated quote; expected another ") + quote + " on this line");
 }
 
 void Scanner::bracket() {
@@ -120,7 +118,7 @@ void Scanner::bracket() {
     }
     open_.push_back({i_, line_start_, line_});
   } else if (open_.empty() || (at(open_.back().at) == '[') != (c == ']')) {
-    problem(i_, std::string("'") + c + "' closes nothing; expected " +
+    problem(i_, std::string("'") + c + "' has no opening bracket; expected " +
                     (open_.empty()                ? "no closing bracket"
                      : at(open_.back().at) == '[' ? "']'"
                                                   : "'}'") +
@@ -147,18 +145,15 @@ void Scanner::token() {
   if (c == '"' || c == '\'') return quoted();
   if (c == '[' || c == ']' || c == '{' || c == '}') return bracket();
   if (c == '&') return property("anchors (&name) are", "");
-  if (c == '*')
-    return property("aliases (*name) are", "text that starts with '*' has to be in quotes");
-  if (c == '!')
-    return property("tags (!name) are", "text that starts with '!' has to be in quotes");
+  if (c == '*') return property("aliases (*name) are", "put text that starts with '*' in quotes");
+  if (c == '!') return property("tags (!name) are", "put text that starts with '!' in quotes");
   if ((c == '|' || c == '>') && open_.empty()) {
     problem(i_,
-            "text blocks (| and >) are not used in a configuration; expected the text on one line, "
-            "in quotes");
+            "block scalars (| and >) are not supported; expected the text on one line, in quotes");
   } else if (c == '@' || c == '`' || c == '%' || c == '|' || c == '>') {
     problem(i_, std::string("a value cannot start with '") + c + "'; expected text in quotes");
   } else if (c == '?' && blank(i_ + 1)) {
-    problem(i_, "'? ' keys are not used in a configuration; expected `key: value`");
+    problem(i_, "'? ' keys are not supported; expected `key: value`");
   } else if (c == ',' || (c == '-' && blank(i_ + 1)) || ends_key(i_)) {
     ++i_;
     return;

@@ -1,5 +1,5 @@
 #pragma once
-// Words and values as messages show them, and the nearest known name for a misspelt one.
+// Words and values as messages show them, and the nearest known name for a misspelled one.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -7,7 +7,7 @@
 
 namespace tfm {
 
-// The fewest insertions, deletions, substitutions and swaps of neighbours that turn a into b.
+// The fewest insertions, deletions, substitutions and swaps of neighbors that turn a into b.
 int edit_distance(std::string_view a, std::string_view b);
 // The candidate nearest to `word` within `limit` edits (1 for words of three letters or fewer);
 // empty: none. Case and `-` against

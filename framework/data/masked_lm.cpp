@@ -16,14 +16,14 @@ void MaskedLm::check_tokenizer(const tokenizer::Tokenizer& tokenizer, std::int64
                                bool next_sentence) {
   const tokenizer::SpecialIds s = tokenizer.special_ids();
   if (!s.mask)
-    throw Error(
-        ExitCode::usage,
-        "data.tokenizer has no mask id; expected a vocabulary with [MASK] or <mask>, or `bytes`");
-  check_fits("the mask", *s.mask, vocab_size);
+    throw Error(ExitCode::usage,
+                "data.tokenizer has no mask token; expected a vocabulary with [MASK] or <mask>, or "
+                "`bytes`");
+  check_fits("the mask token", *s.mask, vocab_size);
   if (next_sentence && !(s.classify && s.separate) && !(s.begin && s.end))
     throw Error(ExitCode::usage,
-                "next_sentence: data.tokenizer has no ids that begin and end a sentence; expected "
-                "a vocabulary with [CLS] and [SEP], or `bytes`");
+                "next_sentence: data.tokenizer has no tokens that begin and end a sequence; "
+                "expected a vocabulary with [CLS] and [SEP], or `bytes`");
 }
 
 MaskedLm::MaskedLm(const Source& source, Sampler sampler, const tokenizer::Tokenizer& tokenizer,
@@ -41,8 +41,8 @@ MaskedLm::MaskedLm(const Source& source, Sampler sampler, const tokenizer::Token
   if (!classify_) classify_ = s.begin, separate_ = s.end;
   if (source.samples() < 2)
     throw Error(ExitCode::input,
-                "next_sentence: the data holds one sample only; expected another one for sentences "
-                "that do not follow");
+                "next_sentence: the data has only one sample; expected at least two, so that the "
+                "second sentence can come from another sample");
 }
 
 // Replaces second halves, the ids from `middle` on, and fills the sentences' labels.

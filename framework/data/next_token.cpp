@@ -30,7 +30,7 @@ void NextToken::fill(std::int64_t index, std::int64_t first, std::int64_t count,
                      const BatchFields& fields) const {
   const std::int64_t t = source_.seq_len();
   TFM_CHECK(index >= 0 && first >= 0 && count >= 0 && first + count <= global_batch_,
-            "sequences outside the batch");
+            "the sequences lie outside the batch");
   const auto ids = fields.at(Field::ids), labels = fields.at(Field::labels);
   TFM_CHECK(static_cast<std::int64_t>(ids.size()) == count * t && labels.size() == ids.size(),
             "count * seq_len ids");

@@ -42,8 +42,7 @@ class Lines {
     held_.erase(0, std::exchange(at_, 0));
     if (held_.size() > longest)
       throw Error(ExitCode::input, path_ + ":" + std::to_string(number_ + 1) +
-                                       ": the line has more than " + std::to_string(longest) +
-                                       " bytes");
+                                       ": the line exceeds " + std::to_string(longest) + " bytes");
     const std::size_t before = held_.size();
     held_.resize(before + block);
     last_read_ = file_.read(held_.data() + before, block);
@@ -73,19 +72,19 @@ void each_pair(const PairSpec& spec, const PairSink& sink) {
           ExitCode::input,
           spec.source + " has " + std::to_string(source.count_all()) + " lines and " + spec.target +
               " has " + std::to_string(target.count_all()) +
-              "; expected as many: line k of one is the translation of line k of the other");
+              "; expected equal numbers: line k of one is the translation of line k of the other");
   }
   for (const std::string& path : spec.files)
     for (Lines lines(path); lines.next(); ++pairs) {
       const std::string_view line = lines.line();
       const auto tab = line.find('\t');
       if (tab == std::string_view::npos || line.find('\t', tab + 1) != std::string_view::npos)
-        throw Error(ExitCode::input, lines.where() + ": expected source, one tab, target");
+        throw Error(ExitCode::input, lines.where() + ": expected a source, one tab and a target");
       sink(line.substr(0, tab), line.substr(tab + 1), lines.where(), lines.where());
     }
   if (pairs == 0)
-    throw Error(ExitCode::input,
-                (spec.files.empty() ? spec.source : spec.files[0]) + ": holds no pairs");
+    throw Error(ExitCode::input, (spec.files.empty() ? spec.source : spec.files[0]) +
+                                     ": the file is empty; expected at least one pair");
 }
 
 Pairs::Pairs(const PairSpec& spec, const tokenizer::Tokenizer& tokenizer,

@@ -13,10 +13,10 @@ Prepared prepare_tokens(const PrepareOptions& options) {
   std::int64_t vocab_size = tokenizer->vocab_size();
   std::optional<std::int32_t> end;
   if (options.append_eod) {
-    end = options.tokenizer == "bytes" ? std::optional(tokenizer::ByteSpecials::end)
-                                       : tokenizer->end_of_document();
+    end = tokenizer::is_bytes(options.tokenizer) ? std::optional(tokenizer::ByteSpecials::end)
+                                                 : tokenizer->end_of_document();
     if (!end)
-      throw Error(ExitCode::usage, "append-eod: tokenizer " + options.tokenizer +
+      throw Error(ExitCode::usage, "--append-eod: tokenizer " + options.tokenizer +
                                        " has no end-of-document token; expected <|endoftext|>, "
                                        "<|end_of_text|>, </s> or [SEP]");
     vocab_size = std::max<std::int64_t>(vocab_size, *end + 1);

@@ -19,11 +19,11 @@ std::optional<std::int32_t> document_end(const config::Config& config,
   const auto end =
       tokenizer.end_of_document() ? tokenizer.end_of_document() : tokenizer.special_ids().end;
   if (!end)
-    throw Error(ExitCode::usage, "documents: separate, but data.tokenizer " +
-                                     config.data.tokenizer +
-                                     " has no id that ends a document; expected " +
-                                     "a vocabulary with <|endoftext|>, <|end_of_text|>, </s> or "
-                                     "[SEP], or documents: joined");
+    throw Error(
+        ExitCode::usage,
+        "documents is separate, but data.tokenizer " + config.data.tokenizer +
+            " has no end-of-document token; expected " +
+            "a vocabulary with <|endoftext|>, <|end_of_text|>, </s> or [SEP], or documents joined");
   return end;
 }
 
@@ -88,7 +88,7 @@ void check_tokenizer(const config::Config& config, const config::SourceConfig& c
   const bool encodes = !holds_tokens(c);
   const std::int64_t ids = std::max(tokenizer.vocab_size(), tokenizer.target().vocab_size());
   if (encodes && ids > vocabulary)
-    throw Error(ExitCode::input, config.data.tokenizer + ": has ids up to " +
+    throw Error(ExitCode::input, config.data.tokenizer + ": the tokenizer has ids up to " +
                                      std::to_string(ids - 1) + ", but model.vocab_size is " +
                                      std::to_string(vocabulary) + "; expected at least " +
                                      std::to_string(ids));
@@ -100,7 +100,8 @@ void check_tokenizer(const config::Config& config, const config::SourceConfig& c
                                     config.model.decoder_start);
   if (c.type != config::SourceType::pairs) return;
   const SentenceIds special = sentence_ids(tokenizer, config.model.decoder_start);
-  check_known(std::max(special.begin, special.end), vocabulary, "the end of a sentence");
+  check_known(std::max(special.begin, special.end), vocabulary,
+              "data.tokenizer: the end-of-sequence token");
 }
 
 // Whether the files can be opened; of token files everything but the ids after the first sample.
@@ -145,7 +146,7 @@ std::unique_ptr<tokenizer::Tokenizer> check_data(const config::Config& config,
     if (data.validation) check_tokenizer(config, *data.validation, *tokenizer);
   });
   if (fits && sample_length(config, data.train, *tokenizer) < 1) {
-    const std::int64_t added = MaskedTokens::specials(*tokenizer, data.train.next_sentence);
+    const std::int64_t added = MaskedLm::specials(*tokenizer, data.train.next_sentence);
     problems.add({"train.seq_len", "data.tokenizer"},
                  "train.seq_len " + std::to_string(config.train.seq_len) +
                      " leaves no room for text between the " + std::to_string(added) +

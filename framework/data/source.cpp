@@ -87,13 +87,13 @@ Source::Source(std::vector<Group> groups, std::int64_t seq_len) : seq_len_(seq_l
     places_.push_back(std::move(place));
   }
   if (samples_ == 0)
-    throw Error(
-        ExitCode::input,
-        places_[0].group.name + (places_.size() > 1 ? " and the other paths" : "") + ": " +
-            (files_ == 1 ? "" : std::to_string(files_) + " files with ") + std::to_string(tokens_) +
-            " tokens" + (files_ == 1 ? "" : ", the longest with " + std::to_string(longest) + ",") +
-            " make no sample; expected at least seq_len + 1 = " + std::to_string(seq_len + 1) +
-            " tokens in one file");
+    throw Error(ExitCode::input,
+                places_[0].group.name + (places_.size() > 1 ? " and the other paths" : "") + ": " +
+                    (files_ == 1 ? "" : std::to_string(files_) + " files have ") +
+                    std::to_string(tokens_) + " tokens" +
+                    (files_ == 1 ? "" : ", the longest " + std::to_string(longest) + ",") +
+                    " are too few for a sample; expected at least seq_len + 1 = " +
+                    std::to_string(seq_len + 1) + " tokens in one file");
   if (std::adjacent_find(weights.begin(), weights.end(), std::not_equal_to<>()) != weights.end())
     deal(weights);
 }
@@ -101,8 +101,8 @@ Source::Source(std::vector<Group> groups, std::int64_t seq_len) : seq_len_(seq_l
 std::string Source::left_out() const {
   if (left_out_ == 0) return "";
   return std::to_string(left_out_) + " of " + std::to_string(tokens_) +
-         " tokens make no whole sample of " + std::to_string(seq_len_ + 1) +
-         " tokens and are left out" +
+         " tokens do not fill a sample of " + std::to_string(seq_len_ + 1) +
+         " tokens and are not used" +
          (short_files_ == 0 ? ""
                             : "; " + std::to_string(short_files_) + " of " +
                                   std::to_string(files_) + " files are shorter than one sample");
@@ -110,15 +110,17 @@ std::string Source::left_out() const {
 
 void Source::deal(const std::vector<double>& weights) {
   if (static_cast<std::int64_t>(weights.size()) > block)
-    throw Error(ExitCode::usage, "different weights: expected at most 1000 paths, got " +
+    throw Error(ExitCode::usage, "path: expected at most 1000 paths if their weights differ, got " +
                                      std::to_string(weights.size()));
   count_ = shares_of(weights);
   std::int64_t blocks = 0;
   for (std::size_t k = 0; k < places_.size(); ++k) {
     if (places_[k].samples() == 0)
       throw Error(ExitCode::input,
-                  places_[k].group.name + ": too short for one sample of seq_len + 1 = " +
-                      std::to_string(seq_len_ + 1) + " ids, so it cannot have a weight");
+                  places_[k].group.name +
+                      ": the file is shorter than one sample of seq_len + 1 = " +
+                      std::to_string(seq_len_ + 1) +
+                      " tokens and cannot have a weight; use a longer file or remove it");
     blocks = std::max(blocks, ceil_div(places_[k].samples(), count_[k]));
   }
   samples_ = blocks * block;
@@ -161,7 +163,7 @@ void Source::read(const Place& place, std::int64_t sample, std::span<std::int32_
     throw Error(ExitCode::input,
                 stream.name() + ": token " + std::to_string(begin + (largest - out.begin())) +
                     ": id " + std::to_string(*largest) +
-                    " is outside the model's vocabulary; expected an id below vocab_size " +
+                    " is outside the vocabulary; expected an id below model.vocab_size " +
                     std::to_string(vocab_size_));
 }
 
@@ -171,8 +173,8 @@ void Source::check_ids(std::int64_t vocab_size) {
     for (const auto& stream : place.group.streams)
       if (const auto largest = stream->largest_id(); largest && *largest >= vocab_size)
         throw Error(ExitCode::input,
-                    stream->name() + ": the tokenizer gives id " + std::to_string(*largest) +
-                        "; expected ids below vocab_size " + std::to_string(vocab_size));
+                    stream->name() + ": the tokenizer has id " + std::to_string(*largest) +
+                        "; expected ids below model.vocab_size " + std::to_string(vocab_size));
 }
 
 std::unique_ptr<Source> open_source(const SourceSpec& spec, const tokenizer::Tokenizer& tokenizer,

@@ -56,11 +56,12 @@ void SpanCorruption::check_tokenizer(const tokenizer::Tokenizer& tokenizer, std:
   const std::vector<std::int32_t> sentinels = tokenizer.sentinel_ids();
   if (static_cast<std::int64_t>(sentinels.size()) < spans)
     throw Error(ExitCode::usage, "data.tokenizer has " + std::to_string(sentinels.size()) +
-                                     " sentinels, but a sequence has " + std::to_string(spans) +
-                                     " hidden spans; expected <extra_id_0> to <extra_id_" +
+                                     " sentinel tokens, but a sequence has " +
+                                     std::to_string(spans) +
+                                     " masked spans; expected <extra_id_0> to <extra_id_" +
                                      std::to_string(spans - 1) + ">, or a shorter train.seq_len");
   for (std::int64_t i = 0; i < spans; ++i)
-    check_fits("a sentinel", sentinels[static_cast<std::size_t>(i)], vocab_size);
+    check_fits("a sentinel token", sentinels[static_cast<std::size_t>(i)], vocab_size);
 }
 
 SpanCorruption::SpanCorruption(const Source& source, Sampler sampler,

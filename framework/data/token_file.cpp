@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 void check_range(const TokenStream& stream, std::int64_t begin, std::size_t count) {
   const std::int64_t n = static_cast<std::int64_t>(count);
   TFM_CHECK(begin >= 0 && n <= stream.size() && begin <= stream.size() - n,
-            "ids outside " + stream.name());
+            "the ids lie outside " + stream.name());
 }
 
 // The .bin of the three ways to name a token file.
@@ -170,9 +170,9 @@ void TokenFile::open_megatron(const std::string& index_path) {
         std::to_string(sequences));
   const std::int64_t n = static_cast<std::int64_t>(sequences), fitting = (rest - 12 * n) / 8;
   if (boundaries != static_cast<std::uint64_t>(fitting) || fitting == 0 || (rest - 12 * n) % 8 != 0)
-    bad(index_path, data::token_format::megatron_boundaries_at, "count of document boundaries",
+    bad(index_path, data::token_format::megatron_boundaries_at, "number of document boundaries",
         std::to_string(fitting) + " (at least 1, and 8 bytes each) in the " +
-            std::to_string(rest - 12 * n) + " bytes left for them",
+            std::to_string(rest - 12 * n) + " remaining bytes",
         std::to_string(boundaries));
 
   const IdType type = static_cast<IdType>(code);
@@ -186,7 +186,7 @@ void TokenFile::open_megatron(const std::string& index_path) {
                        pointer = data::token_format::load<std::int64_t>(at + pointer_at);
     if (pointer != end)
       bad(index_path, pointer_at, "offset of sequence " + std::to_string(i),
-          std::to_string(end) + ", the end of the one before", std::to_string(pointer));
+          std::to_string(end) + ", the end of the previous one", std::to_string(pointer));
     if (length < 0 || length > (bin_size - end) / width)
       bad(index_path, length_at, "length of sequence " + std::to_string(i),
           "0 to the " + std::to_string((bin_size - end) / width) + " ids left in " + name(),

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "config/options.h"
 #include "io/file.h"
 
 namespace tfm::data {
@@ -87,7 +88,8 @@ class TokenFile final : public TokenStream {
   TokenFileInfo info_;
 };
 
-enum class TokenFormat { llmc, megatron };
+enum class TokenFormat : std::uint8_t { llmc, megatron };
+constexpr config::Words<2> words(TokenFormat) { return {"llmc", "megatron"}; }
 
 // Writes ids as they come; nothing appears under the final name before publish(). Ids are uint16
 // where the vocabulary allows it (llm.c: up to 65536 ids, Megatron: below 65500), else uint32

@@ -53,8 +53,8 @@ class LlmcWriter final : public TokenWriter {
   void append(std::span<const std::int32_t> ids) override {
     if (static_cast<std::int64_t>(ids.size()) > max_int32 - header_[2])
       throw Error(ExitCode::input, ids_.file.path() +
-                                       ": an llm.c file holds at most 2147483647 ids; split the "
-                                       "input or use --format megatron");
+                                       ": the file exceeds 2147483647 ids, the limit of llm.c's "
+                                       "format; split the input or use --format megatron");
     ids_.append(ids);
     header_[2] += static_cast<std::int32_t>(ids.size());
   }
@@ -77,7 +77,7 @@ class MegatronWriter final : public TokenWriter {
   void append(std::span<const std::int32_t> ids) override {
     if (static_cast<std::int64_t>(ids.size()) > max_int32 - length_)
       throw Error(ExitCode::input,
-                  ids_.file.path() + ": a document holds at most 2147483647 ids; split the input");
+                  ids_.file.path() + ": the document exceeds 2147483647 ids; split the input");
     ids_.append(ids);
     length_ += static_cast<std::int64_t>(ids.size());
   }
@@ -120,8 +120,9 @@ std::unique_ptr<TokenWriter> make_token_writer(TokenFormat format, const std::st
                                                std::int64_t vocab_size) {
   if (format == TokenFormat::llmc) return std::make_unique<LlmcWriter>(path, vocab_size);
   if (!path.ends_with(".bin"))
-    throw Error(ExitCode::usage,
-                path + ": expected a name that ends in .bin; the index goes next to it as .idx");
+    throw Error(
+        ExitCode::usage,
+        path + ": expected a name that ends in .bin; the index is written next to it as .idx");
   return std::make_unique<MegatronWriter>(path, vocab_size);
 }
 

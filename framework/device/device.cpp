@@ -7,8 +7,8 @@ namespace tfm::device {
 
 Device Device::gpu(int, int, Numerics) {
   throw Error(ExitCode::environment,
-              "device: cuda, but this build has no device code; build with -DTFM_CUDA=ON where the "
-              "CUDA toolkit is, or use device: cpu");
+              "device is cuda, but this build has no CUDA support; build with -DTFM_CUDA=ON, or "
+              "set device to cpu");
 }
 
 }  // namespace tfm::device

@@ -16,8 +16,8 @@ std::shared_ptr<std::byte> allocate(cpu::Stream&, std::int64_t bytes) {
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED)
     throw Error(ExitCode::environment, "cannot reserve " + std::to_string(bytes) +
-                                           " bytes of memory; a smaller micro_batch_size, "
-                                           "recompute: full or more ranks need less");
+                                           " bytes of memory; reduce train.micro_batch_size, set "
+                                           "recompute to full, or use more ranks");
   madvise(p, length, MADV_HUGEPAGE);
   return {static_cast<std::byte*>(p), [length](std::byte* q) { munmap(q, length); }};
 }

@@ -103,13 +103,13 @@ void Program::bind(std::byte* arena, const Bindings& bindings) {
 Tensor Program::value(Value v) const {
   for (std::size_t b = buffers_.size(); b-- > 0;)
     if (buffers_[b].value == v.id && buffers_[b].kind == Buffer::Kind::value) return tensors_[b];
-  internal_error("the program holds no value " + std::to_string(v.id));
+  internal_error("the program has no value " + std::to_string(v.id));
 }
 
 Tensor Program::gradient(Value v) const {
   for (std::size_t b = 0; b < buffers_.size(); ++b)
     if (buffers_[b].value == v.id && buffers_[b].kind == Buffer::Kind::gradient) return tensors_[b];
-  internal_error("the program holds no gradient of value " + std::to_string(v.id));
+  internal_error("the program has no gradient of value " + std::to_string(v.id));
 }
 
 void Program::run_step(std::size_t i, const ExecContext& context, const Reduce& reduce) const {

@@ -24,7 +24,8 @@ Tensors given(const std::vector<Value>& inputs) {
 }
 
 Recorder::Checkpoint::Checkpoint(Recorder& r) : r_(r) {
-  TFM_CHECK(r.scope_ < 0, "a recompute scope inside another one, in '" + r.prefix_ + "'");
+  TFM_CHECK(r.scope_ < 0,
+            "recompute scopes cannot be nested; found one inside '" + r.prefix_ + "'");
   r.scope_ = r.scopes_++;
 }
 

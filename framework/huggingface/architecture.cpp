@@ -42,7 +42,8 @@ const Architecture& architecture_for(const config::ModelConfig& model,
   if (!found)
     throw Error(
         ExitCode::usage,
-        "no class of transformers computes what this model does; expected the options of one of " +
+        "no architecture of Hugging Face transformers computes this model; expected the options of "
+        "one of " +
             names() +
             " (marian: post-norm layernorm with eps 1e-5, position sinusoidal with sinusoid "
             "halves, biases)");

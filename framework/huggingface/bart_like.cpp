@@ -12,9 +12,9 @@ config::ModelConfig read(const io::JsonNode& c, std::int64_t vocab_size, std::in
   m.n_heads = whole(c, "encoder_attention_heads", 16), m.d_ff = whole(c, "encoder_ffn_dim", 4096);
   if (whole(c, "decoder_attention_heads", 16) != m.n_heads)
     c.at("decoder_attention_heads")
-        .fail("differs from encoder_attention_heads; expected equal stacks");
+        .fail("differs from encoder_attention_heads; expected the same value");
   if (whole(c, "decoder_ffn_dim", 4096) != m.d_ff)
-    c.at("decoder_ffn_dim").fail("differs from encoder_ffn_dim; expected equal stacks");
+    c.at("decoder_ffn_dim").fail("differs from encoder_ffn_dim; expected the same value");
   m.max_seq_len = whole(c, "max_position_embeddings", 1024),
   m.padding_idx = whole(c, "pad_token_id", padding);
   m.activation =

@@ -7,7 +7,7 @@ config::ModelConfig read(const io::JsonNode& c) {
   config::ModelConfig m = llama_like::read(c, {32000, 0, 11008, 2048});
   m.bias = c.flag("attention_bias", false);
   if (m.bias != c.flag("mlp_bias", false))
-    c.fail("attention_bias and mlp_bias differ; expected both or neither");
+    c.fail("attention_bias and mlp_bias differ; expected the same value");
   return m;
 }
 

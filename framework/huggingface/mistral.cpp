@@ -9,10 +9,11 @@ config::ModelConfig read(const io::JsonNode& c) {
   const std::string expected =
       "; expected null, or at least max_position_embeddings " + std::to_string(m.max_seq_len);
   if (!has_member(c, "sliding_window") && m.max_seq_len > 4096)
-    c.fail("sliding_window is missing, for which transformers takes 4096" + expected);
+    c.fail("sliding_window is missing, so that transformers uses 4096" + expected);
   if (const auto window = c.find("sliding_window"))
     if (const auto keys = window->integer(0, std::int64_t{1} << 31); keys < m.max_seq_len)
-      window->fail("a window of " + std::to_string(keys) + " tokens is not supported" + expected);
+      window->fail("a sliding window of " + std::to_string(keys) + " tokens is not supported" +
+                   expected);
   return m;
 }
 

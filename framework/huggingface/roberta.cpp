@@ -12,7 +12,7 @@ config::ModelConfig read(const io::JsonNode& c) {
   m.position_offset = m.padding_idx + 1;
   if (m.max_seq_len <= m.position_offset)
     c.fail("max_position_embeddings " + std::to_string(m.max_seq_len) +
-           " leaves no position behind pad_token_id " + std::to_string(m.padding_idx) +
+           " is not greater than pad_token_id " + std::to_string(m.padding_idx) +
            "; expected more than " + std::to_string(m.position_offset));
   m.max_seq_len -= m.position_offset;
   return m;

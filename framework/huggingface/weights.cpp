@@ -108,13 +108,13 @@ HuggingFaceModel::HuggingFaceModel(const std::string& dir) : dir_(dir) {
       if (name.empty() || name[0] == '.' || name.find('/') != name.npos ||
           name.find('\\') != name.npos)
         file.fail(in_quotes(name) +
-                  " is no file name; expected one of this folder, without a path");
+                  " is not a file name; expected a file of this directory, without a path");
       shards[name];
     }
     for (const auto& [name, unused] : shards) open(name);
     for (const auto& [tensor, file] : io::JsonNode(tree, index).at("weight_map").members())
       if (!tensors_.contains(architecture_->current_name(tensor)))
-        file.fail(in_quotes(tensor) + " is in none of the shards");
+        file.fail(in_quotes(tensor) + " is missing from the shards");
   }
   model_ = model_of(config, [&](const std::string& tensor) { return tensors_.contains(tensor); });
   check(model_);
@@ -125,7 +125,7 @@ void HuggingFaceModel::open(const std::string& file) {
   for (const auto& [name, info] : files_.back()->tensors())
     if (!tensors_.emplace(architecture_->current_name(name), Place{files_.size() - 1, name}).second)
       throw Error(ExitCode::input, files_.back()->path() + ": tensor " + in_quotes(name) +
-                                       " is in another file too");
+                                       " is also in another file");
 }
 
 void HuggingFaceModel::fail(const Place& place, const std::string& problem) const {
@@ -146,18 +146,17 @@ bool HuggingFaceModel::are_copies(const Place& a, const Place& b) const {
 void HuggingFaceModel::check_tensor(const ExchangedTensor& expected, const Place& place) const {
   const io::TensorInfo& found = info(place);
   if (found.shape != expected.shape)
-    fail(place, " is " + shape_text(found.shape) + "; the configuration needs " +
-                    shape_text(expected.shape));
+    fail(place, " is " + shape_text(found.shape) + "; expected " + shape_text(expected.shape));
   if (!is_weight_type(found.dtype))
-    fail(place, " is of type " + found.dtype + "; expected F32, F16 or BF16");
+    fail(place, " has type " + found.dtype + "; expected F32, F16 or BF16");
 }
 
 void HuggingFaceModel::check_more(const std::string& name, const Place& place) {
   if (architecture_->is_buffer(name)) return buffers_.push_back(name);
   const std::string original = architecture_->original_of(name);
   if (original.empty())
-    fail(place, " is unknown; a " + std::string(architecture_->name) +
-                    " model of this configuration has none of this name");
+    fail(place, " is unknown: a " + std::string(architecture_->name) +
+                    " model of this configuration has no such tensor");
   const auto found = tensors_.find(original);
   if (found == tensors_.end()) return;
   copies_[name] = original;
@@ -166,8 +165,8 @@ void HuggingFaceModel::check_more(const std::string& name, const Place& place) {
 
 void HuggingFaceModel::fail_copy(const std::string& name) const {
   fail(tensors_.at(name), " differs from " + in_quotes(copies_.at(name)) +
-                              ", which it is tied to in a " + architecture_->name +
-                              " model of this configuration; expected a copy");
+                              ", to which it is tied in a " + architecture_->name +
+                              " model of this configuration; expected equal values");
 }
 
 void HuggingFaceModel::check(const config::ModelConfig& model) {
@@ -348,7 +347,7 @@ class Export {
     const std::string dtype = type == origin_.dtypes.end() ? "F32" : type->second;
     if (!origin_.unused.contains(t.name) && !is_weight_type(dtype))
       throw Error(ExitCode::input, "the checkpoint's origin: tensor " + in_quotes(t.name) +
-                                       " is of type " + in_quotes(dtype) +
+                                       " has type " + in_quotes(dtype) +
                                        "; expected F32, F16 or BF16");
     if (written_.emplace(t.name, Written{t, is_weight_type(dtype) ? dtype : "F32"}).second)
       order_.push_back(t.name);
@@ -386,8 +385,8 @@ class Export {
     for (const auto& [name, unread] : origin_.unused)
       if (!found.contains(name))
         std::fprintf(stderr,
-                     "warning: %s: tensor '%s', which the model came with and does not use, is not "
-                     "there any more\n",
+                     "warning: %s: unused tensor '%s' of the original model is missing and will "
+                     "not be exported\n",
                      origin_.directory.c_str(), name.c_str());
   }
 

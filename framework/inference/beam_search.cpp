@@ -31,7 +31,8 @@ std::vector<BeamSearch::Candidate> BeamSearch::candidates(std::span<const double
     double sum = 0;
     for (const double x : row) sum += std::exp(x - top);
     const double base = beams_[b].sum - top - std::log(sum);
-    if (!std::isfinite(base)) throw Error(ExitCode::numerical, "the model's logits are not finite");
+    if (!std::isfinite(base))
+      throw Error(ExitCode::numerical, "the model's logits are NaN or infinite");
     std::vector<Candidate> best;  // a heap whose front is the worst kept
     for (std::size_t id = 0; id < vocabulary; ++id) {
       const Candidate c{static_cast<std::int64_t>(b), static_cast<std::int32_t>(id),

@@ -8,6 +8,7 @@
 #include "huggingface/weights.h"
 #include "inference/initial_weights.h"
 #include "models/registry.h"
+#include "tokenizer/tokenizer.h"
 
 namespace tfm::inference {
 
@@ -20,7 +21,7 @@ config::Config huggingface_run(const std::string& dir) {
                                            : config::SourceType::tokens;
   c.data.train.paths = {{"unknown", 1}};
   for (const char* file : {"tokenizer.json", "vocab.json", "spiece.model"})
-    if (c.data.tokenizer == "bytes" && std::filesystem::exists(dir + "/" + file))
+    if (tokenizer::is_bytes(c.data.tokenizer) && std::filesystem::exists(dir + "/" + file))
       c.data.tokenizer = std::string(file) == "vocab.json" ? dir : dir + "/" + file;
   return c;
 }
@@ -29,10 +30,10 @@ std::string checkpoint_path(const std::string& path, checkpoint::Verification ve
   if (huggingface::is_huggingface(path)) return path;
   if (std::filesystem::exists(path + "/manifest.json")) return path;
   static const std::string expected =
-      "; expected a folder with config.json (Hugging Face) or manifest.json (a checkpoint), or one "
-      "of checkpoints (step-...)";
+      "; expected a directory with config.json (Hugging Face), with manifest.json (a checkpoint), "
+      "or of checkpoints (step-...)";
   if (!std::filesystem::exists(path))
-    throw Error(ExitCode::input, path + ": there is no such directory" + expected);
+    throw Error(ExitCode::input, path + ": no such directory" + expected);
   const auto newest = checkpoint::find_latest(
       path, [](const std::string& why) { std::fprintf(stderr, "warning: %s\n", why.c_str()); },
       verification);
@@ -56,9 +57,9 @@ config::Config checkpoint_config(const std::string& step_dir,
   c.parallel.backend = config::Backend::automatic;
   c = config::with_overrides(c, overrides, name);
   if (c.precision != config::Precision::fp32)
-    throw Error(ExitCode::usage,
-                "precision=" + config::word(c.precision) +
-                    ": programs that read checkpoints compute with precision fp32 in this version");
+    throw Error(ExitCode::usage, "precision=" + config::word(c.precision) +
+                                     ": inference supports only precision fp32 in this version; "
+                                     "remove precision= from the command line");
   return c;
 }
 

@@ -15,14 +15,14 @@ Sampler::Sampler(const SamplerOptions& options) : options_(options) {
     if (!ok) throw Error(ExitCode::usage, what + " is " + number_text(is) + "; expected " + legal);
   };
   expect(options.temperature >= 0 && std::isfinite(options.temperature), "temperature",
-         options.temperature, "0 (always the most likely token) or more");
+         options.temperature, "0 (greedy) or more");
   expect(options.top_p > 0 && options.top_p <= 1, "top-p", options.top_p,
-         "above 0 and at most 1 (all tokens)");
+         "more than 0 and at most 1 (all tokens)");
   expect(options.top_k >= 0, "top-k", static_cast<double>(options.top_k), "0 (all tokens) or more");
 }
 
 std::vector<Sampler::Candidate> Sampler::candidates(std::span<const double> logits) const {
-  TFM_CHECK(!logits.empty(), "a token is drawn from at least one");
+  TFM_CHECK(!logits.empty(), "cannot sample from no tokens");
   std::vector<std::int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
   const auto logit = [&](std::int32_t id) { return logits[static_cast<std::size_t>(id)]; };

@@ -58,7 +58,7 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
   struct stat info {};
   std::string problem;
   if (::fstat(fd, &info) != 0) {
-    problem = "cannot be examined: " + errno_text();
+    problem = "cannot be read: " + errno_text();
   } else if (!S_ISREG(info.st_mode)) {
     problem = "is not a regular file; expected a readable file";
   } else if (info.st_size > 0) {
@@ -80,8 +80,9 @@ MappedFile::~MappedFile() {
 std::string read_whole_file(const std::string& path, std::size_t max_bytes) {
   const MappedFile file(path);
   if (file.bytes().size() > max_bytes)
-    throw Error(ExitCode::input, path + ": expected at most " + std::to_string(max_bytes) +
-                                     " bytes, got " + std::to_string(file.bytes().size()));
+    throw Error(ExitCode::input, path + ": the file is too large: expected at most " +
+                                     std::to_string(max_bytes) + " bytes, got " +
+                                     std::to_string(file.bytes().size()));
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
@@ -153,8 +154,9 @@ AtomicFile::AtomicFile(std::string path, Writers writers)
   if (fd_ < 0) {
     if (errno != ENOENT && errno != ENOTDIR && errno != EACCES && errno != EROFS)
       write_error(path_, "cannot be created");
-    throw Error(ExitCode::usage, path_ + ": cannot be created: " + errno_text() +
-                                     "; name a file in an existing folder that you may write to");
+    throw Error(ExitCode::usage,
+                path_ + ": cannot be created: " + errno_text() +
+                    "; choose a file in an existing directory that you may write to");
   }
   buffer_.reserve(buffer_bytes);
 }

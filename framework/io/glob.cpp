@@ -24,7 +24,8 @@ std::vector<std::string> expand_glob(const std::string& pattern) {
                                                 f.substr(0, f.size() - 4) + ".bin") != files.end();
       });
   if (files.empty())
-    throw Error(ExitCode::input, pattern + ": no file matches this pattern; expected at least one");
+    throw Error(ExitCode::input,
+                pattern + ": no file matches this pattern; expected at least one match");
   return files;
 }
 

@@ -43,14 +43,14 @@ class TreeBuilder final : public nlohmann::json_sax<Json> {
         stack_.back()->template get_ref<typename Json::object_t&>().emplace(name, Json());
     if (!added)
       throw Error(ExitCode::input,
-                  path_ + ": member " + in_quotes(name) + " comes twice in one object");
+                  path_ + ": member " + in_quotes(name) + " appears twice in one object");
     member_ = &place->second;
     return true;
   }
   bool parse_error(std::size_t byte, const std::string&,
                    const typename Json::exception& e) override {
     throw Error(ExitCode::input, path_ + ": byte " + std::to_string(byte) +
-                                     ": broken JSON: " + shorten(e.what(), 200));
+                                     ": invalid JSON: " + shorten(e.what(), 200));
   }
 
  private:

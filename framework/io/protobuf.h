@@ -23,7 +23,7 @@ class ProtobufReader {
     const std::uint64_t key = read_varint();
     field_ = key >> 3;
     type_ = static_cast<int>(key & 7u);
-    if (field_ == 0) fail("a field has the number 0");
+    if (field_ == 0) fail("a field has number 0");
     if (type_ == varint_type) {
       number_ = read_varint();
     } else if (type_ == bytes_type || type_ == fixed32_type || type_ == fixed64_type) {
@@ -31,12 +31,12 @@ class ProtobufReader {
                                    : type_ == fixed32_type ? 4
                                                            : 8;
       if (length > rest_.size())
-        fail("a field of " + std::to_string(length) + " bytes where " +
-             std::to_string(rest_.size()) + " are left");
+        fail("a field of " + std::to_string(length) + " bytes, but only " +
+             std::to_string(rest_.size()) + " remain");
       bytes_ = rest_.substr(0, length);
       rest_.remove_prefix(length);
     } else {
-      fail("unknown type of field");
+      fail("unknown field type");
     }
     return true;
   }
@@ -57,18 +57,18 @@ class ProtobufReader {
  private:
   static constexpr int varint_type = 0, fixed64_type = 1, bytes_type = 2, fixed32_type = 5;
   void expect(int type) const {
-    if (type_ != type) fail("has another type than expected");
+    if (type_ != type) fail("has an unexpected type");
   }
   std::uint64_t read_varint() {
     std::uint64_t value = 0;
     for (int shift = 0; shift < 70; shift += 7) {
-      if (rest_.empty()) fail("a number is cut off");
+      if (rest_.empty()) fail("a number is truncated");
       const std::uint64_t byte = static_cast<unsigned char>(rest_.front());
       rest_.remove_prefix(1);
       if (shift < 64) value |= (byte & 0x7Fu) << shift;
       if (byte < 0x80) return value;
     }
-    fail("a number of more than 10 bytes");
+    fail("a number is longer than 10 bytes");
   }
 
   std::string_view rest_, bytes_;

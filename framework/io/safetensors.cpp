@@ -49,7 +49,7 @@ class HeaderParser : public nlohmann::json_sax<nlohmann::json> {
   bool boolean(bool) override { return wrong("a boolean"); }
   bool number_integer(number_integer_t) override { return wrong("a negative number"); }
   bool number_float(number_float_t, const string_t&) override {
-    return wrong("a number that is no 64-bit unsigned integer");
+    return wrong("a number that is not a 64-bit unsigned integer");
   }
   bool binary(binary_t&) override { return wrong("binary data"); }
   bool number_unsigned(number_unsigned_t value) override {
@@ -90,7 +90,7 @@ class HeaderParser : public nlohmann::json_sax<nlohmann::json> {
     field_ = key;
     if (!fields_.insert(key).second) fail("appears twice");
     if (!in_metadata_ && key != "dtype" && key != "shape" && key != "data_offsets")
-      fail("is unknown; dtype, shape and data_offsets are expected");
+      fail("is unknown; expected dtype, shape and data_offsets");
     return true;
   }
   bool start_array(std::size_t) override {
@@ -126,9 +126,9 @@ class HeaderParser : public nlohmann::json_sax<nlohmann::json> {
   }
   bool parse_error(std::size_t position, const std::string&,
                    const nlohmann::detail::exception&) override {
-    throw Error(ExitCode::input, path_ + ": header: not valid JSON at byte " +
-                                     std::to_string(position) +
-                                     " of the header; the file is damaged or no safetensors file");
+    throw Error(ExitCode::input,
+                path_ + ": header: not valid JSON at byte " + std::to_string(position) +
+                    " of the header; the file is damaged or not a safetensors file");
   }
 
  private:
@@ -153,14 +153,14 @@ class HeaderParser : public nlohmann::json_sax<nlohmann::json> {
     if (bits == 0) fail("unknown element type " + in_quotes(tensor_.dtype));
     field_ = "shape";
     const auto bytes = bytes_of(bits, tensor_.shape);
-    if (!bytes) fail("the tensor's size overflows or is no whole number of bytes");
+    if (!bytes) fail("the tensor's size overflows or is not a whole number of bytes");
     field_ = "data_offsets";
     if (tensor_.begin > tensor_.end)
       fail("begin " + std::to_string(tensor_.begin) + " is after end " +
            std::to_string(tensor_.end));
     if (tensor_.end - tensor_.begin != *bytes)
       fail("spans " + std::to_string(tensor_.end - tensor_.begin) +
-           " bytes; shape and dtype need " + std::to_string(*bytes));
+           " bytes; shape and dtype require " + std::to_string(*bytes));
   }
 
   const std::string& path_;
@@ -182,20 +182,20 @@ void check_coverage(const std::string& path, const std::map<std::string, TensorI
   std::uint64_t at = 0;
   for (const auto& [range, name] : order) {
     if (range.first != at)
-      throw Error(ExitCode::input,
-                  path + ": tensor " + in_quotes(*name) + ": field 'data_offsets': begins at " +
-                      std::to_string(range.first) + "; the tensor before it ends at " +
-                      std::to_string(at) + " (no holes, no overlap)");
+      throw Error(ExitCode::input, path + ": tensor " + in_quotes(*name) +
+                                       ": field 'data_offsets': begins at " +
+                                       std::to_string(range.first) + "; expected " +
+                                       std::to_string(at) + ", the end of the previous tensor");
     at = range.second;
     if (at > data_bytes)
       throw Error(ExitCode::input, path + ": tensor " + in_quotes(*name) +
                                        ": field 'data_offsets': ends at " + std::to_string(at) +
-                                       ", but the file holds " + std::to_string(data_bytes) +
-                                       " bytes of data; is it truncated?");
+                                       ", but the file has only " + std::to_string(data_bytes) +
+                                       " bytes of data; it may be truncated");
   }
   if (at != data_bytes)
     throw Error(ExitCode::input, path + ": " + std::to_string(data_bytes - at) +
-                                     " bytes at the end belong to no tensor");
+                                     " bytes at the end do not belong to a tensor");
 }
 
 template <class From, class To>
@@ -206,7 +206,7 @@ void convert(const std::byte* from, std::span<To> out, const std::string& where)
     if constexpr (std::is_integral_v<To>)
       if (!std::in_range<To>(value))
         throw Error(ExitCode::input,
-                    where + ": value " + std::to_string(value) + " does not fit 32 bits");
+                    where + ": value " + std::to_string(value) + " does not fit in 32 bits");
     out[i] = static_cast<To>(value);
   }
 }
@@ -229,7 +229,7 @@ SafetensorsReader::SafetensorsReader(const std::string& path) : file_(path) {
   const auto all = file_.bytes();
   if (all.size() < 10)
     throw Error(ExitCode::input, path + ": " + std::to_string(all.size()) +
-                                     " bytes are too few for a safetensors file");
+                                     " bytes are too short for a safetensors file");
   std::uint64_t header = 0;
   for (int i = 7; i >= 0; --i) header = header << 8 | std::to_integer<std::uint64_t>(all[i]);
   if (header > max_header || header > all.size() - 8 || header < 2)
@@ -249,7 +249,7 @@ SafetensorsReader::SafetensorsReader(const std::string& path) : file_(path) {
 const TensorInfo& SafetensorsReader::info(const std::string& name) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end())
-    throw Error(ExitCode::input, path() + ": there is no tensor " + in_quotes(name));
+    throw Error(ExitCode::input, path() + ": no tensor " + in_quotes(name));
   return found->second;
 }
 
@@ -299,12 +299,12 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path,
   for (const auto& e : entries) {
     const auto bytes = bytes_of(bits_of(e.dtype), e.shape);
     TFM_CHECK(bits_of(e.dtype) && bytes,
-              path + ": tensor " + in_quotes(e.name) + " has no legal type or size");
+              path + ": tensor " + in_quotes(e.name) + " has an invalid type or size");
     TFM_CHECK(names.insert(e.name).second,
-              path + ": tensor " + in_quotes(e.name) + " is given twice");
+              path + ": tensor " + in_quotes(e.name) + " is listed twice");
     const std::uint64_t begin = expected_;
     TFM_CHECK(!__builtin_add_overflow(expected_, *bytes, &expected_),
-              path + ": the size overflows");
+              path + ": its size overflows");
     header += "," + nlohmann::json(e.name).dump() + ":{\"dtype\":\"" + e.dtype +
               "\",\"shape\":" + nlohmann::json(e.shape).dump() + ",\"data_offsets\":[" +
               std::to_string(begin) + "," + std::to_string(expected_) + "]}";
@@ -330,7 +330,7 @@ void SafetensorsWriter::flush() {
 }
 
 void SafetensorsWriter::write(std::span<const std::byte> bytes) {
-  TFM_CHECK(bytes.size() <= expected_ - written_, path_ + ": more data than the entries announced");
+  TFM_CHECK(bytes.size() <= expected_ - written_, path_ + ": more data was written than announced");
   written_ += bytes.size();
   if (buffer_.size() + bytes.size() > std::size_t{1} << 20) flush();
   if (bytes.size() >= std::size_t{1} << 20)
@@ -340,7 +340,7 @@ void SafetensorsWriter::write(std::span<const std::byte> bytes) {
 }
 
 void SafetensorsWriter::finish() {
-  TFM_CHECK(written_ == expected_, path_ + ": data is missing");
+  TFM_CHECK(written_ == expected_, path_ + ": less data was written than announced");
   flush();
   file_->sync_and_close();
   rename_file(path_ + ".partial", path_);

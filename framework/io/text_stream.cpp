@@ -122,16 +122,16 @@ std::string_view without_compression(std::string_view name) {
 
 std::string not_text(std::string_view head, const std::string& path) {
   for (const std::string_view magic : token_files)
-    if (head.starts_with(magic)) return "is a token file, not text; read it with type: tokens";
+    if (head.starts_with(magic)) return "is a token file; expected text; read it with type: tokens";
   for (const Signature& s : signatures) {
     if (head.substr(std::min(s.at, head.size()), s.bytes.size()) != s.bytes) continue;
     if (s.bytes == "BZh" && !is_bzip2(head)) continue;
-    const std::string found = "is " + std::string(s.format) + ", expected UTF-8 text";
+    const std::string found = "is " + std::string(s.format) + "; expected UTF-8 text";
     return s.command.empty() ? found : found + "; convert it: " + command_for(s.command, path);
   }
   if (const auto nul = head.find('\0'); nul != head.npos) {
     const bool tokens = path.ends_with(".bin");
-    return "is binary (byte " + std::to_string(nul) + " is NUL), expected UTF-8 text" +
+    return "is binary (byte " + std::to_string(nul) + " is NUL); expected UTF-8 text" +
            (tokens ? "; read token files with type: tokens" : "");
   }
   const auto first = head.find_first_not_of(" \t\r\n");
@@ -139,7 +139,7 @@ std::string not_text(std::string_view head, const std::string& path) {
       (head[first] == '[' || head[first] == '{')) {
     const std::string command = head[first] == '[' ? "jq -c '.[]'" : "jq -c .";
     const bool compressed = without_compression(path).size() < path.size();
-    return "is JSON, expected text or JSON lines (.jsonl); convert it: " +
+    return "is JSON; expected text or JSON lines (.jsonl); convert it: " +
            (compressed ? (path.ends_with(".gz") ? "gzip -dc " : "zstd -dc ") + shell_quoted(path) +
                              " | " + command
                        : command + " " + shell_quoted(path)) +
@@ -163,7 +163,7 @@ class TextStream::Plain final : public Bytes {
     struct stat info {};
     if (::fstat(fd_, &info) == 0 && S_ISDIR(info.st_mode)) {
       ::close(fd_);
-      input_error(path, "cannot be read: it is a directory");
+      input_error(path, "is a directory; expected a file");
     }
   }
   ~Plain() override { ::close(fd_); }
@@ -328,9 +328,9 @@ void check_text(const std::string& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0)
     fail("cannot be opened: " + errno_text() + "; expected a readable file");
-  if (S_ISDIR(info.st_mode)) fail("is a directory; expected a file, or a pattern of files in it");
+  if (S_ISDIR(info.st_mode)) fail("is a directory; expected a file or a glob pattern");
   if (S_ISFIFO(info.st_mode)) return;
-  if (info.st_size == 0) fail("is empty; expected a file with text");
+  if (info.st_size == 0) fail("is empty; expected text");
   const TextStream looked_at(path);
 }
 

@@ -5,7 +5,7 @@
 namespace tfm::nn {
 
 int ParameterSet::add(ParameterSpec spec) {
-  TFM_CHECK(offsets_.empty(), "parameters are added before finish()");
+  TFM_CHECK(offsets_.empty(), "parameters must be added before finish()");
   for (const PartSpec& part : spec.parts) streams_.add(part.name);
   specs_.push_back(std::move(spec));
   return size() - 1;

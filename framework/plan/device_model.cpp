@@ -104,14 +104,21 @@ double DeviceModel::collective_seconds(const graph::CollectiveUse& c,
          (share * static_cast<double>(c.bytes) / bandwidth + latency);
 }
 
-std::vector<std::string_view> gpu_names() { return {"h200", "h100", "a100", "a100-40gb"}; }
-
-std::optional<DeviceModel> gpu_model(std::string_view name) {
-  if (name == "h200") return hopper("h200", 141e9, 790 * kTera, 4.3 * kTera);
-  if (name == "h100") return hopper("h100", 80e9, 794 * kTera, 3.0 * kTera);
-  if (name == "a100") return ampere("a100", 80e9, 2.039 * kTera);
-  if (name == "a100-40gb") return ampere("a100-40gb", 40e9, 1.555 * kTera);
-  return std::nullopt;
+DeviceModel gpu_model(Target gpu) {
+  const std::string name = config::word(gpu);
+  switch (gpu) {
+    case Target::h200:
+      return hopper(name, 141e9, 790 * kTera, 4.3 * kTera);
+    case Target::h100:
+      return hopper(name, 80e9, 794 * kTera, 3.0 * kTera);
+    case Target::a100:
+      return ampere(name, 80e9, 2.039 * kTera);
+    case Target::a100_40gb:
+      return ampere(name, 40e9, 1.555 * kTera);
+    case Target::cpu:
+      break;
+  }
+  internal_error("a processor has no model of a GPU");
 }
 
 // One core of an EPYC processor of the fourth generation: `peak` is 16 multiply-adds a cycle

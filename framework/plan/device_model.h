@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "comm/mesh.h"
+#include "config/options.h"
 #include "graph/op.h"
 
 namespace tfm::plan {
@@ -45,9 +46,10 @@ struct DeviceModel {
   double collective_seconds(const graph::CollectiveUse& c, const comm::Layout& layout) const;
 };
 
-// Names of GPUs for gpu_model: h200, h100, a100 (80 GB), a100-40gb.
-std::vector<std::string_view> gpu_names();
-std::optional<DeviceModel> gpu_model(std::string_view name);
+// What a step is planned for; the words are those of `tfm-plan --device`.
+enum class Target : std::uint8_t { cpu, h200, h100, a100, a100_40gb };
+constexpr config::Words<5> words(Target) { return {"cpu", "h200", "h100", "a100", "a100-40gb"}; }
+DeviceModel gpu_model(Target gpu);
 
 // One rank of `ranks` on one machine. Rates are those of `core`, times the cores that a rank's
 // `threads` find: the machine's `cores` are shared by all ranks.

@@ -22,7 +22,7 @@ DType real_of(config::Precision precision) {
     case config::Precision::fp16:
       return DType::f16;
   }
-  internal_error("not a value of this option");
+  internal_error("unhandled enum value");
 }
 
 graph::Recompute recompute_of(config::Recompute recompute) {
@@ -34,7 +34,7 @@ graph::Recompute recompute_of(config::Recompute recompute) {
     case config::Recompute::full:
       return graph::Recompute::full;
   }
-  internal_error("not a value of this option");
+  internal_error("unhandled enum value");
 }
 
 optim::Schedule::Kind kind_of(config::ScheduleType type) {
@@ -53,7 +53,7 @@ optim::Schedule::Kind kind_of(config::ScheduleType type) {
     case config::ScheduleType::wsd:
       return Kind::wsd;
   }
-  internal_error("not a value of this option");
+  internal_error("unhandled enum value");
 }
 
 optim::OptimizerOptions::Kind kind_of(config::OptimizerType type) {
@@ -66,7 +66,7 @@ optim::OptimizerOptions::Kind kind_of(config::OptimizerType type) {
     case config::OptimizerType::sgd:
       return Kind::sgd;
   }
-  internal_error("not a value of this option");
+  internal_error("unhandled enum value");
 }
 
 template <class F>

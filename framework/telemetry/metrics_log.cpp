@@ -76,7 +76,8 @@ MetricsLog::MetricsLog(std::string path, std::optional<std::int64_t> resumed)
   try {
     fs::create_directories(io::parent_directory(path_));
   } catch (const fs::filesystem_error& e) {
-    throw Error(ExitCode::retryable, path_ + ": its folder cannot be made: " + e.code().message());
+    throw Error(ExitCode::retryable,
+                path_ + ": cannot create its directory: " + e.code().message());
   }
   std::error_code ignored;
   if (fs::is_regular_file(path_, ignored)) {
@@ -89,7 +90,7 @@ MetricsLog::MetricsLog(std::string path, std::optional<std::int64_t> resumed)
     if (kept.size() != fs::file_size(path_)) io::replace_file(path_, kept);
   }
   fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (fd_ < 0) throw Error(ExitCode::retryable, path_ + ": cannot be opened: " + errno_text());
+  if (fd_ < 0) throw Error(ExitCode::retryable, path_ + ": cannot open: " + errno_text());
 }
 
 MetricsLog::~MetricsLog() { ::close(fd_); }
@@ -103,9 +104,9 @@ std::string MetricsLog::write(const MetricsLine& line) {
   if (n == static_cast<ssize_t>(text.size())) return {};
   const std::string why =
       n < 0 ? errno_text()
-            : "only " + std::to_string(n) + " bytes of a line were taken; is the disk full?";
+            : "only " + std::to_string(n) + " bytes of a line were written; the disk may be full";
   if (n > 0 && before >= 0 && ::ftruncate(fd_, before) != 0)
-    return path_ + ": " + why + "; the line stays torn";
+    return path_ + ": " + why + "; the incomplete line remains";
   return path_ + ": " + why;
 }
 

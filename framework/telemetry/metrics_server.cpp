@@ -58,7 +58,7 @@ Address address_of(const std::string& listen) {
     throw Error(
         ExitCode::usage,
         "metrics.listen: " + in_quotes(listen) +
-            ": host:port with a port from 0 to 65535 is expected, such as 127.0.0.1:9750, or none");
+            ": expected host:port with a port from 0 to 65535, such as 127.0.0.1:9750, or none");
   a.port = std::stoi(port);
   return a;
 }
@@ -94,37 +94,38 @@ class Page {
 
 std::string page_of(const ExporterOptions& options, const Snapshot& s) {
   Page page;
-  page.gauge("tfm_build_info", "The program; always 1.", 1, options.build);
-  page.gauge("tfm_run_info", "The run; always 1.", 1, options.run);
+  page.gauge("tfm_build_info", "Build information; always 1.", 1, options.build);
+  page.gauge("tfm_run_info", "Run information; always 1.", 1, options.run);
   if (s.last) {
-    page.gauge("tfm_step", "The last finished step.", static_cast<double>(s.last->step));
-    page.gauge("tfm_tokens_per_second", "Tokens a second in the last step.",
+    page.gauge("tfm_step", "Last completed optimizer step.", static_cast<double>(s.last->step));
+    page.gauge("tfm_tokens_per_second", "Tokens per second in the last step.",
                s.last->tokens_per_second);
     page.gauge("tfm_loss", "Training loss of the last step.", s.last->loss);
     page.gauge("tfm_grad_norm", "Gradient norm of the last step, before clipping.",
                s.last->grad_norm);
     page.gauge("tfm_learning_rate", "Learning rate of the last step.", s.last->lr);
-    page.gauge("tfm_last_step_timestamp_seconds", "When the last step ended, Unix time.",
+    page.gauge("tfm_last_step_timestamp_seconds", "Unix time at which the last step ended.",
                s.step_time);
   }
-  page.counter("tfm_steps_total", "Steps since the program started.", s.steps);
+  page.counter("tfm_steps_total", "Optimizer steps since the program started.", s.steps);
   page.counter("tfm_tokens_total", "Tokens trained on since the program started.", s.tokens);
-  page.histogram("tfm_step_duration_seconds", "Wall time of a step.", s.durations, s.duration_sum);
+  page.histogram("tfm_step_duration_seconds", "Wall-clock time of a step.", s.durations,
+                 s.duration_sum);
   for (const auto& [metric, values] : s.eval)
     for (const auto& [split, value] : values)
-      page.gauge("tfm_eval_" + metric, "Of the last evaluation.", value, {{"split", split}});
+      page.gauge("tfm_eval_" + metric, "Result of the last evaluation.", value, {{"split", split}});
   if (s.checkpoint_step) {
     page.gauge("tfm_last_checkpoint_step", "Step of the last checkpoint.",
                static_cast<double>(*s.checkpoint_step));
-    page.gauge("tfm_last_checkpoint_timestamp_seconds", "When it was published, Unix time.",
+    page.gauge("tfm_last_checkpoint_timestamp_seconds", "Unix time of the last checkpoint.",
                s.checkpoint_time);
   }
-  page.counter("tfm_checkpoint_failures_total", "Checkpoints that were given up.",
+  page.counter("tfm_checkpoint_failures_total", "Checkpoints that could not be written.",
                s.checkpoint_failures);
-  page.counter("tfm_nonfinite_steps_total", "Steps whose loss or gradient was not finite.",
-               s.nonfinite);
+  page.counter("tfm_nonfinite_steps_total",
+               "Steps skipped because the loss or gradient was NaN or infinite.", s.nonfinite);
   for (const auto& [kind, bytes] : s.memory)
-    page.gauge("tfm_memory_bytes", "Memory of a rank by purpose.", bytes, {{"kind", kind}});
+    page.gauge("tfm_memory_bytes", "Memory of a rank by category.", bytes, {{"kind", kind}});
   return page.text();
 }
 
@@ -177,9 +178,9 @@ struct Exporter::Impl {
     if (any ? address.port <= 0 : !server.bind_to_port(address.host, address.port))
       throw Error(ExitCode::environment,
                   "metrics.listen: " + in_quotes(options.listen) +
-                      ": cannot listen there: the port is in use or the host is not an "
-                      "address of this machine; set another one (metrics.listen=127.0.0.1:0 takes "
-                      "any free port) or metrics.listen=none");
+                      ": cannot listen: the port is in use or the host is not an address of this "
+                      "machine; choose another address (metrics.listen=127.0.0.1:0 picks a free "
+                      "port) or metrics.listen=none");
     sigset_t all, before;  // the loop's thread takes the signals
     sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -196,7 +197,7 @@ struct Exporter::Impl {
 };
 
 std::unique_ptr<Exporter> Exporter::create(const ExporterOptions& options) {
-  if (options.listen == "none") return nullptr;
+  if (options.listen.empty()) return nullptr;
   auto impl = std::make_unique<Impl>();
   impl->options = options;
   impl->address = address_of(options.listen);

@@ -25,8 +25,8 @@ struct StepMetrics {
 
 class Exporter {
  public:
-  // Null for "none". Error(usage): `listen` is malformed; Error(environment): the address cannot be
-  // had.
+  // Null where `listen` is empty. Error(usage): `listen` is malformed; Error(environment): the
+  // address cannot be had.
   static std::unique_ptr<Exporter> create(const ExporterOptions& options);
   ~Exporter();
   Exporter(const Exporter&) = delete;

@@ -20,7 +20,7 @@ class FieldReader final : public nlohmann::json_sax<Json> {
 
   bool key(string_t& name) override {
     wanted_ = depth_ == 1 && name == field_;
-    if (wanted_ && found) fail("comes twice");
+    if (wanted_ && found) fail("appears twice");
     return true;
   }
   bool string(string_t& value) override {
@@ -48,7 +48,7 @@ class FieldReader final : public nlohmann::json_sax<Json> {
   bool number_float(number_float_t, const string_t&) override { return other(); }
   bool binary(binary_t&) override { return other(); }
   bool parse_error(std::size_t byte, const std::string&, const Json::exception& e) override {
-    throw Error(ExitCode::input, where_ + ": broken JSON at byte " + std::to_string(byte) +
+    throw Error(ExitCode::input, where_ + ": invalid JSON at byte " + std::to_string(byte) +
                                      " of the line: " + e.what());
   }
 
@@ -93,7 +93,7 @@ class Blocks {
 std::int64_t read_text(Blocks& blocks, const SafeCut& safe_cut, const TextSink& sink) {
   std::string held;
   bool any = false;
-  while (blocks.more(held, "a stretch of text that the tokenizer cannot cut")) {
+  while (blocks.more(held, "a stretch of text that the tokenizer cannot split")) {
     const std::size_t cut = safe_cut(held);
     if (cut == 0) continue;
     sink(std::string_view(held).substr(0, cut), false);

@@ -69,8 +69,9 @@ std::string posix(std::string_view name, const std::string& where) {
 std::string escape(char letter, bool in_set, const std::string& where) {
   const auto set = [&](std::string_view parts, bool negated) {
     if (in_set && negated)
-      throw Error(ExitCode::input,
-                  where + "\\" + letter + " in a set is not supported by this version");
+      throw Error(
+          ExitCode::input,
+          where + "\\" + letter + " inside a character class is not supported by this version");
     return in_set ? std::string(parts) : (negated ? "[^" : "[") + std::string(parts) + "]";
   };
   switch (letter) {
@@ -139,7 +140,7 @@ std::string pcre2_pattern(std::string_view pattern, const std::string& where) {
       }
       const std::size_t end = rest.find('}');
       if (rest.substr(2, 1) != "{" || end == rest.npos)
-        throw Error(ExitCode::input, where + "\\" + rest[1] + " is not followed by {a property}");
+        throw Error(ExitCode::input, where + "\\" + rest[1] + " is not followed by {property}");
       const bool turned = rest[3] == '^';
       out +=
           property(rest.substr(3 + turned, end - 3 - turned), (rest[1] == 'P') != turned, in_set);
@@ -155,14 +156,15 @@ std::string pcre2_pattern(std::string_view pattern, const std::string& where) {
     }
     if (in_set && rest.starts_with("[:")) {
       const std::size_t end = rest.find(":]");
-      if (end == rest.npos) throw Error(ExitCode::input, where + "the set is not closed");
+      if (end == rest.npos)
+        throw Error(ExitCode::input, where + "the character class is not closed");
       out += posix(rest.substr(2, end - 2), where);
       i += end + 1;
       continue;
     }
     if (in_set && (rest[0] == '[' || rest.starts_with("&&")))
       throw Error(ExitCode::input,
-                  where + "a set inside a set and && are not supported by this version");
+                  where + "nested character classes and && are not supported by this version");
     if (in_set && rest[0] == ']') in_set = false;
     out += rest[0];
   }
@@ -281,7 +283,7 @@ void Regex::find_all(std::string_view text,
     const int result = match->find(at);
     if (result == PCRE2_ERROR_NOMATCH) break;
     if (result < 0)
-      throw Error(ExitCode::input, code_->where + "the pattern takes too many steps on a text (" +
+      throw Error(ExitCode::input, code_->where + "matching the pattern takes too many steps (" +
                                        std::to_string(result) + ")");
     const std::size_t begin = match->begin(), end = match->end();
     if (end > begin && begin >= at) {

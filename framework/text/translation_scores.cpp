@@ -33,7 +33,7 @@ bool is_space(char32_t c) {
 bool is_digit(char32_t c) { return c >= '0' && c <= '9'; }
 bool is_stop(char32_t c) { return c == '.' || c == ','; }
 // ASCII punctuation but apostrophe, comma, hyphen and full stop, which need a look at their
-// neighbours; and the space.
+// neighbors; and the space.
 bool is_symbol(char32_t c) {
   return c >= ' ' && c <= '~' && c != '\'' && c != ',' && c != '-' && c != '.' && !is_digit(c) &&
          !(c >= 'A' && c <= 'Z') && !(c >= 'a' && c <= 'z');
@@ -139,7 +139,7 @@ Grams character_grams(const std::u32string& text, std::size_t order) {
 
 double corpus_bleu(std::span<const std::string> hypotheses,
                    std::span<const std::string> references) {
-  TFM_CHECK(hypotheses.size() == references.size(), "one reference for each hypothesis");
+  TFM_CHECK(hypotheses.size() == references.size(), "expected one reference per hypothesis");
   std::array<Counts, 4> total;
   double length = 0, reference_length = 0;
   for (std::size_t i = 0; i < hypotheses.size(); ++i) {
@@ -166,7 +166,7 @@ double corpus_bleu(std::span<const std::string> hypotheses,
 
 double corpus_chrf(std::span<const std::string> hypotheses,
                    std::span<const std::string> references) {
-  TFM_CHECK(hypotheses.size() == references.size(), "one reference for each hypothesis");
+  TFM_CHECK(hypotheses.size() == references.size(), "expected one reference per hypothesis");
   std::array<Counts, 6> total;
   for (std::size_t i = 0; i < hypotheses.size(); ++i) {
     std::u32string h = characters(hypotheses[i]), r = characters(references[i]);

@@ -8,7 +8,7 @@
 
 namespace tfm::text {
 
-// Nodes are numbered level by level, so the children of a node are neighbours and their labels one
+// Nodes are numbered level by level, so the children of a node are neighbors and their labels one
 // stretch of bytes.
 class Trie {
  public:

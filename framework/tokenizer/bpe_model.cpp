@@ -63,7 +63,7 @@ BpeModel::BpeModel(const VocabEntries& entries, const std::vector<BpeMerge>& mer
   for (const auto& [letter, id] : letters) {
     if (letters_.empty()) letters_begin_ = id;
     TFM_CHECK(id == letters_begin_ + static_cast<std::int32_t>(letters_.size()),
-              "letters have consecutive ids");
+              "letters must have consecutive ids");
     letter_id_.emplace(text::first_code_point(letter).value, id);
     letters_.push_back(letter);
   }
@@ -261,8 +261,8 @@ std::vector<BpeMerge> merges_of_pairs(const VocabEntries& entries,
              .insert(std::uint64_t{static_cast<std::uint32_t>(l)} << 32 |
                      static_cast<std::uint32_t>(r))
              .second)
-      throw Error(ExitCode::input, place(merges.size()) + ": the pair " +
-                                       in_quotes(left + " " + right) + " comes twice");
+      throw Error(ExitCode::input, place(merges.size()) + ": merge " +
+                                       in_quotes(left + " " + right) + " appears twice");
     merges.push_back({l, r, static_cast<std::int32_t>(merges.size()), id_of(left + right)});
   }
   return merges;

@@ -3,7 +3,7 @@
 // units", 2016).
 //
 // A word starts as its bytes or code points and is merged pair by pair: always the pair of the
-// lowest rank, of those the leftmost, until no pair of neighbours has a merge.
+// lowest rank, of those the leftmost, until no pair of neighbors has a merge.
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -25,7 +25,7 @@ struct BpeOptions {
   // them exist, else `unknown`, else nothing.
   bool byte_fallback = false;
   std::optional<std::int32_t> unknown;
-  bool fuse_unknown = false;  // one `unknown` for neighbours
+  bool fuse_unknown = false;  // one `unknown` for neighbors
 };
 
 struct BpeMerge {

@@ -215,7 +215,7 @@ std::int64_t train_tokenizer(const TrainTokenizerOptions& options) {
       throw Error(ExitCode::usage,
                   "special token " + in_quotes(special) + ": expected text in UTF-8");
   if (std::unordered_set<std::string>(tokens.begin(), tokens.end()).size() != tokens.size())
-    throw Error(ExitCode::usage, "a special token comes twice");
+    throw Error(ExitCode::usage, "a special token appears twice");
   std::vector<std::pair<std::uint32_t, unsigned>>
       alphabet;  // in the order of its characters, as the library has it
   for (unsigned byte = 0; byte < 256; ++byte)
@@ -227,7 +227,7 @@ std::int64_t train_tokenizer(const TrainTokenizerOptions& options) {
     if (std::find(options.specials.begin(), options.specials.end(), byte_alphabet()[byte]) !=
         options.specials.end())
       throw Error(ExitCode::usage, "special token " + in_quotes(byte_alphabet()[byte]) +
-                                       " is a symbol of the byte alphabet");
+                                       " is a symbol of the byte alphabet; choose another one");
     tokens.push_back(byte_alphabet()[byte]);
   }
   const auto smallest = static_cast<std::int64_t>(tokens.size());

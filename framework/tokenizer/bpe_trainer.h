@@ -14,7 +14,7 @@ struct TrainTokenizerOptions {
   std::string field = "text";
 };
 
-// Starts from the bytes and merges the most frequent pair of neighbours again and again; of equally
+// Starts from the bytes and merges the most frequent pair of neighbors again and again; of equally
 // frequent pairs the one with the lower left, then right id. The same text gives the same file.
 // Bytes that are no UTF-8 are not counted. Returns the size of the vocabulary: smaller than asked
 // for where the text has no pair left. Throws Error(usage) for sizes that do not fit, Error(input)

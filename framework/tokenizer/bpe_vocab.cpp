@@ -30,7 +30,7 @@ class VocabReader final : public nlohmann::json_sax<Json> {
   }
   bool key(string_t& name) override {
     if (!tokens_.insert(name).second)
-      throw Error(ExitCode::input, path_ + ": entry " + in_quotes(name) + " comes twice");
+      throw Error(ExitCode::input, path_ + ": entry " + in_quotes(name) + " appears twice");
     key_ = name;
     return true;
   }
@@ -38,7 +38,7 @@ class VocabReader final : public nlohmann::json_sax<Json> {
     if (!inside_ || id > max_id) refuse(std::to_string(id));
     if (!ids_.insert(id).second)
       throw Error(ExitCode::input, path_ + ": entry " + in_quotes(key_) + ": id " +
-                                       std::to_string(id) + " is already another token's");
+                                       std::to_string(id) + " already belongs to another token");
     entries.emplace_back(key_, static_cast<std::int32_t>(id));
     return true;
   }
@@ -53,7 +53,7 @@ class VocabReader final : public nlohmann::json_sax<Json> {
   bool end_object() override { return true; }
   bool parse_error(std::size_t byte, const std::string&, const Json::exception& e) override {
     throw Error(ExitCode::input, path_ + ": byte " + std::to_string(byte) +
-                                     ": broken JSON: " + shorten(e.what(), 200));
+                                     ": invalid JSON: " + shorten(e.what(), 200));
   }
 
  private:

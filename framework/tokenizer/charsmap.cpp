@@ -25,7 +25,7 @@ Charsmap::Charsmap(std::string_view blob, const std::string& where) {
   if (blob.empty()) return;
   const std::uint64_t trie_bytes = blob.size() >= 4 ? little_endian(blob.data()) : 0;
   if (trie_bytes == 0 || trie_bytes % 4 != 0 || trie_bytes > blob.size() - 4)
-    throw Error(ExitCode::input, where + "the character map is broken: a trie of " +
+    throw Error(ExitCode::input, where + "the character map is damaged: a trie of " +
                                      std::to_string(trie_bytes) + " bytes in " +
                                      std::to_string(blob.size()));
   units_.resize(trie_bytes / 4);
@@ -34,9 +34,10 @@ Charsmap::Charsmap(std::string_view blob, const std::string& where) {
   replacements_ = blob.substr(4 + trie_bytes);
   if (!replacements_.empty() && replacements_.back() != '\0')
     throw Error(ExitCode::input,
-                where + "the character map is broken: the last replacement has no end");
+                where + "the character map is damaged: the last replacement has no end");
   if (utf8_valid_prefix(replacements_) != replacements_.size())
-    throw Error(ExitCode::input, where + "the character map is broken: a replacement is not UTF-8");
+    throw Error(ExitCode::input,
+                where + "the character map is damaged: a replacement is not UTF-8");
 }
 
 Charsmap::Rule Charsmap::find(std::string_view text, bool first) const {

@@ -76,10 +76,9 @@ bool has_two_vocabularies(const std::string& folder) {
 
 std::unique_ptr<Tokenizer> read_marian(const std::string& folder) {
   if (has_two_vocabularies(folder))
-    throw Error(
-        ExitCode::input,
-        "tokenizer " + folder +
-            ": source and target have vocabularies of their own; expected one vocab.json for both");
+    throw Error(ExitCode::input, "tokenizer " + folder +
+                                     ": separate source and target vocabularies are not supported; "
+                                     "expected one vocab.json for both");
   const std::string path = folder + "/vocab.json";
   const VocabEntries vocabulary = read_vocab_json(path);
   std::vector<AddedToken> special;
@@ -87,7 +86,7 @@ std::unique_ptr<Tokenizer> read_marian(const std::string& folder) {
     const auto found = std::ranges::find(vocabulary, token, &VocabEntries::value_type::first);
     if (found == vocabulary.end())
       throw Error(ExitCode::input, path + ": no entry " + token +
-                                       "; expected </s>, <unk> and <pad>, as MarianMT has them");
+                                       "; expected </s>, <unk> and <pad>, as in MarianMT");
     special.push_back({.content = token, .id = found->second, .normalized = false});
   }
   const auto side = [&](const char* file, std::unique_ptr<MarianTokenizer> target) {

@@ -229,7 +229,7 @@ std::string PipelineTokenizer::decode(std::span<const std::int32_t> ids) const {
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const auto found = tokens_.find(ids[i]);
     if (found == tokens_.end())
-      throw Error(ExitCode::input, "id " + std::to_string(ids[i]) + " at place " +
+      throw Error(ExitCode::input, "id " + std::to_string(ids[i]) + " at position " +
                                        std::to_string(i) +
                                        " is not in the vocabulary, whose largest id is " +
                                        std::to_string(vocab_size() - 1));

@@ -99,7 +99,7 @@ SpmModel read_model(const std::string& path) {
     if (r.field() == 5) {
       for (io::ProtobufReader d(r.bytes(), path + ": denormalizer_spec: "); d.next();)
         if (d.field() == 2 && !d.bytes().empty())
-          d.fail("rules for decoding are not supported by this version");
+          d.fail("denormalization rules are not supported by this version");
     }
   }
   return model;
@@ -225,12 +225,11 @@ std::array<std::int32_t, 256> read_byte_ids(const SpmModel& model, const std::st
     if (!model.byte_fallback || high == digits.npos || low == digits.npos ||
         !t.starts_with("<0x") || t[5] != '>')
       throw Error(ExitCode::input, path + ": piece " + std::to_string(i) + ": " + in_quotes(t) +
-                                       " is no byte piece that is expected");
+                                       " is not the expected byte piece");
     ids[high * 16 + low] = static_cast<std::int32_t>(i);
   }
   if (model.byte_fallback && std::count(ids.begin(), ids.end(), -1) > 0)
-    throw Error(ExitCode::input,
-                path + ": byte_fallback without a piece for each of the 256 bytes");
+    throw Error(ExitCode::input, path + ": byte_fallback needs a piece for each of the 256 bytes");
   return ids;
 }
 
@@ -274,7 +273,7 @@ std::unique_ptr<TokenModel> make_unigram(const SpmModel& model,
   return std::make_unique<UnigramModel>(pieces, options);
 }
 
-// Two neighbours merge where their join is a piece; the better its score, the earlier.
+// Two neighbors merge where their join is a piece; the better its score, the earlier.
 std::unique_ptr<TokenModel> make_bpe(const SpmModel& model, const VocabEntries& entries,
                                      std::int32_t unknown, const std::string& path) {
   std::unordered_map<std::string_view, std::int32_t> ids;
@@ -341,16 +340,16 @@ PipelineParts read_sentencepiece(const std::string& path, const VocabEntries& vo
     const std::int32_t id = static_cast<std::int32_t>(i);
     if (!known.insert(p.text).second)
       throw Error(ExitCode::input, path + ": piece " + std::to_string(i) + ": " +
-                                       in_quotes(p.text) + " comes twice");
+                                       in_quotes(p.text) + " appears twice");
     if (p.kind == Kind::unknown && parts.unknown)
-      throw Error(ExitCode::input, path + ": two pieces are the unknown one");
+      throw Error(ExitCode::input, path + ": two pieces are marked as unknown; expected one");
     if (p.kind == Kind::unknown) parts.unknown = id;
     if (p.kind == Kind::user_defined && model.type == 2) parts.added.push_back({p.text, id});
     parts.entries.emplace_back(p.text, id);
   }
   if (!parts.unknown)
     throw Error(ExitCode::input,
-                path + ": no piece is the unknown one; expected a SentencePiece model");
+                path + ": no piece is marked as unknown; expected a SentencePiece model");
   if (model.type != 1 && model.type != 2)
     throw Error(ExitCode::input, path + ": trainer_spec: model type " +
                                      (model.type == 3   ? "word"
@@ -359,7 +358,7 @@ PipelineParts read_sentencepiece(const std::string& path, const VocabEntries& vo
                                      " is not supported by this version; expected unigram or BPE");
   if (!vocabulary.empty() && model.type == 2)
     throw Error(ExitCode::input,
-                path + ": trainer_spec: expected a unigram model beside a vocab.json, found BPE");
+                path + ": trainer_spec: expected a unigram model next to vocab.json, got BPE");
   const auto byte_ids = read_byte_ids(model, path);
   parts.normalizer = std::make_unique<SpmNormalizer>(model, path + ": normalizer_spec: ");
   parts.decoder = std::make_unique<SpmDecoder>(model, byte_ids);

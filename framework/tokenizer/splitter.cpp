@@ -9,7 +9,7 @@ Pattern::Pattern(const io::JsonNode& node) {
   node.expect_only({"String", "Regex"});
   if (const auto text = node.find("String")) {
     source_ = text->string();
-    if (source_.empty()) text->fail("expected a text that is not empty");
+    if (source_.empty()) text->fail("expected a non-empty text");
   } else {
     const io::JsonNode regex = node.at("Regex");
     source_ = regex.string();
@@ -26,10 +26,9 @@ void Pattern::find_all(std::string_view text,
 
 void check_growth(std::size_t before, std::size_t after, const std::string& where) {
   if (const std::size_t most = 64 * before + 4096; after > most)
-    throw Error(ExitCode::input,
-                where + "a text of " + std::to_string(before) + " bytes grows to more than " +
-                    std::to_string(most) +
-                    "; expected replacements of about the length of what they replace");
+    throw Error(ExitCode::input, where + "a text of " + std::to_string(before) +
+                                     " bytes grows beyond " + std::to_string(most) +
+                                     " bytes by its replacements; expected shorter replacements");
 }
 
 Replacement::Replacement(const io::JsonNode& node)

@@ -166,7 +166,7 @@ class BpeDecoder final : public TokenDecoder {
  public:
   explicit BpeDecoder(const io::JsonNode& node) : suffix_(node.at("suffix").string()) {
     node.expect_only({"type", "suffix"});
-    if (suffix_.empty()) node.at("suffix").fail("expected a text that is not empty");
+    if (suffix_.empty()) node.at("suffix").fail("expected a non-empty text");
   }
   void apply(Tokens& tokens) const override {
     for (std::size_t i = 0; i < tokens.size(); ++i)

@@ -22,7 +22,7 @@ class ByteTokenizer final : public Tokenizer {
     text.reserve(ids.size());
     for (std::size_t i = 0; i < ids.size(); ++i) {
       if (ids[i] < 0 || ids[i] > ByteSpecials::mask)
-        throw Error(ExitCode::input, "id " + std::to_string(ids[i]) + " at place " +
+        throw Error(ExitCode::input, "id " + std::to_string(ids[i]) + " at position " +
                                          std::to_string(i) +
                                          ": expected 0 to 255, or 256 to 259 for specials");
       if (ids[i] < 256) text.push_back(static_cast<char>(ids[i]));
@@ -47,13 +47,15 @@ class ByteTokenizer final : public Tokenizer {
 
 }  // namespace
 
+bool is_bytes(const std::string& spec) { return spec == "bytes"; }
+
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& spec) {
   namespace fs = std::filesystem;
   static const std::string use =
-      "; expected `bytes`, a tokenizer.json, a SentencePiece .model, or a folder that holds "
-      "tokenizer.json, or "
-      "source.spm, target.spm and vocab.json, or vocab.json and merges.txt";
-  if (spec == "bytes") return std::make_unique<ByteTokenizer>();
+      "; expected `bytes`, a tokenizer.json, a SentencePiece .model, or a directory with "
+      "tokenizer.json, with source.spm, target.spm and vocab.json, or with vocab.json and "
+      "merges.txt";
+  if (is_bytes(spec)) return std::make_unique<ByteTokenizer>();
   std::error_code ignored;
   const fs::path path(spec);
   if (fs::is_directory(path, ignored)) {
@@ -64,14 +66,14 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& spec) {
     if (has_vocab && fs::exists(path / "source.spm", ignored)) return read_marian(spec);
     if (has_vocab && fs::exists(merges, ignored))
       return read_gpt2_files(vocab.string(), merges.string());
-    throw Error(ExitCode::input, "tokenizer " + spec + ": the folder has no " +
+    throw Error(ExitCode::input, "tokenizer " + spec + ": the directory has no " +
                                      (has_vocab ? "merges.txt" : "vocab.json") + use);
   }
   if (!fs::exists(path, ignored))
-    throw Error(ExitCode::input, "tokenizer " + spec + ": no such file or folder" + use);
+    throw Error(ExitCode::input, "tokenizer " + spec + ": no such file or directory" + use);
   if (path.extension() == ".json") return read_tokenizer_json(spec);
   if (path.extension() == ".model") return read_sentencepiece(spec);
-  throw Error(ExitCode::input, "tokenizer " + spec + ": this kind of file is not supported" + use);
+  throw Error(ExitCode::input, "tokenizer " + spec + ": unsupported file type" + use);
 }
 
 }  // namespace tfm::tokenizer

@@ -55,6 +55,9 @@ struct ByteSpecials {
                                 first_sentinel = 260, sentinels = 100;
 };
 
+// Whether a tokenizer is named that needs no file.
+bool is_bytes(const std::string& spec);
+
 // `bytes`; a tokenizer.json; a SentencePiece .model; or a folder that holds tokenizer.json,
 // MarianMT's source.spm, target.spm and vocab.json, or GPT-2's vocab.json + merges.txt. Throws
 // Error(input).

@@ -36,7 +36,7 @@ VocabEntries read_vocab(const io::JsonNode& node) {
   std::unordered_set<std::int32_t> taken;
   for (const auto& [token, id] : node.members()) {
     if (!taken.insert(read_id(id)).second)
-      id.fail("the id " + std::to_string(read_id(id)) + " is already another token's");
+      id.fail("the id " + std::to_string(read_id(id)) + " already belongs to another token");
     entries.emplace_back(token, read_id(id));
   }
   if (entries.empty()) node.fail("the vocabulary is empty");
@@ -133,7 +133,7 @@ void read_unigram(const io::JsonNode& node, PipelineParts& parts) {
     pieces.push_back({pair[0].string(), id, pair[1].number()});
     options.lowest_score = std::min(options.lowest_score, pieces.back().score);
     if (!ids.emplace(pieces.back().text, id).second)
-      item.fail("the piece " + in_quotes(pieces.back().text) + " comes twice");
+      item.fail("the piece " + in_quotes(pieces.back().text) + " appears twice");
     parts.entries.emplace_back(pieces.back().text, id);
   }
   if (pieces.empty()) node.at("vocab").fail("the vocabulary is empty");
@@ -161,7 +161,7 @@ void read_added_tokens(const io::JsonNode& node, PipelineParts& parts) {
     t.rstrip = item.flag("rstrip", false);
     t.normalized = item.flag("normalized", !item.flag("special", false));
     if (const auto known = find(ids, t.content); known && *known != t.id)
-      item.fail("the vocabulary gives " + in_quotes(t.content) + " the id " +
+      item.fail("the vocabulary assigns to " + in_quotes(t.content) + " the id " +
                 std::to_string(*known));
     const auto [place, added] = tokens.emplace(t.id, t.content);
     if (!added && place->second != t.content)
@@ -178,7 +178,7 @@ void read_template(const io::JsonNode& node, PipelineParts& parts) {
   for (const io::JsonNode& item : node.at("single").items()) {
     item.expect_only({"Sequence", "SpecialToken"});
     if (const auto sequence = item.find("Sequence")) {
-      if (seen || sequence->at("id").string() != "A") item.fail("expected the sequence A once");
+      if (seen || sequence->at("id").string() != "A") item.fail("expected sequence A exactly once");
       seen = true;
       continue;
     }
@@ -186,7 +186,7 @@ void read_template(const io::JsonNode& node, PipelineParts& parts) {
     for (const io::JsonNode& id : specials.at(name).at("ids").items())
       (seen ? parts.after : parts.before).push_back(read_id(id));
   }
-  if (!seen) node.at("single").fail("expected the sequence A once");
+  if (!seen) node.at("single").fail("expected sequence A exactly once");
 }
 
 std::int32_t read_pair_id(const io::JsonNode& node) {

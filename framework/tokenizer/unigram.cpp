@@ -31,7 +31,7 @@ void UnigramModel::viterbi(std::string_view word, std::vector<std::int32_t>& ids
     std::int32_t id = -1;
     std::uint32_t begin = ~0u;
   };
-  TFM_CHECK(word.size() < ~0u, "a text of 4 GiB");
+  TFM_CHECK(word.size() < ~0u, "the text is longer than 4 GiB");
   const Sum unknown_score = static_cast<Sum>(options_.lowest_score) - Sum{10};
   std::vector<Best> best(word.size() + 1);
   const auto offer = [&](std::size_t begin, std::size_t end, double piece_score, std::int32_t id) {
@@ -82,8 +82,8 @@ void UnigramModel::append_unknown(std::string_view run, std::vector<std::int32_t
     ids.push_back(options_.unknown);
   } else {
     throw Error(ExitCode::input,
-                "the text holds a character that the vocabulary lacks, and the tokenizer has no "
-                "unknown token");
+                "the text contains a character that is not in the vocabulary, and the tokenizer "
+                "has no unknown token");
   }
 }
 

@@ -18,11 +18,11 @@ Engine::Engine(plan::StepPlan plan, device::Device device)
       optimizer_(plan_.model->parameters(), plan_.mesh, tensors_, plan::optimizer_of(plan_.config),
                  plan_.buckets, plan_.real),
       memory_(plan::lay_out(plan_, arena_, host_)) {
-  TFM_CHECK(plan_.on_host() == device_.is_cpu(), "the plan is of another kind of device");
+  TFM_CHECK(plan_.on_host() == device_.is_cpu(), "the plan was made for another kind of device");
   if (plan_.config.cuda_graphs == config::CudaGraphs::on && !recordable(true))
     throw Error(ExitCode::usage,
-                "cuda_graphs: on, but the ranks exchange tensors through the host's memory, which "
-                "no graph can hold; expected auto or off, or a GPU for every rank");
+                "cuda_graphs is on, but the ranks exchange tensors through host memory, which a "
+                "CUDA graph cannot capture; expected cuda_graphs auto or off, or one GPU per rank");
   if (plan_.real == DType::f16) loss_scale_ = optim::LossScale::of_fp16();
   for (plan::ShapePlan& s : plan_.shapes) bind(s);
 }
@@ -30,11 +30,11 @@ Engine::Engine(plan::StepPlan plan, device::Device device)
 std::vector<Tensor> Engine::leaves(const nn::Recording& recording) const {
   std::vector<Tensor> memory;
   for (const graph::ValueInfo& v : recording.tape->values())
-    memory.push_back(v.role == graph::Role::parameter
-                         ? plan_.model->parameters().view(v.parameter, memory_.flat.parameters, plan_.real)
-                     : v.role != graph::Role::activation
-                         ? Tensor{memory_.leaves.at(v.name), v.dtype, v.shape}
-                         : Tensor{});
+    memory.push_back(
+        v.role == graph::Role::parameter
+            ? plan_.model->parameters().view(v.parameter, memory_.flat.parameters, plan_.real)
+        : v.role != graph::Role::activation ? Tensor{memory_.leaves.at(v.name), v.dtype, v.shape}
+                                            : Tensor{});
   return memory;
 }
 
@@ -48,7 +48,8 @@ void Engine::bind(plan::ShapePlan& shape) {
             : Tensor{});
   shape.train_program.bind(memory_.activations.data(), b);
   inference::fill_constants(device_.stream(), shape.training, b.data);
-  shape.evaluation.bind(device_.stream(), leaves(shape.evaluation.recording()), memory_.activations.data());
+  shape.evaluation.bind(device_.stream(), leaves(shape.evaluation.recording()),
+                        memory_.activations.data());
 }
 
 void Engine::set_weights(const std::function<void(void*)>& fill) {

@@ -55,14 +55,14 @@ class Run {
     if (config_.eval.stop) best_ = {.metric = config_.eval.stop->metric};
     if (engine_.plan().translator) lines_ = data_.validation_lines(config_);
     comm::check_same_on_all_ranks(*mesh_.world, engine_.plan().collective_hash(),
-                                  "order of collectives");
+                                  "the order of collectives");
   }
 
   TrainOutcome run() {
     lock_directory();
     engine_.initialize_parameters();
     const std::int64_t resumed = resume();
-    if (resumed == 0 && config_.model.init != "random") {
+    if (resumed == 0 && !config_.model.random_init()) {
       config::at_key(config_.places, "model.init", [&] {
         engine_.set_weights([&](void* flat) {
           origin_ = inference::load_initial_weights(config_.model.init, config_.model,
@@ -70,12 +70,12 @@ class Run {
                                                     static_cast<float*>(flat), *mesh_.world);
         });
       });
-      say("first weights from " + config_.model.init);
+      say("initialized weights from " + config_.model.init);
     }
     open_outputs(resumed);
     if (resumed >= config_.train.steps)
       say("step " + std::to_string(resumed) + " of " + std::to_string(config_.train.steps) +
-          " is done: nothing is left to train; raise train.steps to continue");
+          " is done; raise train.steps to continue training");
     TrainOutcome outcome{.step = resumed};
     while (outcome.step < config_.train.steps && !outcome.stopped && !exhausted()) {
       step(++outcome.step);
@@ -121,13 +121,12 @@ class Run {
   // The step to go on from; 0: from the start.
   std::int64_t resume() {
     std::string path;
-    const std::string& how = config_.checkpoint.resume;
-    if (lead() && how == "auto" && !config_.checkpoint.dir.empty())
-      path = checkpoint::find_latest(config_.checkpoint.dir, [](const std::string& why) {
-               warn(why);
-             }).value_or("");
-    if (lead() && how != "auto" && how != "never") {
-      path = how;
+    const config::CheckpointConfig& how = config_.checkpoint;
+    if (lead() && how.resumes_latest() && !how.dir.empty())
+      path =
+          checkpoint::find_latest(how.dir, [](const std::string& why) { warn(why); }).value_or("");
+    if (lead() && how.resumes_path()) {
+      path = how.resume;
       config::at_key(config_.places, "checkpoint.resume",
                      [&] { checkpoint::CheckpointReader(path).verify(); });
     }
@@ -137,12 +136,12 @@ class Run {
     const checkpoint::Manifest& m = reader.manifest();
     if (m.samples_seen != m.step * batch_size())
       throw Error(ExitCode::usage,
-                  path + " was written with a global batch of " +
+                  path + " was written with a global batch size of " +
                       std::to_string(m.samples_seen / std::max<std::int64_t>(m.step, 1)) +
-                      "; resume with that value, so that every sample is seen once");
+                      "; set the same size to resume, so that every sample is seen once");
     if (m.seed != config_.train.seed && lead())
       warn(path + " was written with train.seed " + std::to_string(m.seed) +
-           "; data order and dropout change from here");
+           "; data order and dropout differ from here on");
     restore(reader, path, engine_, true);
     if (engine_.loss_scale().dynamic && m.loss_scale.dynamic) engine_.loss_scale() = m.loss_scale;
     origin_ = m.extra;
@@ -172,7 +171,7 @@ class Run {
         " x tensor " + std::to_string(mesh_.layout.tensor) + "), " +
         telemetry::count_text(
             static_cast<double>(plan.largest().batch * plan.largest().shape.length)) +
-        " tokens a step, " + std::to_string(planned >> 20) + " MiB a rank, " +
+        " tokens per step, " + std::to_string(planned >> 20) + " MiB per rank, " +
         telemetry::count_text(static_cast<double>(data_.tokens)) + " training tokens");
     for (const std::string& note : data_.notes) say(note);
   }
@@ -184,12 +183,12 @@ class Run {
         metrics_.emplace(config_.metrics.jsonl,
                          resumed > 0 ? std::optional(resumed) : std::nullopt);
     } catch (const std::exception& e) {
-      warn(std::string("metrics.jsonl: no metrics are written: ") + e.what());
+      warn(std::string("metrics.jsonl: metrics are not written: ") + e.what());
     }
     try {
       open_exporter();
     } catch (const std::exception& e) {
-      warn(std::string("no metrics are served: ") + e.what());
+      warn(std::string("metrics are not served: ") + e.what());
     }
   }
 
@@ -207,7 +206,7 @@ class Run {
       exporter_->memory(kind, bytes);
     say("metrics at " + exporter_->url());
     if (exporter_->is_public())
-      warn("metrics.listen " + config_.metrics.listen + " can be read from other machines");
+      warn("metrics.listen " + config_.metrics.listen + " is reachable from other machines");
   }
 
   void write(const telemetry::MetricsLine& line) {
@@ -242,10 +241,10 @@ class Run {
     const bool scale_too_large = engine_.loss_scale().dynamic && engine_.loss_scale().value >= 1;
     if (skipped_ > kSkipsAllowed && !scale_too_large)
       throw Error(ExitCode::numerical, "step " + std::to_string(number) +
-                                           ": the loss or the gradient norm was not finite in " +
+                                           ": the loss or gradient norm was NaN or infinite in " +
                                            std::to_string(skipped_) +
-                                           " steps in a row; lower optimizer.lr, lengthen "
-                                           "schedule.warmup_steps or look at the data");
+                                           " consecutive steps; lower optimizer.lr, raise "
+                                           "schedule.warmup_steps or inspect the data");
     const double seconds = seconds_since(start);
     longest_step_ = std::max(longest_step_, seconds);
     report(number, lr, r, seconds);
@@ -350,8 +349,8 @@ class Run {
     if (!r.warning.empty()) warn(r.warning);
     if (exporter_) r.ok() ? exporter_->checkpoint(number) : exporter_->checkpoint_failed();
     if (!r.ok())
-      return warn("no checkpoint at step " + std::to_string(number) + ": " + r.error +
-                  "; training goes on, earlier checkpoints are intact");
+      return warn("cannot write the checkpoint of step " + std::to_string(number) + ": " + r.error +
+                  "; training continues, earlier checkpoints are intact");
     const double seconds = seconds_since(start);
     say("checkpoint " + r.path + " | " + std::to_string(r.bytes >> 20) + " MiB in " +
         telemetry::duration_text(seconds));
@@ -372,16 +371,15 @@ class Run {
     write(end);
     if (lead()) StopRequests::obeyed(config_.checkpoint.dir);
     if (!failed_checkpoint_.empty())
-      throw Error(ExitCode::retryable,
-                  "the last checkpoint could not be written: " + failed_checkpoint_ +
-                      "; free space and start again: the run goes on from " +
-                      "the newest complete checkpoint");
+      throw Error(ExitCode::retryable, "cannot write the last checkpoint: " + failed_checkpoint_ +
+                                           "; free disk space and restart: the run resumes from " +
+                                           "the latest complete checkpoint");
     if (outcome.stopped) say("stopped on request after step " + std::to_string(outcome.step));
     if (exhausted())
-      say("stopped after step " + std::to_string(outcome.step) + ": " +
-          std::to_string(best_->since) + " measurements of " + config::word(best_->metric) +
-          " without a better one than " + number_text(best_->value) + " at step " +
-          std::to_string(best_->step) + "; with a larger eval.stop.patience it goes on");
+      say("early stop at step " + std::to_string(outcome.step) + ": " +
+          std::to_string(best_->since) + " evaluations of " + config::word(best_->metric) +
+          " without improvement on the best, " + number_text(best_->value) + " at step " +
+          std::to_string(best_->step) + "; raise eval.stop.patience to continue");
   }
 
   config::Config config_;
@@ -406,17 +404,16 @@ class Run {
 };
 
 void check_run(const config::Config& config, config::Problems& problems) {
-  if (config.model.next_sentence && config.model.init == "random" &&
-      !config.data.train.next_sentence)
+  if (config.model.next_sentence && config.model.random_init() && !config.data.train.next_sentence)
     problems.add({"model.next_sentence", "data.train.next_sentence"},
-                 "model.next_sentence is true, but data.train.next_sentence is false, so nothing "
-                 "trains that head; expected both or neither");
-  const std::string& resume = config.checkpoint.resume;
-  if (resume != "auto" && resume != "never")
-    problems.collect("checkpoint.resume",
-                     [&] { checkpoint::CheckpointReader(resume).check_headers(); });
+                 "model.next_sentence is true, but data.train.next_sentence is false, so the "
+                 "head would not be trained; expected the same value");
+  if (config.checkpoint.resumes_path())
+    problems.collect("checkpoint.resume", [&] {
+      checkpoint::CheckpointReader(config.checkpoint.resume).check_headers();
+    });
   const std::string& init = config.model.init;
-  if (init != "random" && !huggingface::is_huggingface(init))
+  if (!config.model.random_init() && !huggingface::is_huggingface(init))
     problems.collect("model.init", [&] {
       checkpoint::CheckpointReader(
           inference::checkpoint_path(init, checkpoint::Verification::headers))
@@ -425,7 +422,8 @@ void check_run(const config::Config& config, config::Problems& problems) {
   std::error_code ignored;
   const std::string& dir = config.checkpoint.dir;
   if (std::filesystem::exists(dir, ignored) && !std::filesystem::is_directory(dir, ignored))
-    problems.add({"checkpoint.dir"}, "checkpoint.dir: " + dir + ": is a file; expected a folder");
+    problems.add({"checkpoint.dir"},
+                 "checkpoint.dir: " + dir + ": is a file; expected a directory");
 }
 
 }  // namespace

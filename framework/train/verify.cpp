@@ -260,9 +260,9 @@ std::vector<Finding> verify_layout(const config::Config& config, const comm::Mes
   all.push_back(
       compare.parts("parameters after 5 steps", mine.parameters, reference.parameters, 1e-7));
   all.push_back(compare.replicas(mine.parameters));
-  all.push_back(compare.numbers("recompute on and off", mine.losses, again.losses, 0));
+  all.push_back(compare.numbers("recompute on vs. off", mine.losses, again.losses, 0));
   if (config.parallel.zero > 0)
-    all.push_back(compare.numbers("ZeRO on and off", mine.losses, whole.losses,
+    all.push_back(compare.numbers("ZeRO on vs. off", mine.losses, whole.losses,
                                   mine.rank_order ? 0 : kBound));
   all.push_back(save_and_load(config, mesh, device, interference));
   return all;

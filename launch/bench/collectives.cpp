@@ -21,9 +21,9 @@ std::vector<std::int64_t> sizes(const std::string& text) {
     std::string problem;
     const auto n = config::read_whole(node, true, problem);
     if (!n || n->negative || n->magnitude == 0 || n->magnitude > (std::uint64_t{1} << 36))
-      throw Error(ExitCode::usage,
-                  "--bytes '" + text +
-                      "': expected sizes such as 1Mi or 16M, up to 64Gi, with commas between");
+      throw Error(
+          ExitCode::usage,
+          "--bytes '" + text + "': expected comma-separated sizes such as 1Mi or 16M, up to 64Gi");
     all.push_back(static_cast<std::int64_t>(n->magnitude));
   }
   return all;
@@ -81,7 +81,7 @@ class CollectiveBench {
 
 int bench_collectives(const Arguments& args) {
   if (!args.positional().empty() || !args.overrides().empty())
-    throw Error(ExitCode::usage, "tfm-bench collectives takes options only; --help lists them");
+    throw Error(ExitCode::usage, "tfm-bench collectives takes only options; see --help");
   config::Config config;
   const std::string device = args.get("--device", "cpu");
   const auto kind = config::value_of<config::DeviceKind>(device);

@@ -87,8 +87,8 @@ class KernelBench {
         device, [&] { optimizer.measure(device.stream(), engine_.flat(), now, found_out); }, 3);
     const StepOutcome applied{.gradient_factor = 1, .applied = 1};
     device::upload(device.stream(), found_out, &applied, sizeof applied);
-    found(result("norm of gradients", "norm of gradients" + elements, norm,
-                 bytes.norm / model_.bandwidth, 0, bytes.norm));
+    found(result("gradient norm", "gradient norm" + elements, norm, bytes.norm / model_.bandwidth,
+                 0, bytes.norm));
     const double update = best_seconds(
         device, [&] { optimizer.update(device.stream(), engine_.flat(), now, found_out); }, 3);
     found(result("update", "update" + elements, update, bytes.update / model_.bandwidth, 0,
@@ -130,7 +130,8 @@ int bench_kernels(const Arguments& args) {
   config::Config config = configuration(args);
   const Launch launch;
   if (launch.ranks > 1)
-    throw Error(ExitCode::usage, "tfm-bench kernels measures one rank; start it without mpirun");
+    throw Error(ExitCode::usage,
+                "tfm-bench kernels measures a single rank; start it without mpirun");
   config::resolve_for_ranks(config, 1);
   KernelBench bench(config, launch);
   const plan::DeviceModel& m = bench.model();

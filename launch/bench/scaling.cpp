@@ -27,9 +27,9 @@ std::vector<int> rank_list(const std::string& text) {
   for (std::string item; std::getline(in, item, ',');) {
     const int n = std::atoi(item.c_str());
     if (n < 1)
-      throw Error(ExitCode::usage,
-                  "--ranks '" + text +
-                      "': expected numbers of at least 1 with commas between, such as 1,2,4");
+      throw Error(
+          ExitCode::usage,
+          "--ranks '" + text + "': expected comma-separated numbers of at least 1, such as 1,2,4");
     ranks.push_back(n);
   }
   return ranks;
@@ -75,8 +75,8 @@ class Scaling {
     for (const std::string& a : args) command += " " + quoted_for_shell(a);
     const int status = std::system((command + " >/dev/null").c_str());
     if (status != 0)
-      throw Error(ExitCode::failed,
-                  "the run on " + std::to_string(ranks) + " ranks failed; its messages are above");
+      throw Error(ExitCode::failed, "the run with " + std::to_string(ranks) +
+                                        " ranks failed; see its messages above");
     return read(mode, ranks, file);
   }
 
@@ -94,7 +94,7 @@ class Scaling {
     std::filesystem::remove(file);
     if (seconds.empty())
       throw Error(ExitCode::failed,
-                  "the run on " + std::to_string(ranks) + " ranks wrote no steps");
+                  "the run with " + std::to_string(ranks) + " ranks recorded no steps");
     const double step = median(seconds);
     return {mode, ranks,
             step, tokens / step,
@@ -125,20 +125,18 @@ void write_svg(const std::string& path, const std::vector<Point>& points) {
   const double first = points[0].tokens_per_second / points[0].ranks;
   out << "<path d='M" << x(0) << " " << y(0) << "L" << x(ranks) << " " << y(first * ranks)
       << "' stroke='gray' stroke-dasharray='5'/>\n";
-  for (const auto& [mode, colour] :
-       {std::pair{"strong", "#1f77b4"}, std::pair{"weak", "#d62728"}}) {
+  for (const auto& [mode, color] : {std::pair{"strong", "#1f77b4"}, std::pair{"weak", "#d62728"}}) {
     std::string line;
     for (const Point& p : points) {
       if (p.mode != mode) continue;
       line += (line.empty() ? "M" : "L") + std::to_string(x(p.ranks)) + " " +
               std::to_string(y(p.tokens_per_second));
       out << "<circle cx='" << x(p.ranks) << "' cy='" << y(p.tokens_per_second) << "' r='4' fill='"
-          << (p.oversubscribed ? "white" : colour) << "' stroke='" << colour << "'/><text x='"
+          << (p.oversubscribed ? "white" : color) << "' stroke='" << color << "'/><text x='"
           << x(p.ranks) << "' y='348' text-anchor='middle'>" << p.ranks << "</text>\n";
     }
-    out << "<path d='" << line << "' fill='none' stroke='" << colour << "'/><text x='"
-        << (mode[0] == 's' ? 90 : 160) << "' y='50' fill='" << colour << "'>" << mode
-        << "</text>\n";
+    out << "<path d='" << line << "' fill='none' stroke='" << color << "'/><text x='"
+        << (mode[0] == 's' ? 90 : 160) << "' y='50' fill='" << color << "'>" << mode << "</text>\n";
   }
   out << "<text x='230' y='50' fill='gray'>hollow: more threads than cores</text></svg>\n";
 }

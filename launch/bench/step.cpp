@@ -172,12 +172,13 @@ class StepBench {
 
 void print(const Json& j) {
   const double whole = j["timed_step_seconds"];
-  std::printf("%s, %d ranks of %d threads, %lld tokens a step%s\n",
+  std::printf("%s, %d ranks of %d threads, %lld tokens per step%s\n",
               j["device"].get<std::string>().c_str(), j["ranks"].get<int>(),
               j["threads"].get<int>(), j["tokens_per_step"].get<long long>(),
               j["random_data"].get<bool>() ? " of random ids" : "");
   std::printf(
-      "step %.3f ms, %.1f tokens/s (median); with every op waited for %.3f ms (mean), of which\n",
+      "step %.3f ms, %.1f tokens/s (median); with a synchronization after every op %.3f ms (mean), "
+      "of which\n",
       j["step_seconds"].get<double>() * 1e3, j["tokens_per_second"].get<double>(), whole * 1e3);
   std::printf("\n%-12s %12s %8s\n", "phase", "ms", "share");
   for (const auto& [name, s] : j["phases"].items())

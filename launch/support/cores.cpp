@@ -113,10 +113,10 @@ std::string warning_of(const std::vector<std::string>& ranks) {
   }
   if (fewer == 0) return "";
   return std::to_string(fewer) + " of " + std::to_string(ranks.size()) +
-         " ranks may run on fewer cores than their share of the node: " + std::to_string(worst[0]) +
-         " of " + std::to_string(worst[1]) +
-         "; let the launcher bind each rank to its share (Open MPI: mpirun --map-by slot:PE=" +
-         std::to_string(worst[1]) + ", or no binding option)";
+         " ranks are bound to fewer cores than their share of the node: " +
+         std::to_string(worst[0]) + " of " + std::to_string(worst[1]) +
+         "; bind each rank to its share (Open MPI: mpirun --map-by slot:PE=" +
+         std::to_string(worst[1]) + ", or no binding options)";
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace tfm::launch {
 
 using Cpus = std::vector<int>;  // as the kernel numbers them
 
-// Of `ranks` on a node whose job may use `node`, one after another: neighbours of `node` stay
+// Of `ranks` on a node whose job may use `node`, one after another: neighbors of `node` stay
 // together; fewer cores than ranks are shared by all.
 Cpus cpus_of_local_rank(const Cpus& node, int local_rank, int ranks);
 

@@ -17,7 +17,7 @@ namespace tfm::launch {
 namespace {
 
 [[noreturn]] void bad_option(const std::string& text) {
-  throw Error(ExitCode::usage, text + "; --help lists the options");
+  throw Error(ExitCode::usage, text + "; see --help");
 }
 
 }  // namespace
@@ -42,7 +42,7 @@ Arguments::Arguments(int argc, char** argv, const std::vector<OptionSpec>& known
       bad_option("unknown option '" + arg + "'" +
                  (near.empty() ? "" : "; did you mean '" + near + "'?"));
     }
-    if (!spec->value && equals != std::string::npos) bad_option(arg + " takes no value");
+    if (!spec->value && equals != std::string::npos) bad_option(arg + " does not take a value");
     if (spec->value && equals == std::string::npos) {
       if (i + 1 >= argc) bad_option(arg + " needs a value");
       inline_value = argv[++i];

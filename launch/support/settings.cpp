@@ -72,7 +72,7 @@ Difference difference(const std::string& mine, const std::string& theirs) {
   for (const std::vector<Setting>* some : {&a, &b})
     for (const Setting& s : *some)
       if (value(a, s.key) != value(b, s.key)) return {s.key, value(a, s.key), value(b, s.key)};
-  internal_error("two configurations that differ in no key");
+  internal_error("the configurations do not differ");
 }
 
 }  // namespace
@@ -97,15 +97,14 @@ std::optional<Error> first_difference(const std::vector<RankSettings>& ranks) {
       return "rank " + std::to_string(rank) + " on host " + ranks[rank].host;
     };
     if (other.build != first.build)
-      return Error(ExitCode::environment, on(r) + " runs another build of tfm than " + on(0) +
+      return Error(ExitCode::environment, on(r) + " runs a different build of tfm than " + on(0) +
                                               ": " + other.build + " instead of " + first.build +
                                               "; start the same program on every host");
     if (other.config == first.config) continue;
     const Difference d = difference(first.config, other.config);
-    return Error(ExitCode::usage, "the configuration is not the same on all ranks: " + d.key +
-                                      " is " + d.mine + " on " + on(0) + ", but " + d.theirs +
-                                      " on " + on(r) +
-                                      "; start every rank with the same file and overrides");
+    return Error(ExitCode::usage, "the configuration differs between ranks: " + d.key + " is " +
+                                      d.mine + " on " + on(0) + ", but " + d.theirs + " on " +
+                                      on(r) + "; start all ranks with the same file and overrides");
   }
   return {};
 }

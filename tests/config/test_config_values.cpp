@@ -181,26 +181,26 @@ TEST_F(ConfigValues, RanksDecideTheLayout) {
     EXPECT_NE(message.find(part), std::string::npos) << message;
   };
   refuses({"parallel.tensor=2"}, 3,
-          "the 3 ranks are not divisible by parallel.tensor 2; legal values of parallel.tensor on "
+          "the 3 ranks are not divisible by parallel.tensor 2; legal values of parallel.tensor for "
           "3 ranks are 1");
   refuses({"parallel.data=3"}, 4,
           "parallel.data 3 * parallel.tensor 1 = 3, but there are 4 ranks; expected parallel.data "
           "auto or 4");
   refuses({"model.n_heads=12", "model.d_model=768", "parallel.tensor=5"}, 5,
-          "n_heads 12 is not divisible by parallel.tensor 5; parallel.tensor has to be one of 1, "
-          "2, 3, 4, 6, 12");
+          "n_heads 12 is not divisible by parallel.tensor 5; it is divisible by 1, 2, 3, 4, 6, 12");
   refuses({"model.n_kv_heads=1", "parallel.tensor=2"}, 2,
           "n_kv_heads 1 is not divisible by parallel.tensor 2");
   refuses({"model.d_ff=129", "parallel.tensor=2"}, 2,
           "d_ff 129 is not divisible by parallel.tensor 2");
-  refuses({}, 3,
-          "train.global_batch_size 16 is not divisible by the 3 replicas (parallel.data); the "
-          "nearest legal values are 15, 18");
+  refuses(
+      {}, 3,
+      "train.global_batch_size 16 is not divisible by the 3 data-parallel ranks (parallel.data); "
+      "the nearest legal values are 15, 18");
   refuses({}, 32, "the nearest legal values are 32");
   refuses({"train.micro_batch_size=3"}, 2,
           "are not divisible by train.micro_batch_size 3; legal values are auto, 1, 2, 4, 8");
   refuses({"train.seq_len=7", "parallel.tensor=2", "train.global_batch_size=1"}, 2,
-          "expected a seq_len that is, or parallel.sequence false");
+          "expected a seq_len that is a multiple of it, or parallel.sequence false");
   refuses({"train.seq_len=7", "parallel.tensor=2", "train.micro_batch_size=1"}, 2,
           "legal values of micro_batch_size are auto, 2, 4, 8, 16");
   EXPECT_EQ(rank_errors(load(text, {"train.seq_len=7", "parallel.tensor=2",

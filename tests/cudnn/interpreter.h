@@ -45,7 +45,7 @@ class Interpreter {
     return i[0] * t.strides[0] + i[1] * t.strides[1] + i[2] * t.strides[2] + i[3] * t.strides[3];
   }
   // Of the element of a packed array; dimensions of 1 are repeated, fewer heads are shared by
-  // neighbours.
+  // neighbors.
   static std::int64_t flat(const Tensor& t, const Index& i, std::int64_t heads = 0) {
     std::int64_t at = 0;
     for (int d = 0; d < 4; ++d)

@@ -63,17 +63,17 @@ TEST(DataSampler, KnownAnswers) {
 TEST(DataSampler, DependsOnSeedAndEpochAndLooksRandom) {
   const std::int64_t n = 1000;
   const data::Sampler a(n, true, 1), b(n, true, 2), c(n, true, std::uint64_t{1} << 32 | 1);
-  int same_seed = 0, same_high = 0, same_epoch = 0, fixed = 0, neighbours = 0;
+  int same_seed = 0, same_high = 0, same_epoch = 0, fixed = 0, neighbors = 0;
   double sum = 0;
   for (std::int64_t p = 0; p < n; ++p) {
     same_seed += a.sample(p) == b.sample(p);
     same_high += a.sample(p) == c.sample(p);
     same_epoch += a.sample(p) == a.sample(p + n);
     fixed += a.sample(p) == p;
-    if (p > 0) neighbours += std::abs(a.sample(p) - a.sample(p - 1)) == 1;
+    if (p > 0) neighbors += std::abs(a.sample(p) - a.sample(p - 1)) == 1;
     if (p < n / 2) sum += static_cast<double>(a.sample(p));
   }
-  for (int count : {same_seed, same_high, same_epoch, fixed, neighbours}) EXPECT_LT(count, 12);
+  for (int count : {same_seed, same_high, same_epoch, fixed, neighbors}) EXPECT_LT(count, 12);
   EXPECT_NEAR(sum / (n / 2.0), 499.5, 50);
 }
 
@@ -117,7 +117,7 @@ TEST(Source, CountsWhatNoSampleHolds) {
   EXPECT_TRUE(all.starts_with("7 of 29 tokens ")) << all;
   EXPECT_NE(all.find("sample of 5 tokens"), all.npos) << all;
   EXPECT_NE(all.find("2 of 4 files"), all.npos) << all;
-  expect_error(ExitCode::input, {"3 files", "9 tokens", "longest with 4", "seq_len + 1 = 5"}, [] {
+  expect_error(ExitCode::input, {"3 files", "9 tokens", "longest 4", "seq_len + 1 = 5"}, [] {
     source_of({{4, 1}, {3, 1}, {2, 1}}, 4);
   });
   for (std::int64_t tokens : {0, 1, 4, 5, 8, 9, 10}) {
@@ -240,9 +240,9 @@ TEST(Source, RefusesBrokenJsonLines) {
       data::open_source({config::SourceType::text, {{folder / "a.jsonl"}}}, *bytes, 1);
     });
   };
-  refused("{\"text\": \"x\"", {"a.jsonl:2", "broken JSON"});
-  refused("{\"text\": \"\xFF\"}", {"a.jsonl:2", "broken JSON"});
-  refused("{\"text\": \"\\ud800\"}", {"a.jsonl:2", "broken JSON"});
+  refused("{\"text\": \"x\"", {"a.jsonl:2", "invalid JSON"});
+  refused("{\"text\": \"\xFF\"}", {"a.jsonl:2", "invalid JSON"});
+  refused("{\"text\": \"\\ud800\"}", {"a.jsonl:2", "invalid JSON"});
   refused("{\"txt\": \"x\"}", {"a.jsonl:2", "no field \"text\""});
   refused("{\"text\": 1}", {"a.jsonl:2", "not a string"});
   refused("{\"text\": null}", {"a.jsonl:2", "not a string"});
@@ -252,7 +252,7 @@ TEST(Source, RefusesBrokenJsonLines) {
   refused("[\"text\"]", {"a.jsonl:2", "object"});
   refused("\"text\"", {"a.jsonl:2", "object"});
   refused("1", {"a.jsonl:2", "object"});
-  refused("{\"a\": " + std::string(200000, '['), {"a.jsonl:2", "broken JSON"});
+  refused("{\"a\": " + std::string(200000, '['), {"a.jsonl:2", "invalid JSON"});
   std::mt19937 random(11);
   const std::string good = "{\"n\": [1, {\"text\": 2}], \"text\": \"a\\u00e9\"}\n";
   for (int trial = 0; trial < 1000; ++trial) {

@@ -142,7 +142,7 @@ TEST(Pairs, BadFilesAreNamed) {
   const std::string two = put(folder / "two", "a\nb\n"), one = put(folder / "one", "a\n"),
                     none = put(folder / "none", "");
   expect_error(ExitCode::input, {"2 lines", "has 1;", "translation"}, open({two, one, {}}));
-  expect_error(ExitCode::input, {"no pairs"}, open({none, none, {}}));
+  expect_error(ExitCode::input, {"at least one pair"}, open({none, none, {}}));
   expect_error(ExitCode::input, {"one:1", "tab"}, open({{}, {}, {one}}));
   expect_error(ExitCode::input, {"t:2", "tab"},
                open({{}, {}, {put(folder / "t", "a\tb\na\tb\tc\n")}}));
@@ -231,7 +231,7 @@ TEST(Documents, OfJsonLinesEndWithAnId) {
   EXPECT_EQ(r[Field::mask], (Ids{0, 0, 0, 0, 1, 1, 2, 2}));
   const std::string fixtures = std::string(TFM_SOURCE_DIR) + "/tests/fixtures/tokenizers/";
   expect_error(ExitCode::usage,
-               {"documents: separate", "letters.json", "no id that ends a document"},
+               {"documents is separate", "letters.json", "no end-of-document token"},
                [&] { data(fixtures + "letters.json"); });
 }
 

@@ -289,7 +289,7 @@ TEST(AttentionRefusals, NameWhatIsWrong) {
     FAIL();
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ExitCode::usage);
-    EXPECT_NE(std::string(e.what()).find("at most 256 elements, not 257"), std::string::npos)
+    EXPECT_NE(std::string(e.what()).find("at most 256 elements, found 257"), std::string::npos)
         << e.what();
   }
 }

@@ -402,9 +402,9 @@ TEST_F(DeviceRuntime, CountsNoDevicesWithoutADriver) {
   emulator::runtime.devices = 0;
   EXPECT_EQ(cuda::device_count(), 0);
   emulator::runtime.driver = 0;
-  EXPECT_EQ(cuda::why_no_device(), "there is no driver for GPUs here");
+  EXPECT_EQ(cuda::why_no_device(), "this machine has no GPU driver");
   emulator::runtime.driver = 12040;
-  EXPECT_EQ(cuda::why_no_device(), "the driver is for CUDA 12.4, but CUDA 13.0 is needed");
+  EXPECT_EQ(cuda::why_no_device(), "the driver supports CUDA 12.4, but CUDA 13.0 is required");
 }
 
 std::int64_t available() {  // where 501 bytes are too many

@@ -32,18 +32,18 @@ using namespace tfm::fuzz;
 
 namespace {
 
-constexpr const char* kHelp = R"(usage: fuzz-PARSER [options] FILE_OR_FOLDER...
-Runs every given file (and, of folders, every file in them, smallest first), then changed copies.
-  --runs=N         stop after N changed copies (default 10000)
-  --seconds=N      stop after N seconds of processor time instead
-  --seed=N         of the changes (default 1)
-  --words=FILE     quoted strings of this text, such as a parser's source, are inserted; may be given several times
-  --max-bytes=N    of a changed copy (default 4096, or one and a half times the largest file)
-  --limit-ms=N     processor time of one input (default 1000)
-  --memory-mb=N    of the process (default 1024)
-  --found=DIR      where inputs that reached new code are written; to be given as a folder the next time
-An input that crashes, hangs, takes too long or too much memory, or lets another exception than tfm::Error out is written to
-fuzz-PARSER-failure-HASH; `fuzz-PARSER --runs=0 FILE` runs it again. Exit code 1.
+constexpr const char* kHelp = R"(usage: fuzz-PARSER [options] FILE_OR_DIRECTORY...
+Parses every file given (of a directory: every file in it, smallest first), then mutated copies.
+  --runs=N         stop after N mutated copies (default 10000)
+  --seconds=N      stop after N seconds of CPU time instead
+  --seed=N         seed of the mutations (default 1)
+  --words=FILE     insert quoted strings of this file, such as a parser's source; may be repeated
+  --max-bytes=N    maximum size of a mutated copy (default 4096, or 1.5 times the largest file)
+  --limit-ms=N     CPU time limit for one input (default 1000)
+  --memory-mb=N    memory limit of the process (default 1024)
+  --found=DIR      write inputs that reached new code here; pass this directory to the next run
+An input that crashes, hangs, exceeds a limit, or throws anything but tfm::Error is written to fuzz-PARSER-failure-HASH and
+ends the run with exit code 1. To reproduce: fuzz-PARSER --runs=0 FILE.
 )";
 
 struct Options {
@@ -204,7 +204,7 @@ Options options_of(int argc, char** argv) {
                       value = argument.substr(std::min(name.size() + 1, argument.size()));
     if (!name.starts_with("--")) {
       if (!fs::exists(argument))
-        std::fprintf(stderr, "%s: no such file or folder\n", argv[i]), std::exit(2);
+        std::fprintf(stderr, "%s: no such file or directory\n", argv[i]), std::exit(2);
       o.inputs.push_back(argument);
     } else if (name == "--help")
       std::fputs(kHelp, stdout), std::exit(0);
@@ -260,14 +260,14 @@ int main(int argc, char** argv) {
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return 0;
   const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
   const std::string reason = *shared.reason      ? shared.reason
-                             : signal == SIGPROF ? "took more processor time than allowed"
+                             : signal == SIGPROF ? "exceeded the CPU time limit"
                              : signal == SIGALRM ? "hung"
                              : signal            ? std::string("died: ") + strsignal(signal)
                                       : "exit code " + std::to_string(WEXITSTATUS(status));
   const std::string bytes(reinterpret_cast<const char*>(shared.input), shared.size);
   const std::string file = fs::path(argv[0]).filename().string() + "-failure-" + hash_of(bytes);
   std::ofstream(file, std::ios::binary) << bytes;
-  std::fprintf(stderr, "%s; again: %s --runs=0 %s\n", reason.c_str(), argv[0],
+  std::fprintf(stderr, "%s; reproduce with: %s --runs=0 %s\n", reason.c_str(), argv[0],
                fs::absolute(file).c_str());
   return 1;
 }

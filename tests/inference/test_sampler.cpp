@@ -52,7 +52,7 @@ TEST(Sampler, DrawsByProbability) {
   expect_shares({}, std::vector<double>(8, -2.0), std::vector<double>(8, 0.125));
 }
 
-// Probabilities to the power of 1 / temperature, normalised.
+// Probabilities to the power of 1 / temperature, normalized.
 TEST(Sampler, TemperatureDividesLogits) {
   const double sum = 0.15 * 0.15 + 0.5 * 0.5 + 0.05 * 0.05 + 0.3 * 0.3;
   expect_shares({.temperature = 0.5}, kLogits,
@@ -104,7 +104,7 @@ TEST(Sampler, TopPFollowsTopKAndTemperature) {
       << "0.25 of 0.365 is 0.685";
 }
 
-// Neighbouring draws are independent: all pairs of four equally likely tokens come equally often.
+// Neighboring draws are independent: all pairs of four equally likely tokens come equally often.
 TEST(Sampler, EveryDrawHasANumberOfItsOwn) {
   const std::vector<double> even(4, 0.0);
   Sampler sampler({});

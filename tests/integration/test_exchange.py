@@ -219,11 +219,11 @@ def check_element_types_and_shards():
     def with_map(**changes):
         (half / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {**index["weight_map"], **changes}}))
 
-    refused("is no file name", lambda: with_map(**{names[0]: "../model.safetensors"}))
-    refused("is in none of the shards", lambda: with_map(more="model-00001-of-00002.safetensors"))
-    refused("comes twice", lambda: (half / "model.safetensors.index.json").write_text('{"weight_map": {"a": "b", "a": "c"}}'))
+    refused("is not a file name", lambda: with_map(**{names[0]: "../model.safetensors"}))
+    refused("is missing from the shards", lambda: with_map(more="model-00001-of-00002.safetensors"))
+    refused("appears twice", lambda: (half / "model.safetensors.index.json").write_text('{"weight_map": {"a": "b", "a": "c"}}'))
     write_tensors(half / "model-00001-of-00002.safetensors", {k: content[k] for k in shards["model-00001-of-00002.safetensors"][1:]})
-    refused("is in none of the shards", lambda: None)
+    refused("is missing from the shards", lambda: None)
 
 
 def in_memory(path):
@@ -316,12 +316,12 @@ def check_messages():
     refused(name, {k: v for k, v in missing.items() if k != name})
     refused("'surplus' is unknown", {**content, "surplus": content[name]})
     refused("is unknown", {**content, "x" * 300_000: content[name]})
-    refused("the configuration needs", {**content, name: ("F32", [1], content[name][2][:4])})
-    refused("is of type I32", {**content, name: ("I32", *content[name][1:])})
+    refused("; expected (", {**content, name: ("F32", [1], content[name][2][:4])})
+    refused("has type I32", {**content, name: ("I32", *content[name][1:])})
     refused("model_type", config_={**config, "model_type": "mamba"})
     tied = next(f for f in FIXTURES if f.name.startswith("t5"))
     config = json.loads((tied / "config.json").read_text())
-    refused("which it is tied to", {**tensors(tied / "model.safetensors"), "decoder.embed_tokens.weight": (
+    refused("to which it is tied", {**tensors(tied / "model.safetensors"), "decoder.embed_tokens.weight": (
         "F32", [config["vocab_size"], config["d_model"]], bytes(4 * config["vocab_size"] * config["d_model"]))}, config)
     config = json.loads((source / "config.json").read_text())
     refused("scale_attn_by_inverse_layer_idx", config_={**config, "scale_attn_by_inverse_layer_idx": True})
@@ -344,7 +344,7 @@ def check_messages():
     config, content = json.loads((folder / "config.json").read_text()), tensors(folder / "model.safetensors")
     name = "model.layers.1.self_attn.k_norm.weight"
     refused(name, {k: v for k, v in content.items() if k != name}, config)
-    refused("the configuration needs (8)", {**content, name: ("F32", [16], bytes(64))}, config)
+    refused("; expected (8)", {**content, name: ("F32", [16], bytes(64))}, config)
     refused("is unknown", content, {**config, "model_type": "mistral", "sliding_window": None})
     for key, value, ours in (("num_key_value_heads", 3, "model.n_kv_heads"), ("head_dim", 7, "model.d_head"),
                              ("rope_parameters", {"rope_type": "default", "rope_theta": 0}, "model.rope.theta")):
@@ -356,7 +356,7 @@ def check_messages():
     data = "data: {train: {type: %s, path: text.txt}}\n"
     pathlib.Path("text.txt").write_text("some text " * 100)
     pathlib.Path("both.yaml").write_text(f"model: {{preset: gpt2-124m, init: {source}}}\n" + data % "tokens")
-    assert "both give the shape" in run(BIN / "tfm-train", "both.yaml", "--check", code=2)
+    assert "both set the model's shape" in run(BIN / "tfm-train", "both.yaml", "--check", code=2)
     pathlib.Path("nsp.yaml").write_text("model: {family: encoder, vocab_size: 260, d_model: 16, n_layers: 1, n_heads: 2, next_sentence: true}\n"
                                         "train: {seq_len: 16, global_batch_size: 2, steps: 1}\n" + data % "mlm")
     for more in ([], ["--check"]):

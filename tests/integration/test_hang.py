@@ -29,7 +29,7 @@ def main():
         for ranks, late in ((2, 0), (4, 2)):
             lines = run(program, ranks, f"--hang={late}")
             assert len(lines) == 1, f"one line is expected: {lines}"
-            found = re.search(r"waits in all_reduce #(\d+) on the data axis \(4000 bytes\) for .*; not entered by "
+            found = re.search(r"has waited in all_reduce #(\d+) on the data axis \(4000 bytes\) for .*; missing: "
                               rf"rank {late} at step 7 \(left all_reduce #(\d+) on the data axis", lines[0])
             assert found and int(found[1]) == int(found[2]) + 1, lines[0]
         lines = run(program, 4, "--die=1")

@@ -109,7 +109,7 @@ def check_a_stopped_rank_is_named():
     text = end(job, 75)
     assert time.monotonic() - before < 20
     verdict = [line for line in text.splitlines() if "tfm: watchdog:" in line]
-    assert len(verdict) == 1 and "waits in" in verdict[0] and f"whose process {victim} is stopped" in verdict[0], text
+    assert len(verdict) == 1 and "waited in" in verdict[0] and f"process {victim} (stopped)" in verdict[0], text
     wait_for(lambda: not running())
 
 
@@ -139,7 +139,7 @@ def check_a_full_disk():
         size = sum(f.stat().st_size for f in pathlib.Path("ck").rglob("*") if f.is_file())
         assert 1.5 * size > 1500e3 > size, f"the disk must hold one checkpoint and not two: {size}"
         text = end(start("train.steps=6"), 75)
-        assert "no checkpoint at step 6" in text and "No space left on device" in text, text
+        assert "checkpoint of step 6" in text and "No space left on device" in text, text
         assert pathlib.Path("ck/latest").read_text().strip() == "step-00000004"
         assert "resumed from ck/step-00000004" in end(start("train.steps=5", "checkpoint.dir=ck", "metrics.jsonl=x.jsonl"), 75)
     finally:
@@ -154,7 +154,7 @@ def check_damage():
         os.truncate(shard, shard.stat().st_size - 1)
     lines = pathlib.Path("run.jsonl").read_text()
     text = end(start("train.steps=9"), 3)
-    assert "none of them is intact" in text and "step-00000006" in text and "step-00000003" in text, text
+    assert "checkpoints is intact" in text and "step-00000006" in text and "step-00000003" in text, text
     assert pathlib.Path("run.jsonl").read_text() == lines, "nothing may be lost"
 
 
@@ -179,7 +179,7 @@ def check_endpoint():
     for name in ("tfm_step", "tfm_loss", "tfm_tokens_total", "tfm_learning_rate"):
         assert any(key.split("{")[0] == name for key in values), f"{name}: {sorted(values)}"
     taken = end(start("train.steps=2", f"metrics.listen=127.0.0.1:{port}", 'checkpoint.dir=""', "metrics.jsonl=taken.jsonl"), 0)
-    assert "warning: no metrics are served" in taken and f"127.0.0.1:{port}" in taken, taken
+    assert "warning: metrics are not served" in taken and f"127.0.0.1:{port}" in taken, taken
     assert len(pathlib.Path("taken.jsonl").read_text().splitlines()) == 4, "start, two steps, end"
     os.kill(running()[0], signal.SIGTERM)
     end(job, 0)
@@ -203,7 +203,7 @@ def check_a_finished_run_started_again():
 def check_a_loss_that_stays_nonfinite():
     fresh()
     text = end(start("train.steps=100", "optimizer.lr=1e30"), 5)
-    assert "4 steps in a row" in text and "optimizer.lr" in text, text
+    assert "4 consecutive steps" in text and "optimizer.lr" in text, text
     losses = [e["loss"] for e in events("step")]
     assert losses[0] is not None and losses[-3:] == [None] * 3 and len(losses) < 20, losses
 
@@ -229,7 +229,7 @@ def check_another_batch_size_is_refused():
     fresh()
     end(start("train.steps=2"), 0)
     text = end(start("train.steps=4", "train.global_batch_size=16"), 2)
-    assert "global batch of 8" in text, text
+    assert "global batch size of 8" in text, text
 
 
 def check_ranks_have_one_configuration():
@@ -247,7 +247,7 @@ def check_ranks_have_one_configuration():
         assert f"{key} is {mine} on rank 0 on host {socket.gethostname()}, but {other} on rank 1 on host" in text.replace('"', ""), text
         assert not events("start"), "nothing is trained"
     done = subprocess.run([*mpirun, *rank, ":", "-np", "1", BIN / "tfm-verify", *rank[3:]], env=env, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 4 and "runs another build of tfm than rank 0" in done.stderr, done.stdout + done.stderr
+    assert done.returncode == 4 and "a different build of tfm than rank 0" in done.stderr, done.stdout + done.stderr
 
 
 def check_cores_and_threads():

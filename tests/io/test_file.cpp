@@ -30,7 +30,7 @@ TEST(AtomicFile, AppearsWholeOrNotAtAll) {
   io::replace_file(folder / "a", "");
   EXPECT_EQ(get(folder / "a"), "");
   EXPECT_EQ(folder.files(), 1u);
-  expect_error(ExitCode::usage, {"no/a", "cannot be created", "existing folder"},
+  expect_error(ExitCode::usage, {"no/a", "cannot be created", "existing directory"},
                [&] { io::replace_file(folder / "no/a", "x"); });
   std::filesystem::create_directory(folder / "b.tmp");
   expect_error(ExitCode::retryable, {"b", "cannot be created"},
@@ -62,15 +62,15 @@ TEST(Json, IsReadStrictly) {
             "{\"z\":{\"y\":1,\"x\":2},\"a\":3}");
   both(std::string(64, '[') + std::string(64, ']'));
   for (const auto& [text, problem] : std::vector<std::pair<std::string, std::string>>{
-           {"{\"a\": 1, \"b\": {}, \"a\": 1}", "'a' comes twice"},
-           {"[{\"k\": {\"c\": 1, \"c\": 2}}]", "'c' comes twice"},
+           {"{\"a\": 1, \"b\": {}, \"a\": 1}", "'a' appears twice"},
+           {"[{\"k\": {\"c\": 1, \"c\": 2}}]", "'c' appears twice"},
            {std::string(65, '[') + std::string(65, ']'), "deeper than 64"},
            {std::string(100000, '['), "deeper than 64"},
-           {"{\"a\": 1e999}", "broken JSON"},
-           {"[1] [2]", "broken JSON"},
-           {"[1,]", "broken JSON"},
-           {"\"\xFF\"", "broken JSON"},
-           {"", "broken JSON"}}) {
+           {"{\"a\": 1e999}", "invalid JSON"},
+           {"[1] [2]", "invalid JSON"},
+           {"[1,]", "invalid JSON"},
+           {"\"\xFF\"", "invalid JSON"},
+           {"", "invalid JSON"}}) {
     expect_error(ExitCode::input, {"here", problem}, [&] { io::parse_json(text, "here"); });
     expect_error(ExitCode::input, {"here", problem}, [&] { io::parse_ordered_json(text, "here"); });
   }

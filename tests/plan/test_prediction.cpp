@@ -52,7 +52,7 @@ double seconds(const plan::StepPlan& p, const plan::DeviceModel& d, plan::Limit 
 }
 
 TEST(Prediction, Tf32HasHalfTheRateOf16Bits) {
-  plan::DeviceModel gpu = *plan::gpu_model("h200");
+  plan::DeviceModel gpu = plan::gpu_model(plan::Target::h200);
   const graph::Work::Product p{.m = 8192, .n = 8192, .k = 8192};
   const double fp32 = gpu.product_seconds(p, DType::f32),
                bf16 = gpu.product_seconds(p, DType::bf16);
@@ -252,8 +252,11 @@ TEST(Prediction, KernelsTakeTimeToLaunch) {
 }
 
 TEST(Prediction, GrowsWithTheWork) {
-  for (const char* name : {"h200", "h100", "a100", "a100-40gb"}) {
-    const plan::DeviceModel d = *plan::gpu_model(name);
+  for (const plan::Target target :
+       {plan::Target::h200, plan::Target::h100, plan::Target::a100, plan::Target::a100_40gb}) {
+    const plan::DeviceModel d = plan::gpu_model(target);
+    const std::string& name = d.name;
+    EXPECT_EQ(config::value_of<plan::Target>(name), target);
     const auto gpt2 = [&](const std::vector<std::string>& overrides) {
       return seconds(plan_of(config_with("preset: gpt2-124m", overrides)), d);
     };
@@ -271,7 +274,7 @@ TEST(Prediction, GrowsWithTheWork) {
               3 * once)
         << name;
   }
-  EXPECT_FALSE(plan::gpu_model("h300"));
+  EXPECT_FALSE(config::value_of<plan::Target>("h300"));
   const plan::DeviceModel one = plan::cpu_model(plan::reference_core(), 1 << 30, 8, 1, 8),
                           four = plan::cpu_model(plan::reference_core(), 1 << 30, 8, 4, 2);
   EXPECT_DOUBLE_EQ(one.wide.product, 4 * four.wide.product);

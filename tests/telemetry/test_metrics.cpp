@@ -240,7 +240,7 @@ TEST(Exporter, HealthFollowsTheSteps) {
 
 TEST(Exporter, Addresses) {
   auto o = options();
-  o.listen = "none";
+  o.listen = "";
   EXPECT_EQ(telemetry::Exporter::create(o), nullptr);
   const auto first = telemetry::Exporter::create(options());
   EXPECT_FALSE(first->is_public());
@@ -257,8 +257,8 @@ TEST(Exporter, Addresses) {
   };
   EXPECT_EQ(code("127.0.0.1:" + std::to_string(first->port())), ExitCode::environment);
   EXPECT_EQ(code("192.0.2.1:9750"), ExitCode::environment);
-  for (const char* bad : {"", ":", "localhost:", "localhost:x", "localhost:65536", "localhost:-1",
-                          "localhost:123456"})
+  for (const char* bad :
+       {":", "localhost:", "localhost:x", "localhost:65536", "localhost:-1", "localhost:123456"})
     EXPECT_EQ(code(bad), ExitCode::usage) << bad;
   EXPECT_EQ(code("0"), ExitCode::ok);
   o.listen = "0.0.0.0:0";

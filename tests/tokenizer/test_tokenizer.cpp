@@ -235,7 +235,7 @@ TEST(Bpe, RefusesBrokenVocabularies) {
     put(folder / "vocab.json", vocab);
     expect_error(ExitCode::input, parts, [&] { tokenizer::load_tokenizer(folder.str()); });
   };
-  refused("", {"vocab.json", "broken JSON"});
+  refused("", {"vocab.json", "invalid JSON"});
   refused("{}", {"empty"});
   refused("[1]", {"expected an object", "an array"});
   refused("7", {"expected an object", "7"});
@@ -248,7 +248,7 @@ TEST(Bpe, RefusesBrokenVocabularies) {
   refused("{\"a\": 1, \"a\": 2}", {"'a'", "twice"});
   refused("{\"a\": 1, \"b\": 1}", {"'b'", "id 1"});
   refused("{\"a\": 1}", {"symbol of byte 0"});
-  refused(good.substr(0, good.size() / 2), {"broken JSON", "byte"});
+  refused(good.substr(0, good.size() / 2), {"invalid JSON", "byte"});
   refused(std::string(100000, '['), {"an array"});
   put(folder / "vocab.json", good);
   const auto merges = [&](const std::string& text, std::initializer_list<std::string> parts) {

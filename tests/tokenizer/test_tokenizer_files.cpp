@@ -228,10 +228,10 @@ TEST(Marian, RefusesWhatItIsNot) {
     put(folder / file, test::get(fixture + file));
   tokenizer::load_tokenizer(folder.str());
   put(folder / "tokenizer_config.json", R"({"separate_vocabs": true})");
-  refused({folder.str(), "vocabularies of their own", "one vocab.json"});
+  refused({folder.str(), "separate source and target vocabularies", "one vocab.json"});
   put(folder / "tokenizer_config.json", "{}");
   put(folder / "target_vocab.json", "{}");
-  refused({"vocabularies of their own"});
+  refused({"separate source and target vocabularies"});
   std::filesystem::remove(folder / "target_vocab.json");
   put(folder / "vocab.json", R"({"</s>": 0, "<unk>": 1})");
   refused({"vocab.json", "no entry <pad>"});
@@ -273,19 +273,19 @@ class Malformed : public testing::Test {
 TEST_F(Malformed, JsonIsReadStrictly) {
   put(path_, good_.dump());
   EXPECT_EQ(tokenizer::load_tokenizer(path_)->encode("ab<s>b"), (Ids{2, 3, 1}));
-  refused_text("", {"broken JSON"});
+  refused_text("", {"invalid JSON"});
   refused_text("[]", {"an object"});
   refused_text("{}", {"model", "missing"});
-  refused_text(good_.dump().substr(0, 60), {"byte", "broken JSON"});
+  refused_text(good_.dump().substr(0, 60), {"byte", "invalid JSON"});
   refused_text(R"({"model":{},"model":{}})", {"'model'", "twice"});
   refused_text(std::string(100, '[') + std::string(100, ']'), {"nested"});
   refused_text(std::string(100000, '['), {"nested"});
   refused_text(R"({"model":{"type":"BPE","vocab":{"a":0,"a":1},"merges":[]}})", {"'a'", "twice"});
-  refused_text("{\"model\":\"\xFF\"}", {"broken JSON"});
+  refused_text("{\"model\":\"\xFF\"}", {"invalid JSON"});
 }
 
 TEST_F(Malformed, ComponentsAreRefusedByName) {
-  refused(R"({"colour":1})", {"'colour'", "not supported"});
+  refused(R"({"color":1})", {"'color'", "not supported"});
   refused(R"({"version":"2.0"})", {"version", "2.0"});
   refused(R"({"model":{"type":"WordLevel"}})", {"model", "'WordLevel'", "not supported"});
   refused(R"({"model":{"dropout":0.1}})", {"model.dropout", "not supported"});
@@ -298,7 +298,7 @@ TEST_F(Malformed, ComponentsAreRefusedByName) {
   refused(R"({"normalizer":{"type":"Precompiled","precompiled_charsmap":"?"}})",
           {"precompiled_charsmap", "base64"});
   refused(R"({"normalizer":{"type":"Precompiled","precompiled_charsmap":"/////w=="}})",
-          {"character map is broken"});
+          {"character map is damaged"});
   refused(R"({"normalizer":{"type":"Replace","pattern":{"Regex":"("},"content":""}})",
           {"normalizer.pattern.Regex"});
   refused(R"({"pre_tokenizer":{"type":"UnicodeScripts"}})", {"pre_tokenizer", "'UnicodeScripts'"});
@@ -374,7 +374,7 @@ TEST(SentencePieceFile, RefusesBrokenModels) {
   put(path, unknown + field(1, field(1, "a")));
   EXPECT_EQ(tokenizer::load_tokenizer(path)->encode("ba"), (Ids{0, 1}));
   refused("", {"unknown"});
-  refused("\x0A", {"cut off"});
+  refused("\x0A", {"truncated"});
   refused(
       "\x0A\x7F"
       "abc",

@@ -32,7 +32,7 @@ TEST(Half, EveryValueReadsBack) {
   every_value_reads_back<f16>();
 }
 
-// Halfway between two neighbours goes to the even one, anything beside it to the nearer one.
+// Halfway between two neighbors goes to the even one, anything beside it to the nearer one.
 template <class T>
 void rounds_to_nearest_even(unsigned last_finite) {
   for (unsigned b = 0; b < last_finite; b += 7) {

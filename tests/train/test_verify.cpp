@@ -85,17 +85,17 @@ TEST(VerifyLayout, FindsWrongNumbers) {
   for (const Experiment which : {Experiment::single, Experiment::layout}) {
     Found first{{"loss of step 1", none}, {losses, none}}, later{{losses, none}};
     if (which == Experiment::layout)
-      for (Found* f : {&first, &later}) (*f)["recompute on and off"] = none;
+      for (Found* f : {&first, &later}) (*f)["recompute on vs. off"] = none;
     EXPECT_EQ(found_with(0, which, [](Trace& t) { t.losses[0] *= 1 + 1e-7; }), first);
     EXPECT_EQ(found_with(0, which, [](Trace& t) { t.losses[4] *= 1 - 1e-7; }), later);
     EXPECT_EQ(found_with(0, which, [](Trace& t) { t.norms[4] *= 1 + 1e-7; }),
               (Found{{"gradient norm", none}}));
   }
   EXPECT_EQ(found_with(0, Experiment::other_recompute, [](Trace& t) { t.losses[3] *= 1 + 1e-15; }),
-            (Found{{"recompute on and off", none}}))
+            (Found{{"recompute on vs. off", none}}))
       << "these are bit-equal";
   EXPECT_EQ(found_with(1, Experiment::no_zero, [](Trace& t) { t.losses[3] *= 1 + 1e-15; }),
-            (Found{{"ZeRO on and off", none}}))
+            (Found{{"ZeRO on vs. off", none}}))
       << "these are bit-equal";
 }
 

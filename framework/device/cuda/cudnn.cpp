@@ -239,8 +239,7 @@ Plan::Plan(const Graph& graph, const Target& target) {
     all.push_back(keep(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR));
   proposals = heuristics.get(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
                              proposals, all.data());
-  Refusal last(CUDNN_STATUS_NOT_SUPPORTED,
-               "cuDNN has no engine of repeatable results for this graph");
+  Refusal last(CUDNN_STATUS_NOT_SUPPORTED, "cuDNN has no deterministic engine for this graph");
   for (std::int64_t i = 0; i < proposals; ++i) try {
       if (finish(all[static_cast<std::size_t>(i)], target)) return;
     } catch (const Refusal& refusal) {
@@ -266,7 +265,7 @@ bool Plan::finish(cudnnBackendDescriptor_t configuration, const Target& target) 
 }
 
 void Plan::run(cudnnHandle_t handle, std::span<const void* const> operands, void* workspace) const {
-  TFM_CHECK(operands.size() == operands_.size(), "a pointer for each operand");
+  TFM_CHECK(operands.size() == operands_.size(), "one pointer per operand");
   std::vector<std::int64_t> ids = operands_;
   std::vector<const void*> pointers(operands.begin(), operands.end());
   ids.insert(ids.end(), constants_.begin(), constants_.end());

@@ -120,7 +120,7 @@ class Graph {
   Tensor reduce(cudnnReduceTensorOp_t reduction, const Tensor& x,
                 const Tensor& to);  // over dimensions in which `to` has fewer
   Tensor matmul(const Tensor& a, const Tensor& b,
-                const Tensor& to);  // neighbouring heads of a share one of b
+                const Tensor& to);  // neighboring heads of a share one of b
   Tensor reshape(const Tensor& x,
                  const Tensor& to);  // the same memory under other sizes and strides
 

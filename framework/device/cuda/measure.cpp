@@ -61,7 +61,7 @@ int Choices::fastest(const std::string& key, std::initializer_list<std::function
       if (const float ms = milliseconds(stream_, ways.begin()[i]); ms < shortest)
         shortest = ms, fastest[0] = i;
   } catch (const device::OutOfMemory& e) {
-    std::fprintf(stderr, "warning: which way is the fastest is not measured: %s\n", e.what());
+    std::fprintf(stderr, "warning: algorithms are not timed, the default is used: %s\n", e.what());
     return known_[key] = 0;
   }
   return of_file(file_.add(key, fastest).value_or(Algorithm{}));

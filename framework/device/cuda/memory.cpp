@@ -35,7 +35,7 @@ void fail_for_memory(const std::string& wanted) {
   throw device::OutOfMemory(
       wanted + ": device " + std::to_string(device) + " has " + std::to_string(free) + " of " +
           std::to_string(total) +
-          " bytes free; a smaller micro_batch_size, recompute: full or more ranks need less",
+          " bytes free; reduce train.micro_batch_size, set recompute to full, or use more ranks",
       static_cast<std::int64_t>(free) + device::allocated);
 }
 
@@ -64,10 +64,9 @@ std::shared_ptr<std::byte> allocate_host(cuda::Stream&, std::int64_t bytes) {  /
   const cudaError_t status = cudaMallocHost(&p, size(bytes));
   if (status != cudaSuccess) {
     cudaGetLastError();
-    throw Error(ExitCode::environment,
-                "cannot lock " + std::to_string(bytes) +
-                    " bytes of host memory: " + cudaGetErrorString(status) +
-                    "; `ulimit -l` or the job's limit of memory may be too low");
+    throw Error(ExitCode::environment, "cannot page-lock " + std::to_string(bytes) +
+                                           " bytes of host memory: " + cudaGetErrorString(status) +
+                                           "; raise `ulimit -l` or the job's memory limit");
   }
   std::shared_ptr<std::byte> memory(static_cast<std::byte*>(p),
                                     [](std::byte* q) { cudaFreeHost(q); });

@@ -32,9 +32,9 @@ std::string why_no_device() {
     return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10);
   };
   if (status == cudaErrorInsufficientDriver && cudaDriverGetVersion(&driver) == cudaSuccess)
-    return driver == 0 ? "there is no driver for GPUs here"
-                       : "the driver is for CUDA " + version(driver) + ", but CUDA " +
-                             version(CUDART_VERSION) + " is needed";
+    return driver == 0 ? "this machine has no GPU driver"
+                       : "the driver supports CUDA " + version(driver) + ", but CUDA " +
+                             version(CUDART_VERSION) + " is required";
   return std::string("CUDA reports ") + cudaGetErrorName(status) + ": " +
          cudaGetErrorString(status);
 }

@@ -173,8 +173,8 @@ void zero_rows(T* p, std::int64_t rows, std::int64_t cols, std::int64_t stride) 
 template <class T>
 void check(const AttentionArgs<T>& a) {
   TFM_CHECK(a.kv_heads > 0 && a.heads % a.kv_heads == 0,
-            std::to_string(a.heads) + " query heads cannot share " + std::to_string(a.kv_heads) +
-                " key heads evenly");
+            std::to_string(a.heads) + " query heads cannot be divided evenly among " +
+                std::to_string(a.kv_heads) + " key/value heads");
 }
 
 }  // namespace tfm::kernels

@@ -81,8 +81,8 @@ void add_position(cpu::Stream& stream, const PositionArgs<T>& a) {
 template <class T>
 void add_position_backward(cpu::Stream& stream, const PositionBackwardArgs<T>& a) {
   TFM_CHECK(a.length >= 1 && a.first + a.length <= a.table_rows,
-            "the position table has " + std::to_string(a.table_rows) + " rows, sequences have " +
-                std::to_string(a.length));
+            "the position table has " + std::to_string(a.table_rows) +
+                " rows, but sequences have " + std::to_string(a.length));
   const std::int64_t start = a.row_offset % a.length;
   parallel(stream, a.table_rows, a.rows * a.cols, [&](std::int64_t t) {
     Wide<T>* to = a.dtable + t * a.cols;

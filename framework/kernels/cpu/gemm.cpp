@@ -43,7 +43,7 @@ void product(cpu::Stream& stream, const GemmArgs<float>& g) {
       dnnl_sgemm(g.transpose_a ? 'T' : 'N', g.transpose_b ? 'T' : 'N', g.m, g.n, g.k, g.alpha, g.a,
                  g.lda, g.b, g.ldb, g.beta, g.c, g.ldc);
   TFM_CHECK(status == dnnl_success,
-            "oneDNN refused a matrix product with status " + std::to_string(status) + ": " +
+            "oneDNN failed a matrix product with status " + std::to_string(status) + ": " +
                 describe(g) +
                 "; a leading dimension must be at least the row length of its stored matrix");
 }

@@ -1,7 +1,7 @@
 #pragma once
 // Vectors as wide as the instruction set named at compile time, and loops over them whose tail runs
 // the same operations as the body: the result of an element never depends on where in memory its
-// row starts or on its neighbours.
+// row starts or on its neighbors.
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -175,7 +175,7 @@ TFM_INLINE inline Vec<float> exp(Vec<float> x) {
   return tiny ? Vec<float>{} : p * (Vec<float>)power;
 }
 
-// f of every lane. Never inlined: GCC 12 at -O3 loses lanes of neighbouring vectors when it merges
+// f of every lane. Never inlined: GCC 12 at -O3 loses lanes of neighboring vectors when it merges
 // scalar calls with vector code.
 template <class T, class F>
 [[gnu::noinline]] Vec<T> lanewise_of(Vec<T> v, F f) {

@@ -73,12 +73,12 @@ dim3 grid_of(const AttentionArgs<T>& a, std::int64_t n, std::int64_t rows) {
 template <class T>
 void check(const AttentionArgs<T>& a) {
   TFM_CHECK(a.kv_heads > 0 && a.heads % a.kv_heads == 0,
-            std::to_string(a.heads) + " query heads cannot share " + std::to_string(a.kv_heads) +
-                " key heads evenly");
+            std::to_string(a.heads) + " query heads cannot be divided evenly among " +
+                std::to_string(a.kv_heads) + " key/value heads");
   if (a.head_size > kMostHeadSize)
-    throw Error(ExitCode::usage, "attention on GPUs has heads of at most " +
-                                     std::to_string(kMostHeadSize) + " elements, not " +
-                                     std::to_string(a.head_size) + ": use more heads");
+    throw Error(ExitCode::usage, "attention on GPUs supports heads of at most " +
+                                     std::to_string(kMostHeadSize) + " elements, found " +
+                                     std::to_string(a.head_size) + "; use more heads");
 }
 
 template <class... P>

@@ -198,7 +198,7 @@ void launch(Stream& stream, void (*kernel)(P...), dim3 grid, dim3 block, std::si
 
 namespace tfm::cuda {
 
-// N neighbours that are loaded and stored at once; 16 bytes by default.
+// N neighbors that are loaded and stored at once; 16 bytes by default.
 template <class T, int N = 16 / sizeof(T)>
 struct alignas(N * sizeof(T)) Pack {
   T at[N];

@@ -292,8 +292,8 @@ void add_position(cuda::Stream& stream, const PositionArgs<T>& a) {
 template <class T>
 void add_position_backward(cuda::Stream& stream, const PositionBackwardArgs<T>& a) {
   TFM_CHECK(a.length >= 1 && a.first + a.length <= a.table_rows,
-            "the position table has " + std::to_string(a.table_rows) + " rows, sequences have " +
-                std::to_string(a.length));
+            "the position table has " + std::to_string(a.table_rows) +
+                " rows, but sequences have " + std::to_string(a.length));
   over_rows(stream, a.table_rows, a.cols, SumPosition<T>{a});
 }
 

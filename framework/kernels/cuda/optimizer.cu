@@ -137,7 +137,7 @@ struct TermSum {
   double plain;
 };
 
-// A span in shared memory: in every term, rows of eight change places, so that neighbouring terms
+// A span in shared memory: in every term, rows of eight change places, so that neighboring terms
 // are read from different banks.
 __device__ inline unsigned row_of(unsigned term, unsigned row) { return row ^ term % 4; }
 

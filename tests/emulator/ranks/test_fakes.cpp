@@ -226,9 +226,9 @@ TEST_F(Nccl, ARankThatDoesNotConnectIsAnError) {
       ADD_FAILURE();
     } catch (const Error& e) {
       EXPECT_EQ(e.code(), ExitCode::retryable);
-      EXPECT_NE(std::string(e.what()).find("connecting rank " + std::to_string(job().rank()) +
-                                           " of the " + std::to_string(job().size()) +
-                                           " of the data axis"),
+      EXPECT_NE(std::string(e.what()).find("connecting NCCL's rank " +
+                                           std::to_string(job().rank()) + " of the " +
+                                           std::to_string(job().size()) + " of the data axis"),
                 std::string::npos)
           << e.what();
     }

@@ -1,8 +1,7 @@
-// Cross-entropy over a split vocabulary, and the optimizers.
+// The update rules, the exact sum of squares and gradient clipping.
 #include <array>
 #include <random>
 
-#include "kernels/cross_entropy.h"
 #include "kernels/optimizer.h"
 #include "support/kernel_case.h"
 
@@ -10,137 +9,9 @@ namespace tfm::test {
 namespace {
 
 template <class T>
-class Loss : public testing::Test {};
-template <class T>
 class Update : public testing::Test {};
 using Types = testing::Types<float, double>;
-TYPED_TEST_SUITE(Loss, Types);
 TYPED_TEST_SUITE(Update, Types);
-
-struct LossCase {
-  std::int64_t rows, cols, parts;
-  double smoothing;
-  Values logits = random_values(rows * cols, 1, 5);
-  std::vector<std::int32_t> labels = [this] {
-    std::vector<std::int32_t> l(rows);
-    const RandomKey key{3, Purpose::data, 0, 0};
-    for (std::int64_t r = 0; r < rows; ++r)
-      l[r] = r % 5 == 3 ? -100 : static_cast<std::int32_t>(key.word(r) % cols);
-    return l;
-  }();
-};
-
-template <class T>
-struct LossResult {
-  std::vector<double> loss;
-  Values gradient;
-};
-
-// The vocabulary in `parts` pieces of one padded width; the reductions between the passes are done
-// here.
-template <class T>
-LossResult<T> run(const LossCase& c, int threads, double scale) {
-  const std::int64_t width = (c.cols + c.parts - 1) / c.parts + 2, stride = width + 3;
-  std::vector<Guarded<T>> logits, max, sums;
-  std::vector<kernels::CrossEntropyArgs<T>> args(c.parts);
-  cpu::Stream s{threads};
-  LossResult<T> result{std::vector<double>(c.rows, 777), Values(c.rows * c.cols)};
-  for (std::int64_t p = 0; p < c.parts; ++p) {
-    const std::int64_t begin = std::min(p * width, c.cols), cols = std::min(width, c.cols - begin);
-    logits.emplace_back(c.rows * stride, T{55}), max.emplace_back(c.rows),
-        sums.emplace_back(3 * c.rows);
-    for (std::int64_t r = 0; r < c.rows; ++r)
-      for (std::int64_t i = 0; i < cols; ++i)
-        logits[p].data()[r * stride + i] = static_cast<T>(c.logits[r * c.cols + begin + i]);
-    args[p] = {.rows = c.rows,
-               .cols = cols,
-               .stride = stride,
-               .padded_cols = width,
-               .vocab_begin = begin,
-               .vocab_size = c.cols,
-               .labels = c.labels.data(),
-               .smoothing = static_cast<T>(c.smoothing),
-               .gradient_scale = &scale,
-               .loss = result.loss.data()};
-  }
-  for (std::int64_t p = 0; p < c.parts; ++p) {  // the vectors above do not move any more
-    args[p].logits = logits[p], args[p].max = max[p], args[p].sums = sums[p];
-    kernels::cross_entropy_max(s, args[p]);
-  }
-  auto reduce = [&](std::vector<Guarded<T>>& v, std::int64_t n, auto op) {
-    for (std::int64_t i = 0; i < n; ++i) {
-      for (std::int64_t p = 1; p < c.parts; ++p)
-        v[0].data()[i] = op(v[0].data()[i], v[p].data()[i]);
-      for (std::int64_t p = 1; p < c.parts; ++p) v[p].data()[i] = v[0].data()[i];
-    }
-  };
-  reduce(max, c.rows, [](T a, T b) { return std::max(a, b); });
-  for (auto& a : args) kernels::cross_entropy_sums(s, a);
-  reduce(sums, 3 * c.rows, [](T a, T b) { return a + b; });
-  for (std::int64_t p = 0; p < c.parts; ++p) {
-    kernels::cross_entropy_loss(s, args[p]);
-    kernels::cross_entropy_gradient(s, args[p]);
-    for (std::int64_t r = 0; r < c.rows; ++r)
-      for (std::int64_t i = 0; i < stride; ++i) {
-        const T g = logits[p].data()[r * stride + i];
-        if (i < args[p].cols) {
-          result.gradient[r * c.cols + args[p].vocab_begin + i] = g;
-        } else {
-          EXPECT_EQ(g, i < width ? T{0} : T{55}) << "padding";
-        }
-      }
-  }
-  return result;
-}
-
-TYPED_TEST(Loss, LossAndGradientOverASplitVocabulary) {
-  using T = TypeParam;
-  for (double smoothing : {0.0, 0.1})
-    for (auto [rows, cols, parts] :
-         {std::array{1, 2, 1}, {7, 33, 1}, {7, 33, 3}, {40, 5003, 2}, {6, 5, 4}}) {
-      const LossCase c{rows, cols, parts, smoothing};
-      const auto got = run<T>(c, 1, 0.25);
-      Values loss(rows), gradient(rows * cols);
-      for (std::int64_t r = 0; r < rows; ++r) {
-        loss[r] =
-            reference::cross_entropy(c.logits.data() + r * cols, cols, c.labels[r], smoothing);
-        if (c.labels[r] < 0) continue;
-        double sum = 0;
-        for (std::int64_t i = 0; i < cols; ++i) sum += std::exp(c.logits[r * cols + i]);
-        for (std::int64_t i = 0; i < cols; ++i)
-          gradient[r * cols + i] = 0.25 * (std::exp(c.logits[r * cols + i]) / sum -
-                                           (1 - smoothing) * (i == c.labels[r]) - smoothing / cols);
-      }
-      expect_close(got.loss, loss, tolerance<T>(10), "loss");
-      expect_close(got.gradient, gradient, tolerance<T>(1), "gradient");
-      const auto team = run<T>(c, 3, 0.25);
-      EXPECT_TRUE(same_bits(got.loss, team.loss) && same_bits(got.gradient, team.gradient));
-    }
-}
-
-TEST(LossGradient, AgreesWithCentralDifferences) {
-  for (double smoothing : {0.0, 0.2}) {
-    const LossCase c{6, 9, 2, smoothing};
-    auto total = [&](const Values& logits) {
-      double sum = 0;
-      for (std::int64_t r = 0; r < c.rows; ++r)
-        sum += reference::cross_entropy(logits.data() + r * c.cols, c.cols, c.labels[r], smoothing);
-      return sum * 0.5;
-    };
-    expect_close(run<double>(c, 1, 0.5).gradient, differences(c.logits, total), 1e-9, "gradient");
-  }
-}
-
-TYPED_TEST(Loss, LargeLogitsStayFiniteAndBadOnesShow) {
-  using T = TypeParam;
-  LossCase c{2, 20, 1, 0};
-  c.logits[3] = 1e30, c.labels = {3, 3};
-  const auto got = run<T>(c, 1, 1);
-  EXPECT_EQ(got.loss[0], 0);
-  for (double g : got.gradient) EXPECT_TRUE(std::isfinite(g));
-  c.logits[27] = std::nan("");
-  EXPECT_TRUE(std::isnan(run<T>(c, 1, 1).loss[1]));
-}
 
 template <class Rule, class T, class P>
 void update(cpu::Stream& s, const Rule& rule, const kernels::UpdateRange<T, P>& range,

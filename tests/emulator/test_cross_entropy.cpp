@@ -1,0 +1,141 @@
+// Cross-entropy on the emulator.
+#include "kernel_runs.h"
+#include "kernels/attention.h"
+#include "kernels/cross_entropy.h"
+
+namespace tfm::test {
+namespace {
+
+template <class T>
+class DeviceLoss : public testing::Test {};
+TYPED_TEST_SUITE(DeviceLoss, Floats);
+
+template <class D>
+typename D::template Array<std::int32_t> integers(const char* name,
+                                                  const std::vector<std::int32_t>& v) {
+  return typename D::template Array<std::int32_t>(name, Values(v.begin(), v.end()));
+}
+
+struct LossCase {
+  std::int64_t rows, cols, padded, stride, vocab_begin, vocab_size;
+  double smoothing;
+  bool ties = false;
+
+  std::vector<std::int32_t> labels() const {
+    std::vector<std::int32_t> l(rows);
+    for (std::int64_t r = 0; r < rows; ++r)
+      l[r] = r % 5 == 3 ? -100 : static_cast<std::int32_t>(r * 7 % vocab_size);
+    return l;
+  }
+  Values logits() const {
+    Values v = random_values(rows * stride, 1, 5);
+    if (ties)
+      for (double& x : v) x = std::round(x);
+    return v;
+  }
+  template <class D, class T>
+  Results run() const {
+    using W = Wide<T>;
+    typename D::template Array<T> x("logits", rows * stride);
+    typename D::template Array<W> max("max", rows), sums("sums", 3 * rows);
+    typename D::template Array<double> loss("loss", rows), total("total", 1), correct("correct", 1),
+        factor("factor", Values{0.25});
+    auto label = integers<D>("labels", labels());
+    x.assign(rounded<T>(logits())), total.assign({3}), correct.assign({2});
+    kernels::CrossEntropyArgs<T> a{.rows = rows,
+                                   .cols = cols,
+                                   .stride = stride,
+                                   .padded_cols = padded,
+                                   .vocab_begin = vocab_begin,
+                                   .vocab_size = vocab_size,
+                                   .logits = x,
+                                   .labels = label,
+                                   .max = max,
+                                   .sums = sums,
+                                   .smoothing = static_cast<W>(smoothing),
+                                   .gradient_scale = factor,
+                                   .loss = loss,
+                                   .total = total,
+                                   .correct = ties ? static_cast<double*>(correct) : nullptr};
+    auto& s = D::stream();
+    kernels::cross_entropy_max(s, a);
+    if (cols == 0) max.assign(Values(rows, 0));  // as other ranks' would
+    kernels::cross_entropy_sums(s, a);
+    if (ties) kernels::cross_entropy_ties(s, a);
+    Results r{{"sums", sums.values(), rounding<W>(5.0 * static_cast<double>(cols) + 1)},
+              {"max", max.values(), 0}};
+    if (cols == 0) sums.assign(Values(3 * rows, 1));
+    kernels::cross_entropy_loss(s, a);
+    kernels::cross_entropy_total(s, a);
+    kernels::cross_entropy_gradient(s, a);
+    r.insert(r.end(), {{"loss", loss.values(), rounding<W>(20)},
+                       {"total", total.values(), rounding<W>(20.0 * rows)},
+                       {"correct", correct.values(), 0},
+                       {"gradient", x.values(), rounding<T>(0.5)}});
+    return r;
+  }
+};
+
+TYPED_TEST(DeviceLoss, AsTheCpus) {
+  using T = TypeParam;
+  for (const LossCase& c : {LossCase{1, 1, 1, 1, 0, 1, 0},
+                            {9, 37, 40, 40, 0, 37, 0.1},
+                            {7, 2500, 2500, 2503, 0, 2500, 0},
+                            {6, 64, 80, 83, 64, 200, 0.2},
+                            {40, 64, 80, 83, 64, 200, 0, true},
+                            {4, 0, 8, 8, 100, 100, 0},
+                            {300, 9, 16, 16, 0, 9, 0, true},
+                            {11, 3000, 3000, 3001, 0, 3000, 0, true}}) {
+    SCOPED_TRACE(testing::Message() << c.rows << " x " << c.cols);
+    expect_as_cpu([&]<class D>() { return c.run<D, T>(); });
+  }
+}
+TYPED_TEST(DeviceLoss, MatchesTheDefinition) {
+  using T = TypeParam;
+  const LossCase c{9, 300, 300, 300, 0, 300, 0.1};
+  const Values got = c.run<OnDevice, T>()[2].values, x = rounded<T>(c.logits());
+  for (std::int64_t r = 0; r < 9; ++r)
+    EXPECT_NEAR(got[r], reference::cross_entropy(x.data() + r * 300, 300, c.labels()[r], 0.1),
+                rounding<Wide<T>>(20));
+}
+TEST(DeviceLossCases, NeedTheirBarriers) {
+  expect_needs_barriers(
+      [&]<class D>() { return LossCase{5, 3000, 3000, 3000, 0, 3000, 0, true}.run<D, float>(); });
+}
+
+struct BucketCase {
+  std::int64_t batch, heads, distances, buckets;
+  bool accumulate;
+
+  template <class D, class T>
+  Results run() const {
+    using W = Wide<T>;
+    std::vector<std::int32_t> bucket(distances);
+    for (std::int64_t i = 0; i < distances; ++i)
+      bucket[i] = static_cast<std::int32_t>(i * i % buckets);
+    auto ids = integers<D>("bucket", bucket);
+    typename D::template Array<T> table("table", rounded<T>(random_values(heads * buckets, 1)));
+    typename D::template Array<W> bias("bias", heads * distances),
+        dbias("dbias", rounded<W>(random_values(batch * heads * distances, 2))),
+        dtable("dtable", heads * buckets);
+    dtable.assign(Values(heads * buckets, 0.5));
+    kernels::bucket_bias(D::stream(),
+                         kernels::BucketBiasArgs<T>{heads, distances, buckets, ids, table, bias});
+    kernels::bucket_bias_backward(
+        D::stream(), kernels::BucketBiasBackwardArgs<T>{batch, heads, distances, buckets, ids,
+                                                        dbias, dtable, accumulate});
+    return {{"bias", bias.values(), 0}, {"dtable", dtable.values(), rounding<W>(4)}};
+  }
+};
+TYPED_TEST(DeviceLoss, BucketBiasAsTheCpus) {
+  for (const BucketCase& c :
+       {BucketCase{1, 1, 1, 1, false}, {3, 2, 41, 7, true}, {2, 3, 600, 32, false}})
+    expect_as_cpu([&]<class D>() { return c.run<D, TypeParam>(); });
+}
+
+TEST(DeviceBucketBias, NeedsItsBarriers) {
+  expect_needs_barriers([&]<class D>() { return BucketCase{2, 2, 600, 7, false}.run<D, float>(); });
+}
+
+}  // namespace
+}  // namespace tfm::test

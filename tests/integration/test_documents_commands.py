@@ -1,0 +1,152 @@
+"""Every command of the documents runs, at a small size and in a folder with small data of its own.
+
+A comment before a block of commands gives the keys that make it small: <!-- test: section.key=value ... -->, or another file that a name
+stands for: <!-- test: cfg.yaml=huggingface.yaml -->. Readers of a document do not see it. SKIPPED lists the commands that do not run here and why; a command in neither way fails.
+
+usage: test_documents_commands.py BIN
+"""
+import json
+import os
+import pathlib
+import re
+import shlex
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+BIN = pathlib.Path(sys.argv[1]).resolve()
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FIXTURES = ROOT / "tests/fixtures"
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+SKIPPED = {
+    "launch/setup.sh": "installs packages; CI calls it first",
+    "cmake --preset cpu -DTFM_TESTS=ON && cmake --build --preset cpu": "CI calls it before this test",
+    "ctest --preset cpu": "calls this test",
+    "ctest --preset cpu -R 'ops|unit'": "ctest calls the same tests",
+    "tests/run.sh": "calls this test",
+    "launch/quickstart.sh": "test_quickstart.py calls it",
+}
+CHECKED = {"device=cuda"}  # a machine without a GPU checks the configuration for the same number of ranks
+CONFIG = """
+model: {family: decoder, vocab_size: 300, d_model: 64, n_layers: 2, n_heads: 8, max_seq_len: 32, dropout: 0.1}
+train: {steps: 2, global_batch_size: 64, seq_len: 16}
+data: {train: {type: text, path: my.txt}, tokenizer: bytes}
+metrics: {listen: none}
+"""
+HUGGINGFACE = """
+model: {family: decoder, dropout: 0.0}
+train: {steps: 2, global_batch_size: 4, seq_len: 8}
+data: {train: {type: tokens, path: ids.bin}}
+metrics: {listen: none}
+"""
+TRANSLATION = """
+model: {family: encoder_decoder, vocab_size: 300, d_model: 32, n_layers: 1, n_heads: 4, dropout: 0.1}
+train: {steps: 2, global_batch_size: 4, seq_len: 16}
+data: {train: {type: pairs, source: in.de, target: in.en}, tokenizer: bytes}
+checkpoint: {dir: runs/y/checkpoints}
+metrics: {listen: none}
+"""
+
+
+def blocks(document):
+    """(line number, keys of the comment before it, commands) of each block of commands."""
+    number, keys, start, lines = 0, [], None, []
+    for number, line in enumerate(document.read_text().splitlines(), 1):
+        if start is not None and line.startswith("```"):
+            yield start, keys, lines
+            start, keys = None, []
+        elif start is not None:
+            lines.append(re.sub(r"\s+# .*", "", line).strip())
+        elif line.startswith(("```sh", "```bash", "```console")):
+            start, lines = number, []
+        elif found := re.fullmatch(r"<!-- test: (.*) -->", line.strip()):
+            keys = found[1].split()
+        elif line.strip():
+            keys = []
+
+
+def safetensors(path, tensors):
+    """int64 tensors: name -> rows of equal length."""
+    header, data = {}, b""
+    for name, rows in tensors.items():
+        content = struct.pack(f"<{len(rows) * len(rows[0])}q", *(x for row in rows for x in row))
+        header[name] = {"dtype": "I64", "shape": [len(rows), len(rows[0])], "data_offsets": [len(data), len(data) + len(content)]}
+        data += content
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+class Sandbox:
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder)
+        self.environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1",
+                            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
+                            "OMPI_MCA_hwloc_base_binding_policy": "none"}
+        for name in ("configs", "docs", "framework", "README.md"):
+            (self.folder / name).symlink_to(ROOT / name)
+        (self.folder / "build/cpu").mkdir(parents=True)
+        (self.folder / "build/cpu/bin").symlink_to(BIN)
+        (self.folder / "HF_DIR").symlink_to(FIXTURES / "huggingface/gpt2_0")
+        self.write("my.txt", "".join(f"line {k} of a text that is long enough for a few samples\n" for k in range(60)))
+        self.write("in.de", "ein Satz\nzwei\n" * 4)
+        self.write("in.en", "a sentence\ntwo\n" * 4)
+        self.write("cfg.yaml", CONFIG)
+        self.write("translation.yaml", TRANSLATION)
+        self.write("huggingface.yaml", HUGGINGFACE)
+        ids = [k % 50 for k in range(400)]  # within the vocabulary of HF_DIR
+        (self.folder / "ids.bin").write_bytes(struct.pack(f"<256i{len(ids)}H", 20240520, 1, len(ids), *[0] * 253, *ids))
+        safetensors(self.folder / "in.safetensors", {"input_ids": [[1, 2, 3, 4], [4, 3, 2, 1]], "labels": [[1, 2, 3, 4], [4, 3, 2, 1]]})
+        self.run("tfm-train cfg.yaml checkpoint.dir=runs/x/checkpoints")
+        self.run("tfm-train translation.yaml")
+
+    def write(self, name, text):
+        (self.folder / name).write_text(text)
+
+    def run(self, command):
+        done = subprocess.run(["bash", "-euo", "pipefail", "-c", command], cwd=self.folder, env=self.environment, capture_output=True,
+                              text=True, errors="replace", timeout=300)
+        return done.returncode, done.stdout + done.stderr
+
+
+def small(command, keys):
+    """The command with the keys of its block, checked instead of run where it needs a GPU."""
+    for name, file in (k.split("=") for k in keys if re.match(r"\S+\.yaml=", k)):
+        command = command.replace(name, file)
+    keys = [k for k in keys if not re.match(r"\S+\.yaml=", k)]
+    command = re.sub(r"(tfm-(?:train|plan|verify|bench \w+)) ([\w/.]+\.yaml)", lambda m: " ".join([m[0], *keys]), command)
+    words = shlex.split(command)
+    if CHECKED & set(words):
+        ranks = words[words.index("-np") + 1] if "-np" in words else "1"
+        command = command[command.index("tfm-train"):] + f" --check --ranks {ranks}"
+    return command
+
+
+def main():
+    errors, ran, skipped = [], 0, []
+    with tempfile.TemporaryDirectory() as folder:
+        sandbox = Sandbox(folder)
+        for document in DOCUMENTS:
+            for line, keys, commands in blocks(document):
+                for command in filter(None, commands):
+                    if command in SKIPPED:
+                        skipped.append(command)
+                        print(f"skipped: {command}: {SKIPPED[command]}")
+                        continue
+                    started, given = time.monotonic(), small(command, keys)
+                    code, output = sandbox.run(given)
+                    ran += 1
+                    print(f"{time.monotonic() - started:5.1f} s  {given}", flush=True)
+                    if code:
+                        errors.append(f"{document.relative_to(ROOT)}:{line}: exit code {code}: {given}\n{output[-2000:]}")
+    errors += [f"SKIPPED names a command that no document has: {command}" for command in SKIPPED if command not in skipped]
+    for e in errors:
+        print("error:", e)
+    print(f"{ran} commands ran, {len(skipped)} skipped, {len(errors)} errors")
+    assert ran >= 20, "the documents' commands were not found"
+    sys.exit(1 if errors else 0)
+
+
+main()
