@@ -13,6 +13,7 @@ struct Totals {  // by objective
   double perplexity() const, accuracy() const;      // of the first objective
   Totals& operator+=(const Totals& other);
   void all_reduce(comm::Communicator& over);
+  static std::array<std::int64_t, 3> reduced_bytes();  // of the sums of all_reduce(), in order
 };
 
 // Labels >= 0 of the first `sequences` sequences of each loss's labels.

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "data/batch_shapes.h"
+#include "inference/totals.h"
 #include "models/registry.h"
 #include "ops/fusion.h"
 #include "plan/run_memory.h"
@@ -73,6 +74,12 @@ template <class F>
 void each_recording(const StepPlan& p, F&& f) {
   for (const ShapePlan& s : p.shapes)
     for (const nn::Recording* r : {&s.training, &s.evaluation.recording()}) f(s, *r);
+}
+
+// A group of one rank exchanges nothing.
+void leave_out_single(std::vector<graph::CollectiveUse>& uses, const comm::Layout& layout) {
+  std::erase_if(
+      uses, [&](const graph::CollectiveUse& c) { return optim::group_size(layout, c.axis) == 1; });
 }
 
 // The part of a global batch that one rank takes at a time.
@@ -195,9 +202,8 @@ std::vector<graph::CollectiveUse> StepPlan::collectives(const ShapePlan& shape) 
           all.push_back(shape.train_program.buckets()[s.bucket].collective);
         continue;
       }
-      for (const graph::CollectiveUse& c :
-           shape.training.tape->nodes()[s.node].op->collectives(s.phase))
-        all.push_back(c);
+      std::ranges::copy(shape.training.tape->nodes()[s.node].op->collectives(s.phase),
+                        std::back_inserter(all));
     }
   all.push_back(
       {comm::Collective::all_reduce_sum, comm::Axis::world, sizeof(SquareSum)});  // gradient norm
@@ -205,9 +211,21 @@ std::vector<graph::CollectiveUse> StepPlan::collectives(const ShapePlan& shape) 
     for (const optim::Bucket& b : buckets)
       all.push_back({comm::Collective::all_gather, b.axis, (b.end - b.begin) * bytes});
   all.push_back({comm::Collective::all_reduce_sum, comm::Axis::data, 8 * objectives});  // loss
-  std::erase_if(all, [&](const graph::CollectiveUse& c) {
-    return optim::group_size(mesh.layout, c.axis) == 1;
-  });
+  leave_out_single(all, mesh.layout);
+  return all;
+}
+
+std::vector<graph::CollectiveUse> StepPlan::evaluation_collectives(const ShapePlan& shape,
+                                                                   std::int64_t sequences) const {
+  std::vector<graph::CollectiveUse> all;
+  const std::int64_t runs = ceil_div(sequences, shape.shape.sequences * mesh.layout.data);
+  for (std::int64_t run = 0; run < runs; ++run)
+    for (const graph::ProgramStep& s : shape.evaluation.program().steps())
+      std::ranges::copy(shape.evaluation.recording().tape->nodes()[s.node].op->collectives(s.phase),
+                        std::back_inserter(all));
+  for (const std::int64_t bytes : inference::Totals::reduced_bytes())
+    all.push_back({comm::Collective::all_reduce_sum, comm::Axis::data, bytes});
+  leave_out_single(all, mesh.layout);
   return all;
 }
 
@@ -215,11 +233,13 @@ std::uint64_t StepPlan::collective_hash() const {
   std::uint64_t h = 1469598103934665603ull;
   const auto mix = [&](std::uint64_t x) { h = (h ^ x) * 1099511628211ull; };
   for (const ShapePlan& s : shapes)
-    for (const graph::CollectiveUse& c : collectives(s)) {
-      mix(static_cast<std::uint64_t>(c.kind));
-      mix(static_cast<std::uint64_t>(c.axis));
-      mix(static_cast<std::uint64_t>(c.bytes));
-    }
+    for (const auto& uses :
+         {collectives(s), evaluation_collectives(s, s.shape.sequences * mesh.layout.data)})
+      for (const graph::CollectiveUse& c : uses) {
+        mix(static_cast<std::uint64_t>(c.kind));
+        mix(static_cast<std::uint64_t>(c.axis));
+        mix(static_cast<std::uint64_t>(c.bytes));
+      }
   return h;
 }
 

@@ -55,7 +55,11 @@ struct StepPlan {
   // reductions in the last one only), then the update's.
   std::vector<graph::CollectiveUse> collectives() const { return collectives(largest()); }
   std::vector<graph::CollectiveUse> collectives(const ShapePlan& shape) const;
-  std::uint64_t collective_hash() const;  // of all shapes
+  // Of an evaluation of so many sequences: its program's for each batch that the ranks take at
+  // once, then those of the totals.
+  std::vector<graph::CollectiveUse> evaluation_collectives(const ShapePlan& shape,
+                                                           std::int64_t sequences) const;
+  std::uint64_t collective_hash() const;  // of all shapes' steps and evaluations
   std::int64_t most_micro_batches() const;
   // Leaves of a role, once by name, in bytes: parameters aside, they are micro-batch inputs and
   // constants.

@@ -28,6 +28,7 @@ ROOMS = {
         ("ops/embedding.cpp", "dx.tensor.ptr<T>(), «true», dx.accumulate", "false"),
         ("ops/embedding.cpp", ".position_offset = «e.state().first_position»", "0"),
         ("ops/cross_entropy.cpp", "[](std::int32_t label) { return «label >= 0»; }", "label > 0"),
+        ("ops/fusion.cpp", "act.act == kernels::Activation::gelu_tanh", "true", ["unit:JoinedSteps*"]),
     ]),
     "comm": (["ranks2:-All/*:*/Plan*:ModelFixtures*:VerifyLayout*", "ranks4:-All/*:*/Plan*:ModelFixtures*:VerifyLayout*"], [
         ("comm/staged.cpp", "std::size_t r = «2»; r < sources", "3"),
@@ -110,6 +111,8 @@ ROOMS = {
         ("plan/step_plan.cpp", "if («config.parallel.zero > 0»)", "false"),
         ("plan/step_plan.cpp", "«comm::Axis::world», sizeof(SquareSum)", "comm::Axis::data"),
         ("plan/step_plan.cpp", "options.zero > 0 ? comm::Collective::reduce_scatter : comm::Collective::all_reduce_sum", "comm::Collective::all_reduce_sum"),
+        ("plan/step_plan.cpp", "run < runs", "run < 1"),
+        ("inference/totals.cpp", "{«sizeof(loss)», sizeof(labels), sizeof(correct)}", "sizeof(loss[0])"),
         ("plan/prediction.cpp", "std::max(reduced_, now_) + seconds", "reduced_ + seconds"),
         ("plan/prediction.cpp", "options.ema > 0 ? 2 : 0", "0"),
     ]),

@@ -14,9 +14,9 @@ using FillBatch =
 // Every batch is the same.
 class FilledData final : public data::Dataset {
  public:
-  FilledData(FillBatch fill, std::int64_t sequences)
-      : fill_(std::move(fill)), sequences_(sequences) {}
-  GlobalBatch batch(std::int64_t) const override { return {0, sequences_}; }
+  FilledData(FillBatch fill, std::int64_t sequences, std::size_t shape = 0)
+      : fill_(std::move(fill)), sequences_(sequences), shape_(shape) {}
+  GlobalBatch batch(std::int64_t) const override { return {shape_, sequences_}; }
   std::int64_t batches() const override { return 1; }
   void fill(std::int64_t, std::int64_t first, std::int64_t count,
             const BatchFields& fields) const override {
@@ -26,11 +26,12 @@ class FilledData final : public data::Dataset {
  private:
   FillBatch fill_;
   std::int64_t sequences_;
+  std::size_t shape_;
 };
 
 inline train::StepResult train_step(train::Engine& engine, std::int64_t step, double lr,
-                                    const FillBatch& fill) {
-  const FilledData data(fill, engine.plan().shapes[0].batch);
+                                    const FillBatch& fill, std::size_t shape = 0) {
+  const FilledData data(fill, engine.plan().shapes[shape].batch, shape);
   data::DataLoader loader = engine.training_loader(data);
   return engine.train_step(step, lr, loader.load(0));
 }
@@ -43,8 +44,8 @@ inline train::StepResult compute_gradients(train::Engine& engine, std::int64_t s
 }
 
 inline inference::Totals evaluate(train::Engine& engine, std::int64_t sequences,
-                                  const FillBatch& fill) {
-  const FilledData data(fill, sequences);
+                                  const FillBatch& fill, std::size_t shape = 0) {
+  const FilledData data(fill, sequences, shape);
   data::DataLoader loader = engine.evaluation_loader(data, 1);
   return engine.evaluate(loader, 1);
 }
