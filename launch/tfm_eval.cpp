@@ -44,6 +44,10 @@ of an encoder-decoder, the tokens of the target.
 
 constexpr std::int64_t kPairTokens = 8192;  // of a batch
 
+bool names_data(const launch::Arguments& args) {
+  return args.has("--text") || args.has("--tokens") || args.has("--source") || args.has("--target");
+}
+
 // What to evaluate on, from the options or the run.
 config::SourceConfig source_of(const launch::Arguments& args, const config::Config& config) {
   const bool pairs = args.has("--source") || args.has("--target");
@@ -59,14 +63,14 @@ config::SourceConfig source_of(const launch::Arguments& args, const config::Conf
     c.source = args.get("--source"), c.target = args.get("--target");
     return c;
   }
-  const bool is_text = args.has("--text");
-  if (!is_text && !args.has("--tokens")) {
+  if (!names_data(args)) {
     if (!config.data.validation)
       throw Error(ExitCode::usage,
                   "the run has no data.validation; give the data with --text, --tokens, or "
                   "--source and --target");
     return *config.data.validation;
   }
+  const bool is_text = args.has("--text");
   config::SourceConfig c;
   using Type = config::SourceType;
   c.type = !config.model.decodes()     ? Type::mlm
@@ -113,16 +117,17 @@ int run(int argc, char** argv) {
                                 {"--json"}});
   const std::string dir = inference::checkpoint_path(args.only("model directory"));
   const launch::Launch launch;
-  config::Config config = inference::inference_config(dir, args.overrides(), launch.ranks);
+  std::vector<std::string> overrides = args.overrides();
+  if (args.has("--tokenizer")) overrides.push_back("data.tokenizer=" + args.get("--tokenizer"));
+  config::Config config = inference::inference_config(dir, overrides, launch.ranks);
   inference::LoadedModel model = inference::load_model(dir, config, launch.site(config));
   const config::SourceConfig source = source_of(args, config);
-  config.train = inference::checkpoint_config(dir, args.overrides())
+  config.train = inference::checkpoint_config(dir, overrides)
                      .train;  // masks and spans follow from the run's batches
   config.data.train = source;
-  config.data.tokenizer = args.get("--tokenizer", config.data.tokenizer);
   const bool pairs = source.type == config::SourceType::pairs;
   config.train.global_batch_tokens = pairs ? std::max(config.train.seq_len, kPairTokens) : 0;
-  const data::RunData data(config, source);
+  const data::RunData data(config, source, names_data(args) ? "" : "data.validation");
   const inference::Totals totals = inference::evaluate(model, config, *data.validation);
   if (totals.labels[0] == 0)
     throw Error(ExitCode::input,

@@ -211,9 +211,13 @@ RunData::RunData(const config::Config& config) : tokenizer(checked_tokenizer(con
                  [&] { validation = open(config, *validation_source, false); });
 }
 
-RunData::RunData(const config::Config& config, const config::SourceConfig& source)
-    : tokenizer(tokenizer::load_tokenizer(config.data.tokenizer)) {
-  validation = open(config, source, false);
+RunData::RunData(const config::Config& config, const config::SourceConfig& source,
+                 const std::string& section) {
+  config::at_key(config.places, "data.tokenizer",
+                 [&] { tokenizer = tokenizer::load_tokenizer(config.data.tokenizer); });
+  const auto open_source = [&] { validation = open(config, source, false); };
+  section.empty() ? open_source()
+                  : config::at_key(config.places, path_key(source, section), open_source);
 }
 
 std::int64_t RunData::validation_batches(const config::Config& config) const {

@@ -27,8 +27,10 @@ struct RunData {
 
   // Errors name the key and where it was written; nothing is tokenized before check_data().
   explicit RunData(const config::Config& config);
-  // One pass over `source` alone, as `validation`.
-  RunData(const config::Config& config, const config::SourceConfig& source);
+  // One pass over `source` alone, as `validation`. `section`: of the configuration, where it was
+  // written; empty: it was not.
+  RunData(const config::Config& config, const config::SourceConfig& source,
+          const std::string& section);
   // Batches of the validation data that an evaluation reads.
   std::int64_t validation_batches(const config::Config& config) const;
   // The lines of those batches; of validation data of type pairs.

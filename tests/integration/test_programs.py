@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import socket
 import subprocess
 import sys
@@ -239,6 +240,14 @@ def check_early_stopping():
     assert "early stop" in out and os.readlink("early/best") == f"step-{best:08}", out
     run(0, "tfm-eval", "early/best", "--json", "best.json")
     assert abs(json.loads(pathlib.Path("best.json").read_text())["loss"] / losses[best] - 1) < 1e-4
+    out = run(0, "tfm-eval", "early/best", "data.validation.path=gone.txt", code=3)
+    assert "override 'data.validation.path=gone.txt': error: data.validation.path: gone.txt" in out, out
+    pathlib.Path("noise.txt").rename("moved.txt")
+    out = run(0, "tfm-eval", "early/best", code=3)
+    assert re.search(r"manifest.json \(config\):\d+:\d+: error: data.validation.path: noise.txt", out), out
+    pathlib.Path("moved.txt").rename("noise.txt")
+    assert "error: data.tokenizer: tokenizer gone.json" in run(0, "tfm-eval", "early/best", "--tokenizer", "gone.json", code=3)
+    assert "error:" not in run(0, "tfm-eval", "early/best", "--text", "gone.txt", code=3), "no key names that file"
     run(2, "tfm-train", "cfg.yaml", *args, "checkpoint.dir=early", "metrics.jsonl=early.jsonl")
     assert events("early.jsonl", "end") == [end], "it is over"
     for step in sorted(pathlib.Path("early").glob("step-*"))[:2]:
