@@ -16,6 +16,7 @@ constexpr const char* kHelp =
   --ranks N          with --check: validate for N ranks
   --dump-config      print the effective configuration
   --keys             list all configuration keys with type, default and meaning
+  --json-schema      print them as a JSON schema, for editors
   --help, --version
 Signals: SIGUSR1 writes a checkpoint; SIGUSR2 and SIGTERM write one and stop, and so does a file
 named STOP in checkpoint.dir.
@@ -38,9 +39,14 @@ std::string what_fits(const config::Config& config, int ranks, std::int64_t avai
 }
 
 int run(int argc, char** argv) {
-  const launch::Arguments args(
-      argc, argv, {{"--check", false}, {"--ranks"}, {"--dump-config", false}, {"--keys", false}});
+  const launch::Arguments args(argc, argv,
+                               {{"--check", false},
+                                {"--ranks"},
+                                {"--dump-config", false},
+                                {"--keys", false},
+                                {"--json-schema", false}});
   if (args.has("--keys")) return std::printf("%s", config::config_reference().c_str()), 0;
+  if (args.has("--json-schema")) return std::printf("%s", config::config_schema().c_str()), 0;
   config::Config config = launch::load_config(args.only("configuration file"), args.overrides());
   const auto dump = [&config] {
     if (comm::rank_of_launch() == 0) std::printf("%s", config::dump_config(config).c_str());

@@ -7,6 +7,17 @@ install(TARGETS ${program_targets} RUNTIME)
 install(DIRECTORY framework/ DESTINATION include/tfm FILES_MATCHING PATTERN "*.h" PATTERN "*.inl" PATTERN "cmake" EXCLUDE)
 install(DIRECTORY models DESTINATION include/tfm FILES_MATCHING PATTERN "*.h")
 install(DIRECTORY launch/support launch/bench DESTINATION include/tfm/launch FILES_MATCHING PATTERN "*.h")
+# Man pages and shell completion say what the programs say of themselves.
+find_package(Python3 COMPONENTS Interpreter)
+if(Python3_FOUND)
+  install(CODE "execute_process(COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/launch/make_reference.py ${CMAKE_BINARY_DIR}/bin
+                                        ${CMAKE_BINARY_DIR}/share RESULT_VARIABLE failed)
+    if(failed)
+      message(WARNING \"man pages and shell completion are not installed: the programs of ${CMAKE_BINARY_DIR}/bin do not run here\")
+    endif()")
+  install(DIRECTORY ${CMAKE_BINARY_DIR}/share/ DESTINATION ${CMAKE_INSTALL_DATADIR} OPTIONAL)
+endif()
+install(FILES configs/tfm.schema.json DESTINATION ${CMAKE_INSTALL_DATADIR}/tfm)
 install(EXPORT tfm NAMESPACE tfm:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/tfm)
 install(FILES framework/cmake/dependencies.cmake framework/cmake/tfmConfig.cmake
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/tfm)

@@ -214,4 +214,9 @@ std::string config_reference() {
          field_reference(fields_of(defaults));
 }
 
+std::string config_schema() {
+  Config defaults;
+  return field_schema("configuration of tfm", fields_of(defaults));
+}
+
 }  // namespace tfm::config

@@ -162,6 +162,7 @@ inline comm::Layout layout_of(const Config& c) {
 // The effective configuration as YAML that load_config accepts and reads back to the same value.
 std::string dump_config(const Config& config);
 std::string config_reference();  // Markdown table of every key: type, default, meaning
+std::string config_schema();     // JSON schema
 std::vector<std::string> preset_names();
 
 }  // namespace tfm::config

@@ -8,8 +8,9 @@ namespace tfm::config {
 using namespace field;
 
 void describe_config(Config& c, FieldVisitor& v) {
-  v.section(required(section("model", "'family' and the model's sizes, or a 'preset'")),
-            [&c](FieldVisitor& s) { describe(c.model, s); });
+  Field model = required(section("model", "'family' and the model's sizes, or a 'preset'"));
+  model.instead = {"preset", "init"};
+  v.section(model, [&c](FieldVisitor& s) { describe(c.model, s); });
   v.section(section("parallel", "how the ranks share the model and the batch"),
             [&c](FieldVisitor& s) { describe(c.parallel, s); });
   v.value(option("precision",

@@ -56,7 +56,6 @@ void describe_paths(SourceConfig& s, FieldVisitor& v) {
                  },
              .missing = [&s] { return s.paths.empty() && (s.source.empty() || s.target.empty()); },
              .item = f,
-             .least = 1,
              .most = kAnyNumber,
              .item_keys =
                  [](FieldVisitor& inner) {

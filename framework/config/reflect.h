@@ -38,7 +38,8 @@ struct Field {
   std::string_view automatic = {};           // the word that stands for 0 or for empty text
   std::string_view fallback =
       {};  // the default as the reference page names it, when it is not a fixed value
-  bool required = false;  // has to be set, here or before reading
+  bool required = false;                       // has to be set, here or before reading
+  std::vector<std::string_view> instead = {};  // of a section: keys that give what it requires
   std::vector<std::string_view> choices = {};
   std::vector<Refused> refused = {};  // "*": any other word, or a number above `high`
 };
@@ -168,6 +169,7 @@ std::string dump_fields(const Describe& fields);              // block YAML
 std::vector<std::string> field_keys(const Describe& fields);  // dotted, sections included
 std::string field_reference(
     const Describe& fields);  // rows of a Markdown table: key, type, default, meaning
+std::string field_schema(const std::string& title, const Describe& fields);  // JSON, draft 7
 // Values out of range, as (dotted key, problem).
 void check_ranges(const Describe& fields,
                   const std::function<void(const std::string&, const std::string&)>& report);

@@ -15,4 +15,9 @@ with tempfile.TemporaryDirectory() as folder:
     run("cmake", "--build", f"{folder}/build")
     run(f"{folder}/build/uses_tfm")
     run(f"{folder}/installed/bin/tfm-train", "--version")
+    programs = sorted(p.name for p in pathlib.Path(f"{folder}/installed/bin").glob("tfm-*"))
+    share = pathlib.Path(f"{folder}/installed/share")
+    for file in ["tfm/tfm.schema.json", "man/man5/tfm-configuration.5", *(f"man/man1/{p}.1" for p in programs),
+                 *(f"bash-completion/completions/{p}" for p in programs)]:
+        assert (share / file).stat().st_size > 0, file
 print("ok")
