@@ -157,36 +157,38 @@ double giga(const Json& bytes) { return bytes.get<double>() * 1e-9; }
 
 void print_fit(const Json& j) {
   const Json& d = j["device"];
-  std::printf("\nmemory            %.1f GB: %s %s, of %.1f GB a rank and %.1f of them in reserve\n",
-              giga(j["memory"][0]["total_bytes"]), j["fits"] ? "fits" : "DOES NOT FIT",
-              d["name"].get<std::string>().c_str(), giga(d["memory_bytes"]),
-              giga(d["reserve_bytes"]));
+  std::printf(
+      "\nmemory            %.1f GB per rank: %s %s (%.1f GB per rank, %.1f GB of them in "
+      "reserve)\n",
+      giga(j["memory"][0]["total_bytes"]), j["fits"] ? "fits" : "DOES NOT FIT",
+      d["name"].get<std::string>().c_str(), giga(d["memory_bytes"]), giga(d["reserve_bytes"]));
   if (j["fits"]) return;
   if (j["nearest_fit"].is_null()) {
     std::printf(
-        "                  nor would it with smaller micro-batches, recompute, parallel.zero=1 or "
-        "parallel.tensor; it needs more ranks\n");
+        "                  smaller micro-batches, recompute, parallel.zero=1 or parallel.tensor do "
+        "not help; use more ranks\n");
     return;
   }
-  std::printf("                  it would with");
+  std::printf("                  it would fit with");
   for (const Json& change : j["nearest_fit"]["changes"])
     std::printf(" %s", change.get<std::string>().c_str());
-  std::printf(": %.1f GB a rank\n", giga(j["nearest_fit"]["total_bytes"]));
+  std::printf(": %.1f GB per rank\n", giga(j["nearest_fit"]["total_bytes"]));
 }
 
 void print_prediction(const Json& j) {
-  std::printf("\npredicted         %.4g s a step, %.4g tokens/s, limited by %s\n",
+  std::printf("\npredicted         %.4g s per step, %.4g tokens/s, limited by %s\n",
               j["step_seconds"].get<double>(), j["tokens_per_second"].get<double>(),
               j["limited_by"].get<std::string>().c_str());
   std::printf(
-      "utilization       %.1f %% of %.4g FLOP/s a rank (attention that is masked not counted), "
-      "nominal %.1f %% (counted)\n",
+      "utilization       %.1f %% of %.4g FLOP/s per rank (without masked attention), nominal %.1f "
+      "%% (with it)\n",
       j["mfu"].get<double>() * 100, j["device"]["peak_flops"].get<double>(),
       j["mfu_nominal"].get<double>() * 100);
   if (j["shape"]["shapes"] > 1)
-    std::printf("                  of the longest of %d shapes of batches: %d sequences of %d\n",
-                j["shape"]["shapes"].get<int>(), j["shape"]["sequences"].get<int>(),
-                j["shape"]["length"].get<int>());
+    std::printf(
+        "                  for the longest of %d length buckets: %d sequences of %d tokens\n",
+        j["shape"]["shapes"].get<int>(), j["shape"]["sequences"].get<int>(),
+        j["shape"]["length"].get<int>());
   for (const char* part : {"seconds", "seconds_by_limit"}) {
     std::printf("%-17s", part == std::string("seconds") ? "by phase" : "by cause");
     for (const auto& [name, seconds] : j[part].items())
@@ -213,11 +215,11 @@ void print_memory(const Json& j) {
 
 void print_table(const Json& j) {
   std::printf("parameters        %lld\n", j["parameters"].get<long long>());
-  std::printf("layout            data %d x tensor %d, micro-batch %d, %d micro-batches a step\n",
+  std::printf("layout            data %d x tensor %d, micro-batch %d, %d micro-batches per step\n",
               j["layout"]["data"].get<int>(), j["layout"]["tensor"].get<int>(),
               j["micro_batch_size"].get<int>(), j["micro_batches"].get<int>());
   std::printf(
-      "matrix products   %.4g FLOP a step (causal attention counted by half), %lld tokens a step\n",
+      "matrix products   %.4g FLOP per step (causal attention counts half), %lld tokens per step\n",
       j["flops_per_step"].get<double>(), j["tokens_per_step"].get<long long>());
   print_prediction(j);
   print_fit(j);

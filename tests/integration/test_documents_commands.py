@@ -96,7 +96,7 @@ class Sandbox:
         self.write("cfg.yaml", CONFIG)
         self.write("translation.yaml", TRANSLATION)
         self.write("huggingface.yaml", HUGGINGFACE)
-        ids = [k % 50 for k in range(400)]  # within the vocabulary of HF_DIR
+        ids = [k % 30 for k in range(400)]  # within the vocabulary of HF_DIR
         (self.folder / "ids.bin").write_bytes(struct.pack(f"<256i{len(ids)}H", 20240520, 1, len(ids), *[0] * 253, *ids))
         safetensors(self.folder / "in.safetensors", {"input_ids": [[1, 2, 3, 4], [4, 3, 2, 1]], "labels": [[1, 2, 3, 4], [4, 3, 2, 1]]})
         self.run("tfm-train cfg.yaml checkpoint.dir=runs/x/checkpoints")
@@ -125,7 +125,7 @@ def small(command, keys):
 
 
 def main():
-    errors, ran, skipped = [], 0, []
+    errors, ran, skipped = [], set(), []
     with tempfile.TemporaryDirectory() as folder:
         sandbox = Sandbox(folder)
         for document in DOCUMENTS:
@@ -136,16 +136,18 @@ def main():
                         print(f"skipped: {command}: {SKIPPED[command]}")
                         continue
                     started, given = time.monotonic(), small(command, keys)
+                    if given in ran:
+                        continue
                     code, output = sandbox.run(given)
-                    ran += 1
+                    ran.add(given)
                     print(f"{time.monotonic() - started:5.1f} s  {given}", flush=True)
                     if code:
                         errors.append(f"{document.relative_to(ROOT)}:{line}: exit code {code}: {given}\n{output[-2000:]}")
     errors += [f"SKIPPED names a command that no document has: {command}" for command in SKIPPED if command not in skipped]
     for e in errors:
         print("error:", e)
-    print(f"{ran} commands ran, {len(skipped)} skipped, {len(errors)} errors")
-    assert ran >= 20, "the documents' commands were not found"
+    print(f"{len(ran)} commands ran, {len(skipped)} skipped, {len(errors)} errors")
+    assert len(ran) >= 20, "the documents' commands were not found"
     sys.exit(1 if errors else 0)
 
 
