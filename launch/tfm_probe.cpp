@@ -163,7 +163,7 @@ std::vector<float> logits_of(const train::Engine& e, const ProbeBatch& b,
   const std::int64_t V = e.plan().config.model.vocab_size, T = b.shape.length;
   inference::Inference inference(e.model(), e.site(), {e.model().parameters(), e.flat().parameters},
                                  mine, V);
-  data::DataLoader loader(b, {data::DataLoader::part(inference.recording(), mine.sequences)},
+  data::DataLoader loader(b, {data::DataLoader::rank_shape(inference.recording(), mine.sequences)},
                           {.rank = mesh.data_rank, .ranks = mesh.layout.data, .batches = 1});
   const Batch& batch = loader.load(0);
   inference.run(batch.fields);

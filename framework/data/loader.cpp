@@ -5,20 +5,21 @@
 
 namespace tfm::data {
 
-DataLoader::Part DataLoader::part(const nn::Recording& recording, std::int64_t sequences) {
-  Part part{.sequences = sequences, .widths = {}};
+DataLoader::RankShape DataLoader::rank_shape(const nn::Recording& recording,
+                                             std::int64_t sequences) {
+  RankShape shape{.sequences = sequences, .widths = {}};
   for (const auto& [field, value] : recording.inputs)
-    part.widths[field] = recording.shape.width(field);
-  return part;
+    shape.widths[field] = recording.shape.width(field);
+  return shape;
 }
 
-DataLoader::DataLoader(const Dataset& dataset, std::vector<Part> parts,
+DataLoader::DataLoader(const Dataset& dataset, std::vector<RankShape> shapes,
                        const LoaderOptions& options, const BatchFields& memory)
-    : dataset_(dataset), parts_(std::move(parts)), options_(options), memory_(memory) {
-  TFM_CHECK(!parts_.empty(), "a loader needs the part of at least one shape");
-  for (const Part& part : parts_)
-    for (const auto& [field, width] : part.widths) {
-      const auto elements = static_cast<std::size_t>(part.sequences * width);
+    : dataset_(dataset), shapes_(std::move(shapes)), options_(options), memory_(memory) {
+  TFM_CHECK(!shapes_.empty(), "a loader needs at least one shape");
+  for (const RankShape& shape : shapes_)
+    for (const auto& [field, width] : shape.widths) {
+      const auto elements = static_cast<std::size_t>(shape.sequences * width);
       if (memory_[field].size() >= elements) continue;
       TFM_CHECK(memory.empty(), "the memory given is too small for a part");
       own_memory_[field].resize(elements);
@@ -28,23 +29,23 @@ DataLoader::DataLoader(const Dataset& dataset, std::vector<Part> parts,
 
 std::int64_t DataLoader::rounds(std::int64_t index) const {
   const Dataset::GlobalBatch batch = dataset_.batch(index);
-  return ceil_div(batch.sequences, parts_.at(batch.shape).sequences * options_.ranks);
+  return ceil_div(batch.sequences, shapes_.at(batch.shape).sequences * options_.ranks);
 }
 
 DataLoader::Data DataLoader::read(Key key) const {
   const Dataset::GlobalBatch global = dataset_.batch(key.index);
-  const Part& part = parts_.at(global.shape);
+  const RankShape& shape = shapes_.at(global.shape);
   Data data;
   data.batch.shape = global.shape;
-  data.batch.first = (key.round * options_.ranks + options_.rank) * part.sequences;
+  data.batch.first = (key.round * options_.ranks + options_.rank) * shape.sequences;
   data.batch.sequences =
-      std::clamp<std::int64_t>(global.sequences - data.batch.first, 0, part.sequences);
+      std::clamp<std::int64_t>(global.sequences - data.batch.first, 0, shape.sequences);
   BatchFields real;
-  for (const auto& [field, width] : part.widths) {
+  for (const auto& [field, width] : shape.widths) {
     const auto filled = static_cast<std::size_t>(data.batch.sequences * width);
     auto& values = data.values[field];
     values.resize(filled, 0);
-    values.resize(static_cast<std::size_t>(part.sequences * width), info_of(field).padding);
+    values.resize(static_cast<std::size_t>(shape.sequences * width), info_of(field).padding);
     real[field] = std::span(values).first(filled);
     data.batch.fields[field] = values;
   }

@@ -21,16 +21,16 @@ struct LoaderOptions {
 class DataLoader {
  public:
   // What a rank computes at a time of the batches of one shape.
-  struct Part {
+  struct RankShape {
     std::int64_t sequences = 0;
     std::map<Field, std::int64_t> widths;  // elements of a sequence
   };
   // What a recording reads, for `sequences` sequences.
-  static Part part(const nn::Recording& recording, std::int64_t sequences);
+  static RankShape rank_shape(const nn::Recording& recording, std::int64_t sequences);
 
-  // `parts`: by shape. The dataset and `memory` must outlive this. `memory`: of the fields of the
-  // largest part, for example page-locked; none: memory of its own.
-  DataLoader(const Dataset& dataset, std::vector<Part> parts, const LoaderOptions& options,
+  // `shapes`: in the order of the global batches'. The dataset and `memory` must outlive this.
+  // `memory`: of the fields of the largest part, for example page-locked; none: memory of its own.
+  DataLoader(const Dataset& dataset, std::vector<RankShape> shapes, const LoaderOptions& options,
              const BatchFields& memory = {});
   DataLoader(const DataLoader&) = delete;
   DataLoader& operator=(const DataLoader&) = delete;
@@ -53,7 +53,7 @@ class DataLoader {
   Key after(Key key) const;  // index -1: none
 
   const Dataset& dataset_;
-  std::vector<Part> parts_;
+  std::vector<RankShape> shapes_;
   LoaderOptions options_;
   BatchFields memory_;
   std::map<Field, std::vector<std::int32_t>> own_memory_;

@@ -18,8 +18,8 @@ class Evaluator {
         kTokens / shape.length, 1, ceil_div(shape.sequences, model.site.mesh.layout.data));
     forward_ = ForwardPass::loss(*model.model, shape, DType::f32);
   }
-  data::DataLoader::Part part() const {
-    return data::DataLoader::part(forward_.recording(), forward_.recording().shape.sequences);
+  data::DataLoader::RankShape part() const {
+    return data::DataLoader::rank_shape(forward_.recording(), forward_.recording().shape.sequences);
   }
   Totals totals(const Batch& batch) {
     comm::Site& site = model_.site;
@@ -41,7 +41,7 @@ class Evaluator {
 Totals evaluate(LoadedModel& model, const config::Config& config, const data::Dataset& data) {
   const comm::Mesh& mesh = model.site.mesh;
   std::vector<Evaluator> by_shape;
-  std::vector<data::DataLoader::Part> parts;
+  std::vector<data::DataLoader::RankShape> parts;
   for (const nn::BatchShape& shape : data::batch_shapes(config))
     parts.push_back(by_shape.emplace_back(model, shape).part());
   data::DataLoader loader(

@@ -77,8 +77,8 @@ void Engine::initialize_parameters() {
 
 data::DataLoader Engine::loader(
     const data::Dataset& dataset, std::int64_t batches,
-    const std::function<data::DataLoader::Part(const plan::ShapePlan&)>& part) const {
-  std::vector<data::DataLoader::Part> parts;
+    const std::function<data::DataLoader::RankShape(const plan::ShapePlan&)>& part) const {
+  std::vector<data::DataLoader::RankShape> parts;
   for (const plan::ShapePlan& s : plan_.shapes) parts.push_back(part(s));
   return {dataset,
           std::move(parts),
@@ -88,14 +88,14 @@ data::DataLoader Engine::loader(
 
 data::DataLoader Engine::training_loader(const data::Dataset& dataset) const {
   return loader(dataset, 0, [](const plan::ShapePlan& s) {
-    return data::DataLoader::part(s.training, s.sequences_per_rank());
+    return data::DataLoader::rank_shape(s.training, s.sequences_per_rank());
   });
 }
 
 data::DataLoader Engine::evaluation_loader(const data::Dataset& dataset,
                                            std::int64_t batches) const {
   return loader(dataset, batches, [](const plan::ShapePlan& s) {
-    return data::DataLoader::part(s.evaluation.recording(), s.shape.sequences);
+    return data::DataLoader::rank_shape(s.evaluation.recording(), s.shape.sequences);
   });
 }
 

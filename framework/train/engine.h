@@ -51,7 +51,7 @@ class Engine {
   data::DataLoader training_loader(const data::Dataset& dataset) const;
   data::DataLoader evaluation_loader(const data::Dataset& dataset, std::int64_t batches) const;
   // Gradients of step `step` (from 1), reduced over the axes; the loss of the global batch.
-  // `batch`: of a training_loader().
+  // `batch`: as a training_loader() gives it.
   StepResult compute_gradients(std::int64_t step, const Batch& batch);
   StepResult train_step(std::int64_t step, double lr, const Batch& batch);
   // Of the first batches of an evaluation_loader(), summed over the data axis: negative
@@ -73,7 +73,7 @@ class Engine {
   void bind(plan::ShapePlan& shape);
   data::DataLoader loader(
       const data::Dataset& dataset, std::int64_t batches,
-      const std::function<data::DataLoader::Part(const plan::ShapePlan&)>& part) const;
+      const std::function<data::DataLoader::RankShape(const plan::ShapePlan&)>& part) const;
   void upload(const Batch& batch, const plan::ShapePlan& shape, std::int64_t first);
   // Up to the outcome, with an update where there is a rate.
   StepResult run_step(std::int64_t step, std::optional<double> lr, const Batch& batch);

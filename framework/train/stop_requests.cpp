@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <ctime>
 
+#include "train/observers.h"
+
 namespace tfm::train {
 namespace {
 
@@ -25,6 +27,28 @@ int take() {
 }
 
 std::string stop_file(const std::string& dir) { return dir + "/STOP"; }
+
+class ObeyRequests final : public Observer {
+ public:
+  explicit ObeyRequests(StopRequests& requests) : requests_(requests) {}
+
+  void after_step(TrainingRun& run) override {
+    auto request = static_cast<std::int32_t>(
+        requests_.poll(run.lead() ? run.config.checkpoint.dir : std::string()));
+    run.mesh.world->all_reduce({&request, DType::i32, {1}}, comm::Collective::all_reduce_max);
+    run.stop_requested = static_cast<Request>(request) == Request::stop && !run.last();
+    run.save |= static_cast<Request>(request) != Request::none;
+  }
+
+  void at_end(TrainingRun& run) override {
+    if (!run.lead()) return;
+    StopRequests::obeyed(run.config.checkpoint.dir);
+    if (run.stop_requested) say("stopped on request after step " + std::to_string(run.step));
+  }
+
+ private:
+  StopRequests& requests_;
+};
 
 }  // namespace
 
@@ -48,6 +72,10 @@ Request StopRequests::poll(const std::string& dir) {
 }
 
 void StopRequests::obeyed(const std::string& dir) { ::unlink(stop_file(dir).c_str()); }
+
+std::unique_ptr<Observer> obey_requests(StopRequests& requests) {
+  return std::make_unique<ObeyRequests>(requests);
+}
 
 void die_with_parent() {
   bool launched = false;

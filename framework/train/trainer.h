@@ -1,7 +1,9 @@
 #pragma once
-// A training run from start or resume to its last step: data, steps, evaluation, checkpoints,
-// metrics, requests from outside.
-#include "train/engine.h"
+// A training run from start or resume to its last step. What happens besides the steps themselves
+// is done by observers (train/observers.h).
+#include "comm/mesh.h"
+#include "config/config.h"
+#include "device/device.h"
 #include "train/stop_requests.h"
 
 namespace tfm::train {

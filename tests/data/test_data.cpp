@@ -326,7 +326,7 @@ std::pair<Ids, Ids> loaded(data::DataLoader& loader, std::int64_t index, std::in
   return {copy(Field::ids), copy(Field::labels)};
 }
 
-data::DataLoader::Part part(std::int64_t sequences, std::int64_t width) {
+data::DataLoader::RankShape part(std::int64_t sequences, std::int64_t width) {
   return {sequences, {{Field::ids, width}, {Field::labels, width}}};
 }
 

@@ -1,0 +1,68 @@
+// Checkpoints of a run in progress.
+#include <chrono>
+
+#include "checkpoint/lock.h"
+#include "train/engine_state.h"
+#include "train/observers.h"
+
+namespace tfm::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+class Checkpoints final : public Observer {
+ public:
+  explicit Checkpoints(TrainingRun& run) {
+    const std::string& dir = run.config.checkpoint.dir;
+    if (dir.empty() || !run.lead()) return;
+    lock_.emplace(dir);
+    checkpoint::clean(dir);
+  }
+
+  void after_step(TrainingRun& run) override {
+    const config::CheckpointConfig& c = run.config.checkpoint;
+    if (c.dir.empty() || !(run.due(c.every) || run.last() || run.save)) return;
+    run.expect_files();
+    const auto start = Clock::now();
+    config::Config config = run.config;
+    config.model.init = "random";  // a checkpoint has weights of its own
+    const comm::Layout& layout = run.mesh.layout;
+    const checkpoint::CheckpointInfo info{
+        .step = run.step,
+        .updates = run.engine.updates(),
+        .samples_seen = run.step * run.batch_size(),
+        .seed = config.train.seed,
+        .layout = {{"data", layout.data}, {"tensor", layout.tensor}},
+        .config = config::dump_config(config),
+        .extra = run.origin,
+        .loss_scale = run.engine.loss_scale(),
+        .best = run.best};
+    const std::vector<checkpoint::Piece> pieces = checkpoint_pieces(run.engine);
+    const checkpoint::CheckpointResult result = checkpoint::write_checkpoint(
+        c.dir, info, pieces, c.keep, checkpoint::checkpoint_ranks(*run.mesh.world));
+    error_ = result.error;
+    run.tell(
+        &Observer::after_checkpoint,
+        WrittenCheckpoint{result, std::chrono::duration<double>(Clock::now() - start).count()});
+  }
+
+  void at_end(TrainingRun&) override {
+    if (!error_.empty())
+      throw Error(ExitCode::retryable,
+                  "cannot write the last checkpoint: " + error_ +
+                      "; free disk space and restart: the run resumes from the latest complete "
+                      "checkpoint");
+  }
+
+ private:
+  std::optional<checkpoint::RunLock> lock_;  // as long as the run lasts
+  std::string error_;                        // of the last one
+};
+
+}  // namespace
+
+std::unique_ptr<Observer> write_checkpoints(TrainingRun& run) {
+  return std::make_unique<Checkpoints>(run);
+}
+
+}  // namespace tfm::train

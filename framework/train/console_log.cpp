@@ -1,0 +1,65 @@
+// Progress on standard output.
+#include <cstdio>
+
+#include "telemetry/progress.h"
+#include "train/observers.h"
+
+namespace tfm::train {
+namespace {
+
+class ConsoleLog final : public Observer {
+ public:
+  void on_start(TrainingRun& run) override {
+    const plan::ShapePlan& largest = run.engine.plan().largest();
+    const comm::Layout& layout = run.mesh.layout;
+    say("tfm: " +
+        telemetry::count_text(
+            static_cast<double>(run.engine.model().parameters().total_elements())) +
+        " parameters, " + std::to_string(layout.world()) + " ranks (data " +
+        std::to_string(layout.data) + " x tensor " + std::to_string(layout.tensor) + "), " +
+        telemetry::count_text(static_cast<double>(largest.batch * largest.shape.length)) +
+        " tokens per step, " + std::to_string(run.planned_bytes >> 20) + " MiB per rank, " +
+        telemetry::count_text(static_cast<double>(run.data.tokens)) + " training tokens");
+    for (const std::string& note : run.data.notes) say(note);
+    const std::int64_t steps = run.config.train.steps;
+    if (run.step >= steps)
+      say("step " + std::to_string(run.step) + " of " + std::to_string(steps) +
+          " is done; raise train.steps to continue training");
+  }
+
+  void after_step(TrainingRun& run) override {
+    if (!run.due(run.config.metrics.log_every) && !run.last()) return;
+    const StepResult& r = run.result;
+    say(progress_.line({run.step, run.config.train.steps, r.loss, r.grad_norm, run.lr,
+                        run.tokens_per_second(), std::nullopt, peak_memory_bytes(), run.seconds}));
+  }
+
+  void after_evaluation(TrainingRun& run, const EvaluationResult& evaluated) override {
+    std::string text = "validation at step " + std::to_string(run.step);
+    for (const config::Metric metric : run.config.eval.metrics) {
+      char value[32];
+      std::snprintf(value, sizeof value, " %.4f", evaluated.values.at(metric));
+      text += " | " + config::word(metric) + value;
+    }
+    say(text + " | " + std::to_string(evaluated.tokens) + " tokens");
+  }
+
+  void after_checkpoint(TrainingRun& run, const WrittenCheckpoint& saved) override {
+    const checkpoint::CheckpointResult& r = saved.result;
+    if (!r.warning.empty()) warn(r.warning);
+    if (!r.ok())
+      return warn("cannot write the checkpoint of step " + std::to_string(run.step) + ": " +
+                  r.error + "; training continues, earlier checkpoints are intact");
+    say("checkpoint " + r.path + " | " + std::to_string(r.bytes >> 20) + " MiB in " +
+        telemetry::duration_text(saved.seconds));
+  }
+
+ private:
+  telemetry::Progress progress_;
+};
+
+}  // namespace
+
+std::unique_ptr<Observer> print_log() { return std::make_unique<ConsoleLog>(); }
+
+}  // namespace tfm::train

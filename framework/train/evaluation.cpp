@@ -1,0 +1,58 @@
+// The validation data, every eval.every steps, with the average of the weights if there is one.
+#include "inference/translator.h"
+#include "text/translation_scores.h"
+#include "train/observers.h"
+
+namespace tfm::train {
+namespace {
+
+class Evaluation final : public Observer {
+ public:
+  explicit Evaluation(TrainingRun& run) : batches_(run.data.validation_batches(run.config)) {
+    if (run.engine.plan().translator) lines_ = run.data.validation_lines(run.config);
+    if (batches_ > 0)
+      loader_.reset(
+          new data::DataLoader(run.engine.evaluation_loader(*run.data.validation, batches_)));
+  }
+
+  void after_step(TrainingRun& run) override {
+    const config::EvalConfig& eval = run.config.eval;
+    if (!run.due(eval.every) && !(run.last() && eval.every > 0)) return;
+    run.expect_files();
+    run.engine.swap_average();
+    inference::Totals totals;
+    if (loader_) totals = run.engine.evaluate(*loader_, batches_);
+    const std::vector<std::string> translations = translate(run);
+    run.engine.swap_average();
+    using enum config::Metric;
+    EvaluationResult found{.values = {{loss, totals.mean()}, {perplexity, totals.perplexity()}},
+                           .tokens = totals.labels[0]};
+    if (eval.has(accuracy)) found.values[accuracy] = totals.accuracy();
+    if (eval.has(bleu)) found.values[bleu] = text::corpus_bleu(translations, lines_.target);
+    if (eval.has(chrf)) found.values[chrf] = text::corpus_chrf(translations, lines_.target);
+    run.tell(&Observer::after_evaluation, found);
+  }
+
+ private:
+  std::vector<std::string> translate(TrainingRun& run) {
+    const plan::StepPlan& plan = run.engine.plan();
+    if (!plan.translator) return {};
+    inference::Translator translator(
+        *plan.translator, run.config.model, run.engine.site(),
+        {run.engine.model().parameters(), run.engine.flat().parameters, plan.real},
+        *run.data.tokenizer, inference::translation_of(run.config), run.engine.idle_memory());
+    return translator.translate(lines_.source);
+  }
+
+  std::int64_t batches_;
+  data::RunData::Lines lines_;  // to translate at each evaluation
+  std::unique_ptr<data::DataLoader> loader_;
+};
+
+}  // namespace
+
+std::unique_ptr<Observer> evaluate_regularly(TrainingRun& run) {
+  return std::make_unique<Evaluation>(run);
+}
+
+}  // namespace tfm::train

@@ -1,0 +1,38 @@
+// Steps that changed nothing because their loss or gradient was not finite.
+#include "telemetry/progress.h"
+#include "train/observers.h"
+
+namespace tfm::train {
+namespace {
+
+constexpr int kAllowed = 3;  // in a row
+
+class NonfiniteSteps final : public Observer {
+ public:
+  void after_step(TrainingRun& run) override {
+    const StepResult& r = run.result;
+    skipped_ = r.applied ? 0 : skipped_ + 1;
+    if (r.applied) return;
+    const optim::LossScale& scale = run.engine.loss_scale();
+    const std::string step = "step " + std::to_string(run.step) + ": ";
+    if (run.lead())
+      warn(step + "loss " + std::to_string(r.loss) + ", gradient norm " +
+           std::to_string(r.grad_norm) + "; update skipped" +
+           (scale.dynamic ? ", loss scale now " + telemetry::count_text(scale.value) : ""));
+    const bool scale_too_large = scale.dynamic && scale.value >= 1;
+    if (skipped_ > kAllowed && !scale_too_large)
+      throw Error(ExitCode::numerical, step + "the loss or gradient norm was NaN or infinite in " +
+                                           std::to_string(skipped_) +
+                                           " consecutive steps; lower optimizer.lr, raise "
+                                           "schedule.warmup_steps or inspect the data");
+  }
+
+ private:
+  int skipped_ = 0;  // in a row
+};
+
+}  // namespace
+
+std::unique_ptr<Observer> watch_nonfinite_steps() { return std::make_unique<NonfiniteSteps>(); }
+
+}  // namespace tfm::train

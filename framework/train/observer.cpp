@@ -1,0 +1,39 @@
+#include "train/observer.h"
+
+#include <sys/resource.h>
+
+#include <cstdio>
+
+namespace tfm::train {
+
+TrainingRun::TrainingRun(const config::Config& config, const comm::Mesh& mesh,
+                         const device::Device& device)
+    : config(config),
+      mesh(mesh),
+      data(config),
+      engine(plan::make_step_plan(config, mesh), device),
+      watchdog(mesh, file_timeout()) {}
+
+std::int64_t TrainingRun::batch_size() const {
+  return config.train.global_batch_tokens > 0 ? config.train.global_batch_tokens
+                                              : config.train.global_batch_size;
+}
+
+double TrainingRun::file_timeout() const {
+  return config.parallel.timeout > 0 ? static_cast<double>(config.parallel.timeout) : 300;
+}
+
+std::int64_t peak_memory_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::int64_t>(usage.ru_maxrss) * 1024;
+}
+
+void say(const std::string& text) {
+  std::printf("%s\n", text.c_str());
+  std::fflush(stdout);
+}
+
+void warn(const std::string& text) { std::fprintf(stderr, "warning: %s\n", text.c_str()); }
+
+}  // namespace tfm::train

@@ -1,0 +1,83 @@
+#include "train/start.h"
+
+#include <filesystem>
+
+#include "comm/consensus.h"
+#include "huggingface/weights.h"
+#include "inference/initial_weights.h"
+#include "inference/loaded_model.h"
+#include "train/engine_state.h"
+
+namespace tfm::train {
+namespace {
+
+// The checkpoint to go on from, the same on every rank; empty: there is none.
+std::string checkpoint_to_resume(const TrainingRun& run) {
+  std::string path;
+  const config::CheckpointConfig& c = run.config.checkpoint;
+  if (run.lead() && c.resumes_latest() && !c.dir.empty())
+    path = checkpoint::find_latest(c.dir, [](const std::string& why) { warn(why); }).value_or("");
+  if (run.lead() && c.resumes_path()) {
+    path = c.resume;
+    config::at_key(run.config.places, "checkpoint.resume",
+                   [&] { checkpoint::CheckpointReader(path).verify(); });
+  }
+  return comm::broadcast_string(*run.mesh.world, path);
+}
+
+void resume(TrainingRun& run, const std::string& path) {
+  const checkpoint::CheckpointReader reader(path);
+  const checkpoint::Manifest& m = reader.manifest();
+  if (m.samples_seen != m.step * run.batch_size())
+    throw Error(ExitCode::usage,
+                path + " was written with a global batch size of " +
+                    std::to_string(m.samples_seen / std::max<std::int64_t>(m.step, 1)) +
+                    "; set the same size to resume, so that every sample is seen once");
+  if (m.seed != run.config.train.seed && run.lead())
+    warn(path + " was written with train.seed " + std::to_string(m.seed) +
+         "; data order and dropout differ from here on");
+  restore(reader, path, run.engine, true);
+  optim::LossScale& scale = run.engine.loss_scale();
+  if (scale.dynamic && m.loss_scale.dynamic) scale = m.loss_scale;
+  run.origin = m.extra;
+  if (run.best && m.best && m.best->metric == run.best->metric) run.best = m.best;
+  run.step = m.step;
+  if (run.lead()) say("resumed from " + path + " at step " + std::to_string(m.step));
+}
+
+}  // namespace
+
+void check_start(const config::Config& config, config::Problems& problems) {
+  if (config.model.next_sentence && config.model.random_init() && !config.data.train.next_sentence)
+    problems.add({"model.next_sentence", "data.train.next_sentence"},
+                 "model.next_sentence is true, but data.train.next_sentence is false, so the "
+                 "head would not be trained; expected the same value");
+  if (config.checkpoint.resumes_path())
+    problems.collect("checkpoint.resume", [&] {
+      checkpoint::CheckpointReader(config.checkpoint.resume).check_headers();
+    });
+  const std::string& init = config.model.init;
+  if (!config.model.random_init() && !huggingface::is_huggingface(init))
+    problems.collect("model.init", [&] {
+      checkpoint::CheckpointReader(inference::checkpoint_path(init)).check_headers();
+    });
+  std::error_code ignored;
+  const std::string& dir = config.checkpoint.dir;
+  if (std::filesystem::exists(dir, ignored) && !std::filesystem::is_directory(dir, ignored))
+    problems.add({"checkpoint.dir"},
+                 "checkpoint.dir: " + dir + ": is a file; expected a directory");
+}
+
+void start_from(TrainingRun& run) {
+  run.engine.initialize_parameters();
+  if (const std::string path = checkpoint_to_resume(run); !path.empty()) resume(run, path);
+  const config::ModelConfig& model = run.config.model;
+  if (run.step > 0 || model.random_init()) return;
+  run.engine.set_weights([&](void* flat) {
+    run.origin = inference::load_initial_weights(model.init, model, run.engine.model().parameters(),
+                                                 static_cast<float*>(flat));
+  });
+  if (run.lead()) say("initialized weights from " + model.init);
+}
+
+}  // namespace tfm::train

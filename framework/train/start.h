@@ -1,0 +1,16 @@
+#pragma once
+// Where a run starts.
+#include "train/observer.h"
+
+namespace tfm::train {
+
+// Whether what a run asks for at its start, its data aside, can be opened and fits: checkpoints to
+// start from, the directory to write them to, the objective of each head.
+void check_start(const config::Config& config, config::Problems& problems);
+
+// The first weights: those of a checkpoint, with all else that training goes on from; those of
+// model.init; or initial values. Sets TrainingRun::step, TrainingRun::origin and TrainingRun::best.
+// Collective.
+void start_from(TrainingRun& run);
+
+}  // namespace tfm::train
