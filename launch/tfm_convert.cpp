@@ -4,6 +4,8 @@
 #include <fstream>
 
 #include "data/pairs.h"
+#include "huggingface/companions.h"
+#include "huggingface/export.h"
 #include "huggingface/weights.h"
 #include "inference/loaded_model.h"
 #include "launch/support/program.h"

@@ -2,11 +2,13 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "huggingface/architecture.h"
 #include "huggingface/config.h"
-#include "huggingface/weights.h"
+#include "huggingface/export.h"
 #include "inference/inference.h"
 #include "inference/initial_weights.h"
 #include "inference/loaded_model.h"
+#include "io/safetensors.h"
 #include "launch/support/program.h"
 #include "models/registry.h"
 #include "train/engine.h"

@@ -1,6 +1,6 @@
 #include "huggingface/architecture.h"
 
-#include <regex>
+#include <algorithm>
 
 #include "core/error.h"
 
@@ -55,9 +55,17 @@ bool output_is_tied(const io::JsonNode& config, bool otherwise, const Has& has,
   return !has(output) || config.flag("tie_word_embeddings", otherwise);
 }
 
-bool matches(const std::string& tensor, const char* pattern) {
-  return tensor.size() <= 128 &&  // std::regex needs a stack in proportion
-         std::regex_match(tensor, std::regex(pattern));
+bool matches(std::string_view name, std::string_view pattern) {
+  const auto digits = [&name] {
+    const auto count = std::min(name.find_first_not_of("0123456789"), name.size());
+    name.remove_prefix(count);
+    return count > 0;
+  };
+  for (const char c : pattern) {
+    if (c == '#' ? !digits() : !name.starts_with(c)) return false;
+    if (c != '#') name.remove_prefix(1);
+  }
+  return name.empty();
 }
 
 bool attention_is_plain(const config::ModelConfig& m) {

@@ -50,7 +50,7 @@ const Architecture& architecture_for(const config::ModelConfig& model,
 // An output layer that is not there, or that the configuration ties, is the embedding.
 bool output_is_tied(const io::JsonNode& config, bool otherwise, const Has& has,
                     const char* output = "lm_head.weight");
-bool matches(const std::string& tensor, const char* pattern);
+bool matches(std::string_view name, std::string_view pattern);  // `#`: some digits
 // Queries, keys and values have biases as the other layers have, and no norms.
 bool attention_is_plain(const config::ModelConfig& model);
 // Heads as wide as the model together, none shared.

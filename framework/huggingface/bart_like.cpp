@@ -37,21 +37,21 @@ void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has, b
 }
 
 void write(Json& j, const config::ModelConfig& m) {
-  j.update({{"d_model", m.d_model},
-            {"encoder_layers", m.n_encoder_layers},
-            {"decoder_layers", m.n_decoder_layers},
-            {"encoder_attention_heads", m.n_heads},
-            {"decoder_attention_heads", m.n_heads},
-            {"encoder_ffn_dim", m.d_ff},
-            {"decoder_ffn_dim", m.d_ff},
-            {"max_position_embeddings", m.max_seq_len},
-            {"activation_function", activation_name(j, "activation_function", m.activation)},
-            {"scale_embedding", m.scale_embeddings},
-            {"dropout", m.dropout.residual},
-            {"attention_dropout", m.dropout.attention},
-            {"activation_dropout", m.dropout.ffn},
-            {"init_std", m.init_std},
-            {"is_encoder_decoder", true}});
+  set(j, {{"d_model", m.d_model},
+          {"encoder_layers", m.n_encoder_layers},
+          {"decoder_layers", m.n_decoder_layers},
+          {"encoder_attention_heads", m.n_heads},
+          {"decoder_attention_heads", m.n_heads},
+          {"encoder_ffn_dim", m.d_ff},
+          {"decoder_ffn_dim", m.d_ff},
+          {"max_position_embeddings", m.max_seq_len},
+          {"activation_function", activation_name(j, "activation_function", m.activation)},
+          {"scale_embedding", m.scale_embeddings},
+          {"dropout", m.dropout.residual},
+          {"attention_dropout", m.dropout.attention},
+          {"activation_dropout", m.dropout.ffn},
+          {"init_std", m.init_std},
+          {"is_encoder_decoder", true}});
 }
 
 bool computes(const config::ModelConfig& m) {

@@ -25,17 +25,17 @@ config::ModelConfig read(const io::JsonNode& c, std::int64_t vocab_size, std::in
 }
 
 void write(Json& j, const config::ModelConfig& m) {
-  j.update({{"hidden_size", m.d_model},
-            {"num_hidden_layers", m.n_layers},
-            {"num_attention_heads", m.n_heads},
-            {"intermediate_size", m.d_ff},
-            {"max_position_embeddings", m.max_seq_len},
-            {"type_vocab_size", m.type_vocab_size},
-            {"hidden_act", activation_name(j, "hidden_act", m.activation)},
-            {"layer_norm_eps", m.norm_eps},
-            {"hidden_dropout_prob", m.dropout.residual},
-            {"attention_probs_dropout_prob", m.dropout.attention},
-            {"initializer_range", m.init_std}});
+  set(j, {{"hidden_size", m.d_model},
+          {"num_hidden_layers", m.n_layers},
+          {"num_attention_heads", m.n_heads},
+          {"intermediate_size", m.d_ff},
+          {"max_position_embeddings", m.max_seq_len},
+          {"type_vocab_size", m.type_vocab_size},
+          {"hidden_act", activation_name(j, "hidden_act", m.activation)},
+          {"layer_norm_eps", m.norm_eps},
+          {"hidden_dropout_prob", m.dropout.residual},
+          {"attention_probs_dropout_prob", m.dropout.attention},
+          {"initializer_range", m.init_std}});
 }
 
 bool computes(const config::ModelConfig& m) {

@@ -1,5 +1,7 @@
 #include "huggingface/config.h"
 
+#include <nlohmann/json.hpp>
+
 #include "config/fields.h"
 #include "core/strings.h"
 

@@ -28,18 +28,18 @@ void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has) {
 }
 
 void write(Json& j, const config::ModelConfig& m) {
-  j.update({{"n_embd", m.d_model},
-            {"n_layer", m.n_layers},
-            {"n_head", m.n_heads},
-            {"n_inner", m.d_ff},
-            {"n_positions", m.max_seq_len},
-            {"activation_function", activation_name(j, "activation_function", m.activation)},
-            {"scale_attn_weights", m.scale_attention},
-            {"layer_norm_epsilon", m.norm_eps},
-            {"embd_pdrop", m.dropout.embedding},
-            {"attn_pdrop", m.dropout.attention},
-            {"resid_pdrop", m.dropout.residual},
-            {"initializer_range", m.init_std}});
+  set(j, {{"n_embd", m.d_model},
+          {"n_layer", m.n_layers},
+          {"n_head", m.n_heads},
+          {"n_inner", m.d_ff},
+          {"n_positions", m.max_seq_len},
+          {"activation_function", activation_name(j, "activation_function", m.activation)},
+          {"scale_attn_weights", m.scale_attention},
+          {"layer_norm_epsilon", m.norm_eps},
+          {"embd_pdrop", m.dropout.embedding},
+          {"attn_pdrop", m.dropout.attention},
+          {"resid_pdrop", m.dropout.residual},
+          {"initializer_range", m.init_std}});
 }
 
 bool computes(const config::ModelConfig& m) {
@@ -73,7 +73,8 @@ std::string original_of(const std::string& tensor) {
   return tensor == "lm_head.weight" ? "transformer.wte.weight" : "";
 }
 bool is_buffer(const std::string& tensor) {
-  return matches(tensor, R"(transformer\.h\.\d+\.attn\.(masked_)?bias)");
+  return matches(tensor, "transformer.h.#.attn.bias") ||
+         matches(tensor, "transformer.h.#.attn.masked_bias");
 }
 // Without its prefix -> with it.
 std::string current_name(const std::string& tensor) {

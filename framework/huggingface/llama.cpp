@@ -13,7 +13,7 @@ config::ModelConfig read(const io::JsonNode& c) {
 
 void write(Json& j, const config::ModelConfig& m) {
   llama_like::write(j, m);
-  j["attention_bias"] = j["mlp_bias"] = m.bias;
+  set(j, {{"attention_bias", m.bias}, {"mlp_bias", m.bias}});
 }
 
 bool computes(const config::ModelConfig& m) {

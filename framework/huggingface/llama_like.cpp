@@ -62,28 +62,32 @@ void refuse_windows(const io::JsonNode& c) {
 }
 
 void write(Json& j, const config::ModelConfig& m) {
-  j.update({{"hidden_size", m.d_model},
-            {"num_hidden_layers", m.n_layers},
-            {"num_attention_heads", m.n_heads},
-            {"num_key_value_heads", m.n_kv_heads},
-            {"head_dim", m.d_head},
-            {"intermediate_size", m.d_ff},
-            {"max_position_embeddings", m.max_seq_len},
-            {"hidden_act", activation_name(j, "hidden_act", m.activation)},
-            {"rms_norm_eps", m.norm_eps},
-            {"attention_dropout", m.dropout.attention},
-            {"initializer_range", m.init_std},
-            {"rope_theta", m.rope.theta}});
+  set(j, {{"hidden_size", m.d_model},
+          {"num_hidden_layers", m.n_layers},
+          {"num_attention_heads", m.n_heads},
+          {"num_key_value_heads", m.n_kv_heads},
+          {"head_dim", m.d_head},
+          {"intermediate_size", m.d_ff},
+          {"max_position_embeddings", m.max_seq_len},
+          {"hidden_act", activation_name(j, "hidden_act", m.activation)},
+          {"rms_norm_eps", m.norm_eps},
+          {"attention_dropout", m.dropout.attention},
+          {"initializer_range", m.init_std},
+          {"rope_theta", m.rope.theta}});
   const config::RopeScaling& s = m.rope.scaling;
-  Json rope{{"rope_type", s.factor == 1 ? "default" : "llama3"}};
-  if (s.factor != 1)
-    rope.update({{"factor", s.factor},
+  const auto write_scaling = [&s](Json& rope) {
+    set(rope, {{"rope_type", s.factor == 1 ? "default" : "llama3"}});
+    if (s.factor != 1)
+      set(rope, {{"factor", s.factor},
                  {"low_freq_factor", s.low_freq_factor},
                  {"high_freq_factor", s.high_freq_factor},
                  {"original_max_position_embeddings", s.original_max_seq_len}});
-  j["rope_scaling"] = s.factor == 1 ? Json() : rope;
-  rope["rope_theta"] = m.rope.theta;
-  j["rope_parameters"] = rope;
+  };
+  set(j, {{"rope_scaling", nullptr}});
+  if (s.factor != 1) write_scaling(set_object(j, "rope_scaling"));
+  Json& rope = set_object(j, "rope_parameters");
+  write_scaling(rope);
+  set(rope, {{"rope_theta", m.rope.theta}});
 }
 
 bool computes(const config::ModelConfig& m) {
@@ -125,7 +129,7 @@ std::string original_of(const std::string& tensor) {
   return tensor == "lm_head.weight" ? "model.embed_tokens.weight" : "";
 }
 
-bool is_buffer(const std::string& tensor) { return matches(tensor, R"(.*\.rotary_emb\.inv_freq)"); }
+bool is_buffer(const std::string& tensor) { return tensor.ends_with(".rotary_emb.inv_freq"); }
 
 }  // namespace
 

@@ -17,12 +17,12 @@ void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has) {
 
 void write(Json& j, const config::ModelConfig& m) {
   bart_like::write(j, m);
-  j["decoder_vocab_size"] = m.vocab_size;
+  set(j, {{"decoder_vocab_size", m.vocab_size}});
   const char* share = "share_encoder_decoder_embeddings";  // version 5 of transformers has models
                                                            // with `true` and a table for each stack
-  if (!j.contains(share))
-    j[share] = m.tie_embeddings == config::TieEmbeddings::all ||
-               m.tie_embeddings == config::TieEmbeddings::inputs;
+  if (!contains(j, share))
+    set(j, {{share, m.tie_embeddings == config::TieEmbeddings::all ||
+                        m.tie_embeddings == config::TieEmbeddings::inputs}});
 }
 
 bool computes(const config::ModelConfig& m) {
@@ -34,7 +34,8 @@ void tensors(Table& t, const config::ModelConfig& m) { bart_like::tensors(t, m, 
 
 bool is_buffer(const std::string& tensor) {
   return tensor == "model.shared.weight" ||  // where each stack has a table
-         matches(tensor, R"(model\.(en|de)coder\.embed_positions\.weight)");
+         tensor == "model.encoder.embed_positions.weight" ||
+         tensor == "model.decoder.embed_positions.weight";
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "huggingface/members.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "core/error.h"
 
@@ -48,6 +49,18 @@ void must_be(const io::JsonNode& c, const std::string& key, bool value) {
 void must_say(const io::JsonNode& c, const std::string& key, const std::string& value) {
   if (c.text(key, value) != value)
     c.at(key).fail("'" + c.text(key, value) + "' is not supported; expected '" + value + "'");
+}
+
+void set(Json& j, std::initializer_list<std::pair<const char*, MemberValue>> members) {
+  for (const auto& [key, value] : members)
+    std::visit([&j, key = key](const auto& x) { j[key] = x; }, value);
+}
+Json& set_object(Json& j, const char* key) { return j[key] = Json::object(); }
+bool contains(const Json& j, const char* key) { return j.contains(key); }
+std::optional<double> number_in(const Json& j, const char* key) {
+  const auto found = j.find(key);
+  if (found == j.end() || !found->is_number()) return std::nullopt;
+  return found->get<double>();
 }
 
 config::Activation activation_of(const io::JsonNode& c, const std::string& key,

@@ -1,8 +1,11 @@
 #pragma once
 // Members of a config.json: what is read with a default, what must have one value, names of
 // activations.
+#include <initializer_list>
 #include <optional>
 #include <string>
+#include <utility>
+#include <variant>
 
 #include "config/options.h"
 #include "io/json.h"
@@ -24,6 +27,14 @@ void must_say(const io::JsonNode& c, const std::string& key, const std::string& 
 // tfm's name of the activation `name`, which `key` asks for.
 config::Activation activation_of(const io::JsonNode& c, const std::string& key,
                                  const std::string& name, bool gated);
+// Members of a config.json that is written; nullptr: null.
+using MemberValue = std::variant<std::nullptr_t, bool, std::int64_t, double, std::string>;
+void set(Json& j, std::initializer_list<std::pair<const char*, MemberValue>> members);
+// Makes the member an object without members.
+Json& set_object(Json& j, const char* key);
+bool contains(const Json& j, const char* key);  // null or not
+std::optional<double> number_in(const Json& j, const char* key);
+
 // The name that `j` has for it already, as several mean the same.
 std::string activation_name(const Json& j, const char* key, config::Activation activation);
 

@@ -19,9 +19,9 @@ config::ModelConfig read(const io::JsonNode& c) {
 
 void write(Json& j, const config::ModelConfig& m) {
   llama_like::write(j, m);
-  const auto window = j.find("sliding_window");  // absent means 4096
-  if (window == j.end() || !window->is_number() || *window < m.max_seq_len)
-    j["sliding_window"] = nullptr;
+  const auto window = number_in(j, "sliding_window");  // absent means 4096
+  if (!window || *window < static_cast<double>(m.max_seq_len))
+    set(j, {{"sliding_window", nullptr}});
 }
 
 bool computes(const config::ModelConfig& m) {

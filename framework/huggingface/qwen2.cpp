@@ -12,7 +12,7 @@ config::ModelConfig read(const io::JsonNode& c) {
 
 void write(Json& j, const config::ModelConfig& m) {
   llama_like::write(j, m);
-  j["use_sliding_window"] = false;
+  set(j, {{"use_sliding_window", false}});
 }
 
 bool computes(const config::ModelConfig& m) {

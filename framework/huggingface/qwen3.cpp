@@ -13,7 +13,7 @@ config::ModelConfig read(const io::JsonNode& c) {
 
 void write(Json& j, const config::ModelConfig& m) {
   llama_like::write(j, m);
-  j["attention_bias"] = j["use_sliding_window"] = false;
+  set(j, {{"attention_bias", false}, {"use_sliding_window", false}});
 }
 
 bool computes(const config::ModelConfig& m) {

@@ -26,7 +26,7 @@ void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has) {
 
 void write(Json& j, const config::ModelConfig& m) {
   bert_like::write(j, m);
-  j["max_position_embeddings"] = m.max_seq_len + m.position_offset;
+  set(j, {{"max_position_embeddings", m.max_seq_len + m.position_offset}});
 }
 
 bool computes(const config::ModelConfig& m) {
@@ -45,8 +45,9 @@ std::string original_of(const std::string& tensor) {
 }
 
 bool is_buffer(const std::string& tensor) {
-  return matches(tensor, R"(roberta\.embeddings\.(position_ids|token_type_ids))"
-                         R"(|roberta\.pooler\.dense\.(weight|bias))");
+  return tensor == "roberta.embeddings.position_ids" ||
+         tensor == "roberta.embeddings.token_type_ids" || tensor == "roberta.pooler.dense.weight" ||
+         tensor == "roberta.pooler.dense.bias";
 }
 
 }  // namespace

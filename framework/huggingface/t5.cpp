@@ -36,21 +36,20 @@ void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has) {
 
 void write(Json& j, const config::ModelConfig& m) {
   const std::string act = activation_name(j, "", m.activation);
-  j.update({{"d_model", m.d_model},
-            {"num_heads", m.n_heads},
-            {"d_kv", m.d_head},
-            {"d_ff", m.d_ff},
-            {"num_layers", m.n_encoder_layers},
-            {"num_decoder_layers", m.n_decoder_layers},
-            {"relative_attention_num_buckets", m.relative.buckets},
-            {"relative_attention_max_distance", m.relative.max_distance},
-            {"n_positions", m.max_seq_len},
-            {"layer_norm_epsilon", m.norm_eps},
-            {"feed_forward_proj",
-             m.gated() ? "gated-" + std::string(act == "gelu_new" ? "gelu" : act) : act},
-            {"dropout_rate", m.dropout.residual},
-            {"scale_decoder_outputs", m.scale_logits},
-            {"is_encoder_decoder", true}});
+  set(j, {{"d_model", m.d_model},
+          {"num_heads", m.n_heads},
+          {"d_kv", m.d_head},
+          {"d_ff", m.d_ff},
+          {"num_layers", m.n_encoder_layers},
+          {"num_decoder_layers", m.n_decoder_layers},
+          {"relative_attention_num_buckets", m.relative.buckets},
+          {"relative_attention_max_distance", m.relative.max_distance},
+          {"n_positions", m.max_seq_len},
+          {"layer_norm_epsilon", m.norm_eps},
+          {"feed_forward_proj", m.gated() ? "gated-" + (act == "gelu_new" ? "gelu" : act) : act},
+          {"dropout_rate", m.dropout.residual},
+          {"scale_decoder_outputs", m.scale_logits},
+          {"is_encoder_decoder", true}});
 }
 
 bool computes(const config::ModelConfig& m) {

@@ -15,7 +15,17 @@ struct ExchangedTensor {
   bool transposed = false;          // the stack is (columns, rows) in the file
   bool optional = false;  // not in every file: another tensor may hold the parts, which this one
                           // takes precedence over
+
+  std::int64_t elements() const {
+    std::int64_t n = 1;
+    for (const std::int64_t d : shape) n *= d;
+    return n;
+  }
 };
+
+inline bool is_weight_type(const std::string& dtype) {
+  return dtype == "F32" || dtype == "F16" || dtype == "BF16";
+}
 
 // Collects the tensors of a model, in the order of their use.
 class Table {

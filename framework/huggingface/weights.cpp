@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <regex>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "core/dtype.h"
+#include "huggingface/companions.h"
 #include "huggingface/config.h"
-#include "io/file.h"
 #include "io/json.h"
 
 namespace tfm::huggingface {
@@ -16,7 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr std::size_t kMostJson = 256 << 20;
-constexpr std::int64_t kShardBytes = 5'000'000'000;
 
 // `count` elements, `step` bytes apart.
 template <class T>
@@ -29,34 +28,6 @@ void decode_as(const std::byte* from, std::int64_t step, std::int64_t count, flo
   }
 }
 
-template <class T>
-void write_half(io::SafetensorsWriter& writer, const std::vector<float>& values) {
-  std::vector<T> raw;
-  raw.reserve(values.size());
-  for (const float v : values) raw.emplace_back(v);
-  writer.write(std::as_bytes(std::span(raw)));
-}
-void write_as(io::SafetensorsWriter& writer, const std::vector<float>& values,
-              const std::string& dtype) {
-  if (dtype == "F32") return writer.write(std::span<const float>(values));
-  dtype == "BF16" ? write_half<bf16>(writer, values) : write_half<f16>(writer, values);
-}
-
-std::int64_t elements(const std::vector<std::int64_t>& shape) {
-  std::int64_t n = 1;
-  for (std::int64_t d : shape) n *= d;
-  return n;
-}
-
-// Row-major (rows, cols) -> (cols, rows).
-std::vector<float> transposed(const std::vector<float>& x, std::int64_t rows, std::int64_t cols) {
-  std::vector<float> y(x.size());
-  for (std::int64_t r = 0; r < rows; ++r)
-    for (std::int64_t c = 0; c < cols; ++c)
-      y[static_cast<std::size_t>(c * rows + r)] = x[static_cast<std::size_t>(r * cols + c)];
-  return y;
-}
-
 std::string shape_text(const std::vector<std::int64_t>& shape) {
   std::string s;
   for (std::int64_t d : shape) s += (s.empty() ? "" : ", ") + std::to_string(d);
@@ -65,31 +36,7 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
 
 constexpr const char* kUnused = "unused.safetensors";
 
-bool is_weight_type(const std::string& dtype) {
-  return dtype == "F32" || dtype == "F16" || dtype == "BF16";
-}
-bool of_weights(const std::string& file) {
-  static const std::regex names(R"(model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?)");
-  return std::regex_match(file, names);
-}
-bool carried(const std::string& file) {  // of a tokenizer, or of generation
-  static const std::regex names(
-      R"((tokenizer|vocab|merges|special_tokens|added_tokens|spiece|source|target|sentencepiece|generation_config|preprocessor)[\w.]*\.(json|txt|model|spm))");
-  return std::regex_match(file, names);
-}
-
 }  // namespace
-
-bool is_huggingface(const std::string& dir) { return fs::exists(dir + "/config.json"); }
-
-void copy_companions(const std::string& from, const std::string& to) {
-  fs::create_directories(to);
-  if (fs::equivalent(from, to)) return;
-  for (const auto& e : fs::directory_iterator(from))
-    if (carried(e.path().filename().string()))
-      fs::copy_file(e.path(), fs::path(to) / e.path().filename(),
-                    fs::copy_options::overwrite_existing);
-}
 
 HuggingFaceModel::HuggingFaceModel(const std::string& dir) : dir_(dir) {
   const std::string index = dir + "/model.safetensors.index.json",
@@ -207,7 +154,7 @@ void HuggingFaceModel::read(const std::string& part, const PartRange& range, flo
   const std::int64_t stacked = range.rows * static_cast<std::int64_t>(tensor.parts.size()),
                      above = range.rows * static_cast<std::int64_t>(place),
                      cols = range.last_col - range.first_col;
-  TFM_CHECK(stacked * range.cols == elements(tensor.shape), part + " is of another shape");
+  TFM_CHECK(stacked * range.cols == tensor.elements(), part + " is of another shape");
   const Place& file = tensors_.at(tensor.name);
   const std::byte* const data = bytes(file).data();
   const auto decode = [&]<class T>(T) {
@@ -260,182 +207,6 @@ void HuggingFaceModel::keep_companions(const std::string& to) const {
   io::SafetensorsWriter writer(to + "/" + kUnused, entries);
   for (const std::string& name : kept) writer.write(bytes(tensors_.at(name)));
   writer.finish();
-}
-
-std::vector<float> compose(const ExchangedTensor& tensor,
-                           const std::function<std::vector<float>(const std::string& part)>& part) {
-  std::vector<float> stack;
-  for (const std::string& name : tensor.parts) {
-    const std::vector<float> values = part(name);
-    stack.insert(stack.end(), values.begin(), values.end());
-  }
-  TFM_CHECK(static_cast<std::int64_t>(stack.size()) == elements(tensor.shape),
-            "parts of " + tensor.name + " do not make its shape");
-  return tensor.transposed ? transposed(stack, tensor.shape[1], tensor.shape[0]) : stack;
-}
-
-namespace {
-
-// A tensor of an export: composed of parts, or `kept` as it came.
-struct Written {
-  ExchangedTensor tensor;
-  std::string dtype = "F32";
-  std::span<const std::byte> kept = {};
-
-  std::int64_t bytes() const {
-    return kept.data() ? static_cast<std::int64_t>(kept.size())
-                       : elements(tensor.shape) * (dtype == "F32" ? 4 : 2);
-  }
-  std::int64_t element_bytes() const {
-    return bytes() / std::max<std::int64_t>(1, elements(tensor.shape));
-  }
-};
-
-// What HuggingFaceModel::provenance tells, of a checkpoint that anybody may have written.
-struct Origin {
-  std::string config, directory;
-  bool known = false;                         // which tensors there were
-  std::map<std::string, std::string> dtypes;  // by name
-  std::map<std::string, std::string> unused;  // checksum by name
-
-  explicit Origin(const std::string& provenance) {
-    const Json tree =
-        provenance.empty() ? Json::object() : io::parse_json(provenance, "the checkpoint's origin");
-    const io::JsonNode node(tree, "the checkpoint's origin");
-    if (const auto object = node.find("config")) object->members(), config = tree["config"].dump();
-    directory = node.text("directory", "");
-    if (const auto list = node.find("dtypes"))
-      for (const auto& [name, type] : list->members()) dtypes[name] = type.string();
-    const auto list = node.find("unused");
-    known = list.has_value();
-    if (known)
-      for (const auto& [name, checksum] : list->members()) unused[name] = checksum.string();
-  }
-};
-
-class Export {
- public:
-  Export(const config::ModelConfig& model, const Origin& origin)
-      : architecture_(architecture_for(model, model_type(origin.config))), origin_(origin) {
-    for (const ExchangedTensor& t : architecture_.exchanged(model))
-      if (!t.optional || !origin.known || origin.dtypes.contains(t.name)) add(t);
-    for (const auto& [name, unread] : origin.dtypes)
-      if (!written_.contains(name) && !origin.unused.contains(name)) add_copy(name);
-    if (!origin.unused.empty()) keep();
-  }
-
-  // Of at most kShardBytes each. Wider types first keep every tensor aligned.
-  std::vector<std::vector<Written>> shards() const {
-    std::vector<std::vector<Written>> shards(1);
-    std::int64_t filled = 0;
-    for (const std::string& name : order_) {
-      const Written& w = written_.at(name);
-      if (filled > 0 && filled + w.bytes() > kShardBytes) shards.emplace_back(), filled = 0;
-      shards.back().push_back(w);
-      filled += w.bytes();
-    }
-    for (auto& shard : shards)
-      std::stable_sort(shard.begin(), shard.end(), [](const Written& a, const Written& b) {
-        return a.element_bytes() > b.element_bytes();
-      });
-    return shards;
-  }
-
- private:
-  void add(const ExchangedTensor& t) {
-    const auto type = origin_.dtypes.find(t.name);
-    const std::string dtype = type == origin_.dtypes.end() ? "F32" : type->second;
-    if (!origin_.unused.contains(t.name) && !is_weight_type(dtype))
-      throw Error(ExitCode::input, "the checkpoint's origin: tensor " + in_quotes(t.name) +
-                                       " has type " + in_quotes(dtype) +
-                                       "; expected F32, F16 or BF16");
-    if (written_.emplace(t.name, Written{t, is_weight_type(dtype) ? dtype : "F32"}).second)
-      order_.push_back(t.name);
-  }
-  void add_copy(const std::string& name) {
-    std::string original = architecture_.original_of(name);
-    while (!original.empty() && !written_.contains(original))
-      original = architecture_.original_of(original);
-    if (original.empty()) return;  // of a directory of another type
-    ExchangedTensor copy = written_.at(original).tensor;
-    copy.name = name;
-    add(copy);
-  }
-  // What the model came with and does not use, from any file of its directory that has it
-  // unchanged.
-  void keep() {
-    std::set<std::string> found;
-    std::error_code none;
-    for (const auto& e : fs::directory_iterator(origin_.directory, none)) try {
-        if (e.path().extension() != ".safetensors") continue;
-        const auto& reader =
-            kept_.emplace_back(std::make_unique<io::SafetensorsReader>(e.path().string()));
-        for (const auto& [theirs, info] : reader->tensors()) {
-          const std::string name = architecture_.current_name(theirs);
-          const auto wanted = origin_.unused.find(name);
-          if (wanted == origin_.unused.end() ||
-              io::Checksum::of(reader->bytes(theirs)) != wanted->second ||
-              !found.insert(name).second)
-            continue;
-          add({.name = name});
-          written_[name] = {{.name = name, .shape = info.shape}, info.dtype, reader->bytes(theirs)};
-        }
-      } catch (const Error&) {  // of a file that may have nothing to do with it
-      }
-    for (const auto& [name, unread] : origin_.unused)
-      if (!found.contains(name))
-        std::fprintf(stderr,
-                     "warning: %s: unused tensor '%s' of the original model is missing and will "
-                     "not be exported\n",
-                     origin_.directory.c_str(), name.c_str());
-  }
-
-  const Architecture& architecture_;
-  const Origin& origin_;
-  std::map<std::string, Written> written_;
-  std::vector<std::string> order_;
-  std::vector<std::unique_ptr<io::SafetensorsReader>> kept_;
-};
-
-}  // namespace
-
-void write_huggingface(const std::string& dir, const config::ModelConfig& model,
-                       const std::optional<tokenizer::SpecialIds>& ids,
-                       const std::string& provenance, const std::string& beside,
-                       const std::function<std::vector<float>(const std::string& part)>& part) {
-  Origin origin(provenance);
-  if (std::error_code none; !origin.directory.empty() && !fs::is_directory(origin.directory, none))
-    origin.directory = beside;
-  const Export whole(model, origin);
-  const auto shards = whole.shards();
-  fs::create_directories(dir);
-  for (const auto& e : fs::directory_iterator(dir))
-    if (of_weights(e.path().filename().string())) fs::remove(e.path());
-
-  std::int64_t total = 0;
-  Json index;
-  for (std::size_t s = 0; s < shards.size(); ++s) {
-    char name[64] = "model.safetensors";
-    if (shards.size() > 1)
-      std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", s + 1, shards.size());
-    std::vector<io::TensorEntry> entries;
-    for (const Written& w : shards[s])
-      entries.push_back({w.tensor.name, w.dtype, w.tensor.shape}),
-          index["weight_map"][w.tensor.name] = name, total += w.bytes();
-    io::SafetensorsWriter writer(dir + "/" + name, entries);
-    for (const Written& w : shards[s])
-      if (w.kept.data())
-        writer.write(w.kept);
-      else
-        write_as(writer, compose(w.tensor, part), w.dtype);
-    writer.finish();
-  }
-  index["metadata"]["total_size"] = total;
-  if (shards.size() > 1)
-    io::replace_file(dir + "/model.safetensors.index.json", index.dump(2) + "\n");
-  io::replace_file(dir + "/config.json", huggingface_config(model, ids, origin.config));
-  if (std::error_code none; fs::is_directory(origin.directory, none))
-    copy_companions(origin.directory, dir);
 }
 
 }  // namespace tfm::huggingface

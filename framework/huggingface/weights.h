@@ -1,23 +1,15 @@
 #pragma once
 // A Hugging Face directory: config.json, model.safetensors or model.safetensors.index.json with its
 // shards.
-#include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "huggingface/architecture.h"
 #include "io/safetensors.h"
-#include "tokenizer/tokenizer.h"
 
 namespace tfm::huggingface {
-
-bool is_huggingface(const std::string& dir);  // has a config.json
-
-// Copies the files of a tokenizer and of generation's settings.
-void copy_companions(const std::string& from, const std::string& to);
 
 // Rows and columns of a part of (rows, columns); a vector has one column.
 struct PartRange {
@@ -85,20 +77,5 @@ class HuggingFaceModel {
   std::map<std::string, std::string> copies_;      // tensor -> original
   std::vector<std::string> buffers_;
 };
-
-// Writes DIR (made where it is not there): config.json, the weights in shards of at most 5 GB
-// (every tensor that the model came with: what is used, copies of it, and what is not used, as it
-// was), and the tokenizer's files of the directory it came from, or of `beside` where that is gone.
-// What is not found any more is told on standard error. `ids`: of the tokenizer, where it is known.
-// `part` gives whole parts. Old weights of DIR are removed. Error(input) where `provenance` is not
-// HuggingFaceModel's.
-void write_huggingface(const std::string& dir, const config::ModelConfig& model,
-                       const std::optional<tokenizer::SpecialIds>& ids,
-                       const std::string& provenance, const std::string& beside,
-                       const std::function<std::vector<float>(const std::string& part)>& part);
-
-// The tensors as Hugging Face shapes them, from whole parts.
-std::vector<float> compose(const ExchangedTensor& tensor,
-                           const std::function<std::vector<float>(const std::string& part)>& part);
 
 }  // namespace tfm::huggingface

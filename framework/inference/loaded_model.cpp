@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "checkpoint/parameters.h"
+#include "huggingface/companions.h"
 #include "huggingface/weights.h"
 #include "inference/initial_weights.h"
 #include "models/registry.h"

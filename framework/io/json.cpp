@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "core/strings.h"
@@ -142,6 +143,10 @@ std::vector<std::pair<std::string, JsonNode>> JsonNode::members() const {
     result.emplace_back(name, JsonNode(item, file_, inside(in_quotes(name))));
   return result;
 }
+
+bool JsonNode::is_string() const { return value_->is_string(); }
+
+bool JsonNode::is_array() const { return value_->is_array(); }
 
 const std::string& JsonNode::string() const {
   if (!value_->is_string()) wrong_type("a string");

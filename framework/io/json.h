@@ -1,9 +1,10 @@
 #pragma once
 // JSON read strictly (no member twice, bounded depth), and typed access to it that names the
-// place of what is wrong.
+// place of what is wrong. A file that holds a tree includes <nlohmann/json.hpp>, which takes
+// seconds to compile.
 #include <cstdint>
 #include <initializer_list>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -46,8 +47,8 @@ class JsonNode {
             bool otherwise) const;  // `otherwise` where it is absent or null
   std::string text(const std::string& member, const std::string& otherwise) const;
 
-  bool is_string() const { return value_->is_string(); }
-  bool is_array() const { return value_->is_array(); }
+  bool is_string() const;
+  bool is_array() const;
   // Refuses a member that is not listed.
   void expect_only(std::initializer_list<std::string_view> known) const;
   [[noreturn]] void fail(const std::string& problem) const;

@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "comm/consensus.h"
-#include "huggingface/weights.h"
+#include "huggingface/companions.h"
 #include "inference/initial_weights.h"
 #include "inference/loaded_model.h"
 #include "train/engine_state.h"

@@ -1,5 +1,7 @@
 // A config.json of Hugging Face: the model it describes, the tensors such a model has, and the file
 // that an export writes.
+#include <nlohmann/json.hpp>
+
 #include "fuzz.h"
 #include "huggingface/config.h"
 

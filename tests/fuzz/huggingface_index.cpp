@@ -1,6 +1,8 @@
 // A model.safetensors.index.json beside the two shards of a small GPT-2, all of whose parts are
 // read. What follows a zero byte is the header of the second shard and, after another one, its
 // data.
+#include <nlohmann/json.hpp>
+
 #include "fuzz.h"
 #include "huggingface/config.h"
 #include "huggingface/weights.h"

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "io/file.h"
 #include "io/json.h"
 #include "support/data_files.h"

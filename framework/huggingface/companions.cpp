@@ -1,0 +1,49 @@
+#include "huggingface/companions.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "huggingface/architecture.h"
+
+namespace tfm::huggingface {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_companion(std::string_view file) {
+  constexpr std::string_view begins[] = {
+      "tokenizer", "vocab",  "merges",        "special_tokens",    "added_tokens", "spiece",
+      "source",    "target", "sentencepiece", "generation_config", "preprocessor"};
+  constexpr std::string_view ends[] = {".json", ".txt", ".model", ".spm"};
+  const auto in_name = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '.';
+  };
+  for (const std::string_view begin : begins)
+    for (const std::string_view end : ends)
+      if (file.size() >= begin.size() + end.size() && file.starts_with(begin) &&
+          file.ends_with(end) && std::ranges::all_of(file, in_name))
+        return true;
+  return false;
+}
+
+}  // namespace
+
+bool is_weights_file(std::string_view file) {
+  if (file.ends_with(".index.json")) file.remove_suffix(11);
+  return file == "model.safetensors" ||
+         (matches(file, "model-#-of-#.safetensors") && file.size() == 32 && file[11] == '-');
+}
+
+bool is_huggingface(const std::string& dir) { return fs::exists(dir + "/config.json"); }
+
+void copy_companions(const std::string& from, const std::string& to) {
+  fs::create_directories(to);
+  if (fs::equivalent(from, to)) return;
+  for (const auto& e : fs::directory_iterator(from))
+    if (is_companion(e.path().filename().string()))
+      fs::copy_file(e.path(), fs::path(to) / e.path().filename(),
+                    fs::copy_options::overwrite_existing);
+}
+
+}  // namespace tfm::huggingface

@@ -1,0 +1,15 @@
+#pragma once
+// Files of a Hugging Face directory.
+#include <string>
+#include <string_view>
+
+namespace tfm::huggingface {
+
+bool is_huggingface(const std::string& dir);  // has a config.json
+
+bool is_weights_file(std::string_view file);  // model.safetensors, its shards and their index
+
+// Copies the files of a tokenizer and of generation's settings.
+void copy_companions(const std::string& from, const std::string& to);
+
+}  // namespace tfm::huggingface
