@@ -1,6 +1,5 @@
 #pragma once
-// Decoder-only transformers: GPT-2, Llama, ALiBi decoders and what lies between them, as the
-// configuration's options compose.
+// Decoder-only transformers: GPT-2, Llama, ALiBi decoders and any combination of these options.
 #include "models/parts.h"
 
 namespace tfm::models {

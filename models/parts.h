@@ -1,5 +1,5 @@
 #pragma once
-// What the families are composed of, made from a configuration: embeddings, a stack of blocks, the
+// Building blocks of the families, made from a configuration: embeddings, a stack of blocks, the
 // output layer.
 #include <optional>
 
@@ -46,7 +46,7 @@ class Embeddings {
   std::optional<nn::Norm> norm_;
 };
 
-// What the blocks of a decoder read of an encoder.
+// The encoder output that the blocks of a decoder read.
 struct Memory {
   graph::Value states;    // (B S, C), inside the split region
   graph::Value segments;  // (B S), negative: padding

@@ -14,7 +14,7 @@ struct Best {
   double value = 0;
   std::int64_t since = 0;  // evaluations after it
 
-  // Takes in an evaluation; true: it is the best. What is not finite never is.
+  // Records an evaluation; true if it is the best so far. NaN and Inf never are.
   bool improve(std::int64_t at, double found) {
     const bool low = metric == config::Metric::loss || metric == config::Metric::perplexity;
     const bool better = std::isfinite(found) && (step < 0 || (low ? found < value : found > value));

@@ -6,7 +6,7 @@
 //   the newest dir/best                                               a symbolic link to the best
 //   of a run with eval.stop
 // Everything is written to step-00000500.tmp/ and synced, then published by one rename: a
-// checkpoint is there whole or not at all.
+// checkpoint is either complete or absent.
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -23,8 +23,8 @@
 
 namespace tfm::checkpoint {
 
-// A run of elements of one logical fp32 tensor: [first, first + count), row-major, of the slice
-// [begin, end) along `axis`.
+// A contiguous range of elements of one logical fp32 tensor: [first, first + count), row-major, of
+// the slice [begin, end) along `axis`.
 struct Slice {
   int axis = -1;  // -1: the whole tensor, begin and end are ignored
   std::int64_t begin = 0, end = 0;
@@ -34,7 +34,7 @@ struct Piece : Slice {
   std::string name;  // says what it is: "model/layers.0.ffn.up.weight", "adam.m/...", "adam.v/..."
   Shape full_shape;
   const float* data = nullptr;            // count elements
-  std::shared_ptr<const std::byte> copy;  // holds them where they had to be copied from a device
+  std::shared_ptr<const std::byte> copy;  // owns the data if it was copied from a device
 };
 
 struct CheckpointInfo {
@@ -44,8 +44,8 @@ struct CheckpointInfo {
   std::uint64_t seed = 0;
   std::map<std::string, std::int64_t> layout;  // of the run that wrote it: {"data": 2, "tensor": 2}
   std::string config;                          // YAML
-  std::string extra = "{}";                    // a JSON object of the caller's
-  optim::LossScale loss_scale;                 // kept where it is dynamic
+  std::string extra = "{}";                    // a JSON object supplied by the caller
+  optim::LossScale loss_scale;                 // restored if it is dynamic
   std::optional<Best> best;                    // of a run with eval.stop; dir/best names its step
 };
 struct ShardFile {
@@ -63,7 +63,7 @@ struct Manifest : CheckpointInfo {
   std::vector<StoredPiece> pieces;
 };
 
-// What writing needs to know of the other ranks. All three are collective.
+// Communication between the ranks that write a checkpoint. All three are collective.
 struct CheckpointRanks {
   int rank = 0, size = 1;
   std::function<void()> barrier = [] {};
@@ -105,7 +105,7 @@ class CheckpointReader {
   void check_headers() const;  // every shard: there, of its size, pieces as described
   const Shape& shape(const std::string& name) const;
   std::vector<std::string> names() const;
-  // Assembles the slice from whatever pieces hold it. `out`: slice.count elements.
+  // Assembles the slice from the pieces that hold it. `out`: slice.count elements.
   void read(const std::string& name, const Slice& slice, float* out) const;
   void read(const std::string& name, int axis, std::int64_t begin, std::int64_t end,
             std::int64_t first, std::int64_t count, float* out) const {
@@ -123,9 +123,9 @@ class CheckpointReader {
 enum class Verification : std::uint8_t { checksums, headers };  // headers: reads no tensor
 
 // Called by one rank. The path of the checkpoint to resume from: what `latest` names if it
-// verifies, else the newest step-* that does; nothing where there is no step-* folder. Each one
-// passed over is reported through `log`, with the reason. Throws Error(input) where there are some
-// and none verifies.
+// verifies, else the newest step-* that does; nothing where there is no step-* folder. Each
+// checkpoint skipped is reported through `log`, with the reason. Throws Error(input) if there are
+// checkpoints and none verifies.
 std::optional<std::string> find_latest(const std::string& dir,
                                        const std::function<void(const std::string&)>& log,
                                        Verification verification = Verification::checksums);

@@ -1,5 +1,5 @@
 #pragma once
-// What the ranks of a group tell each other besides tensors.
+// Text exchanged by the ranks of a group, and checks that they agree.
 #include <cstdint>
 #include <string>
 #include <vector>

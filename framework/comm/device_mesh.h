@@ -27,7 +27,7 @@ struct Site {
 Site site_of(device::Device device, const Mesh& mesh,
              const DeviceMeshOptions& options = {});  // by device_mesh()
 
-// Of all ranks of `world`, which call it together with the names of what they are on.
+// Collective over `world`: every rank passes the names of its host and device.
 Placement placement(Communicator& world, const std::string& host, const std::string& gpu);
 
 }  // namespace tfm::comm

@@ -14,10 +14,10 @@ struct RankFailure {
 // them where all `ranks` of the job report the same.
 std::string failure_text(const std::vector<RankFailure>& failures, int ranks);
 
-// Of a rank of a launch that cannot go on; from the main thread, with no communicator in use.
-// Prints on standard error and ends all ranks of the job with `code`. Ranks that fail at about the
-// same time are collected on rank 0, which prints what they share once. Waits for others a few
-// seconds at most, so that no rank waits for one that is gone.
+// Called by a rank that cannot continue, from the main thread, with no communicator in use. Prints
+// on standard error and ends all ranks of the job with `code`. Ranks that fail at about the same
+// time are collected on rank 0, which prints what they share once. Waits for others a few seconds
+// at most, so that no rank waits for one that has died.
 [[noreturn]] void fail_job(int code, const std::string& message);
 
 }  // namespace tfm::comm

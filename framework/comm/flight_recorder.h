@@ -49,20 +49,20 @@ class FlightRecorder {
   void hand_over(const Event& event);
   // The oldest collective that the device has not completed; its ordinal is 0 where there is none.
   void device_waits(const Event& oldest);
-  // No collective of this rank can complete any more, says the library that makes them. The first
+  // The communication library reports that no collective of this rank can complete. The first
   // reason is kept.
   void fail(const std::string& reason);
 
   // This rank is alive outside collectives.
   void heartbeat(std::int64_t step);
-  // This rank ends in good order; its process may go.
+  // This rank ends normally; its process may exit.
   void sign_off();
 
   struct Status {
     int pid = 0;  // 0: signed off
     std::int64_t step = -1;
     double heartbeat = 0;
-    double moved = 0;              // when the rank last got on inside the collective it waits in
+    double moved = 0;  // when the rank last made progress inside the collective it waits in
     std::optional<Event> waiting;  // the collective it waits in, or its device: the older one
     std::array<std::uint64_t, 3> entered{};  // number of the last collective of each axis
   };

@@ -1,14 +1,13 @@
 #pragma once
 // Collectives over tensors of GPUs by NCCL, enqueued on streams: the host waits only where it
 // synchronizes one. The order in which NCCL sums is its own: the same on every run of the same
-// layout, another one than rank order; 16-bit sums may round on the way; a maximum may pass over
-// what is not a number.
+// layout, another one than rank order; 16-bit sums may round on the way; a maximum may ignore NaN.
 //
-// all_reduce, reduce_scatter, all_gather and broadcast take their place on the stream of the
-// kernels, and may be captured in a CUDA graph. reduce_start runs on a stream of its own after the
-// kernels so far, and reduce_finish makes the kernels that follow wait for it; a capture has to
-// contain both, and should follow a step that was not captured, which makes the connections. The
-// flight recorder does not see the replay of what was captured. A barrier is the host's.
+// all_reduce, reduce_scatter, all_gather and broadcast are enqueued on the stream of the kernels,
+// and may be captured in a CUDA graph. reduce_start runs on a stream of its own after the kernels
+// so far, and reduce_finish makes the kernels that follow wait for it; a capture has to contain
+// both, and should follow a step that was not captured, which makes the connections. The flight
+// recorder does not see the replay of what was captured. A barrier is the host's.
 #include "comm/mesh.h"
 #include "device/stream.h"
 

@@ -32,7 +32,7 @@ Only only_with(const Report& report) {
                    const std::string& instead) {
     if (given && !fits)
       report({key, "model.preset"},
-             quoted(key) + " is only valid with " + where +
+             quoted(key) + " is not valid here; expected only with " + where +
                  (instead.empty() ? "" : "; use " + instead),
              "");
   };

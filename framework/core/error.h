@@ -26,7 +26,7 @@ class Error : public std::runtime_error {
   ExitCode code_;
 };
 
-// A broken promise inside tfm itself; the message names the place.
+// A violated invariant of tfm itself; the message names the place.
 [[noreturn]] void internal_error(const std::string& message,
                                  std::source_location at = std::source_location::current());
 

@@ -1,7 +1,6 @@
 #pragma once
-// What kernels read of a step when they run, and what they find out of it: both in the memory of
-// their stream, so that launches which were recorded once serve every step, and the host waits for
-// none of it between them.
+// Inputs and results of a step that kernels read and write in the memory of their stream, so that
+// launches recorded once serve every step and the host does not wait between them.
 #include <array>
 #include <cstdint>
 
@@ -10,7 +9,7 @@ namespace tfm {
 struct UpdateNumbers {
   double lr = 0;
   double correction1 = 1, correction2 = 1;  // Adam's 1 - beta^step
-  double keep = 0;                          // of the weights' average
+  double keep = 0;                          // decay of the averaged weights
 };
 
 struct StepNumbers {

@@ -15,8 +15,8 @@ class Dataset {
     std::size_t shape = 0;       // which of the run's batch shapes
     std::int64_t sequences = 0;  // of all ranks
   };
-  // Of training, any index: epochs follow each other. Of one pass over the data: indices below
-  // batches(), the last may be short.
+  // For training, any index: epochs follow each other. For one pass over the data, indices below
+  // batches(); the last batch may be short.
   virtual GlobalBatch batch(std::int64_t index) const = 0;
   virtual std::int64_t batches() const = 0;  // of an epoch
 

@@ -30,11 +30,11 @@ class MaskedLm final : public Dataset {
   // Error(input) for pairs from one sample.
   MaskedLm(const Source& source, Sampler sampler, const tokenizer::Tokenizer& tokenizer,
            std::int64_t global_batch, const Options& options, bool endless);
-  // What the constructor asks of a tokenizer.
+  // The constructor's requirements on the tokenizer.
   static void check_tokenizer(const tokenizer::Tokenizer& tokenizer, std::int64_t vocab_size,
                               bool next_sentence);
-  // Places of a sequence that [CLS] and [SEP] take; for pairs of a tokenizer without them its begin
-  // and end.
+  // Number of positions taken by [CLS] and [SEP]; for pairs, by begin and end if the tokenizer has
+  // no [CLS] and [SEP].
   static std::int64_t specials(const tokenizer::Tokenizer& tokenizer, bool next_sentence);
   GlobalBatch batch(std::int64_t index) const override { return text_.batch(index); }
   std::int64_t batches() const override { return text_.batches(); }

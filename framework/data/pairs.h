@@ -1,9 +1,8 @@
 #pragma once
-// Sentence pairs: source and target lines, tokenized into memory, batched with others of like
-// length.
+// Sentence pairs: source and target lines, tokenized into memory, batched by similar length.
 //
 // Source: ids, end. Target: input begin, ids; labels ids, end. A side longer than the longest shape
-// is cut.
+// is truncated.
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -40,8 +39,8 @@ void each_pair(const PairSpec& spec, const PairSink& sink);
 // (seed, epoch) alone and hold each pair once an epoch.
 class Pairs final : public Dataset {
  public:
-  // `lengths`: ascending. Throws as each_pair and sentence_ids do, and Error(input) for an id the
-  // model does not know.
+  // `lengths`: ascending. Throws as each_pair and sentence_ids do, and Error(input) for an id
+  // outside the vocabulary.
   Pairs(const PairSpec& spec, const tokenizer::Tokenizer& tokenizer,
         std::vector<PairLength> lengths, std::int64_t vocab_size, bool shuffle, std::uint64_t seed,
         std::int64_t begin = -1);
@@ -55,7 +54,7 @@ class Pairs final : public Dataset {
       std::int64_t index) const;  // of a batch, as each_pair counts them from 0
   std::int64_t pairs() const { return static_cast<std::int64_t>(sides_[0].size()) - 1; }
   std::int64_t tokens() const { return static_cast<std::int64_t>(ids_[0].size() + ids_[1].size()); }
-  std::int64_t cut() const { return cut_; }  // sides that were too long
+  std::int64_t cut() const { return cut_; }  // sides that were truncated
 
  private:
   struct Epoch {

@@ -12,7 +12,7 @@ namespace tfm::data {
 // Files of pairs that a source of that type names.
 PairSpec pair_files(const config::SourceConfig& source);
 
-// Opens what `data` names, as far as that needs no pass over it: the tokenizer; of token files the
+// Opens the files that `data` names without reading them in full: the tokenizer; of token files the
 // headers, and the first sample's ids against the vocabulary; of text the first byte. The
 // tokenizer, unless it is among the problems.
 std::unique_ptr<tokenizer::Tokenizer> check_data(const config::Config& config,
@@ -23,7 +23,7 @@ struct RunData {
   std::vector<std::unique_ptr<Source>> sources;
   std::unique_ptr<Dataset> train, validation;  // the latter may be absent
   std::int64_t tokens = 0;                     // of the training data
-  std::vector<std::string> notes;              // what was truncated or left out, for the log
+  std::vector<std::string> notes;              // what was truncated or skipped, for the log
 
   // Errors name the key and where it was written; nothing is tokenized before check_data().
   explicit RunData(const config::Config& config);

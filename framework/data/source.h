@@ -53,7 +53,7 @@ class Source {
   std::int64_t samples() const { return samples_; }  // of an epoch
   std::int64_t tokens() const { return tokens_; }    // ids of all files
   std::int64_t seq_len() const { return seq_len_; }
-  // What no sample holds, for the log; empty where each token is in one.
+  // The tokens that no sample contains, for the log; empty if there are none.
   std::string left_out() const;
 
   // out: seq_len + 1 ids. Thread-safe. Throws Error(input), naming file and token, for an id that

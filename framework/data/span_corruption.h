@@ -26,7 +26,7 @@ class SpanCorruption final : public Dataset {
   SpanCorruption(const Source& source, Sampler sampler, const tokenizer::Tokenizer& tokenizer,
                  std::int64_t global_batch, SpanLengths lengths, std::int64_t vocab_size,
                  std::uint64_t seed, bool endless, std::int64_t begin = -1);
-  // What the constructor asks of a tokenizer.
+  // The constructor's requirements on the tokenizer.
   static void check_tokenizer(const tokenizer::Tokenizer& tokenizer, std::int64_t spans,
                               std::int64_t vocab_size, std::int64_t begin);
   GlobalBatch batch(std::int64_t index) const override { return text_.batch(index); }

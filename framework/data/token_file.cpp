@@ -170,7 +170,7 @@ void TokenFile::open_megatron(const std::string& index_path) {
         std::to_string(sequences));
   const std::int64_t n = static_cast<std::int64_t>(sequences), fitting = (rest - 12 * n) / 8;
   if (boundaries != static_cast<std::uint64_t>(fitting) || fitting == 0 || (rest - 12 * n) % 8 != 0)
-    bad(index_path, data::token_format::megatron_boundaries_at, "number of document boundaries",
+    bad(index_path, data::token_format::megatron_boundaries_at, "count of document boundaries",
         std::to_string(fitting) + " (at least 1, and 8 bytes each) in the " +
             std::to_string(rest - 12 * n) + " remaining bytes",
         std::to_string(boundaries));

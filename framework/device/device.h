@@ -1,5 +1,5 @@
 #pragma once
-// What a rank computes on: its own processor cores, or one GPU.
+// The device of a rank: its CPU cores, or one GPU.
 #include <memory>
 
 #include "device/memory.h"

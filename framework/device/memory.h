@@ -17,7 +17,8 @@ struct OutOfMemory : Error {  // of code environment
   std::int64_t available_bytes;  // what the device has free, and what `allocate` gave this process
 };
 
-// Zeroed. OutOfMemory, on a host Error(environment), says how much was wanted and what needs less.
+// Zero-initialized. OutOfMemory (on a host Error(environment)) says how much was requested and how
+// to reduce it.
 std::shared_ptr<std::byte> allocate(cpu::Stream&, std::int64_t bytes);
 std::shared_ptr<std::byte> allocate(cuda::Stream&, std::int64_t bytes);
 
@@ -31,7 +32,7 @@ void upload(cuda::Stream&, void* device, const void* host, std::int64_t bytes);
 void download(cpu::Stream&, void* host, const void* device, std::int64_t bytes);
 void download(cuda::Stream&, void* host, const void* device, std::int64_t bytes);
 
-// Without waiting: the host's memory, of allocate_host, is left alone until `wait` has returned.
+// Asynchronous: the host memory, from allocate_host, must not be touched until `wait` has returned.
 void upload_async(cpu::Stream&, void* device, const void* host, std::int64_t bytes);
 void upload_async(cuda::Stream&, void* device, const void* host, std::int64_t bytes);
 void download_async(cpu::Stream&, void* host, const void* device, std::int64_t bytes);

@@ -1,6 +1,6 @@
 #pragma once
-// Work that starts the same launches every time, on memory that stays in place: a CUDA graph once
-// it has run. What the launches read that changes is in memory (core/step_numbers.h).
+// Work that repeats the same launches on the same memory: a CUDA graph after its first run. Values
+// that change between runs are in memory (core/step_numbers.h).
 #include <functional>
 #include <memory>
 

@@ -18,11 +18,11 @@ class Stream;  // device/cuda/stream.h
 
 namespace tfm::device {
 
-// What may differ from the plainest arithmetic on a GPU.
+// Options of GPU arithmetic.
 struct Numerics {
   bool tf32 = false;  // products of floats may round their factors to 10 bits of fraction
   bool deterministic =
-      false;  // nothing is chosen by measurement, so that every run computes the same bits
+      false;  // algorithms are not chosen by timing, so that every run computes the same bits
 };
 
 #ifdef TFM_CUDA

@@ -13,15 +13,15 @@
 
 namespace tfm::graph {
 
-// A gradient to be written. Null where it is not wanted; `accumulate` is the planner's decision.
+// A gradient to be written; null if it is not needed. The planner sets `accumulate`.
 struct GradSlot {
   Tensor tensor;
   bool accumulate = false;
   explicit operator bool() const { return static_cast<bool>(tensor); }
 };
 
-// What the host knows of a run of the program; what changes between runs that are otherwise alike
-// is in StepNumbers.
+// Host-side state of one run of the program; values that change from step to step are in
+// StepNumbers.
 struct StepState {
   std::uint64_t seed = 0;
   std::int64_t first_position =
@@ -83,9 +83,8 @@ struct CollectiveUse {
   std::int64_t count = 1;  // repeated this often
 };
 
-// What a pass of an op asks of a device, beside reading each tensor that it is given once and
-// writing each result once: for predictions and measurements. Elements are of the recording's real
-// type.
+// The work of one pass of an op besides reading each input and writing each result once; used by
+// predictions and benchmarks. Elements are of the recording's real type.
 struct Work {
   struct Product {  // (m,k) (k,n), `count` times
     std::int64_t m, n, k, count = 1;
@@ -98,7 +97,7 @@ struct Work {
   std::vector<Product> products;
   double attention_flops = 0;  // causal: of scores that are seen
   double masked_flops = 0;     // of those that are not
-  std::int64_t again = 0;      // elements that are moved once more
+  std::int64_t again = 0;      // additional elements moved
   Tensors by_row;     // inputs of which, and of whose gradients, an op touches as many elements
                       // as its output has
   bool each = false;  // backward has a kernel for each gradient that it writes, which reads what
@@ -121,7 +120,7 @@ class Op {
   virtual ~Op() = default;
   virtual std::string_view kind() const = 0;
   virtual Saved saved() const = 0;
-  // Cheap to run again next to what its output costs to keep: dropped under `recompute: selective`.
+  // Cheap to recompute compared with storing its output: dropped under `recompute: selective`.
   virtual bool cheap() const { return false; }
   // In training the forward pass is left to `backward`, which then writes outputs and gradients at
   // once. Such an op has no consumers.
@@ -130,7 +129,7 @@ class Op {
   // memory where it can; their slots are then absent.
   virtual Tensors passes_gradient() const { return {}; }
   virtual std::int64_t workspace_bytes(Phase) const { return 0; }
-  // What its kernels take besides on a device (kernels/scratch.h), where the recording's elements
+  // Scratch memory of its kernels on a device (kernels/scratch.h), where the recording's elements
   // are `real`.
   virtual std::int64_t scratch_bytes(Phase, DType /*real*/) const { return 0; }
   virtual std::vector<CollectiveUse> collectives(Phase) const { return {}; }

@@ -24,9 +24,9 @@ struct Architecture {
   bool (*computes)(const config::ModelConfig& model);
 
   void (*tensors)(Table& table, const config::ModelConfig& model);
-  // Besides those, files may hold copies of tensors: the name of the original, or nothing.
+  // Files may also contain copies of tied tensors: the name of the original, or an empty string.
   std::string (*original_of)(const std::string& tensor);
-  // And what a model does not use.
+  // Whether the model does not use a tensor.
   bool (*is_buffer)(const std::string& tensor);
   // The name that current versions use.
   std::string (*current_name)(const std::string& tensor) = [](const std::string& tensor) {

@@ -9,7 +9,7 @@ bool is_huggingface(const std::string& dir);  // has a config.json
 
 bool is_weights_file(std::string_view file);  // model.safetensors, its shards and their index
 
-// Copies the files of a tokenizer and of generation's settings.
+// Copies tokenizer files and generation settings.
 void copy_companions(const std::string& from, const std::string& to);
 
 }  // namespace tfm::huggingface

@@ -19,7 +19,7 @@ struct PartRange {
   std::int64_t elements() const { return (last_row - first_row) * (last_col - first_col); }
 };
 
-// Reads config.json and the headers of the weights; the weights themselves only where it is said.
+// Reads config.json and the headers of the weights; the weights themselves only where stated.
 class HuggingFaceModel {
  public:
   // Error(input) names file and tensor: a shard that is missing or has a path for a name, a tensor

@@ -24,11 +24,11 @@ class BeamSearch {
   BeamSearch(const BeamOptions& options, std::int32_t begin);
 
   bool done() const { return done_; }
-  // What each beam appends next, and which beam of the step before it continues.
+  // The token that each beam appends next, and the beam of the previous step that it continues.
   std::span<const std::int32_t> ids() const { return ids_; }
   std::span<const std::int64_t> parents() const { return parents_; }
-  // `logits`: (beams, vocabulary), of what follows ids(). Does nothing when done. Throws
-  // Error(numerical) where they are not finite.
+  // `logits`: (beams, vocabulary), of the token after ids(). Does nothing when done. Throws
+  // Error(numerical) if they are NaN or Inf.
   void advance(std::span<const double> logits);
 
   // The best hypothesis so far without its end, and its score.

@@ -1,5 +1,5 @@
 #pragma once
-// How well a model predicts the labels of a data source, without training memory.
+// Loss and accuracy of a model on a data source, without training memory.
 #include "data/dataset.h"
 #include "inference/loaded_model.h"
 #include "inference/totals.h"

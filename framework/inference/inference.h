@@ -47,7 +47,7 @@ class Generation {
   // follows, (sequences, vocab_size), equal on all tensor ranks.
   void step(std::span<const std::int32_t> ids);
   std::span<const double> logits() const { return logits_; }
-  // Sequence i goes on from what sequence parents[i] was; where there are beams.
+  // Beam search only: sequence i continues sequence parents[i].
   void reorder(std::span<const std::int64_t> parents);
 
   const nn::BatchShape& shape() const { return shape_; }

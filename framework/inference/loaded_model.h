@@ -17,8 +17,7 @@ struct LoadedModel {
   Weights weights() const { return {model->parameters(), flat()}; }
 };
 
-// The configuration that stands in for a run behind a Hugging Face directory: its model, its
-// tokenizer, no data.
+// The run configuration assumed for a Hugging Face directory: its model, its tokenizer, no data.
 config::Config huggingface_run(const std::string& dir);
 
 // `path`: a Hugging Face directory, one checkpoint (step-00000500) or a directory of them, of which

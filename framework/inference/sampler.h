@@ -1,5 +1,5 @@
 #pragma once
-// Which token a decoder goes on with, drawn from the probabilities that its logits stand for.
+// Samples the next token of a decoder from its logits.
 #include <cstdint>
 #include <span>
 #include <vector>

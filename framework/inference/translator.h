@@ -28,8 +28,8 @@ std::int64_t translation_bytes(const nn::Model& model, const config::ModelConfig
 void search(Generation& generation, std::span<BeamSearch> searches);
 
 // The same translations on any number of data ranks; at another tensor parallelism logits differ by
-// rounding, so two hypotheses that are equally likely to the last digits may change places. All
-// ranks of the mesh make and call one alike.
+// rounding, so two hypotheses that are equally likely to the last digits may be ordered
+// differently. All ranks of the mesh make and call one alike.
 class Translator {
  public:
   // Model, weights (as Generation's) and tokenizer must outlive this. `memory`: at least
@@ -44,7 +44,7 @@ class Translator {
   // translation become spaces. Throws Error(input) for an id the model does not know. Lines are
   // sorted by length into batches, which the data ranks share out.
   std::vector<std::string> translate(const std::vector<std::string>& lines);
-  std::int64_t cut() const { return cut_; }  // sources so far that were longer than the model reads
+  std::int64_t cut() const { return cut_; }  // sources so far that were truncated
 
  private:
   struct Source {

@@ -1,5 +1,5 @@
 #pragma once
-// What holds a planned run's memory and executes training steps and evaluations.
+// The engine: owns the memory of a planned run and executes training steps and evaluations.
 #include <array>
 
 #include "comm/device_mesh.h"
@@ -16,7 +16,7 @@ struct StepResult {
   double grad_norm = 0;
   std::int64_t tokens = 0;  // labels of the first objective
   double loss_scale = 1;
-  bool applied = true;  // false: loss or norm was not finite and nothing was changed
+  bool applied = true;  // false: loss or norm was NaN or Inf, and nothing was changed
 };
 
 struct StepTimes {              // seconds
@@ -75,7 +75,7 @@ class Engine {
       const data::Dataset& dataset, std::int64_t batches,
       const std::function<data::DataLoader::RankShape(const plan::ShapePlan&)>& part) const;
   void upload(const Batch& batch, const plan::ShapePlan& shape, std::int64_t first);
-  // Up to the outcome, with an update where there is a rate.
+  // Runs the step up to its result; updates the parameters if a learning rate is given.
   StepResult run_step(std::int64_t step, std::optional<double> lr, const Batch& batch);
   void run_micro_batches(std::int64_t step, std::optional<double> lr, const Batch& batch,
                          const inference::Totals& labels);

@@ -1,6 +1,6 @@
 #pragma once
-// Requests from outside: signals and a file.
-//   SIGUSR1             write a checkpoint and go on
+// Requests to checkpoint or stop: signals and a file.
+//   SIGUSR1             write a checkpoint and continue
 //   SIGUSR2, SIGTERM    write a checkpoint and stop; so does a file STOP in the checkpoint
 //   directory
 #include <csignal>

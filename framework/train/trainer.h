@@ -14,10 +14,9 @@ struct TrainOutcome {
   double loss = 0;
 };
 
-// Everything that a run asks for at its start, as far as that needs neither ranks nor a pass over
-// data: whether the model can be trained with its data; data, tokenizer and checkpoints can be
-// opened and fit. Throws Error(usage) or Error(input) with every problem, where its key was
-// written.
+// Checks a run's inputs without ranks and without reading all data: whether the model can be
+// trained with its data; data, tokenizer and checkpoints can be opened and fit. Throws Error(usage)
+// or Error(input) with every problem, where its key was written.
 void check_inputs(const config::Config& config);
 
 // Collective over the mesh. `requests`: from before any thread was started.

@@ -12,7 +12,7 @@ struct Finding {
   std::string check;  // "gradient", "parameters after 5 steps", ...
   std::string worst;  // the tensor that differs most
   double error = 0;   // relative: norm of the difference over the norm of the reference
-  double bound = 0;   // 0: bit-equal is asked for
+  double bound = 0;   // 0: must be bit-equal
   bool ok() const { return error <= bound; }
 };
 

@@ -19,7 +19,7 @@ double best_of(Run&& run, int samples = 5) {
   return best / times;
 }
 
-// Of f, which gives work to the device's stream.
+// Seconds of f, which enqueues work on the device's stream.
 template <class F>
 double best_seconds(device::Device& device, F&& f, int samples = 5) {
   const auto run = [&](int times) {

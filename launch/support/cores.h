@@ -37,7 +37,7 @@ struct RankCores {
 // number of threads.
 RankCores take_cores(const comm::MpiSession* session);
 
-// Of a rank that shares this machine with others, before they are launched.
+// The threads of a rank that will share this machine with others, before launch.
 int threads_of_rank(int ranks_of_node);
 
 }  // namespace tfm::launch

@@ -174,7 +174,9 @@ TEST(Source, WeightsOfManyPathsShowEverything) {
   EXPECT_EQ(seen.size(), 2u + 66 + 16 + 29);
   for (double bad : {0.0, -1.0, std::nan(""), HUGE_VAL})
     expect_error(ExitCode::usage, {"g1", "weight"}, [&] { source_of({{9, 1}, {9, bad}}, 3); });
-  expect_error(ExitCode::input, {"g1", "too short"}, [] { source_of({{9, 1}, {3, 2}}, 3); });
+  expect_error(ExitCode::input, {"g1", "shorter than one sample"}, [] {
+    source_of({{9, 1}, {3, 2}}, 3);
+  });
 }
 
 TEST(Source, OpensGlobsAndLists) {

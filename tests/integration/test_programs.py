@@ -69,7 +69,7 @@ def check_inputs():
     assert missing in run(0, "tfm-bench", "step", "cfg.yaml", code=3)
     os.rename("moved.txt", "text.txt")
     out = run(0, "tfm-train", "cfg.yaml", "--check", "--ranks", 3, code=2)
-    assert "cfg.yaml:3:39: error: train.global_batch_size 8 is not divisible by the 3 replicas" in out, out
+    assert "cfg.yaml:3:39: error: train.global_batch_size 8 is not divisible by the 3 data-parallel ranks" in out, out
     for args, code in [(["model.init=nowhere"], 3), (["data.tokenizer=no.json"], 3), (["checkpoint.resume=nowhere"], 3), (["checkpoint.dir=cfg.yaml"], 2)]:
         out = run(0, "tfm-train", "cfg.yaml", "--check", *args, code=code)
         assert f"override '{args[0]}': error: {args[0].split('=')[0]}: " in out, out
@@ -84,7 +84,7 @@ def check_ranks_that_fail():
     """What all ranks would say is said once; what one rank says has its host and rank; all end soon, with its code."""
     ranks = ["train.micro_batch_size=1"]
     assert run(8, "tfm-train", "cfg.yaml", "--check", *ranks).count("configuration is valid") == 1
-    for args, code, expected in [(["optimizer.lr=x"], 2, "'optimizer.lr': found the text 'x'"), (["train.global_batch_size=9"], 2, "divisible by the 8 replicas"),
+    for args, code, expected in [(["optimizer.lr=x"], 2, "'optimizer.lr': found the text 'x'"), (["train.global_batch_size=9"], 2, "divisible by the 8 data-parallel ranks"),
                                  (["parallel.tensor=3"], 2, "the 8 ranks are not divisible"), (["data.train.path=gone.txt"], 3, "gone.txt: cannot be opened"),
                                  (["--check", "data.train.path=gone.txt"], 3, "gone.txt: cannot be opened"), (["--chek"], 2, "did you mean '--check'"),
                                  (["device=cuda"], 4, "device is cuda")]:

@@ -203,12 +203,12 @@ TEST_F(Safetensors, BadTensors) {
       {file(one(R"("dtype":"F32","shape":[2],"data_offsets":[8,0])"), 8), "after end"},
       {file(one(R"("dtype":"F32","shape":[2],"data_offsets":[0])"), 8), "two numbers"},
       {file(one(R"("dtype":"F32","shape":[2],"data_offsets":[0,8,8])"), 8), "too many"},
-      {file(one(R"("dtype":"F32","shape":[2],"data_offsets":[0,7])"), 7), "need 8"},
+      {file(one(R"("dtype":"F32","shape":[2],"data_offsets":[0,7])"), 7), "require 8"},
       {file(one(R"("dtype":"F32","shape":[2],"data_offsets":[4,12])"), 12),
        "the end of the previous tensor"},
       {file(one(ok), 7), "truncated"},
       {file(one(ok), 9), "do not belong to a tensor"},
-      {file("{\"a\":{" + ok + "},\"b\":{" + ok + "}}", 8), "overlap"},
+      {file("{\"a\":{" + ok + "},\"b\":{" + ok + "}}", 8), "the end of the previous tensor"},
       {file(one(R"("dtype":"U8","shape":[)" + ones + R"(],"data_offsets":[0,1])"), 1), "too many"},
   });
 }

@@ -77,7 +77,7 @@ TEST(ByteTokenizer, RoundTripsEveryByte) {
   EXPECT_EQ(t->vocab_size(), 256);
   EXPECT_FALSE(t->end_of_document());
   EXPECT_EQ(t->decode(Ids{72, 257, 105}), "Hi");
-  expect_error(ExitCode::input, {"260", "place 1"}, [&] { t->decode(Ids{1, 260}); });
+  expect_error(ExitCode::input, {"260", "position 1"}, [&] { t->decode(Ids{1, 260}); });
   expect_error(ExitCode::input, {"-1"}, [&] { t->decode(Ids{-1}); });
 }
 
@@ -223,7 +223,7 @@ TEST(Bpe, DecodesSpecialsAndGaps) {
   EXPECT_EQ(t->decode(Ids{'a', 300, 301}), "atwo words</s>");
   EXPECT_EQ(t->encode("</s>").size(), 4u);
   for (std::int32_t id : {299, 302, -1})
-    expect_error(ExitCode::input, {std::to_string(id), "place 0", "301"},
+    expect_error(ExitCode::input, {std::to_string(id), "position 0", "301"},
                  [&] { t->decode(Ids{id}); });
 }
 

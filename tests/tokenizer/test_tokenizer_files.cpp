@@ -378,7 +378,7 @@ TEST(SentencePieceFile, RefusesBrokenModels) {
   refused(
       "\x0A\x7F"
       "abc",
-      {"127 bytes", "3 are left"});
+      {"127 bytes", "only 3 remain"});
   refused(std::string(12, '\xFF'), {"10 bytes"});
   refused("\x0B", {"type"});
   refused(unknown + unknown, {"twice"});
@@ -387,13 +387,13 @@ TEST(SentencePieceFile, RefusesBrokenModels) {
   refused(unknown + field(1, field(1, "\xC3")), {"piece 1", "UTF-8"});
   refused(unknown + field(1, field(1, "a") + std::string("\x15\0\0\xC0\x7F", 5)),
           {"piece 1", "finite"});
-  refused(unknown + field(1, number(1, 1)), {"piece 1", "another type"});
+  refused(unknown + field(1, number(1, 1)), {"piece 1", "unexpected type"});
   refused(unknown + field(1, field(1, "a") + number(3, 7)), {"unknown type of piece"});
   refused(unknown + field(1, field(1, "<0x00>") + number(3, 6)), {"byte piece"});
   refused(unknown + field(2, std::string("\x98\x02\x01", 3)), {"byte_fallback"});
   refused(unknown + field(2, number(3, 3)), {"word", "not supported"});
   refused(unknown + field(3, field(2, "\xFF\xFF\xFF\xFFx")), {"normalizer_spec", "character map"});
-  refused(unknown + field(5, field(2, "x")), {"decoding"});
+  refused(unknown + field(5, field(2, "x")), {"denormalization"});
 }
 
 TEST(Unigram, BreaksTiesAsTheReferences) {

@@ -1,6 +1,6 @@
 #pragma once
-// Measured choices that outlive a process: lines "key = 16 hexadecimal digits, 8 times" in a file
-// that ranks share.
+// A cache of timed choices: lines "key = 16 hexadecimal digits, 8 times" in a file that ranks
+// share.
 #include <array>
 #include <cstdint>
 #include <filesystem>
@@ -17,8 +17,7 @@ std::filesystem::path cache_folder();
 
 class AlgorithmFile {
  public:
-  // Reads what is there; a missing file, an empty path or a line that is not whole counts for
-  // nothing.
+  // Reads the file; a missing file, an empty path and incomplete lines are ignored.
   explicit AlgorithmFile(std::filesystem::path path);
   std::optional<Algorithm> find(const std::string& key) const;
   // Appends a line in one write and returns what the first line with that key says, so that ranks

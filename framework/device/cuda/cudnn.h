@@ -21,7 +21,7 @@ class Stream;
 
 namespace cudnn {
 
-// A call that cuDNN did not accept, with its own text.
+// A call that cuDNN rejected, with its message.
 class Refusal : public Error {
  public:
   Refusal(cudnnStatus_t status, const std::string& text)

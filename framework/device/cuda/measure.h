@@ -1,5 +1,5 @@
 #pragma once
-// Which of several ways to compute the same is the fastest, by measurement.
+// Picks the fastest of several equivalent algorithms by timing them.
 #include <functional>
 #include <initializer_list>
 #include <map>

@@ -1,5 +1,5 @@
 #pragma once
-// Memory for a short time, in the order of a stream's work.
+// Temporary device memory, in stream order.
 #include <cstddef>
 #include <cstdint>
 
