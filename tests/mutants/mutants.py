@@ -6,7 +6,7 @@ Tests are `unit:FILTER` and `ops:FILTER` (gtest's filters of test-unit and test-
 `script:NAME` (tests/integration/NAME.py).
 """
 ROOMS = {
-    "optim": (["unit:Average*:Update*:LossScale*:Clip*:Precision.C*:Precision.M*:All/StepsFixture*:All/Families*"], [
+    "optim": (["unit:Average*:Schedule*:Update*:LossScale*:Clip*:Precision.C*:Precision.M*:All/StepsFixture*:All/Families*"], [
         ("optim/optimizer.cpp", "(1 + t) / (10 + t)", "t / (10 + t)"),
         ("optim/optimizer.cpp", "std::pow(options_.beta1, t)", "std::pow(options_.beta1, t + 1)"),
         ("optim/optimizer.cpp", "std::pow(options_.beta2, t)", "std::pow(options_.beta1, t)"),

@@ -1,0 +1,34 @@
+// Learning rates against values worked out by hand.
+#include <gtest/gtest.h>
+
+#include "optim/schedule.h"
+
+namespace tfm {
+namespace {
+
+using optim::Schedule;
+
+Schedule schedule(Schedule::Kind kind) {
+  Schedule s;
+  s.kind = kind, s.lr = 2, s.min_lr = 1, s.warmup = 4, s.total = 20, s.decay = 8, s.d_model = 64;
+  return s;
+}
+
+TEST(Schedule, FollowsItsEquations) {
+  const Schedule root = schedule(Schedule::Kind::inverse_sqrt);
+  EXPECT_DOUBLE_EQ(root.at(1), 0.5);
+  EXPECT_DOUBLE_EQ(root.at(4), 2);
+  EXPECT_DOUBLE_EQ(root.at(16), 1);
+  const Schedule noam = schedule(Schedule::Kind::noam);  // 2 / sqrt(64) = 0.25
+  EXPECT_DOUBLE_EQ(noam.at(2), 0.25 * 2 / 8);
+  EXPECT_DOUBLE_EQ(noam.at(16), 0.25 / 4);
+  const Schedule wsd = schedule(Schedule::Kind::wsd);
+  EXPECT_DOUBLE_EQ(wsd.at(12), 2);
+  EXPECT_DOUBLE_EQ(wsd.at(16), 1.5);
+  EXPECT_DOUBLE_EQ(wsd.at(20), 1);
+  const Schedule linear = schedule(Schedule::Kind::linear);
+  EXPECT_DOUBLE_EQ(linear.at(12), 1.5);
+}
+
+}  // namespace
+}  // namespace tfm
