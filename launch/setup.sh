@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that tfm builds and runs with. Needs root (or sudo).
+# Installs the Debian packages that tfm builds and runs with; with --tests also those of its tests. Needs root (or sudo).
 set -euo pipefail
 packages=(
-  g++ cmake ninja-build ccache pkg-config git
+  g++ cmake ninja-build pkg-config git
   libopenmpi-dev openmpi-bin
   libyaml-cpp-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev libxxhash-dev
   zlib1g-dev libzstd-dev
-  libdnnl-dev libgtest-dev prometheus-cpp-dev libcpp-httplib-dev
-  curl procps python3 clang-format-14
+  libdnnl-dev prometheus-cpp-dev libcpp-httplib-dev
 )
+if [ "${1:-}" = --tests ]; then
+  packages+=(libgtest-dev ccache curl procps python3 clang-format-14)
+fi
 as_root() { if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi; }
 missing=()
 for p in "${packages[@]}"; do

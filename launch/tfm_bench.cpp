@@ -17,7 +17,7 @@ constexpr const char* kHelp =
     --warmup N         warmup steps before them (default: 3)
 usage: [mpirun -np N] tfm-bench step CONFIG.yaml [section.key=value ...] [options]
   Breaks the step time down by phase and by op, averaged over the ranks. Ops are timed with a
-  synchronization after each one, so on a GPU they take longer than in a real step, whose time is
+  synchronization after each one, so on a GPU they take longer than in a dtype step, whose time is
   reported too. Bytes are those of the tensors read and written.
     --steps N          timed steps (default: 10)
     --warmup N         warmup steps before them (default: 2)

@@ -4,8 +4,8 @@
 #include <fstream>
 
 #include "data/pairs.h"
-#include "huggingface/companions.h"
 #include "huggingface/export.h"
+#include "huggingface/sidecars.h"
 #include "huggingface/weights.h"
 #include "inference/loaded_model.h"
 #include "launch/support/program.h"
@@ -27,8 +27,8 @@ bart and marian, as saved by transformers 4 and 5. Exporting an imported model r
 tensor types and every field of config.json.
 )";
 
-std::vector<checkpoint::Piece> pieces_of(const inference::LoadedModel& m) {
-  std::vector<checkpoint::Piece> pieces;
+std::vector<checkpoint::Chunk> pieces_of(const inference::LoadedModel& m) {
+  std::vector<checkpoint::Chunk> pieces;
   for (const nn::PartSlice& p : m.model->parameters().slices())
     pieces.push_back({{-1, 0, 0, 0, p.elements()}, "model/" + p.name, p.full, m.flat() + p.offset});
   return pieces;
@@ -39,16 +39,16 @@ int import(const std::string& from, const std::string& to) {
   config.train.global_batch_size = config.train.micro_batch_size = 1;
   config::resolve_for_ranks(config, 1);
   const inference::LoadedModel model = inference::load_model(
-      from, config, comm::site_of(device::Device::cpu(1), comm::single_mesh()));
-  const std::string companions = to + "/tokenizer";
+      from, config, comm::rank_context(device::Device::cpu(1), comm::single_mesh()));
+  const std::string sidecars = to + "/tokenizer";
   const huggingface::HuggingFaceModel source(from);
-  source.keep_companions(companions);
+  source.keep_sidecars(sidecars);
   if (!tokenizer::is_bytes(config.data.tokenizer))
-    config.data.tokenizer = companions + config.data.tokenizer.substr(from.size());
+    config.data.tokenizer = sidecars + config.data.tokenizer.substr(from.size());
   const checkpoint::CheckpointInfo info{.step = 0,
                                         .seed = config.train.seed,
                                         .config = config::dump_config(config),
-                                        .extra = source.provenance(companions)};
+                                        .extra = source.provenance(sidecars)};
   const checkpoint::CheckpointResult r =
       checkpoint::write_checkpoint(to, info, pieces_of(model), 0, {});
   if (!r.ok()) throw Error(ExitCode::retryable, r.error);
@@ -82,7 +82,7 @@ std::optional<tokenizer::SpecialIds> special_ids(config::Config& config) {
 // That of a run, under the names transformers looks for.
 void copy_tokenizer(const std::string& tokenizer, const std::string& to) {
   namespace fs = std::filesystem;
-  if (fs::is_directory(tokenizer)) return huggingface::copy_companions(tokenizer, to);
+  if (fs::is_directory(tokenizer)) return huggingface::copy_sidecars(tokenizer, to);
   if (!fs::is_regular_file(tokenizer)) return;
   const bool json = tokenizer.ends_with(".json");
   fs::copy_file(tokenizer, fs::path(to) / (json ? "tokenizer.json" : "spiece.model"),
@@ -99,7 +99,7 @@ int export_to(const std::string& from, const std::string& to) {
                                           "train.global_batch_size=1", "train.micro_batch_size=1"});
   config::resolve_for_ranks(config, 1);
   const inference::LoadedModel model = inference::load_model(
-      path, config, comm::site_of(device::Device::cpu(1), comm::single_mesh()));
+      path, config, comm::rank_context(device::Device::cpu(1), comm::single_mesh()));
   const std::string origin = huggingface::is_huggingface(path)
                                  ? huggingface::HuggingFaceModel(path).provenance()
                                  : checkpoint::CheckpointReader(path).manifest().extra;

@@ -94,8 +94,8 @@ void add_translation_scores(const launch::Arguments& args, inference::LoadedMode
     sources.emplace_back(s);
     references.emplace_back(t);
   });
-  inference::Translator translator(*model.model, model.config.model, model.site, model.weights(),
-                                   *data.tokenizer,
+  inference::Translator translator(*model.model, model.config.model, model.rank_context,
+                                   model.weights(), *data.tokenizer,
                                    {.beams = args.integer("--beam", 1, 1),
                                     .length_penalty = args.real("--length-penalty", 1),
                                     .max_tokens = args.integer("--max-tokens", 0, 1)});
@@ -120,7 +120,7 @@ int run(int argc, char** argv) {
   std::vector<std::string> overrides = args.overrides();
   if (args.has("--tokenizer")) overrides.push_back("data.tokenizer=" + args.get("--tokenizer"));
   config::Config config = inference::inference_config(dir, overrides, launch.ranks);
-  inference::LoadedModel model = inference::load_model(dir, config, launch.site(config));
+  inference::LoadedModel model = inference::load_model(dir, config, launch.rank_context(config));
   const config::SourceConfig source = source_of(args, config);
   config.train = inference::checkpoint_config(dir, overrides)
                      .train;  // masks and spans follow from the run's batches
@@ -137,7 +137,7 @@ int run(int argc, char** argv) {
                                  {"accuracy", totals.accuracy()}};
   if (pairs) add_translation_scores(args, model, data, source, results);
   results["tokens"] = totals.labels[0];
-  if (model.site.mesh.rank() != 0) return 0;
+  if (model.rank_context.mesh.rank() != 0) return 0;
   for (const auto& [name, value] : results.items())
     std::printf("%-12s%s\n", name.c_str(), value.dump().c_str());
   if (!args.has("--json")) return 0;

@@ -45,17 +45,17 @@ void continue_text(const launch::Arguments& args, inference::LoadedModel& model,
                               .top_p = args.real("--top-p", 1),
                               .seed = static_cast<std::uint64_t>(args.integer("--seed", 1234, 0))});
   const std::int64_t max_tokens = args.integer("--max-tokens", 100, 0);
-  const bool lead = model.site.mesh.rank() == 0;
+  const bool lead = model.rank_context.mesh.rank() == 0;
   std::string prompt = args.get("--prompt");
   if (!args.has("--prompt") && lead) prompt.assign(std::istreambuf_iterator<char>(std::cin), {});
-  prompt = comm::broadcast_string(*model.site.mesh.world, prompt);
+  prompt = comm::broadcast_string(*model.rank_context.mesh.world, prompt);
   std::vector<std::int32_t> ids = tokenizer.encode(prompt);
   if (ids.empty())
     throw Error(ExitCode::usage,
                 "the prompt is empty; expected text in --prompt or on standard input");
   for (const std::int32_t id : ids)
     data::check_known(id, model.config.model.vocab_size, "the tokenizer");
-  inference::TextGenerator generator(*model.model, model.site, model.weights(),
+  inference::TextGenerator generator(*model.model, model.rank_context, model.weights(),
                                      model.config.model.vocab_size, model.config.model.max_seq_len,
                                      std::ssize(ids) + max_tokens);
   if (lead) std::printf("%s", prompt.c_str());
@@ -84,15 +84,15 @@ std::vector<std::string> read_lines(const comm::Mesh& mesh, std::size_t most) {
 
 void translate(const launch::Arguments& args, inference::LoadedModel& model,
                const tokenizer::Tokenizer& tokenizer) {
-  inference::Translator translator(*model.model, model.config.model, model.site, model.weights(),
-                                   tokenizer,
+  inference::Translator translator(*model.model, model.config.model, model.rank_context,
+                                   model.weights(), tokenizer,
                                    {.beams = args.integer("--beam", 1, 1),
                                     .length_penalty = args.real("--length-penalty", 1),
                                     .max_tokens = args.integer("--max-tokens", 0, 1)});
-  const bool lead = model.site.mesh.rank() == 0;
+  const bool lead = model.rank_context.mesh.rank() == 0;
   constexpr std::size_t together = 4096;
   while (true) {
-    const std::vector<std::string> lines = read_lines(model.site.mesh, together);
+    const std::vector<std::string> lines = read_lines(model.rank_context.mesh, together);
     if (lines.empty()) break;
     for (const std::string& line : translator.translate(lines))
       if (lead) std::printf("%s\n", line.c_str());
@@ -137,7 +137,7 @@ int run(int argc, char** argv) {
   else
     only_for(args, "encoder_decoder", {"--beam", "--length-penalty"});
   const auto tokenizer = tokenizer::load_tokenizer(args.get("--tokenizer", config.data.tokenizer));
-  inference::LoadedModel model = inference::load_model(dir, config, launch.site(config));
+  inference::LoadedModel model = inference::load_model(dir, config, launch.rank_context(config));
   config.model.translates() ? translate(args, model, *tokenizer)
                             : continue_text(args, model, *tokenizer);
   return 0;

@@ -120,7 +120,7 @@ Json describe(const std::vector<plan::StepPlan>& plans, int ranks) {
 void add_prediction(const std::vector<plan::StepPlan>& plans, const plan::DeviceModel& device,
                     Json& j) {
   const plan::StepPlan& p = plans[0];
-  const plan::DeviceModel::Rates& rates = device.rates(p.real);
+  const plan::DeviceModel::Rates& rates = device.rates(p.dtype);
   const plan::Prediction times = plan::predict(p, p.largest(), device);
   double nominal = 0;
   for (const plan::StepPlan& q : plans) nominal += q.nominal_flops() * p.mesh.layout.data;

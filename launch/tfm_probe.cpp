@@ -163,8 +163,8 @@ std::vector<float> logits_of(const train::Engine& e, const ProbeBatch& b,
                              const nn::BatchShape& mine) {
   const comm::Mesh& mesh = e.plan().mesh;
   const std::int64_t V = e.plan().config.model.vocab_size, T = b.shape.length;
-  inference::Inference inference(e.model(), e.site(), {e.model().parameters(), e.flat().parameters},
-                                 mine, V);
+  inference::Inference inference(e.model(), e.rank_context(),
+                                 {e.model().parameters(), e.flat().parameters}, mine, V);
   data::DataLoader loader(b, {data::DataLoader::rank_shape(inference.recording(), mine.sequences)},
                           {.rank = mesh.data_rank, .ranks = mesh.layout.data, .batches = 1});
   const Batch& batch = loader.load(0);

@@ -19,29 +19,29 @@ Decoder::Decoder(const config::Config& config, const comm::Mesh& mesh)
 graph::Value Decoder::hidden(nn::Recording& rec, bool training) const {
   const nn::Rows rows = rec.shape.rows();
   const graph::Value ids = rec.input(Field::ids);
-  nn::Visibility visible;
+  nn::AttentionContext visible;
   if (rec.shape.mask != nn::Mask::none) visible.k_segments = rec.input(Field::mask);
   if (rec.shape.mask == nn::Mask::documents) visible.q_segments = visible.k_segments;
   const graph::Value x = (*embeddings_)(rec, *tokens_, ids, {}, rows, training);
   return (*stack_)(*rec.tape, x, rows, visible, nullptr, training);
 }
 
-nn::Recording Decoder::record_loss(const nn::BatchShape& shape, DType real, bool training) const {
-  nn::Recording rec(shape, real);
+nn::Recording Decoder::record_loss(const nn::BatchShape& shape, DType dtype, bool training) const {
+  nn::Recording rec(shape, dtype);
   const graph::Value x = hidden(rec, training);
   head_->record_loss(rec, x, rec.input(Field::labels), config_.loss, training);
   return rec;
 }
 
-nn::Recording Decoder::record_logits(const nn::BatchShape& shape, DType real) const {
-  nn::Recording rec(shape, real);
+nn::Recording Decoder::record_logits(const nn::BatchShape& shape, DType dtype) const {
+  nn::Recording rec(shape, dtype);
   const graph::Value x = hidden(rec, false);
   rec.logits = head_->logits(*rec.tape, x);
   return rec;
 }
 
-nn::Recording Decoder::record_step(const nn::BatchShape& shape, DType real) const {
-  nn::Recording rec(shape, real);
+nn::Recording Decoder::record_decode(const nn::BatchShape& shape, DType dtype) const {
+  nn::Recording rec(shape, dtype);
   const nn::Rows rows = shape.rows();
   const graph::Value x = (*embeddings_)(rec, *tokens_, rec.input(Field::ids), {}, rows, false);
   rec.logits = head_->logits(*rec.tape, stack_->step(rec, x, nullptr));

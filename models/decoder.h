@@ -8,10 +8,10 @@ class Decoder final : public nn::Model {
  public:
   Decoder(const config::Config& config, const comm::Mesh& mesh);
   nn::ParameterSet& parameters() override { return parameters_; }
-  nn::Recording record_loss(const nn::BatchShape& shape, DType real, bool training) const override;
-  nn::Recording record_logits(const nn::BatchShape& shape, DType real) const override;
-  nn::Recording record_step(const nn::BatchShape& shape, DType real) const override;
-  nn::Recording record_memory(const nn::BatchShape&, DType) const override {
+  nn::Recording record_loss(const nn::BatchShape& shape, DType dtype, bool training) const override;
+  nn::Recording record_logits(const nn::BatchShape& shape, DType dtype) const override;
+  nn::Recording record_decode(const nn::BatchShape& shape, DType dtype) const override;
+  nn::Recording record_encoder(const nn::BatchShape&, DType) const override {
     internal_error("a decoder has no source");
   }
 

@@ -14,8 +14,8 @@ Encoder::Encoder(const config::Config& config, const comm::Mesh& mesh)
   stack_.emplace(context_, m, "", m.n_layers, false, false);
   head_.emplace(context_, m, m.tied_head() ? &*tokens_ : nullptr);
   if (m.next_sentence) {
-    // Inside the split region: each tensor rank has a part of the classes, hence a term of the
-    // gradient of all before them.
+    // Inside the tensor-parallel region: each tensor rank has a part of the classes, hence a term
+    // of the gradient of all before them.
     pooler_.emplace(context_, std::vector<nn::PartSpec>{{"pooler", m.d_model}}, m.d_model,
                     nn::Linear::Options{.bias = true, .std = context_.init_std, .partial = true});
     classes_.emplace(context_, "next_sentence.weight", 2, m.d_model, context_.init_std);
@@ -30,7 +30,7 @@ graph::Value Encoder::hidden(nn::Recording& rec, bool training) const {
   const graph::Value ids = rec.input(Field::ids);
   const graph::Value types =
       config_.model.type_vocab_size > 0 ? rec.input(Field::token_types) : graph::Value{};
-  nn::Visibility visible;
+  nn::AttentionContext visible;
   visible.k_segments = rec.input(Field::mask);
   if (rec.shape.mask == nn::Mask::documents) visible.q_segments = visible.k_segments;
   const graph::Value x = (*embeddings_)(rec, *tokens_, ids, types, rows, training);
@@ -42,7 +42,7 @@ void Encoder::record_sentence_loss(nn::Recording& rec, graph::Value x, const nn:
   graph::Recorder& r = *rec.tape;
   const graph::Recorder::Named scope(r, "next_sentence");
   const graph::Value first =
-      ops::first_rows(r, nn::enter_split(r, context_, x), rows.sequence_length);
+      ops::first_rows(r, nn::enter_tp_region(r, context_, x), rows.sequence_length);
   const graph::Value pooled =
       ops::activation(r, (*pooler_)(r, first), kernels::Activation::tanh, false);
   const graph::Value labels = rec.input(Field::sentence_labels);
@@ -52,16 +52,16 @@ void Encoder::record_sentence_loss(nn::Recording& rec, graph::Value x, const nn:
       {.vocab_size = 2, .vocab_begin = classes_->begin(), .vocab_end = classes_->end()});
 }
 
-nn::Recording Encoder::record_loss(const nn::BatchShape& shape, DType real, bool training) const {
-  nn::Recording rec(shape, real);
+nn::Recording Encoder::record_loss(const nn::BatchShape& shape, DType dtype, bool training) const {
+  nn::Recording rec(shape, dtype);
   const graph::Value x = hidden(rec, training);
   head_->record_loss(rec, x, rec.input(Field::labels), config_.loss, training);
   if (pooler_) record_sentence_loss(rec, x, shape.rows(), training);
   return rec;
 }
 
-nn::Recording Encoder::record_logits(const nn::BatchShape& shape, DType real) const {
-  nn::Recording rec(shape, real);
+nn::Recording Encoder::record_logits(const nn::BatchShape& shape, DType dtype) const {
+  nn::Recording rec(shape, dtype);
   const graph::Value x = hidden(rec, false);
   rec.logits = head_->logits(*rec.tape, x);
   return rec;

@@ -10,12 +10,12 @@ class Encoder final : public nn::Model {
  public:
   Encoder(const config::Config& config, const comm::Mesh& mesh);
   nn::ParameterSet& parameters() override { return parameters_; }
-  nn::Recording record_loss(const nn::BatchShape& shape, DType real, bool training) const override;
-  nn::Recording record_logits(const nn::BatchShape& shape, DType real) const override;
-  nn::Recording record_step(const nn::BatchShape&, DType) const override {
+  nn::Recording record_loss(const nn::BatchShape& shape, DType dtype, bool training) const override;
+  nn::Recording record_logits(const nn::BatchShape& shape, DType dtype) const override;
+  nn::Recording record_decode(const nn::BatchShape&, DType) const override {
     internal_error("an encoder cannot generate text");
   }
-  nn::Recording record_memory(const nn::BatchShape&, DType) const override {
+  nn::Recording record_encoder(const nn::BatchShape&, DType) const override {
     internal_error("an encoder cannot generate text");
   }
 

@@ -9,14 +9,14 @@ class EncoderDecoder final : public nn::Model {
  public:
   EncoderDecoder(const config::Config& config, const comm::Mesh& mesh);
   nn::ParameterSet& parameters() override { return parameters_; }
-  nn::Recording record_loss(const nn::BatchShape& shape, DType real, bool training) const override;
-  nn::Recording record_logits(const nn::BatchShape& shape, DType real) const override;
-  nn::Recording record_step(const nn::BatchShape& shape, DType real) const override;
-  nn::Recording record_memory(const nn::BatchShape& shape, DType real) const override;
+  nn::Recording record_loss(const nn::BatchShape& shape, DType dtype, bool training) const override;
+  nn::Recording record_logits(const nn::BatchShape& shape, DType dtype) const override;
+  nn::Recording record_decode(const nn::BatchShape& shape, DType dtype) const override;
+  nn::Recording record_encoder(const nn::BatchShape& shape, DType dtype) const override;
 
  private:
   const Vocabulary& target_tokens() const { return target_ ? *target_ : *source_; }
-  Memory read_source(nn::Recording& rec, bool training) const;
+  EncoderOutput read_source(nn::Recording& rec, bool training) const;
   graph::Value hidden(nn::Recording& rec, bool training) const;
 
   config::Config config_;

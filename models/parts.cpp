@@ -63,7 +63,7 @@ Embeddings::Embeddings(nn::Context& c, const config::ModelConfig& m, const std::
 }
 
 graph::Value Embeddings::positions(nn::Recording& rec, graph::Value x,
-                                   const ops::Place& place) const {
+                                   const ops::DropoutOrigin& place) const {
   graph::Recorder& r = *rec.tape;
   if (position_ >= 0)
     return ops::add_position(r, x, context_.parameters.record(r, position_), place,
@@ -71,7 +71,7 @@ graph::Value Embeddings::positions(nn::Recording& rec, graph::Value x,
   if (config_.position != config::Position::sinusoidal) return x;
   const std::int64_t rows = std::max(place.sequence_length, rec.shape.capacity);
   const graph::Value table =
-      r.constant(prefix_ + "sinusoidal", {rows, config_.d_model}, r.real(),
+      r.constant(prefix_ + "sinusoidal", {rows, config_.d_model}, r.dtype(),
                  [halves = config_.sinusoid == config::Sinusoid::halves](Tensor t) {
                    with_float(t.dtype, [&]<class T>() {
                      nn::sinusoidal_table(t.shape[0], t.shape[1], halves, t.ptr<T>());
@@ -84,13 +84,13 @@ graph::Value Embeddings::operator()(nn::Recording& rec, const Vocabulary& tokens
                                     graph::Value types, const nn::Rows& rows, bool training) const {
   graph::Recorder& r = *rec.tape;
   const graph::Recorder::Named scope(r, "embedding");
-  const ops::Place place = nn::outside(context_, rows, config_.d_model);
+  const ops::DropoutOrigin place = nn::outside_tp_region(context_, rows, config_.d_model);
   graph::Value x = tokens.partial(
       r, ids, config_.scale_embeddings ? std::sqrt(static_cast<double>(config_.d_model)) : 1.0);
   if (types)
     x = ops::dropout_add(r, types_->partial(r, types, 1.0), x, 0,
-                         nn::inside(context_, rows, config_.d_model));
-  x = positions(rec, nn::leave_split(r, context_, x), place);
+                         nn::inside_tp_region(context_, rows, config_.d_model));
+  x = positions(rec, nn::leave_tp_region(r, context_, x), place);
   if (norm_) x = (*norm_)(r, x);
   const double p = training ? config_.dropout.embedding : 0;
   return p > 0 ? ops::dropout_add(r, x, {}, p, place) : x;
@@ -155,7 +155,7 @@ Stack::Block Stack::make_block(nn::Context& c, const std::string& name, std::int
     cross_norm.emplace(c, name + ".cross_attention_norm", m.d_model, norm_of(m));
     cross_attention.emplace(c, name + ".cross_attention",
                             nn::CrossAttention::Options{.width = m.d_model,
-                                                        .memory_width = m.d_model,
+                                                        .encoder_width = m.d_model,
                                                         .heads = m.n_heads,
                                                         .kv_heads = m.n_kv_heads,
                                                         .head_size = m.d_head,
@@ -172,14 +172,14 @@ Stack::Block Stack::make_block(nn::Context& c, const std::string& name, std::int
 }
 
 graph::Value Stack::block(graph::Recorder& r, std::size_t l, graph::Value x, const nn::Rows& rows,
-                          const nn::Visibility& visible, const Memory* memory,
+                          const nn::AttentionContext& visible, const EncoderOutput* encoder_output,
                           bool training) const {
   const graph::Recorder::Named name(r, "layers." + std::to_string(l));
   const graph::Recorder::Checkpoint scope(r);
   const Block& b = blocks_[l];
   const bool pre = config_.norm_position == config::NormPosition::pre;
   const double p = training ? config_.dropout.residual : 0;
-  const ops::Place place = nn::outside(context_, rows, config_.d_model);
+  const ops::DropoutOrigin place = nn::outside_tp_region(context_, rows, config_.d_model);
   const auto sublayer = [&](const char* name, const nn::Norm& norm, const auto& layer) {
     const graph::Value y = layer(pre ? norm(r, x) : x);
     const graph::Recorder::Named named(r, name);
@@ -190,20 +190,21 @@ graph::Value Stack::block(graph::Recorder& r, std::size_t l, graph::Value x, con
            [&](graph::Value h) { return b.attention(r, h, rows, training, visible); });
   if (b.cross)
     sublayer("cross_attention", *b.cross_norm, [&](graph::Value h) {
-      const graph::Value kv = memory->keys_values.empty() ? b.cross->keys_values(r, memory->states)
-                                                          : memory->keys_values[l];
+      const graph::Value kv = encoder_output->keys_values.empty()
+                                  ? b.cross->keys_values(r, encoder_output->states)
+                                  : encoder_output->keys_values[l];
       const nn::Rows queries{
-          memory->rows.sequences,
-          div_exact(rows.tokens(), memory->rows.sequences)};  // positions, or beams
-      return (*b.cross)(r, h, kv, queries, memory->rows, training,
-                        {.k_segments = memory->segments});
+          encoder_output->rows.sequences,
+          div_exact(rows.tokens(), encoder_output->rows.sequences)};  // positions, or beams
+      return (*b.cross)(r, h, kv, queries, encoder_output->rows, training,
+                        {.k_segments = encoder_output->segments});
     });
   sublayer("ffn", b.ffn_norm, [&](graph::Value h) { return b.ffn(r, h, rows, training); });
   return x;
 }
 
-nn::Visibility Stack::visible(graph::Recorder& r, nn::Visibility v, std::int64_t queries,
-                              std::int64_t keys) const {
+nn::AttentionContext Stack::visible(graph::Recorder& r, nn::AttentionContext v,
+                                    std::int64_t queries, std::int64_t keys) const {
   if (relative_bias_ < 0) return v;
   v.relative_bias = context_.parameters.record(r, relative_bias_);
   v.buckets = nn::relative_buckets(queries, keys, config_.relative.buckets,
@@ -212,23 +213,26 @@ nn::Visibility Stack::visible(graph::Recorder& r, nn::Visibility v, std::int64_t
 }
 
 graph::Value Stack::operator()(graph::Recorder& r, graph::Value x, const nn::Rows& rows,
-                               nn::Visibility see, const Memory* memory, bool training) const {
-  see = visible(r, see, rows.sequence_length, rows.sequence_length);
-  for (std::size_t l = 0; l < blocks_.size(); ++l) x = block(r, l, x, rows, see, memory, training);
+                               nn::AttentionContext attention, const EncoderOutput* encoder_output,
+                               bool training) const {
+  attention = visible(r, attention, rows.sequence_length, rows.sequence_length);
+  for (std::size_t l = 0; l < blocks_.size(); ++l)
+    x = block(r, l, x, rows, attention, encoder_output, training);
   return final_norm_ ? (*final_norm_)(r, x) : x;
 }
 
-graph::Value Stack::step(nn::Recording& rec, graph::Value x, const Memory* memory) const {
+graph::Value Stack::step(nn::Recording& rec, graph::Value x,
+                         const EncoderOutput* encoder_output) const {
   TFM_CHECK(causal_ && !context_.split_rows(),
             "new tokens must be on every rank of the tensor axis");
   graph::Recorder& r = *rec.tape;
   const std::int64_t capacity = rec.shape.capacity;
-  nn::Visibility see = visible(r, {}, capacity, rec.shape.length);
+  nn::AttentionContext attention = visible(r, {}, capacity, rec.shape.length);
   for (std::size_t l = 0; l < blocks_.size(); ++l) {
-    see.cache = r.input("cache." + std::to_string(l), {rec.shape.sequences * capacity, kv_width()},
-                        r.real());
-    rec.caches.push_back(see.cache);
-    x = block(r, l, x, rec.shape.rows(), see, memory, false);
+    attention.cache = r.input("cache." + std::to_string(l),
+                              {rec.shape.sequences * capacity, kv_width()}, r.dtype());
+    rec.caches.push_back(attention.cache);
+    x = block(r, l, x, rec.shape.rows(), attention, encoder_output, false);
   }
   return final_norm_ ? (*final_norm_)(r, x) : x;
 }
@@ -267,7 +271,7 @@ graph::Value Head::ready(graph::Recorder& r, graph::Value x) const {
   if (transform_)
     x = (*norm_)(r,
                  ops::activation(r, (*transform_)(r, x), activation_of(config_.activation), false));
-  return nn::enter_split(r, context_, x);
+  return nn::enter_tp_region(r, context_, x);
 }
 
 void Head::record_loss(nn::Recording& rec, graph::Value x, graph::Value labels,

@@ -30,13 +30,13 @@ class Vocabulary {
 class Embeddings {
  public:
   Embeddings(nn::Context& c, const config::ModelConfig& m, const std::string& prefix);
-  // Result outside the split region. `types` may be absent. With a capacity positions start at
-  // StepState::first_position.
+  // Result outside the tensor-parallel region. `types` may be absent. With a capacity positions
+  // start at StepState::first_position.
   graph::Value operator()(nn::Recording& rec, const Vocabulary& tokens, graph::Value ids,
                           graph::Value types, const nn::Rows& rows, bool training) const;
 
  private:
-  graph::Value positions(nn::Recording& rec, graph::Value x, const ops::Place& place) const;
+  graph::Value positions(nn::Recording& rec, graph::Value x, const ops::DropoutOrigin& place) const;
 
   nn::Context context_;
   config::ModelConfig config_;
@@ -47,8 +47,8 @@ class Embeddings {
 };
 
 // The encoder output that the blocks of a decoder read.
-struct Memory {
-  graph::Value states;    // (B S, C), inside the split region
+struct EncoderOutput {
+  graph::Value states;    // (B S, C), inside the tensor-parallel region
   graph::Value segments;  // (B S), negative: padding
   nn::Rows rows;
   std::vector<graph::Value> keys_values;  // of each block, instead of states
@@ -60,11 +60,12 @@ class Stack {
  public:
   Stack(nn::Context& c, const config::ModelConfig& m, const std::string& prefix,
         std::int64_t layers, bool causal, bool cross);
-  // x and result outside the split region.
+  // x and result outside the tensor-parallel region.
   graph::Value operator()(graph::Recorder& r, graph::Value x, const nn::Rows& rows,
-                          nn::Visibility see, const Memory* memory, bool training) const;
-  // Of new tokens; makes the caches of `rec`. Of memory its keys_values are read.
-  graph::Value step(nn::Recording& rec, graph::Value x, const Memory* memory) const;
+                          nn::AttentionContext attention, const EncoderOutput* encoder_output,
+                          bool training) const;
+  // Of new tokens; makes the caches of `rec`. Of encoder_output its keys_values are read.
+  graph::Value step(nn::Recording& rec, graph::Value x, const EncoderOutput* encoder_output) const;
   std::vector<graph::Value> keys_values(
       graph::Recorder& r, graph::Value states) const;  // of each block's cross-attention
   std::int64_t kv_width() const {
@@ -82,10 +83,11 @@ class Stack {
   };
   Block make_block(nn::Context& c, const std::string& name, std::int64_t layers, bool causal,
                    bool cross);
-  nn::Visibility visible(graph::Recorder& r, nn::Visibility v, std::int64_t queries,
-                         std::int64_t keys) const;
+  nn::AttentionContext visible(graph::Recorder& r, nn::AttentionContext v, std::int64_t queries,
+                               std::int64_t keys) const;
   graph::Value block(graph::Recorder& r, std::size_t l, graph::Value x, const nn::Rows& rows,
-                     const nn::Visibility& visible, const Memory* memory, bool training) const;
+                     const nn::AttentionContext& visible, const EncoderOutput* encoder_output,
+                     bool training) const;
 
   nn::Context context_;
   config::ModelConfig config_;
@@ -111,7 +113,8 @@ class Head {
   const Vocabulary& vocabulary() const { return own_ ? *own_ : *tied_; }
 
  private:
-  graph::Value ready(graph::Recorder& r, graph::Value x) const;  // inside the split region
+  graph::Value ready(graph::Recorder& r,
+                     graph::Value x) const;  // inside the tensor-parallel region
   graph::Value bias(graph::Recorder& r) const {
     return bias_ < 0 ? graph::Value{} : context_.parameters.record(r, bias_);
   }

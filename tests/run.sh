@@ -2,7 +2,7 @@
 # Installs what is needed, builds everything and runs all tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-launch/setup.sh
+launch/setup.sh --tests
 cmake --preset cpu -DTFM_TESTS=ON
 cmake --build --preset cpu -j "$(nproc)"
 ctest --preset cpu

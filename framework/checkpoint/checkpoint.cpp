@@ -15,11 +15,11 @@ namespace fs = std::filesystem;
 
 struct CheckpointReader::Shards {
   std::vector<std::unique_ptr<io::SafetensorsReader>> open;
-  std::set<const StoredPiece*> checked;
+  std::set<const StoredChunk*> checked;
 
-  // The piece's elements, after a look at whether the file holds what the manifest says.
+  // The chunk's elements, after a look at whether the file holds what the manifest says.
   std::span<const std::byte> data(const std::string& dir, const Manifest& manifest,
-                                  const StoredPiece& p) {
+                                  const StoredChunk& p) {
     open.resize(manifest.files.size());
     const auto& file = manifest.files[p.file];
     auto& shard = open[p.file];
@@ -51,7 +51,7 @@ CheckpointReader::CheckpointReader(const std::string& step_dir)
   const io::MappedFile file(dir_ + "/" + manifest_name);
   manifest_ = from_text(file.path(),
                         {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()});
-  for (const auto& p : manifest_.pieces) pieces_[p.name].push_back(&p);
+  for (const auto& p : manifest_.chunks) chunks_[p.name].push_back(&p);
 }
 
 CheckpointReader::~CheckpointReader() = default;
@@ -81,32 +81,32 @@ void CheckpointReader::verify() const {
 }
 
 void CheckpointReader::check_headers() const {
-  for (const auto& p : manifest_.pieces) shards_->data(dir_, manifest_, p);
+  for (const auto& p : manifest_.chunks) shards_->data(dir_, manifest_, p);
 }
 
 const Shape& CheckpointReader::shape(const std::string& name) const {
-  const auto found = pieces_.find(name);
-  if (found == pieces_.end())
+  const auto found = chunks_.find(name);
+  if (found == chunks_.end())
     throw Error(ExitCode::input, dir_ + "/" + manifest_name + ": no tensor " + in_quotes(name));
   return found->second.front()->full_shape;
 }
 
 std::vector<std::string> CheckpointReader::names() const {
   std::vector<std::string> out;
-  for (const auto& [name, pieces] : pieces_) out.push_back(name);
+  for (const auto& [name, chunks] : chunks_) out.push_back(name);
   return out;
 }
 
 namespace {
 
-struct Run {
-  std::int64_t from = 0;  // element within the piece
+struct ElementRange {
+  std::int64_t from = 0;  // element within the chunk
   std::int64_t length =
-      0;  // elements that follow without a gap; 0: the piece does not hold this one
+      0;  // elements that follow without a gap; 0: the chunk does not hold this one
 };
 
-// Where element `at` of the whole tensor is within a piece.
-Run locate(const StoredPiece& p, const Rows& rows, std::int64_t at) {
+// Where element `at` of the whole tensor is within a chunk.
+ElementRange locate(const StoredChunk& p, const StridedRows& rows, std::int64_t at) {
   if (rows.row == 0 || p.count == 0) return {};
   const std::int64_t row = at / rows.stride, column = at % rows.stride - rows.offset;
   if (column < 0 || column >= rows.row) return {};
@@ -124,29 +124,29 @@ void CheckpointReader::read(const std::string& name, const Slice& slice, float* 
   TFM_CHECK(target && slice.first >= 0 && slice.count >= 0 &&
                 slice.first + slice.count <= target->elements(),
             "the requested slice of " + name + " lies outside " + full.str());
-  const auto& pieces = pieces_.at(name);
-  std::vector<Rows> rows;
-  for (const auto* p : pieces) rows.push_back(*rows_of(full, *p));
+  const auto& chunks = chunks_.at(name);
+  std::vector<StridedRows> rows;
+  for (const auto* p : chunks) rows.push_back(*rows_of(full, *p));
 
-  std::size_t hint = 0;  // the piece of the last run
+  std::size_t hint = 0;  // the chunk of the last run
   for (std::int64_t t = slice.first, end = slice.first + slice.count; t < end;) {
     const std::int64_t column = t % target->row;
     std::int64_t at = t / target->row * target->stride + target->offset + column;
     std::int64_t left = std::min(target->row - column, end - t);
     t += left;
     while (left > 0) {
-      Run run;
+      ElementRange run;
       std::size_t tried = 0;
-      for (; tried < pieces.size() && run.length == 0; ++tried) {
-        if (tried > 0) hint = (hint + 1) % pieces.size();
-        run = locate(*pieces[hint], rows[hint], at);
+      for (; tried < chunks.size() && run.length == 0; ++tried) {
+        if (tried > 0) hint = (hint + 1) % chunks.size();
+        run = locate(*chunks[hint], rows[hint], at);
       }
       if (run.length == 0)
         throw Error(ExitCode::input, dir_ + "/" + manifest_name + ": tensor " + in_quotes(name) +
                                          ": no shard holds element " + std::to_string(at) + " of " +
                                          std::to_string(full.elements()));
       const std::int64_t n = std::min(run.length, left);
-      const auto bytes = shards_->data(dir_, manifest_, *pieces[hint]);
+      const auto bytes = shards_->data(dir_, manifest_, *chunks[hint]);
       std::memcpy(out, bytes.data() + run.from * sizeof(float),
                   static_cast<std::size_t>(n) * sizeof(float));
       out += n;

@@ -1,6 +1,6 @@
 #pragma once
 // One logical checkpoint, readable at any layout.
-//   dir/step-00000500/shard-00000-of-00004.safetensors ... the pieces of each rank
+//   dir/step-00000500/shard-00000-of-00004.safetensors ... the chunks of each rank
 //   dir/step-00000500/manifest.json                         what is where, sizes and checksums;
 //   ends with its own checksum dir/latest                                             the name of
 //   the newest dir/best                                               a symbolic link to the best
@@ -30,7 +30,7 @@ struct Slice {
   std::int64_t begin = 0, end = 0;
   std::int64_t first = 0, count = 0;
 };
-struct Piece : Slice {
+struct Chunk : Slice {
   std::string name;  // says what it is: "model/layers.0.ffn.up.weight", "adam.m/...", "adam.v/..."
   Shape full_shape;
   const float* data = nullptr;            // count elements
@@ -53,14 +53,14 @@ struct ShardFile {
   std::uint64_t bytes = 0;
   std::string xxh3_128;
 };
-struct StoredPiece : Slice {
+struct StoredChunk : Slice {
   std::string name, entry;  // the logical tensor; the tensor's name within the file
   Shape full_shape;
   std::size_t file = 0;  // index into Manifest::files
 };
 struct Manifest : CheckpointInfo {
   std::vector<ShardFile> files;
-  std::vector<StoredPiece> pieces;
+  std::vector<StoredChunk> chunks;
 };
 
 // Communication between the ranks that write a checkpoint. All three are collective.
@@ -83,12 +83,12 @@ struct CheckpointResult {   // the same on every rank
   bool ok() const { return error.empty(); }
 };
 
-// Collective: every rank gives its pieces (together they must cover each tensor; copies are
+// Collective: every rank gives its chunks (together they must cover each tensor; copies are
 // allowed, one of them is read). Never throws for what a file system does: a failure on any rank
 // makes all ranks give up together. `keep` > 0: afterwards only the newest max(keep, 2) checkpoints
 // and the best stay; 0: all stay.
 CheckpointResult write_checkpoint(const std::string& dir, const CheckpointInfo& info,
-                                  std::span<const Piece> pieces, std::int64_t keep,
+                                  std::span<const Chunk> chunks, std::int64_t keep,
                                   const CheckpointRanks& ranks);
 
 // Errors are Error(input) naming the file and the tensor or field.
@@ -99,13 +99,13 @@ class CheckpointReader {
   ~CheckpointReader();
 
   const Manifest& manifest() const { return manifest_; }
-  void verify() const;  // every file: there, nothing beside it, size, checksum, pieces as
+  void verify() const;  // every file: there, nothing beside it, size, checksum, chunks as
                         // described; reads all bytes
-  bool has(const std::string& name) const { return pieces_.count(name) > 0; }
-  void check_headers() const;  // every shard: there, of its size, pieces as described
+  bool has(const std::string& name) const { return chunks_.count(name) > 0; }
+  void check_headers() const;  // every shard: there, of its size, chunks as described
   const Shape& shape(const std::string& name) const;
   std::vector<std::string> names() const;
-  // Assembles the slice from the pieces that hold it. `out`: slice.count elements.
+  // Assembles the slice from the chunks that hold it. `out`: slice.count elements.
   void read(const std::string& name, const Slice& slice, float* out) const;
   void read(const std::string& name, int axis, std::int64_t begin, std::int64_t end,
             std::int64_t first, std::int64_t count, float* out) const {
@@ -116,7 +116,7 @@ class CheckpointReader {
   struct Shards;
   std::string dir_;
   Manifest manifest_;
-  std::map<std::string, std::vector<const StoredPiece*>> pieces_;
+  std::map<std::string, std::vector<const StoredChunk*>> chunks_;
   std::unique_ptr<Shards> shards_;
 };
 

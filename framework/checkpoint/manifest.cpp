@@ -65,15 +65,15 @@ class Field {
   const Json& value_;
 };
 
-Json to_json(const StoredPiece& p) {
+Json to_json(const StoredChunk& p) {
   Json shape = Json::array();
   for (int i = 0; i < p.full_shape.rank(); ++i) shape.push_back(p.full_shape[i]);
   return {{"name", p.name}, {"shape", shape},   {"axis", p.axis},   {"begin", p.begin},
           {"end", p.end},   {"first", p.first}, {"count", p.count}, {"entry", p.entry}};
 }
 
-StoredPiece piece_of(const Field& field) {
-  StoredPiece p;
+StoredChunk chunk_of(const Field& field) {
+  StoredChunk p;
   p.name = field["name"].text();
   p.entry = field["entry"].text();
   std::int64_t extent[4];
@@ -98,7 +98,7 @@ StoredPiece piece_of(const Field& field) {
   p.count = field["count"].number();
   const auto rows = rows_of(p.full_shape, p);
   if (!rows || p.first > rows->elements() || p.count > rows->elements() - p.first)
-    field.fail("the piece of tensor " + in_quotes(p.name) + " lies outside its shape " +
+    field.fail("the chunk of tensor " + in_quotes(p.name) + " lies outside its shape " +
                p.full_shape.str());
   return p;
 }
@@ -109,8 +109,8 @@ void add_shard(Manifest& m, const Field& shard) {
     shard["name"].fail("is " + in_quotes(file.name) +
                        "; expected a name such as shard-00000-of-00001.safetensors");
   for (const auto& field : shard["pieces"].items()) {
-    m.pieces.push_back(piece_of(field));
-    m.pieces.back().file = m.files.size();
+    m.chunks.push_back(chunk_of(field));
+    m.chunks.back().file = m.files.size();
   }
   m.files.push_back(std::move(file));
 }
@@ -135,19 +135,19 @@ std::optional<std::int64_t> step_of(std::string_view name) {
   return step;
 }
 
-std::optional<Rows> rows_of(const Shape& full, const Slice& s) {
-  if (s.axis < 0) return Rows{1, full.elements(), full.elements(), 0};
+std::optional<StridedRows> rows_of(const Shape& full, const Slice& s) {
+  if (s.axis < 0) return StridedRows{1, full.elements(), full.elements(), 0};
   if (s.axis >= full.rank() || s.begin < 0 || s.begin > s.end || s.end > full[s.axis])
     return std::nullopt;
   std::int64_t outer = 1, inner = 1;
   for (int i = 0; i < s.axis; ++i) outer *= full[i];
   for (int i = s.axis + 1; i < full.rank(); ++i) inner *= full[i];
-  return Rows{outer, (s.end - s.begin) * inner, full[s.axis] * inner, s.begin * inner};
+  return StridedRows{outer, (s.end - s.begin) * inner, full[s.axis] * inner, s.begin * inner};
 }
 
-std::string piece_list(const ShardFile& file, const std::vector<StoredPiece>& pieces) {
+std::string chunk_list(const ShardFile& file, const std::vector<StoredChunk>& chunks) {
   Json list = Json::array();
-  for (const auto& p : pieces) list.push_back(to_json(p));
+  for (const auto& p : chunks) list.push_back(to_json(p));
   return Json{
       {"name", file.name}, {"bytes", file.bytes}, {"xxh3_128", file.xxh3_128}, {"pieces", list}}
       .dump();
@@ -166,7 +166,7 @@ std::string to_text(const Manifest& m) {
                       {"bytes", f.bytes},
                       {"xxh3_128", f.xxh3_128},
                       {"pieces", Json::array()}});
-  for (const auto& p : m.pieces) shards[p.file]["pieces"].push_back(to_json(p));
+  for (const auto& p : m.chunks) shards[p.file]["pieces"].push_back(to_json(p));
   const Json extra = Json::parse(m.extra, nullptr, false);
   TFM_CHECK(extra.is_object(), "CheckpointInfo::extra must be a JSON object");
   Json body{{"format", "tfm-checkpoint"},
@@ -235,7 +235,7 @@ Manifest from_text(const std::string& path, std::string_view text) {
   }
   for (const auto& shard : root["files"].items()) add_shard(m, shard);
   std::map<std::string, Shape> shapes;
-  for (const auto& p : m.pieces)
+  for (const auto& p : m.chunks)
     if (shapes.emplace(p.name, p.full_shape).first->second != p.full_shape)
       throw Error(ExitCode::input, path + ": tensor " + in_quotes(p.name) +
                                        ": field 'shape' differs between its shards");

@@ -16,19 +16,19 @@ std::optional<std::int64_t> step_of(std::string_view name);
 
 // Rows of `row` elements each, `stride` apart in the whole tensor, the first at `offset`: a slice
 // along an axis.
-struct Rows {
+struct StridedRows {
   std::int64_t rows = 0, row = 0, stride = 0, offset = 0;
   std::int64_t elements() const { return rows * row; }
 };
 // Empty where the slice does not lie in the tensor.
-std::optional<Rows> rows_of(const Shape& full, const Slice& slice);
+std::optional<StridedRows> rows_of(const Shape& full, const Slice& slice);
 
 std::string to_text(const Manifest& manifest);  // with its checksum
 Manifest from_text(const std::string& path,
                    std::string_view text);  // throws Error(input) naming the path and field
-std::string piece_list(
+std::string chunk_list(
     const ShardFile& file,
-    const std::vector<StoredPiece>& pieces);  // one shard's part of a manifest, as JSON
-void add_shard(Manifest& manifest, const std::string& piece_list);
+    const std::vector<StoredChunk>& chunks);  // one shard's part of a manifest, as JSON
+void add_shard(Manifest& manifest, const std::string& chunk_list);
 
 }  // namespace tfm::checkpoint

@@ -43,9 +43,9 @@ std::string shard_name(const CheckpointRanks& ranks) {
   return text;
 }
 
-// The shape under which other readers of the format see a piece: the slice's where it is complete,
+// The shape under which other readers of the format see a chunk: the slice's where it is complete,
 // else flat.
-std::vector<std::int64_t> entry_shape(const Piece& p, const Rows& rows) {
+std::vector<std::int64_t> entry_shape(const Chunk& p, const StridedRows& rows) {
   if (p.first != 0 || p.count != rows.elements()) return {p.count};
   std::vector<std::int64_t> shape;
   for (int i = 0; i < p.full_shape.rank(); ++i)
@@ -53,19 +53,19 @@ std::vector<std::int64_t> entry_shape(const Piece& p, const Rows& rows) {
   return shape;
 }
 
-std::string write_shard(const std::string& folder, std::span<const Piece> pieces,
+std::string write_shard(const std::string& folder, std::span<const Chunk> chunks,
                         const CheckpointRanks& ranks) {
   std::vector<io::TensorEntry> entries;
-  std::vector<StoredPiece> stored;
+  std::vector<StoredChunk> stored;
   std::set<std::string> used;
-  for (const auto& p : pieces) {
+  for (const auto& p : chunks) {
     const auto rows = rows_of(p.full_shape, p);
     TFM_CHECK(rows && p.first >= 0 && p.count >= 0 && p.first + p.count <= rows->elements(),
-              "piece of " + p.name + " lies outside " + p.full_shape.str());
+              "chunk of " + p.name + " lies outside " + p.full_shape.str());
     std::string entry = p.name;
     for (int n = 1; !used.insert(entry).second; ++n) entry = p.name + "@" + std::to_string(n);
     entries.push_back({entry, "F32", entry_shape(p, *rows)});
-    StoredPiece s;
+    StoredChunk s;
     static_cast<Slice&>(s) = p;
     if (p.axis < 0) s.axis = -1, s.begin = s.end = 0;
     s.name = p.name;
@@ -75,10 +75,10 @@ std::string write_shard(const std::string& folder, std::span<const Piece> pieces
   }
   const std::string name = shard_name(ranks);
   io::SafetensorsWriter writer(folder + "/" + name, entries);
-  for (const auto& p : pieces)
+  for (const auto& p : chunks)
     writer.write(std::span<const float>(p.data, static_cast<std::size_t>(p.count)));
   writer.finish();
-  return piece_list({name, writer.size(), writer.checksum()}, stored);
+  return chunk_list({name, writer.size(), writer.checksum()}, stored);
 }
 
 void prepare(const std::string& dir, const std::string& folder) {
@@ -143,7 +143,7 @@ void retain(const std::string& dir, std::int64_t written, std::int64_t keep) {
 }  // namespace
 
 CheckpointResult write_checkpoint(const std::string& dir, const CheckpointInfo& info,
-                                  std::span<const Piece> pieces, std::int64_t keep,
+                                  std::span<const Chunk> chunks, std::int64_t keep,
                                   const CheckpointRanks& ranks) {
   const std::string path = dir + "/" + step_name(info.step), folder = path + ".tmp";
   const bool first = ranks.rank == 0;
@@ -160,7 +160,7 @@ CheckpointResult write_checkpoint(const std::string& dir, const CheckpointInfo& 
   if (auto e = agree(ranks, first ? attempt([&] { prepare(dir, folder); }) : ""); !e.empty())
     return give_up(e);
   std::string shard;
-  std::string error = attempt([&] { shard = write_shard(folder, pieces, ranks); });
+  std::string error = attempt([&] { shard = write_shard(folder, chunks, ranks); });
   if (auto e = agree(ranks, error); !e.empty()) return give_up(e);
 
   const auto shards = ranks.gather(shard);

@@ -167,7 +167,8 @@ Mesh device_mesh(const Mesh& mesh, device::Device& device, const DeviceMeshOptio
   return result;
 }
 
-Site site_of(device::Device device, const Mesh& mesh, const DeviceMeshOptions& options) {
+RankContext rank_context(device::Device device, const Mesh& mesh,
+                         const DeviceMeshOptions& options) {
   Mesh tensors = device_mesh(mesh, device, options);
   return {std::move(device), mesh, std::move(tensors)};
 }

@@ -20,12 +20,12 @@ struct DeviceMeshOptions {
 Mesh device_mesh(const Mesh& mesh, device::Device& device, const DeviceMeshOptions& options = {});
 
 // Where a rank computes: its device, and its mesh for the host's memory and for the device's.
-struct Site {
+struct RankContext {
   device::Device device;
   Mesh mesh, tensors;
 };
-Site site_of(device::Device device, const Mesh& mesh,
-             const DeviceMeshOptions& options = {});  // by device_mesh()
+RankContext rank_context(device::Device device, const Mesh& mesh,
+                         const DeviceMeshOptions& options = {});  // by device_mesh()
 
 // Collective over `world`: every rank passes the names of its host and device.
 Placement placement(Communicator& world, const std::string& host, const std::string& gpu);

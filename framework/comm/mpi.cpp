@@ -140,7 +140,7 @@ class MessageCommunicator final : public StagedCommunicator {
 
   void publish(const Piece& piece) {
     const Call& c = piece.call;
-    const Range local = piece.local(), own = piece.part(rank());
+    const ByteRange local = piece.local(), own = piece.part(rank());
     if (c.op == Collective::all_gather) copy_own(piece);
     for (int i = 1; i < size(); ++i) {
       const int to = (rank() + i) % size(), from = (rank() - i + size()) % size();
@@ -159,7 +159,7 @@ class MessageCommunicator final : public StagedCommunicator {
 
   void reduce(const Piece& piece) {
     const Call& c = piece.call;
-    const Range own = piece.part(rank());
+    const ByteRange own = piece.part(rank());
     sum(piece, own, c.out + (c.returns_all() ? own.offset : piece.local().offset));
     if (!c.returns_all()) return;
     for (int i = 1; i < size(); ++i) {
@@ -169,7 +169,7 @@ class MessageCommunicator final : public StagedCommunicator {
     }
   }
 
-  void sum(const Piece& piece, Range own, char* out) {
+  void sum(const Piece& piece, ByteRange own, char* out) {
     for (int r = 0; r < size(); ++r)
       sources_[static_cast<std::size_t>(r)] =
           r == rank() ? piece.call.in + own.offset : lane(r, piece);
@@ -185,7 +185,7 @@ class MessageCommunicator final : public StagedCommunicator {
     if (bytes == 0 && piece.call.op != Collective::barrier) return nullptr;
     return &requests_[static_cast<std::size_t>(piece.slot())].emplace_back();
   }
-  void send(const Piece& piece, int to, const char* base, Range range) {
+  void send(const Piece& piece, int to, const char* base, ByteRange range) {
     if (MPI_Request* r = request(piece, range.bytes))
       check(MPI_Isend(base + range.offset, static_cast<int>(range.bytes), MPI_BYTE, to, tag_,
                       group_, r),

@@ -170,7 +170,7 @@ void SharedMemoryCommunicator::publish(const Piece& piece) {
 void SharedMemoryCommunicator::reduce(const Piece& piece) {
   const Call& c = piece.call;
   if (c.direct) return;
-  const Range own = piece.part(rank());
+  const ByteRange own = piece.part(rank());
   if (own.bytes == 0) return;
   const std::int64_t lane = rank() * lane_bytes();
   for (int r = 0; r < size(); ++r)
@@ -183,7 +183,7 @@ void SharedMemoryCommunicator::reduce(const Piece& piece) {
 
 void SharedMemoryCommunicator::finish(const Piece& piece) {
   const Call& c = piece.call;
-  const Range local = piece.local();
+  const ByteRange local = piece.local();
   if (c.op == Collective::broadcast) {
     if (c.root != rank()) copy(c.out + local.offset, slot(c.root, piece), local.bytes);
   } else if (c.op == Collective::all_gather) {

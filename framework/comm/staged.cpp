@@ -12,17 +12,17 @@ namespace {
 template <class T, class F>
 void fold(const std::vector<const char*>& sources, std::int64_t n, char* out, F f) {
   constexpr std::int64_t kBlock = 1024;
-  alignas(64) Wide<T> sum[kBlock];
+  alignas(64) Accum<T> sum[kBlock];
   const auto source = [&](std::size_t r, std::int64_t at) {
     return reinterpret_cast<const T*>(sources[r]) + at;
   };
   for (std::int64_t at = 0; at < n; at += kBlock) {
     const std::int64_t m = std::min(kBlock, n - at);
     const T *a = source(0, at), *b = source(1, at);
-    for (std::int64_t i = 0; i < m; ++i) sum[i] = f(Wide<T>(a[i]), Wide<T>(b[i]));
+    for (std::int64_t i = 0; i < m; ++i) sum[i] = f(Accum<T>(a[i]), Accum<T>(b[i]));
     for (std::size_t r = 2; r < sources.size(); ++r) {
       const T* s = source(r, at);
-      for (std::int64_t i = 0; i < m; ++i) sum[i] = f(sum[i], Wide<T>(s[i]));
+      for (std::int64_t i = 0; i < m; ++i) sum[i] = f(sum[i], Accum<T>(s[i]));
     }
     T* to = reinterpret_cast<T*>(out) + at;
     for (std::int64_t i = 0; i < m; ++i) to[i] = T(sum[i]);
@@ -35,12 +35,12 @@ void fold_as(Collective op, const std::vector<const char*>& sources, std::int64_
   const std::int64_t n = bytes / static_cast<std::int64_t>(sizeof(T));
   if (op == Collective::all_reduce_max) {
     fold<T>(sources, n, out,
-            [](Wide<T> a, Wide<T> b) { return b > a || b != b ? b : a; });  // a NaN stays
+            [](Accum<T> a, Accum<T> b) { return b > a || b != b ? b : a; });  // a NaN stays
   } else if constexpr (std::is_integral_v<T>) {
     using U = std::make_unsigned_t<T>;  // wraps
     fold<U>(sources, n, out, [](U a, U b) { return static_cast<U>(a + b); });
   } else {
-    fold<T>(sources, n, out, [](Wide<T> a, Wide<T> b) { return a + b; });
+    fold<T>(sources, n, out, [](Accum<T> a, Accum<T> b) { return a + b; });
   }
 }
 
@@ -52,7 +52,7 @@ StagedCommunicator::StagedCommunicator(int rank, int size, Axis axis,
   TFM_CHECK(size > 1, "a group of one rank has nothing to exchange");
 }
 
-StagedCommunicator::Range StagedCommunicator::Piece::part(int r) const {
+StagedCommunicator::ByteRange StagedCommunicator::Piece::part(int r) const {
   const std::int64_t within = static_cast<std::int64_t>(number - call.first) * call.chunk;
   const std::int64_t start = r * call.part + within;
   const std::int64_t n =
@@ -80,7 +80,7 @@ void StagedCommunicator::combine(const Call& call, const std::vector<const char*
 }
 
 void StagedCommunicator::copy_own(const Piece& piece) const {
-  const Range from = piece.local(), to = piece.part(rank_);
+  const ByteRange from = piece.local(), to = piece.part(rank_);
   if (piece.call.in != piece.call.out + to.offset - from.offset && from.bytes > 0)
     std::memcpy(piece.call.out + to.offset, piece.call.in + from.offset,
                 static_cast<std::size_t>(from.bytes));

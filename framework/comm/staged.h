@@ -51,15 +51,15 @@ class StagedCommunicator : public Communicator {
     bool reduces() const { return op <= Collective::reduce_scatter; }
     bool returns_all() const { return op <= Collective::all_reduce_max; }
   };
-  struct Range {
+  struct ByteRange {
     std::int64_t offset = 0, bytes = 0;
   };
   struct Piece {
     const Call& call;
     std::uint64_t number;
     int slot() const { return static_cast<int>(number % kSlots); }
-    Range part(int r) const;                 // bytes of part r of the call's data in this piece
-    Range local() const { return part(0); }  // the same within a part
+    ByteRange part(int r) const;                 // bytes of part r of the call's data in this piece
+    ByteRange local() const { return part(0); }  // the same within a part
   };
 
   StagedCommunicator(int rank, int size, Axis axis, std::shared_ptr<FlightRecorder> recorder);

@@ -51,12 +51,12 @@ inline constexpr DType dtype_of<f16> = DType::f16;
 // What elements of type T are computed in; also the type of statistics, sums over tokens and
 // gradients of parameters.
 template <class T>
-using Wide = std::conditional_t<sizeof(T) == 2, float, T>;
-constexpr DType wide(DType t) { return is_half(t) ? DType::f32 : t; }
+using Accum = std::conditional_t<sizeof(T) == 2, float, T>;
+constexpr DType accum_type(DType t) { return is_half(t) ? DType::f32 : t; }
 
-// with_wide(t, []<class T>() { ... }): T is float or double.
+// with_accum(t, []<class T>() { ... }): T is float or double.
 template <class F>
-decltype(auto) with_wide(DType t, F&& f) {
+decltype(auto) with_accum(DType t, F&& f) {
   if (t == DType::f64) return f.template operator()<double>();
   TFM_CHECK(t == DType::f32, "a tensor of float or double is expected");
   return f.template operator()<float>();
@@ -66,7 +66,7 @@ template <class F>
 decltype(auto) with_float(DType t, F&& f) {
   if (t == DType::bf16) return f.template operator()<bf16>();
   if (t == DType::f16) return f.template operator()<f16>();
-  return with_wide(t, f);
+  return with_accum(t, f);
 }
 
 }  // namespace tfm

@@ -73,7 +73,7 @@ Source::Source(std::vector<Group> groups, std::int64_t seq_len) : seq_len_(seq_l
       throw Error(ExitCode::usage,
                   g.name + ": weight: expected a positive number, got " + std::to_string(g.weight));
     weights.push_back(g.weight);
-    Place place{std::move(g), {0}};
+    SampleIndex place{std::move(g), {0}};
     for (const auto& s : place.group.streams) {
       const SampleCount count = count_samples(s->size(), seq_len);
       tokens_ += s->size();
@@ -146,13 +146,14 @@ void Source::read(std::int64_t sample, std::span<std::int32_t> out) const {
     return read(places_[k],
                 (sample / block * count_[k] + nth_[sample % block]) % places_[k].samples(), out);
   }
-  for (const Place& place : places_) {
+  for (const SampleIndex& place : places_) {
     if (sample < place.samples()) return read(place, sample, out);
     sample -= place.samples();
   }
 }
 
-void Source::read(const Place& place, std::int64_t sample, std::span<std::int32_t> out) const {
+void Source::read(const SampleIndex& place, std::int64_t sample,
+                  std::span<std::int32_t> out) const {
   const auto after = std::upper_bound(place.first.begin(), place.first.end(), sample);
   const std::size_t i = static_cast<std::size_t>(after - place.first.begin()) - 1;
   const TokenStream& stream = *place.group.streams[i];
@@ -169,7 +170,7 @@ void Source::read(const Place& place, std::int64_t sample, std::span<std::int32_
 
 void Source::check_ids(std::int64_t vocab_size) {
   vocab_size_ = vocab_size;
-  for (const Place& place : places_)
+  for (const SampleIndex& place : places_)
     for (const auto& stream : place.group.streams)
       if (const auto largest = stream->largest_id(); largest && *largest >= vocab_size)
         throw Error(ExitCode::input,

@@ -65,15 +65,15 @@ class Source {
   void check_ids(std::int64_t vocab_size);
 
  private:
-  struct Place {  // a group's samples: stream i holds [first[i], first[i + 1])
+  struct SampleIndex {  // a group's samples: stream i holds [first[i], first[i + 1])
     Group group;
     std::vector<std::int64_t> first;
     std::int64_t samples() const { return first.back(); }
   };
   void deal(const std::vector<double>& weights);
-  void read(const Place& place, std::int64_t sample, std::span<std::int32_t> out) const;
+  void read(const SampleIndex& place, std::int64_t sample, std::span<std::int32_t> out) const;
 
-  std::vector<Place> places_;
+  std::vector<SampleIndex> places_;
   std::vector<std::int32_t> dealt_, nth_,
       count_;  // of each position in a block: path, and its place j; c_k. Empty: equal weights
   std::int64_t files_ = 0, short_files_ = 0, left_out_ = 0;  // short: without a sample

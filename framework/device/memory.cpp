@@ -40,7 +40,7 @@ void download_async(cpu::Stream& stream, void* host, const void* device, std::in
 void copy_async(cpu::Stream&, void* to, const void* from, std::int64_t bytes) {
   std::memmove(to, from, static_cast<std::size_t>(bytes));
 }
-void lend(cpu::Stream&, std::span<std::byte>) {}
+void set_scratch(cpu::Stream&, std::span<std::byte>) {}
 void wait(cpu::Stream&) {}
 
 }  // namespace tfm::device

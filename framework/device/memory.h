@@ -42,9 +42,9 @@ void copy_async(cpu::Stream&, void* to, const void* from, std::int64_t bytes);
 void copy_async(cuda::Stream&, void* to, const void* from, std::int64_t bytes);
 // Bytes of memory that a piece of scratch memory of so many takes.
 inline std::int64_t scratch_piece(std::int64_t bytes) { return round_up(bytes, std::int64_t{256}); }
-// Scratch memory for kernels, until nothing is lent; see Lent.
-void lend(cpu::Stream&, std::span<std::byte> memory);
-void lend(cuda::Stream&, std::span<std::byte> memory);
+// Scratch memory for kernels, until nothing is lent; see ScratchScope.
+void set_scratch(cpu::Stream&, std::span<std::byte> memory);
+void set_scratch(cuda::Stream&, std::span<std::byte> memory);
 void wait(cpu::Stream&);  // until all work so far is done
 void wait(cuda::Stream&);
 
@@ -67,16 +67,16 @@ inline void wait(AnyStream s) {
   on(s, [](auto& stream) { wait(stream); });
 }
 // Scratch memory for what is put on the stream in this object's lifetime.
-class Lent {
+class ScratchScope {
  public:
-  Lent(AnyStream stream, std::span<std::byte> memory) : stream_(stream) { give(memory); }
-  ~Lent() { give({}); }
-  Lent(const Lent&) = delete;
-  Lent& operator=(const Lent&) = delete;
+  ScratchScope(AnyStream stream, std::span<std::byte> memory) : stream_(stream) { give(memory); }
+  ~ScratchScope() { give({}); }
+  ScratchScope(const ScratchScope&) = delete;
+  ScratchScope& operator=(const ScratchScope&) = delete;
 
  private:
   void give(std::span<std::byte> memory) {
-    on(stream_, [&](auto& s) { lend(s, memory); });
+    on(stream_, [&](auto& s) { set_scratch(s, memory); });
   }
   AnyStream stream_;
 };

@@ -88,21 +88,21 @@ struct CollectiveUse {
 struct Work {
   struct Product {  // (m,k) (k,n), `count` times
     std::int64_t m, n, k, count = 1;
-    bool sum = false;  // added to a result of the wide type
+    bool sum = false;  // added to a result of the accumulation type
     double flops() const {
       return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) *
              static_cast<double>(count);
     }
   };
   std::vector<Product> products;
-  double attention_flops = 0;  // causal: of scores that are seen
-  double masked_flops = 0;     // of those that are not
-  std::int64_t again = 0;      // additional elements moved
-  Tensors by_row;     // inputs of which, and of whose gradients, an op touches as many elements
-                      // as its output has
-  bool each = false;  // backward has a kernel for each gradient that it writes, which reads what
-                      // all of them read
-  int kernels = 1;    // 0: moves nothing itself
+  double attention_flops = 0;       // causal: of scores that are seen
+  double masked_flops = 0;          // of those that are not
+  std::int64_t extra_elements = 0;  // additional elements moved
+  Tensors sparse_inputs;  // inputs of which, and of whose gradients, an op touches as many elements
+                          // as its output has
+  bool kernel_per_gradient = false;  // backward has a kernel for each gradient that it writes,
+                                     // which reads what all of them read
+  int kernels = 1;                   // 0: moves nothing itself
   double flops() const {
     double sum = attention_flops;
     for (const Product& p : products) sum += p.flops();
@@ -124,14 +124,14 @@ class Op {
   virtual bool cheap() const { return false; }
   // In training the forward pass is left to `backward`, which then writes outputs and gradients at
   // once. Such an op has no consumers.
-  virtual bool fused() const { return false; }
+  virtual bool forward_with_backward() const { return false; }
   // Inputs whose gradient is that of the first output, unchanged. The planner lets them share its
   // memory where it can; their slots are then absent.
   virtual Tensors passes_gradient() const { return {}; }
   virtual std::int64_t workspace_bytes(Phase) const { return 0; }
   // Scratch memory of its kernels on a device (kernels/scratch.h), where the recording's elements
-  // are `real`.
-  virtual std::int64_t scratch_bytes(Phase, DType /*real*/) const { return 0; }
+  // are `dtype`.
+  virtual std::int64_t scratch_bytes(Phase, DType /*dtype*/) const { return 0; }
   virtual std::vector<CollectiveUse> collectives(Phase) const { return {}; }
   virtual Work work(Phase) const { return {}; }
   virtual void forward(Exec&) const = 0;

@@ -33,7 +33,7 @@ class Planner {
         written_[v.id] = true;
       }
     for (int n = 0; n < static_cast<int>(nodes_.size()); ++n)
-      if (!(options_.training && nodes_[n].op->fused())) emit_forward(n, false);
+      if (!(options_.training && nodes_[n].op->forward_with_backward())) emit_forward(n, false);
     if (options_.training)
       for (int n = static_cast<int>(nodes_.size()); n-- > 0;) emit_backward(n);
     for (Value v : options_.outputs) touch(forward_of(v.id));
@@ -86,10 +86,10 @@ class Planner {
   int workspace(std::int64_t bytes) {
     return bytes > 0 ? touch(buffer(Buffer::Kind::workspace, -1, bytes, false)) : -1;
   }
-  void take_workspaces(const Op& op, ProgramStep& s) {
+  void take_workspaces(const Op& op, Instruction& s) {
     s.workspace = workspace(op.workspace_bytes(s.phase));
     if (!options_.device) return;
-    const std::int64_t scratch = op.scratch_bytes(s.phase, program_.recording_->real());
+    const std::int64_t scratch = op.scratch_bytes(s.phase, program_.recording_->dtype());
     s.scratch = workspace(scratch > 0 ? scratch + device::scratch_piece(1)
                                       : 0);  // it is to start at a multiple of that
   }
@@ -97,7 +97,7 @@ class Planner {
 
   void emit_forward(int n, bool again) {
     const Node& node = nodes_[n];
-    ProgramStep s{.phase = again ? Phase::recompute : Phase::forward, .node = n};
+    Instruction s{.phase = again ? Phase::recompute : Phase::forward, .node = n};
     for (int v : node.in) s.in.push_back(v < 0 ? -1 : touch(again ? current(v) : forward_of(v)));
     for (int v : node.out) {
       if (again) late_[v] = buffer(Buffer::Kind::recomputed, v, values_[v].bytes(), false);
@@ -145,25 +145,25 @@ class Planner {
 
   void emit_backward(int n) {
     const Node& node = nodes_[n];
-    const bool fused = node.op->fused();
+    const bool one_pass = node.op->forward_with_backward();
     const bool reached =
         std::any_of(node.out.begin(), node.out.end(), [&](int v) { return written_[v]; });
     const auto wants_grad = [&](int v) { return v >= 0 && values_[v].wants_grad; };
     const bool wanted = std::ranges::any_of(node.in, wants_grad);
-    if (!fused && !(reached && wanted)) return;
+    if (!one_pass && !(reached && wanted)) return;
     const Saved saved = node.op->saved();
     for (std::size_t k = 0; k < node.in.size(); ++k)
       if (saved.inputs.contains(k)) need(node.in[k]);
     for (std::size_t k = 0; k < node.out.size(); ++k)
-      if (saved.outputs.contains(k) && !fused) need(node.out[k]);
+      if (saved.outputs.contains(k) && !one_pass) need(node.out[k]);
 
-    ProgramStep s{.phase = Phase::backward, .node = n};
+    Instruction s{.phase = Phase::backward, .node = n};
     for (std::size_t k = 0; k < node.in.size(); ++k)
       s.in.push_back(node.in[k] >= 0 && saved.inputs.contains(k) ? touch(current(node.in[k])) : -1);
     for (std::size_t k = 0; k < node.out.size(); ++k)
-      s.out.push_back(fused || saved.outputs.contains(k) ? touch(current(node.out[k])) : -1);
+      s.out.push_back(one_pass || saved.outputs.contains(k) ? touch(current(node.out[k])) : -1);
     for (int v : node.out) {
-      s.grad_out.push_back(!fused && written_[v] ? touch(gradient_of(v)) : -1);
+      s.grad_out.push_back(!one_pass && written_[v] ? touch(gradient_of(v)) : -1);
       std::erase(owners_[gradient_[v]], v);
     }
     for (std::size_t k = 0; k < node.in.size(); ++k) {
@@ -185,7 +185,7 @@ class Planner {
 
   // Whether step i does nothing but go on with what the one before it makes.
   bool continues(std::size_t i) const {
-    const ProgramStep &before = program_.steps_[i - 1], &s = program_.steps_[i];
+    const Instruction &before = program_.steps_[i - 1], &s = program_.steps_[i];
     if (before.join != Join::no || before.phase != s.phase) return false;
     if (s.phase != Phase::backward) return s.in[0] == before.out[0];
     const GradRef made = before.grad_in[0];
@@ -196,7 +196,7 @@ class Planner {
 
   // Whether step i and the one before it are a pair of a table.
   bool joins(std::size_t i, std::span<const StepPair> table, Join how) {
-    ProgramStep& s = program_.steps_[i];
+    Instruction& s = program_.steps_[i];
     const Op &before = *nodes_[program_.steps_[i - 1].node].op, &op = *nodes_[s.node].op;
     const auto found = std::ranges::find_if(
         table, [&](const StepPair& pair) { return pair.matches(before, op, s.phase); });
@@ -213,13 +213,13 @@ class Planner {
       if (!continues(i) || !(joins(i, options_.fusions, Join::one_pass) ||
                              joins(i, options_.overlaps, Join::beside)))
         continue;
-      ProgramStep& s = program_.steps_[i];
+      Instruction& s = program_.steps_[i];
       if (const int first = program_.steps_[i - 1].scratch; first >= 0 && s.scratch >= 0)
         program_.buffers_[s.scratch].bytes =
             std::max(program_.buffers_[s.scratch].bytes, program_.buffers_[first].bytes);
       else if (first >= 0)
         s.scratch = first;
-      each_buffer(program_.steps_[i - 1], [&](int b) {
+      for_each_buffer(program_.steps_[i - 1], [&](int b) {
         int& last = program_.buffers_[b].last;
         last = std::max(last, static_cast<int>(i));
       });
@@ -250,7 +250,7 @@ class Planner {
       earliest = ready;
     }
     std::vector<int> moved(program_.steps_.size());
-    std::vector<ProgramStep> steps;
+    std::vector<Instruction> steps;
     for (std::size_t i = 0; i < program_.steps_.size(); ++i) {
       moved[i] = static_cast<int>(steps.size());
       steps.push_back(std::move(program_.steps_[i]));

@@ -15,10 +15,10 @@ std::int64_t Program::unshared_bytes() const {
 }
 
 Work Program::work(std::size_t i) const {
-  const ProgramStep& s = steps_[i];
+  const Instruction& s = steps_[i];
   if (s.node < 0) return {.kernels = 0};
   Work work = recording_->nodes()[s.node].op->work(s.phase);
-  if (work.each && s.phase == Phase::backward)
+  if (work.kernel_per_gradient && s.phase == Phase::backward)
     work.kernels = static_cast<int>(
         std::ranges::count_if(s.grad_in, [](const GradRef& g) { return g.buffer >= 0; }));
   work.kernels -= s.join == Join::one_pass;
@@ -26,7 +26,7 @@ Work Program::work(std::size_t i) const {
 }
 
 std::int64_t Program::moved_bytes(std::size_t i, bool accumulating) const {
-  const ProgramStep& s = steps_[i];
+  const Instruction& s = steps_[i];
   const Work work = this->work(i);
   const bool read_on_the_way = s.join == Join::one_pass, backward = s.phase == Phase::backward;
   const bool kept_on_the_way = joined(i) && steps_[i + 1].join == Join::one_pass && backward;
@@ -35,22 +35,22 @@ std::int64_t Program::moved_bytes(std::size_t i, bool accumulating) const {
   const auto& values = recording_->values();
   const auto whole = [&](int b) { return b < 0 ? 0 : buffers_[b].bytes; };
   const auto touched = [&](int b, std::size_t input) {
-    if (b < 0 || !work.by_row.contains(input)) return whole(b);
+    if (b < 0 || !work.sparse_inputs.contains(input)) return whole(b);
     const std::int64_t element = buffers_[b].bytes / values[buffers_[b].value].shape.elements();
     return std::min(whole(b), values[node.out[0]].shape.elements() * element);
   };
-  std::int64_t sum = work.again * static_cast<std::int64_t>(size_of(recording_->real()));
+  std::int64_t sum = work.extra_elements * static_cast<std::int64_t>(size_of(recording_->dtype()));
   for (std::size_t k = read_on_the_way && !backward ? 1 : 0; k < s.in.size(); ++k)
     sum += touched(s.in[k], k);
   for (int b : s.out) sum += whole(b);
   for (std::size_t k = read_on_the_way && backward ? 1 : 0; k < s.grad_out.size(); ++k)
-    sum += whole(s.grad_out[k]) * (work.each ? work.kernels : 1);
+    sum += whole(s.grad_out[k]) * (work.kernel_per_gradient ? work.kernels : 1);
   for (std::size_t k = kept_on_the_way ? 1 : 0; k < s.grad_in.size(); ++k) {
     const int b = s.grad_in[k].buffer;
     if (b < 0) continue;
     const bool adds = s.grad_in[k].accumulate || (accumulating && buffers_[b].persistent),
-               by_row = work.by_row.contains(k);
-    sum += (adds || by_row ? 2 * touched(b, k) : 0) + (adds ? 0 : whole(b));
+               sparse_inputs = work.sparse_inputs.contains(k);
+    sum += (adds || sparse_inputs ? 2 * touched(b, k) : 0) + (adds ? 0 : whole(b));
   }
   return sum;
 }
@@ -76,7 +76,7 @@ void Program::bind(std::byte* arena, const Bindings& bindings) {
   const auto at = [&](int buffer) { return buffer < 0 ? Tensor{} : tensors_[buffer]; };
   resolved_.assign(steps_.size(), {});
   for (std::size_t i = 0; i < steps_.size(); ++i) {
-    const ProgramStep& s = steps_[i];
+    const Instruction& s = steps_[i];
     Resolved& r = resolved_[i];
     for (int b : s.in) r.in.push_back(at(b));
     for (int b : s.out) r.out.push_back(at(b));
@@ -113,7 +113,7 @@ Tensor Program::gradient(Value v) const {
 }
 
 void Program::run_step(std::size_t i, const ExecContext& context, const Reduce& reduce) const {
-  const ProgramStep& s = steps_[i];
+  const Instruction& s = steps_[i];
   if (s.phase == Phase::reduce) {
     if (context.state.reduce_gradients && reduce) reduce(s.bucket);
     return;
@@ -124,10 +124,10 @@ void Program::run_step(std::size_t i, const ExecContext& context, const Reduce& 
                 context.state.accumulate_parameters ? r.grad_in_accumulating : r.grad_in,
                 r.workspace);
   };
-  const auto op_of = [&](const ProgramStep& step) -> const Op& {
+  const auto op_of = [&](const Instruction& step) -> const Op& {
     return *recording_->nodes()[step.node].op;
   };
-  const device::Lent scratch(context.stream, resolved_[i].scratch);
+  const device::ScratchScope scratch(context.stream, resolved_[i].scratch);
   Exec exec = exec_of(resolved_[i]);
   if (s.join != Join::no) {
     Exec before = exec_of(resolved_[i - 1]);

@@ -28,7 +28,7 @@ struct GradRef {
   bool accumulate = false;
 };
 
-struct ProgramStep {
+struct Instruction {
   Phase phase = Phase::forward;
   int node = -1;
   int bucket = -1;  // of a reduce step
@@ -41,7 +41,7 @@ struct ProgramStep {
 
 // f(buffer) for all that a step uses.
 template <class F>
-void each_buffer(const ProgramStep& s, F&& f) {
+void for_each_buffer(const Instruction& s, F&& f) {
   for (const std::vector<int>* some : {&s.in, &s.out, &s.grad_out})
     for (int b : *some)
       if (b >= 0) f(b);
@@ -67,7 +67,7 @@ class Program {
   // Memory of activations, gradients and workspaces.
   std::int64_t arena_bytes() const { return arena_bytes_; }
   std::int64_t unshared_bytes() const;  // what the same buffers would take without reuse
-  const std::vector<ProgramStep>& steps() const { return steps_; }
+  const std::vector<Instruction>& steps() const { return steps_; }
   const std::vector<Buffer>& buffers() const { return buffers_; }
   const Recorder& recording() const { return *recording_; }
   const std::vector<BucketUse>& buckets() const { return buckets_; }
@@ -106,7 +106,7 @@ class Program {
 
   std::shared_ptr<const Recorder> recording_;
   std::vector<Buffer> buffers_;
-  std::vector<ProgramStep> steps_;
+  std::vector<Instruction> steps_;
   std::vector<BucketUse> buckets_;
   std::vector<int> untouched_;
   std::int64_t arena_bytes_ = 0;

@@ -40,8 +40,8 @@ Value Recorder::parameter(int index, const std::string& name, Shape shape,
     if (values_[i].parameter == index) return {static_cast<int>(i)};
   return leaf({.name = name,
                .shape = shape,
-               .dtype = real_,
-               .gradient = gradient.value_or(wide(real_)),
+               .dtype = dtype_,
+               .gradient = gradient.value_or(accum_type(dtype_)),
                .role = Role::parameter,
                .wants_grad = true,
                .parameter = index});

@@ -53,12 +53,12 @@ struct OutputSpec {
 
 class Recorder {
  public:
-  explicit Recorder(DType real) : real_(real) {}
-  DType real() const { return real_; }
+  explicit Recorder(DType dtype) : dtype_(dtype) {}
+  DType dtype() const { return dtype_; }
 
   // Leaves live outside the activation arena; their memory is given when the program is bound.
-  // The gradient of a parameter, a sum over all tokens, is of the wide type unless `gradient` says
-  // otherwise.
+  // The gradient of a parameter, a sum over all tokens, is of the accumulation type unless
+  // `gradient` says otherwise.
   Value parameter(int index, const std::string& name, Shape shape,
                   std::optional<DType> gradient = {});
   Value input(const std::string& name, Shape shape, DType dtype);
@@ -112,7 +112,7 @@ class Recorder {
 
  private:
   Value leaf(ValueInfo info);
-  DType real_;
+  DType dtype_;
   std::vector<ValueInfo> values_;
   std::vector<Node> nodes_;
   std::string prefix_;

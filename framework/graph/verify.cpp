@@ -8,7 +8,7 @@ namespace tfm::graph {
 namespace {
 
 // Live ranges are derived again from the steps alone, not taken from the planner.
-struct Range {
+struct LiveRange {
   int first = -1, last = -1;
 };
 
@@ -19,12 +19,12 @@ std::string describe(const Program& p, int buffer) {
                            (b.kind == Buffer::Kind::gradient ? " (gradient)" : "");
 }
 
-std::vector<Range> live_ranges(const Program& p) {
-  std::vector<Range> ranges(p.buffers().size());
+std::vector<LiveRange> live_ranges(const Program& p) {
+  std::vector<LiveRange> ranges(p.buffers().size());
   for (int i = 0; i < static_cast<int>(p.steps().size()); ++i) {
-    const ProgramStep& s = p.steps()[i];
+    const Instruction& s = p.steps()[i];
     const bool joined = p.joined(static_cast<std::size_t>(i));
-    each_buffer(s, [&](int b) {
+    for_each_buffer(s, [&](int b) {
       if (ranges[b].first < 0) ranges[b].first = i;
       ranges[b].last = i + joined;
     });
@@ -67,7 +67,7 @@ void check_order(const Program& p) {
         p.buffers()[b].seeded)
       written.insert(static_cast<int>(b));
   std::set<int> reduced;
-  for (const ProgramStep& s : p.steps()) {
+  for (const Instruction& s : p.steps()) {
     if (s.phase == Phase::reduce) {
       if (!reduced.insert(s.bucket).second)
         internal_error("bucket " + std::to_string(s.bucket) + " is reduced twice");
@@ -83,9 +83,9 @@ void check_order(const Program& p) {
     for (int b : s.in)
       if (b >= 0 && !written.contains(b))
         internal_error(node + " reads " + describe(p, b) + " before it is written");
-    const bool fused = p.recording().nodes()[s.node].op->fused();
+    const bool one_pass = p.recording().nodes()[s.node].op->forward_with_backward();
     for (int b : s.out)
-      if (b >= 0 && s.phase == Phase::backward && !fused && !written.contains(b))
+      if (b >= 0 && s.phase == Phase::backward && !one_pass && !written.contains(b))
         internal_error(node + " reads " + describe(p, b) + " before it is written");
     for (int b : s.grad_out)
       if (b >= 0 && !written.contains(b))
@@ -108,7 +108,7 @@ void check_shared(const Program& p) {
   std::map<int, int> version;  // of a buffer: writes to it so far
   std::map<int, std::pair<int, int>>
       holds;  // by value: its gradient's buffer, and the version that is its own
-  for (const ProgramStep& s : p.steps()) {
+  for (const Instruction& s : p.steps()) {
     if (s.phase != Phase::backward) continue;
     const Node& node = p.recording().nodes()[s.node];
     for (std::size_t k = 0; k < node.out.size(); ++k)

@@ -7,8 +7,8 @@
 #include <set>
 
 #include "core/dtype.h"
-#include "huggingface/companions.h"
 #include "huggingface/config.h"
+#include "huggingface/sidecars.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "io/safetensors.h"
@@ -212,7 +212,7 @@ void write_huggingface(const std::string& dir, const config::ModelConfig& model,
     io::replace_file(dir + "/model.safetensors.index.json", index.dump(2) + "\n");
   io::replace_file(dir + "/config.json", huggingface_config(model, ids, origin.config));
   if (std::error_code none; fs::is_directory(origin.directory, none))
-    copy_companions(origin.directory, dir);
+    copy_sidecars(origin.directory, dir);
 }
 
 }  // namespace tfm::huggingface

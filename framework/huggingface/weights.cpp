@@ -7,8 +7,8 @@
 #include <set>
 
 #include "core/dtype.h"
-#include "huggingface/companions.h"
 #include "huggingface/config.h"
+#include "huggingface/sidecars.h"
 #include "io/json.h"
 
 namespace tfm::huggingface {
@@ -70,27 +70,30 @@ HuggingFaceModel::HuggingFaceModel(const std::string& dir) : dir_(dir) {
 void HuggingFaceModel::open(const std::string& file) {
   files_.push_back(std::make_unique<io::SafetensorsReader>(dir_ + "/" + file));
   for (const auto& [name, info] : files_.back()->tensors())
-    if (!tensors_.emplace(architecture_->current_name(name), Place{files_.size() - 1, name}).second)
+    if (!tensors_
+             .emplace(architecture_->current_name(name), TensorLocation{files_.size() - 1, name})
+             .second)
       throw Error(ExitCode::input, files_.back()->path() + ": tensor " + in_quotes(name) +
                                        " is also in another file");
 }
 
-void HuggingFaceModel::fail(const Place& place, const std::string& problem) const {
+void HuggingFaceModel::fail(const TensorLocation& place, const std::string& problem) const {
   throw Error(ExitCode::input,
               files_[place.file]->path() + ": tensor " + in_quotes(place.name) + problem);
 }
 
-bool HuggingFaceModel::could_be_copies(const Place& a, const Place& b) const {
+bool HuggingFaceModel::could_be_copies(const TensorLocation& a, const TensorLocation& b) const {
   return info(a).dtype == info(b).dtype && info(a).shape == info(b).shape;
 }
 
-bool HuggingFaceModel::are_copies(const Place& a, const Place& b) const {
+bool HuggingFaceModel::are_copies(const TensorLocation& a, const TensorLocation& b) const {
   const auto p = bytes(a), q = bytes(b);
   return could_be_copies(a, b) && p.size() == q.size() &&
          (p.data() == q.data() || std::memcmp(p.data(), q.data(), p.size()) == 0);
 }
 
-void HuggingFaceModel::check_tensor(const ExchangedTensor& expected, const Place& place) const {
+void HuggingFaceModel::check_tensor(const ExchangedTensor& expected,
+                                    const TensorLocation& place) const {
   const io::TensorInfo& found = info(place);
   if (found.shape != expected.shape)
     fail(place, " is " + shape_text(found.shape) + "; expected " + shape_text(expected.shape));
@@ -98,7 +101,7 @@ void HuggingFaceModel::check_tensor(const ExchangedTensor& expected, const Place
     fail(place, " has type " + found.dtype + "; expected F32, F16 or BF16");
 }
 
-void HuggingFaceModel::check_more(const std::string& name, const Place& place) {
+void HuggingFaceModel::check_more(const std::string& name, const TensorLocation& place) {
   if (architecture_->is_buffer(name)) return buffers_.push_back(name);
   const std::string original = architecture_->original_of(name);
   if (original.empty())
@@ -155,7 +158,7 @@ void HuggingFaceModel::read(const std::string& part, const PartRange& range, flo
                      above = range.rows * static_cast<std::int64_t>(place),
                      cols = range.last_col - range.first_col;
   TFM_CHECK(stacked * range.cols == tensor.elements(), part + " is of another shape");
-  const Place& file = tensors_.at(tensor.name);
+  const TensorLocation& file = tensors_.at(tensor.name);
   const std::byte* const data = bytes(file).data();
   const auto decode = [&]<class T>(T) {
     const std::int64_t size = sizeof(T), row = tensor.transposed ? size : size * range.cols,
@@ -183,9 +186,9 @@ std::vector<std::string> HuggingFaceModel::unused() const {
   return names;
 }
 
-std::string HuggingFaceModel::provenance(const std::string& companions) const {
+std::string HuggingFaceModel::provenance(const std::string& sidecars) const {
   Json j;
-  j["directory"] = fs::absolute(companions.empty() ? dir_ : companions).string();
+  j["directory"] = fs::absolute(sidecars.empty() ? dir_ : sidecars).string();
   j["config"] = read_config(dir_);
   for (const auto& [name, place] : tensors_) j["dtypes"][name] = info(place).dtype;
   j["unused"] = Json::object();
@@ -194,8 +197,8 @@ std::string HuggingFaceModel::provenance(const std::string& companions) const {
   return j.dump();
 }
 
-void HuggingFaceModel::keep_companions(const std::string& to) const {
-  copy_companions(dir_, to);
+void HuggingFaceModel::keep_sidecars(const std::string& to) const {
+  copy_sidecars(dir_, to);
   fs::remove(to + "/" + kUnused);
   const std::vector<std::string> kept = unused();
   if (kept.empty()) return;

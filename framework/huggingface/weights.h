@@ -39,30 +39,30 @@ class HuggingFaceModel {
 
   // Reads what the model does not use. What a checkpoint keeps so that an export gives the same
   // files again: {"config": ..., "dtypes": {name: type}, "unused": {name: checksum}, "directory":
-  // ...}. `directory`: where keep_companions() put what is kept beside; empty: where the model is.
+  // ...}. `directory`: where keep_sidecars() put what is kept beside; empty: where the model is.
   std::string provenance(const std::string& directory = {}) const;
-  // Copies the companions, and writes the tensors that the model does not use, if there are any, to
+  // Copies the sidecars, and writes the tensors that the model does not use, if there are any, to
   // unused.safetensors.
-  void keep_companions(const std::string& to) const;
+  void keep_sidecars(const std::string& to) const;
 
  private:
-  struct Place {
+  struct TensorLocation {
     std::size_t file;
     std::string name;  // in the file
   };
   void open(const std::string& file);
-  const io::TensorInfo& info(const Place& place) const {
+  const io::TensorInfo& info(const TensorLocation& place) const {
     return files_[place.file]->info(place.name);
   }
-  std::span<const std::byte> bytes(const Place& place) const {
+  std::span<const std::byte> bytes(const TensorLocation& place) const {
     return files_[place.file]->bytes(place.name);
   }
-  bool could_be_copies(const Place& a, const Place& b) const;  // by their headers
-  bool are_copies(const Place& a, const Place& b) const;
-  void check_tensor(const ExchangedTensor& expected, const Place& place) const;
-  void check_more(const std::string& name, const Place& place);
+  bool could_be_copies(const TensorLocation& a, const TensorLocation& b) const;  // by their headers
+  bool are_copies(const TensorLocation& a, const TensorLocation& b) const;
+  void check_tensor(const ExchangedTensor& expected, const TensorLocation& place) const;
+  void check_more(const std::string& name, const TensorLocation& place);
   [[noreturn]] void fail_copy(const std::string& name) const;
-  [[noreturn]] void fail(const Place& place, const std::string& problem) const;
+  [[noreturn]] void fail(const TensorLocation& place, const std::string& problem) const;
   // Buffers, and tensors in whose stead an optional one is used.
   std::vector<std::string> unused() const;
 
@@ -70,7 +70,7 @@ class HuggingFaceModel {
   const Architecture* architecture_;
   config::ModelConfig model_;
   std::vector<std::unique_ptr<io::SafetensorsReader>> files_;
-  std::map<std::string, Place> tensors_;  // by current name
+  std::map<std::string, TensorLocation> tensors_;  // by current name
   std::map<std::string, std::pair<ExchangedTensor, std::size_t>>
       parts_;                                      // part -> tensor, place in its stack
   std::map<std::string, std::string> overridden_;  // tensor -> part, which an optional one gives

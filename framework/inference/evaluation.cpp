@@ -15,19 +15,19 @@ class Evaluator {
  public:
   Evaluator(LoadedModel& model, nn::BatchShape shape) : model_(model) {
     shape.sequences = std::clamp<std::int64_t>(
-        kTokens / shape.length, 1, ceil_div(shape.sequences, model.site.mesh.layout.data));
+        kTokens / shape.length, 1, ceil_div(shape.sequences, model.rank_context.mesh.layout.data));
     forward_ = ForwardPass::loss(*model.model, shape, DType::f32);
   }
   data::DataLoader::RankShape part() const {
     return data::DataLoader::rank_shape(forward_.recording(), forward_.recording().shape.sequences);
   }
   Totals totals(const Batch& batch) {
-    comm::Site& site = model_.site;
+    comm::RankContext& rank_context = model_.rank_context;
     if (!arena_) {
-      arena_.emplace(site.device.allocate(forward_.bytes()), forward_.bytes());
-      forward_.bind(site.device.stream(), model_.weights(), *arena_);
+      arena_.emplace(rank_context.device.allocate(forward_.bytes()), forward_.bytes());
+      forward_.bind(rank_context.device.stream(), model_.weights(), *arena_);
     }
-    return forward_.totals({site.device.stream(), &site.tensors, {}}, batch.fields);
+    return forward_.totals({rank_context.device.stream(), &rank_context.tensors, {}}, batch.fields);
   }
 
  private:
@@ -39,7 +39,7 @@ class Evaluator {
 }  // namespace
 
 Totals evaluate(LoadedModel& model, const config::Config& config, const data::Dataset& data) {
-  const comm::Mesh& mesh = model.site.mesh;
+  const comm::Mesh& mesh = model.rank_context.mesh;
   std::vector<Evaluator> by_shape;
   std::vector<data::DataLoader::RankShape> parts;
   for (const nn::BatchShape& shape : data::batch_shapes(config))

@@ -36,15 +36,15 @@ ForwardPass::ForwardPass(nn::Recording recording, const std::vector<graph::Value
       program_(graph::plan(recording_.tape, plan_options(outputs, options.device))),
       given_(options.given) {}
 
-ForwardPass ForwardPass::loss(const nn::Model& model, const nn::BatchShape& shape, DType real,
+ForwardPass ForwardPass::loss(const nn::Model& model, const nn::BatchShape& shape, DType dtype,
                               bool device) {
-  nn::Recording r = model.record_loss(shape, real, false);
+  nn::Recording r = model.record_loss(shape, dtype, false);
   const std::vector<graph::Value> outputs = r.outputs();
   return {std::move(r), outputs, {.device = device}};
 }
 
-ForwardPass ForwardPass::logits(const nn::Model& model, const nn::BatchShape& shape, DType real) {
-  nn::Recording r = model.record_logits(shape, real);
+ForwardPass ForwardPass::logits(const nn::Model& model, const nn::BatchShape& shape, DType dtype) {
+  nn::Recording r = model.record_logits(shape, dtype);
   const graph::Value logits = r.logits;
   return {std::move(r), {logits}};
 }
@@ -74,14 +74,14 @@ std::byte* ForwardPass::lay_out(device::Arena& arena, std::vector<Tensor>& leave
 void ForwardPass::bind(device::AnyStream stream, const Weights& weights, device::Arena& arena,
                        const std::vector<Tensor>& given) {
   const auto& values = recording_.tape->values();
-  TFM_CHECK(weights.real == recording_.tape->real(), "weights of another type than was recorded");
+  TFM_CHECK(weights.dtype == recording_.tape->dtype(), "weights of another type than was recorded");
   std::vector<Tensor> leaves(values.size());
   for (std::size_t g = 0; g < given_.size(); ++g)
     leaves[static_cast<std::size_t>(given_[g].id)] = given[g];
   for (std::size_t v = 0; v < values.size(); ++v) {
     const graph::ValueInfo& info = values[v];
     if (info.role == graph::Role::parameter)
-      leaves[v] = weights.places.view(info.parameter, weights.flat, recording_.tape->real());
+      leaves[v] = weights.places.view(info.parameter, weights.flat, recording_.tape->dtype());
   }
   std::byte* const activations = lay_out(arena, leaves);
   bind(stream, std::move(leaves), activations);

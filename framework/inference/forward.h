@@ -12,7 +12,7 @@ namespace tfm::inference {
 struct Weights {
   const nn::ParameterSet& places;
   void* flat = nullptr;
-  DType real = DType::f32;  // their type
+  DType dtype = DType::f32;  // their type
 };
 
 // Writes a recording's constants; `leaves`: by value.
@@ -32,9 +32,9 @@ class ForwardPass {
   ForwardPass(nn::Recording recording, const std::vector<graph::Value>& outputs)
       : ForwardPass(std::move(recording), outputs, {}) {}
   // Of the labels of a batch, without label smoothing: for totals().
-  static ForwardPass loss(const nn::Model& model, const nn::BatchShape& shape, DType real,
+  static ForwardPass loss(const nn::Model& model, const nn::BatchShape& shape, DType dtype,
                           bool device = false);
-  static ForwardPass logits(const nn::Model& model, const nn::BatchShape& shape, DType real);
+  static ForwardPass logits(const nn::Model& model, const nn::BatchShape& shape, DType dtype);
 
   std::int64_t bytes() const;  // that bind() takes
   // `given`: memory of those leaves, which must outlive this. All memory is the stream's.

@@ -6,48 +6,48 @@
 #include "kernels/embedding.h"
 
 namespace tfm::inference {
-Inference::Inference(const nn::Model& model, const comm::Site& site, const Weights& weights,
-                     const nn::BatchShape& shape, std::int64_t vocab_size)
-    : site_(site),
-      forward_(ForwardPass::logits(model, shape, weights.real)),
-      arena_(site_.device.allocate(forward_.bytes()), forward_.bytes()),
+Inference::Inference(const nn::Model& model, const comm::RankContext& rank_context,
+                     const Weights& weights, const nn::BatchShape& shape, std::int64_t vocab_size)
+    : rank_context_(rank_context),
+      forward_(ForwardPass::logits(model, shape, weights.dtype)),
+      arena_(rank_context_.device.allocate(forward_.bytes()), forward_.bytes()),
       vocab_size_(vocab_size) {
-  forward_.bind(site_.device.stream(), weights, arena_);
+  forward_.bind(rank_context_.device.stream(), weights, arena_);
 }
 
 void Inference::run(const BatchFields& fields) {
-  forward_.run({site_.device.stream(), &site_.tensors, {}}, fields);
+  forward_.run({rank_context_.device.stream(), &rank_context_.tensors, {}}, fields);
 }
 
 std::vector<double> Inference::row(std::int64_t index) {
   const Tensor logits = forward_.output(forward_.recording().logits);
-  const std::int64_t width = logits.shape[1], ranks = site_.mesh.layout.tensor;
+  const std::int64_t width = logits.shape[1], ranks = rank_context_.mesh.layout.tensor;
   std::vector<double> mine(static_cast<std::size_t>(width)),
       all(static_cast<std::size_t>(width * ranks));
   with_float(logits.dtype, [&]<class T>() {
     std::vector<T> row(mine.size());
-    device::download(site_.device.stream(), row.data(), logits.ptr<T>() + index * width,
+    device::download(rank_context_.device.stream(), row.data(), logits.ptr<T>() + index * width,
                      width * static_cast<std::int64_t>(sizeof(T)));
     std::copy(row.begin(), row.end(), mine.begin());
   });
-  site_.mesh.tensor->all_gather({mine.data(), DType::f64, {width}},
-                                {all.data(), DType::f64, {width * ranks}});
+  rank_context_.mesh.tensor->all_gather({mine.data(), DType::f64, {width}},
+                                        {all.data(), DType::f64, {width * ranks}});
   all.resize(static_cast<std::size_t>(vocab_size_));
   return all;
 }
 
-Generation::Forwards::Forwards(const nn::Model& model, const nn::BatchShape& shape, DType real) {
+Generation::Forwards::Forwards(const nn::Model& model, const nn::BatchShape& shape, DType dtype) {
   if (shape.source_length > 0) {
-    nn::Recording r = model.record_memory(shape, real);
-    const std::vector<graph::Value> made = r.memory;
+    nn::Recording r = model.record_encoder(shape, dtype);
+    const std::vector<graph::Value> made = r.cross_kv;
     source.emplace(std::move(r), made);
   }
   const auto steps_of = [&](std::int64_t length, bool own_caches) {
     nn::BatchShape s = shape;
     s.length = length;
-    nn::Recording r = model.record_step(s, real);
+    nn::Recording r = model.record_decode(s, dtype);
     const graph::Value logits = r.logits;
-    std::vector<graph::Value> given = r.memory;
+    std::vector<graph::Value> given = r.cross_kv;
     if (!own_caches) given.insert(given.end(), r.caches.begin(), r.caches.end());
     return ForwardPass(std::move(r), {logits}, {.given = std::move(given)});
   };
@@ -73,8 +73,8 @@ std::int64_t Generation::Forwards::bytes() const {
          order.high_water();
 }
 
-std::int64_t Generation::bytes(const nn::Model& model, const nn::BatchShape& shape, DType real) {
-  return Forwards(model, shape, real).bytes();
+std::int64_t Generation::bytes(const nn::Model& model, const nn::BatchShape& shape, DType dtype) {
+  return Forwards(model, shape, dtype).bytes();
 }
 
 namespace {
@@ -91,21 +91,21 @@ device::Arena arena_of(device::Device& device, std::span<std::byte> memory, std:
 
 }  // namespace
 
-Generation::Generation(const nn::Model& model, const comm::Site& site, const Weights& weights,
-                       const nn::BatchShape& shape, std::int64_t vocab_size,
+Generation::Generation(const nn::Model& model, const comm::RankContext& rank_context,
+                       const Weights& weights, const nn::BatchShape& shape, std::int64_t vocab_size,
                        std::span<std::byte> memory)
-    : site_(site),
+    : rank_context_(rank_context),
       shape_(shape),
-      forwards_(model, shape, weights.real),
-      arena_(arena_of(site_.device, memory, forwards_.bytes())),
+      forwards_(model, shape, weights.dtype),
+      arena_(arena_of(rank_context_.device, memory, forwards_.bytes())),
       logits_(static_cast<std::size_t>(shape.sequences * vocab_size)),
       vocab_size_(vocab_size) {
   auto& [source, step, steps] = forwards_;
-  const device::AnyStream stream = site_.device.stream();
+  const device::AnyStream stream = rank_context_.device.stream();
   std::vector<Tensor> given;
   if (source) source->bind(stream, weights, arena_);
-  for (std::size_t l = 0; source && l < source->recording().memory.size(); ++l)
-    given.push_back(source->output(source->recording().memory[l]));
+  for (std::size_t l = 0; source && l < source->recording().cross_kv.size(); ++l)
+    given.push_back(source->output(source->recording().cross_kv[l]));
   step->bind(stream, weights, arena_, given);
   for (const graph::Value cache : step->recording().caches) given.push_back(step->leaf(cache));
   if (steps) steps->bind(stream, weights, arena_, given);
@@ -113,7 +113,9 @@ Generation::Generation(const nn::Model& model, const comm::Site& site, const Wei
 }
 
 void Generation::run(const ForwardPass& forward, const BatchFields& fields) {
-  forward.run({site_.device.stream(), &site_.tensors, {.first_position = position_}}, fields);
+  forward.run(
+      {rank_context_.device.stream(), &rank_context_.tensors, {.first_position = position_}},
+      fields);
 }
 
 void Generation::start(const BatchFields& source) {
@@ -141,17 +143,17 @@ void Generation::step(std::span<const std::int32_t> ids) {
 void Generation::gather_logits(const ForwardPass& from) {
   const Tensor logits = from.output(from.recording().logits);
   const std::int64_t rows = shape_.sequences, each = logits.shape[0] / rows,
-                     width = logits.shape[1], ranks = site_.mesh.layout.tensor;
+                     width = logits.shape[1], ranks = rank_context_.mesh.layout.tensor;
   with_float(logits.dtype, [&]<class T>() {
     std::vector<T> mine(static_cast<std::size_t>(rows * width)),
         all(static_cast<std::size_t>(ranks * rows * width));
     const std::int64_t together = each == 1 ? rows : 1;  // rows that lie side by side
     for (std::int64_t r = 0; r < rows; r += together)
-      device::download(site_.device.stream(), mine.data() + r * width,
+      device::download(rank_context_.device.stream(), mine.data() + r * width,
                        logits.ptr<T>() + (r * each + each - 1) * width,
                        together * width * static_cast<std::int64_t>(sizeof(T)));
-    site_.mesh.tensor->all_gather({mine.data(), logits.dtype, {rows, width}},
-                                  {all.data(), logits.dtype, {ranks * rows, width}});
+    rank_context_.mesh.tensor->all_gather({mine.data(), logits.dtype, {rows, width}},
+                                          {all.data(), logits.dtype, {ranks * rows, width}});
     for (std::int64_t rank = 0; rank < ranks; ++rank)
       for (std::int64_t r = 0; r < rows; ++r)
         std::copy_n(all.data() + (rank * rows + r) * width,
@@ -174,7 +176,7 @@ void Generation::reorder(std::span<const std::int64_t> parents) {
   }
   if (rows.empty()) return;
   TFM_CHECK(aside_, "sequences that change places are beams");
-  const device::AnyStream stream = site_.device.stream();
+  const device::AnyStream stream = rank_context_.device.stream();
   device::upload(stream, rows_.data(), rows.data(), std::ssize(rows) * 4);
   for (const graph::Value v : forwards_.step->recording().caches) {
     const Tensor cache = forwards_.step->leaf(v);

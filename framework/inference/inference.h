@@ -13,7 +13,7 @@ namespace tfm::inference {
 
 class Inference {
  public:
-  Inference(const nn::Model& model, const comm::Site& site, const Weights& weights,
+  Inference(const nn::Model& model, const comm::RankContext& rank_context, const Weights& weights,
             const nn::BatchShape& shape, std::int64_t vocab_size);
 
   const nn::Recording& recording() const { return forward_.recording(); }
@@ -22,7 +22,7 @@ class Inference {
   std::vector<double> row(std::int64_t index);
 
  private:
-  comm::Site site_;
+  comm::RankContext rank_context_;
   ForwardPass forward_;
   device::Arena arena_;
   std::int64_t vocab_size_;
@@ -35,10 +35,10 @@ class Generation {
   // appended at once; a source_length for models that read a source. `model` records without
   // sequence parallelism, but the weights may lie as under it. `memory`: at least bytes() of the
   // device's, or none for memory of its own.
-  Generation(const nn::Model& model, const comm::Site& site, const Weights& weights,
+  Generation(const nn::Model& model, const comm::RankContext& rank_context, const Weights& weights,
              const nn::BatchShape& shape, std::int64_t vocab_size,
              std::span<std::byte> memory = {});
-  static std::int64_t bytes(const nn::Model& model, const nn::BatchShape& shape, DType real);
+  static std::int64_t bytes(const nn::Model& model, const nn::BatchShape& shape, DType dtype);
 
   // Starts over; of an encoder_decoder, with source_ids and source_mask of its sequences / beams
   // sources.
@@ -55,7 +55,7 @@ class Generation {
 
  private:
   struct Forwards {
-    Forwards(const nn::Model& model, const nn::BatchShape& shape, DType real);
+    Forwards(const nn::Model& model, const nn::BatchShape& shape, DType dtype);
     std::int64_t bytes() const;
     // For reorder(), where there are beams: rows of a cache, and which they are.
     std::pair<std::byte*, std::span<std::int32_t>> lay_out_order(device::Arena& arena) const;
@@ -64,7 +64,7 @@ class Generation {
   void run(const ForwardPass& forward, const BatchFields& fields);
   void gather_logits(const ForwardPass& from);
 
-  comm::Site site_;
+  comm::RankContext rank_context_;
   nn::BatchShape shape_;
   Forwards forwards_;
   device::Arena arena_;

@@ -2,7 +2,7 @@
 
 #include "checkpoint/parameters.h"
 #include "comm/consensus.h"
-#include "huggingface/companions.h"
+#include "huggingface/sidecars.h"
 #include "huggingface/weights.h"
 #include "inference/loaded_model.h"
 

@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "checkpoint/parameters.h"
-#include "huggingface/companions.h"
+#include "huggingface/sidecars.h"
 #include "huggingface/weights.h"
 #include "inference/initial_weights.h"
 #include "models/registry.h"
@@ -79,16 +79,18 @@ config::Config inference_config(const std::string& step_dir,
   return c;
 }
 
-LoadedModel load_model(const std::string& step_dir, const config::Config& config, comm::Site site) {
-  LoadedModel m{
-      .config = config, .site = std::move(site), .model = models::make_model(config, m.site.mesh)};
+LoadedModel load_model(const std::string& step_dir, const config::Config& config,
+                       comm::RankContext rank_context) {
+  LoadedModel m{.config = config,
+                .rank_context = std::move(rank_context),
+                .model = models::make_model(config, m.rank_context.mesh)};
   const nn::ParameterSet& parameters = m.model->parameters();
-  device::Device& device = m.site.device;
+  device::Device& device = m.rank_context.device;
   const std::int64_t bytes = parameters.flat_elements() * static_cast<std::int64_t>(sizeof(float));
   m.memory = device.allocate(bytes);
   const auto host = device.is_cpu() ? m.memory : device.allocate_host(bytes);
   load_initial_weights(step_dir, config.model, parameters, reinterpret_cast<float*>(host.get()),
-                       *m.site.mesh.world);
+                       *m.rank_context.mesh.world);
   if (!device.is_cpu()) device::upload(device.stream(), m.memory.get(), host.get(), bytes);
   return m;
 }

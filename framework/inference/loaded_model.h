@@ -8,7 +8,7 @@ namespace tfm::inference {
 
 struct LoadedModel {
   config::Config config;
-  comm::Site site;
+  comm::RankContext rank_context;
   std::unique_ptr<nn::Model> model;
   std::shared_ptr<std::byte> memory;  // of the device
   float* flat() const {
@@ -31,6 +31,7 @@ config::Config checkpoint_config(const std::string& step_dir,
 // parallel.tensor.
 config::Config inference_config(const std::string& step_dir,
                                 const std::vector<std::string>& overrides, int ranks);
-LoadedModel load_model(const std::string& step_dir, const config::Config& config, comm::Site site);
+LoadedModel load_model(const std::string& step_dir, const config::Config& config,
+                       comm::RankContext rank_context);
 
 }  // namespace tfm::inference

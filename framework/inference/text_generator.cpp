@@ -9,14 +9,15 @@ constexpr std::int64_t kPromptTokens = 32;  // of a prompt that are read at once
 
 }  // namespace
 
-TextGenerator::TextGenerator(const nn::Model& model, const comm::Site& site, const Weights& weights,
-                             std::int64_t vocab_size, std::int64_t context, std::int64_t longest)
+TextGenerator::TextGenerator(const nn::Model& model, const comm::RankContext& rank_context,
+                             const Weights& weights, std::int64_t vocab_size, std::int64_t context,
+                             std::int64_t longest)
     : model_(model),
-      site_(site),
+      rank_context_(rank_context),
       weights_(weights),
       vocab_size_(vocab_size),
       context_(std::max<std::int64_t>(context, 1)),
-      generation_(model, site, weights,
+      generation_(model, rank_context, weights,
                   {.sequences = 1,
                    .length = std::min(kPromptTokens, std::min(longest, context_)),
                    .capacity = std::min(longest, context_)},
@@ -36,8 +37,8 @@ std::vector<double> TextGenerator::logits(std::span<std::int32_t> ids) {
 
 std::vector<double> TextGenerator::logits_of_window(std::span<std::int32_t> window) {
   if (!inference_)
-    inference_.emplace(model_, site_, weights_, nn::BatchShape{.sequences = 1, .length = context_},
-                       vocab_size_);
+    inference_.emplace(model_, rank_context_, weights_,
+                       nn::BatchShape{.sequences = 1, .length = context_}, vocab_size_);
   inference_->run({{Field::ids, window}});
   return inference_->row(context_ - 1);
 }

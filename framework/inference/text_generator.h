@@ -14,8 +14,9 @@ namespace tfm::inference {
 class TextGenerator {
  public:
   // `context`: tokens that the model reads at most. `longest`: tokens of the text in the end.
-  TextGenerator(const nn::Model& model, const comm::Site& site, const Weights& weights,
-                std::int64_t vocab_size, std::int64_t context, std::int64_t longest);
+  TextGenerator(const nn::Model& model, const comm::RankContext& rank_context,
+                const Weights& weights, std::int64_t vocab_size, std::int64_t context,
+                std::int64_t longest);
 
   // Of what follows `ids`, which begin with those of the call before. Of a text longer than the
   // context the last part is read.
@@ -31,7 +32,7 @@ class TextGenerator {
   std::vector<double> logits_of_window(std::span<std::int32_t> window);
 
   const nn::Model& model_;
-  comm::Site site_;
+  comm::RankContext rank_context_;
   Weights weights_;
   std::int64_t vocab_size_, context_;
   Generation generation_;

@@ -40,12 +40,12 @@ TranslatorOptions translation_of(const config::Config& c) {
 }
 
 std::int64_t translation_bytes(const nn::Model& model, const config::ModelConfig& config,
-                               const TranslatorOptions& options, DType real) {
+                               const TranslatorOptions& options, DType dtype) {
   std::set<nn::BatchShape> shapes;
   for (std::int64_t longest = 1; longest <= config.max_seq_len; ++longest)
     shapes.insert(shape_of(options, config, sentences_of(options, longest), longest));
   std::int64_t most = 0;
-  for (const nn::BatchShape& s : shapes) most = std::max(most, Generation::bytes(model, s, real));
+  for (const nn::BatchShape& s : shapes) most = std::max(most, Generation::bytes(model, s, dtype));
   return most;
 }
 
@@ -68,12 +68,12 @@ void search(Generation& generation, std::span<BeamSearch> searches) {
 }
 
 Translator::Translator(const nn::Model& model, const config::ModelConfig& config,
-                       const comm::Site& site, const Weights& weights,
+                       const comm::RankContext& rank_context, const Weights& weights,
                        const tokenizer::Tokenizer& tokenizer, const TranslatorOptions& options,
                        std::span<std::byte> memory)
     : model_(model),
       config_(config),
-      site_(site),
+      rank_context_(rank_context),
       weights_(weights),
       tokenizer_(tokenizer),
       options_(options),
@@ -102,7 +102,7 @@ std::vector<Translator::Source> Translator::encode(const std::vector<std::string
 Generation& Translator::generation(const nn::BatchShape& shape) {
   if (!generation_ || generation_->shape() != shape) {
     generation_.reset();
-    generation_.emplace(model_, site_, weights_, shape, config_.vocab_size, memory_);
+    generation_.emplace(model_, rank_context_, weights_, shape, config_.vocab_size, memory_);
   }
   return *generation_;
 }
@@ -130,7 +130,7 @@ void Translator::translate(std::span<const Source> batch, Targets& targets) {
 
 // Every line was translated on one data rank.
 void Translator::share(Targets& targets) const {
-  comm::Communicator& data = *site_.mesh.data;
+  comm::Communicator& data = *rank_context_.mesh.data;
   std::int64_t width = 0;
   for (const auto& t : targets) width = std::max(width, std::ssize(t));
   data.all_reduce({&width, DType::i64, {1}}, comm::Collective::all_reduce_max);
@@ -168,8 +168,8 @@ std::vector<std::string> Translator::translate(const std::vector<std::string>& l
     while (!memory_.empty() && sources.size() < first + size)
       sources.push_back({lines.size(), {special_.end}});  // it is for whole batches
     size = std::min(size, sources.size() - first);
-    if (batch % static_cast<std::size_t>(site_.mesh.layout.data) ==
-        static_cast<std::size_t>(site_.mesh.data_rank))
+    if (batch % static_cast<std::size_t>(rank_context_.mesh.layout.data) ==
+        static_cast<std::size_t>(rank_context_.mesh.data_rank))
       translate(std::span(sources).subspan(first, size), targets);
   }
   targets.pop_back();

@@ -21,7 +21,7 @@ TranslatorOptions translation_of(const config::Config& config);  // of the valid
 
 // Memory for translations of any lines.
 std::int64_t translation_bytes(const nn::Model& model, const config::ModelConfig& config,
-                               const TranslatorOptions& options, DType real);
+                               const TranslatorOptions& options, DType dtype);
 
 // Runs the searches to their end; search i has sequences [i * beams, (i + 1) * beams) of a
 // generation that was just started.
@@ -36,9 +36,10 @@ class Translator {
   // translation_bytes() of the device's; none: what the lines at hand need is allocated. Throws
   // Error(usage) where the tokenizer has no id that ends a sentence, Error(input) where the model
   // does not know it.
-  Translator(const nn::Model& model, const config::ModelConfig& config, const comm::Site& site,
-             const Weights& weights, const tokenizer::Tokenizer& tokenizer,
-             const TranslatorOptions& options, std::span<std::byte> memory = {});
+  Translator(const nn::Model& model, const config::ModelConfig& config,
+             const comm::RankContext& rank_context, const Weights& weights,
+             const tokenizer::Tokenizer& tokenizer, const TranslatorOptions& options,
+             std::span<std::byte> memory = {});
 
   // One translation a line, in order, on every rank; an empty line stays one. Line breaks within a
   // translation become spaces. Throws Error(input) for an id the model does not know. Lines are
@@ -60,7 +61,7 @@ class Translator {
 
   const nn::Model& model_;
   const config::ModelConfig& config_;
-  comm::Site site_;
+  comm::RankContext rank_context_;
   Weights weights_;
   const tokenizer::Tokenizer& tokenizer_;
   TranslatorOptions options_;

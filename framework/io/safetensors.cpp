@@ -145,7 +145,7 @@ class HeaderParser : public nlohmann::json_sax<nlohmann::json> {
                            : in_metadata_ || field_ == "dtype" ? "a string"
                            : in_array_                         ? "an unsigned integer"
                                                                : "an array of unsigned integers";
-    fail("is " + found + "; " + expected + " is expected");
+    fail("found " + found + "; expected " + expected);
   }
   void check_size() {
     field_ = "dtype";
@@ -267,8 +267,7 @@ void SafetensorsReader::read(const std::string& name, std::int64_t first, std::s
   if (!type || (*type == DType::i32 || *type == DType::i64) != integers)
     throw Error(ExitCode::input, where + ": field 'dtype': " + in_quotes(t.dtype) +
                                      " cannot be read as " + std::string(name_of(dtype_of<T>)) +
-                                     "; " + (integers ? "I32 or I64" : "F32 or F64") +
-                                     " is expected");
+                                     "; expected " + (integers ? "I32 or I64" : "F32 or F64"));
   TFM_CHECK(first >= 0 && first <= t.elements() &&
                 static_cast<std::int64_t>(out.size()) <= t.elements() - first,
             where);

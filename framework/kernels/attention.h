@@ -24,17 +24,17 @@ struct AttentionArgs {
   std::int64_t q_stride = 0, kv_stride = 0;
   T* out = nullptr;  // (B*T, H*D) with out_stride
   std::int64_t out_stride = 0;
-  Wide<T>* lse =
+  Accum<T>* lse =
       nullptr;  // (B, H, T) natural log of the sum of exp(score); -inf where no key is visible
-  Wide<T> scale = 1;
+  Accum<T> scale = 1;
   // Key s is visible to query t where every one of these holds:
   bool causal = false;  // s <= t + (keys - queries)
   const std::int32_t* k_segments =
       nullptr;  // (B*S) or null; not negative: a negative segment is padding
   const std::int32_t* q_segments =
       nullptr;  // (B*T) or null; equal to the key's segment (read only beside k_segments)
-  const Wide<T>* bias = nullptr;  // (heads, queries + keys - 1) or null: [h][s - t + queries - 1]
-                                  // is added to the score
+  const Accum<T>* bias = nullptr;  // (heads, queries + keys - 1) or null: [h][s - t + queries - 1]
+                                   // is added to the score
   // Dropout on the weights. Element index of (b,h,t,s):
   // (((first_sequence+sequence_offset+b)*heads_total + head_offset+h)*T + t) * round_up(S,4) + s.
   Dropout dropout;
@@ -49,8 +49,8 @@ struct AttentionBackwardArgs {
   T* dq = nullptr;           // strides as q, k, v; always assigned
   T* dk = nullptr;
   T* dv = nullptr;
-  Wide<T>* dbias = nullptr;  // (B, heads, queries + keys - 1) or null: each sequence's own term of
-                             // the gradient of bias; assigned
+  Accum<T>* dbias = nullptr;  // (B, heads, queries + keys - 1) or null: each sequence's own term of
+                              // the gradient of bias; assigned
 };
 
 // Score of (t, s): scale * q[t] . k[s] + bias. A row that sees no key yields zeros and passes no
@@ -72,15 +72,15 @@ struct BucketBiasArgs {
   std::int64_t heads = 0, distances = 0, buckets = 0;
   const std::int32_t* bucket = nullptr;  // (distances), in [0, buckets)
   const T* table = nullptr;              // (heads, buckets)
-  Wide<T>* bias = nullptr;               // (heads, distances)
+  Accum<T>* bias = nullptr;              // (heads, distances)
 };
 template <class T>
 struct BucketBiasBackwardArgs {
   std::int64_t batch = 0, heads = 0, distances = 0, buckets = 0;
   const std::int32_t* bucket = nullptr;
-  const Wide<T>* dbias =
+  const Accum<T>* dbias =
       nullptr;  // (batch, heads, distances): added up in float64, in an order that no run changes
-  Wide<T>* dtable = nullptr;  // (heads, buckets)
+  Accum<T>* dtable = nullptr;  // (heads, buckets)
   bool accumulate = false;
 };
 template <class T>

@@ -20,10 +20,10 @@ struct CrossEntropyArgs {
                vocab_size = 0;  // first global column of this rank, global number of columns
   T* logits = nullptr;
   const std::int32_t* labels = nullptr;  // (rows), global ids; < 0: ignored
-  Wide<T>* max = nullptr;                // (rows)
-  Wide<T>* sums = nullptr;  // (3, rows): sum exp(logit - max), logit of the label (0 if elsewhere),
-                            // sum of logits
-  Wide<T> smoothing = 0;
+  Accum<T>* max = nullptr;               // (rows)
+  Accum<T>* sums = nullptr;  // (3, rows): sum exp(logit - max), logit of the label (0 if
+                             // elsewhere), sum of logits
+  Accum<T> smoothing = 0;
   const double* gradient_scale =
       nullptr;             // (1): the gradient of the summed loss is multiplied by this; null: 1
   double* loss = nullptr;  // (rows): loss of each row, 0 where ignored
@@ -31,8 +31,8 @@ struct CrossEntropyArgs {
       nullptr;  // (1): the losses of these rows are added to it, in an order that no run changes
   double* correct =
       nullptr;  // (1) or null: so is 1 for each row whose label is the first of its largest logits
-  constexpr Wide<T> factor() const {
-    return gradient_scale ? static_cast<Wide<T>>(*gradient_scale) : Wide<T>{1};
+  constexpr Accum<T> factor() const {
+    return gradient_scale ? static_cast<Accum<T>>(*gradient_scale) : Accum<T>{1};
   }  // where kernels run
 };
 

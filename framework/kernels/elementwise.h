@@ -13,7 +13,7 @@ struct CopyArgs {
   const T* x = nullptr;
   T* y = nullptr;
   bool accumulate = false;
-  Wide<T> scale = 1;
+  Accum<T> scale = 1;
 };
 // Row r of y starts at r * y_stride, that of x at r * x_stride.
 template <class T>
@@ -35,7 +35,7 @@ template <class T>
 struct ColumnSumArgs {                          // y (cols) = sum over rows of x (rows, cols)
   std::int64_t rows = 0, cols = 0, stride = 0;  // row r starts at r * stride
   const T* x = nullptr;
-  Wide<T>* y = nullptr;
+  Accum<T>* y = nullptr;
   bool accumulate = false;
 };
 template <class From, class To>

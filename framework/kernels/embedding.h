@@ -13,7 +13,7 @@ struct EmbeddingArgs {
   const std::int32_t* ids = nullptr;  // (rows)
   const T* table = nullptr;  // (vocab_end - vocab_begin, cols): this rank's part of the vocabulary
   std::int64_t vocab_begin = 0, vocab_end = 0;  // ids outside give zero rows
-  Wide<T> scale = 1;
+  Accum<T> scale = 1;
   T* y = nullptr;  // (rows, cols)
 };
 template <class T>
@@ -23,9 +23,9 @@ struct EmbeddingBackwardArgs {
   const T* dy = nullptr;
   std::int64_t vocab_begin = 0, vocab_end = 0,
                table_rows = 0;  // table_rows >= vocab_end - vocab_begin (padding)
-  Wide<T> scale = 1;
+  Accum<T> scale = 1;
   std::int64_t padding_idx = -1;  // rows of this id pass no gradient
-  Wide<T>* dtable = nullptr;      // (table_rows, cols)
+  Accum<T>* dtable = nullptr;     // (table_rows, cols)
   bool accumulate = false;        // false: rows not named by an id are zeroed
 };
 
@@ -41,7 +41,7 @@ template <class T>
 struct PositionBackwardArgs {
   std::int64_t rows = 0, cols = 0, row_offset = 0, length = 0, first = 0, table_rows = 0;
   const T* dy = nullptr;
-  Wide<T>* dtable = nullptr;
+  Accum<T>* dtable = nullptr;
   bool accumulate = false;
 };
 

@@ -14,12 +14,12 @@ template <class T, class C = T>
 struct GemmArgs {
   bool transpose_a = false, transpose_b = false;
   std::int64_t m = 0, n = 0, k = 0;
-  Wide<T> alpha = 1;
+  Accum<T> alpha = 1;
   const T* a = nullptr;
   std::int64_t lda = 0;
   const T* b = nullptr;
   std::int64_t ldb = 0;
-  Wide<T> beta = 0;
+  Accum<T> beta = 0;
   C* c = nullptr;
   std::int64_t ldc = 0;
   const T* bias = nullptr;  // (n), added to every row; only with beta 0
@@ -30,15 +30,15 @@ struct GemmArgs {
 template <class T>
 struct LinearGradientsArgs {
   std::int64_t rows = 0, in = 0, out = 0;
-  Wide<T> scale = 1;
+  Accum<T> scale = 1;
   const T* dy = nullptr;  // (rows, out)
   const T* x = nullptr;   // (rows, in)
-  Wide<T>* dw = nullptr;
+  Accum<T>* dw = nullptr;
   bool accumulate_dw = false;
-  Wide<T>* db = nullptr;  // or null
+  Accum<T>* db = nullptr;  // or null
   bool accumulate_db = false;
 
-  GemmArgs<T, Wide<T>> product() const {
+  GemmArgs<T, Accum<T>> product() const {
     return {.transpose_a = true,
             .m = out,
             .n = in,
@@ -48,7 +48,7 @@ struct LinearGradientsArgs {
             .lda = out,
             .b = x,
             .ldb = in,
-            .beta = Wide<T>(accumulate_dw),
+            .beta = Accum<T>(accumulate_dw),
             .c = dw,
             .ldc = in};
   }

@@ -26,8 +26,8 @@ struct NormArgs {
   const T* gain = nullptr;   // (cols)
   const T* shift = nullptr;  // (cols) or null
   T* y = nullptr;            // (rows, cols)
-  Wide<T>* mean = nullptr;   // (rows); not written by RMSNorm
-  Wide<T>* rstd = nullptr;   // (rows)
+  Accum<T>* mean = nullptr;  // (rows); not written by RMSNorm
+  Accum<T>* rstd = nullptr;  // (rows)
   double eps = 1e-5;
   bool rms = false;
   RowPlaces places;  // of x and y
@@ -39,13 +39,13 @@ struct NormBackwardArgs {
   const T* dy = nullptr;
   const T* x = nullptr;
   const T* gain = nullptr;
-  const Wide<T>* mean = nullptr;
-  const Wide<T>* rstd = nullptr;
+  const Accum<T>* mean = nullptr;
+  const Accum<T>* rstd = nullptr;
   T* dx = nullptr;  // null where not wanted
   bool accumulate_dx = false;
-  Wide<T>* dgain = nullptr;
+  Accum<T>* dgain = nullptr;
   bool accumulate_dgain = false;
-  Wide<T>* dshift = nullptr;  // null where there is no shift
+  Accum<T>* dshift = nullptr;  // null where there is no shift
   bool accumulate_dshift = false;
   bool rms = false;
   RowPlaces places;  // of x, dy and dx

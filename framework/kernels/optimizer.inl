@@ -82,7 +82,7 @@ constexpr void carry(std::int64_t (&limb)[N]) {
 
 constexpr bool finite(double x) { return x - x == 0; }
 
-constexpr void judge(const ClipArgs& a) {
+constexpr void decide_update(const ClipArgs& a) {
   StepOutcome& o = *a.outcome;
   std::int64_t limb[5] =
       {};  // ranks' sums are carried on, so that the norm depends on the whole alone

@@ -74,25 +74,25 @@ graph::Value HeadNorm::operator()(graph::Recorder& r, graph::Value x,
                         shift_ < 0 ? graph::Value{} : parameters_->record(r, shift_));
 }
 
-graph::Value enter_split(graph::Recorder& r, const Context& c, graph::Value x) {
+graph::Value enter_tp_region(graph::Recorder& r, const Context& c, graph::Value x) {
   if (!c.split()) return x;
-  return c.sequence ? ops::gather_sequence(r, x, c.layout.tensor) : ops::copy_to_tensor(r, x);
+  return c.sequence ? ops::gather_sequence(r, x, c.layout.tensor) : ops::copy_to_tp_region(r, x);
 }
 
-graph::Value leave_split(graph::Recorder& r, const Context& c, graph::Value partial,
-                         graph::Value bias) {
+graph::Value leave_tp_region(graph::Recorder& r, const Context& c, graph::Value partial,
+                             graph::Value bias) {
   if (!c.split()) return partial;
   return c.sequence ? ops::scatter_sequence(r, partial, c.layout.tensor, bias)
-                    : ops::reduce_from_tensor(r, partial, bias);
+                    : ops::reduce_from_tp_region(r, partial, bias);
 }
 
-ops::Place outside(const Context& c, const Rows& rows, std::int64_t width) {
+ops::DropoutOrigin outside_tp_region(const Context& c, const Rows& rows, std::int64_t width) {
   const std::int64_t offset =
       c.split_rows() ? div_exact(rows.tokens(), c.layout.tensor) * c.tensor_rank : 0;
   return {rows.sequence_length, offset, 0, width};
 }
 
-ops::Place inside(const Context& c, const Rows& rows, std::int64_t full_width) {
+ops::DropoutOrigin inside_tp_region(const Context& c, const Rows& rows, std::int64_t full_width) {
   return {rows.sequence_length, 0, full_width / c.layout.tensor * c.tensor_rank, full_width};
 }
 
@@ -100,7 +100,8 @@ namespace {
 
 template <class Options>
 ops::AttentionOptions on_this_rank(const Context& c, const Options& o, const Rows& queries,
-                                   const Rows& keys, bool training, const Visibility& see) {
+                                   const Rows& keys, bool training,
+                                   const AttentionContext& attention) {
   const std::int64_t heads = div_exact(o.heads, c.layout.tensor);
   return {.heads = heads,
           .kv_heads = div_exact(o.kv_heads, c.layout.tensor),
@@ -111,7 +112,7 @@ ops::AttentionOptions on_this_rank(const Context& c, const Options& o, const Row
           .dropout = training ? o.dropout : 0,
           .head_offset = heads * c.tensor_rank,
           .heads_total = o.heads,
-          .buckets = see.buckets};
+          .buckets = attention.buckets};
 }
 
 template <class Options>
@@ -137,26 +138,28 @@ SelfAttention::SelfAttention(Context& c, const std::string& name, Options option
               {Split::columns, options_.bias, options_.output_std}) {}
 
 graph::Value SelfAttention::operator()(graph::Recorder& r, graph::Value x, const Rows& rows,
-                                       bool training, const Visibility& see) const {
+                                       bool training, const AttentionContext& attention) const {
   const graph::Recorder::Named scope(r, name_);
-  ops::AttentionOptions a = on_this_rank(context_, options_, rows, rows, training, see);
+  ops::AttentionOptions a = on_this_rank(context_, options_, rows, rows, training, attention);
   a.causal = options_.causal;
   if (options_.alibi) {
     const auto slopes = alibi_slopes(options_.heads);
     a.alibi_slopes.assign(slopes.begin() + a.head_offset, slopes.begin() + a.head_offset + a.heads);
   }
-  graph::Value qkv = qkv_(r, enter_split(r, context_, x));
+  graph::Value qkv = qkv_(r, enter_tp_region(r, context_, x));
   if (norm_) qkv = (*norm_)(r, qkv, {a.heads, a.kv_heads});
   if (!options_.rotary_frequency.empty())
     qkv = ops::rotary(r, qkv,
                       {a.heads + a.kv_heads, options_.head_size, options_.rotary_frequency,
                        rows.sequence_length});
-  if (see.cache) a.keys = div_exact(r.info(see.cache).shape[0], rows.sequences);
+  if (attention.cache) a.keys = div_exact(r.info(attention.cache).shape[0], rows.sequences);
   const graph::Value y =
-      see.cache ? ops::cached_attention(r, qkv, see.cache, see.relative_bias, std::move(a))
-                : ops::attention(r, {qkv, {}, see.q_segments, see.k_segments, see.relative_bias},
-                                 std::move(a));
-  return leave_split(r, context_, output_(r, y), output_.bias(r));
+      attention.cache
+          ? ops::cached_attention(r, qkv, attention.cache, attention.relative_bias, std::move(a))
+          : ops::attention(
+                r, {qkv, {}, attention.q_segments, attention.k_segments, attention.relative_bias},
+                std::move(a));
+  return leave_tp_region(r, context_, output_(r, y), output_.bias(r));
 }
 
 CrossAttention::CrossAttention(Context& c, const std::string& name, Options options)
@@ -168,7 +171,7 @@ CrossAttention::CrossAttention(Context& c, const std::string& name, Options opti
       kv_(c,
           {{name + ".key", options.kv_heads * options.head_size},
            {name + ".value", options.kv_heads * options.head_size}},
-          options.memory_width, {Split::rows, options.qkv_bias, c.init_std}),
+          options.encoder_width, {Split::rows, options.qkv_bias, c.init_std}),
       query_norm_(head_norm(c, {name + ".query_norm"}, options)),
       key_norm_(head_norm(c, {name + ".key_norm"}, options)),
       output_(c, {{name + ".output", options.width}}, options.heads * options.head_size,
@@ -184,15 +187,16 @@ graph::Value CrossAttention::keys_values(graph::Recorder& r, graph::Value memory
 graph::Value CrossAttention::operator()(graph::Recorder& r, graph::Value x,
                                         graph::Value keys_values, const Rows& target,
                                         const Rows& source, bool training,
-                                        const Visibility& see) const {
+                                        const AttentionContext& attention) const {
   const graph::Recorder::Named scope(r, name_);
-  ops::AttentionOptions a = on_this_rank(context_, options_, target, source, training, see);
+  ops::AttentionOptions a = on_this_rank(context_, options_, target, source, training, attention);
   a.causal = false;
-  graph::Value q = query_(r, enter_split(r, context_, x));
+  graph::Value q = query_(r, enter_tp_region(r, context_, x));
   if (query_norm_) q = (*query_norm_)(r, q, {a.heads});
   const graph::Value y = ops::attention(
-      r, {q, keys_values, see.q_segments, see.k_segments, see.relative_bias}, std::move(a));
-  return leave_split(r, context_, output_(r, y), output_.bias(r));
+      r, {q, keys_values, attention.q_segments, attention.k_segments, attention.relative_bias},
+      std::move(a));
+  return leave_tp_region(r, context_, output_(r, y), output_.bias(r));
 }
 
 FeedForward::FeedForward(Context& c, const std::string& name, Options options)
@@ -210,11 +214,12 @@ FeedForward::FeedForward(Context& c, const std::string& name, Options options)
 graph::Value FeedForward::operator()(graph::Recorder& r, graph::Value x, const Rows& rows,
                                      bool training) const {
   const graph::Recorder::Named scope(r, name_);
-  graph::Value h =
-      ops::activation(r, up_(r, enter_split(r, context_, x)), options_.activation, options_.gated);
+  graph::Value h = ops::activation(r, up_(r, enter_tp_region(r, context_, x)), options_.activation,
+                                   options_.gated);
   if (training && options_.dropout > 0)
-    h = ops::dropout_add(r, h, {}, options_.dropout, inside(context_, rows, options_.hidden));
-  return leave_split(r, context_, down_(r, h), down_.bias(r));
+    h = ops::dropout_add(r, h, {}, options_.dropout,
+                         inside_tp_region(context_, rows, options_.hidden));
+  return leave_tp_region(r, context_, down_(r, h), down_.bias(r));
 }
 
 std::vector<double> alibi_slopes(std::int64_t heads) {
@@ -286,7 +291,7 @@ void sinusoidal_table(std::int64_t length, std::int64_t width, bool halves, T* o
           std::pow(10000.0, -static_cast<double>(c / 2 * 2) / static_cast<double>(width));
       const std::int64_t at = halves ? c / 2 + c % 2 * ceil_div(width, 2) : c;
       out[p * width + at] =
-          static_cast<T>(static_cast<Wide<T>>(c % 2 ? std::cos(angle) : std::sin(angle)));
+          static_cast<T>(static_cast<Accum<T>>(c % 2 ? std::cos(angle) : std::sin(angle)));
     }
 }
 template void sinusoidal_table(std::int64_t, std::int64_t, bool, float*);

@@ -86,18 +86,18 @@ class HeadNorm {
   Norm::Options options_;
 };
 
-// Between the split region and the rest of a block.
-graph::Value enter_split(graph::Recorder& r, const Context& c,
-                         graph::Value x);  // before a layer whose outputs are split
-graph::Value leave_split(graph::Recorder& r, const Context& c, graph::Value partial,
-                         graph::Value bias = {});  // after a layer whose inputs are split
-// Dropout places of rows outside and columns inside the split region.
-ops::Place outside(const Context& c, const Rows& rows, std::int64_t width);
-ops::Place inside(const Context& c, const Rows& rows, std::int64_t full_width);
+// Between the tensor-parallel region and the rest of a block.
+graph::Value enter_tp_region(graph::Recorder& r, const Context& c,
+                             graph::Value x);  // before a layer whose outputs are split
+graph::Value leave_tp_region(graph::Recorder& r, const Context& c, graph::Value partial,
+                             graph::Value bias = {});  // after a layer whose inputs are split
+// Dropout places of rows outside and columns inside the tensor-parallel region.
+ops::DropoutOrigin outside_tp_region(const Context& c, const Rows& rows, std::int64_t width);
+ops::DropoutOrigin inside_tp_region(const Context& c, const Rows& rows, std::int64_t full_width);
 
 // What an attention layer may see beyond its options, as ops::AttentionInputs and AttentionOptions
 // define it; all of it optional.
-struct Visibility {
+struct AttentionContext {
   graph::Value q_segments,
       k_segments;  // int32, one a token of the micro-batch: documents, negative for padding
   graph::Value relative_bias;         // (heads of this rank, buckets); layers may share it
@@ -116,9 +116,10 @@ class SelfAttention {
     bool alibi = false;
   };
   SelfAttention(Context& c, const std::string& name, Options options);
-  // x and result outside the split region; result without residual. Dropout acts in training only.
+  // x and result outside the tensor-parallel region; result without residual. Dropout acts in
+  // training only.
   graph::Value operator()(graph::Recorder& r, graph::Value x, const Rows& rows, bool training,
-                          const Visibility& see = {}) const;
+                          const AttentionContext& attention = {}) const;
 
  private:
   Context context_;
@@ -134,19 +135,19 @@ class SelfAttention {
 class CrossAttention {
  public:
   struct Options {
-    std::int64_t width = 0, memory_width = 0, heads = 0, kv_heads = 0, head_size = 0;
+    std::int64_t width = 0, encoder_width = 0, heads = 0, kv_heads = 0, head_size = 0;
     bool qkv_bias = true, bias = true;
     std::optional<Norm::Options> qk_norm;
     double scale = 1, dropout = 0, output_std = 0.02;
   };
   CrossAttention(Context& c, const std::string& name, Options options);
-  // (source tokens, 2 KV D) of memory (source tokens, memory_width), which lies inside the split
+  // (source tokens, 2 KV D) of memory (source tokens, encoder_width), which lies inside the split
   // region: it enters once for all layers.
   graph::Value keys_values(graph::Recorder& r, graph::Value memory) const;
   // x and result as SelfAttention's.
   graph::Value operator()(graph::Recorder& r, graph::Value x, graph::Value keys_values,
                           const Rows& target, const Rows& source, bool training,
-                          const Visibility& see = {}) const;
+                          const AttentionContext& attention = {}) const;
 
  private:
   Context context_;

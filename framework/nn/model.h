@@ -56,15 +56,15 @@ struct Recording {
   };
   std::vector<Loss> losses;
   graph::Value
-      logits;  // (N, this rank's rows of the vocabulary); only from record_logits and record_step
+      logits;  // (N, this rank's rows of the vocabulary); only from record_logits and record_decode
   // Keys and values of each decoder layer on this rank, 2 KV D wide:
-  std::vector<graph::Value> caches;  // (B capacity): leaves of record_step
+  std::vector<graph::Value> caches;  // (B capacity): leaves of record_decode
   std::vector<graph::Value>
-      memory;  // (source tokens): made by record_memory, leaves of record_step
+      cross_kv;  // (source tokens): made by record_encoder, leaves of record_decode
 
   Recording() = default;
-  Recording(const BatchShape& shape, DType real)
-      : tape(std::make_shared<graph::Recorder>(real)), shape(shape) {}
+  Recording(const BatchShape& shape, DType dtype)
+      : tape(std::make_shared<graph::Recorder>(dtype)), shape(shape) {}
   graph::Value input(Field field) {
     const std::int64_t sequences = info_of(field).width == FieldWidth::source_length
                                        ? shape.source_rows().sequences
@@ -87,13 +87,13 @@ class Model {
   virtual ParameterSet& parameters() = 0;
   const ParameterSet& parameters() const { return const_cast<Model*>(this)->parameters(); }
   // Of training with dropout and label smoothing; otherwise the negative log-likelihood.
-  virtual Recording record_loss(const BatchShape& shape, DType real, bool training) const = 0;
-  virtual Recording record_logits(const BatchShape& shape, DType real) const = 0;
+  virtual Recording record_loss(const BatchShape& shape, DType dtype, bool training) const = 0;
+  virtual Recording record_logits(const BatchShape& shape, DType dtype) const = 0;
   // Generation: the logits of new tokens from StepState::first_position on, read beside the caches,
   // which it extends. Without sequence parallelism. Encoders have none.
-  virtual Recording record_step(const BatchShape& shape, DType real) const = 0;
-  // What the decoder of an encoder_decoder reads of the source, for all of record_step.
-  virtual Recording record_memory(const BatchShape& shape, DType real) const = 0;
+  virtual Recording record_decode(const BatchShape& shape, DType dtype) const = 0;
+  // What the decoder of an encoder_decoder reads of the source, for all of record_decode.
+  virtual Recording record_encoder(const BatchShape& shape, DType dtype) const = 0;
 };
 
 }  // namespace tfm::nn

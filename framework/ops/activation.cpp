@@ -25,7 +25,7 @@ graph::Value activation(graph::Recorder& r, graph::Value x, kernels::Activation 
   op->act = kind;
   op->gated = gated;
   const std::int64_t cols = op->cols;
-  return r.apply(std::move(op), {x}, {{{shape[0], cols}, r.real()}});
+  return r.apply(std::move(op), {x}, {{{shape[0], cols}, r.dtype()}});
 }
 
 }  // namespace tfm::ops

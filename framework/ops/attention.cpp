@@ -36,7 +36,7 @@ struct Attention final : graph::Op {
   std::int64_t workspace_bytes(graph::Phase phase) const override {
     if (!inputs.contains(relative_bias)) return 0;
     return options.heads * distances() * (phase == graph::Phase::backward ? 1 + batch : 1) *
-           static_cast<std::int64_t>(sizeof(Wide<T>));
+           static_cast<std::int64_t>(sizeof(Accum<T>));
   }
 
   std::int64_t scratch_bytes(graph::Phase phase, DType) const override {
@@ -52,15 +52,15 @@ struct Attention final : graph::Op {
                                       inputs.contains(relative_bias),
                                       options.dropout > 0};
     return phase == graph::Phase::backward
-               ? kernels::attention_backward_scratch(a, sizeof(T), sizeof(Wide<T>))
+               ? kernels::attention_backward_scratch(a, sizeof(T), sizeof(Accum<T>))
                : kernels::attention_scratch(a, sizeof(T));
   }
 
   bool self() const { return !inputs.contains(kv); }  // queries, keys and values in one row
   std::int64_t distances() const { return options.queries + options.keys - 1; }
-  Wide<T>* table(const graph::Exec& e) const { return reinterpret_cast<Wide<T>*>(e.workspace()); }
-  const Wide<T>* bias(const graph::Exec& e) const {
-    return inputs.contains(relative_bias) ? table(e) : e.in(alibi).template ptr<Wide<T>>();
+  Accum<T>* table(const graph::Exec& e) const { return reinterpret_cast<Accum<T>*>(e.workspace()); }
+  const Accum<T>* bias(const graph::Exec& e) const {
+    return inputs.contains(relative_bias) ? table(e) : e.in(alibi).template ptr<Accum<T>>();
   }
   void expand_bias(const graph::Exec& e) const {
     if (!inputs.contains(relative_bias)) return;
@@ -90,8 +90,8 @@ struct Attention final : graph::Op {
             .kv_stride = 2 * kv_width + (self() ? q_width : 0),
             .out = e.out(y).template ptr<T>(),
             .out_stride = q_width,
-            .lse = e.out(lse).template ptr<Wide<T>>(),
-            .scale = static_cast<Wide<T>>(options.scale),
+            .lse = e.out(lse).template ptr<Accum<T>>(),
+            .scale = static_cast<Accum<T>>(options.scale),
             .causal = options.causal,
             .k_segments = e.in(k_segments).template ptr<std::int32_t>(),
             .q_segments = e.in(q_segments).template ptr<std::int32_t>(),
@@ -113,17 +113,17 @@ struct Attention final : graph::Op {
               "the gradients of queries, keys and values have one writer");
     const std::int64_t D = options.head_size;
     T* dk = dkv.tensor.ptr<T>() + (self() ? options.heads * D : 0);
-    Wide<T>* dbias = dtable ? table(e) + options.heads * distances() : nullptr;
+    Accum<T>* dbias = dtable ? table(e) + options.heads * distances() : nullptr;
     expand_bias(e);
     device::on(e.stream(), [&](auto& s) {
       kernels::attention_backward(s, kernels::AttentionBackwardArgs<T>{
                                          args(e), e.grad_out(y).template ptr<T>(),
                                          dq.tensor.ptr<T>(), dk, dk + options.kv_heads * D, dbias});
       if (dtable)
-        kernels::bucket_bias_backward(
-            s, kernels::BucketBiasBackwardArgs<T>{batch, options.heads, distances(), buckets,
-                                                  e.in(bucket).template ptr<std::int32_t>(), dbias,
-                                                  dtable.tensor.ptr<Wide<T>>(), dtable.accumulate});
+        kernels::bucket_bias_backward(s, kernels::BucketBiasBackwardArgs<T>{
+                                             batch, options.heads, distances(), buckets,
+                                             e.in(bucket).template ptr<std::int32_t>(), dbias,
+                                             dtable.tensor.ptr<Accum<T>>(), dtable.accumulate});
     });
   }
 };
@@ -158,7 +158,7 @@ void check(const graph::Recorder& r, const AttentionInputs& in, const AttentionO
 graph::Value attention(graph::Recorder& r, const AttentionInputs& in, AttentionOptions options) {
   check(r, in, options);
   const std::int64_t N = r.info(in.q).shape[0], H = options.heads, D = options.head_size;
-  return with_float(r.real(), [&]<class T>() {
+  return with_float(r.dtype(), [&]<class T>() {
     auto op = std::make_unique<Attention<T>>();
     graph::Value bucket, alibi;
     if (in.relative_bias) {
@@ -166,7 +166,7 @@ graph::Value attention(graph::Recorder& r, const AttentionInputs& in, AttentionO
       bucket = table(r, "buckets", options.buckets);
     }
     if (!options.alibi_slopes.empty())
-      alibi = alibi_table<Wide<T>>(r, options.alibi_slopes, options.queries, options.keys);
+      alibi = alibi_table<Accum<T>>(r, options.alibi_slopes, options.queries, options.keys);
     const std::vector<graph::Value> inputs{
         in.q, in.kv, in.q_segments, in.k_segments, in.relative_bias, bucket, alibi};
     op->inputs = graph::given(inputs);
@@ -174,7 +174,7 @@ graph::Value attention(graph::Recorder& r, const AttentionInputs& in, AttentionO
     if (options.dropout > 0) op->stream = r.random_stream("attention.dropout");
     op->options = std::move(options);
     return r.apply(std::move(op), inputs,
-                   {{{N, H * D}, r.real()}, {{N, H}, wide(r.real()), false}});
+                   {{{N, H * D}, r.dtype()}, {{N, H}, accum_type(r.dtype()), false}});
   });
 }
 

@@ -24,7 +24,7 @@ struct CachedAttention final : graph::Op {
   }
   std::int64_t workspace_bytes(graph::Phase) const override {  // log-sum-exp; bias by distance
     return options.heads * (batch * options.queries + distances()) *
-           static_cast<std::int64_t>(sizeof(Wide<T>));
+           static_cast<std::int64_t>(sizeof(Accum<T>));
   }
 
   void forward(graph::Exec& e) const override {
@@ -36,7 +36,7 @@ struct CachedAttention final : graph::Op {
     TFM_CHECK(keys <= capacity, "the cache holds " + std::to_string(capacity) + " positions");
     const T* const fresh = e.in(qkv).template ptr<T>();
     T* const held = e.in(cache).template ptr<T>();
-    Wide<T>*lse = reinterpret_cast<Wide<T>*>(e.workspace()),
+    Accum<T>*lse = reinterpret_cast<Accum<T>*>(e.workspace()),
     *bias = lse + options.heads * batch * queries;
     device::on(e.stream(), [&](auto& s) {
       if (queries == 1)
@@ -54,9 +54,9 @@ struct CachedAttention final : graph::Op {
                                     e.in(relative_bias).template ptr<T>(), bias});
       if (e.in(alibi))
         kernels::copy_rows(
-            s, kernels::CopyRowsArgs<Wide<T>>{options.heads, used,
-                                              e.in(alibi).template ptr<Wide<T>>() + capacity - keys,
-                                              distances(), bias, used});
+            s, kernels::CopyRowsArgs<Accum<T>>{
+                   options.heads, used, e.in(alibi).template ptr<Accum<T>>() + capacity - keys,
+                   distances(), bias, used});
       kernels::attention(
           s, kernels::AttentionArgs<T>{.batch = batch,
                                        .heads = options.heads,
@@ -72,7 +72,7 @@ struct CachedAttention final : graph::Op {
                                        .out = e.out(y).template ptr<T>(),
                                        .out_stride = q_width,
                                        .lse = lse,
-                                       .scale = static_cast<Wide<T>>(options.scale),
+                                       .scale = static_cast<Accum<T>>(options.scale),
                                        .causal = true,
                                        .bias = buckets > 0 || e.in(alibi) ? bias : nullptr,
                                        .kv_length = capacity});
@@ -95,7 +95,7 @@ graph::Value cached_attention(graph::Recorder& r, graph::Value qkv, graph::Value
   TFM_CHECK(
       held == (Shape{batch * options.keys, kv_width}) && r.info(cache).role == graph::Role::input,
       "the cache is " + held.str());
-  return with_float(r.real(), [&]<class T>() {
+  return with_float(r.dtype(), [&]<class T>() {
     auto op = std::make_unique<CachedAttention<T>>();
     op->batch = batch;
     graph::Value bucket, alibi;
@@ -106,10 +106,10 @@ graph::Value cached_attention(graph::Recorder& r, graph::Value qkv, graph::Value
       bucket = table(r, "buckets", options.buckets);
     }
     if (!options.alibi_slopes.empty())
-      alibi = alibi_table<Wide<T>>(r, options.alibi_slopes, options.queries, options.keys);
+      alibi = alibi_table<Accum<T>>(r, options.alibi_slopes, options.queries, options.keys);
     op->options = std::move(options);
     return r.apply(std::move(op), {qkv, cache, relative_bias, bucket, alibi},
-                   {{{in[0], q_width}, r.real()}});
+                   {{{in[0], q_width}, r.dtype()}});
   });
 }
 

@@ -25,17 +25,17 @@ struct TensorCollective : graph::Op {
   enum Out { y };
 
   Shape in, out;
-  DType real;
+  DType dtype;
   bool has_bias = false;
   graph::Saved saved() const override { return {.inputs = {bias}}; }
   std::int64_t scratch_bytes(graph::Phase phase, DType) const override {
     return has_bias && phase == graph::Phase::backward
                ? kernels::column_sum_scratch(out[0], out[1],
-                                             static_cast<std::int64_t>(size_of(wide(real))))
+                                             static_cast<std::int64_t>(size_of(accum_type(dtype))))
                : 0;
   }
-  std::int64_t in_bytes() const { return bytes_of(in, real); }
-  std::int64_t out_bytes() const { return bytes_of(out, real); }
+  std::int64_t in_bytes() const { return bytes_of(in, dtype); }
+  std::int64_t out_bytes() const { return bytes_of(out, dtype); }
   // Where a gradient cannot be written in place because it is added to.
   static Tensor target(graph::Exec& e, const graph::GradSlot& d) {
     return d.accumulate ? Tensor{e.workspace(), d.tensor.dtype, d.tensor.shape} : d.tensor;
@@ -59,7 +59,7 @@ struct TensorCollective : graph::Op {
       device::on(e.stream(), [&](auto& s) {
         kernels::column_sum(
             s, kernels::ColumnSumArgs<T>{dy.shape[0], dy.shape[1], dy.shape[1], dy.ptr<T>(),
-                                         db.tensor.ptr<Wide<T>>(), db.accumulate});
+                                         db.tensor.ptr<Accum<T>>(), db.accumulate});
       });
   }
   std::int64_t workspace_bytes(graph::Phase p) const override {
@@ -67,8 +67,8 @@ struct TensorCollective : graph::Op {
   }
 };
 
-// Entry to the split region: in backward its collective can run beside `work`.
-struct SplitEntry : TensorCollective {
+// Entry to the tensor-parallel region: in backward its collective can run beside `work`.
+struct TpRegionEntry : TensorCollective {
   bool cheap() const override { return true; }
   void backward(graph::Exec& e) const override {
     backward_beside(e, [] {});
@@ -76,17 +76,17 @@ struct SplitEntry : TensorCollective {
   virtual void backward_beside(graph::Exec& e, const std::function<void()>& work) const = 0;
 };
 
-struct CopyToTensor final : SplitEntry {
-  std::string_view kind() const override { return "copy_to_tensor"; }
+struct CopyToTpRegion final : TpRegionEntry {
+  std::string_view kind() const override { return "copy_to_tp_region"; }
   std::vector<graph::CollectiveUse> collectives(graph::Phase p) const override {
     if (p != graph::Phase::backward) return {};
     return {{comm::Collective::all_reduce_sum, comm::Axis::tensor, in_bytes()}};
   }
   void forward(graph::Exec& e) const override {
-    with_float(real, [&]<class T>() { copy_to<T>(e, e.in(x), e.out(y), false); });
+    with_float(dtype, [&]<class T>() { copy_to<T>(e, e.in(x), e.out(y), false); });
   }
   void backward_beside(graph::Exec& e, const std::function<void()>& work) const override {
-    with_float(real, [&]<class T>() {
+    with_float(dtype, [&]<class T>() {
       const graph::GradSlot d = e.grad_in(x);
       const Tensor t = target(e, d);
       copy_to<T>(e, e.grad_out(y), t, false);
@@ -97,24 +97,24 @@ struct CopyToTensor final : SplitEntry {
   }
 };
 
-struct ReduceFromTensor final : TensorCollective {
-  std::string_view kind() const override { return "reduce_from_tensor"; }
+struct ReduceFromTpRegion final : TensorCollective {
+  std::string_view kind() const override { return "reduce_from_tp_region"; }
   std::vector<graph::CollectiveUse> collectives(graph::Phase p) const override {
     if (p == graph::Phase::backward) return {};
     return {{comm::Collective::all_reduce_sum, comm::Axis::tensor, in_bytes()}};
   }
   std::int64_t workspace_bytes(graph::Phase) const override { return 0; }
   graph::Tensors passes_gradient() const override { return {x}; }
-  graph::Work work(graph::Phase) const override { return {.each = true}; }
+  graph::Work work(graph::Phase) const override { return {.kernel_per_gradient = true}; }
   void forward(graph::Exec& e) const override {
-    with_float(real, [&]<class T>() {
+    with_float(dtype, [&]<class T>() {
       copy_to<T>(e, e.in(x), e.out(y), false);
       e.context.mesh->tensor->all_reduce(e.out(y));
       add_bias<T>(e);
     });
   }
   void backward(graph::Exec& e) const override {
-    with_float(real, [&]<class T>() {
+    with_float(dtype, [&]<class T>() {
       const graph::GradSlot d = e.grad_in(x);
       if (d) copy_to<T>(e, e.grad_out(y), d.tensor, d.accumulate);
       add_bias_backward<T>(e);
@@ -122,7 +122,7 @@ struct ReduceFromTensor final : TensorCollective {
   }
 };
 
-struct GatherSequence final : SplitEntry {
+struct GatherSequence final : TpRegionEntry {
   std::string_view kind() const override { return "gather_sequence"; }
   graph::Work work(graph::Phase) const override { return {.kernels = 0}; }
   std::vector<graph::CollectiveUse> collectives(graph::Phase p) const override {
@@ -134,7 +134,7 @@ struct GatherSequence final : SplitEntry {
     e.context.mesh->tensor->all_gather(e.in(x), e.out(y));
   }
   void backward_beside(graph::Exec& e, const std::function<void()>& work) const override {
-    with_float(real, [&]<class T>() {
+    with_float(dtype, [&]<class T>() {
       const graph::GradSlot d = e.grad_in(x);
       const Tensor t = target(e, d);
       comm::Communicator& tensor = *e.context.mesh->tensor;
@@ -153,13 +153,13 @@ struct ScatterSequence final : TensorCollective {
              comm::Axis::tensor, in_bytes()}};
   }
   void forward(graph::Exec& e) const override {
-    with_float(real, [&]<class T>() {
+    with_float(dtype, [&]<class T>() {
       e.context.mesh->tensor->reduce_scatter(e.in(x), e.out(y));
       add_bias<T>(e);
     });
   }
   void backward(graph::Exec& e) const override {
-    with_float(real, [&]<class T>() {
+    with_float(dtype, [&]<class T>() {
       if (const graph::GradSlot d = e.grad_in(x)) {
         const Tensor t = target(e, d);
         e.context.mesh->tensor->all_gather(e.grad_out(y), t);
@@ -183,9 +183,9 @@ graph::Value record(graph::Recorder& r, graph::Value x, graph::Value bias, const
   auto op = std::make_unique<C>();
   op->in = r.info(x).shape;
   op->out = out;
-  op->real = r.real();
+  op->dtype = r.dtype();
   op->has_bias = static_cast<bool>(bias);
-  return r.apply(std::move(op), {x, bias}, {{out, r.real()}});
+  return r.apply(std::move(op), {x, bias}, {{out, r.dtype()}});
 }
 
 }  // namespace
@@ -193,17 +193,17 @@ graph::Value record(graph::Recorder& r, graph::Value x, graph::Value bias, const
 std::span<const graph::StepPair> overlaps() {
   using graph::Phase;
   static const graph::StepPair table[] = {
-      graph::step_pair<Linear, CopyToTensor, weights_beside<CopyToTensor>>(Phase::backward),
+      graph::step_pair<Linear, CopyToTpRegion, weights_beside<CopyToTpRegion>>(Phase::backward),
       graph::step_pair<Linear, GatherSequence, weights_beside<GatherSequence>>(Phase::backward),
   };
   return table;
 }
 
-graph::Value copy_to_tensor(graph::Recorder& r, graph::Value x) {
-  return record<CopyToTensor>(r, x, {}, r.info(x).shape);
+graph::Value copy_to_tp_region(graph::Recorder& r, graph::Value x) {
+  return record<CopyToTpRegion>(r, x, {}, r.info(x).shape);
 }
-graph::Value reduce_from_tensor(graph::Recorder& r, graph::Value x, graph::Value bias) {
-  return record<ReduceFromTensor>(r, x, bias, r.info(x).shape);
+graph::Value reduce_from_tp_region(graph::Recorder& r, graph::Value x, graph::Value bias) {
+  return record<ReduceFromTpRegion>(r, x, bias, r.info(x).shape);
 }
 graph::Value gather_sequence(graph::Recorder& r, graph::Value x, int ranks) {
   const Shape s = r.info(x).shape;

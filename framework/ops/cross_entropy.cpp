@@ -50,16 +50,16 @@ struct LinearCrossEntropy final : graph::Op {
   std::int64_t rows, cols, vocab_rows;
   CrossEntropyOptions options;
   bool has_bias;
-  DType real;
+  DType dtype;
 
   std::string_view kind() const override { return "cross_entropy"; }
   graph::Saved saved() const override { return {.inputs = {x, weight, labels, bias}}; }
-  bool fused() const override { return true; }
+  bool forward_with_backward() const override { return true; }
   // Kernels read the logits for their maximum and their sums; in training they become gradients in
   // place.
   graph::Work work(graph::Phase phase) const override {
     const bool gradients = phase == graph::Phase::backward;
-    graph::Work w{.again = rows * vocab_rows * (gradients ? 4 + has_bias : 2),
+    graph::Work w{.extra_elements = rows * vocab_rows * (gradients ? 4 + has_bias : 2),
                   .kernels = static_cast<int>(chunks()) * (gradients ? 8 + has_bias : 5)};
     const std::int64_t whole = rows / chunk(), rest = rows % chunk();
     for (const auto& [n, count] : {std::pair{chunk(), whole}, {rest, std::int64_t{1}}}) {
@@ -73,41 +73,41 @@ struct LinearCrossEntropy final : graph::Op {
   }
   std::int64_t chunk() const { return options.chunk_rows; }
   std::int64_t chunks() const { return ceil_div(rows, chunk()); }
-  std::int64_t real_bytes() const { return static_cast<std::int64_t>(size_of(real)); }
-  std::int64_t wide_bytes() const { return static_cast<std::int64_t>(size_of(wide(real))); }
+  std::int64_t element_bytes() const { return static_cast<std::int64_t>(size_of(dtype)); }
+  std::int64_t accum_bytes() const { return static_cast<std::int64_t>(size_of(accum_type(dtype))); }
   std::int64_t pitch() const { return round_up(vocab_rows, 8); }
-  std::int64_t logits_bytes() const { return round_up(chunk() * pitch() * real_bytes(), 64); }
+  std::int64_t logits_bytes() const { return round_up(chunk() * pitch() * element_bytes(), 64); }
   std::int64_t sums_bytes() const {
-    return round_up(4 * chunk() * wide_bytes(), 64) + round_up(chunk() * 8, 64);
+    return round_up(4 * chunk() * accum_bytes(), 64) + round_up(chunk() * 8, 64);
   }
-  std::int64_t own_bytes() const { return round_up(chunk() * cols * real_bytes(), 64); }
+  std::int64_t own_bytes() const { return round_up(chunk() * cols * element_bytes(), 64); }
   std::int64_t workspace_bytes(graph::Phase) const override {
     return logits_bytes() + sums_bytes() + own_bytes() +
            2 * chunk() * static_cast<std::int64_t>(sizeof(std::int32_t));
   }
   std::int64_t scratch_bytes(graph::Phase, DType) const override {
-    return has_bias ? kernels::column_sum_scratch(chunk(), vocab_rows, wide_bytes()) : 0;
+    return has_bias ? kernels::column_sum_scratch(chunk(), vocab_rows, accum_bytes()) : 0;
   }
   std::vector<graph::CollectiveUse> collectives(graph::Phase) const override {
     if (options.vocab_begin == 0 && options.vocab_end == options.vocab_size) return {};
     std::vector<graph::CollectiveUse> all;
     for (std::int64_t c = 0; c < rows; c += chunk()) {
       const std::int64_t n = std::min(chunk(), rows - c);
-      all.push_back({comm::Collective::all_reduce_max, comm::Axis::tensor, n * wide_bytes()});
-      all.push_back({comm::Collective::all_reduce_sum, comm::Axis::tensor, 3 * n * wide_bytes()});
+      all.push_back({comm::Collective::all_reduce_max, comm::Axis::tensor, n * accum_bytes()});
+      all.push_back({comm::Collective::all_reduce_sum, comm::Axis::tensor, 3 * n * accum_bytes()});
     }
     return all;
   }
 
   template <class T>
   void run(graph::Exec& e, bool gradients) const {
-    using W = Wide<T>;
+    using W = Accum<T>;
     std::byte* ws = e.workspace();
     const T* w = e.in(weight).ptr<T>();
     T* logits = reinterpret_cast<T*>(ws);
     W* max = reinterpret_cast<W*>(ws + logits_bytes());
     auto* loss =
-        reinterpret_cast<double*>(ws + logits_bytes() + round_up(4 * chunk() * wide_bytes(), 64));
+        reinterpret_cast<double*>(ws + logits_bytes() + round_up(4 * chunk() * accum_bytes(), 64));
     T* own_x = reinterpret_cast<T*>(ws + logits_bytes() + sums_bytes());
     auto* own_labels =
         reinterpret_cast<std::int32_t*>(ws + logits_bytes() + sums_bytes() + own_bytes());
@@ -212,10 +212,10 @@ struct LinearCrossEntropy final : graph::Op {
     });
   }
   void forward(graph::Exec& e) const override {
-    with_float(real, [&]<class T>() { run<T>(e, false); });
+    with_float(dtype, [&]<class T>() { run<T>(e, false); });
   }
   void backward(graph::Exec& e) const override {
-    with_float(real, [&]<class T>() { run<T>(e, true); });
+    with_float(dtype, [&]<class T>() { run<T>(e, true); });
   }
 };
 
@@ -229,7 +229,7 @@ graph::Value linear_cross_entropy(graph::Recorder& r, graph::Value x, graph::Val
   op->cols = r.info(x).shape[1];
   op->vocab_rows = r.info(weight).shape[0];
   op->has_bias = static_cast<bool>(bias);
-  op->real = r.real();
+  op->dtype = r.dtype();
   if (options.chunk_rows == 0) {  // about 26 Mi logits, or an eighth of the rows: each chunk reads
                                   // and writes the weight's gradient
     const std::int64_t most =

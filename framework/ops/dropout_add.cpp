@@ -25,7 +25,7 @@ void DropoutAdd::backward(graph::Exec& e) const {
 }
 
 graph::Value dropout_add(graph::Recorder& r, graph::Value x, graph::Value residual, double p,
-                         const Place& place) {
+                         const DropoutOrigin& place) {
   auto op = std::make_unique<DropoutAdd>();
   const Shape shape = r.info(x).shape;
   op->rows = shape[0];
@@ -34,7 +34,7 @@ graph::Value dropout_add(graph::Recorder& r, graph::Value x, graph::Value residu
   op->place = place;
   op->has_residual = static_cast<bool>(residual);
   if (p > 0) op->stream = r.random_stream(std::string(op->kind()));
-  return r.apply(std::move(op), {x, residual}, {{shape, r.real()}});
+  return r.apply(std::move(op), {x, residual}, {{shape, r.dtype()}});
 }
 
 }  // namespace tfm::ops

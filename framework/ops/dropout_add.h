@@ -11,7 +11,7 @@ struct DropoutAdd final : graph::Op {
 
   std::int64_t rows, cols;
   double p;
-  Place place;
+  DropoutOrigin place;
   std::uint32_t stream = 0;
   bool has_residual;
 
@@ -27,7 +27,7 @@ struct DropoutAdd final : graph::Op {
   graph::Tensors passes_gradient() const override {
     return p == 0 ? graph::Tensors{x, residual} : graph::Tensors{residual};
   }
-  graph::Work work(graph::Phase) const override { return {.each = true}; }
+  graph::Work work(graph::Phase) const override { return {.kernel_per_gradient = true}; }
   void forward(graph::Exec& e) const override;
   void backward(graph::Exec& e) const override;
 

@@ -17,11 +17,11 @@ struct Embedding final : graph::Op {
 
   std::string_view kind() const override { return "embedding"; }
   graph::Saved saved() const override { return {.inputs = {ids}}; }
-  graph::Work work(graph::Phase) const override { return {.by_row = {table}}; }
-  std::int64_t scratch_bytes(graph::Phase phase, DType real) const override {
+  graph::Work work(graph::Phase) const override { return {.sparse_inputs = {table}}; }
+  std::int64_t scratch_bytes(graph::Phase phase, DType dtype) const override {
     return phase == graph::Phase::backward
-               ? kernels::embedding_backward_scratch(rows, cols,
-                                                     static_cast<std::int64_t>(size_of(wide(real))))
+               ? kernels::embedding_backward_scratch(
+                     rows, cols, static_cast<std::int64_t>(size_of(accum_type(dtype))))
                : 0;
   }
 
@@ -30,7 +30,7 @@ struct Embedding final : graph::Op {
       device::on(e.stream(), [&](auto& s) {
         kernels::embedding(s, kernels::EmbeddingArgs<T>{rows, cols, e.in(ids).ptr<std::int32_t>(),
                                                         e.in(table).ptr<T>(), options.vocab_begin,
-                                                        options.vocab_end, Wide<T>(options.scale),
+                                                        options.vocab_end, Accum<T>(options.scale),
                                                         e.out(y).ptr<T>()});
       });
     });
@@ -42,8 +42,8 @@ struct Embedding final : graph::Op {
         kernels::embedding_backward(
             s, kernels::EmbeddingBackwardArgs<T>{
                    rows, cols, e.in(ids).ptr<std::int32_t>(), e.grad_out(y).ptr<T>(),
-                   options.vocab_begin, options.vocab_end, table_rows, Wide<T>(options.scale),
-                   options.padding_idx, d.tensor.ptr<Wide<T>>(), d.accumulate});
+                   options.vocab_begin, options.vocab_end, table_rows, Accum<T>(options.scale),
+                   options.padding_idx, d.tensor.ptr<Accum<T>>(), d.accumulate});
       });
     });
   }
@@ -54,12 +54,12 @@ struct AddPosition final : graph::Op {
   enum Out { y };
 
   std::int64_t rows, cols, table_rows, first;
-  Place place;
+  DropoutOrigin place;
 
   std::string_view kind() const override { return "position"; }
   graph::Tensors passes_gradient() const override { return {x}; }
   graph::Saved saved() const override { return {}; }
-  graph::Work work(graph::Phase) const override { return {.each = true}; }
+  graph::Work work(graph::Phase) const override { return {.kernel_per_gradient = true}; }
 
   void forward(graph::Exec& e) const override {
     const std::int64_t row = first + e.state().first_position;
@@ -84,7 +84,7 @@ struct AddPosition final : graph::Op {
           kernels::add_position_backward(
               s, kernels::PositionBackwardArgs<T>{rows, cols, place.row_offset,
                                                   place.sequence_length, first, table_rows, dy,
-                                                  d.tensor.ptr<Wide<T>>(), d.accumulate});
+                                                  d.tensor.ptr<Accum<T>>(), d.accumulate});
       });
     });
   }
@@ -100,9 +100,9 @@ struct Rotary final : graph::Op {
   std::string_view kind() const override { return "rotary"; }
   graph::Saved saved() const override { return {.inputs = {frequency}}; }
   bool cheap() const override { return true; }
-  std::int64_t scratch_bytes(graph::Phase, DType real) const override {
+  std::int64_t scratch_bytes(graph::Phase, DType dtype) const override {
     return kernels::rotary_scratch(std::min(rows, options.sequence_length), options.head_size,
-                                   static_cast<std::int64_t>(size_of(wide(real))));
+                                   static_cast<std::int64_t>(size_of(accum_type(dtype))));
   }
 
   template <class T>
@@ -143,11 +143,11 @@ graph::Value embedding(graph::Recorder& r, graph::Value ids, graph::Value table,
   op->cols = r.info(table).shape[1];
   op->options = options;
   return r.apply(std::move(op), {ids, table},
-                 {{{r.info(ids).shape[0], r.info(table).shape[1]}, r.real()}});
+                 {{{r.info(ids).shape[0], r.info(table).shape[1]}, r.dtype()}});
 }
 
 graph::Value add_position(graph::Recorder& r, graph::Value x, graph::Value table,
-                          const Place& place, std::int64_t first) {
+                          const DropoutOrigin& place, std::int64_t first) {
   auto op = std::make_unique<AddPosition>();
   const Shape shape = r.info(x).shape;
   op->rows = shape[0];
@@ -157,7 +157,7 @@ graph::Value add_position(graph::Recorder& r, graph::Value x, graph::Value table
   op->first = first;
   TFM_CHECK(op->table_rows >= first + place.sequence_length,
             "the position table is shorter than a sequence");
-  return r.apply(std::move(op), {x, table}, {{shape, r.real()}});
+  return r.apply(std::move(op), {x, table}, {{shape, r.dtype()}});
 }
 
 graph::Value rotary(graph::Recorder& r, graph::Value x, RotaryOptions options) {
@@ -167,7 +167,7 @@ graph::Value rotary(graph::Recorder& r, graph::Value x, RotaryOptions options) {
   op->cols = shape[1];
   const graph::Value frequency = table(r, "rotary", options.frequency);
   op->options = std::move(options);
-  return r.apply(std::move(op), {x, frequency}, {{shape, r.real()}});
+  return r.apply(std::move(op), {x, frequency}, {{shape, r.dtype()}});
 }
 
 }  // namespace tfm::ops

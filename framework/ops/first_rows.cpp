@@ -44,7 +44,7 @@ graph::Value first_rows(graph::Recorder& r, graph::Value x, std::int64_t sequenc
   op->sequences = div_exact(r.info(x).shape[0], sequence_length);
   op->cols = r.info(x).shape[1];
   const Shape shape{op->sequences, op->cols};
-  return r.apply(std::move(op), {x}, {{shape, r.real()}});
+  return r.apply(std::move(op), {x}, {{shape, r.dtype()}});
 }
 
 }  // namespace tfm::ops

@@ -9,7 +9,7 @@ void Linear::forward(graph::Exec& e) const {
                                             .m = rows,
                                             .n = out,
                                             .k = in,
-                                            .alpha = Wide<T>(scale),
+                                            .alpha = Accum<T>(scale),
                                             .a = e.in(x).ptr<T>(),
                                             .lda = in,
                                             .b = e.in(weight).ptr<T>(),
@@ -37,9 +37,9 @@ void Linear::backward_of_parameters(graph::Exec& e) const {
     device::on(e.stream(), [&](auto& s) {
       if (graph::GradSlot dw = e.grad_in(weight), db = e.grad_in(bias); dw)
         kernels::linear_gradients(s, kernels::LinearGradientsArgs<T>{
-                                         rows, in, out, Wide<T>(scale), e.grad_out(y).ptr<T>(),
-                                         e.in(x).ptr<T>(), dw.tensor.ptr<Wide<T>>(), dw.accumulate,
-                                         db ? db.tensor.ptr<Wide<T>>() : nullptr, db.accumulate});
+                                         rows, in, out, Accum<T>(scale), e.grad_out(y).ptr<T>(),
+                                         e.in(x).ptr<T>(), dw.tensor.ptr<Accum<T>>(), dw.accumulate,
+                                         db ? db.tensor.ptr<Accum<T>>() : nullptr, db.accumulate});
     });
   });
 }
@@ -55,7 +55,7 @@ graph::Value linear(graph::Recorder& r, graph::Value x, graph::Value weight, gra
   TFM_CHECK(r.info(x).shape[1] == op->in,
             r.qualified("linear") + ": x is " + r.info(x).shape.str());
   return r.apply(std::move(op), {x, weight, bias},
-                 {{{r.info(x).shape[0], r.info(weight).shape[0]}, r.real()}});
+                 {{{r.info(x).shape[0], r.info(weight).shape[0]}, r.dtype()}});
 }
 
 }  // namespace tfm::ops

@@ -21,12 +21,12 @@ struct Linear final : graph::Op {
     return {.m = rows,
             .n = in,
             .k = out,
-            .alpha = Wide<T>(scale),
+            .alpha = Accum<T>(scale),
             .a = e.grad_out(y).ptr<T>(),
             .lda = out,
             .b = e.in(weight).ptr<T>(),
             .ldb = in,
-            .beta = Wide<T>(dx.accumulate),
+            .beta = Accum<T>(dx.accumulate),
             .c = dx.tensor.ptr<T>(),
             .ldc = in};
   }
@@ -38,13 +38,13 @@ struct Linear final : graph::Op {
   graph::Work work(graph::Phase phase) const override {
     if (phase != graph::Phase::backward) return {.products = {{rows, out, in}}};
     return {.products = {{rows, in, out}, {.m = out, .n = in, .k = rows, .sum = true}},
-            .again = has_bias ? rows * out : 0,
+            .extra_elements = has_bias ? rows * out : 0,
             .kernels = has_bias ? 3 : 2};
   }
-  std::int64_t scratch_bytes(graph::Phase phase, DType real) const override {
+  std::int64_t scratch_bytes(graph::Phase phase, DType dtype) const override {
     return has_bias && phase == graph::Phase::backward
                ? kernels::column_sum_scratch(rows, out,
-                                             static_cast<std::int64_t>(size_of(wide(real))))
+                                             static_cast<std::int64_t>(size_of(accum_type(dtype))))
                : 0;
   }
   void forward(graph::Exec& e) const override;

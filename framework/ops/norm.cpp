@@ -19,9 +19,9 @@ void Norm::backward(graph::Exec& e) const {
       kernels::norm_backward(
           s, kernels::NormBackwardArgs<T>{
                  rows, cols, e.grad_out(y).ptr<T>(), e.in(x).ptr<T>(), e.in(gain).ptr<T>(),
-                 e.out(mean).ptr<Wide<T>>(), e.out(rstd).ptr<Wide<T>>(), dx.tensor.ptr<T>(),
-                 dx.accumulate, dgain.tensor.ptr<Wide<T>>(), dgain.accumulate,
-                 dshift.tensor.ptr<Wide<T>>(), dshift.accumulate, options.rms});
+                 e.out(mean).ptr<Accum<T>>(), e.out(rstd).ptr<Accum<T>>(), dx.tensor.ptr<T>(),
+                 dx.accumulate, dgain.tensor.ptr<Accum<T>>(), dgain.accumulate,
+                 dshift.tensor.ptr<Accum<T>>(), dshift.accumulate, options.rms});
     });
   });
 }
@@ -43,12 +43,12 @@ struct HeadNorm final : graph::Op {
   std::string_view kind() const override { return "head_norm"; }
   graph::Saved saved() const override { return {.inputs = {x, gain}, .outputs = {mean, rstd}}; }
   bool cheap() const override { return true; }
-  std::int64_t scratch_bytes(graph::Phase phase, DType real) const override {
+  std::int64_t scratch_bytes(graph::Phase phase, DType dtype) const override {
     std::int64_t most = 0;
     for (std::int64_t heads : options.groups)
       most =
           std::max(most, kernels::norm_backward_scratch(rows * heads, options.head_size,
-                                                        static_cast<std::int64_t>(size_of(real))));
+                                                        static_cast<std::int64_t>(size_of(dtype))));
     return phase == graph::Phase::backward ? most : 0;
   }
   graph::Work work(graph::Phase phase) const override {
@@ -86,8 +86,8 @@ struct HeadNorm final : graph::Op {
                                                 e.in(gain).ptr<T>() + g * D,
                                                 from(e.in(shift).ptr<T>(), g * D),
                                                 e.out(y).ptr<T>() + before * D,
-                                                e.out(mean).ptr<Wide<T>>() + rows * before,
-                                                e.out(rstd).ptr<Wide<T>>() + rows * before,
+                                                e.out(mean).ptr<Accum<T>>() + rows * before,
+                                                e.out(rstd).ptr<Accum<T>>() + rows * before,
                                                 options.norm.eps,
                                                 options.norm.rms,
                                                 {heads, cols}});
@@ -98,7 +98,7 @@ struct HeadNorm final : graph::Op {
   }
   void backward(graph::Exec& e) const override {
     with_float(e.grad_out(y).dtype, [&]<class T>() {
-      using W = Wide<T>;
+      using W = Accum<T>;
       const graph::GradSlot dx = e.grad_in(x), dgain = e.grad_in(gain), dshift = e.grad_in(shift);
       const std::int64_t D = options.head_size;
       const T* const dy = e.grad_out(y).ptr<T>();
@@ -138,9 +138,9 @@ graph::Value norm(graph::Recorder& r, graph::Value x, NormOptions options, graph
   op->cols = shape[1];
   op->options = options;
   return r.apply(std::move(op), {x, gain, shift},
-                 {{shape, r.real()},
-                  {{shape[0]}, wide(r.real()), false},
-                  {{shape[0]}, wide(r.real()), false}});
+                 {{shape, r.dtype()},
+                  {{shape[0]}, accum_type(r.dtype()), false},
+                  {{shape[0]}, accum_type(r.dtype()), false}});
 }
 
 graph::Value head_norm(graph::Recorder& r, graph::Value x, HeadNormOptions options,
@@ -156,9 +156,9 @@ graph::Value head_norm(graph::Recorder& r, graph::Value x, HeadNormOptions optio
             "heads that the row has not, or a gain of other groups");
   const std::int64_t statistics = op->rows * op->heads();
   return r.apply(std::move(op), {x, gain, shift},
-                 {{shape, r.real()},
-                  {{statistics}, wide(r.real()), false},
-                  {{statistics}, wide(r.real()), false}});
+                 {{shape, r.dtype()},
+                  {{statistics}, accum_type(r.dtype()), false},
+                  {{statistics}, accum_type(r.dtype()), false}});
 }
 
 }  // namespace tfm::ops

@@ -16,10 +16,10 @@ struct Norm final : graph::Op {
   std::string_view kind() const override { return "norm"; }
   graph::Saved saved() const override { return {.inputs = {x, gain}, .outputs = {mean, rstd}}; }
   bool cheap() const override { return true; }
-  std::int64_t scratch_bytes(graph::Phase phase, DType real) const override {
+  std::int64_t scratch_bytes(graph::Phase phase, DType dtype) const override {
     return phase == graph::Phase::backward
                ? kernels::norm_backward_scratch(rows, cols,
-                                                static_cast<std::int64_t>(size_of(real)))
+                                                static_cast<std::int64_t>(size_of(dtype)))
                : 0;
   }
   graph::Work work(graph::Phase phase) const override {
@@ -34,8 +34,8 @@ struct Norm final : graph::Op {
             e.in(gain).ptr<T>(),
             e.in(shift).ptr<T>(),
             e.out(y).ptr<T>(),
-            e.out(mean).ptr<Wide<T>>(),
-            e.out(rstd).ptr<Wide<T>>(),
+            e.out(mean).ptr<Accum<T>>(),
+            e.out(rstd).ptr<Accum<T>>(),
             options.eps,
             options.rms};
   }

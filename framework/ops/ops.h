@@ -37,7 +37,7 @@ graph::Value activation(graph::Recorder& r, graph::Value x, kernels::Activation 
 
 // Which elements of the global (all tokens, cols_total) tensor a rank's rows and columns are:
 // dropout masks follow from it.
-struct Place {
+struct DropoutOrigin {
   std::int64_t sequence_length = 0;  // tokens of one sequence
   std::int64_t row_offset = 0;  // of this rank's rows within the micro-batch (sequence parallelism)
   std::int64_t col_offset = 0, cols_total = 0;
@@ -45,7 +45,7 @@ struct Place {
 // y = residual + dropout(x); residual may be absent. The mask's stream is the node's qualified
 // name.
 graph::Value dropout_add(graph::Recorder& r, graph::Value x, graph::Value residual, double p,
-                         const Place& place);
+                         const DropoutOrigin& place);
 
 // Rows of the table named by ids (N) int32; ids outside [vocab_begin, vocab_end) give zero rows.
 struct EmbeddingOptions {
@@ -59,7 +59,7 @@ graph::Value embedding(graph::Recorder& r, graph::Value ids, graph::Value table,
 // x + table[first + position of the row]; the table (>= first + T, C) is a parameter (learned) or a
 // constant (sinusoidal).
 graph::Value add_position(graph::Recorder& r, graph::Value x, graph::Value table,
-                          const Place& place, std::int64_t first = 0);
+                          const DropoutOrigin& place, std::int64_t first = 0);
 
 // Rotates the first `heads` heads of each row of x (rotate-half form).
 struct RotaryOptions {
@@ -121,9 +121,9 @@ graph::Value linear_cross_entropy(graph::Recorder& r, graph::Value x, graph::Val
                                   CrossEntropyOptions options);
 
 // Conjugate pairs over the tensor axis: what one does forward, its partner does backward.
-graph::Value copy_to_tensor(graph::Recorder& r, graph::Value x);  // copy | all_reduce
-graph::Value reduce_from_tensor(graph::Recorder& r, graph::Value x,
-                                graph::Value bias = {});  // all_reduce (+ bias) | copy
+graph::Value copy_to_tp_region(graph::Recorder& r, graph::Value x);  // copy | all_reduce
+graph::Value reduce_from_tp_region(graph::Recorder& r, graph::Value x,
+                                   graph::Value bias = {});  // all_reduce (+ bias) | copy
 graph::Value gather_sequence(graph::Recorder& r, graph::Value x,
                              int ranks);  // all_gather rows | reduce_scatter
 graph::Value scatter_sequence(graph::Recorder& r, graph::Value x, int ranks,

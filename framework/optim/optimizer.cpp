@@ -49,13 +49,13 @@ std::int64_t Optimizer::state_elements(const nn::ParameterSet& parameters,
 
 Optimizer::Optimizer(const nn::ParameterSet& parameters, const comm::Mesh& mesh,
                      const comm::Mesh& tensors, OptimizerOptions options,
-                     std::vector<Bucket> buckets, DType real)
+                     std::vector<Bucket> buckets, DType dtype)
     : parameters_(&parameters),
       mesh_(mesh),
       tensors_(tensors),
       options_(options),
       buckets_(std::move(buckets)),
-      real_(real),
+      dtype_(dtype),
       state_elements_(state_elements(parameters, mesh.layout, options, buckets_)) {
   std::int64_t state = 0;
   for (const Bucket& b : buckets_) {
@@ -87,8 +87,8 @@ void Optimizer::each_part(std::int64_t begin, std::int64_t end, F&& f) const {
 
 void Optimizer::add_runs(std::int64_t begin, std::int64_t end, std::int64_t state_offset) {
   each_part(begin, end, [&](const nn::ParameterSpec& spec, std::int64_t first, std::int64_t last) {
-    const Run run{first, last, state_offset + first - begin, spec.decay};
-    Run* before = owned_.empty() ? nullptr : &owned_.back();
+    const StateRange run{first, last, state_offset + first - begin, spec.decay};
+    StateRange* before = owned_.empty() ? nullptr : &owned_.back();
     if (before && before->end == first && before->decay == run.decay &&
         before->state_offset + (before->end - before->begin) == run.state_offset)
       before->end = last;
@@ -115,7 +115,7 @@ Tensor Optimizer::range(void* flat, DType t, std::int64_t begin, std::int64_t en
 
 void Optimizer::reduce_start(int bucket, const Flat& flat) const {
   const Bucket& b = buckets_[bucket];
-  tensors_.group(b.axis).reduce_start(range(flat.gradients, wide(real_), b.begin, b.end),
+  tensors_.group(b.axis).reduce_start(range(flat.gradients, accum_type(dtype_), b.begin, b.end),
                                       options_.zero > 0);
 }
 
@@ -132,7 +132,7 @@ UpdateNumbers Optimizer::numbers(std::int64_t update, double lr) const {
 void Optimizer::measure(device::AnyStream stream, const Flat& flat, const StepNumbers* numbers,
                         StepOutcome* outcome) const {
   device::on(stream, [&](auto& s) {
-    with_wide(wide(real_), [&]<class T>() {
+    with_accum(accum_type(dtype_), [&]<class T>() {
       kernels::square_sum(s, kernels::SquareSumArgs<T>{static_cast<const T*>(flat.gradients),
                                                        counted_, numbers, outcome});
     });
@@ -143,7 +143,7 @@ void Optimizer::measure(device::AnyStream stream, const Flat& flat, const StepNu
 }
 
 template <class T>
-T* Optimizer::weights(const Flat& flat, const Run& run) const {
+T* Optimizer::weights(const Flat& flat, const StateRange& run) const {
   return flat.master ? static_cast<T*>(flat.master) + run.state_offset
                      : static_cast<T*>(flat.parameters) + run.begin;
 }
@@ -151,13 +151,13 @@ T* Optimizer::weights(const Flat& flat, const Run& run) const {
 template <class P, class S, class Rule>
 void Optimizer::update_by(const Rule& rule, S& s, const Flat& flat, const StepNumbers* numbers,
                           const StepOutcome* outcome) const {
-  using T = Wide<P>;
-  const auto state = [](void* all, const Run& run) {
+  using T = Accum<P>;
+  const auto state = [](void* all, const StateRange& run) {
     return all ? static_cast<T*>(all) + run.state_offset : nullptr;
   };
   thread_local std::vector<kernels::UpdateRange<T, P>> ranges;  // keeps its memory
   ranges.clear();
-  for (const Run& run : owned_)
+  for (const StateRange& run : owned_)
     ranges.push_back({run.end - run.begin, run.decay, weights<T>(flat, run),
                       static_cast<const T*>(flat.gradients) + run.begin, state(flat.state[0], run),
                       state(flat.state[1], run), state(flat.average, run),
@@ -169,7 +169,7 @@ void Optimizer::update(device::AnyStream stream, const Flat& flat, const StepNum
                        const StepOutcome* outcome) const {
   const OptimizerOptions& o = options_;
   device::on(stream, [&](auto& s) {
-    with_float(real_, [&]<class P>() {
+    with_float(dtype_, [&]<class P>() {
       if (o.kind == OptimizerOptions::Kind::sgd)
         update_by<P>(kernels::SgdRule{o.momentum, o.weight_decay}, s, flat, numbers, outcome);
       else
@@ -185,13 +185,13 @@ void Optimizer::round(device::AnyStream stream, const Flat& flat) const {
   if (!flat.master) return;
   device::on(stream, [&](auto& s) {
     const auto convert = [&]<class P>(P* parameters) {
-      for (const Run& run : owned_)
+      for (const StateRange& run : owned_)
         kernels::convert(
             s, kernels::ConvertArgs<float, P>{run.end - run.begin, weights<float>(flat, run),
                                               parameters + run.begin});
     };
-    real_ == DType::bf16 ? convert(static_cast<bf16*>(flat.parameters))
-                         : convert(static_cast<f16*>(flat.parameters));
+    dtype_ == DType::bf16 ? convert(static_cast<bf16*>(flat.parameters))
+                          : convert(static_cast<f16*>(flat.parameters));
   });
 }
 
@@ -199,15 +199,15 @@ void Optimizer::gather(const Flat& flat) const {
   if (options_.zero == 0) return;
   for (const Bucket& b : buckets_) {
     const auto [begin, end] = share(b);
-    tensors_.group(b.axis).all_gather(range(flat.parameters, real_, begin, end),
-                                      range(flat.parameters, real_, b.begin, b.end));
+    tensors_.group(b.axis).all_gather(range(flat.parameters, dtype_, begin, end),
+                                      range(flat.parameters, dtype_, b.begin, b.end));
   }
 }
 
 void Optimizer::adopt(device::AnyStream stream, const Flat& flat, const void* all) const {
-  with_wide(wide(real_), [&]<class T>() {
+  with_accum(accum_type(dtype_), [&]<class T>() {
     device::on(stream, [&](auto& s) {
-      for (const Run& run : owned_) {
+      for (const StateRange& run : owned_) {
         const T* from = static_cast<const T*>(all) + run.begin;
         kernels::copy(s, kernels::CopyArgs<T>{run.end - run.begin, from, weights<T>(flat, run)});
         if (flat.average)
@@ -222,9 +222,9 @@ void Optimizer::adopt(device::AnyStream stream, const Flat& flat, const void* al
 
 void Optimizer::swap_average(device::AnyStream stream, const Flat& flat) const {
   if (!flat.average) return;
-  with_wide(wide(real_), [&]<class T>() {
+  with_accum(accum_type(dtype_), [&]<class T>() {
     device::on(stream, [&](auto& s) {
-      for (const Run& run : owned_)
+      for (const StateRange& run : owned_)
         kernels::swap(s, kernels::SwapArgs<T>{run.end - run.begin, weights<T>(flat, run),
                                               static_cast<T*>(flat.average) + run.state_offset});
     });

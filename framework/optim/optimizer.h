@@ -36,7 +36,7 @@ class Optimizer {
  public:
   // `tensors`: the mesh for tensors where the flat buffers are.
   Optimizer(const nn::ParameterSet& parameters, const comm::Mesh& mesh, const comm::Mesh& tensors,
-            OptimizerOptions options, std::vector<Bucket> buckets, DType real);
+            OptimizerOptions options, std::vector<Bucket> buckets, DType dtype);
 
   const std::vector<Bucket>& buckets() const { return buckets_; }
   const OptimizerOptions& options() const { return options_; }
@@ -46,7 +46,7 @@ class Optimizer {
   static std::int64_t state_elements(const nn::ParameterSet&, const comm::Layout&,
                                      const OptimizerOptions&, const std::vector<Bucket>&);
 
-  // Memory of this rank; all but the parameters is of the wide type of theirs.
+  // Memory of this rank; all but the parameters is of the accumulation type of theirs.
   struct Flat {
     void* parameters;  // laid out by the ParameterSet, as are the gradients
     void* gradients;
@@ -67,26 +67,26 @@ class Optimizer {
                StepOutcome* outcome) const;
   void update(device::AnyStream stream, const Flat& flat, const StepNumbers* numbers,
               const StepOutcome* outcome) const;
-  // Takes over weights of the wide type laid out by the ParameterSet (parameters or gradients may
-  // be their memory); the average starts from them.
+  // Takes over weights of the accumulation type laid out by the ParameterSet (parameters or
+  // gradients may be their memory); the average starts from them.
   void adopt(device::AnyStream stream, const Flat& flat, const void* weights) const;
   void swap_average(device::AnyStream stream, const Flat& flat)
       const;  // exchanges the weights with their average, if there is one
 
   // Runs of this rank's optimizer state: elements [begin, end) of the flat buffers are state
   // elements from `state_offset` on.
-  struct Run {
+  struct StateRange {
     std::int64_t begin, end, state_offset;
     bool decay;
   };
-  const std::vector<Run>& owned() const { return owned_; }
+  const std::vector<StateRange>& owned() const { return owned_; }
 
  private:
   template <class P, class S, class Rule>
   void update_by(const Rule& rule, S& s, const Flat& flat, const StepNumbers* numbers,
                  const StepOutcome* outcome) const;
   template <class T>
-  T* weights(const Flat& flat, const Run& run) const;  // of a run, wide
+  T* weights(const Flat& flat, const StateRange& run) const;  // of a run, wide
   void round(device::AnyStream stream,
              const Flat& flat) const;   // this rank's weights become parameters,
   void gather(const Flat& flat) const;  // which every rank gets
@@ -103,9 +103,9 @@ class Optimizer {
   comm::Mesh mesh_, tensors_;
   OptimizerOptions options_;
   std::vector<Bucket> buckets_;
-  DType real_;
+  DType dtype_;
   std::int64_t state_elements_ = 0;
-  std::vector<Run> owned_;
+  std::vector<StateRange> owned_;
   std::vector<kernels::Range>
       counted_;  // elements of the gradients that this rank adds to the norm
 };

@@ -76,8 +76,8 @@ double tile_efficiency(const graph::Work::Product& p, int multiprocessors) {
 double DeviceModel::product_seconds(const graph::Work::Product& p, DType t) const {
   const double efficiency = multiprocessors > 0 ? tile_efficiency(p, multiprocessors) : 1;
   const auto size = static_cast<std::int64_t>(size_of(t));
-  const std::int64_t result =
-      p.sum ? 2 * static_cast<std::int64_t>(size_of(tfm::wide(t))) : size;  // read and written
+  const std::int64_t result = p.sum ? 2 * static_cast<std::int64_t>(size_of(tfm::accum_type(t)))
+                                    : size;  // read and written
   const double bytes = static_cast<double>(p.count) *
                        static_cast<double>((p.m * p.k + p.k * p.n) * size + p.m * p.n * result);
   return std::max(p.flops() / (rates(t).product * efficiency), bytes / bandwidth);

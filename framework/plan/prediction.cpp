@@ -17,7 +17,7 @@ class Clock {
   // `times` micro-batches alike; the last one reduces.
   void micro_batch(bool accumulating, bool reducing, double times) {
     for (std::size_t i = 0; i < program_.steps().size(); ++i) {
-      const graph::ProgramStep& s = program_.steps()[i];
+      const graph::Instruction& s = program_.steps()[i];
       if (s.phase != graph::Phase::reduce) {
         step(i, accumulating, times);
       } else if (reducing) {
@@ -51,7 +51,7 @@ class Clock {
   }
 
   void step(std::size_t i, bool accumulating, double times) {
-    const graph::ProgramStep& s = program_.steps()[i];
+    const graph::Instruction& s = program_.steps()[i];
     const graph::Op& op = *nodes_[static_cast<std::size_t>(s.node)].op;
     const std::string phase(graph::name_of(s.phase));
     const KernelSeconds k = kernel_seconds(program_, i, accumulating, device_);
@@ -94,17 +94,18 @@ Limit Prediction::limited_by() const {
 
 KernelSeconds kernel_seconds(const graph::Program& program, std::size_t i, bool accumulating,
                              const DeviceModel& device) {
-  const DType real = program.recording().real();
+  const DType dtype = program.recording().dtype();
   const graph::Work work = program.work(i);
   KernelSeconds k;
   double bytes = static_cast<double>(program.moved_bytes(i, accumulating));
-  for (const graph::Work::Product& p : work.products) k.products += device.product_seconds(p, real);
+  for (const graph::Work::Product& p : work.products)
+    k.products += device.product_seconds(p, dtype);
   if (work.attention_flops > 0) {
     k.attention =
-        std::max(work.attention_flops / device.rates(real).attention, bytes / device.bandwidth);
+        std::max(work.attention_flops / device.rates(dtype).attention, bytes / device.bandwidth);
     bytes = 0;
   } else if (!work.products.empty()) {  // whose own bytes are in their time
-    bytes = static_cast<double>(work.again) * static_cast<double>(size_of(real));
+    bytes = static_cast<double>(work.extra_elements) * static_cast<double>(size_of(dtype));
   }
   k.memory = bytes / device.bandwidth;
   k.launches = std::max(0.0, work.kernels * device.launch - k.sum());
@@ -117,14 +118,15 @@ UpdateBytes update_bytes(const StepPlan& plan) {
     return optim::Optimizer::state_elements(plan.model->parameters(), plan.mesh.layout, options,
                                             plan.buckets);
   };
-  const auto wide_real = static_cast<std::int64_t>(size_of(wide(plan.real)));
+  const auto accum_bytes = static_cast<std::int64_t>(size_of(accum_type(plan.dtype)));
   // In one pass: weights, moments and the weights' average are read and written, gradients read,
   // 16-bit copies written.
-  const std::int64_t element = (3 + 2 * options.states() + (options.ema > 0 ? 2 : 0)) * wide_real +
-                               (is_half(plan.real) ? 2 : 0),
+  const std::int64_t element =
+                         (3 + 2 * options.states() + (options.ema > 0 ? 2 : 0)) * accum_bytes +
+                         (is_half(plan.dtype) ? 2 : 0),
                      owned = elements();
   options.zero = 1;  // ranks share the norm, with ZeRO or without
-  return {static_cast<double>(elements() * wide_real), static_cast<double>(owned * element)};
+  return {static_cast<double>(elements() * accum_bytes), static_cast<double>(owned * element)};
 }
 
 Prediction predict(const StepPlan& plan, const ShapePlan& shape, const DeviceModel& device) {
@@ -139,11 +141,11 @@ Prediction predict(const StepPlan& plan, const ShapePlan& shape, const DeviceMod
   clock.collective(
       "reduce", {comm::Collective::all_reduce_sum, comm::Axis::world, sizeof(SquareSum)});  // norm
   clock.update();
-  const auto real = static_cast<std::int64_t>(size_of(plan.real));
+  const auto element_bytes = static_cast<std::int64_t>(size_of(plan.dtype));
   if (plan.config.parallel.zero > 0)
     for (const optim::Bucket& b : plan.buckets)
       clock.collective("optimizer",
-                       {comm::Collective::all_gather, b.axis, (b.end - b.begin) * real});
+                       {comm::Collective::all_gather, b.axis, (b.end - b.begin) * element_bytes});
   return clock.result;
 }
 

@@ -10,7 +10,7 @@ namespace {
 std::int64_t activation_bytes(const StepPlan& p) {
   std::int64_t most =
       p.translator ? inference::translation_bytes(*p.translator, p.config.model,
-                                                  inference::translation_of(p.config), p.real)
+                                                  inference::translation_of(p.config), p.dtype)
                    : 0;
   for (const ShapePlan& s : p.shapes)
     most = std::max({most, s.train_program.arena_bytes(), s.evaluation.program().arena_bytes()});
@@ -20,15 +20,15 @@ std::int64_t activation_bytes(const StepPlan& p) {
 optim::Optimizer::Flat lay_out_flat(const StepPlan& p, device::Arena& arena) {
   const optim::OptimizerOptions options = optimizer_of(p.config);
   const nn::ParameterSet& parameters = p.model->parameters();
-  const auto wide_real = static_cast<std::int64_t>(size_of(wide(p.real)));
+  const auto accum_bytes = static_cast<std::int64_t>(size_of(accum_type(p.dtype)));
   const std::int64_t state =
-      optim::Optimizer::state_elements(parameters, p.mesh.layout, options, p.buckets) * wide_real;
+      optim::Optimizer::state_elements(parameters, p.mesh.layout, options, p.buckets) * accum_bytes;
   optim::Optimizer::Flat flat{};
   flat.parameters = arena.take(
-      kParameters, parameters.flat_elements() * static_cast<std::int64_t>(size_of(p.real)));
-  flat.gradients = arena.take(kGradients, parameters.flat_elements() * wide_real);
+      kParameters, parameters.flat_elements() * static_cast<std::int64_t>(size_of(p.dtype)));
+  flat.gradients = arena.take(kGradients, parameters.flat_elements() * accum_bytes);
   for (int k = 0; k < options.states(); ++k) flat.state[k] = arena.take(kOptimizer, state);
-  if (is_half(p.real)) flat.master = arena.take(kMaster, state);
+  if (is_half(p.dtype)) flat.master = arena.take(kMaster, state);
   if (options.ema > 0) flat.average = arena.take(kAverage, state);
   return flat;
 }

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kMicroTokens = 4096;  // of a side of a micro-batch of sentence pairs
 
-DType real_of(config::Precision precision) {
+DType dtype_of(config::Precision precision) {
   switch (precision) {
     case config::Precision::fp32:
       return DType::f32;
@@ -103,8 +103,8 @@ ShapePlan divide(const config::Config& c, const comm::Layout& layout, nn::BatchS
 }
 
 void make_programs(StepPlan& p, ShapePlan& s, const optim::OptimizerOptions& options) {
-  s.training = p.model->record_loss(s.shape, p.real, true);
-  s.evaluation = inference::ForwardPass::loss(*p.model, s.shape, p.real, !p.on_host());
+  s.training = p.model->record_loss(s.shape, p.dtype, true);
+  s.evaluation = inference::ForwardPass::loss(*p.model, s.shape, p.dtype, !p.on_host());
   graph::PlanOptions train{.recompute = recompute_of(p.config.recompute),
                            .outputs = s.training.outputs(),
                            .device = !p.on_host()};
@@ -112,7 +112,7 @@ void make_programs(StepPlan& p, ShapePlan& s, const optim::OptimizerOptions& opt
     train.fusions = ops::fusions();
     train.overlaps = ops::overlaps();
   }
-  const auto bytes = static_cast<std::int64_t>(size_of(wide(p.real)));
+  const auto bytes = static_cast<std::int64_t>(size_of(accum_type(p.dtype)));
   for (const optim::Bucket& b : p.buckets)
     train.buckets.push_back(
         {b.parameters,
@@ -192,11 +192,11 @@ double StepPlan::nominal_flops() const {
 
 std::vector<graph::CollectiveUse> StepPlan::collectives(const ShapePlan& shape) const {
   std::vector<graph::CollectiveUse> all;
-  const auto bytes = static_cast<std::int64_t>(size_of(real)),
+  const auto bytes = static_cast<std::int64_t>(size_of(dtype)),
              objectives = static_cast<std::int64_t>(shape.training.losses.size());
   all.push_back({comm::Collective::all_reduce_sum, comm::Axis::data, 8 * objectives});  // labels
   for (std::int64_t m = 0; m < shape.micro_batches; ++m)
-    for (const graph::ProgramStep& s : shape.train_program.steps()) {
+    for (const graph::Instruction& s : shape.train_program.steps()) {
       if (s.phase == graph::Phase::reduce) {
         if (m + 1 == shape.micro_batches)
           all.push_back(shape.train_program.buckets()[s.bucket].collective);
@@ -220,7 +220,7 @@ std::vector<graph::CollectiveUse> StepPlan::evaluation_collectives(const ShapePl
   std::vector<graph::CollectiveUse> all;
   const std::int64_t runs = ceil_div(sequences, shape.shape.sequences * mesh.layout.data);
   for (std::int64_t run = 0; run < runs; ++run)
-    for (const graph::ProgramStep& s : shape.evaluation.program().steps())
+    for (const graph::Instruction& s : shape.evaluation.program().steps())
       std::ranges::copy(shape.evaluation.recording().tape->nodes()[s.node].op->collectives(s.phase),
                         std::back_inserter(all));
   for (const std::int64_t bytes : inference::Totals::reduced_bytes())
@@ -244,8 +244,8 @@ std::uint64_t StepPlan::collective_hash() const {
 }
 
 StepPlan make_step_plan(const config::Config& config, const comm::Mesh& mesh,
-                        std::optional<DType> real, const std::optional<nn::BatchShape>& only) {
-  StepPlan p{.config = config, .mesh = mesh, .real = real.value_or(real_of(config.precision))};
+                        std::optional<DType> dtype, const std::optional<nn::BatchShape>& only) {
+  StepPlan p{.config = config, .mesh = mesh, .dtype = dtype.value_or(dtype_of(config.precision))};
   p.model = models::make_model(config, mesh);
   if (config.eval.every > 0 && config.eval.translates() && !only) {
     config::Config whole_rows = config;
@@ -253,7 +253,7 @@ StepPlan make_step_plan(const config::Config& config, const comm::Mesh& mesh,
     p.translator = models::make_model(whole_rows, mesh);
   }
   const optim::OptimizerOptions options = optimizer_of(config);
-  const auto bytes = static_cast<std::int64_t>(size_of(wide(p.real)));
+  const auto bytes = static_cast<std::int64_t>(size_of(accum_type(p.dtype)));
   p.buckets = optim::make_buckets(p.model->parameters(), mesh.layout,
                                   std::max<std::int64_t>(1, config.parallel.bucket_bytes / bytes));
   if (only)

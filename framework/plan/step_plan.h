@@ -35,7 +35,7 @@ struct ShapePlan {
 struct StepPlan {
   config::Config config;
   comm::Mesh mesh;  // its communicators may be null: planning needs none
-  DType real = DType::f32;
+  DType dtype = DType::f32;
   std::unique_ptr<nn::Model> model;
   std::unique_ptr<nn::Model>
       translator;  // records translations of the validation data, if eval.metrics need them
@@ -68,9 +68,9 @@ struct StepPlan {
 };
 
 // Of batch_shapes(), or of one shape of a rank's own, which is then its whole batch.
-// `real`: instead of the configuration's precision.
+// `dtype`: instead of the configuration's precision.
 StepPlan make_step_plan(const config::Config& config, const comm::Mesh& mesh,
-                        std::optional<DType> real = {},
+                        std::optional<DType> dtype = {},
                         const std::optional<nn::BatchShape>& only = {});
 
 }  // namespace tfm::plan

@@ -92,7 +92,7 @@ class Page {
   prometheus::Registry registry_;
 };
 
-std::string page_of(const ExporterOptions& options, const Snapshot& s) {
+std::string page_of(const MetricsServerOptions& options, const Snapshot& s) {
   Page page;
   page.gauge("tfm_build_info", "Build information; always 1.", 1, options.build);
   page.gauge("tfm_run_info", "Run information; always 1.", 1, options.run);
@@ -131,8 +131,8 @@ std::string page_of(const ExporterOptions& options, const Snapshot& s) {
 
 }  // namespace
 
-struct Exporter::Impl {
-  ExporterOptions options;
+struct MetricsServer::Impl {
+  MetricsServerOptions options;
   Address address;
   httplib::Server server;
   std::thread thread;
@@ -196,20 +196,20 @@ struct Exporter::Impl {
   }
 };
 
-std::unique_ptr<Exporter> Exporter::create(const ExporterOptions& options) {
+std::unique_ptr<MetricsServer> MetricsServer::create(const MetricsServerOptions& options) {
   if (options.listen.empty()) return nullptr;
   auto impl = std::make_unique<Impl>();
   impl->options = options;
   impl->address = address_of(options.listen);
   impl->serve_pages();
   impl->listen();
-  return std::unique_ptr<Exporter>(new Exporter(std::move(impl)));
+  return std::unique_ptr<MetricsServer>(new MetricsServer(std::move(impl)));
 }
 
-Exporter::Exporter(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Exporter::~Exporter() = default;
+MetricsServer::MetricsServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+MetricsServer::~MetricsServer() = default;
 
-void Exporter::step(const StepMetrics& m) {
+void MetricsServer::step(const StepMetrics& m) {
   std::size_t bucket = 0;
   while (bucket < buckets.size() && m.seconds > buckets[bucket]) ++bucket;
   std::lock_guard lock(impl_->mutex);
@@ -223,41 +223,41 @@ void Exporter::step(const StepMetrics& m) {
   s.alive = std::chrono::steady_clock::now();
 }
 
-void Exporter::eval(const std::string& split, const std::string& metric, double value) {
+void MetricsServer::eval(const std::string& split, const std::string& metric, double value) {
   std::lock_guard lock(impl_->mutex);
   impl_->state.eval[metric][split] = value;
 }
 
-void Exporter::checkpoint(std::int64_t step) {
+void MetricsServer::checkpoint(std::int64_t step) {
   std::lock_guard lock(impl_->mutex);
   impl_->state.checkpoint_step = step;
   impl_->state.checkpoint_time = unix_time();
 }
 
-void Exporter::checkpoint_failed() {
+void MetricsServer::checkpoint_failed() {
   std::lock_guard lock(impl_->mutex);
   impl_->state.checkpoint_failures += 1;
 }
 
-void Exporter::nonfinite_step() {
+void MetricsServer::nonfinite_step() {
   std::lock_guard lock(impl_->mutex);
   impl_->state.nonfinite += 1;
 }
 
-void Exporter::memory(const std::string& kind, std::int64_t bytes) {
+void MetricsServer::memory(const std::string& kind, std::int64_t bytes) {
   std::lock_guard lock(impl_->mutex);
   impl_->state.memory[kind] = static_cast<double>(bytes);
 }
 
-int Exporter::port() const { return impl_->address.port; }
+int MetricsServer::port() const { return impl_->address.port; }
 
-std::string Exporter::url() const {
+std::string MetricsServer::url() const {
   const auto& [host, port] = impl_->address;
   return "http://" + (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" +
          std::to_string(port) + "/metrics";
 }
 
-bool Exporter::is_public() const {
+bool MetricsServer::is_public() const {
   const auto& host = impl_->address.host;
   return host != "localhost" && host != "::1" && host.rfind("127.", 0) != 0;
 }

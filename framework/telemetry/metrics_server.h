@@ -9,7 +9,7 @@
 
 namespace tfm::telemetry {
 
-struct ExporterOptions {
+struct MetricsServerOptions {
   std::string listen;  // "host:port", "[v6]:port" or "port" (127.0.0.1); port 0: any free one;
                        // "none": no endpoint
   double health_seconds = 600;  // /healthz fails once the last step, or the start, is longer ago
@@ -23,14 +23,14 @@ struct StepMetrics {
   double tokens_per_second = 0, loss = 0, grad_norm = 0, lr = 0, seconds = 0;
 };
 
-class Exporter {
+class MetricsServer {
  public:
   // Null where `listen` is empty. Error(usage): `listen` is malformed; Error(environment): the
   // address cannot be had.
-  static std::unique_ptr<Exporter> create(const ExporterOptions& options);
-  ~Exporter();
-  Exporter(const Exporter&) = delete;
-  Exporter& operator=(const Exporter&) = delete;
+  static std::unique_ptr<MetricsServer> create(const MetricsServerOptions& options);
+  ~MetricsServer();
+  MetricsServer(const MetricsServer&) = delete;
+  MetricsServer& operator=(const MetricsServer&) = delete;
 
   void step(const StepMetrics& metrics);
   void eval(const std::string& split, const std::string& metric, double value);  // tfm_eval_METRIC
@@ -46,7 +46,7 @@ class Exporter {
 
  private:
   struct Impl;
-  explicit Exporter(std::unique_ptr<Impl> impl);
+  explicit MetricsServer(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 

@@ -16,14 +16,14 @@ Engine::Engine(plan::StepPlan plan, device::Device device)
       host_(device_.allocate_host(plan_.staging.total()), plan_.staging.total()),
       tensors_(comm::device_mesh(plan_.mesh, device_, plan::mesh_options(plan_.config))),
       optimizer_(plan_.model->parameters(), plan_.mesh, tensors_, plan::optimizer_of(plan_.config),
-                 plan_.buckets, plan_.real),
+                 plan_.buckets, plan_.dtype),
       memory_(plan::lay_out(plan_, arena_, host_)) {
   TFM_CHECK(plan_.on_host() == device_.is_cpu(), "the plan was made for another kind of device");
   if (plan_.config.cuda_graphs == config::CudaGraphs::on && !recordable(true))
     throw Error(ExitCode::usage,
                 "cuda_graphs is on, but the ranks exchange tensors through host memory, which a "
                 "CUDA graph cannot capture; expected cuda_graphs auto or off, or one GPU per rank");
-  if (plan_.real == DType::f16) loss_scale_ = optim::LossScale::of_fp16();
+  if (plan_.dtype == DType::f16) loss_scale_ = optim::LossScale::of_fp16();
   for (plan::ShapePlan& s : plan_.shapes) bind(s);
 }
 
@@ -32,7 +32,7 @@ std::vector<Tensor> Engine::leaves(const nn::Recording& recording) const {
   for (const graph::ValueInfo& v : recording.tape->values())
     memory.push_back(
         v.role == graph::Role::parameter
-            ? plan_.model->parameters().view(v.parameter, memory_.flat.parameters, plan_.real)
+            ? plan_.model->parameters().view(v.parameter, memory_.flat.parameters, plan_.dtype)
         : v.role != graph::Role::activation ? Tensor{memory_.leaves.at(v.name), v.dtype, v.shape}
                                             : Tensor{});
   return memory;
@@ -42,10 +42,10 @@ void Engine::bind(plan::ShapePlan& shape) {
   graph::Bindings b{.data = leaves(shape.training), .gradients = {}};
   const auto& values = shape.training.tape->values();
   for (const graph::ValueInfo& v : values)
-    b.gradients.push_back(
-        v.role == graph::Role::parameter
-            ? plan_.model->parameters().view(v.parameter, memory_.flat.gradients, wide(plan_.real))
-            : Tensor{});
+    b.gradients.push_back(v.role == graph::Role::parameter
+                              ? plan_.model->parameters().view(v.parameter, memory_.flat.gradients,
+                                                               accum_type(plan_.dtype))
+                              : Tensor{});
   shape.train_program.bind(memory_.activations.data(), b);
   inference::fill_constants(device_.stream(), shape.training, b.data);
   shape.evaluation.bind(device_.stream(), leaves(shape.evaluation.recording()),
@@ -58,7 +58,7 @@ void Engine::set_weights(const std::function<void(void*)>& fill) {
     fill(weights);
   } else {
     const std::int64_t bytes = plan_.model->parameters().flat_elements() *
-                               static_cast<std::int64_t>(size_of(wide(plan_.real)));
+                               static_cast<std::int64_t>(size_of(accum_type(plan_.dtype)));
     const auto host = device_.allocate_host(bytes);
     fill(host.get());
     device::upload(device_.stream(), weights, host.get(), bytes);
@@ -68,7 +68,7 @@ void Engine::set_weights(const std::function<void(void*)>& fill) {
 
 void Engine::initialize_parameters() {
   set_weights([&](void* flat) {
-    with_wide(wide(plan_.real), [&]<class T>() {
+    with_accum(accum_type(plan_.dtype), [&]<class T>() {
       plan_.model->parameters().initialize(plan_.config.train.seed, static_cast<T*>(flat),
                                            device_.host().threads);
     });
@@ -141,7 +141,7 @@ void Engine::run_micro_batch(const plan::ShapePlan& shape, const graph::ExecCont
       });
     }
     if (!context.state.reduce_gradients) return;
-    const device::Lent scratch(stream, idle_memory());
+    const device::ScratchScope scratch(stream, idle_memory());
     part(&StepTimes::reduce, [&] { optimizer_.reduce_finish(); });
     part(&StepTimes::norm,
          [&] { optimizer_.measure(stream, memory_.flat, memory_.numbers, memory_.outcome); });

@@ -34,13 +34,13 @@ class Engine {
   const plan::StepPlan& plan() const { return plan_; }
   const nn::Model& model() const { return *plan_.model; }
   device::Device& device() { return device_; }
-  comm::Site site() const { return {device_, plan_.mesh, tensors_}; }
+  comm::RankContext rank_context() const { return {device_, plan_.mesh, tensors_}; }
   std::int64_t arena_high_water() const { return arena_.high_water(); }
   const device::MemoryPlan& memory_taken() const { return arena_.taken(); }
 
   void initialize_parameters();
-  // `fill` writes all weights of this rank, laid out by model().parameters(), in the wide type of
-  // theirs, to host memory. All ranks call alike.
+  // `fill` writes all weights of this rank, laid out by model().parameters(), in the accumulation
+  // type of theirs, to host memory. All ranks call alike.
   void set_weights(const std::function<void(void* flat)>& fill);
   void swap_average() { optimizer_.swap_average(device_.stream(), memory_.flat); }
   optim::LossScale& loss_scale() { return loss_scale_; }

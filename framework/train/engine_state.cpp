@@ -31,7 +31,7 @@ std::vector<State> states_of(const Engine& engine) {
 template <class F>
 void for_owned_state(const Engine& engine, F visit) {
   for (const nn::PartSlice& part : engine.model().parameters().slices())
-    for (const optim::Optimizer::Run& run : engine.optimizer().owned()) {
+    for (const optim::Optimizer::StateRange& run : engine.optimizer().owned()) {
       const std::int64_t begin = std::max(run.begin, part.offset),
                          end = std::min(run.end, part.offset + part.elements());
       if (begin < end)
@@ -41,14 +41,14 @@ void for_owned_state(const Engine& engine, F visit) {
 
 }  // namespace
 
-std::vector<checkpoint::Piece> checkpoint_pieces(Engine& engine) {
+std::vector<checkpoint::Chunk> checkpoint_pieces(Engine& engine) {
   const comm::Mesh& mesh = engine.plan().mesh;
   const auto* flat = static_cast<const float*>(engine.flat().parameters);
-  std::vector<checkpoint::Piece> pieces;
+  std::vector<checkpoint::Chunk> pieces;
   const auto add = [&](const std::string& name, const nn::PartSlice& p, std::int64_t first,
                        std::int64_t count, const float* data) {
     if (count == 0) return;
-    checkpoint::Piece piece{checkpoint::slice_of(p, first, count), name + p.name, p.full, data, {}};
+    checkpoint::Chunk piece{checkpoint::slice_of(p, first, count), name + p.name, p.full, data, {}};
     if (!engine.device().is_cpu()) {
       const auto host = engine.device().allocate_host(count * 4);
       device::download(engine.device().stream(), host.get(), data, count * 4);

@@ -8,7 +8,7 @@
 namespace tfm::train {
 
 // The pieces this rank writes; over all ranks they cover every tensor once.
-std::vector<checkpoint::Piece> checkpoint_pieces(Engine& engine);
+std::vector<checkpoint::Chunk> checkpoint_pieces(Engine& engine);
 
 // Restores parameters, and optimizer state with the number of updates if `optimizer`. Error(input)
 // names the tensor where the checkpoint is of another model.

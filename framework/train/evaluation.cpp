@@ -38,8 +38,8 @@ class Evaluation final : public Observer {
     const plan::StepPlan& plan = run.engine.plan();
     if (!plan.translator) return {};
     inference::Translator translator(
-        *plan.translator, run.config.model, run.engine.site(),
-        {run.engine.model().parameters(), run.engine.flat().parameters, plan.real},
+        *plan.translator, run.config.model, run.engine.rank_context(),
+        {run.engine.model().parameters(), run.engine.flat().parameters, plan.dtype},
         *run.data.tokenizer, inference::translation_of(run.config), run.engine.idle_memory());
     return translator.translate(lines_.source);
   }

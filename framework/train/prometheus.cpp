@@ -39,7 +39,7 @@ class MetricsServer final : public Observer {
   void open(TrainingRun& run) {
     const config::ModelConfig& model = run.config.model;
     const comm::Layout& layout = run.mesh.layout;
-    server_ = telemetry::Exporter::create(
+    server_ = telemetry::MetricsServer::create(
         {.listen = run.config.metrics.listen,
          .build = {{"version", std::string(version)}},
          .run = {{"model", model.preset.empty() ? config::word(model.family) : model.preset},
@@ -53,7 +53,7 @@ class MetricsServer final : public Observer {
       warn("metrics.listen " + run.config.metrics.listen + " is reachable from other machines");
   }
 
-  std::unique_ptr<telemetry::Exporter> server_;
+  std::unique_ptr<telemetry::MetricsServer> server_;
 };
 
 }  // namespace

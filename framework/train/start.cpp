@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "comm/consensus.h"
-#include "huggingface/companions.h"
+#include "huggingface/sidecars.h"
 #include "inference/initial_weights.h"
 #include "inference/loaded_model.h"
 #include "train/engine_state.h"
@@ -59,7 +59,9 @@ void check_start(const config::Config& config, config::Problems& problems) {
   const std::string& init = config.model.init;
   if (!config.model.random_init() && !huggingface::is_huggingface(init))
     problems.collect("model.init", [&] {
-      checkpoint::CheckpointReader(inference::checkpoint_path(init)).check_headers();
+      checkpoint::CheckpointReader(
+          inference::checkpoint_path(init, checkpoint::Verification::headers))
+          .check_headers();
     });
   std::error_code ignored;
   const std::string& dir = config.checkpoint.dir;
@@ -73,9 +75,12 @@ void start_from(TrainingRun& run) {
   if (const std::string path = checkpoint_to_resume(run); !path.empty()) resume(run, path);
   const config::ModelConfig& model = run.config.model;
   if (run.step > 0 || model.random_init()) return;
-  run.engine.set_weights([&](void* flat) {
-    run.origin = inference::load_initial_weights(model.init, model, run.engine.model().parameters(),
-                                                 static_cast<float*>(flat));
+  config::at_key(run.config.places, "model.init", [&] {
+    run.engine.set_weights([&](void* flat) {
+      run.origin =
+          inference::load_initial_weights(model.init, model, run.engine.model().parameters(),
+                                          static_cast<float*>(flat), *run.mesh.world);
+    });
   });
   if (run.lead()) say("initialized weights from " + model.init);
 }

@@ -72,7 +72,7 @@ Trace run(config::Config config, const comm::Mesh& mesh, const device::Device& d
   Engine e(plan::make_step_plan(config, mesh, DType::f64), device);
   e.initialize_parameters();
   Trace t;
-  t.rank_order = !e.site().tensors.world->on_stream();
+  t.rank_order = !e.rank_context().tensors.world->on_stream();
   t.initial = parts_of(e, e.flat().parameters);
   const SyntheticData data(e.plan());
   data::DataLoader loader = e.training_loader(data);

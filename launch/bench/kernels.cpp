@@ -36,7 +36,7 @@ class KernelBench {
  public:
   KernelBench(const config::Config& config, const Launch& launch)
       : engine_(plan::make_step_plan(config, launch.mesh({})), launch.device(config)) {
-    const MeasuredRates r = measure_rates(engine_.device(), engine_.plan().real);
+    const MeasuredRates r = measure_rates(engine_.device(), engine_.plan().dtype);
     const plan::DeviceModel::Rates rates{r.product, r.product, r.product};
     model_ = {.name = "measured", .wide = rates, .half = rates, .bandwidth = r.bandwidth};
     engine_.initialize_parameters();
@@ -56,7 +56,7 @@ class KernelBench {
     const graph::ExecContext context{device.stream(), &engine_.plan().mesh, {.seed = 1}};
     std::set<std::string> done;
     for (std::size_t i = 0; i < program.steps().size(); ++i) {
-      const graph::ProgramStep& s = program.steps()[i];
+      const graph::Instruction& s = program.steps()[i];
       if (s.phase == graph::Phase::reduce || program.joined(i)) continue;
       program.run_step(i, context);
       std::string name;
@@ -97,7 +97,7 @@ class KernelBench {
 
  private:
   // What tells steps apart: the op, its phase, the shapes of what it is given.
-  static std::string name_of_step(const graph::Program& program, const graph::ProgramStep& s) {
+  static std::string name_of_step(const graph::Program& program, const graph::Instruction& s) {
     const graph::Node& node = program.recording().nodes()[static_cast<std::size_t>(s.node)];
     std::string name = std::string(node.op->kind()) + " " + std::string(graph::name_of(s.phase));
     for (int v : node.in) {

@@ -45,7 +45,7 @@ MeasuredRates measure_rates(device::Device& device, DType type) {
   with_float(type, [&]<class T>() {
     const Operand a(device, type, n * n), b(device, type, n * n), c(device, type, n * n);
     const Operand qkv(device, type, rows * 3 * width), out(device, type, rows * width),
-        lse(device, wide(type), rows * heads);
+        lse(device, accum_type(type), rows * heads);
     const Operand from(device, type, copied / static_cast<std::int64_t>(sizeof(T))),
         to(device, type, copied / static_cast<std::int64_t>(sizeof(T)));
     device::on(device.stream(), [&](auto& s) {
@@ -74,8 +74,8 @@ MeasuredRates measure_rates(device::Device& device, DType type) {
                                                 .kv_stride = 3 * width,
                                                 .out = out.ptr<T>(),
                                                 .out_stride = width,
-                                                .lse = lse.ptr<Wide<T>>(),
-                                                .scale = Wide<T>(0.125),
+                                                .lse = lse.ptr<Accum<T>>(),
+                                                .scale = Accum<T>(0.125),
                                                 .causal = true,
                                                 .heads_total = heads};
       rates.attention = 2.0 * static_cast<double>(rows * length * width) /

@@ -133,7 +133,7 @@ class StepBench {
                              .op->kind());
     };
     for (std::size_t i = 0; i < program.steps().size(); ++i) {
-      const graph::ProgramStep& step = program.steps()[i];
+      const graph::Instruction& step = program.steps()[i];
       if (step.node < 0 || program.joined(i)) continue;
       const std::size_t first = step.join == graph::Join::no ? i : i - 1;
       const std::string kind = (first < i ? kind_of(first) + " + " : "") + kind_of(i);

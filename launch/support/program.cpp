@@ -142,9 +142,10 @@ comm::Mesh Launch::mesh(comm::Layout layout) const {
   return comm::single_mesh();
 }
 
-comm::Site Launch::site(const config::Config& config) const {
+comm::RankContext Launch::rank_context(const config::Config& config) const {
   check_same(config);
-  return comm::site_of(device(config), mesh(config::layout_of(config)), plan::mesh_options(config));
+  return comm::rank_context(device(config), mesh(config::layout_of(config)),
+                            plan::mesh_options(config));
 }
 
 }  // namespace tfm::launch

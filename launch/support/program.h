@@ -57,7 +57,7 @@ struct Launch {
   comm::Mesh mesh(comm::Layout layout) const;
   device::Device device(
       const config::Config& config) const;  // Error(environment) where it is not there
-  comm::Site site(const config::Config& config) const;
+  comm::RankContext rank_context(const config::Config& config) const;
 };
 
 }  // namespace tfm::launch

@@ -99,11 +99,11 @@ std::int64_t slice_elements(const Shape& full, int axis, std::int64_t begin, std
   return n;
 }
 
-// Cuts every tensor along a random axis into `ways` slices, each slice flatly into pieces dealt to
+// Cuts every tensor along a random axis into `ways` slices, each slice flatly into chunks dealt to
 // the ranks.
 struct Cut {
   std::vector<std::vector<float>> storage;
-  std::vector<std::vector<checkpoint::Piece>> of_rank;
+  std::vector<std::vector<checkpoint::Chunk>> of_rank;
 };
 Cut cut(const Data& data, int ranks, unsigned seed) {
   std::mt19937 random(seed);
@@ -120,13 +120,13 @@ Cut cut(const Data& data, int ranks, unsigned seed) {
       for (std::int64_t p = 0; p < parts; ++p) {
         s.first = total * p / parts;
         s.count = total * (p + 1) / parts - s.first;
-        checkpoint::Piece piece;
-        static_cast<checkpoint::Slice&>(piece) = s;
-        piece.name = name;
-        piece.full_shape = full;
+        checkpoint::Chunk chunk;
+        static_cast<checkpoint::Slice&>(chunk) = s;
+        chunk.name = name;
+        chunk.full_shape = full;
         out.storage.push_back(elements(full, values, s));
-        piece.data = out.storage.back().data();
-        out.of_rank[random() % ranks].push_back(piece);
+        chunk.data = out.storage.back().data();
+        out.of_rank[random() % ranks].push_back(chunk);
       }
     }
   }
@@ -157,10 +157,10 @@ class Checkpoint : public testing::Test {
                                     const std::optional<checkpoint::Best>& best = {}) const {
     checkpoint::CheckpointInfo info = info_at(step);
     info.best = best;
-    const Cut pieces = cut(data, ranks, seed);
+    const Cut chunks = cut(data, ranks, seed);
     std::vector<checkpoint::CheckpointResult> results(ranks);
     Crew(ranks).run([&](const checkpoint::CheckpointRanks& r) {
-      results[r.rank] = checkpoint::write_checkpoint(dir_, info, pieces.of_rank[r.rank], keep, r);
+      results[r.rank] = checkpoint::write_checkpoint(dir_, info, chunks.of_rank[r.rank], keep, r);
     });
     for (const auto& r : results) {
       EXPECT_EQ(r.path, results[0].path);
@@ -343,7 +343,7 @@ TEST_F(Checkpoint, ReadsAtAnyLayout) {
 
 TEST_F(Checkpoint, AHoleIsNamed) {
   const std::vector<float> values(6);
-  checkpoint::Piece p;
+  checkpoint::Chunk p;
   p.name = "model/w";
   p.full_shape = {2, 6};
   p.axis = 0;
@@ -465,16 +465,16 @@ TEST_F(Checkpoint, CleanRemovesWhatWasInterrupted) {
 TEST_F(Checkpoint, OneRankFailsAllGiveUp) {
   const Data data = random_data(1);
   ASSERT_TRUE(save(1, data).ok());
-  Cut pieces = cut(data, 4, 1);
-  checkpoint::Piece wrong;
+  Cut chunks = cut(data, 4, 1);
+  checkpoint::Chunk wrong;
   wrong.name = "model/bad";
   wrong.full_shape = {2};
   wrong.count = 3;
-  pieces.of_rank[2].push_back(wrong);
+  chunks.of_rank[2].push_back(wrong);
   std::vector<std::string> errors(4);
   Crew(4).run([&](const checkpoint::CheckpointRanks& r) {
     errors[r.rank] =
-        checkpoint::write_checkpoint(dir_, info_at(2), pieces.of_rank[r.rank], 2, r).error;
+        checkpoint::write_checkpoint(dir_, info_at(2), chunks.of_rank[r.rank], 2, r).error;
   });
   for (const auto& e : errors) EXPECT_NE(e.find("rank 2: "), std::string::npos) << e;
   EXPECT_FALSE(fs::exists(dir_ + "/step-00000002.tmp"));
@@ -570,9 +570,9 @@ TEST_F(Checkpoint, KillsAtRandomTimesNeverLoseTheCheckpoint) {
   for (int kill = 0; kill < 40; ++kill) {
     const pid_t pid = ::fork();
     if (pid == 0) {
-      const Cut pieces = cut(data, 1, 2);
+      const Cut chunks = cut(data, 1, 2);
       for (std::int64_t s = step + 1;; ++s) {
-        if (!checkpoint::write_checkpoint(dir_, info_at(s), pieces.of_rank[0], 2, {}).ok())
+        if (!checkpoint::write_checkpoint(dir_, info_at(s), chunks.of_rank[0], 2, {}).ok())
           ::_exit(1);
         if (s > step + 3) s = step;  // now and then over one that is there
       }

@@ -80,7 +80,7 @@ TEST(Pairs, TheLongerSideDecidesTheShape) {
   EXPECT_EQ(pairs.batch(1).shape, 0u);
   EXPECT_EQ(pairs.pairs_of(1), (std::vector<std::int64_t>{0, 3}));
   const Read r(pairs, 0, 0, 2, pair_widths(6));
-  EXPECT_EQ(r["labels"], (Ids{'A', 'B', 'C', 'D', 257, -1, 'A', 257, -1, -1, -1, -1}));
+  EXPECT_EQ(r[Field::labels], (Ids{'A', 'B', 'C', 'D', 257, -1, 'A', 257, -1, -1, -1, -1}));
 }
 
 TEST(Pairs, EachSideIsCutByItsOwnModel) {

@@ -25,7 +25,7 @@ std::vector<std::int32_t> continued(const comm::Mesh& mesh) {
   const auto model = models::make_model(config, mesh);
   std::vector<double> flat(static_cast<std::size_t>(model->parameters().flat_elements()));
   model->parameters().initialize(3, flat.data(), 1);
-  inference::Generation generation(*model, comm::site_of(device::Device::cpu(1), mesh),
+  inference::Generation generation(*model, comm::rank_context(device::Device::cpu(1), mesh),
                                    {model->parameters(), flat.data(), DType::f64},
                                    {.sequences = 1, .length = 1, .capacity = 40}, 53);
   inference::Sampler sampler({.temperature = 0.8, .top_k = 20, .top_p = 0.9, .seed = 11});

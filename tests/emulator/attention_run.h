@@ -19,7 +19,7 @@ AttentionResult run_attention(const Data<T>& d) {
       dout("dout", spread(d.dout, q_width, d.out_stride));
   Buffer<T> out("out", r.batch * r.queries * d.out_stride),
       dq("dq", r.batch * r.queries * d.q_stride), dkv("dk and dv", std::ssize(kv));
-  Buffer<Wide<T>> lse("lse", r.batch * r.heads * r.queries), bias("bias", r.bias),
+  Buffer<Accum<T>> lse("lse", r.batch * r.heads * r.queries), bias("bias", r.bias),
       dbias("dbias", r.batch * std::ssize(r.bias));
   const Values q_seg(r.q_segments.begin(), r.q_segments.end()),
       k_seg(r.k_segments.begin(), r.k_segments.end());
@@ -39,7 +39,7 @@ AttentionResult run_attention(const Data<T>& d) {
                                     .out = out,
                                     .out_stride = d.out_stride,
                                     .lse = lse,
-                                    .scale = static_cast<Wide<T>>(r.scale),
+                                    .scale = static_cast<Accum<T>>(r.scale),
                                     .causal = r.causal,
                                     .k_segments = given(k_segments, !k_seg.empty()),
                                     .q_segments = given(q_segments, !q_seg.empty()),

@@ -201,7 +201,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t o, const vo
   runtime.gradient_epilogues += o->of_gradient();
   const auto k = static_cast<std::int64_t>(o->a == CUBLAS_OP_N ? la->cols : la->rows);
   typed(la->type, [&]<class T>(T) {
-    using W = tfm::Wide<T>;
+    using W = tfm::Accum<T>;
     auto run = [&]<class C>(C) {
       tfm::emulator::submit(
           stream, [operation = *o, x = *static_cast<const W*>(alpha),

@@ -25,12 +25,12 @@ class Buffer {
   Buffer& operator=(const Buffer&) = delete;
 
   void assign(const Values& v) {
-    for (std::int64_t i = 0; i < n_; ++i) p_[i] = static_cast<T>(static_cast<Wide<T>>(v[i]));
+    for (std::int64_t i = 0; i < n_; ++i) p_[i] = static_cast<T>(static_cast<Accum<T>>(v[i]));
   }
   operator T*() { return p_; }
   Values values() const {
     Values v(n_);
-    for (std::int64_t i = 0; i < n_; ++i) v[i] = static_cast<double>(static_cast<Wide<T>>(p_[i]));
+    for (std::int64_t i = 0; i < n_; ++i) v[i] = static_cast<double>(static_cast<Accum<T>>(p_[i]));
     return v;
   }
   std::vector<T> raw() const { return std::vector<T>(p_, p_ + n_); }
@@ -44,7 +44,7 @@ class Buffer {
 template <class T>
 Values rounded(Values v) {
   for (double& x : v)
-    x = static_cast<double>(static_cast<Wide<T>>(static_cast<T>(static_cast<Wide<T>>(x))));
+    x = static_cast<double>(static_cast<Accum<T>>(static_cast<T>(static_cast<Accum<T>>(x))));
   return v;
 }
 

@@ -16,13 +16,13 @@ class HostArray {
   }
   HostArray(const char* name, const Values& v) : HostArray(name, std::ssize(v)) { assign(v); }
   void assign(const Values& v) {
-    for (std::size_t i = 0; i < v_.size(); ++i) v_[i] = static_cast<T>(static_cast<Wide<T>>(v[i]));
+    for (std::size_t i = 0; i < v_.size(); ++i) v_[i] = static_cast<T>(static_cast<Accum<T>>(v[i]));
   }
   operator T*() { return v_.data(); }
   Values values() const {
     Values v(v_.size());
     for (std::size_t i = 0; i < v_.size(); ++i)
-      v[i] = static_cast<double>(static_cast<Wide<T>>(v_[i]));
+      v[i] = static_cast<double>(static_cast<Accum<T>>(v_[i]));
     return v;
   }
 

@@ -253,7 +253,7 @@ TYPED_TEST(DeviceAttention, RowsOfACache) {
   Values want, want_lse;
   r(q, first_rows(k), first_rows(v), want, want_lse);
   Buffer<T> dq("q", q), dk("k", k), dv("v", v), out("out", std::ssize(q));
-  Buffer<Wide<T>> lse("lse", 2 * 2 * 3);
+  Buffer<Accum<T>> lse("lse", 2 * 2 * 3);
   kernels::attention(device_stream(),
                      kernels::AttentionArgs<T>{.batch = 2,
                                                .heads = 2,
@@ -269,7 +269,7 @@ TYPED_TEST(DeviceAttention, RowsOfACache) {
                                                .out = out,
                                                .out_stride = width,
                                                .lse = lse,
-                                               .scale = static_cast<Wide<T>>(r.scale),
+                                               .scale = static_cast<Accum<T>>(r.scale),
                                                .causal = true,
                                                .kv_length = rows});
   expect_close(out.values(), want, sizeof(T) == 2 ? 4e-3 : tolerance<T>(8), "out");

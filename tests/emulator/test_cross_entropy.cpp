@@ -35,7 +35,7 @@ struct LossCase {
   }
   template <class D, class T>
   Results run() const {
-    using W = Wide<T>;
+    using W = Accum<T>;
     typename D::template Array<T> x("logits", rows * stride);
     typename D::template Array<W> max("max", rows), sums("sums", 3 * rows);
     typename D::template Array<double> loss("loss", rows), total("total", 1), correct("correct", 1),
@@ -96,7 +96,7 @@ TYPED_TEST(DeviceLoss, MatchesTheDefinition) {
   const Values got = c.run<OnDevice, T>()[2].values, x = rounded<T>(c.logits());
   for (std::int64_t r = 0; r < 9; ++r)
     EXPECT_NEAR(got[r], reference::cross_entropy(x.data() + r * 300, 300, c.labels()[r], 0.1),
-                rounding<Wide<T>>(20));
+                rounding<Accum<T>>(20));
 }
 TEST(DeviceLossCases, NeedTheirBarriers) {
   expect_needs_barriers(
@@ -109,7 +109,7 @@ struct BucketCase {
 
   template <class D, class T>
   Results run() const {
-    using W = Wide<T>;
+    using W = Accum<T>;
     std::vector<std::int32_t> bucket(distances);
     for (std::int64_t i = 0; i < distances; ++i)
       bucket[i] = static_cast<std::int32_t>(i * i % buckets);

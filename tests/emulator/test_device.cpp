@@ -47,7 +47,7 @@ struct GemmCase {
 
   template <class D, class T, class C>
   Results run() const {
-    using W = Wide<T>;
+    using W = Accum<T>;
     const std::int64_t lda = (ta ? m : k) + pad, ldb = (tb ? k : n) + pad, ldc = n + pad;
     typename D::template Array<T> a("a", rounded<T>(random_values((ta ? k : m) * lda, 1))),
         b("b", rounded<T>(random_values((tb ? n : k) * ldb, 2))),
@@ -109,7 +109,7 @@ struct LinearGradientsCase {
     constexpr std::int64_t rows = 37, in = 24, out = 13;
     typename D::template Array<T> dy("dy", rounded<T>(random_values(rows * out, 1))),
         x("x", rounded<T>(random_values(rows * in, 2)));
-    typename D::template Array<Wide<T>> dw("dw", out * in), db("db", out);
+    typename D::template Array<Accum<T>> dw("dw", out * in), db("db", out);
     dw.assign(random_values(out * in, 3)), db.assign(random_values(out, 4));
     for (int time = 0; time < 2; ++time) {  // measured, then known
       emulator::runtime.gradient_epilogues = 0;
@@ -117,7 +117,8 @@ struct LinearGradientsCase {
           s, kernels::LinearGradientsArgs<T>{rows, in, out, scale, dy, x, dw, accumulate_dw, db,
                                              accumulate_db});
     }
-    return {{"dw", dw.values(), rounding<Wide<T>>(50)}, {"db", db.values(), rounding<Wide<T>>(50)}};
+    return {{"dw", dw.values(), rounding<Accum<T>>(50)},
+            {"db", db.values(), rounding<Accum<T>>(50)}};
   }
 };
 TEST_F(DeviceRuntime, BiasGradientsComeFromAnEpilogueWhereThatIsFaster) {
@@ -161,7 +162,7 @@ struct ActivationBackwardCase {
       const kernels::GemmArgs<T> product{.m = rows,
                                          .n = cols,
                                          .k = inner,
-                                         .alpha = Wide<T>(0.5),
+                                         .alpha = Accum<T>(0.5),
                                          .a = dy,
                                          .lda = inner,
                                          .b = w,

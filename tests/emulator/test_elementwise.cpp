@@ -24,7 +24,7 @@ TYPED_TEST(DeviceElementwise, CopiesScalesAndAdds) {
           Values want = y;
           for (std::int64_t i = first; i < first + n; ++i)
             want[i] =
-                (accumulate ? y[i] : 0) + x[i] * static_cast<double>(static_cast<Wide<T>>(scale));
+                (accumulate ? y[i] : 0) + x[i] * static_cast<double>(static_cast<Accum<T>>(scale));
           expect_close(dy.values(), rounded<T>(want), sizeof(T) == 2 ? 4e-3 : tolerance<T>(2), "y");
         }
 }

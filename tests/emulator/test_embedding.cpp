@@ -18,7 +18,7 @@ struct TableCase {
 
   template <class D, class T>
   Results run() const {
-    using W = Wide<T>;
+    using W = Accum<T>;
     Values ids(rows);
     const RandomKey key{5, Purpose::data, 0, 0};
     for (std::int64_t r = 0; r < rows; ++r)
@@ -73,14 +73,14 @@ struct PositionCase {
     typename D::template Array<T> x("x", rounded<T>(random_values(rows * cols, 1))),
         table("table", rounded<T>(random_values(table_rows * cols, 2))),
         dy("dy", rounded<T>(random_values(rows * cols, 3))), y("y", rows * cols);
-    typename D::template Array<Wide<T>> dtable("dtable", table_rows * cols);
+    typename D::template Array<Accum<T>> dtable("dtable", table_rows * cols);
     dtable.assign(Values(table_rows * cols, 0.5));
     kernels::add_position(
         D::stream(), kernels::PositionArgs<T>{rows, cols, row_offset, length, first, x, table, y});
     kernels::add_position_backward(
         D::stream(), kernels::PositionBackwardArgs<T>{rows, cols, row_offset, length, first,
                                                       table_rows, dy, dtable, accumulate});
-    return {{"y", y.values(), 0}, {"dtable", dtable.values(), rounding<Wide<T>>(8)}};
+    return {{"y", y.values(), 0}, {"dtable", dtable.values(), rounding<Accum<T>>(8)}};
   }
 };
 TYPED_TEST(DeviceTables, PositionsAsTheCpus) {

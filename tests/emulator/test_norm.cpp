@@ -17,7 +17,7 @@ struct NormCase {
 
   template <class D, class T>
   Results run() const {
-    using W = Wide<T>;
+    using W = Accum<T>;
     using namespace kernels;
     const auto n = places.heads > 0 ? rows / places.heads * places.stride : rows * cols;
     auto padded = [&](Values v) {
@@ -87,7 +87,7 @@ struct AddNormCase {
   template <class D, class T>
   Results run(bool joined) const {
     using namespace kernels;
-    using W = Wide<T>;
+    using W = Accum<T>;
     const auto n = rows * cols + first;
     typename D::template Array<T> x("x", rounded<T>(random_values(n, 1))),
         r("residual", rounded<T>(random_values(n, 2))), sum("sum", n), y("y", n),

@@ -173,11 +173,11 @@ struct ColumnSumCase {
   Results run() const {
     typename D::template Array<T> x("x",
                                     rounded<T>(random_values(rows * (cols + beyond) + first, 1)));
-    typename D::template Array<Wide<T>> y("y", cols);
+    typename D::template Array<Accum<T>> y("y", cols);
     y.assign(Values(cols, 0.5));
     kernels::column_sum(D::stream(), kernels::ColumnSumArgs<T>{rows, cols, cols + beyond, x + first,
                                                                y, accumulate});
-    return {{"y", y.values(), rounding<Wide<T>>(2 * std::sqrt(1.0 + rows))}};
+    return {{"y", y.values(), rounding<Accum<T>>(2 * std::sqrt(1.0 + rows))}};
   }
 };
 

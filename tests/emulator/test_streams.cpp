@@ -111,8 +111,8 @@ TEST_F(Streams, ScratchIsOfWhatIsLentWhereItFits) {
   const auto memory = device::allocate(stream, 3 * 256 + 64);
   const long before = emulator::runtime.scratch_allocations;
   {
-    device::lend(stream,
-                 {memory.get() + 64, 3 * 256});  // two pieces after the first multiple of 256
+    device::set_scratch(
+        stream, {memory.get() + 64, 3 * 256});  // two pieces after the first multiple of 256
     const cuda::Scratch<float> first(stream, 1);
     EXPECT_EQ(reinterpret_cast<std::byte*>(static_cast<float*>(first)), memory.get() + 256);
     for (int again = 0; again < 2; ++again) {
@@ -123,7 +123,7 @@ TEST_F(Streams, ScratchIsOfWhatIsLentWhereItFits) {
     const cuda::Scratch<float> large(stream, 65);
     EXPECT_EQ(emulator::runtime.scratch_allocations, before + 1);
   }
-  device::lend(stream, {});
+  device::set_scratch(stream, {});
   const cuda::Scratch<float> after(stream, 1);
   EXPECT_EQ(emulator::runtime.scratch_allocations, before + 2);
 }

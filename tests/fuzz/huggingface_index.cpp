@@ -60,6 +60,6 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     }
     model.check_copies();
     model.provenance();
-    model.keep_companions(dir + "/kept");
+    model.keep_sidecars(dir + "/kept");
   });
 }

@@ -25,7 +25,7 @@ class Array {
         memory_(allocate(stream, n * static_cast<std::int64_t>(sizeof(T)))) {}
   Array(cuda::Stream& stream, const Values& v) : Array(stream, std::ssize(v)) {
     std::vector<T> host;
-    for (const double x : v) host.push_back(static_cast<T>(static_cast<Wide<T>>(x)));
+    for (const double x : v) host.push_back(static_cast<T>(static_cast<Accum<T>>(x)));
     upload(stream, memory_.get(), host.data(), n_ * static_cast<std::int64_t>(sizeof(T)));
   }
   T* get() const { return reinterpret_cast<T*>(memory_.get()); }
@@ -33,7 +33,7 @@ class Array {
     std::vector<T> host(static_cast<std::size_t>(n_));
     download(stream_, host.data(), memory_.get(), n_ * static_cast<std::int64_t>(sizeof(T)));
     Values v;
-    for (const T x : host) v.push_back(static_cast<double>(static_cast<Wide<T>>(x)));
+    for (const T x : host) v.push_back(static_cast<double>(static_cast<Accum<T>>(x)));
     return v;
   }
 

@@ -15,7 +15,7 @@ namespace tfm {
 namespace {
 
 constexpr std::int64_t kRows = 3, kWidth = 4;
-const ops::Place kPlace{kRows, 0, 0, kWidth};
+const ops::DropoutOrigin kPlace{kRows, 0, 0, kWidth};
 
 // sum(seed * output) of a recording whose leaves are parameters (kRows, kWidth) or (kWidth,
 // kWidth), and its gradients.
@@ -90,7 +90,7 @@ class Sum {
   }
   int joined() const {
     return static_cast<int>(std::ranges::count_if(
-        program_.steps(), [](const graph::ProgramStep& s) { return s.join != graph::Join::no; }));
+        program_.steps(), [](const graph::Instruction& s) { return s.join != graph::Join::no; }));
   }
   std::int64_t moved_bytes() const {
     std::int64_t sum = 0;
@@ -101,7 +101,7 @@ class Sum {
   // Gradients that residual steps did not have to write.
   int shared() const {
     int n = 0;
-    for (const graph::ProgramStep& s : program_.steps())
+    for (const graph::Instruction& s : program_.steps())
       if (s.phase == graph::Phase::backward &&
           program_.recording().nodes()[static_cast<std::size_t>(s.node)].op->kind() == "residual")
         for (const graph::GradRef& g : s.grad_in) n += g.buffer < 0;

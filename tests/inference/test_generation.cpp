@@ -19,7 +19,7 @@ namespace tfm {
 namespace {
 
 constexpr std::int64_t kVocabulary = 37;
-const comm::Site kSite{device::Device::cpu(1), comm::single_mesh(), comm::single_mesh()};
+const comm::RankContext kSite{device::Device::cpu(1), comm::single_mesh(), comm::single_mesh()};
 
 config::Config config_of(const std::string& model) {
   const bool pairs = model.find("encoder_decoder") != std::string::npos;

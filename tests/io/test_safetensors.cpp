@@ -146,8 +146,8 @@ TEST_F(Safetensors, BadHeaders) {
   for (int i = 0; i < 8; ++i) huge[i] = '\xff';
   long_header[0] = 3;
   expect_refusals({
-      {"", "too few"},
-      {"1234567", "too few"},
+      {"", "too short"},
+      {"1234567", "too short"},
       {huge, "header length"},
       {long_header, "header length"},
       {file("", 20), "header length"},

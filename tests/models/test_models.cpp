@@ -42,7 +42,7 @@ TEST_P(ModelFixture, LogitsLossAndGradients) {
     EXPECT_LE(norm(difference), 1e-4 * norm(expected) + noise) << p.name;
   }
 
-  inference::Inference inference(engine.model(), engine.site(),
+  inference::Inference inference(engine.model(), engine.rank_context(),
                                  {engine.model().parameters(), engine.flat().parameters}, f.shape,
                                  f.config().model.vocab_size);
   BatchFields fields;

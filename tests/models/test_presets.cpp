@@ -2,6 +2,7 @@
 // config.json beside the published weights that describe the model, as transformers reads them.
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "huggingface/config.h"

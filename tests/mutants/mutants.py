@@ -22,7 +22,7 @@ ROOMS = {
     ]),
     "ops": (["ops:*", "unit:*ModelFixture*:Models/*"], [
         ("ops/norm.h", "«options.eps»,\n            options.rms}", "options.eps * 10"),
-        ("ops/linear.cpp", "dw.tensor.ptr<Wide<T>>(), «dw.accumulate»", "false"),
+        ("ops/linear.cpp", "dw.tensor.ptr<Accum<T>>(), «dw.accumulate»", "false"),
         ("ops/embedding.cpp", "options.padding_idx", "-1"),
         ("ops/embedding.cpp", "const std::int64_t row = «first + e.state().first_position»", "e.state().first_position"),
         ("ops/embedding.cpp", "dx.tensor.ptr<T>(), «true», dx.accumulate", "false"),
@@ -45,8 +45,8 @@ ROOMS = {
         ("data/next_token.cpp", "«sample.begin() + 1», t, labels", "sample.begin()"),
         ("data/next_token.cpp", "source_.samples() - index * global_batch_", "source_.samples()"),
         ("data/loader.cpp", "ahead_.valid() && «ahead_key_ == key»", "true"),
-        ("data/loader.cpp", "(key.round * options_.ranks + «options_.rank») * part.sequences", "0"),
-        ("data/loader.cpp", "part.sequences * width), «info_of(field).padding»", "0"),
+        ("data/loader.cpp", "(key.round * options_.ranks + «options_.rank») * shape.sequences", "0"),
+        ("data/loader.cpp", "shape.sequences * width), «info_of(field).padding»", "0"),
         ("data/pairs.cpp", "std::max(side(0, p).size(), side(1, p).size())", "side(0, p).size()"),
         ("data/pairs.cpp", "i, 0, seen, {}, «-1»", "0"),
         ("data/pairs.cpp", "target, «special_.end», -1", "special_.begin"),
@@ -116,7 +116,7 @@ ROOMS = {
         ("plan/prediction.cpp", "std::max(reduced_, now_) + seconds", "reduced_ + seconds"),
         ("plan/prediction.cpp", "options.ema > 0 ? 2 : 0", "0"),
     ]),
-    "telemetry": (["unit:Metrics*:Exporter*:ProgressLine*"], [
+    "telemetry": (["unit:Metrics*:MetricsServer*:ProgressLine*"], [
         ("telemetry/metrics_log.cpp", "step <= resumed", "step < resumed"),
         ("telemetry/metrics_log.cpp", "resumed.value_or(0) > 0", "false"),
         ("telemetry/metrics_log.cpp", "double value) {\n  return «std::isfinite(value)»", "true"),

@@ -7,7 +7,7 @@ using kernels::Activation;
 
 // An identity before op inputs whose gradient has one writer, so that gradients of the case's
 // inputs may be added to.
-graph::Value own(graph::Recorder& r, graph::Value x) { return ops::copy_to_tensor(r, x); }
+graph::Value own(graph::Recorder& r, graph::Value x) { return ops::copy_to_tp_region(r, x); }
 
 enum class Position { none, alibi, relative };
 struct AttentionCase {
@@ -76,7 +76,7 @@ OpCase cross_entropy_case(const std::string& name, bool bias, double smoothing, 
           }};
 }
 
-const ops::Place kPlace{.sequence_length = 4, .cols_total = 5};
+const ops::DropoutOrigin kPlace{.sequence_length = 4, .cols_total = 5};
 
 }  // namespace
 
@@ -221,14 +221,16 @@ const std::vector<OpCase>& op_cases() {
       cross_entropy_case("chunks", true, 0.1, 3),
       cross_entropy_case("few_labels", true, 0.1, 4, "few"),
       cross_entropy_case("few_labels_in_one_chunk", false, 0, 0, "few"),
-      {"copy_to_tensor",
+      {"copy_to_tp_region",
        "one_rank",
        {{8, 5}},
-       [](graph::Recorder& r, const auto& in) { return ops::copy_to_tensor(r, in[0]); }},
-      {"reduce_from_tensor",
+       [](graph::Recorder& r, const auto& in) { return ops::copy_to_tp_region(r, in[0]); }},
+      {"reduce_from_tp_region",
        "bias",
        {{8, 5}, {5}},
-       [](graph::Recorder& r, const auto& in) { return ops::reduce_from_tensor(r, in[0], in[1]); }},
+       [](graph::Recorder& r, const auto& in) {
+         return ops::reduce_from_tp_region(r, in[0], in[1]);
+       }},
       {"gather_sequence",
        "one_rank",
        {{8, 5}},

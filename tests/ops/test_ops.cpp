@@ -31,9 +31,9 @@ class Harness {
     for (std::size_t i = 0; i < c.inputs.size(); ++i)
       inputs.push_back(tape->parameter(static_cast<int>(i), "input" + std::to_string(i),
                                        c.inputs[i],
-                                       i < c.activations ? dtype_of<T> : dtype_of<Wide<T>>));
+                                       i < c.activations ? dtype_of<T> : dtype_of<Accum<T>>));
     output_ = c.build(*tape, inputs);
-    fused_ = tape->nodes().back().op->fused();
+    fused_ = tape->nodes().back().op->forward_with_backward();
     graph::PlanOptions options{.outputs = {output_}};
     if (!fused_) options.seeds = {output_};
     program_ = graph::plan(tape, options);
@@ -47,10 +47,10 @@ class Harness {
       const graph::ValueInfo& info = tape->info(v);
       const auto size = static_cast<std::size_t>(info.shape.elements() + 2 * kGuard);
       data_.emplace_back(size, T(99));
-      gradients_.emplace_back(size, Wide<T>(99));
+      gradients_.emplace_back(size, Accum<T>(99));
       halves_.emplace_back(info.gradient == dtype_of<T> ? size : 0, T(99));
       for (std::int64_t i = 0; i < info.shape.elements(); ++i)
-        data_.back()[kGuard + i] = static_cast<T>(static_cast<Wide<T>>(normal(random)));
+        data_.back()[kGuard + i] = static_cast<T>(static_cast<Accum<T>>(normal(random)));
       b.data[v.id] = {data_.back().data() + kGuard, dtype_of<T>, info.shape};
       b.gradients[v.id] = {gradient_memory(gradients_.size() - 1) + kGuard * size_of(info.gradient),
                            info.gradient, info.shape};
@@ -68,7 +68,7 @@ class Harness {
     program_.bind(reinterpret_cast<std::byte*>(arena_.data()), b);
     const std::int64_t n = tape->info(output_).shape.elements();
     for (std::int64_t i = 0; i < n; ++i)
-      seed_.push_back(static_cast<T>(static_cast<Wide<T>>(normal(random))));
+      seed_.push_back(static_cast<T>(static_cast<Accum<T>>(normal(random))));
   }
 
   template <class Other>
@@ -95,7 +95,7 @@ class Harness {
     return {y.template ptr<T>(), y.template ptr<T>() + y.elements()};
   }
   std::vector<std::vector<T>> data_;
-  std::vector<std::vector<Wide<T>>> gradients_;
+  std::vector<std::vector<Accum<T>>> gradients_;
   std::vector<T> seed_;
 
  private:

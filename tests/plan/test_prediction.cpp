@@ -161,7 +161,7 @@ TEST(Prediction, AGradientIsReadForEachThatIsWritten) {
       ops::dropout_add(r, a, a, 0.5, {.sequence_length = 4, .cols_total = 4});  // (4, 4): 64 bytes
   const graph::Program p =
       graph::plan(std::make_shared<graph::Recorder>(std::move(r)), {.outputs = {y}, .seeds = {y}});
-  const auto backward = std::ranges::find_if(p.steps(), [](const graph::ProgramStep& s) {
+  const auto backward = std::ranges::find_if(p.steps(), [](const graph::Instruction& s) {
     return s.node == 2 && s.phase == graph::Phase::backward;
   });
   const auto i = static_cast<std::size_t>(backward - p.steps().begin());

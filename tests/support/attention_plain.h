@@ -65,7 +65,7 @@ AttentionResult plain_attention(const reference::Attention& r, const Values& q, 
 
 template <class T>
 double round_to(double x) {
-  return static_cast<double>(static_cast<Wide<T>>(static_cast<T>(static_cast<Wide<T>>(x))));
+  return static_cast<double>(static_cast<Accum<T>>(static_cast<T>(static_cast<Accum<T>>(x))));
 }
 
 inline double largest_difference(const Values& a, const Values& b) {

@@ -158,8 +158,8 @@ std::string get(int port, const std::string& target, const std::string& method =
   return answer;
 }
 
-telemetry::ExporterOptions options(double health = 60) {
-  telemetry::ExporterOptions o;
+telemetry::MetricsServerOptions options(double health = 60) {
+  telemetry::MetricsServerOptions o;
   o.listen = "127.0.0.1:0";
   o.health_seconds = health;
   o.build = {{"version", "0.1.0"}};
@@ -168,7 +168,7 @@ telemetry::ExporterOptions options(double health = 60) {
 }
 
 std::string full_page() {
-  const auto exporter = telemetry::Exporter::create(options());
+  const auto metrics_server = telemetry::MetricsServer::create(options());
   telemetry::StepMetrics m{.step = 7,
                            .tokens = 1000,
                            .tokens_per_second = 2000,
@@ -176,21 +176,21 @@ std::string full_page() {
                            .grad_norm = 0.5,
                            .lr = 1e-3,
                            .seconds = 0.5};
-  exporter->step(m);
+  metrics_server->step(m);
   m.step = 8;
   m.loss = 3.125;
   m.seconds = 0.7;
-  exporter->step(m);
-  exporter->eval("validation", "loss", 3.5);
-  exporter->eval("validation", "bleu", 31.5);
-  exporter->checkpoint(8);
-  exporter->checkpoint_failed();
-  exporter->nonfinite_step();
-  exporter->memory("parameters", 4096);
-  return get(exporter->port(), "/metrics");
+  metrics_server->step(m);
+  metrics_server->eval("validation", "loss", 3.5);
+  metrics_server->eval("validation", "bleu", 31.5);
+  metrics_server->checkpoint(8);
+  metrics_server->checkpoint_failed();
+  metrics_server->nonfinite_step();
+  metrics_server->memory("parameters", 4096);
+  return get(metrics_server->port(), "/metrics");
 }
 
-TEST(Exporter, Scrape) {
+TEST(MetricsServer, Scrape) {
   const std::string page = full_page();
   EXPECT_EQ(page.rfind("HTTP/1.1 200", 0), 0u);
   for (const char* line : {"tfm_build_info{version=\"0.1.0\"} 1",
@@ -218,37 +218,37 @@ TEST(Exporter, Scrape) {
     EXPECT_NE(page.find(line), std::string::npos) << line << "\n" << page;
 }
 
-TEST(Exporter, OnlyTwoPages) {
-  const auto exporter = telemetry::Exporter::create(options());
+TEST(MetricsServer, OnlyTwoPages) {
+  const auto metrics_server = telemetry::MetricsServer::create(options());
   for (const char* target : {"/", "/metrics/x", "/../etc/passwd", "/healthz2"})
-    EXPECT_NE(get(exporter->port(), target).find(" 404 "), std::string::npos) << target;
-  EXPECT_NE(get(exporter->port(), "/metrics", "POST").find(" 404 "), std::string::npos);
-  EXPECT_EQ(get(exporter->port(), "/metrics").find("tfm_loss "),
+    EXPECT_NE(get(metrics_server->port(), target).find(" 404 "), std::string::npos) << target;
+  EXPECT_NE(get(metrics_server->port(), "/metrics", "POST").find(" 404 "), std::string::npos);
+  EXPECT_EQ(get(metrics_server->port(), "/metrics").find("tfm_loss "),
             std::string::npos);  // not known yet
 }
 
-TEST(Exporter, HealthFollowsTheSteps) {
-  const auto exporter = telemetry::Exporter::create(options(0.5));
-  EXPECT_NE(get(exporter->port(), "/healthz").find(" 200 "), std::string::npos);
+TEST(MetricsServer, HealthFollowsTheSteps) {
+  const auto metrics_server = telemetry::MetricsServer::create(options(0.5));
+  EXPECT_NE(get(metrics_server->port(), "/healthz").find(" 200 "), std::string::npos);
   std::this_thread::sleep_for(std::chrono::milliseconds(700));
-  EXPECT_NE(get(exporter->port(), "/healthz").find(" 503 "), std::string::npos);
+  EXPECT_NE(get(metrics_server->port(), "/healthz").find(" 503 "), std::string::npos);
   telemetry::StepMetrics first;
   first.step = 1;
-  exporter->step(first);
-  EXPECT_NE(get(exporter->port(), "/healthz").find(" 200 "), std::string::npos);
+  metrics_server->step(first);
+  EXPECT_NE(get(metrics_server->port(), "/healthz").find(" 200 "), std::string::npos);
 }
 
-TEST(Exporter, Addresses) {
+TEST(MetricsServer, Addresses) {
   auto o = options();
   o.listen = "";
-  EXPECT_EQ(telemetry::Exporter::create(o), nullptr);
-  const auto first = telemetry::Exporter::create(options());
+  EXPECT_EQ(telemetry::MetricsServer::create(o), nullptr);
+  const auto first = telemetry::MetricsServer::create(options());
   EXPECT_FALSE(first->is_public());
   EXPECT_EQ(first->url(), "http://127.0.0.1:" + std::to_string(first->port()) + "/metrics");
   const auto code = [&](const std::string& listen) {
     o.listen = listen;
     try {
-      telemetry::Exporter::create(o);
+      telemetry::MetricsServer::create(o);
     } catch (const Error& e) {
       EXPECT_NE(std::string(e.what()).find("metrics.listen"), std::string::npos);
       return e.code();
@@ -262,7 +262,7 @@ TEST(Exporter, Addresses) {
     EXPECT_EQ(code(bad), ExitCode::usage) << bad;
   EXPECT_EQ(code("0"), ExitCode::ok);
   o.listen = "0.0.0.0:0";
-  EXPECT_TRUE(telemetry::Exporter::create(o)->is_public());
+  EXPECT_TRUE(telemetry::MetricsServer::create(o)->is_public());
 }
 
 std::set<std::string> names_in(const std::string& text) {
@@ -275,7 +275,7 @@ std::set<std::string> names_in(const std::string& text) {
   return names;
 }
 
-TEST(Exporter, DashboardAndAlertsUseWhatThereIs) {
+TEST(MetricsServer, DashboardAndAlertsUseWhatThereIs) {
   const auto there = names_in(full_page());
   const auto dashboard =
       nlohmann::json::parse(content(TFM_SOURCE_DIR "/configs/dashboards/tfm.json"));

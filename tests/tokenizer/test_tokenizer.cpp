@@ -304,7 +304,7 @@ TEST(LoadTokenizer, RefusesWhatItCannotRead) {
   expect_error(ExitCode::input, {"x.model", "unknown"},
                [&] { tokenizer::load_tokenizer(folder / "x.model"); });
   put(folder / "x.bin", "");
-  expect_error(ExitCode::input, {"x.bin", "not supported", "expected `bytes`", "tokenizer.json"},
+  expect_error(ExitCode::input, {"x.bin", "unsupported", "expected `bytes`", "tokenizer.json"},
                [&] { tokenizer::load_tokenizer(folder / "x.bin"); });
   expect_error(ExitCode::input, {"no such file"},
                [&] { tokenizer::load_tokenizer(folder / "missing"); });

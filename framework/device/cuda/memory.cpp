@@ -91,11 +91,11 @@ void download(cuda::Stream& stream, void* host, const void* device, std::int64_t
   copy(stream, host, device, bytes);
   stream.wait();
 }
-void lend(cuda::Stream& stream, std::span<std::byte> memory) {
+void set_scratch(cuda::Stream& stream, std::span<std::byte> memory) {
   void* start = memory.data();
   std::size_t bytes = memory.size();
   if (!std::align(static_cast<std::size_t>(scratch_piece(1)), 1, start, bytes)) bytes = 0;
-  stream.lend({static_cast<std::byte*>(start), bytes});
+  stream.set_scratch({static_cast<std::byte*>(start), bytes});
 }
 void wait(cuda::Stream& stream) { stream.wait(); }
 

@@ -39,7 +39,7 @@ class Stream {
   bool capturing() const;  // into a CUDA graph
   // Memory for Scratch, which takes it before it allocates any; what is put on the stream later may
   // use it again.
-  void lend(std::span<std::byte> memory) { lent_ = memory; }
+  void set_scratch(std::span<std::byte> memory) { lent_ = memory; }
   std::span<std::byte>& lent() { return lent_; }
   // A caller's object that lives as long as the stream; made of it at the first call.
   template <class T>

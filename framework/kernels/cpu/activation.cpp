@@ -33,13 +33,13 @@ void forward(cpu::Stream& stream, const ActivationArgs<T>& a) {
       const T *gate = a.x + r * 2 * a.cols, *up = gate + a.cols;
       T* y = a.y + r * a.cols;
       each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {
-        store(y + i, point<Kind, Wide<T>>(load(gate + i, m)).value * load(up + i, m), m);
+        store(y + i, point<Kind, Accum<T>>(load(gate + i, m)).value * load(up + i, m), m);
       });
     });
   } else {
     parallel_ranges(stream, a.rows * a.cols, [&](std::int64_t begin, std::int64_t end) {
       each<T>(end - begin, [&](std::int64_t i, auto m) TFM_INLINE {
-        store(a.y + begin + i, point<Kind, Wide<T>>(load(a.x + begin + i, m)).value, m);
+        store(a.y + begin + i, point<Kind, Accum<T>>(load(a.x + begin + i, m)).value, m);
       });
     });
   }
@@ -57,7 +57,7 @@ void backward(cpu::Stream& stream, const ActivationBackwardArgs<T>& a) {
       T *dgate = a.dx + r * 2 * a.cols, *dup = dgate + a.cols;
       each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {
         const Vec<T> d = load(dy + i, m), u = load(up + i, m);
-        const auto p = point<Kind, Wide<T>>(load(gate + i, m));
+        const auto p = point<Kind, Accum<T>>(load(gate + i, m));
         put(dgate + i, d * u * p.slope, m);
         put(dup + i, d * p.value, m);
       });
@@ -67,7 +67,7 @@ void backward(cpu::Stream& stream, const ActivationBackwardArgs<T>& a) {
       const T *x = a.x + begin, *dy = a.dy + begin;
       T* dx = a.dx + begin;
       each<T>(end - begin, [&](std::int64_t i, auto m) TFM_INLINE {
-        put(dx + i, load(dy + i, m) * point<Kind, Wide<T>>(load(x + i, m)).slope, m);
+        put(dx + i, load(dy + i, m) * point<Kind, Accum<T>>(load(x + i, m)).slope, m);
       });
     });
   }

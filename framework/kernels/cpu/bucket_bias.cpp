@@ -8,7 +8,7 @@ template <class T>
 void bucket_bias(cpu::Stream& stream, const BucketBiasArgs<T>& a) {
   parallel(stream, a.heads, a.heads * a.distances, [&](std::int64_t h) {
     const T* table = a.table + h * a.buckets;
-    Wide<T>* bias = a.bias + h * a.distances;
+    Accum<T>* bias = a.bias + h * a.distances;
     for (std::int64_t i = 0; i < a.distances; ++i) bias[i] = table[a.bucket[i]];
   });
 }
@@ -19,13 +19,13 @@ void bucket_bias_backward(cpu::Stream& stream, const BucketBiasBackwardArgs<T>& 
     double* sum = scratch<double, 0>(a.buckets);
     std::fill_n(sum, a.buckets, 0.0);
     for (std::int64_t b = 0; b < a.batch; ++b) {
-      const Wide<T>* dbias = a.dbias + (b * a.heads + h) * a.distances;
+      const Accum<T>* dbias = a.dbias + (b * a.heads + h) * a.distances;
       for (std::int64_t i = 0; i < a.distances; ++i)
         sum[a.bucket[i]] += static_cast<double>(dbias[i]);
     }
-    Wide<T>* dtable = a.dtable + h * a.buckets;
+    Accum<T>* dtable = a.dtable + h * a.buckets;
     for (std::int64_t k = 0; k < a.buckets; ++k)
-      dtable[k] = static_cast<Wide<T>>(a.accumulate ? dtable[k] + sum[k] : sum[k]);
+      dtable[k] = static_cast<Accum<T>>(a.accumulate ? dtable[k] + sum[k] : sum[k]);
   });
 }
 

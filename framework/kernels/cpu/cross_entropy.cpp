@@ -22,7 +22,7 @@ std::int64_t label_column(const CrossEntropyArgs<T>& a, std::int64_t r) {
 
 template <class T>
 void cross_entropy_max(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
-  constexpr Wide<T> lowest = -std::numeric_limits<Wide<T>>::infinity();
+  constexpr Accum<T> lowest = -std::numeric_limits<Accum<T>>::infinity();
   parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) {
     const T* x = a.logits + r * a.stride;
     constexpr int L = kLanes<T>;
@@ -45,7 +45,7 @@ template <class T>
 void cross_entropy_sums(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
   parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) {
     const T* row = a.logits + r * a.stride;
-    const Wide<T> max = a.max[r];
+    const Accum<T> max = a.max[r];
     double exps = 0, logits = 0;
     for (std::int64_t c = 0; c < a.cols; c += kPiece) {
       const T* x = row + c;
@@ -59,9 +59,9 @@ void cross_entropy_sums(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
       logits += sum_of<T>(s);
     }
     const std::int64_t label = label_column(a, r);
-    a.sums[r] = static_cast<Wide<T>>(exps);
-    a.sums[a.rows + r] = label < 0 ? Wide<T>{0} : Wide<T>{row[label]};
-    a.sums[2 * a.rows + r] = static_cast<Wide<T>>(logits);
+    a.sums[r] = static_cast<Accum<T>>(exps);
+    a.sums[a.rows + r] = label < 0 ? Accum<T>{0} : Accum<T>{row[label]};
+    a.sums[2 * a.rows + r] = static_cast<Accum<T>>(logits);
   });
 }
 
@@ -70,7 +70,7 @@ void cross_entropy_ties(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
   parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) {
     const T* x = a.logits + r * a.stride;
     const std::int64_t before = std::clamp<std::int64_t>(a.labels[r] - a.vocab_begin, 0, a.cols);
-    a.sums[2 * a.rows + r] = static_cast<Wide<T>>(std::count(x, x + before, a.max[r]));
+    a.sums[2 * a.rows + r] = static_cast<Accum<T>>(std::count(x, x + before, a.max[r]));
   });
 }
 
@@ -99,7 +99,7 @@ void cross_entropy_total(cpu::Stream&, const CrossEntropyArgs<T>& a) {
 
 template <class T>
 void cross_entropy_gradient(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
-  using W = Wide<T>;
+  using W = Accum<T>;
   const W factor = a.factor(), uniform = a.smoothing == W{0}
                                              ? W{0}
                                              : factor * a.smoothing / static_cast<W>(a.vocab_size);

@@ -10,7 +10,7 @@ namespace {
 constexpr std::int64_t kPiece = 512;
 
 template <bool Residual, bool Accumulate, class T>
-void add(const DropoutAddArgs<T>& a, std::int64_t begin, std::int64_t n, const Wide<T>* factor) {
+void add(const DropoutAddArgs<T>& a, std::int64_t begin, std::int64_t n, const Accum<T>* factor) {
   const T *x = a.x + begin, *residual = a.residual + (Residual ? begin : 0);
   T* y = a.y + begin;
   auto put = [&](std::int64_t i, Vec<T> v, auto m) TFM_INLINE {
@@ -36,7 +36,7 @@ void run(cpu::Stream& stream, const DropoutAddArgs<T>& a) {
   const std::int64_t row_words = round_up(a.place.cols_total, 4),
                      first_row = a.place.first_row(a.dropout);
   parallel(stream, a.rows, a.rows * a.cols * 4, [&](std::int64_t r) {
-    alignas(64) Wide<T> buffer[kPiece + kFactorSlack];
+    alignas(64) Accum<T> buffer[kPiece + kFactorSlack];
     for (std::int64_t c = 0; c < a.cols; c += kPiece) {
       const std::int64_t n = std::min(kPiece, a.cols - c),
                          element = (first_row + r) * row_words + a.place.col_offset + c;

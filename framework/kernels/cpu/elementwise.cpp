@@ -14,7 +14,7 @@ void copy(cpu::Stream& stream, const CopyArgs<T>& a) {
       each<T>(end - begin, [&](std::int64_t i, auto m) TFM_INLINE {
         store(y + i, load(y + i, m) + load(x + i, m) * a.scale, m);
       });
-    else if (a.scale != Wide<T>{1})
+    else if (a.scale != Accum<T>{1})
       each<T>(end - begin, [&](std::int64_t i, auto m)
                                TFM_INLINE { store(y + i, load(x + i, m) * a.scale, m); });
     else if (x != y)
@@ -55,10 +55,10 @@ template <class T>
 void column_sum(cpu::Stream& stream, const ColumnSumArgs<T>& a) {
   const RowBlocks blocks(a.rows);
   const std::int64_t width = round_up(a.cols, kLanes<T>);
-  Wide<T>* partial = scratch<Wide<T>, 0>(blocks.count * width);
+  Accum<T>* partial = scratch<Accum<T>, 0>(blocks.count * width);
   parallel(stream, blocks.count, a.rows * a.cols, [&](std::int64_t b) {
-    Wide<T>* sum = partial + b * width;
-    std::fill_n(sum, a.cols, Wide<T>{0});
+    Accum<T>* sum = partial + b * width;
+    std::fill_n(sum, a.cols, Accum<T>{0});
     std::int64_t r = blocks.begin(b);
     for (; r + 4 <= blocks.end(b); r += 4) {
       const T *x0 = a.x + r * a.stride, *x1 = x0 + a.stride, *x2 = x1 + a.stride,

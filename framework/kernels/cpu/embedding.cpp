@@ -16,15 +16,15 @@ void over_columns(cpu::Stream& stream, std::int64_t cols, std::int64_t work, F&&
 }
 
 template <class Y, class T>
-TFM_INLINE inline void add_row(Y* y, const T* x, Wide<T> scale, std::int64_t n) {
+TFM_INLINE inline void add_row(Y* y, const T* x, Accum<T> scale, std::int64_t n) {
   each<T>(n, [&](std::int64_t i, auto m)
                  TFM_INLINE { store(y + i, load(y + i, m) + load(x + i, m) * scale, m); });
 }
 
 // Rotates one head: pairs (i, i + half).
 template <class T, bool Accumulate>
-void rotate(const T* x, T* y, const Wide<T>* cosine, const Wide<T>* sine, std::int64_t half,
-            Wide<T> sign) {
+void rotate(const T* x, T* y, const Accum<T>* cosine, const Accum<T>* sine, std::int64_t half,
+            Accum<T> sign) {
   each<T>(half, [&](std::int64_t i, auto m) TFM_INLINE {
     const Vec<T> a = load(x + i, m), b = load(x + half + i, m), c = load(cosine + i, m),
                  s = load(sine + i, m) * sign;
@@ -55,7 +55,7 @@ template <class T>
 void embedding_backward(cpu::Stream& stream, const EmbeddingBackwardArgs<T>& a) {
   if (!a.accumulate)
     parallel_ranges(stream, a.table_rows * a.cols, [&](std::int64_t begin, std::int64_t end) {
-      std::fill(a.dtable + begin, a.dtable + end, Wide<T>{0});
+      std::fill(a.dtable + begin, a.dtable + end, Accum<T>{0});
     });
   over_columns(stream, a.cols, a.rows * a.cols, [&](std::int64_t begin, std::int64_t n) {
     for (std::int64_t r = 0; r < a.rows; ++r) {
@@ -85,11 +85,11 @@ void add_position_backward(cpu::Stream& stream, const PositionBackwardArgs<T>& a
                 " rows, but sequences have " + std::to_string(a.length));
   const std::int64_t start = a.row_offset % a.length;
   parallel(stream, a.table_rows, a.rows * a.cols, [&](std::int64_t t) {
-    Wide<T>* to = a.dtable + t * a.cols;
-    if (!a.accumulate) std::fill_n(to, a.cols, Wide<T>{0});
+    Accum<T>* to = a.dtable + t * a.cols;
+    if (!a.accumulate) std::fill_n(to, a.cols, Accum<T>{0});
     if (t < a.first || t >= a.first + a.length) return;
     for (std::int64_t r = (t - a.first - start + a.length) % a.length; r < a.rows; r += a.length)
-      add_row(to, a.dy + r * a.cols, Wide<T>{1}, a.cols);
+      add_row(to, a.dy + r * a.cols, Accum<T>{1}, a.cols);
   });
 }
 
@@ -99,19 +99,19 @@ void rotary(cpu::Stream& stream, const RotaryArgs<T>& a) {
             std::to_string(a.rotated_heads) + " heads of " + std::to_string(a.head_size) +
                 " in a row of " + std::to_string(a.cols));
   const std::int64_t half = a.head_size / 2, step = 2 * half, distinct = std::min(a.rows, a.length);
-  Wide<T>* table = scratch<Wide<T>, 0>(
+  Accum<T>* table = scratch<Accum<T>, 0>(
       distinct * step);  // cosines, then sines, of the positions of rows 0, 1, ...
   parallel(stream, distinct, distinct * step * 16, [&](std::int64_t r) {
     const double position = static_cast<double>((a.row_offset + r) % a.length + a.position_offset);
     for (std::int64_t i = 0; i < half; ++i) {
-      table[r * step + i] = static_cast<Wide<T>>(std::cos(position * a.frequency[i]));
-      table[r * step + half + i] = static_cast<Wide<T>>(std::sin(position * a.frequency[i]));
+      table[r * step + i] = static_cast<Accum<T>>(std::cos(position * a.frequency[i]));
+      table[r * step + half + i] = static_cast<Accum<T>>(std::sin(position * a.frequency[i]));
     }
   });
-  const Wide<T> sign = a.inverse ? -1 : 1;
+  const Accum<T> sign = a.inverse ? -1 : 1;
   parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) {
     const T* x = a.x + r * a.cols;
-    const Wide<T>*cosine = table + r % a.length * step, *sine = cosine + half;
+    const Accum<T>*cosine = table + r % a.length * step, *sine = cosine + half;
     T* y = a.y + r * a.cols;
     for (std::int64_t h = 0; h < a.rotated_heads; ++h) {
       if (a.accumulate)
@@ -121,7 +121,7 @@ void rotary(cpu::Stream& stream, const RotaryArgs<T>& a) {
     }
     const std::int64_t rest = a.rotated_heads * a.head_size;
     if (a.accumulate)
-      add_row(y + rest, x + rest, Wide<T>{1}, a.cols - rest);
+      add_row(y + rest, x + rest, Accum<T>{1}, a.cols - rest);
     else if (x != y)
       std::copy(x + rest, x + a.cols, y + rest);
   });

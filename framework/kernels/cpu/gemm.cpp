@@ -138,7 +138,7 @@ void add_row(cpu::Stream& stream, const GemmArgs<T>& g) {
 template <class T, class C>
 void gemm(cpu::Stream& stream, const GemmArgs<T, C>& g) {
   if (g.m <= 0 || g.n <= 0) return;
-  TFM_CHECK(!g.bias || g.beta == Wide<T>{0}, "a bias needs beta 0");
+  TFM_CHECK(!g.bias || g.beta == Accum<T>{0}, "a bias needs beta 0");
   if constexpr (sizeof(T) == 2) {
     TFM_CHECK(g.k > 0 && (!g.bias || sizeof(C) == 2),
               "16-bit factors need terms, and a bias a 16-bit product");

@@ -7,31 +7,31 @@ namespace tfm::kernels {
 namespace {
 
 template <class T>
-Wide<T> row_mean(const T* x, std::int64_t cols) {
+Accum<T> row_mean(const T* x, std::int64_t cols) {
   Vec<T> sum{};
   each<T>(cols, [&](std::int64_t i, auto m) TFM_INLINE { sum += load(x + i, m); });
-  return sum_of<T>(sum) / static_cast<Wide<T>>(cols);
+  return sum_of<T>(sum) / static_cast<Accum<T>>(cols);
 }
 
 template <class T>
-Wide<T> row_square_mean(const T* x, Wide<T> mean, std::int64_t cols) {  // of x - mean
+Accum<T> row_square_mean(const T* x, Accum<T> mean, std::int64_t cols) {  // of x - mean
   Vec<T> sum{};
   each<T>(cols, [&](std::int64_t i, auto m) TFM_INLINE {
     const Vec<T> d = only<T>(load(x + i, m) - mean, m);
     sum += d * d;
   });
-  return sum_of<T>(sum) / static_cast<Wide<T>>(cols);
+  return sum_of<T>(sum) / static_cast<Accum<T>>(cols);
 }
 
 // Adds one row to the partial sums of gain and shift and yields the means of h and h * n, where h =
 // gain * dy, n = (x - mean) * rstd.
 template <class T>
 struct RowMeans {
-  Wide<T> h, hn;
+  Accum<T> h, hn;
 };
 template <class T>
-RowMeans<T> backward_sums(const NormBackwardArgs<T>& a, const T* x, const T* dy, Wide<T> mean,
-                          Wide<T> rstd, Wide<T>* dgain, Wide<T>* dshift) {
+RowMeans<T> backward_sums(const NormBackwardArgs<T>& a, const T* x, const T* dy, Accum<T> mean,
+                          Accum<T> rstd, Accum<T>* dgain, Accum<T>* dshift) {
   Vec<T> sum_h{}, sum_hn{};
   each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {
     const Vec<T> g = load(dy + i, m), n = (load(x + i, m) - mean) * rstd,
@@ -41,13 +41,13 @@ RowMeans<T> backward_sums(const NormBackwardArgs<T>& a, const T* x, const T* dy,
     store(dgain + i, load(dgain + i, m) + g * n, m);
     if (dshift) store(dshift + i, load(dshift + i, m) + g, m);
   });
-  return {a.rms ? Wide<T>{0} : sum_of<T>(sum_h) / static_cast<Wide<T>>(a.cols),
-          sum_of<T>(sum_hn) / static_cast<Wide<T>>(a.cols)};
+  return {a.rms ? Accum<T>{0} : sum_of<T>(sum_h) / static_cast<Accum<T>>(a.cols),
+          sum_of<T>(sum_hn) / static_cast<Accum<T>>(a.cols)};
 }
 
 template <class T>
-void backward_row(const NormBackwardArgs<T>& a, const T* x, const T* dy, Wide<T> mean, Wide<T> rstd,
-                  RowMeans<T> s, T* dx) {
+void backward_row(const NormBackwardArgs<T>& a, const T* x, const T* dy, Accum<T> mean,
+                  Accum<T> rstd, RowMeans<T> s, T* dx) {
   each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {
     const Vec<T> n = (load(x + i, m) - mean) * rstd, h = load(dy + i, m) * load(a.gain + i, m);
     const Vec<T> d = (h - s.h - n * s.hn) * rstd;
@@ -73,8 +73,8 @@ void norm(cpu::Stream& stream, const NormArgs<T>& a) {
     const std::int64_t at = a.places(r, a.cols);
     const T* x = a.x + at;
     T* y = a.y + at;
-    const Wide<T> mean = a.rms ? Wide<T>{0} : row_mean(x, a.cols);
-    const Wide<T> rstd = static_cast<Wide<T>>(
+    const Accum<T> mean = a.rms ? Accum<T>{0} : row_mean(x, a.cols);
+    const Accum<T> rstd = static_cast<Accum<T>>(
         1 / std::sqrt(static_cast<double>(row_square_mean(x, mean, a.cols)) + a.eps));
     if (!a.rms && a.mean) a.mean[r] = mean;
     if (a.rstd) a.rstd[r] = rstd;
@@ -94,14 +94,14 @@ template <class T>
 void norm_backward(cpu::Stream& stream, const NormBackwardArgs<T>& a) {
   const RowBlocks blocks(a.rows);
   const std::int64_t width = round_up(a.cols, kLanes<T>), step = 2 * width;
-  Wide<T>* partial = scratch<Wide<T>, 0>(blocks.count * step);
+  Accum<T>* partial = scratch<Accum<T>, 0>(blocks.count * step);
   parallel(stream, blocks.count, a.rows * a.cols, [&](std::int64_t b) {
-    Wide<T>*dgain = partial + b * step, *dshift = a.dshift ? dgain + width : nullptr;
-    std::fill_n(dgain, step, Wide<T>{0});
+    Accum<T>*dgain = partial + b * step, *dshift = a.dshift ? dgain + width : nullptr;
+    std::fill_n(dgain, step, Accum<T>{0});
     for (std::int64_t r = blocks.begin(b); r < blocks.end(b); ++r) {
       const std::int64_t at = a.places(r, a.cols);
       const T *x = a.x + at, *dy = a.dy + at;
-      const Wide<T> mean = a.rms ? Wide<T>{0} : a.mean[r], rstd = a.rstd[r];
+      const Accum<T> mean = a.rms ? Accum<T>{0} : a.mean[r], rstd = a.rstd[r];
       const RowMeans<T> s = backward_sums(a, x, dy, mean, rstd, dgain, dshift);
       if (a.dx) backward_row(a, x, dy, mean, rstd, s, a.dx + at);
     }

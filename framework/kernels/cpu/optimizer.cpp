@@ -120,7 +120,7 @@ void square_sum(cpu::Stream& stream, const SquareSumArgs<T>& a) {
   for (const double loss : a.outcome->loss) a.outcome->squares.bad_losses += !finite(loss);
 }
 
-void clip(cpu::Stream&, const ClipArgs& a) { judge(a); }
+void clip(cpu::Stream&, const ClipArgs& a) { decide_update(a); }
 
 #define TFM_INSTANTIATE(T, P)                                            \
   template void update(cpu::Stream&, const UpdateArgs<AdamRule, T, P>&); \

@@ -31,9 +31,9 @@ struct Simd {
 };
 // Of 16-bit elements: the floats that they are computed in.
 template <class T>
-using Vec = typename Simd<Wide<T>>::Vec;
+using Vec = typename Simd<Accum<T>>::Vec;
 template <class T>
-inline constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(Wide<T>));
+inline constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(Accum<T>));
 
 struct Full {};  // all lanes
 struct FirstLanes {
@@ -110,12 +110,12 @@ inline Vec<double> sqrt(Vec<double> v) {
 
 // v in the lanes that are meant, `other` in the rest.
 template <class T>
-TFM_INLINE inline Vec<T> only(Vec<T> v, Full, Wide<T> = 0) {
+TFM_INLINE inline Vec<T> only(Vec<T> v, Full, Accum<T> = 0) {
   return v;
 }
 template <class T>
-TFM_INLINE inline Vec<T> only(Vec<T> v, FirstLanes m, Wide<T> other = 0) {
-  return iota<Wide<T>>() < splat(static_cast<Wide<T>>(m.n)) ? v : splat(other);
+TFM_INLINE inline Vec<T> only(Vec<T> v, FirstLanes m, Accum<T> other = 0) {
+  return iota<Accum<T>>() < splat(static_cast<Accum<T>>(m.n)) ? v : splat(other);
 }
 
 // f(i, lanes) over [0, n) in steps of one vector.
@@ -135,8 +135,8 @@ void with_flag(bool flag, F&& f) {
 
 // Sum and maximum of the lanes, always in the same order.
 template <class T>
-inline Wide<T> sum_of(Vec<T> v) {
-  Wide<T> a[kLanes<T>];
+inline Accum<T> sum_of(Vec<T> v) {
+  Accum<T> a[kLanes<T>];
   std::memcpy(a, &v, sizeof v);
   for (int w = kLanes<T> / 2; w > 0; w /= 2)
     for (int i = 0; i < w; ++i) a[i] += a[i + w];
@@ -147,8 +147,8 @@ TFM_INLINE inline Vec<T> larger(Vec<T> a, Vec<T> b) {
   return a > b ? a : b;
 }
 template <class T>
-inline Wide<T> max_of(Vec<T> v) {
-  Wide<T> m = v[0];
+inline Accum<T> max_of(Vec<T> v) {
+  Accum<T> m = v[0];
   for (int i = 1; i < kLanes<T>; ++i) m = m > v[i] ? m : v[i];
   return m;
 }

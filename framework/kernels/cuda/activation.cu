@@ -1,4 +1,4 @@
-// Activations: each pack of eight elements is read once, computed in Wide<T> and written once.
+// Activations: each pack of eight elements is read once, computed in Accum<T> and written once.
 #include <cmath>
 
 #include "kernels/activation.h"
@@ -30,9 +30,9 @@ struct Forward {
   ActivationArgs<T> a;
   __device__ void operator()(std::int64_t at, Part part) const {
     const auto x = load_pack(a.x + at, part);
-    Wide<T> y[kPack];
+    Accum<T> y[kPack];
     TFM_UNROLL
-    for (int i = 0; i < kPack; ++i) y[i] = point<Kind, Wide<T>>(x[i]).value;
+    for (int i = 0; i < kPack; ++i) y[i] = point<Kind, Accum<T>>(x[i]).value;
     store_pack(a.y + at, part, y);
   }
 };
@@ -43,9 +43,9 @@ struct GatedForward {
   __device__ void operator()(std::int64_t row, std::int64_t c, Part part) const {
     const T* gate = a.x + row * 2 * a.cols + c;
     const auto g = load_pack(gate, part), up = load_pack(gate + a.cols, part);
-    Wide<T> y[kPack];
+    Accum<T> y[kPack];
     TFM_UNROLL
-    for (int i = 0; i < kPack; ++i) y[i] = point<Kind, Wide<T>>(g[i]).value * up[i];
+    for (int i = 0; i < kPack; ++i) y[i] = point<Kind, Accum<T>>(g[i]).value * up[i];
     store_pack(a.y + row * a.cols + c, part, y);
   }
 };
@@ -55,9 +55,9 @@ struct Backward {
   ActivationBackwardArgs<T> a;
   __device__ void operator()(std::int64_t at, Part part) const {
     const auto x = load_pack(a.x + at, part), dy = load_pack(a.dy + at, part);
-    Wide<T> dx[kPack];
+    Accum<T> dx[kPack];
     TFM_UNROLL
-    for (int i = 0; i < kPack; ++i) dx[i] = dy[i] * point<Kind, Wide<T>>(x[i]).slope;
+    for (int i = 0; i < kPack; ++i) dx[i] = dy[i] * point<Kind, Accum<T>>(x[i]).slope;
     store_pack(a.dx + at, part, dx, a.accumulate);
   }
 };
@@ -70,10 +70,10 @@ struct GatedBackward {
     T* dgate = a.dx + row * 2 * a.cols + c;
     const auto g = load_pack(gate, part), up = load_pack(gate + a.cols, part),
                dy = load_pack(a.dy + row * a.cols + c, part);
-    Wide<T> dg[kPack], dup[kPack];
+    Accum<T> dg[kPack], dup[kPack];
     TFM_UNROLL
     for (int i = 0; i < kPack; ++i) {
-      const auto p = point<Kind, Wide<T>>(g[i]);
+      const auto p = point<Kind, Accum<T>>(g[i]);
       dg[i] = dy[i] * up[i] * p.slope;
       dup[i] = dy[i] * p.value;
     }

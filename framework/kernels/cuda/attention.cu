@@ -29,14 +29,14 @@ __global__ void __launch_bounds__(kThreads)
 // delta and, where it is not null, base of BackwardScratch, one warp each.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    sum_delta(const __grid_constant__ AttentionBackwardArgs<T> g, Wide<T>* delta, Wide<T>* base) {
+    sum_delta(const __grid_constant__ AttentionBackwardArgs<T> g, Accum<T>* delta, Accum<T>* base) {
   const AttentionArgs<T>& a = g.forward;
   const std::int64_t t = std::int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32,
                      lane = threadIdx.x % 32;
   if (t >= a.queries) return;
   const std::int64_t b = blockIdx.z, h = blockIdx.y,
                      at = (b * a.queries + t) * a.out_stride + h * a.head_size;
-  Wide<T> sum = 0;
+  Accum<T> sum = 0;
   for (std::int64_t i = lane; i < a.head_size; i += 32)
     sum += cuda::widen(a.out[at + i]) * cuda::widen(g.dout[at + i]);
   for (int mask = 16; mask > 0; mask /= 2) sum += cuda::shuffle_xor(sum, mask);
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t row = (b * a.heads + h) * a.queries + t;
   delta[row] = sum;
   if (base)
-    base[row] = a.lse[row] == -std::numeric_limits<Wide<T>>::infinity() ? 0 : a.lse[row] * kLog2E;
+    base[row] = a.lse[row] == -std::numeric_limits<Accum<T>>::infinity() ? 0 : a.lse[row] * kLog2E;
 }
 
 // dbias (B, heads, T + S - 1) from the diagonals of `tiles` tiles of `rows` queries: place p of
@@ -139,7 +139,7 @@ void own_attention(cuda::Stream& stream, const AttentionBackwardArgs<T>& g) {
                      tiles = ceil_div(a.queries, rows), distances = a.queries + a.keys - 1;
   const gpu::RealKeys<T> real(stream, a);
   gpu::BackwardScratch<T> scratch{.real = real, .width = attention_diagonals(a.keys, rows)};
-  const cuda::Scratch<Wide<T>> delta(stream, a.batch * a.heads * a.queries),
+  const cuda::Scratch<Accum<T>> delta(stream, a.batch * a.heads * a.queries),
       base(stream, tensor ? a.batch * a.heads * a.queries : 0),
       diagonals(stream, g.dbias ? a.batch * a.heads * tiles * scratch.width : 0);
   scratch.delta = delta, scratch.base = base, scratch.diagonals = diagonals;
@@ -148,7 +148,7 @@ void own_attention(cuda::Stream& stream, const AttentionBackwardArgs<T>& g) {
                  gpu::kThreads, 0, g, delta, scratch.base);
   gpu::backward(stream, g, scratch, tensor);
   if (g.dbias && distances > 0)
-    cuda::launch(stream, gpu::sum_diagonals<Wide<T>>, gpu::grid_of(a, distances, gpu::kThreads),
+    cuda::launch(stream, gpu::sum_diagonals<Accum<T>>, gpu::grid_of(a, distances, gpu::kThreads),
                  gpu::kThreads, 0, diagonals, scratch.width, tiles, rows, a.queries, distances,
                  g.dbias);
 }

@@ -18,10 +18,10 @@ inline constexpr int kMostHeadSize = 256;
 template <class T>
 struct BackwardScratch {
   const std::int32_t* real = nullptr;  // (B) or null, as in Mask
-  Wide<T>* delta = nullptr;            // (B, H, T) sum of out * dout of a row
-  Wide<T>* base =
+  Accum<T>* delta = nullptr;           // (B, H, T) sum of out * dout of a row
+  Accum<T>* base =
       nullptr;  // (B, H, T) lse in units of log2(e), 0 where nothing is visible: tensor cores alone
-  Wide<T>* diagonals = nullptr;  // (B, H, tiles of queries, width) or null: see add_diagonals
+  Accum<T>* diagonals = nullptr;  // (B, H, tiles of queries, width) or null: see add_diagonals
   std::int64_t width = 0;
 };
 
@@ -35,13 +35,13 @@ template <class T>
 void tensor_backward_queries(cuda::Stream&, const AttentionBackwardArgs<T>&,
                              const BackwardScratch<T>&);
 inline constexpr int kTensorRows = kAttentionTensorRows;
-// Plain arithmetic in Wide<T>, any type and size.
+// Plain arithmetic in Accum<T>, any type and size.
 template <class T>
 void plain_forward(cuda::Stream&, const AttentionArgs<T>&, const std::int32_t* real);
 template <class T>
 void plain_backward(cuda::Stream&, const AttentionBackwardArgs<T>&, const BackwardScratch<T>&);
 template <class T>
-inline constexpr int kPlainRows = attention_plain_rows(sizeof(Wide<T>));
+inline constexpr int kPlainRows = attention_plain_rows(sizeof(Accum<T>));
 
 // What is visible in one sequence.
 struct Mask {
@@ -100,7 +100,7 @@ struct Head {
     return mask.padding && s < mask.keys ? a.k_segments[b * a.keys + s] : 0;
   }
   // [s - t] is the bias of (t, s).
-  __device__ const Wide<T>* bias() const {
+  __device__ const Accum<T>* bias() const {
     return a.bias + h * (a.queries + a.keys - 1) + a.queries - 1;
   }
 };
@@ -185,8 +185,8 @@ __device__ inline unsigned tile_of_queries(bool causal) {
 
 // The row of a tile of queries; null where no gradient of the bias is asked for.
 template <class T>
-__device__ Wide<T>* diagonals_of_block(const BackwardScratch<T>& scratch,
-                                       unsigned tile = blockIdx.x) {
+__device__ Accum<T>* diagonals_of_block(const BackwardScratch<T>& scratch,
+                                        unsigned tile = blockIdx.x) {
   const std::int64_t block = (std::int64_t{blockIdx.z} * gridDim.y + blockIdx.y) * gridDim.x + tile;
   return scratch.diagonals ? scratch.diagonals + block * scratch.width : nullptr;
 }

@@ -18,14 +18,14 @@ __device__ W infinity() {
   return std::numeric_limits<W>::infinity();
 }
 
-// Rows [first, first + n) in Wide<T>, `pitch` apart; zeros from row `end` on.
+// Rows [first, first + n) in Accum<T>, `pitch` apart; zeros from row `end` on.
 template <class T>
-__device__ void load_rows(Wide<T>* to, int pitch, const T* from, std::int64_t stride, int first,
+__device__ void load_rows(Accum<T>* to, int pitch, const T* from, std::int64_t stride, int first,
                           int n, int end, int size) {
   for (int i = threadIdx.x; i < n * size; i += kThreads) {
     const int row = i / size, element = i % size;
     to[row * pitch + element] =
-        first + row < end ? cuda::widen(from[(first + row) * stride + element]) : Wide<T>{0};
+        first + row < end ? cuda::widen(from[(first + row) * stride + element]) : Accum<T>{0};
   }
 }
 
@@ -48,7 +48,7 @@ __device__ void add_columns(W (&sum)[kSlots], const W* factor, const W* values, 
 }
 
 template <class T>
-__device__ void store_row(T* to, const Wide<T> (&sum)[kSlots], Wide<T> factor, int size) {
+__device__ void store_row(T* to, const Accum<T> (&sum)[kSlots], Accum<T> factor, int size) {
   const int lane = threadIdx.x % 32;
   TFM_UNROLL for (int slot = 0; slot < kSlots; ++slot) if (slot * 32 + lane < size)
       to[slot * 32 + lane] = cuda::narrow<T>(sum[slot] * factor);
@@ -56,14 +56,14 @@ __device__ void store_row(T* to, const Wide<T> (&sum)[kSlots], Wide<T> factor, i
 
 // The score of one pair from its product; -inf where hidden.
 template <class T>
-__device__ Wide<T> score_of(const Head<T>& head, int t, int s, Wide<T> product) {
+__device__ Accum<T> score_of(const Head<T>& head, int t, int s, Accum<T> product) {
   if (!head.mask.sees(t, s) || !head.mask.same(head.q_segment(t), head.k_segment(s)))
-    return -infinity<Wide<T>>();
-  return product * head.a.scale + (head.a.bias ? head.bias()[s - t] : Wide<T>{0});
+    return -infinity<Accum<T>>();
+  return product * head.a.scale + (head.a.bias ? head.bias()[s - t] : Accum<T>{0});
 }
 // 0, or what a kept weight is multiplied with.
 template <class T>
-__device__ Wide<T> dropout_factor(const Head<T>& head, int t, int s) {
+__device__ Accum<T> dropout_factor(const Head<T>& head, int t, int s) {
   if (!(head.a.dropout.p > 0)) return 1;
   return Dropped(head).four(t, s & ~3) >> (s & 3) & 1 ? head.a.dropout.scale() : 0.0f;
 }
@@ -82,7 +82,7 @@ __device__ W sum_of_warp(W x) {
 template <class T>
 __global__ void __launch_bounds__(kThreads, 2)
     forward(const __grid_constant__ AttentionArgs<T> a, const std::int32_t* real) {
-  using W = Wide<T>;
+  using W = Accum<T>;
   const Head<T> head(a, real, blockIdx.z, blockIdx.y);
   const int size = static_cast<int>(a.head_size), pitch = size + 1, first = blockIdx.x * kRows<T>,
             own = threadIdx.x / 32 * kOfWarp<T>;
@@ -159,9 +159,9 @@ struct Shared {
 
 // One tile of weights and gradients of scores: this warp's rows.
 template <class T, bool KeysAreRows>
-__device__ void tile_gradients(const Shared<Wide<T>>& shared, const Head<T>& head,
-                               const Wide<T>* delta, int row0, int column0, int own) {
-  using W = Wide<T>;
+__device__ void tile_gradients(const Shared<Accum<T>>& shared, const Head<T>& head,
+                               const Accum<T>* delta, int row0, int column0, int own) {
+  using W = Accum<T>;
   const int lane = threadIdx.x % 32;
   TFM_UNROLL for (int r = 0; r < kOfWarp<T>; ++r) {
     const int row = row0 + own + r, t = KeysAreRows ? column0 + lane : row,
@@ -186,7 +186,7 @@ template <class T>
 __global__ void __launch_bounds__(kThreads, 2)
     backward_keys(const __grid_constant__ AttentionBackwardArgs<T> g,
                   const __grid_constant__ BackwardScratch<T> scratch) {
-  using W = Wide<T>;
+  using W = Accum<T>;
   const AttentionArgs<T>& a = g.forward;
   const Shared<W> shared{static_cast<int>(a.head_size)};
   const int size = shared.size, first = blockIdx.x * kRows<T>, own = threadIdx.x / 32 * kOfWarp<T>,
@@ -231,7 +231,7 @@ template <class T>
 __global__ void __launch_bounds__(kThreads, 2)
     backward_queries(const __grid_constant__ AttentionBackwardArgs<T> g,
                      const __grid_constant__ BackwardScratch<T> scratch) {
-  using W = Wide<T>;
+  using W = Accum<T>;
   const AttentionArgs<T>& a = g.forward;
   const Shared<W> shared{static_cast<int>(a.head_size)};
   const Head<T> head(a, scratch.real, blockIdx.z, blockIdx.y);
@@ -285,7 +285,7 @@ dim3 grid_of(const AttentionArgs<T>& a, std::int64_t n, std::int64_t heads) {
 template <class T>
 void plain_forward(cuda::Stream& stream, const AttentionArgs<T>& a, const std::int32_t* real) {
   const std::size_t bytes =
-      (kRows<T> * (a.head_size + kColumns) + 2 * kColumns * (a.head_size + 1)) * sizeof(Wide<T>);
+      (kRows<T> * (a.head_size + kColumns) + 2 * kColumns * (a.head_size + 1)) * sizeof(Accum<T>);
   cuda::launch(stream, forward<T>, grid_of(a, a.queries, a.heads), kThreads, bytes, a, real);
 }
 
@@ -293,7 +293,7 @@ template <class T>
 void plain_backward(cuda::Stream& stream, const AttentionBackwardArgs<T>& g,
                     const BackwardScratch<T>& scratch) {
   const AttentionArgs<T>& a = g.forward;
-  const std::size_t bytes = Shared<Wide<T>>::bytes(a.head_size);
+  const std::size_t bytes = Shared<Accum<T>>::bytes(a.head_size);
   if (a.keys > 0)
     cuda::launch(stream, backward_keys<T>, grid_of(a, a.keys, a.kv_heads), kThreads, bytes, g,
                  scratch);

@@ -143,7 +143,7 @@ __device__ inline float log2_approximate(float x) {
 // From and to the type that elements are computed in; the same bits as core/half.h, but for the
 // payload of a NaN.
 template <class T>
-__device__ Wide<T> widen(T x) {
+__device__ Accum<T> widen(T x) {
   if constexpr (dtype_of<T> == DType::f16) {
     float y;
     asm("cvt.f32.f16 %0,%1;" : "=f"(y) : "h"(x.bits));
@@ -153,7 +153,7 @@ __device__ Wide<T> widen(T x) {
   }
 }
 template <class T>
-__device__ T narrow(Wide<T> x) {
+__device__ T narrow(Accum<T> x) {
   T y;
   if constexpr (dtype_of<T> == DType::bf16)
     asm("cvt.rn.bf16.f32 %0,%1;" : "=h"(y.bits) : "f"(x));

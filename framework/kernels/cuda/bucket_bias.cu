@@ -23,8 +23,8 @@ __global__ void __launch_bounds__(kThreads) table_kernel(BucketBiasBackwardArgs<
       for (std::int64_t b = 0; b < a.batch; ++b)
         sum[0] += static_cast<double>(a.dbias[(b * a.heads + h) * a.distances + i]);
   over_block(sum, cuda::shared_memory<double>(), Sum{});
-  Wide<T>& to = a.dtable[h * a.buckets + k];
-  if (threadIdx.x == 0) to = static_cast<Wide<T>>(a.accumulate ? to + sum[0] : sum[0]);
+  Accum<T>& to = a.dtable[h * a.buckets + k];
+  if (threadIdx.x == 0) to = static_cast<Accum<T>>(a.accumulate ? to + sum[0] : sum[0]);
 }
 
 }  // namespace

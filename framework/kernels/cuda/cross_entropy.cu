@@ -1,6 +1,6 @@
-// Softmax cross-entropy: a block takes a row of the logits in each pass. Sums run in Wide<T> within
-// a pack and in float64 beyond. Every other pass takes the rows from the last on, as those read
-// last may still be in the L2 cache.
+// Softmax cross-entropy: a block takes a row of the logits in each pass. Sums run in Accum<T>
+// within a pack and in float64 beyond. Every other pass takes the rows from the last on, as those
+// read last may still be in the L2 cache.
 #include <algorithm>
 #include <cmath>
 
@@ -33,7 +33,7 @@ __device__ std::int64_t label_column(const CrossEntropyArgs<T>& a, std::int64_t 
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) max_kernel(CrossEntropyArgs<T> a) {
-  using W = Wide<T>;
+  using W = Accum<T>;
   const T* row = a.logits + blockIdx.x * a.stride;
   W max[1] = {-static_cast<W>(INFINITY)};
   over_row(row, a.cols, [&](std::int64_t c, Part part) {
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kThreads) max_kernel(CrossEntropyArgs<T> a) {
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) sums_kernel(CrossEntropyArgs<T> a) {
-  using W = Wide<T>;
+  using W = Accum<T>;
   const std::int64_t r = a.rows - 1 - blockIdx.x;
   const T* row = a.logits + r * a.stride;
   const W max = a.max[r];
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kThreads) ties_kernel(CrossEntropyArgs<T> a) {
                               : label < a.cols ? label
                                                : a.cols;
   const T* row = a.logits + r * a.stride;
-  const Wide<T> max = a.max[r];
+  const Accum<T> max = a.max[r];
   int count[1] = {0};
   over_row(row, before, [&](std::int64_t c, Part part) {
     const auto x = load_pack(row + c, part);
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kThreads) ties_kernel(CrossEntropyArgs<T> a) {
     for (int i = 0; i < kPack; ++i) count[0] += part.has(i) && x[i] == max;
   });
   over_block(count, cuda::shared_memory<int>(), Sum{});
-  if (threadIdx.x == 0) a.sums[2 * a.rows + r] = static_cast<Wide<T>>(count[0]);
+  if (threadIdx.x == 0) a.sums[2 * a.rows + r] = static_cast<Accum<T>>(count[0]);
 }
 
 template <class T>
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kThreads) total_kernel(CrossEntropyArgs<T> a) 
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) gradient_kernel(CrossEntropyArgs<T> a) {
-  using W = Wide<T>;
+  using W = Accum<T>;
   const std::int64_t r = blockIdx.x, label = label_column(a, r),
                      cols = a.padded_cols > a.cols ? a.padded_cols : a.cols;
   T* row = a.logits + r * a.stride;
@@ -154,7 +154,7 @@ void launch_rows(cuda::Stream& stream, void (*kernel)(CrossEntropyArgs<T>),
 
 template <class T>
 void cross_entropy_max(cuda::Stream& stream, const CrossEntropyArgs<T>& a) {
-  launch_rows(stream, max_kernel<T>, kWarps * sizeof(Wide<T>), a);
+  launch_rows(stream, max_kernel<T>, kWarps * sizeof(Accum<T>), a);
 }
 template <class T>
 void cross_entropy_sums(cuda::Stream& stream, const CrossEntropyArgs<T>& a) {

@@ -9,12 +9,12 @@ template <class T>
 struct Store {
   Add<T> add;
   __device__ void operator()(std::int64_t row, std::int64_t c, Part part) const {
-    Wide<T> y[kPack];
+    Accum<T> y[kPack];
     add.pack(row, c, part, y);
     store_pack(add.a.y + row * add.a.cols + c, part, y, add.a.accumulate);
   }
   __device__ void operator()(std::int64_t at, Part part) const {
-    Wide<T> y[kPack];
+    Accum<T> y[kPack];
     add.pack(at, part, y);
     store_pack(add.a.y + at, part, y, add.a.accumulate);
   }

@@ -28,18 +28,18 @@ struct Add {
   DropoutAddArgs<T> a;
   std::int64_t row_words;
   std::uint32_t threshold;
-  Wide<T> scale;
+  Accum<T> scale;
 
   explicit Add(const DropoutAddArgs<T>& args)
       : a(args),
         row_words(round_up(args.place.cols_total, 4)),
         threshold(args.dropout.threshold()),
-        scale(static_cast<Wide<T>>(args.dropout.scale())) {}
+        scale(static_cast<Accum<T>>(args.dropout.scale())) {}
 
   // Of the pack at (row, c), or where there is no dropout at element `at` of the whole array.
   // Rounded alike wherever it is compiled into.
   template <class P>
-  __device__ void pack(std::int64_t row, std::int64_t c, P part, Wide<T> (&y)[kPack]) const {
+  __device__ void pack(std::int64_t row, std::int64_t c, P part, Accum<T> (&y)[kPack]) const {
     std::uint32_t word[kPack];
     words_of(a.dropout.current(),
              static_cast<std::uint64_t>((a.place.first_row(a.dropout) + row) * row_words +
@@ -50,10 +50,10 @@ struct Add {
                residual = a.residual ? load_pack(a.residual + at, part) : Eight<T>{};
     TFM_UNROLL
     for (int i = 0; i < kPack; ++i)
-      y[i] = std::fma(x[i], word[i] >= threshold ? scale : Wide<T>{0}, residual[i]);
+      y[i] = std::fma(x[i], word[i] >= threshold ? scale : Accum<T>{0}, residual[i]);
   }
   template <class P>
-  __device__ void pack(std::int64_t at, P part, Wide<T> (&y)[kPack]) const {
+  __device__ void pack(std::int64_t at, P part, Accum<T> (&y)[kPack]) const {
     const auto x = load_pack(a.x + at, part),
                residual = a.residual ? load_pack(a.residual + at, part) : Eight<T>{};
     TFM_UNROLL

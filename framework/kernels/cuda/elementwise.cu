@@ -13,7 +13,7 @@ struct Copy {
   CopyArgs<T> a;
   __device__ void operator()(std::int64_t at, Part part) const {
     const auto x = load_pack(a.x + at, part);
-    Wide<T> y[kPack];
+    Accum<T> y[kPack];
     TFM_UNROLL
     for (int i = 0; i < kPack; ++i) y[i] = x[i] * a.scale;
     store_pack(a.y + at, part, y, a.accumulate);
@@ -25,7 +25,7 @@ struct CopyRows {
   CopyRowsArgs<T> a;
   __device__ void operator()(std::int64_t row, std::int64_t c, Part part) const {
     const auto x = load_pack(a.x + row * a.x_stride + c, part);
-    Wide<T> y[kPack];
+    Accum<T> y[kPack];
     TFM_UNROLL
     for (int i = 0; i < kPack; ++i) y[i] = x[i];
     store_pack(a.y + row * a.y_stride + c, part, y, a.accumulate);
@@ -48,8 +48,8 @@ template <class T>
 struct Fill {
   FillArgs<T> a;
   __device__ void operator()(std::int64_t at, Part part) const {
-    const Wide<T> value = cuda::widen<T>(a.value);
-    const Wide<T> y[kPack] = {value, value, value, value, value, value, value, value};
+    const Accum<T> value = cuda::widen<T>(a.value);
+    const Accum<T> y[kPack] = {value, value, value, value, value, value, value, value};
     store_pack(a.y + at, part, y);
   }
 };
@@ -73,7 +73,7 @@ struct AddBias {
   __device__ void operator()(std::int64_t row, std::int64_t c, Part part) const {
     T* to = a.x + row * a.cols + c;
     const auto x = load_pack(to, part), bias = load_pack(a.bias + c, part);
-    Wide<T> y[kPack];
+    Accum<T> y[kPack];
     TFM_UNROLL
     for (int i = 0; i < kPack; ++i) y[i] = x[i] + bias[i];
     store_pack(to, part, y);
@@ -87,8 +87,8 @@ static_assert(kRowGroups == kPack && kStrip == kWarp * kPack);
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    column_sum_kernel(ColumnSumArgs<T> a, std::int64_t rows_a_block, Wide<T>* partial) {
-  using W = Wide<T>;
+    column_sum_kernel(ColumnSumArgs<T> a, std::int64_t rows_a_block, Accum<T>* partial) {
+  using W = Accum<T>;
   W* shared = cuda::shared_memory<W>();  // (row groups, strip)
   const int lane = static_cast<int>(threadIdx.x) % kWarp,
             group = static_cast<int>(threadIdx.x) / kWarp;
@@ -120,7 +120,8 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class T>
 void copy(cuda::Stream& stream, const CopyArgs<T>& a) {
-  if (a.x != a.y || a.accumulate || a.scale != Wide<T>{1}) over_array(stream, a.y, a.n, Copy<T>{a});
+  if (a.x != a.y || a.accumulate || a.scale != Accum<T>{1})
+    over_array(stream, a.y, a.n, Copy<T>{a});
 }
 template <class T>
 void copy_rows(cuda::Stream& stream, const CopyRowsArgs<T>& a) {
@@ -147,11 +148,11 @@ template <class T>
 void column_sum(cuda::Stream& stream, const ColumnSumArgs<T>& a) {
   if (a.cols <= 0) return;
   const auto [blocks, rows_a_block] = column_sum_partition(a.rows, a.cols);
-  cuda::Scratch<Wide<T>> partial(stream, blocks * a.cols);
+  cuda::Scratch<Accum<T>> partial(stream, blocks * a.cols);
   cuda::launch(stream, column_sum_kernel<T>,
                dim3(static_cast<unsigned>(ceil_div(a.cols, kStrip)), static_cast<unsigned>(blocks)),
-               kThreads, kRowGroups * kStrip * sizeof(Wide<T>), a, rows_a_block, partial);
-  column_fold<Wide<T>>(stream, partial, blocks, a.cols, a.cols, a.y, a.accumulate);
+               kThreads, kRowGroups * kStrip * sizeof(Accum<T>), a, rows_a_block, partial);
+  column_fold<Accum<T>>(stream, partial, blocks, a.cols, a.cols, a.y, a.accumulate);
 }
 
 #define TFM_INSTANTIATE(T)                                          \

@@ -15,7 +15,7 @@ struct Lookup {
   EmbeddingArgs<T> a;
   __device__ void operator()(std::int64_t row, std::int64_t c, Part part) const {
     const std::int64_t id = a.ids[row];
-    Wide<T> y[kPack] = {};
+    Accum<T> y[kPack] = {};
     if (id >= a.vocab_begin && id < a.vocab_end) {
       const auto x = load_pack(a.table + (id - a.vocab_begin) * a.cols + c, part);
       TFM_UNROLL
@@ -92,7 +92,8 @@ __global__ void __launch_bounds__(kThreads)
 // that began in a chunk before (first), or that begins here and goes on in the next (second).
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    sum_chunks(EmbeddingBackwardArgs<T> a, std::int32_t none, SortedRows sorted, Wide<T>* partial) {
+    sum_chunks(EmbeddingBackwardArgs<T> a, std::int32_t none, SortedRows sorted,
+               Accum<T>* partial) {
   constexpr int kBatch =
       32 / static_cast<int>(sizeof(T));  // rows whose loads are under way at once
   const std::int64_t begin = blockIdx.x * kChunk,
@@ -102,7 +103,7 @@ __global__ void __launch_bounds__(kThreads)
   for (std::int64_t c = static_cast<std::int64_t>(threadIdx.x) * kPack; c < a.cols;
        c += static_cast<std::int64_t>(blockDim.x) * kPack) {
     const Part part = part_of(c, a.cols);
-    Wide<T> sum[kPack] = {};
+    Accum<T> sum[kPack] = {};
     for (std::int64_t p = begin; p < end && sorted.names[p] != none; p += kBatch) {
       Eight<T> dy[kBatch];
       TFM_UNROLL
@@ -115,7 +116,7 @@ __global__ void __launch_bounds__(kThreads)
         TFM_UNROLL
         for (int i = 0; i < kPack; ++i) sum[i] += dy[b][i] * a.scale;
         if (p + b + 1 < end && sorted.names[p + b + 1] == own) continue;
-        Wide<T>* parts = partial + blockIdx.x * 2 * a.cols + c;
+        Accum<T>* parts = partial + blockIdx.x * 2 * a.cols + c;
         if (own == before)
           store_pack(parts, part, sum);
         else if (p + b + 1 == end && own == after)
@@ -133,7 +134,7 @@ __global__ void __launch_bounds__(kThreads)
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     sum_long_runs(EmbeddingBackwardArgs<T> a, std::int32_t none, SortedRows sorted,
-                  const Wide<T>* partial) {
+                  const Accum<T>* partial) {
   constexpr int kBatch = 8;
   const std::int64_t chunk = blockIdx.x, begin = chunk * kChunk, next = begin + kChunk;
   if (next >= a.rows) return;
@@ -146,16 +147,16 @@ __global__ void __launch_bounds__(kThreads)
   for (std::int64_t c = static_cast<std::int64_t>(threadIdx.x) * kPack; c < a.cols;
        c += static_cast<std::int64_t>(blockDim.x) * kPack) {
     const Part part = part_of(c, a.cols);
-    Wide<T> sum[kPack];
+    Accum<T> sum[kPack];
     const auto head = load_pack(partial + (chunk * 2 + 1) * a.cols + c, part);
     TFM_UNROLL
     for (int i = 0; i < kPack; ++i) sum[i] = head[i];
     for (std::int64_t k = chunk + 1; goes_on(k); k += kBatch) {
-      Eight<Wide<T>> some[kBatch];
+      Eight<Accum<T>> some[kBatch];
       TFM_UNROLL
       for (int b = 0; b < kBatch; ++b)
-        some[b] =
-            goes_on(k + b) ? load_pack(partial + (k + b) * 2 * a.cols + c, part) : Eight<Wide<T>>{};
+        some[b] = goes_on(k + b) ? load_pack(partial + (k + b) * 2 * a.cols + c, part)
+                                 : Eight<Accum<T>>{};
       TFM_UNROLL
       for (int b = 0; b < kBatch; ++b) TFM_UNROLL
       for (int i = 0; i < kPack; ++i) sum[i] += some[b][i];
@@ -180,7 +181,7 @@ struct AddPosition {
     const auto x = load_pack(a.x + row * a.cols + c, part);
     const auto position =
         load_pack(a.table + (a.first + (a.row_offset + row) % a.length) * a.cols + c, part);
-    Wide<T> y[kPack];
+    Accum<T> y[kPack];
     TFM_UNROLL
     for (int i = 0; i < kPack; ++i) y[i] = x[i] + position[i];
     store_pack(a.y + row * a.cols + c, part, y);
@@ -191,7 +192,7 @@ template <class T>
 struct SumPosition {  // over rows of the table
   PositionBackwardArgs<T> a;
   __device__ void operator()(std::int64_t t, std::int64_t c, Part part) const {
-    Wide<T> sum[kPack] = {};
+    Accum<T> sum[kPack] = {};
     const std::int64_t first = (t - a.first - a.row_offset % a.length + a.length) % a.length;
     if (t >= a.first && t < a.first + a.length)
       for (std::int64_t r = first; r < a.rows; r += a.length) {
@@ -206,22 +207,22 @@ struct SumPosition {  // over rows of the table
 // table (positions, 2, half): cosines and sines of the positions of rows 0, 1, ...
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    angle_kernel(RotaryArgs<T> a, std::int64_t positions, Wide<T>* table) {
+    angle_kernel(RotaryArgs<T> a, std::int64_t positions, Accum<T>* table) {
   const std::int64_t half = a.head_size / 2,
                      i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= positions * half) return;
   const std::int64_t r = i / half;
   const double position = static_cast<double>((a.row_offset + r) % a.length + a.position_offset),
                angle = position * a.frequency[i % half];
-  table[r * 2 * half + i % half] = static_cast<Wide<T>>(::cos(angle));
-  table[(r * 2 + 1) * half + i % half] = static_cast<Wide<T>>(::sin(angle));
+  table[r * 2 * half + i % half] = static_cast<Accum<T>>(::cos(angle));
+  table[(r * 2 + 1) * half + i % half] = static_cast<Accum<T>>(::sin(angle));
 }
 
 // Units of a row: packs of the lower halves of the rotated heads, then packs of what is copied.
 template <class T>
 struct Rotate {
   RotaryArgs<T> a;
-  const Wide<T>* table;
+  const Accum<T>* table;
   int half, head_packs, rotated;  // columns; units of a head; units of all rotated heads
 
   __device__ void operator()(std::int64_t row, std::int64_t at, Part) const {
@@ -238,17 +239,17 @@ struct Rotate {
     const Part part = part_of(i, half);
     const std::int64_t c = unit / head_packs * a.head_size + i;
     const T* x = a.x + row * a.cols + c;
-    const Wide<T>* angles = table + row % a.length * 2 * half + i;
+    const Accum<T>* angles = table + row % a.length * 2 * half + i;
     const auto low = load_pack(x, part), high = load_pack(x + half, part);
     const auto cosine = load_pack(angles, part), sine = load_pack(angles + half, part);
-    const Wide<T> sign = a.inverse ? -1 : 1;
+    const Accum<T> sign = a.inverse ? -1 : 1;
     put(row, c, part, [&](int k) { return low[k] * cosine[k] - high[k] * (sine[k] * sign); });
     put(row, c + half, part,
         [&](int k) { return high[k] * cosine[k] + low[k] * (sine[k] * sign); });
   }
   template <class F>
   __device__ void put(std::int64_t row, std::int64_t c, Part part, F&& value) const {
-    Wide<T> y[kPack];
+    Accum<T> y[kPack];
     TFM_UNROLL
     for (int i = 0; i < kPack; ++i) y[i] = value(i);
     store_pack(a.y + row * a.cols + c, part, y, a.accumulate);
@@ -264,7 +265,7 @@ void embedding(cuda::Stream& stream, const EmbeddingArgs<T>& a) {
 
 template <class T>
 void embedding_backward(cuda::Stream& stream, const EmbeddingBackwardArgs<T>& a) {
-  if (!a.accumulate) over_array(stream, a.dtable, a.table_rows * a.cols, Zero<Wide<T>>{a.dtable});
+  if (!a.accumulate) over_array(stream, a.dtable, a.table_rows * a.cols, Zero<Accum<T>>{a.dtable});
   if (a.rows <= 0 || a.cols <= 0) return;
   const auto none = static_cast<std::int32_t>(a.vocab_end - a.vocab_begin);
   cuda::Scratch<std::int32_t> names(stream, 2 * a.rows), rows(stream, 2 * a.rows);
@@ -275,7 +276,7 @@ void embedding_backward(cuda::Stream& stream, const EmbeddingBackwardArgs<T>& a)
   cuda::launch(stream, merge_tiles, static_cast<unsigned>(ceil_div(a.rows, kThreads)), kThreads,
                kShared, a.rows, tiles, all);
   const std::int64_t chunks = ceil_div(a.rows, kChunk);
-  cuda::Scratch<Wide<T>> partial(stream, chunks * 2 * a.cols);
+  cuda::Scratch<Accum<T>> partial(stream, chunks * 2 * a.cols);
   const auto threads = static_cast<unsigned>(
       std::min<std::int64_t>(round_up(ceil_div(a.cols, kPack), kWarp), kThreads));
   cuda::launch(stream, sum_chunks<T>, static_cast<unsigned>(chunks), threads, 0, a, none, all,
@@ -307,7 +308,7 @@ void rotary(cuda::Stream& stream, const RotaryArgs<T>& a) {
                      head_packs = ceil_div(half, kPack);
   const std::int64_t rotated = a.rotated_heads * head_packs,
                      copied = ceil_div(a.cols - a.rotated_heads * a.head_size, kPack);
-  cuda::Scratch<Wide<T>> table(stream, std::max<std::int64_t>(1, positions * 2 * half));
+  cuda::Scratch<Accum<T>> table(stream, std::max<std::int64_t>(1, positions * 2 * half));
   if (half > 0)
     cuda::launch(stream, angle_kernel<T>,
                  static_cast<unsigned>(ceil_div(positions * half, kThreads)), kThreads, 0, a,

@@ -63,7 +63,7 @@ void scale_rows(cuda::Stream& stream, const GemmArgs<T>& g) {
 template <class T, class C>
 void gemm(cuda::Stream& stream, const GemmArgs<T, C>& g) {
   if (g.m <= 0 || g.n <= 0) return;
-  TFM_CHECK(!g.bias || g.beta == Wide<T>{0}, "a bias needs beta 0");
+  TFM_CHECK(!g.bias || g.beta == Accum<T>{0}, "a bias needs beta 0");
   TFM_CHECK(sizeof(T) > 2 || (g.k > 0 && (!g.bias || sizeof(C) == 2)),
             "16-bit factors need terms, and a bias a 16-bit product");
   const bool epilogue =
@@ -99,13 +99,13 @@ bool apart(cuda::Stream& stream, const LinearGradientsArgs<T>& a) {
 // In an epilogue, which overwrites db. False: cuBLASLt cannot.
 template <class T>
 bool together(cuda::Stream& stream, const LinearGradientsArgs<T>& a) {
-  const GemmArgs<T, Wide<T>> g = a.product();
-  const cuda::Scratch<Wide<T>> sums(stream, a.accumulate_db ? a.out : 0);
-  Wide<T>* db = a.accumulate_db ? sums : a.db;
+  const GemmArgs<T, Accum<T>> g = a.product();
+  const cuda::Scratch<Accum<T>> sums(stream, a.accumulate_db ? a.out : 0);
+  Accum<T>* db = a.accumulate_db ? sums : a.db;
   if (!stream.own<cuda::Blas>().run_if_able(product_of(g, cuda::Epilogue::bias_gradient), &g.alpha,
                                             g.a, g.b, &g.beta, g.c, db))
     return false;
-  if (a.accumulate_db) copy(stream, CopyArgs<Wide<T>>{a.out, sums, a.db, true});
+  if (a.accumulate_db) copy(stream, CopyArgs<Accum<T>>{a.out, sums, a.db, true});
   return true;
 }
 
@@ -123,16 +123,16 @@ bool epilogue_is_faster(cuda::Stream& stream, const LinearGradientsArgs<T>& a) {
   const auto elsewhere =
       [&](bool (*way)(cuda::Stream&,
                       const LinearGradientsArgs<T>&)) {  // gradients must not be added twice
-        const cuda::Scratch<Wide<T>> dw(stream, a.accumulate_dw ? a.in * a.out : 0),
+        const cuda::Scratch<Accum<T>> dw(stream, a.accumulate_dw ? a.in * a.out : 0),
             db(stream, a.accumulate_db ? a.out : 0);
         LinearGradientsArgs<T> other = a;
         if (a.accumulate_dw)
           cuda::check(cudaMemsetAsync(other.dw = dw, 0,
-                                      static_cast<std::size_t>(a.in * a.out) * sizeof(Wide<T>),
+                                      static_cast<std::size_t>(a.in * a.out) * sizeof(Accum<T>),
                                       stream.get()));
         if (a.accumulate_db)
           cuda::check(cudaMemsetAsync(
-              other.db = db, 0, static_cast<std::size_t>(a.out) * sizeof(Wide<T>), stream.get()));
+              other.db = db, 0, static_cast<std::size_t>(a.out) * sizeof(Accum<T>), stream.get()));
         return way(stream, other);
       };
   return stream.own<Epilogues>().choices.fastest(
@@ -170,7 +170,7 @@ void linear_gradients(cuda::Stream& stream, const LinearGradientsArgs<T>& a) {
 template <class T>
 void gemm_activation_backward(cuda::Stream& stream, const GemmActivationBackwardArgs<T>& a) {
   const GemmArgs<T>& g = a.product;
-  TFM_CHECK(g.c == a.activation.dy && g.beta == Wide<T>{0},
+  TFM_CHECK(g.c == a.activation.dy && g.beta == Accum<T>{0},
             "the product is the activation's gradient");
   TFM_CHECK(
       g.m == a.activation.rows && g.n == a.activation.cols && g.ldc == g.n && !a.activation.gated,

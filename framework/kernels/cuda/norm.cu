@@ -68,7 +68,7 @@ struct Added {
   }
   __device__ auto of(std::int64_t row, std::int64_t cols) const {
     return [this, row, first = row * cols](auto c, auto part) {
-      Wide<T> y[kPack];
+      Accum<T> y[kPack];
       if (add.a.dropout.p == 0)
         add.pack(first + c, part, y);
       else
@@ -89,7 +89,7 @@ struct Added {
 // kGroup threads a row: a warp of a block of kThreads, or a whole block.
 template <class T, int kGroup, int kPacks, class P, class Source>
 __global__ void __launch_bounds__(kThreads) norm_kernel(NormArgs<T> a, Source source) {
-  using W = Wide<T>;
+  using W = Accum<T>;
   constexpr int kRows = kGroup == kWarp ? kThreads / kWarp : 1;
   W* shared = cuda::shared_memory<W>();  // two sums of the warps
   const int thread = static_cast<int>(kRows > 1 ? threadIdx.x % kWarp : threadIdx.x);
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(NormArgs<T> a, Source so
 // h = gain * dy and n = (x - mean) * rstd.
 template <class T, int kPacks>
 struct Gradients {
-  using W = Wide<T>;
+  using W = Accum<T>;
   static constexpr bool kKept = kPacks > 0 && kPacks * sizeof(T) <= 4;
   static constexpr int kSums = kPacks > 0 ? kPacks : 1;
   W gain[kSums][kPack] = {}, shift[kSums][kPack] = {}, h[kSums][kPack] = {}, n[kSums][kPack] = {};
@@ -167,8 +167,8 @@ struct Gradients {
 // n are kept, the next row is loaded before a row's means are waited for.
 template <class T, int kPacks, class P>
 __global__ void __launch_bounds__(kNormBackwardThreads)
-    norm_backward_kernel(NormBackwardArgs<T> a, std::int64_t rows_a_block, Wide<T>* partial) {
-  using W = Wide<T>;
+    norm_backward_kernel(NormBackwardArgs<T> a, std::int64_t rows_a_block, Accum<T>* partial) {
+  using W = Accum<T>;
   using Packs = Row<T, kPacks, P>;
   constexpr bool kKept = Gradients<T, kPacks>::kKept;
   const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
@@ -237,7 +237,7 @@ void start(cuda::Stream& stream, const NormArgs<T>& a, const Source& source) {
   constexpr int kRows = kGroup == kWarp ? kThreads / kWarp : 1;
   cuda::launch(stream, norm_kernel<T, kGroup, kPacks, P, Source>,
                static_cast<unsigned>(ceil_div(a.rows, kRows)), kRows * kGroup,
-               2 * (kGroup / kWarp) * sizeof(Wide<T>), a, source);
+               2 * (kGroup / kWarp) * sizeof(Accum<T>), a, source);
 }
 
 template <class T, class Source>
@@ -296,19 +296,19 @@ void norm_backward(cuda::Stream& stream, const NormBackwardArgs<T>& a) {
   if (a.cols <= 0) return;
   const auto [blocks, rows_a_block] = norm_backward_partition(a.rows, a.cols, sizeof(T));
   const std::int64_t threads = norm_backward_threads(a.cols, sizeof(T));
-  cuda::Scratch<Wide<T>> partial(stream, blocks * 2 * a.cols);
+  cuda::Scratch<Accum<T>> partial(stream, blocks * 2 * a.cols);
   auto kernel = backward_kernel<T, Part>(a.cols);
   if constexpr (sizeof(T) < 8)
     if (a.places.stride % kPack == 0 && whole_packs(a.cols, a.x, a.dy, a.gain, a.dx))
       kernel = backward_kernel<T, Whole>(a.cols);
   if (blocks > 0)
     cuda::launch(stream, kernel, static_cast<unsigned>(blocks), static_cast<unsigned>(threads),
-                 4 * (threads / kWarp) * sizeof(Wide<T>), a, rows_a_block, partial);
+                 4 * (threads / kWarp) * sizeof(Accum<T>), a, rows_a_block, partial);
   if (a.dgain)
-    column_fold<Wide<T>>(stream, partial, blocks, 2 * a.cols, a.cols, a.dgain, a.accumulate_dgain);
+    column_fold<Accum<T>>(stream, partial, blocks, 2 * a.cols, a.cols, a.dgain, a.accumulate_dgain);
   if (a.dshift)
-    column_fold<Wide<T>>(stream, partial + a.cols, blocks, 2 * a.cols, a.cols, a.dshift,
-                         a.accumulate_dshift);
+    column_fold<Accum<T>>(stream, partial + a.cols, blocks, 2 * a.cols, a.cols, a.dshift,
+                          a.accumulate_dshift);
 }
 
 #define TFM_INSTANTIATE(T)                                      \

@@ -246,7 +246,7 @@ __global__ void __launch_bounds__(kThreads)
   outcome->squares = all;
 }
 
-__global__ void clip_kernel(ClipArgs a) { judge(a); }
+__global__ void clip_kernel(ClipArgs a) { decide_update(a); }
 
 }  // namespace
 

@@ -58,7 +58,7 @@ struct Eight {
   static constexpr int kWords = 2 * static_cast<int>(sizeof(T));
   std::uint32_t word[kWords];
 
-  __device__ Wide<T> operator[](int i) const {
+  __device__ Accum<T> operator[](int i) const {
     if constexpr (sizeof(T) == 2)
       return cuda::widen<T>(
           std::bit_cast<T>(static_cast<std::uint16_t>(word[i / 2] >> i % 2 * 16)));
@@ -102,7 +102,7 @@ __device__ Eight<T> load_pack(const T* p, Part part) {
   return v;
 }
 template <class T>
-__device__ void store_pack(T* p, Whole, const Wide<T> (&v)[kPack]) {
+__device__ void store_pack(T* p, Whole, const Accum<T> (&v)[kPack]) {
   if constexpr (sizeof(T) == 2) {
     cuda::Pack<std::uint32_t> all;
     TFM_UNROLL
@@ -119,14 +119,14 @@ __device__ void store_pack(T* p, Whole, const Wide<T> (&v)[kPack]) {
   }
 }
 template <class T>
-__device__ void store_pack(T* p, Part part, const Wide<T> (&v)[kPack]) {
+__device__ void store_pack(T* p, Part part, const Accum<T> (&v)[kPack]) {
   if (part.full() && misalignment(p) == 0) return store_pack(p, Whole{}, v);
   TFM_UNROLL
   for (int i = 0; i < kPack; ++i)
     if (part.has(i)) p[i] = cuda::narrow<T>(v[i]);
 }
 template <class T, class P>
-__device__ void store_pack(T* p, P part, Wide<T> (&v)[kPack], bool accumulate) {
+__device__ void store_pack(T* p, P part, Accum<T> (&v)[kPack], bool accumulate) {
   if (accumulate) {
     const auto before = load_pack(p, part);
     TFM_UNROLL

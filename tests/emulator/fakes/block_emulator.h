@@ -132,11 +132,11 @@ inline float exp2_approximate(float x) { return emulator::perturbed(std::exp2(x)
 inline float reciprocal_approximate(float x) { return 1 / x; }
 inline float log2_approximate(float x) { return std::log2(x); }
 template <class T>
-Wide<T> widen(T x) {
-  return static_cast<Wide<T>>(x);
+Accum<T> widen(T x) {
+  return static_cast<Accum<T>>(x);
 }
 template <class T>
-T narrow(Wide<T> x) {
+T narrow(Accum<T> x) {
   return static_cast<T>(x);
 }
 template <class T>

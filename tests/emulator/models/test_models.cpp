@@ -189,12 +189,12 @@ TEST_P(OnTheDevice, RecomputationChangesNothing) {
 
 // Logits of whole sequences, and of a generation whose sequences change places after half of the
 // tokens.
-std::vector<double> generated(const comm::Site& site, const nn::Model& model,
+std::vector<double> generated(const comm::RankContext& rank_context, const nn::Model& model,
                               const inference::Weights& weights, bool decodes, bool reads_source) {
   constexpr std::int64_t sequences = 4, length = 8, together = 2, vocabulary = 37;
   std::vector<double> all;
   if (!reads_source) {
-    inference::Inference whole(model, site, weights, {.sequences = 2, .length = length},
+    inference::Inference whole(model, rank_context, weights, {.sequences = 2, .length = length},
                                vocabulary);
     std::vector<std::int32_t> ids(2 * length, 5);
     whole.run({{Field::ids, ids}});
@@ -210,12 +210,12 @@ std::vector<double> generated(const comm::Site& site, const nn::Model& model,
                              .capacity = 16,
                              .beams = 2};
   const std::vector<std::byte> not_numbers(
-      static_cast<std::size_t>(inference::Generation::bytes(model, shape, weights.real)),
+      static_cast<std::size_t>(inference::Generation::bytes(model, shape, weights.dtype)),
       std::byte{0xff});
-  device::Device device = site.device;
+  device::Device device = rank_context.device;
   const auto memory = device.allocate(std::ssize(not_numbers));
   device::upload(device.stream(), memory.get(), not_numbers.data(), std::ssize(not_numbers));
-  inference::Generation generation(model, site, weights, shape, vocabulary,
+  inference::Generation generation(model, rank_context, weights, shape, vocabulary,
                                    {memory.get(), not_numbers.size()});
   std::vector<std::int32_t> source(2 * 6, 3), mask(source.size(), 0);
   mask.back() = -1;
@@ -244,8 +244,8 @@ TEST_P(OnTheDevice, GeneratesAsTheCpuDoes) {
   host.initialize_parameters();
   device.initialize_parameters();
   const auto logits = [&](train::Engine& e) {
-    return generated(e.site(), e.model(),
-                     {e.model().parameters(), e.flat().parameters, e.plan().real},
+    return generated(e.rank_context(), e.model(),
+                     {e.model().parameters(), e.flat().parameters, e.plan().dtype},
                      on_host.model.decodes(), on_host.model.translates());
   };
   const std::vector<double> want = logits(host), got = logits(device);
@@ -273,7 +273,7 @@ TEST_P(TranslatesOnTheDevice, AsTheCpuDoes) {
     e.initialize_parameters();
     test::train_step(e, 1, 1e-3, fill);
     const auto tokenizer = tokenizer::load_tokenizer("bytes");
-    inference::Translator translator(*e.plan().translator, config.model, e.site(),
+    inference::Translator translator(*e.plan().translator, config.model, e.rank_context(),
                                      {e.model().parameters(), e.flat().parameters}, *tokenizer,
                                      inference::translation_of(config), e.idle_memory());
     return translator.translate({"a", "translation", "of", "", "some lines"});

@@ -71,7 +71,7 @@ Bytes everything(const FakeNcclComm& c, const void* in, std::size_t bytes) {
 void fold(const Bytes& all, std::size_t each, std::size_t first, std::size_t n, ncclDataType_t type,
           ncclRedOp_t op, void* out) {
   typed(type, [&]<class T>(T) {
-    using W = tfm::Wide<T>;
+    using W = tfm::Accum<T>;
     const T* from = reinterpret_cast<const T*>(all.data());
     for (std::size_t i = 0; i < n; ++i) {
       W sum = static_cast<W>(from[first + i]);

@@ -27,8 +27,8 @@ class Backends : public testing::TestWithParam<const char*> {
     device_.emplace(device::Device::gpu(job().local_rank(), 1));
   }
   comm::Mesh mesh(const comm::Layout& layout) {
-    return comm::site_of(*device_, comm::make_mesh(job(), layout),
-                         {.backend = *config::value_of<comm::Backend>(GetParam())})
+    return comm::rank_context(*device_, comm::make_mesh(job(), layout),
+                              {.backend = *config::value_of<comm::Backend>(GetParam())})
         .tensors;
   }
 
@@ -50,7 +50,7 @@ class OnDevice {
   template <class F>
   OnDevice(device::Device& device, std::int64_t n, F&& f) : OnDevice(device, n) {
     std::vector<T> host;
-    for (std::int64_t i = 0; i < n; ++i) host.push_back(T(static_cast<Wide<T>>(f(i))));
+    for (std::int64_t i = 0; i < n; ++i) host.push_back(T(static_cast<Accum<T>>(f(i))));
     device::upload(device.stream(), memory_.get(), host.data(),
                    n * static_cast<std::int64_t>(sizeof(T)));
   }
@@ -66,7 +66,8 @@ class OnDevice {
                      n_ * static_cast<std::int64_t>(sizeof(T)));
     std::int64_t count = 0;
     for (std::int64_t i = first; i < first + n; ++i)
-      count += static_cast<double>(static_cast<Wide<T>>(host[static_cast<std::size_t>(i)])) != f(i);
+      count +=
+          static_cast<double>(static_cast<Accum<T>>(host[static_cast<std::size_t>(i)])) != f(i);
     return count;
   }
   template <class F>
@@ -213,8 +214,8 @@ std::vector<double> losses(device::Device device, const comm::Mesh& mesh,
   all.push_back(test::evaluate(e, 4, read).mean());
   c.parallel.sequence = false;
   const auto generator = models::make_model(c, mesh);
-  inference::Generation generation(*generator, e.site(),
-                                   {e.model().parameters(), e.flat().parameters, e.plan().real},
+  inference::Generation generation(*generator, e.rank_context(),
+                                   {e.model().parameters(), e.flat().parameters, e.plan().dtype},
                                    {.sequences = 2, .length = 1, .capacity = 4}, 37);
   for (std::int32_t t = 0; t < 3; ++t) generation.step(std::vector<std::int32_t>{t, 5 * t});
   double square = 0;

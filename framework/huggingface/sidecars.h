@@ -10,6 +10,6 @@ bool is_huggingface(const std::string& dir);  // has a config.json
 bool is_weights_file(std::string_view file);  // model.safetensors, its shards and their index
 
 // Copies tokenizer files and generation settings.
-void copy_companions(const std::string& from, const std::string& to);
+void copy_sidecars(const std::string& from, const std::string& to);
 
 }  // namespace tfm::huggingface

@@ -1,4 +1,4 @@
-#include "huggingface/companions.h"
+#include "huggingface/sidecars.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -37,7 +37,7 @@ bool is_weights_file(std::string_view file) {
 
 bool is_huggingface(const std::string& dir) { return fs::exists(dir + "/config.json"); }
 
-void copy_companions(const std::string& from, const std::string& to) {
+void copy_sidecars(const std::string& from, const std::string& to) {
   fs::create_directories(to);
   if (fs::equivalent(from, to)) return;
   for (const auto& e : fs::directory_iterator(from))
