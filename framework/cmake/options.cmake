@@ -1,5 +1,8 @@
 # Build options, warnings and instruction set.
 option(TFM_TESTS "build the tests" ON)
+# From nothing it saves a third of the compiler's time; rooms that compute numbers keep a file a unit, so that their bits do not
+# depend on it. Off for tools that want a command for each file.
+option(TFM_UNITY "compile several files at once in rooms that compute no numbers" ON)
 option(TFM_SANITIZE "address and undefined-behavior sanitizers" OFF)
 find_program(TFM_NVCC nvcc HINTS /usr/local/cuda/bin)
 if(TFM_NVCC)

@@ -5,8 +5,6 @@
 namespace tfm::config {
 namespace {
 
-std::string text(std::int64_t n) { return std::to_string(n); }
-
 // A data source and the model's family.
 void check_source(const Config& c, const SourceConfig& s, const std::string& section,
                   const Report& report) {
@@ -67,7 +65,7 @@ void check_sources(const Config& c, const Report& report) {
 
 void check_schedule(const Config& c, const Report& report) {
   const ScheduleConfig& s = c.schedule;
-  const std::string steps = text(c.train.steps);
+  const std::string steps = std::to_string(c.train.steps);
   if (s.min_lr > c.optimizer.lr)
     report({"schedule.min_lr", "optimizer.lr"},
            "min_lr " + number_text(s.min_lr) + " is greater than optimizer.lr " +
@@ -77,20 +75,21 @@ void check_schedule(const Config& c, const Report& report) {
     report({"schedule.decay_steps", "schedule.type"},
            "decay_steps is missing: schedule wsd needs the length of its final decay; expected 1 "
            "to train.steps - warmup_steps = " +
-               text(c.train.steps - s.warmup_steps),
+               std::to_string(c.train.steps - s.warmup_steps),
            "");
   if (s.type == ScheduleType::wsd && s.decay_steps > 0 &&
       s.warmup_steps + s.decay_steps > c.train.steps)
     report({"schedule.decay_steps", "schedule.warmup_steps", "train.steps"},
-           "warmup_steps " + text(s.warmup_steps) + " + decay_steps " + text(s.decay_steps) +
-               " = " + text(s.warmup_steps + s.decay_steps) + " exceeds train.steps " + steps +
+           "warmup_steps " + std::to_string(s.warmup_steps) + " + decay_steps " +
+               std::to_string(s.decay_steps) + " = " +
+               std::to_string(s.warmup_steps + s.decay_steps) + " exceeds train.steps " + steps +
                "; expected a sum of at most " + steps,
            "");
   const bool decays = s.type == ScheduleType::cosine || s.type == ScheduleType::linear;
   if (decays && s.decay_steps > 0 && s.decay_steps <= s.warmup_steps)
     report({"schedule.decay_steps", "schedule.warmup_steps"},
-           "decay_steps " + text(s.decay_steps) + " is not greater than warmup_steps " +
-               text(s.warmup_steps) + "; expected a larger value, or 0 for train.steps",
+           "decay_steps " + std::to_string(s.decay_steps) + " is not greater than warmup_steps " +
+               std::to_string(s.warmup_steps) + "; expected a larger value, or 0 for train.steps",
            "");
   if ((s.type == ScheduleType::noam || s.type == ScheduleType::inverse_sqrt) && s.warmup_steps == 0)
     report({"schedule.warmup_steps", "schedule.type"},
@@ -152,28 +151,28 @@ void check_data(const Config& c, const Report& report) {
   const ModelConfig& m = c.model;
   if (m.position == Position::learned && c.train.seq_len > m.max_seq_len)
     report({"train.seq_len", "model.max_seq_len", "model.preset"},
-           "train.seq_len " + text(c.train.seq_len) + " exceeds model.max_seq_len " +
-               text(m.max_seq_len) +
+           "train.seq_len " + std::to_string(c.train.seq_len) + " exceeds model.max_seq_len " +
+               std::to_string(m.max_seq_len) +
                ", the number of rows of the learned position table; expected seq_len <= " +
-               text(m.max_seq_len),
+               std::to_string(m.max_seq_len),
            "");
   const auto reads_text = [&](const SourceConfig& s) { return s.type == SourceType::text; };
   const bool tokenizes =
       reads_text(c.data.train) || (c.data.validation && reads_text(*c.data.validation));
   if (tokenizes && c.data.tokenizer == "bytes" && m.vocab_size < 256)
     report({"model.vocab_size", "data.tokenizer"},
-           "vocab_size " + text(m.vocab_size) +
+           "vocab_size " + std::to_string(m.vocab_size) +
                " is too small for the bytes tokenizer, whose ids are 0 to 255; expected >= 256",
            "");
   if (c.eval.every > 0 && !c.data.validation)
     report({"eval.every", "data.validation"},
-           "eval.every is " + text(c.eval.every) +
+           "eval.every is " + std::to_string(c.eval.every) +
                ", but data.validation is missing; expected both, or eval.every 0",
            "");
   check_metrics(c, report);
   if (c.checkpoint.every > 0 && c.checkpoint.dir.empty())
     report({"checkpoint.every", "checkpoint.dir"},
-           "checkpoint.every is " + text(c.checkpoint.every) +
+           "checkpoint.every is " + std::to_string(c.checkpoint.every) +
                ", but checkpoint.dir is missing; expected both, or checkpoint.every 0",
            "");
 }

@@ -40,29 +40,29 @@ Only only_with(const Report& report) {
 
 namespace {
 
-std::string text(std::int64_t n) { return std::to_string(n); }
-
 void check_heads(const ModelConfig& m, const Report& report) {
   if (m.d_head == 0 && m.n_heads > 0 && m.d_model % m.n_heads != 0)
     report({"model.n_heads", "model.d_model", "model.preset"},
-           "d_model " + text(m.d_model) + " is not divisible by n_heads " + text(m.n_heads) + " (" +
-               text(m.d_model) + " = " + text(m.d_model / m.n_heads) + " * " + text(m.n_heads) +
-               " + " + text(m.d_model % m.n_heads) + "); legal values of n_heads are " +
+           "d_model " + std::to_string(m.d_model) + " is not divisible by n_heads " +
+               std::to_string(m.n_heads) + " (" + std::to_string(m.d_model) + " = " +
+               std::to_string(m.d_model / m.n_heads) + " * " + std::to_string(m.n_heads) + " + " +
+               std::to_string(m.d_model % m.n_heads) + "); legal values of n_heads are " +
                listed(divisors(m.d_model), m.n_heads),
            "or set d_head explicitly");
   if (m.n_kv_heads > 0 && m.n_heads % m.n_kv_heads != 0)
     report({"model.n_kv_heads", "model.n_heads", "model.preset"},
-           "n_heads " + text(m.n_heads) + " is not divisible by n_kv_heads " + text(m.n_kv_heads) +
-               "; legal values of n_kv_heads are " + listed(divisors(m.n_heads), m.n_kv_heads),
+           "n_heads " + std::to_string(m.n_heads) + " is not divisible by n_kv_heads " +
+               std::to_string(m.n_kv_heads) + "; legal values of n_kv_heads are " +
+               listed(divisors(m.n_heads), m.n_kv_heads),
            "");
   if (m.position == Position::rope && m.d_head % 2 != 0)
     report({"model.d_head", "model.position", "model.n_heads"},
-           "d_head " + text(m.d_head) +
+           "d_head " + std::to_string(m.d_head) +
                " is odd, but position rope rotates pairs of elements; expected an even d_head",
            "");
   if (m.position == Position::sinusoidal && m.d_model % 2 != 0)
     report({"model.d_model", "model.position"},
-           "d_model " + text(m.d_model) +
+           "d_model " + std::to_string(m.d_model) +
                " is odd, but position sinusoidal needs pairs of elements; expected an even d_model",
            "");
   const RopeScaling& s = m.rope.scaling;
@@ -107,8 +107,9 @@ void check_family(const ModelConfig& m, const Report& report) {
   const std::int64_t exact = m.relative.buckets / (m.decodes() ? 2 : 4);
   if (m.position == Position::relative && m.relative.max_distance <= exact)
     report({"model.relative.max_distance", "model.relative.buckets", "model.position"},
-           "max_distance " + text(m.relative.max_distance) + " does not exceed the " + text(exact) +
-               " distances that have their own bucket; expected more than " + text(exact),
+           "max_distance " + std::to_string(m.relative.max_distance) + " does not exceed the " +
+               std::to_string(exact) +
+               " distances that have their own bucket; expected more than " + std::to_string(exact),
            "");
   only(m.type_vocab_size > 0, encoder, "model.type_vocab_size", "family encoder");
   only(m.decoder_start >= 0, m.translates(), "model.decoder_start", "family encoder_decoder");
