@@ -1,5 +1,6 @@
 // Presets against what was published: tests/fixtures/published/NAME.json holds the members of the
-// config.json beside the published weights that describe the model, as transformers reads them.
+// config.json beside the published weights that describe the model, as transformers reads them. The
+// files were transcribed by hand; no script fetches them.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
