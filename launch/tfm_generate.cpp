@@ -48,7 +48,7 @@ void continue_text(const launch::Arguments& args, inference::LoadedModel& model,
   const bool lead = model.rank_context.mesh.rank() == 0;
   std::string prompt = args.get("--prompt");
   if (!args.has("--prompt") && lead) prompt.assign(std::istreambuf_iterator<char>(std::cin), {});
-  prompt = comm::broadcast_string(*model.rank_context.mesh.world, prompt);
+  prompt = comm::broadcast_string(model.rank_context.mesh.world(), prompt);
   std::vector<std::int32_t> ids = tokenizer.encode(prompt);
   if (ids.empty())
     throw Error(ExitCode::usage,
@@ -72,7 +72,7 @@ std::vector<std::string> read_lines(const comm::Mesh& mesh, std::size_t most) {
   std::string text;
   if (mesh.rank() == 0)
     for (std::string line; most > 0 && std::getline(std::cin, line); --most) text += line + "\n";
-  text = comm::broadcast_string(*mesh.world, text);
+  text = comm::broadcast_string(mesh.world(), text);
   std::vector<std::string> lines;
   for (std::size_t at = 0, end; at < text.size(); at = end + 1) {
     end = text.find('\n', at);

@@ -34,12 +34,13 @@ cores and memory of this machine (OMP_NUM_THREADS as in a run). With length buck
 (train.global_batch_tokens) the longest bucket is planned.
 )";
 
-// Plans differ between tensor ranks only (the last share of the vocabulary may be shorter).
-std::vector<plan::StepPlan> plan_tensor_ranks(const config::Config& config) {
+// Plans differ only between ranks that share out layers (the last share of the vocabulary may be
+// shorter).
+std::vector<plan::StepPlan> plan_ranks(const config::Config& config) {
   std::vector<plan::StepPlan> plans;
   const comm::Layout layout = config::layout_of(config);
-  for (int t = 0; t < layout.tensor; ++t)
-    plans.push_back(plan::make_step_plan(config, comm::Mesh{.layout = layout, .tensor_rank = t}));
+  for (const int rank : layout.group(0, nn::kModelAxes))
+    plans.push_back(plan::make_step_plan(config, comm::Mesh(layout, rank)));
   return plans;
 }
 
@@ -75,7 +76,7 @@ void add_collectives(const plan::StepPlan& p, Json& j) {
   Json& list = j["collectives"] = Json::array();
   for (const graph::CollectiveUse& c : p.collectives()) {
     const Json entry{{"op", comm::name_of(c.kind)},
-                     {"axis", comm::name_of(c.axis)},
+                     {"axis", comm::name_of(c.axes)},
                      {"bytes", c.bytes},
                      {"count", c.count}};
     if (!list.empty() && list.back()["op"] == entry["op"] && list.back()["axis"] == entry["axis"] &&
@@ -92,7 +93,7 @@ Json describe(const std::vector<plan::StepPlan>& plans, int ranks) {
   Json j;
   j["parameters"] = p.model->parameters().total_elements();
   j["ranks"] = ranks;
-  j["layout"] = {{"data", p.mesh.layout.data}, {"tensor", p.mesh.layout.tensor}};
+  j["layout"] = p.mesh.layout.sizes();
   j["micro_batch_size"] = shape.shape.sequences;
   j["micro_batches"] = shape.micro_batches;
   j["shape"] = {{"sequences", shape.batch},
@@ -100,7 +101,8 @@ Json describe(const std::vector<plan::StepPlan>& plans, int ranks) {
                 {"source_length", shape.shape.source_length},
                 {"shapes", p.shapes.size()}};
   for (int r = 0; r < ranks; ++r) {
-    const plan::StepPlan& of = plans[static_cast<std::size_t>(r % p.mesh.layout.tensor)];
+    const plan::StepPlan& of =
+        plans[static_cast<std::size_t>(p.mesh.layout.place(r, nn::kModelAxes))];
     Json entry{
         {"rank", r}, {"total_bytes", of.memory.total()}, {"categories", of.memory.categories}};
     if (!p.on_host())
@@ -111,7 +113,8 @@ Json describe(const std::vector<plan::StepPlan>& plans, int ranks) {
   j["activations_without_reuse_bytes"] = shape.train_program.unshared_bytes();
   add_collectives(p, j);
   double flops = 0;
-  for (const plan::StepPlan& q : plans) flops += q.matmul_flops() * p.mesh.layout.data;
+  for (const plan::StepPlan& q : plans)
+    flops += q.matmul_flops() * p.mesh.layout.size(nn::kBatchAxes);
   j["flops_per_step"] = flops;
   j["tokens_per_step"] = shape.batch * shape.shape.length;
   return j;
@@ -123,7 +126,8 @@ void add_prediction(const std::vector<plan::StepPlan>& plans, const plan::Device
   const plan::DeviceModel::Rates& rates = device.rates(p.dtype);
   const plan::Prediction times = plan::predict(p, p.largest(), device);
   double nominal = 0;
-  for (const plan::StepPlan& q : plans) nominal += q.nominal_flops() * p.mesh.layout.data;
+  for (const plan::StepPlan& q : plans)
+    nominal += q.nominal_flops() * p.mesh.layout.size(nn::kBatchAxes);
   const double seconds = times.seconds(), peak = rates.peak * p.mesh.layout.world();
   j["device"] = {{"name", device.name},
                  {"memory_bytes", device.memory_bytes},
@@ -264,7 +268,7 @@ int run(int argc, char** argv) {
   config::Config config = read;
   config::resolve_for_ranks(config, ranks);
   const plan::DeviceModel device = device_model(target, config, ranks, args.has("--measure"));
-  const std::vector<plan::StepPlan> plans = plan_tensor_ranks(config);
+  const std::vector<plan::StepPlan> plans = plan_ranks(config);
   Json j = describe(plans, ranks);
   add_prediction(plans, device, j);
   add_fit(read, ranks, device, j);

@@ -166,7 +166,7 @@ std::vector<float> logits_of(const train::Engine& e, const ProbeBatch& b,
   inference::Inference inference(e.model(), e.rank_context(),
                                  {e.model().parameters(), e.flat().parameters}, mine, V);
   data::DataLoader loader(b, {data::DataLoader::rank_shape(inference.recording(), mine.sequences)},
-                          {.rank = mesh.data_rank, .ranks = mesh.layout.data, .batches = 1});
+                          data::LoaderOptions::of(mesh, 1));
   const Batch& batch = loader.load(0);
   inference.run(batch.fields);
   std::vector<float> all(static_cast<std::size_t>(b.shape.sequences * T * V));
@@ -175,7 +175,8 @@ std::vector<float> logits_of(const train::Engine& e, const ProbeBatch& b,
     if (r < batch.sequences * T)
       std::copy(row.begin(), row.end(), all.begin() + (batch.first * T + r) * V);
   }
-  mesh.data->all_reduce({all.data(), DType::f32, {static_cast<std::int64_t>(all.size())}});
+  mesh.group(nn::kBatchAxes)
+      .all_reduce({all.data(), DType::f32, {static_cast<std::int64_t>(all.size())}});
   return all;
 }
 
@@ -189,8 +190,9 @@ std::map<std::string, std::vector<float>> gradients_of(train::Engine& e) {
   for (const nn::PartSlice& p : parameters.slices()) {
     auto& g = whole[p.name];
     g.resize(static_cast<std::size_t>(p.full.elements()));
-    if (p.axis >= 0 || mesh.tensor_rank == 0) nn::ParameterSet::gather(p, mine.data(), g.data());
-    mesh.tensor->all_reduce({g.data(), DType::f32, {p.full.elements()}});
+    if (parameters.first_of_copies(p.parameter, nn::kModelAxes))
+      nn::ParameterSet::gather(p, mine.data(), g.data());
+    mesh.group(nn::kModelAxes).all_reduce({g.data(), DType::f32, {p.full.elements()}});
   }
   return whole;
 }
@@ -268,7 +270,7 @@ int run(int argc, char** argv) {
   train::Engine engine(plan::make_step_plan(config, mesh, DType::f32, mine), launch.device(config));
   engine.set_weights([&](void* flat) {
     inference::load_initial_weights(dir, config.model, engine.model().parameters(),
-                                    static_cast<float*>(flat), *mesh.world);
+                                    static_cast<float*>(flat), mesh.world());
   });
   std::vector<Output> out;
   out.push_back({"logits",

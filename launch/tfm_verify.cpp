@@ -60,9 +60,9 @@ int run(int argc, char** argv) {
     ok &= f.ok();
   }
   if (mesh.rank() == 0)
-    std::printf("%s: %d ranks, data %d x tensor %d\n",
+    std::printf("%s: %d ranks, %s\n",
                 ok ? "equal to the single-rank run" : "NOT equal to the single-rank run",
-                launch.ranks, mesh.layout.data, mesh.layout.tensor);
+                launch.ranks, mesh.layout.str().c_str());
   return ok ? 0 : 1;
 }
 

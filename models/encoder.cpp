@@ -4,9 +4,9 @@ namespace tfm::models {
 
 Encoder::Encoder(const config::Config& config, const comm::Mesh& mesh)
     : config_(config),
-      parameters_(mesh.layout, mesh.tensor_rank),
-      context_{parameters_, mesh.layout, mesh.tensor_rank, config.parallel.sequence,
-               config.model.init_std} {
+      parameters_(mesh.layout, mesh.rank()),
+      context_{parameters_, mesh.layout.size(nn::kModelAxes), mesh.place(nn::kModelAxes),
+               config.parallel.sequence, config.model.init_std} {
   const config::ModelConfig& m = config_.model;
   tokens_.emplace(context_, "embedding.weight", m.vocab_size, m.d_model, context_.init_std,
                   m.padding_idx);
@@ -20,7 +20,8 @@ Encoder::Encoder(const config::Config& config, const comm::Mesh& mesh)
                     nn::Linear::Options{.bias = true, .std = context_.init_std, .partial = true});
     classes_.emplace(context_, "next_sentence.weight", 2, m.d_model, context_.init_std);
     classes_bias_ =
-        parameters_.add({.parts = {{"next_sentence.bias", 2}}, .split = nn::Split::rows});
+        parameters_.add({.parts = {{"next_sentence.bias", 2}},
+                         .placement = nn::placed(nn::Placement::shard_rows, nn::kModelAxes)});
   }
   parameters_.finish();
 }

@@ -4,9 +4,9 @@ namespace tfm::models {
 
 EncoderDecoder::EncoderDecoder(const config::Config& config, const comm::Mesh& mesh)
     : config_(config),
-      parameters_(mesh.layout, mesh.tensor_rank),
-      context_{parameters_, mesh.layout, mesh.tensor_rank, config.parallel.sequence,
-               config.model.init_std} {
+      parameters_(mesh.layout, mesh.rank()),
+      context_{parameters_, mesh.layout.size(nn::kModelAxes), mesh.place(nn::kModelAxes),
+               config.parallel.sequence, config.model.init_std} {
   const config::ModelConfig& m = config_.model;
   const bool shared = m.tie_embeddings == config::TieEmbeddings::all ||
                       m.tie_embeddings == config::TieEmbeddings::inputs;

@@ -35,14 +35,14 @@ Vocabulary::Vocabulary(nn::Context& c, const std::string& name, std::int64_t siz
     : parameters_(&c.parameters),
       index_(c.parameters.add({.parts = {{name, size}},
                                .cols = width,
-                               .split = nn::Split::rows,
+                               .placement = nn::placed(nn::Placement::shard_rows, nn::kModelAxes),
                                .init = {nn::Init::Kind::normal, std},
                                .decay = true})),
       size_(size),
       padding_idx_(padding_idx) {
-  const std::int64_t share = ceil_div(size, c.layout.tensor);
-  begin_ = std::min(size, share * c.tensor_rank);
-  end_ = std::min(size, share * (c.tensor_rank + 1));
+  const std::int64_t share = ceil_div(size, c.shards);
+  begin_ = std::min(size, share * c.shard);
+  end_ = std::min(size, share * (c.shard + 1));
 }
 
 graph::Value Vocabulary::partial(graph::Recorder& r, graph::Value ids, double scale) const {
@@ -56,7 +56,7 @@ Embeddings::Embeddings(nn::Context& c, const config::ModelConfig& m, const std::
         {.parts = {{prefix + "position.weight", m.max_seq_len + m.position_offset}},
          .cols = m.d_model,
          .init = {nn::Init::Kind::normal, c.init_std},
-         .partial_gradient = c.split_rows()});
+         .partial = c.partial_where(c.split_rows())});
   if (m.type_vocab_size > 0)
     types_.emplace(c, prefix + "segment.weight", m.type_vocab_size, m.d_model, c.init_std);
   if (m.embedding_norm) norm_.emplace(c, prefix + "embedding_norm", m.d_model, norm_of(m));
@@ -100,10 +100,11 @@ Stack::Stack(nn::Context& c, const config::ModelConfig& m, const std::string& pr
              std::int64_t layers, bool causal, bool cross)
     : context_(c), config_(m), prefix_(prefix), causal_(causal) {
   if (m.position == config::Position::relative)
-    relative_bias_ = c.parameters.add({.parts = {{prefix + "relative_bias.weight", m.n_heads}},
-                                       .cols = m.relative.buckets,
-                                       .split = nn::Split::rows,
-                                       .init = {nn::Init::Kind::normal, c.init_std}});
+    relative_bias_ =
+        c.parameters.add({.parts = {{prefix + "relative_bias.weight", m.n_heads}},
+                          .cols = m.relative.buckets,
+                          .placement = nn::placed(nn::Placement::shard_rows, nn::kModelAxes),
+                          .init = {nn::Init::Kind::normal, c.init_std}});
   for (std::int64_t l = 0; l < layers; ++l)
     blocks_.push_back(make_block(c, prefix + "layers." + std::to_string(l), layers, causal, cross));
   if (m.norm_position == config::NormPosition::pre)
@@ -250,12 +251,13 @@ Head::Head(nn::Context& c, const config::ModelConfig& m, const Vocabulary* tied)
     : context_(c), config_(m), tied_(tied) {
   if (m.head_transform) {
     transform_.emplace(c, std::vector<nn::PartSpec>{{"head.transform", m.d_model}}, m.d_model,
-                       nn::Linear::Options{nn::Split::none, m.bias, c.init_std});
+                       nn::Linear::Options{nn::Placement::replicate, m.bias, c.init_std});
     norm_.emplace(c, "head.transform_norm", m.d_model, norm_of(m));
   }
   if (!tied) own_.emplace(c, "head.weight", m.vocab_size, m.d_model, c.init_std);
   if (m.has_head_bias())
-    bias_ = c.parameters.add({.parts = {{"head.bias", m.vocab_size}}, .split = nn::Split::rows});
+    bias_ = c.parameters.add({.parts = {{"head.bias", m.vocab_size}},
+                              .placement = nn::placed(nn::Placement::shard_rows, nn::kModelAxes)});
 }
 
 void record_cross_entropy(nn::Recording& rec, graph::Value x, graph::Value weight,

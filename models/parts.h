@@ -69,7 +69,7 @@ class Stack {
   std::vector<graph::Value> keys_values(
       graph::Recorder& r, graph::Value states) const;  // of each block's cross-attention
   std::int64_t kv_width() const {
-    return 2 * config_.n_kv_heads * config_.d_head / context_.layout.tensor;
+    return 2 * config_.n_kv_heads * config_.d_head / context_.shards;
   }  // on this rank
 
  private:

@@ -104,8 +104,9 @@ class StagedThroughHost final : public Communicator {
 
 Mesh staged_mesh(const Mesh& mesh, const device::Device& device) {
   Mesh staged = mesh;
-  for (auto* group : {&staged.data, &staged.tensor, &staged.world})
-    if ((*group)->size() > 1) *group = std::make_shared<StagedThroughHost>(*group, device);
+  for (const AxisSet axes : kGroups)
+    if (auto& group = staged.handle(axes); group->size() > 1)
+      group = std::make_shared<StagedThroughHost>(group, device);
   return staged;
 }
 
@@ -122,9 +123,9 @@ std::string host_name() {  // and which start of it this is, for nodes may have 
 
 Mesh of_several(const Mesh& mesh, device::Device& device, const DeviceMeshOptions& options) {
 #ifdef TFM_NCCL
-  if (options.backend != Backend::mpi && mesh.world->size() > 1) {
+  if (options.backend != Backend::mpi && mesh.world().size() > 1) {
     cuda::Stream& stream = *std::get<cuda::Stream*>(device.stream());
-    const Placement p = placement(*mesh.world, host_name(), cuda::bus_id(stream.device()));
+    const Placement p = placement(mesh.world(), host_name(), cuda::bus_id(stream.device()));
     if (p.own_gpus || options.backend == Backend::nccl)
       return nccl_mesh(mesh, stream, p, options.timeout > 0 ? options.timeout : 300);
   }
@@ -158,12 +159,11 @@ Placement placement(Communicator& world, const std::string& host, const std::str
 Mesh device_mesh(const Mesh& mesh, device::Device& device, const DeviceMeshOptions& options) {
   if (device.is_cpu()) return mesh;
   Mesh result = of_several(mesh, device, options);
-  for (auto* group : {&result.data, &result.tensor, &result.world})
-    if ((*group)->size() == 1)
-      *group =
-          single_communicator([device](void* to, const void* from, std::int64_t bytes) mutable {
-            device::copy_async(device.stream(), to, from, bytes);
-          });
+  for (const AxisSet axes : kGroups)
+    if (auto& group = result.handle(axes); group->size() == 1)
+      group = single_communicator([device](void* to, const void* from, std::int64_t bytes) mutable {
+        device::copy_async(device.stream(), to, from, bytes);
+      });
   return result;
 }
 

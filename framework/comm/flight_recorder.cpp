@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <new>
@@ -16,16 +17,16 @@ static_assert(Cell<std::uint64_t>::is_always_lock_free && Cell<double>::is_alway
 
 struct EventCell {
   Cell<Collective> op;
-  Cell<Axis> axis;
+  Cell<AxisSet> axes;
   Cell<std::int64_t> bytes;
   Cell<std::uint64_t> number, ordinal;
   Cell<double> entered, left;
 
   void store(const Event& e) {
-    op = e.op, axis = e.axis, bytes = e.bytes, number = e.number, ordinal = e.ordinal,
+    op = e.op, axes = e.axes, bytes = e.bytes, number = e.number, ordinal = e.ordinal,
     entered = e.entered, left = e.left;
   }
-  Event load() const { return {op, axis, bytes, number, ordinal, entered, left}; }
+  Event load() const { return {op, axes, bytes, number, ordinal, entered, left}; }
 };
 
 }  // namespace
@@ -36,15 +37,15 @@ struct alignas(64) FlightRecorder::Record {
   Cell<double> heartbeat = 0, moved = 0, device_moved = 0;
   Cell<std::uint64_t> waiting = 0;  // ordinal of the collective the rank waits in
   Cell<std::uint64_t> count = 0;    // collectives so far
-  Cell<std::uint64_t> entered[3] = {};
+  Cell<std::uint64_t> entered[AxisSet::kSets] = {};
   Cell<bool> reported = false;
   EventCell device = {};  // a copy: a device may be further behind than the ring is long
   EventCell ring[kEvents] = {};
 };
 
 std::string Event::str() const {
-  return std::string(name_of(op)) + " #" + std::to_string(number) + " on the " +
-         std::string(name_of(axis)) + " axis (" + std::to_string(bytes) + " bytes)";
+  return std::string(name_of(op)) + " #" + std::to_string(number) + " on the " + name_of(axes) +
+         " axis (" + std::to_string(bytes) + " bytes)";
 }
 
 std::size_t FlightRecorder::record_bytes() { return sizeof(Record); }
@@ -63,12 +64,12 @@ FlightRecorder::FlightRecorder(Layout layout, int rank, std::vector<void*> recor
   own().heartbeat = now();
 }
 
-Event FlightRecorder::begin(Axis axis, Collective op, std::int64_t bytes) {
+Event FlightRecorder::begin(AxisSet axes, Collective op, std::int64_t bytes) {
   Record& r = own();
-  Event e{op, axis, bytes, r.entered[static_cast<int>(axis)] + 1, r.count + 1, now(), 0};
+  Event e{op, axes, bytes, r.entered[axes.bits()] + 1, r.count + 1, now(), 0};
   r.ring[e.ordinal % kEvents].store(e);
   r.count = e.ordinal;
-  r.entered[static_cast<int>(axis)] = e.number;
+  r.entered[axes.bits()] = e.number;
   return e;
 }
 
@@ -114,7 +115,8 @@ void FlightRecorder::sign_off() { own().pid = 0; }
 
 FlightRecorder::Status FlightRecorder::status(int rank) const {
   const Record& r = *records_[static_cast<std::size_t>(rank)];
-  Status s{r.pid, r.step, r.heartbeat, r.moved, {}, {r.entered[0], r.entered[1], r.entered[2]}};
+  Status s{r.pid, r.step, r.heartbeat, r.moved, {}, {}};
+  std::ranges::copy(r.entered, s.entered.begin());
   if (const std::uint64_t waiting = r.waiting) {
     const Event e = r.ring[waiting % kEvents].load();
     if (e.ordinal == waiting) s.waiting = e;
@@ -134,16 +136,6 @@ std::vector<Event> FlightRecorder::recent(int rank) const {
     if (e.ordinal == i) events.push_back(e);
   }
   return events;
-}
-
-std::vector<int> FlightRecorder::members(Axis axis) const {
-  std::vector<int> ranks;
-  for (int r = 0; r < world(); ++r) {
-    const bool same_data = r / layout_.tensor == rank_ / layout_.tensor,
-               same_tensor = r % layout_.tensor == rank_ % layout_.tensor;
-    if (axis == Axis::world || (axis == Axis::data ? same_tensor : same_data)) ranks.push_back(r);
-  }
-  return ranks;
 }
 
 bool FlightRecorder::claim_report() {

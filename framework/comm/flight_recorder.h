@@ -14,11 +14,10 @@
 
 namespace tfm::comm {
 
-// One collective of one rank. Collectives of an axis are numbered from 1, equally on all ranks of a
-// group.
+// One collective of one rank. Collectives of a group are numbered from 1, equally on all its ranks.
 struct Event {
   Collective op = Collective::barrier;
-  Axis axis = Axis::world;
+  AxisSet axes = kWorld;
   std::int64_t bytes = 0;
   std::uint64_t number = 0;
   std::uint64_t ordinal = 0;  // among all collectives of the rank
@@ -40,7 +39,7 @@ class FlightRecorder {
   FlightRecorder(Layout layout, int rank, std::vector<void*> records);
 
   // Called by the communicators of this rank.
-  Event begin(Axis axis, Collective op, std::int64_t bytes);
+  Event begin(AxisSet axes, Collective op, std::int64_t bytes);
   void wait(const Event& event);  // from here on this rank waits for others in `event`
   void moved();                   // some of its data arrived
   void end(const Event& event);
@@ -64,16 +63,18 @@ class FlightRecorder {
     double heartbeat = 0;
     double moved = 0;  // when the rank last made progress inside the collective it waits in
     std::optional<Event> waiting;  // the collective it waits in, or its device: the older one
-    std::array<std::uint64_t, 3> entered{};  // number of the last collective of each axis
+    // Number of the last collective, by AxisSet::bits().
+    std::array<std::uint64_t, AxisSet::kSets> entered{};
   };
   int rank() const { return rank_; }
   int world() const { return layout_.world(); }
   bool visible(int rank) const { return records_[static_cast<std::size_t>(rank)] != nullptr; }
   Status status(int rank) const;              // of a visible rank
   std::vector<Event> recent(int rank) const;  // oldest first, at most kEvents
-  std::vector<int> members(Axis axis) const;  // world ranks of this rank's group
-  bool claim_report();                        // true for the first caller of the node
-  std::string failure() const;                // of this rank, or nothing
+  // World ranks of this rank's group.
+  std::vector<int> members(AxisSet axes) const { return layout_.group(rank_, axes); }
+  bool claim_report();          // true for the first caller of the node
+  std::string failure() const;  // of this rank, or nothing
 
  private:
   struct Record;

@@ -1,10 +1,10 @@
 #pragma once
-// The ranks of a job as a grid with named axes: rank = data_rank * tensor + tensor_rank. A value;
-// no globals.
+// The ranks of a job as a grid, and the groups of ranks along sets of its axes.
+#include <array>
 #include <cstdint>
 #include <memory>
-#include <string_view>
 
+#include "comm/axis.h"
 #include "comm/communicator.h"
 
 namespace tfm::comm {
@@ -14,25 +14,31 @@ class FlightRecorder;
 // What moves tensors between ranks; automatic: NCCL where every rank has a GPU of its own.
 enum class Backend : std::uint8_t { automatic, nccl, mpi };
 
-struct Layout {
-  int data = 1, tensor = 1;
-  int world() const { return data * tensor; }
-};
+// A rank's place in the grid and the groups that it exchanges with. A value; no globals.
+class Mesh {
+ public:
+  Mesh() = default;  // of one rank
+  // Without groups, which planning does not need.
+  explicit Mesh(Layout layout, int rank = 0) : layout(layout), rank_(rank) {}
 
-enum class Axis : std::uint8_t { data, tensor, world };
-std::string_view name_of(Axis a);
-
-struct Mesh {
   Layout layout;
-  int data_rank = 0, tensor_rank = 0;
-  std::shared_ptr<Communicator> data, tensor, world;
   std::shared_ptr<FlightRecorder> recorder;  // the collectives' log; none in a single mesh
 
-  int rank() const { return data_rank * layout.tensor + tensor_rank; }
-  Communicator& group(Axis a) const {
-    return a == Axis::data ? *data : a == Axis::tensor ? *tensor : *world;
-  }
+  int rank() const { return rank_; }
+  int coordinate(Axis a) const { return layout.coordinate(rank_, a); }
+  int place(AxisSet axes) const { return layout.place(rank_, axes); }
+  // Of the ranks that differ along these axes only. Only groups that were made are there.
+  Communicator& group(AxisSet axes) const;
+  Communicator& world() const { return group(kWorld); }
+  std::shared_ptr<Communicator>& handle(AxisSet axes) { return groups_[axes.bits()]; }
+
+ private:
+  int rank_ = 0;
+  std::array<std::shared_ptr<Communicator>, AxisSet::kSets> groups_;
 };
+
+// The sets of axes that training exchanges over; meshes have a group for each.
+inline constexpr std::array<AxisSet, 3> kGroups{Axis::data, Axis::tensor, kWorld};
 
 // A group of one rank. `copy` moves bytes from one tensor to another; by default between tensors of
 // the host.

@@ -103,9 +103,9 @@ namespace {
 // keep their order.
 class MessageCommunicator final : public StagedCommunicator {
  public:
-  MessageCommunicator(int rank, int size, Axis axis, std::shared_ptr<FlightRecorder> recorder,
+  MessageCommunicator(int rank, int size, AxisSet axes, std::shared_ptr<FlightRecorder> recorder,
                       MPI_Comm group, std::shared_ptr<MpiSession::State> session)
-      : StagedCommunicator(rank, size, axis, std::move(recorder)),
+      : StagedCommunicator(rank, size, axes, std::move(recorder)),
         session_(std::move(session)),
         group_(group),
         staging_(static_cast<std::size_t>(staging_bytes(0, size))),
@@ -219,7 +219,8 @@ std::shared_ptr<FlightRecorder> make_recorder(const std::shared_ptr<MpiSession::
 }
 
 std::shared_ptr<Communicator> make_group(const std::shared_ptr<MpiSession::State>& s, int color,
-                                         Axis axis, const std::shared_ptr<FlightRecorder>& recorder,
+                                         AxisSet axes,
+                                         const std::shared_ptr<FlightRecorder>& recorder,
                                          bool force_messages) {
   MPI_Comm group = s->split(color, s->rank);
   int rank = 0, size = 0, near = 0;
@@ -229,10 +230,10 @@ std::shared_ptr<Communicator> make_group(const std::shared_ptr<MpiSession::State
   check(MPI_Comm_size(s->split_node(group), &near), "MPI_Comm_size");
   int one_node = near == size && !force_messages;
   check(MPI_Allreduce(MPI_IN_PLACE, &one_node, 1, MPI_INT, MPI_MIN, group), "MPI_Allreduce");
-  if (!one_node) return std::make_shared<MessageCommunicator>(rank, size, axis, recorder, group, s);
+  if (!one_node) return std::make_shared<MessageCommunicator>(rank, size, axes, recorder, group, s);
   char* memory = s->share(group, SharedMemoryCommunicator::memory_bytes(size));
   const bool spin = s->local_size <= sysconf(_SC_NPROCESSORS_ONLN);
-  return std::make_shared<SharedMemoryCommunicator>(rank, size, axis, recorder, memory, spin, s);
+  return std::make_shared<SharedMemoryCommunicator>(rank, size, axes, recorder, memory, spin, s);
 }
 
 }  // namespace
@@ -290,20 +291,17 @@ void MpiSession::abort(int code) {
 
 Mesh make_mesh(const MpiSession& session, Layout layout, bool force_messages) {
   const auto& s = session.state();
-  if (layout.data < 1 || layout.tensor < 1 || layout.world() != s->size)
+  const bool positive = std::ranges::all_of(kAxes, [&](Axis a) { return layout[a] > 0; });
+  if (!positive || layout.world() != s->size)
     throw Error(ExitCode::environment,
-                "layout data=" + std::to_string(layout.data) + " x tensor=" +
-                    std::to_string(layout.tensor) + " needs " + std::to_string(layout.world()) +
+                "layout " + layout.str() + " needs " + std::to_string(layout.world()) +
                     " ranks, but the job has " + std::to_string(s->size) +
-                    "; start that many ranks, or change parallel.tensor or parallel.data");
-  Mesh mesh;
-  mesh.layout = layout;
-  mesh.data_rank = s->rank / layout.tensor;
-  mesh.tensor_rank = s->rank % layout.tensor;
+                    "; start that many ranks, or change the sizes under parallel");
+  Mesh mesh(layout, s->rank);
   mesh.recorder = make_recorder(s, layout);
-  mesh.data = make_group(s, mesh.tensor_rank, Axis::data, mesh.recorder, force_messages);
-  mesh.tensor = make_group(s, mesh.data_rank, Axis::tensor, mesh.recorder, force_messages);
-  mesh.world = make_group(s, 0, Axis::world, mesh.recorder, force_messages);
+  for (const AxisSet axes : kGroups)
+    mesh.handle(axes) =
+        make_group(s, mesh.place(kWorld - axes), axes, mesh.recorder, force_messages);
   check(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
   return mesh;
 }

@@ -3,13 +3,13 @@
 #ifdef TFM_NCCL
 #include <nccl.h>
 
-#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <future>
+#include <map>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -102,7 +102,7 @@ class Queue {
   cudaStream_t beside() const { return beside_.get(); }
   FlightRecorder& recorder() { return *recorder_; }
 
-  void connected(ncclComm_t comm, Axis axis) { connections_.push_back({comm, axis}); }
+  void connected(ncclComm_t comm, AxisSet axes) { connections_.push_back({comm, axes}); }
   void start() {
     thread_ = std::thread([this] { watch(); });
   }
@@ -120,7 +120,7 @@ class Queue {
  private:
   struct Connection {
     ncclComm_t comm;
-    Axis axis;
+    AxisSet axes;
   };
   struct Pending {
     Event event;
@@ -170,7 +170,7 @@ class Queue {
           status == ncclInProgress)
         continue;
       recorder_->fail("NCCL reports " + std::string(ncclGetErrorString(status)) + " on the " +
-                      std::string(name_of(c.axis)) + " axis");
+                      std::string(name_of(c.axes)) + " axis");
     }
   }
 
@@ -188,9 +188,9 @@ class Queue {
 
 class NcclCommunicator final : public Communicator {
  public:
-  NcclCommunicator(std::shared_ptr<Communicator> host, Axis axis, ncclComm_t comm,
+  NcclCommunicator(std::shared_ptr<Communicator> host, AxisSet axes, ncclComm_t comm,
                    std::shared_ptr<Queue> queue)
-      : host_(std::move(host)), axis_(axis), comm_(comm), queue_(std::move(queue)) {}
+      : host_(std::move(host)), axes_(axes), comm_(comm), queue_(std::move(queue)) {}
   int rank() const override { return host_->rank(); }
   int size() const override { return host_->size(); }
 
@@ -278,14 +278,14 @@ class NcclCommunicator final : public Communicator {
     };
     if (queue_->kernels().capturing()) return run();
     FlightRecorder& recorder = queue_->recorder();
-    const Event event = recorder.begin(axis_, op, whole.bytes());
+    const Event event = recorder.begin(axes_, op, whole.bytes());
     recorder.wait(event);  // the first call of a kind makes connections
     run();
     queue_->enqueued(event, stream);
   }
 
   std::shared_ptr<Communicator> host_;
-  Axis axis_;
+  AxisSet axes_;
   ncclComm_t comm_;
   std::shared_ptr<Queue> queue_;
   bool beside_ = false;  // collectives go to the stream beside the kernels'
@@ -316,7 +316,7 @@ void set_environment(int rank, const Placement& placement) {
 // In a thread of its own, which is left behind where it does not come back. The communicator is a
 // blocking one: every call of another kind enqueues from a new thread, which costs more than the
 // call and cannot be captured.
-ncclComm_t connect(Communicator& host, Axis axis, int device, double timeout) {
+ncclComm_t connect(Communicator& host, AxisSet axes, int device, double timeout) {
   ncclUniqueId id{};
   if (host.rank() == 0) check(ncclGetUniqueId(&id), nullptr, "ncclGetUniqueId");
   std::memcpy(id.internal, broadcast_string(host, {id.internal, sizeof id.internal}).data(),
@@ -337,7 +337,7 @@ ncclComm_t connect(Communicator& host, Axis axis, int device, double timeout) {
     promise.set_value(r);
   }).detach();
   const std::string what = "connecting NCCL's rank " + std::to_string(host.rank()) + " of the " +
-                           std::to_string(host.size()) + " of the " + std::string(name_of(axis)) +
+                           std::to_string(host.size()) + " of the " + std::string(name_of(axes)) +
                            " axis";
   if (future.wait_for(std::chrono::duration<double>(timeout)) != std::future_status::ready)
     throw Error(
@@ -356,19 +356,13 @@ Mesh nccl_mesh(const Mesh& mesh, cuda::Stream& kernels, const Placement& placeme
   set_environment(mesh.rank(), placement);
   const auto queue = std::make_shared<Queue>(kernels, mesh.recorder);
   Mesh result = mesh;
-  std::array<ncclComm_t, 3> comms{};
-  for (const Axis axis : {Axis::data, Axis::tensor, Axis::world}) {
-    auto& group = axis == Axis::data     ? result.data
-                  : axis == Axis::tensor ? result.tensor
-                                         : result.world;
+  std::map<std::vector<int>, ncclComm_t> comms;  // by ranks: groups of the same share one
+  for (const AxisSet axes : kGroups) {
+    auto& group = result.handle(axes);
     if (group->size() == 1) continue;
-    ncclComm_t& comm = comms[static_cast<std::size_t>(axis)];
-    if (axis ==
-        Axis::world)  // the only other group of the same ranks in the same order, if there is one
-      for (const Axis same : {Axis::data, Axis::tensor})
-        if (mesh.group(same).size() == group->size()) comm = comms[static_cast<std::size_t>(same)];
-    if (!comm) queue->connected(comm = connect(*group, axis, kernels.device(), timeout), axis);
-    group = std::make_shared<NcclCommunicator>(group, axis, comm, queue);
+    ncclComm_t& comm = comms[mesh.layout.group(mesh.rank(), axes)];
+    if (!comm) queue->connected(comm = connect(*group, axes, kernels.device(), timeout), axes);
+    group = std::make_shared<NcclCommunicator>(group, axes, comm, queue);
   }
   queue->start();
   return result;

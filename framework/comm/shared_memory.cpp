@@ -70,11 +70,11 @@ std::int64_t SharedMemoryCommunicator::memory_bytes(int size) {
   return size * (kPage + staging_bytes(0, size));
 }
 
-SharedMemoryCommunicator::SharedMemoryCommunicator(int rank, int size, Axis axis,
+SharedMemoryCommunicator::SharedMemoryCommunicator(int rank, int size, AxisSet axes,
                                                    std::shared_ptr<FlightRecorder> recorder,
                                                    void* memory, bool own_core,
                                                    std::shared_ptr<void> owner)
-    : StagedCommunicator(rank, size, axis, std::move(recorder)),
+    : StagedCommunicator(rank, size, axes, std::move(recorder)),
       memory_(static_cast<char*>(memory)),
       own_core_(own_core),
       owner_(std::move(owner)),

@@ -18,8 +18,9 @@ class SharedMemoryCommunicator final : public StagedCommunicator {
   // `memory` is aligned to 64 bytes, seen by all ranks and outlives the object through `owner`.
   // Each rank clears its own part: a barrier must follow before the first call. `own_core`: every
   // rank has a core of its own.
-  SharedMemoryCommunicator(int rank, int size, Axis axis, std::shared_ptr<FlightRecorder> recorder,
-                           void* memory, bool own_core, std::shared_ptr<void> owner);
+  SharedMemoryCommunicator(int rank, int size, AxisSet axes,
+                           std::shared_ptr<FlightRecorder> recorder, void* memory, bool own_core,
+                           std::shared_ptr<void> owner);
 
  private:
   struct Line;

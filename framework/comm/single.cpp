@@ -55,18 +55,6 @@ std::string_view name_of(Collective c) {
   return "?";
 }
 
-std::string_view name_of(Axis a) {
-  switch (a) {
-    case Axis::data:
-      return "data";
-    case Axis::tensor:
-      return "tensor";
-    case Axis::world:
-      return "world";
-  }
-  return "?";
-}
-
 std::int64_t Communicator::staging_bytes(std::int64_t, int size) {
   return size > 1 ? StagedCommunicator::kSlots * StagedCommunicator::slot_bytes(size) : 0;
 }
@@ -79,11 +67,15 @@ std::shared_ptr<Communicator> single_communicator(CopyBytes copy) {
   return std::make_shared<SingleCommunicator>(std::move(copy));
 }
 
+Communicator& Mesh::group(AxisSet axes) const {
+  const auto& group = groups_[axes.bits()];
+  TFM_CHECK(group, "the mesh has no group of axes " + name_of(axes));
+  return *group;
+}
+
 Mesh single_mesh() {
   Mesh mesh;
-  mesh.data = single_communicator();
-  mesh.tensor = single_communicator();
-  mesh.world = single_communicator();
+  for (const AxisSet axes : kGroups) mesh.handle(axes) = single_communicator();
   return mesh;
 }
 

@@ -46,9 +46,9 @@ void fold_as(Collective op, const std::vector<const char*>& sources, std::int64_
 
 }  // namespace
 
-StagedCommunicator::StagedCommunicator(int rank, int size, Axis axis,
+StagedCommunicator::StagedCommunicator(int rank, int size, AxisSet axes,
                                        std::shared_ptr<FlightRecorder> recorder)
-    : rank_(rank), size_(size), axis_(axis), recorder_(std::move(recorder)) {
+    : rank_(rank), size_(size), axes_(axes), recorder_(std::move(recorder)) {
   TFM_CHECK(size > 1, "a group of one rank has nothing to exchange");
 }
 
@@ -163,7 +163,7 @@ void StagedCommunicator::reduce_finish() {
 }
 
 const StagedCommunicator::Call& StagedCommunicator::submit(Call call, std::int64_t bytes) {
-  call.event = recorder_->begin(axis_, call.op, bytes);
+  call.event = recorder_->begin(axes_, call.op, bytes);
   call.first = submitted_;
   submitted_ += call.op == Collective::barrier
                     ? 1

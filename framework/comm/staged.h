@@ -62,7 +62,7 @@ class StagedCommunicator : public Communicator {
     ByteRange local() const { return part(0); }  // the same within a part
   };
 
-  StagedCommunicator(int rank, int size, Axis axis, std::shared_ptr<FlightRecorder> recorder);
+  StagedCommunicator(int rank, int size, AxisSet axes, std::shared_ptr<FlightRecorder> recorder);
 
   virtual bool ready(Stage stage, const Piece& piece) = 0;
   virtual void run(Stage stage, const Piece& piece) = 0;
@@ -91,7 +91,7 @@ class StagedCommunicator : public Communicator {
   std::uint64_t& done(Stage stage) { return done_[static_cast<std::size_t>(stage)]; }
 
   int rank_, size_;
-  Axis axis_;
+  AxisSet axes_;
   std::shared_ptr<FlightRecorder> recorder_;
   std::deque<Call> calls_;  // with pieces still to finish
   std::deque<std::pair<std::uint64_t, Event>> started_;

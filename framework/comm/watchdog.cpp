@@ -105,7 +105,7 @@ std::string Watchdog::overdue() const {
   const Event& e = *own.waiting;
   double since = std::max(own.moved, resumed_);
   std::vector<int> absent, inside;  // of the other ranks of the group: have not entered it, have
-  for (int r : recorder_->members(e.axis)) {
+  for (int r : recorder_->members(e.axes)) {
     if (r == recorder_->rank()) continue;
     if (!recorder_->visible(r)) {
       absent.push_back(r);
@@ -113,7 +113,7 @@ std::string Watchdog::overdue() const {
     }
     const FlightRecorder::Status s = recorder_->status(r);
     since = std::max(since, s.heartbeat);
-    (s.entered[static_cast<std::size_t>(e.axis)] < e.number ? absent : inside).push_back(r);
+    (s.entered[e.axes.bits()] < e.number ? absent : inside).push_back(r);
   }
   if (now - since < timeout_) return {};
   std::string line = "rank " + std::to_string(recorder_->rank()) + at_step(own) +

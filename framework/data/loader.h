@@ -11,6 +11,10 @@ namespace tfm::data {
 struct LoaderOptions {
   std::int64_t rank = 0, ranks = 1;  // that share out each batch
   std::int64_t batches = 0;          // after which nothing is read ahead; 0: no end
+
+  static LoaderOptions of(const comm::Mesh& mesh, std::int64_t batches = 0) {
+    return {mesh.place(nn::kBatchAxes), mesh.layout.size(nn::kBatchAxes), batches};
+  }
 };
 
 // Reads a rank's part of the next batch in another thread while the caller works on this one.

@@ -78,7 +78,7 @@ std::string_view name_of(Phase p);
 
 struct CollectiveUse {
   comm::Collective kind;
-  comm::Axis axis;
+  comm::AxisSet axes;
   std::int64_t bytes;      // of the whole tensor
   std::int64_t count = 1;  // repeated this often
 };

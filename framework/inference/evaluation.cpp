@@ -15,7 +15,8 @@ class Evaluator {
  public:
   Evaluator(LoadedModel& model, nn::BatchShape shape) : model_(model) {
     shape.sequences = std::clamp<std::int64_t>(
-        kTokens / shape.length, 1, ceil_div(shape.sequences, model.rank_context.mesh.layout.data));
+        kTokens / shape.length, 1,
+        ceil_div(shape.sequences, model.rank_context.mesh.layout.size(nn::kBatchAxes)));
     forward_ = ForwardPass::loss(*model.model, shape, DType::f32);
   }
   data::DataLoader::RankShape part() const {
@@ -44,16 +45,14 @@ Totals evaluate(LoadedModel& model, const config::Config& config, const data::Da
   std::vector<data::DataLoader::RankShape> parts;
   for (const nn::BatchShape& shape : data::batch_shapes(config))
     parts.push_back(by_shape.emplace_back(model, shape).part());
-  data::DataLoader loader(
-      data, std::move(parts),
-      {.rank = mesh.data_rank, .ranks = mesh.layout.data, .batches = data.batches()});
+  data::DataLoader loader(data, std::move(parts), data::LoaderOptions::of(mesh, data.batches()));
   Totals total;
   for (std::int64_t i = 0; i < data.batches(); ++i)
     for (std::int64_t round = 0; round < loader.rounds(i); ++round) {
       const Batch& batch = loader.load(i, round);
       total += by_shape[batch.shape].totals(batch);
     }
-  total.all_reduce(*mesh.data);
+  total.all_reduce(mesh.group(nn::kBatchAxes));
   return total;
 }
 

@@ -21,7 +21,8 @@ void Inference::run(const BatchFields& fields) {
 
 std::vector<double> Inference::row(std::int64_t index) {
   const Tensor logits = forward_.output(forward_.recording().logits);
-  const std::int64_t width = logits.shape[1], ranks = rank_context_.mesh.layout.tensor;
+  const std::int64_t width = logits.shape[1],
+                     ranks = rank_context_.mesh.layout.size(nn::kModelAxes);
   std::vector<double> mine(static_cast<std::size_t>(width)),
       all(static_cast<std::size_t>(width * ranks));
   with_float(logits.dtype, [&]<class T>() {
@@ -30,8 +31,8 @@ std::vector<double> Inference::row(std::int64_t index) {
                      width * static_cast<std::int64_t>(sizeof(T)));
     std::copy(row.begin(), row.end(), mine.begin());
   });
-  rank_context_.mesh.tensor->all_gather({mine.data(), DType::f64, {width}},
-                                        {all.data(), DType::f64, {width * ranks}});
+  rank_context_.mesh.group(nn::kModelAxes)
+      .all_gather({mine.data(), DType::f64, {width}}, {all.data(), DType::f64, {width * ranks}});
   all.resize(static_cast<std::size_t>(vocab_size_));
   return all;
 }
@@ -143,7 +144,8 @@ void Generation::step(std::span<const std::int32_t> ids) {
 void Generation::gather_logits(const ForwardPass& from) {
   const Tensor logits = from.output(from.recording().logits);
   const std::int64_t rows = shape_.sequences, each = logits.shape[0] / rows,
-                     width = logits.shape[1], ranks = rank_context_.mesh.layout.tensor;
+                     width = logits.shape[1],
+                     ranks = rank_context_.mesh.layout.size(nn::kModelAxes);
   with_float(logits.dtype, [&]<class T>() {
     std::vector<T> mine(static_cast<std::size_t>(rows * width)),
         all(static_cast<std::size_t>(ranks * rows * width));
@@ -152,8 +154,9 @@ void Generation::gather_logits(const ForwardPass& from) {
       device::download(rank_context_.device.stream(), mine.data() + r * width,
                        logits.ptr<T>() + (r * each + each - 1) * width,
                        together * width * static_cast<std::int64_t>(sizeof(T)));
-    rank_context_.mesh.tensor->all_gather({mine.data(), logits.dtype, {rows, width}},
-                                          {all.data(), logits.dtype, {ranks * rows, width}});
+    rank_context_.mesh.group(nn::kModelAxes)
+        .all_gather({mine.data(), logits.dtype, {rows, width}},
+                    {all.data(), logits.dtype, {ranks * rows, width}});
     for (std::int64_t rank = 0; rank < ranks; ++rank)
       for (std::int64_t r = 0; r < rows; ++r)
         std::copy_n(all.data() + (rank * rows + r) * width,

@@ -90,7 +90,7 @@ LoadedModel load_model(const std::string& step_dir, const config::Config& config
   m.memory = device.allocate(bytes);
   const auto host = device.is_cpu() ? m.memory : device.allocate_host(bytes);
   load_initial_weights(step_dir, config.model, parameters, reinterpret_cast<float*>(host.get()),
-                       *m.rank_context.mesh.world);
+                       m.rank_context.mesh.world());
   if (!device.is_cpu()) device::upload(device.stream(), m.memory.get(), host.get(), bytes);
   return m;
 }

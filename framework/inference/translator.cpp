@@ -130,7 +130,7 @@ void Translator::translate(std::span<const Source> batch, Targets& targets) {
 
 // Every line was translated on one data rank.
 void Translator::share(Targets& targets) const {
-  comm::Communicator& data = *rank_context_.mesh.data;
+  comm::Communicator& data = rank_context_.mesh.group(nn::kBatchAxes);
   std::int64_t width = 0;
   for (const auto& t : targets) width = std::max(width, std::ssize(t));
   data.all_reduce({&width, DType::i64, {1}}, comm::Collective::all_reduce_max);
@@ -168,8 +168,8 @@ std::vector<std::string> Translator::translate(const std::vector<std::string>& l
     while (!memory_.empty() && sources.size() < first + size)
       sources.push_back({lines.size(), {special_.end}});  // it is for whole batches
     size = std::min(size, sources.size() - first);
-    if (batch % static_cast<std::size_t>(rank_context_.mesh.layout.data) ==
-        static_cast<std::size_t>(rank_context_.mesh.data_rank))
+    if (batch % static_cast<std::size_t>(rank_context_.mesh.layout.size(nn::kBatchAxes)) ==
+        static_cast<std::size_t>(rank_context_.mesh.place(nn::kBatchAxes)))
       translate(std::span(sources).subspan(first, size), targets);
   }
   targets.pop_back();

@@ -18,20 +18,21 @@ std::vector<PartSpec> renamed(const std::vector<PartSpec>& parts, const char* su
 Linear::Linear(Context& c, const std::vector<PartSpec>& outputs, std::int64_t inputs,
                Options options)
     : parameters_(&c.parameters),
-      split_(options.split),
-      reduced_(options.split == Split::columns && c.split()) {
-  const bool rows = options.split == Split::rows,
-             partial = options.partial ? c.split() : c.split_rows();
-  weight_ = c.parameters.add({.parts = renamed(outputs, ".weight"),
-                              .cols = inputs,
-                              .split = options.split,
-                              .init = {Init::Kind::normal, options.std},
-                              .decay = true,
-                              .partial_gradient = options.split == Split::none && partial});
+      reduced_(options.placement == Placement::shard_columns && c.split()) {
+  const bool rows = options.placement == Placement::shard_rows,
+             terms = options.partial ? c.split() : c.split_rows();
+  weight_ = c.parameters.add(
+      {.parts = renamed(outputs, ".weight"),
+       .cols = inputs,
+       .placement = placed(options.placement, kModelAxes),
+       .init = {Init::Kind::normal, options.std},
+       .decay = true,
+       .partial = c.partial_where(options.placement == Placement::replicate && terms)});
   if (options.bias)
-    bias_ = c.parameters.add({.parts = renamed(outputs, ".bias"),
-                              .split = rows ? Split::rows : Split::none,
-                              .partial_gradient = !rows && partial});
+    bias_ = c.parameters.add(
+        {.parts = renamed(outputs, ".bias"),
+         .placement = rows ? placed(Placement::shard_rows, kModelAxes) : Placements{},
+         .partial = c.partial_where(!rows && terms)});
 }
 
 graph::Value Linear::operator()(graph::Recorder& r, graph::Value x) const {
@@ -42,10 +43,10 @@ Norm::Norm(Context& c, const std::string& name, std::int64_t width, Options opti
     : parameters_(&c.parameters), name_(name), options_(options) {
   gain_ = c.parameters.add({.parts = {{name + ".weight", width}},
                             .init = {Init::Kind::constant, 1.0},
-                            .partial_gradient = c.split_rows()});
+                            .partial = c.partial_where(c.split_rows())});
   if (options.bias && !options.rms)
-    shift_ =
-        c.parameters.add({.parts = {{name + ".bias", width}}, .partial_gradient = c.split_rows()});
+    shift_ = c.parameters.add(
+        {.parts = {{name + ".bias", width}}, .partial = c.partial_where(c.split_rows())});
 }
 
 graph::Value Norm::operator()(graph::Recorder& r, graph::Value x) const {
@@ -61,9 +62,10 @@ HeadNorm::HeadNorm(Context& c, const std::vector<std::string>& names, std::int64
   for (const std::string& name : names) parts.push_back({name, head_size});
   gain_ = c.parameters.add({.parts = renamed(parts, ".weight"),
                             .init = {Init::Kind::constant, 1.0},
-                            .partial_gradient = c.split()});
+                            .partial = c.partial_where(c.split())});
   if (options.bias && !options.rms)
-    shift_ = c.parameters.add({.parts = renamed(parts, ".bias"), .partial_gradient = c.split()});
+    shift_ =
+        c.parameters.add({.parts = renamed(parts, ".bias"), .partial = c.partial_where(c.split())});
 }
 
 graph::Value HeadNorm::operator()(graph::Recorder& r, graph::Value x,
@@ -76,24 +78,23 @@ graph::Value HeadNorm::operator()(graph::Recorder& r, graph::Value x,
 
 graph::Value enter_tp_region(graph::Recorder& r, const Context& c, graph::Value x) {
   if (!c.split()) return x;
-  return c.sequence ? ops::gather_sequence(r, x, c.layout.tensor) : ops::copy_to_tp_region(r, x);
+  return c.sequence ? ops::gather_sequence(r, x, c.shards) : ops::copy_to_tp_region(r, x);
 }
 
 graph::Value leave_tp_region(graph::Recorder& r, const Context& c, graph::Value partial,
                              graph::Value bias) {
   if (!c.split()) return partial;
-  return c.sequence ? ops::scatter_sequence(r, partial, c.layout.tensor, bias)
+  return c.sequence ? ops::scatter_sequence(r, partial, c.shards, bias)
                     : ops::reduce_from_tp_region(r, partial, bias);
 }
 
 ops::DropoutOrigin outside_tp_region(const Context& c, const Rows& rows, std::int64_t width) {
-  const std::int64_t offset =
-      c.split_rows() ? div_exact(rows.tokens(), c.layout.tensor) * c.tensor_rank : 0;
+  const std::int64_t offset = c.split_rows() ? div_exact(rows.tokens(), c.shards) * c.shard : 0;
   return {rows.sequence_length, offset, 0, width};
 }
 
 ops::DropoutOrigin inside_tp_region(const Context& c, const Rows& rows, std::int64_t full_width) {
-  return {rows.sequence_length, 0, full_width / c.layout.tensor * c.tensor_rank, full_width};
+  return {rows.sequence_length, 0, full_width / c.shards * c.shard, full_width};
 }
 
 namespace {
@@ -102,15 +103,15 @@ template <class Options>
 ops::AttentionOptions on_this_rank(const Context& c, const Options& o, const Rows& queries,
                                    const Rows& keys, bool training,
                                    const AttentionContext& attention) {
-  const std::int64_t heads = div_exact(o.heads, c.layout.tensor);
+  const std::int64_t heads = div_exact(o.heads, c.shards);
   return {.heads = heads,
-          .kv_heads = div_exact(o.kv_heads, c.layout.tensor),
+          .kv_heads = div_exact(o.kv_heads, c.shards),
           .head_size = o.head_size,
           .queries = queries.sequence_length,
           .keys = keys.sequence_length,
           .scale = o.scale,
           .dropout = training ? o.dropout : 0,
-          .head_offset = heads * c.tensor_rank,
+          .head_offset = heads * c.shard,
           .heads_total = o.heads,
           .buckets = attention.buckets};
 }
@@ -132,10 +133,10 @@ SelfAttention::SelfAttention(Context& c, const std::string& name, Options option
            {{name + ".query", options_.heads * options_.head_size},
             {name + ".key", options_.kv_heads * options_.head_size},
             {name + ".value", options_.kv_heads * options_.head_size}},
-           options_.width, {Split::rows, options_.qkv_bias, c.init_std}),
+           options_.width, {Placement::shard_rows, options_.qkv_bias, c.init_std}),
       norm_(head_norm(c, {name + ".query_norm", name + ".key_norm"}, options_)),
       output_(c, {{name + ".output", options_.width}}, options_.heads * options_.head_size,
-              {Split::columns, options_.bias, options_.output_std}) {}
+              {Placement::shard_columns, options_.bias, options_.output_std}) {}
 
 graph::Value SelfAttention::operator()(graph::Recorder& r, graph::Value x, const Rows& rows,
                                        bool training, const AttentionContext& attention) const {
@@ -167,21 +168,20 @@ CrossAttention::CrossAttention(Context& c, const std::string& name, Options opti
       name_(name.substr(name.rfind('.') + 1)),
       options_(options),
       query_(c, {{name + ".query", options.heads * options.head_size}}, options.width,
-             {Split::rows, options.qkv_bias, c.init_std}),
+             {Placement::shard_rows, options.qkv_bias, c.init_std}),
       kv_(c,
           {{name + ".key", options.kv_heads * options.head_size},
            {name + ".value", options.kv_heads * options.head_size}},
-          options.encoder_width, {Split::rows, options.qkv_bias, c.init_std}),
+          options.encoder_width, {Placement::shard_rows, options.qkv_bias, c.init_std}),
       query_norm_(head_norm(c, {name + ".query_norm"}, options)),
       key_norm_(head_norm(c, {name + ".key_norm"}, options)),
       output_(c, {{name + ".output", options.width}}, options.heads * options.head_size,
-              {Split::columns, options.bias, options.output_std}) {}
+              {Placement::shard_columns, options.bias, options.output_std}) {}
 
 graph::Value CrossAttention::keys_values(graph::Recorder& r, graph::Value memory) const {
   const graph::Recorder::Named scope(r, name_);
   const graph::Value kv = kv_(r, memory);
-  return key_norm_ ? (*key_norm_)(r, kv, {div_exact(options_.kv_heads, context_.layout.tensor)})
-                   : kv;
+  return key_norm_ ? (*key_norm_)(r, kv, {div_exact(options_.kv_heads, context_.shards)}) : kv;
 }
 
 graph::Value CrossAttention::operator()(graph::Recorder& r, graph::Value x,
@@ -207,9 +207,9 @@ FeedForward::FeedForward(Context& c, const std::string& name, Options options)
           options.gated ? std::vector<PartSpec>{{name + ".gate", options.hidden},
                                                 {name + ".up", options.hidden}}
                         : std::vector<PartSpec>{{name + ".up", options.hidden}},
-          options.width, {Split::rows, options.bias, c.init_std}),
+          options.width, {Placement::shard_rows, options.bias, c.init_std}),
       down_(c, {{name + ".down", options.width}}, options.hidden,
-            {Split::columns, options.bias, options.output_std}) {}
+            {Placement::shard_columns, options.bias, options.output_std}) {}
 
 graph::Value FeedForward::operator()(graph::Recorder& r, graph::Value x, const Rows& rows,
                                      bool training) const {

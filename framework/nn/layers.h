@@ -1,7 +1,7 @@
 #pragma once
 // Layers: parameters and how ops compose over them. A layer registers its parameters when made and
-// records ops when called. With a tensor axis of one no collective is recorded, so single-rank code
-// has no special case.
+// records ops when called. Where layers are not sharded no collective is recorded, so single-rank
+// code has no special case.
 #include <optional>
 
 #include "nn/parameter.h"
@@ -12,14 +12,15 @@ namespace tfm::nn {
 // What every layer needs to know about the run.
 struct Context {
   ParameterSet& parameters;
-  comm::Layout layout;
-  int tensor_rank = 0;
-  bool sequence = false;  // sequence parallelism: outside attention and ffn, rows are split over
-                          // the tensor axis
+  int shards = 1, shard = 0;  // ranks along kModelAxes, and this one's place among them
+  bool sequence = false;      // sequence parallelism: outside attention and ffn, these ranks share
+                              // out the rows
   double init_std = 0.02;
 
-  bool split() const { return layout.tensor > 1; }
+  bool split() const { return shards > 1; }
   bool split_rows() const { return split() && sequence; }
+  // What is replicated, but has a term of its gradient on each of these ranks.
+  comm::AxisSet partial_where(bool terms) const { return terms ? kModelAxes : comm::AxisSet{}; }
 };
 
 // Rows of one micro-batch as this rank sees them.
@@ -28,15 +29,16 @@ struct Rows {
   std::int64_t tokens() const { return sequences * sequence_length; }
 };
 
-// y = x W^T + b with outputs (columns of y) or inputs split over the tensor axis.
+// y = x W^T + b; ranks may share out its outputs (columns of y) or its inputs.
 class Linear {
  public:
   struct Options {
-    Split split = Split::none;  // Split::rows of the weight: y is split; Split::columns: x is split
-                                // and y must still be reduced
+    // Of the weight along kModelAxes. shard_rows: y is split; shard_columns: x is split and y must
+    // still be reduced.
+    Placement placement = Placement::replicate;
     bool bias = true;
     double std = 0.02;
-    bool partial = false;  // not split, but each tensor rank has a term of the gradient
+    bool partial = false;  // replicated, but each rank has a term of the gradient
   };
   Linear(Context& c, const std::vector<PartSpec>& outputs, std::int64_t inputs, Options options);
   // Without bias where the inputs are split: the bias is added after the reduction, see bias().
@@ -48,7 +50,6 @@ class Linear {
  private:
   const ParameterSet* parameters_;
   int weight_, bias_ = -1;
-  Split split_;
   bool reduced_;
 };
 

@@ -1,6 +1,7 @@
 #include "nn/parameter.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace tfm::nn {
 
@@ -11,47 +12,77 @@ int ParameterSet::add(ParameterSpec spec) {
   return size() - 1;
 }
 
+Placements ParameterSpec::gradient() const {
+  Placements g = placement;
+  for (const comm::Axis a : comm::kAxes)
+    if (g[a] == Placement::replicate && (kBatchAxes | partial).contains(a))
+      g[a] = Placement::partial;
+  return g;
+}
+
+ParameterSet::Shard ParameterSet::shard(const ParameterSpec& s, Placement along) const {
+  const comm::AxisSet axes = axes_with(s.placement, along);
+  return {layout_.size(axes), layout_.place(rank_, axes)};
+}
+
+bool ParameterSet::first_of_copies(int i, comm::AxisSet axes) const {
+  return layout_.place(rank_, axes & axes_with(specs_[i].placement, Placement::replicate)) == 0;
+}
+
 Shape ParameterSet::local_shape(int i) const {
   const ParameterSpec& s = specs_[i];
+  const int shards = shard(s, Placement::shard_rows).count;
   std::int64_t rows = 0;
-  for (const PartSpec& p : s.parts) rows += s.split == Split::rows ? share(p.rows) : p.rows;
+  for (const PartSpec& p : s.parts) rows += ceil_div(p.rows, shards);
   if (s.cols == 0) return {rows};
-  return {rows, s.split == Split::columns ? div_exact(s.cols, layout_.tensor) : s.cols};
+  return {rows, div_exact(s.cols, shard(s, Placement::shard_columns).count)};
+}
+
+std::vector<PartSlice> ParameterSet::slices_of(int i) const {
+  const ParameterSpec& s = specs_[i];
+  const Shard rows = shard(s, Placement::shard_rows), cols = shard(s, Placement::shard_columns);
+  const std::int64_t width = s.cols ? local_shape(i)[1] : 1;
+  std::vector<PartSlice> slices;
+  std::int64_t at = offsets_[i];
+  for (const PartSpec& p : s.parts) {
+    PartSlice slice{.name = p.name,
+                    .parameter = i,
+                    .full = s.cols ? Shape{p.rows, s.cols} : Shape{p.rows},
+                    .end = p.rows,
+                    .offset = at};
+    if (rows.count > 1 || cols.count > 1) {
+      slice.axis = rows.count > 1 ? 0 : 1;
+      const Shard& of = rows.count > 1 ? rows : cols;
+      const std::int64_t extent = slice.full[slice.axis], each = ceil_div(extent, of.count);
+      slice.begin = std::min(extent, each * of.place);
+      slice.end = std::min(extent, each * (of.place + 1));
+    }
+    at += ceil_div(p.rows, rows.count) * width;
+    slices.push_back(std::move(slice));
+  }
+  return slices;
 }
 
 void ParameterSet::finish() {
   offsets_.resize(specs_.size());
-  // Parameters with partial gradients are summed over all ranks, the others over the data axis.
-  for (const bool partial : {false, true}) {
+  std::vector<comm::AxisSet> reductions{kBatchAxes};  // in order of first use
+  const auto reduced_over = [&](int i) {
+    return axes_with(specs_[i].gradient(), Placement::partial);
+  };
+  for (int i = 0; i < size(); ++i)
+    if (std::ranges::find(reductions, reduced_over(i)) == reductions.end())
+      reductions.push_back(reduced_over(i));
+  for (const comm::AxisSet axes : reductions) {
     const std::int64_t begin = flat_;
     for (int i = 0; i < size(); ++i) {
-      const ParameterSpec& s = specs_[i];
-      if (s.partial_gradient != partial) continue;
+      if (reduced_over(i) != axes) continue;
       offsets_[i] = flat_;
-      std::int64_t at = flat_;
-      const Shape local = local_shape(i);
-      for (const PartSpec& p : s.parts) {
-        PartSlice slice{.name = p.name,
-                        .parameter = i,
-                        .full = s.cols ? Shape{p.rows, s.cols} : Shape{p.rows},
-                        .offset = at};
-        slice.end = p.rows;
-        const std::int64_t cols = s.cols ? local[1] : 1;
-        if (s.split != Split::none && layout_.tensor > 1) {
-          slice.axis = s.split == Split::rows ? 0 : 1;
-          const std::int64_t extent = slice.full[slice.axis], each = share(extent);
-          slice.begin = std::min(extent, each * tensor_rank_);
-          slice.end = std::min(extent, each * (tensor_rank_ + 1));
-        }
-        at += (s.split == Split::rows ? share(p.rows) : p.rows) * cols;
-        slices_.push_back(std::move(slice));
-      }
-      flat_ += round_up(local.elements(), kGranule);
+      std::ranges::move(slices_of(i), std::back_inserter(slices_));
+      flat_ += round_up(local_shape(i).elements(), kGranule);
     }
     if (flat_ == begin) continue;
-    const comm::Axis axis = partial ? comm::Axis::world : comm::Axis::data;
-    flat_ = begin + round_up(flat_ - begin, kGranule * (partial ? layout_.world() : layout_.data));
-    segments_.push_back({axis, begin, flat_});
+    flat_ = begin + round_up(flat_ - begin, kGranule * layout_.size(axes));
+    segments_.push_back({axes, begin, flat_});
   }
 }
 

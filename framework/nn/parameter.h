@@ -1,5 +1,5 @@
 #pragma once
-// Parameters: names, shapes, sharding over the tensor axis, initial values, and their place in flat
+// Parameters: names, shapes, placements, initial values, and their place in flat
 // buffers.
 //
 // A parameter may hold several named parts stacked along its rows (query, key and value; gate and
@@ -12,14 +12,9 @@
 #include "core/philox.h"
 #include "core/random_streams.h"
 #include "graph/recorder.h"
+#include "nn/placement.h"
 
 namespace tfm::nn {
-
-enum class Split : std::uint8_t {
-  none,
-  rows,
-  columns
-};  // over the tensor axis; rows are padded to equal shares
 
 struct Init {
   enum class Kind : std::uint8_t { normal, constant } kind = Kind::constant;
@@ -33,12 +28,15 @@ struct PartSpec {
 
 struct ParameterSpec {
   std::vector<PartSpec> parts;
-  std::int64_t cols = 0;  // 0: a vector
-  Split split = Split::none;
+  std::int64_t cols = 0;   // 0: a vector
+  Placements placement{};  // of the weights: none is partial
   Init init;
   bool decay = false;  // weight decay applies
-  bool partial_gradient =
-      false;  // each tensor rank has a term of the gradient only (of its rows, of its heads)
+  // Along these axes, too, a rank has a term of the gradient only (of its rows, of its heads);
+  // along kBatchAxes it is so for every parameter.
+  comm::AxisSet partial{};
+
+  Placements gradient() const;
 };
 
 // A rank's share of one part: which elements of the whole it is, and where they lie in the flat
@@ -58,9 +56,9 @@ struct PartSlice {
   }
 };
 
-// Flat range whose gradients are summed over one axis.
+// Flat range whose gradients are summed over the same axes.
 struct Segment {
-  comm::Axis axis = comm::Axis::data;
+  comm::AxisSet axes;
   std::int64_t begin = 0, end = 0;  // multiples of kGranule * group size
 };
 
@@ -68,8 +66,7 @@ class ParameterSet {
  public:
   static constexpr std::int64_t kGranule = 64;  // elements; every parameter starts at a multiple
 
-  explicit ParameterSet(comm::Layout layout, int tensor_rank)
-      : layout_(layout), tensor_rank_(tensor_rank) {}
+  ParameterSet(comm::Layout layout, int rank) : layout_(layout), rank_(rank) {}
 
   // Returns the parameter's index; names and their random streams must be new.
   int add(ParameterSpec spec);
@@ -83,6 +80,8 @@ class ParameterSet {
   const std::vector<Segment>& segments() const { return segments_; }
   const std::vector<PartSlice>& slices() const { return slices_; }
   std::int64_t total_elements() const;  // of the whole model, without padding
+  // Of the ranks that have the same weights along `axes` this is the first one.
+  bool first_of_copies(int i, comm::AxisSet axes) const;
 
   // Writes this rank's initial values; element e of a part depends on (seed, part name, e) alone.
   template <class T>
@@ -99,10 +98,14 @@ class ParameterSet {
   Tensor view(int i, void* flat, DType t) const;
 
  private:
-  std::int64_t share(std::int64_t rows) const { return ceil_div(rows, layout_.tensor); }
+  struct Shard {
+    int count, place;
+  };
+  Shard shard(const ParameterSpec& s, Placement along) const;
+  std::vector<PartSlice> slices_of(int i) const;
 
   comm::Layout layout_;
-  int tensor_rank_;
+  int rank_;
   std::vector<ParameterSpec> specs_;
   RandomStreams streams_;
   std::vector<std::int64_t> offsets_;

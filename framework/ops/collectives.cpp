@@ -90,7 +90,7 @@ struct CopyToTpRegion final : TpRegionEntry {
       const graph::GradSlot d = e.grad_in(x);
       const Tensor t = target(e, d);
       copy_to<T>(e, e.grad_out(y), t, false);
-      comm::Communicator& tensor = *e.context.mesh->tensor;
+      comm::Communicator& tensor = e.context.mesh->group(comm::Axis::tensor);
       tensor.beside([&] { tensor.all_reduce(t); }, work);
       settle<T>(e, d, t);
     });
@@ -109,7 +109,7 @@ struct ReduceFromTpRegion final : TensorCollective {
   void forward(graph::Exec& e) const override {
     with_float(dtype, [&]<class T>() {
       copy_to<T>(e, e.in(x), e.out(y), false);
-      e.context.mesh->tensor->all_reduce(e.out(y));
+      e.context.mesh->group(comm::Axis::tensor).all_reduce(e.out(y));
       add_bias<T>(e);
     });
   }
@@ -131,13 +131,13 @@ struct GatherSequence final : TpRegionEntry {
              comm::Axis::tensor, out_bytes()}};
   }
   void forward(graph::Exec& e) const override {
-    e.context.mesh->tensor->all_gather(e.in(x), e.out(y));
+    e.context.mesh->group(comm::Axis::tensor).all_gather(e.in(x), e.out(y));
   }
   void backward_beside(graph::Exec& e, const std::function<void()>& work) const override {
     with_float(dtype, [&]<class T>() {
       const graph::GradSlot d = e.grad_in(x);
       const Tensor t = target(e, d);
-      comm::Communicator& tensor = *e.context.mesh->tensor;
+      comm::Communicator& tensor = e.context.mesh->group(comm::Axis::tensor);
       tensor.beside([&] { tensor.reduce_scatter(e.grad_out(y), t); }, work);
       settle<T>(e, d, t);
     });
@@ -154,7 +154,7 @@ struct ScatterSequence final : TensorCollective {
   }
   void forward(graph::Exec& e) const override {
     with_float(dtype, [&]<class T>() {
-      e.context.mesh->tensor->reduce_scatter(e.in(x), e.out(y));
+      e.context.mesh->group(comm::Axis::tensor).reduce_scatter(e.in(x), e.out(y));
       add_bias<T>(e);
     });
   }
@@ -162,7 +162,7 @@ struct ScatterSequence final : TensorCollective {
     with_float(dtype, [&]<class T>() {
       if (const graph::GradSlot d = e.grad_in(x)) {
         const Tensor t = target(e, d);
-        e.context.mesh->tensor->all_gather(e.grad_out(y), t);
+        e.context.mesh->group(comm::Axis::tensor).all_gather(e.grad_out(y), t);
         settle<T>(e, d, t);
       }
       add_bias_backward<T>(e);

@@ -115,6 +115,7 @@ struct LinearCrossEntropy final : graph::Op {
                           dw = gradients ? e.grad_in(weight) : graph::GradSlot{},
                           db = gradients ? e.grad_in(bias) : graph::GradSlot{};
     const bool split = !collectives(graph::Phase::forward).empty();
+    comm::Communicator* ranks = split ? &e.context.mesh->group(comm::Axis::tensor) : nullptr;
     const W scale = static_cast<W>(options.scale);
     const double* factor =
         e.numbers() ? &e.numbers()->gradient_scale[static_cast<std::size_t>(options.objective)]
@@ -162,12 +163,10 @@ struct LinearCrossEntropy final : graph::Op {
                                         loss_sum,
                                         hits};
         kernels::cross_entropy_max(s, ce);
-        if (split)
-          e.context.mesh->tensor->all_reduce({max, dtype_of<W>, {all}},
-                                             comm::Collective::all_reduce_max);
+        if (split) ranks->all_reduce({max, dtype_of<W>, {all}}, comm::Collective::all_reduce_max);
         kernels::cross_entropy_sums(s, ce);
         if (options.accuracy) kernels::cross_entropy_ties(s, ce);
-        if (split) e.context.mesh->tensor->all_reduce({max + all, dtype_of<W>, {3, all}});
+        if (split) ranks->all_reduce({max + all, dtype_of<W>, {3, all}});
         kernels::cross_entropy_loss(s, ce);
         kernels::cross_entropy_total(s, ce);
         if (!gradients) continue;

@@ -7,20 +7,14 @@
 
 namespace tfm::optim {
 
-int group_size(const comm::Layout& layout, comm::Axis axis) {
-  return axis == comm::Axis::data     ? layout.data
-         : axis == comm::Axis::tensor ? layout.tensor
-                                      : layout.world();
-}
-
 std::vector<Bucket> make_buckets(const nn::ParameterSet& parameters, const comm::Layout& layout,
                                  std::int64_t bucket_elements) {
   std::vector<Bucket> buckets;
   for (const nn::Segment& s : parameters.segments()) {
     const std::int64_t size =
-        round_up(bucket_elements, nn::ParameterSet::kGranule * group_size(layout, s.axis));
+        round_up(bucket_elements, nn::ParameterSet::kGranule * layout.size(s.axes));
     for (std::int64_t end = s.end; end > s.begin; end = std::max(s.begin, end - size)) {
-      Bucket b{s.axis, std::max(s.begin, end - size), end, {}};
+      Bucket b{s.axes, std::max(s.begin, end - size), end, {}};
       for (int i = 0; i < parameters.size(); ++i) {
         const std::int64_t first = parameters.offset(i),
                            last = first + parameters.local_shape(i).elements();
@@ -43,7 +37,7 @@ std::int64_t Optimizer::state_elements(const nn::ParameterSet& parameters,
                                        const std::vector<Bucket>& buckets) {
   if (options.zero == 0) return parameters.flat_elements();
   std::int64_t n = 0;
-  for (const Bucket& b : buckets) n += div_exact(b.end - b.begin, group_size(layout, b.axis));
+  for (const Bucket& b : buckets) n += div_exact(b.end - b.begin, layout.size(b.axes));
   return n;
 }
 
@@ -60,7 +54,7 @@ Optimizer::Optimizer(const nn::ParameterSet& parameters, const comm::Mesh& mesh,
   std::int64_t state = 0;
   for (const Bucket& b : buckets_) {
     const auto [begin, end] = share(b);
-    add_counted(begin, end, b.axis == comm::Axis::world);
+    add_counted(begin, end, b.axes);
     if (options_.zero > 0) add_runs(begin, end, state);
     state += end - begin;
   }
@@ -69,8 +63,8 @@ Optimizer::Optimizer(const nn::ParameterSet& parameters, const comm::Mesh& mesh,
 }
 
 std::pair<std::int64_t, std::int64_t> Optimizer::share(const Bucket& b) const {
-  const std::int64_t each = div_exact(b.end - b.begin, group_size(mesh_.layout, b.axis));
-  const int rank = b.axis == comm::Axis::world ? mesh_.rank() : mesh_.data_rank;
+  const std::int64_t each = div_exact(b.end - b.begin, mesh_.layout.size(b.axes));
+  const int rank = mesh_.place(b.axes);
   return {b.begin + each * rank, b.begin + each * (rank + 1)};
 }
 
@@ -97,9 +91,11 @@ void Optimizer::add_runs(std::int64_t begin, std::int64_t end, std::int64_t stat
   });
 }
 
-void Optimizer::add_counted(std::int64_t begin, std::int64_t end, bool world) {
+// Ranks share out what they reduce together; of other copies the first one counts.
+void Optimizer::add_counted(std::int64_t begin, std::int64_t end, comm::AxisSet reduced) {
   each_part(begin, end, [&](const nn::ParameterSpec& spec, std::int64_t first, std::int64_t last) {
-    if (!world && spec.split == nn::Split::none && mesh_.tensor_rank > 0) return;
+    const comm::AxisSet copies = axes_with(spec.placement, nn::Placement::replicate) - reduced;
+    if (mesh_.place(copies) > 0) return;
     if (!counted_.empty() && counted_.back().end == first)
       counted_.back().end = last;
     else
@@ -115,12 +111,12 @@ Tensor Optimizer::range(void* flat, DType t, std::int64_t begin, std::int64_t en
 
 void Optimizer::reduce_start(int bucket, const Flat& flat) const {
   const Bucket& b = buckets_[bucket];
-  tensors_.group(b.axis).reduce_start(range(flat.gradients, accum_type(dtype_), b.begin, b.end),
+  tensors_.group(b.axes).reduce_start(range(flat.gradients, accum_type(dtype_), b.begin, b.end),
                                       options_.zero > 0);
 }
 
 void Optimizer::reduce_finish() const {
-  for (const Bucket& b : buckets_) tensors_.group(b.axis).reduce_finish();
+  for (const Bucket& b : buckets_) tensors_.group(b.axes).reduce_finish();
 }
 
 UpdateNumbers Optimizer::numbers(std::int64_t update, double lr) const {
@@ -136,7 +132,7 @@ void Optimizer::measure(device::AnyStream stream, const Flat& flat, const StepNu
       kernels::square_sum(s, kernels::SquareSumArgs<T>{static_cast<const T*>(flat.gradients),
                                                        counted_, numbers, outcome});
     });
-    tensors_.world->all_reduce(
+    tensors_.world().all_reduce(
         {&outcome->squares, DType::f64, {sizeof(SquareSum) / sizeof(double)}});
     kernels::clip(s, {options_.grad_clip, numbers, outcome});
   });
@@ -199,7 +195,7 @@ void Optimizer::gather(const Flat& flat) const {
   if (options_.zero == 0) return;
   for (const Bucket& b : buckets_) {
     const auto [begin, end] = share(b);
-    tensors_.group(b.axis).all_gather(range(flat.parameters, dtype_, begin, end),
+    tensors_.group(b.axes).all_gather(range(flat.parameters, dtype_, begin, end),
                                       range(flat.parameters, dtype_, b.begin, b.end));
   }
 }

@@ -10,10 +10,10 @@
 
 namespace tfm::optim {
 
-// A contiguous range of the flat gradients, reduced as one over its axis. Lengths divide by the
+// A contiguous range of the flat gradients, reduced as one over its axes. Lengths divide by the
 // group's size.
 struct Bucket {
-  comm::Axis axis = comm::Axis::data;
+  comm::AxisSet axes;
   std::int64_t begin = 0, end = 0;
   std::vector<int> parameters;
 };
@@ -21,7 +21,6 @@ struct Bucket {
 // In the order in which gradients become final: the last registered parameters first.
 std::vector<Bucket> make_buckets(const nn::ParameterSet& parameters, const comm::Layout& layout,
                                  std::int64_t bucket_elements);
-int group_size(const comm::Layout& layout, comm::Axis axis);
 
 struct OptimizerOptions {
   enum class Kind : std::uint8_t { adamw, adam, sgd } kind = Kind::adamw;
@@ -93,7 +92,7 @@ class Optimizer {
   std::pair<std::int64_t, std::int64_t> share(
       const Bucket& b) const;  // of this rank within its group
   void add_runs(std::int64_t begin, std::int64_t end, std::int64_t state_offset);
-  void add_counted(std::int64_t begin, std::int64_t end, bool world);
+  void add_counted(std::int64_t begin, std::int64_t end, comm::AxisSet reduced);
   // f(spec, first, last) for each parameter with elements of the flat buffers in [begin, end).
   template <class F>
   void each_part(std::int64_t begin, std::int64_t end, F&& f) const;

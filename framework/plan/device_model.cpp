@@ -85,11 +85,9 @@ double DeviceModel::product_seconds(const graph::Work::Product& p, DType t) cons
 
 double DeviceModel::collective_seconds(const graph::CollectiveUse& c,
                                        const comm::Layout& layout) const {
-  const int size = optim::group_size(layout, c.axis);
+  const int size = layout.size(c.axes);
   if (size == 1 || c.kind == comm::Collective::barrier) return 0;
-  // Ranks of a tensor group follow each other, those of a data group are layout.tensor apart.
-  const int apart = c.axis == comm::Axis::data ? layout.tensor : 1,
-            here = std::max(1, std::min(size, ranks_per_node / apart));
+  const int here = std::max(1, std::min(size, ranks_per_node / layout.stride(c.axes)));
   const int crossings = size > here ? std::min(size - 1, (size + here - 1) / here)
                                     : 0;  // of the size - 1 hops of an element
   const double bandwidth = crossings == 0 ? node.bandwidth

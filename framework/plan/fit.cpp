@@ -16,7 +16,7 @@ std::optional<StepPlan> plan_of(config::Config config, int ranks) {
   } catch (const Error&) {
     return std::nullopt;
   }
-  return make_step_plan(config, comm::Mesh{.layout = config::layout_of(config)});
+  return make_step_plan(config, comm::Mesh(config::layout_of(config)));
 }
 
 std::vector<std::string> changes(const config::Config& from, const config::Config& to) {

@@ -136,16 +136,16 @@ Prediction predict(const StepPlan& plan, const ShapePlan& shape, const DeviceMod
   if (later > 1) clock.micro_batch(true, false, later - 1);
   clock.micro_batch(later > 0, true, 1);
   const auto objectives = static_cast<std::int64_t>(shape.training.losses.size());
-  clock.collective("reduce", {comm::Collective::all_reduce_sum, comm::Axis::data, 8 * objectives,
+  clock.collective("reduce", {comm::Collective::all_reduce_sum, nn::kBatchAxes, 8 * objectives,
                               2});  // labels, loss
-  clock.collective(
-      "reduce", {comm::Collective::all_reduce_sum, comm::Axis::world, sizeof(SquareSum)});  // norm
+  clock.collective("reduce",
+                   {comm::Collective::all_reduce_sum, comm::kWorld, sizeof(SquareSum)});  // norm
   clock.update();
   const auto element_bytes = static_cast<std::int64_t>(size_of(plan.dtype));
   if (plan.config.parallel.zero > 0)
     for (const optim::Bucket& b : plan.buckets)
       clock.collective("optimizer",
-                       {comm::Collective::all_gather, b.axis, (b.end - b.begin) * element_bytes});
+                       {comm::Collective::all_gather, b.axes, (b.end - b.begin) * element_bytes});
   return clock.result;
 }
 

@@ -78,22 +78,21 @@ void each_recording(const StepPlan& p, F&& f) {
 
 // A group of one rank exchanges nothing.
 void leave_out_single(std::vector<graph::CollectiveUse>& uses, const comm::Layout& layout) {
-  std::erase_if(
-      uses, [&](const graph::CollectiveUse& c) { return optim::group_size(layout, c.axis) == 1; });
+  std::erase_if(uses, [&](const graph::CollectiveUse& c) { return layout.size(c.axes) == 1; });
 }
 
 // The part of a global batch that one rank takes at a time.
 ShapePlan divide(const config::Config& c, const comm::Layout& layout, nn::BatchShape shape) {
   ShapePlan s{.batch = shape.sequences, .shape = shape};
-  const std::int64_t each = ceil_div(s.batch, layout.data);
+  const std::int64_t each = ceil_div(s.batch, layout.size(nn::kBatchAxes));
   if (c.train.global_batch_tokens == 0) {
     s.shape.sequences = c.train.micro_batch_size;
     s.micro_batches = div_exact(each, s.shape.sequences);
     return s;
   }
-  // Whole rows of every tensor rank under sequence parallelism.
-  const std::int64_t step =
-      c.parallel.sequence ? layout.tensor / std::gcd<std::int64_t>(layout.tensor, shape.length) : 1;
+  // Whole rows of every rank under sequence parallelism.
+  const std::int64_t shards = layout.size(nn::kModelAxes),
+                     step = c.parallel.sequence ? shards / std::gcd(shards, shape.length) : 1;
   const std::int64_t most = c.train.micro_batch_size > 0
                                 ? c.train.micro_batch_size
                                 : std::max<std::int64_t>(1, kMicroTokens / shape.length);
@@ -117,7 +116,7 @@ void make_programs(StepPlan& p, ShapePlan& s, const optim::OptimizerOptions& opt
     train.buckets.push_back(
         {b.parameters,
          {options.zero > 0 ? comm::Collective::reduce_scatter : comm::Collective::all_reduce_sum,
-          b.axis, (b.end - b.begin) * bytes}});
+          b.axes, (b.end - b.begin) * bytes}});
   s.train_program = graph::plan(s.training.tape, train);
 }
 
@@ -194,7 +193,7 @@ std::vector<graph::CollectiveUse> StepPlan::collectives(const ShapePlan& shape) 
   std::vector<graph::CollectiveUse> all;
   const auto bytes = static_cast<std::int64_t>(size_of(dtype)),
              objectives = static_cast<std::int64_t>(shape.training.losses.size());
-  all.push_back({comm::Collective::all_reduce_sum, comm::Axis::data, 8 * objectives});  // labels
+  all.push_back({comm::Collective::all_reduce_sum, nn::kBatchAxes, 8 * objectives});  // labels
   for (std::int64_t m = 0; m < shape.micro_batches; ++m)
     for (const graph::Instruction& s : shape.train_program.steps()) {
       if (s.phase == graph::Phase::reduce) {
@@ -206,11 +205,11 @@ std::vector<graph::CollectiveUse> StepPlan::collectives(const ShapePlan& shape) 
                         std::back_inserter(all));
     }
   all.push_back(
-      {comm::Collective::all_reduce_sum, comm::Axis::world, sizeof(SquareSum)});  // gradient norm
+      {comm::Collective::all_reduce_sum, comm::kWorld, sizeof(SquareSum)});  // gradient norm
   if (config.parallel.zero > 0)
     for (const optim::Bucket& b : buckets)
-      all.push_back({comm::Collective::all_gather, b.axis, (b.end - b.begin) * bytes});
-  all.push_back({comm::Collective::all_reduce_sum, comm::Axis::data, 8 * objectives});  // loss
+      all.push_back({comm::Collective::all_gather, b.axes, (b.end - b.begin) * bytes});
+  all.push_back({comm::Collective::all_reduce_sum, nn::kBatchAxes, 8 * objectives});  // loss
   leave_out_single(all, mesh.layout);
   return all;
 }
@@ -218,13 +217,14 @@ std::vector<graph::CollectiveUse> StepPlan::collectives(const ShapePlan& shape) 
 std::vector<graph::CollectiveUse> StepPlan::evaluation_collectives(const ShapePlan& shape,
                                                                    std::int64_t sequences) const {
   std::vector<graph::CollectiveUse> all;
-  const std::int64_t runs = ceil_div(sequences, shape.shape.sequences * mesh.layout.data);
+  const std::int64_t runs =
+      ceil_div(sequences, shape.shape.sequences * mesh.layout.size(nn::kBatchAxes));
   for (std::int64_t run = 0; run < runs; ++run)
     for (const graph::Instruction& s : shape.evaluation.program().steps())
       std::ranges::copy(shape.evaluation.recording().tape->nodes()[s.node].op->collectives(s.phase),
                         std::back_inserter(all));
   for (const std::int64_t bytes : inference::Totals::reduced_bytes())
-    all.push_back({comm::Collective::all_reduce_sum, comm::Axis::data, bytes});
+    all.push_back({comm::Collective::all_reduce_sum, nn::kBatchAxes, bytes});
   leave_out_single(all, mesh.layout);
   return all;
 }
@@ -234,10 +234,11 @@ std::uint64_t StepPlan::collective_hash() const {
   const auto mix = [&](std::uint64_t x) { h = (h ^ x) * 1099511628211ull; };
   for (const ShapePlan& s : shapes)
     for (const auto& uses :
-         {collectives(s), evaluation_collectives(s, s.shape.sequences * mesh.layout.data)})
+         {collectives(s),
+          evaluation_collectives(s, s.shape.sequences * mesh.layout.size(nn::kBatchAxes))})
       for (const graph::CollectiveUse& c : uses) {
         mix(static_cast<std::uint64_t>(c.kind));
-        mix(static_cast<std::uint64_t>(c.axis));
+        mix(static_cast<std::uint64_t>(c.axes.bits()));
         mix(static_cast<std::uint64_t>(c.bytes));
       }
   return h;
@@ -257,7 +258,8 @@ StepPlan make_step_plan(const config::Config& config, const comm::Mesh& mesh,
   p.buckets = optim::make_buckets(p.model->parameters(), mesh.layout,
                                   std::max<std::int64_t>(1, config.parallel.bucket_bytes / bytes));
   if (only)
-    p.shapes.push_back({.batch = only->sequences * mesh.layout.data, .shape = *only});
+    p.shapes.push_back(
+        {.batch = only->sequences * mesh.layout.size(nn::kBatchAxes), .shape = *only});
   else
     for (const nn::BatchShape& shape : data::batch_shapes(config))
       p.shapes.push_back(divide(config, mesh.layout, shape));

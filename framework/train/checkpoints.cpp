@@ -27,19 +27,18 @@ class Checkpoints final : public Observer {
     config::Config config = run.config;
     config.model.init = "random";  // a checkpoint has weights of its own
     const comm::Layout& layout = run.mesh.layout;
-    const checkpoint::CheckpointInfo info{
-        .step = run.step,
-        .updates = run.engine.updates(),
-        .samples_seen = run.step * run.batch_size(),
-        .seed = config.train.seed,
-        .layout = {{"data", layout.data}, {"tensor", layout.tensor}},
-        .config = config::dump_config(config),
-        .extra = run.origin,
-        .loss_scale = run.engine.loss_scale(),
-        .best = run.best};
+    const checkpoint::CheckpointInfo info{.step = run.step,
+                                          .updates = run.engine.updates(),
+                                          .samples_seen = run.step * run.batch_size(),
+                                          .seed = config.train.seed,
+                                          .layout = layout.sizes(),
+                                          .config = config::dump_config(config),
+                                          .extra = run.origin,
+                                          .loss_scale = run.engine.loss_scale(),
+                                          .best = run.best};
     const std::vector<checkpoint::Chunk> pieces = checkpoint_pieces(run.engine);
     const checkpoint::CheckpointResult result = checkpoint::write_checkpoint(
-        c.dir, info, pieces, c.keep, checkpoint::checkpoint_ranks(*run.mesh.world));
+        c.dir, info, pieces, c.keep, checkpoint::checkpoint_ranks(run.mesh.world()));
     error_ = result.error;
     run.tell(
         &Observer::after_checkpoint,

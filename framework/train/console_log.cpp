@@ -15,8 +15,7 @@ class ConsoleLog final : public Observer {
     say("tfm: " +
         telemetry::count_text(
             static_cast<double>(run.engine.model().parameters().total_elements())) +
-        " parameters, " + std::to_string(layout.world()) + " ranks (data " +
-        std::to_string(layout.data) + " x tensor " + std::to_string(layout.tensor) + "), " +
+        " parameters, " + std::to_string(layout.world()) + " ranks (" + layout.str() + "), " +
         telemetry::count_text(static_cast<double>(largest.batch * largest.shape.length)) +
         " tokens per step, " + std::to_string(run.planned_bytes >> 20) + " MiB per rank, " +
         telemetry::count_text(static_cast<double>(run.data.tokens)) + " training tokens");

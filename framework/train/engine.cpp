@@ -80,10 +80,7 @@ data::DataLoader Engine::loader(
     const std::function<data::DataLoader::RankShape(const plan::ShapePlan&)>& part) const {
   std::vector<data::DataLoader::RankShape> parts;
   for (const plan::ShapePlan& s : plan_.shapes) parts.push_back(part(s));
-  return {dataset,
-          std::move(parts),
-          {.rank = plan_.mesh.data_rank, .ranks = plan_.mesh.layout.data, .batches = batches},
-          memory_.batch};
+  return {dataset, std::move(parts), data::LoaderOptions::of(plan_.mesh, batches), memory_.batch};
 }
 
 data::DataLoader Engine::training_loader(const data::Dataset& dataset) const {
@@ -115,7 +112,8 @@ bool Engine::recordable(bool reduces) const {
   const auto stays = [](const comm::Communicator& group) {
     return group.size() == 1 || group.on_stream();
   };
-  return stays(*tensors_.tensor) && (!reduces || (stays(*tensors_.data) && stays(*tensors_.world)));
+  return stays(tensors_.group(nn::kModelAxes)) &&
+         (!reduces || (stays(tensors_.group(nn::kBatchAxes)) && stays(tensors_.world())));
 }
 
 std::int64_t Engine::graphs() const {
@@ -162,7 +160,7 @@ void Engine::wait_for_device() {
   comm::FlightRecorder* recorder = recordable(true) ? plan_.mesh.recorder.get() : nullptr;
   std::optional<comm::Event> all;
   if (recorder)
-    recorder->wait(all.emplace(recorder->begin(comm::Axis::world, comm::Collective::barrier, 0)));
+    recorder->wait(all.emplace(recorder->begin(comm::kWorld, comm::Collective::barrier, 0)));
   device::wait(device_.stream());
   if (recorder) recorder->end(*all);
 }
@@ -198,11 +196,11 @@ StepResult Engine::run_step(std::int64_t step, std::optional<double> lr, const B
   const auto objectives = static_cast<std::int64_t>(shape.training.losses.size());
   inference::Totals totals =
       inference::count_labels(shape.training, batch.fields, shape.sequences_per_rank());
-  plan_.mesh.data->all_reduce({totals.labels.data(), DType::i64, {objectives}});
+  plan_.mesh.group(nn::kBatchAxes).all_reduce({totals.labels.data(), DType::i64, {objectives}});
   run_micro_batches(step, lr, batch, totals);
   const StepOutcome& outcome = memory_.known_outcome[0];
   totals.loss = outcome.loss;
-  plan_.mesh.data->all_reduce({totals.loss.data(), DType::f64, {objectives}});
+  plan_.mesh.group(nn::kBatchAxes).all_reduce({totals.loss.data(), DType::f64, {objectives}});
   return {.loss = totals.mean(),
           .grad_norm = outcome.norm,
           .tokens = totals.labels[0],
@@ -230,7 +228,7 @@ inference::Totals Engine::evaluate(data::DataLoader& loader, std::int64_t batche
       const Batch& batch = loader.load(i, round);
       totals += plan_.shapes[batch.shape].evaluation.totals(context, batch.fields);
     }
-    totals.all_reduce(*plan_.mesh.data);
+    totals.all_reduce(plan_.mesh.group(nn::kBatchAxes));
     all += totals;
   }
   return all;

@@ -42,7 +42,7 @@ void for_owned_state(const Engine& engine, F visit) {
 }  // namespace
 
 std::vector<checkpoint::Chunk> checkpoint_pieces(Engine& engine) {
-  const comm::Mesh& mesh = engine.plan().mesh;
+  const nn::ParameterSet& parameters = engine.model().parameters();
   const auto* flat = static_cast<const float*>(engine.flat().parameters);
   std::vector<checkpoint::Chunk> pieces;
   const auto add = [&](const std::string& name, const nn::PartSlice& p, std::int64_t first,
@@ -56,23 +56,21 @@ std::vector<checkpoint::Chunk> checkpoint_pieces(Engine& engine) {
     }
     pieces.push_back(std::move(piece));
   };
-  const auto replicated = [&](const nn::PartSlice& p) {
-    return p.axis < 0 && mesh.tensor_rank > 0;
-  };
-  if (mesh.data_rank == 0 && !engine.flat().master)
-    for (const nn::PartSlice& p : engine.model().parameters().slices())
-      if (!replicated(p)) add("model/", p, 0, p.elements(), flat + p.offset);
+  if (!engine.flat().master)
+    for (const nn::PartSlice& p : parameters.slices())
+      if (parameters.first_of_copies(p.parameter, comm::kWorld))
+        add("model/", p, 0, p.elements(), flat + p.offset);
   const optim::OptimizerOptions& options = engine.optimizer().options();
   const std::vector<State> states = states_of(engine);
-  for_owned_state(
-      engine, [&](const nn::PartSlice& p, std::int64_t first, std::int64_t count, std::int64_t at) {
-        const bool own = options.zero > 0 && engine.model()
-                                                 .parameters()
-                                                 .spec(p.parameter)
-                                                 .partial_gradient;  // shared out over all ranks
-        if (!own && (replicated(p) || (options.zero == 0 && mesh.data_rank > 0))) return;
-        for (const State& s : states) add(s.name, p, first, count, s.data + at);
-      });
+  for_owned_state(engine, [&](const nn::PartSlice& p, std::int64_t first, std::int64_t count,
+                              std::int64_t at) {
+    // With ZeRO, ranks share out the state along the axes over which they reduce gradients.
+    comm::AxisSet copies = comm::kWorld;
+    if (options.zero > 0)
+      copies = copies - axes_with(parameters.spec(p.parameter).gradient(), nn::Placement::partial);
+    if (!parameters.first_of_copies(p.parameter, copies)) return;
+    for (const State& s : states) add(s.name, p, first, count, s.data + at);
+  });
   return pieces;
 }
 

@@ -21,8 +21,7 @@ class MetricsFile final : public Observer {
               .add("config", config::dump_config(run.config))
               .add("parameters", run.engine.model().parameters().total_elements())
               .add("world", layout.world())
-              .add_json("layout", "{\"data\":" + std::to_string(layout.data) +
-                                      ",\"tensor\":" + std::to_string(layout.tensor) + "}")
+              .add_json("layout", "{\"" + layout.str("\":", ",\"") + "}")
               .add("planned_bytes", run.planned_bytes)
               .add("resumed_step", run.step));
   }

@@ -43,8 +43,7 @@ class MetricsServer final : public Observer {
         {.listen = run.config.metrics.listen,
          .build = {{"version", std::string(version)}},
          .run = {{"model", model.preset.empty() ? config::word(model.family) : model.preset},
-                 {"layout", "data" + std::to_string(layout.data) + "_tensor" +
-                                std::to_string(layout.tensor)}}});
+                 {"layout", layout.str("", "_")}}});
     if (!server_) return;
     for (const auto& [kind, bytes] : run.engine.memory_taken().categories)
       server_->memory(kind, bytes);

@@ -22,7 +22,7 @@ std::string checkpoint_to_resume(const TrainingRun& run) {
     config::at_key(run.config.places, "checkpoint.resume",
                    [&] { checkpoint::CheckpointReader(path).verify(); });
   }
-  return comm::broadcast_string(*run.mesh.world, path);
+  return comm::broadcast_string(run.mesh.world(), path);
 }
 
 void resume(TrainingRun& run, const std::string& path) {
@@ -79,7 +79,7 @@ void start_from(TrainingRun& run) {
     run.engine.set_weights([&](void* flat) {
       run.origin =
           inference::load_initial_weights(model.init, model, run.engine.model().parameters(),
-                                          static_cast<float*>(flat), *run.mesh.world);
+                                          static_cast<float*>(flat), run.mesh.world());
     });
   });
   if (run.lead()) say("initialized weights from " + model.init);

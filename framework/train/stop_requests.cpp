@@ -35,7 +35,7 @@ class ObeyRequests final : public Observer {
   void after_step(TrainingRun& run) override {
     auto request = static_cast<std::int32_t>(
         requests_.poll(run.lead() ? run.config.checkpoint.dir : std::string()));
-    run.mesh.world->all_reduce({&request, DType::i32, {1}}, comm::Collective::all_reduce_max);
+    run.mesh.world().all_reduce({&request, DType::i32, {1}}, comm::Collective::all_reduce_max);
     run.stop_requested = static_cast<Request>(request) == Request::stop && !run.last();
     run.save |= static_cast<Request>(request) != Request::none;
   }

@@ -29,7 +29,7 @@ void add_observers(TrainingRun& run, StopRequests& requests) {
 }
 
 std::int64_t most_of_all_ranks(const TrainingRun& run, std::int64_t value) {
-  run.mesh.world->all_reduce({&value, DType::i64, {1}}, comm::Collective::all_reduce_max);
+  run.mesh.world().all_reduce({&value, DType::i64, {1}}, comm::Collective::all_reduce_max);
   return value;
 }
 
@@ -55,7 +55,7 @@ TrainOutcome train(const config::Config& config, const comm::Mesh& mesh,
   problems.throw_if_any();
 
   TrainingRun run(config, mesh, device);
-  comm::check_same_on_all_ranks(*mesh.world, run.engine.plan().collective_hash(),
+  comm::check_same_on_all_ranks(mesh.world(), run.engine.plan().collective_hash(),
                                 "the order of collectives");
   add_observers(run, requests);
   start_from(run);

@@ -72,7 +72,7 @@ Trace run(config::Config config, const comm::Mesh& mesh, const device::Device& d
   Engine e(plan::make_step_plan(config, mesh, DType::f64), device);
   e.initialize_parameters();
   Trace t;
-  t.rank_order = !e.rank_context().tensors.world->on_stream();
+  t.rank_order = !e.rank_context().tensors.world().on_stream();
   t.initial = parts_of(e, e.flat().parameters);
   const SyntheticData data(e.plan());
   data::DataLoader loader = e.training_loader(data);
@@ -120,8 +120,8 @@ class Comparison {
       error[i] =
           difference / std::max({rms(whole[order_of(slices[i].name)]), 1e-6 * scale, 1e-300});
     }
-    mesh_.world->all_reduce({error.data(), DType::f64, {static_cast<std::int64_t>(error.size())}},
-                            comm::Collective::all_reduce_max);
+    mesh_.world().all_reduce({error.data(), DType::f64, {static_cast<std::int64_t>(error.size())}},
+                             comm::Collective::all_reduce_max);
     const auto worst = std::max_element(error.begin(), error.end()) - error.begin();
     return {check, slices[static_cast<std::size_t>(worst)].name,
             error[static_cast<std::size_t>(worst)], bound};
@@ -131,7 +131,7 @@ class Comparison {
     double error = 0;
     for (std::size_t i = 0; i < mine.size(); ++i)
       error = std::max(error, distance(mine[i], reference[i]) / std::abs(reference[i]));
-    mesh_.world->all_reduce({&error, DType::f64, {1}}, comm::Collective::all_reduce_max);
+    mesh_.world().all_reduce({&error, DType::f64, {1}}, comm::Collective::all_reduce_max);
     return {check, "", error, bound};
   }
   // Copies of unsplit parts must be the same bits on every rank.
@@ -142,8 +142,8 @@ class Comparison {
       std::vector<double> high = mine[i], low = mine[i];
       for (double& x : low) x = -x;
       const auto n = static_cast<std::int64_t>(high.size());
-      mesh_.world->all_reduce({high.data(), DType::f64, {n}}, comm::Collective::all_reduce_max);
-      mesh_.world->all_reduce({low.data(), DType::f64, {n}}, comm::Collective::all_reduce_max);
+      mesh_.world().all_reduce({high.data(), DType::f64, {n}}, comm::Collective::all_reduce_max);
+      mesh_.world().all_reduce({low.data(), DType::f64, {n}}, comm::Collective::all_reduce_max);
       for (std::size_t k = 0; k < high.size(); ++k)
         if (high[k] + low[k] > f.error)
           f.error = high[k] + low[k], f.worst = parameters_.slices()[i].name;
@@ -173,7 +173,7 @@ Finding save_and_load(const config::Config& config, const comm::Mesh& mesh,
                       const device::Device& device, const Interference& interference) {
   Finding f{"save and load", "", 0, 0};
   const std::string dir = comm::broadcast_string(
-      *mesh.world,
+      mesh.world(),
       (std::filesystem::temp_directory_path() / ("tfm-verify-" + std::to_string(getpid())))
           .string());
   Engine saved(plan::make_step_plan(config, mesh), device),
@@ -184,7 +184,7 @@ Finding save_and_load(const config::Config& config, const comm::Mesh& mesh,
   saved.train_step(1, config.optimizer.lr, loader.load(0));
   const auto pieces = checkpoint_pieces(saved);
   const checkpoint::CheckpointResult r = checkpoint::write_checkpoint(
-      dir, {.step = 1}, pieces, 0, checkpoint::checkpoint_ranks(*mesh.world));
+      dir, {.step = 1}, pieces, 0, checkpoint::checkpoint_ranks(mesh.world()));
   if (r.ok()) {
     restore(checkpoint::CheckpointReader(r.path), r.path, loaded, true);
     interference.restored(loaded);
@@ -196,8 +196,8 @@ Finding save_and_load(const config::Config& config, const comm::Mesh& mesh,
     f.error = 1;
     f.worst = r.error;
   }
-  mesh.world->all_reduce({&f.error, DType::f64, {1}}, comm::Collective::all_reduce_max);
-  mesh.world->barrier();
+  mesh.world().all_reduce({&f.error, DType::f64, {1}}, comm::Collective::all_reduce_max);
+  mesh.world().barrier();
   if (mesh.rank() == 0) std::filesystem::remove_all(dir);
   return f;
 }

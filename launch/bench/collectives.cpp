@@ -36,7 +36,7 @@ class CollectiveBench {
         host_(launch.mesh({launch.ranks, 1})),
         mesh_(comm::device_mesh(host_, device_)) {}
 
-  int ranks() const { return host_.layout.data; }
+  int ranks() const { return host_.layout.world(); }
   bool lead() const { return host_.rank() == 0; }
 
   Json measure(comm::Collective kind, std::int64_t bytes) {
@@ -45,9 +45,10 @@ class CollectiveBench {
     const Tensor whole{memory.get(), DType::f32, {all}},
         mine{memory.get() + part * 4 * host_.rank(), DType::f32, {part}};
     const double seconds = best([&] {
-      if (kind == comm::Collective::all_reduce_sum) return mesh_.world->all_reduce(whole);
-      if (kind == comm::Collective::reduce_scatter) return mesh_.world->reduce_scatter(whole, mine);
-      mesh_.world->all_gather(mine, whole);
+      if (kind == comm::Collective::all_reduce_sum) return mesh_.world().all_reduce(whole);
+      if (kind == comm::Collective::reduce_scatter)
+        return mesh_.world().reduce_scatter(whole, mine);
+      mesh_.world().all_gather(mine, whole);
     });
     const double rate = static_cast<double>(all * 4) / seconds, n = ranks();
     return {{"op", comm::name_of(kind)},
@@ -62,13 +63,13 @@ class CollectiveBench {
   // As the slowest rank has it.
   double best(const std::function<void()>& f) {
     return best_of([&](int times) {
-      host_.world->barrier();
+      host_.world().barrier();
       double seconds = 0;
       device::timed(device_.stream(), &seconds, [&] {
         for (int i = 0; i < times; ++i) f();
       });
       auto nanoseconds = static_cast<std::int64_t>(seconds * 1e9);
-      host_.world->all_reduce({&nanoseconds, DType::i64, {1}}, comm::Collective::all_reduce_max);
+      host_.world().all_reduce({&nanoseconds, DType::i64, {1}}, comm::Collective::all_reduce_max);
       return static_cast<double>(nanoseconds) * 1e-9;
     });
   }

@@ -40,7 +40,7 @@ class StepBench {
 
   void steps(std::int64_t count, std::vector<double>* seconds) {
     for (std::int64_t i = 0; i < count; ++i) {
-      engine_.plan().mesh.world->barrier();
+      engine_.plan().mesh.world().barrier();
       double wall = 0;
       device::timed(engine_.device().stream(), &wall, [&] { step(); });
       if (seconds) seconds->push_back(wall);
@@ -96,7 +96,7 @@ class StepBench {
     std::vector<double> all = times_.program;
     for (double s : {times_.reduce, times_.norm, times_.update, data_seconds_, whole})
       all.push_back(s);
-    comm::Communicator& world = *engine_.plan().mesh.world;
+    comm::Communicator& world = engine_.plan().mesh.world();
     world.all_reduce({all.data(), DType::f64, {std::ssize(all)}});
     for (double& s : all) s /= static_cast<double>(count * world.size());
     const std::size_t n = times_.program.size();

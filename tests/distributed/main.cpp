@@ -36,7 +36,7 @@ int run_tests() {
   const comm::Mesh mesh = tfm::comm::make_mesh(job(), {job().size(), 1});
   const comm::Watchdog watchdog(mesh, 120);
   std::int32_t failed = RUN_ALL_TESTS();
-  mesh.world->all_reduce({&failed, DType::i32, {1}}, comm::Collective::all_reduce_max);
+  mesh.world().all_reduce({&failed, DType::i32, {1}}, comm::Collective::all_reduce_max);
   return failed;
 }
 

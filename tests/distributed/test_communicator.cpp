@@ -65,9 +65,9 @@ class Groups : public testing::TestWithParam<bool> {
   void each(const std::function<void(comm::Communicator&, int salt)>& f) {
     for (const comm::Layout& layout : test::layouts()) {
       const comm::Mesh mesh = comm::make_mesh(job(), layout, GetParam());
-      f(*mesh.data, mesh.tensor_rank);
-      f(*mesh.tensor, mesh.data_rank + 3);
-      f(*mesh.world, 11);
+      f(mesh.group(comm::Axis::data), mesh.coordinate(comm::Axis::tensor));
+      f(mesh.group(comm::Axis::tensor), mesh.coordinate(comm::Axis::data) + 3);
+      f(mesh.world(), 11);
     }
   }
 };
@@ -201,7 +201,7 @@ TEST_P(Groups, BroadcastFromEveryRoot) {
 TEST_P(Groups, BarrierHoldsUntilTheLastRankComes) {
   const comm::Mesh mesh = comm::make_mesh(job(), {job().size(), 1}, GetParam());
   for (int last = 0; last < job().size(); ++last) {
-    mesh.world->barrier();
+    mesh.world().barrier();
     double came = 0;
     if (job().rank() == last) {
       const double start = comm::FlightRecorder::now();
@@ -209,10 +209,10 @@ TEST_P(Groups, BarrierHoldsUntilTheLastRankComes) {
       }
       came = comm::FlightRecorder::now();
     }
-    mesh.world->barrier();
+    mesh.world().barrier();
     const double left = comm::FlightRecorder::now();
     std::vector<double> latest{came};
-    mesh.world->all_reduce(tensor(latest), comm::Collective::all_reduce_max);
+    mesh.world().all_reduce(tensor(latest), comm::Collective::all_reduce_max);
     EXPECT_GE(left, latest[0]);
   }
 }
@@ -220,11 +220,13 @@ TEST_P(Groups, BarrierHoldsUntilTheLastRankComes) {
 TEST_P(Groups, ManyStartedReductionsAmongOtherCollectives) {
   for (const comm::Layout& layout : test::layouts()) {
     const comm::Mesh mesh = comm::make_mesh(job(), layout, GetParam());
-    comm::Communicator &data = *mesh.data, &other = *mesh.tensor;
+    comm::Communicator &data = mesh.group(comm::Axis::data),
+                       &other = mesh.group(comm::Axis::tensor);
     const std::vector<std::int64_t> parts{40000, 3, 0, 100000, 1, 25000};
     std::vector<std::vector<float>> v;
     const auto value = [&](int r, std::int64_t i, std::size_t k) {
-      return rough<float>(r * layout.tensor + mesh.tensor_rank, i, static_cast<unsigned>(k));
+      return rough<float>(r * layout[comm::Axis::tensor] + mesh.coordinate(comm::Axis::tensor), i,
+                          static_cast<unsigned>(k));
     };
     for (std::size_t k = 0; k < parts.size(); ++k) {
       v.push_back(filled<float>(parts[k] * data.size(),
@@ -292,14 +294,11 @@ void fuzz_call(comm::Communicator& c, std::mt19937& random, int salt) {
 TEST_P(Groups, RandomSequences) {
   for (const comm::Layout& layout : test::layouts()) {
     const comm::Mesh mesh = comm::make_mesh(job(), layout, GetParam());
-    std::mt19937 random(static_cast<unsigned>(layout.data));
+    std::mt19937 random(static_cast<unsigned>(layout[comm::Axis::data]));
     for (int i = 0; i < 60; ++i) {
-      const comm::Axis axis = static_cast<comm::Axis>(random() % 3);
-      comm::Communicator& group = mesh.group(axis);
-      fuzz_call(group, random,
-                i + (axis == comm::Axis::data     ? mesh.tensor_rank
-                     : axis == comm::Axis::tensor ? mesh.data_rank
-                                                  : 0));
+      const comm::AxisSet axes = comm::kGroups[random() % 3];
+      comm::Communicator& group = mesh.group(axes);
+      fuzz_call(group, random, i + mesh.place(comm::kWorld - axes));
     }
   }
 }
@@ -308,7 +307,7 @@ TEST_P(Groups, LongMessages) {
   const comm::Mesh mesh = comm::make_mesh(job(), {job().size(), 1}, GetParam());
   const std::int64_t n = (std::int64_t{96} << 20) / job().size() / 4 + 13;
   auto v = filled<float>(n, [&](std::int64_t i) { return small<float>(job().rank(), i); });
-  mesh.data->all_reduce(tensor(v));
+  mesh.group(comm::Axis::data).all_reduce(tensor(v));
   const auto period = ordered_sum<float>(job().size(), 13,
                                          [](int r, std::int64_t i) { return small<float>(r, i); });
   std::int64_t wrong = 0;
@@ -319,7 +318,7 @@ TEST_P(Groups, LongMessages) {
 
 TEST_P(Groups, TextsTravel) {
   const comm::Mesh mesh = comm::make_mesh(job(), {1, job().size()}, GetParam());
-  comm::Communicator& c = *mesh.world;
+  comm::Communicator& c = mesh.world();
   const auto text = [](int r) {
     return std::string(static_cast<std::size_t>(r * 5), static_cast<char>('a' + r));
   };
@@ -332,7 +331,7 @@ TEST_P(Groups, TextsTravel) {
 
 TEST_P(Groups, DifferencesBetweenRanksAreNamed) {
   const comm::Mesh mesh = comm::make_mesh(job(), {job().size(), 1}, GetParam());
-  comm::Communicator& c = *mesh.world;
+  comm::Communicator& c = mesh.world();
   EXPECT_NO_THROW(comm::check_same_on_all_ranks(c, 0xFFFFFFFFFFFFFFFFu, "plan"));
   if (c.size() == 1) return;
   const int odd = c.size() - 1;
@@ -352,13 +351,13 @@ TEST_P(Groups, TheRecorderSeesWhatRanksDo) {
   const comm::Mesh mesh = comm::make_mesh(job(), {job().size(), 1}, GetParam());
   if (job().size() == 1) return;
   std::vector<float> v(10);
-  for (int i = 0; i < 100; ++i) mesh.data->all_reduce(tensor(v));
-  mesh.world->barrier();
-  mesh.world->barrier();
+  for (int i = 0; i < 100; ++i) mesh.group(comm::Axis::data).all_reduce(tensor(v));
+  mesh.world().barrier();
+  mesh.world().barrier();
   for (int r = 0; r < job().size(); ++r) {
     if (!mesh.recorder->visible(r)) continue;
-    EXPECT_EQ(mesh.recorder->status(r).entered[static_cast<int>(comm::Axis::data)], 100u);
-    EXPECT_GE(mesh.recorder->status(r).entered[static_cast<int>(comm::Axis::world)], 2u);
+    EXPECT_EQ(mesh.recorder->status(r).entered[comm::AxisSet(comm::Axis::data).bits()], 100u);
+    EXPECT_GE(mesh.recorder->status(r).entered[comm::kWorld.bits()], 2u);
     const auto events = mesh.recorder->recent(r);
     EXPECT_LE(events.size(), static_cast<std::size_t>(comm::FlightRecorder::kEvents));
     ASSERT_GE(events.size(), 50u);
@@ -366,7 +365,7 @@ TEST_P(Groups, TheRecorderSeesWhatRanksDo) {
     EXPECT_EQ(events[10].bytes, 40);
     EXPECT_GE(events[10].left, events[10].entered);
   }
-  mesh.world->barrier();  // records are read before the next collective of the axis
+  mesh.world().barrier();  // records are read before the next collective of the axis
 }
 
 INSTANTIATE_TEST_SUITE_P(Transport, Groups, testing::Values(false, true),
@@ -376,12 +375,12 @@ TEST(Mesh, RanksAreDataMajor) {
   for (const comm::Layout& layout : test::layouts()) {
     const comm::Mesh mesh = comm::make_mesh(job(), layout);
     EXPECT_EQ(mesh.rank(), job().rank());
-    EXPECT_EQ(mesh.data->size(), layout.data);
-    EXPECT_EQ(mesh.tensor->size(), layout.tensor);
-    EXPECT_EQ(mesh.data->rank(), job().rank() / layout.tensor);
-    EXPECT_EQ(mesh.tensor->rank(), job().rank() % layout.tensor);
-    EXPECT_EQ(mesh.world->size(), job().size());
-    EXPECT_EQ(mesh.world->rank(), job().rank());
+    EXPECT_EQ(mesh.group(comm::Axis::data).size(), layout[comm::Axis::data]);
+    EXPECT_EQ(mesh.group(comm::Axis::tensor).size(), layout[comm::Axis::tensor]);
+    EXPECT_EQ(mesh.group(comm::Axis::data).rank(), job().rank() / layout[comm::Axis::tensor]);
+    EXPECT_EQ(mesh.group(comm::Axis::tensor).rank(), job().rank() % layout[comm::Axis::tensor]);
+    EXPECT_EQ(mesh.world().size(), job().size());
+    EXPECT_EQ(mesh.world().rank(), job().rank());
   }
 }
 

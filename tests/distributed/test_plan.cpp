@@ -41,8 +41,9 @@ const std::vector<Family> kMembers{
 
 config::Config config_of(const Family& f, const comm::Layout& layout,
                          std::vector<std::string> overrides) {
-  overrides.insert(overrides.end(), {"parallel.tensor=" + std::to_string(layout.tensor),
-                                     "parallel.bucket_bytes=8Ki", "train.seq_len=8"});
+  overrides.insert(overrides.end(),
+                   {"parallel.tensor=" + std::to_string(layout[comm::Axis::tensor]),
+                    "parallel.bucket_bytes=8Ki", "train.seq_len=8"});
   config::Config config = config::parse_config(
       "model: {" + f.model +
           ", vocab_size: 40, d_model: 32, n_heads: 8, d_ff: 32, dropout: 0.1}\n"
@@ -53,9 +54,8 @@ config::Config config_of(const Family& f, const comm::Layout& layout,
   return config;
 }
 
-std::string text_of(comm::Collective kind, comm::Axis axis, std::int64_t bytes) {
-  return std::string(comm::name_of(kind)) + " " + std::string(comm::name_of(axis)) + " " +
-         std::to_string(bytes);
+std::string text_of(comm::Collective kind, comm::AxisSet axes, std::int64_t bytes) {
+  return std::string(comm::name_of(kind)) + " " + comm::name_of(axes) + " " + std::to_string(bytes);
 }
 
 using Lines = std::vector<std::string>;  // one for each call
@@ -63,7 +63,7 @@ using Lines = std::vector<std::string>;  // one for each call
 Lines declared(const std::vector<graph::CollectiveUse>& uses) {
   Lines lines;
   for (const graph::CollectiveUse& c : uses)
-    lines.insert(lines.end(), static_cast<std::size_t>(c.count), text_of(c.kind, c.axis, c.bytes));
+    lines.insert(lines.end(), static_cast<std::size_t>(c.count), text_of(c.kind, c.axes, c.bytes));
   return lines;
 }
 
@@ -81,7 +81,7 @@ Lines executed(const comm::Mesh& mesh, const std::function<void()>& work) {
   EXPECT_LE(calls, std::ssize(events)) << "more than the recorder remembers";
   Lines lines;
   for (auto e = events.end() - std::min(calls, std::ssize(events)); e != events.end(); ++e)
-    lines.push_back(text_of(e->op, e->axis, e->bytes));
+    lines.push_back(text_of(e->op, e->axes, e->bytes));
   return lines;
 }
 
@@ -102,15 +102,14 @@ void expect_declared(const config::Config& config, const comm::Mesh& mesh) {
   engine.initialize_parameters();
   for (std::size_t s = 0; s < engine.plan().shapes.size(); ++s) {
     const plan::ShapePlan& shape = engine.plan().shapes[s];
-    const std::string where = "data " + std::to_string(mesh.layout.data) + " x tensor " +
-                              std::to_string(mesh.layout.tensor) + ", shape " + std::to_string(s);
+    const std::string where = mesh.layout.str() + ", shape " + std::to_string(s);
     for (std::int64_t step = 1; step <= 2; ++step) {
       const Lines lines = executed(mesh, [&] { test::train_step(engine, step, 1e-3, fill, s); });
       EXPECT_EQ(lines, declared(engine.plan().collectives(shape)))
           << "step " << step << ", " << where;
       EXPECT_EQ(lines.empty(), job().size() == 1);
     }
-    const std::int64_t run = shape.shape.sequences * mesh.layout.data;
+    const std::int64_t run = shape.shape.sequences * mesh.layout[comm::Axis::data];
     for (const std::int64_t runs : {1, 2}) {
       const Lines lines = executed(mesh, [&] { test::evaluate(engine, run * runs, fill, s); });
       EXPECT_EQ(lines, declared(engine.plan().evaluation_collectives(shape, runs * run))) << where;
@@ -121,7 +120,7 @@ void expect_declared(const config::Config& config, const comm::Mesh& mesh) {
               declared(engine.plan().evaluation_collectives(shape, some)))
         << where;
   }
-  mesh.world->barrier();
+  mesh.world().barrier();
 }
 
 class Plan : public testing::TestWithParam<std::tuple<std::size_t, int, std::string, bool, int>> {};
@@ -132,12 +131,12 @@ TEST_P(Plan, DeclaresTheCollectivesThatRun) {
     GTEST_SKIP() << "a sixth of the configurations on many ranks";
   for (const comm::Layout& layout : test::layouts()) {
     const comm::Mesh mesh = comm::make_mesh(job(), layout);
-    const config::Config config =
-        config_of(kFamilies[family], layout,
-                  {std::string("parallel.sequence=") + (sequence ? "true" : "false"),
-                   "parallel.zero=" + std::to_string(zero), "recompute=" + recompute,
-                   "train.micro_batch_size=1",
-                   "train.global_batch_size=" + std::to_string(layout.data * micro_batches)});
+    const config::Config config = config_of(
+        kFamilies[family], layout,
+        {std::string("parallel.sequence=") + (sequence ? "true" : "false"),
+         "parallel.zero=" + std::to_string(zero), "recompute=" + recompute,
+         "train.micro_batch_size=1",
+         "train.global_batch_size=" + std::to_string(layout[comm::Axis::data] * micro_batches)});
     expect_declared(config, mesh);
   }
 }
@@ -161,11 +160,12 @@ TEST_P(PlanOf, DeclaresTheCollectivesThatRun) {
   const auto& [member, precision] = GetParam();
   if (job().size() > 4 && precision != "bf16") GTEST_SKIP() << "one precision on many ranks";
   for (const comm::Layout& layout : test::layouts())
-    expect_declared(config_of(kMembers[member], layout,
-                              {"precision=" + precision, "parallel.zero=1", "recompute=selective",
-                               "parallel.sequence=true", "train.micro_batch_size=2",
-                               "train.global_batch_size=" + std::to_string(layout.data * 4)}),
-                    comm::make_mesh(job(), layout));
+    expect_declared(
+        config_of(kMembers[member], layout,
+                  {"precision=" + precision, "parallel.zero=1", "recompute=selective",
+                   "parallel.sequence=true", "train.micro_batch_size=2",
+                   "train.global_batch_size=" + std::to_string(layout[comm::Axis::data] * 4)}),
+        comm::make_mesh(job(), layout));
 }
 
 std::string name_of_member(const testing::TestParamInfo<PlanOf::ParamType>& info) {
@@ -197,11 +197,12 @@ TEST(PlanOfChunks, DeclaresTheCollectivesThatRun) {
   const graph::Value x = tape->parameter(0, "x", {rows, width}),
                      weight = tape->parameter(1, "weight", {part, width}),
                      labels = tape->input("labels", {rows}, DType::i32);
-  const graph::Value loss = ops::linear_cross_entropy(*tape, x, weight, {}, labels,
-                                                      {.vocab_size = vocabulary,
-                                                       .vocab_begin = part * mesh.tensor_rank,
-                                                       .vocab_end = part * (mesh.tensor_rank + 1),
-                                                       .chunk_rows = 16});
+  const graph::Value loss =
+      ops::linear_cross_entropy(*tape, x, weight, {}, labels,
+                                {.vocab_size = vocabulary,
+                                 .vocab_begin = part * mesh.coordinate(comm::Axis::tensor),
+                                 .vocab_end = part * (mesh.coordinate(comm::Axis::tensor) + 1),
+                                 .chunk_rows = 16});
   graph::Program program = graph::plan(tape, {.outputs = {loss}});
   std::vector<float> memory(2 * (rows + part) * width, 0.5f);
   std::vector<std::int32_t> ids(rows, 3);
@@ -225,7 +226,7 @@ TEST(PlanOfChunks, DeclaresTheCollectivesThatRun) {
     EXPECT_EQ(uses.size() % 3, 0u) << "three chunks";
     EXPECT_EQ(executed(mesh, [&] { program.run({&stream, &mesh, {}}); }), declared(uses));
   }
-  mesh.world->barrier();
+  mesh.world().barrier();
 }
 
 }  // namespace

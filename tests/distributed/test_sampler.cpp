@@ -19,8 +19,9 @@ std::vector<std::int32_t> continued(const comm::Mesh& mesh) {
       "init_std: 0.3}\n"
       "data: {train: {type: tokens, path: none.bin}}\n",
       "test",
-      {"parallel.tensor=" + std::to_string(mesh.layout.tensor), "parallel.sequence=false",
-       "train.seq_len=40", "train.global_batch_size=" + std::to_string(mesh.layout.data)});
+      {"parallel.tensor=" + std::to_string(mesh.layout[comm::Axis::tensor]),
+       "parallel.sequence=false", "train.seq_len=40",
+       "train.global_batch_size=" + std::to_string(mesh.layout[comm::Axis::data])});
   config::resolve_for_ranks(config, mesh.layout.world());
   const auto model = models::make_model(config, mesh);
   std::vector<double> flat(static_cast<std::size_t>(model->parameters().flat_elements()));
@@ -40,8 +41,7 @@ std::vector<std::int32_t> continued(const comm::Mesh& mesh) {
 TEST(Sampler, DrawsTheSameOnAllRanks) {
   const std::vector<std::int32_t> alone = continued(comm::single_mesh());
   for (const comm::Layout& layout : test::layouts())
-    EXPECT_EQ(continued(comm::make_mesh(job(), layout)), alone)
-        << "data " << layout.data << " x tensor " << layout.tensor;
+    EXPECT_EQ(continued(comm::make_mesh(job(), layout)), alone) << layout.str();
   EXPECT_GT(std::set(alone.begin(), alone.end()).size(), 5u) << "hardly anything is drawn";
 }
 

@@ -66,16 +66,17 @@ TEST_P(Layouts, EqualASingleRank) {
   for (const comm::Layout& layout : test::layouts()) {
     config::Config config = config::parse_config(
         "model: {d_model: 64, " + kModels[model] + "}\n" + data_of(kModels[model]), "test",
-        {"parallel.tensor=" + std::to_string(layout.tensor), "loss.label_smoothing=0.1",
+        {"parallel.tensor=" + std::to_string(layout[comm::Axis::tensor]),
+         "loss.label_smoothing=0.1",
          std::string("parallel.sequence=") + (sequence ? "true" : "false"),
          "parallel.zero=" + std::to_string(zero), "train.seq_len=16",
-         "train.global_batch_size=" + std::to_string(layout.data), "recompute=selective"});
+         "train.global_batch_size=" + std::to_string(layout[comm::Axis::data]),
+         "recompute=selective"});
     config::resolve_for_ranks(config, job().size());
     const comm::Mesh mesh = comm::make_mesh(job(), layout);
     for (const train::Finding& f :
          train::verify_layout(train::shrink(config), mesh, device::Device::cpu(1)))
-      EXPECT_TRUE(f.ok()) << "data " << layout.data << " x tensor " << layout.tensor << ": "
-                          << f.check << " " << f.worst << " " << f.error;
+      EXPECT_TRUE(f.ok()) << layout.str() << ": " << f.check << " " << f.worst << " " << f.error;
   }
 }
 
@@ -91,20 +92,25 @@ TEST(ModelFixtures, LossAndGradientsOnEveryLayout) {
       for (const comm::Layout& layout : test::layouts()) {
         const test::Fixture alone(name);
         const config::ModelConfig& m = alone.config().model;
-        const std::int64_t rows = alone.shape.length * alone.shape.sequences / layout.data,
-                           source = alone.shape.source_length * alone.shape.sequences / layout.data;
-        if (alone.shape.sequences % layout.data || m.n_heads % layout.tensor ||
-            m.n_kv_heads % layout.tensor || m.d_ff % layout.tensor)
+        const std::int64_t rows = alone.shape.length * alone.shape.sequences /
+                                  layout[comm::Axis::data],
+                           source = alone.shape.source_length * alone.shape.sequences /
+                                    layout[comm::Axis::data];
+        if (alone.shape.sequences % layout[comm::Axis::data] ||
+            m.n_heads % layout[comm::Axis::tensor] || m.n_kv_heads % layout[comm::Axis::tensor] ||
+            m.d_ff % layout[comm::Axis::tensor])
           continue;
-        const bool sequence = rows % layout.tensor == 0 && source % layout.tensor == 0;
+        const bool sequence =
+            rows % layout[comm::Axis::tensor] == 0 && source % layout[comm::Axis::tensor] == 0;
         const test::Fixture f(
             name,
-            {"parallel.tensor=" + std::to_string(layout.tensor),
+            {"parallel.tensor=" + std::to_string(layout[comm::Axis::tensor]),
              std::string("parallel.sequence=") + (sequence ? "true" : "false"),
-             "train.micro_batch_size=" + std::to_string(alone.shape.sequences / layout.data)},
+             "train.micro_batch_size=" +
+                 std::to_string(alone.shape.sequences / layout[comm::Axis::data])},
             job().size());
         nn::BatchShape part = f.shape;
-        part.sequences /= layout.data;
+        part.sequences /= layout[comm::Axis::data];
         const comm::Mesh mesh = comm::make_mesh(job(), layout);
         train::Engine engine(plan::make_step_plan(f.config(), mesh, DType::f32, part), 1);
         f.load_parameters(engine);
@@ -117,8 +123,7 @@ TEST(ModelFixtures, LossAndGradientsOnEveryLayout) {
                 std::copy_n(inputs.at(field).begin() + first * width, count * width, to.begin());
               }
             });
-        const std::string where = name + " on data " + std::to_string(layout.data) + " x tensor " +
-                                  std::to_string(layout.tensor);
+        const std::string where = name + " on " + layout.str();
         const double loss = f.get<float>("loss")[0];
         EXPECT_NEAR(r.loss, loss, 1e-6 * std::abs(loss) + 1e-6) << where;
         for (nn::PartSlice p : engine.model().parameters().slices()) {
@@ -149,7 +154,7 @@ TEST(Precision, HalvesTrainOnEveryLayout) {
       for (int run = 0; run < 3; ++run) {  // alone, then ZeRO 0 and 1
         config::Config c = config::parse_config(
             "model: {d_model: 64, " + kModels[1] + "}\n" + data_of(kModels[1]), "test",
-            {"parallel.tensor=" + std::to_string(run == 0 ? 1 : layout.tensor),
+            {"parallel.tensor=" + std::to_string(run == 0 ? 1 : layout[comm::Axis::tensor]),
              "parallel.zero=" + std::to_string(run == 2), "precision=" + precision,
              "train.seq_len=16", "train.global_batch_size=8", "optimizer.ema=0.5"});
         config::resolve_for_ranks(c, run == 0 ? 1 : job().size());
@@ -170,11 +175,10 @@ TEST(Precision, HalvesTrainOnEveryLayout) {
         e.swap_average();
         losses[run].push_back(test::evaluate(e, 8, read).mean());
       }
-      EXPECT_EQ(losses[1], losses[2])
-          << precision << ": ZeRO on data " << layout.data << " x tensor " << layout.tensor;
+      EXPECT_EQ(losses[1], losses[2]) << precision << ": ZeRO on " << layout.str();
       for (std::size_t i = 0; i < losses[0].size(); ++i)
         EXPECT_NEAR(losses[1][i], losses[0][i], 0.01 * losses[0][i])
-            << precision << " on data " << layout.data << " x tensor " << layout.tensor;
+            << precision << " on " << layout.str();
     }
 }
 
@@ -185,12 +189,12 @@ TEST(Devices, ARankKnowsWhetherItsGpuIsItsOwn) {
     return p.one_node == one_node && p.own_gpus == own_gpus;
   };
   const bool alone = job().size() == 1;
-  EXPECT_TRUE(is(comm::placement(*mesh.world, "a", rank), true, true));
-  EXPECT_TRUE(is(comm::placement(*mesh.world, "a", "0"), true, alone));
-  EXPECT_TRUE(
-      is(comm::placement(*mesh.world, "a", std::to_string(std::max(1, job().rank()))), true, alone))
+  EXPECT_TRUE(is(comm::placement(mesh.world(), "a", rank), true, true));
+  EXPECT_TRUE(is(comm::placement(mesh.world(), "a", "0"), true, alone));
+  EXPECT_TRUE(is(comm::placement(mesh.world(), "a", std::to_string(std::max(1, job().rank()))),
+                 true, alone))
       << "ranks 0 and 1 share one";
-  EXPECT_TRUE(is(comm::placement(*mesh.world, "a" + rank, "0"), alone, true))
+  EXPECT_TRUE(is(comm::placement(mesh.world(), "a" + rank, "0"), alone, true))
       << "equal names on different nodes";
 }
 
@@ -219,7 +223,7 @@ TEST(Devices, CopiesChangeNothing) {
       for (const bool apart : {false, true}) {
         config::Config c = config::parse_config(
             "model: {d_model: 64, " + kModels[1] + "}\n" + data_of(kModels[1]), "test",
-            {"parallel.tensor=" + std::to_string(layout.tensor), "parallel.zero=1",
+            {"parallel.tensor=" + std::to_string(layout[comm::Axis::tensor]), "parallel.zero=1",
              "precision=" + precision, "train.seq_len=16", "train.global_batch_size=8",
              "optimizer.ema=0.5", std::string("device=") + (apart ? "cuda" : "cpu")});
         config::resolve_for_ranks(c, job().size());
@@ -242,8 +246,7 @@ TEST(Devices, CopiesChangeNothing) {
         e.swap_average();
         losses[apart].push_back(test::evaluate(e, 8, read).mean());
       }
-      EXPECT_EQ(losses[0], losses[1])
-          << precision << " on data " << layout.data << " x tensor " << layout.tensor;
+      EXPECT_EQ(losses[0], losses[1]) << precision << " on " << layout.str();
     }
 }
 #endif
@@ -314,8 +317,8 @@ TEST(SplitVocabulary, SmoothedLossAndGradientsEqualTheDenseOnes) {
     }
     EXPECT_NEAR(*program.value(loss).ptr<double>(), expected, 1e-6 * expected);
     double high = *program.value(loss).ptr<double>(), low = -high;
-    mesh.world->all_reduce({&high, DType::f64, {1}}, comm::Collective::all_reduce_max);
-    mesh.world->all_reduce({&low, DType::f64, {1}}, comm::Collective::all_reduce_max);
+    mesh.world().all_reduce({&high, DType::f64, {1}}, comm::Collective::all_reduce_max);
+    mesh.world().all_reduce({&low, DType::f64, {1}}, comm::Collective::all_reduce_max);
     EXPECT_EQ(high, -low) << "ranks disagree";
   }
 }

@@ -17,8 +17,8 @@ std::map<std::string, std::string> found(const comm::Layout& layout,
       "model: {family: decoder, vocab_size: 31, d_model: 64, n_layers: 1, n_heads: 8, d_ff: 16}\n"
       "data: {train: {type: tokens, path: none.bin}}\n",
       "test",
-      {"parallel.tensor=" + std::to_string(layout.tensor), "train.seq_len=8",
-       "train.global_batch_size=" + std::to_string(layout.data)});
+      {"parallel.tensor=" + std::to_string(layout[comm::Axis::tensor]), "train.seq_len=8",
+       "train.global_batch_size=" + std::to_string(layout[comm::Axis::data])});
   config::resolve_for_ranks(config, job().size());
   const comm::Mesh mesh = comm::make_mesh(job(), layout);
   std::map<std::string, std::string> wrong;

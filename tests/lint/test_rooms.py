@@ -14,6 +14,9 @@ SHARE = 0.2  # of all lines, in one folder
 FOLDER_OF = {"mpi": "framework/comm", "nccl": "framework/comm", "cuda": "framework/device/cuda", "cublas": "framework/device/cuda",
              "cudnn": "framework/device/cuda"}
 
+# Who names an axis of the grid of ranks; all others ask for sets of axes by what they are for (nn/placement.h).
+NAMES_AXES = {"framework/nn/placement.h", "framework/ops/collectives.cpp", "framework/ops/cross_entropy.cpp"}
+
 
 def room_of(path):
     parts = path.parts
@@ -42,6 +45,14 @@ def check_includes(path, lines):
         found = re.match(r'#include "(\w+)/', line)
         if found and found[1] in LEVELS and found[1] != own and LEVELS[found[1]] >= LEVELS[own]:
             yield f"{path}:{number}: room {own} includes {found[1]}, which is not below it"
+
+
+def check_axes(path, lines):
+    if room_of(path) == "comm" or str(path) in NAMES_AXES:
+        return
+    for number, line in enumerate(lines, 1):
+        if re.search(r"\bAxis::\w", line):
+            yield f"{path}:{number}: names an axis; expected a set of axes of nn/placement.h"
 
 
 def check_namespace(path, text):
@@ -95,6 +106,7 @@ def main():
                     errors.append(f"{path}: {name} is defined in {other}, too: two types of one name break the one-definition rule")
                 types[name] = path
             errors += check_includes(path, lines)
+            errors += check_axes(path, lines)
             if not (own == "launch" and path.parent == pathlib.Path("launch")):
                 errors += check_namespace(path, text)
     total = sum(folders.values())

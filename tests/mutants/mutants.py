@@ -12,7 +12,7 @@ ROOMS = {
         ("optim/optimizer.cpp", "std::pow(options_.beta2, t)", "std::pow(options_.beta1, t)"),
         ("optim/optimizer.cpp", "if («flat.average»)", "nullptr"),
         ("optim/optimizer.cpp", "«round(stream, flat);»\n  gather(flat);\n}\n\n}  // namespace", ";"),
-        ("optim/optimizer.cpp", "!world && spec.split == nn::Split::none && mesh_.tensor_rank > 0", "false", ["ranks2:All/Layouts*/0"]),
+        ("optim/optimizer.cpp", "mesh_.place(copies) > 0", "false", ["ranks2:All/Layouts*/0"]),
         ("optim/schedule.cpp", "lr * s / w", "lr * (s - 1) / w"),
         ("optim/schedule.cpp", "std::sqrt(w / s)", "std::sqrt(s / w)"),
         ("optim/schedule.cpp", "std::pow(w, -1.5)", "std::pow(w, -1.0)"),
@@ -37,7 +37,7 @@ ROOMS = {
         ("comm/staged.cpp", "c.root = «root»", "0"),
         ("comm/staged.cpp", "submit_and_complete(c, «out.bytes()»)", "in.bytes()", ["ranks2:*/Plan*Decoder_zero1*"]),
         ("comm/staged.cpp", "round_up(ceil_div(c.count, size_), 64 / width)", "ceil_div(c.count, size_ + 1)"),
-        ("comm/flight_recorder.cpp", "r.entered[static_cast<int>(axis)] + 1", "r.entered[0] + 1"),
+        ("comm/flight_recorder.cpp", "r.entered[axes.bits()] + 1", "r.entered[0] + 1"),
     ]),
     "data": (["unit:DataSampler*:Source*:NextToken*:DataLoader*:Prepare*:Pairs*:Documents*:MaskedLm*:NextSentence*:SpanCorruption*:TokenFile*"], [
         ("data/sampler.h", "static_cast<std::uint64_t>(«position / samples_»)", "std::int64_t{0}"),
@@ -109,7 +109,7 @@ ROOMS = {
     "plan": (["unit:Prediction*:Fit*:Engine*", "ranks2:*/Plan*"], [
         ("plan/step_plan.cpp", "m + 1 == shape.micro_batches", "true"),
         ("plan/step_plan.cpp", "if («config.parallel.zero > 0»)", "false"),
-        ("plan/step_plan.cpp", "«comm::Axis::world», sizeof(SquareSum)", "comm::Axis::data"),
+        ("plan/step_plan.cpp", "«comm::kWorld», sizeof(SquareSum)", "nn::kBatchAxes"),
         ("plan/step_plan.cpp", "options.zero > 0 ? comm::Collective::reduce_scatter : comm::Collective::all_reduce_sum", "comm::Collective::all_reduce_sum"),
         ("plan/step_plan.cpp", "run < runs", "run < 1"),
         ("inference/totals.cpp", "{«sizeof(loss)», sizeof(labels), sizeof(correct)}", "sizeof(loss[0])"),

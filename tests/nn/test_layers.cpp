@@ -69,16 +69,17 @@ TEST(DropoutMasks, ThoseOfTheRanksTogetherAreThoseOfOne) {
   const std::vector<float> whole = mask(B * T, C, {T, 0, 0, C}, 0);
   EXPECT_GT(std::count(whole.begin(), whole.end(), 0.0f), 100);
   for (const comm::Layout layout : {comm::Layout{1, 4}, comm::Layout{2, 2}, comm::Layout{4, 1}}) {
-    const nn::Rows rows{B / layout.data, T};
+    const nn::Rows rows{B / layout[comm::Axis::data], T};
     std::vector<float> outside(whole.size()), inside(whole.size());
-    for (int d = 0; d < layout.data; ++d)
-      for (int t = 0; t < layout.tensor; ++t) {
+    for (int d = 0; d < layout[comm::Axis::data]; ++d)
+      for (int t = 0; t < layout[comm::Axis::tensor]; ++t) {
         nn::ParameterSet parameters(layout, t);
-        const nn::Context c{parameters, layout, t, true};
+        const nn::Context c{parameters, layout[comm::Axis::tensor], t, true};
         const ops::DropoutOrigin by_rows = nn::outside_tp_region(c, rows, C),
                                  by_columns = nn::inside_tp_region(c, rows, C);
-        const std::int64_t first = d * rows.tokens(), share = rows.tokens() / layout.tensor,
-                           width = C / layout.tensor;
+        const std::int64_t first = d * rows.tokens(),
+                           share = rows.tokens() / layout[comm::Axis::tensor],
+                           width = C / layout[comm::Axis::tensor];
         const auto a = mask(share, C, by_rows, d * rows.sequences),
                    b = mask(rows.tokens(), width, by_columns, d * rows.sequences);
         std::copy(a.begin(), a.end(), outside.begin() + (first + t * share) * C);

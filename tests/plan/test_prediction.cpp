@@ -21,7 +21,7 @@ config::Config config_with(const std::string& model, std::vector<std::string> ov
 
 plan::StepPlan plan_of(config::Config c, int ranks = 1) {
   config::resolve_for_ranks(c, ranks);
-  return plan::make_step_plan(c, comm::Mesh{.layout = config::layout_of(c)});
+  return plan::make_step_plan(c, comm::Mesh(config::layout_of(c)));
 }
 
 // 64 tokens of 4 sequences; d 32, f 128, 2 layers, vocabulary 64.
@@ -110,8 +110,8 @@ TEST(Prediction, RingsOfCollectives) {
   plan::DeviceModel d = ideal();
   d.node = {1, 1e9};
   d.network = {2, 0.5e9};
-  const auto time = [&](comm::Collective kind, comm::Axis axis, comm::Layout layout) {
-    return d.collective_seconds({kind, axis, 8'000'000'000}, layout);
+  const auto time = [&](comm::Collective kind, comm::AxisSet axes, comm::Layout layout) {
+    return d.collective_seconds({kind, axes, 8'000'000'000}, layout);
   };
   EXPECT_DOUBLE_EQ(time(comm::Collective::all_reduce_sum, comm::Axis::data, {8, 1}), 2 * (7 + 7));
   EXPECT_DOUBLE_EQ(time(comm::Collective::all_gather, comm::Axis::tensor, {2, 4}), 6 + 3);
@@ -232,7 +232,7 @@ TEST(Prediction, TensorCollectivesOfBackwardAreHiddenBehindGradientsOfWeights) {
   double all = 0;
   for (const graph::CollectiveUse& c : joined.collectives())
     all += d.collective_seconds(c, joined.mesh.layout) *
-           (c.bytes == 64 * 32 * 4 && c.axis == comm::Axis::tensor);
+           (c.bytes == 64 * 32 * 4 && c.axes == comm::Axis::tensor);
   // Every layer has two such entries and as many other collectives of this kind in forward; the
   // head and the embedding have one each.
   EXPECT_NEAR(seconds(apart, d, plan::Limit::communication) -

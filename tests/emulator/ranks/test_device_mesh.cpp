@@ -133,20 +133,18 @@ void expect_collectives(device::Device& device, comm::Communicator& c, std::int6
 TEST_P(Backends, AsTheHosts) {
   for (const comm::Layout& layout : test::layouts()) {
     const comm::Mesh m = mesh(layout);
-    for (const comm::Axis axis : {comm::Axis::data, comm::Axis::tensor, comm::Axis::world})
+    for (const comm::AxisSet axes : comm::kGroups)
       for (const std::int64_t part : {0, 1, 7, 1000, 70001}) {
-        SCOPED_TRACE(testing::Message() << layout.data << " x " << layout.tensor << ", "
-                                        << comm::name_of(axis) << " axis, " << part);
-        const int salt = static_cast<int>(part % 7) + (axis == comm::Axis::data     ? m.tensor_rank
-                                                       : axis == comm::Axis::tensor ? m.data_rank
-                                                                                    : 0);
-        expect_collectives<float>(*device_, m.group(axis), part, salt);
+        SCOPED_TRACE(testing::Message()
+                     << layout.str() << ", " << comm::name_of(axis) << " axis, " << part);
+        const int salt = static_cast<int>(part % 7) + m.place(comm::kWorld - axes);
+        expect_collectives<float>(*device_, m.group(axes), part, salt);
         if (part > 1000) continue;
-        expect_collectives<double>(*device_, m.group(axis), part, salt);
-        expect_collectives<bf16>(*device_, m.group(axis), part, salt);
-        expect_collectives<f16>(*device_, m.group(axis), part, salt);
-        expect_collectives<std::int32_t>(*device_, m.group(axis), part, salt);
-        expect_collectives<std::int64_t>(*device_, m.group(axis), part, salt);
+        expect_collectives<double>(*device_, m.group(axes), part, salt);
+        expect_collectives<bf16>(*device_, m.group(axes), part, salt);
+        expect_collectives<f16>(*device_, m.group(axes), part, salt);
+        expect_collectives<std::int32_t>(*device_, m.group(axes), part, salt);
+        expect_collectives<std::int64_t>(*device_, m.group(axes), part, salt);
       }
   }
 }
@@ -154,17 +152,18 @@ TEST_P(Backends, AsTheHosts) {
 TEST_P(Backends, ManyStartedReductionsAmongOtherCollectives) {
   for (const comm::Layout& layout : test::layouts()) {
     const comm::Mesh m = mesh(layout);
-    comm::Communicator& data = *m.data;
+    comm::Communicator& data = m.group(comm::Axis::data);
     const std::vector<std::int64_t> parts{40000, 3, 0, 100000, 1, 25000};
     std::deque<OnDevice<float>> v;
     const auto sum = [&](std::int64_t i) {
       double s = 0;
-      for (int r = 0; r < data.size(); ++r) s += value(r, i, m.tensor_rank);
+      for (int r = 0; r < data.size(); ++r) s += value(r, i, m.coordinate(comm::Axis::tensor));
       return s;
     };
     for (std::size_t k = 0; k < parts.size(); ++k) {
-      v.emplace_back(*device_, parts[k] * data.size(),
-                     [&](std::int64_t i) { return value(data.rank(), i, m.tensor_rank); });
+      v.emplace_back(*device_, parts[k] * data.size(), [&](std::int64_t i) {
+        return value(data.rank(), i, m.coordinate(comm::Axis::tensor));
+      });
       data.reduce_start(v[k].tensor(), k % 2 == 0);
       for (comm::Communicator* among : {m.tensor.get(), m.data.get()}) {
         const OnDevice<double> one(*device_, 1, [&](std::int64_t) { return 1; });
@@ -191,7 +190,7 @@ std::vector<double> losses(device::Device device, const comm::Mesh& mesh,
       std::string("model: ") + kModel + "\ndata: {train: {type: tokens, path: none.bin}}\n", "test",
       {"train.seq_len=8", "train.global_batch_size=4", "optimizer.ema=0.5",
        "precision=" + precision, std::string("device=") + (device.is_cpu() ? "cpu" : "cuda"),
-       "parallel.tensor=" + std::to_string(mesh.layout.tensor),
+       "parallel.tensor=" + std::to_string(mesh.layout[comm::Axis::tensor]),
        "parallel.zero=" + std::to_string(zero), "parallel.bucket_bytes=4Ki",
        "parallel.backend=" + backend});
   config::resolve_for_ranks(c, mesh.layout.world());
@@ -234,8 +233,7 @@ TEST_P(Backends, TrainAsOneRankDoes) {
             losses(*device_, comm::make_mesh(job(), layout), precision, GetParam(), zero);
         for (std::size_t i = 0; i < alone.size(); ++i)
           EXPECT_NEAR(got[i], alone[i], (precision == "bf16" ? 2e-2 : 2e-5) * alone[i])
-              << precision << ", ZeRO " << zero << " on data " << layout.data << " x tensor "
-              << layout.tensor << ", figure " << i;
+              << precision << ", ZeRO " << zero << " on " << layout.str() << ", figure " << i;
       }
   }
 }
@@ -243,7 +241,7 @@ TEST_P(Backends, TrainAsOneRankDoes) {
 TEST_P(Backends, CollectivesRunBesideOtherWork) {
   for (const comm::Layout& layout : test::layouts()) {
     const comm::Mesh m = mesh(layout);
-    comm::Communicator& tensor = *m.tensor;
+    comm::Communicator& tensor = m.group(comm::Axis::tensor);
     constexpr std::int64_t n = 1000;
     const OnDevice<float> x(*device_, n,
                             [&](std::int64_t i) { return value(tensor.rank(), i, 3); }),
@@ -273,7 +271,7 @@ TEST_P(Backends, AreVerified) {
   config::Config c = config::parse_config(
       std::string("model: ") + kModel + "\ndata: {train: {type: tokens, path: none.bin}}\n", "test",
       {"train.seq_len=8", "train.global_batch_size=4", "device=cuda",
-       "parallel.tensor=" + std::to_string(layout.tensor), "parallel.zero=1",
+       "parallel.tensor=" + std::to_string(layout[comm::Axis::tensor]), "parallel.zero=1",
        std::string("parallel.backend=") + GetParam(), "recompute=selective"});
   config::resolve_for_ranks(c, layout.world());
   for (const train::Finding& f :
@@ -293,8 +291,7 @@ TEST(Backend, OverlapChangesNoBit) {
       for (const bool nccl : {false, true})
         got[nccl] = losses(device::Device::gpu(0, 1), comm::make_mesh(job(), layout), "fp32",
                            nccl ? "nccl" : "mpi", zero);
-      EXPECT_EQ(got[0], got[1]) << "ZeRO " << zero << " on data " << layout.data << " x tensor "
-                                << layout.tensor;
+      EXPECT_EQ(got[0], got[1]) << "ZeRO " << zero << " on " << layout.str();
     }
 }
 
@@ -307,7 +304,7 @@ TEST(Backend, AReplayedStepIsRecordedAsOneWait) {
   emulator::runtime.on_wait = [&] {
     const auto waiting = mesh.recorder->status(job().rank()).waiting;
     waits += emulator::runtime.graph_launches > launches && waiting &&
-             waiting->op == comm::Collective::barrier && waiting->axis == comm::Axis::world;
+             waiting->op == comm::Collective::barrier && waiting->axes == comm::kWorld;
   };
   const std::shared_ptr<void> off(nullptr, [](void*) { emulator::runtime.on_wait = {}; });
   losses(device::Device::gpu(0, 1), mesh, "fp32", "nccl", 0);

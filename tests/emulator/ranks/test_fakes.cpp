@@ -47,10 +47,10 @@ TEST_F(Nccl, CollectivesAreEnqueuedAndTheHostGoesOn) {
   const Tensor a = tensor(100), b = tensor(100);
   write(a, 1), write(b, 2);
   const long synchronized = emulator::runtime.synchronized;
-  mesh.data->all_reduce(a);
+  mesh.group(comm::Axis::data).all_reduce(a);
   EXPECT_EQ(emulator::waiting(stream().get()), 2u) << "the sum and the event behind it";
-  mesh.data->reduce_start(b, false);
-  mesh.data->reduce_finish();
+  mesh.group(comm::Axis::data).reduce_start(b, false);
+  mesh.group(comm::Axis::data).reduce_finish();
   EXPECT_EQ(emulator::waiting(stream().get()), 4u)
       << "the event that starts the reduction, and the wait for it";
   EXPECT_EQ(static_cast<const float*>(a.data)[0], 1) << "nothing is done before somebody waits";
@@ -66,16 +66,16 @@ TEST_F(Nccl, ReductionsAreDoneNoSoonerThanTheyAreFinished) {
                                             {.backend = comm::Backend::nccl});
   const Tensor early = tensor(8), late = tensor(8), other = tensor(8);
   write(early, 1), write(late, 1), write(other, 1);
-  mesh.data->reduce_start(early, false);
-  mesh.data->reduce_start(late, false);
+  mesh.group(comm::Axis::data).reduce_start(early, false);
+  mesh.group(comm::Axis::data).reduce_start(late, false);
   write(other, 3);  // a kernel beside them
   EXPECT_EQ(static_cast<const float*>(early.data)[0], 1);
-  mesh.data->reduce_finish();
+  mesh.group(comm::Axis::data).reduce_finish();
   EXPECT_EQ(first(early), job().size());
   EXPECT_EQ(static_cast<const float*>(late.data)[0], 1);
-  mesh.data->reduce_finish();
+  mesh.group(comm::Axis::data).reduce_finish();
   EXPECT_EQ(first(late), job().size());
-  EXPECT_ANY_THROW(mesh.data->reduce_finish());
+  EXPECT_ANY_THROW(mesh.group(comm::Axis::data).reduce_finish());
 }
 
 TEST_F(Nccl, NeedsEachOfItsWaits) {
@@ -93,11 +93,12 @@ TEST_F(Nccl, NeedsEachOfItsWaits) {
       const comm::Mesh mesh = comm::device_mesh(comm::make_mesh(job(), {job().size(), 1}), device_,
                                                 {.backend = comm::Backend::nccl});
       fill(a, 1), fill(b, 2);
-      mesh.data->beside([&] { mesh.data->all_reduce(a); }, [&] { fill(other, 3); });
+      mesh.group(comm::Axis::data)
+          .beside([&] { mesh.group(comm::Axis::data).all_reduce(a); }, [&] { fill(other, 3); });
       device::copy_async(stream(), after_a.data, a.data, a.bytes());
-      mesh.data->reduce_start(b, false);
+      mesh.group(comm::Axis::data).reduce_start(b, false);
       fill(other, 4);
-      mesh.data->reduce_finish();
+      mesh.group(comm::Axis::data).reduce_finish();
       device::copy_async(stream(), after_b.data, b.data, b.bytes());
       right = first(after_a) == job().size() && first(after_b) == 2 * job().size();
       emulator::finish_all();
@@ -117,9 +118,11 @@ TEST_F(Nccl, TheRecorderFollowsTheDevice) {
   const comm::Mesh mesh = comm::device_mesh(host, device_, {.backend = comm::Backend::nccl});
   const Tensor t = tensor(10);
   const auto status = [&] { return host.recorder->status(job().rank()); };
-  for (int i = 0; i < 2 * comm::FlightRecorder::kEvents; ++i) mesh.data->all_reduce(t);
+  for (int i = 0; i < 2 * comm::FlightRecorder::kEvents; ++i)
+    mesh.group(comm::Axis::data).all_reduce(t);
   ASSERT_TRUE(status().waiting) << "the oldest is known however long the queue is";
-  const std::uint64_t oldest = status().waiting->number, last = status().entered[0];
+  const std::uint64_t oldest = status().waiting->number,
+                      last = status().entered[comm::AxisSet(comm::Axis::data).bits()];
   EXPECT_EQ(last, oldest + 2 * comm::FlightRecorder::kEvents - 1);
   EXPECT_EQ(status().waiting->str(),
             "all_reduce #" + std::to_string(oldest) + " on the data axis (40 bytes)");
@@ -129,7 +132,7 @@ TEST_F(Nccl, TheRecorderFollowsTheDevice) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   EXPECT_FALSE(status().waiting);
   EXPECT_GT(host.recorder->recent(job().rank()).back().left, 0);
-  host.world->barrier();
+  host.world().barrier();
 }
 
 TEST_F(Nccl, WhatIsCapturedIsNotRecorded) {
@@ -138,12 +141,14 @@ TEST_F(Nccl, WhatIsCapturedIsNotRecorded) {
   const comm::Mesh mesh = comm::device_mesh(host, device_, {.backend = comm::Backend::nccl});
   const Tensor t = tensor(job().size());
   write(t, 1);
-  const auto entered = [&] { return host.recorder->status(job().rank()).entered[0]; };
+  const auto entered = [&] {
+    return host.recorder->status(job().rank()).entered[comm::AxisSet(comm::Axis::data).bits()];
+  };
   device::Replay replay;
   const auto work = [&] {
-    mesh.data->all_reduce(t);
-    mesh.data->reduce_start(t, true);
-    mesh.data->reduce_finish();
+    mesh.group(comm::Axis::data).all_reduce(t);
+    mesh.group(comm::Axis::data).reduce_start(t, true);
+    mesh.group(comm::Axis::data).reduce_finish();
   };
   replay.run(stream(), work);
   const std::uint64_t before = entered();
@@ -162,7 +167,7 @@ TEST_F(Nccl, AutoWantsAGpuForEveryRank) {
   const auto uses_nccl = [&](comm::Backend backend) {
     const comm::Mesh mesh = comm::device_mesh(host, device_, {.backend = backend});
     const int calls = emulator::nccl.calls;
-    mesh.world->all_reduce(tensor(1));
+    mesh.world().all_reduce(tensor(1));
     stream().wait();
     return emulator::nccl.calls > calls;
   };
@@ -188,7 +193,8 @@ TEST_F(Nccl, GroupsOfTheSameRanksShareACommunicator) {
     const comm::Mesh mesh = comm::device_mesh(comm::make_mesh(job(), layout), device_,
                                               {.backend = comm::Backend::nccl});
     EXPECT_EQ(emulator::nccl.communicators - before,
-              (layout.data > 1) + (layout.tensor > 1) + (layout.data > 1 && layout.tensor > 1));
+              (layout[comm::Axis::data] > 1) + (layout[comm::Axis::tensor] > 1) +
+                  (layout[comm::Axis::data] > 1 && layout[comm::Axis::tensor] > 1));
   }
 }
 
@@ -214,8 +220,9 @@ TEST_F(Nccl, ARankThatDoesNotConnectIsAnError) {
   const comm::Mesh mesh = comm::make_mesh(job(), {job().size(), 1});
   if (job().rank() + 1 == job().size()) {  // comes late
     ncclUniqueId id;
-    std::memcpy(id.internal, comm::broadcast_string(*mesh.data, "").data(), sizeof id.internal);
-    mesh.world->barrier();
+    std::memcpy(id.internal, comm::broadcast_string(mesh.group(comm::Axis::data), "").data(),
+                sizeof id.internal);
+    mesh.world().barrier();
     ncclComm_t comm = nullptr;
     ncclConfig_t config{1};
     ncclCommInitRankConfig(&comm, job().size(), id, job().rank(), &config);
@@ -232,9 +239,9 @@ TEST_F(Nccl, ARankThatDoesNotConnectIsAnError) {
                 std::string::npos)
           << e.what();
     }
-    mesh.world->barrier();
+    mesh.world().barrier();
   }
-  mesh.world->barrier();
+  mesh.world().barrier();
 }
 
 }  // namespace

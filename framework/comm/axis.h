@@ -1,0 +1,92 @@
+#pragma once
+// The grid of a job's ranks: its axes, sets of them, and the number of ranks along each. Values.
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/error.h"
+
+namespace tfm::comm {
+
+// Outermost first: ranks that follow each other are neighbours along the last axis.
+enum class Axis : std::uint8_t { data, tensor };
+inline constexpr std::array kAxes{Axis::data, Axis::tensor};
+std::string_view name_of(Axis a);
+
+template <class T>
+struct PerAxis : std::array<T, kAxes.size()> {
+  constexpr T& operator[](Axis a) { return (*this)[static_cast<std::size_t>(a)]; }
+  constexpr const T& operator[](Axis a) const { return (*this)[static_cast<std::size_t>(a)]; }
+
+ private:
+  using std::array<T, kAxes.size()>::operator[];
+};
+
+class AxisSet {
+ public:
+  static constexpr std::size_t kSets = std::size_t{1} << kAxes.size();
+
+  constexpr AxisSet() = default;
+  constexpr AxisSet(Axis a) : bits_(static_cast<std::uint8_t>(1u << static_cast<unsigned>(a))) {}
+  static constexpr AxisSet all() { return AxisSet(kSets - 1); }
+
+  constexpr bool contains(Axis a) const { return (*this & a) == a; }
+  constexpr bool empty() const { return bits_ == 0; }
+  constexpr std::size_t bits() const { return bits_; }  // below kSets
+
+  friend constexpr AxisSet operator|(AxisSet a, AxisSet b) { return AxisSet(a.bits_ | b.bits_); }
+  friend constexpr AxisSet operator&(AxisSet a, AxisSet b) { return AxisSet(a.bits_ & b.bits_); }
+  // Axes of `a` that are not in `b`.
+  friend constexpr AxisSet operator-(AxisSet a, AxisSet b) { return AxisSet(a.bits_ & ~b.bits_); }
+  friend constexpr bool operator==(AxisSet, AxisSet) = default;
+
+ private:
+  constexpr explicit AxisSet(std::size_t bits) : bits_(static_cast<std::uint8_t>(bits)) {}
+  std::uint8_t bits_ = 0;
+};
+constexpr AxisSet operator|(Axis a, Axis b) { return AxisSet(a) | AxisSet(b); }
+
+// All ranks.
+inline constexpr AxisSet kWorld = AxisSet::all();
+std::string name_of(AxisSet axes);  // "tensor", "data+tensor", of all "world"
+
+// Ranks along each axis; a rank's coordinates are the digits of its number.
+class Layout {
+ public:
+  constexpr Layout(int data = 1, int tensor = 1) : sizes_{{data, tensor}} {}
+
+  constexpr int operator[](Axis a) const { return sizes_[a]; }
+  constexpr int size(AxisSet axes) const {  // of a group of ranks that differ along these axes only
+    int n = 1;
+    for (const Axis a : kAxes)
+      if (axes.contains(a)) n *= sizes_[a];
+    return n;
+  }
+  constexpr int world() const { return size(kWorld); }
+
+  constexpr int coordinate(int rank, Axis axis) const {
+    for (std::size_t i = kAxes.size(); i-- > 0; rank /= sizes_[kAxes[i]])
+      if (kAxes[i] == axis) return rank % sizes_[axis];
+    return 0;
+  }
+  // A rank's place in its group: the groups' ranks keep their order.
+  constexpr int place(int rank, AxisSet axes) const {
+    int at = 0;
+    for (const Axis a : kAxes)
+      if (axes.contains(a)) at = at * sizes_[a] + coordinate(rank, a);
+    return at;
+  }
+  std::vector<int> group(int rank, AxisSet axes) const;  // of which `rank` is a member
+  // From one rank of a group to the next along the innermost of its axes that has several.
+  int stride(AxisSet axes) const;
+  std::map<std::string, std::int64_t> sizes() const;
+  std::string str(std::string_view equals = " ", std::string_view then = " x ") const;
+
+ private:
+  PerAxis<int> sizes_;
+};
+
+}  // namespace tfm::comm

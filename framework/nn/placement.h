@@ -1,0 +1,35 @@
+#pragma once
+// Where the elements of a parameter and of its gradient are, along each axis of the grid of ranks:
+// the words of PyTorch's DTensor. What follows from it: shapes and initial values of a rank's
+// share, over which axes a gradient is summed, who counts it in the norm, what a checkpoint holds.
+#include "comm/axis.h"
+
+namespace tfm::nn {
+
+enum class Placement : std::uint8_t {
+  replicate,      // every rank has all of them
+  shard_rows,     // equal shares; rows are padded to them
+  shard_columns,  // equal shares
+  partial,        // each rank has a term of their sum
+};
+using Placements = comm::PerAxis<Placement>;
+
+// Axes along which batches are sharded: ranks have sequences of their own.
+inline constexpr comm::AxisSet kBatchAxes = comm::Axis::data;
+// Axes along which layers are sharded: ranks share out heads, ffn columns and the vocabulary.
+inline constexpr comm::AxisSet kModelAxes = comm::Axis::tensor;
+
+constexpr Placements placed(Placement p, comm::AxisSet axes) {
+  Placements all{};
+  for (const comm::Axis a : comm::kAxes)
+    if (axes.contains(a)) all[a] = p;
+  return all;
+}
+constexpr comm::AxisSet axes_with(const Placements& placements, Placement p) {
+  comm::AxisSet axes;
+  for (const comm::Axis a : comm::kAxes)
+    if (placements[a] == p) axes = axes | a;
+  return axes;
+}
+
+}  // namespace tfm::nn
