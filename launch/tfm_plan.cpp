@@ -74,14 +74,14 @@ plan::DeviceModel device_model(plan::Target target, const config::Config& config
 
 void add_collectives(const plan::StepPlan& p, Json& j) {
   Json& list = j["collectives"] = Json::array();
-  for (const graph::CollectiveUse& c : p.collectives()) {
+  for (const comm::CollectiveCall& c : p.collectives()) {
     const Json entry{{"op", comm::name_of(c.kind)},
                      {"axis", comm::name_of(c.axes)},
                      {"bytes", c.bytes},
-                     {"count", c.count}};
+                     {"count", 1}};
     if (!list.empty() && list.back()["op"] == entry["op"] && list.back()["axis"] == entry["axis"] &&
         list.back()["bytes"] == entry["bytes"])
-      list.back()["count"] = list.back()["count"].get<std::int64_t>() + c.count;
+      list.back()["count"] = list.back()["count"].get<std::int64_t>() + 1;
     else
       list.push_back(entry);
   }

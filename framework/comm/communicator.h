@@ -5,12 +5,12 @@
 // reduce_scatter + all_gather equals all_reduce. Groups for tensors of a device (device_mesh.h) are
 // made of these; what differs over NCCL is in nccl.h.
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "comm/axis.h"
 #include "core/tensor.h"
 
 namespace tfm::comm {
@@ -24,6 +24,15 @@ enum class Collective : std::uint8_t {
   barrier
 };
 std::string_view name_of(Collective c);  // "all_reduce", "all_reduce_max", "reduce_scatter", ...
+
+// A collective as plans know it before it runs: what is predicted and hashed is what a program runs
+// and what the flight recorder sees.
+struct CollectiveCall {
+  Collective kind = Collective::barrier;
+  AxisSet axes;
+  std::int64_t bytes = 0;  // of the whole tensor
+  friend bool operator==(const CollectiveCall&, const CollectiveCall&) = default;
+};
 
 class Communicator {
  public:
@@ -42,18 +51,14 @@ class Communicator {
   virtual void barrier() = 0;
   // Collectives of device tensors are work of the device's stream, in which the host takes no part.
   virtual bool on_stream() const { return false; }
-  // Does both. Where collectives are work of a device, those of this group in `collective` run
-  // beside what `work` puts on the device's stream; neither touches what the other writes.
-  virtual void beside(const std::function<void()>& collective, const std::function<void()>& work) {
-    collective();
-    work();
-  }
-
-  // Split form of reduce_scatter / all_reduce for overlap: start posts the messages and returns,
-  // finish completes the oldest started one. The tensor must not be touched in between. scatter:
-  // only part rank() of `t` holds the sum afterwards.
-  virtual void reduce_start(Tensor t, bool scatter) = 0;
-  virtual void reduce_finish() = 0;
+  // An all_reduce (of `in`, which is `out`), a reduce_scatter or an all_gather.
+  void run(Collective kind, Tensor in, Tensor out);
+  // The same in two halves, so that other work runs beside it: start posts it and returns; finish
+  // completes it. In between nobody touches `out` or writes `in`. Several may be under way; the
+  // order of starts and of finishes is the same on all ranks.
+  using Ticket = std::uint64_t;
+  virtual Ticket start(Collective kind, Tensor in, Tensor out) = 0;
+  virtual void finish(Ticket ticket) = 0;
 
   // Bytes of staging memory that a group holds on each rank for reductions of `bytes` bytes; known
   // before launch. It is allocated once with the group, whatever the length and number of the

@@ -4,8 +4,8 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <deque>
 #include <fstream>
+#include <map>
 #include <set>
 #include <vector>
 
@@ -50,18 +50,28 @@ class StagedThroughHost final : public Communicator {
   }
   void barrier() override { host_->barrier(); }
 
-  void reduce_start(Tensor t, bool scatter) override {
-    Started s{t, t, take(t.bytes())};
-    s.host.data = s.memory.data.get();
-    device::download(device_.stream(), s.host.data, t.data, t.bytes());
-    host_->reduce_start(s.host, scatter);
-    started_.push_back(std::move(s));
+  Ticket start(Collective kind, Tensor in, Tensor out) override {
+    Started s{.device = out, .memory = take(std::max(in.bytes(), out.bytes()))};
+    Tensor from = in, to = out;
+    from.data = to.data = s.memory.data.get();
+    const auto mine = [&](Tensor& part) {
+      part.data = static_cast<std::byte*>(part.data) + part.bytes() * rank();
+    };
+    if (kind == Collective::all_gather) mine(from);
+    if (kind == Collective::reduce_scatter) mine(to);
+    device::download(device_.stream(), from.data, in.data, in.bytes());
+    s.host = to;
+    const Ticket ticket = host_->start(kind, from, to);
+    started_.emplace(ticket, std::move(s));
+    return ticket;
   }
-  void reduce_finish() override {
-    host_->reduce_finish();
-    put(started_.front().device, started_.front().host);
-    spare_.push_back(std::move(started_.front().memory));
-    started_.pop_front();
+  void finish(Ticket ticket) override {
+    const auto started = started_.find(ticket);
+    TFM_CHECK(started != started_.end(), "no such collective is under way");
+    host_->finish(ticket);
+    put(started->second.device, started->second.host);
+    spare_.push_back(std::move(started->second.memory));
+    started_.erase(started);
   }
 
  private:
@@ -77,7 +87,7 @@ class StagedThroughHost final : public Communicator {
     if (bytes > staging_.bytes) staging_ = {bytes, device_.allocate_host(bytes)};
     return staging_.data.get();
   }
-  Memory take(std::int64_t bytes) {  // kept from an earlier step, which reduced the same buckets
+  Memory take(std::int64_t bytes) {  // kept from an earlier step, which exchanged the same
     const auto fits =
         std::ranges::find_if(spare_, [&](const Memory& m) { return m.bytes >= bytes; });
     if (fits == spare_.end()) return {bytes, device_.allocate_host(bytes)};
@@ -98,7 +108,7 @@ class StagedThroughHost final : public Communicator {
   std::shared_ptr<Communicator> host_;
   device::Device device_;
   Memory staging_;
-  std::deque<Started> started_;
+  std::map<Ticket, Started> started_;
   std::vector<Memory> spare_;
 };
 

@@ -2,6 +2,7 @@
 // The ranks of a job as a grid, and the groups of ranks along sets of its axes.
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "comm/axis.h"

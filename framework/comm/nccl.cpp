@@ -3,6 +3,7 @@
 #ifdef TFM_NCCL
 #include <nccl.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
@@ -74,10 +75,7 @@ class CudaEvent {
 class Queue {
  public:
   Queue(cuda::Stream& kernels, std::shared_ptr<FlightRecorder> recorder)
-      : kernels_(kernels),
-        recorder_(std::move(recorder)),
-        reductions_(kernels.device(), {}, true),
-        beside_(kernels.device(), {}, true) {}
+      : kernels_(kernels), recorder_(std::move(recorder)) {}
   ~Queue() {
     if (thread_.joinable()) {
       {
@@ -98,11 +96,16 @@ class Queue {
   }
 
   cuda::Stream& kernels() { return kernels_; }
-  cudaStream_t reductions() const { return reductions_.get(); }
-  cudaStream_t beside() const { return beside_.get(); }
   FlightRecorder& recorder() { return *recorder_; }
 
-  void connected(ncclComm_t comm, AxisSet axes) { connections_.push_back({comm, axes}); }
+  void connected(ncclComm_t comm, AxisSet axes) {
+    connections_.push_back(
+        {comm, axes, std::make_unique<cuda::Stream>(kernels_.device(), device::Numerics{}, true)});
+  }
+  // For collectives of this communicator that run beside the kernels.
+  cudaStream_t beside(ncclComm_t comm) const {
+    return std::ranges::find(connections_, comm, &Connection::comm)->beside->get();
+  }
   void start() {
     thread_ = std::thread([this] { watch(); });
   }
@@ -121,6 +124,7 @@ class Queue {
   struct Connection {
     ncclComm_t comm;
     AxisSet axes;
+    std::unique_ptr<cuda::Stream> beside;
   };
   struct Pending {
     Event event;
@@ -170,13 +174,12 @@ class Queue {
           status == ncclInProgress)
         continue;
       recorder_->fail("NCCL reports " + std::string(ncclGetErrorString(status)) + " on the " +
-                      std::string(name_of(c.axes)) + " axis");
+                      name_of(c.axes) + " axis");
     }
   }
 
   cuda::Stream& kernels_;
   std::shared_ptr<FlightRecorder> recorder_;
-  cuda::Stream reductions_, beside_;
   std::vector<Connection> connections_;
   std::mutex mutex_;
   std::condition_variable wake_;
@@ -190,87 +193,73 @@ class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(std::shared_ptr<Communicator> host, AxisSet axes, ncclComm_t comm,
                    std::shared_ptr<Queue> queue)
-      : host_(std::move(host)), axes_(axes), comm_(comm), queue_(std::move(queue)) {}
+      : host_(std::move(host)),
+        axes_(axes),
+        comm_(comm),
+        queue_(std::move(queue)),
+        beside_(queue_->beside(comm)) {}
   int rank() const override { return host_->rank(); }
   int size() const override { return host_->size(); }
 
   void all_reduce(Tensor t, Collective kind) override {
     TFM_CHECK(kind <= Collective::all_reduce_max, "all_reduce supports sum and maximum");
-    const ncclRedOp_t op = kind == Collective::all_reduce_max ? ncclMax : ncclSum;
-    enqueue(kind, t, stream(), [&](std::size_t n, ncclDataType_t type) {
-      return ncclAllReduce(t.data, t.data, n, type, op, comm_, stream());
-    });
+    enqueue(kind, t, t, kernels());
   }
-  void reduce_scatter(Tensor in, Tensor out) override { scatter(in, out, stream()); }
+  void reduce_scatter(Tensor in, Tensor out) override {
+    enqueue(Collective::reduce_scatter, in, out, kernels());
+  }
   void all_gather(Tensor in, Tensor out) override {
-    TFM_CHECK(in.dtype == out.dtype && in.elements() * size() == out.elements(),
-              "`out` must hold one `in` per rank");
-    enqueue(Collective::all_gather, out, stream(), [&](std::size_t n, ncclDataType_t type) {
-      return ncclAllGather(in.data, out.data, n / static_cast<std::size_t>(size()), type, comm_,
-                           stream());
-    });
+    enqueue(Collective::all_gather, in, out, kernels());
   }
   void broadcast(Tensor t, int root) override {
     TFM_CHECK(root >= 0 && root < size(), "the root must be a rank of the group");
-    enqueue(Collective::broadcast, t, stream(), [&](std::size_t n, ncclDataType_t type) {
-      return ncclBroadcast(t.data, t.data, n, type, root, comm_, stream());
+    record(Collective::broadcast, t, kernels(), [&](std::size_t n, ncclDataType_t type) {
+      return ncclBroadcast(t.data, t.data, n, type, root, comm_, kernels());
     });
   }
   void barrier() override { host_->barrier(); }
   bool on_stream() const override { return true; }
 
-  void beside(const std::function<void()>& collective, const std::function<void()>& work) override {
+  Ticket start(Collective kind, Tensor in, Tensor out) override {
     ready_.record(kernels());
-    ready_.hold_back(queue_->beside());
-    beside_ = true;
-    collective();
-    beside_ = false;
-    done_.record(queue_->beside());
-    work();
-    done_.hold_back(kernels());
+    ready_.hold_back(beside_);
+    enqueue(kind, in, out, beside_);
+    Ticket ticket = free_.empty() ? done_.size() : free_.back();
+    if (free_.empty())
+      done_.emplace_back();
+    else
+      free_.pop_back();
+    done_[ticket].record(beside_);
+    return ticket;
   }
-
-  void reduce_start(Tensor t, bool scattered) override {
-    const cudaStream_t stream = queue_->reductions();
-    ready_.record(kernels());
-    ready_.hold_back(stream);
-    if (scattered) {
-      Tensor part{t.data, t.dtype, {div_exact(t.elements(), size())}};
-      part.data = static_cast<std::byte*>(t.data) + part.bytes() * rank();
-      scatter(t, part, stream);
-    } else {
-      enqueue(Collective::all_reduce_sum, t, stream, [&](std::size_t n, ncclDataType_t type) {
-        return ncclAllReduce(t.data, t.data, n, type, ncclSum, comm_, stream);
-      });
-    }
-    if (spare_.empty()) spare_.emplace_back();
-    started_.push_back(std::move(spare_.back()));
-    spare_.pop_back();
-    started_.back().record(stream);
-  }
-  void reduce_finish() override {
-    TFM_CHECK(!started_.empty(), "no reduction is in flight");
-    started_.front().hold_back(kernels());
-    spare_.push_back(std::move(started_.front()));
-    started_.pop_front();
+  void finish(Ticket ticket) override {
+    TFM_CHECK(ticket < done_.size() && std::ranges::find(free_, ticket) == free_.end(),
+              "no such collective is under way");
+    done_[ticket].hold_back(kernels());
+    free_.push_back(ticket);
   }
 
  private:
   cudaStream_t kernels() const { return queue_->kernels().get(); }
-  cudaStream_t stream() const { return beside_ ? queue_->beside() : kernels(); }
 
-  void scatter(const Tensor& in, const Tensor& out, cudaStream_t stream) {
-    TFM_CHECK(in.dtype == out.dtype && in.elements() == out.elements() * size(),
-              "`in` must hold one `out` per rank");
-    enqueue(Collective::reduce_scatter, in, stream, [&](std::size_t n, ncclDataType_t type) {
-      return ncclReduceScatter(in.data, out.data, n / static_cast<std::size_t>(size()), type,
-                               ncclSum, comm_, stream);
+  void enqueue(Collective kind, const Tensor& in, const Tensor& out, cudaStream_t stream) {
+    TFM_CHECK(in.dtype == out.dtype, "`in` and `out` have one type");
+    const bool gathers = kind == Collective::all_gather,
+               scatters = kind == Collective::reduce_scatter;
+    TFM_CHECK(in.elements() * (gathers ? size() : 1) == out.elements() * (scatters ? size() : 1),
+              "the longer tensor must hold one of the shorter per rank");
+    record(kind, gathers ? out : in, stream, [&](std::size_t, ncclDataType_t type) {
+      const auto each = static_cast<std::size_t>(gathers ? in.elements() : out.elements());
+      if (gathers) return ncclAllGather(in.data, out.data, each, type, comm_, stream);
+      if (scatters) return ncclReduceScatter(in.data, out.data, each, type, ncclSum, comm_, stream);
+      const ncclRedOp_t op = kind == Collective::all_reduce_max ? ncclMax : ncclSum;
+      return ncclAllReduce(in.data, out.data, each, type, op, comm_, stream);
     });
   }
 
   // `whole`: the longer of the collective's tensors.
   template <class F>
-  void enqueue(Collective op, const Tensor& whole, cudaStream_t stream, F&& call) {
+  void record(Collective op, const Tensor& whole, cudaStream_t stream, F&& call) {
     if (whole.elements() == 0) return;
     const auto run = [&] {
       check(call(static_cast<std::size_t>(whole.elements()), type_of(whole.dtype)), comm_,
@@ -288,10 +277,10 @@ class NcclCommunicator final : public Communicator {
   AxisSet axes_;
   ncclComm_t comm_;
   std::shared_ptr<Queue> queue_;
-  bool beside_ = false;  // collectives go to the stream beside the kernels'
-  CudaEvent ready_, done_;
-  std::deque<CudaEvent> started_;
-  std::vector<CudaEvent> spare_;
+  cudaStream_t beside_;  // of started collectives
+  CudaEvent ready_;
+  std::vector<CudaEvent> done_;  // by ticket
+  std::vector<Ticket> free_;
 };
 
 // What NCCL reads at its first call; what the user has set stays.

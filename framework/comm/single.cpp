@@ -21,8 +21,11 @@ class SingleCommunicator final : public Communicator {
     TFM_CHECK(root == 0, "the root must be a rank of the group");
   }
   void barrier() override {}
-  void reduce_start(Tensor, bool) override { ++started_; }
-  void reduce_finish() override { TFM_CHECK(started_-- > 0, "no reduction is in flight"); }
+  Ticket start(Collective kind, Tensor in, Tensor out) override {
+    run(kind, in, out);
+    return 0;
+  }
+  void finish(Ticket) override {}
 
  private:
   void copy(const Tensor& from, const Tensor& to) const {
@@ -32,7 +35,6 @@ class SingleCommunicator final : public Communicator {
   }
 
   CopyBytes copy_;
-  int started_ = 0;
 };
 
 }  // namespace
@@ -53,6 +55,23 @@ std::string_view name_of(Collective c) {
       return "barrier";
   }
   return "?";
+}
+
+void Communicator::run(Collective kind, Tensor in, Tensor out) {
+  switch (kind) {
+    case Collective::all_reduce_sum:
+    case Collective::all_reduce_max:
+      TFM_CHECK(in.data == out.data, "an all_reduce is in place");
+      return all_reduce(out, kind);
+    case Collective::reduce_scatter:
+      return reduce_scatter(in, out);
+    case Collective::all_gather:
+      return all_gather(in, out);
+    case Collective::broadcast:
+    case Collective::barrier:
+      break;
+  }
+  internal_error("a " + std::string(name_of(kind)) + " has no tensors `in` and `out`");
 }
 
 std::int64_t Communicator::staging_bytes(std::int64_t, int size) {

@@ -86,47 +86,47 @@ void StagedCommunicator::copy_own(const Piece& piece) const {
                 static_cast<std::size_t>(from.bytes));
 }
 
-StagedCommunicator::Call StagedCommunicator::reduction(Tensor t, Tensor out, Collective op) const {
-  const auto width = static_cast<std::int64_t>(size_of(t.dtype));
-  Call c{.op = op,
-         .in = static_cast<char*>(t.data),
+StagedCommunicator::Call StagedCommunicator::call(Collective kind, Tensor in, Tensor out) const {
+  Call c{.op = kind,
+         .in = static_cast<char*>(in.data),
          .out = static_cast<char*>(out.data),
-         .dtype = t.dtype};
-  c.count = t.elements();
-  c.direct = c.returns_all() && t.bytes() <= kDirectBytes;
+         .dtype = in.dtype};
+  const auto width = static_cast<std::int64_t>(size_of(in.dtype));
+  TFM_CHECK(in.dtype == out.dtype, "`in` and `out` have one type");
+  if (kind == Collective::all_gather) {
+    TFM_CHECK(in.elements() * size_ == out.elements(), "`out` must hold one `in` per rank");
+    c.direct = true;
+    c.count = out.elements();
+    c.part = in.elements();
+    c.chunk = slot_bytes(size_) / width;
+    return c;
+  }
+  TFM_CHECK(c.reduces(), "expected an all_reduce, a reduce_scatter or an all_gather");
+  c.count = in.elements();
+  c.direct = c.returns_all() && in.bytes() <= kDirectBytes;
   c.chunk = lane_bytes() / width;
-  if (c.direct)
+  if (c.direct) {
     c.part = c.count;
-  else if (c.returns_all())
+  } else if (c.returns_all()) {
     c.part = round_up(ceil_div(c.count, size_), 64 / width);
-  else
-    c.part = div_exact(c.count, size_);
+  } else {
+    TFM_CHECK(in.elements() == out.elements() * size_, "`in` must hold one `out` per rank");
+    c.part = out.elements();
+  }
   return c;
 }
 
 void StagedCommunicator::all_reduce(Tensor t, Collective kind) {
   TFM_CHECK(kind <= Collective::all_reduce_max, "all_reduce supports sum and maximum");
-  submit_and_complete(reduction(t, t, kind), t.bytes());
+  submit_and_complete(call(kind, t, t), t.bytes());
 }
 
 void StagedCommunicator::reduce_scatter(Tensor in, Tensor out) {
-  TFM_CHECK(in.dtype == out.dtype && in.elements() == out.elements() * size_,
-            "`in` must hold one `out` per rank");
-  submit_and_complete(reduction(in, out, Collective::reduce_scatter), in.bytes());
+  submit_and_complete(call(Collective::reduce_scatter, in, out), in.bytes());
 }
 
 void StagedCommunicator::all_gather(Tensor in, Tensor out) {
-  TFM_CHECK(in.dtype == out.dtype && in.elements() * size_ == out.elements(),
-            "`out` must hold one `in` per rank");
-  Call c{.op = Collective::all_gather,
-         .direct = true,
-         .in = static_cast<char*>(in.data),
-         .out = static_cast<char*>(out.data)};
-  c.dtype = in.dtype;
-  c.part = in.elements();
-  c.count = out.elements();
-  c.chunk = slot_bytes(size_) / static_cast<std::int64_t>(size_of(c.dtype));
-  submit_and_complete(c, out.bytes());
+  submit_and_complete(call(Collective::all_gather, in, out), out.bytes());
 }
 
 void StagedCommunicator::broadcast(Tensor t, int root) {
@@ -144,22 +144,21 @@ void StagedCommunicator::broadcast(Tensor t, int root) {
 
 void StagedCommunicator::barrier() { submit_and_complete({.direct = true}, 0); }
 
-void StagedCommunicator::reduce_start(Tensor t, bool scatter) {
-  Tensor out = t;
-  if (scatter) out.data = static_cast<char*>(t.data) + div_exact(t.bytes(), size_) * rank_;
-  const Call& c =
-      submit(reduction(t, out, scatter ? Collective::reduce_scatter : Collective::all_reduce_sum),
-             t.bytes());
+Communicator::Ticket StagedCommunicator::start(Collective kind, Tensor in, Tensor out) {
+  const Call& c = submit(call(kind, in, out), std::max(in.bytes(), out.bytes()));
   started_.emplace_back(c.end, c.event);
+  const Ticket ticket = c.end;
   while (advance()) {
   }
+  return ticket;
 }
 
-void StagedCommunicator::reduce_finish() {
-  TFM_CHECK(!started_.empty(), "no reduction is in flight");
-  const auto [end, event] = started_.front();
-  started_.pop_front();
-  complete(end, event);
+void StagedCommunicator::finish(Ticket ticket) {
+  const auto found = std::ranges::find(started_, ticket, &std::pair<Ticket, Event>::first);
+  TFM_CHECK(found != started_.end(), "no such collective is under way");
+  const Event event = found->second;
+  started_.erase(found);
+  complete(ticket, event);
 }
 
 const StagedCommunicator::Call& StagedCommunicator::submit(Call call, std::int64_t bytes) {

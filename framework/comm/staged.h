@@ -28,8 +28,8 @@ class StagedCommunicator : public Communicator {
   void all_gather(Tensor in, Tensor out) override;
   void broadcast(Tensor t, int root) override;
   void barrier() override;
-  void reduce_start(Tensor t, bool scatter) override;
-  void reduce_finish() override;
+  Ticket start(Collective kind, Tensor in, Tensor out) override;
+  void finish(Ticket ticket) override;
 
  protected:
   enum class Stage : std::uint8_t { publish, reduce, finish };
@@ -81,7 +81,7 @@ class StagedCommunicator : public Communicator {
   static constexpr std::int64_t kDirectBytes =
       16 * 1024;  // sums up to this length take one exchange instead of two
 
-  Call reduction(Tensor t, Tensor out, Collective op) const;
+  Call call(Collective kind, Tensor in, Tensor out) const;
   const Call& submit(Call call, std::int64_t bytes);
   void submit_and_complete(Call call, std::int64_t bytes);
   void complete(std::uint64_t end, const Event& event);
@@ -93,10 +93,10 @@ class StagedCommunicator : public Communicator {
   int rank_, size_;
   AxisSet axes_;
   std::shared_ptr<FlightRecorder> recorder_;
-  std::deque<Call> calls_;  // with pieces still to finish
-  std::deque<std::pair<std::uint64_t, Event>> started_;
-  std::uint64_t submitted_ = 0;          // pieces of all calls so far
-  std::array<std::uint64_t, 3> done_{};  // pieces that have passed each stage
+  std::deque<Call> calls_;                        // with pieces still to finish
+  std::deque<std::pair<Ticket, Event>> started_;  // by the end of their pieces
+  std::uint64_t submitted_ = 0;                   // pieces of all calls so far
+  std::array<std::uint64_t, 3> done_{};           // pieces that have passed each stage
 };
 
 }  // namespace tfm::comm

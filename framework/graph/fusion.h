@@ -1,17 +1,12 @@
 #pragma once
-// Neighbouring steps that are run at once. Tables say which: a row names the two ops, the phase, a
-// condition and the function that runs both; the planner looks up each pair of neighbours.
+// Neighbouring steps that one kernel runs at once, so that what one hands to the other need not
+// pass through memory. A table says which: a row names the two ops, the phase, a condition and the
+// function that runs both; the planner looks up each pair of neighbours.
 #include <typeinfo>
 
 #include "graph/op.h"
 
 namespace tfm::graph {
-
-enum class Join : std::uint8_t {
-  no,
-  one_pass,  // what one hands to the other need not pass through memory
-  beside,    // a collective runs beside a part of the other's work
-};
 
 // In forward the first op's first output is the second's first input; in backward the first makes
 // the gradient of its first input, which is that of the second's first output, and nobody else

@@ -76,11 +76,9 @@ class Exec {
 enum class Phase : std::uint8_t { forward, recompute, backward, reduce };
 std::string_view name_of(Phase p);
 
-struct CollectiveUse {
-  comm::Collective kind;
-  comm::AxisSet axes;
-  std::int64_t bytes;      // of the whole tensor
-  std::int64_t count = 1;  // repeated this often
+// The tensors of a collective: of an all_reduce they are the same.
+struct Exchanged {
+  Tensor in, out;
 };
 
 // The work of one pass of an op besides reading each input and writing each result once; used by
@@ -132,10 +130,31 @@ class Op {
   // Scratch memory of its kernels on a device (kernels/scratch.h), where the recording's elements
   // are `dtype`.
   virtual std::int64_t scratch_bytes(Phase, DType /*dtype*/) const { return 0; }
-  virtual std::vector<CollectiveUse> collectives(Phase) const { return {}; }
+  // A backward pass may make the gradients of activations first and those of parameters later.
+  virtual bool parameters_apart() const { return false; }
   virtual Work work(Phase) const { return {}; }
   virtual void forward(Exec&) const = 0;
   virtual void backward(Exec&) const = 0;
+
+  // A pass that communicates has stages: after stage k the program runs collective k, between the
+  // tensors that exchanged() names. An op's own code does not communicate.
+  virtual std::vector<comm::CollectiveCall> exchanges(Phase) const { return {}; }
+  virtual Exchanged exchanged(Phase, std::size_t /*k*/, const Exec&) const {
+    internal_error(std::string(kind()) + " exchanges nothing");
+  }
+  virtual void stage(Phase phase, std::size_t /*k*/, Exec& e) const {
+    phase == Phase::backward ? backward(e) : forward(e);
+  }
+};
+
+// An op that communicates, in one pass at least.
+class StagedOp : public Op {
+ public:
+  void forward(Exec&) const final { internal_error(std::string(kind()) + " runs in stages"); }
+  void backward(Exec&) const final { internal_error(std::string(kind()) + " runs in stages"); }
+  std::vector<comm::CollectiveCall> exchanges(Phase) const override = 0;
+  Exchanged exchanged(Phase, std::size_t k, const Exec&) const override = 0;
+  void stage(Phase, std::size_t k, Exec&) const override = 0;
 };
 
 }  // namespace tfm::graph

@@ -1,7 +1,10 @@
 #include "graph/planner.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <optional>
+#include <utility>
 
 #include "device/memory.h"
 
@@ -18,7 +21,6 @@ class Planner {
     late_.assign(n, -1);
     gradient_.assign(n, -1);
     written_.assign(n, false);
-    ready_.assign(n, -1);
     consumers_.resize(n);
     for (int node = 0; node < static_cast<int>(nodes_.size()); ++node)
       for (int v : nodes_[node].in)
@@ -29,23 +31,26 @@ class Planner {
   Program run() {
     if (options_.training)
       for (Value v : options_.seeds) {
-        program_.buffers_[touch(gradient_of(v.id))].seeded = true;
+        program_.buffers_[gradient_of(v.id)].seeded = true;
         written_[v.id] = true;
       }
     for (int n = 0; n < static_cast<int>(nodes_.size()); ++n)
       if (!(options_.training && nodes_[n].op->forward_with_backward())) emit_forward(n, false);
     if (options_.training)
       for (int n = static_cast<int>(nodes_.size()); n-- > 0;) emit_backward(n);
-    for (Value v : options_.outputs) touch(forward_of(v.id));
+    for (Value v : options_.outputs) program_.buffers_[forward_of(v.id)].kept = true;
+    find_live_ranges();
     join();
+    cut_into_stages();
+    if (options_.overlap) wait_late();
     insert_reductions();
+    number_exchanges();
+    find_live_ranges();
     place();
     return std::move(program_);
   }
 
  private:
-  int now() const { return static_cast<int>(program_.steps_.size()); }
-
   void decide_dropped() {
     dropped_.assign(values_.size(), false);
     if (!options_.training || options_.recompute == Recompute::none) return;
@@ -77,14 +82,8 @@ class Planner {
           values_[v].role == Role::parameter);
     return gradient_[v];
   }
-  int touch(int b) {
-    Buffer& buf = program_.buffers_[b];
-    if (buf.first < 0) buf.first = now();
-    buf.last = now();
-    return b;
-  }
   int workspace(std::int64_t bytes) {
-    return bytes > 0 ? touch(buffer(Buffer::Kind::workspace, -1, bytes, false)) : -1;
+    return bytes > 0 ? buffer(Buffer::Kind::workspace, -1, bytes, false) : -1;
   }
   void take_workspaces(const Op& op, Instruction& s) {
     s.workspace = workspace(op.workspace_bytes(s.phase));
@@ -98,10 +97,10 @@ class Planner {
   void emit_forward(int n, bool again) {
     const Node& node = nodes_[n];
     Instruction s{.phase = again ? Phase::recompute : Phase::forward, .node = n};
-    for (int v : node.in) s.in.push_back(v < 0 ? -1 : touch(again ? current(v) : forward_of(v)));
+    for (int v : node.in) s.in.push_back(v < 0 ? -1 : again ? current(v) : forward_of(v));
     for (int v : node.out) {
       if (again) late_[v] = buffer(Buffer::Kind::recomputed, v, values_[v].bytes(), false);
-      s.out.push_back(touch(again ? late_[v] : forward_of(v)));
+      s.out.push_back(again ? late_[v] : forward_of(v));
     }
     take_workspaces(*node.op, s);
     program_.steps_.push_back(std::move(s));
@@ -159,11 +158,11 @@ class Planner {
 
     Instruction s{.phase = Phase::backward, .node = n};
     for (std::size_t k = 0; k < node.in.size(); ++k)
-      s.in.push_back(node.in[k] >= 0 && saved.inputs.contains(k) ? touch(current(node.in[k])) : -1);
+      s.in.push_back(node.in[k] >= 0 && saved.inputs.contains(k) ? current(node.in[k]) : -1);
     for (std::size_t k = 0; k < node.out.size(); ++k)
-      s.out.push_back(one_pass || saved.outputs.contains(k) ? touch(current(node.out[k])) : -1);
+      s.out.push_back(one_pass || saved.outputs.contains(k) ? current(node.out[k]) : -1);
     for (int v : node.out) {
-      s.grad_out.push_back(!one_pass && written_[v] ? touch(gradient_of(v)) : -1);
+      s.grad_out.push_back(!one_pass && written_[v] ? gradient_of(v) : -1);
       std::erase(owners_[gradient_[v]], v);
     }
     for (std::size_t k = 0; k < node.in.size(); ++k) {
@@ -173,9 +172,8 @@ class Planner {
         gradient_[v] = gradient_[node.out[0]];
         written_[v] = true;
       } else if (wants_grad(v)) {
-        g = {touch(gradient_of(v)), written_[v]};
+        g = {gradient_of(v), written_[v]};
         written_[v] = true;
-        ready_[v] = now();
       }
       s.grad_in.push_back(g);
     }
@@ -183,10 +181,32 @@ class Planner {
     program_.steps_.push_back(std::move(s));
   }
 
+  // From the first step that uses a buffer to the last one; both of joined steps use what either
+  // does. What a caller writes before a run lives from its start, what it reads after it to its
+  // end.
+  void find_live_ranges() {
+    for (Buffer& b : program_.buffers_) b.first = b.last = -1;
+    const auto use = [&](int b, int at) {
+      Buffer& buf = program_.buffers_[b];
+      if (buf.first < 0) buf.first = at;
+      buf.last = std::max(buf.last, at);
+    };
+    const int steps = static_cast<int>(program_.steps_.size());
+    for (int i = 0; i < steps; ++i)
+      for_each_buffer(program_.steps_[i], [&](int b) {
+        use(b, i);
+        if (program_.joined(static_cast<std::size_t>(i))) use(b, i + 1);
+      });
+    for (Buffer& b : program_.buffers_) {
+      if (b.seeded) b.first = 0, b.last = std::max(b.last, 0);
+      if (b.kept) b.first = b.first < 0 ? steps : b.first, b.last = steps;
+    }
+  }
+
   // Whether step i does nothing but go on with what the one before it makes.
   bool continues(std::size_t i) const {
     const Instruction &before = program_.steps_[i - 1], &s = program_.steps_[i];
-    if (before.join != Join::no || before.phase != s.phase) return false;
+    if (before.pair || before.phase != s.phase) return false;
     if (s.phase != Phase::backward) return s.in[0] == before.out[0];
     const GradRef made = before.grad_in[0];
     const bool alone = made.buffer >= 0 && made.buffer == s.grad_out[0] && !made.accumulate &&
@@ -194,74 +214,168 @@ class Planner {
     return alone && s.grad_in[0].buffer >= 0;
   }
 
-  // Whether step i and the one before it are a pair of a table.
-  bool joins(std::size_t i, std::span<const StepPair> table, Join how) {
-    Instruction& s = program_.steps_[i];
-    const Op &before = *nodes_[program_.steps_[i - 1].node].op, &op = *nodes_[s.node].op;
-    const auto found = std::ranges::find_if(
-        table, [&](const StepPair& pair) { return pair.matches(before, op, s.phase); });
-    if (found == table.end()) return false;
-    s.join = how;
-    s.pair = &*found;
-    return true;
-  }
-
-  // What the first of two joined steps uses lives on in the second, which gets scratch memory
-  // enough for either.
+  // The second of two joined steps gets scratch memory enough for either.
   void join() {
     for (std::size_t i = 1; i < program_.steps_.size(); ++i) {
-      if (!continues(i) || !(joins(i, options_.fusions, Join::one_pass) ||
-                             joins(i, options_.overlaps, Join::beside)))
-        continue;
+      if (!continues(i)) continue;
       Instruction& s = program_.steps_[i];
+      const Op &before = *nodes_[program_.steps_[i - 1].node].op, &op = *nodes_[s.node].op;
+      const auto found = std::ranges::find_if(
+          options_.fusions, [&](const StepPair& p) { return p.matches(before, op, s.phase); });
+      if (found == options_.fusions.end()) continue;
+      s.pair = &*found;
       if (const int first = program_.steps_[i - 1].scratch; first >= 0 && s.scratch >= 0)
         program_.buffers_[s.scratch].bytes =
             std::max(program_.buffers_[s.scratch].bytes, program_.buffers_[first].bytes);
       else if (first >= 0)
         s.scratch = first;
-      for_each_buffer(program_.steps_[i - 1], [&](int b) {
-        int& last = program_.buffers_[b].last;
-        last = std::max(last, static_cast<int>(i));
-      });
     }
   }
 
-  // A reduce step right after the step that makes the last gradient of its bucket final; buckets
-  // keep their order.
+  const Op& op_of(const Instruction& s) const { return *nodes_[s.node].op; }
+  std::vector<comm::CollectiveCall> calls_of(const Instruction& s) const {
+    return op_of(s).exchanges(s.phase);
+  }
+
+  // Whether a pass makes gradients of parameters that the next one, which communicates, does not
+  // wait for.
+  bool has_time_beside(const Instruction& s, const Instruction& next) const {
+    const auto makes = [&](bool parameter) {
+      return std::ranges::any_of(s.grad_in, [&](const GradRef& g) {
+        return g.buffer >= 0 && program_.buffers_[g.buffer].persistent == parameter;
+      });
+    };
+    return options_.overlap && s.phase == Phase::backward && next.phase == Phase::backward &&
+           !s.pair && !next.pair && op_of(s).parameters_apart() && makes(true) && makes(false) &&
+           !calls_of(next).empty();
+  }
+
+  Instruction only(Instruction s, Instruction::Gradients gradients) const {
+    s.gradients = gradients;
+    for (GradRef& g : s.grad_in)
+      if (g.buffer >= 0 && program_.buffers_[g.buffer].persistent !=
+                               (gradients == Instruction::Gradients::of_parameters))
+        g = {};
+    return s;
+  }
+
+  // Until here a step is a whole pass of a node.
+  void cut_into_stages() {
+    using Kind = Instruction::Kind;
+    using Gradients = Instruction::Gradients;
+    const std::vector<Instruction> passes = std::exchange(program_.steps_, {});
+    std::optional<Instruction> beside;  // the first collective of the next pass
+    std::vector<Instruction>& steps = program_.steps_;
+    for (std::size_t i = 0; i < passes.size(); ++i) {
+      const bool apart = i + 1 < passes.size() && has_time_beside(passes[i], passes[i + 1]);
+      Instruction s = apart ? only(passes[i], Gradients::of_activations) : passes[i];
+      std::size_t k = 0;
+      for (const comm::CollectiveCall& call : calls_of(s)) {
+        steps.push_back(s);
+        program_.exchanges_.push_back({.call = call, .k = k++});
+        Instruction at = s;
+        at.exchange = static_cast<int>(program_.exchanges_.size()) - 1;
+        at.kind = Kind::start;
+        steps.push_back(at);
+        if (beside) steps.push_back(*std::exchange(beside, {}));
+        at.kind = Kind::wait;
+        steps.push_back(at);
+        s.stage = static_cast<int>(k);
+      }
+      steps.push_back(s);
+      if (apart) beside = only(passes[i], Gradients::of_parameters);
+    }
+  }
+
+  // Of two steps that touch the same buffer one writes it.
+  bool depend(const Instruction& a, const Instruction& b) const {
+    const auto writes = [&](const Instruction& s, int buffer) {
+      const bool makes = s.phase != Phase::backward || op_of(s).forward_with_backward();
+      return buffer == s.workspace || buffer == s.scratch ||
+             (makes && std::ranges::find(s.out, buffer) != s.out.end()) ||
+             std::ranges::find(s.grad_in, buffer, &GradRef::buffer) != s.grad_in.end();
+    };
+    bool found = false;
+    for_each_buffer(a, [&](int x) {
+      for_each_buffer(b, [&](int y) { found |= x == y && (writes(a, x) || writes(b, x)); });
+    });
+    return found;
+  }
+
+  // Moves the wait of a pass's only collective, with the stage behind it, to the first step that
+  // depends on it.
+  void wait_late() {
+    std::vector<Instruction>& steps = program_.steps_;
+    for (std::size_t i = steps.size(); i-- > 0;) {
+      if (steps[i].kind != Instruction::Kind::wait || calls_of(steps[i]).size() > 1) continue;
+      std::size_t next = i + 2;
+      const auto free = [&](std::size_t at) {
+        return !depend(steps[i], steps[at]) && !depend(steps[i + 1], steps[at]);
+      };
+      while (next < steps.size() && free(next) && (!program_.joined(next) || free(next + 1)))
+        next += program_.joined(next) ? 2 : 1;
+      std::rotate(steps.begin() + static_cast<std::ptrdiff_t>(i),
+                  steps.begin() + static_cast<std::ptrdiff_t>(i) + 2,
+                  steps.begin() + static_cast<std::ptrdiff_t>(next));
+    }
+  }
+
+  // The collective of a bucket starts right after the step that makes the last of its gradients
+  // final, buckets in their order, and is waited for at the end.
   void insert_reductions() {
     if (!options_.training) return;
-    std::vector<int> value_of;
-    for (std::size_t v = 0; v < values_.size(); ++v) {
-      const int p = values_[v].parameter;
-      if (p < 0) continue;
-      if (p >= static_cast<int>(value_of.size())) value_of.resize(p + 1, -1);
-      value_of[p] = static_cast<int>(v);
-      if (!written_[v]) program_.untouched_.push_back(p);
-    }
-    std::vector<std::vector<int>> after(program_.steps_.size());
-    int earliest = -1;
+    std::vector<int> ready;  // of each parameter: the step behind which its gradient is final
+    for (std::size_t v = 0; v < values_.size(); ++v)
+      if (const int p = values_[v].parameter; p >= 0 && !written_[v])
+        program_.untouched_.push_back(p);
+    std::vector<Instruction>& steps = program_.steps_;
+    for (std::size_t i = 0; i < steps.size(); ++i)
+      for (const GradRef& g : steps[i].grad_in) {
+        if (g.buffer < 0 || !program_.buffers_[g.buffer].persistent) continue;
+        const auto p =
+            static_cast<std::size_t>(values_[program_.buffers_[g.buffer].value].parameter);
+        if (p >= ready.size()) ready.resize(p + 1);
+        ready[p] = static_cast<int>(i) + program_.joined(i);
+      }
+    std::vector<std::vector<Instruction>> after(steps.size());
+    std::vector<Instruction> waits;
+    int earliest = 0;
     for (int b = 0; b < static_cast<int>(options_.buckets.size()); ++b) {
-      int ready = std::max(earliest, 0);
       for (int p : options_.buckets[b].parameters)
-        if (p < static_cast<int>(value_of.size()) && value_of[p] >= 0)
-          ready = std::max(ready, ready_[value_of[p]]);
-      if (program_.joined(static_cast<std::size_t>(ready))) ++ready;
-      after[ready].push_back(b);
-      earliest = ready;
+        if (p < static_cast<int>(ready.size())) earliest = std::max(earliest, ready[p]);
+      Instruction s{.kind = Instruction::Kind::start,
+                    .phase = Phase::reduce,
+                    .exchange = static_cast<int>(program_.exchanges_.size())};
+      program_.exchanges_.push_back({.call = options_.buckets[b].call, .bucket = b});
+      after[earliest].push_back(s);
+      s.kind = Instruction::Kind::wait;
+      waits.push_back(s);
     }
-    std::vector<int> moved(program_.steps_.size());
-    std::vector<Instruction> steps;
-    for (std::size_t i = 0; i < program_.steps_.size(); ++i) {
-      moved[i] = static_cast<int>(steps.size());
-      steps.push_back(std::move(program_.steps_[i]));
-      for (int b : after[i]) steps.push_back({.phase = Phase::reduce, .bucket = b});
+    std::vector<Instruction> all;
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      all.push_back(std::move(steps[i]));
+      std::ranges::move(after[i], std::back_inserter(all));
     }
-    for (Buffer& b : program_.buffers_) {
-      if (b.first >= 0 && b.first < static_cast<int>(moved.size())) b.first = moved[b.first];
-      b.last = b.last < static_cast<int>(moved.size()) ? (b.last >= 0 ? moved[b.last] : -1)
-                                                       : static_cast<int>(steps.size());
+    std::ranges::move(waits, std::back_inserter(all));
+    steps = std::move(all);
+  }
+
+  // In the order of their starts.
+  void number_exchanges() {
+    std::vector<Exchange> sorted;
+    std::vector<int> number(program_.exchanges_.size());
+    for (int i = 0; i < static_cast<int>(program_.steps_.size()); ++i) {
+      Instruction& s = program_.steps_[i];
+      if (s.kind == Instruction::Kind::start) {
+        number[s.exchange] = static_cast<int>(sorted.size());
+        sorted.push_back(program_.exchanges_[s.exchange]);
+        sorted.back().start = i;
+      }
+      if (s.kind == Instruction::Kind::compute) continue;
+      s.exchange = number[s.exchange];
+      if (s.kind == Instruction::Kind::wait) sorted[s.exchange].wait = i;
     }
-    program_.steps_ = std::move(steps);
+    program_.exchanges_ = std::move(sorted);
   }
 
   // Largest first, each at the lowest offset that is free during its life.
@@ -296,7 +410,7 @@ class Planner {
   const std::vector<Node>& nodes_;
   const std::vector<ValueInfo>& values_;
   Program program_;
-  std::vector<int> forward_, late_, gradient_, ready_;
+  std::vector<int> forward_, late_, gradient_;
   std::vector<bool> written_, dropped_;
   std::vector<std::vector<int>> consumers_;  // of each value, nodes in order
   std::map<int, std::vector<int>>

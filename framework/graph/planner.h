@@ -10,17 +10,19 @@ struct PlanOptions {
   std::vector<Value> outputs;  // stay alive to the end of the run
   std::vector<Value>
       seeds;  // their gradients are written by the caller before the run (gradient tests)
-  std::vector<BucketUse> buckets;  // reduced after the step that makes their last gradient final
+  std::vector<BucketUse> buckets;  // reduced from the step on that makes their last gradient final
   bool device = false;             // of a GPU: kernels get scratch memory
-  std::span<const StepPair> fusions = {}, overlaps = {};  // steps that are run at once, which live
-                                                          // as long as the program
+  // A collective is waited for right before the first step that needs its result, and gradients of
+  // parameters are made meanwhile. Otherwise it is waited for at once.
+  bool overlap = false;
+  std::span<const StepPair> fusions = {};  // live as long as the program
 };
 
 Program plan(std::shared_ptr<const Recorder> recording, const PlanOptions& options);
 
 // Independent of the planner: throws where two buffers that live at the same time overlap, a step
-// reads what no step wrote, a gradient is accumulated before it is assigned, or a bucket is reduced
-// before its gradients are final.
+// reads what no step wrote, a gradient is accumulated before it is assigned, a step touches what a
+// collective under way uses, or a bucket is reduced before its gradients are final.
 void verify(const Program& program);
 
 }  // namespace tfm::graph

@@ -16,20 +16,26 @@ std::int64_t Program::unshared_bytes() const {
 
 Work Program::work(std::size_t i) const {
   const Instruction& s = steps_[i];
-  if (s.node < 0) return {.kernels = 0};
+  if (s.kind != Instruction::Kind::compute || s.stage > 0) return {.kernels = 0};
   Work work = recording_->nodes()[s.node].op->work(s.phase);
+  if (s.gradients != Instruction::Gradients::all) {  // those of parameters are sums over all rows
+    const bool parameters = s.gradients == Instruction::Gradients::of_parameters;
+    std::erase_if(work.products, [&](const Work::Product& p) { return p.sum != parameters; });
+    work.kernels = parameters ? work.kernels - 1 : 1;
+    if (!parameters) work.extra_elements = 0;
+  }
   if (work.kernel_per_gradient && s.phase == Phase::backward)
     work.kernels = static_cast<int>(
         std::ranges::count_if(s.grad_in, [](const GradRef& g) { return g.buffer >= 0; }));
-  work.kernels -= s.join == Join::one_pass;
+  work.kernels -= s.pair != nullptr;
   return work;
 }
 
 std::int64_t Program::moved_bytes(std::size_t i, bool accumulating) const {
   const Instruction& s = steps_[i];
   const Work work = this->work(i);
-  const bool read_on_the_way = s.join == Join::one_pass, backward = s.phase == Phase::backward;
-  const bool kept_on_the_way = joined(i) && steps_[i + 1].join == Join::one_pass && backward;
+  const bool read_on_the_way = s.pair, backward = s.phase == Phase::backward;
+  const bool kept_on_the_way = joined(i) && backward;
   if (work.kernels == 0 && !read_on_the_way) return 0;
   const Node& node = recording_->nodes()[s.node];
   const auto& values = recording_->values();
@@ -74,6 +80,8 @@ void Program::bind(std::byte* arena, const Bindings& bindings) {
   for (std::size_t b = 0; b < buffers_.size(); ++b)
     tensors_.push_back(resolve(static_cast<int>(b), arena, bindings));
   const auto at = [&](int buffer) { return buffer < 0 ? Tensor{} : tensors_[buffer]; };
+  bucket_gradients_ = bindings.buckets;
+  tickets_.resize(exchanges_.size());
   resolved_.assign(steps_.size(), {});
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     const Instruction& s = steps_[i];
@@ -112,39 +120,80 @@ Tensor Program::gradient(Value v) const {
   internal_error("the program has no gradient of value " + std::to_string(v.id));
 }
 
-void Program::run_step(std::size_t i, const ExecContext& context, const Reduce& reduce) const {
-  const Instruction& s = steps_[i];
-  if (s.phase == Phase::reduce) {
-    if (context.state.reduce_gradients && reduce) reduce(s.bucket);
-    return;
-  }
-  if (joined(i)) return;
-  const auto exec_of = [&](const Resolved& r) {
-    return Exec(context, r.in, r.out, r.grad_out,
-                context.state.accumulate_parameters ? r.grad_in_accumulating : r.grad_in,
-                r.workspace);
-  };
-  const auto op_of = [&](const Instruction& step) -> const Op& {
-    return *recording_->nodes()[step.node].op;
-  };
-  const device::ScratchScope scratch(context.stream, resolved_[i].scratch);
-  Exec exec = exec_of(resolved_[i]);
-  if (s.join != Join::no) {
-    Exec before = exec_of(resolved_[i - 1]);
-    s.pair->run(op_of(steps_[i - 1]), before, op_of(s), exec);
-  } else if (s.phase == Phase::backward) {
-    op_of(s).backward(exec);
-  } else {
-    op_of(s).forward(exec);
-  }
+Exec Program::exec_of(std::size_t i, const ExecContext& context) const {
+  const Resolved& r = resolved_[i];
+  return {context,
+          r.in,
+          r.out,
+          r.grad_out,
+          context.state.accumulate_parameters ? r.grad_in_accumulating : r.grad_in,
+          r.workspace};
 }
 
-void Program::run(const ExecContext& context, const Reduce& reduce,
-                  std::vector<double>* seconds) const {
+void Program::compute(std::size_t i, const ExecContext& context) const {
+  const auto op_of = [&](const Instruction& s) -> const Op& {
+    return *recording_->nodes()[s.node].op;
+  };
+  const Instruction& s = steps_[i];
+  const device::ScratchScope scratch(context.stream, resolved_[i].scratch);
+  Exec exec = exec_of(i, context);
+  if (!s.pair) return op_of(s).stage(s.phase, static_cast<std::size_t>(s.stage), exec);
+  Exec before = exec_of(i - 1, context);
+  s.pair->run(op_of(steps_[i - 1]), before, op_of(s), exec);
+}
+
+Exchanged Program::tensors_of(const Exchange& x, const ExecContext& context) const {
+  if (x.bucket < 0) {
+    const Instruction& s = steps_[x.start];
+    return recording_->nodes()[s.node].op->exchanged(
+        s.phase, x.k, exec_of(static_cast<std::size_t>(x.start), context));
+  }
+  const Tensor whole = bucket_gradients_[x.bucket];
+  if (x.call.kind != comm::Collective::reduce_scatter) return {whole, whole};
+  const comm::Communicator& group = context.mesh->group(x.call.axes);
+  Tensor part{whole.data, whole.dtype, {div_exact(whole.elements(), group.size())}};
+  part.data = static_cast<std::byte*>(part.data) + part.bytes() * group.rank();
+  return {whole, part};
+}
+
+// A collective that nothing runs beside needs no halves.
+void Program::exchange(std::size_t i, const ExecContext& context) const {
+  const Instruction& s = steps_[i];
+  const Exchange& x = exchanges_[s.exchange];
+  if (x.bucket >= 0 && !context.state.reduce_gradients) return;
+  comm::Communicator& group = context.mesh->group(x.call.axes);
+  if (s.kind == Instruction::Kind::wait) {
+    if (x.overlaps()) group.finish(tickets_[s.exchange]);
+    return;
+  }
+  const Exchanged t = tensors_of(x, context);
+  TFM_CHECK(std::max(t.in.bytes(), t.out.bytes()) == x.call.bytes,
+            "a collective differs from its plan");
+  if (x.overlaps())
+    tickets_[s.exchange] = group.start(x.call.kind, t.in, t.out);
+  else
+    group.run(x.call.kind, t.in, t.out);
+}
+
+void Program::run_step(std::size_t i, const ExecContext& context) const {
+  if (steps_[i].kind != Instruction::Kind::compute)
+    exchange(i, context);
+  else if (!joined(i))
+    compute(i, context);
+}
+
+void Program::run(const ExecContext& context, std::vector<double>* seconds) const {
   if (seconds) seconds->resize(steps_.size());
   for (std::size_t i = 0; i < steps_.size(); ++i)
     device::timed(context.stream, seconds ? &(*seconds)[i] : nullptr,
-                  [&] { run_step(i, context, reduce); });
+                  [&] { run_step(i, context); });
+}
+
+std::vector<comm::CollectiveCall> Program::collectives(bool reduces) const {
+  std::vector<comm::CollectiveCall> calls;
+  for (const Exchange& x : exchanges_)
+    if (x.bucket < 0 || reduces) calls.push_back(x.call);
+  return calls;
 }
 
 }  // namespace tfm::graph

@@ -1,8 +1,6 @@
 #pragma once
 // A planned step: a flat list that is replayed unchanged. Offsets first (no memory needed to make a
 // plan), pointers after bind().
-#include <functional>
-
 #include "graph/fusion.h"
 #include "graph/recorder.h"
 
@@ -18,6 +16,7 @@ struct Buffer {
   bool persistent =
       false;  // parameter, input or constant (or a parameter's gradient): outside the arena
   bool seeded = false;  // written by the caller before the run
+  bool kept = false;    // read by the caller after the run
   std::int64_t bytes = 0;
   int first = -1, last = -1;  // steps between which it is live
   std::int64_t offset = 0;    // in the arena
@@ -28,15 +27,31 @@ struct GradRef {
   bool accumulate = false;
 };
 
+// The steps of one pass of a node list the same tensors: the computing ones in stages (graph/op.h),
+// and between these the start and the wait of a collective.
 struct Instruction {
+  enum class Kind : std::uint8_t { compute, start, wait };
+  enum class Gradients : std::uint8_t { all, of_activations, of_parameters };
+
+  Kind kind = Kind::compute;
   Phase phase = Phase::forward;
   int node = -1;
-  int bucket = -1;  // of a reduce step
+  int stage = 0;      // of a computing step
+  int exchange = -1;  // of a start and a wait: an index into Program::exchanges()
+  Gradients gradients = Gradients::all;  // that a step of a backward pass makes
   std::vector<int> in, out, grad_out;
   std::vector<GradRef> grad_in;
   int workspace = -1, scratch = -1;
-  Join join = Join::no;            // is run at once with the step before it,
-  const StepPair* pair = nullptr;  // by the function of this row of a table
+  const StepPair* pair = nullptr;  // is run at once with the step before it, by this row of a table
+};
+
+// A collective of the program.
+struct Exchange {
+  comm::CollectiveCall call;
+  int bucket = -1;            // of gradients, or
+  std::size_t k = 0;          // collective k of its node's pass
+  int start = -1, wait = -1;  // steps
+  bool overlaps() const { return wait > start + 1; }
 };
 
 // f(buffer) for all that a step uses.
@@ -51,15 +66,16 @@ void for_each_buffer(const Instruction& s, F&& f) {
     if (b >= 0) f(b);
 }
 
-// A contiguous range of the flat gradients that is reduced as one; see optim/optimizer.h.
+// A contiguous range of the flat gradients that is reduced as one; see optim/optimizer.h. Of a
+// reduce_scatter a rank's result is its part of that range.
 struct BucketUse {
   std::vector<int> parameters;  // indices whose gradients it holds
-  CollectiveUse collective;
+  comm::CollectiveCall call;
 };
 
-// Memory of the leaves: indexed as the recording's values.
+// Memory of the leaves: indexed as the recording's values; of buckets as PlanOptions::buckets.
 struct Bindings {
-  std::vector<Tensor> data, gradients;
+  std::vector<Tensor> data, gradients, buckets;
 };
 
 class Program {
@@ -71,9 +87,12 @@ class Program {
   const std::vector<Buffer>& buffers() const { return buffers_; }
   const Recorder& recording() const { return *recording_; }
   const std::vector<BucketUse>& buckets() const { return buckets_; }
+  const std::vector<Exchange>& exchanges() const { return exchanges_; }  // in the order of starts
+  // The collectives of a run; `reduces`: as in StepState::reduce_gradients.
+  std::vector<comm::CollectiveCall> collectives(bool reduces) const;
   std::vector<int> parameters_without_gradient() const { return untouched_; }
   bool joined(std::size_t i) const {
-    return i + 1 < steps_.size() && steps_[i + 1].join != Join::no;
+    return i + 1 < steps_.size() && steps_[i + 1].pair;
   }                                // step `i` is run with the one after it
   Work work(std::size_t i) const;  // of step `i`
   // What step `i` reads and writes of its tensors, see Work; nothing of what one joined step hands
@@ -86,13 +105,10 @@ class Program {
   Tensor value(Value v) const;
   Tensor gradient(Value v) const;
 
-  // Runs the program once. `reduce` is called with a bucket's number when its gradients are final
-  // and state.reduce_gradients is set.
-  using Reduce = std::function<void(int bucket)>;
-  // With `seconds`, waits for the device after each step and adds what it took to (*seconds)[step].
-  void run(const ExecContext& context, const Reduce& reduce = {},
-           std::vector<double>* seconds = nullptr) const;
-  void run_step(std::size_t i, const ExecContext& context, const Reduce& reduce = {}) const;
+  // Runs the program once. With `seconds`, waits for the device after each step and adds what it
+  // took to (*seconds)[step].
+  void run(const ExecContext& context, std::vector<double>* seconds = nullptr) const;
+  void run_step(std::size_t i, const ExecContext& context) const;
 
  private:
   friend class Planner;
@@ -103,15 +119,22 @@ class Program {
     std::span<std::byte> scratch;
   };
   Tensor resolve(int buffer, std::byte* arena, const Bindings& bindings) const;
+  Exec exec_of(std::size_t i, const ExecContext& context) const;
+  void compute(std::size_t i, const ExecContext& context) const;
+  void exchange(std::size_t i, const ExecContext& context) const;
+  Exchanged tensors_of(const Exchange& x, const ExecContext& context) const;
 
   std::shared_ptr<const Recorder> recording_;
   std::vector<Buffer> buffers_;
   std::vector<Instruction> steps_;
   std::vector<BucketUse> buckets_;
+  std::vector<Exchange> exchanges_;
   std::vector<int> untouched_;
   std::int64_t arena_bytes_ = 0;
   std::vector<Resolved> resolved_;
   std::vector<Tensor> tensors_;  // by buffer
+  std::vector<Tensor> bucket_gradients_;
+  mutable std::vector<comm::Communicator::Ticket> tickets_;  // of collectives under way
 };
 
 }  // namespace tfm::graph

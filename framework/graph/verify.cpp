@@ -32,7 +32,7 @@ std::vector<LiveRange> live_ranges(const Program& p) {
   for (std::size_t b = 0; b < ranges.size();
        ++b) {  // what a caller writes before or reads after the run
     const Buffer& buf = p.buffers()[b];
-    if (buf.last >= static_cast<int>(p.steps().size())) ranges[b].last = buf.last;
+    if (buf.kept) ranges[b].last = static_cast<int>(p.steps().size());
     if (buf.seeded) ranges[b].first = 0;
   }
   return ranges;
@@ -60,36 +60,52 @@ void check_overlap(const Program& p) {
   }
 }
 
+const Op& op_of(const Program& p, const Instruction& s) {
+  return *p.recording().nodes()[s.node].op;
+}
+
+// A pass reads with its first step and has written with its last one; between them are its stages.
+bool begins(const Instruction& s) { return s.kind == Instruction::Kind::compute && s.stage == 0; }
+bool ends(const Program& p, const Instruction& s) {
+  return s.kind == Instruction::Kind::compute &&
+         s.stage == static_cast<int>(op_of(p, s).exchanges(s.phase).size());
+}
+
+void check_joined(const Program& p, std::size_t i) {
+  const Instruction& s = p.steps()[i];
+  if (!s.pair) return;
+  const std::string& node = p.recording().nodes()[s.node].name;
+  if (i == 0 || p.steps()[i - 1].phase != s.phase || p.steps()[i - 1].pair || !begins(s) ||
+      !ends(p, s) || !ends(p, p.steps()[i - 1]))
+    internal_error(node + " is joined with a step that it cannot be run with");
+  const Instruction& before = p.steps()[i - 1];
+  if (before.scratch >= 0 &&
+      (s.scratch < 0 || p.buffers()[s.scratch].bytes < p.buffers()[before.scratch].bytes))
+    internal_error(node + " lacks the scratch memory of the step that it is joined with");
+}
+
 void check_order(const Program& p) {
   std::set<int> written;
   for (std::size_t b = 0; b < p.buffers().size(); ++b)
     if ((p.buffers()[b].persistent && p.buffers()[b].kind == Buffer::Kind::value) ||
         p.buffers()[b].seeded)
       written.insert(static_cast<int>(b));
-  std::set<int> reduced;
-  for (const Instruction& s : p.steps()) {
-    if (s.phase == Phase::reduce) {
-      if (!reduced.insert(s.bucket).second)
-        internal_error("bucket " + std::to_string(s.bucket) + " is reduced twice");
-      continue;
-    }
+  for (std::size_t i = 0; i < p.steps().size(); ++i) {
+    const Instruction& s = p.steps()[i];
+    if (s.kind != Instruction::Kind::compute) continue;
+    check_joined(p, i);
     const std::string& node = p.recording().nodes()[s.node].name;
-    if (s.join != Join::no &&
-        (!s.pair || &s == &p.steps()[0] || (&s)[-1].phase != s.phase || (&s)[-1].join != Join::no))
-      internal_error(node + " is joined with a step that it cannot be run with");
-    if (s.join != Join::no && (&s)[-1].scratch >= 0 &&
-        (s.scratch < 0 || p.buffers()[s.scratch].bytes < p.buffers()[(&s)[-1].scratch].bytes))
-      internal_error(node + " lacks the scratch memory of the step that it is joined with");
-    for (int b : s.in)
+    const auto reads = [&](int b) {
       if (b >= 0 && !written.contains(b))
         internal_error(node + " reads " + describe(p, b) + " before it is written");
-    const bool one_pass = p.recording().nodes()[s.node].op->forward_with_backward();
-    for (int b : s.out)
-      if (b >= 0 && s.phase == Phase::backward && !one_pass && !written.contains(b))
-        internal_error(node + " reads " + describe(p, b) + " before it is written");
-    for (int b : s.grad_out)
-      if (b >= 0 && !written.contains(b))
-        internal_error(node + " reads " + describe(p, b) + " before it is written");
+    };
+    if (begins(s)) {
+      std::ranges::for_each(s.in, reads);
+      if (s.phase == Phase::backward && !op_of(p, s).forward_with_backward())
+        std::ranges::for_each(s.out, reads);
+      std::ranges::for_each(s.grad_out, reads);
+    }
+    if (!ends(p, s)) continue;
     for (int b : s.out) written.insert(b);
     for (const GradRef& g : s.grad_in) {
       if (g.buffer < 0) continue;
@@ -97,6 +113,58 @@ void check_order(const Program& p) {
         internal_error(node + (g.accumulate ? " adds to " : " overwrites ") +
                        describe(p, g.buffer));
       written.insert(g.buffer);
+    }
+  }
+}
+
+// Every collective starts once and is waited for once, behind it and in front of its pass's next
+// stage; what is between these two steps does not touch its tensors, but for reading what its pass
+// reads.
+void check_exchanges(const Program& p) {
+  using Kind = Instruction::Kind;
+  std::vector<int> starts(p.exchanges().size(), -1), waits = starts;
+  for (int i = 0; i < static_cast<int>(p.steps().size()); ++i) {
+    const Instruction& s = p.steps()[i];
+    if (s.kind == Kind::compute) continue;
+    auto& at = s.kind == Kind::start ? starts : waits;
+    if (at[s.exchange] >= 0) internal_error("a collective is run twice");
+    at[s.exchange] = i;
+  }
+  for (std::size_t x = 0; x < starts.size(); ++x) {
+    if (starts[x] < 0 || waits[x] < starts[x] || (x > 0 && starts[x] < starts[x - 1]) ||
+        starts[x] != p.exchanges()[x].start || waits[x] != p.exchanges()[x].wait)
+      internal_error("a collective is out of order");
+    const Instruction& start = p.steps()[starts[x]];
+    if (start.node < 0) continue;
+    const std::string& node = p.recording().nodes()[start.node].name;
+    const auto stage = [&](int step, int k) {
+      const Instruction& s = p.steps()[step];
+      if (s.kind != Kind::compute || s.node != start.node || s.phase != start.phase || s.stage != k)
+        internal_error("a stage of " + node + " is missing");
+    };
+    const int k = static_cast<int>(p.exchanges()[x].k);
+    stage(starts[x] - 1, k);
+    stage(waits[x] + 1, k + 1);
+    std::set<int> read, made;
+    for (const GradRef& g : start.grad_in) made.insert(g.buffer);
+    for (int b : {start.workspace, start.scratch}) made.insert(b);
+    for (int b : start.out) (start.phase == Phase::backward ? read : made).insert(b);
+    for (const auto* some : {&start.in, &start.grad_out}) read.insert(some->begin(), some->end());
+    for (int i = starts[x] + 1; i < waits[x]; ++i) {
+      const Instruction& s = p.steps()[i];
+      for_each_buffer(s, [&](int b) {
+        if (made.contains(b))
+          internal_error(describe(p, b) + " is touched while a collective of " + node + " uses it");
+      });
+      const bool makes = s.phase != Phase::backward;
+      for (int b : s.out)
+        if (b >= 0 && makes && read.contains(b))
+          internal_error(describe(p, b) + " is written while a collective of " + node +
+                         " reads it");
+      for (const GradRef& g : s.grad_in)
+        if (g.buffer >= 0 && read.contains(g.buffer))
+          internal_error(describe(p, g.buffer) + " is written while a collective of " + node +
+                         " reads it");
     }
   }
 }
@@ -109,7 +177,7 @@ void check_shared(const Program& p) {
   std::map<int, std::pair<int, int>>
       holds;  // by value: its gradient's buffer, and the version that is its own
   for (const Instruction& s : p.steps()) {
-    if (s.phase != Phase::backward) continue;
+    if (s.phase != Phase::backward || !ends(p, s)) continue;
     const Node& node = p.recording().nodes()[s.node];
     for (std::size_t k = 0; k < node.out.size(); ++k)
       if (const int b = s.grad_out[k];
@@ -131,15 +199,15 @@ void check_shared(const Program& p) {
   }
 }
 
-void check_reductions(const Program& p, const std::vector<BucketUse>& buckets) {
-  std::map<int, std::size_t> reduced_at;
-  for (std::size_t i = 0; i < p.steps().size(); ++i)
-    if (p.steps()[i].phase == Phase::reduce)
-      for (int parameter : buckets[p.steps()[i].bucket].parameters) {
-        auto [it, fresh] = reduced_at.emplace(parameter, i);
-        if (!fresh) it->second = std::min(it->second, i);
+void check_reductions(const Program& p) {
+  std::map<int, int> reduced_at;
+  for (const Exchange& x : p.exchanges())
+    if (x.bucket >= 0)
+      for (int parameter : p.buckets()[x.bucket].parameters) {
+        auto [it, fresh] = reduced_at.emplace(parameter, x.start);
+        if (!fresh) it->second = std::min(it->second, x.start);
       }
-  for (std::size_t i = 0; i < p.steps().size(); ++i)
+  for (int i = 0; i < static_cast<int>(p.steps().size()); ++i)
     for (const GradRef& g : p.steps()[i].grad_in) {
       if (g.buffer < 0 || !p.buffers()[g.buffer].persistent) continue;
       const int parameter = p.recording().values()[p.buffers()[g.buffer].value].parameter;
@@ -153,8 +221,9 @@ void check_reductions(const Program& p, const std::vector<BucketUse>& buckets) {
 void verify(const Program& program) {
   check_overlap(program);
   check_order(program);
+  check_exchanges(program);
   check_shared(program);
-  check_reductions(program, program.buckets());
+  check_reductions(program);
 }
 
 }  // namespace tfm::graph

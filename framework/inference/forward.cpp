@@ -10,10 +10,8 @@ namespace {
 
 graph::PlanOptions plan_options(const std::vector<graph::Value>& outputs, bool device) {
   graph::PlanOptions options{.training = false, .outputs = outputs, .device = device};
-  if (device) {
-    options.fusions = ops::fusions();
-    options.overlaps = ops::overlaps();
-  }
+  if (device) options.fusions = ops::fusions();
+  options.overlap = device;
   return options;
 }
 

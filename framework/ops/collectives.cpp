@@ -1,9 +1,6 @@
-#include <cstring>
-
 #include "kernels/elementwise.h"
 #include "kernels/scratch.h"
-#include "ops/fusion.h"
-#include "ops/linear.h"
+#include "ops/ops.h"
 
 namespace tfm::ops {
 namespace {
@@ -20,7 +17,7 @@ void copy_to(graph::Exec& e, const Tensor& from, const Tensor& to, bool accumula
 }
 
 // Common part: what is known when recording.
-struct TensorCollective : graph::Op {
+struct TensorCollective : graph::StagedOp {
   enum In { x, bias };
   enum Out { y };
 
@@ -37,7 +34,7 @@ struct TensorCollective : graph::Op {
   std::int64_t in_bytes() const { return bytes_of(in, dtype); }
   std::int64_t out_bytes() const { return bytes_of(out, dtype); }
   // Where a gradient cannot be written in place because it is added to.
-  static Tensor target(graph::Exec& e, const graph::GradSlot& d) {
+  static Tensor target(const graph::Exec& e, const graph::GradSlot& d) {
     return d.accumulate ? Tensor{e.workspace(), d.tensor.dtype, d.tensor.shape} : d.tensor;
   }
   template <class T>
@@ -67,54 +64,43 @@ struct TensorCollective : graph::Op {
   }
 };
 
-// Entry to the tensor-parallel region: in backward its collective can run beside `work`.
-struct TpRegionEntry : TensorCollective {
-  bool cheap() const override { return true; }
-  void backward(graph::Exec& e) const override {
-    backward_beside(e, [] {});
-  }
-  virtual void backward_beside(graph::Exec& e, const std::function<void()>& work) const = 0;
-};
-
-struct CopyToTpRegion final : TpRegionEntry {
+struct CopyToTpRegion final : TensorCollective {
   std::string_view kind() const override { return "copy_to_tp_region"; }
-  std::vector<graph::CollectiveUse> collectives(graph::Phase p) const override {
+  bool cheap() const override { return true; }
+  std::vector<comm::CollectiveCall> exchanges(graph::Phase p) const override {
     if (p != graph::Phase::backward) return {};
     return {{comm::Collective::all_reduce_sum, comm::Axis::tensor, in_bytes()}};
   }
-  void forward(graph::Exec& e) const override {
-    with_float(dtype, [&]<class T>() { copy_to<T>(e, e.in(x), e.out(y), false); });
+  graph::Exchanged exchanged(graph::Phase, std::size_t, const graph::Exec& e) const override {
+    const Tensor t = target(e, e.grad_in(x));
+    return {t, t};
   }
-  void backward_beside(graph::Exec& e, const std::function<void()>& work) const override {
+  void stage(graph::Phase p, std::size_t k, graph::Exec& e) const override {
     with_float(dtype, [&]<class T>() {
+      if (p != graph::Phase::backward) return copy_to<T>(e, e.in(x), e.out(y), false);
       const graph::GradSlot d = e.grad_in(x);
       const Tensor t = target(e, d);
-      copy_to<T>(e, e.grad_out(y), t, false);
-      comm::Communicator& tensor = e.context.mesh->group(comm::Axis::tensor);
-      tensor.beside([&] { tensor.all_reduce(t); }, work);
-      settle<T>(e, d, t);
+      k == 0 ? copy_to<T>(e, e.grad_out(y), t, false) : settle<T>(e, d, t);
     });
   }
 };
 
 struct ReduceFromTpRegion final : TensorCollective {
   std::string_view kind() const override { return "reduce_from_tp_region"; }
-  std::vector<graph::CollectiveUse> collectives(graph::Phase p) const override {
+  std::vector<comm::CollectiveCall> exchanges(graph::Phase p) const override {
     if (p == graph::Phase::backward) return {};
     return {{comm::Collective::all_reduce_sum, comm::Axis::tensor, in_bytes()}};
+  }
+  graph::Exchanged exchanged(graph::Phase, std::size_t, const graph::Exec& e) const override {
+    return {e.out(y), e.out(y)};
   }
   std::int64_t workspace_bytes(graph::Phase) const override { return 0; }
   graph::Tensors passes_gradient() const override { return {x}; }
   graph::Work work(graph::Phase) const override { return {.kernel_per_gradient = true}; }
-  void forward(graph::Exec& e) const override {
+  void stage(graph::Phase p, std::size_t k, graph::Exec& e) const override {
     with_float(dtype, [&]<class T>() {
-      copy_to<T>(e, e.in(x), e.out(y), false);
-      e.context.mesh->group(comm::Axis::tensor).all_reduce(e.out(y));
-      add_bias<T>(e);
-    });
-  }
-  void backward(graph::Exec& e) const override {
-    with_float(dtype, [&]<class T>() {
+      if (p != graph::Phase::backward)
+        return k == 0 ? copy_to<T>(e, e.in(x), e.out(y), false) : add_bias<T>(e);
       const graph::GradSlot d = e.grad_in(x);
       if (d) copy_to<T>(e, e.grad_out(y), d.tensor, d.accumulate);
       add_bias_backward<T>(e);
@@ -122,24 +108,24 @@ struct ReduceFromTpRegion final : TensorCollective {
   }
 };
 
-struct GatherSequence final : TpRegionEntry {
+struct GatherSequence final : TensorCollective {
   std::string_view kind() const override { return "gather_sequence"; }
+  bool cheap() const override { return true; }
   graph::Work work(graph::Phase) const override { return {.kernels = 0}; }
-  std::vector<graph::CollectiveUse> collectives(graph::Phase p) const override {
+  std::vector<comm::CollectiveCall> exchanges(graph::Phase p) const override {
     return {{p == graph::Phase::backward ? comm::Collective::reduce_scatter
                                          : comm::Collective::all_gather,
              comm::Axis::tensor, out_bytes()}};
   }
-  void forward(graph::Exec& e) const override {
-    e.context.mesh->group(comm::Axis::tensor).all_gather(e.in(x), e.out(y));
+  graph::Exchanged exchanged(graph::Phase p, std::size_t, const graph::Exec& e) const override {
+    if (p == graph::Phase::backward) return {e.grad_out(y), target(e, e.grad_in(x))};
+    return {e.in(x), e.out(y)};
   }
-  void backward_beside(graph::Exec& e, const std::function<void()>& work) const override {
+  void stage(graph::Phase p, std::size_t k, graph::Exec& e) const override {
+    if (p != graph::Phase::backward || k == 0) return;
     with_float(dtype, [&]<class T>() {
       const graph::GradSlot d = e.grad_in(x);
-      const Tensor t = target(e, d);
-      comm::Communicator& tensor = e.context.mesh->group(comm::Axis::tensor);
-      tensor.beside([&] { tensor.reduce_scatter(e.grad_out(y), t); }, work);
-      settle<T>(e, d, t);
+      settle<T>(e, d, target(e, d));
     });
   }
 };
@@ -147,36 +133,25 @@ struct GatherSequence final : TpRegionEntry {
 struct ScatterSequence final : TensorCollective {
   std::string_view kind() const override { return "scatter_sequence"; }
   graph::Work work(graph::Phase) const override { return {.kernels = has_bias ? 1 : 0}; }
-  std::vector<graph::CollectiveUse> collectives(graph::Phase p) const override {
+  std::vector<comm::CollectiveCall> exchanges(graph::Phase p) const override {
     return {{p == graph::Phase::backward ? comm::Collective::all_gather
                                          : comm::Collective::reduce_scatter,
              comm::Axis::tensor, in_bytes()}};
   }
-  void forward(graph::Exec& e) const override {
-    with_float(dtype, [&]<class T>() {
-      e.context.mesh->group(comm::Axis::tensor).reduce_scatter(e.in(x), e.out(y));
-      add_bias<T>(e);
-    });
+  graph::Exchanged exchanged(graph::Phase p, std::size_t, const graph::Exec& e) const override {
+    if (p == graph::Phase::backward) return {e.grad_out(y), target(e, e.grad_in(x))};
+    return {e.in(x), e.out(y)};
   }
-  void backward(graph::Exec& e) const override {
+  void stage(graph::Phase p, std::size_t k, graph::Exec& e) const override {
+    if (k == 0) return;
     with_float(dtype, [&]<class T>() {
-      if (const graph::GradSlot d = e.grad_in(x)) {
-        const Tensor t = target(e, d);
-        e.context.mesh->group(comm::Axis::tensor).all_gather(e.grad_out(y), t);
-        settle<T>(e, d, t);
-      }
+      if (p != graph::Phase::backward) return add_bias<T>(e);
+      const graph::GradSlot d = e.grad_in(x);
+      settle<T>(e, d, target(e, d));
       add_bias_backward<T>(e);
     });
   }
 };
-
-// The gradients of the weights of the layer behind the entry are the work.
-template <class Entry>
-void weights_beside(const Linear& linear, graph::Exec& of_linear, const Entry& entry,
-                    graph::Exec& of_entry) {
-  linear.backward_of_input(of_linear);
-  entry.backward_beside(of_entry, [&] { linear.backward_of_parameters(of_linear); });
-}
 
 template <class C>
 graph::Value record(graph::Recorder& r, graph::Value x, graph::Value bias, const Shape& out) {
@@ -189,15 +164,6 @@ graph::Value record(graph::Recorder& r, graph::Value x, graph::Value bias, const
 }
 
 }  // namespace
-
-std::span<const graph::StepPair> overlaps() {
-  using graph::Phase;
-  static const graph::StepPair table[] = {
-      graph::step_pair<Linear, CopyToTpRegion, weights_beside<CopyToTpRegion>>(Phase::backward),
-      graph::step_pair<Linear, GatherSequence, weights_beside<GatherSequence>>(Phase::backward),
-  };
-  return table;
-}
 
 graph::Value copy_to_tp_region(graph::Recorder& r, graph::Value x) {
   return record<CopyToTpRegion>(r, x, {}, r.info(x).shape);

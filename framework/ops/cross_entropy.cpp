@@ -20,13 +20,14 @@ struct Rows {
   const std::int32_t* places = nullptr;  // in the chunk, where x is a copy; null: all
 };
 
-// Copies to `x` (n, cols) and `labels` (2 n: labels, places).
+// Copies to `x` (n, cols) and `labels` (2 n: labels, places); not `fresh`: they are there already.
 template <class T>
-Rows<T> labelled(cpu::Stream& s, const Rows<T>& all, T* x, std::int32_t* labels) {
+Rows<T> labelled(cpu::Stream& s, const Rows<T>& all, T* x, std::int32_t* labels, bool fresh) {
   const std::int64_t n =
       std::count_if(all.labels, all.labels + all.n, [](std::int32_t label) { return label >= 0; });
   if (n == 0 || n * 8 > all.n * 7) return all;
   std::int32_t *places = labels + all.n, *place = places;
+  if (!fresh) return {n, all.cols, x, labels, places};
   for (std::int64_t r = 0; r < all.n; ++r)
     if (all.labels[r] >= 0) *place++ = static_cast<std::int32_t>(r);
   for (std::int64_t i = 0; i < n; ++i) labels[i] = all.labels[places[i]];
@@ -34,7 +35,7 @@ Rows<T> labelled(cpu::Stream& s, const Rows<T>& all, T* x, std::int32_t* labels)
   return {n, all.cols, x, labels, places};
 }
 template <class T>
-Rows<T> labelled(cuda::Stream&, const Rows<T>& all, T*, std::int32_t*) {
+Rows<T> labelled(cuda::Stream&, const Rows<T>& all, T*, std::int32_t*, bool) {
   return all;
 }  // the host does not know them
 
@@ -43,7 +44,7 @@ Rows<T> labelled(cuda::Stream&, const Rows<T>& all, T*, std::int32_t*) {
 // on GPUs take slower kernels. Behind them x (R, C), labels (R) and places (R) of the rows that
 // have a label, where the host knows them and they are few: the others have no loss and pass no
 // gradient.
-struct LinearCrossEntropy final : graph::Op {
+struct LinearCrossEntropy final : graph::StagedOp {
   enum In { x, weight, labels, bias };
   enum Out { total, correct };
 
@@ -88,133 +89,176 @@ struct LinearCrossEntropy final : graph::Op {
   std::int64_t scratch_bytes(graph::Phase, DType) const override {
     return has_bias ? kernels::column_sum_scratch(chunk(), vocab_rows, accum_bytes()) : 0;
   }
-  std::vector<graph::CollectiveUse> collectives(graph::Phase) const override {
-    if (options.vocab_begin == 0 && options.vocab_end == options.vocab_size) return {};
-    std::vector<graph::CollectiveUse> all;
-    for (std::int64_t c = 0; c < rows; c += chunk()) {
-      const std::int64_t n = std::min(chunk(), rows - c);
-      all.push_back({comm::Collective::all_reduce_max, comm::Axis::tensor, n * accum_bytes()});
-      all.push_back({comm::Collective::all_reduce_sum, comm::Axis::tensor, 3 * n * accum_bytes()});
+  bool split() const { return options.vocab_begin > 0 || options.vocab_end < options.vocab_size; }
+  std::int64_t rows_of(std::int64_t c) const { return std::min(chunk(), rows - c * chunk()); }
+  // Of each chunk the largest logits, then the sums.
+  std::vector<comm::CollectiveCall> exchanges(graph::Phase) const override {
+    std::vector<comm::CollectiveCall> all;
+    for (std::int64_t c = 0; split() && c < chunks(); ++c) {
+      const std::int64_t bytes = rows_of(c) * accum_bytes();
+      all.push_back({comm::Collective::all_reduce_max, comm::Axis::tensor, bytes});
+      all.push_back({comm::Collective::all_reduce_sum, comm::Axis::tensor, 3 * bytes});
     }
     return all;
   }
-
-  template <class T>
-  void run(graph::Exec& e, bool gradients) const {
-    using W = Accum<T>;
-    std::byte* ws = e.workspace();
-    const T* w = e.in(weight).ptr<T>();
-    T* logits = reinterpret_cast<T*>(ws);
-    W* max = reinterpret_cast<W*>(ws + logits_bytes());
-    auto* loss =
-        reinterpret_cast<double*>(ws + logits_bytes() + round_up(4 * chunk() * accum_bytes(), 64));
-    T* own_x = reinterpret_cast<T*>(ws + logits_bytes() + sums_bytes());
-    auto* own_labels =
-        reinterpret_cast<std::int32_t*>(ws + logits_bytes() + sums_bytes() + own_bytes());
-    const graph::GradSlot dx = gradients ? e.grad_in(x) : graph::GradSlot{},
-                          dw = gradients ? e.grad_in(weight) : graph::GradSlot{},
-                          db = gradients ? e.grad_in(bias) : graph::GradSlot{};
-    const bool split = !collectives(graph::Phase::forward).empty();
-    comm::Communicator* ranks = split ? &e.context.mesh->group(comm::Axis::tensor) : nullptr;
-    const W scale = static_cast<W>(options.scale);
-    const double* factor =
-        e.numbers() ? &e.numbers()->gradient_scale[static_cast<std::size_t>(options.objective)]
-                    : nullptr;
-    double* const loss_sum = e.out(total).ptr<double>();
-    double* const hits = options.accuracy ? e.out(correct).ptr<double>() : nullptr;
-    device::on(e.stream(), [&](auto& s) {
-      for (double* sum : {loss_sum, hits})
-        if (sum) kernels::fill(s, kernels::FillArgs<double>{1, 0, sum});
-      for (std::int64_t c = 0; c < rows; c += chunk()) {
-        const std::int64_t all = std::min(chunk(), rows - c);
-        const Rows<T> some = labelled(
-            s,
-            Rows<T>{all, cols, e.in(x).ptr<T>() + c * cols, e.in(labels).ptr<std::int32_t>() + c},
-            own_x, own_labels);
-        const std::int64_t n = some.n;
-        if (split && n < all)
-          kernels::fill(
-              s, kernels::FillArgs<W>{4 * all, 0, max});  // ranks exchange what the plan says
-        kernels::gemm(s, kernels::GemmArgs<T>{.transpose_b = true,
-                                              .m = n,
-                                              .n = vocab_rows,
-                                              .k = cols,
-                                              .alpha = scale,
-                                              .a = some.x,
-                                              .lda = cols,
-                                              .b = w,
-                                              .ldb = cols,
-                                              .c = logits,
-                                              .ldc = pitch(),
-                                              .bias = e.in(bias).ptr<T>()});
-        kernels::CrossEntropyArgs<T> ce{n,
-                                        options.vocab_end - options.vocab_begin,
-                                        pitch(),
-                                        vocab_rows,
-                                        options.vocab_begin,
-                                        options.vocab_size,
-                                        logits,
-                                        some.labels,
-                                        max,
-                                        max + all,
-                                        W(options.smoothing),
-                                        factor,
-                                        loss,
-                                        loss_sum,
-                                        hits};
-        kernels::cross_entropy_max(s, ce);
-        if (split) ranks->all_reduce({max, dtype_of<W>, {all}}, comm::Collective::all_reduce_max);
-        kernels::cross_entropy_sums(s, ce);
-        if (options.accuracy) kernels::cross_entropy_ties(s, ce);
-        if (split) ranks->all_reduce({max + all, dtype_of<W>, {3, all}});
-        kernels::cross_entropy_loss(s, ce);
-        kernels::cross_entropy_total(s, ce);
-        if (!gradients) continue;
-        kernels::cross_entropy_gradient(s, ce);
-        if (dw)
-          kernels::gemm(s, kernels::GemmArgs<T, W>{.transpose_a = true,
-                                                   .m = vocab_rows,
-                                                   .n = cols,
-                                                   .k = n,
-                                                   .alpha = scale,
-                                                   .a = logits,
-                                                   .lda = pitch(),
-                                                   .b = some.x,
-                                                   .ldb = cols,
-                                                   .beta = W(dw.accumulate || c > 0),
-                                                   .c = dw.tensor.ptr<W>(),
-                                                   .ldc = cols});
-        if (db)
-          kernels::column_sum(
-              s, kernels::ColumnSumArgs<T>{n, vocab_rows, pitch(), logits, db.tensor.ptr<W>(),
-                                           db.accumulate || c > 0});
-        if (!dx) continue;
-        T* to = dx.tensor.ptr<T>() + c * cols;
-        T* made = some.places ? own_x : to;  // what it held was read for the last time above
-        kernels::gemm(s, kernels::GemmArgs<T>{.m = n,
-                                              .n = cols,
-                                              .k = vocab_rows,
-                                              .alpha = scale,
-                                              .a = logits,
-                                              .lda = pitch(),
-                                              .b = w,
-                                              .ldb = cols,
-                                              .beta = some.places ? W{0} : W(dx.accumulate),
-                                              .c = made,
-                                              .ldc = cols});
-        if (!some.places) continue;
-        if (!dx.accumulate) kernels::fill(s, kernels::FillArgs<T>{all * cols, T{}, to});
-        for (std::int64_t i = 0; i < n; ++i)
-          kernels::copy(
-              s, kernels::CopyArgs<T>{cols, made + i * cols, to + some.places[i] * cols, true});
-      }
+  graph::Exchanged exchanged(graph::Phase, std::size_t k, const graph::Exec& e) const override {
+    const std::int64_t n = rows_of(static_cast<std::int64_t>(k) / 2);
+    const bool sums = k % 2 > 0;
+    const Tensor t{e.workspace() + logits_bytes() + (sums ? n * accum_bytes() : 0),
+                   accum_type(dtype),
+                   {sums ? 3 * n : n}};
+    return {t, t};
+  }
+  void stage(graph::Phase p, std::size_t k, graph::Exec& e) const override {
+    const bool gradients = p == graph::Phase::backward;
+    with_float(dtype, [&]<class T>() {
+      device::on(e.stream(), [&](auto& s) {
+        if (k == 0)
+          for (double* sum : {e.out(total).ptr<double>(), hits(e)})
+            if (sum) kernels::fill(s, kernels::FillArgs<double>{1, 0, sum});
+        if (split()) return stage_of_chunk<T>(s, e, static_cast<std::int64_t>(k), gradients);
+        for (std::int64_t c = 0; c < chunks(); ++c) {
+          const Chunk<T> at = chunk_at<T>(s, e, c, true);
+          make_logits(s, e, at);
+          make_sums(s, at);
+          make_loss(s, e, at, gradients);
+        }
+      });
     });
   }
-  void forward(graph::Exec& e) const override {
-    with_float(dtype, [&]<class T>() { run<T>(e, false); });
+
+ private:
+  // A chunk at work.
+  template <class T>
+  struct Chunk {
+    std::int64_t first, all;  // of the op's rows
+    Rows<T> some;
+    T* own_x;
+    kernels::CrossEntropyArgs<T> args;
+  };
+
+  double* hits(const graph::Exec& e) const {
+    return options.accuracy ? e.out(correct).ptr<double>() : nullptr;
   }
-  void backward(graph::Exec& e) const override {
-    with_float(dtype, [&]<class T>() { run<T>(e, true); });
+
+  // Stage 2c + 1 lies between the exchanges of chunk c, stage 2c in front of them and behind those
+  // of the chunk before.
+  template <class T, class S>
+  void stage_of_chunk(S& s, graph::Exec& e, std::int64_t k, bool gradients) const {
+    const std::int64_t c = k / 2;
+    if (k % 2 > 0) return make_sums(s, chunk_at<T>(s, e, c, false));
+    if (c > 0) make_loss(s, e, chunk_at<T>(s, e, c - 1, false), gradients);
+    if (c < chunks()) make_logits(s, e, chunk_at<T>(s, e, c, true));
+  }
+
+  template <class T, class S>
+  Chunk<T> chunk_at(S& s, const graph::Exec& e, std::int64_t c, bool fresh) const {
+    using W = Accum<T>;
+    std::byte* ws = e.workspace();
+    W* max = reinterpret_cast<W*>(ws + logits_bytes());
+    Chunk<T> at{.first = c * chunk(),
+                .all = rows_of(c),
+                .own_x = reinterpret_cast<T*>(ws + logits_bytes() + sums_bytes())};
+    at.some = labelled(
+        s,
+        Rows<T>{at.all, cols, e.in(x).ptr<T>() + at.first * cols,
+                e.in(labels).ptr<std::int32_t>() + at.first},
+        at.own_x, reinterpret_cast<std::int32_t*>(ws + logits_bytes() + sums_bytes() + own_bytes()),
+        fresh);
+    at.args = {.rows = at.some.n,
+               .cols = options.vocab_end - options.vocab_begin,
+               .stride = pitch(),
+               .padded_cols = vocab_rows,
+               .vocab_begin = options.vocab_begin,
+               .vocab_size = options.vocab_size,
+               .logits = reinterpret_cast<T*>(ws),
+               .labels = at.some.labels,
+               .max = max,
+               .sums = max + at.all,
+               .smoothing = W(options.smoothing),
+               .gradient_scale =
+                   e.numbers()
+                       ? &e.numbers()->gradient_scale[static_cast<std::size_t>(options.objective)]
+                       : nullptr,
+               .loss = reinterpret_cast<double*>(ws + logits_bytes() +
+                                                 round_up(4 * chunk() * accum_bytes(), 64)),
+               .total = e.out(total).ptr<double>(),
+               .correct = hits(e)};
+    return at;
+  }
+
+  template <class T, class S>
+  void make_logits(S& s, const graph::Exec& e, const Chunk<T>& at) const {
+    if (split() && at.some.n < at.all)  // ranks exchange what the plan says
+      kernels::fill(s, kernels::FillArgs<Accum<T>>{4 * at.all, 0, at.args.max});
+    kernels::gemm(s, kernels::GemmArgs<T>{.transpose_b = true,
+                                          .m = at.some.n,
+                                          .n = vocab_rows,
+                                          .k = cols,
+                                          .alpha = static_cast<Accum<T>>(options.scale),
+                                          .a = at.some.x,
+                                          .lda = cols,
+                                          .b = e.in(weight).ptr<T>(),
+                                          .ldb = cols,
+                                          .c = at.args.logits,
+                                          .ldc = pitch(),
+                                          .bias = e.in(bias).ptr<T>()});
+    kernels::cross_entropy_max(s, at.args);
+  }
+
+  template <class T, class S>
+  void make_sums(S& s, const Chunk<T>& at) const {
+    kernels::cross_entropy_sums(s, at.args);
+    if (options.accuracy) kernels::cross_entropy_ties(s, at.args);
+  }
+
+  template <class T, class S>
+  void make_loss(S& s, const graph::Exec& e, const Chunk<T>& at, bool gradients) const {
+    using W = Accum<T>;
+    kernels::cross_entropy_loss(s, at.args);
+    kernels::cross_entropy_total(s, at.args);
+    if (!gradients) return;
+    kernels::cross_entropy_gradient(s, at.args);
+    const W scale = static_cast<W>(options.scale);
+    const T* logits = at.args.logits;
+    const graph::GradSlot dx = e.grad_in(x), dw = e.grad_in(weight), db = e.grad_in(bias);
+    if (dw)
+      kernels::gemm(s, kernels::GemmArgs<T, W>{.transpose_a = true,
+                                               .m = vocab_rows,
+                                               .n = cols,
+                                               .k = at.some.n,
+                                               .alpha = scale,
+                                               .a = logits,
+                                               .lda = pitch(),
+                                               .b = at.some.x,
+                                               .ldb = cols,
+                                               .beta = W(dw.accumulate || at.first > 0),
+                                               .c = dw.tensor.ptr<W>(),
+                                               .ldc = cols});
+    if (db)
+      kernels::column_sum(
+          s, kernels::ColumnSumArgs<T>{at.some.n, vocab_rows, pitch(), logits, db.tensor.ptr<W>(),
+                                       db.accumulate || at.first > 0});
+    if (!dx) return;
+    const Rows<T>& some = at.some;
+    T* to = dx.tensor.ptr<T>() + at.first * cols;
+    T* made = some.places ? at.own_x : to;  // what it held was read for the last time above
+    kernels::gemm(s, kernels::GemmArgs<T>{.m = some.n,
+                                          .n = cols,
+                                          .k = vocab_rows,
+                                          .alpha = scale,
+                                          .a = logits,
+                                          .lda = pitch(),
+                                          .b = e.in(weight).ptr<T>(),
+                                          .ldb = cols,
+                                          .beta = some.places ? W{0} : W(dx.accumulate),
+                                          .c = made,
+                                          .ldc = cols});
+    if (!some.places) return;
+    if (!dx.accumulate) kernels::fill(s, kernels::FillArgs<T>{at.all * cols, T{}, to});
+    for (std::int64_t i = 0; i < some.n; ++i)
+      kernels::copy(s,
+                    kernels::CopyArgs<T>{cols, made + i * cols, to + some.places[i] * cols, true});
   }
 };
 

@@ -22,14 +22,11 @@ void Linear::forward(graph::Exec& e) const {
 }
 
 void Linear::backward(graph::Exec& e) const {
-  if (e.grad_in(x)) backward_of_input(e);
+  if (e.grad_in(x))
+    with_float(e.grad_out(y).dtype, [&]<class T>() {
+      device::on(e.stream(), [&](auto& s) { kernels::gemm(s, input_gradient<T>(e)); });
+    });
   backward_of_parameters(e);
-}
-
-void Linear::backward_of_input(graph::Exec& e) const {
-  with_float(e.grad_out(y).dtype, [&]<class T>() {
-    device::on(e.stream(), [&](auto& s) { kernels::gemm(s, input_gradient<T>(e)); });
-  });
 }
 
 void Linear::backward_of_parameters(graph::Exec& e) const {

@@ -1,5 +1,5 @@
 #pragma once
-// What the tables of fusions and of overlaps know of linear layers.
+// What the table of fusions knows of linear layers.
 #include "kernels/gemm.h"
 #include "kernels/scratch.h"
 #include "ops/ops.h"
@@ -30,10 +30,10 @@ struct Linear final : graph::Op {
             .c = dx.tensor.ptr<T>(),
             .ldc = in};
   }
-  void backward_of_input(graph::Exec& e) const;
   void backward_of_parameters(graph::Exec& e) const;
 
   std::string_view kind() const override { return "linear"; }
+  bool parameters_apart() const override { return true; }
   graph::Saved saved() const override { return {.inputs = {x, weight}}; }
   graph::Work work(graph::Phase phase) const override {
     if (phase != graph::Phase::backward) return {.products = {{rows, out, in}}};

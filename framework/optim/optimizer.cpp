@@ -109,14 +109,11 @@ Tensor Optimizer::range(void* flat, DType t, std::int64_t begin, std::int64_t en
           {end - begin}};
 }
 
-void Optimizer::reduce_start(int bucket, const Flat& flat) const {
-  const Bucket& b = buckets_[bucket];
-  tensors_.group(b.axes).reduce_start(range(flat.gradients, accum_type(dtype_), b.begin, b.end),
-                                      options_.zero > 0);
-}
-
-void Optimizer::reduce_finish() const {
-  for (const Bucket& b : buckets_) tensors_.group(b.axes).reduce_finish();
+std::vector<Tensor> Optimizer::bucket_gradients(const Flat& flat) const {
+  std::vector<Tensor> all;
+  for (const Bucket& b : buckets_)
+    all.push_back(range(flat.gradients, accum_type(dtype_), b.begin, b.end));
+  return all;
 }
 
 UpdateNumbers Optimizer::numbers(std::int64_t update, double lr) const {

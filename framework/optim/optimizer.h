@@ -53,10 +53,8 @@ class Optimizer {
     void* master;    // null where the parameters themselves are wide
     void* average;   // null without one
   };
-  // Starts / completes the reduction of bucket gradients; every bucket started must be finished
-  // before update().
-  void reduce_start(int bucket, const Flat& flat) const;
-  void reduce_finish() const;
+  // Of the buckets, which are to be reduced before measure().
+  std::vector<Tensor> bucket_gradients(const Flat& flat) const;
   // Of an update, counted from 1; the average's decay is at most (1 + update) / (10 + update).
   UpdateNumbers numbers(std::int64_t update, double lr) const;
   // Norm of the whole gradient, each parameter once, whatever the layout; with it what update()

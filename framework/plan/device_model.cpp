@@ -83,7 +83,7 @@ double DeviceModel::product_seconds(const graph::Work::Product& p, DType t) cons
   return std::max(p.flops() / (rates(t).product * efficiency), bytes / bandwidth);
 }
 
-double DeviceModel::collective_seconds(const graph::CollectiveUse& c,
+double DeviceModel::collective_seconds(const comm::CollectiveCall& c,
                                        const comm::Layout& layout) const {
   const int size = layout.size(c.axes);
   if (size == 1 || c.kind == comm::Collective::barrier) return 0;
@@ -98,8 +98,7 @@ double DeviceModel::collective_seconds(const graph::CollectiveUse& c,
   const double passes =
       c.kind == comm::Collective::all_reduce_sum || c.kind == comm::Collective::all_reduce_max ? 2
                                                                                                : 1;
-  return static_cast<double>(c.count) * passes *
-         (share * static_cast<double>(c.bytes) / bandwidth + latency);
+  return passes * (share * static_cast<double>(c.bytes) / bandwidth + latency);
 }
 
 DeviceModel gpu_model(Target gpu) {

@@ -33,7 +33,7 @@ struct DeviceModel {
   int multiprocessors = 0;         // products are cut into tiles for them; 0: into any size
   int ranks_per_node = 8;
   Link node, network;     // within a node, between nodes
-  bool overlaps = false;  // reductions of gradients run beside the rest of the backward pass
+  bool overlaps = false;  // collectives run beside kernels
 
   void use_tf32() {
     wide.peak = half.peak / 2, wide.product = half.product / 2;
@@ -43,7 +43,7 @@ struct DeviceModel {
   // All repetitions of a product whose factors are of type t.
   double product_seconds(const graph::Work::Product& p, DType t) const;
   // A ring of the ranks of the collective's axis; 0 in a group of one.
-  double collective_seconds(const graph::CollectiveUse& c, const comm::Layout& layout) const;
+  double collective_seconds(const comm::CollectiveCall& c, const comm::Layout& layout) const;
 };
 
 // What a step is planned for; the words are those of `tfm-plan --device`.

@@ -1,6 +1,8 @@
 #include "plan/prediction.h"
 
 #include <algorithm>
+#include <array>
+#include <map>
 #include <numeric>
 
 namespace tfm::plan {
@@ -9,31 +11,26 @@ namespace {
 class Clock {
  public:
   Clock(const StepPlan& plan, const ShapePlan& shape, const DeviceModel& device)
-      : plan_(plan),
-        program_(shape.train_program),
-        nodes_(shape.training.tape->nodes()),
-        device_(device) {}
+      : plan_(plan), program_(shape.train_program), device_(device) {}
 
   // `times` micro-batches alike; the last one reduces.
   void micro_batch(bool accumulating, bool reducing, double times) {
+    times_ = times;
     for (std::size_t i = 0; i < program_.steps().size(); ++i) {
       const graph::Instruction& s = program_.steps()[i];
-      if (s.phase != graph::Phase::reduce) {
-        step(i, accumulating, times);
-      } else if (reducing) {
-        const double seconds = device_.collective_seconds(
-            program_.buckets()[static_cast<std::size_t>(s.bucket)].collective, plan_.mesh.layout);
-        if (device_.overlaps)
-          reduced_ = std::max(reduced_, now_) + seconds;
-        else
-          spend("reduce", Limit::communication, seconds);
+      if (s.kind == graph::Instruction::Kind::compute) {
+        compute(i, accumulating);
+        continue;
       }
+      const graph::Exchange& x = program_.exchanges()[static_cast<std::size_t>(s.exchange)];
+      if (x.bucket >= 0 && !reducing) continue;
+      s.kind == graph::Instruction::Kind::start ? start(s, x) : wait(s);
     }
-    if (reduced_ > now_) spend("reduce", Limit::communication, reduced_ - now_);
+    times_ = 1;
   }
 
-  void collective(const std::string& phase, const graph::CollectiveUse& use) {
-    spend(phase, Limit::communication, device_.collective_seconds(use, plan_.mesh.layout));
+  void collective(const std::string& phase, const comm::CollectiveCall& call) {
+    spend(phase, Limit::communication, device_.collective_seconds(call, plan_.mesh.layout));
   }
 
   void update() {
@@ -44,39 +41,41 @@ class Clock {
   Prediction result;
 
  private:
-  void spend(const std::string& phase, Limit limit, double seconds, double times = 1) {
-    result.phases[phase] += seconds * times;
-    result.limits[static_cast<std::size_t>(limit)] += seconds * times;
-    now_ += seconds * times;
+  void spend(const std::string& phase, Limit limit, double seconds) {
+    result.phases[phase] += seconds * times_;
+    result.limits[static_cast<std::size_t>(limit)] += seconds * times_;
+    now_ += seconds;
   }
 
-  void step(std::size_t i, bool accumulating, double times) {
-    const graph::Instruction& s = program_.steps()[i];
-    const graph::Op& op = *nodes_[static_cast<std::size_t>(s.node)].op;
-    const std::string phase(graph::name_of(s.phase));
+  void compute(std::size_t i, bool accumulating) {
+    const std::string phase(graph::name_of(program_.steps()[i].phase));
     const KernelSeconds k = kernel_seconds(program_, i, accumulating, device_);
-    spend(phase, Limit::products, k.products, times);
-    spend(phase, Limit::attention, k.attention, times);
-    spend(phase, Limit::memory, k.memory, times);
-    spend(phase, Limit::launches, k.launches, times);
-    // Beside a layer's backward pass a collective is hidden behind the gradients of the weights,
-    // half of its products.
-    double hidden = device_.overlaps && s.join == graph::Join::beside ? before_ / 2 : 0;
-    for (const graph::CollectiveUse& c : op.collectives(s.phase)) {
-      const double seconds = device_.collective_seconds(c, plan_.mesh.layout),
-                   exposed = std::max(0.0, seconds - hidden);
-      spend(phase, Limit::communication, exposed, times);
-      hidden -= seconds - exposed;
-    }
-    before_ = k.products;
+    spend(phase, Limit::products, k.products);
+    spend(phase, Limit::attention, k.attention);
+    spend(phase, Limit::memory, k.memory);
+    spend(phase, Limit::launches, k.launches);
+  }
+
+  // The collectives of a group run one after the other, beside the kernels where the device can.
+  void start(const graph::Instruction& s, const graph::Exchange& x) {
+    const double seconds = device_.collective_seconds(x.call, plan_.mesh.layout);
+    if (!device_.overlaps)
+      return spend(std::string(graph::name_of(s.phase)), Limit::communication, seconds);
+    double& busy = busy_until_[x.call.axes.bits()];
+    busy = std::max(busy, now_) + seconds;
+    ends_[s.exchange] = busy;
+  }
+  void wait(const graph::Instruction& s) {
+    if (const double end = ends_[s.exchange]; end > now_)
+      spend(std::string(graph::name_of(s.phase)), Limit::communication, end - now_);
   }
 
   const StepPlan& plan_;
   const graph::Program& program_;
-  const std::vector<graph::Node>& nodes_;
   const DeviceModel& device_;
-  double now_ = 0, reduced_ = 0;  // seconds so far; when the last reduction that was started ends
-  double before_ = 0;             // seconds of the products of the step before
+  double now_ = 0, times_ = 1;
+  std::array<double, comm::AxisSet::kSets> busy_until_{};  // each group
+  std::map<int, double> ends_;                             // by exchange
 };
 
 }  // namespace
@@ -136,8 +135,8 @@ Prediction predict(const StepPlan& plan, const ShapePlan& shape, const DeviceMod
   if (later > 1) clock.micro_batch(true, false, later - 1);
   clock.micro_batch(later > 0, true, 1);
   const auto objectives = static_cast<std::int64_t>(shape.training.losses.size());
-  clock.collective("reduce", {comm::Collective::all_reduce_sum, nn::kBatchAxes, 8 * objectives,
-                              2});  // labels, loss
+  for (int i = 0; i < 2; ++i)  // labels, loss
+    clock.collective("reduce", {comm::Collective::all_reduce_sum, nn::kBatchAxes, 8 * objectives});
   clock.collective("reduce",
                    {comm::Collective::all_reduce_sum, comm::kWorld, sizeof(SquareSum)});  // norm
   clock.update();

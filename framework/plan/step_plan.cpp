@@ -77,8 +77,8 @@ void each_recording(const StepPlan& p, F&& f) {
 }
 
 // A group of one rank exchanges nothing.
-void leave_out_single(std::vector<graph::CollectiveUse>& uses, const comm::Layout& layout) {
-  std::erase_if(uses, [&](const graph::CollectiveUse& c) { return layout.size(c.axes) == 1; });
+void leave_out_single(std::vector<comm::CollectiveCall>& calls, const comm::Layout& layout) {
+  std::erase_if(calls, [&](const comm::CollectiveCall& c) { return layout.size(c.axes) == 1; });
 }
 
 // The part of a global batch that one rank takes at a time.
@@ -106,11 +106,9 @@ void make_programs(StepPlan& p, ShapePlan& s, const optim::OptimizerOptions& opt
   s.evaluation = inference::ForwardPass::loss(*p.model, s.shape, p.dtype, !p.on_host());
   graph::PlanOptions train{.recompute = recompute_of(p.config.recompute),
                            .outputs = s.training.outputs(),
-                           .device = !p.on_host()};
-  if (!p.on_host()) {
-    train.fusions = ops::fusions();
-    train.overlaps = ops::overlaps();
-  }
+                           .device = !p.on_host(),
+                           .overlap = !p.on_host()};
+  if (!p.on_host()) train.fusions = ops::fusions();
   const auto bytes = static_cast<std::int64_t>(size_of(accum_type(p.dtype)));
   for (const optim::Bucket& b : p.buckets)
     train.buckets.push_back(
@@ -189,21 +187,14 @@ double StepPlan::nominal_flops() const {
   return matmul_flops() + masked * static_cast<double>(largest().micro_batches);
 }
 
-std::vector<graph::CollectiveUse> StepPlan::collectives(const ShapePlan& shape) const {
-  std::vector<graph::CollectiveUse> all;
+std::vector<comm::CollectiveCall> StepPlan::collectives(const ShapePlan& shape) const {
+  std::vector<comm::CollectiveCall> all;
   const auto bytes = static_cast<std::int64_t>(size_of(dtype)),
              objectives = static_cast<std::int64_t>(shape.training.losses.size());
   all.push_back({comm::Collective::all_reduce_sum, nn::kBatchAxes, 8 * objectives});  // labels
   for (std::int64_t m = 0; m < shape.micro_batches; ++m)
-    for (const graph::Instruction& s : shape.train_program.steps()) {
-      if (s.phase == graph::Phase::reduce) {
-        if (m + 1 == shape.micro_batches)
-          all.push_back(shape.train_program.buckets()[s.bucket].collective);
-        continue;
-      }
-      std::ranges::copy(shape.training.tape->nodes()[s.node].op->collectives(s.phase),
-                        std::back_inserter(all));
-    }
+    std::ranges::copy(shape.train_program.collectives(m + 1 == shape.micro_batches),
+                      std::back_inserter(all));
   all.push_back(
       {comm::Collective::all_reduce_sum, comm::kWorld, sizeof(SquareSum)});  // gradient norm
   if (config.parallel.zero > 0)
@@ -214,15 +205,13 @@ std::vector<graph::CollectiveUse> StepPlan::collectives(const ShapePlan& shape) 
   return all;
 }
 
-std::vector<graph::CollectiveUse> StepPlan::evaluation_collectives(const ShapePlan& shape,
+std::vector<comm::CollectiveCall> StepPlan::evaluation_collectives(const ShapePlan& shape,
                                                                    std::int64_t sequences) const {
-  std::vector<graph::CollectiveUse> all;
+  std::vector<comm::CollectiveCall> all;
   const std::int64_t runs =
       ceil_div(sequences, shape.shape.sequences * mesh.layout.size(nn::kBatchAxes));
   for (std::int64_t run = 0; run < runs; ++run)
-    for (const graph::Instruction& s : shape.evaluation.program().steps())
-      std::ranges::copy(shape.evaluation.recording().tape->nodes()[s.node].op->collectives(s.phase),
-                        std::back_inserter(all));
+    std::ranges::copy(shape.evaluation.program().collectives(false), std::back_inserter(all));
   for (const std::int64_t bytes : inference::Totals::reduced_bytes())
     all.push_back({comm::Collective::all_reduce_sum, nn::kBatchAxes, bytes});
   leave_out_single(all, mesh.layout);
@@ -233,10 +222,10 @@ std::uint64_t StepPlan::collective_hash() const {
   std::uint64_t h = 1469598103934665603ull;
   const auto mix = [&](std::uint64_t x) { h = (h ^ x) * 1099511628211ull; };
   for (const ShapePlan& s : shapes)
-    for (const auto& uses :
+    for (const auto& calls :
          {collectives(s),
           evaluation_collectives(s, s.shape.sequences * mesh.layout.size(nn::kBatchAxes))})
-      for (const graph::CollectiveUse& c : uses) {
+      for (const comm::CollectiveCall& c : calls) {
         mix(static_cast<std::uint64_t>(c.kind));
         mix(static_cast<std::uint64_t>(c.axes.bits()));
         mix(static_cast<std::uint64_t>(c.bytes));

@@ -53,11 +53,11 @@ struct StepPlan {
   double nominal_flops() const;  // causal attention in full
   // Collectives of one optimizer step in order: the program's once per micro-batch (bucket
   // reductions in the last one only), then the update's.
-  std::vector<graph::CollectiveUse> collectives() const { return collectives(largest()); }
-  std::vector<graph::CollectiveUse> collectives(const ShapePlan& shape) const;
+  std::vector<comm::CollectiveCall> collectives() const { return collectives(largest()); }
+  std::vector<comm::CollectiveCall> collectives(const ShapePlan& shape) const;
   // Of an evaluation of so many sequences: its program's for each batch that the ranks take at
   // once, then those of the totals.
-  std::vector<graph::CollectiveUse> evaluation_collectives(const ShapePlan& shape,
+  std::vector<comm::CollectiveCall> evaluation_collectives(const ShapePlan& shape,
                                                            std::int64_t sequences) const;
   std::uint64_t collective_hash() const;  // of all shapes' steps and evaluations
   std::int64_t most_micro_batches() const;

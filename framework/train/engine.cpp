@@ -39,7 +39,9 @@ std::vector<Tensor> Engine::leaves(const nn::Recording& recording) const {
 }
 
 void Engine::bind(plan::ShapePlan& shape) {
-  graph::Bindings b{.data = leaves(shape.training), .gradients = {}};
+  graph::Bindings b{.data = leaves(shape.training),
+                    .gradients = {},
+                    .buckets = optimizer_.bucket_gradients(memory_.flat)};
   const auto& values = shape.training.tape->values();
   for (const graph::ValueInfo& v : values)
     b.gradients.push_back(v.role == graph::Role::parameter
@@ -120,7 +122,7 @@ std::int64_t Engine::graphs() const {
   return std::ranges::count_if(replays_, [](const auto& entry) { return entry.second.recorded(); });
 }
 
-// With the last micro-batch what is left of the reductions, the norm and the update.
+// With the last micro-batch the norm and the update.
 void Engine::run_micro_batch(const plan::ShapePlan& shape, const graph::ExecContext& context,
                              bool update) {
   const device::AnyStream stream = context.stream;
@@ -128,9 +130,7 @@ void Engine::run_micro_batch(const plan::ShapePlan& shape, const graph::ExecCont
     device::timed(stream, times_ ? &(times_->*seconds) : nullptr, f);
   };
   const auto work = [&] {
-    shape.train_program.run(
-        context, [&](int bucket) { optimizer_.reduce_start(bucket, memory_.flat); },
-        times_ ? &times_->program : nullptr);
+    shape.train_program.run(context, times_ ? &times_->program : nullptr);
     for (std::size_t k = 0; k < shape.training.losses.size(); ++k) {
       const double* loss = shape.train_program.value(shape.training.losses[k].value).ptr<double>();
       device::on(stream, [&](auto& s) {
@@ -140,7 +140,6 @@ void Engine::run_micro_batch(const plan::ShapePlan& shape, const graph::ExecCont
     }
     if (!context.state.reduce_gradients) return;
     const device::ScratchScope scratch(stream, idle_memory());
-    part(&StepTimes::reduce, [&] { optimizer_.reduce_finish(); });
     part(&StepTimes::norm,
          [&] { optimizer_.measure(stream, memory_.flat, memory_.numbers, memory_.outcome); });
     if (update)

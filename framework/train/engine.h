@@ -21,7 +21,6 @@ struct StepResult {
 
 struct StepTimes {              // seconds
   std::vector<double> program;  // of each of its steps, over all micro-batches
-  double reduce = 0;            // the end of all reductions
   double norm = 0, update = 0;
 };
 

@@ -57,11 +57,11 @@ class KernelBench {
     std::set<std::string> done;
     for (std::size_t i = 0; i < program.steps().size(); ++i) {
       const graph::Instruction& s = program.steps()[i];
-      if (s.phase == graph::Phase::reduce || program.joined(i)) continue;
+      if (s.kind != graph::Instruction::Kind::compute || program.joined(i)) continue;
       program.run_step(i, context);
       std::string name;
       double roofline = 0, flops = 0, bytes = 0;
-      for (std::size_t part = s.join == graph::Join::no ? i : i - 1; part <= i; ++part) {
+      for (std::size_t part = s.pair ? i - 1 : i; part <= i; ++part) {
         name += (name.empty() ? "" : " + ") + name_of_step(program, program.steps()[part]);
         roofline += plan::kernel_seconds(program, part, false, model_).sum();
         flops += program.work(part).flops();

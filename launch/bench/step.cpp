@@ -94,18 +94,14 @@ class StepBench {
   // Everything becomes the mean of all ranks, of one step.
   void average(std::int64_t count, double& whole) {
     std::vector<double> all = times_.program;
-    for (double s : {times_.reduce, times_.norm, times_.update, data_seconds_, whole})
-      all.push_back(s);
+    for (double s : {times_.norm, times_.update, data_seconds_, whole}) all.push_back(s);
     comm::Communicator& world = engine_.plan().mesh.world();
     world.all_reduce({all.data(), DType::f64, {std::ssize(all)}});
     for (double& s : all) s /= static_cast<double>(count * world.size());
     const std::size_t n = times_.program.size();
-    times_ = {{all.begin(), all.begin() + static_cast<std::ptrdiff_t>(n)},
-              all[n],
-              all[n + 1],
-              all[n + 2]};
-    data_seconds_ = all[n + 3];
-    whole = all[n + 4];
+    times_ = {{all.begin(), all.begin() + static_cast<std::ptrdiff_t>(n)}, all[n], all[n + 1]};
+    data_seconds_ = all[n + 2];
+    whole = all[n + 3];
   }
 
   void add_phases(double whole, Json& j) const {
@@ -116,7 +112,7 @@ class StepBench {
                                       {"forward", seconds[graph::Phase::forward]},
                                       {"recompute", seconds[graph::Phase::recompute]},
                                       {"backward", seconds[graph::Phase::backward]},
-                                      {"reduce", seconds[graph::Phase::reduce] + times_.reduce},
+                                      {"reduce", seconds[graph::Phase::reduce]},
                                       {"optimizer", times_.norm + times_.update}};
     double sum = 0;
     for (const auto& [name, s] : phases.items()) sum += s.get<double>();
@@ -135,7 +131,7 @@ class StepBench {
     for (std::size_t i = 0; i < program.steps().size(); ++i) {
       const graph::Instruction& step = program.steps()[i];
       if (step.node < 0 || program.joined(i)) continue;
-      const std::size_t first = step.join == graph::Join::no ? i : i - 1;
+      const std::size_t first = step.pair ? i - 1 : i;
       const std::string kind = (first < i ? kind_of(first) + " + " : "") + kind_of(i);
       Row& r = rows.try_emplace({kind, step.phase}, Row{kind, step.phase}).first->second;
       for (std::size_t part = first; part <= i; ++part) {
@@ -144,7 +140,9 @@ class StepBench {
         r.bytes += static_cast<double>(program.moved_bytes(part, false) +
                                        (s.micro_batches - 1) * program.moved_bytes(part, true));
       }
-      r.calls += s.micro_batches;
+      const bool begins = step.kind == graph::Instruction::Kind::compute && step.stage == 0 &&
+                          step.gradients != graph::Instruction::Gradients::of_parameters;
+      if (begins) r.calls += s.micro_batches;
     }
     std::vector<Row> sorted;
     for (const auto& [key, r] : rows) sorted.push_back(r);

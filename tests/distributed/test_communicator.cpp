@@ -217,13 +217,20 @@ TEST_P(Groups, BarrierHoldsUntilTheLastRankComes) {
   }
 }
 
-TEST_P(Groups, ManyStartedReductionsAmongOtherCollectives) {
+TEST_P(Groups, ManyStartedCollectivesAmongOthers) {
   for (const comm::Layout& layout : test::layouts()) {
     const comm::Mesh mesh = comm::make_mesh(job(), layout, GetParam());
     comm::Communicator &data = mesh.group(comm::Axis::data),
                        &other = mesh.group(comm::Axis::tensor);
     const std::vector<std::int64_t> parts{40000, 3, 0, 100000, 1, 25000};
     std::vector<std::vector<float>> v;
+    std::vector<comm::Communicator::Ticket> tickets;
+    const auto part_of = [&](std::size_t k) {
+      Tensor t = tensor(v[k]);
+      t.shape = {parts[k]};
+      t.data = v[k].data() + parts[k] * data.rank();
+      return t;
+    };
     const auto value = [&](int r, std::int64_t i, std::size_t k) {
       return rough<float>(r * layout[comm::Axis::tensor] + mesh.coordinate(comm::Axis::tensor), i,
                           static_cast<unsigned>(k));
@@ -231,7 +238,9 @@ TEST_P(Groups, ManyStartedReductionsAmongOtherCollectives) {
     for (std::size_t k = 0; k < parts.size(); ++k) {
       v.push_back(filled<float>(parts[k] * data.size(),
                                 [&](std::int64_t i) { return value(data.rank(), i, k); }));
-      data.reduce_start(tensor(v[k]), k % 2 == 0);
+      tickets.push_back(
+          k % 2 == 0 ? data.start(comm::Collective::reduce_scatter, tensor(v[k]), part_of(k))
+                     : data.start(comm::Collective::all_reduce_sum, tensor(v[k]), tensor(v[k])));
       std::vector<double> w{1.0 + other.rank()};
       other.all_reduce(tensor(w));
       EXPECT_EQ(w[0], other.size() * (other.size() + 1) / 2.0);
@@ -243,7 +252,7 @@ TEST_P(Groups, ManyStartedReductionsAmongOtherCollectives) {
       }
     }
     for (std::size_t k = 0; k < parts.size(); ++k) {
-      data.reduce_finish();
+      data.finish(tickets[k]);
       const auto n = parts[k] * data.size();
       auto sum =
           ordered_sum<float>(data.size(), n, [&](int r, std::int64_t i) { return value(r, i, k); });
@@ -254,7 +263,9 @@ TEST_P(Groups, ManyStartedReductionsAmongOtherCollectives) {
       }
       EXPECT_TRUE(same_bits(v[k], sum)) << k;
     }
-    EXPECT_ANY_THROW(data.reduce_finish());
+    if (data.size() > 1) {
+      EXPECT_ANY_THROW(data.finish(tickets[0]));
+    }
   }
 }
 
@@ -275,11 +286,14 @@ void fuzz_call(comm::Communicator& c, std::mt19937& random, int salt) {
     case 1:
       c.reduce_scatter(tensor(v), own), c.all_gather(own, tensor(v));
       break;
-    case 2:
-      c.reduce_start(tensor(v), false), c.barrier(), c.reduce_finish();
+    case 2: {
+      const auto ticket = c.start(comm::Collective::all_reduce_sum, tensor(v), tensor(v));
+      c.barrier(), c.finish(ticket);
       break;
+    }
     case 3:
-      c.reduce_start(tensor(v), true), c.reduce_finish(), c.all_gather(own, tensor(v));
+      c.finish(c.start(comm::Collective::reduce_scatter, tensor(v), own));
+      c.finish(c.start(comm::Collective::all_gather, own, tensor(v)));
       break;
     default: {
       v = sum;

@@ -23,7 +23,7 @@ class Sum {
  public:
   template <class Build>
   explicit Sum(Build&& build, graph::Recompute recompute = graph::Recompute::none,
-               bool join = false) {
+               bool join = false, bool overlap = false) {
     auto tape = std::make_shared<graph::Recorder>(DType::f64);
     const graph::Value x = leaf(*tape, "x", {kRows, kWidth}),
                        w = leaf(*tape, "w", {kWidth, kWidth}),
@@ -32,6 +32,7 @@ class Sum {
     graph::PlanOptions options{
         .recompute = recompute, .outputs = {output_}, .seeds = {output_}, .device = join};
     if (join) options.fusions = ops::fusions();
+    options.overlap = overlap;
     program_ = graph::plan(tape, options);
     graph::Bindings b;
     b.data.resize(tape->values().size());
@@ -83,14 +84,31 @@ class Sum {
                              .op->kind());
     };
     for (std::size_t i = 1; i < program_.steps().size(); ++i)
-      if (program_.steps()[i].join != graph::Join::no)
+      if (program_.steps()[i].pair)
         found.push_back(kind(i - 1) + " + " + kind(i) + " " +
                         std::string(graph::name_of(program_.steps()[i].phase)));
     return found;
   }
+  std::vector<std::string> backward_steps() const {
+    using Kind = graph::Instruction::Kind;
+    using Gradients = graph::Instruction::Gradients;
+    std::vector<std::string> names;
+    for (const graph::Instruction& s : program_.steps()) {
+      if (s.phase != graph::Phase::backward) continue;
+      const std::string op(
+          program_.recording().nodes()[static_cast<std::size_t>(s.node)].op->kind());
+      names.push_back(s.kind == Kind::start                      ? "start"
+                      : s.kind == Kind::wait                     ? "wait"
+                      : s.gradients == Gradients::of_parameters  ? op + " of parameters"
+                      : s.gradients == Gradients::of_activations ? op + " of activations"
+                                                                 : op);
+    }
+    return names;
+  }
+  std::vector<comm::CollectiveCall> collectives() const { return program_.collectives(true); }
   int joined() const {
     return static_cast<int>(std::ranges::count_if(
-        program_.steps(), [](const graph::Instruction& s) { return s.join != graph::Join::no; }));
+        program_.steps(), [](const graph::Instruction& s) { return s.pair != nullptr; }));
   }
   std::int64_t moved_bytes() const {
     std::int64_t sum = 0;
@@ -286,6 +304,42 @@ TEST(JoinedSteps, AreThoseOfTheTable) {
             }),
             Pairs{})
       << "a gradient that has two sources";
+}
+
+// x goes through an activation into two layers; in front of one is the entry of a tensor-parallel
+// region, whose backward pass exchanges.
+graph::Value two_branches(graph::Recorder& r, graph::Value x, graph::Value w, graph::Value u) {
+  const graph::Value a = ops::activation(r, x, kernels::Activation::gelu_tanh, false),
+                     b = ops::activation(r, x, kernels::Activation::relu, false),
+                     left = ops::linear(r, ops::copy_to_tp_region(r, a), w),
+                     right = ops::linear(r, b, u);
+  return ops::dropout_add(r, right, left, 0, kPlace);
+}
+
+TEST(Collectives, AreWaitedForByTheFirstStepThatNeedsThem) {
+  const auto order = [](bool overlap) {
+    return Sum(two_branches, graph::Recompute::none, false, overlap).backward_steps();
+  };
+  using Steps = std::vector<std::string>;
+  EXPECT_EQ(order(false), (Steps{"residual", "linear", "linear", "copy_to_tp_region", "start",
+                                 "wait", "copy_to_tp_region", "activation", "activation"}));
+  EXPECT_EQ(order(true), (Steps{"residual", "linear", "linear of activations", "copy_to_tp_region",
+                                "start", "linear of parameters", "activation", "wait",
+                                "copy_to_tp_region", "activation"}));
+}
+
+TEST(Collectives, GradientsAreRightWhereOtherStepsRunBeside) {
+  Sum(two_branches, graph::Recompute::none, false, true).expect_gradients();
+  Sum beside(two_branches, graph::Recompute::none, false, true), alone(two_branches);
+  beside.run(), alone.run();
+  EXPECT_EQ(beside.gradients(), alone.gradients());
+}
+
+TEST(Collectives, AreThoseThatThePlanLists) {
+  const Sum sum(two_branches, graph::Recompute::none, false, true);
+  EXPECT_EQ(sum.collectives(),
+            (std::vector<comm::CollectiveCall>{
+                {comm::Collective::all_reduce_sum, comm::Axis::tensor, kRows * kWidth * 8}}));
 }
 
 }  // namespace

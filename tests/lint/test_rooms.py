@@ -9,7 +9,7 @@ FLOORS = ["core", "io device", "kernels comm text", "graph config tokenizer", "o
 LEVELS = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms.split()}
 SOURCE, HEADER, FUNCTION, OP = 500, 240, 75, 140
 # Known to be longer, and by how much at most.
-OVER = {("framework/ops/cross_entropy.cpp", "function"): 115, ("framework/ops/cross_entropy.cpp", "op"): 175}
+OVER = {("framework/ops/cross_entropy.cpp", "op"): 217}
 SHARE = 0.2  # of all lines, in one folder
 FOLDER_OF = {"mpi": "framework/comm", "nccl": "framework/comm", "cuda": "framework/device/cuda", "cublas": "framework/device/cuda",
              "cudnn": "framework/device/cuda"}
@@ -33,7 +33,7 @@ def blocks(lines, start):
 
 # A definition at file level or one level inside a class.
 DEFINITION = r"((?:  )?)(?!namespace|class|struct|enum|if|for|while|switch|else|do|return|try|catch)[\w:~<\[].*\).*\{$"
-OP_CLASS = r"()(?:class|struct) \w+.* : .*(?:Op|TensorCollective) \{$"
+OP_CLASS = r"()(?:class|struct) \w+.* : .*(?:\w*Op|TensorCollective) \{$"
 
 
 def check_includes(path, lines):

@@ -33,9 +33,11 @@ ROOMS = {
     "comm": (["ranks2:-All/*:*/Plan*:ModelFixtures*:VerifyLayout*", "ranks4:-All/*:*/Plan*:ModelFixtures*:VerifyLayout*"], [
         ("comm/staged.cpp", "std::size_t r = «2»; r < sources", "3"),
         ("comm/staged.cpp", "b > a || b != b ? b : a", "b > a ? b : a"),
-        ("comm/staged.cpp", "div_exact(t.bytes(), size_) * rank_", "0"),
+        ("graph/program.cpp", "part.bytes() * group.rank()", "0", ["ranks2:All/Layouts*"]),
+        ("graph/planner.cpp", "ready[p] = «static_cast<int>(i)»", "0", ["ranks2:All/Layouts*"]),
+        ("graph/planner.cpp", "!depend(steps[i], steps[at]) && «!depend(steps[i + 1], steps[at])»", "true", ["unit:Collectives*"]),
         ("comm/staged.cpp", "c.root = «root»", "0"),
-        ("comm/staged.cpp", "submit_and_complete(c, «out.bytes()»)", "in.bytes()", ["ranks2:*/Plan*Decoder_zero1*"]),
+        ("comm/staged.cpp", "submit_and_complete(call(Collective::all_gather, in, out), «out.bytes()»)", "in.bytes()", ["ranks2:*/Plan*Decoder_zero1*"]),
         ("comm/staged.cpp", "round_up(ceil_div(c.count, size_), 64 / width)", "ceil_div(c.count, size_ + 1)"),
         ("comm/flight_recorder.cpp", "r.entered[axes.bits()] + 1", "r.entered[0] + 1"),
     ]),
@@ -113,7 +115,7 @@ ROOMS = {
         ("plan/step_plan.cpp", "options.zero > 0 ? comm::Collective::reduce_scatter : comm::Collective::all_reduce_sum", "comm::Collective::all_reduce_sum"),
         ("plan/step_plan.cpp", "run < runs", "run < 1"),
         ("inference/totals.cpp", "{«sizeof(loss)», sizeof(labels), sizeof(correct)}", "sizeof(loss[0])"),
-        ("plan/prediction.cpp", "std::max(reduced_, now_) + seconds", "reduced_ + seconds"),
+        ("plan/prediction.cpp", "std::max(busy, now_) + seconds", "busy + seconds"),
         ("plan/prediction.cpp", "options.ema > 0 ? 2 : 0", "0"),
     ]),
     "telemetry": (["unit:Metrics*:MetricsServer*:ProgressLine*"], [

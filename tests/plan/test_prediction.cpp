@@ -230,7 +230,7 @@ TEST(Prediction, TensorCollectivesOfBackwardAreHiddenBehindGradientsOfWeights) {
   const plan::StepPlan joined = small({"device=cuda", "parallel.tensor=2"}, 2),
                        apart = small({"parallel.tensor=2"}, 2);
   double all = 0;
-  for (const graph::CollectiveUse& c : joined.collectives())
+  for (const comm::CollectiveCall& c : joined.collectives())
     all += d.collective_seconds(c, joined.mesh.layout) *
            (c.bytes == 64 * 32 * 4 && c.axes == comm::Axis::tensor);
   // Every layer has two such entries and as many other collectives of this kind in forward; the

@@ -136,7 +136,7 @@ TEST_P(Backends, AsTheHosts) {
     for (const comm::AxisSet axes : comm::kGroups)
       for (const std::int64_t part : {0, 1, 7, 1000, 70001}) {
         SCOPED_TRACE(testing::Message()
-                     << layout.str() << ", " << comm::name_of(axis) << " axis, " << part);
+                     << layout.str() << ", " << comm::name_of(axes) << " axis, " << part);
         const int salt = static_cast<int>(part % 7) + m.place(comm::kWorld - axes);
         expect_collectives<float>(*device_, m.group(axes), part, salt);
         if (part > 1000) continue;
@@ -149,12 +149,13 @@ TEST_P(Backends, AsTheHosts) {
   }
 }
 
-TEST_P(Backends, ManyStartedReductionsAmongOtherCollectives) {
+TEST_P(Backends, ManyStartedCollectivesAmongOthers) {
   for (const comm::Layout& layout : test::layouts()) {
     const comm::Mesh m = mesh(layout);
     comm::Communicator& data = m.group(comm::Axis::data);
     const std::vector<std::int64_t> parts{40000, 3, 0, 100000, 1, 25000};
     std::deque<OnDevice<float>> v;
+    std::vector<comm::Communicator::Ticket> tickets;
     const auto sum = [&](std::int64_t i) {
       double s = 0;
       for (int r = 0; r < data.size(); ++r) s += value(r, i, m.coordinate(comm::Axis::tensor));
@@ -164,15 +165,18 @@ TEST_P(Backends, ManyStartedReductionsAmongOtherCollectives) {
       v.emplace_back(*device_, parts[k] * data.size(), [&](std::int64_t i) {
         return value(data.rank(), i, m.coordinate(comm::Axis::tensor));
       });
-      data.reduce_start(v[k].tensor(), k % 2 == 0);
-      for (comm::Communicator* among : {m.tensor.get(), m.data.get()}) {
+      tickets.push_back(
+          k % 2 == 0 ? data.start(comm::Collective::reduce_scatter, v[k].tensor(),
+                                  v[k].part(parts[k] * data.rank(), parts[k]))
+                     : data.start(comm::Collective::all_reduce_sum, v[k].tensor(), v[k].tensor()));
+      for (comm::Communicator* among : {&m.group(comm::Axis::tensor), &data}) {
         const OnDevice<double> one(*device_, 1, [&](std::int64_t) { return 1; });
         among->all_reduce(one.tensor());
         EXPECT_EQ(one.wrong([&](std::int64_t) { return among->size(); }), 0);
       }
     }
     for (std::size_t k = 0; k < parts.size(); ++k) {
-      data.reduce_finish();
+      data.finish(tickets[k]);
       const std::int64_t first = k % 2 == 0 ? parts[k] * data.rank() : 0,
                          n = k % 2 == 0 ? parts[k] : parts[k] * data.size();
       EXPECT_EQ(v[k].wrong(sum, first, n), 0) << k;
@@ -246,12 +250,11 @@ TEST_P(Backends, CollectivesRunBesideOtherWork) {
     const OnDevice<float> x(*device_, n,
                             [&](std::int64_t i) { return value(tensor.rank(), i, 3); }),
         y(*device_, n), z(*device_, n);
-    tensor.beside([&] { tensor.all_reduce(x.tensor()); },
-                  [&] {
-                    device::on(device_->stream(), [&](auto& s) {
-                      kernels::fill(s, kernels::FillArgs<float>{n, 5, y.tensor().ptr<float>()});
-                    });
-                  });
+    const auto ticket = tensor.start(comm::Collective::all_reduce_sum, x.tensor(), x.tensor());
+    device::on(device_->stream(), [&](auto& s) {
+      kernels::fill(s, kernels::FillArgs<float>{n, 5, y.tensor().ptr<float>()});
+    });
+    tensor.finish(ticket);
     device::on(device_->stream(), [&](auto& s) {
       kernels::copy(s,
                     kernels::CopyArgs<float>{n, x.tensor().ptr<float>(), z.tensor().ptr<float>()});

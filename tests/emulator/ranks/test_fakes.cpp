@@ -49,8 +49,8 @@ TEST_F(Nccl, CollectivesAreEnqueuedAndTheHostGoesOn) {
   const long synchronized = emulator::runtime.synchronized;
   mesh.group(comm::Axis::data).all_reduce(a);
   EXPECT_EQ(emulator::waiting(stream().get()), 2u) << "the sum and the event behind it";
-  mesh.group(comm::Axis::data).reduce_start(b, false);
-  mesh.group(comm::Axis::data).reduce_finish();
+  comm::Communicator& data = mesh.group(comm::Axis::data);
+  data.finish(data.start(comm::Collective::all_reduce_sum, b, b));
   EXPECT_EQ(emulator::waiting(stream().get()), 4u)
       << "the event that starts the reduction, and the wait for it";
   EXPECT_EQ(static_cast<const float*>(a.data)[0], 1) << "nothing is done before somebody waits";
@@ -60,22 +60,23 @@ TEST_F(Nccl, CollectivesAreEnqueuedAndTheHostGoesOn) {
   EXPECT_EQ(first(b), 2 * job().size());
 }
 
-TEST_F(Nccl, ReductionsAreDoneNoSoonerThanTheyAreFinished) {
+TEST_F(Nccl, CollectivesAreDoneNoSoonerThanTheyAreFinished) {
   if (job().size() == 1) return;
   const comm::Mesh mesh = comm::device_mesh(comm::make_mesh(job(), {job().size(), 1}), device_,
                                             {.backend = comm::Backend::nccl});
   const Tensor early = tensor(8), late = tensor(8), other = tensor(8);
   write(early, 1), write(late, 1), write(other, 1);
-  mesh.group(comm::Axis::data).reduce_start(early, false);
-  mesh.group(comm::Axis::data).reduce_start(late, false);
+  comm::Communicator& data = mesh.group(comm::Axis::data);
+  const auto first_ticket = data.start(comm::Collective::all_reduce_sum, early, early),
+             second = data.start(comm::Collective::all_reduce_sum, late, late);
   write(other, 3);  // a kernel beside them
   EXPECT_EQ(static_cast<const float*>(early.data)[0], 1);
-  mesh.group(comm::Axis::data).reduce_finish();
+  data.finish(first_ticket);
   EXPECT_EQ(first(early), job().size());
   EXPECT_EQ(static_cast<const float*>(late.data)[0], 1);
-  mesh.group(comm::Axis::data).reduce_finish();
+  data.finish(second);
   EXPECT_EQ(first(late), job().size());
-  EXPECT_ANY_THROW(mesh.group(comm::Axis::data).reduce_finish());
+  EXPECT_ANY_THROW(data.finish(second));
 }
 
 TEST_F(Nccl, NeedsEachOfItsWaits) {
@@ -93,12 +94,14 @@ TEST_F(Nccl, NeedsEachOfItsWaits) {
       const comm::Mesh mesh = comm::device_mesh(comm::make_mesh(job(), {job().size(), 1}), device_,
                                                 {.backend = comm::Backend::nccl});
       fill(a, 1), fill(b, 2);
-      mesh.group(comm::Axis::data)
-          .beside([&] { mesh.group(comm::Axis::data).all_reduce(a); }, [&] { fill(other, 3); });
+      comm::Communicator& data = mesh.group(comm::Axis::data);
+      const auto of_a = data.start(comm::Collective::all_reduce_sum, a, a);
+      fill(other, 3);
+      data.finish(of_a);
       device::copy_async(stream(), after_a.data, a.data, a.bytes());
-      mesh.group(comm::Axis::data).reduce_start(b, false);
+      const auto of_b = data.start(comm::Collective::all_reduce_sum, b, b);
       fill(other, 4);
-      mesh.group(comm::Axis::data).reduce_finish();
+      data.finish(of_b);
       device::copy_async(stream(), after_b.data, b.data, b.bytes());
       right = first(after_a) == job().size() && first(after_b) == 2 * job().size();
       emulator::finish_all();
@@ -147,8 +150,11 @@ TEST_F(Nccl, WhatIsCapturedIsNotRecorded) {
   device::Replay replay;
   const auto work = [&] {
     mesh.group(comm::Axis::data).all_reduce(t);
-    mesh.group(comm::Axis::data).reduce_start(t, true);
-    mesh.group(comm::Axis::data).reduce_finish();
+    comm::Communicator& data = mesh.group(comm::Axis::data);
+    Tensor part = t;
+    part.shape = {t.elements() / data.size()};
+    part.data = static_cast<float*>(t.data) + part.elements() * data.rank();
+    data.finish(data.start(comm::Collective::reduce_scatter, t, part));
   };
   replay.run(stream(), work);
   const std::uint64_t before = entered();
