@@ -47,10 +47,12 @@ void Encoder::record_sentence_loss(nn::Recording& rec, graph::Value x, const nn:
   const graph::Value pooled =
       ops::activation(r, (*pooler_)(r, first), kernels::Activation::tanh, false);
   const graph::Value labels = rec.input(Field::sentence_labels);
-  record_cross_entropy(
-      rec, pooled, classes_->weight(r), parameters_.record(r, classes_bias_), labels,
-      Field::sentence_labels, training,
-      {.vocab_size = 2, .vocab_begin = classes_->begin(), .vocab_end = classes_->end()});
+  record_cross_entropy(rec, pooled, classes_->weight(r), parameters_.record(r, classes_bias_),
+                       labels, Field::sentence_labels, training,
+                       {.vocab_size = 2,
+                        .vocab_begin = classes_->begin(),
+                        .vocab_end = classes_->end(),
+                        .shards = context_.shards});
 }
 
 nn::Recording Encoder::record_loss(const nn::BatchShape& shape, DType dtype, bool training) const {

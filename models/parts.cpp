@@ -289,6 +289,7 @@ void Head::record_loss(nn::Recording& rec, graph::Value x, graph::Value labels,
                        {.vocab_size = v.size(),
                         .vocab_begin = v.begin(),
                         .vocab_end = v.end(),
+                        .shards = context_.shards,
                         .smoothing = training ? smoothing : 0,
                         .scale = logit_scale(config_)});
 }

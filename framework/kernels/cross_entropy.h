@@ -1,7 +1,7 @@
 #pragma once
-// Softmax cross-entropy over a vocabulary that may be split over ranks, in three passes with a
-// reduction between them:
-//   row_max -> max over ranks; row_sums -> sum over ranks; gradient in place of the logits.
+// Softmax cross-entropy over a vocabulary that may be split over ranks, in passes:
+//   max and sums of this rank's columns; where there are several ranks, all of theirs are gathered
+//   and combined in rank order; loss; gradient in place of the logits.
 // Loss of a row: log(sum_exp) + max - (1-eps) * logit[label] - eps/V * sum(logits). Rows labelled <
 // 0 are ignored.
 #include <cstdint>
@@ -44,10 +44,46 @@ template <class T>
 void cross_entropy_max(cuda::Stream&, const CrossEntropyArgs<T>&);
 template <class T>
 void cross_entropy_sums(cuda::Stream&, const CrossEntropyArgs<T>&);
-// For accuracy, without smoothing, max being that of all ranks: overwrites the third sum with the
-// number of columns before the label's that reach it.
+// For accuracy, without smoothing: overwrites the third sum with the number of columns before the
+// label's that reach max.
 template <class T>
 void cross_entropy_ties(cpu::Stream&, const CrossEntropyArgs<T>&);
+
+// (ranks, 4, rows) from max and sums of each rank; with `ties` the third sum is that of
+// cross_entropy_ties.
+template <class T>
+struct CombineArgs {
+  std::int64_t ranks = 0, rows = 0;
+  std::int64_t stride = 0;  // elements of a rank's block
+  const Accum<T>* parts = nullptr;
+  Accum<T>* max = nullptr;   // (rows), of all ranks
+  Accum<T>* sums = nullptr;  // (3, rows)
+  bool ties = false;
+};
+// Row r: exponentials move from a rank's maximum to that of all.
+template <class T, class Exp>
+constexpr void combine_row(const CombineArgs<T>& a, std::int64_t r, Exp exp) {
+  using W = Accum<T>;
+  const auto of = [&](std::int64_t rank, int k) {
+    return a.parts[rank * a.stride + k * a.rows + r];
+  };
+  W max = of(0, 0);
+  for (std::int64_t k = 1; k < a.ranks; ++k)
+    if (const W m = of(k, 0); m > max || m != m) max = m;  // a NaN stays
+  W exps = 0, label = 0, third = 0;
+  for (std::int64_t k = 0; k < a.ranks; ++k) {
+    const W m = of(k, 0);
+    if (of(k, 1) > W{0} || of(k, 1) != of(k, 1)) exps += of(k, 1) * exp(m - max);
+    label += of(k, 2);
+    if (!a.ties || m == max) third += of(k, 3);
+  }
+  a.max[r] = max, a.sums[r] = exps, a.sums[a.rows + r] = label, a.sums[2 * a.rows + r] = third;
+}
+template <class T>
+void cross_entropy_combine(cpu::Stream&, const CombineArgs<T>&);
+template <class T>
+void cross_entropy_combine(cuda::Stream&, const CombineArgs<T>&);
+
 template <class T>
 void cross_entropy_loss(cpu::Stream&,
                         const CrossEntropyArgs<T>&);  // reads max and sums, writes loss

@@ -39,11 +39,39 @@ Rows<T> labelled(cuda::Stream&, const Rows<T>& all, T*, std::int32_t*, bool) {
   return all;
 }  // the host does not know them
 
-// Workspace of a chunk: logits (R, Vr), max (R), sums (3, R), loss (R) f64; Vr = this rank's rows
-// of the output embedding. Rows of logits start at multiples of 16 bytes: without, matrix products
-// on GPUs take slower kernels. Behind them x (R, C), labels (R) and places (R) of the rows that
-// have a label, where the host knows them and they are few: the others have no loss and pass no
-// gradient.
+// Adds the gradients of these rows of a chunk to `to`, at the places that they have there.
+template <class T>
+void add_at_places(cpu::Stream& s, const Rows<T>& rows, const T* from, T* to) {
+  for (std::int64_t i = 0; i < rows.n; ++i)
+    kernels::copy(s, kernels::CopyArgs<T>{rows.cols, from + i * rows.cols,
+                                          to + rows.places[i] * rows.cols, true});
+}
+template <class T>
+void add_at_places(cuda::Stream&, const Rows<T>&, const T*, T*) {}
+
+// Where things of a chunk of R rows lie, in bytes. Rows of logits start at multiples of 16 bytes:
+// without, matrix products on GPUs take slower kernels.
+struct Workspace {
+  std::int64_t rows, cols, vocab_rows, shards, element, accum;
+
+  std::int64_t pitch() const { return round_up(vocab_rows, 8); }
+  // logits (R, pitch) at 0
+  std::int64_t statistics() const { return round_up(rows * pitch() * element, 64); }  // (4, R)
+  std::int64_t gathered() const {  // (ranks, 4, R), where there are several
+    return statistics() + round_up(4 * rows * accum, 64);
+  }
+  std::int64_t losses() const {  // (R) f64
+    return gathered() + (shards > 1 ? round_up(shards * 4 * rows * accum, 64) : 0);
+  }
+  // Of the rows that have a label, where the host knows them and they are few: the others have no
+  // loss and pass no gradient.
+  std::int64_t own_x() const { return losses() + round_up(rows * 8, 64); }  // (R, C)
+  std::int64_t own_labels() const {  // (2, R) i32: labels, places
+    return own_x() + round_up(rows * cols * element, 64);
+  }
+  std::int64_t bytes() const { return own_labels() + 2 * rows * 4; }
+};
+
 struct LinearCrossEntropy final : graph::StagedOp {
   enum In { x, weight, labels, bias };
   enum Out { total, correct };
@@ -74,40 +102,28 @@ struct LinearCrossEntropy final : graph::StagedOp {
   }
   std::int64_t chunk() const { return options.chunk_rows; }
   std::int64_t chunks() const { return ceil_div(rows, chunk()); }
-  std::int64_t element_bytes() const { return static_cast<std::int64_t>(size_of(dtype)); }
-  std::int64_t accum_bytes() const { return static_cast<std::int64_t>(size_of(accum_type(dtype))); }
-  std::int64_t pitch() const { return round_up(vocab_rows, 8); }
-  std::int64_t logits_bytes() const { return round_up(chunk() * pitch() * element_bytes(), 64); }
-  std::int64_t sums_bytes() const {
-    return round_up(4 * chunk() * accum_bytes(), 64) + round_up(chunk() * 8, 64);
+  Workspace space() const {
+    return {chunk(), cols, vocab_rows, options.shards, size(dtype), size(accum_type(dtype))};
   }
-  std::int64_t own_bytes() const { return round_up(chunk() * cols * element_bytes(), 64); }
-  std::int64_t workspace_bytes(graph::Phase) const override {
-    return logits_bytes() + sums_bytes() + own_bytes() +
-           2 * chunk() * static_cast<std::int64_t>(sizeof(std::int32_t));
-  }
+  static std::int64_t size(DType t) { return static_cast<std::int64_t>(size_of(t)); }
+  std::int64_t workspace_bytes(graph::Phase) const override { return space().bytes(); }
   std::int64_t scratch_bytes(graph::Phase, DType) const override {
-    return has_bias ? kernels::column_sum_scratch(chunk(), vocab_rows, accum_bytes()) : 0;
+    return has_bias ? kernels::column_sum_scratch(chunk(), vocab_rows, size(accum_type(dtype))) : 0;
   }
-  bool split() const { return options.vocab_begin > 0 || options.vocab_end < options.vocab_size; }
   std::int64_t rows_of(std::int64_t c) const { return std::min(chunk(), rows - c * chunk()); }
-  // Of each chunk the largest logits, then the sums.
+  // The statistics of each chunk.
   std::vector<comm::CollectiveCall> exchanges(graph::Phase) const override {
     std::vector<comm::CollectiveCall> all;
-    for (std::int64_t c = 0; split() && c < chunks(); ++c) {
-      const std::int64_t bytes = rows_of(c) * accum_bytes();
-      all.push_back({comm::Collective::all_reduce_max, comm::Axis::tensor, bytes});
-      all.push_back({comm::Collective::all_reduce_sum, comm::Axis::tensor, 3 * bytes});
-    }
+    for (std::int64_t c = 0; options.shards > 1 && c < chunks(); ++c)
+      all.push_back({comm::Collective::all_gather, comm::Axis::tensor,
+                     options.shards * 4 * rows_of(c) * size(accum_type(dtype))});
     return all;
   }
   graph::Exchanged exchanged(graph::Phase, std::size_t k, const graph::Exec& e) const override {
-    const std::int64_t n = rows_of(static_cast<std::int64_t>(k) / 2);
-    const bool sums = k % 2 > 0;
-    const Tensor t{e.workspace() + logits_bytes() + (sums ? n * accum_bytes() : 0),
-                   accum_type(dtype),
-                   {sums ? 3 * n : n}};
-    return {t, t};
+    const std::int64_t n = 4 * rows_of(static_cast<std::int64_t>(k));
+    const DType t = accum_type(dtype);
+    return {{e.workspace() + space().statistics(), t, {n}},
+            {e.workspace() + space().gathered(), t, {options.shards * n}}};
   }
   void stage(graph::Phase p, std::size_t k, graph::Exec& e) const override {
     const bool gradients = p == graph::Phase::backward;
@@ -116,13 +132,14 @@ struct LinearCrossEntropy final : graph::StagedOp {
         if (k == 0)
           for (double* sum : {e.out(total).ptr<double>(), hits(e)})
             if (sum) kernels::fill(s, kernels::FillArgs<double>{1, 0, sum});
-        if (split()) return stage_of_chunk<T>(s, e, static_cast<std::int64_t>(k), gradients);
-        for (std::int64_t c = 0; c < chunks(); ++c) {
-          const Chunk<T> at = chunk_at<T>(s, e, c, true);
-          make_logits(s, e, at);
-          make_sums(s, at);
-          make_loss(s, e, at, gradients);
-        }
+        if (options.shards == 1)
+          for (std::int64_t c = 0; c < chunks(); ++c) {
+            const Chunk<T> at = chunk_at<T>(s, e, c, true);
+            make_statistics(s, e, at);
+            make_loss(s, e, at, gradients);
+          }
+        else
+          between_exchanges<T>(s, e, static_cast<std::int64_t>(k), gradients);
       });
     });
   }
@@ -141,55 +158,62 @@ struct LinearCrossEntropy final : graph::StagedOp {
     return options.accuracy ? e.out(correct).ptr<double>() : nullptr;
   }
 
-  // Stage 2c + 1 lies between the exchanges of chunk c, stage 2c in front of them and behind those
-  // of the chunk before.
+  // Behind the exchange of chunk k - 1 and in front of that of chunk k.
   template <class T, class S>
-  void stage_of_chunk(S& s, graph::Exec& e, std::int64_t k, bool gradients) const {
-    const std::int64_t c = k / 2;
-    if (k % 2 > 0) return make_sums(s, chunk_at<T>(s, e, c, false));
-    if (c > 0) make_loss(s, e, chunk_at<T>(s, e, c - 1, false), gradients);
-    if (c < chunks()) make_logits(s, e, chunk_at<T>(s, e, c, true));
+  void between_exchanges(S& s, graph::Exec& e, std::int64_t k, bool gradients) const {
+    if (k > 0) {
+      const Chunk<T> at = chunk_at<T>(s, e, k - 1, false);
+      kernels::cross_entropy_combine(
+          s, kernels::CombineArgs<T>{
+                 .ranks = options.shards,
+                 .rows = at.some.n,
+                 .stride = 4 * at.all,
+                 .parts = reinterpret_cast<Accum<T>*>(e.workspace() + space().gathered()),
+                 .max = at.args.max,
+                 .sums = at.args.sums,
+                 .ties = options.accuracy});
+      make_loss(s, e, at, gradients);
+    }
+    if (k < chunks()) make_statistics(s, e, chunk_at<T>(s, e, k, true));
   }
 
   template <class T, class S>
   Chunk<T> chunk_at(S& s, const graph::Exec& e, std::int64_t c, bool fresh) const {
     using W = Accum<T>;
     std::byte* ws = e.workspace();
-    W* max = reinterpret_cast<W*>(ws + logits_bytes());
+    const Workspace at_byte = space();
+    W* max = reinterpret_cast<W*>(ws + at_byte.statistics());
     Chunk<T> at{.first = c * chunk(),
                 .all = rows_of(c),
-                .own_x = reinterpret_cast<T*>(ws + logits_bytes() + sums_bytes())};
-    at.some = labelled(
-        s,
-        Rows<T>{at.all, cols, e.in(x).ptr<T>() + at.first * cols,
-                e.in(labels).ptr<std::int32_t>() + at.first},
-        at.own_x, reinterpret_cast<std::int32_t*>(ws + logits_bytes() + sums_bytes() + own_bytes()),
-        fresh);
+                .own_x = reinterpret_cast<T*>(ws + at_byte.own_x())};
+    at.some = labelled(s,
+                       Rows<T>{at.all, cols, e.in(x).ptr<T>() + at.first * cols,
+                               e.in(labels).ptr<std::int32_t>() + at.first},
+                       at.own_x, reinterpret_cast<std::int32_t*>(ws + at_byte.own_labels()), fresh);
     at.args = {.rows = at.some.n,
                .cols = options.vocab_end - options.vocab_begin,
-               .stride = pitch(),
+               .stride = at_byte.pitch(),
                .padded_cols = vocab_rows,
                .vocab_begin = options.vocab_begin,
                .vocab_size = options.vocab_size,
                .logits = reinterpret_cast<T*>(ws),
                .labels = at.some.labels,
                .max = max,
-               .sums = max + at.all,
+               .sums = max + at.some.n,
                .smoothing = W(options.smoothing),
                .gradient_scale =
                    e.numbers()
                        ? &e.numbers()->gradient_scale[static_cast<std::size_t>(options.objective)]
                        : nullptr,
-               .loss = reinterpret_cast<double*>(ws + logits_bytes() +
-                                                 round_up(4 * chunk() * accum_bytes(), 64)),
+               .loss = reinterpret_cast<double*>(ws + at_byte.losses()),
                .total = e.out(total).ptr<double>(),
                .correct = hits(e)};
     return at;
   }
 
   template <class T, class S>
-  void make_logits(S& s, const graph::Exec& e, const Chunk<T>& at) const {
-    if (split() && at.some.n < at.all)  // ranks exchange what the plan says
+  void make_statistics(S& s, const graph::Exec& e, const Chunk<T>& at) const {
+    if (options.shards > 1 && at.some.n < at.all)  // ranks exchange what the plan says
       kernels::fill(s, kernels::FillArgs<Accum<T>>{4 * at.all, 0, at.args.max});
     kernels::gemm(s, kernels::GemmArgs<T>{.transpose_b = true,
                                           .m = at.some.n,
@@ -201,13 +225,9 @@ struct LinearCrossEntropy final : graph::StagedOp {
                                           .b = e.in(weight).ptr<T>(),
                                           .ldb = cols,
                                           .c = at.args.logits,
-                                          .ldc = pitch(),
+                                          .ldc = at.args.stride,
                                           .bias = e.in(bias).ptr<T>()});
     kernels::cross_entropy_max(s, at.args);
-  }
-
-  template <class T, class S>
-  void make_sums(S& s, const Chunk<T>& at) const {
     kernels::cross_entropy_sums(s, at.args);
     if (options.accuracy) kernels::cross_entropy_ties(s, at.args);
   }
@@ -229,7 +249,7 @@ struct LinearCrossEntropy final : graph::StagedOp {
                                                .k = at.some.n,
                                                .alpha = scale,
                                                .a = logits,
-                                               .lda = pitch(),
+                                               .lda = at.args.stride,
                                                .b = at.some.x,
                                                .ldb = cols,
                                                .beta = W(dw.accumulate || at.first > 0),
@@ -237,8 +257,8 @@ struct LinearCrossEntropy final : graph::StagedOp {
                                                .ldc = cols});
     if (db)
       kernels::column_sum(
-          s, kernels::ColumnSumArgs<T>{at.some.n, vocab_rows, pitch(), logits, db.tensor.ptr<W>(),
-                                       db.accumulate || at.first > 0});
+          s, kernels::ColumnSumArgs<T>{at.some.n, vocab_rows, at.args.stride, logits,
+                                       db.tensor.ptr<W>(), db.accumulate || at.first > 0});
     if (!dx) return;
     const Rows<T>& some = at.some;
     T* to = dx.tensor.ptr<T>() + at.first * cols;
@@ -248,7 +268,7 @@ struct LinearCrossEntropy final : graph::StagedOp {
                                           .k = vocab_rows,
                                           .alpha = scale,
                                           .a = logits,
-                                          .lda = pitch(),
+                                          .lda = at.args.stride,
                                           .b = e.in(weight).ptr<T>(),
                                           .ldb = cols,
                                           .beta = some.places ? W{0} : W(dx.accumulate),
@@ -256,9 +276,7 @@ struct LinearCrossEntropy final : graph::StagedOp {
                                           .ldc = cols});
     if (!some.places) return;
     if (!dx.accumulate) kernels::fill(s, kernels::FillArgs<T>{at.all * cols, T{}, to});
-    for (std::int64_t i = 0; i < some.n; ++i)
-      kernels::copy(s,
-                    kernels::CopyArgs<T>{cols, made + i * cols, to + some.places[i] * cols, true});
+    add_at_places(s, some, made, to);
   }
 };
 

@@ -108,6 +108,7 @@ graph::Value cached_attention(graph::Recorder& r, graph::Value qkv, graph::Value
 // takes their place and goes straight into both products.
 struct CrossEntropyOptions {
   std::int64_t vocab_size = 0, vocab_begin = 0, vocab_end = 0;
+  int shards = 1;  // ranks of the tensor axis, which share out the vocabulary
   double smoothing = 0;
   double scale = 1;             // of the logits before the bias
   int objective = 0;            // of StepNumbers::gradient_scale

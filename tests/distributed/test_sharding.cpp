@@ -275,6 +275,7 @@ TEST(SplitVocabulary, SmoothedLossAndGradientsEqualTheDenseOnes) {
                                                         {.vocab_size = kVocabulary,
                                                          .vocab_begin = begin,
                                                          .vocab_end = end,
+                                                         .shards = job().size(),
                                                          .smoothing = 0.1,
                                                          .chunk_rows = 2});
     graph::Program program = graph::plan(tape, {.outputs = {loss}});
@@ -347,6 +348,7 @@ TEST(SplitVocabulary, AccuracyCountsTheFirstOfEqualLogits) {
                                                       {.vocab_size = kVocabulary,
                                                        .vocab_begin = begin,
                                                        .vocab_end = end,
+                                                       .shards = job().size(),
                                                        .chunk_rows = 2,
                                                        .accuracy = true});
   const graph::Value correct{loss.id + 1};

@@ -90,6 +90,33 @@ TYPED_TEST(DeviceLoss, AsTheCpus) {
     expect_as_cpu([&]<class D>() { return c.run<D, T>(); });
   }
 }
+// Statistics of ranks, the last of which has no columns.
+TYPED_TEST(DeviceLoss, CombinesRanksAsTheCpu) {
+  using T = TypeParam;
+  using W = Accum<T>;
+  constexpr std::int64_t ranks = 3, rows = 300, stride = 4 * rows + 5;
+  for (const bool ties : {false, true})
+    expect_as_cpu([&]<class D>() {
+      typename D::template Array<W> parts("parts", ranks * stride), max("max", rows),
+          sums("sums", 3 * rows);
+      Values v = random_values(ranks * stride, 1, 8);
+      for (std::int64_t r = 0; r < ranks; ++r)
+        for (std::int64_t i = 0; i < rows; ++i) {
+          if (ties) v[r * stride + i] = std::round(v[r * stride + i]);
+          v[r * stride + rows + i] = r + 1 == ranks ? 0 : std::abs(v[r * stride + rows + i]) + 0.5;
+          if (r + 1 == ranks) v[r * stride + i] = -std::numeric_limits<double>::infinity();
+        }
+      parts.assign(v);
+      kernels::cross_entropy_combine(D::stream(), kernels::CombineArgs<T>{.ranks = ranks,
+                                                                          .rows = rows,
+                                                                          .stride = stride,
+                                                                          .parts = parts,
+                                                                          .max = max,
+                                                                          .sums = sums,
+                                                                          .ties = ties});
+      return Results{{"max", max.values(), 0}, {"sums", sums.values(), rounding<W>(20)}};
+    });
+}
 TYPED_TEST(DeviceLoss, MatchesTheDefinition) {
   using T = TypeParam;
   const LossCase c{9, 300, 300, 300, 0, 300, 0.1};

@@ -31,8 +31,7 @@ struct LossResult {
   Values gradient;
 };
 
-// The vocabulary in `parts` pieces of one padded width; the reductions between the passes are done
-// here.
+// The vocabulary in `parts` pieces of one padded width.
 template <class T>
 LossResult<T> run(const LossCase& c, int threads, double scale) {
   const std::int64_t width = (c.cols + c.parts - 1) / c.parts + 2, stride = width + 3;
@@ -58,20 +57,22 @@ LossResult<T> run(const LossCase& c, int threads, double scale) {
                .gradient_scale = &scale,
                .loss = result.loss.data()};
   }
+  std::vector<T> gathered;
   for (std::int64_t p = 0; p < c.parts; ++p) {  // the vectors above do not move any more
     args[p].logits = logits[p], args[p].max = max[p], args[p].sums = sums[p];
     kernels::cross_entropy_max(s, args[p]);
+    kernels::cross_entropy_sums(s, args[p]);
+    gathered.insert(gathered.end(), args[p].max, args[p].max + c.rows);
+    gathered.insert(gathered.end(), args[p].sums, args[p].sums + 3 * c.rows);
   }
-  auto reduce = [&](std::vector<Guarded<T>>& v, std::int64_t n, auto op) {
-    for (std::int64_t i = 0; i < n; ++i) {
-      for (std::int64_t p = 1; p < c.parts; ++p)
-        v[0].data()[i] = op(v[0].data()[i], v[p].data()[i]);
-      for (std::int64_t p = 1; p < c.parts; ++p) v[p].data()[i] = v[0].data()[i];
-    }
-  };
-  reduce(max, c.rows, [](T a, T b) { return std::max(a, b); });
-  for (auto& a : args) kernels::cross_entropy_sums(s, a);
-  reduce(sums, 3 * c.rows, [](T a, T b) { return a + b; });
+  if (c.parts > 1)
+    for (const auto& a : args)
+      kernels::cross_entropy_combine(s, kernels::CombineArgs<T>{.ranks = c.parts,
+                                                                .rows = c.rows,
+                                                                .stride = 4 * c.rows,
+                                                                .parts = gathered.data(),
+                                                                .max = a.max,
+                                                                .sums = a.sums});
   for (std::int64_t p = 0; p < c.parts; ++p) {
     kernels::cross_entropy_loss(s, args[p]);
     kernels::cross_entropy_gradient(s, args[p]);

@@ -1,6 +1,7 @@
 #include "kernels/cross_entropy.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "kernels/cpu/parallel.h"
@@ -75,6 +76,12 @@ void cross_entropy_ties(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
 }
 
 template <class T>
+void cross_entropy_combine(cpu::Stream&, const CombineArgs<T>& a) {
+  for (std::int64_t r = 0; r < a.rows; ++r)
+    combine_row(a, r, [](Accum<T> x) { return std::exp(x); });
+}
+
+template <class T>
 void cross_entropy_loss(cpu::Stream&, const CrossEntropyArgs<T>& a) {
   const double smoothing = a.smoothing;
   for (std::int64_t r = 0; r < a.rows; ++r) {
@@ -126,6 +133,7 @@ void cross_entropy_gradient(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
   template void cross_entropy_max(cpu::Stream&, const CrossEntropyArgs<T>&);   \
   template void cross_entropy_sums(cpu::Stream&, const CrossEntropyArgs<T>&);  \
   template void cross_entropy_ties(cpu::Stream&, const CrossEntropyArgs<T>&);  \
+  template void cross_entropy_combine(cpu::Stream&, const CombineArgs<T>&);    \
   template void cross_entropy_loss(cpu::Stream&, const CrossEntropyArgs<T>&);  \
   template void cross_entropy_total(cpu::Stream&, const CrossEntropyArgs<T>&); \
   template void cross_entropy_gradient(cpu::Stream&, const CrossEntropyArgs<T>&);

@@ -102,6 +102,12 @@ __global__ void __launch_bounds__(kThreads) loss_kernel(CrossEntropyArgs<T> a) {
                         (smoothing == 0 ? 0 : smoothing / static_cast<double>(a.vocab_size) * all);
 }
 
+template <class T>
+__global__ void __launch_bounds__(kThreads) combine_kernel(CombineArgs<T> a) {
+  const std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (r < a.rows) combine_row(a, r, [](Accum<T> x) { return exponential(x); });
+}
+
 // One block: every 256th row a thread.
 template <class T>
 __global__ void __launch_bounds__(kThreads) total_kernel(CrossEntropyArgs<T> a) {
@@ -165,6 +171,12 @@ void cross_entropy_ties(cuda::Stream& stream, const CrossEntropyArgs<T>& a) {
   launch_rows(stream, ties_kernel<T>, kWarps * sizeof(int), a);
 }
 template <class T>
+void cross_entropy_combine(cuda::Stream& stream, const CombineArgs<T>& a) {
+  if (a.rows > 0)
+    cuda::launch(stream, combine_kernel<T>, static_cast<unsigned>(ceil_div(a.rows, kThreads)),
+                 kThreads, 0, a);
+}
+template <class T>
 void cross_entropy_gradient(cuda::Stream& stream, const CrossEntropyArgs<T>& a) {
   launch_rows(stream, gradient_kernel<T>, 0, a);
 }
@@ -183,6 +195,7 @@ void cross_entropy_total(cuda::Stream& stream, const CrossEntropyArgs<T>& a) {
   template void cross_entropy_max(cuda::Stream&, const CrossEntropyArgs<T>&);   \
   template void cross_entropy_sums(cuda::Stream&, const CrossEntropyArgs<T>&);  \
   template void cross_entropy_ties(cuda::Stream&, const CrossEntropyArgs<T>&);  \
+  template void cross_entropy_combine(cuda::Stream&, const CombineArgs<T>&);    \
   template void cross_entropy_loss(cuda::Stream&, const CrossEntropyArgs<T>&);  \
   template void cross_entropy_total(cuda::Stream&, const CrossEntropyArgs<T>&); \
   template void cross_entropy_gradient(cuda::Stream&, const CrossEntropyArgs<T>&);
