@@ -1,4 +1,4 @@
-"""What the documents name is there: links, files, tests, programs, their options and keys.
+"""What the documents name is there: links, files, tests, programs, their options and keys; the version is the same everywhere.
 
 usage: test_documents.py BIN_FOLDER
 """
@@ -83,6 +83,45 @@ def missing_test(name, tests):
     return None
 
 
+def wrong_versions(cmake, changelog, citation, tags):
+    """Problems of the version in the texts of CMakeLists.txt, CHANGELOG.md and CITATION.cff, and of the tags of the commit."""
+    version = re.search(r"^project\(tfm VERSION (\d+\.\d+\.\d+) ", cmake, re.MULTILINE)[1]
+    sections = re.findall(r"^## \[(\d+\.\d+\.\d+)\] - (unreleased|\d{4}-\d\d-\d\d)$", changelog, re.MULTILINE)
+    if len(sections) != len(re.findall(r"^## ", changelog, re.MULTILINE)) or not sections:
+        yield "CHANGELOG.md: expected sections '## [X.Y.Z] - YYYY-MM-DD', the newest perhaps '- unreleased'"
+        return
+    order = [[int(n) for n in s.split(".")] for s, _ in sections]
+    if order != sorted(order, reverse=True) or len({s for s, _ in sections}) != len(sections):
+        yield "CHANGELOG.md: sections are not in the order of their versions, newest first"
+    if any(date == "unreleased" for _, date in sections[1:]):
+        yield "CHANGELOG.md: only the newest section may be unreleased"
+    newest, date = sections[0]
+    if newest != version:
+        yield f"CHANGELOG.md: the newest section is {newest}, CMakeLists.txt has version {version}"
+    fields = dict(re.findall(r"^([a-z-]+): *(\S.*?)$", citation, re.MULTILINE))
+    if fields.get("version") != version:
+        yield f"CITATION.cff: version is {fields.get('version')}, CMakeLists.txt has {version}"
+    released = None if date == "unreleased" else date
+    if fields.get("date-released", "").strip('"') != (released or ""):
+        yield f"CITATION.cff: date-released is {fields.get('date-released')}, CHANGELOG.md says {date}"
+    for tag in tags:
+        if tag != f"v{version}" or not released:
+            yield f"tag {tag} is on this commit, whose version is {version}, {date}"
+
+
+def check_versions():
+    """Of the tree; and the check itself finds what it is for."""
+    cmake, changelog, citation = [(ROOT / name).read_text() for name in ("CMakeLists.txt", "CHANGELOG.md", "CITATION.cff")]
+    listed = subprocess.run(["git", "tag", "--points-at", "HEAD", "--list", "v*"], cwd=ROOT, capture_output=True, text=True)
+    old = ("project(tfm VERSION 1.2.3 ", "## [1.2.3] - 2030-01-02\n## [1.2.2] - 2029-01-02\n", "version: 1.2.3\ndate-released: 2030-01-02\n", ["v1.2.3"])
+    assert not list(wrong_versions(*old))
+    for place, text in [(0, old[0].replace("1.2.3", "1.2.4")), (1, old[1].replace("1.2.3", "1.3.0")), (1, old[1].replace("2030-01-02", "unreleased")),
+                        (1, old[1].replace("2029-01-02", "unreleased")), (1, "## [1.2.2] - 2029-01-02\n" + old[1]), (1, "## Next\n" + old[1]),
+                        (2, old[2].replace("1.2.3", "1.2.2")), (2, "version: 1.2.3\n"), (3, ["v1.2.2"])]:
+        assert list(wrong_versions(*old[:place], text, *old[place + 1:])), text
+    return list(wrong_versions(cmake, changelog, citation, listed.stdout.split() if listed.returncode == 0 else []))
+
+
 class Programs:
     def __init__(self):
         self.help = {}
@@ -136,6 +175,7 @@ def main():
                         error(number, problem)
     if programs.reference not in (ROOT / "docs/configuration.md").read_text():
         errors.append("docs/configuration.md: its table differs from what tfm-train --keys prints; replace it")
+    errors += check_versions()
     for e in errors:
         print("error:", e)
     print(f"{len(DOCUMENTS)} documents: {count['links']} links, {count['names']} names, {count['commands']} commands, {len(errors)} errors")
