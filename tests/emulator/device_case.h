@@ -40,14 +40,6 @@ class Buffer {
   T* p_;
 };
 
-// Every value as type T holds it.
-template <class T>
-Values rounded(Values v) {
-  for (double& x : v)
-    x = static_cast<double>(static_cast<Accum<T>>(static_cast<T>(static_cast<Accum<T>>(x))));
-  return v;
-}
-
 inline cuda::Stream& device_stream() {
   static cuda::Stream stream(0);
   return stream;

@@ -22,16 +22,17 @@ class Array {
   Array(cuda::Stream& stream, std::int64_t n)
       : stream_(stream),
         n_(n),
-        memory_(allocate(stream, n * static_cast<std::int64_t>(sizeof(T)))) {}
+        memory_(device::allocate(stream, n * static_cast<std::int64_t>(sizeof(T)))) {}
   Array(cuda::Stream& stream, const Values& v) : Array(stream, std::ssize(v)) {
     std::vector<T> host;
     for (const double x : v) host.push_back(static_cast<T>(static_cast<Accum<T>>(x)));
-    upload(stream, memory_.get(), host.data(), n_ * static_cast<std::int64_t>(sizeof(T)));
+    device::upload(stream, memory_.get(), host.data(), n_ * static_cast<std::int64_t>(sizeof(T)));
   }
   T* get() const { return reinterpret_cast<T*>(memory_.get()); }
   Values values() const {
     std::vector<T> host(static_cast<std::size_t>(n_));
-    download(stream_, host.data(), memory_.get(), n_ * static_cast<std::int64_t>(sizeof(T)));
+    device::download(stream_, host.data(), memory_.get(),
+                     n_ * static_cast<std::int64_t>(sizeof(T)));
     Values v;
     for (const T x : host) v.push_back(static_cast<double>(static_cast<Accum<T>>(x)));
     return v;
@@ -133,14 +134,6 @@ void run(cuda::Stream& stream, By by, const Args& args) {
     ASSERT_TRUE(kernels::cudnn_attention(stream, args));
 }
 
-template <class T>
-Data<T> rounded_data(const reference::Attention& r) {
-  Data<T> d(r);
-  for (Values* v : {&d.q, &d.k, &d.v, &d.dout})
-    for (double& x : *v) x = round_to<T>(x);
-  return d;
-}
-
 reference::Attention reference_of(const CudnnCase& c) {
   return shape(c.batch, c.heads, c.kv_heads, c.queries, c.keys, c.size, c.causal);
 }
@@ -203,7 +196,7 @@ TEST_F(GpuAttention, SameBitsInEveryRunAndInAGraph) {
   for (const By by : all_) {
     const Tensors<bf16> t(*stream_, d);
     std::vector<AttentionResult> results;
-    Replay replay;
+    device::Replay replay;
     for (int i = 0; i < 6; ++i) {
       replay.run(stream_.get(),
                  [&] { run(*stream_, by, t.args().forward), run(*stream_, by, t.args()); });

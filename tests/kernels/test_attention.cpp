@@ -1,6 +1,5 @@
 // Tiled attention, forward and backward, against the plain definition.
-#include "kernels/attention.h"
-#include "support/attention_case.h"
+#include "support/attention_cpu.h"
 
 namespace tfm::test {
 namespace {
@@ -60,68 +59,12 @@ std::vector<reference::Attention> cases() {
   return all;
 }
 
-template <class T>
-AttentionResult run(const Data<T>& d, int threads) {
-  const auto& r = d.r;
-  const std::int64_t q_width = r.heads * r.size, kv_width = r.kv_heads * r.size;
-  Values kv = spread(d.k, kv_width, d.kv_stride);
-  for (std::size_t i = 0; i < d.v.size(); ++i)
-    kv[i / kv_width * d.kv_stride + kv_width + i % kv_width] = d.v[i];
-  Guarded<T> q(spread(d.q, q_width, d.q_stride)), keys(kv),
-      out(Values(r.batch * r.queries * d.out_stride, 777)), lse(r.batch * r.heads * r.queries);
-  Guarded<T> bias(r.bias), dbias(r.batch * r.bias.size()),
-      dout(spread(d.dout, q_width, d.out_stride));
-  const T nan = std::numeric_limits<T>::quiet_NaN();
-  Guarded<T> dq(r.batch * r.queries * d.q_stride, nan), dkv(kv.size(), nan);
-  kernels::AttentionArgs<T> a{r.batch,
-                              r.heads,
-                              r.kv_heads,
-                              r.queries,
-                              r.keys,
-                              r.size,
-                              q,
-                              keys,
-                              keys + kv_width,
-                              d.q_stride,
-                              d.kv_stride,
-                              out,
-                              d.out_stride,
-                              lse,
-                              static_cast<T>(r.scale),
-                              r.causal,
-                              r.k_segments.empty() ? nullptr : r.k_segments.data(),
-                              r.q_segments.empty() ? nullptr : r.q_segments.data(),
-                              r.bias.empty() ? nullptr : bias.data(),
-                              {r.p, r.key},
-                              r.sequence_offset,
-                              r.head_offset,
-                              r.heads_total};
-  cpu::Stream s{threads};
-  kernels::attention(s, a);
-  kernels::attention_backward(
-      s, kernels::AttentionBackwardArgs<T>{a, dout, dq, dkv, dkv + kv_width,
-                                           r.bias.empty() ? nullptr : dbias.data()});
-  for (std::int64_t i = 0; i < r.batch * r.queries;
-       ++i) {  // what lies between the rows is not touched
-    EXPECT_EQ(out.data()[i * d.out_stride + q_width], T{777});
-    EXPECT_TRUE(std::isnan(dq.data()[i * d.q_stride + q_width]));
-  }
-  for (std::int64_t i = 0; i < r.batch * r.keys; ++i)
-    EXPECT_TRUE(std::isnan(dkv.data()[i * d.kv_stride + 2 * kv_width]));
-  return {gather(out.values(), q_width, d.out_stride),
-          lse.values(),
-          gather(dq.values(), q_width, d.q_stride),
-          gather(dkv.values(), kv_width, d.kv_stride),
-          gather(dkv.values(), kv_width, d.kv_stride, kv_width),
-          sum_of_sequences(dbias.values(), r.batch)};
-}
-
 TYPED_TEST(Attention, ForwardMatchesTheDefinition) {
   using T = TypeParam;
   for (const auto& r : cases()) {
     SCOPED_TRACE(describe(r));
     const Data<T> d(r);
-    const AttentionResult got = run(d, 1);
+    const AttentionResult got = run_attention(d, 1);
     Values out, lse;
     r(d.q, d.k, d.v, out, lse);
     expect_close(got.out, out, r.p > 0 && sizeof(T) == 8 ? 1e-6 : tolerance<T>(8),
@@ -143,7 +86,7 @@ TEST(AttentionGradient, AgreesWithCentralDifferences) {
   for (const auto& r : small_cases()) {
     SCOPED_TRACE(describe(r));
     const Data<double> d(r);
-    const AttentionResult got = run(d, 1);
+    const AttentionResult got = run_attention(d, 1);
     const double bound = r.p > 0 ? 2e-6 : 2e-8;
     expect_close(got.dq,
                  differences(d.q, [&](const Values& q) { return loss(r, d, q, d.k, d.v, r.bias); }),
@@ -164,7 +107,7 @@ TEST(AttentionGradient, AgreesWithDifferencesAlongRandomDirections) {
   for (const auto& r : large_cases()) {
     SCOPED_TRACE(describe(r));
     const Data<double> d(r);
-    const AttentionResult got = run(d, 1);
+    const AttentionResult got = run_attention(d, 1);
     for (std::uint32_t direction = 20; direction < 50; direction += 10) {
       const Values q = random_values(d.q.size(), direction),
                    k = random_values(d.k.size(), direction + 1),
@@ -183,7 +126,8 @@ TEST(AttentionGradient, AgreesWithDifferencesAlongRandomDirections) {
 TEST(AttentionGradient, FloatFollowsDouble) {
   for (const auto& r : cases()) {
     SCOPED_TRACE(describe(r));
-    const AttentionResult want = run(Data<double>(r), 1), got = run(Data<float>(r), 1);
+    const AttentionResult want = run_attention(Data<double>(r), 1),
+                          got = run_attention(Data<float>(r), 1);
     expect_close(got.dq, want.dq, 3e-5, "dq");
     expect_close(got.dk, want.dk, 3e-5, "dk");
     expect_close(got.dv, want.dv, 3e-5, "dv");
@@ -194,9 +138,9 @@ TEST(AttentionGradient, FloatFollowsDouble) {
 TYPED_TEST(Attention, BitsDoNotDependOnTheTeam) {
   for (const auto& r : cases()) {
     const Data<TypeParam> d(r);
-    const AttentionResult one = run(d, 1);
+    const AttentionResult one = run_attention(d, 1);
     for (int threads : {2, 3}) {
-      const AttentionResult more = run(d, threads);
+      const AttentionResult more = run_attention(d, threads);
       EXPECT_TRUE(same_bits(one.out, more.out) && same_bits(one.lse, more.lse) &&
                   same_bits(one.dq, more.dq) && same_bits(one.dk, more.dk) &&
                   same_bits(one.dv, more.dv) && same_bits(one.dbias, more.dbias));
@@ -208,7 +152,7 @@ TEST(AttentionHeads, PartOfTheHeadsEqualsTheWhole) {  // dropout masks follow th
   auto whole = shape(2, 4, 4, 30, 30, 8, true);
   whole.p = 0.4f, whole.key = {5, Purpose::dropout, 1, 2};
   const Data<float> d(whole);
-  const AttentionResult all = run(d, 1);
+  const AttentionResult all = run_attention(d, 1);
   for (std::int64_t head = 0; head < 4; ++head) {
     auto one = whole;
     one.heads = one.kv_heads = 1, one.head_offset = head;
@@ -216,7 +160,7 @@ TEST(AttentionHeads, PartOfTheHeadsEqualsTheWhole) {  // dropout masks follow th
     part.q = gather(d.q, 8, 32, head * 8), part.k = gather(d.k, 8, 32, head * 8),
     part.v = gather(d.v, 8, 32, head * 8);
     part.dout = gather(d.dout, 8, 32, head * 8);
-    const AttentionResult got = run(part, 1);
+    const AttentionResult got = run_attention(part, 1);
     expect_close(got.out, gather(all.out, 8, 32, head * 8), 1e-6, "out");
     expect_close(got.dk, gather(all.dk, 8, 32, head * 8), 1e-6, "dk");
   }
@@ -227,7 +171,7 @@ TEST(AttentionMask, NothingVisibleGivesZerosEverywhere) {
     auto r = shape(2, 2, 1, 70, 70, 4, causal);
     set_bias(r);
     r.q_segments.assign(140, 1), r.k_segments.assign(140, 2);
-    const AttentionResult got = run(Data<float>(r), 1);
+    const AttentionResult got = run_attention(Data<float>(r), 1);
     for (const Values* v : {&got.out, &got.dq, &got.dk, &got.dv, &got.dbias})
       EXPECT_EQ(*v, Values(v->size(), 0.0));
     EXPECT_EQ(got.lse, Values(got.lse.size(), -std::numeric_limits<double>::infinity()));
@@ -242,8 +186,8 @@ TEST(AttentionMask,
   Data<float> all(padded), part(shorter);
   part.k.assign(all.k.begin(), all.k.begin() + part.k.size());
   part.v.assign(all.v.begin(), all.v.begin() + part.v.size());
-  AttentionResult got = run(all, 1);
-  const AttentionResult want = run(part, 1);
+  AttentionResult got = run_attention(all, 1);
+  const AttentionResult want = run_attention(part, 1);
   for (Values* v : {&got.dk, &got.dv}) v->resize(part.k.size());
   EXPECT_TRUE(same_bits(got.out, want.out) && same_bits(got.dq, want.dq) &&
               same_bits(got.dk, want.dk) && same_bits(got.dv, want.dv));
@@ -254,7 +198,7 @@ TEST(AttentionMask, DocumentsOfARowDoNotSeeEachOther) {
   for (int t = 0; t < 30; ++t) packed.k_segments.push_back(t < 12 ? 4 : 2);
   packed.q_segments = packed.k_segments;
   const Data<double> all(packed);
-  const AttentionResult got = run(all, 1);
+  const AttentionResult got = run_attention(all, 1);
   for (const auto& [first, length] : {std::pair{0, 12}, {12, 18}}) {
     const auto one = shape(1, 2, 2, length, length, 8, true);
     Data<double> part(one);
@@ -262,7 +206,7 @@ TEST(AttentionMask, DocumentsOfARowDoNotSeeEachOther) {
       return Values(v.begin() + from, v.begin() + from + n);
     };
     part.q = cut(all.q), part.k = cut(all.k), part.v = cut(all.v), part.dout = cut(all.dout);
-    const AttentionResult want = run(part, 1);
+    const AttentionResult want = run_attention(part, 1);
     expect_close(cut(got.out), want.out, 1e-13, "out");
     expect_close(cut(got.dq), want.dq, 1e-13, "dq");
     expect_close(cut(got.dk), want.dk, 1e-13, "dk");

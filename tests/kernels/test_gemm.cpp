@@ -1,9 +1,6 @@
 // Matrix products and plain vector operations against straight loops.
-#include <omp.h>
-
 #include "kernels/elementwise.h"
-#include "kernels/gemm.h"
-#include "support/kernel_case.h"
+#include "support/gemm_case.h"
 
 namespace tfm::test {
 namespace {
@@ -13,36 +10,12 @@ class Gemm : public testing::Test {};
 using Types = testing::Types<float, double>;
 TYPED_TEST_SUITE(Gemm, Types);
 
-struct Product {
-  bool ta, tb;
-  std::int64_t m, n, k;
-  double alpha, beta;
-  bool bias;
-};
-
 template <class T>
 std::vector<T> run(const Product& p, int threads) {
-  const std::int64_t lda = (p.ta ? p.m : p.k) + 3, ldb = (p.tb ? p.k : p.n) + 1, ldc = p.n + 2;
-  const Values a = random_values((p.ta ? p.k : p.m) * lda, 1),
-               b = random_values((p.tb ? p.n : p.k) * ldb, 2), bias = random_values(p.n, 3);
-  const Values before = random_values(p.m * ldc, 4);
-  Guarded<T> ga(a), gb(b), gbias(bias), gc(before);
-  if (p.beta == 0)  // what C held must not matter
-    for (std::int64_t i = 0; i < p.m; ++i)
-      std::fill_n(gc.data() + i * ldc, p.n, std::numeric_limits<T>::quiet_NaN());
-  cpu::Stream s{threads};
-  kernels::gemm(
-      s, kernels::GemmArgs<T>{p.ta, p.tb, p.m, p.n, p.k, static_cast<T>(p.alpha), ga, lda, gb, ldb,
-                              static_cast<T>(p.beta), gc, ldc, p.bias ? gbias.data() : nullptr});
-  const Values product = reference::gemm(p.ta, p.tb, p.m, p.n, p.k, a, lda, b, ldb);
-  Values want = before;
-  for (std::int64_t i = 0; i < p.m; ++i)
-    for (std::int64_t j = 0; j < p.n; ++j)
-      want[i * ldc + j] = p.alpha * product[i * p.n + j] +
-                          (p.beta == 0 ? 0 : p.beta * before[i * ldc + j]) + (p.bias ? bias[j] : 0);
-  const double partial = std::max(1.0, std::sqrt(p.k) / 4);  // size of a partial sum
-  expect_close(gc.values(), want, tolerance<T>(partial, p.k), "c");
-  return gc.raw();
+  const GemmCase<T> gemm_case(p);
+  return gemm_case.template multiply<T>(
+      threads, gemm_case.template bound<T>(),
+      [](cpu::Stream& s, const auto& args) { kernels::gemm(s, args); });
 }
 
 TYPED_TEST(Gemm, MatchesStraightLoops) {
@@ -75,15 +48,8 @@ TEST(GemmThreads, DoubleBitsDoNotDependOnTheTeam) {
 }
 
 TYPED_TEST(Gemm, LeavesTheTeamSizeAndRunsInsideARegion) {
-  const int before = omp_get_max_threads();
-  run<TypeParam>({false, false, 40, 30, 20, 1, 0, true}, 3);
-  EXPECT_EQ(omp_get_max_threads(), before);
-  std::vector<TypeParam> results[3];
-#pragma omp parallel for num_threads(3)
-  for (int i = 0; i < 3; ++i)
-    results[i] = run<TypeParam>({true, false, 40, 30, 20, 1, 0, false}, 3);
-  EXPECT_TRUE(same_bits(results[0], results[1]));
-  EXPECT_TRUE(same_bits(results[0], results[2]));
+  const Product p{true, false, 40, 30, 20, 1, 0, true};
+  expect_team_size_kept([&](int threads) { return run<TypeParam>(p, threads); });
 }
 
 TYPED_TEST(Gemm, CopyAndBiasAndColumnSum) {

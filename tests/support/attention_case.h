@@ -1,6 +1,7 @@
 #pragma once
 // Cases of attention that the tests of all devices share: shapes, masks and the layout of their
 // rows.
+#include "kernels/attention.h"
 #include "support/kernel_case.h"
 
 namespace tfm::test {
@@ -55,6 +56,20 @@ inline std::string describe(const reference::Attention& r) {
       .GetString();
 }
 
+// Rows of `width` values into rows of `stride`, starting at column `at` of `to`; and back.
+inline Values spread(const Values& from, std::int64_t width, std::int64_t stride,
+                     double fill = 777) {
+  Values to(from.size() / width * stride, fill);
+  for (std::size_t i = 0; i < from.size(); ++i) to[i / width * stride + i % width] = from[i];
+  return to;
+}
+inline Values gather(const Values& from, std::int64_t width, std::int64_t stride,
+                     std::int64_t at = 0) {
+  Values to(from.size() / stride * width);
+  for (std::size_t i = 0; i < to.size(); ++i) to[i] = from[i / width * stride + at + i % width];
+  return to;
+}
+
 // Queries, keys and values side by side in one row, as a fused projection leaves them; keys and
 // values in rows of their own stride.
 template <class T>
@@ -72,20 +87,44 @@ struct Data {
         q_stride(r.heads * r.size + 5 * gap),
         kv_stride(2 * r.kv_heads * r.size + 3 * gap),
         out_stride(r.heads * r.size + 2 * gap) {}
+  std::int64_t q_width() const { return r.heads * r.size; }
+  std::int64_t kv_width() const { return r.kv_heads * r.size; }
+  Values query_rows() const { return spread(q, q_width(), q_stride); }
+  Values dout_rows() const { return spread(dout, q_width(), out_stride); }
+  Values key_value_rows() const {
+    Values rows = spread(k, kv_width(), kv_stride);
+    for (std::int64_t i = 0; i < std::ssize(v); ++i)
+      rows[i / kv_width() * kv_stride + kv_width() + i % kv_width()] = v[i];
+    return rows;
+  }
 };
-
-// Rows of `width` values into rows of `stride`, starting at column `at` of `to`; and back.
-inline Values spread(const Values& from, std::int64_t width, std::int64_t stride,
-                     double fill = 777) {
-  Values to(from.size() / width * stride, fill);
-  for (std::size_t i = 0; i < from.size(); ++i) to[i / width * stride + i % width] = from[i];
-  return to;
+// As above, of values that T holds exactly.
+template <class T>
+Data<T> rounded_data(const reference::Attention& r, std::int64_t gap = 1) {
+  Data<T> d(r, gap);
+  for (Values* v : {&d.q, &d.k, &d.v, &d.dout}) *v = rounded<T>(*v);
+  return d;
 }
-inline Values gather(const Values& from, std::int64_t width, std::int64_t stride,
-                     std::int64_t at = 0) {
-  Values to(from.size() / stride * width);
-  for (std::size_t i = 0; i < to.size(); ++i) to[i] = from[i / width * stride + at + i % width];
-  return to;
+
+// All but the addresses.
+template <class T>
+kernels::AttentionArgs<T> attention_args(const Data<T>& d) {
+  const auto& r = d.r;
+  return {.batch = r.batch,
+          .heads = r.heads,
+          .kv_heads = r.kv_heads,
+          .queries = r.queries,
+          .keys = r.keys,
+          .head_size = r.size,
+          .q_stride = d.q_stride,
+          .kv_stride = d.kv_stride,
+          .out_stride = d.out_stride,
+          .scale = static_cast<Accum<T>>(r.scale),
+          .causal = r.causal,
+          .dropout = {r.p, r.key},
+          .sequence_offset = r.sequence_offset,
+          .head_offset = r.head_offset,
+          .heads_total = r.heads_total};
 }
 
 struct AttentionResult {
@@ -96,6 +135,25 @@ inline Values sum_of_sequences(const Values& all, std::int64_t batch) {
   Values sum(all.size() / batch);
   for (std::size_t i = 0; i < all.size(); ++i) sum[i % sum.size()] += all[i];
   return sum;
+}
+
+// From rows that were NaN before: what lies between them must still be.
+template <class T>
+AttentionResult attention_result(const Data<T>& d, const Values& out, Values lse, const Values& dq,
+                                 const Values& dkv, const Values& dbias) {
+  const auto expect_untouched = [](const Values& rows, std::int64_t width, std::int64_t stride) {
+    for (std::int64_t i = 0; i < std::ssize(rows); ++i)
+      EXPECT_TRUE(i % stride < width || std::isnan(rows[i])) << "written between rows, at " << i;
+  };
+  expect_untouched(out, d.q_width(), d.out_stride);
+  expect_untouched(dq, d.q_width(), d.q_stride);
+  expect_untouched(dkv, 2 * d.kv_width(), d.kv_stride);
+  return {gather(out, d.q_width(), d.out_stride),
+          std::move(lse),
+          gather(dq, d.q_width(), d.q_stride),
+          gather(dkv, d.kv_width(), d.kv_stride),
+          gather(dkv, d.kv_width(), d.kv_stride, d.kv_width()),
+          d.r.bias.empty() ? Values() : sum_of_sequences(dbias, d.r.batch)};
 }
 
 }  // namespace tfm::test

@@ -1,7 +1,6 @@
 #pragma once
 // The plain computation that attention's kernels are measured against, and how far from it they may
 // be.
-#include "core/dtype.h"
 #include "support/attention_case.h"
 
 namespace tfm::test {
@@ -61,11 +60,6 @@ AttentionResult plain_attention(const reference::Attention& r, const Values& q, 
   for (Values* y : {&x.out, &x.dq, &x.dk, &x.dv})
     for (double& value : *y) value = round(value);
   return x;
-}
-
-template <class T>
-double round_to(double x) {
-  return static_cast<double>(static_cast<Accum<T>>(static_cast<T>(static_cast<Accum<T>>(x))));
 }
 
 inline double largest_difference(const Values& a, const Values& b) {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <vector>
 
+#include "core/dtype.h"
 #include "core/error.h"
 #include "core/philox.h"
 #include "support/reference.h"
@@ -24,29 +25,44 @@ inline Values random_values(std::int64_t n, std::uint32_t stream, double scale =
   return v;
 }
 
+// A value, or every one, as type T holds it.
+template <class T>
+double round_to(double x) {
+  return static_cast<double>(static_cast<Accum<T>>(static_cast<T>(static_cast<Accum<T>>(x))));
+}
+template <class T>
+Values rounded(Values v) {
+  for (double& x : v) x = round_to<T>(x);
+  return v;
+}
+
 // A buffer between two bands that must keep their bits.
 template <class T>
 class Guarded {
  public:
-  explicit Guarded(const Values& v) : Guarded(v.size()) { std::copy(v.begin(), v.end(), data()); }
-  explicit Guarded(std::int64_t n, T fill = std::numeric_limits<T>::quiet_NaN())
-      : n_(n), all_(n + 2 * kBand, T{12345}) {
+  explicit Guarded(const Values& v) : Guarded(std::ssize(v)) {
+    for (std::int64_t i = 0; i < n_; ++i) data()[i] = static_cast<T>(static_cast<Accum<T>>(v[i]));
+  }
+  explicit Guarded(std::int64_t n, T fill = T(std::numeric_limits<Accum<T>>::quiet_NaN()))
+      : n_(n), all_(n + 2 * kBand, kGuard) {
     std::fill_n(data(), n, fill);
   }
   ~Guarded() {
     for (std::int64_t i = 0; i < kBand; ++i) {
-      EXPECT_EQ(all_[i], T{12345}) << "written " << kBand - i << " before the buffer";
-      EXPECT_EQ(all_[kBand + n_ + i], T{12345}) << "written " << i + 1 << " past the buffer";
+      EXPECT_EQ(all_[i], kGuard) << "written " << kBand - i << " before the buffer";
+      EXPECT_EQ(all_[kBand + n_ + i], kGuard) << "written " << i + 1 << " past the buffer";
     }
   }
   Guarded(const Guarded& o) = default;
   T* data() { return all_.data() + kBand; }
   operator T*() { return data(); }
+  std::int64_t size() const { return n_; }
   Values values() { return Values(data(), data() + n_); }
   std::vector<T> raw() { return std::vector<T>(data(), data() + n_); }
 
  private:
   static constexpr std::int64_t kBand = 64;
+  static constexpr T kGuard = T(Accum<T>(12345));
   std::int64_t n_;
   std::vector<T> all_;
 };

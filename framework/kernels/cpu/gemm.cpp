@@ -13,24 +13,6 @@ namespace {
 constexpr int kTileRows = 4;
 constexpr std::int64_t kBlockRows = 128, kBlockK = 512;
 
-// The library takes its number of threads from the OpenMP setting of the calling thread.
-class TeamSize {
- public:
-  explicit TeamSize(int threads)
-      : before_(omp_get_max_threads()), changed_(!omp_in_parallel() && threads != before_) {
-    if (changed_) omp_set_num_threads(threads);
-  }
-  ~TeamSize() {
-    if (changed_) omp_set_num_threads(before_);
-  }
-  TeamSize(const TeamSize&) = delete;
-  TeamSize& operator=(const TeamSize&) = delete;
-
- private:
-  int before_;
-  bool changed_;
-};
-
 std::string describe(const GemmArgs<float>& g) {
   return "m " + std::to_string(g.m) + ", n " + std::to_string(g.n) + ", k " + std::to_string(g.k) +
          ", leading dimensions " + std::to_string(g.lda) + ", " + std::to_string(g.ldb) + ", " +
@@ -38,7 +20,7 @@ std::string describe(const GemmArgs<float>& g) {
 }
 
 void product(cpu::Stream& stream, const GemmArgs<float>& g) {
-  TeamSize team(stream.threads);
+  const TeamSize team(usable_threads(stream));
   const dnnl_status_t status =
       dnnl_sgemm(g.transpose_a ? 'T' : 'N', g.transpose_b ? 'T' : 'N', g.m, g.n, g.k, g.alpha, g.a,
                  g.lda, g.b, g.ldb, g.beta, g.c, g.ldc);
@@ -117,7 +99,7 @@ void product(cpu::Stream& stream, const GemmArgs<double>& g) {
 }
 
 template <class T>
-void scale_rows(const GemmArgs<T>& g) {  // the product has no terms
+void scale_rows(const GemmArgs<T>& g) {  // k = 0: an empty sum
   for (std::int64_t r = 0; r < g.m; ++r)
     for (std::int64_t c = 0; c < g.n; ++c)
       g.c[r * g.ldc + c] = g.beta == T{0} ? T{0} : g.beta * g.c[r * g.ldc + c];

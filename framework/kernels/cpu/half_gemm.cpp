@@ -15,11 +15,11 @@ namespace tfm::kernels {
 namespace {
 
 constexpr std::int64_t kBlock = 1024;
-// Columns of one primitive: some take scratch memory for C in float.
+// Columns of one primitive: some implementations allocate C in float.
 constexpr std::int64_t kPanel = 4096;
 constexpr std::size_t kCachedProducts = 256;  // of 0.1 MB each
 
-// What a primitive depends on. It divides its work among as many threads as it was made for.
+// Cache key of a primitive, which divides its work among the threads it was created for.
 struct Key {
   dnnl::memory::data_type type, c_type;
   bool transpose_a, transpose_b, bias;
@@ -31,23 +31,7 @@ struct Key {
 
 struct Product {
   dnnl::memory::desc a, b, bias, c, scratch;
-  dnnl::matmul primitive;  // empty: the library has none that is fast
-};
-
-// The OpenMP setting that the library reads its number of threads from.
-class Threads {
- public:
-  explicit Threads(int n) : before_(omp_get_max_threads()) {
-    if (n != before_) omp_set_num_threads(n);
-  }
-  ~Threads() {
-    if (omp_get_max_threads() != before_) omp_set_num_threads(before_);
-  }
-  Threads(const Threads&) = delete;
-  Threads& operator=(const Threads&) = delete;
-
- private:
-  int before_;
+  dnnl::matmul primitive;  // empty: oneDNN has only its reference implementation
 };
 
 const dnnl::engine& engine() {
@@ -99,7 +83,7 @@ Product create(const Key& key) {
   return p;
 }
 
-// Creating a primitive takes 0.1 to 0.5 ms. The library would keep up to 1024 of its own accord.
+// Creating a primitive takes 0.1 to 0.5 ms. oneDNN's own cache would keep up to 1024 more.
 std::shared_ptr<const Product> cached(const Key& key) {
   static std::mutex mutex;
   static std::map<Key, std::shared_ptr<const Product>> products;
@@ -115,11 +99,11 @@ constexpr dnnl::memory::data_type type_of = std::is_same_v<T, bf16>  ? dnnl::mem
                                             : std::is_same_v<T, f16> ? dnnl::memory::data_type::f16
                                                                      : dnnl::memory::data_type::f32;
 
-// False: the library has no fast primitive for it.
+// False: oneDNN has only its reference implementation.
 template <class T, class C>
 bool library_product(const GemmArgs<T, C>& g, int threads) {
   if (g.bias && g.alpha != 1) return false;  // alpha would scale the bias, too
-  const Threads team(threads);
+  const TeamSize team(threads);
   const Key key{type_of<T>, type_of<C>, g.transpose_a, g.transpose_b, g.bias != nullptr,
                 g.m,        g.n,        g.k,           g.lda,         g.ldb,
                 g.ldc,      g.alpha,    g.beta,        threads};
@@ -169,7 +153,7 @@ bool multiplies_natively() {
 template <class T, class C>
 void half_gemm(cpu::Stream& stream, const GemmArgs<T, C>& g) {
   if (!multiplies_natively<T>()) return half_gemm_by_conversion(stream, g);
-  cpu::Stream here{omp_in_parallel() ? 1 : stream.threads};
+  cpu::Stream here{usable_threads(stream)};
   for (std::int64_t column = 0; column < g.n; column += kPanel) {
     GemmArgs<T, C> panel = g;
     panel.n = std::min(kPanel, g.n - column);
@@ -183,7 +167,7 @@ void half_gemm(cpu::Stream& stream, const GemmArgs<T, C>& g) {
 // Blocks of C with all of k, their rows of op(A) and columns of op(B) as floats.
 template <class T, class C>
 void half_gemm_by_conversion(cpu::Stream& stream, const GemmArgs<T, C>& g) {
-  cpu::Stream here{omp_in_parallel() ? 1 : stream.threads};
+  cpu::Stream here{usable_threads(stream)};
   const auto stored = [&](const T* x, std::int64_t ld, bool along_k, std::int64_t first,
                           std::int64_t n, float* out) {
     along_k ? convert_rows(here, x + first * ld, ld, out, g.k, n, g.k)

@@ -17,6 +17,24 @@ namespace tfm::kernels {
 inline constexpr std::int64_t kTeamWork =
     16384;  // elements below which waking the team costs more than it saves
 
+// Threads that work started now may use: the calling thread's alone where it is one of a team.
+inline int usable_threads(const cpu::Stream& stream) {
+  return omp_in_parallel() ? 1 : stream.threads;
+}
+
+// Sets the calling thread's OpenMP team size for libraries that take their number of threads from
+// it.
+class TeamSize {
+ public:
+  explicit TeamSize(int threads) : before_(omp_get_max_threads()) { omp_set_num_threads(threads); }
+  ~TeamSize() { omp_set_num_threads(before_); }
+  TeamSize(const TeamSize&) = delete;
+  TeamSize& operator=(const TeamSize&) = delete;
+
+ private:
+  int before_;
+};
+
 // f(i) for i in [0, n), contiguous parts to each thread; `work`: elements that all calls together
 // touch.
 template <class F>
