@@ -1,4 +1,4 @@
-// tfm-bench: measures.
+// tfm-bench: measures scaling, kernels, collectives and steps.
 #include <cstring>
 
 #include "launch/bench/bench.h"

@@ -58,8 +58,8 @@ int import(const std::string& from, const std::string& to) {
   return 0;
 }
 
-// What generation begins, ends and pads with, where the tokenizer can be read; fills
-// model.decoder_start, which stands beside them.
+// Ids that generation begins, ends and pads with, if the tokenizer can be read; also sets
+// model.decoder_start.
 std::optional<tokenizer::SpecialIds> special_ids(config::Config& config) {
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;
   try {
@@ -79,7 +79,7 @@ std::optional<tokenizer::SpecialIds> special_ids(config::Config& config) {
   return ids;
 }
 
-// That of a run, under the names transformers looks for.
+// Copies a run's tokenizer under the file names that transformers expects.
 void copy_tokenizer(const std::string& tokenizer, const std::string& to) {
   namespace fs = std::filesystem;
   if (fs::is_directory(tokenizer)) return huggingface::copy_sidecars(tokenizer, to);
@@ -106,7 +106,7 @@ int export_to(const std::string& from, const std::string& to) {
   const bool own = origin == "{}";
   const auto ids = own ? special_ids(config) : std::nullopt;
   const std::string beside = (std::filesystem::absolute(path).parent_path() / "tokenizer")
-                                 .string();  // where an import has moved with it
+                                 .string();  // where `import` puts the tokenizer
   huggingface::write_huggingface(
       to, config.model, ids, own ? "" : origin, beside, [&](const std::string& part) {
         for (const nn::PartSlice& p : model.model->parameters().slices())

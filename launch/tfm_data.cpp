@@ -84,8 +84,8 @@ Arguments parse(const Command& command, const std::vector<std::string>& words) {
   std::vector<std::string_view> known = command.options;
   known.insert(known.end(), command.flags.begin(), command.flags.end());
   known.insert(known.end(), {"--help", "--version"});
-  std::vector<std::string>* values = nullptr;  // of the option that may still get one
-  bool many = false;                           // or more than one
+  std::vector<std::string>* values = nullptr;  // of the option that may take another value
+  bool many = false;                           // the option takes any number of values
   for (const std::string& word : words) {
     if (word.size() < 2 || word[0] != '-') {
       const bool taken = values && (values->empty() || many);

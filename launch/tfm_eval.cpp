@@ -123,7 +123,7 @@ int run(int argc, char** argv) {
   inference::LoadedModel model = inference::load_model(dir, config, launch.rank_context(config));
   const config::SourceConfig source = source_of(args, config);
   config.train = inference::checkpoint_config(dir, overrides)
-                     .train;  // masks and spans follow from the run's batches
+                     .train;  // masks and spans depend on the run's batches
   config.data.train = source;
   const bool pairs = source.type == config::SourceType::pairs;
   config.train.global_batch_tokens = pairs ? std::max(config.train.seq_len, kPairTokens) : 0;

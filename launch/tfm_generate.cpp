@@ -67,7 +67,7 @@ void continue_text(const launch::Arguments& args, inference::LoadedModel& model,
   if (lead) std::printf("\n");
 }
 
-// Lines of standard input, at most `most`, on every rank; none at its end.
+// At most `most` lines of standard input, on every rank; empty at its end.
 std::vector<std::string> read_lines(const comm::Mesh& mesh, std::size_t most) {
   std::string text;
   if (mesh.rank() == 0)

@@ -1,5 +1,5 @@
-// tfm-plan: what a step needs and takes, before launch: parameters, memory of every rank, every
-// collective in order, FLOPs, predicted time.
+// tfm-plan: predicts a step before launch: parameters, memory of every rank, every collective in
+// order, FLOPs, time.
 #include <unistd.h>
 
 #include <cstdio>
@@ -236,7 +236,7 @@ void print_table(const Json& j) {
                 c["count"].get<long long>());
 }
 
-// The configuration for the device that is planned for, and that device.
+// The configuration and the model of the device to plan for.
 std::pair<config::Config, plan::Target> configuration(const launch::Arguments& args) {
   const std::string& file = args.only("configuration file");
   const std::string name = args.get("--device");

@@ -93,7 +93,7 @@ std::vector<std::int32_t> shifted_left(const std::vector<std::int32_t>& labels,
   return out;
 }
 
-// As transformers makes decoder_input_ids: behind the start token, with what is ignored as padding.
+// transformers' decoder_input_ids: labels behind the start token, ignored ones as padding.
 std::vector<std::int32_t> shifted_right(const std::vector<std::int32_t>& labels,
                                         std::int64_t length, const config::ModelConfig& m) {
   const auto padding = static_cast<std::int32_t>(std::max<std::int64_t>(m.padding_idx, 0));
@@ -171,7 +171,7 @@ std::vector<float> logits_of(const train::Engine& e, const ProbeBatch& b,
   inference.run(batch.fields);
   std::vector<float> all(static_cast<std::size_t>(b.shape.sequences * T * V));
   for (std::int64_t r = 0; r < mine.sequences * T; ++r) {
-    const auto row = inference.row(r);  // every rank of the tensor group takes part
+    const auto row = inference.row(r);  // collective over the tensor group
     if (r < batch.sequences * T)
       std::copy(row.begin(), row.end(), all.begin() + (batch.first * T + r) * V);
   }
@@ -180,7 +180,7 @@ std::vector<float> logits_of(const train::Engine& e, const ProbeBatch& b,
   return all;
 }
 
-// Whole gradients by part, on every rank.
+// Unsharded gradients by part, on every rank.
 std::map<std::string, std::vector<float>> gradients_of(train::Engine& e) {
   std::map<std::string, std::vector<float>> whole;
   const comm::Mesh& mesh = e.plan().mesh;
@@ -210,7 +210,7 @@ void add_gradients(train::Engine& e, std::vector<Output>& out) {
   std::vector<huggingface::ExchangedTensor> tensors;
   try {
     tensors = huggingface::architecture_for(m).exchanged(m);
-  } catch (const Error&) {  // no class of transformers: our own names
+  } catch (const Error&) {  // no transformers architecture: tfm's names
     for (const nn::PartSlice& p : e.model().parameters().slices()) {
       Output o{"grad." + p.name, {}, whole.at(p.name)};
       for (int i = 0; i < p.full.rank(); ++i) o.shape.push_back(p.full[i]);

@@ -24,8 +24,8 @@ named STOP in checkpoint.dir.
 
 using namespace tfm;
 
-// After a run was too large for a device: its plan, or what libraries and kernels' scratch memory
-// take besides.
+// Advice after running out of device memory: a configuration that fits, or what libraries and
+// scratch memory take in addition to the plan.
 std::string what_fits(const config::Config& config, int ranks, std::int64_t available_bytes) {
   for (const std::int64_t sixteenths : {15, 12, 8}) {
     const auto fit = plan::nearest_fit(config, ranks, available_bytes / 16 * sixteenths);

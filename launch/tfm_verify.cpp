@@ -1,4 +1,4 @@
-// tfm-verify: proves that a configuration's sharded run equals the single-rank one.
+// tfm-verify: checks that a configuration's sharded run equals the single-rank one.
 #include <algorithm>
 #include <cstdio>
 
@@ -21,8 +21,7 @@ after naming the first tensor that differs.
 
 using namespace tfm;
 
-// A wrong first gradient of `parameter` on the last rank of the sharded run; none where it is
-// empty.
+// Corrupts the first gradient of `parameter` on the last rank of the sharded run; empty: none.
 train::Interference interference(const config::Config& config, const comm::Mesh& mesh,
                                  const std::string& parameter) {
   if (parameter.empty()) return {};

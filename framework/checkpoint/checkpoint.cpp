@@ -17,7 +17,7 @@ struct CheckpointReader::Shards {
   std::vector<std::unique_ptr<io::SafetensorsReader>> open;
   std::set<const StoredChunk*> checked;
 
-  // The chunk's elements, after a look at whether the file holds what the manifest says.
+  // The chunk's elements; throws where the shard's header is not what the manifest says.
   std::span<const std::byte> data(const std::string& dir, const Manifest& manifest,
                                   const StoredChunk& p) {
     open.resize(manifest.files.size());
@@ -102,10 +102,10 @@ namespace {
 struct ElementRange {
   std::int64_t from = 0;  // element within the chunk
   std::int64_t length =
-      0;  // elements that follow without a gap; 0: the chunk does not hold this one
+      0;  // contiguous elements from there on; 0: the chunk does not have this element
 };
 
-// Where element `at` of the whole tensor is within a chunk.
+// Position of element `at` of the whole tensor within a chunk.
 ElementRange locate(const StoredChunk& p, const StridedRows& rows, std::int64_t at) {
   if (rows.row == 0 || p.count == 0) return {};
   const std::int64_t row = at / rows.stride, column = at % rows.stride - rows.offset;
@@ -128,7 +128,7 @@ void CheckpointReader::read(const std::string& name, const Slice& slice, float* 
   std::vector<StridedRows> rows;
   for (const auto* p : chunks) rows.push_back(*rows_of(full, *p));
 
-  std::size_t hint = 0;  // the chunk of the last run
+  std::size_t hint = 0;  // the chunk that had the elements read last
   for (std::int64_t t = slice.first, end = slice.first + slice.count; t < end;) {
     const std::int64_t column = t % target->row;
     std::int64_t at = t / target->row * target->stride + target->offset + column;

@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 constexpr std::int64_t max_elements = std::int64_t{1} << 60;
 
-// One value of a manifest and the words to complain about it with.
+// A value of a manifest, with its file and path for error messages.
 class Field {
  public:
   Field(const std::string& path, std::string at, const Json& value)

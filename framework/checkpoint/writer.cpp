@@ -1,5 +1,5 @@
-// Writes a checkpoint: every rank its shard, rank 0 the manifest, the rename that publishes it and
-// the retention.
+// Writes a checkpoint: every rank its shard; rank 0 writes the manifest, publishes by rename and
+// removes old checkpoints.
 #include <fcntl.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Runs `work` and returns what went wrong; empty: nothing.
+// Runs `work` and returns its error message; empty: none.
 template <class F>
 std::string attempt(F&& work) {
   try {
@@ -43,8 +43,7 @@ std::string shard_name(const CheckpointRanks& ranks) {
   return text;
 }
 
-// The shape under which other readers of the format see a chunk: the slice's where it is complete,
-// else flat.
+// The chunk's shape in the safetensors header: the slice's where the chunk is all of it, else flat.
 std::vector<std::int64_t> entry_shape(const Chunk& p, const StridedRows& rows) {
   if (p.first != 0 || p.count != rows.elements()) return {p.count};
   std::vector<std::int64_t> shape;
@@ -87,7 +86,7 @@ void prepare(const std::string& dir, const std::string& folder) {
   fs::create_directory(folder);
 }
 
-// a and b change names; in one step where the file system can.
+// Swaps the names a and b, atomically where the file system supports it.
 void exchange(const std::string& a, const std::string& b) {
   if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) return;
   if (errno != EINVAL && errno != ENOSYS)
@@ -98,7 +97,7 @@ void exchange(const std::string& a, const std::string& b) {
   io::rename_file(aside, a);
 }
 
-// `folder` becomes `path`; undone where it cannot be made durable and announced.
+// Renames `folder` to `path`; renames back if syncing the directory or updating `latest` fails.
 void publish(const std::string& dir, const std::string& folder, const std::string& path) {
   const bool again = fs::exists(path);
   again ? exchange(folder, path) : io::rename_file(folder, path);
@@ -109,11 +108,11 @@ void publish(const std::string& dir, const std::string& folder, const std::strin
     again ? exchange(folder, path) : io::rename_file(path, folder);
     throw;
   }
-  std::error_code ignored;  // what stays is removed by clean()
+  std::error_code ignored;  // clean() removes what remains
   if (again) fs::remove_all(folder, ignored);
 }
 
-// dir/best becomes `step`, if there is a checkpoint of it.
+// Points the link dir/best to the checkpoint of `step`, if there is one.
 void link_best(const std::string& dir, std::int64_t step) {
   if (!fs::exists(dir + "/" + step_name(step))) return;
   fs::remove(dir + "/best.tmp");
@@ -135,7 +134,7 @@ void retain(const std::string& dir, std::int64_t written, std::int64_t keep) {
   for (std::size_t i = static_cast<std::size_t>(std::max<std::int64_t>(keep, 2)) - 1;
        i < steps.size(); ++i) {
     const std::string path = dir + "/" + step_name(steps[i]);
-    io::rename_file(path, path + ".tmp");  // never seen half removed
+    io::rename_file(path, path + ".tmp");  // no reader sees it half removed
     fs::remove_all(path + ".tmp");
   }
 }
@@ -149,7 +148,7 @@ CheckpointResult write_checkpoint(const std::string& dir, const CheckpointInfo& 
   const bool first = ranks.rank == 0;
   CheckpointResult result;
   const auto give_up = [&](std::string error) {
-    ranks.barrier();  // nobody writes into the folder any more
+    ranks.barrier();  // no rank writes into the folder any more
     std::error_code ignored;
     if (first) fs::remove_all(folder, ignored);
     ranks.barrier();

@@ -22,8 +22,7 @@ const std::vector<std::string>& all_keys() {
   return keys;
 }
 
-// A number for model.dropout becomes the section it stands for, so that one of its places can be
-// set.
+// Expands a number for model.dropout into its section, so that an override can set one of its keys.
 void expand_dropout(YamlNode& dropout) {
   const YamlNode number = dropout;
   dropout = {.kind = Kind::map, .at = number.at};
@@ -45,7 +44,7 @@ void merge(YamlNode& into, YamlNode value) {
   }
 }
 
-// Places a value at a dotted path of the tree; sections on the way are made.
+// Sets the value at a dotted path of the tree and creates missing sections.
 void graft(YamlNode& root, std::string_view path, YamlNode value, Mark at, Diagnostics& out) {
   YamlNode* node = &root;
   std::string done;
@@ -98,7 +97,7 @@ const YamlNode* scalar_of_model(const YamlNode& root, const char* key) {
   return word && word->kind == Kind::scalar ? word : nullptr;
 }
 
-// Whether there is nothing to read, or the shape was read.
+// Fills `model` from model.init; false where that fails. True, too, for random weights.
 bool read_init(const YamlNode& root, const ReadModel& read_model, ModelConfig& model,
                Diagnostics& out) {
   const YamlNode* init = scalar_of_model(root, "init");
@@ -125,11 +124,11 @@ bool read_init(const YamlNode& root, const ReadModel& read_model, ModelConfig& m
 struct Base {
   std::map<std::string, Mark> marks = {};  // of the values that `config` has
   Mark root;
-  bool complete = false;  // whether it has all that are required
+  bool complete = false;  // no required key is missing
   bool check = true;
 };
 
-// Sets what the tree holds; checks the whole.
+// Sets the values that the tree has, then validates the configuration.
 void read_values(Config& config, const YamlNode& tree, Diagnostics& out, Base base) {
   FieldReader reader(tree, out, all_keys(), key_aliases(), base.complete);
   reader.read(fields_of(config));
@@ -160,8 +159,8 @@ Config build_config(const std::function<bool(Diagnostics&, int&)>& read,
   if (!root) out.throw_if_any();
 
   Config config;
-  // An unknown preset is reported by the reader. Another one stands in for it, and for an init that
-  // cannot be read, so that its sizes do not count as missing.
+  // The reader reports an unknown preset. A known one takes its place here, and that of an init
+  // that cannot be read, so that its sizes are not reported as missing, too.
   const std::vector<std::string> presets = preset_names();
   const YamlNode* node = scalar_of_model(*root, "preset");
   const std::string preset = node ? node->text : "";

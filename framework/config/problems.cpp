@@ -3,7 +3,8 @@
 namespace tfm::config {
 namespace {
 
-// The first of these keys that was written, or the section nearest to it; nothing: none was.
+// The position of the first of these keys that was written, else of the innermost section around
+// them; null: neither was.
 const Mark* find_mark(const std::map<std::string, Mark>& marks,
                       const std::vector<std::string>& keys) {
   for (const std::string& key : keys)

@@ -145,7 +145,7 @@ Mark FieldReader::where(std::string dotted) const {
   return root_.at;
 }
 
-// The value of a key of this section; its place is kept.
+// The value of a key of this section; records its position.
 const YamlNode* FieldReader::enter(std::string_view name) {
   Level& level = levels_.back();
   level.known.insert(name);
@@ -319,7 +319,7 @@ void FieldReader::refused_key(const Refused& r) {
   }
 }
 
-// The dotted key that an unknown key probably means; empty: known, or no idea.
+// The dotted key that an unknown key probably means; empty: no suggestion.
 std::string FieldReader::suggestion(const std::string& key) {
   if (out_.full()) return {};
   const std::string path = levels_.back().path, section(parent_of(path + "x"));

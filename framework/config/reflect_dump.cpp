@@ -1,4 +1,4 @@
-// The visitors that only look: dump, key list and reference page.
+// Read-only visitors: dump, key list and reference page.
 #include <algorithm>
 
 #include "config/reflect.h"
@@ -18,7 +18,7 @@ std::string as_yaml(const Field& f, const std::string& x) {
   return x.empty() && !f.automatic.empty() ? std::string(f.automatic) : quote_yaml(x);
 }
 
-// Visits every value as (field, its YAML); leaves sections and special forms to the heirs.
+// Visits every value as (field, its YAML); derived classes handle sections and special forms.
 class TextVisitor : public FieldVisitor {
  public:
   void value(const Field& f, std::int64_t& x) override { leaf(f, as_yaml(f, x)); }

@@ -1,4 +1,4 @@
-// The visitor that writes a JSON schema, for editors and for whatever else is made of the keys.
+// The visitor that writes a JSON schema, for editors, shell completion and man pages.
 #include "config/reflect.h"
 
 namespace tfm::config {
@@ -115,7 +115,7 @@ class SchemaWriter : public FieldVisitor {
     properties_ +=
         (properties_.empty() ? "\n" : ",\n") + indent_ + json_string(f.name) + ": " + schema;
   }
-  // Stands at `indent`.
+  // An object, written at indentation `indent`.
   std::string object(const Field& f, const Body& body, const std::string& indent) {
     std::string properties, inner = indent + "    ";
     std::vector<std::string> required;

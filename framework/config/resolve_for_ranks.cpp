@@ -1,4 +1,4 @@
-// What the number of ranks decides.
+// Values and rules that depend on the number of ranks.
 #include <algorithm>
 
 #include "config/fields.h"

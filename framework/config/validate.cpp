@@ -1,4 +1,4 @@
-// The rules between keys of a run, in one place: what follows from what, and what fits together.
+// Rules between keys of a run: defaults that depend on other keys, and invalid combinations.
 #include "config/fields.h"
 #include "config/rules.h"
 

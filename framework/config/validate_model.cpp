@@ -76,7 +76,7 @@ void check_heads(const ModelConfig& m, const Report& report) {
            "");
 }
 
-// What belongs to one family, or to one kind of position, is refused elsewhere.
+// Rejects options of another family or of another kind of position embedding.
 void check_family(const ModelConfig& m, const Report& report) {
   const auto missing = [&](const std::string& key, std::int64_t value) {
     if (value == 0)
@@ -141,7 +141,7 @@ void fill_derived(ModelConfig& m, std::int64_t seq_len) {
 }
 
 void check_model(const ModelConfig& m, const Report& report) {
-  bool wrong = false;  // what follows from it is not reported besides
+  bool wrong = false;  // suppresses errors that follow from it
   const Report first = [&](const auto& keys, const std::string& message, const std::string& help) {
     wrong = true;
     report(keys, message, help);

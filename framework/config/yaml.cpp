@@ -47,7 +47,8 @@ class TreeBuilder : public YAML::EventHandler {
       if (text_[i] == '\n') line_starts_.push_back(i + 1);
   }
   YamlNode take() { return std::move(root_); }
-  // Columns in characters; the last place is kept, as most events follow one another on a line.
+  // Columns count characters. The last position is cached: most events follow one another on a
+  // line.
   Mark place(const YAML::Mark& m) const {
     const std::size_t to = std::min(offset(m), text_.size());
     if (m.line != last_line_ || to < last_offset_) {
@@ -177,7 +178,7 @@ class TreeBuilder : public YAML::EventHandler {
   YamlNode root_;
 };
 
-// The parser's words for a broken structure, in terms of what the writer sees.
+// yaml-cpp's message for malformed structure, in terms of the text that the user wrote.
 std::string explain(const std::string& message) {
   if (message == "illegal map value")
     return "unexpected ':'; expected one 'key: value' per line, with all keys of a section "

@@ -1,5 +1,5 @@
-// A pass over the characters of a YAML text that finds what a parser would take silently or report
-// far from its cause.
+// A pass over the characters of a YAML text. Finds errors that the parser would accept silently or
+// report far from their cause.
 #include <cstdint>
 
 #include "config/yaml.h"

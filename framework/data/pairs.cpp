@@ -36,7 +36,7 @@ class Lines {
   }
 
  private:
-  // Reads the next block behind the line that is not complete yet; false at the end of the file.
+  // Appends the next block of the file to the incomplete line; false at the end of the file.
   bool more() {
     constexpr std::size_t block = std::size_t{1} << 20, longest = std::size_t{256} << 20;
     held_.erase(0, std::exchange(at_, 0));
@@ -52,9 +52,9 @@ class Lines {
 
   std::string path_;
   io::TextStream file_;
-  std::string held_;  // read, of which what is before at_ has been given
+  std::string held_;  // bytes read; those before at_ are consumed
   std::size_t at_ = 0, last_read_ = 0;
-  std::string_view line_;  // until the next call of next()
+  std::string_view line_;  // valid until the next call of next()
   std::int64_t number_ = 0;
 };
 

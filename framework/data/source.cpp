@@ -27,8 +27,8 @@ std::unique_ptr<TokenStream> encode_stream(const std::string& path, const Source
   return std::make_unique<MemoryTokens>(path, std::move(all));
 }
 
-// Each share of `block`, at least 1: the whole parts, and the rest to the largest remainders, ties
-// to the first.
+// Positions of a block per weight, at least 1 each, by the largest remainder method; ties go to the
+// first.
 std::vector<std::int32_t> shares_of(const std::vector<double>& weights) {
   const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
   const std::size_t n = weights.size();
@@ -41,9 +41,8 @@ std::vector<std::int32_t> shares_of(const std::vector<double>& weights) {
     remainder[k] = share - count[k];
     left -= count[k];
   }
-  for (; left != 0;
-       left +=
-       left < 0 ? 1 : -1) {  // below 0: the least deserving of those that have more than one
+  // Fewer than 0 are left where small weights were raised to 1: others give them up.
+  for (; left != 0; left += left < 0 ? 1 : -1) {
     std::size_t pick = n;
     for (std::size_t k = 0; k < n; ++k) {
       if (left < 0 && count[k] == 1) continue;

@@ -11,7 +11,7 @@ Architecture gpt2(), llama(), mistral(), qwen2(), qwen3(), bert(), roberta(), t5
 
 namespace {
 
-// Of several that compute the same, the first is written where nothing else is asked for.
+// Where several compute the same, an export without a chosen architecture writes the first.
 const std::vector<Architecture>& architectures() {
   static const std::vector<Architecture> all{gpt2(), llama(),   mistral(), qwen2(), qwen3(),
                                              bert(), roberta(), t5(),      bart(),  marian()};

@@ -70,7 +70,7 @@ void tensors(Table& t, const config::ModelConfig& m, const Names& names) {
   if (!m.tied_head()) {
     t.tensor(head + "decoder.weight", {m.vocab_size, C}, "head.weight");
     t.optional(head + "decoder.bias", {m.vocab_size},
-               "head.bias");  // which version 5 of transformers has besides, and uses
+               "head.bias");  // which transformers 5 has in addition, and uses
   }
 }
 

@@ -19,7 +19,7 @@ void write_model(Json& j, const Architecture& architecture, const config::ModelC
   architecture.write(j, m);
 }
 
-// Gives the number of one key another value.
+// Changes the number of one key.
 class Change : public config::FieldVisitor {
  public:
   explicit Change(std::string key) : key_(std::move(key)) {}
@@ -44,8 +44,8 @@ class Change : public config::FieldVisitor {
   std::string key_, path_;
 };
 
-// The member of config.json that says what `key` of a model does: the one that another value of the
-// key changes. Empty where there is none.
+// The member of config.json that corresponds to model.`key`: the one that changes with its value.
+// Empty: none does.
 std::string member_of(const Architecture& architecture, config::ModelConfig model,
                       const std::string& key) {
   Json before, after;

@@ -41,7 +41,7 @@ std::vector<float> transposed(const std::vector<float>& x, std::int64_t rows, st
   return y;
 }
 
-// A tensor of an export: composed of parts, or `kept` as it came.
+// A tensor to export: composed of parameter parts, or `kept` unchanged from the original.
 struct Written {
   ExchangedTensor tensor;
   std::string dtype = "F32";
@@ -56,7 +56,7 @@ struct Written {
   }
 };
 
-// What HuggingFaceModel::provenance tells, of a checkpoint that anybody may have written.
+// HuggingFaceModel::provenance as read from a checkpoint, which is untrusted input.
 struct Origin {
   std::string config, directory;
   bool known = false;                         // which tensors there were
@@ -89,7 +89,7 @@ class Export {
     if (!origin.unused.empty()) keep();
   }
 
-  // Of at most kShardBytes each. Wider types first keep every tensor aligned.
+  // Shards of at most kShardBytes. Wider types come first, which keeps every tensor aligned.
   std::vector<std::vector<Written>> shards() const {
     std::vector<std::vector<Written>> shards(1);
     std::int64_t filled = 0;
@@ -121,13 +121,13 @@ class Export {
     std::string original = architecture_.original_of(name);
     while (!original.empty() && !written_.contains(original))
       original = architecture_.original_of(original);
-    if (original.empty()) return;  // of a directory of another type
+    if (original.empty()) return;  // the original directory has another architecture
     ExchangedTensor copy = written_.at(original).tensor;
     copy.name = name;
     add(copy);
   }
-  // What the model came with and does not use, from any file of its directory that has it
-  // unchanged.
+  // Tensors of the original model that tfm does not use, from any file of its directory that has
+  // them unchanged.
   void keep() {
     std::set<std::string> found;
     std::error_code none;
@@ -145,7 +145,7 @@ class Export {
           add({.name = name});
           written_[name] = {{.name = name, .shape = info.shape}, info.dtype, reader->bytes(theirs)};
         }
-      } catch (const Error&) {  // of a file that may have nothing to do with it
+      } catch (const Error&) {  // the file may be unrelated to the model
       }
     for (const auto& [name, unread] : origin_.unused)
       if (!found.contains(name))

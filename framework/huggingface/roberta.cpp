@@ -3,11 +3,11 @@
 namespace tfm::huggingface {
 namespace {
 
-// Positions count from padding + 1, the ids of padding left out.
+// Positions start at padding_idx + 1 and do not count padding.
 config::ModelConfig read(const io::JsonNode& c) {
   config::ModelConfig m = bert_like::read(c, 50265, 1);
   if (has_member(c, "pad_token_id")) c.at("pad_token_id").integer(0, m.vocab_size - 1);
-  must_say(c, "hidden_act", "gelu");  // the head's is, whatever this says
+  must_say(c, "hidden_act", "gelu");  // transformers' LM head uses GELU whatever this says
   must_be(c, "add_cross_attention", false);
   m.position_offset = m.padding_idx + 1;
   if (m.max_seq_len <= m.position_offset)

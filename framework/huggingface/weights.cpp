@@ -44,7 +44,7 @@ HuggingFaceModel::HuggingFaceModel(const std::string& dir) : dir_(dir) {
   const Json config_tree = read_config(dir);
   const io::JsonNode config(config_tree, dir + "/config.json");
   architecture_ = &architecture_of(config);
-  architecture_->read(config);  // what is wrong with it is told before the weights are looked for
+  architecture_->read(config);  // reports errors of config.json before weights are looked for
   if (fs::exists(single) || !fs::exists(index)) {
     open("model.safetensors");
   } else {
@@ -164,7 +164,7 @@ void HuggingFaceModel::read(const std::string& part, const PartRange& range, flo
     const std::int64_t size = sizeof(T), row = tensor.transposed ? size : size * range.cols,
                        column = tensor.transposed ? size * stacked : size;
     const std::byte* const first = data + above * row + range.first_col * column;
-    // Along the rows of the file.
+    // Reads along the rows of the file.
     if (tensor.transposed)
       for (std::int64_t c = 0; c < cols; ++c)
         decode_as<T>(first + range.first_row * row + c * column, row,

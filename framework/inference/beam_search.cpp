@@ -81,7 +81,8 @@ void BeamSearch::advance(std::span<const double> logits) {
   if (tokens_ == options_.max_tokens)
     for (const Beam& b : beams_)
       if (options_.beams > 1 || !finished_) finish(b.ids, b.sum, tokens_);
-  // Sums only fall, and a score is highest with the most tokens.
+  // Stop when no open beam can win: log-probabilities only fall, and the length penalty favors the
+  // longest.
   const double most = beams_.empty() ? -std::numeric_limits<double>::infinity()
                                      : scored(beams_[0].sum, options_.max_tokens);
   done_ = tokens_ == options_.max_tokens || beams_.empty() ||

@@ -8,9 +8,9 @@
 namespace tfm::inference {
 namespace {
 
-constexpr std::int64_t kTokens = 1024;  // of a rank at a time
+constexpr std::int64_t kTokens = 1024;  // tokens of a rank per forward pass
 
-// The forward pass of the batches of one shape, with memory from its first use on.
+// The forward pass for batches of one shape; its memory is allocated at its first use.
 class Evaluator {
  public:
   Evaluator(LoadedModel& model, nn::BatchShape shape) : model_(model) {

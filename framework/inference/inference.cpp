@@ -140,7 +140,7 @@ void Generation::step(std::span<const std::int32_t> ids) {
   gather_logits(forward);
 }
 
-// Of each sequence's last token; ranks hold the parts of the vocabulary in rank order.
+// Logits of each sequence's last token; tensor ranks hold consecutive parts of the vocabulary.
 void Generation::gather_logits(const ForwardPass& from) {
   const Tensor logits = from.output(from.recording().logits);
   const std::int64_t rows = shape_.sequences, each = logits.shape[0] / rows,
@@ -149,7 +149,7 @@ void Generation::gather_logits(const ForwardPass& from) {
   with_float(logits.dtype, [&]<class T>() {
     std::vector<T> mine(static_cast<std::size_t>(rows * width)),
         all(static_cast<std::size_t>(ranks * rows * width));
-    const std::int64_t together = each == 1 ? rows : 1;  // rows that lie side by side
+    const std::int64_t together = each == 1 ? rows : 1;  // contiguous rows
     for (std::int64_t r = 0; r < rows; r += together)
       device::download(rank_context_.device.stream(), mine.data() + r * width,
                        logits.ptr<T>() + (r * each + each - 1) * width,
@@ -165,7 +165,8 @@ void Generation::gather_logits(const ForwardPass& from) {
   });
 }
 
-// The rows of sequences that change are put aside, then to their places.
+// Moves cache rows to the beams that continue them: to scratch memory first, then to their new
+// places.
 void Generation::reorder(std::span<const std::int64_t> parents) {
   const std::int64_t capacity = shape_.capacity;
   std::vector<std::int64_t> changed;

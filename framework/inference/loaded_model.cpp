@@ -50,7 +50,7 @@ config::Config checkpoint_config(const std::string& step_dir,
                          ? huggingface_run(step_dir)
                          : config::parse_config(
                                checkpoint::CheckpointReader(step_dir).manifest().config, name, {});
-  // What a run computed with is not part of its checkpoint; what is asked for here counts.
+  // Device, precision and backend of the training run do not count; those asked for here do.
   c.device = config::DeviceKind::cpu;
   c.precision = config::Precision::fp32;
   c.tf32 = false;

@@ -5,7 +5,7 @@
 namespace tfm::inference {
 namespace {
 
-constexpr std::int64_t kPromptTokens = 32;  // of a prompt that are read at once
+constexpr std::int64_t kPromptTokens = 32;  // prompt tokens per forward pass
 
 }  // namespace
 

@@ -8,22 +8,22 @@ namespace {
 
 constexpr std::int64_t kSentences = 32, kSequences = 128,
                        kTokens =
-                           4096;  // of a batch at most: sentences, sentences * beams, source tokens
+                           4096;  // limits of a batch: sentences, sentences * beams, source tokens
 
 std::int64_t bucket(std::int64_t length) { return round_up(length, length <= 64 ? 8 : 32); }
 
-// Of a batch whose longest source has so many tokens.
+// Sentences of a batch whose longest source has `longest` tokens.
 std::int64_t sentences_of(const TranslatorOptions& o, std::int64_t longest) {
   return std::clamp<std::int64_t>(std::min(kSequences / o.beams, kTokens / bucket(longest)), 1,
                                   kSentences);
 }
 
-// Most tokens of the translation of so many, ends included.
+// Maximum length of the translation of `source` tokens, end tokens included.
 std::int64_t limit(const TranslatorOptions& o, const config::ModelConfig& m, std::int64_t source) {
   return std::min(o.max_tokens > 0 ? o.max_tokens : 2 * source + 50, m.max_seq_len);
 }
 
-// Of sentences of which the longest has so many tokens.
+// Shape of a batch whose longest source has `longest` tokens.
 nn::BatchShape shape_of(const TranslatorOptions& o, const config::ModelConfig& m,
                         std::int64_t sentences, std::int64_t longest) {
   return {.sequences = sentences * o.beams,
@@ -82,7 +82,7 @@ Translator::Translator(const nn::Model& model, const config::ModelConfig& config
   data::check_known(std::max(special_.begin, special_.end), config.vocab_size, "the tokenizer");
 }
 
-// The longest first: what runs out of memory does so at once.
+// Longest first: if memory does not suffice, the first batch fails.
 std::vector<Translator::Source> Translator::encode(const std::vector<std::string>& lines) {
   const auto most = static_cast<std::size_t>(config_.max_seq_len);
   std::vector<Source> sources;
@@ -128,7 +128,7 @@ void Translator::translate(std::span<const Source> batch, Targets& targets) {
   for (std::size_t i = 0; i < batch.size(); ++i) targets[batch[i].line] = searches[i].best();
 }
 
-// Every line was translated on one data rank.
+// Gives every rank all translations; each line was translated on one data rank.
 void Translator::share(Targets& targets) const {
   comm::Communicator& data = rank_context_.mesh.group(nn::kBatchAxes);
   std::int64_t width = 0;
@@ -166,7 +166,8 @@ std::vector<std::string> Translator::translate(const std::vector<std::string>& l
   for (std::size_t first = 0, batch = 0; first < sources.size(); first += size, ++batch) {
     size = static_cast<std::size_t>(sentences_of(options_, std::ssize(sources[first].ids)));
     while (!memory_.empty() && sources.size() < first + size)
-      sources.push_back({lines.size(), {special_.end}});  // it is for whole batches
+      sources.push_back(
+          {lines.size(), {special_.end}});  // fills the batch: `memory_` is sized for whole ones
     size = std::min(size, sources.size() - first);
     if (batch % static_cast<std::size_t>(rank_context_.mesh.layout.size(nn::kBatchAxes)) ==
         static_cast<std::size_t>(rank_context_.mesh.place(nn::kBatchAxes)))

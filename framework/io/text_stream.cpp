@@ -22,8 +22,8 @@ using namespace std::string_view_literals;
 
 constexpr std::size_t head_bytes = std::size_t{64} << 10, block_bytes = std::size_t{256} << 10;
 
-// What a format's files start with, its name, and the command that makes text of one: $F is the
-// file, $O the file without its extension.
+// The magic bytes of a format, its name, and the command that converts it to text: $F is the file,
+// $O the file without its extension.
 struct Signature {
   std::string_view bytes, format, command;
   std::size_t at = 0;
@@ -169,7 +169,7 @@ class TextStream::Plain final : public Bytes {
   ~Plain() override { ::close(fd_); }
   Plain(const Plain&) = delete;
   Plain& operator=(const Plain&) = delete;
-  // Bytes to be given again, before those that follow.
+  // Puts bytes back; they are read again before the rest.
   void unread(std::string bytes) { again_ = std::move(bytes); }
   std::size_t read(char* out, std::size_t bytes) override {
     if (!again_.empty()) {
@@ -263,7 +263,7 @@ class TextStream::Zstandard final : public Bytes {  // one or more frames
       if (::ZSTD_isError(wanted_))
         input_error(file_->path(),
                     std::string("the Zstandard data is damaged: ") + ::ZSTD_getErrorName(wanted_));
-      flush_ = to.pos == to.size && wanted_ != 0;  // more of what was read may be waiting
+      flush_ = to.pos == to.size && wanted_ != 0;  // the decoder may hold more output
     }
     return to.pos;
   }

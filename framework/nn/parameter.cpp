@@ -124,7 +124,7 @@ template void ParameterSet::initialize(std::uint64_t, double*, int) const;
 
 namespace {
 
-// Calls run(element of the whole part, element of the slice, count) for every contiguous piece.
+// Calls run(element of the whole part, element of the slice, count) for every contiguous range.
 template <class F>
 void each_run(const PartSlice& s, F run) {
   const std::int64_t cols = s.full.rank() > 1 ? s.full[1] : 1;

@@ -16,13 +16,13 @@ struct Attention final : graph::Op {
   enum Out { y, lse };
 
   AttentionOptions options;
-  graph::Tensors inputs;  // that are there
+  graph::Tensors inputs;  // those present
   std::int64_t batch, buckets = 0;
   std::uint32_t stream = 0;
 
   std::string_view kind() const override { return "attention"; }
   graph::Saved saved() const override { return {.inputs = inputs, .outputs = {y, lse}}; }
-  // Scores and weighted sum, 2 * 2 * T * S * D for every head; backward makes the scores again and
+  // Scores and weighted sum, 2 * 2 * T * S * D for every head; backward recomputes the scores and
   // has four products of its own.
   graph::Work work(graph::Phase phase) const override {
     const double all = 4.0 * batch * options.queries * options.keys * options.heads *

@@ -11,7 +11,7 @@
 namespace tfm::ops {
 namespace {
 
-// Rows of a chunk that are worked on: all, or those with a label.
+// Rows of a chunk to compute: all, or those with a label.
 template <class T>
 struct Rows {
   std::int64_t n, cols;
@@ -20,7 +20,8 @@ struct Rows {
   const std::int32_t* places = nullptr;  // in the chunk, where x is a copy; null: all
 };
 
-// Copies to `x` (n, cols) and `labels` (2 n: labels, places); not `fresh`: they are there already.
+// The rows with a label, copied to `x` (n, cols) and `labels` (2 n: labels, places); where more
+// than seven of eight have one, all rows as they are. Not `fresh`: the copies are there already.
 template <class T>
 Rows<T> labelled(cpu::Stream& s, const Rows<T>& all, T* x, std::int32_t* labels, bool fresh) {
   const std::int64_t n =
@@ -36,8 +37,8 @@ Rows<T> labelled(cpu::Stream& s, const Rows<T>& all, T* x, std::int32_t* labels,
 }
 template <class T>
 Rows<T> labelled(cuda::Stream&, const Rows<T>& all, T*, std::int32_t*, bool) {
-  return all;
-}  // the host does not know them
+  return all;  // labels are in device memory
+}
 
 // Adds the gradients of these rows of a chunk to `to`, at the places that they have there.
 template <class T>

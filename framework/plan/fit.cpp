@@ -8,8 +8,8 @@
 namespace tfm::plan {
 namespace {
 
-// Of the first tensor rank, which has the largest share; nothing where these ranks cannot run the
-// configuration.
+// The plan of tensor rank 0, which has the largest share; none where the configuration does not fit
+// the number of ranks.
 std::optional<StepPlan> plan_of(config::Config config, int ranks) {
   try {
     config::resolve_for_ranks(config, ranks);

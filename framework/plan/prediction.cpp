@@ -13,7 +13,7 @@ class Clock {
   Clock(const StepPlan& plan, const ShapePlan& shape, const DeviceModel& device)
       : plan_(plan), program_(shape.train_program), device_(device) {}
 
-  // `times` micro-batches alike; the last one reduces.
+  // `times` equal micro-batches; the last one reduces gradients.
   void micro_batch(bool accumulating, bool reducing, double times) {
     times_ = times;
     for (std::size_t i = 0; i < program_.steps().size(); ++i) {

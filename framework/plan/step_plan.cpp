@@ -81,7 +81,7 @@ void leave_out_single(std::vector<comm::CollectiveCall>& calls, const comm::Layo
   std::erase_if(calls, [&](const comm::CollectiveCall& c) { return layout.size(c.axes) == 1; });
 }
 
-// The part of a global batch that one rank takes at a time.
+// Micro-batches of one data rank.
 ShapePlan divide(const config::Config& c, const comm::Layout& layout, nn::BatchShape shape) {
   ShapePlan s{.batch = shape.sequences, .shape = shape};
   const std::int64_t each = ceil_div(s.batch, layout.size(nn::kBatchAxes));

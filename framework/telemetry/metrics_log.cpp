@@ -29,7 +29,7 @@ std::string number_text(T value) {
   return {text, end};
 }
 
-// Whether a line of an earlier run stays; `seen` holds what stayed before it.
+// Whether a line of the resumed run's earlier part is kept; `seen` has the kept ones before it.
 bool stays(std::string_view line, std::int64_t resumed, std::set<std::string>& seen) {
   const auto json = nlohmann::json::parse(line, nullptr, false);
   if (!json.is_object() || !json.contains("event") || !json["event"].is_string()) return false;

@@ -181,7 +181,7 @@ struct MetricsServer::Impl {
                       ": cannot listen: the port is in use or the host is not an address of this "
                       "machine; choose another address (metrics.listen=127.0.0.1:0 picks a free "
                       "port) or metrics.listen=none");
-    sigset_t all, before;  // the loop's thread takes the signals
+    sigset_t all, before;  // the training thread handles signals
     sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
     thread = std::thread([this] { server.listen_after_bind(); });

@@ -15,8 +15,8 @@
 namespace tfm::text {
 namespace {
 
-// Steps that the matches in a text may take: each of them some for nothing, and all together some
-// more for each byte of the text.
+// Limits on backtracking steps of PCRE2: each match has some free ones, all matches of a text share
+// a number that grows with its bytes.
 constexpr std::uint32_t free_steps = 1000;
 constexpr std::uint64_t shared_steps = 1'000'000, shared_steps_a_byte = 1000;
 constexpr std::uint32_t max_heap = 256 << 10;  // KiB
@@ -52,7 +52,7 @@ std::string word(bool in_set) {
          "\\x{24B6}-\\x{24E9}\\x{1F130}-\\x{1F149}\\x{1F150}-\\x{1F169}\\x{1F170}-\\x{1F189}";
 }
 
-// What stands for [:name:] in a set.
+// PCRE2's equivalent of [:name:] in a set.
 std::string posix(std::string_view name, const std::string& where) {
   if (name == "digit") return categories({"Nd"});
   if (name == "punct") return categories({"P", "S"});
@@ -65,7 +65,7 @@ std::string posix(std::string_view name, const std::string& where) {
                                    "word, space, cntrl or xdigit");
 }
 
-// What stands for the escape `letter` outside a set, or in one.
+// PCRE2's equivalent of the escape `letter`, outside a set or in one.
 std::string escape(char letter, bool in_set, const std::string& where) {
   const auto set = [&](std::string_view parts, bool negated) {
     if (in_set && negated)
@@ -101,7 +101,7 @@ std::string escape(char letter, bool in_set, const std::string& where) {
   return {'\\', letter};
 }
 
-// PCRE2 takes a script's name for those who use it with others, too.
+// In PCRE2 \p{Greek} means Script_Extensions; \p{sc:Greek} is the script itself.
 bool is_script(std::string_view name) {
   const bool word = std::all_of(name.begin(), name.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
@@ -110,12 +110,13 @@ bool is_script(std::string_view name) {
   return word && name.size() > 2 && compile("\\p{sc:" + std::string(name) + "}", 0, &error);
 }
 
-// What stands for \p{name} or \P{name}.
+// PCRE2's equivalent of \p{name} or \P{name}.
 std::string property(std::string_view name, bool negated, bool in_set) {
   const std::string known = (is_script(name) ? "{sc:" : "{") + std::string(name) + "}";
   const std::string newer =
       name == "LC" ? newer_code_points({"Lu", "Ll", "Lt"}) : newer_code_points({name});
-  if ((name == "C" || name == "Cn") && !in_set) {  // PCRE2 may take for unassigned what is not
+  if ((name == "C" || name == "Cn") &&
+      !in_set) {  // an older PCRE2 lists newer code points as unassigned
     const std::string assigned = "[" + newer_code_points({"Assigned"}) + "]",
                       own = newer.empty() ? "" : "[" + newer + "]";
     if (negated)
@@ -173,7 +174,7 @@ std::string pcre2_pattern(std::string_view pattern, const std::string& where) {
 
 namespace {
 
-// What one thread needs to find matches of a pattern in a text.
+// Match state of one thread.
 class Match {
  public:
   explicit Match(const pcre2_code* code)
@@ -194,8 +195,8 @@ class Match {
     text_ = text;
     steps_left_ = shared_steps + shared_steps_a_byte * text.size();
   }
-  // The first match at `at` or later, or PCRE2's error. With a limit that grows from failure to
-  // failure, as only failures tell of steps.
+  // The first match at `at` or later, or PCRE2's error. The limit grows with each failure, as PCRE2
+  // reports steps by failing only.
   int find(std::size_t at) {
     for (std::uint64_t limit = free_steps;; limit = std::min(8 * limit, steps_left_)) {
       pcre2_set_match_limit(limits_,

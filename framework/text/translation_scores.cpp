@@ -176,7 +176,7 @@ double corpus_chrf(std::span<const std::string> hypotheses,
       const Counts c = compare(character_grams(h, n + 1), character_grams(r, n + 1));
       if (c.reference > 0)
         total[n].hypothesis +=
-            c.hypothesis;  // a line whose reference has no such n-gram says nothing
+            c.hypothesis;  // skips lines whose reference has no n-gram of this length
       total[n].reference += c.reference;
       total[n].matches += c.matches;
     }

@@ -49,7 +49,7 @@ constexpr const char* kCategories[] = {"Cn", "Lu", "Ll", "Lt", "Lm", "Lo", "Mn",
                                        "Pe", "Pi", "Pf", "Po", "Sm", "Sc", "Sk", "So",
                                        "Zs", "Zl", "Zp", "Cc", "Cf", "Cs", "Co"};  // counts them
 
-// Of Unicode 16.0, whichever older one utf8proc has.
+// The category in Unicode 16.0, even where utf8proc knows an older version only.
 utf8proc_category_t category(std::uint32_t c) {
   const auto known = utf8proc_category(static_cast<utf8proc_int32_t>(c));
   if (known != UTF8PROC_CATEGORY_CN) return known;
@@ -63,7 +63,7 @@ utf8proc_category_t category(std::uint32_t c) {
       std::begin(kCategories));
 }
 utf8proc_category_t category_in_8(std::uint32_t c) {
-  switch (c) {  // which have changed
+  switch (c) {  // changed since
     case 0x166D:
     case 0x111C9:
       return UTF8PROC_CATEGORY_PO;
@@ -84,7 +84,7 @@ utf8proc_category_t category_in_9(std::uint32_t c) {
                                : category(c);
 }
 
-// Of a text of code points that utf8proc and Unicode 9.0 know alike.
+// For code points that utf8proc and Unicode 9.0 treat alike.
 void append_normal_form(std::string_view text, NormalForm form, std::string& all) {
   if (std::all_of(text.begin(), text.end(),
                   [](char c) { return static_cast<signed char>(c) >= 0; })) {

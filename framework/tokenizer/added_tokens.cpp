@@ -49,7 +49,7 @@ bool AddedTokens::allows_cuts() const {
 }
 
 void AddedTokens::split(std::string_view text, const Sink& sink) const {
-  std::size_t from = 0;  // what is before it has been handed on
+  std::size_t from = 0;  // text before it has been passed on
   for (std::size_t at = 0; at < text.size() && !tokens_.empty();) {
     if (!starts_[static_cast<unsigned char>(text[at])]) {
       ++at;

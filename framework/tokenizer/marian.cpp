@@ -16,7 +16,7 @@ namespace {
 
 class MarianTokenizer final : public Tokenizer {
  public:
-  // `target`: null for the target side itself.
+  // `target`: the target side's tokenizer; null: this is the target side.
   MarianTokenizer(PipelineParts side, const VocabEntries& vocabulary,
                   std::unique_ptr<MarianTokenizer> target)
       : side_(std::move(side)), target_(std::move(target)), special_(side_.special_ids()) {

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view metaspace = "\xE2\x96\x81";
 
-// True where a whitespace character ends at the end of the text, which may end inside a sequence.
+// Whether the text ends in a whitespace character; it may be cut within a UTF-8 sequence.
 bool ends_with_space(std::string_view text) {
   if (text.empty()) return false;
   const unsigned char last = static_cast<unsigned char>(text.back());

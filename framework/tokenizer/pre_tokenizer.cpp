@@ -12,11 +12,12 @@ namespace tfm::tokenizer {
 
 namespace {
 
-// Some alternative matches at every character.
+// Matches at every character, so that nothing lies between matches.
 constexpr const char* gpt2_pattern =
     R"('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// Hands on the pieces of a split; `matches(text, found)` calls found(begin, end) for each match.
+// Passes the pieces of a split to the sink; `matches(text, found)` calls found(begin, end) for each
+// match.
 template <class Matches>
 void split_at(const Matches& matches, Behavior behavior, bool invert, Piece piece,
               const PieceSink& sink) {
@@ -70,7 +71,7 @@ class SequencePreTokenizer final : public PreTokenizer {
   explicit SequencePreTokenizer(std::vector<std::unique_ptr<PreTokenizer>> parts)
       : parts_(std::move(parts)) {}
   void split(Piece piece, const PieceSink& sink) const override { split_from(0, piece, sink); }
-  // Once a split has cut there, later ones see the parts alone.
+  // The first split decides: later ones see its pieces only.
   Cuts cuts() const override { return parts_.empty() ? Cuts::none : parts_.front()->cuts(); }
 
  private:

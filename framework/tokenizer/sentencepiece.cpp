@@ -233,7 +233,7 @@ std::array<std::int32_t, 256> read_byte_ids(const SpmModel& model, const std::st
   return ids;
 }
 
-// `vocabulary`: what gives the pieces their ids instead of their places; may be empty.
+// `vocabulary`: ids of the pieces (Marian's vocab.json); empty: their indices.
 std::unique_ptr<TokenModel> make_unigram(const SpmModel& model,
                                          std::array<std::int32_t, 256> byte_ids,
                                          std::int32_t unknown, const VocabEntries& vocabulary) {

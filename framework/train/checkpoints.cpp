@@ -54,8 +54,8 @@ class Checkpoints final : public Observer {
   }
 
  private:
-  std::optional<checkpoint::RunLock> lock_;  // as long as the run lasts
-  std::string error_;                        // of the last one
+  std::optional<checkpoint::RunLock> lock_;  // held until the run ends
+  std::string error_;                        // of the last checkpoint
 };
 
 }  // namespace

@@ -7,7 +7,9 @@ namespace {
 
 class EarlyStopping final : public Observer {
  public:
-  void on_start(TrainingRun& run) override { look(run); }  // a run that had stopped stays so
+  void on_start(TrainingRun& run) override {
+    look(run);
+  }  // a resumed run that had stopped early stops again
 
   void after_evaluation(TrainingRun& run, const EvaluationResult& evaluated) override {
     if (!run.best) return;

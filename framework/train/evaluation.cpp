@@ -1,4 +1,4 @@
-// The validation data, every eval.every steps, with the average of the weights if there is one.
+// Evaluates validation data every eval.every steps, with averaged weights where they are enabled.
 #include "inference/translator.h"
 #include "text/translation_scores.h"
 #include "train/observers.h"
@@ -45,7 +45,7 @@ class Evaluation final : public Observer {
   }
 
   std::int64_t batches_;
-  data::RunData::Lines lines_;  // to translate at each evaluation
+  data::RunData::Lines lines_;  // translated at each evaluation
   std::unique_ptr<data::DataLoader> loader_;
 };
 

@@ -1,4 +1,4 @@
-// metrics.jsonl: a line for each thing that happens.
+// metrics.jsonl: one line per event.
 #include "telemetry/metrics_log.h"
 #include "train/observers.h"
 

@@ -1,4 +1,5 @@
-// Steps that changed nothing because their loss or gradient was not finite.
+// Counts steps that were skipped for a loss or gradient of NaN or Inf; ends the run after several
+// in a row.
 #include "telemetry/progress.h"
 #include "train/observers.h"
 

@@ -1,4 +1,4 @@
-// metrics.listen: the figures of the run for Prometheus.
+// metrics.listen: metrics of the run for Prometheus.
 #include "core/version.h"
 #include "telemetry/metrics_server.h"
 #include "train/observers.h"

@@ -11,7 +11,7 @@
 namespace tfm::train {
 namespace {
 
-// The checkpoint to go on from, the same on every rank; empty: there is none.
+// The checkpoint to resume from, the same on every rank; empty: none.
 std::string checkpoint_to_resume(const TrainingRun& run) {
   std::string path;
   const config::CheckpointConfig& c = run.config.checkpoint;

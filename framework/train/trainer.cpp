@@ -12,8 +12,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// In the order in which they are told what happens: a step is judged, then reported; what an
-// evaluation or a request asks for is there before checkpoints are written.
+// Observers in the order of notification: a step is checked, then reported; evaluations and
+// requests come before the checkpoints they ask for.
 void add_observers(TrainingRun& run, StopRequests& requests) {
   const auto add = [&](std::unique_ptr<Observer> o) { run.observers.push_back(std::move(o)); };
   add(watch_nonfinite_steps());
@@ -33,7 +33,7 @@ std::int64_t most_of_all_ranks(const TrainingRun& run, std::int64_t value) {
   return value;
 }
 
-// Ranks wait for each other in a step ten times as long as the longest took.
+// Default timeout of collectives: ten times the longest step, at least 30 s and at most 300 s.
 double step_timeout(const TrainingRun& run, double longest_step) {
   if (run.config.parallel.timeout > 0 || longest_step == 0) return run.file_timeout();
   return std::clamp(10 * longest_step, 30.0, 300.0);

@@ -16,8 +16,8 @@ namespace {
 
 constexpr double kBound = 1e-9;  // float64 sums in another order
 constexpr std::int64_t kSteps = 5;
-// What would blow up rounding: steps that diverge, and steps along gradients that are zero but for
-// rounding (a key's bias).
+// Larger values would amplify rounding errors: in steps that diverge, and in Adam's steps along
+// gradients that are zero but for rounding (a key's bias).
 constexpr double kMostRate = 1e-2, kLeastEps = 1e-6;
 
 // Random ids; uneven numbers of real tokens and keys, of which every sequence has at least one of
@@ -81,14 +81,14 @@ Trace run(config::Config config, const comm::Mesh& mesh, const device::Device& d
         e.train_step(s, std::min(config.optimizer.lr, kMostRate), loader.load(s - 1));
     t.losses.push_back(r.loss);
     t.norms.push_back(r.grad_norm);
-    if (s == 1)  // complete without ZeRO only, which leaves each rank its share of the sums
+    if (s == 1)  // complete without ZeRO only, where each rank has all sums
       t.gradients = parts_of(e, e.flat().gradients);
   }
   t.parameters = parts_of(e, e.flat().parameters);
   return t;
 }
 
-// What is not finite is as far from anything as can be.
+// NaN and Inf count as an infinite difference.
 double distance(double a, double b) {
   const double d = std::abs(a - b);
   return std::isfinite(d) ? d : std::numeric_limits<double>::infinity();

@@ -60,7 +60,7 @@ class CollectiveBench {
   }
 
  private:
-  // As the slowest rank has it.
+  // Time of the slowest rank.
   double best(const std::function<void()>& f) {
     return best_of([&](int times) {
       host_.world().barrier();

@@ -13,8 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Without a file: as much of GPT-2 124M as a second or two of a processor, or a fraction of one of
-// a GPU, has room for.
+// Default model without a file: GPT-2 124M, cut to one or two seconds on a CPU, or less on a GPU.
 config::Config configuration(const Arguments& args) {
   if (args.positional().size() > 1)
     throw Error(ExitCode::usage,
@@ -48,7 +47,7 @@ class KernelBench {
 
   const plan::DeviceModel& model() const { return model_; }
 
-  // Runs the program in its order; of steps that are alike the first one is timed.
+  // Runs the program in order; of equal instructions the first is timed.
   void run(const std::function<void(const Json&)>& found) {
     device::Device& device = engine_.device();
     const plan::ShapePlan& shape = engine_.plan().largest();
@@ -96,7 +95,7 @@ class KernelBench {
   }
 
  private:
-  // What tells steps apart: the op, its phase, the shapes of what it is given.
+  // Identity of an instruction: op, phase and shapes of the inputs.
   static std::string name_of_step(const graph::Program& program, const graph::Instruction& s) {
     const graph::Node& node = program.recording().nodes()[static_cast<std::size_t>(s.node)];
     std::string name = std::string(node.op->kind()) + " " + std::string(graph::name_of(s.phase));

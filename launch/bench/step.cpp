@@ -30,7 +30,7 @@ class StepBench {
         schedule_(plan::schedule_of(config_)),
         random_(config_.model.vocab_size, engine_.plan().shapes.size() - 1,
                 engine_.plan().largest().batch),
-        // Batches by length: all of them of the longest one.
+        // With length buckets: the longest bucket.
         data_(!args.has("--random-data") && engine_.plan().shapes.size() == 1
                   ? std::make_unique<data::RunData>(config_)
                   : nullptr),
@@ -91,7 +91,7 @@ class StepBench {
     ++done_;
   }
 
-  // Everything becomes the mean of all ranks, of one step.
+  // Averages everything over all ranks, per step.
   void average(std::int64_t count, double& whole) {
     std::vector<double> all = times_.program;
     for (double s : {times_.norm, times_.update, data_seconds_, whole}) all.push_back(s);

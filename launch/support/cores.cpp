@@ -58,7 +58,7 @@ Cpus cpus_of_launcher(const Cpus& own) {
   return {};
 }
 
-// Hardware threads of a core and cores of a socket beside each other.
+// Sorts by socket and core, so that hardware threads of a core are neighbors.
 Cpus by_topology(Cpus cpus) {
   const auto place = [](int cpu) {
     const auto number = [&](const char* name) {
@@ -101,7 +101,7 @@ std::optional<double> quota_of_this_process() {
   return cpu_quota("/sys/fs/cgroup", text_of("/proc/self/cgroup"));
 }
 
-// Of all ranks: {threads, fair share} each.
+// `ranks`: {threads, fair share} of each rank.
 std::string warning_of(const std::vector<std::string>& ranks) {
   int fewer = 0;
   std::vector<int> worst;

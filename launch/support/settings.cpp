@@ -62,7 +62,7 @@ struct Difference {
   std::string key, mine, theirs;
 };
 
-// The first key that is not the same in both.
+// The first key whose values differ.
 Difference difference(const std::string& mine, const std::string& theirs) {
   const std::vector<Setting> a = settings_of(mine), b = settings_of(theirs);
   const auto value = [](const std::vector<Setting>& all, const std::string& key) {

@@ -55,7 +55,7 @@ struct Blas::Plan {
   cublasLtMatmulDesc_t operation = nullptr;
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
   cublasLtMatmulAlgo_t algorithm{};
-  bool chosen = false;  // for good
+  bool chosen = false;  // final
   cublasStatus_t refused = CUBLAS_STATUS_SUCCESS;
 
   Plan(const Product& p, cublasComputeType_t float_compute) {
@@ -142,7 +142,7 @@ void Blas::choose(const Product& p, Plan& plan, Operands o) {
       static_cast<std::uint32_t>(p.align_c));
   set(cublasLtMatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
       static_cast<std::uint32_t>(p.align_c));
-  // Partial sums in the type of the arithmetic: not in 16 bits, nor in a C of 16 bits.
+  // Split-K keeps partial sums in the compute type, never in 16 bits.
   set(cublasLtMatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
       static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   cublasLtMatmulHeuristicResult_t results[kCandidates];
@@ -181,7 +181,7 @@ void Blas::choose(const Product& p, Plan& plan, Operands o) {
   plan.chosen = true;
   const auto agreed = file_.add(key, std::bit_cast<Algorithm>(plan.algorithm));
   if (!agreed || !adopt(plan, *agreed))
-    plan.algorithm = results[0].algo;  // which all ranks are proposed
+    plan.algorithm = results[0].algo;  // the same proposal on all ranks
 }
 
 Blas::Plan& Blas::plan_of(const Product& p, const Operands& o) {

@@ -12,7 +12,7 @@ namespace {
 #define TFM_QUOTED(x) #x
 #define TFM_TEXT(x) TFM_QUOTED(x)
 
-// Beside the program's other libraries, else where it was when tfm was configured.
+// By the dynamic linker's search path, else from the path that was found when tfm was configured.
 void* open_library() {
   for (const char* path : {"libcudnn.so." TFM_TEXT(CUDNN_MAJOR), TFM_CUDNN_LIBRARY})
     if (void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL)) return library;
@@ -144,7 +144,7 @@ Tensor Graph::reshape(const Tensor& x, const Tensor& to) {
 
 namespace {
 
-// cuDNN does not say of the engine that each run gives other bits.
+// Whether the engine is deterministic, as far as cuDNN's notes say.
 bool repeats(const Descriptor& engine) {
   cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
   const std::int64_t n = engine.get(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,

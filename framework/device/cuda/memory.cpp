@@ -1,4 +1,4 @@
-// The device's part of device/memory.h.
+// CUDA implementation of device/memory.h.
 #include "device/memory.h"
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// The device's part of device/replay.h.
+// CUDA implementation of device/replay.h.
 #include "device/replay.h"
 
 #include <utility>
@@ -17,7 +17,7 @@ struct Graph {
   }
 };
 
-// Ends the recording also where the work throws; what was recorded then is dropped.
+// Captures a graph. Ends the capture, too, when the work throws, and then drops the graph.
 class Recording {
  public:
   Recording(cudaStream_t stream, cudaGraph_t& graph) : stream_(stream), graph_(graph) {
@@ -45,7 +45,7 @@ void Replay::run(cuda::Stream& stream, const std::function<void()>& work) {
   if (!std::exchange(ran_, true)) return work();
   if (!graph_) {
     auto graph = std::make_shared<Graph>();
-    // What the first run took to measure goes back to the device.
+    // Returns to the device what the first run allocated to choose algorithms.
     cudaMemPool_t pool = nullptr;
     stream.wait();
     cuda::check(cudaDeviceGetDefaultMemPool(&pool, stream.device()));

@@ -51,7 +51,7 @@ Stream::Stream(int device, device::Numerics numerics, bool urgent)
   int least = 0, greatest = 0;
   check(cudaDeviceGetStreamPriorityRange(&least, &greatest));
   check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, urgent ? greatest : least));
-  cudaMemPool_t pool = nullptr;  // of cudaMallocAsync: keep what is freed
+  cudaMemPool_t pool = nullptr;  // of cudaMallocAsync: keeps freed memory
   std::uint64_t keep = UINT64_MAX;
   check(cudaDeviceGetDefaultMemPool(&pool, device));
   check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep));

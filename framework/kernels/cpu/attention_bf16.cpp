@@ -8,13 +8,13 @@
 namespace tfm::kernels {
 namespace {
 
-constexpr std::int64_t kWords = 16;  // of a vector
+constexpr std::int64_t kWords = 16;  // 32-bit words of a vector
 constexpr std::int64_t kTilePairs = kTileQueries / 2;
 
-// Rows that do not share cache sets.
+// A row stride that avoids conflicts in cache sets.
 std::int64_t padded(std::int64_t columns) { return round_up(columns, kWords) + kWords; }
 
-// Factors of products in words of two terms.
+// Operands of dot products: words of two bf16 terms.
 struct TermPairs {
   std::uint32_t* data;
   std::int64_t stride;
@@ -26,7 +26,7 @@ TermPairs words(std::int64_t pairs, std::int64_t columns) {
   return {scratch<std::uint32_t, Slot>(pairs * stride), stride};
 }
 
-// Room for what a task works on.
+// Scratch memory of a task: one group of heads of one sequence.
 struct GroupTiles {
   const AttentionArgs<bf16>& a;
   AttentionArgs<float> options;
@@ -57,12 +57,12 @@ struct GroupTiles {
   const bf16* queries(const AttentionTile<float>& tile) const {
     return q + tile.first * a.q_stride + tile.h * size;
   }
-  // (rows, keys) products of rows of the tile, `stride` apart, with all keys in words.
+  // (rows, keys) = rows of the tile, `stride` apart, times all keys.
   void against_keys(const AttentionTile<float>& tile, const bf16* x, std::int64_t x_stride,
                     const TermPairs& keys, float* to) const {
     dot_product(tile.rows, tile.width, size / 2, {x, x_stride, 2}, keys, to, stride, false);
   }
-  // (rows, size) products of the tile's `halves` with pairs of keys or values.
+  // (rows, size) = the tile's `halves` times keys or values.
   void over_keys(const AttentionTile<float>& tile, const TermPairs& columns) const {
     dot_product(tile.rows, size, ceil_div(tile.width, 2), {halves, stride, 2}, columns, rows, width,
                 false);
@@ -104,9 +104,9 @@ void forward(const GroupTiles& g, const AttentionTile<float>& tile, const TermPa
     store_scaled(g.rows + r * g.width, inverse[r], out + r * g.a.out_stride, g.size);
 }
 
-// From the products of row r to its dropped weights, from gradients of those to gradients of the
-// scores; zeros from the visible keys to `width`. The output was rounded to bf16, so that its
-// product with the gradient is added up from the weights once more.
+// Of row r: products to weights after dropout, gradients of those to gradients of the scores; zeros
+// from the visible keys to `width`. sum(out * dout) is computed from the weights, because the
+// stored output is rounded to bf16.
 template <bool Added>
 std::int64_t softmax_gradient(const AttentionTile<float>& tile, std::int64_t r, float* w, float* d,
                               std::int64_t width, float* factors) {

@@ -18,7 +18,8 @@ std::uint32_t word(const bf16* p) {
 }
 
 #ifdef __x86_64__
-// Compiled for these instructions whatever the rest of the program is compiled for.
+// Compiled for these instruction sets whatever -march says; called only where the processor has
+// them.
 #define TFM_DOT_TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")))
 
 constexpr int kLanes16 = 16, kRows = 6, kVectors = 4;

@@ -39,7 +39,7 @@ std::vector<const void*> operands_of(const AttentionBackwardArgs<T>& g) {
   return all;
 }
 
-// All that a plan depends on.
+// Cache key of a plan.
 template <class T>
 std::string key_of(const AttentionArgs<T>& a, const char* direction = "forward") {
   std::string key = std::string(direction) + " " + std::string(name_of(dtype_of<T>));
@@ -73,7 +73,7 @@ bool computes(const AttentionBackwardArgs<T>& g) {
   return computes(g.forward) && !g.dbias && whole_chunks(g.dout, g.dq, g.dk, g.dv);
 }
 
-// Of one stream.
+// Plans of one stream.
 class Plans {
  public:
   explicit Plans(cuda::Stream& stream)
@@ -89,7 +89,7 @@ class Plans {
     }
   }
 
-  // False, too, where cuDNN refuses to start.
+  // False where cuDNN does not support the case or cannot be initialized.
   template <class Args>
   bool run(const Args& args) {
     const Parts* parts = handle_ ? parts_of(args) : nullptr;
@@ -118,7 +118,7 @@ class Plans {
     AttentionPart size;
   };
 
-  // Made at the first call, but not while a graph is captured. Null: refused.
+  // Built at the first call, but never during graph capture. Null: not supported.
   template <class Args>
   const Parts* parts_of(const Args& args) {
     const std::string key = key_of(args);
@@ -132,7 +132,8 @@ class Plans {
     return parts.get();
   }
 
-  // Into parts, one after the other, whose workspace is not too large. Null: not possible.
+  // Splits the batch into parts that run one after the other, each with a workspace within the
+  // limit. Null: impossible.
   template <class Args>
   std::unique_ptr<Parts> split(const Args& args) {
     const auto less = [](std::int64_t n) { return n % 2 == 0 ? n / 2 : 1; };

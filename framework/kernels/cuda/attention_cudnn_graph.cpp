@@ -49,7 +49,7 @@ class Attention {
   cudnn::Tensor masked(const cudnn::Tensor& x) {
     if (!a_.causal) return x;
     cudnn::Tensor last = graph.index(x, 2);
-    if (a_.keys != a_.queries) {  // cuDNN knows this form
+    if (a_.keys != a_.queries) {  // cuDNN recognizes this form
       last = graph.pointwise(CUDNN_POINTWISE_ADD, last,
                              graph.constant(static_cast<std::int32_t>(a_.keys)),
                              scores(CUDNN_DATA_INT32));
@@ -122,7 +122,7 @@ cudnn::Graph attention_graph(const AttentionBackwardArgs<T>& g) {
   const cudnn::Tensor product =
       graph.pointwise(CUDNN_POINTWISE_MUL, dout, out, graph.result(CUDNN_DATA_FLOAT, out.sizes));
   const cudnn::Tensor sum = graph.reduce(CUDNN_REDUCE_TENSOR_ADD, product, a.query_values());
-  // In memory, and scaled (without dropout by 1), as engines expect it.
+  // Not virtual, and scaled (without dropout by 1), as engines expect it.
   const cudnn::Tensor delta =
       graph.pointwise(CUDNN_POINTWISE_MUL, sum, graph.constant(1.0f), graph.scratch(sum.sizes));
 

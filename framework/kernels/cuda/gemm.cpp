@@ -1,4 +1,4 @@
-// Matrix products: shapes for cuBLASLt (device/cuda/blas.h), and what it does not do.
+// Matrix products: shapes for cuBLASLt (device/cuda/blas.h), and cases that it does not support.
 #include "kernels/gemm.h"
 
 #include <algorithm>
@@ -46,7 +46,7 @@ cuda::Product product_of(const GemmArgs<T, C>& g, cuda::Epilogue epilogue) {
           .align_c = alignment(g.c, g.ldc)};
 }
 
-// The product has no terms.
+// k = 0: an empty sum.
 template <class T>
 void scale_rows(cuda::Stream& stream, const GemmArgs<T>& g) {
   for (std::int64_t r = 0; r < g.m; ++r) {
@@ -96,7 +96,7 @@ bool apart(cuda::Stream& stream, const LinearGradientsArgs<T>& a) {
   return true;
 }
 
-// In an epilogue, which overwrites db. False: cuBLASLt cannot.
+// Sums db in an epilogue, which overwrites it. False: not supported by cuBLASLt.
 template <class T>
 bool together(cuda::Stream& stream, const LinearGradientsArgs<T>& a) {
   const GemmArgs<T, Accum<T>> g = a.product();
@@ -140,8 +140,8 @@ bool epilogue_is_faster(cuda::Stream& stream, const LinearGradientsArgs<T>& a) {
          1;
 }
 
-// The product and, from what it has written, the activation's gradient; or the second in an
-// epilogue of the first, from the product before it is rounded. False: cuBLASLt cannot.
+// `apart`: the product, then the activation's gradient from the stored product; `together`: the
+// gradient in an epilogue, from the product before rounding. False: not supported by cuBLASLt.
 template <class T>
 bool apart(cuda::Stream& stream, const GemmActivationBackwardArgs<T>& a) {
   gemm(stream, a.product);
