@@ -28,16 +28,16 @@ void time(cuda::Stream& stream, const Shape& s) {
                      row = width + 2 * s.kv_heads * s.size;
   std::vector<std::shared_ptr<std::byte>> kept;
   const auto memory = [&](std::int64_t n) {
-    kept.push_back(allocate(stream, 2 * n));
+    kept.push_back(device::allocate(stream, 2 * n));
     std::vector<bf16> host(static_cast<std::size_t>(n));
     std::uint32_t state = 1;
     for (bf16& x : host)
       x = bf16(static_cast<float>((state = state * 1664525u + 1013904223u) >> 8) * 0x1p-23f - 1.0f);
-    upload(stream, kept.back().get(), host.data(), 2 * n);
+    device::upload(stream, kept.back().get(), host.data(), 2 * n);
     return reinterpret_cast<bf16*>(kept.back().get());
   };
   bf16 *qkv = memory(rows * row), *dqkv = memory(rows * row);
-  kept.push_back(allocate(stream, 4 * rows * s.heads));
+  kept.push_back(device::allocate(stream, 4 * rows * s.heads));
   const AttentionArgs<bf16> a{.batch = s.batch,
                               .heads = s.heads,
                               .kv_heads = s.kv_heads,
