@@ -114,7 +114,7 @@ ROOMS = {
         ("plan/step_plan.cpp", "«comm::kWorld», sizeof(SquareSum)", "nn::kBatchAxes"),
         ("plan/step_plan.cpp", "options.zero > 0 ? comm::Collective::reduce_scatter : comm::Collective::all_reduce_sum", "comm::Collective::all_reduce_sum"),
         ("plan/step_plan.cpp", "run < runs", "run < 1"),
-        ("inference/totals.cpp", "{«sizeof(loss)», sizeof(labels), sizeof(correct)}", "sizeof(loss[0])"),
+        ("inference/totals.cpp", "return {sizeof(loss), sizeof(labels), sizeof(correct)};", "return {sizeof(loss[0]), sizeof(labels), sizeof(correct)};"),
         ("plan/prediction.cpp", "std::max(busy, now_) + seconds", "busy + seconds"),
         ("plan/prediction.cpp", "options.ema > 0 ? 2 : 0", "0"),
     ]),

@@ -95,7 +95,7 @@ def build(source, folder, jobs, mutants):
     programs = ["tfm-train", "tfm-eval", "tfm-generate", "tfm-convert", "tfm-plan", "tfm-verify"]
     targets = {"unit": ["test-unit"], "ops": ["test-ops"], "ranks": ["test-distributed"], "script": programs}
     if not (folder / "build.ninja").exists():
-        subprocess.run(["cmake", "-S", source, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release"], check=True)
+        subprocess.run(["cmake", "-S", source, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DTFM_CUDA=OFF"], check=True)
     subprocess.run(["ninja", "-C", folder, "-k", "0", "-j", str(jobs), *(t for k in sorted(kinds) for t in targets[k])], check=True)
 
 
