@@ -60,7 +60,7 @@ ROOMS = {
         ("data/run_data.cpp", "fits && «sample_length(config, data.train, *tokenizer) < 1»", "false", ["unit:BadConfigs*"]),
         ("data/source.cpp", "std::max<std::int64_t>(«tokens - 1», 0) / seq_len", "tokens"),
     ]),
-    "tokenizer": (["unit:*Token*:Bpe*:Marian*:Malformed*:SentencePieceFile*:CharacterMap*:Unigram*"], [
+    "tokenizer": (["unit:*Token*:Bpe*:Marian*:Malformed*:SentencePieceFile*:CharacterMap*:Unigram*:WordPiece*"], [
         ("tokenizer/unigram.cpp", "score > b.score", "score >= b.score"),
         ("tokenizer/unigram.cpp", "static_cast<Sum>(options_.lowest_score) - Sum{10}", "static_cast<Sum>(options_.lowest_score)"),
         ("tokenizer/unigram.cpp", "single |= «end == next»", "true"),
