@@ -236,6 +236,8 @@ TEST_F(ConfigTest, NumbersAreReadAsWritten) {
   };
   EXPECT_EQ(steps("1e3"), 1000);
   EXPECT_EQ(steps("1.50e1"), 15);
+  EXPECT_EQ(steps("1e+2"), 100);
+  EXPECT_EQ(steps("2000e-2"), 20);
   EXPECT_EQ(steps("2.5k"), 2500);
   EXPECT_EQ(steps("1Ki"), 1024);
   EXPECT_EQ(steps("1.5Ki"), 1536);
@@ -265,6 +267,29 @@ TEST_F(ConfigTest, DefaultsFollowFromTheSizes) {
   EXPECT_EQ(load(kModel + kData, {"model.activation=swiglu", "model.d_model=768"}).model.d_ff,
             2048);
   EXPECT_EQ(load(kModel + kData, {"model.n_heads=5", "model.d_head=8"}).model.d_head, 8);
+}
+
+TEST_F(ConfigTest, TheLastLegalValuesAreLegal) {
+  const std::string wsd = kModel + kData +
+                          "train: {steps: 100}\n"
+                          "schedule: {type: wsd, warmup_steps: 10}\n";
+  EXPECT_EQ(errors(wsd, {"schedule.decay_steps=90"}), "");
+  EXPECT_NE(errors(wsd, {"schedule.decay_steps=91"}).find("exceeds train.steps 100"),
+            std::string::npos);
+  // Half of a decoder's 32 buckets hold one distance each; an encoder has half as many a direction.
+  const std::string relative = kModel + kData;
+  for (const auto& [family, exact] : {std::pair{"decoder", 16}, {"encoder", 8}}) {
+    const auto found = [&](int distance) {
+      return errors(
+          relative,
+          {"model.family=" + std::string(family), "model.position=relative",
+           "model.relative={buckets: 32, max_distance: " + std::to_string(distance) + "}",
+           family == std::string("encoder") ? "data.train.type=mlm" : "data.train.type=text"});
+    };
+    EXPECT_EQ(found(exact + 1), "");
+    EXPECT_NE(found(exact).find("expected more than " + std::to_string(exact)), std::string::npos)
+        << found(exact);
+  }
 }
 
 TEST_F(ConfigTest, SpecialForms) {
