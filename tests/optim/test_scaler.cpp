@@ -5,12 +5,32 @@
 #include <cmath>
 
 #include "core/half.h"
+#include "optim/loss_scale.h"
 #include "support/model_fixture.h"
 
 namespace tfm {
 namespace {
 
 using test::Fixture;
+
+// 65536, doubled after every 2000 updates, halved by a skipped step, after which counting starts
+// anew.
+TEST(LossScale, GrowsAgainAfterEachInterval) {
+  optim::LossScale scale = optim::LossScale::of_fp16();
+  const auto after = [&](int updates) {
+    for (int i = 0; i < updates; ++i) scale.update(true);
+    return scale.value;
+  };
+  EXPECT_EQ(after(1999), 65536);
+  EXPECT_EQ(after(1), 131072);
+  EXPECT_EQ(after(1999), 131072);
+  EXPECT_EQ(after(1), 262144);
+  EXPECT_EQ(after(1500), 262144);
+  scale.update(false);
+  EXPECT_EQ(scale.value, 131072);
+  EXPECT_EQ(after(1999), 131072);
+  EXPECT_EQ(after(1), 262144);
+}
 
 TEST(LossScale, SkipsScalesAndUpdatesAsPyTorchDoes) {
   const Fixture f("fp16_scaler");
