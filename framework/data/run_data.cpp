@@ -11,7 +11,7 @@
 namespace tfm::data {
 namespace {
 
-// What ends a document that is kept apart from others; none where they are joined.
+// The token that ends a document where documents are kept apart; none where they are concatenated.
 std::optional<std::int32_t> document_end(const config::Config& config,
                                          const config::SourceConfig& c,
                                          const tokenizer::Tokenizer& tokenizer) {
@@ -27,7 +27,7 @@ std::optional<std::int32_t> document_end(const config::Config& config,
   return end;
 }
 
-// Objectives that hide tokens read token files or text.
+// Whether the objective corrupts tokens: masked language modeling and span corruption.
 bool hides(const config::SourceConfig& c) {
   return c.type == config::SourceType::mlm || c.type == config::SourceType::span_corruption;
 }
@@ -67,7 +67,7 @@ SpanLengths spans_of(const config::Config& config, const config::SourceConfig& c
              : SpanLengths{};
 }
 
-// Ids of a sample of the source, less one.
+// Tokens of a sample, without the one that only serves as a label; below 1: seq_len is too short.
 std::int64_t sample_length(const config::Config& config, const config::SourceConfig& c,
                            const tokenizer::Tokenizer& tokenizer) {
   const std::int64_t length = config.train.seq_len;
@@ -104,7 +104,8 @@ void check_tokenizer(const config::Config& config, const config::SourceConfig& c
               "data.tokenizer: the end-of-sequence token");
 }
 
-// Whether the files can be opened; of token files everything but the ids after the first sample.
+// Opens every file of the source; reports those that cannot be read. Ids of token files are not
+// read.
 void check_files(const config::Config& config, const config::SourceConfig& c,
                  const std::string& section, const tokenizer::Tokenizer* tokenizer,
                  config::Problems& problems) {

@@ -26,6 +26,9 @@ SKIPPED = {
     "ctest --preset cpu": "calls this test",
     "ctest --preset cpu -R 'ops|unit'": "ctest calls the same tests",
     "tests/run.sh": "calls this test",
+    "cmake --preset cpu -DTFM_UNITY=OFF": "CI has a job of its own for clang-tidy",
+    "python3 tests/lint/run_clang_tidy.py build/cpu": "takes twenty minutes; CI has a job of its own for it",
+    "python3 tests/lint/run_clang_tidy.py build/cpu framework/optim": "CI checks the whole tree",
     "launch/quickstart.sh": "test_quickstart.py calls it",
 }
 CHECKED = {"device=cuda"}  # a machine without a GPU checks the configuration for the same number of ranks
