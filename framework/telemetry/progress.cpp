@@ -19,13 +19,6 @@ std::string step_text(double seconds) {
   return ms >= 100 ? print("%.0f ms", ms) : ms >= 10 ? print("%.1f ms", ms) : print("%.2f ms", ms);
 }
 
-std::string bytes_text(double bytes) {
-  const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  int unit = 0;
-  for (; bytes >= 1024 && unit < 4; ++unit) bytes /= 1024;
-  return print(unit ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
-}
-
 }  // namespace
 
 std::string count_text(double value) {
@@ -33,6 +26,13 @@ std::string count_text(double value) {
   int unit = 0;
   for (; value >= 999.95 && unit < 4; ++unit) value /= 1000;
   return print(unit ? "%.1f%s" : "%.0f%s", value, units[unit]);
+}
+
+std::string bytes_text(double bytes) {
+  const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  int unit = 0;
+  for (; bytes >= 1024 && unit < 4; ++unit) bytes /= 1024;
+  return print(unit ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
 }
 
 std::string duration_text(double seconds) {

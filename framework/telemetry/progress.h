@@ -28,5 +28,6 @@ class Progress {
 
 std::string count_text(double value);       // 953, 412.3k, 1.7M
 std::string duration_text(double seconds);  // 45s, 12m03s, 1h39m, 3d04h
+std::string bytes_text(double bytes);       // 953 B, 1.5 GiB
 
 }  // namespace tfm::telemetry

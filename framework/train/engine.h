@@ -22,6 +22,11 @@ struct StepResult {
 struct StepTimes {              // seconds
   std::vector<double> program;  // of each of its steps, over all micro-batches
   double norm = 0, update = 0;
+
+  void clear() {
+    program.clear();
+    norm = update = 0;
+  }
 };
 
 class Engine {

@@ -1,4 +1,6 @@
 // Evaluates validation data every eval.every steps, with averaged weights where they are enabled.
+#include <chrono>
+
 #include "inference/translator.h"
 #include "text/translation_scores.h"
 #include "train/observers.h"
@@ -18,6 +20,7 @@ class Evaluation final : public Observer {
   void after_step(TrainingRun& run) override {
     const config::EvalConfig& eval = run.config.eval;
     if (!run.due(eval.every) && !(run.last() && eval.every > 0)) return;
+    const auto start = std::chrono::steady_clock::now();
     run.expect_files();
     run.engine.swap_average();
     inference::Totals totals;
@@ -30,6 +33,7 @@ class Evaluation final : public Observer {
     if (eval.has(accuracy)) found.values[accuracy] = totals.accuracy();
     if (eval.has(bleu)) found.values[bleu] = text::corpus_bleu(translations, lines_.target);
     if (eval.has(chrf)) found.values[chrf] = text::corpus_chrf(translations, lines_.target);
+    found.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     run.tell(&Observer::after_evaluation, found);
   }
 

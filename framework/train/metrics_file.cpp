@@ -1,4 +1,11 @@
 // metrics.jsonl: one line per event.
+#include <algorithm>
+#include <chrono>
+#include <tuple>
+
+#include "core/strings.h"
+#include "core/version.h"
+#include "plan/live_memory.h"
 #include "telemetry/metrics_log.h"
 #include "train/observers.h"
 
@@ -6,6 +13,59 @@ namespace tfm::train {
 namespace {
 
 using telemetry::MetricsLine;
+
+constexpr std::size_t kMemoryPoints = 240;  // of the activations' memory over a step
+
+double unix_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+std::string json_object(const std::map<std::string, std::int64_t>& members) {
+  std::string json;
+  for (const auto& [name, value] : members)
+    json += (json.empty() ? "\"" : ",\"") + name + "\":" + std::to_string(value);
+  return "{" + json + "}";
+}
+
+// Those of a step by operation, axis and size.
+std::string collectives_json(const plan::StepPlan& plan) {
+  std::map<std::tuple<std::string, std::string, std::int64_t>, std::int64_t> counts;
+  for (const comm::CollectiveCall& c : plan.collectives())
+    ++counts[{comm::name_of(c.axes), std::string(comm::name_of(c.kind)), c.bytes}];
+  std::string json;
+  for (const auto& [use, count] : counts) {
+    const auto& [axes, op, bytes] = use;
+    json += (json.empty() ? "" : ",") + ("{\"op\":\"" + op) + "\",\"axis\":\"" + axes +
+            "\",\"bytes\":" + std::to_string(bytes) + ",\"count\":" + std::to_string(count) + "}";
+  }
+  return "[" + json + "]";
+}
+
+// The most bytes of activations in use in each of up to kMemoryPoints equal parts of a step's
+// instructions, and the part in which the backward pass begins.
+std::string activations_json(const graph::Program& program) {
+  const std::vector<std::int64_t> bytes = plan::live_bytes(program);
+  const std::size_t n = bytes.size(), parts = std::min(n, kMemoryPoints);
+  std::string json;
+  for (std::size_t i = 0; i < parts; ++i)
+    json += (i ? "," : "") + std::to_string(*std::max_element(
+                                 bytes.begin() + static_cast<std::ptrdiff_t>(i * n / parts),
+                                 bytes.begin() + static_cast<std::ptrdiff_t>((i + 1) * n / parts)));
+  const auto backward = static_cast<std::size_t>(
+      std::ranges::find_if(program.steps(),
+                           [](const auto& s) { return s.phase == graph::Phase::backward; }) -
+      program.steps().begin());
+  return "{\"instructions\":" + std::to_string(n) +
+         ",\"backward\":" + std::to_string(n ? backward * parts / n : 0) + ",\"bytes\":[" + json +
+         "]}";
+}
+
+std::string phases_json(const StepPhases& phases) {
+  std::string json;
+  for (const auto& [name, seconds] : phases)
+    json += (json.empty() ? "\"" : ",\"") + std::string(name) + "\":" + number_text(seconds);
+  return "{" + json + "}";
+}
 
 class MetricsFile final : public Observer {
  public:
@@ -16,14 +76,23 @@ class MetricsFile final : public Observer {
     } catch (const std::exception& e) {
       warn(std::string("metrics.jsonl: metrics are not written: ") + e.what());
     }
+    if (!file_) return;
     const comm::Layout& layout = run.mesh.layout;
-    write(MetricsLine("start")
-              .add("config", config::dump_config(run.config))
-              .add("parameters", run.engine.model().parameters().total_elements())
-              .add("world", layout.world())
-              .add_json("layout", "{\"" + layout.str("\":", ",\"") + "}")
-              .add("planned_bytes", run.planned_bytes)
-              .add("resumed_step", run.step));
+    const plan::StepPlan& plan = run.engine.plan();
+    MetricsLine start("start");
+    start.add("config", config::dump_config(run.config))
+        .add("parameters", run.engine.model().parameters().total_elements())
+        .add("world", layout.world())
+        .add_json("layout", "{\"" + layout.str("\":", ",\"") + "}")
+        .add("planned_bytes", run.planned_bytes)
+        .add("resumed_step", run.step)
+        .add("version", version)
+        .add("time", unix_time())
+        .add_json("memory", json_object(run.engine.memory_taken().categories))
+        .add_json("activations", activations_json(plan.largest().train_program))
+        .add_json("collectives", collectives_json(plan));
+    if (plan.shapes.size() == 1) start.add("rank_flops_per_step", plan.matmul_flops());
+    write(start);
   }
 
   void after_step(TrainingRun& run) override {
@@ -39,7 +108,8 @@ class MetricsFile final : public Observer {
               .add("step_seconds", run.seconds)
               .add_null("mfu")
               .add("loss_scale", r.loss_scale)
-              .add("peak_memory_bytes", peak_memory_bytes()));
+              .add("peak_memory_bytes", peak_memory_bytes())
+              .add_json("phases", phases_json(run.phases)));
   }
 
   void after_evaluation(TrainingRun& run, const EvaluationResult& evaluated) override {
@@ -47,7 +117,7 @@ class MetricsFile final : public Observer {
     line.add("step", run.step).add("split", "validation");
     for (const config::Metric metric : run.config.eval.metrics)
       line.add(config::word(metric), evaluated.values.at(metric));
-    write(line.add("tokens", evaluated.tokens));
+    write(line.add("tokens", evaluated.tokens).add("seconds", evaluated.seconds));
   }
 
   void after_checkpoint(TrainingRun& run, const WrittenCheckpoint& saved) override {
@@ -67,7 +137,7 @@ class MetricsFile final : public Observer {
     if (run.best && run.best->step >= 0)
       end.add("best_step", run.best->step)
           .add("best_" + config::word(run.best->metric), run.best->value);
-    write(end);
+    write(end.add("time", unix_time()));
   }
 
  private:

@@ -9,7 +9,7 @@
 #include "checkpoint/checkpoint.h"
 #include "comm/watchdog.h"
 #include "data/run_data.h"
-#include "train/engine.h"
+#include "train/step_phases.h"
 
 namespace tfm::train {
 
@@ -28,6 +28,7 @@ struct TrainingRun {
   std::int64_t step = 0;           // the last one done; at the start the one resumed from, or 0
   StepResult result;               // of that step
   double lr = 0, seconds = 0;      // of that step
+  StepPhases phases;               // of that step on this rank; on a GPU data and what follows it
   std::int64_t planned_bytes = 0;  // the most of all ranks
   std::int64_t arena_bytes = 0;    // at the end: the most that any rank took
   std::string origin = "{}";       // where the first weights came from, for checkpoints
@@ -63,6 +64,7 @@ struct TrainingRun {
 struct EvaluationResult {  // of the validation data
   std::map<config::Metric, double> values;
   std::int64_t tokens = 0;  // labels of the first objective
+  double seconds = 0;
 };
 
 struct WrittenCheckpoint {

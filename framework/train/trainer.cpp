@@ -33,6 +33,10 @@ std::int64_t most_of_all_ranks(const TrainingRun& run, std::int64_t value) {
   return value;
 }
 
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
 // Default timeout of collectives: ten times the longest step, at least 30 s and at most 300 s.
 double step_timeout(const TrainingRun& run, double longest_step) {
   if (run.config.parallel.timeout > 0 || longest_step == 0) return run.file_timeout();
@@ -65,6 +69,10 @@ TrainOutcome train(const config::Config& config, const comm::Mesh& mesh,
   const optim::Schedule schedule = plan::schedule_of(config);
   data::DataLoader loader = run.engine.training_loader(*run.data.train);
   double longest_step = 0;
+  // On a GPU, measuring each part would make the host wait for it.
+  const bool on_host = run.engine.plan().on_host();
+  StepTimes times;
+  if (on_host) run.engine.time_steps(&times);
   while (!run.over()) {
     const auto start = Clock::now();
     ++run.step;
@@ -72,8 +80,14 @@ TrainOutcome train(const config::Config& config, const comm::Mesh& mesh,
     run.watchdog.heartbeat(run.step);
     run.watchdog.set_timeout(step_timeout(run, longest_step));
     run.lr = schedule.at(run.step);
-    run.result = run.engine.train_step(run.step, run.lr, loader.load(run.step - 1));
-    run.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    times.clear();
+    const Batch& batch = loader.load(run.step - 1);
+    const double data = seconds_since(start);
+    run.result = run.engine.train_step(run.step, run.lr, batch);
+    run.seconds = seconds_since(start);
+    const graph::Program& program = run.engine.plan().shapes[batch.shape].train_program;
+    run.phases = on_host ? phases_of_step(program, times, data, run.seconds)
+                         : StepPhases{{"data", data}, {"step", run.seconds - data}};
     longest_step = std::max(longest_step, run.seconds);
     run.tell(&Observer::after_step);
   }

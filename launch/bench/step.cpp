@@ -6,7 +6,7 @@
 #include "device/timed.h"
 #include "launch/bench/bench.h"
 #include "models/registry.h"
-#include "train/engine.h"
+#include "train/step_phases.h"
 
 namespace tfm::launch {
 namespace {
@@ -105,18 +105,9 @@ class StepBench {
   }
 
   void add_phases(double whole, Json& j) const {
-    const auto& steps = engine_.plan().largest().train_program.steps();
-    std::map<graph::Phase, double> seconds;
-    for (std::size_t i = 0; i < steps.size(); ++i) seconds[steps[i].phase] += times_.program[i];
-    Json& phases = j["phases"] = Json{{"data", data_seconds_},
-                                      {"forward", seconds[graph::Phase::forward]},
-                                      {"recompute", seconds[graph::Phase::recompute]},
-                                      {"backward", seconds[graph::Phase::backward]},
-                                      {"reduce", seconds[graph::Phase::reduce]},
-                                      {"optimizer", times_.norm + times_.update}};
-    double sum = 0;
-    for (const auto& [name, s] : phases.items()) sum += s.get<double>();
-    phases["other"] = whole - sum;
+    for (const auto& [name, seconds] : train::phases_of_step(engine_.plan().largest().train_program,
+                                                             times_, data_seconds_, whole))
+      j["phases"][std::string(name)] = seconds;
   }
 
   void add_ops(double whole, Json& j) const {

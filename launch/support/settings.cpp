@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <sstream>
 
+#include "config/settings.h"
 #include "core/version.h"
 #include "io/file.h"
 
@@ -34,43 +34,19 @@ int find_build_id(dl_phdr_info* module, std::size_t, void* result) {
   return 1;  // the program itself is the first module
 }
 
-struct Setting {
-  std::string key, value;
-};
-
-// "train:\n  steps: 5" as train.steps, 5.
-std::vector<Setting> settings_of(const std::string& yaml) {
-  std::vector<Setting> all;
-  std::vector<std::string> sections;
-  std::istringstream lines(yaml);
-  for (std::string line; std::getline(lines, line);) {
-    const auto indent = line.find_first_not_of(' '), colon = line.find(':', indent);
-    if (colon == std::string::npos) continue;
-    sections.resize(std::min(sections.size(), indent / 2));
-    std::string key;
-    for (const std::string& s : sections) key += s + ".";
-    const std::string name = line.substr(indent, colon - indent);
-    if (colon + 1 == line.size())
-      sections.push_back(name);
-    else
-      all.push_back({key + name, line.substr(colon + 2)});
-  }
-  return all;
-}
-
 struct Difference {
   std::string key, mine, theirs;
 };
 
 // The first key whose values differ.
 Difference difference(const std::string& mine, const std::string& theirs) {
-  const std::vector<Setting> a = settings_of(mine), b = settings_of(theirs);
-  const auto value = [](const std::vector<Setting>& all, const std::string& key) {
-    const auto at = std::ranges::find(all, key, &Setting::key);
+  const std::vector<config::Setting> a = config::settings_of(mine), b = config::settings_of(theirs);
+  const auto value = [](const std::vector<config::Setting>& all, const std::string& key) {
+    const auto at = std::ranges::find(all, key, &config::Setting::key);
     return at == all.end() ? std::string("not set") : at->value;
   };
-  for (const std::vector<Setting>* some : {&a, &b})
-    for (const Setting& s : *some)
+  for (const std::vector<config::Setting>* some : {&a, &b})
+    for (const config::Setting& s : *some)
       if (value(a, s.key) != value(b, s.key)) return {s.key, value(a, s.key), value(b, s.key)};
   internal_error("the configurations do not differ");
 }

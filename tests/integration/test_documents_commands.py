@@ -102,7 +102,7 @@ class Sandbox:
         ids = [k % 30 for k in range(400)]  # within the vocabulary of HF_DIR
         (self.folder / "ids.bin").write_bytes(struct.pack(f"<256i{len(ids)}H", 20240520, 1, len(ids), *[0] * 253, *ids))
         safetensors(self.folder / "in.safetensors", {"input_ids": [[1, 2, 3, 4], [4, 3, 2, 1]], "labels": [[1, 2, 3, 4], [4, 3, 2, 1]]})
-        self.run("tfm-train cfg.yaml checkpoint.dir=runs/x/checkpoints")
+        self.run("tfm-train cfg.yaml checkpoint.dir=runs/x/checkpoints metrics.jsonl=runs/x/metrics.jsonl")
         self.run("tfm-train translation.yaml")
 
     def write(self, name, text):

@@ -5,7 +5,7 @@ import sys
 
 # Lower rooms first. Rooms of one line do not include each other.
 FLOORS = ["core", "io device", "kernels comm text", "graph config tokenizer", "ops", "nn", "optim models data huggingface",
-          "checkpoint", "inference", "plan telemetry", "train", "launch"]
+          "checkpoint", "inference", "plan telemetry", "train report", "launch"]
 LEVELS = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms.split()}
 SOURCE, HEADER, FUNCTION, OP = 500, 240, 75, 140
 # Known to be longer, and by how much at most.

@@ -1,0 +1,34 @@
+#pragma once
+// The parts of a report. Each is empty HTML where no run has what it shows.
+#include <string>
+#include <vector>
+
+#include "report/chart.h"
+
+namespace tfm::report {
+
+using Runs = std::vector<Run>;
+using Rows = std::vector<std::vector<std::string>>;
+
+// "A", "B", ...; empty where there is one run.
+std::string letter(const Runs& runs, std::size_t i);
+std::string label(const Runs& runs, std::size_t i);  // "A: name"
+
+std::string table(const std::string& caption, const std::vector<std::string>& header,
+                  const Rows& rows);
+// A picture with a heading, a line about it, and a table that opens below it.
+std::string figure(const std::string& title, const std::string& about, const std::string& picture,
+                   const std::string& table);
+
+std::string summary(const Runs& runs);
+std::string loss(const Runs& runs);
+std::string evaluations(const Runs& runs);
+std::string optimization(const Runs& runs);  // learning rate, gradient norm, loss scale
+std::string speed(const Runs& runs);         // throughput, MFU, time of a step
+std::string phases(const Runs& runs);
+std::string memory(const Runs& runs);
+std::string collectives(const Runs& runs);
+std::string scaling(const Runs& runs);
+std::string configuration(const Runs& runs);
+
+}  // namespace tfm::report

@@ -1,0 +1,50 @@
+// tfm-report: one page with pictures of a run, or of several runs compared.
+#include <cstdio>
+
+#include "io/file.h"
+#include "launch/support/program.h"
+#include "report/page.h"
+
+namespace {
+
+using namespace tfm;
+
+constexpr const char* kHelp =
+    R"(usage: tfm-report RUN_DIR... -o FILE.html
+  RUN_DIR            directory of a run's metrics.jsonl, or that file; several are compared. Results
+                     of tfm-bench scaling (*.json, *.csv) in it are shown, too
+  --output FILE      the page to write; -o FILE is short for it
+  --help, --version
+The page needs nothing beside it: pictures are inline SVG, and nothing is loaded from a network.
+It shows loss, evaluations, learning rate, gradient norm, throughput, time by phase, memory,
+collectives, scaling and the configuration, each with a table. The run may be going on. Damaged
+lines of metrics.jsonl are skipped, and the page says so.
+)";
+
+int run(int argc, char** argv) {
+  std::vector<char*> words(argv, argv + argc);
+  std::string output = "--output";
+  for (char*& word : words)
+    if (std::string_view(word) == "-o") word = output.data();
+  const launch::Arguments args(argc, words.data(), {{"--output"}});
+  std::vector<std::string> paths = args.positional();
+  // A path such as lr=0.1 reads like an override.
+  paths.insert(paths.end(), args.overrides().begin(), args.overrides().end());
+  if (paths.empty())
+    throw Error(ExitCode::usage, "expected a run directory, which holds metrics.jsonl; see --help");
+  if (args.get("--output").empty())
+    throw Error(ExitCode::usage, "the page to write is missing; expected -o FILE.html");
+  std::vector<report::Run> runs;
+  for (const std::string& path : paths) runs.push_back(report::read_run(path));
+  const std::string page = report::page(runs);
+  io::replace_file(args.get("--output"), page);
+  for (const report::Run& r : runs)
+    for (const std::string& note : r.notes)
+      std::fprintf(stderr, "warning: %s: %s\n", r.path.c_str(), note.c_str());
+  std::printf("%s: %zu KiB\n", args.get("--output").c_str(), (page.size() + 1023) / 1024);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return tfm::launch::guarded(argc, argv, kHelp, run); }

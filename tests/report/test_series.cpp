@@ -1,0 +1,57 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "report/series.h"
+
+namespace tfm::report {
+namespace {
+
+Series series_of(std::initializer_list<double> values) {
+  Series s;
+  for (const double v : values) s.add(static_cast<double>(s.x.size()), v);
+  return s;
+}
+
+TEST(ReportSeries, ColumnsKeepTheirExtremesInOrder) {
+  const Series short_one = series_of({3, 1, 2, 5});
+  EXPECT_EQ(min_max(short_one, 2).y, short_one.y);
+  const Series two = min_max(series_of({3, 9, 1, 2, 5, 5, 7, 4}), 2);
+  EXPECT_EQ(two.x, (std::vector<double>{1, 2, 6, 7}));
+  EXPECT_EQ(two.y, (std::vector<double>{9, 1, 7, 4}));
+}
+
+TEST(ReportSeries, GapsRemain) {
+  const Series two = min_max(series_of({3, 9, NAN, 1, 5, 6, 7, 8}), 2);
+  ASSERT_EQ(two.x, (std::vector<double>{1, 2, 3, 4, 7}));
+  EXPECT_TRUE(std::isnan(two.y[1]));
+}
+
+TEST(ReportSeries, AverageHasTheWeightsOfBothSides) {
+  const double k = std::exp(-0.5);
+  const Series smooth = moving_average(series_of({1, NAN, 2, 4}), 2);  // of 1, 2, 4
+  ASSERT_EQ(smooth.x, (std::vector<double>{0, 2, 3}));
+  EXPECT_NEAR(smooth.y[0], (1 + k * 2 + k * k * 4) / (1 + k + k * k), 1e-12);
+  EXPECT_NEAR(smooth.y[1], (k * 1 + 2 + k * 4) / (1 + 2 * k), 1e-12);
+  EXPECT_NEAR(smooth.y[2], (k * k * 1 + k * 2 + 4) / (1 + k + k * k), 1e-12);
+}
+
+TEST(ReportSeries, TicksAreRound) {
+  EXPECT_EQ(ticks(0, 300, Unit::count), (std::vector<double>{0, 100, 200, 300}));
+  EXPECT_EQ(ticks(-0.1, 1.04, Unit::number).front(), 0);
+  EXPECT_FALSE(std::signbit(ticks(-0.1, 1.04, Unit::number).front()));
+  for (const double t : ticks(0, 5e6, Unit::bytes)) EXPECT_EQ(std::fmod(t, 1 << 20), 0);
+  EXPECT_EQ(log_ticks(0.05, 20), (std::vector<double>{0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20}));
+}
+
+TEST(ReportSeries, ValuesAreShort) {
+  EXPECT_EQ(text_of(100000, Unit::count), "100k");
+  EXPECT_EQ(text_of(412345, Unit::count), "412.3k");
+  EXPECT_EQ(text_of(4 << 20, Unit::bytes), "4 MiB");
+  EXPECT_EQ(text_of(0.0372, Unit::seconds), "37.2 ms");
+  EXPECT_EQ(text_of(3600, Unit::seconds), "1h00m");
+  EXPECT_EQ(text_of(NAN, Unit::number), "n/a");
+}
+
+}  // namespace
+}  // namespace tfm::report
