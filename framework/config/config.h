@@ -107,8 +107,9 @@ struct CheckpointConfig {
   bool operator==(const CheckpointConfig&) const = default;
 };
 struct MetricsConfig {
-  std::string jsonl;   // empty: no file
-  std::string listen;  // host:port; empty: off
+  std::string jsonl;        // empty: no file
+  std::string tensorboard;  // directory of event files; empty: none
+  std::string listen;       // host:port; empty: off
   std::int64_t log_every = 1;
   bool operator==(const MetricsConfig&) const = default;
 };

@@ -79,6 +79,10 @@ void describe(MetricsConfig& m, FieldVisitor& v) {
   v.value(with_word(text("jsonl", "file that receives one JSON object per line; none: no file"),
                     "none"),
           m.jsonl);
+  v.value(with_word(text("tensorboard",
+                         "directory that receives event files for TensorBoard; none: no files"),
+                    "none"),
+          m.tensorboard);
   v.value(with_word(text("listen",
                          "host:port that serves `/metrics` (Prometheus) and `/healthz`; none: off"),
                     "none"),

@@ -1,5 +1,5 @@
 #pragma once
-// Protocol Buffers' wire format, read field by field:
+// Protocol Buffers' wire format, read and written field by field:
 // https://protobuf.dev/programming-guides/encoding/
 #include <bit>
 #include <cstdint>
@@ -75,6 +75,45 @@ class ProtobufReader {
   std::string where_;
   std::uint64_t field_ = 0, number_ = 0;
   int type_ = varint_type;
+};
+
+// One message; a message within it is its bytes.
+class ProtobufWriter {
+ public:
+  ProtobufWriter& number(std::uint64_t field, std::uint64_t value) {
+    key(field, 0);
+    varint(value);
+    return *this;
+  }
+  ProtobufWriter& bytes(std::uint64_t field, std::string_view value) {
+    key(field, 2);
+    varint(value.size());
+    text_ += value;
+    return *this;
+  }
+  ProtobufWriter& real(std::uint64_t field, float value) {
+    key(field, 5);
+    fixed(std::bit_cast<std::uint32_t>(value), 4);
+    return *this;
+  }
+  ProtobufWriter& wide_real(std::uint64_t field, double value) {
+    key(field, 1);
+    fixed(std::bit_cast<std::uint64_t>(value), 8);
+    return *this;
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  void key(std::uint64_t field, unsigned type) { varint(field << 3 | type); }
+  void varint(std::uint64_t value) {
+    for (; value >= 0x80; value >>= 7) text_ += static_cast<char>(value | 0x80u);
+    text_ += static_cast<char>(value);
+  }
+  void fixed(std::uint64_t bits, int bytes) {
+    for (int i = 0; i < bytes; ++i, bits >>= 8) text_ += static_cast<char>(bits);
+  }
+
+  std::string text_;
 };
 
 }  // namespace tfm::io

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <filesystem>
@@ -12,6 +11,7 @@
 
 #include "core/error.h"
 #include "io/file.h"
+#include "telemetry/append.h"
 
 namespace tfm::telemetry {
 namespace {
@@ -95,19 +95,6 @@ MetricsLog::MetricsLog(std::string path, std::optional<std::int64_t> resumed)
 
 MetricsLog::~MetricsLog() { ::close(fd_); }
 
-std::string MetricsLog::write(const MetricsLine& line) {
-  const std::string text = line.text();
-  const off_t before = ::lseek(fd_, 0, SEEK_END);
-  ssize_t n;
-  do n = ::write(fd_, text.data(), text.size());
-  while (n < 0 && errno == EINTR);
-  if (n == static_cast<ssize_t>(text.size())) return {};
-  const std::string why =
-      n < 0 ? errno_text()
-            : "only " + std::to_string(n) + " bytes of a line were written; the disk may be full";
-  if (n > 0 && before >= 0 && ::ftruncate(fd_, before) != 0)
-    return path_ + ": " + why + "; the incomplete line remains";
-  return path_ + ": " + why;
-}
+std::string MetricsLog::write(const MetricsLine& line) { return append(fd_, path_, line.text()); }
 
 }  // namespace tfm::telemetry

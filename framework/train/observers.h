@@ -9,9 +9,10 @@ namespace tfm::train {
 std::unique_ptr<Observer> watch_nonfinite_steps();  // nonfinite_steps.cpp
 
 // On rank 0. Training goes on where metrics cannot be written or served.
-std::unique_ptr<Observer> serve_metrics();  // prometheus.cpp: metrics.listen
-std::unique_ptr<Observer> print_log();      // console_log.cpp: progress on standard output
-std::unique_ptr<Observer> write_metrics();  // metrics_file.cpp: metrics.jsonl
+std::unique_ptr<Observer> serve_metrics();      // prometheus.cpp: metrics.listen
+std::unique_ptr<Observer> print_log();          // console_log.cpp: progress on standard output
+std::unique_ptr<Observer> write_metrics();      // metrics_file.cpp: metrics.jsonl
+std::unique_ptr<Observer> write_tensorboard();  // tensorboard.cpp: metrics.tensorboard
 
 // Evaluates every eval.every steps and after the last; tells after_evaluation().
 std::unique_ptr<Observer> evaluate_regularly(TrainingRun& run);  // evaluation.cpp

@@ -21,6 +21,7 @@ void add_observers(TrainingRun& run, StopRequests& requests) {
     add(serve_metrics());
     add(print_log());
     add(write_metrics());
+    add(write_tensorboard());
   }
   add(stop_early(run));
   add(evaluate_regularly(run));

@@ -1,0 +1,37 @@
+#pragma once
+// TensorBoard's event files: TFRecord frames (length, masked CRC-32C of the length, bytes, masked
+// CRC-32C of the bytes; numbers are little-endian) that hold messages of TensorFlow's event.proto.
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace tfm::telemetry {
+
+std::uint32_t crc32c(std::string_view bytes);
+std::string tf_record(std::string_view bytes);  // framed
+
+using Scalar = std::pair<std::string, double>;  // tag and value
+
+class EventFile {
+ public:
+  // A new file in `directory`, which is made; its name sorts after those that are there.
+  // TensorBoard forgets what earlier files hold of `first_step` and later ones. Error(retryable)
+  // where it cannot be written.
+  EventFile(const std::string& directory, std::int64_t first_step);
+  ~EventFile();
+  EventFile(const EventFile&) = delete;
+  EventFile& operator=(const EventFile&) = delete;
+
+  // At once; each returns why it could not be written, empty: it was.
+  std::string add(std::int64_t step, std::span<const Scalar> scalars);
+  std::string add_text(std::int64_t step, const std::string& tag, std::string_view markdown);
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  int fd_ = -1;
+};
+
+}  // namespace tfm::telemetry
