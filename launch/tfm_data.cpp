@@ -12,6 +12,7 @@
 #include "data/prepare.h"
 #include "data/source.h"
 #include "io/file.h"
+#include "telemetry/live_line.h"
 #include "tokenizer/bpe_trainer.h"
 #include "tokenizer/tokenizer.h"
 
@@ -255,6 +256,7 @@ int run(const std::vector<std::string>& words) {
 
 int main(int count, char** words) try {
   std::ios::sync_with_stdio(false);
+  telemetry::show_progress();
   const int code = run({words + 1, words + count});
   if (!std::cout.flush()) throw Error(ExitCode::retryable, "standard output cannot be written");
   return code;

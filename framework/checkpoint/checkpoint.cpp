@@ -6,6 +6,7 @@
 #include <set>
 
 #include "checkpoint/manifest.h"
+#include "core/task.h"
 #include "io/file.h"
 #include "io/safetensors.h"
 
@@ -46,6 +47,21 @@ struct CheckpointReader::Shards {
   }
 };
 
+namespace {
+
+std::string checksum(std::span<const std::byte> bytes, Task& task) {
+  constexpr std::size_t piece = 16 << 20;
+  io::Checksum sum;
+  for (; !bytes.empty(); bytes = bytes.subspan(std::min(piece, bytes.size()))) {
+    const auto next = bytes.first(std::min(piece, bytes.size()));
+    sum.add(next);
+    task.add(std::ssize(next));
+  }
+  return sum.hex();
+}
+
+}  // namespace
+
 CheckpointReader::CheckpointReader(const std::string& step_dir)
     : dir_(step_dir), shards_(std::make_unique<Shards>()) {
   const io::MappedFile file(dir_ + "/" + manifest_name);
@@ -58,6 +74,9 @@ CheckpointReader::~CheckpointReader() = default;
 
 void CheckpointReader::verify() const {
   std::set<std::string> expected{manifest_name};
+  std::int64_t bytes = 0;
+  for (const ShardFile& f : manifest_.files) bytes += static_cast<std::int64_t>(f.bytes);
+  Task task("verifying " + dir_, bytes, Task::Unit::bytes);
   for (const auto& f : manifest_.files) {
     const io::MappedFile file(dir_ + "/" + f.name);
     if (!expected.insert(f.name).second)
@@ -67,7 +86,7 @@ void CheckpointReader::verify() const {
       throw Error(ExitCode::input, file.path() + ": has " + std::to_string(file.bytes().size()) +
                                        " bytes; expected the manifest's " +
                                        std::to_string(f.bytes));
-    if (io::Checksum::of(file.bytes()) != f.xxh3_128)
+    if (checksum(file.bytes(), task) != f.xxh3_128)
       throw Error(ExitCode::input, file.path() +
                                        ": the file is damaged: its checksum differs from the "
                                        "manifest's; restore it or use another checkpoint");

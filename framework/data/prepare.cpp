@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/task.h"
 #include "data/encode_file.h"
 #include "tokenizer/tokenizer.h"
 
@@ -43,6 +44,7 @@ Prepared prepare_tokens(const PrepareOptions& options) {
 std::int32_t check_all_ids(const TokenFile& file, std::int64_t vocab_size) {
   std::vector<std::int32_t> ids(1 << 20);
   std::int32_t largest = -1;
+  Task task("checking " + file.name(), file.size());
   for (std::int64_t at = 0; at < file.size(); at += static_cast<std::int64_t>(ids.size())) {
     ids.resize(std::min(ids.size(), static_cast<std::size_t>(file.size() - at)));
     file.read(at, ids);
@@ -53,6 +55,7 @@ std::int32_t check_all_ids(const TokenFile& file, std::int64_t vocab_size) {
                                        ": expected an id below " + std::to_string(vocab_size) +
                                        ", got " + std::to_string(*top));
     largest = std::max(largest, *top);
+    task.add(std::ssize(ids));
   }
   return largest;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/task.h"
 #include "data/batch_shapes.h"
 #include "data/loader.h"
 
@@ -47,11 +48,14 @@ Totals evaluate(LoadedModel& model, const config::Config& config, const data::Da
     parts.push_back(by_shape.emplace_back(model, shape).part());
   data::DataLoader loader(data, std::move(parts), data::LoaderOptions::of(mesh, data.batches()));
   Totals total;
-  for (std::int64_t i = 0; i < data.batches(); ++i)
+  Task task("evaluating", data.batches());
+  for (std::int64_t i = 0; i < data.batches(); ++i) {
     for (std::int64_t round = 0; round < loader.rounds(i); ++round) {
       const Batch& batch = loader.load(i, round);
       total += by_shape[batch.shape].totals(batch);
     }
+    task.add(1);
+  }
   total.all_reduce(mesh.group(nn::kBatchAxes));
   return total;
 }

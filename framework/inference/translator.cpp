@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "core/task.h"
+
 namespace tfm::inference {
 namespace {
 
@@ -162,6 +164,7 @@ std::string Translator::text(std::vector<std::int32_t> ids) const {
 std::vector<std::string> Translator::translate(const std::vector<std::string>& lines) {
   std::vector<Source> sources = encode(lines);
   Targets targets(lines.size() + 1);
+  Task task("translating", std::ssize(sources));
   std::size_t size = 0;
   for (std::size_t first = 0, batch = 0; first < sources.size(); first += size, ++batch) {
     size = static_cast<std::size_t>(sentences_of(options_, std::ssize(sources[first].ids)));
@@ -172,6 +175,7 @@ std::vector<std::string> Translator::translate(const std::vector<std::string>& l
     if (batch % static_cast<std::size_t>(rank_context_.mesh.layout.size(nn::kBatchAxes)) ==
         static_cast<std::size_t>(rank_context_.mesh.place(nn::kBatchAxes)))
       translate(std::span(sources).subspan(first, size), targets);
+    task.add(static_cast<std::int64_t>(size));
   }
   targets.pop_back();
   share(targets);

@@ -14,6 +14,7 @@
 
 #include "core/error.h"
 #include "core/strings.h"
+#include "core/task.h"
 
 namespace tfm::io {
 namespace {
@@ -165,6 +166,7 @@ class TextStream::Plain final : public Bytes {
       ::close(fd_);
       input_error(path, "is a directory; expected a file");
     }
+    task_.emplace("reading " + path, S_ISREG(info.st_mode) ? info.st_size : 0, Task::Unit::bytes);
   }
   ~Plain() override { ::close(fd_); }
   Plain(const Plain&) = delete;
@@ -181,6 +183,7 @@ class TextStream::Plain final : public Bytes {
     while ((n = ::read(fd_, out, bytes)) < 0 && errno == EINTR) {
     }
     if (n < 0) throw Error(ExitCode::retryable, path_ + ": cannot be read: " + errno_text());
+    task_->add(n);
     return static_cast<std::size_t>(n);
   }
   const std::string& path() const { return path_; }
@@ -188,6 +191,7 @@ class TextStream::Plain final : public Bytes {
  private:
   std::string path_, again_;
   int fd_;
+  std::optional<Task> task_;
 };
 
 class TextStream::Gzip final : public Bytes {  // one or more members

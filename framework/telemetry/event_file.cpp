@@ -5,14 +5,15 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
 
 #include "core/error.h"
+#include "core/host.h"
 #include "core/strings.h"
 #include "io/protobuf.h"
 #include "telemetry/append.h"
+#include "telemetry/unix_time.h"
 
 namespace tfm::telemetry {
 namespace {
@@ -31,10 +32,6 @@ constexpr int kType = 1, kString = 7, kShape = 2;  // of TensorProto
 constexpr int kStrings = 8;
 
 constexpr std::string_view kPrefix = "events.out.tfevents.";
-
-double unix_time() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 ProtobufWriter event(std::int64_t step) {
   ProtobufWriter e;
@@ -91,11 +88,9 @@ EventFile::EventFile(const std::string& directory, std::int64_t first_step) {
   fs::create_directories(directory, error);
   if (error)
     throw Error(ExitCode::retryable, directory + ": cannot be created: " + error.message());
-  char host[256] = "";
-  ::gethostname(host, sizeof host - 1);
   char name[400];
   std::snprintf(name, sizeof name, "%s%010lld.%s.%d.0", kPrefix.data(), time_of_name(directory),
-                host, static_cast<int>(::getpid()));
+                host_name().c_str(), static_cast<int>(::getpid()));
   path_ = (fs::path(directory) / name).string();
   fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);
   if (fd_ < 0) throw Error(ExitCode::retryable, path_ + ": cannot open: " + errno_text());

@@ -18,6 +18,7 @@
 
 #include "core/error.h"
 #include "io/file.h"
+#include "telemetry/unix_time.h"
 
 namespace tfm::telemetry {
 namespace {
@@ -36,10 +37,6 @@ struct Snapshot {
   double step_time = 0, checkpoint_time = 0;  // Unix time
   std::chrono::steady_clock::time_point alive = std::chrono::steady_clock::now();
 };
-
-double unix_time() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 struct Address {
   std::string host = "127.0.0.1";

@@ -1,5 +1,6 @@
 #include "telemetry/progress.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
@@ -44,9 +45,13 @@ std::string duration_text(double seconds) {
   return print("%lldd%02lldh", s / 86400, s / 3600 % 24);
 }
 
-std::string Progress::line(const ProgressSample& s) {
+std::string Progress::time_left(const ProgressSample& s) {
   average_seconds_ =
       average_seconds_ > 0 ? 0.9 * average_seconds_ + 0.1 * s.step_seconds : s.step_seconds;
+  return duration_text(static_cast<double>(s.steps - s.step) * average_seconds_);
+}
+
+std::string Progress::line(const ProgressSample& s) {
   const double percent =
       s.steps > 0 ? 100.0 * static_cast<double>(s.step) / static_cast<double>(s.steps) : 0;
   return print("step %lld/%lld %.1f%%", static_cast<long long>(s.step),
@@ -55,7 +60,17 @@ std::string Progress::line(const ProgressSample& s) {
          count_text(s.tokens_per_second) + " tok/s | " +
          (s.mfu ? print("%.1f%%", *s.mfu * 100) : "n/a") + " MFU | mem " +
          bytes_text(static_cast<double>(s.memory_bytes)) + " | " + step_text(s.step_seconds) +
-         " | eta " + duration_text(static_cast<double>(s.steps - s.step) * average_seconds_);
+         " | eta " + time_left(s);
+}
+
+std::string Progress::bar(const ProgressSample& s) {
+  constexpr std::int64_t width = 20;
+  const auto full = static_cast<std::size_t>(
+      s.steps > 0 ? std::clamp<std::int64_t>(width * s.step / s.steps, 0, width) : 0);
+  return "[" + std::string(full, '#') + std::string(width - full, '-') + "] " +
+         print("%lld/%lld | loss %.4f | ", static_cast<long long>(s.step),
+               static_cast<long long>(s.steps), s.loss) +
+         count_text(s.tokens_per_second) + " tok/s | eta " + time_left(s);
 }
 
 }  // namespace tfm::telemetry

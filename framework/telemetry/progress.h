@@ -21,8 +21,12 @@ class Progress {
  public:
   std::string line(const ProgressSample& sample);  // without a line break; the time left follows a
                                                    // moving average of the steps
+  // "[#####-----] 600/1200 | loss 3.2145 | 412.3k tok/s | eta 1h39m", likewise
+  std::string bar(const ProgressSample& sample);
 
  private:
+  std::string time_left(const ProgressSample& sample);
+
   double average_seconds_ = 0;
 };
 

@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "core/error.h"
+#include "core/task.h"
 #include "core/utf8.h"
 #include "io/file.h"
 #include "text/documents.h"
@@ -74,7 +75,9 @@ class Trainer {
   }
 
   void run(std::size_t vocab_size) {
+    Task task("merging pairs", static_cast<std::int64_t>(vocab_size - tokens_.size()));
     while (tokens_.size() < vocab_size && !queue_.empty()) {
+      const std::size_t before = tokens_.size();
       const Candidate best = queue_.top();
       queue_.pop();
       Stats& stats = pairs_.at(best.pair);
@@ -83,6 +86,7 @@ class Trainer {
         queue_.push({stats.count, best.pair});
       else
         merge(best.pair, std::move(stats.words));
+      if (tokens_.size() > before) task.add(1);
     }
   }
 

@@ -1,6 +1,7 @@
 // Progress on standard output.
 #include <cstdio>
 
+#include "telemetry/live_line.h"
 #include "telemetry/progress.h"
 #include "train/observers.h"
 
@@ -9,6 +10,8 @@ namespace {
 
 class ConsoleLog final : public Observer {
  public:
+  ~ConsoleLog() override { telemetry::clear_live_line(); }
+
   void on_start(TrainingRun& run) override {
     const plan::ShapePlan& largest = run.engine.plan().largest();
     const comm::Layout& layout = run.mesh.layout;
@@ -27,10 +30,13 @@ class ConsoleLog final : public Observer {
   }
 
   void after_step(TrainingRun& run) override {
-    if (!run.due(run.config.metrics.log_every) && !run.last()) return;
     const StepResult& r = run.result;
-    say(progress_.line({run.step, run.config.train.steps, r.loss, r.grad_norm, run.lr,
-                        run.tokens_per_second(), std::nullopt, peak_memory_bytes(), run.seconds}));
+    const telemetry::ProgressSample sample{
+        run.step,   run.config.train.steps,  r.loss,       r.grad_norm,
+        run.lr,     run.tokens_per_second(), std::nullopt, peak_memory_bytes(),
+        run.seconds};
+    if (run.due(run.config.metrics.log_every) || run.last()) say(progress_.line(sample));
+    telemetry::set_live_line(live_.bar(sample));
   }
 
   void after_evaluation(TrainingRun& run, const EvaluationResult& evaluated) override {
@@ -54,7 +60,7 @@ class ConsoleLog final : public Observer {
   }
 
  private:
-  telemetry::Progress progress_;
+  telemetry::Progress progress_, live_;
 };
 
 }  // namespace

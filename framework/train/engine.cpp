@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "comm/flight_recorder.h"
+#include "core/task.h"
 #include "device/timed.h"
 #include "kernels/elementwise.h"
 
@@ -221,6 +222,7 @@ StepResult Engine::train_step(std::int64_t step, double lr, const Batch& batch) 
 inference::Totals Engine::evaluate(data::DataLoader& loader, std::int64_t batches) {
   const graph::ExecContext context{device_.stream(), &tensors_, {}};
   inference::Totals all;
+  Task task("evaluating", batches);
   for (std::int64_t i = 0; i < batches; ++i) {
     inference::Totals totals;
     for (std::int64_t round = 0; round < loader.rounds(i); ++round) {
@@ -229,6 +231,7 @@ inference::Totals Engine::evaluate(data::DataLoader& loader, std::int64_t batche
     }
     totals.all_reduce(plan_.mesh.group(nn::kBatchAxes));
     all += totals;
+    task.add(1);
   }
   return all;
 }

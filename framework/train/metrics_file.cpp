@@ -1,12 +1,12 @@
 // metrics.jsonl: one line per event.
 #include <algorithm>
-#include <chrono>
 #include <tuple>
 
 #include "core/strings.h"
 #include "core/version.h"
 #include "plan/live_memory.h"
 #include "telemetry/metrics_log.h"
+#include "telemetry/unix_time.h"
 #include "train/observers.h"
 
 namespace tfm::train {
@@ -15,10 +15,6 @@ namespace {
 using telemetry::MetricsLine;
 
 constexpr std::size_t kMemoryPoints = 240;  // of the activations' memory over a step
-
-double unix_time() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 std::string json_object(const std::map<std::string, std::int64_t>& members) {
   std::string json;
@@ -87,7 +83,7 @@ class MetricsFile final : public Observer {
         .add("planned_bytes", run.planned_bytes)
         .add("resumed_step", run.step)
         .add("version", version)
-        .add("time", unix_time())
+        .add("time", telemetry::unix_time())
         .add_json("memory", json_object(run.engine.memory_taken().categories))
         .add_json("activations", activations_json(plan.largest().train_program))
         .add_json("collectives", collectives_json(plan));
@@ -137,7 +133,7 @@ class MetricsFile final : public Observer {
     if (run.best && run.best->step >= 0)
       end.add("best_step", run.best->step)
           .add("best_" + config::word(run.best->metric), run.best->value);
-    write(end.add("time", unix_time()));
+    write(end.add("time", telemetry::unix_time()));
   }
 
  private:

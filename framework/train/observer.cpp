@@ -4,6 +4,8 @@
 
 #include <cstdio>
 
+#include "telemetry/live_line.h"
+
 namespace tfm::train {
 
 TrainingRun::TrainingRun(const config::Config& config, const comm::Mesh& mesh,
@@ -29,11 +31,8 @@ std::int64_t peak_memory_bytes() {
   return static_cast<std::int64_t>(usage.ru_maxrss) * 1024;
 }
 
-void say(const std::string& text) {
-  std::printf("%s\n", text.c_str());
-  std::fflush(stdout);
-}
+void say(const std::string& text) { telemetry::print_line(stdout, text); }
 
-void warn(const std::string& text) { std::fprintf(stderr, "warning: %s\n", text.c_str()); }
+void warn(const std::string& text) { telemetry::print_line(stderr, "warning: " + text); }
 
 }  // namespace tfm::train

@@ -11,6 +11,7 @@
 #include "inference/initial_weights.h"
 #include "launch/support/settings.h"
 #include "plan/step_plan.h"
+#include "telemetry/live_line.h"
 #include "train/stop_requests.h"
 
 namespace tfm::launch {
@@ -98,6 +99,7 @@ int guarded(int argc, char** argv, const std::string& help,
       return std::printf("%s %s\n", program.c_str(), std::string(version).c_str()), 0;
   }
   train::die_with_parent();
+  if (comm::rank_of_launch() == 0) telemetry::show_progress();
   const auto fail = [&](int code, const char* what) {
     const std::string message = program + ": " + what;
     if (comm::launched_by_mpirun()) comm::fail_job(code, message);

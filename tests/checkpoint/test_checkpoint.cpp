@@ -16,6 +16,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/lock.h"
 #include "checkpoint/manifest.h"
+#include "core/task.h"
 #include "inference/loaded_model.h"
 #include "io/file.h"
 #include "io/safetensors.h"
@@ -276,6 +277,21 @@ TEST(Best, IsTheFirstOfEqualsAndFinite) {
     EXPECT_TRUE(best.improve(6, sign * 2.5));
     EXPECT_EQ(best, (checkpoint::Best{metric, 6, sign * 2.5, 0}));
   }
+}
+
+TEST_F(Checkpoint, VerificationSaysHowFarItIs) {
+  const auto result = save(500, random_data(1), 4);
+  std::int64_t last = 0;
+  watch_tasks([&](const TaskState& task) {
+    EXPECT_EQ(task.what, "verifying " + result.path);
+    EXPECT_GE(task.done, last);
+    EXPECT_EQ(task.total, static_cast<std::int64_t>(result.bytes));
+    last = task.done;
+  });
+  checkpoint::CheckpointReader(result.path).verify();
+  watch_tasks({});
+  EXPECT_GT(last, 0);
+  EXPECT_EQ(last, static_cast<std::int64_t>(result.bytes));
 }
 
 TEST_F(Checkpoint, ManifestRoundTrip) {
