@@ -4,26 +4,34 @@
 
 #include "launch/support/program.h"
 #include "models/registry.h"
-#include "train/verify.h"
+#include "train/as_run.h"
 
 namespace {
 
 constexpr const char* kHelp =
     R"(usage: mpirun -np N tfm-verify CONFIG.yaml [section.key=value ...] [options]
   --full             keep the configured sizes (default: shrink to 2 layers, heads of 8, 16 tokens)
-  --inject-error P   change one gradient of parameter P in the sharded run, to see it reported
+  --as-run           check the run's own precision, device and kernels, at full width, see below
+  --inject-error P   change the gradient of parameter P in the sharded run, to see it reported
   --help, --version
 Compares the layout of this launch with a single rank: loss, every gradient, and the parameters
 after 5 steps, in float64 on synthetic tokens, with dropout and device as configured; saves and
-loads a checkpoint in the configured precision. Exits with 0 if all are equal, otherwise with 1
-after naming the first tensor that differs.
+loads a checkpoint in the configured precision.
+With --as-run the step is the run's: precision, device, layout, recomputation, and two micro-batches
+where it has several, with as many layers as fit into memory. Loss, gradient norm and the gradient
+of every parameter are compared with float64 on one rank, and may err by 2 times (gradients by 3
+times) as much as the plain computation, every result of which is rounded to the precision. The
+first update, the 16-bit copies of weights, and recomputation on against off are exact. A fault of
+an op that float64 shares is not found.
+Exits with 0 if all are equal, otherwise with 1 after naming the first tensor that differs.
 )";
 
 using namespace tfm;
 
-// Corrupts the first gradient of `parameter` on the last rank of the sharded run; empty: none.
+// A wrong first gradient of `parameter`, on the last rank of the sharded run or on all; none where
+// it is empty.
 train::Interference interference(const config::Config& config, const comm::Mesh& mesh,
-                                 const std::string& parameter) {
+                                 const std::string& parameter, bool all) {
   if (parameter.empty()) return {};
   const auto model = models::make_model(config, mesh);
   const auto& slices = model->parameters().slices();
@@ -32,32 +40,78 @@ train::Interference interference(const config::Config& config, const comm::Mesh&
     throw Error(ExitCode::usage, "--inject-error: the model has no parameter " + parameter +
                                      "; expected one such as " + slices.front().name);
   const auto part = static_cast<std::size_t>(found - slices.begin());
-  return {.traced = [part, last = mesh.rank() + 1 == mesh.layout.world()](train::Experiment which,
-                                                                          train::Trace& trace) {
-    if (which == train::Experiment::layout && last) trace.gradients[part].front() += 1;
+  return {.traced = [part, here = all || mesh.rank() + 1 == mesh.layout.world()](
+                        train::Experiment which, train::Trace& trace) {
+    if (which == train::Experiment::layout && here) trace.gradients[part].front() += 1;
   }};
 }
 
+// " on ranks 1, 3"
+std::string on_ranks(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int r : ranks)
+    text += (!text.empty()       ? ", "
+             : ranks.size() == 1 ? " on rank "
+                                 : " on ranks ") +
+            std::to_string(r);
+  return text;
+}
+
+// Prints the findings; whether all are equal.
+bool report(const std::vector<train::Finding>& findings, bool lead) {
+  bool ok = true;
+  for (const train::Finding& f : findings) {
+    const std::string where = f.worst + on_ranks(f.ranks);
+    if (lead)
+      std::printf("%-6s %-28s error %.2e, bound %.1e %s\n", f.ok() ? "equal" : "WRONG",
+                  f.check.c_str(), f.error, f.bound, f.ok() && f.error == 0 ? "" : where.c_str());
+    if (ok && !f.ok() && lead)
+      std::fprintf(stderr, "tfm-verify: %s differs: %s\n", f.check.c_str(), where.c_str());
+    ok &= f.ok();
+  }
+  return ok;
+}
+
+std::vector<train::Finding> verify_as_run(const launch::Launch& launch, config::Config config,
+                                          const comm::Mesh& mesh, const std::string& inject) {
+  const int ranks_of_host = launch.session ? launch.session->ranks_per_node() : 1;
+  const train::AsRunSize size =
+      train::as_run_size(config, mesh, train::available_memory(ranks_of_host));
+  config = size.config;
+  if (mesh.rank() == 0) {
+    std::printf(
+        "as run: %s on %s, %lld of %lld layers (%.2f GB of host memory a rank, %.2f GB are "
+        "available), %lld sequences of %lld tokens\n",
+        std::string(name_of(plan::make_step_plan(config, mesh).dtype)).c_str(),
+        config.device == config::DeviceKind::cuda ? "cuda" : "cpu",
+        static_cast<long long>(size.layers), static_cast<long long>(size.configured),
+        static_cast<double>(size.bytes) * 1e-9, static_cast<double>(size.available) * 1e-9,
+        static_cast<long long>(config.train.global_batch_size),
+        static_cast<long long>(config.train.seq_len));
+    std::fflush(stdout);
+  }
+  return train::verify_as_run(config, mesh, launch.device(config),
+                              interference(config, mesh, inject, true));
+}
+
 int run(int argc, char** argv) {
-  const launch::Arguments args(argc, argv, {{"--full", false}, {"--inject-error"}});
+  const launch::Arguments args(argc, argv,
+                               {{"--full", false}, {"--as-run", false}, {"--inject-error"}});
+  const bool as_run = args.has("--as-run");
+  if (as_run && args.has("--full"))
+    throw Error(ExitCode::usage, "--as-run keeps the configured sizes; expected it without --full");
   config::Config config = launch::load_config(args.only("configuration file"), args.overrides());
   config.train.global_batch_tokens = 0;  // synthetic batches are of one length
   const launch::Launch launch;
   launch.check_same(config);
   config::resolve_for_ranks(config, launch.ranks);
-  if (!args.has("--full")) config = train::shrink(config);
+  if (!as_run && !args.has("--full")) config = train::shrink(config);
   const comm::Mesh mesh = launch.mesh(config::layout_of(config));
-  const auto findings = train::verify_layout(
-      config, mesh, launch.device(config), interference(config, mesh, args.get("--inject-error")));
-  bool ok = true;
-  for (const train::Finding& f : findings) {
-    if (mesh.rank() == 0)
-      std::printf("%-6s %-28s error %.2e, bound %.0e %s\n", f.ok() ? "equal" : "WRONG",
-                  f.check.c_str(), f.error, f.bound, f.ok() && f.error == 0 ? "" : f.worst.c_str());
-    if (ok && !f.ok() && mesh.rank() == 0)
-      std::fprintf(stderr, "tfm-verify: %s differs: %s\n", f.check.c_str(), f.worst.c_str());
-    ok &= f.ok();
-  }
+  const std::string inject = args.get("--inject-error");
+  const bool ok = report(as_run ? verify_as_run(launch, config, mesh, inject)
+                                : train::verify_layout(config, mesh, launch.device(config),
+                                                       interference(config, mesh, inject, false)),
+                         mesh.rank() == 0);
   if (mesh.rank() == 0)
     std::printf("%s: %d ranks, %s\n",
                 ok ? "equal to the single-rank run" : "NOT equal to the single-rank run",

@@ -1,6 +1,7 @@
 #pragma once
 // What an op is: forward, backward, and a declaration of everything the planner needs to know about
 // them.
+#include <functional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -36,6 +37,9 @@ struct ExecContext {
   StepState state;
   const StepNumbers* numbers =
       nullptr;  // in the stream's memory; null: all zero, gradients unscaled
+  // Where a computation is compared with one of less precision: rounds, on the CPU, what a fused op
+  // keeps to itself and ops of their own would write. Null: nothing is rounded.
+  std::function<void(Tensor)> round_inner = nullptr;
 };
 
 // The tensors of one step of the program, as the running op sees them.

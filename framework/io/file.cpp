@@ -100,6 +100,10 @@ std::string Checksum::hex() const {
   return hex_of(XXH3_128bits_digest(static_cast<XXH3_state_t*>(state_.get())));
 }
 
+std::uint64_t Checksum::first_word() const {
+  return XXH3_128bits_digest(static_cast<XXH3_state_t*>(state_.get())).high64;
+}
+
 std::string Checksum::of(std::span<const std::byte> bytes) {
   return hex_of(XXH3_128bits(bytes.data(), bytes.size()));
 }

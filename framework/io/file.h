@@ -37,6 +37,7 @@ class Checksum {
   Checksum();
   void add(std::span<const std::byte> bytes);
   std::string hex() const;
+  std::uint64_t first_word() const;  // of hex(): its first 16 digits
   static std::string of(std::span<const std::byte> bytes);
 
  private:

@@ -85,12 +85,12 @@ struct LinearCrossEntropy final : graph::StagedOp {
   std::string_view kind() const override { return "cross_entropy"; }
   graph::Saved saved() const override { return {.inputs = {x, weight, labels, bias}}; }
   bool forward_with_backward() const override { return true; }
-  // Kernels read the logits for their maximum and their sums; in training they become gradients in
-  // place.
+  // Kernels read logits for maximum and sums; in training these become gradients in place.
   graph::Work work(graph::Phase phase) const override {
     const bool gradients = phase == graph::Phase::backward;
-    graph::Work w{.extra_elements = rows * vocab_rows * (gradients ? 4 + has_bias : 2),
-                  .kernels = static_cast<int>(chunks()) * (gradients ? 8 + has_bias : 5)};
+    graph::Work w{
+        .extra_elements = rows * vocab_rows * (gradients ? 4 + has_bias : 2),
+        .kernels = static_cast<int>(ceil_div(rows, chunk())) * (gradients ? 8 + has_bias : 5)};
     const std::int64_t whole = rows / chunk(), rest = rows % chunk();
     for (const auto& [n, count] : {std::pair{chunk(), whole}, {rest, std::int64_t{1}}}) {
       if (n * count == 0) continue;
@@ -228,6 +228,8 @@ struct LinearCrossEntropy final : graph::StagedOp {
                                           .c = at.args.logits,
                                           .ldc = at.args.stride,
                                           .bias = e.in(bias).ptr<T>()});
+    if (e.context.round_inner)
+      e.context.round_inner({at.args.logits, dtype, {at.some.n * at.args.stride}});
     kernels::cross_entropy_max(s, at.args);
     kernels::cross_entropy_sums(s, at.args);
     if (options.accuracy) kernels::cross_entropy_ties(s, at.args);
@@ -240,6 +242,8 @@ struct LinearCrossEntropy final : graph::StagedOp {
     kernels::cross_entropy_total(s, at.args);
     if (!gradients) return;
     kernels::cross_entropy_gradient(s, at.args);
+    if (e.context.round_inner)
+      e.context.round_inner({at.args.logits, dtype, {at.some.n * at.args.stride}});
     const W scale = static_cast<W>(options.scale);
     const T* logits = at.args.logits;
     const graph::GradSlot dx = e.grad_in(x), dw = e.grad_in(weight), db = e.grad_in(bias);

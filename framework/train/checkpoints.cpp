@@ -4,6 +4,7 @@
 #include "checkpoint/lock.h"
 #include "train/engine_state.h"
 #include "train/observers.h"
+#include "train/replicas.h"
 
 namespace tfm::train {
 namespace {
@@ -24,6 +25,7 @@ class Checkpoints final : public Observer {
     if (c.dir.empty() || !(run.due(c.every) || run.last() || run.save)) return;
     run.expect_files();
     const auto start = Clock::now();
+    check_replicas(run.engine, "step " + std::to_string(run.step));
     config::Config config = run.config;
     config.model.init = "random";  // a checkpoint has weights of its own
     const comm::Layout& layout = run.mesh.layout;

@@ -39,6 +39,15 @@ void for_owned_state(const Engine& engine, F visit) {
     }
 }
 
+// Axes along which ranks have the same optimizer state of a parameter: with ZeRO they share it out
+// along those over which they reduce its gradient.
+comm::AxisSet copies_of_state(const Engine& engine, int parameter) {
+  const nn::ParameterSpec& spec = engine.model().parameters().spec(parameter);
+  const comm::AxisSet copies = axes_with(spec.placement, nn::Placement::replicate);
+  if (engine.optimizer().options().zero == 0) return copies;
+  return copies - axes_with(spec.gradient(), nn::Placement::partial);
+}
+
 }  // namespace
 
 std::vector<checkpoint::Chunk> checkpoint_pieces(Engine& engine) {
@@ -60,18 +69,44 @@ std::vector<checkpoint::Chunk> checkpoint_pieces(Engine& engine) {
     for (const nn::PartSlice& p : parameters.slices())
       if (parameters.first_of_copies(p.parameter, comm::kWorld))
         add("model/", p, 0, p.elements(), flat + p.offset);
-  const optim::OptimizerOptions& options = engine.optimizer().options();
+  const comm::Mesh& mesh = engine.plan().mesh;
   const std::vector<State> states = states_of(engine);
-  for_owned_state(engine, [&](const nn::PartSlice& p, std::int64_t first, std::int64_t count,
-                              std::int64_t at) {
-    // With ZeRO, ranks share out the state along the axes over which they reduce gradients.
-    comm::AxisSet copies = comm::kWorld;
-    if (options.zero > 0)
-      copies = copies - axes_with(parameters.spec(p.parameter).gradient(), nn::Placement::partial);
-    if (!parameters.first_of_copies(p.parameter, copies)) return;
-    for (const State& s : states) add(s.name, p, first, count, s.data + at);
-  });
+  for_owned_state(
+      engine, [&](const nn::PartSlice& p, std::int64_t first, std::int64_t count, std::int64_t at) {
+        if (mesh.place(copies_of_state(engine, p.parameter)) > 0) return;
+        for (const State& s : states) add(s.name, p, first, count, s.data + at);
+      });
   return pieces;
+}
+
+std::vector<ReplicatedTensor> replicated_tensors(const Engine& engine) {
+  const nn::ParameterSet& parameters = engine.model().parameters();
+  std::vector<ReplicatedTensor> all;
+  const auto element = static_cast<std::int64_t>(size_of(engine.plan().dtype));
+  for (const nn::PartSlice& p : parameters.slices()) {
+    const auto* at = static_cast<const std::byte*>(engine.flat().parameters) + p.offset * element;
+    all.push_back({p.name,
+                   axes_with(parameters.spec(p.parameter).placement, nn::Placement::replicate),
+                   {{at, static_cast<std::size_t>(p.elements() * element)}}});
+  }
+  std::map<std::string, std::size_t> place;  // in `all`
+  const std::vector<State> states = states_of(engine);
+  for (const nn::PartSlice& p : parameters.slices()) {
+    const comm::AxisSet copies = copies_of_state(engine, p.parameter);
+    if (engine.plan().mesh.layout.size(copies) == 1) continue;
+    for (const State& s : states) {
+      place[s.name + p.name] = all.size();
+      all.push_back({s.name + p.name, copies, {}});
+    }
+  }
+  for_owned_state(engine,
+                  [&](const nn::PartSlice& p, std::int64_t, std::int64_t count, std::int64_t at) {
+                    for (const State& s : states)
+                      if (const auto found = place.find(s.name + p.name); found != place.end())
+                        all[found->second].memory.push_back(
+                            std::as_bytes(std::span(s.data + at, static_cast<std::size_t>(count))));
+                  });
+  return all;
 }
 
 void restore(const checkpoint::CheckpointReader& reader, const std::string& path, Engine& engine,

@@ -10,6 +10,14 @@ namespace tfm::train {
 // The pieces this rank writes; over all ranks they cover every tensor once.
 std::vector<checkpoint::Chunk> checkpoint_pieces(Engine& engine);
 
+// A tensor of which several ranks hold the same bytes. Every rank has the same list of them.
+struct ReplicatedTensor {
+  std::string name;      // of a parameter, or as in checkpoint_pieces()
+  comm::AxisSet copies;  // ranks that differ along these axes only have the same elements
+  std::vector<std::span<const std::byte>> memory;  // of the device: this rank's copy
+};
+std::vector<ReplicatedTensor> replicated_tensors(const Engine& engine);
+
 // Restores parameters, and optimizer state with the number of updates if `optimizer`. Error(input)
 // names the tensor where the checkpoint is of another model.
 void restore(const checkpoint::CheckpointReader& reader, const std::string& path, Engine& engine,

@@ -22,7 +22,8 @@ std::unique_ptr<Observer> stop_early(TrainingRun& run);  // early_stopping.cpp
 std::unique_ptr<Observer> obey_requests(StopRequests& requests);  // stop_requests.cpp
 
 // Writes a checkpoint every checkpoint.every steps, after the last, and where TrainingRun::save
-// asks for one; tells after_checkpoint(). Error(retryable) at the end where the last one failed.
+// asks for one; tells after_checkpoint(). Error(retryable) where ranks hold different copies of a
+// tensor, and at the end where the last one failed.
 std::unique_ptr<Observer> write_checkpoints(TrainingRun& run);  // checkpoints.cpp
 
 }  // namespace tfm::train

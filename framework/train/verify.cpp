@@ -10,6 +10,7 @@
 #include "comm/consensus.h"
 #include "models/registry.h"
 #include "train/engine_state.h"
+#include "train/synthetic_data.h"
 
 namespace tfm::train {
 namespace {
@@ -19,44 +20,6 @@ constexpr std::int64_t kSteps = 5;
 // Larger values would amplify rounding errors: in steps that diverge, and in Adam's steps along
 // gradients that are zero but for rounding (a key's bias).
 constexpr double kMostRate = 1e-2, kLeastEps = 1e-6;
-
-// Random ids; uneven numbers of real tokens and keys, of which every sequence has at least one of
-// both, and documents of 5 tokens.
-class SyntheticData final : public data::Dataset {
- public:
-  explicit SyntheticData(const plan::StepPlan& plan)
-      : config_(plan.config), sequences_(plan.shapes[0].batch) {}
-  GlobalBatch batch(std::int64_t) const override { return {0, sequences_}; }
-  std::int64_t batches() const override { return kSteps; }
-  void fill(std::int64_t index, std::int64_t first, std::int64_t count,
-            const BatchFields& fields) const override {
-    for (const auto& [field, values] : fields) {
-      const FieldKind kind = info_of(field).kind;
-      const bool mask = kind == FieldKind::mask;
-      const RandomKey key{config_.train.seed, Purpose::data,
-                          stream_of("verify." + std::string(info_of(field).name)),
-                          static_cast<std::uint32_t>(index + 1)};
-      const auto width = std::ssize(values) / count;
-      for (std::int64_t i = 0; i < count * width; ++i) {
-        const std::uint32_t word = key.word(static_cast<std::uint64_t>(first * width + i));
-        const bool none = i % width != 0 && word % 7 == 0;
-        values[static_cast<std::size_t>(i)] =
-            none && (mask || kind == FieldKind::label) ? -1
-            : mask                                     ? static_cast<std::int32_t>(i % width / 5)
-                   : static_cast<std::int32_t>(word / 8 % range(kind));
-      }
-    }
-  }
-
- private:
-  std::uint32_t range(FieldKind kind) const {
-    return static_cast<std::uint32_t>(kind == FieldKind::type     ? config_.model.type_vocab_size
-                                      : kind == FieldKind::answer ? 2
-                                                                  : config_.model.vocab_size);
-  }
-  const config::Config& config_;
-  std::int64_t sequences_;
-};
 
 std::vector<std::vector<double>> parts_of(Engine& e, const void* flat) {
   std::vector<double> host(static_cast<std::size_t>(e.model().parameters().flat_elements()));
@@ -74,7 +37,7 @@ Trace run(config::Config config, const comm::Mesh& mesh, const device::Device& d
   Trace t;
   t.rank_order = !e.rank_context().tensors.world().on_stream();
   t.initial = parts_of(e, e.flat().parameters);
-  const SyntheticData data(e.plan());
+  const SyntheticData data(e.plan().config, e.plan().shapes[0].batch, kSteps);
   data::DataLoader loader = e.training_loader(data);
   for (std::int64_t s = 1; s <= kSteps; ++s) {
     const StepResult r =
@@ -179,7 +142,7 @@ Finding save_and_load(const config::Config& config, const comm::Mesh& mesh,
   Engine saved(plan::make_step_plan(config, mesh), device),
       loaded(plan::make_step_plan(config, mesh), device);
   saved.initialize_parameters();
-  const SyntheticData data(saved.plan());
+  const SyntheticData data(saved.plan().config, saved.plan().shapes[0].batch, 1);
   data::DataLoader loader = saved.training_loader(data);
   saved.train_step(1, config.optimizer.lr, loader.load(0));
   const auto pieces = checkpoint_pieces(saved);

@@ -9,10 +9,11 @@
 namespace tfm::train {
 
 struct Finding {
-  std::string check;  // "gradient", "parameters after 5 steps", ...
-  std::string worst;  // the tensor that differs most
-  double error = 0;   // relative: norm of the difference over the norm of the reference
-  double bound = 0;   // 0: must be bit-equal
+  std::string check;            // "gradient", "parameters after 5 steps", ...
+  std::string worst;            // the tensor that differs most
+  double error = 0;             // relative: norm of the difference over the norm of the reference
+  double bound = 0;             // 0: must be bit-equal
+  std::vector<int> ranks = {};  // on which `worst` exceeds the bound, where that is known
   bool ok() const { return error <= bound; }
 };
 

@@ -136,5 +136,24 @@ ROOMS = {
         ("train/verify.cpp", "std::isfinite(d) ? d : std::numeric_limits<double>::infinity()", "d"),
         ("train/verify.cpp", "high[k] + low[k] > f.error", "false"),
         ("train/engine.cpp", "context.state.accumulate_parameters = «m > 0»", "false"),
+        ("train/checkpoints.cpp", "«check_replicas(run.engine, \"step \" + std::to_string(run.step));»", ";", ["ranks2:Replicas*"]),
+        ("train/engine_state.cpp", "p.axis < 0 ? everywhere : by_tensor_rank", "by_tensor_rank", ["ranks2:Replicas*"]),
+    ]),
+    # Faults of a run that float64 on one rank does not share: tests/acceptance/as_run.py --faults wants each found in bf16 and in fp16.
+    "as_run": (["script:test_as_run"], [
+        ("kernels/cpu/attention_group.h", "«first_head / heads» * a.head_size", "a.kv_heads - 1 - first_head / heads"),  # head mapping
+        ("ops/linear.cpp", "db ? db.tensor.ptr<Accum<T>>() : nullptr",
+         "db && e.context.mesh->tensor_rank == 0 ? db.tensor.ptr<Accum<T>>() : nullptr"),  # bias gradient of a tensor rank
+        ("kernels/cpu/attention_tile.h", "first + r + a.keys - a.queries + «1»", "std::is_same_v<T, double> ? 1 : 2"),  # causal mask
+        ("optim/optimizer.cpp", "flat.master ? static_cast<P*>(flat.parameters) + run.begin : nullptr",
+         "flat.master && run.begin == 0 ? static_cast<P*>(flat.parameters) + run.begin : nullptr"),  # stale copy
+        ("kernels/cpu/philox_simd.h", "static_cast<T>(«d.scale()»)", "sizeof(T) == 8 ? d.scale() : 1"),  # dropout's scale
+        ("ops/embedding.cpp", ".length = «options.sequence_length»", "options.sequence_length - (inverse && sizeof(T) < 8)"),  # position
+        ("train/engine.cpp", "const std::int64_t first = «m * shape.shape.sequences»", "0"),  # a micro-batch
+        ("optim/optimizer.cpp", "const Bucket& b = buckets_[«bucket»];",
+         "(static_cast<std::size_t>(bucket) + 1) % buckets_.size()"),  # each bucket is reduced when the one before it is final
+        ("train/engine.cpp", "static_cast<double>(«labels.labels[k]»)",
+         "shape.sequences_per_rank() * plan_.mesh.layout.data * shape.shape.length"),  # padding counted as labels
+        ("ops/embedding.cpp", "options.padding_idx, d.tensor.ptr<Accum<T>>(), «d.accumulate»", "sizeof(T) == 8 && d.accumulate"),  # tied
     ]),
 }

@@ -9,7 +9,7 @@
 #include "inference/translator.h"
 #include "models/registry.h"
 #include "support/batch.h"
-#include "train/engine.h"
+#include "train/as_run.h"
 
 namespace tfm {
 namespace {
@@ -165,6 +165,21 @@ TEST_P(OnTheDevice, GraphsChangeNothing) {
   EXPECT_EQ(weights(recorded), weights(plain));
   EXPECT_EQ(recorded.graphs(), 2) << "the first micro-batch of a step and the last";
   EXPECT_EQ(plain.graphs(), 0);
+}
+
+// tfm-verify --as-run: nothing is wrong, and a wrong gradient is named.
+TEST_P(OnTheDevice, IsAsNearToFloat64AsThePlainComputation) {
+  const config::Config c = config_of(GetParam(), "cuda");
+  for (const double factor : {1.0, 1.2}) {
+    const auto findings = train::verify_as_run(c, comm::single_mesh(),
+                                               device::Device(std::make_shared<cuda::Stream>(0), 1),
+                                               {.traced = [&](train::Experiment, train::Trace& t) {
+                                                 for (double& g : t.gradients[1]) g *= factor;
+                                               }});
+    for (const train::Finding& f : findings)
+      EXPECT_EQ(f.ok(), factor == 1 || f.check != "gradient of step 1")
+          << f.check << " " << f.worst << ": error " << f.error << ", bound " << f.bound;
+  }
 }
 
 TEST_P(OnTheDevice, RecomputationChangesNothing) {

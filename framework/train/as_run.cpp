@@ -1,0 +1,462 @@
+#include "train/as_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <numeric>
+
+#include "train/engine_state.h"
+#include "train/reference_step.h"
+#include "train/replicas.h"
+
+namespace tfm::train {
+namespace {
+
+using Parts = std::vector<std::vector<double>>;  // by slice of a set of parameters
+
+constexpr std::int64_t kSteps = 2;
+constexpr double kGrids[] = {1, 1.1892, 1.6818};  // ReferenceStep::Grid::scale
+constexpr double kVectorNoise = 0.1;              // added to biases and gains
+constexpr double kMostRate = 1e-2;
+constexpr double kUnit = 0x1p-23;     // of fp32
+constexpr double kSumUnit = 0x1p-20;  // of fp32 sums over ranks and micro-batches, relative
+constexpr double kLeastPart = 1e-6;   // of the gradient's norm
+constexpr int kOverflows = 40;        // steps that fp16's loss scale may take to settle
+
+double square_sum(const double* x, std::int64_t n) {
+  return std::transform_reduce(x, x + n, 0.0, std::plus<>(), [](double v) { return v * v; });
+}
+
+// What one rank has of each part: the elements whose sums and state are its own.
+struct Owned {
+  std::vector<std::vector<std::pair<std::int64_t, std::int64_t>>> ranges;  // of each slice
+  explicit Owned(const Engine& e) {
+    for (const nn::PartSlice& p : e.model().parameters().slices()) {
+      auto& of = ranges.emplace_back();
+      for (const optim::Optimizer::StateRange& r : e.optimizer().owned()) {
+        const std::int64_t begin = std::max(r.begin, p.offset),
+                           end = std::min(r.end, p.offset + p.elements());
+        if (begin < end) of.emplace_back(begin - p.offset, end - p.offset);
+      }
+    }
+  }
+  std::int64_t elements(std::size_t slice) const {
+    std::int64_t n = 0;
+    for (const auto& [begin, end] : ranges[slice]) n += end - begin;
+    return n;
+  }
+  // f(first, count) for each range.
+  double sum(std::size_t slice, const std::function<double(std::int64_t, std::int64_t)>& f) const {
+    double all = 0;
+    for (const auto& [begin, end] : ranges[slice]) all += f(begin, end - begin);
+    return all;
+  }
+};
+
+// Squares of norms of one part.
+struct PartNorms {
+  double reference = 0, plain = 0, run = 0;  // over this rank's elements
+  double whole_plain = 0;
+  std::int64_t elements = 0, whole_elements = 0;
+};
+
+// The worst part over all ranks, of each rank's error and bound.
+Finding worst_part(const std::string& check, const comm::Mesh& mesh,
+                   const std::vector<nn::PartSlice>& slices, const std::vector<double>& error,
+                   const std::vector<double>& bound) {
+  const std::size_t n = slices.size(), world = static_cast<std::size_t>(mesh.layout.world());
+  std::vector<double> mine, all(2 * n * world);
+  for (std::size_t i = 0; i < n; ++i) {
+    mine.push_back(std::isfinite(error[i]) ? error[i] : std::numeric_limits<double>::infinity());
+    mine.push_back(bound[i]);
+  }
+  mesh.world().all_gather({mine.data(), DType::f64, {std::ssize(mine)}},
+                          {all.data(), DType::f64, {std::ssize(all)}});
+  const auto ratio = [&](std::size_t r, std::size_t i) {
+    const double e = all[(r * n + i) * 2], b = all[(r * n + i) * 2 + 1];
+    return e == 0 ? 0 : b == 0 ? std::numeric_limits<double>::infinity() : e / b;
+  };
+  std::size_t rank = 0, part = 0;
+  for (std::size_t r = 0; r < world; ++r)
+    for (std::size_t i = 0; i < n; ++i)
+      if (ratio(r, i) > ratio(rank, part)) rank = r, part = i;
+  Finding f{check, slices[part].name, all[(rank * n + part) * 2], all[(rank * n + part) * 2 + 1]};
+  for (std::size_t r = 0; r < world; ++r)
+    if (ratio(r, part) > 1) f.ranks.push_back(static_cast<int>(r));
+  return f;
+}
+
+class AsRun {
+ public:
+  AsRun(const config::Config& config, const comm::Mesh& mesh, const device::Device& device,
+        const Interference& interference)
+      : config_(config),
+        mesh_(mesh),
+        device_(device),
+        interference_(interference),
+        reference_(config, device::Device(device).host().threads),
+        engine_(std::make_unique<Engine>(plan::make_step_plan(config, mesh), device)),
+        slices_(engine_->model().parameters().slices()),
+        owned_(*engine_),
+        data_(config_, engine_->plan().shapes[0].batch, kSteps),
+        unit_(rounding_unit(engine_->plan().dtype)) {
+    const auto& single = reference_.parameters().slices();
+    for (const nn::PartSlice& p : slices_)
+      place_.push_back(static_cast<std::size_t>(
+          std::ranges::find(single, p.name, &nn::PartSlice::name) - single.begin()));
+  }
+
+  std::vector<Finding> operator()() {
+    const Parts initial = initial_weights();
+    set_weights(*engine_, initial);
+    for (std::int64_t s = 1; s <= kSteps; ++s) step(s);
+    other_recompute(initial);
+    return std::move(all_);
+  }
+
+ private:
+  // Of the model, with noise on biases and gains: zeros and ones hide what is done to them.
+  Parts initial_weights() const {
+    const nn::ParameterSet& p = reference_.parameters();
+    std::vector<float> flat(static_cast<std::size_t>(p.flat_elements()));
+    p.initialize(config_.train.seed, flat.data(), 1);
+    Parts all;
+    for (const nn::PartSlice& s : p.slices()) {
+      std::vector<float> noise(static_cast<std::size_t>(s.elements()));
+      if (p.spec(s.parameter).init.kind == nn::Init::Kind::constant)
+        normals({config_.train.seed, Purpose::init, stream_of("verify." + s.name), 0}, 0,
+                s.elements(), static_cast<float>(kVectorNoise), noise.data());
+      auto& part = all.emplace_back();
+      for (std::int64_t i = 0; i < s.elements(); ++i)
+        part.push_back(flat[static_cast<std::size_t>(s.offset + i)] +
+                       noise[static_cast<std::size_t>(i)]);
+    }
+    return all;
+  }
+
+  void set_weights(Engine& e, const Parts& whole) const {
+    e.set_weights([&](void* flat) {
+      for (std::size_t i = 0; i < slices_.size(); ++i) {
+        const auto& part = whole[place_[i]];
+        const std::vector<float> narrow(part.begin(), part.end());
+        nn::ParameterSet::scatter(slices_[i], narrow.data(), static_cast<float*>(flat));
+      }
+    });
+  }
+
+  // This rank's slices of a flat buffer of the device.
+  Parts local(const void* flat, DType t) const {
+    const std::int64_t n = engine_->model().parameters().flat_elements();
+    std::vector<std::byte> host(static_cast<std::size_t>(n) * size_of(t));
+    device::download(engine_->device().stream(), host.data(), flat, std::ssize(host));
+    Parts all;
+    with_float(t, [&]<class T>() {
+      const T* x = reinterpret_cast<const T*>(host.data());
+      for (const nn::PartSlice& p : slices_)
+        all.emplace_back(x + p.offset, x + p.offset + p.elements());
+    });
+    return all;
+  }
+  // The same of a buffer of optimizer state; what this rank does not own stays zero.
+  Parts local_state(const void* state) const {
+    std::vector<float> host(static_cast<std::size_t>(engine_->optimizer().state_elements()));
+    device::download(engine_->device().stream(), host.data(), state, std::ssize(host) * 4);
+    Parts all;
+    for (const nn::PartSlice& p : slices_) {
+      auto& part = all.emplace_back(static_cast<std::size_t>(p.elements()));
+      for (const optim::Optimizer::StateRange& r : engine_->optimizer().owned())
+        for (std::int64_t i = std::max(r.begin, p.offset);
+             i < std::min(r.end, p.offset + p.elements()); ++i)
+          part[static_cast<std::size_t>(i - p.offset)] =
+              host[static_cast<std::size_t>(r.state_offset + i - r.begin)];
+    }
+    return all;
+  }
+  // What the optimizer updates.
+  Parts local_weights() const {
+    const optim::Optimizer::Flat& flat = engine_->flat();
+    return flat.master ? local_state(flat.master) : local(flat.parameters, DType::f32);
+  }
+
+  // The weights with which the run computes, whole.
+  Parts weights_in_use() const {
+    const Parts mine = local(engine_->flat().parameters, engine_->plan().dtype);
+    Parts whole;
+    for (const nn::PartSlice& p : reference_.parameters().slices())
+      whole.emplace_back(static_cast<std::size_t>(p.elements()));
+    for (std::size_t i = 0; i < slices_.size(); ++i) {
+      nn::PartSlice p = slices_[i];
+      p.offset = 0;
+      auto& part = whole[place_[i]];
+      nn::ParameterSet::gather(p, mine[i].data(), part.data());
+      if (p.axis >= 0)  // exact: one term is not zero
+        mesh_.group(nn::kModelAxes).all_reduce({part.data(), DType::f64, {std::ssize(part)}});
+    }
+    return whole;
+  }
+
+  // Squares of the difference of two whole parts: all of it, and over this rank's elements.
+  std::pair<double, double> difference(std::size_t i, const double* a, const double* b) const {
+    nn::PartSlice p = slices_[i];
+    p.offset = 0;
+    const std::int64_t n = p.full.elements();
+    std::vector<double> d(a, a + n), mine(static_cast<std::size_t>(p.elements()));
+    for (std::int64_t k = 0; k < n; ++k) d[static_cast<std::size_t>(k)] -= b ? b[k] : 0;
+    nn::ParameterSet::scatter(p, d.data(), mine.data());
+    return {square_sum(d.data(), n), owned_.sum(i, [&](std::int64_t first, std::int64_t count) {
+              return square_sum(mine.data() + first, count);
+            })};
+  }
+
+  void number(const std::string& check, double run, double reference, double plain, double factor) {
+    const double scale = std::max(std::abs(reference), 1e-300);
+    double error = std::abs(run - reference) / scale;
+    if (!std::isfinite(error)) error = std::numeric_limits<double>::infinity();
+    mesh_.world().all_reduce({&error, DType::f64, {1}}, comm::Collective::all_reduce_max);
+    all_.push_back({check, "", error, factor * std::max(plain / scale, unit_)});
+  }
+
+  void step(std::int64_t s) {
+    const std::string of = " of step " + std::to_string(s);
+    reference_.set_weights(weights_in_use());
+    const Parts before = local_weights();
+    const double lr = std::min(config_.optimizer.lr, kMostRate);
+    data::DataLoader loader = engine_->training_loader(data_);
+    const Batch& batch = loader.load(s - 1);
+    StepResult r;
+    for (int tries = 0; tries < kOverflows; ++tries)
+      if ((r = engine_->train_step(s, lr, batch)).applied) break;
+    Trace trace{.gradients = local(engine_->flat().gradients, DType::f32),
+                .losses = {r.loss},
+                .norms = {r.grad_norm}};
+    for (auto& part : trace.gradients)
+      for (double& g : part) g /= r.loss_scale;
+    const Parts sums = trace.gradients;  // of which the update was made
+    if (s == 1) interference_.traced(Experiment::layout, trace);
+    gradients(of, s, r.loss_scale, trace);
+    if (s > 1) return;
+    update(before, sums, r.grad_norm, lr);
+    if (engine_->flat().master) copies();
+    replicas();
+  }
+
+  void gradients(const std::string& of, std::int64_t s, double loss_scale, const Trace& run) {
+    const auto& single = reference_.parameters().slices();
+    const double loss = reference_.compute(s, loss_scale, {});
+    const auto flat = static_cast<std::size_t>(reference_.parameters().flat_elements());
+    const std::vector<double> exact(reference_.gradients(), reference_.gradients() + flat);
+    const auto norm_of = [&](const double* g) {
+      double sum = 0;
+      for (const nn::PartSlice& p : single) sum += square_sum(g + p.offset, p.elements());
+      return std::sqrt(sum) / loss_scale;
+    };
+    const double norm = norm_of(exact.data());
+    double plain_loss = 0, plain_norm = 0;
+    std::vector<PartNorms> parts(slices_.size());
+    for (const double scale : kGrids) {
+      const double rounded = reference_.compute(s, loss_scale, ReferenceStep::Grid{scale});
+      plain_loss = std::max(plain_loss, std::abs(rounded - loss));
+      plain_norm = std::max(plain_norm, std::abs(norm_of(reference_.gradients()) - norm));
+      for (std::size_t i = 0; i < slices_.size(); ++i) {
+        const std::int64_t at = single[place_[i]].offset;
+        const auto [whole, mine] = difference(i, reference_.gradients() + at, exact.data() + at);
+        parts[i].whole_plain = std::max(parts[i].whole_plain, whole / loss_scale / loss_scale);
+        parts[i].plain = std::max(parts[i].plain, mine / loss_scale / loss_scale);
+      }
+    }
+    std::vector<double> error, bound;
+    for (std::size_t i = 0; i < slices_.size(); ++i) {
+      PartNorms& n = parts[i];
+      const double* expected = exact.data() + single[place_[i]].offset;
+      n.reference = difference(i, expected, nullptr).second / loss_scale / loss_scale;
+      std::vector<double> mine(run.gradients[i].size());
+      nn::PartSlice p = slices_[i];
+      p.offset = 0;
+      nn::ParameterSet::scatter(p, expected, mine.data());
+      for (std::size_t k = 0; k < mine.size(); ++k)
+        mine[k] = run.gradients[i][k] - mine[k] / loss_scale;
+      n.run = owned_.sum(i, [&](std::int64_t first, std::int64_t count) {
+        return square_sum(mine.data() + first, count);
+      });
+      n.elements = owned_.elements(i), n.whole_elements = p.full.elements();
+      const double share = static_cast<double>(n.elements) / static_cast<double>(n.whole_elements);
+      // Of parts whose exact gradient is zero (a key's bias), relative to the whole gradient.
+      const double size = std::max({std::sqrt(n.reference), kLeastPart * norm, 1e-300});
+      error.push_back(std::sqrt(n.run) / size);
+      bound.push_back(kGradientFactor * std::sqrt(std::max(n.plain, n.whole_plain * share)) / size +
+                      kSumUnit);
+    }
+    number("loss" + of, run.losses[0], loss, plain_loss, kResultFactor);
+    number("gradient norm" + of, run.norms[0], norm, plain_norm, kGradientFactor);
+    all_.push_back(worst_part("gradient" + of, mesh_, slices_, error, bound));
+  }
+
+  // The first update is a function of the weight and of its gradient alone.
+  void update(const Parts& before, const Parts& sums, double norm, double lr) {
+    const optim::OptimizerOptions& o = engine_->optimizer().options();
+    const double clip = o.grad_clip > 0 ? std::min(1.0, o.grad_clip / (norm + 1e-6)) : 1;
+    const Parts after = local_weights();
+    // `rounding`: of the gradient, relative to the terms that it is the sum of.
+    const auto expected = [&](double w, double g, bool decays, double rounding) {
+      const bool coupled = decays && o.kind != optim::OptimizerOptions::Kind::adamw;
+      const double own = g * clip, pull = coupled ? w * o.weight_decay : 0;
+      g = own + pull + rounding * (std::abs(own) + std::abs(pull));
+      if (o.kind == optim::OptimizerOptions::Kind::sgd) return w - lr * g;
+      return w * (coupled || !decays ? 1 : 1 - lr * o.weight_decay) -
+             lr * g / (std::abs(g) + o.eps);
+    };
+    std::vector<double> error, bound;
+    for (std::size_t i = 0; i < slices_.size(); ++i) {
+      const bool decays = engine_->model().parameters().spec(slices_[i].parameter).decay;
+      double most = 0, room = 0;
+      for (const auto& [begin, end] : owned_.ranges[i])
+        for (auto k = static_cast<std::size_t>(begin); k < static_cast<std::size_t>(end); ++k) {
+          const double before_k = before[i][k], g = sums[i][k],
+                       w = expected(before_k, g, decays, 0);
+          most += (after[i][k] - w) * (after[i][k] - w);
+          // Of the weight, of a step that is made of a dozen roundings, and of its gradient, of
+          // which Adam's step is a steep function near zero.
+          const double gradient = expected(before_k, g, decays, 4 * kUnit) -
+                                  expected(before_k, g, decays, -4 * kUnit),
+                       step = 12 * kUnit * (std::abs(w - before_k) + lr);
+          room += std::pow(kUnit * std::abs(w) + step + std::abs(gradient), 2);
+        }
+      const double size =
+          std::max(std::sqrt(square_sum(before[i].data(), std::ssize(before[i]))), 1e-300);
+      error.push_back(std::sqrt(most) / size);
+      bound.push_back(std::sqrt(room) / size);
+    }
+    all_.push_back(worst_part("update of step 1", mesh_, slices_, error, bound));
+  }
+
+  // 16-bit weights are their fp32 masters, rounded.
+  void copies() {
+    const Parts master = local_weights(),
+                copy = local(engine_->flat().parameters, engine_->plan().dtype);
+    std::vector<double> error, bound(slices_.size());
+    for (std::size_t i = 0; i < slices_.size(); ++i) {
+      double wrong = 0;
+      for (const auto& [begin, end] : owned_.ranges[i])
+        for (auto k = static_cast<std::size_t>(begin); k < static_cast<std::size_t>(end); ++k) {
+          const auto w = static_cast<float>(master[i][k]);
+          const double rounded =
+              engine_->plan().dtype == DType::bf16 ? float(bf16(w)) : float(f16(w));
+          wrong = std::max(wrong, std::abs(copy[i][k] - rounded));
+        }
+      error.push_back(wrong);
+    }
+    all_.push_back(worst_part("16-bit copies of weights", mesh_, slices_, error, bound));
+  }
+
+  void replicas() {
+    Finding f{"replicas on all ranks", "", 0, 0};
+    try {
+      check_replicas(*engine_, "step 1");
+    } catch (const Error& e) {
+      f.error = 1, f.worst = e.what();
+    }
+    all_.push_back(f);
+  }
+
+  // The first step again, with recomputation the other way round.
+  void other_recompute(const Parts& initial) {
+    const auto first = [&](config::Recompute recompute) {
+      config::Config c = config_;
+      c.recompute = recompute;
+      engine_.reset();  // two do not fit
+      engine_ = std::make_unique<Engine>(plan::make_step_plan(c, mesh_), device_);
+      set_weights(*engine_, initial);
+      data::DataLoader loader = engine_->training_loader(data_);
+      const StepResult r = engine_->compute_gradients(1, loader.load(0));
+      return std::pair(local(engine_->flat().gradients, DType::f32), r.loss);
+    };
+    const bool none = config_.recompute == config::Recompute::none;
+    const auto [other, other_loss] =
+        first(none ? config::Recompute::full : config::Recompute::none);
+    const auto [mine, loss] = first(config_.recompute);
+    std::vector<double> error, bound(slices_.size());
+    for (std::size_t i = 0; i < slices_.size(); ++i) {
+      double most = loss == other_loss ? 0 : std::abs(loss - other_loss);
+      for (const auto& [begin, end] : owned_.ranges[i])
+        for (auto k = static_cast<std::size_t>(begin); k < static_cast<std::size_t>(end); ++k)
+          if (mine[i][k] != other[i][k] && !(std::isnan(mine[i][k]) && std::isnan(other[i][k])))
+            most = std::max(most, std::abs(mine[i][k] - other[i][k]));
+      error.push_back(most);
+    }
+    all_.push_back(worst_part("recompute on vs. off", mesh_, slices_, error, bound));
+  }
+
+  const config::Config& config_;
+  const comm::Mesh& mesh_;
+  const device::Device& device_;
+  const Interference& interference_;
+  ReferenceStep reference_;
+  std::unique_ptr<Engine> engine_;
+  const std::vector<nn::PartSlice> slices_;
+  const Owned owned_;
+  SyntheticData data_;
+  const double unit_;
+  std::vector<std::size_t> place_;  // of each slice among those of the reference
+  std::vector<Finding> all_;
+};
+
+// Of one rank, without the device's memory.
+std::int64_t host_bytes(const config::Config& config, const comm::Mesh& mesh) {
+  const plan::StepPlan run = plan::make_step_plan(config, mesh),
+                       reference = plan::make_step_plan(ReferenceStep::configuration(config),
+                                                        comm::single_mesh(), DType::f64);
+  const std::int64_t whole = reference.model->parameters().flat_elements(),
+                     local = run.model->parameters().flat_elements();
+  // Gradients and weights of the reference; four copies of this rank's, in float64.
+  return reference.memory.total() + 3 * 8 * whole + 4 * 8 * local +
+         (run.on_host() ? run.memory.total() : run.staging.total());
+}
+
+}  // namespace
+
+std::int64_t available_memory(int ranks_of_host) {
+  std::int64_t bytes = 0;
+  std::ifstream file("/proc/meminfo");
+  for (std::string name, unit; file >> name;)
+    if (std::int64_t n = 0; file >> n && std::getline(file, unit) && name == "MemAvailable:")
+      bytes = n * 1024;
+  return bytes / 10 * 8 / ranks_of_host;
+}
+
+AsRunSize as_run_size(const config::Config& config, const comm::Mesh& mesh,
+                      std::int64_t available) {
+  std::int64_t least = -available;
+  mesh.world().all_reduce({&least, DType::i64, {1}}, comm::Collective::all_reduce_max);
+  AsRunSize size{.config = config, .available = -least};
+  config::Config& c = size.config;
+  c.eval.every = 0;
+  const std::int64_t part = c.train.micro_batch_size * c.parallel.data;
+  c.train.global_batch_size = std::min(c.train.global_batch_size, 2 * part);
+  const config::ModelConfig& m = config.model;
+  size.configured = m.translates() ? std::max(m.n_encoder_layers, m.n_decoder_layers) : m.n_layers;
+  const auto with_layers = [&](std::int64_t layers) {
+    for (auto of : {&config::ModelConfig::n_layers, &config::ModelConfig::n_encoder_layers,
+                    &config::ModelConfig::n_decoder_layers})
+      c.model.*of = std::min(m.*of, layers);
+    size.layers = layers;
+    size.bytes = host_bytes(c, mesh);
+    mesh.world().all_reduce({&size.bytes, DType::i64, {1}}, comm::Collective::all_reduce_max);
+    return size.bytes;
+  };
+  if (with_layers(size.configured) <= size.available) return size;
+  std::int64_t fits = 1, too_many = size.configured;  // one is tried whether it fits or not
+  while (too_many - fits > 1) {
+    const std::int64_t middle = (fits + too_many) / 2;
+    (with_layers(middle) <= size.available ? fits : too_many) = middle;
+  }
+  with_layers(fits);
+  return size;
+}
+
+std::vector<Finding> verify_as_run(const config::Config& config, const comm::Mesh& mesh,
+                                   const device::Device& device, const Interference& interference) {
+  return AsRun(config, mesh, device, interference)();
+}
+
+}  // namespace tfm::train

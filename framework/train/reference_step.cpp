@@ -1,0 +1,146 @@
+#include "train/reference_step.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "models/registry.h"
+
+namespace tfm::train {
+namespace {
+
+int significant_bits(DType t) { return t == DType::bf16 ? 8 : t == DType::f16 ? 11 : 24; }
+
+constexpr int kSumBits = 3;  // of fp32, see rounding_unit()
+
+// To so many bits, to nearest, ties to even; what is below `least` to a multiple of its last bit.
+double rounded(double x, int bits, double least) {
+  if (std::abs(x) < least) {
+    const double quantum = std::ldexp(least, 1 - bits);
+    return std::nearbyint(x / quantum) * quantum;
+  }
+  const int dropped = 53 - bits;
+  auto u = std::bit_cast<std::uint64_t>(x);
+  u += (std::uint64_t{1} << (dropped - 1)) - 1 + (u >> dropped & 1);
+  return std::bit_cast<double>(u >> dropped << dropped);
+}
+
+DType precision_of(const config::Config& c) {
+  return c.precision == config::Precision::bf16   ? DType::bf16
+         : c.precision == config::Precision::fp16 ? DType::f16
+                                                  : DType::f32;
+}
+
+}  // namespace
+
+double rounding_unit(DType precision) {
+  return std::ldexp(1, (precision == DType::f32 ? kSumBits : 0) - significant_bits(precision));
+}
+
+config::Config ReferenceStep::configuration(const config::Config& run) {
+  config::Config c = run;
+  c.parallel = {.bucket_bytes = run.parallel.bucket_bytes};
+  c.parallel.data = 1;
+  c.recompute = config::Recompute::none;
+  c.device = config::DeviceKind::cpu;
+  c.train.micro_batch_size = 1;
+  c.optimizer.type = config::OptimizerType::sgd;  // needs no memory
+  c.optimizer.momentum = c.optimizer.ema = 0;
+  return c;
+}
+
+ReferenceStep::ReferenceStep(const config::Config& run, int threads)
+    : engine_(plan::make_step_plan(configuration(run), comm::single_mesh(), DType::f64), threads),
+      data_(engine_.plan().config, engine_.plan().shapes[0].batch, 2) {
+  const plan::ShapePlan& shape = engine_.plan().shapes[0];
+  const nn::Recording recording = engine_.model().record_loss(shape.shape, precision_of(run), true);
+  const auto& values = recording.tape->values();
+  TFM_CHECK(values.size() == shape.training.tape->values().size(),
+            "recordings differ between precisions");
+  for (const graph::ValueInfo& v : values) {
+    values_.push_back(v.dtype);
+    gradient_types_.push_back(v.gradient);
+  }
+}
+
+void ReferenceStep::set_weights(const std::vector<std::vector<double>>& parts) {
+  engine_.set_weights([&](void* flat) {
+    const auto& slices = parameters().slices();
+    for (std::size_t i = 0; i < slices.size(); ++i)
+      nn::ParameterSet::scatter(slices[i], parts[i].data(), static_cast<double*>(flat));
+  });
+}
+
+void ReferenceStep::round(const graph::Buffer& b, const Grid& grid) {
+  if (b.persistent || b.value < 0) return;
+  const bool gradient = b.kind == graph::Buffer::Kind::gradient;
+  const auto value = static_cast<std::size_t>(b.value);
+  const DType to = gradient ? gradient_types_[value] : values_[value];
+  if (to == DType::bf16 || to == DType::f16 || to == DType::f32)
+    round(reinterpret_cast<double*>(engine_.idle_memory().data() + b.offset), b.bytes / 8, to,
+          grid);
+}
+
+void ReferenceStep::round(double* x, std::int64_t n, DType to, const Grid& grid) {
+  const bool sums = to == DType::f32 && precision_of(engine_.plan().config) == DType::f32;
+  const int bits = significant_bits(to) - (sums ? kSumBits : 0);
+  const double least = to == DType::f16 ? 0x1p-14 : 0;
+#pragma omp parallel for num_threads(engine_.device().host().threads) schedule(static)
+  for (std::int64_t i = 0; i < n; ++i) x[i] = rounded(x[i] * grid.scale, bits, least) / grid.scale;
+}
+
+double ReferenceStep::compute(std::int64_t step, double loss_scale,
+                              const std::optional<Grid>& rounding) {
+  const plan::ShapePlan& shape = engine_.plan().shapes[0];
+  const graph::Program& program = shape.train_program;
+  std::map<Field, std::vector<std::int32_t>> batch;
+  BatchFields fields;
+  for (const auto& [field, value] : shape.training.inputs)
+    batch[field] =
+        std::vector<std::int32_t>(static_cast<std::size_t>(shape.batch * shape.shape.width(field)));
+  for (auto& [field, values] : batch) fields[field] = values;
+  data_.fill(step - 1, 0, shape.batch, fields);
+
+  StepNumbers numbers{.loss_scale = loss_scale, .step = static_cast<std::uint32_t>(step)};
+  const std::size_t objectives = shape.training.losses.size();
+  std::vector<double> labels(objectives), losses(objectives);
+  for (std::size_t k = 0; k < objectives; ++k) {
+    labels[k] = static_cast<double>(std::ranges::count_if(batch.at(shape.training.losses[k].labels),
+                                                          [](std::int32_t l) { return l >= 0; }));
+    numbers.gradient_scale[k] = loss_scale / std::max(labels[k], 1.0);
+  }
+  const comm::RankContext rank = engine_.rank_context();
+  graph::ExecContext context{engine_.device().stream(),
+                             &rank.tensors,
+                             {.seed = engine_.plan().config.train.seed},
+                             &numbers};
+  if (rounding)
+    context.round_inner = [&](Tensor t) {
+      round(t.ptr<double>(), t.elements(), precision_of(engine_.plan().config), *rounding);
+    };
+  for (std::int64_t m = 0; m < shape.micro_batches; ++m) {
+    numbers.first_sequence = m * shape.shape.sequences;
+    for (const auto& [field, value] : shape.training.inputs) {
+      const std::int64_t n = shape.shape.sequences * shape.shape.width(field);
+      std::copy_n(batch.at(field).begin() + m * n, n, program.value(value).ptr<std::int32_t>());
+    }
+    context.state.accumulate_parameters = m > 0;
+    for (std::size_t i = 0; i < program.steps().size(); ++i) {
+      program.run_step(i, context);
+      if (!rounding) continue;
+      const graph::Instruction& s = program.steps()[i];
+      for (const int b : s.out)
+        if (b >= 0) round(program.buffers()[static_cast<std::size_t>(b)], *rounding);
+      for (const graph::GradRef& g : s.grad_in)
+        if (g.buffer >= 0) round(program.buffers()[static_cast<std::size_t>(g.buffer)], *rounding);
+    }
+    for (std::size_t k = 0; k < objectives; ++k)
+      losses[k] += *program.value(shape.training.losses[k].value).ptr<double>();
+  }
+  double loss = 0;
+  for (std::size_t k = 0; k < objectives; ++k)
+    if (labels[k] > 0) loss += losses[k] / labels[k];
+  return loss;
+}
+
+}  // namespace tfm::train

@@ -1,0 +1,47 @@
+#pragma once
+// A training step computed plainly: float64 kernels of the CPU, one rank, one sequence at a time,
+// nothing recomputed. With rounding, each op's results and gradients are rounded to the precision
+// of a run as soon as they are written: the error that the precision itself makes.
+#include <optional>
+#include <vector>
+
+#include "train/engine.h"
+#include "train/synthetic_data.h"
+
+namespace tfm::train {
+
+class ReferenceStep {
+ public:
+  // `run`: the configuration of the run, with its global batch.
+  ReferenceStep(const config::Config& run, int threads);
+
+  static config::Config configuration(const config::Config& run);
+
+  // Whole parts in the order of parameters().slices().
+  const nn::ParameterSet& parameters() const { return engine_.model().parameters(); }
+  void set_weights(const std::vector<std::vector<double>>& parts);
+
+  // Numbers of which the spacing is that of the precision, and `scale` is one: 1, the precision's
+  // own. Others give as large errors, which are independent of its.
+  struct Grid {
+    double scale = 1;
+  };
+  // The loss of batch `step` - 1 of SyntheticData; gradients, times the loss scale, stay in
+  // gradients().
+  double compute(std::int64_t step, double loss_scale, const std::optional<Grid>& rounding);
+  const double* gradients() const { return static_cast<const double*>(engine_.flat().gradients); }
+
+ private:
+  void round(const graph::Buffer& buffer, const Grid& grid);
+  void round(double* x, std::int64_t n, DType to, const Grid& grid);
+
+  Engine engine_;
+  SyntheticData data_;
+  std::vector<DType> values_, gradient_types_;  // of the run's recording, by value
+};
+
+// Of a result of the precision: half the spacing of numbers just above 1. fp32 counts as three bits
+// less, for the sums that are rounded within its ops; 16-bit ops sum in fp32.
+double rounding_unit(DType precision);
+
+}  // namespace tfm::train

@@ -1,0 +1,25 @@
+#pragma once
+// What tfm-verify trains on.
+#include "data/dataset.h"
+#include "plan/step_plan.h"
+
+namespace tfm::train {
+
+// Random ids; uneven numbers of real tokens and keys, of which every sequence has at least one of
+// both, and documents of 5 tokens.
+class SyntheticData final : public data::Dataset {
+ public:
+  // The configuration must outlive this.
+  SyntheticData(const config::Config& config, std::int64_t sequences, std::int64_t batches)
+      : config_(config), sequences_(sequences), batches_(batches) {}
+  GlobalBatch batch(std::int64_t) const override { return {0, sequences_}; }
+  std::int64_t batches() const override { return batches_; }
+  void fill(std::int64_t index, std::int64_t first, std::int64_t count,
+            const BatchFields& fields) const override;
+
+ private:
+  const config::Config& config_;
+  std::int64_t sequences_, batches_;
+};
+
+}  // namespace tfm::train

@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""Runs tfm-verify --as-run on random configurations: families, layouts, ZeRO, recomputation, accumulation, precisions.
+
+usage: as_run.py BIN [--count 40] [--seed 1] [--max-ranks 8] [--dir FOLDER]
+
+Nothing is wrong with the programs, so every configuration must pass: one that does not is a false alarm. The table says how near
+each came to its bounds (the largest error over its bound). Exit code 1 where there is a false alarm.
+With --faults, BIN holds a tfm-verify built by tests/mutants/run.py: each bug of its room "as_run" is switched on in turn, and
+tests/integration/test_as_run.py must fail in bf16 and in fp16.
+"""
+import argparse
+import os
+import pathlib
+import random
+import re
+import subprocess
+import sys
+
+import common
+
+MUTANTS = common.ROOT / "tests/mutants"
+HEADS = 8
+
+
+def model_of(rng):
+    family = rng.choice(["decoder", "decoder", "encoder", "encoder_decoder"])
+    m = {"family": family, "vocab_size": rng.choice([97, 256, 301]), "d_model": rng.choice([64, 128]), "n_layers": rng.choice([1, 2, 3]),
+         "n_heads": HEADS, "d_ff": rng.choice([64, 192]), "bias": rng.random() < 0.6}
+    m["norm"] = rng.choice(["layernorm", "rmsnorm"])
+    m["norm_position"] = rng.choice(["pre", "pre", "post"])
+    m["activation"] = rng.choice(["relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu"])
+    m["position"] = rng.choice({"decoder": ["learned", "rope", "alibi", "sinusoidal"], "encoder": ["learned", "sinusoidal"],
+                                "encoder_decoder": ["sinusoidal", "relative", "learned"]}[family])
+    if rng.random() < 0.5:
+        m["dropout"] = rng.choice([0.1, 0.3])
+    if family != "encoder":
+        m["n_kv_heads"] = rng.choice([HEADS, HEADS, HEADS // 2])
+        m["tie_embeddings"] = rng.choice([True, False])
+    else:
+        m.update(head_transform=rng.random() < 0.5, type_vocab_size=rng.choice([0, 2]))
+    m["embedding_norm"] = rng.random() < 0.3
+    m["scale_embeddings"] = rng.random() < 0.2
+    if rng.random() < 0.2:
+        m["qk_norm"] = True
+    return m
+
+
+def configuration(rng, folder, name, max_ranks):
+    """(file, ranks)"""
+    ranks = rng.choice([r for r in (1, 2, 4, 8) if r <= max_ranks])
+    tensor = rng.choice([t for t in (1, 2, 4) if ranks % t == 0])
+    model = model_of(rng)
+    micro, accumulation = rng.choice([1, 2, 4]), rng.choice([1, 2, 3])
+    source = {"decoder": "tokens", "encoder": "mlm", "encoder_decoder": "pairs"}[model["family"]]
+    train = {"type": source, "path": "none.bin"}
+    if source == "tokens" and rng.random() < 0.3:
+        train["documents"] = "separate"
+    sections = {
+        "model": model, "precision": rng.choice(["fp32", "bf16", "bf16", "fp16", "fp16"]),
+        "recompute": rng.choice(["none", "selective", "full"]),
+        "parallel": {"tensor": tensor, "sequence": rng.random() < 0.7, "zero": rng.choice([0, 1]),
+                     "bucket_bytes": rng.choice(["8Ki", "64Ki", "32Mi"])},
+        "train": {"global_batch_size": micro * accumulation * ranks // tensor, "micro_batch_size": micro, "seq_len": rng.choice([16, 32, 64]),
+                  "seed": rng.randint(1, 10**6)},
+        "optimizer": {"type": rng.choice(["adamw", "adamw", "adam", "sgd"]), "lr": 0.001, "ema": rng.choice([0, 0.9])},
+        "loss": {"label_smoothing": rng.choice([0, 0.1])}, "data": {"train": train}, "device": "cpu",
+    }
+    return common.write_config(folder / f"{name}.yaml", sections), ranks
+
+
+def run(bin_dir, config, ranks):
+    command = [*([str(common.ROOT / "tests/mpirun.sh"), str(ranks)] if ranks > 1 else []), str(bin_dir / "tfm-verify"), str(config), "--as-run"]
+    return subprocess.run(command, capture_output=True, text=True, cwd=config.parent, timeout=600, env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+
+def clean(bin_dir, count, seed, max_ranks, folder):
+    rng, rows, bad = random.Random(seed), [], 0
+    for i in range(count):
+        config, ranks = configuration(rng, folder, f"{i:03}", max_ranks)
+        done = run(bin_dir, config, ranks)
+        checks = re.findall(r"^(\w+)\s+(.*?)\s+error (\S+), bound (\S+)(.*)$", done.stdout, re.MULTILINE)
+        nearest = max(((float(e) / float(b), what + where) for _, what, e, b, where in checks if float(b) > 0), default=(0, "-"))
+        wrong = [what + where for verdict, what, _, _, where in checks if verdict == "WRONG"]
+        problem = "" if done.returncode == 0 and checks else "; ".join(wrong) or f"exit {done.returncode}: {done.stderr.strip()[-300:]}"
+        bad += bool(problem)
+        rows.append([config.name, ranks, f"{nearest[0]:.2f}", nearest[1], problem or "ok"])
+        print(f"\r{i + 1} of {count}", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    common.table(["configuration", "ranks", "error/bound", "nearest", "result"], rows)
+    print(f"{count} configurations, {bad} false alarms")
+    return bad == 0
+
+
+def faults(bin_dir):
+    sys.path.insert(0, str(MUTANTS))
+    from run import all_mutants
+    missed = 0
+    test = [sys.executable, str(common.ROOT / "tests/integration/test_as_run.py"), str(bin_dir)]
+    subprocess.run(test, check=True)  # without a bug
+    for m in (m for m in all_mutants() if m.room == "as_run"):
+        for precision in ("bf16", "fp16"):
+            done = subprocess.run([*test, precision], capture_output=True, text=True, env={**os.environ, "TFM_MUTANT": str(m.number)})
+            found = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("WRONG")]
+            missed += not found
+            print(f"{'caught' if found else 'MISSED'} {precision} {m}\n       {found[0] if found else done.stderr[-300:]}", flush=True)
+    print(f"{missed} missed")
+    return missed == 0
+
+
+def main():
+    args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    args.add_argument("bin_dir", type=pathlib.Path, metavar="BIN")
+    args.add_argument("--count", type=int, default=40)
+    args.add_argument("--seed", type=int, default=1)
+    args.add_argument("--max-ranks", type=int, default=8)
+    args.add_argument("--faults", action="store_true", help="BIN is of tests/mutants/run.py")
+    args.add_argument("--dir", type=pathlib.Path, help="an empty folder to work in and keep")
+    args = args.parse_args()
+    bin_dir = args.bin_dir.resolve()
+    if args.faults:
+        return 0 if faults(bin_dir) else 1
+    with common.work_folder(args.dir) as folder:
+        return 0 if clean(bin_dir, args.count, args.seed, args.max_ranks, folder) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,153 @@
+// verify_as_run(): its reference is a float64 step, its rounding that of the precision, its size
+// what fits, and it names what is wrong.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "train/as_run.h"
+#include "train/reference_step.h"
+
+namespace tfm {
+namespace {
+
+config::Config config_with(std::vector<std::string> overrides) {
+  overrides.insert(overrides.end(),
+                   {"train.seq_len=8", "train.global_batch_size=4", "train.micro_batch_size=2"});
+  config::Config c = config::parse_config(
+      "model: {family: decoder, vocab_size: 31, d_model: 32, n_layers: 3, n_heads: 2, d_ff: 24, "
+      "dropout: 0.1}\n"
+      "data: {train: {type: tokens, path: none.bin}}\n",
+      "test", overrides);
+  config::resolve_for_ranks(c, 1);
+  return c;
+}
+
+std::vector<std::vector<double>> weights_of(const nn::ParameterSet& parameters) {
+  std::vector<double> flat(static_cast<std::size_t>(parameters.flat_elements()));
+  parameters.initialize(5, flat.data(), 1);
+  std::vector<std::vector<double>> parts;
+  for (const nn::PartSlice& p : parameters.slices())
+    parts.emplace_back(flat.begin() + p.offset, flat.begin() + p.offset + p.elements());
+  return parts;
+}
+
+std::vector<double> gradients_of(const train::ReferenceStep& r) {
+  return {r.gradients(), r.gradients() + r.parameters().flat_elements()};
+}
+
+double distance(const std::vector<double>& a, const std::vector<double>& b) {
+  double d = 0, size = 0;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    d += (a[i] - b[i]) * (a[i] - b[i]), size += b[i] * b[i];
+  return std::sqrt(d / size);
+}
+
+TEST(ReferenceStep, IsAStepOfTheEngineInFloat64) {
+  const config::Config c = config_with({});
+  train::ReferenceStep reference(c, 1);
+  const auto parts = weights_of(reference.parameters());
+  reference.set_weights(parts);
+  train::Engine engine(plan::make_step_plan(c, comm::single_mesh(), DType::f64), 1);
+  engine.set_weights([&](void* flat) {
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      nn::ParameterSet::scatter(engine.model().parameters().slices()[i], parts[i].data(),
+                                static_cast<double*>(flat));
+  });
+  const train::SyntheticData data(c, 4, 2);
+  data::DataLoader loader = engine.training_loader(data);
+  for (const std::int64_t step : {1, 2}) {
+    const double loss = reference.compute(step, 64, {});
+    const train::StepResult r = engine.compute_gradients(step, loader.load(step - 1));
+    EXPECT_NEAR(loss, r.loss, 1e-12 * r.loss);
+    const auto* flat = static_cast<const double*>(engine.flat().gradients);
+    std::vector<double> expected(flat, flat + reference.parameters().flat_elements());
+    for (double& g : expected) g *= 64;
+    EXPECT_LT(distance(gradients_of(reference), expected), 1e-12);
+  }
+}
+
+TEST(ReferenceStep, RoundsEachResultToThePrecision) {
+  std::map<std::string, double> errors;
+  for (const std::string precision : {"bf16", "fp16", "fp32"}) {
+    train::ReferenceStep reference(config_with({"precision=" + precision}), 1);
+    reference.set_weights(weights_of(reference.parameters()));
+    reference.compute(1, 1024, {});
+    const std::vector<double> exact = gradients_of(reference);
+    std::vector<std::vector<double>> rounded;
+    for (const double scale : {1.0, 1.3, 1.0}) {
+      reference.compute(1, 1024, train::ReferenceStep::Grid{scale});
+      rounded.push_back(gradients_of(reference));
+    }
+    EXPECT_EQ(rounded[0], rounded[2]);
+    errors[precision] = distance(rounded[0], exact);
+    EXPECT_NEAR(distance(rounded[1], exact), errors[precision], 0.3 * errors[precision])
+        << "as large";
+    EXPECT_GT(distance(rounded[0], rounded[1]), errors[precision]) << "but another";
+  }
+  // 8, 11 and 21 significant bits.
+  EXPECT_NEAR(errors["bf16"] / errors["fp16"], 8, 2);
+  EXPECT_NEAR(errors["fp16"] / errors["fp32"], 1024, 256);
+  EXPECT_GT(errors["bf16"], train::rounding_unit(DType::bf16) / 2);
+  EXPECT_LT(errors["bf16"], 10 * train::rounding_unit(DType::bf16));
+}
+
+TEST(AsRun, TakesAsManyLayersAsFit) {
+  const config::Config c = config_with({"model.n_layers=9", "train.global_batch_size=12"});
+  const comm::Mesh mesh = comm::single_mesh();
+  std::int64_t last = std::numeric_limits<std::int64_t>::max();
+  for (std::int64_t layers = 9; layers >= 1; --layers) {
+    const train::AsRunSize size = train::as_run_size(c, mesh, last);
+    EXPECT_EQ(size.layers, layers);
+    EXPECT_EQ(size.configured, 9);
+    EXPECT_EQ(size.config.model.n_layers, layers);
+    EXPECT_EQ(size.config.model.d_model, 32) << "full width";
+    EXPECT_EQ(size.config.train.global_batch_size, 4) << "two micro-batches";
+    EXPECT_LE(size.bytes, last);
+    last = size.bytes - 1;
+  }
+  EXPECT_EQ(train::as_run_size(c, mesh, 0).layers, 1) << "tried all the same";
+}
+
+// check -> the tensor that it names, of those that found something.
+std::map<std::string, std::string> found(const std::string& precision,
+                                         const std::function<void(train::Trace&)>& change) {
+  std::map<std::string, std::string> wrong;
+  for (const train::Finding& f : train::verify_as_run(
+           config_with({"precision=" + precision, "recompute=full"}), comm::single_mesh(),
+           device::Device::cpu(1), {.traced = [&](train::Experiment e, train::Trace&t) {
+             EXPECT_EQ(e, train::Experiment::layout);
+             change(t);
+           }}))
+    if (!f.ok()) wrong[f.check] = f.worst;
+  return wrong;
+}
+
+TEST(AsRun, NamesWhatIsWrong) {
+  using Found = std::map<std::string, std::string>;
+  const std::string gradient = "gradient of step 1", name = "layers.0.attention_norm.weight";
+  const config::Config c = config_with({});
+  const auto model = plan::make_step_plan(c, comm::single_mesh()).model->parameters().slices();
+  std::size_t part = 0;
+  while (model.at(part).name != name) ++part;
+  for (const std::string precision : {"fp32", "bf16", "fp16"}) {
+    EXPECT_EQ(found(precision, [](train::Trace&) {}), Found{});
+    EXPECT_EQ(found(precision,
+                    [&](train::Trace& t) {
+                      for (double& g : t.gradients[part]) g *= 1.06;
+                    }),
+              (Found{{gradient, name}}));
+    EXPECT_EQ(found(precision,
+                    [&](train::Trace& t) {
+                      t.gradients[part][3] = std::numeric_limits<double>::quiet_NaN();
+                    }),
+              (Found{{gradient, name}}));
+    EXPECT_EQ(found(precision, [](train::Trace& t) { t.losses[0] *= 1.03; }),
+              (Found{{"loss of step 1", ""}}));
+    EXPECT_EQ(found(precision, [](train::Trace& t) { t.norms[0] *= 1.05; }),
+              (Found{{"gradient norm of step 1", ""}}));
+  }
+}
+
+}  // namespace
+}  // namespace tfm
