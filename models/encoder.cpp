@@ -16,8 +16,9 @@ Encoder::Encoder(const config::Config& config, const comm::Mesh& mesh)
   if (m.next_sentence) {
     // Inside the tensor-parallel region: each tensor rank has a part of the classes, hence a term
     // of the gradient of all before them.
-    pooler_.emplace(context_, std::vector<nn::PartSpec>{{"pooler", m.d_model}}, m.d_model,
-                    nn::Linear::Options{.bias = true, .std = context_.init_std, .partial = true});
+    pooler_.emplace(
+        context_, std::vector<nn::PartSpec>{{"pooler", m.d_model}}, m.d_model,
+        nn::Linear::Options{.std = context_.init_std, .partial = true, .hidden = false});
     classes_.emplace(context_, "next_sentence.weight", 2, m.d_model, context_.init_std);
     classes_bias_ =
         parameters_.add({.parts = {{"next_sentence.bias", 2}},

@@ -251,7 +251,7 @@ Head::Head(nn::Context& c, const config::ModelConfig& m, const Vocabulary* tied)
     : context_(c), config_(m), tied_(tied) {
   if (m.head_transform) {
     transform_.emplace(c, std::vector<nn::PartSpec>{{"head.transform", m.d_model}}, m.d_model,
-                       nn::Linear::Options{nn::Placement::replicate, m.bias, c.init_std});
+                       nn::Linear::Options{.bias = m.bias, .std = c.init_std, .hidden = false});
     norm_.emplace(c, "head.transform_norm", m.d_model, norm_of(m));
   }
   if (!tied) own_.emplace(c, "head.weight", m.vocab_size, m.d_model, c.init_std);

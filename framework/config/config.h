@@ -34,12 +34,30 @@ struct TrainConfig {
   std::uint64_t seed = 1234;
   bool operator==(const TrainConfig&) const = default;
 };
+// Names and defaults of torch.optim.Adafactor.
+struct AdafactorConfig {
+  double beta2_decay = -0.8;
+  double eps1 = 1.1920928955078125e-7, eps2 = 1e-3;  // eps1: epsilon of fp32
+  double clip_threshold = 1.0;                       // torch's d
+  bool operator==(const AdafactorConfig&) const = default;
+};
+// Names and defaults of torch.optim.Muon, but for the learning rate, which is the authors'.
+struct MuonConfig {
+  double lr = 0.02;  // peak learning rate of the matrices
+  double momentum = 0.95;
+  bool nesterov = true;
+  std::int64_t ns_steps = 5;
+  AdjustLr adjust_lr = AdjustLr::original;
+  bool operator==(const MuonConfig&) const = default;
+};
 struct OptimizerConfig {
   OptimizerType type = OptimizerType::adamw;
   double lr = 6e-4;
   double beta1 = 0.9, beta2 = 0.95;                        // key: betas
   double eps = 1e-8, weight_decay = 0.1, grad_clip = 1.0;  // grad_clip 0: off
   double momentum = 0;                                     // sgd
+  AdafactorConfig adafactor;
+  MuonConfig muon;
   double ema = 0;  // decay of the average of the weights; 0: none
   bool operator==(const OptimizerConfig&) const = default;
 };

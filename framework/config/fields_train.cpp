@@ -91,17 +91,54 @@ void describe_betas(OptimizerConfig& o, FieldVisitor& v) {
           .most = 2});
 }
 
+void describe(AdafactorConfig& a, FieldVisitor& v) {
+  v.value(Field{.name = "beta2_decay",
+                .help = "the second moment takes a share t^beta2_decay of update t's squares",
+                .kind = FieldKind::real,
+                .low = -1,
+                .high = 0},
+          a.beta2_decay);
+  v.value(Field{.name = "eps1",
+                .help = "smallest root of the second moment that an update divides by",
+                .kind = FieldKind::real,
+                .low = 0,
+                .low_open = true},
+          a.eps1);
+  v.value(real("eps2", 0, "smallest root mean square of a parameter that scales its update"),
+          a.eps2);
+  v.value(Field{.name = "clip_threshold",
+                .help = "largest root mean square of an update before it is scaled; torch's d",
+                .kind = FieldKind::real,
+                .low = 1},
+          a.clip_threshold);
+}
+
+void describe(MuonConfig& m, FieldVisitor& v) {
+  v.value(real("lr", 0,
+               "peak learning rate of the matrices, which follows the same schedule as "
+               "`optimizer.lr`, that of all other parameters"),
+          m.lr);
+  v.value(fraction("momentum", "momentum of the matrices' gradients"), m.momentum);
+  v.value(flag("nesterov", "Nesterov momentum"), m.nesterov);
+  v.value(number("ns_steps", 1, "iterations of Newton-Schulz", 99), m.ns_steps);
+  v.value(option("adjust_lr",
+                 "factor on the learning rate of a matrix; original: sqrt(max(1, rows / columns)); "
+                 "match_rms_adamw: 0.2 sqrt(max(rows, columns))"),
+          m.adjust_lr);
+}
+
 }  // namespace
 
 void describe(OptimizerConfig& o, FieldVisitor& v) {
-  const std::string_view legal = "LAMB and Adafactor are not implemented";
-  v.value(option("type", "optimizer; adamw decouples weight decay from the gradient",
-                 {{"lamb", legal}, {"adafactor", legal}}),
+  v.value(option("type",
+                 "optimizer; adamw decouples weight decay from the gradient; lamb, adafactor and "
+                 "muon run on CPUs only; muon updates matrices of hidden layers, and all other "
+                 "parameters as adamw"),
           o.type);
   v.value(real("lr", 0, "peak learning rate"), o.lr);
   describe_betas(o, v);
   v.value(Field{.name = "eps",
-                .help = "epsilon added to Adam's denominator",
+                .help = "epsilon added to Adam's denominator, of adamw, adam, lamb and muon",
                 .kind = FieldKind::real,
                 .low = 0,
                 .low_open = true},
@@ -111,6 +148,10 @@ void describe(OptimizerConfig& o, FieldVisitor& v) {
           o.weight_decay);
   v.value(real("grad_clip", 0, "maximum global gradient norm; 0: no clipping"), o.grad_clip);
   v.value(fraction("momentum", "momentum of sgd"), o.momentum);
+  v.section(section("adafactor", "options of adafactor, which are torch.optim.Adafactor's"),
+            [&o](FieldVisitor& a) { describe(o.adafactor, a); });
+  v.section(section("muon", "options of muon, which are torch.optim.Muon's"),
+            [&o](FieldVisitor& m) { describe(o.muon, m); });
   v.value(fraction("ema",
                    "decay of an exponential moving average of the weights, which evaluation, "
                    "generation and export use; 0: off"),

@@ -26,7 +26,8 @@ enum class CudaGraphs : std::uint8_t { automatic, on, off };
 enum class Numerics : std::uint8_t { normal, deterministic };
 enum class DeviceKind : std::uint8_t { automatic, cpu, cuda };
 using comm::Backend;
-enum class OptimizerType : std::uint8_t { adamw, adam, sgd };
+enum class OptimizerType : std::uint8_t { adamw, adam, sgd, lamb, adafactor, muon };
+enum class AdjustLr : std::uint8_t { original, match_rms_adamw };
 enum class ScheduleType : std::uint8_t { constant, linear, cosine, noam, inverse_sqrt, wsd };
 enum class SmoothingDenominator : std::uint8_t { vocabulary, others };
 enum class SourceType : std::uint8_t { unset, tokens, text, pairs, mlm, span_corruption };
@@ -56,7 +57,10 @@ constexpr Words<3> words(CudaGraphs) { return {"auto", "on", "off"}; }
 constexpr Words<2> words(Numerics) { return {"default", "deterministic"}; }
 constexpr Words<3> words(DeviceKind) { return {"auto", "cpu", "cuda"}; }
 constexpr Words<3> words(Backend) { return {"auto", "nccl", "mpi"}; }
-constexpr Words<3> words(OptimizerType) { return {"adamw", "adam", "sgd"}; }
+constexpr Words<6> words(OptimizerType) {
+  return {"adamw", "adam", "sgd", "lamb", "adafactor", "muon"};
+}
+constexpr Words<2> words(AdjustLr) { return {"original", "match_rms_adamw"}; }
 constexpr Words<6> words(ScheduleType) {
   return {"constant", "linear", "cosine", "noam", "inverse_sqrt", "wsd"};
 }

@@ -130,6 +130,21 @@ void check_device(const Config& c, const Report& report) {
            "");
 }
 
+void check_optimizer(const Config& c, const Report& report) {
+  const OptimizerConfig& o = c.optimizer;
+  const bool elementwise = o.type == OptimizerType::adamw || o.type == OptimizerType::adam ||
+                           o.type == OptimizerType::sgd;
+  if (!elementwise && c.device == DeviceKind::cuda)
+    report({"optimizer.type", "device"},
+           "optimizer " + word(o.type) +
+               " is not implemented on GPUs; expected adamw, adam or sgd, or device cpu",
+           "");
+  if (o.type == OptimizerType::muon && o.lr == 0)
+    report({"optimizer.lr", "optimizer.type"},
+           "optimizer.lr is 0, but muon.lr follows its schedule; expected a rate greater than 0",
+           "");
+}
+
 void check_metrics(const Config& c, const Report& report) {
   const EvalConfig& e = c.eval;
   if (e.translates() && c.data.validation && c.data.validation->type != SourceType::pairs)
@@ -200,6 +215,7 @@ void check_consistency(const Config& c, const Report& report) {
   check_schedule(c, report);
   check_listen(c, report);
   check_device(c, report);
+  check_optimizer(c, report);
 }
 
 }  // namespace tfm::config

@@ -8,7 +8,7 @@ namespace tfm {
 
 struct UpdateNumbers {
   double lr = 0;
-  double correction1 = 1, correction2 = 1;  // Adam's 1 - beta^step
+  double correction1 = 1, correction2 = 1;  // of the optimizer's rule; Adam's: 1 - beta^update
   double keep = 0;                          // decay of the averaged weights
 };
 

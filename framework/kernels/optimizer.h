@@ -72,5 +72,7 @@ void clip(cuda::Stream&, const ClipArgs&);
 
 // f(T, P) for the types of weights and of what the model computes with.
 #define TFM_UPDATES(f) f(float, float) f(float, bf16) f(float, f16) f(double, double)
+// f(rule, T, P) for the rules, whose equations are in optimizer.inl.
+#define TFM_UPDATE_RULES(f, T, P) f(AdamRule, T, P) f(SgdRule, T, P)
 
 }  // namespace tfm::kernels

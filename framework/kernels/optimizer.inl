@@ -1,7 +1,7 @@
 // Steps of the update rules, on vectors (V) of T on the CPU and on scalars on a device. The file
 // that includes this has defined sqrt(V) in this namespace.
 #include <cmath>
-#include <type_traits>
+#include <utility>
 
 #include "kernels/optimizer.h"
 
@@ -53,10 +53,15 @@ struct SgdStep {
   T lr, momentum, decay, factor, rate;
 };
 
+template <class T>
+AdamStep<T> step_of(const AdamRule&);
+template <class T>
+SgdStep<T> step_of(const SgdRule&);
+
 // What a step is for all elements.
 template <class Rule, class T>
 struct Steps {
-  using Step = std::conditional_t<std::is_same_v<Rule, AdamRule>, AdamStep<T>, SgdStep<T>>;
+  using Step = decltype(step_of<T>(std::declval<const Rule&>()));
   constexpr Steps(const Rule& rule, const StepNumbers& now, const StepOutcome& outcome)
       : decaying(rule, now, outcome.gradient_factor, true),
         plain(rule, now, outcome.gradient_factor, false),
@@ -82,15 +87,19 @@ constexpr void carry(std::int64_t (&limb)[N]) {
 
 constexpr bool finite(double x) { return x - x == 0; }
 
-constexpr void decide_update(const ClipArgs& a) {
-  StepOutcome& o = *a.outcome;
+constexpr double total_of(const SquareSum& s) {
   std::int64_t limb[5] =
-      {};  // ranks' sums are carried on, so that the norm depends on the whole alone
+      {};  // ranks' sums are carried on, so that the total depends on the whole alone
   double sum = 0;
-  for (int k = 0; k < 5; ++k) limb[k] = static_cast<std::int64_t>(o.squares.limb[k]);
+  for (int k = 0; k < 5; ++k) limb[k] = static_cast<std::int64_t>(s.limb[k]);
   carry(limb);
   for (int k = 4; k >= 0; --k) sum = sum * 0x1p32 + static_cast<double>(limb[k]);
-  o.norm = ::sqrt(o.squares.too_large == 0 ? sum * 0x1p-88 : o.squares.plain);
+  return s.too_large == 0 ? sum * 0x1p-88 : s.plain;
+}
+
+constexpr void decide_update(const ClipArgs& a) {
+  StepOutcome& o = *a.outcome;
+  o.norm = ::sqrt(total_of(o.squares));
   const double factor = a.most > 0 && a.most < o.norm + 1e-6 ? a.most / (o.norm + 1e-6) : 1;
   o.gradient_factor = factor / a.numbers->loss_scale;
   o.applied = finite(o.norm) && o.squares.bad_losses == 0;

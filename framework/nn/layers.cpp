@@ -27,6 +27,7 @@ Linear::Linear(Context& c, const std::vector<PartSpec>& outputs, std::int64_t in
        .placement = placed(options.placement, kModelAxes),
        .init = {Init::Kind::normal, options.std},
        .decay = true,
+       .hidden = options.hidden,
        .partial = c.partial_where(options.placement == Placement::replicate && terms)});
   if (options.bias)
     bias_ = c.parameters.add(

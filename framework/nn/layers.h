@@ -39,6 +39,7 @@ class Linear {
     bool bias = true;
     double std = 0.02;
     bool partial = false;  // replicated, but each rank has a term of the gradient
+    bool hidden = true;    // see ParameterSpec; false: part of the head
   };
   Linear(Context& c, const std::vector<PartSpec>& outputs, std::int64_t inputs, Options options);
   // Without bias where the inputs are split: the bias is added after the reduction, see bias().

@@ -31,7 +31,8 @@ struct ParameterSpec {
   std::int64_t cols = 0;   // 0: a vector
   Placements placement{};  // of the weights: none is partial
   Init init;
-  bool decay = false;  // weight decay applies
+  bool decay = false;   // weight decay applies
+  bool hidden = false;  // a matrix between embeddings and head, which Muon updates as a whole
   // Along these axes, too, a rank has a term of the gradient only (of its rows, of its heads);
   // along kBatchAxes it is so for every parameter.
   comm::AxisSet partial{};

@@ -36,6 +36,9 @@ class Clock {
   void update() {
     const UpdateBytes bytes = update_bytes(plan_);
     spend("optimizer", Limit::optimizer, (bytes.norm + bytes.update) / device_.bandwidth);
+    for (const graph::Work::Product& p :
+         optimizer_of(plan_.config).rule->products(plan_.model->parameters(), plan_.mesh.layout))
+      spend("optimizer", Limit::optimizer, device_.product_seconds(p, accum_type(plan_.dtype)));
   }
 
   Prediction result;
@@ -112,20 +115,18 @@ KernelSeconds kernel_seconds(const graph::Program& program, std::size_t i, bool 
 }
 
 UpdateBytes update_bytes(const StepPlan& plan) {
-  optim::OptimizerOptions options = optimizer_of(plan.config);
-  const auto elements = [&] {
-    return optim::Optimizer::state_elements(plan.model->parameters(), plan.mesh.layout, options,
-                                            plan.buckets);
-  };
+  const optim::OptimizerOptions options = optimizer_of(plan.config);
+  const optim::ShardLayout shards = optim::shard_layout(plan.model->parameters(), plan.mesh,
+                                                        *options.rule, options.zero, plan.buckets);
   const auto accum_bytes = static_cast<std::int64_t>(size_of(accum_type(plan.dtype)));
-  // In one pass: weights, moments and the weights' average are read and written, gradients read,
+  // In one pass: weights, states and the weights' average are read and written, gradients read,
   // 16-bit copies written.
   const std::int64_t element =
-                         (3 + 2 * options.states() + (options.ema > 0 ? 2 : 0)) * accum_bytes +
-                         (is_half(plan.dtype) ? 2 : 0),
-                     owned = elements();
-  options.zero = 1;  // ranks share the norm, with ZeRO or without
-  return {static_cast<double>(elements() * accum_bytes), static_cast<double>(owned * element)};
+      (3 + (options.ema > 0 ? 2 : 0)) * accum_bytes + (is_half(plan.dtype) ? 2 : 0);
+  const std::int64_t update = shards.elements * element + 2 * shards.state_elements * accum_bytes;
+  // Ranks share the norm, with ZeRO or without.
+  const std::int64_t norm = optim::shared_elements(plan.buckets, plan.mesh.layout) * accum_bytes;
+  return {static_cast<double>(norm), static_cast<double>(update)};
 }
 
 Prediction predict(const StepPlan& plan, const ShapePlan& shape, const DeviceModel& device) {
@@ -140,11 +141,10 @@ Prediction predict(const StepPlan& plan, const ShapePlan& shape, const DeviceMod
   clock.collective("reduce",
                    {comm::Collective::all_reduce_sum, comm::kWorld, sizeof(SquareSum)});  // norm
   clock.update();
-  const auto element_bytes = static_cast<std::int64_t>(size_of(plan.dtype));
-  if (plan.config.parallel.zero > 0)
-    for (const optim::Bucket& b : plan.buckets)
-      clock.collective("optimizer",
-                       {comm::Collective::all_gather, b.axes, (b.end - b.begin) * element_bytes});
+  for (const comm::CollectiveCall& call :
+       optim::update_collectives(plan.model->parameters(), plan.mesh.layout,
+                                 optimizer_of(plan.config), plan.buckets, plan.dtype))
+    clock.collective("optimizer", call);
   return clock.result;
 }
 

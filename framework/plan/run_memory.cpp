@@ -7,6 +7,7 @@
 namespace tfm::plan {
 namespace {
 
+// Of one program at a time, and of the update.
 std::int64_t activation_bytes(const StepPlan& p) {
   std::int64_t most =
       p.translator ? inference::translation_bytes(*p.translator, p.config.model,
@@ -14,22 +15,25 @@ std::int64_t activation_bytes(const StepPlan& p) {
                    : 0;
   for (const ShapePlan& s : p.shapes)
     most = std::max({most, s.train_program.arena_bytes(), s.evaluation.program().arena_bytes()});
-  return most;
+  return std::max(most, optimizer_of(p.config).rule->workspace_bytes(
+                            p.model->parameters(), p.mesh.layout, accum_type(p.dtype)));
 }
 
 optim::Optimizer::Flat lay_out_flat(const StepPlan& p, device::Arena& arena) {
   const optim::OptimizerOptions options = optimizer_of(p.config);
   const nn::ParameterSet& parameters = p.model->parameters();
   const auto accum_bytes = static_cast<std::int64_t>(size_of(accum_type(p.dtype)));
-  const std::int64_t state =
-      optim::Optimizer::state_elements(parameters, p.mesh.layout, options, p.buckets) * accum_bytes;
+  const optim::ShardLayout shards =
+      optim::shard_layout(parameters, p.mesh, *options.rule, options.zero, p.buckets);
+  const std::int64_t owned = shards.elements * accum_bytes;
   optim::Optimizer::Flat flat{};
   flat.parameters = arena.take(
       kParameters, parameters.flat_elements() * static_cast<std::int64_t>(size_of(p.dtype)));
   flat.gradients = arena.take(kGradients, parameters.flat_elements() * accum_bytes);
-  for (int k = 0; k < options.states(); ++k) flat.state[k] = arena.take(kOptimizer, state);
-  if (is_half(p.dtype)) flat.master = arena.take(kMaster, state);
-  if (options.ema > 0) flat.average = arena.take(kAverage, state);
+  if (shards.state_elements > 0)
+    flat.state = arena.take(kOptimizer, shards.state_elements * accum_bytes);
+  if (is_half(p.dtype)) flat.master = arena.take(kMaster, owned);
+  if (options.ema > 0) flat.average = arena.take(kAverage, owned);
   return flat;
 }
 
@@ -39,6 +43,7 @@ RunMemory lay_out(const StepPlan& p, device::Arena& arena, device::Arena& stagin
   device::Arena& host = p.on_host() ? arena : staging;
   RunMemory m{.flat = lay_out_flat(p, arena)};
   m.activations = arena.take_span<std::byte>(kActivations, activation_bytes(p));
+  m.flat.workspace = m.activations.data();
   for (const auto& [field, elements] : p.batch_elements())
     m.batch[field] = host.take_span<std::int32_t>(kBatch, elements);
   m.next_numbers = host.take_span<StepNumbers>(kBatch, p.most_micro_batches());

@@ -57,19 +57,6 @@ optim::Schedule::Kind kind_of(config::ScheduleType type) {
   internal_error("unhandled enum value");
 }
 
-optim::OptimizerOptions::Kind kind_of(config::OptimizerType type) {
-  using Kind = optim::OptimizerOptions::Kind;
-  switch (type) {
-    case config::OptimizerType::adamw:
-      return Kind::adamw;
-    case config::OptimizerType::adam:
-      return Kind::adam;
-    case config::OptimizerType::sgd:
-      return Kind::sgd;
-  }
-  internal_error("unhandled enum value");
-}
-
 template <class F>
 void each_recording(const StepPlan& p, F&& f) {
   for (const ShapePlan& s : p.shapes)
@@ -132,16 +119,10 @@ optim::Schedule schedule_of(const config::Config& c) {
 }
 
 optim::OptimizerOptions optimizer_of(const config::Config& c) {
-  const config::OptimizerConfig& o = c.optimizer;
-  return {.kind = kind_of(o.type),
-          .beta1 = o.beta1,
-          .beta2 = o.beta2,
-          .eps = o.eps,
-          .weight_decay = o.weight_decay,
-          .momentum = o.momentum,
-          .grad_clip = o.grad_clip,
+  return {.rule = optim::make_rule(c.optimizer),
+          .grad_clip = c.optimizer.grad_clip,
           .zero = static_cast<int>(c.parallel.zero),
-          .ema = o.ema};
+          .ema = c.optimizer.ema};
 }
 
 comm::DeviceMeshOptions mesh_options(const config::Config& c) {
@@ -189,17 +170,16 @@ double StepPlan::nominal_flops() const {
 
 std::vector<comm::CollectiveCall> StepPlan::collectives(const ShapePlan& shape) const {
   std::vector<comm::CollectiveCall> all;
-  const auto bytes = static_cast<std::int64_t>(size_of(dtype)),
-             objectives = static_cast<std::int64_t>(shape.training.losses.size());
+  const auto objectives = static_cast<std::int64_t>(shape.training.losses.size());
   all.push_back({comm::Collective::all_reduce_sum, nn::kBatchAxes, 8 * objectives});  // labels
   for (std::int64_t m = 0; m < shape.micro_batches; ++m)
     std::ranges::copy(shape.train_program.collectives(m + 1 == shape.micro_batches),
                       std::back_inserter(all));
   all.push_back(
       {comm::Collective::all_reduce_sum, comm::kWorld, sizeof(SquareSum)});  // gradient norm
-  if (config.parallel.zero > 0)
-    for (const optim::Bucket& b : buckets)
-      all.push_back({comm::Collective::all_gather, b.axes, (b.end - b.begin) * bytes});
+  std::ranges::copy(optim::update_collectives(model->parameters(), mesh.layout,
+                                              optimizer_of(config), buckets, dtype),
+                    std::back_inserter(all));
   all.push_back({comm::Collective::all_reduce_sum, nn::kBatchAxes, 8 * objectives});  // loss
   leave_out_single(all, mesh.layout);
   return all;

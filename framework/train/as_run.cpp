@@ -34,7 +34,7 @@ struct Owned {
   explicit Owned(const Engine& e) {
     for (const nn::PartSlice& p : e.model().parameters().slices()) {
       auto& of = ranges.emplace_back();
-      for (const optim::Optimizer::StateRange& r : e.optimizer().owned()) {
+      for (const optim::StateRange& r : e.optimizer().shards().ranges) {
         const std::int64_t begin = std::max(r.begin, p.offset),
                            end = std::min(r.end, p.offset + p.elements());
         if (begin < end) of.emplace_back(begin - p.offset, end - p.offset);
@@ -158,14 +158,14 @@ class AsRun {
     });
     return all;
   }
-  // The same of a buffer of optimizer state; what this rank does not own stays zero.
+  // The same of master weights; what this rank does not own stays zero.
   Parts local_state(const void* state) const {
-    std::vector<float> host(static_cast<std::size_t>(engine_->optimizer().state_elements()));
+    std::vector<float> host(static_cast<std::size_t>(engine_->optimizer().shards().elements));
     device::download(engine_->device().stream(), host.data(), state, std::ssize(host) * 4);
     Parts all;
     for (const nn::PartSlice& p : slices_) {
       auto& part = all.emplace_back(static_cast<std::size_t>(p.elements()));
-      for (const optim::Optimizer::StateRange& r : engine_->optimizer().owned())
+      for (const optim::StateRange& r : engine_->optimizer().shards().ranges)
         for (std::int64_t i = std::max(r.begin, p.offset);
              i < std::min(r.end, p.offset + p.elements()); ++i)
           part[static_cast<std::size_t>(i - p.offset)] =
@@ -225,18 +225,21 @@ class AsRun {
     data::DataLoader loader = engine_->training_loader(data_);
     const Batch& batch = loader.load(s - 1);
     StepResult r;
-    for (int tries = 0; tries < kOverflows; ++tries)
+    Parts found;
+    const auto take = [&] { found = local(engine_->flat().gradients, DType::f32); };
+    for (int tries = 0; tries < kOverflows; ++tries) {
+      if (!element_wise_) engine_->compute_gradients(s, batch), take();
       if ((r = engine_->train_step(s, lr, batch)).applied) break;
-    Trace trace{.gradients = local(engine_->flat().gradients, DType::f32),
-                .losses = {r.loss},
-                .norms = {r.grad_norm}};
+    }
+    if (element_wise_) take();
+    Trace trace{.gradients = std::move(found), .losses = {r.loss}, .norms = {r.grad_norm}};
     for (auto& part : trace.gradients)
       for (double& g : part) g /= r.loss_scale;
     const Parts sums = trace.gradients;  // of which the update was made
     if (s == 1) interference_.traced(Experiment::layout, trace);
     gradients(of, s, r.loss_scale, trace);
     if (s > 1) return;
-    update(before, sums, r.grad_norm, lr);
+    if (element_wise_) update(before, sums, r.grad_norm, lr);
     if (engine_->flat().master) copies();
     replicas();
   }
@@ -294,15 +297,15 @@ class AsRun {
 
   // The first update is a function of the weight and of its gradient alone.
   void update(const Parts& before, const Parts& sums, double norm, double lr) {
-    const optim::OptimizerOptions& o = engine_->optimizer().options();
+    const config::OptimizerConfig& o = config_.optimizer;
     const double clip = o.grad_clip > 0 ? std::min(1.0, o.grad_clip / (norm + 1e-6)) : 1;
     const Parts after = local_weights();
     // `rounding`: of the gradient, relative to the terms that it is the sum of.
     const auto expected = [&](double w, double g, bool decays, double rounding) {
-      const bool coupled = decays && o.kind != optim::OptimizerOptions::Kind::adamw;
+      const bool coupled = decays && o.type != config::OptimizerType::adamw;
       const double own = g * clip, pull = coupled ? w * o.weight_decay : 0;
       g = own + pull + rounding * (std::abs(own) + std::abs(pull));
-      if (o.kind == optim::OptimizerOptions::Kind::sgd) return w - lr * g;
+      if (o.type == config::OptimizerType::sgd) return w - lr * g;
       return w * (coupled || !decays ? 1 : 1 - lr * o.weight_decay) -
              lr * g / (std::abs(g) + o.eps);
     };
@@ -397,6 +400,10 @@ class AsRun {
   const Owned owned_;
   SyntheticData data_;
   const double unit_;
+  // The update of an element is a function of its weight and gradient, which it leaves alone.
+  const bool element_wise_ = config_.optimizer.type == config::OptimizerType::adamw ||
+                             config_.optimizer.type == config::OptimizerType::adam ||
+                             config_.optimizer.type == config::OptimizerType::sgd;
   std::vector<std::size_t> place_;  // of each slice among those of the reference
   std::vector<Finding> all_;
 };

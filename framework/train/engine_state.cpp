@@ -1,42 +1,34 @@
 #include "train/engine_state.h"
 
-#include <algorithm>
+#include <map>
 
 #include "checkpoint/parameters.h"
 
 namespace tfm::train {
 namespace {
 
+// A range of a part's state on this rank.
 struct State {
   std::string name;  // of its tensors, in front of the part's
-  float* data;       // this rank's, laid out as Optimizer::owned() says
+  float* data;
 };
 
-std::vector<State> states_of(const Engine& engine) {
+std::vector<State> states_of(const Engine& engine, const optim::StateRange& r) {
   const optim::Optimizer::Flat& flat = engine.flat();
-  const optim::OptimizerOptions& o = engine.optimizer().options();
   std::vector<State> all;
-  const auto add = [&](const char* name, void* data) {
-    if (data) all.push_back({name, static_cast<float*>(data)});
-  };
-  add(o.kind == optim::OptimizerOptions::Kind::sgd ? "momentum/" : "adam.m/", flat.state[0]);
-  add("adam.v/", flat.state[1]);
-  add("model/", flat.master);
-  add("ema/", flat.average);
+  for (const optim::ShardLayout::ElementState& s : engine.optimizer().shards().states)
+    if (s.group == r.group)
+      all.push_back({s.name + "/", static_cast<float*>(flat.state) + s.offset + r.group_offset});
+  if (flat.master) all.push_back({"model/", static_cast<float*>(flat.master) + r.state_offset});
+  if (flat.average) all.push_back({"ema/", static_cast<float*>(flat.average) + r.state_offset});
   return all;
 }
 
-// Calls visit(part, first element within the part's slice, count, first element in the state
-// buffers) for all state this rank owns.
-template <class F>
-void for_owned_state(const Engine& engine, F visit) {
-  for (const nn::PartSlice& part : engine.model().parameters().slices())
-    for (const optim::Optimizer::StateRange& run : engine.optimizer().owned()) {
-      const std::int64_t begin = std::max(run.begin, part.offset),
-                         end = std::min(run.end, part.offset + part.elements());
-      if (begin < end)
-        visit(part, begin - part.offset, end - begin, run.state_offset + begin - run.begin);
-    }
+const nn::PartSlice& part_of(const Engine& engine, int part) {
+  return engine.model().parameters().slices()[static_cast<std::size_t>(part)];
+}
+std::string name_of(const Engine& engine, const optim::PartState& s) {
+  return s.name + "/" + part_of(engine, s.part).name;
 }
 
 // Axes along which ranks have the same optimizer state of a parameter: with ZeRO they share it out
@@ -54,28 +46,33 @@ std::vector<checkpoint::Chunk> checkpoint_pieces(Engine& engine) {
   const nn::ParameterSet& parameters = engine.model().parameters();
   const auto* flat = static_cast<const float*>(engine.flat().parameters);
   std::vector<checkpoint::Chunk> pieces;
-  const auto add = [&](const std::string& name, const nn::PartSlice& p, std::int64_t first,
-                       std::int64_t count, const float* data) {
-    if (count == 0) return;
-    checkpoint::Chunk piece{checkpoint::slice_of(p, first, count), name + p.name, p.full, data, {}};
+  const auto chunk = [&](const checkpoint::Slice& slice, const std::string& name, const Shape& full,
+                         const float* data) {
+    if (slice.count == 0) return;
+    checkpoint::Chunk piece{slice, name, full, data, {}};
     if (!engine.device().is_cpu()) {
-      const auto host = engine.device().allocate_host(count * 4);
-      device::download(engine.device().stream(), host.get(), data, count * 4);
+      const auto host = engine.device().allocate_host(slice.count * 4);
+      device::download(engine.device().stream(), host.get(), data, slice.count * 4);
       piece.copy = host, piece.data = reinterpret_cast<const float*>(host.get());
     }
     pieces.push_back(std::move(piece));
+  };
+  const auto add = [&](const std::string& name, const nn::PartSlice& p, std::int64_t first,
+                       std::int64_t count, const float* data) {
+    chunk(checkpoint::slice_of(p, first, count), name + p.name, p.full, data);
   };
   if (!engine.flat().master)
     for (const nn::PartSlice& p : parameters.slices())
       if (parameters.first_of_copies(p.parameter, comm::kWorld))
         add("model/", p, 0, p.elements(), flat + p.offset);
-  const comm::Mesh& mesh = engine.plan().mesh;
-  const std::vector<State> states = states_of(engine);
-  for_owned_state(
-      engine, [&](const nn::PartSlice& p, std::int64_t first, std::int64_t count, std::int64_t at) {
-        if (mesh.place(copies_of_state(engine, p.parameter)) > 0) return;
-        for (const State& s : states) add(s.name, p, first, count, s.data + at);
-      });
+  for (const optim::PartRange& r : engine.optimizer().shards().parts)
+    if (r.counted)
+      for (const State& s : states_of(engine, r))
+        add(s.name, part_of(engine, r.part), r.first, r.count(), s.data);
+  if (engine.plan().mesh.rank() == 0)
+    for (const optim::PartState& s : engine.optimizer().shards().part_states)
+      chunk({.count = s.shape.elements()}, name_of(engine, s), s.shape,
+            static_cast<const float*>(engine.flat().state) + s.offset);
   return pieces;
 }
 
@@ -89,23 +86,30 @@ std::vector<ReplicatedTensor> replicated_tensors(const Engine& engine) {
                    axes_with(parameters.spec(p.parameter).placement, nn::Placement::replicate),
                    {{at, static_cast<std::size_t>(p.elements() * element)}}});
   }
+  const optim::ShardLayout& shards = engine.optimizer().shards();
   std::map<std::string, std::size_t> place;  // in `all`
-  const std::vector<State> states = states_of(engine);
   for (const nn::PartSlice& p : parameters.slices()) {
     const comm::AxisSet copies = copies_of_state(engine, p.parameter);
     if (engine.plan().mesh.layout.size(copies) == 1) continue;
-    for (const State& s : states) {
+    optim::StateRange any;
+    any.group = engine.optimizer().options().rule->group_of(parameters.spec(p.parameter));
+    for (const State& s : states_of(engine, any)) {
       place[s.name + p.name] = all.size();
       all.push_back({s.name + p.name, copies, {}});
     }
   }
-  for_owned_state(engine,
-                  [&](const nn::PartSlice& p, std::int64_t, std::int64_t count, std::int64_t at) {
-                    for (const State& s : states)
-                      if (const auto found = place.find(s.name + p.name); found != place.end())
-                        all[found->second].memory.push_back(
-                            std::as_bytes(std::span(s.data + at, static_cast<std::size_t>(count))));
-                  });
+  for (const optim::PartRange& r : shards.parts)
+    for (const State& s : states_of(engine, r))
+      if (const auto found = place.find(s.name + part_of(engine, r.part).name);
+          found != place.end())
+        all[found->second].memory.push_back(
+            std::as_bytes(std::span(s.data, static_cast<std::size_t>(r.count()))));
+  for (const optim::PartState& s : shards.part_states)
+    all.push_back(
+        {name_of(engine, s),
+         comm::kWorld,
+         {std::as_bytes(std::span(static_cast<const float*>(engine.flat().state) + s.offset,
+                                  static_cast<std::size_t>(s.shape.elements())))}});
   return all;
 }
 
@@ -116,22 +120,28 @@ void restore(const checkpoint::CheckpointReader& reader, const std::string& path
     checkpoint::restore_parameters(reader, path, parameters, static_cast<float*>(flat));
   });
   if (optimizer) engine.updates() = reader.manifest().updates;
-  std::vector<State> states = states_of(engine);
-  std::erase_if(states, [&](const State& s) {
-    return s.name == "model/" ||
-           (s.name == "ema/" ? !checkpoint::has_average(reader, parameters) : !optimizer);
-  });
-  for_owned_state(
-      engine, [&](const nn::PartSlice& p, std::int64_t first, std::int64_t count, std::int64_t at) {
-        for (const State& s : states) {
-          checkpoint::check_shape(reader, path, s.name + p.name, p.full);
-          float* to = s.data + at;
-          std::vector<float> host(engine.device().is_cpu() ? 0 : static_cast<std::size_t>(count));
-          if (!host.empty()) to = host.data();
-          reader.read(s.name + p.name, checkpoint::slice_of(p, first, count), to);
-          if (!host.empty()) device::upload(engine.device().stream(), s.data + at, to, count * 4);
-        }
-      });
+  const bool average = checkpoint::has_average(reader, parameters);
+  const auto read = [&](const std::string& name, const Shape& shape, const checkpoint::Slice& slice,
+                        float* data) {
+    if (!reader.has(name))
+      throw Error(ExitCode::input, path + ": the checkpoint has no tensor '" + name +
+                                       "'; it was written with another optimizer: compare "
+                                       "`optimizer.type` with the config in its manifest");
+    checkpoint::check_shape(reader, path, name, shape);
+    std::vector<float> host(engine.device().is_cpu() ? 0 : static_cast<std::size_t>(slice.count));
+    reader.read(name, slice, host.empty() ? data : host.data());
+    if (!host.empty()) device::upload(engine.device().stream(), data, host.data(), slice.count * 4);
+  };
+  for (const optim::PartRange& r : engine.optimizer().shards().parts) {
+    const nn::PartSlice& p = part_of(engine, r.part);
+    for (const State& s : states_of(engine, r))
+      if (s.name == "ema/" ? average : optimizer && s.name != "model/")
+        read(s.name + p.name, p.full, checkpoint::slice_of(p, r.first, r.count()), s.data);
+  }
+  if (!optimizer) return;
+  for (const optim::PartState& s : engine.optimizer().shards().part_states)
+    read(name_of(engine, s), s.shape, {.count = s.shape.elements()},
+         static_cast<float*>(engine.flat().state) + s.offset);
 }
 
 }  // namespace tfm::train

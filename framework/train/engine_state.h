@@ -1,7 +1,7 @@
 #pragma once
 // An engine's parameters and optimizer state as pieces of one logical checkpoint:
-// "model/<part>", "ema/<part>" where there is an average of the weights, and "adam.m/<part>",
-// "adam.v/<part>" (Adam) or "momentum/<part>" (SGD).
+// "model/<part>", "ema/<part>" where there is an average of the weights, and the states of the
+// optimizer's rule, such as "adam.m/<part>" and "adam.v/<part>".
 #include "checkpoint/checkpoint.h"
 #include "train/engine.h"
 

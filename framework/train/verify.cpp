@@ -32,6 +32,7 @@ std::vector<std::vector<double>> parts_of(Engine& e, const void* flat) {
 
 Trace run(config::Config config, const comm::Mesh& mesh, const device::Device& device) {
   config.optimizer.eps = std::max(config.optimizer.eps, kLeastEps);
+  config.optimizer.adafactor.eps1 = std::max(config.optimizer.adafactor.eps1, kLeastEps);
   Engine e(plan::make_step_plan(config, mesh, DType::f64), device);
   e.initialize_parameters();
   Trace t;
@@ -40,12 +41,14 @@ Trace run(config::Config config, const comm::Mesh& mesh, const device::Device& d
   const SyntheticData data(e.plan().config, e.plan().shapes[0].batch, kSteps);
   data::DataLoader loader = e.training_loader(data);
   for (std::int64_t s = 1; s <= kSteps; ++s) {
-    const StepResult r =
-        e.train_step(s, std::min(config.optimizer.lr, kMostRate), loader.load(s - 1));
+    const Batch& batch = loader.load(s - 1);
+    if (s == 1) {  // complete without ZeRO only, which leaves each rank its share of the sums
+      e.compute_gradients(s, batch);
+      t.gradients = parts_of(e, e.flat().gradients);
+    }
+    const StepResult r = e.train_step(s, std::min(config.optimizer.lr, kMostRate), batch);
     t.losses.push_back(r.loss);
     t.norms.push_back(r.grad_norm);
-    if (s == 1)  // complete without ZeRO only, where each rank has all sums
-      t.gradients = parts_of(e, e.flat().gradients);
   }
   t.parameters = parts_of(e, e.flat().parameters);
   return t;

@@ -150,8 +150,7 @@ TEST_F(BadConfigs, AreReportedWhereTheyAreWrong) {
 TEST_F(ConfigTest, AnErrorShowsTheLineACaretAndHelp) {
   EXPECT_EQ(errors(kModel + kData + "optimizer:\n  learing_rate: 1e-3\n"),
             "cfg.yaml:4:3: error: unknown key 'learing_rate' in 'optimizer'; expected one of "
-            "betas, ema, eps, grad_clip, lr, "
-            "momentum, type, "
+            "adafactor, betas, ema, eps, grad_clip, lr, momentum, muon, type, "
             "weight_decay\n    learing_rate: 1e-3\n    ^\n  help: did you mean 'lr'?");
 }
 

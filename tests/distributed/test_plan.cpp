@@ -177,6 +177,29 @@ INSTANTIATE_TEST_SUITE_P(Collectives, PlanOf,
                                           testing::Values("fp32", "bf16", "fp16")),
                          name_of_member);
 
+class PlanOfOptimizer : public testing::TestWithParam<std::tuple<std::string, int, std::string>> {};
+
+TEST_P(PlanOfOptimizer, DeclaresTheCollectivesThatRun) {
+  const auto& [type, zero, precision] = GetParam();
+  for (const comm::Layout& layout : test::layouts())
+    for (const Family& family : {kFamilies[2], kMembers[0]})
+      expect_declared(
+          config_of(family, layout,
+                    {"optimizer.type=" + type, "parallel.zero=" + std::to_string(zero),
+                     "precision=" + precision, "train.micro_batch_size=1",
+                     "train.global_batch_size=" + std::to_string(layout[comm::Axis::data] * 2)}),
+          comm::make_mesh(job(), layout));
+}
+
+INSTANTIATE_TEST_SUITE_P(Collectives, PlanOfOptimizer,
+                         testing::Combine(testing::Values("sgd", "lamb", "adafactor", "muon"),
+                                          testing::Values(0, 1), testing::Values("fp32", "bf16")),
+                         [](const auto& info) {
+                           return std::get<0>(info.param) + "_zero" +
+                                  std::to_string(std::get<1>(info.param)) + "_" +
+                                  std::get<2>(info.param);
+                         });
+
 TEST(PlanOfBatchesByLength, DeclaresTheCollectivesThatRun) {
   for (const comm::Layout& layout : test::layouts())
     for (const char* zero : {"parallel.zero=0", "parallel.zero=1"})

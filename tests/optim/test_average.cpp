@@ -33,7 +33,7 @@ const test::FillBatch kBatch = [](std::int64_t first, std::int64_t, const BatchF
 
 std::vector<float> values(const train::Engine& e, const void* flat) {
   const auto* v = static_cast<const float*>(flat);
-  return {v, v + e.optimizer().state_elements()};
+  return {v, v + e.optimizer().shards().elements};
 }
 std::vector<float> weights(const train::Engine& e) {
   return values(e, e.flat().master ? e.flat().master : e.flat().parameters);

@@ -75,9 +75,10 @@ TEST(Engine, PlannedMemoryIsTheHighWaterMarkInFiftyRandomConfigurations) {
     const std::string model = random_model(random);
     std::vector<train::StepResult> results;
     for (const char* recompute : {"none", "selective", "full"}) {
-      const config::Config c =
-          config_with(model, {std::string("recompute=") + recompute, "train.seq_len=12",
-                              "train.global_batch_size=4", "train.micro_batch_size=2"});
+      const config::Config c = config_with(
+          model, {std::string("recompute=") + recompute, "train.seq_len=12",
+                  "train.global_batch_size=4", "train.micro_batch_size=2",
+                  "optimizer.type=" + config::word(static_cast<config::OptimizerType>(i % 6))});
       plan::StepPlan plan = plan::make_step_plan(c, comm::single_mesh());
       const std::int64_t planned = plan.memory.total();
       train::Engine engine(std::move(plan), 1);

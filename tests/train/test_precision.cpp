@@ -226,7 +226,7 @@ TEST(LossScale, FollowsTheRules) {
 // average of the weights; in float64.
 struct ReferenceAdamW {
   ReferenceAdamW(const train::Engine& engine, const config::OptimizerConfig& options)
-      : o(options), decay(static_cast<std::size_t>(engine.optimizer().state_elements())) {
+      : o(options), decay(static_cast<std::size_t>(engine.optimizer().shards().elements)) {
     const auto* master = static_cast<const float*>(engine.flat().master);
     weights.assign(master, master + decay.size());
     average = weights;
@@ -311,7 +311,7 @@ TEST(LossScale, AnOverflowSkipsTheStepAndNothingElse) {
   Training calm(c), shaken(c);
   shaken.engine.loss_scale().value = 0x1p40;
   const auto* weights = static_cast<const float*>(shaken.engine.flat().master);
-  const std::vector<float> before(weights, weights + shaken.engine.optimizer().state_elements());
+  const std::vector<float> before(weights, weights + shaken.engine.optimizer().shards().elements);
   int skipped = 0;
   train::StepResult r;
   for (; !(r = shaken.step()).applied; ++skipped, shaken.number = 0) {

@@ -55,6 +55,38 @@ struct FixedSum {
   }
 };
 
+// Of several ranges.
+struct RangeSums {
+  std::int64_t limb[4] = {0, 0, 0, 0}, too_large = 0;
+  double plain = 0;
+
+  template <class T>
+  void add(cpu::Stream& stream, const T* x, std::int64_t n, double scale) {
+    const std::int64_t chunks = ceil_div(n, kChunk);
+    double* plains = scratch<double, 15>(chunks);
+    std::int64_t sum[4] = {0, 0, 0, 0}, bad = 0;
+#pragma omp parallel for num_threads(stream.threads) schedule(static) reduction(+ : sum, bad) if (stream.threads > 1 && n >= kTeamWork)
+    for (std::int64_t c = 0; c < chunks; ++c) {
+      FixedSum some;
+      for (std::int64_t i = c * kChunk; i < std::min(n, (c + 1) * kChunk); i += kBlock)
+        some.add(block_sum(x + i, std::min(kBlock, n - i), scale));
+      const auto part = some.limbs();
+      for (int k = 0; k < 4; ++k) sum[k] += part[k];
+      plains[c] = some.plain;
+      bad += some.too_large;
+    }
+    for (int k = 0; k < 4; ++k) limb[k] += sum[k];
+    too_large += bad;
+    for (std::int64_t c = 0; c < chunks; ++c) plain += plains[c];
+  }
+  SquareSum result() {
+    carry(limb);
+    SquareSum sum{.too_large = static_cast<double>(too_large), .plain = plain};
+    put(limb, sum);
+    return sum;
+  }
+};
+
 template <bool First, bool Second, class T, class P, class Step>
 void update_range(cpu::Stream& stream, const UpdateRange<T, P>& r, const Step& step) {
   with_flag(r.average != nullptr, [&](auto average) {
@@ -95,38 +127,36 @@ void update(cpu::Stream& stream, const UpdateArgs<Rule, T, P>& a) {
 
 template <class T>
 void square_sum(cpu::Stream& stream, const SquareSumArgs<T>& a) {
-  const double scale = 1 / a.numbers->loss_scale;
-  std::int64_t limb[4] = {0, 0, 0, 0}, bad = 0;
-  double all = 0;
-  for (const Range& range : a.ranges) {
-    const T* x = a.x + range.begin;
-    const std::int64_t n = range.end - range.begin, chunks = ceil_div(n, kChunk);
-    double* plain = scratch<double, 15>(chunks);
-#pragma omp parallel for num_threads(stream.threads) schedule(static) reduction(+ : limb, bad) if (stream.threads > 1 && n >= kTeamWork)
-    for (std::int64_t c = 0; c < chunks; ++c) {
-      FixedSum sum;
-      for (std::int64_t i = c * kChunk; i < std::min(n, (c + 1) * kChunk); i += kBlock)
-        sum.add(block_sum(x + i, std::min(kBlock, n - i), scale));
-      const auto part = sum.limbs();
-      for (int k = 0; k < 4; ++k) limb[k] += part[k];
-      plain[c] = sum.plain;
-      bad += sum.too_large;
-    }
-    for (std::int64_t c = 0; c < chunks; ++c) all += plain[c];
-  }
-  carry(limb);
-  a.outcome->squares = {.too_large = static_cast<double>(bad), .plain = all};
-  put(limb, a.outcome->squares);
+  RangeSums sums;
+  for (const Range& range : a.ranges)
+    sums.add(stream, a.x + range.begin, range.end - range.begin, 1 / a.numbers->loss_scale);
+  a.outcome->squares = sums.result();
   for (const double loss : a.outcome->loss) a.outcome->squares.bad_losses += !finite(loss);
 }
 
+template <class T>
+void add_squares(cpu::Stream& stream, const T* x, Range range, SquareSum& to) {
+  const std::int64_t aligned = std::min(range.end, round_up(range.begin, kBlock));
+  RangeSums sums;
+  sums.add(stream, x, aligned - range.begin, 1);
+  sums.add(stream, x + aligned - range.begin, range.end - aligned, 1);
+  const SquareSum some = sums.result();
+  for (std::size_t k = 0; k < std::size(some.limb); ++k) to.limb[k] += some.limb[k];
+  to.too_large += some.too_large;
+  to.plain += some.plain;
+}
+
+double total(const SquareSum& squares) { return total_of(squares); }
+
 void clip(cpu::Stream&, const ClipArgs& a) { decide_update(a); }
 
-#define TFM_INSTANTIATE(T, P)                                            \
-  template void update(cpu::Stream&, const UpdateArgs<AdamRule, T, P>&); \
-  template void update(cpu::Stream&, const UpdateArgs<SgdRule, T, P>&);
+#define TFM_INSTANTIATE_RULE(Rule, T, P) \
+  template void update(cpu::Stream&, const UpdateArgs<Rule, T, P>&);
+#define TFM_INSTANTIATE(T, P) TFM_UPDATE_RULES(TFM_INSTANTIATE_RULE, T, P)
 TFM_UPDATES(TFM_INSTANTIATE)
 template void square_sum(cpu::Stream&, const SquareSumArgs<float>&);
 template void square_sum(cpu::Stream&, const SquareSumArgs<double>&);
+template void add_squares(cpu::Stream&, const float*, Range, SquareSum&);
+template void add_squares(cpu::Stream&, const double*, Range, SquareSum&);
 
 }  // namespace tfm::kernels

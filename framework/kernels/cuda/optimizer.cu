@@ -290,9 +290,9 @@ void clip(cuda::Stream& stream, const ClipArgs& a) {
   cuda::launch(stream, clip_kernel, 1, 1, 0, a);
 }
 
-#define TFM_INSTANTIATE(T, P)                                             \
-  template void update(cuda::Stream&, const UpdateArgs<AdamRule, T, P>&); \
-  template void update(cuda::Stream&, const UpdateArgs<SgdRule, T, P>&);
+#define TFM_INSTANTIATE_RULE(Rule, T, P) \
+  template void update(cuda::Stream&, const UpdateArgs<Rule, T, P>&);
+#define TFM_INSTANTIATE(T, P) TFM_UPDATE_RULES(TFM_INSTANTIATE_RULE, T, P)
 TFM_UPDATES(TFM_INSTANTIATE)
 template void square_sum(cuda::Stream&, const SquareSumArgs<float>&);
 template void square_sum(cuda::Stream&, const SquareSumArgs<double>&);

@@ -1,0 +1,264 @@
+// Muon (Jordan et al. 2024) as torch.optim.Muon has it, in fp32: the momentum of each matrix of the
+// hidden layers is replaced by the nearest orthogonal matrix, about, by Newton-Schulz iterations.
+// All other parameters are updated as by AdamW.
+//
+// The ranks take one whole matrix each, the largest ones first. In such a round reduce-scatters
+// bring the shards of every matrix together on its rank, and all-gathers bring the results to all;
+// each exchanges a window of every matrix, so that the buffer is no larger than one of them.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "kernels/elementwise.h"
+#include "kernels/gemm.h"
+#include "optim/rules/adam.h"
+#include "optim/rules/by_part.h"
+#include "optim/rules/elementwise.h"
+#include "optim/rules/registry.h"
+
+namespace tfm::optim {
+namespace {
+
+constexpr int kMatrices = 1;  // the group of the matrices
+constexpr double kLeastNorm = 1e-7;
+
+// The matrices that the ranks take at once.
+struct Round {
+  std::vector<int> parts;     // by rank; -1: none
+  std::int64_t elements = 0;  // of the largest
+  std::int64_t window() const {
+    return round_up(ceil_div(elements, std::ssize(parts)), nn::ParameterSet::kGranule);
+  }
+  // f(first, count) for each window.
+  template <class F>
+  void each_window(F&& f) const {
+    for (std::int64_t first = 0; first < elements; first += window())
+      f(first, std::min(window(), elements - first));
+  }
+};
+
+std::int64_t elements_of(const nn::ParameterSet& p, int part) {
+  return p.slices()[static_cast<std::size_t>(part)].full.elements();
+}
+std::int64_t short_side(const nn::ParameterSet& p, int part) {
+  const Shape& full = p.slices()[static_cast<std::size_t>(part)].full;
+  return std::min(full[0], full[1]);
+}
+
+// Ranks take turns at having the largest.
+std::vector<Round> rounds_of(const nn::ParameterSet& parameters, int ranks) {
+  std::vector<int> parts;
+  for (int p = 0; p < static_cast<int>(parameters.slices().size()); ++p)
+    if (parameters.spec(parameters.slices()[static_cast<std::size_t>(p)].parameter).hidden)
+      parts.push_back(p);
+  std::ranges::stable_sort(parts, std::greater{},
+                           [&](int p) { return elements_of(parameters, p); });
+  std::vector<Round> rounds;
+  for (std::size_t first = 0; first < parts.size(); first += static_cast<std::size_t>(ranks)) {
+    Round round{.parts = std::vector<int>(static_cast<std::size_t>(ranks), -1),
+                .elements = elements_of(parameters, parts[first])};
+    std::copy(parts.begin() + static_cast<std::ptrdiff_t>(first),
+              parts.begin() + static_cast<std::ptrdiff_t>(
+                                  std::min(parts.size(), first + static_cast<std::size_t>(ranks))),
+              round.parts.begin());
+    if (rounds.size() % 2 == 1) std::ranges::reverse(round.parts);
+    rounds.push_back(std::move(round));
+  }
+  return rounds;
+}
+
+// Newton-Schulz: a polynomial that brings the singular values of x near 1, `steps` times.
+template <class T>
+void orthogonalize(cpu::Stream& stream, T* x, std::int64_t rows, std::int64_t cols,
+                   std::int64_t steps, T* workspace) {
+  constexpr double a = 3.4445, b = -4.7750, c = 2.0315;
+  const bool wide = rows <= cols;
+  const std::int64_t n = rows * cols, side = std::min(rows, cols);
+  T *const gram = workspace, *const polynomial = gram + side * side,
+           *const next = polynomial + side * side;
+  const auto copy = [&](std::int64_t count, const T* from, T* to, double scale = 1) {
+    kernels::copy(stream, kernels::CopyArgs<T>{count, from, to, false, static_cast<T>(scale)});
+  };
+  copy(n, x, x, 1 / std::max(std::sqrt(kernels::sum_of_squares<T>(stream, n, x)), kLeastNorm));
+  for (std::int64_t step = 0; step < steps; ++step) {
+    kernels::gemm(stream, kernels::GemmArgs<T>{.transpose_a = !wide,
+                                               .transpose_b = wide,
+                                               .m = side,
+                                               .n = side,
+                                               .k = n / side,
+                                               .a = x,
+                                               .lda = cols,
+                                               .b = x,
+                                               .ldb = cols,
+                                               .c = gram,
+                                               .ldc = side});
+    copy(side * side, gram, polynomial);
+    kernels::gemm(stream, kernels::GemmArgs<T>{.m = side,
+                                               .n = side,
+                                               .k = side,
+                                               .alpha = static_cast<T>(c),
+                                               .a = gram,
+                                               .lda = side,
+                                               .b = gram,
+                                               .ldb = side,
+                                               .beta = static_cast<T>(b),
+                                               .c = polynomial,
+                                               .ldc = side});
+    copy(n, x, next);
+    kernels::gemm(stream, kernels::GemmArgs<T>{.m = rows,
+                                               .n = cols,
+                                               .k = side,
+                                               .a = wide ? polynomial : x,
+                                               .lda = wide ? side : cols,
+                                               .b = wide ? x : polynomial,
+                                               .ldb = wide ? cols : side,
+                                               .beta = static_cast<T>(a),
+                                               .c = next,
+                                               .ldc = cols});
+    copy(n, next, x);
+  }
+}
+
+class Muon final : public Rule {
+ public:
+  explicit Muon(const config::OptimizerConfig& o) : config_(o) {}
+
+  std::vector<ParameterGroup> groups() const override { return {kAdamGroup, {{"muon.momentum"}}}; }
+  int group_of(const nn::ParameterSpec& spec) const override { return spec.hidden ? kMatrices : 0; }
+  UpdateNumbers numbers(std::int64_t update, double lr) const override {
+    return adam_numbers(config_, update, lr);
+  }
+  std::int64_t workspace_bytes(const nn::ParameterSet& parameters, const comm::Layout& layout,
+                               DType dtype) const override {
+    std::int64_t most = 0;
+    for (const Round& r : rounds_of(parameters, layout.world())) {
+      std::int64_t side = 0;
+      for (const int p : r.parts)
+        if (p >= 0) side = std::max(side, short_side(parameters, p));
+      most = std::max(most, layout.world() * r.window() + 2 * r.elements + 2 * side * side);
+    }
+    return most * static_cast<std::int64_t>(size_of(dtype));
+  }
+  std::vector<comm::CollectiveCall> collectives(const nn::ParameterSet& parameters,
+                                                const comm::Layout& layout,
+                                                DType dtype) const override {
+    std::vector<comm::CollectiveCall> all;
+    for (const Round& r : rounds_of(parameters, layout.world()))
+      for (const comm::Collective kind :
+           {comm::Collective::reduce_scatter, comm::Collective::all_gather})
+        r.each_window([&](std::int64_t, std::int64_t count) {
+          all.push_back({kind, comm::kWorld,
+                         layout.world() * count * static_cast<std::int64_t>(size_of(dtype))});
+        });
+    return all;
+  }
+  // In a round all ranks wait for the largest.
+  std::vector<graph::Work::Product> products(const nn::ParameterSet& parameters,
+                                             const comm::Layout& layout) const override {
+    std::vector<graph::Work::Product> all;
+    for (const Round& r : rounds_of(parameters, layout.world())) {
+      const int part = *std::ranges::find_if(
+          r.parts, [&](int p) { return p >= 0 && elements_of(parameters, p) == r.elements; });
+      const std::int64_t side = short_side(parameters, part), other = r.elements / side,
+                         steps = config_.muon.ns_steps;
+      all.insert(
+          all.end(),
+          {{side, side, other, steps}, {side, side, side, steps}, {side, other, side, steps}});
+    }
+    return all;
+  }
+  void update(const Update& u) const override {
+    on_host(u, [&]<class P>(cpu::Stream& stream) { update_matrices<P>(stream, u); });
+    update_elements(
+        u, kernels::AdamRule{config_.beta1, config_.beta2, config_.eps, config_.weight_decay});
+  }
+
+ private:
+  template <class P>
+  void update_matrices(cpu::Stream& stream, const Update& u) const {
+    using T = Accum<P>;
+    if (u.outcome->applied != 0)
+      for (const PartRange& r : u.shards.parts)
+        if (r.group == kMatrices)
+          kernels::momentum(
+              stream,
+              kernels::MomentumArgs<T>{r.count(), config_.muon.momentum, u.outcome->gradient_factor,
+                                       config_.muon.nesterov, u.gradients<T>(r), u.state<T>(r, 0)});
+    for (const Round& round : rounds_of(u.parameters, u.mesh.world().size()))
+      update_round<P>(stream, u, round);
+  }
+
+  template <class P>
+  void update_round(cpu::Stream& stream, const Update& u, const Round& round) const {
+    using T = Accum<P>;
+    const bool applied = u.outcome->applied != 0;
+    const std::int64_t ranks = std::ssize(round.parts), rank = u.mesh.world().rank();
+    T *const all = static_cast<T*>(u.flat.workspace), *const own = all + ranks * round.window(),
+             *const rest = own + round.elements;
+    const auto tensor = [](T* data, std::int64_t n) { return Tensor{data, dtype_of<T>, {n}}; };
+    round.each_window([&](std::int64_t first, std::int64_t count) {
+      kernels::fill(stream, kernels::FillArgs<T>{ranks * count, T(0), all});
+      if (applied)
+        each_piece(u, round, first, count,
+                   [&](const PartRange& r, std::int64_t at, std::int64_t to, std::int64_t n) {
+                     if (r.counted) std::copy_n(u.gradients<T>(r) + at, n, all + to);
+                   });
+      u.mesh.world().reduce_scatter(tensor(all, ranks * count), tensor(own + first, count));
+    });
+    if (const int part = round.parts[static_cast<std::size_t>(rank)]; applied && part >= 0) {
+      const Shape& full = u.parameters.slices()[static_cast<std::size_t>(part)].full;
+      orthogonalize(stream, own, full[0], full[1], config_.muon.ns_steps, rest);
+    }
+    const double lr = u.numbers->update.lr * (config_.muon.lr / config_.lr);
+    round.each_window([&](std::int64_t first, std::int64_t count) {
+      u.mesh.world().all_gather(tensor(own + first, count), tensor(all, ranks * count));
+      if (!applied) return;
+      each_piece(u, round, first, count,
+                 [&](const PartRange& r, std::int64_t at, std::int64_t from, std::int64_t n) {
+                   const auto part = static_cast<std::size_t>(r.part);
+                   descend<P>(stream, u, r, at, n, all + from,
+                              1 - (r.decay ? lr * config_.weight_decay : 0),
+                              lr * scale_of(u.parameters.slices()[part].full));
+                 });
+    });
+  }
+
+  // f(range, element of it, element of the exchanged windows, count) for this rank's elements of
+  // the round's matrices within [first, first + window).
+  template <class F>
+  static void each_piece(const Update& u, const Round& round, std::int64_t first,
+                         std::int64_t window, F&& f) {
+    for (const PartRange& r : u.shards.parts) {
+      const auto rank = std::ranges::find(round.parts, r.part);
+      if (rank == round.parts.end()) continue;
+      const std::int64_t to = (rank - round.parts.begin()) * window - first;
+      each_run(u.parameters.slices()[static_cast<std::size_t>(r.part)], r,
+               [&](std::int64_t whole, std::int64_t flat, std::int64_t count) {
+                 const std::int64_t begin = std::max(whole, first),
+                                    end = std::min(whole + count, first + window);
+                 if (begin < end) f(r, flat - r.begin + begin - whole, to + begin, end - begin);
+               });
+    }
+  }
+
+  double scale_of(const Shape& full) const {
+    const auto rows = static_cast<double>(full[0]), cols = static_cast<double>(full[1]);
+    switch (config_.muon.adjust_lr) {
+      case config::AdjustLr::original:
+        return std::sqrt(std::max(1.0, rows / cols));
+      case config::AdjustLr::match_rms_adamw:
+        return 0.2 * std::sqrt(std::max(rows, cols));
+    }
+    internal_error("unhandled enum value");
+  }
+
+  config::OptimizerConfig config_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Rule> make_muon(const config::OptimizerConfig& o) {
+  return std::make_shared<Muon>(o);
+}
+
+}  // namespace tfm::optim

@@ -1,0 +1,13 @@
+#pragma once
+// What makes the rules, each in its own file.
+#include "optim/rule.h"
+
+namespace tfm::optim {
+
+std::shared_ptr<const Rule> make_adam(const config::OptimizerConfig& o);  // and AdamW
+std::shared_ptr<const Rule> make_sgd(const config::OptimizerConfig& o);
+std::shared_ptr<const Rule> make_lamb(const config::OptimizerConfig& o);
+std::shared_ptr<const Rule> make_adafactor(const config::OptimizerConfig& o);
+std::shared_ptr<const Rule> make_muon(const config::OptimizerConfig& o);
+
+}  // namespace tfm::optim

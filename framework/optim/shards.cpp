@@ -1,0 +1,173 @@
+#include "optim/shards.h"
+
+#include <algorithm>
+
+namespace tfm::optim {
+
+std::vector<Bucket> make_buckets(const nn::ParameterSet& parameters, const comm::Layout& layout,
+                                 std::int64_t bucket_elements) {
+  std::vector<Bucket> buckets;
+  for (const nn::Segment& s : parameters.segments()) {
+    const std::int64_t size =
+        round_up(bucket_elements, nn::ParameterSet::kGranule * layout.size(s.axes));
+    for (std::int64_t end = s.end; end > s.begin; end = std::max(s.begin, end - size)) {
+      Bucket b{s.axes, std::max(s.begin, end - size), end, {}};
+      for (int i = 0; i < parameters.size(); ++i) {
+        const std::int64_t first = parameters.offset(i),
+                           last = first + parameters.local_shape(i).elements();
+        if (first < b.end && b.begin < last) b.parameters.push_back(i);
+      }
+      buckets.push_back(std::move(b));
+    }
+  }
+  std::stable_sort(buckets.begin(), buckets.end(), [](const Bucket& a, const Bucket& b) {
+    const auto first = [](const Bucket& x) {
+      return x.parameters.empty() ? 1 << 30 : x.parameters.front();
+    };
+    return first(a) > first(b);
+  });
+  return buckets;
+}
+
+ElementRange share_of(const Bucket& b, const comm::Mesh& mesh) {
+  const std::int64_t each = div_exact(b.end - b.begin, mesh.layout.size(b.axes));
+  const int rank = mesh.place(b.axes);
+  return {b.begin + each * rank, b.begin + each * (rank + 1)};
+}
+
+std::int64_t shared_elements(const std::vector<Bucket>& buckets, const comm::Layout& layout) {
+  std::int64_t n = 0;
+  for (const Bucket& b : buckets) n += div_exact(b.end - b.begin, layout.size(b.axes));
+  return n;
+}
+
+namespace {
+
+class Builder {
+ public:
+  Builder(const nn::ParameterSet& parameters, const comm::Mesh& mesh, const Rule& rule, int zero)
+      : parameters_(parameters),
+        mesh_(mesh),
+        rule_(rule),
+        zero_(zero),
+        groups_(rule.groups()),
+        group_elements_(groups_.size()) {}
+
+  void add(std::int64_t begin, std::int64_t end, std::int64_t state_offset) {
+    each_parameter(parameters_, begin, end, [&](int i, std::int64_t first, std::int64_t last) {
+      const nn::ParameterSpec& spec = parameters_.spec(i);
+      const int group = rule_.group_of(spec);
+      // One group is laid out as master weights are.
+      std::int64_t& at = group_elements_[static_cast<std::size_t>(group)];
+      const StateRange r{.begin = first,
+                         .end = last,
+                         .state_offset = state_offset + first - begin,
+                         .decay = spec.decay,
+                         .group = group,
+                         .group_offset = groups_.size() == 1 ? state_offset + first - begin : at};
+      at += last - first;
+      add_parts(i, r);
+      StateRange* before = layout_.ranges.empty() ? nullptr : &layout_.ranges.back();
+      if (before && before->end == first && before->decay == r.decay && before->group == group &&
+          before->state_offset + (first - before->begin) == r.state_offset &&
+          before->group_offset + (first - before->begin) == r.group_offset)
+        before->end = last;
+      else
+        layout_.ranges.push_back(r);
+    });
+  }
+
+  // `most`: elements of each group, on the rank that has most of them.
+  ShardLayout finish(std::int64_t elements, const std::vector<std::int64_t>& most) {
+    std::ranges::stable_sort(layout_.parts, {}, &PartRange::part);
+    layout_.elements = elements;
+    std::int64_t& at = layout_.state_elements;
+    for (std::size_t g = 0; g < groups_.size(); ++g)
+      for (const std::string& name : groups_[g].states) {
+        layout_.states.push_back({name, static_cast<int>(g), at});
+        at += groups_.size() == 1 ? elements : most[g];
+      }
+    layout_.part_states = rule_.part_states(parameters_);
+    for (PartState& s : layout_.part_states) {
+      s.offset = at;
+      at += s.shape.elements();
+    }
+    return std::move(layout_);
+  }
+
+ private:
+  void add_parts(int parameter, const StateRange& r) {
+    const auto& slices = parameters_.slices();
+    const nn::ParameterSpec& spec = parameters_.spec(parameter);
+    // Under ZeRO, ranks share out what they reduce together; of other copies the first one counts.
+    comm::AxisSet copies = axes_with(spec.placement, nn::Placement::replicate);
+    if (zero_ > 0) copies = copies - axes_with(spec.gradient(), nn::Placement::partial);
+    const bool counted = mesh_.place(copies) == 0;
+    for (std::size_t p = 0; p < slices.size(); ++p) {
+      const nn::PartSlice& s = slices[p];
+      const std::int64_t begin = std::max(r.begin, s.offset),
+                         end = std::min(r.end, s.offset + s.elements());
+      if (s.parameter != parameter || begin >= end) continue;
+      PartRange part{r, static_cast<int>(p), begin - s.offset, counted};
+      part.state_offset += begin - r.begin, part.group_offset += begin - r.begin;
+      part.begin = begin, part.end = end;
+      layout_.parts.push_back(part);
+    }
+  }
+
+  const nn::ParameterSet& parameters_;
+  const comm::Mesh& mesh_;
+  const Rule& rule_;
+  int zero_;
+  std::vector<ParameterGroup> groups_;
+  std::vector<std::int64_t> group_elements_;
+  ShardLayout layout_;
+};
+
+// Elements of each group on the rank that has most of them, of those that share a layer out alike.
+std::vector<std::int64_t> most_elements(const nn::ParameterSet& parameters, const comm::Mesh& mesh,
+                                        const Rule& rule, int zero,
+                                        const std::vector<Bucket>& buckets) {
+  const std::size_t groups = rule.groups().size();
+  if (groups == 1) return {};
+  const std::vector<int> ranks =
+      zero > 0 ? mesh.layout.group(mesh.rank(), nn::kBatchAxes) : std::vector{mesh.rank()};
+  std::vector<std::vector<std::int64_t>> n(groups, std::vector<std::int64_t>(ranks.size()));
+  const auto add = [&](std::size_t rank, std::int64_t begin, std::int64_t end) {
+    each_parameter(parameters, begin, end, [&](int i, std::int64_t first, std::int64_t last) {
+      n[static_cast<std::size_t>(rule.group_of(parameters.spec(i)))][rank] += last - first;
+    });
+  };
+  if (zero == 0) add(0, 0, parameters.flat_elements());
+  if (zero > 0)
+    for (std::size_t r = 0; r < ranks.size(); ++r)
+      for (const Bucket& b : buckets) {
+        const auto [begin, end] = share_of(b, comm::Mesh(mesh.layout, ranks[r]));
+        add(r, begin, end);
+      }
+  std::vector<std::int64_t> most;
+  for (const auto& of_ranks : n) most.push_back(*std::ranges::max_element(of_ranks));
+  return most;
+}
+
+}  // namespace
+
+ShardLayout shard_layout(const nn::ParameterSet& parameters, const comm::Mesh& mesh,
+                         const Rule& rule, int zero, const std::vector<Bucket>& buckets) {
+  Builder builder(parameters, mesh, rule, zero);
+  if (zero == 0) {
+    for (const nn::Segment& s : parameters.segments()) builder.add(s.begin, s.end, s.begin);
+  } else {
+    std::int64_t state = 0;
+    for (const Bucket& b : buckets) {
+      const auto [begin, end] = share_of(b, mesh);
+      builder.add(begin, end, state);
+      state += end - begin;
+    }
+  }
+  return builder.finish(
+      zero == 0 ? parameters.flat_elements() : shared_elements(buckets, mesh.layout),
+      most_elements(parameters, mesh, rule, zero, buckets));
+}
+
+}  // namespace tfm::optim

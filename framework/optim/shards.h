@@ -1,0 +1,58 @@
+#pragma once
+// Which elements of the flat buffers a rank updates: all of them, or under ZeRO stage 1 its equal
+// share of every bucket.
+#include "optim/rule.h"
+
+namespace tfm::optim {
+
+// A contiguous range of the flat gradients, reduced as one over its axes. Lengths divide by the
+// group's size.
+struct Bucket {
+  comm::AxisSet axes;
+  std::int64_t begin = 0, end = 0;
+  std::vector<int> parameters;
+};
+
+// In the order in which gradients become final: the last registered parameters first.
+std::vector<Bucket> make_buckets(const nn::ParameterSet& parameters, const comm::Layout& layout,
+                                 std::int64_t bucket_elements);
+
+struct ElementRange {
+  std::int64_t begin, end;
+};
+ElementRange share_of(const Bucket& bucket, const comm::Mesh& mesh);  // this rank's
+// Elements of all shares of a rank, which are as many on every rank.
+std::int64_t shared_elements(const std::vector<Bucket>& buckets, const comm::Layout& layout);
+
+// f(index, first, last) for each parameter with elements of the flat buffers in [begin, end).
+template <class F>
+void each_parameter(const nn::ParameterSet& parameters, std::int64_t begin, std::int64_t end,
+                    F&& f) {
+  for (int i = 0; i < parameters.size(); ++i) {
+    const std::int64_t at = parameters.offset(i),
+                       padded = round_up(parameters.local_shape(i).elements(),
+                                         nn::ParameterSet::kGranule);
+    if (const auto first = std::max(begin, at), last = std::min(end, at + padded); first < last)
+      f(i, first, last);
+  }
+}
+
+// Sizes are the same on all ranks that share a layer out alike.
+ShardLayout shard_layout(const nn::ParameterSet& parameters, const comm::Mesh& mesh,
+                         const Rule& rule, int zero, const std::vector<Bucket>& buckets);
+
+// f(element of the whole part, element of the flat buffers, count) for each contiguous piece of a
+// range.
+template <class F>
+void each_run(const nn::PartSlice& s, const PartRange& r, F&& f) {
+  const std::int64_t cols = s.full.rank() > 1 ? s.full[1] : 1;
+  if (s.axis != 1) return f((s.axis == 0 ? s.begin * cols : 0) + r.first, r.begin, r.count());
+  const std::int64_t width = s.end - s.begin;
+  for (std::int64_t at = r.first; at < r.first + r.count();) {
+    const std::int64_t row = at / width, n = std::min((row + 1) * width, r.first + r.count()) - at;
+    f(row * cols + s.begin + at % width, r.begin + at - r.first, n);
+    at += n;
+  }
+}
+
+}  // namespace tfm::optim
