@@ -51,7 +51,7 @@ constexpr AxisSet operator|(Axis a, Axis b) { return AxisSet(a) | AxisSet(b); }
 
 // All ranks.
 inline constexpr AxisSet kWorld = AxisSet::all();
-std::string name_of(AxisSet axes);  // "tensor", "data+tensor", of all "world"
+std::string name_of(AxisSet axes);  // "tensor"; of several "a+b", of all "world"
 
 // Ranks along each axis; a rank's coordinates are the digits of its number.
 class Layout {

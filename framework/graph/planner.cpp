@@ -247,7 +247,7 @@ class Planner {
     };
     return options_.overlap && s.phase == Phase::backward && next.phase == Phase::backward &&
            !s.pair && !next.pair && op_of(s).parameters_apart() && makes(true) && makes(false) &&
-           !calls_of(next).empty();
+           !calls_of(next).empty() && !depend(only(s, Instruction::Gradients::of_parameters), next);
   }
 
   Instruction only(Instruction s, Instruction::Gradients gradients) const {
@@ -324,7 +324,8 @@ class Planner {
   // final, buckets in their order, and is waited for at the end.
   void insert_reductions() {
     if (!options_.training) return;
-    std::vector<int> ready;  // of each parameter: the step behind which its gradient is final
+    std::vector<int>
+        ready;  // of each parameter: the step behind which its gradient is final, or -1
     for (std::size_t v = 0; v < values_.size(); ++v)
       if (const int p = values_[v].parameter; p >= 0 && !written_[v])
         program_.untouched_.push_back(p);
@@ -334,12 +335,12 @@ class Planner {
         if (g.buffer < 0 || !program_.buffers_[g.buffer].persistent) continue;
         const auto p =
             static_cast<std::size_t>(values_[program_.buffers_[g.buffer].value].parameter);
-        if (p >= ready.size()) ready.resize(p + 1);
+        if (p >= ready.size()) ready.resize(p + 1, -1);
         ready[p] = static_cast<int>(i) + program_.joined(i);
       }
-    std::vector<std::vector<Instruction>> after(steps.size());
+    std::vector<std::vector<Instruction>> behind(steps.size() + 1);  // so many steps
     std::vector<Instruction> waits;
-    int earliest = 0;
+    int earliest = -1;
     for (int b = 0; b < static_cast<int>(options_.buckets.size()); ++b) {
       for (int p : options_.buckets[b].parameters)
         if (p < static_cast<int>(ready.size())) earliest = std::max(earliest, ready[p]);
@@ -347,14 +348,14 @@ class Planner {
                     .phase = Phase::reduce,
                     .exchange = static_cast<int>(program_.exchanges_.size())};
       program_.exchanges_.push_back({.call = options_.buckets[b].call, .bucket = b});
-      after[earliest].push_back(s);
+      behind[static_cast<std::size_t>(earliest + 1)].push_back(s);
       s.kind = Instruction::Kind::wait;
       waits.push_back(s);
     }
-    std::vector<Instruction> all;
+    std::vector<Instruction> all = std::move(behind[0]);
     for (std::size_t i = 0; i < steps.size(); ++i) {
       all.push_back(std::move(steps[i]));
-      std::ranges::move(after[i], std::back_inserter(all));
+      std::ranges::move(behind[i + 1], std::back_inserter(all));
     }
     std::ranges::move(waits, std::back_inserter(all));
     steps = std::move(all);

@@ -12,8 +12,8 @@ struct PlanOptions {
       seeds;  // their gradients are written by the caller before the run (gradient tests)
   std::vector<BucketUse> buckets;  // reduced from the step on that makes their last gradient final
   bool device = false;             // of a GPU: kernels get scratch memory
-  // A collective is waited for right before the first step that needs its result, and gradients of
-  // parameters are made meanwhile. Otherwise it is waited for at once.
+  // A pass's collective is waited for right before the first step that needs its result, otherwise
+  // at once; gradients of parameters are made meanwhile. Buckets are waited for at the end.
   bool overlap = false;
   std::span<const StepPair> fusions = {};  // live as long as the program
 };

@@ -27,8 +27,8 @@ struct GradRef {
   bool accumulate = false;
 };
 
-// The steps of one pass of a node list the same tensors: the computing ones in stages (graph/op.h),
-// and between these the start and the wait of a collective.
+// The computing steps of a node's pass, in stages (graph/op.h), and between these the start and the
+// wait of a collective: all list the same tensors, but where a pass is made in two by `gradients`.
 struct Instruction {
   enum class Kind : std::uint8_t { compute, start, wait };
   enum class Gradients : std::uint8_t { all, of_activations, of_parameters };

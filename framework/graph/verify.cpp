@@ -71,12 +71,26 @@ bool ends(const Program& p, const Instruction& s) {
          s.stage == static_cast<int>(op_of(p, s).exchanges(s.phase).size());
 }
 
+bool makes_outputs(const Program& p, const Instruction& s) {
+  return s.phase != Phase::backward || op_of(p, s).forward_with_backward();
+}
+
+// A later stage stands right behind the wait of the collective in front of it.
+void check_stage(const Program& p, std::size_t i) {
+  const Instruction& s = p.steps()[i];
+  if (s.stage == 0) return;
+  const Instruction& wait = p.steps()[i - 1];
+  if (wait.kind != Instruction::Kind::wait || wait.node != s.node || wait.phase != s.phase ||
+      static_cast<int>(p.exchanges()[wait.exchange].k) + 1 != s.stage)
+    internal_error("a collective of " + p.recording().nodes()[s.node].name + " is missing");
+}
+
 void check_joined(const Program& p, std::size_t i) {
   const Instruction& s = p.steps()[i];
   if (!s.pair) return;
   const std::string& node = p.recording().nodes()[s.node].name;
   if (i == 0 || p.steps()[i - 1].phase != s.phase || p.steps()[i - 1].pair || !begins(s) ||
-      !ends(p, s) || !ends(p, p.steps()[i - 1]))
+      !ends(p, s) || !begins(p.steps()[i - 1]) || !ends(p, p.steps()[i - 1]))
     internal_error(node + " is joined with a step that it cannot be run with");
   const Instruction& before = p.steps()[i - 1];
   if (before.scratch >= 0 &&
@@ -93,6 +107,7 @@ void check_order(const Program& p) {
   for (std::size_t i = 0; i < p.steps().size(); ++i) {
     const Instruction& s = p.steps()[i];
     if (s.kind != Instruction::Kind::compute) continue;
+    check_stage(p, i);
     check_joined(p, i);
     const std::string& node = p.recording().nodes()[s.node].name;
     const auto reads = [&](int b) {
@@ -101,8 +116,7 @@ void check_order(const Program& p) {
     };
     if (begins(s)) {
       std::ranges::for_each(s.in, reads);
-      if (s.phase == Phase::backward && !op_of(p, s).forward_with_backward())
-        std::ranges::for_each(s.out, reads);
+      if (!makes_outputs(p, s)) std::ranges::for_each(s.out, reads);
       std::ranges::for_each(s.grad_out, reads);
     }
     if (!ends(p, s)) continue;
@@ -135,6 +149,10 @@ void check_exchanges(const Program& p) {
         starts[x] != p.exchanges()[x].start || waits[x] != p.exchanges()[x].wait)
       internal_error("a collective is out of order");
     const Instruction& start = p.steps()[starts[x]];
+    const Exchange& of = p.exchanges()[x];
+    if (of.call != (of.bucket < 0 ? op_of(p, start).exchanges(start.phase).at(of.k)
+                                  : p.buckets().at(static_cast<std::size_t>(of.bucket)).call))
+      internal_error("a collective is not the one that was declared");
     if (start.node < 0) continue;
     const std::string& node = p.recording().nodes()[start.node].name;
     const auto stage = [&](int step, int k) {
@@ -148,7 +166,7 @@ void check_exchanges(const Program& p) {
     std::set<int> read, made;
     for (const GradRef& g : start.grad_in) made.insert(g.buffer);
     for (int b : {start.workspace, start.scratch}) made.insert(b);
-    for (int b : start.out) (start.phase == Phase::backward ? read : made).insert(b);
+    for (int b : start.out) (makes_outputs(p, start) ? made : read).insert(b);
     for (const auto* some : {&start.in, &start.grad_out}) read.insert(some->begin(), some->end());
     for (int i = starts[x] + 1; i < waits[x]; ++i) {
       const Instruction& s = p.steps()[i];
@@ -156,9 +174,8 @@ void check_exchanges(const Program& p) {
         if (made.contains(b))
           internal_error(describe(p, b) + " is touched while a collective of " + node + " uses it");
       });
-      const bool makes = s.phase != Phase::backward;
       for (int b : s.out)
-        if (b >= 0 && makes && read.contains(b))
+        if (b >= 0 && makes_outputs(p, s) && read.contains(b))
           internal_error(describe(p, b) + " is written while a collective of " + node +
                          " reads it");
       for (const GradRef& g : s.grad_in)
@@ -177,7 +194,9 @@ void check_shared(const Program& p) {
   std::map<int, std::pair<int, int>>
       holds;  // by value: its gradient's buffer, and the version that is its own
   for (const Instruction& s : p.steps()) {
-    if (s.phase != Phase::backward || !ends(p, s)) continue;
+    if (s.phase != Phase::backward || !ends(p, s) ||
+        s.gradients == Instruction::Gradients::of_parameters)
+      continue;
     const Node& node = p.recording().nodes()[s.node];
     for (std::size_t k = 0; k < node.out.size(); ++k)
       if (const int b = s.grad_out[k];
@@ -199,7 +218,27 @@ void check_shared(const Program& p) {
   }
 }
 
+// Every bucket is reduced once, behind the steps that write its gradients; every gradient of a
+// parameter is written that is said to be.
 void check_reductions(const Program& p) {
+  std::vector<int> times(p.buckets().size());
+  for (const Exchange& x : p.exchanges())
+    if (x.bucket >= 0) ++times[static_cast<std::size_t>(x.bucket)];
+  if (std::ranges::any_of(times, [](int n) { return n != 1; }))
+    internal_error("a bucket is not reduced exactly once");
+  if (!p.buckets().empty()) {
+    std::set<int> written;
+    for (const Instruction& s : p.steps())
+      for (const GradRef& g : s.grad_in)
+        if (g.buffer >= 0) written.insert(p.buffers()[g.buffer].value);
+    const std::vector<int> without = p.parameters_without_gradient();
+    for (std::size_t v = 0; v < p.recording().values().size(); ++v) {
+      const ValueInfo& value = p.recording().values()[v];
+      if (value.parameter >= 0 && !written.contains(static_cast<int>(v)) &&
+          std::ranges::find(without, value.parameter) == without.end())
+        internal_error("the gradient of " + value.name + " is not written");
+    }
+  }
   std::map<int, int> reduced_at;
   for (const Exchange& x : p.exchanges())
     if (x.bucket >= 0)

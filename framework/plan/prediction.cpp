@@ -59,12 +59,19 @@ class Clock {
     spend(phase, Limit::launches, k.launches);
   }
 
-  // The collectives of a group run one after the other, beside the kernels where the device can.
+  // Groups of the same ranks share a queue.
+  std::size_t queue_of(comm::AxisSet axes) const {
+    for (const comm::Axis a : comm::kAxes)
+      if (plan_.mesh.layout[a] == 1) axes = axes - a;
+    return axes.bits();
+  }
+
+  // The collectives of a queue run one after the other, beside the kernels where the device can.
   void start(const graph::Instruction& s, const graph::Exchange& x) {
     const double seconds = device_.collective_seconds(x.call, plan_.mesh.layout);
     if (!device_.overlaps)
       return spend(std::string(graph::name_of(s.phase)), Limit::communication, seconds);
-    double& busy = busy_until_[x.call.axes.bits()];
+    double& busy = busy_until_[queue_of(x.call.axes)];
     busy = std::max(busy, now_) + seconds;
     ends_[s.exchange] = busy;
   }
@@ -77,7 +84,7 @@ class Clock {
   const graph::Program& program_;
   const DeviceModel& device_;
   double now_ = 0, times_ = 1;
-  std::array<double, comm::AxisSet::kSets> busy_until_{};  // each group
+  std::array<double, comm::AxisSet::kSets> busy_until_{};  // each queue
   std::map<int, double> ends_;                             // by exchange
 };
 

@@ -335,6 +335,16 @@ TEST(Collectives, GradientsAreRightWhereOtherStepsRunBeside) {
   EXPECT_EQ(beside.gradients(), alone.gradients());
 }
 
+// The gradient of a shortcut shares its memory with that of the layer's output, which the gradient
+// of the layer's weights still reads when the collective adds to it.
+TEST(Collectives, LeaveRoomForGradientsThatShareMemory) {
+  const auto shortcut = [](graph::Recorder& r, graph::Value x, graph::Value w, graph::Value) {
+    const graph::Value a = ops::activation(r, x, kernels::Activation::gelu_tanh, false);
+    return ops::dropout_add(r, a, ops::linear(r, ops::copy_to_tp_region(r, a), w), 0, kPlace);
+  };
+  Sum(shortcut, graph::Recompute::none, false, true).expect_gradients();
+}
+
 TEST(Collectives, AreThoseThatThePlanLists) {
   const Sum sum(two_branches, graph::Recompute::none, false, true);
   EXPECT_EQ(sum.collectives(),
