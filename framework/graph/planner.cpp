@@ -264,7 +264,7 @@ class Planner {
     using Kind = Instruction::Kind;
     using Gradients = Instruction::Gradients;
     const std::vector<Instruction> passes = std::exchange(program_.steps_, {});
-    std::optional<Instruction> beside;  // the first collective of the next pass
+    std::optional<Instruction> beside;  // runs while the next pass communicates
     std::vector<Instruction>& steps = program_.steps_;
     for (std::size_t i = 0; i < passes.size(); ++i) {
       const bool apart = i + 1 < passes.size() && has_time_beside(passes[i], passes[i + 1]);

@@ -26,7 +26,7 @@ ParameterSet::Shard ParameterSet::shard(const ParameterSpec& s, Placement along)
 }
 
 bool ParameterSet::first_of_copies(int i, comm::AxisSet axes) const {
-  return layout_.place(rank_, axes & axes_with(specs_[i].placement, Placement::replicate)) == 0;
+  return layout_.place(rank_, axes & specs_[i].copies()) == 0;
 }
 
 Shape ParameterSet::local_shape(int i) const {

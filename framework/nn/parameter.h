@@ -38,6 +38,12 @@ struct ParameterSpec {
   comm::AxisSet partial{};
 
   Placements gradient() const;
+  // Axes along which ranks hold the same weights; without those of the gradient's sum, along which
+  // ZeRO shares out what belongs to them.
+  comm::AxisSet copies() const { return axes_with(placement, Placement::replicate); }
+  comm::AxisSet copies_of_shares() const {
+    return copies() - axes_with(gradient(), Placement::partial);
+  }
 };
 
 // A rank's share of one part: which elements of the whole it is, and where they lie in the flat

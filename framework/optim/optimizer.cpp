@@ -33,16 +33,14 @@ Optimizer::Optimizer(const nn::ParameterSet& parameters, const comm::Mesh& mesh,
       shards_(shard_layout(parameters, mesh, *options_.rule, options_.zero, buckets_)) {
   for (const Bucket& b : buckets_) {
     const auto [begin, end] = share_of(b, mesh_);
-    add_counted(begin, end, b.axes);
+    add_counted(begin, end);
   }
 }
 
 // Ranks share out what they reduce together; of other copies the first one counts.
-void Optimizer::add_counted(std::int64_t begin, std::int64_t end, comm::AxisSet reduced) {
+void Optimizer::add_counted(std::int64_t begin, std::int64_t end) {
   each_parameter(*parameters_, begin, end, [&](int i, std::int64_t first, std::int64_t last) {
-    const comm::AxisSet copies =
-        axes_with(parameters_->spec(i).placement, nn::Placement::replicate) - reduced;
-    if (mesh_.place(copies) > 0) return;
+    if (mesh_.place(parameters_->spec(i).copies_of_shares()) > 0) return;
     if (!counted_.empty() && counted_.back().end == first)
       counted_.back().end = last;
     else

@@ -55,7 +55,7 @@ class Optimizer {
   void round(device::AnyStream stream,
              const Flat& flat) const;   // this rank's weights become parameters,
   void gather(const Flat& flat) const;  // which every rank gets
-  void add_counted(std::int64_t begin, std::int64_t end, comm::AxisSet reduced);
+  void add_counted(std::int64_t begin, std::int64_t end);
   static Tensor range(void* flat, DType t, std::int64_t begin, std::int64_t end);
 
   const nn::ParameterSet* parameters_;

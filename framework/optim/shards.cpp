@@ -100,9 +100,7 @@ class Builder {
     const auto& slices = parameters_.slices();
     const nn::ParameterSpec& spec = parameters_.spec(parameter);
     // Under ZeRO, ranks share out what they reduce together; of other copies the first one counts.
-    comm::AxisSet copies = axes_with(spec.placement, nn::Placement::replicate);
-    if (zero_ > 0) copies = copies - axes_with(spec.gradient(), nn::Placement::partial);
-    const bool counted = mesh_.place(copies) == 0;
+    const bool counted = mesh_.place(zero_ > 0 ? spec.copies_of_shares() : spec.copies()) == 0;
     for (std::size_t p = 0; p < slices.size(); ++p) {
       const nn::PartSlice& s = slices[p];
       const std::int64_t begin = std::max(r.begin, s.offset),

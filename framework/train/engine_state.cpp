@@ -31,13 +31,9 @@ std::string name_of(const Engine& engine, const optim::PartState& s) {
   return s.name + "/" + part_of(engine, s.part).name;
 }
 
-// Axes along which ranks have the same optimizer state of a parameter: with ZeRO they share it out
-// along those over which they reduce its gradient.
 comm::AxisSet copies_of_state(const Engine& engine, int parameter) {
   const nn::ParameterSpec& spec = engine.model().parameters().spec(parameter);
-  const comm::AxisSet copies = axes_with(spec.placement, nn::Placement::replicate);
-  if (engine.optimizer().options().zero == 0) return copies;
-  return copies - axes_with(spec.gradient(), nn::Placement::partial);
+  return engine.optimizer().options().zero > 0 ? spec.copies_of_shares() : spec.copies();
 }
 
 }  // namespace
@@ -83,7 +79,7 @@ std::vector<ReplicatedTensor> replicated_tensors(const Engine& engine) {
   for (const nn::PartSlice& p : parameters.slices()) {
     const auto* at = static_cast<const std::byte*>(engine.flat().parameters) + p.offset * element;
     all.push_back({p.name,
-                   axes_with(parameters.spec(p.parameter).placement, nn::Placement::replicate),
+                   parameters.spec(p.parameter).copies(),
                    {{at, static_cast<std::size_t>(p.elements() * element)}}});
   }
   const optim::ShardLayout& shards = engine.optimizer().shards();

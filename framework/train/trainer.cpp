@@ -70,10 +70,12 @@ TrainOutcome train(const config::Config& config, const comm::Mesh& mesh,
   const optim::Schedule schedule = plan::schedule_of(config);
   data::DataLoader loader = run.engine.training_loader(*run.data.train);
   double longest_step = 0;
-  // On a GPU, measuring each part would make the host wait for it.
-  const bool on_host = run.engine.plan().on_host();
+  // For those who write them; on a GPU, measuring each part would make the host wait for it.
+  const config::MetricsConfig& metrics = config.metrics;
+  const bool timed =
+      run.engine.plan().on_host() && (!metrics.jsonl.empty() || !metrics.tensorboard.empty());
   StepTimes times;
-  if (on_host) run.engine.time_steps(&times);
+  if (timed) run.engine.time_steps(&times);
   while (!run.over()) {
     const auto start = Clock::now();
     ++run.step;
@@ -87,8 +89,8 @@ TrainOutcome train(const config::Config& config, const comm::Mesh& mesh,
     run.result = run.engine.train_step(run.step, run.lr, batch);
     run.seconds = seconds_since(start);
     const graph::Program& program = run.engine.plan().shapes[batch.shape].train_program;
-    run.phases = on_host ? phases_of_step(program, times, data, run.seconds)
-                         : StepPhases{{"data", data}, {"step", run.seconds - data}};
+    run.phases = timed ? phases_of_step(program, times, data, run.seconds)
+                       : StepPhases{{"data", data}, {"step", run.seconds - data}};
     longest_step = std::max(longest_step, run.seconds);
     run.tell(&Observer::after_step);
   }

@@ -12,8 +12,8 @@ ROOMS = {
         ("optim/rules/adam.h", "std::pow(o.beta2, t)", "std::pow(o.beta1, t)"),
         ("optim/optimizer.cpp", "if («flat.average»)", "nullptr"),
         ("optim/optimizer.cpp", "«round(stream, flat);»\n  gather(flat);\n}\n\n}  // namespace", ";"),
-        ("optim/optimizer.cpp", "mesh_.place(copies) > 0", "false", ["ranks2:All/Layouts*/0"]),
-        ("optim/shards.cpp", "mesh_.place(copies) == 0", "true", ["ranks2:All/Optimizers*lamb*"]),
+        ("optim/optimizer.cpp", "mesh_.place(parameters_->spec(i).copies_of_shares()) > 0", "false", ["ranks2:All/Layouts*/0"]),
+        ("optim/shards.cpp", "mesh_.place(zero_ > 0 ? spec.copies_of_shares() : spec.copies()) == 0", "true", ["ranks2:All/Optimizers*lamb*"]),
         ("optim/rules/lamb.cpp", "r.decay ? config_.weight_decay : 0", "config_.weight_decay", ["ranks1:All/Optimizers*lamb*"]),
         ("optim/rules/lamb.cpp", "std::sqrt(weights / direction)", "weights / direction", ["ranks1:All/Optimizers*lamb*"]),
         ("optim/rules/adafactor.cpp", "std::pow(t, options_.beta2_decay)", "1 - std::pow(t, options_.beta2_decay)", ["ranks1:All/Optimizers*adafactor*"]),
@@ -146,7 +146,7 @@ ROOMS = {
         ("train/verify.cpp", "high[k] + low[k] > f.error", "false"),
         ("train/engine.cpp", "context.state.accumulate_parameters = «m > 0»", "false"),
         ("train/checkpoints.cpp", "«check_replicas(run.engine, \"step \" + std::to_string(run.step));»", ";", ["ranks2:Replicas*"]),
-        ("train/engine_state.cpp", "axes_with(parameters.spec(p.parameter).placement, nn::Placement::replicate)", "comm::AxisSet(nn::kBatchAxes)", ["ranks2:Replicas*"]),
+        ("train/engine_state.cpp", "parameters.spec(p.parameter).copies()", "comm::AxisSet(nn::kBatchAxes)", ["ranks2:Replicas*"]),
     ]),
     # Faults of a run that float64 on one rank does not share: tests/acceptance/as_run.py --faults wants each found in bf16 and in fp16.
     "as_run": (["script:test_as_run"], [
