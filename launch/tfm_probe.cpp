@@ -268,10 +268,9 @@ int run(int argc, char** argv) {
 
   const comm::Mesh mesh = launch.mesh(config::layout_of(config));
   train::Engine engine(plan::make_step_plan(config, mesh, DType::f32, mine), launch.device(config));
-  engine.set_weights([&](void* flat) {
-    inference::load_initial_weights(dir, config.model, engine.model().parameters(),
-                                    static_cast<float*>(flat), mesh.world());
-  });
+  engine.set_weights(
+      inference::open_initial_weights(dir, config.model, engine.model().parameters(), mesh.world())
+          .read);
   std::vector<Output> out;
   out.push_back({"logits",
                  {batch.shape.sequences, batch.shape.length, config.model.vocab_size},

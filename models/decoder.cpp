@@ -4,7 +4,7 @@ namespace tfm::models {
 
 Decoder::Decoder(const config::Config& config, const comm::Mesh& mesh)
     : config_(config),
-      parameters_(mesh.layout, mesh.rank()),
+      parameters_(parameter_set(config, mesh)),
       context_{parameters_, mesh.layout.size(nn::kModelAxes), mesh.place(nn::kModelAxes),
                config.parallel.sequence, config.model.init_std} {
   const config::ModelConfig& m = config_.model;

@@ -1,5 +1,6 @@
 #include "models/parts.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace tfm::models {
@@ -30,6 +31,12 @@ nn::Norm::Options norm_of(const config::ModelConfig& m) {
 
 }  // namespace
 
+nn::ParameterSet parameter_set(const config::Config& c, const comm::Mesh& mesh) {
+  const bool by_layers = c.parallel.zero > 1;
+  return {mesh.layout, mesh.rank(),
+          by_layers ? std::max<std::int64_t>(1, c.parallel.bucket_bytes / 4) : 0};
+}
+
 Vocabulary::Vocabulary(nn::Context& c, const std::string& name, std::int64_t size,
                        std::int64_t width, double std, std::int64_t padding_idx)
     : parameters_(&c.parameters),
@@ -51,6 +58,7 @@ graph::Value Vocabulary::partial(graph::Recorder& r, graph::Value ids, double sc
 
 Embeddings::Embeddings(nn::Context& c, const config::ModelConfig& m, const std::string& prefix)
     : context_(c), config_(m), prefix_(prefix) {
+  c.parameters.next_layer();  // a tied token table is used again by the head
   if (m.position == config::Position::learned)
     position_ = c.parameters.add(
         {.parts = {{prefix + "position.weight", m.max_seq_len + m.position_offset}},
@@ -99,14 +107,18 @@ graph::Value Embeddings::operator()(nn::Recording& rec, const Vocabulary& tokens
 Stack::Stack(nn::Context& c, const config::ModelConfig& m, const std::string& prefix,
              std::int64_t layers, bool causal, bool cross)
     : context_(c), config_(m), prefix_(prefix), causal_(causal) {
+  c.parameters.next_layer();
   if (m.position == config::Position::relative)
     relative_bias_ =
         c.parameters.add({.parts = {{prefix + "relative_bias.weight", m.n_heads}},
                           .cols = m.relative.buckets,
                           .placement = nn::placed(nn::Placement::shard_rows, nn::kModelAxes),
                           .init = {nn::Init::Kind::normal, c.init_std}});
-  for (std::int64_t l = 0; l < layers; ++l)
+  for (std::int64_t l = 0; l < layers; ++l) {
+    c.parameters.next_layer();
     blocks_.push_back(make_block(c, prefix + "layers." + std::to_string(l), layers, causal, cross));
+  }
+  c.parameters.next_layer();
   if (m.norm_position == config::NormPosition::pre)
     final_norm_.emplace(c, prefix + "final_norm", m.d_model, norm_of(m));
 }

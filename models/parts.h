@@ -8,6 +8,9 @@
 
 namespace tfm::models {
 
+// Of a family: under ZeRO 2 and 3 gradients and parameters are exchanged layer by layer.
+nn::ParameterSet parameter_set(const config::Config& config, const comm::Mesh& mesh);
+
 // A token table split over the tensor ranks by rows.
 class Vocabulary {
  public:

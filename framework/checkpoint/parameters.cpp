@@ -20,14 +20,15 @@ void check_shape(const CheckpointReader& reader, const std::string& path, const 
                                      "; set `model:` to what the checkpoint was written with");
 }
 
-void restore_parameters(const CheckpointReader& reader, const std::string& path,
-                        const nn::ParameterSet& parameters, float* flat,
-                        const std::string& prefix) {
-  for (const nn::PartSlice& p : parameters.slices()) {
-    const std::string name = prefix + p.name;
-    check_shape(reader, path, name, p.full);
-    if (p.elements() > 0) reader.read(name, slice_of(p, 0, p.elements()), flat + p.offset);
-  }
+nn::WeightSource weights_of(const CheckpointReader& reader, const std::string& path,
+                            const nn::ParameterSet& parameters, const std::string& prefix) {
+  for (const nn::PartSlice& p : parameters.slices())
+    check_shape(reader, path, prefix + p.name, p.full);
+  return
+      [&reader, prefix](const nn::PartSlice& p, std::int64_t first, std::int64_t count, void* out) {
+        if (count > 0)
+          reader.read(prefix + p.name, slice_of(p, first, count), static_cast<float*>(out));
+      };
 }
 
 bool has_average(const CheckpointReader& reader, const nn::ParameterSet& parameters) {

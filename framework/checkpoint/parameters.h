@@ -1,15 +1,15 @@
 #pragma once
-// Parameters of a checkpoint, into a rank's flat buffer.
+// Parameters of a checkpoint.
 #include "checkpoint/checkpoint.h"
 #include "nn/parameter.h"
 
 namespace tfm::checkpoint {
 
-// Parameters alone into a flat buffer laid out by `parameters` (f32).
+// Error(input) where the checkpoint does not have all of them. `reader` must outlive the result.
 // `prefix`: "model/" for the weights, "ema/" for their average.
-void restore_parameters(const CheckpointReader& reader, const std::string& path,
-                        const nn::ParameterSet& parameters, float* flat,
-                        const std::string& prefix = "model/");
+nn::WeightSource weights_of(const CheckpointReader& reader, const std::string& path,
+                            const nn::ParameterSet& parameters,
+                            const std::string& prefix = "model/");
 bool has_average(const CheckpointReader& reader, const nn::ParameterSet& parameters);
 
 // The run of `count` elements from `first` on of a rank's slice of a part.

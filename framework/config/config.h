@@ -19,7 +19,7 @@ struct ParallelConfig {
   std::int64_t data = 0;                   // 0: auto
   std::int64_t pipeline = 1, context = 1;  // only 1 so far; others are refused by name
   bool sequence = true;
-  std::int64_t zero = 0;  // 0 | 1
+  std::int64_t zero = 0;  // 0 to 3
   std::int64_t bucket_bytes = 32 << 20;
   std::int64_t timeout = 0;  // seconds; 0: auto
   Backend backend = Backend::automatic;

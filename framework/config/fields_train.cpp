@@ -23,12 +23,16 @@ void describe(ParallelConfig& p, FieldVisitor& v) {
                "sequence parallelism: shard norms and dropout along the sequence within a "
                "tensor-parallel group"),
           p.sequence);
-  v.value(up_to(1,
-                number("zero", 0,
-                       "ZeRO stage; 1: shard the optimizer state over the data-parallel ranks"),
-                "ZeRO stages 2 and 3 are not implemented"),
-          p.zero);
-  Field bytes = number("bucket_bytes", 1, "size of the buckets in which gradients are reduced");
+  v.value(
+      number("zero", 0,
+             "ZeRO stage: what is sharded over the data-parallel ranks; 1: the optimizer state, "
+             "2: the gradients, too, 3: the parameters, too, which are gathered layer by layer",
+             3),
+      p.zero);
+  Field bytes =
+      number("bucket_bytes", 1,
+             "size of the buckets in which gradients are reduced and parameters gathered; "
+             "with zero 2 and 3 a bucket ends with a layer");
   bytes.kind = FieldKind::size;
   v.value(bytes, p.bucket_bytes);
   v.value(

@@ -28,7 +28,8 @@ struct StepState {
   std::int64_t first_position =
       0;  // of each sequence's first row: above 0 where a sequence is made token by token
   bool accumulate_parameters = false;  // a later micro-batch: parameter gradients are added to
-  bool reduce_gradients = false;  // the last micro-batch: buckets are reduced as they become final
+  bool reduce_gradients = false;  // the last micro-batch: whole buckets are reduced as they become
+                                  // final
 };
 
 struct ExecContext {
@@ -77,7 +78,7 @@ class Exec {
   std::byte* workspace_;
 };
 
-enum class Phase : std::uint8_t { forward, recompute, backward, reduce };
+enum class Phase : std::uint8_t { forward, recompute, backward, gather, reduce };
 std::string_view name_of(Phase p);
 
 // The tensors of a collective: of an all_reduce they are the same.

@@ -1,422 +1,276 @@
 #include "graph/planner.h"
 
 #include <algorithm>
-#include <iterator>
-#include <map>
-#include <optional>
 #include <utility>
 
 #include "device/memory.h"
+#include "graph/planner_impl.h"
 
 namespace tfm::graph {
 
-class Planner {
- public:
-  Planner(std::shared_ptr<const Recorder> recording, const PlanOptions& options)
-      : options_(options), nodes_(recording->nodes()), values_(recording->values()) {
-    program_.recording_ = std::move(recording);
-    program_.buckets_ = options.buckets;
-    const std::size_t n = values_.size();
-    forward_.assign(n, -1);
-    late_.assign(n, -1);
-    gradient_.assign(n, -1);
-    written_.assign(n, false);
-    consumers_.resize(n);
-    for (int node = 0; node < static_cast<int>(nodes_.size()); ++node)
-      for (int v : nodes_[node].in)
-        if (v >= 0) consumers_[v].push_back(node);
-    decide_dropped();
-  }
+Planner::Planner(std::shared_ptr<const Recorder> recording, const PlanOptions& options)
+    : options_(options), nodes_(recording->nodes()), values_(recording->values()) {
+  program_.recording_ = std::move(recording);
+  program_.buckets_ = options.buckets;
+  program_.sharded_ = options.sharded;
+  const std::size_t n = values_.size();
+  forward_.assign(n, -1);
+  late_.assign(n, -1);
+  gradient_.assign(n, -1);
+  written_.assign(n, false);
+  consumers_.resize(n);
+  for (int node = 0; node < static_cast<int>(nodes_.size()); ++node)
+    for (int v : nodes_[node].in)
+      if (v >= 0) consumers_[v].push_back(node);
+  decide_dropped();
+}
 
-  Program run() {
-    if (options_.training)
-      for (Value v : options_.seeds) {
-        program_.buffers_[gradient_of(v.id)].seeded = true;
-        written_[v.id] = true;
-      }
-    for (int n = 0; n < static_cast<int>(nodes_.size()); ++n)
-      if (!(options_.training && nodes_[n].op->forward_with_backward())) emit_forward(n, false);
-    if (options_.training)
-      for (int n = static_cast<int>(nodes_.size()); n-- > 0;) emit_backward(n);
-    for (Value v : options_.outputs) program_.buffers_[forward_of(v.id)].kept = true;
-    find_live_ranges();
-    join();
-    cut_into_stages();
-    if (options_.overlap) wait_late();
-    insert_reductions();
-    number_exchanges();
-    find_live_ranges();
-    place();
-    return std::move(program_);
-  }
-
- private:
-  void decide_dropped() {
-    dropped_.assign(values_.size(), false);
-    if (!options_.training || options_.recompute == Recompute::none) return;
-    for (const Node& node : nodes_)
-      if (node.scope >= 0 && (options_.recompute == Recompute::full || node.op->cheap()))
-        for (int v : node.out) dropped_[v] = true;
-    for (const Node& node : nodes_)
-      for (int v : node.in)
-        if (v >= 0 && values_[v].scope != node.scope) dropped_[v] = false;
-    for (Value v : options_.outputs) dropped_[v.id] = false;
-  }
-
-  int buffer(Buffer::Kind kind, int value, std::int64_t bytes, bool persistent) {
-    program_.buffers_.push_back(
-        {.kind = kind, .value = value, .persistent = persistent, .bytes = bytes});
-    return static_cast<int>(program_.buffers_.size()) - 1;
-  }
-  int forward_of(int v) {
-    if (forward_[v] < 0)
-      forward_[v] =
-          buffer(Buffer::Kind::value, v, values_[v].bytes(), values_[v].role != Role::activation);
-    return forward_[v];
-  }
-  int gradient_of(int v) {
-    if (gradient_[v] < 0)
-      gradient_[v] = buffer(
-          Buffer::Kind::gradient, v,
-          values_[v].shape.elements() * static_cast<std::int64_t>(size_of(values_[v].gradient)),
-          values_[v].role == Role::parameter);
-    return gradient_[v];
-  }
-  int workspace(std::int64_t bytes) {
-    return bytes > 0 ? buffer(Buffer::Kind::workspace, -1, bytes, false) : -1;
-  }
-  void take_workspaces(const Op& op, Instruction& s) {
-    s.workspace = workspace(op.workspace_bytes(s.phase));
-    if (!options_.device) return;
-    const std::int64_t scratch = op.scratch_bytes(s.phase, program_.recording_->dtype());
-    s.scratch = workspace(scratch > 0 ? scratch + device::scratch_piece(1)
-                                      : 0);  // it is to start at a multiple of that
-  }
-  int current(int v) { return late_[v] >= 0 ? late_[v] : forward_of(v); }
-
-  void emit_forward(int n, bool again) {
-    const Node& node = nodes_[n];
-    Instruction s{.phase = again ? Phase::recompute : Phase::forward, .node = n};
-    for (int v : node.in) s.in.push_back(v < 0 ? -1 : again ? current(v) : forward_of(v));
-    for (int v : node.out) {
-      if (again) late_[v] = buffer(Buffer::Kind::recomputed, v, values_[v].bytes(), false);
-      s.out.push_back(again ? late_[v] : forward_of(v));
+Program Planner::run() {
+  if (options_.training)
+    for (Value v : options_.seeds) {
+      program_.buffers_[gradient_of(v.id)].seeded = true;
+      written_[v.id] = true;
     }
-    take_workspaces(*node.op, s);
-    program_.steps_.push_back(std::move(s));
+  for (int n = 0; n < static_cast<int>(nodes_.size()); ++n)
+    if (!(options_.training && nodes_[n].op->forward_with_backward())) emit_forward(n, false);
+  if (options_.training)
+    for (int n = static_cast<int>(nodes_.size()); n-- > 0;) emit_backward(n);
+  for (Value v : options_.outputs) program_.buffers_[forward_of(v.id)].kept = true;
+  find_live_ranges();
+  join();
+  count_visits();
+  cut_into_stages();
+  if (options_.overlap) wait_late();
+  if (options_.sharded.parameters) insert_gathers();
+  if (options_.training) insert_reductions();
+  number_exchanges();
+  find_live_ranges();
+  place();
+  return std::move(program_);
+}
+
+void Planner::decide_dropped() {
+  dropped_.assign(values_.size(), false);
+  if (!options_.training || options_.recompute == Recompute::none) return;
+  for (const Node& node : nodes_)
+    if (node.scope >= 0 && (options_.recompute == Recompute::full || node.op->cheap()))
+      for (int v : node.out) dropped_[v] = true;
+  for (const Node& node : nodes_)
+    for (int v : node.in)
+      if (v >= 0 && values_[v].scope != node.scope) dropped_[v] = false;
+  for (Value v : options_.outputs) dropped_[v.id] = false;
+}
+
+int Planner::buffer(Buffer::Kind kind, int value, std::int64_t bytes, bool persistent) {
+  program_.buffers_.push_back(
+      {.kind = kind, .value = value, .persistent = persistent, .bytes = bytes});
+  return static_cast<int>(program_.buffers_.size()) - 1;
+}
+
+int Planner::forward_of(int v) {
+  if (forward_[v] < 0)
+    forward_[v] =
+        buffer(Buffer::Kind::value, v, values_[v].bytes(), values_[v].role != Role::activation);
+  return forward_[v];
+}
+
+int Planner::gradient_of(int v) {
+  if (gradient_[v] < 0)
+    gradient_[v] = buffer(
+        Buffer::Kind::gradient, v,
+        values_[v].shape.elements() * static_cast<std::int64_t>(size_of(values_[v].gradient)),
+        values_[v].role == Role::parameter);
+  return gradient_[v];
+}
+
+int Planner::workspace(std::int64_t bytes) {
+  return bytes > 0 ? buffer(Buffer::Kind::workspace, -1, bytes, false) : -1;
+}
+
+void Planner::take_workspaces(const Op& op, Instruction& s) {
+  s.workspace = workspace(op.workspace_bytes(s.phase));
+  if (!options_.device) return;
+  const std::int64_t scratch = op.scratch_bytes(s.phase, program_.recording_->dtype());
+  s.scratch = workspace(scratch > 0 ? scratch + device::scratch_piece(1)
+                                    : 0);  // it is to start at a multiple of that
+}
+
+void Planner::emit_forward(int n, bool again) {
+  const Node& node = nodes_[n];
+  Instruction s{.phase = again ? Phase::recompute : Phase::forward, .node = n};
+  for (int v : node.in) s.in.push_back(v < 0 ? -1 : again ? current(v) : forward_of(v));
+  for (int v : node.out) {
+    if (again) late_[v] = buffer(Buffer::Kind::recomputed, v, values_[v].bytes(), false);
+    s.out.push_back(again ? late_[v] : forward_of(v));
   }
+  take_workspaces(*node.op, s);
+  program_.steps_.push_back(std::move(s));
+}
 
-  // Makes value v readable in backward: what was dropped is computed again, its own inputs first.
-  void need(int v) {
-    if (v < 0 || !dropped_[v] || late_[v] >= 0) return;
-    for (int input : nodes_[values_[v].producer].in) need(input);
-    emit_forward(values_[v].producer, true);
+// Makes value v readable in backward: what was dropped is computed again, its own inputs first.
+void Planner::need(int v) {
+  if (v < 0 || !dropped_[v] || late_[v] >= 0) return;
+  for (int input : nodes_[values_[v].producer].in) need(input);
+  emit_forward(values_[v].producer, true);
+}
+
+// At node n of the backward pass: all that is left to do with the gradient of `a` is to read it
+// once, before anything is added to that of `b`.
+bool Planner::read_before_written(int n, int a, int b) const {
+  const int reader = values_[a].producer;
+  return reader >= 0 && std::ranges::all_of(consumers_[a], [&](int c) { return c >= n; }) &&
+         std::ranges::all_of(consumers_[b], [&](int c) { return c >= n || c < reader; });
+}
+
+// Whether the gradient of node n's input k, which equals that of the first output, takes over its
+// memory.
+bool Planner::shares_gradient(int n, std::size_t k) {
+  const Node& node = nodes_[n];
+  const int v = node.in[k], out = node.out[0];
+  if (v < 0 || !node.op->passes_gradient().contains(k)) return false;
+  const ValueInfo &in = values_[v], &made = values_[out];
+  if (!written_[out] || !in.wants_grad || in.role != Role::activation || gradient_[v] >= 0)
+    return false;
+  if (in.gradient != made.gradient || in.shape != made.shape || std::ranges::count(node.in, v) > 1)
+    return false;
+  std::vector<int>& owners = owners_[gradient_[out]];
+  if (owners.size() > 1) return false;
+  if (owners.size() == 1 && !read_before_written(n, v, owners[0]) &&
+      !read_before_written(n, owners[0], v))
+    return false;
+  owners.push_back(v);
+  return true;
+}
+
+void Planner::emit_backward(int n) {
+  const Node& node = nodes_[n];
+  const bool one_pass = node.op->forward_with_backward();
+  const bool reached =
+      std::any_of(node.out.begin(), node.out.end(), [&](int v) { return written_[v]; });
+  const auto wants_grad = [&](int v) { return v >= 0 && values_[v].wants_grad; };
+  const bool wanted = std::ranges::any_of(node.in, wants_grad);
+  if (!one_pass && !(reached && wanted)) return;
+  const Saved saved = node.op->saved();
+  for (std::size_t k = 0; k < node.in.size(); ++k)
+    if (saved.inputs.contains(k)) need(node.in[k]);
+  for (std::size_t k = 0; k < node.out.size(); ++k)
+    if (saved.outputs.contains(k) && !one_pass) need(node.out[k]);
+
+  Instruction s{.phase = Phase::backward, .node = n};
+  for (std::size_t k = 0; k < node.in.size(); ++k)
+    s.in.push_back(node.in[k] >= 0 && saved.inputs.contains(k) ? current(node.in[k]) : -1);
+  for (std::size_t k = 0; k < node.out.size(); ++k)
+    s.out.push_back(one_pass || saved.outputs.contains(k) ? current(node.out[k]) : -1);
+  for (int v : node.out) {
+    s.grad_out.push_back(!one_pass && written_[v] ? gradient_of(v) : -1);
+    std::erase(owners_[gradient_[v]], v);
   }
-
-  // At node n of the backward pass: all that is left to do with the gradient of `a` is to read it
-  // once, before anything is added to that of `b`.
-  bool read_before_written(int n, int a, int b) const {
-    const int reader = values_[a].producer;
-    return reader >= 0 && std::ranges::all_of(consumers_[a], [&](int c) { return c >= n; }) &&
-           std::ranges::all_of(consumers_[b], [&](int c) { return c >= n || c < reader; });
-  }
-
-  // Whether the gradient of node n's input k, which equals that of the first output, takes over its
-  // memory.
-  bool shares_gradient(int n, std::size_t k) {
-    const Node& node = nodes_[n];
-    const int v = node.in[k], out = node.out[0];
-    if (v < 0 || !node.op->passes_gradient().contains(k)) return false;
-    const ValueInfo &in = values_[v], &made = values_[out];
-    if (!written_[out] || !in.wants_grad || in.role != Role::activation || gradient_[v] >= 0)
-      return false;
-    if (in.gradient != made.gradient || in.shape != made.shape ||
-        std::ranges::count(node.in, v) > 1)
-      return false;
-    std::vector<int>& owners = owners_[gradient_[out]];
-    if (owners.size() > 1) return false;
-    if (owners.size() == 1 && !read_before_written(n, v, owners[0]) &&
-        !read_before_written(n, owners[0], v))
-      return false;
-    owners.push_back(v);
-    return true;
-  }
-
-  void emit_backward(int n) {
-    const Node& node = nodes_[n];
-    const bool one_pass = node.op->forward_with_backward();
-    const bool reached =
-        std::any_of(node.out.begin(), node.out.end(), [&](int v) { return written_[v]; });
-    const auto wants_grad = [&](int v) { return v >= 0 && values_[v].wants_grad; };
-    const bool wanted = std::ranges::any_of(node.in, wants_grad);
-    if (!one_pass && !(reached && wanted)) return;
-    const Saved saved = node.op->saved();
-    for (std::size_t k = 0; k < node.in.size(); ++k)
-      if (saved.inputs.contains(k)) need(node.in[k]);
-    for (std::size_t k = 0; k < node.out.size(); ++k)
-      if (saved.outputs.contains(k) && !one_pass) need(node.out[k]);
-
-    Instruction s{.phase = Phase::backward, .node = n};
-    for (std::size_t k = 0; k < node.in.size(); ++k)
-      s.in.push_back(node.in[k] >= 0 && saved.inputs.contains(k) ? current(node.in[k]) : -1);
-    for (std::size_t k = 0; k < node.out.size(); ++k)
-      s.out.push_back(one_pass || saved.outputs.contains(k) ? current(node.out[k]) : -1);
-    for (int v : node.out) {
-      s.grad_out.push_back(!one_pass && written_[v] ? gradient_of(v) : -1);
-      std::erase(owners_[gradient_[v]], v);
+  for (std::size_t k = 0; k < node.in.size(); ++k) {
+    const int v = node.in[k];
+    GradRef g;
+    if (shares_gradient(n, k)) {
+      gradient_[v] = gradient_[node.out[0]];
+      written_[v] = true;
+    } else if (wants_grad(v)) {
+      g = {gradient_of(v), written_[v]};
+      written_[v] = true;
     }
-    for (std::size_t k = 0; k < node.in.size(); ++k) {
-      const int v = node.in[k];
-      GradRef g;
-      if (shares_gradient(n, k)) {
-        gradient_[v] = gradient_[node.out[0]];
-        written_[v] = true;
-      } else if (wants_grad(v)) {
-        g = {gradient_of(v), written_[v]};
-        written_[v] = true;
-      }
-      s.grad_in.push_back(g);
-    }
-    take_workspaces(*node.op, s);
-    program_.steps_.push_back(std::move(s));
+    s.grad_in.push_back(g);
   }
+  take_workspaces(*node.op, s);
+  program_.steps_.push_back(std::move(s));
+}
 
-  // From the first step that uses a buffer to the last one; both of joined steps use what either
-  // does. What a caller writes before a run lives from its start, what it reads after it to its
-  // end.
-  void find_live_ranges() {
-    for (Buffer& b : program_.buffers_) b.first = b.last = -1;
-    const auto use = [&](int b, int at) {
-      Buffer& buf = program_.buffers_[b];
-      if (buf.first < 0) buf.first = at;
-      buf.last = std::max(buf.last, at);
-    };
-    const int steps = static_cast<int>(program_.steps_.size());
-    for (int i = 0; i < steps; ++i)
-      for_each_buffer(program_.steps_[i], [&](int b) {
-        use(b, i);
-        if (program_.joined(static_cast<std::size_t>(i))) use(b, i + 1);
-      });
-    for (Buffer& b : program_.buffers_) {
-      if (b.seeded) b.first = 0, b.last = std::max(b.last, 0);
-      if (b.kept) b.first = b.first < 0 ? steps : b.first, b.last = steps;
-    }
-  }
-
-  // Whether step i does nothing but go on with what the one before it makes.
-  bool continues(std::size_t i) const {
-    const Instruction &before = program_.steps_[i - 1], &s = program_.steps_[i];
-    if (before.pair || before.phase != s.phase) return false;
-    if (s.phase != Phase::backward) return s.in[0] == before.out[0];
-    const GradRef made = before.grad_in[0];
-    const bool alone = made.buffer >= 0 && made.buffer == s.grad_out[0] && !made.accumulate &&
-                       program_.buffers_[made.buffer].last == static_cast<int>(i);
-    return alone && s.grad_in[0].buffer >= 0;
-  }
-
-  // The second of two joined steps gets scratch memory enough for either.
-  void join() {
-    for (std::size_t i = 1; i < program_.steps_.size(); ++i) {
-      if (!continues(i)) continue;
-      Instruction& s = program_.steps_[i];
-      const Op &before = *nodes_[program_.steps_[i - 1].node].op, &op = *nodes_[s.node].op;
-      const auto found = std::ranges::find_if(
-          options_.fusions, [&](const StepPair& p) { return p.matches(before, op, s.phase); });
-      if (found == options_.fusions.end()) continue;
-      s.pair = &*found;
-      if (const int first = program_.steps_[i - 1].scratch; first >= 0 && s.scratch >= 0)
-        program_.buffers_[s.scratch].bytes =
-            std::max(program_.buffers_[s.scratch].bytes, program_.buffers_[first].bytes);
-      else if (first >= 0)
-        s.scratch = first;
-    }
-  }
-
-  const Op& op_of(const Instruction& s) const { return *nodes_[s.node].op; }
-  std::vector<comm::CollectiveCall> calls_of(const Instruction& s) const {
-    return op_of(s).exchanges(s.phase);
-  }
-
-  // Whether a pass makes gradients of parameters that the next one, which communicates, does not
-  // wait for.
-  bool has_time_beside(const Instruction& s, const Instruction& next) const {
-    const auto makes = [&](bool parameter) {
-      return std::ranges::any_of(s.grad_in, [&](const GradRef& g) {
-        return g.buffer >= 0 && program_.buffers_[g.buffer].persistent == parameter;
-      });
-    };
-    return options_.overlap && s.phase == Phase::backward && next.phase == Phase::backward &&
-           !s.pair && !next.pair && op_of(s).parameters_apart() && makes(true) && makes(false) &&
-           !calls_of(next).empty() && !depend(only(s, Instruction::Gradients::of_parameters), next);
-  }
-
-  Instruction only(Instruction s, Instruction::Gradients gradients) const {
-    s.gradients = gradients;
-    for (GradRef& g : s.grad_in)
-      if (g.buffer >= 0 && program_.buffers_[g.buffer].persistent !=
-                               (gradients == Instruction::Gradients::of_parameters))
-        g = {};
-    return s;
-  }
-
-  // Until here a step is a whole pass of a node.
-  void cut_into_stages() {
-    using Kind = Instruction::Kind;
-    using Gradients = Instruction::Gradients;
-    const std::vector<Instruction> passes = std::exchange(program_.steps_, {});
-    std::optional<Instruction> beside;  // runs while the next pass communicates
-    std::vector<Instruction>& steps = program_.steps_;
-    for (std::size_t i = 0; i < passes.size(); ++i) {
-      const bool apart = i + 1 < passes.size() && has_time_beside(passes[i], passes[i + 1]);
-      Instruction s = apart ? only(passes[i], Gradients::of_activations) : passes[i];
-      std::size_t k = 0;
-      for (const comm::CollectiveCall& call : calls_of(s)) {
-        steps.push_back(s);
-        program_.exchanges_.push_back({.call = call, .k = k++});
-        Instruction at = s;
-        at.exchange = static_cast<int>(program_.exchanges_.size()) - 1;
-        at.kind = Kind::start;
-        steps.push_back(at);
-        if (beside) steps.push_back(*std::exchange(beside, {}));
-        at.kind = Kind::wait;
-        steps.push_back(at);
-        s.stage = static_cast<int>(k);
-      }
-      steps.push_back(s);
-      if (apart) beside = only(passes[i], Gradients::of_parameters);
-    }
-  }
-
-  // Of two steps that touch the same buffer one writes it.
-  bool depend(const Instruction& a, const Instruction& b) const {
-    const auto writes = [&](const Instruction& s, int buffer) {
-      const bool makes = s.phase != Phase::backward || op_of(s).forward_with_backward();
-      return buffer == s.workspace || buffer == s.scratch ||
-             (makes && std::ranges::find(s.out, buffer) != s.out.end()) ||
-             std::ranges::find(s.grad_in, buffer, &GradRef::buffer) != s.grad_in.end();
-    };
-    bool found = false;
-    for_each_buffer(a, [&](int x) {
-      for_each_buffer(b, [&](int y) { found |= x == y && (writes(a, x) || writes(b, x)); });
+// From the first step that uses a buffer to the last one; both of joined steps use what either
+// does. What a caller writes before a run lives from its start, what it reads after it to its
+// end.
+void Planner::find_live_ranges() {
+  for (Buffer& b : program_.buffers_) b.first = b.last = -1;
+  const auto use = [&](const auto& self, int b, int at) -> void {
+    Buffer& buf = program_.buffers_[b];
+    if (buf.first < 0) buf.first = at;
+    buf.last = std::max(buf.last, at);
+    if (buf.within >= 0) self(self, buf.within, at);
+  };
+  const int steps = static_cast<int>(program_.steps_.size());
+  for (int i = 0; i < steps; ++i)
+    for_each_buffer(program_.steps_[i], [&](int b) {
+      use(use, b, i);
+      if (program_.joined(static_cast<std::size_t>(i))) use(use, b, i + 1);
     });
-    return found;
+  for (Buffer& b : program_.buffers_) {
+    if (b.seeded) b.first = 0, b.last = std::max(b.last, 0);
+    if (b.kept) b.first = b.first < 0 ? steps : b.first, b.last = steps;
   }
+}
 
-  // Moves the wait of a pass's only collective, with the stage behind it, to the first step that
-  // depends on it.
-  void wait_late() {
-    std::vector<Instruction>& steps = program_.steps_;
-    for (std::size_t i = steps.size(); i-- > 0;) {
-      if (steps[i].kind != Instruction::Kind::wait || calls_of(steps[i]).size() > 1) continue;
-      std::size_t next = i + 2;
-      const auto free = [&](std::size_t at) {
-        return !depend(steps[i], steps[at]) && !depend(steps[i + 1], steps[at]);
-      };
-      while (next < steps.size() && free(next) && (!program_.joined(next) || free(next + 1)))
-        next += program_.joined(next) ? 2 : 1;
-      std::rotate(steps.begin() + static_cast<std::ptrdiff_t>(i),
-                  steps.begin() + static_cast<std::ptrdiff_t>(i) + 2,
-                  steps.begin() + static_cast<std::ptrdiff_t>(next));
-    }
+// Whether step i does nothing but go on with what the one before it makes.
+bool Planner::continues(std::size_t i) const {
+  const Instruction &before = program_.steps_[i - 1], &s = program_.steps_[i];
+  if (before.pair || before.phase != s.phase) return false;
+  if (s.phase != Phase::backward) return s.in[0] == before.out[0];
+  const GradRef made = before.grad_in[0];
+  const bool alone = made.buffer >= 0 && made.buffer == s.grad_out[0] && !made.accumulate &&
+                     program_.buffers_[made.buffer].last == static_cast<int>(i);
+  return alone && s.grad_in[0].buffer >= 0;
+}
+
+// The second of two joined steps gets scratch memory enough for either.
+void Planner::join() {
+  for (std::size_t i = 1; i < program_.steps_.size(); ++i) {
+    if (!continues(i)) continue;
+    Instruction& s = program_.steps_[i];
+    const Op &before = *nodes_[program_.steps_[i - 1].node].op, &op = *nodes_[s.node].op;
+    const auto found = std::ranges::find_if(
+        options_.fusions, [&](const StepPair& p) { return p.matches(before, op, s.phase); });
+    if (found == options_.fusions.end()) continue;
+    s.pair = &*found;
+    if (const int first = program_.steps_[i - 1].scratch; first >= 0 && s.scratch >= 0)
+      program_.buffers_[s.scratch].bytes =
+          std::max(program_.buffers_[s.scratch].bytes, program_.buffers_[first].bytes);
+    else if (first >= 0)
+      s.scratch = first;
   }
+}
 
-  // The collective of a bucket starts right after the step that makes the last of its gradients
-  // final, buckets in their order, and is waited for at the end.
-  void insert_reductions() {
-    if (!options_.training) return;
-    std::vector<int>
-        ready;  // of each parameter: the step behind which its gradient is final, or -1
-    for (std::size_t v = 0; v < values_.size(); ++v)
-      if (const int p = values_[v].parameter; p >= 0 && !written_[v])
-        program_.untouched_.push_back(p);
-    std::vector<Instruction>& steps = program_.steps_;
-    for (std::size_t i = 0; i < steps.size(); ++i)
-      for (const GradRef& g : steps[i].grad_in) {
-        if (g.buffer < 0 || !program_.buffers_[g.buffer].persistent) continue;
-        const auto p =
-            static_cast<std::size_t>(values_[program_.buffers_[g.buffer].value].parameter);
-        if (p >= ready.size()) ready.resize(p + 1, -1);
-        ready[p] = static_cast<int>(i) + program_.joined(i);
-      }
-    std::vector<std::vector<Instruction>> behind(steps.size() + 1);  // so many steps
-    std::vector<Instruction> waits;
-    int earliest = -1;
-    for (int b = 0; b < static_cast<int>(options_.buckets.size()); ++b) {
-      for (int p : options_.buckets[b].parameters)
-        if (p < static_cast<int>(ready.size())) earliest = std::max(earliest, ready[p]);
-      Instruction s{.kind = Instruction::Kind::start,
-                    .phase = Phase::reduce,
-                    .exchange = static_cast<int>(program_.exchanges_.size())};
-      program_.exchanges_.push_back({.call = options_.buckets[b].call, .bucket = b});
-      behind[static_cast<std::size_t>(earliest + 1)].push_back(s);
-      s.kind = Instruction::Kind::wait;
-      waits.push_back(s);
-    }
-    std::vector<Instruction> all = std::move(behind[0]);
-    for (std::size_t i = 0; i < steps.size(); ++i) {
-      all.push_back(std::move(steps[i]));
-      std::ranges::move(behind[i + 1], std::back_inserter(all));
-    }
-    std::ranges::move(waits, std::back_inserter(all));
-    steps = std::move(all);
+void Planner::count_visits() {
+  int visit = 0, last = -1;
+  for (Instruction& s : program_.steps_) {
+    const int scope = nodes_[s.node].scope;
+    visit += scope != std::exchange(last, scope);
+    s.visit = visit;
   }
+}
 
-  // In the order of their starts.
-  void number_exchanges() {
-    std::vector<Exchange> sorted;
-    std::vector<int> number(program_.exchanges_.size());
-    for (int i = 0; i < static_cast<int>(program_.steps_.size()); ++i) {
-      Instruction& s = program_.steps_[i];
-      if (s.kind == Instruction::Kind::start) {
-        number[s.exchange] = static_cast<int>(sorted.size());
-        sorted.push_back(program_.exchanges_[s.exchange]);
-        sorted.back().start = i;
-      }
-      if (s.kind == Instruction::Kind::compute) continue;
-      s.exchange = number[s.exchange];
-      if (s.kind == Instruction::Kind::wait) sorted[s.exchange].wait = i;
+// Largest first, each at the lowest offset that is free during its life.
+void Planner::place() {
+  std::vector<int> order;
+  for (int b = 0; b < static_cast<int>(program_.buffers_.size()); ++b)
+    if (program_.buffers_[b].in_arena() && program_.buffers_[b].first >= 0) order.push_back(b);
+  auto& buffers = program_.buffers_;
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int a, int b) { return buffers[a].bytes > buffers[b].bytes; });
+  std::vector<int> placed;  // by offset
+  for (int b : order) {
+    Buffer& buf = buffers[b];
+    const std::int64_t size = round_up(buf.bytes, 64);
+    std::int64_t offset = 0;
+    for (int p : placed) {
+      const Buffer& other = buffers[p];
+      if (other.first > buf.last || buf.first > other.last) continue;
+      if (offset + size <= other.offset) break;
+      offset = std::max(offset, other.offset + round_up(other.bytes, 64));
     }
-    program_.exchanges_ = std::move(sorted);
+    buf.offset = offset;
+    program_.arena_bytes_ = std::max(program_.arena_bytes_, offset + size);
+    placed.insert(
+        std::upper_bound(placed.begin(), placed.end(), b,
+                         [&](int x, int y) { return buffers[x].offset < buffers[y].offset; }),
+        b);
   }
-
-  // Largest first, each at the lowest offset that is free during its life.
-  void place() {
-    std::vector<int> order;
-    for (int b = 0; b < static_cast<int>(program_.buffers_.size()); ++b)
-      if (!program_.buffers_[b].persistent && program_.buffers_[b].first >= 0) order.push_back(b);
-    auto& buffers = program_.buffers_;
-    std::stable_sort(order.begin(), order.end(),
-                     [&](int a, int b) { return buffers[a].bytes > buffers[b].bytes; });
-    std::vector<int> placed;  // by offset
-    for (int b : order) {
-      Buffer& buf = buffers[b];
-      const std::int64_t size = round_up(buf.bytes, 64);
-      std::int64_t offset = 0;
-      for (int p : placed) {
-        const Buffer& other = buffers[p];
-        if (other.first > buf.last || buf.first > other.last) continue;
-        if (offset + size <= other.offset) break;
-        offset = std::max(offset, other.offset + round_up(other.bytes, 64));
-      }
-      buf.offset = offset;
-      program_.arena_bytes_ = std::max(program_.arena_bytes_, offset + size);
-      placed.insert(
-          std::upper_bound(placed.begin(), placed.end(), b,
-                           [&](int x, int y) { return buffers[x].offset < buffers[y].offset; }),
-          b);
-    }
-  }
-
-  const PlanOptions& options_;
-  const std::vector<Node>& nodes_;
-  const std::vector<ValueInfo>& values_;
-  Program program_;
-  std::vector<int> forward_, late_, gradient_;
-  std::vector<bool> written_, dropped_;
-  std::vector<std::vector<int>> consumers_;  // of each value, nodes in order
-  std::map<int, std::vector<int>>
-      owners_;  // of a gradient taken over, by buffer: values whose producers have not read it yet
-};
+  for (Buffer& b : buffers)
+    if (b.within >= 0) b.offset += buffers[b.within].offset;
+}
 
 Program plan(std::shared_ptr<const Recorder> recording, const PlanOptions& options) {
   Program p = Planner(std::move(recording), options).run();

@@ -11,9 +11,11 @@ struct PlanOptions {
   std::vector<Value>
       seeds;  // their gradients are written by the caller before the run (gradient tests)
   std::vector<BucketUse> buckets;  // reduced from the step on that makes their last gradient final
-  bool device = false;             // of a GPU: kernels get scratch memory
+  Sharded sharded;
+  bool device = false;  // of a GPU: kernels get scratch memory
   // A pass's collective is waited for right before the first step that needs its result, otherwise
-  // at once; gradients of parameters are made meanwhile. Buckets are waited for at the end.
+  // at once; gradients of parameters are made meanwhile. Sharded buckets are gathered one visit of
+  // a layer ahead and reduced during the next one; whole ones are waited for at the end, always.
   bool overlap = false;
   std::span<const StepPair> fusions = {};  // live as long as the program
 };

@@ -4,13 +4,14 @@
 
 #include "device/memory.h"
 #include "device/timed.h"
+#include "kernels/elementwise.h"
 
 namespace tfm::graph {
 
 std::int64_t Program::unshared_bytes() const {
   std::int64_t sum = 0;
   for (const Buffer& b : buffers_)
-    if (!b.persistent) sum += round_up(b.bytes, 64);
+    if (b.in_arena()) sum += round_up(b.bytes, 64);
   return sum;
 }
 
@@ -80,7 +81,9 @@ void Program::bind(std::byte* arena, const Bindings& bindings) {
   for (std::size_t b = 0; b < buffers_.size(); ++b)
     tensors_.push_back(resolve(static_cast<int>(b), arena, bindings));
   const auto at = [&](int buffer) { return buffer < 0 ? Tensor{} : tensors_[buffer]; };
-  bucket_gradients_ = bindings.buckets;
+  arena_ = arena;
+  bucket_parameters_ = bindings.bucket_parameters;
+  bucket_gradients_ = bindings.bucket_gradients;
   tickets_.resize(exchanges_.size());
   resolved_.assign(steps_.size(), {});
   for (std::size_t i = 0; i < steps_.size(); ++i) {
@@ -142,13 +145,23 @@ void Program::compute(std::size_t i, const ExecContext& context) const {
   s.pair->run(op_of(steps_[i - 1]), before, op_of(s), exec);
 }
 
+// The whole bucket of an exchange.
+Tensor Program::bucket(const Exchange& x) const {
+  const bool gradients = x.of == Exchange::Of::gradients;
+  if (x.buffer < 0) return (gradients ? bucket_gradients_ : bucket_parameters_)[x.bucket];
+  return {arena_ + buffers_[x.buffer].offset,
+          gradients ? accum_type(recording_->dtype()) : recording_->dtype(),
+          {buckets_[x.bucket].elements}};
+}
+
 Exchanged Program::tensors_of(const Exchange& x, const ExecContext& context) const {
   if (x.bucket < 0) {
     const Instruction& s = steps_[x.start];
     return recording_->nodes()[s.node].op->exchanged(
         s.phase, x.k, exec_of(static_cast<std::size_t>(x.start), context));
   }
-  const Tensor whole = bucket_gradients_[x.bucket];
+  const Tensor whole = bucket(x);
+  if (x.of == Exchange::Of::parameters) return {bucket_parameters_[x.bucket], whole};
   if (x.call.kind != comm::Collective::reduce_scatter) return {whole, whole};
   const comm::Communicator& group = context.mesh->group(x.call.axes);
   Tensor part{whole.data, whole.dtype, {div_exact(whole.elements(), group.size())}};
@@ -156,16 +169,38 @@ Exchanged Program::tensors_of(const Exchange& x, const ExecContext& context) con
   return {whole, part};
 }
 
+void Program::clear_gaps(const Exchange& x, const ExecContext& context) const {
+  const Tensor whole = bucket(x);
+  device::on(context.stream, [&](auto& stream) {
+    with_accum(whole.dtype, [&]<class T>() {
+      for (const auto& [first, n] : gaps_[x.bucket])
+        kernels::fill(stream, kernels::FillArgs<T>{n, T(0), whole.ptr<T>() + first});
+    });
+  });
+}
+
+void Program::add_share(const Exchange& x, const ExecContext& context) const {
+  const Tensor sum = tensors_of(x, context).out, share = bucket_gradients_[x.bucket];
+  device::on(context.stream, [&](auto& stream) {
+    with_accum(sum.dtype, [&]<class T>() {
+      kernels::copy(stream, kernels::CopyArgs<T>{sum.elements(), sum.ptr<T>(), share.ptr<T>(),
+                                                 context.state.accumulate_parameters});
+    });
+  });
+}
+
 // A collective that nothing runs beside needs no halves.
 void Program::exchange(std::size_t i, const ExecContext& context) const {
   const Instruction& s = steps_[i];
   const Exchange& x = exchanges_[s.exchange];
-  if (x.bucket >= 0 && !context.state.reduce_gradients) return;
+  if (!runs(x, context.state.reduce_gradients)) return;
   comm::Communicator& group = context.mesh->group(x.call.axes);
   if (s.kind == Instruction::Kind::wait) {
     if (x.overlaps()) group.finish(tickets_[s.exchange]);
+    if (reduces_share(x)) add_share(x, context);
     return;
   }
+  if (reduces_share(x)) clear_gaps(x, context);
   const Exchanged t = tensors_of(x, context);
   TFM_CHECK(std::max(t.in.bytes(), t.out.bytes()) == x.call.bytes,
             "a collective differs from its plan");
@@ -192,7 +227,7 @@ void Program::run(const ExecContext& context, std::vector<double>* seconds) cons
 std::vector<comm::CollectiveCall> Program::collectives(bool reduces) const {
   std::vector<comm::CollectiveCall> calls;
   for (const Exchange& x : exchanges_)
-    if (x.bucket < 0 || reduces) calls.push_back(x.call);
+    if (runs(x, reduces)) calls.push_back(x.call);
   return calls;
 }
 

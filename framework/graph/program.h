@@ -10,9 +10,9 @@ enum class Recompute : std::uint8_t { none, selective, full };
 
 // Where a tensor of a step lives: an index into Program::buffers, or -1.
 struct Buffer {
-  enum class Kind : std::uint8_t { value, recomputed, gradient, workspace };
+  enum class Kind : std::uint8_t { value, recomputed, gradient, workspace, bucket };
   Kind kind = Kind::value;
-  int value = -1;  // of the recording; -1 for workspace and scratch
+  int value = -1;  // of the recording; -1 for workspace, scratch and buckets
   bool persistent =
       false;  // parameter, input or constant (or a parameter's gradient): outside the arena
   bool seeded = false;  // written by the caller before the run
@@ -20,6 +20,8 @@ struct Buffer {
   std::int64_t bytes = 0;
   int first = -1, last = -1;  // steps between which it is live
   std::int64_t offset = 0;    // in the arena
+  int within = -1;            // a bucket's buffer, in whose memory this one lies
+  bool in_arena() const { return !persistent && within < 0; }
 };
 
 struct GradRef {
@@ -35,7 +37,8 @@ struct Instruction {
 
   Kind kind = Kind::compute;
   Phase phase = Phase::forward;
-  int node = -1;
+  int node = -1;      // -1: a bucket's collective
+  int visit = 0;      // of a layer: steps in a row that were recorded for the same one
   int stage = 0;      // of a computing step
   int exchange = -1;  // of a start and a wait: an index into Program::exchanges()
   Gradients gradients = Gradients::all;  // that a step of a backward pass makes
@@ -47,9 +50,13 @@ struct Instruction {
 
 // A collective of the program.
 struct Exchange {
+  enum class Of : std::uint8_t { pass, parameters, gradients };
+
   comm::CollectiveCall call;
-  int bucket = -1;            // of gradients, or
+  Of of = Of::pass;
+  int bucket = -1;            // or
   std::size_t k = 0;          // collective k of its node's pass
+  int buffer = -1;            // of a bucket that is whole while it is used only
   int start = -1, wait = -1;  // steps
   bool overlaps() const { return wait > start + 1; }
 };
@@ -66,16 +73,31 @@ void for_each_buffer(const Instruction& s, F&& f) {
     if (b >= 0) f(b);
 }
 
-// A contiguous range of the flat gradients that is reduced as one; see optim/optimizer.h. Of a
-// reduce_scatter a rank's result is its part of that range.
+// A contiguous range of the flat parameters and of their gradients, each of which is exchanged as
+// one; see optim/optimizer.h. Of a reduce_scatter a rank's result is its part of that range.
 struct BucketUse {
-  std::vector<int> parameters;  // indices whose gradients it holds
-  comm::CollectiveCall call;
+  struct Member {
+    int parameter = 0;        // index
+    std::int64_t offset = 0;  // in the bucket, in elements; below 0 where it begins in another one
+  };
+  std::vector<Member> members;
+  std::int64_t elements = 0;
+  comm::CollectiveCall reduce;  // of the gradients
+  comm::CollectiveCall gather;  // of parameters that are sharded
 };
 
-// Memory of the leaves: indexed as the recording's values; of buckets as PlanOptions::buckets.
+// What a rank has of every bucket between runs.
+struct Sharded {
+  // Its share of the parameters: they are gathered for each visit of the layer that uses them.
+  bool parameters = false;
+  // Its share of the gradients' sums, to which every run adds.
+  bool gradients = false;
+};
+
+// Memory of the leaves: indexed as the recording's values; of buckets as PlanOptions::buckets,
+// shares where they are sharded.
 struct Bindings {
-  std::vector<Tensor> data, gradients, buckets;
+  std::vector<Tensor> data, gradients, bucket_parameters, bucket_gradients;
 };
 
 class Program {
@@ -88,7 +110,12 @@ class Program {
   const Recorder& recording() const { return *recording_; }
   const std::vector<BucketUse>& buckets() const { return buckets_; }
   const std::vector<Exchange>& exchanges() const { return exchanges_; }  // in the order of starts
-  // The collectives of a run; `reduces`: as in StepState::reduce_gradients.
+  const Sharded& sharded() const { return sharded_; }
+  // Whether an exchange takes place in a run; `reduces`: as in StepState::reduce_gradients.
+  bool runs(const Exchange& x, bool reduces) const {
+    return x.of != Exchange::Of::gradients || sharded_.gradients || reduces;
+  }
+  // The collectives of a run.
   std::vector<comm::CollectiveCall> collectives(bool reduces) const;
   std::vector<int> parameters_without_gradient() const { return untouched_; }
   bool joined(std::size_t i) const {
@@ -123,17 +150,27 @@ class Program {
   void compute(std::size_t i, const ExecContext& context) const;
   void exchange(std::size_t i, const ExecContext& context) const;
   Exchanged tensors_of(const Exchange& x, const ExecContext& context) const;
+  Tensor bucket(const Exchange& x) const;
+  void clear_gaps(const Exchange& x, const ExecContext& context) const;
+  void add_share(const Exchange& x, const ExecContext& context) const;
+  bool reduces_share(const Exchange& x) const {
+    return x.of == Exchange::Of::gradients && x.buffer >= 0;
+  }
 
   std::shared_ptr<const Recorder> recording_;
   std::vector<Buffer> buffers_;
   std::vector<Instruction> steps_;
   std::vector<BucketUse> buckets_;
+  Sharded sharded_;
+  // First element and number of those of each sharded bucket that no step writes a gradient to.
+  std::vector<std::vector<std::pair<std::int64_t, std::int64_t>>> gaps_;
   std::vector<Exchange> exchanges_;
   std::vector<int> untouched_;
   std::int64_t arena_bytes_ = 0;
   std::vector<Resolved> resolved_;
   std::vector<Tensor> tensors_;  // by buffer
-  std::vector<Tensor> bucket_gradients_;
+  std::byte* arena_ = nullptr;
+  std::vector<Tensor> bucket_parameters_, bucket_gradients_;
   mutable std::vector<comm::Communicator::Ticket> tickets_;  // of collectives under way
 };
 

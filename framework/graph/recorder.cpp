@@ -10,6 +10,8 @@ std::string_view name_of(Phase p) {
       return "recompute";
     case Phase::backward:
       return "backward";
+    case Phase::gather:
+      return "gather";
     case Phase::reduce:
       return "reduce";
   }

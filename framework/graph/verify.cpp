@@ -14,6 +14,7 @@ struct LiveRange {
 
 std::string describe(const Program& p, int buffer) {
   const Buffer& b = p.buffers()[buffer];
+  if (b.kind == Buffer::Kind::bucket) return "a bucket";
   return b.value < 0 ? "a workspace"
                      : p.recording().values()[b.value].name +
                            (b.kind == Buffer::Kind::gradient ? " (gradient)" : "");
@@ -25,8 +26,10 @@ std::vector<LiveRange> live_ranges(const Program& p) {
     const Instruction& s = p.steps()[i];
     const bool joined = p.joined(static_cast<std::size_t>(i));
     for_each_buffer(s, [&](int b) {
-      if (ranges[b].first < 0) ranges[b].first = i;
-      ranges[b].last = i + joined;
+      for (; b >= 0; b = p.buffers()[b].within) {
+        if (ranges[b].first < 0) ranges[b].first = i;
+        ranges[b].last = i + joined;
+      }
     });
   }
   for (std::size_t b = 0; b < ranges.size();
@@ -42,7 +45,7 @@ void check_overlap(const Program& p) {
   const auto ranges = live_ranges(p);
   std::multimap<int, int> starts;
   for (std::size_t b = 0; b < ranges.size(); ++b)
-    if (!p.buffers()[b].persistent && ranges[b].first >= 0)
+    if (p.buffers()[b].in_arena() && ranges[b].first >= 0)
       starts.emplace(ranges[b].first, static_cast<int>(b));
   std::set<int> alive;
   for (const auto& [first, b] : starts) {
@@ -100,18 +103,25 @@ void check_joined(const Program& p, std::size_t i) {
 
 void check_order(const Program& p) {
   std::set<int> written;
+  const auto given = [&](const Buffer& b) {
+    if (b.seeded) return true;
+    if (!b.persistent || b.kind != Buffer::Kind::value) return false;
+    return !p.sharded().parameters || p.recording().values()[b.value].role != Role::parameter;
+  };
   for (std::size_t b = 0; b < p.buffers().size(); ++b)
-    if ((p.buffers()[b].persistent && p.buffers()[b].kind == Buffer::Kind::value) ||
-        p.buffers()[b].seeded)
-      written.insert(static_cast<int>(b));
+    if (given(p.buffers()[b])) written.insert(static_cast<int>(b));
   for (std::size_t i = 0; i < p.steps().size(); ++i) {
     const Instruction& s = p.steps()[i];
+    if (s.kind == Instruction::Kind::wait && s.phase == Phase::gather)
+      written.insert(s.out.begin(), s.out.end());
     if (s.kind != Instruction::Kind::compute) continue;
     check_stage(p, i);
     check_joined(p, i);
     const std::string& node = p.recording().nodes()[s.node].name;
     const auto reads = [&](int b) {
-      if (b >= 0 && !written.contains(b))
+      const bool in_bucket =
+          b >= 0 && p.buffers()[b].within >= 0 && p.buffers()[b].kind == Buffer::Kind::value;
+      if (b >= 0 && !written.contains(in_bucket ? p.buffers()[b].within : b))
         internal_error(node + " reads " + describe(p, b) + " before it is written");
     };
     if (begins(s)) {
@@ -128,6 +138,42 @@ void check_order(const Program& p) {
                        describe(p, g.buffer));
       written.insert(g.buffer);
     }
+  }
+}
+
+// Of what is exchanged as one: every view lies where its bucket has it, in a buffer of that bucket
+// which nothing else touches during the exchange.
+void check_bucket(const Program& p, const Exchange& x, int start, int wait) {
+  const bool parameters = x.of == Exchange::Of::parameters;
+  if ((x.buffer >= 0) != (parameters ? p.sharded().parameters : p.sharded().gradients))
+    internal_error("a bucket is sharded that was not to be, or is not");
+  if (x.buffer < 0) return;
+  const DType type = parameters ? p.recording().dtype() : accum_type(p.recording().dtype());
+  const auto element = static_cast<std::int64_t>(size_of(type));
+  const BucketUse& bucket = p.buckets()[x.bucket];
+  if (p.buffers()[x.buffer].bytes != bucket.elements * element)
+    internal_error("a bucket's buffer is of another size");
+  for (const Buffer& b : p.buffers()) {
+    if (b.within != x.buffer) continue;
+    const ValueInfo& value = p.recording().values()[b.value];
+    const auto found =
+        std::ranges::find(bucket.members, value.parameter, &BucketUse::Member::parameter);
+    if (found == bucket.members.end() ||
+        b.offset != p.buffers()[x.buffer].offset + found->offset * element || found->offset < 0 ||
+        found->offset + value.shape.elements() > bucket.elements)
+      internal_error(value.name + " lies outside of its bucket");
+  }
+  for (int i = start; i <= wait; ++i) {
+    if (i == start || i == wait) {
+      const Instruction& s = p.steps()[i];
+      if (std::ranges::count(parameters ? s.out : s.in, x.buffer) != 1)
+        internal_error("a bucket's buffer is not live while it is exchanged");
+      continue;
+    }
+    for_each_buffer(p.steps()[i], [&](int b) {
+      if (b == x.buffer || p.buffers()[b].within == x.buffer)
+        internal_error(describe(p, b) + " is touched while its bucket is exchanged");
+    });
   }
 }
 
@@ -150,10 +196,15 @@ void check_exchanges(const Program& p) {
       internal_error("a collective is out of order");
     const Instruction& start = p.steps()[starts[x]];
     const Exchange& of = p.exchanges()[x];
-    if (of.call != (of.bucket < 0 ? op_of(p, start).exchanges(start.phase).at(of.k)
-                                  : p.buckets().at(static_cast<std::size_t>(of.bucket)).call))
+    const bool parameters = of.of == Exchange::Of::parameters;
+    if (of.bucket < 0 ? of.call != op_of(p, start).exchanges(start.phase).at(of.k)
+                      : of.call != (parameters ? p.buckets().at(of.bucket).gather
+                                               : p.buckets().at(of.bucket).reduce))
       internal_error("a collective is not the one that was declared");
-    if (start.node < 0) continue;
+    if (of.bucket >= 0) {
+      check_bucket(p, of, starts[x], waits[x]);
+      continue;
+    }
     const std::string& node = p.recording().nodes()[start.node].name;
     const auto stage = [&](int step, int k) {
       const Instruction& s = p.steps()[step];
@@ -222,11 +273,13 @@ void check_shared(const Program& p) {
 // parameter is written that is said to be.
 void check_reductions(const Program& p) {
   std::vector<int> times(p.buckets().size());
+  const auto reduces = [](const Exchange& x) { return x.of == Exchange::Of::gradients; };
   for (const Exchange& x : p.exchanges())
-    if (x.bucket >= 0) ++times[static_cast<std::size_t>(x.bucket)];
-  if (std::ranges::any_of(times, [](int n) { return n != 1; }))
-    internal_error("a bucket is not reduced exactly once");
-  if (!p.buckets().empty()) {
+    if (reduces(x)) ++times[static_cast<std::size_t>(x.bucket)];
+  const auto wanted = [](const BucketUse& b) { return b.reduce.bytes > 0; };
+  for (std::size_t b = 0; b < times.size(); ++b)
+    if (times[b] != wanted(p.buckets()[b])) internal_error("a bucket is not reduced exactly once");
+  if (std::ranges::any_of(p.buckets(), wanted)) {
     std::set<int> written;
     for (const Instruction& s : p.steps())
       for (const GradRef& g : s.grad_in)
@@ -241,14 +294,14 @@ void check_reductions(const Program& p) {
   }
   std::map<int, int> reduced_at;
   for (const Exchange& x : p.exchanges())
-    if (x.bucket >= 0)
-      for (int parameter : p.buckets()[x.bucket].parameters) {
-        auto [it, fresh] = reduced_at.emplace(parameter, x.start);
+    if (reduces(x))
+      for (const BucketUse::Member& m : p.buckets()[x.bucket].members) {
+        auto [it, fresh] = reduced_at.emplace(m.parameter, x.start);
         if (!fresh) it->second = std::min(it->second, x.start);
       }
   for (int i = 0; i < static_cast<int>(p.steps().size()); ++i)
     for (const GradRef& g : p.steps()[i].grad_in) {
-      if (g.buffer < 0 || !p.buffers()[g.buffer].persistent) continue;
+      if (g.buffer < 0) continue;
       const int parameter = p.recording().values()[p.buffers()[g.buffer].value].parameter;
       if (auto it = reduced_at.find(parameter); it != reduced_at.end() && it->second < i)
         internal_error(describe(p, g.buffer) + " is written after its bucket was reduced");

@@ -18,7 +18,7 @@ class Evaluator {
     shape.sequences = std::clamp<std::int64_t>(
         kTokens / shape.length, 1,
         ceil_div(shape.sequences, model.rank_context.mesh.layout.size(nn::kBatchAxes)));
-    forward_ = ForwardPass::loss(*model.model, shape, DType::f32);
+    forward_ = ForwardPass::loss(*model.model, shape, DType::f32, {});
   }
   data::DataLoader::RankShape part() const {
     return data::DataLoader::rank_shape(forward_.recording(), forward_.recording().shape.sequences);

@@ -8,10 +8,15 @@
 namespace tfm::inference {
 namespace {
 
-graph::PlanOptions plan_options(const std::vector<graph::Value>& outputs, bool device) {
-  graph::PlanOptions options{.training = false, .outputs = outputs, .device = device};
-  if (device) options.fusions = ops::fusions();
-  options.overlap = device;
+graph::PlanOptions plan_options(const std::vector<graph::Value>& outputs,
+                                const ForwardPass::Options& o) {
+  graph::PlanOptions options{.training = false,
+                             .outputs = outputs,
+                             .buckets = o.buckets,
+                             .sharded = {.parameters = !o.buckets.empty()},
+                             .device = o.device,
+                             .overlap = o.device};
+  if (o.device) options.fusions = ops::fusions();
   return options;
 }
 
@@ -31,14 +36,14 @@ void fill_constants(device::AnyStream stream, const nn::Recording& recording,
 ForwardPass::ForwardPass(nn::Recording recording, const std::vector<graph::Value>& outputs,
                          const Options& options)
     : recording_(std::move(recording)),
-      program_(graph::plan(recording_.tape, plan_options(outputs, options.device))),
+      program_(graph::plan(recording_.tape, plan_options(outputs, options))),
       given_(options.given) {}
 
 ForwardPass ForwardPass::loss(const nn::Model& model, const nn::BatchShape& shape, DType dtype,
-                              bool device) {
+                              const Options& options) {
   nn::Recording r = model.record_loss(shape, dtype, false);
   const std::vector<graph::Value> outputs = r.outputs();
-  return {std::move(r), outputs, {.device = device}};
+  return {std::move(r), outputs, options};
 }
 
 ForwardPass ForwardPass::logits(const nn::Model& model, const nn::BatchShape& shape, DType dtype) {
@@ -85,10 +90,12 @@ void ForwardPass::bind(device::AnyStream stream, const Weights& weights, device:
   bind(stream, std::move(leaves), activations);
 }
 
-void ForwardPass::bind(device::AnyStream stream, std::vector<Tensor> leaves,
-                       std::byte* activations) {
+void ForwardPass::bind(device::AnyStream stream, std::vector<Tensor> leaves, std::byte* activations,
+                       std::vector<Tensor> bucket_parameters) {
   leaves_ = std::move(leaves);
-  program_.bind(activations, {leaves_, std::vector<Tensor>(leaves_.size())});
+  program_.bind(activations, {.data = leaves_,
+                              .gradients = std::vector<Tensor>(leaves_.size()),
+                              .bucket_parameters = std::move(bucket_parameters)});
   fill_constants(stream, recording_, leaves_);
 }
 

@@ -22,8 +22,10 @@ void fill_constants(device::AnyStream stream, const nn::Recording& recording,
 class ForwardPass {
  public:
   struct Options {
-    std::vector<graph::Value> given = {};  // leaves that somebody else fills
-    bool device = false;                   // planned for a GPU
+    std::vector<graph::Value> given = {};        // leaves that somebody else fills
+    bool device = false;                         // planned for a GPU
+    std::vector<graph::BucketUse> buckets = {};  // in which parameters are gathered; empty: they
+                                                 // are there
   };
   ForwardPass() = default;
   // Plans, without memory.
@@ -33,15 +35,17 @@ class ForwardPass {
       : ForwardPass(std::move(recording), outputs, {}) {}
   // Of the labels of a batch, without label smoothing: for totals().
   static ForwardPass loss(const nn::Model& model, const nn::BatchShape& shape, DType dtype,
-                          bool device = false);
+                          const Options& options);
   static ForwardPass logits(const nn::Model& model, const nn::BatchShape& shape, DType dtype);
 
   std::int64_t bytes() const;  // that bind() takes
   // `given`: memory of those leaves, which must outlive this. All memory is the stream's.
   void bind(device::AnyStream stream, const Weights& weights, device::Arena& arena,
             const std::vector<Tensor>& given = {});
-  // In memory of somebody else: of every leaf, by value, and of program().arena_bytes().
-  void bind(device::AnyStream stream, std::vector<Tensor> leaves, std::byte* activations);
+  // In memory of somebody else: of every leaf, by value, of program().arena_bytes(), and of this
+  // rank's shares of the parameters where Options::buckets gather them.
+  void bind(device::AnyStream stream, std::vector<Tensor> leaves, std::byte* activations,
+            std::vector<Tensor> bucket_parameters = {});
 
   const nn::Recording& recording() const { return recording_; }
   const graph::Program& program() const { return program_; }

@@ -1,5 +1,7 @@
 #include "inference/initial_weights.h"
 
+#include <algorithm>
+
 #include "checkpoint/parameters.h"
 #include "comm/consensus.h"
 #include "huggingface/sidecars.h"
@@ -24,6 +26,23 @@ std::string verified_checkpoint(const std::string& path, comm::Communicator& wor
   return comm::broadcast_string(world, found);
 }
 
+// Whole rows that hold the range, or of columns whole slices of rows.
+void read_range(const huggingface::HuggingFaceModel& source, const nn::PartSlice& p,
+                std::int64_t first, std::int64_t count, float* out) {
+  if (count == 0) return;
+  const std::int64_t rows = p.full[0], cols = p.full.rank() > 1 ? p.full[1] : 1;
+  huggingface::PartRange range{rows, cols, 0, rows, 0, cols};
+  if (p.axis == 0) range.first_row = p.begin;
+  if (p.axis == 1) range.first_col = p.begin, range.last_col = p.end;
+  const std::int64_t width = range.last_col - range.first_col, from = first / width;
+  range.last_row = range.first_row + ceil_div(first + count, width);
+  range.first_row += from;
+  if (range.elements() == count) return source.read(p.name, range, out);
+  std::vector<float> whole_rows(static_cast<std::size_t>(range.elements()));
+  source.read(p.name, range, whole_rows.data());
+  std::copy_n(whole_rows.begin() + (first - from * width), count, out);
+}
+
 }  // namespace
 
 config::ModelConfig model_of_directory(const std::string& path) {
@@ -34,26 +53,23 @@ config::ModelConfig model_of_directory(const std::string& path) {
   return m;
 }
 
-std::string load_initial_weights(const std::string& path, const config::ModelConfig& model,
-                                 const nn::ParameterSet& parameters, float* flat,
-                                 comm::Communicator& world) {
+InitialWeights open_initial_weights(const std::string& path, const config::ModelConfig& model,
+                                    const nn::ParameterSet& parameters, comm::Communicator& world) {
   if (!huggingface::is_huggingface(path)) {
-    const checkpoint::CheckpointReader reader(verified_checkpoint(path, world));
-    checkpoint::restore_parameters(reader, path, parameters, flat,
-                                   checkpoint::has_average(reader, parameters) ? "ema/" : "model/");
-    return reader.manifest().extra;
+    const auto reader =
+        std::make_shared<checkpoint::CheckpointReader>(verified_checkpoint(path, world));
+    const std::string prefix = checkpoint::has_average(*reader, parameters) ? "ema/" : "model/";
+    return {[reader, read = checkpoint::weights_of(*reader, path, parameters, prefix)](
+                const auto&... range) { read(range...); },
+            reader->manifest().extra};
   }
-  huggingface::HuggingFaceModel source(path);
-  source.check(model);
-  source.check_copies();
-  for (const nn::PartSlice& p : parameters.slices()) {
-    const std::int64_t rows = p.full[0], cols = p.full.rank() > 1 ? p.full[1] : 1;
-    huggingface::PartRange range{rows, cols, 0, rows, 0, cols};
-    if (p.axis == 0) range.first_row = p.begin, range.last_row = p.end;
-    if (p.axis == 1) range.first_col = p.begin, range.last_col = p.end;
-    source.read(p.name, range, flat + p.offset);
-  }
-  return source.provenance();
+  const auto source = std::make_shared<huggingface::HuggingFaceModel>(path);
+  source->check(model);
+  source->check_copies();
+  return {[source](const nn::PartSlice& p, std::int64_t first, std::int64_t count, void* out) {
+            read_range(*source, p, first, count, static_cast<float*>(out));
+          },
+          source->provenance()};
 }
 
 }  // namespace tfm::inference

@@ -13,12 +13,14 @@ namespace tfm::inference {
 // neither.
 config::ModelConfig model_of_directory(const std::string& path);
 
-// Collective: fills the flat buffer laid out by `parameters`. Returns what a checkpoint keeps of
-// the origin (JSON, "{}" if there is nothing). Rank 0 verifies the checksums of a checkpoint before
-// any rank reads a weight; Error(input) on every rank names the file that is damaged, or the tensor
-// that does not fit.
-std::string load_initial_weights(const std::string& path, const config::ModelConfig& model,
-                                 const nn::ParameterSet& parameters, float* flat,
-                                 comm::Communicator& world);
+struct InitialWeights {
+  nn::WeightSource read;
+  std::string origin;  // what a checkpoint keeps of it (JSON, "{}" if there is nothing)
+};
+// Collective: reads headers. Rank 0 verifies the checksums of a checkpoint before any rank reads a
+// weight; Error(input) on every rank names the file that is damaged, or the tensor that does not
+// fit.
+InitialWeights open_initial_weights(const std::string& path, const config::ModelConfig& model,
+                                    const nn::ParameterSet& parameters, comm::Communicator& world);
 
 }  // namespace tfm::inference

@@ -89,8 +89,10 @@ LoadedModel load_model(const std::string& step_dir, const config::Config& config
   const std::int64_t bytes = parameters.flat_elements() * static_cast<std::int64_t>(sizeof(float));
   m.memory = device.allocate(bytes);
   const auto host = device.is_cpu() ? m.memory : device.allocate_host(bytes);
-  load_initial_weights(step_dir, config.model, parameters, reinterpret_cast<float*>(host.get()),
-                       m.rank_context.mesh.world());
+  const InitialWeights weights =
+      open_initial_weights(step_dir, config.model, parameters, m.rank_context.mesh.world());
+  for (const nn::PartSlice& p : parameters.slices())
+    weights.read(p, 0, p.elements(), reinterpret_cast<float*>(host.get()) + p.offset);
   if (!device.is_cpu()) device::upload(device.stream(), m.memory.get(), host.get(), bytes);
   return m;
 }

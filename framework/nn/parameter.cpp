@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 namespace tfm::nn {
 
@@ -9,6 +10,7 @@ int ParameterSet::add(ParameterSpec spec) {
   TFM_CHECK(offsets_.empty(), "parameters must be added before finish()");
   for (const PartSpec& part : spec.parts) streams_.add(part.name);
   specs_.push_back(std::move(spec));
+  layers_.push_back(layer_);
   return size() - 1;
 }
 
@@ -73,16 +75,25 @@ void ParameterSet::finish() {
     if (std::ranges::find(reductions, reduced_over(i)) == reductions.end())
       reductions.push_back(reduced_over(i));
   for (const comm::AxisSet axes : reductions) {
-    const std::int64_t begin = flat_;
+    std::int64_t begin = flat_;
+    int last = -1;
+    const auto end_segment = [&] {
+      if (flat_ == begin) return;
+      flat_ = begin + round_up(flat_ - begin, kGranule * layout_.size(axes));
+      segments_.push_back({axes, std::exchange(begin, flat_), flat_});
+    };
     for (int i = 0; i < size(); ++i) {
       if (reduced_over(i) != axes) continue;
+      const std::int64_t elements = round_up(local_shape(i).elements(), kGranule);
+      if (segment_elements_ > 0 &&
+          (layers_[i] != last || flat_ - begin + elements > segment_elements_))
+        end_segment();
+      last = layers_[i];
       offsets_[i] = flat_;
       std::ranges::move(slices_of(i), std::back_inserter(slices_));
-      flat_ += round_up(local_shape(i).elements(), kGranule);
+      flat_ += elements;
     }
-    if (flat_ == begin) continue;
-    flat_ = begin + round_up(flat_ - begin, kGranule * layout_.size(axes));
-    segments_.push_back({axes, begin, flat_});
+    end_segment();
   }
 }
 
@@ -99,57 +110,31 @@ Tensor ParameterSet::view(int i, void* flat, DType t) const {
 }
 
 template <class T>
-void ParameterSet::initialize(std::uint64_t seed, T* flat, int threads) const {
-  for (const PartSlice& s : slices_) {
-    const Init init = specs_[s.parameter].init;
-    T* out = flat + s.offset;
-    const std::int64_t n = s.elements();
-    if (init.kind == Init::Kind::constant) {
-      std::fill(out, out + n, static_cast<T>(init.value));
-      continue;
-    }
-    const RandomKey key{seed, Purpose::init, stream_of(s.name), 0};
-    const std::int64_t cols = s.full.rank() > 1 ? s.full[1] : 1;
-    const std::int64_t width = s.axis == 1 ? s.end - s.begin : cols;
-    const std::int64_t row0 = s.axis == 0 ? s.begin : 0, col0 = s.axis == 1 ? s.begin : 0;
-    const float deviation = static_cast<float>(init.value);
+void ParameterSet::initialize(std::uint64_t seed, const PartSlice& s, std::int64_t first,
+                              std::int64_t count, T* out, int threads) const {
+  if (count == 0) return;
+  const Init init = specs_[s.parameter].init;
+  if (init.kind == Init::Kind::constant) {
+    std::fill_n(out, count, static_cast<T>(init.value));
+    return;
+  }
+  const RandomKey key{seed, Purpose::init, stream_of(s.name), 0};
+  const auto deviation = static_cast<float>(init.value);
+  const std::int64_t cols = s.full.rank() > 1 ? s.full[1] : 1;
+  const std::int64_t width = s.axis == 1 ? s.end - s.begin : cols;
+  const std::int64_t row0 = s.axis == 0 ? s.begin : 0, col0 = s.axis == 1 ? s.begin : 0;
+  const std::int64_t last = first + count;
 #pragma omp parallel for num_threads(threads) schedule(static)
-    for (std::int64_t row = 0; row < n / std::max<std::int64_t>(width, 1); ++row)
-      normals(key, static_cast<std::uint64_t>((row0 + row) * cols + col0), width, deviation,
-              out + row * width);
+  for (std::int64_t row = first / width; row < ceil_div(last, width); ++row) {
+    const std::int64_t begin = std::max(first, row * width),
+                       end = std::min(last, (row + 1) * width);
+    normals(key, static_cast<std::uint64_t>((row0 + row) * cols + col0 + begin - row * width),
+            end - begin, deviation, out + begin - first);
   }
 }
-template void ParameterSet::initialize(std::uint64_t, float*, int) const;
-template void ParameterSet::initialize(std::uint64_t, double*, int) const;
-
-namespace {
-
-// Calls run(element of the whole part, element of the slice, count) for every contiguous range.
-template <class F>
-void each_run(const PartSlice& s, F run) {
-  const std::int64_t cols = s.full.rank() > 1 ? s.full[1] : 1;
-  if (s.axis != 1) return run(s.axis == 0 ? s.begin * cols : 0, 0, s.elements());
-  for (std::int64_t row = 0; row < s.full[0]; ++row)
-    run(row * cols + s.begin, row * (s.end - s.begin), s.end - s.begin);
-}
-
-}  // namespace
-
-template <class T>
-void ParameterSet::scatter(const PartSlice& s, const T* whole, T* flat) {
-  each_run(s, [&](std::int64_t from, std::int64_t to, std::int64_t n) {
-    std::copy_n(whole + from, n, flat + s.offset + to);
-  });
-}
-template <class T>
-void ParameterSet::gather(const PartSlice& s, const T* flat, T* whole) {
-  each_run(s, [&](std::int64_t to, std::int64_t from, std::int64_t n) {
-    std::copy_n(flat + s.offset + from, n, whole + to);
-  });
-}
-template void ParameterSet::scatter(const PartSlice&, const float*, float*);
-template void ParameterSet::scatter(const PartSlice&, const double*, double*);
-template void ParameterSet::gather(const PartSlice&, const float*, float*);
-template void ParameterSet::gather(const PartSlice&, const double*, double*);
+template void ParameterSet::initialize(std::uint64_t, const PartSlice&, std::int64_t, std::int64_t,
+                                       float*, int) const;
+template void ParameterSet::initialize(std::uint64_t, const PartSlice&, std::int64_t, std::int64_t,
+                                       double*, int) const;
 
 }  // namespace tfm::nn

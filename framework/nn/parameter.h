@@ -5,6 +5,8 @@
 // A parameter may hold several named parts stacked along its rows (query, key and value; gate and
 // up), so that one product serves them all. What users see (checkpoints, exchange with other
 // programs, tests) are the parts.
+#include <algorithm>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -63,7 +65,26 @@ struct PartSlice {
   }
 };
 
-// Flat range whose gradients are summed over the same axes.
+// Writes weights, in the accumulation type of theirs: `count` elements of a slice, from element
+// `first` on, to `out`.
+using WeightSource =
+    std::function<void(const PartSlice& slice, std::int64_t first, std::int64_t count, void* out)>;
+
+// f(element of the whole part, element of the slice, n) for each run of elements of
+// [first, first + count) of a slice that follow each other in the whole part.
+template <class F>
+void each_run(const PartSlice& s, std::int64_t first, std::int64_t count, F&& f) {
+  const std::int64_t cols = s.full.rank() > 1 ? s.full[1] : 1, last = first + count;
+  if (s.axis != 1) return f((s.axis == 0 ? s.begin * cols : 0) + first, first, count);
+  const std::int64_t width = s.end - s.begin;
+  for (std::int64_t at = first; at < last;) {
+    const std::int64_t row = at / width, n = std::min((row + 1) * width, last) - at;
+    f(row * cols + s.begin + at % width, at, n);
+    at += n;
+  }
+}
+
+// Flat range whose gradients are summed over the same axes: all of them, or those of a layer.
 struct Segment {
   comm::AxisSet axes;
   std::int64_t begin = 0, end = 0;  // multiples of kGranule * group size
@@ -73,11 +94,15 @@ class ParameterSet {
  public:
   static constexpr std::int64_t kGranule = 64;  // elements; every parameter starts at a multiple
 
-  ParameterSet(comm::Layout layout, int rank) : layout_(layout), rank_(rank) {}
+  // `segment_elements`: 0, or where segments end with layers, of how many elements a segment is to
+  // be at most. A parameter lies in one segment.
+  ParameterSet(comm::Layout layout, int rank, std::int64_t segment_elements = 0)
+      : layout_(layout), rank_(rank), segment_elements_(segment_elements) {}
 
   // Returns the parameter's index; names and their random streams must be new.
   int add(ParameterSpec spec);
-  void finish();  // assigns offsets; no add() afterwards
+  void next_layer() { ++layer_; }  // what is added from now on is used apart from what was
+  void finish();                   // assigns offsets; no add() afterwards
 
   int size() const { return static_cast<int>(specs_.size()); }
   const ParameterSpec& spec(int i) const { return specs_[i]; }
@@ -85,19 +110,40 @@ class ParameterSet {
   std::int64_t offset(int i) const { return offsets_[i]; }
   std::int64_t flat_elements() const { return flat_; }
   const std::vector<Segment>& segments() const { return segments_; }
+  bool by_layers() const { return segment_elements_ > 0; }
   const std::vector<PartSlice>& slices() const { return slices_; }
   std::int64_t total_elements() const;  // of the whole model, without padding
   // Of the ranks that have the same weights along `axes` this is the first one.
   bool first_of_copies(int i, comm::AxisSet axes) const;
 
-  // Writes this rank's initial values; element e of a part depends on (seed, part name, e) alone.
+  // Writes initial values of `count` elements of a slice from element `first` on; element e of a
+  // part depends on (seed, part name, e) alone.
   template <class T>
-  void initialize(std::uint64_t seed, T* flat, int threads) const;
-  // Fills a slice from the whole part in row-major order, or the reverse.
+  void initialize(std::uint64_t seed, const PartSlice& slice, std::int64_t first,
+                  std::int64_t count, T* out, int threads) const;
   template <class T>
-  static void scatter(const PartSlice& slice, const T* whole, T* flat);
+  void initialize(std::uint64_t seed, T* flat, int threads) const {
+    for (const PartSlice& s : slices_)
+      initialize(seed, s, 0, s.elements(), flat + s.offset, threads);
+  }
+  // Fills a slice, or a range of it, from the whole part in row-major order, or the reverse.
   template <class T>
-  static void gather(const PartSlice& slice, const T* flat, T* whole);
+  static void scatter(const PartSlice& slice, std::int64_t first, std::int64_t count,
+                      const T* whole, T* out) {
+    each_run(slice, first, count, [&](std::int64_t from, std::int64_t to, std::int64_t n) {
+      std::copy_n(whole + from, n, out + to - first);
+    });
+  }
+  template <class T>
+  static void scatter(const PartSlice& slice, const T* whole, T* flat) {
+    scatter(slice, 0, slice.elements(), whole, flat + slice.offset);
+  }
+  template <class T>
+  static void gather(const PartSlice& slice, const T* flat, T* whole) {
+    each_run(slice, 0, slice.elements(), [&](std::int64_t to, std::int64_t from, std::int64_t n) {
+      std::copy_n(flat + slice.offset + from, n, whole + to);
+    });
+  }
 
   graph::Value record(graph::Recorder& r, int i) const {
     return r.parameter(i, specs_[i].parts[0].name, local_shape(i));
@@ -113,7 +159,10 @@ class ParameterSet {
 
   comm::Layout layout_;
   int rank_;
+  std::int64_t segment_elements_;
+  int layer_ = 0;
   std::vector<ParameterSpec> specs_;
+  std::vector<int> layers_;  // of each parameter
   RandomStreams streams_;
   std::vector<std::int64_t> offsets_;
   std::vector<PartSlice> slices_;

@@ -7,6 +7,18 @@
 
 namespace tfm::optim {
 
+namespace {
+
+Tensor range(void* flat, DType t, std::int64_t begin, std::int64_t end) {
+  return {static_cast<std::byte*>(flat) + begin * static_cast<std::int64_t>(size_of(t)),
+          t,
+          {end - begin}};
+}
+
+}  // namespace
+
+graph::Sharded sharded_by(int zero) { return {.parameters = zero > 2, .gradients = zero > 1}; }
+
 std::vector<comm::CollectiveCall> update_collectives(const nn::ParameterSet& parameters,
                                                      const comm::Layout& layout,
                                                      const OptimizerOptions& options,
@@ -14,7 +26,7 @@ std::vector<comm::CollectiveCall> update_collectives(const nn::ParameterSet& par
                                                      DType dtype) {
   std::vector<comm::CollectiveCall> all =
       options.rule->collectives(parameters, layout, accum_type(dtype));
-  if (options.zero > 0)
+  if (options.zero > 0 && !sharded_by(options.zero).parameters)
     for (const Bucket& b : buckets)
       all.push_back({comm::Collective::all_gather, b.axes,
                      (b.end - b.begin) * static_cast<std::int64_t>(size_of(dtype))});
@@ -31,34 +43,45 @@ Optimizer::Optimizer(const nn::ParameterSet& parameters, const comm::Mesh& mesh,
       buckets_(std::move(buckets)),
       dtype_(dtype),
       shards_(shard_layout(parameters, mesh, *options_.rule, options_.zero, buckets_)) {
+  std::int64_t state = 0;
   for (const Bucket& b : buckets_) {
     const auto [begin, end] = share_of(b, mesh_);
-    add_counted(begin, end);
+    add_counted(begin, end, sharded_by(options_.zero).gradients ? state : begin);
+    state += end - begin;
   }
 }
 
 // Ranks share out what they reduce together; of other copies the first one counts.
-void Optimizer::add_counted(std::int64_t begin, std::int64_t end) {
+// `at`: of element `begin` in the memory of the gradients.
+void Optimizer::add_counted(std::int64_t begin, std::int64_t end, std::int64_t at) {
   each_parameter(*parameters_, begin, end, [&](int i, std::int64_t first, std::int64_t last) {
     if (mesh_.place(parameters_->spec(i).copies_of_shares()) > 0) return;
-    if (!counted_.empty() && counted_.back().end == first)
-      counted_.back().end = last;
+    const kernels::Range r{first - begin + at, last - begin + at};
+    if (!counted_.empty() && counted_.back().end == r.begin)
+      counted_.back().end = r.end;
     else
-      counted_.push_back({first, last});
+      counted_.push_back(r);
   });
 }
 
-Tensor Optimizer::range(void* flat, DType t, std::int64_t begin, std::int64_t end) {
-  return {static_cast<std::byte*>(flat) + begin * static_cast<std::int64_t>(size_of(t)),
-          t,
-          {end - begin}};
+std::vector<Tensor> Optimizer::of_buckets(void* flat, DType type, bool sharded) const {
+  std::vector<Tensor> all;
+  std::int64_t state = 0;
+  for (const Bucket& b : buckets_) {
+    const std::int64_t share = div_exact(b.end - b.begin, mesh_.layout.size(b.axes));
+    all.push_back(sharded ? range(flat, type, state, state + share)
+                          : range(flat, type, b.begin, b.end));
+    state += share;
+  }
+  return all;
 }
 
 std::vector<Tensor> Optimizer::bucket_gradients(const Flat& flat) const {
-  std::vector<Tensor> all;
-  for (const Bucket& b : buckets_)
-    all.push_back(range(flat.gradients, accum_type(dtype_), b.begin, b.end));
-  return all;
+  return of_buckets(flat.gradients, accum_type(dtype_), flat.sharded.gradients);
+}
+
+std::vector<Tensor> Optimizer::bucket_parameters(const Flat& flat) const {
+  return of_buckets(flat.parameters, dtype_, flat.sharded.parameters);
 }
 
 UpdateNumbers Optimizer::numbers(std::int64_t update, double lr) const {
@@ -96,19 +119,18 @@ void Optimizer::round(device::AnyStream stream, const Flat& flat) const {
   if (!flat.master) return;
   const Update u = update_of(stream, flat, nullptr, nullptr);
   device::on(stream, [&](auto& s) {
-    const auto convert = [&]<class P>(P* parameters) {
+    const auto convert = [&]<class P>() {
       for (const StateRange& run : shards_.ranges)
-        kernels::convert(s,
-                         kernels::ConvertArgs<float, P>{run.end - run.begin, u.weights<float>(run),
-                                                        parameters + run.begin});
+        kernels::convert(s, kernels::ConvertArgs<float, P>{
+                                run.end - run.begin, u.weights<float>(run), u.in_use<P>(run)});
     };
-    dtype_ == DType::bf16 ? convert(static_cast<bf16*>(flat.parameters))
-                          : convert(static_cast<f16*>(flat.parameters));
+    dtype_ == DType::bf16 ? convert.template operator()<bf16>()
+                          : convert.template operator()<f16>();
   });
 }
 
 void Optimizer::gather(const Flat& flat) const {
-  if (options_.zero == 0) return;
+  if (options_.zero == 0 || flat.sharded.parameters) return;
   for (const Bucket& b : buckets_) {
     const auto [begin, end] = share_of(b, mesh_);
     tensors_.group(b.axes).all_gather(range(flat.parameters, dtype_, begin, end),
@@ -116,18 +138,28 @@ void Optimizer::gather(const Flat& flat) const {
   }
 }
 
-void Optimizer::adopt(device::AnyStream stream, const Flat& flat, const void* all) const {
-  const Update u = update_of(stream, flat, nullptr, nullptr);
-  with_accum(accum_type(dtype_), [&]<class T>() {
-    device::on(stream, [&](auto& s) {
-      for (const StateRange& run : shards_.ranges) {
-        const T* from = static_cast<const T*>(all) + run.begin;
-        kernels::copy(s, kernels::CopyArgs<T>{run.end - run.begin, from, u.weights<T>(run)});
-        if (flat.average)
-          kernels::copy(s, kernels::CopyArgs<T>{run.end - run.begin, from, u.average<T>(run)});
-      }
-    });
+void Optimizer::gather_into(const Flat& flat, void* parameters) const {
+  const std::vector<Tensor> shares = bucket_parameters(flat);
+  for (std::size_t b = 0; b < buckets_.size(); ++b)
+    tensors_.group(buckets_[b].axes)
+        .all_gather(shares[b], range(parameters, dtype_, buckets_[b].begin, buckets_[b].end));
+}
+
+void* Optimizer::weights(const Flat& flat, const StateRange& r) const {
+  return with_accum(accum_type(dtype_), [&]<class T>() -> void* {
+    return update_of({}, flat, nullptr, nullptr).weights<T>(r);
   });
+}
+
+void Optimizer::adopt(device::AnyStream stream, const Flat& flat) const {
+  const Update u = update_of(stream, flat, nullptr, nullptr);
+  if (flat.average)
+    with_accum(accum_type(dtype_), [&]<class T>() {
+      device::on(stream, [&](auto& s) {
+        for (const StateRange& r : shards_.ranges)
+          kernels::copy(s, kernels::CopyArgs<T>{r.end - r.begin, u.weights<T>(r), u.average<T>(r)});
+      });
+    });
   round(stream, flat);
   gather(flat);
 }

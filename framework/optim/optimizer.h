@@ -1,7 +1,8 @@
 #pragma once
-// Gradient buckets, clipping over all shards, and the update of flat parameters; ZeRO stage 1
-// (Rajbhandari et al. 2020) keeps optimizer state for this rank's share of every bucket only.
-// 16-bit parameters are copies of master weights, which are such state, too.
+// Gradient buckets, clipping over all shards, and the update of flat parameters. ZeRO (Rajbhandari
+// et al. 2020) keeps of every bucket this rank's share only: of optimizer state in stage 1, of
+// gradients, too, in stage 2, and of parameters in stage 3. 16-bit parameters are copies of master
+// weights, which are such state.
 #include "kernels/optimizer.h"
 #include "optim/schedule.h"
 #include "optim/shards.h"
@@ -15,7 +16,9 @@ struct OptimizerOptions {
   double ema = 0;  // decay of the average of the weights; 0: none
 };
 
-// The rule's and then, under ZeRO, the gathering of the parameters.
+graph::Sharded sharded_by(int zero);
+
+// The rule's and then, under ZeRO 1 and 2, the gathering of the parameters.
 std::vector<comm::CollectiveCall> update_collectives(const nn::ParameterSet& parameters,
                                                      const comm::Layout& layout,
                                                      const OptimizerOptions& options,
@@ -32,8 +35,10 @@ class Optimizer {
   const OptimizerOptions& options() const { return options_; }
   const ShardLayout& shards() const { return shards_; }
   using Flat = FlatBuffers;
-  // Of the buckets, which are to be reduced before measure().
+  // Of the buckets, whose gradients are to be reduced before measure(): whole, or this rank's
+  // shares.
   std::vector<Tensor> bucket_gradients(const Flat& flat) const;
+  std::vector<Tensor> bucket_parameters(const Flat& flat) const;
   // Of an update, counted from 1; the average's decay is at most (1 + update) / (10 + update).
   UpdateNumbers numbers(std::int64_t update, double lr) const;
   // Norm of the whole gradient, each parameter once, whatever the layout; with it what update()
@@ -43,9 +48,11 @@ class Optimizer {
                StepOutcome* outcome) const;
   void update(device::AnyStream stream, const Flat& flat, const StepNumbers* numbers,
               const StepOutcome* outcome) const;
-  // Takes over weights of the accumulation type laid out by the ParameterSet (parameters or
-  // gradients may be their memory); the average starts from them.
-  void adopt(device::AnyStream stream, const Flat& flat, const void* weights) const;
+  // The weights that this rank updates are new: others get them, the average starts from them.
+  void adopt(device::AnyStream stream, const Flat& flat) const;
+  void* weights(const Flat& flat, const StateRange& range) const;
+  // All parameters, laid out by the ParameterSet, where ranks have shares of them.
+  void gather_into(const Flat& flat, void* parameters) const;
   void swap_average(device::AnyStream stream, const Flat& flat)
       const;  // exchanges the weights with their average, if there is one
 
@@ -55,8 +62,8 @@ class Optimizer {
   void round(device::AnyStream stream,
              const Flat& flat) const;   // this rank's weights become parameters,
   void gather(const Flat& flat) const;  // which every rank gets
-  void add_counted(std::int64_t begin, std::int64_t end);
-  static Tensor range(void* flat, DType t, std::int64_t begin, std::int64_t end);
+  void add_counted(std::int64_t begin, std::int64_t end, std::int64_t at);
+  std::vector<Tensor> of_buckets(void* flat, DType type, bool sharded) const;
 
   const nn::ParameterSet* parameters_;
   comm::Mesh mesh_, tensors_;

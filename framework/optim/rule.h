@@ -8,15 +8,17 @@
 #include "comm/mesh.h"
 #include "config/config.h"
 #include "core/step_numbers.h"
-#include "graph/op.h"
+#include "graph/program.h"
 #include "nn/parameter.h"
 
 namespace tfm::optim {
 
 // Memory of this rank; all but the parameters is of the accumulation type of theirs.
 struct FlatBuffers {
-  void* parameters = nullptr;  // laid out by the ParameterSet, as are the gradients
+  // Laid out by the ParameterSet; where they are sharded, as master weights are.
+  void* parameters = nullptr;
   void* gradients = nullptr;
+  graph::Sharded sharded;
   void* state = nullptr;      // of the rule, as ShardLayout says
   void* master = nullptr;     // null where the parameters themselves are wide
   void* average = nullptr;    // null without one
@@ -78,12 +80,11 @@ struct Update {
 
   template <class T>
   T* weights(const StateRange& r) const {
-    return flat.master ? static_cast<T*>(flat.master) + r.state_offset
-                       : static_cast<T*>(flat.parameters) + r.begin;
+    return flat.master ? static_cast<T*>(flat.master) + r.state_offset : in_use<T>(r);
   }
   template <class T>
   T* gradients(const StateRange& r) const {
-    return static_cast<T*>(flat.gradients) + r.begin;
+    return static_cast<T*>(flat.gradients) + (flat.sharded.gradients ? r.state_offset : r.begin);
   }
   template <class T>
   T* average(const StateRange& r) const {
@@ -91,7 +92,12 @@ struct Update {
   }
   template <class P>
   P* rounded(const StateRange& r) const {
-    return flat.master ? static_cast<P*>(flat.parameters) + r.begin : nullptr;
+    return flat.master ? in_use<P>(r) : nullptr;
+  }
+  // As the model computes with them.
+  template <class P>
+  P* in_use(const StateRange& r) const {
+    return static_cast<P*>(flat.parameters) + (flat.sharded.parameters ? r.state_offset : r.begin);
   }
   // State k of the range's group; null where the group has fewer.
   template <class T>

@@ -9,7 +9,9 @@ std::vector<Bucket> make_buckets(const nn::ParameterSet& parameters, const comm:
   std::vector<Bucket> buckets;
   for (const nn::Segment& s : parameters.segments()) {
     const std::int64_t size =
-        round_up(bucket_elements, nn::ParameterSet::kGranule * layout.size(s.axes));
+        parameters.by_layers()
+            ? s.end - s.begin
+            : round_up(bucket_elements, nn::ParameterSet::kGranule * layout.size(s.axes));
     for (std::int64_t end = s.end; end > s.begin; end = std::max(s.begin, end - size)) {
       Bucket b{s.axes, std::max(s.begin, end - size), end, {}};
       for (int i = 0; i < parameters.size(); ++i) {

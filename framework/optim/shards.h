@@ -1,6 +1,6 @@
 #pragma once
-// Which elements of the flat buffers a rank updates: all of them, or under ZeRO stage 1 its equal
-// share of every bucket.
+// Which elements of the flat buffers a rank updates: all of them, or under ZeRO its equal share of
+// every bucket.
 #include "optim/rule.h"
 
 namespace tfm::optim {
@@ -13,7 +13,8 @@ struct Bucket {
   std::vector<int> parameters;
 };
 
-// In the order in which gradients become final: the last registered parameters first.
+// In the order in which gradients become final: the last registered parameters first. Segments by
+// layers are buckets.
 std::vector<Bucket> make_buckets(const nn::ParameterSet& parameters, const comm::Layout& layout,
                                  std::int64_t bucket_elements);
 
@@ -45,14 +46,9 @@ ShardLayout shard_layout(const nn::ParameterSet& parameters, const comm::Mesh& m
 // range.
 template <class F>
 void each_run(const nn::PartSlice& s, const PartRange& r, F&& f) {
-  const std::int64_t cols = s.full.rank() > 1 ? s.full[1] : 1;
-  if (s.axis != 1) return f((s.axis == 0 ? s.begin * cols : 0) + r.first, r.begin, r.count());
-  const std::int64_t width = s.end - s.begin;
-  for (std::int64_t at = r.first; at < r.first + r.count();) {
-    const std::int64_t row = at / width, n = std::min((row + 1) * width, r.first + r.count()) - at;
-    f(row * cols + s.begin + at % width, r.begin + at - r.first, n);
-    at += n;
-  }
+  nn::each_run(s, r.first, r.count(), [&](std::int64_t whole, std::int64_t at, std::int64_t n) {
+    f(whole, r.begin + at - r.first, n);
+  });
 }
 
 }  // namespace tfm::optim

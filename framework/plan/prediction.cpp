@@ -23,7 +23,7 @@ class Clock {
         continue;
       }
       const graph::Exchange& x = program_.exchanges()[static_cast<std::size_t>(s.exchange)];
-      if (x.bucket >= 0 && !reducing) continue;
+      if (!program_.runs(x, reducing)) continue;
       s.kind == graph::Instruction::Kind::start ? start(s, x) : wait(s);
     }
     times_ = 1;

@@ -10,8 +10,9 @@ namespace {
 // Of one program at a time, and of the update.
 std::int64_t activation_bytes(const StepPlan& p) {
   std::int64_t most =
-      p.translator ? inference::translation_bytes(*p.translator, p.config.model,
-                                                  inference::translation_of(p.config), p.dtype)
+      p.translator ? whole_parameter_bytes(p) +
+                         inference::translation_bytes(*p.translator, p.config.model,
+                                                      inference::translation_of(p.config), p.dtype)
                    : 0;
   for (const ShapePlan& s : p.shapes)
     most = std::max({most, s.train_program.arena_bytes(), s.evaluation.program().arena_bytes()});
@@ -27,9 +28,13 @@ optim::Optimizer::Flat lay_out_flat(const StepPlan& p, device::Arena& arena) {
       optim::shard_layout(parameters, p.mesh, *options.rule, options.zero, p.buckets);
   const std::int64_t owned = shards.elements * accum_bytes;
   optim::Optimizer::Flat flat{};
+  flat.sharded = optim::sharded_by(options.zero);
+  const auto elements = [&](bool sharded) {
+    return sharded ? shards.elements : parameters.flat_elements();
+  };
   flat.parameters = arena.take(
-      kParameters, parameters.flat_elements() * static_cast<std::int64_t>(size_of(p.dtype)));
-  flat.gradients = arena.take(kGradients, parameters.flat_elements() * accum_bytes);
+      kParameters, elements(flat.sharded.parameters) * static_cast<std::int64_t>(size_of(p.dtype)));
+  flat.gradients = arena.take(kGradients, elements(flat.sharded.gradients) * accum_bytes);
   if (shards.state_elements > 0)
     flat.state = arena.take(kOptimizer, shards.state_elements * accum_bytes);
   if (is_half(p.dtype)) flat.master = arena.take(kMaster, owned);
@@ -38,6 +43,12 @@ optim::Optimizer::Flat lay_out_flat(const StepPlan& p, device::Arena& arena) {
 }
 
 }  // namespace
+
+std::int64_t whole_parameter_bytes(const StepPlan& p) {
+  if (!optim::sharded_by(static_cast<int>(p.config.parallel.zero)).parameters) return 0;
+  return round_up(
+      p.model->parameters().flat_elements() * static_cast<std::int64_t>(size_of(p.dtype)), 64);
+}
 
 RunMemory lay_out(const StepPlan& p, device::Arena& arena, device::Arena& staging) {
   device::Arena& host = p.on_host() ? arena : staging;

@@ -27,6 +27,9 @@ struct RunMemory {
   std::span<StepOutcome> known_outcome;  // one
 };
 
+// Of the memory of activations, in front of a translator's: the parameters, where ZeRO shards them.
+std::int64_t whole_parameter_bytes(const StepPlan& plan);
+
 // `staging`: of the host, where the device is another.
 RunMemory lay_out(const StepPlan& plan, device::Arena& arena, device::Arena& staging);
 

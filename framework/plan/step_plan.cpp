@@ -88,20 +88,38 @@ ShapePlan divide(const config::Config& c, const comm::Layout& layout, nn::BatchS
   return s;
 }
 
-void make_programs(StepPlan& p, ShapePlan& s, const optim::OptimizerOptions& options) {
+std::vector<graph::BucketUse> bucket_uses(const StepPlan& p, int zero) {
+  using enum comm::Collective;
+  const graph::Sharded sharded = optim::sharded_by(zero);
+  const auto gradient = static_cast<std::int64_t>(size_of(accum_type(p.dtype))),
+             parameter = static_cast<std::int64_t>(size_of(p.dtype));
+  std::vector<graph::BucketUse> all;
+  for (const optim::Bucket& b : p.buckets) {
+    graph::BucketUse& use = all.emplace_back();
+    use.elements = b.end - b.begin;
+    for (const int i : b.parameters)
+      use.members.push_back({i, p.model->parameters().offset(i) - b.begin});
+    use.reduce = {zero > 0 ? reduce_scatter : all_reduce_sum, b.axes, use.elements * gradient};
+    if (sharded.parameters) use.gather = {all_gather, b.axes, use.elements * parameter};
+  }
+  return all;
+}
+
+void make_programs(StepPlan& p, ShapePlan& s, int zero) {
+  const graph::Sharded sharded = optim::sharded_by(zero);
+  const std::vector<graph::BucketUse> buckets = bucket_uses(p, zero);
+  inference::ForwardPass::Options evaluation{.device = !p.on_host()};
+  if (sharded.parameters) evaluation.buckets = buckets;
+  for (graph::BucketUse& b : evaluation.buckets) b.reduce = {};
   s.training = p.model->record_loss(s.shape, p.dtype, true);
-  s.evaluation = inference::ForwardPass::loss(*p.model, s.shape, p.dtype, !p.on_host());
+  s.evaluation = inference::ForwardPass::loss(*p.model, s.shape, p.dtype, evaluation);
   graph::PlanOptions train{.recompute = recompute_of(p.config.recompute),
                            .outputs = s.training.outputs(),
+                           .buckets = buckets,
+                           .sharded = sharded,
                            .device = !p.on_host(),
                            .overlap = !p.on_host()};
   if (!p.on_host()) train.fusions = ops::fusions();
-  const auto bytes = static_cast<std::int64_t>(size_of(accum_type(p.dtype)));
-  for (const optim::Bucket& b : p.buckets)
-    train.buckets.push_back(
-        {b.parameters,
-         {options.zero > 0 ? comm::Collective::reduce_scatter : comm::Collective::all_reduce_sum,
-          b.axes, (b.end - b.begin) * bytes}});
   s.train_program = graph::plan(s.training.tape, train);
 }
 
@@ -222,7 +240,6 @@ StepPlan make_step_plan(const config::Config& config, const comm::Mesh& mesh,
     whole_rows.parallel.sequence = false;
     p.translator = models::make_model(whole_rows, mesh);
   }
-  const optim::OptimizerOptions options = optimizer_of(config);
   const auto bytes = static_cast<std::int64_t>(size_of(accum_type(p.dtype)));
   p.buckets = optim::make_buckets(p.model->parameters(), mesh.layout,
                                   std::max<std::int64_t>(1, config.parallel.bucket_bytes / bytes));
@@ -232,7 +249,7 @@ StepPlan make_step_plan(const config::Config& config, const comm::Mesh& mesh,
   else
     for (const nn::BatchShape& shape : data::batch_shapes(config))
       p.shapes.push_back(divide(config, mesh.layout, shape));
-  for (ShapePlan& s : p.shapes) make_programs(p, s, options);
+  for (ShapePlan& s : p.shapes) make_programs(p, s, static_cast<int>(config.parallel.zero));
   device::Arena memory, staging;
   lay_out(p, memory, staging);
   p.memory = memory.taken();

@@ -136,12 +136,11 @@ class AsRun {
   }
 
   void set_weights(Engine& e, const Parts& whole) const {
-    e.set_weights([&](void* flat) {
-      for (std::size_t i = 0; i < slices_.size(); ++i) {
-        const auto& part = whole[place_[i]];
-        const std::vector<float> narrow(part.begin(), part.end());
-        nn::ParameterSet::scatter(slices_[i], narrow.data(), static_cast<float*>(flat));
-      }
+    const nn::PartSlice* const slices = e.model().parameters().slices().data();
+    e.set_weights([&](const nn::PartSlice& p, std::int64_t first, std::int64_t count, void* out) {
+      const auto& part = whole[place_[static_cast<std::size_t>(&p - slices)]];
+      const std::vector<float> narrow(part.begin(), part.end());
+      nn::ParameterSet::scatter(p, first, count, narrow.data(), static_cast<float*>(out));
     });
   }
 
@@ -158,7 +157,7 @@ class AsRun {
     });
     return all;
   }
-  // The same of master weights; what this rank does not own stays zero.
+  // The same of what is laid out as master weights are; what this rank does not own stays zero.
   Parts local_state(const void* state) const {
     std::vector<float> host(static_cast<std::size_t>(engine_->optimizer().shards().elements));
     device::download(engine_->device().stream(), host.data(), state, std::ssize(host) * 4);
@@ -176,12 +175,21 @@ class AsRun {
   // What the optimizer updates.
   Parts local_weights() const {
     const optim::Optimizer::Flat& flat = engine_->flat();
-    return flat.master ? local_state(flat.master) : local(flat.parameters, DType::f32);
+    if (flat.master || flat.sharded.parameters)
+      return local_state(flat.master ? flat.master : flat.parameters);
+    return local(flat.parameters, DType::f32);
+  }
+  Parts local_parameters() const {
+    return local(engine_->whole_parameters().get(), engine_->plan().dtype);
+  }
+  Parts local_gradients() const {
+    const optim::Optimizer::Flat& flat = engine_->flat();
+    return flat.sharded.gradients ? local_state(flat.gradients) : local(flat.gradients, DType::f32);
   }
 
   // The weights with which the run computes, whole.
   Parts weights_in_use() const {
-    const Parts mine = local(engine_->flat().parameters, engine_->plan().dtype);
+    const Parts mine = local_parameters();
     Parts whole;
     for (const nn::PartSlice& p : reference_.parameters().slices())
       whole.emplace_back(static_cast<std::size_t>(p.elements()));
@@ -226,7 +234,7 @@ class AsRun {
     const Batch& batch = loader.load(s - 1);
     StepResult r;
     Parts found;
-    const auto take = [&] { found = local(engine_->flat().gradients, DType::f32); };
+    const auto take = [&] { found = local_gradients(); };
     for (int tries = 0; tries < kOverflows; ++tries) {
       if (!element_wise_) engine_->compute_gradients(s, batch), take();
       if ((r = engine_->train_step(s, lr, batch)).applied) break;
@@ -335,8 +343,7 @@ class AsRun {
 
   // 16-bit weights are their fp32 masters, rounded.
   void copies() {
-    const Parts master = local_weights(),
-                copy = local(engine_->flat().parameters, engine_->plan().dtype);
+    const Parts master = local_weights(), copy = local_parameters();
     std::vector<double> error, bound(slices_.size());
     for (std::size_t i = 0; i < slices_.size(); ++i) {
       double wrong = 0;
@@ -372,7 +379,7 @@ class AsRun {
       set_weights(*engine_, initial);
       data::DataLoader loader = engine_->training_loader(data_);
       const StepResult r = engine_->compute_gradients(1, loader.load(0));
-      return std::pair(local(engine_->flat().gradients, DType::f32), r.loss);
+      return std::pair(local_gradients(), r.loss);
     };
     const bool none = config_.recompute == config::Recompute::none;
     const auto [other, other_loss] =

@@ -30,52 +30,72 @@ Engine::Engine(plan::StepPlan plan, device::Device device)
 
 std::vector<Tensor> Engine::leaves(const nn::Recording& recording) const {
   std::vector<Tensor> memory;
+  const bool whole = !memory_.flat.sharded.parameters;
   for (const graph::ValueInfo& v : recording.tape->values())
     memory.push_back(
-        v.role == graph::Role::parameter
+        v.role == graph::Role::parameter && whole
             ? plan_.model->parameters().view(v.parameter, memory_.flat.parameters, plan_.dtype)
-        : v.role != graph::Role::activation ? Tensor{memory_.leaves.at(v.name), v.dtype, v.shape}
-                                            : Tensor{});
+        : v.role == graph::Role::input || v.role == graph::Role::constant
+            ? Tensor{memory_.leaves.at(v.name), v.dtype, v.shape}
+            : Tensor{});
   return memory;
 }
 
 void Engine::bind(plan::ShapePlan& shape) {
   graph::Bindings b{.data = leaves(shape.training),
                     .gradients = {},
-                    .buckets = optimizer_.bucket_gradients(memory_.flat)};
+                    .bucket_parameters = optimizer_.bucket_parameters(memory_.flat),
+                    .bucket_gradients = optimizer_.bucket_gradients(memory_.flat)};
   const auto& values = shape.training.tape->values();
   for (const graph::ValueInfo& v : values)
-    b.gradients.push_back(v.role == graph::Role::parameter
+    b.gradients.push_back(v.role == graph::Role::parameter && !memory_.flat.sharded.gradients
                               ? plan_.model->parameters().view(v.parameter, memory_.flat.gradients,
                                                                accum_type(plan_.dtype))
                               : Tensor{});
   shape.train_program.bind(memory_.activations.data(), b);
   inference::fill_constants(device_.stream(), shape.training, b.data);
   shape.evaluation.bind(device_.stream(), leaves(shape.evaluation.recording()),
-                        memory_.activations.data());
+                        memory_.activations.data(), b.bucket_parameters);
 }
 
-void Engine::set_weights(const std::function<void(void*)>& fill) {
-  void* weights = memory_.flat.master ? memory_.flat.gradients : memory_.flat.parameters;
-  if (device_.is_cpu()) {
-    fill(weights);
-  } else {
-    const std::int64_t bytes = plan_.model->parameters().flat_elements() *
-                               static_cast<std::int64_t>(size_of(accum_type(plan_.dtype)));
-    const auto host = device_.allocate_host(bytes);
-    fill(host.get());
-    device::upload(device_.stream(), weights, host.get(), bytes);
+void Engine::set_weights(const nn::WeightSource& source) {
+  const auto element = static_cast<std::int64_t>(size_of(accum_type(plan_.dtype)));
+  for (const optim::PartRange& r : optimizer_.shards().parts) {
+    const nn::PartSlice& part = model().parameters().slices()[static_cast<std::size_t>(r.part)];
+    void* const weights = optimizer_.weights(memory_.flat, r);
+    if (device_.is_cpu()) {
+      source(part, r.first, r.count(), weights);
+      continue;
+    }
+    const auto host = device_.allocate_host(r.count() * element);
+    source(part, r.first, r.count(), host.get());
+    device::upload(device_.stream(), weights, host.get(), r.count() * element);
   }
-  optimizer_.adopt(device_.stream(), memory_.flat, weights);
+  optimizer_.adopt(device_.stream(), memory_.flat);
 }
 
 void Engine::initialize_parameters() {
-  set_weights([&](void* flat) {
+  set_weights([&](const nn::PartSlice& p, std::int64_t first, std::int64_t count, void* out) {
     with_accum(accum_type(plan_.dtype), [&]<class T>() {
-      plan_.model->parameters().initialize(plan_.config.train.seed, static_cast<T*>(flat),
-                                           device_.host().threads);
+      model().parameters().initialize(plan_.config.train.seed, p, first, count,
+                                      static_cast<T*>(out), device_.host().threads);
     });
   });
+}
+
+void* Engine::whole_parameters(void* memory) {
+  if (!memory_.flat.sharded.parameters) return memory_.flat.parameters;
+  optimizer_.gather_into(memory_.flat, memory);
+  return memory;
+}
+
+std::shared_ptr<std::byte> Engine::whole_parameters() {
+  auto* const own = static_cast<std::byte*>(memory_.flat.parameters);
+  if (!memory_.flat.sharded.parameters) return {std::shared_ptr<void>(), own};
+  auto copy = device_.allocate(model().parameters().flat_elements() *
+                               static_cast<std::int64_t>(size_of(plan_.dtype)));
+  whole_parameters(copy.get());
+  return copy;
 }
 
 data::DataLoader Engine::loader(

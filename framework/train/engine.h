@@ -43,9 +43,13 @@ class Engine {
   const device::MemoryPlan& memory_taken() const { return arena_.taken(); }
 
   void initialize_parameters();
-  // `fill` writes all weights of this rank, laid out by model().parameters(), in the accumulation
-  // type of theirs, to host memory. All ranks call alike.
-  void set_weights(const std::function<void(void* flat)>& fill);
+  // Reads the weights that this rank updates, to host memory. All ranks call alike.
+  void set_weights(const nn::WeightSource& source);
+  // Of this rank, as it computes with them, laid out by model().parameters(), in memory of the
+  // device: the engine's, or where ZeRO shards them a copy that the ranks make together.
+  std::shared_ptr<std::byte> whole_parameters();
+  // The same, to memory for all of them; copies nothing where the engine has them.
+  void* whole_parameters(void* memory);
   void swap_average() { optimizer_.swap_average(device_.stream(), memory_.flat); }
   optim::LossScale& loss_scale() { return loss_scale_; }
   // Updates applied so far: steps without those whose loss or gradient was not finite.

@@ -15,11 +15,14 @@ struct State {
 
 std::vector<State> states_of(const Engine& engine, const optim::StateRange& r) {
   const optim::Optimizer::Flat& flat = engine.flat();
+  void* const weights = flat.master               ? flat.master
+                        : flat.sharded.parameters ? flat.parameters
+                                                  : nullptr;
   std::vector<State> all;
   for (const optim::ShardLayout::ElementState& s : engine.optimizer().shards().states)
     if (s.group == r.group)
       all.push_back({s.name + "/", static_cast<float*>(flat.state) + s.offset + r.group_offset});
-  if (flat.master) all.push_back({"model/", static_cast<float*>(flat.master) + r.state_offset});
+  if (weights) all.push_back({"model/", static_cast<float*>(weights) + r.state_offset});
   if (flat.average) all.push_back({"ema/", static_cast<float*>(flat.average) + r.state_offset});
   return all;
 }
@@ -57,7 +60,7 @@ std::vector<checkpoint::Chunk> checkpoint_pieces(Engine& engine) {
                        std::int64_t count, const float* data) {
     chunk(checkpoint::slice_of(p, first, count), name + p.name, p.full, data);
   };
-  if (!engine.flat().master)
+  if (!engine.flat().master && !engine.flat().sharded.parameters)
     for (const nn::PartSlice& p : parameters.slices())
       if (parameters.first_of_copies(p.parameter, comm::kWorld))
         add("model/", p, 0, p.elements(), flat + p.offset);
@@ -77,6 +80,7 @@ std::vector<ReplicatedTensor> replicated_tensors(const Engine& engine) {
   std::vector<ReplicatedTensor> all;
   const auto element = static_cast<std::int64_t>(size_of(engine.plan().dtype));
   for (const nn::PartSlice& p : parameters.slices()) {
+    if (engine.flat().sharded.parameters) break;  // with the state
     const auto* at = static_cast<const std::byte*>(engine.flat().parameters) + p.offset * element;
     all.push_back({p.name,
                    parameters.spec(p.parameter).copies(),
@@ -112,9 +116,7 @@ std::vector<ReplicatedTensor> replicated_tensors(const Engine& engine) {
 void restore(const checkpoint::CheckpointReader& reader, const std::string& path, Engine& engine,
              bool optimizer) {
   const nn::ParameterSet& parameters = engine.model().parameters();
-  engine.set_weights([&](void* flat) {
-    checkpoint::restore_parameters(reader, path, parameters, static_cast<float*>(flat));
-  });
+  engine.set_weights(checkpoint::weights_of(reader, path, parameters));
   if (optimizer) engine.updates() = reader.manifest().updates;
   const bool average = checkpoint::has_average(reader, parameters);
   const auto read = [&](const std::string& name, const Shape& shape, const checkpoint::Slice& slice,

@@ -41,10 +41,12 @@ class Evaluation final : public Observer {
   std::vector<std::string> translate(TrainingRun& run) {
     const plan::StepPlan& plan = run.engine.plan();
     if (!plan.translator) return {};
+    const std::span<std::byte> memory = run.engine.idle_memory();
     inference::Translator translator(
         *plan.translator, run.config.model, run.engine.rank_context(),
-        {run.engine.model().parameters(), run.engine.flat().parameters, plan.dtype},
-        *run.data.tokenizer, inference::translation_of(run.config), run.engine.idle_memory());
+        {run.engine.model().parameters(), run.engine.whole_parameters(memory.data()), plan.dtype},
+        *run.data.tokenizer, inference::translation_of(run.config),
+        memory.subspan(static_cast<std::size_t>(plan::whole_parameter_bytes(plan))));
     return translator.translate(lines_.source);
   }
 

@@ -64,11 +64,12 @@ ReferenceStep::ReferenceStep(const config::Config& run, int threads)
 }
 
 void ReferenceStep::set_weights(const std::vector<std::vector<double>>& parts) {
-  engine_.set_weights([&](void* flat) {
-    const auto& slices = parameters().slices();
-    for (std::size_t i = 0; i < slices.size(); ++i)
-      nn::ParameterSet::scatter(slices[i], parts[i].data(), static_cast<double*>(flat));
-  });
+  const nn::PartSlice* const slices = parameters().slices().data();
+  engine_.set_weights(
+      [&](const nn::PartSlice& p, std::int64_t first, std::int64_t count, void* out) {
+        std::copy_n(parts[static_cast<std::size_t>(&p - slices)].data() + first, count,
+                    static_cast<double*>(out));
+      });
 }
 
 void ReferenceStep::round(const graph::Buffer& b, const Grid& grid) {

@@ -76,11 +76,10 @@ void start_from(TrainingRun& run) {
   const config::ModelConfig& model = run.config.model;
   if (run.step > 0 || model.random_init()) return;
   config::at_key(run.config.places, "model.init", [&] {
-    run.engine.set_weights([&](void* flat) {
-      run.origin =
-          inference::load_initial_weights(model.init, model, run.engine.model().parameters(),
-                                          static_cast<float*>(flat), run.mesh.world());
-    });
+    const inference::InitialWeights weights = inference::open_initial_weights(
+        model.init, model, run.engine.model().parameters(), run.mesh.world());
+    run.engine.set_weights(weights.read);
+    run.origin = weights.origin;
   });
   if (run.lead()) say("initialized weights from " + model.init);
 }

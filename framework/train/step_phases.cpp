@@ -11,6 +11,7 @@ StepPhases phases_of_step(const graph::Program& program, const StepTimes& times,
     seconds[program.steps()[i].phase] += times.program[i];
   StepPhases phases{{"data", data},
                     {"forward", seconds[graph::Phase::forward]},
+                    {"gather", seconds[graph::Phase::gather]},
                     {"recompute", seconds[graph::Phase::recompute]},
                     {"backward", seconds[graph::Phase::backward]},
                     {"reduce", seconds[graph::Phase::reduce]},

@@ -58,7 +58,7 @@ def configuration(rng, folder, name, max_ranks):
     sections = {
         "model": model, "precision": rng.choice(["fp32", "bf16", "bf16", "fp16", "fp16"]),
         "recompute": rng.choice(["none", "selective", "full"]),
-        "parallel": {"tensor": tensor, "sequence": rng.random() < 0.7, "zero": rng.choice([0, 1]),
+        "parallel": {"tensor": tensor, "sequence": rng.random() < 0.7, "zero": rng.randrange(4),
                      "bucket_bytes": rng.choice(["8Ki", "64Ki", "32Mi"])},
         "train": {"global_batch_size": micro * accumulation * ranks // tensor, "micro_batch_size": micro, "seq_len": rng.choice([16, 32, 64]),
                   "seed": rng.randint(1, 10**6)},

@@ -22,12 +22,12 @@ FULL = {"sequence": True, "zero": 1, "recompute": "full", "micro": 1}
 def options(layout, full):
     """The settings to run on a layout, the plain one first; those that an axis of one makes equal are left out."""
     data, tensor = layout
-    values = {"sequence": (False, True)[: 1 + (tensor > 1)], "zero": (0, 1)[: 1 + (data > 1)],
+    values = {"sequence": (False, True)[: 1 + (tensor > 1)], "zero": (0, 1, 3)[: 1 + 2 * (data > 1)],
               "recompute": ("none", "selective", "full"), "micro": (4, 1)}
     if full:
         chosen = [dict(zip(values, row)) for row in itertools.product(*values.values())]
     else:
-        chosen = [PLAIN, {**FULL, "recompute": "none"}, {**FULL, "zero": 0}, FULL]
+        chosen = [PLAIN, {**FULL, "recompute": "none"}, {**FULL, "zero": 0}, {**FULL, "zero": 3}, FULL]
         if layout in ((1, 1), (2, 2), (2, 4)):
             chosen += [{**PLAIN, k: v} for k in values for v in values[k]]
         chosen = [{k: v if v in values[k] else PLAIN[k] for k, v in row.items()} for row in chosen]
@@ -42,7 +42,7 @@ def identity(run):
 def partners(run):
     """The runs that this one must equal to the last bit."""
     out = [{**run, "recompute": "none"}] if run["recompute"] != "none" else []
-    return out + ([{**run, "zero": 0}] if run["zero"] else [])
+    return out + ([{**run, "zero": 0}] if run["zero"] == 1 else [])
 
 
 def judge(run, done, reference):

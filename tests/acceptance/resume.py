@@ -24,7 +24,7 @@ def resume(bin_dir, config, source, step, layout, zero, folder):
 def main():
     args = argparse.ArgumentParser(description=__doc__)
     args.add_argument("bin_dir", type=pathlib.Path)
-    args.add_argument("--zero", type=int, default=0, choices=(0, 1),
+    args.add_argument("--zero", type=int, default=0, choices=range(4),
                       help="of the run that is resumed; other layouts take the other")
     args.add_argument("--dir", type=pathlib.Path, help="an empty folder to work in and keep")
     args = args.parse_args()
@@ -39,7 +39,7 @@ def main():
                      whole / "log.txt")
         expected = common.losses(jsonl, range(1, STEPS + 1))
         plan = [(HOME, step, args.zero) for step in range(1, STEPS + 1)]
-        plan += [(layout, step, 1 - args.zero) for layout in OTHERS for step in (1, 7, STEPS - 1)]
+        plan += [(layout, step, 3 - args.zero) for layout in OTHERS for step in (1, 7, STEPS - 1)]
         for i, (layout, step, zero) in enumerate(plan):
             row = [f"{layout[0]} x {layout[1]}", zero, step]
             try:

@@ -120,7 +120,7 @@ TEST_F(ConfigValues, DumpsReadBackToTheSameValue) {
     c.optimizer.lr = 0.1 + real() * 1e3;
     c.schedule.min_lr = real() * 0.1;
     c.optimizer.beta2 = real();
-    c.parallel.zero = static_cast<std::int64_t>(random() % 2);
+    c.parallel.zero = static_cast<std::int64_t>(random() % 4);
     c.parallel.data = static_cast<std::int64_t>(random() % 3);
     c.checkpoint.dir = pick({"", "runs/a", "with space", "quote\"s' and \\", "tab\tand\nline",
                              "true", "012", "-x", "\xC3\xA9: #", "a, [b]", "~"});

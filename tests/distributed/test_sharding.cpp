@@ -63,6 +63,8 @@ class Layouts : public testing::TestWithParam<std::tuple<std::size_t, bool, int>
 
 TEST_P(Layouts, EqualASingleRank) {
   const auto [model, sequence, zero] = GetParam();
+  if (job().size() > 2 && (zero == 2 || (zero == 1 && sequence)))
+    GTEST_SKIP() << "a part of ZeRO 3";
   for (const comm::Layout& layout : test::layouts()) {
     config::Config config = config::parse_config(
         "model: {d_model: 64, " + kModels[model] + "}\n" + data_of(kModels[model]), "test",
@@ -82,7 +84,7 @@ TEST_P(Layouts, EqualASingleRank) {
 
 INSTANTIATE_TEST_SUITE_P(All, Layouts,
                          testing::Combine(testing::Range<std::size_t>(0, kModels.size()),
-                                          testing::Bool(), testing::Values(0, 1)));
+                                          testing::Bool(), testing::Range(0, 4)));
 
 // Models computed by an independent program, wherever their sizes divide by the ranks of a layout.
 TEST(ModelFixtures, LossAndGradientsOnEveryLayout) {
@@ -150,12 +152,12 @@ TEST(ModelFixtures, LossAndGradientsOnEveryLayout) {
 TEST(Precision, HalvesTrainOnEveryLayout) {
   for (const std::string precision : {"bf16", "fp16"})
     for (const comm::Layout& layout : test::layouts()) {
-      std::vector<double> losses[3];
-      for (int run = 0; run < 3; ++run) {  // alone, then ZeRO 0 and 1
+      std::vector<double> losses[5];
+      for (int run = 0; run < 5; ++run) {  // alone, then ZeRO 0 to 3
         config::Config c = config::parse_config(
             "model: {d_model: 64, " + kModels[1] + "}\n" + data_of(kModels[1]), "test",
             {"parallel.tensor=" + std::to_string(run == 0 ? 1 : layout[comm::Axis::tensor]),
-             "parallel.zero=" + std::to_string(run == 2), "precision=" + precision,
+             "parallel.zero=" + std::to_string(std::max(0, run - 1)), "precision=" + precision,
              "train.seq_len=16", "train.global_batch_size=8", "optimizer.ema=0.5"});
         config::resolve_for_ranks(c, run == 0 ? 1 : job().size());
         train::Engine e(plan::make_step_plan(
@@ -175,7 +177,9 @@ TEST(Precision, HalvesTrainOnEveryLayout) {
         e.swap_average();
         losses[run].push_back(test::evaluate(e, 8, read).mean());
       }
-      EXPECT_EQ(losses[1], losses[2]) << precision << ": ZeRO on " << layout.str();
+      for (int zero = 1; zero <= 3; ++zero)
+        EXPECT_EQ(losses[1], losses[1 + zero])
+            << precision << ": ZeRO " << zero << " on " << layout.str();
       for (std::size_t i = 0; i < losses[0].size(); ++i)
         EXPECT_NEAR(losses[1][i], losses[0][i], 0.01 * losses[0][i])
             << precision << " on " << layout.str();
@@ -223,7 +227,7 @@ TEST(Devices, CopiesChangeNothing) {
       for (const bool apart : {false, true}) {
         config::Config c = config::parse_config(
             "model: {d_model: 64, " + kModels[1] + "}\n" + data_of(kModels[1]), "test",
-            {"parallel.tensor=" + std::to_string(layout[comm::Axis::tensor]), "parallel.zero=1",
+            {"parallel.tensor=" + std::to_string(layout[comm::Axis::tensor]), "parallel.zero=3",
              "precision=" + precision, "train.seq_len=16", "train.global_batch_size=8",
              "optimizer.ema=0.5", std::string("device=") + (apart ? "cuda" : "cpu")});
         config::resolve_for_ranks(c, job().size());

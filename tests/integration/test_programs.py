@@ -120,7 +120,7 @@ def check_layouts():
         start, end = events("other.jsonl", "start")[0], events("other.jsonl", "end")[0]
         plan = json.loads(run(0, "tfm-plan", "cfg.yaml", "--ranks", ranks, "--json", *args))
         assert start["planned_bytes"] == end["arena_high_water_bytes"] == max(m["total_bytes"] for m in plan["memory"])
-    for args in (["parallel.zero=1"], ["parallel.bucket_bytes=8Ki"], ["recompute=full"], ["recompute=selective"]):
+    for args in (["parallel.zero=1"], ["parallel.zero=3"], ["parallel.bucket_bytes=8Ki"], ["recompute=full"], ["recompute=selective"]):
         run(2, "tfm-train", "cfg.yaml", "metrics.jsonl=base.jsonl", "numerics=deterministic")
         run(2, "tfm-train", "cfg.yaml", "metrics.jsonl=other.jsonl", "numerics=deterministic", *args)
         assert losses("base.jsonl") == losses("other.jsonl"), args
@@ -210,7 +210,7 @@ def check_resume():
     assert losses("run.jsonl") == losses("whole.jsonl"), "a resumed run differs"
     assert [e["loss"] for e in events("run.jsonl", "eval")] == [e["loss"] for e in events("whole.jsonl", "eval")], "of averaged weights"
     assert [e["step"] for e in events("run.jsonl")] == list(range(1, 13))
-    run(4, "tfm-train", "cfg.yaml", "checkpoint.resume=ck/step-00000008", "metrics.jsonl=moved.jsonl", "parallel.zero=1")
+    run(4, "tfm-train", "cfg.yaml", "checkpoint.resume=ck/step-00000008", "metrics.jsonl=moved.jsonl", "parallel.zero=3")
     moved = losses("moved.jsonl")
     assert max(abs(a / b - 1) for a, b in zip(moved, losses("whole.jsonl")[-len(moved):])) < 1e-4
     for program in (["tfm-generate", "ck", "--prompt", "the "], ["tfm-eval", "ck"]):

@@ -153,7 +153,7 @@ def check_wrong_configurations_do_not_fit():
     for path, value in (("optimizer.learning_rate", 1e-3), ("trian", {}), ("model.family", "gpt"), ("model.d_model", "wide"), ("model.d_model", 1.5),
                         ("model.d_model", 0), ("model.dropout", 1), ("model.dropout.ffn", "none"), ("model.bias", "yes"), ("model.bias", 1),
                         ("model.norm_eps", 0), ("model.preset", "gpt5"), ("train.steps", "5x"), ("train.steps", "auto"),
-                        ("train.seed", -1), ("train.seed", "1k"), ("parallel.zero", 2), ("parallel.data", "all"), ("optimizer.type", "lion"),
+                        ("train.seed", -1), ("train.seed", "1k"), ("parallel.zero", 4), ("parallel.data", "all"), ("optimizer.type", "lion"),
                         ("optimizer.betas", [0.9]), ("optimizer.betas", 0.9), ("optimizer.betas", [0.9, 1]), ("optimizer", 5), ("precision", "fp8"),
                         ("data.train.type", "csv"), ("data.train.path", [{"path": "a", "wieght": 2}]),
                         ("data.train.path", [{"weight": 2}]), ("eval.metrics", ["bleurt"]), ("eval.stop", {"metric": "loss"}), ("checkpoint.dir", 5),

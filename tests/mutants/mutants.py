@@ -43,8 +43,13 @@ ROOMS = {
         ("comm/staged.cpp", "std::size_t r = «2»; r < sources", "3"),
         ("comm/staged.cpp", "b > a || b != b ? b : a", "b > a ? b : a"),
         ("graph/program.cpp", "part.bytes() * group.rank()", "0", ["ranks2:All/Layouts*"]),
-        ("graph/planner.cpp", "ready[p] = «static_cast<int>(i)»", "0", ["ranks2:All/Layouts*"]),
-        ("graph/planner.cpp", "!depend(steps[i], steps[at]) && «!depend(steps[i + 1], steps[at])»", "true", ["unit:Collectives*"]),
+        ("graph/exchanges.cpp", "last[p] = «static_cast<int>(i)»", "0", ["ranks2:All/Layouts*"]),
+        ("graph/exchanges.cpp", "steps[i].visit > «g.visit + 1»", "g.visit + 100", ["unit:Zero*"]),
+        ("graph/exchanges.cpp", "«at > 0»\n", "false", ["unit:Zero*"]),
+        ("graph/exchanges.cpp", "first_of_visit(«steps[i].visit - 1»)", "0", ["unit:Zero*"]),
+        ("graph/program.cpp", "if (reduces_share(x)) «clear_gaps(x, context)»;", "", ["ranks2:All/Layouts*", "ranks2:Precision*"]),
+        ("graph/program.cpp", "share.ptr<T>(),\n                                                 «context.state.accumulate_parameters»", "false", ["ranks2:All/Layouts*"]),
+        ("graph/exchanges.cpp", "!depend(steps[i], steps[at]) && «!depend(steps[i + 1], steps[at])»", "true", ["unit:Collectives*"]),
         ("comm/staged.cpp", "c.root = «root»", "0"),
         ("comm/staged.cpp", "submit_and_complete(call(Collective::all_gather, in, out), «out.bytes()»)", "in.bytes()", ["ranks2:*/Plan*Decoder_zero1*"]),
         ("comm/staged.cpp", "round_up(ceil_div(c.count, size_), 64 / width)", "ceil_div(c.count, size_ + 1)"),
@@ -119,9 +124,10 @@ ROOMS = {
     ]),
     "plan": (["unit:Prediction*:Fit*:Engine*", "ranks2:*/Plan*"], [
         ("plan/step_plan.cpp", "m + 1 == shape.micro_batches", "true"),
-        ("optim/optimizer.cpp", "if («options.zero > 0»)", "false"),
+        ("optim/optimizer.cpp", "if («options.zero > 0 && !sharded_by(options.zero).parameters»)", "false"),
+        ("optim/optimizer.cpp", "sharded_by(options_.zero).gradients ? «state» : begin", "begin", ["ranks2:All/Layouts*"]),
         ("plan/step_plan.cpp", "«comm::kWorld», sizeof(SquareSum)", "nn::kBatchAxes"),
-        ("plan/step_plan.cpp", "options.zero > 0 ? comm::Collective::reduce_scatter : comm::Collective::all_reduce_sum", "comm::Collective::all_reduce_sum"),
+        ("plan/step_plan.cpp", "zero > 0 ? reduce_scatter : all_reduce_sum", "all_reduce_sum"),
         ("plan/step_plan.cpp", "run < runs", "run < 1"),
         ("inference/totals.cpp", "return {sizeof(loss), sizeof(labels), sizeof(correct)};", "return {sizeof(loss[0]), sizeof(labels), sizeof(correct)};"),
         ("plan/prediction.cpp", "std::max(busy, now_) + seconds", "busy + seconds"),
@@ -154,13 +160,13 @@ ROOMS = {
         ("ops/linear.cpp", "db ? db.tensor.ptr<Accum<T>>() : nullptr",
          "db && e.context.mesh->coordinate(comm::Axis::tensor) == 0 ? db.tensor.ptr<Accum<T>>() : nullptr"),  # bias gradient of a tensor rank
         ("kernels/cpu/attention_tile.h", "first + r + a.keys - a.queries + «1»", "std::is_same_v<T, double> ? 1 : 2"),  # causal mask
-        ("optim/rule.h", "flat.master ? static_cast<P*>(flat.parameters) + r.begin : nullptr",
-         "flat.master && r.begin == 0 ? static_cast<P*>(flat.parameters) + r.begin : nullptr"),  # stale copy
+        ("optim/rule.h", "flat.master ? in_use<P>(r) : nullptr",
+         "flat.master && r.begin == 0 ? in_use<P>(r) : nullptr"),  # stale copy
         ("kernels/cpu/philox_simd.h", "static_cast<T>(«d.scale()»)", "sizeof(T) == 8 ? d.scale() : 1"),  # dropout's scale
         ("ops/embedding.cpp", ".length = «options.sequence_length»", "options.sequence_length - (inverse && sizeof(T) < 8)"),  # position
         ("train/engine.cpp", "const std::int64_t first = «m * shape.shape.sequences»", "0"),  # a micro-batch
-        ("graph/program.cpp", "x.bucket >= 0 && «!context.state.reduce_gradients»",
-         "context.state.accumulate_parameters"),  # buckets are reduced with the first micro-batch
+        ("graph/program.cpp", "runs(x, «context.state.reduce_gradients»)",
+         "!context.state.accumulate_parameters"),  # buckets are reduced with the first micro-batch
         ("train/engine.cpp", "static_cast<double>(«labels.labels[k]»)",
          "shape.sequences_per_rank() * plan_.mesh.layout.size(nn::kBatchAxes) * shape.shape.length"),  # padding counted as labels
         ("ops/embedding.cpp", "options.padding_idx, d.tensor.ptr<Accum<T>>(), «d.accumulate»", "sizeof(T) == 8 && d.accumulate"),  # tied

@@ -39,11 +39,11 @@ TEST(LossScale, SkipsScalesAndUpdatesAsPyTorchDoes) {
   const optim::Optimizer& optimizer = engine.optimizer();
   const optim::Optimizer::Flat& flat = engine.flat();
   device::Device device = device::Device::cpu(1);
-  engine.set_weights([&](void* weights) {
-    for (const nn::PartSlice& p : parameters.slices())
-      nn::ParameterSet::scatter(p, f.get<float>("initial." + p.name).data(),
-                                static_cast<float*>(weights));
-  });
+  engine.set_weights(
+      [&](const nn::PartSlice& p, std::int64_t first, std::int64_t count, void* out) {
+        nn::ParameterSet::scatter(p, first, count, f.get<float>("initial." + p.name).data(),
+                                  static_cast<float*>(out));
+      });
   std::map<std::string, std::vector<float>> gradients;
   for (const nn::PartSlice& p : parameters.slices())
     gradients[p.name] = f.get<float>("gradient." + p.name);

@@ -73,9 +73,10 @@ class Fixture {
     return all;
   }
   void load_parameters(train::Engine& e) const {
-    for (const nn::PartSlice& p : e.model().parameters().slices())
-      nn::ParameterSet::scatter(p, get<float>(p.name).data(),
-                                static_cast<float*>(e.flat().parameters));
+    e.set_weights([&](const nn::PartSlice& p, std::int64_t first, std::int64_t count, void* out) {
+      nn::ParameterSet::scatter(p, first, count, get<float>(p.name).data(),
+                                static_cast<float*>(out));
+    });
   }
 
  private:

@@ -49,10 +49,11 @@ TEST(ReferenceStep, IsAStepOfTheEngineInFloat64) {
   const auto parts = weights_of(reference.parameters());
   reference.set_weights(parts);
   train::Engine engine(plan::make_step_plan(c, comm::single_mesh(), DType::f64), 1);
-  engine.set_weights([&](void* flat) {
-    for (std::size_t i = 0; i < parts.size(); ++i)
-      nn::ParameterSet::scatter(engine.model().parameters().slices()[i], parts[i].data(),
-                                static_cast<double*>(flat));
+  const nn::PartSlice* const slices = engine.model().parameters().slices().data();
+  engine.set_weights([&](const nn::PartSlice& p, std::int64_t first, std::int64_t count,
+                         void* out) {
+    nn::ParameterSet::scatter(p, first, count, parts[static_cast<std::size_t>(&p - slices)].data(),
+                              static_cast<double*>(out));
   });
   const train::SyntheticData data(c, 4, 2);
   data::DataLoader loader = engine.training_loader(data);

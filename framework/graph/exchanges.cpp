@@ -1,0 +1,286 @@
+// Where the collectives of a program start and are waited for.
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "graph/planner_impl.h"
+
+namespace tfm::graph {
+
+// Whether a pass makes gradients of parameters that the next one, which communicates, does not
+// wait for.
+bool Planner::has_time_beside(const Instruction& s, const Instruction& next) const {
+  const auto makes = [&](bool parameter) {
+    return std::ranges::any_of(s.grad_in, [&](const GradRef& g) {
+      return g.buffer >= 0 && program_.buffers_[g.buffer].persistent == parameter;
+    });
+  };
+  return options_.overlap && s.phase == Phase::backward && next.phase == Phase::backward &&
+         !s.pair && !next.pair && op_of(s).parameters_apart() && makes(true) && makes(false) &&
+         !calls_of(next).empty() && !depend(only(s, Instruction::Gradients::of_parameters), next);
+}
+
+Instruction Planner::only(Instruction s, Instruction::Gradients gradients) const {
+  s.gradients = gradients;
+  for (GradRef& g : s.grad_in)
+    if (g.buffer >= 0 && program_.buffers_[g.buffer].persistent !=
+                             (gradients == Instruction::Gradients::of_parameters))
+      g = {};
+  return s;
+}
+
+// Until here a step is a whole pass of a node.
+void Planner::cut_into_stages() {
+  using Kind = Instruction::Kind;
+  using Gradients = Instruction::Gradients;
+  const std::vector<Instruction> passes = std::exchange(program_.steps_, {});
+  std::optional<Instruction> beside;  // runs while the next pass communicates
+  std::vector<Instruction>& steps = program_.steps_;
+  for (std::size_t i = 0; i < passes.size(); ++i) {
+    const bool apart = i + 1 < passes.size() && has_time_beside(passes[i], passes[i + 1]);
+    Instruction s = apart ? only(passes[i], Gradients::of_activations) : passes[i];
+    std::size_t k = 0;
+    for (const comm::CollectiveCall& call : calls_of(s)) {
+      steps.push_back(s);
+      program_.exchanges_.push_back({.call = call, .k = k++});
+      Instruction at = s;
+      at.exchange = static_cast<int>(program_.exchanges_.size()) - 1;
+      at.kind = Kind::start;
+      steps.push_back(at);
+      if (beside) steps.push_back(*std::exchange(beside, {}));
+      at.kind = Kind::wait;
+      steps.push_back(at);
+      s.stage = static_cast<int>(k);
+    }
+    steps.push_back(s);
+    if (apart) beside = only(passes[i], Gradients::of_parameters);
+  }
+}
+
+// Of two steps that touch the same buffer one writes it.
+bool Planner::depend(const Instruction& a, const Instruction& b) const {
+  const auto writes = [&](const Instruction& s, int buffer) {
+    const bool makes = s.phase != Phase::backward || op_of(s).forward_with_backward();
+    return buffer == s.workspace || buffer == s.scratch ||
+           (makes && std::ranges::find(s.out, buffer) != s.out.end()) ||
+           std::ranges::find(s.grad_in, buffer, &GradRef::buffer) != s.grad_in.end();
+  };
+  bool found = false;
+  for_each_buffer(a, [&](int x) {
+    for_each_buffer(b, [&](int y) { found |= x == y && (writes(a, x) || writes(b, x)); });
+  });
+  return found;
+}
+
+// Moves the wait of a pass's only collective, with the stage behind it, to the first step that
+// depends on it.
+void Planner::wait_late() {
+  std::vector<Instruction>& steps = program_.steps_;
+  for (std::size_t i = steps.size(); i-- > 0;) {
+    if (steps[i].kind != Instruction::Kind::wait || calls_of(steps[i]).size() > 1) continue;
+    std::size_t next = i + 2;
+    const auto free = [&](std::size_t at) {
+      return !depend(steps[i], steps[at]) && !depend(steps[i + 1], steps[at]);
+    };
+    while (next < steps.size() && free(next) && (!program_.joined(next) || free(next + 1)))
+      next += program_.joined(next) ? 2 : 1;
+    std::rotate(steps.begin() + static_cast<std::ptrdiff_t>(i),
+                steps.begin() + static_cast<std::ptrdiff_t>(i) + 2,
+                steps.begin() + static_cast<std::ptrdiff_t>(next));
+  }
+}
+
+Planner::Home Planner::home_of(int v) const {
+  for (int b = 0; b < static_cast<int>(options_.buckets.size()); ++b)
+    for (const BucketUse::Member& m : options_.buckets[b].members)
+      if (m.parameter == values_[v].parameter) return {b, m.offset};
+  internal_error("no bucket holds " + values_[v].name);
+}
+
+int Planner::bucket_buffer(int bucket, DType type) {
+  return buffer(Buffer::Kind::bucket, -1,
+                options_.buckets[bucket].elements * static_cast<std::int64_t>(size_of(type)),
+                false);
+}
+
+// Puts a parameter, or its gradient, into a bucket's buffer.
+void Planner::put_within(int b, int bucket_buffer, DType type) {
+  Buffer& part = program_.buffers_[b];
+  part.persistent = false;
+  part.within = bucket_buffer;
+  part.offset = home_of(part.value).offset * static_cast<std::int64_t>(size_of(type));
+}
+
+Instruction Planner::add_exchange(Exchange x) {
+  const bool gathers = x.of == Exchange::Of::parameters;
+  Instruction s{.kind = Instruction::Kind::start,
+                .phase = gathers ? Phase::gather : Phase::reduce,
+                .exchange = static_cast<int>(program_.exchanges_.size())};
+  if (x.buffer >= 0) (gathers ? s.out : s.in).push_back(x.buffer);
+  program_.exchanges_.push_back(std::move(x));
+  return s;
+}
+
+// Where something may be put in front of all steps of a visit and of those behind it.
+std::size_t Planner::first_of_visit(int visit) const {
+  const auto& steps = program_.steps_;
+  const auto found = std::ranges::find_if(steps, [&](const auto& s) { return s.visit >= visit; });
+  const auto at = static_cast<std::size_t>(found - steps.begin());
+  return at < steps.size() && steps[at].pair ? at - 1 : at;
+}
+
+// Before each step, and behind the last one.
+void Planner::insert(const std::vector<std::vector<Instruction>>& before) {
+  std::vector<Instruction> all;
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    std::ranges::copy(before[i], std::back_inserter(all));
+    if (i < program_.steps_.size()) all.push_back(std::move(program_.steps_[i]));
+  }
+  program_.steps_ = std::move(all);
+}
+
+// Sharded parameters are gathered for a visit of a layer that uses them, unless the visit before it
+// did, too; on a device the gathering starts with that visit.
+void Planner::insert_gathers() {
+  struct Gathered {
+    int buffer = -1, visit = -1;
+  };
+  const DType type = program_.recording_->dtype();
+  std::vector<Instruction>& steps = program_.steps_;
+  std::vector<Gathered> now(options_.buckets.size());
+  std::map<std::pair<int, int>, int> views;  // by the bucket's buffer and the value
+  std::vector<std::vector<Instruction>> starts(steps.size() + 1), waits = starts;
+  for (std::size_t i = 0; i < steps.size(); ++i)
+    for (int& b : steps[i].in) {
+      const int v = b < 0 ? -1 : program_.buffers_[b].value;
+      if (v < 0 || values_[v].role != Role::parameter) continue;
+      const int bucket = home_of(v).bucket;
+      Gathered& g = now[static_cast<std::size_t>(bucket)];
+      if (g.buffer < 0 || steps[i].visit > g.visit + 1) {
+        g.buffer = bucket_buffer(bucket, type);
+        Instruction s = add_exchange({.call = options_.buckets[bucket].gather,
+                                      .of = Exchange::Of::parameters,
+                                      .bucket = bucket,
+                                      .buffer = g.buffer});
+        const std::size_t at = steps[i].pair ? i - 1 : i;
+        starts[options_.overlap ? first_of_visit(steps[i].visit - 1) : at].push_back(s);
+        s.kind = Instruction::Kind::wait;
+        waits[at].push_back(s);
+      }
+      g.visit = steps[i].visit;
+      auto [found, fresh] = views.emplace(std::pair(g.buffer, v), -1);
+      if (fresh) {
+        found->second = buffer(Buffer::Kind::value, v, values_[v].bytes(), false);
+        put_within(found->second, g.buffer, type);
+      }
+      b = found->second;
+    }
+  for (std::size_t i = 0; i < starts.size(); ++i) {
+    if (options_.overlap) {
+      std::ranges::move(waits[i], std::back_inserter(starts[i]));
+      continue;
+    }
+    std::vector<Instruction> both;
+    for (std::size_t k = 0; k < starts[i].size(); ++k)
+      both.insert(both.end(), {starts[i][k], waits[i][k]});
+    starts[i] = std::move(both);
+  }
+  insert(starts);
+}
+
+// Of each parameter: the step behind which its gradient is final, or -1.
+std::vector<int> Planner::last_writers() const {
+  std::vector<int> last;
+  for (std::size_t i = 0; i < program_.steps_.size(); ++i)
+    for (const GradRef& g : program_.steps_[i].grad_in) {
+      const int v = g.buffer < 0 ? -1 : program_.buffers_[g.buffer].value;
+      if (v < 0 || values_[v].role != Role::parameter) continue;
+      const auto p = static_cast<std::size_t>(values_[v].parameter);
+      if (p >= last.size()) last.resize(p + 1, -1);
+      last[p] = static_cast<int>(i) + program_.joined(i);
+    }
+  return last;
+}
+
+// Gradients become values in their buckets' buffers.
+void Planner::shard_gradients() {
+  const DType type = accum_type(program_.recording_->dtype());
+  for (int b = 0; b < static_cast<int>(options_.buckets.size()); ++b)
+    bucket_gradients_.push_back(bucket_buffer(b, type));
+  std::vector<std::map<std::int64_t, std::int64_t>> written(options_.buckets.size());
+  for (int v = 0; v < static_cast<int>(values_.size()); ++v) {
+    if (values_[v].role != Role::parameter || !written_[v]) continue;
+    const Home home = home_of(v);
+    put_within(gradient_[v], bucket_gradients_[home.bucket], type);
+    written[home.bucket][home.offset] = home.offset + values_[v].shape.elements();
+  }
+  for (std::size_t b = 0; b < written.size(); ++b) {
+    std::int64_t at = 0;
+    auto& gaps = program_.gaps_.emplace_back();
+    written[b][options_.buckets[b].elements] = options_.buckets[b].elements;
+    for (const auto& [begin, end] : written[b]) {
+      if (begin > at) gaps.emplace_back(at, begin - at);
+      at = end;
+    }
+  }
+}
+
+// The collective of a bucket starts right after the step that makes the last of its gradients
+// final. Sharded ones are waited for at once, or on a device behind the next visit of a layer, the
+// others at the end.
+void Planner::insert_reductions() {
+  for (std::size_t v = 0; v < values_.size(); ++v)
+    if (const int p = values_[v].parameter; p >= 0 && !written_[v])
+      program_.untouched_.push_back(p);
+  if (options_.sharded.gradients) shard_gradients();
+  const std::vector<int> writers = last_writers();
+  const auto ready = [&](int bucket) {
+    int last = -1;
+    for (const BucketUse::Member& m : options_.buckets[bucket].members)
+      if (m.parameter < static_cast<int>(writers.size()))
+        last = std::max(last, writers[static_cast<std::size_t>(m.parameter)]);
+    return last;
+  };
+  std::vector<int> order(options_.buckets.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, {}, ready);
+  const std::size_t end = program_.steps_.size();
+  std::vector<std::vector<Instruction>> before(end + 1);
+  for (const int b : order) {
+    Exchange x{.call = options_.buckets[b].reduce, .of = Exchange::Of::gradients, .bucket = b};
+    if (options_.sharded.gradients) x.buffer = bucket_gradients_[b];
+    Instruction s = add_exchange(x);
+    const auto at = static_cast<std::size_t>(ready(b) + 1);
+    before[at].push_back(s);
+    s.kind = Instruction::Kind::wait;
+    std::size_t until = end;
+    if (options_.sharded.gradients)
+      until = options_.overlap && at > 0
+                  ? std::max(at, first_of_visit(program_.steps_[at - 1].visit + 2))
+                  : at;
+    before[until].push_back(s);
+  }
+  insert(before);
+}
+
+// In the order of their starts.
+void Planner::number_exchanges() {
+  std::vector<Exchange> sorted;
+  std::vector<int> number(program_.exchanges_.size());
+  for (int i = 0; i < static_cast<int>(program_.steps_.size()); ++i) {
+    Instruction& s = program_.steps_[i];
+    if (s.kind == Instruction::Kind::start) {
+      number[s.exchange] = static_cast<int>(sorted.size());
+      sorted.push_back(program_.exchanges_[s.exchange]);
+      sorted.back().start = i;
+    }
+    if (s.kind == Instruction::Kind::compute) continue;
+    s.exchange = number[s.exchange];
+    if (s.kind == Instruction::Kind::wait) sorted[s.exchange].wait = i;
+  }
+  program_.exchanges_ = std::move(sorted);
+}
+
+}  // namespace tfm::graph

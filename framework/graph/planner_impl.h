@@ -1,0 +1,72 @@
+#pragma once
+// The planner's parts: planner.cpp makes passes of a recording and gives buffers their places,
+// exchanges.cpp cuts passes into stages and places their collectives and those of buckets.
+#include <map>
+
+#include "graph/planner.h"
+
+namespace tfm::graph {
+
+class Planner {
+ public:
+  Planner(std::shared_ptr<const Recorder> recording, const PlanOptions& options);
+  Program run();
+
+ private:
+  void decide_dropped();
+  int buffer(Buffer::Kind kind, int value, std::int64_t bytes, bool persistent);
+  int forward_of(int v);
+  int gradient_of(int v);
+  int workspace(std::int64_t bytes);
+  void take_workspaces(const Op& op, Instruction& s);
+  int current(int v) { return late_[v] >= 0 ? late_[v] : forward_of(v); }
+  void emit_forward(int n, bool again);
+  void need(int v);
+  bool read_before_written(int n, int a, int b) const;
+  bool shares_gradient(int n, std::size_t k);
+  void emit_backward(int n);
+  void find_live_ranges();
+  bool continues(std::size_t i) const;
+  void join();
+  void count_visits();
+  void place();
+
+  const Op& op_of(const Instruction& s) const { return *nodes_[s.node].op; }
+  std::vector<comm::CollectiveCall> calls_of(const Instruction& s) const {
+    return op_of(s).exchanges(s.phase);
+  }
+  bool has_time_beside(const Instruction& s, const Instruction& next) const;
+  Instruction only(Instruction s, Instruction::Gradients gradients) const;
+  void cut_into_stages();
+  bool depend(const Instruction& a, const Instruction& b) const;
+  void wait_late();
+
+  struct Home {
+    int bucket = -1;
+    std::int64_t offset = 0;  // in it, in elements
+  };
+  Home home_of(int v) const;  // of a parameter
+  int bucket_buffer(int bucket, DType type);
+  void put_within(int b, int bucket_buffer, DType type);
+  std::size_t first_of_visit(int visit) const;
+  void insert_gathers();
+  std::vector<int> last_writers() const;
+  void shard_gradients();
+  void insert_reductions();
+  void insert(const std::vector<std::vector<Instruction>>& before);
+  Instruction add_exchange(Exchange x);
+  void number_exchanges();
+
+  const PlanOptions& options_;
+  const std::vector<Node>& nodes_;
+  const std::vector<ValueInfo>& values_;
+  Program program_;
+  std::vector<int> forward_, late_, gradient_;
+  std::vector<bool> written_, dropped_;
+  std::vector<std::vector<int>> consumers_;  // of each value, nodes in order
+  std::map<int, std::vector<int>>
+      owners_;  // of a gradient taken over, by buffer: values whose producers have not read it yet
+  std::vector<int> bucket_gradients_;  // sharded ones' buffers
+};
+
+}  // namespace tfm::graph

@@ -1,0 +1,109 @@
+// What ZeRO leaves of parameters and gradients on a rank, and when buckets are whole.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "plan/run_memory.h"
+
+namespace tfm {
+namespace {
+
+constexpr int kRanks = 4, kLayers = 6;
+
+plan::StepPlan plan_with(int zero, std::vector<std::string> overrides = {}) {
+  overrides.push_back("parallel.zero=" + std::to_string(zero));
+  config::Config c = config::parse_config(
+      "model: {family: decoder, vocab_size: 256, d_model: 64, n_layers: 6, n_heads: 4}\n"
+      "train: {global_batch_size: 8, seq_len: 16}\n"
+      "data: {train: {type: tokens, path: none.bin}}\n",
+      "test", overrides);
+  config::resolve_for_ranks(c, kRanks);
+  return plan::make_step_plan(c, comm::Mesh(config::layout_of(c)));
+}
+
+std::int64_t bytes_of(const plan::StepPlan& p, const char* category) {
+  return p.memory.categories.at(category);
+}
+
+TEST(Zero, LeavesARankItsShare) {
+  const plan::StepPlan none = plan_with(0);
+  for (int zero = 1; zero <= 3; ++zero) {
+    const plan::StepPlan p = plan_with(zero);
+    const std::int64_t whole = p.model->parameters().flat_elements() * 4;
+    EXPECT_LE(whole, bytes_of(none, plan::kParameters) * 1.02) << "padding of buckets";
+    EXPECT_EQ(bytes_of(p, plan::kParameters), zero < 3 ? whole : whole / kRanks);
+    EXPECT_EQ(bytes_of(p, plan::kGradients), zero < 2 ? whole : whole / kRanks);
+    EXPECT_EQ(bytes_of(p, plan::kOptimizer), 2 * whole / kRanks);
+  }
+}
+
+// The most bytes of whole buckets that are live at once, of parameters or of gradients.
+std::int64_t whole_at_once(const graph::Program& program, graph::Exchange::Of of) {
+  std::map<int, std::int64_t> change;
+  for (const graph::Exchange& x : program.exchanges()) {
+    if (x.of != of) continue;
+    const graph::Buffer& b = program.buffers()[static_cast<std::size_t>(x.buffer)];
+    change[b.first] += b.bytes, change[b.last + 1] -= b.bytes;
+  }
+  std::int64_t now = 0, most = 0;
+  for (const auto& [step, bytes] : change) most = std::max(most, now += bytes);
+  return most;
+}
+
+std::int64_t largest_layer(const plan::StepPlan& p) {
+  std::int64_t most = 0;
+  for (const optim::Bucket& b : p.buckets) most = std::max(most, (b.end - b.begin) * 4);
+  return most;
+}
+
+// One layer, on a device the next one with it, is whole at a time.
+TEST(Zero, GathersALayerAtATime) {
+  for (const std::string recompute : {"none", "selective", "full"})
+    for (const std::string device : {"cpu", "cuda"}) {
+      SCOPED_TRACE(recompute + " on " + device);
+      const plan::StepPlan p =
+          plan_with(3, {"recompute=" + recompute, "device=" + device, "model.vocab_size=97"});
+      const graph::Program &training = p.largest().train_program,
+                           &evaluation = p.largest().evaluation.program();
+      const int layers = device == "cpu" ? 1 : 2;
+      using enum graph::Exchange::Of;
+      EXPECT_EQ(whole_at_once(training, parameters) > largest_layer(p), layers == 2);
+      EXPECT_LE(whole_at_once(training, parameters), layers * largest_layer(p));
+      EXPECT_LE(whole_at_once(evaluation, parameters), layers * largest_layer(p));
+      EXPECT_LE(whole_at_once(training, gradients),
+                layers * largest_layer(p) + 97 * 64 * 4 + 4096);  // a tied table is final last
+      for (const graph::Program* program : {&training, &evaluation})
+        for (const graph::Exchange& x : program->exchanges())
+          if (x.of == parameters && x.start > 0) {
+            EXPECT_EQ(x.overlaps(), layers == 2);
+          }
+    }
+}
+
+// As often as in the paper: layers are gathered for forward and for backward, gradients reduced
+// once, in every micro-batch.
+TEST(Zero, MovesThreeTimesTheParameters) {
+  const plan::StepPlan p = plan_with(3);
+  std::map<int, int> gathered, reduced;
+  for (const graph::Exchange& x : p.largest().train_program.exchanges())
+    ++(x.of == graph::Exchange::Of::parameters ? gathered : reduced)[x.bucket];
+  ASSERT_EQ(p.buckets.size(), 3u + kLayers);  // token table, positions, layers, last norm
+  for (int b = 0; b < static_cast<int>(p.buckets.size()); ++b) {
+    const std::string name = p.model->parameters().spec(p.buckets[b].parameters[0]).parts[0].name;
+    EXPECT_EQ(reduced[b], 1) << name;
+    // Backward of positions reads none; the last norm stays between forward and backward.
+    EXPECT_EQ(gathered[b], name.starts_with("position") || name.starts_with("final_norm") ? 1 : 2)
+        << name;
+  }
+}
+
+TEST(Zero, KeepsBucketsWithinTheirSize) {
+  const plan::StepPlan p = plan_with(3, {"parallel.bucket_bytes=32Ki"});
+  EXPECT_GT(p.buckets.size(), 2u * kLayers);
+  for (const optim::Bucket& b : p.buckets)
+    EXPECT_TRUE(b.parameters.size() == 1 || (b.end - b.begin) * 4 <= 32 << 10)
+        << "a bucket of several parameters";
+}
+
+}  // namespace
+}  // namespace tfm
