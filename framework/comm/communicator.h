@@ -1,6 +1,7 @@
 #pragma once
 // Collectives over one group of ranks, on host memory. Every rank of the group must make the same
-// calls in the same order. Sums are added in rank order for every element, so a result depends
+// calls in the same order. Sums are those of the ranks' first half and of its second half, each
+// made alike, for every element: the same in groups that sum apart first. So a result depends
 // neither on the message's cut into calls nor on timing, is bit-equal on all ranks, and
 // reduce_scatter + all_gather equals all_reduce. Groups for tensors of a device (device_mesh.h) are
 // made of these; what differs over NCCL is in nccl.h.

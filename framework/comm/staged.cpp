@@ -1,31 +1,47 @@
 #include "comm/staged.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
+#include <span>
 #include <type_traits>
 
 namespace tfm::comm {
 namespace {
 
-// 16-bit elements are rounded once, after the last source. A block of sums stays in the first-level
-// cache while all sources are added.
+constexpr std::int64_t kBlock = 1024;  // sums of so many elements stay in the first-level cache
+
+// f over elements [at, at + n) of all sources: of the first half of them and of the second, each in
+// this way, for which `rest` has room.
+template <class T, class F>
+void fold_block(std::span<const char* const> sources, std::int64_t at, std::int64_t n,
+                Accum<T>* out, Accum<T>* rest, F f) {
+  const T* a = reinterpret_cast<const T*>(sources[0]) + at;
+  if (sources.size() == 1) {
+    for (std::int64_t i = 0; i < n; ++i) out[i] = Accum<T>(a[i]);
+    return;
+  }
+  if (sources.size() == 2) {
+    const T* b = reinterpret_cast<const T*>(sources[1]) + at;
+    for (std::int64_t i = 0; i < n; ++i) out[i] = f(Accum<T>(a[i]), Accum<T>(b[i]));
+    return;
+  }
+  const std::size_t half = sources.size() / 2;
+  fold_block<T>(sources.first(half), at, n, out, rest, f);
+  fold_block<T>(sources.subspan(half), at, n, rest, rest + kBlock, f);
+  for (std::int64_t i = 0; i < n; ++i) out[i] = f(out[i], rest[i]);
+}
+
+// 16-bit elements are rounded once, at the end.
 template <class T, class F>
 void fold(const std::vector<const char*>& sources, std::int64_t n, char* out, F f) {
-  constexpr std::int64_t kBlock = 1024;
-  alignas(64) Accum<T> sum[kBlock];
-  const auto source = [&](std::size_t r, std::int64_t at) {
-    return reinterpret_cast<const T*>(sources[r]) + at;
-  };
+  const std::size_t levels = static_cast<std::size_t>(std::bit_width(sources.size()));
+  std::vector<Accum<T>> blocks((levels + 1) * kBlock);
   for (std::int64_t at = 0; at < n; at += kBlock) {
     const std::int64_t m = std::min(kBlock, n - at);
-    const T *a = source(0, at), *b = source(1, at);
-    for (std::int64_t i = 0; i < m; ++i) sum[i] = f(Accum<T>(a[i]), Accum<T>(b[i]));
-    for (std::size_t r = 2; r < sources.size(); ++r) {
-      const T* s = source(r, at);
-      for (std::int64_t i = 0; i < m; ++i) sum[i] = f(sum[i], Accum<T>(s[i]));
-    }
+    fold_block<T>(sources, at, m, blocks.data(), blocks.data() + kBlock, f);
     T* to = reinterpret_cast<T*>(out) + at;
-    for (std::int64_t i = 0; i < m; ++i) to[i] = T(sum[i]);
+    for (std::int64_t i = 0; i < m; ++i) to[i] = T(blocks[static_cast<std::size_t>(i)]);
   }
 }
 

@@ -1,5 +1,5 @@
 // The stand-in of NCCL: collectives over MPI, done when their turn on their stream comes. Sums are
-// added in rank order.
+// added as the host adds them.
 #include <mpi.h>
 
 #include <algorithm>
@@ -73,19 +73,23 @@ void fold(const Bytes& all, std::size_t each, std::size_t first, std::size_t n, 
   typed(type, [&]<class T>(T) {
     using W = tfm::Accum<T>;
     const T* from = reinterpret_cast<const T*>(all.data());
-    for (std::size_t i = 0; i < n; ++i) {
-      W sum = static_cast<W>(from[first + i]);
-      for (std::size_t at = first + i + each; at < all.size() / sizeof(T); at += each) {
-        const W next = static_cast<W>(from[at]);
-        if constexpr (std::is_floating_point_v<W>)
-          sum = op == ncclSum ? sum + next : std::fmax(sum, next);
-        else
-          sum = op == ncclSum ? static_cast<W>(static_cast<std::make_unsigned_t<W>>(sum) +
-                                               static_cast<std::make_unsigned_t<W>>(next))
-                              : std::max(sum, next);
-      }
-      static_cast<T*>(out)[i] = static_cast<T>(sum);
-    }
+    const auto both = [&](W a, W b) {
+      if constexpr (std::is_floating_point_v<W>)
+        return op == ncclSum ? a + b : std::fmax(a, b);
+      else
+        return op == ncclSum ? static_cast<W>(static_cast<std::make_unsigned_t<W>>(a) +
+                                              static_cast<std::make_unsigned_t<W>>(b))
+                             : std::max(a, b);
+    };
+    const auto sum = [&](const auto& self, std::size_t rank, std::size_t ranks,
+                         std::size_t i) -> W {
+      if (ranks == 1) return static_cast<W>(from[rank * each + i]);
+      const std::size_t half = ranks / 2;
+      return both(self(self, rank, half, i), self(self, rank + half, ranks - half, i));
+    };
+    for (std::size_t i = 0; i < n; ++i)
+      static_cast<T*>(out)[i] =
+          static_cast<T>(sum(sum, 0, all.size() / sizeof(T) / each, first + i));
   });
 }
 
