@@ -4,8 +4,10 @@ namespace tfm::comm {
 
 std::string_view name_of(Axis a) {
   switch (a) {
-    case Axis::data:
-      return "data";
+    case Axis::replica:
+      return "replica";
+    case Axis::shard:
+      return "shard";
     case Axis::tensor:
       return "tensor";
   }
@@ -14,9 +16,10 @@ std::string_view name_of(Axis a) {
 
 std::string name_of(AxisSet axes) {
   if (axes == kWorld) return "world";
-  std::string text;
+  std::string text = (axes & kData) == kData ? "data" : "";
   for (const Axis a : kAxes)
-    if (axes.contains(a)) text += (text.empty() ? "" : "+") + std::string(name_of(a));
+    if ((text.empty() || !kData.contains(a)) && axes.contains(a))
+      text += (text.empty() ? "" : "+") + std::string(name_of(a));
   return text;
 }
 
@@ -35,19 +38,23 @@ int Layout::stride(AxisSet axes) const {
 }
 
 std::map<std::string, std::int64_t> Layout::sizes() const {
-  std::map<std::string, std::int64_t> sizes;
-  for (const Axis a : kAxes) sizes.emplace(name_of(a), (*this)[a]);
-  return sizes;
+  std::map<std::string, std::int64_t> all{{"data", size(kData)}, {"tensor", sizes_[Axis::tensor]}};
+  if (const int n = sizes_[Axis::replica]; n > 1) all.emplace("replicas", n);
+  return all;
 }
 
 std::string Layout::str(std::string_view equals, std::string_view then) const {
   std::string text;
-  for (const Axis a : kAxes)
-    text.append(text.empty() ? "" : then)
-        .append(name_of(a))
-        .append(equals)
-        .append(std::to_string((*this)[a]));
+  for (const auto& [name, n] : sizes())
+    text.append(text.empty() ? "" : then).append(name).append(equals).append(std::to_string(n));
   return text;
+}
+
+std::string Layout::str() const {
+  const int replicas = sizes_[Axis::replica];
+  return "data " + std::to_string(size(kData)) +
+         (replicas > 1 ? " in " + std::to_string(replicas) + " replicas" : "") + " x tensor " +
+         std::to_string(sizes_[Axis::tensor]);
 }
 
 }  // namespace tfm::comm

@@ -11,9 +11,10 @@
 
 namespace tfm::comm {
 
-// Outermost first: ranks that follow each other are neighbours along the last axis.
-enum class Axis : std::uint8_t { data, tensor };
-inline constexpr std::array kAxes{Axis::data, Axis::tensor};
+// Outermost first: ranks that follow each other are neighbours along the last axis. Data
+// parallelism has two axes: ZeRO shares out along the inner one, and the outer one repeats that.
+enum class Axis : std::uint8_t { replica, shard, tensor };
+inline constexpr std::array kAxes{Axis::replica, Axis::shard, Axis::tensor};
 std::string_view name_of(Axis a);
 
 template <class T>
@@ -49,14 +50,17 @@ class AxisSet {
 };
 constexpr AxisSet operator|(Axis a, Axis b) { return AxisSet(a) | AxisSet(b); }
 
+inline constexpr AxisSet kData = Axis::replica | Axis::shard;
 // All ranks.
 inline constexpr AxisSet kWorld = AxisSet::all();
-std::string name_of(AxisSet axes);  // "tensor"; of several "a+b", of all "world"
+std::string name_of(AxisSet axes);  // "tensor", "data"; of several "a+b", of all "world"
 
 // Ranks along each axis; a rank's coordinates are the digits of its number.
 class Layout {
  public:
-  constexpr Layout(int data = 1, int tensor = 1) : sizes_{{data, tensor}} {}
+  // `replicas`: of `data`, which it divides.
+  constexpr Layout(int data = 1, int tensor = 1, int replicas = 1)
+      : sizes_{{replicas, data / replicas, tensor}} {}
 
   constexpr int operator[](Axis a) const { return sizes_[a]; }
   constexpr int size(AxisSet axes) const {  // of a group of ranks that differ along these axes only
@@ -82,8 +86,14 @@ class Layout {
   std::vector<int> group(int rank, AxisSet axes) const;  // of which `rank` is a member
   // From one rank of a group to the next along the innermost of its axes that has several.
   int stride(AxisSet axes) const;
+  // Along which ranks that sum a gradient over `reduced` share it out under ZeRO.
+  constexpr AxisSet shared(AxisSet reduced) const {
+    return sizes_[Axis::replica] > 1 ? reduced - Axis::replica : reduced;
+  }
+  // "data", "tensor", and "replicas" where there are several.
   std::map<std::string, std::int64_t> sizes() const;
-  std::string str(std::string_view equals = " ", std::string_view then = " x ") const;
+  std::string str(std::string_view equals, std::string_view then) const;
+  std::string str() const;  // "data 4 x tensor 2", "data 4 in 2 replicas x tensor 2"
 
  private:
   PerAxis<int> sizes_;

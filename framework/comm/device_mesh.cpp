@@ -114,7 +114,7 @@ class StagedThroughHost final : public Communicator {
 
 Mesh staged_mesh(const Mesh& mesh, const device::Device& device) {
   Mesh staged = mesh;
-  for (const AxisSet axes : kGroups)
+  for (const AxisSet axes : groups_of(mesh.layout))
     if (auto& group = staged.handle(axes); group->size() > 1)
       group = std::make_shared<StagedThroughHost>(group, device);
   return staged;
@@ -169,7 +169,7 @@ Placement placement(Communicator& world, const std::string& host, const std::str
 Mesh device_mesh(const Mesh& mesh, device::Device& device, const DeviceMeshOptions& options) {
   if (device.is_cpu()) return mesh;
   Mesh result = of_several(mesh, device, options);
-  for (const AxisSet axes : kGroups)
+  for (const AxisSet axes : groups_of(mesh.layout))
     if (auto& group = result.handle(axes); group->size() == 1)
       group = single_communicator([device](void* to, const void* from, std::int64_t bytes) mutable {
         device::copy_async(device.stream(), to, from, bytes);

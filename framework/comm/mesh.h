@@ -39,7 +39,12 @@ class Mesh {
 };
 
 // The sets of axes that training exchanges over; meshes have a group for each.
-inline constexpr std::array<AxisSet, 3> kGroups{Axis::data, Axis::tensor, kWorld};
+constexpr std::vector<AxisSet> groups_of(const Layout& layout) {
+  std::vector<AxisSet> all{kData, Axis::tensor, kWorld};
+  if (layout[Axis::replica] > 1)
+    all.insert(all.end(), {Axis::replica, Axis::shard, Axis::shard | Axis::tensor});
+  return all;
+}
 
 // A group of one rank. `copy` moves bytes from one tensor to another; by default between tensors of
 // the host.

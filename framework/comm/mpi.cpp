@@ -299,7 +299,7 @@ Mesh make_mesh(const MpiSession& session, Layout layout, bool force_messages) {
                     "; start that many ranks, or change the sizes under parallel");
   Mesh mesh(layout, s->rank);
   mesh.recorder = make_recorder(s, layout);
-  for (const AxisSet axes : kGroups)
+  for (const AxisSet axes : groups_of(layout))
     mesh.handle(axes) =
         make_group(s, mesh.place(kWorld - axes), axes, mesh.recorder, force_messages);
   check(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");

@@ -346,7 +346,7 @@ Mesh nccl_mesh(const Mesh& mesh, cuda::Stream& kernels, const Placement& placeme
   const auto queue = std::make_shared<Queue>(kernels, mesh.recorder);
   Mesh result = mesh;
   std::map<std::vector<int>, ncclComm_t> comms;  // by ranks: groups of the same share one
-  for (const AxisSet axes : kGroups) {
+  for (const AxisSet axes : groups_of(mesh.layout)) {
     auto& group = result.handle(axes);
     if (group->size() == 1) continue;
     ncclComm_t& comm = comms[mesh.layout.group(mesh.rank(), axes)];

@@ -94,7 +94,7 @@ Communicator& Mesh::group(AxisSet axes) const {
 
 Mesh single_mesh() {
   Mesh mesh;
-  for (const AxisSet axes : kGroups) mesh.handle(axes) = single_communicator();
+  for (const AxisSet axes : groups_of({})) mesh.handle(axes) = single_communicator();
   return mesh;
 }
 

@@ -20,6 +20,7 @@ struct ParallelConfig {
   std::int64_t pipeline = 1, context = 1;  // only 1 so far; others are refused by name
   bool sequence = true;
   std::int64_t zero = 0;  // 0 to 3
+  std::int64_t replicas = 1;
   std::int64_t bucket_bytes = 32 << 20;
   std::int64_t timeout = 0;  // seconds; 0: auto
   Backend backend = Backend::automatic;
@@ -175,7 +176,8 @@ Config with_overrides(const Config& config, const std::vector<std::string>& over
 // value was written.
 void resolve_for_ranks(Config& config, int ranks);
 inline comm::Layout layout_of(const Config& c) {
-  return {static_cast<int>(c.parallel.data), static_cast<int>(c.parallel.tensor)};
+  return {static_cast<int>(c.parallel.data), static_cast<int>(c.parallel.tensor),
+          static_cast<int>(c.parallel.replicas)};
 }
 
 // The effective configuration as YAML that load_config accepts and reads back to the same value.

@@ -29,6 +29,10 @@ void describe(ParallelConfig& p, FieldVisitor& v) {
              "2: the gradients, too, 3: the parameters, too, which are gathered layer by layer",
              3),
       p.zero);
+  v.value(number("replicas", 1,
+                 "HSDP: ZeRO shares out over data / replicas ranks that are neighbours, and the "
+                 "gradients of the replicas are added up; a factor of data"),
+          p.replicas);
   Field bytes =
       number("bucket_bytes", 1,
              "size of the buckets in which gradients are reduced and parameters gathered; "

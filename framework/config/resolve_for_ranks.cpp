@@ -38,6 +38,20 @@ void check_tensor(const Config& c, int ranks, const Refuse& refuse) {
   check("d_ff", m.d_ff);
 }
 
+void check_replicas(const Config& c, const Refuse& refuse) {
+  const std::int64_t data = c.parallel.data, replicas = c.parallel.replicas;
+  if (replicas == 1) return;
+  if (data % replicas != 0)
+    refuse({"parallel.replicas", "parallel.data"},
+           "the " + text(data) + " data-parallel ranks are not divisible by parallel.replicas " +
+               text(replicas) + "; legal values are " + listed(divisors(data), replicas));
+  if (c.parallel.zero == 0)
+    refuse({"parallel.replicas", "parallel.zero"},
+           "parallel.replicas " + text(replicas) +
+               " says over how many ranks ZeRO shares out, but parallel.zero is 0, which shares "
+               "out nothing; expected parallel.zero 1, 2 or 3, or parallel.replicas 1");
+}
+
 void resolve_micro_batch(Config& c, const Refuse& refuse) {
   if (c.train.global_batch_tokens > 0) return;  // any number of sequences: the rest is padding
   const std::int64_t data = c.parallel.data, tensor = c.parallel.tensor,
@@ -106,6 +120,7 @@ void resolve_for_ranks(Config& c, int ranks) {
                  " ranks; expected parallel.data auto or " + text(replicas) + ", or " +
                  text(c.parallel.data * tensor) + " ranks");
     c.parallel.data = replicas;
+    check_replicas(c, refuse);
     resolve_micro_batch(c, refuse);
   }
   problems.throw_if_any();

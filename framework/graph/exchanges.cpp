@@ -229,7 +229,7 @@ void Planner::shard_gradients() {
 
 // The collective of a bucket starts right after the step that makes the last of its gradients
 // final. Sharded ones are waited for at once, or on a device behind the next visit of a layer, the
-// others at the end.
+// others at the end. Then replicas add up their shares.
 void Planner::insert_reductions() {
   for (std::size_t v = 0; v < values_.size(); ++v)
     if (const int p = values_[v].parameter; p >= 0 && !written_[v])
@@ -255,12 +255,18 @@ void Planner::insert_reductions() {
     const auto at = static_cast<std::size_t>(ready(b) + 1);
     before[at].push_back(s);
     s.kind = Instruction::Kind::wait;
+    const comm::CollectiveCall& across = options_.buckets[b].across;
     std::size_t until = end;
-    if (options_.sharded.gradients)
+    if (options_.sharded.gradients || across.bytes > 0)
       until = options_.overlap && at > 0
                   ? std::max(at, first_of_visit(program_.steps_[at - 1].visit + 2))
                   : at;
     before[until].push_back(s);
+    if (across.bytes == 0) continue;
+    s = add_exchange({.call = across, .of = Exchange::Of::shares, .bucket = b});
+    before[until].push_back(s);
+    s.kind = Instruction::Kind::wait;
+    before[options_.overlap ? end : until].push_back(s);
   }
   insert(before);
 }

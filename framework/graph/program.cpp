@@ -145,9 +145,9 @@ void Program::compute(std::size_t i, const ExecContext& context) const {
   s.pair->run(op_of(steps_[i - 1]), before, op_of(s), exec);
 }
 
-// The whole bucket of an exchange.
+// The whole bucket of an exchange, or what the rank has of it.
 Tensor Program::bucket(const Exchange& x) const {
-  const bool gradients = x.of == Exchange::Of::gradients;
+  const bool gradients = x.of != Exchange::Of::parameters;
   if (x.buffer < 0) return (gradients ? bucket_gradients_ : bucket_parameters_)[x.bucket];
   return {arena_ + buffers_[x.buffer].offset,
           gradients ? accum_type(recording_->dtype()) : recording_->dtype(),
@@ -162,11 +162,13 @@ Exchanged Program::tensors_of(const Exchange& x, const ExecContext& context) con
   }
   const Tensor whole = bucket(x);
   if (x.of == Exchange::Of::parameters) return {bucket_parameters_[x.bucket], whole};
-  if (x.call.kind != comm::Collective::reduce_scatter) return {whole, whole};
-  const comm::Communicator& group = context.mesh->group(x.call.axes);
+  const comm::CollectiveCall& reduce = buckets_[x.bucket].reduce;
+  if (reduce.kind != comm::Collective::reduce_scatter) return {whole, whole};
+  if (x.of == Exchange::Of::shares && sharded_.gradients) return {whole, whole};
+  const comm::Communicator& group = context.mesh->group(reduce.axes);
   Tensor part{whole.data, whole.dtype, {div_exact(whole.elements(), group.size())}};
   part.data = static_cast<std::byte*>(part.data) + part.bytes() * group.rank();
-  return {whole, part};
+  return {x.of == Exchange::Of::shares ? part : whole, part};
 }
 
 void Program::clear_gaps(const Exchange& x, const ExecContext& context) const {

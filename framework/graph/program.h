@@ -50,7 +50,7 @@ struct Instruction {
 
 // A collective of the program.
 struct Exchange {
-  enum class Of : std::uint8_t { pass, parameters, gradients };
+  enum class Of : std::uint8_t { pass, parameters, gradients, shares };
 
   comm::CollectiveCall call;
   Of of = Of::pass;
@@ -83,6 +83,7 @@ struct BucketUse {
   std::vector<Member> members;
   std::int64_t elements = 0;
   comm::CollectiveCall reduce;  // of the gradients
+  comm::CollectiveCall across;  // of this rank's share of their sum, over replicas of it
   comm::CollectiveCall gather;  // of parameters that are sharded
 };
 
@@ -113,7 +114,8 @@ class Program {
   const Sharded& sharded() const { return sharded_; }
   // Whether an exchange takes place in a run; `reduces`: as in StepState::reduce_gradients.
   bool runs(const Exchange& x, bool reduces) const {
-    return x.of != Exchange::Of::gradients || sharded_.gradients || reduces;
+    if (x.of == Exchange::Of::gradients) return sharded_.gradients || reduces;
+    return x.of != Exchange::Of::shares || reduces;
   }
   // The collectives of a run.
   std::vector<comm::CollectiveCall> collectives(bool reduces) const;

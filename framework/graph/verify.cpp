@@ -141,10 +141,25 @@ void check_order(const Program& p) {
   }
 }
 
+comm::CollectiveCall declared(const Program& p, const Exchange& x, const Instruction& start) {
+  switch (x.of) {
+    case Exchange::Of::pass:
+      return op_of(p, start).exchanges(start.phase).at(x.k);
+    case Exchange::Of::parameters:
+      return p.buckets().at(x.bucket).gather;
+    case Exchange::Of::gradients:
+      return p.buckets().at(x.bucket).reduce;
+    case Exchange::Of::shares:
+      return p.buckets().at(x.bucket).across;
+  }
+  internal_error("unhandled enum value");
+}
+
 // Of what is exchanged as one: every view lies where its bucket has it, in a buffer of that bucket
 // which nothing else touches during the exchange.
 void check_bucket(const Program& p, const Exchange& x, int start, int wait) {
   const bool parameters = x.of == Exchange::Of::parameters;
+  if (x.of == Exchange::Of::shares) return;
   if ((x.buffer >= 0) != (parameters ? p.sharded().parameters : p.sharded().gradients))
     internal_error("a bucket is sharded that was not to be, or is not");
   if (x.buffer < 0) return;
@@ -196,10 +211,7 @@ void check_exchanges(const Program& p) {
       internal_error("a collective is out of order");
     const Instruction& start = p.steps()[starts[x]];
     const Exchange& of = p.exchanges()[x];
-    const bool parameters = of.of == Exchange::Of::parameters;
-    if (of.bucket < 0 ? of.call != op_of(p, start).exchanges(start.phase).at(of.k)
-                      : of.call != (parameters ? p.buckets().at(of.bucket).gather
-                                               : p.buckets().at(of.bucket).reduce))
+    if (of.call != declared(p, of, start))
       internal_error("a collective is not the one that was declared");
     if (of.bucket >= 0) {
       check_bucket(p, of, starts[x], waits[x]);
@@ -276,6 +288,20 @@ void check_reductions(const Program& p) {
   const auto reduces = [](const Exchange& x) { return x.of == Exchange::Of::gradients; };
   for (const Exchange& x : p.exchanges())
     if (reduces(x)) ++times[static_cast<std::size_t>(x.bucket)];
+  std::map<int, int> summed_at;  // of a bucket: by its replica
+  for (const Exchange& x : p.exchanges()) {
+    if (reduces(x)) summed_at[x.bucket] = x.wait;
+    if (x.of != Exchange::Of::shares) continue;
+    const auto found = summed_at.find(x.bucket);
+    if (found == summed_at.end() || found->second > x.start)
+      internal_error("replicas add up a bucket before it is reduced");
+    found->second = static_cast<int>(p.steps().size());  // once
+  }
+  for (std::size_t b = 0; b < p.buckets().size(); ++b)
+    if (const auto found = summed_at.find(static_cast<int>(b));
+        p.buckets()[b].across.bytes > 0 &&
+        (found == summed_at.end() || found->second < static_cast<int>(p.steps().size())))
+      internal_error("replicas do not add up a bucket");
   const auto wanted = [](const BucketUse& b) { return b.reduce.bytes > 0; };
   for (std::size_t b = 0; b < times.size(); ++b)
     if (times[b] != wanted(p.buckets()[b])) internal_error("a bucket is not reduced exactly once");

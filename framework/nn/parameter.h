@@ -40,11 +40,11 @@ struct ParameterSpec {
   comm::AxisSet partial{};
 
   Placements gradient() const;
-  // Axes along which ranks hold the same weights; without those of the gradient's sum, along which
-  // ZeRO shares out what belongs to them.
+  // Axes along which ranks hold the same weights; without those along which ZeRO shares out what
+  // belongs to them.
   comm::AxisSet copies() const { return axes_with(placement, Placement::replicate); }
-  comm::AxisSet copies_of_shares() const {
-    return copies() - axes_with(gradient(), Placement::partial);
+  comm::AxisSet copies_of_shares(const comm::Layout& layout) const {
+    return copies() - layout.shared(axes_with(gradient(), Placement::partial));
   }
 };
 

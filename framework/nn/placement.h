@@ -15,7 +15,7 @@ enum class Placement : std::uint8_t {
 using Placements = comm::PerAxis<Placement>;
 
 // Axes along which batches are sharded: ranks have sequences of their own.
-inline constexpr comm::AxisSet kBatchAxes = comm::Axis::data;
+inline constexpr comm::AxisSet kBatchAxes = comm::kData;
 // Axes along which layers are sharded: ranks share out heads, ffn columns and the vocabulary.
 inline constexpr comm::AxisSet kModelAxes = comm::Axis::tensor;
 

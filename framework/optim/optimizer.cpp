@@ -28,7 +28,7 @@ std::vector<comm::CollectiveCall> update_collectives(const nn::ParameterSet& par
       options.rule->collectives(parameters, layout, accum_type(dtype));
   if (options.zero > 0 && !sharded_by(options.zero).parameters)
     for (const Bucket& b : buckets)
-      all.push_back({comm::Collective::all_gather, b.axes,
+      all.push_back({comm::Collective::all_gather, b.shared,
                      (b.end - b.begin) * static_cast<std::int64_t>(size_of(dtype))});
   return all;
 }
@@ -55,7 +55,7 @@ Optimizer::Optimizer(const nn::ParameterSet& parameters, const comm::Mesh& mesh,
 // `at`: of element `begin` in the memory of the gradients.
 void Optimizer::add_counted(std::int64_t begin, std::int64_t end, std::int64_t at) {
   each_parameter(*parameters_, begin, end, [&](int i, std::int64_t first, std::int64_t last) {
-    if (mesh_.place(parameters_->spec(i).copies_of_shares()) > 0) return;
+    if (mesh_.place(parameters_->spec(i).copies_of_shares(mesh_.layout)) > 0) return;
     const kernels::Range r{first - begin + at, last - begin + at};
     if (!counted_.empty() && counted_.back().end == r.begin)
       counted_.back().end = r.end;
@@ -68,7 +68,7 @@ std::vector<Tensor> Optimizer::of_buckets(void* flat, DType type, bool sharded) 
   std::vector<Tensor> all;
   std::int64_t state = 0;
   for (const Bucket& b : buckets_) {
-    const std::int64_t share = div_exact(b.end - b.begin, mesh_.layout.size(b.axes));
+    const std::int64_t share = div_exact(b.end - b.begin, mesh_.layout.size(b.shared));
     all.push_back(sharded ? range(flat, type, state, state + share)
                           : range(flat, type, b.begin, b.end));
     state += share;
@@ -133,15 +133,15 @@ void Optimizer::gather(const Flat& flat) const {
   if (options_.zero == 0 || flat.sharded.parameters) return;
   for (const Bucket& b : buckets_) {
     const auto [begin, end] = share_of(b, mesh_);
-    tensors_.group(b.axes).all_gather(range(flat.parameters, dtype_, begin, end),
-                                      range(flat.parameters, dtype_, b.begin, b.end));
+    tensors_.group(b.shared).all_gather(range(flat.parameters, dtype_, begin, end),
+                                        range(flat.parameters, dtype_, b.begin, b.end));
   }
 }
 
 void Optimizer::gather_into(const Flat& flat, void* parameters) const {
   const std::vector<Tensor> shares = bucket_parameters(flat);
   for (std::size_t b = 0; b < buckets_.size(); ++b)
-    tensors_.group(buckets_[b].axes)
+    tensors_.group(buckets_[b].shared)
         .all_gather(shares[b], range(parameters, dtype_, buckets_[b].begin, buckets_[b].end));
 }
 

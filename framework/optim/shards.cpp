@@ -13,7 +13,7 @@ std::vector<Bucket> make_buckets(const nn::ParameterSet& parameters, const comm:
             ? s.end - s.begin
             : round_up(bucket_elements, nn::ParameterSet::kGranule * layout.size(s.axes));
     for (std::int64_t end = s.end; end > s.begin; end = std::max(s.begin, end - size)) {
-      Bucket b{s.axes, std::max(s.begin, end - size), end, {}};
+      Bucket b{s.axes, layout.shared(s.axes), std::max(s.begin, end - size), end, {}};
       for (int i = 0; i < parameters.size(); ++i) {
         const std::int64_t first = parameters.offset(i),
                            last = first + parameters.local_shape(i).elements();
@@ -32,14 +32,14 @@ std::vector<Bucket> make_buckets(const nn::ParameterSet& parameters, const comm:
 }
 
 ElementRange share_of(const Bucket& b, const comm::Mesh& mesh) {
-  const std::int64_t each = div_exact(b.end - b.begin, mesh.layout.size(b.axes));
-  const int rank = mesh.place(b.axes);
+  const std::int64_t each = div_exact(b.end - b.begin, mesh.layout.size(b.shared));
+  const int rank = mesh.place(b.shared);
   return {b.begin + each * rank, b.begin + each * (rank + 1)};
 }
 
 std::int64_t shared_elements(const std::vector<Bucket>& buckets, const comm::Layout& layout) {
   std::int64_t n = 0;
-  for (const Bucket& b : buckets) n += div_exact(b.end - b.begin, layout.size(b.axes));
+  for (const Bucket& b : buckets) n += div_exact(b.end - b.begin, layout.size(b.shared));
   return n;
 }
 
@@ -102,7 +102,8 @@ class Builder {
     const auto& slices = parameters_.slices();
     const nn::ParameterSpec& spec = parameters_.spec(parameter);
     // Under ZeRO, ranks share out what they reduce together; of other copies the first one counts.
-    const bool counted = mesh_.place(zero_ > 0 ? spec.copies_of_shares() : spec.copies()) == 0;
+    const bool counted =
+        mesh_.place(zero_ > 0 ? spec.copies_of_shares(mesh_.layout) : spec.copies()) == 0;
     for (std::size_t p = 0; p < slices.size(); ++p) {
       const nn::PartSlice& s = slices[p];
       const std::int64_t begin = std::max(r.begin, s.offset),

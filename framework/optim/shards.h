@@ -9,6 +9,7 @@ namespace tfm::optim {
 // group's size.
 struct Bucket {
   comm::AxisSet axes;
+  comm::AxisSet shared;  // those of them along which ranks share it out under ZeRO
   std::int64_t begin = 0, end = 0;
   std::vector<int> parameters;
 };

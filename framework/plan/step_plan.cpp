@@ -99,8 +99,12 @@ std::vector<graph::BucketUse> bucket_uses(const StepPlan& p, int zero) {
     use.elements = b.end - b.begin;
     for (const int i : b.parameters)
       use.members.push_back({i, p.model->parameters().offset(i) - b.begin});
-    use.reduce = {zero > 0 ? reduce_scatter : all_reduce_sum, b.axes, use.elements * gradient};
-    if (sharded.parameters) use.gather = {all_gather, b.axes, use.elements * parameter};
+    use.reduce = {all_reduce_sum, b.axes, use.elements * gradient};
+    if (zero > 0) use.reduce = {reduce_scatter, b.shared, use.elements * gradient};
+    if (zero > 0 && b.shared != b.axes)
+      use.across = {all_reduce_sum, b.axes - b.shared,
+                    div_exact(use.elements, p.mesh.layout.size(b.shared)) * gradient};
+    if (sharded.parameters) use.gather = {all_gather, b.shared, use.elements * parameter};
   }
   return all;
 }
@@ -110,7 +114,7 @@ void make_programs(StepPlan& p, ShapePlan& s, int zero) {
   const std::vector<graph::BucketUse> buckets = bucket_uses(p, zero);
   inference::ForwardPass::Options evaluation{.device = !p.on_host()};
   if (sharded.parameters) evaluation.buckets = buckets;
-  for (graph::BucketUse& b : evaluation.buckets) b.reduce = {};
+  for (graph::BucketUse& b : evaluation.buckets) b.reduce = b.across = {};
   s.training = p.model->record_loss(s.shape, p.dtype, true);
   s.evaluation = inference::ForwardPass::loss(*p.model, s.shape, p.dtype, evaluation);
   graph::PlanOptions train{.recompute = recompute_of(p.config.recompute),

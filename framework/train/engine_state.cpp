@@ -36,7 +36,8 @@ std::string name_of(const Engine& engine, const optim::PartState& s) {
 
 comm::AxisSet copies_of_state(const Engine& engine, int parameter) {
   const nn::ParameterSpec& spec = engine.model().parameters().spec(parameter);
-  return engine.optimizer().options().zero > 0 ? spec.copies_of_shares() : spec.copies();
+  return engine.optimizer().options().zero > 0 ? spec.copies_of_shares(engine.plan().mesh.layout)
+                                               : spec.copies();
 }
 
 }  // namespace

@@ -68,8 +68,8 @@ class Groups : public testing::TestWithParam<bool> {
   void each(const std::function<void(comm::Communicator&, int salt)>& f) {
     for (const comm::Layout& layout : test::layouts()) {
       const comm::Mesh mesh = comm::make_mesh(job(), layout, GetParam());
-      f(mesh.group(comm::Axis::data), mesh.coordinate(comm::Axis::tensor));
-      f(mesh.group(comm::Axis::tensor), mesh.coordinate(comm::Axis::data) + 3);
+      f(mesh.group(comm::kData), mesh.coordinate(comm::Axis::tensor));
+      f(mesh.group(comm::Axis::tensor), mesh.place(comm::kData) + 3);
       f(mesh.world(), 11);
     }
   }
@@ -224,8 +224,7 @@ TEST_P(Groups, BarrierHoldsUntilTheLastRankComes) {
 TEST_P(Groups, ManyStartedCollectivesAmongOthers) {
   for (const comm::Layout& layout : test::layouts()) {
     const comm::Mesh mesh = comm::make_mesh(job(), layout, GetParam());
-    comm::Communicator &data = mesh.group(comm::Axis::data),
-                       &other = mesh.group(comm::Axis::tensor);
+    comm::Communicator &data = mesh.group(comm::kData), &other = mesh.group(comm::Axis::tensor);
     const std::vector<std::int64_t> parts{40000, 3, 0, 100000, 1, 25000};
     std::vector<std::vector<float>> v;
     std::vector<comm::Communicator::Ticket> tickets;
@@ -312,9 +311,9 @@ void fuzz_call(comm::Communicator& c, std::mt19937& random, int salt) {
 TEST_P(Groups, RandomSequences) {
   for (const comm::Layout& layout : test::layouts()) {
     const comm::Mesh mesh = comm::make_mesh(job(), layout, GetParam());
-    std::mt19937 random(static_cast<unsigned>(layout[comm::Axis::data]));
+    std::mt19937 random(static_cast<unsigned>(layout.size(comm::kData)));
     for (int i = 0; i < 60; ++i) {
-      const comm::AxisSet axes = comm::kGroups[random() % 3];
+      const comm::AxisSet axes = comm::groups_of(mesh.layout)[random() % 3];
       comm::Communicator& group = mesh.group(axes);
       fuzz_call(group, random, i + mesh.place(comm::kWorld - axes));
     }
@@ -325,7 +324,7 @@ TEST_P(Groups, LongMessages) {
   const comm::Mesh mesh = comm::make_mesh(job(), {job().size(), 1}, GetParam());
   const std::int64_t n = (std::int64_t{96} << 20) / job().size() / 4 + 13;
   auto v = filled<float>(n, [&](std::int64_t i) { return small<float>(job().rank(), i); });
-  mesh.group(comm::Axis::data).all_reduce(tensor(v));
+  mesh.group(comm::kData).all_reduce(tensor(v));
   const auto period = ordered_sum<float>(job().size(), 13,
                                          [](int r, std::int64_t i) { return small<float>(r, i); });
   std::int64_t wrong = 0;
@@ -369,12 +368,12 @@ TEST_P(Groups, TheRecorderSeesWhatRanksDo) {
   const comm::Mesh mesh = comm::make_mesh(job(), {job().size(), 1}, GetParam());
   if (job().size() == 1) return;
   std::vector<float> v(10);
-  for (int i = 0; i < 100; ++i) mesh.group(comm::Axis::data).all_reduce(tensor(v));
+  for (int i = 0; i < 100; ++i) mesh.group(comm::kData).all_reduce(tensor(v));
   mesh.world().barrier();
   mesh.world().barrier();
   for (int r = 0; r < job().size(); ++r) {
     if (!mesh.recorder->visible(r)) continue;
-    EXPECT_EQ(mesh.recorder->status(r).entered[comm::AxisSet(comm::Axis::data).bits()], 100u);
+    EXPECT_EQ(mesh.recorder->status(r).entered[comm::kData.bits()], 100u);
     EXPECT_GE(mesh.recorder->status(r).entered[comm::kWorld.bits()], 2u);
     const auto events = mesh.recorder->recent(r);
     EXPECT_LE(events.size(), static_cast<std::size_t>(comm::FlightRecorder::kEvents));
@@ -393,9 +392,9 @@ TEST(Mesh, RanksAreDataMajor) {
   for (const comm::Layout& layout : test::layouts()) {
     const comm::Mesh mesh = comm::make_mesh(job(), layout);
     EXPECT_EQ(mesh.rank(), job().rank());
-    EXPECT_EQ(mesh.group(comm::Axis::data).size(), layout[comm::Axis::data]);
+    EXPECT_EQ(mesh.group(comm::kData).size(), layout.size(comm::kData));
     EXPECT_EQ(mesh.group(comm::Axis::tensor).size(), layout[comm::Axis::tensor]);
-    EXPECT_EQ(mesh.group(comm::Axis::data).rank(), job().rank() / layout[comm::Axis::tensor]);
+    EXPECT_EQ(mesh.group(comm::kData).rank(), job().rank() / layout[comm::Axis::tensor]);
     EXPECT_EQ(mesh.group(comm::Axis::tensor).rank(), job().rank() % layout[comm::Axis::tensor]);
     EXPECT_EQ(mesh.world().size(), job().size());
     EXPECT_EQ(mesh.world().rank(), job().rank());

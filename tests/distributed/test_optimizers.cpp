@@ -203,7 +203,7 @@ TEST_P(Rules, EveryLayoutEqualsASingleRank) {
       const config::Config c = config_of(
           GetParam(), model, job().size(),
           overrides(layout, 1,
-                    {"train.global_batch_size=" + std::to_string(layout[comm::Axis::data])}));
+                    {"train.global_batch_size=" + std::to_string(layout.size(comm::kData))}));
       for (const train::Finding& f : train::verify_layout(
                train::shrink(c), comm::make_mesh(job(), layout), device::Device::cpu(1)))
         EXPECT_TRUE(f.ok()) << where(layout, 1) << ", " << model << ": " << f.check << " "

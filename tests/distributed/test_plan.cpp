@@ -108,7 +108,7 @@ void expect_declared(const config::Config& config, const comm::Mesh& mesh) {
           << "step " << step << ", " << where;
       EXPECT_EQ(lines.empty(), job().size() == 1);
     }
-    const std::int64_t run = shape.shape.sequences * mesh.layout[comm::Axis::data];
+    const std::int64_t run = shape.shape.sequences * mesh.layout.size(comm::kData);
     for (const std::int64_t runs : {1, 2}) {
       const Lines lines = executed(mesh, [&] { test::evaluate(engine, run * runs, fill, s); });
       EXPECT_EQ(lines, declared(engine.plan().evaluation_collectives(shape, runs * run))) << where;
@@ -135,7 +135,7 @@ TEST_P(Plan, DeclaresTheCollectivesThatRun) {
         {std::string("parallel.sequence=") + (sequence ? "true" : "false"),
          "parallel.zero=" + std::to_string(zero), "recompute=" + recompute,
          "train.micro_batch_size=1",
-         "train.global_batch_size=" + std::to_string(layout[comm::Axis::data] * micro_batches)});
+         "train.global_batch_size=" + std::to_string(layout.size(comm::kData) * micro_batches)});
     expect_declared(config, mesh);
   }
 }
@@ -163,7 +163,7 @@ TEST_P(PlanOf, DeclaresTheCollectivesThatRun) {
         config_of(kMembers[member], layout,
                   {"precision=" + precision, "parallel.zero=3", "recompute=selective",
                    "parallel.sequence=true", "train.micro_batch_size=2",
-                   "train.global_batch_size=" + std::to_string(layout[comm::Axis::data] * 4)}),
+                   "train.global_batch_size=" + std::to_string(layout.size(comm::kData) * 4)}),
         comm::make_mesh(job(), layout));
 }
 
@@ -187,7 +187,7 @@ TEST_P(PlanOfOptimizer, DeclaresTheCollectivesThatRun) {
           config_of(family, layout,
                     {"optimizer.type=" + type, "parallel.zero=" + std::to_string(zero),
                      "precision=" + precision, "train.micro_batch_size=1",
-                     "train.global_batch_size=" + std::to_string(layout[comm::Axis::data] * 2)}),
+                     "train.global_batch_size=" + std::to_string(layout.size(comm::kData) * 2)}),
           comm::make_mesh(job(), layout));
 }
 
@@ -208,6 +208,18 @@ TEST(PlanOfBatchesByLength, DeclaresTheCollectivesThatRun) {
                                 {zero, "train.seq_len=24", "train.global_batch_tokens=48",
                                  "train.micro_batch_size=2"}),
                       comm::make_mesh(job(), layout));
+}
+
+TEST(PlanOfReplicas, DeclaresTheCollectivesThatRun) {
+  for (const comm::Layout& layout : test::layouts())
+    for (const int zero : {1, 2, 3})
+      if (const int data = layout.size(comm::kData); data % 2 == 0) {
+        const config::Config c = config_of(
+            kFamilies[1], layout,
+            {"parallel.replicas=2", "parallel.zero=" + std::to_string(zero),
+             "train.micro_batch_size=1", "train.global_batch_size=" + std::to_string(data * 2)});
+        expect_declared(c, comm::make_mesh(job(), config::layout_of(c)));
+      }
 }
 
 // A loss that exchanges its sums once a chunk: the last chunk has fewer rows.

@@ -49,7 +49,7 @@ config::Config config_of(const comm::Layout& layout, const std::string& folder,
                          std::vector<std::string> overrides) {
   overrides.insert(overrides.end(),
                    {"parallel.tensor=" + std::to_string(layout[comm::Axis::tensor]),
-                    "train.global_batch_size=" + std::to_string(2 * layout[comm::Axis::data]),
+                    "train.global_batch_size=" + std::to_string(2 * layout.size(comm::kData)),
                     "data.train.path=" + folder + "/text.txt", "checkpoint.dir=" + folder + "/ck"});
   config::Config config = config::parse_config(
       "model: {family: decoder, vocab_size: 256, d_model: 64, n_layers: 1, n_heads: 8, d_ff: 32, "

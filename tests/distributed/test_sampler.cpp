@@ -21,7 +21,7 @@ std::vector<std::int32_t> continued(const comm::Mesh& mesh) {
       "test",
       {"parallel.tensor=" + std::to_string(mesh.layout[comm::Axis::tensor]),
        "parallel.sequence=false", "train.seq_len=40",
-       "train.global_batch_size=" + std::to_string(mesh.layout[comm::Axis::data])});
+       "train.global_batch_size=" + std::to_string(mesh.layout.size(comm::kData))});
   config::resolve_for_ranks(config, mesh.layout.world());
   const auto model = models::make_model(config, mesh);
   std::vector<double> flat(static_cast<std::size_t>(model->parameters().flat_elements()));

@@ -18,7 +18,7 @@ std::map<std::string, std::string> found(const comm::Layout& layout,
       "data: {train: {type: tokens, path: none.bin}}\n",
       "test",
       {"parallel.tensor=" + std::to_string(layout[comm::Axis::tensor]), "train.seq_len=8",
-       "train.global_batch_size=" + std::to_string(layout[comm::Axis::data])});
+       "train.global_batch_size=" + std::to_string(layout.size(comm::kData))});
   config::resolve_for_ranks(config, job().size());
   const comm::Mesh mesh = comm::make_mesh(job(), layout);
   std::map<std::string, std::string> wrong;

@@ -113,12 +113,12 @@ TEST(Prediction, RingsOfCollectives) {
   const auto time = [&](comm::Collective kind, comm::AxisSet axes, comm::Layout layout) {
     return d.collective_seconds({kind, axes, 8'000'000'000}, layout);
   };
-  EXPECT_DOUBLE_EQ(time(comm::Collective::all_reduce_sum, comm::Axis::data, {8, 1}), 2 * (7 + 7));
+  EXPECT_DOUBLE_EQ(time(comm::Collective::all_reduce_sum, comm::kData, {8, 1}), 2 * (7 + 7));
   EXPECT_DOUBLE_EQ(time(comm::Collective::all_gather, comm::Axis::tensor, {2, 4}), 6 + 3);
   EXPECT_DOUBLE_EQ(time(comm::Collective::all_gather, comm::Axis::tensor, {8, 1}), 0);
-  EXPECT_DOUBLE_EQ(time(comm::Collective::reduce_scatter, comm::Axis::data, {16, 1}),
+  EXPECT_DOUBLE_EQ(time(comm::Collective::reduce_scatter, comm::kData, {16, 1}),
                    7.5 + 13 + 2 * 2);  // eight links of a node are faster than the ring within
-  EXPECT_DOUBLE_EQ(time(comm::Collective::reduce_scatter, comm::Axis::data, {2, 8}),
+  EXPECT_DOUBLE_EQ(time(comm::Collective::reduce_scatter, comm::kData, {2, 8}),
                    4 / 0.5 + 2);  // each rank of a node in a group of its own
 }
 

@@ -14,7 +14,7 @@ void misbehave(const comm::Mesh& host, comm::Watchdog& watchdog, const std::stri
   std::vector<float> data(1000);
   const auto memory = device.allocate(4000);
   const Tensor t{memory.get(), DType::f32, {1000}};
-  mesh.group(comm::Axis::data).all_reduce(t);
+  mesh.group(comm::kData).all_reduce(t);
   device::download(device.stream(), data.data(), t.data, t.bytes());
   watchdog.set_timeout(1);
   if (host.rank() == rank && how == "die") _exit(75);
@@ -22,7 +22,7 @@ void misbehave(const comm::Mesh& host, comm::Watchdog& watchdog, const std::stri
   if (host.rank() == rank && how == "fail") emulator::nccl.async_error = ncclRemoteError;
 #endif
   if (host.rank() == rank) pause();
-  mesh.group(comm::Axis::data).all_reduce(t);
+  mesh.group(comm::kData).all_reduce(t);
   device::download(device.stream(), data.data(), t.data, t.bytes());
 }
 

@@ -47,9 +47,9 @@ TEST_F(Nccl, CollectivesAreEnqueuedAndTheHostGoesOn) {
   const Tensor a = tensor(100), b = tensor(100);
   write(a, 1), write(b, 2);
   const long synchronized = emulator::runtime.synchronized;
-  mesh.group(comm::Axis::data).all_reduce(a);
+  mesh.group(comm::kData).all_reduce(a);
   EXPECT_EQ(emulator::waiting(stream().get()), 2u) << "the sum and the event behind it";
-  comm::Communicator& data = mesh.group(comm::Axis::data);
+  comm::Communicator& data = mesh.group(comm::kData);
   data.finish(data.start(comm::Collective::all_reduce_sum, b, b));
   EXPECT_EQ(emulator::waiting(stream().get()), 4u)
       << "the event that starts the reduction, and the wait for it";
@@ -66,7 +66,7 @@ TEST_F(Nccl, CollectivesAreDoneNoSoonerThanTheyAreFinished) {
                                             {.backend = comm::Backend::nccl});
   const Tensor early = tensor(8), late = tensor(8), other = tensor(8);
   write(early, 1), write(late, 1), write(other, 1);
-  comm::Communicator& data = mesh.group(comm::Axis::data);
+  comm::Communicator& data = mesh.group(comm::kData);
   const auto first_ticket = data.start(comm::Collective::all_reduce_sum, early, early),
              second = data.start(comm::Collective::all_reduce_sum, late, late);
   write(other, 3);  // a kernel beside them
@@ -94,7 +94,7 @@ TEST_F(Nccl, NeedsEachOfItsWaits) {
       const comm::Mesh mesh = comm::device_mesh(comm::make_mesh(job(), {job().size(), 1}), device_,
                                                 {.backend = comm::Backend::nccl});
       fill(a, 1), fill(b, 2);
-      comm::Communicator& data = mesh.group(comm::Axis::data);
+      comm::Communicator& data = mesh.group(comm::kData);
       const auto of_a = data.start(comm::Collective::all_reduce_sum, a, a);
       fill(other, 3);
       data.finish(of_a);
@@ -121,11 +121,10 @@ TEST_F(Nccl, TheRecorderFollowsTheDevice) {
   const comm::Mesh mesh = comm::device_mesh(host, device_, {.backend = comm::Backend::nccl});
   const Tensor t = tensor(10);
   const auto status = [&] { return host.recorder->status(job().rank()); };
-  for (int i = 0; i < 2 * comm::FlightRecorder::kEvents; ++i)
-    mesh.group(comm::Axis::data).all_reduce(t);
+  for (int i = 0; i < 2 * comm::FlightRecorder::kEvents; ++i) mesh.group(comm::kData).all_reduce(t);
   ASSERT_TRUE(status().waiting) << "the oldest is known however long the queue is";
   const std::uint64_t oldest = status().waiting->number,
-                      last = status().entered[comm::AxisSet(comm::Axis::data).bits()];
+                      last = status().entered[comm::kData.bits()];
   EXPECT_EQ(last, oldest + 2 * comm::FlightRecorder::kEvents - 1);
   EXPECT_EQ(status().waiting->str(),
             "all_reduce #" + std::to_string(oldest) + " on the data axis (40 bytes)");
@@ -145,12 +144,12 @@ TEST_F(Nccl, WhatIsCapturedIsNotRecorded) {
   const Tensor t = tensor(job().size());
   write(t, 1);
   const auto entered = [&] {
-    return host.recorder->status(job().rank()).entered[comm::AxisSet(comm::Axis::data).bits()];
+    return host.recorder->status(job().rank()).entered[comm::kData.bits()];
   };
   device::Replay replay;
   const auto work = [&] {
-    mesh.group(comm::Axis::data).all_reduce(t);
-    comm::Communicator& data = mesh.group(comm::Axis::data);
+    mesh.group(comm::kData).all_reduce(t);
+    comm::Communicator& data = mesh.group(comm::kData);
     Tensor part = t;
     part.shape = {t.elements() / data.size()};
     part.data = static_cast<float*>(t.data) + part.elements() * data.rank();
@@ -199,8 +198,8 @@ TEST_F(Nccl, GroupsOfTheSameRanksShareACommunicator) {
     const comm::Mesh mesh = comm::device_mesh(comm::make_mesh(job(), layout), device_,
                                               {.backend = comm::Backend::nccl});
     EXPECT_EQ(emulator::nccl.communicators - before,
-              (layout[comm::Axis::data] > 1) + (layout[comm::Axis::tensor] > 1) +
-                  (layout[comm::Axis::data] > 1 && layout[comm::Axis::tensor] > 1));
+              (layout.size(comm::kData) > 1) + (layout[comm::Axis::tensor] > 1) +
+                  (layout.size(comm::kData) > 1 && layout[comm::Axis::tensor] > 1));
   }
 }
 
@@ -226,7 +225,7 @@ TEST_F(Nccl, ARankThatDoesNotConnectIsAnError) {
   const comm::Mesh mesh = comm::make_mesh(job(), {job().size(), 1});
   if (job().rank() + 1 == job().size()) {  // comes late
     ncclUniqueId id;
-    std::memcpy(id.internal, comm::broadcast_string(mesh.group(comm::Axis::data), "").data(),
+    std::memcpy(id.internal, comm::broadcast_string(mesh.group(comm::kData), "").data(),
                 sizeof id.internal);
     mesh.world().barrier();
     ncclComm_t comm = nullptr;
