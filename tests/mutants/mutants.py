@@ -127,7 +127,7 @@ ROOMS = {
         ("optim/optimizer.cpp", "if («options.zero > 0 && !sharded_by(options.zero).parameters»)", "false"),
         ("optim/optimizer.cpp", "sharded_by(options_.zero).gradients ? «state» : begin", "begin", ["ranks2:All/Layouts*"]),
         ("plan/step_plan.cpp", "«comm::kWorld», sizeof(SquareSum)", "nn::kBatchAxes"),
-        ("plan/step_plan.cpp", "zero > 0 ? reduce_scatter : all_reduce_sum", "all_reduce_sum"),
+        ("plan/step_plan.cpp", "use.reduce = {«reduce_scatter», b.shared", "all_reduce_sum"),
         ("plan/step_plan.cpp", "run < runs", "run < 1"),
         ("inference/totals.cpp", "return {sizeof(loss), sizeof(labels), sizeof(correct)};", "return {sizeof(loss[0]), sizeof(labels), sizeof(correct)};"),
         ("plan/prediction.cpp", "std::max(busy, now_) + seconds", "busy + seconds"),
