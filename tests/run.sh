@@ -5,4 +5,4 @@ cd "$(dirname "$0")/.."
 launch/setup.sh --tests
 cmake --preset cpu -DTFM_TESTS=ON
 cmake --build --preset cpu -j "$(nproc)"
-ctest --preset cpu
+ctest --preset cpu -j "$(nproc)"
