@@ -25,6 +25,9 @@ struct DeviceModel {
   };
 
   std::string name;
+  std::string rates_from =
+      "datasheets, published measurements and assumptions of "
+      "framework/plan/device_model.cpp";
   std::int64_t memory_bytes = 0;   // of one rank
   std::int64_t reserve_bytes = 0;  // of these, what a plan leaves free
   Rates wide, half;                // of fp32; of bf16 and fp16

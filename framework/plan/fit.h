@@ -14,8 +14,8 @@ struct Fit {
 };
 
 // Tries, for `config` as it was read, smaller micro-batches, then recompute selective and full,
-// then ZeRO 1, then more tensor ranks; each with what stands before it, and first without. Empty
-// where nothing of this fits `usable_bytes` a rank.
+// then higher ZeRO stages, then sequence parallelism, then more tensor ranks; each with what stands
+// before it, and first without. Empty where nothing of this fits `usable_bytes` a rank.
 std::optional<Fit> nearest_fit(const config::Config& config, int ranks, std::int64_t usable_bytes);
 
 }  // namespace tfm::plan

@@ -149,6 +149,19 @@ def check_plan():
     p = json.loads(plan("--ranks", 64, "--device", "h100", "--json", *large, *p["nearest_fit"]["changes"]))
     assert p["fits"], p["memory"][0]
     assert "DOES NOT FIT" in plan("--ranks", 64, "--device", "h100", *large)
+    # The overrides of a suggestion give what it says; others are slower, or do not fit.
+    args = ["--ranks", 4, "--device", "h200", "parallel.tensor=2", "train.micro_batch_size=2"]
+    s = json.loads(plan("--suggest", "--json", *args))
+    assert len(s["suggestions"]) == 5 and s["others"]["slower"]["count"] > 0 and s["device"]["rates_from"], s
+    times = [x["step_seconds"] for x in s["suggestions"]]
+    assert times == sorted(times) and times[0] <= s["as_configured"]["step_seconds"] and s["others"]["slower"]["least_seconds"] >= times[-1]
+    for x in s["suggestions"]:
+        p = json.loads(plan("--json", *args, *x["overrides"]))
+        assert (p["step_seconds"], p["layout"], p["micro_batches"]) == (x["step_seconds"], x["layout"], x["micro_batches"]), (p, x)
+        assert p["fits"] and max(m["total_bytes"] for m in p["memory"]) == x["total_bytes"]
+    text = plan("--suggest", *args)
+    assert all(" ".join(x["overrides"]) in text for x in s["suggestions"]) and "assumed" in text, text
+    assert "use more ranks" in plan("--suggest", "--ranks", 1, "--device", "h100", *large)
     for args, expected in ((["--device", "h300"], "h200, h100"), (["--device", "h200", "--measure"], "cpu"), (["--ranks", "0"], "at least 1")):
         assert expected in plan(*args, code=2)
 

@@ -302,8 +302,8 @@ TEST(Fit, TheFirstChangeThatFits) {
   EXPECT_EQ(changes(bytes(2, config::Recompute::none)), Changes{"train.micro_batch_size=2"});
   EXPECT_EQ(changes(bytes(1, config::Recompute::none)), Changes{"train.micro_batch_size=1"});
   const std::int64_t full = bytes(1, config::Recompute::full);
-  EXPECT_EQ(changes(full), (Changes{"train.micro_batch_size=1", "recompute=full"}));
-  EXPECT_EQ(changes(full - 1).back(), "parallel.zero=1");
+  EXPECT_EQ(changes(full), (Changes{"recompute=full", "train.micro_batch_size=1"}));
+  EXPECT_EQ(changes(full - 1).front(), "parallel.zero=1");
   EXPECT_EQ(changes(1000), Changes{"none"});
 }
 

@@ -1,0 +1,152 @@
+#include "plan/layouts.h"
+
+#include <algorithm>
+#include <map>
+
+#include "config/admitted.h"
+#include "config/rules.h"
+#include "config/settings.h"
+#include "core/error.h"
+#include "data/batch_shapes.h"
+#include "nn/placement.h"
+
+namespace tfm::plan {
+
+struct LayoutKey {
+  const char* name;
+  // Numbers to try; without, all that the key admits.
+  std::vector<std::int64_t> (*numbers)(std::int64_t ranks) = nullptr;
+  bool (*matters)(const config::Config&) = nullptr;  // else the given value stays
+};
+
+namespace {
+
+constexpr const char* kMicroBatch = "train.micro_batch_size";
+constexpr const char* kDataRanks = "parallel.data";
+constexpr const char* kAutomatic = "auto";
+
+config::Config with(const config::Config& c, const std::string& key, const std::string& value) {
+  return config::with_overrides(c, {key + "=" + value}, "layout");
+}
+
+// The first problem, without its place.
+std::string problem_of(const Error& e) {
+  const std::string text = e.what(), before = "error: ";
+  const auto at = text.find(before);
+  const auto begin = at == std::string::npos ? 0 : at + before.size();
+  return text.substr(begin, text.find('\n', begin) - begin);
+}
+
+std::map<std::string, std::string> settings(const config::Config& c) {
+  std::map<std::string, std::string> values;
+  for (const config::Setting& s : config::settings_of(config::dump_config(c)))
+    values[s.key] = s.value;
+  return values;
+}
+
+}  // namespace
+
+// Ranks along each axis, the outermost loop first. What is left of the ranks are data ranks.
+constexpr LayoutKey kGridKeys[] = {
+    {.name = "parallel.tensor", .numbers = config::divisors},
+    {.name = "parallel.sequence",
+     .matters = [](const config::Config& c) { return c.parallel.tensor > 1; }},
+};
+constexpr LayoutKey kZero = {.name = "parallel.zero"}, kRecompute = {.name = "recompute"};
+
+Layouts::Layouts(config::Config given, int ranks, From from)
+    : given_(std::move(given)), ranks_(ranks), from_(from) {}
+
+std::vector<config::Config> Layouts::variants(const config::Config& config,
+                                              const LayoutKey& key) const {
+  if (key.matters && !key.matters(config)) return {config};
+  std::vector<std::string> values = config::admitted_values(
+      key.name, key.numbers ? key.numbers(ranks_) : std::vector<std::int64_t>{});
+  if (from_ == From::given) {
+    const auto at = std::ranges::find(values, settings(given_)[key.name]);
+    if (at == values.end()) return {config};
+    values.erase(values.begin(), at);
+  }
+  std::vector<config::Config> all;
+  for (const std::string& value : values) all.push_back(with(config, key.name, value));
+  return all;
+}
+
+std::vector<Layouts::Grid> Layouts::grids() const {
+  std::vector<config::Config> all{given_};
+  if (from_ == From::first) all[0] = with(all[0], kDataRanks, kAutomatic);
+  for (const LayoutKey& key : kGridKeys) {
+    std::vector<config::Config> more;
+    for (const config::Config& c : all)
+      std::ranges::move(variants(c, key), std::back_inserter(more));
+    all = std::move(more);
+  }
+  std::vector<Grid> grids;
+  for (config::Config& c : all) {
+    Grid grid{std::move(c), {}};
+    resolve(with(grid.config, kMicroBatch, kAutomatic), &grid.refusal);
+    grids.push_back(std::move(grid));
+  }
+  return grids;
+}
+
+std::vector<config::Config> Layouts::zero_stages(const Grid& grid) const {
+  const auto one = resolve(with(grid.config, kMicroBatch, kAutomatic));
+  const bool shares = one && config::layout_of(*one).size(nn::kBatchAxes) > 1;
+  return shares ? variants(grid.config, kZero) : std::vector{grid.config};
+}
+
+std::vector<config::Config> Layouts::recomputations(const config::Config& config) const {
+  return variants(config, kRecompute);
+}
+
+std::vector<config::Config> Layouts::micro_batches(const config::Config& config) const {
+  const auto one = resolve(with(config, kMicroBatch, kAutomatic));
+  if (!one) return {};
+  const std::int64_t replica = ceil_div(data::batch_shapes(*one).back().sequences,
+                                        config::layout_of(*one).size(nn::kBatchAxes)),
+                     given = config.train.micro_batch_size;
+  std::vector<std::int64_t> sizes;
+  if (config.train.global_batch_tokens == 0) {
+    sizes = config::divisors(replica);
+  } else {  // other lengths have other numbers of sequences: any size will do
+    for (std::int64_t n = 1; n <= replica; n *= 2) sizes.push_back(n);
+  }
+  std::vector<config::Config> all;
+  if (from_ == From::given) {
+    const std::int64_t most = given > 0 ? given : one->train.micro_batch_size;
+    if (given == 0) all.push_back(config);
+    std::erase_if(sizes, [&](std::int64_t n) { return most > 0 && n > most - (given == 0); });
+    std::ranges::reverse(sizes);
+  } else if (one->train.micro_batch_size == 0) {
+    all.push_back(*one);
+  }
+  for (const std::int64_t n : sizes) all.push_back(with(config, kMicroBatch, std::to_string(n)));
+  return all;
+}
+
+std::optional<config::Config> Layouts::resolve(const config::Config& config,
+                                               std::string* refusal) const {
+  config::Config resolved = config;
+  try {
+    config::resolve_for_ranks(resolved, ranks_);
+    return resolved;
+  } catch (const Error& e) {
+    if (refusal) *refusal = problem_of(e);
+    return std::nullopt;
+  }
+}
+
+std::vector<std::string> Layouts::changes(const config::Config& to) const {
+  std::vector<std::string> all;
+  auto before = settings(given_), after = settings(to);
+  const auto compare = [&](const char* key) {
+    if (before[key] != after[key]) all.push_back(std::string(key) + "=" + after[key]);
+  };
+  compare(kDataRanks);
+  for (const LayoutKey& key : kGridKeys) compare(key.name);
+  for (const char* key : {kZero.name, kRecompute.name, kMicroBatch}) compare(key);
+  return all;
+}
+
+}  // namespace tfm::plan

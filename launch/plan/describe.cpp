@@ -1,0 +1,114 @@
+#include "launch/plan/output.h"
+#include "models/registry.h"
+#include "plan/fit.h"
+#include "plan/prediction.h"
+
+namespace tfm::launch {
+namespace {
+
+void add_memory(const plan::RankPlans& plans, Json& j) {
+  for (int r = 0; r < plans.first().mesh.layout.world(); ++r) {
+    const plan::StepPlan& of = plans.of(r);
+    Json entry{
+        {"rank", r}, {"total_bytes", of.memory.total()}, {"categories", of.memory.categories}};
+    if (!of.on_host())
+      entry["page_locked"] = {{"total_bytes", of.staging.total()},
+                              {"categories", of.staging.categories}};
+    j["memory"].push_back(std::move(entry));
+  }
+}
+
+void add_step(const plan::RankPlans& plans, Json& j) {
+  const plan::StepPlan& p = plans.first();
+  const plan::ShapePlan& shape = p.largest();
+  j["activations_without_reuse_bytes"] = shape.train_program.unshared_bytes();
+  double flops = 0;
+  plans.each([&](const plan::StepPlan& q, std::int64_t ranks) {
+    flops += q.matmul_flops() * static_cast<double>(ranks);
+  });
+  j["flops_per_step"] = flops;
+  j["tokens_per_step"] = shape.batch * shape.shape.length;
+}
+
+void add_prediction(const plan::RankPlans& plans, const plan::DeviceModel& device, Json& j) {
+  const plan::StepPlan& p = plans.first();
+  const plan::Prediction times = plan::predict(p, p.largest(), device);
+  double nominal = 0;
+  plans.each([&](const plan::StepPlan& q, std::int64_t ranks) {
+    nominal += q.nominal_flops() * static_cast<double>(ranks);
+  });
+  const double seconds = times.seconds(), peak = device.rates(p.dtype).peak * p.mesh.layout.world();
+  j["device"] = describe_device(device, p.dtype);
+  j["step_seconds"] = seconds;
+  j["tokens_per_second"] = j["tokens_per_step"].get<double>() / seconds;
+  j["mfu"] = j["flops_per_step"].get<double>() / seconds / peak;
+  j["mfu_nominal"] = nominal / seconds / peak;
+  j["limited_by"] = plan::name_of(times.limited_by());
+  j["seconds"] = times.phases;
+  for (int l = 0; l < plan::kLimits; ++l)
+    j["seconds_by_limit"][std::string(plan::name_of(static_cast<plan::Limit>(l)))] =
+        times.limits[static_cast<std::size_t>(l)];
+}
+
+void add_fit(const config::Config& read, const plan::DeviceModel& device, Json& j) {
+  std::int64_t most = 0;
+  for (const Json& m : j["memory"]) most = std::max(most, m["total_bytes"].get<std::int64_t>());
+  j["fits"] = most <= device.usable_bytes();
+  if (j["fits"]) return;
+  j["nearest_fit"] = nullptr;
+  if (const auto fit = plan::nearest_fit(read, j["ranks"].get<int>(), device.usable_bytes()))
+    j["nearest_fit"] = {{"changes", fit->changes}, {"total_bytes", fit->bytes}};
+}
+
+}  // namespace
+
+Json describe_device(const plan::DeviceModel& device, DType dtype) {
+  const plan::DeviceModel::Rates& rates = device.rates(dtype);
+  return {{"name", device.name},
+          {"memory_bytes", device.memory_bytes},
+          {"reserve_bytes", device.reserve_bytes},
+          {"peak_flops", rates.peak},
+          {"product_flops", rates.product},
+          {"attention_flops", rates.attention},
+          {"bytes_per_second", device.bandwidth},
+          {"ranks_per_node", device.ranks_per_node},
+          {"node_bytes_per_second", device.node.bandwidth},
+          {"network_bytes_per_second", device.network.bandwidth},
+          {"rates_from", device.rates_from}};
+}
+
+Json describe_collectives(const plan::StepPlan& p) {
+  Json list = Json::array();
+  const std::vector<comm::CollectiveCall> calls = p.collectives();
+  for (std::size_t i = 0, next = 0; i < calls.size(); i = next) {
+    while (next < calls.size() && calls[next] == calls[i]) ++next;
+    list.push_back({{"op", comm::name_of(calls[i].kind)},
+                    {"axis", comm::name_of(calls[i].axes)},
+                    {"bytes", calls[i].bytes},
+                    {"count", next - i}});
+  }
+  return list;
+}
+
+Json describe_plan(const plan::RankPlans& plans, const config::Config& read,
+                   const plan::DeviceModel& device) {
+  const plan::StepPlan& p = plans.first();
+  const plan::ShapePlan& shape = p.largest();
+  Json j;
+  j["parameters"] = p.model->parameters().total_elements();
+  j["ranks"] = p.mesh.layout.world();
+  j["layout"] = p.mesh.layout.sizes();
+  j["micro_batch_size"] = shape.shape.sequences;
+  j["micro_batches"] = shape.micro_batches;
+  j["shape"] = {{"sequences", shape.batch},
+                {"length", shape.shape.length},
+                {"source_length", shape.shape.source_length},
+                {"shapes", p.shapes.size()}};
+  add_memory(plans, j);
+  add_step(plans, j);
+  add_prediction(plans, device, j);
+  add_fit(read, device, j);
+  return j;
+}
+
+}  // namespace tfm::launch

@@ -1,0 +1,27 @@
+#pragma once
+// What tfm-plan says, as JSON and as text made of it.
+#include <nlohmann/json.hpp>
+
+#include "plan/device_model.h"
+#include "plan/rank_plans.h"
+#include "plan/suggest.h"
+
+namespace tfm::launch {
+
+using Json = nlohmann::ordered_json;
+
+// The plan of a configuration as it was read: memory, collectives, prediction, a layout that fits.
+Json describe_plan(const plan::RankPlans& plans, const config::Config& read,
+                   const plan::DeviceModel& device);
+void print_plan(const Json& j, const plan::RankPlans& plans);
+// Of a step, in order; equal ones that follow each other are counted.
+Json describe_collectives(const plan::StepPlan& p);
+
+Json describe_suggestions(const plan::Suggestions& s, const config::Config& config, int ranks,
+                          const plan::DeviceModel& device);
+void print_suggestions(const Json& j);
+
+Json describe_device(const plan::DeviceModel& device, DType dtype);
+inline double giga(const Json& bytes) { return bytes.get<double>() * 1e-9; }
+
+}  // namespace tfm::launch

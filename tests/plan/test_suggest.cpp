@@ -1,0 +1,143 @@
+// Suggested layouts against a plan of every layout there is.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "config/admitted.h"
+#include "core/error.h"
+#include "models/registry.h"
+#include "plan/fit.h"
+#include "plan/rank_plans.h"
+#include "plan/suggest.h"
+
+namespace tfm {
+namespace {
+
+using Overrides = std::vector<std::string>;
+constexpr int kRanks = 8;
+
+config::Config config_with(const Overrides& overrides = {}) {
+  Overrides all{"train.seq_len=32", "train.global_batch_size=32"};
+  all.insert(all.end(), overrides.begin(), overrides.end());
+  return config::parse_config(
+      "model: {family: decoder, vocab_size: 100, d_model: 64, n_layers: 3, n_heads: 4, dropout: "
+      "0.1}\ndata: {train: {type: tokens, path: none.bin}}\n",
+      "test", all);
+}
+
+plan::StepPlan plan_of(config::Config c) {
+  config::resolve_for_ranks(c, kRanks);
+  return plan::plan_of_fullest(c);
+}
+
+plan::DeviceModel device_of(std::int64_t bytes) {
+  plan::DeviceModel d = plan::gpu_model(plan::Target::h200);
+  d.launch = 0;
+  d.node = {1e-7, 1e9};
+  d.memory_bytes = bytes, d.reserve_bytes = 0;
+  return d;
+}
+
+struct Layout {
+  double seconds = 0;
+  std::int64_t bytes = 0;
+};
+
+// All there are, by trying every value of every key.
+std::vector<Layout> all_layouts(const plan::DeviceModel& device) {
+  std::vector<Layout> all;
+  for (const char* tensor : {"1", "2", "3", "4", "8"})
+    for (const char* sequence : {"false", "true"})
+      for (const std::string& zero : config::admitted_values("parallel.zero"))
+        for (const char* recompute : {"none", "selective", "full"})
+          for (int micro = 1; micro <= 32; ++micro) {
+            if (tensor == std::string("1") && sequence == std::string("true")) continue;
+            try {
+              const plan::StepPlan p = plan_of(
+                  config_with({std::string("parallel.tensor=") + tensor,
+                               std::string("parallel.sequence=") + sequence,
+                               "parallel.zero=" + zero, std::string("recompute=") + recompute,
+                               "train.micro_batch_size=" + std::to_string(micro)}));
+              all.push_back({plan::predict(p, p.largest(), device).seconds(), p.memory.total()});
+            } catch (const Error&) {
+            }
+          }
+  return all;
+}
+
+TEST(Suggest, TheFastestThatFitOfAllThereAre) {
+  for (const std::int64_t usable : {std::int64_t{1} << 40, std::int64_t{1'500'000}}) {
+    const plan::DeviceModel device = device_of(usable);
+    std::vector<Layout> all = all_layouts(device);
+    const auto count = static_cast<std::int64_t>(all.size());
+    const std::int64_t too_large =
+        std::erase_if(all, [&](const Layout& l) { return l.bytes > usable; });
+    EXPECT_EQ(too_large > 0, usable < 1'000'000'000) << "the limit should divide them";
+    std::ranges::sort(all, {}, &Layout::seconds);
+    const plan::Suggestions s = plan::suggest(config_with(), kRanks, device);
+    ASSERT_EQ(s.best.size(), 5u);
+    for (std::size_t i = 0; i < 5; ++i)
+      EXPECT_DOUBLE_EQ(s.best[i].times.seconds(), all[i].seconds) << i;
+    // Every other one is accounted for.
+    EXPECT_EQ(s.too_large.candidates + s.larger + s.slower.candidates + s.no_faster + 5, count);
+    EXPECT_LE(s.slower.most, all.back().seconds);
+    EXPECT_GE(s.slower.least, s.best.back().times.seconds());
+    EXPECT_LT(s.planned, count) << "nothing was left out";
+  }
+}
+
+TEST(Suggest, OverridesChooseTheLayout) {
+  const plan::DeviceModel device = device_of(2'000'000);
+  const config::Config read = config_with({"parallel.data=4", "parallel.tensor=2"});
+  const plan::Suggestions s = plan::suggest(read, kRanks, device);
+  ASSERT_FALSE(s.best.empty());
+  std::set<Overrides> different;
+  for (const plan::Suggestion& best : s.best) {
+    const plan::StepPlan p = plan_of(config::with_overrides(read, best.changes, "test"));
+    EXPECT_EQ(p.mesh.layout.sizes(), best.layout.sizes());
+    EXPECT_EQ(p.memory.total(), best.bytes);
+    EXPECT_DOUBLE_EQ(plan::predict(p, p.largest(), device).seconds(), best.times.seconds());
+    different.insert(best.changes);
+  }
+  EXPECT_EQ(different.size(), s.best.size());
+  ASSERT_TRUE(s.given);
+  EXPECT_TRUE(s.given->changes.empty());
+  EXPECT_EQ(s.given->layout[comm::Axis::tensor], 2);
+}
+
+TEST(Suggest, SaysWhatIsLegalOfSizesThatDoNotDivide) {
+  const plan::Suggestions s = plan::suggest(config_with(), kRanks, device_of(1 << 30));
+  ASSERT_EQ(s.refused.size(), 1u);
+  EXPECT_EQ(s.refused[0].layouts, 2) << "tensor 8, with sequence parallelism and without";
+  EXPECT_NE(s.refused[0].reason.find("n_heads 4"), std::string::npos) << s.refused[0].reason;
+  EXPECT_NE(s.refused[0].reason.find("are 1, 2, 4"), std::string::npos) << s.refused[0].reason;
+  const plan::Suggestions none = plan::suggest(config_with(), kRanks, device_of(1000));
+  EXPECT_TRUE(none.best.empty());
+  EXPECT_GT(none.too_large.least, 0);
+}
+
+TEST(RankPlans, EqualRanksArePlannedOnce) {
+  for (const int vocabulary : {100, 101}) {
+    config::Config c =
+        config_with({"parallel.tensor=4", "model.vocab_size=" + std::to_string(vocabulary)});
+    config::resolve_for_ranks(c, kRanks);
+    const plan::RankPlans plans(c);
+    std::set<const plan::StepPlan*> different;
+    double flops = 0, expected = 0;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      const plan::StepPlan own = plan::make_step_plan(c, comm::Mesh(config::layout_of(c), rank));
+      EXPECT_EQ(plans.of(rank).memory.categories, own.memory.categories) << rank;
+      EXPECT_EQ(plans.of(rank).collectives(), own.collectives()) << rank;
+      expected += own.matmul_flops();
+      different.insert(&plans.of(rank));
+    }
+    plans.each([&](const plan::StepPlan& p, std::int64_t ranks) {
+      flops += p.matmul_flops() * static_cast<double>(ranks);
+    });
+    EXPECT_DOUBLE_EQ(flops, expected);
+    EXPECT_EQ(different.size(), vocabulary == 100 ? 1u : 2u);
+  }
+}
+
+}  // namespace
+}  // namespace tfm
