@@ -24,11 +24,11 @@ constexpr const char* kHelp =
                      time, with the overrides that choose them, and why others are none of them
   --json             print JSON
   --help, --version
-Needs neither MPI nor a GPU. `bytes` of a collective is the size of the whole tensor; `count`
-counts consecutive equal collectives. Predicted times use the rates and assumptions in
-framework/plan/device_model.cpp: GPU nodes have 8 GPUs connected by NVLink; CPU ranks share the
-cores and memory of this machine (OMP_NUM_THREADS as in a run). With length buckets
-(train.global_batch_tokens) the longest bucket is planned.
+Needs neither MPI nor a GPU. `bytes` of a collective is the size of the whole tensor, `count`
+counts consecutive equal collectives, `ring_bytes` are what a rank sends. Predicted times use the
+rates and assumptions in framework/plan/device_model.cpp: GPU nodes have 8 GPUs connected by NVLink;
+CPU ranks share the cores and memory of this machine (OMP_NUM_THREADS as in a run). With length
+buckets (train.global_batch_tokens) the longest bucket is planned.
 )";
 
 plan::CoreRates measured_core(int cores, const config::Config& config) {

@@ -71,7 +71,17 @@ double tile_efficiency(const graph::Work::Product& p, int multiprocessors) {
   return best;
 }
 
+int ring_passes(comm::Collective kind) {
+  return kind == comm::Collective::all_reduce_sum || kind == comm::Collective::all_reduce_max ? 2
+                                                                                              : 1;
+}
+
 }  // namespace
+
+double ring_bytes(const comm::CollectiveCall& c, const comm::Layout& layout) {
+  const int size = layout.size(c.axes);
+  return ring_passes(c.kind) * static_cast<double>(c.bytes) * (size - 1) / size;
+}
 
 double DeviceModel::product_seconds(const graph::Work::Product& p, DType t) const {
   const double efficiency = multiprocessors > 0 ? tile_efficiency(p, multiprocessors) : 1;
@@ -94,11 +104,7 @@ double DeviceModel::collective_seconds(const comm::CollectiveCall& c,
                            : here == 1    ? network.bandwidth
                                           : std::min(node.bandwidth, network.bandwidth * here);
   const double latency = crossings * network.latency + (size - 1 - crossings) * node.latency;
-  const double share = static_cast<double>(size - 1) / size;
-  const double passes =
-      c.kind == comm::Collective::all_reduce_sum || c.kind == comm::Collective::all_reduce_max ? 2
-                                                                                               : 1;
-  return passes * (share * static_cast<double>(c.bytes) / bandwidth + latency);
+  return ring_bytes(c, layout) / bandwidth + ring_passes(c.kind) * latency;
 }
 
 DeviceModel gpu_model(Target gpu) {

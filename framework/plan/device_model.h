@@ -49,6 +49,9 @@ struct DeviceModel {
   double collective_seconds(const comm::CollectiveCall& c, const comm::Layout& layout) const;
 };
 
+// That each rank sends, and receives, in a ring: (n - 1) / n of the tensor, twice in an all-reduce.
+double ring_bytes(const comm::CollectiveCall& c, const comm::Layout& layout);
+
 // What a step is planned for; the words are those of `tfm-plan --device`.
 enum class Target : std::uint8_t { cpu, h200, h100, a100, a100_40gb };
 constexpr config::Words<5> words(Target) { return {"cpu", "h200", "h100", "a100", "a100-40gb"}; }

@@ -2,6 +2,7 @@
 #include "models/registry.h"
 #include "plan/fit.h"
 #include "plan/prediction.h"
+#include "plan/traffic.h"
 
 namespace tfm::launch {
 namespace {
@@ -28,6 +29,27 @@ void add_step(const plan::RankPlans& plans, Json& j) {
   });
   j["flops_per_step"] = flops;
   j["tokens_per_step"] = shape.batch * shape.shape.length;
+}
+
+void add_traffic(const plan::StepPlan& p, Json& j) {
+  j["traffic"] = Json::array();
+  for (const plan::Traffic& t : plan::traffic(p))
+    j["traffic"].push_back({{"op", comm::name_of(t.kind)},
+                            {"axis", comm::name_of(t.axes)},
+                            {"count", t.count},
+                            {"bytes", t.bytes},
+                            {"ring_bytes", t.sent}});
+  j["textbook_traffic"] = Json::array();
+  for (const plan::TextbookTraffic& t : plan::textbook_traffic(p)) {
+    Json differences = Json::array();
+    for (const auto& [why, bytes] : t.differences)
+      differences.push_back({{"why", why}, {"ring_bytes", bytes}});
+    j["textbook_traffic"].push_back({{"axis", t.axes},
+                                     {"formula", t.formula},
+                                     {"textbook_ring_bytes", t.textbook},
+                                     {"ring_bytes", t.sent},
+                                     {"differences", std::move(differences)}});
+  }
 }
 
 void add_prediction(const plan::RankPlans& plans, const plan::DeviceModel& device, Json& j) {
@@ -106,6 +128,7 @@ Json describe_plan(const plan::RankPlans& plans, const config::Config& read,
                 {"shapes", p.shapes.size()}};
   add_memory(plans, j);
   add_step(plans, j);
+  add_traffic(p, j);
   add_prediction(plans, device, j);
   add_fit(read, device, j);
   return j;

@@ -18,7 +18,7 @@ void print_fit(const Json& j) {
   if (j["fits"]) return;
   if (j["nearest_fit"].is_null()) {
     std::printf(
-        "                  smaller micro-batches, recompute, parallel.zero=1 or parallel.tensor do "
+        "                  smaller micro-batches, recompute, ZeRO stages and more tensor ranks do "
         "not help; use more ranks\n");
     return;
   }
@@ -75,6 +75,23 @@ void print_memory(const Json& j) {
   std::printf("\n");
 }
 
+void print_traffic(const Json& j) {
+  if (j["traffic"].empty()) return;
+  std::printf("\nbytes that a rank sends in a step, by rings\n%-16s %-8s %12s %16s\n", "operation",
+              "axis", "count", "GB sent");
+  for (const Json& t : j["traffic"])
+    std::printf("%-16s %-8s %12lld %16.6g\n", t["op"].get<std::string>().c_str(),
+                t["axis"].get<std::string>().c_str(), t["count"].get<long long>(),
+                giga(t["ring_bytes"]));
+  for (const Json& t : j["textbook_traffic"]) {
+    std::printf("%s: %.6g GB; textbook %.6g GB (%s)\n", t["axis"].get<std::string>().c_str(),
+                giga(t["ring_bytes"]), giga(t["textbook_ring_bytes"]),
+                t["formula"].get<std::string>().c_str());
+    for (const Json& d : t["differences"])
+      std::printf("  %+16.6g  %s\n", giga(d["ring_bytes"]), d["why"].get<std::string>().c_str());
+  }
+}
+
 using Calls = std::span<const comm::CollectiveCall>;
 
 void print_calls(Calls calls, const char* indent) {
@@ -121,6 +138,7 @@ void print_plan(const Json& j, const plan::RankPlans& plans) {
   print_prediction(j);
   print_fit(j);
   print_memory(j);
+  print_traffic(j);
   print_collectives(plans.first());
 }
 

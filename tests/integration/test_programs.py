@@ -143,6 +143,13 @@ def check_plan():
         assert "predicted" in plan("--ranks", 4, "--device", device) and plan("--device", device) == plan("--device", device)
     assert json.loads(plan("--json", "device=cuda"))["device"]["name"] == "h200" and json.loads(plan("--json"))["device"]["name"] == "cpu"
     assert json.loads(plan("--json", "--measure"))["device"]["product_flops"] > 1e8
+    p = json.loads(plan("--json", "--ranks", 4, "parallel.tensor=2"))
+    for axis, axes in (("data", ("data", "world")), ("tensor", ("tensor",))):
+        t = next(t for t in p["textbook_traffic"] if t["axis"] == axis)
+        sent = sum(x["ring_bytes"] for x in p["traffic"] if x["axis"] in axes)
+        assert abs(t["ring_bytes"] - sent) < 1e-3 and abs(t["textbook_ring_bytes"] + sum(d["ring_bytes"] for d in t["differences"]) - sent) < 1e-3, t
+    count = lambda list: sum(x["count"] for x in list)
+    assert count(p["traffic"]) == count(p["collectives"]) and "textbook" in plan("--ranks", 4, "parallel.tensor=2")
     large = ["model.d_model=8192", "model.n_layers=80", "model.n_heads=64", "train.global_batch_size=64", "train.micro_batch_size=1", "precision=bf16"]
     p = json.loads(plan("--ranks", 64, "--device", "h100", "--json", *large))
     assert not p["fits"] and any(c.startswith("parallel.tensor=") for c in p["nearest_fit"]["changes"]), p["nearest_fit"]

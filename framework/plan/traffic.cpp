@@ -1,0 +1,179 @@
+#include "plan/traffic.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "plan/device_model.h"
+
+namespace tfm::plan {
+namespace {
+
+using Calls = std::vector<comm::CollectiveCall>;
+
+// Of ranks that share out batches; if there is one, all ranks share out layers only.
+bool of_batches(const comm::CollectiveCall& c, const comm::Layout& layout) {
+  return layout.size(c.axes & nn::kBatchAxes) > 1;
+}
+
+// Of the calls of one family.
+double sent(const Calls& calls, const comm::Layout& layout, bool batches) {
+  double bytes = 0;
+  for (const comm::CollectiveCall& c : calls)
+    if (of_batches(c, layout) == batches) bytes += ring_bytes(c, layout);
+  return bytes;
+}
+
+Calls calls_of_rule(const StepPlan& p) {
+  return optimizer_of(p.config).rule->collectives(p.model->parameters(), p.mesh.layout,
+                                                  accum_type(p.dtype));
+}
+
+class Comparison {
+ public:
+  Comparison(const StepPlan& p, bool batches)
+      : plan_(p),
+        batches_(batches),
+        micro_batches_(static_cast<double>(p.largest().micro_batches)) {
+    const comm::AxisSet axes = batches ? nn::kBatchAxes : nn::kModelAxes;
+    const int ranks = p.mesh.layout.size(axes);
+    share_ = static_cast<double>(ranks - 1) / ranks;
+    result_.axes = comm::name_of(axes);
+    result_.sent = sent(p.collectives(), p.mesh.layout, batches);
+  }
+
+  TextbookTraffic finish() {
+    differ("collectives of the optimizer", sent(calls_of_rule(plan_), plan_.mesh.layout, batches_));
+    double rest = result_.sent - result_.textbook;
+    for (const auto& d : result_.differences) rest -= d.bytes;
+    differ("other", rest);
+    return std::move(result_);
+  }
+
+  void data() {
+    const StepPlan& p = plan_;
+    const comm::Layout& layout = p.mesh.layout;
+    std::int64_t parameters = 0;
+    for (const nn::PartSlice& s : p.model->parameters().slices()) parameters += s.elements();
+    const int zero = optimizer_of(p.config).zero;
+    const double element = bytes_of_element();
+    result_.formula = zero == 0 ? "2 P: all-reduce of gradients"
+                      : zero < 3
+                          ? "2 P: reduce-scatter of gradients, all-gather of parameters"
+                          : "3 P: reduce-scatter of gradients, two all-gathers of parameters";
+    result_.textbook = element * share_ * static_cast<double>(parameters);
+    differ(
+        "parameters and shares padded to whole blocks",
+        element * share_ * static_cast<double>(p.model->parameters().flat_elements() - parameters));
+    double around = 0;
+    for (const optim::Bucket& b : p.buckets) {
+      const int ranks = layout.size(b.axes);
+      around += (static_cast<double>(ranks - 1) / ranks - share_) * element *
+                static_cast<double>(b.end - b.begin);
+    }
+    differ("norms, biases and positions under sequence parallelism: summed over all ranks", around);
+    differ("again for each further micro-batch",
+           (micro_batches_ - 1) * sent(p.largest().train_program.collectives(false), layout, true));
+    numbers();
+  }
+
+  void layers() {
+    const config::ModelConfig& m = plan_.config.model;
+    const nn::BatchShape& shape = plan_.largest().shape;
+    const double rows =
+        m.translates() ? static_cast<double>(m.n_encoder_layers * shape.source_rows().tokens() +
+                                             m.n_decoder_layers * shape.rows().tokens())
+                       : static_cast<double>(m.n_layers * shape.rows().tokens());
+    result_.formula = "4 all-reduces of a layer's rows in each micro-batch, or their halves";
+    result_.textbook = 4 * 2 * share_ * micro_batches_ * rows * static_cast<double>(m.d_model) *
+                       static_cast<double>(size_of(plan_.dtype));
+    const graph::Program& program = plan_.largest().train_program;
+    std::map<std::string, double> parts;
+    for (const graph::Exchange& x : program.exchanges())
+      if (x.bucket < 0 && !of_batches(x.call, plan_.mesh.layout))
+        parts[part_of(program, x)] += micro_batches_ * ring_bytes(x.call, plan_.mesh.layout);
+    parts[kLayers] -= result_.textbook;
+    for (const optim::Bucket& b : plan_.buckets)
+      if (const auto axes = b.axes - nn::kBatchAxes; batch_ranks() == 1 && !axes.empty())
+        parts["norms, biases and positions under sequence parallelism"] +=
+            bytes_of_element() * share_ * static_cast<double>(b.end - b.begin);
+    for (const auto& [why, bytes] : parts) differ(why, bytes);
+    numbers();
+  }
+
+ private:
+  int batch_ranks() const { return plan_.mesh.layout.size(nn::kBatchAxes); }
+  // Counts of labels, losses and the norm.
+  void numbers() {
+    const auto objectives = static_cast<std::int64_t>(plan_.largest().training.losses.size());
+    const comm::CollectiveCall of_objectives{comm::Collective::all_reduce_sum, nn::kBatchAxes,
+                                             8 * objectives},
+        norm{comm::Collective::all_reduce_sum, comm::kWorld, sizeof(SquareSum)};
+    differ("labels, losses and the norm",
+           sent({of_objectives, of_objectives, norm}, plan_.mesh.layout, batches_));
+  }
+  // Of an element of the parameters, for its gradient and itself, times the ring's share.
+  double bytes_of_element() const {
+    const int zero = optimizer_of(plan_.config).zero;
+    const auto wide = static_cast<double>(size_of(accum_type(plan_.dtype))),
+               own = static_cast<double>(size_of(plan_.dtype));
+    return zero == 0 ? 2 * wide : wide + (zero < 3 ? 1 : 2) * own;
+  }
+
+  static constexpr const char* kLayers = "layers exchange more";
+
+  static std::string part_of(const graph::Program& program, const graph::Exchange& x) {
+    const graph::Instruction& s = program.steps()[static_cast<std::size_t>(x.start)];
+    const graph::Node& node = program.recording().nodes()[static_cast<std::size_t>(s.node)];
+    const auto within = [&](const char* scope) {
+      return node.name.find(scope) != std::string::npos;
+    };
+    if (node.op->kind() == "cross_entropy") return "statistics of the split vocabulary's softmax";
+    if (s.phase == graph::Phase::recompute) return "recompute: exchanges of forward again";
+    if (within("cross_attention")) return "cross-attention";
+    if (within("layers.")) return kLayers;
+    if (within("embedding")) return "embedding: sums over the split vocabulary";
+    if (within("head")) return "head: gradient of what enters it, or its gathers";
+    return "between encoder and decoder";
+  }
+
+  void differ(const std::string& why, double bytes) {
+    if (std::abs(bytes) > 1e-9 * result_.sent) result_.differences.push_back({why, bytes});
+  }
+
+  const StepPlan& plan_;
+  bool batches_;
+  double micro_batches_, share_ = 0;
+  TextbookTraffic result_;
+};
+
+}  // namespace
+
+std::vector<Traffic> traffic(const StepPlan& plan) {
+  std::vector<Traffic> all;
+  for (const comm::CollectiveCall& c : plan.collectives()) {
+    auto at = std::ranges::find_if(
+        all, [&](const Traffic& t) { return t.kind == c.kind && t.axes == c.axes; });
+    if (at == all.end()) at = all.insert(at, {.kind = c.kind, .axes = c.axes});
+    ++at->count;
+    at->bytes += c.bytes;
+    at->sent += ring_bytes(c, plan.mesh.layout);
+  }
+  std::ranges::stable_sort(all, {}, [](const Traffic& t) { return t.axes.bits(); });
+  return all;
+}
+
+std::vector<TextbookTraffic> textbook_traffic(const StepPlan& plan) {
+  std::vector<TextbookTraffic> all;
+  const auto compare = [&](comm::AxisSet axes, bool batches, void (Comparison::*formula)()) {
+    if (plan.mesh.layout.size(axes) == 1) return;
+    Comparison c(plan, batches);
+    (c.*formula)();
+    all.push_back(c.finish());
+  };
+  compare(nn::kBatchAxes, true, &Comparison::data);
+  compare(nn::kModelAxes, false, &Comparison::layers);
+  return all;
+}
+
+}  // namespace tfm::plan
