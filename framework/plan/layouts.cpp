@@ -68,7 +68,12 @@ std::vector<config::Config> Layouts::variants(const config::Config& config,
     values.erase(values.begin(), at);
   }
   std::vector<config::Config> all;
-  for (const std::string& value : values) all.push_back(with(config, key.name, value));
+  for (const std::string& value : values) {
+    try {
+      all.push_back(with(config, key.name, value));
+    } catch (const Error&) {  // a rule between keys excludes it
+    }
+  }
   return all;
 }
 
@@ -119,7 +124,7 @@ std::vector<config::Config> Layouts::micro_batches(const config::Config& config)
     std::erase_if(sizes, [&](std::int64_t n) { return most > 0 && n > most - (given == 0); });
     std::ranges::reverse(sizes);
   } else if (one->train.micro_batch_size == 0) {
-    all.push_back(*one);
+    all.push_back(with(config, kMicroBatch, kAutomatic));
   }
   for (const std::int64_t n : sizes) all.push_back(with(config, kMicroBatch, std::to_string(n)));
   return all;
