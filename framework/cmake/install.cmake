@@ -6,7 +6,7 @@ install(TARGETS ${libraries} tfm_options EXPORT tfm)
 install(TARGETS ${program_targets} RUNTIME)
 install(DIRECTORY framework/ DESTINATION include/tfm FILES_MATCHING PATTERN "*.h" PATTERN "*.inl" PATTERN "cmake" EXCLUDE)
 install(DIRECTORY models DESTINATION include/tfm FILES_MATCHING PATTERN "*.h")
-install(DIRECTORY launch/support launch/bench launch/plan DESTINATION include/tfm/launch FILES_MATCHING PATTERN "*.h")
+install(DIRECTORY launch/support launch/bench launch/doctor launch/plan DESTINATION include/tfm/launch FILES_MATCHING PATTERN "*.h")
 # Man pages and shell completion say what the programs say of themselves.
 find_package(Python3 COMPONENTS Interpreter)
 if(Python3_FOUND)

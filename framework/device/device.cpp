@@ -11,5 +11,7 @@ Device Device::gpu(int, int, Numerics) {
               "set device to cpu");
 }
 
+std::string Device::description() const { return "cpu"; }
+
 }  // namespace tfm::device
 #endif

@@ -1,6 +1,7 @@
 #pragma once
 // The device of a rank: its CPU cores, or one GPU.
 #include <memory>
+#include <string>
 
 #include "device/memory.h"
 
@@ -17,6 +18,7 @@ class Device {
       : cpu_{threads}, cuda_(std::move(stream)) {}
 
   bool is_cpu() const { return !cuda_; }
+  std::string description() const;  // "cpu", or the GPU's name and place and the driver's version
   AnyStream stream() {
 #ifdef TFM_CUDA
     if (cuda_) return cuda_.get();

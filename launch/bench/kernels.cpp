@@ -136,7 +136,7 @@ int bench_kernels(const Arguments& args) {
   const plan::DeviceModel& m = bench.model();
   const std::string precision = config::word(config.precision);
   Json results{{"precision", precision},
-               {"threads", launch.threads},
+               {"threads", launch.threads()},
                {"product_flops_per_second", m.wide.product},
                {"copy_bytes_per_second", m.bandwidth}};
   std::printf(

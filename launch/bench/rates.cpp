@@ -36,18 +36,10 @@ class Operand {
 
 }  // namespace
 
-MeasuredRates measure_rates(device::Device& device, DType type) {
-  MeasuredRates rates;
-  const std::int64_t n = device.is_cpu() ? 1024 : 8192, batch = device.is_cpu() ? 4 : 64,
-                     length = device.is_cpu() ? 256 : 1024, heads = 12, D = 64;
-  const std::int64_t rows = batch * length, width = heads * D,
-                     copied = std::int64_t{device.is_cpu() ? 64 : 1024} << 20;
+double product_rate(device::Device& device, DType type, std::int64_t n, const SecondsOf& seconds) {
+  double found = 0;
   with_float(type, [&]<class T>() {
     const Operand a(device, type, n * n), b(device, type, n * n), c(device, type, n * n);
-    const Operand qkv(device, type, rows * 3 * width), out(device, type, rows * width),
-        lse(device, accum_type(type), rows * heads);
-    const Operand from(device, type, copied / static_cast<std::int64_t>(sizeof(T))),
-        to(device, type, copied / static_cast<std::int64_t>(sizeof(T)));
     device::on(device.stream(), [&](auto& s) {
       const kernels::GemmArgs<T> product{.transpose_b = true,
                                          .m = n,
@@ -59,8 +51,26 @@ MeasuredRates measure_rates(device::Device& device, DType type) {
                                          .ldb = n,
                                          .c = c.ptr<T>(),
                                          .ldc = n};
-      rates.product = 2.0 * static_cast<double>(n * n * n) /
-                      best_seconds(device, [&] { kernels::gemm(s, product); });
+      found = seconds([&] { kernels::gemm(s, product); });
+    });
+  });
+  return 2.0 * static_cast<double>(n * n * n) / found;
+}
+
+MeasuredRates measure_rates(device::Device& device, DType type) {
+  MeasuredRates rates;
+  rates.product = product_rate(device, type, device.is_cpu() ? 1024 : 8192,
+                               [&](const auto& work) { return best_seconds(device, work); });
+  const std::int64_t batch = device.is_cpu() ? 4 : 64, length = device.is_cpu() ? 256 : 1024,
+                     heads = 12, D = 64;
+  const std::int64_t rows = batch * length, width = heads * D,
+                     copied = std::int64_t{device.is_cpu() ? 64 : 1024} << 20;
+  with_float(type, [&]<class T>() {
+    const Operand qkv(device, type, rows * 3 * width), out(device, type, rows * width),
+        lse(device, accum_type(type), rows * heads);
+    const Operand from(device, type, copied / static_cast<std::int64_t>(sizeof(T))),
+        to(device, type, copied / static_cast<std::int64_t>(sizeof(T)));
+    device::on(device.stream(), [&](auto& s) {
       const kernels::AttentionArgs<T> attention{.batch = batch,
                                                 .heads = heads,
                                                 .kv_heads = heads,

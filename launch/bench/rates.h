@@ -1,6 +1,7 @@
 #pragma once
 // Timing of kernels, and the rates of the device at hand.
 #include <algorithm>
+#include <functional>
 
 #include "core/dtype.h"
 #include "device/device.h"
@@ -37,6 +38,10 @@ struct MeasuredRates {
          attention = 0;  // FLOP/s of large matrix products and of causal attention, head size 64
   double bandwidth = 0;  // bytes/s of a copy
 };
+// Seconds of a piece of work, measured in some way.
+using SecondsOf = std::function<double(const std::function<void()>& work)>;
+// FLOP/s of a product of two n x n matrices.
+double product_rate(device::Device& device, DType type, std::int64_t n, const SecondsOf& seconds);
 MeasuredRates measure_rates(device::Device& device, DType type);
 
 }  // namespace tfm::launch

@@ -199,10 +199,17 @@ RankCores take_cores(const comm::MpiSession* session) {
   std::set<int> usable(node.begin(), node.end());
   for (const Cpus& cpus : all) usable.insert(cpus.begin(), cpus.end());
   const std::optional<int> asked = threads_asked_for();
-  RankCores cores{.threads = asked.value_or(threads_on(all, local, quota_of_this_process()))};
-  if (!session) return cores;
+  const std::optional<double> quota = quota_of_this_process();
   const std::vector<Cpus> fair(static_cast<std::size_t>(ranks), Cpus(usable.begin(), usable.end()));
-  const int expected = asked ? 0 : threads_on(fair, local, quota_of_this_process());
+  std::set<int> taken;
+  for (const Cpus& cpus : all) taken.insert(cpus.begin(), cpus.end());
+  RankCores cores{.threads = asked.value_or(threads_on(all, local, quota)),
+                  .own = static_cast<int>(own.size()),
+                  .share = threads_on(fair, local, quota),
+                  .together = threads_on({Cpus(taken.begin(), taken.end())}, 0, quota),
+                  .warning = {}};
+  if (!session) return cores;
+  const int expected = asked ? 0 : cores.share;
   const auto everybody =
       session->gather(as_bytes({cores.threads, expected}), comm::MpiSession::Scope::job);
   if (session->rank() == 0) cores.warning = warning_of(everybody);

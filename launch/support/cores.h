@@ -30,6 +30,9 @@ std::optional<double> cpu_quota(const std::filesystem::path& root, const std::st
 
 struct RankCores {
   int threads = 1;
+  int own = 1;          // cores that this rank may run on
+  int share = 1;        // of the node's, with all ranks of the node treated alike
+  int together = 1;     // cores that any rank of the node may run on, at most what its quota allows
   std::string warning;  // on rank 0, where ranks have fewer cores than their share of the node
 };
 // Collective over the session. Where the launcher bound this rank by default, binds it anew to its

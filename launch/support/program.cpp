@@ -116,14 +116,13 @@ int guarded(int argc, char** argv, const std::string& help,
   }
 }
 
-Launch::Launch() {
+Launch::Launch(bool warn) {
   if (comm::launched_by_mpirun()) {
     session.emplace();
     ranks = session->size();
   }
-  const RankCores cores = take_cores(session ? &*session : nullptr);
-  threads = cores.threads;
-  if (!cores.warning.empty()) std::fprintf(stderr, "warning: %s\n", cores.warning.c_str());
+  cores = take_cores(session ? &*session : nullptr);
+  if (warn && !cores.warning.empty()) std::fprintf(stderr, "warning: %s\n", cores.warning.c_str());
 }
 
 void Launch::check_same(const config::Config& config) const {
@@ -134,9 +133,9 @@ void Launch::check_same(const config::Config& config) const {
 device::Device Launch::device(const config::Config& config) const {
   return config.device == config::DeviceKind::cuda
              ? device::Device::gpu(
-                   session ? session->local_rank() : 0, threads,
+                   session ? session->local_rank() : 0, threads(),
                    {config.tf32, config.numerics == config::Numerics::deterministic})
-             : device::Device::cpu(threads);
+             : device::Device::cpu(threads());
 }
 
 comm::Mesh Launch::mesh(comm::Layout layout) const {

@@ -49,8 +49,10 @@ int guarded(int argc, char** argv, const std::string& help,
 struct Launch {
   std::optional<comm::MpiSession> session;
   int ranks = 1;
-  int threads = 1;
-  Launch();
+  RankCores cores;
+  // Rank 0 warns of a binding that leaves cores idle.
+  explicit Launch(bool warn = true);
+  int threads() const { return cores.threads; }  // of this rank
   // Collective, before the first use of `config`. Error(environment) where ranks run different
   // builds, Error(usage) with the first key that differs where their configurations do.
   void check_same(const config::Config& config) const;

@@ -13,4 +13,14 @@ Device Device::gpu(int index, int threads, Numerics numerics) {
   return {std::make_shared<cuda::Stream>(index % count, numerics), threads};
 }
 
+std::string Device::description() const {
+  if (is_cpu()) return "cpu";
+  cudaDeviceProp properties;
+  int driver = 0;
+  cuda::check(cudaGetDeviceProperties(&properties, cuda_->device()));
+  cuda::check(cudaDriverGetVersion(&driver));
+  return properties.name + (" at " + cuda::bus_id(cuda_->device())) + ", driver for CUDA " +
+         cuda::version_text(driver) + ", built with CUDA " + cuda::version_text(CUDART_VERSION);
+}
+
 }  // namespace tfm::device

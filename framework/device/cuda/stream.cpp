@@ -23,18 +23,19 @@ int device_count() {
   return 0;
 }
 
+std::string version_text(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
 std::string why_no_device() {
   int n = 0, driver = 0;
   const cudaError_t status = cudaGetDeviceCount(&n);
   cudaGetLastError();
   if (status == cudaSuccess) return n > 0 ? "" : "this machine has no GPU";
-  const auto version = [](int v) {
-    return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10);
-  };
   if (status == cudaErrorInsufficientDriver && cudaDriverGetVersion(&driver) == cudaSuccess)
     return driver == 0 ? "this machine has no GPU driver"
-                       : "the driver supports CUDA " + version(driver) + ", but CUDA " +
-                             version(CUDART_VERSION) + " is required";
+                       : "the driver supports CUDA " + version_text(driver) + ", but CUDA " +
+                             version_text(CUDART_VERSION) + " is required";
   return std::string("CUDA reports ") + cudaGetErrorName(status) + ": " +
          cudaGetErrorString(status);
 }

@@ -1,0 +1,80 @@
+#pragma once
+// The checks of tfm-doctor. Each is collective over the job and adds what it finds, the same on
+// every rank.
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/links.h"
+#include "launch/doctor/findings.h"
+
+namespace tfm::launch {
+
+// Ends the job with exit code 4 where one wait lasts longer than `seconds`, and says for what.
+class Patience {
+ public:
+  explicit Patience(double seconds);
+  ~Patience();
+  Patience(const Patience&) = delete;
+  Patience& operator=(const Patience&) = delete;
+  // This rank begins to wait for something else. `remedy`: what to do where it does not come.
+  void wait_for(const std::string& what, const std::string& remedy);
+
+ private:
+  double seconds_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::string what_, remedy_;
+  bool moved_ = false, stop_ = false;
+  std::thread thread_;
+};
+
+struct Node {
+  std::string host;
+  std::vector<int> ranks;  // the first measures for the node
+};
+// As MPI sees them, in the order of their first ranks.
+std::vector<Node> nodes_of(const Launch& launch);
+
+// What the network between two nodes should reach.
+struct Expected {
+  double latency = 1e-3;     // seconds
+  double bandwidth = 0.1e9;  // bytes/s
+};
+
+struct Examination {
+  const Launch& launch;
+  const std::vector<Node>& nodes;
+  Patience& patience;
+  Findings& findings;
+
+  bool lead() const { return comm::rank_of_launch() == 0; }
+  // "node a rank 3"
+  std::string name_of(int rank) const;
+};
+
+// The launcher and MPI agree on the ranks; ranks per node.
+void check_launch(const Examination& e);
+// One build and one configuration on all ranks. False: what follows would be checked differently.
+// `config`: of this rank, or why it has none.
+bool check_settings(const Examination& e, const config::Config* config,
+                    const std::optional<Error>& unreadable);
+void check_cores(const Examination& e, bool on_gpu);
+// Bytes that each rank takes by the plan against what its node has.
+void check_memory(const Examination& e, const config::Config& config);
+
+// Links between nodes and clocks.
+void check_network(const Examination& e, const Expected& expected);
+// Which transport the tensors take along each axis, and how long a sum takes there; before, whether
+// every rank has the device that the configuration asks for, and how fast each computes.
+void check_device_and_axes(const Examination& e, const config::Config& config);
+// A product on every rank at once.
+void check_speed(const Examination& e, device::Device device);
+
+void check_checkpoints(const Examination& e, const config::Config& config);
+void check_data(const Examination& e, const config::Config& config);
+void check_metrics(const Examination& e, const config::Config& config);
+
+}  // namespace tfm::launch

@@ -1,0 +1,65 @@
+#pragma once
+// What the checks of tfm-doctor find, as a table and as JSON. All ranks collect the same findings.
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launch/support/program.h"
+
+namespace tfm::launch {
+
+enum class Severity : std::uint8_t { ok, warning, problem };
+
+struct Finding {
+  Severity severity = Severity::ok;
+  std::string check;   // "cores"
+  std::string text;    // what was found
+  std::string remedy;  // what to do; empty where the text says it, or nothing is to be done
+  ExitCode code = ExitCode::environment;  // of a problem
+};
+
+class Findings {
+ public:
+  explicit Findings(const Launch& launch) : launch_(&launch) {}
+
+  void ok(const std::string& check, const std::string& text);
+  void warning(const std::string& check, const std::string& text, const std::string& remedy);
+  void problem(const std::string& check, const std::string& text, const std::string& remedy);
+  // Collective: problems of single ranks, alike ones once, with hosts and ranks. What is to be done
+  // follows the last semicolon of a message. False where no rank has any.
+  bool of_ranks(const std::string& check, const std::optional<Error>& mine,
+                const std::string& remedy = {});
+
+  // 0: no problem; 3: data is missing or unreadable and nothing else is wrong; 4.
+  int exit_code() const;
+  void print() const;
+  nlohmann::ordered_json json() const;
+  nlohmann::ordered_json measured;  // what the checks measured, by name
+
+ private:
+  const Launch* launch_;
+  std::vector<Finding> all_;
+};
+
+// Every rank's text, in rank order; one where there is no launcher.
+std::vector<std::string> gather(const Launch& launch, const std::string& text);
+std::vector<double> gather(const Launch& launch, double value);
+
+// What `body` throws.
+template <class F>
+std::optional<Error> error_of(F&& body) {
+  try {
+    std::forward<F>(body)();
+    return {};
+  } catch (const Error& e) {
+    return e;
+  } catch (const std::exception& e) {
+    return Error(ExitCode::environment, e.what());
+  }
+}
+
+std::string counted(std::size_t n, const std::string& noun);  // "1 node", "2 nodes"
+std::string printed(const char* format, double value);        // of printf(3)
+
+}  // namespace tfm::launch

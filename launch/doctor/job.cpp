@@ -1,0 +1,215 @@
+// What the launcher made of a job: ranks, builds and configurations, cores, memory.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <sstream>
+
+#include "launch/doctor/doctor.h"
+#include "launch/support/settings.h"
+#include "plan/step_plan.h"
+#include "train/as_run.h"
+
+namespace tfm::launch {
+namespace {
+
+// Processes that the launcher says it started; 1: it says nothing.
+int launched() {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"})
+    if (const char* size = std::getenv(name)) return std::atoi(size);
+  // Slurm's tasks, but not those of the one task that a batch script is.
+  const char* step = std::getenv("SLURM_STEP_NUM_TASKS");
+  return step && std::getenv("SLURM_STEP_ID") ? std::atoi(step) : 1;
+}
+
+std::string ranks_text(const std::vector<int>& ranks) {
+  const bool row = ranks.back() - ranks.front() + 1 == static_cast<int>(ranks.size());
+  if (ranks.size() == 1) return "rank " + std::to_string(ranks[0]);
+  if (row) return "ranks " + std::to_string(ranks.front()) + "-" + std::to_string(ranks.back());
+  std::string text = "ranks";
+  for (const int r : ranks) text += (r == ranks[0] ? " " : ", ") + std::to_string(r);
+  return text;
+}
+
+double gigabytes(std::int64_t bytes) { return static_cast<double>(bytes) * 1e-9; }
+
+}  // namespace
+
+Patience::Patience(double seconds) : seconds_(seconds) {
+  thread_ = std::thread([this] {
+    std::unique_lock lock(mutex_);
+    while (!stop_) {
+      const bool woken = wake_.wait_for(lock, std::chrono::duration<double>(seconds_),
+                                        [this] { return stop_ || moved_; });
+      moved_ = false;
+      if (woken || what_.empty()) continue;
+      std::fprintf(stderr, "tfm-doctor: rank %d on %s has waited %.0f s for %s; %s\n",
+                   comm::rank_of_launch(), host_name().c_str(), seconds_, what_.c_str(),
+                   remedy_.c_str());
+      comm::MpiSession::abort(static_cast<int>(ExitCode::environment));
+    }
+  });
+}
+
+Patience::~Patience() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+void Patience::wait_for(const std::string& what, const std::string& remedy) {
+  {
+    const std::lock_guard lock(mutex_);
+    what_ = what, remedy_ = remedy, moved_ = true;
+  }
+  wake_.notify_all();
+}
+
+std::vector<Node> nodes_of(const Launch& launch) {
+  // Ranks of a node have the same first rank.
+  std::vector<std::string> of_node{std::to_string(comm::rank_of_launch())};
+  if (launch.session) of_node = launch.session->gather(of_node[0], comm::MpiSession::Scope::node);
+  const auto nodes = gather(launch, of_node[0]), hosts = gather(launch, host_name());
+  std::vector<Node> all;
+  std::map<std::string, std::size_t> place;
+  for (std::size_t r = 0; r < nodes.size(); ++r) {
+    const auto [at, first] = place.emplace(nodes[r], all.size());
+    if (first) all.push_back({hosts[r], {}});
+    all[at->second].ranks.push_back(static_cast<int>(r));
+  }
+  return all;
+}
+
+std::string Examination::name_of(int rank) const {
+  for (const Node& n : nodes)
+    if (std::ranges::find(n.ranks, rank) != n.ranks.end())
+      return "rank " + std::to_string(rank) + " on " + n.host;
+  return "rank " + std::to_string(rank);
+}
+
+void check_launch(const Examination& e) {
+  const int started = launched();
+  if (started > e.launch.ranks) {
+    e.findings.problem(
+        "launch",
+        "the launcher started " + std::to_string(started) + " processes, but MPI (" +
+            comm::mpi_version() + ") sees " +
+            counted(static_cast<std::size_t>(e.launch.ranks), "rank") +
+            " in each: the launcher belongs to another MPI",
+        "start with the mpirun of the MPI that tfm was built with, or with srun --mpi=pmix");
+    return;
+  }
+  std::string text;
+  for (const Node& n : e.nodes)
+    text += (text.empty() ? "" : "; ") + n.host + ": " + ranks_text(n.ranks);
+  const auto [fewest, most] =
+      std::ranges::minmax_element(e.nodes, {}, [](const Node& n) { return n.ranks.size(); });
+  e.findings.measured["nodes"] = nlohmann::ordered_json::array();
+  for (const Node& n : e.nodes)
+    e.findings.measured["nodes"].push_back({{"host", n.host}, {"ranks", n.ranks}});
+  if (fewest->ranks.size() == most->ranks.size())
+    return e.findings.ok("launch", counted(e.nodes.size(), "node") + ", " + text);
+  e.findings.warning("launch",
+                     "nodes have different numbers of ranks, so that some wait for others: " + text,
+                     "give each host the same slots= in the hostfile, or a number of ranks that "
+                     "the nodes divide");
+}
+
+bool check_settings(const Examination& e, const config::Config* config,
+                    const std::optional<Error>& unreadable) {
+  if (e.findings.of_ranks("configuration", unreadable,
+                          "give every node the same file, in a shared folder or as a copy"))
+    return false;
+  const auto hosts = gather(e.launch, host_name()), builds = gather(e.launch, build_id()),
+             configs = gather(e.launch, config ? config::dump_config(*config) : "");
+  std::vector<RankSettings> ranks;
+  for (std::size_t r = 0; r < hosts.size(); ++r) ranks.push_back({hosts[r], builds[r], configs[r]});
+  if (const auto difference = first_difference(ranks)) {
+    const std::string text = difference->what();
+    const auto cut = text.rfind("; ");
+    e.findings.problem(difference->code() == ExitCode::usage ? "configuration" : "build",
+                       text.substr(0, cut), text.substr(cut + 2));
+    return false;
+  }
+  e.findings.ok("build", builds[0] + ", " + comm::mpi_version() + " on all ranks");
+  if (config) e.findings.ok("configuration", "the same on all ranks");
+  return true;
+}
+
+void check_cores(const Examination& e, bool on_gpu) {
+  const RankCores& mine = e.launch.cores;
+  std::ostringstream own;
+  own << mine.threads << ' ' << mine.own << ' ' << mine.share << ' ' << mine.together;
+  std::vector<RankCores> all;
+  for (const std::string& text : gather(e.launch, own.str())) {
+    RankCores c;
+    std::istringstream(text) >> c.threads >> c.own >> c.share >> c.together;
+    all.push_back(c);
+  }
+  bool good = true;
+  for (const Node& n : e.nodes) {
+    int threads = 0;
+    for (const int r : n.ranks) threads += all[static_cast<std::size_t>(r)].threads;
+    const RankCores& first = all[static_cast<std::size_t>(n.ranks[0])];
+    const auto few = std::ranges::find_if(n.ranks, [&](int r) {
+      return all[static_cast<std::size_t>(r)].own < all[static_cast<std::size_t>(r)].share;
+    });
+    const std::string of = counted(n.ranks.size(), "rank") + " on " + n.host;
+    if (few != n.ranks.end() && !on_gpu) {
+      const RankCores& c = all[static_cast<std::size_t>(*few)];
+      e.findings.problem("cores",
+                         e.name_of(*few) + " is bound to " +
+                             counted(static_cast<std::size_t>(c.own), "core") +
+                             ", its share of the node is " + std::to_string(c.share),
+                         "bind each rank to its share (Open MPI: mpirun --map-by slot:PE=" +
+                             std::to_string(c.share) +
+                             ", or no binding options; Slurm: "
+                             "--cpus-per-task=" +
+                             std::to_string(c.share) + ")");
+      good = false;
+    }
+    if (threads > first.together) {
+      const int fit = std::max(1, first.together / static_cast<int>(n.ranks.size()));
+      e.findings.problem(
+          "cores",
+          of + " start " + std::to_string(threads) + " threads on " +
+              counted(static_cast<std::size_t>(first.together), "core"),
+          static_cast<int>(n.ranks.size()) > first.together
+              ? "start at most " + std::to_string(first.together) +
+                    " ranks on this node, or bind them to more of its cores"
+              : "set OMP_NUM_THREADS=" + std::to_string(fit) + ", or leave it unset");
+      good = false;
+    } else if (!on_gpu && 2 * threads <= first.together) {
+      e.findings.warning("cores",
+                         of + " use " + std::to_string(threads) + " of " +
+                             counted(static_cast<std::size_t>(first.together), "core"),
+                         "leave OMP_NUM_THREADS unset: ranks share out the node's cores");
+    }
+  }
+  if (good)
+    e.findings.ok("cores", counted(static_cast<std::size_t>(all[0].threads), "thread") +
+                               " of rank 0 on " +
+                               counted(static_cast<std::size_t>(all[0].own), "core"));
+}
+
+void check_memory(const Examination& e, const config::Config& config) {
+  const comm::Mesh mesh(config::layout_of(config), comm::rank_of_launch());
+  const std::int64_t planned = plan::make_step_plan(config, mesh).memory.total();
+  const int here = e.launch.session ? e.launch.session->ranks_per_node() : 1;
+  const std::int64_t available = train::available_memory(here);
+  std::optional<Error> mine;
+  if (planned > available)
+    mine.emplace(ExitCode::environment, "a rank takes " + printed("%.1f", gigabytes(planned)) +
+                                            " GB by the plan, but the node has " +
+                                            printed("%.1f", gigabytes(available)) +
+                                            " GB for each of its ranks");
+  if (!e.findings.of_ranks("memory", mine,
+                           "take a layout that tfm-plan says fits, or fewer ranks on a node"))
+    e.findings.ok("memory", printed("%.2f", gigabytes(planned)) + " GB planned for rank 0 of " +
+                                printed("%.1f", gigabytes(available)) + " GB");
+}
+
+}  // namespace tfm::launch
