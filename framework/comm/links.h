@@ -11,7 +11,7 @@ namespace tfm::comm {
 
 struct Link {
   int from = 0, to = 0;  // ranks
-  double latency = 0;    // seconds: half a round trip of an empty message
+  double latency = 0;    // seconds: half the shortest round trip
   double bandwidth = 0;  // bytes/s, of the slower direction
 };
 

@@ -4,12 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
 
 #include "comm/mpi.h"
+#include "core/host.h"
 
 namespace tfm::comm {
 namespace {
@@ -36,10 +38,25 @@ std::string at_step(const FlightRecorder::Status& s) {
   return s.step < 0 ? "" : " at step " + std::to_string(s.step);
 }
 
+// The first 63 characters of every rank's host name.
+std::vector<std::string> hosts_of(Communicator& world) {
+  std::array<std::int64_t, 8> mine{};
+  std::vector<std::int64_t> all(mine.size() * static_cast<std::size_t>(world.size()));
+  host_name().copy(reinterpret_cast<char*>(mine.data()), sizeof mine - 1);
+  world.all_gather({mine.data(), DType::i64, {std::ssize(mine)}},
+                   {all.data(), DType::i64, {std::ssize(all)}});
+  std::vector<std::string> hosts;
+  for (std::size_t at = 0; at < all.size(); at += mine.size())
+    hosts.emplace_back(reinterpret_cast<const char*>(&all[at]));
+  return hosts;
+}
+
 // What a rank that is waited for does.
-std::string doing(const FlightRecorder& recorder, int rank, double now) {
+std::string doing(const FlightRecorder& recorder, const std::vector<std::string>& hosts, int rank,
+                  double now) {
   std::string text = "rank " + std::to_string(rank);
-  if (!recorder.visible(rank)) return text + " (on another node, state unknown)";
+  if (!recorder.visible(rank))
+    return text + " (on host " + hosts[static_cast<std::size_t>(rank)] + ", state unknown)";
   const FlightRecorder::Status s = recorder.status(rank);
   text += at_step(s);
   if (process_stopped(s.pid)) text += ", process " + std::to_string(s.pid) + " (stopped)";
@@ -58,6 +75,7 @@ std::string doing(const FlightRecorder& recorder, int rank, double now) {
 Watchdog::Watchdog(const Mesh& mesh, double timeout)
     : recorder_(mesh.recorder), timeout_(timeout), parent_(getppid()) {
   if (timeout <= 0 || !recorder_ || recorder_->world() == 1) return;
+  hosts_ = hosts_of(mesh.world());
   for (int r = 0; r < recorder_->world(); ++r) {
     const int pid = r != recorder_->rank() && recorder_->visible(r) ? recorder_->status(r).pid : 0;
     pids_.push_back(pid && !process_gone(pid)
@@ -87,7 +105,7 @@ std::string Watchdog::gone() const {
   for (std::size_t r = 0; r < pids_.size(); ++r) {
     if (!pids_[r] || !process_gone(pids_[r]) || recorder_->status(static_cast<int>(r)).pid == 0)
       continue;
-    return "the process of " + doing(*recorder_, static_cast<int>(r), now) + " has died";
+    return "the process of " + doing(*recorder_, hosts_, static_cast<int>(r), now) + " has died";
   }
   if (getppid() != parent_)
     return "the parent process of rank " + std::to_string(recorder_->rank()) + " has died";
@@ -124,7 +142,7 @@ std::string Watchdog::overdue() const {
     absent = {*std::min_element(inside.begin(), inside.end(),
                                 [&](int a, int b) { return last_sign(a) < last_sign(b); })};
   for (std::size_t i = 0; i < absent.size(); ++i)
-    line += (i ? ", " : "") + doing(*recorder_, absent[i], now);
+    line += (i ? ", " : "") + doing(*recorder_, hosts_, absent[i], now);
   return line;
 }
 

@@ -5,7 +5,9 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "comm/flight_recorder.h"
 #include "comm/mesh.h"
@@ -19,7 +21,7 @@ class Watchdog {
   // collectives never counts; on a device, a collective's begins when all collectives before it are
   // complete. A process of this node that is gone, the launcher, or a library that can make no
   // collectives any more ends the job at once. Off where timeout <= 0 or the mesh has one rank.
-  // Make it on every rank.
+  // Collective over the mesh.
   Watchdog(const Mesh& mesh, double timeout);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
@@ -38,7 +40,8 @@ class Watchdog {
   std::atomic<double> timeout_;
   double resumed_ = 0;  // when this process last went on after having been stopped
   int parent_;
-  std::vector<int> pids_;  // of the other ranks of the node; 0: not watched
+  std::vector<std::string> hosts_;  // of all ranks
+  std::vector<int> pids_;           // of the other ranks of the node; 0: not watched
   std::mutex mutex_;
   std::condition_variable wake_;
   bool stop_ = false;

@@ -39,7 +39,17 @@ std::vector<int> first_ranks(const Examination& e) {
 
 void check_links(const Examination& e, const Expected& expected,
                  const comm::BeforeExchange& before) {
-  const auto links = comm::measure_links(*e.launch.session, first_ranks(e), before);
+  const auto poor = [&](const comm::Link& l) {
+    return l.bandwidth < expected.bandwidth || l.latency > expected.latency;
+  };
+  auto links = comm::measure_links(*e.launch.session, first_ranks(e), before);
+  for (int again = 0; again < 2 && std::ranges::any_of(links, poor); ++again) {
+    const auto more = comm::measure_links(*e.launch.session, first_ranks(e), before);
+    for (std::size_t i = 0; i < links.size(); ++i) {
+      links[i].bandwidth = std::max(links[i].bandwidth, more[i].bandwidth);
+      links[i].latency = std::min(links[i].latency, more[i].latency);
+    }
+  }
   std::vector<double> rates;
   for (const comm::Link& l : links) rates.push_back(l.bandwidth);
   const double usual = median(rates);
@@ -52,17 +62,15 @@ void check_links(const Examination& e, const Expected& expected,
                                             {"to", l.to},
                                             {"bytes_per_second", l.bandwidth},
                                             {"seconds", l.latency}});
-    const bool slow = l.bandwidth<expected.bandwidth, far = l.latency> expected.latency,
-               odd = l.bandwidth < kSlowLink * usual;
-    if (!slow && !far && !odd) continue;
+    const bool odd = l.bandwidth < kSlowLink * usual;
+    if (!poor(l) && !odd) continue;
     good = false;
     e.findings.problem(
         "links",
         "between " + pair + ": " + found + "; expected " +
-            (odd && !slow
-                 ? "about the " + printed("%.3f GB/s", usual * 1e-9) + " of the median pair"
-                 : "at least " + printed("%.3f GB/s", expected.bandwidth * 1e-9) + " and at most " +
-                       printed("%.0f us", expected.latency * 1e6)),
+            (!poor(l) ? "about the " + printed("%.3f GB/s", usual * 1e-9) + " of the median pair"
+                      : "at least " + printed("%.3f GB/s", expected.bandwidth * 1e-9) +
+                            " and at most " + printed("%.0f us", expected.latency * 1e6)),
         "leave that node out, or have its network card, cable and switch port looked at; name the "
         "fast interface (Open MPI: --mca btl_tcp_if_include); where this network is all there is, "
         "say so with --bandwidth and --latency");

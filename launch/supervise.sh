@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# supervise.sh [--checkpoints DIR] [--tries N] [--wait SECONDS] COMMAND...
+# Runs a job, for instance mpirun ... tfm-train cfg.yaml, and runs it again where that may help: after exit code 75 (a rank hung or died,
+# a file system failed) and where a signal ended it. It waits before each start, twice as long each time, and gives up after N starts in a row
+# (default: 3) without progress, with the last exit code. Progress is another name in DIR/latest; without DIR a start has none.
+# A launcher that does not end after tfm's watchdog ended the job, because a host no longer answers, is ended, too.
+# SIGTERM, SIGINT and SIGUSR2 are passed on as SIGUSR2, on which tfm-train writes a checkpoint and stops, and end the supervision; SIGUSR1 is
+# passed on as it is.
+set -uo pipefail
+
+checkpoints="" tries=3 wait=5
+while [[ ${1-} == --* ]]; do
+  case $1 in
+    --checkpoints) checkpoints=${2?"$1 needs a directory"} ;;
+    --tries) tries=${2?"$1 needs a number"} ;;
+    --wait) wait=${2?"$1 needs a number of seconds"} ;;
+    *) sed -n '2,9s/^# \{0,1\}//p' "$0"; [[ $1 == --help ]] && exit 0 || exit 2 ;;
+  esac
+  shift 2
+done
+[[ $# -gt 0 ]] || { echo "supervise: expected a command; see --help" >&2; exit 2; }
+
+readonly grace=2  # seconds that a launcher has to end by itself
+say() { echo "supervise: $*" >&2; }
+latest() { [[ -n $checkpoints ]] && cat "$checkpoints/latest" 2>/dev/null; }
+
+job="" stop="" ended=$(mktemp)
+trap 'rm -f "$ended"' EXIT
+pass_on() { [[ -n $job ]] && kill "-$1" "$job" 2>/dev/null; }
+trap 'stop=yes; pass_on USR2' TERM INT USR2
+trap 'pass_on USR1' USR1
+set -m  # the job gets a process group of its own
+
+# Passes on what the job says, and notes that its watchdog has ended it.
+listen() {
+  local line
+  while IFS= read -r line; do
+    printf '%s\n' "$line" >&2
+    [[ $line == "tfm: watchdog: "* ]] && echo yes > "$ended"
+  done
+}
+
+# Runs the job once; its exit code.
+run_once() {
+  : > "$ended"
+  "$@" 2> >(listen) &
+  job=$!
+  local since=""
+  while kill -0 "$job" 2>/dev/null; do
+    sleep 0.2
+    [[ -s $ended ]] || continue
+    since=${since:-$SECONDS}
+    if ((SECONDS - since >= grace)); then
+      say "the launcher has not ended $grace s after the job: ending it"
+      kill -KILL -- "-$job" 2>/dev/null
+      wait "$job" 2>/dev/null
+      job=""
+      return 75
+    fi
+  done
+  wait "$job"
+  local code=$?
+  job=""
+  return $code
+}
+
+without_progress=0
+while :; do
+  before=$(latest)
+  run_once "$@"
+  code=$?
+  [[ $code == 75 || $code -gt 128 ]] && [[ -z $stop ]] || exit "$code"
+  if [[ -n $checkpoints && $(latest) != "$before" ]]; then
+    without_progress=0
+  fi
+  ((++without_progress))
+  if ((without_progress >= tries)); then
+    say "exit code $code; giving up after $without_progress starts without progress"
+    exit "$code"
+  fi
+  pause=$((wait * (1 << (without_progress - 1))))
+  say "exit code $code; starting again in $pause s"
+  for ((i = 0; i < 5 * pause; ++i)); do
+    [[ -z $stop ]] || exit "$code"
+    sleep 0.2
+  done
+done

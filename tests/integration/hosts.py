@@ -1,0 +1,113 @@
+"""Hosts of a cluster on one machine: network namespaces with host names and addresses of their own, on one bridge, and a launch agent that
+enters them as ssh would. Needs the right to make namespaces; without it Unavailable says why."""
+import itertools
+import os
+import pathlib
+import shutil
+import subprocess
+
+NETWORK = "10.81.77"
+COUNT = itertools.count()
+AGENT = """#!/bin/bash
+# agent.sh HOST COMMAND...: runs a command on a host of tests/integration/hosts.py.
+number=${1#tfm-host-}; shift
+exec ip netns exec "%(prefix)s$number" unshare --uts bash -c 'hostname "$0"; exec bash -c "$*"' "tfm-host-$number" "$@"
+"""
+
+
+class Unavailable(Exception):
+    """Why there are no namespaces here."""
+
+
+def run(*command, check=True):
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
+    if check and done.returncode:
+        raise Unavailable(f"{' '.join(map(str, command))}: {done.stderr.strip()}")
+    return done
+
+
+class Hosts:
+    """Hosts tfm-host-1 to tfm-host-N; a context that removes them at its end. Files: of the one machine, shared by all."""
+
+    def __init__(self, number, folder, slots=1):
+        self.names = [f"tfm-host-{i}" for i in range(1, number + 1)]
+        unique = f"{os.getpid() % 10**6}x{next(COUNT)}"  # what was removed may linger for a while
+        self.prefix, self.bridge = f"tfm{unique}n", f"tfm{unique}"
+        self.agent, self.hostfile, self.table = folder / "agent.sh", folder / "hosts", folder / "etc-hosts"
+        self.agent.write_text(AGENT % {"prefix": self.prefix})
+        self.agent.chmod(0o755)
+        self.hostfile.write_text("".join(f"{name} slots={slots}\n" for name in self.names))
+
+    def space(self, host):
+        return f"{self.prefix}{self.names.index(host) + 1}"
+
+    def __enter__(self):
+        for tool in ("ip", "tc", "unshare"):
+            if not shutil.which(tool):
+                raise Unavailable(f"{tool} is not installed (Debian: iproute2, util-linux)")
+        try:
+            run("ip", "link", "add", self.bridge, "type", "bridge")
+            run("ip", "addr", "add", f"{NETWORK}.254/24", "dev", self.bridge)
+            run("ip", "link", "set", self.bridge, "up")
+            for i, name in enumerate(self.names, 1):
+                space, outer = self.space(name), f"{self.bridge}p{i}"
+                run("ip", "netns", "add", space)
+                run("ip", "link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", space)
+                run("ip", "link", "set", outer, "master", self.bridge, "up")
+                run("ip", "-n", space, "addr", "add", f"{NETWORK}.{i}/24", "dev", "eth0")
+                run("ip", "-n", space, "link", "set", "eth0", "up")
+                run("ip", "-n", space, "link", "set", "lo", "up")
+        except Unavailable:
+            self.__exit__()
+            raise
+        self.resolve()
+        return self
+
+    def resolve(self):
+        """`ip netns exec` mounts files of /etc/netns/NAME over those of /etc."""
+        lines = "127.0.0.1 localhost\n" + "".join(f"{NETWORK}.{i} {name}\n" for i, name in enumerate(self.names, 1))
+        for name in self.names:
+            folder = pathlib.Path("/etc/netns") / self.space(name)
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "hosts").write_text(lines)
+
+    def __exit__(self, *_):
+        for name in self.names:
+            for process in run("ip", "netns", "pids", self.space(name), check=False).stdout.split():
+                run("kill", "-KILL", process, check=False)
+            run("ip", "netns", "del", self.space(name), check=False)
+            shutil.rmtree(pathlib.Path("/etc/netns") / self.space(name), ignore_errors=True)
+        run("ip", "link", "del", self.bridge, check=False)
+
+    def on_first(self, *command):
+        """The command, on the first host."""
+        return ["ip", "netns", "exec", self.space(self.names[0]), "unshare", "--uts", "bash", "-c", f'hostname {self.names[0]}; exec "$@"', "bash",
+                *map(str, command)]
+
+    def launcher(self):
+        """Variables with which mpirun reaches the hosts."""
+        return {f"OMPI_MCA_{name}": value for name, value in (
+            ("plm", "rsh"), ("plm_rsh_agent", str(self.agent)), ("btl", "self,vader,tcp"), ("btl_tcp_if_include", "eth0"),
+            ("oob_tcp_if_include", "eth0"), ("hwloc_base_binding_policy", "none"), ("mca_base_env_list", "OMP_NUM_THREADS"))}
+
+    def mpirun(self, ranks, *command):
+        """The command that starts a job, equally many ranks on each host, mpirun being on the first."""
+        variables = [f"{name}={value}" for name, value in self.launcher().items()]
+        return self.on_first("env", *variables, "mpirun", "--allow-run-as-root", "--hostfile", self.hostfile,
+                             "--map-by", f"ppr:{ranks // len(self.names)}:node", "-np", ranks, *command)
+
+    def shape(self, *discipline):
+        """The queue of each host's card: "tbf", "rate", "100mbit", ... False: this kernel has no such queue."""
+        for name in self.names:
+            run("ip", "netns", "exec", self.space(name), "tc", "qdisc", "del", "dev", "eth0", "root", check=False)
+            if discipline and run("ip", "netns", "exec", self.space(name), "tc", "qdisc", "add", "dev", "eth0", "root", *discipline, check=False).returncode:
+                return False
+        return True
+
+    def cut(self, name, up=False):
+        """Takes a host's link down."""
+        run("ip", "-n", self.space(name), "link", "set", "eth0", "up" if up else "down")
+
+    def sent_bytes(self, name):
+        text = run("ip", "netns", "exec", self.space(name), "cat", "/sys/class/net/eth0/statistics/tx_bytes").stdout
+        return int(text)

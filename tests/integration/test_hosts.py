@@ -1,0 +1,175 @@
+"""A job over several hosts: network namespaces of this machine with addresses of their own, started through a launch agent, exchanging by TCP.
+Skipped with its reason where namespaces cannot be made.
+
+usage: test_hosts.py BIN
+"""
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from hosts import Hosts, Unavailable
+
+BIN = pathlib.Path(sys.argv[1]).resolve()
+SUPERVISE = pathlib.Path(__file__).resolve().parents[2] / "launch/supervise.sh"
+TIMEOUT = 5  # of a collective, in seconds
+CONFIG = f"""
+model: {{family: decoder, vocab_size: 256, d_model: 64, n_layers: 2, n_heads: 4, max_seq_len: 32, dropout: 0.1}}
+train: {{steps: 12, global_batch_size: 24, seq_len: 32}}
+optimizer: {{lr: 1.0e-3}}
+schedule: {{type: constant}}
+parallel: {{timeout: {TIMEOUT}}}
+data: {{train: {{type: text, path: text.txt, shuffle: true}}}}
+metrics: {{listen: none}}
+"""
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+NARROW = ("tbf", "rate", "100mbit", "burst", "64kb", "latency", "400ms")
+FAR = ("netem", "delay", "2ms", "rate", "100mbit")
+
+
+def start(command):
+    """Its output goes to a file: what is left on a host that was cut off would keep a pipe open."""
+    with open("output.txt", "w") as out:
+        return subprocess.Popen([str(c) for c in command], env=ENVIRONMENT, stdout=out, stderr=out)
+
+
+def end(process, code, seconds=120):
+    process.wait(seconds)
+    text = pathlib.Path("output.txt").read_text()
+    assert process.returncode == code, f"exit {process.returncode}, expected {code}\n{text[-5000:]}"
+    return text
+
+
+def train(*arguments):
+    return [BIN / "tfm-train", "cfg.yaml", *arguments]
+
+
+def one_host(ranks, *command):
+    return ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks), *command]
+
+
+def losses(path):
+    lines = [json.loads(line) for line in open(path)]
+    return [(e["step"], e["loss"], e["grad_norm"]) for e in lines if e["event"] == "step"]
+
+
+def shaped(hosts):
+    """Each card with a delay and a rate, where this kernel has such queues."""
+    for discipline in (FAR, NARROW):
+        if hosts.shape(*discipline):
+            return discipline
+        print(f"this kernel has no queue {discipline[0]}: cards are not shaped by it")
+    return ()
+
+
+def check_losses_are_those_of_one_host(hosts):
+    """Bit for bit, on layouts whose groups stay on a host and on such as span hosts, also over a slow network."""
+    ranks = 2 * len(hosts.names)
+    for keys in (["parallel.tensor=2", "parallel.zero=1"], ["parallel.tensor=4"] if ranks == 4 else ["parallel.tensor=2"], []):
+        end(start(one_host(ranks, *train("metrics.jsonl=one.jsonl", *keys))), 0)
+        for discipline in ((), shaped(hosts)):
+            hosts.shape(*discipline)
+            before = hosts.sent_bytes(hosts.names[0])
+            end(start(hosts.mpirun(ranks, *train("metrics.jsonl=several.jsonl", *keys))), 0, 300)
+            sent = hosts.sent_bytes(hosts.names[0]) - before
+            assert len(losses("one.jsonl")) == 12 and losses("several.jsonl") == losses("one.jsonl"), keys
+            assert sent > 1e6, f"{sent} bytes over the network: it was not used"
+            print(f"{len(hosts.names)} hosts, {' '.join(keys) or 'data parallel'}, {' '.join(discipline) or 'unshaped'}: {sent / 1e6:.1f} MB sent by a host")
+    hosts.shape()
+
+
+def doctor(hosts, *arguments, code=0, prefix=()):
+    text = end(start(hosts.mpirun(len(hosts.names), *prefix, BIN / "tfm-doctor", "--json", *arguments)), code)
+    return json.loads(text[text.index("{\n"):text.rindex("\n}") + 2])
+
+
+def finds(report, check, *texts):
+    assert any(f["check"] == check and f["severity"] == "problem" and all(t in f["text"] + f["remedy"] for t in texts) for f in report["findings"]), report
+
+
+def check_the_doctor(hosts):
+    """Names a slow link and a clock that is off, and neither where there is none. Hosts share the cores of this machine, so a link is expected
+    to reach less than between machines."""
+    expected = ("--bandwidth", "0.02", "--latency", "20000")
+    report = doctor(hosts, *expected)
+    assert [n["host"] for n in report["nodes"]] == hosts.names, report["nodes"]
+    assert not [f for f in report["findings"] if f["severity"] == "problem" and f["check"] != "speed"], report["findings"]
+    pairs = [(a, b) for a in range(len(hosts.names)) for b in range(a + 1, len(hosts.names))]
+    assert [(link["from"], link["to"]) for link in report["links"]] == pairs, report["links"]
+    assert all(link["bytes_per_second"] > 2e7 for link in report["links"]), report["links"]
+    if hosts.shape(*NARROW):
+        report = doctor(hosts, *expected, code=4)
+        finds(report, "links", "rank 0 on tfm-host-1 and rank 1 on tfm-host-2", "expected at least 0.020 GB/s", "btl_tcp_if_include")
+        assert all(link["bytes_per_second"] < 14e6 for link in report["links"]), report["links"]
+        hosts.shape()
+    pathlib.Path("clock.c").write_text("""
+        #define _GNU_SOURCE
+        #include <stdlib.h>
+        #include <sys/syscall.h>
+        #include <time.h>
+        #include <unistd.h>
+        int clock_gettime(clockid_t id, struct timespec* t) {
+          const int failed = syscall(SYS_clock_gettime, id, t);
+          const char* rank = getenv("OMPI_COMM_WORLD_RANK");
+          if (id == CLOCK_REALTIME && rank && atoi(rank) == 1) t->tv_sec += 90;
+          return failed;
+        }""")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", "clock.so", "clock.c"], check=True)
+    report = doctor(hosts, *expected, code=4, prefix=("env", f"LD_PRELOAD={pathlib.Path('clock.so').resolve()}"))
+    finds(report, "clocks", "the clock of tfm-host-2 is +90.0", "chrony")
+
+
+def check_a_host_that_is_cut_off(hosts):
+    """It is named, the job ends with exit code 75 within the timeout and 5 s more, and goes on bit for bit."""
+    ranks = len(hosts.names)
+    subprocess.run(["rm", "-rf", "ck", "cut.jsonl"], check=True)
+    keys = ["checkpoint.dir=ck", "checkpoint.every=5", "metrics.jsonl=cut.jsonl"]
+    job = start([SUPERVISE, "--tries", 1, *hosts.mpirun(ranks, *train(*keys, "train.steps=100000"))])
+    while not pathlib.Path("ck/latest").exists():
+        assert job.poll() is None, end(job, 0)
+        time.sleep(0.02)
+    hosts.cut(hosts.names[-1])
+    cut = time.monotonic()
+    try:
+        text = end(job, 75, 60)
+        took = time.monotonic() - cut
+    finally:
+        hosts.cut(hosts.names[-1], up=True)
+        if job.poll() is None:
+            job.send_signal(signal.SIGKILL)
+    assert re.search(rf"missing: .*rank {ranks - 1} \(on host {hosts.names[-1]}, state unknown\)", text), text
+    assert took < TIMEOUT + 5, f"the job ended {took:.1f} s after the cut"
+    last = int(pathlib.Path("ck/latest").read_text().strip().split("-")[1])
+    more = [f"train.steps={last + 5}"]
+    end(start(hosts.mpirun(ranks, *train(*keys, *more))), 0)
+    end(start(one_host(ranks, *train("metrics.jsonl=whole.jsonl", *more))), 0)
+    assert losses("cut.jsonl") == losses("whole.jsonl") and losses("cut.jsonl")[-1][0] == last + 5
+    print(f"{ranks} hosts: the job ended {took:.1f} s after the cut, with a timeout of {TIMEOUT} s")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        pathlib.Path("cfg.yaml").write_text(CONFIG)
+        pathlib.Path("text.txt").write_text("the quick brown fox jumps over the lazy dog; " * 300)
+        try:
+            for number, checks in ((2, (check_losses_are_those_of_one_host, check_the_doctor, check_a_host_that_is_cut_off)),
+                                   (3, (check_the_doctor, check_a_host_that_is_cut_off))):
+                with Hosts(number, pathlib.Path(folder), slots=2 if number == 2 else 1) as hosts:
+                    for check in checks:
+                        if len(sys.argv) > 2 and check.__name__ not in sys.argv[2:]:
+                            continue
+                        check(hosts)
+                        print(check.__name__, "ok", flush=True)
+        except Unavailable as reason:
+            print(f"skipped: no network namespaces here: {reason}")
+        finally:
+            os.chdir("/")
+
+
+main()

@@ -1,0 +1,125 @@
+"""launch/supervise.sh starts a job again after a failure that may pass, waits longer each time, and gives up where nothing advances.
+
+usage: test_supervise.py BIN
+"""
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+BIN = pathlib.Path(sys.argv[1]).resolve()
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SUPERVISE = ROOT / "launch/supervise.sh"
+CONFIG = """
+model: {family: decoder, vocab_size: 256, d_model: 64, n_layers: 2, n_heads: 4, max_seq_len: 32, dropout: 0.1}
+train: {steps: 300, global_batch_size: 8, seq_len: 32}
+data: {train: {type: text, path: text.txt, shuffle: true}}
+checkpoint: {dir: ck, every: 20}
+metrics: {jsonl: run.jsonl, listen: none}
+"""
+
+
+def supervise(*command):
+    return subprocess.Popen([str(c) for c in (SUPERVISE, *command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+
+def end(process, code, seconds=300):
+    out, err = process.communicate(timeout=seconds)
+    assert process.returncode == code, f"exit {process.returncode}, expected {code}\n{out[-2000:]}{err[-3000:]}"
+    return err
+
+
+def losses(path):
+    return [(e["step"], e["loss"]) for e in map(json.loads, open(path)) if e["event"] == "step"]
+
+
+def ranks():
+    found = []
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if (folder / "exe").resolve() == BIN / "tfm-train" and (folder / "cwd").resolve() == pathlib.Path.cwd():
+                found.append(int(folder.name))
+        except OSError:
+            pass
+    return found
+
+
+def wait_for_step(step):
+    latest = pathlib.Path("ck/latest")
+    for _ in range(6000):
+        if latest.exists() and int(latest.read_text().strip().split("-")[1]) >= step:
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"step {step} was not reached")
+
+
+def check_a_killed_rank():
+    """Two kills; the run ends with the losses of one that nothing befell."""
+    train = [ROOT / "tests/mpirun.sh", 2, BIN / "tfm-train", "cfg.yaml"]
+    job = supervise("--checkpoints", "ck", "--wait", 1, *train)
+    for step in (40, 120):
+        wait_for_step(step)
+        os.kill(ranks()[0], signal.SIGKILL)
+    text = end(job, 0)
+    assert len(re.findall(r"supervise: exit code \d+; starting again in 1 s", text)) == 2, text
+    subprocess.run([str(c) for c in train] + ["checkpoint.dir=whole", "metrics.jsonl=whole.jsonl"], check=True, capture_output=True)
+    assert losses("run.jsonl") == losses("whole.jsonl") and len(losses("run.jsonl")) == 300
+
+
+def check_giving_up():
+    """Three starts without progress, the second pause twice as long as the first; progress begins the count anew."""
+    started = time.monotonic()
+    text = end(supervise("--wait", 1, "bash", "-c", "echo start >> starts; exit 75"), 75)
+    assert pathlib.Path("starts").read_text().count("start") == 3 and time.monotonic() - started > 3, text
+    assert "again in 1 s" in text and "again in 2 s" in text and "giving up after 3 starts without progress" in text, text
+    pathlib.Path("starts").unlink()
+    pathlib.Path("moving").mkdir()
+    step = "echo start >> starts; n=$(wc -l < starts); [ $n -gt 2 ] || echo step-$n > moving/latest; exit 75"
+    end(supervise("--wait", 0, "--checkpoints", "moving", "bash", "-c", step), 75)
+    assert pathlib.Path("starts").read_text().count("start") == 4, "two with progress count once; then two without"
+
+
+def check_what_another_start_does_not_mend():
+    for code in (0, 1, 2, 3, 4, 5):
+        assert "again" not in end(supervise("bash", "-c", f"exit {code}"), code)
+    end(supervise(), 2)
+
+
+def check_a_launcher_that_hangs():
+    """What the watchdog has ended does not wait for a launcher that waits for a host that is gone."""
+    started = time.monotonic()
+    text = end(supervise("--tries", 1, "bash", "-c", "echo 'tfm: watchdog: rank 0 has waited' >&2; sleep 60"), 75)
+    assert time.monotonic() - started < 15 and "the launcher has not ended" in text and "rank 0 has waited" in text, text
+
+
+def check_a_request_to_stop():
+    """A checkpoint is written, and there is no other start."""
+    for file in ("run.jsonl", "ck/latest"):
+        pathlib.Path(file).unlink(missing_ok=True)
+    subprocess.run(["rm", "-rf", "ck"], check=True)
+    job = supervise("--checkpoints", "ck", ROOT / "tests/mpirun.sh", 2, BIN / "tfm-train", "cfg.yaml", "train.steps=100000")
+    wait_for_step(20)
+    job.send_signal(signal.SIGTERM)
+    assert "again" not in end(job, 0)
+    assert int(pathlib.Path("ck/latest").read_text().strip().split("-")[1]) == losses("run.jsonl")[-1][0]
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        pathlib.Path("cfg.yaml").write_text(CONFIG)
+        pathlib.Path("text.txt").write_text("the quick brown fox jumps over the lazy dog; " * 300)
+        for check in (check_what_another_start_does_not_mend, check_giving_up, check_a_launcher_that_hangs, check_a_killed_rank,
+                      check_a_request_to_stop):
+            check()
+            print(check.__name__, "ok", flush=True)
+        os.chdir("/")
+
+
+main()
