@@ -1,0 +1,234 @@
+"""The recipes of launch/recipes start a job from their own text where their tools are; else the reason is printed.
+
+usage: test_recipes.py BIN
+"""
+import json
+import os
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+from hosts import Hosts, Unavailable
+
+BIN = pathlib.Path(sys.argv[1]).resolve()
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RECIPES = ROOT / "launch/recipes"
+CONFIG = """
+model: {family: decoder, vocab_size: 256, d_model: 64, n_layers: 2, n_heads: 4, max_seq_len: 32, dropout: 0.1}
+train: {steps: 40, global_batch_size: 8, seq_len: 32}
+data: {train: {type: text, path: text.txt, shuffle: true}}
+checkpoint: {every: 10}
+metrics: {jsonl: run.jsonl, listen: none}
+"""
+ENVIRONMENT = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1",
+               "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+               "DOCTOR_OPTIONS": "--bandwidth 0.001 --latency 100000"}  # hosts of one machine share its cores
+
+
+def steps():
+    return [e["step"] for e in map(json.loads, open("run.jsonl")) if e["event"] == "step"]
+
+
+def run(*command, code=0, **variables):
+    done = subprocess.run([str(c) for c in command], env={**ENVIRONMENT, **variables}, capture_output=True, text=True, timeout=300)
+    assert done.returncode == code, f"{command}: exit {done.returncode}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+    return done.stdout + done.stderr
+
+
+def wait_for(what, seconds=120):
+    end = time.monotonic() + seconds
+    while not (found := what()):
+        if time.monotonic() > end:
+            raise AssertionError("waited in vain")
+        time.sleep(0.1)
+    return found
+
+
+def check_openmpi():
+    """openmpi.sh over two hosts with their own addresses: the doctor, then the training."""
+    try:
+        with Hosts(2, pathlib.Path.cwd()) as hosts:
+            text = run(*hosts.on_first(RECIPES / "openmpi.sh", hosts.hostfile, 2, "cfg.yaml", "ck"), **hosts.launcher())
+    except Unavailable as reason:
+        return print(f"openmpi.sh: skipped: no network namespaces here: {reason}")
+    assert "2 nodes, tfm-host-1: rank 0; tfm-host-2: rank 1" in text and steps() == list(range(1, 41)), text
+    assert pathlib.Path("ck/latest").read_text() == "step-00000040\n"
+    lines = [line for line in (RECIPES / "hostfile").read_text().splitlines() if not line.startswith("#")]
+    assert lines and all(re.fullmatch(r"\S+ slots=\d+", line) for line in lines), lines
+
+
+SLURM = """
+ClusterName=tfm
+SlurmctldHost={host}(127.0.0.1)
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+SlurmctldPort={first_port}
+SlurmdPort={second_port}
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+MpiDefault=none
+ReturnToService=2
+NodeName={host} NodeAddr=127.0.0.1 CPUs={cores} State=UNKNOWN
+PartitionName=main Nodes=ALL Default=YES State=UP
+"""
+
+
+class Slurm:
+    """A controller, a node and their authentication, of this test alone."""
+
+    def __init__(self, folder):
+        self.folder, self.daemons = folder, []
+
+    def __enter__(self):
+        missing = [d for d in ("munged", "slurmctld", "slurmd", "srun", "sbatch", "scontrol") if not shutil.which(d)]
+        if missing or os.getuid() != 0:
+            raise Unavailable(f"{', '.join(missing)} not installed (Debian: slurmctld slurmd slurm-client munge)" if missing else "needs root")
+        for name in ("state", "spool"):
+            (self.folder / name).mkdir(parents=True)
+        self.folder.chmod(0o755)
+        key = self.folder / "munge.key"
+        key.write_bytes(os.urandom(128))
+        key.chmod(0o600)
+        with socket.create_server(("127.0.0.1", 0)) as a, socket.create_server(("127.0.0.1", 0)) as b:
+            ports = a.getsockname()[1], b.getsockname()[1]
+        conf = self.folder / "slurm.conf"
+        conf.write_text(SLURM.format(host=socket.gethostname().split(".")[0], user="root", folder=self.folder, first_port=ports[0], second_port=ports[1],
+                                     cores=len(os.sched_getaffinity(0))))
+        ENVIRONMENT["SLURM_CONF"] = str(conf)
+        self.start("munged", "--force", "--foreground", f"--socket={self.folder}/munge.socket", f"--key-file={key}", f"--log-file={self.folder}/munge.log",
+                   f"--pid-file={self.folder}/munge.pid", f"--seed-file={self.folder}/munge.seed")
+        wait_for((self.folder / "munge.socket").exists)
+        self.start("slurmctld", "-D")
+        self.start("slurmd", "-D")
+        try:
+            wait_for(lambda: "idle" in subprocess.run(["sinfo", "-h"], env=ENVIRONMENT, capture_output=True, text=True).stdout, 60)
+        except AssertionError:
+            self.__exit__()
+            raise Unavailable(f"Slurm's node does not come up: {(self.folder / 'slurmd.log').read_text()[-500:]}") from None
+        return self
+
+    def start(self, name, *options):
+        with open(self.folder / f"{name}.log", "w") as log:
+            self.daemons.append(subprocess.Popen([name, *options], env=ENVIRONMENT, stdout=log, stderr=log))
+
+    def __exit__(self, *_):
+        subprocess.run(["scancel", "--me"], env=ENVIRONMENT, capture_output=True)
+        for daemon in reversed(self.daemons):
+            daemon.terminate()
+        for daemon in self.daemons:
+            try:
+                daemon.wait(5)
+            except subprocess.TimeoutExpired:  # slurmd waits for the end of a job
+                daemon.kill()
+                daemon.wait()
+
+
+def job_state(job):
+    """("RUNNING", number of restarts)"""
+    text = run("scontrol", "show", "job", job)
+    return re.search(r"JobState=(\w+)", text)[1], int(re.search(r"Restarts=(\d+)", text)[1])
+
+
+def check_slurm():
+    """slurm.sbatch on a node of its own: the doctor and the training by srun; the signal before the end writes a checkpoint, the job is queued
+    again and goes on to its last step, each step once."""
+    for name in ("run.jsonl", "launch"):
+        pathlib.Path(name).unlink(missing_ok=True)
+    os.symlink(ROOT / "launch", "launch")  # where a user submits
+    try:
+        with Slurm(pathlib.Path.cwd() / "slurm"):
+            ranks = min(2, len(os.sched_getaffinity(0)))
+            job = run("sbatch", "--parsable", "--nodes=1", f"--ntasks-per-node={ranks}", "--output=slurm.out", RECIPES / "slurm.sbatch", "cfg.yaml", "slurm-ck",
+                      "train.steps=4000").strip()
+            out = pathlib.Path("slurm.out")
+            text = lambda: out.read_text() if out.exists() else ""
+            wait_for(lambda: pathlib.Path("slurm-ck/latest").exists() or job_state(job)[0] not in ("PENDING", "RUNNING"))
+            assert job_state(job)[0] == "RUNNING", text()
+            run("scancel", "--batch", "--signal=USR2", job)
+            wait_for(lambda: job_state(job)[1] == 1 or job_state(job)[0] == "COMPLETED")
+            stopped = steps()[-1]
+            assert job_state(job)[1] == 1 and stopped < 4000, text()
+            assert pathlib.Path("slurm-ck/latest").read_text() == f"step-{stopped:08}\n", "a checkpoint of the last step"
+            wait_for(lambda: job_state(job)[0] == "PENDING" and subprocess.run(["scontrol", "update", f"JobId={job}", "StartTime=now"], env=ENVIRONMENT,
+                                                                              capture_output=True).returncode == 0 or job_state(job)[0] == "RUNNING")
+            wait_for(lambda: f"resumed from slurm-ck/step-{stopped:08} at step {stopped}" in text(), 200)
+            wait_for(lambda: steps()[-1] > stopped + 20)
+            assert steps() == list(range(1, steps()[-1] + 1)), "each step once"
+            assert f"1 node, {socket.gethostname()}: rank" in text() and text().count("no problem") == 2, text()
+            run("scancel", job)
+    except Unavailable as reason:
+        print(f"slurm.sbatch: skipped: {reason}")
+
+
+def check_kubernetes():
+    """No cluster here starts it; its structure is what the MPI operator's v2beta1 asks for, and what it names is in the images."""
+    try:
+        import yaml
+    except ImportError:
+        return print("kubernetes.yaml: skipped: no yaml module (Debian: python3-yaml)")
+    job = yaml.safe_load((RECIPES / "kubernetes.yaml").read_text())
+    assert (job["apiVersion"], job["kind"]) == ("kubeflow.org/v2beta1", "MPIJob") and re.fullmatch(r"[a-z0-9-]+", job["metadata"]["name"])
+    spec = job["spec"]
+    assert set(spec) <= {"slotsPerWorker", "sshAuthMountPath", "launcherCreationPolicy", "runPolicy", "mpiReplicaSpecs", "mpiImplementation",
+                         "runLauncherAsWorker"}, spec
+    assert set(spec["runPolicy"]) <= {"cleanPodPolicy", "ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit", "schedulingPolicy", "suspend"}
+    assert set(spec["mpiReplicaSpecs"]) == {"Launcher", "Worker"}
+    workers = spec["mpiReplicaSpecs"]["Worker"]["replicas"]
+    for role, replica in spec["mpiReplicaSpecs"].items():
+        pod = replica["template"]["spec"]
+        volumes = {v["name"] for v in pod["volumes"]}
+        for container in pod["containers"]:
+            assert container["name"] and container["image"] and {m["name"] for m in container["volumeMounts"]} <= volumes, role
+    launcher, = spec["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"]
+    worker, = spec["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+    assert launcher["command"] == ["/opt/tfm/launch/recipes/openmpi.sh"] and int(launcher["args"][1]) == workers * spec["slotsPerWorker"]
+    assert worker["resources"]["limits"]["nvidia.com/gpu"] == spec["slotsPerWorker"]
+    checkpoints = launcher["args"][3]
+    assert worker["lifecycle"]["preStop"]["exec"]["command"] == ["touch", f"{checkpoints}/STOP"]
+    home = "/home/tfm"
+    assert spec["sshAuthMountPath"] == f"{home}/.ssh" and f"{home}/.sshd_config" in worker["args"] + [(RECIPES / "worker.sh").read_text()]
+
+
+def check_images():
+    """Nothing here builds an image; what the build files copy and call is there."""
+    for name in ("Dockerfile.cpu", "Dockerfile.cuda"):
+        text = (RECIPES / name).read_text().replace("\\\n", " ")
+        assert text.count("FROM ") == 2 and "COPY --from=build /opt/tfm /opt/tfm" in text, name
+        for source in re.findall(r"^COPY (?!--)(\S+) ", text, re.MULTILINE):
+            assert (ROOT / source).exists(), f"{name}: {source}"
+        preset = "cuda" if "cuda" in name else "cpu"
+        presets = {p["name"] for p in json.loads((ROOT / "CMakePresets.json").read_text())["configurePresets"]}
+        assert f"cmake --preset {preset}" in text and preset in presets and "launch/setup.sh" in text
+        assert set(re.findall(r"apt-get install[^&]*?\b(openmpi-bin|openssh-server)\b", text)), name
+    for script in RECIPES.iterdir():
+        if script.read_text().startswith("#!"):
+            run("bash", "-n", script)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        pathlib.Path("cfg.yaml").write_text(CONFIG)
+        pathlib.Path("text.txt").write_text("the quick brown fox jumps over the lazy dog; " * 300)
+        for check in (check_kubernetes, check_images, check_openmpi, check_slurm):
+            if len(sys.argv) > 2 and check.__name__ not in sys.argv[2:]:
+                continue
+            check()
+            print(check.__name__, "ok", flush=True)
+        os.chdir("/")
+
+
+main()
