@@ -15,15 +15,16 @@ constexpr double kSeconds = 0.1;           // for a measurement
 constexpr int kTrips = 200, kPieces = 64;  // at most
 constexpr int kPieceBytes = 1 << 20;
 
-void check(int code, const char* operation) {
+void reached(int code, const char* operation) {
   if (code != MPI_SUCCESS)
     throw Error(ExitCode::environment, std::string(operation) + " failed between two nodes");
 }
 void send(const void* data, int bytes, int to) {
-  check(MPI_Send(data, bytes, MPI_BYTE, to, kTag, MPI_COMM_WORLD), "MPI_Send");
+  reached(MPI_Send(data, bytes, MPI_BYTE, to, kTag, MPI_COMM_WORLD), "MPI_Send");
 }
 void receive(void* data, int bytes, int from) {
-  check(MPI_Recv(data, bytes, MPI_BYTE, from, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE), "MPI_Recv");
+  reached(MPI_Recv(data, bytes, MPI_BYTE, from, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE),
+          "MPI_Recv");
 }
 
 double since(Clock::time_point start) {

@@ -1,6 +1,7 @@
 // Rules that look at whole parts: what they compute does not depend on the number of threads, and a
 // checkpoint of another optimizer is refused.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -45,7 +46,8 @@ TEST(Rules, BitsDoNotDependOnTheTeam) {
 }
 
 TEST(Rules, ACheckpointOfAnotherOptimizerIsRefused) {
-  const std::string folder = std::filesystem::temp_directory_path() / "tfm-rules-test";
+  const std::string folder =
+      std::filesystem::temp_directory_path() / ("tfm-rules-test-" + std::to_string(getpid()));
   const auto from = engine_of("lamb", 1);
   const auto pieces = train::checkpoint_pieces(*from);
   const checkpoint::CheckpointResult saved =
