@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -42,6 +43,8 @@ struct MpiSession::State {
     int started = 0, provided = 0;
     check(MPI_Initialized(&started), "MPI_Initialized");
     TFM_CHECK(!started, "one MpiSession per process");
+    // Open MPI polls in blocking calls; this makes it yield between polls.
+    setenv("OMPI_MCA_mpi_yield_when_idle", "1", /*overwrite=*/0);
     check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
     check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     check(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
@@ -78,6 +81,15 @@ struct MpiSession::State {
     check(MPI_Comm_split_type(parent, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &group),
           "MPI_Comm_split_type");
     return keep(group);
+  }
+
+  // Every rank of this node can have a core of its own.
+  bool cores_suffice() const {
+    std::array<cpu_set_t, 16> mask{};  // the kernel's most: 16384
+    if (sched_getaffinity(0, sizeof mask, mask.data()) != 0) mask = {};
+    check(MPI_Allreduce(MPI_IN_PLACE, mask.data(), sizeof mask, MPI_BYTE, MPI_BOR, node),
+          "MPI_Allreduce");
+    return local_size <= CPU_COUNT_S(sizeof mask, mask.data());
   }
 
   // Memory that all ranks of `group` see at their own addresses.
@@ -221,7 +233,7 @@ std::shared_ptr<FlightRecorder> make_recorder(const std::shared_ptr<MpiSession::
 std::shared_ptr<Communicator> make_group(const std::shared_ptr<MpiSession::State>& s, int color,
                                          AxisSet axes,
                                          const std::shared_ptr<FlightRecorder>& recorder,
-                                         bool force_messages) {
+                                         bool force_messages, bool own_core) {
   MPI_Comm group = s->split(color, s->rank);
   int rank = 0, size = 0, near = 0;
   check(MPI_Comm_rank(group, &rank), "MPI_Comm_rank");
@@ -232,8 +244,8 @@ std::shared_ptr<Communicator> make_group(const std::shared_ptr<MpiSession::State
   check(MPI_Allreduce(MPI_IN_PLACE, &one_node, 1, MPI_INT, MPI_MIN, group), "MPI_Allreduce");
   if (!one_node) return std::make_shared<MessageCommunicator>(rank, size, axes, recorder, group, s);
   char* memory = s->share(group, SharedMemoryCommunicator::memory_bytes(size));
-  const bool spin = s->local_size <= sysconf(_SC_NPROCESSORS_ONLN);
-  return std::make_shared<SharedMemoryCommunicator>(rank, size, axes, recorder, memory, spin, s);
+  return std::make_shared<SharedMemoryCommunicator>(rank, size, axes, recorder, memory, own_core,
+                                                    s);
 }
 
 }  // namespace
@@ -299,9 +311,10 @@ Mesh make_mesh(const MpiSession& session, Layout layout, bool force_messages) {
                     "; start that many ranks, or change the sizes under parallel");
   Mesh mesh(layout, s->rank);
   mesh.recorder = make_recorder(s, layout);
+  const bool own_core = s->cores_suffice();
   for (const AxisSet axes : groups_of(layout))
     mesh.handle(axes) =
-        make_group(s, mesh.place(kWorld - axes), axes, mesh.recorder, force_messages);
+        make_group(s, mesh.place(kWorld - axes), axes, mesh.recorder, force_messages, own_core);
   check(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
   return mesh;
 }

@@ -1,5 +1,7 @@
 #include "launch/support/program.h"
 
+#include <omp.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -121,7 +123,9 @@ Launch::Launch(bool warn) {
     session.emplace();
     ranks = session->size();
   }
+  const int cores_at_start = omp_get_num_procs();
   cores = take_cores(session ? &*session : nullptr);
+  if (cores.threads > 1 && !wait_policy_is_set()) give_way_.emplace(cores.threads, cores_at_start);
   if (warn && !cores.warning.empty()) std::fprintf(stderr, "warning: %s\n", cores.warning.c_str());
 }
 

@@ -10,6 +10,7 @@
 #include "comm/mpi.h"
 #include "config/config.h"
 #include "launch/support/cores.h"
+#include "launch/support/give_way.h"
 
 namespace tfm::launch {
 
@@ -60,6 +61,9 @@ struct Launch {
   device::Device device(
       const config::Config& config) const;  // Error(environment) where it is not there
   comm::RankContext rank_context(const config::Config& config) const;
+
+ private:
+  std::optional<GiveWay> give_way_;
 };
 
 }  // namespace tfm::launch
