@@ -65,13 +65,27 @@ class Comparison {
     differ(
         "parameters and shares padded to whole blocks",
         element * share_ * static_cast<double>(p.model->parameters().flat_elements() - parameters));
-    double around = 0;
-    for (const optim::Bucket& b : p.buckets) {
-      const int ranks = layout.size(b.axes);
-      around += (static_cast<double>(ranks - 1) / ranks - share_) * element *
-                static_cast<double>(b.end - b.begin);
+    double around = 0, once = 0;
+    for (std::size_t b = 0; b < p.buckets.size(); ++b) {
+      const graph::BucketUse& use = p.largest().train_program.buckets()[b];
+      const double reduced = ring_bytes(use.reduce, layout) + ring_bytes(use.across, layout),
+                   gathered =
+                       ring_bytes({comm::Collective::all_gather, p.buckets[b].shared,
+                                   use.elements * static_cast<std::int64_t>(size_of(p.dtype))},
+                                  layout);
+      around += reduced +
+                (zero == 0  ? 0
+                 : zero < 3 ? 1
+                            : 2) *
+                    gathered -
+                element * share_ * static_cast<double>(use.elements);
+      if (zero > 2) once += (gathers_of(static_cast<int>(b)) - 2) * gathered;
     }
-    differ("norms, biases and positions under sequence parallelism: summed over all ranks", around);
+    differ(layout.size(comm::kData) > layout.size(layout.shared(comm::kData))
+               ? "replicas: rings of their own, and the sums of their shares"
+               : "norms, biases and positions under sequence parallelism: summed over all ranks",
+           around);
+    differ("gathered once: what backward does not read, or reads right behind forward", once);
     differ("again for each further micro-batch",
            (micro_batches_ - 1) * sent(p.largest().train_program.collectives(false), layout, true));
     numbers();
@@ -102,6 +116,12 @@ class Comparison {
   }
 
  private:
+  int gathers_of(int bucket) const {  // in a micro-batch
+    return static_cast<int>(
+        std::ranges::count_if(plan_.largest().train_program.exchanges(), [&](const auto& x) {
+          return x.of == graph::Exchange::Of::parameters && x.bucket == bucket;
+        }));
+  }
   int batch_ranks() const { return plan_.mesh.layout.size(nn::kBatchAxes); }
   // Counts of labels, losses and the norm.
   void numbers() {

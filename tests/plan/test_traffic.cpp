@@ -95,6 +95,11 @@ TEST(Traffic, DifferencesHaveReasons) {
   EXPECT_GT(difference(plan::textbook_traffic(again)[0], "recompute"), 0);
   const plan::StepPlan both = plan_of(8, {"parallel.tensor=2", "parallel.zero=1"});
   EXPECT_GT(difference(plan::textbook_traffic(both)[0], "sequence parallelism"), 0);
+  const plan::StepPlan whole = plan_of(4, {"parallel.zero=3", "train.micro_batch_size=4"});
+  EXPECT_LT(difference(plan::textbook_traffic(whole)[0], "gathered once"), 0);
+  const plan::StepPlan replicas =
+      plan_of(4, {"parallel.zero=1", "parallel.replicas=2", "precision=bf16"});
+  EXPECT_NE(difference(plan::textbook_traffic(replicas)[0], "replicas"), 0);
   const plan::StepPlan odd = plan_of(4, {}, "vocab_size: 63, d_model: 24, n_layers: 1, n_heads: 2");
   EXPECT_GT(difference(plan::textbook_traffic(odd)[0], "padded"), 0);
   const plan::StepPlan muon = plan_of(4, {"parallel.zero=1", "optimizer.type=muon", "device=cpu"});
@@ -107,6 +112,10 @@ TEST(Traffic, NothingIsLeftOut) {
   for (const auto& p :
        {plan_of(8, {"parallel.tensor=2", "parallel.zero=1", "recompute=full", "precision=bf16"}),
         plan_of(8, {"parallel.tensor=4", "recompute=selective", "parallel.sequence=false"}),
+        plan_of(8, {"parallel.tensor=2", "parallel.zero=2"}),
+        plan_of(8, {"parallel.tensor=2", "parallel.zero=3", "precision=bf16"}),
+        plan_of(8, {"parallel.zero=3", "parallel.replicas=2", "train.micro_batch_size=1"}),
+        plan_of(8, {"parallel.zero=1", "parallel.replicas=4"}),
         plan_of(8, {"parallel.tensor=2", "optimizer.type=muon", "device=cpu"}),
         plan_of(8, {"parallel.tensor=2", "recompute=full"}, pairs),
         plan_of(4, {"parallel.tensor=4"}, pairs)}) {
