@@ -169,7 +169,7 @@ void Planner::insert_gathers() {
         s.kind = Instruction::Kind::wait;
         waits[at].push_back(s);
       }
-      g.visit = steps[i].visit;
+      g.visit = std::max(g.visit, steps[i].visit);
       auto [found, fresh] = views.emplace(std::pair(g.buffer, v), -1);
       if (fresh) {
         found->second = buffer(Buffer::Kind::value, v, values_[v].bytes(), false);

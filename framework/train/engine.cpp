@@ -20,7 +20,7 @@ Engine::Engine(plan::StepPlan plan, device::Device device)
                  plan_.buckets, plan_.dtype),
       memory_(plan::lay_out(plan_, arena_, host_)) {
   TFM_CHECK(plan_.on_host() == device_.is_cpu(), "the plan was made for another kind of device");
-  if (plan_.config.cuda_graphs == config::CudaGraphs::on && !recordable(true))
+  if (plan_.config.cuda_graphs == config::CudaGraphs::on && !recordable(plan_.largest(), true))
     throw Error(ExitCode::usage,
                 "cuda_graphs is on, but the ranks exchange tensors through host memory, which a "
                 "CUDA graph cannot capture; expected cuda_graphs auto or off, or one GPU per rank");
@@ -129,13 +129,15 @@ void Engine::upload(const Batch& batch, const plan::ShapePlan& shape, std::int64
   }
 }
 
-bool Engine::recordable(bool reduces) const {
+bool Engine::recordable(const plan::ShapePlan& shape, bool reduces) const {
   if (device_.is_cpu() || plan_.config.cuda_graphs == config::CudaGraphs::off || times_)
     return false;
   const auto stays = [](const comm::Communicator& group) {
     return group.size() == 1 || group.on_stream();
   };
-  return stays(tensors_.group(nn::kModelAxes)) &&
+  return std::ranges::all_of(
+             shape.train_program.collectives(reduces),
+             [&](const comm::CollectiveCall& c) { return stays(tensors_.group(c.axes)); }) &&
          (!reduces || (stays(tensors_.group(nn::kBatchAxes)) && stays(tensors_.world())));
 }
 
@@ -167,7 +169,7 @@ void Engine::run_micro_batch(const plan::ShapePlan& shape, const graph::ExecCont
       part(&StepTimes::update,
            [&] { optimizer_.update(stream, memory_.flat, memory_.numbers, memory_.outcome); });
   };
-  if (recordable(context.state.reduce_gradients))
+  if (recordable(shape, context.state.reduce_gradients))
     replays_[{&shape, context.state.accumulate_parameters, context.state.reduce_gradients, update}]
         .run(stream, work);
   else
@@ -177,7 +179,8 @@ void Engine::run_micro_batch(const plan::ShapePlan& shape, const graph::ExecCont
 // The flight recorder sees nothing of collectives inside a graph: it is told of one that lasts as
 // long as the wait.
 void Engine::wait_for_device() {
-  comm::FlightRecorder* recorder = recordable(true) ? plan_.mesh.recorder.get() : nullptr;
+  comm::FlightRecorder* recorder =
+      recordable(plan_.largest(), true) ? plan_.mesh.recorder.get() : nullptr;
   std::optional<comm::Event> all;
   if (recorder)
     recorder->wait(all.emplace(recorder->begin(comm::kWorld, comm::Collective::barrier, 0)));

@@ -90,7 +90,8 @@ class Engine {
   void run_micro_batch(const plan::ShapePlan& shape, const graph::ExecContext& context,
                        bool update);
   void wait_for_device();
-  bool recordable(bool reduces) const;  // of a micro-batch that reduces the gradients, or does not
+  // Of a micro-batch that reduces the gradients, or does not.
+  bool recordable(const plan::ShapePlan& shape, bool reduces) const;
 
   plan::StepPlan plan_;
   device::Device device_;

@@ -11,11 +11,12 @@ StepPhases phases_of_step(const graph::Program& program, const StepTimes& times,
     seconds[program.steps()[i].phase] += times.program[i];
   StepPhases phases{{"data", data},
                     {"forward", seconds[graph::Phase::forward]},
-                    {"gather", seconds[graph::Phase::gather]},
                     {"recompute", seconds[graph::Phase::recompute]},
                     {"backward", seconds[graph::Phase::backward]},
                     {"reduce", seconds[graph::Phase::reduce]},
                     {"optimizer", times.norm + times.update}};
+  if (seconds.contains(graph::Phase::gather))
+    phases.emplace_back("gather", seconds[graph::Phase::gather]);
   double rest = whole;
   for (const auto& phase : phases) rest -= phase.second;
   phases.emplace_back("other", rest);

@@ -217,8 +217,9 @@ std::vector<double> losses(device::Device device, const comm::Mesh& mesh,
   all.push_back(test::evaluate(e, 4, read).mean());
   c.parallel.sequence = false;
   const auto generator = models::make_model(c, mesh);
+  const auto parameters = e.whole_parameters();
   inference::Generation generation(*generator, e.rank_context(),
-                                   {e.model().parameters(), e.flat().parameters, e.plan().dtype},
+                                   {e.model().parameters(), parameters.get(), e.plan().dtype},
                                    {.sequences = 2, .length = 1, .capacity = 4}, 37);
   for (std::int32_t t = 0; t < 3; ++t) generation.step(std::vector<std::int32_t>{t, 5 * t});
   double square = 0;
