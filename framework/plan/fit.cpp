@@ -1,6 +1,5 @@
 #include "plan/fit.h"
 
-#include "models/registry.h"
 #include "plan/layouts.h"
 #include "plan/rank_plans.h"
 #include "plan/run_memory.h"

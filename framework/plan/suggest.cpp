@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "models/registry.h"
 #include "plan/rank_plans.h"
 
 namespace tfm::plan {

@@ -135,9 +135,12 @@ bool Engine::recordable(const plan::ShapePlan& shape, bool reduces) const {
   const auto stays = [](const comm::Communicator& group) {
     return group.size() == 1 || group.on_stream();
   };
-  return std::ranges::all_of(
-             shape.train_program.collectives(reduces),
-             [&](const comm::CollectiveCall& c) { return stays(tensors_.group(c.axes)); }) &&
+  const graph::Program& program = shape.train_program;
+  return std::ranges::all_of(program.exchanges(),
+                             [&](const graph::Exchange& x) {
+                               return !program.runs(x, reduces) ||
+                                      stays(tensors_.group(x.call.axes));
+                             }) &&
          (!reduces || (stays(tensors_.group(nn::kBatchAxes)) && stays(tensors_.world())));
 }
 

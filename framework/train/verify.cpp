@@ -36,7 +36,7 @@ Trace run(config::Config config, const comm::Mesh& mesh, const device::Device& d
   Engine e(plan::make_step_plan(config, mesh, DType::f64), device);
   e.initialize_parameters();
   Trace t;
-  t.rank_order = !e.rank_context().tensors.world().on_stream();
+  t.fixed_order = !e.rank_context().tensors.world().on_stream();
   t.initial = parts_of(e, e.whole_parameters().get());
   const SyntheticData data(e.plan().config, e.plan().shapes[0].batch, kSteps);
   data::DataLoader loader = e.training_loader(data);
@@ -229,7 +229,7 @@ std::vector<Finding> verify_layout(const config::Config& config, const comm::Mes
   all.push_back(compare.numbers("recompute on vs. off", mine.losses, again.losses, 0));
   if (config.parallel.zero > 0)
     all.push_back(compare.numbers("ZeRO on vs. off", mine.losses, whole.losses,
-                                  mine.rank_order && config.parallel.zero == 1 ? 0 : kBound));
+                                  mine.fixed_order && config.parallel.zero == 1 ? 0 : kBound));
   all.push_back(save_and_load(config, mesh, device, interference));
   return all;
 }

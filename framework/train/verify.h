@@ -22,7 +22,7 @@ struct Finding {
 struct Trace {
   std::vector<std::vector<double>> initial, gradients, parameters;
   std::vector<double> losses, norms;
-  bool rank_order = true;  // in which all sums over ranks were added
+  bool fixed_order = true;  // of the sums over ranks
 };
 
 // The runs that are compared: a single rank, the layout, and the layout with recomputation or ZeRO

@@ -1,5 +1,4 @@
 #include "launch/plan/output.h"
-#include "models/registry.h"
 #include "plan/fit.h"
 #include "plan/prediction.h"
 #include "plan/traffic.h"

@@ -129,9 +129,9 @@ void print_collectives(const plan::StepPlan& p) {
 
 void print_plan(const Json& j, const plan::RankPlans& plans) {
   std::printf("parameters        %lld\n", j["parameters"].get<long long>());
-  std::printf("layout            data %d x tensor %d, micro-batch %d, %d micro-batches per step\n",
-              j["layout"]["data"].get<int>(), j["layout"]["tensor"].get<int>(),
-              j["micro_batch_size"].get<int>(), j["micro_batches"].get<int>());
+  std::printf("layout            %s, micro-batch %d, %d micro-batches per step\n",
+              plans.first().mesh.layout.str().c_str(), j["micro_batch_size"].get<int>(),
+              j["micro_batches"].get<int>());
   std::printf(
       "matrix products   %.4g FLOP per step (causal attention counts half), %lld tokens per step\n",
       j["flops_per_step"].get<double>(), j["tokens_per_step"].get<long long>());

@@ -24,9 +24,8 @@ Json describe(const plan::Suggestion& s) {
 }
 
 std::string text_of(const Json& layout) {
-  std::string text;
-  for (const auto& [axis, size] : layout["layout"].items())
-    text += (text.empty() ? "" : " x ") + axis + " " + std::to_string(size.get<int>());
+  const Json& sizes = layout["layout"];
+  std::string text = comm::Layout(sizes["data"], sizes["tensor"], sizes.value("replicas", 1)).str();
   if (layout["sequence"]) text += ", sequence";
   return text + ", ZeRO " + std::to_string(layout["zero"].get<int>()) + ", recompute " +
          layout["recompute"].get<std::string>() + ", micro-batches " +

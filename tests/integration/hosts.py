@@ -79,10 +79,13 @@ class Hosts:
             shutil.rmtree(pathlib.Path("/etc/netns") / self.space(name), ignore_errors=True)
         run("ip", "link", "del", self.bridge, check=False)
 
+    def inside(self, name):
+        return ["ip", "netns", "exec", self.space(name)]
+
     def on_first(self, *command):
         """The command, on the first host."""
-        return ["ip", "netns", "exec", self.space(self.names[0]), "unshare", "--uts", "bash", "-c", f'hostname {self.names[0]}; exec "$@"', "bash",
-                *map(str, command)]
+        named = f'hostname {self.names[0]}; exec "$@"'
+        return [*self.inside(self.names[0]), "unshare", "--uts", "bash", "-c", named, "bash", *map(str, command)]
 
     def launcher(self):
         """Variables with which mpirun reaches the hosts."""
@@ -99,8 +102,9 @@ class Hosts:
     def shape(self, *discipline):
         """The queue of each host's card: "tbf", "rate", "100mbit", ... False: this kernel has no such queue."""
         for name in self.names:
-            run("ip", "netns", "exec", self.space(name), "tc", "qdisc", "del", "dev", "eth0", "root", check=False)
-            if discipline and run("ip", "netns", "exec", self.space(name), "tc", "qdisc", "add", "dev", "eth0", "root", *discipline, check=False).returncode:
+            queue = [*self.inside(name), "tc", "qdisc"]
+            run(*queue, "del", "dev", "eth0", "root", check=False)
+            if discipline and run(*queue, "add", "dev", "eth0", "root", *discipline, check=False).returncode:
                 return False
         return True
 
@@ -109,5 +113,5 @@ class Hosts:
         run("ip", "-n", self.space(name), "link", "set", "eth0", "up" if up else "down")
 
     def sent_bytes(self, name):
-        text = run("ip", "netns", "exec", self.space(name), "cat", "/sys/class/net/eth0/statistics/tx_bytes").stdout
+        text = run(*self.inside(name), "cat", "/sys/class/net/eth0/statistics/tx_bytes").stdout
         return int(text)
