@@ -6,37 +6,42 @@ Decoder::Decoder(const config::Config& config, const comm::Mesh& mesh)
     : config_(config),
       parameters_(parameter_set(config, mesh)),
       context_{parameters_, mesh.layout.size(nn::kModelAxes), mesh.place(nn::kModelAxes),
-               config.parallel.sequence, config.model.init_std} {
+               config.parallel.sequence, config.model.init_std},
+      stages_(config, mesh) {
   const config::ModelConfig& m = config_.model;
   tokens_.emplace(context_, "embedding.weight", m.vocab_size, m.d_model, context_.init_std,
                   m.padding_idx);
   embeddings_.emplace(context_, m, "");
-  stack_.emplace(context_, m, "", m.n_layers, true, false);
-  head_.emplace(context_, m, m.tied_head() ? &*tokens_ : nullptr);
+  stack_.emplace(context_, stages_, m, "", 0, m.n_layers, true, false);
+  head_.emplace(context_, stages_, m, m.tied_head() ? &*tokens_ : nullptr);
   parameters_.finish();
 }
 
-graph::Value Decoder::hidden(nn::Recording& rec, bool training) const {
+graph::Value Decoder::hidden(nn::Recording& rec, Relay& relay, bool training) const {
   const nn::Rows rows = rec.shape.rows();
-  const graph::Value ids = rec.input(Field::ids);
+  const graph::Value ids = rec.input(Field::ids, relay.here());
   nn::AttentionContext visible;
   if (rec.shape.mask != nn::Mask::none) visible.k_segments = rec.input(Field::mask);
   if (rec.shape.mask == nn::Mask::documents) visible.q_segments = visible.k_segments;
-  const graph::Value x = (*embeddings_)(rec, *tokens_, ids, {}, rows, training);
-  return (*stack_)(*rec.tape, x, rows, visible, nullptr, training);
+  graph::Value x;
+  if (relay.here()) x = (*embeddings_)(rec, *tokens_, ids, {}, rows, training);
+  return (*stack_)(*rec.tape, relay, x, rows, visible, nullptr, training);
 }
 
 nn::Recording Decoder::record_loss(const nn::BatchShape& shape, DType dtype, bool training) const {
   nn::Recording rec(shape, dtype);
-  const graph::Value x = hidden(rec, training);
-  head_->record_loss(rec, x, rec.input(Field::labels), config_.loss, training);
+  Relay relay(rec, stages_, context_, config_.model.d_model);
+  const graph::Value x = hidden(rec, relay, training);
+  const graph::Value labels = rec.input(Field::labels, relay.here());
+  if (relay.here()) head_->record_loss(rec, x, labels, config_.loss, training);
   return rec;
 }
 
 nn::Recording Decoder::record_logits(const nn::BatchShape& shape, DType dtype) const {
   nn::Recording rec(shape, dtype);
-  const graph::Value x = hidden(rec, false);
-  rec.logits = head_->logits(*rec.tape, x);
+  Relay relay(rec, stages_, context_, config_.model.d_model);
+  const graph::Value x = hidden(rec, relay, false);
+  if (relay.here()) rec.logits = head_->logits(*rec.tape, x);
   return rec;
 }
 

@@ -16,11 +16,12 @@ class Decoder final : public nn::Model {
   }
 
  private:
-  graph::Value hidden(nn::Recording& rec, bool training) const;
+  graph::Value hidden(nn::Recording& rec, Relay& relay, bool training) const;
 
   config::Config config_;
   nn::ParameterSet parameters_;
   nn::Context context_;
+  Stages stages_;
   std::optional<Vocabulary> tokens_;
   std::optional<Embeddings> embeddings_;
   std::optional<Stack> stack_;

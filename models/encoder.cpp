@@ -6,13 +6,14 @@ Encoder::Encoder(const config::Config& config, const comm::Mesh& mesh)
     : config_(config),
       parameters_(parameter_set(config, mesh)),
       context_{parameters_, mesh.layout.size(nn::kModelAxes), mesh.place(nn::kModelAxes),
-               config.parallel.sequence, config.model.init_std} {
+               config.parallel.sequence, config.model.init_std},
+      stages_(config, mesh) {
   const config::ModelConfig& m = config_.model;
   tokens_.emplace(context_, "embedding.weight", m.vocab_size, m.d_model, context_.init_std,
                   m.padding_idx);
   embeddings_.emplace(context_, m, "");
-  stack_.emplace(context_, m, "", m.n_layers, false, false);
-  head_.emplace(context_, m, m.tied_head() ? &*tokens_ : nullptr);
+  stack_.emplace(context_, stages_, m, "", 0, m.n_layers, false, false);
+  head_.emplace(context_, stages_, m, m.tied_head() ? &*tokens_ : nullptr);
   if (m.next_sentence) {
     // Inside the tensor-parallel region: each tensor rank has a part of the classes, hence a term
     // of the gradient of all before them.
@@ -27,27 +28,28 @@ Encoder::Encoder(const config::Config& config, const comm::Mesh& mesh)
   parameters_.finish();
 }
 
-graph::Value Encoder::hidden(nn::Recording& rec, bool training) const {
+graph::Value Encoder::hidden(nn::Recording& rec, Relay& relay, bool training) const {
   const nn::Rows rows = rec.shape.rows();
-  const graph::Value ids = rec.input(Field::ids);
-  const graph::Value types =
-      config_.model.type_vocab_size > 0 ? rec.input(Field::token_types) : graph::Value{};
+  const graph::Value ids = rec.input(Field::ids, relay.here());
+  const graph::Value types = config_.model.type_vocab_size > 0
+                                 ? rec.input(Field::token_types, relay.here())
+                                 : graph::Value{};
   nn::AttentionContext visible;
   visible.k_segments = rec.input(Field::mask);
   if (rec.shape.mask == nn::Mask::documents) visible.q_segments = visible.k_segments;
-  const graph::Value x = (*embeddings_)(rec, *tokens_, ids, types, rows, training);
-  return (*stack_)(*rec.tape, x, rows, visible, nullptr, training);
+  graph::Value x;
+  if (relay.here()) x = (*embeddings_)(rec, *tokens_, ids, types, rows, training);
+  return (*stack_)(*rec.tape, relay, x, rows, visible, nullptr, training);
 }
 
-void Encoder::record_sentence_loss(nn::Recording& rec, graph::Value x, const nn::Rows& rows,
+void Encoder::record_sentence_loss(nn::Recording& rec, graph::Value x, graph::Value labels,
                                    bool training) const {
   graph::Recorder& r = *rec.tape;
   const graph::Recorder::Named scope(r, "next_sentence");
   const graph::Value first =
-      ops::first_rows(r, nn::enter_tp_region(r, context_, x), rows.sequence_length);
+      ops::first_rows(r, nn::enter_tp_region(r, context_, x), rec.shape.length);
   const graph::Value pooled =
       ops::activation(r, (*pooler_)(r, first), kernels::Activation::tanh, false);
-  const graph::Value labels = rec.input(Field::sentence_labels);
   record_cross_entropy(rec, pooled, classes_->weight(r), parameters_.record(r, classes_bias_),
                        labels, Field::sentence_labels, training,
                        {.vocab_size = 2,
@@ -58,16 +60,22 @@ void Encoder::record_sentence_loss(nn::Recording& rec, graph::Value x, const nn:
 
 nn::Recording Encoder::record_loss(const nn::BatchShape& shape, DType dtype, bool training) const {
   nn::Recording rec(shape, dtype);
-  const graph::Value x = hidden(rec, training);
-  head_->record_loss(rec, x, rec.input(Field::labels), config_.loss, training);
-  if (pooler_) record_sentence_loss(rec, x, shape.rows(), training);
+  Relay relay(rec, stages_, context_, config_.model.d_model);
+  const graph::Value x = hidden(rec, relay, training);
+  const graph::Value labels = rec.input(Field::labels, relay.here()),
+                     sentence_labels =
+                         pooler_ ? rec.input(Field::sentence_labels, relay.here()) : graph::Value{};
+  if (!relay.here()) return rec;
+  head_->record_loss(rec, x, labels, config_.loss, training);
+  if (pooler_) record_sentence_loss(rec, x, sentence_labels, training);
   return rec;
 }
 
 nn::Recording Encoder::record_logits(const nn::BatchShape& shape, DType dtype) const {
   nn::Recording rec(shape, dtype);
-  const graph::Value x = hidden(rec, false);
-  rec.logits = head_->logits(*rec.tape, x);
+  Relay relay(rec, stages_, context_, config_.model.d_model);
+  const graph::Value x = hidden(rec, relay, false);
+  if (relay.here()) rec.logits = head_->logits(*rec.tape, x);
   return rec;
 }
 

@@ -20,13 +20,14 @@ class Encoder final : public nn::Model {
   }
 
  private:
-  graph::Value hidden(nn::Recording& rec, bool training) const;
-  void record_sentence_loss(nn::Recording& rec, graph::Value x, const nn::Rows& rows,
+  graph::Value hidden(nn::Recording& rec, Relay& relay, bool training) const;
+  void record_sentence_loss(nn::Recording& rec, graph::Value x, graph::Value labels,
                             bool training) const;
 
   config::Config config_;
   nn::ParameterSet parameters_;
   nn::Context context_;
+  Stages stages_;
   std::optional<Vocabulary> tokens_;
   std::optional<Embeddings> embeddings_;
   std::optional<Stack> stack_;

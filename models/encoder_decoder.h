@@ -16,12 +16,14 @@ class EncoderDecoder final : public nn::Model {
 
  private:
   const Vocabulary& target_tokens() const { return target_ ? *target_ : *source_; }
-  EncoderOutput read_source(nn::Recording& rec, bool training) const;
-  graph::Value hidden(nn::Recording& rec, bool training) const;
+  // Up to the decoder's first stage.
+  EncoderOutput read_source(nn::Recording& rec, Relay& relay, bool training) const;
+  graph::Value hidden(nn::Recording& rec, Relay& relay, bool training) const;
 
   config::Config config_;
   nn::ParameterSet parameters_;
   nn::Context context_;
+  Stages stages_;
   std::optional<Vocabulary> source_, target_;  // target_: where it is not shared with the source
   std::optional<Embeddings> source_embeddings_, target_embeddings_;
   std::optional<Stack> encoder_, decoder_;

@@ -104,17 +104,23 @@ graph::Value Embeddings::operator()(nn::Recording& rec, const Vocabulary& tokens
   return p > 0 ? ops::dropout_add(r, x, {}, p, place) : x;
 }
 
-Stack::Stack(nn::Context& c, const config::ModelConfig& m, const std::string& prefix,
-             std::int64_t layers, bool causal, bool cross)
-    : context_(c), config_(m), prefix_(prefix), causal_(causal) {
+Stack::Stack(nn::Context& c, const Stages& stages, const config::ModelConfig& m,
+             const std::string& prefix, std::int64_t first, std::int64_t layers, bool causal,
+             bool cross)
+    : context_(c), stages_(stages), config_(m), prefix_(prefix), first_(first), causal_(causal) {
+  c.parameters.begin_stage(stages.rank_of_block(first));
   c.parameters.next_layer();
-  if (m.position == config::Position::relative)
+  if (m.position == config::Position::relative) {
     relative_bias_ =
         c.parameters.add({.parts = {{prefix + "relative_bias.weight", m.n_heads}},
                           .cols = m.relative.buckets,
                           .placement = nn::placed(nn::Placement::shard_rows, nn::kModelAxes),
                           .init = {nn::Init::Kind::normal, c.init_std}});
+    for (std::int64_t l = 0; l < layers; ++l)
+      c.parameters.use_at(relative_bias_, stages.rank_of_block(first + l));
+  }
   for (std::int64_t l = 0; l < layers; ++l) {
+    c.parameters.begin_stage(stages.rank_of_block(first + l));
     c.parameters.next_layer();
     blocks_.push_back(make_block(c, prefix + "layers." + std::to_string(l), layers, causal, cross));
   }
@@ -225,13 +231,22 @@ nn::AttentionContext Stack::visible(graph::Recorder& r, nn::AttentionContext v,
   return v;
 }
 
-graph::Value Stack::operator()(graph::Recorder& r, graph::Value x, const nn::Rows& rows,
-                               nn::AttentionContext attention, const EncoderOutput* encoder_output,
-                               bool training) const {
-  attention = visible(r, attention, rows.sequence_length, rows.sequence_length);
-  for (std::size_t l = 0; l < blocks_.size(); ++l)
-    x = block(r, l, x, rows, attention, encoder_output, training);
-  return final_norm_ ? (*final_norm_)(r, x) : x;
+graph::Value Stack::operator()(graph::Recorder& r, Relay& relay, graph::Value x,
+                               const nn::Rows& rows, const nn::AttentionContext& attention,
+                               EncoderOutput* encoder_output, bool training) const {
+  std::vector<std::pair<graph::Value*, nn::Rows>> passed{{&x, rows}};
+  if (encoder_output) passed.emplace_back(&encoder_output->hidden, encoder_output->rows);
+  std::optional<nn::AttentionContext> seen;  // by the blocks of this rank
+  for (std::size_t l = 0; l < blocks_.size(); ++l) {
+    const bool received = relay.pass_to(stages_.of(first_ + static_cast<std::int64_t>(l)), passed);
+    if (!relay.here()) continue;
+    if (received && encoder_output) encoder_output->states = {};
+    if (!seen) seen = visible(r, attention, rows.sequence_length, rows.sequence_length);
+    if (encoder_output && !encoder_output->states)
+      encoder_output->states = nn::enter_tp_region(r, context_, encoder_output->hidden);
+    x = block(r, l, x, rows, *seen, encoder_output, training);
+  }
+  return final_norm_ && relay.here() ? (*final_norm_)(r, x) : x;
 }
 
 graph::Value Stack::step(nn::Recording& rec, graph::Value x,
@@ -259,8 +274,11 @@ std::vector<graph::Value> Stack::keys_values(graph::Recorder& r, graph::Value st
   return all;
 }
 
-Head::Head(nn::Context& c, const config::ModelConfig& m, const Vocabulary* tied)
+Head::Head(nn::Context& c, const Stages& stages, const config::ModelConfig& m,
+           const Vocabulary* tied)
     : context_(c), config_(m), tied_(tied) {
+  c.parameters.begin_stage(stages.last_rank());
+  if (tied) tied->use_at(c, stages.last_rank());
   if (m.head_transform) {
     transform_.emplace(c, std::vector<nn::PartSpec>{{"head.transform", m.d_model}}, m.d_model,
                        nn::Linear::Options{.bias = m.bias, .std = c.init_std, .hidden = false});

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "config/config.h"
+#include "models/stages.h"
 #include "nn/model.h"
 
 namespace tfm::models {
@@ -19,6 +20,7 @@ class Vocabulary {
   graph::Value weight(graph::Recorder& r) const { return parameters_->record(r, index_); }
   // Rows named by ids, scaled; of this rank's ids only: to be reduced.
   graph::Value partial(graph::Recorder& r, graph::Value ids, double scale) const;
+  void use_at(nn::Context& c, int stage) const { c.parameters.use_at(index_, stage); }
   std::int64_t size() const { return size_; }
   std::int64_t begin() const { return begin_; }
   std::int64_t end() const { return end_; }
@@ -51,7 +53,8 @@ class Embeddings {
 
 // The encoder output that the blocks of a decoder read.
 struct EncoderOutput {
-  graph::Value states;    // (B S, C), inside the tensor-parallel region
+  graph::Value hidden;    // (B S, C), outside the tensor-parallel region
+  graph::Value states;    // the same inside it, on the stages that read it
   graph::Value segments;  // (B S), negative: padding
   nn::Rows rows;
   std::vector<graph::Value> keys_values;  // of each block, instead of states
@@ -61,12 +64,16 @@ struct EncoderOutput {
 // after pre-norm blocks.
 class Stack {
  public:
-  Stack(nn::Context& c, const config::ModelConfig& m, const std::string& prefix,
-        std::int64_t layers, bool causal, bool cross);
-  // x and result outside the tensor-parallel region.
-  graph::Value operator()(graph::Recorder& r, graph::Value x, const nn::Rows& rows,
-                          nn::AttentionContext attention, const EncoderOutput* encoder_output,
+  // `first`: of its blocks among those of all stacks.
+  Stack(nn::Context& c, const Stages& stages, const config::ModelConfig& m,
+        const std::string& prefix, std::int64_t first, std::int64_t layers, bool causal,
+        bool cross);
+  // x and result outside the tensor-parallel region, on the stages of the first and last block.
+  graph::Value operator()(graph::Recorder& r, Relay& relay, graph::Value x, const nn::Rows& rows,
+                          const nn::AttentionContext& attention, EncoderOutput* encoder_output,
                           bool training) const;
+  int first_stage() const { return stages_.of(first_); }
+  bool here() const { return stages_.has(first_, std::ssize(blocks_)); }
   // Of new tokens; makes the caches of `rec`. Of encoder_output its keys_values are read.
   graph::Value step(nn::Recording& rec, graph::Value x, const EncoderOutput* encoder_output) const;
   std::vector<graph::Value> keys_values(
@@ -93,8 +100,10 @@ class Stack {
                      bool training) const;
 
   nn::Context context_;
+  Stages stages_;
   config::ModelConfig config_;
   std::string prefix_;
+  std::int64_t first_;
   bool causal_;
   int relative_bias_ = -1;
   std::vector<Block> blocks_;
@@ -109,7 +118,7 @@ void record_cross_entropy(nn::Recording& rec, graph::Value x, graph::Value weigh
 // From hidden states to logits or to their loss.
 class Head {
  public:
-  Head(nn::Context& c, const config::ModelConfig& m, const Vocabulary* tied);
+  Head(nn::Context& c, const Stages& stages, const config::ModelConfig& m, const Vocabulary* tied);
   void record_loss(nn::Recording& rec, graph::Value x, graph::Value labels,
                    const config::LossConfig& loss, bool training) const;
   graph::Value logits(graph::Recorder& r, graph::Value x) const;

@@ -1,13 +1,19 @@
 #include "comm/axis.h"
 
+#include <optional>
+
 namespace tfm::comm {
 
 std::string_view name_of(Axis a) {
   switch (a) {
+    case Axis::pipeline:
+      return "pipeline";
     case Axis::replica:
       return "replica";
     case Axis::shard:
       return "shard";
+    case Axis::context:
+      return "context";
     case Axis::tensor:
       return "tensor";
   }
@@ -24,10 +30,59 @@ std::string name_of(AxisSet axes) {
 }
 
 std::vector<int> Layout::group(int rank, AxisSet axes) const {
-  std::vector<int> ranks;
-  for (int r = 0; r < world(); ++r)
-    if (place(r, kWorld - axes) == place(rank, kWorld - axes)) ranks.push_back(r);
+  std::vector<int> ranks{0};
+  for (const Axis a : kAxes) {
+    std::vector<int> more;
+    for (const int outer : ranks) {
+      const int first = axes.contains(a) ? 0 : coordinate(rank, a);
+      const int last = axes.contains(a) ? sizes_[a] : first + 1;
+      for (int i = first; i < last; ++i) more.push_back(outer * sizes_[a] + i);
+    }
+    ranks = std::move(more);
+  }
   return ranks;
+}
+
+namespace {
+
+// Of which groups are made, where several ranks are along `where`.
+struct Group {
+  AxisSet axes, where = {};
+};
+constexpr Group kGroups[] = {
+    {kData},
+    {Axis::tensor},
+    {kWorld},
+    {Axis::replica, Axis::replica},
+    {Axis::shard, Axis::replica},
+    {Axis::shard | Axis::tensor, Axis::replica},
+    {Axis::pipeline, Axis::pipeline},
+    {kData | Axis::pipeline, Axis::pipeline},
+    {kWorld - Axis::pipeline, Axis::pipeline},
+};
+
+template <class F>
+void each_group(const Layout& layout, F&& f) {
+  for (const Group& g : kGroups)
+    if (g.where.empty() || layout.size(g.where) > 1) f(g.axes);
+}
+
+}  // namespace
+
+std::vector<AxisSet> Layout::groups() const {
+  std::vector<AxisSet> all;
+  each_group(*this, [&](AxisSet axes) { all.push_back(axes); });
+  return all;
+}
+
+AxisSet Layout::group_of(AxisSet axes) const {
+  std::optional<AxisSet> nearest;
+  const auto apart = [&](AxisSet a) { return (a - axes) | (axes - a); };
+  each_group(*this, [&](AxisSet a) {
+    if (size(apart(a)) == 1 && (!nearest || apart(a).count() < apart(*nearest).count()))
+      nearest = a;
+  });
+  return nearest.value_or(axes);
 }
 
 int Layout::stride(AxisSet axes) const {
@@ -40,6 +95,8 @@ int Layout::stride(AxisSet axes) const {
 std::map<std::string, std::int64_t> Layout::sizes() const {
   std::map<std::string, std::int64_t> all{{"data", size(kData)}, {"tensor", sizes_[Axis::tensor]}};
   if (const int n = sizes_[Axis::replica]; n > 1) all.emplace("replicas", n);
+  for (const Axis a : {Axis::pipeline, Axis::context})
+    if (sizes_[a] > 1) all.emplace(name_of(a), sizes_[a]);
   return all;
 }
 
@@ -51,10 +108,15 @@ std::string Layout::str(std::string_view equals, std::string_view then) const {
 }
 
 std::string Layout::str() const {
+  const auto times = [&](Axis a) {
+    return std::string(name_of(a)) + " " + std::to_string(sizes_[a]);
+  };
   const int replicas = sizes_[Axis::replica];
-  return "data " + std::to_string(size(kData)) +
-         (replicas > 1 ? " in " + std::to_string(replicas) + " replicas" : "") + " x tensor " +
-         std::to_string(sizes_[Axis::tensor]);
+  return (sizes_[Axis::pipeline] > 1 ? times(Axis::pipeline) + " x " : "") + "data " +
+         std::to_string(size(kData)) +
+         (replicas > 1 ? " in " + std::to_string(replicas) + " replicas" : "") +
+         (sizes_[Axis::context] > 1 ? " x " + times(Axis::context) : "") + " x " +
+         times(Axis::tensor);
 }
 
 }  // namespace tfm::comm

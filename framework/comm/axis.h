@@ -1,6 +1,7 @@
 #pragma once
 // The grid of a job's ranks: its axes, sets of them, and the number of ranks along each. Values.
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -13,8 +14,9 @@ namespace tfm::comm {
 
 // Outermost first: ranks that follow each other are neighbours along the last axis. Data
 // parallelism has two axes: ZeRO shares out along the inner one, and the outer one repeats that.
-enum class Axis : std::uint8_t { replica, shard, tensor };
-inline constexpr std::array kAxes{Axis::replica, Axis::shard, Axis::tensor};
+enum class Axis : std::uint8_t { pipeline, replica, shard, context, tensor };
+inline constexpr std::array kAxes{Axis::pipeline, Axis::replica, Axis::shard, Axis::context,
+                                  Axis::tensor};
 std::string_view name_of(Axis a);
 
 template <class T>
@@ -36,6 +38,7 @@ class AxisSet {
 
   constexpr bool contains(Axis a) const { return (*this & a) == a; }
   constexpr bool empty() const { return bits_ == 0; }
+  constexpr int count() const { return std::popcount(bits_); }
   constexpr std::size_t bits() const { return bits_; }  // below kSets
 
   friend constexpr AxisSet operator|(AxisSet a, AxisSet b) { return AxisSet(a.bits_ | b.bits_); }
@@ -58,9 +61,14 @@ std::string name_of(AxisSet axes);  // "tensor", "data"; of several "a+b", of al
 // Ranks along each axis; a rank's coordinates are the digits of its number.
 class Layout {
  public:
-  // `replicas`: of `data`, which it divides.
-  constexpr Layout(int data = 1, int tensor = 1, int replicas = 1)
-      : sizes_{{replicas, data / replicas, tensor}} {}
+  struct Sizes {
+    int data = 1, tensor = 1;
+    int replicas = 1;  // of `data`, which it divides
+    int pipeline = 1, context = 1;
+  };
+  constexpr Layout(int data = 1, int tensor = 1) : Layout(Sizes{.data = data, .tensor = tensor}) {}
+  constexpr Layout(const Sizes& s)
+      : sizes_{{s.pipeline, s.replicas, s.data / s.replicas, s.context, s.tensor}} {}
 
   constexpr int operator[](Axis a) const { return sizes_[a]; }
   constexpr int size(AxisSet axes) const {  // of a group of ranks that differ along these axes only
@@ -86,11 +94,18 @@ class Layout {
   std::vector<int> group(int rank, AxisSet axes) const;  // of which `rank` is a member
   // From one rank of a group to the next along the innermost of its axes that has several.
   int stride(AxisSet axes) const;
+  // Of the ranks of one stage of the pipeline.
+  AxisSet stage() const { return group_of(kWorld - Axis::pipeline); }
+  // The sets of axes that training exchanges over; meshes have a group for each.
+  std::vector<AxisSet> groups() const;
+  // Of these the one with the same ranks as `axes`, from which it differs in the fewest axes, of
+  // one rank all; `axes` itself if there is none.
+  AxisSet group_of(AxisSet axes) const;
   // Along which ranks that sum a gradient over `reduced` share it out under ZeRO.
-  constexpr AxisSet shared(AxisSet reduced) const {
-    return sizes_[Axis::replica] > 1 ? reduced - Axis::replica : reduced;
+  AxisSet shared(AxisSet reduced) const {
+    return group_of(sizes_[Axis::replica] > 1 ? reduced - Axis::replica : reduced);
   }
-  // "data", "tensor", and "replicas" where there are several.
+  // "data", "tensor", and the others where they are above 1.
   std::map<std::string, std::int64_t> sizes() const;
   std::string str(std::string_view equals, std::string_view then) const;
   std::string str() const;  // "data 4 x tensor 2", "data 4 in 2 replicas x tensor 2"

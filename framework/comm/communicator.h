@@ -22,7 +22,9 @@ enum class Collective : std::uint8_t {
   reduce_scatter,
   all_gather,
   broadcast,
-  barrier
+  barrier,
+  send,  // these two are halves of a message between two ranks
+  receive
 };
 std::string_view name_of(Collective c);  // "all_reduce", "all_reduce_max", "reduce_scatter", ...
 
@@ -32,6 +34,8 @@ struct CollectiveCall {
   Collective kind = Collective::barrier;
   AxisSet axes;
   std::int64_t bytes = 0;  // of the whole tensor
+  // Of a message: the other rank's place in the group, and which of the messages between the two.
+  int peer = -1, tag = 0;
   friend bool operator==(const CollectiveCall&, const CollectiveCall&) = default;
 };
 
@@ -50,6 +54,11 @@ class Communicator {
   virtual void all_gather(Tensor in, Tensor out) = 0;
   virtual void broadcast(Tensor t, int root) = 0;
   virtual void barrier() = 0;
+  // Messages, between the ranks of a pipeline only; those of equal tags keep their order. `t` may
+  // be written again when send() returns: the message is in `buffer`, as large, which is the
+  // communicator's until it is sent. It waits for the message of the same tag before it.
+  virtual void send(Tensor t, Tensor buffer, int to, int tag);
+  virtual void receive(Tensor t, int from, int tag);
   // Collectives of device tensors are work of the device's stream, in which the host takes no part.
   virtual bool on_stream() const { return false; }
   // An all_reduce (of `in`, which is `out`), a reduce_scatter or an all_gather.

@@ -49,6 +49,20 @@ class StagedThroughHost final : public Communicator {
     put(t, copy);
   }
   void barrier() override { host_->barrier(); }
+  void send(Tensor t, Tensor, int to, int tag) override {
+    Memory& sent = sent_[{to, tag}];
+    if (sent.bytes < t.bytes()) sent = {t.bytes(), device_.allocate_host(t.bytes())};
+    const Tensor copy = fetch(t);
+    Tensor buffer = copy;
+    buffer.data = sent.data.get();
+    host_->send(copy, buffer, to, tag);
+  }
+  void receive(Tensor t, int from, int tag) override {
+    Tensor copy = t;
+    copy.data = staging(t.bytes());
+    host_->receive(copy, from, tag);
+    put(t, copy);
+  }
 
   Ticket start(Collective kind, Tensor in, Tensor out) override {
     Started s{.device = out, .memory = take(std::max(in.bytes(), out.bytes()))};
@@ -110,11 +124,12 @@ class StagedThroughHost final : public Communicator {
   Memory staging_;
   std::map<Ticket, Started> started_;
   std::vector<Memory> spare_;
+  std::map<std::pair<int, int>, Memory> sent_;  // by receiver and tag
 };
 
 Mesh staged_mesh(const Mesh& mesh, const device::Device& device) {
   Mesh staged = mesh;
-  for (const AxisSet axes : groups_of(mesh.layout))
+  for (const AxisSet axes : mesh.layout.groups())
     if (auto& group = staged.handle(axes); group->size() > 1)
       group = std::make_shared<StagedThroughHost>(group, device);
   return staged;
@@ -136,8 +151,12 @@ Mesh of_several(const Mesh& mesh, device::Device& device, const DeviceMeshOption
   if (options.backend != Backend::mpi && mesh.world().size() > 1) {
     cuda::Stream& stream = *std::get<cuda::Stream*>(device.stream());
     const Placement p = placement(mesh.world(), host_name(), cuda::bus_id(stream.device()));
-    if (p.own_gpus || options.backend == Backend::nccl)
-      return nccl_mesh(mesh, stream, p, options.timeout > 0 ? options.timeout : 300);
+    if (p.own_gpus || options.backend == Backend::nccl) {
+      Mesh result = nccl_mesh(mesh, stream, p, options.timeout > 0 ? options.timeout : 300);
+      if (auto& messages = result.handle(Axis::pipeline))
+        messages = std::make_shared<StagedThroughHost>(messages, device);
+      return result;
+    }
   }
 #else
   if (options.backend == Backend::nccl)
@@ -169,7 +188,7 @@ Placement placement(Communicator& world, const std::string& host, const std::str
 Mesh device_mesh(const Mesh& mesh, device::Device& device, const DeviceMeshOptions& options) {
   if (device.is_cpu()) return mesh;
   Mesh result = of_several(mesh, device, options);
-  for (const AxisSet axes : groups_of(mesh.layout))
+  for (const AxisSet axes : mesh.layout.groups())
     if (auto& group = result.handle(axes); group->size() == 1)
       group = single_communicator([device](void* to, const void* from, std::int64_t bytes) mutable {
         device::copy_async(device.stream(), to, from, bytes);

@@ -21,12 +21,13 @@ struct EventCell {
   Cell<std::int64_t> bytes;
   Cell<std::uint64_t> number, ordinal;
   Cell<double> entered, left;
+  Cell<int> peer;
 
   void store(const Event& e) {
     op = e.op, axes = e.axes, bytes = e.bytes, number = e.number, ordinal = e.ordinal,
-    entered = e.entered, left = e.left;
+    entered = e.entered, left = e.left, peer = e.peer;
   }
-  Event load() const { return {op, axes, bytes, number, ordinal, entered, left}; }
+  Event load() const { return {op, axes, bytes, number, ordinal, entered, left, peer}; }
 };
 
 }  // namespace
@@ -44,8 +45,11 @@ struct alignas(64) FlightRecorder::Record {
 };
 
 std::string Event::str() const {
-  return std::string(name_of(op)) + " #" + std::to_string(number) + " on the " + name_of(axes) +
-         " axis (" + std::to_string(bytes) + " bytes)";
+  return std::string(name_of(op)) + " #" + std::to_string(number) +
+         (peer < 0                 ? ""
+          : op == Collective::send ? " to rank " + std::to_string(peer)
+                                   : " from rank " + std::to_string(peer)) +
+         " on the " + name_of(axes) + " axis (" + std::to_string(bytes) + " bytes)";
 }
 
 std::size_t FlightRecorder::record_bytes() { return sizeof(Record); }
@@ -64,9 +68,9 @@ FlightRecorder::FlightRecorder(Layout layout, int rank, std::vector<void*> recor
   own().heartbeat = now();
 }
 
-Event FlightRecorder::begin(AxisSet axes, Collective op, std::int64_t bytes) {
+Event FlightRecorder::begin(AxisSet axes, Collective op, std::int64_t bytes, int peer) {
   Record& r = own();
-  Event e{op, axes, bytes, r.entered[axes.bits()] + 1, r.count + 1, now(), 0};
+  Event e{op, axes, bytes, r.entered[axes.bits()] + 1, r.count + 1, now(), 0, peer};
   r.ring[e.ordinal % kEvents].store(e);
   r.count = e.ordinal;
   r.entered[axes.bits()] = e.number;

@@ -23,6 +23,7 @@ struct Event {
   std::uint64_t ordinal = 0;  // among all collectives of the rank
   double entered = 0;
   double left = 0;          // 0: not complete
+  int peer = -1;            // of a message: the other rank of the job
   std::string str() const;  // "all_reduce #12 on the data axis (1048576 bytes)"
 };
 
@@ -39,7 +40,7 @@ class FlightRecorder {
   FlightRecorder(Layout layout, int rank, std::vector<void*> records);
 
   // Called by the communicators of this rank.
-  Event begin(AxisSet axes, Collective op, std::int64_t bytes);
+  Event begin(AxisSet axes, Collective op, std::int64_t bytes, int peer = -1);
   void wait(const Event& event);  // from here on this rank waits for others in `event`
   void moved();                   // some of its data arrived
   void end(const Event& event);

@@ -31,20 +31,13 @@ class Mesh {
   // Of the ranks that differ along these axes only. Only groups that were made are there.
   Communicator& group(AxisSet axes) const;
   Communicator& world() const { return group(kWorld); }
+  Communicator& stage() const { return group(layout.stage()); }
   std::shared_ptr<Communicator>& handle(AxisSet axes) { return groups_[axes.bits()]; }
 
  private:
   int rank_ = 0;
   std::array<std::shared_ptr<Communicator>, AxisSet::kSets> groups_;
 };
-
-// The sets of axes that training exchanges over; meshes have a group for each.
-constexpr std::vector<AxisSet> groups_of(const Layout& layout) {
-  std::vector<AxisSet> all{kData, Axis::tensor, kWorld};
-  if (layout[Axis::replica] > 1)
-    all.insert(all.end(), {Axis::replica, Axis::shard, Axis::shard | Axis::tensor});
-  return all;
-}
 
 // A group of one rank. `copy` moves bytes from one tensor to another; by default between tensors of
 // the host.

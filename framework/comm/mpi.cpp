@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <map>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -216,6 +217,92 @@ class MessageCommunicator final : public StagedCommunicator {
   std::vector<const char*> sources_;
 };
 
+// Messages between the ranks of a pipeline. A rank that waits in one also brings on the others that
+// it has under way.
+class Messages final : public Communicator {
+ public:
+  Messages(std::vector<int> ranks, int rank, std::shared_ptr<FlightRecorder> recorder,
+           MPI_Comm group, std::shared_ptr<MpiSession::State> session)
+      : ranks_(std::move(ranks)),
+        rank_(rank),
+        recorder_(std::move(recorder)),
+        group_(group),
+        session_(std::move(session)) {}
+  ~Messages() override {
+    if (std::uncaught_exceptions() == 0)
+      for (auto& [channel, requests] : sent_)
+        MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE);
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(ranks_.size()); }
+  void all_reduce(Tensor, Collective) override { refuse(); }
+  void reduce_scatter(Tensor, Tensor) override { refuse(); }
+  void all_gather(Tensor, Tensor) override { refuse(); }
+  void broadcast(Tensor, int) override { refuse(); }
+  void barrier() override { refuse(); }
+  Ticket start(Collective, Tensor, Tensor) override { refuse(); }
+  void finish(Ticket) override { refuse(); }
+
+  void send(Tensor t, Tensor buffer, int to, int tag) override {
+    const Event event = begin(Collective::send, t, to);
+    Requests& requests = sent_[{to, tag}];
+    complete(requests);
+    if (buffer.data != t.data)
+      std::memcpy(buffer.data, t.data, static_cast<std::size_t>(t.bytes()));
+    each_piece(buffer, [&](char* data, int bytes) {
+      check(MPI_Isend(data, bytes, MPI_BYTE, to, tag, group_, &requests.emplace_back()),
+            "MPI_Isend");
+    });
+    recorder_->end(event);
+  }
+  void receive(Tensor t, int from, int tag) override {
+    const Event event = begin(Collective::receive, t, from);
+    Requests requests;
+    each_piece(t, [&](char* data, int bytes) {
+      check(MPI_Irecv(data, bytes, MPI_BYTE, from, tag, group_, &requests.emplace_back()),
+            "MPI_Irecv");
+    });
+    complete(requests);
+    recorder_->end(event);
+  }
+
+ private:
+  [[noreturn]] static void refuse() {
+    internal_error("the ranks of a pipeline exchange messages only");
+  }
+  using Requests = std::vector<MPI_Request>;
+  template <class F>
+  static void each_piece(const Tensor& t, F&& f) {
+    constexpr std::int64_t kMost = 1 << 30;  // MPI counts with an int
+    for (std::int64_t at = 0; at < t.bytes(); at += kMost)
+      f(static_cast<char*>(t.data) + at, static_cast<int>(std::min(kMost, t.bytes() - at)));
+  }
+  Event begin(Collective op, const Tensor& t, int peer) {
+    const Event event =
+        recorder_->begin(Axis::pipeline, op, t.bytes(), ranks_[static_cast<std::size_t>(peer)]);
+    recorder_->wait(event);
+    return event;
+  }
+  static void complete(Requests& requests) {
+    int done = 0;
+    for (int tries = 0;; ++tries) {
+      check(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done,
+                        MPI_STATUSES_IGNORE),
+            "MPI_Testall");
+      if (done) return requests.clear();
+      tries < 1000 ? static_cast<void>(sched_yield()) : static_cast<void>(usleep(50));
+    }
+  }
+
+  std::vector<int> ranks_;  // of the job
+  int rank_;
+  std::shared_ptr<FlightRecorder> recorder_;
+  MPI_Comm group_;
+  std::shared_ptr<MpiSession::State> session_;
+  std::map<std::pair<int, int>, Requests> sent_;  // the last one, by receiver and tag
+};
+
 // Room for every rank's record; those of this node share it.
 std::shared_ptr<FlightRecorder> make_recorder(const std::shared_ptr<MpiSession::State>& s,
                                               Layout layout) {
@@ -312,9 +399,13 @@ Mesh make_mesh(const MpiSession& session, Layout layout, bool force_messages) {
   Mesh mesh(layout, s->rank);
   mesh.recorder = make_recorder(s, layout);
   const bool own_core = s->cores_suffice();
-  for (const AxisSet axes : groups_of(layout))
-    mesh.handle(axes) =
-        make_group(s, mesh.place(kWorld - axes), axes, mesh.recorder, force_messages, own_core);
+  for (const AxisSet axes : layout.groups())
+    mesh.handle(axes) = axes == Axis::pipeline
+                            ? std::make_shared<Messages>(
+                                  layout.group(s->rank, axes), mesh.place(axes), mesh.recorder,
+                                  s->split(mesh.place(kWorld - axes), s->rank), s)
+                            : make_group(s, mesh.place(kWorld - axes), axes, mesh.recorder,
+                                         force_messages, own_core);
   check(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
   return mesh;
 }

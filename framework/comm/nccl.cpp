@@ -346,9 +346,9 @@ Mesh nccl_mesh(const Mesh& mesh, cuda::Stream& kernels, const Placement& placeme
   const auto queue = std::make_shared<Queue>(kernels, mesh.recorder);
   Mesh result = mesh;
   std::map<std::vector<int>, ncclComm_t> comms;  // by ranks: groups of the same share one
-  for (const AxisSet axes : groups_of(mesh.layout)) {
+  for (const AxisSet axes : mesh.layout.groups()) {
     auto& group = result.handle(axes);
-    if (group->size() == 1) continue;
+    if (group->size() == 1 || axes == Axis::pipeline) continue;  // messages go through the host
     ncclComm_t& comm = comms[mesh.layout.group(mesh.rank(), axes)];
     if (!comm) queue->connected(comm = connect(*group, axes, kernels.device(), timeout), axes);
     group = std::make_shared<NcclCommunicator>(group, axes, comm, queue);

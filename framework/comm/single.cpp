@@ -53,6 +53,10 @@ std::string_view name_of(Collective c) {
       return "broadcast";
     case Collective::barrier:
       return "barrier";
+    case Collective::send:
+      return "send";
+    case Collective::receive:
+      return "receive";
   }
   return "?";
 }
@@ -69,9 +73,18 @@ void Communicator::run(Collective kind, Tensor in, Tensor out) {
       return all_gather(in, out);
     case Collective::broadcast:
     case Collective::barrier:
+    case Collective::send:
+    case Collective::receive:
       break;
   }
   internal_error("a " + std::string(name_of(kind)) + " has no tensors `in` and `out`");
+}
+
+void Communicator::send(Tensor, Tensor, int, int) {
+  internal_error("this group of ranks exchanges no messages");
+}
+void Communicator::receive(Tensor, int, int) {
+  internal_error("this group of ranks exchanges no messages");
 }
 
 std::int64_t Communicator::staging_bytes(std::int64_t, int size) {
@@ -94,7 +107,7 @@ Communicator& Mesh::group(AxisSet axes) const {
 
 Mesh single_mesh() {
   Mesh mesh;
-  for (const AxisSet axes : groups_of({})) mesh.handle(axes) = single_communicator();
+  for (const AxisSet axes : Layout().groups()) mesh.handle(axes) = single_communicator();
   return mesh;
 }
 

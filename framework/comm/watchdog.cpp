@@ -123,7 +123,8 @@ std::string Watchdog::overdue() const {
   const Event& e = *own.waiting;
   double since = std::max(own.moved, resumed_);
   std::vector<int> absent, inside;  // of the other ranks of the group: have not entered it, have
-  for (int r : recorder_->members(e.axes)) {
+  const bool message = e.peer >= 0;
+  for (int r : message ? std::vector{e.peer} : recorder_->members(e.axes)) {
     if (r == recorder_->rank()) continue;
     if (!recorder_->visible(r)) {
       absent.push_back(r);
@@ -131,7 +132,7 @@ std::string Watchdog::overdue() const {
     }
     const FlightRecorder::Status s = recorder_->status(r);
     since = std::max(since, s.heartbeat);
-    (s.entered[e.axes.bits()] < e.number ? absent : inside).push_back(r);
+    (message || s.entered[e.axes.bits()] < e.number ? absent : inside).push_back(r);
   }
   if (now - since < timeout_) return {};
   std::string line = "rank " + std::to_string(recorder_->rank()) + at_step(own) +

@@ -16,8 +16,11 @@ namespace tfm::config {
 
 struct ParallelConfig {
   std::int64_t tensor = 1;
-  std::int64_t data = 0;                   // 0: auto
-  std::int64_t pipeline = 1, context = 1;  // only 1 so far; others are refused by name
+  std::int64_t data = 0;  // 0: auto
+  std::int64_t pipeline = 1;
+  PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
+  std::int64_t virtual_stages = 0;  // 0: auto
+  std::int64_t context = 1;         // only 1 so far; others are refused by name
   bool sequence = true;
   std::int64_t zero = 0;  // 0 to 3
   std::int64_t replicas = 1;
@@ -25,6 +28,10 @@ struct ParallelConfig {
   std::int64_t timeout = 0;  // seconds; 0: auto
   Backend backend = Backend::automatic;
   bool operator==(const ParallelConfig&) const = default;
+  int stages_of_rank() const {
+    if (pipeline == 1 || schedule != PipelineSchedule::interleaved) return 1;
+    return virtual_stages > 0 ? static_cast<int>(virtual_stages) : 2;
+  }
 };
 struct TrainConfig {
   std::int64_t steps = 1000;
@@ -176,8 +183,12 @@ Config with_overrides(const Config& config, const std::vector<std::string>& over
 // value was written.
 void resolve_for_ranks(Config& config, int ranks);
 inline comm::Layout layout_of(const Config& c) {
-  return {static_cast<int>(c.parallel.data), static_cast<int>(c.parallel.tensor),
-          static_cast<int>(c.parallel.replicas)};
+  const auto& p = c.parallel;
+  return comm::Layout({.data = static_cast<int>(p.data),
+                       .tensor = static_cast<int>(p.tensor),
+                       .replicas = static_cast<int>(p.replicas),
+                       .pipeline = static_cast<int>(p.pipeline),
+                       .context = static_cast<int>(p.context)});
 }
 
 // The effective configuration as YAML that load_config accepts and reads back to the same value.

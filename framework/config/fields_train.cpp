@@ -9,13 +9,25 @@ using namespace field;
 void describe(ParallelConfig& p, FieldVisitor& v) {
   v.value(number("tensor", 1, "tensor-parallel size: ranks that share each layer", 65536),
           p.tensor);
-  v.value(with_word(
-              number("data", 1, "data-parallel size: model replicas; auto: ranks / tensor", 65536),
-              "auto"),
+  v.value(with_word(number("data", 1,
+                           "data-parallel size: model replicas; auto: ranks / (tensor * pipeline)",
+                           65536),
+                    "auto"),
           p.data);
-  v.value(up_to(1, number("pipeline", 1, "pipeline-parallel size: stages"),
-                "pipeline parallelism is not implemented"),
+  v.value(number("pipeline", 1,
+                 "pipeline-parallel size: stages of blocks that follow each other, balanced by "
+                 "their products",
+                 65536),
           p.pipeline);
+  v.value(option("schedule",
+                 "order of the micro-batches of a pipeline; 1f1b: one forward, one backward; "
+                 "interleaved: the same with several stages on each rank, which wait less and send "
+                 "more"),
+          p.schedule);
+  v.value(with_word(number("virtual_stages", 1,
+                           "stages of each rank with schedule: interleaved; auto: 2", 64),
+                    "auto"),
+          p.virtual_stages);
   v.value(up_to(1, number("context", 1, "context-parallel size: ranks that share a sequence"),
                 "context parallelism is not implemented"),
           p.context);

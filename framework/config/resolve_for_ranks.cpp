@@ -11,6 +11,9 @@ constexpr std::int64_t kAutoTokens = 4096;  // tokens of a micro-batch that `aut
 
 std::string text(std::int64_t n) { return std::to_string(n); }
 
+// `auto` leaves so many micro-batches for each stage of a pipeline, where the batch has them.
+constexpr std::int64_t kAutoMicroBatches = 4;
+
 // A rule that the number of ranks breaks, with the keys involved, the likeliest culprit first.
 using Refuse = std::function<void(const std::vector<std::string>& keys, const std::string&)>;
 
@@ -36,6 +39,41 @@ void check_tensor(const Config& c, int ranks, const Refuse& refuse) {
   check("n_heads", m.n_heads);
   check("n_kv_heads", m.n_kv_heads);
   check("d_ff", m.d_ff);
+}
+
+void check_pipeline(const Config& c, int ranks, const Refuse& refuse) {
+  const std::int64_t stages = c.parallel.pipeline, of_rank = c.parallel.stages_of_rank();
+  if (stages == 1) return;
+  const ModelConfig& m = c.model;
+  const std::int64_t blocks = m.translates() ? m.n_encoder_layers + m.n_decoder_layers : m.n_layers;
+  std::vector<std::int64_t> legal;
+  for (std::int64_t d : divisors(ranks))
+    if (d * of_rank <= blocks && ranks % (d * c.parallel.tensor) == 0) legal.push_back(d);
+  const std::string values = "; legal values of parallel.pipeline for " + text(ranks) +
+                             " ranks are " + listed(legal, stages);
+  if (blocks < stages * of_rank)
+    refuse({"parallel.pipeline", m.translates() ? "model.n_decoder_layers" : "model.n_layers"},
+           "parallel.pipeline " + text(stages) +
+               (of_rank > 1 ? " with " + text(of_rank) + " stages on each rank needs " +
+                                  text(stages * of_rank)
+                            : " needs as many") +
+               " layers, but the model has " + text(blocks) + values);
+  else if (ranks % c.parallel.tensor == 0 && ranks % (c.parallel.tensor * stages) != 0)
+    refuse({"parallel.pipeline", "parallel.tensor"},
+           "the " + text(ranks) + " ranks are not divisible by parallel.tensor " +
+               text(c.parallel.tensor) + " * parallel.pipeline " + text(stages) + values);
+  if (c.parallel.zero == 3)
+    refuse({"parallel.zero", "parallel.pipeline"},
+           "parallel.zero 3 with parallel.pipeline " + text(stages) +
+               " would gather all parameters of a stage for every micro-batch and is not "
+               "supported; expected parallel.zero 0, 1 or 2");
+  if (c.eval.every > 0 && c.eval.translates())
+    refuse({"eval.metrics", "parallel.pipeline"},
+           "eval.metrics translates with the whole model, of which a rank has a stage only with "
+           "parallel.pipeline " +
+               text(stages) +
+               "; expected eval.metrics without bleu and chrf, which tfm-eval computes from a "
+               "checkpoint");
 }
 
 void check_replicas(const Config& c, const Refuse& refuse) {
@@ -83,8 +121,10 @@ void resolve_micro_batch(Config& c, const Refuse& refuse) {
   std::int64_t& micro = c.train.micro_batch_size;
   if (micro == 0) {
     micro = legal.front();
+    const std::int64_t least =
+        c.parallel.pipeline > 1 ? kAutoMicroBatches * c.parallel.pipeline : 1;
     for (std::int64_t m : legal)
-      if (m * length <= kAutoTokens) micro = m;
+      if (m * length <= kAutoTokens && local / m >= least) micro = m;
   } else if (local % micro != 0) {
     refuse({"train.micro_batch_size"},
            "the " + text(local) + " sequences of a replica (train.global_batch_size " +
@@ -109,16 +149,19 @@ void resolve_for_ranks(Config& c, int ranks) {
   const Refuse refuse = [&](const std::vector<std::string>& keys, const std::string& message) {
     problems.add(keys, message);
   };
-  const std::int64_t tensor = c.parallel.tensor;
+  const std::int64_t tensor = c.parallel.tensor, stages = c.parallel.pipeline;
   check_tensor(c, ranks, refuse);
-  if (ranks % tensor == 0) {
-    const std::int64_t replicas = ranks / tensor;
+  check_pipeline(c, ranks, refuse);
+  if (ranks % (tensor * stages) == 0) {
+    const std::int64_t replicas = ranks / (tensor * stages),
+                       product = c.parallel.data * tensor * stages;
     if (c.parallel.data != 0 && c.parallel.data != replicas)
       refuse({"parallel.data", "parallel.tensor"},
              "parallel.data " + text(c.parallel.data) + " * parallel.tensor " + text(tensor) +
-                 " = " + text(c.parallel.data * tensor) + ", but there are " + text(ranks) +
+                 (stages > 1 ? " * parallel.pipeline " + text(stages) : "") + " = " +
+                 text(product) + ", but there are " + text(ranks) +
                  " ranks; expected parallel.data auto or " + text(replicas) + ", or " +
-                 text(c.parallel.data * tensor) + " ranks");
+                 text(product) + " ranks");
     c.parallel.data = replicas;
     check_replicas(c, refuse);
     resolve_micro_batch(c, refuse);

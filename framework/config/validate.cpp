@@ -98,6 +98,22 @@ void check_schedule(const Config& c, const Report& report) {
            "");
 }
 
+void check_parallel(const Config& c, const Report& report) {
+  const ParallelConfig& p = c.parallel;
+  const bool interleaved = p.schedule == PipelineSchedule::interleaved;
+  if (interleaved && p.virtual_stages == 1)
+    report({"parallel.virtual_stages", "parallel.schedule"},
+           "schedule interleaved gives each rank several stages, but virtual_stages is 1; expected "
+           "2 or more, or schedule 1f1b",
+           "");
+  if (!interleaved && p.virtual_stages > 1)
+    report({"parallel.virtual_stages", "parallel.schedule"},
+           "schedule 1f1b gives each rank one stage, but virtual_stages is " +
+               std::to_string(p.virtual_stages) +
+               "; expected schedule interleaved, or virtual_stages auto",
+           "");
+}
+
 void check_listen(const Config& c, const Report& report) {
   const std::string& listen = c.metrics.listen;
   if (listen.empty()) return;
@@ -213,6 +229,7 @@ void check_consistency(const Config& c, const Report& report) {
   check_sources(c, report);
   check_data(c, report);
   check_schedule(c, report);
+  check_parallel(c, report);
   check_listen(c, report);
   check_device(c, report);
   check_optimizer(c, report);

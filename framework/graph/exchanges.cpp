@@ -18,8 +18,9 @@ bool Planner::has_time_beside(const Instruction& s, const Instruction& next) con
     });
   };
   return options_.overlap && s.phase == Phase::backward && next.phase == Phase::backward &&
-         !s.pair && !next.pair && op_of(s).parameters_apart() && makes(true) && makes(false) &&
-         !calls_of(next).empty() && !depend(only(s, Instruction::Gradients::of_parameters), next);
+         s.section == next.section && !s.pair && !next.pair && op_of(s).parameters_apart() &&
+         makes(true) && makes(false) && !calls_of(next).empty() &&
+         !depend(only(s, Instruction::Gradients::of_parameters), next);
 }
 
 Instruction Planner::only(Instruction s, Instruction::Gradients gradients) const {
@@ -82,6 +83,7 @@ void Planner::wait_late() {
     if (steps[i].kind != Instruction::Kind::wait || calls_of(steps[i]).size() > 1) continue;
     std::size_t next = i + 2;
     const auto free = [&](std::size_t at) {
+      if (options_.slots > 0 && steps[i].section != steps[at].section) return false;
       return !depend(steps[i], steps[at]) && !depend(steps[i + 1], steps[at]);
     };
     while (next < steps.size() && free(next) && (!program_.joined(next) || free(next + 1)))
@@ -131,11 +133,23 @@ std::size_t Planner::first_of_visit(int visit) const {
   return at < steps.size() && steps[at].pair ? at - 1 : at;
 }
 
-// Before each step, and behind the last one.
+// Behind the last step of the section of the step in front of `at`.
+std::size_t Planner::end_of_section(std::size_t at) const {
+  const auto& steps = program_.steps_;
+  while (at < steps.size() && steps[at].section == program_.section_at(static_cast<int>(at) - 1))
+    ++at;
+  return at;
+}
+
+// Before each step, and behind the last one: parts of the section of the step in front of them.
 void Planner::insert(const std::vector<std::vector<Instruction>>& before) {
   std::vector<Instruction> all;
   for (std::size_t i = 0; i < before.size(); ++i) {
-    std::ranges::copy(before[i], std::back_inserter(all));
+    const int section = all.empty() ? 0 : all.back().section;
+    for (Instruction s : before[i]) {
+      s.section = section;
+      all.push_back(std::move(s));
+    }
     if (i < program_.steps_.size()) all.push_back(std::move(program_.steps_[i]));
   }
   program_.steps_ = std::move(all);
@@ -155,7 +169,7 @@ void Planner::insert_gathers() {
   for (std::size_t i = 0; i < steps.size(); ++i)
     for (int& b : steps[i].in) {
       const int v = b < 0 ? -1 : program_.buffers_[b].value;
-      if (v < 0 || values_[v].role != Role::parameter) continue;
+      if (v < 0 || values_[v].role != Role::parameter || values_[v].borrowed) continue;
       const int bucket = home_of(v).bucket;
       Gathered& g = now[static_cast<std::size_t>(bucket)];
       if (g.buffer < 0 || steps[i].visit > g.visit + 1) {
@@ -211,7 +225,7 @@ void Planner::shard_gradients() {
     bucket_gradients_.push_back(bucket_buffer(b, type));
   std::vector<std::map<std::int64_t, std::int64_t>> written(options_.buckets.size());
   for (int v = 0; v < static_cast<int>(values_.size()); ++v) {
-    if (values_[v].role != Role::parameter || !written_[v]) continue;
+    if (values_[v].role != Role::parameter || values_[v].borrowed || !written_[v]) continue;
     const Home home = home_of(v);
     put_within(gradient_[v], bucket_gradients_[home.bucket], type);
     written[home.bucket][home.offset] = home.offset + values_[v].shape.elements();
@@ -259,7 +273,8 @@ void Planner::insert_reductions() {
     std::size_t until = end;
     if (options_.sharded.gradients || across.bytes > 0)
       until = options_.overlap && at > 0
-                  ? std::max(at, first_of_visit(program_.steps_[at - 1].visit + 2))
+                  ? std::clamp(first_of_visit(program_.steps_[at - 1].visit + 2), at,
+                               options_.slots > 0 ? end_of_section(at) : end)
                   : at;
     before[until].push_back(s);
     if (across.bytes == 0) continue;

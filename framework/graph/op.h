@@ -135,6 +135,13 @@ class Op {
   // Scratch memory of its kernels on a device (kernels/scratch.h), where the recording's elements
   // are `dtype`.
   virtual std::int64_t scratch_bytes(Phase, DType /*dtype*/) const { return 0; }
+  // Its inputs are made, or its outputs read, on another rank, where their gradients come from or
+  // go to: it has a backward pass whatever is wanted here.
+  virtual bool crosses_ranks() const { return false; }
+  // Runs that do not reduce gradients leave its backward pass out.
+  virtual bool of_whole_gradients() const { return false; }
+  // Whether nothing else may use the workspace, nor write it between runs.
+  virtual bool keeps_workspace(Phase) const { return false; }
   // A backward pass may make the gradients of activations first and those of parameters later.
   virtual bool parameters_apart() const { return false; }
   virtual Work work(Phase) const { return {}; }

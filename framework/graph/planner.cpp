@@ -13,6 +13,7 @@ Planner::Planner(std::shared_ptr<const Recorder> recording, const PlanOptions& o
   program_.recording_ = std::move(recording);
   program_.buckets_ = options.buckets;
   program_.sharded_ = options.sharded;
+  program_.slots_ = options.slots;
   const std::size_t n = values_.size();
   forward_.assign(n, -1);
   late_.assign(n, -1);
@@ -89,6 +90,7 @@ int Planner::workspace(std::int64_t bytes) {
 
 void Planner::take_workspaces(const Op& op, Instruction& s) {
   s.workspace = workspace(op.workspace_bytes(s.phase));
+  if (s.workspace >= 0) program_.buffers_[s.workspace].lasting = op.keeps_workspace(s.phase);
   if (!options_.device) return;
   const std::int64_t scratch = op.scratch_bytes(s.phase, program_.recording_->dtype());
   s.scratch = workspace(scratch > 0 ? scratch + device::scratch_piece(1)
@@ -97,7 +99,8 @@ void Planner::take_workspaces(const Op& op, Instruction& s) {
 
 void Planner::emit_forward(int n, bool again) {
   const Node& node = nodes_[n];
-  Instruction s{.phase = again ? Phase::recompute : Phase::forward, .node = n};
+  const Phase phase = again ? Phase::recompute : Phase::forward;
+  Instruction s{.phase = phase, .node = n, .section = section_of(n, phase)};
   for (int v : node.in) s.in.push_back(v < 0 ? -1 : again ? current(v) : forward_of(v));
   for (int v : node.out) {
     if (again) late_[v] = buffer(Buffer::Kind::recomputed, v, values_[v].bytes(), false);
@@ -126,8 +129,9 @@ bool Planner::read_before_written(int n, int a, int b) const {
 // memory.
 bool Planner::shares_gradient(int n, std::size_t k) {
   const Node& node = nodes_[n];
-  const int v = node.in[k], out = node.out[0];
+  const int v = node.in[k];
   if (v < 0 || !node.op->passes_gradient().contains(k)) return false;
+  const int out = node.out[0];
   const ValueInfo &in = values_[v], &made = values_[out];
   if (!written_[out] || !in.wants_grad || in.role != Role::activation || gradient_[v] >= 0)
     return false;
@@ -149,14 +153,14 @@ void Planner::emit_backward(int n) {
       std::any_of(node.out.begin(), node.out.end(), [&](int v) { return written_[v]; });
   const auto wants_grad = [&](int v) { return v >= 0 && values_[v].wants_grad; };
   const bool wanted = std::ranges::any_of(node.in, wants_grad);
-  if (!one_pass && !(reached && wanted)) return;
+  if (!one_pass && !(reached && wanted) && !node.op->crosses_ranks()) return;
   const Saved saved = node.op->saved();
   for (std::size_t k = 0; k < node.in.size(); ++k)
     if (saved.inputs.contains(k)) need(node.in[k]);
   for (std::size_t k = 0; k < node.out.size(); ++k)
     if (saved.outputs.contains(k) && !one_pass) need(node.out[k]);
 
-  Instruction s{.phase = Phase::backward, .node = n};
+  Instruction s{.phase = Phase::backward, .node = n, .section = section_of(n, Phase::backward)};
   for (std::size_t k = 0; k < node.in.size(); ++k)
     s.in.push_back(node.in[k] >= 0 && saved.inputs.contains(k) ? current(node.in[k]) : -1);
   for (std::size_t k = 0; k < node.out.size(); ++k)
@@ -201,6 +205,7 @@ void Planner::find_live_ranges() {
   for (Buffer& b : program_.buffers_) {
     if (b.seeded) b.first = 0, b.last = std::max(b.last, 0);
     if (b.kept) b.first = b.first < 0 ? steps : b.first, b.last = steps;
+    if (b.lasting) b.first = 0, b.last = steps;
   }
 }
 
@@ -208,7 +213,9 @@ void Planner::find_live_ranges() {
 bool Planner::continues(std::size_t i) const {
   const Instruction &before = program_.steps_[i - 1], &s = program_.steps_[i];
   if (before.pair || before.phase != s.phase) return false;
-  if (s.phase != Phase::backward) return s.in[0] == before.out[0];
+  if (s.phase != Phase::backward)
+    return !s.in.empty() && !before.out.empty() && s.in[0] == before.out[0];
+  if (before.grad_in.empty() || s.grad_out.empty() || s.grad_in.empty()) return false;
   const GradRef made = before.grad_in[0];
   const bool alone = made.buffer >= 0 && made.buffer == s.grad_out[0] && !made.accumulate &&
                      program_.buffers_[made.buffer].last == static_cast<int>(i);
@@ -242,14 +249,10 @@ void Planner::count_visits() {
   }
 }
 
-// Largest first, each at the lowest offset that is free during its life.
-void Planner::place() {
-  std::vector<int> order;
-  for (int b = 0; b < static_cast<int>(program_.buffers_.size()); ++b)
-    if (program_.buffers_[b].in_arena() && program_.buffers_[b].first >= 0) order.push_back(b);
+// Largest first, each at the lowest offset that is free during its life. Returns the bytes taken.
+std::int64_t Planner::place(const std::vector<int>& order) {
   auto& buffers = program_.buffers_;
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int a, int b) { return buffers[a].bytes > buffers[b].bytes; });
+  std::int64_t bytes = 0;
   std::vector<int> placed;  // by offset
   for (int b : order) {
     Buffer& buf = buffers[b];
@@ -262,14 +265,40 @@ void Planner::place() {
       offset = std::max(offset, other.offset + round_up(other.bytes, 64));
     }
     buf.offset = offset;
-    program_.arena_bytes_ = std::max(program_.arena_bytes_, offset + size);
+    bytes = std::max(bytes, offset + size);
     placed.insert(
         std::upper_bound(placed.begin(), placed.end(), b,
                          [&](int x, int y) { return buffers[x].offset < buffers[y].offset; }),
         b);
   }
+  return bytes;
+}
+
+void Planner::place() {
+  auto& buffers = program_.buffers_;
+  std::vector<int> shared, carried;
+  for (int b = 0; b < static_cast<int>(buffers.size()); ++b) {
+    Buffer& buf = buffers[b];
+    if (!buf.in_arena() || buf.first < 0) continue;
+    buf.carried = options_.slots > 0 && !buf.lasting &&
+                  program_.section_at(buf.first) != program_.section_at(buf.last);
+    (buf.carried ? carried : shared).push_back(b);
+  }
+  for (std::vector<int>* some : {&shared, &carried})
+    std::stable_sort(some->begin(), some->end(),
+                     [&](int a, int b) { return buffers[a].bytes > buffers[b].bytes; });
+  program_.shared_bytes_ = place(shared);
+  program_.slot_bytes_ = place(carried);
   for (Buffer& b : buffers)
-    if (b.within >= 0) b.offset += buffers[b.within].offset;
+    if (b.within >= 0) {
+      b.carried = buffers[b.within].carried;
+      b.offset += buffers[b.within].offset;
+    }
+}
+
+int Planner::section_of(int node, Phase phase) const {
+  const int chunk = nodes_[node].chunk;
+  return phase == Phase::forward ? chunk : 2 * nodes_.back().chunk + 1 - chunk;
 }
 
 Program plan(std::shared_ptr<const Recorder> recording, const PlanOptions& options) {

@@ -17,6 +17,9 @@ struct PlanOptions {
   // at once; gradients of parameters are made meanwhile. Sharded buckets are gathered one visit of
   // a layer ahead and reduced during the next one; whole ones are waited for at the end, always.
   bool overlap = false;
+  // Micro-batches that are under way at once, each with a slot for what its backward section reads
+  // of its forward section; 0: programs run as a whole.
+  std::int64_t slots = 0;
   std::span<const StepPair> fusions = {};  // live as long as the program
 };
 

@@ -30,6 +30,8 @@ class Planner {
   void join();
   void count_visits();
   void place();
+  std::int64_t place(const std::vector<int>& order);
+  int section_of(int node, Phase phase) const;
 
   const Op& op_of(const Instruction& s) const { return *nodes_[s.node].op; }
   std::vector<comm::CollectiveCall> calls_of(const Instruction& s) const {
@@ -49,6 +51,7 @@ class Planner {
   int bucket_buffer(int bucket, DType type);
   void put_within(int b, int bucket_buffer, DType type);
   std::size_t first_of_visit(int visit) const;
+  std::size_t end_of_section(std::size_t at) const;
   void insert_gathers();
   std::vector<int> last_writers() const;
   void shard_gradients();

@@ -62,12 +62,12 @@ std::int64_t Program::moved_bytes(std::size_t i, bool accumulating) const {
   return sum;
 }
 
-Tensor Program::resolve(int buffer, std::byte* arena, const Bindings& bindings) const {
+Tensor Program::resolve(int buffer, std::int64_t slot, const Bindings& bindings) const {
   if (buffer < 0) return {};
   const Buffer& b = buffers_[buffer];
   if (b.persistent)
     return b.kind == Buffer::Kind::gradient ? bindings.gradients[b.value] : bindings.data[b.value];
-  Tensor t{arena + b.offset, DType::f32, {}};
+  Tensor t{arena_ + place_of(b) + (b.carried ? slot * slot_bytes_ : 0), DType::f32, {}};
   if (b.value >= 0) {
     const ValueInfo& v = recording_->values()[b.value];
     t.dtype = b.kind == Buffer::Kind::gradient ? v.gradient : v.dtype;
@@ -76,19 +76,15 @@ Tensor Program::resolve(int buffer, std::byte* arena, const Bindings& bindings) 
   return t;
 }
 
-void Program::bind(std::byte* arena, const Bindings& bindings) {
-  tensors_.clear();
+Program::Bound Program::bind_slot(std::int64_t slot, const Bindings& bindings) const {
+  Bound bound;
   for (std::size_t b = 0; b < buffers_.size(); ++b)
-    tensors_.push_back(resolve(static_cast<int>(b), arena, bindings));
-  const auto at = [&](int buffer) { return buffer < 0 ? Tensor{} : tensors_[buffer]; };
-  arena_ = arena;
-  bucket_parameters_ = bindings.bucket_parameters;
-  bucket_gradients_ = bindings.bucket_gradients;
-  tickets_.resize(exchanges_.size());
-  resolved_.assign(steps_.size(), {});
+    bound.tensors.push_back(resolve(static_cast<int>(b), slot, bindings));
+  const auto at = [&](int buffer) { return buffer < 0 ? Tensor{} : bound.tensors[buffer]; };
+  bound.steps.resize(steps_.size());
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     const Instruction& s = steps_[i];
-    Resolved& r = resolved_[i];
+    Resolved& r = bound.steps[i];
     for (int b : s.in) r.in.push_back(at(b));
     for (int b : s.out) r.out.push_back(at(b));
     for (int b : s.grad_out) r.grad_out.push_back(at(b));
@@ -97,9 +93,9 @@ void Program::bind(std::byte* arena, const Bindings& bindings) {
       r.grad_in.push_back({at(g.buffer), g.accumulate});
       r.grad_in_accumulating.push_back({at(g.buffer), g.accumulate || parameter});
     }
-    if (s.workspace >= 0) r.workspace = arena + buffers_[s.workspace].offset;
+    if (s.workspace >= 0) r.workspace = static_cast<std::byte*>(at(s.workspace).data);
     if (s.scratch >= 0)
-      r.scratch = {arena + buffers_[s.scratch].offset,
+      r.scratch = {static_cast<std::byte*>(at(s.scratch).data),
                    static_cast<std::size_t>(buffers_[s.scratch].bytes)};
     // Shapes of tensors that backward does not read are still known to it.
     if (s.node >= 0)
@@ -109,22 +105,48 @@ void Program::bind(std::byte* arena, const Bindings& bindings) {
           r.in[k].dtype = recording_->values()[v].dtype;
         }
   }
+  return bound;
 }
 
-Tensor Program::value(Value v) const {
+void Program::bind(std::byte* arena, const Bindings& bindings) {
+  arena_ = arena;
+  bucket_parameters_ = bindings.bucket_parameters;
+  bucket_gradients_ = bindings.bucket_gradients;
+  tickets_.resize(exchanges_.size());
+  bound_.clear();
+  for (std::int64_t slot = 0; slot < std::max<std::int64_t>(slots_, 1); ++slot)
+    bound_.push_back(bind_slot(slot, bindings));
+}
+
+Tensor Program::value(Value v, std::int64_t slot) const {
   for (std::size_t b = buffers_.size(); b-- > 0;)
-    if (buffers_[b].value == v.id && buffers_[b].kind == Buffer::Kind::value) return tensors_[b];
+    if (buffers_[b].value == v.id && buffers_[b].kind == Buffer::Kind::value)
+      return bound_[slot].tensors[b];
   internal_error("the program has no value " + std::to_string(v.id));
 }
 
 Tensor Program::gradient(Value v) const {
   for (std::size_t b = 0; b < buffers_.size(); ++b)
-    if (buffers_[b].value == v.id && buffers_[b].kind == Buffer::Kind::gradient) return tensors_[b];
+    if (buffers_[b].value == v.id && buffers_[b].kind == Buffer::Kind::gradient)
+      return bound_[0].tensors[b];
   internal_error("the program has no gradient of value " + std::to_string(v.id));
 }
 
-Exec Program::exec_of(std::size_t i, const ExecContext& context) const {
-  const Resolved& r = resolved_[i];
+bool Program::of_whole_gradients(int step) const {
+  return steps_[step].phase == Phase::backward &&
+         recording_->nodes()[steps_[step].node].op->of_whole_gradients();
+}
+
+std::pair<std::size_t, std::size_t> Program::range(Section section) const {
+  if (section.of == Section::Of::program) return {0, steps_.size()};
+  const int number =
+      section.of == Section::Of::forward ? section.chunk : 2 * chunks() - 1 - section.chunk;
+  const auto of = std::ranges::equal_range(steps_, number, {}, &Instruction::section);
+  return {of.begin() - steps_.begin(), of.end() - steps_.begin()};
+}
+
+Exec Program::exec_of(std::size_t i, const ExecContext& context, std::int64_t slot) const {
+  const Resolved& r = bound_[slot].steps[i];
   return {context,
           r.in,
           r.out,
@@ -133,34 +155,37 @@ Exec Program::exec_of(std::size_t i, const ExecContext& context) const {
           r.workspace};
 }
 
-void Program::compute(std::size_t i, const ExecContext& context) const {
+void Program::compute(std::size_t i, const ExecContext& context, std::int64_t slot) const {
   const auto op_of = [&](const Instruction& s) -> const Op& {
     return *recording_->nodes()[s.node].op;
   };
   const Instruction& s = steps_[i];
-  const device::ScratchScope scratch(context.stream, resolved_[i].scratch);
-  Exec exec = exec_of(i, context);
+  if (!context.state.reduce_gradients && of_whole_gradients(static_cast<int>(i))) return;
+  const device::ScratchScope scratch(context.stream, bound_[slot].steps[i].scratch);
+  Exec exec = exec_of(i, context, slot);
   if (!s.pair) return op_of(s).stage(s.phase, static_cast<std::size_t>(s.stage), exec);
-  Exec before = exec_of(i - 1, context);
+  Exec before = exec_of(i - 1, context, slot);
   s.pair->run(op_of(steps_[i - 1]), before, op_of(s), exec);
 }
 
 // The whole bucket of an exchange, or what the rank has of it.
-Tensor Program::bucket(const Exchange& x) const {
+Tensor Program::bucket(const Exchange& x, std::int64_t slot) const {
   const bool gradients = x.of != Exchange::Of::parameters;
   if (x.buffer < 0) return (gradients ? bucket_gradients_ : bucket_parameters_)[x.bucket];
-  return {arena_ + buffers_[x.buffer].offset,
+  const Buffer& b = buffers_[x.buffer];
+  return {arena_ + place_of(b) + (b.carried ? slot * slot_bytes_ : 0),
           gradients ? accum_type(recording_->dtype()) : recording_->dtype(),
           {buckets_[x.bucket].elements}};
 }
 
-Exchanged Program::tensors_of(const Exchange& x, const ExecContext& context) const {
+Exchanged Program::tensors_of(const Exchange& x, const ExecContext& context,
+                              std::int64_t slot) const {
   if (x.bucket < 0) {
     const Instruction& s = steps_[x.start];
     return recording_->nodes()[s.node].op->exchanged(
-        s.phase, x.k, exec_of(static_cast<std::size_t>(x.start), context));
+        s.phase, x.k, exec_of(static_cast<std::size_t>(x.start), context, slot));
   }
-  const Tensor whole = bucket(x);
+  const Tensor whole = bucket(x, slot);
   if (x.of == Exchange::Of::parameters) return {bucket_parameters_[x.bucket], whole};
   const comm::CollectiveCall& reduce = buckets_[x.bucket].reduce;
   if (reduce.kind != comm::Collective::reduce_scatter) return {whole, whole};
@@ -171,8 +196,8 @@ Exchanged Program::tensors_of(const Exchange& x, const ExecContext& context) con
   return {x.of == Exchange::Of::shares ? part : whole, part};
 }
 
-void Program::clear_gaps(const Exchange& x, const ExecContext& context) const {
-  const Tensor whole = bucket(x);
+void Program::clear_gaps(const Exchange& x, const ExecContext& context, std::int64_t slot) const {
+  const Tensor whole = bucket(x, slot);
   device::on(context.stream, [&](auto& stream) {
     with_accum(whole.dtype, [&]<class T>() {
       for (const auto& [first, n] : gaps_[x.bucket])
@@ -181,8 +206,8 @@ void Program::clear_gaps(const Exchange& x, const ExecContext& context) const {
   });
 }
 
-void Program::add_share(const Exchange& x, const ExecContext& context) const {
-  const Tensor sum = tensors_of(x, context).out, share = bucket_gradients_[x.bucket];
+void Program::add_share(const Exchange& x, const ExecContext& context, std::int64_t slot) const {
+  const Tensor sum = tensors_of(x, context, slot).out, share = bucket_gradients_[x.bucket];
   device::on(context.stream, [&](auto& stream) {
     with_accum(sum.dtype, [&]<class T>() {
       kernels::copy(stream, kernels::CopyArgs<T>{sum.elements(), sum.ptr<T>(), share.ptr<T>(),
@@ -192,44 +217,53 @@ void Program::add_share(const Exchange& x, const ExecContext& context) const {
 }
 
 // A collective that nothing runs beside needs no halves.
-void Program::exchange(std::size_t i, const ExecContext& context) const {
+void Program::exchange(std::size_t i, const ExecContext& context, std::int64_t slot) const {
   const Instruction& s = steps_[i];
   const Exchange& x = exchanges_[s.exchange];
   if (!runs(x, context.state.reduce_gradients)) return;
   comm::Communicator& group = context.mesh->group(x.call.axes);
   if (s.kind == Instruction::Kind::wait) {
-    if (x.overlaps()) group.finish(tickets_[s.exchange]);
-    if (reduces_share(x)) add_share(x, context);
+    if (x.overlaps() && !x.message()) group.finish(tickets_[s.exchange]);
+    if (reduces_share(x)) add_share(x, context, slot);
     return;
   }
-  if (reduces_share(x)) clear_gaps(x, context);
-  const Exchanged t = tensors_of(x, context);
+  if (reduces_share(x)) clear_gaps(x, context, slot);
+  const Exchanged t = tensors_of(x, context, slot);
   TFM_CHECK(std::max(t.in.bytes(), t.out.bytes()) == x.call.bytes,
             "a collective differs from its plan");
-  if (x.overlaps())
+  if (x.call.kind == comm::Collective::send)
+    group.send(t.in, t.out, x.call.peer, x.call.tag);
+  else if (x.call.kind == comm::Collective::receive)
+    group.receive(t.out, x.call.peer, x.call.tag);
+  else if (x.overlaps())
     tickets_[s.exchange] = group.start(x.call.kind, t.in, t.out);
   else
     group.run(x.call.kind, t.in, t.out);
 }
 
-void Program::run_step(std::size_t i, const ExecContext& context) const {
+void Program::run_step(std::size_t i, const ExecContext& context, std::int64_t slot) const {
   if (steps_[i].kind != Instruction::Kind::compute)
-    exchange(i, context);
+    exchange(i, context, slot);
   else if (!joined(i))
-    compute(i, context);
+    compute(i, context, slot);
 }
 
-void Program::run(const ExecContext& context, std::vector<double>* seconds) const {
+void Program::run(const ExecContext& context, std::vector<double>* seconds, Section section,
+                  std::int64_t slot) const {
   if (seconds) seconds->resize(steps_.size());
-  for (std::size_t i = 0; i < steps_.size(); ++i)
+  const auto [first, last] = range(section);
+  for (std::size_t i = first; i < last; ++i)
     device::timed(context.stream, seconds ? &(*seconds)[i] : nullptr,
-                  [&] { run_step(i, context); });
+                  [&] { run_step(i, context, slot); });
 }
 
-std::vector<comm::CollectiveCall> Program::collectives(bool reduces) const {
+std::vector<comm::CollectiveCall> Program::collectives(bool reduces, Section section) const {
   std::vector<comm::CollectiveCall> calls;
+  const auto [first, last] = range(section);
   for (const Exchange& x : exchanges_)
-    if (runs(x, reduces)) calls.push_back(x.call);
+    if (static_cast<std::size_t>(x.start) >= first && static_cast<std::size_t>(x.start) < last &&
+        runs(x, reduces))
+      calls.push_back(x.call);
   return calls;
 }
 

@@ -15,11 +15,13 @@ struct Buffer {
   int value = -1;  // of the recording; -1 for workspace, scratch and buckets
   bool persistent =
       false;  // parameter, input or constant (or a parameter's gradient): outside the arena
-  bool seeded = false;  // written by the caller before the run
-  bool kept = false;    // read by the caller after the run
+  bool seeded = false;   // written by the caller before the run
+  bool kept = false;     // read by the caller after the run
+  bool lasting = false;  // between runs, too
+  bool carried = false;  // from one section to another: in a slot
   std::int64_t bytes = 0;
   int first = -1, last = -1;  // steps between which it is live
-  std::int64_t offset = 0;    // in the arena
+  std::int64_t offset = 0;    // in the arena, of one that is carried in a slot
   int within = -1;            // a bucket's buffer, in whose memory this one lies
   bool in_arena() const { return !persistent && within < 0; }
 };
@@ -39,6 +41,7 @@ struct Instruction {
   Phase phase = Phase::forward;
   int node = -1;      // -1: a bucket's collective
   int visit = 0;      // of a layer: steps in a row that were recorded for the same one
+  int section = 0;    // number of the Section it belongs to, in ascending order
   int stage = 0;      // of a computing step
   int exchange = -1;  // of a start and a wait: an index into Program::exchanges()
   Gradients gradients = Gradients::all;  // that a step of a backward pass makes
@@ -59,6 +62,17 @@ struct Exchange {
   int buffer = -1;            // of a bucket that is whole while it is used only
   int start = -1, wait = -1;  // steps
   bool overlaps() const { return wait > start + 1; }
+  bool message() const { return call.peer >= 0; }
+};
+
+// A part of a program that runs on its own: of several micro-batches forward passes may come before
+// the first backward pass. A program has the forward passes of its chunks in their order, then the
+// backward passes from the last chunk's on.
+struct Section {
+  enum class Of : std::uint8_t { program, forward, backward };
+  Of of = Of::program;
+  int chunk = 0;  // see Recorder::next_chunk()
+  friend bool operator==(const Section&, const Section&) = default;
 };
 
 // f(buffer) for all that a step uses.
@@ -104,7 +118,18 @@ struct Bindings {
 class Program {
  public:
   // Memory of activations, gradients and workspaces.
-  std::int64_t arena_bytes() const { return arena_bytes_; }
+  std::int64_t arena_bytes() const { return shared_bytes_ + slots_ * slot_bytes_; }
+  std::int64_t slots() const { return slots_; }
+  std::int64_t slot_bytes() const { return slot_bytes_; }  // of a micro-batch under way
+  // In the arena; of what is carried in its first slot.
+  std::int64_t place_of(const Buffer& b) const {
+    return b.offset + (b.carried ? shared_bytes_ : 0);
+  }
+  int chunks() const { return static_cast<int>(recording_->nodes().back().chunk) + 1; }
+  // Of what is live at step `i`, the number of steps included: the number of its section.
+  int section_at(int i) const {
+    return steps_[std::min<std::size_t>(static_cast<std::size_t>(i), steps_.size() - 1)].section;
+  }
   std::int64_t unshared_bytes() const;  // what the same buffers would take without reuse
   const std::vector<Instruction>& steps() const { return steps_; }
   const std::vector<Buffer>& buffers() const { return buffers_; }
@@ -114,11 +139,12 @@ class Program {
   const Sharded& sharded() const { return sharded_; }
   // Whether an exchange takes place in a run; `reduces`: as in StepState::reduce_gradients.
   bool runs(const Exchange& x, bool reduces) const {
+    if (x.of == Exchange::Of::pass) return reduces || !of_whole_gradients(x.start);
     if (x.of == Exchange::Of::gradients) return sharded_.gradients || reduces;
     return x.of != Exchange::Of::shares || reduces;
   }
   // The collectives of a run.
-  std::vector<comm::CollectiveCall> collectives(bool reduces) const;
+  std::vector<comm::CollectiveCall> collectives(bool reduces, Section section = {}) const;
   std::vector<int> parameters_without_gradient() const { return untouched_; }
   bool joined(std::size_t i) const {
     return i + 1 < steps_.size() && steps_[i + 1].pair;
@@ -131,13 +157,14 @@ class Program {
 
   void bind(std::byte* arena, const Bindings& bindings);
   // A value that is alive at the end of a run (an output), or a seeded gradient.
-  Tensor value(Value v) const;
+  Tensor value(Value v, std::int64_t slot = 0) const;
   Tensor gradient(Value v) const;
 
-  // Runs the program once. With `seconds`, waits for the device after each step and adds what it
-  // took to (*seconds)[step].
-  void run(const ExecContext& context, std::vector<double>* seconds = nullptr) const;
-  void run_step(std::size_t i, const ExecContext& context) const;
+  // Runs the program, or a section of it with what a slot carries, once. With `seconds`, waits for
+  // the device after each step and adds what it took to (*seconds)[step].
+  void run(const ExecContext& context, std::vector<double>* seconds = nullptr, Section section = {},
+           std::int64_t slot = 0) const;
+  void run_step(std::size_t i, const ExecContext& context, std::int64_t slot = 0) const;
 
  private:
   friend class Planner;
@@ -147,14 +174,22 @@ class Program {
     std::byte* workspace = nullptr;
     std::span<std::byte> scratch;
   };
-  Tensor resolve(int buffer, std::byte* arena, const Bindings& bindings) const;
-  Exec exec_of(std::size_t i, const ExecContext& context) const;
-  void compute(std::size_t i, const ExecContext& context) const;
-  void exchange(std::size_t i, const ExecContext& context) const;
-  Exchanged tensors_of(const Exchange& x, const ExecContext& context) const;
-  Tensor bucket(const Exchange& x) const;
-  void clear_gaps(const Exchange& x, const ExecContext& context) const;
-  void add_share(const Exchange& x, const ExecContext& context) const;
+  // The tensors of a slot: by buffer, and by step.
+  struct Bound {
+    std::vector<Tensor> tensors;
+    std::vector<Resolved> steps;
+  };
+  Tensor resolve(int buffer, std::int64_t slot, const Bindings& bindings) const;
+  Bound bind_slot(std::int64_t slot, const Bindings& bindings) const;
+  bool of_whole_gradients(int step) const;
+  std::pair<std::size_t, std::size_t> range(Section section) const;
+  Exec exec_of(std::size_t i, const ExecContext& context, std::int64_t slot) const;
+  void compute(std::size_t i, const ExecContext& context, std::int64_t slot) const;
+  void exchange(std::size_t i, const ExecContext& context, std::int64_t slot) const;
+  Exchanged tensors_of(const Exchange& x, const ExecContext& context, std::int64_t slot) const;
+  Tensor bucket(const Exchange& x, std::int64_t slot) const;
+  void clear_gaps(const Exchange& x, const ExecContext& context, std::int64_t slot) const;
+  void add_share(const Exchange& x, const ExecContext& context, std::int64_t slot) const;
   bool reduces_share(const Exchange& x) const {
     return x.of == Exchange::Of::gradients && x.buffer >= 0;
   }
@@ -168,9 +203,8 @@ class Program {
   std::vector<std::vector<std::pair<std::int64_t, std::int64_t>>> gaps_;
   std::vector<Exchange> exchanges_;
   std::vector<int> untouched_;
-  std::int64_t arena_bytes_ = 0;
-  std::vector<Resolved> resolved_;
-  std::vector<Tensor> tensors_;  // by buffer
+  std::int64_t shared_bytes_ = 0, slot_bytes_ = 0, slots_ = 0;
+  std::vector<Bound> bound_;  // by slot; one without slots
   std::byte* arena_ = nullptr;
   std::vector<Tensor> bucket_parameters_, bucket_gradients_;
   mutable std::vector<comm::Communicator::Ticket> tickets_;  // of collectives under way

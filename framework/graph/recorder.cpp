@@ -37,7 +37,7 @@ Value Recorder::leaf(ValueInfo info) {
 }
 
 Value Recorder::parameter(int index, const std::string& name, Shape shape,
-                          std::optional<DType> gradient) {
+                          std::optional<DType> gradient, bool borrowed) {
   for (std::size_t i = 0; i < values_.size(); ++i)
     if (values_[i].parameter == index) return {static_cast<int>(i)};
   return leaf({.name = name,
@@ -46,7 +46,8 @@ Value Recorder::parameter(int index, const std::string& name, Shape shape,
                .gradient = gradient.value_or(accum_type(dtype_)),
                .role = Role::parameter,
                .wants_grad = true,
-               .parameter = index});
+               .parameter = index,
+               .borrowed = borrowed});
 }
 
 Value Recorder::input(const std::string& name, Shape shape, DType dtype) {
@@ -66,9 +67,9 @@ Value Recorder::constant(const std::string& name, Shape shape, DType dtype,
 
 Value Recorder::apply(std::unique_ptr<Op> op, const std::vector<Value>& inputs,
                       std::initializer_list<OutputSpec> outputs) {
-  Node node{.op = std::move(op), .scope = scope_};
+  Node node{.op = std::move(op), .scope = scope_, .chunk = chunk_};
   node.name = qualified(std::string(node.op->kind()));
-  bool wants_grad = false;
+  bool wants_grad = node.op->crosses_ranks();
   for (Value v : inputs) {
     TFM_CHECK(v.id < static_cast<int>(values_.size()),
               node.name + " reads a value of another recording");

@@ -29,6 +29,7 @@ struct ValueInfo {
   int scope = -1;                    // recompute scope it was made in
   int producer = -1;                 // node
   int parameter = -1;                // caller's index, for parameters
+  bool borrowed = false;             // a parameter that another rank updates
   std::function<void(Tensor)> fill;  // of a constant
   std::int64_t bytes() const {
     return shape.elements() * static_cast<std::int64_t>(size_of(dtype));
@@ -40,6 +41,7 @@ struct Node {
   std::string name;
   std::vector<int> in, out;  // values by the op's names; -1: an input that was not given
   int scope = -1;
+  int chunk = 0;
 };
 
 // The inputs that are there.
@@ -60,7 +62,7 @@ class Recorder {
   // The gradient of a parameter, a sum over all tokens, is of the accumulation type unless
   // `gradient` says otherwise.
   Value parameter(int index, const std::string& name, Shape shape,
-                  std::optional<DType> gradient = {});
+                  std::optional<DType> gradient = {}, bool borrowed = false);
   Value input(const std::string& name, Shape shape, DType dtype);
   // `fill` writes it, in host memory. The name says what it holds: the same name is the same value.
   Value constant(const std::string& name, Shape shape, DType dtype,
@@ -82,6 +84,9 @@ class Recorder {
   std::uint32_t random_stream(const std::string& name) {
     return random_streams_.add(qualified(name));
   }
+
+  // What follows is a chunk of its own, whose passes may run apart from those before (Section).
+  void next_chunk() { ++chunk_; }
 
   // Names what is recorded while it lives: "layers.3" + "ffn" ...
   class Named {
@@ -117,7 +122,7 @@ class Recorder {
   std::vector<Node> nodes_;
   std::string prefix_;
   RandomStreams random_streams_;
-  int scope_ = -1, scopes_ = 0;
+  int scope_ = -1, scopes_ = 0, chunk_ = 0;
 };
 
 }  // namespace tfm::graph

@@ -37,6 +37,7 @@ std::vector<LiveRange> live_ranges(const Program& p) {
     const Buffer& buf = p.buffers()[b];
     if (buf.kept) ranges[b].last = static_cast<int>(p.steps().size());
     if (buf.seeded) ranges[b].first = 0;
+    if (buf.lasting) ranges[b] = {0, static_cast<int>(p.steps().size())};
   }
   return ranges;
 }
@@ -51,16 +52,42 @@ void check_overlap(const Program& p) {
   for (const auto& [first, b] : starts) {
     std::erase_if(alive, [&, at = first](int other) { return ranges[other].last < at; });
     const Buffer& x = p.buffers()[b];
-    if (x.offset % 64 != 0 || x.offset + x.bytes > p.arena_bytes())
-      internal_error(describe(p, b) + " lies outside the arena");
+    const std::int64_t at = p.place_of(x),
+                       end = x.carried ? p.arena_bytes() - (p.slots() - 1) * p.slot_bytes()
+                                       : p.arena_bytes() - p.slots() * p.slot_bytes();
+    if (x.offset % 64 != 0 || at + x.bytes > end)
+      internal_error(describe(p, b) + " lies outside its part of the arena");
     for (int other : alive) {
       const Buffer& y = p.buffers()[other];
-      if (x.offset < y.offset + y.bytes && y.offset < x.offset + x.bytes)
+      const std::int64_t there = p.place_of(y);
+      if (at < there + y.bytes && there < at + x.bytes)
         internal_error(describe(p, b) + " and " + describe(p, other) +
                        " share memory while both are live");
     }
     alive.insert(b);
   }
+}
+
+// A program of sections: none changes what another one of the same micro-batch reads.
+void check_sections(const Program& p) {
+  if (p.slots() == 0) return;
+  const auto ranges = live_ranges(p);
+  const auto crosses = [&](int first, int last) {
+    return p.section_at(first) != p.section_at(last);
+  };
+  for (std::size_t b = 0; b < ranges.size(); ++b) {
+    const Buffer& x = p.buffers()[b];
+    if (x.in_arena() && !x.lasting && !x.carried && ranges[b].first >= 0 &&
+        crosses(ranges[b].first, ranges[b].last))
+      internal_error(describe(p, static_cast<int>(b)) + " is not kept between the sections");
+  }
+  for (std::size_t i = 1; i < p.steps().size(); ++i)
+    if (p.steps()[i].section < p.steps()[i - 1].section)
+      internal_error("the sections are out of order");
+  // What is in a program's own memory is exchanged within a section.
+  for (const Exchange& x : p.exchanges())
+    if ((x.bucket < 0 || x.buffer >= 0) && crosses(x.start, x.wait))
+      internal_error("a collective is under way between the sections");
 }
 
 const Op& op_of(const Program& p, const Instruction& s) {
@@ -338,6 +365,7 @@ void check_reductions(const Program& p) {
 
 void verify(const Program& program) {
   check_overlap(program);
+  check_sections(program);
   check_order(program);
   check_exchanges(program);
   check_shared(program);

@@ -90,7 +90,7 @@ graph::Value leave_tp_region(graph::Recorder& r, const Context& c, graph::Value 
 }
 
 ops::DropoutOrigin outside_tp_region(const Context& c, const Rows& rows, std::int64_t width) {
-  const std::int64_t offset = c.split_rows() ? div_exact(rows.tokens(), c.shards) * c.shard : 0;
+  const std::int64_t offset = c.split_rows() ? c.rows_outside(rows) * c.shard : 0;
   return {rows.sequence_length, offset, 0, width};
 }
 

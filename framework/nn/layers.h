@@ -9,6 +9,12 @@
 
 namespace tfm::nn {
 
+// Rows of one micro-batch as this rank sees them.
+struct Rows {
+  std::int64_t sequences = 0, sequence_length = 0;
+  std::int64_t tokens() const { return sequences * sequence_length; }
+};
+
 // What every layer needs to know about the run.
 struct Context {
   ParameterSet& parameters;
@@ -21,12 +27,10 @@ struct Context {
   bool split_rows() const { return split() && sequence; }
   // What is replicated, but has a term of its gradient on each of these ranks.
   comm::AxisSet partial_where(bool terms) const { return terms ? kModelAxes : comm::AxisSet{}; }
-};
-
-// Rows of one micro-batch as this rank sees them.
-struct Rows {
-  std::int64_t sequences = 0, sequence_length = 0;
-  std::int64_t tokens() const { return sequences * sequence_length; }
+  // Of this rank, outside the tensor-parallel region.
+  std::int64_t rows_outside(const Rows& rows) const {
+    return split_rows() ? div_exact(rows.tokens(), shards) : rows.tokens();
+  }
 };
 
 // y = x W^T + b; ranks may share out its outputs (columns of y) or its inputs.

@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 
 #include "core/batch.h"
 #include "nn/layers.h"
@@ -45,8 +46,9 @@ struct BatchShape {
 struct Recording {
   std::shared_ptr<graph::Recorder> tape;
   BatchShape shape;
-  std::map<Field, graph::Value>
-      inputs;  // that it reads, for all tokens of the micro-batch on every tensor rank
+  std::set<Field> fields;  // of a batch, that the model reads
+  // Those that this rank's stage reads, for all tokens of the micro-batch on every tensor rank.
+  std::map<Field, graph::Value> inputs;
   // (1) f64, summed over the labels >= 0 of one input, in the order of FieldInfo::loss; the
   // gradient of each is scaled by StepNumbers::gradient_scale[index].
   struct Loss {
@@ -65,7 +67,10 @@ struct Recording {
   Recording() = default;
   Recording(const BatchShape& shape, DType dtype)
       : tape(std::make_shared<graph::Recorder>(dtype)), shape(shape) {}
-  graph::Value input(Field field) {
+  // `here`: whether this rank's stage reads it.
+  graph::Value input(Field field, bool here = true) {
+    fields.insert(field);
+    if (!here) return {};
     const std::int64_t sequences = info_of(field).width == FieldWidth::source_length
                                        ? shape.source_rows().sequences
                                        : shape.sequences;

@@ -9,9 +9,29 @@ namespace tfm::nn {
 int ParameterSet::add(ParameterSpec spec) {
   TFM_CHECK(offsets_.empty(), "parameters must be added before finish()");
   for (const PartSpec& part : spec.parts) streams_.add(part.name);
+  for (const comm::Axis a : comm::kAxes)
+    if (kStageAxes.contains(a)) spec.placement[a] = Placement::one_rank;
+  spec.stage = stage_;
   specs_.push_back(std::move(spec));
   layers_.push_back(layer_);
   return size() - 1;
+}
+
+void ParameterSet::use_at(int i, int stage) {
+  std::vector<int>& borrowers = specs_[i].borrowers;
+  if (stage != specs_[i].stage && std::ranges::find(borrowers, stage) == borrowers.end())
+    borrowers.push_back(stage);
+}
+
+bool ParameterSet::borrowed(int i) const {
+  return std::ranges::find(specs_[i].borrowers, own_stage()) != specs_[i].borrowers.end();
+}
+
+std::vector<int> ParameterSet::borrowed() const {
+  std::vector<int> all;
+  for (int i = 0; i < size(); ++i)
+    if (borrowed(i)) all.push_back(i);
+  return all;
 }
 
 Placements ParameterSpec::gradient() const {
@@ -67,13 +87,16 @@ std::vector<PartSlice> ParameterSet::slices_of(int i) const {
 
 void ParameterSet::finish() {
   offsets_.resize(specs_.size());
+  first_slices_.resize(specs_.size());
+  for (int i = 0; i < size(); ++i) padded_.push_back(round_up(local_shape(i).elements(), kGranule));
   std::vector<comm::AxisSet> reductions{kBatchAxes};  // in order of first use
-  const auto reduced_over = [&](int i) {
-    return axes_with(specs_[i].gradient(), Placement::partial);
-  };
-  for (int i = 0; i < size(); ++i)
-    if (std::ranges::find(reductions, reduced_over(i)) == reductions.end())
-      reductions.push_back(reduced_over(i));
+  std::vector<comm::AxisSet> reduced(specs_.size());
+  for (int i = 0; i < size(); ++i) {
+    if (!owned(i)) continue;
+    reduced[i] = layout_.group_of(axes_with(specs_[i].gradient(), Placement::partial));
+    if (std::ranges::find(reductions, reduced[i]) == reductions.end())
+      reductions.push_back(reduced[i]);
+  }
   for (const comm::AxisSet axes : reductions) {
     std::int64_t begin = flat_;
     int last = -1;
@@ -83,18 +106,30 @@ void ParameterSet::finish() {
       segments_.push_back({axes, std::exchange(begin, flat_), flat_});
     };
     for (int i = 0; i < size(); ++i) {
-      if (reduced_over(i) != axes) continue;
-      const std::int64_t elements = round_up(local_shape(i).elements(), kGranule);
+      if (!owned(i) || reduced[i] != axes) continue;
       if (segment_elements_ > 0 &&
-          (layers_[i] != last || flat_ - begin + elements > segment_elements_))
+          (layers_[i] != last || flat_ - begin + padded_[i] > segment_elements_))
         end_segment();
       last = layers_[i];
       offsets_[i] = flat_;
+      order_.push_back(i);
+      first_slices_[i] = static_cast<int>(slices_.size());
       std::ranges::move(slices_of(i), std::back_inserter(slices_));
-      flat_ += elements;
+      flat_ += padded_[i];
     }
     end_segment();
   }
+  for (const int i : borrowed()) {
+    offsets_[i] = borrowed_;
+    borrowed_ += padded_[i];
+  }
+}
+
+std::span<const int> ParameterSet::lying_in(std::int64_t begin, std::int64_t end) const {
+  const auto ends = [&](int i) { return offsets_[i] + padded_[i]; };
+  const auto begins = [&](int i) { return offsets_[i]; };
+  const auto first = std::ranges::upper_bound(order_, begin, {}, ends);
+  return {first, std::ranges::lower_bound(first, order_.end(), end, {}, begins)};
 }
 
 std::int64_t ParameterSet::total_elements() const {

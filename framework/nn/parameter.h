@@ -7,6 +7,7 @@
 // programs, tests) are the parts.
 #include <algorithm>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,9 @@ struct ParameterSpec {
   // Along these axes, too, a rank has a term of the gradient only (of its rows, of its heads);
   // along kBatchAxes it is so for every parameter.
   comm::AxisSet partial{};
+  // Of the pipeline: the stage that owns it, and those that borrow it (ParameterSet::use_at()).
+  int stage = 0;
+  std::vector<int> borrowers = {};
 
   Placements gradient() const;
   // Axes along which ranks hold the same weights; without those along which ZeRO shares out what
@@ -84,6 +88,13 @@ void each_run(const PartSlice& s, std::int64_t first, std::int64_t count, F&& f)
   }
 }
 
+// Tags of the messages between two ranks of a pipeline: a value that passes from a stage to the
+// next one, the `i`-th of those of chunk `chunk` of the sender, and under the next tag its
+// gradient; the gradient of a borrowed parameter, and under the next tag its weights.
+constexpr int kValuesOfStage = 4, kMostChunks = 64;
+constexpr int tag_of_value(int chunk, int i) { return 2 * (kValuesOfStage * chunk + i); }
+constexpr int tag_of_parameter(int i) { return 2 * (kValuesOfStage * kMostChunks + i); }
+
 // Flat range whose gradients are summed over the same axes: all of them, or those of a layer.
 struct Segment {
   comm::AxisSet axes;
@@ -99,20 +110,35 @@ class ParameterSet {
   ParameterSet(comm::Layout layout, int rank, std::int64_t segment_elements = 0)
       : layout_(layout), rank_(rank), segment_elements_(segment_elements) {}
 
-  // Returns the parameter's index; names and their random streams must be new.
+  // Returns the parameter's index, the same on all ranks; names and their random streams must be
+  // new. The stage of the pipeline that begins last owns it.
   int add(ParameterSpec spec);
+  void begin_stage(int stage) { stage_ = stage; }
+  // That stage reads the parameter, too. It borrows it where another one owns it: has a copy of the
+  // weights, and a gradient of its own, which is added to the owner's.
+  void use_at(int i, int stage);
+  bool owned(int i) const { return specs_[i].stage == own_stage(); }
+  bool borrowed(int i) const;
+  std::vector<int> borrowed() const;  // in ascending order
+  std::int64_t borrowed_elements() const { return borrowed_; }
   void next_layer() { ++layer_; }  // what is added from now on is used apart from what was
   void finish();                   // assigns offsets; no add() afterwards
 
+  // Of the whole model; the flat buffers, segments and slices are of those that this rank owns.
   int size() const { return static_cast<int>(specs_.size()); }
   const ParameterSpec& spec(int i) const { return specs_[i]; }
   Shape local_shape(int i) const;
+  // In the flat buffers, or of a borrowed one in those of borrowed ones.
   std::int64_t offset(int i) const { return offsets_[i]; }
+  std::int64_t padded_elements(int i) const { return padded_[i]; }
+  // Owned parameters with elements, or padding, in [begin, end) of the flat buffers, in order.
+  std::span<const int> lying_in(std::int64_t begin, std::int64_t end) const;
   std::int64_t flat_elements() const { return flat_; }
   const std::vector<Segment>& segments() const { return segments_; }
   bool by_layers() const { return segment_elements_ > 0; }
   const std::vector<PartSlice>& slices() const { return slices_; }
-  std::int64_t total_elements() const;  // of the whole model, without padding
+  int first_slice(int i) const { return first_slices_[i]; }  // of an owned parameter's parts
+  std::int64_t total_elements() const;                       // of the whole model, without padding
   // Of the ranks that have the same weights along `axes` this is the first one.
   bool first_of_copies(int i, comm::AxisSet axes) const;
 
@@ -146,7 +172,7 @@ class ParameterSet {
   }
 
   graph::Value record(graph::Recorder& r, int i) const {
-    return r.parameter(i, specs_[i].parts[0].name, local_shape(i));
+    return r.parameter(i, specs_[i].parts[0].name, local_shape(i), {}, borrowed(i));
   }
   Tensor view(int i, void* flat, DType t) const;
 
@@ -154,20 +180,22 @@ class ParameterSet {
   struct Shard {
     int count, place;
   };
+  int own_stage() const { return layout_.place(rank_, kStageAxes); }
   Shard shard(const ParameterSpec& s, Placement along) const;
   std::vector<PartSlice> slices_of(int i) const;
 
   comm::Layout layout_;
   int rank_;
   std::int64_t segment_elements_;
-  int layer_ = 0;
+  int layer_ = 0, stage_ = 0;
   std::vector<ParameterSpec> specs_;
   std::vector<int> layers_;  // of each parameter
   RandomStreams streams_;
-  std::vector<std::int64_t> offsets_;
+  std::vector<std::int64_t> offsets_, padded_;
+  std::vector<int> first_slices_, order_;  // order_: owned, as they lie in the flat buffers
   std::vector<PartSlice> slices_;
   std::vector<Segment> segments_;
-  std::int64_t flat_ = 0;
+  std::int64_t flat_ = 0, borrowed_ = 0;
 };
 
 }  // namespace tfm::nn

@@ -11,11 +11,18 @@ enum class Placement : std::uint8_t {
   shard_rows,     // equal shares; rows are padded to them
   shard_columns,  // equal shares
   partial,        // each rank has a term of their sum
+  one_rank,       // one rank has all of them, the others nothing
 };
 using Placements = comm::PerAxis<Placement>;
 
 // Axes along which batches are sharded: ranks have sequences of their own.
 inline constexpr comm::AxisSet kBatchAxes = comm::kData;
+// Axes along which blocks are shared out: the stages of a pipeline.
+inline constexpr comm::AxisSet kStageAxes = comm::Axis::pipeline;
+// Along these ranks have terms of a loss: the last stage of a pipeline has all of them.
+inline comm::AxisSet loss_axes(const comm::Layout& layout) {
+  return layout.group_of(kBatchAxes | kStageAxes);
+}
 // Axes along which layers are sharded: ranks share out heads, ffn columns and the vocabulary.
 inline constexpr comm::AxisSet kModelAxes = comm::Axis::tensor;
 

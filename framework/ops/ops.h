@@ -130,4 +130,14 @@ graph::Value gather_sequence(graph::Recorder& r, graph::Value x,
 graph::Value scatter_sequence(graph::Recorder& r, graph::Value x, int ranks,
                               graph::Value bias = {});  // reduce_scatter rows (+ bias) | all_gather
 
+// Between the stages of a pipeline, by their places along its axis. `tag`: even, one for each pair
+// of calls between two ranks; the gradient of what is sent comes back under the next one.
+void send(graph::Recorder& r, graph::Value x, int to, int tag);  // after all its uses here
+graph::Value receive(graph::Recorder& r, const Shape& shape, int from, int tag);
+// Recorded before all uses of a parameter: the whole gradients of those that borrow it are sent to
+// its owner, where they are added to its own.
+void borrowed_gradient(graph::Recorder& r, graph::Value weight, int owner, int tag);
+void lent_gradient(graph::Recorder& r, graph::Value weight, const std::vector<int>& borrowers,
+                   int tag);
+
 }  // namespace tfm::ops

@@ -15,6 +15,18 @@ Tensor range(void* flat, DType t, std::int64_t begin, std::int64_t end) {
           {end - begin}};
 }
 
+// f(parameter, other stage, whether this one is the owner) for each that this rank lends or
+// borrows, once for each other stage.
+template <class F>
+void each_lent(const nn::ParameterSet& parameters, F&& f) {
+  for (int i = 0; i < parameters.size(); ++i) {
+    const nn::ParameterSpec& spec = parameters.spec(i);
+    if (parameters.borrowed(i)) f(i, spec.stage, false);
+    if (parameters.owned(i))
+      for (const int stage : spec.borrowers) f(i, stage, true);
+  }
+}
+
 }  // namespace
 
 graph::Sharded sharded_by(int zero) { return {.parameters = zero > 2, .gradients = zero > 1}; }
@@ -30,6 +42,11 @@ std::vector<comm::CollectiveCall> update_collectives(const nn::ParameterSet& par
     for (const Bucket& b : buckets)
       all.push_back({comm::Collective::all_gather, b.shared,
                      (b.end - b.begin) * static_cast<std::int64_t>(size_of(dtype))});
+  each_lent(parameters, [&](int i, int peer, bool owned) {
+    all.push_back({owned ? comm::Collective::send : comm::Collective::receive, nn::kStageAxes,
+                   parameters.local_shape(i).elements() * static_cast<std::int64_t>(size_of(dtype)),
+                   peer, nn::tag_of_parameter(i) + 1});
+  });
   return all;
 }
 
@@ -130,12 +147,33 @@ void Optimizer::round(device::AnyStream stream, const Flat& flat) const {
 }
 
 void Optimizer::gather(const Flat& flat) const {
-  if (options_.zero == 0 || flat.sharded.parameters) return;
-  for (const Bucket& b : buckets_) {
-    const auto [begin, end] = share_of(b, mesh_);
-    tensors_.group(b.shared).all_gather(range(flat.parameters, dtype_, begin, end),
-                                        range(flat.parameters, dtype_, b.begin, b.end));
-  }
+  if (options_.zero > 0 && !flat.sharded.parameters)
+    for (const Bucket& b : buckets_) {
+      const auto [begin, end] = share_of(b, mesh_);
+      tensors_.group(b.shared).all_gather(range(flat.parameters, dtype_, begin, end),
+                                          range(flat.parameters, dtype_, b.begin, b.end));
+    }
+  lend(flat);
+}
+
+// A send needs memory that stays as it is until it is received: the parameters do.
+void Optimizer::lend(const Flat& flat) const {
+  each_lent(*parameters_, [&](int i, int peer, bool owned) {
+    comm::Communicator& messages = tensors_.group(nn::kStageAxes);
+    const Tensor t = parameter(flat, i);
+    const int tag = nn::tag_of_parameter(i) + 1;
+    owned ? messages.send(t, t, peer, tag) : messages.receive(t, peer, tag);
+  });
+}
+
+Tensor Optimizer::parameter(const Flat& flat, int i) const {
+  return parameters_->view(i, parameters_->borrowed(i) ? flat.borrowed_parameters : flat.parameters,
+                           dtype_);
+}
+
+Tensor Optimizer::gradient(const Flat& flat, int i) const {
+  return parameters_->view(i, parameters_->borrowed(i) ? flat.borrowed_gradients : flat.gradients,
+                           accum_type(dtype_));
 }
 
 void Optimizer::gather_into(const Flat& flat, void* parameters) const {

@@ -18,7 +18,8 @@ struct OptimizerOptions {
 
 graph::Sharded sharded_by(int zero);
 
-// The rule's and then, under ZeRO 1 and 2, the gathering of the parameters.
+// The rule's and then, under ZeRO 1 and 2, the gathering of the parameters, and the messages with
+// those that are lent.
 std::vector<comm::CollectiveCall> update_collectives(const nn::ParameterSet& parameters,
                                                      const comm::Layout& layout,
                                                      const OptimizerOptions& options,
@@ -35,6 +36,9 @@ class Optimizer {
   const OptimizerOptions& options() const { return options_; }
   const ShardLayout& shards() const { return shards_; }
   using Flat = FlatBuffers;
+  // The weights or gradients of a parameter that this rank owns, or borrows, where they are whole.
+  Tensor parameter(const Flat& flat, int i) const;
+  Tensor gradient(const Flat& flat, int i) const;
   // Of the buckets, whose gradients are to be reduced before measure(): whole, or this rank's
   // shares.
   std::vector<Tensor> bucket_gradients(const Flat& flat) const;
@@ -62,6 +66,7 @@ class Optimizer {
   void round(device::AnyStream stream,
              const Flat& flat) const;   // this rank's weights become parameters,
   void gather(const Flat& flat) const;  // which every rank gets
+  void lend(const Flat& flat) const;    // and every stage that borrows one
   void add_counted(std::int64_t begin, std::int64_t end, std::int64_t at);
   std::vector<Tensor> of_buckets(void* flat, DType type, bool sharded) const;
 

@@ -19,9 +19,12 @@ struct FlatBuffers {
   void* parameters = nullptr;
   void* gradients = nullptr;
   graph::Sharded sharded;
-  void* state = nullptr;      // of the rule, as ShardLayout says
-  void* master = nullptr;     // null where the parameters themselves are wide
-  void* average = nullptr;    // null without one
+  void* state = nullptr;    // of the rule, as ShardLayout says
+  void* master = nullptr;   // null where the parameters themselves are wide
+  void* average = nullptr;  // null without one
+  // Of parameters that the rank borrows.
+  void* borrowed_parameters = nullptr;
+  void* borrowed_gradients = nullptr;
   void* workspace = nullptr;  // of the rule while it updates; holds nothing between updates
 };
 

@@ -14,11 +14,9 @@ std::vector<Bucket> make_buckets(const nn::ParameterSet& parameters, const comm:
             : round_up(bucket_elements, nn::ParameterSet::kGranule * layout.size(s.axes));
     for (std::int64_t end = s.end; end > s.begin; end = std::max(s.begin, end - size)) {
       Bucket b{s.axes, layout.shared(s.axes), std::max(s.begin, end - size), end, {}};
-      for (int i = 0; i < parameters.size(); ++i) {
-        const std::int64_t first = parameters.offset(i),
-                           last = first + parameters.local_shape(i).elements();
-        if (first < b.end && b.begin < last) b.parameters.push_back(i);
-      }
+      for (const int i : parameters.lying_in(b.begin, b.end))
+        if (b.begin < parameters.offset(i) + parameters.local_shape(i).elements())
+          b.parameters.push_back(i);
       buckets.push_back(std::move(b));
     }
   }
@@ -99,17 +97,17 @@ class Builder {
 
  private:
   void add_parts(int parameter, const StateRange& r) {
-    const auto& slices = parameters_.slices();
     const nn::ParameterSpec& spec = parameters_.spec(parameter);
+    const int first = parameters_.first_slice(parameter);
     // Under ZeRO, ranks share out what they reduce together; of other copies the first one counts.
     const bool counted =
         mesh_.place(zero_ > 0 ? spec.copies_of_shares(mesh_.layout) : spec.copies()) == 0;
-    for (std::size_t p = 0; p < slices.size(); ++p) {
-      const nn::PartSlice& s = slices[p];
+    for (int p = first; p < first + std::ssize(spec.parts); ++p) {
+      const nn::PartSlice& s = parameters_.slices()[static_cast<std::size_t>(p)];
       const std::int64_t begin = std::max(r.begin, s.offset),
                          end = std::min(r.end, s.offset + s.elements());
-      if (s.parameter != parameter || begin >= end) continue;
-      PartRange part{r, static_cast<int>(p), begin - s.offset, counted};
+      if (begin >= end) continue;
+      PartRange part{r, p, begin - s.offset, counted};
       part.state_offset += begin - r.begin, part.group_offset += begin - r.begin;
       part.begin = begin, part.end = end;
       layout_.parts.push_back(part);

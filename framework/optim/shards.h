@@ -30,12 +30,9 @@ std::int64_t shared_elements(const std::vector<Bucket>& buckets, const comm::Lay
 template <class F>
 void each_parameter(const nn::ParameterSet& parameters, std::int64_t begin, std::int64_t end,
                     F&& f) {
-  for (int i = 0; i < parameters.size(); ++i) {
-    const std::int64_t at = parameters.offset(i),
-                       padded = round_up(parameters.local_shape(i).elements(),
-                                         nn::ParameterSet::kGranule);
-    if (const auto first = std::max(begin, at), last = std::min(end, at + padded); first < last)
-      f(i, first, last);
+  for (const int i : parameters.lying_in(begin, end)) {
+    const std::int64_t at = parameters.offset(i);
+    f(i, std::max(begin, at), std::min(end, at + parameters.padded_elements(i)));
   }
 }
 

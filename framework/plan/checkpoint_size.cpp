@@ -18,7 +18,7 @@ std::int64_t checkpoint_bytes(const StepPlan& plan) {
         std::ranges::count(shards.states, r.group, &optim::ShardLayout::ElementState::group);
     elements += r.count() * (states + (master ? 1 : 0) + (options.ema > 0 ? 1 : 0));
   }
-  if (plan.mesh.rank() == 0)
+  if (plan.mesh.place(plan.mesh.layout.stage()) == 0)
     for (const optim::PartState& s : shards.part_states) elements += s.shape.elements();
   return elements * 4;
 }

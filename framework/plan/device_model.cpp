@@ -79,6 +79,8 @@ int ring_passes(comm::Collective kind) {
 }  // namespace
 
 double ring_bytes(const comm::CollectiveCall& c, const comm::Layout& layout) {
+  if (c.kind == comm::Collective::receive) return 0;
+  if (c.kind == comm::Collective::send) return static_cast<double>(c.bytes);
   const int size = layout.size(c.axes);
   return ring_passes(c.kind) * static_cast<double>(c.bytes) * (size - 1) / size;
 }
@@ -97,6 +99,12 @@ double DeviceModel::collective_seconds(const comm::CollectiveCall& c,
                                        const comm::Layout& layout) const {
   const int size = layout.size(c.axes);
   if (size == 1 || c.kind == comm::Collective::barrier) return 0;
+  if (c.peer >= 0) {  // the sender's time; a receiver that waits is in the bubble
+    const auto& link = layout.stride(c.axes) < ranks_per_node ? node : network;
+    return c.kind == comm::Collective::send
+               ? link.latency + static_cast<double>(c.bytes) / link.bandwidth
+               : 0;
+  }
   const int here = std::max(1, std::min(size, ranks_per_node / layout.stride(c.axes)));
   const int crossings = size > here ? std::min(size - 1, (size + here - 1) / here)
                                     : 0;  // of the size - 1 hops of an element

@@ -48,6 +48,7 @@ std::map<std::string, std::string> settings(const config::Config& c) {
 
 // Ranks along each axis, the outermost loop first. What is left of the ranks are data ranks.
 constexpr LayoutKey kGridKeys[] = {
+    {.name = "parallel.pipeline", .numbers = config::divisors},
     {.name = "parallel.tensor", .numbers = config::divisors},
     {.name = "parallel.sequence",
      .matters = [](const config::Config& c) { return c.parallel.tensor > 1; }},

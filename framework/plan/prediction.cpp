@@ -92,7 +92,8 @@ class Clock {
 
 std::string_view name_of(Limit l) {
   constexpr std::string_view names[kLimits] = {
-      "matrix products", "attention", "memory bandwidth", "optimizer", "communication", "launches"};
+      "matrix products", "attention", "memory bandwidth", "optimizer", "communication",
+      "launches",        "bubble"};
   return names[static_cast<std::size_t>(l)];
 }
 
@@ -142,9 +143,10 @@ Prediction predict(const StepPlan& plan, const ShapePlan& shape, const DeviceMod
   if (later > 0) clock.micro_batch(false, false, 1);
   if (later > 1) clock.micro_batch(true, false, later - 1);
   clock.micro_batch(later > 0, true, 1);
-  const auto objectives = static_cast<std::int64_t>(shape.training.losses.size());
+  clock.result.passes = clock.result.seconds();
   for (int i = 0; i < 2; ++i)  // labels, loss
-    clock.collective("reduce", {comm::Collective::all_reduce_sum, nn::kBatchAxes, 8 * objectives});
+    clock.collective("reduce", {comm::Collective::all_reduce_sum, nn::loss_axes(plan.mesh.layout),
+                                8 * plan.objectives});
   clock.collective("reduce",
                    {comm::Collective::all_reduce_sum, comm::kWorld, sizeof(SquareSum)});  // norm
   clock.update();
@@ -153,6 +155,23 @@ Prediction predict(const StepPlan& plan, const ShapePlan& shape, const DeviceMod
                                  optimizer_of(plan.config), plan.buckets, plan.dtype))
     clock.collective("optimizer", call);
   return clock.result;
+}
+
+Prediction predict(const std::vector<const StepPlan*>& stages, const DeviceModel& device) {
+  std::vector<Prediction> all;
+  double passes = 0;
+  for (const StepPlan* p : stages)
+    passes += all.emplace_back(predict(*p, p->largest(), device)).passes;
+  Prediction slowest = *std::ranges::max_element(all, {}, &Prediction::seconds);
+  if (stages.size() == 1) return slowest;
+  // A pipeline fills, and drains, with a micro-batch in one chunk of each of the other ranks.
+  const StepPlan& first = *stages.front();
+  const auto pieces =
+      static_cast<double>(first.largest().micro_batches * first.config.parallel.stages_of_rank());
+  const double most = std::ranges::max_element(all, {}, &Prediction::passes)->passes,
+               bubble = most + (passes - most) / pieces - slowest.passes;
+  slowest.phases["bubble"] = slowest.limits[static_cast<std::size_t>(Limit::bubble)] = bubble;
+  return slowest;
 }
 
 }  // namespace tfm::plan

@@ -6,20 +6,30 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "plan/device_model.h"
 #include "plan/step_plan.h"
 
 namespace tfm::plan {
 
-enum class Limit : std::uint8_t { products, attention, memory, optimizer, communication, launches };
-inline constexpr int kLimits = 6;
+enum class Limit : std::uint8_t {
+  products,
+  attention,
+  memory,
+  optimizer,
+  communication,
+  launches,
+  bubble
+};
+inline constexpr int kLimits = 7;
 std::string_view name_of(Limit l);  // "matrix products", "attention", "memory bandwidth",
-                                    // "optimizer", "communication", "launches"
+                                    // "optimizer", "communication", "launches", "bubble"
 
 struct Prediction {
   std::map<std::string, double> phases;  // seconds: forward, recompute, backward, reduce (what
-                                         // backward does not hide), optimizer
+                                         // backward does not hide), optimizer, bubble
+  double passes = 0;                     // of these, in the micro-batches' programs
   std::array<double, kLimits> limits{};  // the same seconds by what they are spent on
 
   double seconds() const;
@@ -43,5 +53,9 @@ UpdateBytes update_bytes(const StepPlan& plan);
 
 // Of one optimizer step of `shape`.
 Prediction predict(const StepPlan& plan, const ShapePlan& shape, const DeviceModel& device);
+// Of the slowest rank of a pipeline, by the plans of its stages for the largest shape. With passes
+// of t_s for a micro-batch on stage s, of which there are M, they take (M - 1) max t_s + the sum of
+// t_s: what a stage does not work meanwhile is its bubble.
+Prediction predict(const std::vector<const StepPlan*>& stages, const DeviceModel& device);
 
 }  // namespace tfm::plan

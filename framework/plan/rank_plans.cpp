@@ -1,37 +1,87 @@
 #include "plan/rank_plans.h"
 
 #include <algorithm>
+#include <map>
 
 #include "models/registry.h"
 
 namespace tfm::plan {
 namespace {
 
+// Those that are borrowed as negative numbers.
 std::vector<std::int64_t> sizes_of_parts(const config::Config& config, const comm::Mesh& mesh) {
   const auto model = models::make_model(config, mesh);
   std::vector<std::int64_t> sizes;
-  for (const nn::PartSlice& s : model->parameters().slices()) sizes.push_back(s.elements());
+  const nn::ParameterSet& parameters = model->parameters();
+  for (const nn::PartSlice& s : parameters.slices()) sizes.push_back(s.elements());
+  for (const int i : parameters.borrowed()) sizes.push_back(-parameters.local_shape(i).elements());
   return sizes;
+}
+
+// The same of each stage, of whole parts.
+std::vector<std::vector<std::int64_t>> parts_of_stages(const nn::Model& model) {
+  const nn::ParameterSet& parameters = model.parameters();
+  std::map<int, std::vector<std::int64_t>> sizes;
+  for (int i = 0; i < parameters.size(); ++i)
+    for (const nn::PartSpec& p : parameters.spec(i).parts) {
+      const std::int64_t size = p.rows * std::max<std::int64_t>(parameters.spec(i).cols, 1);
+      sizes[parameters.spec(i).stage].push_back(size);
+      for (const int borrower : parameters.spec(i).borrowers) sizes[borrower].push_back(-size);
+    }
+  std::vector<std::vector<std::int64_t>> all;  // every stage has parts
+  for (auto& [stage, parts] : sizes) all.push_back(std::move(parts));
+  return all;
 }
 
 }  // namespace
 
 RankPlans::RankPlans(const config::Config& config) {
   const comm::Layout layout = config::layout_of(config);
-  std::vector<std::vector<std::int64_t>> known;
-  for (const int rank : layout.group(0, nn::kModelAxes)) {
+  std::vector<std::pair<int, std::vector<std::int64_t>>> known;  // stage, and sizes of its parts
+  for (const int rank : layout.group(0, kSharedOut)) {
     const comm::Mesh mesh(layout, rank);
-    std::vector<std::int64_t> sizes = sizes_of_parts(config, mesh);
-    const auto at = std::ranges::find(known, sizes);
+    std::pair key{mesh.place(nn::kStageAxes), sizes_of_parts(config, mesh)};
+    const auto at = std::ranges::find(known, key);
     index_.push_back(static_cast<std::size_t>(at - known.begin()));
     if (at != known.end()) continue;
-    known.push_back(std::move(sizes));
+    known.push_back(std::move(key));
     plans_.push_back(make_step_plan(config, mesh));
   }
 }
 
+std::vector<const StepPlan*> RankPlans::stages() const {
+  std::vector<const StepPlan*> all;
+  for (const int rank : first().mesh.layout.group(0, nn::kStageAxes)) all.push_back(&of(rank));
+  return all;
+}
+
+StagePlans::StagePlans(const config::Config& config) {
+  const comm::Layout layout = config::layout_of(config);
+  std::vector<std::vector<std::int64_t>> parts(layout.size(nn::kStageAxes)), planned;
+  if (parts.size() > 1) parts = parts_of_stages(*models::make_model(config, comm::Mesh(layout)));
+  for (const int rank : layout.group(0, nn::kStageAxes)) {
+    std::vector<std::int64_t>& sizes = parts[layout.place(rank, nn::kStageAxes)];
+    const auto at = std::ranges::find(planned, sizes);
+    index_.push_back(static_cast<std::size_t>(at - planned.begin()));
+    if (at != planned.end()) continue;
+    planned.push_back(std::move(sizes));
+    plans_.push_back(make_step_plan(config, comm::Mesh(layout, rank)));
+  }
+}
+
+std::vector<const StepPlan*> StagePlans::stages() const {
+  std::vector<const StepPlan*> all;
+  for (const std::size_t i : index_) all.push_back(&plans_[i]);
+  return all;
+}
+
+StepPlan& StagePlans::fullest() {
+  return *std::ranges::max_element(plans_, {}, [](const StepPlan& p) { return p.memory.total(); });
+}
+
 StepPlan plan_of_fullest(const config::Config& config) {
-  return make_step_plan(config, comm::Mesh(config::layout_of(config)));
+  StagePlans plans(config);
+  return std::move(plans.fullest());
 }
 
 }  // namespace tfm::plan

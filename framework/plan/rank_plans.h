@@ -20,19 +20,37 @@ class RankPlans {
   void each(F&& f) const {
     const comm::Layout& layout = first().mesh.layout;
     for (std::size_t i = 0; i < plans_.size(); ++i)
-      f(plans_[i], std::ranges::count(index_, i) * layout.size(nn::kBatchAxes));
+      f(plans_[i], std::ranges::count(index_, i) * layout.size(comm::kWorld - kSharedOut));
   }
+  std::vector<const StepPlan*> stages() const;  // of a pipeline: the plan of each one's first rank
 
  private:
+  // Along these axes ranks have other parameters.
+  static constexpr comm::AxisSet kSharedOut = nn::kModelAxes | nn::kStageAxes;
   std::size_t place_of(int rank) const {
-    return static_cast<std::size_t>(first().mesh.layout.place(rank, nn::kModelAxes));
+    return static_cast<std::size_t>(first().mesh.layout.place(rank, kSharedOut));
   }
 
   std::vector<StepPlan> plans_;
-  std::vector<std::size_t> index_;  // of the plan, by place along kModelAxes
+  std::vector<std::size_t> index_;  // of the plan, by place along kSharedOut
 };
 
-// Of the rank that has the largest share of everything.
+// Of each stage's rank that has the largest share of everything, for searches: of stages with equal
+// parts one is planned, the first, which has the most micro-batches under way.
+class StagePlans {
+ public:
+  // `config`: resolved for its ranks.
+  explicit StagePlans(const config::Config& config);
+
+  std::vector<const StepPlan*> stages() const;
+  StepPlan& fullest();  // that takes the most memory
+
+ private:
+  std::vector<StepPlan> plans_;
+  std::vector<std::size_t> index_;  // of the plan, by stage
+};
+
+// StagePlans::fullest(): of a run without a pipeline that of rank 0.
 StepPlan plan_of_fullest(const config::Config& config);
 
 }  // namespace tfm::plan

@@ -35,6 +35,11 @@ optim::Optimizer::Flat lay_out_flat(const StepPlan& p, device::Arena& arena) {
   flat.parameters = arena.take(
       kParameters, elements(flat.sharded.parameters) * static_cast<std::int64_t>(size_of(p.dtype)));
   flat.gradients = arena.take(kGradients, elements(flat.sharded.gradients) * accum_bytes);
+  if (const std::int64_t n = parameters.borrowed_elements(); n > 0) {
+    flat.borrowed_parameters =
+        arena.take(kParameters, n * static_cast<std::int64_t>(size_of(p.dtype)));
+    flat.borrowed_gradients = arena.take(kGradients, n * accum_bytes);
+  }
   if (shards.state_elements > 0)
     flat.state = arena.take(kOptimizer, shards.state_elements * accum_bytes);
   if (is_half(p.dtype)) flat.master = arena.take(kMaster, owned);

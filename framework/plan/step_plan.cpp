@@ -83,7 +83,10 @@ ShapePlan divide(const config::Config& c, const comm::Layout& layout, nn::BatchS
   const std::int64_t most = c.train.micro_batch_size > 0
                                 ? c.train.micro_batch_size
                                 : std::max<std::int64_t>(1, kMicroTokens / shape.length);
-  s.micro_batches = ceil_div(each, most);
+  // A pipeline's stages wait for each other less where there are several for each.
+  const std::int64_t stages = layout.size(nn::kStageAxes),
+                     least = stages > 1 ? std::min(each, 4 * stages) : 1;
+  s.micro_batches = std::max(ceil_div(each, most), least);
   s.shape.sequences = round_up(ceil_div(each, s.micro_batches), step);
   return s;
 }
@@ -101,8 +104,8 @@ std::vector<graph::BucketUse> bucket_uses(const StepPlan& p, int zero) {
       use.members.push_back({i, p.model->parameters().offset(i) - b.begin});
     use.reduce = {all_reduce_sum, b.axes, use.elements * gradient};
     if (zero > 0) use.reduce = {reduce_scatter, b.shared, use.elements * gradient};
-    if (zero > 0 && b.shared != b.axes)
-      use.across = {all_reduce_sum, b.axes - b.shared,
+    if (const comm::AxisSet across = b.axes - b.shared; zero > 0 && p.mesh.layout.size(across) > 1)
+      use.across = {all_reduce_sum, p.mesh.layout.group_of(across),
                     div_exact(use.elements, p.mesh.layout.size(b.shared)) * gradient};
     if (sharded.parameters) use.gather = {all_gather, b.shared, use.elements * parameter};
   }
@@ -115,6 +118,8 @@ void make_programs(StepPlan& p, ShapePlan& s, int zero) {
   inference::ForwardPass::Options evaluation{.device = !p.on_host()};
   if (sharded.parameters) evaluation.buckets = buckets;
   for (graph::BucketUse& b : evaluation.buckets) b.reduce = b.across = {};
+  s.passes =
+      schedule(p.mesh.layout, p.mesh.rank(), s.micro_batches, p.config.parallel.stages_of_rank());
   s.training = p.model->record_loss(s.shape, p.dtype, true);
   s.evaluation = inference::ForwardPass::loss(*p.model, s.shape, p.dtype, evaluation);
   graph::PlanOptions train{.recompute = recompute_of(p.config.recompute),
@@ -122,7 +127,8 @@ void make_programs(StepPlan& p, ShapePlan& s, int zero) {
                            .buckets = buckets,
                            .sharded = sharded,
                            .device = !p.on_host(),
-                           .overlap = !p.on_host()};
+                           .overlap = !p.on_host(),
+                           .slots = slots(s.passes)};
   if (!p.on_host()) train.fusions = ops::fusions();
   s.train_program = graph::plan(s.training.tape, train);
 }
@@ -169,9 +175,8 @@ std::map<std::string, std::int64_t> StepPlan::leaves(graph::Role role) const {
 std::map<Field, std::int64_t> StepPlan::batch_elements() const {
   std::map<Field, std::int64_t> elements;
   each_recording(*this, [&](const ShapePlan& s, const nn::Recording& r) {
-    for (const auto& [field, value] : r.inputs)
-      elements[field] =
-          std::max(elements[field], r.tape->info(value).shape.elements() * s.micro_batches);
+    for (const Field field : r.fields)
+      elements[field] = std::max(elements[field], s.sequences_per_rank() * s.shape.width(field));
   });
   return elements;
 }
@@ -192,17 +197,18 @@ double StepPlan::nominal_flops() const {
 
 std::vector<comm::CollectiveCall> StepPlan::collectives(const ShapePlan& shape) const {
   std::vector<comm::CollectiveCall> all;
-  const auto objectives = static_cast<std::int64_t>(shape.training.losses.size());
-  all.push_back({comm::Collective::all_reduce_sum, nn::kBatchAxes, 8 * objectives});  // labels
-  for (std::int64_t m = 0; m < shape.micro_batches; ++m)
-    std::ranges::copy(shape.train_program.collectives(m + 1 == shape.micro_batches),
+  const comm::CollectiveCall of_objectives{comm::Collective::all_reduce_sum,
+                                           nn::loss_axes(mesh.layout), 8 * objectives};
+  all.push_back(of_objectives);  // labels
+  for (const Pass& pass : shape.passes)
+    std::ranges::copy(shape.train_program.collectives(pass.last, pass.section),
                       std::back_inserter(all));
   all.push_back(
       {comm::Collective::all_reduce_sum, comm::kWorld, sizeof(SquareSum)});  // gradient norm
   std::ranges::copy(optim::update_collectives(model->parameters(), mesh.layout,
                                               optimizer_of(config), buckets, dtype),
                     std::back_inserter(all));
-  all.push_back({comm::Collective::all_reduce_sum, nn::kBatchAxes, 8 * objectives});  // loss
+  all.push_back(of_objectives);  // loss
   leave_out_single(all, mesh.layout);
   return all;
 }
@@ -215,7 +221,7 @@ std::vector<comm::CollectiveCall> StepPlan::evaluation_collectives(const ShapePl
   for (std::int64_t run = 0; run < runs; ++run)
     std::ranges::copy(shape.evaluation.program().collectives(false), std::back_inserter(all));
   for (const std::int64_t bytes : inference::Totals::reduced_bytes())
-    all.push_back({comm::Collective::all_reduce_sum, nn::kBatchAxes, bytes});
+    all.push_back({comm::Collective::all_reduce_sum, nn::loss_axes(mesh.layout), bytes});
   leave_out_single(all, mesh.layout);
   return all;
 }
@@ -231,6 +237,8 @@ std::uint64_t StepPlan::collective_hash() const {
         mix(static_cast<std::uint64_t>(c.kind));
         mix(static_cast<std::uint64_t>(c.axes.bits()));
         mix(static_cast<std::uint64_t>(c.bytes));
+        mix(static_cast<std::uint64_t>(c.peer));
+        mix(static_cast<std::uint64_t>(c.tag));
       }
   return h;
 }
@@ -239,6 +247,7 @@ StepPlan make_step_plan(const config::Config& config, const comm::Mesh& mesh,
                         std::optional<DType> dtype, const std::optional<nn::BatchShape>& only) {
   StepPlan p{.config = config, .mesh = mesh, .dtype = dtype.value_or(dtype_of(config.precision))};
   p.model = models::make_model(config, mesh);
+  p.objectives = config.model.next_sentence ? 2 : 1;
   if (config.eval.every > 0 && config.eval.translates() && !only) {
     config::Config whole_rows = config;
     whole_rows.parallel.sequence = false;

@@ -11,6 +11,7 @@
 #include "inference/forward.h"
 #include "nn/model.h"
 #include "optim/optimizer.h"
+#include "plan/schedule.h"
 
 namespace tfm::plan {
 
@@ -23,6 +24,7 @@ struct ShapePlan {
   std::int64_t batch = 0;          // sequences of the global batch
   nn::BatchShape shape;            // of a micro-batch
   std::int64_t micro_batches = 1;  // of a step
+  std::vector<Pass> passes;        // of a step
   nn::Recording training;
   graph::Program train_program;
   inference::ForwardPass evaluation;
@@ -41,8 +43,9 @@ struct StepPlan {
       translator;  // records translations of the validation data, if eval.metrics need them
   std::vector<ShapePlan> shapes;  // as batch_shapes() of the configuration
   std::vector<optim::Bucket> buckets;
-  device::MemoryPlan memory;   // of the device, see RunMemory
-  device::MemoryPlan staging;  // of the host, where the device is another
+  std::int64_t objectives = 1;  // of the model: the last stage of a pipeline has their losses
+  device::MemoryPlan memory;    // of the device, see RunMemory
+  device::MemoryPlan staging;   // of the host, where the device is another
 
   bool on_host() const { return config.device != config::DeviceKind::cuda; }
 

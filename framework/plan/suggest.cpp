@@ -22,7 +22,8 @@ class Search {
   }
 
   Suggestion plan(const config::Config& read, const config::Config& resolved) {
-    const StepPlan p = plan_of_fullest(resolved);
+    StagePlans plans(resolved);
+    const StepPlan& p = plans.fullest();
     const ShapePlan& shape = p.largest();
     ++result.planned;
     return {.changes = layouts_.changes(read),
@@ -34,7 +35,7 @@ class Search {
             .micro_batches = shape.micro_batches,
             .tokens = shape.batch * shape.shape.length,
             .bytes = p.memory.total(),
-            .times = predict(p, shape, device_)};
+            .times = predict(plans.stages(), device_)};
   }
 
   Suggestions result;

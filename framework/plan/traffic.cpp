@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "models/stages.h"
 #include "plan/device_model.h"
 
 namespace tfm::plan {
@@ -11,16 +12,19 @@ namespace {
 
 using Calls = std::vector<comm::CollectiveCall>;
 
-// Of ranks that share out batches; if there is one, all ranks share out layers only.
-bool of_batches(const comm::CollectiveCall& c, const comm::Layout& layout) {
-  return layout.size(c.axes & nn::kBatchAxes) > 1;
+// The axes to whose traffic a call counts: those that share out batches, if they have several ranks
+// in it, then those that share out layers.
+comm::AxisSet family_of(const comm::CollectiveCall& c, const comm::Layout& layout) {
+  for (const comm::AxisSet axes : {nn::kBatchAxes, nn::kModelAxes})
+    if (layout.size(c.axes & axes) > 1) return axes;
+  return nn::kStageAxes;
 }
 
 // Of the calls of one family.
-double sent(const Calls& calls, const comm::Layout& layout, bool batches) {
+double sent(const Calls& calls, const comm::Layout& layout, comm::AxisSet family) {
   double bytes = 0;
   for (const comm::CollectiveCall& c : calls)
-    if (of_batches(c, layout) == batches) bytes += ring_bytes(c, layout);
+    if (family_of(c, layout) == family) bytes += ring_bytes(c, layout);
   return bytes;
 }
 
@@ -31,19 +35,16 @@ Calls calls_of_rule(const StepPlan& p) {
 
 class Comparison {
  public:
-  Comparison(const StepPlan& p, bool batches)
-      : plan_(p),
-        batches_(batches),
-        micro_batches_(static_cast<double>(p.largest().micro_batches)) {
-    const comm::AxisSet axes = batches ? nn::kBatchAxes : nn::kModelAxes;
+  Comparison(const StepPlan& p, comm::AxisSet axes)
+      : plan_(p), axes_(axes), micro_batches_(static_cast<double>(p.largest().micro_batches)) {
     const int ranks = p.mesh.layout.size(axes);
     share_ = static_cast<double>(ranks - 1) / ranks;
     result_.axes = comm::name_of(axes);
-    result_.sent = sent(p.collectives(), p.mesh.layout, batches);
+    result_.sent = sent(p.collectives(), p.mesh.layout, axes);
   }
 
   TextbookTraffic finish() {
-    differ("collectives of the optimizer", sent(calls_of_rule(plan_), plan_.mesh.layout, batches_));
+    differ("collectives of the optimizer", sent(calls_of_rule(plan_), plan_.mesh.layout, axes_));
     double rest = result_.sent - result_.textbook;
     for (const auto& d : result_.differences) rest -= d.bytes;
     differ("other", rest);
@@ -86,25 +87,29 @@ class Comparison {
                : "norms, biases and positions under sequence parallelism: summed over all ranks",
            around);
     differ("gathered once: what backward does not read, or reads right behind forward", once);
-    differ("again for each further micro-batch",
-           (micro_batches_ - 1) * sent(p.largest().train_program.collectives(false), layout, true));
+    differ(
+        "again for each further micro-batch",
+        (micro_batches_ - 1) * sent(p.largest().train_program.collectives(false), layout, axes_));
     numbers();
   }
 
   void layers() {
     const config::ModelConfig& m = plan_.config.model;
     const nn::BatchShape& shape = plan_.largest().shape;
-    const double rows =
-        m.translates() ? static_cast<double>(m.n_encoder_layers * shape.source_rows().tokens() +
-                                             m.n_decoder_layers * shape.rows().tokens())
-                       : static_cast<double>(m.n_layers * shape.rows().tokens());
+    const models::Stages stages(plan_.config, plan_.mesh);
+    double rows = 0;
+    for (std::int64_t b = 0; b < stages.blocks(); ++b)
+      if (stages.own(stages.of(b)))
+        rows += static_cast<double>(m.translates() && b < m.n_encoder_layers
+                                        ? shape.source_rows().tokens()
+                                        : shape.rows().tokens());
     result_.formula = "4 all-reduces of a layer's rows in each micro-batch, or their halves";
     result_.textbook = 4 * 2 * share_ * micro_batches_ * rows * static_cast<double>(m.d_model) *
                        static_cast<double>(size_of(plan_.dtype));
     const graph::Program& program = plan_.largest().train_program;
     std::map<std::string, double> parts;
     for (const graph::Exchange& x : program.exchanges())
-      if (x.bucket < 0 && !of_batches(x.call, plan_.mesh.layout))
+      if (x.bucket < 0 && family_of(x.call, plan_.mesh.layout) == axes_)
         parts[part_of(program, x)] += micro_batches_ * ring_bytes(x.call, plan_.mesh.layout);
     parts[kLayers] -= result_.textbook;
     for (const optim::Bucket& b : plan_.buckets)
@@ -112,6 +117,27 @@ class Comparison {
         parts["norms, biases and positions under sequence parallelism"] +=
             bytes_of_element() * share_ * static_cast<double>(b.end - b.begin);
     for (const auto& [why, bytes] : parts) differ(why, bytes);
+    numbers();
+  }
+
+  void stages() {
+    const models::Stages stages(plan_.config, plan_.mesh);
+    int neighbours = 0;
+    for (int s = 0; s < stages.count(); ++s)
+      if (stages.own(s)) neighbours += (s > 0) + (s + 1 < stages.count());
+    const config::ModelConfig& m = plan_.config.model;
+    const nn::BatchShape& shape = plan_.largest().shape;
+    const int shards = plan_.config.parallel.sequence ? plan_.mesh.layout.size(nn::kModelAxes) : 1;
+    result_.formula = "a layer's rows to the next stage, their gradients to the one before";
+    result_.textbook = neighbours * micro_batches_ * static_cast<double>(shape.rows().tokens()) /
+                       shards * static_cast<double>(m.d_model) *
+                       static_cast<double>(size_of(plan_.dtype));
+    double rows = -result_.textbook, lent = 0;
+    for (const comm::CollectiveCall& c : plan_.collectives())
+      if (c.kind == comm::Collective::send)
+        (c.tag < nn::tag_of_parameter(0) ? rows : lent) += static_cast<double>(c.bytes);
+    differ("the encoder's output and its gradient, and other lengths of its rows", rows);
+    differ("parameters that several stages use: weights one way, gradients the other", lent);
     numbers();
   }
 
@@ -125,12 +151,11 @@ class Comparison {
   int batch_ranks() const { return plan_.mesh.layout.size(nn::kBatchAxes); }
   // Counts of labels, losses and the norm.
   void numbers() {
-    const auto objectives = static_cast<std::int64_t>(plan_.largest().training.losses.size());
-    const comm::CollectiveCall of_objectives{comm::Collective::all_reduce_sum, nn::kBatchAxes,
-                                             8 * objectives},
+    const comm::CollectiveCall of_objectives{
+        comm::Collective::all_reduce_sum, nn::loss_axes(plan_.mesh.layout), 8 * plan_.objectives},
         norm{comm::Collective::all_reduce_sum, comm::kWorld, sizeof(SquareSum)};
     differ("labels, losses and the norm",
-           sent({of_objectives, of_objectives, norm}, plan_.mesh.layout, batches_));
+           sent({of_objectives, of_objectives, norm}, plan_.mesh.layout, axes_));
   }
   // Of an element of the parameters, for its gradient and itself, times the ring's share.
   double bytes_of_element() const {
@@ -162,7 +187,7 @@ class Comparison {
   }
 
   const StepPlan& plan_;
-  bool batches_;
+  comm::AxisSet axes_;
   double micro_batches_, share_ = 0;
   TextbookTraffic result_;
 };
@@ -185,14 +210,15 @@ std::vector<Traffic> traffic(const StepPlan& plan) {
 
 std::vector<TextbookTraffic> textbook_traffic(const StepPlan& plan) {
   std::vector<TextbookTraffic> all;
-  const auto compare = [&](comm::AxisSet axes, bool batches, void (Comparison::*formula)()) {
+  const auto compare = [&](comm::AxisSet axes, void (Comparison::*formula)()) {
     if (plan.mesh.layout.size(axes) == 1) return;
-    Comparison c(plan, batches);
+    Comparison c(plan, axes);
     (c.*formula)();
     all.push_back(c.finish());
   };
-  compare(nn::kBatchAxes, true, &Comparison::data);
-  compare(nn::kModelAxes, false, &Comparison::layers);
+  compare(nn::kBatchAxes, &Comparison::data);
+  compare(nn::kModelAxes, &Comparison::layers);
+  compare(nn::kStageAxes, &Comparison::stages);
   return all;
 }
 

@@ -34,7 +34,8 @@ struct TextbookTraffic {
 // gradients on a rank: all-reduce of gradients, 2 P; ZeRO 1 and 2, reduce-scatter of gradients and
 // all-gather of parameters, 2 P; ZeRO 3, gathers for forward and for backward, 3 P. Of a layer and
 // a micro-batch: 4 all-reduces of its rows, two in forward and two in backward, or under sequence
-// parallelism as many bytes in gathers and reduce-scatters.
+// parallelism as many bytes in gathers and reduce-scatters. Of a pipeline (Narayanan et al. 2021,
+// section 3.2): a micro-batch's rows to each neighbour, in one direction their gradients.
 std::vector<TextbookTraffic> textbook_traffic(const StepPlan& plan);
 
 }  // namespace tfm::plan

@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 
+#include "comm/consensus.h"
 #include "train/engine_state.h"
 #include "train/reference_step.h"
 #include "train/replicas.h"
@@ -61,15 +62,17 @@ struct PartNorms {
   std::int64_t elements = 0, whole_elements = 0;
 };
 
-// The worst part over all ranks, of each rank's error and bound.
+// The worst part over all ranks, of the error and bound of each of a rank's slices. `place`: of
+// these among the parts of the whole model.
 Finding worst_part(const std::string& check, const comm::Mesh& mesh,
-                   const std::vector<nn::PartSlice>& slices, const std::vector<double>& error,
-                   const std::vector<double>& bound) {
-  const std::size_t n = slices.size(), world = static_cast<std::size_t>(mesh.layout.world());
-  std::vector<double> mine, all(2 * n * world);
-  for (std::size_t i = 0; i < n; ++i) {
-    mine.push_back(std::isfinite(error[i]) ? error[i] : std::numeric_limits<double>::infinity());
-    mine.push_back(bound[i]);
+                   const std::vector<nn::PartSlice>& parts, const std::vector<std::size_t>& place,
+                   const std::vector<double>& error, const std::vector<double>& bound) {
+  const std::size_t n = parts.size(), world = static_cast<std::size_t>(mesh.layout.world());
+  std::vector<double> mine(2 * n), all(2 * n * world);
+  for (std::size_t i = 0; i < place.size(); ++i) {
+    mine[2 * place[i]] =
+        std::isfinite(error[i]) ? error[i] : std::numeric_limits<double>::infinity();
+    mine[2 * place[i] + 1] = bound[i];
   }
   mesh.world().all_gather({mine.data(), DType::f64, {std::ssize(mine)}},
                           {all.data(), DType::f64, {std::ssize(all)}});
@@ -81,7 +84,7 @@ Finding worst_part(const std::string& check, const comm::Mesh& mesh,
   for (std::size_t r = 0; r < world; ++r)
     for (std::size_t i = 0; i < n; ++i)
       if (ratio(r, i) > ratio(rank, part)) rank = r, part = i;
-  Finding f{check, slices[part].name, all[(rank * n + part) * 2], all[(rank * n + part) * 2 + 1]};
+  Finding f{check, parts[part].name, all[(rank * n + part) * 2], all[(rank * n + part) * 2 + 1]};
   for (std::size_t r = 0; r < world; ++r)
     if (ratio(r, part) > 1) f.ranks.push_back(static_cast<int>(r));
   return f;
@@ -196,12 +199,17 @@ class AsRun {
     for (std::size_t i = 0; i < slices_.size(); ++i) {
       nn::PartSlice p = slices_[i];
       p.offset = 0;
-      auto& part = whole[place_[i]];
-      nn::ParameterSet::gather(p, mine[i].data(), part.data());
-      if (p.axis >= 0)  // exact: one term is not zero
-        mesh_.group(nn::kModelAxes).all_reduce({part.data(), DType::f64, {std::ssize(part)}});
+      if (engine_->model().parameters().first_of_copies(p.parameter, comm::kWorld))
+        nn::ParameterSet::gather(p, mine[i].data(), whole[place_[i]].data());
     }
+    for (auto& part : whole)  // exact: one term is not zero
+      mesh_.world().all_reduce({part.data(), DType::f64, {std::ssize(part)}});
     return whole;
+  }
+
+  Finding worst(const std::string& check, const std::vector<double>& error,
+                const std::vector<double>& bound) const {
+    return worst_part(check, mesh_, reference_.parameters().slices(), place_, error, bound);
   }
 
   // Squares of the difference of two whole parts: all of it, and over this rank's elements.
@@ -300,7 +308,7 @@ class AsRun {
     }
     number("loss" + of, run.losses[0], loss, plain_loss, kResultFactor);
     number("gradient norm" + of, run.norms[0], norm, plain_norm, kGradientFactor);
-    all_.push_back(worst_part("gradient" + of, mesh_, slices_, error, bound));
+    all_.push_back(worst("gradient" + of, error, bound));
   }
 
   // The first update is a function of the weight and of its gradient alone.
@@ -338,7 +346,7 @@ class AsRun {
       error.push_back(std::sqrt(most) / size);
       bound.push_back(std::sqrt(room) / size);
     }
-    all_.push_back(worst_part("update of step 1", mesh_, slices_, error, bound));
+    all_.push_back(worst("update of step 1", error, bound));
   }
 
   // 16-bit weights are their fp32 masters, rounded.
@@ -356,7 +364,7 @@ class AsRun {
         }
       error.push_back(wrong);
     }
-    all_.push_back(worst_part("16-bit copies of weights", mesh_, slices_, error, bound));
+    all_.push_back(worst("16-bit copies of weights", error, bound));
   }
 
   void replicas() {
@@ -366,6 +374,9 @@ class AsRun {
     } catch (const Error& e) {
       f.error = 1, f.worst = e.what();
     }
+    mesh_.world().all_reduce({&f.error, DType::f64, {1}}, comm::Collective::all_reduce_max);
+    for (const std::string& worst : comm::gather_strings(mesh_.world(), f.worst))  // of a stage
+      if (f.worst.empty()) f.worst = worst;
     all_.push_back(f);
   }
 
@@ -394,7 +405,7 @@ class AsRun {
             most = std::max(most, std::abs(mine[i][k] - other[i][k]));
       error.push_back(most);
     }
-    all_.push_back(worst_part("recompute on vs. off", mesh_, slices_, error, bound));
+    all_.push_back(worst("recompute on vs. off", error, bound));
   }
 
   const config::Config& config_;
@@ -459,7 +470,9 @@ AsRunSize as_run_size(const config::Config& config, const comm::Mesh& mesh,
     return size.bytes;
   };
   if (with_layers(size.configured) <= size.available) return size;
-  std::int64_t fits = 1, too_many = size.configured;  // one is tried whether it fits or not
+  // One of each stack and stage is tried whether it fits or not.
+  std::int64_t fits = m.translates() ? ceil_div(c.parallel.pipeline, 2) : c.parallel.pipeline,
+               too_many = size.configured;
   while (too_many - fits > 1) {
     const std::int64_t middle = (fits + too_many) / 2;
     (with_layers(middle) <= size.available ? fits : too_many) = middle;

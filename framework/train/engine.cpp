@@ -32,12 +32,11 @@ std::vector<Tensor> Engine::leaves(const nn::Recording& recording) const {
   std::vector<Tensor> memory;
   const bool whole = !memory_.flat.sharded.parameters;
   for (const graph::ValueInfo& v : recording.tape->values())
-    memory.push_back(
-        v.role == graph::Role::parameter && whole
-            ? plan_.model->parameters().view(v.parameter, memory_.flat.parameters, plan_.dtype)
-        : v.role == graph::Role::input || v.role == graph::Role::constant
-            ? Tensor{memory_.leaves.at(v.name), v.dtype, v.shape}
-            : Tensor{});
+    memory.push_back(v.role == graph::Role::parameter && (whole || v.borrowed)
+                         ? optimizer_.parameter(memory_.flat, v.parameter)
+                     : v.role == graph::Role::input || v.role == graph::Role::constant
+                         ? Tensor{memory_.leaves.at(v.name), v.dtype, v.shape}
+                         : Tensor{});
   return memory;
 }
 
@@ -48,9 +47,9 @@ void Engine::bind(plan::ShapePlan& shape) {
                     .bucket_gradients = optimizer_.bucket_gradients(memory_.flat)};
   const auto& values = shape.training.tape->values();
   for (const graph::ValueInfo& v : values)
-    b.gradients.push_back(v.role == graph::Role::parameter && !memory_.flat.sharded.gradients
-                              ? plan_.model->parameters().view(v.parameter, memory_.flat.gradients,
-                                                               accum_type(plan_.dtype))
+    b.gradients.push_back(v.role == graph::Role::parameter &&
+                                  (v.borrowed || !memory_.flat.sharded.gradients)
+                              ? optimizer_.gradient(memory_.flat, v.parameter)
                               : Tensor{});
   shape.train_program.bind(memory_.activations.data(), b);
   inference::fill_constants(device_.stream(), shape.training, b.data);
@@ -148,23 +147,26 @@ std::int64_t Engine::graphs() const {
   return std::ranges::count_if(replays_, [](const auto& entry) { return entry.second.recorded(); });
 }
 
-// With the last micro-batch the norm and the update.
-void Engine::run_micro_batch(const plan::ShapePlan& shape, const graph::ExecContext& context,
-                             bool update) {
+// With the last one the norm and the update.
+void Engine::run_pass(const plan::ShapePlan& shape, const plan::Pass& pass,
+                      const graph::ExecContext& context, bool update) {
   const device::AnyStream stream = context.stream;
   const auto part = [&](double StepTimes::*seconds, const auto& f) {
     device::timed(stream, times_ ? &(times_->*seconds) : nullptr, f);
   };
   const auto work = [&] {
-    shape.train_program.run(context, times_ ? &times_->program : nullptr);
-    for (std::size_t k = 0; k < shape.training.losses.size(); ++k) {
-      const double* loss = shape.train_program.value(shape.training.losses[k].value).ptr<double>();
-      device::on(stream, [&](auto& s) {
-        kernels::copy(s, kernels::CopyArgs<double>{1, loss, &memory_.outcome->loss[k],
-                                                   context.state.accumulate_parameters});
-      });
-    }
-    if (!context.state.reduce_gradients) return;
+    const graph::Program& program = shape.train_program;
+    const std::int64_t slot = pass.micro_batch % std::max<std::int64_t>(program.slots(), 1);
+    program.run(context, times_ ? &times_->program : nullptr, pass.section, slot);
+    if (pass.makes_losses(program.chunks()))
+      for (std::size_t k = 0; k < shape.training.losses.size(); ++k) {
+        const double* loss = program.value(shape.training.losses[k].value, slot).ptr<double>();
+        device::on(stream, [&](auto& s) {
+          kernels::copy(s, kernels::CopyArgs<double>{1, loss, &memory_.outcome->loss[k],
+                                                     context.state.accumulate_parameters});
+        });
+      }
+    if (&pass != &shape.passes.back()) return;
     const device::ScratchScope scratch(stream, idle_memory());
     part(&StepTimes::norm,
          [&] { optimizer_.measure(stream, memory_.flat, memory_.numbers, memory_.outcome); });
@@ -172,7 +174,7 @@ void Engine::run_micro_batch(const plan::ShapePlan& shape, const graph::ExecCont
       part(&StepTimes::update,
            [&] { optimizer_.update(stream, memory_.flat, memory_.numbers, memory_.outcome); });
   };
-  if (recordable(shape, context.state.reduce_gradients))
+  if (pass.section == graph::Section{} && recordable(shape, context.state.reduce_gradients))
     replays_[{&shape, context.state.accumulate_parameters, context.state.reduce_gradients, update}]
         .run(stream, work);
   else
@@ -196,8 +198,8 @@ void Engine::run_micro_batches(std::int64_t step, std::optional<double> lr, cons
   const plan::ShapePlan& shape = plan_.shapes[batch.shape];
   graph::ExecContext context{
       device_.stream(), &tensors_, {.seed = plan_.config.train.seed}, memory_.numbers};
-  for (std::int64_t m = 0; m < shape.micro_batches; ++m) {
-    const std::int64_t first = m * shape.shape.sequences;
+  for (const plan::Pass& pass : shape.passes) {
+    const std::int64_t m = pass.micro_batch, first = m * shape.shape.sequences;
     upload(batch, shape, first);
     StepNumbers& next = memory_.next_numbers[static_cast<std::size_t>(m)];
     next = {.first_sequence = batch.first + first,
@@ -209,8 +211,8 @@ void Engine::run_micro_batches(std::int64_t step, std::optional<double> lr, cons
           labels.labels[k] > 0 ? loss_scale_.value / static_cast<double>(labels.labels[k]) : 0.0;
     device::upload_async(device_.stream(), memory_.numbers, &next, sizeof next);
     context.state.accumulate_parameters = m > 0;
-    context.state.reduce_gradients = m + 1 == shape.micro_batches;
-    run_micro_batch(shape, context, lr.has_value());
+    context.state.reduce_gradients = pass.last;
+    run_pass(shape, pass, context, lr.has_value());
   }
   device::download_async(device_.stream(), memory_.known_outcome.data(), memory_.outcome,
                          sizeof(StepOutcome));
@@ -219,14 +221,14 @@ void Engine::run_micro_batches(std::int64_t step, std::optional<double> lr, cons
 
 StepResult Engine::run_step(std::int64_t step, std::optional<double> lr, const Batch& batch) {
   const plan::ShapePlan& shape = plan_.shapes[batch.shape];
-  const auto objectives = static_cast<std::int64_t>(shape.training.losses.size());
+  comm::Communicator& group = plan_.mesh.group(nn::loss_axes(plan_.mesh.layout));
   inference::Totals totals =
       inference::count_labels(shape.training, batch.fields, shape.sequences_per_rank());
-  plan_.mesh.group(nn::kBatchAxes).all_reduce({totals.labels.data(), DType::i64, {objectives}});
+  group.all_reduce({totals.labels.data(), DType::i64, {plan_.objectives}});
   run_micro_batches(step, lr, batch, totals);
   const StepOutcome& outcome = memory_.known_outcome[0];
   totals.loss = outcome.loss;
-  plan_.mesh.group(nn::kBatchAxes).all_reduce({totals.loss.data(), DType::f64, {objectives}});
+  group.all_reduce({totals.loss.data(), DType::f64, {plan_.objectives}});
   return {.loss = totals.mean(),
           .grad_norm = outcome.norm,
           .tokens = totals.labels[0],
@@ -255,7 +257,7 @@ inference::Totals Engine::evaluate(data::DataLoader& loader, std::int64_t batche
       const Batch& batch = loader.load(i, round);
       totals += plan_.shapes[batch.shape].evaluation.totals(context, batch.fields);
     }
-    totals.all_reduce(plan_.mesh.group(nn::kBatchAxes));
+    totals.all_reduce(plan_.mesh.group(nn::loss_axes(plan_.mesh.layout)));
     all += totals;
     task.add(1);
   }

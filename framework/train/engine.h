@@ -87,8 +87,8 @@ class Engine {
   StepResult run_step(std::int64_t step, std::optional<double> lr, const Batch& batch);
   void run_micro_batches(std::int64_t step, std::optional<double> lr, const Batch& batch,
                          const inference::Totals& labels);
-  void run_micro_batch(const plan::ShapePlan& shape, const graph::ExecContext& context,
-                       bool update);
+  void run_pass(const plan::ShapePlan& shape, const plan::Pass& pass,
+                const graph::ExecContext& context, bool update);
   void wait_for_device();
   // Of a micro-batch that reduces the gradients, or does not.
   bool recordable(const plan::ShapePlan& shape, bool reduces) const;

@@ -69,7 +69,8 @@ std::vector<checkpoint::Chunk> checkpoint_pieces(Engine& engine) {
     if (r.counted)
       for (const State& s : states_of(engine, r))
         add(s.name, part_of(engine, r.part), r.first, r.count(), s.data);
-  if (engine.plan().mesh.rank() == 0)
+  const comm::Mesh& mesh = engine.plan().mesh;
+  if (mesh.place(mesh.layout.stage()) == 0)
     for (const optim::PartState& s : engine.optimizer().shards().part_states)
       chunk({.count = s.shape.elements()}, name_of(engine, s), s.shape,
             static_cast<const float*>(engine.flat().state) + s.offset);
@@ -108,7 +109,7 @@ std::vector<ReplicatedTensor> replicated_tensors(const Engine& engine) {
   for (const optim::PartState& s : shards.part_states)
     all.push_back(
         {name_of(engine, s),
-         comm::kWorld,
+         engine.plan().mesh.layout.stage(),
          {std::as_bytes(std::span(static_cast<const float*>(engine.flat().state) + s.offset,
                                   static_cast<std::size_t>(s.shape.elements())))}});
   return all;

@@ -80,14 +80,15 @@ std::string difference(const std::vector<std::vector<int>>& values,
 
 void check_replicas(Engine& engine, const std::string& what) {
   const comm::Mesh& mesh = engine.plan().mesh;
-  const int world = mesh.layout.world();
-  if (world == 1) return;
+  if (mesh.layout.world() == 1) return;
+  const comm::AxisSet stage = mesh.layout.stage();
+  const std::vector<int> members = mesh.layout.group(mesh.rank(), stage);
   const std::vector<ReplicatedTensor> tensors = replicated_tensors(engine);
   Hasher hash(engine.device());
   std::vector<std::int64_t> mine;
   for (const ReplicatedTensor& t : tensors) mine.push_back(hash(t.memory));
-  std::vector<std::int64_t> all(mine.size() * static_cast<std::size_t>(world));
-  mesh.world().all_gather({mine.data(), DType::i64, {std::ssize(mine)}},
+  std::vector<std::int64_t> all(mine.size() * members.size());
+  mesh.stage().all_gather({mine.data(), DType::i64, {std::ssize(mine)}},
                           {all.data(), DType::i64, {std::ssize(all)}});
 
   std::size_t differing = 0;
@@ -95,17 +96,22 @@ void check_replicas(Engine& engine, const std::string& what) {
   std::vector<std::vector<int>> first;  // ranks by value, of the first tensor that differs
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     std::map<int, std::vector<int>> groups;
-    for (int r = 0; r < world; ++r)
+    for (const int r : members)
       groups[mesh.layout.place(r, comm::kWorld - tensors[i].copies)].push_back(r);
     for (const auto& [group, ranks] : groups) {
-      auto values = by_value(
-          ranks, [&](int r) { return all[static_cast<std::size_t>(r) * mine.size() + i]; });
+      auto values = by_value(ranks, [&](int r) {
+        const auto place = static_cast<std::size_t>(mesh.layout.place(r, stage));
+        return all[place * mine.size() + i];
+      });
       if (values.size() == 1) continue;
       if (differing++ == 0) name = tensors[i].name, first = std::move(values);
     }
   }
   if (differing == 0) return;
-  const auto hosts = checkpoint::checkpoint_ranks(mesh.world()).gather(host_name());
+  const auto names = checkpoint::checkpoint_ranks(mesh.stage()).gather(host_name());
+  std::vector<std::string> hosts(static_cast<std::size_t>(mesh.layout.world()));
+  for (std::size_t m = 0; m < members.size(); ++m)
+    hosts[static_cast<std::size_t>(members[m])] = names[m];
   throw Error(
       ExitCode::retryable,
       what + ": replicas of " + name + " differ: " + difference(first, hosts) +

@@ -60,7 +60,7 @@ TrainOutcome train(const config::Config& config, const comm::Mesh& mesh,
   problems.throw_if_any();
 
   TrainingRun run(config, mesh, device);
-  comm::check_same_on_all_ranks(mesh.world(), run.engine.plan().collective_hash(),
+  comm::check_same_on_all_ranks(mesh.stage(), run.engine.plan().collective_hash(),
                                 "the order of collectives");
   add_observers(run, requests);
   start_from(run);

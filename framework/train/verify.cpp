@@ -72,25 +72,21 @@ class Comparison {
     const auto& slices = parameters_.slices();
     double scale = 0;
     for (const auto& w : whole) scale = std::max(scale, rms(w));
-    std::vector<double> error(slices.size());
+    std::vector<double> error(whole.size());
     for (std::size_t i = 0; i < slices.size(); ++i) {
       std::vector<double> expected(mine[i].size());
       nn::PartSlice place = slices[i];
       place.offset = 0;
-      nn::ParameterSet::scatter(place, whole[order_of(slices[i].name)].data(), expected.data());
+      const std::size_t part = order_of(slices[i].name);
+      nn::ParameterSet::scatter(place, whole[part].data(), expected.data());
       double difference = 0;
       for (std::size_t k = 0; k < mine[i].size(); ++k)
         difference = std::max(difference, distance(mine[i][k], expected[k]));
       // Relative to the part's own size; parts whose exact value is zero to that of the largest
       // part.
-      error[i] =
-          difference / std::max({rms(whole[order_of(slices[i].name)]), 1e-6 * scale, 1e-300});
+      error[part] = difference / std::max({rms(whole[part]), 1e-6 * scale, 1e-300});
     }
-    mesh_.world().all_reduce({error.data(), DType::f64, {static_cast<std::int64_t>(error.size())}},
-                             comm::Collective::all_reduce_max);
-    const auto worst = std::max_element(error.begin(), error.end()) - error.begin();
-    return {check, slices[static_cast<std::size_t>(worst)].name,
-            error[static_cast<std::size_t>(worst)], bound};
+    return worst_of(check, std::move(error), bound);
   }
   Finding numbers(const std::string& check, const std::vector<double>& mine,
                   const std::vector<double>& reference, double bound) const {
@@ -102,25 +98,32 @@ class Comparison {
   }
   // Copies of unsplit parts must be the same bits on every rank.
   Finding replicas(const std::vector<std::vector<double>>& mine) const {
-    Finding f{"replicas on all ranks", "", 0, 0};
+    std::vector<double> error(single_order_.size());
     for (std::size_t i = 0; i < mine.size(); ++i) {
       if (parameters_.slices()[i].axis >= 0) continue;
       std::vector<double> high = mine[i], low = mine[i];
       for (double& x : low) x = -x;
       const auto n = static_cast<std::int64_t>(high.size());
-      mesh_.world().all_reduce({high.data(), DType::f64, {n}}, comm::Collective::all_reduce_max);
-      mesh_.world().all_reduce({low.data(), DType::f64, {n}}, comm::Collective::all_reduce_max);
-      for (std::size_t k = 0; k < high.size(); ++k)
-        if (high[k] + low[k] > f.error)
-          f.error = high[k] + low[k], f.worst = parameters_.slices()[i].name;
+      mesh_.stage().all_reduce({high.data(), DType::f64, {n}}, comm::Collective::all_reduce_max);
+      mesh_.stage().all_reduce({low.data(), DType::f64, {n}}, comm::Collective::all_reduce_max);
+      double& most = error[order_of(parameters_.slices()[i].name)];
+      for (std::size_t k = 0; k < high.size(); ++k) most = std::max(most, high[k] + low[k]);
     }
-    return f;
+    return worst_of("replicas on all ranks", std::move(error), 0);
   }
   void order(const nn::ParameterSet& single) {
     for (const nn::PartSlice& p : single.slices()) single_order_.push_back(p.name);
   }
 
  private:
+  // `error`: of each part of the whole model.
+  Finding worst_of(const std::string& check, std::vector<double> error, double bound) const {
+    mesh_.world().all_reduce({error.data(), DType::f64, {std::ssize(error)}},
+                             comm::Collective::all_reduce_max);
+    const auto worst = std::ranges::max_element(error);
+    return {check, *worst > 0 ? single_order_[static_cast<std::size_t>(worst - error.begin())] : "",
+            *worst, bound};
+  }
   static double rms(const std::vector<double>& v) {
     double s = 0;
     for (double x : v) s += x * x;
@@ -175,7 +178,7 @@ config::Config shrink(const config::Config& config) {
   config::ModelConfig& m = c.model;
   const std::int64_t tp = c.parallel.tensor;
   for (std::int64_t* layers : {&m.n_layers, &m.n_encoder_layers, &m.n_decoder_layers})
-    *layers = std::min<std::int64_t>(*layers, 2);
+    *layers = std::min(*layers, std::max<std::int64_t>(2, c.parallel.pipeline));
   m.d_head = std::min<std::int64_t>(m.d_head, 8);
   m.d_model = m.n_heads * m.d_head;
   m.d_ff = std::min(m.d_ff, 12 * tp);

@@ -203,7 +203,7 @@ void check_device_and_axes(const Examination& e, const config::Config& config) {
   if (e.findings.measured.contains("links"))
     for (const auto& l : e.findings.measured["links"])
       link = std::min(link, l["bytes_per_second"].get<double>());
-  for (const comm::AxisSet axes : comm::groups_of(rank.mesh.layout)) {
+  for (const comm::AxisSet axes : rank.mesh.layout.groups()) {
     const int size = rank.mesh.layout.size(axes);
     if (size > 1 && (axes == comm::kWorld || size < e.launch.ranks))
       check_axis(e, rank, axes, link);

@@ -53,7 +53,7 @@ void add_traffic(const plan::StepPlan& p, Json& j) {
 
 void add_prediction(const plan::RankPlans& plans, const plan::DeviceModel& device, Json& j) {
   const plan::StepPlan& p = plans.first();
-  const plan::Prediction times = plan::predict(p, p.largest(), device);
+  const plan::Prediction times = plan::predict(plans.stages(), device);
   double nominal = 0;
   plans.each([&](const plan::StepPlan& q, std::int64_t ranks) {
     nominal += q.nominal_flops() * static_cast<double>(ranks);
@@ -66,7 +66,10 @@ void add_prediction(const plan::RankPlans& plans, const plan::DeviceModel& devic
   j["mfu_nominal"] = nominal / seconds / peak;
   j["limited_by"] = plan::name_of(times.limited_by());
   j["seconds"] = times.phases;
-  for (int l = 0; l < plan::kLimits; ++l)
+  const int limits = p.mesh.layout.size(nn::kStageAxes) > 1
+                         ? plan::kLimits
+                         : static_cast<int>(plan::Limit::bubble);  // the last one
+  for (int l = 0; l < limits; ++l)
     j["seconds_by_limit"][std::string(plan::name_of(static_cast<plan::Limit>(l)))] =
         times.limits[static_cast<std::size_t>(l)];
 }

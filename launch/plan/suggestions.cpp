@@ -25,7 +25,12 @@ Json describe(const plan::Suggestion& s) {
 
 std::string text_of(const Json& layout) {
   const Json& sizes = layout["layout"];
-  std::string text = comm::Layout(sizes["data"], sizes["tensor"], sizes.value("replicas", 1)).str();
+  std::string text = comm::Layout({.data = sizes["data"],
+                                   .tensor = sizes["tensor"],
+                                   .replicas = sizes.value("replicas", 1),
+                                   .pipeline = sizes.value("pipeline", 1),
+                                   .context = sizes.value("context", 1)})
+                         .str();
   if (layout["sequence"]) text += ", sequence";
   return text + ", ZeRO " + std::to_string(layout["zero"].get<int>()) + ", recompute " +
          layout["recompute"].get<std::string>() + ", micro-batches " +

@@ -313,7 +313,7 @@ TEST_P(Groups, RandomSequences) {
     const comm::Mesh mesh = comm::make_mesh(job(), layout, GetParam());
     std::mt19937 random(static_cast<unsigned>(layout.size(comm::kData)));
     for (int i = 0; i < 60; ++i) {
-      const comm::AxisSet axes = comm::groups_of(mesh.layout)[random() % 3];
+      const comm::AxisSet axes = mesh.layout.groups()[random() % 3];
       comm::Communicator& group = mesh.group(axes);
       fuzz_call(group, random, i + mesh.place(comm::kWorld - axes));
     }

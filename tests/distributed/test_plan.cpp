@@ -210,6 +210,25 @@ TEST(PlanOfBatchesByLength, DeclaresTheCollectivesThatRun) {
                       comm::make_mesh(job(), layout));
 }
 
+TEST(PlanOfPipelines, DeclaresTheCollectivesThatRun) {
+  for (const comm::Layout& l : test::layouts()) {
+    if (l.size(comm::kData) % 2 != 0) continue;
+    const comm::Layout layout(
+        {.data = l.size(comm::kData) / 2, .tensor = l[comm::Axis::tensor], .pipeline = 2});
+    for (const Family& family : {kFamilies[2], kFamilies[3], kMembers[0], kMembers[2]})
+      for (const int zero : {0, 1, 2})
+        expect_declared(
+            config_of(family, layout,
+                      {"parallel.pipeline=2", "parallel.zero=" + std::to_string(zero),
+                       std::string("parallel.schedule=") + (zero == 1 ? "1f1b" : "interleaved"),
+                       "recompute=selective", "train.micro_batch_size=1",
+                       zero == 1 ? "optimizer.type=adafactor" : "optimizer.type=adamw",
+                       "train.global_batch_size=" + std::to_string(layout.size(comm::kData) * 2),
+                       "model.n_layers=4"}),
+            comm::make_mesh(job(), layout));
+  }
+}
+
 TEST(PlanOfReplicas, DeclaresTheCollectivesThatRun) {
   for (const comm::Layout& layout : test::layouts())
     for (const int zero : {1, 2, 3})

@@ -5,10 +5,10 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "fake_runtime.h"
 
@@ -27,7 +27,7 @@ struct Capture {
 };
 std::optional<Capture> capture;
 thread_local bool captures = false;  // this thread does
-std::set<cudaStream_t> streams;
+std::vector<cudaStream_t> streams;  // in the order of their making
 }  // namespace
 
 struct CUstream_st {
@@ -117,11 +117,11 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* s, unsigned, int) {
-  *s = *streams.insert(new CUstream_st).first;
+  *s = streams.emplace_back(new CUstream_st);
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t s) {
-  streams.erase(s);
+  std::erase(streams, s);
   delete s;
   return cudaSuccess;
 }

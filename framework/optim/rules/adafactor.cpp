@@ -37,12 +37,14 @@ class Adafactor final : public Rule {
   std::int64_t workspace_bytes(const nn::ParameterSet& parameters, const comm::Layout&,
                                DType) const override {
     const Sums n(parameters);
-    return reduction_of<std::int64_t>(n.means).bytes + reduction_of<SquareSum>(2 * n.parts).bytes;
+    return static_cast<std::int64_t>(n.means * sizeof(std::int64_t) +
+                                     2 * n.parts * sizeof(SquareSum));
   }
   std::vector<comm::CollectiveCall> collectives(const nn::ParameterSet& parameters,
-                                                const comm::Layout&, DType) const override {
+                                                const comm::Layout& layout, DType) const override {
     const Sums n(parameters);
-    return {reduction_of<std::int64_t>(n.means), reduction_of<SquareSum>(2 * n.parts)};
+    return {reduction_of<std::int64_t>(layout, n.means),
+            reduction_of<SquareSum>(layout, 2 * n.parts)};
   }
   void update(const Update& u) const override {
     on_host(u, [&]<class P>(cpu::Stream& stream) { update_on<P>(stream, u); });
@@ -147,7 +149,7 @@ class Adafactor final : public Rule {
     const std::span<std::int64_t> means = clear_sums<std::int64_t>(u, n.means);
     const std::span<SquareSum> squares = clear_sums<SquareSum>(u, 2 * n.parts, means.size_bytes());
     if (applied) add_to_means<T>(stream, u, n, means);
-    u.mesh.world().all_reduce({means.data(), DType::i64, {std::ssize(means)}});
+    u.mesh.stage().all_reduce({means.data(), DType::i64, {std::ssize(means)}});
     if (applied) {
       update_means<T>(u, n, means);
       divide_by_roots<T>(stream, u);

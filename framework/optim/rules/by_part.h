@@ -23,13 +23,13 @@ std::span<S> clear_sums(const Update& u, std::size_t n, std::size_t first = 0) {
   return sums;
 }
 inline void all_reduce(const Update& u, std::span<SquareSum> sums) {
-  u.mesh.world().all_reduce(
+  u.mesh.stage().all_reduce(
       {sums.data(), DType::f64, {static_cast<std::int64_t>(sums.size_bytes() / sizeof(double))}});
 }
-// Sums of one collective over all ranks.
+// Sums of one collective over all ranks that have the same parts.
 template <class S>
-comm::CollectiveCall reduction_of(std::size_t sums) {
-  return {comm::Collective::all_reduce_sum, comm::kWorld,
+comm::CollectiveCall reduction_of(const comm::Layout& layout, std::size_t sums) {
+  return {comm::Collective::all_reduce_sum, layout.stage(),
           static_cast<std::int64_t>(sums * sizeof(S))};
 }
 // Where an element of a part is counted, it is so by one of the ranks that update it.

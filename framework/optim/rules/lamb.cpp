@@ -20,11 +20,11 @@ class Lamb final : public Rule {
   }
   std::int64_t workspace_bytes(const nn::ParameterSet& parameters, const comm::Layout&,
                                DType) const override {
-    return reduction_of<SquareSum>(sums(parameters)).bytes;
+    return static_cast<std::int64_t>(sums(parameters) * sizeof(SquareSum));
   }
   std::vector<comm::CollectiveCall> collectives(const nn::ParameterSet& parameters,
-                                                const comm::Layout&, DType) const override {
-    return {reduction_of<SquareSum>(sums(parameters))};
+                                                const comm::Layout& layout, DType) const override {
+    return {reduction_of<SquareSum>(layout, sums(parameters))};
   }
   void update(const Update& u) const override {
     on_host(u, [&]<class P>(cpu::Stream& stream) { update_on<P>(stream, u); });

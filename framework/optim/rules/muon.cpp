@@ -131,11 +131,12 @@ class Muon final : public Rule {
   std::int64_t workspace_bytes(const nn::ParameterSet& parameters, const comm::Layout& layout,
                                DType dtype) const override {
     std::int64_t most = 0;
-    for (const Round& r : rounds_of(parameters, layout.world())) {
+    for (const Round& r : rounds_of(parameters, layout.size(layout.stage()))) {
       std::int64_t side = 0;
       for (const int p : r.parts)
         if (p >= 0) side = std::max(side, short_side(parameters, p));
-      most = std::max(most, layout.world() * r.window() + 2 * r.elements + 2 * side * side);
+      most = std::max(most,
+                      layout.size(layout.stage()) * r.window() + 2 * r.elements + 2 * side * side);
     }
     return most * static_cast<std::int64_t>(size_of(dtype));
   }
@@ -143,12 +144,13 @@ class Muon final : public Rule {
                                                 const comm::Layout& layout,
                                                 DType dtype) const override {
     std::vector<comm::CollectiveCall> all;
-    for (const Round& r : rounds_of(parameters, layout.world()))
+    for (const Round& r : rounds_of(parameters, layout.size(layout.stage())))
       for (const comm::Collective kind :
            {comm::Collective::reduce_scatter, comm::Collective::all_gather})
         r.each_window([&](std::int64_t, std::int64_t count) {
-          all.push_back({kind, comm::kWorld,
-                         layout.world() * count * static_cast<std::int64_t>(size_of(dtype))});
+          all.push_back(
+              {kind, layout.stage(),
+               layout.size(layout.stage()) * count * static_cast<std::int64_t>(size_of(dtype))});
         });
     return all;
   }
@@ -156,7 +158,7 @@ class Muon final : public Rule {
   std::vector<graph::Work::Product> products(const nn::ParameterSet& parameters,
                                              const comm::Layout& layout) const override {
     std::vector<graph::Work::Product> all;
-    for (const Round& r : rounds_of(parameters, layout.world())) {
+    for (const Round& r : rounds_of(parameters, layout.size(layout.stage()))) {
       const int part = *std::ranges::find_if(
           r.parts, [&](int p) { return p >= 0 && elements_of(parameters, p) == r.elements; });
       const std::int64_t side = short_side(parameters, part), other = r.elements / side,
@@ -184,7 +186,7 @@ class Muon final : public Rule {
               stream,
               kernels::MomentumArgs<T>{r.count(), config_.muon.momentum, u.outcome->gradient_factor,
                                        config_.muon.nesterov, u.gradients<T>(r), u.state<T>(r, 0)});
-    for (const Round& round : rounds_of(u.parameters, u.mesh.world().size()))
+    for (const Round& round : rounds_of(u.parameters, u.mesh.stage().size()))
       update_round<P>(stream, u, round);
   }
 
@@ -192,7 +194,7 @@ class Muon final : public Rule {
   void update_round(cpu::Stream& stream, const Update& u, const Round& round) const {
     using T = Accum<P>;
     const bool applied = u.outcome->applied != 0;
-    const std::int64_t ranks = std::ssize(round.parts), rank = u.mesh.world().rank();
+    const std::int64_t ranks = std::ssize(round.parts), rank = u.mesh.stage().rank();
     T *const all = static_cast<T*>(u.flat.workspace), *const own = all + ranks * round.window(),
              *const rest = own + round.elements;
     const auto tensor = [](T* data, std::int64_t n) { return Tensor{data, dtype_of<T>, {n}}; };
@@ -203,7 +205,7 @@ class Muon final : public Rule {
                    [&](const PartRange& r, std::int64_t at, std::int64_t to, std::int64_t n) {
                      if (r.counted) std::copy_n(u.gradients<T>(r) + at, n, all + to);
                    });
-      u.mesh.world().reduce_scatter(tensor(all, ranks * count), tensor(own + first, count));
+      u.mesh.stage().reduce_scatter(tensor(all, ranks * count), tensor(own + first, count));
     });
     if (const int part = round.parts[static_cast<std::size_t>(rank)]; applied && part >= 0) {
       const Shape& full = u.parameters.slices()[static_cast<std::size_t>(part)].full;
@@ -211,7 +213,7 @@ class Muon final : public Rule {
     }
     const double lr = u.numbers->update.lr * (config_.muon.lr / config_.lr);
     round.each_window([&](std::int64_t first, std::int64_t count) {
-      u.mesh.world().all_gather(tensor(own + first, count), tensor(all, ranks * count));
+      u.mesh.stage().all_gather(tensor(own + first, count), tensor(all, ranks * count));
       if (!applied) return;
       each_piece(u, round, first, count,
                  [&](const PartRange& r, std::int64_t at, std::int64_t from, std::int64_t n) {

@@ -113,6 +113,12 @@ ncclResult_t collective(ncclComm_t c, cudaStream_t stream, F work) {
 }
 }  // namespace
 
+// The host asks for messages that have come: meanwhile a device works on.
+int MPI_Testall(int count, MPI_Request* requests, int* done, MPI_Status* statuses) {
+  if (!tfm::emulator::runtime.capturing) tfm::emulator::finish_all();
+  return PMPI_Testall(count, requests, done, statuses);
+}
+
 const char* ncclGetErrorString(ncclResult_t r) {
   return r == ncclInvalidUsage  ? "invalid usage"
          : r == ncclRemoteError ? "remote error"

@@ -133,7 +133,7 @@ void expect_collectives(device::Device& device, comm::Communicator& c, std::int6
 TEST_P(Backends, AsTheHosts) {
   for (const comm::Layout& layout : test::layouts()) {
     const comm::Mesh m = mesh(layout);
-    for (const comm::AxisSet axes : comm::groups_of(layout))
+    for (const comm::AxisSet axes : layout.groups())
       for (const std::int64_t part : {0, 1, 7, 1000, 70001}) {
         SCOPED_TRACE(testing::Message()
                      << layout.str() << ", " << comm::name_of(axes) << " axis, " << part);
@@ -195,9 +195,11 @@ std::vector<double> losses(device::Device device, const comm::Mesh& mesh,
       {"train.seq_len=8", "train.global_batch_size=4", "optimizer.ema=0.5",
        "precision=" + precision, std::string("device=") + (device.is_cpu() ? "cpu" : "cuda"),
        "parallel.tensor=" + std::to_string(mesh.layout[comm::Axis::tensor]),
+       "parallel.pipeline=" + std::to_string(mesh.layout[comm::Axis::pipeline]),
        "parallel.zero=" + std::to_string(zero), "parallel.bucket_bytes=4Ki",
        "parallel.backend=" + backend});
   config::resolve_for_ranks(c, mesh.layout.world());
+  const bool stages = mesh.layout[comm::Axis::pipeline] > 1;
   train::Engine e(plan::make_step_plan(c, mesh), std::move(device));
   e.initialize_parameters();
   const test::FillBatch read = [](std::int64_t first, std::int64_t count, const BatchFields& f) {
@@ -212,9 +214,10 @@ std::vector<double> losses(device::Device device, const comm::Mesh& mesh,
     const train::StepResult r = test::train_step(e, step, 1e-2, read);
     all.insert(all.end(), {r.loss, r.grad_norm});
   }
-  EXPECT_TRUE(e.graphs() > 0 || backend != "nccl" || mesh.layout.world() == 1);
+  EXPECT_TRUE(e.graphs() > 0 || backend != "nccl" || mesh.layout.world() == 1 || stages);
   e.swap_average();
   all.push_back(test::evaluate(e, 4, read).mean());
+  if (stages) return all;
   c.parallel.sequence = false;
   const auto generator = models::make_model(c, mesh);
   const auto parameters = e.whole_parameters();
@@ -240,6 +243,25 @@ TEST_P(Backends, TrainAsOneRankDoes) {
           EXPECT_NEAR(got[i], alone[i], (precision == "bf16" ? 2e-2 : 2e-5) * alone[i])
               << precision << ", ZeRO " << zero << " on " << layout.str() << ", figure " << i;
       }
+  }
+}
+
+TEST_P(Backends, TrainInStagesAsOneRankDoes) {
+  for (const std::string precision : {"fp32", "bf16"}) {
+    const std::vector<double> alone =
+        losses(device::Device::cpu(1), comm::single_mesh(), precision, "auto", 0);
+    for (const comm::Layout& l : test::layouts()) {
+      if (l.size(comm::kData) % 2 != 0) continue;
+      const comm::Layout layout(
+          {.data = l.size(comm::kData) / 2, .tensor = l[comm::Axis::tensor], .pipeline = 2});
+      for (const int zero : {0, 2}) {
+        const std::vector<double> got =
+            losses(*device_, comm::make_mesh(job(), layout), precision, GetParam(), zero);
+        for (std::size_t i = 0; i < got.size(); ++i)
+          EXPECT_NEAR(got[i], alone[i], (precision == "bf16" ? 2e-2 : 2e-5) * alone[i])
+              << precision << ", ZeRO " << zero << " on " << layout.str() << ", figure " << i;
+      }
+    }
   }
 }
 

@@ -1,0 +1,102 @@
+#include "models/stages.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace tfm::models {
+namespace {
+
+// Products of each block for one token, and of the head in the last one's: what its matrices hold,
+// and attention over all positions.
+std::vector<double> block_costs(const config::Config& c) {
+  const config::ModelConfig& m = c.model;
+  const auto width = static_cast<double>(m.d_model),
+             heads = static_cast<double>(m.n_heads * m.d_head),
+             keys = static_cast<double>(m.n_kv_heads * m.d_head),
+             length = static_cast<double>(c.train.seq_len);
+  const double attention = width * (2 * heads + 2 * keys) + 2 * heads * length,
+               ffn = (m.gated() ? 3 : 2) * width * static_cast<double>(m.d_ff);
+  std::vector<double> costs;
+  if (m.translates()) {
+    costs.assign(static_cast<std::size_t>(m.n_encoder_layers), attention + ffn);
+    costs.insert(costs.end(), static_cast<std::size_t>(m.n_decoder_layers), 2 * attention + ffn);
+  } else {
+    costs.assign(static_cast<std::size_t>(m.n_layers), attention + ffn);
+  }
+  costs.back() += width * static_cast<double>(m.vocab_size);
+  return costs;
+}
+
+// The stage of each block: of all ways to give each stage a block at least the one whose costliest
+// stage costs least, with as many blocks in the later ones as that allows.
+std::vector<int> balanced(const std::vector<double>& costs, int stages) {
+  const std::size_t n = costs.size();
+  // least[s][b]: of stages s and later, with the blocks from b on
+  std::vector<std::vector<double>> least(
+      static_cast<std::size_t>(stages) + 1,
+      std::vector<double>(n + 1, std::numeric_limits<double>::infinity()));
+  auto ends = std::vector(static_cast<std::size_t>(stages), std::vector<std::size_t>(n + 1));
+  least.back()[n] = 0;
+  for (auto s = static_cast<std::size_t>(stages); s-- > 0;)
+    for (std::size_t b = 0; b < n; ++b) {
+      double sum = 0;
+      for (std::size_t end = b + 1; end <= n; ++end) {
+        sum += costs[end - 1];
+        if (const double most = std::max(sum, least[s + 1][end]); most < least[s][b])
+          least[s][b] = most, ends[s][b] = end;
+      }
+    }
+  std::vector<int> of;
+  for (int s = 0; s < stages; ++s) of.resize(ends[static_cast<std::size_t>(s)][of.size()], s);
+  return of;
+}
+
+}  // namespace
+
+Stages::Stages(const config::Config& config, const comm::Mesh& mesh)
+    : ranks_(mesh.layout.size(nn::kStageAxes)),
+      own_(mesh.place(nn::kStageAxes)),
+      of_(balanced(block_costs(config), ranks_ * config.parallel.stages_of_rank())) {}
+
+bool Stages::has(std::int64_t first, std::int64_t n) const {
+  return std::any_of(of_.begin() + first, of_.begin() + first + n,
+                     [&](int stage) { return own(stage); });
+}
+
+Relay::Relay(nn::Recording& rec, const Stages& stages, const nn::Context& context,
+             std::int64_t width)
+    : r_(*rec.tape), stages_(stages), context_(context), width_(width) {
+  if (here()) chunk_ = 0;
+  if (stages.ranks() == 1) return;
+  const nn::ParameterSet& parameters = context.parameters;
+  for (int i = 0; i < parameters.size(); ++i) {
+    const nn::ParameterSpec& spec = parameters.spec(i);
+    if (parameters.borrowed(i))
+      ops::borrowed_gradient(r_, parameters.record(r_, i), spec.stage, nn::tag_of_parameter(i));
+    if (parameters.owned(i) && !spec.borrowers.empty())
+      ops::lent_gradient(r_, parameters.record(r_, i), spec.borrowers, nn::tag_of_parameter(i));
+  }
+}
+
+bool Relay::pass_to(int stage, const std::vector<std::pair<graph::Value*, nn::Rows>>& values) {
+  bool received = false;
+  for (; at_ < stage; ++at_) {
+    const bool sends = stages_.own(at_), receives = stages_.own(at_ + 1);
+    if (receives && ++chunk_ > 0) r_.next_chunk();
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const auto& [value, rows] = values[i];
+      // Stages, which one rank may have several of, have messages of their own.
+      const int tag = nn::tag_of_value(at_ / stages_.ranks(), static_cast<int>(i));
+      if (sends) {
+        ops::send(r_, *value, stages_.rank_of(at_ + 1), tag);
+        *value = {};
+      }
+      if (receives)
+        *value = ops::receive(r_, {context_.rows_outside(rows), width_}, stages_.rank_of(at_), tag);
+    }
+    received |= receives;
+  }
+  return received;
+}
+
+}  // namespace tfm::models
