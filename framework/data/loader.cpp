@@ -8,8 +8,7 @@ namespace tfm::data {
 DataLoader::RankShape DataLoader::rank_shape(const nn::Recording& recording,
                                              std::int64_t sequences) {
   RankShape shape{.sequences = sequences, .widths = {}};
-  for (const Field field : recording.fields)
-    shape.widths[field] = recording.shape.width(field);
+  for (const Field field : recording.fields) shape.widths[field] = recording.shape.width(field);
   return shape;
 }
 

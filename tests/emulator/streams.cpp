@@ -27,7 +27,7 @@ struct Capture {
 };
 std::optional<Capture> capture;
 thread_local bool captures = false;  // this thread does
-std::vector<cudaStream_t> streams;  // in the order of their making
+std::vector<cudaStream_t> streams;   // in the order of their making
 }  // namespace
 
 struct CUstream_st {

@@ -52,9 +52,10 @@ def check_a_wrong_gradient_is_named():
 
 
 def check_random_configurations():
-    script = pathlib.Path(__file__).resolve().parents[1] / "acceptance/as_run.py"
-    done = subprocess.run([sys.executable, script, BIN, "--count", "4", "--max-ranks", "4"], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0 and "4 configurations, 0 false alarms" in done.stdout, done.stdout + done.stderr
+    script = pathlib.Path(__file__).resolve().parents[1] / "acceptance/verify.py"
+    for more in (["--ranks", "4", "--as-run"], ["--ranks", "8"]):
+        done = subprocess.run([sys.executable, script, BIN, "--count", "4", *more], capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0 and "4 configurations, 0 false alarms" in done.stdout, done.stdout + done.stderr
 
 
 def main():

@@ -154,7 +154,7 @@ ROOMS = {
         ("train/checkpoints.cpp", "«check_replicas(run.engine, \"step \" + std::to_string(run.step));»", ";", ["ranks2:Replicas*"]),
         ("train/engine_state.cpp", "parameters.spec(p.parameter).copies()", "comm::AxisSet(nn::kBatchAxes)", ["ranks2:Replicas*"]),
     ]),
-    # Faults of a run that float64 on one rank does not share: tests/acceptance/as_run.py --faults wants each found in bf16 and in fp16.
+    # Faults of a run that float64 on one rank does not share: tests/acceptance/verify.py --faults wants each found in bf16 and in fp16.
     "as_run": (["script:test_as_run"], [
         ("kernels/cpu/attention_group.h", "«first_head / heads» * a.head_size", "a.kv_heads - 1 - first_head / heads"),  # head mapping
         ("ops/linear.cpp", "db ? db.tensor.ptr<Accum<T>>() : nullptr",
