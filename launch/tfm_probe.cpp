@@ -224,7 +224,8 @@ void add_gradients(train::Engine& e, std::vector<Output>& out) {
 
 config::Config probe_config(const std::string& dir, const std::vector<std::string>& overrides,
                             int ranks) {
-  std::vector<std::string> all{"parallel.tensor=1", "parallel.data=auto", "parallel.pipeline=1"};
+  std::vector<std::string> all{"parallel.tensor=1", "parallel.data=auto", "parallel.pipeline=1",
+                               "parallel.context=1"};
   all.insert(all.end(), overrides.begin(), overrides.end());
   config::Config c = inference::checkpoint_config(dir, all);
   c.model.dropout = {};

@@ -18,7 +18,7 @@ Decoder::Decoder(const config::Config& config, const comm::Mesh& mesh)
 }
 
 graph::Value Decoder::hidden(nn::Recording& rec, Relay& relay, bool training) const {
-  const nn::Rows rows = rec.shape.rows();
+  const Rows rows = rec.shape.rows();
   const graph::Value ids = rec.input(Field::ids, relay.here());
   nn::AttentionContext visible;
   if (rec.shape.mask != nn::Mask::none) visible.k_segments = rec.input(Field::mask);
@@ -47,7 +47,7 @@ nn::Recording Decoder::record_logits(const nn::BatchShape& shape, DType dtype) c
 
 nn::Recording Decoder::record_decode(const nn::BatchShape& shape, DType dtype) const {
   nn::Recording rec(shape, dtype);
-  const nn::Rows rows = shape.rows();
+  const Rows rows = shape.rows();
   const graph::Value x = (*embeddings_)(rec, *tokens_, rec.input(Field::ids), {}, rows, false);
   rec.logits = head_->logits(*rec.tape, stack_->step(rec, x, nullptr));
   return rec;

@@ -29,7 +29,7 @@ Encoder::Encoder(const config::Config& config, const comm::Mesh& mesh)
 }
 
 graph::Value Encoder::hidden(nn::Recording& rec, Relay& relay, bool training) const {
-  const nn::Rows rows = rec.shape.rows();
+  const Rows rows = rec.shape.rows();
   const graph::Value ids = rec.input(Field::ids, relay.here());
   const graph::Value types = config_.model.type_vocab_size > 0
                                  ? rec.input(Field::token_types, relay.here())
@@ -47,7 +47,7 @@ void Encoder::record_sentence_loss(nn::Recording& rec, graph::Value x, graph::Va
   graph::Recorder& r = *rec.tape;
   const graph::Recorder::Named scope(r, "next_sentence");
   const graph::Value first =
-      ops::first_rows(r, nn::enter_tp_region(r, context_, x), rec.shape.length);
+      ops::first_rows(r, nn::enter_tp_region(r, context_, x), rec.shape.rows());
   const graph::Value pooled =
       ops::activation(r, (*pooler_)(r, first), kernels::Activation::tanh, false);
   record_cross_entropy(rec, pooled, classes_->weight(r), parameters_.record(r, classes_bias_),

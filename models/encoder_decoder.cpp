@@ -48,7 +48,7 @@ EncoderOutput EncoderDecoder::read_source(nn::Recording& rec, Relay& relay, bool
 
 graph::Value EncoderDecoder::hidden(nn::Recording& rec, Relay& relay, bool training) const {
   graph::Recorder& r = *rec.tape;
-  const nn::Rows rows = rec.shape.rows();
+  const Rows rows = rec.shape.rows();
   EncoderOutput encoder_output = read_source(rec, relay, training);
   const graph::Recorder::Named scope(r, "decoder");
   const graph::Value ids = rec.input(Field::ids, relay.here());
@@ -91,7 +91,7 @@ nn::Recording EncoderDecoder::record_decode(const nn::BatchShape& shape, DType d
   nn::Recording rec(shape, dtype);
   graph::Recorder& r = *rec.tape;
   const graph::Recorder::Named scope(r, "decoder");
-  const nn::Rows rows = shape.rows();
+  const Rows rows = shape.rows();
   EncoderOutput encoder_output{.rows = shape.source_rows()};
   encoder_output.segments = rec.input(Field::source_mask);
   for (std::int64_t l = 0; l < config_.model.n_decoder_layers; ++l)

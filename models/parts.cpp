@@ -77,7 +77,7 @@ graph::Value Embeddings::positions(nn::Recording& rec, graph::Value x,
     return ops::add_position(r, x, context_.parameters.record(r, position_), place,
                              config_.position_offset);
   if (config_.position != config::Position::sinusoidal) return x;
-  const std::int64_t rows = std::max(place.sequence_length, rec.shape.capacity);
+  const std::int64_t rows = std::max(place.rows.sequence_length, rec.shape.capacity);
   const graph::Value table =
       r.constant(prefix_ + "sinusoidal", {rows, config_.d_model}, r.dtype(),
                  [halves = config_.sinusoid == config::Sinusoid::halves](Tensor t) {
@@ -89,7 +89,7 @@ graph::Value Embeddings::positions(nn::Recording& rec, graph::Value x,
 }
 
 graph::Value Embeddings::operator()(nn::Recording& rec, const Vocabulary& tokens, graph::Value ids,
-                                    graph::Value types, const nn::Rows& rows, bool training) const {
+                                    graph::Value types, const Rows& rows, bool training) const {
   graph::Recorder& r = *rec.tape;
   const graph::Recorder::Named scope(r, "embedding");
   const ops::DropoutOrigin place = nn::outside_tp_region(context_, rows, config_.d_model);
@@ -190,7 +190,7 @@ Stack::Block Stack::make_block(nn::Context& c, const std::string& name, std::int
           cross_attention, ffn_norm,  nn::FeedForward(c, name + ".ffn", f)};
 }
 
-graph::Value Stack::block(graph::Recorder& r, std::size_t l, graph::Value x, const nn::Rows& rows,
+graph::Value Stack::block(graph::Recorder& r, std::size_t l, graph::Value x, const Rows& rows,
                           const nn::AttentionContext& visible, const EncoderOutput* encoder_output,
                           bool training) const {
   const graph::Recorder::Named name(r, "layers." + std::to_string(l));
@@ -212,9 +212,9 @@ graph::Value Stack::block(graph::Recorder& r, std::size_t l, graph::Value x, con
       const graph::Value kv = encoder_output->keys_values.empty()
                                   ? b.cross->keys_values(r, encoder_output->states)
                                   : encoder_output->keys_values[l];
-      const nn::Rows queries{
-          encoder_output->rows.sequences,
-          div_exact(rows.tokens(), encoder_output->rows.sequences)};  // positions, or beams
+      const std::int64_t sources = encoder_output->rows.sequences;
+      const Rows queries{sources,  // each with positions, or beams
+                         div_exact(rows.sequences * rows.sequence_length, sources), rows.share};
       return (*b.cross)(r, h, kv, queries, encoder_output->rows, training,
                         {.k_segments = encoder_output->segments});
     });
@@ -231,10 +231,10 @@ nn::AttentionContext Stack::visible(graph::Recorder& r, nn::AttentionContext v,
   return v;
 }
 
-graph::Value Stack::operator()(graph::Recorder& r, Relay& relay, graph::Value x,
-                               const nn::Rows& rows, const nn::AttentionContext& attention,
-                               EncoderOutput* encoder_output, bool training) const {
-  std::vector<std::pair<graph::Value*, nn::Rows>> passed{{&x, rows}};
+graph::Value Stack::operator()(graph::Recorder& r, Relay& relay, graph::Value x, const Rows& rows,
+                               const nn::AttentionContext& attention, EncoderOutput* encoder_output,
+                               bool training) const {
+  std::vector<std::pair<graph::Value*, Rows>> passed{{&x, rows}};
   if (encoder_output) passed.emplace_back(&encoder_output->hidden, encoder_output->rows);
   std::optional<nn::AttentionContext> seen;  // by the blocks of this rank
   for (std::size_t l = 0; l < blocks_.size(); ++l) {

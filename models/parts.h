@@ -38,7 +38,7 @@ class Embeddings {
   // Result outside the tensor-parallel region. `types` may be absent. With a capacity positions
   // start at StepState::first_position.
   graph::Value operator()(nn::Recording& rec, const Vocabulary& tokens, graph::Value ids,
-                          graph::Value types, const nn::Rows& rows, bool training) const;
+                          graph::Value types, const Rows& rows, bool training) const;
 
  private:
   graph::Value positions(nn::Recording& rec, graph::Value x, const ops::DropoutOrigin& place) const;
@@ -56,7 +56,7 @@ struct EncoderOutput {
   graph::Value hidden;    // (B S, C), outside the tensor-parallel region
   graph::Value states;    // the same inside it, on the stages that read it
   graph::Value segments;  // (B S), negative: padding
-  nn::Rows rows;
+  Rows rows;
   std::vector<graph::Value> keys_values;  // of each block, instead of states
 };
 
@@ -69,7 +69,7 @@ class Stack {
         const std::string& prefix, std::int64_t first, std::int64_t layers, bool causal,
         bool cross);
   // x and result outside the tensor-parallel region, on the stages of the first and last block.
-  graph::Value operator()(graph::Recorder& r, Relay& relay, graph::Value x, const nn::Rows& rows,
+  graph::Value operator()(graph::Recorder& r, Relay& relay, graph::Value x, const Rows& rows,
                           const nn::AttentionContext& attention, EncoderOutput* encoder_output,
                           bool training) const;
   int first_stage() const { return stages_.of(first_); }
@@ -95,7 +95,7 @@ class Stack {
                    bool cross);
   nn::AttentionContext visible(graph::Recorder& r, nn::AttentionContext v, std::int64_t queries,
                                std::int64_t keys) const;
-  graph::Value block(graph::Recorder& r, std::size_t l, graph::Value x, const nn::Rows& rows,
+  graph::Value block(graph::Recorder& r, std::size_t l, graph::Value x, const Rows& rows,
                      const nn::AttentionContext& visible, const EncoderOutput* encoder_output,
                      bool training) const;
 

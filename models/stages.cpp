@@ -78,7 +78,7 @@ Relay::Relay(nn::Recording& rec, const Stages& stages, const nn::Context& contex
   }
 }
 
-bool Relay::pass_to(int stage, const std::vector<std::pair<graph::Value*, nn::Rows>>& values) {
+bool Relay::pass_to(int stage, const std::vector<std::pair<graph::Value*, Rows>>& values) {
   bool received = false;
   for (; at_ < stage; ++at_) {
     const bool sends = stages_.own(at_), receives = stages_.own(at_ + 1);

@@ -38,7 +38,7 @@ class Relay {
   bool here() const { return stages_.own(at_); }
   // On to `stage`, which gets these values, of rows outside the tensor-parallel region, as do all
   // between. Whether this rank got them.
-  bool pass_to(int stage, const std::vector<std::pair<graph::Value*, nn::Rows>>& values);
+  bool pass_to(int stage, const std::vector<std::pair<graph::Value*, Rows>>& values);
 
  private:
   graph::Recorder& r_;

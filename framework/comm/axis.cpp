@@ -1,5 +1,6 @@
 #include "comm/axis.h"
 
+#include <algorithm>
 #include <optional>
 
 namespace tfm::comm {
@@ -45,7 +46,7 @@ std::vector<int> Layout::group(int rank, AxisSet axes) const {
 
 namespace {
 
-// Of which groups are made, where several ranks are along `where`.
+// Of which groups are made, where several ranks are along each of `where`.
 struct Group {
   AxisSet axes, where = {};
 };
@@ -59,12 +60,18 @@ constexpr Group kGroups[] = {
     {Axis::pipeline, Axis::pipeline},
     {kData | Axis::pipeline, Axis::pipeline},
     {kWorld - Axis::pipeline, Axis::pipeline},
+    {Axis::context, Axis::context},
+    {kData | Axis::context, Axis::context},
+    {Axis::shard | Axis::context, Axis::replica | Axis::context},
+    {Axis::shard | Axis::context | Axis::tensor, Axis::replica | Axis::context},
+    {kWorld - Axis::tensor, Axis::pipeline | Axis::context},
 };
 
 template <class F>
 void each_group(const Layout& layout, F&& f) {
   for (const Group& g : kGroups)
-    if (g.where.empty() || layout.size(g.where) > 1) f(g.axes);
+    if (std::ranges::none_of(kAxes, [&](Axis a) { return g.where.contains(a) && layout[a] == 1; }))
+      f(g.axes);
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ struct ParallelConfig {
   std::int64_t pipeline = 1;
   PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
   std::int64_t virtual_stages = 0;  // 0: auto
-  std::int64_t context = 1;         // only 1 so far; others are refused by name
+  std::int64_t context = 1;
   bool sequence = true;
   std::int64_t zero = 0;  // 0 to 3
   std::int64_t replicas = 1;

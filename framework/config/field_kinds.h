@@ -40,9 +40,6 @@ inline Field section(std::string_view name, std::string_view help) {
 
 inline Field required(Field f) { return f.required = true, f; }
 inline Field derived(Field f, std::string_view from) { return f.fallback = from, f; }
-inline Field up_to(double done, Field f, std::string_view why) {
-  return f.high = done, f.refused = {{"*", why}}, f;
-}
 inline Field with_word(Field f, std::string_view word) { return f.automatic = word, f; }
 
 }  // namespace tfm::config::field

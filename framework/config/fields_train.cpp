@@ -9,11 +9,13 @@ using namespace field;
 void describe(ParallelConfig& p, FieldVisitor& v) {
   v.value(number("tensor", 1, "tensor-parallel size: ranks that share each layer", 65536),
           p.tensor);
-  v.value(with_word(number("data", 1,
-                           "data-parallel size: model replicas; auto: ranks / (tensor * pipeline)",
-                           65536),
-                    "auto"),
-          p.data);
+  v.value(
+      with_word(
+          number("data", 1,
+                 "data-parallel size: model replicas; auto: ranks / (tensor * pipeline * context)",
+                 65536),
+          "auto"),
+      p.data);
   v.value(number("pipeline", 1,
                  "pipeline-parallel size: stages of blocks that follow each other, balanced by "
                  "their products",
@@ -28,8 +30,10 @@ void describe(ParallelConfig& p, FieldVisitor& v) {
                            "stages of each rank with schedule: interleaved; auto: 2", 64),
                     "auto"),
           p.virtual_stages);
-  v.value(up_to(1, number("context", 1, "context-parallel size: ranks that share a sequence"),
-                "context parallelism is not implemented"),
+  v.value(number("context", 1,
+                 "context-parallel size: ranks that share each sequence and gather its keys and "
+                 "values; sequence lengths are multiples of twice as many",
+                 65536),
           p.context);
   v.value(flag("sequence",
                "sequence parallelism: shard norms and dropout along the sequence within a "

@@ -76,6 +76,36 @@ void check_pipeline(const Config& c, int ranks, const Refuse& refuse) {
                "checkpoint");
 }
 
+void check_context(const Config& c, int ranks, const Refuse& refuse) {
+  const std::int64_t context = c.parallel.context, length = c.train.seq_len,
+                     others = c.parallel.tensor * c.parallel.pipeline;
+  if (context == 1) return;
+  const auto cuts = [&](std::int64_t d) { return d == 1 || length % (2 * d) == 0; };
+  std::vector<std::int64_t> legal;
+  for (std::int64_t d : divisors(ranks))
+    if (cuts(d) && ranks % (d * others) == 0) legal.push_back(d);
+  const std::string values = "; legal values of parallel.context for " + text(ranks) +
+                             " ranks are " + listed(legal, context),
+                    rule = "parallel.context " + text(context) + " cuts every sequence in " +
+                           text(2 * context) + " chunks, ";
+  if (!cuts(context))
+    refuse({"parallel.context", "train.seq_len"},
+           rule + "but train.seq_len " + text(length) + " is not a multiple of that" + values);
+  // Lengths of batches of sentence pairs are multiples of 8 only.
+  else if (c.train.global_batch_tokens > 0 && 8 % (2 * context) != 0)
+    refuse({"parallel.context", "train.global_batch_tokens"},
+           rule +
+               "but with train.global_batch_tokens lengths are multiples of 8; expected "
+               "parallel.context 1, 2 or 4");
+  if (ranks % others == 0 && ranks % (others * context) != 0)
+    refuse(
+        {"parallel.context", "parallel.tensor"},
+        "the " + text(ranks) + " ranks are not divisible by parallel.tensor " +
+            text(c.parallel.tensor) +
+            (c.parallel.pipeline > 1 ? " * parallel.pipeline " + text(c.parallel.pipeline) : "") +
+            " * parallel.context " + text(context) + values);
+}
+
 void check_replicas(const Config& c, const Refuse& refuse) {
   const std::int64_t data = c.parallel.data, replicas = c.parallel.replicas;
   if (replicas == 1) return;
@@ -93,7 +123,8 @@ void check_replicas(const Config& c, const Refuse& refuse) {
 void resolve_micro_batch(Config& c, const Refuse& refuse) {
   if (c.train.global_batch_tokens > 0) return;  // any number of sequences: the rest is padding
   const std::int64_t data = c.parallel.data, tensor = c.parallel.tensor,
-                     batch = c.train.global_batch_size, length = c.train.seq_len;
+                     batch = c.train.global_batch_size, context = c.parallel.context,
+                     length = c.train.seq_len / context;  // of a rank
   if (batch % data != 0) {
     std::vector<std::int64_t> near;
     for (std::int64_t k : {batch / data, batch / data + 1})
@@ -108,15 +139,16 @@ void resolve_micro_batch(Config& c, const Refuse& refuse) {
   std::vector<std::int64_t> legal;
   for (std::int64_t m : divisors(local))
     if (!split || m * length % tensor == 0) legal.push_back(m);
-  const std::string rule =
-      "sequence parallelism shards micro_batch_size * seq_len positions over parallel.tensor " +
-      text(tensor);
+  const std::string positions =
+      "seq_len" + (context > 1 ? " / parallel.context " + text(context) : "");
+  const std::string rule = "sequence parallelism shards micro_batch_size * " + positions +
+                           " positions over parallel.tensor " + text(tensor);
   if (legal.empty())
     return refuse(
         {"parallel.sequence", "train.seq_len", "train.global_batch_size", "parallel.tensor"},
         rule + ", but no micro-batch size that divides the " + text(local) +
-            " sequences of a replica, times train.seq_len " + text(length) + ", is a multiple of " +
-            text(tensor) +
+            " sequences of a replica, times train." + positions + " " + text(length) +
+            ", is a multiple of " + text(tensor) +
             "; expected a seq_len that is a multiple of it, or parallel.sequence false");
   std::int64_t& micro = c.train.micro_batch_size;
   if (micro == 0) {
@@ -133,7 +165,7 @@ void resolve_micro_batch(Config& c, const Refuse& refuse) {
                "; legal values are auto, " + listed(legal, micro));
   } else if (split && micro * length % tensor != 0) {
     refuse({"train.micro_batch_size"},
-           rule + ", but train.micro_batch_size " + text(micro) + " * train.seq_len " +
+           rule + ", but train.micro_batch_size " + text(micro) + " * train." + positions + " " +
                text(length) + " = " + text(micro * length) +
                " is not a multiple of that; legal values of micro_batch_size are auto, " +
                listed(legal, micro));
@@ -149,16 +181,18 @@ void resolve_for_ranks(Config& c, int ranks) {
   const Refuse refuse = [&](const std::vector<std::string>& keys, const std::string& message) {
     problems.add(keys, message);
   };
-  const std::int64_t tensor = c.parallel.tensor, stages = c.parallel.pipeline;
+  const std::int64_t tensor = c.parallel.tensor, stages = c.parallel.pipeline,
+                     context = c.parallel.context, others = tensor * stages * context;
   check_tensor(c, ranks, refuse);
   check_pipeline(c, ranks, refuse);
-  if (ranks % (tensor * stages) == 0) {
-    const std::int64_t replicas = ranks / (tensor * stages),
-                       product = c.parallel.data * tensor * stages;
+  check_context(c, ranks, refuse);
+  if (ranks % others == 0) {
+    const std::int64_t replicas = ranks / others, product = c.parallel.data * others;
     if (c.parallel.data != 0 && c.parallel.data != replicas)
       refuse({"parallel.data", "parallel.tensor"},
              "parallel.data " + text(c.parallel.data) + " * parallel.tensor " + text(tensor) +
-                 (stages > 1 ? " * parallel.pipeline " + text(stages) : "") + " = " +
+                 (stages > 1 ? " * parallel.pipeline " + text(stages) : "") +
+                 (context > 1 ? " * parallel.context " + text(context) : "") + " = " +
                  text(product) + ", but there are " + text(ranks) +
                  " ranks; expected parallel.data auto or " + text(replicas) + ", or " +
                  text(product) + " ranks");

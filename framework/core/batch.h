@@ -38,6 +38,10 @@ struct FieldInfo {
   FieldKind kind;
   std::int32_t padding;  // in the sequences that fill up an incomplete batch
   int loss = -1;         // which loss of the model counts its labels
+
+  // Of ranks that share out sequences (core/rows.h) each has that of its own positions. Of a mask
+  // each has all, for it attends to all keys.
+  constexpr bool by_position() const { return width != FieldWidth::one && kind != FieldKind::mask; }
 };
 
 inline constexpr std::array kFields{

@@ -23,7 +23,8 @@ std::vector<nn::BatchShape> batch_shapes(const config::Config& c) {
     const SpanLengths s =
         span_lengths(t.seq_len, c.data.train.mask_probability, c.data.train.mean_span_length);
     return {{.sequences = t.global_batch_size,
-             .length = round_up(s.target, std::lcm<std::int64_t>(8, c.parallel.tensor)),
+             .length = round_up(s.target, std::lcm(std::lcm<std::int64_t>(8, c.parallel.tensor),
+                                                   2 * c.parallel.context)),
              .source_length = t.seq_len}};
   }
   if (t.global_batch_tokens == 0) return {shape(t.global_batch_size, t.seq_len)};

@@ -7,9 +7,17 @@ namespace tfm::data {
 
 DataLoader::RankShape DataLoader::rank_shape(const nn::Recording& recording,
                                              std::int64_t sequences) {
-  RankShape shape{.sequences = sequences, .widths = {}};
+  RankShape shape{.sequences = sequences,
+                  .widths = {},
+                  .share = recording.shape.share,
+                  .together = recording.shape.sequences};
   for (const Field field : recording.fields) shape.widths[field] = recording.shape.width(field);
   return shape;
+}
+
+std::int64_t DataLoader::RankShape::elements(Field field) const {
+  const std::int64_t width = widths.at(field);
+  return sequences * (info_of(field).by_position() ? Rows{1, width, share}.tokens() : width);
 }
 
 DataLoader::DataLoader(const Dataset& dataset, std::vector<RankShape> shapes,
@@ -18,7 +26,7 @@ DataLoader::DataLoader(const Dataset& dataset, std::vector<RankShape> shapes,
   TFM_CHECK(!shapes_.empty(), "a loader needs at least one shape");
   for (const RankShape& shape : shapes_)
     for (const auto& [field, width] : shape.widths) {
-      const auto elements = static_cast<std::size_t>(shape.sequences * width);
+      const auto elements = static_cast<std::size_t>(shape.elements(field));
       if (memory_[field].size() >= elements) continue;
       TFM_CHECK(memory.empty(), "the memory given is too small for a part");
       own_memory_[field].resize(elements);
@@ -50,7 +58,29 @@ DataLoader::Data DataLoader::read(Key key) const {
   }
   if (data.batch.sequences > 0)
     dataset_.fill(key.index, data.batch.first, data.batch.sequences, real);
+  if (shape.share.ranks > 1) cut(shape, data);
   return data;
+}
+
+// Of whole sequences what this rank has; what belongs to a sequence is the first rank's.
+void DataLoader::cut(const RankShape& shape, Data& data) const {
+  for (auto& [field, whole] : data.values) {
+    const FieldInfo& info = info_of(field);
+    if (info.width == FieldWidth::one && shape.share.rank > 0)
+      std::ranges::fill(whole, info.padding);
+    if (!info.by_position()) continue;
+    const Rows rows{shape.together, shape.widths.at(field), shape.share};
+    std::vector<std::int32_t> own;
+    own.reserve(static_cast<std::size_t>(shape.elements(field)));
+    for (std::int64_t first = 0; first < shape.sequences; first += rows.sequences)
+      for (int k = 0; k < rows.chunks(); ++k)
+        for (std::int64_t b = 0; b < rows.sequences; ++b) {
+          const auto from = whole.begin() + (first + b) * rows.sequence_length + rows.start(k);
+          own.insert(own.end(), from, from + rows.chunk_length());
+        }
+    whole = std::move(own);
+    data.batch.fields[field] = whole;
+  }
 }
 
 DataLoader::Key DataLoader::after(Key key) const {

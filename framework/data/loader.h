@@ -28,6 +28,12 @@ class DataLoader {
   struct RankShape {
     std::int64_t sequences = 0;
     std::map<Field, std::int64_t> widths;  // elements of a sequence
+    // Of ranks that share out each sequence: this rank's elements only, in the order of core/rows.h
+    // for so many sequences at a time.
+    SequenceShare share = {};
+    std::int64_t together = 0;
+
+    std::int64_t elements(Field field) const;  // of this rank
   };
   // What a recording reads, for `sequences` sequences.
   static RankShape rank_shape(const nn::Recording& recording, std::int64_t sequences);
@@ -54,6 +60,7 @@ class DataLoader {
     std::map<Field, std::vector<std::int32_t>> values;
   };
   Data read(Key key) const;
+  void cut(const RankShape& shape, Data& data) const;
   Key after(Key key) const;  // index -1: none
 
   const Dataset& dataset_;

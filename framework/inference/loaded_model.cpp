@@ -71,7 +71,7 @@ config::Config inference_config(const std::string& step_dir,
       overrides, [](const std::string& o) { return o.starts_with("parallel.tensor="); });
   if (!tensor_given) c.parallel.tensor = ranks;
   c.parallel.data = 0;
-  c.parallel.pipeline = 1;
+  c.parallel.pipeline = c.parallel.context = 1;
   c.parallel.sequence = false;
   c.train.micro_batch_size = 1;
   if (ranks % std::max<std::int64_t>(c.parallel.tensor, 1) == 0)

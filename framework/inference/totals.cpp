@@ -10,7 +10,7 @@ Totals count_labels(const nn::Recording& recording, const BatchFields& fields,
   Totals t;
   for (std::size_t k = 0; k < recording.losses.size(); ++k) {
     const Field field = recording.losses[k].labels;
-    const auto n = static_cast<std::size_t>(sequences * recording.shape.width(field));
+    const auto n = static_cast<std::size_t>(sequences * recording.shape.own_width(field));
     for (std::int32_t label : fields.at(field).first(n)) t.labels[k] += label >= 0;
   }
   return t;

@@ -28,18 +28,29 @@ struct AttentionArgs {
       nullptr;  // (B, H, T) natural log of the sum of exp(score); -inf where no key is visible
   Accum<T> scale = 1;
   // Key s is visible to query t where every one of these holds:
-  bool causal = false;  // s <= t + (keys - queries)
+  bool causal = false;  // s <= t + causal_shift()
   const std::int32_t* k_segments =
       nullptr;  // (B*S) or null; not negative: a negative segment is padding
-  const std::int32_t* q_segments =
-      nullptr;  // (B*T) or null; equal to the key's segment (read only beside k_segments)
+  const std::int32_t* q_segments = nullptr;  // (B*queries_total) or null; equal to the key's
+                                             // segment (read only beside k_segments)
   const Accum<T>* bias = nullptr;  // (heads, queries + keys - 1) or null: [h][s - t + queries - 1]
                                    // is added to the score
   // Dropout on the weights. Element index of (b,h,t,s):
-  // (((first_sequence+sequence_offset+b)*heads_total + head_offset+h)*T + t) * round_up(S,4) + s.
+  // (((first_sequence+sequence_offset+b)*heads_total + head_offset+h)*queries_total +
+  // query_offset+t) * round_up(S,4) + s.
   Dropout dropout;
   std::int64_t sequence_offset = 0, head_offset = 0, heads_total = 0;
   std::int64_t kv_length = 0;  // rows from one sequence's first key to the next one's; 0: S
+  // The queries are a part of those of their sequence, from query_offset on; 0: T, all of them.
+  std::int64_t query_offset = 0, queries_total = 0;
+
+  constexpr std::int64_t all_queries() const { return queries_total ? queries_total : queries; }
+  // The last key that the first query sees; the last query of a sequence sees its last key.
+  constexpr std::int64_t causal_shift() const { return query_offset + keys - all_queries(); }
+  // Of this rank's first query among all of them in the segments of queries.
+  constexpr std::int64_t segment_of_query(std::int64_t b, std::int64_t t) const {
+    return b * all_queries() + query_offset + t;
+  }
 };
 
 template <class T>

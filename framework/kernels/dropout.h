@@ -27,12 +27,22 @@ struct Dropout {
 };
 
 // Part of a global (rows, cols_total) tensor: element index of local (r, c) is
-// (first_row + row_offset + r) * round_up(cols_total, 4) + col_offset + c, first_row being that of
-// the dropout's first sequence.
+// row(r) * round_up(cols_total, 4) + col_offset + c.
 struct DropoutPlace {
   std::int64_t row_offset = 0, col_offset = 0, cols_total = 0, sequence_length = 0;
-  constexpr std::int64_t first_row(const Dropout& d) const {
-    return d.first_sequence() * sequence_length + row_offset;
+  // Of ranks that share out sequences (core/rows.h): rows of a chunk in a sequence, and in all of
+  // them, and the chunks' positions. 0: rows are those of whole sequences.
+  std::int64_t chunk_length = 0, chunk_rows = 0;
+  std::int64_t start[2] = {};
+
+  // From the first one of the dropout's first sequence.
+  constexpr std::int64_t row(const Dropout& d, std::int64_t r) const {
+    r += row_offset;
+    if (chunk_length == 0) return d.first_sequence() * sequence_length + r;
+    const int chunk = r >= chunk_rows;
+    r -= chunk * chunk_rows;
+    return (d.first_sequence() + r / chunk_length) * sequence_length + start[chunk] +
+           r % chunk_length;
   }
 };
 

@@ -71,11 +71,12 @@ inline std::int64_t rotary_scratch(std::int64_t positions, std::int64_t head_siz
 struct AttentionExtents {
   std::int64_t batch, heads, kv_heads, queries, keys, head_size;
   bool causal = false, segments = false, bias = false, bias_gradient = false, dropout = false;
+  bool shifted = false;  // causal, where the queries are not the last ones
 
   // Whether cuDNN may compute it, on a GPU that has one.
   bool of_library(std::int64_t bytes) const {
     return bytes == 2 && head_size % 8 == 0 && std::min(queries, keys) >= 64 &&
-           !(causal && queries > keys) && !segments && !bias && !dropout;
+           !(causal && queries > keys) && !shifted && !segments && !bias && !dropout;
   }
 };
 inline std::int64_t attention_scratch(const AttentionExtents& a, std::int64_t bytes) {

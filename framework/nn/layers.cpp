@@ -91,11 +91,11 @@ graph::Value leave_tp_region(graph::Recorder& r, const Context& c, graph::Value 
 
 ops::DropoutOrigin outside_tp_region(const Context& c, const Rows& rows, std::int64_t width) {
   const std::int64_t offset = c.split_rows() ? c.rows_outside(rows) * c.shard : 0;
-  return {rows.sequence_length, offset, 0, width};
+  return {rows, offset, 0, width};
 }
 
 ops::DropoutOrigin inside_tp_region(const Context& c, const Rows& rows, std::int64_t full_width) {
-  return {rows.sequence_length, 0, full_width / c.shards * c.shard, full_width};
+  return {rows, 0, full_width / c.shards * c.shard, full_width};
 }
 
 namespace {
@@ -114,7 +114,8 @@ ops::AttentionOptions on_this_rank(const Context& c, const Options& o, const Row
           .dropout = training ? o.dropout : 0,
           .head_offset = heads * c.shard,
           .heads_total = o.heads,
-          .buckets = attention.buckets};
+          .buckets = attention.buckets,
+          .share = queries.share};
 }
 
 template <class Options>
@@ -152,8 +153,7 @@ graph::Value SelfAttention::operator()(graph::Recorder& r, graph::Value x, const
   if (norm_) qkv = (*norm_)(r, qkv, {a.heads, a.kv_heads});
   if (!options_.rotary_frequency.empty())
     qkv = ops::rotary(r, qkv,
-                      {a.heads + a.kv_heads, options_.head_size, options_.rotary_frequency,
-                       rows.sequence_length});
+                      {a.heads + a.kv_heads, options_.head_size, options_.rotary_frequency, rows});
   if (attention.cache) a.keys = div_exact(r.info(attention.cache).shape[0], rows.sequences);
   const graph::Value y =
       attention.cache

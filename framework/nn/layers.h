@@ -9,12 +9,6 @@
 
 namespace tfm::nn {
 
-// Rows of one micro-batch as this rank sees them.
-struct Rows {
-  std::int64_t sequences = 0, sequence_length = 0;
-  std::int64_t tokens() const { return sequences * sequence_length; }
-};
-
 // What every layer needs to know about the run.
 struct Context {
   ParameterSet& parameters;

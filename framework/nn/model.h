@@ -16,7 +16,7 @@ enum class Mask : std::uint8_t {
   documents,  // `mask` (N): positions see those of the same value only; negative: padding
 };
 
-// A micro-batch of one data rank.
+// A micro-batch of one rank.
 struct BatchShape {
   std::int64_t sequences = 0;      // B
   std::int64_t length = 0;         // T: of ids and labels
@@ -25,9 +25,10 @@ struct BatchShape {
   // Of a recording of new tokens (length of them a sequence):
   std::int64_t capacity = 0;  // positions of the caches
   std::int64_t beams = 1;     // sequences that follow each other and share a source
+  SequenceShare share = {};   // of each sequence, and of its source
 
-  nn::Rows rows() const { return {sequences, length}; }
-  nn::Rows source_rows() const { return {div_exact(sequences, beams), source_length}; }
+  Rows rows() const { return {sequences, length, share}; }
+  Rows source_rows() const { return {div_exact(sequences, beams), source_length, share}; }
   std::int64_t width(Field field) const {  // elements of a sequence
     switch (info_of(field).width) {
       case FieldWidth::length:
@@ -39,6 +40,9 @@ struct BatchShape {
     }
     internal_error("not a width of a field");
   }
+  std::int64_t own_width(Field field) const {  // those that a rank has
+    return info_of(field).by_position() ? Rows{1, width(field), share}.tokens() : width(field);
+  }
   auto operator<=>(const BatchShape&) const = default;
 };
 
@@ -47,7 +51,8 @@ struct Recording {
   std::shared_ptr<graph::Recorder> tape;
   BatchShape shape;
   std::set<Field> fields;  // of a batch, that the model reads
-  // Those that this rank's stage reads, for all tokens of the micro-batch on every tensor rank.
+  // Those that this rank's stage reads, for all its tokens of the micro-batch on every tensor rank;
+  // of sequences that ranks share out in the order of core/rows.h.
   std::map<Field, graph::Value> inputs;
   // (1) f64, summed over the labels >= 0 of one input, in the order of FieldInfo::loss; the
   // gradient of each is scaled by StepNumbers::gradient_scale[index].
@@ -75,7 +80,7 @@ struct Recording {
                                        ? shape.source_rows().sequences
                                        : shape.sequences;
     return inputs[field] = tape->input(std::string(info_of(field).name),
-                                       {sequences * shape.width(field)}, DType::i32);
+                                       {sequences * shape.own_width(field)}, DType::i32);
   }
   std::vector<graph::Value> outputs() const {  // of a loss
     std::vector<graph::Value> all;

@@ -37,7 +37,7 @@ std::vector<int> ParameterSet::borrowed() const {
 Placements ParameterSpec::gradient() const {
   Placements g = placement;
   for (const comm::Axis a : comm::kAxes)
-    if (g[a] == Placement::replicate && (kBatchAxes | partial).contains(a))
+    if (g[a] == Placement::replicate && (kTokenAxes | partial).contains(a))
       g[a] = Placement::partial;
   return g;
 }
@@ -89,7 +89,7 @@ void ParameterSet::finish() {
   offsets_.resize(specs_.size());
   first_slices_.resize(specs_.size());
   for (int i = 0; i < size(); ++i) padded_.push_back(round_up(local_shape(i).elements(), kGranule));
-  std::vector<comm::AxisSet> reductions{kBatchAxes};  // in order of first use
+  std::vector<comm::AxisSet> reductions{layout_.group_of(kTokenAxes)};  // in order of first use
   std::vector<comm::AxisSet> reduced(specs_.size());
   for (int i = 0; i < size(); ++i) {
     if (!owned(i)) continue;

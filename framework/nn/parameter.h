@@ -37,7 +37,7 @@ struct ParameterSpec {
   bool decay = false;   // weight decay applies
   bool hidden = false;  // a matrix between embeddings and head, which Muon updates as a whole
   // Along these axes, too, a rank has a term of the gradient only (of its rows, of its heads);
-  // along kBatchAxes it is so for every parameter.
+  // along kTokenAxes it is so for every parameter.
   comm::AxisSet partial{};
   // Of the pipeline: the stage that owns it, and those that borrow it (ParameterSet::use_at()).
   int stage = 0;

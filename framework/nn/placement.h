@@ -17,11 +17,15 @@ using Placements = comm::PerAxis<Placement>;
 
 // Axes along which batches are sharded: ranks have sequences of their own.
 inline constexpr comm::AxisSet kBatchAxes = comm::kData;
+// Axes along which sequences are sharded: ranks have positions of their own.
+inline constexpr comm::AxisSet kSequenceAxes = comm::Axis::context;
+// Along these ranks have tokens of their own, and so terms of gradients.
+inline constexpr comm::AxisSet kTokenAxes = kBatchAxes | kSequenceAxes;
 // Axes along which blocks are shared out: the stages of a pipeline.
 inline constexpr comm::AxisSet kStageAxes = comm::Axis::pipeline;
 // Along these ranks have terms of a loss: the last stage of a pipeline has all of them.
 inline comm::AxisSet loss_axes(const comm::Layout& layout) {
-  return layout.group_of(kBatchAxes | kStageAxes);
+  return layout.group_of(kTokenAxes | kStageAxes);
 }
 // Axes along which layers are sharded: ranks share out heads, ffn columns and the vocabulary.
 inline constexpr comm::AxisSet kModelAxes = comm::Axis::tensor;

@@ -13,7 +13,7 @@ namespace {
 
 // Rows of a chunk to compute: all, or those with a label.
 template <class T>
-struct Rows {
+struct ChosenRows {
   std::int64_t n, cols;
   const T* x;
   const std::int32_t* labels;
@@ -23,7 +23,8 @@ struct Rows {
 // The rows with a label, copied to `x` (n, cols) and `labels` (2 n: labels, places); where more
 // than seven of eight have one, all rows as they are. Not `fresh`: the copies are there already.
 template <class T>
-Rows<T> labelled(cpu::Stream& s, const Rows<T>& all, T* x, std::int32_t* labels, bool fresh) {
+ChosenRows<T> labelled(cpu::Stream& s, const ChosenRows<T>& all, T* x, std::int32_t* labels,
+                       bool fresh) {
   const std::int64_t n =
       std::count_if(all.labels, all.labels + all.n, [](std::int32_t label) { return label >= 0; });
   if (n == 0 || n * 8 > all.n * 7) return all;
@@ -36,19 +37,19 @@ Rows<T> labelled(cpu::Stream& s, const Rows<T>& all, T* x, std::int32_t* labels,
   return {n, all.cols, x, labels, places};
 }
 template <class T>
-Rows<T> labelled(cuda::Stream&, const Rows<T>& all, T*, std::int32_t*, bool) {
+ChosenRows<T> labelled(cuda::Stream&, const ChosenRows<T>& all, T*, std::int32_t*, bool) {
   return all;  // labels are in device memory
 }
 
 // Adds the gradients of these rows of a chunk to `to`, at the places that they have there.
 template <class T>
-void add_at_places(cpu::Stream& s, const Rows<T>& rows, const T* from, T* to) {
+void add_at_places(cpu::Stream& s, const ChosenRows<T>& rows, const T* from, T* to) {
   for (std::int64_t i = 0; i < rows.n; ++i)
     kernels::copy(s, kernels::CopyArgs<T>{rows.cols, from + i * rows.cols,
                                           to + rows.places[i] * rows.cols, true});
 }
 template <class T>
-void add_at_places(cuda::Stream&, const Rows<T>&, const T*, T*) {}
+void add_at_places(cuda::Stream&, const ChosenRows<T>&, const T*, T*) {}
 
 // Where things of a chunk of R rows lie, in bytes. Rows of logits start at multiples of 16 bytes:
 // without, matrix products on GPUs take slower kernels.
@@ -150,7 +151,7 @@ struct LinearCrossEntropy final : graph::StagedOp {
   template <class T>
   struct Chunk {
     std::int64_t first, all;  // of the op's rows
-    Rows<T> some;
+    ChosenRows<T> some;
     T* own_x;
     kernels::CrossEntropyArgs<T> args;
   };
@@ -188,8 +189,8 @@ struct LinearCrossEntropy final : graph::StagedOp {
                 .all = rows_of(c),
                 .own_x = reinterpret_cast<T*>(ws + at_byte.own_x())};
     at.some = labelled(s,
-                       Rows<T>{at.all, cols, e.in(x).ptr<T>() + at.first * cols,
-                               e.in(labels).ptr<std::int32_t>() + at.first},
+                       ChosenRows<T>{at.all, cols, e.in(x).ptr<T>() + at.first * cols,
+                                     e.in(labels).ptr<std::int32_t>() + at.first},
                        at.own_x, reinterpret_cast<std::int32_t*>(ws + at_byte.own_labels()), fresh);
     at.args = {.rows = at.some.n,
                .cols = options.vocab_end - options.vocab_begin,
@@ -265,7 +266,7 @@ struct LinearCrossEntropy final : graph::StagedOp {
           s, kernels::ColumnSumArgs<T>{at.some.n, vocab_rows, at.args.stride, logits,
                                        db.tensor.ptr<W>(), db.accumulate || at.first > 0});
     if (!dx) return;
-    const Rows<T>& some = at.some;
+    const ChosenRows<T>& some = at.some;
     T* to = dx.tensor.ptr<T>() + at.first * cols;
     T* made = some.places ? at.own_x : to;  // what it held was read for the last time above
     kernels::gemm(s, kernels::GemmArgs<T>{.m = some.n,

@@ -36,7 +36,14 @@ struct DropoutAdd final : graph::Op {
     return {static_cast<float>(p), {e.state().seed, Purpose::dropout, stream}, e.numbers()};
   }
   kernels::DropoutPlace where() const {
-    return {place.row_offset, place.col_offset, place.cols_total, place.sequence_length};
+    const Rows& of = place.rows;
+    kernels::DropoutPlace w{place.row_offset, place.col_offset, place.cols_total,
+                            of.sequence_length};
+    if (of.chunks() > 1) {
+      w.chunk_length = of.chunk_length(), w.chunk_rows = of.chunk_tokens();
+      w.start[0] = of.start(0), w.start[1] = of.start(1);
+    }
+    return w;
   }
 };
 

@@ -63,13 +63,16 @@ struct AddPosition final : graph::Op {
 
   void forward(graph::Exec& e) const override {
     const std::int64_t row = first + e.state().first_position;
-    TFM_CHECK(row + place.sequence_length <= table_rows,
-              "no position " + std::to_string(row + place.sequence_length - 1));
+    TFM_CHECK(row + place.rows.sequence_length <= table_rows,
+              "no position " + std::to_string(row + place.rows.sequence_length - 1));
     with_float(e.out(y).dtype, [&]<class T>() {
-      device::on(e.stream(), [&](auto& s) {
-        kernels::add_position(
-            s, kernels::PositionArgs<T>{rows, cols, place.row_offset, place.sequence_length, row,
-                                        e.in(x).ptr<T>(), e.in(table).ptr<T>(), e.out(y).ptr<T>()});
+      each_chunk(place.rows, place.row_offset, rows, [&](const ChunkRows& c) {
+        device::on(e.stream(), [&](auto& s) {
+          kernels::add_position(s, kernels::PositionArgs<T>{
+                                       c.count, cols, c.offset, place.rows.chunk_length(),
+                                       row + c.start, e.in(x).ptr<T>() + c.first * cols,
+                                       e.in(table).ptr<T>(), e.out(y).ptr<T>() + c.first * cols});
+        });
       });
     });
   }
@@ -81,10 +84,13 @@ struct AddPosition final : graph::Op {
           kernels::copy(s,
                         kernels::CopyArgs<T>{rows * cols, dy, dx.tensor.ptr<T>(), dx.accumulate});
         if (graph::GradSlot d = e.grad_in(table))
-          kernels::add_position_backward(
-              s, kernels::PositionBackwardArgs<T>{rows, cols, place.row_offset,
-                                                  place.sequence_length, first, table_rows, dy,
-                                                  d.tensor.ptr<Accum<T>>(), d.accumulate});
+          each_chunk(place.rows, place.row_offset, rows, [&](const ChunkRows& c) {
+            kernels::add_position_backward(
+                s,
+                kernels::PositionBackwardArgs<T>{
+                    c.count, cols, c.offset, place.rows.chunk_length(), first + c.start, table_rows,
+                    dy + c.first * cols, d.tensor.ptr<Accum<T>>(), d.accumulate || c.first > 0});
+          });
       });
     });
   }
@@ -101,24 +107,27 @@ struct Rotary final : graph::Op {
   graph::Saved saved() const override { return {.inputs = {frequency}}; }
   bool cheap() const override { return true; }
   std::int64_t scratch_bytes(graph::Phase, DType dtype) const override {
-    return kernels::rotary_scratch(std::min(rows, options.sequence_length), options.head_size,
+    return kernels::rotary_scratch(std::min(rows, options.rows.chunk_length()), options.head_size,
                                    static_cast<std::int64_t>(size_of(accum_type(dtype))));
   }
 
   template <class T>
   void run(graph::Exec& e, const T* from, T* to, bool inverse, bool accumulate) const {
-    device::on(e.stream(), [&](auto& s) {
-      kernels::rotary(s, kernels::RotaryArgs<T>{.rows = rows,
-                                                .cols = cols,
-                                                .rotated_heads = options.heads,
-                                                .head_size = options.head_size,
-                                                .length = options.sequence_length,
-                                                .position_offset = e.state().first_position,
-                                                .frequency = e.in(frequency).ptr<double>(),
-                                                .x = from,
-                                                .y = to,
-                                                .inverse = inverse,
-                                                .accumulate = accumulate});
+    each_chunk(options.rows, 0, rows, [&](const ChunkRows& c) {
+      device::on(e.stream(), [&](auto& s) {
+        kernels::rotary(
+            s, kernels::RotaryArgs<T>{.rows = c.count,
+                                      .cols = cols,
+                                      .rotated_heads = options.heads,
+                                      .head_size = options.head_size,
+                                      .length = options.rows.chunk_length(),
+                                      .position_offset = e.state().first_position + c.start,
+                                      .frequency = e.in(frequency).ptr<double>(),
+                                      .x = from + c.first * cols,
+                                      .y = to + c.first * cols,
+                                      .inverse = inverse,
+                                      .accumulate = accumulate});
+      });
     });
   }
   void forward(graph::Exec& e) const override {
@@ -155,7 +164,7 @@ graph::Value add_position(graph::Recorder& r, graph::Value x, graph::Value table
   op->table_rows = r.info(table).shape[0];
   op->place = place;
   op->first = first;
-  TFM_CHECK(op->table_rows >= first + place.sequence_length,
+  TFM_CHECK(op->table_rows >= first + place.rows.sequence_length,
             "the position table is shorter than a sequence");
   return r.apply(std::move(op), {x, table}, {{shape, r.dtype()}});
 }

@@ -8,16 +8,18 @@ struct FirstRows final : graph::Op {
   enum In { x };
   enum Out { y };
 
-  std::int64_t sequences, length, cols;
+  Rows rows;
+  std::int64_t cols;
 
   std::string_view kind() const override { return "first_rows"; }
   graph::Saved saved() const override { return {}; }
+  std::int64_t stride() const { return rows.chunk_length() * cols; }
 
   void forward(graph::Exec& e) const override {
     with_float(e.out(y).dtype, [&]<class T>() {
       device::on(e.stream(), [&](auto& s) {
-        kernels::copy_rows(s, kernels::CopyRowsArgs<T>{sequences, cols, e.in(x).ptr<T>(),
-                                                       length * cols, e.out(y).ptr<T>(), cols});
+        kernels::copy_rows(s, kernels::CopyRowsArgs<T>{rows.sequences, cols, e.in(x).ptr<T>(),
+                                                       stride(), e.out(y).ptr<T>(), cols});
       });
     });
   }
@@ -26,11 +28,9 @@ struct FirstRows final : graph::Op {
     with_float(e.grad_out(y).dtype, [&]<class T>() {
       device::on(e.stream(), [&](auto& s) {
         if (!dx.accumulate)
-          kernels::fill(s,
-                        kernels::FillArgs<T>{sequences * length * cols, T{}, dx.tensor.ptr<T>()});
-        kernels::copy_rows(s,
-                           kernels::CopyRowsArgs<T>{sequences, cols, e.grad_out(y).ptr<T>(), cols,
-                                                    dx.tensor.ptr<T>(), length * cols, true});
+          kernels::fill(s, kernels::FillArgs<T>{rows.tokens() * cols, T{}, dx.tensor.ptr<T>()});
+        kernels::copy_rows(s, kernels::CopyRowsArgs<T>{rows.sequences, cols, e.grad_out(y).ptr<T>(),
+                                                       cols, dx.tensor.ptr<T>(), stride(), true});
       });
     });
   }
@@ -38,12 +38,12 @@ struct FirstRows final : graph::Op {
 
 }  // namespace
 
-graph::Value first_rows(graph::Recorder& r, graph::Value x, std::int64_t sequence_length) {
+graph::Value first_rows(graph::Recorder& r, graph::Value x, const Rows& rows) {
   auto op = std::make_unique<FirstRows>();
-  op->length = sequence_length;
-  op->sequences = div_exact(r.info(x).shape[0], sequence_length);
+  TFM_CHECK(r.info(x).shape[0] == rows.tokens(), "the rows of " + r.info(x).shape.str());
+  op->rows = rows;
   op->cols = r.info(x).shape[1];
-  const Shape shape{op->sequences, op->cols};
+  const Shape shape{rows.sequences, op->cols};
   return r.apply(std::move(op), {x}, {{shape, r.dtype()}});
 }
 

@@ -2,6 +2,7 @@
 // Every op of the framework. Activations are (N, width) with N = tokens of the micro-batch (of this
 // rank's part of them under sequence parallelism). Widths are named as in docs/architecture.md: C
 // model, H heads, D head size, F ffn, V vocabulary.
+#include "core/rows.h"
 #include "graph/recorder.h"
 #include "kernels/activation.h"
 
@@ -11,8 +12,8 @@ namespace tfm::ops {
 graph::Value linear(graph::Recorder& r, graph::Value x, graph::Value weight, graph::Value bias = {},
                     double scale = 1);
 
-// The first row of each sequence: (N, C) -> (N / sequence_length, C).
-graph::Value first_rows(graph::Recorder& r, graph::Value x, std::int64_t sequence_length);
+// The first row of each sequence, or of this rank's first part of it: (N, C) -> (B, C).
+graph::Value first_rows(graph::Recorder& r, graph::Value x, const Rows& rows);
 
 // LayerNorm or RMSNorm over the last axis; shift absent for RMSNorm or without biases.
 struct NormOptions {
@@ -38,8 +39,8 @@ graph::Value activation(graph::Recorder& r, graph::Value x, kernels::Activation 
 // Which elements of the global (all tokens, cols_total) tensor a rank's rows and columns are:
 // dropout masks follow from it.
 struct DropoutOrigin {
-  std::int64_t sequence_length = 0;  // tokens of one sequence
-  std::int64_t row_offset = 0;  // of this rank's rows within the micro-batch (sequence parallelism)
+  Rows rows;                    // of the micro-batch
+  std::int64_t row_offset = 0;  // of this rank's among them (sequence parallelism)
   std::int64_t col_offset = 0, cols_total = 0;
 };
 // y = residual + dropout(x); residual may be absent. The mask's stream is the node's qualified
@@ -65,7 +66,7 @@ graph::Value add_position(graph::Recorder& r, graph::Value x, graph::Value table
 struct RotaryOptions {
   std::int64_t heads = 0, head_size = 0;
   std::vector<double> frequency;  // (D/2)
-  std::int64_t sequence_length = 0;
+  Rows rows;
 };
 graph::Value rotary(graph::Recorder& r, graph::Value x, RotaryOptions options);
 
@@ -73,11 +74,13 @@ graph::Value rotary(graph::Recorder& r, graph::Value x, RotaryOptions options);
 // from one fused row. Key s is visible to query t if k_segments[s] >= 0 (negative: padding), if
 // q_segments[t] == k_segments[s] (packed documents), and, when causal, if s <= t + S - T. A query
 // that sees no key gets zeros. q and kv must have no other reader that wants a gradient.
+// Of ranks that share out the sequences (core/rows.h) each has its rows of q and kv; keys and
+// values are gathered when they are needed, in forward and again in backward.
 struct AttentionInputs {
   graph::Value q;   // (N, H D), or without kv (N, (H + 2 KV) D): queries, then keys, then values
   graph::Value kv;  // (M, 2 KV D): keys, then values
-  graph::Value q_segments, k_segments;  // int32 (N), (M) or absent: all equal, no padding;
-                                        // q_segments only beside k_segments
+  graph::Value q_segments, k_segments;  // int32 (B T), (B S) of whole sequences, or absent: all
+                                        // equal, no padding; q_segments only beside k_segments
   graph::Value relative_bias;  // (H of this rank, buckets) or absent: T5's bias (Raffel et al.
                                // 2020), added to the scaled scores
 };
@@ -92,6 +95,7 @@ struct AttentionOptions {
                                      // (Press et al. 2022)
   std::vector<std::int32_t>
       buckets;  // (T + S - 1), beside relative_bias: [s - t + T - 1] is the bucket of that distance
+  SequenceShare share;  // of queries and keys
 };
 graph::Value attention(graph::Recorder& r, const AttentionInputs& in, AttentionOptions options);
 

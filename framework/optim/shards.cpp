@@ -130,7 +130,7 @@ std::vector<std::int64_t> most_elements(const nn::ParameterSet& parameters, cons
   const std::size_t groups = rule.groups().size();
   if (groups == 1) return {};
   const std::vector<int> ranks =
-      zero > 0 ? mesh.layout.group(mesh.rank(), nn::kBatchAxes) : std::vector{mesh.rank()};
+      zero > 0 ? mesh.layout.group(mesh.rank(), nn::kTokenAxes) : std::vector{mesh.rank()};
   std::vector<std::vector<std::int64_t>> n(groups, std::vector<std::int64_t>(ranks.size()));
   const auto add = [&](std::size_t rank, std::int64_t begin, std::int64_t end) {
     each_parameter(parameters, begin, end, [&](int i, std::int64_t first, std::int64_t last) {

@@ -98,7 +98,7 @@ std::vector<Layouts::Grid> Layouts::grids() const {
 
 std::vector<config::Config> Layouts::zero_stages(const Grid& grid) const {
   const auto one = resolve(with(grid.config, kMicroBatch, kAutomatic));
-  const bool shares = one && config::layout_of(*one).size(nn::kBatchAxes) > 1;
+  const bool shares = one && config::layout_of(*one).size(nn::kTokenAxes) > 1;
   return shares ? variants(grid.config, kZero) : std::vector{grid.config};
 }
 

@@ -79,7 +79,8 @@ ShapePlan divide(const config::Config& c, const comm::Layout& layout, nn::BatchS
   }
   // Whole rows of every rank under sequence parallelism.
   const std::int64_t shards = layout.size(nn::kModelAxes),
-                     step = c.parallel.sequence ? shards / std::gcd(shards, shape.length) : 1;
+                     length = Rows{1, shape.length, shape.share}.tokens(),
+                     step = c.parallel.sequence ? shards / std::gcd(shards, length) : 1;
   const std::int64_t most = c.train.micro_batch_size > 0
                                 ? c.train.micro_batch_size
                                 : std::max<std::int64_t>(1, kMicroTokens / shape.length);
@@ -176,7 +177,8 @@ std::map<Field, std::int64_t> StepPlan::batch_elements() const {
   std::map<Field, std::int64_t> elements;
   each_recording(*this, [&](const ShapePlan& s, const nn::Recording& r) {
     for (const Field field : r.fields)
-      elements[field] = std::max(elements[field], s.sequences_per_rank() * s.shape.width(field));
+      elements[field] =
+          std::max(elements[field], s.sequences_per_rank() * s.shape.own_width(field));
   });
   return elements;
 }
@@ -256,12 +258,16 @@ StepPlan make_step_plan(const config::Config& config, const comm::Mesh& mesh,
   const auto bytes = static_cast<std::int64_t>(size_of(accum_type(p.dtype)));
   p.buckets = optim::make_buckets(p.model->parameters(), mesh.layout,
                                   std::max<std::int64_t>(1, config.parallel.bucket_bytes / bytes));
+  const auto on_this_rank = [&](nn::BatchShape shape) {
+    shape.share = {mesh.layout.size(nn::kSequenceAxes), mesh.place(nn::kSequenceAxes)};
+    return shape;
+  };
   if (only)
-    p.shapes.push_back(
-        {.batch = only->sequences * mesh.layout.size(nn::kBatchAxes), .shape = *only});
+    p.shapes.push_back({.batch = only->sequences * mesh.layout.size(nn::kBatchAxes),
+                        .shape = on_this_rank(*only)});
   else
     for (const nn::BatchShape& shape : data::batch_shapes(config))
-      p.shapes.push_back(divide(config, mesh.layout, shape));
+      p.shapes.push_back(divide(config, mesh.layout, on_this_rank(shape)));
   for (ShapePlan& s : p.shapes) make_programs(p, s, static_cast<int>(config.parallel.zero));
   device::Arena memory, staging;
   lay_out(p, memory, staging);

@@ -12,10 +12,12 @@ namespace {
 
 using Calls = std::vector<comm::CollectiveCall>;
 
-// The axes to whose traffic a call counts: those that share out batches, if they have several ranks
-// in it, then those that share out layers.
+// The axes to whose traffic a call counts: those that share out sequences, if it is over no others,
+// then those that share out tokens, if they have several ranks in it, then those that share out
+// layers.
 comm::AxisSet family_of(const comm::CollectiveCall& c, const comm::Layout& layout) {
-  for (const comm::AxisSet axes : {nn::kBatchAxes, nn::kModelAxes})
+  if (c.axes == nn::kSequenceAxes) return c.axes;
+  for (const comm::AxisSet axes : {nn::kTokenAxes, nn::kModelAxes})
     if (layout.size(c.axes & axes) > 1) return axes;
   return nn::kStageAxes;
 }
@@ -39,7 +41,7 @@ class Comparison {
       : plan_(p), axes_(axes), micro_batches_(static_cast<double>(p.largest().micro_batches)) {
     const int ranks = p.mesh.layout.size(axes);
     share_ = static_cast<double>(ranks - 1) / ranks;
-    result_.axes = comm::name_of(axes);
+    result_.axes = comm::name_of(p.mesh.layout.group_of(axes));
     result_.sent = sent(p.collectives(), p.mesh.layout, axes);
   }
 
@@ -82,7 +84,7 @@ class Comparison {
                 element * share_ * static_cast<double>(use.elements);
       if (zero > 2) once += (gathers_of(static_cast<int>(b)) - 2) * gathered;
     }
-    differ(layout.size(comm::kData) > layout.size(layout.shared(comm::kData))
+    differ(layout.size(nn::kTokenAxes) > layout.size(layout.shared(nn::kTokenAxes))
                ? "replicas: rings of their own, and the sums of their shares"
                : "norms, biases and positions under sequence parallelism: summed over all ranks",
            around);
@@ -94,30 +96,29 @@ class Comparison {
   }
 
   void layers() {
-    const config::ModelConfig& m = plan_.config.model;
-    const nn::BatchShape& shape = plan_.largest().shape;
-    const models::Stages stages(plan_.config, plan_.mesh);
-    double rows = 0;
-    for (std::int64_t b = 0; b < stages.blocks(); ++b)
-      if (stages.own(stages.of(b)))
-        rows += static_cast<double>(m.translates() && b < m.n_encoder_layers
-                                        ? shape.source_rows().tokens()
-                                        : shape.rows().tokens());
     result_.formula = "4 all-reduces of a layer's rows in each micro-batch, or their halves";
-    result_.textbook = 4 * 2 * share_ * micro_batches_ * rows * static_cast<double>(m.d_model) *
+    result_.textbook = 4 * 2 * share_ * micro_batches_ * rows_of_layers() *
+                       static_cast<double>(plan_.config.model.d_model) *
                        static_cast<double>(size_of(plan_.dtype));
-    const graph::Program& program = plan_.largest().train_program;
-    std::map<std::string, double> parts;
-    for (const graph::Exchange& x : program.exchanges())
-      if (x.bucket < 0 && family_of(x.call, plan_.mesh.layout) == axes_)
-        parts[part_of(program, x)] += micro_batches_ * ring_bytes(x.call, plan_.mesh.layout);
-    parts[kLayers] -= result_.textbook;
+    std::map<std::string, double> parts = beside_layers();
     for (const optim::Bucket& b : plan_.buckets)
-      if (const auto axes = b.axes - nn::kBatchAxes; batch_ranks() == 1 && !axes.empty())
+      if (const auto axes = b.axes - nn::kTokenAxes; token_ranks() == 1 && !axes.empty())
         parts["norms, biases and positions under sequence parallelism"] +=
             bytes_of_element() * share_ * static_cast<double>(b.end - b.begin);
     for (const auto& [why, bytes] : parts) differ(why, bytes);
     numbers();
+  }
+
+  void sequences() {
+    const config::ModelConfig& m = plan_.config.model;
+    const int ranks = plan_.mesh.layout.size(axes_);
+    result_.formula =
+        "a layer's keys and values gathered in forward and in backward, their gradients scattered";
+    result_.textbook = 3 * share_ * micro_batches_ * ranks * rows_of_layers() *
+                       static_cast<double>(2 * m.n_kv_heads * m.d_head) /
+                       plan_.mesh.layout.size(nn::kModelAxes) *
+                       static_cast<double>(size_of(plan_.dtype));
+    for (const auto& [why, bytes] : beside_layers()) differ(why, bytes);
   }
 
   void stages() {
@@ -142,13 +143,36 @@ class Comparison {
   }
 
  private:
+  // Of this rank, a micro-batch's rows once for each of its layers.
+  double rows_of_layers() const {
+    const config::ModelConfig& m = plan_.config.model;
+    const nn::BatchShape& shape = plan_.largest().shape;
+    const models::Stages stages(plan_.config, plan_.mesh);
+    double rows = 0;
+    for (std::int64_t b = 0; b < stages.blocks(); ++b)
+      if (stages.own(stages.of(b)))
+        rows += static_cast<double>(m.translates() && b < m.n_encoder_layers
+                                        ? shape.source_rows().tokens()
+                                        : shape.rows().tokens());
+    return rows;
+  }
+  // What passes exchange along these axes, by what it is for, beside what the formula counts.
+  std::map<std::string, double> beside_layers() const {
+    const graph::Program& program = plan_.largest().train_program;
+    std::map<std::string, double> parts;
+    for (const graph::Exchange& x : program.exchanges())
+      if (x.bucket < 0 && family_of(x.call, plan_.mesh.layout) == axes_)
+        parts[part_of(program, x)] += micro_batches_ * ring_bytes(x.call, plan_.mesh.layout);
+    parts[kLayers] -= result_.textbook;
+    return parts;
+  }
   int gathers_of(int bucket) const {  // in a micro-batch
     return static_cast<int>(
         std::ranges::count_if(plan_.largest().train_program.exchanges(), [&](const auto& x) {
           return x.of == graph::Exchange::Of::parameters && x.bucket == bucket;
         }));
   }
-  int batch_ranks() const { return plan_.mesh.layout.size(nn::kBatchAxes); }
+  int token_ranks() const { return plan_.mesh.layout.size(nn::kTokenAxes); }
   // Counts of labels, losses and the norm.
   void numbers() {
     const comm::CollectiveCall of_objectives{
@@ -216,8 +240,9 @@ std::vector<TextbookTraffic> textbook_traffic(const StepPlan& plan) {
     (c.*formula)();
     all.push_back(c.finish());
   };
-  compare(nn::kBatchAxes, &Comparison::data);
+  compare(nn::kTokenAxes, &Comparison::data);
   compare(nn::kModelAxes, &Comparison::layers);
+  compare(nn::kSequenceAxes, &Comparison::sequences);
   compare(nn::kStageAxes, &Comparison::stages);
   return all;
 }

@@ -29,13 +29,15 @@ struct TextbookTraffic {
   std::vector<Difference> differences;  // none is 0
 };
 
-// Of the axes that share out batches, to which collectives over all ranks count, and of those that
-// share out layers; those of one rank are left out. Formulas, of P elements of parameters and their
-// gradients on a rank: all-reduce of gradients, 2 P; ZeRO 1 and 2, reduce-scatter of gradients and
-// all-gather of parameters, 2 P; ZeRO 3, gathers for forward and for backward, 3 P. Of a layer and
-// a micro-batch: 4 all-reduces of its rows, two in forward and two in backward, or under sequence
-// parallelism as many bytes in gathers and reduce-scatters. Of a pipeline (Narayanan et al. 2021,
-// section 3.2): a micro-batch's rows to each neighbour, in one direction their gradients.
+// Of the axes that share out tokens, to which collectives over all ranks count, of those that share
+// out layers, and of those that share out sequences; those of one rank are left out. Formulas, of P
+// elements of parameters and their gradients on a rank: all-reduce of gradients, 2 P; ZeRO 1 and 2,
+// reduce-scatter of gradients and all-gather of parameters, 2 P; ZeRO 3, gathers for forward and
+// for backward, 3 P. Of a layer and a micro-batch: 4 all-reduces of its rows, two in forward and
+// two in backward, or under sequence parallelism as many bytes in gathers and reduce-scatters. Of
+// sequences: gathers of a layer's keys and values for forward and for backward, and a
+// reduce-scatter. Of a pipeline (Narayanan et al. 2021, section 3.2): a micro-batch's rows to each
+// neighbour, in one direction their gradients.
 std::vector<TextbookTraffic> textbook_traffic(const StepPlan& plan);
 
 }  // namespace tfm::plan

@@ -121,7 +121,7 @@ data::DataLoader Engine::evaluation_loader(const data::Dataset& dataset,
 // A micro-batch: the sequences of `batch` from `first` on.
 void Engine::upload(const Batch& batch, const plan::ShapePlan& shape, std::int64_t first) {
   for (const auto& [field, value] : shape.training.inputs) {
-    const std::int64_t width = shape.shape.width(field);
+    const std::int64_t width = shape.shape.own_width(field);
     device::upload_async(device_.stream(), shape.train_program.value(value).data,
                          batch.fields.at(field).data() + first * width,
                          shape.shape.sequences * width * 4);
@@ -140,7 +140,8 @@ bool Engine::recordable(const plan::ShapePlan& shape, bool reduces) const {
                                return !program.runs(x, reduces) ||
                                       stays(tensors_.group(x.call.axes));
                              }) &&
-         (!reduces || (stays(tensors_.group(nn::kBatchAxes)) && stays(tensors_.world())));
+         (!reduces || (stays(tensors_.group(tensors_.layout.group_of(nn::kTokenAxes))) &&
+                       stays(tensors_.world())));
 }
 
 std::int64_t Engine::graphs() const {

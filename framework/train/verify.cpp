@@ -183,8 +183,9 @@ config::Config shrink(const config::Config& config) {
   m.d_model = m.n_heads * m.d_head;
   m.d_ff = std::min(m.d_ff, 12 * tp);
   m.vocab_size = std::min<std::int64_t>(m.vocab_size, 211);
-  c.train.seq_len = std::min(c.train.seq_len, round_up(16, tp));
-  if (c.parallel.sequence) c.train.seq_len = round_up(c.train.seq_len, tp);
+  const std::int64_t chunks = c.parallel.context > 1 ? 2 * c.parallel.context : 1;
+  c.train.seq_len = std::min(c.train.seq_len, round_up(16, tp * chunks));
+  if (c.parallel.sequence) c.train.seq_len = round_up(c.train.seq_len, tp * chunks);
   m.max_seq_len = std::max(c.train.seq_len, std::min<std::int64_t>(m.max_seq_len, 64));
   c.train.micro_batch_size = 2;
   c.train.global_batch_size = 4 * c.parallel.data;

@@ -82,7 +82,7 @@ def configuration(rng, folder, name, most_ranks, as_run):
         "optimizer": {"type": rng.choice(["adamw", "adamw", "adam", "sgd"]), "lr": 0.001, "ema": rng.choice([0, 0.9])},
         "loss": {"label_smoothing": rng.choice([0, 0.1])}, "data": {"train": train}, "device": "cpu",
     }
-    shown = " ".join(f"{k}={v}" for k, v in {"data": data, **parallel}.items() if v not in (1, False))
+    shown = " ".join(f"{k}={v}" for k, v in {"data": data, **parallel}.items() if k == "zero" or v not in (1, False))
     return common.write_config(folder / f"{name}.yaml", sections), ranks, f"{model['family']} {shown}"
 
 

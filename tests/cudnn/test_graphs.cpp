@@ -195,6 +195,7 @@ TEST(Cudnn, IsNotAskedForWhatItWouldDoOtherwise) {
     EXPECT_FALSE(kernels::cudnn_computes(g));
   };
   declined([](auto& a) { a.dropout.p = 0.1f; });
+  declined([](auto& a) { a.queries_total = 256, a.query_offset = 64; });
   declined([](auto& a) { a.bias = bias; });
   declined([](auto& a) { a.k_segments = segments; });
   declined([](auto& a) { a.k_segments = a.q_segments = segments; });

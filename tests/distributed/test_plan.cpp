@@ -229,6 +229,23 @@ TEST(PlanOfPipelines, DeclaresTheCollectivesThatRun) {
   }
 }
 
+TEST(PlanOfContexts, DeclaresTheCollectivesThatRun) {
+  for (const comm::Layout& l : test::layouts()) {
+    if (l.size(comm::kData) % 2 != 0 || job().size() > 4) continue;
+    const comm::Layout layout(
+        {.data = l.size(comm::kData) / 2, .tensor = l[comm::Axis::tensor], .context = 2});
+    for (const Family& family : {kFamilies[2], kFamilies[3]})
+      for (const int zero : {0, 1, 3})
+        expect_declared(
+            config_of(family, layout,
+                      {"parallel.context=2", "parallel.zero=" + std::to_string(zero),
+                       "recompute=selective", "train.micro_batch_size=1",
+                       zero == 1 ? "optimizer.type=muon" : "optimizer.type=adamw",
+                       "train.global_batch_size=" + std::to_string(layout.size(comm::kData) * 2)}),
+            comm::make_mesh(job(), layout));
+  }
+}
+
 TEST(PlanOfReplicas, DeclaresTheCollectivesThatRun) {
   for (const comm::Layout& layout : test::layouts())
     for (const int zero : {1, 2, 3})

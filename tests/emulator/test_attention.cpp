@@ -36,18 +36,21 @@ reference::Attention with_long_documents(reference::Attention r) {
   return r;
 }
 
-// Every combination of options: more tiles than a kernel has buffers, or few rows.
+// Every combination of options: more tiles than a kernel has buffers, or few rows. `first`: of the
+// queries, of as many as there are keys; below 0: all of them.
 using Lengths = std::array<std::pair<int, int>, 4>;
-std::vector<reference::Attention> combinations(std::int64_t size, const Lengths& lengths) {
+std::vector<reference::Attention> combinations(std::int64_t size, const Lengths& lengths,
+                                               std::int64_t first = -1) {
   std::vector<reference::Attention> all;
   int i = 0;
   for (bool causal : {false, true})
     for (Mask mask : {Mask::none, Mask::right_padding, Mask::scattered_padding, Mask::documents})
       for (int options = 0; options < 4; ++options) {
         const auto [queries, keys] = lengths[i++ % 4];
+        const auto whole =
+            shape(options & 1 ? 1 : 2, options & 1 ? 4 : 2, 2, queries, keys, size, causal);
         all.push_back(
-            with(shape(options & 1 ? 1 : 2, options & 1 ? 4 : 2, 2, queries, keys, size, causal),
-                 mask, options & 1, options & 2));
+            with(first < 0 ? whole : part_of(whole, first, keys), mask, options & 1, options & 2));
       }
   return all;
 }
@@ -79,6 +82,11 @@ TEST(PlainAttention, AgreesWithReferenceAndCpu) {
 
 TYPED_TEST(TensorAttention, EveryCombinationOfOptions) {
   for (const auto& r : combinations(64, {{{193, 70}, {70, 193}, {97, 97}, {9, 130}}}))
+    expect_right<TypeParam>(r);
+}
+
+TYPED_TEST(TensorAttention, QueriesThatAreAPart) {
+  for (const auto& r : combinations(32, {{{9, 70}, {33, 97}, {70, 110}, {65, 130}}}, 37))
     expect_right<TypeParam>(r);
 }
 
@@ -133,6 +141,8 @@ void expect_exact(const reference::Attention& r) {
 
 TEST(WideAttention, EveryCombinationOfOptions) {
   for (const auto& r : combinations(7, kShort)) expect_exact<float>(r), expect_exact<double>(r);
+  for (const auto& r : combinations(7, {{{5, 33}, {9, 50}, {17, 65}, {30, 97}}}, 11))
+    expect_exact<float>(r), expect_exact<double>(r);
 }
 TEST(WideAttention, EveryHeadSize) {
   for (int size : {1, 16, 33, 128, 256}) {

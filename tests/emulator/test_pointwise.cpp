@@ -116,7 +116,8 @@ TYPED_TEST(DevicePointwise, DropsWhatTheCpuDrops) {
       for (const DropoutCase& c : {DropoutCase{1, 1, p, residual, false, {0, 0, 1}},
                                    {5, 37, p, residual, true, {7, 0, 37}},
                                    {3, 64, p, residual, false, {2, 64, 200}},
-                                   {4, 21, p, residual, false, {0, 3, 90}, 5}}) {
+                                   {4, 21, p, residual, false, {0, 3, 90}, 5},
+                                   {9, 37, p, residual, false, {2, 0, 37, 24, 3, 6, {3, 18}}}}) {
         SCOPED_TRACE(testing::Message() << "p " << p << " cols " << c.cols);
         expect_as_cpu([&]<class D>() { return c.run<D, T>(); });
       }

@@ -15,7 +15,7 @@ namespace tfm {
 namespace {
 
 constexpr std::int64_t kRows = 3, kWidth = 4;
-const ops::DropoutOrigin kPlace{kRows, 0, 0, kWidth};
+const ops::DropoutOrigin kPlace{{.sequence_length = kRows}, 0, 0, kWidth};
 
 // sum(seed * output) of a recording whose leaves are parameters (kRows, kWidth) or (kWidth,
 // kWidth), and its gradients.

@@ -73,7 +73,7 @@ def check_scores_while_training():
         scores = evaluate(0, f"ck/step-{e['step']:08}", "--beam", 3, "--length-penalty", 0.6)
         check_same_scores(scores, e)
         assert scores["bleu"] == e["bleu"] and scores["chrf"] == e["chrf"], (scores, e)
-    for ranks, args in [(2, []), (4, ["parallel.tensor=2", "parallel.zero=3"]), (4, ["parallel.tensor=4", "parallel.sequence=false"])]:
+    for ranks, args in [(2, []), (2, ["parallel.context=2", "parallel.zero=3"]), (4, ["parallel.tensor=2", "parallel.zero=3"]), (4, ["parallel.tensor=4", "parallel.sequence=false"])]:
         args += ["train.micro_batch_size=4", "checkpoint.dir=none", "checkpoint.every=0", "metrics.jsonl=other.jsonl"]
         run(ranks, "tfm-train", "cfg.yaml", *args)
         other = events("other.jsonl", "eval")

@@ -1,4 +1,6 @@
 // Tiled attention, forward and backward, against the plain definition.
+#include <array>
+
 #include "support/attention_cpu.h"
 
 namespace tfm::test {
@@ -12,11 +14,13 @@ TYPED_TEST_SUITE(Attention, Types);
 // Every combination of options on shapes of one tile.
 std::vector<reference::Attention> small_cases() {
   std::vector<reference::Attention> all;
-  for (const auto& [queries, keys] : {std::pair{9, 9}, {6, 11}, {11, 8}})
+  for (const auto& [queries, keys, first, total] :
+       {std::array{9, 9, 0, 9}, {6, 11, 0, 6}, {11, 8, 0, 11}, {4, 13, 5, 13}})
     for (bool causal : {false, true})
       for (Mask mask : {Mask::none, Mask::right_padding, Mask::scattered_padding, Mask::documents})
         for (int options = 0; options < 8; ++options) {
-          all.push_back(shape(2, 2, options & 1 ? 1 : 2, queries, keys, 3, causal));
+          all.push_back(
+              part_of(shape(2, 2, options & 1 ? 1 : 2, queries, keys, 3, causal), first, total));
           set_mask(all.back(), mask);
           if (options & 2) set_bias(all.back());
           if (options & 4) set_dropout(all.back());
@@ -38,7 +42,9 @@ std::vector<reference::Attention> large_cases() {
         all.push_back(shape(1, 4, 2, 70, 133, 9, causal));  // more keys than queries, grouped
         all.push_back(shape(3, 4, 1, 133, 70, 8, causal));  // fewer: causal rows that see nothing
         if (bias) set_dropout(all.back());
-        for (auto* r : {&all.back(), &all.back() - 1}) {
+        // A part, of which several tiles see a part of the keys.
+        all.push_back(part_of(shape(2, 2, 2, 80, 320, 4, causal), 80, 320));
+        for (auto* r : {&all.back(), &all.back() - 1, &all.back() - 2}) {
           set_mask(*r, mask);
           if (bias) set_bias(*r);
         }

@@ -1,4 +1,5 @@
 // Dropout masks: the documented rule, slices, rate; embeddings, positions, rotation.
+#include "core/rows.h"
 #include "kernels/dropout.h"
 #include "kernels/embedding.h"
 #include "support/kernel_case.h"
@@ -50,6 +51,45 @@ TYPED_TEST(Drop, FollowsTheRuleElementByElement) {
         expect_close(gy.values(), want, p > 0 ? 2e-6 : tolerance<T>(2),
                      "y");  // the scale is a float in both types
       }
+}
+
+// Two ranks share out sequences of four chunks: the first has the outer ones, the second the inner.
+TYPED_TEST(Drop, SharesOfSequencesMakeTheWhole) {
+  using T = TypeParam;
+  const std::int64_t sequences = 2, length = 8, cols = 21;
+  const Values ones(sequences * length * cols, 1);
+  Guarded<T> x(ones), whole(std::ssize(ones));
+  cpu::Stream s{1};
+  const Dropout d{0.4f, kKey};
+  kernels::dropout_add(
+      s, DropoutAddArgs<T>{
+             sequences * length, cols, x, nullptr, whole, false, d, {0, 0, cols, length}});
+  for (const int rank : {0, 1}) {
+    const Rows rows{sequences, length, {2, rank}};
+    Guarded<T> part(rows.tokens() * cols);
+    kernels::dropout_add(s, DropoutAddArgs<T>{rows.tokens(),
+                                              cols,
+                                              x,
+                                              nullptr,
+                                              part,
+                                              false,
+                                              d,
+                                              {0,
+                                               0,
+                                               cols,
+                                               length,
+                                               rows.chunk_length(),
+                                               rows.chunk_tokens(),
+                                               {rows.start(0), rows.start(1)}}});
+    const Values all = whole.values(), got = part.values();
+    for (std::int64_t k = 0, i = 0; k < 2; ++k)
+      for (std::int64_t b = 0; b < sequences; ++b)
+        for (std::int64_t t = 0; t < 2; ++t, ++i) {
+          const std::int64_t chunk = k == 0 ? rank : 3 - rank, row = b * length + 2 * chunk + t;
+          for (std::int64_t c = 0; c < cols; ++c)
+            EXPECT_EQ(got[i * cols + c], all[row * cols + c]) << "rank " << rank << ", row " << i;
+        }
+  }
 }
 
 TYPED_TEST(Drop, SlicesMakeTheWholeAndAliasesAreAllowed) {

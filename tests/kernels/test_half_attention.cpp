@@ -38,6 +38,17 @@ TYPED_TEST(HalfAttention, EveryCombinationOfOptions) {
       }
 }
 
+TYPED_TEST(HalfAttention, QueriesThatAreAPart) {
+  for (bool causal : {false, true})
+    for (Mask mask : {Mask::none, Mask::documents}) {
+      auto r = part_of(shape(2, 4, 2, 80, 320, 32, causal), 80, 320);
+      set_mask(r, mask);
+      expect_right<TypeParam>(r);
+      set_bias(r), set_dropout(r);
+      expect_right<TypeParam>(r);
+    }
+}
+
 TYPED_TEST(HalfAttention, EveryHeadSize) {
   for (const auto& [size, length] : {std::pair{1, 20},
                                      {2, 65},

@@ -33,6 +33,10 @@ ROOMS = {
         ("ops/norm.h", "«options.eps»,\n            options.rms}", "options.eps * 10"),
         ("ops/linear.cpp", "dw.tensor.ptr<Accum<T>>(), «dw.accumulate»", "false"),
         ("ops/embedding.cpp", "options.padding_idx", "-1"),
+        ("ops/embedding.cpp", "d.accumulate || «c.first > 0»", "false"),
+        ("ops/context_attention.cpp", "k == 0 ? sum : more, «k > 0»", "false"),
+        ("ops/context_attention.cpp", "all_elements(), more, sum, «true»", "false"),
+        ("kernels/dropout.h", "«start[chunk]»", "start[0]", ["unit:Drop*"]),
         ("ops/embedding.cpp", "const std::int64_t row = «first + e.state().first_position»", "e.state().first_position"),
         ("ops/embedding.cpp", "dx.tensor.ptr<T>(), «true», dx.accumulate", "false"),
         ("ops/embedding.cpp", ".position_offset = «e.state().first_position»", "0"),
@@ -47,7 +51,7 @@ ROOMS = {
         ("graph/exchanges.cpp", "steps[i].visit > «g.visit + 1»", "g.visit + 100", ["unit:Zero*"]),
         ("graph/exchanges.cpp", "«at > 0»\n", "false", ["unit:Zero*"]),
         ("graph/exchanges.cpp", "first_of_visit(«steps[i].visit - 1»)", "0", ["unit:Zero*"]),
-        ("graph/program.cpp", "if (reduces_share(x)) «clear_gaps(x, context)»;", "", ["ranks2:All/Layouts*", "ranks2:Precision*"]),
+        ("graph/program.cpp", "if (reduces_share(x)) «clear_gaps(x, context, slot)»;", "", ["ranks2:All/Layouts*", "ranks2:Precision*"]),
         ("graph/program.cpp", "share.ptr<T>(),\n                                                 «context.state.accumulate_parameters»", "false", ["ranks2:All/Layouts*"]),
         ("graph/exchanges.cpp", "!depend(steps[i], steps[at]) && «!depend(steps[i + 1], steps[at])»", "true", ["unit:Collectives*"]),
         ("comm/staged.cpp", "c.root = «root»", "0"),
@@ -56,6 +60,8 @@ ROOMS = {
         ("comm/flight_recorder.cpp", "r.entered[axes.bits()] + 1", "r.entered[0] + 1"),
     ]),
     "data": (["unit:DataSampler*:Source*:NextToken*:DataLoader*:Prepare*:Pairs*:Documents*:MaskedLm*:NextSentence*:SpanCorruption*:TokenFile*"], [
+        ("data/loader.cpp", "+ «rows.start(k)»;", "rows.start(0)", ["ranks2:All/Contexts*Float64*"]),
+        ("data/loader.cpp", "info.width == FieldWidth::one && «shape.share.rank > 0»", "false", ["ranks2:All/Contexts*Float64*"]),
         ("data/sampler.h", "static_cast<std::uint64_t>(«position / samples_»)", "std::int64_t{0}"),
         ("data/next_token.cpp", "«labels[at] = -1», ++document", "0"),
         ("data/next_token.cpp", "«sample.begin() + 1», t, labels", "sample.begin()"),
@@ -123,7 +129,7 @@ ROOMS = {
         ("inference/text_generator.cpp", "if («end == ids.back()») return;", "false"),
     ]),
     "plan": (["unit:Prediction*:Fit*:Engine*", "ranks2:*/Plan*"], [
-        ("plan/step_plan.cpp", "m + 1 == shape.micro_batches", "true"),
+        ("plan/schedule.cpp", ".micro_batch = m, .last = «m + 1 == micro_batches»", "true"),
         ("optim/optimizer.cpp", "if («options.zero > 0 && !sharded_by(options.zero).parameters»)", "false"),
         ("optim/optimizer.cpp", "sharded_by(options_.zero).gradients ? «state» : begin", "begin", ["ranks2:All/Layouts*"]),
         ("plan/step_plan.cpp", "«comm::kWorld», sizeof(SquareSum)", "nn::kBatchAxes"),
@@ -149,7 +155,7 @@ ROOMS = {
         ("train/verify.cpp", "whole.gradients, «reference.gradients»", "whole.gradients"),
         ("train/verify.cpp", "pieces[i].data + pieces[i].count, «back[i].data»", "pieces[i].data"),
         ("train/verify.cpp", "std::isfinite(d) ? d : std::numeric_limits<double>::infinity()", "d"),
-        ("train/verify.cpp", "high[k] + low[k] > f.error", "false"),
+        ("train/verify.cpp", "std::max(most, «high[k] + low[k]»)", "0.0"),
         ("train/engine.cpp", "context.state.accumulate_parameters = «m > 0»", "false"),
         ("train/checkpoints.cpp", "«check_replicas(run.engine, \"step \" + std::to_string(run.step));»", ";", ["ranks2:Replicas*"]),
         ("train/engine_state.cpp", "parameters.spec(p.parameter).copies()", "comm::AxisSet(nn::kBatchAxes)", ["ranks2:Replicas*"]),
@@ -159,12 +165,12 @@ ROOMS = {
         ("kernels/cpu/attention_group.h", "«first_head / heads» * a.head_size", "a.kv_heads - 1 - first_head / heads"),  # head mapping
         ("ops/linear.cpp", "db ? db.tensor.ptr<Accum<T>>() : nullptr",
          "db && e.context.mesh->coordinate(comm::Axis::tensor) == 0 ? db.tensor.ptr<Accum<T>>() : nullptr"),  # bias gradient of a tensor rank
-        ("kernels/cpu/attention_tile.h", "first + r + a.keys - a.queries + «1»", "std::is_same_v<T, double> ? 1 : 2"),  # causal mask
+        ("kernels/cpu/attention_tile.h", "first + r + a.causal_shift() + «1»", "std::is_same_v<T, double> ? 1 : 2"),  # causal mask
         ("optim/rule.h", "flat.master ? in_use<P>(r) : nullptr",
          "flat.master && r.begin == 0 ? in_use<P>(r) : nullptr"),  # stale copy
         ("kernels/cpu/philox_simd.h", "static_cast<T>(«d.scale()»)", "sizeof(T) == 8 ? d.scale() : 1"),  # dropout's scale
-        ("ops/embedding.cpp", ".length = «options.sequence_length»", "options.sequence_length - (inverse && sizeof(T) < 8)"),  # position
-        ("train/engine.cpp", "const std::int64_t first = «m * shape.shape.sequences»", "0"),  # a micro-batch
+        ("ops/embedding.cpp", ".length = «options.rows.chunk_length()»", "options.rows.chunk_length() - (inverse && sizeof(T) < 8)"),  # position
+        ("train/engine.cpp", "first = «m * shape.shape.sequences»", "0"),  # a micro-batch
         ("graph/program.cpp", "runs(x, «context.state.reduce_gradients»)",
          "!context.state.accumulate_parameters"),  # buckets are reduced with the first micro-batch
         ("train/engine.cpp", "static_cast<double>(«labels.labels[k]»)",

@@ -66,10 +66,10 @@ TEST(DropoutMasks, ThoseOfTheRanksTogetherAreThoseOfOne) {
                                                     place.col_offset, place.cols_total}});
     return y;
   };
-  const std::vector<float> whole = mask(B * T, C, {T, 0, 0, C}, 0);
+  const std::vector<float> whole = mask(B * T, C, {{B, T}, 0, 0, C}, 0);
   EXPECT_GT(std::count(whole.begin(), whole.end(), 0.0f), 100);
   for (const comm::Layout layout : {comm::Layout{1, 4}, comm::Layout{2, 2}, comm::Layout{4, 1}}) {
-    const nn::Rows rows{B / layout.size(comm::kData), T};
+    const Rows rows{B / layout.size(comm::kData), T};
     std::vector<float> outside(whole.size()), inside(whole.size());
     for (int d = 0; d < layout.size(comm::kData); ++d)
       for (int t = 0; t < layout[comm::Axis::tensor]; ++t) {

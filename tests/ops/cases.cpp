@@ -17,13 +17,15 @@ struct AttentionCase {
   Position position = Position::none;
   std::int64_t keys = 0;  // of cross-attention
   bool padding = false, documents = false;
+  SequenceShare share = {};
 };
 
-// Two sequences of four queries; attention over themselves, or over two sequences of other rows.
+// Two sequences of four queries of this rank; attention over themselves, or over two sequences of
+// other rows.
 OpCase attention_case(const std::string& name, const AttentionCase& c) {
-  const std::int64_t D = 4, T = 4, S = c.keys ? c.keys : T;
-  std::vector<Shape> inputs{{2 * T, (c.heads + (c.keys ? 0 : 2 * c.kv)) * D}};
-  if (c.keys) inputs.push_back({2 * S, 2 * c.kv * D});
+  const std::int64_t D = 4, T = 4 * c.share.ranks, S = c.keys ? c.keys : T;
+  std::vector<Shape> inputs{{8, (c.heads + (c.keys ? 0 : 2 * c.kv)) * D}};
+  if (c.keys) inputs.push_back({2 * S / c.share.ranks, 2 * c.kv * D});
   if (c.position == Position::relative) inputs.push_back({c.heads, 3});
   return {"attention", name, inputs,
           [=](graph::Recorder& r, const std::vector<graph::Value>& in) {
@@ -35,7 +37,8 @@ OpCase attention_case(const std::string& name, const AttentionCase& c) {
                                     .scale = 0.5,
                                     .causal = c.causal,
                                     .dropout = c.dropout,
-                                    .heads_total = c.heads};
+                                    .heads_total = c.heads,
+                                    .share = c.share};
             if (c.position == Position::alibi) o.alibi_slopes = {0.5, 0.25};
             if (c.position == Position::relative)
               for (std::int64_t i = 0; i < T + S - 1; ++i)
@@ -76,7 +79,12 @@ OpCase cross_entropy_case(const std::string& name, bool bias, double smoothing, 
           }};
 }
 
-const ops::DropoutOrigin kPlace{.sequence_length = 4, .cols_total = 5};
+const ops::DropoutOrigin kPlace{.rows = {.sequence_length = 4}, .cols_total = 5};
+// Rows 3 to 10 of a rank's chunks of four, of which a sequence has six.
+const ops::DropoutOrigin kSharedPlace{
+    .rows = {.sequences = 2, .sequence_length = 24, .share = {3, 1}},
+    .row_offset = 3,
+    .cols_total = 5};
 
 }  // namespace
 
@@ -97,7 +105,15 @@ const std::vector<OpCase>& op_cases() {
       {"first_rows",
        "two_sequences",
        {{8, 5}},
-       [](graph::Recorder& r, const auto& in) { return ops::first_rows(r, in[0], 4); }},
+       [](graph::Recorder& r, const auto& in) {
+         return ops::first_rows(r, in[0], {2, 4});
+       }},
+      {"first_rows",
+       "of_a_share",
+       {{8, 5}},
+       [](graph::Recorder& r, const auto& in) {
+         return ops::first_rows(r, in[0], {2, 8, {2, 1}});
+       }},
       {"norm",
        "layernorm",
        {{8, 5}, {5}, {5}},
@@ -158,6 +174,12 @@ const std::vector<OpCase>& op_cases() {
          return ops::dropout_add(r, in[0], in[0], 0.4, kPlace);
        }},
       {"dropout",
+       "of_a_share",
+       {{8, 5}},
+       [](graph::Recorder& r, const auto& in) {
+         return ops::dropout_add(r, in[0], {}, 0.4, kSharedPlace);
+       }},
+      {"dropout",
        "dropout",
        {{8, 5}},
        [](graph::Recorder& r, const auto& in) {
@@ -189,11 +211,23 @@ const std::vector<OpCase>& op_cases() {
        [](graph::Recorder& r, const auto& in) {
          return ops::add_position(r, in[0], in[1], kPlace, 2);
        }},
+      {"position",
+       "of_a_share",
+       {{8, 5}, {26, 5}},
+       [](graph::Recorder& r, const auto& in) {
+         return ops::add_position(r, in[0], in[1], kSharedPlace, 2);
+       }},
       {"rotary",
        "two_heads",
        {{8, 18}},
        [](graph::Recorder& r, const auto& in) {
-         return ops::rotary(r, in[0], {2, 6, {1.0, 0.3, 0.01}, 4});
+         return ops::rotary(r, in[0], {2, 6, {1.0, 0.3, 0.01}, {2, 4}});
+       }},
+      {"rotary",
+       "of_a_share",
+       {{8, 18}},
+       [](graph::Recorder& r, const auto& in) {
+         return ops::rotary(r, in[0], {2, 6, {1.0, 0.3, 0.01}, {2, 8, {2, 1}}});
        }},
       attention_case("causal", {}),
       attention_case("full", {.causal = false}),
@@ -216,6 +250,17 @@ const std::vector<OpCase>& op_cases() {
                                           .position = Position::relative,
                                           .keys = 5,
                                           .documents = true}),
+      attention_case("shared", {.share = {2, 0}}),
+      attention_case(
+          "shared_grouped_alibi_dropout",
+          {.heads = 2, .kv = 1, .dropout = 0.3, .position = Position::alibi, .share = {2, 1}}),
+      attention_case("shared_documents_relative", {.heads = 4,
+                                                   .dropout = 0.3,
+                                                   .position = Position::relative,
+                                                   .documents = true,
+                                                   .share = {2, 1}}),
+      attention_case("shared_cross_padding",
+                     {.causal = false, .keys = 4, .padding = true, .share = {2, 1}}),
       cross_entropy_case("plain", false, 0, 0),
       cross_entropy_case("bias_smoothing", true, 0.1, 0),
       cross_entropy_case("chunks", true, 0.1, 3),

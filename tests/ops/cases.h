@@ -23,7 +23,7 @@ inline const std::map<std::string, std::vector<std::int32_t>> kIntegers{
     {"few", {-1, 3, -1, -1, -1, -1, 6, 0}},
     {"ids", {3, 0, 6, 3, -1, 5, 2, 1}},  // and labels
     {"padding", {-1, 0, 0, -1, 0, 0, -1, 0, 0, -1, 0, 0, 0, -1}},
-    {"segments", {1, 1, 3, 1, -1, 3, 7, 3, 1, 7}},
+    {"segments", {1, 1, 3, 1, -1, 3, 7, 3, 1, 7, 7, 1, 1, -1, 7, 1}},
 };
 
 const std::vector<OpCase>& op_cases();

@@ -21,6 +21,40 @@ constexpr std::int64_t kGuard = 16;
 
 constexpr StepNumbers kNumbers{.first_sequence = 1, .step = 3};
 
+// Two ranks that have the same: what one computes is a function of what both have.
+class Twins final : public comm::Communicator {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  void all_reduce(Tensor, comm::Collective) override { internal_error("not of twins"); }
+  void broadcast(Tensor, int) override {}
+  void barrier() override {}
+  void all_gather(Tensor in, Tensor out) override {
+    for (int r = 0; r < 2; ++r)
+      std::memcpy(static_cast<std::byte*>(out.data) + r * in.bytes(), in.data,
+                  static_cast<std::size_t>(in.bytes()));
+  }
+  void reduce_scatter(Tensor in, Tensor out) override {
+    with_float(in.dtype, [&]<class T>() {
+      const std::int64_t n = out.elements();
+      for (std::int64_t i = 0; i < n; ++i)
+        out.ptr<T>()[i] = static_cast<T>(static_cast<Accum<T>>(in.ptr<T>()[i]) +
+                                         static_cast<Accum<T>>(in.ptr<T>()[n + i]));
+    });
+  }
+  Ticket start(comm::Collective kind, Tensor in, Tensor out) override {
+    run(kind, in, out);
+    return 0;
+  }
+  void finish(Ticket) override {}
+};
+
+comm::Mesh mesh_of_twins() {
+  comm::Mesh mesh = comm::single_mesh();
+  mesh.handle(comm::Axis::context) = std::make_shared<Twins>();
+  return mesh;
+}
+
 // One op, recorded, planned and bound to memory of its own; the loss is sum(seed * output).
 template <class T>
 class Harness {
@@ -115,7 +149,7 @@ class Harness {
   std::vector<double> arena_;
   std::vector<std::vector<std::int32_t>> constants_;
   cpu::Stream stream_{2};
-  comm::Mesh mesh_ = comm::single_mesh();
+  comm::Mesh mesh_ = mesh_of_twins();
 };
 
 class Ops : public testing::TestWithParam<OpCase> {};
@@ -237,7 +271,9 @@ INSTANTIATE_TEST_SUITE_P(All, Ops, testing::ValuesIn(op_cases()),
 
 TEST(OpList, EveryOpHasACase) {
   std::set<std::string> tested{
-      "cached_attention"};  // forward only: tests/inference/test_generation.cpp
+      "cached_attention",  // forward only: tests/inference/test_generation.cpp
+      // Of several ranks: in float64 in tests/distributed/test_pipeline.cpp.
+      "send", "receive", "borrowed_gradient", "lent_gradient"};
   for (const OpCase& c : op_cases()) tested.insert(c.kind);
   const std::regex line(R"(kind\(\) const override \{\s*return ([^;]*);)"), word("\"([a-z_]+)\"");
   std::size_t found = 0;

@@ -129,7 +129,8 @@ TEST(Prediction, BytesOfUnfusedKernels) {
   const graph::Value x =
       ops::embedding(r, ids, table, {.vocab_begin = 0, .vocab_end = 100});  // (4, 8): 64 bytes
   const graph::Value n = ops::norm(r, x, {.rms = true}, gain);
-  const graph::Value y = ops::dropout_add(r, n, x, 0.5, {.sequence_length = 4, .cols_total = 8});
+  const graph::Value y =
+      ops::dropout_add(r, n, x, 0.5, {.rows = {.sequence_length = 4}, .cols_total = 8});
   auto tape = std::make_shared<graph::Recorder>(std::move(r));
   const graph::Program p = graph::plan(tape, {.outputs = {y}, .seeds = {y}});
   std::map<std::string, std::int64_t> bytes, added;
@@ -157,8 +158,8 @@ TEST(Prediction, AGradientIsReadForEachThatIsWritten) {
   const graph::Value x = r.input("x", {4, 8}, DType::f32), table = r.parameter(0, "table", {4, 8});
   const graph::Value a =
       ops::activation(r, ops::linear(r, x, table, {}), kernels::Activation::relu, false);
-  const graph::Value y =
-      ops::dropout_add(r, a, a, 0.5, {.sequence_length = 4, .cols_total = 4});  // (4, 4): 64 bytes
+  const graph::Value y = ops::dropout_add(
+      r, a, a, 0.5, {.rows = {.sequence_length = 4}, .cols_total = 4});  // (4, 4): 64 bytes
   const graph::Program p =
       graph::plan(std::make_shared<graph::Recorder>(std::move(r)), {.outputs = {y}, .seeds = {y}});
   const auto backward = std::ranges::find_if(p.steps(), [](const graph::Instruction& s) {

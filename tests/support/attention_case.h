@@ -13,6 +13,13 @@ inline reference::Attention shape(std::int64_t batch, std::int64_t heads, std::i
           {},    0,     {},       0,       0,    heads};
 }
 
+// The same number of queries, as a part of more.
+inline reference::Attention part_of(reference::Attention r, std::int64_t first,
+                                    std::int64_t total) {
+  r.query_offset = first, r.queries_total = total;
+  return r;
+}
+
 enum class Mask { none, right_padding, scattered_padding, documents };
 
 // Sequence 0 is never empty, the last one is nothing but padding where keys are padded.
@@ -30,9 +37,9 @@ inline void set_mask(reference::Attention& r, Mask mask) {
                                                        : 0);
     }
   if (mask != Mask::documents) return;
-  for (std::int64_t i = 0; i < r.batch * r.queries;
+  for (std::int64_t i = 0; i < r.batch * r.all_queries();
        ++i) {  // some of documents without keys, some of none
-    const std::int64_t t = i % r.queries;
+    const std::int64_t t = i % r.all_queries();
     r.q_segments.push_back(t % 6 == 4 ? 1000 : t % 7 == 5 ? -1 : static_cast<std::int32_t>(t / 4));
   }
 }
@@ -48,8 +55,8 @@ inline void set_dropout(reference::Attention& r) {
 
 inline std::string describe(const reference::Attention& r) {
   return (testing::Message() << "B " << r.batch << " H " << r.heads << "/" << r.kv_heads << " T "
-                             << r.queries << " S " << r.keys << " D " << r.size
-                             << (r.causal ? " causal" : "")
+                             << r.queries << " from " << r.query_offset << " S " << r.keys << " D "
+                             << r.size << (r.causal ? " causal" : "")
                              << (r.k_segments.empty() ? "" : " keys' segments")
                              << (r.q_segments.empty() ? "" : " queries' segments")
                              << (r.bias.empty() ? "" : " bias") << (r.p > 0 ? " dropout" : ""))
@@ -124,7 +131,9 @@ kernels::AttentionArgs<T> attention_args(const Data<T>& d) {
           .dropout = {r.p, r.key},
           .sequence_offset = r.sequence_offset,
           .head_offset = r.head_offset,
-          .heads_total = r.heads_total};
+          .heads_total = r.heads_total,
+          .query_offset = r.query_offset,
+          .queries_total = r.queries_total};
 }
 
 struct AttentionResult {

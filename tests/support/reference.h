@@ -81,16 +81,19 @@ struct Attention {
   double scale;
   bool causal;
   Values bias;                                       // (heads, queries + keys - 1) or empty
-  std::vector<std::int32_t> q_segments, k_segments;  // (B*T) and (B*S) or empty
+  std::vector<std::int32_t> q_segments, k_segments;  // of all queries and keys, or empty
   float p;
   RandomKey key;
   std::int64_t sequence_offset, head_offset, heads_total;
+  std::int64_t query_offset = 0, queries_total = 0;  // 0: queries
 
+  std::int64_t all_queries() const { return queries_total ? queries_total : queries; }
   bool visible(std::int64_t b, std::int64_t t, std::int64_t s) const {
-    if (causal && s > t + keys - queries) return false;
+    if (causal && s > t + query_offset + keys - all_queries()) return false;
     if (k_segments.empty()) return true;
     const std::int32_t segment = k_segments[b * keys + s];
-    return segment >= 0 && (q_segments.empty() || q_segments[b * queries + t] == segment);
+    return segment >= 0 &&
+           (q_segments.empty() || q_segments[b * all_queries() + query_offset + t] == segment);
   }
   // q (B,T,H,D), k and v (B,S,G,D) -> out (B,T,H,D); lse (B,H,T)
   void operator()(const Values& q, const Values& k, const Values& v, Values& out,
@@ -123,7 +126,8 @@ struct Attention {
     for (std::int64_t s = 0; s < keys; ++s) {
       if (!visible(b, t, s)) continue;
       const std::int64_t element =
-          (((sequence_offset + b) * heads_total + head_offset + h) * queries + t) *
+          (((sequence_offset + b) * heads_total + head_offset + h) * all_queries() + query_offset +
+           t) *
               ((keys + 3) / 4 * 4) +
           s;
       const double w =

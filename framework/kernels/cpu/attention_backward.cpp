@@ -18,7 +18,8 @@ class GroupBackward {
 
   void run() {
     const std::int64_t heads = a_.heads / a_.kv_heads, tiles = ceil_div(a_.queries, kTileQueries);
-    const std::int64_t seen = a_.queries > 0 ? real_ : 0;
+    const std::int64_t seen =
+        a_.queries > 0 ? AttentionTile<T>(a_, b_, group_ * heads, tiles - 1, real_).width : 0;
     const std::int64_t unseen = (b_ * a_.keys + seen) * a_.kv_stride + group_ * a_.head_size;
     zero_rows(g_.dk + unseen, a_.keys - seen, a_.head_size, a_.kv_stride);
     zero_rows(g_.dv + unseen, a_.keys - seen, a_.head_size, a_.kv_stride);

@@ -36,12 +36,14 @@ struct Group {
             .scale = a.scale,
             .causal = a.causal,
             .k_segments = a.k_segments ? a.k_segments + b * a.keys : nullptr,
-            .q_segments = a.q_segments ? a.q_segments + b * a.queries : nullptr,
+            .q_segments = a.q_segments ? a.q_segments + b * a.all_queries() : nullptr,
             .bias = a.bias ? a.bias + first_head * (a.queries + a.keys - 1) : nullptr,
             .dropout = a.dropout,
             .sequence_offset = a.sequence_offset + b,
             .head_offset = a.head_offset + first_head,
-            .heads_total = a.heads_total};
+            .heads_total = a.heads_total,
+            .query_offset = a.query_offset,
+            .queries_total = a.queries_total};
   }
 };
 

@@ -65,7 +65,8 @@ struct AttentionTile {
   std::uint64_t dropout_element(std::int64_t r) const {
     const std::int64_t head =
         (a.dropout.first_sequence() + a.sequence_offset + b) * a.heads_total + a.head_offset + h;
-    return static_cast<std::uint64_t>((head * a.queries + first + r) * round_up(a.keys, 4));
+    return static_cast<std::uint64_t>((head * a.all_queries() + a.query_offset + first + r) *
+                                      round_up(a.keys, 4));
   }
   // Leading dimension of a (kTileQueries, keys) scratch: whole vectors, and rows that do not share
   // cache sets.
@@ -77,8 +78,8 @@ struct AttentionTile {
     if (!masked) return {visible, bias};
     // Visible segments: the query's own, or all that are not padding.
     const std::int32_t* segment = a.k_segments + b * a.keys;
-    const std::int32_t most =
-        a.q_segments ? a.q_segments[query_row(r)] : std::numeric_limits<std::int32_t>::max();
+    const std::int32_t most = a.q_segments ? a.q_segments[a.segment_of_query(b, first + r)]
+                                           : std::numeric_limits<std::int32_t>::max();
     const std::int32_t least = a.q_segments ? std::max(most, 0) : 0;
     const auto sees = [=](std::int64_t s) { return segment[s] >= least && segment[s] <= most; };
     while (visible > 0 && !sees(visible - 1)) --visible;
@@ -93,7 +94,7 @@ struct AttentionTile {
 
  private:
   std::int64_t causal_limit(std::int64_t r) const {
-    return a.causal ? std::clamp<std::int64_t>(first + r + a.keys - a.queries + 1, 0, real) : real;
+    return a.causal ? std::clamp<std::int64_t>(first + r + a.causal_shift() + 1, 0, real) : real;
   }
   bool hides() const {
     if (!a.k_segments || a.q_segments) return a.k_segments != nullptr;

@@ -33,13 +33,13 @@ void run(cpu::Stream& stream, const DropoutAddArgs<T>& a) {
     });
     return;
   }
-  const std::int64_t row_words = round_up(a.place.cols_total, 4),
-                     first_row = a.place.first_row(a.dropout);
+  const std::int64_t row_words = round_up(a.place.cols_total, 4);
   parallel(stream, a.rows, a.rows * a.cols * 4, [&](std::int64_t r) {
     alignas(64) Accum<T> buffer[kPiece + kFactorSlack];
+    const std::int64_t row = a.place.row(a.dropout, r);
     for (std::int64_t c = 0; c < a.cols; c += kPiece) {
       const std::int64_t n = std::min(kPiece, a.cols - c),
-                         element = (first_row + r) * row_words + a.place.col_offset + c;
+                         element = row * row_words + a.place.col_offset + c;
       add<Residual, Accumulate>(
           a, r * a.cols + c, n,
           dropout_factors(a.dropout, static_cast<std::uint64_t>(element), n, buffer));

@@ -70,8 +70,8 @@ class Queries {
         load_words(shared.bias + stage * kWindow, head.bias(), distance, kWindow - 1, 1 - end,
                    head.mask.keys, thread);
       if (head.mask.documents)
-        load_words(shared.segments + stage * N, a.q_segments + head.b * a.queries, tile.first, N, 0,
-                   end, thread);
+        load_words(shared.segments + stage * N, a.q_segments + a.segment_of_query(head.b, 0),
+                   tile.first, N, 0, end, thread);
     }
   }
 

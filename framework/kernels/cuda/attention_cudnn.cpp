@@ -63,8 +63,8 @@ template <class T>
 bool computes(const AttentionArgs<T>& a) {
   constexpr std::int64_t kLeast = 64, kMostHeadSize = 256;
   return !a.k_segments && !a.bias && a.dropout.p == 0 && a.queries >= kLeast && a.keys >= kLeast &&
-         !(a.causal && a.queries > a.keys) && (a.kv_length == 0 || a.kv_length == a.keys) &&
-         a.head_size <= kMostHeadSize &&
+         !(a.causal && (a.queries > a.keys || a.causal_shift() != a.keys - a.queries)) &&
+         (a.kv_length == 0 || a.kv_length == a.keys) && a.head_size <= kMostHeadSize &&
          (a.head_size | a.q_stride | a.kv_stride | a.out_stride) % 8 == 0 &&
          whole_chunks(a.q, a.k, a.v, a.out, a.lse);
 }

@@ -46,25 +46,24 @@ inline constexpr int kPlainRows = attention_plain_rows(sizeof(Accum<T>));
 // What is visible in one sequence.
 struct Mask {
   int queries, keys, real;  // real: keys up to the last one that is not padding
+  int shift;                // AttentionArgs::causal_shift()
   bool causal, padding, documents;
 
   // Keys from here on are not seen by any of the queries before `end`.
   __device__ int keys_seen(int end) const {
-    return causal ? std::max(0, std::min(real, end + keys - queries)) : real;
+    return causal ? std::max(0, std::min(real, end + shift)) : real;
   }
   // No query before this one sees a key from `first` on.
-  __device__ int first_query(int first) const {
-    return causal ? std::max(0, first - (keys - queries)) : 0;
-  }
+  __device__ int first_query(int first) const { return causal ? std::max(0, first - shift) : 0; }
   __device__ bool sees(int t, int s) const {
-    return t < queries && s < real && (!causal || s <= t + keys - queries);
+    return t < queries && s < real && (!causal || s <= t + shift);
   }
   __device__ bool same(std::int32_t q_segment, std::int32_t k_segment) const {
     return !padding || (k_segment >= 0 && (!documents || q_segment == k_segment));
   }
   // Some pair of these tiles may be hidden by its position.
   __device__ bool cuts(int t, int t_end, int s_end) const {
-    return t_end > queries || s_end > real || (causal && s_end - 1 > t + keys - queries);
+    return t_end > queries || s_end > real || (causal && s_end - 1 > t + shift);
   }
 };
 
@@ -83,6 +82,7 @@ struct Head {
         mask{static_cast<int>(a.queries),
              static_cast<int>(a.keys),
              real ? real[b] : static_cast<int>(a.keys),
+             static_cast<int>(a.causal_shift()),
              a.causal,
              a.k_segments != nullptr,
              a.k_segments && a.q_segments},
@@ -94,7 +94,7 @@ struct Head {
   __device__ std::int64_t kv_at() const { return of_keys; }
   __device__ std::int64_t lse_at() const { return (std::int64_t{b} * a.heads + h) * a.queries; }
   __device__ std::int32_t q_segment(int t) const {
-    return mask.documents && t < mask.queries ? a.q_segments[b * a.queries + t] : 0;
+    return mask.documents && t < mask.queries ? a.q_segments[a.segment_of_query(b, t)] : 0;
   }
   __device__ std::int32_t k_segment(int s) const {
     return mask.padding && s < mask.keys ? a.k_segments[b * a.keys + s] : 0;
@@ -126,7 +126,8 @@ class Dropped {
     first_ = static_cast<std::uint64_t>(
         ((a.dropout.first_sequence() + a.sequence_offset + head.b) * a.heads_total + a.head_offset +
          head.h) *
-        a.queries * row_);
+            a.all_queries() * row_ +
+        a.query_offset * row_);
   }
   // Bit i: (t, s + i) is kept; s is a multiple of 4.
   __device__ unsigned four(int t, int s) const {

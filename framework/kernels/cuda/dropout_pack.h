@@ -42,7 +42,7 @@ struct Add {
   __device__ void pack(std::int64_t row, std::int64_t c, P part, Accum<T> (&y)[kPack]) const {
     std::uint32_t word[kPack];
     words_of(a.dropout.current(),
-             static_cast<std::uint64_t>((a.place.first_row(a.dropout) + row) * row_words +
+             static_cast<std::uint64_t>(a.place.row(a.dropout, row) * row_words +
                                         a.place.col_offset + c),
              word);
     const std::int64_t at = row * a.cols + c;

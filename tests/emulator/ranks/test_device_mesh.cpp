@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <deque>
+#include <map>
 
 #include "../../distributed/job.h"
 #include "comm/device_mesh.h"
@@ -196,6 +197,7 @@ std::vector<double> losses(device::Device device, const comm::Mesh& mesh,
        "precision=" + precision, std::string("device=") + (device.is_cpu() ? "cpu" : "cuda"),
        "parallel.tensor=" + std::to_string(mesh.layout[comm::Axis::tensor]),
        "parallel.pipeline=" + std::to_string(mesh.layout[comm::Axis::pipeline]),
+       "parallel.context=" + std::to_string(mesh.layout[comm::Axis::context]),
        "parallel.zero=" + std::to_string(zero), "parallel.bucket_bytes=4Ki",
        "parallel.backend=" + backend});
   config::resolve_for_ranks(c, mesh.layout.world());
@@ -217,7 +219,7 @@ std::vector<double> losses(device::Device device, const comm::Mesh& mesh,
   EXPECT_TRUE(e.graphs() > 0 || backend != "nccl" || mesh.layout.world() == 1 || stages);
   e.swap_average();
   all.push_back(test::evaluate(e, 4, read).mean());
-  if (stages) return all;
+  if (stages || mesh.layout[comm::Axis::context] > 1) return all;
   c.parallel.sequence = false;
   const auto generator = models::make_model(c, mesh);
   const auto parameters = e.whole_parameters();
@@ -231,38 +233,49 @@ std::vector<double> losses(device::Device device, const comm::Mesh& mesh,
   return all;
 }
 
-TEST_P(Backends, TrainAsOneRankDoes) {
-  for (const std::string precision : {"fp32", "bf16"}) {
+// On each of these layouts and with each ZeRO stage of a precision, against one rank of the host.
+void expect_as_one_rank(const device::Device& device, const std::string& backend,
+                        const std::vector<comm::Layout>& layouts,
+                        const std::map<std::string, std::vector<int>>& zero_by_precision) {
+  for (const auto& [precision, stages] : zero_by_precision) {
     const std::vector<double> alone =
         losses(device::Device::cpu(1), comm::single_mesh(), precision, "auto", 0);
-    for (const comm::Layout& layout : test::layouts())
-      for (const int zero : precision == "fp32" ? std::vector{0, 1, 3} : std::vector{3}) {
+    for (const comm::Layout& layout : layouts)
+      for (const int zero : stages) {
         const std::vector<double> got =
-            losses(*device_, comm::make_mesh(job(), layout), precision, GetParam(), zero);
-        for (std::size_t i = 0; i < alone.size(); ++i)
+            losses(device, comm::make_mesh(job(), layout), precision, backend, zero);
+        for (std::size_t i = 0; i < got.size(); ++i)
           EXPECT_NEAR(got[i], alone[i], (precision == "bf16" ? 2e-2 : 2e-5) * alone[i])
               << precision << ", ZeRO " << zero << " on " << layout.str() << ", figure " << i;
       }
   }
 }
 
-TEST_P(Backends, TrainInStagesAsOneRankDoes) {
-  for (const std::string precision : {"fp32", "bf16"}) {
-    const std::vector<double> alone =
-        losses(device::Device::cpu(1), comm::single_mesh(), precision, "auto", 0);
-    for (const comm::Layout& l : test::layouts()) {
-      if (l.size(comm::kData) % 2 != 0) continue;
-      const comm::Layout layout(
-          {.data = l.size(comm::kData) / 2, .tensor = l[comm::Axis::tensor], .pipeline = 2});
-      for (const int zero : {0, 2}) {
-        const std::vector<double> got =
-            losses(*device_, comm::make_mesh(job(), layout), precision, GetParam(), zero);
-        for (std::size_t i = 0; i < got.size(); ++i)
-          EXPECT_NEAR(got[i], alone[i], (precision == "bf16" ? 2e-2 : 2e-5) * alone[i])
-              << precision << ", ZeRO " << zero << " on " << layout.str() << ", figure " << i;
-      }
-    }
+// Layouts with two data ranks or more, half of which become two ranks of another axis.
+std::vector<comm::Layout> halved(int comm::Layout::Sizes::*axis) {
+  std::vector<comm::Layout> all;
+  for (const comm::Layout& l : test::layouts()) {
+    const int data = l.size(comm::kData);
+    if (data % 2 != 0) continue;
+    comm::Layout::Sizes sizes{.data = data / 2, .tensor = l[comm::Axis::tensor]};
+    sizes.*axis = 2;
+    all.emplace_back(sizes);
   }
+  return all;
+}
+
+TEST_P(Backends, TrainAsOneRankDoes) {
+  expect_as_one_rank(*device_, GetParam(), test::layouts(), {{"fp32", {0, 1, 3}}, {"bf16", {3}}});
+}
+
+TEST_P(Backends, TrainInStagesAsOneRankDoes) {
+  expect_as_one_rank(*device_, GetParam(), halved(&comm::Layout::Sizes::pipeline),
+                     {{"fp32", {0, 2}}, {"bf16", {0, 2}}});
+}
+
+TEST_P(Backends, TrainOnSharesOfSequencesAsOneRankDoes) {
+  expect_as_one_rank(*device_, GetParam(), halved(&comm::Layout::Sizes::context),
+                     {{"fp32", {3}}, {"bf16", {1}}});
 }
 
 TEST_P(Backends, CollectivesRunBesideOtherWork) {

@@ -1,0 +1,167 @@
+#pragma once
+// Attention to keys that a rank has, on which that to keys of several ranks builds.
+#include "kernels/attention.h"
+#include "kernels/elementwise.h"
+#include "kernels/scratch.h"
+#include "ops/ops.h"
+
+namespace tfm::ops {
+
+template <class T>
+struct Attention : graph::Op {
+  // alibi: bias by distance, (H, T + S - 1).
+  enum In { q, kv, q_segments, k_segments, relative_bias, bucket, alibi };
+  enum Out { y, lse };
+  // Of every sequence those from `first` on.
+  struct Queries {
+    std::int64_t first, count;
+  };
+
+  AttentionOptions options;
+  graph::Tensors inputs;  // those present
+  std::int64_t batch, buckets = 0;
+  std::uint32_t stream = 0;
+
+  std::string_view kind() const override { return "attention"; }
+  graph::Saved saved() const override { return {.inputs = inputs, .outputs = {y, lse}}; }
+  // Scores and weighted sum, 2 * 2 * T * S * D for every head; backward recomputes the scores and
+  // has four products of its own.
+  graph::Work work(graph::Phase phase) const override {
+    const double all = 4.0 * batch * options.queries * options.keys / options.share.ranks *
+                       options.heads * options.head_size *
+                       (phase == graph::Phase::backward ? 2.5 : 1);
+    const double seen = options.causal ? all / 2 : all;
+    return {.attention_flops = seen,
+            .masked_flops = all - seen,
+            .kernels = phase == graph::Phase::backward ? 3 : 1};
+  }
+  std::int64_t workspace_bytes(graph::Phase phase) const override {
+    return bias_bytes(phase, options.queries);
+  }
+  std::int64_t scratch_bytes(graph::Phase phase, DType) const override {
+    return scratch_of(phase, options.queries, false);
+  }
+
+  void forward(graph::Exec& e) const override {
+    const Queries all{0, options.queries};
+    expand_bias(e, all);
+    device::on(e.stream(), [&](auto& s) { kernels::attention(s, args(e, all)); });
+  }
+  void backward(graph::Exec& e) const override {
+    const graph::GradSlot dq = e.grad_in(q), dkv = self() ? dq : e.grad_in(kv);
+    TFM_CHECK(dq && dkv && !dq.accumulate && !dkv.accumulate,
+              "the gradients of queries, keys and values have one writer");
+    const Queries all{0, options.queries};
+    backward(e, all, args(e, all), e.grad_out(y).template ptr<T>(), dq.tensor.template ptr<T>(),
+             dkv.tensor.template ptr<T>() + (self() ? q_width() : 0), false);
+  }
+
+ protected:
+  bool self() const { return !inputs.contains(kv); }  // queries, keys and values in one row
+  std::int64_t q_width() const { return options.heads * options.head_size; }
+  std::int64_t kv_width() const { return 2 * options.kv_heads * options.head_size; }
+  std::int64_t distances(std::int64_t queries) const { return queries + options.keys - 1; }
+
+  // A bias by distance; in backward its gradient in every sequence follows.
+  std::int64_t bias_bytes(graph::Phase phase, std::int64_t queries) const {
+    const bool learned = inputs.contains(relative_bias);
+    if (!learned && (!inputs.contains(alibi) || queries == options.queries)) return 0;
+    return options.heads * distances(queries) *
+           (learned && phase == graph::Phase::backward ? 1 + batch : 1) *
+           static_cast<std::int64_t>(sizeof(Accum<T>));
+  }
+  std::int64_t scratch_of(graph::Phase phase, std::int64_t queries, bool shifted) const {
+    const AttentionOptions& o = options;
+    kernels::AttentionExtents a{batch, o.heads, o.kv_heads, queries, o.keys, o.head_size, o.causal};
+    a.segments = inputs.contains(k_segments), a.dropout = o.dropout > 0;
+    a.bias_gradient = inputs.contains(relative_bias);
+    a.bias = a.bias_gradient || inputs.contains(alibi), a.shifted = shifted && o.causal;
+    return phase == graph::Phase::backward
+               ? kernels::attention_backward_scratch(a, sizeof(T), sizeof(Accum<T>))
+               : kernels::attention_scratch(a, sizeof(T));
+  }
+
+  Accum<T>* table(const graph::Exec& e) const { return reinterpret_cast<Accum<T>*>(e.workspace()); }
+  const Accum<T>* bias(const graph::Exec& e, const Queries& of) const {
+    return bias_bytes(graph::Phase::forward, of.count) > 0 ? table(e)
+                                                           : e.in(alibi).template ptr<Accum<T>>();
+  }
+  // Of the distances of all queries the first one that these have.
+  std::int64_t first_distance(const Queries& of) const {
+    return options.queries - of.first - of.count;
+  }
+  void expand_bias(const graph::Exec& e, const Queries& of) const {
+    const std::int64_t used = distances(of.count), first = first_distance(of);
+    device::on(e.stream(), [&](auto& s) {
+      if (inputs.contains(relative_bias))
+        kernels::bucket_bias(
+            s, kernels::BucketBiasArgs<T>{options.heads, used, buckets,
+                                          e.in(bucket).template ptr<std::int32_t>() + first,
+                                          e.in(relative_bias).template ptr<T>(), table(e)});
+      else if (inputs.contains(alibi) && of.count < options.queries)
+        kernels::copy_rows(s, kernels::CopyRowsArgs<Accum<T>>{
+                                  options.heads, used, e.in(alibi).template ptr<Accum<T>>() + first,
+                                  distances(options.queries), table(e), used});
+    });
+  }
+
+  kernels::AttentionArgs<T> args(const graph::Exec& e, const Queries& of) const;
+  // `more`: of a relative bias, whose gradient has been written to.
+  void backward(graph::Exec& e, const Queries& of, const kernels::AttentionArgs<T>& forward,
+                const T* dy, T* dq, T* dk, bool more) const {
+    const graph::GradSlot dtable = e.grad_in(relative_bias);
+    const std::int64_t used = distances(of.count);
+    Accum<T>* dbias = dtable ? table(e) + options.heads * used : nullptr;
+    expand_bias(e, of);
+    device::on(e.stream(), [&](auto& s) {
+      kernels::attention_backward(
+          s, kernels::AttentionBackwardArgs<T>{forward, dy, dq, dk, dk + kv_width() / 2, dbias});
+      if (dtable)
+        kernels::bucket_bias_backward(
+            s, kernels::BucketBiasBackwardArgs<T>{
+                   batch, options.heads, used, buckets,
+                   e.in(bucket).template ptr<std::int32_t>() + first_distance(of), dbias,
+                   dtable.tensor.template ptr<Accum<T>>(), more || dtable.accumulate});
+    });
+  }
+};
+
+template <class T>
+kernels::AttentionArgs<T> Attention<T>::args(const graph::Exec& e, const Queries& of) const {
+  const T* const queries = e.in(q).template ptr<T>();
+  const T* const keys = self() ? queries + q_width() : e.in(kv).template ptr<T>();
+  return {.batch = batch,
+          .heads = options.heads,
+          .kv_heads = options.kv_heads,
+          .queries = of.count,
+          .keys = options.keys,
+          .head_size = options.head_size,
+          .q = queries,
+          .k = keys,
+          .v = keys + kv_width() / 2,
+          .q_stride = q_width() + (self() ? kv_width() : 0),
+          .kv_stride = kv_width() + (self() ? q_width() : 0),
+          .out = e.out(y).template ptr<T>(),
+          .out_stride = q_width(),
+          .lse = e.out(lse).template ptr<Accum<T>>(),
+          .scale = static_cast<Accum<T>>(options.scale),
+          .causal = options.causal,
+          .k_segments = e.in(k_segments).template ptr<std::int32_t>(),
+          .q_segments = e.in(q_segments).template ptr<std::int32_t>(),
+          .bias = bias(e, of),
+          .dropout = {static_cast<float>(options.dropout),
+                      {e.state().seed, Purpose::dropout, stream},
+                      e.numbers()},
+          .head_offset = options.head_offset,
+          .heads_total = options.heads_total,
+          .query_offset = of.first,
+          .queries_total = options.queries};
+}
+
+// Attention of ranks that share out sequences; see AttentionOptions::share.
+std::unique_ptr<Attention<float>> context_attention(float);
+std::unique_ptr<Attention<double>> context_attention(double);
+std::unique_ptr<Attention<bf16>> context_attention(bf16);
+std::unique_ptr<Attention<f16>> context_attention(f16);
+
+}  // namespace tfm::ops

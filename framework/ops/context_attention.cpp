@@ -1,0 +1,158 @@
+// Attention where ranks share out every sequence (core/rows.h): each has two chunks of the queries,
+// and gathers the keys and values of all. What is gathered lives as long as a pass.
+#include "ops/attention.h"
+
+namespace tfm::ops {
+namespace {
+
+template <class T>
+struct ContextAttention final : Attention<T> {
+  using Base = Attention<T>;
+  using Base::options, Base::batch;
+  using typename Base::Queries;
+
+  graph::Work work(graph::Phase phase) const override {
+    graph::Work w = Base::work(phase);
+    w.extra_elements = (phase == graph::Phase::backward ? 7 : 2) * all_elements();
+    w.kernels *= 2;
+    return w;
+  }
+  std::int64_t workspace_bytes(graph::Phase phase) const override {
+    return place(phase, phase == graph::Phase::backward ? 3 : 2);
+  }
+  std::int64_t scratch_bytes(graph::Phase phase, DType) const override {
+    return Base::scratch_of(phase, queries().chunk_length(), true);
+  }
+
+  std::vector<comm::CollectiveCall> exchanges(graph::Phase phase) const override {
+    const std::int64_t bytes = all_elements() * static_cast<std::int64_t>(sizeof(T));
+    std::vector<comm::CollectiveCall> calls{
+        {comm::Collective::all_gather, comm::Axis::context, bytes}};
+    if (phase == graph::Phase::backward)
+      calls.push_back({comm::Collective::reduce_scatter, comm::Axis::context, bytes});
+    return calls;
+  }
+  graph::Exchanged exchanged(graph::Phase phase, std::size_t k,
+                             const graph::Exec& e) const override {
+    const Tensor all = tensor(by_rank(phase, e), options.share.ranks);
+    if (k == 0) return {Base::self() ? own(phase, e) : e.in(Base::kv), all};
+    return {all, Base::self() ? own(phase, e) : e.grad_in(Base::kv).tensor};
+  }
+  void stage(graph::Phase phase, std::size_t k, graph::Exec& e) const override {
+    const bool backward = phase == graph::Phase::backward;
+    if (k == 0 && Base::self()) pack(e, e.in(Base::q).template ptr<T>(), own(phase, e));
+    if (k == 1) {
+      reorder(e, by_rank(phase, e), by_position(phase, e), true);
+      backward ? backward_of_chunks(e) : forward_of_chunks(phase, e);
+    }
+    if (k == 2 && Base::self())
+      unpack(e, own(phase, e), e.grad_in(Base::q).tensor.template ptr<T>());
+  }
+
+ private:
+  Rows queries() const { return {batch, options.queries, options.share}; }
+  Rows keys(int rank) const { return {batch, options.keys, {options.share.ranks, rank}}; }
+  std::int64_t own_elements() const { return keys(0).tokens() * Base::kv_width(); }
+  std::int64_t all_elements() const { return batch * options.keys * Base::kv_width(); }
+
+  // The workspace: bias, own keys and values side by side, then pieces for those of all ranks.
+  static std::int64_t piece(std::int64_t elements) {
+    return device::scratch_piece(elements * static_cast<std::int64_t>(sizeof(T)));
+  }
+  std::int64_t place(graph::Phase phase, int i) const {
+    return device::scratch_piece(Base::bias_bytes(phase, queries().chunk_length())) +
+           (Base::self() ? piece(own_elements()) : 0) + i * piece(all_elements());
+  }
+  T* at(graph::Phase phase, int i, const graph::Exec& e) const {
+    return reinterpret_cast<T*>(e.workspace() + place(phase, i));
+  }
+  T* by_rank(graph::Phase phase, const graph::Exec& e) const { return at(phase, 0, e); }
+  T* by_position(graph::Phase phase, const graph::Exec& e) const { return at(phase, 1, e); }
+  Tensor tensor(T* data, std::int64_t ranks) const {
+    return {data, dtype_of<T>, {keys(0).tokens() * ranks, Base::kv_width()}};
+  }
+  Tensor own(graph::Phase phase, const graph::Exec& e) const {
+    return tensor(reinterpret_cast<T*>(e.workspace() + place(phase, 0) - piece(own_elements())), 1);
+  }
+
+  // The last columns of rows of queries, keys and values, and back.
+  void pack(const graph::Exec& e, const T* rows, const Tensor& own) const {
+    const std::int64_t width = Base::kv_width(), stride = Base::q_width() + width;
+    device::on(e.stream(), [&](auto& s) {
+      kernels::copy_rows(s, kernels::CopyRowsArgs<T>{own.shape[0], width, rows + Base::q_width(),
+                                                     stride, own.template ptr<T>(), width});
+    });
+  }
+  void unpack(const graph::Exec& e, const Tensor& own, T* rows) const {
+    const std::int64_t width = Base::kv_width(), stride = Base::q_width() + width;
+    device::on(e.stream(), [&](auto& s) {
+      kernels::copy_rows(s, kernels::CopyRowsArgs<T>{own.shape[0], width, own.template ptr<T>(),
+                                                     width, rows + Base::q_width(), stride});
+    });
+  }
+  // Between all ranks' rows one rank after the other, and whole sequences.
+  void reorder(const graph::Exec& e, T* ranks, T* positions, bool to_positions) const {
+    for (int r = 0; r < options.share.ranks; ++r)
+      for (int k = 0; k < 2; ++k) {
+        const Rows of = keys(r);
+        const std::int64_t cols = of.chunk_length() * Base::kv_width(),
+                           stride = options.keys * Base::kv_width();
+        T* const chunk = ranks + (r * of.tokens() + k * of.chunk_tokens()) * Base::kv_width();
+        T* const first = positions + of.start(k) * Base::kv_width();
+        device::on(e.stream(), [&](auto& s) {
+          if (to_positions)
+            kernels::copy_rows(s,
+                               kernels::CopyRowsArgs<T>{batch, cols, chunk, cols, first, stride});
+          else
+            kernels::copy_rows(s,
+                               kernels::CopyRowsArgs<T>{batch, cols, first, stride, chunk, cols});
+        });
+      }
+  }
+
+  Queries of_chunk(int k) const { return {queries().start(k), queries().chunk_length()}; }
+  kernels::AttentionArgs<T> chunk_args(graph::Phase phase, const graph::Exec& e, int k) const {
+    kernels::AttentionArgs<T> a = Base::args(e, of_chunk(k));
+    const std::int64_t rows = k * queries().chunk_tokens();
+    a.q += rows * a.q_stride, a.out += rows * a.out_stride, a.lse += rows * a.heads;
+    a.k = by_position(phase, e), a.v = a.k + Base::kv_width() / 2, a.kv_stride = Base::kv_width();
+    return a;
+  }
+  void forward_of_chunks(graph::Phase phase, graph::Exec& e) const {
+    for (int k = 0; k < 2; ++k) {
+      Base::expand_bias(e, of_chunk(k));
+      device::on(e.stream(), [&](auto& s) { kernels::attention(s, chunk_args(phase, e, k)); });
+    }
+  }
+  void backward_of_chunks(graph::Exec& e) const {
+    constexpr graph::Phase kPhase = graph::Phase::backward;
+    const graph::GradSlot dq = e.grad_in(Base::q);
+    TFM_CHECK(dq && !dq.accumulate && (Base::self() || !e.grad_in(Base::kv).accumulate),
+              "the gradients of queries, keys and values have one writer");
+    T *const sum = at(kPhase, 2, e), *const more = by_rank(kPhase, e);
+    for (int k = 0; k < 2; ++k) {
+      const kernels::AttentionArgs<T> a = chunk_args(kPhase, e, k);
+      const std::int64_t rows = k * queries().chunk_tokens();
+      // dk and dv are strided as keys are.
+      Base::backward(e, of_chunk(k), a, e.grad_out(Base::y).template ptr<T>() + rows * a.out_stride,
+                     dq.tensor.template ptr<T>() + rows * a.q_stride, k == 0 ? sum : more, k > 0);
+    }
+    device::on(e.stream(), [&](auto& s) {
+      kernels::copy(s, kernels::CopyArgs<T>{all_elements(), more, sum, true});
+    });
+    reorder(e, more, sum, false);
+  }
+};
+
+}  // namespace
+
+#define TFM_CONTEXT_ATTENTION(T)                       \
+  std::unique_ptr<Attention<T>> context_attention(T) { \
+    return std::make_unique<ContextAttention<T>>();    \
+  }
+TFM_CONTEXT_ATTENTION(float)
+TFM_CONTEXT_ATTENTION(double)
+TFM_CONTEXT_ATTENTION(bf16)
+TFM_CONTEXT_ATTENTION(f16)
+
+}  // namespace tfm::ops

@@ -1,0 +1,124 @@
+// Ranks that share out sequences compute what a single rank does: every family, position encoding
+// and mask, with tensor and data parallelism, a pipeline, ZeRO, replicas and recomputation; their
+// checkpoints continue on any layout.
+#include "train/verify.h"
+#include "turns.h"
+
+namespace tfm {
+namespace {
+
+using test::config_of, test::expect_near, test::job, test::trained;
+
+const std::vector<test::ModelCase> kContexts{
+    {"family: decoder, n_layers: 2, n_kv_heads: 4, position: rope, norm: rmsnorm, activation: "
+     "swiglu, bias: false, qk_norm: true",
+     "type: tokens"},
+    {"family: decoder, n_layers: 2, position: learned, dropout: 0.2",
+     "type: tokens, documents: separate"},
+    {"family: decoder, n_layers: 2, position: alibi, dropout: 0.1", "type: tokens"},
+    {"family: encoder, n_layers: 2, norm_position: post, type_vocab_size: 2, head_transform: true, "
+     "head_bias: true, next_sentence: true, dropout: 0.1",
+     "type: mlm, next_sentence: true"},
+    {"family: encoder_decoder, n_layers: 2, tie_embeddings: all, dropout: 0.1", "type: pairs"},
+    {"family: encoder_decoder, n_layers: 2, position: relative, norm: rmsnorm, bias: false, "
+     "tie_embeddings: inputs, dropout: 0.2",
+     "type: pairs"},
+};
+
+// On eight ranks a few that share out something else, too.
+std::vector<comm::Layout> context_layouts() {
+  std::vector<comm::Layout> all;
+  for (const comm::Layout& l : test::layouts())
+    for (const int stages : {1, 2})
+      for (const int context : {2, 4}) {
+        const int data = l.size(comm::kData), tensor = l.size(nn::kModelAxes);
+        if (data % (stages * context) != 0 ||
+            (job().size() > 4 && (context > 2 || tensor * stages == 1 || tensor > 2)))
+          continue;
+        all.push_back(comm::Layout({.data = data / (stages * context),
+                                    .tensor = tensor,
+                                    .pipeline = stages,
+                                    .context = context}));
+      }
+  return all;
+}
+
+class Contexts : public testing::TestWithParam<std::size_t> {};
+
+TEST_P(Contexts, EqualASingleRankInFloat64) {
+  const auto all = context_layouts();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const std::size_t turn = GetParam() + i;  // other options on each
+    const int data = all[i].size(comm::kData);
+    const std::size_t zero = turn % (all[i].size(nn::kStageAxes) > 1 ? 3 : 4);
+    const config::Config c = config_of(
+        kContexts[GetParam()], all[i],
+        {"parallel.zero=" + std::to_string(zero),
+         std::string("parallel.sequence=") + (turn % 2 ? "true" : "false"),
+         "parallel.replicas=" + std::to_string(zero > 0 && data % 2 == 0 ? 2 : 1),
+         "loss.label_smoothing=0.1", "train.global_batch_size=" + std::to_string(4 * data),
+         "train.micro_batch_size=2", "recompute=selective"});
+    const comm::Mesh mesh = comm::make_mesh(job(), config::layout_of(c));
+    for (const train::Finding& f : train::verify_layout(c, mesh, device::Device::cpu(1)))
+      EXPECT_TRUE(f.ok()) << all[i].str() << ": " << f.check << " " << f.worst << " " << f.error;
+  }
+}
+
+TEST_P(Contexts, TwentyStepsOnEveryLayout) {
+  const test::ModelCase& model = kContexts[GetParam()];
+  const auto on = [&](const comm::Layout& l, const std::string& more) {
+    return config_of(model, l,
+                     {"train.global_batch_size=8", "train.micro_batch_size=2", "optimizer.ema=0.5",
+                      more, "parallel.replicas=1"});
+  };
+  const std::vector<comm::Layout> all = context_layouts();
+  if (all.empty()) return;
+  const auto expected = trained(on({}, "recompute=none"), comm::single_mesh(), 20);
+  for (const comm::Layout& l : all) {
+    const comm::Mesh mesh = comm::make_mesh(job(), l);
+    const auto once = trained(on(l, "recompute=full"), mesh, 20);
+    expect_near(once, expected, 1e-6, l.str());
+    EXPECT_EQ(trained(on(l, "parallel.zero=1"), mesh, 20), once) << l.str() << ", ZeRO 1, twice";
+    expect_near(trained(on(l, "parallel.zero=2"), mesh, 20), once, 1e-6, l.str() + ", ZeRO 2");
+  }
+}
+
+TEST_P(Contexts, HalvesFollowASingleRank) {
+  if (job().size() != 2) GTEST_SKIP() << "on two ranks";
+  for (const std::string precision : {"bf16", "fp16"}) {
+    const auto on = [&](const comm::Layout& l) {
+      return config_of(
+          kContexts[GetParam()], l,
+          {"train.global_batch_size=8", "train.micro_batch_size=2", "precision=" + precision});
+    };
+    const auto expected = trained(on({}), comm::single_mesh(), 5);
+    for (const comm::Layout& l : context_layouts())
+      expect_near(trained(on(l), comm::make_mesh(job(), l), 5), expected, 0.02,
+                  precision + " " + l.str());
+  }
+}
+
+// A run that changes its layout at each of its checkpoints.
+TEST_P(Contexts, CheckpointsContinueOnEveryLayout) {
+  const test::ModelCase& model = kContexts[GetParam()];
+  const auto on = [&](const comm::Layout& l) {
+    return config_of(model, l,
+                     {"train.global_batch_size=8", "train.micro_batch_size=1", "optimizer.ema=0.5",
+                      "parallel.zero=" + std::to_string(GetParam() % 3),
+                      "optimizer.type=" + std::string(GetParam() % 2 ? "adafactor" : "lamb")});
+  };
+  std::vector<comm::Layout> turns = context_layouts();
+  if (turns.empty()) return;
+  const std::vector<comm::Layout> others = test::layouts();
+  turns.insert(turns.end(), {others[others.size() / 2], turns.front(), others.back()});
+  const auto expected =
+      trained(on({}), comm::single_mesh(), static_cast<std::int64_t>(turns.size()));
+  std::vector<config::Config> configs;
+  for (const comm::Layout& l : turns) configs.push_back(on(l));
+  test::expect_continued(configs, expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Contexts, testing::Range<std::size_t>(0, kContexts.size()));
+
+}  // namespace
+}  // namespace tfm
