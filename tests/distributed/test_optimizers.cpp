@@ -187,7 +187,7 @@ config::Config config_of(const std::string& type, const std::string& model, int 
 const std::string kDecoder =
     "family: decoder, n_layers: 2, vocab_size: 97, position: rope, norm: rmsnorm, activation: "
     "swiglu, bias: false, tie_embeddings: false";
-const std::vector<std::string> kModels{
+const std::vector<std::string> kTrained{
     kDecoder, "family: decoder, n_layers: 1, vocab_size: 97, dropout: 0.1",
     "family: encoder, n_layers: 1, vocab_size: 61, type_vocab_size: 2, head_transform: true, "
     "next_sentence: true",
@@ -199,8 +199,8 @@ class Rules : public testing::TestWithParam<std::string> {};
 // In float64; with ZeRO as without, bit for bit, and resumed.
 TEST_P(Rules, EveryLayoutEqualsASingleRank) {
   for (const comm::Layout& layout : test::layouts())
-    for (const std::string& model : kModels) {
-      if (job().size() > 2 && model != kModels[0] && model != kModels[2]) continue;
+    for (const std::string& model : kTrained) {
+      if (job().size() > 2 && model != kTrained[0] && model != kTrained[2]) continue;
       const config::Config c = config_of(
           GetParam(), model, job().size(),
           overrides(layout, 1,

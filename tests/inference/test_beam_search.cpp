@@ -9,7 +9,7 @@
 namespace tfm {
 namespace {
 
-constexpr std::int32_t kVocabulary = 4, kEnd = 0, kBegin = 3;
+constexpr std::int32_t kWords = 4, kEnd = 0, kBegin = 3;
 using Ids = std::vector<std::int32_t>;
 
 // Logits that depend on all ids before.
@@ -17,7 +17,7 @@ std::vector<double> logits_after(const Ids& ids, unsigned seed) {
   for (const std::int32_t id : ids) seed = seed * 31 + static_cast<unsigned>(id) + 1;
   std::mt19937 random(seed);
   std::vector<double> x;
-  for (int i = 0; i < kVocabulary; ++i) x.push_back(static_cast<double>(random() % 1000) / 200);
+  for (int i = 0; i < kWords; ++i) x.push_back(static_cast<double>(random() % 1000) / 200);
   return x;
 }
 
@@ -67,7 +67,7 @@ Result exhaustive(const inference::BeamOptions& o, unsigned seed) {
   const std::function<void(Ids, double)> visit = [&](const Ids& ids, double sum) {
     const auto p = log_probabilities(ids, seed);
     consider(ids, sum + p[kEnd], ids.size() + 1);
-    for (std::int32_t id = 1; id < kVocabulary; ++id) {
+    for (std::int32_t id = 1; id < kWords; ++id) {
       Ids longer = ids;
       longer.push_back(id);
       const double total = sum + p[static_cast<std::size_t>(id)];

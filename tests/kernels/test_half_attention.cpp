@@ -11,8 +11,8 @@ namespace {
 
 template <class T>
 class HalfAttention : public testing::Test {};
-using Types = testing::Types<bf16, f16>;
-TYPED_TEST_SUITE(HalfAttention, Types);
+using HalfTypes = testing::Types<bf16, f16>;
+TYPED_TEST_SUITE(HalfAttention, HalfTypes);
 
 template <class T>
 void expect_right(const reference::Attention& r) {

@@ -25,7 +25,7 @@ std::unique_ptr<train::Engine> engine_of(const std::string& type, int threads) {
   return engine;
 }
 
-const test::FillBatch kBatch = [](std::int64_t first, std::int64_t, const BatchFields& fields) {
+const test::FillBatch kRuleBatch = [](std::int64_t first, std::int64_t, const BatchFields& fields) {
   for (std::size_t i = 0; i < fields.at(Field::ids).size(); ++i) {
     fields.at(Field::ids)[i] =
         static_cast<std::int32_t>((static_cast<std::size_t>(first) + i * 5) % 300);
@@ -35,7 +35,7 @@ const test::FillBatch kBatch = [](std::int64_t first, std::int64_t, const BatchF
 
 std::vector<float> trained(const std::string& type, int threads) {
   const auto engine = engine_of(type, threads);
-  for (std::int64_t t = 1; t <= 3; ++t) test::train_step(*engine, t, 0.01, kBatch);
+  for (std::int64_t t = 1; t <= 3; ++t) test::train_step(*engine, t, 0.01, kRuleBatch);
   const auto* weights = static_cast<const float*>(engine->flat().parameters);
   return {weights, weights + engine->model().parameters().flat_elements()};
 }

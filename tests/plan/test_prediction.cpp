@@ -31,7 +31,7 @@ plan::StepPlan small(const std::vector<std::string>& overrides = {}, int ranks =
   all.insert(all.end(), overrides.begin(), overrides.end());
   return plan_of(config_with("vocab_size: 64, d_model: 32, n_layers: 2, n_heads: 4", all), ranks);
 }
-constexpr double kTokens = 64, kLayers = 12 * 32 * 32 * 2, kHead = 64 * 32;
+constexpr double kTokens = 64, kLayerWeights = 12 * 32 * 32 * 2, kHeadWeights = 64 * 32;
 
 // Everything takes no time but what a test sets.
 plan::DeviceModel ideal() {
@@ -174,15 +174,15 @@ TEST(Prediction, AGradientIsReadForEachThatIsWritten) {
 TEST(Prediction, ProductsAndAttentionOfASmallDecoder) {
   plan::DeviceModel d = ideal();
   d.wide.product = 1e6;
-  EXPECT_NEAR(seconds(small(), d), 6 * (kLayers + kHead) * kTokens / 1e6, 1e-9);
+  EXPECT_NEAR(seconds(small(), d), 6 * (kLayerWeights + kHeadWeights) * kTokens / 1e6, 1e-9);
   EXPECT_EQ(plan::predict(small(), small().largest(), d).limited_by(), plan::Limit::products);
   // Again: the products of both layers, but for the last one of each, whose result nothing in
   // backward reads.
   EXPECT_NEAR(seconds(small({"recompute=full"}), d) - seconds(small(), d),
-              2 * (kLayers - 2 * 4 * 32 * 32) * kTokens / 1e6, 1e-9);
+              2 * (kLayerWeights - 2 * 4 * 32 * 32) * kTokens / 1e6, 1e-9);
   EXPECT_NEAR(plan::predict(small({"recompute=full"}), small({"recompute=full"}).largest(), d)
                   .phases.at("recompute"),
-              2 * (kLayers - 2 * 4 * 32 * 32) * kTokens / 1e6, 1e-9);
+              2 * (kLayerWeights - 2 * 4 * 32 * 32) * kTokens / 1e6, 1e-9);
   d = ideal();
   d.wide.attention = 1e6;
   EXPECT_NEAR(seconds(small(), d), 3.5 * 2 * (2.0 * kTokens * 16 * 32) / 1e6, 1e-9);

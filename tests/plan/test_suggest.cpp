@@ -16,7 +16,7 @@ namespace {
 using Overrides = std::vector<std::string>;
 constexpr int kRanks = 8;
 
-config::Config config_with(const Overrides& overrides = {}) {
+config::Config suggest_config(const Overrides& overrides = {}) {
   Overrides all{"train.seq_len=32", "train.global_batch_size=32"};
   all.insert(all.end(), overrides.begin(), overrides.end());
   return config::parse_config(
@@ -61,11 +61,11 @@ std::vector<Layout> all_layouts(const plan::DeviceModel& device) {
               if (tensor == std::string("1") && sequence == std::string("true")) continue;
               try {
                 const config::Config c =
-                    config_with({std::string("parallel.pipeline=") + pipeline,
-                                 std::string("parallel.tensor=") + tensor,
-                                 std::string("parallel.sequence=") + sequence,
-                                 "parallel.zero=" + zero, std::string("recompute=") + recompute,
-                                 "train.micro_batch_size=" + std::to_string(micro)});
+                    suggest_config({std::string("parallel.pipeline=") + pipeline,
+                                    std::string("parallel.tensor=") + tensor,
+                                    std::string("parallel.sequence=") + sequence,
+                                    "parallel.zero=" + zero, std::string("recompute=") + recompute,
+                                    "train.micro_batch_size=" + std::to_string(micro)});
                 // ZeRO has nothing to share out.
                 if (kRanks == std::stoi(pipeline) * std::stoi(tensor) && zero != "0") continue;
                 all.push_back(layout_of(c, device));
@@ -84,7 +84,7 @@ TEST(Suggest, TheFastestThatFitOfAllThereAre) {
         std::erase_if(all, [&](const Layout& l) { return l.bytes > usable; });
     EXPECT_EQ(too_large > 0, usable < 1'000'000'000) << "the limit should divide them";
     std::ranges::sort(all, {}, &Layout::seconds);
-    const plan::Suggestions s = plan::suggest(config_with(), kRanks, device);
+    const plan::Suggestions s = plan::suggest(suggest_config(), kRanks, device);
     ASSERT_EQ(s.best.size(), 5u);
     for (std::size_t i = 0; i < 5; ++i)
       EXPECT_DOUBLE_EQ(s.best[i].times.seconds(), all[i].seconds) << i;
@@ -98,7 +98,7 @@ TEST(Suggest, TheFastestThatFitOfAllThereAre) {
 
 TEST(Suggest, OverridesChooseTheLayout) {
   const plan::DeviceModel device = device_of(2'000'000);
-  const config::Config read = config_with({"parallel.data=4", "parallel.tensor=2"});
+  const config::Config read = suggest_config({"parallel.data=4", "parallel.tensor=2"});
   const plan::Suggestions s = plan::suggest(read, kRanks, device);
   ASSERT_FALSE(s.best.empty());
   std::set<Overrides> different;
@@ -116,7 +116,7 @@ TEST(Suggest, OverridesChooseTheLayout) {
 }
 
 TEST(Suggest, SaysWhatIsLegalOfSizesThatDoNotDivide) {
-  const plan::Suggestions s = plan::suggest(config_with(), kRanks, device_of(1 << 30));
+  const plan::Suggestions s = plan::suggest(suggest_config(), kRanks, device_of(1 << 30));
   const auto refused = [&](const char* key, const char* legal) {
     return std::ranges::any_of(s.refused, [&](const plan::Suggestions::Refused& r) {
       return r.reason.find(key) != std::string::npos && r.reason.find(legal) != std::string::npos;
@@ -124,7 +124,7 @@ TEST(Suggest, SaysWhatIsLegalOfSizesThatDoNotDivide) {
   };
   EXPECT_TRUE(refused("n_heads 4", "are 1, 2, 4"));
   EXPECT_TRUE(refused("parallel.pipeline 4 needs as many layers", "are 1, 2"));
-  const plan::Suggestions none = plan::suggest(config_with(), kRanks, device_of(1000));
+  const plan::Suggestions none = plan::suggest(suggest_config(), kRanks, device_of(1000));
   EXPECT_TRUE(none.best.empty());
   EXPECT_GT(none.too_large.least, 0);
 }
@@ -132,7 +132,7 @@ TEST(Suggest, SaysWhatIsLegalOfSizesThatDoNotDivide) {
 TEST(RankPlans, EqualRanksArePlannedOnce) {
   for (const int vocabulary : {100, 101}) {
     config::Config c =
-        config_with({"parallel.tensor=4", "model.vocab_size=" + std::to_string(vocabulary)});
+        suggest_config({"parallel.tensor=4", "model.vocab_size=" + std::to_string(vocabulary)});
     config::resolve_for_ranks(c, kRanks);
     const plan::RankPlans plans(c);
     std::set<const plan::StepPlan*> different;

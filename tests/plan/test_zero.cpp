@@ -8,7 +8,7 @@
 namespace tfm {
 namespace {
 
-constexpr int kRanks = 4, kLayers = 6;
+constexpr int kShards = 4, kBlocks = 6;
 
 plan::StepPlan plan_with(int zero, std::vector<std::string> overrides = {}) {
   overrides.push_back("parallel.zero=" + std::to_string(zero));
@@ -17,7 +17,7 @@ plan::StepPlan plan_with(int zero, std::vector<std::string> overrides = {}) {
       "train: {global_batch_size: 8, seq_len: 16}\n"
       "data: {train: {type: tokens, path: none.bin}}\n",
       "test", overrides);
-  config::resolve_for_ranks(c, kRanks);
+  config::resolve_for_ranks(c, kShards);
   return plan::make_step_plan(c, comm::Mesh(config::layout_of(c)));
 }
 
@@ -31,9 +31,9 @@ TEST(Zero, LeavesARankItsShare) {
     const plan::StepPlan p = plan_with(zero);
     const std::int64_t whole = p.model->parameters().flat_elements() * 4;
     EXPECT_LE(whole, bytes_of(none, plan::kParameters) * 1.02) << "padding of buckets";
-    EXPECT_EQ(bytes_of(p, plan::kParameters), zero < 3 ? whole : whole / kRanks);
-    EXPECT_EQ(bytes_of(p, plan::kGradients), zero < 2 ? whole : whole / kRanks);
-    EXPECT_EQ(bytes_of(p, plan::kOptimizer), 2 * whole / kRanks);
+    EXPECT_EQ(bytes_of(p, plan::kParameters), zero < 3 ? whole : whole / kShards);
+    EXPECT_EQ(bytes_of(p, plan::kGradients), zero < 2 ? whole : whole / kShards);
+    EXPECT_EQ(bytes_of(p, plan::kOptimizer), 2 * whole / kShards);
   }
 }
 
@@ -87,7 +87,7 @@ TEST(Zero, MovesThreeTimesTheParameters) {
   std::map<int, int> gathered, reduced;
   for (const graph::Exchange& x : p.largest().train_program.exchanges())
     ++(x.of == graph::Exchange::Of::parameters ? gathered : reduced)[x.bucket];
-  ASSERT_EQ(p.buckets.size(), 3u + kLayers);  // token table, positions, layers, last norm
+  ASSERT_EQ(p.buckets.size(), 3u + kBlocks);  // token table, positions, layers, last norm
   for (int b = 0; b < static_cast<int>(p.buckets.size()); ++b) {
     const std::string name = p.model->parameters().spec(p.buckets[b].parameters[0]).parts[0].name;
     EXPECT_EQ(reduced[b], 1) << name;
@@ -99,7 +99,7 @@ TEST(Zero, MovesThreeTimesTheParameters) {
 
 TEST(Zero, KeepsBucketsWithinTheirSize) {
   const plan::StepPlan p = plan_with(3, {"parallel.bucket_bytes=32Ki"});
-  EXPECT_GT(p.buckets.size(), 2u * kLayers);
+  EXPECT_GT(p.buckets.size(), 2u * kBlocks);
   for (const optim::Bucket& b : p.buckets)
     EXPECT_TRUE(b.parameters.size() == 1 || (b.end - b.begin) * 4 <= 32 << 10)
         << "a bucket of several parameters";

@@ -11,7 +11,7 @@
 namespace tfm {
 namespace {
 
-config::Config config_with(std::vector<std::string> overrides) {
+config::Config run_config(std::vector<std::string> overrides) {
   overrides.insert(overrides.end(),
                    {"train.seq_len=8", "train.global_batch_size=4", "train.micro_batch_size=2"});
   config::Config c = config::parse_config(
@@ -44,7 +44,7 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
 }
 
 TEST(ReferenceStep, IsAStepOfTheEngineInFloat64) {
-  const config::Config c = config_with({});
+  const config::Config c = run_config({});
   train::ReferenceStep reference(c, 1);
   const auto parts = weights_of(reference.parameters());
   reference.set_weights(parts);
@@ -71,7 +71,7 @@ TEST(ReferenceStep, IsAStepOfTheEngineInFloat64) {
 TEST(ReferenceStep, RoundsEachResultToThePrecision) {
   std::map<std::string, double> errors;
   for (const std::string precision : {"bf16", "fp16", "fp32"}) {
-    train::ReferenceStep reference(config_with({"precision=" + precision}), 1);
+    train::ReferenceStep reference(run_config({"precision=" + precision}), 1);
     reference.set_weights(weights_of(reference.parameters()));
     reference.compute(1, 1024, {});
     const std::vector<double> exact = gradients_of(reference);
@@ -94,7 +94,7 @@ TEST(ReferenceStep, RoundsEachResultToThePrecision) {
 }
 
 TEST(AsRun, TakesAsManyLayersAsFit) {
-  const config::Config c = config_with({"model.n_layers=9", "train.global_batch_size=12"});
+  const config::Config c = run_config({"model.n_layers=9", "train.global_batch_size=12"});
   const comm::Mesh mesh = comm::single_mesh();
   std::int64_t last = std::numeric_limits<std::int64_t>::max();
   for (std::int64_t layers = 9; layers >= 1; --layers) {
@@ -115,7 +115,7 @@ std::map<std::string, std::string> found(const std::string& precision,
                                          const std::function<void(train::Trace&)>& change) {
   std::map<std::string, std::string> wrong;
   for (const train::Finding& f : train::verify_as_run(
-           config_with({"precision=" + precision, "recompute=full"}), comm::single_mesh(),
+           run_config({"precision=" + precision, "recompute=full"}), comm::single_mesh(),
            device::Device::cpu(1), {.traced = [&](train::Experiment e, train::Trace&t) {
              EXPECT_EQ(e, train::Experiment::layout);
              change(t);
@@ -127,7 +127,7 @@ std::map<std::string, std::string> found(const std::string& precision,
 TEST(AsRun, NamesWhatIsWrong) {
   using Found = std::map<std::string, std::string>;
   const std::string gradient = "gradient of step 1", name = "layers.0.attention_norm.weight";
-  const config::Config c = config_with({});
+  const config::Config c = run_config({});
   const auto model = plan::make_step_plan(c, comm::single_mesh()).model->parameters().slices();
   std::size_t part = 0;
   while (model.at(part).name != name) ++part;
