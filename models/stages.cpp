@@ -51,12 +51,38 @@ std::vector<int> balanced(const std::vector<double>& costs, int stages) {
   return of;
 }
 
+// Where ranks have several stages it is their sums that count: a block moves to the stage beside it
+// for as long as that makes the ranks' costs more alike.
+void even_out(std::vector<int>& stage_of, const std::vector<double>& costs, int ranks) {
+  std::vector<double> load(static_cast<std::size_t>(ranks));
+  std::vector<int> blocks(static_cast<std::size_t>(stage_of.back()) + 1);
+  for (std::size_t b = 0; b < costs.size(); ++b)
+    load[stage_of[b] % ranks] += costs[b], ++blocks[stage_of[b]];
+  const auto move = [&](std::size_t b, int to) {
+    const int from = stage_of[b];
+    double &here = load[from % ranks], &there = load[to % ranks];
+    if (blocks[from] == 1 || here - there <= costs[b] * 1.001) return false;
+    here -= costs[b], there += costs[b];
+    --blocks[from], ++blocks[to];
+    stage_of[b] = to;
+    return true;
+  };
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (std::size_t b = 1; b < costs.size(); ++b)
+      if (stage_of[b - 1] != stage_of[b])
+        moved |= move(b, stage_of[b - 1]) || move(b - 1, stage_of[b]);
+  }
+}
+
 }  // namespace
 
 Stages::Stages(const config::Config& config, const comm::Mesh& mesh)
     : ranks_(mesh.layout.size(nn::kStageAxes)),
       own_(mesh.place(nn::kStageAxes)),
-      of_(balanced(block_costs(config), ranks_ * config.parallel.stages_of_rank())) {}
+      of_(balanced(block_costs(config), ranks_ * config.parallel.stages_of_rank())) {
+  if (config.parallel.stages_of_rank() > 1) even_out(of_, block_costs(config), ranks_);
+}
 
 bool Stages::has(std::int64_t first, std::int64_t n) const {
   return std::any_of(of_.begin() + first, of_.begin() + first + n,
