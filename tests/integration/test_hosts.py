@@ -121,7 +121,9 @@ def check_the_doctor(hosts):
         }""")
     subprocess.run(["cc", "-shared", "-fPIC", "-o", "clock.so", "clock.c"], check=True)
     report = doctor(hosts, *expected, code=4, prefix=("env", f"LD_PRELOAD={pathlib.Path('clock.so').resolve()}"))
-    finds(report, "clocks", "the clock of tfm-host-2 is +90.0", "chrony")
+    finds(report, "clocks", "the clock of tfm-host-2 is +", "chrony")
+    ahead = next(float(n) for f in report["findings"] for n in re.findall(r"tfm-host-2 is \+([0-9.]+) s", f["text"]))
+    assert abs(ahead - 90) < 0.5, report
 
 
 def check_a_host_that_is_cut_off(hosts):
