@@ -33,7 +33,7 @@ nn::Recording Decoder::record_loss(const nn::BatchShape& shape, DType dtype, boo
   Relay relay(rec, stages_, context_, config_.model.d_model);
   const graph::Value x = hidden(rec, relay, training);
   const graph::Value labels = rec.input(Field::labels, relay.here());
-  if (relay.here()) head_->record_loss(rec, x, labels, config_.loss, training);
+  head_->record_loss(rec, x, labels, config_.loss, training);
   return rec;
 }
 

@@ -44,6 +44,7 @@ graph::Value Encoder::hidden(nn::Recording& rec, Relay& relay, bool training) co
 
 void Encoder::record_sentence_loss(nn::Recording& rec, graph::Value x, graph::Value labels,
                                    bool training) const {
+  if (!x) return rec.loss_elsewhere(Field::sentence_labels);
   graph::Recorder& r = *rec.tape;
   const graph::Recorder::Named scope(r, "next_sentence");
   const graph::Value first =
@@ -65,7 +66,6 @@ nn::Recording Encoder::record_loss(const nn::BatchShape& shape, DType dtype, boo
   const graph::Value labels = rec.input(Field::labels, relay.here()),
                      sentence_labels =
                          pooler_ ? rec.input(Field::sentence_labels, relay.here()) : graph::Value{};
-  if (!relay.here()) return rec;
   head_->record_loss(rec, x, labels, config_.loss, training);
   if (pooler_) record_sentence_loss(rec, x, sentence_labels, training);
   return rec;

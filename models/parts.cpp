@@ -293,7 +293,8 @@ Head::Head(nn::Context& c, const Stages& stages, const config::ModelConfig& m,
 void record_cross_entropy(nn::Recording& rec, graph::Value x, graph::Value weight,
                           graph::Value bias, graph::Value labels, Field field, bool training,
                           ops::CrossEntropyOptions options) {
-  options.objective = info_of(field).loss;
+  TFM_CHECK(rec.losses.size() < kMostObjectives, "a model has too many losses");
+  options.objective = static_cast<int>(rec.losses.size());
   options.accuracy = !training;
   const graph::Value loss = ops::linear_cross_entropy(*rec.tape, x, weight, bias, labels, options);
   rec.losses.push_back({loss, field, training ? graph::Value{} : graph::Value{loss.id + 1}});
@@ -308,6 +309,7 @@ graph::Value Head::ready(graph::Recorder& r, graph::Value x) const {
 
 void Head::record_loss(nn::Recording& rec, graph::Value x, graph::Value labels,
                        const config::LossConfig& loss, bool training) const {
+  if (!x) return rec.loss_elsewhere(Field::labels);
   graph::Recorder& r = *rec.tape;
   const graph::Recorder::Named scope(r, "head");
   const Vocabulary& v = vocabulary();

@@ -37,7 +37,6 @@ struct FieldInfo {
   FieldWidth width;
   FieldKind kind;
   std::int32_t padding;  // in the sequences that fill up an incomplete batch
-  int loss = -1;         // which loss of the model counts its labels
 
   // Of ranks that share out sequences (core/rows.h) each has that of its own positions. Of a mask
   // each has all, for it attends to all keys.
@@ -46,10 +45,10 @@ struct FieldInfo {
 
 inline constexpr std::array kFields{
     FieldInfo{Field::ids, "ids", FieldWidth::length, FieldKind::token, 0},
-    FieldInfo{Field::labels, "labels", FieldWidth::length, FieldKind::label, -1, 0},
+    FieldInfo{Field::labels, "labels", FieldWidth::length, FieldKind::label, -1},
     FieldInfo{Field::mask, "mask", FieldWidth::length, FieldKind::mask, -1},
     FieldInfo{Field::token_types, "token_types", FieldWidth::length, FieldKind::type, 0},
-    FieldInfo{Field::sentence_labels, "sentence_labels", FieldWidth::one, FieldKind::answer, -1, 1},
+    FieldInfo{Field::sentence_labels, "sentence_labels", FieldWidth::one, FieldKind::answer, -1},
     FieldInfo{Field::source_ids, "source_ids", FieldWidth::source_length, FieldKind::token, 0},
     FieldInfo{Field::source_mask, "source_mask", FieldWidth::source_length, FieldKind::mask, -1},
 };

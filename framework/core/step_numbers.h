@@ -6,6 +6,8 @@
 
 namespace tfm {
 
+inline constexpr std::size_t kMostObjectives = 8;  // terms of the loss of a step
+
 struct UpdateNumbers {
   double lr = 0;
   double correction1 = 1, correction2 = 1;  // of the optimizer's rule; Adam's: 1 - beta^update
@@ -15,8 +17,12 @@ struct UpdateNumbers {
 struct StepNumbers {
   std::int64_t first_sequence =
       0;  // index of the micro-batch's first sequence within the global batch
-  std::array<double, 2> gradient_scale{
-      1, 1};               // of each objective: loss scale / its labels in the global batch
+  // Of each objective: loss scale / its labels in the global batch.
+  std::array<double, kMostObjectives> gradient_scale = [] {
+    std::array<double, kMostObjectives> ones{};
+    ones.fill(1);
+    return ones;
+  }();
   double loss_scale = 1;   // a power of two
   std::uint32_t step = 0;  // of the optimizer, from 1
   UpdateNumbers update;
@@ -33,7 +39,8 @@ struct SquareSum {
 };
 
 struct StepOutcome {
-  std::array<double, 2> loss{};  // of each objective, summed over this rank's labels
+  // Of each objective, summed over this rank's labels.
+  std::array<double, kMostObjectives> loss{};
   SquareSum squares;
   double norm = 0;  // of the gradient
   double gradient_factor =

@@ -9,6 +9,7 @@ Totals count_labels(const nn::Recording& recording, const BatchFields& fields,
                     std::int64_t sequences) {
   Totals t;
   for (std::size_t k = 0; k < recording.losses.size(); ++k) {
+    if (!recording.losses[k].value) continue;
     const Field field = recording.losses[k].labels;
     const auto n = static_cast<std::size_t>(sequences * recording.shape.own_width(field));
     for (std::int32_t label : fields.at(field).first(n)) t.labels[k] += label >= 0;
@@ -38,9 +39,10 @@ Totals& Totals::operator+=(const Totals& other) {
 }
 
 void Totals::all_reduce(comm::Communicator& over) {
-  over.all_reduce({loss.data(), DType::f64, {2}});
-  over.all_reduce({labels.data(), DType::i64, {2}});
-  over.all_reduce({correct.data(), DType::i64, {2}});
+  constexpr auto n = static_cast<std::int64_t>(kMostObjectives);
+  over.all_reduce({loss.data(), DType::f64, {n}});
+  over.all_reduce({labels.data(), DType::i64, {n}});
+  over.all_reduce({correct.data(), DType::i64, {n}});
 }
 
 std::array<std::int64_t, 3> Totals::reduced_bytes() {

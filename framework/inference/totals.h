@@ -7,10 +7,10 @@
 namespace tfm::inference {
 
 struct Totals {  // by objective
-  std::array<double, 2> loss{};
-  std::array<std::int64_t, 2> labels{}, correct{};  // correct: evaluation only
-  double mean() const;                              // sum of the objectives' means
-  double perplexity() const, accuracy() const;      // of the first objective
+  std::array<double, kMostObjectives> loss{};
+  std::array<std::int64_t, kMostObjectives> labels{}, correct{};  // correct: evaluation only
+  double mean() const;                                            // sum of the objectives' means
+  double perplexity() const, accuracy() const;                    // of the first objective
   Totals& operator+=(const Totals& other);
   void all_reduce(comm::Communicator& over);
   static std::array<std::int64_t, 3> reduced_bytes();  // of the sums of all_reduce(), in order

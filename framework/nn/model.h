@@ -54,10 +54,10 @@ struct Recording {
   // Those that this rank's stage reads, for all its tokens of the micro-batch on every tensor rank;
   // of sequences that ranks share out in the order of core/rows.h.
   std::map<Field, graph::Value> inputs;
-  // (1) f64, summed over the labels >= 0 of one input, in the order of FieldInfo::loss; the
-  // gradient of each is scaled by StepNumbers::gradient_scale[index].
+  // The terms of the loss, as many on every stage of a pipeline; the gradient of each is scaled by
+  // StepNumbers::gradient_scale[index].
   struct Loss {
-    graph::Value value;
+    graph::Value value;  // (1) f64, summed over the labels >= 0; absent where another stage has it
     Field labels;
     graph::Value correct;  // (1) f64: how many of them are the most likely id; absent in training
   };
@@ -82,6 +82,7 @@ struct Recording {
     return inputs[field] = tape->input(std::string(info_of(field).name),
                                        {sequences * shape.own_width(field)}, DType::i32);
   }
+  void loss_elsewhere(Field labels) { losses.push_back({{}, labels, {}}); }
   std::vector<graph::Value> outputs() const {  // of a loss
     std::vector<graph::Value> all;
     for (const Loss& l : losses)

@@ -146,7 +146,7 @@ Prediction predict(const StepPlan& plan, const ShapePlan& shape, const DeviceMod
   clock.result.passes = clock.result.seconds();
   for (int i = 0; i < 2; ++i)  // labels, loss
     clock.collective("reduce", {comm::Collective::all_reduce_sum, nn::loss_axes(plan.mesh.layout),
-                                8 * plan.objectives});
+                                8 * plan.objectives()});
   clock.collective("reduce",
                    {comm::Collective::all_reduce_sum, comm::kWorld, sizeof(SquareSum)});  // norm
   clock.update();

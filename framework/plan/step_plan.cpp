@@ -200,7 +200,7 @@ double StepPlan::nominal_flops() const {
 std::vector<comm::CollectiveCall> StepPlan::collectives(const ShapePlan& shape) const {
   std::vector<comm::CollectiveCall> all;
   const comm::CollectiveCall of_objectives{comm::Collective::all_reduce_sum,
-                                           nn::loss_axes(mesh.layout), 8 * objectives};
+                                           nn::loss_axes(mesh.layout), 8 * objectives()};
   all.push_back(of_objectives);  // labels
   for (const Pass& pass : shape.passes)
     std::ranges::copy(shape.train_program.collectives(pass.last, pass.section),
@@ -249,7 +249,6 @@ StepPlan make_step_plan(const config::Config& config, const comm::Mesh& mesh,
                         std::optional<DType> dtype, const std::optional<nn::BatchShape>& only) {
   StepPlan p{.config = config, .mesh = mesh, .dtype = dtype.value_or(dtype_of(config.precision))};
   p.model = models::make_model(config, mesh);
-  p.objectives = config.model.next_sentence ? 2 : 1;
   if (config.eval.every > 0 && config.eval.translates() && !only) {
     config::Config whole_rows = config;
     whole_rows.parallel.sequence = false;

@@ -43,12 +43,12 @@ struct StepPlan {
       translator;  // records translations of the validation data, if eval.metrics need them
   std::vector<ShapePlan> shapes;  // as batch_shapes() of the configuration
   std::vector<optim::Bucket> buckets;
-  std::int64_t objectives = 1;  // of the model: the last stage of a pipeline has their losses
-  device::MemoryPlan memory;    // of the device, see RunMemory
-  device::MemoryPlan staging;   // of the host, where the device is another
+  device::MemoryPlan memory;   // of the device, see RunMemory
+  device::MemoryPlan staging;  // of the host, where the device is another
 
   bool on_host() const { return config.device != config::DeviceKind::cuda; }
 
+  std::int64_t objectives() const { return std::ssize(largest().training.losses); }
   // Of the largest shape:
   const ShapePlan& largest() const { return shapes.back(); }
   double matmul_flops()

@@ -176,7 +176,7 @@ class Comparison {
   // Counts of labels, losses and the norm.
   void numbers() {
     const comm::CollectiveCall of_objectives{
-        comm::Collective::all_reduce_sum, nn::loss_axes(plan_.mesh.layout), 8 * plan_.objectives},
+        comm::Collective::all_reduce_sum, nn::loss_axes(plan_.mesh.layout), 8 * plan_.objectives()},
         norm{comm::Collective::all_reduce_sum, comm::kWorld, sizeof(SquareSum)};
     differ("labels, losses and the norm",
            sent({of_objectives, of_objectives, norm}, plan_.mesh.layout, axes_));

@@ -161,6 +161,7 @@ void Engine::run_pass(const plan::ShapePlan& shape, const plan::Pass& pass,
     program.run(context, times_ ? &times_->program : nullptr, pass.section, slot);
     if (pass.makes_losses(program.chunks()))
       for (std::size_t k = 0; k < shape.training.losses.size(); ++k) {
+        if (!shape.training.losses[k].value) continue;
         const double* loss = program.value(shape.training.losses[k].value, slot).ptr<double>();
         device::on(stream, [&](auto& s) {
           kernels::copy(s, kernels::CopyArgs<double>{1, loss, &memory_.outcome->loss[k],
@@ -225,11 +226,11 @@ StepResult Engine::run_step(std::int64_t step, std::optional<double> lr, const B
   comm::Communicator& group = plan_.mesh.group(nn::loss_axes(plan_.mesh.layout));
   inference::Totals totals =
       inference::count_labels(shape.training, batch.fields, shape.sequences_per_rank());
-  group.all_reduce({totals.labels.data(), DType::i64, {plan_.objectives}});
+  group.all_reduce({totals.labels.data(), DType::i64, {plan_.objectives()}});
   run_micro_batches(step, lr, batch, totals);
   const StepOutcome& outcome = memory_.known_outcome[0];
   totals.loss = outcome.loss;
-  group.all_reduce({totals.loss.data(), DType::f64, {plan_.objectives}});
+  group.all_reduce({totals.loss.data(), DType::f64, {plan_.objectives()}});
   return {.loss = totals.mean(),
           .grad_norm = outcome.norm,
           .tokens = totals.labels[0],

@@ -242,7 +242,8 @@ __global__ void __launch_bounds__(kThreads)
   put(limb, all);
   all.too_large = static_cast<double>(whole[4]);
   all.plain = plain[0];
-  for (int k = 0; k < 2; ++k) all.bad_losses += finite(outcome->loss[k]) ? 0 : 1;
+  for (std::size_t k = 0; k < kMostObjectives; ++k)
+    all.bad_losses += finite(outcome->loss[k]) ? 0 : 1;
   outcome->squares = all;
 }
 
