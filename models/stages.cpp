@@ -31,6 +31,7 @@ std::vector<double> block_costs(const config::Config& c) {
 // stage costs least, with as many blocks in the later ones as that allows.
 std::vector<int> balanced(const std::vector<double>& costs, int stages) {
   const std::size_t n = costs.size();
+  TFM_CHECK(static_cast<std::size_t>(stages) <= n, "every stage has a block");
   // least[s][b]: of stages s and later, with the blocks from b on
   std::vector<std::vector<double>> least(
       static_cast<std::size_t>(stages) + 1,

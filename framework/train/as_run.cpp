@@ -471,8 +471,14 @@ AsRunSize as_run_size(const config::Config& config, const comm::Mesh& mesh,
   };
   if (with_layers(size.configured) <= size.available) return size;
   // One of each stack and stage is tried whether it fits or not.
-  std::int64_t fits = m.translates() ? ceil_div(c.parallel.pipeline, 2) : c.parallel.pipeline,
-               too_many = size.configured;
+  const std::int64_t stages = c.parallel.pipeline * c.parallel.stages_of_rank();
+  const auto blocks = [&](std::int64_t layers) {
+    return m.translates()
+               ? std::min(m.n_encoder_layers, layers) + std::min(m.n_decoder_layers, layers)
+               : layers;
+  };
+  std::int64_t fits = 1, too_many = size.configured;
+  while (blocks(fits) < stages) ++fits;
   while (too_many - fits > 1) {
     const std::int64_t middle = (fits + too_many) / 2;
     (with_layers(middle) <= size.available ? fits : too_many) = middle;

@@ -51,6 +51,8 @@ Trace run(config::Config config, const comm::Mesh& mesh, const device::Device& d
     t.norms.push_back(r.grad_norm);
   }
   t.parameters = parts_of(e, e.whole_parameters().get());
+  t.planned = e.plan().memory.total();
+  t.taken = e.arena_high_water();
   return t;
 }
 
@@ -178,7 +180,8 @@ config::Config shrink(const config::Config& config) {
   config::ModelConfig& m = c.model;
   const std::int64_t tp = c.parallel.tensor;
   for (std::int64_t* layers : {&m.n_layers, &m.n_encoder_layers, &m.n_decoder_layers})
-    *layers = std::min(*layers, std::max<std::int64_t>(2, c.parallel.pipeline));
+    *layers = std::min(
+        *layers, std::max<std::int64_t>(2, c.parallel.pipeline * c.parallel.stages_of_rank()));
   m.d_head = std::min<std::int64_t>(m.d_head, 8);
   m.d_model = m.n_heads * m.d_head;
   m.d_ff = std::min(m.d_ff, 12 * tp);
@@ -234,6 +237,8 @@ std::vector<Finding> verify_layout(const config::Config& config, const comm::Mes
   if (config.parallel.zero > 0)
     all.push_back(compare.numbers("ZeRO on vs. off", mine.losses, whole.losses,
                                   mine.fixed_order && config.parallel.zero == 1 ? 0 : kBound));
+  all.push_back(compare.numbers("memory taken as planned", {static_cast<double>(mine.taken)},
+                                {static_cast<double>(mine.planned)}, 0));
   all.push_back(save_and_load(config, mesh, device, interference));
   return all;
 }

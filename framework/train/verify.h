@@ -22,7 +22,8 @@ struct Finding {
 struct Trace {
   std::vector<std::vector<double>> initial, gradients, parameters;
   std::vector<double> losses, norms;
-  bool fixed_order = true;  // of the sums over ranks
+  std::int64_t planned = 0, taken = 0;  // bytes of memory
+  bool fixed_order = true;              // of the sums over ranks
 };
 
 // The runs that are compared: a single rank, the layout, and the layout with recomputation or ZeRO
@@ -36,8 +37,8 @@ struct Interference {
   std::function<void(Engine&)> restored = [](Engine&) {};  // from the checkpoint
 };
 
-// Sizes that keep every option of `config` but run in a moment: at most 2 layers, heads of 8,
-// sequences of about 16 tokens.
+// Sizes that keep every option of `config` but run in a moment: at most 2 layers, or as many as a
+// pipeline needs, heads of 8, sequences of about 16 tokens.
 config::Config shrink(const config::Config& config);
 
 // Collective over the mesh; the same findings on every rank. Runs in float64 on synthetic tokens;
