@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <iostream>
+#include <map>
 
 #include "job.h"
 
@@ -12,6 +13,7 @@ namespace tfm::test {
 namespace {
 
 const comm::MpiSession* session = nullptr;
+std::map<std::string, comm::Mesh> meshes;  // by layout
 
 class FailuresOnly : public testing::EmptyTestEventListener {
   void OnTestStart(const testing::TestInfo& info) override {
@@ -37,12 +39,19 @@ int run_tests() {
   const comm::Watchdog watchdog(mesh, 120);
   std::int32_t failed = RUN_ALL_TESTS();
   mesh.world().all_reduce({&failed, DType::i32, {1}}, comm::Collective::all_reduce_max);
+  meshes.clear();
   return failed;
 }
 
 }  // namespace
 
 const comm::MpiSession& job() { return *session; }
+
+const comm::Mesh& mesh_of(const comm::Layout& layout) {
+  const auto [at, fresh] = meshes.try_emplace(layout.str());
+  if (fresh) at->second = comm::make_mesh(job(), layout);
+  return at->second;
+}
 
 std::vector<comm::Layout> layouts() {
   std::vector<comm::Layout> all;

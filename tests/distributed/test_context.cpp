@@ -58,7 +58,7 @@ TEST_P(Contexts, EqualASingleRankInFloat64) {
          "parallel.replicas=" + std::to_string(zero > 0 && data % 2 == 0 ? 2 : 1),
          "loss.label_smoothing=0.1", "train.global_batch_size=" + std::to_string(4 * data),
          "train.micro_batch_size=2", "recompute=selective"});
-    const comm::Mesh mesh = comm::make_mesh(job(), config::layout_of(c));
+    const comm::Mesh& mesh = test::mesh_of(config::layout_of(c));
     for (const train::Finding& f : train::verify_layout(c, mesh, device::Device::cpu(1)))
       EXPECT_TRUE(f.ok()) << all[i].str() << ": " << f.check << " " << f.worst << " " << f.error;
   }
@@ -75,7 +75,7 @@ TEST_P(Contexts, TwentyStepsOnEveryLayout) {
   if (all.empty()) return;
   const auto expected = trained(on({}, "recompute=none"), comm::single_mesh(), 20);
   for (const comm::Layout& l : all) {
-    const comm::Mesh mesh = comm::make_mesh(job(), l);
+    const comm::Mesh& mesh = test::mesh_of(l);
     const auto once = trained(on(l, "recompute=full"), mesh, 20);
     expect_near(once, expected, 1e-6, l.str());
     EXPECT_EQ(trained(on(l, "parallel.zero=1"), mesh, 20), once) << l.str() << ", ZeRO 1, twice";
@@ -93,8 +93,7 @@ TEST_P(Contexts, HalvesFollowASingleRank) {
     };
     const auto expected = trained(on({}), comm::single_mesh(), 5);
     for (const comm::Layout& l : context_layouts())
-      expect_near(trained(on(l), comm::make_mesh(job(), l), 5), expected, 0.02,
-                  precision + " " + l.str());
+      expect_near(trained(on(l), test::mesh_of(l), 5), expected, 0.02, precision + " " + l.str());
   }
 }
 

@@ -34,7 +34,7 @@ void each_layout(const config::ModelConfig& m, std::initializer_list<int> stages
   for (const comm::Layout& layout : test::layouts())
     for (const int zero : stages)
       if (divides(m, layout) && (job().size() <= 4 || zero % 3 == 0))
-        f(comm::make_mesh(job(), layout), zero, where(layout, zero));
+        f(test::mesh_of(layout), zero, where(layout, zero));
 }
 
 std::vector<std::string> overrides(const comm::Layout& layout, int zero,
@@ -122,7 +122,7 @@ TEST_P(Resumed, EveryLayoutContinues) {
   const auto fixture = [&](const Place& at) {
     return Fixture(GetParam(), overrides(at.mesh.layout, at.zero, {"optimizer.ema=0.5"}), at.ranks);
   };
-  const comm::Mesh all = comm::make_mesh(job(), {job().size(), 1});
+  const comm::Mesh all = test::mesh_of({job().size(), 1});
   const checkpoint::CheckpointRanks ranks = checkpoint::checkpoint_ranks(all.world());
   const std::string folder = std::filesystem::temp_directory_path() / "tfm-optimizers-test";
   std::vector<std::string> paths;
@@ -205,8 +205,8 @@ TEST_P(Rules, EveryLayoutEqualsASingleRank) {
           GetParam(), model, job().size(),
           overrides(layout, 1,
                     {"train.global_batch_size=" + std::to_string(layout.size(comm::kData))}));
-      for (const train::Finding& f : train::verify_layout(
-               train::shrink(c), comm::make_mesh(job(), layout), device::Device::cpu(1)))
+      for (const train::Finding& f :
+           train::verify_layout(train::shrink(c), test::mesh_of(layout), device::Device::cpu(1)))
         EXPECT_TRUE(f.ok()) << where(layout, 1) << ", " << model << ": " << f.check << " "
                             << f.worst << " " << f.error;
     }
@@ -230,9 +230,8 @@ TEST_P(Rules, HalvesTrainOnEveryLayout) {
             overrides(
                 run == 0 ? comm::Layout{} : layout, run == 2 ? 3 : 0,
                 {"precision=" + precision, "train.global_batch_size=8", "optimizer.ema=0.5"}));
-        train::Engine e(plan::make_step_plan(
-                            c, run == 0 ? comm::single_mesh() : comm::make_mesh(job(), layout)),
-                        1);
+        train::Engine e(
+            plan::make_step_plan(c, run == 0 ? comm::single_mesh() : test::mesh_of(layout)), 1);
         EXPECT_EQ(e.arena_high_water(), e.plan().memory.total());
         e.initialize_parameters();
         for (int step = 1; step <= 5; ++step)
@@ -256,7 +255,7 @@ TEST_P(Rules, AStepThatIsNotFiniteChangesNothing) {
           GetParam(), kDecoder, job().size(),
           overrides(layout, zero,
                     {"precision=fp16", "train.global_batch_size=8", "optimizer.ema=0.5"}));
-      train::Engine e(plan::make_step_plan(c, comm::make_mesh(job(), layout)), 1);
+      train::Engine e(plan::make_step_plan(c, test::mesh_of(layout)), 1);
       e.initialize_parameters();
       ASSERT_TRUE(test::train_step(e, 1, 1e-2, kTokens).applied);
       const optim::ShardLayout& shards = e.optimizer().shards();

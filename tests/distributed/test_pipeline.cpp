@@ -67,7 +67,7 @@ TEST_P(Pipelines, EqualASingleRankInFloat64) {
                    "loss.label_smoothing=0.1",
                    "train.global_batch_size=" + std::to_string(4 * layout.size(comm::kData)),
                    "train.micro_batch_size=1", "recompute=selective"});
-    const comm::Mesh mesh = comm::make_mesh(job(), layout);
+    const comm::Mesh& mesh = test::mesh_of(layout);
     for (const train::Finding& f : train::verify_layout(c, mesh, device::Device::cpu(1)))
       EXPECT_TRUE(f.ok()) << all[i].str() << ": " << f.check << " " << f.worst << " " << f.error;
   }
@@ -83,7 +83,7 @@ TEST_P(Pipelines, TwentyStepsOnEveryLayout) {
   const comm::Mesh alone = comm::single_mesh();
   const auto expected = trained(on({}, "recompute=none"), alone, 20);
   for (const Pipeline& p : pipelines(model)) {
-    const comm::Mesh mesh = comm::make_mesh(job(), p.layout);
+    const comm::Mesh& mesh = test::mesh_of(p.layout);
     const auto once = trained(on(p, "recompute=full"), mesh, 20);
     expect_near(once, expected, 1e-6, p.str());
     EXPECT_EQ(trained(on(p, "recompute=none"), mesh, 20), once) << p.str() << ", twice";
@@ -102,7 +102,7 @@ TEST_P(Pipelines, HalvesFollowASingleRank) {
     };
     const auto expected = trained(on({}), comm::single_mesh(), 5);
     for (const Pipeline& p : pipelines(kPipelines[GetParam()]))
-      expect_near(trained(on(p), comm::make_mesh(job(), p.layout), 5), expected, 0.02,
+      expect_near(trained(on(p), test::mesh_of(p.layout), 5), expected, 0.02,
                   precision + " " + p.str());
   }
 }

@@ -129,7 +129,7 @@ TEST_P(Plan, DeclaresTheCollectivesThatRun) {
   if (job().size() > 4 && (recompute != "full" || micro_batches == 1 || zero == 2))
     GTEST_SKIP() << "an eighth of the configurations on many ranks";
   for (const comm::Layout& layout : test::layouts()) {
-    const comm::Mesh mesh = comm::make_mesh(job(), layout);
+    const comm::Mesh& mesh = test::mesh_of(layout);
     const config::Config config = config_of(
         kFamilies[family], layout,
         {std::string("parallel.sequence=") + (sequence ? "true" : "false"),
@@ -164,7 +164,7 @@ TEST_P(PlanOf, DeclaresTheCollectivesThatRun) {
                   {"precision=" + precision, "parallel.zero=3", "recompute=selective",
                    "parallel.sequence=true", "train.micro_batch_size=2",
                    "train.global_batch_size=" + std::to_string(layout.size(comm::kData) * 4)}),
-        comm::make_mesh(job(), layout));
+        test::mesh_of(layout));
 }
 
 std::string name_of_member(const testing::TestParamInfo<PlanOf::ParamType>& info) {
@@ -188,7 +188,7 @@ TEST_P(PlanOfOptimizer, DeclaresTheCollectivesThatRun) {
                     {"optimizer.type=" + type, "parallel.zero=" + std::to_string(zero),
                      "precision=" + precision, "train.micro_batch_size=1",
                      "train.global_batch_size=" + std::to_string(layout.size(comm::kData) * 2)}),
-          comm::make_mesh(job(), layout));
+          test::mesh_of(layout));
 }
 
 INSTANTIATE_TEST_SUITE_P(Collectives, PlanOfOptimizer,
@@ -207,7 +207,7 @@ TEST(PlanOfBatchesByLength, DeclaresTheCollectivesThatRun) {
       expect_declared(config_of(kFamilies[3], layout,
                                 {zero, "train.seq_len=24", "train.global_batch_tokens=48",
                                  "train.micro_batch_size=2"}),
-                      comm::make_mesh(job(), layout));
+                      test::mesh_of(layout));
 }
 
 TEST(PlanOfPipelines, DeclaresTheCollectivesThatRun) {
@@ -225,7 +225,7 @@ TEST(PlanOfPipelines, DeclaresTheCollectivesThatRun) {
                        zero == 1 ? "optimizer.type=adafactor" : "optimizer.type=adamw",
                        "train.global_batch_size=" + std::to_string(layout.size(comm::kData) * 2),
                        "model.n_layers=4"}),
-            comm::make_mesh(job(), layout));
+            test::mesh_of(layout));
   }
 }
 
@@ -242,7 +242,7 @@ TEST(PlanOfContexts, DeclaresTheCollectivesThatRun) {
                        "recompute=selective", "train.micro_batch_size=1",
                        zero == 1 ? "optimizer.type=muon" : "optimizer.type=adamw",
                        "train.global_batch_size=" + std::to_string(layout.size(comm::kData) * 2)}),
-            comm::make_mesh(job(), layout));
+            test::mesh_of(layout));
   }
 }
 
@@ -254,7 +254,7 @@ TEST(PlanOfReplicas, DeclaresTheCollectivesThatRun) {
             kFamilies[1], layout,
             {"parallel.replicas=2", "parallel.zero=" + std::to_string(zero),
              "train.micro_batch_size=1", "train.global_batch_size=" + std::to_string(data * 2)});
-        expect_declared(c, comm::make_mesh(job(), config::layout_of(c)));
+        expect_declared(c, test::mesh_of(config::layout_of(c)));
       }
 }
 
@@ -262,7 +262,7 @@ TEST(PlanOfReplicas, DeclaresTheCollectivesThatRun) {
 TEST(PlanOfChunks, DeclaresTheCollectivesThatRun) {
   constexpr std::int64_t rows = 40, width = 4, vocabulary = 16;
   const int ranks = job().size();
-  const comm::Mesh mesh = comm::make_mesh(job(), {1, ranks});
+  const comm::Mesh& mesh = test::mesh_of({1, ranks});
   const std::int64_t part = vocabulary / ranks;
   auto tape = std::make_shared<graph::Recorder>(DType::f32);
   const graph::Value x = tape->parameter(0, "x", {rows, width}),

@@ -85,7 +85,7 @@ TEST(Replicas, OneBitIsFoundAndNamed) {
   const std::string who = "rank " + std::to_string(last) + " (" + host_name() + ")";
   for (const comm::Layout& layout : test::layouts())
     for (const auto& overrides : kRuns) {
-      const comm::Mesh mesh = comm::make_mesh(job(), layout);
+      const comm::Mesh mesh = test::mesh_of(layout);
       const Folder folder(mesh);
       train::TrainingRun run(config_of(layout, folder.path(), overrides), mesh,
                              device::Device::cpu(1));
@@ -131,7 +131,7 @@ TEST(Replicas, OneBitIsFoundAndNamed) {
 TEST(Replicas, ACheckpointOfDifferentCopiesIsNotWritten) {
   if (job().size() == 1) return;
   for (const comm::Layout& layout : test::layouts()) {
-    const comm::Mesh mesh = comm::make_mesh(job(), layout);
+    const comm::Mesh mesh = test::mesh_of(layout);
     const Folder folder(mesh);
     train::TrainingRun run(config_of(layout, folder.path(), {"checkpoint.every=1"}), mesh,
                            device::Device::cpu(1));

@@ -41,7 +41,7 @@ std::vector<std::int32_t> continued(const comm::Mesh& mesh) {
 TEST(Sampler, DrawsTheSameOnAllRanks) {
   const std::vector<std::int32_t> alone = continued(comm::single_mesh());
   for (const comm::Layout& layout : test::layouts())
-    EXPECT_EQ(continued(comm::make_mesh(job(), layout)), alone) << layout.str();
+    EXPECT_EQ(continued(test::mesh_of(layout)), alone) << layout.str();
   EXPECT_GT(std::set(alone.begin(), alone.end()).size(), 5u) << "hardly anything is drawn";
 }
 

@@ -76,7 +76,7 @@ TEST_P(Layouts, EqualASingleRank) {
          "train.global_batch_size=" + std::to_string(layout.size(comm::kData)),
          "recompute=selective"});
     config::resolve_for_ranks(config, job().size());
-    const comm::Mesh mesh = comm::make_mesh(job(), layout);
+    const comm::Mesh mesh = test::mesh_of(layout);
     for (const train::Finding& f :
          train::verify_layout(train::shrink(config), mesh, device::Device::cpu(1)))
       EXPECT_TRUE(f.ok()) << layout.str() << ": " << f.check << " " << f.worst << " " << f.error;
@@ -114,7 +114,7 @@ TEST(ModelFixtures, LossAndGradientsOnEveryLayout) {
             job().size());
         nn::BatchShape part = f.shape;
         part.sequences /= layout.size(comm::kData);
-        const comm::Mesh mesh = comm::make_mesh(job(), layout);
+        const comm::Mesh mesh = test::mesh_of(layout);
         train::Engine engine(plan::make_step_plan(f.config(), mesh, DType::f32, part), 1);
         f.load_parameters(engine);
         auto inputs = f.inputs(engine.plan().largest().training);
@@ -161,9 +161,8 @@ TEST(Precision, HalvesTrainOnEveryLayout) {
              "parallel.zero=" + std::to_string(run == 2 ? 3 : 0), "precision=" + precision,
              "train.seq_len=16", "train.global_batch_size=8", "optimizer.ema=0.5"});
         config::resolve_for_ranks(c, run == 0 ? 1 : job().size());
-        train::Engine e(plan::make_step_plan(
-                            c, run == 0 ? comm::single_mesh() : comm::make_mesh(job(), layout)),
-                        1);
+        train::Engine e(
+            plan::make_step_plan(c, run == 0 ? comm::single_mesh() : test::mesh_of(layout)), 1);
         e.initialize_parameters();
         const test::FillBatch read = [](std::int64_t first, std::int64_t count,
                                         const BatchFields& f) {
@@ -186,7 +185,7 @@ TEST(Precision, HalvesTrainOnEveryLayout) {
 }
 
 TEST(Devices, ARankKnowsWhetherItsGpuIsItsOwn) {
-  const comm::Mesh mesh = comm::make_mesh(job(), {job().size(), 1});
+  const comm::Mesh mesh = test::mesh_of({job().size(), 1});
   const std::string rank = std::to_string(job().rank());
   const auto is = [](const comm::Placement& p, bool one_node, bool own_gpus) {
     return p.one_node == one_node && p.own_gpus == own_gpus;
@@ -208,8 +207,7 @@ TEST(Devices, NcclIsRefusedWhereItIsNotBuiltIn) {
                                                       reinterpret_cast<cuda::Stream*>(&anywhere)),
                         1);
   try {
-    comm::device_mesh(comm::make_mesh(job(), {job().size(), 1}), device,
-                      {.backend = config::Backend::nccl});
+    comm::device_mesh(test::mesh_of({job().size(), 1}), device, {.backend = config::Backend::nccl});
     ADD_FAILURE();
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ExitCode::environment);
@@ -227,7 +225,7 @@ std::pair<std::vector<double>, std::vector<std::byte>> trained(const std::string
   config::Config c = config::parse_config("model: {d_model: 64, " + model + "}\n" + data_of(model),
                                           "test", overrides);
   config::resolve_for_ranks(c, job().size());
-  train::Engine e(plan::make_step_plan(c, comm::make_mesh(job(), config::layout_of(c))), 1);
+  train::Engine e(plan::make_step_plan(c, test::mesh_of(config::layout_of(c))), 1);
   EXPECT_EQ(e.arena_high_water(), e.plan().memory.total());
   e.initialize_parameters();
   const test::FillBatch read = [](std::int64_t first, std::int64_t, const BatchFields& fields) {
@@ -297,7 +295,7 @@ TEST(Devices, CopiesChangeNothing) {
         static char anywhere;
         const std::shared_ptr<cuda::Stream> stream(std::shared_ptr<void>(),
                                                    reinterpret_cast<cuda::Stream*>(&anywhere));
-        train::Engine e(plan::make_step_plan(c, comm::make_mesh(job(), layout)),
+        train::Engine e(plan::make_step_plan(c, test::mesh_of(layout)),
                         apart ? device::Device(stream, 1) : device::Device::cpu(1));
         e.initialize_parameters();
         const test::FillBatch read = [](std::int64_t first, std::int64_t count,
@@ -323,7 +321,7 @@ TEST(SplitVocabulary, SmoothedLossAndGradientsEqualTheDenseOnes) {
   // number of ranks but one.
   constexpr std::int64_t kRows = 5, kVocabulary = 13;
   const int ranks = job().size();
-  const comm::Mesh mesh = comm::make_mesh(job(), {1, ranks});
+  const comm::Mesh mesh = test::mesh_of({1, ranks});
   const std::int64_t share = ceil_div(kVocabulary, ranks);
   const std::int64_t begin = std::min(kVocabulary, share * job().rank()),
                      end = std::min(kVocabulary, begin + share);
@@ -394,7 +392,7 @@ TEST(SplitVocabulary, SmoothedLossAndGradientsEqualTheDenseOnes) {
 TEST(SplitVocabulary, AccuracyCountsTheFirstOfEqualLogits) {
   constexpr std::int64_t kRows = 5, kVocabulary = 13;
   const int ranks = job().size();
-  const comm::Mesh mesh = comm::make_mesh(job(), {1, ranks});
+  const comm::Mesh mesh = test::mesh_of({1, ranks});
   const std::int64_t share = ceil_div(kVocabulary, ranks);
   const std::int64_t begin = std::min(kVocabulary, share * job().rank()),
                      end = std::min(kVocabulary, begin + share);

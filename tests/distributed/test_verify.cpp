@@ -20,7 +20,7 @@ std::map<std::string, std::string> found(const comm::Layout& layout,
       {"parallel.tensor=" + std::to_string(layout[comm::Axis::tensor]), "train.seq_len=8",
        "train.global_batch_size=" + std::to_string(layout.size(comm::kData))});
   config::resolve_for_ranks(config, job().size());
-  const comm::Mesh mesh = comm::make_mesh(job(), layout);
+  const comm::Mesh mesh = test::mesh_of(layout);
   std::map<std::string, std::string> wrong;
   for (const train::Finding& f : train::verify_layout(
            config, mesh, device::Device::cpu(1), {.traced = [&](Experiment e, Trace&t) {

@@ -85,7 +85,7 @@ inline void expect_continued(const std::vector<config::Config>& turns,
   std::string written, dir;
   for (std::size_t i = 0; i < turns.size(); ++i) {
     const comm::Layout layout = config::layout_of(turns[i]);
-    const comm::Mesh mesh = comm::make_mesh(job(), layout);
+    const comm::Mesh& mesh = mesh_of(layout);
     if (i == 0)
       dir = comm::broadcast_string(
           mesh.world(),
