@@ -65,7 +65,8 @@ void check_start(const config::Config& config, config::Problems& problems) {
     });
   std::error_code ignored;
   const std::string& dir = config.checkpoint.dir;
-  if (std::filesystem::exists(dir, ignored) && !std::filesystem::is_directory(dir, ignored))
+  const auto found = std::filesystem::status(dir, ignored);  // once: another rank may make it now
+  if (std::filesystem::exists(found) && !std::filesystem::is_directory(found))
     problems.add({"checkpoint.dir"},
                  "checkpoint.dir: " + dir + ": is a file; expected a directory");
 }
