@@ -7,6 +7,7 @@
 #include <fstream>
 #include <map>
 #include <set>
+#include <tuple>
 #include <vector>
 
 #ifdef TFM_NCCL
@@ -50,11 +51,11 @@ class StagedThroughHost final : public Communicator {
   }
   void barrier() override { host_->barrier(); }
   void send(Tensor t, Tensor, int to, int tag) override {
-    Memory& sent = sent_[{to, tag}];
-    if (sent.bytes < t.bytes()) sent = {t.bytes(), device_.allocate_host(t.bytes())};
+    std::shared_ptr<std::byte>& sent = sent_[{to, tag, t.bytes()}];
+    if (!sent) sent = device_.allocate_host(t.bytes());
     const Tensor copy = fetch(t);
     Tensor buffer = copy;
-    buffer.data = sent.data.get();
+    buffer.data = sent.get();
     host_->send(copy, buffer, to, tag);
   }
   void receive(Tensor t, int from, int tag) override {
@@ -124,7 +125,8 @@ class StagedThroughHost final : public Communicator {
   Memory staging_;
   std::map<Ticket, Started> started_;
   std::vector<Memory> spare_;
-  std::map<std::pair<int, int>, Memory> sent_;  // by receiver and tag
+  // By receiver, tag and bytes: the last message of a tag may be under way when a longer one comes.
+  std::map<std::tuple<int, int, std::int64_t>, std::shared_ptr<std::byte>> sent_;
 };
 
 Mesh staged_mesh(const Mesh& mesh, const device::Device& device) {
