@@ -51,7 +51,7 @@ ROOMS = {
         ("graph/exchanges.cpp", "steps[i].visit > «g.visit + 1»", "g.visit + 100", ["unit:Zero*"]),
         ("graph/exchanges.cpp", "«at > 0»\n", "false", ["unit:Zero*"]),
         ("graph/exchanges.cpp", "first_of_visit(«steps[i].visit - 1»)", "0", ["unit:Zero*"]),
-        ("graph/program.cpp", "if (reduces_share(x)) «clear_gaps(x, context, slot)»;", "", ["ranks2:All/Layouts*", "ranks2:Precision*"]),
+        ("graph/program.cpp", "if (reduces_share(x)) «clear_gaps(x, context, slot)»;", "void()", ["ranks2:All/Layouts*", "ranks2:Precision*"]),
         ("graph/program.cpp", "share.ptr<T>(),\n                                                 «context.state.accumulate_parameters»", "false", ["ranks2:All/Layouts*"]),
         ("graph/exchanges.cpp", "!depend(steps[i], steps[at]) && «!depend(steps[i + 1], steps[at])»", "true", ["unit:Collectives*"]),
         ("comm/staged.cpp", "c.root = «root»", "0"),
