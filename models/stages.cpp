@@ -76,13 +76,33 @@ void even_out(std::vector<int>& stage_of, const std::vector<double>& costs, int 
   }
 }
 
+std::vector<int> as_given(const std::vector<std::int64_t>& layers_per_stage) {
+  std::vector<int> of;
+  for (std::size_t s = 0; s < layers_per_stage.size(); ++s)
+    of.insert(of.end(), static_cast<std::size_t>(layers_per_stage[s]), static_cast<int>(s));
+  return of;
+}
+
+std::vector<int> stages_of_blocks(const config::Config& c, int ranks) {
+  if (!c.parallel.layers_per_stage.empty()) return as_given(c.parallel.layers_per_stage);
+  const std::vector<double> costs = block_costs(c);
+  const int of_rank = c.parallel.stages_of_rank();
+  std::vector<int> of = balanced(costs, ranks * of_rank);
+  if (of_rank > 1) even_out(of, costs, ranks);
+  return of;
+}
+
 }  // namespace
 
 Stages::Stages(const config::Config& config, const comm::Mesh& mesh)
     : ranks_(mesh.layout.size(nn::kStageAxes)),
       own_(mesh.place(nn::kStageAxes)),
-      of_(balanced(block_costs(config), ranks_ * config.parallel.stages_of_rank())) {
-  if (config.parallel.stages_of_rank() > 1) even_out(of_, block_costs(config), ranks_);
+      of_(stages_of_blocks(config, ranks_)) {}
+
+std::vector<std::int64_t> Stages::blocks_per_stage() const {
+  std::vector<std::int64_t> blocks(static_cast<std::size_t>(count()));
+  for (const int stage : of_) ++blocks[static_cast<std::size_t>(stage)];
+  return blocks;
 }
 
 bool Stages::has(std::int64_t first, std::int64_t n) const {

@@ -1,6 +1,7 @@
 #pragma once
 // How a pipeline shares out a model: its blocks, of all stacks in the order of use, in stages of
-// blocks that follow each other. Embeddings are where the first block is that reads them, the head
+// blocks that follow each other, as parallel.layers_per_stage says or else so that their costs are
+// balanced. Embeddings are where the first block is that reads them, the head
 // is behind the last one. Where ranks have several (virtual) stages, each is a chunk of its
 // recording: of P ranks rank r has the stages r, P + r, 2 P + r ...
 #include <utility>
@@ -19,6 +20,7 @@ class Stages {
   bool own(int stage) const { return rank_of(stage) == own_; }
   int count() const { return of_.back() + 1; }
   std::int64_t blocks() const { return std::ssize(of_); }
+  std::vector<std::int64_t> blocks_per_stage() const;
   int of(std::int64_t block) const { return of_[static_cast<std::size_t>(block)]; }
   int rank_of_block(std::int64_t block) const { return rank_of(of(block)); }
   int last_rank() const { return rank_of(of_.back()); }

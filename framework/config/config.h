@@ -19,7 +19,8 @@ struct ParallelConfig {
   std::int64_t data = 0;  // 0: auto
   std::int64_t pipeline = 1;
   PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
-  std::int64_t virtual_stages = 0;  // 0: auto
+  std::int64_t virtual_stages = 0;             // 0: auto
+  std::vector<std::int64_t> layers_per_stage;  // empty: auto
   std::int64_t context = 1;
   bool sequence = true;
   std::int64_t zero = 0;  // 0 to 3

@@ -6,6 +6,45 @@ namespace tfm::config {
 
 using namespace field;
 
+namespace {
+
+void describe_layers_per_stage(ParallelConfig& p, FieldVisitor& v) {
+  std::vector<std::int64_t>& layers = p.layers_per_stage;
+  const Field item = number("layers_per_stage", 1,
+                            "layers of each stage of a pipeline in order, an encoder-decoder's "
+                            "encoder first; with schedule: interleaved of all virtual stages, of "
+                            "which rank r has number r, r + pipeline, ...; auto: balanced by "
+                            "their products"),
+              f = with_word(item, "auto");
+  v.special(f, {.type = "a list of counts >= 1, or `auto`",
+                .read =
+                    [&layers, f, item](FieldReader& reader, const YamlNode& node) {
+                      layers.clear();
+                      if (node.kind == YamlNode::Kind::scalar && node.text == f.automatic) return;
+                      if (node.kind != YamlNode::Kind::sequence || node.items.empty())
+                        return reader.error(f, node,
+                                            "found " + describe(node) +
+                                                "; expected a list of the layers of each stage, "
+                                                "such as [8, 8, 8, 8], or auto");
+                      for (const YamlNode& n : node.items)
+                        if (std::int64_t count = 0; reader.read_value(item, n, count))
+                          layers.push_back(count);
+                    },
+                .flow =
+                    [&layers] {
+                      std::string text;
+                      for (const std::int64_t n : layers)
+                        text += (text.empty() ? "" : ", ") + std::to_string(n);
+                      return text.empty() ? "auto" : "[" + text + "]";
+                    },
+                .item = item,
+                .single = false,
+                .least = 1,
+                .most = kAnyNumber});
+}
+
+}  // namespace
+
 void describe(ParallelConfig& p, FieldVisitor& v) {
   v.value(number("tensor", 1, "tensor-parallel size: ranks that share each layer", 65536),
           p.tensor);
@@ -17,8 +56,8 @@ void describe(ParallelConfig& p, FieldVisitor& v) {
           "auto"),
       p.data);
   v.value(number("pipeline", 1,
-                 "pipeline-parallel size: stages of blocks that follow each other, balanced by "
-                 "their products",
+                 "pipeline-parallel size: ranks in a row, each with a stage of layers that follow "
+                 "each other",
                  65536),
           p.pipeline);
   v.value(option("schedule",
@@ -30,6 +69,7 @@ void describe(ParallelConfig& p, FieldVisitor& v) {
                            "stages of each rank with schedule: interleaved; auto: 2", 64),
                     "auto"),
           p.virtual_stages);
+  describe_layers_per_stage(p, v);
   v.value(number("context", 1,
                  "context-parallel size: ranks that share each sequence and gather its keys and "
                  "values; sequence lengths are multiples of twice as many",

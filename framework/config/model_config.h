@@ -66,6 +66,9 @@ struct ModelConfig {
   bool encodes() const { return family != Family::decoder; }
   bool decodes() const { return family != Family::encoder; }
   bool translates() const { return family == Family::encoder_decoder; }
+  std::int64_t total_layers() const {
+    return translates() ? n_encoder_layers + n_decoder_layers : n_layers;
+  }
   bool tied_head() const {
     using enum TieEmbeddings;
     return tie_embeddings == yes || tie_embeddings == all || tie_embeddings == decoder;

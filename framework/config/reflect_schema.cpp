@@ -25,7 +25,9 @@ class SchemaWriter : public FieldVisitor {
     leaf(f, is_boolean(f, w) ? std::string(w) : json_string(w));
   }
   void special(const Field& f, const SpecialField& s) override {
-    std::string forms = s.single ? one_of(s.item) : "";
+    std::string forms = s.single              ? one_of(s.item)
+                        : f.automatic.empty() ? ""
+                                              : "{\"enum\": [" + json_string(f.automatic) + "]}";
     const auto add = [&forms](const std::string& form) {
       forms += (forms.empty() ? "" : ", ") + form;
     };

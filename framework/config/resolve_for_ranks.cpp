@@ -45,7 +45,7 @@ void check_pipeline(const Config& c, int ranks, const Refuse& refuse) {
   const std::int64_t stages = c.parallel.pipeline, of_rank = c.parallel.stages_of_rank();
   if (stages == 1) return;
   const ModelConfig& m = c.model;
-  const std::int64_t blocks = m.translates() ? m.n_encoder_layers + m.n_decoder_layers : m.n_layers;
+  const std::int64_t blocks = m.total_layers();
   std::vector<std::int64_t> legal;
   for (std::int64_t d : divisors(ranks))
     if (d * of_rank <= blocks && ranks % (d * c.parallel.tensor) == 0) legal.push_back(d);

@@ -1,4 +1,6 @@
 // Rules between keys of a run: defaults that depend on other keys, and invalid combinations.
+#include <numeric>
+
 #include "config/fields.h"
 #include "config/rules.h"
 
@@ -98,6 +100,33 @@ void check_schedule(const Config& c, const Report& report) {
            "");
 }
 
+void check_layers_per_stage(const Config& c, const Report& report) {
+  const ParallelConfig& p = c.parallel;
+  const std::vector<std::int64_t>& layers = p.layers_per_stage;
+  if (layers.empty()) return;
+  const std::int64_t stages = p.pipeline * p.stages_of_rank(),
+                     sum = std::accumulate(layers.begin(), layers.end(), std::int64_t{0});
+  const auto text = [](std::int64_t n) { return std::to_string(n); };
+  if (p.pipeline == 1)
+    return report({"parallel.layers_per_stage", "parallel.pipeline"},
+                  "layers_per_stage shares out the layers of a pipeline, but parallel.pipeline is "
+                  "1; expected parallel.pipeline 2 or more, or layers_per_stage auto",
+                  "");
+  if (std::ssize(layers) != stages)
+    report({"parallel.layers_per_stage", "parallel.pipeline"},
+           "layers_per_stage has " + text(std::ssize(layers)) + " numbers, but there are " +
+               text(stages) + " stages (parallel.pipeline " + text(p.pipeline) +
+               (p.stages_of_rank() > 1 ? " * virtual_stages " + text(p.stages_of_rank()) : "") +
+               "); expected " + text(stages) + " numbers, or auto",
+           "");
+  if (sum != c.model.total_layers())
+    report({"parallel.layers_per_stage",
+            c.model.translates() ? "model.n_decoder_layers" : "model.n_layers"},
+           "layers_per_stage has " + text(sum) + " layers in all, but the model has " +
+               text(c.model.total_layers()) + "; expected numbers that add up to them, or auto",
+           "");
+}
+
 void check_parallel(const Config& c, const Report& report) {
   const ParallelConfig& p = c.parallel;
   const bool interleaved = p.schedule == PipelineSchedule::interleaved;
@@ -112,6 +141,7 @@ void check_parallel(const Config& c, const Report& report) {
                std::to_string(p.virtual_stages) +
                "; expected schedule interleaved, or virtual_stages auto",
            "");
+  check_layers_per_stage(c, report);
 }
 
 void check_listen(const Config& c, const Report& report) {

@@ -72,6 +72,7 @@ config::Config inference_config(const std::string& step_dir,
   if (!tensor_given) c.parallel.tensor = ranks;
   c.parallel.data = 0;
   c.parallel.pipeline = c.parallel.context = 1;
+  c.parallel.layers_per_stage.clear();
   c.parallel.sequence = false;
   c.train.micro_batch_size = 1;
   if (ranks % std::max<std::int64_t>(c.parallel.tensor, 1) == 0)

@@ -23,6 +23,7 @@ namespace {
 
 constexpr const char* kMicroBatch = "train.micro_batch_size";
 constexpr const char* kDataRanks = "parallel.data";
+constexpr const char* kLayersPerStage = "parallel.layers_per_stage";
 constexpr const char* kAutomatic = "auto";
 
 config::Config with(const config::Config& c, const std::string& key, const std::string& value) {
@@ -80,7 +81,8 @@ std::vector<config::Config> Layouts::variants(const config::Config& config,
 
 std::vector<Layouts::Grid> Layouts::grids() const {
   std::vector<config::Config> all{given_};
-  if (from_ == From::first) all[0] = with(all[0], kDataRanks, kAutomatic);
+  if (from_ == From::first)
+    for (const char* key : {kLayersPerStage, kDataRanks}) all[0] = with(all[0], key, kAutomatic);
   for (const LayoutKey& key : kGridKeys) {
     std::vector<config::Config> more;
     for (const config::Config& c : all)
@@ -149,7 +151,7 @@ std::vector<std::string> Layouts::changes(const config::Config& to) const {
   const auto compare = [&](const char* key) {
     if (before[key] != after[key]) all.push_back(std::string(key) + "=" + after[key]);
   };
-  compare(kDataRanks);
+  for (const char* key : {kDataRanks, kLayersPerStage}) compare(key);
   for (const LayoutKey& key : kGridKeys) compare(key.name);
   for (const char* key : {kZero.name, kRecompute.name, kMicroBatch}) compare(key);
   return all;

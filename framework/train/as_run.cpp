@@ -464,6 +464,8 @@ AsRunSize as_run_size(const config::Config& config, const comm::Mesh& mesh,
     for (auto of : {&config::ModelConfig::n_layers, &config::ModelConfig::n_encoder_layers,
                     &config::ModelConfig::n_decoder_layers})
       c.model.*of = std::min(m.*of, layers);
+    c.parallel.layers_per_stage = config.parallel.layers_per_stage;
+    if (c.model.total_layers() != m.total_layers()) c.parallel.layers_per_stage.clear();
     size.layers = layers;
     size.bytes = host_bytes(c, mesh);
     mesh.world().all_reduce({&size.bytes, DType::i64, {1}}, comm::Collective::all_reduce_max);

@@ -182,6 +182,7 @@ config::Config shrink(const config::Config& config) {
   for (std::int64_t* layers : {&m.n_layers, &m.n_encoder_layers, &m.n_decoder_layers})
     *layers = std::min(
         *layers, std::max<std::int64_t>(2, c.parallel.pipeline * c.parallel.stages_of_rank()));
+  if (m.total_layers() != config.model.total_layers()) c.parallel.layers_per_stage.clear();
   m.d_head = std::min<std::int64_t>(m.d_head, 8);
   m.d_model = m.n_heads * m.d_head;
   m.d_ff = std::min(m.d_ff, 12 * tp);

@@ -1,4 +1,5 @@
 #include "launch/plan/output.h"
+#include "models/stages.h"
 #include "plan/fit.h"
 #include "plan/prediction.h"
 #include "plan/traffic.h"
@@ -122,6 +123,8 @@ Json describe_plan(const plan::RankPlans& plans, const config::Config& read,
   j["parameters"] = p.model->parameters().total_elements();
   j["ranks"] = p.mesh.layout.world();
   j["layout"] = p.mesh.layout.sizes();
+  if (p.mesh.layout.size(nn::kStageAxes) > 1)
+    j["layers_per_stage"] = models::Stages(p.config, p.mesh).blocks_per_stage();
   j["micro_batch_size"] = shape.shape.sequences;
   j["micro_batches"] = shape.micro_batches;
   j["shape"] = {{"sequences", shape.batch},

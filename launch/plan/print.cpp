@@ -132,6 +132,8 @@ void print_plan(const Json& j, const plan::RankPlans& plans) {
   std::printf("layout            %s, micro-batch %d, %d micro-batches per step\n",
               plans.first().mesh.layout.str().c_str(), j["micro_batch_size"].get<int>(),
               j["micro_batches"].get<int>());
+  if (j.contains("layers_per_stage"))
+    std::printf("layers per stage  %s\n", j["layers_per_stage"].dump().c_str());
   std::printf(
       "matrix products   %.4g FLOP per step (causal attention counts half), %lld tokens per step\n",
       j["flops_per_step"].get<double>(), j["tokens_per_step"].get<long long>());

@@ -73,6 +73,31 @@ TEST_P(Pipelines, EqualASingleRankInFloat64) {
   }
 }
 
+// One stage, the first or the last one, has all blocks but one of each other stage.
+TEST_P(Pipelines, OfLayersPerStageEqualASingleRank) {
+  const test::ModelCase& model = kPipelines[GetParam()];
+  const auto on = [&](const Pipeline& p, const std::string& layers_per_stage) {
+    return config_of(model, p,
+                     {"train.global_batch_size=8", "train.micro_batch_size=1",
+                      "parallel.layers_per_stage=" + layers_per_stage});
+  };
+  const config::Config alone = on({}, "auto");
+  const auto expected = trained(alone, comm::single_mesh(), 3);
+  const auto all = pipelines(model);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const int stages = all[i].layout.size(nn::kStageAxes) * all[i].stages_of_rank;
+    std::string layers;
+    for (int s = 0; s < stages; ++s) {
+      const bool most = s == (i % 2 == 0 ? 0 : stages - 1);
+      layers +=
+          (s > 0 ? ", " : "") + std::to_string(most ? alone.model.total_layers() - stages + 1 : 1);
+    }
+    const config::Config c = on(all[i], "[" + layers + "]");
+    expect_near(trained(c, test::mesh_of(all[i].layout), 3), expected, 1e-6,
+                all[i].str() + ": " + layers);
+  }
+}
+
 TEST_P(Pipelines, TwentyStepsOnEveryLayout) {
   const test::ModelCase& model = kPipelines[GetParam()];
   const auto on = [&](const Pipeline& p, const std::string& more) {

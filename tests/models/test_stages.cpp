@@ -5,14 +5,16 @@
 namespace tfm {
 namespace {
 
-models::Stages stages_of(int layers, int ranks, int of_rank) {
+models::Stages stages_of(int layers, int ranks, int of_rank,
+                         const std::string& layers_per_stage = "auto") {
   const config::Config c = config::parse_config(
       "model: {family: decoder, vocab_size: 32000, d_model: 512, n_heads: 8}\n"
       "data: {train: {type: tokens, path: none.bin}}\n",
       "test",
       {"model.n_layers=" + std::to_string(layers), "parallel.pipeline=" + std::to_string(ranks),
        of_rank > 1 ? "parallel.schedule=interleaved" : "parallel.schedule=1f1b",
-       "parallel.virtual_stages=" + std::to_string(of_rank), "train.seq_len=512"});
+       "parallel.virtual_stages=" + std::to_string(of_rank), "train.seq_len=512",
+       "parallel.layers_per_stage=" + layers_per_stage});
   return {c, comm::Mesh(comm::Layout({.pipeline = ranks}))};
 }
 
@@ -26,6 +28,15 @@ TEST(Stages, FollowEachOtherAndHaveBlocks) {
         EXPECT_EQ(s.count(), ranks * of_rank);
         for (int b = 1; b < layers; ++b) EXPECT_LE((s.of(b) - s.of(b - 1)) & ~1, 0) << layers;
       }
+}
+
+TEST(Stages, AreAsGiven) {
+  using Layers = std::vector<std::int64_t>;
+  EXPECT_EQ(stages_of(9, 3, 1, "[6, 1, 2]").blocks_per_stage(), (Layers{6, 1, 2}));
+  const models::Stages s = stages_of(7, 2, 2, "[1, 3, 2, 1]");
+  EXPECT_EQ(s.blocks_per_stage(), (Layers{1, 3, 2, 1}));
+  const std::vector<int> ranks{0, 1, 1, 1, 0, 0, 1};
+  for (int b = 0; b < 7; ++b) EXPECT_EQ(s.rank_of_block(b), ranks[static_cast<std::size_t>(b)]);
 }
 
 // The head costs as much as 3.9 blocks here.
