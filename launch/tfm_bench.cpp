@@ -13,6 +13,10 @@ constexpr const char* kHelp =
   configured) and weak scaling (it grows with the ranks). Reports the median step time. Each rank
   uses OMP_NUM_THREADS threads, 1 if it is not set.
     --ranks 1,2,4      numbers of ranks (default: 1,2,4,... up to the number of cores)
+    --axes tensor,pipeline
+                       axes that the ranks are put on, one after the other: data, shard (data with
+                       ZeRO 3), tensor, pipeline, context; the others stay as configured (default:
+                       all as configured)
     --steps N          timed steps (default: 10)
     --warmup N         warmup steps before them (default: 3)
 usage: [mpirun -np N] tfm-bench step CONFIG.yaml [section.key=value ...] [options]
@@ -48,7 +52,9 @@ struct Measurement {
 int run(int argc, char** argv) {
   const launch::OptionSpec json{"--json"}, svg{"--svg"};
   const Measurement all[] = {
-      {"scaling", {{"--ranks"}, {"--steps"}, {"--warmup"}, json, svg}, launch::bench_scaling},
+      {"scaling",
+       {{"--ranks"}, {"--axes"}, {"--steps"}, {"--warmup"}, json, svg},
+       launch::bench_scaling},
       {"step",
        {{"--steps"}, {"--warmup"}, {"--random-data", false}, json, svg},
        launch::bench_step},

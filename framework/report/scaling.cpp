@@ -79,6 +79,7 @@ std::optional<ScalingPoint> point_of(const Row& row) {
   ScalingPoint point{.ranks = *ranks, .tokens_per_second = *rate};
   for (const char* name : {"mode", "scaling"})
     if (const auto at = row.find(name); at != row.end()) point.mode = at->second;
+  if (const auto at = row.find("axis"); at != row.end()) point.mode += " " + at->second;
   point.efficiency = number_of(row, "efficiency");
   point.predicted = number_of(row, "predicted_tokens_per_second");
   const auto over = row.find("oversubscribed");
