@@ -253,23 +253,24 @@ void Planner::count_visits() {
 std::int64_t Planner::place(const std::vector<int>& order) {
   auto& buffers = program_.buffers_;
   std::int64_t bytes = 0;
-  std::vector<int> placed;  // by offset
+  struct Placed {
+    int first, last;
+    std::int64_t begin, end;
+  };
+  std::vector<Placed> placed;  // by their begins
   for (int b : order) {
     Buffer& buf = buffers[b];
     const std::int64_t size = round_up(buf.bytes, 64);
     std::int64_t offset = 0;
-    for (int p : placed) {
-      const Buffer& other = buffers[p];
+    for (const Placed& other : placed) {
       if (other.first > buf.last || buf.first > other.last) continue;
-      if (offset + size <= other.offset) break;
-      offset = std::max(offset, other.offset + round_up(other.bytes, 64));
+      if (offset + size <= other.begin) break;
+      offset = std::max(offset, other.end);
     }
     buf.offset = offset;
     bytes = std::max(bytes, offset + size);
-    placed.insert(
-        std::upper_bound(placed.begin(), placed.end(), b,
-                         [&](int x, int y) { return buffers[x].offset < buffers[y].offset; }),
-        b);
+    placed.insert(std::ranges::upper_bound(placed, offset, {}, &Placed::begin),
+                  {buf.first, buf.last, offset, offset + size});
   }
   return bytes;
 }

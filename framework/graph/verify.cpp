@@ -44,27 +44,28 @@ std::vector<LiveRange> live_ranges(const Program& p) {
 
 void check_overlap(const Program& p) {
   const auto ranges = live_ranges(p);
-  std::multimap<int, int> starts;
+  std::vector<int> by_start;
   for (std::size_t b = 0; b < ranges.size(); ++b)
-    if (p.buffers()[b].in_arena() && ranges[b].first >= 0)
-      starts.emplace(ranges[b].first, static_cast<int>(b));
-  std::set<int> alive;
-  for (const auto& [first, b] : starts) {
-    std::erase_if(alive, [&, at = first](int other) { return ranges[other].last < at; });
+    if (p.buffers()[b].in_arena() && ranges[b].first >= 0) by_start.push_back(static_cast<int>(b));
+  std::ranges::stable_sort(by_start, {}, [&](int b) { return ranges[b].first; });
+  struct Alive {
+    int buffer, last;
+    std::int64_t begin, end;
+  };
+  std::vector<Alive> alive;
+  for (const int b : by_start) {
+    std::erase_if(alive, [&](const Alive& other) { return other.last < ranges[b].first; });
     const Buffer& x = p.buffers()[b];
     const std::int64_t at = p.place_of(x),
                        end = x.carried ? p.arena_bytes() - (p.slots() - 1) * p.slot_bytes()
                                        : p.arena_bytes() - p.slots() * p.slot_bytes();
     if (x.offset % 64 != 0 || at + x.bytes > end)
       internal_error(describe(p, b) + " lies outside its part of the arena");
-    for (int other : alive) {
-      const Buffer& y = p.buffers()[other];
-      const std::int64_t there = p.place_of(y);
-      if (at < there + y.bytes && there < at + x.bytes)
-        internal_error(describe(p, b) + " and " + describe(p, other) +
+    for (const Alive& other : alive)
+      if (at < other.end && other.begin < at + x.bytes)
+        internal_error(describe(p, b) + " and " + describe(p, other.buffer) +
                        " share memory while both are live");
-    }
-    alive.insert(b);
+    alive.push_back({b, ranges[b].last, at, at + x.bytes});
   }
 }
 
@@ -129,18 +130,17 @@ void check_joined(const Program& p, std::size_t i) {
 }
 
 void check_order(const Program& p) {
-  std::set<int> written;
+  std::vector<bool> written(p.buffers().size());
   const auto given = [&](const Buffer& b) {
     if (b.seeded) return true;
     if (!b.persistent || b.kind != Buffer::Kind::value) return false;
     return !p.sharded().parameters || p.recording().values()[b.value].role != Role::parameter;
   };
-  for (std::size_t b = 0; b < p.buffers().size(); ++b)
-    if (given(p.buffers()[b])) written.insert(static_cast<int>(b));
+  for (std::size_t b = 0; b < p.buffers().size(); ++b) written[b] = given(p.buffers()[b]);
   for (std::size_t i = 0; i < p.steps().size(); ++i) {
     const Instruction& s = p.steps()[i];
     if (s.kind == Instruction::Kind::wait && s.phase == Phase::gather)
-      written.insert(s.out.begin(), s.out.end());
+      for (int b : s.out) written[b] = true;
     if (s.kind != Instruction::Kind::compute) continue;
     check_stage(p, i);
     check_joined(p, i);
@@ -148,7 +148,7 @@ void check_order(const Program& p) {
     const auto reads = [&](int b) {
       const bool in_bucket =
           b >= 0 && p.buffers()[b].within >= 0 && p.buffers()[b].kind == Buffer::Kind::value;
-      if (b >= 0 && !written.contains(in_bucket ? p.buffers()[b].within : b))
+      if (b >= 0 && !written[in_bucket ? p.buffers()[b].within : b])
         internal_error(node + " reads " + describe(p, b) + " before it is written");
     };
     if (begins(s)) {
@@ -157,13 +157,14 @@ void check_order(const Program& p) {
       std::ranges::for_each(s.grad_out, reads);
     }
     if (!ends(p, s)) continue;
-    for (int b : s.out) written.insert(b);
+    for (int b : s.out)
+      if (b >= 0) written[b] = true;
     for (const GradRef& g : s.grad_in) {
       if (g.buffer < 0) continue;
-      if (g.accumulate != written.contains(g.buffer))
+      if (g.accumulate != written[g.buffer])
         internal_error(node + (g.accumulate ? " adds to " : " overwrites ") +
                        describe(p, g.buffer));
-      written.insert(g.buffer);
+      written[g.buffer] = true;
     }
   }
 }
