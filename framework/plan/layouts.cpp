@@ -1,7 +1,6 @@
 #include "plan/layouts.h"
 
 #include <algorithm>
-#include <map>
 
 #include "config/admitted.h"
 #include "config/rules.h"
@@ -15,8 +14,9 @@ namespace tfm::plan {
 struct LayoutKey {
   const char* name;
   // Numbers to try; without, all that the key admits.
-  std::vector<std::int64_t> (*numbers)(std::int64_t ranks) = nullptr;
+  std::vector<std::int64_t> (*numbers)(const config::Config& given, int ranks) = nullptr;
   bool (*matters)(const config::Config&) = nullptr;  // else the given value stays
+  const char* auto_with_others = nullptr;  // a key that is as given with the given value only
 };
 
 namespace {
@@ -38,6 +38,20 @@ std::string problem_of(const Error& e) {
   return text.substr(begin, text.find('\n', begin) - begin);
 }
 
+std::vector<std::int64_t> any(const config::Config&, int ranks) { return config::divisors(ranks); }
+
+// Ranks that share a sequence have this many positions of it each, at least: with fewer they wait
+// for keys and values more than they save.
+constexpr std::int64_t kLeastPositions = 2048;
+
+std::vector<std::int64_t> context_sizes(const config::Config& given, int ranks) {
+  std::vector<std::int64_t> sizes = config::divisors(ranks);
+  std::erase_if(sizes, [&](std::int64_t n) {
+    return n > 1 && n != given.parallel.context && given.train.seq_len / n < kLeastPositions;
+  });
+  return sizes;
+}
+
 std::map<std::string, std::string> settings(const config::Config& c) {
   std::map<std::string, std::string> values;
   for (const config::Setting& s : config::settings_of(config::dump_config(c)))
@@ -49,30 +63,40 @@ std::map<std::string, std::string> settings(const config::Config& c) {
 
 // Ranks along each axis, the outermost loop first. What is left of the ranks are data ranks.
 constexpr LayoutKey kGridKeys[] = {
-    {.name = "parallel.pipeline", .numbers = config::divisors},
-    {.name = "parallel.tensor", .numbers = config::divisors},
+    {.name = "parallel.context", .numbers = context_sizes},
+    {.name = "parallel.pipeline", .numbers = any},
+    {.name = "parallel.tensor", .numbers = any},
     {.name = "parallel.sequence",
      .matters = [](const config::Config& c) { return c.parallel.tensor > 1; }},
 };
+constexpr LayoutKey kSchedule = {
+    .name = "parallel.schedule",
+    .matters = [](const config::Config& c) { return c.parallel.pipeline > 1; },
+    .auto_with_others = "parallel.virtual_stages"};
 constexpr LayoutKey kZero = {.name = "parallel.zero"}, kRecompute = {.name = "recompute"};
 
 Layouts::Layouts(config::Config given, int ranks, From from)
-    : given_(std::move(given)), ranks_(ranks), from_(from) {}
+    : given_(std::move(given)), given_settings_(settings(given_)), ranks_(ranks), from_(from) {
+  given_.places = {};  // every candidate would have a copy
+}
 
 std::vector<config::Config> Layouts::variants(const config::Config& config,
                                               const LayoutKey& key) const {
   if (key.matters && !key.matters(config)) return {config};
   std::vector<std::string> values = config::admitted_values(
-      key.name, key.numbers ? key.numbers(ranks_) : std::vector<std::int64_t>{});
+      key.name, key.numbers ? key.numbers(given_, ranks_) : std::vector<std::int64_t>{});
   if (from_ == From::given) {
-    const auto at = std::ranges::find(values, settings(given_)[key.name]);
+    const auto at = std::ranges::find(values, given_settings_.at(key.name));
     if (at == values.end()) return {config};
     values.erase(values.begin(), at);
   }
   std::vector<config::Config> all;
   for (const std::string& value : values) {
     try {
-      all.push_back(with(config, key.name, value));
+      std::vector<std::string> overrides{std::string(key.name) + "=" + value};
+      if (key.auto_with_others && value != given_settings_.at(key.name))
+        overrides.push_back(std::string(key.auto_with_others) + "=" + kAutomatic);
+      all.push_back(config::with_overrides(config, overrides, "layout"));
     } catch (const Error&) {  // a rule between keys excludes it
     }
   }
@@ -98,10 +122,23 @@ std::vector<Layouts::Grid> Layouts::grids() const {
   return grids;
 }
 
+std::vector<Layouts::Grid> Layouts::schedules(const Grid& grid) const {
+  std::vector<Grid> all;
+  for (config::Config& c : variants(grid.config, kSchedule)) {
+    Grid& one = all.emplace_back(std::move(c), std::string());
+    resolve(with(one.config, kMicroBatch, kAutomatic), &one.refusal);
+  }
+  return all;
+}
+
 std::vector<config::Config> Layouts::zero_stages(const Grid& grid) const {
   const auto one = resolve(with(grid.config, kMicroBatch, kAutomatic));
   const bool shares = one && config::layout_of(*one).size(nn::kTokenAxes) > 1;
-  return shares ? variants(grid.config, kZero) : std::vector{grid.config};
+  if (!shares) return {grid.config};
+  std::vector<config::Config> all = variants(grid.config, kZero);
+  std::erase_if(
+      all, [&](const config::Config& c) { return !resolve(with(c, kMicroBatch, kAutomatic)); });
+  return all;
 }
 
 std::vector<config::Config> Layouts::recomputations(const config::Config& config) const {
@@ -147,13 +184,16 @@ std::optional<config::Config> Layouts::resolve(const config::Config& config,
 
 std::vector<std::string> Layouts::changes(const config::Config& to) const {
   std::vector<std::string> all;
-  auto before = settings(given_), after = settings(to);
+  const auto after = settings(to);
   const auto compare = [&](const char* key) {
-    if (before[key] != after[key]) all.push_back(std::string(key) + "=" + after[key]);
+    if (given_settings_.at(key) != after.at(key))
+      all.push_back(std::string(key) + "=" + after.at(key));
   };
   for (const char* key : {kDataRanks, kLayersPerStage}) compare(key);
   for (const LayoutKey& key : kGridKeys) compare(key.name);
-  for (const char* key : {kZero.name, kRecompute.name, kMicroBatch}) compare(key);
+  for (const char* key :
+       {kSchedule.name, kSchedule.auto_with_others, kZero.name, kRecompute.name, kMicroBatch})
+    compare(key);
   return all;
 }
 

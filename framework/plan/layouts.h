@@ -2,6 +2,7 @@
 // The layouts that a configuration may run in on a number of ranks, for searches over them: the
 // keys that share a run out among ranks and their memory, with all values that these admit. A new
 // axis or choice is a line of the tables in layouts.cpp.
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,6 +31,8 @@ class Layouts {
     std::string refusal;  // why `ranks` cannot have it; empty: they can
   };
   std::vector<Grid> grids() const;
+  // Of a grid that is not refused: the orders of a pipeline's micro-batches.
+  std::vector<Grid> schedules(const Grid& grid) const;
   // What ranks of a grid that is not refused keep, one variant after the other: ZeRO stages in
   // ascending order, of each the ways to recompute from none to full.
   std::vector<config::Config> zero_stages(const Grid& grid) const;
@@ -47,6 +50,7 @@ class Layouts {
   std::vector<config::Config> variants(const config::Config& config, const LayoutKey& key) const;
 
   config::Config given_;
+  std::map<std::string, std::string> given_settings_;
   int ranks_;
   From from_;
 };

@@ -14,10 +14,18 @@ class Search {
 
   void grid(const Layouts::Grid& g) {
     if (!g.refusal.empty()) return refuse(g.refusal);
-    for (const config::Config& stage : layouts_.zero_stages(g)) {
-      kept_.clear();
-      for (const config::Config& recomputes : layouts_.recomputations(stage))
-        micro_batches(layouts_.micro_batches(recomputes));
+    for (const Layouts::Grid& order : layouts_.schedules(g)) {
+      if (!order.refusal.empty()) {
+        refuse(order.refusal);
+        continue;
+      }
+      const std::vector<config::Config> stages = layouts_.zero_stages(order);
+      if (full() && all_bounded(order.config, std::ssize(stages))) continue;
+      for (const config::Config& stage : stages) {
+        kept_.clear();
+        for (const config::Config& recomputes : layouts_.recomputations(stage))
+          micro_batches(layouts_.micro_batches(recomputes));
+      }
     }
   }
 
@@ -26,9 +34,11 @@ class Search {
     const StepPlan& p = plans.fullest();
     const ShapePlan& shape = p.largest();
     ++result.planned;
+    if (ideal_ == 0) ideal_ = ideal_seconds(plans);
     return {.changes = layouts_.changes(read),
             .layout = p.mesh.layout,
             .sequence = resolved.parallel.sequence && p.mesh.layout.size(nn::kModelAxes) > 1,
+            .schedule = resolved.parallel.schedule,
             .zero = resolved.parallel.zero,
             .recompute = resolved.recompute,
             .micro_batch = shape.shape.sequences,
@@ -41,6 +51,26 @@ class Search {
   Suggestions result;
 
  private:
+  // Whether no size of a micro-batch can be fast enough, which does not depend on the ZeRO stage
+  // and on what is recomputed. Then all are accounted for.
+  bool all_bounded(const config::Config& c, std::int64_t stages) {
+    std::int64_t sizes = 0;
+    std::vector<std::string> refusals;
+    for (const config::Config& size : layouts_.micro_batches(c)) {
+      std::string refusal;
+      if (const auto resolved = layouts_.resolve(size, &refusal)) {
+        if (least_seconds(*resolved) <= slowest()) return false;
+        ++sizes;
+      } else {
+        refusals.push_back(refusal);
+      }
+    }
+    const std::int64_t variants = stages * std::ssize(layouts_.recomputations(c));
+    result.bounded += sizes * variants;
+    for (const std::string& r : refusals) refuse(r, variants);
+    return true;
+  }
+
   // In ascending order of their size. Memory grows with it.
   void micro_batches(const std::vector<config::Config>& sizes) {
     for (std::size_t i = 0; i < sizes.size(); ++i) {
@@ -56,6 +86,10 @@ class Search {
         ++result.no_faster;
         continue;
       }
+      if (full() && least_seconds(*resolved) > slowest()) {
+        ++result.bounded;
+        continue;
+      }
       Suggestion s = plan(sizes[i], *resolved);
       kept_.try_emplace(resolved->train.micro_batch_size, s.times.seconds());
       if (const std::int64_t over = s.bytes - device_.usable_bytes(); over > 0) {
@@ -65,6 +99,37 @@ class Search {
       }
       add(std::move(s));
     }
+  }
+
+  // Products and attention of a sequence at full rate, on one rank.
+  double ideal_seconds(const StagePlans& plans) const {
+    double seconds = 0;
+    for (const StepPlan* p : plans.stages()) {
+      const graph::Program& program = p->largest().train_program;
+      const DeviceModel::Rates& rates = device_.rates(p->dtype);
+      for (std::size_t i = 0; i < program.steps().size(); ++i) {
+        if (program.steps()[i].phase == graph::Phase::recompute) continue;
+        const graph::Work work = program.work(i);
+        for (const graph::Work::Product& x : work.products) seconds += x.flops() / rates.product;
+        seconds += work.attention_flops / rates.attention;
+      }
+    }
+    const StepPlan& first = *plans.stages().front();
+    const comm::Layout& layout = first.mesh.layout;
+    return seconds * layout.size(comm::kWorld - nn::kBatchAxes - nn::kStageAxes) /
+           static_cast<double>(first.largest().shape.sequences);
+  }
+
+  // What no layout of these sizes is faster than: its ranks share out the products of the batch,
+  // and a pipeline fills and drains.
+  double least_seconds(const config::Config& c) const {
+    if (c.train.global_batch_tokens > 0) return 0;
+    const comm::Layout layout = config::layout_of(c);
+    const auto batch = static_cast<double>(c.train.global_batch_size),
+               pieces = batch / layout.size(nn::kBatchAxes) *
+                        static_cast<double>(c.parallel.stages_of_rank()) /
+                        static_cast<double>(c.train.micro_batch_size);
+    return ideal_ * batch / layout.world() * (1 + (layout.size(nn::kStageAxes) - 1) / pieces);
   }
 
   bool full() const { return result.best.size() == most_; }
@@ -79,15 +144,16 @@ class Search {
     result.best.pop_back();
   }
 
-  void refuse(const std::string& reason) {
+  void refuse(const std::string& reason, std::int64_t layouts = 1) {
     for (Suggestions::Refused& r : result.refused)
-      if (r.reason == reason) return void(++r.layouts);
-    result.refused.push_back({reason, 1});
+      if (r.reason == reason) return void(r.layouts += layouts);
+    result.refused.push_back({reason, layouts});
   }
 
   const Layouts& layouts_;
   const DeviceModel& device_;
   const std::size_t most_;
+  double ideal_ = 0;  // ideal_seconds() of the first plan; 0: none yet
   std::map<std::int64_t, double>
       kept_;  // seconds by size of a micro-batch, with least recomputation
 };

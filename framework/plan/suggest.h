@@ -10,6 +10,7 @@ struct Suggestion {
   std::vector<std::string> changes;  // of the configuration as read: "section.key=value"
   comm::Layout layout;
   bool sequence = false;  // sequence parallelism
+  config::PipelineSchedule schedule{};
   std::int64_t zero = 0;
   config::Recompute recompute{};
   std::int64_t micro_batch = 0, micro_batches = 0;  // sequences of a rank, and how many of them
@@ -36,7 +37,9 @@ struct Suggestions {
   std::int64_t larger = 0;     // micro-batches above one that is too large
   Range slower;                // seconds of a step
   std::int64_t no_faster = 0;  // that recompute what a slower one than the last of `best` keeps
-  std::int64_t planned = 0;    // candidates with a plan and a prediction of their own
+  // Whose products, attention and bubble alone take longer than the last one of `best`.
+  std::int64_t bounded = 0;
+  std::int64_t planned = 0;  // candidates with a plan and a prediction of their own
 };
 
 // `config`: as it was read. The global batch, the sequence length and the precision stay.

@@ -18,8 +18,8 @@ void print_fit(const Json& j) {
   if (j["fits"]) return;
   if (j["nearest_fit"].is_null()) {
     std::printf(
-        "                  smaller micro-batches, recompute, ZeRO stages and more tensor ranks do "
-        "not help; use more ranks\n");
+        "                  smaller micro-batches, recompute, ZeRO stages and more tensor, pipeline "
+        "and context ranks do not help; use more ranks\n");
     return;
   }
   std::printf("                  it would fit with");

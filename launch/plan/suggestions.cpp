@@ -13,6 +13,7 @@ Json describe(const plan::Suggestion& s) {
   return {{"overrides", s.changes},
           {"layout", s.layout.sizes()},
           {"sequence", s.sequence},
+          {"schedule", config::word(s.schedule)},
           {"zero", s.zero},
           {"recompute", config::word(s.recompute)},
           {"micro_batch_size", s.micro_batch},
@@ -32,6 +33,7 @@ std::string text_of(const Json& layout) {
                                    .context = sizes.value("context", 1)})
                          .str();
   if (layout["sequence"]) text += ", sequence";
+  if (sizes.contains("pipeline")) text += ", " + layout["schedule"].get<std::string>();
   return text + ", ZeRO " + std::to_string(layout["zero"].get<int>()) + ", recompute " +
          layout["recompute"].get<std::string>() + ", micro-batches " +
          std::to_string(layout["micro_batches"].get<int>()) + " x " +
@@ -57,6 +59,11 @@ void print_others(const Json& others, double fastest) {
   if (others["no_faster"] > 0)
     std::printf("%8d  recompute what a layout slower than the last one above keeps\n",
                 others["no_faster"].get<int>());
+  if (others["bounded"] > 0)
+    std::printf(
+        "%8d  take longer than the last one above for matrix products, attention and bubble "
+        "alone\n",
+        others["bounded"].get<int>());
   const Json& large = others["too_large"];
   if (large["count"] > 0)
     std::printf("%8d  do not fit: %.1f GB to %.1f GB over\n", large["count"].get<int>(),
@@ -113,6 +120,7 @@ Json describe_suggestions(const plan::Suggestions& s, const config::Config& conf
                       {"least_seconds", s.slower.least},
                       {"most_seconds", s.slower.most}};
   others["no_faster"] = s.no_faster;
+  others["bounded"] = s.bounded;
   others["too_large"] = {{"count", s.too_large.candidates},
                          {"least_bytes_over", s.too_large.least},
                          {"most_bytes_over", s.too_large.most},

@@ -50,69 +50,103 @@ plan::DeviceModel device_of(std::int64_t bytes) {
 }
 
 // All there are, by trying every value of every key.
-std::vector<Layout> all_layouts(const plan::DeviceModel& device) {
+std::vector<Layout> all_layouts(const Overrides& given, const plan::DeviceModel& device) {
   std::vector<Layout> all;
-  for (const char* pipeline : {"1", "2", "4", "8"})
-    for (const char* tensor : {"1", "2", "3", "4", "8"})
-      for (const char* sequence : {"false", "true"})
-        for (const std::string& zero : config::admitted_values("parallel.zero"))
-          for (const char* recompute : {"none", "selective", "full"})
-            for (int micro = 1; micro <= 32; ++micro) {
-              if (tensor == std::string("1") && sequence == std::string("true")) continue;
-              try {
-                const config::Config c =
-                    suggest_config({std::string("parallel.pipeline=") + pipeline,
-                                    std::string("parallel.tensor=") + tensor,
-                                    std::string("parallel.sequence=") + sequence,
-                                    "parallel.zero=" + zero, std::string("recompute=") + recompute,
-                                    "train.micro_batch_size=" + std::to_string(micro)});
-                // ZeRO has nothing to share out.
-                if (kRanks == std::stoi(pipeline) * std::stoi(tensor) && zero != "0") continue;
-                all.push_back(layout_of(c, device));
-              } catch (const Error&) {
-              }
-            }
+  const auto add = [&](const Overrides& overrides) {
+    try {
+      Overrides both = given;
+      both.insert(both.end(), overrides.begin(), overrides.end());
+      all.push_back(layout_of(suggest_config(both), device));
+    } catch (const Error&) {
+    }
+  };
+  const std::int64_t length = suggest_config(given).train.seq_len;
+  for (const int context : {1, 2, 4, 8})
+    for (const int pipeline : {1, 2, 4, 8})
+      for (const std::string& schedule : config::admitted_values("parallel.schedule"))
+        for (const int tensor : {1, 2, 3, 4, 8})
+          for (const char* sequence : {"false", "true"})
+            for (const std::string& zero : config::admitted_values("parallel.zero"))
+              for (const char* recompute : {"none", "selective", "full"})
+                for (int micro = 1; micro <= 32; micro *= 2) {
+                  if (tensor == 1 && sequence == std::string("true")) continue;
+                  if (pipeline == 1 && schedule == "interleaved") continue;
+                  if (context > 1 && length / context < 2048) continue;
+                  // ZeRO has nothing to share out.
+                  if (kRanks == pipeline * tensor && zero != "0") continue;
+                  add({"parallel.context=" + std::to_string(context),
+                       "parallel.pipeline=" + std::to_string(pipeline),
+                       "parallel.schedule=" + schedule, "parallel.tensor=" + std::to_string(tensor),
+                       std::string("parallel.sequence=") + sequence, "parallel.zero=" + zero,
+                       std::string("recompute=") + recompute,
+                       "train.micro_batch_size=" + std::to_string(micro)});
+                }
   return all;
 }
 
+struct Search {
+  std::int64_t usable;
+  Overrides given;
+  bool products_alone = false;  // take time
+};
+
 TEST(Suggest, TheFastestThatFitOfAllThereAre) {
-  for (const std::int64_t usable : {std::int64_t{1} << 40, std::int64_t{1'500'000}}) {
-    const plan::DeviceModel device = device_of(usable);
-    std::vector<Layout> all = all_layouts(device);
+  for (const auto& [usable, given, products_alone] :
+       {Search{std::int64_t{1} << 40, {}}, Search{1'500'000, {}},
+        Search{std::int64_t{1} << 40, {"model.n_layers=4"}, true},
+        Search{80'000'000, {"train.seq_len=4096", "train.global_batch_size=8"}}}) {
+    plan::DeviceModel device = device_of(usable);
+    if (products_alone) {
+      device.wide = {1e9, 1e9, 1e9};
+      device.multiprocessors = 0;
+      device.node.bandwidth = device.network.bandwidth = device.bandwidth = 1e15;
+    }
+    std::vector<Layout> all = all_layouts(given, device);
     const auto count = static_cast<std::int64_t>(all.size());
     const std::int64_t too_large =
-        std::erase_if(all, [&](const Layout& l) { return l.bytes > usable; });
+        std::erase_if(all, [&, most = usable](const Layout& l) { return l.bytes > most; });
     EXPECT_EQ(too_large > 0, usable < 1'000'000'000) << "the limit should divide them";
     std::ranges::sort(all, {}, &Layout::seconds);
-    const plan::Suggestions s = plan::suggest(suggest_config(), kRanks, device);
+    const plan::Suggestions s = plan::suggest(suggest_config(given), kRanks, device);
     ASSERT_EQ(s.best.size(), 5u);
     for (std::size_t i = 0; i < 5; ++i)
       EXPECT_DOUBLE_EQ(s.best[i].times.seconds(), all[i].seconds) << i;
     // Every other one is accounted for.
-    EXPECT_EQ(s.too_large.candidates + s.larger + s.slower.candidates + s.no_faster + 5, count);
+    EXPECT_EQ(s.too_large.candidates + s.larger + s.slower.candidates + s.no_faster + s.bounded + 5,
+              count);
     EXPECT_LE(s.slower.most, all.back().seconds);
     EXPECT_GE(s.slower.least, s.best.back().times.seconds());
     EXPECT_LT(s.planned, count) << "nothing was left out";
+    EXPECT_EQ(s.bounded > 0, products_alone);
   }
 }
 
 TEST(Suggest, OverridesChooseTheLayout) {
   const plan::DeviceModel device = device_of(2'000'000);
-  const config::Config read = suggest_config({"parallel.data=4", "parallel.tensor=2"});
-  const plan::Suggestions s = plan::suggest(read, kRanks, device);
-  ASSERT_FALSE(s.best.empty());
-  std::set<Overrides> different;
-  for (const plan::Suggestion& best : s.best) {
-    const Layout l = layout_of(config::with_overrides(read, best.changes, "test"), device);
-    EXPECT_EQ(l.sizes, best.layout.sizes());
-    EXPECT_EQ(l.bytes, best.bytes);
-    EXPECT_DOUBLE_EQ(l.seconds, best.times.seconds());
-    different.insert(best.changes);
+  const Overrides stages{"model.n_layers=6",
+                         "parallel.data=2",
+                         "parallel.tensor=2",
+                         "parallel.pipeline=2",
+                         "parallel.schedule=interleaved",
+                         "parallel.virtual_stages=3",
+                         "parallel.layers_per_stage=[1, 1, 1, 1, 1, 1]"};
+  for (const Overrides& given : {Overrides{"parallel.data=4", "parallel.tensor=2"}, stages}) {
+    const config::Config read = suggest_config(given);
+    const plan::Suggestions s = plan::suggest(read, kRanks, device);
+    ASSERT_FALSE(s.best.empty());
+    std::set<Overrides> different;
+    for (const plan::Suggestion& best : s.best) {
+      const Layout l = layout_of(config::with_overrides(read, best.changes, "test"), device);
+      EXPECT_EQ(l.sizes, best.layout.sizes());
+      EXPECT_EQ(l.bytes, best.bytes);
+      EXPECT_DOUBLE_EQ(l.seconds, best.times.seconds());
+      different.insert(best.changes);
+    }
+    EXPECT_EQ(different.size(), s.best.size());
+    ASSERT_TRUE(s.given);
+    EXPECT_TRUE(s.given->changes.empty());
+    EXPECT_EQ(s.given->layout[comm::Axis::tensor], 2);
   }
-  EXPECT_EQ(different.size(), s.best.size());
-  ASSERT_TRUE(s.given);
-  EXPECT_TRUE(s.given->changes.empty());
-  EXPECT_EQ(s.given->layout[comm::Axis::tensor], 2);
 }
 
 TEST(Suggest, SaysWhatIsLegalOfSizesThatDoNotDivide) {
