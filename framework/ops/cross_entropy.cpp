@@ -51,12 +51,12 @@ void add_at_places(cpu::Stream& s, const ChosenRows<T>& rows, const T* from, T* 
 template <class T>
 void add_at_places(cuda::Stream&, const ChosenRows<T>&, const T*, T*) {}
 
-// Where things of a chunk of R rows lie, in bytes. Rows of logits start at multiples of 16 bytes:
-// without, matrix products on GPUs take slower kernels.
+// Where things of a chunk of R rows lie, in bytes. Rows of logits start at multiples of 64 bytes:
+// without, matrix products on GPUs take slower kernels, and those on CPUs cannot write whole lines.
 struct Workspace {
   std::int64_t rows, cols, vocab_rows, shards, element, accum;
 
-  std::int64_t pitch() const { return round_up(vocab_rows, 8); }
+  std::int64_t pitch() const { return round_up(vocab_rows, 64 / element); }
   // logits (R, pitch) at 0
   std::int64_t statistics() const { return round_up(rows * pitch() * element, 64); }  // (4, R)
   std::int64_t gathered() const {  // (ranks, 4, R), where there are several

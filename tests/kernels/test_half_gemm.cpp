@@ -4,6 +4,8 @@
 #include <sstream>
 #include <string_view>
 
+#include "kernels/cpu/amx_gemm.h"
+#include "kernels/cpu/dot_product.h"
 #include "kernels/cpu/half_gemm.h"
 #include "support/gemm_case.h"
 
@@ -29,6 +31,9 @@ std::vector<Product> products() {
   all.push_back({false, true, 6, 8201, 40, 1, 0, true, 7});  // several panels of columns
   all.push_back({false, false, 3, 8200, 33, 1, 1, false, 0});
   all.push_back({false, false, 5, 24, 8200, 1, 0, false, 0});
+  // Several bands of rows, strips of columns and depths of k.
+  all.push_back({false, true, 700, 70, 1030, 1, 0, true, 0});
+  all.push_back({true, false, 40, 1100, 1300, 1, 1, false, 3});
   return all;
 }
 
@@ -73,7 +78,78 @@ TEST(HalfGemm, LeavesTheTeamSizeAndRunsInsideARegion) {
   expect_team_size_kept([&](int threads) { return c.multiply<bf16>(threads, bound, gemm); });
 }
 
-// CTest runs this suite a second time with ONEDNN_MAX_CPU_ISA=AVX512_CORE.
+float element(std::int64_t i) { return static_cast<float>(i * 7919 % 201 - 100) / 64; }
+
+template <class T>
+std::vector<T> elements(std::int64_t n) {
+  std::vector<T> x(n);
+  for (std::int64_t i = 0; i < n; ++i) x[i] = T(element(i));
+  return x;
+}
+
+// With AMX. Rows of C that start at cache lines are written past the caches.
+template <class C>
+void expect_bits_of_any_place_and_team(std::int64_t m, std::int64_t n, std::int64_t k) {
+  const std::vector<bf16> a = elements<bf16>(m * k), b = elements<bf16>(k * n);
+  constexpr std::int64_t kLine = 64 / sizeof(C);
+  std::vector<C> room(m * n + 2 * kLine), first;
+  for (int threads : {1, 2, 3})
+    for (std::int64_t offset : {0, 1}) {
+      C* c = room.data();
+      while (reinterpret_cast<std::uintptr_t>(c) % 64) ++c;
+      c += offset;
+      cpu::Stream stream{threads};
+      kernels::amx_gemm(stream, kernels::GemmArgs<bf16, C>{.m = m,
+                                                           .n = n,
+                                                           .k = k,
+                                                           .a = a.data(),
+                                                           .lda = k,
+                                                           .b = b.data(),
+                                                           .ldb = n,
+                                                           .c = c,
+                                                           .ldc = n});
+      const std::vector<C> now(c, c + m * n);
+      if (first.empty()) first = now;
+      EXPECT_TRUE(same_bits(first, now)) << threads << " threads, offset " << offset;
+    }
+}
+
+TEST(HalfGemm, AmxGivesTheSameBitsToAnyTeamAndPlace) {
+  if (!kernels::has_amx()) GTEST_SKIP() << "this processor has no AMX";
+  expect_bits_of_any_place_and_team<float>(200, 320, 1500);
+  expect_bits_of_any_place_and_team<float>(70, 4000, 100);
+  expect_bits_of_any_place_and_team<bf16>(1030, 8192, 40);
+}
+
+TEST(DotProduct, MatchesStraightLoopsInBothLayouts) {
+  if (!kernels::multiplies_natively<bf16>()) GTEST_SKIP() << "this processor converts bf16";
+  for (auto [m, n, pairs] :
+       {std::array{64, 64, 32}, {37, 45, 16}, {15, 16, 16}, {48, 80, 5}, {33, 7, 48}, {16, 96, 17}})
+    for (bool along : {true, false})
+      for (bool accumulate : {false, true}) {
+        const std::int64_t width = round_up(n, 16), lda = along ? 2 * pairs + 2 : 2 * (m + 3);
+        const std::vector<bf16> a = elements<bf16>(along ? m * lda : pairs * lda),
+                                b = elements<bf16>(pairs * width * 2);
+        std::vector<float> c(m * width, 0.25f);
+        const auto at = [&](std::int64_t i, std::int64_t p) {
+          return along ? i * lda + 2 * p : p * lda + 2 * i;
+        };
+        kernels::dot_product(m, n, pairs, {a.data(), along ? lda : 2, along ? 2 : lda},
+                             {reinterpret_cast<const std::uint32_t*>(b.data()), width}, c.data(),
+                             width, accumulate);
+        for (std::int64_t i = 0; i < m; ++i)
+          for (std::int64_t j = 0; j < n; ++j) {
+            double want = accumulate ? 0.25 : 0;
+            for (std::int64_t p = 0; p < pairs; ++p)
+              for (std::int64_t h = 0; h < 2; ++h)
+                want += double{a[at(i, p) + h]} * double{b[(p * width + j) * 2 + h]};
+            ASSERT_NEAR(c[i * width + j], want, 1e-4)
+                << m << " x " << n << " x " << pairs << ", " << i << ", " << j;
+          }
+      }
+}
+
+// CTest runs this suite again with ONEDNN_MAX_CPU_ISA=AVX512_CORE, and =AVX512_CORE_BF16.
 TEST(HalfGemm, UsesWhatTheProcessorHas) {
   const char* most = std::getenv("ONEDNN_MAX_CPU_ISA");
   if (most && std::string_view(most) == "AVX512_CORE") {

@@ -4,9 +4,9 @@
 #include <cstring>
 
 #include "core/error.h"
-#ifdef __x86_64__
-#include <immintrin.h>
-#endif
+#include "kernels/cpu/amx.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/words.h"
 
 namespace tfm::kernels {
 namespace {
@@ -64,30 +64,86 @@ void columns(std::int64_t m, std::int64_t pairs, DotRows a, DotColumns b, float*
   if (m >= 1) rows.template operator()<1>();
 }
 
-// 16 x 16 words. Masks of all lanes: GCC 12 warns of undefined lanes without.
 TFM_DOT_TARGET void transpose(const bf16* x, std::int64_t x_stride, std::uint32_t* out,
                               std::int64_t stride) {
-  __m512i r[16], t[16];
+  __m512i r[16];
   for (int i = 0; i < 16; ++i) r[i] = _mm512_loadu_si512(x + i * x_stride);
-  for (int i = 0; i < 8; ++i) {
-    t[2 * i] = _mm512_maskz_unpacklo_epi32(0xFFFF, r[2 * i], r[2 * i + 1]);
-    t[2 * i + 1] = _mm512_maskz_unpackhi_epi32(0xFFFF, r[2 * i], r[2 * i + 1]);
+  transpose_words(r);
+  for (int i = 0; i < 16; ++i) _mm512_storeu_si512(out + i * stride, r[i]);
+}
+
+constexpr std::int64_t kTilePairs = 16;  // pairs of terms, rows or columns of a tile
+
+// One or two tiles of rows by one or two of columns.
+template <int Rows, int Columns>
+TFM_AMX_TARGET void tile_block(std::int64_t pairs, const bf16* a, std::int64_t a_row, DotColumns b,
+                               float* c, std::int64_t ldc, bool accumulate) {
+  const std::int64_t a_bytes = 2 * a_row, b_bytes = 4 * b.stride, c_bytes = 4 * ldc;
+  float *c1 = c + kTilePairs, *c2 = c + kTilePairs * ldc, *c3 = c2 + kTilePairs;
+  if (accumulate) {
+    _tile_loadd(0, c, c_bytes);
+    if (Columns > 1) _tile_loadd(1, c1, c_bytes);
+    if (Rows > 1) _tile_loadd(2, c2, c_bytes);
+    if (Rows > 1 && Columns > 1) _tile_loadd(3, c3, c_bytes);
+  } else {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
   }
-  for (int i = 0; i < 4; ++i)
-    for (int j = 0; j < 2; ++j) {
-      r[4 * i + 2 * j] = _mm512_maskz_unpacklo_epi64(0xFF, t[4 * i + j], t[4 * i + 2 + j]);
-      r[4 * i + 2 * j + 1] = _mm512_maskz_unpackhi_epi64(0xFF, t[4 * i + j], t[4 * i + 2 + j]);
+  for (std::int64_t p = 0; p < pairs; p += kTilePairs) {
+    _tile_loadd(4, a + 2 * p, a_bytes);
+    _tile_loadd(6, b.data + p * b.stride, b_bytes);
+    _tile_dpbf16ps(0, 4, 6);
+    if (Columns > 1) {
+      _tile_loadd(7, b.data + p * b.stride + kTilePairs, b_bytes);
+      _tile_dpbf16ps(1, 4, 7);
     }
-  for (int i = 0; i < 4; ++i) {
-    const __m512i a = _mm512_maskz_shuffle_i32x4(0xFFFF, r[i], r[4 + i], 0x88),
-                  b = _mm512_maskz_shuffle_i32x4(0xFFFF, r[i], r[4 + i], 0xdd),
-                  c = _mm512_maskz_shuffle_i32x4(0xFFFF, r[8 + i], r[12 + i], 0x88),
-                  d = _mm512_maskz_shuffle_i32x4(0xFFFF, r[8 + i], r[12 + i], 0xdd);
-    _mm512_storeu_si512(out + i * stride, _mm512_maskz_shuffle_i32x4(0xFFFF, a, c, 0x88));
-    _mm512_storeu_si512(out + (8 + i) * stride, _mm512_maskz_shuffle_i32x4(0xFFFF, a, c, 0xdd));
-    _mm512_storeu_si512(out + (4 + i) * stride, _mm512_maskz_shuffle_i32x4(0xFFFF, b, d, 0x88));
-    _mm512_storeu_si512(out + (12 + i) * stride, _mm512_maskz_shuffle_i32x4(0xFFFF, b, d, 0xdd));
+    if (Rows > 1) {
+      _tile_loadd(5, a + 2 * p + kTilePairs * a_row, a_bytes);
+      _tile_dpbf16ps(2, 5, 6);
+      if (Columns > 1) _tile_dpbf16ps(3, 5, 7);
+    }
   }
+  _tile_stored(0, c, c_bytes);
+  if (Columns > 1) _tile_stored(1, c1, c_bytes);
+  if (Rows > 1) _tile_stored(2, c2, c_bytes);
+  if (Rows > 1 && Columns > 1) _tile_stored(3, c3, c_bytes);
+}
+
+// Whole tiles of rows and of pairs; the pairs of a row are neighbours.
+TFM_AMX_TARGET void tiles(std::int64_t m, std::int64_t n, std::int64_t pairs, const bf16* a,
+                          std::int64_t a_row, DotColumns b, float* c, std::int64_t ldc,
+                          bool accumulate) {
+  const AmxTiles state;
+  const auto rows = [&]<int Rows>(std::int64_t i) {
+    const auto block = [&]<int Columns>(std::int64_t j) {
+      tile_block<Rows, Columns>(pairs, a + i * a_row, a_row, {b.data + j, b.stride},
+                                c + i * ldc + j, ldc, accumulate);
+    };
+    std::int64_t j = 0;
+    for (; j + kTilePairs < n; j += 2 * kTilePairs) block.template operator()<2>(j);
+    if (j < n) block.template operator()<1>(j);
+  };
+  std::int64_t i = 0;
+  for (; i + kTilePairs < m; i += 2 * kTilePairs) rows.template operator()<2>(i);
+  if (i < m) rows.template operator()<1>(i);
+}
+
+// The part of a product that tiles compute, its rows; the others are left.
+std::int64_t tile_product(std::int64_t m, std::int64_t n, std::int64_t pairs, DotRows a,
+                          DotColumns b, float* c, std::int64_t ldc, bool accumulate) {
+  const std::int64_t rows = m / kTilePairs * kTilePairs;
+  if (rows == 0 || pairs % kTilePairs || !has_amx()) return 0;
+  if (a.pair != 2) {  // rows are neighbours
+    auto* words = scratch<std::uint32_t, 7>(rows * pairs);
+    for (std::int64_t p = 0; p < pairs; p += kTilePairs)
+      for (std::int64_t r = 0; r < rows; r += kTilePairs)
+        transpose(a.data + p * a.pair + r * a.row, a.pair, words + r * pairs + p, pairs);
+    a = {reinterpret_cast<const bf16*>(words), 2 * pairs, 2};
+  }
+  tiles(rows, n, pairs, a.data, a.row, b, c, ldc, accumulate);
+  return rows;
 }
 #endif
 
@@ -96,6 +152,9 @@ TFM_DOT_TARGET void transpose(const bf16* x, std::int64_t x_stride, std::uint32_
 void dot_product(std::int64_t m, std::int64_t n, std::int64_t pairs, DotRows a, DotColumns b,
                  float* c, std::int64_t ldc, bool accumulate) {
 #ifdef __x86_64__
+  const std::int64_t done = tile_product(m, n, pairs, a, b, c, ldc, accumulate);
+  a.data += done * a.row, c += done * ldc, m -= done;
+  if (m == 0) return;
   const auto vectors = [&]<int Vectors>() {
     columns<Vectors>(m, pairs, a, b, c, ldc, accumulate);
     constexpr std::int64_t width = Vectors * kLanes16;

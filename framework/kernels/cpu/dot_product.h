@@ -1,7 +1,7 @@
 #pragma once
-// Products of bf16 tiles with float sums, in the calling thread, by AVX512-BF16: only where
-// multiplies_natively<bf16>(). Its instruction adds the products of two neighbouring terms, so that
-// factors are taken in pairs of terms.
+// Products of bf16 tiles with float sums, in the calling thread, by AMX or AVX512-BF16: only where
+// multiplies_natively<bf16>(). Their instructions add the products of two neighbouring terms, so
+// that factors are taken in pairs of terms.
 #include <cstdint>
 
 #include "core/half.h"

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "kernels/cpu/amx_gemm.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/simd_half.h"
 
@@ -153,6 +154,8 @@ bool multiplies_natively() {
 template <class T, class C>
 void half_gemm(cpu::Stream& stream, const GemmArgs<T, C>& g) {
   if (!multiplies_natively<T>()) return half_gemm_by_conversion(stream, g);
+  if constexpr (std::is_same_v<T, bf16>)
+    if (has_amx()) return amx_gemm(stream, g);
   cpu::Stream here{usable_threads(stream)};
   for (std::int64_t column = 0; column < g.n; column += kPanel) {
     GemmArgs<T, C> panel = g;
