@@ -17,7 +17,6 @@ namespace {
 
 constexpr std::size_t short_word = 64;  // symbols: below, a scan for the best pair beats a heap
 constexpr std::int32_t no_rank = std::numeric_limits<std::int32_t>::max();
-constexpr std::string_view metaspace = "\xE2\x96\x81";
 
 std::string byte_token(unsigned byte) {
   static constexpr char digits[] = "0123456789ABCDEF";

@@ -19,7 +19,7 @@
 namespace tfm::tokenizer {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 constexpr std::int64_t max_vocab = 1 << 24;
 
 struct TextHash {
@@ -171,25 +171,25 @@ class Trainer {
   std::priority_queue<Candidate> queue_;
 };
 
-Json added_token(const std::string& content, std::size_t id) {
+OrderedJson added_token(const std::string& content, std::size_t id) {
   return {{"id", id},        {"content", content},  {"single_word", false}, {"lstrip", false},
           {"rstrip", false}, {"normalized", false}, {"special", true}};
 }
 
 std::string as_json(const Trainer& trainer, const std::vector<std::string>& specials) {
-  Json root;
+  OrderedJson root;
   root["version"] = "1.0";
   root["truncation"] = root["padding"] = nullptr;
-  root["added_tokens"] = Json::array();
+  root["added_tokens"] = OrderedJson::array();
   for (std::size_t i = 0; i < specials.size(); ++i)
     root["added_tokens"].push_back(added_token(specials[i], i));
   root["normalizer"] = nullptr;
-  const Json bytes = {{"type", "ByteLevel"},
-                      {"add_prefix_space", false},
-                      {"trim_offsets", true},
-                      {"use_regex", true}};
+  const OrderedJson bytes = {{"type", "ByteLevel"},
+                             {"add_prefix_space", false},
+                             {"trim_offsets", true},
+                             {"use_regex", true}};
   root["pre_tokenizer"] = root["post_processor"] = root["decoder"] = bytes;
-  Json& model = root["model"];
+  OrderedJson& model = root["model"];
   model = {{"type", "BPE"},
            {"dropout", nullptr},
            {"unk_token", nullptr},
@@ -200,7 +200,7 @@ std::string as_json(const Trainer& trainer, const std::vector<std::string>& spec
            {"ignore_merges", false}};
   std::string vocab;
   for (std::size_t id = 0; id < trainer.tokens().size(); ++id)
-    vocab += (id ? "," : "{") + Json(trainer.tokens()[id]).dump() + ":" + std::to_string(id);
+    vocab += (id ? "," : "{") + OrderedJson(trainer.tokens()[id]).dump() + ":" + std::to_string(id);
   model["merges"] = trainer.merges();
   // The vocabulary is spliced in as text: an ordered object of nlohmann's finds its members one by
   // one.

@@ -12,8 +12,6 @@
 namespace tfm::tokenizer {
 namespace {
 
-constexpr std::string_view metaspace = "\xE2\x96\x81";
-
 // Whether the text ends in a whitespace character; it may be cut within a UTF-8 sequence.
 bool ends_with_space(std::string_view text) {
   if (text.empty()) return false;

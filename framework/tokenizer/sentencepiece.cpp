@@ -20,10 +20,9 @@
 namespace tfm::tokenizer {
 namespace {
 
-constexpr std::size_t max_file_bytes = std::size_t{64} << 20, max_pieces = std::size_t{1} << 24;
+constexpr std::size_t max_model_bytes = std::size_t{64} << 20, max_pieces = std::size_t{1} << 24;
 constexpr std::uint64_t max_split_work = std::uint64_t{1}
                                          << 32;  // bytes looked at to find the merges of all pieces
-constexpr std::string_view metaspace = "\xE2\x96\x81";
 
 enum class Kind : std::uint64_t {
   normal = 1,
@@ -86,7 +85,7 @@ void read_rules(std::string_view message, const std::string& where, SpmModel& mo
 }
 
 SpmModel read_model(const std::string& path) {
-  const std::string bytes = io::read_whole_file(path, max_file_bytes);
+  const std::string bytes = io::read_whole_file(path, max_model_bytes);
   SpmModel model;
   for (io::ProtobufReader r(bytes, path + ": "); r.next();) {
     if (r.field() == 1) {

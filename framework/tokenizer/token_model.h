@@ -8,6 +8,8 @@
 
 namespace tfm::tokenizer {
 
+inline constexpr std::string_view metaspace = "\xE2\x96\x81";  // U+2581: a space, in a token
+
 using VocabEntries =
     std::vector<std::pair<std::string, std::int32_t>>;  // tokens and their ids, which are distinct
 

@@ -19,7 +19,7 @@
 namespace tfm::tokenizer {
 namespace {
 
-constexpr std::size_t max_file_bytes = std::size_t{256} << 20;
+constexpr std::size_t max_tokenizer_bytes = std::size_t{256} << 20;
 constexpr std::int32_t max_id = (1 << 24) - 1;
 using Ids = std::unordered_map<std::string, std::int32_t>;
 
@@ -227,7 +227,7 @@ void read_model(const io::JsonNode& node, bool byte_level, PipelineParts& parts)
 }  // namespace
 
 std::unique_ptr<Tokenizer> read_tokenizer_json(const std::string& path) {
-  const nlohmann::json tree = io::read_json_file(path, max_file_bytes, serde_json_float);
+  const nlohmann::json tree = io::read_json_file(path, max_tokenizer_bytes, serde_json_float);
   const io::JsonNode root(tree, path);
   root.expect_only({"version", "truncation", "padding", "added_tokens", "normalizer",
                     "pre_tokenizer", "post_processor", "decoder", "model"});

@@ -112,6 +112,7 @@ TEST_P(Pipelines, TwentyStepsOnEveryLayout) {
     const auto once = trained(on(p, "recompute=full"), mesh, 20);
     expect_near(once, expected, 1e-6, p.str());
     EXPECT_EQ(trained(on(p, "recompute=none"), mesh, 20), once) << p.str() << ", twice";
+    if (job().size() > 2 && p.layout.size(comm::kData) == 1) continue;  // ZeRO is as on two ranks
     EXPECT_EQ(trained(on(p, "parallel.zero=1"), mesh, 20), once) << p.str() << ", ZeRO 1";
     expect_near(trained(on(p, "parallel.zero=2"), mesh, 20), once, 1e-6, p.str() + ", ZeRO 2");
   }

@@ -64,6 +64,7 @@ TEST(Zero, ChangesNoBitOfAStepOfOneMicroBatch) {
   for (const test::ModelCase& model : kFamilies)
     for (const std::string precision : {"fp32", "bf16"})
       for (const comm::Layout& layout : test::layouts()) {
+        if (job().size() > 2 && layout.size(comm::kData) == 1) continue;  // as on two ranks
         const int steps = layout.size(comm::kData) == job().size() ? 20 : 3;
         for (const int micro_batches : {1, kMicroBatches}) {
           const auto run = [&](int zero, int replicas) {
