@@ -121,7 +121,7 @@ Instruction Planner::add_exchange(Exchange x) {
                 .phase = gathers ? Phase::gather : Phase::reduce,
                 .exchange = static_cast<int>(program_.exchanges_.size())};
   if (x.buffer >= 0) (gathers ? s.out : s.in).push_back(x.buffer);
-  program_.exchanges_.push_back(std::move(x));
+  program_.exchanges_.push_back(x);
   return s;
 }
 
