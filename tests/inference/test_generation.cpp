@@ -263,7 +263,7 @@ TEST(Translations, AreTheSameInIdleMemory) {
   for (std::size_t length = 0; length < 160; length += 3)
     lines.emplace_back(length, static_cast<char>('a' + length % 26));
   const auto translate = [&](std::span<std::byte> memory) {
-    std::memset(memory.data(), 0xff, memory.size());  // NaN
+    std::fill(memory.begin(), memory.end(), std::byte{0xff});  // NaN
     return inference::Translator(*engine.plan().translator, config.model, kSite,
                                  {engine.model().parameters(), engine.flat().parameters},
                                  *tokenizer, {.beams = 9}, memory)
