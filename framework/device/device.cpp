@@ -3,12 +3,21 @@
 #include "core/error.h"
 
 #ifndef TFM_CUDA  // else: device/cuda/device.cpp
+#include <filesystem>
+#include <iterator>
+
 namespace tfm::device {
 
 Device Device::gpu(int, int, Numerics) {
   throw Error(ExitCode::environment,
               "device is cuda, but this build has no CUDA support; build with -DTFM_CUDA=ON, or "
               "set device to cpu");
+}
+
+int Device::gpus() {
+  std::error_code none;
+  const std::filesystem::directory_iterator all("/proc/driver/nvidia/gpus", none);
+  return none ? 0 : static_cast<int>(std::distance(begin(all), end(all)));
 }
 
 std::string Device::description() const { return "cpu"; }

@@ -13,6 +13,8 @@ class Device {
   // GPU `index`, modulo the number of GPUs, of this machine. Error(environment) where there is
   // none, or none this build can use.
   static Device gpu(int index, int threads, Numerics numerics = {});
+  // GPUs of this machine: those that this build can use; without CUDA support those of its driver.
+  static int gpus();
   // Kernels run on the GPU that the stream is of; `threads`: of the host.
   Device(std::shared_ptr<cuda::Stream> stream, int threads)
       : cpu_{threads}, cuda_(std::move(stream)) {}

@@ -134,7 +134,23 @@ void Launch::check_same(const config::Config& config) const {
     check_same_settings(*session, {host_name(), build_id(), config::dump_config(config)});
 }
 
+std::string warning_of_idle_gpus(config::DeviceKind device, int gpus) {
+  if (device != config::DeviceKind::automatic || gpus == 0) return "";
+#ifdef TFM_CUDA
+  const std::string how = "device=cuda trains on them";
+#else
+  const std::string how = "a build with -DTFM_CUDA=ON trains on them with device=cuda";
+#endif
+  return "device is auto, which is the CPU in this version: " + std::to_string(gpus) +
+         (gpus == 1 ? " GPU" : " GPUs") + " of this machine idle; " + how +
+         ", by code that has not run on a GPU yet; device=cpu leaves this warning out";
+}
+
 device::Device Launch::device(const config::Config& config) const {
+  if (comm::rank_of_launch() == 0)
+    if (const std::string warning = warning_of_idle_gpus(config.device, device::Device::gpus());
+        !warning.empty())
+      std::fprintf(stderr, "warning: %s\n", warning.c_str());
   return config.device == config::DeviceKind::cuda
              ? device::Device::gpu(
                    session ? session->local_rank() : 0, threads(),

@@ -13,6 +13,8 @@ Device Device::gpu(int index, int threads, Numerics numerics) {
   return {std::make_shared<cuda::Stream>(index % count, numerics), threads};
 }
 
+int Device::gpus() { return cuda::device_count(); }
+
 std::string Device::description() const {
   if (is_cpu()) return "cpu";
   cudaDeviceProp properties;
