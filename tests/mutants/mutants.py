@@ -129,11 +129,11 @@ ROOMS = {
         ("inference/text_generator.cpp", "if («end == ids.back()») return;", "false"),
     ]),
     "plan": (["unit:Prediction*:Fit*:Engine*", "ranks2:*/Plan*"], [
-        ("plan/schedule.cpp", ".micro_batch = m, .last = «m + 1 == micro_batches»", "true"),
+        ("plan/schedule.cpp", ".micro_batch = m, .last = «m + 1 == micro_batches»", "true", ["unit:Schedule*"]),
         ("optim/optimizer.cpp", "if («options.zero > 0 && !sharded_by(options.zero).parameters»)", "false"),
         ("optim/optimizer.cpp", "sharded_by(options_.zero).gradients ? «state» : begin", "begin", ["ranks2:All/Layouts*"]),
         ("plan/step_plan.cpp", "«comm::kWorld», sizeof(SquareSum)", "nn::kBatchAxes"),
-        ("plan/step_plan.cpp", "use.reduce = {«reduce_scatter», b.shared", "all_reduce_sum"),
+        ("plan/step_plan.cpp", "use.reduce = {«reduce_scatter», b.shared", "all_reduce_sum", ["ranks2:Zero*"]),
         ("plan/step_plan.cpp", "run < runs", "run < 1"),
         ("inference/totals.cpp", "return {sizeof(loss), sizeof(labels), sizeof(correct)};", "return {sizeof(loss[0]), sizeof(labels), sizeof(correct)};"),
         ("plan/prediction.cpp", "std::max(busy, now_) + seconds", "busy + seconds"),

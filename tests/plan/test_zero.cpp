@@ -1,6 +1,7 @@
 // What ZeRO leaves of parameters and gradients on a rank, and when buckets are whole.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "plan/run_memory.h"
@@ -72,6 +73,10 @@ TEST(Zero, GathersALayerAtATime) {
       EXPECT_LE(whole_at_once(evaluation, parameters), layers * largest_layer(p));
       EXPECT_LE(whole_at_once(training, gradients),
                 layers * largest_layer(p) + 97 * 64 * 4 + 4096);  // a tied table is final last
+      const bool reduced_beside = std::ranges::any_of(
+          training.exchanges(),
+          [](const graph::Exchange& x) { return x.of == gradients && x.overlaps(); });
+      EXPECT_EQ(reduced_beside, layers == 2);
       for (const graph::Program* program : {&training, &evaluation})
         for (const graph::Exchange& x : program->exchanges())
           if (x.of == parameters && x.start > 0) {
