@@ -1,9 +1,9 @@
 #pragma once
 // How a pipeline shares out a model: its blocks, of all stacks in the order of use, in stages of
 // blocks that follow each other, as parallel.layers_per_stage says or else so that their costs are
-// balanced. Embeddings are where the first block is that reads them, the head
-// is behind the last one. Where ranks have several (virtual) stages, each is a chunk of its
-// recording: of P ranks rank r has the stages r, P + r, 2 P + r ...
+// balanced. Embeddings are where the first block is that reads them, the head is behind the last
+// one. Where ranks have several (virtual) stages, each is a chunk of its recording: of P ranks rank
+// r has the stages r, P + r, 2 P + r ...
 #include <utility>
 #include <vector>
 

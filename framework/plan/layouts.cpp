@@ -40,8 +40,7 @@ std::string problem_of(const Error& e) {
 
 std::vector<std::int64_t> any(const config::Config&, int ranks) { return config::divisors(ranks); }
 
-// Ranks that share a sequence have this many positions of it each, at least: with fewer they wait
-// for keys and values more than they save.
+// A limit of the search: ranks that share a sequence have this many positions of it each, at least.
 constexpr std::int64_t kLeastPositions = 2048;
 
 std::vector<std::int64_t> context_sizes(const config::Config& given, int ranks) {

@@ -94,6 +94,9 @@ class Model(nn.Module):
         self.encoder = nn.ModuleList(Block(m, False) for _ in range(m["n_layers"])) if pairs else []
         self.blocks = nn.ModuleList(Block(m, m["family"] != "encoder", pairs) for _ in range(m["n_layers"]))
         self.final = nn.Identity() if m.get("norm_position") == "post" else nn.RMSNorm(width) if m.get("norm") == "rmsnorm" else nn.LayerNorm(width)
+        self.head = nn.Linear(width, m["vocab_size"], bias=False)
+        if m.get("tie_embeddings", True):
+            self.head.weight = self.tokens.weight
         self.transform = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width)) if m["family"] == "encoder" else nn.Identity()
         for p in self.parameters():
             if p.dim() > 1:
@@ -117,7 +120,7 @@ class Model(nn.Module):
         x = self.final(x).flatten(0, 1)
         if masked is not None:  # the head of masked tokens alone
             x = x[masked]
-        return F.cross_entropy(F.linear(self.transform(x), self.tokens.weight).float(), labels)
+        return F.cross_entropy(self.head(self.transform(x)).float(), labels, label_smoothing=self.m.get("label_smoothing", 0.0))
 
 
 def batch_of(m, sequences, device):

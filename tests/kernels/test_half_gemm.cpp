@@ -8,6 +8,10 @@
 #include "kernels/cpu/dot_product.h"
 #include "kernels/cpu/half_gemm.h"
 #include "support/gemm_case.h"
+#ifdef __x86_64__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 namespace tfm::test {
 namespace {
@@ -152,6 +156,9 @@ TEST(DotProduct, MatchesStraightLoopsInBothLayouts) {
 // CTest runs this suite again with ONEDNN_MAX_CPU_ISA=AVX512_CORE, and =AVX512_CORE_BF16.
 TEST(HalfGemm, UsesWhatTheProcessorHas) {
   const char* most = std::getenv("ONEDNN_MAX_CPU_ISA");
+  if (most) {
+    EXPECT_FALSE(kernels::has_amx()) << most;
+  }
   if (most && std::string_view(most) == "AVX512_CORE") {
     EXPECT_FALSE(kernels::multiplies_natively<bf16>());
     EXPECT_FALSE(kernels::multiplies_natively<f16>());
@@ -162,6 +169,13 @@ TEST(HalfGemm, UsesWhatTheProcessorHas) {
   if (most) GTEST_SKIP() << "ONEDNN_MAX_CPU_ISA is " << most;
   EXPECT_EQ(kernels::multiplies_natively<bf16>(),
             info.str().find(" avx512_bf16") != std::string::npos);
+#ifdef __x86_64__
+  constexpr int kSupportedStates = 0x1021, kTileData = 18;  // ARCH_GET_XCOMP_SUPP
+  unsigned long states = 0;
+  EXPECT_EQ(kernels::has_amx(), info.str().find(" amx_bf16") != std::string::npos &&
+                                    syscall(SYS_arch_prctl, kSupportedStates, &states) == 0 &&
+                                    (states >> kTileData & 1));
+#endif
 }
 
 }  // namespace

@@ -17,13 +17,13 @@ namespace {
 
 #ifdef __x86_64__
 // A block of C is 2 x 2 tiles. Of its factors, kInner terms at a time stay in the first-level cache
-// for kGroup blocks; a band's left factor of at most kDepth terms, kTaskElements, in the second.
+// for kGroup blocks; a band's left factor of at most kDepth terms, kBandElements, in the second.
 constexpr std::int64_t kTile = 16, kTerms = 32, kTileElements = kTile * kTerms, kBlock = 2 * kTile,
                        kSums = kBlock * kBlock, kInner = 384, kGroup = 4, kDepth = 1024,
-                       kTaskElements = 640 << 10;
+                       kBandElements = 640 << 10;
 constexpr std::int64_t kColumns = 64;       // of the right factor, packed at once
 constexpr std::int64_t kStrip = 1024;       // columns whose sums are kept from depth to depth
-constexpr std::int64_t kCached = 16 << 20;  // bytes
+constexpr std::int64_t kCached = 16 << 20;  // bytes of a 16-bit C that caches may keep
 
 // A matrix of indices (rows of the left factor, columns of the right one) and terms.
 struct Factor {
@@ -150,7 +150,6 @@ template <class C>
 inline void expect(const GemmArgs<bf16, C>& g, std::int64_t row, std::int64_t column) {
   const std::int64_t rows = std::min(kBlock, g.m - row);
   const C* c = g.c + row * g.ldc + column;
-  if (streamed(g)) return;
   for (std::int64_t r = 0; r < rows; ++r) {
     __builtin_prefetch(c + r * g.ldc, 1);
     if (sizeof(C) == 4) __builtin_prefetch(c + r * g.ldc + kTile, 1);
@@ -160,14 +159,14 @@ inline void expect(const GemmArgs<bf16, C>& g, std::int64_t row, std::int64_t co
 // One block of C.
 template <class C>
 TFM_AMX_TARGET void finish(const GemmArgs<bf16, C>& g, const float* sums, std::int64_t row,
-                           std::int64_t column) {
+                           std::int64_t column, bool streamed) {
   const std::int64_t rows = std::min(kBlock, g.m - row);
   const __mmask32 mask = first(std::min(kBlock, g.n - column));
   const __mmask16 low = static_cast<__mmask16>(mask), high = static_cast<__mmask16>(mask >> 16);
   const __m512 alpha = _mm512_set1_ps(g.alpha), beta = _mm512_set1_ps(g.beta),
                zero = _mm512_setzero_ps(), bias0 = g.bias ? load_c(g.bias + column, low) : zero,
                bias1 = g.bias ? load_c(g.bias + column + kTile, high) : zero;
-  const bool streams = mask == ~0u && streamed(g);
+  const bool streams = mask == ~0u && streamed;
   for (std::int64_t r = 0; r < rows; ++r) {
     const float* sum = sums + r / kTile * 512 + r % kTile * kTile;
     C* c = g.c + (row + r) * g.ldc + column;
@@ -225,11 +224,12 @@ class PartOfProduct {
           compute_strip({row, std::min(part_.row_end, row + band_), column,
                          std::min(part_.column_end, column + strip_)},
                         d);
+    _mm_sfence();  // orders streamed results before whatever tells another rank that they are there
   }
 
  private:
   std::int64_t band() const {
-    const std::int64_t most = std::max(kTaskElements / depth_ / kBlock, std::int64_t{1}) * kBlock,
+    const std::int64_t most = std::max(kBandElements / depth_ / kBlock, std::int64_t{1}) * kBlock,
                        rows = part_.row_end - part_.row;
     return round_up(ceil_div(rows, ceil_div(rows, most)), kBlock);
   }
@@ -260,17 +260,18 @@ class PartOfProduct {
       };
       for (std::int64_t k = 0; k < steps; k += kSteps)
         for (std::int64_t i = group; i < end; ++i) {
-          if (last && k == 0) expect(g_, p.row + i * kBlock, column);
+          if (last && k == 0 && !streamed_) expect(g_, p.row + i * kBlock, column);
           multiply(a_ + (i * steps + k) * kStep, b + k * kStep, std::min(kSteps, steps - k),
                    sums(i), d > 0 || k > 0);
         }
       for (std::int64_t i = group; last && i < end; ++i)
-        finish(g_, sums(i), p.row + i * kBlock, column);
+        finish(g_, sums(i), p.row + i * kBlock, column, streamed_);
     }
   }
 
   const GemmArgs<bf16, C>& g_;
   const Part part_;
+  const bool streamed_ = streamed(g_);
   const std::int64_t depths_, depth_, band_, strip_;
   bf16 *a_, *b_;
   float* sums_;
@@ -285,7 +286,7 @@ std::int64_t parts_of_rows(std::int64_t row_blocks, std::int64_t column_blocks, 
     if (threads % parts) continue;
     const std::int64_t m = ceil_div(row_blocks, parts) * kBlock,
                        n = ceil_div(column_blocks, threads / parts) * kBlock,
-                       bands = ceil_div(m * std::min(k, kDepth), kTaskElements),
+                       bands = ceil_div(m * std::min(k, kDepth), kBandElements),
                        work = m * n + 80 * (m + n * bands);
     if (work < least) least = work, best = parts;
   }
