@@ -1,8 +1,10 @@
 # Install tree: programs, libraries, headers and a package configuration for find_package(tfm).
-include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 get_property(libraries GLOBAL PROPERTY TFM_TARGETS)
 install(TARGETS ${libraries} tfm_options EXPORT tfm)
+foreach(level ${TFM_LEVELS})
+  install(TARGETS tfm_kernels_${level} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/glibc-hwcaps/${level})
+endforeach()
 install(TARGETS ${program_targets} RUNTIME)
 install(DIRECTORY framework/ DESTINATION include/tfm FILES_MATCHING PATTERN "*.h" PATTERN "*.inl" PATTERN "cmake" EXCLUDE)
 install(DIRECTORY models DESTINATION include/tfm FILES_MATCHING PATTERN "*.h")

@@ -123,10 +123,8 @@ bool check_settings(const Examination& e, const config::Config* config,
   if (e.findings.of_ranks("configuration", unreadable,
                           "give every node the same file, in a shared folder or as a copy"))
     return false;
-  const auto hosts = gather(e.launch, host_name()), builds = gather(e.launch, build_id()),
-             configs = gather(e.launch, config ? config::dump_config(*config) : "");
-  std::vector<RankSettings> ranks;
-  for (std::size_t r = 0; r < hosts.size(); ++r) ranks.push_back({hosts[r], builds[r], configs[r]});
+  const auto ranks = of_all_ranks(
+      settings_of_rank(config), [&](const std::string& value) { return gather(e.launch, value); });
   if (const auto difference = first_difference(ranks)) {
     const std::string text = difference->what();
     const auto cut = text.rfind("; ");
@@ -134,7 +132,9 @@ bool check_settings(const Examination& e, const config::Config* config,
                        text.substr(0, cut), text.substr(cut + 2));
     return false;
   }
-  e.findings.ok("build", builds[0] + ", " + comm::mpi_version() + " on all ranks");
+  e.findings.ok("build", ranks[0].build + ", " +
+                             (ranks[0].instructions.empty() ? "" : ranks[0].instructions + ", ") +
+                             comm::mpi_version() + " on all ranks");
   if (config) e.findings.ok("configuration", "the same on all ranks");
   return true;
 }

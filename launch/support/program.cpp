@@ -130,8 +130,7 @@ Launch::Launch(bool warn) {
 }
 
 void Launch::check_same(const config::Config& config) const {
-  if (session)
-    check_same_settings(*session, {host_name(), build_id(), config::dump_config(config)});
+  if (session) check_same_settings(*session, settings_of_rank(&config));
 }
 
 std::string warning_of_idle_gpus(config::DeviceKind device, int gpus) {

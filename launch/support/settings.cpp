@@ -9,12 +9,21 @@
 #include "config/settings.h"
 #include "core/version.h"
 #include "io/file.h"
+#include "kernels/instructions.h"
 
 namespace tfm::launch {
 namespace {
 
-// The note GNU_BUILD_ID of the program, in hexadecimal digits; empty where the linker wrote none.
+// What a module is looked for by: a part of its name, empty for the program, the first one.
+struct BuildId {
+  std::string_view module;
+  std::string digits;
+};
+
+// The note GNU_BUILD_ID of a module, in hexadecimal digits; empty where the linker wrote none.
 int find_build_id(dl_phdr_info* module, std::size_t, void* result) {
+  auto& wanted = *static_cast<BuildId*>(result);
+  if (std::string_view(module->dlpi_name).find(wanted.module) == std::string_view::npos) return 0;
   const auto padded = [](std::size_t n) { return (n + 3) / 4 * 4; };
   for (int i = 0; i < module->dlpi_phnum; ++i) {
     const auto& segment = module->dlpi_phdr[i];
@@ -26,12 +35,12 @@ int find_build_id(dl_phdr_info* module, std::size_t, void* result) {
       if (note->n_type == NT_GNU_BUILD_ID)
         for (unsigned k = 0; k < note->n_descsz; ++k) {
           constexpr const char* digits = "0123456789abcdef";
-          static_cast<std::string*>(result)->append({digits[id[k] >> 4], digits[id[k] & 15]});
+          wanted.digits.append({digits[id[k] >> 4], digits[id[k] & 15]});
         }
       at = id + padded(note->n_descsz);
     }
   }
-  return 1;  // the program itself is the first module
+  return 1;
 }
 
 struct Difference {
@@ -59,10 +68,20 @@ std::string host_name() {
   return name;
 }
 
-std::string build_id() {
-  std::string id;
-  dl_iterate_phdr(find_build_id, &id);
-  return std::string(version) + (id.empty() ? "" : " (build " + id + ")");
+std::string build_id(bool with_kernels) {
+  BuildId program, kernels{"libtfm_kernels", ""};
+  dl_iterate_phdr(find_build_id, &program);
+  if (with_kernels) dl_iterate_phdr(find_build_id, &kernels);
+  std::string text(version);
+  if (!program.digits.empty()) text += " (build " + program.digits + ")";
+  if (!kernels.digits.empty()) text += " (kernels " + kernels.digits + ")";
+  return text;
+}
+
+RankSettings settings_of_rank(const config::Config* config) {
+  const bool on_gpu = config && config->device == config::DeviceKind::cuda;
+  return {host_name(), build_id(!on_gpu), on_gpu ? "" : kernels::instructions(),
+          config ? config::dump_config(*config) : ""};
 }
 
 std::optional<Error> first_difference(const std::vector<RankSettings>& ranks) {
@@ -72,6 +91,13 @@ std::optional<Error> first_difference(const std::vector<RankSettings>& ranks) {
     const auto on = [&](std::size_t rank) {
       return "rank " + std::to_string(rank) + " on host " + ranks[rank].host;
     };
+    if (other.instructions != first.instructions)
+      return Error(ExitCode::environment,
+                   on(r) + " computes by " + other.instructions + ", " + on(0) + " by " +
+                       first.instructions +
+                       ": copies of a parameter on both would drift apart; use hosts of one kind, "
+                       "or hide instructions on all hosts: "
+                       "GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX512F ONEDNN_MAX_CPU_ISA=AVX2");
     if (other.build != first.build)
       return Error(ExitCode::environment, on(r) + " runs a different build of tfm than " + on(0) +
                                               ": " + other.build + " instead of " + first.build +
@@ -87,14 +113,11 @@ std::optional<Error> first_difference(const std::vector<RankSettings>& ranks) {
 
 void check_same_settings(const comm::MpiSession& session, const RankSettings& mine) {
   using Scope = comm::MpiSession::Scope;
-  const std::string text = mine.build + '\n' + mine.config;
+  const std::string text = mine.build + '\n' + mine.instructions + '\n' + mine.config;
   const auto sums = session.gather(io::Checksum::of(std::as_bytes(std::span(text))), Scope::job);
   if (std::ranges::all_of(sums, [&](const std::string& s) { return s == sums[0]; })) return;
-  const auto hosts = session.gather(mine.host, Scope::job),
-             builds = session.gather(mine.build, Scope::job),
-             configs = session.gather(mine.config, Scope::job);
-  std::vector<RankSettings> ranks;
-  for (std::size_t r = 0; r < hosts.size(); ++r) ranks.push_back({hosts[r], builds[r], configs[r]});
+  const auto ranks = of_all_ranks(
+      mine, [&](const std::string& value) { return session.gather(value, Scope::job); });
   if (const auto error = first_difference(ranks)) throw *error;
 }
 

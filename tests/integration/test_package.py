@@ -14,6 +14,8 @@ with tempfile.TemporaryDirectory() as folder:
     run("cmake", "-S", root / "tests/package", "-B", f"{folder}/build", f"-DCMAKE_PREFIX_PATH={folder}/installed")
     run("cmake", "--build", f"{folder}/build")
     run(f"{folder}/build/uses_tfm")
+    loads = subprocess.run(["ldd", f"{folder}/installed/bin/tfm-train"], check=True, stdout=subprocess.PIPE, text=True).stdout
+    assert f"libtfm_kernels.so => {folder}/installed/" in loads, loads
     run(f"{folder}/installed/bin/tfm-train", "--version")
     programs = sorted(p.name for p in pathlib.Path(f"{folder}/installed/bin").glob("tfm-*"))
     share = pathlib.Path(f"{folder}/installed/share")

@@ -8,7 +8,7 @@ namespace tfm::launch {
 namespace {
 
 RankSettings settings(const std::vector<std::string>& overrides = {}) {
-  return {"alpha", "0.1.0 (build 1a2b)",
+  return {"alpha", "0.1.0 (build 1a2b)", "AVX-512, products by AMX",
           config::dump_config(config::parse_config("model: {family: decoder, preset: gpt2-124m}\n"
                                                    "data: {train: {type: tokens, path: a.bin}}\n",
                                                    "test", overrides))};
@@ -43,9 +43,9 @@ TEST(Settings, TheFirstKeyThatDiffersIsNamedWithBothValuesAndHosts) {
 }
 
 TEST(Settings, AKeyOfOneRankAloneIsNamed) {
-  const RankSettings first{"alpha", "1",
+  const RankSettings first{"alpha", "1", "",
                            "a: 1\neval:\n  every: 5\n  stop:\n    patience: 3\nz: 1\n"},
-      other{"beta", "1", "a: 1\neval:\n  every: 5\nz: 1\n"};
+      other{"beta", "1", "", "a: 1\neval:\n  every: 5\nz: 1\n"};
   for (const bool swapped : {false, true}) {
     const auto error = first_difference({swapped ? other : first, swapped ? first : other});
     ASSERT_TRUE(error);
@@ -63,8 +63,19 @@ TEST(Settings, AnotherBuildIsNamedBeforeAnotherConfiguration) {
   EXPECT_EQ(text.find("optimizer.lr"), std::string::npos);
 }
 
+TEST(Settings, OtherInstructionsAreNamedBeforeAnotherBuild) {
+  RankSettings other = settings();
+  other.host = "beta", other.instructions = "AVX2", other.build = "0.1.0 (build 3c4d)";
+  const std::string text = message(other, ExitCode::environment);
+  for (const char* part : {"rank 2 on host beta computes by AVX2", "AVX-512, products by AMX",
+                           "GLIBC_TUNABLES=", "ONEDNN_MAX_CPU_ISA="})
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+}
+
 TEST(Settings, TheProgramKnowsItsBuild) {
-  EXPECT_NE(build_id().find("build "), std::string::npos) << build_id();
+  EXPECT_NE(build_id().find("(build "), std::string::npos) << build_id();
+  EXPECT_NE(build_id().find("(kernels "), std::string::npos) << build_id();
+  EXPECT_EQ(build_id(false).find("kernels"), std::string::npos);
 }
 
 }  // namespace
