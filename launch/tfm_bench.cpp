@@ -9,16 +9,26 @@ using namespace tfm;
 
 constexpr const char* kHelp =
     R"(usage: tfm-bench scaling CONFIG.yaml [section.key=value ...] [options]
-  Runs tfm-train under mpirun for each number of ranks: strong scaling (the global batch stays as
-  configured) and weak scaling (it grows with the ranks). Reports the median step time. Each rank
-  uses OMP_NUM_THREADS threads, 1 if it is not set.
+  Trains with each number of ranks, without evaluations and checkpoints. Reports the median step
+  time, tokens per second with the least and the most of the repeats, the efficiency of a rank
+  against the fewest ranks measured (none where ranks have more threads than cores together), and
+  the tokens per second that the planner predicts from rates of cores measured here (device: cuda:
+  those of an h200; length buckets: full batches of the longest). A point that the configuration
+  does not allow is skipped with the reason; exit code 2 where that is all of them. Each rank uses
+  OMP_NUM_THREADS threads, 1 if it is not set.
     --ranks 1,2,4      numbers of ranks (default: 1,2,4,... up to the number of cores)
+    --launcher TEXT    what starts the ranks, such as "srun -n {ranks}" (default: mpirun on this
+                       machine); the working directory must be shared by their hosts
+    --weak             weak scaling: the global batch, in sequences or tokens, is the configured one
+                       times the ranks (default: strong scaling, with the configured global batch)
     --axes tensor,pipeline
                        axes that the ranks are put on, one after the other: data, shard (data with
                        ZeRO 3), tensor, pipeline, context; the others stay as configured (default:
                        all as configured)
     --steps N          timed steps (default: 10)
     --warmup N         warmup steps before them (default: 3)
+    --repeats N        rounds over all points, of which medians are reported (default: 1)
+    --csv FILE         write the points as CSV
 usage: [mpirun -np N] tfm-bench step CONFIG.yaml [section.key=value ...] [options]
   Breaks the step time down by phase and by op, averaged over the ranks. Ops are timed with a
   synchronization after each one, so on a GPU they take longer than in a dtype step, whose time is
@@ -53,7 +63,16 @@ int run(int argc, char** argv) {
   const launch::OptionSpec json{"--json"}, svg{"--svg"};
   const Measurement all[] = {
       {"scaling",
-       {{"--ranks"}, {"--axes"}, {"--steps"}, {"--warmup"}, json, svg},
+       {{"--ranks"},
+        {"--launcher"},
+        {"--weak", false},
+        {"--axes"},
+        {"--steps"},
+        {"--warmup"},
+        {"--repeats"},
+        {"--csv"},
+        json,
+        svg},
        launch::bench_scaling},
       {"step",
        {{"--steps"}, {"--warmup"}, {"--random-data", false}, json, svg},

@@ -3,8 +3,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <thread>
-#include <tuple>
 
 #include "launch/bench/rates.h"
 #include "launch/plan/output.h"
@@ -31,21 +29,6 @@ CPU ranks share the cores and memory of this machine (OMP_NUM_THREADS as in a ru
 buckets (train.global_batch_tokens) the longest bucket is planned.
 )";
 
-plan::CoreRates measured_core(int cores, const config::Config& config) {
-  device::Device device = device::Device::cpu(cores);
-  const auto rates = [&](DType t) {
-    const launch::MeasuredRates m = launch::measure_rates(device, t);
-    return std::pair{
-        plan::DeviceModel::Rates{m.product / cores, m.product / cores, m.attention / cores},
-        m.bandwidth / cores};
-  };
-  plan::CoreRates core;
-  std::tie(core.wide, core.bandwidth) = rates(DType::f32);
-  if (config.precision != config::Precision::fp32)
-    core.half = rates(config.precision == config::Precision::bf16 ? DType::bf16 : DType::f16).first;
-  return core;
-}
-
 plan::DeviceModel device_model(plan::Target target, const config::Config& config, int ranks,
                                bool measure) {
   if (target != plan::Target::cpu) {
@@ -53,11 +36,11 @@ plan::DeviceModel device_model(plan::Target target, const config::Config& config
     if (config.tf32) gpu.use_tf32();
     return gpu;
   }
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int cores = launch::cores_at_hand();
   const std::int64_t memory = sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
-  plan::DeviceModel cpu =
-      plan::cpu_model(measure ? measured_core(cores, config) : plan::reference_core(), memory,
-                      cores, ranks, launch::threads_of_rank(ranks));
+  plan::DeviceModel cpu = plan::cpu_model(
+      measure ? launch::measure_core(cores, config.precision) : plan::reference_core(), memory,
+      cores, ranks, launch::threads_of_rank(ranks));
   cpu.rates_from = measure ? "measured here just now; links assumed"
                            : "those of a reference core, not measured here; see --measure";
   return cpu;

@@ -65,7 +65,13 @@ int run(int argc, char** argv) {
   }
   config::resolve_for_ranks(config, launch.ranks);
   try {
-    train::train(config, launch.mesh(config::layout_of(config)), launch.device(config), requests);
+    train::train(config, launch.mesh(config::layout_of(config)), launch.device(config),
+                 {.cpu = launch::cpu_model(),
+                  .ranks = launch.cores.ranks,
+                  .threads = launch.cores.threads,
+                  .cores = launch.cores.together,
+                  .oversubscribed = launch.cores.oversubscribed},
+                 requests);
   } catch (const device::OutOfMemory& e) {
     throw Error(
         ExitCode::environment,

@@ -45,14 +45,11 @@ std::vector<Row> rows_of_csv(const std::string& text) {
   return rows;
 }
 
-// An array of objects, or an object with one.
+// An array of points, or an object that has it.
 std::vector<Row> rows_of_json(const std::string& text) {
   using Json = nlohmann::json;
   Json json = Json::parse(text, nullptr, false);
-  if (json.is_object()) {
-    const auto list = std::ranges::find_if(json, [](const Json& v) { return v.is_array(); });
-    json = list == json.end() ? Json() : Json(*list);
-  }
+  if (json.is_object()) json = json.value("points", Json());
   std::vector<Row> rows;
   for (const Json& entry : json.is_array() ? json : Json::array()) {
     if (!entry.is_object()) continue;
@@ -79,7 +76,8 @@ std::optional<ScalingPoint> point_of(const Row& row) {
   ScalingPoint point{.ranks = *ranks, .tokens_per_second = *rate};
   for (const char* name : {"mode", "scaling"})
     if (const auto at = row.find(name); at != row.end()) point.mode = at->second;
-  if (const auto at = row.find("axis"); at != row.end()) point.mode += " " + at->second;
+  if (const auto at = row.find("axis"); at != row.end() && !at->second.empty())
+    point.mode += " " + at->second;
   point.efficiency = number_of(row, "efficiency");
   point.predicted = number_of(row, "predicted_tokens_per_second");
   const auto over = row.find("oversubscribed");
@@ -107,6 +105,9 @@ std::vector<ScalingPoint> read_scaling(const std::string& directory,
     std::size_t left_out = 0;
     for (const Row& row : rows) {
       if (!row.contains("ranks") || !row.contains("tokens_per_second")) continue;
+      if (const auto skipped = row.find("skipped");
+          skipped != row.end() && !skipped->second.empty())
+        continue;
       const auto point = point_of(row);
       // The same results as CSV and as JSON are shown once.
       const auto same = [&](const ScalingPoint& p) {

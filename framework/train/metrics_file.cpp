@@ -1,5 +1,6 @@
 // metrics.jsonl: one line per event.
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <tuple>
 
 #include "core/strings.h"
@@ -56,6 +57,18 @@ std::string activations_json(const graph::Program& program) {
          "]}";
 }
 
+std::string host_json(const TrainingRun& run) {
+  const HostFacts& host = run.host;
+  using Json = nlohmann::ordered_json;
+  return Json{{"cpu", host.cpu.empty() ? Json() : Json(host.cpu)},
+              {"device", run.engine.plan().on_host() ? "cpu" : "cuda"},
+              {"ranks", host.ranks},
+              {"threads", host.threads},
+              {"cores", host.cores},
+              {"oversubscribed", host.oversubscribed}}
+      .dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 std::string phases_json(const StepPhases& phases) {
   std::string json;
   for (const auto& [name, seconds] : phases)
@@ -84,6 +97,7 @@ class MetricsFile final : public Observer {
         .add("resumed_step", run.step)
         .add("version", version)
         .add("time", telemetry::unix_time())
+        .add_json("host", host_json(run))
         .add_json("memory", json_object(run.engine.memory_taken().categories))
         .add_json("activations", activations_json(plan.largest().train_program))
         .add_json("collectives", collectives_json(plan));

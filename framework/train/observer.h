@@ -10,6 +10,7 @@
 #include "comm/watchdog.h"
 #include "data/run_data.h"
 #include "train/step_phases.h"
+#include "train/trainer.h"
 
 namespace tfm::train {
 
@@ -23,6 +24,7 @@ struct TrainingRun {
   data::RunData data;
   Engine engine;
   comm::Watchdog watchdog;
+  HostFacts host;
   std::vector<std::unique_ptr<Observer>> observers;  // told of each event in this order
 
   std::int64_t step = 0;           // the last one done; at the start the one resumed from, or 0

@@ -54,12 +54,13 @@ void check_inputs(const config::Config& config) {
 }
 
 TrainOutcome train(const config::Config& config, const comm::Mesh& mesh,
-                   const device::Device& device, StopRequests& requests) {
+                   const device::Device& device, const HostFacts& host, StopRequests& requests) {
   config::Problems problems(config.places);
   check_start(config, problems);
   problems.throw_if_any();
 
   TrainingRun run(config, mesh, device);
+  run.host = host;
   comm::check_same_on_all_ranks(mesh.stage(), run.engine.plan().collective_hash(),
                                 "the order of collectives");
   add_observers(run, requests);

@@ -2,17 +2,9 @@
 
 #include <algorithm>
 
+#include "report/chart.h"
+
 namespace tfm::launch {
-namespace {
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (char c : text) out += c == '<' ? "&lt;" : c == '&' ? "&amp;" : std::string(1, c);
-  return out;
-}
-
-}  // namespace
-
 std::ofstream open_results(const std::string& path) {
   std::ofstream out(path);
   if (!out) throw Error(ExitCode::failed, path + " cannot be written");
@@ -47,21 +39,22 @@ void write_results(const Arguments& args, const nlohmann::ordered_json& results,
   std::ofstream out = open_results(args.get("--svg"));
   out << "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 900 " << height
       << "' font-family='sans-serif' font-size='13'>\n<rect width='900' height='" << height
-      << "' fill='white'/><text x='10' y='22' font-weight='bold'>" << escaped(title) << "</text>\n";
+      << "' fill='white'/><text x='10' y='22' font-weight='bold'>" << report::escaped(title)
+      << "</text>\n";
   for (std::size_t i = 0; i < bars.size(); ++i) {
     const std::size_t y = 40 + 22 * i;
     const double width = most > 0 ? 330 * bars[i].value / most : 0;
-    out << "<text x='340' y='" << y + 13 << "' text-anchor='end'>" << escaped(bars[i].label)
+    out << "<text x='340' y='" << y + 13 << "' text-anchor='end'>" << report::escaped(bars[i].label)
         << "</text><rect x='350' y='" << y << "' width='" << width
         << "' height='16' fill='#1f77b4'/><text x='" << 356 + width << "' y='" << y + 13 << "'>"
-        << escaped(bars[i].text) << "</text>\n";
+        << report::escaped(bars[i].text) << "</text>\n";
   }
   out << "</svg>\n";
 }
 
 double median(std::vector<double> v) {
-  std::sort(v.begin(), v.end());
-  return v[v.size() / 2];
+  std::ranges::sort(v);
+  return (v[(v.size() - 1) / 2] + v[v.size() / 2]) / 2;
 }
 
 }  // namespace tfm::launch

@@ -1,5 +1,6 @@
 #include "launch/bench/rates.h"
 
+#include <tuple>
 #include <vector>
 
 #include "kernels/attention.h"
@@ -97,6 +98,21 @@ MeasuredRates measure_rates(device::Device& device, DType type) {
     });
   });
   return rates;
+}
+
+plan::CoreRates measure_core(int cores, config::Precision precision) {
+  device::Device device = device::Device::cpu(cores);
+  const auto rates = [&](DType t) {
+    const MeasuredRates m = measure_rates(device, t);
+    return std::pair{
+        plan::DeviceModel::Rates{m.product / cores, m.product / cores, m.attention / cores},
+        m.bandwidth / cores};
+  };
+  plan::CoreRates core;
+  std::tie(core.wide, core.bandwidth) = rates(DType::f32);
+  if (precision != config::Precision::fp32)
+    core.half = rates(precision == config::Precision::bf16 ? DType::bf16 : DType::f16).first;
+  return core;
 }
 
 }  // namespace tfm::launch

@@ -6,6 +6,7 @@
 #include "core/dtype.h"
 #include "device/device.h"
 #include "device/timed.h"
+#include "plan/device_model.h"
 
 namespace tfm::launch {
 
@@ -43,5 +44,7 @@ using SecondsOf = std::function<double(const std::function<void()>& work)>;
 // FLOP/s of a product of two n x n matrices.
 double product_rate(device::Device& device, DType type, std::int64_t n, const SecondsOf& seconds);
 MeasuredRates measure_rates(device::Device& device, DType type);
+// Of one of this machine's cores while `cores` of them work, in fp32 and in the precision given.
+plan::CoreRates measure_core(int cores, config::Precision precision);
 
 }  // namespace tfm::launch

@@ -1,18 +1,24 @@
 // tfm-bench scaling: throughput and efficiency of one configuration against the number of ranks.
-#include <unistd.h>
+#include "launch/bench/scaling.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
+#include <set>
 #include <sstream>
-#include <thread>
 
-#include "launch/bench/bench.h"
+#include "core/version.h"
+#include "launch/bench/launcher.h"
+#include "launch/bench/rates.h"
+#include "plan/prediction.h"
+#include "plan/rank_plans.h"
+#include "telemetry/live_line.h"
+#include "train/trainer.h"
 
 namespace tfm::launch {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 // Where the ranks go: an axis has all that the other ones, as configured, leave.
 struct ScaledAxis {
@@ -27,14 +33,6 @@ constexpr ScaledAxis kAxes[] = {{.name = "data"},
                                  .size = &config::ParallelConfig::pipeline,
                                  .with = "parallel.layers_per_stage=auto"},
                                 {.name = "context", .size = &config::ParallelConfig::context}};
-
-struct Point {
-  std::string mode, axis;  // axis: empty as configured
-  int ranks = 1;
-  double step_seconds = 0, tokens_per_second = 0, efficiency = 0;
-  bool oversubscribed = false;
-  std::string name() const { return mode + (axis.empty() ? "" : " " + axis); }
-};
 
 std::vector<std::string> listed(const std::string& text) {
   std::vector<std::string> items;
@@ -58,73 +56,139 @@ std::vector<ScaledAxis> axis_list(const std::string& text) {
   return axes;
 }
 
-std::vector<int> rank_list(const std::string& text) {
-  std::vector<int> ranks;
+std::set<int> rank_list(const Arguments& args) {
+  std::string fallback = "1";
+  for (int n = 2; n <= cores_at_hand(); n *= 2) fallback += "," + std::to_string(n);
+  const std::string text = args.get("--ranks", fallback);
+  std::set<int> ranks;
   for (const std::string& item : listed(text)) {
-    const int n = std::atoi(item.c_str());
-    if (n < 1)
-      throw Error(
-          ExitCode::usage,
-          "--ranks '" + text + "': expected comma-separated numbers of at least 1, such as 1,2,4");
-    ranks.push_back(n);
+    int n = 0;
+    const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), n);
+    if (error != std::errc() || end != item.data() + item.size() || n < 1) n = 0;
+    ranks.insert(n);
   }
+  if (ranks.empty() || ranks.contains(0))
+    throw Error(
+        ExitCode::usage,
+        "--ranks '" + text + "': expected comma-separated numbers of at least 1, such as 1,2,4");
   return ranks;
 }
 
-std::string quoted_for_shell(const std::string& s) {
-  std::string out = "'";
-  for (char c : s) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
+// Before anything is measured for them.
+void check_output_files(const Arguments& args) {
+  for (const char* option : {"--csv", "--json", "--svg"})
+    if (args.has(option) && !std::ofstream(args.get(option), std::ios::app))
+      throw Error(ExitCode::usage,
+                  std::string(option) + " '" + args.get(option) + "' cannot be written");
 }
+
+// One of a configuration's problems without its place: the first with an override, where an axis
+// is set, else the first of all.
+std::string reason_of(const std::string& problems) {
+  const std::string mark = ": error: ";
+  std::istringstream in(problems);
+  std::string found;
+  bool of_override = false;
+  for (std::string line; std::getline(in, line);) {
+    const auto at = line.find(mark);
+    if (line.starts_with(" ") || at == std::string::npos) continue;
+    const bool better = !of_override && line.starts_with("override ");
+    if (found.empty() || better) found = line.substr(at + mark.size());
+    of_override |= better;
+  }
+  return found.empty() ? problems.substr(0, problems.find('\n')) : found;
+}
+
+struct Point {
+  std::string axis;  // empty: as configured
+  int ranks = 1;
+  std::string skipped;              // why it cannot be run; empty: it can
+  config::Config config, resolved;  // of its runs; for its ranks
+  std::vector<MeasuredRun> runs;
+
+  const Json& host() const { return runs.front().host; }
+  double tokens() const { return runs.front().tokens_per_step; }
+  double seconds() const {  // of a step
+    std::vector<double> all;
+    for (const MeasuredRun& r : runs) all.push_back(r.step_seconds);
+    return median(all);
+  }
+};
 
 class Scaling {
  public:
-  Scaling(std::string program, std::string config, std::vector<std::string> overrides,
-          std::int64_t warmup, std::int64_t steps)
-      : program_(std::move(program)),
-        config_(std::move(config)),
-        overrides_(std::move(overrides)),
-        warmup_(warmup),
-        steps_(steps) {
-    const char* omp = std::getenv("OMP_NUM_THREADS");
-    threads_ = omp ? std::max(1, std::atoi(omp)) : 1;
-    read_ = load_config(config_, overrides_);
+  explicit Scaling(const Arguments& args)
+      : file_(args.only("configuration file")),
+        overrides_(args.overrides()),
+        launcher_(args),
+        weak_(args.has("--weak")),
+        warmup_(args.integer("--warmup", 3, 0)),
+        steps_(args.integer("--steps", 10, 1)),
+        repeats_(args.integer("--repeats", 1, 1)),
+        read_(load_config(file_, overrides_)) {
+    const std::set<int> ranks = rank_list(args);
+    for (const ScaledAxis& axis : axis_list(args.get("--axes")))
+      for (const int n : ranks) points_.push_back(prepare(axis, n));
   }
 
-  Point measure(const std::string& mode, const ScaledAxis& axis, int ranks) const {
-    const auto file = std::filesystem::temp_directory_path() /
-                      ("tfm-bench-" + std::to_string(getpid()) + ".jsonl");
-    std::vector<std::string> args = overrides_;
-    std::ranges::move(overrides(axis, ranks), std::back_inserter(args));
-    const std::int64_t batch = read_.train.global_batch_size * (mode == "weak" ? ranks : 1);
-    for (const std::string& o :
-         {std::string("train.steps=") + std::to_string(warmup_ + steps_),
-          "train.global_batch_size=" + std::to_string(batch), std::string("checkpoint.dir=\"\""),
-          std::string("checkpoint.resume=never"), std::string("eval.every=0"),
-          std::string("metrics.listen=none"), std::string("metrics.log_every=1"),
-          "metrics.jsonl=" + file.string()})
-      args.push_back(o);
-    std::string command = "OMP_NUM_THREADS=" + std::to_string(threads_) +
-                          " mpirun --oversubscribe --bind-to none -np " + std::to_string(ranks) +
-                          " " + quoted_for_shell(program_) + " " + quoted_for_shell(config_);
-    if (geteuid() == 0)
-      command = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 " + command;
-    for (const std::string& a : args) command += " " + quoted_for_shell(a);
-    const int status = std::system((command + " >/dev/null").c_str());
-    if (status != 0)
-      throw Error(ExitCode::failed, "the run with " + std::to_string(ranks) +
-                                        " ranks failed; see its messages above");
-    Point point = read(ranks, file);
-    point.mode = mode, point.axis = axis.name;
-    return point;
+  bool any() const {
+    return std::ranges::any_of(points_, [](const Point& p) { return p.skipped.empty(); });
+  }
+
+  // Rounds over all points, so that what slows the machine for a while does not hit one of them.
+  void measure() {
+    if (any() && !on_gpu()) core_ = measure_core(cores_at_hand(), read_.precision);
+    print_scaling_header();
+    for (std::int64_t round = 1; round <= repeats_; ++round)
+      for (Point& p : points_) {
+        if (p.skipped.empty()) {
+          telemetry::set_live_line("round " + std::to_string(round) + " of " +
+                                   std::to_string(repeats_) + ": ranks " + std::to_string(p.ranks));
+          p.runs.push_back(launcher_.run(p.config, p.ranks, warmup_));
+          telemetry::clear_live_line();
+        }
+        if (round == repeats_) print_scaling_point(described_.emplace_back(describe(p)));
+      }
+  }
+
+  Json results() const {
+    const auto first =
+        std::ranges::find_if(points_, [](const Point& p) { return !p.runs.empty(); });
+    const auto host = [&](const char* key) {
+      return first == points_.end() ? Json() : first->host().at(key);
+    };
+    return {{"configuration", file_},
+            {"overrides", overrides_},
+            {"launcher", launcher_.command()},
+            {"mode", mode()},
+            {"version", version},
+            {"device", host("device")},
+            {"cpu", host("cpu")},
+            {"threads", host("threads")},
+            {"warmup", warmup_},
+            {"steps", steps_},
+            {"repeats", repeats_},
+            {"prediction", prediction(host("cpu"))},
+            {"points", described_}};
   }
 
  private:
+  const char* mode() const { return weak_ ? "weak" : "strong"; }
+  bool on_gpu() const { return read_.device == config::DeviceKind::cuda; }
+
   std::vector<std::string> overrides(const ScaledAxis& axis, int ranks) const {
-    if (axis.name.empty()) return {};
+    std::vector<std::string> all = overrides_;
+    if (weak_) {
+      const config::TrainConfig& t = read_.train;
+      all.push_back(t.global_batch_tokens > 0
+                        ? "train.global_batch_tokens=" +
+                              std::to_string(t.global_batch_tokens * ranks)
+                        : "train.global_batch_size=" + std::to_string(t.global_batch_size * ranks));
+    }
+    if (axis.name.empty()) return all;
     const config::ParallelConfig& p = read_.parallel;
     std::int64_t others = p.tensor * p.pipeline * p.context;
-    std::vector<std::string> all{"parallel.data=auto"};
+    all.emplace_back("parallel.data=auto");
     if (axis.size) {
       others /= p.*axis.size;
       all.push_back("parallel." + std::string(axis.name) + "=" +
@@ -134,112 +198,118 @@ class Scaling {
     return all;
   }
 
-  Point read(int ranks, const std::filesystem::path& file) const {
-    std::ifstream in(file);
-    std::vector<double> seconds;
-    double tokens = 0;
-    for (std::string line; std::getline(in, line);) {
-      const auto e = nlohmann::json::parse(line);
-      if (e["event"] != "step" || e["step"].get<std::int64_t>() <= warmup_) continue;
-      seconds.push_back(e["step_seconds"]);
-      tokens = e["tokens"];
+  // As tfm-train --check --ranks does it; what a run does besides training is left out.
+  Point prepare(const ScaledAxis& axis, int ranks) const {
+    Point p{.axis = std::string(axis.name), .ranks = ranks};
+    try {
+      config::Config c = load_config(file_, overrides(axis, ranks));
+      c.train.steps = warmup_ + steps_;
+      if (c.schedule.type == config::ScheduleType::wsd)  // whose parts need not fit so few steps
+        c.schedule = {.type = config::ScheduleType::constant,
+                      .warmup_steps = c.schedule.warmup_steps};
+      c.data.validation.reset();
+      c.eval = {};
+      c.checkpoint = {.resume = "never"};
+      c.metrics = {};
+      p.config = p.resolved = c;
+      config::resolve_for_ranks(p.resolved, ranks);
+      train::check_inputs(p.resolved);
+    } catch (const Error& e) {
+      if (e.code() != ExitCode::usage) throw;
+      p.skipped = reason_of(e.what());
     }
-    std::filesystem::remove(file);
-    if (seconds.empty())
-      throw Error(ExitCode::failed,
-                  "the run with " + std::to_string(ranks) + " ranks recorded no steps");
-    const double step = median(seconds);
-    return {.ranks = ranks,
-            .step_seconds = step,
-            .tokens_per_second = tokens / step,
-            .oversubscribed =
-                static_cast<unsigned>(ranks * threads_) > std::thread::hardware_concurrency()};
+    return p;
   }
 
-  std::string program_, config_;
+  double predicted_seconds(const Point& p) const {
+    plan::DeviceModel device;
+    if (on_gpu()) {
+      device = plan::gpu_model(plan::Target::h200);
+      if (read_.tf32) device.use_tf32();
+    } else {
+      device = plan::cpu_model(core_, 0, p.host()["cores"], p.host()["ranks"], p.host()["threads"]);
+    }
+    return plan::predict(plan::RankPlans(p.resolved).stages(), device).seconds();
+  }
+
+  Json prediction(const Json& cpu) const {
+    if (!any()) return nullptr;
+    if (on_gpu())
+      return {{"device", config::word(plan::Target::h200)},
+              {"rates_from", plan::DeviceModel().rates_from}};
+    const plan::DeviceModel::Rates& rates =
+        read_.precision == config::Precision::fp32 ? core_.wide : core_.half;
+    const std::string here = cpu_model();
+    return {{"device", config::word(plan::Target::cpu)},
+            {"rates_from", "cores measured on this machine" +
+                               (cpu == here || cpu.is_null() ? "" : ", which has " + here) +
+                               "; links assumed"},
+            {"core_product_flops", rates.product},
+            {"core_attention_flops", rates.attention},
+            {"core_bytes_per_second", core_.bandwidth}};
+  }
+
+  Json describe(const Point& p) const {
+    Json j{{"mode", mode()}, {"axis", p.axis.empty() ? Json() : Json(p.axis)}, {"ranks", p.ranks}};
+    for (const char* key :
+         {"ranks_per_host", "threads", "cores", "tokens_per_step", "step_seconds",
+          "step_seconds_min", "step_seconds_max", "tokens_per_second", "tokens_per_second_min",
+          "tokens_per_second_max", "efficiency", "predicted_tokens_per_second", "oversubscribed"})
+      j[key] = nullptr;
+    j["skipped"] = p.skipped.empty() ? Json() : Json(p.skipped);
+    if (!p.skipped.empty()) return j;
+    j["ranks_per_host"] = p.host()["ranks"];
+    for (const char* key : {"threads", "cores", "oversubscribed"}) j[key] = p.host()[key];
+    const auto [least, most] = std::ranges::minmax(p.runs, {}, &MeasuredRun::step_seconds);
+    j["tokens_per_step"] = p.tokens();
+    j["step_seconds"] = p.seconds();
+    j["step_seconds_min"] = least.step_seconds;
+    j["step_seconds_max"] = most.step_seconds;
+    j["tokens_per_second"] = p.tokens() / p.seconds();
+    j["tokens_per_second_min"] = p.tokens() / most.step_seconds;
+    j["tokens_per_second_max"] = p.tokens() / least.step_seconds;
+    j["predicted_tokens_per_second"] = p.tokens() / predicted_seconds(p);
+    if (const auto share = efficiency(p)) j["efficiency"] = *share;
+    return j;
+  }
+
+  // Of a rank, against the fewest ranks that were measured on this axis.
+  std::optional<double> efficiency(const Point& p) const {
+    const Point& base = *std::ranges::find_if(
+        points_, [&](const Point& other) { return other.axis == p.axis && other.skipped.empty(); });
+    if (base.host()["oversubscribed"].get<bool>() || p.host()["oversubscribed"].get<bool>())
+      return {};
+    const auto of_rank = [](const Point& of) { return of.tokens() / of.seconds() / of.ranks; };
+    return of_rank(p) / of_rank(base);
+  }
+
+  std::string file_;
   std::vector<std::string> overrides_;
+  Launcher launcher_;
+  bool weak_;
+  std::int64_t warmup_, steps_, repeats_;
   config::Config read_;
-  std::int64_t warmup_, steps_;
-  int threads_ = 1;
+  std::vector<Point> points_;  // of each axis by ascending ranks
+  plan::CoreRates core_ = {};
+  std::vector<Json> described_;
 };
-
-void write_svg(const std::string& path, const std::vector<Point>& points) {
-  double most = 0, ranks = 1;
-  for (const Point& p : points)
-    most = std::max(
-        {most, p.tokens_per_second, points[0].tokens_per_second / points[0].ranks * p.ranks}),
-    ranks = std::max(ranks, 1.0 * p.ranks);
-  const auto x = [&](double r) { return 70 + 500 * r / ranks; };
-  const auto y = [&](double t) { return 330 - 290 * t / most; };
-  std::ofstream out = open_results(path);
-  out << "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 620 390' font-family='sans-serif' "
-         "font-size='13'>\n"
-      << "<rect width='620' height='390' fill='white'/><path d='M70 30V330H590' fill='none' "
-         "stroke='black'/>\n"
-      << "<text x='330' y='370' text-anchor='middle'>ranks</text><text x='75' y='24'>tokens/s "
-         "(dashed: ideal)</text>\n";
-  const double first = points[0].tokens_per_second / points[0].ranks;
-  out << "<path d='M" << x(0) << " " << y(0) << "L" << x(ranks) << " " << y(first * ranks)
-      << "' stroke='gray' stroke-dasharray='5'/>\n";
-  constexpr const char* kColors[] = {"#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e"};
-  std::size_t lines = 0;  // points of one follow each other
-  for (auto from = points.begin(), to = from; from != points.end(); from = to, ++lines) {
-    const std::string name = from->name(), color = kColors[lines % std::size(kColors)];
-    std::string line;
-    for (; to != points.end() && to->name() == name; ++to) {
-      line += (line.empty() ? "M" : "L") + std::to_string(x(to->ranks)) + " " +
-              std::to_string(y(to->tokens_per_second));
-      out << "<circle cx='" << x(to->ranks) << "' cy='" << y(to->tokens_per_second)
-          << "' r='4' fill='" << (to->oversubscribed ? "white" : color) << "' stroke='" << color
-          << "'/><text x='" << x(to->ranks) << "' y='348' text-anchor='middle'>" << to->ranks
-          << "</text>\n";
-    }
-    out << "<path d='" << line << "' fill='none' stroke='" << color << "'/><text x='90' y='"
-        << 50 + 16 * lines << "' fill='" << color << "'>" << name << "</text>\n";
-  }
-  out << "<text x='230' y='50' fill='gray'>hollow: more threads than cores</text></svg>\n";
-}
 
 }  // namespace
 
 int bench_scaling(const Arguments& args) {
-  std::string fallback = "1";
-  for (unsigned n = 2; n <= std::thread::hardware_concurrency(); n *= 2)
-    fallback += "," + std::to_string(n);
-  const auto program = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "tfm-train";
-  const Scaling scaling(program.string(), args.only("configuration file"), args.overrides(),
-                        args.integer("--warmup", 3, 0), args.integer("--steps", 10, 1));
-  std::vector<Point> points;
-  std::printf("%-16s %6s %12s %14s %11s\n", "scaling", "ranks", "step ms", "tokens/s",
-              "efficiency");
-  const std::vector<int> numbers = rank_list(args.get("--ranks", fallback));
-  for (const ScaledAxis& axis : axis_list(args.get("--axes")))
-    for (const char* mode : {"strong", "weak"}) {
-      double base = 0;
-      for (const int ranks : numbers) {
-        Point p = scaling.measure(mode, axis, ranks);
-        if (base == 0) base = p.tokens_per_second / p.ranks;
-        p.efficiency = p.tokens_per_second / p.ranks / base;
-        std::printf("%-16s %6d %12.2f %14.1f %10.1f%%%s\n", p.name().c_str(), ranks,
-                    p.step_seconds * 1e3, p.tokens_per_second, p.efficiency * 100,
-                    p.oversubscribed ? "  oversubscribed: more threads than cores" : "");
-        std::fflush(stdout);
-        points.push_back(p);
-      }
-    }
-  if (args.has("--svg")) write_svg(args.get("--svg"), points);
-  nlohmann::ordered_json j = nlohmann::json::array();
-  for (const Point& p : points) {
-    j.push_back({{"scaling", p.mode},
-                 {"ranks", p.ranks},
-                 {"step_seconds", p.step_seconds},
-                 {"tokens_per_second", p.tokens_per_second},
-                 {"efficiency", p.efficiency},
-                 {"oversubscribed", p.oversubscribed}});
-    if (!p.axis.empty()) j.back()["axis"] = p.axis;
-  }
-  write_json(args, j);
-  return 0;
+  Scaling scaling(args);
+  check_output_files(args);
+  scaling.measure();
+  const Json results = scaling.results();
+  if (const Json& from = results["prediction"]; !from.is_null())
+    std::printf("%s of the runs' first host; predicted with %s\n",
+                results["cpu"].is_null() ? "processor" : results["cpu"].get<std::string>().c_str(),
+                from["rates_from"].get<std::string>().c_str());
+  if (args.has("--csv")) write_scaling_csv(args.get("--csv"), results["points"]);
+  if (args.has("--svg")) write_scaling_svg(args.get("--svg"), results);
+  write_json(args, results);
+  if (scaling.any()) return 0;
+  throw Error(ExitCode::usage, "the configuration allows none of these points");
 }
 
 }  // namespace tfm::launch

@@ -101,7 +101,7 @@ std::optional<double> quota_of_this_process() {
   return cpu_quota("/sys/fs/cgroup", text_of("/proc/self/cgroup"));
 }
 
-// `ranks`: {threads, fair share} of each rank.
+// `ranks`: {threads, fair share, ...} of each rank.
 std::string warning_of(const std::vector<std::string>& ranks) {
   int fewer = 0;
   std::vector<int> worst;
@@ -207,14 +207,33 @@ RankCores take_cores(const comm::MpiSession* session) {
                   .own = static_cast<int>(own.size()),
                   .share = threads_on(fair, local, quota),
                   .together = threads_on({Cpus(taken.begin(), taken.end())}, 0, quota),
+                  .ranks = ranks,
+                  .oversubscribed = false,
                   .warning = {}};
+  cores.oversubscribed = cores.threads > cores.together;
   if (!session) return cores;
+  int threads = 0;  // of this node
+  for (const std::string& r :
+       session->gather(as_bytes({cores.threads}), comm::MpiSession::Scope::node))
+    threads += as_numbers(r)[0];
   const int expected = asked ? 0 : cores.share;
-  const auto everybody =
-      session->gather(as_bytes({cores.threads, expected}), comm::MpiSession::Scope::job);
+  const auto everybody = session->gather(
+      as_bytes({cores.threads, expected, threads > cores.together}), comm::MpiSession::Scope::job);
+  cores.oversubscribed =
+      std::ranges::any_of(everybody, [](const std::string& r) { return as_numbers(r)[2] != 0; });
   if (session->rank() == 0) cores.warning = warning_of(everybody);
   return cores;
 }
+
+std::string cpu_model() {
+  const std::string all = text_of("/proc/cpuinfo");
+  const auto at = all.find("model name");
+  if (at == std::string::npos) return "";
+  const auto value = all.find(": ", at), end = all.find('\n', at);
+  return value < end ? all.substr(value + 2, end - value - 2) : "";
+}
+
+int cores_at_hand() { return threads_on({cpus_of_process(0)}, 0, quota_of_this_process()); }
 
 int threads_of_rank(int ranks_of_node) {
   const std::vector<Cpus> ranks(static_cast<std::size_t>(ranks_of_node), cpus_of_process(0));

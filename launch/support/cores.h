@@ -30,15 +30,22 @@ std::optional<double> cpu_quota(const std::filesystem::path& root, const std::st
 
 struct RankCores {
   int threads = 1;
-  int own = 1;          // cores that this rank may run on
-  int share = 1;        // of the node's, with all ranks of the node treated alike
-  int together = 1;     // cores that any rank of the node may run on, at most what its quota allows
+  int own = 1;       // cores that this rank may run on
+  int share = 1;     // of the node's, with all ranks of the node treated alike
+  int together = 1;  // cores that any rank of the node may run on, at most what its quota allows
+  int ranks = 1;     // on this node
+  bool oversubscribed = false;  // on some node of the job, ranks have more threads than cores
   std::string warning;  // on rank 0, where ranks have fewer cores than their share of the node
 };
 // Collective over the session. Where the launcher bound this rank by default, binds it anew to its
 // share of the node's cores; call it before threads start. OMP_NUM_THREADS, where it is set, is the
 // number of threads.
 RankCores take_cores(const comm::MpiSession* session);
+
+std::string cpu_model();  // as the kernel names it; empty: it does not
+
+// Cores that this process may use, at most what its quota allows.
+int cores_at_hand();
 
 // The threads of a rank that will share this machine with others, before launch.
 int threads_of_rank(int ranks_of_node);
