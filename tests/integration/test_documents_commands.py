@@ -31,6 +31,7 @@ SKIPPED = {
     "python3 tests/lint/run_clang_tidy.py build/cpu framework/optim": "CI checks the whole tree",
     "mpirun -np 8 tfm-doctor cfg.yaml": "a machine with fewer cores is what it finds fault with; test_doctor.py calls it",
     'tfm-bench scaling cfg.yaml --ranks 8,16,32 --launcher "srun -n {ranks}" --repeats 3 --json cluster.json': "needs Slurm; test_scaling.py has another launcher",
+    "prometheus --config.file=configs/prometheus.yml": "runs until it is stopped; test_prometheus.py calls it",
     "launch/quickstart.sh": "test_quickstart.py calls it",
 }
 CHECKED = {"device=cuda"}  # a machine without a GPU checks the configuration for the same number of ranks

@@ -1,0 +1,162 @@
+"""A Prometheus that scrapes a run of two ranks: every expression of the dashboard has values; the alert of a stalled run fires while a rank
+is stopped, and clears.
+
+Skipped without prometheus and promtool (Debian: apt-get install prometheus).
+
+usage: test_prometheus.py BIN_FOLDER
+"""
+import contextlib
+import json
+import math
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.parse
+import urllib.request
+
+BIN = pathlib.Path(sys.argv[1]).resolve()
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CONFIG = """
+model: {family: decoder, vocab_size: 256, d_model: 32, n_layers: 2, n_heads: 4, max_seq_len: 32}
+train: {steps: 100000000, global_batch_size: 8, seq_len: 32}
+data:
+  train: {type: text, path: text.txt, shuffle: true}
+  validation: {type: text, path: text.txt}
+eval: {every: 500, batches: 2}
+checkpoint: {dir: checkpoints, every: 500, keep: 1}
+parallel: {timeout: 300}
+"""
+STALL = 5  # seconds, for the five minutes of the rule
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def replaced(text, *pairs):
+    for old, new in pairs:
+        assert text.count(old) == 1, f"{old}: {text.count(old)} times"
+        text = text.replace(old, new)
+    return text
+
+
+@contextlib.contextmanager
+def running(*command, name):
+    """A process of its own group, whose output is shown where something fails."""
+    with open(name + ".log", "w") as log:
+        process = subprocess.Popen(list(map(str, command)), stdout=log, stderr=log, start_new_session=True)
+    try:
+        yield process
+    except BaseException:
+        print(f"{name}:\n" + pathlib.Path(name + ".log").read_text()[-3000:])
+        raise
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def wait_until(true, what, seconds=60):
+    end = time.monotonic() + seconds
+    while not (value := true()):
+        assert time.monotonic() < end, f"not after {seconds} s: {what}"
+        time.sleep(0.2)
+    return value
+
+
+class Prometheus:
+    def __init__(self, port):
+        self.url = f"http://127.0.0.1:{port}/api/v1/"
+
+    def get(self, path, **query):
+        try:
+            with urllib.request.urlopen(self.url + path + "?" + urllib.parse.urlencode(query), timeout=10) as reply:
+                return json.load(reply)["data"]
+        except ConnectionError:
+            return None
+        except urllib.error.URLError as e:
+            if isinstance(e.reason, ConnectionError):
+                return None
+            raise AssertionError(f"{query}: {e}") from e
+
+    def values(self, expression):
+        data = self.get("query", query=expression)
+        return [float(r["value"][1]) for r in data["result"]] if data else []
+
+    def firing(self, alert):
+        return any(a["labels"]["alertname"] == alert and a["state"] == "firing" for a in self.get("alerts")["alerts"])
+
+
+def expressions(part):
+    """Of all panels of a dashboard, with every job and instance."""
+    if isinstance(part, dict) and "expr" in part:
+        yield part["expr"].replace("$job", ".*").replace("$instance", ".*")
+    for child in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
+        yield from expressions(child)
+
+
+def write_files(listen):
+    pathlib.Path("cfg.yaml").write_text(CONFIG)
+    pathlib.Path("text.txt").write_text("the quick brown fox jumps over the lazy dog; " * 300)
+    configs = ROOT / "configs"
+    checked = subprocess.run(["promtool", "check", "config", str(configs / "prometheus.yml")], capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    pathlib.Path("alerts").mkdir()
+    pathlib.Path("prometheus.yml").write_text(replaced((configs / "prometheus.yml").read_text(), ("127.0.0.1:9750", listen),
+                                                       ("scrape_interval: 15s", "scrape_interval: 500ms"), ("evaluation_interval: 15s", "evaluation_interval: 500ms")))
+    pathlib.Path("alerts/tfm.rules.yml").write_text(replaced((configs / "alerts/tfm.rules.yml").read_text(), (", 300)", f", {STALL})")))
+
+
+def check_dashboard(prometheus):
+    queries = list(expressions(json.loads((ROOT / "configs/dashboards/tfm.json").read_text())))
+    assert len(queries) >= 20, queries
+    wait_until(lambda: prometheus.values("tfm_eval_loss") and prometheus.values("tfm_last_checkpoint_step > 0"), "an evaluation and a checkpoint")
+    for query in queries:
+        # A rate needs a second sample.
+        values = wait_until(lambda q=query: prometheus.values(q), query)
+        assert all(map(math.isfinite, values)), (query, values)
+    print(len(queries), "expressions have values")
+
+
+def check_stalled_run(prometheus, stopped):
+    firing = lambda: prometheus.firing("TfmStalled")
+    steps = lambda: max(prometheus.values("tfm_step"), default=0)
+    wait_until(lambda: not firing(), "no alert while steps go on")
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        wait_until(firing, "an alert while a rank is stopped")
+        before = steps()
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+    wait_until(lambda: not firing(), "no alert after the rank goes on")
+    wait_until(lambda: steps() > before, "further steps")
+
+
+def main():
+    if missing := [p for p in ("prometheus", "promtool") if not shutil.which(p)]:
+        return print("skipped: no", " and no ".join(missing))
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        listen, port = f"127.0.0.1:{free_port()}", free_port()
+        write_files(listen)
+        rank = f'echo $$ > "rank${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}"; exec {BIN}/tfm-train cfg.yaml metrics.listen={listen}'
+        with running(ROOT / "tests/mpirun.sh", 2, "/bin/bash", "-c", rank, name="training"), \
+                running("prometheus", "--config.file=prometheus.yml", "--storage.tsdb.path=data", f"--web.listen-address=127.0.0.1:{port}", name="prometheus"):
+            prometheus = Prometheus(port)
+            check_dashboard(prometheus)
+            check_stalled_run(prometheus, int(pathlib.Path("rank1").read_text()))
+        os.chdir("/")
+    print("ok")
+
+
+main()
