@@ -2,6 +2,8 @@
 #include <cstdio>
 
 #include "launch/doctor/doctor.h"
+#include "launch/support/automatic.h"
+#include "launch/support/control_group.h"
 
 namespace {
 
@@ -23,10 +25,14 @@ Exits with 0 if nothing is wrong, with 3 if only data is missing or unreadable, 
 using namespace tfm;
 
 // Configuration of this rank, resolved for this launch; none where the command line names no file.
-std::optional<config::Config> read_config(const launch::Arguments& args, int ranks) {
+std::optional<config::Config> read_config(const launch::Arguments& args,
+                                          const launch::Launch& launch) {
   if (args.positional().empty() && args.overrides().empty()) return {};
   config::Config config = launch::load_config(args.only("configuration file"), args.overrides());
-  config::resolve_for_ranks(config, ranks);
+  if (config.device != config::DeviceKind::cuda)
+    plan::choose(config, launch.ranks, launch::host_model(launch, launch::host_memory()))
+        .set(config);
+  config::resolve_for_ranks(config, launch.ranks);
   return config;
 }
 
@@ -34,7 +40,7 @@ void examine(const launch::Examination& e, const launch::Arguments& args,
              const launch::Expected& expected) {
   launch::check_launch(e);
   std::optional<config::Config> config;
-  const auto unreadable = launch::error_of([&] { config = read_config(args, e.launch.ranks); });
+  const auto unreadable = launch::error_of([&] { config = read_config(args, e.launch); });
   const auto errors = launch::gather(e.launch, unreadable ? 1.0 : 0.0);
   if (std::ranges::find(errors, 0.0) == errors.end()) throw *unreadable;
   if (!launch::check_settings(e, config ? &*config : nullptr, unreadable)) return;

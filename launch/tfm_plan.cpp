@@ -1,11 +1,10 @@
 // tfm-plan: predicts a step before launch: parameters, memory of every rank, every collective in
 // order, FLOPs, time.
-#include <unistd.h>
-
 #include <cstdio>
 
 #include "launch/bench/rates.h"
 #include "launch/plan/output.h"
+#include "launch/support/control_group.h"
 #include "launch/support/program.h"
 
 namespace {
@@ -37,10 +36,9 @@ plan::DeviceModel device_model(plan::Target target, const config::Config& config
     return gpu;
   }
   const int cores = launch::cores_at_hand();
-  const std::int64_t memory = sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
   plan::DeviceModel cpu = plan::cpu_model(
-      measure ? launch::measure_core(cores, config.precision) : plan::reference_core(), memory,
-      cores, ranks, launch::threads_of_rank(ranks));
+      measure ? launch::measure_core(cores, config.precision) : plan::reference_core(),
+      launch::host_memory(), cores, ranks, launch::threads_of_rank(ranks));
   cpu.rates_from = measure ? "measured here just now; links assumed"
                            : "those of a reference core, not measured here; see --measure";
   return cpu;
@@ -87,9 +85,11 @@ int run(int argc, char** argv) {
     return 0;
   }
   config::Config config = read;
+  const plan::Choice choice = plan::choose(read, ranks, device);
+  choice.set(config);
   config::resolve_for_ranks(config, ranks);
   const plan::RankPlans plans(config);
-  launch::Json j = launch::describe_plan(plans, read, device);
+  launch::Json j = launch::describe_plan(plans, read, choice, device);
   if (!json) return launch::print_plan(j, plans), 0;
   j["collectives"] = launch::describe_collectives(plans.first());
   print(j);

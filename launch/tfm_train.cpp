@@ -2,9 +2,11 @@
 #include <cstdio>
 #include <string>
 
-#include "launch/support/program.h"
+#include "launch/bench/peak.h"
+#include "launch/support/automatic.h"
 #include "models/registry.h"
 #include "plan/fit.h"
+#include "train/start.h"
 #include "train/trainer.h"
 
 namespace {
@@ -38,6 +40,13 @@ std::string what_fits(const config::Config& config, int ranks, std::int64_t avai
   return "";
 }
 
+std::vector<std::string> notes_of(const plan::Choice& choice) {
+  std::vector<std::string> notes;
+  if (!choice.micro_batch_text.empty()) notes.push_back("micro-batch " + choice.micro_batch_text);
+  if (!choice.recompute_text.empty()) notes.push_back("recompute " + choice.recompute_text);
+  return notes;
+}
+
 int run(int argc, char** argv) {
   const launch::Arguments args(argc, argv,
                                {{"--check", false},
@@ -57,26 +66,30 @@ int run(int argc, char** argv) {
   const launch::Launch launch;
   launch.check_same(config);
   if (args.has("--check")) {
+    const config::Config read = config;
     config::resolve_for_ranks(config, static_cast<int>(args.integer("--ranks", launch.ranks, 1)));
     train::check_inputs(config);
+    // The device of the run is to choose.
+    config.train.micro_batch_size = read.train.micro_batch_size, config.recompute = read.recompute;
     if (args.has("--dump-config")) return dump();
     if (comm::rank_of_launch() == 0) std::printf("configuration is valid\n");
     return 0;
   }
-  config::resolve_for_ranks(config, launch.ranks);
+  const config::Config read = config;
+  const plan::Choice choice =
+      launch::choose(launch, config, [&] { return train::earlier_choice(read); });
   try {
-    train::train(config, launch.mesh(config::layout_of(config)), launch.device(config),
-                 {.cpu = launch::cpu_model(),
-                  .ranks = launch.cores.ranks,
-                  .threads = launch.cores.threads,
-                  .cores = launch.cores.together,
-                  .oversubscribed = launch.cores.oversubscribed},
-                 requests);
+    train::Machine machine{.host = {.cpu = launch::cpu_model(),
+                                    .ranks = launch.cores.ranks,
+                                    .threads = launch.cores.threads,
+                                    .cores = launch.cores.together,
+                                    .oversubscribed = launch.cores.oversubscribed},
+                           .notes = notes_of(choice)};
+    launch::set_peak(launch, config, machine);
+    train::train(config, launch.mesh(config::layout_of(config)), launch.device(config), requests,
+                 machine);
   } catch (const device::OutOfMemory& e) {
-    throw Error(
-        ExitCode::environment,
-        e.what() + what_fits(launch::load_config(args.only("configuration file"), args.overrides()),
-                             launch.ranks, e.available_bytes));
+    throw Error(ExitCode::environment, e.what() + what_fits(read, launch.ranks, e.available_bytes));
   }
   return 0;
 }

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "launch/support/program.h"
+#include "launch/support/automatic.h"
 #include "models/registry.h"
 #include "train/as_run.h"
 
@@ -104,7 +104,7 @@ int run(int argc, char** argv) {
   config.train.global_batch_tokens = 0;  // synthetic batches are of one length
   const launch::Launch launch;
   launch.check_same(config);
-  config::resolve_for_ranks(config, launch.ranks);
+  launch::choose(launch, config);
   if (!as_run && !args.has("--full")) config = train::shrink(config);
   const comm::Mesh mesh = launch.mesh(config::layout_of(config));
   const std::string inject = args.get("--inject-error");

@@ -145,6 +145,7 @@ struct Config {
   ParallelConfig parallel;
   Precision precision = Precision::fp32;
   Recompute recompute = Recompute::none;
+  std::int64_t recompute_layers = 0;  // 0: auto
   bool tf32 = false;
   CudaGraphs cuda_graphs = CudaGraphs::automatic;
   Numerics numerics = Numerics::normal;
@@ -180,8 +181,9 @@ Config with_overrides(const Config& config, const std::vector<std::string>& over
                       const std::string& name);
 
 // What only the number of ranks decides: fills parallel.data and train.micro_batch_size, and checks
-// every divisibility. Throws Error(usage) listing every problem with the legal values, where the
-// value was written.
+// every divisibility. What a device's memory decides is taken as if it were large: recompute auto
+// is none (plan/choose.h asks a device). Throws Error(usage) listing every problem with the legal
+// values, where the value was written.
 void resolve_for_ranks(Config& config, int ranks);
 inline comm::Layout layout_of(const Config& c) {
   const auto& p = c.parallel;

@@ -120,7 +120,9 @@ void describe(TrainConfig& t, FieldVisitor& v) {
           t.global_batch_tokens);
   v.value(with_word(number("micro_batch_size", 1,
                            "sequences per rank in one forward and backward pass; gradients are "
-                           "accumulated over the passes of a step"),
+                           "accumulated over the passes of a step; auto: those of up to 4096 "
+                           "tokens, more while they fit the device's memory and save 1 % of the "
+                           "predicted time, fewer where they do not fit"),
                     "auto"),
           t.micro_batch_size);
   v.value(number("seq_len", 1, "tokens per sequence", 1 << 24), t.seq_len);

@@ -80,6 +80,7 @@ constexpr AliasRow kAliases[] = {
     {"recompute",
      "activation_checkpointing gradient_checkpointing recompute_granularity recompute_activations "
      "checkpointing"},
+    {"recompute_layers", "recompute_num_layers checkpoint_num_layers"},
     {"loss.label_smoothing", "label_smoothing_factor smoothing"},
     {"data.validation eval", "valid val dev val_data valid_data"},
     {"data.tokenizer", "tokenizer_path tokenizer_model tokenizer_name vocab_file"},

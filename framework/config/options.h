@@ -21,7 +21,7 @@ enum class Activation : std::uint8_t { relu, gelu, gelu_tanh, silu, swiglu, gegl
 enum class TieEmbeddings : std::uint8_t { yes, no, all, inputs, decoder, none };
 enum class Switch : std::uint8_t { automatic, yes, no };
 enum class Precision : std::uint8_t { fp32, bf16, fp16 };
-enum class Recompute : std::uint8_t { none, selective, full };
+enum class Recompute : std::uint8_t { none, selective, full, automatic };
 enum class CudaGraphs : std::uint8_t { automatic, on, off };
 enum class Numerics : std::uint8_t { normal, deterministic };
 enum class DeviceKind : std::uint8_t { automatic, cpu, cuda };
@@ -54,7 +54,7 @@ constexpr Words<6> words(TieEmbeddings) {
 }
 constexpr Words<3> words(Switch) { return {"", "true", "false"}; }
 constexpr Words<3> words(Precision) { return {"fp32", "bf16", "fp16"}; }
-constexpr Words<3> words(Recompute) { return {"none", "selective", "full"}; }
+constexpr Words<4> words(Recompute) { return {"none", "selective", "full", "auto"}; }
 constexpr Words<3> words(CudaGraphs) { return {"auto", "on", "off"}; }
 constexpr Words<2> words(Numerics) { return {"default", "deterministic"}; }
 constexpr Words<3> words(DeviceKind) { return {"auto", "cpu", "cuda"}; }

@@ -7,7 +7,8 @@
 namespace tfm::config {
 namespace {
 
-constexpr std::int64_t kAutoTokens = 4096;  // tokens of a micro-batch that `auto` does not exceed
+// Tokens of a micro-batch that `auto` does not exceed before a device is known (plan/choose.h).
+constexpr std::int64_t kAutoTokens = 4096;
 
 std::string text(std::int64_t n) { return std::to_string(n); }
 
@@ -176,6 +177,7 @@ void resolve_micro_batch(Config& c, const Refuse& refuse) {
 
 void resolve_for_ranks(Config& c, int ranks) {
   fill_derived(c);
+  if (c.recompute == Recompute::automatic) c.recompute = Recompute::none;
   Problems problems(c.places,
                     "configuration for " + text(ranks) + (ranks == 1 ? " rank" : " ranks"));
   const Refuse refuse = [&](const std::vector<std::string>& keys, const std::string& message) {

@@ -191,6 +191,18 @@ void check_optimizer(const Config& c, const Report& report) {
            "");
 }
 
+void check_recompute(const Config& c, const Report& report) {
+  if (c.recompute_layers == 0 || c.recompute == Recompute::selective ||
+      c.recompute == Recompute::full)
+    return;
+  report({"recompute_layers", "recompute"},
+         "recompute_layers " + std::to_string(c.recompute_layers) + " with recompute " +
+             word(c.recompute) +
+             (c.recompute == Recompute::none ? " recomputes nothing" : ", which chooses it") +
+             "; expected recompute selective or full, or recompute_layers auto",
+         "");
+}
+
 void check_metrics(const Config& c, const Report& report) {
   const EvalConfig& e = c.eval;
   if (e.translates() && c.data.validation && c.data.validation->type != SourceType::pairs)
@@ -262,6 +274,7 @@ void check_consistency(const Config& c, const Report& report) {
   check_parallel(c, report);
   check_listen(c, report);
   check_device(c, report);
+  check_recompute(c, report);
   check_optimizer(c, report);
 }
 

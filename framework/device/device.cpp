@@ -8,11 +8,18 @@
 
 namespace tfm::device {
 
-Device Device::gpu(int, int, Numerics) {
+namespace {
+
+[[noreturn]] void no_support() {
   throw Error(ExitCode::environment,
               "device is cuda, but this build has no CUDA support; build with -DTFM_CUDA=ON, or "
               "set device to cpu");
 }
+
+}  // namespace
+
+Device Device::gpu(int, int, Numerics) { no_support(); }
+Device::Gpu Device::describe_gpu(int) { no_support(); }
 
 int Device::gpus() {
   std::error_code none;

@@ -15,6 +15,12 @@ class Device {
   static Device gpu(int index, int threads, Numerics numerics = {});
   // GPUs of this machine: those that this build can use; without CUDA support those of its driver.
   static int gpus();
+  // Of GPU `index`, which is not opened. Error(environment) as gpu().
+  struct Gpu {
+    std::string name;  // as its driver says it
+    std::int64_t memory_bytes = 0;
+  };
+  static Gpu describe_gpu(int index);
   // Kernels run on the GPU that the stream is of; `threads`: of the host.
   Device(std::shared_ptr<cuda::Stream> stream, int threads)
       : cpu_{threads}, cuda_(std::move(stream)) {}

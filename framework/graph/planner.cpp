@@ -54,7 +54,8 @@ void Planner::decide_dropped() {
   dropped_.assign(values_.size(), false);
   if (!options_.training || options_.recompute == Recompute::none) return;
   for (const Node& node : nodes_)
-    if (node.scope >= 0 && (options_.recompute == Recompute::full || node.op->cheap()))
+    if (node.scope >= 0 && node.scope < options_.recompute_scopes &&
+        (options_.recompute == Recompute::full || node.op->cheap()))
       for (int v : node.out) dropped_[v] = true;
   for (const Node& node : nodes_)
     for (int v : node.in)

@@ -1,5 +1,7 @@
 #pragma once
 // Turns a recording into a Program, once.
+#include <limits>
+
 #include "graph/program.h"
 
 namespace tfm::graph {
@@ -7,7 +9,8 @@ namespace tfm::graph {
 struct PlanOptions {
   bool training = true;  // false: forward only, nothing is kept for backward
   Recompute recompute = Recompute::none;
-  std::vector<Value> outputs;  // stay alive to the end of the run
+  int recompute_scopes = std::numeric_limits<int>::max();  // of the first so many; others keep all
+  std::vector<Value> outputs;                              // stay alive to the end of the run
   std::vector<Value>
       seeds;  // their gradients are written by the caller before the run (gradient tests)
   std::vector<BucketUse> buckets;  // reduced from the step on that makes their last gradient final

@@ -132,6 +132,15 @@ DeviceModel gpu_model(Target gpu) {
   internal_error("a processor has no model of a GPU");
 }
 
+std::optional<Target> target_of(std::string_view gpu, std::int64_t memory_bytes) {
+  const auto called = [&](std::string_view part) { return gpu.find(part) != gpu.npos; };
+  if (called("A100")) return memory_bytes > 60'000'000'000 ? Target::a100 : Target::a100_40gb;
+  if (called("PCIe") || called("NVL")) return std::nullopt;  // slower than SXM modules
+  if (gpu.starts_with("NVIDIA H200")) return Target::h200;
+  if (gpu.starts_with("NVIDIA H100")) return Target::h100;
+  return std::nullopt;
+}
+
 // One core of an EPYC processor of the fourth generation: `peak` is 16 multiply-adds a cycle
 // at 3.66 GHz, the others are what `tfm-plan --measure` finds there. 16-bit products are assumed no
 // faster than fp32 ones, as on processors without instructions for them.

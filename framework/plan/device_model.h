@@ -56,6 +56,8 @@ double ring_bytes(const comm::CollectiveCall& c, const comm::Layout& layout);
 enum class Target : std::uint8_t { cpu, h200, h100, a100, a100_40gb };
 constexpr config::Words<5> words(Target) { return {"cpu", "h200", "h100", "a100", "a100-40gb"}; }
 DeviceModel gpu_model(Target gpu);
+// The one in the table that is called so by its driver; none of another.
+std::optional<Target> target_of(std::string_view gpu, std::int64_t memory_bytes);
 
 // One rank of `ranks` on one machine. Rates are those of `core`, times the cores that a rank's
 // `threads` find: the machine's `cores` are shared by all ranks.

@@ -72,7 +72,8 @@ constexpr LayoutKey kSchedule = {
     .name = "parallel.schedule",
     .matters = [](const config::Config& c) { return c.parallel.pipeline > 1; },
     .auto_with_others = "parallel.virtual_stages"};
-constexpr LayoutKey kZero = {.name = "parallel.zero"}, kRecompute = {.name = "recompute"};
+constexpr LayoutKey kZero = {.name = "parallel.zero"},
+                    kRecompute = {.name = "recompute", .auto_with_others = "recompute_layers"};
 
 Layouts::Layouts(config::Config given, int ranks, From from)
     : given_(std::move(given)), given_settings_(settings(given_)), ranks_(ranks), from_(from) {
@@ -85,9 +86,10 @@ std::vector<config::Config> Layouts::variants(const config::Config& config,
   std::vector<std::string> values = config::admitted_values(
       key.name, key.numbers ? key.numbers(given_, ranks_) : std::vector<std::int64_t>{});
   if (from_ == From::given) {
-    const auto at = std::ranges::find(values, given_settings_.at(key.name));
-    if (at == values.end()) return {config};
-    values.erase(values.begin(), at);
+    const std::string& given = given_settings_.at(key.name);
+    const auto at = std::ranges::find(values, given);
+    if (at == values.end() && given != kAutomatic) return {config};
+    if (at != values.end()) values.erase(values.begin(), at);
   }
   std::vector<config::Config> all;
   for (const std::string& value : values) {
@@ -190,8 +192,8 @@ std::vector<std::string> Layouts::changes(const config::Config& to) const {
   };
   for (const char* key : {kDataRanks, kLayersPerStage}) compare(key);
   for (const LayoutKey& key : kGridKeys) compare(key.name);
-  for (const char* key :
-       {kSchedule.name, kSchedule.auto_with_others, kZero.name, kRecompute.name, kMicroBatch})
+  for (const char* key : {kSchedule.name, kSchedule.auto_with_others, kZero.name, kRecompute.name,
+                          kRecompute.auto_with_others, kMicroBatch})
     compare(key);
   return all;
 }

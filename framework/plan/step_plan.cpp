@@ -14,18 +14,6 @@ namespace {
 
 constexpr std::int64_t kMicroTokens = 4096;  // of a side of a micro-batch of sentence pairs
 
-DType dtype_of(config::Precision precision) {
-  switch (precision) {
-    case config::Precision::fp32:
-      return DType::f32;
-    case config::Precision::bf16:
-      return DType::bf16;
-    case config::Precision::fp16:
-      return DType::f16;
-  }
-  internal_error("unhandled enum value");
-}
-
 graph::Recompute recompute_of(config::Recompute recompute) {
   switch (recompute) {
     case config::Recompute::none:
@@ -34,6 +22,8 @@ graph::Recompute recompute_of(config::Recompute recompute) {
       return graph::Recompute::selective;
     case config::Recompute::full:
       return graph::Recompute::full;
+    case config::Recompute::automatic:
+      break;
   }
   internal_error("unhandled enum value");
 }
@@ -55,6 +45,11 @@ optim::Schedule::Kind kind_of(config::ScheduleType type) {
       return Kind::wsd;
   }
   internal_error("unhandled enum value");
+}
+
+int recompute_scopes(const config::Config& c) {
+  return c.recompute_layers > 0 ? static_cast<int>(c.recompute_layers)
+                                : graph::PlanOptions{}.recompute_scopes;
 }
 
 template <class F>
@@ -124,6 +119,7 @@ void make_programs(StepPlan& p, ShapePlan& s, int zero) {
   s.training = p.model->record_loss(s.shape, p.dtype, true);
   s.evaluation = inference::ForwardPass::loss(*p.model, s.shape, p.dtype, evaluation);
   graph::PlanOptions train{.recompute = recompute_of(p.config.recompute),
+                           .recompute_scopes = recompute_scopes(p.config),
                            .outputs = s.training.outputs(),
                            .buckets = buckets,
                            .sharded = sharded,
@@ -135,6 +131,18 @@ void make_programs(StepPlan& p, ShapePlan& s, int zero) {
 }
 
 }  // namespace
+
+DType dtype_of(config::Precision precision) {
+  switch (precision) {
+    case config::Precision::fp32:
+      return DType::f32;
+    case config::Precision::bf16:
+      return DType::bf16;
+    case config::Precision::fp16:
+      return DType::f16;
+  }
+  internal_error("unhandled enum value");
+}
 
 optim::Schedule schedule_of(const config::Config& c) {
   const bool wsd = c.schedule.type == config::ScheduleType::wsd;
@@ -183,11 +191,11 @@ std::map<Field, std::int64_t> StepPlan::batch_elements() const {
   return elements;
 }
 
-double StepPlan::matmul_flops() const {
+double StepPlan::matmul_flops(const ShapePlan& shape) const {
   double f = 0;
-  for (const graph::Node& n : largest().training.tape->nodes())
+  for (const graph::Node& n : shape.training.tape->nodes())
     f += 3 * n.op->work(graph::Phase::forward).flops();
-  return f * static_cast<double>(largest().micro_batches);
+  return f * static_cast<double>(shape.micro_batches);
 }
 
 double StepPlan::nominal_flops() const {

@@ -15,6 +15,7 @@
 
 namespace tfm::plan {
 
+DType dtype_of(config::Precision precision);
 optim::Schedule schedule_of(const config::Config& config);
 optim::OptimizerOptions optimizer_of(const config::Config& config);
 comm::DeviceMeshOptions mesh_options(const config::Config& config);
@@ -51,8 +52,9 @@ struct StepPlan {
   std::int64_t objectives() const { return std::ssize(largest().training.losses); }
   // Of the largest shape:
   const ShapePlan& largest() const { return shapes.back(); }
-  double matmul_flops()
-      const;  // forward and backward products of one step on this rank, causal attention by half
+  // Forward and backward products of one step on this rank, causal attention by half.
+  double matmul_flops() const { return matmul_flops(largest()); }
+  double matmul_flops(const ShapePlan& shape) const;
   double nominal_flops() const;  // causal attention in full
   // Collectives of one optimizer step in order: the program's once per micro-batch (bucket
   // reductions in the last one only), then the update's.

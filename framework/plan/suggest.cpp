@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "plan/choose.h"
 #include "plan/rank_plans.h"
 
 namespace tfm::plan {
@@ -171,8 +172,11 @@ Suggestions suggest(const config::Config& config, int ranks, const DeviceModel& 
   const Layouts layouts(config, ranks, From::first);
   Search search(layouts, device, most);
   for (const Layouts::Grid& grid : layouts.grids()) search.grid(grid);
-  if (const auto as_given = layouts.resolve(config))
-    search.result.given = search.plan(config, *as_given);
+  if (layouts.resolve(config)) {
+    config::Config as_given = config;
+    choose(config, ranks, device).set(as_given);
+    search.result.given = search.plan(config, *layouts.resolve(as_given));
+  }
   return std::move(search.result);
 }
 

@@ -97,6 +97,9 @@ std::string page_of(const MetricsServerOptions& options, const Snapshot& s) {
     page.gauge("tfm_step", "Last completed optimizer step.", static_cast<double>(s.last->step));
     page.gauge("tfm_tokens_per_second", "Tokens per second in the last step.",
                s.last->tokens_per_second);
+    if (s.last->mfu)
+      page.gauge("tfm_mfu_ratio", "Model FLOPs utilization of the last step, 0 to 1.",
+                 *s.last->mfu);
     page.gauge("tfm_loss", "Training loss of the last step.", s.last->loss);
     page.gauge("tfm_grad_norm", "Gradient norm of the last step, before clipping.",
                s.last->grad_norm);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace tfm::telemetry {
@@ -21,6 +22,7 @@ struct StepMetrics {
   std::int64_t step = 0;
   std::int64_t tokens = 0;  // of this step
   double tokens_per_second = 0, loss = 0, grad_norm = 0, lr = 0, seconds = 0;
+  std::optional<double> mfu;  // none: the device's peak is unknown
 };
 
 class MetricsServer {

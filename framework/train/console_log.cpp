@@ -22,6 +22,7 @@ class ConsoleLog final : public Observer {
         telemetry::count_text(static_cast<double>(largest.batch * largest.shape.length)) +
         " tokens per step, " + std::to_string(run.planned_bytes >> 20) + " MiB per rank, " +
         telemetry::count_text(static_cast<double>(run.data.tokens)) + " training tokens");
+    for (const std::string& note : run.machine.notes) say(note);
     for (const std::string& note : run.data.notes) say(note);
     const std::int64_t steps = run.config.train.steps;
     if (run.step >= steps)
@@ -32,9 +33,8 @@ class ConsoleLog final : public Observer {
   void after_step(TrainingRun& run) override {
     const StepResult& r = run.result;
     const telemetry::ProgressSample sample{
-        run.step,   run.config.train.steps,  r.loss,       r.grad_norm,
-        run.lr,     run.tokens_per_second(), std::nullopt, peak_memory_bytes(),
-        run.seconds};
+        run.step,  run.config.train.steps, r.loss,     r.grad_norm, run.lr, run.tokens_per_second(),
+        run.mfu(), peak_memory_bytes(),    run.seconds};
     if (run.due(run.config.metrics.log_every) || run.last()) say(progress_.line(sample));
     telemetry::set_live_line(live_.bar(sample));
   }

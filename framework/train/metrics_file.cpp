@@ -1,5 +1,6 @@
 // metrics.jsonl: one line per event.
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
@@ -15,6 +16,7 @@ namespace {
 
 using telemetry::MetricsLine;
 
+constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();  // null
 constexpr std::size_t kMemoryPoints = 240;  // of the activations' memory over a step
 
 std::string json_object(const std::map<std::string, std::int64_t>& members) {
@@ -58,7 +60,7 @@ std::string activations_json(const graph::Program& program) {
 }
 
 std::string host_json(const TrainingRun& run) {
-  const HostFacts& host = run.host;
+  const HostFacts& host = run.machine.host;
   using Json = nlohmann::ordered_json;
   return Json{{"cpu", host.cpu.empty() ? Json() : Json(host.cpu)},
               {"device", run.engine.plan().on_host() ? "cpu" : "cuda"},
@@ -101,7 +103,10 @@ class MetricsFile final : public Observer {
         .add_json("memory", json_object(run.engine.memory_taken().categories))
         .add_json("activations", activations_json(plan.largest().train_program))
         .add_json("collectives", collectives_json(plan));
-    if (plan.shapes.size() == 1) start.add("rank_flops_per_step", plan.matmul_flops());
+    if (plan.shapes.size() == 1)
+      start.add("rank_flops_per_step", plan.matmul_flops()).add("flops_per_step", run.flops);
+    if (const Machine& m = run.machine; m.peak_flops > 0)
+      start.add("peak_flops", m.peak_flops).add("peak_from", m.peak_from);
     write(start);
   }
 
@@ -116,7 +121,7 @@ class MetricsFile final : public Observer {
               .add("tokens", r.tokens)
               .add("tokens_per_second", run.tokens_per_second())
               .add("step_seconds", run.seconds)
-              .add_null("mfu")
+              .add("mfu", run.mfu().value_or(kUnknown))
               .add("loss_scale", r.loss_scale)
               .add("peak_memory_bytes", peak_memory_bytes())
               .add_json("phases", phases_json(run.phases)));

@@ -10,11 +10,26 @@
 #include "comm/watchdog.h"
 #include "data/run_data.h"
 #include "train/step_phases.h"
-#include "train/trainer.h"
 
 namespace tfm::train {
 
 class Observer;
+
+// The host of rank 0, for those who compare runs.
+struct HostFacts {
+  std::string cpu;  // model; empty: not known
+  int ranks = 1, threads = 1;
+  int cores = 1;                // that its ranks may run on
+  bool oversubscribed = false;  // on some host of the run, ranks have more threads than cores
+};
+
+// What is known of a run and its machine before it starts.
+struct Machine {
+  HostFacts host;
+  std::vector<std::string> notes;  // lines that follow the first one
+  double peak_flops = 0;           // of all ranks together; 0: unknown
+  std::string peak_from;           // a table, or a measurement
+};
 
 // What the trainer and its observers share. Every rank has one; what is in it is the same on all,
 // except for what the engine holds.
@@ -24,16 +39,17 @@ struct TrainingRun {
   data::RunData data;
   Engine engine;
   comm::Watchdog watchdog;
-  HostFacts host;
   std::vector<std::unique_ptr<Observer>> observers;  // told of each event in this order
 
-  std::int64_t step = 0;           // the last one done; at the start the one resumed from, or 0
-  StepResult result;               // of that step
-  double lr = 0, seconds = 0;      // of that step
-  StepPhases phases;               // of that step on this rank; on a GPU data and what follows it
-  std::int64_t planned_bytes = 0;  // the most of all ranks
-  std::int64_t arena_bytes = 0;    // at the end: the most that any rank took
-  std::string origin = "{}";       // where the first weights came from, for checkpoints
+  std::int64_t step = 0;       // the last one done; at the start the one resumed from, or 0
+  StepResult result;           // of that step
+  double lr = 0, seconds = 0;  // of that step
+  double flops = 0;            // of that step's products, on all ranks
+  StepPhases phases;           // of that step on this rank; on a GPU data and what follows it
+  Machine machine;
+  std::int64_t planned_bytes = 0;        // the most of all ranks
+  std::int64_t arena_bytes = 0;          // at the end: the most that any rank took
+  std::string origin = "{}";             // where the first weights came from, for checkpoints
   std::optional<checkpoint::Best> best;  // evaluation so far, with eval.stop
 
   // Set by observers after a step:
@@ -49,6 +65,11 @@ struct TrainingRun {
   // Whether something that happens every so many steps, 0: never, is due after this step.
   bool due(std::int64_t every) const { return every > 0 && step % every == 0; }
   double tokens_per_second() const { return static_cast<double>(result.tokens) / seconds; }
+  // Model FLOPs utilization; none where the peak is unknown.
+  std::optional<double> mfu() const {
+    return machine.peak_flops > 0 ? std::optional(flops / seconds / machine.peak_flops)
+                                  : std::nullopt;
+  }
   // Of a batch in the unit of the configuration: sequences or tokens.
   std::int64_t batch_size() const;
 

@@ -19,8 +19,8 @@ class MetricsServer final : public Observer {
   void after_step(TrainingRun& run) override {
     if (!server_) return;
     const StepResult& r = run.result;
-    server_->step(
-        {run.step, r.tokens, run.tokens_per_second(), r.loss, r.grad_norm, run.lr, run.seconds});
+    server_->step({run.step, r.tokens, run.tokens_per_second(), r.loss, r.grad_norm, run.lr,
+                   run.seconds, run.mfu()});
     if (!r.applied) server_->nonfinite_step();
   }
 

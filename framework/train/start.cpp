@@ -71,6 +71,28 @@ void check_start(const config::Config& config, config::Problems& problems) {
                  "checkpoint.dir: " + dir + ": is a file; expected a directory");
 }
 
+std::optional<plan::EarlierChoice> earlier_choice(const config::Config& config) {
+  const config::CheckpointConfig& c = config.checkpoint;
+  const bool chooses =
+      config.train.micro_batch_size == 0 || config.recompute == config::Recompute::automatic;
+  if (!chooses) return std::nullopt;
+  try {
+    std::string path;
+    if (c.resumes_path()) path = c.resume;
+    if (c.resumes_latest() && !c.dir.empty())
+      path = checkpoint::find_latest(
+                 c.dir, [](const std::string&) {}, checkpoint::Verification::headers)
+                 .value_or("");
+    if (path.empty()) return std::nullopt;
+    const config::Config before = config::parse_config(
+        checkpoint::CheckpointReader(path).manifest().config, path + "/manifest.json", {});
+    return plan::EarlierChoice{path, before.train.micro_batch_size, before.recompute,
+                               before.recompute_layers};
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 void start_from(TrainingRun& run) {
   run.engine.initialize_parameters();
   if (const std::string path = checkpoint_to_resume(run); !path.empty()) resume(run, path);

@@ -29,6 +29,7 @@ class TensorBoard final : public Observer {
                                 {"train/lr", run.lr},
                                 {"train/tokens_per_second", run.tokens_per_second()},
                                 {"train/step_seconds", run.seconds}};
+    if (const auto mfu = run.mfu()) scalars.emplace_back("train/mfu", *mfu);
     if (run.engine.loss_scale().dynamic) scalars.emplace_back("train/loss_scale", r.loss_scale);
     for (const auto& [phase, seconds] : run.phases)
       scalars.emplace_back("seconds/" + std::string(phase), seconds);

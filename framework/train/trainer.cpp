@@ -34,6 +34,15 @@ std::int64_t most_of_all_ranks(const TrainingRun& run, std::int64_t value) {
   return value;
 }
 
+// A step's products on all ranks, by shape of the batch.
+std::vector<double> flops_of_all_ranks(const TrainingRun& run) {
+  const plan::StepPlan& plan = run.engine.plan();
+  std::vector<double> flops;
+  for (const plan::ShapePlan& s : plan.shapes) flops.push_back(plan.matmul_flops(s));
+  run.mesh.world().all_reduce({flops.data(), DType::f64, {std::ssize(flops)}});
+  return flops;
+}
+
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -54,18 +63,20 @@ void check_inputs(const config::Config& config) {
 }
 
 TrainOutcome train(const config::Config& config, const comm::Mesh& mesh,
-                   const device::Device& device, const HostFacts& host, StopRequests& requests) {
+                   const device::Device& device, StopRequests& requests, const Machine& machine) {
   config::Problems problems(config.places);
   check_start(config, problems);
   problems.throw_if_any();
 
   TrainingRun run(config, mesh, device);
-  run.host = host;
+  run.machine = machine;
   comm::check_same_on_all_ranks(mesh.stage(), run.engine.plan().collective_hash(),
                                 "the order of collectives");
   add_observers(run, requests);
   start_from(run);
   run.planned_bytes = most_of_all_ranks(run, run.engine.plan().memory.total());
+  const std::vector<double> flops = flops_of_all_ranks(run);
+  run.flops = flops.back();
   run.tell(&Observer::on_start);
 
   const optim::Schedule schedule = plan::schedule_of(config);
@@ -89,6 +100,7 @@ TrainOutcome train(const config::Config& config, const comm::Mesh& mesh,
     const double data = seconds_since(start);
     run.result = run.engine.train_step(run.step, run.lr, batch);
     run.seconds = seconds_since(start);
+    run.flops = flops[static_cast<std::size_t>(batch.shape)];
     const graph::Program& program = run.engine.plan().shapes[batch.shape].train_program;
     run.phases = timed ? phases_of_step(program, times, data, run.seconds)
                        : StepPhases{{"data", data}, {"step", run.seconds - data}};

@@ -4,17 +4,10 @@
 #include "comm/mesh.h"
 #include "config/config.h"
 #include "device/device.h"
+#include "train/observer.h"
 #include "train/stop_requests.h"
 
 namespace tfm::train {
-
-// The host of rank 0, for those who compare runs.
-struct HostFacts {
-  std::string cpu;  // model; empty: not known
-  int ranks = 1, threads = 1;
-  int cores = 1;                // that its ranks may run on
-  bool oversubscribed = false;  // on some host of the run, ranks have more threads than cores
-};
 
 struct TrainOutcome {
   std::int64_t step = 0;  // last step done
@@ -27,9 +20,10 @@ struct TrainOutcome {
 // or Error(input) with every problem, where its key was written.
 void check_inputs(const config::Config& config);
 
-// Collective over the mesh. `requests`: from before any thread was started.
+// Collective over the mesh. `requests`: from before any thread was started. `machine`: for reports.
 // Prints progress on rank 0. Throws Error with the contract's exit code.
 TrainOutcome train(const config::Config& config, const comm::Mesh& mesh,
-                   const device::Device& device, const HostFacts& host, StopRequests& requests);
+                   const device::Device& device, StopRequests& requests,
+                   const Machine& machine = {});
 
 }  // namespace tfm::train

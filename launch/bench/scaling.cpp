@@ -10,6 +10,8 @@
 #include "core/version.h"
 #include "launch/bench/launcher.h"
 #include "launch/bench/rates.h"
+#include "launch/support/control_group.h"
+#include "plan/choose.h"
 #include "plan/prediction.h"
 #include "plan/rank_plans.h"
 #include "telemetry/live_line.h"
@@ -102,8 +104,8 @@ std::string reason_of(const std::string& problems) {
 struct Point {
   std::string axis;  // empty: as configured
   int ranks = 1;
-  std::string skipped;              // why it cannot be run; empty: it can
-  config::Config config, resolved;  // of its runs; for its ranks
+  std::string skipped;    // why it cannot be run; empty: it can
+  config::Config config;  // of its runs
   std::vector<MeasuredRun> runs;
 
   const Json& host() const { return runs.front().host; }
@@ -211,9 +213,9 @@ class Scaling {
       c.eval = {};
       c.checkpoint = {.resume = "never"};
       c.metrics = {};
-      p.config = p.resolved = c;
-      config::resolve_for_ranks(p.resolved, ranks);
-      train::check_inputs(p.resolved);
+      p.config = c;
+      config::resolve_for_ranks(c, ranks);
+      train::check_inputs(c);
     } catch (const Error& e) {
       if (e.code() != ExitCode::usage) throw;
       p.skipped = reason_of(e.what());
@@ -227,9 +229,13 @@ class Scaling {
       device = plan::gpu_model(plan::Target::h200);
       if (read_.tf32) device.use_tf32();
     } else {
-      device = plan::cpu_model(core_, 0, p.host()["cores"], p.host()["ranks"], p.host()["threads"]);
+      device = plan::cpu_model(core_, host_memory(), p.host()["cores"], p.host()["ranks"],
+                               p.host()["threads"]);
     }
-    return plan::predict(plan::RankPlans(p.resolved).stages(), device).seconds();
+    config::Config c = p.config;
+    plan::choose(c, p.ranks, device).set(c);
+    config::resolve_for_ranks(c, p.ranks);
+    return plan::predict(plan::RankPlans(c).stages(), device).seconds();
   }
 
   Json prediction(const Json& cpu) const {

@@ -5,6 +5,7 @@
 #include "data/run_data.h"
 #include "device/timed.h"
 #include "launch/bench/bench.h"
+#include "launch/support/automatic.h"
 #include "models/registry.h"
 #include "train/step_phases.h"
 
@@ -80,7 +81,7 @@ class StepBench {
     if (args.positional().size() != 1)
       throw Error(ExitCode::usage, "expected: tfm-bench step CONFIG.yaml [section.key=value ...]");
     config::Config c = load_config(args.positional()[0], args.overrides());
-    config::resolve_for_ranks(c, launch.ranks);
+    choose(launch, c);
     return c;
   }
 

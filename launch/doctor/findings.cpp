@@ -95,8 +95,7 @@ nlohmann::ordered_json Findings::json() const {
 }
 
 std::vector<std::string> gather(const Launch& launch, const std::string& text) {
-  if (!launch.session) return {text};
-  return launch.session->gather(text, comm::MpiSession::Scope::job);
+  return launch.gather(text);
 }
 
 std::vector<double> gather(const Launch& launch, double value) {

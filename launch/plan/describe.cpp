@@ -116,7 +116,7 @@ Json describe_collectives(const plan::StepPlan& p) {
 }
 
 Json describe_plan(const plan::RankPlans& plans, const config::Config& read,
-                   const plan::DeviceModel& device) {
+                   const plan::Choice& choice, const plan::DeviceModel& device) {
   const plan::StepPlan& p = plans.first();
   const plan::ShapePlan& shape = p.largest();
   Json j;
@@ -127,6 +127,12 @@ Json describe_plan(const plan::RankPlans& plans, const config::Config& read,
     j["layers_per_stage"] = models::Stages(p.config, p.mesh).blocks_per_stage();
   j["micro_batch_size"] = shape.shape.sequences;
   j["micro_batches"] = shape.micro_batches;
+  j["recompute"] = config::word(p.config.recompute);
+  if (p.config.recompute_layers > 0) j["recompute_layers"] = p.config.recompute_layers;
+  j["chosen"] = Json::object();
+  if (!choice.micro_batch_text.empty())
+    j["chosen"]["train.micro_batch_size"] = choice.micro_batch_text;
+  if (!choice.recompute_text.empty()) j["chosen"]["recompute"] = choice.recompute_text;
   j["shape"] = {{"sequences", shape.batch},
                 {"length", shape.shape.length},
                 {"source_length", shape.shape.source_length},

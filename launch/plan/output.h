@@ -2,6 +2,7 @@
 // What tfm-plan says, as JSON and as text made of it.
 #include <nlohmann/json.hpp>
 
+#include "plan/choose.h"
 #include "plan/device_model.h"
 #include "plan/rank_plans.h"
 #include "plan/suggest.h"
@@ -12,7 +13,7 @@ using Json = nlohmann::ordered_json;
 
 // The plan of a configuration as it was read: memory, collectives, prediction, a layout that fits.
 Json describe_plan(const plan::RankPlans& plans, const config::Config& read,
-                   const plan::DeviceModel& device);
+                   const plan::Choice& choice, const plan::DeviceModel& device);
 void print_plan(const Json& j, const plan::RankPlans& plans);
 // Of a step, in order; equal ones that follow each other are counted.
 Json describe_collectives(const plan::StepPlan& p);

@@ -132,6 +132,9 @@ void print_plan(const Json& j, const plan::RankPlans& plans) {
   std::printf("layout            %s, micro-batch %d, %d micro-batches per step\n",
               plans.first().mesh.layout.str().c_str(), j["micro_batch_size"].get<int>(),
               j["micro_batches"].get<int>());
+  for (const auto& [key, text] : j["chosen"].items())
+    std::printf("%-17s %s\n", key == "recompute" ? "recompute" : "micro-batch",
+                text.get<std::string>().c_str());
   if (j.contains("layers_per_stage"))
     std::printf("layers per stage  %s\n", j["layers_per_stage"].dump().c_str());
   std::printf(

@@ -9,10 +9,10 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <set>
-#include <sstream>
 #include <tuple>
+
+#include "launch/support/control_group.h"
 
 extern char** environ;
 
@@ -37,11 +37,6 @@ bool bind(const Cpus& cpus) {
   CpuMask mask{};
   for (int c : cpus) CPU_SET_S(c, sizeof mask, mask.data());
   return sched_setaffinity(0, sizeof mask, mask.data()) == 0;
-}
-
-std::string text_of(const fs::path& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 pid_t parent_of(pid_t pid) {
@@ -97,10 +92,6 @@ std::optional<int> threads_asked_for() {
   return omp ? std::optional(std::max(1, std::atoi(omp))) : std::nullopt;
 }
 
-std::optional<double> quota_of_this_process() {
-  return cpu_quota("/sys/fs/cgroup", text_of("/proc/self/cgroup"));
-}
-
 // `ranks`: {threads, fair share, ...} of each rank.
 std::string warning_of(const std::vector<std::string>& ranks) {
   int fewer = 0;
@@ -151,35 +142,6 @@ bool bound_by_default(const std::map<std::string, std::string>& environment) {
   return policy.find("pe=") == std::string::npos;
 }
 
-std::optional<double> cpu_quota(const fs::path& root, const std::string& groups) {
-  std::optional<double> least;
-  const auto limit = [&](double quota, double period) {
-    if (quota > 0 && period > 0) least = std::min(least.value_or(quota / period), quota / period);
-  };
-  std::istringstream lines(groups);
-  for (std::string line; std::getline(lines, line);) {  // "0::/a/b", "4:cpu,cpuacct:/a/b"
-    const auto first = line.find(':'), second = line.find(':', first + 1);
-    if (first == line.npos || second == line.npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    const bool v2 = controllers.empty();
-    if (!v2 && ("," + controllers + ",").find(",cpu,") == std::string::npos) continue;
-    const fs::path mount = v2 ? root : root / controllers;
-    for (fs::path group = fs::path(line.substr(second + 1)).relative_path();;
-         group = group.parent_path()) {
-      double quota = -1, period = -1;
-      if (v2)
-        std::istringstream(text_of(mount / group / "cpu.max")) >> quota >>
-            period;  // or "max 100000"
-      else
-        quota = std::atof(text_of(mount / group / "cpu.cfs_quota_us").c_str()),
-        period = std::atof(text_of(mount / group / "cpu.cfs_period_us").c_str());
-      limit(quota, period);
-      if (group.empty()) break;
-    }
-  }
-  return least;
-}
-
 RankCores take_cores(const comm::MpiSession* session) {
   const int local = session ? session->local_rank() : 0,
             ranks = session ? session->ranks_per_node() : 1;
@@ -199,7 +161,7 @@ RankCores take_cores(const comm::MpiSession* session) {
   std::set<int> usable(node.begin(), node.end());
   for (const Cpus& cpus : all) usable.insert(cpus.begin(), cpus.end());
   const std::optional<int> asked = threads_asked_for();
-  const std::optional<double> quota = quota_of_this_process();
+  const std::optional<double> quota = cpu_quota_of_this_process();
   const std::vector<Cpus> fair(static_cast<std::size_t>(ranks), Cpus(usable.begin(), usable.end()));
   std::set<int> taken;
   for (const Cpus& cpus : all) taken.insert(cpus.begin(), cpus.end());
@@ -233,11 +195,11 @@ std::string cpu_model() {
   return value < end ? all.substr(value + 2, end - value - 2) : "";
 }
 
-int cores_at_hand() { return threads_on({cpus_of_process(0)}, 0, quota_of_this_process()); }
+int cores_at_hand() { return threads_on({cpus_of_process(0)}, 0, cpu_quota_of_this_process()); }
 
 int threads_of_rank(int ranks_of_node) {
   const std::vector<Cpus> ranks(static_cast<std::size_t>(ranks_of_node), cpus_of_process(0));
-  return threads_asked_for().value_or(threads_on(ranks, 0, quota_of_this_process()));
+  return threads_asked_for().value_or(threads_on(ranks, 0, cpu_quota_of_this_process()));
 }
 
 }  // namespace tfm::launch

@@ -24,10 +24,6 @@ int threads_on(const std::vector<Cpus>& ranks, int local_rank, std::optional<dou
 // a rank in the launch's environment.
 bool bound_by_default(const std::map<std::string, std::string>& environment);
 
-// The limit of this process's control group (v2 or v1) and those around it. `root`: of the mounted
-// file system; `groups`: the text of /proc/self/cgroup.
-std::optional<double> cpu_quota(const std::filesystem::path& root, const std::string& groups);
-
 struct RankCores {
   int threads = 1;
   int own = 1;       // cores that this rank may run on

@@ -129,6 +129,11 @@ Launch::Launch(bool warn) {
   if (warn && !cores.warning.empty()) std::fprintf(stderr, "warning: %s\n", cores.warning.c_str());
 }
 
+std::vector<std::string> Launch::gather(const std::string& text) const {
+  if (!session) return {text};
+  return session->gather(text, comm::MpiSession::Scope::job);
+}
+
 void Launch::check_same(const config::Config& config) const {
   if (session) check_same_settings(*session, settings_of_rank(&config));
 }

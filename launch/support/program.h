@@ -56,7 +56,8 @@ struct Launch {
   RankCores cores;
   // Rank 0 warns of a binding that leaves cores idle.
   explicit Launch(bool warn = true);
-  int threads() const { return cores.threads; }  // of this rank
+  int threads() const { return cores.threads; }                    // of this rank
+  std::vector<std::string> gather(const std::string& text) const;  // of all ranks; collective
   // Collective, before the first use of `config`. Error(environment) where ranks run different
   // builds, Error(usage) with the first key that differs where their configurations do.
   void check_same(const config::Config& config) const;

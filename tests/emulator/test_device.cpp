@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "device/cuda/blas.h"
 #include "device/cuda/measure.h"
+#include "device/device.h"
 #include "device/memory.h"
 #include "device/replay.h"
 #include "fake_runtime.h"
@@ -91,6 +92,13 @@ void expect_products() {
         expect_close(got[0].values, want[0].values, want[0].bound, "c");
       }
 }
+TEST_F(DeviceRuntime, AGpuIsDescribed) {
+  emulator::runtime.free_bytes = 5000;
+  const device::Device::Gpu gpu = device::Device::describe_gpu(3);
+  EXPECT_EQ(gpu.name, "Block emulator/1");
+  EXPECT_EQ(gpu.memory_bytes, 6000);
+}
+
 TEST_F(DeviceRuntime, ProductsAsTheCpus) {
   expect_products<float>();
   expect_products<double>();

@@ -49,6 +49,8 @@ def check_messages():
         (2, ["data.train.path=missing.txt"], 3, "missing.txt"),
         (0, ["model.vocab=5"], 2, "vocab_size"),
         (0, ["precision=fp8"], 2, "bf16"),
+        (0, ["recompute_layers=1"], 2, "recompute_layers 1 with recompute none recomputes nothing; expected recompute selective or full"),
+        (0, ["recompute=auto", "recompute_layers=1"], 2, "recompute_layers 1 with recompute auto, which chooses it; expected"),
         (0, ["device=cuda"], 4, "device is cuda"),
     ]:
         out = run(ranks, "tfm-train", "cfg.yaml", *args, code=code)
@@ -120,7 +122,7 @@ def check_layouts():
         start, end = events("other.jsonl", "start")[0], events("other.jsonl", "end")[0]
         plan = json.loads(run(0, "tfm-plan", "cfg.yaml", "--ranks", ranks, "--json", *args))
         assert start["planned_bytes"] == end["arena_high_water_bytes"] == max(m["total_bytes"] for m in plan["memory"])
-    for args in (["parallel.zero=1"], ["parallel.bucket_bytes=8Ki"], ["recompute=full"], ["recompute=selective"]):
+    for args in (["parallel.zero=1"], ["parallel.bucket_bytes=8Ki"], ["recompute=full"], ["recompute=selective"], ["recompute=full", "recompute_layers=1"]):
         run(2, "tfm-train", "cfg.yaml", "metrics.jsonl=base.jsonl", "numerics=deterministic")
         run(2, "tfm-train", "cfg.yaml", "metrics.jsonl=other.jsonl", "numerics=deterministic", *args)
         assert losses("base.jsonl") == losses("other.jsonl"), args
@@ -171,6 +173,41 @@ def check_plan():
     assert "use more ranks" in plan("--suggest", "--ranks", 1, "--device", "h100", *large)
     for args, expected in ((["--device", "h300"], "h200, h100"), (["--device", "h200", "--measure"], "cpu"), (["--ranks", "0"], "at least 1")):
         assert expected in plan(*args, code=2)
+
+
+def check_auto():
+    """What auto chooses is said, the same in a plan and in the run, the same on all ranks, and kept by a run that goes on."""
+    auto = ["train.micro_batch_size=auto", "recompute=auto"]
+    plan = run(0, "tfm-plan", "cfg.yaml", "--ranks", 2, "--device", "cpu", *auto)
+    p = json.loads(run(0, "tfm-plan", "cfg.yaml", "--ranks", 2, "--device", "cpu", "--json", *auto))
+    assert p["micro_batch_size"] == 4 and p["recompute"] == "none" and set(p["chosen"]) == {"train.micro_batch_size", "recompute"}, p["chosen"]
+    assert p["chosen"]["train.micro_batch_size"] in plan and json.loads(run(0, "tfm-plan", "cfg.yaml", "--json"))["chosen"] == {}
+    out = run(2, "tfm-train", "cfg.yaml", *auto, "metrics.jsonl=auto.jsonl", "train.steps=2")
+    assert "\nmicro-batch 4 (auto: all sequences of a rank; it takes" in out and "\nrecompute none (auto: fits in " in out, out
+    said, = events("auto.jsonl", "start")
+    assert "micro_batch_size: 4\n" in said["config"] and "recompute: none\n" in said["config"], said["config"]
+    assert said["planned_bytes"] == max(m["total_bytes"] for m in p["memory"])
+    # Others of the checkpoint are kept, where the ranks can have them.
+    store = ["checkpoint.dir=chosen", "checkpoint.every=2"]
+    run(2, "tfm-train", "cfg.yaml", "train.micro_batch_size=2", "recompute=full", "recompute_layers=1", "train.steps=2", *store)
+    out = run(2, "tfm-train", "cfg.yaml", *auto, "train.steps=4", *store)
+    assert "\nmicro-batch 2 (auto: as in chosen/step-00000002)\nrecompute full in 1 block (auto: as in chosen/step-00000002)\n" in out, out
+    out = run(8, "tfm-train", "cfg.yaml", *auto, "train.steps=6", *store)
+    assert "; not as in chosen/step-00000004: the 1 sequences of a replica" in out and "resumed from chosen/step-00000004" in out, out
+    for args, expected in (["--check", "--dump-config"], "micro_batch_size: auto"), (["--check"], "configuration is valid"):
+        assert expected in run(2, "tfm-train", "cfg.yaml", *auto, *args)
+
+
+def check_mfu():
+    """FLOPs of the plan over seconds and the peak, which the first lines name."""
+    for ranks, args in ((0, []), (2, ["parallel.tensor=2", "recompute=full"])):
+        out = run(ranks, "tfm-train", "cfg.yaml", "metrics.jsonl=mfu.jsonl", "train.steps=2", *args)
+        assert "(measured: products of " in out and f" in fp32 on {max(ranks, 1)} rank" in out and "n/a MFU" not in out, out
+        start, = events("mfu.jsonl", "start")
+        plan = json.loads(run(0, "tfm-plan", "cfg.yaml", "--ranks", max(ranks, 1), "--json", *args))
+        assert start["flops_per_step"] == plan["flops_per_step"] and start["peak_flops"] > 1e7 and start["peak_from"] in out, start
+        for e in events("mfu.jsonl"):
+            assert e["mfu"] > 0 and abs(e["mfu"] * e["step_seconds"] * start["peak_flops"] / start["flops_per_step"] - 1) < 1e-9, e
 
 
 def check_bench():
@@ -293,7 +330,7 @@ def main():
         os.chdir(folder)
         pathlib.Path("cfg.yaml").write_text(CONFIG)
         pathlib.Path("text.txt").write_text("the quick brown fox jumps over the lazy dog; " * 300)
-        for check in (check_messages, check_inputs, check_ranks_that_fail, check_layouts, check_plan, check_bench, check_resume, check_early_stopping, check_verify):
+        for check in (check_messages, check_inputs, check_ranks_that_fail, check_layouts, check_plan, check_auto, check_mfu, check_bench, check_resume, check_early_stopping, check_verify):
             check()
             print(check.__name__, "ok", flush=True)
         os.chdir("/")

@@ -72,7 +72,7 @@ def screen(written):
 def check_training():
     quiet = subprocess.run([BIN / "tfm-train", "cfg.yaml"], capture_output=True, text=True, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert "\x1b" not in quiet.stdout + quiet.stderr and "\r" not in quiet.stdout + quiet.stderr
-    stays = lambda lines: [re.sub(r"\d[\d.]*(k|M|G)? tok/s.*| \| \d+ MiB in .*", "", line) for line in lines]
+    stays = lambda lines: [re.sub(r"\d[\d.]*(k|M|G)? tok/s.*| \| \d+ MiB in .*|peak of .*", "", line) for line in lines]
     expected = stays(quiet.stdout.splitlines())
     assert sum("step " in line and "| loss" in line for line in expected) >= 6, expected
     written, _ = on_terminal("tfm-train", "cfg.yaml")

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <numeric>
 
+#include "launch/support/control_group.h"
 #include "launch/support/cores.h"
 #include "support/data_files.h"
 
@@ -99,6 +100,16 @@ TEST_F(Quota, OfVersion1IsThatOfItsCpuController) {
   EXPECT_EQ(of("5:cpuset:/job\n4:cpu,cpuacct:/job\n"), 3.0);
   put("cpu,cpuacct/job/cpu.cfs_quota_us", "-1\n");
   EXPECT_EQ(of("5:cpuset:/job\n4:cpu,cpuacct:/job\n"), std::nullopt);
+}
+
+TEST_F(Quota, OfMemoryIsTheLeastOnThePath) {
+  const auto limit = [&](const std::string& groups) { return memory_limit(dir_.str(), groups); };
+  put("job/step/memory.max", "max\n");
+  EXPECT_EQ(limit("0::/job/step\n"), std::nullopt);
+  put("job/memory.max", "8000000000\n");
+  EXPECT_EQ(limit("0::/job/step\n"), 8e9);
+  put("memory/job/memory.limit_in_bytes", "4000000000\n");
+  EXPECT_EQ(limit("9:memory:/job\n4:cpu,cpuacct:/job\n"), 4e9);
 }
 
 }  // namespace

@@ -175,7 +175,8 @@ std::string full_page() {
                            .loss = 3.25,
                            .grad_norm = 0.5,
                            .lr = 1e-3,
-                           .seconds = 0.5};
+                           .seconds = 0.5,
+                           .mfu = 0.25};
   metrics_server->step(m);
   m.step = 8;
   m.loss = 3.125;
@@ -199,6 +200,7 @@ TEST(MetricsServer, Scrape) {
                            "tfm_steps_total 2",
                            "tfm_tokens_total 2000",
                            "tfm_tokens_per_second 2000",
+                           "tfm_mfu_ratio 0.25",
                            "tfm_loss 3.125",
                            "tfm_eval_loss{split=\"validation\"} 3.5",
                            "tfm_eval_bleu{split=\"validation\"} 31.5",

@@ -98,14 +98,23 @@ TEST(Engine, PlannedMemoryIsTheHighWaterMarkInFiftyRandomConfigurations) {
 }
 
 TEST(Engine, RecomputeSavesMemory) {
-  const auto activations = [](const char* recompute) {
-    const config::Config c = config_with(
-        "preset: gpt2-124m",
-        {std::string("recompute=") + recompute, "train.micro_batch_size=4", "train.seq_len=256"});
+  const auto activations = [](const std::string& recompute, const std::string& layers = "auto") {
+    const config::Config c =
+        config_with("preset: gpt2-124m", {"recompute=" + recompute, "recompute_layers=" + layers,
+                                          "train.micro_batch_size=4", "train.seq_len=256"});
     return plan::make_step_plan(c, comm::single_mesh()).largest().train_program.arena_bytes();
   };
   EXPECT_LT(activations("selective"), activations("none"));
   EXPECT_LT(activations("full"), activations("selective") / 2);
+  for (const char* recompute : {"selective", "full"}) {
+    std::int64_t before = activations("none");
+    for (int layers = 1; layers <= 12; ++layers) {
+      const std::int64_t bytes = activations(recompute, std::to_string(layers));
+      EXPECT_LT(bytes, before) << recompute << " in " << layers;
+      before = bytes;
+    }
+    EXPECT_EQ(before, activations(recompute));
+  }
 }
 
 TEST(Engine, AStepAllocatesNothing) {

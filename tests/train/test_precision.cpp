@@ -154,11 +154,13 @@ TEST(Precision, HalvesTrainAsFloatsDo) {
 TEST(Precision, RecomputationChangesNoBit) {
   for (const char* precision : {"bf16", "fp16"}) {
     Training none(small(precision)), selective(small(precision, "recompute: selective\n")),
-        full(small(precision, "recompute: full\n"));
+        full(small(precision, "recompute: full\n")),
+        first(small(precision, "recompute: full\nrecompute_layers: 1\n"));
     for (int i = 0; i < 4; ++i) {
       const double loss = none.step().loss;
       EXPECT_EQ(loss, selective.step().loss);
       EXPECT_EQ(loss, full.step().loss);
+      EXPECT_EQ(loss, first.step().loss);
     }
   }
 }

@@ -4,13 +4,27 @@
 #include "device/cuda/stream.h"
 
 namespace tfm::device {
+namespace {
 
-Device Device::gpu(int index, int threads, Numerics numerics) {
+// Of this machine's GPUs.
+int place_of(int index) {
   const int count = cuda::device_count();
   if (count == 0)
     throw Error(ExitCode::environment, "device is cuda, but " + cuda::why_no_device() +
                                            "; expected a GPU with a driver, or device cpu");
-  return {std::make_shared<cuda::Stream>(index % count, numerics), threads};
+  return index % count;
+}
+
+}  // namespace
+
+Device Device::gpu(int index, int threads, Numerics numerics) {
+  return {std::make_shared<cuda::Stream>(place_of(index), numerics), threads};
+}
+
+Device::Gpu Device::describe_gpu(int index) {
+  cudaDeviceProp properties;
+  cuda::check(cudaGetDeviceProperties(&properties, place_of(index)));
+  return {properties.name, static_cast<std::int64_t>(properties.totalGlobalMem)};
 }
 
 int Device::gpus() { return cuda::device_count(); }

@@ -1,0 +1,229 @@
+#include "plan/choose.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "plan/layouts.h"
+#include "plan/prediction.h"
+#include "plan/rank_plans.h"
+
+namespace tfm::plan {
+namespace {
+
+bool chooses_size(const config::Config& c) { return c.train.micro_batch_size == 0; }
+bool chooses_recompute(const config::Config& c) {
+  return c.recompute == config::Recompute::automatic;
+}
+Choice as_configured(const config::Config& c) {
+  return {c.train.micro_batch_size, c.recompute, c.recompute_layers, {}, {}};
+}
+
+std::string gigabytes(std::int64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g GB", static_cast<double>(bytes) * 1e-9);
+  return text;
+}
+
+std::string percent(double share) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2g %%", 100 * share);
+  return text;
+}
+
+struct Candidate {
+  std::int64_t size = 0;  // of a micro-batch; 0: by length
+  config::Recompute recompute{};
+  std::int64_t layers = 0;  // that recompute; 0: all
+  std::int64_t bytes = 0;   // of the rank that needs most
+  double seconds = 0;       // of a step
+
+  std::string recompute_text() const {
+    const std::string blocks = layers == 1 ? " block" : " blocks";
+    return config::word(recompute) + (layers > 0 ? " in " + std::to_string(layers) + blocks : "");
+  }
+  std::string size_text() const { return size > 0 ? std::to_string(size) : "by length"; }
+  double saves(const Candidate& instead_of) const { return 1 - seconds / instead_of.seconds; }
+};
+
+// The micro-batch for one way to recompute.
+struct Sized {
+  Candidate at;
+  std::optional<Candidate> next;  // the next larger size that was tried
+  double gain = 0;                // the most that a larger one that fits saves
+};
+
+class Chooser {
+ public:
+  Chooser(const config::Config& config, int ranks, const DeviceModel& device)
+      : config_(config),
+        device_(device),
+        all_(config, ranks, From::first),
+        smaller_(config, ranks, From::given) {}
+
+  Choice choose() const {
+    std::optional<Sized> best, before;
+    const auto ways =
+        chooses_recompute(config_) ? all_.recomputations(config_) : std::vector{config_};
+    for (const config::Config& recomputes : ways) {
+      const auto found = sized(recomputes);
+      if (!found) continue;
+      if (!best || !fits(best->at) || (fits(found->at) && found->at.saves(best->at) >= kLeastGain))
+        before = best, best = found;
+      if (fits(found->at) && !(found->next && !fits(*found->next))) break;
+    }
+    if (!best) return as_configured(config_);
+    if (chooses_recompute(config_)) best->at = with_fewest_layers(best->at);
+    Choice choice{best->at.size, best->at.recompute, best->at.layers, {}, {}};
+    if (chooses_size(config_))
+      choice.micro_batch_text = best->at.size_text() + " (auto: " + why(*best) + ")";
+    if (chooses_recompute(config_))
+      choice.recompute_text =
+          best->at.recompute_text() + " (auto: " + why_recompute(*best, before) + ")";
+    return choice;
+  }
+
+  // Empty, with the reason, where the ranks cannot have the earlier choice or it does not fit.
+  std::optional<Choice> keep(const EarlierChoice& earlier, std::string& why_not) const {
+    config::Config c = config_;
+    if (chooses_size(c)) c.train.micro_batch_size = earlier.micro_batch_size;
+    if (chooses_recompute(c))
+      c.recompute = earlier.recompute, c.recompute_layers = earlier.recompute_layers;
+    std::string refusal;
+    const auto planned = plan(c, &refusal);
+    if (planned && fits(*planned)) {
+      Choice choice{planned->size, planned->recompute, planned->layers, {}, {}};
+      const std::string from = " (auto: as in " + earlier.from + ")";
+      if (chooses_size(config_)) choice.micro_batch_text = planned->size_text() + from;
+      if (chooses_recompute(config_)) choice.recompute_text = planned->recompute_text() + from;
+      return choice;
+    }
+    why_not = "; not as in " + earlier.from + ": ";
+    if (planned)
+      why_not += "micro-batch " + planned->size_text() + " with recompute " +
+                 planned->recompute_text() + " takes " + gigabytes(planned->bytes) + " of " +
+                 usable();
+    else
+      why_not += refusal;
+    return std::nullopt;
+  }
+
+ private:
+  bool fits(const Candidate& x) const { return x.bytes <= device_.usable_bytes(); }
+  std::string usable() const { return gigabytes(device_.usable_bytes()); }
+
+  std::optional<Candidate> plan(const config::Config& c, std::string* refusal = nullptr) const {
+    const auto resolved = all_.resolve(c, refusal);
+    if (!resolved) return std::nullopt;
+    StagePlans plans(*resolved);
+    return Candidate{resolved->train.micro_batch_size, resolved->recompute,
+                     resolved->recompute_layers, plans.fullest().memory.total(),
+                     predict(plans.stages(), device_).seconds()};
+  }
+
+  std::optional<Sized> sized(const config::Config& c) const {
+    std::optional<Sized> found;
+    const auto sizes = chooses_size(c) ? smaller_.micro_batches(c) : std::vector{c};
+    for (const config::Config& size : sizes) {  // the largest first
+      const auto planned = plan(size);
+      if (!planned) continue;
+      const bool first = !found;
+      found = Sized{*planned, first ? std::nullopt : std::optional(found->at)};
+      if (!fits(*planned)) continue;
+      return first && chooses_size(c) ? enlarged(c, *planned) : found;
+    }
+    return found;
+  }
+
+  // Blocks at whose start the recomputation of a rank begins anew, of the rank that has most.
+  std::int64_t blocks(const config::Config& c) const {
+    const auto resolved = all_.resolve(c);
+    StagePlans plans(*resolved);
+    int most = 0;
+    for (const StepPlan* p : plans.stages())
+      for (const graph::Node& n : p->largest().training.tape->nodes())
+        most = std::max(most, n.scope + 1);
+    return most;
+  }
+
+  // The same with the fewest blocks that recompute with which it fits.
+  Candidate with_fewest_layers(const Candidate& x) const {
+    if (x.recompute == config::Recompute::none || !fits(x)) return x;
+    config::Config c = config_;
+    c.train.micro_batch_size = x.size, c.recompute = x.recompute;
+    Candidate least = x;
+    for (std::int64_t too_few = 0, enough = blocks(c); enough - too_few > 1;) {
+      c.recompute_layers = (too_few + enough) / 2;
+      const auto planned = plan(c);
+      const bool good = planned && fits(*planned);
+      if (good) least = *planned;
+      (good ? enough : too_few) = c.recompute_layers;
+    }
+    return least;
+  }
+
+  // From `least`, which fits, to the smallest size that no larger one beats by kLeastGain.
+  Sized enlarged(const config::Config& c, const Candidate& least) const {
+    std::vector<Candidate> tried{least};
+    if (least.size > 0)
+      for (const config::Config& larger : all_.micro_batches(c)) {
+        if (larger.train.micro_batch_size <= least.size) continue;
+        if (const auto planned = plan(larger)) tried.push_back(*planned);
+        if (!fits(tried.back())) break;
+      }
+    const auto unfit = fits(tried.back()) ? tried.end() : tried.end() - 1;
+    const Candidate& fastest = *std::min_element(
+        tried.begin(), unfit, [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
+    const auto at = std::ranges::find_if(
+        tried, [&](const Candidate& x) { return fastest.saves(x) < kLeastGain; });
+    Sized found{*at, std::nullopt, fastest.saves(*at)};
+    if (at + 1 != tried.end()) found.next = *(at + 1);
+    return found;
+  }
+
+  std::string why(const Sized& s) const {
+    const std::string takes = gigabytes(s.at.bytes);
+    if (!fits(s.at)) return "the smallest; it takes " + takes + " and does not fit in " + usable();
+    if (s.at.size == 0) return "up to 4096 tokens of a side; it takes " + takes;
+    if (!s.next) return "all sequences of a rank; it takes " + takes;
+    const std::string next = s.next->size_text() + " would take " + gigabytes(s.next->bytes);
+    if (!fits(*s.next)) return "the largest that fits in " + usable() + "; " + next;
+    return (s.gain > 0
+                ? "larger ones are predicted to save at most " + percent(s.gain) + " of a step"
+                : "larger ones are predicted to be slower") +
+           "; " + next + " instead of " + takes;
+  }
+
+  std::string why_recompute(const Sized& s, const std::optional<Sized>& before) const {
+    const std::string with = "with micro-batch " + s.at.size_text();
+    if (!fits(s.at)) return "does not fit in " + usable() + " even so";
+    if (!before) return "fits in " + usable() + " " + with;
+    const std::string other = config::word(before->at.recompute);
+    if (!fits(before->at))
+      return other + " takes " + gigabytes(before->at.bytes) + " and does not fit in " + usable();
+    return "predicted to save " + percent(s.at.saves(before->at)) + " of a step " + with +
+           ", which does not fit with " + other;
+  }
+
+  const config::Config& config_;
+  const DeviceModel& device_;
+  const Layouts all_, smaller_;
+};
+
+}  // namespace
+
+Choice choose(const config::Config& config, int ranks, const DeviceModel& device,
+              const std::optional<EarlierChoice>& earlier) {
+  config::Config checked = config;
+  config::resolve_for_ranks(checked, ranks);
+  if (!chooses_size(config) && !chooses_recompute(config)) return as_configured(config);
+  const Chooser chooser(config, ranks, device);
+  std::string why_not;
+  if (earlier)
+    if (const auto kept = chooser.keep(*earlier, why_not)) return *kept;
+  Choice choice = chooser.choose();
+  for (std::string* text : {&choice.micro_batch_text, &choice.recompute_text})
+    if (!text->empty()) text->insert(text->size() - 1, why_not);
+  return choice;
+}
+
+}  // namespace tfm::plan

@@ -1,0 +1,99 @@
+#include "launch/bench/peak.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+
+#include "core/strings.h"
+#include "launch/bench/rates.h"
+#include "launch/support/automatic.h"
+#include "plan/step_plan.h"
+
+namespace tfm::launch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Other processes take turns on the cores: many short products find one that none interrupts.
+constexpr double kShort = 0.001;  // seconds of a product that is followed by a larger one
+constexpr double kTries = 0.015;  // seconds of products of one size
+constexpr int kLeastTries = 4;
+constexpr std::int64_t kSmallest = 256, kLargest = 1024;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+struct Rate {
+  double flops = 0;
+  std::int64_t size = 0;
+};
+
+// The highest of all sizes and tries.
+Rate best_rate(device::Device& device, DType type) {
+  Rate best;
+  for (std::int64_t n = kSmallest; n <= kLargest; n *= 2) {
+    double least = 0;
+    const double rate = product_rate(device, type, n, [&](const auto& product) {
+      product();
+      const auto start = Clock::now();
+      for (int i = 0; i < kLeastTries || seconds_since(start) < kTries; ++i) {
+        const auto begin = Clock::now();
+        product();
+        const double seconds = seconds_since(begin);
+        least = i == 0 ? seconds : std::min(least, seconds);
+      }
+      return least;
+    });
+    if (rate > best.flops) best = {rate, n};
+    if (least > kShort) break;
+  }
+  return best;
+}
+
+std::string tera(double flops) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g TFLOP/s", flops * 1e-12);
+  return text;
+}
+
+// Of cores that ranks take turns on each measures more than its share.
+double share_of_cores(const Launch& launch) {
+  const int here = launch.session ? launch.session->ranks_per_node() : 1;
+  return std::min(1.0, static_cast<double>(launch.cores.together) / (launch.threads() * here));
+}
+
+void measure_peak(const Launch& launch, config::Precision precision, train::Machine& machine) {
+  device::Device device = device::Device::cpu(launch.threads());
+  launch.gather("");  // all measure at once
+  const Rate mine = best_rate(device, plan::dtype_of(precision));
+  for (const std::string& rate : launch.gather(number_text(mine.flops * share_of_cores(launch))))
+    machine.peak_flops += std::stod(rate);
+  machine.peak_from = "measured: products of " + std::to_string(mine.size) + " x " +
+                      std::to_string(mine.size) + " in " + config::word(precision) + " on " +
+                      std::to_string(launch.ranks) + (launch.ranks == 1 ? " rank" : " ranks") +
+                      " of " + std::to_string(launch.threads()) +
+                      (launch.threads() == 1 ? " thread" : " threads");
+}
+
+}  // namespace
+
+void set_peak(const Launch& launch, const config::Config& config, train::Machine& machine) {
+  const DType type = plan::dtype_of(config.precision);
+  if (config.device == config::DeviceKind::cuda) {
+    const plan::DeviceModel gpu = device_model(launch, config);
+    machine.peak_flops = gpu.rates(type).peak * launch.ranks;
+    machine.peak_from = "datasheet: " + tera(gpu.rates(type).peak) + " of " + gpu.name +
+                        ", times " + std::to_string(launch.ranks);
+    if (machine.peak_flops == 0) {
+      machine.notes.push_back("MFU is unknown: no table has the peak of " + gpu.name);
+      return;
+    }
+  } else {
+    measure_peak(launch, config.precision, machine);
+  }
+  machine.notes.push_back("MFU is of a peak of " + tera(machine.peak_flops) + " (" +
+                          machine.peak_from + ")");
+}
+
+}  // namespace tfm::launch

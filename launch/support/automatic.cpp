@@ -1,0 +1,76 @@
+#include "launch/support/automatic.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "launch/support/control_group.h"
+
+namespace tfm::launch {
+namespace {
+
+int ranks_here(const Launch& launch) {
+  return launch.session ? launch.session->ranks_per_node() : 1;
+}
+
+// Ranks may share a GPU.
+plan::DeviceModel model_of(const device::Device::Gpu& gpu, const config::Config& config) {
+  const auto target = plan::target_of(gpu.name, gpu.memory_bytes);
+  plan::DeviceModel model = plan::gpu_model(target.value_or(plan::Target::a100));
+  if (config.tf32) model.use_tf32();
+  if (!target) model.wide.peak = model.half.peak = 0;
+  model.name = gpu.name;
+  return model;
+}
+
+std::string lines_of(const plan::Choice& c) {
+  return std::to_string(c.micro_batch_size) + '\n' + config::word(c.recompute) + '\n' +
+         std::to_string(c.recompute_layers) + '\n' + c.micro_batch_text + '\n' + c.recompute_text;
+}
+
+plan::Choice choice_of(const std::string& text) {
+  std::istringstream lines(text);
+  plan::Choice c;
+  std::string size, recompute, layers;
+  std::getline(lines, size), std::getline(lines, recompute), std::getline(lines, layers);
+  std::getline(lines, c.micro_batch_text), std::getline(lines, c.recompute_text);
+  c.micro_batch_size = std::stoll(size), c.recompute_layers = std::stoll(layers);
+  c.recompute = *config::value_of<config::Recompute>(recompute);
+  return c;
+}
+
+}  // namespace
+
+plan::DeviceModel host_model(const Launch& launch, std::int64_t memory_bytes) {
+  return plan::cpu_model(plan::reference_core(), memory_bytes, launch.cores.together,
+                         ranks_here(launch), launch.threads());
+}
+
+plan::DeviceModel device_model(const Launch& launch, const config::Config& config) {
+  const std::int64_t here = ranks_here(launch), gpus = device::Device::gpus();
+  std::optional<device::Device::Gpu> gpu;
+  if (config.device == config::DeviceKind::cuda)
+    gpu = device::Device::describe_gpu(launch.session ? launch.session->local_rank() : 0);
+  std::int64_t least = gpu ? gpu->memory_bytes / ceil_div(here, gpus) : host_memory() / here;
+  for (const std::string& bytes : launch.gather(std::to_string(least)))
+    least = std::min<std::int64_t>(least, std::stoll(bytes));
+  plan::DeviceModel model = gpu ? model_of(*gpu, config) : host_model(launch, least * here);
+  model.memory_bytes = least;
+  return model;
+}
+
+plan::Choice choose(const Launch& launch, config::Config& config,
+                    const std::function<std::optional<plan::EarlierChoice>()>& earlier) {
+  config::Config checked = config;  // an error that all ranks have
+  config::resolve_for_ranks(checked, launch.ranks);
+  const plan::DeviceModel device = device_model(launch, config);
+  std::string chosen;
+  if (comm::rank_of_launch() == 0)
+    chosen = lines_of(plan::choose(config, launch.ranks, device,
+                                   earlier ? earlier() : std::optional<plan::EarlierChoice>()));
+  const plan::Choice choice = choice_of(launch.gather(chosen)[0]);
+  choice.set(config);
+  config::resolve_for_ranks(config, launch.ranks);
+  return choice;
+}
+
+}  // namespace tfm::launch

@@ -1,0 +1,250 @@
+// What `auto` becomes, against plans of all there is to choose from.
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "plan/choose.h"
+#include "plan/fit.h"
+#include "plan/prediction.h"
+#include "plan/rank_plans.h"
+
+namespace tfm {
+namespace {
+
+using Overrides = std::vector<std::string>;
+
+config::Config choose_config(const std::string& model, Overrides overrides = {}) {
+  overrides.insert(overrides.begin(), {"recompute=auto", "train.micro_batch_size=auto"});
+  const bool pairs = model.find("encoder_decoder") != model.npos;
+  return config::parse_config("model: {" + model + "}\ndata: {train: " +
+                                  (pairs ? "{type: pairs, source: a, target: b}"
+                                         : std::string(model.find("encoder") != model.npos
+                                                           ? "{type: mlm, path: none.bin}"
+                                                           : "{type: tokens, path: none.bin}")) +
+                                  "}\n",
+                              "test", overrides);
+}
+
+struct Planned {
+  std::int64_t bytes = 0;
+  double seconds = 0;
+};
+
+// Of every rank, not only of those that a choice looks at.
+Planned planned(config::Config c, int ranks, const plan::DeviceModel& device) {
+  config::resolve_for_ranks(c, ranks);
+  const plan::RankPlans plans(c);
+  Planned p{.seconds = plan::predict(plans.stages(), device).seconds()};
+  plans.each([&](const plan::StepPlan& q, std::int64_t) {
+    p.bytes = std::max(p.bytes, q.memory.total());
+  });
+  return p;
+}
+
+plan::DeviceModel device_named(const std::string& name) {
+  if (name == "cpu") return plan::cpu_model(plan::reference_core(), 64'000'000'000, 8, 2, 4);
+  return plan::gpu_model(*config::value_of<plan::Target>(name));
+}
+
+constexpr const char* kModels[] = {
+    "family: decoder, vocab_size: 50257, d_model: 768, n_layers: 4, n_heads: 12",
+    "family: decoder, vocab_size: 32000, d_model: 4096, n_layers: 6, n_heads: 32, n_kv_heads: 8, "
+    "d_ff: 14336, norm: rmsnorm, activation: swiglu, position: rope, bias: false",
+    "family: decoder, vocab_size: 50257, d_model: 1600, n_layers: 8, n_heads: 25",
+    "family: encoder, vocab_size: 30522, d_model: 1024, n_layers: 24, n_heads: 16",
+    "family: encoder_decoder, vocab_size: 37000, d_model: 1024, n_encoder_layers: 3, "
+    "n_decoder_layers: 3, n_heads: 16, d_ff: 4096",
+};
+
+// Checks a choice and counts what ended it.
+void check(const config::Config& read, int ranks, const plan::DeviceModel& device,
+           std::map<std::string, int>& ends) {
+  const plan::Choice choice = plan::choose(read, ranks, device);
+  SCOPED_TRACE(device.name + ": micro-batch " + choice.micro_batch_text + ", recompute " +
+               choice.recompute_text);
+  const auto with = [&](std::int64_t size, config::Recompute recompute) {
+    config::Config c = read;
+    c.train.micro_batch_size = size, c.recompute = recompute;
+    return planned(c, ranks, device);
+  };
+  config::Config as_chosen = read;
+  choice.set(as_chosen);
+  config::resolve_for_ranks(as_chosen, ranks);
+  EXPECT_EQ(as_chosen.recompute, choice.recompute);
+  const std::int64_t size = choice.micro_batch_size,
+                     replica = read.train.global_batch_size / as_chosen.parallel.data;
+  const Planned mine = planned(as_chosen, ranks, device);
+  EXPECT_LE(mine.bytes, device.usable_bytes());
+  std::string end = "all sequences";
+  for (std::int64_t larger = size + 1; larger <= replica; ++larger) {
+    if (replica % larger != 0) continue;
+    const Planned other = with(larger, choice.recompute);
+    const bool fits = other.bytes <= device.usable_bytes();
+    EXPECT_TRUE(!fits || other.seconds > 0.99 * mine.seconds) << larger << " is faster";
+    if (end == "all sequences") {
+      end = fits ? "gain" : "memory";
+      EXPECT_NE(choice.micro_batch_text.find(std::to_string(larger) + " would take"),
+                std::string::npos);
+      EXPECT_EQ(choice.micro_batch_text.find("the largest that fits") != std::string::npos, !fits);
+    }
+  }
+  ++ends[end];
+  if (choice.recompute == config::Recompute::none) return;
+  EXPECT_GT(with(size, config::Recompute::none).bytes, device.usable_bytes());
+  config::Config fewer = as_chosen;
+  fewer.recompute_layers = choice.recompute_layers - 1;
+  if (choice.recompute_layers > 1) {
+    EXPECT_GT(planned(fewer, ranks, device).bytes, device.usable_bytes());
+    ++ends["some layers"];
+  }
+  ++ends["recompute"];
+}
+
+TEST(Choose, FitsAndNoLargerOneIsWorthItsMemory) {
+  std::map<std::string, int> ends;
+  int configurations = 0;
+  for (const char* model : kModels)
+    for (const char* device : {"h200", "a100-40gb", "cpu"})
+      for (const auto& [overrides, ranks] :
+           {std::pair{Overrides{"train.global_batch_size=96", "train.seq_len=512"}, 2},
+            std::pair{Overrides{"train.global_batch_size=512", "train.seq_len=2048",
+                                "precision=bf16", "parallel.zero=1"},
+                      4}}) {
+        Overrides all = overrides;
+        all.push_back(device == std::string("cpu") ? "device=cpu" : "device=cuda");
+        all.push_back("model.max_seq_len=2048");
+        check(choose_config(model, all), ranks, device_named(device), ends);
+        ++configurations;
+      }
+  EXPECT_EQ(configurations, 30);
+  for (const char* end : {"all sequences", "gain", "memory", "recompute", "some layers"})
+    EXPECT_GT(ends[end], 0) << end << " is not among them";
+}
+
+const std::string kSmall =
+    "family: decoder, vocab_size: 100, d_model: 64, n_layers: 3, n_heads: 4, dropout: 0";
+
+plan::DeviceModel memory_of(std::int64_t bytes) {
+  plan::DeviceModel d = plan::gpu_model(plan::Target::h200);
+  d.memory_bytes = bytes, d.reserve_bytes = 0;
+  return d;
+}
+
+TEST(Choose, OnProcessorsMoreThan4096TokensGainNothing) {
+  const config::Config c =
+      choose_config(kSmall, {"train.seq_len=128", "train.global_batch_size=96"});
+  const plan::Choice choice = plan::choose(c, 1, device_named("cpu"));
+  EXPECT_EQ(choice.micro_batch_size, 32);
+  EXPECT_EQ(choice.recompute, config::Recompute::none);
+}
+
+TEST(Choose, WhatTheConfigurationSaysStays) {
+  const auto chosen = [](const Overrides& overrides, std::int64_t bytes) {
+    return plan::choose(choose_config(kSmall, overrides), 1, memory_of(bytes));
+  };
+  const plan::Choice both = chosen({"recompute=none", "train.micro_batch_size=2"}, 1 << 20);
+  EXPECT_EQ(both.micro_batch_size, 2);
+  EXPECT_EQ(both.recompute, config::Recompute::none);
+  EXPECT_EQ(both.micro_batch_text + both.recompute_text, "");
+  const plan::Choice size = chosen({"train.micro_batch_size=16"}, std::int64_t{1} << 40);
+  EXPECT_EQ(size.micro_batch_size, 16);
+  EXPECT_EQ(size.micro_batch_text, "");
+  EXPECT_NE(size.recompute_text, "");
+  // Of a given size only recomputation is left to save memory.
+  const config::Config c = choose_config(kSmall, {"train.micro_batch_size=16"});
+  std::int64_t before = std::numeric_limits<std::int64_t>::max();
+  for (const config::Recompute r :
+       {config::Recompute::none, config::Recompute::selective, config::Recompute::full}) {
+    config::Config with = c;
+    with.recompute = r;
+    const std::int64_t bytes = planned(with, 1, memory_of(1)).bytes;
+    EXPECT_LT(bytes, before);
+    EXPECT_EQ(plan::choose(c, 1, memory_of(bytes)).recompute, r);
+    const plan::Choice most = plan::choose(c, 1, memory_of(before - 1));
+    EXPECT_EQ(most.recompute, r);
+    if (r == config::Recompute::selective) {
+      EXPECT_EQ(most.recompute_layers, 1);
+    }
+    before = bytes;
+  }
+}
+
+TEST(Choose, TheLeastWhereNothingFits) {
+  const plan::Choice choice = plan::choose(choose_config(kSmall), 1, memory_of(1000));
+  EXPECT_EQ(choice.micro_batch_size, 1);
+  EXPECT_EQ(choice.recompute, config::Recompute::full);
+  EXPECT_NE(choice.micro_batch_text.find("does not fit"), std::string::npos);
+}
+
+TEST(Choose, AResumedRunKeepsItsChoiceWhereItFits) {
+  const config::Config c = choose_config(kSmall, {"train.global_batch_size=32"});
+  const auto resumed = [&](std::int64_t size, int ranks, std::int64_t bytes) {
+    return plan::choose(c, ranks, memory_of(bytes),
+                        plan::EarlierChoice{"run/step-5", size, config::Recompute::selective});
+  };
+  const std::int64_t large = std::int64_t{1} << 40;
+  const plan::Choice kept = resumed(2, 1, large);
+  EXPECT_EQ(kept.micro_batch_size, 2);
+  EXPECT_EQ(kept.recompute, config::Recompute::selective);
+  EXPECT_EQ(kept.micro_batch_text, "2 (auto: as in run/step-5)");
+  EXPECT_EQ(kept.recompute_text, "selective (auto: as in run/step-5)");
+  const plan::Choice again = resumed(16, 4, large);  // 8 sequences a rank
+  EXPECT_EQ(again.micro_batch_size, plan::choose(c, 4, memory_of(large)).micro_batch_size);
+  EXPECT_NE(again.micro_batch_text.find("not as in run/step-5: the 8 sequences"),
+            std::string::npos);
+  config::Config two = c;
+  two.train.micro_batch_size = 2, two.recompute = config::Recompute::selective;
+  const std::int64_t less = planned(two, 1, memory_of(1)).bytes - 1;
+  const plan::Choice fitting = resumed(2, 1, less);
+  EXPECT_LE(fitting.micro_batch_size, 2);
+  EXPECT_NE(fitting.recompute_text.find("not as in run/step-5: micro-batch 2 with recompute "
+                                        "selective takes"),
+            std::string::npos);
+}
+
+TEST(Choose, BatchesByLengthAreCutToFit) {
+  const config::Config c =
+      choose_config(kModels[4], {"train.global_batch_tokens=8k", "train.seq_len=64"});
+  const auto with = [&](std::int64_t size) {
+    config::Config one = c;
+    one.train.micro_batch_size = size;
+    return planned(one, 1, memory_of(1)).bytes;
+  };
+  const plan::Choice all = plan::choose(c, 1, memory_of(with(0)));
+  EXPECT_EQ(all.micro_batch_size, 0);
+  EXPECT_EQ(all.recompute, config::Recompute::none);
+  config::Config no_recompute = c;
+  no_recompute.recompute = config::Recompute::none;
+  const plan::Choice cut = plan::choose(no_recompute, 1, memory_of(with(0) - 1));
+  EXPECT_GT(cut.micro_batch_size, 0);
+  EXPECT_LT(with(cut.micro_batch_size), with(0));
+}
+
+TEST(Choose, OfWhatNoRanksCanHaveSaysWhy) {
+  EXPECT_THROW(plan::choose(choose_config(kSmall, {"train.global_batch_size=7"}), 2, memory_of(1)),
+               Error);
+}
+
+TEST(Choose, AFitIsFoundForAutomaticRecomputation) {
+  const config::Config c = choose_config(kSmall, {"train.micro_batch_size=16"});
+  config::Config full = c;
+  full.recompute = config::Recompute::full;
+  const auto fit = plan::nearest_fit(c, 1, planned(full, 1, memory_of(1)).bytes);
+  ASSERT_TRUE(fit.has_value());
+}
+
+TEST(DeviceModel, GpusAreKnownByTheNamesOfTheirDriver) {
+  using enum plan::Target;
+  const auto target = [](const char* name, double gigabytes) {
+    return plan::target_of(name, static_cast<std::int64_t>(gigabytes * 1e9));
+  };
+  EXPECT_EQ(target("NVIDIA H200", 150), h200);
+  EXPECT_EQ(target("NVIDIA H100 80GB HBM3", 85), h100);
+  EXPECT_EQ(target("NVIDIA A100-SXM4-80GB", 85), a100);
+  EXPECT_EQ(target("NVIDIA A100-PCIE-40GB", 42), a100_40gb);
+  EXPECT_EQ(target("NVIDIA H100 PCIe", 85), std::nullopt);
+  EXPECT_EQ(target("NVIDIA H200 NVL", 150), std::nullopt);
+  EXPECT_EQ(target("NVIDIA GeForce RTX 4090", 24), std::nullopt);
+}
+
+}  // namespace
+}  // namespace tfm
