@@ -1,12 +1,29 @@
 // Progress on standard output.
 #include <cstdio>
 
+#include "kernels/instructions.h"
 #include "telemetry/live_line.h"
 #include "telemetry/progress.h"
 #include "train/observers.h"
 
 namespace tfm::train {
 namespace {
+
+// What the ranks compute on and how they exchange.
+std::string place_of(TrainingRun& run) {
+  const HostFacts& host = run.machine.host;
+  const std::string precision = config::word(run.config.precision);
+  if (!run.engine.device().is_cpu()) return "device cuda, " + precision;
+  std::string text = "device cpu, " + std::to_string(host.threads) +
+                     (host.threads == 1 ? " thread" : " threads") + " per rank, " +
+                     kernels::instructions() + ", " + precision;
+  const int ranks = run.mesh.layout.world();
+  if (ranks > 1)
+    text += host.ranks == ranks ? ", ranks exchange by shared memory"
+            : host.ranks == 1   ? ", ranks exchange by MPI"
+                                : ", ranks exchange by shared memory and, between hosts, MPI";
+  return text;
+}
 
 class ConsoleLog final : public Observer {
  public:
@@ -22,6 +39,7 @@ class ConsoleLog final : public Observer {
         telemetry::count_text(static_cast<double>(largest.batch * largest.shape.length)) +
         " tokens per step, " + std::to_string(run.planned_bytes >> 20) + " MiB per rank, " +
         telemetry::count_text(static_cast<double>(run.data.tokens)) + " training tokens");
+    say(place_of(run));
     for (const std::string& note : run.machine.notes) say(note);
     for (const std::string& note : run.data.notes) say(note);
     const std::int64_t steps = run.config.train.steps;
