@@ -28,21 +28,29 @@ Exits with 0 if all are equal, otherwise with 1 after naming the first tensor th
 
 using namespace tfm;
 
-// A wrong first gradient of `parameter`, on the last rank of the sharded run or on all; none where
-// it is empty.
+// A wrong first gradient of `parameter`, on the last rank of the sharded run that has it or on all
+// that do; none where it is empty. Collective.
 train::Interference interference(const config::Config& config, const comm::Mesh& mesh,
                                  const std::string& parameter, bool all) {
   if (parameter.empty()) return {};
   const auto model = models::make_model(config, mesh);
   const auto& slices = model->parameters().slices();
   const auto found = std::ranges::find(slices, parameter, &nn::PartSlice::name);
-  if (found == slices.end())
+  const double has = found != slices.end();
+  std::vector<double> having(static_cast<std::size_t>(mesh.layout.world()));
+  mesh.world().all_gather({const_cast<double*>(&has), DType::f64, {1}},
+                          {having.data(), DType::f64, {std::ssize(having)}});
+  const auto last = std::ranges::find(having.rbegin(), having.rend(), 1.0);
+  if (last == having.rend())
     throw Error(ExitCode::usage, "--inject-error: the model has no parameter " + parameter +
                                      "; expected one such as " + slices.front().name);
-  const auto part = static_cast<std::size_t>(found - slices.begin());
-  return {.traced = [part, here = all || mesh.rank() + 1 == mesh.layout.world()](
+  const bool here = has > 0 && (all || having.rend() - last == mesh.rank() + 1);
+  return {.traced = [part = static_cast<std::size_t>(found - slices.begin()), here](
                         train::Experiment which, train::Trace& trace) {
-    if (which == train::Experiment::layout && here) trace.gradients[part].front() += 1;
+    using train::Experiment;
+    const bool sharded = which == Experiment::layout || which == Experiment::no_zero;
+    if (here && sharded && part < trace.gradients.size() && !trace.gradients[part].empty())
+      trace.gradients[part].front() += 1;
   }};
 }
 

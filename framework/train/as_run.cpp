@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <limits>
 #include <numeric>
 
@@ -18,7 +17,8 @@ using Parts = std::vector<std::vector<double>>;  // by slice of a set of paramet
 
 constexpr std::int64_t kSteps = 2;
 constexpr double kGrids[] = {1, 1.1892, 1.6818};  // ReferenceStep::Grid::scale
-constexpr double kVectorNoise = 0.1;              // added to biases and gains
+constexpr double kKinks = 2;  // rounding units: how near to 0 an input of relu may have either sign
+constexpr double kVectorNoise = 0.1;  // added to biases and gains
 constexpr double kMostRate = 1e-2;
 constexpr double kUnit = 0x1p-23;     // of fp32
 constexpr double kSumUnit = 0x1p-20;  // of fp32 sums over ranks and micro-batches, relative
@@ -58,7 +58,7 @@ struct Owned {
 // Squares of norms of one part.
 struct PartNorms {
   double reference = 0, plain = 0, run = 0;  // over this rank's elements
-  double whole_plain = 0;
+  double whole_plain = 0, kinks = 0;
   std::int64_t elements = 0, whole_elements = 0;
 };
 
@@ -284,6 +284,14 @@ class AsRun {
         parts[i].plain = std::max(parts[i].plain, mine / loss_scale / loss_scale);
       }
     }
+    if (config_.model.activation == config::Activation::relu) {
+      reference_.compute(s, loss_scale, {}, kKinks * unit_);
+      for (std::size_t i = 0; i < slices_.size(); ++i) {
+        const std::int64_t at = single[place_[i]].offset;
+        parts[i].kinks = difference(i, reference_.gradients() + at, exact.data() + at).second /
+                         loss_scale / loss_scale;
+      }
+    }
     std::vector<double> error, bound;
     for (std::size_t i = 0; i < slices_.size(); ++i) {
       PartNorms& n = parts[i];
@@ -303,8 +311,8 @@ class AsRun {
       // Of parts whose exact gradient is zero (a key's bias), relative to the whole gradient.
       const double size = std::max({std::sqrt(n.reference), kLeastPart * norm, 1e-300});
       error.push_back(std::sqrt(n.run) / size);
-      bound.push_back(kGradientFactor * std::sqrt(std::max(n.plain, n.whole_plain * share)) / size +
-                      kSumUnit);
+      const double plain = std::sqrt(std::max(n.plain, n.whole_plain * share));
+      bound.push_back(std::max(kGradientFactor * plain, std::sqrt(n.kinks)) / size + kSumUnit);
     }
     number("loss" + of, run.losses[0], loss, plain_loss, kResultFactor);
     number("gradient norm" + of, run.norms[0], norm, plain_norm, kGradientFactor);
@@ -426,68 +434,7 @@ class AsRun {
   std::vector<Finding> all_;
 };
 
-// Of one rank, without the device's memory.
-std::int64_t host_bytes(const config::Config& config, const comm::Mesh& mesh) {
-  const plan::StepPlan run = plan::make_step_plan(config, mesh),
-                       reference = plan::make_step_plan(ReferenceStep::configuration(config),
-                                                        comm::single_mesh(), DType::f64);
-  const std::int64_t whole = reference.model->parameters().flat_elements(),
-                     local = run.model->parameters().flat_elements();
-  // Gradients and weights of the reference; four copies of this rank's, in float64.
-  return reference.memory.total() + 3 * 8 * whole + 4 * 8 * local +
-         (run.on_host() ? run.memory.total() : run.staging.total());
-}
-
 }  // namespace
-
-std::int64_t available_memory(int ranks_of_host) {
-  std::int64_t bytes = 0;
-  std::ifstream file("/proc/meminfo");
-  for (std::string name, unit; file >> name;)
-    if (std::int64_t n = 0; file >> n && std::getline(file, unit) && name == "MemAvailable:")
-      bytes = n * 1024;
-  return bytes / 10 * 8 / ranks_of_host;
-}
-
-AsRunSize as_run_size(const config::Config& config, const comm::Mesh& mesh,
-                      std::int64_t available) {
-  std::int64_t least = -available;
-  mesh.world().all_reduce({&least, DType::i64, {1}}, comm::Collective::all_reduce_max);
-  AsRunSize size{.config = config, .available = -least};
-  config::Config& c = size.config;
-  c.eval.every = 0;
-  const std::int64_t part = c.train.micro_batch_size * c.parallel.data;
-  c.train.global_batch_size = std::min(c.train.global_batch_size, 2 * part);
-  const config::ModelConfig& m = config.model;
-  size.configured = m.translates() ? std::max(m.n_encoder_layers, m.n_decoder_layers) : m.n_layers;
-  const auto with_layers = [&](std::int64_t layers) {
-    for (auto of : {&config::ModelConfig::n_layers, &config::ModelConfig::n_encoder_layers,
-                    &config::ModelConfig::n_decoder_layers})
-      c.model.*of = std::min(m.*of, layers);
-    c.parallel.layers_per_stage = config.parallel.layers_per_stage;
-    if (c.model.total_layers() != m.total_layers()) c.parallel.layers_per_stage.clear();
-    size.layers = layers;
-    size.bytes = host_bytes(c, mesh);
-    mesh.world().all_reduce({&size.bytes, DType::i64, {1}}, comm::Collective::all_reduce_max);
-    return size.bytes;
-  };
-  if (with_layers(size.configured) <= size.available) return size;
-  // One of each stack and stage is tried whether it fits or not.
-  const std::int64_t stages = c.parallel.pipeline * c.parallel.stages_of_rank();
-  const auto blocks = [&](std::int64_t layers) {
-    return m.translates()
-               ? std::min(m.n_encoder_layers, layers) + std::min(m.n_decoder_layers, layers)
-               : layers;
-  };
-  std::int64_t fits = 1, too_many = size.configured;
-  while (blocks(fits) < stages) ++fits;
-  while (too_many - fits > 1) {
-    const std::int64_t middle = (fits + too_many) / 2;
-    (with_layers(middle) <= size.available ? fits : too_many) = middle;
-  }
-  with_layers(fits);
-  return size;
-}
 
 std::vector<Finding> verify_as_run(const config::Config& config, const comm::Mesh& mesh,
                                    const device::Device& device, const Interference& interference) {

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <span>
 
 #include "models/registry.h"
+#include "ops/activation.h"
 
 namespace tfm::train {
 namespace {
@@ -90,8 +92,25 @@ void ReferenceStep::round(double* x, std::int64_t n, DType to, const Grid& grid)
   for (std::int64_t i = 0; i < n; ++i) x[i] = rounded(x[i] * grid.scale, bits, least) / grid.scale;
 }
 
+void ReferenceStep::cross_kinks(const graph::Instruction& step, double kinks) {
+  const plan::ShapePlan& shape = engine_.plan().shapes[0];
+  if (step.phase != graph::Phase::backward || step.node < 0) return;
+  const graph::Node& node = shape.training.tape->nodes()[static_cast<std::size_t>(step.node)];
+  const auto* const op = dynamic_cast<const ops::Act*>(node.op.get());
+  if (!op || op->act != kernels::Activation::relu) return;
+  const graph::Buffer& b =
+      shape.train_program.buffers()[static_cast<std::size_t>(step.in[ops::Act::x])];
+  const std::span<double> x(reinterpret_cast<double*>(engine_.idle_memory().data() + b.offset),
+                            static_cast<std::size_t>(b.bytes) / sizeof(double));
+  double squares = 0;
+  for (const double v : x) squares += v * v;
+  const double near = kinks * std::sqrt(squares / static_cast<double>(x.size()));
+  for (double& v : x)
+    if (std::abs(v) < near) v = -v;
+}
+
 double ReferenceStep::compute(std::int64_t step, double loss_scale,
-                              const std::optional<Grid>& rounding) {
+                              const std::optional<Grid>& rounding, double kinks) {
   const plan::ShapePlan& shape = engine_.plan().shapes[0];
   const graph::Program& program = shape.train_program;
   std::map<Field, std::vector<std::int32_t>> batch;
@@ -127,9 +146,10 @@ double ReferenceStep::compute(std::int64_t step, double loss_scale,
     }
     context.state.accumulate_parameters = m > 0;
     for (std::size_t i = 0; i < program.steps().size(); ++i) {
+      const graph::Instruction& s = program.steps()[i];
+      if (kinks > 0) cross_kinks(s, kinks);
       program.run_step(i, context);
       if (!rounding) continue;
-      const graph::Instruction& s = program.steps()[i];
       for (const int b : s.out)
         if (b >= 0) round(program.buffers()[static_cast<std::size_t>(b)], *rounding);
       for (const graph::GradRef& g : s.grad_in)

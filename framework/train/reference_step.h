@@ -27,13 +27,16 @@ class ReferenceStep {
     double scale = 1;
   };
   // The loss of batch `step` - 1 of SyntheticData; gradients, times the loss scale, stay in
-  // gradients().
-  double compute(std::int64_t step, double loss_scale, const std::optional<Grid>& rounding);
+  // gradients(). `kinks`: relu has the derivative of its other side where its input is nearer to 0
+  // than so many times the root mean square of the op's inputs.
+  double compute(std::int64_t step, double loss_scale, const std::optional<Grid>& rounding,
+                 double kinks = 0);
   const double* gradients() const { return static_cast<const double*>(engine_.flat().gradients); }
 
  private:
   void round(const graph::Buffer& buffer, const Grid& grid);
   void round(double* x, std::int64_t n, DType to, const Grid& grid);
+  void cross_kinks(const graph::Instruction& step, double kinks);
 
   Engine engine_;
   SyntheticData data_;

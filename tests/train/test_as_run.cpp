@@ -93,6 +93,23 @@ TEST(ReferenceStep, RoundsEachResultToThePrecision) {
   EXPECT_LT(errors["bf16"], 10 * train::rounding_unit(DType::bf16));
 }
 
+TEST(ReferenceStep, CrossesTheKinksOfRelu) {
+  const auto crossed = [](const std::string& activation, double kinks) {
+    train::ReferenceStep reference(run_config({"model.activation=" + activation}), 1);
+    reference.set_weights(weights_of(reference.parameters()));
+    const double loss = reference.compute(1, 1, {});
+    const std::vector<double> exact = gradients_of(reference);
+    EXPECT_EQ(reference.compute(1, 1, {}, kinks), loss);
+    return distance(gradients_of(reference), exact);
+  };
+  EXPECT_EQ(crossed("relu", 1e-12), 0);
+  const double few = crossed("relu", 1e-3), many = crossed("relu", 1e-2);
+  EXPECT_GT(few, 1e-4);
+  EXPECT_GT(many, few);
+  EXPECT_LT(many, 0.3);
+  EXPECT_EQ(crossed("gelu", 1e-2), 0);
+}
+
 TEST(AsRun, TakesAsManyLayersAsFit) {
   const config::Config c = run_config({"model.n_layers=9", "train.global_batch_size=12"});
   const comm::Mesh mesh = comm::single_mesh();
