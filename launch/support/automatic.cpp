@@ -12,7 +12,6 @@ int ranks_here(const Launch& launch) {
   return launch.session ? launch.session->ranks_per_node() : 1;
 }
 
-// Ranks may share a GPU.
 plan::DeviceModel model_of(const device::Device::Gpu& gpu, const config::Config& config) {
   const auto target = plan::target_of(gpu.name, gpu.memory_bytes);
   plan::DeviceModel model = plan::gpu_model(target.value_or(plan::Target::a100));
@@ -50,6 +49,7 @@ plan::DeviceModel device_model(const Launch& launch, const config::Config& confi
   std::optional<device::Device::Gpu> gpu;
   if (config.device == config::DeviceKind::cuda)
     gpu = device::Device::describe_gpu(launch.session ? launch.session->local_rank() : 0);
+  // Ranks may share a GPU.
   std::int64_t least = gpu ? gpu->memory_bytes / ceil_div(here, gpus) : host_memory() / here;
   for (const std::string& bytes : launch.gather(std::to_string(least)))
     least = std::min<std::int64_t>(least, std::stoll(bytes));

@@ -82,7 +82,8 @@ def tfm(args, name):
     length = shape["length"]
     with tempfile.NamedTemporaryFile(suffix=".json") as result:
         command = [args.bin / "tfm-bench", "step", config, *overrides, f"precision={args.precision}", "model.dropout=0",
-                   f"train.seq_len={length}", "parallel.tensor=1", f"train.micro_batch_size={batch}", "optimizer.type=adamw", "--random-data", "--warmup", "1",
+                   f"train.seq_len={length}", "parallel.tensor=1", f"train.micro_batch_size={batch}",
+                   "optimizer.type=adamw", "--random-data", "--warmup", "1",
                    "--steps", str(args.steps), "--json", result.name]
         if name == "transformer":  # a batch of `batch` pairs of `length` tokens
             command.append(f"train.global_batch_tokens={batch * length}")
@@ -141,14 +142,16 @@ def main():
         parser.error("BIN, the folder of tfm's programs, is missing")
     args.bin = args.bin.resolve()
     rows = []
-    print(f"{'model':12} {'tokens':>6} {'tfm ms':>20} {'eager ms (best)':>20} {'compiled ms (best)':>20} {'ratio (best)':>14} {'memory GB':>10} {'ratio':>6}")
+    print(f"{'model':12} {'tokens':>6} {'tfm ms':>20} {'eager ms (best)':>20} {'compiled ms (best)':>20} "
+          f"{'ratio (best)':>14} {'memory GB':>10} {'ratio':>6}")
     for name in args.models.split(","):
         row = compare(args, name)
         rows.append(row)
         peer = {k: f"{row[k]['ms']:.0f} ({row[k]['best_ms']:.0f})" if k in row else "-" for k in ("eager", "compiled")}
         own = row["tfm"]
         print(f"{name:12} {row['tokens']:6} {own['ms']:8.0f} ({own['best_ms']:.0f}-{own['worst_ms']:.0f}) {peer['eager']:>18} "
-              f"{peer['compiled']:>20} {row['ratio']:7.2f} ({row['ratio_best']:.2f}) {own['memory'] / 1e9:10.2f} {row['memory_ratio']:6.2f}", flush=True)
+              f"{peer['compiled']:>20} {row['ratio']:7.2f} ({row['ratio_best']:.2f}) "
+              f"{own['memory'] / 1e9:10.2f} {row['memory_ratio']:6.2f}", flush=True)
         if args.json:
             args.json.write_text(json.dumps(rows, indent=1))
 

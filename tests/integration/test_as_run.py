@@ -48,6 +48,8 @@ def check_a_wrong_gradient_is_named():
         wrong = [line for line in out.splitlines() if line.startswith("WRONG")]
         assert len(wrong) == 1 and "gradient of step 1" in wrong[0] and "layers.1.ffn.up.weight on ranks 0, 1" in wrong[0], out
         assert "tfm-verify: gradient of step 1 differs: layers.1.ffn.up.weight on ranks 0, 1" in out, out
+    out = verify("llama", "bf16", "parallel.tensor=1", "parallel.pipeline=2", "--inject-error", "layers.0.ffn.up.weight", code=1)
+    assert "gradient of step 1 differs: layers.0.ffn.up.weight on rank 0" in out, out
     assert "without --full" in verify("gpt2", "bf16", "--full", code=2)
 
 
