@@ -78,6 +78,12 @@ class Layout {
     return n;
   }
   constexpr int world() const { return size(kWorld); }
+  constexpr Layout without(AxisSet axes) const {  // one rank along these
+    Layout l = *this;
+    for (const Axis a : kAxes)
+      if (axes.contains(a)) l.sizes_[a] = 1;
+    return l;
+  }
 
   constexpr int coordinate(int rank, Axis axis) const {
     for (std::size_t i = kAxes.size(); i-- > 0; rank /= sizes_[kAxes[i]])

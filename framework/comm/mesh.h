@@ -32,6 +32,8 @@ class Mesh {
   Communicator& group(AxisSet axes) const;
   Communicator& world() const { return group(kWorld); }
   Communicator& stage() const { return group(layout.stage()); }
+  // Of one rank along these axes: ranks that differ along them work alike.
+  Mesh without(AxisSet axes) const;
   std::shared_ptr<Communicator>& handle(AxisSet axes) { return groups_[axes.bits()]; }
 
  private:

@@ -105,6 +105,12 @@ Communicator& Mesh::group(AxisSet axes) const {
   return *group;
 }
 
+Mesh Mesh::without(AxisSet axes) const {
+  Mesh mesh = *this;
+  mesh.layout = layout.without(axes);
+  return mesh;
+}
+
 Mesh single_mesh() {
   Mesh mesh;
   for (const AxisSet axes : Layout().groups()) mesh.handle(axes) = single_communicator();

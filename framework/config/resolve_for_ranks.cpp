@@ -63,18 +63,6 @@ void check_pipeline(const Config& c, int ranks, const Refuse& refuse) {
     refuse({"parallel.pipeline", "parallel.tensor"},
            "the " + text(ranks) + " ranks are not divisible by parallel.tensor " +
                text(c.parallel.tensor) + " * parallel.pipeline " + text(stages) + values);
-  if (c.parallel.zero == 3)
-    refuse({"parallel.zero", "parallel.pipeline"},
-           "parallel.zero 3 with parallel.pipeline " + text(stages) +
-               " would gather all parameters of a stage for every micro-batch and is not "
-               "supported; expected parallel.zero 0, 1 or 2");
-  if (c.eval.every > 0 && c.eval.translates())
-    refuse({"eval.metrics", "parallel.pipeline"},
-           "eval.metrics translates with the whole model, of which a rank has a stage only with "
-           "parallel.pipeline " +
-               text(stages) +
-               "; expected eval.metrics without bleu and chrf, which tfm-eval computes from a "
-               "checkpoint");
 }
 
 void check_context(const Config& c, int ranks, const Refuse& refuse) {

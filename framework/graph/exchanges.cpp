@@ -116,7 +116,7 @@ void Planner::put_within(int b, int bucket_buffer, DType type) {
 }
 
 Instruction Planner::add_exchange(Exchange x) {
-  const bool gathers = x.of == Exchange::Of::parameters;
+  const bool gathers = x.of == Exchange::Of::parameters || x.of == Exchange::Of::updated;
   Instruction s{.kind = Instruction::Kind::start,
                 .phase = gathers ? Phase::gather : Phase::reduce,
                 .exchange = static_cast<int>(program_.exchanges_.size())};
@@ -133,6 +133,14 @@ std::size_t Planner::first_of_visit(int visit) const {
   return at < steps.size() && steps[at].pair ? at - 1 : at;
 }
 
+// The first step that is run with step `at`: of its section, or of the program.
+std::size_t Planner::begin_of_run(std::size_t at) const {
+  const auto& steps = program_.steps_;
+  if (options_.slots == 0) return 0;
+  const auto first = std::ranges::lower_bound(steps, steps[at].section, {}, &Instruction::section);
+  return static_cast<std::size_t>(first - steps.begin());
+}
+
 // Behind the last step of the section of the step in front of `at`.
 std::size_t Planner::end_of_section(std::size_t at) const {
   const auto& steps = program_.steps_;
@@ -141,25 +149,37 @@ std::size_t Planner::end_of_section(std::size_t at) const {
   return at;
 }
 
-// Before each step, and behind the last one: parts of the section of the step in front of them.
-void Planner::insert(const std::vector<std::vector<Instruction>>& before) {
+// Before each step, and behind the last one.
+void Planner::insert(std::vector<std::vector<Instruction>> before) {
   std::vector<Instruction> all;
   for (std::size_t i = 0; i < before.size(); ++i) {
-    const int section = all.empty() ? 0 : all.back().section;
-    for (Instruction s : before[i]) {
-      s.section = section;
-      all.push_back(std::move(s));
-    }
+    std::ranges::move(before[i], std::back_inserter(all));
     if (i < program_.steps_.size()) all.push_back(std::move(program_.steps_[i]));
   }
   program_.steps_ = std::move(all);
+}
+
+// Of gathers; each is waited for at once where nothing runs beside it.
+void Planner::insert(std::vector<std::vector<Instruction>> starts,
+                     const std::vector<std::vector<Instruction>>& waits) {
+  for (std::size_t i = 0; i < starts.size(); ++i) {
+    if (options_.overlap) {
+      std::ranges::copy(waits[i], std::back_inserter(starts[i]));
+      continue;
+    }
+    std::vector<Instruction> both;
+    for (std::size_t k = 0; k < starts[i].size(); ++k)
+      both.insert(both.end(), {starts[i][k], waits[i][k]});
+    starts[i] = std::move(both);
+  }
+  insert(std::move(starts));
 }
 
 // Sharded parameters are gathered for a visit of a layer that uses them, unless the visit before it
 // did, too; on a device the gathering starts with that visit.
 void Planner::insert_gathers() {
   struct Gathered {
-    int buffer = -1, visit = -1;
+    int buffer = -1, visit = -1, section = 0;
   };
   const DType type = program_.recording_->dtype();
   std::vector<Instruction>& steps = program_.steps_;
@@ -172,14 +192,19 @@ void Planner::insert_gathers() {
       if (v < 0 || values_[v].role != Role::parameter || values_[v].borrowed) continue;
       const int bucket = home_of(v).bucket;
       Gathered& g = now[static_cast<std::size_t>(bucket)];
-      if (g.buffer < 0 || steps[i].visit > g.visit + 1) {
+      if (g.buffer < 0 || steps[i].visit > g.visit + 1 ||
+          (options_.slots > 0 && steps[i].section != g.section)) {
+        g.section = steps[i].section;
         g.buffer = bucket_buffer(bucket, type);
         Instruction s = add_exchange({.call = options_.buckets[bucket].gather,
                                       .of = Exchange::Of::parameters,
                                       .bucket = bucket,
                                       .buffer = g.buffer});
+        s.section = steps[i].section;
         const std::size_t at = steps[i].pair ? i - 1 : i;
-        starts[options_.overlap ? first_of_visit(steps[i].visit - 1) : at].push_back(s);
+        starts[options_.overlap ? std::max(first_of_visit(steps[i].visit - 1), begin_of_run(i))
+                                : at]
+            .push_back(s);
         s.kind = Instruction::Kind::wait;
         waits[at].push_back(s);
       }
@@ -191,17 +216,39 @@ void Planner::insert_gathers() {
       }
       b = found->second;
     }
-  for (std::size_t i = 0; i < starts.size(); ++i) {
-    if (options_.overlap) {
-      std::ranges::move(waits[i], std::back_inserter(starts[i]));
-      continue;
+  insert(std::move(starts), waits);
+}
+
+// What the last update left in shares is gathered, into the parameters' own memory, for the first
+// step that reads it; on a device all of it starts with the program, or the section.
+void Planner::gather_updated() {
+  const std::vector<Instruction>& steps = program_.steps_;
+  std::vector<std::size_t> reader;  // of each parameter
+  for (std::size_t i = steps.size(); i-- > 0;)
+    for (const int b : steps[i].in) {
+      const int p = b < 0 ? -1 : values_[program_.buffers_[b].value].parameter;
+      if (p < 0) continue;
+      reader.resize(std::max(reader.size(), static_cast<std::size_t>(p) + 1), steps.size());
+      reader[static_cast<std::size_t>(p)] = steps[i].pair ? i - 1 : i;
     }
-    std::vector<Instruction> both;
-    for (std::size_t k = 0; k < starts[i].size(); ++k)
-      both.insert(both.end(), {starts[i][k], waits[i][k]});
-    starts[i] = std::move(both);
+  std::vector<std::pair<std::size_t, int>> order;  // of first readers, and their buckets
+  for (int b = 0; b < std::ssize(options_.buckets); ++b) {
+    std::size_t at = steps.size();
+    for (const BucketUse::Member& m : options_.buckets[b].members)
+      if (m.parameter < std::ssize(reader)) at = std::min(at, reader[m.parameter]);
+    if (options_.buckets[b].gather.bytes > 0 && at < steps.size()) order.emplace_back(at, b);
   }
-  insert(starts);
+  std::ranges::sort(order);
+  std::vector<std::vector<Instruction>> starts(steps.size() + 1), waits = starts;
+  for (const auto& [at, b] : order) {
+    Instruction s = add_exchange(
+        {.call = options_.buckets[b].gather, .of = Exchange::Of::updated, .bucket = b});
+    s.section = steps[at].section;
+    starts[options_.overlap ? begin_of_run(at) : at].push_back(s);
+    s.kind = Instruction::Kind::wait;
+    waits[at].push_back(s);
+  }
+  insert(std::move(starts), waits);
 }
 
 // Of each parameter: the step behind which its gradient is final, or -1.
@@ -262,12 +309,16 @@ void Planner::insert_reductions() {
   std::ranges::stable_sort(order, {}, ready);
   const std::size_t end = program_.steps_.size();
   std::vector<std::vector<Instruction>> before(end + 1);
+  const auto put = [&](std::size_t at, Instruction s) {  // in the section of the step before it
+    s.section = at > 0 ? program_.steps_[at - 1].section : 0;
+    before[at].push_back(std::move(s));
+  };
   for (const int b : order) {
     Exchange x{.call = options_.buckets[b].reduce, .of = Exchange::Of::gradients, .bucket = b};
     if (options_.sharded.gradients) x.buffer = bucket_gradients_[b];
     Instruction s = add_exchange(x);
     const auto at = static_cast<std::size_t>(ready(b) + 1);
-    before[at].push_back(s);
+    put(at, s);
     s.kind = Instruction::Kind::wait;
     const comm::CollectiveCall& across = options_.buckets[b].across;
     std::size_t until = end;
@@ -276,14 +327,14 @@ void Planner::insert_reductions() {
                   ? std::clamp(first_of_visit(program_.steps_[at - 1].visit + 2), at,
                                options_.slots > 0 ? end_of_section(at) : end)
                   : at;
-    before[until].push_back(s);
+    put(until, s);
     if (across.bytes == 0) continue;
     s = add_exchange({.call = across, .of = Exchange::Of::shares, .bucket = b});
-    before[until].push_back(s);
+    put(until, s);
     s.kind = Instruction::Kind::wait;
-    before[options_.overlap ? end : until].push_back(s);
+    put(options_.overlap ? end : until, s);
   }
-  insert(before);
+  insert(std::move(before));
 }
 
 // In the order of their starts.

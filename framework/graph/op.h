@@ -21,15 +21,23 @@ struct GradSlot {
   explicit operator bool() const { return static_cast<bool>(tensor); }
 };
 
+// Which of a step's micro-batches a run is. The first one gathers updated parameters, the last one
+// reduces gradients.
+struct MicroBatch {
+  bool first = true, last = true;
+};
+
 // Host-side state of one run of the program; values that change from step to step are in
 // StepNumbers.
 struct StepState {
   std::uint64_t seed = 0;
   std::int64_t first_position =
       0;  // of each sequence's first row: above 0 where a sequence is made token by token
-  bool accumulate_parameters = false;  // a later micro-batch: parameter gradients are added to
+  bool accumulate_parameters = false;  // a later micro-batch: parameter gradients are added to, and
+                                       // parameters have been gathered since their update
   bool reduce_gradients = false;  // the last micro-batch: whole buckets are reduced as they become
                                   // final
+  MicroBatch micro_batch() const { return {!accumulate_parameters, reduce_gradients}; }
 };
 
 struct ExecContext {

@@ -42,7 +42,7 @@ Program Planner::run() {
   count_visits();
   cut_into_stages();
   if (options_.overlap) wait_late();
-  if (options_.sharded.parameters) insert_gathers();
+  options_.sharded.parameters ? insert_gathers() : gather_updated();
   if (options_.training) insert_reductions();
   number_exchanges();
   find_live_ranges();

@@ -51,12 +51,16 @@ class Planner {
   int bucket_buffer(int bucket, DType type);
   void put_within(int b, int bucket_buffer, DType type);
   std::size_t first_of_visit(int visit) const;
+  std::size_t begin_of_run(std::size_t at) const;
   std::size_t end_of_section(std::size_t at) const;
   void insert_gathers();
+  void gather_updated();
   std::vector<int> last_writers() const;
   void shard_gradients();
   void insert_reductions();
-  void insert(const std::vector<std::vector<Instruction>>& before);
+  void insert(std::vector<std::vector<Instruction>> before);
+  void insert(std::vector<std::vector<Instruction>> starts,
+              const std::vector<std::vector<Instruction>>& waits);
   Instruction add_exchange(Exchange x);
   void number_exchanges();
 

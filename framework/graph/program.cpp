@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "comm/calls.h"
 #include "device/memory.h"
 #include "device/timed.h"
 #include "kernels/elementwise.h"
@@ -170,7 +171,7 @@ void Program::compute(std::size_t i, const ExecContext& context, std::int64_t sl
 
 // The whole bucket of an exchange, or what the rank has of it.
 Tensor Program::bucket(const Exchange& x, std::int64_t slot) const {
-  const bool gradients = x.of != Exchange::Of::parameters;
+  const bool gradients = x.of != Exchange::Of::parameters && x.of != Exchange::Of::updated;
   if (x.buffer < 0) return (gradients ? bucket_gradients_ : bucket_parameters_)[x.bucket];
   const Buffer& b = buffers_[x.buffer];
   return {arena_ + place_of(b) + (b.carried ? slot * slot_bytes_ : 0),
@@ -193,6 +194,7 @@ Exchanged Program::tensors_of(const Exchange& x, const ExecContext& context,
   const comm::Communicator& group = context.mesh->group(reduce.axes);
   Tensor part{whole.data, whole.dtype, {div_exact(whole.elements(), group.size())}};
   part.data = static_cast<std::byte*>(part.data) + part.bytes() * group.rank();
+  if (x.of == Exchange::Of::updated) return {part, whole};
   return {x.of == Exchange::Of::shares ? part : whole, part};
 }
 
@@ -220,25 +222,20 @@ void Program::add_share(const Exchange& x, const ExecContext& context, std::int6
 void Program::exchange(std::size_t i, const ExecContext& context, std::int64_t slot) const {
   const Instruction& s = steps_[i];
   const Exchange& x = exchanges_[s.exchange];
-  if (!runs(x, context.state.reduce_gradients)) return;
+  if (!runs(x, context.state.micro_batch())) return;
+  const bool in_halves = x.overlaps() && !x.message();
   comm::Communicator& group = context.mesh->group(x.call.axes);
   if (s.kind == Instruction::Kind::wait) {
-    if (x.overlaps() && !x.message()) group.finish(tickets_[s.exchange]);
+    if (in_halves) group.finish(tickets_[s.exchange]);
     if (reduces_share(x)) add_share(x, context, slot);
     return;
   }
   if (reduces_share(x)) clear_gaps(x, context, slot);
   const Exchanged t = tensors_of(x, context, slot);
+  if (!in_halves) return comm::run(*context.mesh, x.call, t.in, t.out);
   TFM_CHECK(std::max(t.in.bytes(), t.out.bytes()) == x.call.bytes,
             "a collective differs from its plan");
-  if (x.call.kind == comm::Collective::send)
-    group.send(t.in, t.out, x.call.peer, x.call.tag);
-  else if (x.call.kind == comm::Collective::receive)
-    group.receive(t.out, x.call.peer, x.call.tag);
-  else if (x.overlaps())
-    tickets_[s.exchange] = group.start(x.call.kind, t.in, t.out);
-  else
-    group.run(x.call.kind, t.in, t.out);
+  tickets_[s.exchange] = group.start(x.call.kind, t.in, t.out);
 }
 
 void Program::run_step(std::size_t i, const ExecContext& context, std::int64_t slot) const {
@@ -257,12 +254,12 @@ void Program::run(const ExecContext& context, std::vector<double>* seconds, Sect
                   [&] { run_step(i, context, slot); });
 }
 
-std::vector<comm::CollectiveCall> Program::collectives(bool reduces, Section section) const {
+std::vector<comm::CollectiveCall> Program::collectives(MicroBatch run, Section section) const {
   std::vector<comm::CollectiveCall> calls;
   const auto [first, last] = range(section);
   for (const Exchange& x : exchanges_)
     if (static_cast<std::size_t>(x.start) >= first && static_cast<std::size_t>(x.start) < last &&
-        runs(x, reduces))
+        runs(x, run))
       calls.push_back(x.call);
   return calls;
 }

@@ -53,7 +53,9 @@ struct Instruction {
 
 // A collective of the program.
 struct Exchange {
-  enum class Of : std::uint8_t { pass, parameters, gradients, shares };
+  // Of a bucket: parameters that are gathered for use, or, into their own memory, after an update;
+  // gradients; shares of their sums.
+  enum class Of : std::uint8_t { pass, parameters, updated, gradients, shares };
 
   comm::CollectiveCall call;
   Of of = Of::pass;
@@ -98,7 +100,7 @@ struct BucketUse {
   std::int64_t elements = 0;
   comm::CollectiveCall reduce;  // of the gradients
   comm::CollectiveCall across;  // of this rank's share of their sum, over replicas of it
-  comm::CollectiveCall gather;  // of parameters that are sharded
+  comm::CollectiveCall gather;  // of parameters that are sharded, or whose updates are
 };
 
 // What a rank has of every bucket between runs.
@@ -137,14 +139,24 @@ class Program {
   const std::vector<BucketUse>& buckets() const { return buckets_; }
   const std::vector<Exchange>& exchanges() const { return exchanges_; }  // in the order of starts
   const Sharded& sharded() const { return sharded_; }
-  // Whether an exchange takes place in a run; `reduces`: as in StepState::reduce_gradients.
-  bool runs(const Exchange& x, bool reduces) const {
-    if (x.of == Exchange::Of::pass) return reduces || !of_whole_gradients(x.start);
-    if (x.of == Exchange::Of::gradients) return sharded_.gradients || reduces;
-    return x.of != Exchange::Of::shares || reduces;
+  // Whether an exchange takes place in a run.
+  bool runs(const Exchange& x, MicroBatch run) const {
+    switch (x.of) {
+      case Exchange::Of::pass:
+        return run.last || !of_whole_gradients(x.start);
+      case Exchange::Of::parameters:
+        return true;
+      case Exchange::Of::updated:
+        return run.first;
+      case Exchange::Of::gradients:
+        return run.last || sharded_.gradients;
+      case Exchange::Of::shares:
+        return run.last;
+    }
+    internal_error("unhandled enum value");
   }
   // The collectives of a run.
-  std::vector<comm::CollectiveCall> collectives(bool reduces, Section section = {}) const;
+  std::vector<comm::CollectiveCall> collectives(MicroBatch run, Section section = {}) const;
   std::vector<int> parameters_without_gradient() const { return untouched_; }
   bool joined(std::size_t i) const {
     return i + 1 < steps_.size() && steps_[i + 1].pair;

@@ -134,7 +134,8 @@ void check_order(const Program& p) {
   const auto given = [&](const Buffer& b) {
     if (b.seeded) return true;
     if (!b.persistent || b.kind != Buffer::Kind::value) return false;
-    return !p.sharded().parameters || p.recording().values()[b.value].role != Role::parameter;
+    const ValueInfo& v = p.recording().values()[b.value];
+    return !p.sharded().parameters || v.role != Role::parameter || v.borrowed;
   };
   for (std::size_t b = 0; b < p.buffers().size(); ++b) written[b] = given(p.buffers()[b]);
   for (std::size_t i = 0; i < p.steps().size(); ++i) {
@@ -174,6 +175,7 @@ comm::CollectiveCall declared(const Program& p, const Exchange& x, const Instruc
     case Exchange::Of::pass:
       return op_of(p, start).exchanges(start.phase).at(x.k);
     case Exchange::Of::parameters:
+    case Exchange::Of::updated:
       return p.buckets().at(x.bucket).gather;
     case Exchange::Of::gradients:
       return p.buckets().at(x.bucket).reduce;
@@ -187,7 +189,7 @@ comm::CollectiveCall declared(const Program& p, const Exchange& x, const Instruc
 // which nothing else touches during the exchange.
 void check_bucket(const Program& p, const Exchange& x, int start, int wait) {
   const bool parameters = x.of == Exchange::Of::parameters;
-  if (x.of == Exchange::Of::shares) return;
+  if (x.of == Exchange::Of::shares || x.of == Exchange::Of::updated) return;
   if ((x.buffer >= 0) != (parameters ? p.sharded().parameters : p.sharded().gradients))
     internal_error("a bucket is sharded that was not to be, or is not");
   if (x.buffer < 0) return;
@@ -362,6 +364,27 @@ void check_reductions(const Program& p) {
     }
 }
 
+// Nothing reads a parameter before its last update has been gathered.
+void check_updated(const Program& p) {
+  if (p.sharded().parameters) return;
+  std::vector<int> gathered_at(p.buckets().size(), static_cast<int>(p.steps().size()));
+  for (const Exchange& x : p.exchanges())
+    if (x.of == Exchange::Of::updated) gathered_at[x.bucket] = x.wait;
+  std::map<int, int> whole_from;  // of a parameter: step
+  for (std::size_t b = 0; b < p.buckets().size(); ++b)
+    for (const BucketUse::Member& m : p.buckets()[b].members)
+      if (p.buckets()[b].gather.bytes > 0)
+        whole_from[m.parameter] = std::max(whole_from[m.parameter], gathered_at[b]);
+  for (int i = 0; i < static_cast<int>(p.steps().size()); ++i)
+    for (const int b : p.steps()[i].in) {
+      if (b < 0 || p.buffers()[b].value < 0) continue;
+      const ValueInfo& v = p.recording().values()[p.buffers()[b].value];
+      if (const auto it = whole_from.find(v.parameter);
+          it != whole_from.end() && !v.borrowed && i < it->second)
+        internal_error(v.name + " is read before its update is gathered");
+    }
+}
+
 }  // namespace
 
 void verify(const Program& program) {
@@ -371,6 +394,7 @@ void verify(const Program& program) {
   check_exchanges(program);
   check_shared(program);
   check_reductions(program);
+  check_updated(program);
 }
 
 }  // namespace tfm::graph

@@ -56,7 +56,7 @@ Totals evaluate(LoadedModel& model, const config::Config& config, const data::Da
     }
     task.add(1);
   }
-  total.all_reduce(mesh.group(nn::kBatchAxes));
+  total.all_reduce(mesh, nn::kBatchAxes);
   return total;
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "comm/calls.h"
+
 namespace tfm::inference {
 
 Totals count_labels(const nn::Recording& recording, const BatchFields& fields,
@@ -38,15 +40,21 @@ Totals& Totals::operator+=(const Totals& other) {
   return *this;
 }
 
-void Totals::all_reduce(comm::Communicator& over) {
+void Totals::all_reduce(const comm::Mesh& mesh, comm::AxisSet axes) {
   constexpr auto n = static_cast<std::int64_t>(kMostObjectives);
-  over.all_reduce({loss.data(), DType::f64, {n}});
-  over.all_reduce({labels.data(), DType::i64, {n}});
-  over.all_reduce({correct.data(), DType::i64, {n}});
+  const std::vector<comm::CollectiveCall> list = collectives(axes);
+  comm::Calls calls(mesh, list);
+  calls.next({loss.data(), DType::f64, {n}});
+  calls.next({labels.data(), DType::i64, {n}});
+  calls.next({correct.data(), DType::i64, {n}});
+  calls.finish();
 }
 
-std::array<std::int64_t, 3> Totals::reduced_bytes() {
-  return {sizeof(loss), sizeof(labels), sizeof(correct)};
+std::vector<comm::CollectiveCall> Totals::collectives(comm::AxisSet axes) {
+  std::vector<comm::CollectiveCall> all;
+  for (const std::size_t bytes : {sizeof(loss), sizeof(labels), sizeof(correct)})
+    all.push_back({comm::Collective::all_reduce_sum, axes, static_cast<std::int64_t>(bytes)});
+  return all;
 }
 
 }  // namespace tfm::inference

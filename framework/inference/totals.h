@@ -2,6 +2,7 @@
 // Sums of losses over labels, and what follows from them.
 #include <array>
 
+#include "comm/mesh.h"
 #include "nn/model.h"
 
 namespace tfm::inference {
@@ -12,8 +13,9 @@ struct Totals {  // by objective
   double mean() const;                                            // sum of the objectives' means
   double perplexity() const, accuracy() const;                    // of the first objective
   Totals& operator+=(const Totals& other);
-  void all_reduce(comm::Communicator& over);
-  static std::array<std::int64_t, 3> reduced_bytes();  // of the sums of all_reduce(), in order
+  // Over the ranks along `axes`; what that exchanges.
+  void all_reduce(const comm::Mesh& mesh, comm::AxisSet axes);
+  static std::vector<comm::CollectiveCall> collectives(comm::AxisSet axes);
 };
 
 // Labels >= 0 of the first `sequences` sequences of each loss's labels.

@@ -6,7 +6,6 @@
 #include "kernels/elementwise.h"
 
 namespace tfm::optim {
-
 namespace {
 
 Tensor range(void* flat, DType t, std::int64_t begin, std::int64_t end) {
@@ -27,9 +26,34 @@ void each_lent(const nn::ParameterSet& parameters, F&& f) {
   }
 }
 
+comm::CollectiveCall gather_of(const Bucket& b, DType dtype) {
+  return {comm::Collective::all_gather, b.shared,
+          (b.end - b.begin) * static_cast<std::int64_t>(size_of(dtype))};
+}
+
+std::vector<comm::CollectiveCall> lend_collectives(const nn::ParameterSet& parameters,
+                                                   const OptimizerOptions& options,
+                                                   const std::vector<Bucket>& buckets,
+                                                   DType dtype) {
+  std::vector<comm::CollectiveCall> all;
+  if (options.zero > 0)
+    for (const Bucket& b : buckets)
+      if (lends(b, parameters)) all.push_back(gather_of(b, dtype));
+  each_lent(parameters, [&](int i, int peer, bool owned) {
+    all.push_back({owned ? comm::Collective::send : comm::Collective::receive, nn::kStageAxes,
+                   parameters.local_shape(i).elements() * static_cast<std::int64_t>(size_of(dtype)),
+                   peer, nn::tag_of_parameter(i) + 1});
+  });
+  return all;
+}
+
 }  // namespace
 
 graph::Sharded sharded_by(int zero) { return {.parameters = zero > 2, .gradients = zero > 1}; }
+
+comm::CollectiveCall sum_of_norm() {
+  return {comm::Collective::all_reduce_sum, comm::kWorld, sizeof(SquareSum)};
+}
 
 std::vector<comm::CollectiveCall> update_collectives(const nn::ParameterSet& parameters,
                                                      const comm::Layout& layout,
@@ -38,15 +62,17 @@ std::vector<comm::CollectiveCall> update_collectives(const nn::ParameterSet& par
                                                      DType dtype) {
   std::vector<comm::CollectiveCall> all =
       options.rule->collectives(parameters, layout, accum_type(dtype));
-  if (options.zero > 0 && !sharded_by(options.zero).parameters)
-    for (const Bucket& b : buckets)
-      all.push_back({comm::Collective::all_gather, b.shared,
-                     (b.end - b.begin) * static_cast<std::int64_t>(size_of(dtype))});
-  each_lent(parameters, [&](int i, int peer, bool owned) {
-    all.push_back({owned ? comm::Collective::send : comm::Collective::receive, nn::kStageAxes,
-                   parameters.local_shape(i).elements() * static_cast<std::int64_t>(size_of(dtype)),
-                   peer, nn::tag_of_parameter(i) + 1});
-  });
+  std::ranges::copy(lend_collectives(parameters, options, buckets, dtype), std::back_inserter(all));
+  return all;
+}
+
+std::vector<comm::CollectiveCall> gather_collectives(const nn::ParameterSet& parameters,
+                                                     const OptimizerOptions& options,
+                                                     const std::vector<Bucket>& buckets,
+                                                     DType dtype) {
+  std::vector<comm::CollectiveCall> all;
+  for (const Bucket& b : buckets)
+    if (gathered_by_step(b, parameters, options.zero)) all.push_back(gather_of(b, dtype));
   return all;
 }
 
@@ -59,7 +85,10 @@ Optimizer::Optimizer(const nn::ParameterSet& parameters, const comm::Mesh& mesh,
       options_(std::move(options)),
       buckets_(std::move(buckets)),
       dtype_(dtype),
-      shards_(shard_layout(parameters, mesh, *options_.rule, options_.zero, buckets_)) {
+      shards_(shard_layout(parameters, mesh, *options_.rule, options_.zero, buckets_)),
+      update_calls_(update_collectives(parameters, mesh.layout, options_, buckets_, dtype)),
+      gather_calls_(gather_collectives(parameters, options_, buckets_, dtype)),
+      lend_calls_(lend_collectives(parameters, options_, buckets_, dtype)) {
   std::int64_t state = 0;
   for (const Bucket& b : buckets_) {
     const auto [begin, end] = share_of(b, mesh_);
@@ -115,26 +144,28 @@ void Optimizer::measure(device::AnyStream stream, const Flat& flat, const StepNu
       kernels::square_sum(s, kernels::SquareSumArgs<T>{static_cast<const T*>(flat.gradients),
                                                        counted_, numbers, outcome});
     });
-    tensors_.world().all_reduce(
-        {&outcome->squares, DType::f64, {sizeof(SquareSum) / sizeof(double)}});
+    const Tensor squares{&outcome->squares, DType::f64, {sizeof(SquareSum) / sizeof(double)}};
+    comm::run(tensors_, sum_of_norm(), squares, squares);
     kernels::clip(s, {options_.grad_clip, numbers, outcome});
   });
 }
 
 Update Optimizer::update_of(device::AnyStream stream, const Flat& flat, const StepNumbers* numbers,
-                            const StepOutcome* outcome) const {
-  return {stream, dtype_, flat, numbers, outcome, shards_, *parameters_, tensors_};
+                            const StepOutcome* outcome, comm::Calls* calls) const {
+  return {stream, dtype_, flat, numbers, outcome, shards_, *parameters_, tensors_, calls};
 }
 
 void Optimizer::update(device::AnyStream stream, const Flat& flat, const StepNumbers* numbers,
                        const StepOutcome* outcome) const {
-  options_.rule->update(update_of(stream, flat, numbers, outcome));
-  gather(flat);
+  comm::Calls calls(tensors_, update_calls_);
+  options_.rule->update(update_of(stream, flat, numbers, outcome, &calls));
+  lend(calls, flat);
+  calls.finish();
 }
 
 void Optimizer::round(device::AnyStream stream, const Flat& flat) const {
   if (!flat.master) return;
-  const Update u = update_of(stream, flat, nullptr, nullptr);
+  const Update u = update_of(stream, flat, nullptr, nullptr, nullptr);
   device::on(stream, [&](auto& s) {
     const auto convert = [&]<class P>() {
       for (const StateRange& run : shards_.ranges)
@@ -147,23 +178,52 @@ void Optimizer::round(device::AnyStream stream, const Flat& flat) const {
 }
 
 void Optimizer::gather(const Flat& flat) const {
-  if (options_.zero > 0 && !flat.sharded.parameters)
-    for (const Bucket& b : buckets_) {
+  comm::Calls calls(tensors_, gather_calls_);
+  for (const Bucket& b : buckets_)
+    if (gathered_by_step(b, *parameters_, options_.zero)) {
       const auto [begin, end] = share_of(b, mesh_);
-      tensors_.group(b.shared).all_gather(range(flat.parameters, dtype_, begin, end),
-                                          range(flat.parameters, dtype_, b.begin, b.end));
+      calls.next(range(flat.parameters, dtype_, begin, end), whole(flat, b));
     }
-  lend(flat);
+  calls.finish();
+}
+
+void Optimizer::spread(const Flat& flat) const {
+  gather(flat);
+  comm::Calls calls(tensors_, lend_calls_);
+  lend(calls, flat);
+  calls.finish();
+}
+
+Tensor Optimizer::whole(const Flat& flat, const Bucket& bucket) const {
+  if (!flat.sharded.parameters) return range(flat.parameters, dtype_, bucket.begin, bucket.end);
+  std::int64_t at = 0;
+  for (const Bucket& b : buckets_) {
+    if (&b == &bucket) break;
+    if (lends(b, *parameters_)) at += b.end - b.begin;
+  }
+  return range(flat.lent_parameters, dtype_, at, at + bucket.end - bucket.begin);
+}
+
+Tensor Optimizer::lent(const Flat& flat, int i) const {
+  if (!flat.sharded.parameters || parameters_->borrowed(i)) return parameter(flat, i);
+  const auto bucket = std::ranges::find_if(
+      buckets_, [&](const Bucket& b) { return std::ranges::count(b.parameters, i) > 0; });
+  const auto element = static_cast<std::int64_t>(size_of(dtype_));
+  return parameters_->view(
+      i, static_cast<std::byte*>(whole(flat, *bucket).data) - bucket->begin * element, dtype_);
 }
 
 // A send needs memory that stays as it is until it is received: the parameters do.
-void Optimizer::lend(const Flat& flat) const {
-  each_lent(*parameters_, [&](int i, int peer, bool owned) {
-    comm::Communicator& messages = tensors_.group(nn::kStageAxes);
-    const Tensor t = parameter(flat, i);
-    const int tag = nn::tag_of_parameter(i) + 1;
-    owned ? messages.send(t, t, peer, tag) : messages.receive(t, peer, tag);
-  });
+void Optimizer::lend(comm::Calls& calls, const Flat& flat) const {
+  std::int64_t state = 0;  // elements of shares so far
+  for (const Bucket& b : buckets_) {
+    const auto [begin, end] = share_of(b, mesh_);
+    const std::int64_t at = flat.sharded.parameters ? state : begin;
+    state += end - begin;
+    if (options_.zero > 0 && lends(b, *parameters_))
+      calls.next(range(flat.parameters, dtype_, at, at + end - begin), whole(flat, b));
+  }
+  each_lent(*parameters_, [&](int i, int, bool) { calls.next(lent(flat, i)); });
 }
 
 Tensor Optimizer::parameter(const Flat& flat, int i) const {
@@ -185,12 +245,12 @@ void Optimizer::gather_into(const Flat& flat, void* parameters) const {
 
 void* Optimizer::weights(const Flat& flat, const StateRange& r) const {
   return with_accum(accum_type(dtype_), [&]<class T>() -> void* {
-    return update_of({}, flat, nullptr, nullptr).weights<T>(r);
+    return update_of({}, flat, nullptr, nullptr, nullptr).weights<T>(r);
   });
 }
 
 void Optimizer::adopt(device::AnyStream stream, const Flat& flat) const {
-  const Update u = update_of(stream, flat, nullptr, nullptr);
+  const Update u = update_of(stream, flat, nullptr, nullptr, nullptr);
   if (flat.average)
     with_accum(accum_type(dtype_), [&]<class T>() {
       device::on(stream, [&](auto& s) {
@@ -199,12 +259,12 @@ void Optimizer::adopt(device::AnyStream stream, const Flat& flat) const {
       });
     });
   round(stream, flat);
-  gather(flat);
+  spread(flat);
 }
 
 void Optimizer::swap_average(device::AnyStream stream, const Flat& flat) const {
   if (!flat.average) return;
-  const Update u = update_of(stream, flat, nullptr, nullptr);
+  const Update u = update_of(stream, flat, nullptr, nullptr, nullptr);
   with_accum(accum_type(dtype_), [&]<class T>() {
     device::on(stream, [&](auto& s) {
       for (const StateRange& run : shards_.ranges)
@@ -213,7 +273,7 @@ void Optimizer::swap_average(device::AnyStream stream, const Flat& flat) const {
     });
   });
   round(stream, flat);
-  gather(flat);
+  spread(flat);
 }
 
 }  // namespace tfm::optim

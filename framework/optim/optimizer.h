@@ -18,10 +18,15 @@ struct OptimizerOptions {
 
 graph::Sharded sharded_by(int zero);
 
-// The rule's and then, under ZeRO 1 and 2, the gathering of the parameters, and the messages with
-// those that are lent.
+comm::CollectiveCall sum_of_norm();
+// The rule's, then the gathering of the buckets that lend a parameter, and the messages with these.
 std::vector<comm::CollectiveCall> update_collectives(const nn::ParameterSet& parameters,
                                                      const comm::Layout& layout,
+                                                     const OptimizerOptions& options,
+                                                     const std::vector<Bucket>& buckets,
+                                                     DType dtype);
+// Of Optimizer::gather().
+std::vector<comm::CollectiveCall> gather_collectives(const nn::ParameterSet& parameters,
                                                      const OptimizerOptions& options,
                                                      const std::vector<Bucket>& buckets,
                                                      DType dtype);
@@ -50,8 +55,11 @@ class Optimizer {
   // in its memory.
   void measure(device::AnyStream stream, const Flat& flat, const StepNumbers* numbers,
                StepOutcome* outcome) const;
+  // Under ZeRO 1 and 2 the parameters of others' shares stay as they were until they are gathered:
+  // by the next step's program, or by gather().
   void update(device::AnyStream stream, const Flat& flat, const StepNumbers* numbers,
               const StepOutcome* outcome) const;
+  void gather(const Flat& flat) const;
   // The weights that this rank updates are new: others get them, the average starts from them.
   void adopt(device::AnyStream stream, const Flat& flat) const;
   void* weights(const Flat& flat, const StateRange& range) const;
@@ -62,11 +70,14 @@ class Optimizer {
 
  private:
   Update update_of(device::AnyStream stream, const Flat& flat, const StepNumbers* numbers,
-                   const StepOutcome* outcome) const;
+                   const StepOutcome* outcome, comm::Calls* calls) const;
   void round(device::AnyStream stream,
-             const Flat& flat) const;   // this rank's weights become parameters,
-  void gather(const Flat& flat) const;  // which every rank gets
-  void lend(const Flat& flat) const;    // and every stage that borrows one
+             const Flat& flat) const;  // this rank's weights become parameters
+  Tensor whole(const Flat& flat, const Bucket& bucket) const;
+  Tensor lent(const Flat& flat, int i) const;  // by this rank, or to it
+  // Parameters to every stage that borrows them.
+  void lend(comm::Calls& calls, const Flat& flat) const;
+  void spread(const Flat& flat) const;  // whole parameters, to every rank
   void add_counted(std::int64_t begin, std::int64_t end, std::int64_t at);
   std::vector<Tensor> of_buckets(void* flat, DType type, bool sharded) const;
 
@@ -76,6 +87,7 @@ class Optimizer {
   std::vector<Bucket> buckets_;
   DType dtype_;
   ShardLayout shards_;
+  std::vector<comm::CollectiveCall> update_calls_, gather_calls_, lend_calls_;
   std::vector<kernels::Range>
       counted_;  // elements of the gradients that this rank adds to the norm
 };

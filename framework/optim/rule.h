@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/mesh.h"
+#include "comm/calls.h"
 #include "config/config.h"
 #include "core/step_numbers.h"
 #include "graph/program.h"
@@ -19,9 +19,10 @@ struct FlatBuffers {
   void* parameters = nullptr;
   void* gradients = nullptr;
   graph::Sharded sharded;
-  void* state = nullptr;    // of the rule, as ShardLayout says
-  void* master = nullptr;   // null where the parameters themselves are wide
-  void* average = nullptr;  // null without one
+  void* state = nullptr;            // of the rule, as ShardLayout says
+  void* master = nullptr;           // null where the parameters themselves are wide
+  void* average = nullptr;          // null without one
+  void* lent_parameters = nullptr;  // whole, of buckets that lend, where parameters are sharded
   // Of parameters that the rank borrows.
   void* borrowed_parameters = nullptr;
   void* borrowed_gradients = nullptr;
@@ -80,6 +81,7 @@ struct Update {
   const ShardLayout& shards;
   const nn::ParameterSet& parameters;
   const comm::Mesh& mesh;
+  comm::Calls* calls;  // those of Rule::collectives() come next
 
   template <class T>
   T* weights(const StateRange& r) const {

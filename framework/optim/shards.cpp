@@ -29,6 +29,23 @@ std::vector<Bucket> make_buckets(const nn::ParameterSet& parameters, const comm:
   return buckets;
 }
 
+bool lends(const Bucket& b, const nn::ParameterSet& parameters) {
+  return std::ranges::any_of(b.parameters,
+                             [&](int i) { return !parameters.spec(i).borrowers.empty(); });
+}
+
+bool gathered_by_step(const Bucket& b, const nn::ParameterSet& parameters, int zero) {
+  return (zero == 1 || zero == 2) && !lends(b, parameters);
+}
+
+std::int64_t lending_elements(const std::vector<Bucket>& buckets,
+                              const nn::ParameterSet& parameters) {
+  std::int64_t n = 0;
+  for (const Bucket& b : buckets)
+    if (lends(b, parameters)) n += b.end - b.begin;
+  return n;
+}
+
 ElementRange share_of(const Bucket& b, const comm::Mesh& mesh) {
   const std::int64_t each = div_exact(b.end - b.begin, mesh.layout.size(b.shared));
   const int rank = mesh.place(b.shared);

@@ -19,6 +19,14 @@ struct Bucket {
 std::vector<Bucket> make_buckets(const nn::ParameterSet& parameters, const comm::Layout& layout,
                                  std::int64_t bucket_elements);
 
+// Whether other stages borrow one of its parameters: then its updated shares are gathered at once.
+bool lends(const Bucket& bucket, const nn::ParameterSet& parameters);
+// Whether the next step gathers them, where it reads them.
+bool gathered_by_step(const Bucket& bucket, const nn::ParameterSet& parameters, int zero);
+// Elements of all buckets that lend.
+std::int64_t lending_elements(const std::vector<Bucket>& buckets,
+                              const nn::ParameterSet& parameters);
+
 struct ElementRange {
   std::int64_t begin, end;
 };

@@ -13,17 +13,17 @@ class Clock {
   Clock(const StepPlan& plan, const ShapePlan& shape, const DeviceModel& device)
       : plan_(plan), program_(shape.train_program), device_(device) {}
 
-  // `times` equal micro-batches; the last one reduces gradients.
-  void micro_batch(bool accumulating, bool reducing, double times) {
+  // `times` equal ones.
+  void micro_batch(graph::MicroBatch which, double times) {
     times_ = times;
     for (std::size_t i = 0; i < program_.steps().size(); ++i) {
       const graph::Instruction& s = program_.steps()[i];
       if (s.kind == graph::Instruction::Kind::compute) {
-        compute(i, accumulating);
+        compute(i, !which.first);
         continue;
       }
       const graph::Exchange& x = program_.exchanges()[static_cast<std::size_t>(s.exchange)];
-      if (!program_.runs(x, reducing)) continue;
+      if (!program_.runs(x, which)) continue;
       s.kind == graph::Instruction::Kind::start ? start(s, x) : wait(s);
     }
     times_ = 1;
@@ -140,15 +140,12 @@ UpdateBytes update_bytes(const StepPlan& plan) {
 Prediction predict(const StepPlan& plan, const ShapePlan& shape, const DeviceModel& device) {
   Clock clock(plan, shape, device);
   const auto later = static_cast<double>(shape.micro_batches - 1);
-  if (later > 0) clock.micro_batch(false, false, 1);
-  if (later > 1) clock.micro_batch(true, false, later - 1);
-  clock.micro_batch(later > 0, true, 1);
+  if (later > 0) clock.micro_batch({.first = true, .last = false}, 1);
+  if (later > 1) clock.micro_batch({.first = false, .last = false}, later - 1);
+  clock.micro_batch({.first = later == 0, .last = true}, 1);
   clock.result.passes = clock.result.seconds();
-  for (int i = 0; i < 2; ++i)  // labels, loss
-    clock.collective("reduce", {comm::Collective::all_reduce_sum, nn::loss_axes(plan.mesh.layout),
-                                8 * plan.objectives()});
-  clock.collective("reduce",
-                   {comm::Collective::all_reduce_sum, comm::kWorld, sizeof(SquareSum)});  // norm
+  for (int i = 0; i < 2; ++i) clock.collective("reduce", plan.sum_of_objectives());
+  clock.collective("reduce", optim::sum_of_norm());
   clock.update();
   for (const comm::CollectiveCall& call :
        optim::update_collectives(plan.model->parameters(), plan.mesh.layout,

@@ -10,7 +10,7 @@ namespace {
 // Of one program at a time, and of the update.
 std::int64_t activation_bytes(const StepPlan& p) {
   std::int64_t most =
-      p.translator ? whole_parameter_bytes(p) +
+      p.translator ? whole_parameters(p).bytes() +
                          inference::translation_bytes(*p.translator, p.config.model,
                                                       inference::translation_of(p.config), p.dtype)
                    : 0;
@@ -34,6 +34,9 @@ optim::Optimizer::Flat lay_out_flat(const StepPlan& p, device::Arena& arena) {
   };
   flat.parameters = arena.take(
       kParameters, elements(flat.sharded.parameters) * static_cast<std::int64_t>(size_of(p.dtype)));
+  if (const std::int64_t n = optim::lending_elements(p.buckets, parameters);
+      flat.sharded.parameters && n > 0)
+    flat.lent_parameters = arena.take(kParameters, n * static_cast<std::int64_t>(size_of(p.dtype)));
   flat.gradients = arena.take(kGradients, elements(flat.sharded.gradients) * accum_bytes);
   if (const std::int64_t n = parameters.borrowed_elements(); n > 0) {
     flat.borrowed_parameters =
@@ -49,10 +52,16 @@ optim::Optimizer::Flat lay_out_flat(const StepPlan& p, device::Arena& arena) {
 
 }  // namespace
 
-std::int64_t whole_parameter_bytes(const StepPlan& p) {
-  if (!optim::sharded_by(static_cast<int>(p.config.parallel.zero)).parameters) return 0;
-  return round_up(
-      p.model->parameters().flat_elements() * static_cast<std::int64_t>(size_of(p.dtype)), 64);
+WholeParameters whole_parameters(const StepPlan& p) {
+  const auto bytes = [&](const nn::Model& m) {
+    return round_up(m.parameters().flat_elements() * static_cast<std::int64_t>(size_of(p.dtype)),
+                    64);
+  };
+  WholeParameters whole;
+  if (optim::sharded_by(static_cast<int>(p.config.parallel.zero)).parameters)
+    whole.own = bytes(*p.model);
+  if (p.translator && p.mesh.layout.size(nn::kStageAxes) > 1) whole.model = bytes(*p.translator);
+  return whole;
 }
 
 RunMemory lay_out(const StepPlan& p, device::Arena& arena, device::Arena& staging) {

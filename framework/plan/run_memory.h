@@ -27,8 +27,13 @@ struct RunMemory {
   std::span<StepOutcome> known_outcome;  // one
 };
 
-// Of the memory of activations, in front of a translator's: the parameters, where ZeRO shards them.
-std::int64_t whole_parameter_bytes(const StepPlan& plan);
+// Of the memory of activations, in front of a translator's: this rank's parameters, where ZeRO
+// shards them, and those of the whole model, where stages share it out.
+struct WholeParameters {
+  std::int64_t own = 0, model = 0;  // bytes
+  std::int64_t bytes() const { return own + model; }
+};
+WholeParameters whole_parameters(const StepPlan& plan);
 
 // `staging`: of the host, where the device is another.
 RunMemory lay_out(const StepPlan& plan, device::Arena& arena, device::Arena& staging);

@@ -103,7 +103,8 @@ std::vector<graph::BucketUse> bucket_uses(const StepPlan& p, int zero) {
     if (const comm::AxisSet across = b.axes - b.shared; zero > 0 && p.mesh.layout.size(across) > 1)
       use.across = {all_reduce_sum, p.mesh.layout.group_of(across),
                     div_exact(use.elements, p.mesh.layout.size(b.shared)) * gradient};
-    if (sharded.parameters) use.gather = {all_gather, b.shared, use.elements * parameter};
+    if (sharded.parameters || optim::gathered_by_step(b, p.model->parameters(), zero))
+      use.gather = {all_gather, b.shared, use.elements * parameter};
   }
   return all;
 }
@@ -207,31 +208,30 @@ double StepPlan::nominal_flops() const {
 
 std::vector<comm::CollectiveCall> StepPlan::collectives(const ShapePlan& shape) const {
   std::vector<comm::CollectiveCall> all;
-  const comm::CollectiveCall of_objectives{comm::Collective::all_reduce_sum,
-                                           nn::loss_axes(mesh.layout), 8 * objectives()};
-  all.push_back(of_objectives);  // labels
+  all.push_back(sum_of_objectives());  // labels
   for (const Pass& pass : shape.passes)
-    std::ranges::copy(shape.train_program.collectives(pass.last, pass.section),
-                      std::back_inserter(all));
-  all.push_back(
-      {comm::Collective::all_reduce_sum, comm::kWorld, sizeof(SquareSum)});  // gradient norm
+    std::ranges::copy(
+        shape.train_program.collectives({pass.micro_batch == 0, pass.last}, pass.section),
+        std::back_inserter(all));
+  all.push_back(optim::sum_of_norm());
   std::ranges::copy(optim::update_collectives(model->parameters(), mesh.layout,
                                               optimizer_of(config), buckets, dtype),
                     std::back_inserter(all));
-  all.push_back(of_objectives);  // loss
+  all.push_back(sum_of_objectives());  // losses
   leave_out_single(all, mesh.layout);
   return all;
 }
 
 std::vector<comm::CollectiveCall> StepPlan::evaluation_collectives(const ShapePlan& shape,
                                                                    std::int64_t sequences) const {
-  std::vector<comm::CollectiveCall> all;
+  std::vector<comm::CollectiveCall> all =
+      optim::gather_collectives(model->parameters(), optimizer_of(config), buckets, dtype);
   const std::int64_t runs =
       ceil_div(sequences, shape.shape.sequences * mesh.layout.size(nn::kBatchAxes));
   for (std::int64_t run = 0; run < runs; ++run)
-    std::ranges::copy(shape.evaluation.program().collectives(false), std::back_inserter(all));
-  for (const std::int64_t bytes : inference::Totals::reduced_bytes())
-    all.push_back({comm::Collective::all_reduce_sum, nn::loss_axes(mesh.layout), bytes});
+    std::ranges::copy(shape.evaluation.program().collectives({}), std::back_inserter(all));
+  std::ranges::copy(inference::Totals::collectives(nn::loss_axes(mesh.layout)),
+                    std::back_inserter(all));
   leave_out_single(all, mesh.layout);
   return all;
 }
@@ -258,9 +258,11 @@ StepPlan make_step_plan(const config::Config& config, const comm::Mesh& mesh,
   StepPlan p{.config = config, .mesh = mesh, .dtype = dtype.value_or(dtype_of(config.precision))};
   p.model = models::make_model(config, mesh);
   if (config.eval.every > 0 && config.eval.translates() && !only) {
-    config::Config whole_rows = config;
-    whole_rows.parallel.sequence = false;
-    p.translator = models::make_model(whole_rows, mesh);
+    config::Config whole = config;
+    whole.parallel.sequence = false;
+    whole.parallel.pipeline = 1;
+    whole.parallel.layers_per_stage.clear();
+    p.translator = models::make_model(whole, mesh.without(nn::kStageAxes));
   }
   const auto bytes = static_cast<std::int64_t>(size_of(accum_type(p.dtype)));
   p.buckets = optim::make_buckets(p.model->parameters(), mesh.layout,

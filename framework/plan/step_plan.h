@@ -50,18 +50,22 @@ struct StepPlan {
   bool on_host() const { return config.device != config::DeviceKind::cuda; }
 
   std::int64_t objectives() const { return std::ssize(largest().training.losses); }
+  // Of their labels, and of their losses.
+  comm::CollectiveCall sum_of_objectives() const {
+    return {comm::Collective::all_reduce_sum, nn::loss_axes(mesh.layout), 8 * objectives()};
+  }
   // Of the largest shape:
   const ShapePlan& largest() const { return shapes.back(); }
   // Forward and backward products of one step on this rank, causal attention by half.
   double matmul_flops() const { return matmul_flops(largest()); }
   double matmul_flops(const ShapePlan& shape) const;
   double nominal_flops() const;  // causal attention in full
-  // Collectives of one optimizer step in order: the program's once per micro-batch (bucket
-  // reductions in the last one only), then the update's.
+  // Collectives of one optimizer step in order: the program's once per micro-batch, see
+  // graph::MicroBatch, then the update's.
   std::vector<comm::CollectiveCall> collectives() const { return collectives(largest()); }
   std::vector<comm::CollectiveCall> collectives(const ShapePlan& shape) const;
-  // Of an evaluation of so many sequences: its program's for each batch that the ranks take at
-  // once, then those of the totals.
+  // Of an evaluation of so many sequences: the gathering of updated parameters, its program's for
+  // each batch that the ranks take at once, then those of the totals.
   std::vector<comm::CollectiveCall> evaluation_collectives(const ShapePlan& shape,
                                                            std::int64_t sequences) const;
   std::uint64_t collective_hash() const;  // of all shapes' steps and evaluations

@@ -89,9 +89,10 @@ class Comparison {
                : "norms, biases and positions under sequence parallelism: summed over all ranks",
            around);
     differ("gathered once: what backward does not read, or reads right behind forward", once);
-    differ(
-        "again for each further micro-batch",
-        (micro_batches_ - 1) * sent(p.largest().train_program.collectives(false), layout, axes_));
+    differ("again for each further micro-batch",
+           (micro_batches_ - 1) *
+               sent(p.largest().train_program.collectives({.first = false, .last = false}), layout,
+                    axes_));
     numbers();
   }
 
@@ -175,11 +176,9 @@ class Comparison {
   int token_ranks() const { return plan_.mesh.layout.size(nn::kTokenAxes); }
   // Counts of labels, losses and the norm.
   void numbers() {
-    const comm::CollectiveCall of_objectives{
-        comm::Collective::all_reduce_sum, nn::loss_axes(plan_.mesh.layout), 8 * plan_.objectives()},
-        norm{comm::Collective::all_reduce_sum, comm::kWorld, sizeof(SquareSum)};
+    const comm::CollectiveCall sum = plan_.sum_of_objectives();
     differ("labels, losses and the norm",
-           sent({of_objectives, of_objectives, norm}, plan_.mesh.layout, axes_));
+           sent({sum, sum, optim::sum_of_norm()}, plan_.mesh.layout, axes_));
   }
   // Of an element of the parameters, for its gradient and itself, times the ring's share.
   double bytes_of_element() const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "comm/calls.h"
 #include "comm/flight_recorder.h"
 #include "core/task.h"
 #include "device/timed.h"
@@ -20,7 +21,7 @@ Engine::Engine(plan::StepPlan plan, device::Device device)
                  plan_.buckets, plan_.dtype),
       memory_(plan::lay_out(plan_, arena_, host_)) {
   TFM_CHECK(plan_.on_host() == device_.is_cpu(), "the plan was made for another kind of device");
-  if (plan_.config.cuda_graphs == config::CudaGraphs::on && !recordable(plan_.largest(), true))
+  if (plan_.config.cuda_graphs == config::CudaGraphs::on && !recordable(plan_.largest(), {}))
     throw Error(ExitCode::usage,
                 "cuda_graphs is on, but the ranks exchange tensors through host memory, which a "
                 "CUDA graph cannot capture; expected cuda_graphs auto or off, or one GPU per rank");
@@ -83,18 +84,38 @@ void Engine::initialize_parameters() {
 }
 
 void* Engine::whole_parameters(void* memory) {
+  gather_parameters();
   if (!memory_.flat.sharded.parameters) return memory_.flat.parameters;
   optimizer_.gather_into(memory_.flat, memory);
   return memory;
 }
 
+inference::Weights Engine::translator_weights(std::byte* memory) {
+  const nn::ParameterSet &own = model().parameters(), &all = plan_.translator->parameters();
+  const plan::WholeParameters whole = plan::whole_parameters(plan_);
+  void* const mine = whole_parameters(memory);
+  if (whole.model == 0) return {own, mine, plan_.dtype};
+  void* const model = memory + whole.own;
+  const comm::AxisSet axes = nn::loss_axes(plan_.mesh.layout);
+  for (int i = 0; i < all.size(); ++i) {
+    const Tensor t = all.view(i, model, plan_.dtype);
+    if (own.owned(i)) {
+      const Tensor from = own.view(i, mine, plan_.dtype);
+      device::on(device_.stream(),
+                 [&](auto& s) { device::copy_async(s, t.data, from.data, t.bytes()); });
+    }
+    tensors_.group(axes).broadcast(
+        t, own.spec(i).stage * plan_.mesh.layout.size(axes - nn::kStageAxes));
+  }
+  return {all, model, plan_.dtype};
+}
+
 std::shared_ptr<std::byte> Engine::whole_parameters() {
-  auto* const own = static_cast<std::byte*>(memory_.flat.parameters);
-  if (!memory_.flat.sharded.parameters) return {std::shared_ptr<void>(), own};
-  auto copy = device_.allocate(model().parameters().flat_elements() *
-                               static_cast<std::int64_t>(size_of(plan_.dtype)));
-  whole_parameters(copy.get());
-  return copy;
+  std::shared_ptr<std::byte> copy;
+  if (memory_.flat.sharded.parameters)
+    copy = device_.allocate(model().parameters().flat_elements() *
+                            static_cast<std::int64_t>(size_of(plan_.dtype)));
+  return {copy, static_cast<std::byte*>(whole_parameters(copy.get()))};
 }
 
 data::DataLoader Engine::loader(
@@ -128,7 +149,7 @@ void Engine::upload(const Batch& batch, const plan::ShapePlan& shape, std::int64
   }
 }
 
-bool Engine::recordable(const plan::ShapePlan& shape, bool reduces) const {
+bool Engine::recordable(const plan::ShapePlan& shape, graph::MicroBatch run) const {
   if (device_.is_cpu() || plan_.config.cuda_graphs == config::CudaGraphs::off || times_)
     return false;
   const auto stays = [](const comm::Communicator& group) {
@@ -137,11 +158,10 @@ bool Engine::recordable(const plan::ShapePlan& shape, bool reduces) const {
   const graph::Program& program = shape.train_program;
   return std::ranges::all_of(program.exchanges(),
                              [&](const graph::Exchange& x) {
-                               return !program.runs(x, reduces) ||
-                                      stays(tensors_.group(x.call.axes));
+                               return !program.runs(x, run) || stays(tensors_.group(x.call.axes));
                              }) &&
-         (!reduces || (stays(tensors_.group(tensors_.layout.group_of(nn::kTokenAxes))) &&
-                       stays(tensors_.world())));
+         (!run.last || (stays(tensors_.group(tensors_.layout.group_of(nn::kTokenAxes))) &&
+                        stays(tensors_.world())));
 }
 
 std::int64_t Engine::graphs() const {
@@ -176,7 +196,7 @@ void Engine::run_pass(const plan::ShapePlan& shape, const plan::Pass& pass,
       part(&StepTimes::update,
            [&] { optimizer_.update(stream, memory_.flat, memory_.numbers, memory_.outcome); });
   };
-  if (pass.section == graph::Section{} && recordable(shape, context.state.reduce_gradients))
+  if (pass.section == graph::Section{} && recordable(shape, context.state.micro_batch()))
     replays_[{&shape, context.state.accumulate_parameters, context.state.reduce_gradients, update}]
         .run(stream, work);
   else
@@ -187,7 +207,7 @@ void Engine::run_pass(const plan::ShapePlan& shape, const plan::Pass& pass,
 // long as the wait.
 void Engine::wait_for_device() {
   comm::FlightRecorder* recorder =
-      recordable(plan_.largest(), true) ? plan_.mesh.recorder.get() : nullptr;
+      recordable(plan_.largest(), {}) ? plan_.mesh.recorder.get() : nullptr;
   std::optional<comm::Event> all;
   if (recorder)
     recorder->wait(all.emplace(recorder->begin(comm::kWorld, comm::Collective::barrier, 0)));
@@ -223,14 +243,16 @@ void Engine::run_micro_batches(std::int64_t step, std::optional<double> lr, cons
 
 StepResult Engine::run_step(std::int64_t step, std::optional<double> lr, const Batch& batch) {
   const plan::ShapePlan& shape = plan_.shapes[batch.shape];
-  comm::Communicator& group = plan_.mesh.group(nn::loss_axes(plan_.mesh.layout));
+  const comm::CollectiveCall sum = plan_.sum_of_objectives();
   inference::Totals totals =
       inference::count_labels(shape.training, batch.fields, shape.sequences_per_rank());
-  group.all_reduce({totals.labels.data(), DType::i64, {plan_.objectives()}});
+  const Tensor labels{totals.labels.data(), DType::i64, {plan_.objectives()}},
+      losses{totals.loss.data(), DType::f64, {plan_.objectives()}};
+  comm::run(plan_.mesh, sum, labels, labels);
   run_micro_batches(step, lr, batch, totals);
   const StepOutcome& outcome = memory_.known_outcome[0];
   totals.loss = outcome.loss;
-  group.all_reduce({totals.loss.data(), DType::f64, {plan_.objectives()}});
+  comm::run(plan_.mesh, sum, losses, losses);
   return {.loss = totals.mean(),
           .grad_norm = outcome.norm,
           .tokens = totals.labels[0],
@@ -252,6 +274,7 @@ StepResult Engine::train_step(std::int64_t step, double lr, const Batch& batch) 
 inference::Totals Engine::evaluate(data::DataLoader& loader, std::int64_t batches) {
   const graph::ExecContext context{device_.stream(), &tensors_, {}};
   inference::Totals all;
+  gather_parameters();
   Task task("evaluating", batches);
   for (std::int64_t i = 0; i < batches; ++i) {
     inference::Totals totals;
@@ -259,7 +282,7 @@ inference::Totals Engine::evaluate(data::DataLoader& loader, std::int64_t batche
       const Batch& batch = loader.load(i, round);
       totals += plan_.shapes[batch.shape].evaluation.totals(context, batch.fields);
     }
-    totals.all_reduce(plan_.mesh.group(nn::loss_axes(plan_.mesh.layout)));
+    totals.all_reduce(plan_.mesh, nn::loss_axes(plan_.mesh.layout));
     all += totals;
     task.add(1);
   }

@@ -45,11 +45,17 @@ class Engine {
   void initialize_parameters();
   // Reads the weights that this rank updates, to host memory. All ranks call alike.
   void set_weights(const nn::WeightSource& source);
+  // Under ZeRO 1 and 2 the parameters of others' shares are as they were before the last update
+  // until the next step, or this. All ranks call alike.
+  void gather_parameters() { optimizer_.gather(memory_.flat); }
   // Of this rank, as it computes with them, laid out by model().parameters(), in memory of the
-  // device: the engine's, or where ZeRO shards them a copy that the ranks make together.
+  // device: the engine's, or where ZeRO shards them a copy. Under ZeRO the ranks gather them: all
+  // call alike.
   std::shared_ptr<std::byte> whole_parameters();
   // The same, to memory for all of them; copies nothing where the engine has them.
   void* whole_parameters(void* memory);
+  // Of the whole model, for plan().translator; `memory`: plan::whole_parameters() of it.
+  inference::Weights translator_weights(std::byte* memory);
   void swap_average() { optimizer_.swap_average(device_.stream(), memory_.flat); }
   optim::LossScale& loss_scale() { return loss_scale_; }
   // Updates applied so far: steps without those whose loss or gradient was not finite.
@@ -91,7 +97,7 @@ class Engine {
                 const graph::ExecContext& context, bool update);
   void wait_for_device();
   // Of a micro-batch that reduces the gradients, or does not.
-  bool recordable(const plan::ShapePlan& shape, bool reduces) const;
+  bool recordable(const plan::ShapePlan& shape, graph::MicroBatch run) const;
 
   plan::StepPlan plan_;
   device::Device device_;

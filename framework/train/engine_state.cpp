@@ -13,16 +13,19 @@ struct State {
   float* data;
 };
 
+// Otherwise every rank has all of its parameters as they were last updated.
+bool weights_are_state(const Engine& engine) {
+  return engine.flat().master || engine.optimizer().options().zero > 0;
+}
+
 std::vector<State> states_of(const Engine& engine, const optim::StateRange& r) {
   const optim::Optimizer::Flat& flat = engine.flat();
-  void* const weights = flat.master               ? flat.master
-                        : flat.sharded.parameters ? flat.parameters
-                                                  : nullptr;
   std::vector<State> all;
   for (const optim::ShardLayout::ElementState& s : engine.optimizer().shards().states)
     if (s.group == r.group)
       all.push_back({s.name + "/", static_cast<float*>(flat.state) + s.offset + r.group_offset});
-  if (weights) all.push_back({"model/", static_cast<float*>(weights) + r.state_offset});
+  if (weights_are_state(engine))
+    all.push_back({"model/", static_cast<float*>(engine.optimizer().weights(flat, r))});
   if (flat.average) all.push_back({"ema/", static_cast<float*>(flat.average) + r.state_offset});
   return all;
 }
@@ -61,7 +64,7 @@ std::vector<checkpoint::Chunk> checkpoint_pieces(Engine& engine) {
                        std::int64_t count, const float* data) {
     chunk(checkpoint::slice_of(p, first, count), name + p.name, p.full, data);
   };
-  if (!engine.flat().master && !engine.flat().sharded.parameters)
+  if (!weights_are_state(engine))
     for (const nn::PartSlice& p : parameters.slices())
       if (parameters.first_of_copies(p.parameter, comm::kWorld))
         add("model/", p, 0, p.elements(), flat + p.offset);
@@ -82,7 +85,7 @@ std::vector<ReplicatedTensor> replicated_tensors(const Engine& engine) {
   std::vector<ReplicatedTensor> all;
   const auto element = static_cast<std::int64_t>(size_of(engine.plan().dtype));
   for (const nn::PartSlice& p : parameters.slices()) {
-    if (engine.flat().sharded.parameters) break;  // with the state
+    if (weights_are_state(engine)) break;  // copies of it, made anew in each step
     const auto* at = static_cast<const std::byte*>(engine.flat().parameters) + p.offset * element;
     all.push_back({p.name,
                    parameters.spec(p.parameter).copies(),

@@ -42,11 +42,12 @@ class Evaluation final : public Observer {
     const plan::StepPlan& plan = run.engine.plan();
     if (!plan.translator) return {};
     const std::span<std::byte> memory = run.engine.idle_memory();
+    comm::RankContext ranks = run.engine.rank_context();
+    for (comm::Mesh* mesh : {&ranks.mesh, &ranks.tensors}) *mesh = mesh->without(nn::kStageAxes);
     inference::Translator translator(
-        *plan.translator, run.config.model, run.engine.rank_context(),
-        {run.engine.model().parameters(), run.engine.whole_parameters(memory.data()), plan.dtype},
+        *plan.translator, run.config.model, ranks, run.engine.translator_weights(memory.data()),
         *run.data.tokenizer, inference::translation_of(run.config),
-        memory.subspan(static_cast<std::size_t>(plan::whole_parameter_bytes(plan))));
+        memory.subspan(static_cast<std::size_t>(plan::whole_parameters(plan).bytes())));
     return translator.translate(lines_.source);
   }
 

@@ -1,6 +1,7 @@
 #pragma once
 // Memory that several ranks hold bit for bit: parameters over the data axis, those that are not
-// split over the tensor axis, too, and the optimizer state that ZeRO does not share out.
+// split over the tensor axis, too, and the optimizer state that ZeRO does not share out. Under ZeRO
+// weights are shares, as that state is: what a step gathers of them is made anew by the next one.
 #include "train/engine.h"
 
 namespace tfm::train {

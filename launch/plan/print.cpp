@@ -106,7 +106,8 @@ void print_calls(Calls calls, const char* indent) {
 // Micro-batches that exchange the same are one block.
 void print_collectives(const plan::StepPlan& p) {
   const std::vector<comm::CollectiveCall> all = p.collectives();
-  std::vector<comm::CollectiveCall> one = p.largest().train_program.collectives(false);
+  std::vector<comm::CollectiveCall> one =
+      p.largest().train_program.collectives({.first = false, .last = false});
   std::erase_if(one, [&](const auto& c) { return p.mesh.layout.size(c.axes) == 1; });
   std::printf("\ncollectives of a step, in order\n%-16s %-8s %16s %8s\n", "operation", "axis",
               "bytes", "count");

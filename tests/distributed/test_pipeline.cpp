@@ -62,7 +62,7 @@ TEST_P(Pipelines, EqualASingleRankInFloat64) {
     const std::size_t turn = GetParam() + i;  // other options on each
     const config::Config c =
         config_of(kPipelines[GetParam()], all[i],
-                  {"parallel.zero=" + std::to_string(turn % 3),
+                  {"parallel.zero=" + std::to_string(turn % 4),
                    std::string("parallel.sequence=") + (turn % 2 ? "true" : "false"),
                    "loss.label_smoothing=0.1",
                    "train.global_batch_size=" + std::to_string(4 * layout.size(comm::kData)),
@@ -114,7 +114,9 @@ TEST_P(Pipelines, TwentyStepsOnEveryLayout) {
     EXPECT_EQ(trained(on(p, "recompute=none"), mesh, 20), once) << p.str() << ", twice";
     if (job().size() > 2 && p.layout.size(comm::kData) == 1) continue;  // ZeRO is as on two ranks
     EXPECT_EQ(trained(on(p, "parallel.zero=1"), mesh, 20), once) << p.str() << ", ZeRO 1";
-    expect_near(trained(on(p, "parallel.zero=2"), mesh, 20), once, 1e-6, p.str() + ", ZeRO 2");
+    const auto summed = trained(on(p, "parallel.zero=2"), mesh, 20);
+    expect_near(summed, once, 1e-6, p.str() + ", ZeRO 2");
+    EXPECT_EQ(trained(on(p, "parallel.zero=3"), mesh, 20), summed) << p.str() << ", ZeRO 3";
   }
 }
 
@@ -136,19 +138,20 @@ TEST_P(Pipelines, HalvesFollowASingleRank) {
 // A run that changes its layout at each of its checkpoints.
 TEST_P(Pipelines, CheckpointsContinueOnEveryLayout) {
   const test::ModelCase& model = kPipelines[GetParam()];
-  const auto on = [&](const Pipeline& p) {
-    return config_of(model, p,
-                     {"train.global_batch_size=8", "train.micro_batch_size=1", "optimizer.ema=0.5",
-                      "optimizer.type=" + std::string(GetParam() % 2 ? "adafactor" : "lamb")});
+  const auto on = [&](const Pipeline& p, const std::string& zero) {
+    return config_of(
+        model, p,
+        {"train.global_batch_size=8", "train.micro_batch_size=1", "optimizer.ema=0.5", zero,
+         "optimizer.type=" + std::string(GetParam() % 2 ? "adafactor" : "lamb")});
   };
   std::vector<Pipeline> turns = pipelines(model);
   if (turns.empty()) return;
   const std::vector<comm::Layout> others = test::layouts();
   turns.insert(turns.end(), {{others[others.size() / 2]}, turns.front(), {others.back()}});
-  const auto expected =
-      trained(on({}), comm::single_mesh(), static_cast<std::int64_t>(turns.size()));
+  const auto expected = trained(on({}, "parallel.zero=0"), comm::single_mesh(), std::ssize(turns));
   std::vector<config::Config> configs;
-  for (const Pipeline& p : turns) configs.push_back(on(p));
+  for (std::size_t i = 0; i < turns.size(); ++i)
+    configs.push_back(on(turns[i], "parallel.zero=" + std::to_string((i + GetParam()) % 4)));
   test::expect_continued(configs, expected);
 }
 

@@ -105,7 +105,7 @@ class Sum {
     }
     return names;
   }
-  std::vector<comm::CollectiveCall> collectives() const { return program_.collectives(true); }
+  std::vector<comm::CollectiveCall> collectives() const { return program_.collectives({}); }
   int joined() const {
     return static_cast<int>(std::ranges::count_if(
         program_.steps(), [](const graph::Instruction& s) { return s.pair != nullptr; }));

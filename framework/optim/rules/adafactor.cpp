@@ -149,7 +149,7 @@ class Adafactor final : public Rule {
     const std::span<std::int64_t> means = clear_sums<std::int64_t>(u, n.means);
     const std::span<SquareSum> squares = clear_sums<SquareSum>(u, 2 * n.parts, means.size_bytes());
     if (applied) add_to_means<T>(stream, u, n, means);
-    u.mesh.stage().all_reduce({means.data(), DType::i64, {std::ssize(means)}});
+    u.calls->next({means.data(), DType::i64, {std::ssize(means)}});
     if (applied) {
       update_means<T>(u, n, means);
       divide_by_roots<T>(stream, u);

@@ -23,7 +23,7 @@ std::span<S> clear_sums(const Update& u, std::size_t n, std::size_t first = 0) {
   return sums;
 }
 inline void all_reduce(const Update& u, std::span<SquareSum> sums) {
-  u.mesh.stage().all_reduce(
+  u.calls->next(
       {sums.data(), DType::f64, {static_cast<std::int64_t>(sums.size_bytes() / sizeof(double))}});
 }
 // Sums of one collective over all ranks that have the same parts.

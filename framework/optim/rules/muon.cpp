@@ -205,7 +205,7 @@ class Muon final : public Rule {
                    [&](const PartRange& r, std::int64_t at, std::int64_t to, std::int64_t n) {
                      if (r.counted) std::copy_n(u.gradients<T>(r) + at, n, all + to);
                    });
-      u.mesh.stage().reduce_scatter(tensor(all, ranks * count), tensor(own + first, count));
+      u.calls->next(tensor(all, ranks * count), tensor(own + first, count));
     });
     if (const int part = round.parts[static_cast<std::size_t>(rank)]; applied && part >= 0) {
       const Shape& full = u.parameters.slices()[static_cast<std::size_t>(part)].full;
@@ -213,7 +213,7 @@ class Muon final : public Rule {
     }
     const double lr = u.numbers->update.lr * (config_.muon.lr / config_.lr);
     round.each_window([&](std::int64_t first, std::int64_t count) {
-      u.mesh.stage().all_gather(tensor(own + first, count), tensor(all, ranks * count));
+      u.calls->next(tensor(own + first, count), tensor(all, ranks * count));
       if (!applied) return;
       each_piece(u, round, first, count,
                  [&](const PartRange& r, std::int64_t at, std::int64_t from, std::int64_t n) {
