@@ -4,6 +4,7 @@
 #include "launch/doctor/doctor.h"
 #include "launch/support/automatic.h"
 #include "launch/support/control_group.h"
+#include "launch/support/device_choice.h"
 
 namespace {
 
@@ -26,9 +27,11 @@ using namespace tfm;
 
 // Configuration of this rank, resolved for this launch; none where the command line names no file.
 std::optional<config::Config> read_config(const launch::Arguments& args,
-                                          const launch::Launch& launch) {
+                                          const launch::Launch& launch,
+                                          const std::vector<launch::RankGpus>& gpus) {
   if (args.positional().empty() && args.overrides().empty()) return {};
   config::Config config = launch::load_config(args.only("configuration file"), args.overrides());
+  config.device = choose_device(config, gpus).device;
   if (config.device != config::DeviceKind::cuda)
     plan::choose(config, launch.ranks, launch::host_model(launch, launch::host_memory()))
         .set(config);
@@ -40,7 +43,8 @@ void examine(const launch::Examination& e, const launch::Arguments& args,
              const launch::Expected& expected) {
   launch::check_launch(e);
   std::optional<config::Config> config;
-  const auto unreadable = launch::error_of([&] { config = read_config(args, e.launch); });
+  const std::vector<launch::RankGpus> gpus = launch::gpus_of_ranks(e.launch);
+  const auto unreadable = launch::error_of([&] { config = read_config(args, e.launch, gpus); });
   const auto errors = launch::gather(e.launch, unreadable ? 1.0 : 0.0);
   if (std::ranges::find(errors, 0.0) == errors.end()) throw *unreadable;
   if (!launch::check_settings(e, config ? &*config : nullptr, unreadable)) return;

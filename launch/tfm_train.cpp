@@ -4,6 +4,7 @@
 
 #include "launch/bench/peak.h"
 #include "launch/support/automatic.h"
+#include "launch/support/device_choice.h"
 #include "models/registry.h"
 #include "plan/fit.h"
 #include "train/start.h"
@@ -64,6 +65,7 @@ int run(int argc, char** argv) {
   if (args.has("--dump-config") && !args.has("--check")) return dump();
   train::StopRequests requests;
   const launch::Launch launch;
+  launch::choose_device(launch, config);
   launch.check_same(config);
   if (args.has("--check")) {
     const config::Config read = config;

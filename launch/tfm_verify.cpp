@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "launch/support/automatic.h"
+#include "launch/support/device_choice.h"
 #include "models/registry.h"
 #include "train/as_run.h"
 
@@ -111,6 +112,7 @@ int run(int argc, char** argv) {
   config::Config config = launch::load_config(args.only("configuration file"), args.overrides());
   config.train.global_batch_tokens = 0;  // synthetic batches are of one length
   const launch::Launch launch;
+  if (as_run) launch::choose_device(launch, config);
   launch.check_same(config);
   launch::choose(launch, config);
   if (!as_run && !args.has("--full")) config = train::shrink(config);

@@ -38,10 +38,11 @@ void describe_config(Config& c, FieldVisitor& v) {
                  "deterministic: bit-identical results from run to run; GPU algorithms are not "
                  "chosen by timing them"),
           c.numerics);
-  v.value(option("device",
-                 "device of each rank; auto: cpu in this version, whose GPU code has not run on a "
-                 "GPU yet"),
-          c.device);
+  v.value(
+      option("device",
+             "device of each rank; auto: cuda where every rank has a GPU of its own that works, "
+             "otherwise cpu"),
+      c.device);
   v.section(section("train", "number of steps, batch size, sequence length and seed"),
             [&c](FieldVisitor& s) { describe(c.train, s); });
   v.section(section("optimizer", "the update rule"),

@@ -178,9 +178,7 @@ void check_device(const Config& c, const Report& report) {
 
 void check_optimizer(const Config& c, const Report& report) {
   const OptimizerConfig& o = c.optimizer;
-  const bool elementwise = o.type == OptimizerType::adamw || o.type == OptimizerType::adam ||
-                           o.type == OptimizerType::sgd;
-  if (!elementwise && c.device == DeviceKind::cuda)
+  if (!o.elementwise() && c.device == DeviceKind::cuda)
     report({"optimizer.type", "device"},
            "optimizer " + word(o.type) +
                " is not implemented on GPUs; expected adamw, adam or sgd, or device cpu",

@@ -6,6 +6,7 @@
 #include "device/timed.h"
 #include "launch/bench/bench.h"
 #include "launch/support/automatic.h"
+#include "launch/support/device_choice.h"
 #include "models/registry.h"
 #include "train/step_phases.h"
 
@@ -81,6 +82,7 @@ class StepBench {
     if (args.positional().size() != 1)
       throw Error(ExitCode::usage, "expected: tfm-bench step CONFIG.yaml [section.key=value ...]");
     config::Config c = load_config(args.positional()[0], args.overrides());
+    choose_device(launch, c);
     choose(launch, c);
     return c;
   }

@@ -11,6 +11,7 @@
 #include "core/strings.h"
 #include "core/version.h"
 #include "inference/initial_weights.h"
+#include "launch/support/device_choice.h"
 #include "launch/support/settings.h"
 #include "plan/step_plan.h"
 #include "telemetry/live_line.h"
@@ -138,23 +139,7 @@ void Launch::check_same(const config::Config& config) const {
   if (session) check_same_settings(*session, settings_of_rank(&config));
 }
 
-std::string warning_of_idle_gpus(config::DeviceKind device, int gpus) {
-  if (device != config::DeviceKind::automatic || gpus == 0) return "";
-#ifdef TFM_CUDA
-  const std::string how = "device=cuda trains on them";
-#else
-  const std::string how = "a build with -DTFM_CUDA=ON trains on them with device=cuda";
-#endif
-  return "device is auto, which is the CPU in this version: " + std::to_string(gpus) +
-         (gpus == 1 ? " GPU" : " GPUs") + " of this machine idle; " + how +
-         ", by code that has not run on a GPU yet; device=cpu leaves this warning out";
-}
-
 device::Device Launch::device(const config::Config& config) const {
-  if (comm::rank_of_launch() == 0)
-    if (const std::string warning = warning_of_idle_gpus(config.device, device::Device::gpus());
-        !warning.empty())
-      std::fprintf(stderr, "warning: %s\n", warning.c_str());
   return config.device == config::DeviceKind::cuda
              ? device::Device::gpu(
                    session ? session->local_rank() : 0, threads(),
@@ -168,9 +153,11 @@ comm::Mesh Launch::mesh(comm::Layout layout) const {
 }
 
 comm::RankContext Launch::rank_context(const config::Config& config) const {
-  check_same(config);
-  return comm::rank_context(device(config), mesh(config::layout_of(config)),
-                            plan::mesh_options(config));
+  config::Config chosen = config;
+  choose_device(*this, chosen);
+  check_same(chosen);
+  return comm::rank_context(device(chosen), mesh(config::layout_of(chosen)),
+                            plan::mesh_options(chosen));
 }
 
 }  // namespace tfm::launch

@@ -46,9 +46,6 @@ config::Config load_config(const std::string& path, const std::vector<std::strin
 int guarded(int argc, char** argv, const std::string& help,
             const std::function<int(int, char**)>& body);
 
-// What to say where `device: auto` leaves this machine's GPUs idle; empty where it does not.
-std::string warning_of_idle_gpus(config::DeviceKind device, int gpus);
-
 // The ranks of this launch. Alone: no MPI is started.
 struct Launch {
   std::optional<comm::MpiSession> session;
@@ -62,8 +59,10 @@ struct Launch {
   // builds, Error(usage) with the first key that differs where their configurations do.
   void check_same(const config::Config& config) const;
   comm::Mesh mesh(comm::Layout layout) const;
-  // Error(environment) where it is not there. Rank 0 warns of GPUs that are left idle.
+  // `auto` is the CPU, where choose_device() has not said otherwise. Error(environment) where the
+  // device is not there.
   device::Device device(const config::Config& config) const;
+  // Of the device that choose_device() chooses.
   comm::RankContext rank_context(const config::Config& config) const;
 
  private:

@@ -1,0 +1,77 @@
+#include "launch/support/device_choice.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <sstream>
+
+#include "core/host.h"
+
+namespace tfm::launch {
+namespace {
+
+#ifdef TFM_CUDA
+constexpr bool kCuda = true;
+#else
+constexpr bool kCuda = false;
+#endif
+
+std::string count(int n, const std::string& what) {
+  return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
+}
+
+// Why not all ranks compute on GPUs; empty where they can.
+std::string obstacle(const config::Config& config, const std::vector<RankGpus>& ranks) {
+  if (!kCuda) return "this build has no CUDA support; one with -DTFM_CUDA=ON trains on GPUs";
+  if (!config.optimizer.elementwise())
+    return "optimizer " + config::word(config.optimizer.type) + " is not implemented on GPUs";
+  for (const RankGpus& r : ranks) {
+    if (r.gpus == 0) return "host " + r.host + " has no GPU that this build can use";
+    if (r.gpus < r.ranks)
+      return "on host " + r.host + " " + count(r.ranks, "rank") + " would share " +
+             count(r.gpus, "GPU") + "; start as many ranks as GPUs, or set device=cuda";
+  }
+  return "";
+}
+
+}  // namespace
+
+DeviceChoice choose_device(const config::Config& config, const std::vector<RankGpus>& ranks) {
+  if (config.device != config::DeviceKind::automatic) return {config.device, ""};
+  std::map<std::string, int> idle;  // by host
+  for (const RankGpus& r : ranks)
+    if (r.gpus > 0) idle[r.host] = r.gpus;
+  if (idle.empty()) return {};
+  const std::string why = obstacle(config, ranks);
+  if (why.empty())
+    return {config::DeviceKind::cuda,
+            "device is auto, which is a GPU for each rank here; the GPU code of this version is "
+            "tested by emulation and has not run on a GPU yet: check it with tfm-verify --as-run, "
+            "or set device=cpu"};
+  int gpus = 0;
+  for (const auto& [host, n] : idle) gpus += n;
+  return {config::DeviceKind::cpu, "device is auto, which is the CPU here, and " +
+                                       count(gpus, "GPU") + (gpus == 1 ? " stays" : " stay") +
+                                       " idle: " + why + "; device=cpu leaves this warning out"};
+}
+
+std::vector<RankGpus> gpus_of_ranks(const Launch& launch) {
+  const int here = launch.session ? launch.session->ranks_per_node() : 1;
+  std::vector<RankGpus> ranks;
+  for (const std::string& line :
+       launch.gather(std::to_string(here) + " " + std::to_string(device::Device::gpus()) + " " +
+                     host_name())) {
+    RankGpus& r = ranks.emplace_back();
+    std::istringstream(line) >> r.ranks >> r.gpus >> r.host;
+  }
+  return ranks;
+}
+
+void choose_device(const Launch& launch, config::Config& config) {
+  const DeviceChoice choice = choose_device(config, gpus_of_ranks(launch));
+  if (!choice.warning.empty() && comm::rank_of_launch() == 0)
+    std::fprintf(stderr, "warning: %s\n", choice.warning.c_str());
+  config.device = choice.device;
+}
+
+}  // namespace tfm::launch

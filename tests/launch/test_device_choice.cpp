@@ -1,0 +1,66 @@
+// What `device: auto` is, by what the machines of all ranks have.
+#include <gtest/gtest.h>
+
+#include "launch/support/device_choice.h"
+
+namespace tfm::launch {
+namespace {
+
+using config::DeviceKind;
+
+config::Config config_of(DeviceKind device, config::OptimizerType optimizer = {}) {
+  config::Config c;
+  c.device = device;
+  c.optimizer.type = optimizer;
+  return c;
+}
+
+const std::vector<RankGpus> kOfTheirOwn{{"a", 2, 2}, {"a", 2, 2}, {"b", 1, 4}};
+
+void expect_cpu(const DeviceChoice& choice, const std::vector<std::string>& parts) {
+  EXPECT_EQ(choice.device, DeviceKind::cpu);
+  for (const std::string& part : parts)
+    EXPECT_NE(choice.warning.find(part), std::string::npos) << part << " in " << choice.warning;
+}
+
+TEST(DeviceChoice, WhatTheConfigurationSaysStays) {
+  for (const DeviceKind device : {DeviceKind::cpu, DeviceKind::cuda}) {
+    const DeviceChoice choice = choose_device(config_of(device), kOfTheirOwn);
+    EXPECT_EQ(choice.device, device);
+    EXPECT_EQ(choice.warning, "");
+  }
+}
+
+TEST(DeviceChoice, WithoutGpusTheCpu) {
+  const DeviceChoice choice =
+      choose_device(config_of(DeviceKind::automatic), {{"a", 2, 0}, {"a", 2, 0}});
+  EXPECT_EQ(choice.device, DeviceKind::cpu);
+  EXPECT_EQ(choice.warning, "");
+}
+
+#ifdef TFM_CUDA
+TEST(DeviceChoice, AGpuOfItsOwnForEachRank) {
+  const DeviceChoice choice = choose_device(config_of(DeviceKind::automatic), kOfTheirOwn);
+  EXPECT_EQ(choice.device, DeviceKind::cuda);
+  EXPECT_NE(choice.warning.find("tfm-verify --as-run"), std::string::npos) << choice.warning;
+}
+
+TEST(DeviceChoice, OtherwiseSaysWhyGpusStayIdle) {
+  const config::Config c = config_of(DeviceKind::automatic);
+  expect_cpu(choose_device(c, {{"a", 2, 2}, {"a", 2, 2}, {"b", 1, 0}}),
+             {"2 GPUs stay idle", "host b has no GPU", "device=cpu"});
+  expect_cpu(choose_device(c, {{"a", 2, 1}, {"a", 2, 1}}),
+             {"1 GPU stays idle", "2 ranks would share 1 GPU", "device=cuda"});
+  expect_cpu(
+      choose_device(config_of(DeviceKind::automatic, config::OptimizerType::muon), kOfTheirOwn),
+      {"6 GPUs stay idle", "optimizer muon"});
+}
+#else
+TEST(DeviceChoice, ABuildWithoutCudaSaysThatGpusStayIdle) {
+  expect_cpu(choose_device(config_of(DeviceKind::automatic), kOfTheirOwn),
+             {"6 GPUs stay idle", "TFM_CUDA", "device=cpu"});
+}
+#endif
+
+}  // namespace
+}  // namespace tfm::launch
