@@ -21,6 +21,8 @@ const std::vector<test::ModelCase> kFamilies{
 
 constexpr int kMicroBatches = 4;
 
+int steps() { return job().size() > 4 ? 5 : 20; }
+
 train::Engine engine_of(const test::ModelCase& model, const comm::Layout& layout,
                         const std::string& precision, int zero, int replicas, int micro_batches) {
   const config::Config c = test::config_of(
@@ -65,11 +67,11 @@ TEST(Zero, ChangesNoBitOfAStepOfOneMicroBatch) {
     for (const std::string precision : {"fp32", "bf16"})
       for (const comm::Layout& layout : test::layouts()) {
         if (job().size() > 2 && layout.size(comm::kData) == 1) continue;  // as on two ranks
-        const int steps = layout.size(comm::kData) == job().size() ? 20 : 3;
+        const int most = layout.size(comm::kData) == job().size() ? steps() : 3;
         for (const int micro_batches : {1, kMicroBatches}) {
           const auto run = [&](int zero, int replicas) {
             return trained(engine_of(model, layout, precision, zero, replicas, micro_batches),
-                           steps);
+                           most);
           };
           const auto none = run(0, 1);
           for (const int zero : {1, 2, 3})
@@ -121,7 +123,7 @@ TEST(Zero, AddsUpMicroBatchesToRounding) {
           const std::string where = name_of(model, layout, precision, zero, replicas);
           train::Engine plain = engine_of(model, layout, precision, 0, 1, kMicroBatches),
                         shared = engine_of(model, layout, precision, zero, replicas, kMicroBatches);
-          for (int step = 1; step <= 20; ++step) {
+          for (int step = 1; step <= steps(); ++step) {
             const auto before = weights_of(plain);
             if (precision == "bf16")
               shared.set_weights([&](const nn::PartSlice& slice, std::int64_t first,
