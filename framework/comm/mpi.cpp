@@ -11,6 +11,7 @@
 #include <exception>
 #include <map>
 #include <numeric>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -31,6 +32,16 @@ void check(int code, const char* operation) {
                                          std::string(text, static_cast<std::size_t>(length)));
 }
 
+using Requests = std::vector<MPI_Request>;
+
+bool all_done(Requests& requests) {
+  int done = 0;
+  check(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE),
+        "MPI_Testall");
+  if (done) requests.clear();
+  return done != 0;
+}
+
 }  // namespace
 
 struct MpiSession::State {
@@ -39,6 +50,16 @@ struct MpiSession::State {
   int local_rank = 0, local_size = 1;
   std::vector<MPI_Comm> groups;
   std::vector<MPI_Win> windows;
+  std::set<std::map<std::pair<int, int>, Requests>*> outboxes;  // of Messages
+
+  // MPI may need the sender's calls for a long message to arrive.
+  bool bring_on_messages() {
+    bool under_way = false;
+    for (auto* outbox : outboxes)
+      for (auto& [channel, requests] : *outbox)
+        under_way |= !requests.empty() && !all_done(requests);
+    return under_way;
+  }
 
   State() {
     int started = 0, provided = 0;
@@ -130,12 +151,7 @@ class MessageCommunicator final : public StagedCommunicator {
     if (stage == Stage::publish || requests.empty() ||
         (stage == Stage::reduce && piece.call.direct))
       return true;
-    int done = 0;
-    check(
-        MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE),
-        "MPI_Testall");
-    if (done) requests.clear();
-    return done != 0;
+    return all_done(requests);
   }
 
   void wait(Stage stage, const Piece& piece) override {
@@ -227,8 +243,11 @@ class Messages final : public Communicator {
         rank_(rank),
         recorder_(std::move(recorder)),
         group_(group),
-        session_(std::move(session)) {}
+        session_(std::move(session)) {
+    session_->outboxes.insert(&sent_);
+  }
   ~Messages() override {
+    session_->outboxes.erase(&sent_);
     if (std::uncaught_exceptions() == 0)
       for (auto& [channel, requests] : sent_)
         MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE);
@@ -247,7 +266,7 @@ class Messages final : public Communicator {
   void send(Tensor t, Tensor buffer, int to, int tag) override {
     const Event event = begin(Collective::send, t, to);
     Requests& requests = sent_[{to, tag}];
-    complete(requests);
+    wait_for(requests);
     if (buffer.data != t.data)
       std::memcpy(buffer.data, t.data, static_cast<std::size_t>(t.bytes()));
     each_piece(buffer, [&](char* data, int bytes) {
@@ -263,7 +282,7 @@ class Messages final : public Communicator {
       check(MPI_Irecv(data, bytes, MPI_BYTE, from, tag, group_, &requests.emplace_back()),
             "MPI_Irecv");
     });
-    complete(requests);
+    wait_for(requests);
     recorder_->end(event);
   }
 
@@ -271,7 +290,6 @@ class Messages final : public Communicator {
   [[noreturn]] static void refuse() {
     internal_error("the ranks of a pipeline exchange messages only");
   }
-  using Requests = std::vector<MPI_Request>;
   template <class F>
   static void each_piece(const Tensor& t, F&& f) {
     constexpr std::int64_t kMost = 1 << 30;  // MPI counts with an int
@@ -284,15 +302,9 @@ class Messages final : public Communicator {
     recorder_->wait(event);
     return event;
   }
-  static void complete(Requests& requests) {
-    int done = 0;
-    for (int tries = 0;; ++tries) {
-      check(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done,
-                        MPI_STATUSES_IGNORE),
-            "MPI_Testall");
-      if (done) return requests.clear();
+  static void wait_for(Requests& requests) {
+    for (int tries = 0; !all_done(requests); ++tries)
       tries < 1000 ? static_cast<void>(sched_yield()) : static_cast<void>(usleep(50));
-    }
   }
 
   std::vector<int> ranks_;  // of the job
@@ -331,8 +343,9 @@ std::shared_ptr<Communicator> make_group(const std::shared_ptr<MpiSession::State
   check(MPI_Allreduce(MPI_IN_PLACE, &one_node, 1, MPI_INT, MPI_MIN, group), "MPI_Allreduce");
   if (!one_node) return std::make_shared<MessageCommunicator>(rank, size, axes, recorder, group, s);
   char* memory = s->share(group, SharedMemoryCommunicator::memory_bytes(size));
-  return std::make_shared<SharedMemoryCommunicator>(rank, size, axes, recorder, memory, own_core,
-                                                    s);
+  return std::make_shared<SharedMemoryCommunicator>(
+      rank, size, axes, recorder, memory, own_core,
+      [state = s.get()] { return state->bring_on_messages(); }, s);
 }
 
 }  // namespace

@@ -73,10 +73,12 @@ std::int64_t SharedMemoryCommunicator::memory_bytes(int size) {
 SharedMemoryCommunicator::SharedMemoryCommunicator(int rank, int size, AxisSet axes,
                                                    std::shared_ptr<FlightRecorder> recorder,
                                                    void* memory, bool own_core,
+                                                   std::function<bool()> bring_on,
                                                    std::shared_ptr<void> owner)
     : StagedCommunicator(rank, size, axes, std::move(recorder)),
       memory_(static_cast<char*>(memory)),
       own_core_(own_core),
+      bring_on_(std::move(bring_on)),
       owner_(std::move(owner)),
       sources_(static_cast<std::size_t>(size)) {
   new (&line(rank)) Line{};
@@ -136,6 +138,10 @@ void SharedMemoryCommunicator::sleep_until(int rank, Stage of, std::uint32_t cou
     if (reached(counter.load(std::memory_order_acquire), count)) return;
   for (int i = kYields; i > 0; --i, sched_yield())
     if (reached(counter.load(std::memory_order_acquire), count)) return;
+  while (bring_on_()) {
+    if (reached(counter.load(std::memory_order_acquire), count)) return;
+    usleep(50);
+  }
   ++l.sleepers;
   for (std::uint32_t value = counter; !reached(value, count); value = counter)
     futex(counter, FUTEX_WAIT, value);
@@ -145,7 +151,7 @@ void SharedMemoryCommunicator::sleep_until(int rank, Stage of, std::uint32_t cou
 void SharedMemoryCommunicator::run(Stage stage, const Piece& piece) {
   if (stage == Stage::publish) publish(piece);
   if (stage == Stage::reduce) reduce(piece);
-  if (stage == Stage::finish) finish(piece);
+  if (stage == Stage::finish) finish_piece(piece);
   Line& l = line(rank());
   l.cpu.store(sched_getcpu(), std::memory_order_relaxed);
   Counter& counter = l.passed[static_cast<int>(stage)];
@@ -181,7 +187,7 @@ void SharedMemoryCommunicator::reduce(const Piece& piece) {
   if (c.returns_all()) copy_out(slot(rank(), piece) + lane, out, own.bytes, own_core_);
 }
 
-void SharedMemoryCommunicator::finish(const Piece& piece) {
+void SharedMemoryCommunicator::finish_piece(const Piece& piece) {
   const Call& c = piece.call;
   const ByteRange local = piece.local();
   if (c.op == Collective::broadcast) {

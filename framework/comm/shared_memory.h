@@ -3,6 +3,7 @@
 // one a stage, which say how many pieces it has passed; a rank that waits spins shortly and then
 // sleeps on the counter of the one it waits for, so that ranks may outnumber cores.
 #include <atomic>
+#include <functional>
 #include <memory>
 
 #include "comm/staged.h"
@@ -18,9 +19,11 @@ class SharedMemoryCommunicator final : public StagedCommunicator {
   // `memory` is aligned to 64 bytes, seen by all ranks and outlives the object through `owner`.
   // Each rank clears its own part: a barrier must follow before the first call. `own_core`: every
   // rank has a core of its own.
+  // `bring_on`: brings on what else this rank has under way, and says whether anything is; others
+  // may wait for it, so that this rank sleeps only when nothing is.
   SharedMemoryCommunicator(int rank, int size, AxisSet axes,
                            std::shared_ptr<FlightRecorder> recorder, void* memory, bool own_core,
-                           std::shared_ptr<void> owner);
+                           std::function<bool()> bring_on, std::shared_ptr<void> owner);
 
  private:
   struct Line;
@@ -41,13 +44,14 @@ class SharedMemoryCommunicator final : public StagedCommunicator {
   bool all_awaited(const Awaited& a, const Piece& piece, F&& f);
   void publish(const Piece& piece);
   void reduce(const Piece& piece);
-  void finish(const Piece& piece);
+  void finish_piece(const Piece& piece);
   char* slot(int rank, const Piece& piece) const;
   Line& line(int rank) const;
   void sleep_until(int rank, Stage of, std::uint32_t count);
 
   char* memory_;
   bool own_core_;
+  std::function<bool()> bring_on_;
   std::shared_ptr<void> owner_;
   std::vector<const char*> sources_;
 };
