@@ -34,8 +34,7 @@ const Architecture& architecture_of(const io::JsonNode& config) {
   type.fail("'" + type.string() + "' is not supported; expected " + names());
 }
 
-const Architecture& architecture_for(const config::ModelConfig& model,
-                                     const std::string& preferred) {
+const Architecture& architecture_for(const config::ModelConfig& model, std::string_view preferred) {
   const Architecture* found = nullptr;
   for (const Architecture& a : architectures())
     if (a.computes(model) && (!found || a.name == preferred)) found = &a;

@@ -3,6 +3,7 @@
 // its tensors are read and written. One file each; architecture.cpp lists them.
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "huggingface/members.h"
@@ -45,7 +46,7 @@ const Architecture& architecture_of(const io::JsonNode& config);
 // One that computes what the model does: the `preferred` one where it does, as several may.
 // Error(usage) where none does.
 const Architecture& architecture_for(const config::ModelConfig& model,
-                                     const std::string& preferred = "");
+                                     std::string_view preferred = {});
 
 // An output layer that is not there, or that the configuration ties, is the embedding.
 bool output_is_tied(const io::JsonNode& config, bool otherwise, const Has& has,

@@ -238,7 +238,7 @@ class PrecompiledNormalizer final : public Normalizer {
 }  // namespace
 
 std::unique_ptr<Normalizer> read_normalizer(const io::JsonNode& node) {
-  const std::string& type = node.at("type").string();
+  const std::string type = node.at("type").string();
   if (type == "Sequence") return std::make_unique<SequenceNormalizer>(node);
   if (type == "BertNormalizer") return std::make_unique<BertNormalizer>(node);
   if (type == "Strip") return std::make_unique<StripNormalizer>(node);

@@ -244,7 +244,7 @@ std::unique_ptr<PreTokenizer> read_simple(const std::string& type, const io::Jso
 std::unique_ptr<PreTokenizer> gpt2_split() { return std::make_unique<ByteLevelSplit>(); }
 
 PreTokenization read_pre_tokenizer(const io::JsonNode& node) {
-  const std::string& type = node.at("type").string();
+  const std::string type = node.at("type").string();
   if (type == "ByteLevel") return {std::make_unique<ByteLevelSplit>(node), true};
   if (type != "Sequence") return {read_simple(type, node), false};
   node.expect_only({"type", "pretokenizers"});

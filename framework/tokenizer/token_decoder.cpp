@@ -182,7 +182,7 @@ class BpeDecoder final : public TokenDecoder {
 std::unique_ptr<TokenDecoder> byte_level_decoder() { return std::make_unique<ByteLevelDecoder>(); }
 
 std::unique_ptr<TokenDecoder> read_decoder(const io::JsonNode& node) {
-  const std::string& type = node.at("type").string();
+  const std::string type = node.at("type").string();
   if (type == "Sequence") return std::make_unique<SequenceDecoder>(node);
   if (type == "WordPiece") return std::make_unique<WordPieceDecoder>(node);
   if (type == "Metaspace") return std::make_unique<MetaspaceDecoder>(node);

@@ -183,7 +183,7 @@ void read_template(const io::JsonNode& node, PipelineParts& parts) {
       seen = true;
       continue;
     }
-    const std::string& name = item.at("SpecialToken").at("id").string();
+    const std::string name = item.at("SpecialToken").at("id").string();
     for (const io::JsonNode& id : specials.at(name).at("ids").items())
       (seen ? parts.after : parts.before).push_back(read_id(id));
   }
@@ -198,7 +198,7 @@ std::int32_t read_pair_id(const io::JsonNode& node) {
 }
 
 void read_post_processor(const io::JsonNode& node, PipelineParts& parts) {
-  const std::string& type = node.at("type").string();
+  const std::string type = node.at("type").string();
   if (type == "ByteLevel") return;  // it changes offsets, not ids
   if (type == "Sequence") {
     for (const io::JsonNode& item : node.at("processors").items()) read_post_processor(item, parts);

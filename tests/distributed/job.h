@@ -10,7 +10,7 @@ namespace tfm::test {
 const comm::MpiSession& job();
 
 // Of a layout, made once: a job keeps the memory of its groups until it ends.
-const comm::Mesh& mesh_of(const comm::Layout& layout);
+const comm::Mesh& mesh_of(comm::Layout layout);
 
 // All layouts of the job's ranks: (1, n), (2, n/2), ..., (n, 1).
 std::vector<comm::Layout> layouts();

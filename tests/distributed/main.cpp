@@ -47,7 +47,7 @@ int run_tests() {
 
 const comm::MpiSession& job() { return *session; }
 
-const comm::Mesh& mesh_of(const comm::Layout& layout) {
+const comm::Mesh& mesh_of(comm::Layout layout) {
   const auto [at, fresh] = meshes.try_emplace(layout.str());
   if (fresh) at->second = comm::make_mesh(job(), layout);
   return at->second;

@@ -11,7 +11,7 @@ with tempfile.TemporaryDirectory() as folder:
         subprocess.run([str(c) for c in command], check=True, stdout=subprocess.DEVNULL)
 
     run("cmake", "--install", build, "--prefix", f"{folder}/installed")
-    run("cmake", "-S", root / "tests/package", "-B", f"{folder}/build", f"-DCMAKE_PREFIX_PATH={folder}/installed")
+    run("cmake", "-G", "Ninja", "-S", root / "tests/package", "-B", f"{folder}/build", f"-DCMAKE_PREFIX_PATH={folder}/installed")
     run("cmake", "--build", f"{folder}/build")
     run(f"{folder}/build/uses_tfm")
     loads = subprocess.run(["ldd", f"{folder}/installed/bin/tfm-train"], check=True, stdout=subprocess.PIPE, text=True).stdout
