@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <set>
+#include <sstream>
 #include <tuple>
 
 #include "launch/support/control_group.h"
@@ -45,12 +46,46 @@ pid_t parent_of(pid_t pid) {
   return at == std::string::npos ? 0 : std::atoi(status.c_str() + at + 6);
 }
 
+std::vector<std::string> words_of(pid_t pid) {
+  std::istringstream text(text_of("/proc/" + std::to_string(pid) + "/cmdline"));
+  std::vector<std::string> words;
+  for (std::string word; std::getline(text, word, '\0');) words.push_back(word);
+  return words;
+}
+
 // The launcher binds a rank between fork and exec: the nearest ancestor with other cores is the
-// launcher, and has all that the job may use. Empty: none has.
-Cpus cpus_of_launcher(const Cpus& own) {
+// launcher, and has all that the job may use. No cores: none has.
+struct BindingLauncher {
+  Cpus cpus;
+  std::vector<std::string> words;
+};
+BindingLauncher launcher_of(const Cpus& own) {
   for (pid_t pid = getppid(); pid > 1; pid = parent_of(pid))
-    if (const Cpus cpus = cpus_of_process(pid); !cpus.empty() && cpus != own) return cpus;
+    if (const Cpus cpus = cpus_of_process(pid); !cpus.empty() && cpus != own)
+      return {cpus, words_of(pid)};
   return {};
+}
+
+bool sets_cores_per_rank(std::string policy) {  // "slot:PE=2"
+  for (char& c : policy) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return policy.find("pe=") != std::string::npos || policy.find("pe-list=") != std::string::npos;
+}
+
+bool bound_by_default_of_version_5(const std::map<std::string, std::string>& environment,
+                                   const std::vector<std::string>& launcher) {
+  if (launcher.empty() || fs::path(launcher[0]).filename() != "prterun") return false;
+  if (environment.count("PRTE_MCA_hwloc_default_binding_policy")) return false;
+  const auto mapping = environment.find("PRTE_MCA_rmaps_default_mapping_policy");
+  if (mapping != environment.end() && sets_cores_per_rank(mapping->second)) return false;
+  for (std::size_t i = 1; i < launcher.size(); ++i) {
+    const std::string& word = launcher[i];
+    for (const char* asked : {"--bind-to", "--cpu-set", "--cpu-list", "--cpus-per-proc",
+                              "--rankfile", "--rf", "hwloc_default_binding_policy"})
+      if (word == asked) return false;
+    if (word == "--map-by" && i + 1 < launcher.size() && sets_cores_per_rank(launcher[i + 1]))
+      return false;
+  }
+  return true;
 }
 
 // Sorts by socket and core, so that hardware threads of a core are neighbors.
@@ -128,7 +163,10 @@ int threads_on(const std::vector<Cpus>& ranks, int local_rank, std::optional<dou
   return std::max(1, static_cast<int>(share + 1e-6));
 }
 
-bool bound_by_default(const std::map<std::string, std::string>& environment) {
+bool bound_by_default(const std::map<std::string, std::string>& environment,
+                      const std::vector<std::string>& launcher) {
+  if (environment.count("PRTE_LAUNCHED"))
+    return bound_by_default_of_version_5(environment, launcher);
   if (!environment.count("OMPI_MCA_orte_bound_at_launch")) return false;
   for (const char* asked : {"OMPI_MCA_hwloc_base_binding_policy", "OMPI_MCA_hwloc_base_cpu_list",
                             "OMPI_MCA_hwloc_base_cpu_set", "OMPI_MCA_hwloc_base_slot_list",
@@ -136,19 +174,19 @@ bool bound_by_default(const std::map<std::string, std::string>& environment) {
                             "OMPI_MCA_orte_rankfile"})
     if (environment.count(asked)) return false;
   const auto mapping = environment.find("OMPI_MCA_rmaps_base_mapping_policy");
-  if (mapping == environment.end()) return true;
-  std::string policy = mapping->second;  // "slot:PE=2": cores for each rank
-  for (char& c : policy) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return policy.find("pe=") == std::string::npos;
+  return mapping == environment.end() || !sets_cores_per_rank(mapping->second);
 }
 
 RankCores take_cores(const comm::MpiSession* session) {
   const int local = session ? session->local_rank() : 0,
             ranks = session ? session->ranks_per_node() : 1;
-  Cpus own = cpus_of_process(0), node;
+  Cpus own = cpus_of_process(0);
   const std::map<std::string, std::string> variables = environment();
-  if (variables.count("OMPI_MCA_orte_bound_at_launch")) node = cpus_of_launcher(own);
-  if (!node.empty() && bound_by_default(variables)) {
+  BindingLauncher launcher;
+  if (variables.count("OMPI_MCA_orte_bound_at_launch") || variables.count("PRTE_LAUNCHED"))
+    launcher = launcher_of(own);
+  const Cpus& node = launcher.cpus;
+  if (!node.empty() && bound_by_default(variables, launcher.words)) {
     const Cpus share = cpus_of_local_rank(by_topology(node), local, ranks);
     if (bind(share)) own = share;
   }

@@ -21,8 +21,10 @@ Cpus cpus_of_local_rank(const Cpus& node, int local_rank, int ranks);
 int threads_on(const std::vector<Cpus>& ranks, int local_rank, std::optional<double> quota = {});
 
 // Open MPI bound this rank and nobody asked for it: no binding, list of cores or number of cores
-// a rank in the launch's environment.
-bool bound_by_default(const std::map<std::string, std::string>& environment);
+// a rank in the launch's environment (version 4) or in the words of its `launcher` (version 5,
+// which tells its ranks nothing; false where this host's launcher is not the user's).
+bool bound_by_default(const std::map<std::string, std::string>& environment,
+                      const std::vector<std::string>& launcher);
 
 struct RankCores {
   int threads = 1;

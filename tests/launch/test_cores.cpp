@@ -54,18 +54,37 @@ TEST(Cores, OfANodeGoToItsRanksInOrder) {
 TEST(Cores, OnlyADefaultBindingIsReplaced) {
   using Environment = std::map<std::string, std::string>;
   Environment e{{"OMPI_COMM_WORLD_SIZE", "2"}};
-  EXPECT_FALSE(bound_by_default(e));
+  EXPECT_FALSE(bound_by_default(e, {}));
   e["OMPI_MCA_orte_bound_at_launch"] = "1";
-  EXPECT_TRUE(bound_by_default(e));
+  EXPECT_TRUE(bound_by_default(e, {}));
   const auto with = [&](const char* name, const char* value) {
     Environment more = e;
     more[name] = value;
-    return bound_by_default(more);
+    return bound_by_default(more, {});
   };
   EXPECT_FALSE(with("OMPI_MCA_hwloc_base_binding_policy", "core"));
   EXPECT_FALSE(with("OMPI_MCA_rmaps_base_mapping_policy", "slot:PE=2"));
   EXPECT_FALSE(with("OMPI_MCA_orte_rankfile", "ranks.txt"));
   EXPECT_TRUE(with("OMPI_MCA_rmaps_base_mapping_policy", "node"));
+}
+
+TEST(Cores, OpenMpi5BindsByDefaultWhereItsWordsDoNotAskForIt) {
+  using Words = std::vector<std::string>;
+  const std::map<std::string, std::string> e{{"PRTE_LAUNCHED", "1"}};
+  EXPECT_TRUE(bound_by_default(e, {"prterun", "-np", "2", "tfm-train", "cfg.yaml"}));
+  EXPECT_TRUE(bound_by_default(e, {"prterun", "--map-by", "node", "-np", "2", "tfm-train"}));
+  for (const Words& asked : {Words{"--bind-to", "core"}, Words{"--map-by", "slot:PE=2"},
+                             Words{"--rankfile", "ranks.txt"},
+                             Words{"--prtemca", "hwloc_default_binding_policy", "core"}}) {
+    Words words{"prterun"};
+    words.insert(words.end(), asked.begin(), asked.end());
+    EXPECT_FALSE(bound_by_default(e, words)) << asked[0];
+  }
+  EXPECT_FALSE(bound_by_default(e, {"prted", "--daemonize"}));  // of another host
+  EXPECT_FALSE(bound_by_default(e, {}));
+  EXPECT_FALSE(
+      bound_by_default({{"PRTE_LAUNCHED", "1"}, {"PRTE_MCA_hwloc_default_binding_policy", "core"}},
+                       {"prterun", "-np", "2", "tfm-train"}));
 }
 
 class Quota : public testing::Test {
