@@ -15,7 +15,8 @@ data=data/quickstart run=runs/quickstart
 rm -rf "$run" && mkdir -p "$data" "$run"  # a finished run would be resumed, with nothing left to do
 awk -v dir="$data" -f launch/quickstart/make_data.awk
 "$BIN/tfm-data" train-tokenizer --input "$data/train.en" --vocab-size 400 --special '<s>' '</s>' --output "$data/tokenizer.json"
-mpirun --oversubscribe --bind-to none -np 2 "$BIN/tfm-train" configs/quickstart.yaml "$@"
+mpirun --version | grep -q 'Open MPI' && anywhere=(--oversubscribe --bind-to none) || anywhere=()
+mpirun "${anywhere[@]}" -np 2 "$BIN/tfm-train" configs/quickstart.yaml "$@"
 "$BIN/tfm-generate" "$run/checkpoints" < "$data/test.en" > "$run/test.answers"
 echo
 launch/quickstart/show.sh "$data/test.en" "$run/test.answers" "$data/test.iso"

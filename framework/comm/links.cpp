@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <sstream>
 
 namespace tfm::comm {
 namespace {
@@ -170,8 +171,11 @@ std::string mpi_version() {
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
   int length = 0;
   MPI_Get_library_version(text, &length);
-  const std::string all(text, static_cast<std::size_t>(length));
-  return all.substr(0, all.find_first_of(",\n\t"));
+  std::istringstream words(std::string(text, static_cast<std::size_t>(length)));
+  std::string name, label, version;  // "MPICH Version: 4.0.2", "Open MPI v4.1.4, package: ..."
+  words >> name >> label >> version;
+  if (label != "Version:") name += " " + label;
+  return name + " " + version.substr(0, version.find(','));
 }
 
 }  // namespace tfm::comm

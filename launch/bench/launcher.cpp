@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <numeric>
 
+#include "comm/links.h"
 #include "core/strings.h"
 
 namespace tfm::launch {
@@ -38,8 +39,10 @@ std::string run_of(int ranks) {
 
 Launcher::Launcher(const Arguments& args) {
   const bool given = args.has("--launcher");
+  const bool open_mpi = comm::mpi_version().starts_with("Open MPI");
   command_ = given ? args.get("--launcher")
-                   : std::string("mpirun --oversubscribe --bind-to none -np ") + kRanks;
+                   : std::string("mpirun ") + (open_mpi ? "--oversubscribe --bind-to none " : "") +
+                         "-np " + kRanks;
   if (command_.find(kRanks) == std::string::npos)
     throw Error(ExitCode::usage, "--launcher '" + command_ + "': " + kRanks +
                                      " is missing, which stands for the number of ranks; expected "

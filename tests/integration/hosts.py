@@ -91,7 +91,8 @@ class Hosts:
         """Variables with which mpirun reaches the hosts."""
         return {f"OMPI_MCA_{name}": value for name, value in (
             ("plm", "rsh"), ("plm_rsh_agent", str(self.agent)), ("btl", "self,vader,tcp"), ("btl_tcp_if_include", "eth0"),
-            ("oob_tcp_if_include", "eth0"), ("hwloc_base_binding_policy", "none"), ("mca_base_env_list", "OMP_NUM_THREADS"))}
+            ("oob_tcp_if_include", "eth0"), ("hwloc_base_binding_policy", "none"), ("mca_base_env_list", "OMP_NUM_THREADS"))} | {
+                "HYDRA_LAUNCHER": "rsh", "HYDRA_LAUNCHER_EXEC": str(self.agent), "HYDRA_IFACE": "eth0"}
 
     def mpirun(self, ranks, *command):
         """The command that starts a job, equally many ranks on each host, mpirun being on the first."""

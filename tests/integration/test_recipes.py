@@ -49,17 +49,33 @@ def wait_for(what, seconds=120):
     return found
 
 
-def check_openmpi():
-    """openmpi.sh over two hosts with their own addresses: the doctor, then the training."""
+def built_with(library):
+    return library in subprocess.run(["ldd", BIN / "tfm-train"], check=True, capture_output=True, text=True).stdout
+
+
+def train_on_two_hosts(recipe):
+    """A recipe over two hosts with their own addresses: the doctor, then the training."""
     try:
         with Hosts(2, pathlib.Path.cwd()) as hosts:
-            text = run(*hosts.on_first(RECIPES / "openmpi.sh", hosts.hostfile, 2, "cfg.yaml", "ck"), **hosts.launcher())
+            text = run(*hosts.on_first(RECIPES / recipe, hosts.hostfile, 2, "cfg.yaml", "ck"), **hosts.launcher())
     except Unavailable as reason:
-        return print(f"openmpi.sh: skipped: no network namespaces here: {reason}")
+        return print(f"{recipe}: skipped: no network namespaces here: {reason}")
     assert "2 nodes, tfm-host-1: rank 0; tfm-host-2: rank 1" in text and steps() == list(range(1, 41)), text
     assert pathlib.Path("ck/latest").read_text() == "step-00000040\n"
+
+
+def check_openmpi():
+    if not built_with("libmpi.so.40"):
+        return print("openmpi.sh: skipped: built with another MPI")
+    train_on_two_hosts("openmpi.sh")
     lines = [line for line in (RECIPES / "hostfile").read_text().splitlines() if not line.startswith("#")]
     assert lines and all(re.fullmatch(r"\S+ slots=\d+", line) for line in lines), lines
+
+
+def check_mpich():
+    if not built_with("libmpich.so.12"):
+        return print("mpich.sh: skipped: built with another MPI; tests/install/clean_roots.py --only mpich builds with MPICH")
+    train_on_two_hosts("mpich.sh")
 
 
 SLURM = """
@@ -225,7 +241,7 @@ def main():
         os.chdir(folder)
         pathlib.Path("cfg.yaml").write_text(CONFIG)
         pathlib.Path("text.txt").write_text("the quick brown fox jumps over the lazy dog; " * 300)
-        for check in (check_kubernetes, check_images, check_openmpi, check_slurm):
+        for check in (check_kubernetes, check_images, check_openmpi, check_mpich, check_slurm):
             if len(sys.argv) > 2 and check.__name__ not in sys.argv[2:]:
                 continue
             check()
