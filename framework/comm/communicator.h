@@ -21,6 +21,7 @@ enum class Collective : std::uint8_t {
   all_reduce_max,
   reduce_scatter,
   all_gather,
+  ring_shift,
   broadcast,
   barrier,
   send,  // these two are halves of a message between two ranks
@@ -52,6 +53,8 @@ class Communicator {
   virtual void reduce_scatter(Tensor in, Tensor out) = 0;
   // `out` has size() equal parts; part r is rank r's `in`. `in` may be that part of `out`.
   virtual void all_gather(Tensor in, Tensor out) = 0;
+  // One hop of a ring: `out` is the `in` of the rank before, the last one before the first.
+  virtual void ring_shift(Tensor in, Tensor out) = 0;
   virtual void broadcast(Tensor t, int root) = 0;
   virtual void barrier() = 0;
   // Messages, between the ranks of a pipeline only; those of equal tags keep their order. `t` may
@@ -61,7 +64,10 @@ class Communicator {
   virtual void receive(Tensor t, int from, int tag);
   // Collectives of device tensors are work of the device's stream, in which the host takes no part.
   virtual bool on_stream() const { return false; }
-  // An all_reduce (of `in`, which is `out`), a reduce_scatter or an all_gather.
+  // In a ring.
+  int next() const { return (rank() + 1) % size(); }
+  int previous() const { return (rank() + size() - 1) % size(); }
+  // An all_reduce (of `in`, which is `out`), a reduce_scatter, an all_gather or a ring_shift.
   void run(Collective kind, Tensor in, Tensor out);
   // The same in two halves, so that other work runs beside it: start posts it and returns; finish
   // completes it. In between nobody touches `out` or writes `in`. Several may be under way; the

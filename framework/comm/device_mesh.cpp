@@ -44,6 +44,9 @@ class StagedThroughHost final : public Communicator {
     host_->all_gather(part, all);
     put(out, all);
   }
+  void ring_shift(Tensor in, Tensor out) override {
+    finish(start(Collective::ring_shift, in, out));
+  }
   void broadcast(Tensor t, int root) override {
     const Tensor copy = fetch(t);
     host_->broadcast(copy, root);
@@ -66,9 +69,13 @@ class StagedThroughHost final : public Communicator {
   }
 
   Ticket start(Collective kind, Tensor in, Tensor out) override {
-    Started s{.device = out, .memory = take(std::max(in.bytes(), out.bytes()))};
+    const bool shifts = kind == Collective::ring_shift;
+    Started s{
+        .device = out,
+        .memory = take(shifts ? in.bytes() + out.bytes() : std::max(in.bytes(), out.bytes()))};
     Tensor from = in, to = out;
-    from.data = to.data = s.memory.data.get();
+    from.data = s.memory.data.get();
+    to.data = s.memory.data.get() + (shifts ? in.bytes() : 0);
     const auto mine = [&](Tensor& part) {
       part.data = static_cast<std::byte*>(part.data) + part.bytes() * rank();
     };

@@ -170,6 +170,10 @@ class MessageCommunicator final : public StagedCommunicator {
   void publish(const Piece& piece) {
     const Call& c = piece.call;
     const ByteRange local = piece.local(), own = piece.part(rank());
+    if (c.op == Collective::ring_shift) {
+      receive(piece, previous(), c.out + local.offset, local.bytes);
+      return send(piece, next(), c.in, local);
+    }
     if (c.op == Collective::all_gather) copy_own(piece);
     for (int i = 1; i < size(); ++i) {
       const int to = (rank() + i) % size(), from = (rank() - i + size()) % size();
@@ -258,6 +262,7 @@ class Messages final : public Communicator {
   void all_reduce(Tensor, Collective) override { refuse(); }
   void reduce_scatter(Tensor, Tensor) override { refuse(); }
   void all_gather(Tensor, Tensor) override { refuse(); }
+  void ring_shift(Tensor, Tensor) override { refuse(); }
   void broadcast(Tensor, int) override { refuse(); }
   void barrier() override { refuse(); }
   Ticket start(Collective, Tensor, Tensor) override { refuse(); }

@@ -211,6 +211,9 @@ class NcclCommunicator final : public Communicator {
   void all_gather(Tensor in, Tensor out) override {
     enqueue(Collective::all_gather, in, out, kernels());
   }
+  void ring_shift(Tensor in, Tensor out) override {
+    enqueue(Collective::ring_shift, in, out, kernels());
+  }
   void broadcast(Tensor t, int root) override {
     TFM_CHECK(root >= 0 && root < size(), "the root must be a rank of the group");
     record(Collective::broadcast, t, kernels(), [&](std::size_t n, ncclDataType_t type) {
@@ -250,11 +253,21 @@ class NcclCommunicator final : public Communicator {
               "the longer tensor must hold one of the shorter per rank");
     record(kind, gathers ? out : in, stream, [&](std::size_t, ncclDataType_t type) {
       const auto each = static_cast<std::size_t>(gathers ? in.elements() : out.elements());
+      if (kind == Collective::ring_shift) return shift(in, out, each, type, stream);
       if (gathers) return ncclAllGather(in.data, out.data, each, type, comm_, stream);
       if (scatters) return ncclReduceScatter(in.data, out.data, each, type, ncclSum, comm_, stream);
       const ncclRedOp_t op = kind == Collective::all_reduce_max ? ncclMax : ncclSum;
       return ncclAllReduce(in.data, out.data, each, type, op, comm_, stream);
     });
+  }
+
+  ncclResult_t shift(const Tensor& in, const Tensor& out, std::size_t n, ncclDataType_t type,
+                     cudaStream_t stream) {
+    ncclGroupStart();
+    const ncclResult_t sent = ncclSend(in.data, n, type, next(), comm_, stream),
+                       received = ncclRecv(out.data, n, type, previous(), comm_, stream),
+                       ended = ncclGroupEnd();
+    return sent != ncclSuccess ? sent : received != ncclSuccess ? received : ended;
   }
 
   // `whole`: the longer of the collective's tensors.

@@ -3,11 +3,11 @@
 // synchronizes one. The order in which NCCL sums is its own: the same on every run of the same
 // layout, another one than rank order; 16-bit sums may round on the way; a maximum may ignore NaN.
 //
-// all_reduce, reduce_scatter, all_gather and broadcast are enqueued on the stream of the kernels,
-// and may be captured in a CUDA graph. start puts a collective on a stream beside it, after the
-// kernels so far, and finish makes the kernels that follow wait for it; a capture has to contain
-// both, and should follow a step that was not captured, which makes the connections. The flight
-// recorder does not see the replay of what was captured. A barrier is the host's.
+// all_reduce, reduce_scatter, all_gather, ring_shift and broadcast are enqueued on the stream of
+// the kernels, and may be captured in a CUDA graph. start puts a collective on a stream beside it,
+// after the kernels so far, and finish makes the kernels that follow wait for it; a capture has to
+// contain both, and should follow a step that was not captured, which makes the connections. The
+// flight recorder does not see the replay of what was captured. A barrier is the host's.
 #include "comm/mesh.h"
 #include "device/stream.h"
 

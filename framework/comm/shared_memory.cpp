@@ -98,17 +98,19 @@ SharedMemoryCommunicator::Awaited SharedMemoryCommunicator::awaited(Stage stage,
                                                                     const Piece& piece) const {
   const auto number = static_cast<std::uint32_t>(piece.number);
   if (stage == Stage::publish)
-    return {piece.number < kSlots, false, Stage::finish, number + 1 - kSlots};
-  if (stage == Stage::reduce) return {piece.call.direct, false, Stage::publish, number + 1};
-  if (!piece.call.direct) return {!piece.call.returns_all(), false, Stage::reduce, number + 1};
-  const bool broadcast = piece.call.op == Collective::broadcast;
-  return {broadcast && piece.call.root == rank(), broadcast, Stage::publish, number + 1};
+    return {piece.number < kSlots, -1, Stage::finish, number + 1 - kSlots};
+  if (stage == Stage::reduce) return {piece.call.direct, -1, Stage::publish, number + 1};
+  if (!piece.call.direct) return {!piece.call.returns_all(), -1, Stage::reduce, number + 1};
+  const int only = piece.call.op == Collective::broadcast    ? piece.call.root
+                   : piece.call.op == Collective::ring_shift ? previous()
+                                                             : -1;
+  return {only == rank(), only, Stage::publish, number + 1};
 }
 
 template <class F>
-bool SharedMemoryCommunicator::all_awaited(const Awaited& a, const Piece& piece, F&& f) {
+bool SharedMemoryCommunicator::all_awaited(const Awaited& a, F&& f) {
   if (a.nothing) return true;
-  if (a.root_only) return f(piece.call.root);
+  if (a.only >= 0) return f(a.only);
   for (int r = 0; r < size(); ++r)
     if (r != rank() && !f(r)) return false;
   return true;
@@ -116,14 +118,14 @@ bool SharedMemoryCommunicator::all_awaited(const Awaited& a, const Piece& piece,
 
 bool SharedMemoryCommunicator::ready(Stage stage, const Piece& piece) {
   const Awaited a = awaited(stage, piece);
-  return all_awaited(a, piece, [&](int r) {
+  return all_awaited(a, [&](int r) {
     return reached(line(r).passed[static_cast<int>(a.of)].load(std::memory_order_acquire), a.count);
   });
 }
 
 void SharedMemoryCommunicator::wait(Stage stage, const Piece& piece) {
   const Awaited a = awaited(stage, piece);
-  all_awaited(a, piece, [&](int r) {
+  all_awaited(a, [&](int r) {
     sleep_until(r, a.of, a.count);
     return true;
   });
@@ -192,6 +194,8 @@ void SharedMemoryCommunicator::finish_piece(const Piece& piece) {
   const ByteRange local = piece.local();
   if (c.op == Collective::broadcast) {
     if (c.root != rank()) copy(c.out + local.offset, slot(c.root, piece), local.bytes);
+  } else if (c.op == Collective::ring_shift) {
+    copy(c.out + local.offset, slot(previous(), piece), local.bytes);
   } else if (c.op == Collective::all_gather) {
     copy_own(piece);
     for (int r = 0; r < size(); ++r)

@@ -27,10 +27,11 @@ class SharedMemoryCommunicator final : public StagedCommunicator {
 
  private:
   struct Line;
-  // What a stage of a piece waits for: counter `of` of the others (of the root only) to reach
-  // `count`.
+  // What a stage of a piece waits for: counter `of` of the others (of `only` one, where it is not
+  // below 0) to reach `count`.
   struct Awaited {
-    bool nothing = false, root_only = false;
+    bool nothing = false;
+    int only = -1;
     Stage of = Stage::publish;
     std::uint32_t count = 0;
   };
@@ -41,7 +42,7 @@ class SharedMemoryCommunicator final : public StagedCommunicator {
 
   Awaited awaited(Stage stage, const Piece& piece) const;
   template <class F>
-  bool all_awaited(const Awaited& a, const Piece& piece, F&& f);
+  bool all_awaited(const Awaited& a, F&& f);
   void publish(const Piece& piece);
   void reduce(const Piece& piece);
   void finish_piece(const Piece& piece);

@@ -17,6 +17,7 @@ class SingleCommunicator final : public Communicator {
   void all_reduce(Tensor, Collective) override {}
   void reduce_scatter(Tensor in, Tensor out) override { copy(in, out); }
   void all_gather(Tensor in, Tensor out) override { copy(in, out); }
+  void ring_shift(Tensor in, Tensor out) override { copy(in, out); }
   void broadcast(Tensor, int root) override {
     TFM_CHECK(root == 0, "the root must be a rank of the group");
   }
@@ -49,6 +50,8 @@ std::string_view name_of(Collective c) {
       return "reduce_scatter";
     case Collective::all_gather:
       return "all_gather";
+    case Collective::ring_shift:
+      return "ring_shift";
     case Collective::broadcast:
       return "broadcast";
     case Collective::barrier:
@@ -71,6 +74,8 @@ void Communicator::run(Collective kind, Tensor in, Tensor out) {
       return reduce_scatter(in, out);
     case Collective::all_gather:
       return all_gather(in, out);
+    case Collective::ring_shift:
+      return ring_shift(in, out);
     case Collective::broadcast:
     case Collective::barrier:
     case Collective::send:

@@ -117,7 +117,14 @@ StagedCommunicator::Call StagedCommunicator::call(Collective kind, Tensor in, Te
     c.chunk = slot_bytes(size_) / width;
     return c;
   }
-  TFM_CHECK(c.reduces(), "expected an all_reduce, a reduce_scatter or an all_gather");
+  if (kind == Collective::ring_shift) {
+    TFM_CHECK(in.elements() == out.elements(), "`in` and `out` have one size");
+    c.direct = true;
+    c.count = c.part = in.elements();
+    c.chunk = slot_bytes(size_) / width;
+    return c;
+  }
+  TFM_CHECK(c.reduces(), "expected an all_reduce, a reduce_scatter, an all_gather or a ring_shift");
   c.count = in.elements();
   c.direct = c.returns_all() && in.bytes() <= kDirectBytes;
   c.chunk = lane_bytes() / width;
@@ -143,6 +150,10 @@ void StagedCommunicator::reduce_scatter(Tensor in, Tensor out) {
 
 void StagedCommunicator::all_gather(Tensor in, Tensor out) {
   submit_and_complete(call(Collective::all_gather, in, out), out.bytes());
+}
+
+void StagedCommunicator::ring_shift(Tensor in, Tensor out) {
+  submit_and_complete(call(Collective::ring_shift, in, out), in.bytes());
 }
 
 void StagedCommunicator::broadcast(Tensor t, int root) {

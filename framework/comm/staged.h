@@ -26,6 +26,7 @@ class StagedCommunicator : public Communicator {
   void all_reduce(Tensor t, Collective kind) override;
   void reduce_scatter(Tensor in, Tensor out) override;
   void all_gather(Tensor in, Tensor out) override;
+  void ring_shift(Tensor in, Tensor out) override;
   void broadcast(Tensor t, int root) override;
   void barrier() override;
   Ticket start(Collective kind, Tensor in, Tensor out) override;
@@ -35,12 +36,12 @@ class StagedCommunicator : public Communicator {
   enum class Stage : std::uint8_t { publish, reduce, finish };
 
   // One call. Its data has size() parts of `part` elements (the last ones may be shorter), or one
-  // where all ranks see all of it; a piece is `chunk` elements of every part.
+  // where no rank sees a part of it only; a piece is `chunk` elements of every part.
   struct Call {
     Event event{};
     Collective op = Collective::barrier;
     bool direct =
-        false;  // every rank publishes to all and takes the result itself: no reduce stage
+        false;  // ranks publish to others, which take the result themselves: no reduce stage
     char* in = nullptr;
     char* out = nullptr;
     DType dtype = DType::f32;

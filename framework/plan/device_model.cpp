@@ -80,7 +80,8 @@ int ring_passes(comm::Collective kind) {
 
 double ring_bytes(const comm::CollectiveCall& c, const comm::Layout& layout) {
   if (c.kind == comm::Collective::receive) return 0;
-  if (c.kind == comm::Collective::send) return static_cast<double>(c.bytes);
+  if (c.kind == comm::Collective::send || c.kind == comm::Collective::ring_shift)
+    return static_cast<double>(c.bytes);
   const int size = layout.size(c.axes);
   return ring_passes(c.kind) * static_cast<double>(c.bytes) * (size - 1) / size;
 }
@@ -107,7 +108,11 @@ double DeviceModel::collective_seconds(const comm::CollectiveCall& c,
   }
   const int here = std::max(1, std::min(size, ranks_per_node / layout.stride(c.axes)));
   const int crossings = size > here ? std::min(size - 1, (size + here - 1) / here)
-                                    : 0;  // of the size - 1 hops of an element
+                                    : 0;         // of the size - 1 hops of an element
+  if (c.kind == comm::Collective::ring_shift) {  // to a neighbour, over a link of its own
+    const Link& link = crossings == 0 ? node : network;
+    return ring_bytes(c, layout) / link.bandwidth + link.latency;
+  }
   const double bandwidth = crossings == 0 ? node.bandwidth
                            : here == 1    ? network.bandwidth
                                           : std::min(node.bandwidth, network.bandwidth * here);

@@ -283,7 +283,7 @@ void fuzz_call(comm::Communicator& c, std::mt19937& random, int salt) {
   auto v = filled<double>(n, [&](std::int64_t i) { return value(c.rank(), i); });
   const auto sum = ordered_sum<double>(c.size(), n, value);
   const Tensor own{v.data() + part * c.rank(), DType::f64, {part}};
-  switch (random() % 5) {
+  switch (random() % 6) {
     case 0:
       c.all_reduce(tensor(v));
       break;
@@ -299,6 +299,16 @@ void fuzz_call(comm::Communicator& c, std::mt19937& random, int salt) {
       c.finish(c.start(comm::Collective::reduce_scatter, tensor(v), own));
       c.finish(c.start(comm::Collective::all_gather, own, tensor(v)));
       break;
+    case 4: {
+      auto from = filled<double>(n, [&](std::int64_t i) { return value(c.previous(), i); }), to = v;
+      if (random() % 2)
+        c.ring_shift(tensor(v), tensor(to));
+      else
+        c.finish(c.start(comm::Collective::ring_shift, tensor(v), tensor(to)));
+      EXPECT_TRUE(same_bits(to, from));
+      v = sum;
+      break;
+    }
     default: {
       v = sum;
       const int root = static_cast<int>(random() % static_cast<unsigned>(c.size()));

@@ -16,6 +16,8 @@ struct OpCase {
   std::vector<Shape> inputs;  // differentiable inputs, filled with random numbers
   std::function<graph::Value(graph::Recorder&, const std::vector<graph::Value>&)> build;
   std::size_t activations = 1;  // of the inputs, the first ones; the others are parameters
+  // Gradients are sums that cancel of what outputs rounded to 16 bits say: as precise as those.
+  bool cancels = false;
 };
 
 // What int32 inputs of the cases hold, by their name, as far as their shape reaches.

@@ -31,13 +31,17 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t*, int ranks, ncclUniqueId, int ra
 ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t*);
 ncclResult_t ncclCommDestroy(ncclComm_t);
 ncclResult_t ncclCommAbort(ncclComm_t);
-inline ncclResult_t ncclGroupStart() { return ncclSuccess; }
-inline ncclResult_t ncclGroupEnd() { return ncclSuccess; }
+ncclResult_t ncclGroupStart();
+ncclResult_t ncclGroupEnd();
 ncclResult_t ncclAllReduce(const void* in, void* out, std::size_t n, ncclDataType_t, ncclRedOp_t,
                            ncclComm_t, cudaStream_t);
 ncclResult_t ncclReduceScatter(const void* in, void* out, std::size_t n_out, ncclDataType_t,
                                ncclRedOp_t, ncclComm_t, cudaStream_t);
 ncclResult_t ncclAllGather(const void* in, void* out, std::size_t n_in, ncclDataType_t, ncclComm_t,
                            cudaStream_t);
+// Within a group only: one of each, of one stream.
+ncclResult_t ncclSend(const void* in, std::size_t n, ncclDataType_t, int peer, ncclComm_t,
+                      cudaStream_t);
+ncclResult_t ncclRecv(void* out, std::size_t n, ncclDataType_t, int peer, ncclComm_t, cudaStream_t);
 ncclResult_t ncclBroadcast(const void* in, void* out, std::size_t n, ncclDataType_t, int root,
                            ncclComm_t, cudaStream_t);

@@ -6,9 +6,11 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "core/dtype.h"
@@ -30,6 +32,17 @@ using tfm::emulator::nccl;
 using Bytes = std::vector<char>;
 
 std::string last_error;
+
+// What was asked for since the group began.
+struct Messages {
+  const void* in = nullptr;
+  void* out = nullptr;
+  std::size_t bytes = 0;
+  int to = 0, from = 0;
+  ncclComm_t comm = nullptr;
+  cudaStream_t stream = nullptr;
+};
+std::optional<Messages> group;
 
 struct Id {
   int root, tag;
@@ -201,6 +214,35 @@ ncclResult_t ncclAllGather(const void* in, void* out, std::size_t n, ncclDataTyp
   return collective(c, s, [=] {
     const Bytes all = everything(*c, in, n * width(t));
     std::memcpy(out, all.data(), all.size());
+  });
+}
+ncclResult_t ncclGroupStart() {
+  group.emplace();
+  return ncclSuccess;
+}
+ncclResult_t ncclSend(const void* in, std::size_t n, ncclDataType_t t, int peer, ncclComm_t c,
+                      cudaStream_t s) {
+  if (!group || group->in) return ncclInvalidUsage;
+  group->in = in, group->bytes = n * width(t), group->to = peer, group->comm = c, group->stream = s;
+  return ncclSuccess;
+}
+ncclResult_t ncclRecv(void* out, std::size_t n, ncclDataType_t t, int peer, ncclComm_t c,
+                      cudaStream_t s) {
+  if (!group || group->out || group->comm != c || group->stream != s ||
+      group->bytes != n * width(t))
+    return ncclInvalidUsage;
+  group->out = out, group->from = peer;
+  return ncclSuccess;
+}
+ncclResult_t ncclGroupEnd() {
+  const Messages m = *std::exchange(group, std::nullopt);
+  if (!m.in) return ncclSuccess;
+  return collective(m.comm, m.stream, [=] {
+    MPI_Request sent;
+    MPI_Isend(m.in, static_cast<int>(m.bytes), MPI_BYTE, m.to, 0, m.comm->group, &sent);
+    MPI_Recv(m.out, static_cast<int>(m.bytes), MPI_BYTE, m.from, 0, m.comm->group,
+             MPI_STATUS_IGNORE);
+    MPI_Wait(&sent, MPI_STATUS_IGNORE);
   });
 }
 ncclResult_t ncclBroadcast(const void* in, void* out, std::size_t n, ncclDataType_t t, int root,
