@@ -32,7 +32,8 @@ Instruction Planner::only(Instruction s, Instruction::Gradients gradients) const
   return s;
 }
 
-// Until here a step is a whole pass of a node.
+// Until here a step is a whole pass of a node. What a pass computes beside a collective comes
+// before it where nothing overlaps.
 void Planner::cut_into_stages() {
   using Kind = Instruction::Kind;
   using Gradients = Instruction::Gradients;
@@ -45,15 +46,20 @@ void Planner::cut_into_stages() {
     std::size_t k = 0;
     for (const comm::CollectiveCall& call : calls_of(s)) {
       steps.push_back(s);
-      program_.exchanges_.push_back({.call = call, .k = k++});
+      program_.exchanges_.push_back({.call = call, .k = k});
       Instruction at = s;
       at.exchange = static_cast<int>(program_.exchanges_.size()) - 1;
       at.kind = Kind::start;
       steps.push_back(at);
       if (beside) steps.push_back(*std::exchange(beside, {}));
+      if (op_of(s).share_beside(s.phase, k) > 0) {
+        s.beside = true;
+        steps.insert(options_.overlap ? steps.end() : steps.end() - 1, s);
+        s.beside = false;
+      }
       at.kind = Kind::wait;
       steps.push_back(at);
-      s.stage = static_cast<int>(k);
+      s.stage = static_cast<int>(++k);
     }
     steps.push_back(s);
     if (apart) beside = only(passes[i], Gradients::of_parameters);

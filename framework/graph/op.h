@@ -119,6 +119,7 @@ struct Work {
     for (const Product& p : products) sum += p.flops();
     return sum;
   }
+  Work share(double s) const;  // of a pass without products
 };
 
 // Inputs and outputs that backward reads.
@@ -165,6 +166,12 @@ class Op {
   virtual void stage(Phase phase, std::size_t /*k*/, Exec& e) const {
     phase == Phase::backward ? backward(e) : forward(e);
   }
+  // What a pass computes while collective k is under way, whose `in` it may read, and the share of
+  // its work that this is; 0: nothing.
+  virtual void beside(Phase, std::size_t /*k*/, Exec&) const {
+    internal_error(std::string(kind()) + " computes nothing beside a collective");
+  }
+  virtual double share_beside(Phase, std::size_t /*k*/) const { return 0; }
 };
 
 // An op that communicates, in one pass at least.

@@ -17,8 +17,9 @@ struct PlanOptions {
   Sharded sharded;
   bool device = false;  // of a GPU: kernels get scratch memory
   // A pass's collective is waited for right before the first step that needs its result, otherwise
-  // at once; gradients of parameters are made meanwhile. Sharded buckets are gathered one visit of
-  // a layer ahead and reduced during the next one; whole ones are waited for at the end, always.
+  // at once; gradients of parameters, and what the pass computes beside it, are made meanwhile.
+  // Sharded buckets are gathered one visit of a layer ahead and reduced during the next one; whole
+  // ones are waited for at the end, always.
   bool overlap = false;
   // Micro-batches that are under way at once, each with a slot for what its backward section reads
   // of its forward section; 0: programs run as a whole.

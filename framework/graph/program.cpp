@@ -1,6 +1,7 @@
 #include "graph/program.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "comm/calls.h"
 #include "device/memory.h"
@@ -16,10 +17,25 @@ std::int64_t Program::unshared_bytes() const {
   return sum;
 }
 
+Work Work::share(double s) const {
+  TFM_CHECK(products.empty(), "only attention computes beside its own collectives");
+  Work part = *this;
+  part.attention_flops *= s, part.masked_flops *= s;
+  part.extra_elements = std::llround(s * static_cast<double>(extra_elements));
+  part.kernels = static_cast<int>(std::lround(s * kernels));
+  return part;
+}
+
 Work Program::work(std::size_t i) const {
   const Instruction& s = steps_[i];
-  if (s.kind != Instruction::Kind::compute || s.stage > 0) return {.kernels = 0};
-  Work work = recording_->nodes()[s.node].op->work(s.phase);
+  if (s.kind != Instruction::Kind::compute || (s.stage > 0 && !s.beside)) return {.kernels = 0};
+  const Op& op = *recording_->nodes()[s.node].op;
+  Work work = op.work(s.phase);
+  if (s.beside) return work.share(op.share_beside(s.phase, static_cast<std::size_t>(s.stage)));
+  double beside = 0;
+  for (std::size_t k = 0; k < op.exchanges(s.phase).size(); ++k)
+    beside += op.share_beside(s.phase, k);
+  if (beside > 0) work = work.share(1 - beside);
   if (s.gradients != Instruction::Gradients::all) {  // those of parameters are sums over all rows
     const bool parameters = s.gradients == Instruction::Gradients::of_parameters;
     std::erase_if(work.products, [&](const Work::Product& p) { return p.sum != parameters; });
@@ -38,6 +54,9 @@ std::int64_t Program::moved_bytes(std::size_t i, bool accumulating) const {
   const Work work = this->work(i);
   const bool read_on_the_way = s.pair, backward = s.phase == Phase::backward;
   const bool kept_on_the_way = joined(i) && backward;
+  const std::int64_t extra =
+      work.extra_elements * static_cast<std::int64_t>(size_of(recording_->dtype()));
+  if (s.beside) return extra;
   if (work.kernels == 0 && !read_on_the_way) return 0;
   const Node& node = recording_->nodes()[s.node];
   const auto& values = recording_->values();
@@ -47,7 +66,7 @@ std::int64_t Program::moved_bytes(std::size_t i, bool accumulating) const {
     const std::int64_t element = buffers_[b].bytes / values[buffers_[b].value].shape.elements();
     return std::min(whole(b), values[node.out[0]].shape.elements() * element);
   };
-  std::int64_t sum = work.extra_elements * static_cast<std::int64_t>(size_of(recording_->dtype()));
+  std::int64_t sum = extra;
   for (std::size_t k = read_on_the_way && !backward ? 1 : 0; k < s.in.size(); ++k)
     sum += touched(s.in[k], k);
   for (int b : s.out) sum += whole(b);
@@ -164,6 +183,7 @@ void Program::compute(std::size_t i, const ExecContext& context, std::int64_t sl
   if (!context.state.reduce_gradients && of_whole_gradients(static_cast<int>(i))) return;
   const device::ScratchScope scratch(context.stream, bound_[slot].steps[i].scratch);
   Exec exec = exec_of(i, context, slot);
+  if (s.beside) return op_of(s).beside(s.phase, static_cast<std::size_t>(s.stage), exec);
   if (!s.pair) return op_of(s).stage(s.phase, static_cast<std::size_t>(s.stage), exec);
   Exec before = exec_of(i - 1, context, slot);
   s.pair->run(op_of(steps_[i - 1]), before, op_of(s), exec);

@@ -32,18 +32,20 @@ struct GradRef {
 };
 
 // The computing steps of a node's pass, in stages (graph/op.h), and between these the start and the
-// wait of a collective: all list the same tensors, but where a pass is made in two by `gradients`.
+// wait of a collective, with what the pass computes beside it: all list the same tensors, but where
+// a pass is made in two by `gradients`.
 struct Instruction {
   enum class Kind : std::uint8_t { compute, start, wait };
   enum class Gradients : std::uint8_t { all, of_activations, of_parameters };
 
   Kind kind = Kind::compute;
   Phase phase = Phase::forward;
-  int node = -1;      // -1: a bucket's collective
-  int visit = 0;      // of a layer: steps in a row that were recorded for the same one
-  int section = 0;    // number of the Section it belongs to, in ascending order
-  int stage = 0;      // of a computing step
-  int exchange = -1;  // of a start and a wait: an index into Program::exchanges()
+  int node = -1;        // -1: a bucket's collective
+  int visit = 0;        // of a layer: steps in a row that were recorded for the same one
+  int section = 0;      // number of the Section it belongs to, in ascending order
+  int stage = 0;        // of a computing step
+  bool beside = false;  // it runs beside collective `stage`, behind that stage
+  int exchange = -1;    // of a start and a wait: an index into Program::exchanges()
   Gradients gradients = Gradients::all;  // that a step of a backward pass makes
   std::vector<int> in, out, grad_out;
   std::vector<GradRef> grad_in;

@@ -96,9 +96,11 @@ const Op& op_of(const Program& p, const Instruction& s) {
 }
 
 // A pass reads with its first step and has written with its last one; between them are its stages.
-bool begins(const Instruction& s) { return s.kind == Instruction::Kind::compute && s.stage == 0; }
+bool begins(const Instruction& s) {
+  return s.kind == Instruction::Kind::compute && s.stage == 0 && !s.beside;
+}
 bool ends(const Program& p, const Instruction& s) {
-  return s.kind == Instruction::Kind::compute &&
+  return s.kind == Instruction::Kind::compute && !s.beside &&
          s.stage == static_cast<int>(op_of(p, s).exchanges(s.phase).size());
 }
 
@@ -109,7 +111,7 @@ bool makes_outputs(const Program& p, const Instruction& s) {
 // A later stage stands right behind the wait of the collective in front of it.
 void check_stage(const Program& p, std::size_t i) {
   const Instruction& s = p.steps()[i];
-  if (s.stage == 0) return;
+  if (s.stage == 0 || s.beside) return;
   const Instruction& wait = p.steps()[i - 1];
   if (wait.kind != Instruction::Kind::wait || wait.node != s.node || wait.phase != s.phase ||
       static_cast<int>(p.exchanges()[wait.exchange].k) + 1 != s.stage)
@@ -224,7 +226,7 @@ void check_bucket(const Program& p, const Exchange& x, int start, int wait) {
 
 // Every collective starts once and is waited for once, behind it and in front of its pass's next
 // stage; what is between these two steps does not touch its tensors, but for reading what its pass
-// reads.
+// reads, and for what that computes beside it.
 void check_exchanges(const Program& p) {
   using Kind = Instruction::Kind;
   std::vector<int> starts(p.exchanges().size(), -1), waits = starts;
@@ -250,12 +252,22 @@ void check_exchanges(const Program& p) {
     const std::string& node = p.recording().nodes()[start.node].name;
     const auto stage = [&](int step, int k) {
       const Instruction& s = p.steps()[step];
-      if (s.kind != Kind::compute || s.node != start.node || s.phase != start.phase || s.stage != k)
+      if (s.kind != Kind::compute || s.node != start.node || s.phase != start.phase ||
+          s.stage != k || s.beside)
         internal_error("a stage of " + node + " is missing");
     };
     const int k = static_cast<int>(p.exchanges()[x].k);
-    stage(starts[x] - 1, k);
+    const auto beside = [&](int step) {
+      const Instruction& s = p.steps()[step];
+      return s.beside && s.node == start.node && s.phase == start.phase && s.stage == k;
+    };
+    const bool before = beside(starts[x] - 1);
+    stage(starts[x] - 1 - before, k);
     stage(waits[x] + 1, k + 1);
+    int times = before;
+    for (int i = starts[x] + 1; i < waits[x]; ++i) times += beside(i);
+    if (times != (op_of(p, start).share_beside(start.phase, of.k) > 0))
+      internal_error("what " + node + " computes beside a collective is missing");
     std::set<int> read, made;
     for (const GradRef& g : start.grad_in) made.insert(g.buffer);
     for (int b : {start.workspace, start.scratch}) made.insert(b);
@@ -263,6 +275,7 @@ void check_exchanges(const Program& p) {
     for (const auto* some : {&start.in, &start.grad_out}) read.insert(some->begin(), some->end());
     for (int i = starts[x] + 1; i < waits[x]; ++i) {
       const Instruction& s = p.steps()[i];
+      if (beside(i)) continue;
       for_each_buffer(s, [&](int b) {
         if (made.contains(b))
           internal_error(describe(p, b) + " is touched while a collective of " + node + " uses it");
