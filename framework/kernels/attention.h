@@ -30,32 +30,40 @@ struct AttentionArgs {
   // Key s is visible to query t where every one of these holds:
   bool causal = false;  // s <= t + causal_shift()
   const std::int32_t* k_segments =
-      nullptr;  // (B*S) or null; not negative: a negative segment is padding
+      nullptr;  // (B*keys_total) or null; not negative: a negative segment is padding
   const std::int32_t* q_segments = nullptr;  // (B*queries_total) or null; equal to the key's
                                              // segment (read only beside k_segments)
   const Accum<T>* bias = nullptr;  // (heads, queries + keys - 1) or null: [h][s - t + queries - 1]
                                    // is added to the score
   // Dropout on the weights. Element index of (b,h,t,s):
   // (((first_sequence+sequence_offset+b)*heads_total + head_offset+h)*queries_total +
-  // query_offset+t) * round_up(S,4) + s.
+  // query_offset+t) * round_up(keys_total,4) + key_offset+s.
   Dropout dropout;
   std::int64_t sequence_offset = 0, head_offset = 0, heads_total = 0;
   std::int64_t kv_length = 0;  // rows from one sequence's first key to the next one's; 0: S
-  // The queries are a part of those of their sequence, from query_offset on; 0: T, all of them.
+  // The queries are a part of those of their sequence, from query_offset on; 0: T, all of them. The
+  // keys, too; 0: S.
   std::int64_t query_offset = 0, queries_total = 0;
+  std::int64_t key_offset = 0, keys_total = 0;
 
   constexpr std::int64_t all_queries() const { return queries_total ? queries_total : queries; }
+  constexpr std::int64_t all_keys() const { return keys_total ? keys_total : keys; }
   // The last key that the first query sees; the last query of a sequence sees its last key.
-  constexpr std::int64_t causal_shift() const { return query_offset + keys - all_queries(); }
-  // Of this rank's first query among all of them in the segments of queries.
+  constexpr std::int64_t causal_shift() const {
+    return query_offset + all_keys() - all_queries() - key_offset;
+  }
+  // Of a query among all of them in the segments of queries, and of a key.
   constexpr std::int64_t segment_of_query(std::int64_t b, std::int64_t t) const {
     return b * all_queries() + query_offset + t;
+  }
+  constexpr std::int64_t segment_of_key(std::int64_t b, std::int64_t s) const {
+    return b * all_keys() + key_offset + s;
   }
 };
 
 template <class T>
 struct AttentionBackwardArgs {
-  AttentionArgs<T> forward;  // its out and lse are read here
+  AttentionArgs<T> forward;  // its out and lse are read here; of a part of the keys, those of all
   const T* dout = nullptr;   // as out
   T* dq = nullptr;           // strides as q, k, v; always assigned
   T* dk = nullptr;
@@ -75,6 +83,23 @@ template <class T>
 void attention(cuda::Stream&, const AttentionArgs<T>&);
 template <class T>
 void attention_backward(cuda::Stream&, const AttentionBackwardArgs<T>&);
+
+// Joins attention to a part of the keys with that to the parts before it: their outputs are
+// averaged with weights exp(lse) (Milakov and Gimelshein 2018; Liu et al. 2023). A row that sees no
+// key in either keeps zeros.
+template <class T>
+struct AttentionMergeArgs {
+  std::int64_t batch = 0, heads = 0, queries = 0, head_size = 0;
+  const T* part = nullptr;             // (B*T, H*D)
+  const Accum<T>* part_lse = nullptr;  // (B, H, T)
+  Accum<T>* out = nullptr;             // (B*T, H*D)
+  Accum<T>* lse = nullptr;             // (B, H, T)
+  bool first = false;                  // nothing before it: assigned
+};
+template <class T>
+void attention_merge(cpu::Stream&, const AttentionMergeArgs<T>&);
+template <class T>
+void attention_merge(cuda::Stream&, const AttentionMergeArgs<T>&);
 
 // The attention's bias from a learned table of distance buckets (T5, Raffel et al. 2020):
 // bias[h][i] = table[h][bucket[i]].

@@ -44,6 +44,15 @@ struct ConvertArgs {
   const From* x = nullptr;
   To* y = nullptr;
 };
+template <class From, class To>
+struct ConvertRowsArgs {  // strided as in CopyRowsArgs
+  std::int64_t rows = 0, cols = 0;
+  const From* x = nullptr;
+  std::int64_t x_stride = 0;
+  To* y = nullptr;
+  std::int64_t y_stride = 0;
+  bool accumulate = false;
+};
 template <class T>
 struct SwapArgs {
   std::int64_t n = 0;
@@ -63,6 +72,8 @@ template <class T>
 void copy_rows(cpu::Stream&, const CopyRowsArgs<T>&);
 template <class From, class To>
 void convert(cpu::Stream&, const ConvertArgs<From, To>&);  // float to 16 bits and back
+template <class From, class To>
+void convert_rows(cpu::Stream&, const ConvertRowsArgs<From, To>&);  // T to Accum<T> and back
 template <class T>
 void fill(cpu::Stream&, const FillArgs<T>&);
 template <class T>
@@ -77,6 +88,8 @@ template <class T>
 void copy_rows(cuda::Stream&, const CopyRowsArgs<T>&);
 template <class From, class To>
 void convert(cuda::Stream&, const ConvertArgs<From, To>&);
+template <class From, class To>
+void convert_rows(cuda::Stream&, const ConvertRowsArgs<From, To>&);
 template <class T>
 void fill(cuda::Stream&, const FillArgs<T>&);
 template <class T>

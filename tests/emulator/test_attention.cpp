@@ -90,6 +90,19 @@ TYPED_TEST(TensorAttention, QueriesThatAreAPart) {
     expect_right<TypeParam>(r);
 }
 
+// Keys that are a part, from one on that is no multiple of four.
+TYPED_TEST(TensorAttention, KeysThatAreAPart) {
+  for (auto& r : combinations(32, {{{9, 70}, {70, 33}, {33, 110}, {65, 65}}})) {
+    const std::int64_t total = r.keys + 50;
+    reference::Attention part =
+        keys_of(part_of(r, 21, r.queries + 40), 11 + 4 * (r.heads > 2), total);
+    part.k_segments.clear(), part.q_segments.clear();
+    if (!r.k_segments.empty())
+      set_mask(part, r.q_segments.empty() ? Mask::scattered_padding : Mask::documents);
+    expect_right<TypeParam>(part);
+  }
+}
+
 TYPED_TEST(TensorAttention, EveryHeadSize) {
   for (const auto& [size, length] : {std::pair{8, 70},
                                      {32, 193},
@@ -143,12 +156,54 @@ TEST(WideAttention, EveryCombinationOfOptions) {
   for (const auto& r : combinations(7, kShort)) expect_exact<float>(r), expect_exact<double>(r);
   for (const auto& r : combinations(7, {{{5, 33}, {9, 50}, {17, 65}, {30, 97}}}, 11))
     expect_exact<float>(r), expect_exact<double>(r);
+  for (const int first : {6, 7}) {
+    const auto r = with(keys_of(part_of(shape(2, 4, 2, 20, 33, 7, true), 22, 60), first, 60),
+                        Mask::documents, true, true);
+    expect_exact<float>(r), expect_exact<double>(r);
+  }
 }
 TEST(WideAttention, EveryHeadSize) {
   for (int size : {1, 16, 33, 128, 256}) {
     expect_exact<float>(with(shape(1, 2, 1, 40, 70, size, true), Mask::none, true));
     expect_exact<double>(
         with(shape(1, 2, 1, 20, 37, size, true), Mask::scattered_padding, true, true));
+  }
+}
+
+// Rows of which both parts see keys, one of them, or none.
+TYPED_TEST(DeviceAttention, PartsAreMerged) {
+  using T = TypeParam;
+  constexpr std::int64_t batch = 2, heads = 3, queries = 7;
+  for (const std::int64_t size : {5, 16}) {
+    const std::int64_t n = batch * queries * heads * size, rows = batch * heads * queries;
+    const Values first = rounded<T>(random_values(n, 1)), second = rounded<T>(random_values(n, 2));
+    Values before = random_values(rows, 3), part = random_values(rows, 4);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      if (r % 4 == 1 || r % 4 == 3) before[r] = -INFINITY;
+      if (r % 4 == 2 || r % 4 == 3) part[r] = -INFINITY;
+    }
+    Buffer<T> x("first", first), y("second", second);
+    Buffer<Accum<T>> x_lse("lse of first", before), y_lse("lse of second", part), out("out", n),
+        lse("lse", rows);
+    kernels::AttentionMergeArgs<T> a{batch, heads, queries, size, x, x_lse, out, lse, true};
+    kernels::attention_merge(device_stream(), a);
+    EXPECT_EQ(out.values(), first);
+    EXPECT_EQ(lse.values(), x_lse.values());
+    a.part = y, a.part_lse = y_lse, a.first = false;
+    kernels::attention_merge(device_stream(), a);
+    Values want(n), want_lse(rows);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const std::int64_t b = r / heads / queries, h = r / queries % heads, t = r % queries;
+      const double of_first = std::exp(before[r]), of_second = std::exp(part[r]),
+                   sum = of_first + of_second;
+      want_lse[r] = std::log(sum);
+      for (std::int64_t d = 0; d < size; ++d) {
+        const std::int64_t at = ((b * queries + t) * heads + h) * size + d;
+        want[at] = sum > 0 ? (of_first * first[at] + of_second * second[at]) / sum : first[at];
+      }
+    }
+    expect_close(out.values(), want, tolerance<Accum<T>>(8), "out");
+    expect_close(lse.values(), want_lse, tolerance<Accum<T>>(8), "lse");
   }
 }
 

@@ -49,6 +49,33 @@ TYPED_TEST(DeviceElementwise, CopiesRows) {
     }
 }
 
+template <class From, class To>
+void expect_converted_rows() {
+  constexpr std::int64_t rows = 5, x_stride = 83, y_stride = 75;
+  const Values x = rounded<From>(random_values(rows * x_stride, 1)),
+               y = rounded<To>(random_values(rows * y_stride, 2));
+  for (const std::int64_t cols : {0, 1, 8, 72})
+    for (const bool accumulate : {false, true}) {
+      Buffer<From> dx("x", x);
+      Buffer<To> dy("y", rows * y_stride);
+      dy.assign(y);
+      kernels::convert_rows(device_stream(),
+                            kernels::ConvertRowsArgs<From, To>{rows, cols, dx + 3, x_stride, dy + 1,
+                                                               y_stride, accumulate});
+      Values want = y;
+      for (std::int64_t r = 0; r < rows; ++r)
+        for (std::int64_t c = 0; c < cols; ++c) {
+          double& to = want[r * y_stride + 1 + c];
+          to = rounded<To>({(accumulate ? to : 0) + x[r * x_stride + 3 + c]})[0];
+        }
+      expect_close(dy.values(), want, sizeof(To) == 2 ? 0 : tolerance<To>(1), "y");
+    }
+}
+TYPED_TEST(DeviceElementwise, ConvertsRows) {
+  expect_converted_rows<TypeParam, Accum<TypeParam>>();
+  expect_converted_rows<Accum<TypeParam>, TypeParam>();
+}
+
 TYPED_TEST(DeviceElementwise, Fills) {
   using T = TypeParam;
   Buffer<T> y("y", 1000);

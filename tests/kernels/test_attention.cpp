@@ -21,11 +21,27 @@ std::vector<reference::Attention> small_cases() {
         for (int options = 0; options < 8; ++options) {
           all.push_back(
               part_of(shape(2, 2, options & 1 ? 1 : 2, queries, keys, 3, causal), first, total));
-          set_mask(all.back(), mask);
-          if (options & 2) set_bias(all.back());
-          if (options & 4) set_dropout(all.back());
+          // Of more keys some, whose first one is no multiple of four.
+          if (first == 0)
+            all.push_back(keys_of(part_of(all.back(), 4, total + 9), 3 + options, keys + 12));
+          for (std::size_t i = all.size() - (first == 0 ? 2 : 1); i < all.size(); ++i) {
+            set_mask(all[i], mask);
+            if (options & 2) set_bias(all[i]);
+            if (options & 4) set_dropout(all[i]);
+          }
         }
   return all;
+}
+
+// Rows [first, end) of every sequence of keys or values.
+Values part_of_rows(const Values& all, const reference::Attention& r, std::int64_t first,
+                    std::int64_t end) {
+  const std::int64_t width = r.kv_heads * r.size;
+  Values part;
+  for (std::int64_t b = 0; b < r.batch; ++b)
+    part.insert(part.end(), all.begin() + (b * r.keys + first) * width,
+                all.begin() + (b * r.keys + end) * width);
+  return part;
 }
 
 // Several tiles, single elements, odd scales.
@@ -63,6 +79,42 @@ std::vector<reference::Attention> cases() {
   auto all = small_cases();
   for (auto& r : large_cases()) all.push_back(r);
   return all;
+}
+
+// Attention to each of three parts of the keys, joined, is that to all of them.
+TYPED_TEST(Attention, PartsOfTheKeysAreMerged) {
+  using T = TypeParam;
+  for (const auto& r : small_cases()) {
+    if (r.keys_total > 0 || !r.bias.empty()) continue;
+    SCOPED_TRACE(describe(r));
+    const Data<T> d(r);
+    const AttentionResult whole = run_attention(d, 1);
+    std::vector<T> out(d.q.size(), T(NAN)), part_out;
+    std::vector<Accum<T>> lse(whole.lse.size(), T(NAN)), part_lse;
+    for (const auto& [first, end] :
+         {std::pair<std::int64_t, std::int64_t>{0, 3}, {3, 4}, {4, r.keys}}) {
+      reference::Attention some = keys_of(r, first, r.keys);
+      some.keys = end - first;
+      Data<T> part(some);
+      part.q = d.q, part.k = part_of_rows(d.k, r, first, end),
+      part.v = part_of_rows(d.v, r, first, end);
+      const AttentionResult got = run_attention(part, 1);
+      part_out.assign(got.out.begin(), got.out.end());
+      part_lse.assign(got.lse.begin(), got.lse.end());
+      cpu::Stream s{1};
+      kernels::attention_merge(s, kernels::AttentionMergeArgs<T>{.batch = r.batch,
+                                                                 .heads = r.heads,
+                                                                 .queries = r.queries,
+                                                                 .head_size = r.size,
+                                                                 .part = part_out.data(),
+                                                                 .part_lse = part_lse.data(),
+                                                                 .out = out.data(),
+                                                                 .lse = lse.data(),
+                                                                 .first = first == 0});
+    }
+    expect_close(Values(out.begin(), out.end()), whole.out, tolerance<T>(16), "out");
+    expect_close(Values(lse.begin(), lse.end()), whole.lse, tolerance<T>(16), "lse");
+  }
 }
 
 TYPED_TEST(Attention, ForwardMatchesTheDefinition) {

@@ -20,17 +20,24 @@ inline reference::Attention part_of(reference::Attention r, std::int64_t first,
   return r;
 }
 
+// The same number of keys, as a part of more.
+inline reference::Attention keys_of(reference::Attention r, std::int64_t first,
+                                    std::int64_t total) {
+  r.key_offset = first, r.keys_total = total;
+  return r;
+}
+
 enum class Mask { none, right_padding, scattered_padding, documents };
 
 // Sequence 0 is never empty, the last one is nothing but padding where keys are padded.
 inline void set_mask(reference::Attention& r, Mask mask) {
   if (mask == Mask::none) return;
   for (std::int64_t b = 0; b < r.batch; ++b)
-    for (std::int64_t s = 0; s < r.keys; ++s) {
+    for (std::int64_t s = 0; s < r.all_keys(); ++s) {
       const bool last = b > 0 && b + 1 == r.batch;
-      const bool padding = mask == Mask::right_padding ? last || s >= r.keys - 2 - b
+      const bool padding = mask == Mask::right_padding ? last || s >= r.all_keys() - 2 - b
                            : mask == Mask::scattered_padding
-                               ? last || s < 2 || s % 5 == 3 || s >= r.keys - 1
+                               ? last || s < 2 || s % 5 == 3 || s >= r.all_keys() - 1
                                : s % 11 == 7;
       r.k_segments.push_back(padding                   ? -1
                              : mask == Mask::documents ? static_cast<std::int32_t>(s / 4)
@@ -55,8 +62,9 @@ inline void set_dropout(reference::Attention& r) {
 
 inline std::string describe(const reference::Attention& r) {
   return (testing::Message() << "B " << r.batch << " H " << r.heads << "/" << r.kv_heads << " T "
-                             << r.queries << " from " << r.query_offset << " S " << r.keys << " D "
-                             << r.size << (r.causal ? " causal" : "")
+                             << r.queries << " from " << r.query_offset << " S " << r.keys
+                             << " from " << r.key_offset << " D " << r.size
+                             << (r.causal ? " causal" : "")
                              << (r.k_segments.empty() ? "" : " keys' segments")
                              << (r.q_segments.empty() ? "" : " queries' segments")
                              << (r.bias.empty() ? "" : " bias") << (r.p > 0 ? " dropout" : ""))
@@ -133,7 +141,9 @@ kernels::AttentionArgs<T> attention_args(const Data<T>& d) {
           .head_offset = r.head_offset,
           .heads_total = r.heads_total,
           .query_offset = r.query_offset,
-          .queries_total = r.queries_total};
+          .queries_total = r.queries_total,
+          .key_offset = r.key_offset,
+          .keys_total = r.keys_total};
 }
 
 struct AttentionResult {

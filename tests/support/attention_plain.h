@@ -36,9 +36,7 @@ AttentionResult plain_attention(const reference::Attention& r, const Values& q, 
     x.lse[row] = std::log(sum);
     for (std::int64_t s = 0; s < r.keys; ++s) {
       if (!r.visible(b, t, s)) continue;
-      const std::int64_t head = (r.sequence_offset + b) * r.heads_total + r.head_offset + h;
-      factor[s] = reference::dropout_factor(
-          r.p, r.key, (head * r.all_queries() + r.query_offset + t) * ((r.keys + 3) / 4 * 4) + s);
+      factor[s] = reference::dropout_factor(r.p, r.key, r.element(b, h, t, s));
       weight[s] = round(weight[s] / sum);
       for (std::int64_t d = 0; d < r.size; ++d)
         x.out[at + d] += round(weight[s] * factor[s]) * v[kv(s) + d];

@@ -86,14 +86,22 @@ struct Attention {
   RandomKey key;
   std::int64_t sequence_offset, head_offset, heads_total;
   std::int64_t query_offset = 0, queries_total = 0;  // 0: queries
+  std::int64_t key_offset = 0, keys_total = 0;       // 0: keys
 
   std::int64_t all_queries() const { return queries_total ? queries_total : queries; }
+  std::int64_t all_keys() const { return keys_total ? keys_total : keys; }
   bool visible(std::int64_t b, std::int64_t t, std::int64_t s) const {
-    if (causal && s > t + query_offset + keys - all_queries()) return false;
+    if (causal && key_offset + s > t + query_offset + all_keys() - all_queries()) return false;
     if (k_segments.empty()) return true;
-    const std::int32_t segment = k_segments[b * keys + s];
+    const std::int32_t segment = k_segments[b * all_keys() + key_offset + s];
     return segment >= 0 &&
            (q_segments.empty() || q_segments[b * all_queries() + query_offset + t] == segment);
+  }
+  // Of dropout; h: of this rank's heads.
+  std::uint64_t element(std::int64_t b, std::int64_t h, std::int64_t t, std::int64_t s) const {
+    const std::int64_t head = (sequence_offset + b) * heads_total + head_offset + h,
+                       row = head * all_queries() + query_offset + t;
+    return static_cast<std::uint64_t>(row * ((all_keys() + 3) / 4 * 4) + key_offset + s);
   }
   // q (B,T,H,D), k and v (B,S,G,D) -> out (B,T,H,D); lse (B,H,T)
   void operator()(const Values& q, const Values& k, const Values& v, Values& out,
@@ -125,13 +133,7 @@ struct Attention {
     lse[(b * heads + h) * queries + t] = std::log(sum);
     for (std::int64_t s = 0; s < keys; ++s) {
       if (!visible(b, t, s)) continue;
-      const std::int64_t element =
-          (((sequence_offset + b) * heads_total + head_offset + h) * all_queries() + query_offset +
-           t) *
-              ((keys + 3) / 4 * 4) +
-          s;
-      const double w =
-          std::exp(score[s]) / sum * dropout_factor(p, key, static_cast<std::uint64_t>(element));
+      const double w = std::exp(score[s]) / sum * dropout_factor(p, key, element(b, h, t, s));
       for (std::int64_t d = 0; d < size; ++d) out[at + d] += w * v[kv(s, d)];
     }
   }

@@ -105,11 +105,11 @@ void forward(const GroupTiles& g, const AttentionTile<float>& tile, const TermPa
 }
 
 // Of row r: products to weights after dropout, gradients of those to gradients of the scores; zeros
-// from the visible keys to `width`. sum(out * dout) is computed from the weights, because the
-// stored output is rounded to bf16.
+// from the visible keys to `width`. sum(out * dout), where it is not given, is computed from the
+// weights, because the stored output is rounded to bf16.
 template <bool Added>
 std::int64_t softmax_gradient(const AttentionTile<float>& tile, std::int64_t r, float* w, float* d,
-                              std::int64_t width, float* factors) {
+                              std::int64_t width, float* factors, const float* out_dot_gradient) {
   const AttentionArgs<float>& a = tile.a;
   const auto [visible, added] = tile.row(r);
   const Score<float, Added> score{a.scale, added};
@@ -130,7 +130,7 @@ std::int64_t softmax_gradient(const AttentionTile<float>& tile, std::int64_t r, 
       store(w + i, p, m);
     });
   });
-  const float delta = sum_of<float>(sum);
+  const float delta = out_dot_gradient ? *out_dot_gradient : sum_of<float>(sum);
   with_flag(dropout, [&](auto drop) {
     each<float>(visible, [&](std::int64_t i, auto m) TFM_INLINE {
       const Vec<float> p = load(w + i, m);
@@ -157,6 +157,8 @@ class Backward {
  public:
   Backward(const Group<bf16>& group, const AttentionBackwardArgs<bf16>& args)
       : g_(group),
+        out_(args.forward.out + group.out_at()),
+        part_(args.forward.keys < args.forward.all_keys()),
         kv_stride_(args.forward.kv_stride),
         keys_(words<0>(g_.size / 2, g_.real)),
         values_(words<1>(g_.size / 2, g_.real)),
@@ -199,7 +201,7 @@ class Backward {
     const bf16* q = g_.queries(tile);
     g_.against_keys(tile, q, g_.a.q_stride, keys_, g_.scores);
     g_.against_keys(tile, dout, g_.a.out_stride, values_, gradients_);
-    softmax(tile);
+    softmax(tile, dout);
     pair_rows(q, g_.a.q_stride, tile.rows, g_.size, query_pairs_.data, query_pairs_.stride);
     pair_rows(dout, g_.a.out_stride, tile.rows, g_.size, dout_pairs_.data, dout_pairs_.stride);
     add_over_queries(tile, weight_pairs_, dout_pairs_, dv_);
@@ -210,13 +212,15 @@ class Backward {
   }
 
   // Weights and gradients of the scores, the latter also by rows.
-  void softmax(const AttentionTile<float>& tile) {
+  void softmax(const AttentionTile<float>& tile, const bf16* dout) {
     const std::int64_t filled = round_up(tile.width, kWords), stride = g_.stride;
     for (std::int64_t r = 0; r < tile.rows; ++r) {
       float *w = g_.scores + r * stride, *d = gradients_ + r * stride;
       std::int64_t visible = 0;
+      float delta = 0;
       with_flag(tile.added(), [&](auto added) {
-        visible = softmax_gradient<added()>(tile, r, w, d, filled, g_.factors);
+        visible = softmax_gradient<added()>(tile, r, w, d, filled, g_.factors,
+                                            part_ ? &(delta = dot(tile, r, dout)) : nullptr);
       });
       if (dbias_) {
         float* to = dbias_ + tile.bias_offset(r);
@@ -237,6 +241,16 @@ class Backward {
     }
   }
 
+  // Of row r: sum(out * dout), whose terms are those of all keys.
+  float dot(const AttentionTile<float>& tile, std::int64_t r, const bf16* dout) const {
+    const bf16* out = out_ + (tile.first + r) * g_.a.out_stride + tile.h * g_.size;
+    Vec<float> sum{};
+    each<float>(g_.size, [&](std::int64_t i, auto m) TFM_INLINE {
+      sum += load(out + i, m) * load(dout + r * g_.a.out_stride + i, m);
+    });
+    return sum_of<float>(sum);
+  }
+
   // to (keys, size) += the sum over the tile's queries.
   void add_over_queries(const AttentionTile<float>& tile, const TermPairs& weights,
                         const TermPairs& rows, float* to) const {
@@ -246,6 +260,8 @@ class Backward {
   }
 
   GroupTiles g_;
+  const bf16* out_;
+  bool part_;  // of the keys
   std::int64_t kv_stride_;
   TermPairs keys_, values_, key_pairs_, query_pairs_, dout_pairs_, weight_pairs_, score_pairs_;
   float *gradients_, *dk_, *dv_, *dbias_ = nullptr;

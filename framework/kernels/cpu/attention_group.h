@@ -35,7 +35,7 @@ struct Group {
             .lse = a.lse + (b * a.heads + first_head) * a.queries,
             .scale = a.scale,
             .causal = a.causal,
-            .k_segments = a.k_segments ? a.k_segments + b * a.keys : nullptr,
+            .k_segments = a.k_segments ? a.k_segments + b * a.all_keys() : nullptr,
             .q_segments = a.q_segments ? a.q_segments + b * a.all_queries() : nullptr,
             .bias = a.bias ? a.bias + first_head * (a.queries + a.keys - 1) : nullptr,
             .dropout = a.dropout,
@@ -43,7 +43,9 @@ struct Group {
             .head_offset = a.head_offset + first_head,
             .heads_total = a.heads_total,
             .query_offset = a.query_offset,
-            .queries_total = a.queries_total};
+            .queries_total = a.queries_total,
+            .key_offset = a.key_offset,
+            .keys_total = a.keys_total};
   }
 };
 

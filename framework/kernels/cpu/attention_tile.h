@@ -18,7 +18,7 @@ template <class T>
 std::int64_t real_keys(const AttentionArgs<T>& a, std::int64_t b) {
   std::int64_t n = a.keys;
   if (a.k_segments)
-    while (n > 0 && a.k_segments[b * a.keys + n - 1] < 0) --n;
+    while (n > 0 && a.k_segments[a.segment_of_key(b, n - 1)] < 0) --n;
   return n;
 }
 
@@ -66,7 +66,8 @@ struct AttentionTile {
     const std::int64_t head =
         (a.dropout.first_sequence() + a.sequence_offset + b) * a.heads_total + a.head_offset + h;
     return static_cast<std::uint64_t>((head * a.all_queries() + a.query_offset + first + r) *
-                                      round_up(a.keys, 4));
+                                          round_up(a.all_keys(), 4) +
+                                      a.key_offset);
   }
   // Leading dimension of a (kTileQueries, keys) scratch: whole vectors, and rows that do not share
   // cache sets.
@@ -77,7 +78,7 @@ struct AttentionTile {
     std::int64_t visible = causal_limit(r);
     if (!masked) return {visible, bias};
     // Visible segments: the query's own, or all that are not padding.
-    const std::int32_t* segment = a.k_segments + b * a.keys;
+    const std::int32_t* segment = a.k_segments + a.segment_of_key(b, 0);
     const std::int32_t most = a.q_segments ? a.q_segments[a.segment_of_query(b, first + r)]
                                            : std::numeric_limits<std::int32_t>::max();
     const std::int32_t least = a.q_segments ? std::max(most, 0) : 0;
@@ -98,7 +99,7 @@ struct AttentionTile {
   }
   bool hides() const {
     if (!a.k_segments || a.q_segments) return a.k_segments != nullptr;
-    const std::int32_t* segment = a.k_segments + b * a.keys;
+    const std::int32_t* segment = a.k_segments + a.segment_of_key(b, 0);
     return std::any_of(segment, segment + width, [](std::int32_t s) { return s < 0; });
   }
 };

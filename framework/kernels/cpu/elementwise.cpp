@@ -37,6 +37,17 @@ void convert(cpu::Stream& stream, const ConvertArgs<From, To>& a) {
   });
 }
 
+template <class From, class To>
+void convert_rows(cpu::Stream& stream, const ConvertRowsArgs<From, To>& a) {
+  parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) {
+    const From* x = a.x + r * a.x_stride;
+    To* y = a.y + r * a.y_stride;
+    each<From>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {
+      store(y + i, a.accumulate ? load(y + i, m) + load(x + i, m) : load(x + i, m), m);
+    });
+  });
+}
+
 template <class T>
 void fill(cpu::Stream& stream, const FillArgs<T>& a) {
   parallel_ranges(stream, a.n, [&](std::int64_t begin, std::int64_t end) {
@@ -105,5 +116,11 @@ template void convert(cpu::Stream&, const ConvertArgs<float, bf16>&);
 template void convert(cpu::Stream&, const ConvertArgs<float, f16>&);
 template void convert(cpu::Stream&, const ConvertArgs<bf16, float>&);
 template void convert(cpu::Stream&, const ConvertArgs<f16, float>&);
+template void convert_rows(cpu::Stream&, const ConvertRowsArgs<float, float>&);
+template void convert_rows(cpu::Stream&, const ConvertRowsArgs<double, double>&);
+template void convert_rows(cpu::Stream&, const ConvertRowsArgs<float, bf16>&);
+template void convert_rows(cpu::Stream&, const ConvertRowsArgs<float, f16>&);
+template void convert_rows(cpu::Stream&, const ConvertRowsArgs<bf16, float>&);
+template void convert_rows(cpu::Stream&, const ConvertRowsArgs<f16, float>&);
 
 }  // namespace tfm::kernels

@@ -11,12 +11,14 @@ namespace {
 
 constexpr int kThreads = 128;
 
-// real[b]: keys of sequence b up to the last one that is not padding.
+// real[b]: keys of sequence b up to the last one that is not padding; their segments are `stride`
+// apart.
 __global__ void __launch_bounds__(kThreads)
-    count_real(const std::int32_t* segments, std::int64_t keys, std::int32_t* real) {
+    count_real(const std::int32_t* segments, std::int64_t keys, std::int64_t stride,
+               std::int32_t* real) {
   int last = 0;
   for (std::int64_t s = threadIdx.x; s < keys; s += kThreads)
-    if (segments[blockIdx.x * keys + s] >= 0) last = static_cast<int>(s) + 1;
+    if (segments[blockIdx.x * stride + s] >= 0) last = static_cast<int>(s) + 1;
   for (int mask = 16; mask > 0; mask /= 2) last = std::max(last, cuda::shuffle_xor(last, mask));
   int* of_warp = cuda::shared_memory<int>();
   if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = last;
@@ -99,7 +101,8 @@ class RealKeys {
       : real_(stream, a.k_segments ? a.batch : 0) {
     if (real_)
       cuda::launch(stream, count_real, static_cast<unsigned>(a.batch), kThreads,
-                   kThreads / 32 * sizeof(int), a.k_segments, a.keys, real_);
+                   kThreads / 32 * sizeof(int), a.k_segments + a.key_offset, a.keys, a.all_keys(),
+                   real_);
   }
   operator const std::int32_t*() const { return real_; }
 

@@ -97,7 +97,7 @@ struct Head {
     return mask.documents && t < mask.queries ? a.q_segments[a.segment_of_query(b, t)] : 0;
   }
   __device__ std::int32_t k_segment(int s) const {
-    return mask.padding && s < mask.keys ? a.k_segments[b * a.keys + s] : 0;
+    return mask.padding && s < mask.keys ? a.k_segments[a.segment_of_key(b, s)] : 0;
   }
   // [s - t] is the bias of (t, s).
   __device__ const Accum<T>* bias() const {
@@ -121,25 +121,33 @@ class Dropped {
   __device__ explicit Dropped(const Head<T>& head)
       : key_(head.a.dropout.current()),
         threshold_(head.a.dropout.threshold()),
-        row_((head.a.keys + 3) / 4) {
+        row_((head.a.all_keys() + 3) / 4),
+        skip_(static_cast<int>(head.a.key_offset % 4)) {
     const AttentionArgs<T>& a = head.a;
     first_ = static_cast<std::uint64_t>(
         ((a.dropout.first_sequence() + a.sequence_offset + head.b) * a.heads_total + a.head_offset +
          head.h) *
             a.all_queries() * row_ +
-        a.query_offset * row_);
+        a.query_offset * row_ + a.key_offset / 4);
   }
   // Bit i: (t, s + i) is kept; s is a multiple of 4.
   __device__ unsigned four(int t, int s) const {
-    const Philox4 w = key_.block(first_ + static_cast<std::uint64_t>(t * row_ + s / 4));
+    unsigned bits = 0;
+    for (int i = 0; i <= (skip_ > 0); ++i) bits |= block(t, s / 4 + i) << 4 * i;
+    return bits >> skip_ & 15u;
+  }
+
+ private:
+  __device__ unsigned block(int t, int i) const {
+    const Philox4 w = key_.block(first_ + static_cast<std::uint64_t>(t * row_ + i));
     return (w[0] >= threshold_) | (w[1] >= threshold_) << 1 | (w[2] >= threshold_) << 2 |
            (w[3] >= threshold_) << 3;
   }
 
- private:
   RandomKey key_;
   std::uint32_t threshold_;
   std::int64_t row_;  // of blocks of four elements
+  int skip_;          // elements of the first block before the first key
   std::uint64_t first_;
 };
 

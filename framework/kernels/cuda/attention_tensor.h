@@ -83,7 +83,8 @@ __device__ void load_beside(float* bias, std::int32_t* segments, const Head<T>& 
   if (a.bias)
     load_words(bias, head.bias(), distance, Rows + N - 1, 1 - mask.queries, mask.keys, thread);
   if (mask.padding)
-    load_words(segments, a.k_segments + head.b * a.keys, first_key, N, 0, mask.keys, thread);
+    load_words(segments, a.k_segments + a.segment_of_key(head.b, 0), first_key, N, 0, mask.keys,
+               thread);
 }
 
 // Sixteen rows of a tile as the left factor of products: Held in registers from read() on, or read

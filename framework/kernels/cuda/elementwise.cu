@@ -44,6 +44,18 @@ struct Convert {
   }
 };
 
+template <class From, class To>
+struct ConvertRows {
+  ConvertRowsArgs<From, To> a;
+  __device__ void operator()(std::int64_t row, std::int64_t c, Part part) const {
+    const auto x = load_pack(a.x + row * a.x_stride + c, part);
+    Accum<To> y[kPack];
+    TFM_UNROLL
+    for (int i = 0; i < kPack; ++i) y[i] = x[i];
+    store_pack(a.y + row * a.y_stride + c, part, y, a.accumulate);
+  }
+};
+
 template <class T>
 struct Fill {
   FillArgs<T> a;
@@ -131,6 +143,10 @@ template <class From, class To>
 void convert(cuda::Stream& stream, const ConvertArgs<From, To>& a) {
   over_array(stream, a.x, a.n, Convert<From, To>{a});
 }
+template <class From, class To>
+void convert_rows(cuda::Stream& stream, const ConvertRowsArgs<From, To>& a) {
+  over_rows(stream, a.rows, a.cols, ConvertRows<From, To>{a});
+}
 template <class T>
 void fill(cuda::Stream& stream, const FillArgs<T>& a) {
   over_array(stream, a.y, a.n, Fill<T>{a});
@@ -168,5 +184,11 @@ template void convert(cuda::Stream&, const ConvertArgs<float, bf16>&);
 template void convert(cuda::Stream&, const ConvertArgs<float, f16>&);
 template void convert(cuda::Stream&, const ConvertArgs<bf16, float>&);
 template void convert(cuda::Stream&, const ConvertArgs<f16, float>&);
+template void convert_rows(cuda::Stream&, const ConvertRowsArgs<float, float>&);
+template void convert_rows(cuda::Stream&, const ConvertRowsArgs<double, double>&);
+template void convert_rows(cuda::Stream&, const ConvertRowsArgs<float, bf16>&);
+template void convert_rows(cuda::Stream&, const ConvertRowsArgs<float, f16>&);
+template void convert_rows(cuda::Stream&, const ConvertRowsArgs<bf16, float>&);
+template void convert_rows(cuda::Stream&, const ConvertRowsArgs<f16, float>&);
 
 }  // namespace tfm::kernels

@@ -1,0 +1,23 @@
+// How attention to two parts of the keys is joined, on the CPU and on a device.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace tfm::kernels {
+namespace {
+
+// What the outputs of the two parts of a row are multiplied with, and the log-sum-exp of both.
+template <class W>
+struct MergedRow {
+  W before, part, lse;
+};
+template <class W>
+[[gnu::always_inline]] constexpr MergedRow<W> merged_row(W before, W part) {
+  const W top = before > part ? before : part;
+  if (top == -std::numeric_limits<W>::infinity()) return {W(1), W(0), top};
+  const W a = std::exp(before - top), b = std::exp(part - top), sum = a + b;
+  return {a / sum, b / sum, top + std::log(sum)};
+}
+
+}  // namespace
+}  // namespace tfm::kernels
