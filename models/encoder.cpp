@@ -5,8 +5,12 @@ namespace tfm::models {
 Encoder::Encoder(const config::Config& config, const comm::Mesh& mesh)
     : config_(config),
       parameters_(parameter_set(config, mesh)),
-      context_{parameters_, mesh.layout.size(nn::kModelAxes), mesh.place(nn::kModelAxes),
-               config.parallel.sequence, config.model.init_std},
+      context_{parameters_,
+               mesh.layout.size(nn::kModelAxes),
+               mesh.place(nn::kModelAxes),
+               config.parallel.sequence,
+               config.model.init_std,
+               config.parallel.context_exchange == config::ContextExchange::ring},
       stages_(config, mesh) {
   const config::ModelConfig& m = config_.model;
   tokens_.emplace(context_, "embedding.weight", m.vocab_size, m.d_model, context_.init_std,

@@ -5,8 +5,12 @@ namespace tfm::models {
 EncoderDecoder::EncoderDecoder(const config::Config& config, const comm::Mesh& mesh)
     : config_(config),
       parameters_(parameter_set(config, mesh)),
-      context_{parameters_, mesh.layout.size(nn::kModelAxes), mesh.place(nn::kModelAxes),
-               config.parallel.sequence, config.model.init_std},
+      context_{parameters_,
+               mesh.layout.size(nn::kModelAxes),
+               mesh.place(nn::kModelAxes),
+               config.parallel.sequence,
+               config.model.init_std,
+               config.parallel.context_exchange == config::ContextExchange::ring},
       stages_(config, mesh) {
   const config::ModelConfig& m = config_.model;
   const bool shared = m.tie_embeddings == config::TieEmbeddings::all ||

@@ -22,6 +22,7 @@ struct ParallelConfig {
   std::int64_t virtual_stages = 0;             // 0: auto
   std::vector<std::int64_t> layers_per_stage;  // empty: auto
   std::int64_t context = 1;
+  ContextExchange context_exchange = ContextExchange::gather;
   bool sequence = true;
   std::int64_t zero = 0;  // 0 to 3
   std::int64_t replicas = 1;

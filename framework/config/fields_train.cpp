@@ -71,10 +71,16 @@ void describe(ParallelConfig& p, FieldVisitor& v) {
           p.virtual_stages);
   describe_layers_per_stage(p, v);
   v.value(number("context", 1,
-                 "context-parallel size: ranks that share each sequence and gather its keys and "
+                 "context-parallel size: ranks that share each sequence and exchange its keys and "
                  "values; sequence lengths are multiples of twice as many",
                  65536),
           p.context);
+  v.value(
+      option("context_exchange",
+             "how context-parallel ranks reach each other's keys and values; gather: each gathers "
+             "those of all; ring: they are passed round, on GPUs beside attention to those that "
+             "have come, and a rank holds those of two at a time"),
+      p.context_exchange);
   v.value(flag("sequence",
                "sequence parallelism: shard norms and dropout along the sequence within a "
                "tensor-parallel group"),

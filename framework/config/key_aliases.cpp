@@ -71,6 +71,7 @@ constexpr AliasRow kAliases[] = {
      "tp tensor_parallel tensor_model_parallel_size tensor_parallel_size tp_size model_parallel"},
     {"parallel.pipeline", "pp pipeline_parallel pipeline_model_parallel_size pp_size"},
     {"parallel.context", "cp context_parallel context_parallel_size cp_size"},
+    {"parallel.context_exchange", "cp_comm_type"},
     {"parallel.sequence", "sp sequence_parallel"},
     {"parallel.zero", "zero_stage zero_optimization stage use_distributed_optimizer"},
     {"parallel.backend",

@@ -26,6 +26,7 @@ enum class CudaGraphs : std::uint8_t { automatic, on, off };
 enum class Numerics : std::uint8_t { normal, deterministic };
 enum class DeviceKind : std::uint8_t { automatic, cpu, cuda };
 enum class PipelineSchedule : std::uint8_t { one_forward_one_backward, interleaved };
+enum class ContextExchange : std::uint8_t { gather, ring };
 using comm::Backend;
 enum class OptimizerType : std::uint8_t { adamw, adam, sgd, lamb, adafactor, muon };
 enum class AdjustLr : std::uint8_t { original, match_rms_adamw };
@@ -39,6 +40,7 @@ template <std::size_t N>
 using Words = std::array<std::string_view, N>;
 
 constexpr Words<2> words(PipelineSchedule) { return {"1f1b", "interleaved"}; }
+constexpr Words<2> words(ContextExchange) { return {"gather", "ring"}; }
 constexpr Words<4> words(Family) { return {"", "encoder", "decoder", "encoder_decoder"}; }
 constexpr Words<6> words(Position) {
   return {"learned", "sinusoidal", "rope", "alibi", "relative", "none"};

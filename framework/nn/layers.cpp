@@ -115,7 +115,8 @@ ops::AttentionOptions on_this_rank(const Context& c, const Options& o, const Row
           .head_offset = heads * c.shard,
           .heads_total = o.heads,
           .buckets = attention.buckets,
-          .share = queries.share};
+          .share = queries.share,
+          .ring = c.ring};
 }
 
 template <class Options>

@@ -16,6 +16,7 @@ struct Context {
   bool sequence = false;      // sequence parallelism: outside attention and ffn, these ranks share
                               // out the rows
   double init_std = 0.02;
+  bool ring = false;  // attention's keys and values go round the ranks along kSequenceAxes
 
   bool split() const { return shards > 1; }
   bool split_rows() const { return split() && sequence; }

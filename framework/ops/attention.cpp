@@ -41,7 +41,9 @@ graph::Value attention(graph::Recorder& r, const AttentionInputs& in, AttentionO
   check(r, in, options);
   const std::int64_t N = r.info(in.q).shape[0], H = options.heads, D = options.head_size;
   return with_float(r.dtype(), [&]<class T>() {
-    auto op = options.share.ranks > 1 ? context_attention(T{}) : std::make_unique<Attention<T>>();
+    auto op = options.share.ranks == 1 ? std::make_unique<Attention<T>>()
+              : options.ring           ? ring_attention<T>()
+                                       : gather_attention<T>();
     graph::Value bucket, alibi;
     if (in.relative_bias) {
       op->buckets = r.info(in.relative_bias).shape[1];

@@ -12,9 +12,9 @@ struct Attention : graph::Op {
   // alibi: bias by distance, (H, T + S - 1).
   enum In { q, kv, q_segments, k_segments, relative_bias, bucket, alibi };
   enum Out { y, lse };
-  // Of every sequence those from `first` on.
-  struct Queries {
-    std::int64_t first, count;
+  // Of every sequence some queries against some keys.
+  struct Block {
+    std::int64_t first_query, queries, first_key, keys;
   };
 
   AttentionOptions options;
@@ -36,23 +36,21 @@ struct Attention : graph::Op {
             .kernels = phase == graph::Phase::backward ? 3 : 1};
   }
   std::int64_t workspace_bytes(graph::Phase phase) const override {
-    return bias_bytes(phase, options.queries);
+    return bias_bytes(phase, all());
   }
   std::int64_t scratch_bytes(graph::Phase phase, DType) const override {
-    return scratch_of(phase, options.queries, false);
+    return scratch_of(phase, all(), options.causal, false);
   }
 
   void forward(graph::Exec& e) const override {
-    const Queries all{0, options.queries};
-    expand_bias(e, all);
-    device::on(e.stream(), [&](auto& s) { kernels::attention(s, args(e, all)); });
+    expand_bias(e, all());
+    device::on(e.stream(), [&](auto& s) { kernels::attention(s, args(e, all())); });
   }
   void backward(graph::Exec& e) const override {
     const graph::GradSlot dq = e.grad_in(q), dkv = self() ? dq : e.grad_in(kv);
     TFM_CHECK(dq && dkv && !dq.accumulate && !dkv.accumulate,
               "the gradients of queries, keys and values have one writer");
-    const Queries all{0, options.queries};
-    backward(e, all, args(e, all), e.grad_out(y).template ptr<T>(), dq.tensor.template ptr<T>(),
+    backward(e, all(), args(e, all()), e.grad_out(y).template ptr<T>(), dq.tensor.template ptr<T>(),
              dkv.tensor.template ptr<T>() + (self() ? q_width() : 0), false);
   }
 
@@ -60,57 +58,59 @@ struct Attention : graph::Op {
   bool self() const { return !inputs.contains(kv); }  // queries, keys and values in one row
   std::int64_t q_width() const { return options.heads * options.head_size; }
   std::int64_t kv_width() const { return 2 * options.kv_heads * options.head_size; }
-  std::int64_t distances(std::int64_t queries) const { return queries + options.keys - 1; }
+  Block all() const { return {0, options.queries, 0, options.keys}; }
+  static std::int64_t distances(const Block& of) { return of.queries + of.keys - 1; }
 
   // A bias by distance; in backward its gradient in every sequence follows.
-  std::int64_t bias_bytes(graph::Phase phase, std::int64_t queries) const {
+  std::int64_t bias_bytes(graph::Phase phase, const Block& of) const {
     const bool learned = inputs.contains(relative_bias);
-    if (!learned && (!inputs.contains(alibi) || queries == options.queries)) return 0;
-    return options.heads * distances(queries) *
+    if (!learned && (!inputs.contains(alibi) || distances(of) == distances(all()))) return 0;
+    return options.heads * distances(of) *
            (learned && phase == graph::Phase::backward ? 1 + batch : 1) *
            static_cast<std::int64_t>(sizeof(Accum<T>));
   }
-  std::int64_t scratch_of(graph::Phase phase, std::int64_t queries, bool shifted) const {
+  std::int64_t scratch_of(graph::Phase phase, const Block& of, bool causal, bool shifted) const {
     const AttentionOptions& o = options;
-    kernels::AttentionExtents a{batch, o.heads, o.kv_heads, queries, o.keys, o.head_size, o.causal};
+    kernels::AttentionExtents a{batch,   o.heads,     o.kv_heads, of.queries,
+                                of.keys, o.head_size, causal};
     a.segments = inputs.contains(k_segments), a.dropout = o.dropout > 0;
     a.bias_gradient = inputs.contains(relative_bias);
-    a.bias = a.bias_gradient || inputs.contains(alibi), a.shifted = shifted && o.causal;
+    a.bias = a.bias_gradient || inputs.contains(alibi), a.shifted = shifted && causal;
     return phase == graph::Phase::backward
                ? kernels::attention_backward_scratch(a, sizeof(T), sizeof(Accum<T>))
                : kernels::attention_scratch(a, sizeof(T));
   }
 
   Accum<T>* table(const graph::Exec& e) const { return reinterpret_cast<Accum<T>*>(e.workspace()); }
-  const Accum<T>* bias(const graph::Exec& e, const Queries& of) const {
-    return bias_bytes(graph::Phase::forward, of.count) > 0 ? table(e)
-                                                           : e.in(alibi).template ptr<Accum<T>>();
+  const Accum<T>* bias(const graph::Exec& e, const Block& of) const {
+    return bias_bytes(graph::Phase::forward, of) > 0 ? table(e)
+                                                     : e.in(alibi).template ptr<Accum<T>>();
   }
-  // Of the distances of all queries the first one that these have.
-  std::int64_t first_distance(const Queries& of) const {
-    return options.queries - of.first - of.count;
+  // Of the distances of all queries and keys the first one that these have.
+  std::int64_t first_distance(const Block& of) const {
+    return of.first_key + options.queries - of.first_query - of.queries;
   }
-  void expand_bias(const graph::Exec& e, const Queries& of) const {
-    const std::int64_t used = distances(of.count), first = first_distance(of);
+  void expand_bias(const graph::Exec& e, const Block& of) const {
+    const std::int64_t used = distances(of), first = first_distance(of);
     device::on(e.stream(), [&](auto& s) {
       if (inputs.contains(relative_bias))
         kernels::bucket_bias(
             s, kernels::BucketBiasArgs<T>{options.heads, used, buckets,
                                           e.in(bucket).template ptr<std::int32_t>() + first,
                                           e.in(relative_bias).template ptr<T>(), table(e)});
-      else if (inputs.contains(alibi) && of.count < options.queries)
+      else if (bias_bytes(graph::Phase::forward, of) > 0)
         kernels::copy_rows(s, kernels::CopyRowsArgs<Accum<T>>{
                                   options.heads, used, e.in(alibi).template ptr<Accum<T>>() + first,
-                                  distances(options.queries), table(e), used});
+                                  distances(all()), table(e), used});
     });
   }
 
-  kernels::AttentionArgs<T> args(const graph::Exec& e, const Queries& of) const;
+  kernels::AttentionArgs<T> args(const graph::Exec& e, const Block& of) const;
   // `more`: of a relative bias, whose gradient has been written to.
-  void backward(graph::Exec& e, const Queries& of, const kernels::AttentionArgs<T>& forward,
+  void backward(graph::Exec& e, const Block& of, const kernels::AttentionArgs<T>& forward,
                 const T* dy, T* dq, T* dk, bool more) const {
     const graph::GradSlot dtable = e.grad_in(relative_bias);
-    const std::int64_t used = distances(of.count);
+    const std::int64_t used = distances(of);
     Accum<T>* dbias = dtable ? table(e) + options.heads * used : nullptr;
     expand_bias(e, of);
     device::on(e.stream(), [&](auto& s) {
@@ -127,14 +127,14 @@ struct Attention : graph::Op {
 };
 
 template <class T>
-kernels::AttentionArgs<T> Attention<T>::args(const graph::Exec& e, const Queries& of) const {
+kernels::AttentionArgs<T> Attention<T>::args(const graph::Exec& e, const Block& of) const {
   const T* const queries = e.in(q).template ptr<T>();
   const T* const keys = self() ? queries + q_width() : e.in(kv).template ptr<T>();
   return {.batch = batch,
           .heads = options.heads,
           .kv_heads = options.kv_heads,
-          .queries = of.count,
-          .keys = options.keys,
+          .queries = of.queries,
+          .keys = of.keys,
           .head_size = options.head_size,
           .q = queries,
           .k = keys,
@@ -154,14 +154,16 @@ kernels::AttentionArgs<T> Attention<T>::args(const graph::Exec& e, const Queries
                       e.numbers()},
           .head_offset = options.head_offset,
           .heads_total = options.heads_total,
-          .query_offset = of.first,
-          .queries_total = options.queries};
+          .query_offset = of.first_query,
+          .queries_total = options.queries,
+          .key_offset = of.first_key,
+          .keys_total = options.keys};
 }
 
-// Attention of ranks that share out sequences; see AttentionOptions::share.
-std::unique_ptr<Attention<float>> context_attention(float);
-std::unique_ptr<Attention<double>> context_attention(double);
-std::unique_ptr<Attention<bf16>> context_attention(bf16);
-std::unique_ptr<Attention<f16>> context_attention(f16);
+// Attention of ranks that share out sequences, by AttentionOptions::ring; see context_attention.h.
+template <class T>
+std::unique_ptr<Attention<T>> gather_attention();
+template <class T>
+std::unique_ptr<Attention<T>> ring_attention();
 
 }  // namespace tfm::ops

@@ -75,7 +75,7 @@ graph::Value rotary(graph::Recorder& r, graph::Value x, RotaryOptions options);
 // q_segments[t] == k_segments[s] (packed documents), and, when causal, if s <= t + S - T. A query
 // that sees no key gets zeros. q and kv must have no other reader that wants a gradient.
 // Of ranks that share out the sequences (core/rows.h) each has its rows of q and kv; keys and
-// values are gathered when they are needed, in forward and again in backward.
+// values are gathered when they are needed, or passed round, in forward and again in backward.
 struct AttentionInputs {
   graph::Value q;   // (N, H D), or without kv (N, (H + 2 KV) D): queries, then keys, then values
   graph::Value kv;  // (M, 2 KV D): keys, then values
@@ -96,6 +96,7 @@ struct AttentionOptions {
   std::vector<std::int32_t>
       buckets;  // (T + S - 1), beside relative_bias: [s - t + T - 1] is the bucket of that distance
   SequenceShare share;  // of queries and keys
+  bool ring = false;    // of these ranks: each passes keys and values on to the next one
 };
 graph::Value attention(graph::Recorder& r, const AttentionInputs& in, AttentionOptions options);
 

@@ -63,6 +63,8 @@ std::map<std::string, std::string> settings(const config::Config& c) {
 // Ranks along each axis, the outermost loop first. What is left of the ranks are data ranks.
 constexpr LayoutKey kGridKeys[] = {
     {.name = "parallel.context", .numbers = context_sizes},
+    {.name = "parallel.context_exchange",
+     .matters = [](const config::Config& c) { return c.parallel.context > 1; }},
     {.name = "parallel.pipeline", .numbers = any},
     {.name = "parallel.tensor", .numbers = any},
     {.name = "parallel.sequence",

@@ -39,6 +39,7 @@ class Search {
     return {.changes = layouts_.changes(read),
             .layout = p.mesh.layout,
             .sequence = resolved.parallel.sequence && p.mesh.layout.size(nn::kModelAxes) > 1,
+            .exchange = resolved.parallel.context_exchange,
             .schedule = resolved.parallel.schedule,
             .zero = resolved.parallel.zero,
             .recompute = resolved.recompute,

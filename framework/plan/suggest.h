@@ -10,6 +10,7 @@ struct Suggestion {
   std::vector<std::string> changes;  // of the configuration as read: "section.key=value"
   comm::Layout layout;
   bool sequence = false;  // sequence parallelism
+  config::ContextExchange exchange{};
   config::PipelineSchedule schedule{};
   std::int64_t zero = 0;
   config::Recompute recompute{};

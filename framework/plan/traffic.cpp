@@ -113,12 +113,18 @@ class Comparison {
   void sequences() {
     const config::ModelConfig& m = plan_.config.model;
     const int ranks = plan_.mesh.layout.size(axes_);
+    const auto element = static_cast<double>(size_of(plan_.dtype)),
+               sum = static_cast<double>(size_of(accum_type(plan_.dtype)));
+    const bool ring = plan_.config.parallel.context_exchange == config::ContextExchange::ring;
     result_.formula =
-        "a layer's keys and values gathered in forward and in backward, their gradients scattered";
-    result_.textbook = 3 * share_ * micro_batches_ * ranks * rows_of_layers() *
-                       static_cast<double>(2 * m.n_kv_heads * m.d_head) /
-                       plan_.mesh.layout.size(nn::kModelAxes) *
-                       static_cast<double>(size_of(plan_.dtype));
+        ring ? "a layer's keys and values to all ranks but one in forward and in backward, sums of "
+               "their gradients to all and home"
+             : "a layer's keys and values gathered in forward and in backward, their gradients "
+               "scattered";
+    result_.textbook =
+        (ring ? 2 * (ranks - 1) * element + ranks * sum : 3 * share_ * ranks * element) *
+        micro_batches_ * rows_of_layers() * static_cast<double>(2 * m.n_kv_heads * m.d_head) /
+        plan_.mesh.layout.size(nn::kModelAxes);
     for (const auto& [why, bytes] : beside_layers()) differ(why, bytes);
   }
 

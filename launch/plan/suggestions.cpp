@@ -13,6 +13,7 @@ Json describe(const plan::Suggestion& s) {
   return {{"overrides", s.changes},
           {"layout", s.layout.sizes()},
           {"sequence", s.sequence},
+          {"context_exchange", config::word(s.exchange)},
           {"schedule", config::word(s.schedule)},
           {"zero", s.zero},
           {"recompute", config::word(s.recompute)},
@@ -32,6 +33,7 @@ std::string text_of(const Json& layout) {
                                    .pipeline = sizes.value("pipeline", 1),
                                    .context = sizes.value("context", 1)})
                          .str();
+  if (sizes.contains("context")) text += ", " + layout["context_exchange"].get<std::string>();
   if (layout["sequence"]) text += ", sequence";
   if (sizes.contains("pipeline")) text += ", " + layout["schedule"].get<std::string>();
   return text + ", ZeRO " + std::to_string(layout["zero"].get<int>()) + ", recompute " +

@@ -59,6 +59,8 @@ def layout(rng, ranks, model):
                  zero=rng.randrange(3 if sizes["pipeline"] > 1 else 4))
     if 1 < sizes["pipeline"] <= blocks // 2 and rng.random() < 0.5:
         sizes["schedule"] = "interleaved"
+    if sizes["context"] > 1:
+        sizes["context_exchange"] = rng.choice(["gather", "ring"])
     if left % 2 == 0 and sizes["zero"] > 0 and rng.random() < 0.4:
         sizes["replicas"] = 2
     return sizes, left

@@ -1,6 +1,6 @@
 // Ranks that share out sequences compute what a single rank does: every family, position encoding
 // and mask, with tensor and data parallelism, a pipeline, ZeRO, replicas and recomputation; their
-// checkpoints continue on any layout.
+// checkpoints continue on any layout. Keys and values are gathered, or passed round.
 #include "train/verify.h"
 #include "turns.h"
 
@@ -43,17 +43,22 @@ std::vector<comm::Layout> context_layouts() {
   return all;
 }
 
-class Contexts : public testing::TestWithParam<std::size_t> {};
+class Contexts : public testing::TestWithParam<std::tuple<std::size_t, std::string>> {
+ protected:
+  static std::size_t number() { return std::get<0>(GetParam()); }
+  static const test::ModelCase& model() { return kContexts[number()]; }
+  static std::string exchange() { return "parallel.context_exchange=" + std::get<1>(GetParam()); }
+};
 
 TEST_P(Contexts, EqualASingleRankInFloat64) {
   const auto all = context_layouts();
   for (std::size_t i = 0; i < all.size(); ++i) {
-    const std::size_t turn = GetParam() + i;  // other options on each
+    const std::size_t turn = number() + i;  // other options on each
     const int data = all[i].size(comm::kData);
     const std::size_t zero = turn % (all[i].size(nn::kStageAxes) > 1 ? 3 : 4);
     const config::Config c = config_of(
-        kContexts[GetParam()], all[i],
-        {"parallel.zero=" + std::to_string(zero),
+        model(), all[i],
+        {exchange(), "parallel.zero=" + std::to_string(zero),
          std::string("parallel.sequence=") + (turn % 2 ? "true" : "false"),
          "parallel.replicas=" + std::to_string(zero > 0 && data % 2 == 0 ? 2 : 1),
          "loss.label_smoothing=0.1", "train.global_batch_size=" + std::to_string(4 * data),
@@ -65,11 +70,10 @@ TEST_P(Contexts, EqualASingleRankInFloat64) {
 }
 
 TEST_P(Contexts, TwentyStepsOnEveryLayout) {
-  const test::ModelCase& model = kContexts[GetParam()];
   const auto on = [&](const comm::Layout& l, const std::string& more) {
-    return config_of(model, l,
-                     {"train.global_batch_size=8", "train.micro_batch_size=2", "optimizer.ema=0.5",
-                      more, "parallel.replicas=1"});
+    return config_of(model(), l,
+                     {exchange(), "train.global_batch_size=8", "train.micro_batch_size=2",
+                      "optimizer.ema=0.5", more, "parallel.replicas=1"});
   };
   const std::vector<comm::Layout> all = context_layouts();
   if (all.empty()) return;
@@ -87,9 +91,9 @@ TEST_P(Contexts, HalvesFollowASingleRank) {
   if (job().size() != 2) GTEST_SKIP() << "on two ranks";
   for (const std::string precision : {"bf16", "fp16"}) {
     const auto on = [&](const comm::Layout& l) {
-      return config_of(
-          kContexts[GetParam()], l,
-          {"train.global_batch_size=8", "train.micro_batch_size=2", "precision=" + precision});
+      return config_of(model(), l,
+                       {exchange(), "train.global_batch_size=8", "train.micro_batch_size=2",
+                        "precision=" + precision});
     };
     const auto expected = trained(on({}), comm::single_mesh(), 5);
     for (const comm::Layout& l : context_layouts())
@@ -99,12 +103,11 @@ TEST_P(Contexts, HalvesFollowASingleRank) {
 
 // A run that changes its layout at each of its checkpoints.
 TEST_P(Contexts, CheckpointsContinueOnEveryLayout) {
-  const test::ModelCase& model = kContexts[GetParam()];
   const auto on = [&](const comm::Layout& l) {
-    return config_of(model, l,
-                     {"train.global_batch_size=8", "train.micro_batch_size=1", "optimizer.ema=0.5",
-                      "parallel.zero=" + std::to_string(GetParam() % 3),
-                      "optimizer.type=" + std::string(GetParam() % 2 ? "adafactor" : "lamb")});
+    return config_of(model(), l,
+                     {exchange(), "train.global_batch_size=8", "train.micro_batch_size=1",
+                      "optimizer.ema=0.5", "parallel.zero=" + std::to_string(number() % 3),
+                      "optimizer.type=" + std::string(number() % 2 ? "adafactor" : "lamb")});
   };
   std::vector<comm::Layout> turns = context_layouts();
   if (turns.empty()) return;
@@ -117,7 +120,9 @@ TEST_P(Contexts, CheckpointsContinueOnEveryLayout) {
   test::expect_continued(configs, expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Contexts, testing::Range<std::size_t>(0, kContexts.size()));
+INSTANTIATE_TEST_SUITE_P(All, Contexts,
+                         testing::Combine(testing::Range<std::size_t>(0, kContexts.size()),
+                                          testing::Values("gather", "ring")));
 
 }  // namespace
 }  // namespace tfm

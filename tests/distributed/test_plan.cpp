@@ -238,8 +238,10 @@ TEST(PlanOfContexts, DeclaresTheCollectivesThatRun) {
       for (const int zero : {0, 1, 3})
         expect_declared(
             config_of(family, layout,
-                      {"parallel.context=2", "parallel.zero=" + std::to_string(zero),
-                       "recompute=selective", "train.micro_batch_size=1",
+                      {"parallel.context=2",
+                       std::string("parallel.context_exchange=") + (zero == 1 ? "gather" : "ring"),
+                       "parallel.zero=" + std::to_string(zero), "recompute=selective",
+                       "train.micro_batch_size=1",
                        zero == 1 ? "optimizer.type=muon" : "optimizer.type=adamw",
                        "train.global_batch_size=" + std::to_string(layout.size(comm::kData) * 2)}),
             test::mesh_of(layout));

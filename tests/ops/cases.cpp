@@ -18,6 +18,7 @@ struct AttentionCase {
   std::int64_t keys = 0;  // of cross-attention
   bool padding = false, documents = false;
   SequenceShare share = {};
+  bool ring = false;
 };
 
 // Two sequences of four queries of this rank; attention over themselves, or over two sequences of
@@ -38,7 +39,8 @@ OpCase attention_case(const std::string& name, const AttentionCase& c) {
                                     .causal = c.causal,
                                     .dropout = c.dropout,
                                     .heads_total = c.heads,
-                                    .share = c.share};
+                                    .share = c.share,
+                                    .ring = c.ring};
             if (c.position == Position::alibi) o.alibi_slopes = {0.5, 0.25};
             if (c.position == Position::relative)
               for (std::int64_t i = 0; i < T + S - 1; ++i)
@@ -53,6 +55,34 @@ OpCase attention_case(const std::string& name, const AttentionCase& c) {
             return ops::attention(r, a, o);
           },
           c.keys ? 2u : 1u};
+}
+
+// Also attention of ranks that share out sequences, and gather keys and values or pass them round.
+std::vector<OpCase> with_shared_attention(std::vector<OpCase> all) {
+  const auto add = [&](const std::string& name, AttentionCase c) {
+    for (const bool ring : {false, true}) {
+      c.ring = ring;
+      all.push_back(attention_case((ring ? "ring_" : "gather_") + name, c));
+      all.back().cancels = c.position == Position::relative && (ring || c.keys > 0);
+    }
+  };
+  add("causal", {.share = {2, 0}});
+  add("grouped_alibi_dropout",
+      {.heads = 2, .kv = 1, .dropout = 0.3, .position = Position::alibi, .share = {2, 1}});
+  add("documents_relative", {.heads = 4,
+                             .dropout = 0.3,
+                             .position = Position::relative,
+                             .documents = true,
+                             .share = {2, 1}});
+  add("of_four", {.dropout = 0.3, .share = {4, 1}});
+  add("cross_padding", {.causal = false, .keys = 4, .padding = true, .share = {2, 1}});
+  add("cross_of_four", {.causal = false,
+                        .dropout = 0.3,
+                        .position = Position::relative,
+                        .keys = 8,
+                        .share = {4, 2}});
+  add("cross_causal_rows_without_keys", {.keys = 4, .share = {2, 1}});
+  return all;
 }
 
 OpCase activation_case(const std::string& name, Activation kind, bool gated) {
@@ -89,7 +119,7 @@ const ops::DropoutOrigin kSharedPlace{
 }  // namespace
 
 const std::vector<OpCase>& op_cases() {
-  static const std::vector<OpCase> cases{
+  static const std::vector<OpCase> cases = with_shared_attention({
       {"linear",
        "bias",
        {{8, 5}, {3, 5}, {3}},
@@ -250,17 +280,6 @@ const std::vector<OpCase>& op_cases() {
                                           .position = Position::relative,
                                           .keys = 5,
                                           .documents = true}),
-      attention_case("shared", {.share = {2, 0}}),
-      attention_case(
-          "shared_grouped_alibi_dropout",
-          {.heads = 2, .kv = 1, .dropout = 0.3, .position = Position::alibi, .share = {2, 1}}),
-      attention_case("shared_documents_relative", {.heads = 4,
-                                                   .dropout = 0.3,
-                                                   .position = Position::relative,
-                                                   .documents = true,
-                                                   .share = {2, 1}}),
-      attention_case("shared_cross_padding",
-                     {.causal = false, .keys = 4, .padding = true, .share = {2, 1}}),
       cross_entropy_case("plain", false, 0, 0),
       cross_entropy_case("bias_smoothing", true, 0.1, 0),
       cross_entropy_case("chunks", true, 0.1, 3),
@@ -273,9 +292,8 @@ const std::vector<OpCase>& op_cases() {
       {"reduce_from_tp_region",
        "bias",
        {{8, 5}, {5}},
-       [](graph::Recorder& r, const auto& in) {
-         return ops::reduce_from_tp_region(r, in[0], in[1]);
-       }},
+       [](graph::Recorder& r,
+          const auto& in) { return ops::reduce_from_tp_region(r, in[0], in[1]); }},
       {"gather_sequence",
        "one_rank",
        {{8, 5}},
@@ -283,10 +301,9 @@ const std::vector<OpCase>& op_cases() {
       {"scatter_sequence",
        "bias",
        {{8, 5}, {5}},
-       [](graph::Recorder& r, const auto& in) {
-         return ops::scatter_sequence(r, in[0], 1, in[1]);
-       }},
-  };
+       [](graph::Recorder& r,
+          const auto& in) { return ops::scatter_sequence(r, in[0], 1, in[1]); }},
+  });
   return cases;
 }
 

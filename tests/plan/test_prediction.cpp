@@ -120,6 +120,9 @@ TEST(Prediction, RingsOfCollectives) {
                    7.5 + 13 + 2 * 2);  // eight links of a node are faster than the ring within
   EXPECT_DOUBLE_EQ(time(comm::Collective::reduce_scatter, comm::kData, {2, 8}),
                    4 / 0.5 + 2);  // each rank of a node in a group of its own
+  EXPECT_DOUBLE_EQ(time(comm::Collective::ring_shift, comm::kData, {8, 1}), 8 + 1);
+  EXPECT_DOUBLE_EQ(time(comm::Collective::ring_shift, comm::kData, {16, 1}),
+                   8 / 0.5 + 2);  // as long as its slowest link
 }
 
 TEST(Prediction, BytesOfUnfusedKernels) {

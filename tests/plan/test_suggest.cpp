@@ -62,25 +62,29 @@ std::vector<Layout> all_layouts(const Overrides& given, const plan::DeviceModel&
   };
   const std::int64_t length = suggest_config(given).train.seq_len;
   for (const int context : {1, 2, 4, 8})
-    for (const int pipeline : {1, 2, 4, 8})
-      for (const std::string& schedule : config::admitted_values("parallel.schedule"))
-        for (const int tensor : {1, 2, 3, 4, 8})
-          for (const char* sequence : {"false", "true"})
-            for (const std::string& zero : config::admitted_values("parallel.zero"))
-              for (const char* recompute : {"none", "selective", "full"})
-                for (int micro = 1; micro <= 32; micro *= 2) {
-                  if (tensor == 1 && sequence == std::string("true")) continue;
-                  if (pipeline == 1 && schedule == "interleaved") continue;
-                  if (context > 1 && length / context < 2048) continue;
-                  // ZeRO has nothing to share out.
-                  if (kRanks == pipeline * tensor && zero != "0") continue;
-                  add({"parallel.context=" + std::to_string(context),
-                       "parallel.pipeline=" + std::to_string(pipeline),
-                       "parallel.schedule=" + schedule, "parallel.tensor=" + std::to_string(tensor),
-                       std::string("parallel.sequence=") + sequence, "parallel.zero=" + zero,
-                       std::string("recompute=") + recompute,
-                       "train.micro_batch_size=" + std::to_string(micro)});
-                }
+    for (const std::string& exchange : config::admitted_values("parallel.context_exchange"))
+      for (const int pipeline : {1, 2, 4, 8})
+        for (const std::string& schedule : config::admitted_values("parallel.schedule"))
+          for (const int tensor : {1, 2, 3, 4, 8})
+            for (const char* sequence : {"false", "true"})
+              for (const std::string& zero : config::admitted_values("parallel.zero"))
+                for (const char* recompute : {"none", "selective", "full"})
+                  for (int micro = 1; micro <= 32; micro *= 2) {
+                    if (tensor == 1 && sequence == std::string("true")) continue;
+                    if (pipeline == 1 && schedule == "interleaved") continue;
+                    if (context > 1 && length / context < 2048) continue;
+                    if (context == 1 && exchange == "ring") continue;
+                    // ZeRO has nothing to share out.
+                    if (kRanks == pipeline * tensor && zero != "0") continue;
+                    add({"parallel.context=" + std::to_string(context),
+                         "parallel.context_exchange=" + exchange,
+                         "parallel.pipeline=" + std::to_string(pipeline),
+                         "parallel.schedule=" + schedule,
+                         "parallel.tensor=" + std::to_string(tensor),
+                         std::string("parallel.sequence=") + sequence, "parallel.zero=" + zero,
+                         std::string("recompute=") + recompute,
+                         "train.micro_batch_size=" + std::to_string(micro)});
+                  }
   return all;
 }
 

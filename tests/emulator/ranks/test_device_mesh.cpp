@@ -122,6 +122,20 @@ void expect_collectives(device::Device& device, comm::Communicator& c, std::int6
   c.all_gather(piece.tensor(), pieces.tensor());
   EXPECT_EQ(pieces.wrong(gathered), 0) << "all_gather puts rank r's into part r";
 
+  OnDevice<T> next(device, n), after(device, n);
+  c.ring_shift(pieces.tensor(), next.tensor());
+  EXPECT_EQ(next.wrong(gathered), 0) << "ring_shift of what all have";
+  const OnDevice<T> first(device, n, own);
+  c.ring_shift(first.tensor(), next.tensor());
+  c.finish(c.start(comm::Collective::ring_shift, next.tensor(), after.tensor()));
+  const auto before = [&](int hops) {
+    return [&, r = (c.rank() + 2 * c.size() - hops) % c.size()](std::int64_t i) {
+      return value(r, i, salt);
+    };
+  };
+  EXPECT_EQ(next.wrong(before(1)), 0) << "ring_shift";
+  EXPECT_EQ(after.wrong(before(2)), 0) << "ring_shift of two hops";
+
   for (int root = 0; root < c.size(); ++root) {
     OnDevice<T> sent(device, n, own);
     c.broadcast(sent.tensor(), root);
@@ -190,7 +204,8 @@ constexpr const char* kModel =
     "max_seq_len: 16, dropout: 0.2}";
 
 std::vector<double> losses(device::Device device, const comm::Mesh& mesh,
-                           const std::string& precision, const std::string& backend, int zero) {
+                           const std::string& precision, const std::string& backend, int zero,
+                           const std::string& exchange = "gather") {
   config::Config c = config::parse_config(
       std::string("model: ") + kModel + "\ndata: {train: {type: tokens, path: none.bin}}\n", "test",
       {"train.seq_len=8", "train.global_batch_size=4", "optimizer.ema=0.5",
@@ -198,8 +213,8 @@ std::vector<double> losses(device::Device device, const comm::Mesh& mesh,
        "parallel.tensor=" + std::to_string(mesh.layout[comm::Axis::tensor]),
        "parallel.pipeline=" + std::to_string(mesh.layout[comm::Axis::pipeline]),
        "parallel.context=" + std::to_string(mesh.layout[comm::Axis::context]),
-       "parallel.zero=" + std::to_string(zero), "parallel.bucket_bytes=4Ki",
-       "parallel.backend=" + backend});
+       "parallel.context_exchange=" + exchange, "parallel.zero=" + std::to_string(zero),
+       "parallel.bucket_bytes=4Ki", "parallel.backend=" + backend});
   config::resolve_for_ranks(c, mesh.layout.world());
   const bool stages = mesh.layout[comm::Axis::pipeline] > 1;
   train::Engine e(plan::make_step_plan(c, mesh), std::move(device));
@@ -236,14 +251,15 @@ std::vector<double> losses(device::Device device, const comm::Mesh& mesh,
 // On each of these layouts and with each ZeRO stage of a precision, against one rank of the host.
 void expect_as_one_rank(const device::Device& device, const std::string& backend,
                         const std::vector<comm::Layout>& layouts,
-                        const std::map<std::string, std::vector<int>>& zero_by_precision) {
+                        const std::map<std::string, std::vector<int>>& zero_by_precision,
+                        const std::string& exchange = "gather") {
   for (const auto& [precision, stages] : zero_by_precision) {
     const std::vector<double> alone =
-        losses(device::Device::cpu(1), comm::single_mesh(), precision, "auto", 0);
+        losses(device::Device::cpu(1), comm::single_mesh(), precision, "auto", 0, exchange);
     for (const comm::Layout& layout : layouts)
       for (const int zero : stages) {
         const std::vector<double> got =
-            losses(device, comm::make_mesh(job(), layout), precision, backend, zero);
+            losses(device, comm::make_mesh(job(), layout), precision, backend, zero, exchange);
         for (std::size_t i = 0; i < got.size(); ++i)
           EXPECT_NEAR(got[i], alone[i], (precision == "bf16" ? 2e-2 : 2e-5) * alone[i])
               << precision << ", ZeRO " << zero << " on " << layout.str() << ", figure " << i;
@@ -251,14 +267,14 @@ void expect_as_one_rank(const device::Device& device, const std::string& backend
   }
 }
 
-// Layouts with two data ranks or more, half of which become two ranks of another axis.
-std::vector<comm::Layout> halved(int comm::Layout::Sizes::*axis) {
+// Layouts with `ranks` data ranks or more, of which as many become ranks of another axis.
+std::vector<comm::Layout> shared_out(int comm::Layout::Sizes::*axis, int ranks) {
   std::vector<comm::Layout> all;
   for (const comm::Layout& l : test::layouts()) {
     const int data = l.size(comm::kData);
-    if (data % 2 != 0) continue;
-    comm::Layout::Sizes sizes{.data = data / 2, .tensor = l[comm::Axis::tensor]};
-    sizes.*axis = 2;
+    if (data % ranks != 0) continue;
+    comm::Layout::Sizes sizes{.data = data / ranks, .tensor = l[comm::Axis::tensor]};
+    sizes.*axis = ranks;
     all.emplace_back(sizes);
   }
   return all;
@@ -269,13 +285,16 @@ TEST_P(Backends, TrainAsOneRankDoes) {
 }
 
 TEST_P(Backends, TrainInStagesAsOneRankDoes) {
-  expect_as_one_rank(*device_, GetParam(), halved(&comm::Layout::Sizes::pipeline),
+  expect_as_one_rank(*device_, GetParam(), shared_out(&comm::Layout::Sizes::pipeline, 2),
                      {{"fp32", {0, 2}}, {"bf16", {0, 2}}});
 }
 
 TEST_P(Backends, TrainOnSharesOfSequencesAsOneRankDoes) {
-  expect_as_one_rank(*device_, GetParam(), halved(&comm::Layout::Sizes::context),
-                     {{"fp32", {3}}, {"bf16", {1}}});
+  for (const char* exchange : {"gather", "ring"})
+    expect_as_one_rank(*device_, GetParam(), shared_out(&comm::Layout::Sizes::context, 2),
+                       {{"fp32", {3}}, {"bf16", {1}}}, exchange);
+  expect_as_one_rank(*device_, GetParam(), shared_out(&comm::Layout::Sizes::context, 4),
+                     {{"fp32", {0}}}, "ring");
 }
 
 TEST_P(Backends, CollectivesRunBesideOtherWork) {
@@ -324,14 +343,18 @@ INSTANTIATE_TEST_SUITE_P(Of, Backends, testing::Values("mpi", "nccl"),
 #ifdef TFM_EMULATOR_RANKS  // its NCCL sums as the host does
 TEST(Backend, OverlapChangesNoBit) {
   test::find_device();
+  const auto expect_equal = [](const comm::Layout& layout, int zero) {
+    std::vector<double> got[2];
+    for (const bool nccl : {false, true})
+      got[nccl] = losses(device::Device::gpu(0, 1), comm::make_mesh(job(), layout), "fp32",
+                         nccl ? "nccl" : "mpi", zero, "ring");
+    EXPECT_EQ(got[0], got[1]) << "ZeRO " << zero << " on " << layout.str();
+  };
   for (const comm::Layout& layout : test::layouts())
-    for (const int zero : {0, 1, 3}) {
-      std::vector<double> got[2];
-      for (const bool nccl : {false, true})
-        got[nccl] = losses(device::Device::gpu(0, 1), comm::make_mesh(job(), layout), "fp32",
-                           nccl ? "nccl" : "mpi", zero);
-      EXPECT_EQ(got[0], got[1]) << "ZeRO " << zero << " on " << layout.str();
-    }
+    for (const int zero : {0, 1, 3}) expect_equal(layout, zero);
+  for (const int ranks : {2, 4})
+    for (const comm::Layout& layout : shared_out(&comm::Layout::Sizes::context, ranks))
+      expect_equal(layout, 0);
 }
 
 TEST(Backend, AReplayedStepIsRecordedAsOneWait) {

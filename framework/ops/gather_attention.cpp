@@ -1,15 +1,15 @@
-// Attention where ranks share out every sequence (core/rows.h): each has two chunks of the queries,
-// and gathers the keys and values of all. What is gathered lives as long as a pass.
-#include "ops/attention.h"
+// Attention where ranks share out every sequence, each of which gathers the keys and values of all.
+// What is gathered lives as long as a pass.
+#include "ops/context_attention.h"
 
 namespace tfm::ops {
 namespace {
 
 template <class T>
-struct ContextAttention final : Attention<T> {
-  using Base = Attention<T>;
-  using Base::options, Base::batch;
-  using typename Base::Queries;
+struct GatherAttention final : ContextAttention<T> {
+  using Base = ContextAttention<T>;
+  using Base::options, Base::batch, Base::queries, Base::keys, Base::own_elements;
+  using typename Base::Block;
 
   graph::Work work(graph::Phase phase) const override {
     graph::Work w = Base::work(phase);
@@ -21,7 +21,7 @@ struct ContextAttention final : Attention<T> {
     return place(phase, phase == graph::Phase::backward ? 3 : 2);
   }
   std::int64_t scratch_bytes(graph::Phase phase, DType) const override {
-    return Base::scratch_of(phase, queries().chunk_length(), true);
+    return Base::scratch_of(phase, of_chunk(0), options.causal, true);
   }
 
   std::vector<comm::CollectiveCall> exchanges(graph::Phase phase) const override {
@@ -40,7 +40,7 @@ struct ContextAttention final : Attention<T> {
   }
   void stage(graph::Phase phase, std::size_t k, graph::Exec& e) const override {
     const bool backward = phase == graph::Phase::backward;
-    if (k == 0 && Base::self()) pack(e, e.in(Base::q).template ptr<T>(), own(phase, e));
+    if (k == 0 && Base::self()) Base::pack(e, own(phase, e).template ptr<T>());
     if (k == 1) {
       reorder(e, by_rank(phase, e), by_position(phase, e), true);
       backward ? backward_of_chunks(e) : forward_of_chunks(phase, e);
@@ -50,9 +50,6 @@ struct ContextAttention final : Attention<T> {
   }
 
  private:
-  Rows queries() const { return {batch, options.queries, options.share}; }
-  Rows keys(int rank) const { return {batch, options.keys, {options.share.ranks, rank}}; }
-  std::int64_t own_elements() const { return keys(0).tokens() * Base::kv_width(); }
   std::int64_t all_elements() const { return batch * options.keys * Base::kv_width(); }
 
   // The workspace: bias, own keys and values side by side, then pieces for those of all ranks.
@@ -60,7 +57,7 @@ struct ContextAttention final : Attention<T> {
     return device::scratch_piece(elements * static_cast<std::int64_t>(sizeof(T)));
   }
   std::int64_t place(graph::Phase phase, int i) const {
-    return device::scratch_piece(Base::bias_bytes(phase, queries().chunk_length())) +
+    return device::scratch_piece(Base::bias_bytes(phase, of_chunk(0))) +
            (Base::self() ? piece(own_elements()) : 0) + i * piece(all_elements());
   }
   T* at(graph::Phase phase, int i, const graph::Exec& e) const {
@@ -75,19 +72,13 @@ struct ContextAttention final : Attention<T> {
     return tensor(reinterpret_cast<T*>(e.workspace() + place(phase, 0) - piece(own_elements())), 1);
   }
 
-  // The last columns of rows of queries, keys and values, and back.
-  void pack(const graph::Exec& e, const T* rows, const Tensor& own) const {
-    const std::int64_t width = Base::kv_width(), stride = Base::q_width() + width;
-    device::on(e.stream(), [&](auto& s) {
-      kernels::copy_rows(s, kernels::CopyRowsArgs<T>{own.shape[0], width, rows + Base::q_width(),
-                                                     stride, own.template ptr<T>(), width});
-    });
-  }
+  // Into the last columns of rows of queries, keys and values.
   void unpack(const graph::Exec& e, const Tensor& own, T* rows) const {
-    const std::int64_t width = Base::kv_width(), stride = Base::q_width() + width;
+    const std::int64_t width = Base::kv_width();
     device::on(e.stream(), [&](auto& s) {
-      kernels::copy_rows(s, kernels::CopyRowsArgs<T>{own.shape[0], width, own.template ptr<T>(),
-                                                     width, rows + Base::q_width(), stride});
+      kernels::copy_rows(s,
+                         kernels::CopyRowsArgs<T>{own.shape[0], width, own.template ptr<T>(), width,
+                                                  rows + Base::q_width(), Base::query_stride()});
     });
   }
   // Between all ranks' rows one rank after the other, and whole sequences.
@@ -110,7 +101,9 @@ struct ContextAttention final : Attention<T> {
       }
   }
 
-  Queries of_chunk(int k) const { return {queries().start(k), queries().chunk_length()}; }
+  Block of_chunk(int k) const {
+    return {queries().start(k), queries().chunk_length(), 0, options.keys};
+  }
   kernels::AttentionArgs<T> chunk_args(graph::Phase phase, const graph::Exec& e, int k) const {
     kernels::AttentionArgs<T> a = Base::args(e, of_chunk(k));
     const std::int64_t rows = k * queries().chunk_tokens();
@@ -126,16 +119,14 @@ struct ContextAttention final : Attention<T> {
   }
   void backward_of_chunks(graph::Exec& e) const {
     constexpr graph::Phase kPhase = graph::Phase::backward;
-    const graph::GradSlot dq = e.grad_in(Base::q);
-    TFM_CHECK(dq && !dq.accumulate && (Base::self() || !e.grad_in(Base::kv).accumulate),
-              "the gradients of queries, keys and values have one writer");
+    const Tensor dq = Base::query_gradients(e);
     T *const sum = at(kPhase, 2, e), *const more = by_rank(kPhase, e);
     for (int k = 0; k < 2; ++k) {
       const kernels::AttentionArgs<T> a = chunk_args(kPhase, e, k);
       const std::int64_t rows = k * queries().chunk_tokens();
       // dk and dv are strided as keys are.
       Base::backward(e, of_chunk(k), a, e.grad_out(Base::y).template ptr<T>() + rows * a.out_stride,
-                     dq.tensor.template ptr<T>() + rows * a.q_stride, k == 0 ? sum : more, k > 0);
+                     dq.template ptr<T>() + rows * a.q_stride, k == 0 ? sum : more, k > 0);
     }
     device::on(e.stream(), [&](auto& s) {
       kernels::copy(s, kernels::CopyArgs<T>{all_elements(), more, sum, true});
@@ -146,13 +137,13 @@ struct ContextAttention final : Attention<T> {
 
 }  // namespace
 
-#define TFM_CONTEXT_ATTENTION(T)                       \
-  std::unique_ptr<Attention<T>> context_attention(T) { \
-    return std::make_unique<ContextAttention<T>>();    \
-  }
-TFM_CONTEXT_ATTENTION(float)
-TFM_CONTEXT_ATTENTION(double)
-TFM_CONTEXT_ATTENTION(bf16)
-TFM_CONTEXT_ATTENTION(f16)
+template <class T>
+std::unique_ptr<Attention<T>> gather_attention() {
+  return std::make_unique<GatherAttention<T>>();
+}
+template std::unique_ptr<Attention<float>> gather_attention();
+template std::unique_ptr<Attention<double>> gather_attention();
+template std::unique_ptr<Attention<bf16>> gather_attention();
+template std::unique_ptr<Attention<f16>> gather_attention();
 
 }  // namespace tfm::ops
