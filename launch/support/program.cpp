@@ -119,15 +119,17 @@ int guarded(int argc, char** argv, const std::string& help,
   }
 }
 
-Launch::Launch(bool warn) {
+Launch::Launch(bool check) {
   if (comm::launched_by_mpirun()) {
     session.emplace();
     ranks = session->size();
+    // Before anything else: other programs would take part in other collectives next.
+    if (check) check_same_settings(*session, {host_name(), build_id(false), "", ""});
   }
   const int cores_at_start = omp_get_num_procs();
   cores = take_cores(session ? &*session : nullptr);
   if (cores.threads > 1 && !wait_policy_is_set()) give_way_.emplace(cores.threads, cores_at_start);
-  if (warn && !cores.warning.empty()) std::fprintf(stderr, "warning: %s\n", cores.warning.c_str());
+  if (check && !cores.warning.empty()) std::fprintf(stderr, "warning: %s\n", cores.warning.c_str());
 }
 
 std::vector<std::string> Launch::gather(const std::string& text) const {

@@ -51,12 +51,13 @@ struct Launch {
   std::optional<comm::MpiSession> session;
   int ranks = 1;
   RankCores cores;
-  // Rank 0 warns of a binding that leaves cores idle.
-  explicit Launch(bool warn = true);
+  // Collective. `check`: Error(environment) where ranks run different programs, and rank 0 warns
+  // of a binding that leaves cores idle; without it the caller finds both.
+  explicit Launch(bool check = true);
   int threads() const { return cores.threads; }                    // of this rank
   std::vector<std::string> gather(const std::string& text) const;  // of all ranks; collective
-  // Collective, before the first use of `config`. Error(environment) where ranks run different
-  // builds, Error(usage) with the first key that differs where their configurations do.
+  // Collective, before the first use of `config`. Error(environment) where ranks compute with
+  // different kernels, Error(usage) with the first key that differs where their configurations do.
   void check_same(const config::Config& config) const;
   comm::Mesh mesh(comm::Layout layout) const;
   // `auto` is the CPU, where choose_device() has not said otherwise. Error(environment) where the
