@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Runs tfm-verify on random configurations: families, layouts over all axes, ZeRO, recomputation, accumulation, precisions.
 
-usage: verify.py BIN [--as-run] [--count 40] [--seed 1] [--ranks 8] [--dir FOLDER]
+usage: verify.py BIN [--as-run] [--count 40] [--seed 1] [--ranks 8] [--device cuda] [--dir FOLDER]
 
 Nothing is wrong with the programs, so every configuration must pass: one that does not is a false alarm. The table says how near
 each came to its bounds (the largest error over its bound). Exit code 1 where there is a false alarm.
-With --faults, BIN holds a tfm-verify built by tests/mutants/run.py: each bug of its room "as_run" is switched on in turn, and
-tests/integration/test_as_run.py must fail in bf16 and in fp16.
+With --device cuda, ranks exchange tensors by NCCL or through the host; BIN is build/cpu/emulated where there is no GPU.
+With --faults, BIN holds a tfm-verify built by tests/mutants/run.py: each bug of its room "as_run" (on a device: that kernels of CPUs
+do not have, and those of "as_run_cuda") is switched on in turn, and tests/integration/test_as_run.py must fail in bf16 and in fp16.
 """
 import argparse
 import os
@@ -56,7 +57,7 @@ def layout(rng, ranks, model):
         sizes[axis] = rng.choice(legal)
         left //= sizes[axis]
     sizes.update(sequence=rng.random() < 0.7, bucket_bytes=rng.choice(["8Ki", "64Ki", "32Mi"]),
-                 zero=rng.randrange(3 if sizes["pipeline"] > 1 else 4))
+                 zero=rng.randrange(4))
     if 1 < sizes["pipeline"] <= blocks // 2 and rng.random() < 0.5:
         sizes["schedule"] = "interleaved"
     if sizes["context"] > 1:
@@ -66,7 +67,7 @@ def layout(rng, ranks, model):
     return sizes, left
 
 
-def configuration(rng, folder, name, most_ranks, as_run):
+def configuration(rng, folder, name, most_ranks, as_run, device):
     """(file, ranks, layout)"""
     ranks = rng.choice([r for r in (1, 2, 4, 8) if r <= most_ranks]) if as_run else most_ranks
     model = model_of(rng)
@@ -82,8 +83,10 @@ def configuration(rng, folder, name, most_ranks, as_run):
         "train": {"global_batch_size": micro * accumulation * data, "micro_batch_size": micro, "seq_len": rng.choice([16, 32, 64]),
                   "seed": rng.randint(1, 10**6)},
         "optimizer": {"type": rng.choice(["adamw", "adamw", "adam", "sgd"]), "lr": 0.001, "ema": rng.choice([0, 0.9])},
-        "loss": {"label_smoothing": rng.choice([0, 0.1])}, "data": {"train": train}, "device": "cpu",
+        "loss": {"label_smoothing": rng.choice([0, 0.1])}, "data": {"train": train}, "device": device,
     }
+    if device == "cuda":
+        parallel["backend"] = rng.choice(["nccl", "mpi"])
     shown = " ".join(f"{k}={v}" for k, v in {"data": data, **parallel}.items() if k == "zero" or v not in (1, False))
     return common.write_config(folder / f"{name}.yaml", sections), ranks, f"{model['family']} {shown}"
 
@@ -94,10 +97,10 @@ def run(bin_dir, config, ranks, as_run):
                           env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 
-def clean(bin_dir, count, seed, most_ranks, as_run, folder):
+def clean(bin_dir, count, seed, most_ranks, as_run, device, folder):
     rng, rows, bad = random.Random(seed), [], 0
     for i in range(count):
-        config, ranks, chosen = configuration(rng, folder, f"{i:03}", most_ranks, as_run)
+        config, ranks, chosen = configuration(rng, folder, f"{i:03}", most_ranks, as_run, device)
         done = run(bin_dir, config, ranks, as_run)
         checks = re.findall(r"^(\w+)\s+(.*?)\s+error (\S+), bound (\S+)(.*)$", done.stdout, re.MULTILINE)
         nearest = max(((float(e) / float(b), what + where) for _, what, e, b, where in checks if float(b) > 0), default=(0, "-"))
@@ -112,13 +115,16 @@ def clean(bin_dir, count, seed, most_ranks, as_run, folder):
     return bad == 0
 
 
-def faults(bin_dir):
+def faults(bin_dir, device):
     sys.path.insert(0, str(MUTANTS))
     from run import all_mutants
     missed = 0
-    test = [sys.executable, str(common.ROOT / "tests/integration/test_as_run.py"), str(bin_dir)]
+    on_cpu = device == "cpu"
+    chosen = [m for m in all_mutants() if m.room == "as_run" and (on_cpu or "kernels/cpu" not in m.file)
+              or m.room == "as_run_cuda" and not on_cpu]
+    test = [sys.executable, str(common.ROOT / "tests/integration/test_as_run.py"), str(bin_dir), "--device", device]
     subprocess.run(test, check=True)  # without a bug
-    for m in (m for m in all_mutants() if m.room == "as_run"):
+    for m in chosen:
         for precision in ("bf16", "fp16"):
             done = subprocess.run([*test, precision], capture_output=True, text=True, env={**os.environ, "TFM_MUTANT": str(m.number)})
             found = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("WRONG")]
@@ -136,13 +142,14 @@ def main():
     args.add_argument("--ranks", type=int, default=8, help="with --as-run, at most")
     args.add_argument("--as-run", action="store_true", help="in the precision of each configuration, not in float64")
     args.add_argument("--faults", action="store_true", help="BIN is of tests/mutants/run.py")
+    args.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     args.add_argument("--dir", type=pathlib.Path, help="an empty folder to work in and keep")
     args = args.parse_args()
     bin_dir = args.bin_dir.resolve()
     if args.faults:
-        return 0 if faults(bin_dir) else 1
+        return 0 if faults(bin_dir, args.device) else 1
     with common.work_folder(args.dir) as folder:
-        return 0 if clean(bin_dir, args.count, args.seed, args.ranks, args.as_run, folder) else 1
+        return 0 if clean(bin_dir, args.count, args.seed, args.ranks, args.as_run, args.device, folder) else 1
 
 
 if __name__ == "__main__":

@@ -1,18 +1,23 @@
 """tfm-verify --as-run: runs of three families in 16 bits are as near to float64 as their precision allows, and a wrong gradient is named.
 
-usage: test_as_run.py BIN [PRECISION...]
+usage: test_as_run.py BIN [PRECISION...] [--device cuda]
 
 The three runs have between them what tests/mutants seeds faults into: grouped queries and rotations, dropout, padding, biases on tensor
 ranks, tied embeddings, several micro-batches and buckets.
 """
+import argparse
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 
-BIN = pathlib.Path(sys.argv[1]).resolve()
-PRECISIONS = sys.argv[2:] or ["bf16", "fp16"]
+parser = argparse.ArgumentParser()
+parser.add_argument("bin", type=pathlib.Path)
+parser.add_argument("precisions", nargs="*")
+parser.add_argument("--device", default="cpu")
+args = parser.parse_args()
+BIN, PRECISIONS = args.bin.resolve(), args.precisions or ["bf16", "fp16"]
 MPIRUN = pathlib.Path(__file__).resolve().parents[1] / "mpirun.sh"
 RUNS = {
     "llama": (2, "family: decoder, n_layers: 2, n_heads: 8, n_kv_heads: 4, d_ff: 96, position: rope, norm: rmsnorm, activation: swiglu,"
@@ -23,12 +28,13 @@ RUNS = {
 }
 
 
-def verify(name, precision, *args, code=0):
+def verify(name, precision, *more, code=0):
     ranks, model, data, overrides = RUNS[name]
     pathlib.Path(f"{name}.yaml").write_text(f"model: {{vocab_size: 260, d_model: 64, {model}}}\n"
                                             f"data: {{train: {{type: {data}, path: none.txt}}}}\n"
                                             "train: {global_batch_size: 8, micro_batch_size: 2, seq_len: 32}\noptimizer: {lr: 1.0e-3}\n")
-    command = [MPIRUN, str(ranks), BIN / "tfm-verify", f"{name}.yaml", "--as-run", f"precision={precision}", "device=cpu", *overrides, *args]
+    command = [MPIRUN, str(ranks), BIN / "tfm-verify", f"{name}.yaml", "--as-run", f"precision={precision}", f"device={args.device}",
+               *overrides, *more]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == code, f"{name} {precision}: exit {done.returncode}, expected {code}\n{done.stdout}{done.stderr}"
     return done.stdout + done.stderr
@@ -56,7 +62,7 @@ def check_a_wrong_gradient_is_named():
 def check_random_configurations():
     script = pathlib.Path(__file__).resolve().parents[1] / "acceptance/verify.py"
     for more in (["--ranks", "4", "--as-run"], ["--ranks", "8"]):
-        done = subprocess.run([sys.executable, script, BIN, "--count", "4", *more], capture_output=True, text=True, timeout=300)
+        done = subprocess.run([sys.executable, script, BIN, "--device", args.device, "--count", "4", *more], capture_output=True, text=True, timeout=300)
         assert done.returncode == 0 and "4 configurations, 0 false alarms" in done.stdout, done.stdout + done.stderr
 
 

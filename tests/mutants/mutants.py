@@ -3,7 +3,7 @@
 The part of the old text between « and » is replaced, all of it where there are none; it occurs once in the file. A part that ends with a
 semicolon is a statement, any other is an expression. A fourth entry names tests in place of the room's.
 Tests are `unit:FILTER` and `ops:FILTER` (gtest's filters of test-unit and test-ops), `ranksN:FILTER` (test-distributed on N ranks) and
-`script:NAME` (tests/integration/NAME.py).
+`script:NAME` (tests/integration/NAME.py), `emulated:NAME` (the same with the emulator as the device).
 """
 ROOMS = {
     "optim": (["unit:Average*:Schedule*:Update*:LossScale*:Clip*:Precision.C*:Precision.M*:All/StepsFixture*:All/Families*"], [
@@ -11,7 +11,7 @@ ROOMS = {
         ("optim/rules/adam.h", "std::pow(o.beta1, t)", "std::pow(o.beta1, t + 1)"),
         ("optim/rules/adam.h", "std::pow(o.beta2, t)", "std::pow(o.beta1, t)"),
         ("optim/optimizer.cpp", "if («flat.average»)", "nullptr"),
-        ("optim/optimizer.cpp", "«round(stream, flat);»\n  gather(flat);\n}\n\n}  // namespace", ";"),
+        ("optim/optimizer.cpp", "«round(stream, flat);»\n  spread(flat);\n}\n\n}  // namespace", ";"),
         ("optim/optimizer.cpp", "mesh_.place(parameters_->spec(i).copies_of_shares(mesh_.layout)) > 0", "false", ["ranks2:All/Layouts*/0"]),
         ("optim/shards.cpp", "mesh_.place(zero_ > 0 ? spec.copies_of_shares(mesh_.layout) : spec.copies()) == 0", "true", ["ranks2:All/Optimizers*adafactor*"]),
         ("optim/rules/lamb.cpp", "r.decay ? config_.weight_decay : 0", "config_.weight_decay", ["ranks1:All/Optimizers*lamb*"]),
@@ -140,12 +140,12 @@ ROOMS = {
     ]),
     "plan": (["unit:Prediction*:Fit*:Engine*", "ranks2:*/Plan*"], [
         ("plan/schedule.cpp", ".micro_batch = m, .last = «m + 1 == micro_batches»", "true", ["unit:Schedule*"]),
-        ("optim/optimizer.cpp", "if («options.zero > 0 && !sharded_by(options.zero).parameters»)", "false"),
+        ("optim/optimizer.cpp", "if («gathered_by_step(b, parameters, options.zero)») all.push_back", "false", ["ranks2:All/Zero*"]),
         ("optim/optimizer.cpp", "sharded_by(options_.zero).gradients ? «state» : begin", "begin", ["ranks2:All/Layouts*"]),
-        ("plan/step_plan.cpp", "«comm::kWorld», sizeof(SquareSum)", "nn::kBatchAxes"),
+        ("optim/optimizer.cpp", "«comm::kWorld», sizeof(SquareSum)", "nn::kBatchAxes", ["ranks2:All/Layouts*"]),
         ("plan/step_plan.cpp", "use.reduce = {«reduce_scatter», b.shared", "all_reduce_sum", ["ranks2:Zero*"]),
         ("plan/step_plan.cpp", "run < runs", "run < 1"),
-        ("inference/totals.cpp", "return {sizeof(loss), sizeof(labels), sizeof(correct)};", "return {sizeof(loss[0]), sizeof(labels), sizeof(correct)};"),
+        ("inference/totals.cpp", "{«sizeof(loss)», sizeof(labels), sizeof(correct)}", "sizeof(loss[0])"),
         ("plan/prediction.cpp", "std::max(busy, now_) + seconds", "busy + seconds"),
         ("plan/prediction.cpp", "options.ema > 0 ? 2 : 0", "0"),
     ]),
@@ -181,10 +181,17 @@ ROOMS = {
         ("kernels/cpu/philox_simd.h", "static_cast<T>(«d.scale()»)", "sizeof(T) == 8 ? d.scale() : 1"),  # dropout's scale
         ("ops/embedding.cpp", ".length = «options.rows.chunk_length()»", "options.rows.chunk_length() - (inverse && sizeof(T) < 8)"),  # position
         ("train/engine.cpp", "first = «m * shape.shape.sequences»", "0"),  # a micro-batch
-        ("graph/program.cpp", "runs(x, «context.state.reduce_gradients»)",
-         "!context.state.accumulate_parameters"),  # buckets are reduced with the first micro-batch
+        ("graph/program.cpp", "runs(x, «context.state.micro_batch()»)",
+         "MicroBatch{!context.state.accumulate_parameters, !context.state.accumulate_parameters}"),  # buckets are reduced with the first micro-batch
         ("train/engine.cpp", "static_cast<double>(«labels.labels[k]»)",
          "shape.sequences_per_rank() * plan_.mesh.layout.size(nn::kBatchAxes) * shape.shape.length"),  # padding counted as labels
         ("ops/embedding.cpp", "options.padding_idx, d.tensor.ptr<Accum<T>>(), «d.accumulate»", "sizeof(T) == 8 && d.accumulate"),  # tied
+    ]),
+    # The same for devices, beside those of the room above that are not of kernels of CPUs: verify.py --faults --device cuda.
+    "as_run_cuda": (["emulated:test_as_run"], [
+        ("kernels/cuda/attention_parts.h", "«h / (static_cast<int>(a.heads) / static_cast<int>(a.kv_heads))» * a.head_size",
+         "a.kv_heads - 1 - h / (static_cast<int>(a.heads) / static_cast<int>(a.kv_heads))"),  # head mapping
+        ("kernels/cuda/attention_parts.h", "(!causal || s <= t + «shift»)", "shift + 1"),  # causal mask
+        ("kernels/cuda/dropout_pack.h", "static_cast<Accum<T>>(«args.dropout.scale()»)", "1.0f"),  # dropout's scale
     ]),
 }
