@@ -78,7 +78,7 @@ Event FlightRecorder::begin(AxisSet axes, Collective op, std::int64_t bytes, int
 }
 
 void FlightRecorder::wait(const Event& event) {
-  own().moved = now();
+  own().moved = wait_began_ = now();
   own().waiting = event.ordinal;
 }
 
@@ -87,7 +87,9 @@ void FlightRecorder::moved() { own().moved.store(now(), std::memory_order_relaxe
 void FlightRecorder::end(const Event& event) {
   Record& r = own();
   EventCell& cell = r.ring[event.ordinal % kEvents];
-  if (cell.ordinal == event.ordinal) cell.left = now();
+  const double left = now();
+  if (cell.ordinal == event.ordinal) cell.left = left;
+  if (r.waiting == event.ordinal) waited_[event.axes.bits()] += left - wait_began_;
   hand_over(event);
 }
 

@@ -44,6 +44,9 @@ class FlightRecorder {
   void wait(const Event& event);  // from here on this rank waits for others in `event`
   void moved();                   // some of its data arrived
   void end(const Event& event);
+  // Seconds between wait() and end(), of all collectives of this rank so far, by AxisSet::bits();
+  // those that a device completes are not in them.
+  const std::array<double, AxisSet::kSets>& waited() const { return waited_; }
   // A device completes `event`, whose end is told later, maybe by another thread: this rank's own
   // no longer waits in it.
   void hand_over(const Event& event);
@@ -84,6 +87,8 @@ class FlightRecorder {
   Layout layout_;
   int rank_;
   std::vector<Record*> records_;
+  double wait_began_ = 0;
+  std::array<double, AxisSet::kSets> waited_{};
   mutable std::mutex mutex_;
   std::string failure_;
 };

@@ -32,6 +32,7 @@ struct Snapshot {
   std::vector<double> durations = std::vector<double>(buckets.size() + 1);
   double duration_sum = 0;
   std::map<std::string, double> memory;
+  std::vector<MetricFamily> other;
   std::map<std::string, std::map<std::string, double>> eval;  // by metric, by split
   std::optional<std::int64_t> checkpoint_step;
   double step_time = 0, checkpoint_time = 0;  // Unix time
@@ -63,12 +64,14 @@ Address address_of(const std::string& listen) {
 // One scrape's registry, filled from a snapshot.
 class Page {
  public:
-  void gauge(const std::string& name, const char* help, double value,
+  void gauge(const std::string& name, const std::string& help, double value,
              const prometheus::Labels& labels = {}) {
     prometheus::BuildGauge().Name(name).Help(help).Register(registry_).Add(labels).Set(value);
   }
-  void counter(const char* name, const char* help, double value) {
-    prometheus::BuildCounter().Name(name).Help(help).Register(registry_).Add({}).Increment(value);
+  void counter(const std::string& name, const std::string& help, double value,
+               const prometheus::Labels& labels = {}) {
+    prometheus::BuildCounter().Name(name).Help(help).Register(registry_).Add(labels).Increment(
+        value);
   }
   void histogram(const char* name, const char* help, const std::vector<double>& counts,
                  double sum) {
@@ -126,6 +129,10 @@ std::string page_of(const MetricsServerOptions& options, const Snapshot& s) {
                "Steps skipped because the loss or gradient was NaN or infinite.", s.nonfinite);
   for (const auto& [kind, bytes] : s.memory)
     page.gauge("tfm_memory_bytes", "Memory of a rank by category.", bytes, {{"kind", kind}});
+  for (const MetricFamily& f : s.other)
+    for (const auto& [labels, value] : f.values)
+      f.counter ? page.counter(f.name, f.help, value, labels)
+                : page.gauge(f.name, f.help, value, labels);
   return page.text();
 }
 
@@ -167,6 +174,7 @@ struct MetricsServer::Impl {
     server.set_read_timeout(5)
         .set_write_timeout(5)
         .set_keep_alive_timeout(2)
+        .set_tcp_nodelay(true)  // else a client waits 40 ms for the rest of a page
         .set_payload_max_length(8192);
     server.set_socket_options(
         [](socket_t socket) {  // the default lets a second process share the port
@@ -247,6 +255,11 @@ void MetricsServer::nonfinite_step() {
 void MetricsServer::memory(const std::string& kind, std::int64_t bytes) {
   std::lock_guard lock(impl_->mutex);
   impl_->state.memory[kind] = static_cast<double>(bytes);
+}
+
+void MetricsServer::other(std::vector<MetricFamily> families) {
+  std::lock_guard lock(impl_->mutex);
+  impl_->state.other = std::move(families);
 }
 
 int MetricsServer::port() const { return impl_->address.port; }

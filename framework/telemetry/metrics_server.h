@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace tfm::telemetry {
 
@@ -25,6 +26,13 @@ struct StepMetrics {
   std::optional<double> mfu;  // none: the device's peak is unknown
 };
 
+// One metric with its labels, as Prometheus has them.
+struct MetricFamily {
+  std::string name, help;
+  bool counter = false;  // a total, which grows; otherwise a gauge
+  std::vector<std::pair<std::map<std::string, std::string>, double>> values;  // by labels
+};
+
 class MetricsServer {
  public:
   // Null where `listen` is empty. Error(usage): `listen` is malformed; Error(environment): the
@@ -41,6 +49,7 @@ class MetricsServer {
   void nonfinite_step();
   void memory(const std::string& kind,
               std::int64_t bytes);  // parameters, gradients, optimizer, activations, ...
+  void other(std::vector<MetricFamily> families);  // in place of those before
 
   int port() const;
   std::string url() const;  // "http://127.0.0.1:9750/metrics"

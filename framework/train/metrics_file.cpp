@@ -111,7 +111,7 @@ class MetricsFile final : public Observer {
   }
 
   void after_step(TrainingRun& run) override {
-    if (!run.due(run.config.metrics.log_every) && !run.last()) return;
+    if (!run.logged()) return;
     const StepResult& r = run.result;
     write(MetricsLine("step")
               .add("step", run.step)

@@ -9,7 +9,7 @@
 #include "checkpoint/checkpoint.h"
 #include "comm/watchdog.h"
 #include "data/run_data.h"
-#include "train/step_phases.h"
+#include "train/rank_times.h"
 
 namespace tfm::train {
 
@@ -46,6 +46,7 @@ struct TrainingRun {
   double lr = 0, seconds = 0;  // of that step
   double flops = 0;            // of that step's products, on all ranks
   StepPhases phases;           // of that step on this rank; on a GPU data and what follows it
+  std::optional<RankTimes> rank_times;  // with metrics.listen, as of the last step to be logged
   Machine machine;
   std::int64_t planned_bytes = 0;        // the most of all ranks
   std::int64_t arena_bytes = 0;          // at the end: the most that any rank took
@@ -64,6 +65,7 @@ struct TrainingRun {
   bool over() const { return step >= config.train.steps || stop_requested || no_improvement; }
   // Whether something that happens every so many steps, 0: never, is due after this step.
   bool due(std::int64_t every) const { return every > 0 && step % every == 0; }
+  bool logged() const { return due(config.metrics.log_every) || last(); }
   double tokens_per_second() const { return static_cast<double>(result.tokens) / seconds; }
   // Model FLOPs utilization; none where the peak is unknown.
   std::optional<double> mfu() const {

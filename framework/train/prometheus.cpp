@@ -22,6 +22,7 @@ class MetricsServer final : public Observer {
     server_->step({run.step, r.tokens, run.tokens_per_second(), r.loss, r.grad_norm, run.lr,
                    run.seconds, run.mfu()});
     if (!r.applied) server_->nonfinite_step();
+    if (run.logged()) server_->other(others(run));
   }
 
   void after_evaluation(TrainingRun& run, const EvaluationResult& evaluated) override {
@@ -36,6 +37,42 @@ class MetricsServer final : public Observer {
   }
 
  private:
+  using Family = telemetry::MetricFamily;
+
+  std::vector<Family> others(const TrainingRun& run) const {
+    std::vector<Family> all{starts_};
+    if (run.engine.plan().dtype == DType::f16)
+      all.push_back(
+          {"tfm_loss_scale", "Factor of the loss in fp16.", false, {{{}, run.result.loss_scale}}});
+    const RankTimes& times = *run.rank_times;
+    const auto labels = [&](int rank) {
+      return std::map<std::string, std::string>{{"rank", std::to_string(rank)},
+                                                {"host", times.host(rank)}};
+    };
+    Family phases{"tfm_phase_seconds_total", "Time of steps by phase.", true, {}},
+        collectives{"tfm_collective_seconds_total",
+                    "Time in collectives, waiting for other ranks included.",
+                    true,
+                    {}};
+    for (int rank = 0; rank < times.ranks(); ++rank) {
+      auto of = labels(rank);
+      for (const auto& [phase, seconds] : times.phases(rank))
+        of["phase"] = phase, phases.values.emplace_back(of, seconds);
+      of.erase("phase");
+      for (const auto& [axes, seconds] : times.collectives(rank))
+        of["axis"] = axes, collectives.values.emplace_back(of, seconds);
+    }
+    all.push_back(std::move(phases));
+    all.push_back(std::move(collectives));
+    if (const auto straggler = times.straggler())
+      all.push_back({"tfm_straggler_seconds",
+                     "How much less time of a step than the median rank the rank with the least "
+                     "spent in collectives.",
+                     false,
+                     {{labels(straggler->rank), straggler->seconds}}});
+    return all;
+  }
+
   void open(TrainingRun& run) {
     const config::ModelConfig& model = run.config.model;
     const comm::Layout& layout = run.mesh.layout;
@@ -45,6 +82,10 @@ class MetricsServer final : public Observer {
          .run = {{"model", model.preset.empty() ? config::word(model.family) : model.preset},
                  {"layout", layout.str("", "_")}}});
     if (!server_) return;
+    starts_ = {"tfm_resumed_step",
+               "Step that this start of the run resumed from; 0: the first.",
+               false,
+               {{{}, static_cast<double>(run.step)}}};
     for (const auto& [kind, bytes] : run.engine.memory_taken().categories)
       server_->memory(kind, bytes);
     say("metrics at " + server_->url());
@@ -53,6 +94,7 @@ class MetricsServer final : public Observer {
   }
 
   std::unique_ptr<telemetry::MetricsServer> server_;
+  Family starts_;
 };
 
 }  // namespace

@@ -85,8 +85,10 @@ TrainOutcome train(const config::Config& config, const comm::Mesh& mesh,
   // For those who write them; on a GPU, measuring each part would make the host wait for it.
   const config::MetricsConfig& metrics = config.metrics;
   const bool timed =
-      run.engine.plan().on_host() && (!metrics.jsonl.empty() || !metrics.tensorboard.empty());
+      run.engine.plan().on_host() &&
+      (!metrics.jsonl.empty() || !metrics.tensorboard.empty() || !metrics.listen.empty());
   StepTimes times;
+  if (!metrics.listen.empty()) run.rank_times.emplace(mesh);
   if (timed) run.engine.time_steps(&times);
   while (!run.over()) {
     const auto start = Clock::now();
@@ -105,6 +107,8 @@ TrainOutcome train(const config::Config& config, const comm::Mesh& mesh,
     run.phases = timed ? phases_of_step(program, times, data, run.seconds)
                        : StepPhases{{"data", data}, {"step", run.seconds - data}};
     longest_step = std::max(longest_step, run.seconds);
+    if (run.rank_times) run.rank_times->add(run.phases);
+    if (run.rank_times && run.logged()) run.rank_times->gather();
     run.tell(&Observer::after_step);
   }
 

@@ -188,6 +188,14 @@ std::string full_page() {
   metrics_server->checkpoint_failed();
   metrics_server->nonfinite_step();
   metrics_server->memory("parameters", 4096);
+  metrics_server->other({{"replaced", "", false, {{{}, 1}}}});
+  metrics_server->other(
+      {{"tfm_phase_seconds_total",
+        "Phases.",
+        true,
+        {{{{"rank", "0"}, {"phase", "data"}}, 1.5}, {{{"rank", "1"}, {"phase", "data"}}, 2.5}}},
+       {"tfm_collective_seconds_total", "Waits.", true, {{{{"axis", "data"}}, 3}}},
+       {"tfm_straggler_seconds", "Wait.", false, {{{{"rank", "1"}}, 0.25}}}});
   return get(metrics_server->port(), "/metrics");
 }
 
@@ -216,8 +224,14 @@ TEST(MetricsServer, Scrape) {
                            "tfm_last_checkpoint_timestamp_seconds ",
                            "tfm_checkpoint_failures_total 1",
                            "tfm_nonfinite_steps_total 1",
-                           "tfm_memory_bytes{kind=\"parameters\"} 4096"})
+                           "tfm_memory_bytes{kind=\"parameters\"} 4096",
+                           "# TYPE tfm_phase_seconds_total counter",
+                           "tfm_phase_seconds_total{phase=\"data\",rank=\"0\"} 1.5",
+                           "tfm_phase_seconds_total{phase=\"data\",rank=\"1\"} 2.5",
+                           "# TYPE tfm_straggler_seconds gauge",
+                           "tfm_straggler_seconds{rank=\"1\"} 0.25"})
     EXPECT_NE(page.find(line), std::string::npos) << line << "\n" << page;
+  EXPECT_EQ(page.find("replaced"), std::string::npos);
 }
 
 TEST(MetricsServer, OnlyTwoPages) {
