@@ -1,7 +1,7 @@
 #pragma once
-// Softmax cross-entropy over a vocabulary that may be split over ranks, in passes:
-//   max and sums of this rank's columns; where there are several ranks, all of theirs are gathered
-//   and combined in rank order; loss; gradient in place of the logits.
+// Softmax cross-entropy over a vocabulary that may be split over ranks:
+//   statistics, maximum and sums of this rank's columns; where there are several ranks, all of
+//   theirs are gathered and combined in rank order; loss; gradient in place of the logits.
 // Loss of a row: log(sum_exp) + max - (1-eps) * logit[label] - eps/V * sum(logits). Rows labelled <
 // 0 are ignored.
 #include <cstdint>
@@ -22,7 +22,9 @@ struct CrossEntropyArgs {
   const std::int32_t* labels = nullptr;  // (rows), global ids; < 0: ignored
   Accum<T>* max = nullptr;               // (rows)
   Accum<T>* sums = nullptr;  // (3, rows): sum exp(logit - max), logit of the label (0 if
-                             // elsewhere), sum of logits
+                             // elsewhere), sum of logits; where `correct` is wanted, which excludes
+                             // smoothing, the third is the number of columns before the label's
+                             // that reach max
   Accum<T> smoothing = 0;
   const double* gradient_scale =
       nullptr;             // (1): the gradient of the summed loss is multiplied by this; null: 1
@@ -36,21 +38,29 @@ struct CrossEntropyArgs {
   }  // where kernels run
 };
 
+// Write max (-inf if cols == 0) and sums.
 template <class T>
-void cross_entropy_max(cpu::Stream&, const CrossEntropyArgs<T>&);  // writes max (-inf if cols == 0)
+void cross_entropy_statistics(cpu::Stream&, const CrossEntropyArgs<T>&);
 template <class T>
-void cross_entropy_sums(cpu::Stream&, const CrossEntropyArgs<T>&);  // reads max, writes sums
+void cross_entropy_statistics(cuda::Stream&, const CrossEntropyArgs<T>&);
+// Overwrite the logits; read max and sums.
 template <class T>
-void cross_entropy_max(cuda::Stream&, const CrossEntropyArgs<T>&);
+void cross_entropy_gradient(cpu::Stream&, const CrossEntropyArgs<T>&);
 template <class T>
-void cross_entropy_sums(cuda::Stream&, const CrossEntropyArgs<T>&);
-// For accuracy, without smoothing: overwrites the third sum with the number of columns before the
-// label's that reach max.
+void cross_entropy_gradient(cuda::Stream&, const CrossEntropyArgs<T>&);
+// Both, where this rank has all columns; of ignored rows max and sums may be left as they are.
 template <class T>
-void cross_entropy_ties(cpu::Stream&, const CrossEntropyArgs<T>&);
+void cross_entropy_statistics_and_gradient(cpu::Stream&, const CrossEntropyArgs<T>&);
+template <class T>
+void cross_entropy_statistics_and_gradient(cuda::Stream&, const CrossEntropyArgs<T>&);
+// Whether a GPU then reads each logit once: a block's shared memory, 163 KiB on an A100, has room
+// for the row. `bytes`: of an element.
+constexpr bool holds_row(std::int64_t cols, std::int64_t bytes) {
+  return cols * bytes <= (160 << 10);
+}
 
-// (ranks, 4, rows) from max and sums of each rank; with `ties` the third sum is that of
-// cross_entropy_ties.
+// (ranks, 4, rows) from max and sums of each rank; `ties`: the third sum is of the columns that
+// reach max.
 template <class T>
 struct CombineArgs {
   std::int64_t ranks = 0, rows = 0;
@@ -84,22 +94,23 @@ void cross_entropy_combine(cpu::Stream&, const CombineArgs<T>&);
 template <class T>
 void cross_entropy_combine(cuda::Stream&, const CombineArgs<T>&);
 
+// Of row r; 0 where ignored.
+template <class T, class Log>
+constexpr double row_loss(const CrossEntropyArgs<T>& a, std::int64_t r, Log log) {
+  if (a.labels[r] < 0) return 0;
+  const double smoothing = a.smoothing, sum = a.sums[r], target = a.sums[a.rows + r],
+               all = a.sums[2 * a.rows + r];
+  return log(sum) + static_cast<double>(a.max[r]) - (1 - smoothing) * target -
+         (smoothing == 0 ? 0 : smoothing / static_cast<double>(a.vocab_size) * all);
+}
 template <class T>
-void cross_entropy_loss(cpu::Stream&,
-                        const CrossEntropyArgs<T>&);  // reads max and sums, writes loss
+constexpr bool is_correct(const CrossEntropyArgs<T>& a, std::int64_t r) {
+  return a.labels[r] >= 0 && a.sums[a.rows + r] == a.max[r] && a.sums[2 * a.rows + r] == 0;
+}
+// Read max and sums, write loss, total and correct.
 template <class T>
-void cross_entropy_total(
-    cpu::Stream&,
-    const CrossEntropyArgs<T>&);  // reads loss, and for `correct` what cross_entropy_ties wrote
-template <class T>
-void cross_entropy_gradient(cpu::Stream&, const CrossEntropyArgs<T>&);  // overwrites logits
-template <class T>
-void cross_entropy_ties(cuda::Stream&, const CrossEntropyArgs<T>&);
+void cross_entropy_loss(cpu::Stream&, const CrossEntropyArgs<T>&);
 template <class T>
 void cross_entropy_loss(cuda::Stream&, const CrossEntropyArgs<T>&);
-template <class T>
-void cross_entropy_total(cuda::Stream&, const CrossEntropyArgs<T>&);
-template <class T>
-void cross_entropy_gradient(cuda::Stream&, const CrossEntropyArgs<T>&);
 
 }  // namespace tfm::kernels

@@ -74,6 +74,21 @@ struct Workspace {
   std::int64_t bytes() const { return own_labels() + 2 * rows * 4; }
 };
 
+// Of so many rows, in chunks.
+std::vector<graph::Work::Product> products(std::int64_t rows, std::int64_t chunk, std::int64_t cols,
+                                           std::int64_t vocab_rows, bool gradients) {
+  std::vector<graph::Work::Product> all;
+  const std::int64_t whole = rows / chunk, rest = rows % chunk;
+  for (const auto& [n, count] : {std::pair{chunk, whole}, {rest, std::int64_t{1}}}) {
+    if (n * count == 0) continue;
+    all.push_back({n, vocab_rows, cols, count});
+    if (!gradients) continue;
+    all.push_back({n, cols, vocab_rows, count});
+    all.push_back({.m = vocab_rows, .n = cols, .k = n, .count = count, .sum = true});
+  }
+  return all;
+}
+
 struct LinearCrossEntropy final : graph::StagedOp {
   enum In { x, weight, labels, bias };
   enum Out { total, correct };
@@ -86,20 +101,16 @@ struct LinearCrossEntropy final : graph::StagedOp {
   std::string_view kind() const override { return "cross_entropy"; }
   graph::Saved saved() const override { return {.inputs = {x, weight, labels, bias}}; }
   bool forward_with_backward() const override { return true; }
-  // Kernels read logits for maximum and sums; in training these become gradients in place.
+  // Statistics read the logits, which become gradients in place. One kernel does both, and reads
+  // them once, where this rank has whole rows that it can hold.
   graph::Work work(graph::Phase phase) const override {
     const bool gradients = phase == graph::Phase::backward;
-    graph::Work w{
-        .extra_elements = rows * vocab_rows * (gradients ? 4 + has_bias : 2),
-        .kernels = static_cast<int>(ceil_div(rows, chunk())) * (gradients ? 8 + has_bias : 5)};
-    const std::int64_t whole = rows / chunk(), rest = rows % chunk();
-    for (const auto& [n, count] : {std::pair{chunk(), whole}, {rest, std::int64_t{1}}}) {
-      if (n * count == 0) continue;
-      w.products.push_back({n, vocab_rows, cols, count});
-      if (!gradients) continue;
-      w.products.push_back({n, cols, vocab_rows, count});
-      w.products.push_back({.m = vocab_rows, .n = cols, .k = n, .count = count, .sum = true});
-    }
+    const bool combine = options.shards > 1,
+               apart = combine || !kernels::holds_row(vocab_rows, size(dtype));
+    graph::Work w{.extra_elements = rows * vocab_rows * (gradients ? 2 + apart + has_bias : 1),
+                  .kernels = static_cast<int>(chunks()) *
+                             (3 + combine + (gradients ? 2 + apart + has_bias : 0))};
+    w.products = products(rows, chunk(), cols, vocab_rows, gradients);
     return w;
   }
   std::int64_t chunk() const { return options.chunk_rows; }
@@ -137,7 +148,11 @@ struct LinearCrossEntropy final : graph::StagedOp {
         if (options.shards == 1)
           for (std::int64_t c = 0; c < chunks(); ++c) {
             const Chunk<T> at = chunk_at<T>(s, e, c, true);
-            make_statistics(s, e, at);
+            make_logits(s, e, at);
+            if (gradients)
+              kernels::cross_entropy_statistics_and_gradient(s, at.args);
+            else
+              kernels::cross_entropy_statistics(s, at.args);
             make_loss(s, e, at, gradients);
           }
         else
@@ -174,9 +189,15 @@ struct LinearCrossEntropy final : graph::StagedOp {
                  .max = at.args.max,
                  .sums = at.args.sums,
                  .ties = options.accuracy});
+      if (gradients) kernels::cross_entropy_gradient(s, at.args);
       make_loss(s, e, at, gradients);
     }
-    if (k < chunks()) make_statistics(s, e, chunk_at<T>(s, e, k, true));
+    if (k == chunks()) return;
+    const Chunk<T> at = chunk_at<T>(s, e, k, true);
+    if (at.some.n < at.all)  // ranks exchange what the plan says
+      kernels::fill(s, kernels::FillArgs<Accum<T>>{4 * at.all, 0, at.args.max});
+    make_logits(s, e, at);
+    kernels::cross_entropy_statistics(s, at.args);
   }
 
   template <class T, class S>
@@ -214,9 +235,7 @@ struct LinearCrossEntropy final : graph::StagedOp {
   }
 
   template <class T, class S>
-  void make_statistics(S& s, const graph::Exec& e, const Chunk<T>& at) const {
-    if (options.shards > 1 && at.some.n < at.all)  // ranks exchange what the plan says
-      kernels::fill(s, kernels::FillArgs<Accum<T>>{4 * at.all, 0, at.args.max});
+  void make_logits(S& s, const graph::Exec& e, const Chunk<T>& at) const {
     kernels::gemm(s, kernels::GemmArgs<T>{.transpose_b = true,
                                           .m = at.some.n,
                                           .n = vocab_rows,
@@ -231,18 +250,13 @@ struct LinearCrossEntropy final : graph::StagedOp {
                                           .bias = e.in(bias).ptr<T>()});
     if (e.context.round_inner)
       e.context.round_inner({at.args.logits, dtype, {at.some.n * at.args.stride}});
-    kernels::cross_entropy_max(s, at.args);
-    kernels::cross_entropy_sums(s, at.args);
-    if (options.accuracy) kernels::cross_entropy_ties(s, at.args);
   }
 
   template <class T, class S>
   void make_loss(S& s, const graph::Exec& e, const Chunk<T>& at, bool gradients) const {
     using W = Accum<T>;
     kernels::cross_entropy_loss(s, at.args);
-    kernels::cross_entropy_total(s, at.args);
     if (!gradients) return;
-    kernels::cross_entropy_gradient(s, at.args);
     if (e.context.round_inner)
       e.context.round_inner({at.args.logits, dtype, {at.some.n * at.args.stride}});
     const W scale = static_cast<W>(options.scale);

@@ -19,7 +19,7 @@ typename D::template Array<std::int32_t> integers(const char* name,
 struct LossCase {
   std::int64_t rows, cols, padded, stride, vocab_begin, vocab_size;
   double smoothing;
-  bool ties = false;
+  bool ties = false, whole = false;  // whole: statistics and gradient by one call
 
   std::vector<std::int32_t> labels() const {
     std::vector<std::int32_t> l(rows);
@@ -27,10 +27,18 @@ struct LossCase {
       l[r] = r % 5 == 3 ? -100 : static_cast<std::int32_t>(r * 7 % vocab_size);
     return l;
   }
+  Values given = {};  // or random logits
   Values logits() const {
+    if (!given.empty()) return given;
     Values v = random_values(rows * stride, 1, 5);
     if (ties)
       for (double& x : v) x = std::round(x);
+    return v;
+  }
+  Values of_labelled(Values v) const {
+    const auto l = labels();
+    for (std::size_t i = 0; i < v.size(); ++i)
+      if (l[i % l.size()] < 0) v[i] = 0;
     return v;
   }
   template <class D, class T>
@@ -58,16 +66,16 @@ struct LossCase {
                                    .total = total,
                                    .correct = ties ? static_cast<double*>(correct) : nullptr};
     auto& s = D::stream();
-    kernels::cross_entropy_max(s, a);
-    if (cols == 0) max.assign(Values(rows, 0));  // as other ranks' would
-    kernels::cross_entropy_sums(s, a);
-    if (ties) kernels::cross_entropy_ties(s, a);
-    Results r{{"sums", sums.values(), rounding<W>(5.0 * static_cast<double>(cols) + 1)},
-              {"max", max.values(), 0}};
-    if (cols == 0) sums.assign(Values(3 * rows, 1));
+    if (whole)
+      kernels::cross_entropy_statistics_and_gradient(s, a);
+    else
+      kernels::cross_entropy_statistics(s, a);
+    Results r{
+        {"sums", of_labelled(sums.values()), rounding<W>(5.0 * static_cast<double>(cols) + 1)},
+        {"max", of_labelled(max.values()), 0}};
+    if (cols == 0) max.assign(Values(rows, 0)), sums.assign(Values(3 * rows, 1));  // other ranks'
     kernels::cross_entropy_loss(s, a);
-    kernels::cross_entropy_total(s, a);
-    kernels::cross_entropy_gradient(s, a);
+    if (!whole) kernels::cross_entropy_gradient(s, a);
     r.insert(r.end(), {{"loss", loss.values(), rounding<W>(20)},
                        {"total", total.values(), rounding<W>(20.0 * rows)},
                        {"correct", correct.values(), 0},
@@ -85,8 +93,13 @@ TYPED_TEST(DeviceLoss, AsTheCpus) {
                             {40, 64, 80, 83, 64, 200, 0, true},
                             {4, 0, 8, 8, 100, 100, 0},
                             {300, 9, 16, 16, 0, 9, 0, true},
-                            {11, 3000, 3000, 3001, 0, 3000, 0, true}}) {
-    SCOPED_TRACE(testing::Message() << c.rows << " x " << c.cols);
+                            {11, 3000, 3000, 3001, 0, 3000, 0, true},
+                            {4, 1, 1, 8, 0, 1, 0, false, true},
+                            {6, 61, 70, 72, 0, 61, 0.1, false, true},
+                            {5, 2501, 2504, 2512, 0, 2501, 0, true, true},
+                            {2, 20003, 20003, 20008, 0, 20003, 0.1, false, true},
+                            {3, 300, 300, 301, 0, 300, 0, false, true}}) {
+    SCOPED_TRACE(testing::Message() << c.rows << " x " << c.cols << (c.whole ? ", at once" : ""));
     expect_as_cpu([&]<class D>() { return c.run<D, T>(); });
   }
 }
@@ -126,8 +139,41 @@ TYPED_TEST(DeviceLoss, MatchesTheDefinition) {
                 rounding<Accum<T>>(20));
 }
 TEST(DeviceLossCases, NeedTheirBarriers) {
-  expect_needs_barriers(
-      [&]<class D>() { return LossCase{5, 3000, 3000, 3000, 0, 3000, 0, true}.run<D, float>(); });
+  for (const bool whole : {false, true})
+    expect_needs_barriers([&]<class D>() {
+      return LossCase{5, 3000, 3000, 3000, 0, 3000, 0, true, whole}.run<D, float>();
+    });
+}
+// Each logit is loaded from global memory once where the row fits in shared memory.
+template <class T>
+long copies_of(const LossCase& c) {
+  emulator::counts = {};
+  c.run<OnDevice, T>();
+  return emulator::counts.copies;
+}
+TEST(DeviceLossCases, HoldRowsThatFit) {
+  constexpr std::int64_t longest = (160 << 10) / sizeof(float);
+  EXPECT_EQ(copies_of<float>({1, longest, longest, longest, 0, longest, 0, false, true}),
+            longest / 4);
+  EXPECT_EQ(
+      copies_of<float>({1, longest + 8, longest + 8, longest + 8, 0, longest + 8, 0, false, true}),
+      0);
+  EXPECT_EQ(copies_of<float>({1, 64, 64, 65, 0, 64, 0, false, true}), 0);
+}
+// Logits that rise along a row, and a row whose first logits are -inf: sums move to larger maxima.
+TYPED_TEST(DeviceLoss, MovesSumsToLargerMaxima) {
+  using T = TypeParam;
+  constexpr std::int64_t cols = 5000;
+  for (const bool whole : {false, true}) {
+    LossCase c{2, cols, cols, cols, 0, cols, 0, false, whole};
+    c.given = Values(2 * cols, -std::numeric_limits<double>::infinity());
+    for (std::int64_t i = 0; i < cols; ++i) {
+      c.given[i] = static_cast<double>(i) / 50;
+      if (i > 4000) c.given[cols + i] = std::sin(static_cast<double>(i));
+    }
+    c.given[cols + 7] = 1;  // the label's
+    expect_as_cpu([&]<class D>() { return c.run<D, T>(); });
+  }
 }
 
 struct BucketCase {

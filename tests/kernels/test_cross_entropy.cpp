@@ -38,6 +38,7 @@ LossResult<T> run(const LossCase& c, int threads, double scale) {
   std::vector<Guarded<T>> logits, max, sums;
   std::vector<kernels::CrossEntropyArgs<T>> args(c.parts);
   cpu::Stream s{threads};
+  double total = 0;
   LossResult<T> result{std::vector<double>(c.rows, 777), Values(c.rows * c.cols)};
   for (std::int64_t p = 0; p < c.parts; ++p) {
     const std::int64_t begin = std::min(p * width, c.cols), cols = std::min(width, c.cols - begin);
@@ -55,13 +56,13 @@ LossResult<T> run(const LossCase& c, int threads, double scale) {
                .labels = c.labels.data(),
                .smoothing = static_cast<T>(c.smoothing),
                .gradient_scale = &scale,
-               .loss = result.loss.data()};
+               .loss = result.loss.data(),
+               .total = &total};
   }
   std::vector<T> gathered;
   for (std::int64_t p = 0; p < c.parts; ++p) {  // the vectors above do not move any more
     args[p].logits = logits[p], args[p].max = max[p], args[p].sums = sums[p];
-    kernels::cross_entropy_max(s, args[p]);
-    kernels::cross_entropy_sums(s, args[p]);
+    kernels::cross_entropy_statistics(s, args[p]);
     gathered.insert(gathered.end(), args[p].max, args[p].max + c.rows);
     gathered.insert(gathered.end(), args[p].sums, args[p].sums + 3 * c.rows);
   }

@@ -9,7 +9,7 @@ FLOORS = ["core", "io device", "kernels comm text", "graph config tokenizer", "o
 LEVELS = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms.split()}
 SOURCE, HEADER, FUNCTION, OP = 500, 240, 75, 140
 # Known to be longer, and by how much at most.
-OVER = {("framework/ops/cross_entropy.cpp", "op"): 211}
+OVER = {("framework/ops/cross_entropy.cpp", "op"): 210}
 SHARE = 0.2  # of all lines, in one folder
 FOLDER_OF = {"mpi": "framework/comm", "nccl": "framework/comm", "cuda": "framework/device/cuda", "cublas": "framework/device/cuda",
              "cudnn": "framework/device/cuda"}

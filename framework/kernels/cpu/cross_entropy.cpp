@@ -19,10 +19,8 @@ std::int64_t label_column(const CrossEntropyArgs<T>& a, std::int64_t r) {
   return a.labels[r] >= 0 && c >= 0 && c < a.cols ? c : -1;
 }
 
-}  // namespace
-
 template <class T>
-void cross_entropy_max(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
+void find_max(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
   constexpr Accum<T> lowest = -std::numeric_limits<Accum<T>>::infinity();
   parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) {
     const T* x = a.logits + r * a.stride;
@@ -43,7 +41,7 @@ void cross_entropy_max(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
 }
 
 template <class T>
-void cross_entropy_sums(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
+void add_up(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
   parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) {
     const T* row = a.logits + r * a.stride;
     const Accum<T> max = a.max[r];
@@ -67,12 +65,27 @@ void cross_entropy_sums(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
 }
 
 template <class T>
-void cross_entropy_ties(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
+void count_ties(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
   parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) {
     const T* x = a.logits + r * a.stride;
     const std::int64_t before = std::clamp<std::int64_t>(a.labels[r] - a.vocab_begin, 0, a.cols);
     a.sums[2 * a.rows + r] = static_cast<Accum<T>>(std::count(x, x + before, a.max[r]));
   });
+}
+
+}  // namespace
+
+template <class T>
+void cross_entropy_statistics(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
+  find_max(stream, a);
+  add_up(stream, a);
+  if (a.correct) count_ties(stream, a);
+}
+
+template <class T>
+void cross_entropy_statistics_and_gradient(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
+  cross_entropy_statistics(stream, a);
+  cross_entropy_gradient(stream, a);
 }
 
 template <class T>
@@ -83,24 +96,10 @@ void cross_entropy_combine(cpu::Stream&, const CombineArgs<T>& a) {
 
 template <class T>
 void cross_entropy_loss(cpu::Stream&, const CrossEntropyArgs<T>& a) {
-  const double smoothing = a.smoothing;
   for (std::int64_t r = 0; r < a.rows; ++r) {
-    const double sum = a.sums[r], target = a.sums[a.rows + r], all = a.sums[2 * a.rows + r];
-    a.loss[r] =
-        a.labels[r] < 0
-            ? 0
-            : std::log(sum) + static_cast<double>(a.max[r]) - (1 - smoothing) * target -
-                  (smoothing == 0 ? 0 : smoothing / static_cast<double>(a.vocab_size) * all);
-  }
-}
-
-template <class T>
-void cross_entropy_total(cpu::Stream&, const CrossEntropyArgs<T>& a) {
-  for (std::int64_t r = 0; r < a.rows; ++r) {
+    a.loss[r] = row_loss(a, r, [](double x) { return std::log(x); });
     *a.total += a.loss[r];
-    if (a.correct)
-      *a.correct +=
-          a.labels[r] >= 0 && a.sums[a.rows + r] == a.max[r] && a.sums[2 * a.rows + r] == 0;
+    if (a.correct) *a.correct += is_correct(a, r);
   }
 }
 
@@ -129,14 +128,12 @@ void cross_entropy_gradient(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
   });
 }
 
-#define TFM_INSTANTIATE(T)                                                     \
-  template void cross_entropy_max(cpu::Stream&, const CrossEntropyArgs<T>&);   \
-  template void cross_entropy_sums(cpu::Stream&, const CrossEntropyArgs<T>&);  \
-  template void cross_entropy_ties(cpu::Stream&, const CrossEntropyArgs<T>&);  \
-  template void cross_entropy_combine(cpu::Stream&, const CombineArgs<T>&);    \
-  template void cross_entropy_loss(cpu::Stream&, const CrossEntropyArgs<T>&);  \
-  template void cross_entropy_total(cpu::Stream&, const CrossEntropyArgs<T>&); \
-  template void cross_entropy_gradient(cpu::Stream&, const CrossEntropyArgs<T>&);
+#define TFM_INSTANTIATE(T)                                                                       \
+  template void cross_entropy_statistics(cpu::Stream&, const CrossEntropyArgs<T>&);              \
+  template void cross_entropy_statistics_and_gradient(cpu::Stream&, const CrossEntropyArgs<T>&); \
+  template void cross_entropy_gradient(cpu::Stream&, const CrossEntropyArgs<T>&);                \
+  template void cross_entropy_combine(cpu::Stream&, const CombineArgs<T>&);                      \
+  template void cross_entropy_loss(cpu::Stream&, const CrossEntropyArgs<T>&);
 TFM_FLOATS(TFM_INSTANTIATE)
 
 }  // namespace tfm::kernels

@@ -176,6 +176,14 @@ __device__ std::uint32_t pack2(float low, float high) {
 // The compiler knows nothing of what made the word.
 __device__ inline void hide(std::uint32_t& word) { asm volatile("" : "+r"(word)); }
 
+// Bytes that a block may ask for on this device.
+inline std::size_t shared_memory_limit() {
+  int device = 0, bytes = 0;
+  check(cudaGetDevice(&device));
+  check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  return static_cast<std::size_t>(bytes);
+}
+
 // Starts kernel(args...) on the stream. Grids of no blocks are an error: callers leave early.
 template <class... P, class... A>
 void launch(Stream& stream, void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_bytes,

@@ -1,6 +1,7 @@
-// Softmax cross-entropy: a block takes a row of the logits in each pass. Sums run in Accum<T>
-// within a pack and in float64 beyond. Every other pass takes the rows from the last on, as those
-// read last may still be in the L2 cache.
+// Softmax cross-entropy: a block takes a row of the logits. Maximum and sums are made in one pass:
+// exponentials that were added up move to a larger maximum when one comes. Sums run in Accum<T>
+// within a pack and in float64 beyond. Statistics take the rows from the last on, as those that the
+// product wrote last, and those that the statistics read last, may still be in the L2 cache.
 #include <algorithm>
 #include <cmath>
 
@@ -10,7 +11,8 @@
 namespace tfm::kernels {
 namespace {
 
-constexpr int kWarps = kThreads / kWarp;
+constexpr int kHeldThreads = 512;  // at most, of a row in shared memory
+constexpr int kAhead = 8;          // packs that a thread of them is loading
 
 __device__ inline float exponential(float x) { return cuda::exp2_approximate(x * 1.44269504f); }
 __device__ inline double exponential(double x) { return ::exp(x); }
@@ -20,8 +22,16 @@ __device__ inline double exponential(double x) { return ::exp(x); }
 template <class T, class F>
 __device__ void over_row(const T* row, std::int64_t cols, F&& f) {
   for (std::int64_t c = static_cast<int>(threadIdx.x) * kPack - misalignment(row); c < cols;
-       c += kThreads * kPack)
+       c += static_cast<int>(blockDim.x) * kPack)
     f(c, part_of(c, cols));
+}
+// f of a part, which is Whole where it can be. Exponentials of doubles are too long to have twice.
+template <class T, class F>
+__device__ void with_part(Part part, F&& f) {
+  if (sizeof(T) < 8 && part.full())
+    f(Whole{});
+  else
+    f(part);
 }
 
 // Column of the row's label in this part of the vocabulary, or -1.
@@ -30,76 +40,174 @@ __device__ std::int64_t label_column(const CrossEntropyArgs<T>& a, std::int64_t 
   const std::int64_t c = a.labels[r] - a.vocab_begin;
   return a.labels[r] >= 0 && c >= 0 && c < a.cols ? c : -1;
 }
-
+// Columns whose ties with the maximum count.
 template <class T>
-__global__ void __launch_bounds__(kThreads) max_kernel(CrossEntropyArgs<T> a) {
-  using W = Accum<T>;
-  const T* row = a.logits + blockIdx.x * a.stride;
-  W max[1] = {-static_cast<W>(INFINITY)};
-  over_row(row, a.cols, [&](std::int64_t c, Part part) {
-    const auto x = load_pack(row + c, part);
-    TFM_UNROLL
-    for (int i = 0; i < kPack; ++i)
-      if (part.has(i)) max[0] = Maximum{}(x[i], max[0]);
-  });
-  over_block(max, cuda::shared_memory<W>(), Maximum{});
-  if (threadIdx.x == 0) a.max[blockIdx.x] = max[0];
+__device__ std::int64_t columns_before_label(const CrossEntropyArgs<T>& a, std::int64_t r) {
+  return a.correct ? a.labels[r] - a.vocab_begin : 0;
+}
+template <class T>
+__device__ std::int64_t written_columns(const CrossEntropyArgs<T>& a) {
+  return a.padded_cols > a.cols ? a.padded_cols : a.cols;
 }
 
+// What a thread knows of the columns that it has come to.
 template <class T>
-__global__ void __launch_bounds__(kThreads) sums_kernel(CrossEntropyArgs<T> a) {
+struct RowSums {
   using W = Accum<T>;
-  const std::int64_t r = a.rows - 1 - blockIdx.x;
-  const T* row = a.logits + r * a.stride;
-  const W max = a.max[r];
-  double sum[2] = {0, 0};  // of exp(logit - max), of the logits
-  over_row(row, a.cols, [&](std::int64_t c, Part part) {
-    const auto x = load_pack(row + c, part);
+  W max = -static_cast<W>(INFINITY);
+  double of[3] = {0, 0, 0};  // exp(logit - max), logits, columns before the label's that reach max
+
+  __device__ void raise(W to) {
+    if (!(to > max)) return;
+    of[0] *= exponential(max - to);
+    of[2] = 0;
+    max = to;
+  }
+  template <class P>
+  __device__ void add(const Eight<T>& x, P part, std::int64_t before) {
+    W most = max;
+    TFM_UNROLL
+    for (int i = 0; i < kPack; ++i)
+      if (part.has(i)) most = Maximum{}(x[i], most);
+    raise(most);
+    const W origin = max == -static_cast<W>(INFINITY) ? W{0} : max;
     W exps = 0, logits = 0;
     TFM_UNROLL
     for (int i = 0; i < kPack; ++i) {
-      if (part.has(i)) exps += exponential(x[i] - max);
+      if (part.has(i)) exps += exponential(x[i] - origin);
       logits += x[i];
     }
-    sum[0] += exps;
-    sum[1] += logits;
-  });
-  over_block(sum, cuda::shared_memory<double>(), Sum{});
+    of[0] += exps;
+    of[1] += logits;
+    if (before <= 0) return;
+    int ties = 0;
+    TFM_UNROLL
+    for (int i = 0; i < kPack; ++i) ties += part.has(i) && i < before && x[i] == max;
+    of[2] += ties;
+  }
+};
+
+// Makes the threads' sums those of the row, and stores them. `row`: where the label's logit is
+// read.
+template <class T>
+__device__ void join(const CrossEntropyArgs<T>& a, std::int64_t r, const T* row, RowSums<T>& sums) {
+  using W = Accum<T>;
+  double* shared = cuda::shared_memory<double>();  // four of each warp
+  W max[1] = {sums.max};
+  over_block(max, reinterpret_cast<W*>(shared), Maximum{});
+  sums.raise(max[0]);
+  over_block(sums.of, shared + blockDim.x / kWarp, Sum{});
   if (threadIdx.x > 0) return;
   const std::int64_t label = label_column(a, r);
-  a.sums[r] = static_cast<W>(sum[0]);
+  a.max[r] = sums.max;
+  a.sums[r] = static_cast<W>(sums.of[0]);
   a.sums[a.rows + r] = label < 0 ? W{0} : cuda::widen<T>(row[label]);
-  a.sums[2 * a.rows + r] = static_cast<W>(sum[1]);
+  a.sums[2 * a.rows + r] = static_cast<W>(a.correct ? sums.of[2] : sums.of[1]);
 }
+constexpr std::size_t shared_of_sums(int threads) { return 4 * sizeof(double) * threads / kWarp; }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads) ties_kernel(CrossEntropyArgs<T> a) {
-  const std::int64_t r = blockIdx.x, label = a.labels[r] - a.vocab_begin,
-                     before = label < 0        ? 0
-                              : label < a.cols ? label
-                                               : a.cols;
-  const T* row = a.logits + r * a.stride;
-  const Accum<T> max = a.max[r];
-  int count[1] = {0};
-  over_row(row, before, [&](std::int64_t c, Part part) {
-    const auto x = load_pack(row + c, part);
+struct RowGradient {
+  using W = Accum<T>;
+  std::int64_t label;
+  W max, scale, uniform, hit;
+
+  __device__ RowGradient(const CrossEntropyArgs<T>& a, std::int64_t r, W max, W sum)
+      : label(label_column(a, r)),
+        max(max),
+        scale(a.factor() / sum),
+        uniform(a.smoothing == W{0} ? W{0}
+                                    : a.factor() * a.smoothing / static_cast<W>(a.vocab_size)),
+        hit(a.factor() * (W{1} - a.smoothing)) {}
+  // Of the logits x from column c on; 0 where there is none.
+  template <class P>
+  __device__ void operator()(std::int64_t c, P part, const Eight<T>& x, W (&d)[kPack]) const {
     TFM_UNROLL
-    for (int i = 0; i < kPack; ++i) count[0] += part.has(i) && x[i] == max;
+    for (int i = 0; i < kPack; ++i)
+      d[i] = part.has(i) ? exponential(x[i] - max) * scale - uniform : W{0};
+    if (label < c || label >= c + kPack) return;
+    TFM_UNROLL
+    for (int i = 0; i < kPack; ++i)
+      if (c + i == label) d[i] -= hit;
+  }
+};
+
+// A row without a label has no gradient.
+template <class T>
+__device__ void clear_row(const CrossEntropyArgs<T>& a, T* row) {
+  over_row(row, written_columns(a), [&](std::int64_t c, Part part) {
+    const Accum<T> zeros[kPack] = {};
+    store_pack(row + c, part, zeros);
   });
-  over_block(count, cuda::shared_memory<int>(), Sum{});
-  if (threadIdx.x == 0) a.sums[2 * a.rows + r] = static_cast<Accum<T>>(count[0]);
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads) loss_kernel(CrossEntropyArgs<T> a) {
-  const std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (r >= a.rows) return;
-  const double smoothing = a.smoothing, sum = a.sums[r], target = a.sums[a.rows + r],
-               all = a.sums[2 * a.rows + r];
-  a.loss[r] = a.labels[r] < 0
-                  ? 0
-                  : ::log(sum) + static_cast<double>(a.max[r]) - (1 - smoothing) * target -
-                        (smoothing == 0 ? 0 : smoothing / static_cast<double>(a.vocab_size) * all);
+__global__ void __launch_bounds__(kThreads) statistics_kernel(CrossEntropyArgs<T> a) {
+  const std::int64_t r = a.rows - 1 - blockIdx.x, before = columns_before_label(a, r);
+  const T* row = a.logits + r * a.stride;
+  RowSums<T> sums;
+  over_row(row, a.cols, [&](std::int64_t c, Part part) {
+    const auto x = load_pack(row + c, part);
+    with_part<T>(part, [&](auto some) { sums.add(x, some, before - c); });
+  });
+  join(a, r, row, sums);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) gradient_kernel(CrossEntropyArgs<T> a) {
+  const std::int64_t r = blockIdx.x;
+  T* row = a.logits + r * a.stride;
+  if (a.labels[r] < 0) return clear_row(a, row);
+  const RowGradient<T> gradient(a, r, a.max[r], a.sums[r]);
+  over_row(row, written_columns(a), [&](std::int64_t c, Part part) {
+    const auto x = load_pack(row + c, part);
+    Accum<T> d[kPack];
+    with_part<T>(part_of(c, a.cols), [&](auto some) { gradient(c, some, x, d); });
+    store_pack(row + c, part, d);
+  });
+}
+
+// Both, of a row that waits in shared memory in between. A thread reads there what it copied
+// itself: only the label's logit needs the barrier. Rows start on vectors.
+template <class T>
+__global__ void __launch_bounds__(kHeldThreads) held_kernel(CrossEntropyArgs<T> a) {
+  using W = Accum<T>;
+  const std::int64_t r = a.rows - 1 - blockIdx.x, before = columns_before_label(a, r),
+                     first = threadIdx.x * kPack, step = blockDim.x * kPack;
+  T *row = a.logits + r * a.stride,
+    *held = reinterpret_cast<T*>(cuda::shared_memory() + shared_of_sums(blockDim.x));
+  if (a.labels[r] < 0) return clear_row(a, row);
+  const auto copy = [&](std::int64_t c) {
+    if (c < a.cols) {
+      TFM_UNROLL
+      for (int v = 0; v < kPack; v += kVector<T>) {
+        const std::int64_t left = a.cols - c - v;
+        cuda::copy_async<16>(held + c + v, row + c + v,
+                             left >= kVector<T> ? 16
+                             : left > 0         ? static_cast<int>(left * sizeof(T))
+                                                : 0);
+      }
+    }
+    cuda::copy_async_commit();
+  };
+  RowSums<T> sums;
+  std::int64_t next = first;
+  for (int k = 0; k < kAhead; ++k, next += step) copy(next);
+  for (std::int64_t c = first; c < a.cols; c += step, next += step) {
+    copy(next);
+    cuda::copy_async_wait<kAhead>();
+    const auto x = load_pack(held + c, Whole{});
+    with_part<T>(part_of(c, a.cols), [&](auto some) { sums.add(x, some, before - c); });
+  }
+  join(a, r, held, sums);
+  const RowGradient<T> gradient(a, r, sums.max, static_cast<W>(sums.of[0]));
+  const std::int64_t written = written_columns(a);
+  for (std::int64_t c = first; c < written; c += step) {
+    const auto x = c < a.cols ? load_pack(held + c, Whole{}) : Eight<T>{};
+    W d[kPack];
+    with_part<T>(part_of(c, a.cols), [&](auto some) { gradient(c, some, x, d); });
+    store_pack(row + c, part_of(c, written), d);
+  }
 }
 
 template <class T>
@@ -110,12 +218,12 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(CombineArgs<T> a) {
 
 // One block: every 256th row a thread.
 template <class T>
-__global__ void __launch_bounds__(kThreads) total_kernel(CrossEntropyArgs<T> a) {
+__global__ void __launch_bounds__(kThreads) loss_kernel(CrossEntropyArgs<T> a) {
   double sum[2] = {0, 0};  // losses, correct rows
   for (std::int64_t r = threadIdx.x; r < a.rows; r += kThreads) {
+    a.loss[r] = row_loss(a, r, [](double x) { return ::log(x); });
     sum[0] += a.loss[r];
-    if (a.correct)
-      sum[1] += a.labels[r] >= 0 && a.sums[a.rows + r] == a.max[r] && a.sums[2 * a.rows + r] == 0;
+    if (a.correct) sum[1] += is_correct(a, r);
   }
   over_block(sum, cuda::shared_memory<double>(), Sum{});
   if (threadIdx.x > 0) return;
@@ -123,52 +231,34 @@ __global__ void __launch_bounds__(kThreads) total_kernel(CrossEntropyArgs<T> a) 
   if (a.correct) *a.correct += sum[1];
 }
 
-template <class T>
-__global__ void __launch_bounds__(kThreads) gradient_kernel(CrossEntropyArgs<T> a) {
-  using W = Accum<T>;
-  const std::int64_t r = blockIdx.x, label = label_column(a, r),
-                     cols = a.padded_cols > a.cols ? a.padded_cols : a.cols;
-  T* row = a.logits + r * a.stride;
-  const bool ignored = a.labels[r] < 0;
-  const W factor = a.factor(), uniform = a.smoothing == W{0}
-                                             ? W{0}
-                                             : factor * a.smoothing / static_cast<W>(a.vocab_size);
-  const W max = ignored ? W{0} : a.max[r], scale = ignored ? W{0} : factor / a.sums[r];
-  const W hit = factor * (W{1} - a.smoothing);
-  over_row(row, cols, [&](std::int64_t c, Part part) {
-    const auto x = load_pack(row + c, part);
-    W d[kPack];
-    TFM_UNROLL
-    for (int i = 0; i < kPack; ++i) {
-      d[i] = exponential(x[i] - max) * scale - uniform;
-      if (c + i == label) d[i] -= hit;
-      if (ignored || c + i >= a.cols) d[i] = 0;
-    }
-    store_pack(row + c, part, d);
-  });
-}
-
 // A block for each row that there is.
 template <class T>
-void launch_rows(cuda::Stream& stream, void (*kernel)(CrossEntropyArgs<T>),
+void launch_rows(cuda::Stream& stream, void (*kernel)(CrossEntropyArgs<T>), int threads,
                  std::size_t shared_bytes, const CrossEntropyArgs<T>& a) {
   if (a.rows > 0)
-    cuda::launch(stream, kernel, static_cast<unsigned>(a.rows), kThreads, shared_bytes, a);
+    cuda::launch(stream, kernel, static_cast<unsigned>(a.rows), threads, shared_bytes, a);
 }
 
 }  // namespace
 
 template <class T>
-void cross_entropy_max(cuda::Stream& stream, const CrossEntropyArgs<T>& a) {
-  launch_rows(stream, max_kernel<T>, kWarps * sizeof(Accum<T>), a);
+void cross_entropy_statistics(cuda::Stream& stream, const CrossEntropyArgs<T>& a) {
+  launch_rows(stream, statistics_kernel<T>, kThreads, shared_of_sums(kThreads), a);
 }
 template <class T>
-void cross_entropy_sums(cuda::Stream& stream, const CrossEntropyArgs<T>& a) {
-  launch_rows(stream, sums_kernel<T>, 2 * kWarps * sizeof(double), a);
+void cross_entropy_gradient(cuda::Stream& stream, const CrossEntropyArgs<T>& a) {
+  launch_rows(stream, gradient_kernel<T>, kThreads, 0, a);
 }
 template <class T>
-void cross_entropy_ties(cuda::Stream& stream, const CrossEntropyArgs<T>& a) {
-  launch_rows(stream, ties_kernel<T>, kWarps * sizeof(int), a);
+void cross_entropy_statistics_and_gradient(cuda::Stream& stream, const CrossEntropyArgs<T>& a) {
+  const int threads = a.cols > 4 * kThreads * kPack ? kHeldThreads : kThreads;
+  const std::size_t bytes =
+      shared_of_sums(threads) + static_cast<std::size_t>(round_up(a.cols, kPack)) * sizeof(T);
+  if (holds_row(a.cols, sizeof(T)) && bytes <= cuda::shared_memory_limit() &&
+      a.stride % kVector<T> == 0 && misalignment(a.logits) == 0)
+    return launch_rows(stream, held_kernel<T>, threads, bytes, a);
+  cross_entropy_statistics(stream, a);
+  cross_entropy_gradient(stream, a);
 }
 template <class T>
 void cross_entropy_combine(cuda::Stream& stream, const CombineArgs<T>& a) {
@@ -177,28 +267,16 @@ void cross_entropy_combine(cuda::Stream& stream, const CombineArgs<T>& a) {
                  kThreads, 0, a);
 }
 template <class T>
-void cross_entropy_gradient(cuda::Stream& stream, const CrossEntropyArgs<T>& a) {
-  launch_rows(stream, gradient_kernel<T>, 0, a);
-}
-template <class T>
 void cross_entropy_loss(cuda::Stream& stream, const CrossEntropyArgs<T>& a) {
-  if (a.rows > 0)
-    cuda::launch(stream, loss_kernel<T>, static_cast<unsigned>(ceil_div(a.rows, kThreads)),
-                 kThreads, 0, a);
-}
-template <class T>
-void cross_entropy_total(cuda::Stream& stream, const CrossEntropyArgs<T>& a) {
-  cuda::launch(stream, total_kernel<T>, 1, kThreads, 2 * kWarps * sizeof(double), a);
+  cuda::launch(stream, loss_kernel<T>, 1, kThreads, 2 * sizeof(double) * kThreads / kWarp, a);
 }
 
-#define TFM_INSTANTIATE(T)                                                      \
-  template void cross_entropy_max(cuda::Stream&, const CrossEntropyArgs<T>&);   \
-  template void cross_entropy_sums(cuda::Stream&, const CrossEntropyArgs<T>&);  \
-  template void cross_entropy_ties(cuda::Stream&, const CrossEntropyArgs<T>&);  \
-  template void cross_entropy_combine(cuda::Stream&, const CombineArgs<T>&);    \
-  template void cross_entropy_loss(cuda::Stream&, const CrossEntropyArgs<T>&);  \
-  template void cross_entropy_total(cuda::Stream&, const CrossEntropyArgs<T>&); \
-  template void cross_entropy_gradient(cuda::Stream&, const CrossEntropyArgs<T>&);
+#define TFM_INSTANTIATE(T)                                                                        \
+  template void cross_entropy_statistics(cuda::Stream&, const CrossEntropyArgs<T>&);              \
+  template void cross_entropy_statistics_and_gradient(cuda::Stream&, const CrossEntropyArgs<T>&); \
+  template void cross_entropy_gradient(cuda::Stream&, const CrossEntropyArgs<T>&);                \
+  template void cross_entropy_combine(cuda::Stream&, const CombineArgs<T>&);                      \
+  template void cross_entropy_loss(cuda::Stream&, const CrossEntropyArgs<T>&);
 TFM_FLOATS(TFM_INSTANTIATE)
 
 }  // namespace tfm::kernels

@@ -144,6 +144,8 @@ std::uint32_t pack2(float low, float high) {
   return T(low).bits | static_cast<std::uint32_t>(T(high).bits) << 16;
 }
 
+inline std::size_t shared_memory_limit() { return 163 << 10; }
+
 template <class... P, class... A>
 void launch(Stream& stream, void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_bytes,
             const A&... args) {
