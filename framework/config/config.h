@@ -68,11 +68,7 @@ struct OptimizerConfig {
   double momentum = 0;                                     // sgd
   AdafactorConfig adafactor;
   MuonConfig muon;
-  double ema = 0;             // decay of the average of the weights; 0: none
-  bool elementwise() const {  // of no other element than itself and its gradient
-    return type == OptimizerType::adamw || type == OptimizerType::adam ||
-           type == OptimizerType::sgd;
-  }
+  double ema = 0;  // decay of the average of the weights; 0: none
   bool operator==(const OptimizerConfig&) const = default;
 };
 struct ScheduleConfig {

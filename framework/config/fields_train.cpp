@@ -203,9 +203,8 @@ void describe(MuonConfig& m, FieldVisitor& v) {
 
 void describe(OptimizerConfig& o, FieldVisitor& v) {
   v.value(option("type",
-                 "optimizer; adamw decouples weight decay from the gradient; lamb, adafactor and "
-                 "muon run on CPUs only; muon updates matrices of hidden layers, and all other "
-                 "parameters as adamw"),
+                 "optimizer; adamw decouples weight decay from the gradient; muon updates matrices "
+                 "of hidden layers, and all other parameters as adamw"),
           o.type);
   v.value(real("lr", 0, "peak learning rate"), o.lr);
   describe_betas(o, v);

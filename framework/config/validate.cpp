@@ -178,11 +178,6 @@ void check_device(const Config& c, const Report& report) {
 
 void check_optimizer(const Config& c, const Report& report) {
   const OptimizerConfig& o = c.optimizer;
-  if (!o.elementwise() && c.device == DeviceKind::cuda)
-    report({"optimizer.type", "device"},
-           "optimizer " + word(o.type) +
-               " is not implemented on GPUs; expected adamw, adam or sgd, or device cpu",
-           "");
   if (o.type == OptimizerType::muon && o.lr == 0)
     report({"optimizer.lr", "optimizer.type"},
            "optimizer.lr is 0, but muon.lr follows its schedule; expected a rate greater than 0",

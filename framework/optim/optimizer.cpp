@@ -86,6 +86,7 @@ Optimizer::Optimizer(const nn::ParameterSet& parameters, const comm::Mesh& mesh,
       buckets_(std::move(buckets)),
       dtype_(dtype),
       shards_(shard_layout(parameters, mesh, *options_.rule, options_.zero, buckets_)),
+      workspace_bytes_(options_.rule->workspace_bytes(parameters, mesh.layout, accum_type(dtype))),
       update_calls_(update_collectives(parameters, mesh.layout, options_, buckets_, dtype)),
       gather_calls_(gather_collectives(parameters, options_, buckets_, dtype)),
       lend_calls_(lend_collectives(parameters, options_, buckets_, dtype)) {

@@ -40,6 +40,7 @@ class Optimizer {
   const std::vector<Bucket>& buckets() const { return buckets_; }
   const OptimizerOptions& options() const { return options_; }
   const ShardLayout& shards() const { return shards_; }
+  std::int64_t workspace_bytes() const { return workspace_bytes_; }  // of the rule
   using Flat = FlatBuffers;
   // The weights or gradients of a parameter that this rank owns, or borrows, where they are whole.
   Tensor parameter(const Flat& flat, int i) const;
@@ -87,6 +88,7 @@ class Optimizer {
   std::vector<Bucket> buckets_;
   DType dtype_;
   ShardLayout shards_;
+  std::int64_t workspace_bytes_;
   std::vector<comm::CollectiveCall> update_calls_, gather_calls_, lend_calls_;
   std::vector<kernels::Range>
       counted_;  // elements of the gradients that this rank adds to the norm

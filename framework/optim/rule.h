@@ -127,12 +127,16 @@ class Rule {
                                        DType /*dtype*/) const {
     return 0;
   }
+  // Scratch memory that its kernels take on a GPU, besides.
+  virtual std::int64_t scratch_bytes(const nn::ParameterSet&) const { return 0; }
   virtual std::vector<comm::CollectiveCall> collectives(const nn::ParameterSet&,
                                                         const comm::Layout&,
                                                         DType /*dtype*/) const {
     return {};
   }
-  // Matrix products of an update on one rank, for predictions.
+  // For predictions: about how many numbers an update reads and writes for each element besides
+  // one pass over weights, gradients and states; its matrix products on one rank.
+  virtual double further_accesses() const { return 0; }
   virtual std::vector<graph::Work::Product> products(const nn::ParameterSet&,
                                                      const comm::Layout&) const {
     return {};

@@ -131,10 +131,14 @@ UpdateBytes update_bytes(const StepPlan& plan) {
   // 16-bit copies written.
   const std::int64_t element =
       (3 + (options.ema > 0 ? 2 : 0)) * accum_bytes + (is_half(plan.dtype) ? 2 : 0);
-  const std::int64_t update = shards.elements * element + 2 * shards.state_elements * accum_bytes;
+  const auto wide = static_cast<double>(accum_bytes);
+  const double update =
+      static_cast<double>(shards.elements * element) +
+      2 * static_cast<double>(shards.state_elements) * wide +
+      options.rule->further_accesses() * static_cast<double>(shards.elements) * wide;
   // Ranks share the norm, with ZeRO or without.
   const std::int64_t norm = optim::shared_elements(plan.buckets, plan.mesh.layout) * accum_bytes;
-  return {static_cast<double>(norm), static_cast<double>(update)};
+  return {static_cast<double>(norm), update};
 }
 
 Prediction predict(const StepPlan& plan, const ShapePlan& shape, const DeviceModel& device) {

@@ -7,6 +7,16 @@
 namespace tfm::plan {
 namespace {
 
+// Of the rule, and of its kernels behind that.
+std::int64_t rule_memory(const StepPlan& p) {
+  const optim::Rule& rule = *optimizer_of(p.config).rule;
+  const nn::ParameterSet& parameters = p.model->parameters();
+  const std::int64_t workspace =
+                         rule.workspace_bytes(parameters, p.mesh.layout, accum_type(p.dtype)),
+                     scratch = p.on_host() ? 0 : rule.scratch_bytes(parameters);
+  return workspace + (scratch > 0 ? device::scratch_piece(1) + scratch : 0);
+}
+
 // Of one program at a time, and of the update.
 std::int64_t activation_bytes(const StepPlan& p) {
   std::int64_t most =
@@ -16,8 +26,7 @@ std::int64_t activation_bytes(const StepPlan& p) {
                    : 0;
   for (const ShapePlan& s : p.shapes)
     most = std::max({most, s.train_program.arena_bytes(), s.evaluation.program().arena_bytes()});
-  return std::max(most, optimizer_of(p.config).rule->workspace_bytes(
-                            p.model->parameters(), p.mesh.layout, accum_type(p.dtype)));
+  return std::max(most, rule_memory(p));
 }
 
 optim::Optimizer::Flat lay_out_flat(const StepPlan& p, device::Arena& arena) {

@@ -189,7 +189,8 @@ void Engine::run_pass(const plan::ShapePlan& shape, const plan::Pass& pass,
         });
       }
     if (&pass != &shape.passes.back()) return;
-    const device::ScratchScope scratch(stream, idle_memory());
+    const device::ScratchScope scratch(
+        stream, idle_memory().subspan(static_cast<std::size_t>(optimizer_.workspace_bytes())));
     part(&StepTimes::norm,
          [&] { optimizer_.measure(stream, memory_.flat, memory_.numbers, memory_.outcome); });
     if (update)

@@ -21,10 +21,8 @@ std::string count(int n, const std::string& what) {
 }
 
 // Why not all ranks compute on GPUs; empty where they can.
-std::string obstacle(const config::Config& config, const std::vector<RankGpus>& ranks) {
+std::string obstacle(const std::vector<RankGpus>& ranks) {
   if (!kCuda) return "this build has no CUDA support; one with -DTFM_CUDA=ON trains on GPUs";
-  if (!config.optimizer.elementwise())
-    return "optimizer " + config::word(config.optimizer.type) + " is not implemented on GPUs";
   for (const RankGpus& r : ranks) {
     if (r.gpus == 0) return "host " + r.host + " has no GPU that this build can use";
     if (r.gpus < r.ranks)
@@ -42,7 +40,7 @@ DeviceChoice choose_device(const config::Config& config, const std::vector<RankG
   for (const RankGpus& r : ranks)
     if (r.gpus > 0) idle[r.host] = r.gpus;
   if (idle.empty()) return {};
-  const std::string why = obstacle(config, ranks);
+  const std::string why = obstacle(ranks);
   if (why.empty())
     return {config::DeviceKind::cuda,
             "device is auto, which is a GPU for each rank here; the GPU code of this version is "

@@ -8,10 +8,9 @@ namespace {
 
 using config::DeviceKind;
 
-config::Config config_of(DeviceKind device, config::OptimizerType optimizer = {}) {
+config::Config config_of(DeviceKind device) {
   config::Config c;
   c.device = device;
-  c.optimizer.type = optimizer;
   return c;
 }
 
@@ -51,9 +50,6 @@ TEST(DeviceChoice, OtherwiseSaysWhyGpusStayIdle) {
              {"2 GPUs stay idle", "host b has no GPU", "device=cpu"});
   expect_cpu(choose_device(c, {{"a", 2, 1}, {"a", 2, 1}}),
              {"1 GPU stays idle", "2 ranks would share 1 GPU", "device=cuda"});
-  expect_cpu(
-      choose_device(config_of(DeviceKind::automatic, config::OptimizerType::muon), kOfTheirOwn),
-      {"6 GPUs stay idle", "optimizer muon"});
 }
 #else
 TEST(DeviceChoice, ABuildWithoutCudaSaysThatGpusStayIdle) {

@@ -5,6 +5,7 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/simd_half.h"
 #include "kernels/optimizer.inl"
+#include "kernels/part_update.h"
 
 namespace tfm::kernels {
 namespace {
@@ -134,29 +135,42 @@ void square_sum(cpu::Stream& stream, const SquareSumArgs<T>& a) {
   for (const double loss : a.outcome->loss) a.outcome->squares.bad_losses += !finite(loss);
 }
 
+namespace {
+
+// `to` += the squares at x, which are those of elements [begin, begin + n) of a buffer.
 template <class T>
-void add_squares(cpu::Stream& stream, const T* x, Range range, SquareSum& to) {
-  const std::int64_t aligned = std::min(range.end, round_up(range.begin, kBlock));
+void add_exactly(cpu::Stream& stream, const T* x, std::int64_t begin, std::int64_t n,
+                 SquareSum& to) {
+  const std::int64_t head = std::min(n, round_up(begin, kBlock) - begin);
   RangeSums sums;
-  sums.add(stream, x, aligned - range.begin, 1);
-  sums.add(stream, x + aligned - range.begin, range.end - aligned, 1);
+  sums.add(stream, x, head, 1);
+  sums.add(stream, x + head, n - head, 1);
   const SquareSum some = sums.result();
   for (std::size_t k = 0; k < std::size(some.limb); ++k) to.limb[k] += some.limb[k];
   to.too_large += some.too_large;
   to.plain += some.plain;
 }
 
-double total(const SquareSum& squares) { return total_of(squares); }
+}  // namespace
+
+template <class T, class P>
+void add_squares(cpu::Stream& stream, const PartSquaresArgs<T, P>& a) {
+  if (a.outcome->applied == 0) return;
+  for (const PartElements<T, P>& r : a.ranges) {
+    add_exactly(stream, r.param, r.begin, r.n, a.sums[r.part].weights);
+    add_exactly(stream, r.grad, r.begin, r.n, a.sums[r.part].direction);
+  }
+}
 
 void clip(cpu::Stream&, const ClipArgs& a) { decide_update(a); }
 
 #define TFM_INSTANTIATE_RULE(Rule, T, P) \
   template void update(cpu::Stream&, const UpdateArgs<Rule, T, P>&);
-#define TFM_INSTANTIATE(T, P) TFM_UPDATE_RULES(TFM_INSTANTIATE_RULE, T, P)
+#define TFM_INSTANTIATE(T, P)                                            \
+  template void add_squares(cpu::Stream&, const PartSquaresArgs<T, P>&); \
+  TFM_UPDATE_RULES(TFM_INSTANTIATE_RULE, T, P)
 TFM_UPDATES(TFM_INSTANTIATE)
 template void square_sum(cpu::Stream&, const SquareSumArgs<float>&);
 template void square_sum(cpu::Stream&, const SquareSumArgs<double>&);
-template void add_squares(cpu::Stream&, const float*, Range, SquareSum&);
-template void add_squares(cpu::Stream&, const double*, Range, SquareSum&);
 
 }  // namespace tfm::kernels

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/factored_moments.h"
 #include "optim/rules/by_part.h"
 #include "optim/rules/registry.h"
 
@@ -36,144 +37,113 @@ class Adafactor final : public Rule {
   }
   std::int64_t workspace_bytes(const nn::ParameterSet& parameters, const comm::Layout&,
                                DType) const override {
-    const Sums n(parameters);
-    return static_cast<std::int64_t>(n.means * sizeof(std::int64_t) +
-                                     2 * n.parts * sizeof(SquareSum));
+    return Workspace(parameters).bytes;
+  }
+  std::int64_t scratch_bytes(const nn::ParameterSet& parameters) const override {
+    std::int64_t most = kernels::part_update_scratch();
+    for (const nn::PartSlice& s : parameters.slices())
+      if (s.full.rank() > 1 && s.elements() > 0)
+        most = std::max(most, kernels::column_sum_scratch(s.elements() / width_of(s), width_of(s),
+                                                          sizeof(std::int64_t)));
+    return most;
   }
   std::vector<comm::CollectiveCall> collectives(const nn::ParameterSet& parameters,
                                                 const comm::Layout& layout, DType) const override {
-    const Sums n(parameters);
-    return {reduction_of<std::int64_t>(layout, n.means),
-            reduction_of<SquareSum>(layout, 2 * n.parts)};
+    return {reduction_of(layout, Workspace(parameters).sums * kWord),
+            reduction_of(layout, squares_bytes(parameters))};
   }
+  double further_accesses() const override { return 6; }
   void update(const Update& u) const override {
-    on_host(u, [&]<class P>(cpu::Stream& stream) { update_on<P>(stream, u); });
+    on_stream(u, [&]<class P>(auto& stream) { update_on<P>(stream, u); });
   }
 
  private:
-  // In the workspace: sums of each matrix' rows and columns, then for each part the squares of the
-  // weights and those of the direction.
-  struct Sums {
-    explicit Sums(const nn::ParameterSet& parameters) : parts(parameters.slices().size()) {
-      for (const nn::PartSlice& s : parameters.slices()) {
-        first.push_back(means);
-        if (s.full.rank() > 1) means += static_cast<std::size_t>(s.full[0] + s.full[1]);
-      }
+  static constexpr std::int64_t kWord = sizeof(std::int64_t);
+  static_assert(sizeof(double) == kWord);
+
+  // Sums of all matrices, which lie as their states do; the squares of all parts; the mean of each
+  // matrix.
+  struct Workspace {
+    explicit Workspace(const nn::ParameterSet& parameters) {
+      for (const nn::PartSlice& s : parameters.slices())
+        if (s.full.rank() > 1) sums += s.full[0] + s.full[1];
+      bytes = sums * kWord + squares_bytes(parameters) + std::ssize(parameters.slices()) * kWord;
     }
-    std::size_t parts, means = 0;
-    std::vector<std::size_t> first;  // of each part
+    std::int64_t sums = 0, bytes = 0;
   };
 
-  template <class T>
-  static kernels::MatrixRange<T> matrix(const Update& u, const nn::PartSlice& s,
-                                        const PartRange& r) {
-    return {r.first, r.count(), s.axis == 1 ? s.end - s.begin : s.full[1], u.gradients<T>(r),
-            u.outcome->gradient_factor};
-  }
-  // Of this rank's rows and columns within those of a whole part.
-  static std::int64_t first_row(const nn::PartSlice& s) { return s.axis == 0 ? s.begin : 0; }
-  static std::int64_t first_column(const nn::PartSlice& s) { return s.axis == 1 ? s.begin : 0; }
-
-  // What makes whole numbers of squares, none of whose sums exceeds that of the clipped gradient: a
-  // power of two.
-  static double scale_of(const Update& u) {
-    const double norm = u.outcome->norm * u.outcome->gradient_factor * u.numbers->loss_scale;
-    int exponent = 0;
-    std::frexp(norm * norm, &exponent);
-    return norm > 0 ? std::ldexp(1, 61 - exponent) : 1;
+  static std::int64_t width_of(const nn::PartSlice& s) {
+    return s.axis == 1 ? s.end - s.begin : s.full[1];
   }
 
-  template <class T>
-  void add_to_means(cpu::Stream& stream, const Update& u, const Sums& n,
-                    std::span<std::int64_t> sums) const {
+  // The matrices, and this rank's ranges of them that `chosen` says, in the order of parts.
+  template <class T, class Chosen>
+  static std::span<const kernels::MatrixElements<T>> matrix_elements(
+      const Update& u, std::span<const kernels::MatrixMeans<T>> matrices, Chosen&& chosen) {
+    thread_local std::vector<kernels::MatrixElements<T>> ranges;  // keeps its memory
+    ranges.clear();
+    std::size_t next = 0;  // matrix
     for (const PartRange& r : u.shards.parts) {
-      const auto part = static_cast<std::size_t>(r.part);
-      const nn::PartSlice& s = u.parameters.slices()[part];
-      if (!r.counted || s.full.rank() == 1) continue;
-      std::int64_t* const rows = sums.data() + n.first[part];
-      kernels::add_squares(stream, matrix<T>(u, s, r), scale_of(u), rows + first_row(s),
-                           rows + s.full[0] + first_column(s));
+      const nn::PartSlice& s = slice_of(u, r);
+      if (s.full.rank() == 1 || !chosen(r)) continue;
+      while (matrices[next].part != r.part) ++next;
+      const kernels::MatrixMeans<T>& m = matrices[next];
+      // Of this rank's rows and columns within those of the whole part.
+      const std::int64_t row = s.axis == 0 ? s.begin : 0,
+                         column = m.rows + (s.axis == 1 ? s.begin : 0);
+      ranges.push_back({r.count(), r.first, width_of(s), u.gradients<T>(r), m.sums + row,
+                        m.sums + column, m.means + row, m.means + column, m.mean});
     }
+    return ranges;
   }
-
-  // The means of every matrix, which follow from the same sums on every rank.
   template <class T>
-  void update_means(const Update& u, const Sums& n, std::span<const std::int64_t> sums) const {
-    const auto& slices = u.parameters.slices();
+  static std::span<const kernels::MatrixMeans<T>> matrix_means(const Update& u, std::int64_t* sums,
+                                                               double* mean) {
+    thread_local std::vector<kernels::MatrixMeans<T>> matrices;
+    matrices.clear();
     for (const PartState& state : u.shards.part_states) {
-      const auto part = static_cast<std::size_t>(state.part);
-      const Shape& full = slices[part].full;
-      const bool rows = state.name == "adafactor.row";
-      const std::int64_t* const sum =
-          sums.data() + n.first[part] + (rows ? 0 : static_cast<std::size_t>(full[0]));
-      T* const mean = static_cast<T*>(u.flat.state) + state.offset;
-      const double scale = 1 / (scale_of(u) * static_cast<double>(full[rows ? 1 : 0]));
-      for (std::int64_t i = 0; i < state.shape.elements(); ++i)
-        mean[i] += (static_cast<T>(static_cast<double>(sum[i]) * scale) - mean[i]) *
-                   static_cast<T>(u.numbers->update.correction1);
+      if (state.name != "adafactor.row") continue;
+      const Shape& full = u.parameters.slices()[static_cast<std::size_t>(state.part)].full;
+      matrices.push_back({state.part, full[0], full[1], sums,
+                          static_cast<T*>(u.flat.state) + state.offset, mean + state.part});
+      sums += full[0] + full[1];
     }
+    return matrices;
   }
 
-  template <class T>
-  void divide_by_roots(cpu::Stream& stream, const Update& u) const {
-    std::vector<std::pair<const T*, T>> rows(
-        u.parameters.slices().size());  // of each matrix, and their mean
-    for (const PartState& state : u.shards.part_states)
-      if (state.name == "adafactor.row") {
-        const T* const row = static_cast<const T*>(u.flat.state) + state.offset;
-        double sum = 0;
-        for (std::int64_t i = 0; i < state.shape.elements(); ++i) sum += row[i];
-        rows[static_cast<std::size_t>(state.part)] = {
-            row, static_cast<T>(
-                     std::max(options_.eps1, sum / static_cast<double>(state.shape.elements())))};
-      }
-    for (const PartRange& r : u.shards.parts) {
-      const auto part = static_cast<std::size_t>(r.part);
-      const nn::PartSlice& s = u.parameters.slices()[part];
-      if (const auto& [row, mean] = rows[part]; row)
-        kernels::divide_by_root(stream, matrix<T>(u, s, r), row + first_row(s),
-                                row + s.full[0] + first_column(s), mean, options_.eps1);
-      else
-        kernels::divide_by_root(
-            stream, kernels::DivideByRootArgs<T>{r.count(), u.numbers->update.correction1,
-                                                 options_.eps1, u.outcome->gradient_factor,
-                                                 u.gradients<T>(r), u.state<T>(r, 0)});
-    }
-  }
-
-  template <class P>
-  void update_on(cpu::Stream& stream, const Update& u) const {
+  template <class P, class Stream>
+  void update_on(Stream& stream, const Update& u) const {
     using T = Accum<P>;
-    const bool applied = u.outcome->applied != 0;
-    const Sums n(u.parameters);
-    const std::span<std::int64_t> means = clear_sums<std::int64_t>(u, n.means);
-    const std::span<SquareSum> squares = clear_sums<SquareSum>(u, 2 * n.parts, means.size_bytes());
-    if (applied) add_to_means<T>(stream, u, n, means);
-    u.calls->next({means.data(), DType::i64, {std::ssize(means)}});
-    if (applied) {
-      update_means<T>(u, n, means);
-      divide_by_roots<T>(stream, u);
-      for (const PartRange& r : u.shards.parts) {
-        const std::size_t part = 2 * static_cast<std::size_t>(r.part);
-        add_squares(stream, r, u.weights<T>(r), squares[part]);
-        add_squares(stream, r, u.gradients<T>(r), squares[part + 1]);
-      }
-    }
+    const Workspace w(u.parameters);
+    auto* const sums = static_cast<std::int64_t*>(u.flat.workspace);
+    auto* const squares = reinterpret_cast<kernels::PartSquares*>(sums + w.sums);
+    auto* const mean = reinterpret_cast<double*>(squares + u.parameters.slices().size());
+    const auto any = [](const PartRange&) { return true; };
+    const auto counts = [](const PartRange& r) { return r.counted; };
+    const auto matrices = matrix_means<T>(u, sums, mean);
+
+    clear(stream, sums, w.bytes);
+    kernels::add_row_column_squares(
+        stream, kernels::RowColumnSquaresArgs<T>{matrix_elements<T>(u, matrices, counts), u.numbers,
+                                                 u.outcome});
+    u.calls->next({sums, DType::i64, {w.sums}});
+    kernels::update_means(
+        stream, kernels::UpdateMeansArgs<T>{matrices, options_.eps1, u.numbers, u.outcome});
+    kernels::divide_by_means(
+        stream, kernels::DivideByMeansArgs<T>{matrix_elements<T>(u, matrices, any), options_.eps1,
+                                              u.outcome});
+    const auto vectors = part_elements<P>(u, [](const PartRange& r) { return r.group == 1; });
+    kernels::divide_by_root(
+        stream, kernels::DivideByRootArgs<T, P>{vectors, options_.eps1, u.numbers, u.outcome});
+    kernels::add_squares(
+        stream, kernels::PartSquaresArgs<T, P>{part_elements<P>(u, counts), u.outcome, squares});
     all_reduce(u, squares);
-    if (!applied) return;
-    const UpdateNumbers& now = u.numbers->update;
-    for (const PartRange& r : u.shards.parts) {
-      const auto part = static_cast<std::size_t>(r.part);
-      const auto elements = static_cast<double>(u.parameters.slices()[part].full.elements());
-      const auto root_mean = [&](const SquareSum& sum) {
-        return std::sqrt(kernels::total(sum) / elements);
-      };
-      const double scale = std::max(options_.eps2, root_mean(squares[2 * part])),
-                   clip = std::max(1.0, root_mean(squares[2 * part + 1]) / options_.clip_threshold);
-      descend<P>(stream, u, r, 0, r.count(), u.gradients<T>(r),
-                 1 - (r.decay ? now.lr * weight_decay_ : 0),
-                 std::min(now.lr, now.correction2) * scale / clip);
-    }
+    kernels::descend(stream, kernels::DescendArgs<kernels::ClippedRms, T, P>{
+                                 part_elements<P>(u, any),
+                                 {options_.eps2, options_.clip_threshold, weight_decay_},
+                                 u.numbers,
+                                 u.outcome,
+                                 squares});
   }
 
   config::AdafactorConfig options_;

@@ -1,54 +1,60 @@
 #pragma once
 // Rules that look at whole parts of parameters: a query's weight, not the query's, key's and
-// value's that are stored as one. They run on CPUs.
+// value's that are stored as one.
+#include "kernels/elementwise.h"
 #include "kernels/part_update.h"
+#include "kernels/scratch.h"
 #include "optim/shards.h"
 
 namespace tfm::optim {
 
-// f(stream, P{}) where P is the type of the parameters; config validation has refused GPUs.
+// f(stream) where P is the type of the parameters.
 template <class F>
-void on_host(const Update& u, F&& f) {
-  auto* const stream = std::get_if<cpu::Stream*>(&u.stream);
-  TFM_CHECK(stream, "this optimizer is not implemented on GPUs");
-  with_float(u.dtype, [&]<class P>() { f.template operator()<P>(**stream); });
+void on_stream(const Update& u, F&& f) {
+  device::on(u.stream, [&](auto& stream) {
+    with_float(u.dtype, [&]<class P>() { f.template operator()<P>(stream); });
+  });
 }
 
-// So many sums in the rule's workspace, from `first` bytes on.
-template <class S>
-std::span<S> clear_sums(const Update& u, std::size_t n, std::size_t first = 0) {
-  const std::span<S> sums(reinterpret_cast<S*>(static_cast<std::byte*>(u.flat.workspace) + first),
-                          n);
-  std::ranges::fill(sums, S{});
-  return sums;
-}
-inline void all_reduce(const Update& u, std::span<SquareSum> sums) {
-  u.calls->next(
-      {sums.data(), DType::f64, {static_cast<std::int64_t>(sums.size_bytes() / sizeof(double))}});
-}
-// Sums of one collective over all ranks that have the same parts.
-template <class S>
-comm::CollectiveCall reduction_of(const comm::Layout& layout, std::size_t sums) {
-  return {comm::Collective::all_reduce_sum, layout.stage(),
-          static_cast<std::int64_t>(sums * sizeof(S))};
-}
-// Where an element of a part is counted, it is so by one of the ranks that update it.
-template <class T>
-void add_squares(cpu::Stream& stream, const PartRange& r, const T* x, SquareSum& to) {
-  if (r.counted) kernels::add_squares(stream, x, kernels::Range{r.begin, r.end}, to);
+inline const nn::PartSlice& slice_of(const Update& u, const PartRange& r) {
+  return u.parameters.slices()[static_cast<std::size_t>(r.part)];
 }
 
-// The weights of `count` elements of a range from its element `first` on, and what follows from
-// them.
-template <class P>
-void descend(cpu::Stream& stream, const Update& u, const PartRange& r, std::int64_t first,
-             std::int64_t count, const Accum<P>* direction, double shrink, double step) {
+// Of this rank's ranges those that `chosen` says; until the next call from the same place.
+template <class P, class Chosen>
+std::span<const kernels::PartElements<Accum<P>, P>> part_elements(const Update& u,
+                                                                  Chosen&& chosen) {
   using T = Accum<P>;
-  const auto from = [&](auto* p) { return p ? p + first : nullptr; };
-  kernels::descend(
-      stream, kernels::DescendArgs<T, P>{count, shrink, step, u.numbers->update.keep, direction,
-                                         from(u.weights<T>(r)), from(u.average<T>(r)),
-                                         from(u.rounded<P>(r))});
+  thread_local std::vector<kernels::PartElements<T, P>> ranges;  // keeps its memory
+  ranges.clear();
+  for (const PartRange& r : u.shards.parts) {
+    if (!chosen(r)) continue;
+    const Shape& full = slice_of(u, r).full;
+    ranges.push_back({r.count(), r.begin, full[0], full.rank() > 1 ? full[1] : 1, r.part, r.decay,
+                      u.weights<T>(r), u.gradients<T>(r), u.state<T>(r, 0), u.state<T>(r, 1),
+                      u.average<T>(r), u.rounded<P>(r)});
+  }
+  return ranges;
+}
+
+template <class Stream>
+void clear(Stream& stream, void* memory, std::int64_t bytes) {
+  kernels::fill(stream, kernels::FillArgs<double>{bytes / static_cast<std::int64_t>(sizeof(double)),
+                                                  0, static_cast<double*>(memory)});
+}
+
+// Squares of all parts.
+inline std::int64_t squares_bytes(const nn::ParameterSet& parameters) {
+  return std::ssize(parameters.slices()) * static_cast<std::int64_t>(sizeof(kernels::PartSquares));
+}
+inline void all_reduce(const Update& u, kernels::PartSquares* squares) {
+  u.calls->next({squares,
+                 DType::f64,
+                 {squares_bytes(u.parameters) / static_cast<std::int64_t>(sizeof(double))}});
+}
+// Of sums over all ranks that have the same parts.
+inline comm::CollectiveCall reduction_of(const comm::Layout& layout, std::int64_t bytes) {
+  return {comm::Collective::all_reduce_sum, layout.stage(), bytes};
 }
 
 }  // namespace tfm::optim

@@ -1,8 +1,6 @@
 // LAMB (You et al. 2020): Adam's direction with weight decay in it, scaled for each part by the
 // norm of its weights over that of the direction. Parameters without weight decay (biases, norms,
 // position tables) are not scaled, as in the authors' program.
-#include <cmath>
-
 #include "optim/rules/adam.h"
 #include "optim/rules/by_part.h"
 #include "optim/rules/registry.h"
@@ -20,48 +18,39 @@ class Lamb final : public Rule {
   }
   std::int64_t workspace_bytes(const nn::ParameterSet& parameters, const comm::Layout&,
                                DType) const override {
-    return static_cast<std::int64_t>(sums(parameters) * sizeof(SquareSum));
+    return squares_bytes(parameters);
+  }
+  std::int64_t scratch_bytes(const nn::ParameterSet&) const override {
+    return kernels::part_update_scratch();
   }
   std::vector<comm::CollectiveCall> collectives(const nn::ParameterSet& parameters,
                                                 const comm::Layout& layout, DType) const override {
-    return {reduction_of<SquareSum>(layout, sums(parameters))};
+    return {reduction_of(layout, squares_bytes(parameters))};
   }
+  double further_accesses() const override { return 5; }
   void update(const Update& u) const override {
-    on_host(u, [&]<class P>(cpu::Stream& stream) { update_on<P>(stream, u); });
+    on_stream(u, [&]<class P>(auto& stream) { update_on<P>(stream, u); });
   }
 
  private:
-  // Squares of the weights and of the direction, of each part.
-  static std::size_t sums(const nn::ParameterSet& p) { return 2 * p.slices().size(); }
-
-  template <class P>
-  void update_on(cpu::Stream& stream, const Update& u) const {
+  template <class P, class Stream>
+  void update_on(Stream& stream, const Update& u) const {
     using T = Accum<P>;
-    const bool applied = u.outcome->applied != 0;
-    const std::span<SquareSum> squares = clear_sums<SquareSum>(u, sums(u.parameters));
-    const auto of = [&](const PartRange& r) {
-      return squares.subspan(2 * static_cast<std::size_t>(r.part), 2);
-    };
-    for (const PartRange& r : u.shards.parts) {
-      if (!applied) break;
-      const kernels::AdamRule rule{config_.beta1, config_.beta2, config_.eps,
-                                   r.decay ? config_.weight_decay : 0};
-      T* const direction = u.gradients<T>(r);
-      kernels::adam_direction(
-          stream, kernels::AdamDirectionArgs<T>{r.count(), rule, u.numbers->update,
-                                                u.outcome->gradient_factor, u.weights<T>(r),
-                                                direction, u.state<T>(r, 0), u.state<T>(r, 1)});
-      if (!r.decay) continue;
-      add_squares(stream, r, u.weights<T>(r), of(r)[0]);
-      add_squares(stream, r, direction, of(r)[1]);
-    }
+    auto* const squares = static_cast<kernels::PartSquares*>(u.flat.workspace);
+    const auto all = part_elements<P>(u, [](const PartRange&) { return true; });
+    const auto counted =
+        part_elements<P>(u, [](const PartRange& r) { return r.decay && r.counted; });
+    clear(stream, squares, squares_bytes(u.parameters));
+    kernels::adam_direction(stream,
+                            kernels::AdamDirectionArgs<T, P>{
+                                all,
+                                {config_.beta1, config_.beta2, config_.eps, config_.weight_decay},
+                                u.numbers,
+                                u.outcome});
+    kernels::add_squares(stream, kernels::PartSquaresArgs<T, P>{counted, u.outcome, squares});
     all_reduce(u, squares);
-    for (const PartRange& r : u.shards.parts) {
-      if (!applied) break;
-      const double weights = kernels::total(of(r)[0]), direction = kernels::total(of(r)[1]),
-                   ratio = weights > 0 && direction > 0 ? std::sqrt(weights / direction) : 1;
-      descend<P>(stream, u, r, 0, r.count(), u.gradients<T>(r), 1, u.numbers->update.lr * ratio);
-    }
+    kernels::descend(stream, kernels::DescendArgs<kernels::TrustRatio, T, P>{
+                                 all, {}, u.numbers, u.outcome, squares});
   }
 
   config::OptimizerConfig config_;

@@ -5,8 +5,9 @@
 // The ranks take one whole matrix each, the largest ones first. In such a round reduce-scatters
 // bring the shards of every matrix together on its rank, and all-gathers bring the results to all;
 // each exchanges a window of every matrix, so that the buffer is no larger than one of them.
+#include "kernels/muon.h"
+
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include "kernels/elementwise.h"
@@ -68,18 +69,18 @@ std::vector<Round> rounds_of(const nn::ParameterSet& parameters, int ranks) {
 }
 
 // Newton-Schulz: a polynomial that brings the singular values of x near 1, `steps` times.
-template <class T>
-void orthogonalize(cpu::Stream& stream, T* x, std::int64_t rows, std::int64_t cols,
-                   std::int64_t steps, T* workspace) {
+template <class T, class Stream>
+void orthogonalize(Stream& stream, T* x, std::int64_t rows, std::int64_t cols, std::int64_t steps,
+                   T* workspace) {
   constexpr double a = 3.4445, b = -4.7750, c = 2.0315;
   const bool wide = rows <= cols;
   const std::int64_t n = rows * cols, side = std::min(rows, cols);
   T *const gram = workspace, *const polynomial = gram + side * side,
            *const next = polynomial + side * side;
-  const auto copy = [&](std::int64_t count, const T* from, T* to, double scale = 1) {
-    kernels::copy(stream, kernels::CopyArgs<T>{count, from, to, false, static_cast<T>(scale)});
+  const auto copy = [&](std::int64_t count, const T* from, T* to) {
+    kernels::copy(stream, kernels::CopyArgs<T>{count, from, to});
   };
-  copy(n, x, x, 1 / std::max(std::sqrt(kernels::sum_of_squares<T>(stream, n, x)), kLeastNorm));
+  kernels::normalize(stream, kernels::NormalizeArgs<T>{n, kLeastNorm, x});
   for (std::int64_t step = 0; step < steps; ++step) {
     kernels::gemm(stream, kernels::GemmArgs<T>{.transpose_a = !wide,
                                                .transpose_b = wide,
@@ -169,64 +170,75 @@ class Muon final : public Rule {
     }
     return all;
   }
+  double further_accesses() const override { return 7; }
   void update(const Update& u) const override {
-    on_host(u, [&]<class P>(cpu::Stream& stream) { update_matrices<P>(stream, u); });
+    on_stream(u, [&]<class P>(auto& stream) { update_matrices<P>(stream, u); });
     update_elements(
         u, kernels::AdamRule{config_.beta1, config_.beta2, config_.eps, config_.weight_decay});
   }
 
  private:
-  template <class P>
-  void update_matrices(cpu::Stream& stream, const Update& u) const {
+  // Where an update is not applied, gradients are what they are, and nothing follows from them.
+  template <class P, class Stream>
+  void update_matrices(Stream& stream, const Update& u) const {
     using T = Accum<P>;
-    if (u.outcome->applied != 0)
-      for (const PartRange& r : u.shards.parts)
-        if (r.group == kMatrices)
-          kernels::momentum(
-              stream,
-              kernels::MomentumArgs<T>{r.count(), config_.muon.momentum, u.outcome->gradient_factor,
-                                       config_.muon.nesterov, u.gradients<T>(r), u.state<T>(r, 0)});
+    const auto matrices =
+        part_elements<P>(u, [](const PartRange& r) { return r.group == kMatrices; });
+    kernels::momentum(stream, kernels::MomentumArgs<T, P>{matrices, config_.muon.momentum,
+                                                          config_.muon.nesterov, u.outcome});
     for (const Round& round : rounds_of(u.parameters, u.mesh.stage().size()))
-      update_round<P>(stream, u, round);
+      orthogonalize_round<T>(stream, u, round);
+    const kernels::MatrixRate rate{config_.muon.lr / config_.lr, config_.weight_decay,
+                                   config_.muon.adjust_lr == config::AdjustLr::match_rms_adamw};
+    kernels::descend(stream, kernels::DescendArgs<kernels::MatrixRate, T, P>{matrices, rate,
+                                                                             u.numbers, u.outcome});
   }
 
-  template <class P>
-  void update_round(cpu::Stream& stream, const Update& u, const Round& round) const {
-    using T = Accum<P>;
-    const bool applied = u.outcome->applied != 0;
+  // In place of the gradients.
+  template <class T, class Stream>
+  void orthogonalize_round(Stream& stream, const Update& u, const Round& round) const {
     const std::int64_t ranks = std::ssize(round.parts), rank = u.mesh.stage().rank();
     T *const all = static_cast<T*>(u.flat.workspace), *const own = all + ranks * round.window(),
              *const rest = own + round.elements;
     const auto tensor = [](T* data, std::int64_t n) { return Tensor{data, dtype_of<T>, {n}}; };
     round.each_window([&](std::int64_t first, std::int64_t count) {
       kernels::fill(stream, kernels::FillArgs<T>{ranks * count, T(0), all});
-      if (applied)
-        each_piece(u, round, first, count,
-                   [&](const PartRange& r, std::int64_t at, std::int64_t to, std::int64_t n) {
-                     if (r.counted) std::copy_n(u.gradients<T>(r) + at, n, all + to);
-                   });
+      each_piece(u, round, first, count, [&](const PartRange& r, const Piece& p) {
+        if (r.counted)
+          copy(stream, p, u.gradients<T>(r) + p.own, p.own_stride, all + p.other, p.other_stride);
+      });
       u.calls->next(tensor(all, ranks * count), tensor(own + first, count));
     });
-    if (const int part = round.parts[static_cast<std::size_t>(rank)]; applied && part >= 0) {
+    if (const int part = round.parts[static_cast<std::size_t>(rank)]; part >= 0) {
       const Shape& full = u.parameters.slices()[static_cast<std::size_t>(part)].full;
       orthogonalize(stream, own, full[0], full[1], config_.muon.ns_steps, rest);
     }
-    const double lr = u.numbers->update.lr * (config_.muon.lr / config_.lr);
     round.each_window([&](std::int64_t first, std::int64_t count) {
       u.calls->next(tensor(own + first, count), tensor(all, ranks * count));
-      if (!applied) return;
-      each_piece(u, round, first, count,
-                 [&](const PartRange& r, std::int64_t at, std::int64_t from, std::int64_t n) {
-                   const auto part = static_cast<std::size_t>(r.part);
-                   descend<P>(stream, u, r, at, n, all + from,
-                              1 - (r.decay ? lr * config_.weight_decay : 0),
-                              lr * scale_of(u.parameters.slices()[part].full));
-                 });
+      each_piece(u, round, first, count, [&](const PartRange& r, const Piece& p) {
+        copy(stream, p, all + p.other, p.other_stride, u.gradients<T>(r) + p.own, p.own_stride);
+      });
     });
   }
 
-  // f(range, element of it, element of the exchanged windows, count) for this rank's elements of
-  // the round's matrices within [first, first + window).
+  // Rows of this rank's elements of a range, and where they lie in the exchanged windows.
+  struct Piece {
+    std::int64_t rows = 0, cols = 0;
+    std::int64_t own = 0, own_stride = 0;  // own: element of the range
+    std::int64_t other = 0, other_stride = 0;
+  };
+  template <class T, class Stream>
+  static void copy(Stream& stream, const Piece& p, const T* from, std::int64_t from_stride, T* to,
+                   std::int64_t to_stride) {
+    if (p.rows == 1)
+      kernels::copy(stream, kernels::CopyArgs<T>{p.cols, from, to});
+    else
+      kernels::copy_rows(
+          stream, kernels::CopyRowsArgs<T>{p.rows, p.cols, from, from_stride, to, to_stride});
+  }
+
+  // f(range, piece) for this rank's elements of the round's matrices within [first, first +
+  // window).
   template <class F>
   static void each_piece(const Update& u, const Round& round, std::int64_t first,
                          std::int64_t window, F&& f) {
@@ -234,24 +246,22 @@ class Muon final : public Rule {
       const auto rank = std::ranges::find(round.parts, r.part);
       if (rank == round.parts.end()) continue;
       const std::int64_t to = (rank - round.parts.begin()) * window - first;
-      each_run(u.parameters.slices()[static_cast<std::size_t>(r.part)], r,
-               [&](std::int64_t whole, std::int64_t flat, std::int64_t count) {
-                 const std::int64_t begin = std::max(whole, first),
-                                    end = std::min(whole + count, first + window);
-                 if (begin < end) f(r, flat - r.begin + begin - whole, to + begin, end - begin);
-               });
+      Piece some;  // runs of one length, one below the other
+      each_run(slice_of(u, r), r, [&](std::int64_t whole, std::int64_t flat, std::int64_t count) {
+        const std::int64_t begin = std::max(whole, first),
+                           end = std::min(whole + count, first + window);
+        if (begin >= end) return;
+        const Piece run{1,           end - begin, flat - r.begin + begin - whole,
+                        end - begin, to + begin,  slice_of(u, r).full[1]};
+        if (some.cols == run.cols && some.other + some.rows * some.other_stride == run.other) {
+          ++some.rows;
+          return;
+        }
+        if (some.rows > 0) f(r, some);
+        some = run;
+      });
+      if (some.rows > 0) f(r, some);
     }
-  }
-
-  double scale_of(const Shape& full) const {
-    const auto rows = static_cast<double>(full[0]), cols = static_cast<double>(full[1]);
-    switch (config_.muon.adjust_lr) {
-      case config::AdjustLr::original:
-        return std::sqrt(std::max(1.0, rows / cols));
-      case config::AdjustLr::match_rms_adamw:
-        return 0.2 * std::sqrt(std::max(rows, cols));
-    }
-    internal_error("unhandled enum value");
   }
 
   config::OptimizerConfig config_;

@@ -17,6 +17,8 @@ namespace {
 struct Case {
   std::string name, model, precision;
   double bound;  // of the losses, relative
+  std::string optimizer = "adamw";
+  double lr = 1e-3;
 };
 
 const std::vector<Case> kCases{
@@ -67,7 +69,8 @@ config::Config config_of(const Case& c, const std::string& device) {
           ", path: none.bin}}\n",
       "test",
       {"train.seq_len=16", "train.global_batch_size=4", "train.micro_batch_size=2",
-       "loss.label_smoothing=0.1", "optimizer.ema=0.9", "recompute=selective"});
+       "loss.label_smoothing=0.1", "optimizer.ema=0.9", "recompute=selective",
+       "optimizer.type=" + c.optimizer});
   config::resolve_for_ranks(config, 1);
   return config;
 }
@@ -104,8 +107,7 @@ class OnTheDevice : public testing::TestWithParam<Case> {
   }
 };
 
-TEST_P(OnTheDevice, TrainsAsTheCpuDoes) {
-  const Case& c = GetParam();
+void expect_trained_as_by_the_cpu(const Case& c) {
   train::Engine host(plan::make_step_plan(config_of(c, "cpu"), comm::single_mesh()), 1);
   train::Engine device(plan::make_step_plan(config_of(c, "cuda"), comm::single_mesh()),
                        device::Device(std::make_shared<cuda::Stream>(0), 1));
@@ -114,8 +116,8 @@ TEST_P(OnTheDevice, TrainsAsTheCpuDoes) {
   device.initialize_parameters();
   EXPECT_EQ(weights(host), weights(device)) << "initial weights";
   for (int step = 1; step <= 3; ++step) {
-    const train::StepResult a = test::train_step(host, step, 1e-3, fill),
-                            b = test::train_step(device, step, 1e-3, fill);
+    const train::StepResult a = test::train_step(host, step, c.lr, fill),
+                            b = test::train_step(device, step, c.lr, fill);
     EXPECT_TRUE(b.applied);
     EXPECT_EQ(a.tokens, b.tokens);
     EXPECT_NEAR(b.loss, a.loss, c.bound * a.loss) << "step " << step;
@@ -128,26 +130,31 @@ TEST_P(OnTheDevice, TrainsAsTheCpuDoes) {
   EXPECT_NEAR(b.mean(), a.mean(), c.bound * a.mean());
 }
 
+TEST_P(OnTheDevice, TrainsAsTheCpuDoes) { expect_trained_as_by_the_cpu(GetParam()); }
+
 #ifdef TFM_EMULATOR_RANKS
-TEST_P(OnTheDevice, StepsTakeNoMemoryOutsideThePlan) {
+void expect_no_memory_outside_the_plan(const Case& c) {
   for (const config::CudaGraphs graphs : {config::CudaGraphs::automatic, config::CudaGraphs::off}) {
-    config::Config c = config_of(GetParam(), "cuda");
-    c.cuda_graphs = graphs;
-    train::Engine e(plan::make_step_plan(c, comm::single_mesh()),
+    config::Config config = config_of(c, "cuda");
+    config.cuda_graphs = graphs;
+    train::Engine e(plan::make_step_plan(config, comm::single_mesh()),
                     device::Device(std::make_shared<cuda::Stream>(0), 1));
     e.initialize_parameters();
-    test::train_step(e, 1, 1e-3, fill);  // which measures
+    test::train_step(e, 1, c.lr, fill);  // which measures
     const long before = emulator::runtime.scratch_allocations;
-    for (int step = 2; step <= 4; ++step) test::train_step(e, step, 1e-3, fill);
+    for (int step = 2; step <= 4; ++step) test::train_step(e, step, c.lr, fill);
     test::evaluate(e, 4, fill);
     EXPECT_EQ(emulator::runtime.scratch_allocations, before)
         << "cuda_graphs: " << config::word(graphs);
   }
 }
+TEST_P(OnTheDevice, StepsTakeNoMemoryOutsideThePlan) {
+  expect_no_memory_outside_the_plan(GetParam());
+}
 #endif
 
-TEST_P(OnTheDevice, GraphsChangeNothing) {
-  config::Config on = config_of(GetParam(), "cuda"), off = on;
+void expect_the_same_with_graphs(const Case& c) {
+  config::Config on = config_of(c, "cuda"), off = on;
   on.cuda_graphs = config::CudaGraphs::on;
   off.cuda_graphs = config::CudaGraphs::off;
   train::Engine recorded(plan::make_step_plan(on, comm::single_mesh()),
@@ -157,8 +164,8 @@ TEST_P(OnTheDevice, GraphsChangeNothing) {
   recorded.initialize_parameters();
   plain.initialize_parameters();
   for (int step = 1; step <= 4; ++step) {
-    const train::StepResult a = test::train_step(recorded, step, 1e-3, fill),
-                            b = test::train_step(plain, step, 1e-3, fill);
+    const train::StepResult a = test::train_step(recorded, step, c.lr, fill),
+                            b = test::train_step(plain, step, c.lr, fill);
     EXPECT_EQ(a.loss, b.loss) << "step " << step;
     EXPECT_EQ(a.grad_norm, b.grad_norm) << "step " << step;
   }
@@ -166,6 +173,8 @@ TEST_P(OnTheDevice, GraphsChangeNothing) {
   EXPECT_EQ(recorded.graphs(), 2) << "the first micro-batch of a step and the last";
   EXPECT_EQ(plain.graphs(), 0);
 }
+
+TEST_P(OnTheDevice, GraphsChangeNothing) { expect_the_same_with_graphs(GetParam()); }
 
 // tfm-verify --as-run: nothing is wrong, and a wrong gradient is named.
 TEST_P(OnTheDevice, IsAsNearToFloat64AsThePlainComputation) {
@@ -270,6 +279,59 @@ TEST_P(OnTheDevice, GeneratesAsTheCpuDoes) {
     largest = std::max(largest, std::abs(want[i])), off = std::max(off, std::abs(want[i] - got[i]));
   EXPECT_LT(off, 2 * c.bound * largest);
 }
+
+// Optimizers that look at whole parts.
+class RulesOnTheDevice : public OnTheDevice {};
+
+TEST_P(RulesOnTheDevice, TrainAsOnTheCpu) { expect_trained_as_by_the_cpu(GetParam()); }
+TEST_P(RulesOnTheDevice, GraphsChangeNothing) { expect_the_same_with_graphs(GetParam()); }
+#ifdef TFM_EMULATOR_RANKS
+TEST_P(RulesOnTheDevice, StepsTakeNoMemoryOutsideThePlan) {
+  expect_no_memory_outside_the_plan(GetParam());
+}
+#endif
+
+class ScaledRulesOnTheDevice : public OnTheDevice {};
+TEST_P(ScaledRulesOnTheDevice, AStepThatIsNotFiniteChangesNothing) {
+  train::Engine e(plan::make_step_plan(config_of(GetParam(), "cuda"), comm::single_mesh()),
+                  device::Device(std::make_shared<cuda::Stream>(0), 1));
+  e.initialize_parameters();
+  const optim::ShardLayout& shards = e.optimizer().shards();
+  const auto contents = [&] {
+    std::vector<float> all(static_cast<std::size_t>(shards.state_elements + 2 * shards.elements));
+    float* to = all.data();
+    for (const auto& [at, n] : {std::pair{e.flat().state, shards.state_elements},
+                                std::pair{e.flat().master, shards.elements},
+                                std::pair{e.flat().average, shards.elements}}) {
+      device::download(e.device().stream(), to, at, n * 4);
+      to += n;
+    }
+    return all;
+  };
+  for (int step = 1; step <= 4; ++step) {  // plain, recorded, replayed
+    const std::vector<float> before = contents();
+    const bool bad = step % 2 == 0;
+    e.loss_scale().value = bad ? 0x1p120 : 1024;
+    EXPECT_EQ(test::train_step(e, step, GetParam().lr, fill).applied, !bad);
+    EXPECT_EQ(contents() == before, bad) << "step " << step;
+  }
+}
+
+const std::string kRulesModel =
+    "family: decoder, n_layers: 1, n_heads: 2, n_kv_heads: 1, d_ff: 40, vocab_size: 37, position: "
+    "rope, norm: rmsnorm, activation: swiglu, tie_embeddings: false";
+const std::vector<Case> kRules{{"lamb", kRulesModel, "fp32", 1e-5, "lamb", 1e-2},
+                               {"adafactor", kRulesModel, "fp32", 1e-5, "adafactor", 1e-2},
+                               {"muon", kRulesModel, "fp32", 1e-5, "muon"}},
+    kScaledRules{{"lamb_fp16", kRulesModel, "fp16", 3e-3, "lamb", 1e-2},
+                 {"adafactor_fp16", kRulesModel, "fp16", 3e-3, "adafactor", 1e-2},
+                 {"muon_fp16", kRulesModel, "fp16", 3e-3, "muon"}};
+INSTANTIATE_TEST_SUITE_P(Models, RulesOnTheDevice, testing::ValuesIn(kRules),
+                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Scaled, RulesOnTheDevice, testing::ValuesIn(kScaledRules),
+                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Models, ScaledRulesOnTheDevice, testing::ValuesIn(kScaledRules),
+                         [](const auto& info) { return info.param.name; });
 
 class TranslatesOnTheDevice : public OnTheDevice {};
 

@@ -205,7 +205,8 @@ constexpr const char* kModel =
 
 std::vector<double> losses(device::Device device, const comm::Mesh& mesh,
                            const std::string& precision, const std::string& backend, int zero,
-                           const std::string& exchange = "gather") {
+                           const std::string& exchange = "gather",
+                           const std::string& optimizer = "adamw") {
   config::Config c = config::parse_config(
       std::string("model: ") + kModel + "\ndata: {train: {type: tokens, path: none.bin}}\n", "test",
       {"train.seq_len=8", "train.global_batch_size=4", "optimizer.ema=0.5",
@@ -214,7 +215,8 @@ std::vector<double> losses(device::Device device, const comm::Mesh& mesh,
        "parallel.pipeline=" + std::to_string(mesh.layout[comm::Axis::pipeline]),
        "parallel.context=" + std::to_string(mesh.layout[comm::Axis::context]),
        "parallel.context_exchange=" + exchange, "parallel.zero=" + std::to_string(zero),
-       "parallel.bucket_bytes=4Ki", "parallel.backend=" + backend});
+       "parallel.bucket_bytes=4Ki", "parallel.backend=" + backend, "optimizer.type=" + optimizer,
+       "optimizer.lr=1e-2"});
   config::resolve_for_ranks(c, mesh.layout.world());
   const bool stages = mesh.layout[comm::Axis::pipeline] > 1;
   train::Engine e(plan::make_step_plan(c, mesh), std::move(device));
@@ -252,17 +254,19 @@ std::vector<double> losses(device::Device device, const comm::Mesh& mesh,
 void expect_as_one_rank(const device::Device& device, const std::string& backend,
                         const std::vector<comm::Layout>& layouts,
                         const std::map<std::string, std::vector<int>>& zero_by_precision,
-                        const std::string& exchange = "gather") {
+                        const std::string& exchange = "gather",
+                        const std::string& optimizer = "adamw") {
   for (const auto& [precision, stages] : zero_by_precision) {
-    const std::vector<double> alone =
-        losses(device::Device::cpu(1), comm::single_mesh(), precision, "auto", 0, exchange);
+    const std::vector<double> alone = losses(device::Device::cpu(1), comm::single_mesh(), precision,
+                                             "auto", 0, exchange, optimizer);
     for (const comm::Layout& layout : layouts)
       for (const int zero : stages) {
-        const std::vector<double> got =
-            losses(device, comm::make_mesh(job(), layout), precision, backend, zero, exchange);
+        const std::vector<double> got = losses(device, comm::make_mesh(job(), layout), precision,
+                                               backend, zero, exchange, optimizer);
         for (std::size_t i = 0; i < got.size(); ++i)
           EXPECT_NEAR(got[i], alone[i], (precision == "bf16" ? 2e-2 : 2e-5) * alone[i])
-              << precision << ", ZeRO " << zero << " on " << layout.str() << ", figure " << i;
+              << optimizer << ", " << precision << ", ZeRO " << zero << " on " << layout.str()
+              << ", figure " << i;
       }
   }
 }
@@ -282,6 +286,12 @@ std::vector<comm::Layout> shared_out(int comm::Layout::Sizes::*axis, int ranks) 
 
 TEST_P(Backends, TrainAsOneRankDoes) {
   expect_as_one_rank(*device_, GetParam(), test::layouts(), {{"fp32", {0, 1, 3}}, {"bf16", {3}}});
+}
+
+TEST_P(Backends, TrainByRulesOfWholePartsAsOneRankDoes) {
+  for (const char* optimizer : {"lamb", "adafactor", "muon"})
+    expect_as_one_rank(*device_, GetParam(), test::layouts(), {{"fp32", {1, 3}}}, "gather",
+                       optimizer);
 }
 
 TEST_P(Backends, TrainInStagesAsOneRankDoes) {

@@ -1,0 +1,108 @@
+#include "kernels/factored_moments.h"
+
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/simd_half.h"
+#include "kernels/factored_moments.inl"
+
+namespace tfm::kernels {
+namespace {
+
+constexpr std::int64_t kStrip = 64;  // columns whose sums are kept together
+
+// f(row, first column, count) for each row of a range.
+template <class T, class F>
+void each_row(cpu::Stream& stream, const MatrixElements<T>& a, F&& f) {
+  const std::int64_t row = a.first / a.width, rows = ceil_div(a.first + a.n, a.width) - row;
+  parallel(stream, rows, a.n, [&](std::int64_t r) {
+    const std::int64_t begin = std::max(a.first, (row + r) * a.width),
+                       end = std::min(a.first + a.n, (row + r + 1) * a.width);
+    f(row + r, begin - (row + r) * a.width, end - begin);
+  });
+}
+
+}  // namespace
+
+template <class T>
+void add_row_column_squares(cpu::Stream& stream, const RowColumnSquaresArgs<T>& args) {
+  if (args.outcome->applied == 0) return;
+  const WholeSquares<T> square(*args.numbers, *args.outcome);
+  for (const MatrixElements<T>& a : args.ranges) {
+    each_row(stream, a, [&](std::int64_t row, std::int64_t column, std::int64_t n) {
+      const T* x = a.grad + row * a.width + column - a.first;
+      std::int64_t sum = 0;
+      for (std::int64_t i = 0; i < n; ++i) sum += square(x[i]);
+      a.row_sums[row] += sum;
+    });
+    parallel(stream, ceil_div(a.width, kStrip), a.n, [&](std::int64_t strip) {
+      const std::int64_t end = a.first + a.n;
+      for (std::int64_t row = a.first / a.width; row * a.width < end; ++row) {
+        const std::int64_t at = row * a.width, from = std::max(strip * kStrip, a.first - at),
+                           to = std::min({(strip + 1) * kStrip, a.width, end - at});
+        for (std::int64_t c = from; c < to; ++c)
+          a.column_sums[c] += square(a.grad[at + c - a.first]);
+      }
+    });
+  }
+}
+
+template <class T>
+void update_means(cpu::Stream&, const UpdateMeansArgs<T>& args) {
+  if (args.outcome->applied == 0) return;
+  const Means<T> update(*args.numbers, *args.outcome);
+  for (const MatrixMeans<T>& a : args.matrices) {
+    const double of_rows = update.scale(a.cols), of_columns = update.scale(a.rows);
+    T* const changes = scratch<T, 17>(a.rows + a.cols);  // rounded, also where there is FMA
+    for (std::int64_t i = 0; i < a.rows + a.cols; ++i)
+      changes[i] = update.change(a.means[i], a.sums[i], i < a.rows ? of_rows : of_columns);
+    for (std::int64_t i = 0; i < a.rows + a.cols; ++i) a.means[i] += changes[i];
+    double sum = 0;
+    for (std::int64_t i = 0; i < a.rows; ++i) sum += a.means[i];
+    *a.mean = std::max(args.least, sum / static_cast<double>(a.rows));
+  }
+}
+
+template <class T>
+void divide_by_means(cpu::Stream& stream, const DivideByMeansArgs<T>& args) {
+  if (args.outcome->applied == 0) return;
+  const MeansRoot<T> divide(args.least, *args.outcome);
+  for (const MatrixElements<T>& a : args.ranges)
+    each_row(stream, a, [&](std::int64_t row, std::int64_t column, std::int64_t n) {
+      T* x = a.grad + row * a.width + column - a.first;
+      const T share = a.row_means[row] / static_cast<T>(*a.mean);
+      const T* means = a.column_means + column;
+      each<T>(n, [&](std::int64_t i, auto mask) TFM_INLINE {
+        store(x + i,
+              divide(load(x + i, mask), share, load(means + i, mask), splat(divide.smallest)),
+              mask);
+      });
+    });
+}
+
+template <class T, class P>
+void divide_by_root(cpu::Stream& stream, const DivideByRootArgs<T, P>& a) {
+  if (a.outcome->applied == 0) return;
+  const ElementRoot<T> divide(a.least, *a.numbers, *a.outcome);
+  for (const PartElements<T, P>& r : a.ranges)
+    parallel_ranges(stream, r.n, [&](std::int64_t begin, std::int64_t end) {
+      each<T>(end - begin, [&](std::int64_t i, auto mask) TFM_INLINE {
+        const std::int64_t at = begin + i;
+        Vec<T> grad = load(r.grad + at, mask), m = load(r.m + at, mask);
+        divide(grad, m, splat(divide.smallest));
+        store(r.m + at, m, mask);
+        store(r.grad + at, grad, mask);
+      });
+    });
+}
+
+#define TFM_INSTANTIATE(T, P) \
+  template void divide_by_root(cpu::Stream&, const DivideByRootArgs<T, P>&);
+TFM_UPDATES(TFM_INSTANTIATE)
+#undef TFM_INSTANTIATE
+#define TFM_INSTANTIATE(T)                                                            \
+  template void add_row_column_squares(cpu::Stream&, const RowColumnSquaresArgs<T>&); \
+  template void update_means(cpu::Stream&, const UpdateMeansArgs<T>&);                \
+  template void divide_by_means(cpu::Stream&, const DivideByMeansArgs<T>&);
+TFM_INSTANTIATE(float)
+TFM_INSTANTIATE(double)
+
+}  // namespace tfm::kernels
