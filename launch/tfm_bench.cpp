@@ -41,12 +41,17 @@ usage: tfm-bench kernels [CONFIG.yaml] [section.key=value ...] [options]
   Times every op of the training program (default: GPT-2 124M with few sequences) by itself,
   forward and backward, and compares it with its roofline: the time its FLOPs and bytes need at
   the measured rates of a large matrix product and a copy. Above 100 %: tensors were in a cache.
+    --device-file FILE describe this machine for tfm-plan --device: also measures large products and
+                       attention in fp32 and bf16, on all cores
 usage: [mpirun -np N] tfm-bench collectives [options]
   Time and bandwidth of all_reduce, reduce_scatter and all_gather. `bytes` is the size of the
   whole tensor; bus bandwidth as in nccl-tests: bytes / seconds times 2 (N - 1) / N for
   all_reduce, times (N - 1) / N for the others.
     --bytes 1Mi,16Mi   tensor sizes (default: 64Ki,1Mi,16Mi,64Mi)
     --device cpu|cuda  device of the tensors (default: cpu)
+    --network-file FILE
+                       describe the network for tfm-plan --node or --network: latency and bandwidth
+                       from all_gather and reduce_scatter of the smallest and the largest size
 all of them:
     --json FILE        write the results as JSON
     --svg FILE         write a chart
@@ -61,24 +66,25 @@ struct Measurement {
 
 int run(int argc, char** argv) {
   const launch::OptionSpec json{"--json"}, svg{"--svg"};
-  const Measurement all[] = {
-      {"scaling",
-       {{"--ranks"},
-        {"--launcher"},
-        {"--weak", false},
-        {"--axes"},
-        {"--steps"},
-        {"--warmup"},
-        {"--repeats"},
-        {"--csv"},
-        json,
-        svg},
-       launch::bench_scaling},
-      {"step",
-       {{"--steps"}, {"--warmup"}, {"--random-data", false}, json, svg},
-       launch::bench_step},
-      {"kernels", {json, svg}, launch::bench_kernels},
-      {"collectives", {{"--bytes"}, {"--device"}, json, svg}, launch::bench_collectives}};
+  const Measurement all[] = {{"scaling",
+                              {{"--ranks"},
+                               {"--launcher"},
+                               {"--weak", false},
+                               {"--axes"},
+                               {"--steps"},
+                               {"--warmup"},
+                               {"--repeats"},
+                               {"--csv"},
+                               json,
+                               svg},
+                              launch::bench_scaling},
+                             {"step",
+                              {{"--steps"}, {"--warmup"}, {"--random-data", false}, json, svg},
+                              launch::bench_step},
+                             {"kernels", {{"--device-file"}, json, svg}, launch::bench_kernels},
+                             {"collectives",
+                              {{"--bytes"}, {"--device"}, {"--network-file"}, json, svg},
+                              launch::bench_collectives}};
   for (const Measurement& m : all)
     if (argc > 1 && std::strcmp(argv[1], m.name) == 0)
       return m.run(launch::Arguments(argc - 1, argv + 1, m.options));

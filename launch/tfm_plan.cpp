@@ -6,6 +6,7 @@
 #include "launch/plan/output.h"
 #include "launch/support/control_group.h"
 #include "launch/support/program.h"
+#include "plan/device_file.h"
 
 namespace {
 
@@ -13,8 +14,12 @@ using namespace tfm;
 constexpr const char* kHelp =
     R"(usage: tfm-plan CONFIG.yaml --ranks N [section.key=value ...] [options]
   --ranks N          number of ranks to plan for
-  --device D         h200, h100, a100 (80 GB), a100-40gb or cpu (default: h200 if the configuration
-                     has device: cuda, otherwise cpu)
+  --device D         h200, h100, a100 (80 GB), a100-40gb, b200, l40s, cpu, or a file that describes
+                     one (default: h200 if the configuration has device: cuda, otherwise cpu)
+  --node N           network between the ranks of a node: nvlink3, nvlink4, nvlink5, pcie4,
+                     shared-memory, or a file that describes one (default: the device's)
+  --network N        network between nodes: infiniband-ndr, infiniband-hdr, ethernet-100,
+                     ethernet-25, or a file that describes one (default: the device's)
   --measure          with --device cpu: measure this machine's rates, in a second or two, instead
                      of using those of a reference core
   --suggest          the five fastest layouts for the ranks that fit the device, by predicted
@@ -23,60 +28,70 @@ constexpr const char* kHelp =
   --help, --version
 Needs neither MPI nor a GPU. `bytes` of a collective is the size of the whole tensor, `count`
 counts consecutive equal collectives, `ring_bytes` are what a rank sends. Predicted times use the
-rates and assumptions in framework/plan/device_model.cpp: GPU nodes have 8 GPUs connected by NVLink;
-CPU ranks share the cores and memory of this machine (OMP_NUM_THREADS as in a run). With length
+rates and assumptions of configs/devices and configs/networks, which are built in: GPU nodes have 8
+GPUs connected by NVLink. CPU ranks share the cores and memory of this machine (OMP_NUM_THREADS as in a run). With length
 buckets (train.global_batch_tokens) the longest bucket is planned.
 )";
 
-plan::DeviceModel device_model(plan::Target target, const config::Config& config, int ranks,
-                               bool measure) {
-  if (target != plan::Target::cpu) {
-    plan::DeviceModel gpu = plan::gpu_model(target);
-    if (config.tf32) gpu.use_tf32();
-    return gpu;
-  }
-  const int cores = launch::cores_at_hand();
-  plan::DeviceModel cpu = plan::cpu_model(
-      measure ? launch::measure_core(cores, config.precision) : plan::reference_core(),
-      launch::host_memory(), cores, ranks, launch::threads_of_rank(ranks));
-  cpu.rates_from = measure ? "measured here just now; links assumed"
-                           : "those of a reference core, not measured here; see --measure";
-  return cpu;
+// What --device, --node and --network say; by default what the configuration is for.
+plan::DeviceModel described_device(const launch::Arguments& args) {
+  std::string name = args.get("--device");
+  if (name.empty())
+    name = config::word(
+        launch::load_config(args.only("configuration file"), args.overrides()).device ==
+                config::DeviceKind::cuda
+            ? plan::Target::h200
+            : plan::Target::cpu);
+  plan::DeviceModel device = plan::load_device(name);
+  if (args.has("--measure") && device.kind != config::DeviceKind::cpu)
+    throw Error(ExitCode::usage,
+                "--measure needs --device cpu; the rates of GPUs come from a description");
+  if (args.has("--node")) device.node = plan::load_network(args.get("--node"));
+  if (args.has("--network")) device.network = plan::load_network(args.get("--network"));
+  return device;
 }
 
-// The configuration and the model of the device to plan for.
-std::pair<config::Config, plan::Target> configuration(const launch::Arguments& args) {
-  const std::string& file = args.only("configuration file");
-  const std::string name = args.get("--device");
-  std::optional<plan::Target> target = config::value_of<plan::Target>(name);
-  if (args.has("--device") && !target) {
-    std::string known;
-    for (const std::string_view word : words(plan::Target{}))
-      known += (known.empty() ? "" : ", ") + std::string(word);
-    throw Error(ExitCode::usage, "--device '" + name + "': expected one of " + known);
+// For the ranks: processors are shared by them.
+plan::DeviceModel device_model(plan::DeviceModel device, const launch::Arguments& args,
+                               const config::Config& config, int ranks) {
+  if (device.kind == config::DeviceKind::cuda) {
+    if (config.tf32) device.use_tf32();
+    return device;
   }
+  const int cores = launch::cores_at_hand();
+  if (args.has("--measure")) {
+    const plan::DeviceModel core = launch::measure_core(cores, config.precision);
+    device.wide = core.wide, device.half = core.half, device.bandwidth = core.bandwidth;
+    device.rates_from = core.rates_from;
+  } else if (args.get("--device", "cpu") == config::word(plan::Target::cpu)) {
+    device.rates_from = "those of a reference core, not measured here; see --measure";
+  }
+  return plan::cpu_model(device,
+                         device.memory_bytes > 0 ? device.memory_bytes : launch::host_memory(),
+                         cores, ranks, launch::threads_of_rank(ranks));
+}
+
+config::Config configuration(const launch::Arguments& args, const plan::DeviceModel& device) {
   std::vector<std::string> overrides = args.overrides();
-  if (!target)
-    target = launch::load_config(file, overrides).device == config::DeviceKind::cuda
-                 ? plan::Target::h200
-                 : plan::Target::cpu;
-  const bool cpu = target == plan::Target::cpu;
-  if (args.has("--measure") && !cpu)
-    throw Error(ExitCode::usage,
-                "--measure needs --device cpu; the rates of GPUs come from a table");
-  overrides.push_back(cpu ? "device=cpu" : "device=cuda");
-  return {launch::load_config(file, overrides), *target};
+  overrides.push_back("device=" + config::word(device.kind));
+  return launch::load_config(args.only("configuration file"), overrides);
 }
 
 void print(const launch::Json& j) { std::printf("%s\n", j.dump(1).c_str()); }
 
 int run(int argc, char** argv) {
-  const launch::Arguments args(
-      argc, argv,
-      {{"--ranks"}, {"--device"}, {"--measure", false}, {"--suggest", false}, {"--json", false}});
+  const launch::Arguments args(argc, argv,
+                               {{"--ranks"},
+                                {"--device"},
+                                {"--node"},
+                                {"--network"},
+                                {"--measure", false},
+                                {"--suggest", false},
+                                {"--json", false}});
   const int ranks = static_cast<int>(args.integer("--ranks", 1, 1));
-  const auto [read, target] = configuration(args);
-  const plan::DeviceModel device = device_model(target, read, ranks, args.has("--measure"));
+  const plan::DeviceModel described = described_device(args);
+  const config::Config read = configuration(args, described);
+  const plan::DeviceModel device = device_model(described, args, read, ranks);
   const bool json = args.has("--json");
   if (args.has("--suggest")) {
     const launch::Json j =

@@ -9,7 +9,7 @@ using Kind = YamlNode::Kind;
 
 bool is_unset(std::int64_t x) { return x == 0; }
 bool is_unset(std::uint64_t) { return false; }
-bool is_unset(double) { return false; }
+bool is_unset(double x) { return x == 0; }
 bool is_unset(bool) { return false; }
 bool is_unset(const std::string& x) { return x.empty(); }
 

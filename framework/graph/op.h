@@ -106,9 +106,10 @@ struct Work {
     }
   };
   std::vector<Product> products;
-  double attention_flops = 0;       // causal: of scores that are seen
-  double masked_flops = 0;          // of those that are not
-  std::int64_t extra_elements = 0;  // additional elements moved
+  double attention_flops = 0;            // causal: of scores that are seen
+  double masked_flops = 0;               // of those that are not
+  std::int64_t head_size = 0, keys = 0;  // of attention: keys of a sequence
+  std::int64_t extra_elements = 0;       // additional elements moved
   Tensors sparse_inputs;  // inputs of which, and of whose gradients, an op touches as many elements
                           // as its output has
   bool kernel_per_gradient = false;  // backward has a kernel for each gradient that it writes,

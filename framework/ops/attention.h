@@ -33,6 +33,8 @@ struct Attention : graph::Op {
     const double seen = options.causal ? all / 2 : all;
     return {.attention_flops = seen,
             .masked_flops = all - seen,
+            .head_size = options.head_size,
+            .keys = options.keys,
             .kernels = phase == graph::Phase::backward ? 3 : 1};
   }
   std::int64_t workspace_bytes(graph::Phase phase) const override {

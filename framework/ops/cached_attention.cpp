@@ -20,7 +20,9 @@ struct CachedAttention final : graph::Op {
   std::int64_t distances() const { return options.queries + options.keys - 1; }
   graph::Work work(graph::Phase) const override {
     return {.attention_flops =
-                4.0 * batch * options.queries * options.keys * options.heads * options.head_size};
+                4.0 * batch * options.queries * options.keys * options.heads * options.head_size,
+            .head_size = options.head_size,
+            .keys = options.keys};
   }
   std::int64_t workspace_bytes(graph::Phase) const override {  // log-sum-exp; bias by distance
     return options.heads * (batch * options.queries + distances()) *

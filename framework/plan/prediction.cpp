@@ -111,8 +111,9 @@ KernelSeconds kernel_seconds(const graph::Program& program, std::size_t i, bool 
   for (const graph::Work::Product& p : work.products)
     k.products += device.product_seconds(p, dtype);
   if (work.attention_flops > 0) {
+    const bool backward = program.steps()[i].phase == graph::Phase::backward;
     k.attention =
-        std::max(work.attention_flops / device.rates(dtype).attention, bytes / device.bandwidth);
+        std::max(device.attention_seconds(work, backward, dtype), bytes / device.bandwidth);
     bytes = 0;
   } else if (!work.products.empty()) {  // whose own bytes are in their time
     bytes = static_cast<double>(work.extra_elements) * static_cast<double>(size_of(dtype));

@@ -112,8 +112,10 @@ class Search {
       for (std::size_t i = 0; i < program.steps().size(); ++i) {
         if (program.steps()[i].phase == graph::Phase::recompute) continue;
         const graph::Work work = program.work(i);
-        for (const graph::Work::Product& x : work.products) seconds += x.flops() / rates.product;
-        seconds += work.attention_flops / rates.attention;
+        for (const graph::Work::Product& x : work.products)
+          seconds += x.flops() / (rates.product * device_.sustained);
+        seconds += device_.attention_seconds(
+            work, program.steps()[i].phase == graph::Phase::backward, p->dtype);
       }
     }
     const StepPlan& first = *plans.stages().front();

@@ -1,11 +1,14 @@
 // tfm-bench collectives: seconds and bandwidths by size.
+#include <algorithm>
 #include <cstdio>
+#include <map>
 #include <sstream>
 
 #include "comm/device_mesh.h"
 #include "config/yaml.h"
 #include "launch/bench/bench.h"
 #include "launch/bench/rates.h"
+#include "plan/device_file.h"
 
 namespace tfm::launch {
 namespace {
@@ -78,6 +81,24 @@ class CollectiveBench {
   comm::Mesh host_, mesh_;
 };
 
+// From rings of the smallest and the largest tensor: t = (n - 1) latency + (n - 1) / n bytes /
+// bandwidth.
+plan::DeviceModel::Link network_of(const Json& results, int ranks) {
+  std::map<double, std::vector<double>> seconds;  // by bytes
+  for (const Json& r : results)
+    if (r["op"] != comm::name_of(comm::Collective::all_reduce_sum))
+      seconds[r["bytes"]].push_back(r["seconds"]);
+  const auto [least, short_times] = *seconds.begin();
+  const auto [most, long_times] = *seconds.rbegin();
+  const double hops = ranks - 1, t = median(short_times), slower = median(long_times) - t;
+  if (ranks < 2 || slower <= 0)
+    throw Error(ExitCode::usage,
+                "--network-file needs two ranks or more, and --bytes of two sizes of which the "
+                "larger takes longer");
+  const double bandwidth = hops / ranks * (most - least) / slower;
+  return {std::max(0.0, t / hops - least / ranks / bandwidth), bandwidth};
+}
+
 }  // namespace
 
 int bench_collectives(const Arguments& args) {
@@ -114,6 +135,10 @@ int bench_collectives(const Arguments& args) {
                       bus, text});
       results["results"].push_back(r);
     }
+  if (bench.lead() && args.has("--network-file"))
+    open_results(args.get("--network-file")) << plan::dump_network(
+        "measured", "tfm-bench collectives on " + std::to_string(bench.ranks()) + " ranks",
+        network_of(results["results"], bench.ranks()));
   if (bench.lead())
     write_results(args, results,
                   "bus bandwidth of collectives on " + std::to_string(bench.ranks()) + " ranks",

@@ -4,7 +4,10 @@
 
 #include "launch/bench/bench.h"
 #include "launch/bench/rates.h"
+#include "launch/support/automatic.h"
+#include "launch/support/control_group.h"
 #include "models/registry.h"
+#include "plan/device_file.h"
 #include "plan/prediction.h"
 #include "train/engine.h"
 
@@ -35,9 +38,11 @@ class KernelBench {
  public:
   KernelBench(const config::Config& config, const Launch& launch)
       : engine_(plan::make_step_plan(config, launch.mesh({})), launch.device(config)) {
-    const MeasuredRates r = measure_rates(engine_.device(), engine_.plan().dtype);
-    const plan::DeviceModel::Rates rates{r.product, r.product, r.product};
-    model_ = {.name = "measured", .wide = rates, .half = rates, .bandwidth = r.bandwidth};
+    const double product = product_rate(engine_.device(), engine_.plan().dtype),
+                 bandwidth = measure_bandwidth(engine_.device());
+    const plan::AttentionRates attention{{product}, {product}};  // of a roofline
+    const plan::DeviceModel::Rates rates{product, product, attention, attention};
+    model_ = {.name = "measured", .wide = rates, .half = rates, .bandwidth = bandwidth};
     engine_.initialize_parameters();
     const RandomData data(config.model.vocab_size, engine_.plan().shapes.size() - 1,
                           engine_.plan().largest().batch);
@@ -46,6 +51,7 @@ class KernelBench {
   }
 
   const plan::DeviceModel& model() const { return model_; }
+  device::Device& device() { return engine_.device(); }
 
   // Runs the program in order; of equal instructions the first is timed.
   void run(const std::function<void(const Json&)>& found) {
@@ -123,6 +129,21 @@ class KernelBench {
   plan::DeviceModel model_;
 };
 
+// For tfm-plan --device.
+void write_device(const std::string& path, KernelBench& bench, const Launch& launch,
+                  const config::Config& config) {
+  const bool cpu = bench.device().is_cpu();
+  const int cores = cores_at_hand();
+  plan::DeviceModel measured = cpu ? measure_core(cores, config::Precision::bf16)
+                                   : measure_gpu(bench.device(), device_model(launch, config));
+  if (cpu) measured.name = cpu_model();
+  if (measured.name.empty()) measured.name = config::word(measured.kind);
+  measured.rates_from = "tfm-bench kernels on " + measured.name +
+                        (cpu ? ", " + std::to_string(cores) + " cores" : "") +
+                        "; not measured: launch, sustained, networks";
+  open_results(path) << plan::dump_device(measured);
+}
+
 }  // namespace
 
 int bench_kernels(const Arguments& args) {
@@ -156,6 +177,7 @@ int bench_kernels(const Arguments& args) {
     results["kernels"].push_back(r);
   });
   write_results(args, results, "kernels against their roofline", bars);
+  if (args.has("--device-file")) write_device(args.get("--device-file"), bench, launch, config);
   return 0;
 }
 

@@ -1,6 +1,6 @@
 #include "launch/bench/rates.h"
 
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "kernels/attention.h"
@@ -35,6 +35,84 @@ class Operand {
   std::shared_ptr<std::byte> memory_;
 };
 
+// Causal self-attention of 12 heads, forward and backward.
+class AttentionBench {
+ public:
+  AttentionBench(device::Device& device, DType type, std::int64_t head_size, std::int64_t rows)
+      : device_(device),
+        type_(type),
+        head_size_(head_size),
+        rows_(rows),
+        qkv_(device, type, rows * 3 * width()),
+        dqkv_(device, type, rows * 3 * width()),
+        out_(device, type, rows * width()),
+        dout_(device, type, rows * width()),
+        lse_(device, accum_type(type), rows * kHeads) {}
+
+  plan::AttentionRates measure() {
+    const auto [forward, backward] = rates(rows_ / 8);
+    const auto [long_forward, long_backward] = rates(rows_ / 2);
+    return {line(rows_ / 8, forward, rows_ / 2, long_forward),
+            line(rows_ / 8, backward, rows_ / 2, long_backward)};
+  }
+
+ private:
+  static constexpr std::int64_t kHeads = 12;
+  std::int64_t width() const { return kHeads * head_size_; }
+
+  // The time of a FLOP is (1 + half_length / keys) / rate.
+  static plan::AttentionRate line(std::int64_t few, double slow, std::int64_t many, double fast) {
+    const double slope =
+        (1 / slow - 1 / fast) / (1.0 / static_cast<double>(few) - 1.0 / static_cast<double>(many));
+    if (slope <= 0) return {std::max(slow, fast), 0};
+    const double full = 1 / fast - slope / static_cast<double>(many);
+    return full > 0 ? plan::AttentionRate{1 / full, slope / full} : plan::AttentionRate{fast, 0};
+  }
+
+  // FLOP/s of sequences of `length`.
+  std::pair<double, double> rates(std::int64_t length) {
+    std::pair<double, double> found;
+    const double flops = 2.0 * static_cast<double>(rows_ * length * width());
+    with_float(type_, [&]<class T>() {
+      const kernels::AttentionArgs<T> a{.batch = rows_ / length,
+                                        .heads = kHeads,
+                                        .kv_heads = kHeads,
+                                        .queries = length,
+                                        .keys = length,
+                                        .head_size = head_size_,
+                                        .q = qkv_.ptr<T>(),
+                                        .k = qkv_.ptr<T>() + width(),
+                                        .v = qkv_.ptr<T>() + 2 * width(),
+                                        .q_stride = 3 * width(),
+                                        .kv_stride = 3 * width(),
+                                        .out = out_.ptr<T>(),
+                                        .out_stride = width(),
+                                        .lse = lse_.ptr<Accum<T>>(),
+                                        .scale = Accum<T>(0.125),
+                                        .causal = true,
+                                        .heads_total = kHeads};
+      const kernels::AttentionBackwardArgs<T> b{.forward = a,
+                                                .dout = dout_.ptr<T>(),
+                                                .dq = dqkv_.ptr<T>(),
+                                                .dk = dqkv_.ptr<T>() + width(),
+                                                .dv = dqkv_.ptr<T>() + 2 * width()};
+      device::on(device_.stream(), [&](auto& s) {
+        found.first = flops / best_seconds(
+                                  device_, [&] { kernels::attention(s, a); }, 3);
+        found.second = 2.5 * flops /
+                       best_seconds(
+                           device_, [&] { kernels::attention_backward(s, b); }, 3);
+      });
+    });
+    return found;
+  }
+
+  device::Device& device_;
+  DType type_;
+  std::int64_t head_size_, rows_;
+  Operand qkv_, dqkv_, out_, dout_, lse_;
+};
+
 }  // namespace
 
 double product_rate(device::Device& device, DType type, std::int64_t n, const SecondsOf& seconds) {
@@ -58,60 +136,57 @@ double product_rate(device::Device& device, DType type, std::int64_t n, const Se
   return 2.0 * static_cast<double>(n * n * n) / found;
 }
 
-MeasuredRates measure_rates(device::Device& device, DType type) {
-  MeasuredRates rates;
-  rates.product = product_rate(device, type, device.is_cpu() ? 1024 : 8192,
-                               [&](const auto& work) { return best_seconds(device, work); });
-  const std::int64_t batch = device.is_cpu() ? 4 : 64, length = device.is_cpu() ? 256 : 1024,
-                     heads = 12, D = 64;
-  const std::int64_t rows = batch * length, width = heads * D,
-                     copied = std::int64_t{device.is_cpu() ? 64 : 1024} << 20;
-  with_float(type, [&]<class T>() {
-    const Operand qkv(device, type, rows * 3 * width), out(device, type, rows * width),
-        lse(device, accum_type(type), rows * heads);
-    const Operand from(device, type, copied / static_cast<std::int64_t>(sizeof(T))),
-        to(device, type, copied / static_cast<std::int64_t>(sizeof(T)));
-    device::on(device.stream(), [&](auto& s) {
-      const kernels::AttentionArgs<T> attention{.batch = batch,
-                                                .heads = heads,
-                                                .kv_heads = heads,
-                                                .queries = length,
-                                                .keys = length,
-                                                .head_size = D,
-                                                .q = qkv.ptr<T>(),
-                                                .k = qkv.ptr<T>() + width,
-                                                .v = qkv.ptr<T>() + 2 * width,
-                                                .q_stride = 3 * width,
-                                                .kv_stride = 3 * width,
-                                                .out = out.ptr<T>(),
-                                                .out_stride = width,
-                                                .lse = lse.ptr<Accum<T>>(),
-                                                .scale = Accum<T>(0.125),
-                                                .causal = true,
-                                                .heads_total = heads};
-      rates.attention = 2.0 * static_cast<double>(rows * length * width) /
-                        best_seconds(device, [&] { kernels::attention(s, attention); });
-      const kernels::CopyArgs<T> copy{
-          .n = copied / static_cast<std::int64_t>(sizeof(T)), .x = from.ptr<T>(), .y = to.ptr<T>()};
-      rates.bandwidth =
-          2.0 * static_cast<double>(copied) / best_seconds(device, [&] { kernels::copy(s, copy); });
-    });
-  });
-  return rates;
+double product_rate(device::Device& device, DType type) {
+  return product_rate(device, type, device.is_cpu() ? 1024 : 8192,
+                      [&](const auto& work) { return best_seconds(device, work); });
 }
 
-plan::CoreRates measure_core(int cores, config::Precision precision) {
+plan::DeviceModel::Rates measure_rates(device::Device& device, DType type) {
+  const std::int64_t rows = device.is_cpu() ? 1024 : 16384;
+  return {.product = product_rate(device, type),
+          .head_64 = AttentionBench(device, type, 64, rows).measure(),
+          .head_128 = AttentionBench(device, type, 128, rows).measure()};
+}
+
+double measure_bandwidth(device::Device& device) {
+  const std::int64_t bytes = std::int64_t{device.is_cpu() ? 64 : 1024} << 20,
+                     elements = bytes / static_cast<std::int64_t>(sizeof(float));
+  const Operand from(device, DType::f32, elements), to(device, DType::f32, elements);
+  double seconds = 0;
+  device::on(device.stream(), [&](auto& s) {
+    const kernels::CopyArgs<float> copy{
+        .n = elements, .x = from.ptr<float>(), .y = to.ptr<float>()};
+    seconds = best_seconds(device, [&] { kernels::copy(s, copy); });
+  });
+  return 2.0 * static_cast<double>(bytes) / seconds;
+}
+
+plan::DeviceModel measure_gpu(device::Device& device, const plan::DeviceModel& known) {
+  plan::DeviceModel gpu = known;
+  for (const auto& [type, rates] : {std::pair{DType::f32, &gpu.wide}, {DType::bf16, &gpu.half}}) {
+    const double peak = rates->peak;
+    *rates = measure_rates(device, type);
+    rates->peak = peak > 0 ? peak : rates->product;
+  }
+  gpu.bandwidth = measure_bandwidth(device);
+  return gpu;
+}
+
+plan::DeviceModel measure_core(int cores, config::Precision precision) {
   device::Device device = device::Device::cpu(cores);
-  const auto rates = [&](DType t) {
-    const MeasuredRates m = measure_rates(device, t);
-    return std::pair{
-        plan::DeviceModel::Rates{m.product / cores, m.product / cores, m.attention / cores},
-        m.bandwidth / cores};
+  plan::DeviceModel core = plan::reference_core();
+  const auto measure = [&](DType t, plan::DeviceModel::Rates& r) {
+    r = measure_rates(device, t);
+    r.peak = r.product /= cores;
+    for (plan::AttentionRates* a : {&r.head_64, &r.head_128})
+      a->forward.rate /= cores, a->backward.rate /= cores;
   };
-  plan::CoreRates core;
-  std::tie(core.wide, core.bandwidth) = rates(DType::f32);
+  measure(DType::f32, core.wide);
   if (precision != config::Precision::fp32)
-    core.half = rates(precision == config::Precision::bf16 ? DType::bf16 : DType::f16).first;
+    measure(precision == config::Precision::bf16 ? DType::bf16 : DType::f16, core.half);
+  core.bandwidth = measure_bandwidth(device) / cores;
+  core.name = "measured";
+  core.rates_from = "measured on this machine; links assumed";
   return core;
 }
 

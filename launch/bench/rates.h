@@ -34,17 +34,19 @@ double best_seconds(device::Device& device, F&& f, int samples = 5) {
   return best_of(run, samples);
 }
 
-struct MeasuredRates {
-  double product = 0,
-         attention = 0;  // FLOP/s of large matrix products and of causal attention, head size 64
-  double bandwidth = 0;  // bytes/s of a copy
-};
 // Seconds of a piece of work, measured in some way.
 using SecondsOf = std::function<double(const std::function<void()>& work)>;
 // FLOP/s of a product of two n x n matrices.
 double product_rate(device::Device& device, DType type, std::int64_t n, const SecondsOf& seconds);
-MeasuredRates measure_rates(device::Device& device, DType type);
-// Of one of this machine's cores while `cores` of them work, in fp32 and in the precision given.
-plan::CoreRates measure_core(int cores, config::Precision precision);
+double product_rate(device::Device& device, DType type);  // of large ones
+// FLOP/s of large products and of causal attention, in elements of `type`; no peak.
+plan::DeviceModel::Rates measure_rates(device::Device& device, DType type);
+double measure_bandwidth(device::Device& device);  // bytes/s of a copy
+// One of this machine's cores while `cores` of them work, in fp32 and in the precision given; with
+// rates of the reference core for what is not measured: peaks, launches, links.
+plan::DeviceModel measure_core(int cores, config::Precision precision);
+// The GPU at hand, of which `known` says what is not measured; peaks that it lacks are the
+// products'.
+plan::DeviceModel measure_gpu(device::Device& device, const plan::DeviceModel& known);
 
 }  // namespace tfm::launch

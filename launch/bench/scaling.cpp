@@ -242,7 +242,7 @@ class Scaling {
     if (!any()) return nullptr;
     if (on_gpu())
       return {{"device", config::word(plan::Target::h200)},
-              {"rates_from", plan::DeviceModel().rates_from}};
+              {"rates_from", plan::gpu_model(plan::Target::h200).rates_from}};
     const plan::DeviceModel::Rates& rates =
         read_.precision == config::Precision::fp32 ? core_.wide : core_.half;
     const std::string here = cpu_model();
@@ -251,7 +251,7 @@ class Scaling {
                                (cpu == here || cpu.is_null() ? "" : ", which has " + here) +
                                "; links assumed"},
             {"core_product_flops", rates.product},
-            {"core_attention_flops", rates.attention},
+            {"core_attention_flops", rates.head_64.forward.rate},
             {"core_bytes_per_second", core_.bandwidth}};
   }
 
@@ -296,7 +296,7 @@ class Scaling {
   std::int64_t warmup_, steps_, repeats_;
   config::Config read_;
   std::vector<Point> points_;  // of each axis by ascending ranks
-  plan::CoreRates core_ = {};
+  plan::DeviceModel core_ = {};
   std::vector<Json> described_;
 };
 

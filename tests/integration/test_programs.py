@@ -132,7 +132,7 @@ def check_plan():
     plan = lambda *args, code=0: run(0, "tfm-plan", "cfg.yaml", *args, code=code)
     keys = {"parameters", "ranks", "layout", "memory", "collectives", "flops_per_step", "tokens_per_step", "step_seconds", "tokens_per_second",
             "mfu", "mfu_nominal", "limited_by", "seconds", "seconds_by_limit", "fits", "device"}
-    for device in ("h200", "h100", "a100", "a100-40gb", "cpu"):
+    for device in ("h200", "h100", "a100", "a100-40gb", "b200", "l40s", "cpu"):
         p = json.loads(plan("--ranks", 4, "--device", device, "--json", "parallel.tensor=2", "recompute=full"))
         assert keys <= set(p) and p["device"]["name"] == device and p["fits"], p
         for parts in ("seconds", "seconds_by_limit"):
@@ -143,6 +143,11 @@ def check_plan():
         assert 0 < p["mfu"] < p["mfu_nominal"] < 1
         assert ("page_locked" in p["memory"][0]) == (device != "cpu")
         assert "predicted" in plan("--ranks", 4, "--device", device) and plan("--device", device) == plan("--device", device)
+    slow = json.loads(plan("--ranks", 16, "--device", "h100", "--network", "ethernet-25", "--json"))["step_seconds"]
+    assert slow > json.loads(plan("--ranks", 16, "--device", "h100", "--json"))["step_seconds"]
+    pathlib.Path("bad.yaml").write_text("name: mine\nmemry: 16G\n")
+    refused = plan("--device", "bad.yaml", code=2)
+    assert "bad.yaml:2:1" in refused and "did you mean 'memory'?" in refused and "'fp32' is missing" in refused, refused
     assert json.loads(plan("--json", "device=cuda"))["device"]["name"] == "h200" and json.loads(plan("--json"))["device"]["name"] == "cpu"
     assert json.loads(plan("--json", "--measure"))["device"]["product_flops"] > 1e8
     p = json.loads(plan("--json", "--ranks", 4, "parallel.tensor=2"))
@@ -171,7 +176,7 @@ def check_plan():
     text = plan("--suggest", *args)
     assert all(" ".join(x["overrides"]) in text for x in s["suggestions"]) and "assumed" in text, text
     assert "use more ranks" in plan("--suggest", "--ranks", 1, "--device", "h100", *large)
-    for args, expected in ((["--device", "h300"], "h200, h100"), (["--device", "h200", "--measure"], "cpu"), (["--ranks", "0"], "at least 1")):
+    for args, expected in ((["--device", "h300"], "h100, h200"), (["--device", "h200", "--measure"], "cpu"), (["--ranks", "0"], "at least 1")):
         assert expected in plan(*args, code=2)
 
 
@@ -232,17 +237,21 @@ def check_bench():
         assert abs(flops / (2 * 12 * 32 * 32 * 2 * 64 * micro_batches / max(ranks, 1)) - 1) < 1e-9, flops
         assert svg("bench.svg")
     run(0, "tfm-bench", "step", "cfg.yaml", "--steps", 1, "--random-data", "data.train.path=missing.txt")
-    assert "roofline" in run(0, "tfm-bench", "kernels", "cfg.yaml", *files)
+    assert "roofline" in run(0, "tfm-bench", "kernels", "cfg.yaml", "--device-file", "here.yaml", *files)
     b = json.load(open("bench.json"))
     assert {r["op"] for r in b["kernels"]} == ops | {"gradient norm", "update"} and svg("bench.svg")
     assert all(r["seconds"] > 0 and r["roofline_seconds"] > 0 for r in b["kernels"]) and b["product_flops_per_second"] > 0
-    run(2, "tfm-bench", "collectives", "--bytes", "4Ki,1M", *files)
+    run(2, "tfm-bench", "collectives", "--bytes", "4Ki,1M", "--network-file", "link.yaml", *files)
+    p = json.loads(run(0, "tfm-plan", "cfg.yaml", "--ranks", 2, "--device", "here.yaml", "--node", "link.yaml", "--json"))
+    assert "tfm-bench kernels on" in p["device"]["rates_from"] and p["device"]["product_flops"] > 1e8 and p["fits"], p["device"]
+    bandwidth = re.search(r"bandwidth: (\S+)", pathlib.Path("link.yaml").read_text())[1]
+    assert float(bandwidth) == p["device"]["node_bytes_per_second"] > 0, bandwidth
     b = json.load(open("bench.json"))
     assert [(r["op"], r["bytes"]) for r in b["results"]] == [(op, n) for op in ("all_reduce", "reduce_scatter", "all_gather") for n in (4096, 1000064)], b
     for r in b["results"]:
         assert abs(r["bytes"] / r["seconds"] * (1 if r["op"] == "all_reduce" else 0.5) / r["bus_bytes_per_second"] - 1) < 1e-9, r
     for args, expected in ((["speed"], "scaling, step, kernels or collectives"), (["step"], "CONFIG.yaml"), (["step", "cfg.yaml", "--steps", 0], "at least 1"),
-                           (["collectives", "--bytes", "1x"], "1Mi"), (["collectives", "--device", "tpu"], "cpu or cuda"), (["step", "cfg.yaml", "--bytes", "1M"], "--bytes")):
+                           (["collectives", "--bytes", "1x"], "1Mi"), (["collectives", "--device", "tpu"], "cpu or cuda"), (["collectives", "--network-file", "x.yaml"], "two ranks"), (["step", "cfg.yaml", "--bytes", "1M"], "--bytes")):
         assert expected in run(0, "tfm-bench", *args, code=2), args
 
 

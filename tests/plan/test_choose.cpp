@@ -242,6 +242,8 @@ TEST(DeviceModel, GpusAreKnownByTheNamesOfTheirDriver) {
   EXPECT_EQ(target("NVIDIA A100-SXM4-80GB", 85), a100);
   EXPECT_EQ(target("NVIDIA A100-PCIE-40GB", 42), a100_40gb);
   EXPECT_EQ(target("NVIDIA H100 PCIe", 85), std::nullopt);
+  EXPECT_EQ(target("NVIDIA B200", 190), b200);
+  EXPECT_EQ(target("NVIDIA L40S", 48), l40s);
   EXPECT_EQ(target("NVIDIA H200 NVL", 150), std::nullopt);
   EXPECT_EQ(target("NVIDIA GeForce RTX 4090", 24), std::nullopt);
 }

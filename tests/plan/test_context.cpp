@@ -83,7 +83,7 @@ TEST(Context, HopsRunBesideAttention) {
 // Where attention takes longer than a hop, forward does not wait for any.
 TEST(Context, HopsHideBehindAttention) {
   plan::DeviceModel d = plan::gpu_model(plan::Target::h200);
-  d.half.attention = 1e9, d.launch = 0;
+  d.half.head_64 = d.half.head_128 = {{1e9}, {1e9}}, d.sustained = 1, d.launch = 0;
   const auto waits = [&](const std::vector<std::string>& more) {
     const plan::StepPlan p = plan_of_context(4, more);
     const auto forward = [&](double bandwidth) {

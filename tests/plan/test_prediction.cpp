@@ -35,7 +35,8 @@ constexpr double kTokens = 64, kLayerWeights = 12 * 32 * 32 * 2, kHeadWeights = 
 
 // Everything takes no time but what a test sets.
 plan::DeviceModel ideal() {
-  const plan::DeviceModel::Rates rates{kInfinite, kInfinite, kInfinite};
+  const plan::AttentionRates attention{{kInfinite}, {kInfinite}};
+  const plan::DeviceModel::Rates rates{kInfinite, kInfinite, attention, attention};
   const plan::DeviceModel::Link link{0, kInfinite};
   return {.name = "ideal",
           .wide = rates,
@@ -104,6 +105,30 @@ TEST(Prediction, TilesThatDoNotFillTheDeviceAreLost) {
               1e-9);  // eight of the smallest tiles
   EXPECT_GT(efficiency({768, 768, 65536}),
             0.7);  // by cuts of the sum: 18 tiles would fill a seventh
+}
+
+TEST(Prediction, AttentionByHeadSizeLengthAndPass) {
+  plan::DeviceModel d = ideal();
+  d.half.head_64 = {{100, 1000}, {50, 500}};
+  d.half.head_128 = {{150, 1000}, {75, 500}};
+  const auto seconds = [&](std::int64_t head, std::int64_t keys, bool backward, bool causal) {
+    return d.attention_seconds({.attention_flops = 300,
+                                .masked_flops = causal ? 300.0 : 0.0,
+                                .head_size = head,
+                                .keys = keys},
+                               backward, DType::bf16);
+  };
+  EXPECT_DOUBLE_EQ(seconds(64, 1000, false, true), 2 * 3);
+  EXPECT_DOUBLE_EQ(seconds(64, 1000, true, true), 1.5 * 6);
+  EXPECT_DOUBLE_EQ(seconds(128, 1000, false, true), 2 * 2);
+  EXPECT_DOUBLE_EQ(seconds(64, 1000, false, false), (1 + 1.0 / 3) * 3);  // a third of the length
+  EXPECT_DOUBLE_EQ(seconds(96, 1000, false, true), 2 * 300 * (64.0 / 100 + 128.0 / 150) / 2 / 96);
+  EXPECT_DOUBLE_EQ(seconds(32, 1000, false, true),
+                   2 * 300 * (64.0 / 100 + (2 * 64.0 / 100 - 128.0 / 150)) / 2 / 32);
+  d.sustained = 0.5;
+  EXPECT_DOUBLE_EQ(seconds(64, 1000, false, true), 2 * 2 * 3);
+  d.half.product = 1e9;
+  EXPECT_DOUBLE_EQ(d.product_seconds({100, 200, 300}, DType::bf16), 2 * 0.012);
 }
 
 TEST(Prediction, RingsOfCollectives) {
@@ -187,7 +212,7 @@ TEST(Prediction, ProductsAndAttentionOfASmallDecoder) {
                   .phases.at("recompute"),
               2 * (kLayerWeights - 2 * 4 * 32 * 32) * kTokens / 1e6, 1e-9);
   d = ideal();
-  d.wide.attention = 1e6;
+  d.wide.head_64 = d.wide.head_128 = {{1e6}, {1e6}};
   EXPECT_NEAR(seconds(small(), d), 3.5 * 2 * (2.0 * kTokens * 16 * 32) / 1e6, 1e-9);
   EXPECT_NEAR(seconds(small({"recompute=full"}), d), 4.5 * 2 * (2.0 * kTokens * 16 * 32) / 1e6,
               1e-9);
@@ -257,7 +282,8 @@ TEST(Prediction, KernelsTakeTimeToLaunch) {
 
 TEST(Prediction, GrowsWithTheWork) {
   for (const plan::Target target :
-       {plan::Target::h200, plan::Target::h100, plan::Target::a100, plan::Target::a100_40gb}) {
+       {plan::Target::h200, plan::Target::h100, plan::Target::a100, plan::Target::a100_40gb,
+        plan::Target::b200, plan::Target::l40s}) {
     const plan::DeviceModel d = plan::gpu_model(target);
     const std::string& name = d.name;
     EXPECT_EQ(config::value_of<plan::Target>(name), target);
