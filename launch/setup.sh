@@ -7,7 +7,7 @@ packages=(
   g++ cmake ninja-build pkg-config git
   libyaml-cpp-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev libxxhash-dev
   zlib1g-dev libzstd-dev
-  libdnnl-dev prometheus-cpp-dev libcpp-httplib-dev
+  libdnnl-dev libhwloc-dev prometheus-cpp-dev libcpp-httplib-dev
 )
 for option in "$@"; do
   case $option in

@@ -50,7 +50,9 @@ void examine(const launch::Examination& e, const launch::Arguments& args,
   if (!launch::check_settings(e, config ? &*config : nullptr, unreadable)) return;
   const bool given = config.has_value();
   if (!given) config.emplace().parallel.data = e.launch.ranks;
-  launch::check_cores(e, config->device == config::DeviceKind::cuda);
+  const bool on_gpu = config->device == config::DeviceKind::cuda;
+  if (on_gpu) e.launch.take_cores_near_gpus();
+  launch::check_cores(e, on_gpu);
   launch::check_network(e, expected);
   launch::check_device_and_axes(e, *config);
   if (!given) return;
@@ -69,7 +71,7 @@ int run(int argc, char** argv) {
   patience.wait_for("MPI to start on all ranks",
                     "the nodes may not reach each other: check firewalls and the interface (Open "
                     "MPI: --mca btl_tcp_if_include and oob_tcp_if_include)");
-  const launch::Launch launch(false);
+  launch::Launch launch(false);
   patience.wait_for("the other ranks", "look at the ranks that say nothing");
   const std::vector<launch::Node> nodes = launch::nodes_of(launch);
   launch::Findings findings(launch);

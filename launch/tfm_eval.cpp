@@ -116,7 +116,7 @@ int run(int argc, char** argv) {
                                 {"--max-tokens"},
                                 {"--json"}});
   const std::string dir = inference::checkpoint_path(args.only("model directory"));
-  const launch::Launch launch;
+  launch::Launch launch;
   std::vector<std::string> overrides = args.overrides();
   if (args.has("--tokenizer")) overrides.push_back("data.tokenizer=" + args.get("--tokenizer"));
   config::Config config = inference::inference_config(dir, overrides, launch.ranks);

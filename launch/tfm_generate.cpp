@@ -123,7 +123,7 @@ int run(int argc, char** argv) {
                                 {"--beam"},
                                 {"--length-penalty"}});
   const std::string dir = inference::checkpoint_path(args.only("model directory"));
-  const launch::Launch launch;
+  launch::Launch launch;
   const config::Config config = inference::inference_config(dir, args.overrides(), launch.ranks);
   if (!config.model.decodes())
     throw Error(

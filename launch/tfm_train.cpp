@@ -64,7 +64,7 @@ int run(int argc, char** argv) {
   };
   if (args.has("--dump-config") && !args.has("--check")) return dump();
   train::StopRequests requests;
-  const launch::Launch launch;
+  launch::Launch launch;
   launch::choose_device(launch, config);
   launch.check_same(config);
   if (args.has("--check")) {

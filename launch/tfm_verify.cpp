@@ -111,7 +111,7 @@ int run(int argc, char** argv) {
     throw Error(ExitCode::usage, "--as-run keeps the configured sizes; expected it without --full");
   config::Config config = launch::load_config(args.only("configuration file"), args.overrides());
   config.train.global_batch_tokens = 0;  // synthetic batches are of one length
-  const launch::Launch launch;
+  launch::Launch launch;
   if (as_run) launch::choose_device(launch, config);
   launch.check_same(config);
   launch::choose(launch, config);

@@ -17,6 +17,7 @@ function(tfm_library target header)  # tfm_library(ns::name header.h lib...): he
   endforeach()
 endfunction()
 tfm_library(dnnl::dnnl dnnl.h dnnl)
+tfm_library(hwloc::hwloc hwloc.h hwloc)
 tfm_library(pcre2::pcre2 pcre2.h pcre2-8)
 tfm_library(utf8proc::utf8proc utf8proc.h utf8proc)
 tfm_library(xxhash::xxhash xxhash.h xxhash)

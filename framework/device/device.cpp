@@ -20,6 +20,7 @@ namespace {
 
 Device Device::gpu(int, int, Numerics) { no_support(); }
 Device::Gpu Device::describe_gpu(int) { no_support(); }
+std::string Device::bus_id(int) { return ""; }
 
 int Device::gpus() {
   std::error_code none;

@@ -21,6 +21,8 @@ class Device {
     std::int64_t memory_bytes = 0;
   };
   static Gpu describe_gpu(int index);
+  // Where GPU `index` is, "0000:07:00.0"; empty where this build can use none.
+  static std::string bus_id(int index);
   // Kernels run on the GPU that the stream is of; `threads`: of the host.
   Device(std::shared_ptr<cuda::Stream> stream, int threads)
       : cpu_{threads}, cuda_(std::move(stream)) {}

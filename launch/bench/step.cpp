@@ -25,7 +25,7 @@ struct Row {
 
 class StepBench {
  public:
-  StepBench(const Arguments& args, const Launch& launch)
+  StepBench(const Arguments& args, Launch& launch)
       : config_(load(args, launch)),
         engine_(plan::make_step_plan(config_, launch.mesh(config::layout_of(config_))),
                 launch.device(config_)),
@@ -78,7 +78,7 @@ class StepBench {
   bool lead() const { return engine_.plan().mesh.rank() == 0; }
 
  private:
-  static config::Config load(const Arguments& args, const Launch& launch) {
+  static config::Config load(const Arguments& args, Launch& launch) {
     if (args.positional().size() != 1)
       throw Error(ExitCode::usage, "expected: tfm-bench step CONFIG.yaml [section.key=value ...]");
     config::Config c = load_config(args.positional()[0], args.overrides());
@@ -192,7 +192,7 @@ void print(const Json& j) {
 int bench_step(const Arguments& args) {
   const std::int64_t steps = args.integer("--steps", 10, 1),
                      warmup = args.integer("--warmup", 2, 0);
-  const Launch launch;
+  Launch launch;
   StepBench bench(args, launch);
   const Json j = bench.measure(warmup, steps);
   if (!bench.lead()) return 0;

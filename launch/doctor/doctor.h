@@ -45,7 +45,7 @@ struct Expected {
 };
 
 struct Examination {
-  const Launch& launch;
+  Launch& launch;
   const std::vector<Node>& nodes;
   Patience& patience;
   Findings& findings;

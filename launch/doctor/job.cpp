@@ -31,6 +31,36 @@ std::string ranks_text(const std::vector<int>& ranks) {
   return text;
 }
 
+// "CPUs 0-7 of NUMA node 0, GPU 0000:07:00.0"
+std::vector<std::string> places_of_ranks(const Examination& e, bool on_gpu) {
+  std::string place = name_of_cpus(topology_of_machine().get(), e.launch.cores.cpus);
+  const int local = e.launch.session ? e.launch.session->local_rank() : 0;
+  if (on_gpu) place += ", GPU " + device::Device::bus_id(local);
+  const std::vector<std::string> places = gather(e.launch, place);
+  e.findings.measured["places"] = places;
+  return places;
+}
+
+// Where each rank runs, for the nodes that are alike together: "a and 3 nodes alike: rank 0 on
+// ...".
+std::string places_text(const std::vector<Node>& nodes, const std::vector<std::string>& places) {
+  std::map<std::vector<std::string>, std::vector<const Node*>> alike;
+  for (const Node& n : nodes) {
+    std::vector<std::string> of_node;
+    for (const int r : n.ranks) of_node.push_back(places[static_cast<std::size_t>(r)]);
+    alike[of_node].push_back(&n);
+  }
+  std::string text;
+  for (const auto& [of_node, found] : alike) {
+    text += (text.empty() ? "" : "; ") + found[0]->host;
+    if (found.size() > 1) text += " and " + counted(found.size() - 1, "node") + " alike";
+    for (std::size_t i = 0; i < of_node.size(); ++i)
+      text += (i == 0 ? ": rank " : ", rank ") + std::to_string(found[0]->ranks[i]) + " on " +
+              of_node[i];
+  }
+  return text;
+}
+
 double gigabytes(std::int64_t bytes) { return static_cast<double>(bytes) * 1e-9; }
 
 }  // namespace
@@ -142,24 +172,26 @@ bool check_settings(const Examination& e, const config::Config* config,
 void check_cores(const Examination& e, bool on_gpu) {
   const RankCores& mine = e.launch.cores;
   std::ostringstream own;
-  own << mine.threads << ' ' << mine.own << ' ' << mine.share << ' ' << mine.together;
-  std::vector<RankCores> all;
+  own << mine.threads << ' ' << mine.cpus.size() << ' ' << mine.share << ' ' << mine.together;
+  struct Cores {
+    int threads, own, share, together;
+  };
+  std::vector<Cores> all;
   for (const std::string& text : gather(e.launch, own.str())) {
-    RankCores c;
+    Cores& c = all.emplace_back();
     std::istringstream(text) >> c.threads >> c.own >> c.share >> c.together;
-    all.push_back(c);
   }
   bool good = true;
   for (const Node& n : e.nodes) {
     int threads = 0;
     for (const int r : n.ranks) threads += all[static_cast<std::size_t>(r)].threads;
-    const RankCores& first = all[static_cast<std::size_t>(n.ranks[0])];
+    const Cores& first = all[static_cast<std::size_t>(n.ranks[0])];
     const auto few = std::ranges::find_if(n.ranks, [&](int r) {
       return all[static_cast<std::size_t>(r)].own < all[static_cast<std::size_t>(r)].share;
     });
     const std::string of = counted(n.ranks.size(), "rank") + " on " + n.host;
     if (few != n.ranks.end() && !on_gpu) {
-      const RankCores& c = all[static_cast<std::size_t>(*few)];
+      const Cores& c = all[static_cast<std::size_t>(*few)];
       e.findings.problem("cores",
                          e.name_of(*few) + " is bound to " +
                              counted(static_cast<std::size_t>(c.own), "core") +
@@ -189,10 +221,10 @@ void check_cores(const Examination& e, bool on_gpu) {
                          "leave OMP_NUM_THREADS unset: ranks share out the node's cores");
     }
   }
+  const std::string places = places_text(e.nodes, places_of_ranks(e, on_gpu));
   if (good)
     e.findings.ok("cores", counted(static_cast<std::size_t>(all[0].threads), "thread") +
-                               " of rank 0 on " +
-                               counted(static_cast<std::size_t>(all[0].own), "core"));
+                               " of rank 0; " + places);
 }
 
 void check_memory(const Examination& e, const config::Config& config) {

@@ -11,7 +11,6 @@
 #include <cstring>
 #include <set>
 #include <sstream>
-#include <tuple>
 
 #include "launch/support/control_group.h"
 
@@ -34,7 +33,7 @@ Cpus cpus_of_process(pid_t pid) {
   return cpus;
 }
 
-bool bind(const Cpus& cpus) {
+bool bind_to(const Cpus& cpus) {
   CpuMask mask{};
   for (int c : cpus) CPU_SET_S(c, sizeof mask, mask.data());
   return sched_setaffinity(0, sizeof mask, mask.data()) == 0;
@@ -54,16 +53,12 @@ std::vector<std::string> words_of(pid_t pid) {
 }
 
 // The launcher binds a rank between fork and exec: the nearest ancestor with other cores is the
-// launcher, and has all that the job may use. No cores: none has.
-struct BindingLauncher {
-  Cpus cpus;
-  std::vector<std::string> words;
-};
-BindingLauncher launcher_of(const Cpus& own) {
+// launcher, and has all that the job may use. 0: none has.
+pid_t binding_launcher() {
+  const Cpus own = cpus_of_process(0);
   for (pid_t pid = getppid(); pid > 1; pid = parent_of(pid))
-    if (const Cpus cpus = cpus_of_process(pid); !cpus.empty() && cpus != own)
-      return {cpus, words_of(pid)};
-  return {};
+    if (const Cpus cpus = cpus_of_process(pid); !cpus.empty() && cpus != own) return pid;
+  return 0;
 }
 
 bool sets_cores_per_rank(std::string policy) {  // "slot:PE=2"
@@ -86,23 +81,6 @@ bool bound_by_default_of_version_5(const std::map<std::string, std::string>& env
       return false;
   }
   return true;
-}
-
-// Sorts by socket and core, so that hardware threads of a core are neighbors.
-Cpus by_topology(Cpus cpus) {
-  const auto place = [](int cpu) {
-    const auto number = [&](const char* name) {
-      return std::atoi(
-          text_of("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/" + name)
-              .c_str());
-    };
-    return std::tuple(number("physical_package_id"), number("core_id"), cpu);
-  };
-  std::map<std::tuple<int, int, int>, int> sorted;
-  for (int cpu : cpus) sorted[place(cpu)] = cpu;
-  cpus.clear();
-  for (const auto& [at, cpu] : sorted) cpus.push_back(cpu);
-  return cpus;
 }
 
 std::map<std::string, std::string> environment() {
@@ -147,12 +125,6 @@ std::string warning_of(const std::vector<std::string>& ranks) {
 
 }  // namespace
 
-Cpus cpus_of_local_rank(const Cpus& node, int local_rank, int ranks) {
-  const auto n = static_cast<std::int64_t>(node.size());
-  if (n < ranks) return node;
-  return {node.begin() + n * local_rank / ranks, node.begin() + n * (local_rank + 1) / ranks};
-}
-
 int threads_on(const std::vector<Cpus>& ranks, int local_rank, std::optional<double> quota) {
   std::map<int, int> users;
   for (const Cpus& cpus : ranks)
@@ -177,26 +149,31 @@ bool bound_by_default(const std::map<std::string, std::string>& environment,
   return mapping == environment.end() || !sets_cores_per_rank(mapping->second);
 }
 
-RankCores take_cores(const comm::MpiSession* session) {
+NodeCpus cpus_of_node() {
+  const std::map<std::string, std::string> variables = environment();
+  if (!variables.count("OMPI_MCA_orte_bound_at_launch") && !variables.count("PRTE_LAUNCHED"))
+    return {};
+  const pid_t launcher = binding_launcher();
+  if (launcher == 0) return {};
+  return {cpus_of_process(launcher), bound_by_default(variables, words_of(launcher))};
+}
+
+RankCores take_cores(const comm::MpiSession* session, const NodeCpus& node,
+                     const std::string& gpu) {
   const int local = session ? session->local_rank() : 0,
             ranks = session ? session->ranks_per_node() : 1;
-  Cpus own = cpus_of_process(0);
-  const std::map<std::string, std::string> variables = environment();
-  BindingLauncher launcher;
-  if (variables.count("OMPI_MCA_orte_bound_at_launch") || variables.count("PRTE_LAUNCHED"))
-    launcher = launcher_of(own);
-  const Cpus& node = launcher.cpus;
-  if (!node.empty() && bound_by_default(variables, launcher.words)) {
-    const Cpus share = cpus_of_local_rank(by_topology(node), local, ranks);
-    if (bind(share)) own = share;
-  }
+  const std::vector<std::string> gpus =
+      session ? session->gather(gpu, comm::MpiSession::Scope::node) : std::vector{gpu};
+  const bool bound = node.shared && bind_to(share_cpus(topology_of_machine().get(), node.cpus,
+                                                       gpus)[static_cast<std::size_t>(local)]);
+  const Cpus own = cpus_of_process(0);
   std::vector<Cpus> all{own};
   if (session) {
     all.clear();
     for (const std::string& bytes : session->gather(as_bytes(own), comm::MpiSession::Scope::node))
       all.push_back(as_numbers(bytes));
   }
-  std::set<int> usable(node.begin(), node.end());
+  std::set<int> usable(node.cpus.begin(), node.cpus.end());
   for (const Cpus& cpus : all) usable.insert(cpus.begin(), cpus.end());
   const std::optional<int> asked = threads_asked_for();
   const std::optional<double> quota = cpu_quota_of_this_process();
@@ -204,8 +181,8 @@ RankCores take_cores(const comm::MpiSession* session) {
   std::set<int> taken;
   for (const Cpus& cpus : all) taken.insert(cpus.begin(), cpus.end());
   RankCores cores{.threads = asked.value_or(threads_on(all, local, quota)),
-                  .own = static_cast<int>(own.size()),
-                  .share = threads_on(fair, local, quota),
+                  .cpus = own,
+                  .share = bound ? static_cast<int>(own.size()) : threads_on(fair, local, quota),
                   .together = threads_on({Cpus(taken.begin(), taken.end())}, 0, quota),
                   .ranks = ranks,
                   .oversubscribed = false,
@@ -216,7 +193,7 @@ RankCores take_cores(const comm::MpiSession* session) {
   for (const std::string& r :
        session->gather(as_bytes({cores.threads}), comm::MpiSession::Scope::node))
     threads += as_numbers(r)[0];
-  const int expected = asked ? 0 : cores.share;
+  const int expected = asked || bound ? 0 : cores.share;
   const auto everybody = session->gather(
       as_bytes({cores.threads, expected, threads > cores.together}), comm::MpiSession::Scope::job);
   cores.oversubscribed =

@@ -7,14 +7,9 @@
 #include <vector>
 
 #include "comm/mpi.h"
+#include "launch/support/topology.h"
 
 namespace tfm::launch {
-
-using Cpus = std::vector<int>;  // as the kernel numbers them
-
-// Of `ranks` on a node whose job may use `node`, one after another: neighbors of `node` stay
-// together; fewer cores than ranks are shared by all.
-Cpus cpus_of_local_rank(const Cpus& node, int local_rank, int ranks);
 
 // Cores that ranks of a node may run on are shared by those ranks; at least 1. `ranks`: the cores
 // of each local rank; `quota`: CPU time per time that they have together.
@@ -26,19 +21,27 @@ int threads_on(const std::vector<Cpus>& ranks, int local_rank, std::optional<dou
 bool bound_by_default(const std::map<std::string, std::string>& environment,
                       const std::vector<std::string>& launcher);
 
+struct NodeCpus {
+  Cpus cpus;            // that the launcher, and so its job, may use; empty: it bound no rank
+  bool shared = false;  // ranks share them: nobody asked for the launcher's binding
+};
+// Call it before take_cores().
+NodeCpus cpus_of_node();
+
 struct RankCores {
   int threads = 1;
-  int own = 1;       // cores that this rank may run on
+  Cpus cpus;         // that this rank may run on
   int share = 1;     // of the node's, with all ranks of the node treated alike
   int together = 1;  // cores that any rank of the node may run on, at most what its quota allows
   int ranks = 1;     // on this node
   bool oversubscribed = false;  // on some node of the job, ranks have more threads than cores
   std::string warning;  // on rank 0, where ranks have fewer cores than their share of the node
 };
-// Collective over the session. Where the launcher bound this rank by default, binds it anew to its
-// share of the node's cores; call it before threads start. OMP_NUM_THREADS, where it is set, is the
-// number of threads.
-RankCores take_cores(const comm::MpiSession* session);
+// Collective over the session. Where ranks share the node's CPUs, binds this rank to its share;
+// call it before threads start. `gpu`: the PCI bus id of its GPU, empty where it computes on the
+// CPU. OMP_NUM_THREADS, where it is set, is the number of threads.
+RankCores take_cores(const comm::MpiSession* session, const NodeCpus& node,
+                     const std::string& gpu = {});
 
 std::string cpu_model();  // as the kernel names it; empty: it does not
 

@@ -65,11 +65,12 @@ std::vector<RankGpus> gpus_of_ranks(const Launch& launch) {
   return ranks;
 }
 
-void choose_device(const Launch& launch, config::Config& config) {
+void choose_device(Launch& launch, config::Config& config) {
   const DeviceChoice choice = choose_device(config, gpus_of_ranks(launch));
   if (!choice.warning.empty() && comm::rank_of_launch() == 0)
     std::fprintf(stderr, "warning: %s\n", choice.warning.c_str());
   config.device = choice.device;
+  if (config.device == config::DeviceKind::cuda) launch.take_cores_near_gpus();
 }
 
 }  // namespace tfm::launch

@@ -19,7 +19,8 @@ DeviceChoice choose_device(const config::Config& config, const std::vector<RankG
 
 std::vector<RankGpus> gpus_of_ranks(const Launch& launch);  // collective
 
-// Collective. Sets config.device where it is `auto`; rank 0 prints the warning.
-void choose_device(const Launch& launch, config::Config& config);
+// Collective. Sets config.device where it is `auto`, and binds ranks near their GPUs; rank 0 prints
+// the warning.
+void choose_device(Launch& launch, config::Config& config);
 
 }  // namespace tfm::launch

@@ -119,17 +119,26 @@ int guarded(int argc, char** argv, const std::string& help,
   }
 }
 
-Launch::Launch(bool check) {
+Launch::Launch(bool check) : cores_at_start_(omp_get_num_procs()) {
   if (comm::launched_by_mpirun()) {
     session.emplace();
     ranks = session->size();
     // Before anything else: other programs would take part in other collectives next.
     if (check) check_same_settings(*session, {host_name(), build_id(false), "", ""});
   }
-  const int cores_at_start = omp_get_num_procs();
-  cores = take_cores(session ? &*session : nullptr);
-  if (cores.threads > 1 && !wait_policy_is_set()) give_way_.emplace(cores.threads, cores_at_start);
+  node_ = cpus_of_node();
+  take_cores_near("");
   if (check && !cores.warning.empty()) std::fprintf(stderr, "warning: %s\n", cores.warning.c_str());
+}
+
+void Launch::take_cores_near(const std::string& gpu) {
+  give_way_.reset();
+  cores = take_cores(session ? &*session : nullptr, node_, gpu);
+  if (cores.threads > 1 && !wait_policy_is_set()) give_way_.emplace(cores.threads, cores_at_start_);
+}
+
+void Launch::take_cores_near_gpus() {
+  take_cores_near(device::Device::bus_id(session ? session->local_rank() : 0));
 }
 
 std::vector<std::string> Launch::gather(const std::string& text) const {
@@ -154,7 +163,7 @@ comm::Mesh Launch::mesh(comm::Layout layout) const {
   return comm::single_mesh();
 }
 
-comm::RankContext Launch::rank_context(const config::Config& config) const {
+comm::RankContext Launch::rank_context(const config::Config& config) {
   config::Config chosen = config;
   choose_device(*this, chosen);
   check_same(chosen);

@@ -54,6 +54,8 @@ struct Launch {
   // Collective. `check`: Error(environment) where ranks run different programs, and rank 0 warns
   // of a binding that leaves cores idle; without it the caller finds both.
   explicit Launch(bool check = true);
+  // Collective. Every rank will compute on its GPU: binds it near to that, if it is to bind it.
+  void take_cores_near_gpus();
   int threads() const { return cores.threads; }                    // of this rank
   std::vector<std::string> gather(const std::string& text) const;  // of all ranks; collective
   // Collective, before the first use of `config`. Error(environment) where ranks compute with
@@ -64,9 +66,12 @@ struct Launch {
   // device is not there.
   device::Device device(const config::Config& config) const;
   // Of the device that choose_device() chooses.
-  comm::RankContext rank_context(const config::Config& config) const;
+  comm::RankContext rank_context(const config::Config& config);
 
  private:
+  void take_cores_near(const std::string& gpu);
+  const int cores_at_start_;
+  NodeCpus node_;
   std::optional<GiveWay> give_way_;
 };
 

@@ -97,6 +97,10 @@ TEST_F(DeviceRuntime, AGpuIsDescribed) {
   const device::Device::Gpu gpu = device::Device::describe_gpu(3);
   EXPECT_EQ(gpu.name, "Block emulator/1");
   EXPECT_EQ(gpu.memory_bytes, 6000);
+  emulator::runtime.bus_id = "0000:07:00.0";
+  EXPECT_EQ(device::Device::bus_id(3), "0000:07:00.0");
+  emulator::runtime.devices = 0;
+  EXPECT_EQ(device::Device::bus_id(3), "");
 }
 
 TEST_F(DeviceRuntime, ProductsAsTheCpus) {

@@ -38,19 +38,6 @@ TEST(Cores, AreNoMoreThanTheQuota) {
   EXPECT_EQ(threads_on({range(0, 2)}, 0, 0.5), 1);
 }
 
-TEST(Cores, OfANodeGoToItsRanksInOrder) {
-  EXPECT_EQ(cpus_of_local_rank(range(0, 2), 0, 1), range(0, 2));
-  EXPECT_EQ(cpus_of_local_rank(range(0, 8), 1, 2), range(4, 4));
-  EXPECT_EQ(cpus_of_local_rank({0, 4, 1, 5}, 1, 2), (Cpus{1, 5}));
-  EXPECT_EQ(cpus_of_local_rank(range(0, 2), 2, 3), range(0, 2));
-  for (int ranks = 1; ranks <= 7; ++ranks) {
-    Cpus all;
-    for (int r = 0; r < ranks; ++r)
-      for (int c : cpus_of_local_rank(range(0, 7), r, ranks)) all.push_back(c);
-    EXPECT_EQ(all, range(0, 7)) << ranks;
-  }
-}
-
 TEST(Cores, OnlyADefaultBindingIsReplaced) {
   using Environment = std::map<std::string, std::string>;
   Environment e{{"OMPI_COMM_WORLD_SIZE", "2"}};

@@ -12,7 +12,7 @@ SOURCE, HEADER, FUNCTION, OP = 500, 240, 75, 140
 OVER = {("framework/ops/cross_entropy.cpp", "op"): 210}
 SHARE = 0.2  # of all lines, in one folder
 FOLDER_OF = {"mpi": "framework/comm", "nccl": "framework/comm", "cuda": "framework/device/cuda", "cublas": "framework/device/cuda",
-             "cudnn": "framework/device/cuda"}
+             "cudnn": "framework/device/cuda", "hwloc": "launch/support"}
 
 # Who names an axis of the grid of ranks; all others ask for sets of axes by what they are for (nn/placement.h).
 NAMES_AXES = {"framework/nn/placement.h", "framework/ops/collectives.cpp", "framework/ops/gather_attention.cpp", "framework/ops/ring_attention.cpp",
@@ -40,7 +40,7 @@ OP_CLASS = r"()(?:class|struct) \w+.* : .*(?:\w*Op|TensorCollective) \{$"
 def check_includes(path, lines):
     own = room_of(path)
     for number, line in enumerate(lines, 1):
-        found = re.match(r"#include [<\"](mpi|cuda|nccl|cublas|cudnn)\w*\.h", line)
+        found = re.match(r"#include [<\"](mpi|cuda|nccl|cublas|cudnn|hwloc)\w*\.h", line)
         if found and str(path.parent) != FOLDER_OF[found[1]]:
             yield f"{path}:{number}: {line} belongs in {FOLDER_OF[found[1]]}"
         found = re.match(r'#include "(\w+)/', line)

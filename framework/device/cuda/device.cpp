@@ -27,6 +27,8 @@ Device::Gpu Device::describe_gpu(int index) {
   return {properties.name, static_cast<std::int64_t>(properties.totalGlobalMem)};
 }
 
+std::string Device::bus_id(int index) { return gpus() > 0 ? cuda::bus_id(place_of(index)) : ""; }
+
 int Device::gpus() { return cuda::device_count(); }
 
 std::string Device::description() const {
