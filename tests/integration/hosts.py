@@ -1,10 +1,16 @@
 """Hosts of a cluster on one machine: network namespaces with host names and addresses of their own, on one bridge, and a launch agent that
 enters them as ssh would. Needs the right to make namespaces; without it Unavailable says why."""
+import collections
+import fcntl
 import itertools
+import multiprocessing
 import os
 import pathlib
+import select
 import shutil
+import struct
 import subprocess
+import time
 
 NETWORK = "10.81.77"
 COUNT = itertools.count()
@@ -26,11 +32,45 @@ def run(*command, check=True):
     return done
 
 
-class Hosts:
-    """Hosts tfm-host-1 to tfm-host-N; a context that removes them at its end. Files: of the one machine, shared by all."""
+def card(name):
+    """A network card whose frames this process reads and writes."""
+    file = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
+    tunsetiff, tap, no_packet_information = 0x400454CA, 0x0002, 0x1000
+    fcntl.ioctl(file, tunsetiff, struct.pack("16sH22x", name.encode(), tap | no_packet_information))
+    return file
 
-    def __init__(self, number, folder, slots=1):
+
+def switch(cards, delay):
+    """Hands frames on after `delay` seconds; what a card has no room for is lost, as on a switch."""
+    at, waiting, poll = {}, collections.deque(), select.poll()  # at: of an address the card
+    for file in cards:
+        poll.register(file, select.POLLIN)
+    while True:
+        wait = max(0, waiting[0][0] - time.monotonic()) * 1e3 if waiting else None
+        for file, _ in poll.poll(wait):
+            for _ in range(64):
+                try:
+                    frame = os.read(file, 65536)
+                except OSError:  # no more, or a link that is down
+                    break
+                at[frame[6:12]] = file
+                waiting.append((time.monotonic() + delay, file, frame))
+        while waiting and waiting[0][0] <= time.monotonic():
+            _, source, frame = waiting.popleft()
+            for file in [at[frame[:6]]] if frame[:6] in at else [c for c in cards if c != source]:
+                try:
+                    os.write(file, frame)
+                except OSError:
+                    pass
+
+
+class Hosts:
+    """Hosts tfm-host-1 to tfm-host-N; a context that removes them at its end. Files: of the one machine, shared by all. `delay`: seconds that
+    a frame is under way, by a switch of this file in place of the bridge."""
+
+    def __init__(self, number, folder, slots=1, delay=0.0):
         self.names = [f"tfm-host-{i}" for i in range(1, number + 1)]
+        self.slots, self.delay, self.cards, self.switch = slots, delay, [], None
         unique = f"{os.getpid() % 10**6}x{next(COUNT)}"  # what was removed may linger for a while
         self.prefix, self.bridge = f"tfm{unique}n", f"tfm{unique}"
         self.agent, self.hostfile, self.table = folder / "agent.sh", folder / "hosts", folder / "etc-hosts"
@@ -52,14 +92,21 @@ class Hosts:
             for i, name in enumerate(self.names, 1):
                 space, outer = self.space(name), f"{self.bridge}p{i}"
                 run("ip", "netns", "add", space)
-                run("ip", "link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", space)
-                run("ip", "link", "set", outer, "master", self.bridge, "up")
+                if self.delay:
+                    self.cards.append(card(outer))
+                    run("ip", "link", "set", outer, "netns", space, "name", "eth0", "mtu", 9000)
+                else:
+                    run("ip", "link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", space)
+                    run("ip", "link", "set", outer, "master", self.bridge, "up")
                 run("ip", "-n", space, "addr", "add", f"{NETWORK}.{i}/24", "dev", "eth0")
                 run("ip", "-n", space, "link", "set", "eth0", "up")
                 run("ip", "-n", space, "link", "set", "lo", "up")
-        except Unavailable:
+        except (Unavailable, OSError) as reason:
             self.__exit__()
-            raise
+            raise Unavailable(reason) from reason
+        if self.delay:
+            self.switch = multiprocessing.Process(target=switch, args=(self.cards, self.delay), daemon=True)
+            self.switch.start()
         self.resolve()
         return self
 
@@ -72,6 +119,10 @@ class Hosts:
             (folder / "hosts").write_text(lines)
 
     def __exit__(self, *_):
+        if self.switch:
+            self.switch.kill()
+        for file in self.cards:
+            os.close(file)
         for name in self.names:
             for process in run("ip", "netns", "pids", self.space(name), check=False).stdout.split():
                 run("kill", "-KILL", process, check=False)
