@@ -103,7 +103,8 @@ class Sandbox:
         self.folder = pathlib.Path(folder)
         self.environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1",
                             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
-                            "OMPI_MCA_hwloc_base_binding_policy": "none"}
+                            "OMPI_MCA_hwloc_base_binding_policy": "none", "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+                            "PRTE_MCA_hwloc_default_binding_policy": "none"}
         for name in ("configs", "docs", "framework", "README.md"):
             (self.folder / name).symlink_to(ROOT / name)
         (self.folder / "build/cpu").mkdir(parents=True)
