@@ -143,8 +143,8 @@ def check_plan():
         assert 0 < p["mfu"] < p["mfu_nominal"] < 1
         assert ("page_locked" in p["memory"][0]) == (device != "cpu")
         assert "predicted" in plan("--ranks", 4, "--device", device) and plan("--device", device) == plan("--device", device)
-    slow = json.loads(plan("--ranks", 16, "--device", "h100", "--network", "ethernet-25", "--json"))["step_seconds"]
-    assert slow > json.loads(plan("--ranks", 16, "--device", "h100", "--json"))["step_seconds"]
+    nodes = ["--ranks", 16, "--device", "h100", "--json", "train.global_batch_size=32"]
+    assert json.loads(plan(*nodes, "--network", "ethernet-25"))["step_seconds"] > json.loads(plan(*nodes))["step_seconds"]
     pathlib.Path("bad.yaml").write_text("name: mine\nmemry: 16G\n")
     refused = plan("--device", "bad.yaml", code=2)
     assert "bad.yaml:2:1" in refused and "did you mean 'memory'?" in refused and "'fp32' is missing" in refused, refused
