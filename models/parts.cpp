@@ -308,7 +308,7 @@ graph::Value Head::ready(graph::Recorder& r, graph::Value x) const {
 }
 
 void Head::record_loss(nn::Recording& rec, graph::Value x, graph::Value labels,
-                       const config::LossConfig& loss, bool training) const {
+                       const config::LossConfig& loss, bool training, double labelled) const {
   if (!x) return rec.loss_elsewhere(Field::labels);
   graph::Recorder& r = *rec.tape;
   const graph::Recorder::Named scope(r, "head");
@@ -323,7 +323,8 @@ void Head::record_loss(nn::Recording& rec, graph::Value x, graph::Value labels,
                         .vocab_end = v.end(),
                         .shards = context_.shards,
                         .smoothing = training ? smoothing : 0,
-                        .scale = logit_scale(config_)});
+                        .scale = logit_scale(config_),
+                        .labelled = labelled});
 }
 
 graph::Value Head::logits(graph::Recorder& r, graph::Value x) const {

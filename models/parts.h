@@ -119,9 +119,9 @@ void record_cross_entropy(nn::Recording& rec, graph::Value x, graph::Value weigh
 class Head {
  public:
   Head(nn::Context& c, const Stages& stages, const config::ModelConfig& m, const Vocabulary* tied);
-  // x: absent where another stage has the head.
+  // x: absent where another stage has the head; labelled: expected share of its rows with a label.
   void record_loss(nn::Recording& rec, graph::Value x, graph::Value labels,
-                   const config::LossConfig& loss, bool training) const;
+                   const config::LossConfig& loss, bool training, double labelled = 1) const;
   graph::Value logits(graph::Recorder& r, graph::Value x) const;
   const Vocabulary& vocabulary() const { return own_ ? *own_ : *tied_; }
 

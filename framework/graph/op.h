@@ -1,6 +1,7 @@
 #pragma once
 // What an op is: forward, backward, and a declaration of everything the planner needs to know about
 // them.
+#include <array>
 #include <functional>
 #include <span>
 #include <string_view>
@@ -37,6 +38,9 @@ struct StepState {
                                        // parameters have been gathered since their update
   bool reduce_gradients = false;  // the last micro-batch: whole buckets are reduced as they become
                                   // final
+  // By objective: how many rows a device computes of those that may have a label, which holds all
+  // that have one (kernels/packed_rows.h). 0: not known, all. CPUs count.
+  std::array<std::int64_t, kMostObjectives> packed_rows{};
   MicroBatch micro_batch() const { return {!accumulate_parameters, reduce_gradients}; }
 };
 

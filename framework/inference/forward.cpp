@@ -119,8 +119,10 @@ void ForwardPass::run(const graph::ExecContext& context, const BatchFields& fiel
 }
 
 Totals ForwardPass::totals(const graph::ExecContext& context, const BatchFields& fields) const {
-  run(context, fields);
   Totals totals = count_labels(recording_, fields, recording_.shape.sequences);
+  graph::ExecContext packed = context;
+  packed.state.packed_rows = packed_rows(recording_, totals.labels);
+  run(packed, fields);
   const auto value = [&](graph::Value v) {
     return device::download_value(context.stream, output(v).ptr<double>());
   };

@@ -4,19 +4,32 @@
 #include <cmath>
 
 #include "comm/calls.h"
+#include "kernels/packed_rows.h"
 
 namespace tfm::inference {
 
 Totals count_labels(const nn::Recording& recording, const BatchFields& fields,
-                    std::int64_t sequences) {
+                    std::int64_t sequences, std::int64_t first) {
   Totals t;
   for (std::size_t k = 0; k < recording.losses.size(); ++k) {
     if (!recording.losses[k].value) continue;
     const Field field = recording.losses[k].labels;
-    const auto n = static_cast<std::size_t>(sequences * recording.shape.own_width(field));
-    for (std::int32_t label : fields.at(field).first(n)) t.labels[k] += label >= 0;
+    const auto width = static_cast<std::size_t>(recording.shape.own_width(field));
+    for (std::int32_t label : fields.at(field).subspan(static_cast<std::size_t>(first) * width,
+                                                       static_cast<std::size_t>(sequences) * width))
+      t.labels[k] += label >= 0;
   }
   return t;
+}
+
+std::array<std::int64_t, kMostObjectives> packed_rows(
+    const nn::Recording& recording, const std::array<std::int64_t, kMostObjectives>& labels) {
+  std::array<std::int64_t, kMostObjectives> rows{};
+  for (std::size_t k = 0; k < recording.losses.size(); ++k)
+    rows[k] = kernels::packed_rows(
+        recording.shape.sequences * recording.shape.own_width(recording.losses[k].labels),
+        labels[k]);
+  return rows;
 }
 
 double Totals::mean() const {

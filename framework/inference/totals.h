@@ -18,8 +18,11 @@ struct Totals {  // by objective
   static std::vector<comm::CollectiveCall> collectives(comm::AxisSet axes);
 };
 
-// Labels >= 0 of the first `sequences` sequences of each loss's labels.
+// Labels >= 0 in `sequences` sequences of each loss's labels, from `first` on.
 Totals count_labels(const nn::Recording& recording, const BatchFields& fields,
-                    std::int64_t sequences);
+                    std::int64_t sequences, std::int64_t first = 0);
+// StepState::packed_rows of passes that have no more labels than these.
+std::array<std::int64_t, kMostObjectives> packed_rows(
+    const nn::Recording& recording, const std::array<std::int64_t, kMostObjectives>& labels);
 
 }  // namespace tfm::inference

@@ -1,60 +1,22 @@
 #include "kernels/cross_entropy.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
 #include "kernels/gemm.h"
+#include "kernels/packed_rows.h"
 #include "kernels/scratch.h"
 #include "ops/ops.h"
 
 namespace tfm::ops {
 namespace {
 
-// Rows of a chunk to compute: all, or those with a label.
-template <class T>
-struct ChosenRows {
-  std::int64_t n, cols;
-  const T* x;
-  const std::int32_t* labels;
-  const std::int32_t* places = nullptr;  // in the chunk, where x is a copy; null: all
-};
-
-// The rows with a label, copied to `x` (n, cols) and `labels` (2 n: labels, places); where more
-// than seven of eight have one, all rows as they are. Not `fresh`: the copies are there already.
-template <class T>
-ChosenRows<T> labelled(cpu::Stream& s, const ChosenRows<T>& all, T* x, std::int32_t* labels,
-                       bool fresh) {
-  const std::int64_t n =
-      std::count_if(all.labels, all.labels + all.n, [](std::int32_t label) { return label >= 0; });
-  if (n == 0 || n * 8 > all.n * 7) return all;
-  std::int32_t *places = labels + all.n, *place = places;
-  if (!fresh) return {n, all.cols, x, labels, places};
-  for (std::int64_t r = 0; r < all.n; ++r)
-    if (all.labels[r] >= 0) *place++ = static_cast<std::int32_t>(r);
-  for (std::int64_t i = 0; i < n; ++i) labels[i] = all.labels[places[i]];
-  kernels::embedding(s, kernels::EmbeddingArgs<T>{n, all.cols, places, all.x, 0, all.n, 1, x});
-  return {n, all.cols, x, labels, places};
-}
-template <class T>
-ChosenRows<T> labelled(cuda::Stream&, const ChosenRows<T>& all, T*, std::int32_t*, bool) {
-  return all;  // labels are in device memory
-}
-
-// Adds the gradients of these rows of a chunk to `to`, at the places that they have there.
-template <class T>
-void add_at_places(cpu::Stream& s, const ChosenRows<T>& rows, const T* from, T* to) {
-  for (std::int64_t i = 0; i < rows.n; ++i)
-    kernels::copy(s, kernels::CopyArgs<T>{rows.cols, from + i * rows.cols,
-                                          to + rows.places[i] * rows.cols, true});
-}
-template <class T>
-void add_at_places(cuda::Stream&, const ChosenRows<T>&, const T*, T*) {}
-
 // Where things of a chunk of R rows lie, in bytes. Rows of logits start at multiples of 64 bytes:
 // without, matrix products on GPUs take slower kernels, and those on CPUs cannot write whole lines.
 struct Workspace {
-  std::int64_t rows, cols, vocab_rows, shards, element, accum;
+  std::int64_t rows, all_rows, cols, vocab_rows, shards, element, accum;
 
   std::int64_t pitch() const { return round_up(vocab_rows, 64 / element); }
   // logits (R, pitch) at 0
@@ -65,13 +27,14 @@ struct Workspace {
   std::int64_t losses() const {  // (R) f64
     return gathered() + (shards > 1 ? round_up(shards * 4 * rows * accum, 64) : 0);
   }
-  // Of the rows that have a label, where the host knows them and they are few: the others have no
-  // loss and pass no gradient.
-  std::int64_t own_x() const { return losses() + round_up(rows * 8, 64); }  // (R, C)
-  std::int64_t own_labels() const {  // (2, R) i32: labels, places
-    return own_x() + round_up(rows * cols * element, 64);
+  // Where only the rows with a label are computed: copies of x and gradients of the chunk, and of
+  // all chunks the places and labels.
+  std::int64_t packed_x() const { return losses() + round_up(rows * 8, 64); }  // (R, C)
+  std::int64_t places() const {                                                // (N) i32
+    return packed_x() + round_up(rows * cols * element, 64);
   }
-  std::int64_t bytes() const { return own_labels() + 2 * rows * 4; }
+  std::int64_t packed_labels() const { return places() + round_up(all_rows * 4, 64); }  // (N) i32
+  std::int64_t bytes() const { return packed_labels() + all_rows * 4; }
 };
 
 // Of so many rows, in chunks.
@@ -89,6 +52,80 @@ std::vector<graph::Work::Product> products(std::int64_t rows, std::int64_t chunk
   return all;
 }
 
+// A chunk at work: rows as they are, or packed.
+template <class T>
+struct Chunk {
+  std::int64_t first, all, cols;  // rows before it; that it may have; of x
+  Accum<T> scale;
+  const std::int32_t* places;  // of its rows in the op's; null: they are not packed
+  T* packed_x;
+  const T* x;
+  kernels::CrossEntropyArgs<T> args;
+};
+
+template <class T, class S>
+void multiply(S& s, const Chunk<T>& at, const T* weight, const T* bias) {
+  kernels::gemm(s, kernels::GemmArgs<T>{.transpose_b = true,
+                                        .m = at.args.rows,
+                                        .n = at.args.padded_cols,
+                                        .k = at.cols,
+                                        .alpha = at.scale,
+                                        .a = at.x,
+                                        .lda = at.cols,
+                                        .b = weight,
+                                        .ldb = at.cols,
+                                        .c = at.args.logits,
+                                        .ldc = at.args.stride,
+                                        .bias = bias});
+}
+
+// From those of the logits.
+template <class T, class S>
+void make_gradients(S& s, const Chunk<T>& at, const T* weight, const graph::GradSlot& dx,
+                    const graph::GradSlot& dw, const graph::GradSlot& db) {
+  using W = Accum<T>;
+  const std::int64_t n = at.args.rows, cols = at.cols, vocab_rows = at.args.padded_cols;
+  if (dw)
+    kernels::gemm(s, kernels::GemmArgs<T, W>{.transpose_a = true,
+                                             .m = vocab_rows,
+                                             .n = cols,
+                                             .k = n,
+                                             .alpha = at.scale,
+                                             .a = at.args.logits,
+                                             .lda = at.args.stride,
+                                             .b = at.x,
+                                             .ldb = cols,
+                                             .beta = W(dw.accumulate || at.first > 0),
+                                             .c = dw.tensor.ptr<W>(),
+                                             .ldc = cols});
+  if (db)
+    kernels::column_sum(
+        s, kernels::ColumnSumArgs<T>{n, vocab_rows, at.args.stride, at.args.logits,
+                                     db.tensor.ptr<W>(), db.accumulate || at.first > 0});
+  if (!dx) return;
+  T* const to = dx.tensor.ptr<T>();
+  // What packed_x held was read for the last time above.
+  kernels::gemm(s, kernels::GemmArgs<T>{.m = n,
+                                        .n = cols,
+                                        .k = vocab_rows,
+                                        .alpha = at.scale,
+                                        .a = at.args.logits,
+                                        .lda = at.args.stride,
+                                        .b = weight,
+                                        .ldb = cols,
+                                        .beta = at.places ? W{0} : W(dx.accumulate),
+                                        .c = at.places ? at.packed_x : to + at.first * cols,
+                                        .ldc = cols});
+  if (at.places)
+    kernels::scatter_rows(
+        s, kernels::ScatterRowsArgs<T>{n, cols, at.places, at.packed_x, to, dx.accumulate});
+}
+
+template <class T>
+T* in_workspace(const graph::Exec& e, std::int64_t bytes) {
+  return reinterpret_cast<T*>(e.workspace() + bytes);
+}
+
 struct LinearCrossEntropy final : graph::StagedOp {
   enum In { x, weight, labels, bias };
   enum Out { total, correct };
@@ -102,21 +139,30 @@ struct LinearCrossEntropy final : graph::StagedOp {
   graph::Saved saved() const override { return {.inputs = {x, weight, labels, bias}}; }
   bool forward_with_backward() const override { return true; }
   // Statistics read the logits, which become gradients in place. One kernel does both, and reads
-  // them once, where this rank has whole rows that it can hold.
+  // them once, where this rank has whole rows that it can hold. Where rows are packed, they are
+  // copied, and their gradients to a tensor of zeros.
   graph::Work work(graph::Phase phase) const override {
     const bool gradients = phase == graph::Phase::backward;
     const bool combine = options.shards > 1,
                apart = combine || !kernels::holds_row(vocab_rows, size(dtype));
-    graph::Work w{.extra_elements = rows * vocab_rows * (gradients ? 2 + apart + has_bias : 1),
-                  .kernels = static_cast<int>(chunks()) *
+    const std::int64_t n =
+        options.labelled < 1
+            ? kernels::packed_rows(rows, std::llround(options.labelled * static_cast<double>(rows)))
+            : rows;
+    graph::Work w{.extra_elements = n * vocab_rows * (gradients ? 2 + apart + has_bias : 1),
+                  .kernels = static_cast<int>(ceil_div(n, chunk())) *
                              (3 + combine + (gradients ? 2 + apart + has_bias : 0))};
-    w.products = products(rows, chunk(), cols, vocab_rows, gradients);
+    if (n < rows) {
+      w.extra_elements += cols * (gradients ? 4 * n + rows : 2 * n);
+      w.kernels += 1 + static_cast<int>(ceil_div(n, chunk())) * (gradients ? 2 : 1) + gradients;
+    }
+    w.products = products(n, chunk(), cols, vocab_rows, gradients);
     return w;
   }
   std::int64_t chunk() const { return options.chunk_rows; }
   std::int64_t chunks() const { return ceil_div(rows, chunk()); }
   Workspace space() const {
-    return {chunk(), cols, vocab_rows, options.shards, size(dtype), size(accum_type(dtype))};
+    return {chunk(), rows, cols, vocab_rows, options.shards, size(dtype), size(accum_type(dtype))};
   }
   static std::int64_t size(DType t) { return static_cast<std::int64_t>(size_of(t)); }
   std::int64_t workspace_bytes(graph::Phase) const override { return space().bytes(); }
@@ -142,12 +188,10 @@ struct LinearCrossEntropy final : graph::StagedOp {
     const bool gradients = p == graph::Phase::backward;
     with_float(dtype, [&]<class T>() {
       device::on(e.stream(), [&](auto& s) {
-        if (k == 0)
-          for (double* sum : {e.out(total).ptr<double>(), hits(e)})
-            if (sum) kernels::fill(s, kernels::FillArgs<double>{1, 0, sum});
+        if (k == 0) start<T>(s, e, gradients);
         if (options.shards == 1)
-          for (std::int64_t c = 0; c < chunks(); ++c) {
-            const Chunk<T> at = chunk_at<T>(s, e, c, true);
+          for (std::int64_t c = 0; c * chunk() < taken(s, e); ++c) {
+            const Chunk<T> at = chunk_at<T>(s, e, c);
             make_logits(s, e, at);
             if (gradients)
               kernels::cross_entropy_statistics_and_gradient(s, at.args);
@@ -162,141 +206,122 @@ struct LinearCrossEntropy final : graph::StagedOp {
   }
 
  private:
-  // A chunk at work.
-  template <class T>
-  struct Chunk {
-    std::int64_t first, all;  // of the op's rows
-    ChosenRows<T> some;
-    T* own_x;
-    kernels::CrossEntropyArgs<T> args;
-  };
+  // Rows that are computed: those with a label, where they are known to be few.
+  std::int64_t taken(const cpu::Stream&, const graph::Exec& e) const {
+    const auto* all = e.in(labels).ptr<std::int32_t>();
+    const std::int64_t n =
+        std::count_if(all, all + rows, [](std::int32_t label) { return label >= 0; });
+    return n * 8 > rows * 7 ? rows : std::max<std::int64_t>(n, 1);
+  }
+  std::int64_t taken(const cuda::Stream&, const graph::Exec& e) const {
+    const std::int64_t n = e.state().packed_rows[static_cast<std::size_t>(options.objective)];
+    return n > 0 ? n : rows;
+  }
 
   double* hits(const graph::Exec& e) const {
     return options.accuracy ? e.out(correct).ptr<double>() : nullptr;
   }
 
-  // Behind the exchange of chunk k - 1 and in front of that of chunk k.
+  template <class T, class S>
+  void start(S& s, const graph::Exec& e, bool gradients) const {
+    for (double* sum : {e.out(total).ptr<double>(), hits(e)})
+      if (sum) kernels::fill(s, kernels::FillArgs<double>{1, 0, sum});
+    const std::int64_t n = taken(s, e);
+    if (n == rows) return;
+    kernels::pack_rows(
+        s, kernels::PackRowsArgs{rows, e.in(labels).ptr<std::int32_t>(), n,
+                                 in_workspace<std::int32_t>(e, space().places()),
+                                 in_workspace<std::int32_t>(e, space().packed_labels())});
+    if (!gradients) return;
+    if (const graph::GradSlot& dx = e.grad_in(x); dx && !dx.accumulate)
+      kernels::fill(s, kernels::FillArgs<T>{rows * cols, T{}, dx.tensor.ptr<T>()});
+  }
+
+  // Behind the exchange of chunk k - 1 and in front of that of chunk k. Ranks exchange what the
+  // plan says, of chunks without rows, too.
   template <class T, class S>
   void between_exchanges(S& s, graph::Exec& e, std::int64_t k, bool gradients) const {
-    if (k > 0) {
-      const Chunk<T> at = chunk_at<T>(s, e, k - 1, false);
-      kernels::cross_entropy_combine(
-          s, kernels::CombineArgs<T>{
-                 .ranks = options.shards,
-                 .rows = at.some.n,
-                 .stride = 4 * at.all,
-                 .parts = reinterpret_cast<Accum<T>*>(e.workspace() + space().gathered()),
-                 .max = at.args.max,
-                 .sums = at.args.sums,
-                 .ties = options.accuracy});
-      if (gradients) kernels::cross_entropy_gradient(s, at.args);
-      make_loss(s, e, at, gradients);
-    }
+    if (k > 0)
+      if (const Chunk<T> at = chunk_at<T>(s, e, k - 1); at.args.rows > 0) {
+        kernels::cross_entropy_combine(
+            s, kernels::CombineArgs<T>{.ranks = options.shards,
+                                       .rows = at.args.rows,
+                                       .stride = 4 * at.all,
+                                       .parts = in_workspace<Accum<T>>(e, space().gathered()),
+                                       .max = at.args.max,
+                                       .sums = at.args.sums,
+                                       .ties = options.accuracy});
+        if (gradients) kernels::cross_entropy_gradient(s, at.args);
+        make_loss(s, e, at, gradients);
+      }
     if (k == chunks()) return;
-    const Chunk<T> at = chunk_at<T>(s, e, k, true);
-    if (at.some.n < at.all)  // ranks exchange what the plan says
+    const Chunk<T> at = chunk_at<T>(s, e, k);
+    if (at.args.rows < at.all)
       kernels::fill(s, kernels::FillArgs<Accum<T>>{4 * at.all, 0, at.args.max});
+    if (at.args.rows == 0) return;
     make_logits(s, e, at);
     kernels::cross_entropy_statistics(s, at.args);
   }
 
   template <class T, class S>
-  Chunk<T> chunk_at(S& s, const graph::Exec& e, std::int64_t c, bool fresh) const {
+  Chunk<T> chunk_at(const S& s, const graph::Exec& e, std::int64_t c) const {
     using W = Accum<T>;
-    std::byte* ws = e.workspace();
     const Workspace at_byte = space();
-    W* max = reinterpret_cast<W*>(ws + at_byte.statistics());
-    Chunk<T> at{.first = c * chunk(),
-                .all = rows_of(c),
-                .own_x = reinterpret_cast<T*>(ws + at_byte.own_x())};
-    at.some = labelled(s,
-                       ChosenRows<T>{at.all, cols, e.in(x).ptr<T>() + at.first * cols,
-                                     e.in(labels).ptr<std::int32_t>() + at.first},
-                       at.own_x, reinterpret_cast<std::int32_t*>(ws + at_byte.own_labels()), fresh);
-    at.args = {.rows = at.some.n,
-               .cols = options.vocab_end - options.vocab_begin,
-               .stride = at_byte.pitch(),
-               .padded_cols = vocab_rows,
-               .vocab_begin = options.vocab_begin,
-               .vocab_size = options.vocab_size,
-               .logits = reinterpret_cast<T*>(ws),
-               .labels = at.some.labels,
-               .max = max,
-               .sums = max + at.some.n,
-               .smoothing = W(options.smoothing),
-               .gradient_scale =
-                   e.numbers()
-                       ? &e.numbers()->gradient_scale[static_cast<std::size_t>(options.objective)]
-                       : nullptr,
-               .loss = reinterpret_cast<double*>(ws + at_byte.losses()),
-               .total = e.out(total).ptr<double>(),
-               .correct = hits(e)};
-    return at;
+    const std::int64_t in_use = taken(s, e), first = c * chunk(),
+                       n = std::clamp<std::int64_t>(in_use - first, 0, rows_of(c));
+    const bool packed = in_use < rows;
+    W* const max = in_workspace<W>(e, at_byte.statistics());
+    T* const packed_x = in_workspace<T>(e, at_byte.packed_x());
+    return {
+        .first = first,
+        .all = rows_of(c),
+        .cols = cols,
+        .scale = static_cast<W>(options.scale),
+        .places = packed ? in_workspace<std::int32_t>(e, at_byte.places()) + first : nullptr,
+        .packed_x = packed_x,
+        .x = packed ? packed_x : e.in(x).ptr<T>() + first * cols,
+        .args = {.rows = n,
+                 .cols = options.vocab_end - options.vocab_begin,
+                 .stride = at_byte.pitch(),
+                 .padded_cols = vocab_rows,
+                 .vocab_begin = options.vocab_begin,
+                 .vocab_size = options.vocab_size,
+                 .logits = in_workspace<T>(e, 0),
+                 .labels = packed ? in_workspace<std::int32_t>(e, at_byte.packed_labels()) + first
+                                  : e.in(labels).ptr<std::int32_t>() + first,
+                 .max = max,
+                 .sums = max + n,
+                 .smoothing = W(options.smoothing),
+                 .gradient_scale =
+                     e.numbers()
+                         ? &e.numbers()->gradient_scale[static_cast<std::size_t>(options.objective)]
+                         : nullptr,
+                 .loss = in_workspace<double>(e, at_byte.losses()),
+                 .total = e.out(total).ptr<double>(),
+                 .correct = hits(e)}};
   }
 
   template <class T, class S>
   void make_logits(S& s, const graph::Exec& e, const Chunk<T>& at) const {
-    kernels::gemm(s, kernels::GemmArgs<T>{.transpose_b = true,
-                                          .m = at.some.n,
-                                          .n = vocab_rows,
-                                          .k = cols,
-                                          .alpha = static_cast<Accum<T>>(options.scale),
-                                          .a = at.some.x,
-                                          .lda = cols,
-                                          .b = e.in(weight).ptr<T>(),
-                                          .ldb = cols,
-                                          .c = at.args.logits,
-                                          .ldc = at.args.stride,
-                                          .bias = e.in(bias).ptr<T>()});
-    if (e.context.round_inner)
-      e.context.round_inner({at.args.logits, dtype, {at.some.n * at.args.stride}});
+    if (at.places)
+      kernels::embedding(s, kernels::EmbeddingArgs<T>{at.args.rows, cols, at.places,
+                                                      e.in(x).ptr<T>(), 0, rows, 1, at.packed_x});
+    multiply(s, at, e.in(weight).ptr<T>(), e.in(bias).ptr<T>());
+    round_inner(e, at);
   }
 
   template <class T, class S>
   void make_loss(S& s, const graph::Exec& e, const Chunk<T>& at, bool gradients) const {
-    using W = Accum<T>;
     kernels::cross_entropy_loss(s, at.args);
     if (!gradients) return;
+    round_inner(e, at);
+    make_gradients(s, at, e.in(weight).ptr<T>(), e.grad_in(x), e.grad_in(weight), e.grad_in(bias));
+  }
+
+  template <class T>
+  void round_inner(const graph::Exec& e, const Chunk<T>& at) const {
     if (e.context.round_inner)
-      e.context.round_inner({at.args.logits, dtype, {at.some.n * at.args.stride}});
-    const W scale = static_cast<W>(options.scale);
-    const T* logits = at.args.logits;
-    const graph::GradSlot dx = e.grad_in(x), dw = e.grad_in(weight), db = e.grad_in(bias);
-    if (dw)
-      kernels::gemm(s, kernels::GemmArgs<T, W>{.transpose_a = true,
-                                               .m = vocab_rows,
-                                               .n = cols,
-                                               .k = at.some.n,
-                                               .alpha = scale,
-                                               .a = logits,
-                                               .lda = at.args.stride,
-                                               .b = at.some.x,
-                                               .ldb = cols,
-                                               .beta = W(dw.accumulate || at.first > 0),
-                                               .c = dw.tensor.ptr<W>(),
-                                               .ldc = cols});
-    if (db)
-      kernels::column_sum(
-          s, kernels::ColumnSumArgs<T>{at.some.n, vocab_rows, at.args.stride, logits,
-                                       db.tensor.ptr<W>(), db.accumulate || at.first > 0});
-    if (!dx) return;
-    const ChosenRows<T>& some = at.some;
-    T* to = dx.tensor.ptr<T>() + at.first * cols;
-    T* made = some.places ? at.own_x : to;  // what it held was read for the last time above
-    kernels::gemm(s, kernels::GemmArgs<T>{.m = some.n,
-                                          .n = cols,
-                                          .k = vocab_rows,
-                                          .alpha = scale,
-                                          .a = logits,
-                                          .lda = at.args.stride,
-                                          .b = e.in(weight).ptr<T>(),
-                                          .ldb = cols,
-                                          .beta = some.places ? W{0} : W(dx.accumulate),
-                                          .c = made,
-                                          .ldc = cols});
-    if (!some.places) return;
-    if (!dx.accumulate) kernels::fill(s, kernels::FillArgs<T>{at.all * cols, T{}, to});
-    add_at_places(s, some, made, to);
+      e.context.round_inner({at.args.logits, dtype, {at.args.rows * at.args.stride}});
   }
 };
 

@@ -117,6 +117,7 @@ struct CrossEntropyOptions {
   double smoothing = 0;
   double scale = 1;             // of the logits before the bias
   int objective = 0;            // of StepNumbers::gradient_scale
+  double labelled = 1;          // share of the rows with a label that is expected: for predictions
   std::int64_t chunk_rows = 0;  // 0: chosen from the sizes
   // Without smoothing, forward only: a second output (1) f64, of how many of these rows the label
   // has the highest logit (of equal ones the lowest id).

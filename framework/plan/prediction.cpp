@@ -150,6 +150,7 @@ Prediction predict(const StepPlan& plan, const ShapePlan& shape, const DeviceMod
   clock.micro_batch({.first = later == 0, .last = true}, 1);
   clock.result.passes = clock.result.seconds();
   for (int i = 0; i < 2; ++i) clock.collective("reduce", plan.sum_of_objectives());
+  if (plan.packs_rows()) clock.collective("reduce", plan.most_labels());
   clock.collective("reduce", optim::sum_of_norm());
   clock.update();
   for (const comm::CollectiveCall& call :

@@ -209,6 +209,7 @@ double StepPlan::nominal_flops() const {
 std::vector<comm::CollectiveCall> StepPlan::collectives(const ShapePlan& shape) const {
   std::vector<comm::CollectiveCall> all;
   all.push_back(sum_of_objectives());  // labels
+  if (packs_rows()) all.push_back(most_labels());
   for (const Pass& pass : shape.passes)
     std::ranges::copy(
         shape.train_program.collectives({pass.micro_batch == 0, pass.last}, pass.section),

@@ -54,6 +54,15 @@ struct StepPlan {
   comm::CollectiveCall sum_of_objectives() const {
     return {comm::Collective::all_reduce_sum, nn::loss_axes(mesh.layout), 8 * objectives()};
   }
+  // Whether steps on a device leave rows of the output layer without a label out. All ranks then
+  // take as many rows as the micro-batch with the most labels needs: graphs with collectives must
+  // be the same everywhere.
+  bool packs_rows() const {
+    return !on_host() && config.data.train.type == config::SourceType::mlm;
+  }
+  comm::CollectiveCall most_labels() const {
+    return {comm::Collective::all_reduce_max, nn::loss_axes(mesh.layout), 8 * objectives()};
+  }
   // Of the largest shape:
   const ShapePlan& largest() const { return shapes.back(); }
   // Forward and backward products of one step on this rank, causal attention by half.

@@ -183,8 +183,9 @@ class Comparison {
   // Counts of labels, losses and the norm.
   void numbers() {
     const comm::CollectiveCall sum = plan_.sum_of_objectives();
-    differ("labels, losses and the norm",
-           sent({sum, sum, optim::sum_of_norm()}, plan_.mesh.layout, axes_));
+    std::vector<comm::CollectiveCall> all{sum, sum, optim::sum_of_norm()};
+    if (plan_.packs_rows()) all.push_back(plan_.most_labels());
+    differ("labels, losses and the norm", sent(all, plan_.mesh.layout, axes_));
   }
   // Of an element of the parameters, for its gradient and itself, times the ring's share.
   double bytes_of_element() const {

@@ -198,7 +198,8 @@ void Engine::run_pass(const plan::ShapePlan& shape, const plan::Pass& pass,
            [&] { optimizer_.update(stream, memory_.flat, memory_.numbers, memory_.outcome); });
   };
   if (pass.section == graph::Section{} && recordable(shape, context.state.micro_batch()))
-    replays_[{&shape, context.state.accumulate_parameters, context.state.reduce_gradients, update}]
+    replays_[{&shape, context.state.accumulate_parameters, context.state.reduce_gradients, update,
+              context.state.packed_rows}]
         .run(stream, work);
   else
     work();
@@ -216,11 +217,28 @@ void Engine::wait_for_device() {
   if (recorder) recorder->end(*all);
 }
 
+std::array<std::int64_t, kMostObjectives> Engine::packed_rows(const Batch& batch,
+                                                              const plan::ShapePlan& shape) const {
+  if (!plan_.packs_rows()) return {};
+  std::array<std::int64_t, kMostObjectives> most{};
+  const std::int64_t n = shape.shape.sequences;
+  for (std::int64_t m = 0; m < shape.micro_batches; ++m) {
+    const auto labels = inference::count_labels(shape.training, batch.fields, n, m * n).labels;
+    for (std::size_t k = 0; k < most.size(); ++k) most[k] = std::max(most[k], labels[k]);
+  }
+  const Tensor t{most.data(), DType::i64, {plan_.objectives()}};
+  comm::run(plan_.mesh, plan_.most_labels(), t, t);
+  return inference::packed_rows(shape.training, most);
+}
+
 void Engine::run_micro_batches(std::int64_t step, std::optional<double> lr, const Batch& batch,
                                const inference::Totals& labels) {
   const plan::ShapePlan& shape = plan_.shapes[batch.shape];
   graph::ExecContext context{
-      device_.stream(), &tensors_, {.seed = plan_.config.train.seed}, memory_.numbers};
+      device_.stream(),
+      &tensors_,
+      {.seed = plan_.config.train.seed, .packed_rows = packed_rows(batch, shape)},
+      memory_.numbers};
   for (const plan::Pass& pass : shape.passes) {
     const std::int64_t m = pass.micro_batch, first = m * shape.shape.sequences;
     upload(batch, shape, first);

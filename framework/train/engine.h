@@ -91,6 +91,9 @@ class Engine {
   void upload(const Batch& batch, const plan::ShapePlan& shape, std::int64_t first);
   // Runs the step up to its result; updates the parameters if a learning rate is given.
   StepResult run_step(std::int64_t step, std::optional<double> lr, const Batch& batch);
+  // Of all micro-batches of a step, on all ranks: StepState::packed_rows.
+  std::array<std::int64_t, kMostObjectives> packed_rows(const Batch& batch,
+                                                        const plan::ShapePlan& shape) const;
   void run_micro_batches(std::int64_t step, std::optional<double> lr, const Batch& batch,
                          const inference::Totals& labels);
   void run_pass(const plan::ShapePlan& shape, const plan::Pass& pass,
@@ -107,8 +110,10 @@ class Engine {
   plan::RunMemory memory_;
   optim::LossScale loss_scale_;
   std::int64_t updates_ = 0;
-  std::map<std::tuple<const plan::ShapePlan*, bool, bool, bool>, device::Replay>
-      replays_;  // by shape, accumulation, reduction and update
+  std::map<std::tuple<const plan::ShapePlan*, bool, bool, bool,
+                      std::array<std::int64_t, kMostObjectives>>,
+           device::Replay>
+      replays_;  // by shape, accumulation, reduction, update and packed rows
   StepTimes* times_ = nullptr;
 };
 

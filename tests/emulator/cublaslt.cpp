@@ -200,6 +200,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t o, const vo
   runtime.algorithms.push_back(which);
   runtime.gradient_epilogues += o->of_gradient();
   const auto k = static_cast<std::int64_t>(o->a == CUBLAS_OP_N ? la->cols : la->rows);
+  runtime.product_flops +=
+      2.0 * static_cast<double>(ld->rows) * static_cast<double>(ld->cols) * static_cast<double>(k);
   typed(la->type, [&]<class T>(T) {
     using W = tfm::Accum<T>;
     auto run = [&]<class C>(C) {

@@ -285,6 +285,7 @@ const std::vector<OpCase>& op_cases() {
       cross_entropy_case("chunks", true, 0.1, 3),
       cross_entropy_case("few_labels", true, 0.1, 4, "few"),
       cross_entropy_case("few_labels_in_one_chunk", false, 0, 0, "few"),
+      cross_entropy_case("few_labels_in_chunks", true, 0.1, 2, "few"),
       {"copy_to_tp_region",
        "one_rank",
        {{8, 5}},

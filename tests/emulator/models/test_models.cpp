@@ -211,6 +211,61 @@ TEST_P(OnTheDevice, RecomputationChangesNothing) {
   EXPECT_EQ(results[0], results[2]);
 }
 
+// Every `every`-th position has a label.
+test::FillBatch masked(std::int64_t every) {
+  return [=](std::int64_t first, std::int64_t count, const BatchFields& fields) {
+    fill(first, count, fields);
+    const auto labels = fields.at(Field::labels);
+    for (std::size_t i = 0; i < labels.size(); ++i)
+      labels[i] =
+          static_cast<std::int64_t>(i) % every == 0 ? static_cast<std::int32_t>(i % 37) : -1;
+  };
+}
+
+class MaskedOnTheDevice : public OnTheDevice {};
+
+TEST_P(MaskedOnTheDevice, RowsWithoutALabelAreLeftOut) {
+  const Case& c = GetParam();
+  config::Config plain = config_of(c, "cuda");
+  plain.cuda_graphs = config::CudaGraphs::off;
+  train::Engine host(plan::make_step_plan(config_of(c, "cpu"), comm::single_mesh()), 1);
+  train::Engine device(plan::make_step_plan(config_of(c, "cuda"), comm::single_mesh()),
+                       device::Device(std::make_shared<cuda::Stream>(0), 1));
+  train::Engine unrecorded(plan::make_step_plan(plain, comm::single_mesh()),
+                           device::Device(std::make_shared<cuda::Stream>(0), 1));
+  for (train::Engine* e : {&host, &device, &unrecorded}) e->initialize_parameters();
+  // Of 32 positions of a micro-batch: 16, all of them, 16.
+  for (const int every : {8, 8, 1, 1, 7}) {
+    const auto step = device.updates() + 1;
+    const train::StepResult a = test::train_step(host, step, 1e-3, masked(every)),
+                            b = test::train_step(device, step, 1e-3, masked(every)),
+                            d = test::train_step(unrecorded, step, 1e-3, masked(every));
+    EXPECT_EQ(a.tokens, b.tokens);
+    EXPECT_NEAR(b.loss, a.loss, c.bound * a.loss) << "step " << step;
+    EXPECT_NEAR(b.grad_norm, a.grad_norm, 10 * c.bound * a.grad_norm) << "step " << step;
+    EXPECT_EQ(b.loss, d.loss) << "step " << step;
+    EXPECT_EQ(b.grad_norm, d.grad_norm) << "step " << step;
+  }
+  EXPECT_EQ(weights(device), weights(unrecorded));
+  EXPECT_EQ(device.graphs(), 4) << "two sizes, the first micro-batch of a step and the last";
+  EXPECT_EQ(device.arena_high_water(), device.plan().memory.total());
+  const inference::Totals a = test::evaluate(host, 4, masked(8)),
+                          b = test::evaluate(device, 4, masked(8));
+  EXPECT_EQ(a.labels, b.labels);
+  EXPECT_NEAR(b.mean(), a.mean(), c.bound * a.mean());
+#ifdef TFM_EMULATOR_RANKS
+  const auto flops = [&](int every) {
+    const double before = emulator::runtime.product_flops;
+    test::train_step(unrecorded, unrecorded.updates() + 1, 1e-3, masked(every));
+    return emulator::runtime.product_flops - before;
+  };
+  EXPECT_EQ(flops(1) - flops(8), 2 * 3 * 2.0 * 16 * 32 * 37) << "two micro-batches, three products";
+#endif
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, MaskedOnTheDevice, testing::Values(kCases[2]),
+                         [](const auto& info) { return info.param.name; });
+
 // Logits of whole sequences, and of a generation whose sequences change places after half of the
 // tokens.
 std::vector<double> generated(const comm::RankContext& rank_context, const nn::Model& model,

@@ -201,16 +201,29 @@ TEST_P(Backends, ManyStartedCollectivesAmongOthers) {
 
 constexpr const char* kModel =
     "{family: decoder, d_model: 32, n_layers: 2, n_heads: 4, d_ff: 64, vocab_size: 37, "
-    "max_seq_len: 16, dropout: 0.2}";
+    "max_seq_len: 32, dropout: 0.2}";
 
+// `masked`: an encoder, which predicts every seventh token.
 std::vector<double> losses(device::Device device, const comm::Mesh& mesh,
                            const std::string& precision, const std::string& backend, int zero,
                            const std::string& exchange = "gather",
-                           const std::string& optimizer = "adamw") {
+                           const std::string& optimizer = "adamw", bool masked = false) {
+  std::string text = std::string("model: ") + kModel +
+                     "
+                     data : {
+  train : {
+  type:
+    tokens, path : none.bin
+  }
+  }
+  ";
+      if (masked) text.replace(text.find("decoder"), 7, "encoder")
+          .replace(text.find("tokens"), 6, "mlm");
   config::Config c = config::parse_config(
-      std::string("model: ") + kModel + "\ndata: {train: {type: tokens, path: none.bin}}\n", "test",
-      {"train.seq_len=8", "train.global_batch_size=4", "optimizer.ema=0.5",
-       "precision=" + precision, std::string("device=") + (device.is_cpu() ? "cpu" : "cuda"),
+      text, "test",
+      {"train.seq_len=" + std::string(masked ? "32" : "8"), "train.global_batch_size=4",
+       "optimizer.ema=0.5", "precision=" + precision,
+       std::string("device=") + (device.is_cpu() ? "cpu" : "cuda"),
        "parallel.tensor=" + std::to_string(mesh.layout[comm::Axis::tensor]),
        "parallel.pipeline=" + std::to_string(mesh.layout[comm::Axis::pipeline]),
        "parallel.context=" + std::to_string(mesh.layout[comm::Axis::context]),
@@ -221,12 +234,15 @@ std::vector<double> losses(device::Device device, const comm::Mesh& mesh,
   const bool stages = mesh.layout[comm::Axis::pipeline] > 1;
   train::Engine e(plan::make_step_plan(c, mesh), std::move(device));
   e.initialize_parameters();
-  const test::FillBatch read = [](std::int64_t first, std::int64_t count, const BatchFields& f) {
+  const test::FillBatch read = [=](std::int64_t first, std::int64_t count, const BatchFields& f) {
     const auto width = static_cast<std::int64_t>(f.at(Field::ids).size()) / count;
     for (std::int64_t i = 0; i < count * width; ++i)
       for (const Field field : {Field::ids, Field::labels})
         f.at(field)[static_cast<std::size_t>(i)] =
-            static_cast<std::int32_t>((first * width + i) * 7 % 37);
+            masked && field == Field::labels && (first * width + i) % 7 > 0
+                ? -1
+                : static_cast<std::int32_t>((first * width + i) * 7 % 37);
+    if (const auto mask = f.find(Field::mask); mask != f.end()) std::ranges::fill(mask->second, 0);
   };
   std::vector<double> all;
   for (int step = 1; step <= 3; ++step) {  // plain, recorded, replayed
@@ -236,7 +252,7 @@ std::vector<double> losses(device::Device device, const comm::Mesh& mesh,
   EXPECT_TRUE(e.graphs() > 0 || backend != "nccl" || mesh.layout.world() == 1 || stages);
   e.swap_average();
   all.push_back(test::evaluate(e, 4, read).mean());
-  if (stages || mesh.layout[comm::Axis::context] > 1) return all;
+  if (masked || stages || mesh.layout[comm::Axis::context] > 1) return all;
   c.parallel.sequence = false;
   const auto generator = models::make_model(c, mesh);
   const auto parameters = e.whole_parameters();
@@ -255,14 +271,14 @@ void expect_as_one_rank(const device::Device& device, const std::string& backend
                         const std::vector<comm::Layout>& layouts,
                         const std::map<std::string, std::vector<int>>& zero_by_precision,
                         const std::string& exchange = "gather",
-                        const std::string& optimizer = "adamw") {
+                        const std::string& optimizer = "adamw", bool masked = false) {
   for (const auto& [precision, stages] : zero_by_precision) {
     const std::vector<double> alone = losses(device::Device::cpu(1), comm::single_mesh(), precision,
-                                             "auto", 0, exchange, optimizer);
+                                             "auto", 0, exchange, optimizer, masked);
     for (const comm::Layout& layout : layouts)
       for (const int zero : stages) {
         const std::vector<double> got = losses(device, comm::make_mesh(job(), layout), precision,
-                                               backend, zero, exchange, optimizer);
+                                               backend, zero, exchange, optimizer, masked);
         for (std::size_t i = 0; i < got.size(); ++i)
           EXPECT_NEAR(got[i], alone[i], (precision == "bf16" ? 2e-2 : 2e-5) * alone[i])
               << optimizer << ", " << precision << ", ZeRO " << zero << " on " << layout.str()
@@ -305,6 +321,14 @@ TEST_P(Backends, TrainOnSharesOfSequencesAsOneRankDoes) {
                        {{"fp32", {3}}, {"bf16", {1}}}, exchange);
   expect_as_one_rank(*device_, GetParam(), shared_out(&comm::Layout::Sizes::context, 4),
                      {{"fp32", {0}}}, "ring");
+}
+
+// Data ranks have different numbers of labels, and record the same graphs.
+TEST_P(Backends, TrainMaskedTokensAsOneRankDoes) {
+  expect_as_one_rank(*device_, GetParam(), test::layouts(), {{"fp32", {0, 3}}}, "gather", "adamw",
+                     true);
+  expect_as_one_rank(*device_, GetParam(), shared_out(&comm::Layout::Sizes::context, 2),
+                     {{"fp32", {1}}}, "gather", "adamw", true);
 }
 
 TEST_P(Backends, CollectivesRunBesideOtherWork) {
