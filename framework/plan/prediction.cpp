@@ -161,10 +161,14 @@ Prediction predict(const StepPlan& plan, const ShapePlan& shape, const DeviceMod
 }
 
 Prediction predict(const std::vector<const StepPlan*>& stages, const DeviceModel& device) {
+  std::map<const StepPlan*, Prediction> known;  // equal stages have one plan
   std::vector<Prediction> all;
   double passes = 0;
-  for (const StepPlan* p : stages)
-    passes += all.emplace_back(predict(*p, p->largest(), device)).passes;
+  for (const StepPlan* p : stages) {
+    const auto [at, fresh] = known.try_emplace(p);
+    if (fresh) at->second = predict(*p, p->largest(), device);
+    passes += all.emplace_back(at->second).passes;
+  }
   Prediction slowest = *std::ranges::max_element(all, {}, &Prediction::seconds);
   if (stages.size() == 1) return slowest;
   // A pipeline fills, and drains, with a micro-batch in one chunk of each of the other ranks.

@@ -1,6 +1,8 @@
 #include "plan/suggest.h"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 
 #include "plan/choose.h"
 #include "plan/rank_plans.h"
@@ -22,6 +24,7 @@ class Search {
       }
       const std::vector<config::Config> stages = layouts_.zero_stages(order);
       if (full() && all_bounded(order.config, std::ssize(stages))) continue;
+      sharded_.clear();
       for (const config::Config& stage : stages) {
         kept_.clear();
         for (const config::Config& recomputes : layouts_.recomputations(stage))
@@ -36,6 +39,7 @@ class Search {
     const ShapePlan& shape = p.largest();
     ++result.planned;
     if (ideal_ == 0) ideal_ = ideal_seconds(plans);
+    models_.try_emplace(key_of(resolved), seconds_of_model(plans));
     return {.changes = layouts_.changes(read),
             .layout = p.mesh.layout,
             .sequence = resolved.parallel.sequence && p.mesh.layout.size(nn::kModelAxes) > 1,
@@ -88,11 +92,15 @@ class Search {
         ++result.no_faster;
         continue;
       }
-      if (full() && least_seconds(*resolved) > slowest()) {
+      const auto sharded = sharded_.find(resolved->train.micro_batch_size);
+      if (full() && (least_seconds(*resolved) > slowest() ||
+                     (sharded != sharded_.end() && sharded->second > slowest()))) {
         ++result.bounded;
         continue;
       }
       Suggestion s = plan(sizes[i], *resolved);
+      if (kept_.find(resolved->train.micro_batch_size) == kept_.end())
+        sharded_[resolved->train.micro_batch_size] = seconds_sharded(s);
       kept_.try_emplace(resolved->train.micro_batch_size, s.times.seconds());
       if (const std::int64_t over = s.bytes - device_.usable_bytes(); over > 0) {
         result.too_large.add(static_cast<double>(over));
@@ -124,16 +132,57 @@ class Search {
            static_cast<double>(first.largest().shape.sequences);
   }
 
+  // What micro-batches of one size cost on the ranks of a stage, whatever the pipeline, the ZeRO
+  // stage and what is recomputed.
+  using ModelKey =
+      std::tuple<std::int64_t, std::int64_t, bool, config::ContextExchange, std::int64_t>;
+  static ModelKey key_of(const config::Config& c) {
+    return {c.parallel.tensor, c.parallel.context, c.parallel.sequence, c.parallel.context_exchange,
+            c.train.micro_batch_size};
+  }
+  // A micro-batch through all stages: of the first plan of a key, which recomputes nothing and
+  // shares out nothing, without sums of gradients and the update.
+  double seconds_of_model(StagePlans& plans) const {
+    double seconds = 0;
+    std::map<const StepPlan*, double> known;
+    for (const StepPlan* p : plans.stages()) {
+      const auto [at, fresh] = known.try_emplace(p);
+      if (fresh) {
+        const Prediction times = predict(*p, p->largest(), device_);
+        at->second = times.seconds();
+        for (const char* phase : {"reduce", "gather", "optimizer"})
+          if (const auto found = times.phases.find(phase); found != times.phases.end())
+            at->second -= found->second;
+      }
+      seconds += at->second;
+    }
+    return seconds / static_cast<double>(plans.fullest().largest().micro_batches);
+  }
+
+  // What no later ZeRO stage is faster than. The first saves the update and half of a sum, which
+  // becomes a scatter; the others compute the same as it, and move as much or more.
+  static double seconds_sharded(const Suggestion& s) {
+    const auto of = [&](const char* phase) {
+      const auto at = s.times.phases.find(phase);
+      return at == s.times.phases.end() ? 0 : at->second;
+    };
+    return s.times.seconds() - (s.zero == 0 ? of("optimizer") + of("reduce") / 2 : 0);
+  }
+
   // What no layout of these sizes is faster than: its ranks share out the products of the batch,
-  // and a pipeline fills and drains.
+  // stages a micro-batch, and a pipeline fills and drains.
   double least_seconds(const config::Config& c) const {
     if (c.train.global_batch_tokens > 0) return 0;
     const comm::Layout layout = config::layout_of(c);
     const auto batch = static_cast<double>(c.train.global_batch_size),
-               pieces = batch / layout.size(nn::kBatchAxes) *
-                        static_cast<double>(c.parallel.stages_of_rank()) /
-                        static_cast<double>(c.train.micro_batch_size);
-    return ideal_ * batch / layout.world() * (1 + (layout.size(nn::kStageAxes) - 1) / pieces);
+               micro_batches = batch / layout.size(nn::kBatchAxes) /
+                               static_cast<double>(c.train.micro_batch_size),
+               stages = static_cast<double>(layout.size(nn::kStageAxes)),
+               pieces = micro_batches * static_cast<double>(c.parallel.stages_of_rank());
+    double seconds = ideal_ * batch / layout.world();
+    if (const auto model = models_.find(key_of(c)); model != models_.end())
+      seconds = std::max(seconds, model->second * micro_batches / stages);
+    return seconds * (1 + (stages - 1) / pieces);
   }
 
   bool full() const { return result.best.size() == most_; }
@@ -160,6 +209,8 @@ class Search {
   double ideal_ = 0;  // ideal_seconds() of the first plan; 0: none yet
   std::map<std::int64_t, double>
       kept_;  // seconds by size of a micro-batch, with least recomputation
+  std::map<std::int64_t, double> sharded_;  // seconds_sharded() by size, of a grid
+  std::map<ModelKey, double> models_;
 };
 
 }  // namespace

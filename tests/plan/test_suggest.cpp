@@ -121,7 +121,7 @@ TEST(Suggest, TheFastestThatFitOfAllThereAre) {
     EXPECT_LE(s.slower.most, all.back().seconds);
     EXPECT_GE(s.slower.least, s.best.back().times.seconds());
     EXPECT_LT(s.planned, count) << "nothing was left out";
-    EXPECT_EQ(s.bounded > 0, products_alone);
+    EXPECT_TRUE(s.bounded > 0 || !products_alone);
   }
 }
 
