@@ -11,7 +11,7 @@
 namespace tfm::launch {
 namespace {
 
-Cpus range(int first, int end) {
+Cpus numbered(int first, int end) {
   Cpus cpus(static_cast<std::size_t>(end - first));
   std::iota(cpus.begin(), cpus.end(), first);
   return cpus;
@@ -74,7 +74,7 @@ Topology machine_with_8_gpus() {
   for (int s = 0; s < 2; ++s) {
     std::string inner;
     for (int node = 4 * s; node < 4 * s + 4; ++node) {
-      const Cpus cpus = range(8 * node, 8 * node + 8);
+      const Cpus cpus = numbered(8 * node, 8 * node + 8);
       std::string cores = object("NUMANode", node, cpus, {node}, "");
       for (int c : cpus) cores += object("Core", c, {c}, {node}, object("PU", c, {c}, {node}, ""));
       if (node == 3) cores += gpus_at(0x07, 0x0f);
@@ -83,11 +83,12 @@ Topology machine_with_8_gpus() {
       if (node == 5) cores += gpus_at(0xb7, 0xbd);
       inner += object("Group", node, cpus, {node}, cores);
     }
-    sockets += object("Package", s, range(32 * s, 32 * s + 32), range(4 * s, 4 * s + 4), inner);
+    sockets +=
+        object("Package", s, numbered(32 * s, 32 * s + 32), numbered(4 * s, 4 * s + 4), inner);
   }
   const std::string xml =
       "<?xml version=\"1.0\"?><!DOCTYPE topology SYSTEM \"hwloc2.dtd\"><topology version=\"2.0\">" +
-      object("Machine", 0, range(0, 64), range(0, 8), sockets) + "</topology>";
+      object("Machine", 0, numbered(0, 64), numbered(0, 8), sockets) + "</topology>";
   return described([&](hwloc_topology_t t) {
     return hwloc_topology_set_xmlbuffer(t, xml.c_str(), static_cast<int>(xml.size()) + 1);
   });
@@ -104,27 +105,29 @@ using Shares = std::vector<Cpus>;
 
 TEST(Topology, RanksTakeWholeNumaNodesWhereTheNumbersAllow) {
   const Topology t = synthetic("package:2 numa:4 core:8 pu:1");
-  EXPECT_EQ(shares(t, range(0, 64), 1), Shares{range(0, 64)});
-  EXPECT_EQ(shares(t, range(0, 64), 2), (Shares{range(0, 32), range(32, 64)}));
-  const Shares eight = shares(t, range(0, 64), 8), sixteen = shares(t, range(0, 64), 16);
+  EXPECT_EQ(shares(t, numbered(0, 64), 1), Shares{numbered(0, 64)});
+  EXPECT_EQ(shares(t, numbered(0, 64), 2), (Shares{numbered(0, 32), numbered(32, 64)}));
+  const Shares eight = shares(t, numbered(0, 64), 8), sixteen = shares(t, numbered(0, 64), 16);
   for (int r = 0; r < 8; ++r) {
     const auto i = static_cast<std::size_t>(r);
-    EXPECT_EQ(eight[i], range(8 * r, 8 * r + 8));
-    EXPECT_EQ(sixteen[2 * i], range(8 * r, 8 * r + 4));
-    EXPECT_EQ(sixteen[2 * i + 1], range(8 * r + 4, 8 * r + 8));
+    EXPECT_EQ(eight[i], numbered(8 * r, 8 * r + 8));
+    EXPECT_EQ(sixteen[2 * i], numbered(8 * r, 8 * r + 4));
+    EXPECT_EQ(sixteen[2 * i + 1], numbered(8 * r + 4, 8 * r + 8));
   }
 }
 
 TEST(Topology, ThreeRanksOnTwoNodesHaveEqualShares) {
   const Topology t = synthetic("numa:2 core:8 pu:1");
-  EXPECT_EQ(shares(t, range(0, 16), 3), (Shares{range(0, 5), range(5, 10), range(10, 16)}));
+  EXPECT_EQ(shares(t, numbered(0, 16), 3),
+            (Shares{numbered(0, 5), numbered(5, 10), numbered(10, 16)}));
 }
 
 // Six ranks have two cores each at least, and could have three of each of three nodes.
 TEST(Topology, AShareEndsWithItsNode) {
   const Topology t = synthetic("numa:4 core:4 pu:1");
-  EXPECT_EQ(shares(t, range(0, 16), 6), (Shares{range(0, 2), range(2, 4), range(4, 8), range(8, 10),
-                                                range(10, 12), range(12, 16)}));
+  EXPECT_EQ(shares(t, numbered(0, 16), 6),
+            (Shares{numbered(0, 2), numbered(2, 4), numbered(4, 8), numbered(8, 10),
+                    numbered(10, 12), numbered(12, 16)}));
 }
 
 // Each share has the least that equal shares have, and no CPU is idle or shared; where each node
@@ -158,8 +161,8 @@ TEST(Topology, EveryRankHasItsShareOfOneNodeWhereTheNumbersAllow) {
       for (int ranks = 1; ranks <= n - hidden; ++ranks) {
         SCOPED_TRACE(text + ", " + std::to_string(hidden) + " hidden, ranks " +
                      std::to_string(ranks));
-        expect_shares(t, cores_of_node, range(hidden, n), ranks);
-        Cpus middle_hidden = range(0, n);
+        expect_shares(t, cores_of_node, numbered(hidden, n), ranks);
+        Cpus middle_hidden = numbered(0, n);
         std::erase_if(middle_hidden, [&](int c) { return (c + n - n / 3) % n < hidden; });
         expect_shares(t, cores_of_node, middle_hidden, ranks);
       }
@@ -168,30 +171,31 @@ TEST(Topology, EveryRankHasItsShareOfOneNodeWhereTheNumbersAllow) {
 
 TEST(Topology, HiddenCoresMoveTheBorderToThatOfTheNode) {
   const Topology t = synthetic("numa:4 core:8 pu:1");
-  Cpus allowed = range(0, 32);
+  Cpus allowed = numbered(0, 32);
   allowed.erase(allowed.begin() + 20);  // of the third node
   const Shares two = shares(t, allowed, 2);
-  EXPECT_EQ(two[0], range(0, 16));
+  EXPECT_EQ(two[0], numbered(0, 16));
   EXPECT_EQ(two[1].size(), 15u);
-  EXPECT_EQ(shares(t, range(1, 12), 5),  // 7 of a node and 4 of the next: no share has both
-            (Shares{range(1, 3), range(3, 5), range(5, 8), range(8, 10), range(10, 12)}));
+  EXPECT_EQ(
+      shares(t, numbered(1, 12), 5),  // 7 of a node and 4 of the next: no share has both
+      (Shares{numbered(1, 3), numbered(3, 5), numbered(5, 8), numbered(8, 10), numbered(10, 12)}));
 }
 
 TEST(Topology, MoreRanksThanCores) {
   const Topology t = synthetic("numa:2 core:2 pu:1");
-  const Shares six = shares(t, range(0, 4), 6);
+  const Shares six = shares(t, numbered(0, 4), 6);
   for (int r = 0; r < 6; ++r)
-    EXPECT_EQ(six[static_cast<std::size_t>(r)], r < 3 ? range(0, 2) : range(2, 4));
-  EXPECT_EQ(shares(synthetic("numa:1 core:2 pu:1"), range(0, 2), 3), Shares(3, range(0, 2)));
+    EXPECT_EQ(six[static_cast<std::size_t>(r)], r < 3 ? numbered(0, 2) : numbered(2, 4));
+  EXPECT_EQ(shares(synthetic("numa:1 core:2 pu:1"), numbered(0, 2), 3), Shares(3, numbered(0, 2)));
 }
 
 // As Linux numbers them: the second threads of all cores come after the first ones.
 TEST(Topology, HardwareThreadsOfACoreStayTogether) {
   const Topology t = synthetic("package:2 core:2 pu:2(indexes=0,4,1,5,2,6,3,7)");
-  EXPECT_EQ(shares(t, range(0, 8), 2), (Shares{{0, 4, 1, 5}, {2, 6, 3, 7}}));
-  EXPECT_EQ(shares(t, range(0, 8), 4), (Shares{{0, 4}, {1, 5}, {2, 6}, {3, 7}}));
-  EXPECT_EQ(shares(t, range(0, 8), 8), (Shares{{0}, {4}, {1}, {5}, {2}, {6}, {3}, {7}}));
-  EXPECT_EQ(shares(t, range(0, 4), 2), (Shares{{0, 1}, {2, 3}}));  // hidden: the second threads
+  EXPECT_EQ(shares(t, numbered(0, 8), 2), (Shares{{0, 4, 1, 5}, {2, 6, 3, 7}}));
+  EXPECT_EQ(shares(t, numbered(0, 8), 4), (Shares{{0, 4}, {1, 5}, {2, 6}, {3, 7}}));
+  EXPECT_EQ(shares(t, numbered(0, 8), 8), (Shares{{0}, {4}, {1}, {5}, {2}, {6}, {3}, {7}}));
+  EXPECT_EQ(shares(t, numbered(0, 4), 2), (Shares{{0, 1}, {2, 3}}));  // hidden: the second threads
 }
 
 TEST(Topology, RanksRunNearTheirGpus) {
@@ -199,24 +203,25 @@ TEST(Topology, RanksRunNearTheirGpus) {
   const std::vector<std::string> gpus{"0000:07:00.0", "0000:0F:00.0", "0000:47:00.0",
                                       "0000:4E:00.0", "0000:87:00.0", "0000:90:00.0",
                                       "0000:B7:00.0", "0000:BD:00.0"};
-  const Shares all = share_cpus(t.get(), range(0, 64), gpus);
-  EXPECT_EQ(all, (Shares{range(24, 28), range(28, 32), range(8, 12), range(12, 16), range(56, 60),
-                         range(60, 64), range(40, 44), range(44, 48)}));
+  const Shares all = share_cpus(t.get(), numbered(0, 64), gpus);
+  EXPECT_EQ(all, (Shares{numbered(24, 28), numbered(28, 32), numbered(8, 12), numbered(12, 16),
+                         numbered(56, 60), numbered(60, 64), numbered(40, 44), numbered(44, 48)}));
   // One that is alone on its node has all of it; so it has where another is visible first.
-  EXPECT_EQ(share_cpus(t.get(), range(0, 64), {gpus[6], gpus[0]}),
-            (Shares{range(40, 48), range(24, 32)}));
+  EXPECT_EQ(share_cpus(t.get(), numbered(0, 64), {gpus[6], gpus[0]}),
+            (Shares{numbered(40, 48), numbered(24, 32)}));
   // Four ranks on one GPU; a rank on the CPU beside.
-  EXPECT_EQ(share_cpus(t.get(), range(0, 64), {gpus[0], gpus[0], gpus[0], gpus[0]})[3],
-            range(30, 32));
-  EXPECT_EQ(share_cpus(t.get(), range(0, 64), {gpus[0], ""})[1], range(0, 64));
+  EXPECT_EQ(share_cpus(t.get(), numbered(0, 64), {gpus[0], gpus[0], gpus[0], gpus[0]})[3],
+            numbered(30, 32));
+  EXPECT_EQ(share_cpus(t.get(), numbered(0, 64), {gpus[0], ""})[1], numbered(0, 64));
 }
 
 TEST(Topology, AGpuWhoseNodeIsHiddenHasTheNearestCpus) {
   const Topology t = machine_with_8_gpus();
-  EXPECT_EQ(share_cpus(t.get(), range(0, 20), {"0000:07:00.0"}), Shares{range(0, 20)});
-  EXPECT_EQ(share_cpus(t.get(), range(16, 48), {"0000:07:00.0", "0000:87:00.0"}),
-            (Shares{range(24, 32), range(32, 48)}));  // the second: of its socket
-  EXPECT_EQ(share_cpus(t.get(), range(0, 64), {"0000:33:00.0"}), Shares{range(0, 64)});  // unknown
+  EXPECT_EQ(share_cpus(t.get(), numbered(0, 20), {"0000:07:00.0"}), Shares{numbered(0, 20)});
+  EXPECT_EQ(share_cpus(t.get(), numbered(16, 48), {"0000:07:00.0", "0000:87:00.0"}),
+            (Shares{numbered(24, 32), numbered(32, 48)}));  // the second: of its socket
+  EXPECT_EQ(share_cpus(t.get(), numbered(0, 64), {"0000:33:00.0"}),
+            Shares{numbered(0, 64)});  // unknown
 }
 
 TEST(Topology, OfThisMachineHasTheCpusOfThisProcess) {
@@ -228,7 +233,7 @@ TEST(Topology, OfThisMachineHasTheCpusOfThisProcess) {
 
 TEST(Topology, NamesCpusAndTheirNodes) {
   const Topology t = synthetic("numa:2 core:4 pu:1");
-  EXPECT_EQ(name_of_cpus(t.get(), range(0, 4)), "CPUs 0-3 of NUMA node 0");
+  EXPECT_EQ(name_of_cpus(t.get(), numbered(0, 4)), "CPUs 0-3 of NUMA node 0");
   EXPECT_EQ(name_of_cpus(t.get(), {2, 4, 5}), "CPUs 2,4-5 of NUMA nodes 0-1");
   EXPECT_EQ(name_of_cpus(t.get(), {7}), "CPU 7 of NUMA node 1");
 }

@@ -45,7 +45,7 @@ plan::DeviceModel device_named(const std::string& name) {
   return plan::gpu_model(*config::value_of<plan::Target>(name));
 }
 
-constexpr const char* kModels[] = {
+constexpr const char* kChosenModels[] = {
     "family: decoder, vocab_size: 50257, d_model: 768, n_layers: 4, n_heads: 12",
     "family: decoder, vocab_size: 32000, d_model: 4096, n_layers: 6, n_heads: 32, n_kv_heads: 8, "
     "d_ff: 14336, norm: rmsnorm, activation: swiglu, position: rope, bias: false",
@@ -102,7 +102,7 @@ void check(const config::Config& read, int ranks, const plan::DeviceModel& devic
 TEST(Choose, FitsAndNoLargerOneIsWorthItsMemory) {
   std::map<std::string, int> ends;
   int configurations = 0;
-  for (const char* model : kModels)
+  for (const char* model : kChosenModels)
     for (const char* device : {"h200", "a100-40gb", "cpu"})
       for (const auto& [overrides, ranks] :
            {std::pair{Overrides{"train.global_batch_size=96", "train.seq_len=512"}, 2},
@@ -203,7 +203,7 @@ TEST(Choose, AResumedRunKeepsItsChoiceWhereItFits) {
 
 TEST(Choose, BatchesByLengthAreCutToFit) {
   const config::Config c =
-      choose_config(kModels[4], {"train.global_batch_tokens=8k", "train.seq_len=64"});
+      choose_config(kChosenModels[4], {"train.global_batch_tokens=8k", "train.seq_len=64"});
   const auto with = [&](std::int64_t size) {
     config::Config one = c;
     one.train.micro_batch_size = size;

@@ -208,17 +208,10 @@ std::vector<double> losses(device::Device device, const comm::Mesh& mesh,
                            const std::string& precision, const std::string& backend, int zero,
                            const std::string& exchange = "gather",
                            const std::string& optimizer = "adamw", bool masked = false) {
-  std::string text = std::string("model: ") + kModel +
-                     "
-                     data : {
-  train : {
-  type:
-    tokens, path : none.bin
-  }
-  }
-  ";
-      if (masked) text.replace(text.find("decoder"), 7, "encoder")
-          .replace(text.find("tokens"), 6, "mlm");
+  std::string text =
+      std::string("model: ") + kModel + "\ndata: {train: {type: tokens, path: none.bin}}\n";
+  if (masked)
+    text.replace(text.find("decoder"), 7, "encoder").replace(text.find("tokens"), 6, "mlm");
   config::Config c = config::parse_config(
       text, "test",
       {"train.seq_len=" + std::string(masked ? "32" : "8"), "train.global_batch_size=4",
