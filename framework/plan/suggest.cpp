@@ -39,7 +39,8 @@ class Search {
     const ShapePlan& shape = p.largest();
     ++result.planned;
     if (ideal_ == 0) ideal_ = ideal_seconds(plans);
-    models_.try_emplace(key_of(resolved), seconds_of_model(plans));
+    if (const auto [model, fresh] = models_.try_emplace(key_of(resolved)); fresh)
+      model->second = seconds_of_model(plans);
     return {.changes = layouts_.changes(read),
             .layout = p.mesh.layout,
             .sequence = resolved.parallel.sequence && p.mesh.layout.size(nn::kModelAxes) > 1,
