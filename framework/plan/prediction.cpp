@@ -29,6 +29,23 @@ class Clock {
     times_ = 1;
   }
 
+  std::vector<double> nodes(bool accumulating) {
+    std::vector<double> seconds(program_.recording().nodes().size());
+    for (std::size_t i = 0; i < program_.steps().size(); ++i) {
+      const graph::Instruction& s = program_.steps()[i];
+      if (s.phase != graph::Phase::forward && s.phase != graph::Phase::backward) continue;
+      const double before = now_;
+      if (s.kind == graph::Instruction::Kind::compute) {
+        compute(i, accumulating);
+      } else {
+        const graph::Exchange& x = program_.exchanges()[static_cast<std::size_t>(s.exchange)];
+        if (!x.message()) s.kind == graph::Instruction::Kind::start ? start(s, x) : wait(s);
+      }
+      seconds[static_cast<std::size_t>(s.node)] += now_ - before;
+    }
+    return seconds;
+  }
+
   void collective(const std::string& phase, const comm::CollectiveCall& call) {
     spend(phase, Limit::communication, device_.collective_seconds(call, plan_.mesh.layout));
   }
@@ -142,13 +159,21 @@ UpdateBytes update_bytes(const StepPlan& plan) {
   return {static_cast<double>(norm), update};
 }
 
+std::vector<double> seconds_of_nodes(const StepPlan& plan, const ShapePlan& shape,
+                                     bool accumulating, const DeviceModel& device) {
+  return Clock(plan, shape, device).nodes(accumulating);
+}
+
 Prediction predict(const StepPlan& plan, const ShapePlan& shape, const DeviceModel& device) {
   Clock clock(plan, shape, device);
   const auto later = static_cast<double>(shape.micro_batches - 1);
   if (later > 0) clock.micro_batch({.first = true, .last = false}, 1);
   if (later > 1) clock.micro_batch({.first = false, .last = false}, later - 1);
   clock.micro_batch({.first = later == 0, .last = true}, 1);
-  clock.result.passes = clock.result.seconds();
+  clock.result.passes = clock.result.layers = clock.result.seconds();
+  for (const char* phase : {"gather", "reduce", "recompute"})
+    if (const auto at = clock.result.phases.find(phase); at != clock.result.phases.end())
+      clock.result.layers -= at->second;
   for (int i = 0; i < 2; ++i) clock.collective("reduce", plan.sum_of_objectives());
   if (plan.packs_rows()) clock.collective("reduce", plan.most_labels());
   clock.collective("reduce", optim::sum_of_norm());
@@ -163,11 +188,10 @@ Prediction predict(const StepPlan& plan, const ShapePlan& shape, const DeviceMod
 Prediction predict(const std::vector<const StepPlan*>& stages, const DeviceModel& device) {
   std::map<const StepPlan*, Prediction> known;  // equal stages have one plan
   std::vector<Prediction> all;
-  double passes = 0;
   for (const StepPlan* p : stages) {
     const auto [at, fresh] = known.try_emplace(p);
     if (fresh) at->second = predict(*p, p->largest(), device);
-    passes += all.emplace_back(at->second).passes;
+    all.push_back(at->second);
   }
   Prediction slowest = *std::ranges::max_element(all, {}, &Prediction::seconds);
   if (stages.size() == 1) return slowest;
@@ -175,8 +199,13 @@ Prediction predict(const std::vector<const StepPlan*>& stages, const DeviceModel
   const StepPlan& first = *stages.front();
   const auto pieces =
       static_cast<double>(first.largest().micro_batches * first.config.parallel.stages_of_rank());
-  const double most = std::ranges::max_element(all, {}, &Prediction::passes)->passes,
-               bubble = most + (passes - most) / pieces - slowest.passes;
+  const auto through = [&](double Prediction::*of) {
+    double most = 0, sum = 0;
+    for (const Prediction& p : all) most = std::max(most, p.*of), sum += p.*of;
+    return most + (sum - most) / pieces;
+  };
+  const double bubble = through(&Prediction::passes) - slowest.passes;
+  slowest.layers = through(&Prediction::layers);
   slowest.phases["bubble"] = slowest.limits[static_cast<std::size_t>(Limit::bubble)] = bubble;
   return slowest;
 }

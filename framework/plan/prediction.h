@@ -30,6 +30,7 @@ struct Prediction {
   std::map<std::string, double> phases;  // seconds: forward, recompute, backward, reduce (what
                                          // backward does not hide), optimizer, bubble
   double passes = 0;                     // of these, in the micro-batches' programs
+  double layers = 0;                     // and without gathers, sums of gradients, recomputation
   std::array<double, kLimits> limits{};  // the same seconds by what they are spent on
 
   double seconds() const;
@@ -50,6 +51,12 @@ struct UpdateBytes {
   double norm = 0, update = 0;
 };
 UpdateBytes update_bytes(const StepPlan& plan);
+
+// Seconds of a micro-batch by node of the recording: its kernels, and the collectives within
+// layers. Neither the ZeRO stage nor a pipeline nor recomputation adds to them. `accumulating`:
+// after the step's first.
+std::vector<double> seconds_of_nodes(const StepPlan& plan, const ShapePlan& shape,
+                                     bool accumulating, const DeviceModel& device);
 
 // Of one optimizer step of `shape`.
 Prediction predict(const StepPlan& plan, const ShapePlan& shape, const DeviceModel& device);

@@ -1,6 +1,7 @@
 #include "plan/rank_plans.h"
 
 #include <algorithm>
+#include <future>
 #include <map>
 
 #include "models/registry.h"
@@ -59,14 +60,18 @@ StagePlans::StagePlans(const config::Config& config) {
   const comm::Layout layout = config::layout_of(config);
   std::vector<std::vector<std::int64_t>> parts(layout.size(nn::kStageAxes)), planned;
   if (parts.size() > 1) parts = parts_of_stages(*models::make_model(config, comm::Mesh(layout)));
+  std::vector<std::future<StepPlan>> plans;
   for (const int rank : layout.group(0, nn::kStageAxes)) {
     std::vector<std::int64_t>& sizes = parts[layout.place(rank, nn::kStageAxes)];
     const auto at = std::ranges::find(planned, sizes);
     index_.push_back(static_cast<std::size_t>(at - planned.begin()));
     if (at != planned.end()) continue;
     planned.push_back(std::move(sizes));
-    plans_.push_back(make_step_plan(config, comm::Mesh(layout, rank)));
+    plans.push_back(
+        std::async(plans.empty() ? std::launch::deferred : std::launch::async,
+                   [&, rank] { return make_step_plan(config, comm::Mesh(layout, rank)); }));
   }
+  for (std::future<StepPlan>& p : plans) plans_.push_back(p.get());
 }
 
 std::vector<const StepPlan*> StagePlans::stages() const {

@@ -63,30 +63,6 @@ void leave_out_single(std::vector<comm::CollectiveCall>& calls, const comm::Layo
   std::erase_if(calls, [&](const comm::CollectiveCall& c) { return layout.size(c.axes) == 1; });
 }
 
-// Micro-batches of one data rank.
-ShapePlan divide(const config::Config& c, const comm::Layout& layout, nn::BatchShape shape) {
-  ShapePlan s{.batch = shape.sequences, .shape = shape};
-  const std::int64_t each = ceil_div(s.batch, layout.size(nn::kBatchAxes));
-  if (c.train.global_batch_tokens == 0) {
-    s.shape.sequences = c.train.micro_batch_size;
-    s.micro_batches = div_exact(each, s.shape.sequences);
-    return s;
-  }
-  // Whole rows of every rank under sequence parallelism.
-  const std::int64_t shards = layout.size(nn::kModelAxes),
-                     length = Rows{1, shape.length, shape.share}.tokens(),
-                     step = c.parallel.sequence ? shards / std::gcd(shards, length) : 1;
-  const std::int64_t most = c.train.micro_batch_size > 0
-                                ? c.train.micro_batch_size
-                                : std::max<std::int64_t>(1, kMicroTokens / shape.length);
-  // A pipeline's stages wait for each other less where there are several for each.
-  const std::int64_t stages = layout.size(nn::kStageAxes),
-                     least = stages > 1 ? std::min(each, 4 * stages) : 1;
-  s.micro_batches = std::max(ceil_div(each, most), least);
-  s.shape.sequences = round_up(ceil_div(each, s.micro_batches), step);
-  return s;
-}
-
 std::vector<graph::BucketUse> bucket_uses(const StepPlan& p, int zero) {
   using enum comm::Collective;
   const graph::Sharded sharded = optim::sharded_by(zero);
@@ -132,6 +108,29 @@ void make_programs(StepPlan& p, ShapePlan& s, int zero) {
 }
 
 }  // namespace
+
+ShapePlan divided(const config::Config& c, const comm::Layout& layout, nn::BatchShape shape) {
+  ShapePlan s{.batch = shape.sequences, .shape = shape};
+  const std::int64_t each = ceil_div(s.batch, layout.size(nn::kBatchAxes));
+  if (c.train.global_batch_tokens == 0) {
+    s.shape.sequences = c.train.micro_batch_size;
+    s.micro_batches = div_exact(each, s.shape.sequences);
+    return s;
+  }
+  // Whole rows of every rank under sequence parallelism.
+  const std::int64_t shards = layout.size(nn::kModelAxes),
+                     length = Rows{1, shape.length, shape.share}.tokens(),
+                     step = c.parallel.sequence ? shards / std::gcd(shards, length) : 1;
+  const std::int64_t most = c.train.micro_batch_size > 0
+                                ? c.train.micro_batch_size
+                                : std::max<std::int64_t>(1, kMicroTokens / shape.length);
+  // A pipeline's stages wait for each other less where there are several for each.
+  const std::int64_t stages = layout.size(nn::kStageAxes),
+                     least = stages > 1 ? std::min(each, 4 * stages) : 1;
+  s.micro_batches = std::max(ceil_div(each, most), least);
+  s.shape.sequences = round_up(ceil_div(each, s.micro_batches), step);
+  return s;
+}
 
 DType dtype_of(config::Precision precision) {
   switch (precision) {
@@ -277,7 +276,7 @@ StepPlan make_step_plan(const config::Config& config, const comm::Mesh& mesh,
                         .shape = on_this_rank(*only)});
   else
     for (const nn::BatchShape& shape : data::batch_shapes(config))
-      p.shapes.push_back(divide(config, mesh.layout, on_this_rank(shape)));
+      p.shapes.push_back(divided(config, mesh.layout, on_this_rank(shape)));
   for (ShapePlan& s : p.shapes) make_programs(p, s, static_cast<int>(config.parallel.zero));
   device::Arena memory, staging;
   lay_out(p, memory, staging);

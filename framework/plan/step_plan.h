@@ -34,6 +34,9 @@ struct ShapePlan {
   std::int64_t sequences_per_rank() const { return shape.sequences * micro_batches; }
 };
 
+// The micro-batches of a data rank, without programs.
+ShapePlan divided(const config::Config& config, const comm::Layout& layout, nn::BatchShape shape);
+
 // Everything known before launch, for one rank.
 struct StepPlan {
   config::Config config;

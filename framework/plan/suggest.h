@@ -38,10 +38,9 @@ struct Suggestions {
   std::int64_t larger = 0;     // micro-batches above one that is too large
   Range slower;                // seconds of a step
   std::int64_t no_faster = 0;  // that recompute what a slower one than the last of `best` keeps
-  // Whose products, attention and bubble, or whose micro-batches in another plan of that size,
-  // alone take longer than the last one of `best`.
+  // Whose LeastTime is longer than the last one of `best` takes.
   std::int64_t bounded = 0;
-  std::int64_t planned = 0;  // candidates with a plan and a prediction of their own
+  std::int64_t planned = 0;  // plans made
 };
 
 // `config`: as it was read. The global batch, the sequence length and the precision stay.

@@ -63,7 +63,7 @@ void print_others(const Json& others, double fastest) {
                 others["no_faster"].get<int>());
   if (others["bounded"] > 0)
     std::printf(
-        "%8d  take longer than the last one above without reductions, gathers and updates\n",
+        "%8d  cannot be faster than the last one above, by their products and collectives alone\n",
         others["bounded"].get<int>());
   const Json& large = others["too_large"];
   if (large["count"] > 0)

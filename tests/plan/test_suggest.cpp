@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "models/registry.h"
 #include "plan/fit.h"
+#include "plan/least_time.h"
 #include "plan/rank_plans.h"
 #include "plan/suggest.h"
 
@@ -123,6 +124,41 @@ TEST(Suggest, TheFastestThatFitOfAllThereAre) {
     EXPECT_LT(s.planned, count) << "nothing was left out";
     EXPECT_TRUE(s.bounded > 0 || !products_alone);
   }
+}
+
+// Whatever layout another one has learnt from.
+TEST(Suggest, NoLayoutIsFasterThanItsLeastTime) {
+  const plan::DeviceModel device = device_of(std::int64_t{1} << 40);
+  std::vector<config::Config> configs;
+  for (const char* sizes : {"parallel.tensor=1", "parallel.tensor=2", "parallel.bucket_bytes=8Ki",
+                            "parallel.bucket_bytes=40Ki"})
+    for (const char* pipeline : {"1", "2 parallel.schedule=interleaved", "4"})
+      for (const char* zero : {"0", "1", "2", "3"})
+        for (const char* recompute : {"none", "full"})
+          for (const char* micro : {"1", "4"}) {
+            config::Config c = suggest_config(
+                {"model.n_layers=4", sizes, std::string("parallel.pipeline=") + pipeline[0],
+                 std::string(pipeline[1] ? pipeline + 2 : "parallel.schedule=1f1b"),
+                 std::string("parallel.zero=") + zero, std::string("recompute=") + recompute,
+                 std::string("train.micro_batch_size=") + micro});
+            config::resolve_for_ranks(c, kRanks);
+            configs.push_back(c);
+          }
+  std::vector<double> seconds;
+  for (const config::Config& c : configs)
+    seconds.push_back(plan::predict(plan::StagePlans(c).stages(), device).seconds());
+  double closest = 0;
+  for (const config::Config& teacher : configs) {
+    plan::LeastTime least(device);
+    least.learn(teacher);
+    for (std::size_t i = 0; i < configs.size(); ++i) {
+      const double bound = least.seconds(
+          least.sizes_of(configs[i]))[static_cast<std::size_t>(configs[i].parallel.zero)];
+      EXPECT_LE(bound, seconds[i] * (1 + 1e-9)) << config::dump_config(configs[i]);
+      closest = std::max(closest, bound / seconds[i]);
+    }
+  }
+  EXPECT_GT(closest, 0.8) << "it tells little";
 }
 
 TEST(Suggest, OverridesChooseTheLayout) {
