@@ -15,9 +15,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // Other processes take turns on the cores: many short products find one that none interrupts.
-constexpr double kShort = 0.001;  // seconds of a product that is followed by a larger one
 constexpr double kTries = 0.015;  // seconds of products of one size
 constexpr int kLeastTries = 4;
+constexpr double kAll = 0.1;  // seconds after which no larger size follows
 constexpr std::int64_t kSmallest = 256, kLargest = 1024;
 
 double seconds_since(Clock::time_point start) {
@@ -32,11 +32,12 @@ struct Rate {
 // The highest of all sizes and tries.
 Rate best_rate(device::Device& device, DType type) {
   Rate best;
+  const auto first = Clock::now();
   for (std::int64_t n = kSmallest; n <= kLargest; n *= 2) {
-    double least = 0;
     const double rate = product_rate(device, type, n, [&](const auto& product) {
       product();
       const auto start = Clock::now();
+      double least = 0;
       for (int i = 0; i < kLeastTries || seconds_since(start) < kTries; ++i) {
         const auto begin = Clock::now();
         product();
@@ -46,7 +47,7 @@ Rate best_rate(device::Device& device, DType type) {
       return least;
     });
     if (rate > best.flops) best = {rate, n};
-    if (least > kShort) break;
+    if (seconds_since(first) > kAll) break;
   }
   return best;
 }
