@@ -122,10 +122,11 @@ def faults(bin_dir, device):
     on_cpu = device == "cpu"
     chosen = [m for m in all_mutants() if m.room == "as_run" and (on_cpu or "kernels/cpu" not in m.file)
               or m.room == "as_run_cuda" and not on_cpu]
-    test = [sys.executable, str(common.ROOT / "tests/integration/test_as_run.py"), str(bin_dir), "--device", device]
-    subprocess.run(test, check=True)  # without a bug
+    test = [sys.executable, str(common.ROOT / "tests/integration/test_as_run.py"), "--device", device, str(bin_dir)]
+    precisions = ("bf16", "fp16")
+    subprocess.run([*test, *precisions], check=True)  # without a bug
     for m in chosen:
-        for precision in ("bf16", "fp16"):
+        for precision in precisions:
             done = subprocess.run([*test, precision], capture_output=True, text=True, env={**os.environ, "TFM_MUTANT": str(m.number)})
             found = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("WRONG")]
             missed += not found

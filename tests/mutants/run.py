@@ -23,17 +23,19 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SWITCH = """#pragma once
 // Which bug is switched on: TFM_MUTANT.
 #include <cstdlib>
+#include <type_traits>
 #pragma GCC diagnostic ignored "-Wunused-value"
 #pragma GCC diagnostic ignored "-Wunused-variable"
 #pragma GCC diagnostic ignored "-Wunused-but-set-variable"
 #pragma GCC diagnostic ignored "-Wunused-parameter"
-__attribute__((no_sanitize_thread)) inline bool tfm_mutant(int number) {  // the emulator sees loads that are of kernels
+__attribute__((no_sanitize_thread)) inline int tfm_mutant_on() {  // the emulator sees loads that are of kernels
   static const int on = [] {
     const char* text = std::getenv("TFM_MUTANT");
     return text ? std::atoi(text) : 0;
   }();
-  return number == on;
+  return on;
 }
+constexpr bool tfm_mutant(int number) { return !std::is_constant_evaluated() && number == tfm_mutant_on(); }
 """
 
 
