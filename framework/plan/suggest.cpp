@@ -6,6 +6,7 @@
 
 #include "plan/choose.h"
 #include "plan/least_time.h"
+#include "plan/rank_plans.h"
 
 namespace tfm::plan {
 namespace {
