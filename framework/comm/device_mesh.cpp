@@ -205,6 +205,21 @@ Mesh device_mesh(const Mesh& mesh, device::Device& device, const DeviceMeshOptio
   return result;
 }
 
+std::string transport_of(const Mesh& tensors) {
+  bool nccl = false;
+  std::string staged;
+  for (const AxisSet axes : tensors.layout.groups()) {
+    if (tensors.layout.size(axes) == 1) continue;
+    if (tensors.group(axes).on_stream())
+      nccl = true;
+    else
+      staged += (staged.empty() ? "" : ", ") + name_of(axes);
+  }
+  const std::string host = "host memory, which is slower";
+  if (staged.empty()) return nccl ? "NCCL" : "";
+  return nccl ? "NCCL, on the axes " + staged + " through " + host : host;
+}
+
 RankContext rank_context(device::Device device, const Mesh& mesh,
                          const DeviceMeshOptions& options) {
   Mesh tensors = device_mesh(mesh, device, options);

@@ -19,6 +19,9 @@ struct DeviceMeshOptions {
 // must outlive the result. Error(environment) where the backend is nccl and this build has none.
 Mesh device_mesh(const Mesh& mesh, device::Device& device, const DeviceMeshOptions& options = {});
 
+// "NCCL", or where tensors of a device go instead, and the axes whose do; "" on one rank.
+std::string transport_of(const Mesh& tensors);
+
 // Where a rank computes: its device, and its mesh for the host's memory and for the device's.
 struct RankContext {
   device::Device device;

@@ -13,7 +13,11 @@ namespace {
 std::string place_of(TrainingRun& run) {
   const HostFacts& host = run.machine.host;
   const std::string precision = config::word(run.config.precision);
-  if (!run.engine.device().is_cpu()) return "device cuda, " + precision;
+  if (!run.engine.device().is_cpu()) {
+    const std::string by = comm::transport_of(run.engine.rank_context().tensors);
+    return "device cuda: " + run.engine.device().description() + ", " + precision +
+           (by.empty() ? "" : ", ranks exchange by " + by);
+  }
   std::string text = "device cpu, " + std::to_string(host.threads) +
                      (host.threads == 1 ? " thread" : " threads") + " per rank, " +
                      kernels::instructions() + ", " + precision;

@@ -164,6 +164,20 @@ TEST_P(Backends, AsTheHosts) {
   }
 }
 
+TEST_P(Backends, SayWhichTensorsGoThroughTheHost) {
+  const int ranks = job().size();
+  const bool nccl = GetParam() == std::string("nccl");
+  const auto text = [&](const comm::Layout& layout) { return comm::transport_of(mesh(layout)); };
+  const std::string data = text(ranks), pipeline = text(comm::Layout::Sizes{.pipeline = ranks});
+  const std::string host = "host memory, which is slower";
+  if (ranks == 1) {
+    EXPECT_EQ(data + pipeline, "");
+    return;
+  }
+  EXPECT_EQ(data, nccl ? "NCCL" : host);
+  EXPECT_EQ(pipeline, nccl ? "NCCL, on the axes pipeline through " + host : host);
+}
+
 TEST_P(Backends, ManyStartedCollectivesAmongOthers) {
   for (const comm::Layout& layout : test::layouts()) {
     const comm::Mesh m = mesh(layout);
