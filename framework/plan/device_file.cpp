@@ -161,7 +161,8 @@ T load(std::string_view folder, const std::string& name_or_path) {
   for (const Description& d : descriptions())
     if (d.folder == folder && d.name == name_or_path)
       return parse<T>(std::string(d.text), std::string(folder) + "/" + name_or_path + ".yaml");
-  if (!name_or_path.ends_with(".yaml") && !std::filesystem::exists(name_or_path)) {
+  std::error_code too_long;
+  if (!name_or_path.ends_with(".yaml") && !std::filesystem::exists(name_or_path, too_long)) {
     const std::vector<std::string> names = built_in(folder);
     const std::string near(nearest(name_or_path, {names.begin(), names.end()}));
     std::string known;
