@@ -20,7 +20,7 @@ constexpr const char* kHelp =
                      shared-memory, or a file that describes one (default: the device's)
   --network N        network between nodes: infiniband-ndr, infiniband-hdr, ethernet-100,
                      ethernet-25, or a file that describes one (default: the device's)
-  --measure          with --device cpu: measure this machine's rates, in a second or two, instead
+  --measure          with --device cpu: measure this machine's rates, in some seconds, instead
                      of using those of a reference core
   --suggest          the five fastest layouts for the ranks that fit the device, by predicted
                      time, with the overrides that choose them, and why others are none of them
@@ -58,9 +58,9 @@ plan::DeviceModel device_model(plan::DeviceModel device, const launch::Arguments
     if (config.tf32) device.use_tf32();
     return device;
   }
-  const int cores = launch::cores_at_hand();
+  const int cores = launch::cores_at_hand(), threads = launch::threads_of_rank(ranks);
   if (args.has("--measure")) {
-    const plan::DeviceModel core = launch::measure_core(cores, config.precision);
+    const plan::DeviceModel core = launch::measure_core(cores, ranks, threads, config.precision);
     device.wide = core.wide, device.half = core.half, device.bandwidth = core.bandwidth;
     device.rates_from = core.rates_from;
   } else if (args.get("--device", "cpu") == config::word(plan::Target::cpu)) {
@@ -68,7 +68,7 @@ plan::DeviceModel device_model(plan::DeviceModel device, const launch::Arguments
   }
   return plan::cpu_model(device,
                          device.memory_bytes > 0 ? device.memory_bytes : launch::host_memory(),
-                         cores, ranks, launch::threads_of_rank(ranks));
+                         cores, ranks, threads);
 }
 
 config::Config configuration(const launch::Arguments& args, const plan::DeviceModel& device) {

@@ -43,6 +43,10 @@ void describe(AttentionRates& a, FieldVisitor& v) {
 void describe(DeviceModel::Rates& r, FieldVisitor& v) {
   v.value(rate("peak", "FLOP/s of the datasheet, of which utilization is a share"), r.peak);
   v.value(rate("product", "FLOP/s of large matrix products"), r.product);
+  v.value(real("product_half_size", 0,
+               "cube root of m n k at which a product has half of it, where there are no "
+               "multiprocessors"),
+          r.product_half_size);
   v.section(required(section("head_64", "attention with heads of 64")),
             [&r](FieldVisitor& s) { describe(r.head_64, s); });
   v.section(required(section("head_128", "attention with heads of 128")),

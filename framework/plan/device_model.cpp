@@ -49,13 +49,18 @@ double ring_bytes(const comm::CollectiveCall& c, const comm::Layout& layout) {
 }
 
 double DeviceModel::product_seconds(const graph::Work::Product& p, DType t) const {
-  const double efficiency = multiprocessors > 0 ? tile_efficiency(p, multiprocessors) : 1;
+  const double extent = std::max(1.0, std::cbrt(p.flops() / 2 / static_cast<double>(p.count))),
+               efficiency = multiprocessors > 0 ? tile_efficiency(p, multiprocessors)
+                                                : extent / (extent + rates(t).product_half_size);
   const auto size = static_cast<std::int64_t>(size_of(t));
   const std::int64_t result = p.sum ? 2 * static_cast<std::int64_t>(size_of(tfm::accum_type(t)))
                                     : size;  // read and written
   const double bytes = static_cast<double>(p.count) *
                        static_cast<double>((p.m * p.k + p.k * p.n) * size + p.m * p.n * result);
-  return std::max(p.flops() / (rates(t).product * efficiency * sustained), bytes / bandwidth);
+  const double arithmetic = p.flops() / (rates(t).product * efficiency * sustained),
+               movement = bytes / bandwidth;
+  // A processor packs factors before it multiplies them.
+  return kind == config::DeviceKind::cpu ? arithmetic + movement : std::max(arithmetic, movement);
 }
 
 // The time of a score is a straight line through those of the two head sizes: products take longer

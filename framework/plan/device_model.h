@@ -25,8 +25,9 @@ struct AttentionRates {
 
 struct DeviceModel {
   struct Rates {
-    double peak = 0;     // datasheet; utilization is a share of it
-    double product = 0;  // large matrix products
+    double peak = 0;               // datasheet; utilization is a share of it
+    double product = 0;            // large matrix products
+    double product_half_size = 0;  // cube root of m n k at which a product has half of it
     AttentionRates head_64, head_128;
   };
   struct Link {

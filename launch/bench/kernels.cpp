@@ -41,7 +41,8 @@ class KernelBench {
     const double product = product_rate(engine_.device(), engine_.plan().dtype),
                  bandwidth = measure_bandwidth(engine_.device());
     const plan::AttentionRates attention{{product}, {product}};  // of a roofline
-    const plan::DeviceModel::Rates rates{product, product, attention, attention};
+    const plan::DeviceModel::Rates rates{
+        .peak = product, .product = product, .head_64 = attention, .head_128 = attention};
     model_ = {.name = "measured", .wide = rates, .half = rates, .bandwidth = bandwidth};
     engine_.initialize_parameters();
     const RandomData data(config.model.vocab_size, engine_.plan().shapes.size() - 1,
@@ -134,7 +135,7 @@ void write_device(const std::string& path, KernelBench& bench, const Launch& lau
                   const config::Config& config) {
   const bool cpu = bench.device().is_cpu();
   const int cores = cores_at_hand();
-  plan::DeviceModel measured = cpu ? measure_core(cores, config::Precision::bf16)
+  plan::DeviceModel measured = cpu ? measure_core(cores, 1, cores, config::Precision::bf16)
                                    : measure_gpu(bench.device(), device_model(launch, config));
   if (cpu) measured.name = cpu_model();
   if (measured.name.empty()) measured.name = config::word(measured.kind);

@@ -1,14 +1,19 @@
 #include "launch/bench/rates.h"
 
+#include <barrier>
+#include <future>
 #include <utility>
 #include <vector>
 
 #include "kernels/attention.h"
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
+#include "plan/step_plan.h"
 
 namespace tfm::launch {
 namespace {
+
+constexpr std::int64_t kSmallProduct = 512, kLargeProduct = 2048;  // on CPUs
 
 // Memory of the device, filled with numbers between -1 and 1.
 class Operand {
@@ -35,6 +40,19 @@ class Operand {
   std::shared_ptr<std::byte> memory_;
 };
 
+// FLOP/s that grow with a size, as its description has them: the time of a FLOP is (1 + half /
+// size) / rate.
+struct Growth {
+  double rate, half;
+};
+Growth growth(std::int64_t small, double slow, std::int64_t large, double fast) {
+  const double slope =
+      (1 / slow - 1 / fast) / (1.0 / static_cast<double>(small) - 1.0 / static_cast<double>(large));
+  if (slope <= 0) return {std::max(slow, fast), 0};
+  const double full = 1 / fast - slope / static_cast<double>(large);
+  return full > 0 ? Growth{1 / full, slope / full} : Growth{fast, 0};
+}
+
 // Causal self-attention of 12 heads, forward and backward.
 class AttentionBench {
  public:
@@ -52,22 +70,14 @@ class AttentionBench {
   plan::AttentionRates measure() {
     const auto [forward, backward] = rates(rows_ / 8);
     const auto [long_forward, long_backward] = rates(rows_ / 2);
-    return {line(rows_ / 8, forward, rows_ / 2, long_forward),
-            line(rows_ / 8, backward, rows_ / 2, long_backward)};
+    const Growth f = growth(rows_ / 8, forward, rows_ / 2, long_forward),
+                 b = growth(rows_ / 8, backward, rows_ / 2, long_backward);
+    return {{f.rate, f.half}, {b.rate, b.half}};
   }
 
  private:
   static constexpr std::int64_t kHeads = 12;
   std::int64_t width() const { return kHeads * head_size_; }
-
-  // The time of a FLOP is (1 + half_length / keys) / rate.
-  static plan::AttentionRate line(std::int64_t few, double slow, std::int64_t many, double fast) {
-    const double slope =
-        (1 / slow - 1 / fast) / (1.0 / static_cast<double>(few) - 1.0 / static_cast<double>(many));
-    if (slope <= 0) return {std::max(slow, fast), 0};
-    const double full = 1 / fast - slope / static_cast<double>(many);
-    return full > 0 ? plan::AttentionRate{1 / full, slope / full} : plan::AttentionRate{fast, 0};
-  }
 
   // FLOP/s of sequences of `length`.
   std::pair<double, double> rates(std::int64_t length) {
@@ -136,14 +146,27 @@ double product_rate(device::Device& device, DType type, std::int64_t n, const Se
   return 2.0 * static_cast<double>(n * n * n) / found;
 }
 
+double product_rate(device::Device& device, DType type, std::int64_t n) {
+  return product_rate(device, type, n,
+                      [&](const auto& work) { return best_seconds(device, work, 3); });
+}
+
+// Operands of large ones are beyond a core's own caches, as those of layers are.
 double product_rate(device::Device& device, DType type) {
-  return product_rate(device, type, device.is_cpu() ? 1024 : 8192,
-                      [&](const auto& work) { return best_seconds(device, work); });
+  return product_rate(device, type, device.is_cpu() ? kLargeProduct : 8192);
 }
 
 plan::DeviceModel::Rates measure_rates(device::Device& device, DType type) {
   const std::int64_t rows = device.is_cpu() ? 1024 : 16384;
-  return {.product = product_rate(device, type),
+  const double large = product_rate(device, type);
+  Growth product{large, 0};
+  if (device.is_cpu()) {
+    const double small = product_rate(device, type, kSmallProduct);
+    product = growth(kSmallProduct, std::min(small, large), kLargeProduct, large);
+  }
+  return {.peak = large,
+          .product = product.rate,
+          .product_half_size = product.half,
           .head_64 = AttentionBench(device, type, 64, rows).measure(),
           .head_128 = AttentionBench(device, type, 128, rows).measure()};
 }
@@ -166,28 +189,64 @@ plan::DeviceModel measure_gpu(device::Device& device, const plan::DeviceModel& k
   for (const auto& [type, rates] : {std::pair{DType::f32, &gpu.wide}, {DType::bf16, &gpu.half}}) {
     const double peak = rates->peak;
     *rates = measure_rates(device, type);
-    rates->peak = peak > 0 ? peak : rates->product;
+    if (peak > 0) rates->peak = peak;
   }
   gpu.bandwidth = measure_bandwidth(device);
   return gpu;
 }
 
-plan::DeviceModel measure_core(int cores, config::Precision precision) {
-  device::Device device = device::Device::cpu(cores);
+namespace {
+
+// Under load a core reaches the clock that it keeps only after some tenths of a second.
+void load_cores(device::Device& device) {
+  product_rate(device, DType::f32, 1024, [&](const auto& product) {
+    double seconds = 0;
+    while (seconds < 0.3) device::timed(device.stream(), &seconds, product);
+    return seconds;
+  });
+}
+
+// A core of a team of `threads`, which measures while others do.
+plan::DeviceModel measure_team(int threads, DType type, std::barrier<>& together) try {
+  device::Device device = device::Device::cpu(threads);
   plan::DeviceModel core = plan::reference_core();
+  load_cores(device);
   const auto measure = [&](DType t, plan::DeviceModel::Rates& r) {
     r = measure_rates(device, t);
-    r.peak = r.product /= cores;
+    r.peak /= threads, r.product /= threads;
     for (plan::AttentionRates* a : {&r.head_64, &r.head_128})
-      a->forward.rate /= cores, a->backward.rate /= cores;
+      a->forward.rate /= threads, a->backward.rate /= threads;
   };
   measure(DType::f32, core.wide);
-  if (precision != config::Precision::fp32)
-    measure(precision == config::Precision::bf16 ? DType::bf16 : DType::f16, core.half);
-  core.bandwidth = measure_bandwidth(device) / cores;
-  core.name = "measured";
-  core.rates_from = "measured on this machine; links assumed";
+  if (type != DType::f32) measure(type, core.half);
+  together.arrive_and_wait();
+  core.bandwidth = measure_bandwidth(device) / threads;
   return core;
+} catch (...) {
+  together.arrive_and_drop();
+  throw;
+}
+
+}  // namespace
+
+plan::DeviceModel measure_core(int cores, int ranks, int threads, config::Precision precision) {
+  threads = std::min(threads, cores);
+  const int teams = std::min(ranks, cores / threads);
+  const DType type = plan::dtype_of(precision);
+  std::barrier<> together(teams);
+  std::vector<std::future<plan::DeviceModel>> others;
+  const auto team = [&] { return measure_team(threads, type, together); };
+  for (int i = 1; i < teams; ++i) others.push_back(std::async(std::launch::async, team));
+  plan::DeviceModel slowest = team();
+  for (auto& other : others) {
+    plan::DeviceModel core = other.get();
+    const double bandwidth = std::min(core.bandwidth, slowest.bandwidth);
+    if (core.rates(type).peak < slowest.rates(type).peak) slowest = std::move(core);
+    slowest.bandwidth = bandwidth;
+  }
+  slowest.name = "measured";
+  slowest.rates_from = "measured on this machine; links assumed";
+  return slowest;
 }
 
 }  // namespace tfm::launch

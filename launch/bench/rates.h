@@ -39,12 +39,12 @@ using SecondsOf = std::function<double(const std::function<void()>& work)>;
 // FLOP/s of a product of two n x n matrices.
 double product_rate(device::Device& device, DType type, std::int64_t n, const SecondsOf& seconds);
 double product_rate(device::Device& device, DType type);  // of large ones
-// FLOP/s of large products and of causal attention, in elements of `type`; no peak.
+// FLOP/s of products and of causal attention, in elements of `type`; the peak is large products'.
 plan::DeviceModel::Rates measure_rates(device::Device& device, DType type);
 double measure_bandwidth(device::Device& device);  // bytes/s of a copy
-// One of this machine's cores while `cores` of them work, in fp32 and in the precision given; with
-// rates of the reference core for what is not measured: peaks, launches, links.
-plan::DeviceModel measure_core(int cores, config::Precision precision);
+// One of this machine's `cores` while ranks of `threads` threads each share them, in fp32 and in
+// the precision given; with rates of the reference core for what is not measured: launches, links.
+plan::DeviceModel measure_core(int cores, int ranks, int threads, config::Precision precision);
 // The GPU at hand, of which `known` says what is not measured; peaks that it lacks are the
 // products'.
 plan::DeviceModel measure_gpu(device::Device& device, const plan::DeviceModel& known);

@@ -107,6 +107,7 @@ struct Point {
   std::string skipped;    // why it cannot be run; empty: it can
   config::Config config;  // of its runs
   std::vector<MeasuredRun> runs;
+  std::vector<plan::DeviceModel> devices;  // a rank of each run, measured; on GPUs none
 
   const Json& host() const { return runs.front().host; }
   double tokens() const { return runs.front().tokens_per_step; }
@@ -139,7 +140,6 @@ class Scaling {
 
   // Rounds over all points, so that what slows the machine for a while does not hit one of them.
   void measure() {
-    if (any() && !on_gpu()) core_ = measure_core(cores_at_hand(), read_.precision);
     print_scaling_header();
     for (std::int64_t round = 1; round <= repeats_; ++round)
       for (Point& p : points_) {
@@ -147,6 +147,7 @@ class Scaling {
           telemetry::set_live_line("round " + std::to_string(round) + " of " +
                                    std::to_string(repeats_) + ": ranks " + std::to_string(p.ranks));
           p.runs.push_back(launcher_.run(p.config, p.ranks, warmup_));
+          if (!on_gpu()) p.devices.push_back(measured_rank(p.host()));
           telemetry::clear_live_line();
         }
         if (round == repeats_) print_scaling_point(described_.emplace_back(describe(p)));
@@ -223,19 +224,28 @@ class Scaling {
     return p;
   }
 
+  // Of this machine, each time right after a run: what else happens on it slows both.
+  plan::DeviceModel measured_rank(const Json& host) const {
+    const int cores = host["cores"], ranks = host["ranks"], threads = host["threads"];
+    return plan::cpu_model(
+        measure_core(std::min(cores, cores_at_hand()), ranks, threads, read_.precision),
+        host_memory(), cores, ranks, threads);
+  }
+
   double predicted_seconds(const Point& p) const {
-    plan::DeviceModel device;
+    std::vector<plan::DeviceModel> devices = p.devices;
     if (on_gpu()) {
-      device = plan::gpu_model(plan::Target::h200);
-      if (read_.tf32) device.use_tf32();
-    } else {
-      device = plan::cpu_model(core_, host_memory(), p.host()["cores"], p.host()["ranks"],
-                               p.host()["threads"]);
+      devices = {plan::gpu_model(plan::Target::h200)};
+      if (read_.tf32) devices[0].use_tf32();
     }
     config::Config c = p.config;
-    plan::choose(c, p.ranks, device).set(c);
+    plan::choose(c, p.ranks, devices[0]).set(c);
     config::resolve_for_ranks(c, p.ranks);
-    return plan::predict(plan::RankPlans(c).stages(), device).seconds();
+    const plan::RankPlans plans(c);
+    std::vector<double> all;
+    for (const plan::DeviceModel& device : devices)
+      all.push_back(plan::predict(plans.stages(), device).seconds());
+    return median(all);
   }
 
   Json prediction(const Json& cpu) const {
@@ -243,16 +253,11 @@ class Scaling {
     if (on_gpu())
       return {{"device", config::word(plan::Target::h200)},
               {"rates_from", plan::gpu_model(plan::Target::h200).rates_from}};
-    const plan::DeviceModel::Rates& rates =
-        read_.precision == config::Precision::fp32 ? core_.wide : core_.half;
     const std::string here = cpu_model();
     return {{"device", config::word(plan::Target::cpu)},
             {"rates_from", "cores measured on this machine" +
                                (cpu == here || cpu.is_null() ? "" : ", which has " + here) +
-                               "; links assumed"},
-            {"core_product_flops", rates.product},
-            {"core_attention_flops", rates.head_64.forward.rate},
-            {"core_bytes_per_second", core_.bandwidth}};
+                               "; links assumed"}};
   }
 
   Json describe(const Point& p) const {
@@ -296,7 +301,6 @@ class Scaling {
   std::int64_t warmup_, steps_, repeats_;
   config::Config read_;
   std::vector<Point> points_;  // of each axis by ascending ranks
-  plan::DeviceModel core_ = {};
   std::vector<Json> described_;
 };
 

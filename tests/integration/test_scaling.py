@@ -94,7 +94,7 @@ def check_strong():
     assert [p["tokens_per_step"] for p in points] == [8 * 32, 8 * 32, None]
     assert points[2]["skipped"].startswith("train.global_batch_size 8 is not divisible by the 3 data-parallel ranks"), points[2]
     assert (result["repeats"], result["steps"], result["warmup"], result["threads"], result["device"]) == (2, 2, 1, 1, "cpu"), result
-    assert "{ranks}" in result["launcher"] and result["prediction"]["core_product_flops"] > 1e8 and "cpu" in result
+    assert "{ranks}" in result["launcher"] and "measured" in result["prediction"]["rates_from"] and "cpu" in result
     assert any(p["step_seconds_min"] < p["step_seconds_max"] for p in points[:2]), points
     reported = pathlib.Path("reported")
     reported.mkdir()

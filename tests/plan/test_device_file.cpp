@@ -20,7 +20,8 @@ std::string slurp(const fs::path& path) {
 const std::string kAttention =
     "{forward: 1e12, forward_half_length: 100, backward: 2e12, backward_half_length: 0}";
 const std::string kRates =
-    "{peak: 4e12, product: 3e12, head_64: " + kAttention + ", head_128: " + kAttention + "}";
+    "{peak: 4e12, product: 3e12, product_half_size: 200, head_64: " + kAttention +
+    ", head_128: " + kAttention + "}";
 const std::string kDevice =
     "name: mine\nsource: measured\nmemory: 16G\nreserve: 1G\nmemory_bandwidth: 1e11\nfp32: " +
     kRates + "\nbf16: " + kRates + "\nnode: nvlink4\nnetwork: {latency: 1e-5, bandwidth: 1e9}\n";
@@ -49,6 +50,7 @@ TEST(DeviceFile, SetsWhatItSays) {
   EXPECT_EQ(d.kind, config::DeviceKind::cuda);
   EXPECT_EQ(d.usable_bytes(), 15'000'000'000);
   EXPECT_EQ(d.half.product, 3e12);
+  EXPECT_EQ(d.half.product_half_size, 200);
   EXPECT_EQ(d.wide.head_128.forward.half_length, 100);
   EXPECT_EQ(d.node.bandwidth, plan::load_network("nvlink4").bandwidth);
   EXPECT_EQ(d.network.latency, 1e-5);

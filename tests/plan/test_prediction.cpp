@@ -36,7 +36,8 @@ constexpr double kTokens = 64, kLayerWeights = 12 * 32 * 32 * 2, kHeadWeights = 
 // Everything takes no time but what a test sets.
 plan::DeviceModel ideal() {
   const plan::AttentionRates attention{{kInfinite}, {kInfinite}};
-  const plan::DeviceModel::Rates rates{kInfinite, kInfinite, attention, attention};
+  const plan::DeviceModel::Rates rates{
+      .peak = kInfinite, .product = kInfinite, .head_64 = attention, .head_128 = attention};
   const plan::DeviceModel::Link link{0, kInfinite};
   return {.name = "ideal",
           .wide = rates,
@@ -86,11 +87,15 @@ TEST(Prediction, AProductTakesItsFlopsOrItsBytes) {
   d.wide.product = d.half.product = 1e9;
   EXPECT_DOUBLE_EQ(d.product_seconds({100, 200, 300}, DType::f32), 0.012);
   EXPECT_DOUBLE_EQ(d.product_seconds({100, 200, 300, 5}, DType::f32), 0.06);
+  d.wide.product_half_size = 100;
+  EXPECT_NEAR(d.product_seconds({100, 200, 400, 5}, DType::f32), 0.08 * 1.5, 1e-12);
   d.bandwidth = 1e3;  // (30000 + 60000) factors, 20000 results
   EXPECT_DOUBLE_EQ(d.product_seconds({100, 200, 300}, DType::f32), 440);
   EXPECT_DOUBLE_EQ(d.product_seconds({100, 200, 300}, DType::bf16), 220);
   EXPECT_DOUBLE_EQ(d.product_seconds({.m = 100, .n = 200, .k = 300, .sum = true}, DType::bf16),
                    180 + 160);
+  d.kind = config::DeviceKind::cpu;  // one after the other
+  EXPECT_DOUBLE_EQ(d.product_seconds({100, 200, 300}, DType::bf16), 0.012 + 220);
 }
 
 TEST(Prediction, TilesThatDoNotFillTheDeviceAreLost) {

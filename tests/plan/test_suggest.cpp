@@ -102,7 +102,8 @@ TEST(Suggest, TheFastestThatFitOfAllThereAre) {
         Search{80'000'000, {"train.seq_len=4096", "train.global_batch_size=8"}}}) {
     plan::DeviceModel device = device_of(usable);
     if (products_alone) {
-      device.wide = {1e9, 1e9, {{1e9}, {1e9}}, {{1e9}, {1e9}}};
+      device.wide = {
+          .peak = 1e9, .product = 1e9, .head_64 = {{1e9}, {1e9}}, .head_128 = {{1e9}, {1e9}}};
       device.multiprocessors = 0;
       device.node.bandwidth = device.network.bandwidth = device.bandwidth = 1e15;
     }
