@@ -31,6 +31,7 @@ SKIPPED = {
     "python3 tests/lint/run_clang_tidy.py build/cpu framework/optim": "CI checks the whole tree",
     "mpirun -np 8 tfm-doctor cfg.yaml": "a machine with fewer cores is what it finds fault with; test_doctor.py calls it",
     'tfm-bench scaling cfg.yaml --ranks 8,16,32 --launcher "srun -n {ranks}" --repeats 3 --json cluster.json': "needs Slurm; test_scaling.py has another launcher",
+    "python3 tests/acceptance/scaling.py build/cpu/bin docs/scaling": "takes a quarter of an hour of idle cores; test_scaling_results.py calls it",
     "prometheus --config.file=configs/prometheus.yml": "runs until it is stopped; test_prometheus.py calls it",
     "launch/quickstart.sh": "test_quickstart.py calls it",
     "launch/setup.sh": "installs packages; tests/install/clean_roots.py calls it",
