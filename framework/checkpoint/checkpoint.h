@@ -33,8 +33,10 @@ struct Slice {
 struct Chunk : Slice {
   std::string name;  // says what it is: "model/layers.0.ffn.up.weight", "adam.m/...", "adam.v/..."
   Shape full_shape;
-  const float* data = nullptr;            // count elements
-  std::shared_ptr<const std::byte> copy;  // owns the data if it was copied from a device
+  static constexpr std::int64_t kBlock = 1 << 20;
+  const float* data = nullptr;  // count elements; null: read() yields them
+  // n <= kBlock elements from `begin` on, which are valid until the next call.
+  std::function<const float*(std::int64_t begin, std::int64_t n)> read;
 };
 
 struct CheckpointInfo {

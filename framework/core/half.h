@@ -1,6 +1,6 @@
 #pragma once
 // 16-bit floating point as storage: arithmetic is done in float. Rounding is to nearest, ties to
-// even; a NaN stays one.
+// even; a NaN stays one. An optimizer rounds bf16 weights as core/master_weights.h says.
 #include <bit>
 #include <cstdint>
 

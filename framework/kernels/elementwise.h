@@ -54,12 +54,6 @@ struct ConvertRowsArgs {  // strided as in CopyRowsArgs
   bool accumulate = false;
 };
 template <class T>
-struct SwapArgs {
-  std::int64_t n = 0;
-  T* x = nullptr;
-  T* y = nullptr;
-};
-template <class T>
 struct AddBiasArgs {
   std::int64_t rows = 0, cols = 0;
   const T* bias = nullptr;
@@ -77,8 +71,6 @@ void convert_rows(cpu::Stream&, const ConvertRowsArgs<From, To>&);  // T to Accu
 template <class T>
 void fill(cpu::Stream&, const FillArgs<T>&);
 template <class T>
-void swap(cpu::Stream&, const SwapArgs<T>&);  // T: float or double
-template <class T>
 void column_sum(cpu::Stream&, const ColumnSumArgs<T>&);
 template <class T>
 void add_bias(cpu::Stream&, const AddBiasArgs<T>&);
@@ -92,8 +84,6 @@ template <class From, class To>
 void convert_rows(cuda::Stream&, const ConvertRowsArgs<From, To>&);
 template <class T>
 void fill(cuda::Stream&, const FillArgs<T>&);
-template <class T>
-void swap(cuda::Stream&, const SwapArgs<T>&);
 template <class T>
 void column_sum(cuda::Stream&, const ColumnSumArgs<T>&);
 template <class T>

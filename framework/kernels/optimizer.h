@@ -3,25 +3,23 @@
 #include <cstdint>
 #include <span>
 
-#include "core/dtype.h"
+#include "core/master_weights.h"
 #include "core/step_numbers.h"
 #include "device/stream.h"
 
 namespace tfm::kernels {
 
-// Elements that are updated alike.
+// Elements that are updated alike. T: what parameters of type P are updated in.
 template <class T, class P = T>
 struct UpdateRange {
   std::int64_t n = 0;
   bool decays = true;  // weight decay applies
-  T* param = nullptr;  // the weights themselves
+  Weights<P> param{};
   const T* grad = nullptr;
   T* m = nullptr;        // Adam's first moment, or momentum's buffer (null when momentum is 0)
   T* v = nullptr;        // Adam's second moment
   T* average = nullptr;  // of the weights, or null: average += (1 - keep) * (param - average)
                          // (Polyak & Juditsky 1992, exponentially weighted)
-  P* rounded =
-      nullptr;  // the weights as the model computes with them, or null where it reads param
 };
 // Adam (Kingma & Ba 2015) and AdamW (Loshchilov & Hutter 2019), arithmetic as in torch.optim.
 struct AdamRule {
@@ -37,6 +35,13 @@ struct UpdateArgs {
   Rule rule;
   const StepNumbers* numbers = nullptr;
   const StepOutcome* outcome = nullptr;  // gradient_factor, and whether there is an update
+};
+// Exchanges weights with their average.
+template <class P>
+struct SwapArgs {
+  std::int64_t n = 0;
+  Weights<P> param{};
+  Accum<P>* average = nullptr;
 };
 struct Range {
   std::int64_t begin = 0, end = 0;
@@ -61,11 +66,15 @@ struct ClipArgs {
 
 template <class Rule, class T, class P>
 void update(cpu::Stream&, const UpdateArgs<Rule, T, P>&);
+template <class P>
+void swap(cpu::Stream&, const SwapArgs<P>&);
 template <class T>
 void square_sum(cpu::Stream&, const SquareSumArgs<T>&);
 void clip(cpu::Stream&, const ClipArgs&);
 template <class Rule, class T, class P>
 void update(cuda::Stream&, const UpdateArgs<Rule, T, P>&);
+template <class P>
+void swap(cuda::Stream&, const SwapArgs<P>&);
 template <class T>
 void square_sum(cuda::Stream&, const SquareSumArgs<T>&);
 void clip(cuda::Stream&, const ClipArgs&);

@@ -19,12 +19,11 @@ struct PartElements {
   std::int64_t rows = 0, cols = 0;  // of the whole part; a vector has one column
   int part = 0;
   bool decays = true;  // weight decay applies
-  T* param = nullptr;
+  Weights<P> param{};
   T* grad = nullptr;     // or the direction that takes its place
   T* m = nullptr;        // first state of the rule
   T* v = nullptr;        // second state
-  T* average = nullptr;  // this one and the next as in UpdateRange
-  P* rounded = nullptr;
+  T* average = nullptr;  // as in UpdateRange
 };
 
 // Of a part, over all ranks once their sums are added up.
@@ -63,7 +62,7 @@ struct MatrixRate {
   bool match_rms = false;  // rate * lr * 0.2 sqrt(max(rows, cols)), not * sqrt(max(1, rows / cols))
 };
 template <class Rule, class T, class P>
-struct DescendArgs {  // param = shrink * param - step * grad; with it average and rounded
+struct DescendArgs {  // param = shrink * param - step * grad; with it the average
   std::span<const PartElements<T, P>> ranges;
   Rule rule;
   const StepNumbers* numbers = nullptr;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/elementwise.h"
+#include "device/memory.h"
 
 namespace tfm::optim {
 namespace {
@@ -164,20 +164,6 @@ void Optimizer::update(device::AnyStream stream, const Flat& flat, const StepNum
   calls.finish();
 }
 
-void Optimizer::round(device::AnyStream stream, const Flat& flat) const {
-  if (!flat.master) return;
-  const Update u = update_of(stream, flat, nullptr, nullptr, nullptr);
-  device::on(stream, [&](auto& s) {
-    const auto convert = [&]<class P>() {
-      for (const StateRange& run : shards_.ranges)
-        kernels::convert(s, kernels::ConvertArgs<float, P>{
-                                run.end - run.begin, u.weights<float>(run), u.in_use<P>(run)});
-    };
-    dtype_ == DType::bf16 ? convert.template operator()<bf16>()
-                          : convert.template operator()<f16>();
-  });
-}
-
 void Optimizer::gather(const Flat& flat) const {
   comm::Calls calls(tensors_, gather_calls_);
   for (const Bucket& b : buckets_)
@@ -244,36 +230,84 @@ void Optimizer::gather_into(const Flat& flat, void* parameters) const {
         .all_gather(shares[b], range(parameters, dtype_, buckets_[b].begin, buckets_[b].end));
 }
 
-void* Optimizer::weights(const Flat& flat, const StateRange& r) const {
-  return with_accum(accum_type(dtype_), [&]<class T>() -> void* {
-    return update_of({}, flat, nullptr, nullptr, nullptr).weights<T>(r);
+void Optimizer::get_weights(device::AnyStream stream, const Flat& flat, const StateRange& r,
+                            std::int64_t first, std::int64_t count, void* to) const {
+  const auto n = static_cast<std::size_t>(count);
+  const auto download = [&]<class Q>(Q* host, const Q* memory) {
+    device::download(stream, host, memory, count * static_cast<std::int64_t>(sizeof(Q)));
+  };
+  with_float(dtype_, [&]<class P>() {
+    auto* const out = static_cast<Accum<P>*>(to);
+    const Weights<P> weights =
+        update_of(stream, flat, nullptr, nullptr, nullptr).weights<P>(r) + first;
+    if constexpr (std::is_same_v<P, bf16>) {
+      std::vector<Remainder> remainder(n);
+      std::vector<bf16> rounded(n);
+      download(remainder.data(), weights.remainder);
+      download(rounded.data(), weights.rounded);
+      std::ranges::transform(rounded, remainder, out, join_weight);
+    } else if constexpr (is_half(dtype_of<P>)) {
+      download(out, weights.master);
+    } else {
+      download(out, weights);
+    }
   });
 }
 
-void Optimizer::adopt(device::AnyStream stream, const Flat& flat) const {
-  const Update u = update_of(stream, flat, nullptr, nullptr, nullptr);
-  if (flat.average)
-    with_accum(accum_type(dtype_), [&]<class T>() {
-      device::on(stream, [&](auto& s) {
-        for (const StateRange& r : shards_.ranges)
-          kernels::copy(s, kernels::CopyArgs<T>{r.end - r.begin, u.weights<T>(r), u.average<T>(r)});
-      });
-    });
-  round(stream, flat);
-  spread(flat);
+void Optimizer::set_weights(device::AnyStream stream, const Flat& flat, const StateRange& r,
+                            std::int64_t first, std::int64_t count, const void* from) const {
+  const auto n = static_cast<std::size_t>(count);
+  const auto upload = [&]<class Q>(Q* memory, const Q* host) {
+    device::upload(stream, memory, host, count * static_cast<std::int64_t>(sizeof(Q)));
+  };
+  with_float(dtype_, [&]<class P>() {
+    using T = Accum<P>;
+    const auto* const in = static_cast<const T*>(from);
+    const Update u = update_of(stream, flat, nullptr, nullptr, nullptr);
+    const Weights<P> weights = u.weights<P>(r) + first;
+    if constexpr (std::is_same_v<P, bf16>) {
+      std::vector<Remainder> remainder(n);
+      std::vector<bf16> rounded(n);
+      const SplitMasterWeights host{remainder.data(), rounded.data()};
+      for (std::int64_t i = 0; i < count; ++i) host.set(i, in[i]);
+      upload(weights.remainder, host.remainder);
+      upload(weights.rounded, host.rounded);
+    } else if constexpr (is_half(dtype_of<P>)) {
+      upload(weights.master, in);
+      upload(weights.rounded, std::vector<P>(in, in + n).data());
+    } else {
+      upload(weights, in);
+    }
+    if (T* const average = u.average<T>(r)) upload(average + first, in);
+  });
+}
+
+std::vector<std::span<std::byte>> Optimizer::weight_memory(const Flat& flat,
+                                                           const StateRange& r) const {
+  const auto bytes = [&](auto* memory) {
+    return std::as_writable_bytes(std::span(memory, static_cast<std::size_t>(r.end - r.begin)));
+  };
+  return with_float(dtype_, [&]<class P>() -> std::vector<std::span<std::byte>> {
+    const Weights<P> weights = update_of({}, flat, nullptr, nullptr, nullptr).weights<P>(r);
+    if constexpr (std::is_same_v<P, bf16>)
+      return {bytes(weights.rounded), bytes(weights.remainder)};
+    else if constexpr (is_half(dtype_of<P>))
+      return {bytes(weights.master)};
+    else
+      return {bytes(weights)};
+  });
 }
 
 void Optimizer::swap_average(device::AnyStream stream, const Flat& flat) const {
   if (!flat.average) return;
   const Update u = update_of(stream, flat, nullptr, nullptr, nullptr);
-  with_accum(accum_type(dtype_), [&]<class T>() {
+  with_float(dtype_, [&]<class P>() {
     device::on(stream, [&](auto& s) {
       for (const StateRange& run : shards_.ranges)
-        kernels::swap(
-            s, kernels::SwapArgs<T>{run.end - run.begin, u.weights<T>(run), u.average<T>(run)});
+        kernels::swap(s, kernels::SwapArgs<P>{run.end - run.begin, u.weights<P>(run),
+                                              u.average<Accum<P>>(run)});
     });
   });
-  round(stream, flat);
   spread(flat);
 }
 

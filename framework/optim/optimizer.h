@@ -61,9 +61,16 @@ class Optimizer {
   void update(device::AnyStream stream, const Flat& flat, const StepNumbers* numbers,
               const StepOutcome* outcome) const;
   void gather(const Flat& flat) const;
-  // The weights that this rank updates are new: others get them, the average starts from them.
-  void adopt(device::AnyStream stream, const Flat& flat) const;
-  void* weights(const Flat& flat, const StateRange& range) const;
+  // `count` of the weights that this rank updates, from element `first` of a range on, in the
+  // accumulation type of the parameters, from and to memory of the host. Their average starts anew
+  // with weights that are set; spread() is to follow.
+  void get_weights(device::AnyStream stream, const Flat& flat, const StateRange& range,
+                   std::int64_t first, std::int64_t count, void* to) const;
+  void set_weights(device::AnyStream stream, const Flat& flat, const StateRange& range,
+                   std::int64_t first, std::int64_t count, const void* from) const;
+  // Where a range of them lies: one piece of memory, or two halves (core/master_weights.h).
+  std::vector<std::span<std::byte>> weight_memory(const Flat& flat, const StateRange& range) const;
+  void spread(const Flat& flat) const;  // whole parameters, to every rank
   // All parameters, laid out by the ParameterSet, where ranks have shares of them.
   void gather_into(const Flat& flat, void* parameters) const;
   void swap_average(device::AnyStream stream, const Flat& flat)
@@ -72,13 +79,10 @@ class Optimizer {
  private:
   Update update_of(device::AnyStream stream, const Flat& flat, const StepNumbers* numbers,
                    const StepOutcome* outcome, comm::Calls* calls) const;
-  void round(device::AnyStream stream,
-             const Flat& flat) const;  // this rank's weights become parameters
   Tensor whole(const Flat& flat, const Bucket& bucket) const;
   Tensor lent(const Flat& flat, int i) const;  // by this rank, or to it
   // Parameters to every stage that borrows them.
   void lend(comm::Calls& calls, const Flat& flat) const;
-  void spread(const Flat& flat) const;  // whole parameters, to every rank
   void add_counted(std::int64_t begin, std::int64_t end, std::int64_t at);
   std::vector<Tensor> of_buckets(void* flat, DType type, bool sharded) const;
 

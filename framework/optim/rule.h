@@ -7,20 +7,22 @@
 
 #include "comm/calls.h"
 #include "config/config.h"
+#include "core/master_weights.h"
 #include "core/step_numbers.h"
 #include "graph/program.h"
 #include "nn/parameter.h"
 
 namespace tfm::optim {
 
-// Memory of this rank; all but the parameters is of the accumulation type of theirs.
+// Memory of this rank; all but parameters and master weights is of the accumulation type of theirs.
 struct FlatBuffers {
   // Laid out by the ParameterSet; where they are sharded, as master weights are.
   void* parameters = nullptr;
   void* gradients = nullptr;
   graph::Sharded sharded;
   void* state = nullptr;            // of the rule, as ShardLayout says
-  void* master = nullptr;           // null where the parameters themselves are wide
+  void* master = nullptr;           // null where the parameters themselves are wide; of bf16
+                                    // parameters Remainders, see core/master_weights.h
   void* average = nullptr;          // null without one
   void* lent_parameters = nullptr;  // whole, of buckets that lend, where parameters are sharded
   // Of parameters that the rank borrows.
@@ -83,9 +85,16 @@ struct Update {
   const comm::Mesh& mesh;
   comm::Calls* calls;  // those of Rule::collectives() come next
 
-  template <class T>
-  T* weights(const StateRange& r) const {
-    return flat.master ? static_cast<T*>(flat.master) + r.state_offset : in_use<T>(r);
+  template <class P>
+  Weights<P> weights(const StateRange& r) const {
+    P* const in_use =
+        static_cast<P*>(flat.parameters) + (flat.sharded.parameters ? r.state_offset : r.begin);
+    if constexpr (std::is_same_v<P, bf16>)
+      return {static_cast<Remainder*>(flat.master) + r.state_offset, in_use};
+    else if constexpr (is_half(dtype_of<P>))
+      return {static_cast<float*>(flat.master) + r.state_offset, in_use};
+    else
+      return in_use;
   }
   template <class T>
   T* gradients(const StateRange& r) const {
@@ -94,15 +103,6 @@ struct Update {
   template <class T>
   T* average(const StateRange& r) const {
     return flat.average ? static_cast<T*>(flat.average) + r.state_offset : nullptr;
-  }
-  template <class P>
-  P* rounded(const StateRange& r) const {
-    return flat.master ? in_use<P>(r) : nullptr;
-  }
-  // As the model computes with them.
-  template <class P>
-  P* in_use(const StateRange& r) const {
-    return static_cast<P*>(flat.parameters) + (flat.sharded.parameters ? r.state_offset : r.begin);
   }
   // State k of the range's group; null where the group has fewer.
   template <class T>
@@ -141,7 +141,7 @@ class Rule {
                                                      const comm::Layout&) const {
     return {};
   }
-  // Changes the weights, their average and their 16-bit copies; gradients are free to be
+  // Changes the weights and their average; gradients are free to be
   // overwritten. Where outcome->applied is 0, nothing but the gradients and the workspace changes.
   virtual void update(const Update&) const = 0;
 };

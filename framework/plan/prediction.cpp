@@ -146,9 +146,9 @@ UpdateBytes update_bytes(const StepPlan& plan) {
                                                         *options.rule, options.zero, plan.buckets);
   const auto accum_bytes = static_cast<std::int64_t>(size_of(accum_type(plan.dtype)));
   // In one pass: weights, states and the weights' average are read and written, gradients read,
-  // 16-bit copies written.
+  // copies in fp16 written; those in bf16 are half of the weights.
   const std::int64_t element =
-      (3 + (options.ema > 0 ? 2 : 0)) * accum_bytes + (is_half(plan.dtype) ? 2 : 0);
+      (3 + (options.ema > 0 ? 2 : 0)) * accum_bytes + (plan.dtype == DType::f16 ? 2 : 0);
   const auto wide = static_cast<double>(accum_bytes);
   const double update =
       static_cast<double>(shards.elements * element) +

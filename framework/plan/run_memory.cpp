@@ -54,7 +54,7 @@ optim::Optimizer::Flat lay_out_flat(const StepPlan& p, device::Arena& arena) {
   }
   if (shards.state_elements > 0)
     flat.state = arena.take(kOptimizer, shards.state_elements * accum_bytes);
-  if (is_half(p.dtype)) flat.master = arena.take(kMaster, owned);
+  if (is_half(p.dtype)) flat.master = arena.take(kMaster, shards.elements * master_bytes(p.dtype));
   if (options.ema > 0) flat.average = arena.take(kAverage, owned);
   return flat;
 }

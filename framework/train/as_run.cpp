@@ -175,12 +175,17 @@ class AsRun {
     }
     return all;
   }
-  // What the optimizer updates.
+  // What the optimizer updates; what this rank does not own stays zero.
   Parts local_weights() const {
-    const optim::Optimizer::Flat& flat = engine_->flat();
-    if (flat.master || flat.sharded.parameters)
-      return local_state(flat.master ? flat.master : flat.parameters);
-    return local(flat.parameters, DType::f32);
+    Parts all;
+    for (const nn::PartSlice& p : slices_) all.emplace_back(static_cast<std::size_t>(p.elements()));
+    for (const optim::PartRange& r : engine_->optimizer().shards().parts) {
+      std::vector<float> host(static_cast<std::size_t>(r.count()));
+      engine_->optimizer().get_weights(engine_->device().stream(), engine_->flat(), r, 0, r.count(),
+                                       host.data());
+      std::ranges::copy(host, all[static_cast<std::size_t>(r.part)].begin() + r.first);
+    }
+    return all;
   }
   Parts local_parameters() const {
     return local(engine_->whole_parameters().get(), engine_->plan().dtype);
@@ -367,7 +372,7 @@ class AsRun {
         for (auto k = static_cast<std::size_t>(begin); k < static_cast<std::size_t>(end); ++k) {
           const auto w = static_cast<float>(master[i][k]);
           const double rounded =
-              engine_->plan().dtype == DType::bf16 ? float(bf16(w)) : float(f16(w));
+              engine_->plan().dtype == DType::bf16 ? float(split_weight(w).rounded) : float(f16(w));
           wrong = std::max(wrong, std::abs(copy[i][k] - rounded));
         }
       error.push_back(wrong);

@@ -59,19 +59,17 @@ void Engine::bind(plan::ShapePlan& shape) {
 }
 
 void Engine::set_weights(const nn::WeightSource& source) {
-  const auto element = static_cast<std::int64_t>(size_of(accum_type(plan_.dtype)));
-  for (const optim::PartRange& r : optimizer_.shards().parts) {
-    const nn::PartSlice& part = model().parameters().slices()[static_cast<std::size_t>(r.part)];
-    void* const weights = optimizer_.weights(memory_.flat, r);
-    if (device_.is_cpu()) {
-      source(part, r.first, r.count(), weights);
-      continue;
+  constexpr std::int64_t kBlock = 1 << 20;  // elements at a time
+  const auto host =
+      device_.allocate_host(kBlock * static_cast<std::int64_t>(size_of(accum_type(plan_.dtype))));
+  for (const optim::PartRange& r : optimizer_.shards().parts)
+    for (std::int64_t first = 0; first < r.count(); first += kBlock) {
+      const std::int64_t count = std::min(kBlock, r.count() - first);
+      source(model().parameters().slices()[static_cast<std::size_t>(r.part)], r.first + first,
+             count, host.get());
+      optimizer_.set_weights(device_.stream(), memory_.flat, r, first, count, host.get());
     }
-    const auto host = device_.allocate_host(r.count() * element);
-    source(part, r.first, r.count(), host.get());
-    device::upload(device_.stream(), weights, host.get(), r.count() * element);
-  }
-  optimizer_.adopt(device_.stream(), memory_.flat);
+  optimizer_.spread(memory_.flat);
 }
 
 void Engine::initialize_parameters() {

@@ -10,7 +10,7 @@ namespace {
 // A range of a part's state on this rank.
 struct State {
   std::string name;  // of its tensors, in front of the part's
-  float* data;
+  float* data;       // null: weights that lie in two halves
 };
 
 // Otherwise every rank has all of its parameters as they were last updated.
@@ -24,8 +24,11 @@ std::vector<State> states_of(const Engine& engine, const optim::StateRange& r) {
   for (const optim::ShardLayout::ElementState& s : engine.optimizer().shards().states)
     if (s.group == r.group)
       all.push_back({s.name + "/", static_cast<float*>(flat.state) + s.offset + r.group_offset});
-  if (weights_are_state(engine))
-    all.push_back({"model/", static_cast<float*>(engine.optimizer().weights(flat, r))});
+  if (weights_are_state(engine)) {
+    const auto memory = engine.optimizer().weight_memory(flat, r);
+    all.push_back(
+        {"model/", memory.size() == 1 ? reinterpret_cast<float*>(memory[0].data()) : nullptr});
+  }
   if (flat.average) all.push_back({"ema/", static_cast<float*>(flat.average) + r.state_offset});
   return all;
 }
@@ -48,30 +51,35 @@ comm::AxisSet copies_of_state(const Engine& engine, int parameter) {
 std::vector<checkpoint::Chunk> checkpoint_pieces(Engine& engine) {
   const nn::ParameterSet& parameters = engine.model().parameters();
   const auto* flat = static_cast<const float*>(engine.flat().parameters);
+  const auto staging = engine.device().allocate_host(checkpoint::Chunk::kBlock * 4);
   std::vector<checkpoint::Chunk> pieces;
+  // `r`: of weights that lie in two halves.
   const auto chunk = [&](const checkpoint::Slice& slice, const std::string& name, const Shape& full,
-                         const float* data) {
+                         const float* data, const optim::StateRange& r = {}) {
     if (slice.count == 0) return;
-    checkpoint::Chunk piece{slice, name, full, data, {}};
-    if (!engine.device().is_cpu()) {
-      const auto host = engine.device().allocate_host(slice.count * 4);
-      device::download(engine.device().stream(), host.get(), data, slice.count * 4);
-      piece.copy = host, piece.data = reinterpret_cast<const float*>(host.get());
-    }
+    checkpoint::Chunk piece{slice, name, full, engine.device().is_cpu() ? data : nullptr, {}};
+    if (!piece.data)
+      piece.read = [&engine, staging, data, r](std::int64_t begin, std::int64_t n) {
+        auto* const host = reinterpret_cast<float*>(staging.get());
+        const device::AnyStream stream = engine.device().stream();
+        if (data)
+          device::download(stream, host, data + begin, n * 4);
+        else
+          engine.optimizer().get_weights(stream, engine.flat(), r, begin, n, host);
+        return host;
+      };
     pieces.push_back(std::move(piece));
-  };
-  const auto add = [&](const std::string& name, const nn::PartSlice& p, std::int64_t first,
-                       std::int64_t count, const float* data) {
-    chunk(checkpoint::slice_of(p, first, count), name + p.name, p.full, data);
   };
   if (!weights_are_state(engine))
     for (const nn::PartSlice& p : parameters.slices())
       if (parameters.first_of_copies(p.parameter, comm::kWorld))
-        add("model/", p, 0, p.elements(), flat + p.offset);
+        chunk(checkpoint::slice_of(p, 0, p.elements()), "model/" + p.name, p.full, flat + p.offset);
   for (const optim::PartRange& r : engine.optimizer().shards().parts)
     if (r.counted)
-      for (const State& s : states_of(engine, r))
-        add(s.name, part_of(engine, r.part), r.first, r.count(), s.data);
+      for (const State& s : states_of(engine, r)) {
+        const nn::PartSlice& p = part_of(engine, r.part);
+        chunk(checkpoint::slice_of(p, r.first, r.count()), s.name + p.name, p.full, s.data, r);
+      }
   const comm::Mesh& mesh = engine.plan().mesh;
   if (mesh.place(mesh.layout.stage()) == 0)
     for (const optim::PartState& s : engine.optimizer().shards().part_states)
@@ -106,9 +114,14 @@ std::vector<ReplicatedTensor> replicated_tensors(const Engine& engine) {
   for (const optim::PartRange& r : shards.parts)
     for (const State& s : states_of(engine, r))
       if (const auto found = place.find(s.name + part_of(engine, r.part).name);
-          found != place.end())
-        all[found->second].memory.push_back(
-            std::as_bytes(std::span(s.data, static_cast<std::size_t>(r.count()))));
+          found != place.end()) {
+        auto& memory = all[found->second].memory;
+        if (s.data)
+          memory.push_back(std::as_bytes(std::span(s.data, static_cast<std::size_t>(r.count()))));
+        else
+          std::ranges::copy(engine.optimizer().weight_memory(engine.flat(), r),
+                            std::back_inserter(memory));
+      }
   for (const optim::PartState& s : shards.part_states)
     all.push_back(
         {name_of(engine, s),

@@ -7,7 +7,8 @@
 
 namespace tfm::train {
 
-// The pieces this rank writes; over all ranks they cover every tensor once.
+// The pieces this rank writes; over all ranks they cover every tensor once. The engine stays as it
+// is while they are written.
 std::vector<checkpoint::Chunk> checkpoint_pieces(Engine& engine);
 
 // A tensor of which several ranks hold the same bytes. Every rank has the same list of them.

@@ -1,5 +1,6 @@
 // What ZeRO shares out, and over how many replicas, changes no bit of a step of one micro-batch,
 // and of a step of several nothing but the order in which their gradients are added up.
+#include "support/weights.h"
 #include "turns.h"
 
 namespace tfm {
@@ -87,21 +88,12 @@ TEST(Zero, ChangesNoBitOfAStepOfOneMicroBatch) {
       }
 }
 
-// fp32 weights of an engine without ZeRO, by part.
-std::vector<std::vector<float>> weights_of(const train::Engine& e) {
-  std::vector<std::vector<float>> all(e.model().parameters().slices().size());
-  for (const optim::PartRange& r : e.optimizer().shards().parts) {
-    const auto* w = static_cast<const float*>(e.optimizer().weights(e.flat(), r));
-    all[static_cast<std::size_t>(r.part)].assign(w, w + r.count());
-  }
-  return all;
-}
-
 // Of all that this rank updates.
-double error_of(const train::Engine& e, const std::vector<std::vector<float>>& expected) {
+double error_of(train::Engine& e, const std::vector<std::vector<float>>& expected) {
   double difference = 0, norm = 0;
   for (const optim::PartRange& r : e.optimizer().shards().parts) {
-    const auto* w = static_cast<const float*>(e.optimizer().weights(e.flat(), r));
+    std::vector<float> w(static_cast<std::size_t>(r.count()));
+    e.optimizer().get_weights(e.device().stream(), e.flat(), r, 0, r.count(), w.data());
     const float* x = expected[static_cast<std::size_t>(r.part)].data() + r.first;
     for (std::int64_t i = 0; i < r.count(); ++i) {
       const double d = static_cast<double>(w[i]) - x[i];
@@ -124,7 +116,7 @@ TEST(Zero, AddsUpMicroBatchesToRounding) {
           train::Engine plain = engine_of(model, layout, precision, 0, 1, kMicroBatches),
                         shared = engine_of(model, layout, precision, zero, replicas, kMicroBatches);
           for (int step = 1; step <= steps(); ++step) {
-            const auto before = weights_of(plain);
+            const auto before = test::weights_of(plain);
             if (precision == "bf16")
               shared.set_weights([&](const nn::PartSlice& slice, std::int64_t first,
                                      std::int64_t count, void* out) {
@@ -137,7 +129,8 @@ TEST(Zero, AddsUpMicroBatchesToRounding) {
                                     r = test::train_step(shared, step, 1e-3, test::fill_documents);
             EXPECT_NEAR(r.loss, expected.loss, 1e-6 * expected.loss) << where << ", step " << step;
             EXPECT_NEAR(r.grad_norm, expected.grad_norm, 1e-6 * expected.grad_norm) << where;
-            EXPECT_LE(error_of(shared, weights_of(plain)), 1e-6) << where << ", step " << step;
+            EXPECT_LE(error_of(shared, test::weights_of(plain)), 1e-6)
+                << where << ", step " << step;
           }
         }
 }

@@ -2,6 +2,7 @@
 // One kernel case on both devices: the CPU's kernel says what is right, the emulator's must agree
 // under every order of warps and blocks with the same bits, and without any one of its barriers it
 // must fail.
+#include "core/master_weights.h"
 #include "device/stream.h"
 #include "device_case.h"
 
@@ -42,6 +43,40 @@ struct OnDevice {
   template <class T>
   using Array = Buffer<T>;
   static cuda::Stream& stream() { return device_stream(); }
+};
+
+// What an optimizer updates of parameters of type P.
+template <class D, class P>
+class WeightArray {
+  static constexpr bool kSplit = std::is_same_v<P, bf16>, kHalf = is_half(dtype_of<P>);
+
+ public:
+  WeightArray(const char* name, const Values& v)
+      : n_(std::ssize(v)), kept_(name, n_), rounded_("rounded", kHalf ? n_ : 0) {
+    const Weights<P> to = *this;
+    for (std::int64_t i = 0; i < n_; ++i)
+      if constexpr (kHalf)
+        to.set(i, static_cast<float>(v[i]));
+      else
+        to[i] = static_cast<P>(v[i]);
+  }
+  operator Weights<P>() {
+    if constexpr (kHalf)
+      return {kept_, rounded_};
+    else
+      return kept_;
+  }
+  Values values() {
+    Values v(n_);
+    for (std::int64_t i = 0; i < n_; ++i) v[i] = static_cast<Weights<P>>(*this)[i];
+    return v;
+  }
+  Values rounded() const { return rounded_.values(); }
+
+ private:
+  std::int64_t n_;
+  typename D::template Array<std::conditional_t<kSplit, Remainder, Accum<P>>> kept_;
+  typename D::template Array<P> rounded_;
 };
 
 // One output; `bound`: largest difference between the devices.

@@ -9,6 +9,10 @@ template <class T>
 class DeviceUpdate : public testing::Test {};
 TYPED_TEST_SUITE(DeviceUpdate, Wides);
 
+template <class P>
+class DeviceWeights : public testing::Test {};
+TYPED_TEST_SUITE(DeviceWeights, Floats);
+
 template <class D>
 struct StepMemory {
   StepMemory(const StepNumbers& now, const StepOutcome& found) { *numbers = now, *outcome = found; }
@@ -24,26 +28,18 @@ struct UpdateCase {
   template <class D, class T, class P>
   Results run() const {
     const std::int64_t all = n + 7;
-    typename D::template Array<T> p("param", all), q("sgd", all), m("m", all), v("v", all),
-        buffer("buffer", all), ema("average", all), g("grad", rounded<T>(random_values(all, 5)));
-    typename D::template Array<P> half("rounded", all), half2("rounded", all);
-    half.assign(Values(all, 0)), half2.assign(Values(all, 0));
-    p.assign(random_values(all, 1)), q.assign(random_values(all, 1)),
-        m.assign(random_values(all, 2, 0.1)), ema.assign(random_values(all, 4));
+    WeightArray<D, P> p("param", random_values(all, 1)), q("sgd", random_values(all, 1));
+    typename D::template Array<T> m("m", all), v("v", all), buffer("buffer", all),
+        ema("average", all), g("grad", rounded<T>(random_values(all, 5)));
+    m.assign(random_values(all, 2, 0.1)), ema.assign(random_values(all, 4));
     Values square = random_values(all, 3);
     for (double& x : square) x *= x;
     v.assign(square), buffer.assign(random_values(all, 6));
     auto& s = D::stream();
-    const kernels::UpdateRange<T, P> moments{n,         true,      p + first,   g + first,
-                                             m + first, v + first, ema + first, half + first},
-        velocity{n,
-                 true,
-                 q + first,
-                 g + first,
-                 momentum ? buffer + first : nullptr,
-                 nullptr,
-                 nullptr,
-                 std::is_same_v<T, P> ? nullptr : half2 + first};
+    const Weights<P> by_moments = p, by_velocity = q;
+    const kernels::UpdateRange<T, P> moments{n,         true,      by_moments + first, g + first,
+                                             m + first, v + first, ema + first},
+        velocity{n, true, by_velocity + first, g + first, momentum ? buffer + first : nullptr};
     StepMemory<D> by_adam({.update = {0.01, 0.3, 0.02, 0.99}},
                           {.gradient_factor = 0.5, .applied = applied}),
         by_sgd({.update = {.lr = 0.1}}, {.gradient_factor = 2, .applied = 1});
@@ -61,8 +57,8 @@ struct UpdateCase {
             {"sgd", q.values(), bound},
             {"buffer", buffer.values(), bound},
             {"average", ema.values(), bound},
-            {"rounded", half.values(), rounding<P>(4)},
-            {"rounded", half2.values(), rounding<P>(4)}};
+            {"rounded", p.rounded(), rounding<P>(4)},
+            {"rounded", q.rounded(), rounding<P>(4)}};
   }
 };
 TYPED_TEST(DeviceUpdate, AsTheCpus) {
@@ -78,6 +74,28 @@ TEST(DeviceUpdateCases, RoundWhatTheModelReads) {
     expect_as_cpu([&]<class D>() { return c.run<D, float, bf16>(); });
     expect_as_cpu([&]<class D>() { return c.run<D, float, f16>(); });
   }
+}
+
+// Of all lower halves of ordinary numbers, the largest ones, infinity with NaN, and denormals.
+template <class D, class P>
+Results swapped() {
+  Values average;
+  for (const std::uint32_t high : {0x3F80u, 0x7F7Fu, 0xFF80u, 0x8000u})
+    for (std::uint32_t low = 0; low < 0x10000; low += 3)
+      average.push_back(std::bit_cast<float>(high << 16 | low));
+  const std::int64_t n = std::ssize(average);
+  WeightArray<D, P> p("param", random_values(n + 1, 1));
+  const Weights<P> weights = p;
+  typename D::template Array<Accum<P>> to("average", n);
+  to.assign(average);
+  kernels::swap(D::stream(), kernels::SwapArgs<P>{n, weights + 1, to});
+  Results all{{"param", p.values(), 0}, {"average", to.values(), 0}, {"rounded", p.rounded(), 0}};
+  for (Result& r : all)  // NaN is not close to itself
+    for (double& x : r.values) x = std::isnan(x) ? 12345 : std::isinf(x) ? 54321 : x;
+  return all;
+}
+TYPED_TEST(DeviceWeights, ChangePlacesWithTheAverage) {
+  expect_as_cpu([&]<class D>() { return swapped<D, TypeParam>(); });
 }
 
 // More ranges than one launch takes, of all lengths, every other one without decay.

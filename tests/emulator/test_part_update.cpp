@@ -27,11 +27,11 @@ template <class D, class T, class P>
 struct Parts {
   Parts(std::int64_t parts, std::int64_t elements)
       : n(parts), all(parts * (elements + 2 * parts)), sums("sums", parts) {
-    p.assign(random_values(all, 1)), g.assign(random_values(all, 2)),
-        m.assign(random_values(all, 3, 0.1)), ema.assign(random_values(all, 5));
+    g.assign(random_values(all, 2)), m.assign(random_values(all, 3, 0.1)),
+        ema.assign(random_values(all, 5));
     Values square = random_values(all, 4);
     for (double& x : square) x *= x;
-    v.assign(square), half.assign(Values(static_cast<std::size_t>(all), 0));
+    v.assign(square);
     std::int64_t at = 0;
     for (int part = 0; part < static_cast<int>(parts); ++part) {
       sums[part] = {};
@@ -45,9 +45,9 @@ struct Parts {
     }
   }
   void add(int part, std::int64_t at, std::int64_t end, std::int64_t rows, std::int64_t cols) {
-    ranges.push_back({end - at, at, rows, cols, part, part % 2 == 0, p + at, g + at, m + at, v + at,
-                      part % 3 == 0 ? nullptr : ema + at,
-                      std::is_same_v<T, P> ? nullptr : half + at});
+    const Weights<P> weights = p;
+    ranges.push_back({end - at, at, rows, cols, part, part % 2 == 0, weights + at, g + at, m + at,
+                      v + at, part % 3 == 0 ? nullptr : ema + at});
   }
   // Carried, so that equal sums have equal limbs.
   Values totals() {
@@ -68,14 +68,14 @@ struct Parts {
     const double bound = rounding<T>(size);
     return {{"param", p.values(), bound},     {"grad", g.values(), 10 * bound},
             {"m", m.values(), bound},         {"v", v.values(), bound},
-            {"average", ema.values(), bound}, {"rounded", half.values(), rounding<P>(4)}};
+            {"average", ema.values(), bound}, {"rounded", p.rounded(), rounding<P>(4)}};
   }
 
   std::int64_t n, all;
   template <class U>
   using Array = typename D::template Array<U>;
-  Array<T> p{"param", all}, g{"grad", all}, m{"m", all}, v{"v", all}, ema{"average", all};
-  Array<P> half{"rounded", all};
+  WeightArray<D, P> p{"param", random_values(all, 1)};
+  Array<T> g{"grad", all}, m{"m", all}, v{"v", all}, ema{"average", all};
   Array<kernels::PartSquares> sums;
   std::vector<kernels::PartElements<T, P>> ranges;
 };
@@ -97,13 +97,14 @@ struct PartCase {
     return a.results();
   }
   // Of weights and gradients as they are.
-  template <class D, class T>
+  template <class D, class P>
   Results squares() const {
-    Parts<D, T, T> a(parts, elements);
+    using T = Accum<P>;
+    Parts<D, T, P> a(parts, elements);
     Step<D> now(applied);
     for (int twice = 0; twice < 2; ++twice)
       kernels::add_squares(D::stream(),
-                           kernels::PartSquaresArgs<T, T>{a.ranges, now.outcome, a.sums});
+                           kernels::PartSquaresArgs<T, P>{a.ranges, now.outcome, a.sums});
     return {{"limbs", a.totals(), 0}};
   }
   template <class D, class T, class P>
@@ -152,12 +153,15 @@ TEST(DevicePartUpdateCases, RoundWhatTheModelReads) {
   expect_as_cpu([&]<class D>() { return c.muon<D, float, bf16>(); });
 }
 
-TYPED_TEST(DevicePartUpdate, SquareSumsHaveTheCpusBits) {
+template <class P>
+class DevicePartSquares : public testing::Test {};
+TYPED_TEST_SUITE(DevicePartSquares, Floats);
+TYPED_TEST(DevicePartSquares, HaveTheCpusBits) {
   for (const PartCase& c : {PartCase{1, 1}, {34, 5}, {2, 9000}, {2, 300, false}})
     expect_as_cpu([&]<class D>() { return c.squares<D, TypeParam>(); });
 }
-TEST(DevicePartUpdateCases, SquareSumsNeedTheirBarriers) {
-  expect_needs_barriers([&]<class D>() { return PartCase{2, 20000}.squares<D, float>(); });
+TYPED_TEST(DevicePartSquares, NeedTheirBarriers) {
+  expect_needs_barriers([&]<class D>() { return PartCase{2, 20000}.squares<D, TypeParam>(); });
 }
 
 // Shares of matrices of more columns, in ranges that share rows.

@@ -11,9 +11,6 @@ using kernels::Activation;
 template <class T>
 class DevicePointwise : public testing::Test {};
 TYPED_TEST_SUITE(DevicePointwise, Floats);
-template <class T>
-class DeviceSwap : public testing::Test {};
-TYPED_TEST_SUITE(DeviceSwap, Wides);
 
 constexpr Activation kKinds[] = {Activation::relu, Activation::gelu, Activation::gelu_tanh,
                                  Activation::silu, Activation::tanh};
@@ -194,20 +191,6 @@ TYPED_TEST(DevicePointwise, ColumnSumsAsTheCpus) {
 }
 TEST(DeviceColumnSum, NeedsItsBarriers) {
   expect_needs_barriers([&]<class D>() { return ColumnSumCase{100, 40, false}.run<D, float>(); });
-}
-
-TYPED_TEST(DeviceSwap, Swaps) {
-  using T = TypeParam;
-  for (std::int64_t first : {0, 1}) {
-    const Values a = rounded<T>(random_values(3000, 1)), b = rounded<T>(random_values(3000, 2));
-    Buffer<T> x("x", 3000), y("y", 3000);
-    x.assign(a), y.assign(b);
-    kernels::swap(device_stream(), kernels::SwapArgs<T>{2990, x + first, y});
-    Values ax = a, by = b;
-    std::swap_ranges(ax.begin() + first, ax.begin() + first + 2990, by.begin());
-    EXPECT_EQ(x.values(), ax);
-    EXPECT_EQ(y.values(), by);
-  }
 }
 
 }  // namespace

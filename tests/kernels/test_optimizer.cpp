@@ -73,38 +73,80 @@ TYPED_TEST(Update, SgdFollowsItsEquations) {
   }
 }
 
-TYPED_TEST(Update, AverageAndRoundedFollowTheWeights) {
+TYPED_TEST(Update, TheAverageFollowsTheWeights) {
   using T = TypeParam;
   const std::int64_t n = 133;
   const Values before = random_values(n, 2);
   Guarded<T> gp(random_values(n, 1)), ga(before), gg(random_values(n, 3));
-  std::vector<T> rounded(n);
   cpu::Stream s{2};
-  const kernels::UpdateRange<T> range{n, true, gp, gg, nullptr, nullptr, ga, rounded.data()};
+  const kernels::UpdateRange<T> range{n, true, gp, gg, nullptr, nullptr, ga};
   update(s, kernels::SgdRule{}, range, {.lr = 0.1, .keep = 0.9});
   Values want(n);
   for (std::int64_t i = 0; i < n; ++i) want[i] = 0.9 * before[i] + 0.1 * gp.values()[i];
   expect_close(ga.values(), want, tolerance<T>(2), "average");
-  EXPECT_EQ(Values(rounded.begin(), rounded.end()), gp.values());
 }
 
-TEST(UpdateOfHalves, RoundsToNearest) {
-  const std::int64_t n = 37;
-  std::vector<float> p(n), zero(n);
-  for (std::int64_t i = 0; i < n; ++i) p[i] = 1.0f + static_cast<float>(i) * 0x1p-11f;
-  std::vector<bf16> brain(n);
-  std::vector<f16> half(n);
-  cpu::Stream s{1};
-  const kernels::UpdateRange<float, bf16> to_brain{n,       false,   p.data(), zero.data(),
-                                                   nullptr, nullptr, nullptr,  brain.data()};
-  const kernels::UpdateRange<float, f16> to_half{n,       false,   p.data(), zero.data(),
-                                                 nullptr, nullptr, nullptr,  half.data()};
-  update(s, kernels::SgdRule{}, to_brain, {});
-  update(s, kernels::SgdRule{}, to_half, {});
-  for (std::int64_t i = 0; i < n; ++i) {
-    EXPECT_EQ(brain[i].bits, bf16(p[i]).bits);
-    EXPECT_EQ(half[i].bits, f16(p[i]).bits);
+// Master weights of 16-bit parameters, between two bands that must keep their bits.
+template <class P>
+struct GuardedMasters;
+template <>
+struct GuardedMasters<f16> {
+  explicit GuardedMasters(const Values& v) : master(v), rounded(v) {}
+  MasterWeights weights() { return {master, rounded}; }
+  Guarded<float> master;
+  Guarded<f16> rounded;
+};
+template <>
+struct GuardedMasters<bf16> {
+  explicit GuardedMasters(const Values& v) : remainder(v), rounded(v) {
+    for (std::size_t i = 0; i < v.size(); ++i)
+      weights().set(static_cast<std::int64_t>(i), static_cast<float>(v[i]));
   }
+  SplitMasterWeights weights() { return {reinterpret_cast<Remainder*>(remainder.data()), rounded}; }
+  Guarded<bf16> remainder, rounded;
+};
+
+template <class P>
+class UpdateOfHalves : public testing::Test {};
+using Halves = testing::Types<bf16, f16>;
+TYPED_TEST_SUITE(UpdateOfHalves, Halves);
+
+// Twenty updates have the bits of those of weights that lie in memory as they are.
+TYPED_TEST(UpdateOfHalves, HasTheBitsOfFp32) {
+  using P = TypeParam;
+  for (const std::int64_t n : {1, 15, 37, 20000}) {
+    const Values start = random_values(n, 1);
+    Guarded<float> p(start), m(Values(n, 0)), v(Values(n, 0)), ema(start), m2(m), v2(v), ema2(ema);
+    GuardedMasters<P> half(start);
+    for (int t = 1; t <= 20; ++t) {
+      Guarded<float> g(random_values(n, 10 + static_cast<std::uint32_t>(t), 0.1));
+      const UpdateNumbers now{1e-3, 1 - std::pow(0.9, t), 1 - std::pow(0.95, t), 0.9};
+      const kernels::AdamRule rule{.decay = 0.1};
+      cpu::Stream s{1 + t % 2};
+      update(s, rule, kernels::UpdateRange<float>{n, true, p, g, m, v, ema}, now);
+      update(s, rule, kernels::UpdateRange<float, P>{n, true, half.weights(), g, m2, v2, ema2},
+             now);
+    }
+    for (std::int64_t i = 0; i < n; ++i) {
+      ASSERT_EQ(half.weights()[i], p[i]) << i;
+      const P expected =
+          std::is_same_v<P, bf16> ? std::bit_cast<P>(split_weight(p[i]).rounded) : P(p[i]);
+      ASSERT_EQ(half.rounded[i].bits, expected.bits) << i;
+    }
+    EXPECT_TRUE(same_bits(m.raw(), m2.raw()) && same_bits(v.raw(), v2.raw()) &&
+                same_bits(ema.raw(), ema2.raw()));
+  }
+}
+
+TYPED_TEST(UpdateOfHalves, ChangesPlacesWithTheAverage) {
+  const Values a = random_values(37, 1), b = random_values(37, 2);
+  GuardedMasters<TypeParam> half(a);
+  Guarded<float> average(b);
+  cpu::Stream s{1};
+  kernels::swap(s, kernels::SwapArgs<TypeParam>{37, half.weights(), average});
+  const GuardedMasters<TypeParam> expected(b);
+  EXPECT_EQ(average.values(), a);
+  for (std::int64_t i = 0; i < 37; ++i) EXPECT_EQ(half.weights()[i], static_cast<float>(b[i]));
 }
 
 TYPED_TEST(Update, BitsDoNotDependOnSlices) {  // what a shard computes equals its part of the whole

@@ -11,7 +11,11 @@ ROOMS = {
         ("optim/rules/adam.h", "std::pow(o.beta1, t)", "std::pow(o.beta1, t + 1)"),
         ("optim/rules/adam.h", "std::pow(o.beta2, t)", "std::pow(o.beta1, t)"),
         ("optim/optimizer.cpp", "if («flat.average»)", "nullptr"),
-        ("optim/optimizer.cpp", "«round(stream, flat);»\n  spread(flat);\n}\n\n}  // namespace", ";"),
+        ("kernels/cpu/simd_weights.h", "«store(w.rounded, v, m);»", ";"),
+        ("kernels/cpu/simd_weights.h", "(rounded << 16) + «(Bits)remainder»", "((Bits)remainder & 0xFFFFu)"),
+        ("kernels/cpu/simd_weights.h", "(«u + 0x8000u») >> 16", "u + 0x7FFFu + (u >> 16 & 1u)"),
+        ("kernels/cpu/simd_weights.h", "v != v ? Bits{} + 0x7FC00000u : (Bits)v", "(Bits)v"),
+        ("core/master_weights.h", "nan ? 0x7FC00000u : bits", "bits", ["unit:MasterWeights*"]),
         ("optim/optimizer.cpp", "mesh_.place(parameters_->spec(i).copies_of_shares(mesh_.layout)) > 0", "false", ["ranks2:All/Layouts*/0"]),
         ("optim/shards.cpp", "mesh_.place(zero_ > 0 ? spec.copies_of_shares(mesh_.layout) : spec.copies()) == 0", "true", ["ranks2:All/Optimizers*adafactor*"]),
         ("kernels/cpu/part_update.cpp", "r.decays ? direction.decay : T{0}", "direction.decay", ["unit:PartUpdate*"]),
@@ -176,8 +180,8 @@ ROOMS = {
         ("ops/linear.cpp", "db ? db.tensor.ptr<Accum<T>>() : nullptr",
          "db && e.context.mesh->coordinate(comm::Axis::tensor) == 0 ? db.tensor.ptr<Accum<T>>() : nullptr"),  # bias gradient of a tensor rank
         ("kernels/cpu/attention_tile.h", "first + r + a.causal_shift() + «1»", "std::is_same_v<T, double> ? 1 : 2"),  # causal mask
-        ("optim/rule.h", "flat.master ? in_use<P>(r) : nullptr",
-         "flat.master && r.begin == 0 ? in_use<P>(r) : nullptr"),  # stale copy
+        ("optim/rule.h", "(flat.sharded.parameters ? r.state_offset : «r.begin»)",
+         "r.begin + (is_half(dtype_of<P>) && r.begin == 0)"),  # copies beside their place
         ("kernels/cpu/philox_simd.h", "static_cast<T>(«d.scale()»)", "sizeof(T) == 8 ? d.scale() : 1"),  # dropout's scale
         ("ops/embedding.cpp", ".length = «options.rows.chunk_length()»", "options.rows.chunk_length() - (inverse && sizeof(T) < 8)"),  # position
         ("train/engine.cpp", "first = «m * shape.shape.sequences»", "0"),  # a micro-batch

@@ -6,7 +6,7 @@
 
 #include "models/registry.h"
 #include "support/batch.h"
-#include "train/engine.h"
+#include "support/weights.h"
 
 namespace tfm {
 namespace {
@@ -35,9 +35,7 @@ std::vector<float> values(const train::Engine& e, const void* flat) {
   const auto* v = static_cast<const float*>(flat);
   return {v, v + e.optimizer().shards().elements};
 }
-std::vector<float> weights(const train::Engine& e) {
-  return values(e, e.flat().master ? e.flat().master : e.flat().parameters);
-}
+constexpr auto weights = test::flat_weights_of;
 
 // The share of the average that an update keeps is a ratio of small numbers.
 TEST(Average, WarmsUpWithTheUpdates) {
@@ -83,6 +81,12 @@ TEST(Average, IsTheSumThatTheFormulaGives) {
   }
 }
 
+template <class P>
+P rounded(float w) {
+  if constexpr (std::is_same_v<P, bf16>) return split_weight(w).rounded;
+  return P(w);
+}
+
 // Exchanged, the average is what the model computes with, rounded where parameters are of 16 bits;
 // exchanged again, all is as before.
 template <class P>
@@ -100,7 +104,7 @@ void expect_exchange(const std::string& precision) {
     for (const nn::PartSlice& p : engine->model().parameters().slices())
       for (std::int64_t i = p.offset; i < p.offset + p.elements(); ++i)
         wrong += static_cast<float>(parameters[i]) !=
-                 static_cast<float>(P(of[static_cast<std::size_t>(i)]));
+                 static_cast<float>(rounded<P>(of[static_cast<std::size_t>(i)]));
     EXPECT_EQ(wrong, 0) << precision;
   };
   expect_parameters(trained);

@@ -230,6 +230,8 @@ TEST(Prediction, TheUpdateMovesEveryElement) {
   EXPECT_NEAR(seconds(small(), d, plan::Limit::optimizer), elements * (8 + 4 + 16 + 4) / 1e6,
               1e-9);  // weights, gradient, moments; norm
   EXPECT_NEAR(seconds(small({"precision=bf16"}), d, plan::Limit::optimizer),
+              elements * (8 + 4 + 16 + 4) / 1e6, 1e-9);  // weights in two halves
+  EXPECT_NEAR(seconds(small({"precision=fp16"}), d, plan::Limit::optimizer),
               elements * (8 + 4 + 16 + 2 + 4) / 1e6, 1e-9);
   EXPECT_NEAR(seconds(small({"optimizer.ema=0.9"}), d, plan::Limit::optimizer),
               elements * (32 + 8) / 1e6, 1e-9);

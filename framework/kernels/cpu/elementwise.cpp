@@ -56,13 +56,6 @@ void fill(cpu::Stream& stream, const FillArgs<T>& a) {
 }
 
 template <class T>
-void swap(cpu::Stream& stream, const SwapArgs<T>& a) {
-  parallel_ranges(stream, a.n, [&](std::int64_t begin, std::int64_t end) {
-    std::swap_ranges(a.x + begin, a.x + end, a.y + begin);
-  });
-}
-
-template <class T>
 void column_sum(cpu::Stream& stream, const ColumnSumArgs<T>& a) {
   const RowBlocks blocks(a.rows);
   const std::int64_t width = round_up(a.cols, kLanes<T>);
@@ -110,8 +103,6 @@ void add_bias(cpu::Stream& stream, const AddBiasArgs<T>& a) {
   template void column_sum(cpu::Stream&, const ColumnSumArgs<T>&); \
   template void add_bias(cpu::Stream&, const AddBiasArgs<T>&);
 TFM_FLOATS(TFM_INSTANTIATE)
-template void swap(cpu::Stream&, const SwapArgs<float>&);
-template void swap(cpu::Stream&, const SwapArgs<double>&);
 template void convert(cpu::Stream&, const ConvertArgs<float, bf16>&);
 template void convert(cpu::Stream&, const ConvertArgs<float, f16>&);
 template void convert(cpu::Stream&, const ConvertArgs<bf16, float>&);

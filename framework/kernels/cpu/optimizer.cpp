@@ -3,7 +3,7 @@
 #include <array>
 
 #include "kernels/cpu/parallel.h"
-#include "kernels/cpu/simd_half.h"
+#include "kernels/cpu/simd_weights.h"
 #include "kernels/optimizer.inl"
 #include "kernels/part_update.h"
 
@@ -14,8 +14,9 @@ constexpr std::int64_t kBlock = 64;            // elements of one exact term
 constexpr std::int64_t kChunk = 256 * kBlock;  // terms added before the limbs are touched
 constexpr double kLargest = 0x1p36;
 
-template <class T>
-double block_sum(const T* x, std::int64_t n, double scale) {
+// X: a pointer, or weights.
+template <class X>
+double block_sum(X x, std::int64_t n, double scale) {
   double lane[8] = {};
   std::int64_t i = 0;
   for (; i + 8 <= n; i += 8)
@@ -61,8 +62,8 @@ struct RangeSums {
   std::int64_t limb[4] = {0, 0, 0, 0}, too_large = 0;
   double plain = 0;
 
-  template <class T>
-  void add(cpu::Stream& stream, const T* x, std::int64_t n, double scale) {
+  template <class X>
+  void add(cpu::Stream& stream, X x, std::int64_t n, double scale) {
     const std::int64_t chunks = ceil_div(n, kChunk);
     double* plains = scratch<double, 15>(chunks);
     std::int64_t sum[4] = {0, 0, 0, 0}, bad = 0;
@@ -91,23 +92,20 @@ struct RangeSums {
 template <bool First, bool Second, class T, class P, class Step>
 void update_range(cpu::Stream& stream, const UpdateRange<T, P>& r, const Step& step) {
   with_flag(r.average != nullptr, [&](auto average) {
-    with_flag(r.rounded != nullptr, [&](auto rounded) {
-      parallel_ranges(stream, r.n, [&](std::int64_t begin, std::int64_t end) {
-        each<T>(end - begin, [&](std::int64_t i, auto mask) TFM_INLINE {
-          const std::int64_t at = begin + i;
-          Vec<T> p = load(r.param + at, mask), m{}, v{};
-          if constexpr (First) m = load(r.m + at, mask);
-          if constexpr (Second) v = load(r.v + at, mask);
-          step(p, load(r.grad + at, mask), m, v);
-          store(r.param + at, p, mask);
-          if constexpr (First) store(r.m + at, m, mask);
-          if constexpr (Second) store(r.v + at, v, mask);
-          if constexpr (rounded()) store(r.rounded + at, p, mask);
-          if constexpr (average()) {
-            const Vec<T> old = load(r.average + at, mask);
-            store(r.average + at, old + (p - old) * step.rate, mask);
-          }
-        });
+    parallel_ranges(stream, r.n, [&](std::int64_t begin, std::int64_t end) {
+      each<T>(end - begin, [&](std::int64_t i, auto mask) TFM_INLINE {
+        const std::int64_t at = begin + i;
+        Vec<T> p = load(r.param + at, mask), m{}, v{};
+        if constexpr (First) m = load(r.m + at, mask);
+        if constexpr (Second) v = load(r.v + at, mask);
+        step(p, load(r.grad + at, mask), m, v);
+        store(r.param + at, p, mask);
+        if constexpr (First) store(r.m + at, m, mask);
+        if constexpr (Second) store(r.v + at, v, mask);
+        if constexpr (average()) {
+          const Vec<T> old = load(r.average + at, mask);
+          store(r.average + at, old + (p - old) * step.rate, mask);
+        }
       });
     });
   });
@@ -126,6 +124,18 @@ void update(cpu::Stream& stream, const UpdateArgs<Rule, T, P>& a) {
     });
 }
 
+template <class P>
+void swap(cpu::Stream& stream, const SwapArgs<P>& a) {
+  parallel_ranges(stream, a.n, [&](std::int64_t begin, std::int64_t end) {
+    each<Accum<P>>(end - begin, [&](std::int64_t i, auto mask) TFM_INLINE {
+      const std::int64_t at = begin + i;
+      const Vec<P> p = load(a.param + at, mask);
+      store(a.param + at, load(a.average + at, mask), mask);
+      store(a.average + at, p, mask);
+    });
+  });
+}
+
 template <class T>
 void square_sum(cpu::Stream& stream, const SquareSumArgs<T>& a) {
   RangeSums sums;
@@ -138,9 +148,8 @@ void square_sum(cpu::Stream& stream, const SquareSumArgs<T>& a) {
 namespace {
 
 // `to` += the squares at x, which are those of elements [begin, begin + n) of a buffer.
-template <class T>
-void add_exactly(cpu::Stream& stream, const T* x, std::int64_t begin, std::int64_t n,
-                 SquareSum& to) {
+template <class X>
+void add_exactly(cpu::Stream& stream, X x, std::int64_t begin, std::int64_t n, SquareSum& to) {
   const std::int64_t head = std::min(n, round_up(begin, kBlock) - begin);
   RangeSums sums;
   sums.add(stream, x, head, 1);
@@ -167,6 +176,7 @@ void clip(cpu::Stream&, const ClipArgs& a) { decide_update(a); }
 #define TFM_INSTANTIATE_RULE(Rule, T, P) \
   template void update(cpu::Stream&, const UpdateArgs<Rule, T, P>&);
 #define TFM_INSTANTIATE(T, P)                                            \
+  template void swap(cpu::Stream&, const SwapArgs<P>&);                  \
   template void add_squares(cpu::Stream&, const PartSquaresArgs<T, P>&); \
   TFM_UPDATE_RULES(TFM_INSTANTIATE_RULE, T, P)
 TFM_UPDATES(TFM_INSTANTIATE)

@@ -1,7 +1,7 @@
 #include "kernels/part_update.h"
 
 #include "kernels/cpu/parallel.h"
-#include "kernels/cpu/simd_half.h"
+#include "kernels/cpu/simd_weights.h"
 #include "kernels/part_update.inl"
 
 namespace tfm::kernels {
@@ -35,7 +35,6 @@ void descend(cpu::Stream& stream, const DescendArgs<Rule, T, P>& a) {
         const std::int64_t at = begin + i;
         const Vec<T> p = descent(load(r.param + at, mask), load(r.grad + at, mask));
         store(r.param + at, p, mask);
-        if (r.rounded) store(r.rounded + at, p, mask);
         if (r.average) {
           const Vec<T> old = load(r.average + at, mask);
           store(r.average + at, old + (p - old) * descent.rate, mask);

@@ -41,27 +41,29 @@ inline Shorts narrow(const f16*, Vec<float> v) {
   return bits;
 }
 #endif
-template <Half T>
-TFM_INLINE inline Vec<float> load(const T* p, Full) {
+TFM_INLINE inline Shorts load_bits(const void* p, Full) {
   Shorts bits;
   std::memcpy(&bits, p, sizeof bits);
-  return widen(p, bits);
+  return bits;
 }
-template <Half T>
-TFM_INLINE inline Vec<float> load(const T* p, FirstLanes m) {
+TFM_INLINE inline Shorts load_bits(const void* p, FirstLanes m) {
   Shorts bits{};
   std::memcpy(&bits, p, static_cast<std::size_t>(m.n) * 2);
-  return widen(p, bits);
+  return bits;
 }
-template <Half T>
-TFM_INLINE inline void store(T* p, Vec<float> v, Full) {
-  const Shorts bits = narrow(p, v);
+TFM_INLINE inline void store_bits(void* p, Shorts bits, Full) {
   std::memcpy(p, &bits, sizeof bits);
 }
-template <Half T>
-TFM_INLINE inline void store(T* p, Vec<float> v, FirstLanes m) {
-  const Shorts bits = narrow(p, v);
+TFM_INLINE inline void store_bits(void* p, Shorts bits, FirstLanes m) {
   std::memcpy(p, &bits, static_cast<std::size_t>(m.n) * 2);
+}
+template <Half T, class Mask>
+TFM_INLINE inline Vec<float> load(const T* p, Mask m) {
+  return widen(p, load_bits(p, m));
+}
+template <Half T, class Mask>
+TFM_INLINE inline void store(T* p, Vec<float> v, Mask m) {
+  store_bits(p, narrow(p, v), m);
 }
 
 template <class From, class To>

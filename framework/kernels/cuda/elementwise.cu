@@ -67,19 +67,6 @@ struct Fill {
 };
 
 template <class T>
-struct Swap {
-  SwapArgs<T> a;
-  __device__ void operator()(std::int64_t at, Part part) const {
-    const auto x = load_pack(a.x + at, part), y = load_pack(a.y + at, part);
-    T to_x[kPack], to_y[kPack];
-    TFM_UNROLL
-    for (int i = 0; i < kPack; ++i) to_x[i] = y[i], to_y[i] = x[i];
-    store_pack(a.x + at, part, to_x);
-    store_pack(a.y + at, part, to_y);
-  }
-};
-
-template <class T>
 struct AddBias {
   AddBiasArgs<T> a;
   __device__ void operator()(std::int64_t row, std::int64_t c, Part part) const {
@@ -152,10 +139,6 @@ void fill(cuda::Stream& stream, const FillArgs<T>& a) {
   over_array(stream, a.y, a.n, Fill<T>{a});
 }
 template <class T>
-void swap(cuda::Stream& stream, const SwapArgs<T>& a) {
-  over_array(stream, a.x, a.n, Swap<T>{a});
-}
-template <class T>
 void add_bias(cuda::Stream& stream, const AddBiasArgs<T>& a) {
   over_rows(stream, a.rows, a.cols, AddBias<T>{a});
 }
@@ -178,8 +161,6 @@ void column_sum(cuda::Stream& stream, const ColumnSumArgs<T>& a) {
   template void column_sum(cuda::Stream&, const ColumnSumArgs<T>&); \
   template void add_bias(cuda::Stream&, const AddBiasArgs<T>&);
 TFM_FLOATS(TFM_INSTANTIATE)
-template void swap(cuda::Stream&, const SwapArgs<float>&);
-template void swap(cuda::Stream&, const SwapArgs<double>&);
 template void convert(cuda::Stream&, const ConvertArgs<float, bf16>&);
 template void convert(cuda::Stream&, const ConvertArgs<float, f16>&);
 template void convert(cuda::Stream&, const ConvertArgs<bf16, float>&);

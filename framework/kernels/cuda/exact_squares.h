@@ -15,15 +15,19 @@ constexpr int kSpan = kThreads / 2 * kTerm;  // elements of a block of threads a
 __device__ inline unsigned row_of(unsigned term, unsigned row) { return row ^ term % 4; }
 
 // Starts to copy the n elements at x, N at a time; where N is 1, zeros for those that do not exist.
-template <int N, class T>
-__device__ void fetch_span(T* span, const T* x, std::int64_t n) {
+template <int N, class T, class X>
+__device__ void fetch_span(T* span, X x, std::int64_t n) {
   const unsigned first = threadIdx.x * N, term = first / kTerm;
   static_assert(kThreads * N % (4 * kTerm) == 0);
   span += term * kTerm + row_of(term, first % kTerm / 8) * 8 + first % 8;
   TFM_UNROLL
   for (int i = 0; i < kSpan; i += kThreads * N) {
-    const int used = N > 1 || first + i < n ? N : 0;
-    cuda::copy_async<N * sizeof(T)>(span + i, x + first + i, used * static_cast<int>(sizeof(T)));
+    const bool used = N > 1 || first + i < n;
+    if constexpr (std::is_pointer_v<X>)
+      cuda::copy_async<N * sizeof(T)>(span + i, x + first + i,
+                                      used ? static_cast<int>(N * sizeof(T)) : 0);
+    else
+      store_vector(span + i, used ? load_vector<N>(x + (first + i)) : cuda::Pack<float, N>{});
   }
   cuda::copy_async_commit();
 }
@@ -67,11 +71,11 @@ inline std::int64_t square_blocks(std::int64_t n) {
 // `blocks`-th span from `block` on, in kSpan elements of shared memory. The order in which the 64
 // squares of a term are added, and with it the term's bits, is that of kernels/cpu/optimizer.cpp
 // (for doubles, where that multiplies and adds in one rounding).
-template <class T>
-__device__ TermSum sum_of_spans(const T* x, std::int64_t n, double factor, unsigned block,
+template <class T, class X>
+__device__ TermSum sum_of_spans(X x, std::int64_t n, double factor, unsigned block,
                                 unsigned blocks) {
   const unsigned half = threadIdx.x % 2;
-  const bool aligned = misalignment(x) == 0;
+  const bool aligned = vectors_fit<kVector<T>>(x);
   T* span = cuda::shared_memory<T>();
   TermSum sum{};
   for (std::int64_t first = std::int64_t{block} * kSpan; first < n;

@@ -18,48 +18,38 @@ struct Tile {
   Vector<T> at[kVectors];
 };
 
-// Its first element is element `first` of the n at p, which may be null; those of a whole tile all
-// exist, at addresses of vectors.
-template <class T>
-__device__ Tile<T> load_tile(const T* p, std::int64_t first, std::int64_t n, bool whole) {
+// Its first element is element `first` of the n at x; those of a whole tile all exist, at addresses
+// of vectors.
+template <class T, class X>
+__device__ Tile<T> load_tile(X x, std::int64_t first, std::int64_t n, bool whole) {
   Tile<T> to{};
-  if (!p) return to;
   TFM_UNROLL
   for (int k = 0; k < to.kVectors; ++k) {
     const std::int64_t at = first + k * kThreads * kVector<T>;
     if (whole) {
-      to.at[k] = cuda::load<Vector<T>>(p + at);
+      to.at[k] = load_vector<kVector<T>>(x + at);
     } else {
       TFM_UNROLL
       for (int i = 0; i < kVector<T>; ++i)
-        if (at + i < n) to.at[k].at[i] = p[at + i];
+        if (at + i < n) to.at[k].at[i] = x[at + i];
     }
   }
   return to;
 }
-template <class P, class T>
-__device__ void store_tile(P* p, std::int64_t first, std::int64_t n, bool whole,
+template <class T, class X>
+__device__ void store_tile(X x, std::int64_t first, std::int64_t n, bool whole,
                            const Tile<T>& from) {
-  if (!p) return;
   TFM_UNROLL
   for (int k = 0; k < from.kVectors; ++k) {
     const std::int64_t at = first + k * kThreads * kVector<T>;
-    cuda::Pack<P, kVector<T>> some;
-    TFM_UNROLL
-    for (int i = 0; i < kVector<T>; ++i) some.at[i] = cuda::narrow<P>(from.at[k].at[i]);
     if (whole) {
-      cuda::store(p + at, some);
+      store_vector(x + at, from.at[k]);
     } else {
       TFM_UNROLL
       for (int i = 0; i < kVector<T>; ++i)
-        if (at + i < n) p[at + i] = some.at[i];
+        if (at + i < n) store_vector(x + (at + i), cuda::Pack<T, 1>{from.at[k].at[i]});
     }
   }
-}
-
-template <class T, class... Q>
-__device__ bool vectors_fit(const Q*... p) {
-  return ((reinterpret_cast<std::uintptr_t>(p) % (kVector<T> * sizeof(Q))) | ...) == 0;
 }
 
 template <class Rule, class T, class P>
@@ -71,22 +61,23 @@ __global__ void __launch_bounds__(kThreads)
   const UpdateRange<T, P>& r = ranges.at[which];
   const std::int64_t begin = std::int64_t{blockIdx.x - ranges.first_block[which]} * kTile,
                      first = begin + threadIdx.x * kVector<T>;
-  const bool whole =
-      r.n - begin >= kTile && vectors_fit<T>(r.param, r.grad, r.m, r.v, r.average, r.rounded);
-  auto p = load_tile(r.param, first, r.n, whole), m = load_tile(r.m, first, r.n, whole),
-       v = load_tile(r.v, first, r.n, whole);
-  const auto g = load_tile(r.grad, first, r.n, whole);
+  const auto fits = [](auto... x) { return (vectors_fit<kVector<T>>(x) && ...); };
+  const bool whole = r.n - begin >= kTile && fits(r.param, r.grad, r.m, r.v, r.average);
+  auto p = load_tile<T>(r.param, first, r.n, whole);
+  Tile<T> m{}, v{};
+  if (r.m) m = load_tile<T>(r.m, first, r.n, whole);
+  if (r.v) v = load_tile<T>(r.v, first, r.n, whole);
+  const auto g = load_tile<T>(r.grad, first, r.n, whole);
   const auto step = r.decays ? steps->decaying : steps->plain;
   TFM_UNROLL
   for (int k = 0; k < g.kVectors; ++k) TFM_UNROLL
   for (int i = 0; i < kVector<T>; ++i)
     step(p.at[k].at[i], g.at[k].at[i], m.at[k].at[i], v.at[k].at[i]);
   store_tile(r.param, first, r.n, whole, p);
-  store_tile(r.m, first, r.n, whole, m);
-  store_tile(r.v, first, r.n, whole, v);
-  store_tile(r.rounded, first, r.n, whole, p);
+  if (r.m) store_tile(r.m, first, r.n, whole, m);
+  if (r.v) store_tile(r.v, first, r.n, whole, v);
   if (!r.average) return;
-  auto average = load_tile(r.average, first, r.n, whole);
+  auto average = load_tile<T>(r.average, first, r.n, whole);
   TFM_UNROLL
   for (int k = 0; k < g.kVectors; ++k) TFM_UNROLL
   for (int i = 0; i < kVector<T>; ++i)
@@ -94,11 +85,24 @@ __global__ void __launch_bounds__(kThreads)
   store_tile(r.average, first, r.n, whole, average);
 }
 
+template <class P>
+struct Swap {
+  SwapArgs<P> a;
+  __device__ void operator()(std::int64_t at, Part part) const {
+    const auto p = load_pack(a.param + at, part), average = load_pack(a.average + at, part);
+    Accum<P> to_param[kPack], to_average[kPack];
+    TFM_UNROLL
+    for (int i = 0; i < kPack; ++i) to_param[i] = average[i], to_average[i] = p[i];
+    store_pack(a.param + at, part, to_param);
+    store_pack(a.average + at, part, to_average);
+  }
+};
+
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     square_sum_kernel(const T* x, std::int64_t n, const StepNumbers* numbers, TermSum* sums) {
   const double scale = 1 / numbers->loss_scale;
-  const TermSum sum = over_block(sum_of_spans(x, n, scale * scale, blockIdx.x, gridDim.x));
+  const TermSum sum = over_block(sum_of_spans<T>(x, n, scale * scale, blockIdx.x, gridDim.x));
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
@@ -127,6 +131,11 @@ void update(cuda::Stream& stream, const UpdateArgs<Rule, T, P>& a) {
       });
 }
 
+template <class P>
+void swap(cuda::Stream& stream, const SwapArgs<P>& a) {
+  over_array(stream, a.average, a.n, Swap<P>{a});
+}
+
 template <class T>
 void square_sum(cuda::Stream& stream, const SquareSumArgs<T>& a) {
   std::int64_t blocks = 0;
@@ -148,7 +157,9 @@ void clip(cuda::Stream& stream, const ClipArgs& a) {
 
 #define TFM_INSTANTIATE_RULE(Rule, T, P) \
   template void update(cuda::Stream&, const UpdateArgs<Rule, T, P>&);
-#define TFM_INSTANTIATE(T, P) TFM_UPDATE_RULES(TFM_INSTANTIATE_RULE, T, P)
+#define TFM_INSTANTIATE(T, P)                            \
+  template void swap(cuda::Stream&, const SwapArgs<P>&); \
+  TFM_UPDATE_RULES(TFM_INSTANTIATE_RULE, T, P)
 TFM_UPDATES(TFM_INSTANTIATE)
 template void square_sum(cuda::Stream&, const SquareSumArgs<float>&);
 template void square_sum(cuda::Stream&, const SquareSumArgs<double>&);

@@ -26,29 +26,30 @@ struct Direct {
   }
 };
 
-template <class T>
+// X: a pointer, or weights.
+template <class X>
 struct SquareRange {
-  const T* x;
+  X x;
   std::int64_t n;
   SquareSum* to;
 };
 
-template <class T>
+template <class T, class X>
 __global__ void __launch_bounds__(kThreads)
-    part_squares_kernel(const __grid_constant__ Ranges<SquareRange<T>> ranges,
+    part_squares_kernel(const __grid_constant__ Ranges<SquareRange<X>> ranges,
                         const StepOutcome* outcome, TermSum* sums) {
   if (outcome->applied == 0) return;
   const int which = ranges.of_block(blockIdx.x);
   const unsigned begin = ranges.first_block[which], end = ranges.first_block[which + 1];
-  const SquareRange<T>& r = ranges.at[which];
-  const TermSum sum = over_block(sum_of_spans(r.x, r.n, 1, blockIdx.x - begin, end - begin));
+  const SquareRange<X>& r = ranges.at[which];
+  const TermSum sum = over_block(sum_of_spans<T>(r.x, r.n, 1, blockIdx.x - begin, end - begin));
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
 // A block for each range; the first one of those that go to the same sum adds up all of them.
-template <class T>
+template <class X>
 __global__ void __launch_bounds__(kThreads)
-    fold_squares_kernel(const __grid_constant__ Ranges<SquareRange<T>> ranges,
+    fold_squares_kernel(const __grid_constant__ Ranges<SquareRange<X>> ranges,
                         const StepOutcome* outcome, const TermSum* sums) {
   if (outcome->applied == 0) return;
   const int first = static_cast<int>(blockIdx.x);
@@ -65,24 +66,35 @@ __global__ void __launch_bounds__(kThreads)
   to->plain += some.plain;
 }
 
-// Those that go to the same sum follow each other. Terms end where those of the flat buffers do.
-template <class T, class P>
-std::span<const SquareRange<T>> square_ranges(const PartSquaresArgs<T, P>& a) {
-  thread_local std::vector<SquareRange<T>> all;  // keeps its memory
+// What is read of weights.
+template <class X>
+X source_of(X x) {
+  return x;
+}
+float* source_of(MasterWeights w) { return w.master; }
+
+// The squares of one member of the ranges. Terms end where those of the flat buffers do.
+template <class T, class P, class Member>
+void add_squares_of(cuda::Stream& stream, const PartSquaresArgs<T, P>& a,
+                    Member PartElements<T, P>::*x, SquareSum PartSquares::*to) {
+  using X = decltype(source_of(Member{}));
+  thread_local std::vector<SquareRange<X>> all;  // keeps its memory
   all.clear();
-  for (std::size_t i = 0, end; i < a.ranges.size(); i = end) {
-    for (end = i; end < a.ranges.size() && a.ranges[end].part == a.ranges[i].part;) ++end;
-    const auto add = [&](T* PartElements<T, P>::*x, SquareSum PartSquares::*to) {
-      for (const PartElements<T, P>& r : a.ranges.subspan(i, end - i)) {
-        const std::int64_t head = std::min(r.n, round_up(r.begin, kTerm) - r.begin);
-        for (const auto& [first, n] : {std::pair{std::int64_t{0}, head}, {head, r.n - head}})
-          if (n > 0) all.push_back({r.*x + first, n, &(a.sums[r.part].*to)});
-      }
-    };
-    add(&PartElements<T, P>::param, &PartSquares::weights);
-    add(&PartElements<T, P>::grad, &PartSquares::direction);
+  for (const PartElements<T, P>& r : a.ranges) {
+    const std::int64_t head = std::min(r.n, round_up(r.begin, kTerm) - r.begin);
+    for (const auto& [first, n] : {std::pair{std::int64_t{0}, head}, {head, r.n - head}})
+      if (n > 0) all.push_back({source_of(r.*x) + first, n, &(a.sums[r.part].*to)});
   }
-  return all;
+  each_launch(
+      std::span<const SquareRange<X>>(all),
+      [](const SquareRange<X>& r) { return square_blocks(r.n); },
+      [&](const Ranges<SquareRange<X>>& some) {
+        const cuda::Scratch<TermSum> sums(stream, some.blocks());
+        cuda::launch(stream, part_squares_kernel<T, X>, some.blocks(), kThreads, kSpan * sizeof(T),
+                     some, a.outcome, sums);
+        cuda::launch(stream, fold_squares_kernel<X>, static_cast<unsigned>(some.count), kThreads,
+                     kTermSumShared, some, a.outcome, sums);
+      });
 }
 
 template <class Rule, class T, class P>
@@ -102,7 +114,6 @@ struct Descend {
     TFM_UNROLL
     for (int i = 0; i < kPack; ++i) p[i] = descent(before[i], direction[i]);
     store_pack(r.param + at, part, p);
-    if (r.rounded) store_pack(r.rounded + at, part, p);
     if (!r.average) return;
     const auto old = load_pack(r.average + at, part);
     T average[kPack];
@@ -123,15 +134,8 @@ void adam_direction(cuda::Stream& stream, const AdamDirectionArgs<T, P>& a) {
 
 template <class T, class P>
 void add_squares(cuda::Stream& stream, const PartSquaresArgs<T, P>& a) {
-  each_launch(
-      square_ranges(a), [](const SquareRange<T>& r) { return square_blocks(r.n); },
-      [&](const Ranges<SquareRange<T>>& some) {
-        const cuda::Scratch<TermSum> sums(stream, some.blocks());
-        cuda::launch(stream, part_squares_kernel<T>, some.blocks(), kThreads, kSpan * sizeof(T),
-                     some, a.outcome, sums);
-        cuda::launch(stream, fold_squares_kernel<T>, static_cast<unsigned>(some.count), kThreads,
-                     kTermSumShared, some, a.outcome, sums);
-      });
+  add_squares_of(stream, a, &PartElements<T, P>::param, &PartSquares::weights);
+  add_squares_of(stream, a, &PartElements<T, P>::grad, &PartSquares::direction);
 }
 
 template <class Rule, class T, class P>

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <span>
 
-#include "kernels/cuda/packs.h"
+#include "kernels/cuda/weights.h"
 #include "kernels/part_update.h"
 
 namespace tfm::kernels {

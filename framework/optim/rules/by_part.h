@@ -31,8 +31,8 @@ std::span<const kernels::PartElements<Accum<P>, P>> part_elements(const Update& 
     if (!chosen(r)) continue;
     const Shape& full = slice_of(u, r).full;
     ranges.push_back({r.count(), r.begin, full[0], full.rank() > 1 ? full[1] : 1, r.part, r.decay,
-                      u.weights<T>(r), u.gradients<T>(r), u.state<T>(r, 0), u.state<T>(r, 1),
-                      u.average<T>(r), u.rounded<P>(r)});
+                      u.weights<P>(r), u.gradients<T>(r), u.state<T>(r, 0), u.state<T>(r, 1),
+                      u.average<T>(r)});
   }
   return ranges;
 }

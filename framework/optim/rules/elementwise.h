@@ -16,8 +16,8 @@ void update_elements(const Update& u, const KernelRule& rule, int group = 0) {
       ranges.clear();
       for (const StateRange& r : u.shards.ranges)
         if (r.group == group)
-          ranges.push_back({r.end - r.begin, r.decay, u.weights<T>(r), u.gradients<T>(r),
-                            u.state<T>(r, 0), u.state<T>(r, 1), u.average<T>(r), u.rounded<P>(r)});
+          ranges.push_back({r.end - r.begin, r.decay, u.weights<P>(r), u.gradients<T>(r),
+                            u.state<T>(r, 0), u.state<T>(r, 1), u.average<T>(r)});
       kernels::update(s, kernels::UpdateArgs<KernelRule, T, P>{ranges, rule, u.numbers, u.outcome});
     });
   });

@@ -9,6 +9,7 @@
 #include "inference/translator.h"
 #include "models/registry.h"
 #include "support/batch.h"
+#include "support/weights.h"
 #include "train/as_run.h"
 
 namespace tfm {
@@ -93,12 +94,7 @@ void fill(std::int64_t first, std::int64_t count, const BatchFields& fields) {
   }
 }
 
-std::vector<float> weights(train::Engine& e) {
-  std::vector<float> w(static_cast<std::size_t>(e.model().parameters().flat_elements()));
-  const void* flat = e.flat().master ? e.flat().master : e.flat().parameters;
-  device::download(e.device().stream(), w.data(), flat, std::ssize(w) * 4);
-  return w;
-}
+constexpr auto weights = test::flat_weights_of;
 
 class OnTheDevice : public testing::TestWithParam<Case> {
  protected:

@@ -1,0 +1,33 @@
+#pragma once
+// Master weights are vectors of floats while they are computed with; to store them is to store the
+// parameters, too.
+#include "core/master_weights.h"
+#include "kernels/cpu/simd_half.h"
+
+namespace tfm::kernels {
+
+template <class Mask>
+TFM_INLINE inline Vec<float> load(MasterWeights w, Mask m) {
+  return load(w.master, m);
+}
+template <class Mask>
+TFM_INLINE inline void store(MasterWeights w, Vec<float> v, Mask m) {
+  store(w.master, v, m);
+  store(w.rounded, v, m);
+}
+template <class Mask>
+TFM_INLINE inline Vec<float> load(SplitMasterWeights w, Mask m) {
+  typedef std::int16_t SignedShorts __attribute__((vector_size(kVectorBytes / 2)));
+  typedef std::int32_t Ints __attribute__((vector_size(kVectorBytes)));
+  const Bits rounded = __builtin_convertvector(load_bits(w.rounded, m), Bits);
+  const Ints remainder = __builtin_convertvector((SignedShorts)load_bits(w.remainder, m), Ints);
+  return (Vec<float>)((rounded << 16) + (Bits)remainder);
+}
+template <class Mask>
+TFM_INLINE inline void store(SplitMasterWeights w, Vec<float> v, Mask m) {
+  const Bits u = v != v ? Bits{} + 0x7FC00000u : (Bits)v;
+  store_bits(w.rounded, __builtin_convertvector((u + 0x8000u) >> 16, Shorts), m);
+  store_bits(w.remainder, __builtin_convertvector(u, Shorts), m);
+}
+
+}  // namespace tfm::kernels
