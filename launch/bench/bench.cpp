@@ -20,8 +20,11 @@ void RandomData::fill(std::int64_t, std::int64_t first, std::int64_t,
                                       ? static_cast<std::uint32_t>(vocab_size_)
                                   : kind == FieldKind::answer ? 2
                                                               : 1;
-    for (std::int32_t& v : values)
-      v = static_cast<std::int32_t>(((state = state * 1664525u + 1013904223u) >> 8) % choices);
+    const auto draw = [&] { return (state = state * 1664525u + 1013904223u) >> 8; };
+    for (std::int32_t& v : values) {
+      v = static_cast<std::int32_t>(draw() % choices);
+      if (kind == FieldKind::label && labelled_ < 1 && draw() >= labelled_ * (1 << 24)) v = -1;
+    }
   }
 }
 

@@ -13,12 +13,16 @@ int bench_step(const Arguments& args);
 int bench_kernels(const Arguments& args);
 int bench_collectives(const Arguments& args);
 
-// Ids drawn at random: every position is real, every label counts.
+// Ids drawn at random: every position is real and has a label, of masked tokens a share of them.
 class RandomData final : public data::Dataset {
  public:
   // Of batches of `sequences` of one shape.
-  RandomData(std::int64_t vocab_size, std::size_t shape, std::int64_t sequences)
-      : vocab_size_(vocab_size), batch_{shape, sequences} {}
+  RandomData(const config::Config& config, std::size_t shape, std::int64_t sequences)
+      : vocab_size_(config.model.vocab_size),
+        labelled_(config.data.train.type == config::SourceType::mlm
+                      ? config.data.train.mask_probability
+                      : 1),
+        batch_{shape, sequences} {}
   GlobalBatch batch(std::int64_t) const override { return batch_; }
   std::int64_t batches() const override { return 1; }
   void fill(std::int64_t index, std::int64_t first, std::int64_t count,
@@ -26,6 +30,7 @@ class RandomData final : public data::Dataset {
 
  private:
   std::int64_t vocab_size_;
+  double labelled_;
   GlobalBatch batch_;
 };
 

@@ -45,8 +45,7 @@ class KernelBench {
         .peak = product, .product = product, .head_64 = attention, .head_128 = attention};
     model_ = {.name = "measured", .wide = rates, .half = rates, .bandwidth = bandwidth};
     engine_.initialize_parameters();
-    const RandomData data(config.model.vocab_size, engine_.plan().shapes.size() - 1,
-                          engine_.plan().largest().batch);
+    const RandomData data(config, engine_.plan().shapes.size() - 1, engine_.plan().largest().batch);
     data::DataLoader loader = engine_.training_loader(data);
     engine_.train_step(1, 0, loader.load(0));
   }

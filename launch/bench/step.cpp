@@ -30,8 +30,7 @@ class StepBench {
         engine_(plan::make_step_plan(config_, launch.mesh(config::layout_of(config_))),
                 launch.device(config_)),
         schedule_(plan::schedule_of(config_)),
-        random_(config_.model.vocab_size, engine_.plan().shapes.size() - 1,
-                engine_.plan().largest().batch),
+        random_(config_, engine_.plan().shapes.size() - 1, engine_.plan().largest().batch),
         // With length buckets: the longest bucket.
         data_(!args.has("--random-data") && engine_.plan().shapes.size() == 1
                   ? std::make_unique<data::RunData>(config_)
