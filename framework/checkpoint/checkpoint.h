@@ -7,6 +7,7 @@
 //   of a run with eval.stop
 // Everything is written to step-00000500.tmp/ and synced, then published by one rename: a
 // checkpoint is either complete or absent.
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -37,6 +38,15 @@ struct Chunk : Slice {
   const float* data = nullptr;  // count elements; null: read() yields them
   // n <= kBlock elements from `begin` on, which are valid until the next call.
   std::function<const float*(std::int64_t begin, std::int64_t n)> read;
+  // f(elements, number of them), in order.
+  template <class F>
+  void each_block(F&& f) const {
+    if (data) return f(data, count);
+    for (std::int64_t at = 0; at < count; at += kBlock) {
+      const std::int64_t n = std::min(kBlock, count - at);
+      f(read(at, n), n);
+    }
+  }
 };
 
 struct CheckpointInfo {

@@ -52,17 +52,6 @@ std::vector<std::int64_t> entry_shape(const Chunk& p, const StridedRows& rows) {
   return shape;
 }
 
-void write_chunk(io::SafetensorsWriter& writer, const Chunk& p) {
-  const auto write = [&](const float* data, std::int64_t n) {
-    writer.write(std::span<const float>(data, static_cast<std::size_t>(n)));
-  };
-  if (p.data) return write(p.data, p.count);
-  for (std::int64_t at = 0; at < p.count; at += Chunk::kBlock) {
-    const std::int64_t n = std::min(Chunk::kBlock, p.count - at);
-    write(p.read(at, n), n);
-  }
-}
-
 std::string write_shard(const std::string& folder, std::span<const Chunk> chunks,
                         const CheckpointRanks& ranks) {
   std::vector<io::TensorEntry> entries;
@@ -85,7 +74,10 @@ std::string write_shard(const std::string& folder, std::span<const Chunk> chunks
   }
   const std::string name = shard_name(ranks);
   io::SafetensorsWriter writer(folder + "/" + name, entries);
-  for (const auto& p : chunks) write_chunk(writer, p);
+  for (const auto& p : chunks)
+    p.each_block([&](const float* data, std::int64_t n) {
+      writer.write(std::span<const float>(data, static_cast<std::size_t>(n)));
+    });
   writer.finish();
   return chunk_list({name, writer.size(), writer.checksum()}, stored);
 }

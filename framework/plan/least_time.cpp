@@ -130,9 +130,8 @@ LeastTime::Sizes LeastTime::sizes_of(const config::Config& c) {
   return s;
 }
 
-// With passes of t_s on stage s and M micro-batches, or M chunks of them, these take (M - 1) max
-// t_s
-// + the sum of t_s, as in predict().
+// With the sum over stages of what a step takes on each, and the most of them, as predict() has it
+// for a pipeline.
 std::array<double, 4> LeastTime::seconds(const Sizes& s) const {
   const auto mean = [&](const Layers& l) { return std::max(s.ideal, l.all / s.stages); };
   std::vector<double> ranks;

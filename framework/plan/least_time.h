@@ -22,8 +22,7 @@ class LeastTime {
   };
   // Of ranks along each axis and a size of a micro-batch, with any recomputation.
   struct Sizes {
-    double ideal =
-        0;  // seconds of a micro-batch's products and attention, on a stage, at full rate
+    double ideal = 0;  // seconds of a micro-batch's products and attention on a stage, at best
     const MicroBatch* layers = nullptr;
     const std::vector<int>* rank_of_block = nullptr;  // along the pipeline
     double micro_batches = 0, stages = 0;

@@ -142,11 +142,8 @@ class Comparison {
 
 std::vector<float> values_of(const checkpoint::Chunk& piece) {
   std::vector<float> all;
-  for (std::int64_t at = 0; at < piece.count; at += checkpoint::Chunk::kBlock) {
-    const std::int64_t n = std::min(checkpoint::Chunk::kBlock, piece.count - at);
-    const float* const data = piece.data ? piece.data + at : piece.read(at, n);
-    all.insert(all.end(), data, data + n);
-  }
+  piece.each_block(
+      [&](const float* data, std::int64_t n) { all.insert(all.end(), data, data + n); });
   return all;
 }
 

@@ -2,9 +2,10 @@
 
 usage: scaling.py BIN FOLDER [--only SUBSTRING] [--rounds 3] [--steps 2] [--draw] [--tiny]
 
-Measures the cases whose name has SUBSTRING and writes their results into FOLDER, a file each. Then draws weak.svg, strong.svg and gpus.svg
-of all results there and prints the tables of docs/scaling.md. --draw: without measuring; --tiny: other models, to try the script. A round trains with one rank and with two by
-tfm-bench scaling, in weak scaling also with two jobs of one rank side by side: what two cores give that exchange nothing. Needs two idle cores.
+Measures the cases whose name has SUBSTRING and writes their results into FOLDER, a file each. Then draws weak.svg, strong.svg and
+gpus.svg of all results there and prints the tables of docs/scaling.md. --draw: without measuring; --tiny: other models, to try the
+script. A round trains with one rank and with two by tfm-bench scaling, in weak scaling also with two jobs of one rank side by side:
+what two cores give that exchange nothing. Needs two idle cores.
 """
 import argparse
 import array
@@ -82,8 +83,8 @@ def predict_gpus(bin_dir):
     found = {}
     for name in CONFIGS:
         for ranks in GPUS:
-            plan = json.loads(subprocess.run([bin_dir / "tfm-plan", ROOT / f"configs/{name}.yaml", "--ranks", str(ranks), "--device", GPU, "--suggest", "--json"],
-                                             stdout=subprocess.PIPE, check=True).stdout)
+            command = [bin_dir / "tfm-plan", ROOT / f"configs/{name}.yaml", "--ranks", str(ranks), "--device", GPU, "--suggest", "--json"]
+            plan = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
             configured, best = plan["as_configured"], plan["suggestions"][0]
             found.setdefault(name, []).append({"ranks": ranks, "configured": configured["tokens_per_second"] if configured and configured["fits"] else None,
                                                "fastest": best["tokens_per_second"], "overrides": best["overrides"]})
