@@ -121,6 +121,19 @@ void Planner::put_within(int b, int bucket_buffer, DType type) {
   part.offset = home_of(part.value).offset * static_cast<std::int64_t>(size_of(type));
 }
 
+// Whole gradients, which live from their first writers on.
+void Planner::put_in_front() {
+  const auto element = static_cast<std::int64_t>(size_of(accum_type(program_.recording_->dtype())));
+  for (std::size_t v = 0; v < values_.size(); ++v) {
+    if (values_[v].role != Role::parameter || values_[v].borrowed || !written_[v]) continue;
+    const Home home = home_of(static_cast<int>(v));
+    Buffer& b = program_.buffers_[gradient_[v]];
+    b.in_front = b.kept = true;
+    b.offset =
+        (options_.buckets[home.bucket].begin + home.offset) * element - options_.gradients_in_front;
+  }
+}
+
 Instruction Planner::add_exchange(Exchange x) {
   const bool gathers = x.of == Exchange::Of::parameters || x.of == Exchange::Of::updated;
   Instruction s{.kind = Instruction::Kind::start,

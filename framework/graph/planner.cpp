@@ -14,6 +14,7 @@ Planner::Planner(std::shared_ptr<const Recorder> recording, const PlanOptions& o
   program_.buckets_ = options.buckets;
   program_.sharded_ = options.sharded;
   program_.slots_ = options.slots;
+  program_.front_bytes_ = options.gradients_in_front;
   const std::size_t n = values_.size();
   forward_.assign(n, -1);
   late_.assign(n, -1);
@@ -45,6 +46,7 @@ Program Planner::run() {
   options_.sharded.parameters ? insert_gathers() : gather_updated();
   if (options_.training) insert_reductions();
   number_exchanges();
+  if (options_.gradients_in_front > 0) put_in_front();
   find_live_ranges();
   place();
   return std::move(program_);
@@ -250,19 +252,33 @@ void Planner::count_visits() {
   }
 }
 
-// Largest first, each at the lowest offset that is free during its life. Returns the bytes taken.
-std::int64_t Planner::place(const std::vector<int>& order) {
+// What lies in front of the arena: gradients, and between them what always is 0.
+std::vector<Planner::Placed> Planner::gradients_in_front() const {
+  std::vector<Placed> all;
+  for (const Buffer& b : program_.buffers_)
+    if (b.in_front) all.push_back({b.first, b.last, b.offset, b.offset + b.bytes});
+  std::ranges::sort(all, {}, &Placed::begin);
+  const int steps = static_cast<int>(program_.steps_.size());
+  std::int64_t at = -program_.front_bytes_;
+  for (std::size_t i = 0, n = all.size(); i <= n; ++i) {
+    const std::int64_t next = i < n ? all[i].begin : 0;
+    if (next > at) all.push_back({0, steps, at, next});
+    if (i < n) at = all[i].end;
+  }
+  std::ranges::sort(all, {}, &Placed::begin);
+  return all;
+}
+
+// In the order given, each at the lowest offset that is free during its life beside what is placed.
+// Returns the bytes taken of the arena.
+std::int64_t Planner::place(const std::vector<int>& order, std::vector<Placed> placed) {
   auto& buffers = program_.buffers_;
+  const std::int64_t lowest = placed.empty() ? 0 : placed[0].begin;
   std::int64_t bytes = 0;
-  struct Placed {
-    int first, last;
-    std::int64_t begin, end;
-  };
-  std::vector<Placed> placed;  // by their begins
   for (int b : order) {
     Buffer& buf = buffers[b];
     const std::int64_t size = round_up(buf.bytes, 64);
-    std::int64_t offset = 0;
+    std::int64_t offset = lowest;
     for (const Placed& other : placed) {
       if (other.first > buf.last || buf.first > other.last) continue;
       if (offset + size <= other.begin) break;
@@ -276,6 +292,19 @@ std::int64_t Planner::place(const std::vector<int>& order) {
   return bytes;
 }
 
+// In the better of two orders: what is largest first, or what lives longest.
+std::int64_t Planner::place_best(std::vector<int> some, const std::vector<Placed>& placed) {
+  const auto bytes = [&](int b) { return program_.buffers_[b].bytes; };
+  const auto life = [&](int b) {
+    return std::pair(program_.buffers_[b].last - program_.buffers_[b].first, bytes(b));
+  };
+  std::vector<int> longest = some;
+  std::ranges::stable_sort(longest, std::greater(), life);
+  std::ranges::stable_sort(some, std::greater(), bytes);
+  const std::int64_t by_life = place(longest, placed), by_size = place(some, placed);
+  return by_size <= by_life ? by_size : place(longest, placed);
+}
+
 void Planner::place() {
   auto& buffers = program_.buffers_;
   std::vector<int> shared, carried;
@@ -286,11 +315,8 @@ void Planner::place() {
                   program_.section_at(buf.first) != program_.section_at(buf.last);
     (buf.carried ? carried : shared).push_back(b);
   }
-  for (std::vector<int>* some : {&shared, &carried})
-    std::stable_sort(some->begin(), some->end(),
-                     [&](int a, int b) { return buffers[a].bytes > buffers[b].bytes; });
-  program_.shared_bytes_ = place(shared);
-  program_.slot_bytes_ = place(carried);
+  program_.shared_bytes_ = place_best(std::move(shared), gradients_in_front());
+  program_.slot_bytes_ = place_best(std::move(carried), {});
   for (Buffer& b : buffers)
     if (b.within >= 0) {
       b.carried = buffers[b.within].carried;

@@ -15,6 +15,10 @@ struct PlanOptions {
       seeds;  // their gradients are written by the caller before the run (gradient tests)
   std::vector<BucketUse> buckets;  // reduced from the step on that makes their last gradient final
   Sharded sharded;
+  // Bytes of the flat gradients, which lie right in front of the arena; 0: somewhere else. Steps in
+  // front of the one that first writes a gradient then use its memory, too: of programs that no
+  // other micro-batch's gradients are added up by.
+  std::int64_t gradients_in_front = 0;
   bool device = false;  // of a GPU: kernels get scratch memory
   // A pass's collective is waited for right before the first step that needs its result, otherwise
   // at once; gradients of parameters, and what the pass computes beside it, are made meanwhile.

@@ -29,8 +29,14 @@ class Planner {
   bool continues(std::size_t i) const;
   void join();
   void count_visits();
+  struct Placed {  // in lists by begins
+    int first, last;
+    std::int64_t begin, end;
+  };
+  std::vector<Placed> gradients_in_front() const;
   void place();
-  std::int64_t place(const std::vector<int>& order);
+  std::int64_t place_best(std::vector<int> some, const std::vector<Placed>& placed);
+  std::int64_t place(const std::vector<int>& order, std::vector<Placed> placed);
   int section_of(int node, Phase phase) const;
 
   const Op& op_of(const Instruction& s) const { return *nodes_[s.node].op; }
@@ -49,6 +55,7 @@ class Planner {
   };
   Home home_of(int v) const;  // of a parameter
   int bucket_buffer(int bucket, DType type);
+  void put_in_front();
   void put_within(int b, int bucket_buffer, DType type);
   std::size_t first_of_visit(int visit) const;
   std::size_t begin_of_run(std::size_t at) const;

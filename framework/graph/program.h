@@ -15,13 +15,14 @@ struct Buffer {
   int value = -1;  // of the recording; -1 for workspace, scratch and buckets
   bool persistent =
       false;  // parameter, input or constant (or a parameter's gradient): outside the arena
-  bool seeded = false;   // written by the caller before the run
-  bool kept = false;     // read by the caller after the run
-  bool lasting = false;  // between runs, too
-  bool carried = false;  // from one section to another: in a slot
+  bool seeded = false;    // written by the caller before the run
+  bool kept = false;      // read by the caller after the run
+  bool lasting = false;   // between runs, too
+  bool carried = false;   // from one section to another: in a slot
+  bool in_front = false;  // of the arena: a gradient in whose memory earlier steps have tensors
   std::int64_t bytes = 0;
   int first = -1, last = -1;  // steps between which it is live
-  std::int64_t offset = 0;    // in the arena, of one that is carried in a slot
+  std::int64_t offset = 0;    // in the arena, of one that is carried in a slot; below 0 in front
   int within = -1;            // a bucket's buffer, in whose memory this one lies
   bool in_arena() const { return !persistent && within < 0; }
 };
@@ -94,6 +95,7 @@ void for_each_buffer(const Instruction& s, F&& f) {
 // A contiguous range of the flat parameters and of their gradients, each of which is exchanged as
 // one; see optim/optimizer.h. Of a reduce_scatter a rank's result is its part of that range.
 struct BucketUse {
+  std::int64_t begin = 0;  // of the range, in elements
   struct Member {
     int parameter = 0;        // index
     std::int64_t offset = 0;  // in the bucket, in elements; below 0 where it begins in another one
@@ -139,6 +141,8 @@ class Program {
   const std::vector<Buffer>& buffers() const { return buffers_; }
   const Recorder& recording() const { return *recording_; }
   const std::vector<BucketUse>& buckets() const { return buckets_; }
+  // Of the whole gradients, which lie right in front of the arena where they share its use.
+  std::int64_t bytes_in_front() const { return front_bytes_; }
   const std::vector<Exchange>& exchanges() const { return exchanges_; }  // in the order of starts
   const Sharded& sharded() const { return sharded_; }
   // Whether an exchange takes place in a run.
@@ -217,7 +221,7 @@ class Program {
   std::vector<std::vector<std::pair<std::int64_t, std::int64_t>>> gaps_;
   std::vector<Exchange> exchanges_;
   std::vector<int> untouched_;
-  std::int64_t shared_bytes_ = 0, slot_bytes_ = 0, slots_ = 0;
+  std::int64_t shared_bytes_ = 0, slot_bytes_ = 0, slots_ = 0, front_bytes_ = 0;
   std::vector<Bound> bound_;  // by slot; one without slots
   std::byte* arena_ = nullptr;
   std::vector<Tensor> bucket_parameters_, bucket_gradients_;

@@ -42,11 +42,25 @@ std::vector<LiveRange> live_ranges(const Program& p) {
   return ranges;
 }
 
+// Whether all that `x` takes in front of the arena is memory of gradients.
+bool lies_on_gradients(const Program& p, const Buffer& x) {
+  if (x.in_front) return x.offset >= -p.bytes_in_front() && x.offset + x.bytes <= 0;
+  const std::int64_t end = std::min<std::int64_t>(0, x.offset + x.bytes);
+  std::int64_t rest = std::max<std::int64_t>(0, end - x.offset);
+  if (rest > 0)
+    for (const Buffer& g : p.buffers())
+      if (g.in_front)
+        rest -= std::max<std::int64_t>(
+            0, std::min(end, g.offset + g.bytes) - std::max(x.offset, g.offset));
+  return rest == 0;
+}
+
 void check_overlap(const Program& p) {
   const auto ranges = live_ranges(p);
   std::vector<int> by_start;
   for (std::size_t b = 0; b < ranges.size(); ++b)
-    if (p.buffers()[b].in_arena() && ranges[b].first >= 0) by_start.push_back(static_cast<int>(b));
+    if ((p.buffers()[b].in_arena() || p.buffers()[b].in_front) && ranges[b].first >= 0)
+      by_start.push_back(static_cast<int>(b));
   std::ranges::stable_sort(by_start, {}, [&](int b) { return ranges[b].first; });
   struct Alive {
     int buffer, last;
@@ -59,7 +73,7 @@ void check_overlap(const Program& p) {
     const std::int64_t at = p.place_of(x),
                        end = x.carried ? p.arena_bytes() - (p.slots() - 1) * p.slot_bytes()
                                        : p.arena_bytes() - p.slots() * p.slot_bytes();
-    if (x.offset % 64 != 0 || at + x.bytes > end)
+    if (x.offset % 64 != 0 || at + x.bytes > end || !lies_on_gradients(p, x))
       internal_error(describe(p, b) + " lies outside its part of the arena");
     for (const Alive& other : alive)
       if (at < other.end && other.begin < at + x.bytes)

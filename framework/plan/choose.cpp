@@ -161,23 +161,29 @@ class Chooser {
     return least;
   }
 
-  // From `least`, which fits, to the smallest size that no larger one beats by kLeastGain.
+  // From `least`, which fits, to the smallest size that no larger one beats by kLeastGain. Memory
+  // grows with the size, but the largest may fit again: alone in its step it shares the gradients'.
   Sized enlarged(const config::Config& c, const Candidate& least) const {
-    std::vector<Candidate> tried{least};
-    if (least.size > 0)
-      for (const config::Config& larger : all_.micro_batches(c)) {
-        if (larger.train.micro_batch_size <= least.size) continue;
-        if (const auto planned = plan(larger)) tried.push_back(*planned);
-        if (!fits(tried.back())) break;
+    std::vector<Candidate> fitting{least};
+    std::optional<Candidate> unfit;  // the smallest
+    std::vector<config::Config> larger = all_.micro_batches(c);
+    std::erase_if(larger, [&](const config::Config& x) {
+      return least.size == 0 || x.train.micro_batch_size <= least.size;
+    });
+    for (std::size_t i = 0; i < larger.size(); ++i) {
+      const auto planned = plan(larger[i]);
+      if (!planned) continue;
+      if (fits(*planned)) {
+        fitting.push_back(*planned);
+        continue;
       }
-    const auto unfit = fits(tried.back()) ? tried.end() : tried.end() - 1;
-    const Candidate& fastest = *std::min_element(
-        tried.begin(), unfit, [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
+      if (!unfit) unfit = planned;
+      if (i + 2 < larger.size()) i = larger.size() - 2;
+    }
+    const Candidate& fastest = *std::ranges::min_element(fitting, {}, &Candidate::seconds);
     const auto at = std::ranges::find_if(
-        tried, [&](const Candidate& x) { return fastest.saves(x) < kLeastGain; });
-    Sized found{*at, std::nullopt, fastest.saves(*at)};
-    if (at + 1 != tried.end()) found.next = *(at + 1);
-    return found;
+        fitting, [&](const Candidate& x) { return fastest.saves(x) < kLeastGain; });
+    return {*at, at + 1 != fitting.end() ? *(at + 1) : unfit, fastest.saves(*at)};
   }
 
   std::string why(const Sized& s) const {

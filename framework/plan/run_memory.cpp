@@ -46,7 +46,6 @@ optim::Optimizer::Flat lay_out_flat(const StepPlan& p, device::Arena& arena) {
   if (const std::int64_t n = optim::lending_elements(p.buckets, parameters);
       flat.sharded.parameters && n > 0)
     flat.lent_parameters = arena.take(kParameters, n * static_cast<std::int64_t>(size_of(p.dtype)));
-  flat.gradients = arena.take(kGradients, elements(flat.sharded.gradients) * accum_bytes);
   if (const std::int64_t n = parameters.borrowed_elements(); n > 0) {
     flat.borrowed_parameters =
         arena.take(kParameters, n * static_cast<std::int64_t>(size_of(p.dtype)));
@@ -56,6 +55,8 @@ optim::Optimizer::Flat lay_out_flat(const StepPlan& p, device::Arena& arena) {
     flat.state = arena.take(kOptimizer, shards.state_elements * accum_bytes);
   if (is_half(p.dtype)) flat.master = arena.take(kMaster, shards.elements * master_bytes(p.dtype));
   if (options.ema > 0) flat.average = arena.take(kAverage, owned);
+  // The last, as programs have activations from there on (graph::PlanOptions::gradients_in_front).
+  flat.gradients = arena.take(kGradients, elements(flat.sharded.gradients) * accum_bytes);
   return flat;
 }
 

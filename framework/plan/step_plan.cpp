@@ -71,6 +71,7 @@ std::vector<graph::BucketUse> bucket_uses(const StepPlan& p, int zero) {
   std::vector<graph::BucketUse> all;
   for (const optim::Bucket& b : p.buckets) {
     graph::BucketUse& use = all.emplace_back();
+    use.begin = b.begin;
     use.elements = b.end - b.begin;
     for (const int i : b.parameters)
       use.members.push_back({i, p.model->parameters().offset(i) - b.begin});
@@ -104,6 +105,9 @@ void make_programs(StepPlan& p, ShapePlan& s, int zero) {
                            .overlap = !p.on_host(),
                            .slots = slots(s.passes)};
   if (!p.on_host()) train.fusions = ops::fusions();
+  if (train.slots == 0 && s.micro_batches == 1 && !sharded.gradients)
+    train.gradients_in_front = p.model->parameters().flat_elements() *
+                               static_cast<std::int64_t>(size_of(accum_type(p.dtype)));
   s.train_program = graph::plan(s.training.tape, train);
 }
 

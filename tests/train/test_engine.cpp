@@ -9,6 +9,7 @@
 #include <random>
 
 #include "models/registry.h"
+#include "plan/run_memory.h"
 #include "support/batch.h"
 #include "train/engine.h"
 
@@ -96,6 +97,47 @@ TEST(Engine, PlannedMemoryIsTheHighWaterMarkInFiftyRandomConfigurations) {
       EXPECT_EQ(results.back().grad_norm, results.front().grad_norm) << recompute << ": " << model;
     }
   }
+}
+
+// In a step of one micro-batch: until gradients are written, and not what lies between them.
+TEST(Engine, ActivationsUseTheMemoryOfGradients) {
+  const std::string model = "n_layers: 4, d_model: 72, n_heads: 3, d_ff: 200, vocab_size: 61";
+  const auto engine_of = [&](int micro_batches) {
+    train::Engine e(plan::make_step_plan(config_with(model, {"train.seq_len=16",
+                                                             "train.global_batch_size=" +
+                                                                 std::to_string(4 * micro_batches),
+                                                             "train.micro_batch_size=4"}),
+                                         comm::single_mesh()),
+                    2);
+    e.initialize_parameters();
+    return e;
+  };
+  const auto activations = [](const train::Engine& e) {
+    return e.plan().memory.categories.at(plan::kActivations);
+  };
+  train::Engine clean = engine_of(1), e = engine_of(1);
+  const auto gradients = e.plan().memory.categories.at(plan::kGradients);
+  EXPECT_LE(activations(e) + gradients / 2, activations(engine_of(2)));
+
+  const nn::ParameterSet& parameters = e.model().parameters();
+  std::vector<bool> written(static_cast<std::size_t>(parameters.flat_elements()));
+  for (int i = 0; i < parameters.size(); ++i) {
+    const Tensor g = e.optimizer().gradient(e.flat(), i);
+    std::fill_n(g.ptr<float>(), g.elements(), std::nanf(""));
+    std::fill_n(written.begin() + parameters.offset(i), g.elements(), true);
+  }
+  std::ranges::fill(e.idle_memory(), std::byte{0xff});
+  const train::StepResult expected = test::train_step(clean, 1, 1e-3, kBatch),
+                          r = test::train_step(e, 1, 1e-3, kBatch);
+  EXPECT_EQ(r.loss, expected.loss);
+  EXPECT_EQ(r.grad_norm, expected.grad_norm);
+  std::int64_t between = 0;
+  for (std::size_t i = 0; i < written.size(); ++i)
+    if (!written[i]) {
+      ++between;
+      EXPECT_EQ(static_cast<const float*>(e.flat().gradients)[i], 0) << i;
+    }
+  EXPECT_GT(between, 0);
 }
 
 TEST(Engine, RecomputeSavesMemory) {
