@@ -101,9 +101,8 @@ void Planner::wait_late() {
 }
 
 Planner::Home Planner::home_of(int v) const {
-  for (int b = 0; b < static_cast<int>(options_.buckets.size()); ++b)
-    for (const BucketUse::Member& m : options_.buckets[b].members)
-      if (m.parameter == values_[v].parameter) return {b, m.offset};
+  const auto p = static_cast<std::size_t>(values_[v].parameter);
+  if (p < homes_.size() && homes_[p].bucket >= 0) return homes_[p];
   internal_error("no bucket holds " + values_[v].name);
 }
 
@@ -144,12 +143,18 @@ Instruction Planner::add_exchange(Exchange x) {
   return s;
 }
 
+void Planner::find_visits() {
+  const auto& steps = program_.steps_;
+  visits_.clear();
+  for (std::size_t i = 0; i < steps.size(); ++i)
+    while (std::ssize(visits_) <= steps[i].visit) visits_.push_back(steps[i].pair ? i - 1 : i);
+}
+
 // Where something may be put in front of all steps of a visit and of those behind it.
 std::size_t Planner::first_of_visit(int visit) const {
-  const auto& steps = program_.steps_;
-  const auto found = std::ranges::find_if(steps, [&](const auto& s) { return s.visit >= visit; });
-  const auto at = static_cast<std::size_t>(found - steps.begin());
-  return at < steps.size() && steps[at].pair ? at - 1 : at;
+  if (visit < 0) return 0;
+  const auto at = static_cast<std::size_t>(visit);
+  return at < visits_.size() ? visits_[at] : program_.steps_.size();
 }
 
 // The first step that is run with step `at`: of its section, or of the program.
@@ -205,6 +210,7 @@ void Planner::insert_gathers() {
   std::vector<Gathered> now(options_.buckets.size());
   std::map<std::pair<int, int>, int> views;  // by the bucket's buffer and the value
   std::vector<std::vector<Instruction>> starts(steps.size() + 1), waits = starts;
+  find_visits();
   for (std::size_t i = 0; i < steps.size(); ++i)
     for (int& b : steps[i].in) {
       const int v = b < 0 ? -1 : program_.buffers_[b].value;
@@ -316,16 +322,14 @@ void Planner::insert_reductions() {
       program_.untouched_.push_back(p);
   if (options_.sharded.gradients) shard_gradients();
   const std::vector<int> writers = last_writers();
-  const auto ready = [&](int bucket) {
-    int last = -1;
-    for (const BucketUse::Member& m : options_.buckets[bucket].members)
-      if (m.parameter < static_cast<int>(writers.size()))
-        last = std::max(last, writers[static_cast<std::size_t>(m.parameter)]);
-    return last;
-  };
-  std::vector<int> order(options_.buckets.size());
+  std::vector<int> ready(options_.buckets.size(), -1), order(ready.size());
+  for (std::size_t b = 0; b < ready.size(); ++b)
+    for (const BucketUse::Member& m : options_.buckets[b].members)
+      if (m.parameter < std::ssize(writers))
+        ready[b] = std::max(ready[b], writers[static_cast<std::size_t>(m.parameter)]);
   std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, {}, ready);
+  std::ranges::stable_sort(order, {}, [&](int b) { return ready[static_cast<std::size_t>(b)]; });
+  find_visits();
   const std::size_t end = program_.steps_.size();
   std::vector<std::vector<Instruction>> before(end + 1);
   const auto put = [&](std::size_t at, Instruction s) {  // in the section of the step before it
@@ -336,7 +340,7 @@ void Planner::insert_reductions() {
     Exchange x{.call = options_.buckets[b].reduce, .of = Exchange::Of::gradients, .bucket = b};
     if (options_.sharded.gradients) x.buffer = bucket_gradients_[b];
     Instruction s = add_exchange(x);
-    const auto at = static_cast<std::size_t>(ready(b) + 1);
+    const auto at = static_cast<std::size_t>(ready[static_cast<std::size_t>(b)] + 1);
     put(at, s);
     s.kind = Instruction::Kind::wait;
     const comm::CollectiveCall& across = options_.buckets[b].across;

@@ -7,7 +7,6 @@
 #include "graph/planner_impl.h"
 
 namespace tfm::graph {
-
 Planner::Planner(std::shared_ptr<const Recorder> recording, const PlanOptions& options)
     : options_(options), nodes_(recording->nodes()), values_(recording->values()) {
   program_.recording_ = std::move(recording);
@@ -24,6 +23,12 @@ Planner::Planner(std::shared_ptr<const Recorder> recording, const PlanOptions& o
   for (int node = 0; node < static_cast<int>(nodes_.size()); ++node)
     for (int v : nodes_[node].in)
       if (v >= 0) consumers_[v].push_back(node);
+  for (int b = 0; b < static_cast<int>(options.buckets.size()); ++b)
+    for (const BucketUse::Member& m : options.buckets[b].members) {
+      homes_.resize(std::max(homes_.size(), static_cast<std::size_t>(m.parameter) + 1));
+      if (Home& home = homes_[static_cast<std::size_t>(m.parameter)]; home.bucket < 0)
+        home = {b, m.offset};
+    }
   decide_dropped();
 }
 
@@ -48,7 +53,7 @@ Program Planner::run() {
   number_exchanges();
   if (options_.gradients_in_front > 0) put_in_front();
   find_live_ranges();
-  place();
+  bound_arena();
   return std::move(program_);
 }
 
@@ -252,78 +257,6 @@ void Planner::count_visits() {
   }
 }
 
-// What lies in front of the arena: gradients, and between them what always is 0.
-std::vector<Planner::Placed> Planner::gradients_in_front() const {
-  std::vector<Placed> all;
-  for (const Buffer& b : program_.buffers_)
-    if (b.in_front) all.push_back({b.first, b.last, b.offset, b.offset + b.bytes});
-  std::ranges::sort(all, {}, &Placed::begin);
-  const int steps = static_cast<int>(program_.steps_.size());
-  std::int64_t at = -program_.front_bytes_;
-  for (std::size_t i = 0, n = all.size(); i <= n; ++i) {
-    const std::int64_t next = i < n ? all[i].begin : 0;
-    if (next > at) all.push_back({0, steps, at, next});
-    if (i < n) at = all[i].end;
-  }
-  std::ranges::sort(all, {}, &Placed::begin);
-  return all;
-}
-
-// In the order given, each at the lowest offset that is free during its life beside what is placed.
-// Returns the bytes taken of the arena.
-std::int64_t Planner::place(const std::vector<int>& order, std::vector<Placed> placed) {
-  auto& buffers = program_.buffers_;
-  const std::int64_t lowest = placed.empty() ? 0 : placed[0].begin;
-  std::int64_t bytes = 0;
-  for (int b : order) {
-    Buffer& buf = buffers[b];
-    const std::int64_t size = round_up(buf.bytes, 64);
-    std::int64_t offset = lowest;
-    for (const Placed& other : placed) {
-      if (other.first > buf.last || buf.first > other.last) continue;
-      if (offset + size <= other.begin) break;
-      offset = std::max(offset, other.end);
-    }
-    buf.offset = offset;
-    bytes = std::max(bytes, offset + size);
-    placed.insert(std::ranges::upper_bound(placed, offset, {}, &Placed::begin),
-                  {buf.first, buf.last, offset, offset + size});
-  }
-  return bytes;
-}
-
-// In the better of two orders: what is largest first, or what lives longest.
-std::int64_t Planner::place_best(std::vector<int> some, const std::vector<Placed>& placed) {
-  const auto bytes = [&](int b) { return program_.buffers_[b].bytes; };
-  const auto life = [&](int b) {
-    return std::pair(program_.buffers_[b].last - program_.buffers_[b].first, bytes(b));
-  };
-  std::vector<int> longest = some;
-  std::ranges::stable_sort(longest, std::greater(), life);
-  std::ranges::stable_sort(some, std::greater(), bytes);
-  const std::int64_t by_life = place(longest, placed), by_size = place(some, placed);
-  return by_size <= by_life ? by_size : place(longest, placed);
-}
-
-void Planner::place() {
-  auto& buffers = program_.buffers_;
-  std::vector<int> shared, carried;
-  for (int b = 0; b < static_cast<int>(buffers.size()); ++b) {
-    Buffer& buf = buffers[b];
-    if (!buf.in_arena() || buf.first < 0) continue;
-    buf.carried = options_.slots > 0 && !buf.lasting &&
-                  program_.section_at(buf.first) != program_.section_at(buf.last);
-    (buf.carried ? carried : shared).push_back(b);
-  }
-  program_.shared_bytes_ = place_best(std::move(shared), gradients_in_front());
-  program_.slot_bytes_ = place_best(std::move(carried), {});
-  for (Buffer& b : buffers)
-    if (b.within >= 0) {
-      b.carried = buffers[b.within].carried;
-      b.offset += buffers[b.within].offset;
-    }
-}
-
 int Planner::section_of(int node, Phase phase) const {
   const int chunk = nodes_[node].chunk;
   return phase == Phase::forward ? chunk : 2 * nodes_.back().chunk + 1 - chunk;
@@ -331,8 +264,14 @@ int Planner::section_of(int node, Phase phase) const {
 
 Program plan(std::shared_ptr<const Recorder> recording, const PlanOptions& options) {
   Program p = Planner(std::move(recording), options).run();
-  verify(p);
+  if (!options.draft) finish(p);
   return p;
+}
+
+void finish(Program& program) {
+  if (!program.draft()) return;
+  Planner::place(program);
+  verify(program);
 }
 
 }  // namespace tfm::graph

@@ -29,9 +29,13 @@ struct PlanOptions {
   // of its forward section; 0: programs run as a whole.
   std::int64_t slots = 0;
   std::span<const StepPair> fusions = {};  // live as long as the program
+  // For searches: finish() gives buffers their places and verifies; until then arena_bytes() is a
+  // lower bound.
+  bool draft = false;
 };
 
 Program plan(std::shared_ptr<const Recorder> recording, const PlanOptions& options);
+void finish(Program& program);  // that may be a draft
 
 // Independent of the planner: throws where two buffers that live at the same time overlap, a step
 // reads what no step wrote, a gradient is accumulated before it is assigned, a step touches what a

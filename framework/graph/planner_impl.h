@@ -1,6 +1,7 @@
 #pragma once
-// The planner's parts: planner.cpp makes passes of a recording and gives buffers their places,
-// exchanges.cpp cuts passes into stages and places their collectives and those of buckets.
+// The planner's parts: planner.cpp makes passes of a recording, exchanges.cpp cuts passes into
+// stages and places their collectives and those of buckets, placement.cpp gives buffers their
+// places.
 #include <map>
 
 #include "graph/planner.h"
@@ -11,6 +12,7 @@ class Planner {
  public:
   Planner(std::shared_ptr<const Recorder> recording, const PlanOptions& options);
   Program run();
+  static void place(Program& draft);
 
  private:
   void decide_dropped();
@@ -29,14 +31,7 @@ class Planner {
   bool continues(std::size_t i) const;
   void join();
   void count_visits();
-  struct Placed {  // in lists by begins
-    int first, last;
-    std::int64_t begin, end;
-  };
-  std::vector<Placed> gradients_in_front() const;
-  void place();
-  std::int64_t place_best(std::vector<int> some, const std::vector<Placed>& placed);
-  std::int64_t place(const std::vector<int>& order, std::vector<Placed> placed);
+  void bound_arena();
   int section_of(int node, Phase phase) const;
 
   const Op& op_of(const Instruction& s) const { return *nodes_[s.node].op; }
@@ -57,6 +52,7 @@ class Planner {
   int bucket_buffer(int bucket, DType type);
   void put_in_front();
   void put_within(int b, int bucket_buffer, DType type);
+  void find_visits();
   std::size_t first_of_visit(int visit) const;
   std::size_t begin_of_run(std::size_t at) const;
   std::size_t end_of_section(std::size_t at) const;
@@ -80,6 +76,8 @@ class Planner {
   std::vector<std::vector<int>> consumers_;  // of each value, nodes in order
   std::map<int, std::vector<int>>
       owners_;  // of a gradient taken over, by buffer: values whose producers have not read it yet
+  std::vector<Home> homes_;            // by parameter: the first bucket that has some of it
+  std::vector<std::size_t> visits_;    // the first step of each, as the steps are now
   std::vector<int> bucket_gradients_;  // sharded ones' buffers
 };
 

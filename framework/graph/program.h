@@ -136,7 +136,8 @@ class Program {
   int section_at(int i) const {
     return steps_[std::min<std::size_t>(static_cast<std::size_t>(i), steps_.size() - 1)].section;
   }
-  std::int64_t unshared_bytes() const;  // what the same buffers would take without reuse
+  bool draft() const { return draft_; }  // its buffers have no places yet
+  std::int64_t unshared_bytes() const;   // what the same buffers would take without reuse
   const std::vector<Instruction>& steps() const { return steps_; }
   const std::vector<Buffer>& buffers() const { return buffers_; }
   const Recorder& recording() const { return *recording_; }
@@ -222,6 +223,7 @@ class Program {
   std::vector<Exchange> exchanges_;
   std::vector<int> untouched_;
   std::int64_t shared_bytes_ = 0, slot_bytes_ = 0, slots_ = 0, front_bytes_ = 0;
+  bool draft_ = false;
   std::vector<Bound> bound_;  // by slot; one without slots
   std::byte* arena_ = nullptr;
   std::vector<Tensor> bucket_parameters_, bucket_gradients_;

@@ -19,7 +19,7 @@ StepPlan plan_of_micro_batch(const config::Config& resolved) {
   c.parallel.zero = 0;
   c.recompute = config::Recompute::none;
   c.recompute_layers = 0;
-  return make_step_plan(c, comm::Mesh(config::layout_of(c)), {}, shape.shape);
+  return make_step_plan(c, comm::Mesh(config::layout_of(c)), {}, shape.shape, Extent::timed);
 }
 
 LeastTime::Layers layers_of(const StepPlan& plan, bool accumulating, const DeviceModel& device) {
@@ -52,6 +52,17 @@ double ideal_seconds(const StepPlan& plan, const DeviceModel& device) {
   }
   return seconds * plan.mesh.layout.size(comm::kWorld - nn::kBatchAxes) /
          static_cast<double>(plan.largest().shape.sequences);
+}
+
+// Of labels, losses and the norm, of one objective.
+double seconds_of_sums(const config::Config& c, const comm::Layout& layout,
+                       const DeviceModel& device) {
+  const auto labels = [&](comm::Collective kind) {
+    return device.collective_seconds({kind, nn::loss_axes(layout), 8}, layout);
+  };
+  return 2 * labels(comm::Collective::all_reduce_sum) +
+         (packs_rows(c) ? labels(comm::Collective::all_reduce_max) : 0) +
+         device.collective_seconds(optim::sum_of_norm(), layout);
 }
 
 }  // namespace
@@ -101,6 +112,7 @@ LeastTime::Sizes LeastTime::sizes_of(const config::Config& c) {
           .micro_batches = static_cast<double>(shape.micro_batches),
           .stages = static_cast<double>(layout.size(nn::kStageAxes))};
   s.pieces = s.micro_batches * static_cast<double>(c.parallel.stages_of_rank());
+  s.sums = seconds_of_sums(c, layout, device_);
   if (c.parallel.replicas > 1) return s;
   using enum comm::Collective;
   const int shares = layout.size(nn::kModelAxes | nn::kStageAxes);
@@ -157,7 +169,7 @@ std::array<double, 4> LeastTime::seconds(const Sizes& s) const {
                                  : std::max(p.first, x.each + x.first + x.last);
     };
     const double slowest = step(of_most);
-    least[zero] = slowest + (s.stages * step(of_mean) - slowest) / s.pieces;
+    least[zero] = slowest + (s.stages * step(of_mean) - slowest) / s.pieces + s.sums;
   }
   return least;
 }

@@ -27,6 +27,7 @@ class LeastTime {
     const std::vector<int>* rank_of_block = nullptr;  // along the pipeline
     double micro_batches = 0, stages = 0;
     double pieces = 0;  // micro-batches of a rank's chunks of layers
+    double sums = 0;    // seconds in which ranks sum up labels, losses and the norm
     // Seconds of collectives in the first micro-batch, in each and in the last one, by ZeRO stage.
     struct Exchanges {
       double first = 0, each = 0, last = 0;

@@ -34,6 +34,16 @@ std::vector<std::vector<std::int64_t>> parts_of_stages(const nn::Model& model) {
   return all;
 }
 
+// f(i), the first on this thread.
+template <class F>
+void each_at_once(std::size_t count, const F& f) {
+  std::vector<std::future<void>> others;
+  for (std::size_t i = 1; i < count; ++i)
+    others.push_back(std::async(std::launch::async, [&f, i] { f(i); }));
+  f(0);
+  for (std::future<void>& o : others) o.get();
+}
+
 }  // namespace
 
 RankPlans::RankPlans(const config::Config& config) {
@@ -56,22 +66,33 @@ std::vector<const StepPlan*> RankPlans::stages() const {
   return all;
 }
 
-StagePlans::StagePlans(const config::Config& config) {
+StagePlans::StagePlans(const config::Config& config, Extent extent) {
   const comm::Layout layout = config::layout_of(config);
   std::vector<std::vector<std::int64_t>> parts(layout.size(nn::kStageAxes)), planned;
   if (parts.size() > 1) parts = parts_of_stages(*models::make_model(config, comm::Mesh(layout)));
-  std::vector<std::future<StepPlan>> plans;
+  std::vector<int> ranks;
   for (const int rank : layout.group(0, nn::kStageAxes)) {
     std::vector<std::int64_t>& sizes = parts[layout.place(rank, nn::kStageAxes)];
     const auto at = std::ranges::find(planned, sizes);
     index_.push_back(static_cast<std::size_t>(at - planned.begin()));
     if (at != planned.end()) continue;
     planned.push_back(std::move(sizes));
-    plans.push_back(
-        std::async(plans.empty() ? std::launch::deferred : std::launch::async,
-                   [&, rank] { return make_step_plan(config, comm::Mesh(layout, rank)); }));
+    ranks.push_back(rank);
   }
-  for (std::future<StepPlan>& p : plans) plans_.push_back(p.get());
+  std::vector<std::optional<StepPlan>> plans(ranks.size());
+  each_at_once(ranks.size(), [&](std::size_t i) {
+    plans[i] = make_step_plan(config, comm::Mesh(layout, ranks[i]), {}, {}, Extent::parameters);
+  });
+  for (std::optional<StepPlan>& p : plans) plans_.push_back(std::move(*p));
+  if (extent != Extent::parameters) extend(extent);
+}
+
+void StagePlans::extend(Extent extent) {
+  const StepPlan& first = plans_.front();
+  if (extent == Extent::whole) add_translator(plans_.front());
+  for (StepPlan& p : plans_)
+    p.translator = first.translator, p.translation_bytes = first.translation_bytes;
+  each_at_once(plans_.size(), [&](std::size_t i) { plan::extend(plans_[i], extent); });
 }
 
 std::vector<const StepPlan*> StagePlans::stages() const {

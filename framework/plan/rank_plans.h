@@ -40,7 +40,8 @@ class RankPlans {
 class StagePlans {
  public:
   // `config`: resolved for its ranks.
-  explicit StagePlans(const config::Config& config);
+  explicit StagePlans(const config::Config& config, Extent extent = Extent::whole);
+  void extend(Extent extent);
 
   std::vector<const StepPlan*> stages() const;
   StepPlan& fullest();  // that takes the most memory

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "inference/translator.h"
-
 namespace tfm::plan {
 namespace {
 
@@ -19,11 +17,7 @@ std::int64_t rule_memory(const StepPlan& p) {
 
 // Of one program at a time, and of the update.
 std::int64_t activation_bytes(const StepPlan& p) {
-  std::int64_t most =
-      p.translator ? whole_parameters(p).bytes() +
-                         inference::translation_bytes(*p.translator, p.config.model,
-                                                      inference::translation_of(p.config), p.dtype)
-                   : 0;
+  std::int64_t most = p.translator ? whole_parameters(p).bytes() + p.translation_bytes : 0;
   for (const ShapePlan& s : p.shapes)
     most = std::max({most, s.train_program.arena_bytes(), s.evaluation.program().arena_bytes()});
   return std::max(most, rule_memory(p));

@@ -5,6 +5,7 @@
 
 #include "data/batch_shapes.h"
 #include "inference/totals.h"
+#include "inference/translator.h"
 #include "models/registry.h"
 #include "ops/fusion.h"
 #include "plan/run_memory.h"
@@ -55,7 +56,8 @@ int recompute_scopes(const config::Config& c) {
 template <class F>
 void each_recording(const StepPlan& p, F&& f) {
   for (const ShapePlan& s : p.shapes)
-    for (const nn::Recording* r : {&s.training, &s.evaluation.recording()}) f(s, *r);
+    for (const nn::Recording* r : {&s.training, &s.evaluation.recording()})
+      if (r->tape) f(s, *r);
 }
 
 // A group of one rank exchanges nothing.
@@ -86,29 +88,40 @@ std::vector<graph::BucketUse> bucket_uses(const StepPlan& p, int zero) {
   return all;
 }
 
-void make_programs(StepPlan& p, ShapePlan& s, int zero) {
-  const graph::Sharded sharded = optim::sharded_by(zero);
-  const std::vector<graph::BucketUse> buckets = bucket_uses(p, zero);
-  inference::ForwardPass::Options evaluation{.device = !p.on_host()};
-  if (sharded.parameters) evaluation.buckets = buckets;
-  for (graph::BucketUse& b : evaluation.buckets) b.reduce = b.across = {};
+void draft_training(const StepPlan& p, ShapePlan& s) {
+  const int zero = static_cast<int>(p.config.parallel.zero);
   s.passes =
       schedule(p.mesh.layout, p.mesh.rank(), s.micro_batches, p.config.parallel.stages_of_rank());
   s.training = p.model->record_loss(s.shape, p.dtype, true);
-  s.evaluation = inference::ForwardPass::loss(*p.model, s.shape, p.dtype, evaluation);
   graph::PlanOptions train{.recompute = recompute_of(p.config.recompute),
                            .recompute_scopes = recompute_scopes(p.config),
                            .outputs = s.training.outputs(),
-                           .buckets = buckets,
-                           .sharded = sharded,
+                           .buckets = bucket_uses(p, zero),
+                           .sharded = optim::sharded_by(zero),
                            .device = !p.on_host(),
                            .overlap = !p.on_host(),
-                           .slots = slots(s.passes)};
+                           .slots = slots(s.passes),
+                           .draft = true};
   if (!p.on_host()) train.fusions = ops::fusions();
-  if (train.slots == 0 && s.micro_batches == 1 && !sharded.gradients)
+  if (train.slots == 0 && s.micro_batches == 1 && !train.sharded.gradients)
     train.gradients_in_front = p.model->parameters().flat_elements() *
                                static_cast<std::int64_t>(size_of(accum_type(p.dtype)));
   s.train_program = graph::plan(s.training.tape, train);
+}
+
+void plan_evaluation(const StepPlan& p, ShapePlan& s) {
+  const int zero = static_cast<int>(p.config.parallel.zero);
+  inference::ForwardPass::Options evaluation{.device = !p.on_host()};
+  if (optim::sharded_by(zero).parameters) evaluation.buckets = bucket_uses(p, zero);
+  for (graph::BucketUse& b : evaluation.buckets) b.reduce = b.across = {};
+  s.evaluation = inference::ForwardPass::loss(*p.model, s.shape, p.dtype, evaluation);
+}
+
+void plan_memory(StepPlan& p) {
+  device::Arena memory, staging;
+  lay_out(p, memory, staging);
+  p.memory = memory.taken();
+  p.staging = staging.taken();
 }
 
 }  // namespace
@@ -168,6 +181,10 @@ optim::OptimizerOptions optimizer_of(const config::Config& c) {
 
 comm::DeviceMeshOptions mesh_options(const config::Config& c) {
   return {c.parallel.backend, static_cast<double>(c.parallel.timeout)};
+}
+
+bool packs_rows(const config::Config& c) {
+  return c.device == config::DeviceKind::cuda && c.data.train.type == config::SourceType::mlm;
 }
 
 std::int64_t StepPlan::most_micro_batches() const {
@@ -258,16 +275,11 @@ std::uint64_t StepPlan::collective_hash() const {
 }
 
 StepPlan make_step_plan(const config::Config& config, const comm::Mesh& mesh,
-                        std::optional<DType> dtype, const std::optional<nn::BatchShape>& only) {
+                        std::optional<DType> dtype, const std::optional<nn::BatchShape>& only,
+                        Extent extent) {
   StepPlan p{.config = config, .mesh = mesh, .dtype = dtype.value_or(dtype_of(config.precision))};
   p.model = models::make_model(config, mesh);
-  if (config.eval.every > 0 && config.eval.translates() && !only) {
-    config::Config whole = config;
-    whole.parallel.sequence = false;
-    whole.parallel.pipeline = 1;
-    whole.parallel.layers_per_stage.clear();
-    p.translator = models::make_model(whole, mesh.without(nn::kStageAxes));
-  }
+  p.translates = config.eval.every > 0 && config.eval.translates() && !only;
   const auto bytes = static_cast<std::int64_t>(size_of(accum_type(p.dtype)));
   p.buckets = optim::make_buckets(p.model->parameters(), mesh.layout,
                                   std::max<std::int64_t>(1, config.parallel.bucket_bytes / bytes));
@@ -281,12 +293,31 @@ StepPlan make_step_plan(const config::Config& config, const comm::Mesh& mesh,
   else
     for (const nn::BatchShape& shape : data::batch_shapes(config))
       p.shapes.push_back(divided(config, mesh.layout, on_this_rank(shape)));
-  for (ShapePlan& s : p.shapes) make_programs(p, s, static_cast<int>(config.parallel.zero));
-  device::Arena memory, staging;
-  lay_out(p, memory, staging);
-  p.memory = memory.taken();
-  p.staging = staging.taken();
+  extend(p, extent);
   return p;
+}
+
+void add_translator(StepPlan& p) {
+  if (!p.translates || p.translator) return;
+  config::Config whole = p.config;
+  whole.parallel.sequence = false;
+  whole.parallel.pipeline = 1;
+  whole.parallel.layers_per_stage.clear();
+  p.translator = models::make_model(whole, p.mesh.without(nn::kStageAxes));
+  p.translation_bytes = inference::translation_bytes(*p.translator, p.config.model,
+                                                     inference::translation_of(p.config), p.dtype);
+}
+
+void extend(StepPlan& p, Extent extent) {
+  const bool whole = extent == Extent::whole;
+  if (whole) add_translator(p);
+  for (ShapePlan& s : p.shapes) {
+    if (extent == Extent::parameters || !(whole || &s == &p.shapes.back())) continue;
+    if (!s.training.tape) draft_training(p, s);
+    if (extent != Extent::timed) graph::finish(s.train_program);
+    if (whole) plan_evaluation(p, s);
+  }
+  plan_memory(p);
 }
 
 }  // namespace tfm::plan

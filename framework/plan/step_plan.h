@@ -37,15 +37,22 @@ struct ShapePlan {
 // The micro-batches of a data rank, without programs.
 ShapePlan divided(const config::Config& config, const comm::Layout& layout, nn::BatchShape shape);
 
+// Whether steps on a device leave rows of the output layer without a label out. All ranks then take
+// as many rows as the micro-batch with the most labels needs: graphs with collectives must be the
+// same everywhere.
+bool packs_rows(const config::Config& config);
+
 // Everything known before launch, for one rank.
 struct StepPlan {
   config::Config config;
   comm::Mesh mesh;  // its communicators may be null: planning needs none
   DType dtype = DType::f32;
+  bool translates = false;  // validation data
   std::unique_ptr<nn::Model> model;
-  std::unique_ptr<nn::Model>
-      translator;  // records translations of the validation data, if eval.metrics need them
-  std::vector<ShapePlan> shapes;  // as batch_shapes() of the configuration
+  // Records translations of the validation data, if eval.metrics need them.
+  std::shared_ptr<const nn::Model> translator;
+  std::int64_t translation_bytes = 0;  // of its programs
+  std::vector<ShapePlan> shapes;       // as batch_shapes() of the configuration
   std::vector<optim::Bucket> buckets;
   device::MemoryPlan memory;   // of the device, see RunMemory
   device::MemoryPlan staging;  // of the host, where the device is another
@@ -57,12 +64,7 @@ struct StepPlan {
   comm::CollectiveCall sum_of_objectives() const {
     return {comm::Collective::all_reduce_sum, nn::loss_axes(mesh.layout), 8 * objectives()};
   }
-  // Whether steps on a device leave rows of the output layer without a label out. All ranks then
-  // take as many rows as the micro-batch with the most labels needs: graphs with collectives must
-  // be the same everywhere.
-  bool packs_rows() const {
-    return !on_host() && config.data.train.type == config::SourceType::mlm;
-  }
+  bool packs_rows() const { return plan::packs_rows(config); }
   comm::CollectiveCall most_labels() const {
     return {comm::Collective::all_reduce_max, nn::loss_axes(mesh.layout), 8 * objectives()};
   }
@@ -88,10 +90,23 @@ struct StepPlan {
   std::map<Field, std::int64_t> batch_elements() const;  // of this rank's part of a batch
 };
 
+// How much of a plan is made, each part with those before it. Its memory is that of a run of no
+// more: a lower bound.
+enum class Extent : std::uint8_t {
+  parameters,  // no programs
+  timed,       // a draft of the training program of the largest shape: what predict() reads
+  largest,     // that program
+  whole,
+};
+
 // Of batch_shapes(), or of one shape of a rank's own, which is then its whole batch.
 // `dtype`: instead of the configuration's precision.
 StepPlan make_step_plan(const config::Config& config, const comm::Mesh& mesh,
                         std::optional<DType> dtype = {},
-                        const std::optional<nn::BatchShape>& only = {});
+                        const std::optional<nn::BatchShape>& only = {},
+                        Extent extent = Extent::whole);
+void extend(StepPlan& plan, Extent extent);
+// Where the validation data is translated. All stages of a pipeline have the same translator.
+void add_translator(StepPlan& plan);
 
 }  // namespace tfm::plan

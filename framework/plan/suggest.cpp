@@ -13,10 +13,15 @@ namespace {
 
 class Search {
  public:
-  Search(const Layouts& layouts, const DeviceModel& device, std::size_t most)
-      : layouts_(layouts), device_(device), most_(most), least_(device) {}
+  // Whether a candidate fits is known by all of its plan. Of most the part that decides their time
+  // is enough: with Memory::at_least only those found are planned in full.
+  enum class Memory : std::uint8_t { at_least, exact };
 
-  void run() {
+  Search(const Layouts& layouts, const DeviceModel& device, std::size_t most, Memory memory)
+      : layouts_(layouts), device_(device), most_(most), memory_(memory), least_(device) {}
+
+  // False: one that was to be among the best does not fit, so others may be, that were left out.
+  bool run() {
     std::vector<Order> orders;
     const auto collect = [&](const Layouts::Grid& g, auto&& next) {
       g.refusal.empty() ? next(g) : refuse(g.refusal);
@@ -36,13 +41,13 @@ class Search {
       search(*next);
       orders.erase(next);
     }
+    return plan_found();
   }
 
-  Suggestion plan(const config::Config& read, const config::Config& resolved) {
+  Suggestion plan(const config::Config& read, const config::Config& resolved) const {
     StagePlans plans(resolved);
     const StepPlan& p = plans.fullest();
     const ShapePlan& shape = p.largest();
-    ++result.planned;
     return {.changes = layouts_.changes(read),
             .layout = p.mesh.layout,
             .sequence = resolved.parallel.sequence && p.mesh.layout.size(nn::kModelAxes) > 1,
@@ -124,7 +129,8 @@ class Search {
     }
   }
 
-  // In ascending order of their size. Memory grows with it.
+  // In ascending order of their size. Memory grows with it, but the largest may fit again: alone in
+  // its step it shares the memory of gradients, see graph::PlanOptions.
   void micro_batches(const std::vector<config::Config>& sizes) {
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       std::string refusal;
@@ -141,33 +147,82 @@ class Search {
       }
       const auto zero = static_cast<std::size_t>(resolved->parallel.zero);
       const auto layers = layers_seconds_.find(resolved->train.micro_batch_size);
-      if (full() && (least_.seconds(least_.sizes_of(*resolved))[zero] > slowest() ||
-                     (layers != layers_seconds_.end() && layers->second > slowest()))) {
+      const LeastTime::Sizes least = least_.sizes_of(*resolved);
+      if (full() &&
+          (least_.seconds(least)[zero] > slowest() ||
+           (layers != layers_seconds_.end() && layers->second + least.sums > slowest()))) {
         ++result.bounded;
         continue;
       }
-      Suggestion s = plan(sizes[i], *resolved);
-      layers_seconds_.try_emplace(resolved->train.micro_batch_size, s.times.layers);
-      kept_.try_emplace(resolved->train.micro_batch_size, s.times.seconds());
-      if (const std::int64_t over = s.bytes - device_.usable_bytes(); over > 0) {
+      if (const auto over = consider(sizes[i], *resolved); over > 0) {
         result.too_large.add(static_cast<double>(over));
-        result.larger += static_cast<std::int64_t>(sizes.size() - i - 1);
-        return;
+        if (resolved->train.micro_batch_size == 0) continue;  // by length: others may be smaller
+        const std::size_t larger = sizes.size() - i - 1;
+        const bool again =
+            larger > 0 && resolved->parallel.pipeline == 1 && resolved->parallel.zero < 2;
+        result.larger += static_cast<std::int64_t>(larger - again);
+        if (!again) return;
+        i = sizes.size() - 2;
       }
-      add(std::move(s));
     }
   }
 
-  bool full() const { return result.best.size() == most_; }
-  double slowest() const { return result.best.back().times.seconds(); }
+  // Adds one that seems to fit to those found or to the slower ones. Otherwise returns the bytes
+  // that it takes over what is usable: all of them if they may be the fewest of the search.
+  std::int64_t consider(const config::Config& config, const config::Config& resolved) {
+    StagePlans plans(resolved, Extent::parameters);
+    const auto over = [&] { return plans.fullest().memory.total() - device_.usable_bytes(); };
+    const auto known = [&] {
+      return over() > 0 && result.too_large.candidates > 0 &&
+             static_cast<double>(over()) >= result.too_large.least;
+    };
+    if (known()) return over();
+    plans.extend(Extent::timed);
+    ++result.planned;
+    const Prediction times = predict(plans.stages(), device_);
+    layers_seconds_.try_emplace(resolved.train.micro_batch_size, times.layers);
+    kept_.try_emplace(resolved.train.micro_batch_size, times.seconds());
+    if (known()) return over();
+    if (over() <= 0 && full() && times.seconds() > slowest()) {
+      result.slower.add(times.seconds());
+      return 0;
+    }
+    plans.extend(memory_ == Memory::exact ? Extent::whole : Extent::largest);
+    if (over() <= 0) add({config, resolved, times.seconds(), plans.fullest().memory.total()});
+    return over();
+  }
 
-  void add(Suggestion s) {
-    const auto order = [](const Suggestion& x) { return std::pair{x.times.seconds(), x.bytes}; };
-    const auto place = std::ranges::upper_bound(result.best, order(s), {}, order);
-    result.best.insert(place, std::move(s));
-    if (result.best.size() <= most_) return;
-    result.slower.add(slowest());
-    result.best.pop_back();
+  struct Found {
+    config::Config config, resolved;
+    double seconds;
+    std::int64_t bytes;  // at least
+  };
+
+  bool full() const { return found_.size() >= most_; }
+  double slowest() const { return found_[most_ - 1].seconds; }
+
+  void add(Found f) {
+    const auto place = std::ranges::upper_bound(found_, f.seconds, {}, &Found::seconds);
+    found_.insert(place, std::move(f));
+    for (; full() && found_.back().seconds > slowest(); found_.pop_back())
+      result.slower.add(found_.back().seconds);
+  }
+
+  // Of those of equal time the ones that take the least memory.
+  bool plan_found() {
+    const auto order = [](const Suggestion& s) { return std::pair{s.times.seconds(), s.bytes}; };
+    std::vector<Suggestion>& best = result.best;
+    for (const Found& f : found_) {
+      if (best.size() < most_ || std::pair{f.seconds, f.bytes} < order(best.back())) {
+        Suggestion s = plan(f.config, f.resolved);
+        if (s.bytes > device_.usable_bytes()) return false;
+        best.insert(std::ranges::upper_bound(best, order(s), {}, order), std::move(s));
+        if (best.size() <= most_) continue;
+        best.pop_back();
+      }
+      result.slower.add(f.seconds);
+    }
+    return true;
   }
 
   void refuse(const std::string& reason, std::int64_t layouts = 1) {
@@ -179,7 +234,9 @@ class Search {
   const Layouts& layouts_;
   const DeviceModel& device_;
   const std::size_t most_;
+  const Memory memory_;
   LeastTime least_;
+  std::vector<Found> found_;  // the fastest `most_`, and those as fast as the last of these
   std::map<std::int64_t, double>
       kept_;  // seconds by size of a micro-batch, with least recomputation
   std::map<std::int64_t, double> layers_seconds_;  // of an order, by size of a micro-batch
@@ -196,14 +253,16 @@ void Suggestions::Range::add(double x) {
 Suggestions suggest(const config::Config& config, int ranks, const DeviceModel& device,
                     std::size_t most) {
   const Layouts layouts(config, ranks, From::first);
-  Search search(layouts, device, most);
-  search.run();
+  std::optional<Search> search;
+  for (const auto memory : {Search::Memory::at_least, Search::Memory::exact})
+    if (search.emplace(layouts, device, most, memory).run()) break;
   if (layouts.resolve(config)) {
     config::Config as_given = config;
     choose(config, ranks, device).set(as_given);
-    search.result.given = search.plan(config, *layouts.resolve(as_given));
+    ++search->result.planned;
+    search->result.given = search->plan(config, *layouts.resolve(as_given));
   }
-  return std::move(search.result);
+  return std::move(search->result);
 }
 
 }  // namespace tfm::plan

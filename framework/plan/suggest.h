@@ -34,7 +34,9 @@ struct Suggestions {
     double least = 0, most = 0;
     void add(double x);
   };
-  Range too_large;             // bytes over what a rank may use
+  // Bytes over what a rank may use: the least is that of the training program of the longest
+  // batches, others may be lower bounds.
+  Range too_large;
   std::int64_t larger = 0;     // micro-batches above one that is too large
   Range slower;                // seconds of a step
   std::int64_t no_faster = 0;  // that recompute what a slower one than the last of `best` keeps

@@ -6,6 +6,7 @@
 #include "config/admitted.h"
 #include "core/error.h"
 #include "models/registry.h"
+#include "plan/choose.h"
 #include "plan/fit.h"
 #include "plan/least_time.h"
 #include "plan/rank_plans.h"
@@ -26,16 +27,27 @@ config::Config suggest_config(const Overrides& overrides = {}) {
       "test", all);
 }
 
+// Batches of two lengths: of the longer one 8 sequences, of the shorter one 17, which need more.
+config::Config pairs_config(const Overrides& overrides = {}) {
+  return config::parse_config(
+      "model: {family: encoder_decoder, vocab_size: 100, d_model: 32, n_layers: 2, n_heads: 2}\n"
+      "train: {seq_len: 16, global_batch_tokens: 136}\n"
+      "data: {train: {type: pairs, source: a.txt, target: b.txt}}\n",
+      "test", overrides);
+}
+
 struct Layout {
+  config::Config config;  // for the ranks
   double seconds = 0;
   std::int64_t bytes = 0;
   std::map<std::string, std::int64_t> sizes;
 };
 
-Layout layout_of(config::Config c, const plan::DeviceModel& device) {
-  config::resolve_for_ranks(c, kRanks);
+Layout layout_of(config::Config c, const plan::DeviceModel& device, int ranks = kRanks) {
+  config::resolve_for_ranks(c, ranks);
   const plan::RankPlans plans(c);
-  Layout layout{.seconds = plan::predict(plans.stages(), device).seconds(),
+  Layout layout{.config = c,
+                .seconds = plan::predict(plans.stages(), device).seconds(),
                 .sizes = plans.first().mesh.layout.sizes()};
   for (const plan::StepPlan* p : plans.stages())
     layout.bytes = std::max(layout.bytes, p->memory.total());
@@ -50,18 +62,29 @@ plan::DeviceModel device_of(std::int64_t bytes) {
   return d;
 }
 
+// Of micro-batches of a rank that has so many sequences of the longest batch.
+std::vector<std::string> sizes_of(const config::Config& c, int sequences) {
+  std::vector<std::string> sizes;
+  if (c.train.global_batch_tokens > 0) sizes.push_back("auto");
+  for (int n = 1; n <= sequences; n *= 2) sizes.push_back(std::to_string(n));
+  return sizes;
+}
+
 // All there are, by trying every value of every key.
-std::vector<Layout> all_layouts(const Overrides& given, const plan::DeviceModel& device) {
+std::vector<Layout> all_layouts(config::Config (*read)(const Overrides&), const Overrides& given,
+                                const plan::DeviceModel& device) {
   std::vector<Layout> all;
   const auto add = [&](const Overrides& overrides) {
     try {
       Overrides both = given;
       both.insert(both.end(), overrides.begin(), overrides.end());
-      all.push_back(layout_of(suggest_config(both), device));
+      all.push_back(layout_of(read(both), device));
     } catch (const Error&) {
     }
   };
-  const std::int64_t length = suggest_config(given).train.seq_len;
+  const config::Config as_given = read(given);
+  const std::int64_t length = as_given.train.seq_len;
+  const bool by_tokens = as_given.train.global_batch_tokens > 0;
   for (const int context : {1, 2, 4, 8})
     for (const std::string& exchange : config::admitted_values("parallel.context_exchange"))
       for (const int pipeline : {1, 2, 4, 8})
@@ -70,7 +93,8 @@ std::vector<Layout> all_layouts(const Overrides& given, const plan::DeviceModel&
             for (const char* sequence : {"false", "true"})
               for (const std::string& zero : config::admitted_values("parallel.zero"))
                 for (const char* recompute : {"none", "selective", "full"})
-                  for (int micro = 1; micro <= 32; micro *= 2) {
+                  for (const std::string& micro : sizes_of(
+                           as_given, by_tokens ? std::min(8, context * pipeline * tensor) : 32)) {
                     if (tensor == 1 && sequence == std::string("true")) continue;
                     if (pipeline == 1 && schedule == "interleaved") continue;
                     if (context > 1 && length / context < 2048) continue;
@@ -83,8 +107,7 @@ std::vector<Layout> all_layouts(const Overrides& given, const plan::DeviceModel&
                          "parallel.schedule=" + schedule,
                          "parallel.tensor=" + std::to_string(tensor),
                          std::string("parallel.sequence=") + sequence, "parallel.zero=" + zero,
-                         std::string("recompute=") + recompute,
-                         "train.micro_batch_size=" + std::to_string(micro)});
+                         std::string("recompute=") + recompute, "train.micro_batch_size=" + micro});
                   }
   return all;
 }
@@ -107,7 +130,7 @@ TEST(Suggest, TheFastestThatFitOfAllThereAre) {
       device.multiprocessors = 0;
       device.node.bandwidth = device.network.bandwidth = device.bandwidth = 1e15;
     }
-    std::vector<Layout> all = all_layouts(given, device);
+    std::vector<Layout> all = all_layouts(suggest_config, given, device);
     const auto count = static_cast<std::int64_t>(all.size());
     const std::int64_t too_large =
         std::erase_if(all, [&, most = usable](const Layout& l) { return l.bytes > most; });
@@ -125,6 +148,90 @@ TEST(Suggest, TheFastestThatFitOfAllThereAre) {
     EXPECT_LT(s.planned, count) << "nothing was left out";
     EXPECT_TRUE(s.bounded > 0 || !products_alone);
   }
+}
+
+// A micro-batch that is the whole step may fit where a smaller one does not.
+TEST(Suggest, TheLargestThoughASmallerOneDoesNotFit) {
+  const auto read = [](int size) {
+    return suggest_config({"train.seq_len=8", "train.global_batch_size=8", "model.n_layers=2",
+                           "train.micro_batch_size=" + std::to_string(size)});
+  };
+  plan::DeviceModel device = device_of(std::int64_t{1} << 40);
+  const Layout whole = layout_of(read(8), device, 1), half = layout_of(read(4), device, 1);
+  ASSERT_LT(whole.bytes, half.bytes);
+  ASSERT_LT(whole.seconds, half.seconds);
+  device.memory_bytes = whole.bytes;
+  const plan::Suggestions s = plan::suggest(read(1), 1, device);
+  EXPECT_DOUBLE_EQ(s.best.at(0).times.seconds(), whole.seconds);
+  config::Config chosen = read(1);
+  chosen.train.micro_batch_size = 0;
+  EXPECT_EQ(plan::choose(chosen, 1, device).micro_batch_size, 8);
+}
+
+// Some seem to fit by what decides their time, batches of the longest length, and do not.
+TEST(Suggest, TheFastestThatFitWithBatchesOfEveryLength) {
+  plan::DeviceModel device = device_of(std::int64_t{1} << 40);
+  std::vector<Layout> all = all_layouts(pairs_config, {}, device);
+  std::ranges::sort(all, {}, &Layout::seconds);
+  const std::int64_t too_small = all[0].bytes - 1;
+  plan::StagePlans longest(all[0].config, plan::Extent::largest);
+  ASSERT_LE(longest.fullest().memory.total(), too_small);
+  for (const std::int64_t usable : {device.memory_bytes, too_small}) {
+    device.memory_bytes = usable;
+    const auto count = static_cast<std::int64_t>(all.size());
+    std::vector<Layout> fit = all;
+    std::erase_if(fit, [&](const Layout& l) { return l.bytes > usable; });
+    const plan::Suggestions s = plan::suggest(pairs_config(), kRanks, device);
+    ASSERT_EQ(s.best.size(), 5u);
+    for (std::size_t i = 0; i < 5; ++i) {
+      EXPECT_DOUBLE_EQ(s.best[i].times.seconds(), fit[i].seconds) << i;
+      EXPECT_LE(s.best[i].bytes, usable) << i;
+    }
+    EXPECT_EQ(s.too_large.candidates + s.larger + s.slower.candidates + s.no_faster + s.bounded + 5,
+              count);
+  }
+}
+
+// Each part of a plan needs at least what the parts before it do, and none changes the time.
+TEST(Suggest, PlansInPartsAreWholePlans) {
+  const plan::DeviceModel device = device_of(std::int64_t{1} << 40);
+  std::set<plan::Extent> larger;  // than those before
+  for (const bool pairs : {false, true})
+    for (const char* pipeline : {"1", "2"})
+      for (const char* zero : {"0", "1", "2", "3"})
+        for (const char* recompute : {"none", "full"}) {
+          Overrides given{std::string("parallel.pipeline=") + pipeline,
+                          std::string("parallel.zero=") + zero,
+                          std::string("recompute=") + recompute};
+          if (pairs)
+            for (const char* translated :
+                 {"eval.every=10", "eval.metrics=[bleu]", "data.tokenizer=t.json",
+                  "data.validation.type=pairs", "data.validation.source=c.txt",
+                  "data.validation.target=d.txt"})
+              given.push_back(translated);
+          config::Config c = pairs ? pairs_config(given) : suggest_config(given);
+          config::resolve_for_ranks(c, kRanks);
+          plan::StagePlans parts(c, plan::Extent::parameters), whole(c);
+          std::int64_t bytes = parts.fullest().memory.total();
+          for (const auto extent :
+               {plan::Extent::timed, plan::Extent::largest, plan::Extent::whole}) {
+            parts.extend(extent);
+            const std::int64_t more = parts.fullest().memory.total();
+            EXPECT_GE(more, bytes) << config::dump_config(c);
+            EXPECT_EQ(parts.stages()[0]->largest().train_program.draft(),
+                      extent == plan::Extent::timed);
+            if (more > bytes) larger.insert(extent);
+            bytes = more;
+            EXPECT_EQ(plan::predict(parts.stages(), device).seconds(),
+                      plan::predict(whole.stages(), device).seconds());
+          }
+          for (std::size_t i = 0; i < whole.stages().size(); ++i)
+            EXPECT_EQ(parts.stages()[i]->memory.categories, whole.stages()[i]->memory.categories);
+          EXPECT_EQ(parts.stages()[0]->memory.categories,
+                    plan::make_step_plan(c, comm::Mesh(config::layout_of(c))).memory.categories);
+        }
+  EXPECT_TRUE(larger.contains(plan::Extent::timed));
+  EXPECT_TRUE(larger.contains(plan::Extent::whole));
 }
 
 // Whatever layout another one has learnt from.
