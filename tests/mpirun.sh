@@ -4,7 +4,8 @@ set -euo pipefail
 ranks=$1; shift
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export OMPI_MCA_btl=${OMPI_MCA_btl:-^tcp}  # version 5 complains of networks that it does not need here
+# Networks are not needed here. Version 5 complains of them; version 4 looks for them for 0.4 s and sleeps a second when it closes ofi.
+export OMPI_MCA_btl=${OMPI_MCA_btl:-^tcp,ofi} OMPI_MCA_pml=${OMPI_MCA_pml:-ob1}
 if mpirun --version 2>&1 | grep -q 'Open MPI'; then
   exec mpirun --oversubscribe --bind-to none -np "$ranks" "$@"
 fi

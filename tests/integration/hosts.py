@@ -141,7 +141,7 @@ class Hosts:
     def launcher(self):
         """Variables with which mpirun reaches the hosts."""
         return {f"OMPI_MCA_{name}": value for name, value in (
-            ("plm", "rsh"), ("plm_rsh_agent", str(self.agent)), ("btl", "self,vader,tcp"), ("btl_tcp_if_include", "eth0"),
+            ("plm", "rsh"), ("plm_rsh_agent", str(self.agent)), ("btl", "self,vader,tcp"), ("pml", "ob1"), ("btl_tcp_if_include", "eth0"),
             ("oob_tcp_if_include", "eth0"), ("hwloc_base_binding_policy", "none"), ("mca_base_env_list", "OMP_NUM_THREADS"))} | {
                 "HYDRA_LAUNCHER": "rsh", "HYDRA_LAUNCHER_EXEC": str(self.agent), "HYDRA_IFACE": "eth0"}
 
