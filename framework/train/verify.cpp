@@ -56,6 +56,25 @@ Trace run(config::Config config, const comm::Mesh& mesh, const device::Device& d
   return t;
 }
 
+// Of a single rank, which is rank 0; the others receive what it computes.
+Trace run_alone(const config::Config& config, const nn::ParameterSet& parameters,
+                const comm::Mesh& mesh, const device::Device& device) {
+  Trace t;
+  if (mesh.rank() == 0) t = run(config, comm::single_mesh(), device);
+  const auto share = [&](std::vector<double>& values, std::int64_t n) {
+    values.resize(static_cast<std::size_t>(n));
+    mesh.world().broadcast({values.data(), DType::f64, {n}}, 0);
+  };
+  const auto& slices = parameters.slices();
+  for (auto* parts : {&t.initial, &t.gradients, &t.parameters}) {
+    parts->resize(slices.size());
+    for (std::size_t i = 0; i < slices.size(); ++i) share((*parts)[i], slices[i].elements());
+  }
+  share(t.losses, kSteps);
+  share(t.norms, kSteps);
+  return t;
+}
+
 // NaN and Inf count as an infinite difference.
 double distance(double a, double b) {
   const double d = std::abs(a - b);
@@ -218,15 +237,16 @@ std::vector<Finding> verify_layout(const config::Config& config, const comm::Mes
 
   const auto single_model = models::make_model(alone, comm::single_mesh());
   const auto model = models::make_model(config, mesh);
-  const auto traced = [&](Experiment which, const config::Config& c, const comm::Mesh& on) {
-    Trace t = run(c, on, device);
+  Trace reference = run_alone(alone, single_model->parameters(), mesh, device);
+  interference.traced(Experiment::single, reference);
+  const auto traced = [&](Experiment which, const config::Config& c) {
+    Trace t = run(c, mesh, device);
     interference.traced(which, t);
     return t;
   };
-  const Trace reference = traced(Experiment::single, alone, comm::single_mesh());
-  const Trace mine = traced(Experiment::layout, config, mesh);
-  const Trace again = traced(Experiment::other_recompute, other, mesh);
-  const Trace whole = config.parallel.zero > 0 ? traced(Experiment::no_zero, no_zero, mesh) : mine;
+  const Trace mine = traced(Experiment::layout, config);
+  const Trace again = traced(Experiment::other_recompute, other);
+  const Trace whole = config.parallel.zero > 0 ? traced(Experiment::no_zero, no_zero) : mine;
 
   Comparison compare(model->parameters(), mesh);
   compare.order(single_model->parameters());
