@@ -7,7 +7,7 @@
 namespace tfm {
 namespace {
 
-using test::config_of, test::expect_near, test::job, test::trained;
+using test::config_of, test::expect_near, test::job, test::trained, test::trained_alone;
 
 const std::vector<test::ModelCase> kContexts{
     {"family: decoder, n_layers: 2, n_kv_heads: 4, position: rope, norm: rmsnorm, activation: "
@@ -69,7 +69,8 @@ TEST_P(Contexts, EqualASingleRankInFloat64) {
   }
 }
 
-TEST_P(Contexts, TwentyStepsOnEveryLayout) {
+TEST_P(Contexts, TrainAlikeOnEveryLayout) {
+  constexpr std::int64_t steps = 20;
   const auto on = [&](const comm::Layout& l, const std::string& more) {
     return config_of(model(), l,
                      {exchange(), "train.global_batch_size=8", "train.micro_batch_size=2",
@@ -77,13 +78,13 @@ TEST_P(Contexts, TwentyStepsOnEveryLayout) {
   };
   const std::vector<comm::Layout> all = context_layouts();
   if (all.empty()) return;
-  const auto expected = trained(on({}, "recompute=none"), comm::single_mesh(), 20);
+  const auto expected = trained_alone(on({}, "recompute=none"), steps);
   for (const comm::Layout& l : all) {
     const comm::Mesh& mesh = test::mesh_of(l);
-    const auto once = trained(on(l, "recompute=full"), mesh, 20);
+    const auto once = trained(on(l, "recompute=full"), mesh, steps);
     expect_near(once, expected, 1e-6, l.str());
-    EXPECT_EQ(trained(on(l, "parallel.zero=1"), mesh, 20), once) << l.str() << ", ZeRO 1, twice";
-    expect_near(trained(on(l, "parallel.zero=2"), mesh, 20), once, 1e-6, l.str() + ", ZeRO 2");
+    EXPECT_EQ(trained(on(l, "parallel.zero=1"), mesh, steps), once) << l.str() << ", ZeRO 1, twice";
+    expect_near(trained(on(l, "parallel.zero=2"), mesh, steps), once, 1e-6, l.str() + ", ZeRO 2");
   }
 }
 
@@ -95,7 +96,7 @@ TEST_P(Contexts, HalvesFollowASingleRank) {
                        {exchange(), "train.global_batch_size=8", "train.micro_batch_size=2",
                         "precision=" + precision});
     };
-    const auto expected = trained(on({}), comm::single_mesh(), 5);
+    const auto expected = trained_alone(on({}), 5);
     for (const comm::Layout& l : context_layouts())
       expect_near(trained(on(l), test::mesh_of(l), 5), expected, 0.02, precision + " " + l.str());
   }
@@ -113,8 +114,7 @@ TEST_P(Contexts, CheckpointsContinueOnEveryLayout) {
   if (turns.empty()) return;
   const std::vector<comm::Layout> others = test::layouts();
   turns.insert(turns.end(), {others[others.size() / 2], turns.front(), others.back()});
-  const auto expected =
-      trained(on({}), comm::single_mesh(), static_cast<std::int64_t>(turns.size()));
+  const auto expected = trained_alone(on({}), std::ssize(turns));
   std::vector<config::Config> configs;
   for (const comm::Layout& l : turns) configs.push_back(on(l));
   test::expect_continued(configs, expected);

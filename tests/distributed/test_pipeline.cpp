@@ -6,7 +6,7 @@
 namespace tfm {
 namespace {
 
-using test::expect_near, test::job, test::trained;
+using test::expect_near, test::job, test::trained, test::trained_alone;
 
 const std::vector<test::ModelCase> kPipelines{
     {"family: decoder, n_layers: 9, dropout: 0.2", "type: tokens", 9},
@@ -82,7 +82,7 @@ TEST_P(Pipelines, OfLayersPerStageEqualASingleRank) {
                       "parallel.layers_per_stage=" + layers_per_stage});
   };
   const config::Config alone = on({}, "auto");
-  const auto expected = trained(alone, comm::single_mesh(), 3);
+  const auto expected = trained_alone(alone, 3);
   const auto all = pipelines(model);
   for (std::size_t i = 0; i < all.size(); ++i) {
     const int stages = all[i].layout.size(nn::kStageAxes) * all[i].stages_of_rank;
@@ -98,25 +98,25 @@ TEST_P(Pipelines, OfLayersPerStageEqualASingleRank) {
   }
 }
 
-TEST_P(Pipelines, TwentyStepsOnEveryLayout) {
+TEST_P(Pipelines, TrainAlikeOnEveryLayout) {
+  constexpr std::int64_t steps = 20;
   const test::ModelCase& model = kPipelines[GetParam()];
   const auto on = [&](const Pipeline& p, const std::string& more) {
     return config_of(model, p,
                      {"train.global_batch_size=8", "train.micro_batch_size=1", "optimizer.ema=0.5",
                       more, "parallel.replicas=1"});
   };
-  const comm::Mesh alone = comm::single_mesh();
-  const auto expected = trained(on({}, "recompute=none"), alone, 20);
+  const auto expected = trained_alone(on({}, "recompute=none"), steps);
   for (const Pipeline& p : pipelines(model)) {
     const comm::Mesh& mesh = test::mesh_of(p.layout);
-    const auto once = trained(on(p, "recompute=full"), mesh, 20);
+    const auto once = trained(on(p, "recompute=full"), mesh, steps);
     expect_near(once, expected, 1e-6, p.str());
-    EXPECT_EQ(trained(on(p, "recompute=none"), mesh, 20), once) << p.str() << ", twice";
+    EXPECT_EQ(trained(on(p, "recompute=none"), mesh, steps), once) << p.str() << ", twice";
     if (job().size() > 2 && p.layout.size(comm::kData) == 1) continue;  // ZeRO is as on two ranks
-    EXPECT_EQ(trained(on(p, "parallel.zero=1"), mesh, 20), once) << p.str() << ", ZeRO 1";
-    const auto summed = trained(on(p, "parallel.zero=2"), mesh, 20);
+    EXPECT_EQ(trained(on(p, "parallel.zero=1"), mesh, steps), once) << p.str() << ", ZeRO 1";
+    const auto summed = trained(on(p, "parallel.zero=2"), mesh, steps);
     expect_near(summed, once, 1e-6, p.str() + ", ZeRO 2");
-    EXPECT_EQ(trained(on(p, "parallel.zero=3"), mesh, 20), summed) << p.str() << ", ZeRO 3";
+    EXPECT_EQ(trained(on(p, "parallel.zero=3"), mesh, steps), summed) << p.str() << ", ZeRO 3";
   }
 }
 
@@ -128,7 +128,7 @@ TEST_P(Pipelines, HalvesFollowASingleRank) {
           kPipelines[GetParam()], p,
           {"train.global_batch_size=8", "train.micro_batch_size=1", "precision=" + precision});
     };
-    const auto expected = trained(on({}), comm::single_mesh(), 5);
+    const auto expected = trained_alone(on({}), 5);
     for (const Pipeline& p : pipelines(kPipelines[GetParam()]))
       expect_near(trained(on(p), test::mesh_of(p.layout), 5), expected, 0.02,
                   precision + " " + p.str());
@@ -148,7 +148,7 @@ TEST_P(Pipelines, CheckpointsContinueOnEveryLayout) {
   if (turns.empty()) return;
   const std::vector<comm::Layout> others = test::layouts();
   turns.insert(turns.end(), {{others[others.size() / 2]}, turns.front(), {others.back()}});
-  const auto expected = trained(on({}, "parallel.zero=0"), comm::single_mesh(), std::ssize(turns));
+  const auto expected = trained_alone(on({}, "parallel.zero=0"), std::ssize(turns));
   std::vector<config::Config> configs;
   for (std::size_t i = 0; i < turns.size(); ++i)
     configs.push_back(on(turns[i], "parallel.zero=" + std::to_string((i + GetParam()) % 4)));

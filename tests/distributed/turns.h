@@ -69,6 +69,14 @@ inline std::vector<double> trained(const config::Config& c, const comm::Mesh& me
   return all;
 }
 
+// The same of rank 0 alone, on every rank.
+inline std::vector<double> trained_alone(const config::Config& c, std::int64_t steps) {
+  std::vector<double> all(static_cast<std::size_t>(steps) + 2);
+  if (job().rank() == 0) all = trained(c, comm::single_mesh(), steps);
+  mesh_of({job().size(), 1}).world().broadcast({all.data(), DType::f64, {std::ssize(all)}}, 0);
+  return all;
+}
+
 inline void expect_near(const std::vector<double>& a, const std::vector<double>& b, double relative,
                         const std::string& where) {
   ASSERT_EQ(a.size(), b.size());
