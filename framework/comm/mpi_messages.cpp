@@ -1,0 +1,97 @@
+#include <cstring>
+
+#include "comm/mpi_state.h"
+
+namespace tfm::comm {
+namespace {
+
+// Messages between the ranks of a pipeline. A rank that waits in one also brings on the others that
+// it has under way.
+class Messages final : public Communicator {
+ public:
+  Messages(std::vector<int> ranks, int rank, std::shared_ptr<FlightRecorder> recorder,
+           MPI_Comm group, std::shared_ptr<MpiSession::State> session)
+      : ranks_(std::move(ranks)),
+        rank_(rank),
+        recorder_(std::move(recorder)),
+        group_(group),
+        session_(std::move(session)) {
+    session_->outboxes.insert(&sent_);
+  }
+  ~Messages() override {
+    session_->outboxes.erase(&sent_);
+    if (std::uncaught_exceptions() == 0)
+      for (auto& [channel, requests] : sent_)
+        MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE);
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(ranks_.size()); }
+  void all_reduce(Tensor, Collective) override { refuse(); }
+  void reduce_scatter(Tensor, Tensor) override { refuse(); }
+  void all_gather(Tensor, Tensor) override { refuse(); }
+  void ring_shift(Tensor, Tensor) override { refuse(); }
+  void broadcast(Tensor, int) override { refuse(); }
+  void barrier() override { refuse(); }
+  Ticket start(Collective, Tensor, Tensor) override { refuse(); }
+  void finish(Ticket) override { refuse(); }
+
+  void send(Tensor t, Tensor buffer, int to, int tag) override {
+    const Event event = begin(Collective::send, t, to);
+    Requests& requests = sent_[{to, tag}];
+    wait_for(requests);
+    if (buffer.data != t.data)
+      std::memcpy(buffer.data, t.data, static_cast<std::size_t>(t.bytes()));
+    each_piece(buffer, [&](char* data, int bytes) {
+      check_mpi(MPI_Isend(data, bytes, MPI_BYTE, to, tag, group_, &requests.emplace_back()),
+                "MPI_Isend");
+    });
+    recorder_->end(event);
+  }
+  void receive(Tensor t, int from, int tag) override {
+    const Event event = begin(Collective::receive, t, from);
+    Requests requests;
+    each_piece(t, [&](char* data, int bytes) {
+      check_mpi(MPI_Irecv(data, bytes, MPI_BYTE, from, tag, group_, &requests.emplace_back()),
+                "MPI_Irecv");
+    });
+    wait_for(requests);
+    recorder_->end(event);
+  }
+
+ private:
+  [[noreturn]] static void refuse() {
+    internal_error("the ranks of a pipeline exchange messages only");
+  }
+  template <class F>
+  static void each_piece(const Tensor& t, F&& f) {
+    constexpr std::int64_t kMost = 1 << 30;  // MPI counts with an int
+    for (std::int64_t at = 0; at < t.bytes(); at += kMost)
+      f(static_cast<char*>(t.data) + at, static_cast<int>(std::min(kMost, t.bytes() - at)));
+  }
+  Event begin(Collective op, const Tensor& t, int peer) {
+    const Event event =
+        recorder_->begin(Axis::pipeline, op, t.bytes(), ranks_[static_cast<std::size_t>(peer)]);
+    recorder_->wait(event);
+    return event;
+  }
+
+  std::vector<int> ranks_;  // of the job
+  int rank_;
+  std::shared_ptr<FlightRecorder> recorder_;
+  MPI_Comm group_;
+  std::shared_ptr<MpiSession::State> session_;
+  std::map<std::pair<int, int>, Requests> sent_;  // the last one, by receiver and tag
+};
+
+}  // namespace
+
+std::shared_ptr<Communicator> pipeline_messages(std::vector<int> ranks, int rank,
+                                                std::shared_ptr<FlightRecorder> recorder,
+                                                MPI_Comm group,
+                                                std::shared_ptr<MpiSession::State> session) {
+  return std::make_shared<Messages>(std::move(ranks), rank, std::move(recorder), group,
+                                    std::move(session));
+}
+
+}  // namespace tfm::comm

@@ -1,0 +1,149 @@
+#pragma once
+// What the files of the MPI transport share: the state of a session, and what makes its groups.
+#include <mpi.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <exception>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "comm/flight_recorder.h"
+#include "comm/mpi.h"
+
+namespace tfm::comm {
+
+// Throws if an MPI function did not succeed.
+inline void check_mpi(int code, const char* operation) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0, rank = -1;
+  MPI_Error_string(code, text, &length);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  throw Error(ExitCode::environment, std::string(operation) + " failed on rank " +
+                                         std::to_string(rank) + ": " +
+                                         std::string(text, static_cast<std::size_t>(length)));
+}
+
+using Requests = std::vector<MPI_Request>;
+
+// Whether all have arrived; they are forgotten then.
+inline bool all_done(Requests& requests) {
+  int done = 0;
+  check_mpi(
+      MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE),
+      "MPI_Testall");
+  if (done) requests.clear();
+  return done != 0;
+}
+
+struct MpiSession::State {
+  int rank = 0, size = 1;
+  MPI_Comm node = MPI_COMM_NULL;
+  int local_rank = 0, local_size = 1;
+  std::vector<MPI_Comm> groups;
+  std::vector<MPI_Win> windows;
+  std::set<std::map<std::pair<int, int>, Requests>*> outboxes;  // of Messages
+
+  // MPI may need the sender's calls for a long message to arrive.
+  bool bring_on_messages() {
+    bool under_way = false;
+    for (auto* outbox : outboxes)
+      for (auto& [channel, requests] : *outbox)
+        under_way |= !requests.empty() && !all_done(requests);
+    return under_way;
+  }
+
+  State() {
+    int started = 0, provided = 0;
+    check_mpi(MPI_Initialized(&started), "MPI_Initialized");
+    TFM_CHECK(!started, "one MpiSession per process");
+    // Open MPI polls in blocking calls; this makes it yield between polls.
+    setenv("OMPI_MCA_mpi_yield_when_idle", "1", /*overwrite=*/0);
+    check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+    check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
+              "MPI_Comm_set_errhandler");
+    check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
+    check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
+    node = split_node(MPI_COMM_WORLD);
+    check_mpi(MPI_Comm_rank(node, &local_rank), "MPI_Comm_rank");
+    check_mpi(MPI_Comm_size(node, &local_size), "MPI_Comm_size");
+  }
+
+  ~State() {
+    if (size > 1 && std::uncaught_exceptions() > 0) return;
+    for (MPI_Win& w : windows) {
+      MPI_Win_unlock_all(w);
+      MPI_Win_free(&w);
+    }
+    for (MPI_Comm& g : groups) MPI_Comm_free(&g);
+    MPI_Finalize();
+  }
+
+  MPI_Comm keep(MPI_Comm group) {
+    check_mpi(MPI_Comm_set_errhandler(group, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    groups.push_back(group);
+    return group;
+  }
+
+  MPI_Comm split(int color, int key) {
+    MPI_Comm group = MPI_COMM_NULL;
+    check_mpi(MPI_Comm_split(MPI_COMM_WORLD, color, key, &group), "MPI_Comm_split");
+    return keep(group);
+  }
+
+  MPI_Comm split_node(MPI_Comm parent) {
+    MPI_Comm group = MPI_COMM_NULL;
+    check_mpi(MPI_Comm_split_type(parent, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &group),
+              "MPI_Comm_split_type");
+    return keep(group);
+  }
+
+  // Every rank of this node can have a core of its own.
+  bool cores_suffice() const {
+    std::array<cpu_set_t, 16> mask{};  // the kernel's most: 16384
+    if (sched_getaffinity(0, sizeof mask, mask.data()) != 0) mask = {};
+    check_mpi(MPI_Allreduce(MPI_IN_PLACE, mask.data(), sizeof mask, MPI_BYTE, MPI_BOR, node),
+              "MPI_Allreduce");
+    return local_size <= CPU_COUNT_S(sizeof mask, mask.data());
+  }
+
+  // Memory that all ranks of `group` see at their own addresses.
+  char* share(MPI_Comm group, std::int64_t bytes) {
+    int rank = 0, unit = 1;
+    check_mpi(MPI_Comm_rank(group, &rank), "MPI_Comm_rank");
+    void* memory = nullptr;
+    MPI_Win window = MPI_WIN_NULL;
+    MPI_Aint size = rank == 0 ? bytes + 64 : 0;
+    check_mpi(MPI_Win_allocate_shared(size, 1, MPI_INFO_NULL, group, &memory, &window),
+              "MPI_Win_allocate_shared");
+    check_mpi(MPI_Win_shared_query(window, 0, &size, &unit, &memory), "MPI_Win_shared_query");
+    check_mpi(MPI_Win_lock_all(MPI_MODE_NOCHECK, window), "MPI_Win_lock_all");
+    windows.push_back(window);
+    // The implementations place the pages alike in all processes, so all round up alike.
+    return reinterpret_cast<char*>((reinterpret_cast<std::uintptr_t>(memory) + 63) / 64 * 64);
+  }
+};
+
+// Returns control to other processes until all have arrived.
+inline void wait_for(Requests& requests) {
+  for (int tries = 0; !all_done(requests); ++tries)
+    tries < 1000 ? static_cast<void>(sched_yield()) : static_cast<void>(usleep(50));
+}
+
+// Collectives over a group of any hosts, made of messages.
+std::shared_ptr<Communicator> message_collectives(int rank, int size, AxisSet axes,
+                                                  std::shared_ptr<FlightRecorder> recorder,
+                                                  MPI_Comm group,
+                                                  std::shared_ptr<MpiSession::State> session);
+// Messages between the ranks of a pipeline, which are `ranks` of the job.
+std::shared_ptr<Communicator> pipeline_messages(std::vector<int> ranks, int rank,
+                                                std::shared_ptr<FlightRecorder> recorder,
+                                                MPI_Comm group,
+                                                std::shared_ptr<MpiSession::State> session);
+
+}  // namespace tfm::comm
