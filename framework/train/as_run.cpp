@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "comm/consensus.h"
+#include "train/as_run_bounds.h"
 #include "train/engine_state.h"
 #include "train/reference_step.h"
 #include "train/replicas.h"
@@ -20,10 +21,7 @@ constexpr double kGrids[] = {1, 1.1892, 1.6818};  // ReferenceStep::Grid::scale
 constexpr double kKinks = 2;  // rounding units: how near to 0 an input of relu may have either sign
 constexpr double kVectorNoise = 0.1;  // added to biases and gains
 constexpr double kMostRate = 1e-2;
-constexpr double kUnit = 0x1p-23;     // of fp32
-constexpr double kSumUnit = 0x1p-20;  // of fp32 sums over ranks and micro-batches, relative
-constexpr double kLeastPart = 1e-6;   // of the gradient's norm
-constexpr int kOverflows = 40;        // steps that fp16's loss scale may take to settle
+constexpr int kOverflows = 40;  // steps that fp16's loss scale may take to settle
 
 double square_sum(const double* x, std::int64_t n) {
   return std::transform_reduce(x, x + n, 0.0, std::plus<>(), [](double v) { return v * v; });
@@ -54,41 +52,6 @@ struct Owned {
     return all;
   }
 };
-
-// Squares of norms of one part.
-struct PartNorms {
-  double reference = 0, plain = 0, run = 0;  // over this rank's elements
-  double whole_plain = 0, kinks = 0;
-  std::int64_t elements = 0, whole_elements = 0;
-};
-
-// The worst part over all ranks, of the error and bound of each of a rank's slices. `place`: of
-// these among the parts of the whole model.
-Finding worst_part(const std::string& check, const comm::Mesh& mesh,
-                   const std::vector<nn::PartSlice>& parts, const std::vector<std::size_t>& place,
-                   const std::vector<double>& error, const std::vector<double>& bound) {
-  const std::size_t n = parts.size(), world = static_cast<std::size_t>(mesh.layout.world());
-  std::vector<double> mine(2 * n), all(2 * n * world);
-  for (std::size_t i = 0; i < place.size(); ++i) {
-    mine[2 * place[i]] =
-        std::isfinite(error[i]) ? error[i] : std::numeric_limits<double>::infinity();
-    mine[2 * place[i] + 1] = bound[i];
-  }
-  mesh.world().all_gather({mine.data(), DType::f64, {std::ssize(mine)}},
-                          {all.data(), DType::f64, {std::ssize(all)}});
-  const auto ratio = [&](std::size_t r, std::size_t i) {
-    const double e = all[(r * n + i) * 2], b = all[(r * n + i) * 2 + 1];
-    return e == 0 ? 0 : b == 0 ? std::numeric_limits<double>::infinity() : e / b;
-  };
-  std::size_t rank = 0, part = 0;
-  for (std::size_t r = 0; r < world; ++r)
-    for (std::size_t i = 0; i < n; ++i)
-      if (ratio(r, i) > ratio(rank, part)) rank = r, part = i;
-  Finding f{check, parts[part].name, all[(rank * n + part) * 2], all[(rank * n + part) * 2 + 1]};
-  for (std::size_t r = 0; r < world; ++r)
-    if (ratio(r, part) > 1) f.ranks.push_back(static_cast<int>(r));
-  return f;
-}
 
 class AsRun {
  public:
@@ -212,9 +175,8 @@ class AsRun {
     return whole;
   }
 
-  Finding worst(const std::string& check, const std::vector<double>& error,
-                const std::vector<double>& bound) const {
-    return worst_part(check, mesh_, reference_.parameters().slices(), place_, error, bound);
+  Finding worst(const std::string& check, const std::vector<Deviation>& deviations) const {
+    return worst_part(check, mesh_, reference_.parameters().slices(), place_, deviations);
   }
 
   // Squares of the difference of two whole parts: all of it, and over this rank's elements.
@@ -297,7 +259,7 @@ class AsRun {
                          loss_scale / loss_scale;
       }
     }
-    std::vector<double> error, bound;
+    std::vector<Deviation> deviations;
     for (std::size_t i = 0; i < slices_.size(); ++i) {
       PartNorms& n = parts[i];
       const double* expected = exact.data() + single[place_[i]].offset;
@@ -312,60 +274,33 @@ class AsRun {
         return square_sum(mine.data() + first, count);
       });
       n.elements = owned_.elements(i), n.whole_elements = p.full.elements();
-      const double share = static_cast<double>(n.elements) / static_cast<double>(n.whole_elements);
-      // Of parts whose exact gradient is zero (a key's bias), relative to the whole gradient.
-      const double size = std::max({std::sqrt(n.reference), kLeastPart * norm, 1e-300});
-      error.push_back(std::sqrt(n.run) / size);
-      const double plain = std::sqrt(std::max(n.plain, n.whole_plain * share));
-      bound.push_back(std::max(kGradientFactor * plain, std::sqrt(n.kinks)) / size + kSumUnit);
+      deviations.push_back(of_gradient(n, norm));
     }
     number("loss" + of, run.losses[0], loss, plain_loss, kResultFactor);
     number("gradient norm" + of, run.norms[0], norm, plain_norm, kGradientFactor);
-    all_.push_back(worst("gradient" + of, error, bound));
+    all_.push_back(worst("gradient" + of, deviations));
   }
 
   // The first update is a function of the weight and of its gradient alone.
   void update(const Parts& before, const Parts& sums, double norm, double lr) {
-    const config::OptimizerConfig& o = config_.optimizer;
-    const double clip = o.grad_clip > 0 ? std::min(1.0, o.grad_clip / (norm + 1e-6)) : 1;
     const Parts after = local_weights();
-    // `rounding`: of the gradient, relative to the terms that it is the sum of.
-    const auto expected = [&](double w, double g, bool decays, double rounding) {
-      const bool coupled = decays && o.type != config::OptimizerType::adamw;
-      const double own = g * clip, pull = coupled ? w * o.weight_decay : 0;
-      g = own + pull + rounding * (std::abs(own) + std::abs(pull));
-      if (o.type == config::OptimizerType::sgd) return w - lr * g;
-      return w * (coupled || !decays ? 1 : 1 - lr * o.weight_decay) -
-             lr * g / (std::abs(g) + o.eps);
-    };
-    std::vector<double> error, bound;
+    std::vector<Deviation> deviations;
     for (std::size_t i = 0; i < slices_.size(); ++i) {
-      const bool decays = engine_->model().parameters().spec(slices_[i].parameter).decay;
-      double most = 0, room = 0;
+      FirstUpdate part(config_.optimizer, norm, lr,
+                       engine_->model().parameters().spec(slices_[i].parameter).decay);
       for (const auto& [begin, end] : owned_.ranges[i])
-        for (auto k = static_cast<std::size_t>(begin); k < static_cast<std::size_t>(end); ++k) {
-          const double before_k = before[i][k], g = sums[i][k],
-                       w = expected(before_k, g, decays, 0);
-          most += (after[i][k] - w) * (after[i][k] - w);
-          // Of the weight, of a step that is made of a dozen roundings, and of its gradient, of
-          // which Adam's step is a steep function near zero.
-          const double gradient = expected(before_k, g, decays, 4 * kUnit) -
-                                  expected(before_k, g, decays, -4 * kUnit),
-                       step = 12 * kUnit * (std::abs(w - before_k) + lr);
-          room += std::pow(kUnit * std::abs(w) + step + std::abs(gradient), 2);
-        }
-      const double size =
-          std::max(std::sqrt(square_sum(before[i].data(), std::ssize(before[i]))), 1e-300);
-      error.push_back(std::sqrt(most) / size);
-      bound.push_back(std::sqrt(room) / size);
+        for (auto k = static_cast<std::size_t>(begin); k < static_cast<std::size_t>(end); ++k)
+          part.add(before[i][k], sums[i][k], after[i][k]);
+      deviations.push_back(
+          part.deviation(std::sqrt(square_sum(before[i].data(), std::ssize(before[i])))));
     }
-    all_.push_back(worst("update of step 1", error, bound));
+    all_.push_back(worst("update of step 1", deviations));
   }
 
   // 16-bit weights are their fp32 masters, rounded.
   void copies() {
     const Parts master = local_weights(), copy = local_parameters();
-    std::vector<double> error, bound(slices_.size());
+    std::vector<Deviation> deviations;
     for (std::size_t i = 0; i < slices_.size(); ++i) {
       double wrong = 0;
       for (const auto& [begin, end] : owned_.ranges[i])
@@ -375,9 +310,9 @@ class AsRun {
               engine_->plan().dtype == DType::bf16 ? float(split_weight(w).rounded) : float(f16(w));
           wrong = std::max(wrong, std::abs(copy[i][k] - rounded));
         }
-      error.push_back(wrong);
+      deviations.push_back({wrong, 0});
     }
-    all_.push_back(worst("16-bit copies of weights", error, bound));
+    all_.push_back(worst("16-bit copies of weights", deviations));
   }
 
   void replicas() {
@@ -409,16 +344,16 @@ class AsRun {
     const auto [other, other_loss] =
         first(none ? config::Recompute::full : config::Recompute::none);
     const auto [mine, loss] = first(config_.recompute);
-    std::vector<double> error, bound(slices_.size());
+    std::vector<Deviation> deviations;
     for (std::size_t i = 0; i < slices_.size(); ++i) {
       double most = loss == other_loss ? 0 : std::abs(loss - other_loss);
       for (const auto& [begin, end] : owned_.ranges[i])
         for (auto k = static_cast<std::size_t>(begin); k < static_cast<std::size_t>(end); ++k)
           if (mine[i][k] != other[i][k] && !(std::isnan(mine[i][k]) && std::isnan(other[i][k])))
             most = std::max(most, std::abs(mine[i][k] - other[i][k]));
-      error.push_back(most);
+      deviations.push_back({most, 0});
     }
-    all_.push_back(worst("recompute on vs. off", error, bound));
+    all_.push_back(worst("recompute on vs. off", deviations));
   }
 
   const config::Config& config_;

@@ -1,0 +1,85 @@
+#include "train/as_run_bounds.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "train/as_run.h"
+
+namespace tfm::train {
+namespace {
+
+constexpr double kUnit = 0x1p-23;     // of fp32
+constexpr double kSumUnit = 0x1p-20;  // of fp32 sums over ranks and micro-batches, relative
+constexpr double kLeastPart = 1e-6;   // of the gradient's norm
+
+}  // namespace
+
+Deviation of_gradient(const PartNorms& n, double norm) {
+  const double share = static_cast<double>(n.elements) / static_cast<double>(n.whole_elements);
+  // Of parts whose exact gradient is zero (a key's bias), relative to the whole gradient.
+  const double size = std::max({std::sqrt(n.reference), kLeastPart * norm, 1e-300});
+  const double plain = std::sqrt(std::max(n.plain, n.whole_plain * share));
+  return {std::sqrt(n.run) / size,
+          std::max(kGradientFactor * plain, std::sqrt(n.kinks)) / size + kSumUnit};
+}
+
+FirstUpdate::FirstUpdate(const config::OptimizerConfig& optimizer, double norm, double lr,
+                         bool decays)
+    : optimizer_(optimizer),
+      clip_(optimizer.grad_clip > 0 ? std::min(1.0, optimizer.grad_clip / (norm + 1e-6)) : 1),
+      lr_(lr),
+      decays_(decays) {}
+
+double FirstUpdate::expected(double w, double gradient, double rounding) const {
+  const config::OptimizerConfig& o = optimizer_;
+  const bool coupled = decays_ && o.type != config::OptimizerType::adamw;
+  const double own = gradient * clip_, pull = coupled ? w * o.weight_decay : 0;
+  const double g = own + pull + rounding * (std::abs(own) + std::abs(pull));
+  if (o.type == config::OptimizerType::sgd) return w - lr_ * g;
+  return w * (coupled || !decays_ ? 1 : 1 - lr_ * o.weight_decay) - lr_ * g / (std::abs(g) + o.eps);
+}
+
+void FirstUpdate::add(double before, double gradient, double after) {
+  const double w = expected(before, gradient, 0);
+  error_ += (after - w) * (after - w);
+  // Of the weight, of a step that is made of a dozen roundings, and of its gradient, of which
+  // Adam's step is a steep function near zero.
+  const double steep =
+      expected(before, gradient, 4 * kUnit) - expected(before, gradient, -4 * kUnit);
+  const double step = 12 * kUnit * (std::abs(w - before) + lr_);
+  bound_ += std::pow(kUnit * std::abs(w) + step + std::abs(steep), 2);
+}
+
+Deviation FirstUpdate::deviation(double norm_of_weights) const {
+  const double size = std::max(norm_of_weights, 1e-300);
+  return {std::sqrt(error_) / size, std::sqrt(bound_) / size};
+}
+
+Finding worst_part(const std::string& check, const comm::Mesh& mesh,
+                   const std::vector<nn::PartSlice>& parts, const std::vector<std::size_t>& place,
+                   const std::vector<Deviation>& deviations) {
+  const std::size_t n = parts.size(), world = static_cast<std::size_t>(mesh.layout.world());
+  std::vector<double> mine(2 * n), all(2 * n * world);
+  for (std::size_t i = 0; i < place.size(); ++i) {
+    const auto [error, bound] = deviations[i];
+    mine[2 * place[i]] = std::isfinite(error) ? error : std::numeric_limits<double>::infinity();
+    mine[2 * place[i] + 1] = bound;
+  }
+  mesh.world().all_gather({mine.data(), DType::f64, {std::ssize(mine)}},
+                          {all.data(), DType::f64, {std::ssize(all)}});
+  const auto ratio = [&](std::size_t r, std::size_t i) {
+    const double e = all[(r * n + i) * 2], b = all[(r * n + i) * 2 + 1];
+    return e == 0 ? 0 : b == 0 ? std::numeric_limits<double>::infinity() : e / b;
+  };
+  std::size_t rank = 0, part = 0;
+  for (std::size_t r = 0; r < world; ++r)
+    for (std::size_t i = 0; i < n; ++i)
+      if (ratio(r, i) > ratio(rank, part)) rank = r, part = i;
+  Finding f{check, parts[part].name, all[(rank * n + part) * 2], all[(rank * n + part) * 2 + 1]};
+  for (std::size_t r = 0; r < world; ++r)
+    if (ratio(r, part) > 1) f.ranks.push_back(static_cast<int>(r));
+  return f;
+}
+
+}  // namespace tfm::train
