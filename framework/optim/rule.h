@@ -59,6 +59,12 @@ struct PartState {
   std::int64_t offset = 0;  // in the state buffer, filled by shard_layout()
 };
 
+// Whole parts that the ranks which share a layer out take at once, one each.
+struct PartRound {
+  std::vector<int> parts;     // by rank; -1: none
+  std::int64_t elements = 0;  // of the largest
+};
+
 // What a rank updates, and where its state lies.
 struct ShardLayout {
   std::vector<StateRange> ranges;
@@ -71,6 +77,7 @@ struct ShardLayout {
   };
   std::vector<ElementState> states;
   std::vector<PartState> part_states;
+  std::vector<PartRound> rounds;    // of the rule
   std::int64_t state_elements = 0;  // of the state buffer
 };
 
@@ -120,6 +127,9 @@ class Rule {
   virtual std::vector<ParameterGroup> groups() const = 0;
   virtual int group_of(const nn::ParameterSpec&) const { return 0; }
   virtual std::vector<PartState> part_states(const nn::ParameterSet&) const { return {}; }
+  virtual std::vector<PartRound> rounds(const nn::ParameterSet&, const comm::Layout&) const {
+    return {};
+  }
   // Of update `update`, counted from 1, at rate `lr`. The decay of the average is not the rule's.
   virtual UpdateNumbers numbers(std::int64_t update, double lr) const = 0;
   // Bytes of FlatBuffers::workspace, and what an update exchanges; `dtype`: of the gradients.

@@ -104,6 +104,7 @@ class Builder {
         layout_.states.push_back({name, static_cast<int>(g), at});
         at += groups_.size() == 1 ? elements : most[g];
       }
+    layout_.rounds = rule_.rounds(parameters_, mesh_.layout);
     layout_.part_states = rule_.part_states(parameters_);
     for (PartState& s : layout_.part_states) {
       s.offset = at;

@@ -23,20 +23,16 @@ namespace {
 constexpr int kMatrices = 1;  // the group of the matrices
 constexpr double kLeastNorm = 1e-7;
 
-// The matrices that the ranks take at once.
-struct Round {
-  std::vector<int> parts;     // by rank; -1: none
-  std::int64_t elements = 0;  // of the largest
-  std::int64_t window() const {
-    return round_up(ceil_div(elements, std::ssize(parts)), nn::ParameterSet::kGranule);
-  }
-  // f(first, count) for each window.
-  template <class F>
-  void each_window(F&& f) const {
-    for (std::int64_t first = 0; first < elements; first += window())
-      f(first, std::min(window(), elements - first));
-  }
-};
+// A round exchanges as many elements of each of its matrices at once.
+std::int64_t window(const PartRound& r) {
+  return round_up(ceil_div(r.elements, std::ssize(r.parts)), nn::ParameterSet::kGranule);
+}
+// f(first, count) for each window.
+template <class F>
+void each_window(const PartRound& r, F&& f) {
+  for (std::int64_t first = 0; first < r.elements; first += window(r))
+    f(first, std::min(window(r), r.elements - first));
+}
 
 std::int64_t elements_of(const nn::ParameterSet& p, int part) {
   return p.slices()[static_cast<std::size_t>(part)].full.elements();
@@ -44,28 +40,6 @@ std::int64_t elements_of(const nn::ParameterSet& p, int part) {
 std::int64_t short_side(const nn::ParameterSet& p, int part) {
   const Shape& full = p.slices()[static_cast<std::size_t>(part)].full;
   return std::min(full[0], full[1]);
-}
-
-// Ranks take turns at having the largest.
-std::vector<Round> rounds_of(const nn::ParameterSet& parameters, int ranks) {
-  std::vector<int> parts;
-  for (int p = 0; p < static_cast<int>(parameters.slices().size()); ++p)
-    if (parameters.spec(parameters.slices()[static_cast<std::size_t>(p)].parameter).hidden)
-      parts.push_back(p);
-  std::ranges::stable_sort(parts, std::greater{},
-                           [&](int p) { return elements_of(parameters, p); });
-  std::vector<Round> rounds;
-  for (std::size_t first = 0; first < parts.size(); first += static_cast<std::size_t>(ranks)) {
-    Round round{.parts = std::vector<int>(static_cast<std::size_t>(ranks), -1),
-                .elements = elements_of(parameters, parts[first])};
-    std::copy(parts.begin() + static_cast<std::ptrdiff_t>(first),
-              parts.begin() + static_cast<std::ptrdiff_t>(
-                                  std::min(parts.size(), first + static_cast<std::size_t>(ranks))),
-              round.parts.begin());
-    if (rounds.size() % 2 == 1) std::ranges::reverse(round.parts);
-    rounds.push_back(std::move(round));
-  }
-  return rounds;
 }
 
 // Newton-Schulz: a polynomial that brings the singular values of x near 1, `steps` times.
@@ -126,18 +100,41 @@ class Muon final : public Rule {
 
   std::vector<ParameterGroup> groups() const override { return {kAdamGroup, {{"muon.momentum"}}}; }
   int group_of(const nn::ParameterSpec& spec) const override { return spec.hidden ? kMatrices : 0; }
+  // Ranks take turns at having the largest.
+  std::vector<PartRound> rounds(const nn::ParameterSet& parameters,
+                                const comm::Layout& layout) const override {
+    const int ranks = layout.size(layout.stage());
+    std::vector<int> parts;
+    for (int p = 0; p < static_cast<int>(parameters.slices().size()); ++p)
+      if (parameters.spec(parameters.slices()[static_cast<std::size_t>(p)].parameter).hidden)
+        parts.push_back(p);
+    std::ranges::stable_sort(parts, std::greater{},
+                             [&](int p) { return elements_of(parameters, p); });
+    std::vector<PartRound> rounds;
+    for (std::size_t first = 0; first < parts.size(); first += static_cast<std::size_t>(ranks)) {
+      PartRound round{.parts = std::vector<int>(static_cast<std::size_t>(ranks), -1),
+                      .elements = elements_of(parameters, parts[first])};
+      std::copy(parts.begin() + static_cast<std::ptrdiff_t>(first),
+                parts.begin() + static_cast<std::ptrdiff_t>(std::min(
+                                    parts.size(), first + static_cast<std::size_t>(ranks))),
+                round.parts.begin());
+      if (rounds.size() % 2 == 1) std::ranges::reverse(round.parts);
+      rounds.push_back(std::move(round));
+    }
+    return rounds;
+  }
   UpdateNumbers numbers(std::int64_t update, double lr) const override {
     return adam_numbers(config_, update, lr);
   }
   std::int64_t workspace_bytes(const nn::ParameterSet& parameters, const comm::Layout& layout,
                                DType dtype) const override {
     std::int64_t most = 0;
-    for (const Round& r : rounds_of(parameters, layout.size(layout.stage()))) {
+    for (const PartRound& r : rounds(parameters, layout)) {
       std::int64_t side = 0;
       for (const int p : r.parts)
         if (p >= 0) side = std::max(side, short_side(parameters, p));
       most = std::max(most,
-                      layout.size(layout.stage()) * r.window() + 2 * r.elements + 2 * side * side);
+                      layout.size(layout.stage()) * window(r) + 2 * r.elements + 2 * side * side);
     }
     return most * static_cast<std::int64_t>(size_of(dtype));
   }
@@ -145,10 +142,10 @@ class Muon final : public Rule {
                                                 const comm::Layout& layout,
                                                 DType dtype) const override {
     std::vector<comm::CollectiveCall> all;
-    for (const Round& r : rounds_of(parameters, layout.size(layout.stage())))
+    for (const PartRound& r : rounds(parameters, layout))
       for (const comm::Collective kind :
            {comm::Collective::reduce_scatter, comm::Collective::all_gather})
-        r.each_window([&](std::int64_t, std::int64_t count) {
+        each_window(r, [&](std::int64_t, std::int64_t count) {
           all.push_back(
               {kind, layout.stage(),
                layout.size(layout.stage()) * count * static_cast<std::int64_t>(size_of(dtype))});
@@ -159,7 +156,7 @@ class Muon final : public Rule {
   std::vector<graph::Work::Product> products(const nn::ParameterSet& parameters,
                                              const comm::Layout& layout) const override {
     std::vector<graph::Work::Product> all;
-    for (const Round& r : rounds_of(parameters, layout.size(layout.stage()))) {
+    for (const PartRound& r : rounds(parameters, layout)) {
       const int part = *std::ranges::find_if(
           r.parts, [&](int p) { return p >= 0 && elements_of(parameters, p) == r.elements; });
       const std::int64_t side = short_side(parameters, part), other = r.elements / side,
@@ -186,8 +183,7 @@ class Muon final : public Rule {
         part_elements<P>(u, [](const PartRange& r) { return r.group == kMatrices; });
     kernels::momentum(stream, kernels::MomentumArgs<T, P>{matrices, config_.muon.momentum,
                                                           config_.muon.nesterov, u.outcome});
-    for (const Round& round : rounds_of(u.parameters, u.mesh.stage().size()))
-      orthogonalize_round<T>(stream, u, round);
+    for (const PartRound& round : u.shards.rounds) orthogonalize_round<T>(stream, u, round);
     const kernels::MatrixRate rate{config_.muon.lr / config_.lr, config_.weight_decay,
                                    config_.muon.adjust_lr == config::AdjustLr::match_rms_adamw};
     kernels::descend(stream, kernels::DescendArgs<kernels::MatrixRate, T, P>{matrices, rate,
@@ -196,12 +192,12 @@ class Muon final : public Rule {
 
   // In place of the gradients.
   template <class T, class Stream>
-  void orthogonalize_round(Stream& stream, const Update& u, const Round& round) const {
+  void orthogonalize_round(Stream& stream, const Update& u, const PartRound& round) const {
     const std::int64_t ranks = std::ssize(round.parts), rank = u.mesh.stage().rank();
-    T *const all = static_cast<T*>(u.flat.workspace), *const own = all + ranks * round.window(),
+    T *const all = static_cast<T*>(u.flat.workspace), *const own = all + ranks * window(round),
              *const rest = own + round.elements;
     const auto tensor = [](T* data, std::int64_t n) { return Tensor{data, dtype_of<T>, {n}}; };
-    round.each_window([&](std::int64_t first, std::int64_t count) {
+    each_window(round, [&](std::int64_t first, std::int64_t count) {
       kernels::fill(stream, kernels::FillArgs<T>{ranks * count, T(0), all});
       each_piece(u, round, first, count, [&](const PartRange& r, const Piece& p) {
         if (r.counted)
@@ -213,7 +209,7 @@ class Muon final : public Rule {
       const Shape& full = u.parameters.slices()[static_cast<std::size_t>(part)].full;
       orthogonalize(stream, own, full[0], full[1], config_.muon.ns_steps, rest);
     }
-    round.each_window([&](std::int64_t first, std::int64_t count) {
+    each_window(round, [&](std::int64_t first, std::int64_t count) {
       u.calls->next(tensor(own + first, count), tensor(all, ranks * count));
       each_piece(u, round, first, count, [&](const PartRange& r, const Piece& p) {
         copy(stream, p, all + p.other, p.other_stride, u.gradients<T>(r) + p.own, p.own_stride);
@@ -240,7 +236,7 @@ class Muon final : public Rule {
   // f(range, piece) for this rank's elements of the round's matrices within [first, first +
   // window).
   template <class F>
-  static void each_piece(const Update& u, const Round& round, std::int64_t first,
+  static void each_piece(const Update& u, const PartRound& round, std::int64_t first,
                          std::int64_t window, F&& f) {
     for (const PartRange& r : u.shards.parts) {
       const auto rank = std::ranges::find(round.parts, r.part);
