@@ -9,7 +9,7 @@
 #include "inference/initial_weights.h"
 #include "inference/loaded_model.h"
 #include "io/safetensors.h"
-#include "launch/support/program.h"
+#include "launch/support/device_choice.h"
 #include "models/registry.h"
 #include "train/engine.h"
 
@@ -243,8 +243,9 @@ int run(int argc, char** argv) {
   if (!args.has("--batch") || !args.has("--out"))
     throw Error(ExitCode::usage, "expected --batch and --out; see --help");
   const std::string dir = inference::checkpoint_path(args.only("model directory"));
-  const launch::Launch launch;
+  launch::Launch launch;
   config::Config config = probe_config(dir, args.overrides(), launch.ranks);
+  launch::choose_device(launch, config);
   launch.check_same(config);
   const ProbeBatch batch = read_batch(args.get("--batch"), config.model);
   config.train.seq_len = std::max(batch.shape.length, batch.shape.source_length);

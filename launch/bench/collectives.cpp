@@ -8,6 +8,7 @@
 #include "config/yaml.h"
 #include "launch/bench/bench.h"
 #include "launch/bench/rates.h"
+#include "launch/support/device_choice.h"
 #include "plan/device_file.h"
 
 namespace tfm::launch {
@@ -111,7 +112,8 @@ int bench_collectives(const Arguments& args) {
     throw Error(ExitCode::usage, "--device '" + device + "': expected cpu or cuda");
   config.device = *kind;
   const std::vector<std::int64_t> all = sizes(args.get("--bytes", "64Ki,1Mi,16Mi,64Mi"));
-  const Launch launch;
+  Launch launch;
+  choose_device(launch, config);
   CollectiveBench bench(launch, launch.device(config));
   Json results{{"ranks", bench.ranks()}, {"device", device}, {"results", Json::array()}};
   std::vector<Bar> bars;

@@ -6,6 +6,7 @@
 #include "launch/bench/rates.h"
 #include "launch/support/automatic.h"
 #include "launch/support/control_group.h"
+#include "launch/support/device_choice.h"
 #include "models/registry.h"
 #include "plan/device_file.h"
 #include "plan/prediction.h"
@@ -17,11 +18,16 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Default model without a file: GPT-2 124M, cut to one or two seconds on a CPU, or less on a GPU.
-config::Config configuration(const Arguments& args) {
+config::Config configuration(const Arguments& args, Launch& launch) {
   if (args.positional().size() > 1)
     throw Error(ExitCode::usage,
                 "expected: tfm-bench kernels [CONFIG.yaml] [section.key=value ...]");
-  if (!args.positional().empty()) return load_config(args.positional()[0], args.overrides());
+  const auto on_device = [&](config::Config c) {
+    choose_device(launch, c);
+    return c;
+  };
+  if (!args.positional().empty())
+    return on_device(load_config(args.positional()[0], args.overrides()));
   const auto gpt2 = [&](const std::string& length, const std::string& batch,
                         const std::string& precision) {
     return config::parse_config(
@@ -30,8 +36,11 @@ config::Config configuration(const Arguments& args) {
             ", micro_batch_size: " + batch + "}\ndata: {train: {type: tokens, path: none.bin}}\n",
         "the built-in configuration", args.overrides());
   };
-  const config::Config c = gpt2("256", "4", "fp32");
-  return c.device == config::DeviceKind::cuda ? gpt2("1024", "16", "bf16") : c;
+  const config::Config c = on_device(gpt2("256", "4", "fp32"));
+  if (c.device != config::DeviceKind::cuda) return c;
+  config::Config larger = gpt2("1024", "16", "bf16");
+  larger.device = c.device;
+  return larger;
 }
 
 class KernelBench {
@@ -147,11 +156,11 @@ void write_device(const std::string& path, KernelBench& bench, const Launch& lau
 }  // namespace
 
 int bench_kernels(const Arguments& args) {
-  config::Config config = configuration(args);
-  const Launch launch;
+  Launch launch;
   if (launch.ranks > 1)
     throw Error(ExitCode::usage,
                 "tfm-bench kernels measures a single rank; start it without mpirun");
+  config::Config config = configuration(args, launch);
   config::resolve_for_ranks(config, 1);
   KernelBench bench(config, launch);
   const plan::DeviceModel& m = bench.model();
