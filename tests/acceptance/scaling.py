@@ -86,8 +86,9 @@ def predict_gpus(bin_dir):
             command = [bin_dir / "tfm-plan", ROOT / f"configs/{name}.yaml", "--ranks", str(ranks), "--device", GPU, "--suggest", "--json"]
             plan = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
             configured, best = plan["as_configured"], plan["suggestions"][0]
-            found.setdefault(name, []).append({"ranks": ranks, "configured": configured["tokens_per_second"] if configured and configured["fits"] else None,
-                                               "fastest": best["tokens_per_second"], "overrides": best["overrides"]})
+            as_configured = configured["tokens_per_second"] if configured and configured["fits"] else None
+            found.setdefault(name, []).append({"ranks": ranks, "configured": as_configured, "fastest": best["tokens_per_second"],
+                                               "overrides": best["overrides"]})
     return found
 
 
@@ -109,13 +110,15 @@ class Summary:
     def row(self):
         spread = lambda values, form: f"{statistics.median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
         times = [spread([1e3 * s for s in seconds], ".0f") for seconds in self.seconds]
-        return [self.name, self.rounds, *times, spread(self.efficiencies, ".1f") + " %", spread(self.ceilings, ".1f") + " %" if self.ceilings else "-",
+        ceiling = spread(self.ceilings, ".1f") + " %" if self.ceilings else "-"
+        return [self.name, self.rounds, *times, spread(self.efficiencies, ".1f") + " %", ceiling,
                 *(f"{100 * e:+.1f} %" for e in self.errors)]
 
 
 class Drawing:
     def __init__(self, width, height, title):
-        self.width, self.height, self.body = width, height, [f"<title>{escape(title)}</title>", STYLE, f'<rect class="paper" width="{width}" height="{height}"/>']
+        self.width, self.height = width, height
+        self.body = [f"<title>{escape(title)}</title>", STYLE, f'<rect class="paper" width="{width}" height="{height}"/>']
 
     def text(self, x, y, words, anchor="start", size=12):
         self.body.append(f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}">{escape(words)}</text>')
@@ -130,8 +133,9 @@ class Drawing:
         self.body.append(f'<path class="ink" d="M{x - 5:.1f} {y - 5:.1f}l10 10m0 -10l-10 10" stroke-width="1.5"/>')
 
     def write(self, file):
-        file.write_text(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}" width="{self.width}" height="{self.height}" role="img" '
-                        f'font-family="Helvetica, Arial, sans-serif">\n' + "\n".join(self.body) + "\n</svg>\n")
+        file.write_text(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}" width="{self.width}" '
+                        f'height="{self.height}" role="img" font-family="Helvetica, Arial, sans-serif">\n'
+                        + "\n".join(self.body) + "\n</svg>\n")
 
 
 def draw_panels(file, summaries, mode):
@@ -146,7 +150,8 @@ def draw_panels(file, summaries, mode):
         middle = [statistics.median(r) for r in s.rates]
         shares = lambda rates, ranks: [rate / ranks / middle[0] for rate in rates]
         drawing.text(left - 40, top - 28, s.name, size=13)
-        drawing.text(left - 40, top - 11, f"{middle[0]:.0f} to {middle[1]:.0f} tokens/s: efficiency {statistics.median(s.efficiencies):.1f} %")
+        efficiency = f"efficiency {statistics.median(s.efficiencies):.1f} %"
+        drawing.text(left - 40, top - 11, f"{middle[0]:.0f} to {middle[1]:.0f} tokens/s: {efficiency}")
         drawing.path([(left, top), (left, top + 125), (left + 170, top + 125)], "ink")
         for percent in range(round(100 * lowest), 106, 5):
             kind = "ink" if percent == 100 else "line"
@@ -157,13 +162,17 @@ def draw_panels(file, summaries, mode):
         drawing.path([(x(r), y(*shares([v], r))) for r, v in zip(s.ranks, s.predicted)], "two", 'stroke-width="2" stroke-dasharray="2 3"')
         drawing.path([(x(r), y(*shares([v], r))) for r, v in zip(s.ranks, middle)], "one", 'stroke-width="1.5"')
         for ranks, rates, value in zip(s.ranks, s.rates, middle):
-            drawing.path([(x(ranks), y(share)) for share in shares([min(rates), max(rates)], ranks)], "one", 'stroke-width="6" stroke-opacity="0.4"')
+            span = [(x(ranks), y(share)) for share in shares([min(rates), max(rates)], ranks)]
+            drawing.path(span, "one", 'stroke-width="6" stroke-opacity="0.4"')
             drawing.dot(x(ranks), y(*shares([value], ranks)), "one full")
         if s.beside:
             drawing.cross(x(2), y(*shares([statistics.median(s.beside)], 1)))
     line, half = rows * high + 14, columns * wide / 2
-    entries = [("measured: median, least and most", "one", 'stroke-width="1.5"'), ("predicted", "two", 'stroke-width="2" stroke-dasharray="2 3"'),
-               ("ideal: as one rank alone", "ink", 'stroke-dasharray="6 4"')] + [("two jobs of one rank side by side", None, "")] * (mode == "weak")
+    entries = [("measured: median, least and most", "one", 'stroke-width="1.5"'),
+               ("predicted", "two", 'stroke-width="2" stroke-dasharray="2 3"'),
+               ("ideal: as one rank alone", "ink", 'stroke-dasharray="6 4"')]
+    if mode == "weak":
+        entries.append(("two jobs of one rank side by side", None, ""))
     for i, (words, kind, extra) in enumerate(entries):
         at, down = 20 + i % 2 * half, line + i // 2 * 20
         if kind:
@@ -196,7 +205,9 @@ def draw_gpus(file, found):
             drawing.path(points, kind, 'stroke-width="1.5"' + ' stroke-dasharray="5 3"' * (key == "configured"))
             for at in points:
                 drawing.dot(*at, f"{kind} full")
-    for i, (words, kind, extra) in enumerate((("fastest layout of tfm-plan --suggest", "one", ""), ("as configured: data parallel, ZeRO 1", "two", 'stroke-dasharray="5 3"'))):
+    entries = [("fastest layout of tfm-plan --suggest", "one", ""),
+               ("as configured: data parallel, ZeRO 1", "two", 'stroke-dasharray="5 3"')]
+    for i, (words, kind, extra) in enumerate(entries):
         drawing.path([(20 + 370 * i, 298), (50 + 370 * i, 298)], kind, 'stroke-width="1.5" ' + extra)
         drawing.text(60 + 370 * i, 302, words)
     drawing.write(file)
@@ -214,13 +225,15 @@ def draw(folder):
     for mode, found in summaries.items():
         if found:
             draw_panels(folder / f"{mode}.svg", found, mode)
-            table([["case", "rounds", "1 rank, ms a step", "2 ranks, ms a step", "efficiency", "two jobs side by side", "prediction, 1 rank", "2 ranks"], *(s.row() for s in found)])
+            table([["case", "rounds", "1 rank, ms a step", "2 ranks, ms a step", "efficiency", "two jobs side by side",
+                    "prediction, 1 rank", "2 ranks"], *(s.row() for s in found)])
     if (file := folder / "gpus.json").exists():
         gpus = json.loads(file.read_text())
         draw_gpus(folder / "gpus.svg", gpus)
         share = lambda r, key: f"{r[key] / r['ranks']:.0f}" if r[key] else "-"
         table([["configuration", "GPUs", "as configured, tokens/s of a GPU", "fastest", "overrides of the fastest"],
-               *([name, r["ranks"], share(r, "configured"), share(r, "fastest"), f"`{' '.join(r['overrides'])}`"] for name, rows in gpus.items() for r in rows)])
+               *([name, r["ranks"], share(r, "configured"), share(r, "fastest"), f"`{' '.join(r['overrides'])}`"]
+                 for name, rows in gpus.items() for r in rows)])
 
 
 def main():
