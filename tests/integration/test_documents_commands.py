@@ -1,7 +1,8 @@
 """Every command of the documents runs, at a small size and in a folder with small data of its own.
 
 A comment before a block of commands gives the keys that make it small: <!-- test: section.key=value ... -->, or another file that a name
-stands for: <!-- test: cfg.yaml=huggingface.yaml -->. Readers of a document do not see it. SKIPPED lists the commands that do not run here and why; a command in neither way fails.
+stands for: <!-- test: cfg.yaml=huggingface.yaml -->. Readers of a document do not see it. SKIPPED lists the commands that do not run here
+and why; a command in neither way fails.
 
 usage: test_documents_commands.py BIN
 """
@@ -138,6 +139,8 @@ def small(command, keys):
         command = command.replace(name, file)
     keys = [k for k in keys if not re.match(r"\S+\.yaml=", k)]
     command = re.sub(r"(tfm-(?:train|plan|verify|bench \w+)) ([\w/.]+\.yaml)", lambda m: " ".join([m[0], *keys]), command)
+    if "tfm-bench scaling" in command:  # each point takes seconds; test_scaling.py has several, and rounds of them
+        command = re.sub(r"--repeats \d+", "--repeats 1", re.sub(r"--ranks 1,[\d,]+", "--ranks 2", command))
     words = shlex.split(command)
     if CHECKED & set(words):
         ranks = words[words.index("-np") + 1] if "-np" in words else "1"
