@@ -236,7 +236,7 @@ std::vector<double> losses(device::Device device, const comm::Mesh& mesh,
        "parallel.context=" + std::to_string(mesh.layout[comm::Axis::context]),
        "parallel.context_exchange=" + exchange, "parallel.zero=" + std::to_string(zero),
        "parallel.bucket_bytes=4Ki", "parallel.backend=" + backend, "optimizer.type=" + optimizer,
-       "optimizer.lr=1e-2"});
+       "optimizer.lr=1e-2", "optimizer.muon.ns_steps=2"});
   config::resolve_for_ranks(c, mesh.layout.world());
   const bool stages = mesh.layout[comm::Axis::pipeline] > 1;
   train::Engine e(plan::make_step_plan(c, mesh), std::move(device));
@@ -273,6 +273,24 @@ std::vector<double> losses(device::Device device, const comm::Mesh& mesh,
   return all;
 }
 
+// The same on a layout of all ranks, computed once for equal arguments.
+const std::vector<double>& losses_on(const comm::Layout& layout, const device::Device& device,
+                                     const std::string& precision, const std::string& backend,
+                                     int zero, std::string exchange,
+                                     const std::string& optimizer = "adamw", bool masked = false) {
+  if (layout[comm::Axis::context] == 1) exchange = "gather";
+  static std::map<std::string, std::vector<double>> known;
+  std::string key = layout.str();
+  for (const std::string& argument :
+       {precision, backend, std::to_string(zero), exchange, optimizer, std::to_string(masked)})
+    key += " " + argument;
+  const auto [at, fresh] = known.try_emplace(key);
+  if (fresh)
+    at->second = losses(device, comm::make_mesh(job(), layout), precision, backend, zero, exchange,
+                        optimizer, masked);
+  return at->second;
+}
+
 // On each of these layouts and with each ZeRO stage of a precision, against one rank of the host.
 void expect_as_one_rank(const device::Device& device, const std::string& backend,
                         const std::vector<comm::Layout>& layouts,
@@ -284,8 +302,8 @@ void expect_as_one_rank(const device::Device& device, const std::string& backend
                                              "auto", 0, exchange, optimizer, masked);
     for (const comm::Layout& layout : layouts)
       for (const int zero : stages) {
-        const std::vector<double> got = losses(device, comm::make_mesh(job(), layout), precision,
-                                               backend, zero, exchange, optimizer, masked);
+        const std::vector<double>& got =
+            losses_on(layout, device, precision, backend, zero, exchange, optimizer, masked);
         for (std::size_t i = 0; i < got.size(); ++i)
           EXPECT_NEAR(got[i], alone[i], (precision == "bf16" ? 2e-2 : 2e-5) * alone[i])
               << optimizer << ", " << precision << ", ZeRO " << zero << " on " << layout.str()
@@ -387,8 +405,8 @@ TEST(Backend, OverlapChangesNoBit) {
   const auto expect_equal = [](const comm::Layout& layout, int zero) {
     std::vector<double> got[2];
     for (const bool nccl : {false, true})
-      got[nccl] = losses(device::Device::gpu(0, 1), comm::make_mesh(job(), layout), "fp32",
-                         nccl ? "nccl" : "mpi", zero, "ring");
+      got[nccl] =
+          losses_on(layout, device::Device::gpu(0, 1), "fp32", nccl ? "nccl" : "mpi", zero, "ring");
     EXPECT_EQ(got[0], got[1]) << "ZeRO " << zero << " on " << layout.str();
   };
   for (const comm::Layout& layout : test::layouts())
