@@ -8,11 +8,18 @@
 namespace tfm::plan {
 namespace {
 
-// Of one stage with all blocks, which keeps everything and shares out nothing.
-StepPlan plan_of_micro_batch(const config::Config& resolved) {
+// The blocks between the first and the last one of a stack take the same time: one of them is
+// enough.
+constexpr std::int64_t kBlocks = 3;
+
+// Of one stage with all blocks, but at most `blocks` of a stack, which keeps everything and shares
+// out nothing.
+StepPlan plan_of_micro_batch(const config::Config& resolved, std::int64_t blocks) {
   const ShapePlan shape =
       divided(resolved, config::layout_of(resolved), data::batch_shapes(resolved).back());
   config::Config c = resolved;
+  for (std::int64_t* n : {&c.model.n_layers, &c.model.n_encoder_layers, &c.model.n_decoder_layers})
+    *n = std::min(*n, blocks);
   c.parallel.pipeline = 1;
   c.parallel.virtual_stages = 0;
   c.parallel.layers_per_stage.clear();
@@ -22,7 +29,9 @@ StepPlan plan_of_micro_batch(const config::Config& resolved) {
   return make_step_plan(c, comm::Mesh(config::layout_of(c)), {}, shape.shape, Extent::timed);
 }
 
-LeastTime::Layers layers_of(const StepPlan& plan, bool accumulating, const DeviceModel& device) {
+// Of the whole `model`, by a plan of kBlocks of a stack.
+LeastTime::Layers layers_of(const StepPlan& plan, const config::ModelConfig& model,
+                            bool accumulating, const DeviceModel& device) {
   LeastTime::Layers layers;
   const std::vector<double> seconds = seconds_of_nodes(plan, plan.largest(), accumulating, device);
   for (std::size_t i = 0; i < seconds.size(); ++i) {
@@ -35,6 +44,19 @@ LeastTime::Layers layers_of(const StepPlan& plan, bool accumulating, const Devic
     layers.blocks.resize(static_cast<std::size_t>(block) + 1);
     layers.blocks.back() += seconds[i];
     layers.head = 0;
+  }
+  const auto repeat = [&](std::int64_t first, std::int64_t blocks) {
+    if (blocks <= kBlocks) return;
+    const auto inner = layers.blocks.begin() + first + 1;
+    const double each = *inner;
+    layers.all += static_cast<double>(blocks - kBlocks) * each;
+    layers.blocks.insert(inner, static_cast<std::size_t>(blocks - kBlocks), each);
+  };
+  if (model.translates()) {
+    repeat(0, model.n_encoder_layers);
+    repeat(model.n_encoder_layers, model.n_decoder_layers);
+  } else {
+    repeat(0, model.n_layers);
   }
   return layers;
 }
@@ -81,10 +103,10 @@ void LeastTime::calibrate(const StepPlan& plan) {
 }
 
 void LeastTime::learn(const config::Config& resolved) {
-  const StepPlan plan = plan_of_micro_batch(resolved);
-  if (ideal_ == 0) calibrate(plan);
-  layers_[key_of(resolved, plan.largest())] = {layers_of(plan, false, device_),
-                                               layers_of(plan, true, device_)};
+  if (ideal_ == 0) calibrate(plan_of_micro_batch(resolved, resolved.model.total_layers()));
+  const StepPlan plan = plan_of_micro_batch(resolved, kBlocks);
+  layers_[key_of(resolved, plan.largest())] = {layers_of(plan, resolved.model, false, device_),
+                                               layers_of(plan, resolved.model, true, device_)};
 }
 
 const std::vector<int>& LeastTime::rank_of_block(const config::Config& c,

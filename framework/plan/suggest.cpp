@@ -41,7 +41,9 @@ class Search {
       search(*next);
       orders.erase(next);
     }
-    return plan_found();
+    if (!plan_found()) return false;
+    measure_too_large();
+    return true;
   }
 
   Suggestion plan(const config::Config& read, const config::Config& resolved) const {
@@ -155,7 +157,7 @@ class Search {
         continue;
       }
       if (const auto over = consider(sizes[i], *resolved); over > 0) {
-        result.too_large.add(static_cast<double>(over));
+        too_large_.push_back({*resolved, over});
         if (resolved->train.micro_batch_size == 0) continue;  // by length: others may be smaller
         const std::size_t larger = sizes.size() - i - 1;
         const bool again =
@@ -168,34 +170,55 @@ class Search {
   }
 
   // Adds one that seems to fit to those found or to the slower ones. Otherwise returns the bytes
-  // that it takes over what is usable: all of them if they may be the fewest of the search.
+  // that it takes at least over what is usable.
   std::int64_t consider(const config::Config& config, const config::Config& resolved) {
     StagePlans plans(resolved, Extent::parameters);
-    const auto over = [&] { return plans.fullest().memory.total() - device_.usable_bytes(); };
-    const auto known = [&] {
-      return over() > 0 && result.too_large.candidates > 0 &&
-             static_cast<double>(over()) >= result.too_large.least;
-    };
-    if (known()) return over();
+    const std::int64_t usable = device_.usable_bytes();
+    const auto bytes = [&] { return plans.fullest().memory.total(); };
+    if (bytes() > usable) return bytes() - usable;
     plans.extend(Extent::timed);
     ++result.planned;
     const Prediction times = predict(plans.stages(), device_);
     layers_seconds_.try_emplace(resolved.train.micro_batch_size, times.layers);
     kept_.try_emplace(resolved.train.micro_batch_size, times.seconds());
-    if (known()) return over();
-    if (over() <= 0 && full() && times.seconds() > slowest()) {
+    if (bytes() > usable) return bytes() - usable;
+    if (full() && times.seconds() > slowest()) {
       result.slower.add(times.seconds());
       return 0;
     }
-    plans.extend(memory_ == Memory::exact ? Extent::whole : Extent::largest);
-    if (over() <= 0) add({config, resolved, times.seconds(), plans.fullest().memory.total()});
-    return over();
+    if (memory_ == Memory::exact)
+      plans.extend(Extent::whole);
+    else if (bytes() > usable - usable / 8)  // gaps between buffers rarely take as much
+      plans.extend(Extent::largest);
+    if (bytes() > usable) return bytes() - usable;
+    add({config, resolved, times.seconds(), bytes()});
+    return 0;
+  }
+
+  // Of those that are too large, the one that is so by the fewest bytes is planned until these are
+  // exact; of others lower bounds remain.
+  void measure_too_large() {
+    std::ranges::sort(too_large_, {}, &TooLarge::over);
+    std::int64_t least = std::numeric_limits<std::int64_t>::max();
+    for (TooLarge& t : too_large_) {
+      if (t.over < least) {
+        StagePlans plans(t.resolved, Extent::largest);
+        t.over = std::max(t.over, plans.fullest().memory.total() - device_.usable_bytes());
+        least = std::min(least, t.over);
+      }
+      result.too_large.add(static_cast<double>(t.over));
+    }
   }
 
   struct Found {
     config::Config config, resolved;
     double seconds;
     std::int64_t bytes;  // at least
+  };
+
+  struct TooLarge {
+    config::Config resolved;
+    std::int64_t over;  // at least
   };
 
   bool full() const { return found_.size() >= most_; }
@@ -236,6 +259,7 @@ class Search {
   const std::size_t most_;
   const Memory memory_;
   LeastTime least_;
+  std::vector<TooLarge> too_large_;
   std::vector<Found> found_;  // the fastest `most_`, and those as fast as the last of these
   std::map<std::int64_t, double>
       kept_;  // seconds by size of a micro-batch, with least recomputation

@@ -269,6 +269,35 @@ TEST(Suggest, NoLayoutIsFasterThanItsLeastTime) {
   EXPECT_GT(closest, 0.8) << "it tells little";
 }
 
+// They are learned from stacks of few blocks.
+TEST(LeastTime, KnowsTheTimeOfEachBlock) {
+  const plan::DeviceModel device = device_of(std::int64_t{1} << 40);
+  for (config::Config c : {suggest_config({"model.n_layers=5", "train.micro_batch_size=2"}),
+                           suggest_config({"model.n_layers=2", "train.micro_batch_size=2"}),
+                           pairs_config({"model.n_encoder_layers=5", "model.n_decoder_layers=6",
+                                         "model.position=relative", "train.micro_batch_size=2"})}) {
+    config::resolve_for_ranks(c, 1);
+    const plan::StepPlan p = plan::make_step_plan(c, comm::single_mesh());
+    plan::LeastTime least(device);
+    const plan::LeastTime::MicroBatch& layers = *least.sizes_of(c).layers;
+    for (const bool accumulating : {false, true}) {
+      const auto& learned = accumulating ? layers.later : layers.first;
+      std::vector<double> blocks(static_cast<std::size_t>(c.model.total_layers()));
+      double all = 0;
+      const auto seconds = plan::seconds_of_nodes(p, p.largest(), accumulating, device);
+      for (std::size_t i = 0; i < seconds.size(); ++i) {
+        all += seconds[i];
+        const int block = p.largest().training.tape->nodes()[i].scope;
+        if (block >= 0) blocks[static_cast<std::size_t>(block)] += seconds[i];
+      }
+      EXPECT_NEAR(learned.all, all, 1e-9 * all);
+      ASSERT_EQ(learned.blocks.size(), blocks.size());
+      for (std::size_t b = 0; b < blocks.size(); ++b)
+        EXPECT_NEAR(learned.blocks[b], blocks[b], 1e-9 * all) << b;
+    }
+  }
+}
+
 TEST(Suggest, OverridesChooseTheLayout) {
   const plan::DeviceModel device = device_of(2'000'000);
   const Overrides stages{"model.n_layers=6",
