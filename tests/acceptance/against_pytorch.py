@@ -7,8 +7,8 @@ usage: against_pytorch.py BIN --python PYTHON [--models gpt2,gpt2-1024,bert,tran
 PYTHON has torch. Both sides train the same model with AdamW, without dropout, on random tokens: PyTorch with SDPA, its fused
 optimizer and, for bf16, autocast. In each round tfm runs before and after each of PyTorch's two; each run takes the median of
 its steps. The table has medians of the rounds and the ratio to the faster of PyTorch's two, by medians and by PyTorch's best
-single step, and peak memory against the leaner of the two. BERT's labels: tfm's objective labels 15 % of the positions and
-computes logits of these alone, PyTorch's logits are of all positions.
+single step, and peak memory against the leaner of the two. Of BERT 15 % of the positions have a label, and both compute logits
+of these alone.
 """
 import argparse
 import json
@@ -49,8 +49,6 @@ def pytorch_steps(sequences, shape, precision, threads, compiled, steps):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     run = torch.compile(model) if compiled else model
     batch = batch_of(shape, sequences, "cpu")
-    if batch.pop("masked", None) is not None:
-        batch["labels"] = torch.randint(shape["vocab_size"], (batch["ids"].numel(),))
     seconds = []
     for _ in range(steps):
         begin = time.perf_counter()
