@@ -16,6 +16,7 @@ import os
 import pathlib
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -65,6 +66,8 @@ class System:
             self.bind(self.args.ccache, "/root/.cache/ccache")
         # How this machine reaches the network, but for its own repositories.
         shutil.copy("/etc/resolv.conf", self.root / "etc/resolv.conf")
+        # As in any system or container; looking a name up elsewhere takes Open MPI 5 s a start.
+        (self.root / "etc/hosts").write_text(f"127.0.0.1 localhost {socket.gethostname()}\n")
         proxies = [line for line in output("apt-config", "dump").splitlines() if re.match(r"Acquire::\w+::Proxy ", line)]
         (self.root / "etc/apt/apt.conf.d/99proxy").write_text("\n".join(proxies) + "\n")
         if CERTIFICATES.exists():
