@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Installs what is needed, builds everything and runs all tests.
+# Installs what is needed, builds everything and runs all tests. Arguments are further ones of cmake.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 launch/setup.sh --tests
-cmake --preset cpu -DTFM_TESTS=ON
+cmake --preset cpu -DTFM_TESTS=ON "$@"
 cmake --build --preset cpu -j "$(nproc)"
 ctest --preset cpu -j "$(nproc)"

@@ -35,7 +35,7 @@ target_compile_definitions(tfm_cuda PUBLIC TFM_CUDA)
 set(TFM_CUDA_LIBRARY tfm_cuda)
 set_property(GLOBAL APPEND PROPERTY TFM_TARGETS tfm_cuda)
 target_compile_options(tfm_cuda PRIVATE
-  "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-Werror=all-warnings;-Xcompiler=-Wall,-Wextra,-Werror,-Wno-unused-parameter>")
+  "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-Xcompiler=-Wall,-Wextra,-Wno-unused-parameter$<$<BOOL:${CMAKE_COMPILE_WARNING_AS_ERROR}>:,-Werror>>")
 if(TFM_CUDNN)
   target_include_directories(tfm_cuda SYSTEM PRIVATE ${TFM_CUDNN_INCLUDE})
   set_source_files_properties(framework/kernels/cuda/attention.cu PROPERTIES COMPILE_DEFINITIONS TFM_CUDNN)

@@ -302,7 +302,7 @@ void expect_as_one_rank(const device::Device& device, const std::string& backend
                                              "auto", 0, exchange, optimizer, masked);
     for (const comm::Layout& layout : layouts)
       for (const int zero : stages) {
-        const std::vector<double>& got =
+        const std::vector<double> got =
             losses_on(layout, device, precision, backend, zero, exchange, optimizer, masked);
         for (std::size_t i = 0; i < got.size(); ++i)
           EXPECT_NEAR(got[i], alone[i], (precision == "bf16" ? 2e-2 : 2e-5) * alone[i])
