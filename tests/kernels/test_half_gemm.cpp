@@ -25,6 +25,8 @@ std::vector<Product> products() {
                              {33, 17, 64},
                              {130, 50, 600},
                              {5, 100, 1},
+                             {6, 1, 40},
+                             {1, 6, 40},
                              {96, 128, 64}})
         for (auto [alpha, beta, bias] : {std::tuple{1.0, 0.0, false},
                                          {1.0, 0.0, true},

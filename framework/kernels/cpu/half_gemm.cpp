@@ -127,6 +127,8 @@ std::int64_t bytes_of(const dnnl::memory::desc& desc) {
 template <class T, class C>
 bool library_product(const GemmArgs<T, C>& g, int threads) {
   if (g.bias && g.alpha != 1) return false;  // alpha would scale the bias, too
+  // oneDNN 3.7 steps by 1 from row to row of such a C, and from column to column of such an op(A).
+  if ((g.n == 1 && g.ldc > 1) || (g.m == 1 && g.transpose_a && g.lda > 1)) return false;
   const TeamSize team(threads);
   const Key key{type_of<T>, type_of<C>, g.transpose_a, g.transpose_b, g.bias != nullptr,
                 g.m,        g.n,        g.k,           g.lda,         g.ldb,
