@@ -32,7 +32,7 @@ nn::Norm::Options norm_of(const config::ModelConfig& m) {
 }  // namespace
 
 nn::ParameterSet parameter_set(const config::Config& c, const comm::Mesh& mesh) {
-  const bool by_layers = c.parallel.zero > 1;
+  const bool by_layers = c.parallel.zero > 1 || c.numerics == config::Numerics::deterministic;
   return {mesh.layout, mesh.rank(),
           by_layers ? std::max<std::int64_t>(1, c.parallel.bucket_bytes / 4) : 0};
 }

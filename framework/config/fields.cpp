@@ -34,10 +34,12 @@ void describe_config(Config& c, FieldVisitor& v) {
                  "launch a micro-batch as one CUDA graph; auto: if no collective inside it goes "
                  "through host memory; on: fail if one does"),
           c.cuda_graphs);
-  v.value(option("numerics",
-                 "deterministic: bit-identical results from run to run; GPU algorithms are not "
-                 "chosen by timing them"),
-          c.numerics);
+  v.value(
+      option("numerics",
+             "deterministic: bit-identical results from run to run, and on CPUs with every ZeRO "
+             "stage: ranks sum the gradients of each micro-batch by itself; GPU algorithms are "
+             "not chosen by timing them"),
+      c.numerics);
   v.value(
       option("device",
              "device of each rank; auto: cuda where every rank has a GPU of its own that works, "

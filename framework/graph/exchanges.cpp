@@ -290,8 +290,8 @@ std::vector<int> Planner::last_writers() const {
   return last;
 }
 
-// Gradients become values in their buckets' buffers.
-void Planner::shard_gradients() {
+// Gradients of a run become values in their buckets' buffers.
+void Planner::put_gradients_into_buckets() {
   const DType type = accum_type(program_.recording_->dtype());
   for (int b = 0; b < static_cast<int>(options_.buckets.size()); ++b)
     bucket_gradients_.push_back(bucket_buffer(b, type));
@@ -320,7 +320,8 @@ void Planner::insert_reductions() {
   for (std::size_t v = 0; v < values_.size(); ++v)
     if (const int p = values_[v].parameter; p >= 0 && !written_[v])
       program_.untouched_.push_back(p);
-  if (options_.sharded.gradients) shard_gradients();
+  const bool every_run = options_.sharded.summed != Summed::at_last;
+  if (every_run) put_gradients_into_buckets();
   const std::vector<int> writers = last_writers();
   std::vector<int> ready(options_.buckets.size(), -1), order(ready.size());
   for (std::size_t b = 0; b < ready.size(); ++b)
@@ -338,24 +339,27 @@ void Planner::insert_reductions() {
   };
   for (const int b : order) {
     Exchange x{.call = options_.buckets[b].reduce, .of = Exchange::Of::gradients, .bucket = b};
-    if (options_.sharded.gradients) x.buffer = bucket_gradients_[b];
+    if (every_run) x.buffer = bucket_gradients_[b];
     Instruction s = add_exchange(x);
     const auto at = static_cast<std::size_t>(ready[static_cast<std::size_t>(b)] + 1);
     put(at, s);
     s.kind = Instruction::Kind::wait;
     const comm::CollectiveCall& across = options_.buckets[b].across;
     std::size_t until = end;
-    if (options_.sharded.gradients || across.bytes > 0)
+    if (every_run || across.bytes > 0)
       until = options_.overlap && at > 0
                   ? std::clamp(first_of_visit(program_.steps_[at - 1].visit + 2), at,
                                options_.slots > 0 ? end_of_section(at) : end)
                   : at;
     put(until, s);
     if (across.bytes == 0) continue;
-    s = add_exchange({.call = across, .of = Exchange::Of::shares, .bucket = b});
+    x = {.call = across, .of = Exchange::Of::shares, .bucket = b};
+    const bool once = options_.sharded.summed != Summed::every_run_over_replicas;
+    if (!once) x.buffer = bucket_gradients_[b];
+    s = add_exchange(x);
     put(until, s);
     s.kind = Instruction::Kind::wait;
-    put(options_.overlap ? end : until, s);
+    put(options_.overlap && once ? end : until, s);
   }
   insert(std::move(before));
 }

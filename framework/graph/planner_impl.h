@@ -59,7 +59,7 @@ class Planner {
   void insert_gathers();
   void gather_updated();
   std::vector<int> last_writers() const;
-  void shard_gradients();
+  void put_gradients_into_buckets();
   void insert_reductions();
   void insert(std::vector<std::vector<Instruction>> before);
   void insert(std::vector<std::vector<Instruction>> starts,
@@ -78,7 +78,7 @@ class Planner {
       owners_;  // of a gradient taken over, by buffer: values whose producers have not read it yet
   std::vector<Home> homes_;            // by parameter: the first bucket that has some of it
   std::vector<std::size_t> visits_;    // the first step of each, as the steps are now
-  std::vector<int> bucket_gradients_;  // sharded ones' buffers
+  std::vector<int> bucket_gradients_;  // their buffers, where every run sums
 };
 
 }  // namespace tfm::graph

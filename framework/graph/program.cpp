@@ -209,8 +209,8 @@ Exchanged Program::tensors_of(const Exchange& x, const ExecContext& context,
   const Tensor whole = bucket(x, slot);
   if (x.of == Exchange::Of::parameters) return {bucket_parameters_[x.bucket], whole};
   const comm::CollectiveCall& reduce = buckets_[x.bucket].reduce;
-  if (reduce.kind != comm::Collective::reduce_scatter) return {whole, whole};
-  if (x.of == Exchange::Of::shares && sharded_.gradients) return {whole, whole};
+  const bool share = x.of == Exchange::Of::shares && x.buffer < 0 && sharded_.gradients;
+  if (share || reduce.kind != comm::Collective::reduce_scatter) return {whole, whole};
   const comm::Communicator& group = context.mesh->group(reduce.axes);
   Tensor part{whole.data, whole.dtype, {div_exact(whole.elements(), group.size())}};
   part.data = static_cast<std::byte*>(part.data) + part.bytes() * group.rank();
@@ -228,11 +228,11 @@ void Program::clear_gaps(const Exchange& x, const ExecContext& context, std::int
   });
 }
 
-void Program::add_share(const Exchange& x, const ExecContext& context, std::int64_t slot) const {
-  const Tensor sum = tensors_of(x, context, slot).out, share = bucket_gradients_[x.bucket];
+void Program::add_sum(const Exchange& x, const ExecContext& context, std::int64_t slot) const {
+  const Tensor sum = tensors_of(x, context, slot).out, all = bucket_gradients_[x.bucket];
   device::on(context.stream, [&](auto& stream) {
     with_accum(sum.dtype, [&]<class T>() {
-      kernels::copy(stream, kernels::CopyArgs<T>{sum.elements(), sum.ptr<T>(), share.ptr<T>(),
+      kernels::copy(stream, kernels::CopyArgs<T>{sum.elements(), sum.ptr<T>(), all.ptr<T>(),
                                                  context.state.accumulate_parameters});
     });
   });
@@ -247,10 +247,10 @@ void Program::exchange(std::size_t i, const ExecContext& context, std::int64_t s
   comm::Communicator& group = context.mesh->group(x.call.axes);
   if (s.kind == Instruction::Kind::wait) {
     if (in_halves) group.finish(tickets_[s.exchange]);
-    if (reduces_share(x)) add_share(x, context, slot);
+    if (ends_sum(x)) add_sum(x, context, slot);
     return;
   }
-  if (reduces_share(x)) clear_gaps(x, context, slot);
+  if (sums_run(x)) clear_gaps(x, context, slot);
   const Exchanged t = tensors_of(x, context, slot);
   if (!in_halves) return comm::run(*context.mesh, x.call, t.in, t.out);
   TFM_CHECK(std::max(t.in.bytes(), t.out.bytes()) == x.call.bytes,

@@ -23,12 +23,18 @@ struct BucketUse {
   comm::CollectiveCall gather;  // of parameters that are sharded, or whose updates are
 };
 
+// When gradients are summed over ranks: what all runs of a step have added up, by the last one; or
+// those of every run by itself, then to be added up, over the ranks that share out the sums and,
+// by the last run or by every one, over replicas.
+enum class Summed : std::uint8_t { at_last, every_run, every_run_over_replicas };
+
 // What a rank has of every bucket between runs.
 struct Sharded {
   // Its share of the parameters: they are gathered for each visit of the layer that uses them.
   bool parameters = false;
-  // Its share of the gradients' sums, to which every run adds.
+  // Its share of the gradients, which every run sums.
   bool gradients = false;
+  Summed summed = Summed::at_last;
 };
 
 // Memory of the leaves: indexed as the recording's values; of buckets as PlanOptions::buckets,
@@ -72,9 +78,8 @@ class Program {
       case Exchange::Of::updated:
         return run.first;
       case Exchange::Of::gradients:
-        return run.last || sharded_.gradients;
       case Exchange::Of::shares:
-        return run.last;
+        return run.last || x.buffer >= 0;
     }
     internal_error("unhandled enum value");
   }
@@ -124,9 +129,15 @@ class Program {
   Exchanged tensors_of(const Exchange& x, const ExecContext& context, std::int64_t slot) const;
   Tensor bucket(const Exchange& x, std::int64_t slot) const;
   void clear_gaps(const Exchange& x, const ExecContext& context, std::int64_t slot) const;
-  void add_share(const Exchange& x, const ExecContext& context, std::int64_t slot) const;
-  bool reduces_share(const Exchange& x) const {
+  void add_sum(const Exchange& x, const ExecContext& context, std::int64_t slot) const;
+  bool sums_run(const Exchange& x) const {
     return x.of == Exchange::Of::gradients && x.buffer >= 0;
+  }
+  // Whether the sum of a run's gradients is complete behind it.
+  bool ends_sum(const Exchange& x) const {
+    const bool over_replicas =
+        sharded_.summed == Summed::every_run_over_replicas && buckets_[x.bucket].across.bytes > 0;
+    return over_replicas ? x.of == Exchange::Of::shares : sums_run(x);
   }
 
   std::shared_ptr<const Recorder> recording_;

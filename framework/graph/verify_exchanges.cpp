@@ -25,10 +25,13 @@ comm::CollectiveCall declared(const Program& p, const Exchange& x, const Instruc
 // Of what is exchanged as one: every view lies where its bucket has it, in a buffer of that bucket
 // which nothing else touches during the exchange.
 void check_bucket(const Program& p, const Exchange& x, int start, int wait) {
-  const bool parameters = x.of == Exchange::Of::parameters;
-  if (x.of == Exchange::Of::shares || x.of == Exchange::Of::updated) return;
-  if ((x.buffer >= 0) != (parameters ? p.sharded().parameters : p.sharded().gradients))
-    internal_error("a bucket is sharded that was not to be, or is not");
+  const bool parameters = x.of == Exchange::Of::parameters, shares = x.of == Exchange::Of::shares;
+  const Summed summed = p.sharded().summed;
+  if (x.of == Exchange::Of::updated) return;
+  if ((x.buffer >= 0) != (parameters ? p.sharded().parameters
+                          : shares   ? summed == Summed::every_run_over_replicas
+                                     : summed != Summed::at_last))
+    internal_error("a bucket is in a buffer that was not to be, or is not");
   if (x.buffer < 0) return;
   const DType type = parameters ? p.recording().dtype() : accum_type(p.recording().dtype());
   const auto element = static_cast<std::int64_t>(size_of(type));

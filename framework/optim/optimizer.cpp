@@ -49,7 +49,14 @@ std::vector<comm::CollectiveCall> lend_collectives(const nn::ParameterSet& param
 
 }  // namespace
 
-graph::Sharded sharded_by(int zero) { return {.parameters = zero > 2, .gradients = zero > 1}; }
+graph::Sharded sharded_by(int zero, bool alike) {
+  using enum graph::Summed;
+  return {.parameters = zero > 2,
+          .gradients = zero > (alike ? 0 : 1),
+          .summed = alike      ? every_run_over_replicas
+                    : zero > 1 ? every_run
+                               : at_last};
+}
 
 comm::CollectiveCall sum_of_norm() {
   return {comm::Collective::all_reduce_sum, comm::kWorld, sizeof(SquareSum)};
@@ -93,7 +100,7 @@ Optimizer::Optimizer(const nn::ParameterSet& parameters, const comm::Mesh& mesh,
   std::int64_t state = 0;
   for (const Bucket& b : buckets_) {
     const auto [begin, end] = share_of(b, mesh_);
-    add_counted(begin, end, sharded_by(options_.zero).gradients ? state : begin);
+    add_counted(begin, end, options_.sharded.gradients ? state : begin);
     state += end - begin;
   }
 }

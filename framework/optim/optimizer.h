@@ -13,10 +13,13 @@ struct OptimizerOptions {
   std::shared_ptr<const Rule> rule;
   double grad_clip = 0;  // 0: off
   int zero = 0;
+  graph::Sharded sharded;
   double ema = 0;  // decay of the average of the weights; 0: none
 };
 
-graph::Sharded sharded_by(int zero);
+// `alike`: gradients of several micro-batches are added up in one order with every stage: each
+// micro-batch's sum over the ranks to those before. Stage 1 then keeps shares of gradients, too.
+graph::Sharded sharded_by(int zero, bool alike);
 
 comm::CollectiveCall sum_of_norm();
 // The rule's, then the gathering of the buckets that lend a parameter, and the messages with these.

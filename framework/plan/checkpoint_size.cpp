@@ -4,7 +4,7 @@ namespace tfm::plan {
 
 std::int64_t checkpoint_bytes(const StepPlan& plan) {
   const nn::ParameterSet& parameters = plan.model->parameters();
-  const optim::OptimizerOptions options = optimizer_of(plan.config);
+  const optim::OptimizerOptions options = optimizer_of(plan);
   const optim::ShardLayout shards =
       optim::shard_layout(parameters, plan.mesh, *options.rule, options.zero, plan.buckets);
   const bool master = is_half(plan.dtype);

@@ -161,6 +161,10 @@ LeastTime::Sizes LeastTime::sizes_of(const config::Config& c) {
                    .last = seconds(reduce_scatter, gradient_size_, buckets)},
                   {.first = gather, .each = scatter},
                   {.each = 2 * gather + scatter}}};
+  if (sums_every_run(c, shape.micro_batches)) {
+    s.exchanges[0] = {.each = seconds(all_reduce_sum, gradient_size_, by_layers)};
+    s.exchanges[1] = s.exchanges[2];
+  }
   return s;
 }
 

@@ -54,7 +54,7 @@ class Clock {
     const UpdateBytes bytes = update_bytes(plan_);
     spend("optimizer", Limit::optimizer, (bytes.norm + bytes.update) / device_.bandwidth);
     for (const graph::Work::Product& p :
-         optimizer_of(plan_.config).rule->products(plan_.model->parameters(), plan_.mesh.layout))
+         optimizer_of(plan_).rule->products(plan_.model->parameters(), plan_.mesh.layout))
       spend("optimizer", Limit::optimizer, device_.product_seconds(p, accum_type(plan_.dtype)));
   }
 
@@ -141,7 +141,7 @@ KernelSeconds kernel_seconds(const graph::Program& program, std::size_t i, bool 
 }
 
 UpdateBytes update_bytes(const StepPlan& plan) {
-  const optim::OptimizerOptions options = optimizer_of(plan.config);
+  const optim::OptimizerOptions options = optimizer_of(plan);
   const optim::ShardLayout shards = optim::shard_layout(plan.model->parameters(), plan.mesh,
                                                         *options.rule, options.zero, plan.buckets);
   const auto accum_bytes = static_cast<std::int64_t>(size_of(accum_type(plan.dtype)));
@@ -179,8 +179,8 @@ Prediction predict(const StepPlan& plan, const ShapePlan& shape, const DeviceMod
   clock.collective("reduce", optim::sum_of_norm());
   clock.update();
   for (const comm::CollectiveCall& call :
-       optim::update_collectives(plan.model->parameters(), plan.mesh.layout,
-                                 optimizer_of(plan.config), plan.buckets, plan.dtype))
+       optim::update_collectives(plan.model->parameters(), plan.mesh.layout, optimizer_of(plan),
+                                 plan.buckets, plan.dtype))
     clock.collective("optimizer", call);
   return clock.result;
 }

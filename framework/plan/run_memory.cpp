@@ -7,7 +7,7 @@ namespace {
 
 // Of the rule, and of its kernels behind that.
 std::int64_t rule_memory(const StepPlan& p) {
-  const optim::Rule& rule = *optimizer_of(p.config).rule;
+  const optim::Rule& rule = *optimizer_of(p).rule;
   const nn::ParameterSet& parameters = p.model->parameters();
   const std::int64_t workspace =
                          rule.workspace_bytes(parameters, p.mesh.layout, accum_type(p.dtype)),
@@ -24,14 +24,14 @@ std::int64_t activation_bytes(const StepPlan& p) {
 }
 
 optim::Optimizer::Flat lay_out_flat(const StepPlan& p, device::Arena& arena) {
-  const optim::OptimizerOptions options = optimizer_of(p.config);
+  const optim::OptimizerOptions options = optimizer_of(p);
   const nn::ParameterSet& parameters = p.model->parameters();
   const auto accum_bytes = static_cast<std::int64_t>(size_of(accum_type(p.dtype)));
   const optim::ShardLayout shards =
       optim::shard_layout(parameters, p.mesh, *options.rule, options.zero, p.buckets);
   const std::int64_t owned = shards.elements * accum_bytes;
   optim::Optimizer::Flat flat{};
-  flat.sharded = optim::sharded_by(options.zero);
+  flat.sharded = options.sharded;
   const auto elements = [&](bool sharded) {
     return sharded ? shards.elements : parameters.flat_elements();
   };
@@ -62,8 +62,7 @@ WholeParameters whole_parameters(const StepPlan& p) {
                     64);
   };
   WholeParameters whole;
-  if (optim::sharded_by(static_cast<int>(p.config.parallel.zero)).parameters)
-    whole.own = bytes(*p.model);
+  if (p.sharded().parameters) whole.own = bytes(*p.model);
   if (p.translator && p.mesh.layout.size(nn::kStageAxes) > 1) whole.model = bytes(*p.translator);
   return whole;
 }

@@ -67,7 +67,7 @@ void leave_out_single(std::vector<comm::CollectiveCall>& calls, const comm::Layo
 
 std::vector<graph::BucketUse> bucket_uses(const StepPlan& p, int zero) {
   using enum comm::Collective;
-  const graph::Sharded sharded = optim::sharded_by(zero);
+  const graph::Sharded sharded = p.sharded();
   const auto gradient = static_cast<std::int64_t>(size_of(accum_type(p.dtype))),
              parameter = static_cast<std::int64_t>(size_of(p.dtype));
   std::vector<graph::BucketUse> all;
@@ -97,13 +97,13 @@ void draft_training(const StepPlan& p, ShapePlan& s) {
                            .recompute_scopes = recompute_scopes(p.config),
                            .outputs = s.training.outputs(),
                            .buckets = bucket_uses(p, zero),
-                           .sharded = optim::sharded_by(zero),
+                           .sharded = p.sharded(),
                            .device = !p.on_host(),
                            .overlap = !p.on_host(),
                            .slots = slots(s.passes),
                            .draft = true};
   if (!p.on_host()) train.fusions = ops::fusions();
-  if (train.slots == 0 && s.micro_batches == 1 && !train.sharded.gradients)
+  if (train.slots == 0 && s.micro_batches == 1 && train.sharded.summed == graph::Summed::at_last)
     train.gradients_in_front = p.model->parameters().flat_elements() *
                                static_cast<std::int64_t>(size_of(accum_type(p.dtype)));
   s.train_program = graph::plan(s.training.tape, train);
@@ -112,7 +112,7 @@ void draft_training(const StepPlan& p, ShapePlan& s) {
 void plan_evaluation(const StepPlan& p, ShapePlan& s) {
   const int zero = static_cast<int>(p.config.parallel.zero);
   inference::ForwardPass::Options evaluation{.device = !p.on_host()};
-  if (optim::sharded_by(zero).parameters) evaluation.buckets = bucket_uses(p, zero);
+  if (p.sharded().parameters) evaluation.buckets = bucket_uses(p, zero);
   for (graph::BucketUse& b : evaluation.buckets) b.reduce = b.across = {};
   s.evaluation = inference::ForwardPass::loss(*p.model, s.shape, p.dtype, evaluation);
 }
@@ -172,10 +172,12 @@ optim::Schedule schedule_of(const config::Config& c) {
           .d_model = c.model.d_model};
 }
 
-optim::OptimizerOptions optimizer_of(const config::Config& c) {
+optim::OptimizerOptions optimizer_of(const StepPlan& p) {
+  const config::Config& c = p.config;
   return {.rule = optim::make_rule(c.optimizer),
           .grad_clip = c.optimizer.grad_clip,
           .zero = static_cast<int>(c.parallel.zero),
+          .sharded = p.sharded(),
           .ema = c.optimizer.ema};
 }
 
@@ -191,6 +193,15 @@ std::int64_t StepPlan::most_micro_batches() const {
   std::int64_t most = 0;
   for (const ShapePlan& s : shapes) most = std::max(most, s.micro_batches);
   return most;
+}
+
+bool sums_every_run(const config::Config& c, std::int64_t micro_batches) {
+  return c.numerics == config::Numerics::deterministic && micro_batches > 1;
+}
+
+graph::Sharded StepPlan::sharded() const {
+  return optim::sharded_by(static_cast<int>(config.parallel.zero),
+                           sums_every_run(config, most_micro_batches()));
 }
 
 std::map<std::string, std::int64_t> StepPlan::leaves(graph::Role role) const {
@@ -235,8 +246,8 @@ std::vector<comm::CollectiveCall> StepPlan::collectives(const ShapePlan& shape) 
         shape.train_program.collectives({pass.micro_batch == 0, pass.last}, pass.section),
         std::back_inserter(all));
   all.push_back(optim::sum_of_norm());
-  std::ranges::copy(optim::update_collectives(model->parameters(), mesh.layout,
-                                              optimizer_of(config), buckets, dtype),
+  std::ranges::copy(optim::update_collectives(model->parameters(), mesh.layout, optimizer_of(*this),
+                                              buckets, dtype),
                     std::back_inserter(all));
   all.push_back(sum_of_objectives());  // losses
   leave_out_single(all, mesh.layout);
@@ -246,7 +257,7 @@ std::vector<comm::CollectiveCall> StepPlan::collectives(const ShapePlan& shape) 
 std::vector<comm::CollectiveCall> StepPlan::evaluation_collectives(const ShapePlan& shape,
                                                                    std::int64_t sequences) const {
   std::vector<comm::CollectiveCall> all =
-      optim::gather_collectives(model->parameters(), optimizer_of(config), buckets, dtype);
+      optim::gather_collectives(model->parameters(), optimizer_of(*this), buckets, dtype);
   const std::int64_t runs =
       ceil_div(sequences, shape.shape.sequences * mesh.layout.size(nn::kBatchAxes));
   for (std::int64_t run = 0; run < runs; ++run)

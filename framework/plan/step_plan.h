@@ -17,7 +17,6 @@ namespace tfm::plan {
 
 DType dtype_of(config::Precision precision);
 optim::Schedule schedule_of(const config::Config& config);
-optim::OptimizerOptions optimizer_of(const config::Config& config);
 comm::DeviceMeshOptions mesh_options(const config::Config& config);
 
 // The programs of one shape of batch.
@@ -41,6 +40,10 @@ ShapePlan divided(const config::Config& config, const comm::Layout& layout, nn::
 // as many rows as the micro-batch with the most labels needs: graphs with collectives must be the
 // same everywhere.
 bool packs_rows(const config::Config& config);
+
+// Whether gradients of each micro-batch are summed over ranks by themselves with every ZeRO stage,
+// so that none changes a bit.
+bool sums_every_run(const config::Config& config, std::int64_t micro_batches);
 
 // Everything known before launch, for one rank.
 struct StepPlan {
@@ -84,11 +87,14 @@ struct StepPlan {
                                                            std::int64_t sequences) const;
   std::uint64_t collective_hash() const;  // of all shapes' steps and evaluations
   std::int64_t most_micro_batches() const;
+  graph::Sharded sharded() const;
   // Leaves of a role, once by name, in bytes: parameters aside, they are micro-batch inputs and
   // constants.
   std::map<std::string, std::int64_t> leaves(graph::Role role) const;
   std::map<Field, std::int64_t> batch_elements() const;  // of this rank's part of a batch
 };
+
+optim::OptimizerOptions optimizer_of(const StepPlan& plan);
 
 // How much of a plan is made, each part with those before it. Its memory is that of a run of no
 // more: a lower bound.

@@ -31,8 +31,8 @@ double sent(const Calls& calls, const comm::Layout& layout, comm::AxisSet family
 }
 
 Calls calls_of_rule(const StepPlan& p) {
-  return optimizer_of(p.config).rule->collectives(p.model->parameters(), p.mesh.layout,
-                                                  accum_type(p.dtype));
+  return optimizer_of(p).rule->collectives(p.model->parameters(), p.mesh.layout,
+                                           accum_type(p.dtype));
 }
 
 class Comparison {
@@ -58,7 +58,7 @@ class Comparison {
     const comm::Layout& layout = p.mesh.layout;
     std::int64_t parameters = 0;
     for (const nn::PartSlice& s : p.model->parameters().slices()) parameters += s.elements();
-    const int zero = optimizer_of(p.config).zero;
+    const int zero = optimizer_of(p).zero;
     const double element = bytes_of_element();
     result_.formula = zero == 0 ? "2 P: all-reduce of gradients"
                       : zero < 3
@@ -189,7 +189,7 @@ class Comparison {
   }
   // Of an element of the parameters, for its gradient and itself, times the ring's share.
   double bytes_of_element() const {
-    const int zero = optimizer_of(plan_.config).zero;
+    const int zero = optimizer_of(plan_).zero;
     const auto wide = static_cast<double>(size_of(accum_type(plan_.dtype))),
                own = static_cast<double>(size_of(plan_.dtype));
     return zero == 0 ? 2 * wide : wide + (zero < 3 ? 1 : 2) * own;

@@ -17,7 +17,7 @@ Engine::Engine(plan::StepPlan plan, device::Device device)
       arena_(device_.allocate(plan_.memory.total()), plan_.memory.total()),
       host_(device_.allocate_host(plan_.staging.total()), plan_.staging.total()),
       tensors_(comm::device_mesh(plan_.mesh, device_, plan::mesh_options(plan_.config))),
-      optimizer_(plan_.model->parameters(), plan_.mesh, tensors_, plan::optimizer_of(plan_.config),
+      optimizer_(plan_.model->parameters(), plan_.mesh, tensors_, plan::optimizer_of(plan_),
                  plan_.buckets, plan_.dtype),
       memory_(plan::lay_out(plan_, arena_, host_)) {
   TFM_CHECK(plan_.on_host() == device_.is_cpu(), "the plan was made for another kind of device");
@@ -47,9 +47,10 @@ void Engine::bind(plan::ShapePlan& shape) {
                     .bucket_parameters = optimizer_.bucket_parameters(memory_.flat),
                     .bucket_gradients = optimizer_.bucket_gradients(memory_.flat)};
   const auto& values = shape.training.tape->values();
+  const graph::Summed summed = memory_.flat.sharded.summed;
   for (const graph::ValueInfo& v : values)
     b.gradients.push_back(v.role == graph::Role::parameter &&
-                                  (v.borrowed || !memory_.flat.sharded.gradients)
+                                  (v.borrowed || summed == graph::Summed::at_last)
                               ? optimizer_.gradient(memory_.flat, v.parameter)
                               : Tensor{});
   shape.train_program.bind(memory_.activations.data(), b);

@@ -1,5 +1,5 @@
-// What ZeRO shares out, and over how many replicas, changes no bit of a step of one micro-batch,
-// and of a step of several nothing but the order in which their gradients are added up.
+// What ZeRO shares out, and over how many replicas, changes no bit of a step of one micro-batch, or
+// with deterministic numerics, and of others nothing but the order in which gradients are added up.
 #include "support/weights.h"
 #include "turns.h"
 
@@ -25,11 +25,12 @@ constexpr int kMicroBatches = 4;
 int steps() { return job().size() > 4 ? 5 : 20; }
 
 train::Engine engine_of(const test::ModelCase& model, const comm::Layout& layout,
-                        const std::string& precision, int zero, int replicas, int micro_batches) {
+                        const std::string& precision, int zero, int replicas, int micro_batches,
+                        const std::string& numerics = "default") {
   const config::Config c = test::config_of(
       model, layout,
       {"precision=" + precision, "parallel.zero=" + std::to_string(zero),
-       "parallel.replicas=" + std::to_string(replicas), "optimizer.ema=0.5",
+       "parallel.replicas=" + std::to_string(replicas), "numerics=" + numerics, "optimizer.ema=0.5",
        "train.global_batch_size=" + std::to_string(kMicroBatches * layout.size(comm::kData)),
        "train.micro_batch_size=" + std::to_string(kMicroBatches / micro_batches)});
   train::Engine e(plan::make_step_plan(c, test::mesh_of(config::layout_of(c))), 1);
@@ -63,29 +64,51 @@ std::pair<std::vector<double>, std::vector<std::byte>> trained(train::Engine e, 
   return {losses, parameters};
 }
 
-TEST(Zero, ChangesNoBitOfAStepOfOneMicroBatch) {
+// On a layout, every stage of `stages` and number of replicas against no sharding.
+void expect_same_bits(const test::ModelCase& model, const comm::Layout& layout,
+                      const std::string& precision, const std::vector<int>& stages,
+                      int micro_batches, const std::string& numerics) {
+  const int most = layout.size(comm::kData) == job().size() ? steps() : 3;
+  const auto run = [&](int zero, int replicas) {
+    return trained(engine_of(model, layout, precision, zero, replicas, micro_batches, numerics),
+                   most);
+  };
+  const auto none = run(0, 1);
+  for (const int zero : stages)
+    for (const int replicas : {1, 2}) {
+      if (layout.size(comm::kData) % replicas != 0) continue;
+      const auto shared = run(zero, replicas);
+      const std::string where = name_of(model, layout, precision, zero, replicas);
+      EXPECT_EQ(shared.first, none.first) << where;
+      EXPECT_TRUE(shared.second == none.second) << where;
+    }
+}
+
+// f(model, precision, layout)
+template <class F>
+void each_case(F&& f) {
   for (const test::ModelCase& model : kFamilies)
     for (const std::string precision : {"fp32", "bf16"})
-      for (const comm::Layout& layout : test::layouts()) {
-        if (job().size() > 2 && layout.size(comm::kData) == 1) continue;  // as on two ranks
-        const int most = layout.size(comm::kData) == job().size() ? steps() : 3;
-        for (const int micro_batches : {1, kMicroBatches}) {
-          const auto run = [&](int zero, int replicas) {
-            return trained(engine_of(model, layout, precision, zero, replicas, micro_batches),
-                           most);
-          };
-          const auto none = run(0, 1);
-          for (const int zero : {1, 2, 3})
-            for (const int replicas : {1, 2}) {
-              if (layout.size(comm::kData) % replicas != 0 || (micro_batches > 1 && zero > 1))
-                continue;
-              const auto shared = run(zero, replicas);
-              const std::string where = name_of(model, layout, precision, zero, replicas);
-              EXPECT_EQ(shared.first, none.first) << where;
-              EXPECT_TRUE(shared.second == none.second) << where;
-            }
-        }
-      }
+      for (const comm::Layout& layout : test::layouts())
+        if (job().size() <= 2 || layout.size(comm::kData) > 1)  // as on two ranks
+          f(model, precision, layout);
+}
+
+TEST(Zero, ChangesNoBitOfAStepOfOneMicroBatch) {
+  each_case([](const auto& model, const std::string& precision, const comm::Layout& layout) {
+    expect_same_bits(model, layout, precision, {1, 2, 3}, 1, "default");
+    expect_same_bits(model, layout, precision, {1}, kMicroBatches, "default");
+  });
+}
+
+TEST(Zero, ChangesNoBitWithDeterministicNumerics) {
+  each_case([](const auto& model, const std::string& precision, const comm::Layout& layout) {
+    expect_same_bits(model, layout, precision, {1, 2, 3}, kMicroBatches, "deterministic");
+  });
+  if (job().size() == 4)
+    for (const test::ModelCase& model : kFamilies)
+      expect_same_bits(model, comm::Layout({.data = 2, .pipeline = 2}), "bf16", {1, 2, 3},
+                       kMicroBatches, "deterministic");
 }
 
 // Of all that this rank updates.

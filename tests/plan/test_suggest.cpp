@@ -239,7 +239,7 @@ TEST(Suggest, NoLayoutIsFasterThanItsLeastTime) {
   const plan::DeviceModel device = device_of(std::int64_t{1} << 40);
   std::vector<config::Config> configs;
   for (const char* sizes : {"parallel.tensor=1", "parallel.tensor=2", "parallel.bucket_bytes=8Ki",
-                            "parallel.bucket_bytes=40Ki"})
+                            "parallel.bucket_bytes=40Ki", "numerics=deterministic"})
     for (const char* pipeline : {"1", "2 parallel.schedule=interleaved", "4"})
       for (const char* zero : {"0", "1", "2", "3"})
         for (const char* recompute : {"none", "full"})

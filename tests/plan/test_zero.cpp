@@ -102,6 +102,30 @@ TEST(Zero, MovesThreeTimesTheParameters) {
   }
 }
 
+// Each of several micro-batches, of which stage 1 then keeps shares only.
+TEST(Zero, DeterministicNumericsSumEveryMicroBatch) {
+  for (int zero = 0; zero <= 3; ++zero)
+    for (const int replicas : {1, 2})
+      for (const int micro_batches : {1, 2}) {
+        if (zero == 0 && replicas > 1) continue;
+        SCOPED_TRACE(std::to_string(zero) + ", " + std::to_string(replicas) + " replicas");
+        const plan::StepPlan p = plan_with(
+            zero, {"numerics=deterministic", "parallel.replicas=" + std::to_string(replicas),
+                   "train.micro_batch_size=" + std::to_string(2 / micro_batches)});
+        const std::int64_t whole = p.model->parameters().flat_elements() * 4;
+        const bool shares = zero > 1 || (zero == 1 && micro_batches > 1);
+        EXPECT_EQ(bytes_of(p, plan::kGradients), shares ? whole * replicas / kShards : whole);
+        const graph::MicroBatch first{.first = true, .last = false};
+        for (const graph::Exchange& x : p.largest().train_program.exchanges()) {
+          if (x.of == graph::Exchange::Of::gradients) {
+            EXPECT_EQ(p.largest().train_program.runs(x, first), zero > 1 || micro_batches > 1);
+          } else if (x.of == graph::Exchange::Of::shares) {
+            EXPECT_EQ(p.largest().train_program.runs(x, first), micro_batches > 1);
+          }
+        }
+      }
+}
+
 TEST(Zero, KeepsBucketsWithinTheirSize) {
   const plan::StepPlan p = plan_with(3, {"parallel.bucket_bytes=32Ki"});
   EXPECT_GT(p.buckets.size(), 2u * kBlocks);
