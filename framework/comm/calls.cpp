@@ -15,6 +15,10 @@ void run(const Mesh& mesh, const CollectiveCall& call, Tensor in, Tensor out) {
     group.run(call.kind, in, out);
 }
 
+void complete_sends(const Mesh& mesh) {
+  if (mesh.layout[Axis::pipeline] > 1) mesh.group(Axis::pipeline).complete_sends();
+}
+
 void Calls::next(Tensor in, Tensor out) {
   TFM_CHECK(done_ < list_.size(), "a collective that was not declared");
   run(mesh_, list_[done_++], in, out);

@@ -9,6 +9,9 @@ namespace tfm::comm {
 // The larger one of `in` and `out` has the call's bytes; of a send `out` is the buffer.
 void run(const Mesh& mesh, const CollectiveCall& call, Tensor in, Tensor out);
 
+// Communicator::complete_sends() of the stages of a pipeline; nothing without one.
+void complete_sends(const Mesh& mesh);
+
 // A list of them, one after the other.
 class Calls {
  public:

@@ -62,6 +62,9 @@ class Communicator {
   // communicator's until it is sent. It waits for the message of the same tag before it.
   virtual void send(Tensor t, Tensor buffer, int to, int tag);
   virtual void receive(Tensor t, int from, int tag);
+  // What follows on the device's stream comes after all messages sent so far have been received, so
+  // that it may write their buffers. On host memory a sum over the ranks says the same.
+  virtual void complete_sends() {}
   // Collectives of device tensors are work of the device's stream, in which the host takes no part.
   virtual bool on_stream() const { return false; }
   // In a ring.

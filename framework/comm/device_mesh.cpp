@@ -160,12 +160,9 @@ Mesh of_several(const Mesh& mesh, device::Device& device, const DeviceMeshOption
   if (options.backend != Backend::mpi && mesh.world().size() > 1) {
     cuda::Stream& stream = *std::get<cuda::Stream*>(device.stream());
     const Placement p = placement(mesh.world(), host_name(), cuda::bus_id(stream.device()));
-    if (p.own_gpus || options.backend == Backend::nccl) {
-      Mesh result = nccl_mesh(mesh, stream, p, options.timeout > 0 ? options.timeout : 300);
-      if (auto& messages = result.handle(Axis::pipeline))
-        messages = std::make_shared<StagedThroughHost>(messages, device);
-      return result;
-    }
+    if (p.own_gpus || options.backend == Backend::nccl)
+      return nccl_mesh(mesh, stream, p, options.timeout > 0 ? options.timeout : 300,
+                       options.channels);
   }
 #else
   if (options.backend == Backend::nccl)

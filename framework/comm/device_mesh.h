@@ -1,6 +1,7 @@
 #pragma once
 // Collectives over tensors in a device's memory: by NCCL, or by any communicator of the host,
 // staged through its memory.
+#include <set>
 #include <string>
 
 #include "comm/mesh.h"
@@ -13,6 +14,7 @@ struct DeviceMeshOptions {
   Backend backend = Backend::automatic;  // automatic: nccl where it is built in and every rank has
                                          // a GPU of its own, else mpi | nccl | mpi
   double timeout = 0;                    // seconds that making NCCL's connections may take; 0: 300
+  std::set<Channel> channels;            // of a pipeline: those that this rank is an end of
 };
 
 // The same groups for tensors of the device, made on all ranks; `mesh` itself on a CPU. The device

@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "comm/messages.h"
 #include "comm/mpi_state.h"
 
 namespace tfm::comm {
@@ -7,12 +8,11 @@ namespace {
 
 // Messages between the ranks of a pipeline. A rank that waits in one also brings on the others that
 // it has under way.
-class Messages final : public Communicator {
+class Messages final : public MessageGroup {
  public:
   Messages(std::vector<int> ranks, int rank, std::shared_ptr<FlightRecorder> recorder,
            MPI_Comm group, std::shared_ptr<MpiSession::State> session)
-      : ranks_(std::move(ranks)),
-        rank_(rank),
+      : MessageGroup(std::move(ranks), rank),
         recorder_(std::move(recorder)),
         group_(group),
         session_(std::move(session)) {
@@ -24,17 +24,6 @@ class Messages final : public Communicator {
       for (auto& [channel, requests] : sent_)
         MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE);
   }
-
-  int rank() const override { return rank_; }
-  int size() const override { return static_cast<int>(ranks_.size()); }
-  void all_reduce(Tensor, Collective) override { refuse(); }
-  void reduce_scatter(Tensor, Tensor) override { refuse(); }
-  void all_gather(Tensor, Tensor) override { refuse(); }
-  void ring_shift(Tensor, Tensor) override { refuse(); }
-  void broadcast(Tensor, int) override { refuse(); }
-  void barrier() override { refuse(); }
-  Ticket start(Collective, Tensor, Tensor) override { refuse(); }
-  void finish(Ticket) override { refuse(); }
 
   void send(Tensor t, Tensor buffer, int to, int tag) override {
     const Event event = begin(Collective::send, t, to);
@@ -60,9 +49,6 @@ class Messages final : public Communicator {
   }
 
  private:
-  [[noreturn]] static void refuse() {
-    internal_error("the ranks of a pipeline exchange messages only");
-  }
   template <class F>
   static void each_piece(const Tensor& t, F&& f) {
     constexpr std::int64_t kMost = 1 << 30;  // MPI counts with an int
@@ -70,14 +56,11 @@ class Messages final : public Communicator {
       f(static_cast<char*>(t.data) + at, static_cast<int>(std::min(kMost, t.bytes() - at)));
   }
   Event begin(Collective op, const Tensor& t, int peer) {
-    const Event event =
-        recorder_->begin(Axis::pipeline, op, t.bytes(), ranks_[static_cast<std::size_t>(peer)]);
+    const Event event = recorder_->begin(Axis::pipeline, op, t.bytes(), of_job(peer));
     recorder_->wait(event);
     return event;
   }
 
-  std::vector<int> ranks_;  // of the job
-  int rank_;
   std::shared_ptr<FlightRecorder> recorder_;
   MPI_Comm group_;
   std::shared_ptr<MpiSession::State> session_;

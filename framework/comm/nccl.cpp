@@ -1,198 +1,22 @@
 #include "comm/nccl.h"
 
 #ifdef TFM_NCCL
-#include <nccl.h>
-
 #include <algorithm>
-#include <chrono>
-#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
-#include <future>
 #include <map>
-#include <mutex>
-#include <thread>
-#include <utility>
 #include <vector>
 
 #include "comm/consensus.h"
-#include "comm/flight_recorder.h"
-#include "device/cuda/stream.h"
+#include "comm/nccl_state.h"
 
 namespace tfm::comm {
 namespace {
 
-void check(ncclResult_t status, ncclComm_t comm, const std::string& call) {
-  if (status == ncclSuccess) return;
-  const char* last = ncclGetLastError(comm);
-  throw Error(status == ncclRemoteError ? ExitCode::retryable : ExitCode::environment,
-              call + ": NCCL reports " + ncclGetErrorString(status) +
-                  (last && *last ? ": " + std::string(last) : "") +
-                  "; set NCCL_DEBUG=INFO for details");
-}
-
-ncclDataType_t type_of(DType t) {
-  switch (t) {
-    case DType::f32:
-      return ncclFloat32;
-    case DType::f64:
-      return ncclFloat64;
-    case DType::i32:
-      return ncclInt32;
-    case DType::i64:
-      return ncclInt64;
-    case DType::bf16:
-      return ncclBfloat16;
-    case DType::f16:
-      return ncclFloat16;
-  }
-  internal_error("NCCL does not support this type");
-}
-
-class CudaEvent {
- public:
-  CudaEvent() { cuda::check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming)); }
-  ~CudaEvent() {
-    if (event_) cudaEventDestroy(event_);
-  }
-  CudaEvent(CudaEvent&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
-  CudaEvent& operator=(CudaEvent&& other) noexcept {
-    return std::swap(event_, other.event_), *this;
-  }
-
-  void record(cudaStream_t stream) { cuda::check(cudaEventRecord(event_, stream)); }
-  void hold_back(cudaStream_t stream) const { cuda::check(cudaStreamWaitEvent(stream, event_, 0)); }
-  bool complete() const { return cudaEventQuery(event_) == cudaSuccess; }
-
- private:
-  cudaEvent_t event_ = nullptr;
-};
-
-// What the groups of a mesh share: streams, NCCL's communicators, and a thread that tells the
-// flight recorder what the device has completed. The thread is neither the rank's own nor the
-// watchdog's, because a call of CUDA may last as long as what it asks about.
-class Queue {
- public:
-  Queue(cuda::Stream& kernels, std::shared_ptr<FlightRecorder> recorder)
-      : kernels_(kernels), recorder_(std::move(recorder)) {}
-  ~Queue() {
-    if (thread_.joinable()) {
-      {
-        const std::lock_guard lock(mutex_);
-        stop_ = true;
-      }
-      wake_.notify_all();
-      thread_.join();
-    }
-    recorder_->device_waits({});
-    // Where an exception unwinds, other ranks may never come, and one communicator may wait for
-    // another: all are told before any is torn down.
-    const bool abort = std::uncaught_exceptions() > 0;
-    if (abort) ncclGroupStart();
-    for (const Connection& c : connections_)
-      abort ? ncclCommAbort(c.comm) : ncclCommDestroy(c.comm);
-    if (abort) ncclGroupEnd();
-  }
-
-  cuda::Stream& kernels() { return kernels_; }
-  FlightRecorder& recorder() { return *recorder_; }
-
-  void connected(ncclComm_t comm, AxisSet axes) {
-    connections_.push_back(
-        {comm, axes, std::make_unique<cuda::Stream>(kernels_.device(), device::Numerics{}, true)});
-  }
-  // For collectives of this communicator that run beside the kernels.
-  cudaStream_t beside(ncclComm_t comm) const {
-    return std::ranges::find(connections_, comm, &Connection::comm)->beside->get();
-  }
-  void start() {
-    thread_ = std::thread([this] { watch(); });
-  }
-
-  // `event` is all that was enqueued on the stream so far.
-  void enqueued(const Event& event, cudaStream_t stream) {
-    const std::lock_guard lock(mutex_);
-    Pending p{event, take()};
-    p.done.record(stream);
-    recorder_->hand_over(event);
-    if (pending_.empty()) recorder_->device_waits(event);
-    pending_.push_back(std::move(p));
-  }
-
- private:
-  struct Connection {
-    ncclComm_t comm;
-    AxisSet axes;
-    std::unique_ptr<cuda::Stream> beside;
-  };
-  struct Pending {
-    Event event;
-    CudaEvent done;
-  };
-
-  CudaEvent take() {
-    if (spare_.empty()) return {};
-    CudaEvent e = std::move(spare_.back());
-    spare_.pop_back();
-    return e;
-  }
-
-  void watch() {
-    cudaSetDevice(kernels_.device());
-    cudaStreamCaptureMode mode =
-        cudaStreamCaptureModeThreadLocal;  // captures by other threads do not forbid to ask
-    cudaThreadExchangeStreamCaptureMode(&mode);
-    std::unique_lock lock(mutex_);
-    while (!wake_.wait_for(lock, std::chrono::milliseconds(20), [this] { return stop_; })) {
-      while (!pending_.empty()) {
-        const Pending& oldest =
-            pending_.front();  // stays where it is: only this thread removes any
-        lock.unlock();
-        const bool complete = oldest.done.complete();
-        lock.lock();
-        if (!complete) break;
-        settle();
-      }
-      lock.unlock();
-      look_for_errors();
-      lock.lock();
-    }
-  }
-
-  void settle() {
-    recorder_->end(pending_.front().event);
-    spare_.push_back(std::move(pending_.front().done));
-    pending_.pop_front();
-    recorder_->device_waits(pending_.empty() ? Event{} : pending_.front().event);
-  }
-
-  void look_for_errors() {
-    for (const Connection& c : connections_) {
-      ncclResult_t status = ncclSuccess;
-      if (ncclCommGetAsyncError(c.comm, &status) != ncclSuccess || status == ncclSuccess ||
-          status == ncclInProgress)
-        continue;
-      recorder_->fail("NCCL reports " + std::string(ncclGetErrorString(status)) + " on the " +
-                      name_of(c.axes) + " axis");
-    }
-  }
-
-  cuda::Stream& kernels_;
-  std::shared_ptr<FlightRecorder> recorder_;
-  std::vector<Connection> connections_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool stop_ = false;
-  std::deque<Pending> pending_;
-  std::vector<CudaEvent> spare_;
-  std::thread thread_;
-};
-
 class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(std::shared_ptr<Communicator> host, AxisSet axes, ncclComm_t comm,
-                   std::shared_ptr<Queue> queue)
+                   std::shared_ptr<NcclQueue> queue)
       : host_(std::move(host)),
         axes_(axes),
         comm_(comm),
@@ -216,7 +40,7 @@ class NcclCommunicator final : public Communicator {
   }
   void broadcast(Tensor t, int root) override {
     TFM_CHECK(root >= 0 && root < size(), "the root must be a rank of the group");
-    record(Collective::broadcast, t, kernels(), [&](std::size_t n, ncclDataType_t type) {
+    run(Collective::broadcast, t, kernels(), [&](std::size_t n, ncclDataType_t type) {
       return ncclBroadcast(t.data, t.data, n, type, root, comm_, kernels());
     });
   }
@@ -244,6 +68,10 @@ class NcclCommunicator final : public Communicator {
 
  private:
   cudaStream_t kernels() const { return queue_->kernels().get(); }
+  // `whole`: the longer of the collective's tensors.
+  void run(Collective op, const Tensor& whole, cudaStream_t stream, const NcclQueue::Call& call) {
+    queue_->run(op, axes_, whole, comm_, stream, call);
+  }
 
   void enqueue(Collective kind, const Tensor& in, const Tensor& out, cudaStream_t stream) {
     TFM_CHECK(in.dtype == out.dtype, "`in` and `out` have one type");
@@ -251,7 +79,7 @@ class NcclCommunicator final : public Communicator {
                scatters = kind == Collective::reduce_scatter;
     TFM_CHECK(in.elements() * (gathers ? size() : 1) == out.elements() * (scatters ? size() : 1),
               "the longer tensor must hold one of the shorter per rank");
-    record(kind, gathers ? out : in, stream, [&](std::size_t, ncclDataType_t type) {
+    run(kind, gathers ? out : in, stream, [&](std::size_t, ncclDataType_t type) {
       const auto each = static_cast<std::size_t>(gathers ? in.elements() : out.elements());
       if (kind == Collective::ring_shift) return shift(in, out, each, type, stream);
       if (gathers) return ncclAllGather(in.data, out.data, each, type, comm_, stream);
@@ -270,26 +98,10 @@ class NcclCommunicator final : public Communicator {
     return sent != ncclSuccess ? sent : received != ncclSuccess ? received : ended;
   }
 
-  // `whole`: the longer of the collective's tensors.
-  template <class F>
-  void record(Collective op, const Tensor& whole, cudaStream_t stream, F&& call) {
-    if (whole.elements() == 0) return;
-    const auto run = [&] {
-      check(call(static_cast<std::size_t>(whole.elements()), type_of(whole.dtype)), comm_,
-            std::string(name_of(op)));
-    };
-    if (queue_->kernels().capturing()) return run();
-    FlightRecorder& recorder = queue_->recorder();
-    const Event event = recorder.begin(axes_, op, whole.bytes());
-    recorder.wait(event);  // the first call of a kind makes connections
-    run();
-    queue_->enqueued(event, stream);
-  }
-
   std::shared_ptr<Communicator> host_;
   AxisSet axes_;
   ncclComm_t comm_;
-  std::shared_ptr<Queue> queue_;
+  std::shared_ptr<NcclQueue> queue_;
   cudaStream_t beside_;  // of started collectives
   CudaEvent ready_;
   std::vector<CudaEvent> done_;  // by ticket
@@ -315,57 +127,32 @@ void set_environment(int rank, const Placement& placement) {
   set("NCCL_SOCKET_IFNAME", "=lo");
 }
 
-// In a thread of its own, which is left behind where it does not come back. The communicator is a
-// blocking one: every call of another kind enqueues from a new thread, which costs more than the
-// call and cannot be captured.
-ncclComm_t connect(Communicator& host, AxisSet axes, int device, double timeout) {
+ncclComm_t connect(NcclQueue& queue, Communicator& host, AxisSet axes, double timeout) {
   ncclUniqueId id{};
-  if (host.rank() == 0) check(ncclGetUniqueId(&id), nullptr, "ncclGetUniqueId");
+  if (host.rank() == 0) check_nccl(ncclGetUniqueId(&id), nullptr, "ncclGetUniqueId");
   std::memcpy(id.internal, broadcast_string(host, {id.internal, sizeof id.internal}).data(),
               sizeof id.internal);
-  struct Result {
-    ncclResult_t status = ncclSuccess;
-    ncclComm_t comm = nullptr;
-  };
-  std::promise<Result> promise;
-  std::future<Result> future = promise.get_future();
-  std::thread([promise = std::move(promise), id, device, size = host.size(),
-               rank = host.rank()]() mutable {
-    Result r;
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 1;
-    cudaSetDevice(device);
-    r.status = ncclCommInitRankConfig(&r.comm, size, id, rank, &config);
-    promise.set_value(r);
-  }).detach();
-  const std::string what = "connecting NCCL's rank " + std::to_string(host.rank()) + " of the " +
-                           std::to_string(host.size()) + " of the " + std::string(name_of(axes)) +
-                           " axis";
-  if (future.wait_for(std::chrono::duration<double>(timeout)) != std::future_status::ready)
-    throw Error(
-        ExitCode::retryable,
-        what + " has taken more than " + std::to_string(static_cast<int>(timeout)) +
-            " s; set NCCL_DEBUG=INFO for details, or parallel.backend: mpi to run without NCCL");
-  const Result r = future.get();
-  check(r.status, nullptr, what);
-  return r.comm;
+  return queue.connect(id, host.rank(), host.size(), axes, "the " + name_of(axes) + " axis",
+                       timeout);
 }
 
 }  // namespace
 
-Mesh nccl_mesh(const Mesh& mesh, cuda::Stream& kernels, const Placement& placement,
-               double timeout) {
+Mesh nccl_mesh(const Mesh& mesh, cuda::Stream& kernels, const Placement& placement, double timeout,
+               const std::set<Channel>& channels) {
   set_environment(mesh.rank(), placement);
-  const auto queue = std::make_shared<Queue>(kernels, mesh.recorder);
+  const auto queue = std::make_shared<NcclQueue>(kernels, mesh.recorder);
   Mesh result = mesh;
   std::map<std::vector<int>, ncclComm_t> comms;  // by ranks: groups of the same share one
   for (const AxisSet axes : mesh.layout.groups()) {
     auto& group = result.handle(axes);
-    if (group->size() == 1 || axes == Axis::pipeline) continue;  // messages go through the host
+    if (group->size() == 1 || axes == Axis::pipeline) continue;
     ncclComm_t& comm = comms[mesh.layout.group(mesh.rank(), axes)];
-    if (!comm) queue->connected(comm = connect(*group, axes, kernels.device(), timeout), axes);
+    if (!comm) comm = connect(*queue, *group, axes, timeout);
     group = std::make_shared<NcclCommunicator>(group, axes, comm, queue);
   }
+  if (mesh.layout[Axis::pipeline] > 1)
+    result.handle(Axis::pipeline) = nccl_messages(mesh, queue, channels, timeout);
   queue->start();
   return result;
 }

@@ -32,7 +32,7 @@ void describe_config(Config& c, FieldVisitor& v) {
           c.recompute_layers);
   v.value(option("cuda_graphs",
                  "launch a micro-batch as one CUDA graph; auto: if no collective inside it goes "
-                 "through host memory; on: fail if one does"),
+                 "through host memory, and without a pipeline; on: fail otherwise"),
           c.cuda_graphs);
   v.value(
       option("numerics",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "comm/calls.h"
 #include "device/memory.h"
 #include "ops/fusion.h"
 
@@ -116,6 +117,7 @@ void ForwardPass::run(const graph::ExecContext& context, const BatchFields& fiel
     device::upload(context.stream, in.data, from.data(), in.bytes());
   }
   program_.run(context);
+  if (context.mesh) comm::complete_sends(*context.mesh);
 }
 
 Totals ForwardPass::totals(const graph::ExecContext& context, const BatchFields& fields) const {

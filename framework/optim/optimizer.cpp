@@ -207,7 +207,7 @@ Tensor Optimizer::lent(const Flat& flat, int i) const {
       i, static_cast<std::byte*>(whole(flat, *bucket).data) - bucket->begin * element, dtype_);
 }
 
-// A send needs memory that stays as it is until it is received: the parameters do.
+// A send needs memory that stays as it is until it is received: the parameters.
 void Optimizer::lend(comm::Calls& calls, const Flat& flat) const {
   std::int64_t state = 0;  // elements of shares so far
   for (const Bucket& b : buckets_) {
@@ -218,6 +218,7 @@ void Optimizer::lend(comm::Calls& calls, const Flat& flat) const {
       calls.next(range(flat.parameters, dtype_, at, at + end - begin), whole(flat, b));
   }
   each_lent(*parameters_, [&](int i, int, bool) { calls.next(lent(flat, i)); });
+  comm::complete_sends(tensors_);
 }
 
 Tensor Optimizer::parameter(const Flat& flat, int i) const {

@@ -60,6 +60,16 @@ void each_recording(const StepPlan& p, F&& f) {
       if (r->tape) f(s, *r);
 }
 
+// Of all shapes, a step's and an evaluation's.
+template <class F>
+void each_collective(const StepPlan& p, F&& f) {
+  for (const ShapePlan& s : p.shapes)
+    for (const auto& calls :
+         {p.collectives(s),
+          p.evaluation_collectives(s, s.shape.sequences * p.mesh.layout.size(nn::kBatchAxes))})
+      std::ranges::for_each(calls, f);
+}
+
 // A group of one rank exchanges nothing.
 void leave_out_single(std::vector<comm::CollectiveCall>& calls, const comm::Layout& layout) {
   std::erase_if(calls, [&](const comm::CollectiveCall& c) { return layout.size(c.axes) == 1; });
@@ -182,7 +192,13 @@ optim::OptimizerOptions optimizer_of(const StepPlan& p) {
 }
 
 comm::DeviceMeshOptions mesh_options(const config::Config& c) {
-  return {c.parallel.backend, static_cast<double>(c.parallel.timeout)};
+  return {c.parallel.backend, static_cast<double>(c.parallel.timeout), {}};
+}
+
+comm::DeviceMeshOptions mesh_options(const StepPlan& plan) {
+  comm::DeviceMeshOptions options = mesh_options(plan.config);
+  options.channels = plan.channels();
+  return options;
 }
 
 bool packs_rows(const config::Config& c) {
@@ -271,18 +287,24 @@ std::vector<comm::CollectiveCall> StepPlan::evaluation_collectives(const ShapePl
 std::uint64_t StepPlan::collective_hash() const {
   std::uint64_t h = 1469598103934665603ull;
   const auto mix = [&](std::uint64_t x) { h = (h ^ x) * 1099511628211ull; };
-  for (const ShapePlan& s : shapes)
-    for (const auto& calls :
-         {collectives(s),
-          evaluation_collectives(s, s.shape.sequences * mesh.layout.size(nn::kBatchAxes))})
-      for (const comm::CollectiveCall& c : calls) {
-        mix(static_cast<std::uint64_t>(c.kind));
-        mix(static_cast<std::uint64_t>(c.axes.bits()));
-        mix(static_cast<std::uint64_t>(c.bytes));
-        mix(static_cast<std::uint64_t>(c.peer));
-        mix(static_cast<std::uint64_t>(c.tag));
-      }
+  each_collective(*this, [&](const comm::CollectiveCall& c) {
+    mix(static_cast<std::uint64_t>(c.kind));
+    mix(static_cast<std::uint64_t>(c.axes.bits()));
+    mix(static_cast<std::uint64_t>(c.bytes));
+    mix(static_cast<std::uint64_t>(c.peer));
+    mix(static_cast<std::uint64_t>(c.tag));
+  });
   return h;
+}
+
+std::set<comm::Channel> StepPlan::channels() const {
+  std::set<comm::Channel> all;
+  const int own = mesh.place(nn::kStageAxes);
+  each_collective(*this, [&](const comm::CollectiveCall& c) {
+    if (c.kind == comm::Collective::send) all.insert({own, c.peer, c.tag});
+    if (c.kind == comm::Collective::receive) all.insert({c.peer, own, c.tag});
+  });
+  return all;
 }
 
 StepPlan make_step_plan(const config::Config& config, const comm::Mesh& mesh,

@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "comm/device_mesh.h"
 #include "config/config.h"
@@ -85,7 +86,9 @@ struct StepPlan {
   // each batch that the ranks take at once, then those of the totals.
   std::vector<comm::CollectiveCall> evaluation_collectives(const ShapePlan& shape,
                                                            std::int64_t sequences) const;
-  std::uint64_t collective_hash() const;  // of all shapes' steps and evaluations
+  // Of all shapes' steps and evaluations:
+  std::set<comm::Channel> channels() const;
+  std::uint64_t collective_hash() const;
   std::int64_t most_micro_batches() const;
   graph::Sharded sharded() const;
   // Leaves of a role, once by name, in bytes: parameters aside, they are micro-batch inputs and
@@ -112,6 +115,7 @@ StepPlan make_step_plan(const config::Config& config, const comm::Mesh& mesh,
                         const std::optional<nn::BatchShape>& only = {},
                         Extent extent = Extent::whole);
 void extend(StepPlan& plan, Extent extent);
+comm::DeviceMeshOptions mesh_options(const StepPlan& plan);
 // Where the validation data is translated. All stages of a pipeline have the same translator.
 void add_translator(StepPlan& plan);
 

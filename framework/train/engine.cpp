@@ -16,15 +16,16 @@ Engine::Engine(plan::StepPlan plan, device::Device device)
       device_(std::move(device)),
       arena_(device_.allocate(plan_.memory.total()), plan_.memory.total()),
       host_(device_.allocate_host(plan_.staging.total()), plan_.staging.total()),
-      tensors_(comm::device_mesh(plan_.mesh, device_, plan::mesh_options(plan_.config))),
+      tensors_(comm::device_mesh(plan_.mesh, device_, plan::mesh_options(plan_))),
       optimizer_(plan_.model->parameters(), plan_.mesh, tensors_, plan::optimizer_of(plan_),
                  plan_.buckets, plan_.dtype),
       memory_(plan::lay_out(plan_, arena_, host_)) {
   TFM_CHECK(plan_.on_host() == device_.is_cpu(), "the plan was made for another kind of device");
   if (plan_.config.cuda_graphs == config::CudaGraphs::on && !recordable(plan_.largest(), {}))
     throw Error(ExitCode::usage,
-                "cuda_graphs is on, but the ranks exchange tensors through host memory, which a "
-                "CUDA graph cannot capture; expected cuda_graphs auto or off, or one GPU per rank");
+                "cuda_graphs is on, but the ranks exchange tensors through host memory, or are the "
+                "stages of a pipeline, which a CUDA graph cannot capture; expected cuda_graphs "
+                "auto or off, or one GPU per rank and no pipeline");
   if (plan_.dtype == DType::f16) loss_scale_ = optim::LossScale::of_fp16();
   for (plan::ShapePlan& s : plan_.shapes) bind(s);
 }
@@ -149,7 +150,8 @@ void Engine::upload(const Batch& batch, const plan::ShapePlan& shape, std::int64
 }
 
 bool Engine::recordable(const plan::ShapePlan& shape, graph::MicroBatch run) const {
-  if (device_.is_cpu() || plan_.config.cuda_graphs == config::CudaGraphs::off || times_)
+  if (device_.is_cpu() || plan_.config.cuda_graphs == config::CudaGraphs::off || times_ ||
+      tensors_.layout.size(nn::kStageAxes) > 1)
     return false;
   const auto stays = [](const comm::Communicator& group) {
     return group.size() == 1 || group.on_stream();
@@ -188,6 +190,7 @@ void Engine::run_pass(const plan::ShapePlan& shape, const plan::Pass& pass,
         });
       }
     if (&pass != &shape.passes.back()) return;
+    comm::complete_sends(tensors_);
     const device::ScratchScope scratch(
         stream, idle_memory().subspan(static_cast<std::size_t>(optimizer_.workspace_bytes())));
     part(&StepTimes::norm,
@@ -196,7 +199,7 @@ void Engine::run_pass(const plan::ShapePlan& shape, const plan::Pass& pass,
       part(&StepTimes::update,
            [&] { optimizer_.update(stream, memory_.flat, memory_.numbers, memory_.outcome); });
   };
-  if (pass.section == graph::Section{} && recordable(shape, context.state.micro_batch()))
+  if (recordable(shape, context.state.micro_batch()))
     replays_[{&shape, context.state.accumulate_parameters, context.state.reduce_gradients, update,
               context.state.packed_rows}]
         .run(stream, work);

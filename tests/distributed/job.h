@@ -16,7 +16,19 @@ const comm::Mesh& mesh_of(comm::Layout layout);
 std::vector<comm::Layout> layouts();
 
 // Two sums of 1000 floats on the data axis, between which `rank` does what `how` says: hang, die or
-// fail. Only the watchdog ends it, which waits for a second after the first sum.
+// fail. Or, with "message" behind that, two exchanges of as many floats between two stages. Only
+// the watchdog ends it, which waits for a second after the first of them.
+inline bool in_messages(const std::string& how) { return how.ends_with("-message"); }
 void misbehave(const comm::Mesh& mesh, comm::Watchdog& watchdog, const std::string& how, int rank);
+
+// Messages both ways between the two stages of a mesh; what is received is in `t`.
+inline void exchange(const comm::Mesh& mesh, const Tensor& t, const Tensor& buffer) {
+  comm::Communicator& stages = mesh.group(comm::Axis::pipeline);
+  const int other = 1 - stages.rank();
+  if (stages.rank() == 0) stages.send(t, buffer, other, 0);
+  stages.receive(t, other, 0);
+  if (stages.rank() == 1) stages.send(t, buffer, other, 0);
+  stages.complete_sends();
+}
 
 }  // namespace tfm::test

@@ -1,7 +1,7 @@
 // Runs the distributed tests on every rank of a job. Rank 0 prints; the others print their failures
 // only. The exit code is non-zero if any rank failed. `--hang=N`: ranks wait for rank N, which
-// never comes; `--die=N`: rank N leaves without a word;
-// `--fail=N`: its library of collectives fails.
+// never comes; `--die=N`: rank N leaves without a word; `--fail=N`: its library of collectives
+// fails; `--hang-message=N`, `--die-message=N`: the same between two stages of a pipeline.
 #include <gtest/gtest.h>
 
 #include <iostream>
@@ -69,9 +69,11 @@ int main(int argc, char** argv) {
   const std::string option = argc > 1 ? argv[1] : "";
   const auto equals = option.find('=');
   if (equals == option.npos) return tfm::test::run_tests();
-  const tfm::comm::Mesh mesh = tfm::comm::make_mesh(session, {session.size(), 1});
+  const std::string how = option.substr(2, equals - 2);
+  tfm::comm::Layout::Sizes sizes{.data = session.size()};
+  if (tfm::test::in_messages(how)) sizes.data /= sizes.pipeline = 2;
+  const tfm::comm::Mesh mesh = tfm::comm::make_mesh(session, sizes);
   tfm::comm::Watchdog watchdog(mesh, 60);
   watchdog.heartbeat(7);
-  tfm::test::misbehave(mesh, watchdog, option.substr(2, equals - 2),
-                       std::stoi(option.substr(equals + 1)));
+  tfm::test::misbehave(mesh, watchdog, how, std::stoi(option.substr(equals + 1)));
 }

@@ -38,10 +38,15 @@ extern Runtime runtime;
 
 // Kernels, products and copies are done in the call that gives them to a stream, unless `late`;
 // other work as late as possible: before the stream's next kernel, or when somebody waits for it.
-void enqueue(cudaStream_t, std::function<void()> work);
+// `work` returns whether it is done; what waits for another rank is not, and is asked again, while
+// other streams go on.
+void enqueue(cudaStream_t, std::function<bool()> work);
 std::size_t waiting(cudaStream_t);  // pieces of work that are not done
+std::size_t waiting();              // of all streams
 void finish(cudaStream_t);          // does them
 void finish_all();                  // of all streams
+bool work_on();                     // what need not wait for another rank, of all streams
+void wait_until(const std::function<bool()>& done);  // the host; the device works on
 void let_the_host_touch_device_memory(
     bool);  // which it cannot where `late` was set when the memory was made
 // Whether work enqueued now is ordered after all kernels so far of the streams that this one ever

@@ -1,4 +1,6 @@
 // The stand-in of CUDA's streams, events and captures.
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <deque>
@@ -31,7 +33,7 @@ std::vector<cudaStream_t> streams;   // in the order of their making
 }  // namespace
 
 struct CUstream_st {
-  std::deque<std::function<void()>> work;
+  std::deque<std::function<bool()>> work;
   std::shared_ptr<long> kernels = std::make_shared<long>(0);  // so far
   Seen seen;  // of other streams, before what is enqueued now
 };
@@ -58,10 +60,23 @@ class Doing {
   static inline int depth = 0;
 };
 
-void do_next(cudaStream_t s) {
-  const auto work = std::move(s->work.front());
+// Whether the stream's next piece of work is done; one that waits for another rank stays the next.
+int running = 0;
+bool do_next(cudaStream_t s) {
+  if (s->work.empty()) return false;
+  auto work = std::move(s->work.front());
   s->work.pop_front();
-  work();
+  ++running;
+  const std::shared_ptr<void> ran(nullptr, [](void*) { --running; });
+  if (work()) return true;
+  s->work.push_front(std::move(work));
+  return false;
+}
+
+bool pass(Mark& mark) {
+  while (!mark.passed && do_next(mark.on)) {
+  }
+  return mark.passed;
 }
 }  // namespace
 
@@ -74,12 +89,33 @@ struct CUevent_st {
 
 namespace tfm::emulator {
 
-void enqueue(cudaStream_t s, std::function<void()> work) { s->work.push_back(std::move(work)); }
+void enqueue(cudaStream_t s, std::function<bool()> work) { s->work.push_back(std::move(work)); }
 std::size_t waiting(cudaStream_t s) { return s->work.size(); }
+std::size_t waiting() {
+  std::size_t all = 0;
+  for (cudaStream_t s : streams) all += s->work.size();
+  return all;
+}
+bool work_on() {
+  if (waiting() == 0 || running || runtime.capturing) return false;
+  const Doing doing;
+  bool moved = false;
+  for (std::size_t i = 0; i < streams.size(); ++i)
+    while (do_next(streams[i])) moved = true;
+  return moved;
+}
+void wait_until(const std::function<bool()>& done) {
+  const Doing doing;
+  while (!done())
+    if (!work_on()) usleep(20);
+}
 void finish(cudaStream_t s) {
   if (s->work.empty()) return;
-  const Doing doing;
-  while (!s->work.empty()) do_next(s);
+  wait_until([&] {
+    while (do_next(s)) {
+    }
+    return s->work.empty();
+  });
 }
 void finish_all() {
   for (cudaStream_t s : streams) finish(s);
@@ -106,8 +142,10 @@ void refuse_in_capture(const char* call) {
 void submit(cudaStream_t s, std::function<void()> work) {
   if (runtime.capturing) return record(s, [s, work = std::move(work)] { submit(s, work); });
   ++*s->kernels;
-  enqueue(s, std::move(work));
-  if (!runtime.late) finish(s);
+  enqueue(s, [work = std::move(work)] { return work(), true; });
+  if (runtime.late) return;
+  while (do_next(s)) {
+  }
 }
 
 }  // namespace tfm::emulator
@@ -174,7 +212,7 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
   if (s->work.empty())
     mark->passed = true;
   else
-    s->work.push_back([mark] { mark->passed = true; });
+    s->work.push_back([mark] { return mark->passed = true; });
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t e) {
@@ -183,8 +221,7 @@ cudaError_t cudaEventQuery(cudaEvent_t e) {
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {
   tfm::emulator::refuse_in_capture("cudaEventSynchronize");
-  const Doing doing;
-  while (e->mark && !e->mark->passed) do_next(e->mark->on);
+  if (e->mark) tfm::emulator::wait_until([mark = e->mark] { return pass(*mark); });
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags) {
@@ -206,10 +243,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags) {
   if (!mark || mark->on == s) return cudaSuccess;
   for (const auto& [other, kernels] : mark->seen)
     if (other != s->kernels) s->seen[other] = std::max(s->seen[other], kernels);
-  if (!mark->passed)
-    s->work.push_back([mark] {
-      while (!mark->passed) do_next(mark->on);
-    });
+  if (!mark->passed) s->work.push_back([mark] { return pass(*mark); });
   return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t before, cudaEvent_t after) {

@@ -1,5 +1,5 @@
-"""A rank that never enters a collective, that dies or whose library fails ends the whole job with exit code 75 and one line that names
-it, whether the host makes the collectives or a device.
+"""A rank that never enters a collective or sends no message, that dies or whose library fails ends the whole job with exit code 75 and
+one line that names it, whether the host makes the collectives or a device.
 
 usage: test_hang.py BIN
 """
@@ -32,8 +32,14 @@ def main():
             found = re.search(r"has waited in all_reduce #(\d+) on the data axis \(4000 bytes\) for .*; missing: "
                               rf"rank {late} at step 7 \(left all_reduce #(\d+) on the data axis", lines[0])
             assert found and int(found[1]) == int(found[2]) + 1, lines[0]
-        lines = run(program, 4, "--die=1")
-        assert len(lines) <= 1, lines
+            lines = run(program, ranks, f"--hang-message={late}")
+            assert len(lines) == 1, f"one line is expected: {lines}"
+            found = re.search(r"has waited in (?:send #\d+ to|receive #\d+ from) rank (\d+) on the pipeline axis \(4000 bytes\) for .*; "
+                              rf"missing: rank {late} at step 7 ", lines[0])
+            assert found and int(found[1]) == late, lines[0]
+        for option in ("--die=1", "--die-message=1"):
+            lines = run(program, 4, option)
+            assert len(lines) <= 1, lines
     if device.exists():
         lines = run(device, 4, "--fail=3")
         assert len(lines) == 1 and "rank 3: NCCL reports remote error on the data axis" in lines[0], lines

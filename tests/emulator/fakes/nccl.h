@@ -39,7 +39,7 @@ ncclResult_t ncclReduceScatter(const void* in, void* out, std::size_t n_out, ncc
                                ncclRedOp_t, ncclComm_t, cudaStream_t);
 ncclResult_t ncclAllGather(const void* in, void* out, std::size_t n_in, ncclDataType_t, ncclComm_t,
                            cudaStream_t);
-// Within a group only: one of each, of one stream.
+// Alone, or within a group: one of each, the send first, of one stream.
 ncclResult_t ncclSend(const void* in, std::size_t n, ncclDataType_t, int peer, ncclComm_t,
                       cudaStream_t);
 ncclResult_t ncclRecv(void* out, std::size_t n, ncclDataType_t, int peer, ncclComm_t, cudaStream_t);

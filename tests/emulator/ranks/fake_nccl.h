@@ -10,7 +10,8 @@ struct Nccl {
   std::atomic<ncclResult_t> async_error = ncclSuccess;  // what every communicator reports
   int communicators = 0;                                // that were made
   int destroyed = 0, aborted = 0;
-  int calls = 0;  // of collectives
+  int calls = 0;     // of collectives
+  int messages = 0;  // sends and receives of their own
 };
 extern Nccl nccl;
 

@@ -1,14 +1,29 @@
-// The stand-in of NCCL: collectives over MPI, done when their turn on their stream comes. Sums are
-// added as the host adds them.
+// The stand-in of NCCL: collectives and messages over MPI, begun when their turn on their stream
+// comes. Sums are added as the host adds them. It waits wherever NCCL may:
+// - a send is done when its receiver has come, no matter how short it is;
+// - what one communicator was given is done in the order of the calls, on whichever stream;
+// - what a rank gave to all of its communicators begins in the order of the calls
+//   (NCCL_LAUNCH_ORDER_IMPLICIT);
+// - the first message between two ranks of a communicator holds up their hosts until both have
+//   asked for it, which makes the connection.
+#include <dlfcn.h>
+#include <linux/futex.h>
 #include <mpi.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdarg>
 #include <cstring>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -24,7 +39,8 @@ Nccl nccl;
 struct FakeNcclComm {
   MPI_Comm group = MPI_COMM_NULL;
   int rank = 0, size = 1;
-  bool aborted = false;  // and never freed: work that was enqueued sees it
+  bool aborted = false;                     // and never freed: work that was enqueued sees it
+  std::set<std::pair<int, int>> connected;  // to whom, to send (1) or to receive (2)
 };
 
 namespace {
@@ -32,17 +48,37 @@ using tfm::emulator::nccl;
 using Bytes = std::vector<char>;
 
 std::string last_error;
+const std::thread::id main_thread = std::this_thread::get_id();
 
-// What was asked for since the group began.
+// What was asked for since the group began, or alone.
 struct Messages {
   const void* in = nullptr;
   void* out = nullptr;
-  std::size_t bytes = 0;
-  int to = 0, from = 0;
+  std::size_t in_bytes = 0, out_bytes = 0;
+  int to = -1, from = -1;
   ncclComm_t comm = nullptr;
   cudaStream_t stream = nullptr;
 };
 std::optional<Messages> group;
+
+// In the order in which the host made them.
+struct Call {
+  ncclComm_t comm;
+  std::size_t stage = 0;  // the next one
+  bool done = false;
+  std::vector<MPI_Request> requests;
+};
+std::deque<std::shared_ptr<Call>> calls;
+
+bool may_begin(const Call& call) {
+  while (!calls.empty() && (calls.front()->done || calls.front()->comm->aborted)) calls.pop_front();
+  for (const auto& before : calls) {
+    if (before.get() == &call) return true;
+    if (before->done || before->comm->aborted) continue;
+    if (before->stage == 0 || before->comm == call.comm) return false;
+  }
+  return true;
+}
 
 struct Id {
   int root, tag;
@@ -72,14 +108,6 @@ std::size_t width(ncclDataType_t t) {
   return bytes;
 }
 
-// `bytes` of every rank.
-Bytes everything(const FakeNcclComm& c, const void* in, std::size_t bytes) {
-  Bytes all(bytes * static_cast<std::size_t>(c.size));
-  MPI_Allgather(in, static_cast<int>(bytes), MPI_BYTE, all.data(), static_cast<int>(bytes),
-                MPI_BYTE, c.group);
-  return all;
-}
-
 // Elements [first, first + n) of what ranks gave, `each` elements a rank.
 void fold(const Bytes& all, std::size_t each, std::size_t first, std::size_t n, ncclDataType_t type,
           ncclRedOp_t op, void* out) {
@@ -106,30 +134,128 @@ void fold(const Bytes& all, std::size_t each, std::size_t first, std::size_t n, 
   });
 }
 
-template <class F>
-ncclResult_t collective(ncclComm_t c, cudaStream_t stream, F work) {
+MPI_Request gather(const FakeNcclComm& c, const void* in, std::size_t bytes, Bytes& all) {
+  MPI_Request request;
+  all.resize(bytes * static_cast<std::size_t>(c.size));
+  std::memcpy(all.data() + bytes * static_cast<std::size_t>(c.rank), in, bytes);
+  MPI_Iallgather(MPI_IN_PLACE, 0, MPI_BYTE, all.data(), static_cast<int>(bytes), MPI_BYTE, c.group,
+                 &request);
+  return request;
+}
+
+bool all_done(std::vector<MPI_Request>& requests) {
+  int done = 0;
+  PMPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
+  return done != 0;
+}
+
+// One after the other; each gives what has to be waited for before the next.
+using Stages = std::vector<std::function<std::vector<MPI_Request>()>>;
+
+ncclResult_t submit(int tfm::emulator::Nccl::*count, ncclComm_t c, cudaStream_t stream,
+                    const Stages& stages) {
   if (tfm::emulator::runtime.capturing) {
     tfm::emulator::record(stream, [=] {
-      if (collective(c, stream, work) != ncclSuccess) throw std::runtime_error(last_error);
+      if (submit(count, c, stream, stages) != ncclSuccess) throw std::runtime_error(last_error);
     });
     return ncclSuccess;
   }
-  ++nccl.calls;
+  ++(nccl.*count);
   if (!tfm::emulator::follows_kernels(stream)) {
     last_error = "kernels that were given to another stream before may run at the same time";
     return ncclInvalidUsage;
   }
-  tfm::emulator::enqueue(stream, [c, work] {
-    if (!c->aborted) work();
+  const auto call = calls.emplace_back(new Call{c});
+  tfm::emulator::enqueue(stream, [=] {
+    if (c->aborted) return true;
+    if (call->stage == 0 && !may_begin(*call)) return false;
+    while (all_done(call->requests)) {
+      if (call->stage == stages.size()) return call->done = true;
+      call->requests = stages[call->stage++]();
+    }
+    return false;
   });
   return ncclSuccess;
 }
+
+template <class F>
+ncclResult_t collective(ncclComm_t c, cudaStream_t stream, const void* in, std::size_t bytes,
+                        F end) {
+  const auto all = std::make_shared<Bytes>();
+  return submit(&tfm::emulator::Nccl::calls, c, stream,
+                {[=] { return std::vector{gather(*c, in, bytes, *all)}; },
+                 [=] { return end(*all), std::vector<MPI_Request>(); }});
+}
+
+// Both hosts come to the first message between them.
+void connect(const Messages& m) {
+  char sent[2] = {}, received[2] = {};
+  std::vector<MPI_Request> requests;
+  for (const auto& [peer, kind] : {std::pair{m.to, 1}, std::pair{m.from, 2}}) {
+    if (peer < 0 || !m.comm->connected.insert({peer, kind}).second) continue;
+    MPI_Isend(&sent[kind - 1], 1, MPI_BYTE, peer, kind, m.comm->group, &requests.emplace_back());
+    MPI_Irecv(&received[kind - 1], 1, MPI_BYTE, peer, 3 - kind, m.comm->group,
+              &requests.emplace_back());
+  }
+  tfm::emulator::wait_until([&] { return all_done(requests); });
+}
+
+// What is sent is read once its receiver has come, and not before, as it may be by NCCL.
+ncclResult_t exchange(const Messages& m) {
+  constexpr int kReady = 3, kData = 4;  // tags
+  if (!tfm::emulator::runtime.capturing) connect(m);
+  const auto sent = std::make_shared<Bytes>(m.in_bytes),
+             received = std::make_shared<Bytes>(m.out_bytes);
+  const auto bytes = [](const Bytes& b) { return static_cast<int>(b.size()); };
+  const auto meet = [=] {
+    std::vector<MPI_Request> requests;
+    if (m.in)
+      MPI_Issend(nullptr, 0, MPI_BYTE, m.to, kReady, m.comm->group, &requests.emplace_back());
+    if (m.out)
+      MPI_Irecv(nullptr, 0, MPI_BYTE, m.from, kReady, m.comm->group, &requests.emplace_back());
+    return requests;
+  };
+  const auto transfer = [=] {
+    std::vector<MPI_Request> requests;
+    if (m.in) {
+      std::memcpy(sent->data(), m.in, m.in_bytes);
+      MPI_Isend(sent->data(), bytes(*sent), MPI_BYTE, m.to, kData, m.comm->group,
+                &requests.emplace_back());
+    }
+    if (m.out)
+      MPI_Irecv(received->data(), bytes(*received), MPI_BYTE, m.from, kData, m.comm->group,
+                &requests.emplace_back());
+    return requests;
+  };
+  const auto deliver = [=] {
+    if (m.out) std::memcpy(m.out, received->data(), m.out_bytes);
+    return std::vector<MPI_Request>();
+  };
+  return submit(m.in && m.out ? &tfm::emulator::Nccl::calls : &tfm::emulator::Nccl::messages,
+                m.comm, m.stream, {meet, transfer, deliver});
+}
 }  // namespace
 
-// The host asks for messages that have come: meanwhile a device works on.
+// The host asks for messages that have come, or sleeps until another process wakes it: meanwhile a
+// device works on.
 int MPI_Testall(int count, MPI_Request* requests, int* done, MPI_Status* statuses) {
-  if (!tfm::emulator::runtime.capturing) tfm::emulator::finish_all();
+  tfm::emulator::work_on();
   return PMPI_Testall(count, requests, done, statuses);
+}
+extern "C" long syscall(long number, ...) noexcept {
+  long a[6];
+  va_list arguments;
+  va_start(arguments, number);
+  for (long& x : a) x = va_arg(arguments, long);
+  va_end(arguments);
+  const bool sleeps = number == SYS_futex && (a[1] & FUTEX_CMD_MASK) == FUTEX_WAIT;
+  if (sleeps && std::this_thread::get_id() == main_thread) {
+    tfm::emulator::work_on();
+    if (tfm::emulator::waiting() > 0) return usleep(50);
+  }
+  using Syscall = long (*)(long, ...);
+  static const auto real = reinterpret_cast<Syscall>(dlsym(RTLD_NEXT, "syscall"));
+  return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
 
 const char* ncclGetErrorString(ncclResult_t r) {
@@ -187,6 +313,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* status) {
 }
 ncclResult_t ncclCommDestroy(ncclComm_t c) {
   ++nccl.destroyed;
+  std::erase_if(calls, [&](const auto& call) { return call->comm == c; });
   MPI_Comm_free(&c->group);
   delete c;
   return ncclSuccess;
@@ -199,22 +326,19 @@ ncclResult_t ncclCommAbort(ncclComm_t c) {
 
 ncclResult_t ncclAllReduce(const void* in, void* out, std::size_t n, ncclDataType_t t,
                            ncclRedOp_t op, ncclComm_t c, cudaStream_t s) {
-  return collective(c, s, [=] { fold(everything(*c, in, n * width(t)), n, 0, n, t, op, out); });
+  return collective(c, s, in, n * width(t),
+                    [=](const Bytes& all) { fold(all, n, 0, n, t, op, out); });
 }
 ncclResult_t ncclReduceScatter(const void* in, void* out, std::size_t n, ncclDataType_t t,
                                ncclRedOp_t op, ncclComm_t c, cudaStream_t s) {
-  return collective(c, s, [=] {
-    const auto ranks = static_cast<std::size_t>(c->size);
-    fold(everything(*c, in, ranks * n * width(t)), ranks * n, static_cast<std::size_t>(c->rank) * n,
-         n, t, op, out);
-  });
+  const auto ranks = static_cast<std::size_t>(c->size), rank = static_cast<std::size_t>(c->rank);
+  return collective(c, s, in, ranks * n * width(t),
+                    [=](const Bytes& all) { fold(all, ranks * n, rank * n, n, t, op, out); });
 }
 ncclResult_t ncclAllGather(const void* in, void* out, std::size_t n, ncclDataType_t t, ncclComm_t c,
                            cudaStream_t s) {
-  return collective(c, s, [=] {
-    const Bytes all = everything(*c, in, n * width(t));
-    std::memcpy(out, all.data(), all.size());
-  });
+  return collective(c, s, in, n * width(t),
+                    [=](const Bytes& all) { std::memcpy(out, all.data(), all.size()); });
 }
 ncclResult_t ncclGroupStart() {
   group.emplace();
@@ -222,33 +346,37 @@ ncclResult_t ncclGroupStart() {
 }
 ncclResult_t ncclSend(const void* in, std::size_t n, ncclDataType_t t, int peer, ncclComm_t c,
                       cudaStream_t s) {
-  if (!group || group->in) return ncclInvalidUsage;
-  group->in = in, group->bytes = n * width(t), group->to = peer, group->comm = c, group->stream = s;
+  const Messages m{.in = in, .in_bytes = n * width(t), .to = peer, .comm = c, .stream = s};
+  if (!group) return exchange(m);
+  if (group->comm) return ncclInvalidUsage;
+  group = m;
   return ncclSuccess;
 }
 ncclResult_t ncclRecv(void* out, std::size_t n, ncclDataType_t t, int peer, ncclComm_t c,
                       cudaStream_t s) {
-  if (!group || group->out || group->comm != c || group->stream != s ||
-      group->bytes != n * width(t))
-    return ncclInvalidUsage;
-  group->out = out, group->from = peer;
+  const Messages m{.out = out, .out_bytes = n * width(t), .from = peer, .comm = c, .stream = s};
+  if (!group) return exchange(m);
+  if (!group->in || group->out || group->comm != c || group->stream != s) return ncclInvalidUsage;
+  group->out = out, group->out_bytes = m.out_bytes, group->from = peer;
   return ncclSuccess;
 }
 ncclResult_t ncclGroupEnd() {
   const Messages m = *std::exchange(group, std::nullopt);
-  if (!m.in) return ncclSuccess;
-  return collective(m.comm, m.stream, [=] {
-    MPI_Request sent;
-    MPI_Isend(m.in, static_cast<int>(m.bytes), MPI_BYTE, m.to, 0, m.comm->group, &sent);
-    MPI_Recv(m.out, static_cast<int>(m.bytes), MPI_BYTE, m.from, 0, m.comm->group,
-             MPI_STATUS_IGNORE);
-    MPI_Wait(&sent, MPI_STATUS_IGNORE);
-  });
+  return m.comm ? exchange(m) : ncclSuccess;
 }
 ncclResult_t ncclBroadcast(const void* in, void* out, std::size_t n, ncclDataType_t t, int root,
                            ncclComm_t c, cudaStream_t s) {
-  return collective(c, s, [=] {
-    if (c->rank == root && in != out) std::memcpy(out, in, n * width(t));
-    MPI_Bcast(out, static_cast<int>(n * width(t)), MPI_BYTE, root, c->group);
-  });
+  const auto bytes = std::make_shared<Bytes>(n * width(t));
+  return submit(&tfm::emulator::Nccl::calls, c, s,
+                {[=] {
+                   if (c->rank == root) std::memcpy(bytes->data(), in, bytes->size());
+                   std::vector<MPI_Request> request(1);
+                   MPI_Ibcast(bytes->data(), static_cast<int>(bytes->size()), MPI_BYTE, root,
+                              c->group, request.data());
+                   return request;
+                 },
+                 [=] {
+                   std::memcpy(out, bytes->data(), bytes->size());
+                   return std::vector<MPI_Request>();
+                 }});
 }
