@@ -48,17 +48,51 @@ const std::function<void()>* body;
 void* scheduler_pointer;
 std::string failure_kind, failure_text;
 
-#ifndef __x86_64__
-#error "switch_stack is written for x86-64"
-#endif
-// Saves the callee's registers on this stack, its pointer in *from, and goes on where `to` was
-// saved.
+// switch_stack saves the callee's registers on this stack, below the address to return to, and the
+// stack's pointer in *from; it goes on where `to` was saved. kAbove: words above the address that a
+// new stack is aligned by.
+#if defined(__x86_64__)
+constexpr int kRegisters = 6, kAbove = 1;
 __attribute__((naked, noinline)) void switch_stack([[maybe_unused]] void** from,
                                                    [[maybe_unused]] void* to) {
   asm("pushq %rbp; pushq %rbx; pushq %r12; pushq %r13; pushq %r14; pushq %r15;"
       "movq %rsp, (%rdi); movq %rsi, %rsp;"
       "popq %r15; popq %r14; popq %r13; popq %r12; popq %rbx; popq %rbp; ret");
 }
+#elif defined(__aarch64__)
+constexpr int kRegisters = 19, kAbove = 0;
+extern "C" void switch_stack(void** from, void* to);
+asm(R"(.text
+.p2align 2
+.type switch_stack, %function
+switch_stack:
+  stp d8, d9, [sp, -160]!
+  stp d10, d11, [sp, 16]
+  stp d12, d13, [sp, 32]
+  stp d14, d15, [sp, 48]
+  stp x19, x20, [sp, 64]
+  stp x21, x22, [sp, 80]
+  stp x23, x24, [sp, 96]
+  stp x25, x26, [sp, 112]
+  stp x27, x28, [sp, 128]
+  stp x29, x30, [sp, 144]
+  mov x2, sp
+  str x2, [x0]
+  mov sp, x1
+  ldp x29, x30, [sp, 144]
+  ldp x27, x28, [sp, 128]
+  ldp x25, x26, [sp, 112]
+  ldp x23, x24, [sp, 96]
+  ldp x21, x22, [sp, 80]
+  ldp x19, x20, [sp, 64]
+  ldp d14, d15, [sp, 48]
+  ldp d12, d13, [sp, 32]
+  ldp d10, d11, [sp, 16]
+  ldp d8, d9, [sp], 160
+  ret)");
+#else
+#error "switch_stack is written for x86-64 and aarch64"
+#endif
 
 void to_scheduler(bool for_good) {
   Lane& lane = machine.lanes[machine.running];
@@ -171,12 +205,12 @@ void prepare(Lane& lane, char* stack) {
   lane.fake_stack = nullptr;
   lane.copies.clear(), lane.groups.clear();
   std::memcpy(stack, &kCanary, sizeof kCanary);
-  // What switch_stack pops: six registers, then fiber_main as return address; the stack is then
+  // What switch_stack restores: registers, then fiber_main as return address; the stack is then
   // aligned as after a call.
   auto* top = reinterpret_cast<std::uint64_t*>(stack + kStack - 64);
-  *--top = 0;
+  for (int i = 0; i < kAbove; ++i) *--top = 0;
   *--top = reinterpret_cast<std::uint64_t>(&fiber_main);
-  for (int i = 0; i < 6; ++i) *--top = 0;
+  for (int i = 0; i < kRegisters; ++i) *--top = 0;
   lane.stack_pointer = top;
 }
 
