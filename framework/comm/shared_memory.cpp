@@ -28,6 +28,8 @@ bool reached(std::uint32_t value, std::uint32_t count) {
 void relax() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb" ::: "memory");  // waits some ten cycles, as `yield` does on few processors
 #else
   std::atomic_signal_fence(std::memory_order_seq_cst);
 #endif

@@ -1,10 +1,10 @@
 #include "kernels/cpu/amx_gemm.h"
 
 #include <algorithm>
-#include <dnnl.hpp>
 #include <limits>
 
 #include "core/error.h"
+#include "kernels/cpu/onednn_isa.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/words.h"
 #ifdef __x86_64__
@@ -299,9 +299,8 @@ std::int64_t parts_of_rows(std::int64_t row_blocks, std::int64_t column_blocks, 
 bool has_amx() {
 #ifdef __x86_64__
   static const bool has = [] {
-    constexpr int kWanted = static_cast<int>(dnnl::cpu_isa::avx512_core_amx),
-                  kRequestPermission = 0x1023, kTileData = 18;
-    return (static_cast<int>(dnnl::get_effective_cpu_isa()) & kWanted) == kWanted &&
+    constexpr int kRequestPermission = 0x1023, kTileData = 18;
+    return onednn_has(dnnl::cpu_isa::avx512_core_amx) &&
            syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
   }();
   return has;

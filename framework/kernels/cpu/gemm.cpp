@@ -57,7 +57,7 @@ struct Panel {
       store(line, low[i], Full{});
       store(line + L, high[i], Full{});
       T* c = g.c + (row + i) * g.ldc + column;
-      for (std::int64_t j = 0; j < width; ++j) {
+      for (std::int64_t j = 0; j < 2 * L && j < width; ++j) {
         const T before = k_begin ? c[j] : g.beta == T{0} ? T{0} : g.beta * c[j];
         c[j] = before + g.alpha * line[j];
       }

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "kernels/cpu/amx_gemm.h"
+#include "kernels/cpu/onednn_isa.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/simd_half.h"
 
@@ -168,13 +169,9 @@ void convert_rows(cpu::Stream& stream, const From* from, std::int64_t from_strid
 template <class T>
 bool multiplies_natively() {
   static const bool native = [] {
-    const int has = static_cast<int>(dnnl::get_effective_cpu_isa());
-    const auto within = [&](dnnl::cpu_isa isa) {
-      return (has & static_cast<int>(isa)) == static_cast<int>(isa);
-    };
-    if constexpr (std::is_same_v<T, bf16>) return within(dnnl::cpu_isa::avx512_core_bf16);
+    if constexpr (std::is_same_v<T, bf16>) return onednn_has(dnnl::cpu_isa::avx512_core_bf16);
 #if DNNL_VERSION_MAJOR >= 3
-    return within(dnnl::cpu_isa::avx512_core_fp16);
+    return onednn_has(dnnl::cpu_isa::avx512_core_fp16);
 #else
     return false;
 #endif

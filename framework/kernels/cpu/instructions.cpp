@@ -1,8 +1,7 @@
 #include "kernels/instructions.h"
 
-#include <dnnl.hpp>
-
 #include "kernels/cpu/amx.h"
+#include "kernels/cpu/onednn_isa.h"
 #include "kernels/cpu/simd.h"
 
 namespace tfm::kernels {
@@ -12,18 +11,17 @@ std::string instructions() {
   const std::string own = "AVX-512";
 #elif defined(__AVX2__)
   const std::string own = "AVX2";
+#elif defined(__ARM_NEON)
+  const std::string own = "NEON";
 #else
   const std::string own = std::to_string(kVectorBytes * 8) + "-bit vectors";
 #endif
-  const auto has = [](dnnl::cpu_isa isa) {
-    return (static_cast<int>(dnnl::get_effective_cpu_isa()) & static_cast<int>(isa)) ==
-           static_cast<int>(isa);
-  };
-  const std::string products = has_amx()                              ? "AMX"
-                               : has(dnnl::cpu_isa::avx512_core_bf16) ? "AVX512-BF16"
-                               : has(dnnl::cpu_isa::avx512_core)      ? "AVX-512"
-                               : has(dnnl::cpu_isa::avx2)             ? "AVX2"
-                                                                      : own;
+  using Isa = dnnl::cpu_isa;
+  const std::string products = has_amx()                           ? "AMX"
+                               : onednn_has(Isa::avx512_core_bf16) ? "AVX512-BF16"
+                               : onednn_has(Isa::avx512_core)      ? "AVX-512"
+                               : onednn_has(Isa::avx2)             ? "AVX2"
+                                                                   : own;
   return products == own ? own : own + ", products by " + products;
 }
 

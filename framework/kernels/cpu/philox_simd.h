@@ -16,6 +16,8 @@ TFM_INLINE inline Words low_product(Words a, std::uint64_t b) {  // (a mod 2^32)
                                        _mm512_set1_epi64(static_cast<long long>(b)));
 #elif defined(__AVX2__)
   return (Words)_mm256_mul_epu32((__m256i)a, _mm256_set1_epi64x(static_cast<long long>(b)));
+#elif defined(__ARM_NEON)
+  return (Words)vmull_n_u32(vmovn_u64((uint64x2_t)a), static_cast<std::uint32_t>(b));
 #else
   return (a & 0xFFFFFFFFu) * b;
 #endif

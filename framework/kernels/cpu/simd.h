@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
-#ifdef __AVX2__
+#if defined(__AVX2__)
 #include <immintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
 #endif
 
 #include "core/dtype.h"
@@ -32,6 +34,7 @@ struct Simd {
 // Of 16-bit elements: the floats that they are computed in.
 template <class T>
 using Vec = typename Simd<Accum<T>>::Vec;
+typedef std::int32_t Ints __attribute__((vector_size(kVectorBytes)));
 template <class T>
 inline constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(Accum<T>));
 
@@ -156,9 +159,7 @@ inline Accum<T> max_of(Vec<T> v) {
 // e^x to about one unit in the last place: x = n ln 2 + r, a polynomial in r, then 2^n. 0 below
 // -87.3; 88.3 is the largest argument.
 TFM_INLINE inline Vec<float> exp(Vec<float> x) {
-  typedef std::int32_t Ints __attribute__((vector_size(kVectorBytes)));
-  constexpr float magic =
-      12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer in the low bits
+  constexpr float magic = 12582912.0f;  // 1.5 * 2^23: a sum rounds to an integer in the low bits
   const auto tiny = x < splat(-87.3f);
   x = x > splat(88.3f) ? splat(88.3f) : x;
   x = tiny ? splat(-87.3f) : x;

@@ -8,8 +8,16 @@ namespace tfm::kernels {
 
 typedef std::uint16_t Shorts __attribute__((vector_size(kVectorBytes / 2)));
 typedef std::uint32_t Bits __attribute__((vector_size(kVectorBytes)));
+typedef std::int16_t SignedShorts __attribute__((vector_size(kVectorBytes / 2)));
+#ifdef __ARM_NEON  // GCC 12 converts what comes from memory lane by lane
+TFM_INLINE inline Bits extend(Shorts bits) { return (Bits)vmovl_u16((uint16x4_t)bits); }
+TFM_INLINE inline Ints extend(SignedShorts bits) { return (Ints)vmovl_s16((int16x4_t)bits); }
+#else
+TFM_INLINE inline Bits extend(Shorts bits) { return __builtin_convertvector(bits, Bits); }
+TFM_INLINE inline Ints extend(SignedShorts bits) { return __builtin_convertvector(bits, Ints); }
+#endif
 TFM_INLINE inline Vec<float> widen(const bf16*, Shorts bits) {
-  return (Vec<float>)(__builtin_convertvector(bits, Bits) << 16);
+  return (Vec<float>)(extend(bits) << 16);
 }
 TFM_INLINE inline Shorts narrow(const bf16*, Vec<float> v) {
   const Bits u = (Bits)v, rounded = u + 0x7FFFu + (u >> 16 & 1u);
@@ -28,6 +36,13 @@ TFM_INLINE inline Vec<float> widen(const f16*, Shorts bits) {
 }
 TFM_INLINE inline Shorts narrow(const f16*, Vec<float> v) {
   return (Shorts)_mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+#elif defined(__ARM_NEON)
+TFM_INLINE inline Vec<float> widen(const f16*, Shorts bits) {
+  return (Vec<float>)vcvt_f32_f16((float16x4_t)bits);
+}
+TFM_INLINE inline Shorts narrow(const f16*, Vec<float> v) {
+  return (Shorts)vcvt_f16_f32((float32x4_t)v);
 }
 #else
 inline Vec<float> widen(const f16*, Shorts bits) {

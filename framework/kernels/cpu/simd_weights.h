@@ -17,10 +17,8 @@ TFM_INLINE inline void store(MasterWeights w, Vec<float> v, Mask m) {
 }
 template <class Mask>
 TFM_INLINE inline Vec<float> load(SplitMasterWeights w, Mask m) {
-  typedef std::int16_t SignedShorts __attribute__((vector_size(kVectorBytes / 2)));
-  typedef std::int32_t Ints __attribute__((vector_size(kVectorBytes)));
-  const Bits rounded = __builtin_convertvector(load_bits(w.rounded, m), Bits);
-  const Ints remainder = __builtin_convertvector((SignedShorts)load_bits(w.remainder, m), Ints);
+  const Bits rounded = extend(load_bits(w.rounded, m));
+  const Ints remainder = extend((SignedShorts)load_bits(w.remainder, m));
   return (Vec<float>)((rounded << 16) + (Bits)remainder);
 }
 template <class Mask>
