@@ -152,8 +152,8 @@ ROOMS = {
         ("inference/totals.cpp", "{«sizeof(loss)», sizeof(labels), sizeof(correct)}", "sizeof(loss[0])"),
         ("plan/prediction.cpp", "std::max(busy, now_) + seconds", "busy + seconds"),
         ("plan/prediction.cpp", "options.ema > 0 ? 2 : 0", "0"),
-        ("plan/suggest.cpp", "if (s.bytes > device_.usable_bytes()) «return false»", "continue", ["unit:Suggest*"]),
-        ("plan/suggest.cpp", "micro_batch_size == 0) «continue»", "return", ["unit:Suggest*"]),
+        ("plan/suggest.cpp", "if («s.bytes > device_.usable_bytes()») return false", "false", ["unit:Suggest*"]),
+        ("plan/suggest.cpp", "if («resolved->train.micro_batch_size == 0») continue", "false", ["unit:Suggest*"]),
     ]),
     "telemetry": (["unit:Metrics*:MetricsServer*:ProgressLine*"], [
         ("telemetry/metrics_log.cpp", "step <= resumed", "step < resumed"),
