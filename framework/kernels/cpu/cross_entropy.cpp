@@ -20,72 +20,83 @@ std::int64_t label_column(const CrossEntropyArgs<T>& a, std::int64_t r) {
 }
 
 template <class T>
-void find_max(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
+Accum<T> max_of_row(const T* x, std::int64_t cols) {
   constexpr Accum<T> lowest = -std::numeric_limits<Accum<T>>::infinity();
-  parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) {
-    const T* x = a.logits + r * a.stride;
-    constexpr int L = kLanes<T>;
-    Vec<T> m0 = splat(lowest), m1 = m0, m2 = m0, m3 = m0;
-    std::int64_t i = 0;
-    for (; i + 4 * L <= a.cols; i += 4 * L) {
-      m0 = larger<T>(load(x + i, Full{}), m0);
-      m1 = larger<T>(load(x + i + L, Full{}), m1);
-      m2 = larger<T>(load(x + i + 2 * L, Full{}), m2);
-      m3 = larger<T>(load(x + i + 3 * L, Full{}), m3);
-    }
-    each<T>(a.cols - i, [&](std::int64_t j, auto m) TFM_INLINE {
-      m0 = larger<T>(only<T>(load(x + i + j, m), m, lowest), m0);
+  constexpr int L = kLanes<T>;
+  Vec<T> m0 = splat(lowest), m1 = m0, m2 = m0, m3 = m0;
+  std::int64_t i = 0;
+  for (; i + 4 * L <= cols; i += 4 * L) {
+    m0 = larger<T>(load(x + i, Full{}), m0);
+    m1 = larger<T>(load(x + i + L, Full{}), m1);
+    m2 = larger<T>(load(x + i + 2 * L, Full{}), m2);
+    m3 = larger<T>(load(x + i + 3 * L, Full{}), m3);
+  }
+  each<T>(cols - i, [&](std::int64_t j, auto m)
+                        TFM_INLINE { m0 = larger<T>(only<T>(load(x + i + j, m), m, lowest), m0); });
+  return max_of<T>(larger<T>(larger<T>(m0, m1), larger<T>(m2, m3)));
+}
+
+// Several passes over a row, which stays in the second-level cache.
+template <class T>
+void statistics_of_row(const CrossEntropyArgs<T>& a, std::int64_t r) {
+  const T* row = a.logits + r * a.stride;
+  const Accum<T> max = a.max[r] = max_of_row(row, a.cols);
+  double exps = 0, logits = 0;
+  for (std::int64_t c = 0; c < a.cols; c += kPiece) {
+    const T* x = row + c;
+    Vec<T> e{}, s{};
+    each<T>(std::min(kPiece, a.cols - c), [&](std::int64_t i, auto m) TFM_INLINE {
+      const Vec<T> v = load(x + i, m);
+      e += only<T>(exp(v - max), m);
+      s += v;
     });
-    a.max[r] = max_of<T>(larger<T>(larger<T>(m0, m1), larger<T>(m2, m3)));
-  });
+    exps += sum_of<T>(e);
+    logits += sum_of<T>(s);
+  }
+  const std::int64_t label = label_column(a, r);
+  a.sums[r] = static_cast<Accum<T>>(exps);
+  a.sums[a.rows + r] = label < 0 ? Accum<T>{0} : Accum<T>{row[label]};
+  a.sums[2 * a.rows + r] = static_cast<Accum<T>>(logits);
+  if (!a.correct) return;
+  const std::int64_t before = std::clamp<std::int64_t>(a.labels[r] - a.vocab_begin, 0, a.cols);
+  a.sums[2 * a.rows + r] = static_cast<Accum<T>>(std::count(row, row + before, max));
 }
 
 template <class T>
-void add_up(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
-  parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) {
-    const T* row = a.logits + r * a.stride;
-    const Accum<T> max = a.max[r];
-    double exps = 0, logits = 0;
-    for (std::int64_t c = 0; c < a.cols; c += kPiece) {
-      const T* x = row + c;
-      Vec<T> e{}, s{};
-      each<T>(std::min(kPiece, a.cols - c), [&](std::int64_t i, auto m) TFM_INLINE {
-        const Vec<T> v = load(x + i, m);
-        e += only<T>(exp(v - max), m);
-        s += v;
-      });
-      exps += sum_of<T>(e);
-      logits += sum_of<T>(s);
-    }
-    const std::int64_t label = label_column(a, r);
-    a.sums[r] = static_cast<Accum<T>>(exps);
-    a.sums[a.rows + r] = label < 0 ? Accum<T>{0} : Accum<T>{row[label]};
-    a.sums[2 * a.rows + r] = static_cast<Accum<T>>(logits);
-  });
-}
-
-template <class T>
-void count_ties(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
-  parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) {
-    const T* x = a.logits + r * a.stride;
-    const std::int64_t before = std::clamp<std::int64_t>(a.labels[r] - a.vocab_begin, 0, a.cols);
-    a.sums[2 * a.rows + r] = static_cast<Accum<T>>(std::count(x, x + before, a.max[r]));
-  });
+void gradient_of_row(const CrossEntropyArgs<T>& a, std::int64_t r) {
+  using W = Accum<T>;
+  T* x = a.logits + r * a.stride;
+  if (a.labels[r] < 0) {
+    std::fill_n(x, std::max(a.cols, a.padded_cols), T{0});
+    return;
+  }
+  const W factor = a.factor(), uniform = a.smoothing == W{0}
+                                             ? W{0}
+                                             : factor * a.smoothing / static_cast<W>(a.vocab_size);
+  const W max = a.max[r], scale = factor / a.sums[r];
+  const std::int64_t label = label_column(a, r);
+  const W hit = label < 0 ? W{0}
+                          : (exp(splat(W{x[label]} - max)) * scale - uniform)[0] -
+                                factor * (W{1} - a.smoothing);
+  each<T>(a.cols, [&](std::int64_t i, auto m)
+                      TFM_INLINE { store(x + i, exp(load(x + i, m) - max) * scale - uniform, m); });
+  if (a.padded_cols > a.cols) std::fill(x + a.cols, x + a.padded_cols, T{0});
+  if (label >= 0) x[label] = T(hit);
 }
 
 }  // namespace
 
 template <class T>
 void cross_entropy_statistics(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
-  find_max(stream, a);
-  add_up(stream, a);
-  if (a.correct) count_ties(stream, a);
+  parallel(stream, a.rows, a.rows * a.cols, [&](std::int64_t r) { statistics_of_row(a, r); });
 }
 
 template <class T>
 void cross_entropy_statistics_and_gradient(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
-  cross_entropy_statistics(stream, a);
-  cross_entropy_gradient(stream, a);
+  parallel(stream, a.rows, a.rows * a.padded_cols, [&](std::int64_t r) {
+    statistics_of_row(a, r);
+    gradient_of_row(a, r);
+  });
 }
 
 template <class T>
@@ -105,27 +116,7 @@ void cross_entropy_loss(cpu::Stream&, const CrossEntropyArgs<T>& a) {
 
 template <class T>
 void cross_entropy_gradient(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
-  using W = Accum<T>;
-  const W factor = a.factor(), uniform = a.smoothing == W{0}
-                                             ? W{0}
-                                             : factor * a.smoothing / static_cast<W>(a.vocab_size);
-  parallel(stream, a.rows, a.rows * a.padded_cols, [&](std::int64_t r) {
-    T* x = a.logits + r * a.stride;
-    if (a.labels[r] < 0) {
-      std::fill_n(x, std::max(a.cols, a.padded_cols), T{0});
-      return;
-    }
-    const W max = a.max[r], scale = factor / a.sums[r];
-    const std::int64_t label = label_column(a, r);
-    const W hit = label < 0 ? W{0}
-                            : (exp(splat(W{x[label]} - max)) * scale - uniform)[0] -
-                                  factor * (W{1} - a.smoothing);
-    each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {
-      store(x + i, exp(load(x + i, m) - max) * scale - uniform, m);
-    });
-    if (a.padded_cols > a.cols) std::fill(x + a.cols, x + a.padded_cols, T{0});
-    if (label >= 0) x[label] = T(hit);
-  });
+  parallel(stream, a.rows, a.rows * a.padded_cols, [&](std::int64_t r) { gradient_of_row(a, r); });
 }
 
 #define TFM_INSTANTIATE(T)                                                                       \
