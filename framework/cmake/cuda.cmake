@@ -2,7 +2,7 @@
 set(CMAKE_CUDA_COMPILER ${TFM_NVCC})
 set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-  set(CMAKE_CUDA_ARCHITECTURES 80-real 90a-real)
+  set(CMAKE_CUDA_ARCHITECTURES 80 90a-real)  # of 80 PTX, too, which drivers compile for what is newer than Hopper
 endif()
 if(TFM_CCACHE)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${TFM_CCACHE})

@@ -96,7 +96,7 @@ bool fits(const FakeOperation& o, const FakeLayout& a, const FakeLayout& b, cons
     if (o.epilogue == CUBLASLT_EPILOGUE_DEFAULT) return true;
     if (is_double || (o.of_gradient() && runtime.epilogue_cost == 0)) return false;
     if (o.epilogue == CUBLASLT_EPILOGUE_BIAS)
-      return o.bias && o.bias_type == a.type && c.type == a.type;
+      return runtime.bias_epilogue && o.bias && o.bias_type == a.type && c.type == a.type;
     if (o.epilogue == CUBLASLT_EPILOGUE_BGRADB) return o.bias && o.bias_type == c.type;
     return o.aux && reinterpret_cast<std::uintptr_t>(o.aux) % 16 == 0 && o.aux_ld % 8 == 0 &&
            o.aux_ld >= static_cast<std::int64_t>(c.rows) && c.type == a.type;

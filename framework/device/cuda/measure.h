@@ -2,6 +2,7 @@
 // Picks the fastest of several equivalent algorithms by timing them.
 #include <functional>
 #include <initializer_list>
+#include <limits>
 #include <map>
 #include <string>
 
@@ -16,8 +17,9 @@ std::filesystem::path algorithm_path(const std::filesystem::path& folder,
                                      const std::string& library, int device);
 
 // The shortest of some runs of what `start` puts on the stream, after one that warms up; infinite
-// where it returns false.
-float milliseconds(Stream& stream, const std::function<bool()>& start);
+// where it returns false. One that takes longer than `hopeless` is not repeated.
+float milliseconds(Stream& stream, const std::function<bool()>& start,
+                   float hopeless = std::numeric_limits<float>::infinity());
 
 class Choices {
  public:

@@ -66,17 +66,18 @@ void gemm(cuda::Stream& stream, const GemmArgs<T, C>& g) {
   TFM_CHECK(!g.bias || g.beta == Accum<T>{0}, "a bias needs beta 0");
   TFM_CHECK(sizeof(T) > 2 || (g.k > 0 && (!g.bias || sizeof(C) == 2)),
             "16-bit factors need terms, and a bias a 16-bit product");
-  const bool epilogue =
-      g.bias && !std::is_same_v<T, double> && g.k > 0;  // which cuBLASLt lacks for doubles
-  if (g.k > 0) {
-    stream.own<cuda::Blas>().run(
-        product_of(g, epilogue ? cuda::Epilogue::bias : cuda::Epilogue::none), &g.alpha, g.a, g.b,
-        &g.beta, g.c, epilogue ? g.bias : nullptr);
-  } else if constexpr (std::is_same_v<T, C>) {
+  // cuBLASLt lacks it for doubles, and for some shapes.
+  const bool epilogue = g.bias && !std::is_same_v<T, double> && g.k > 0;
+  auto& blas = stream.own<cuda::Blas>();
+  if (epilogue && blas.run_if_able(product_of(g, cuda::Epilogue::bias), &g.alpha, g.a, g.b, &g.beta,
+                                   g.c, g.bias))
+    return;
+  if (g.k > 0)
+    blas.run(product_of(g, cuda::Epilogue::none), &g.alpha, g.a, g.b, &g.beta, g.c, nullptr);
+  else if constexpr (std::is_same_v<T, C>)
     scale_rows(stream, g);
-  }
   if constexpr (std::is_same_v<T, C>)
-    if (g.bias && !epilogue)
+    if (g.bias)
       for (std::int64_t r = 0, rows = g.ldc == g.n ? g.m : 1; r < g.m; r += rows)
         add_bias(stream, AddBiasArgs<T>{rows, g.n, g.bias, g.c + r * g.ldc});
 }
