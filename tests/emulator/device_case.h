@@ -10,7 +10,7 @@
 namespace tfm::test {
 
 // Global memory of a kernel: read-only where it holds values, otherwise all bits set, which is not
-// a number.
+// a number. The host sees what the kernels before have done.
 template <class T>
 class Buffer {
  public:
@@ -25,15 +25,23 @@ class Buffer {
   Buffer& operator=(const Buffer&) = delete;
 
   void assign(const Values& v) {
+    emulator::wait();
     for (std::int64_t i = 0; i < n_; ++i) p_[i] = static_cast<T>(static_cast<Accum<T>>(v[i]));
   }
-  operator T*() { return p_; }
+  operator T*() {
+    emulator::wait();
+    return p_;
+  }
   Values values() const {
+    emulator::wait();
     Values v(n_);
     for (std::int64_t i = 0; i < n_; ++i) v[i] = static_cast<double>(static_cast<Accum<T>>(p_[i]));
     return v;
   }
-  std::vector<T> raw() const { return std::vector<T>(p_, p_ + n_); }
+  std::vector<T> raw() const {
+    emulator::wait();
+    return std::vector<T>(p_, p_ + n_);
+  }
 
  private:
   std::int64_t n_;

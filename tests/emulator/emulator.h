@@ -60,7 +60,9 @@ struct Synchronisation {
 };
 extern std::vector<Synchronisation> synchronisations;
 
-bool hooked();  // kernels were compiled with hooks
+bool emulated();  // false where these tests run on a GPU (tests/gpu/kernel_memory.cpp)
+bool hooked();    // kernels were compiled with hooks
+void wait();      // until all kernels are done, as they are here once they are launched
 void launch(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& thread);
 
 // Global memory, all bits set, between guard bands. `release` says whether the bands are untouched.

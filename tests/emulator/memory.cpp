@@ -211,7 +211,9 @@ void hook(const void* p, std::size_t bytes, bool write, const void* pc) {
 
 }  // namespace
 
+bool emulated() { return true; }
 bool hooked() { return hooks_seen; }
+void wait() {}
 
 void prepare_shared(std::size_t bytes) {
   machine.shared = current.shared = shared_region + kSharedGuard;

@@ -75,6 +75,18 @@ TYPED_TEST(DeviceNorms, AsTheCpus) {
   }
 }
 
+TYPED_TEST(DeviceNorms, DISABLED_AtRealShapes) {
+  for (const NormCase& c : {NormCase{1000, 768},
+                            {500, 1600, false, true, true},
+                            {256, 4096, true, false},
+                            {128, 8192, true, false, true},
+                            {64, 12288},
+                            {512, 128, true, false, false, true, 0, {8, 1280}}}) {
+    SCOPED_TRACE(testing::Message() << c.rows << " x " << c.cols);
+    expect_as_cpu([&]<class D>() { return c.run<D, TypeParam>(); });
+  }
+}
+
 // A residual and its norm: the sum has the bits of dropout_add, the norm those of norm on the same
 // device.
 struct AddNormCase {
@@ -138,6 +150,16 @@ TYPED_TEST(DeviceNorms, OfAResidualMadeOnTheWay) {
     const Results apart = c.run<OnDevice, T>(false), joined = c.run<OnDevice, T>(true);
     for (std::size_t i = 0; i < apart.size(); ++i)
       EXPECT_TRUE(same_values(apart[i].values, joined[i].values)) << apart[i].name;
+  }
+}
+
+TYPED_TEST(DeviceNorms, DISABLED_OfAResidualAtRealShapes) {
+  for (const AddNormCase& c : {AddNormCase{1000, 768, 0.1f},
+                               {500, 1600},
+                               {256, 4096, 0, true, true},
+                               {64, 12288, 0.1f, true, true}}) {
+    SCOPED_TRACE(testing::Message() << c.rows << " x " << c.cols);
+    expect_as_cpu([&]<class D>() { return c.run<D, TypeParam>(true); });
   }
 }
 

@@ -76,6 +76,12 @@ TEST(DeviceUpdateCases, RoundWhatTheModelReads) {
   }
 }
 
+TEST(DeviceUpdateCases, DISABLED_AtRealShapes) {
+  const UpdateCase c{(1 << 21) + 5, 0, true, true};
+  expect_as_cpu([&]<class D>() { return c.run<D, float, float>(); });
+  expect_as_cpu([&]<class D>() { return c.run<D, float, bf16>(); });
+}
+
 // Of all lower halves of ordinary numbers, the largest ones, infinity with NaN, and denormals.
 template <class D, class P>
 Results swapped() {
@@ -162,6 +168,10 @@ TYPED_TEST(DeviceUpdate, SquareSumsHaveTheCpusBits) {
                               {9001, 3, 1e-6},
                               {20000, 0, 1e7}})
     expect_as_cpu([&]<class D>() { return c.run<D, TypeParam>(); });
+}
+TEST(DeviceSquareSum, DISABLED_AtRealShapes) {
+  const SquareCase c{(1 << 22) + 3, 0, 1e-3};
+  expect_as_cpu([&]<class D>() { return c.run<D, float>(); });
 }
 TEST(DeviceSquareSum, SaysWhatIsNotFinite) {
   for (const SquareCase& c : {SquareCase{500, 0, 1, true}, {500, 0, 1, false, true}}) {

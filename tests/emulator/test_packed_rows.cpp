@@ -47,6 +47,10 @@ TYPED_TEST(DevicePackedRows, AsTheCpus) {
     }
   }
 }
+TYPED_TEST(DevicePackedRows, DISABLED_AtRealShapes) {
+  const PackCase c{65536, 64, 12288, 7, false};
+  expect_as_cpu([&]<class D>() { return c.run<D, TypeParam>(); });
+}
 TEST(DevicePackedRowsCases, NeedTheirBarrier) {
   expect_needs_barriers([&]<class D>() { return PackCase{3000, 6, 512, 3, true}.run<D, float>(); });
 }

@@ -55,6 +55,14 @@ TYPED_TEST(DevicePointwise, ActivationsAsTheCpus) {
       }
 }
 
+TYPED_TEST(DevicePointwise, DISABLED_ActivationsAtRealShapes) {
+  for (const ActivationCase& c : {ActivationCase{Activation::gelu_tanh, false, false, 512, 3072, 0},
+                                  {Activation::gelu, false, true, 256, 4096, 0},
+                                  {Activation::silu, true, false, 128, 14336, 0},
+                                  {Activation::relu, false, false, 512, 2048, 0}})
+    expect_as_cpu([&]<class D>() { return c.run<D, TypeParam>(); });
+}
+
 TYPED_TEST(DevicePointwise, ActivationsMatchTheirDefinition) {
   using T = TypeParam;
   for (Activation kind : kKinds)
@@ -178,6 +186,18 @@ struct ColumnSumCase {
     return {{"y", y.values(), rounding<Accum<T>>(2 * std::sqrt(1.0 + rows))}};
   }
 };
+
+TYPED_TEST(DevicePointwise, DISABLED_DropoutAtRealShapes) {
+  for (const DropoutCase& c : {DropoutCase{1024, 768, 0.1f, true, false, {0, 0, 768}},
+                               {256, 4096, 0.1f, false, true, {3, 0, 4096}}})
+    expect_as_cpu([&]<class D>() { return c.run<D, TypeParam>(); });
+}
+
+TYPED_TEST(DevicePointwise, DISABLED_ColumnSumsAtRealShapes) {
+  for (const ColumnSumCase& c :
+       {ColumnSumCase{4096, 768, true}, {1024, 3072, false}, {300, 14336, true}})
+    expect_as_cpu([&]<class D>() { return c.run<D, TypeParam>(); });
+}
 
 TYPED_TEST(DevicePointwise, ColumnSumsAsTheCpus) {
   using T = TypeParam;
