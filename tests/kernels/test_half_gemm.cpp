@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "kernels/cpu/amx_gemm.h"
+#include "kernels/cpu/dot_gemm.h"
 #include "kernels/cpu/dot_product.h"
 #include "kernels/cpu/half_gemm.h"
 #include "support/gemm_case.h"
@@ -93,9 +94,9 @@ std::vector<T> elements(std::int64_t n) {
   return x;
 }
 
-// With AMX. Rows of C that start at cache lines are written past the caches.
-template <class C>
-void expect_bits_of_any_place_and_team(std::int64_t m, std::int64_t n, std::int64_t k) {
+// Rows of C that start at cache lines are written past the caches by AMX.
+template <class C, class F>
+void expect_bits_of_any_place_and_team(std::int64_t m, std::int64_t n, std::int64_t k, F&& gemm) {
   const std::vector<bf16> a = elements<bf16>(m * k), b = elements<bf16>(k * n);
   constexpr std::int64_t kLine = 64 / sizeof(C);
   std::vector<C> room(m * n + 2 * kLine), first;
@@ -105,15 +106,15 @@ void expect_bits_of_any_place_and_team(std::int64_t m, std::int64_t n, std::int6
       while (reinterpret_cast<std::uintptr_t>(c) % 64) ++c;
       c += offset;
       cpu::Stream stream{threads};
-      kernels::amx_gemm(stream, kernels::GemmArgs<bf16, C>{.m = m,
-                                                           .n = n,
-                                                           .k = k,
-                                                           .a = a.data(),
-                                                           .lda = k,
-                                                           .b = b.data(),
-                                                           .ldb = n,
-                                                           .c = c,
-                                                           .ldc = n});
+      gemm(stream, kernels::GemmArgs<bf16, C>{.m = m,
+                                              .n = n,
+                                              .k = k,
+                                              .a = a.data(),
+                                              .lda = k,
+                                              .b = b.data(),
+                                              .ldb = n,
+                                              .c = c,
+                                              .ldc = n});
       const std::vector<C> now(c, c + m * n);
       if (first.empty()) first = now;
       EXPECT_TRUE(same_bits(first, now)) << threads << " threads, offset " << offset;
@@ -122,9 +123,39 @@ void expect_bits_of_any_place_and_team(std::int64_t m, std::int64_t n, std::int6
 
 TEST(HalfGemm, AmxGivesTheSameBitsToAnyTeamAndPlace) {
   if (!kernels::has_amx()) GTEST_SKIP() << "this processor has no AMX";
-  expect_bits_of_any_place_and_team<float>(200, 320, 1500);
-  expect_bits_of_any_place_and_team<float>(70, 4000, 100);
-  expect_bits_of_any_place_and_team<bf16>(1030, 8192, 40);
+  const auto gemm = [](cpu::Stream& s, const auto& args) { kernels::amx_gemm(s, args); };
+  expect_bits_of_any_place_and_team<float>(200, 320, 1500, gemm);
+  expect_bits_of_any_place_and_team<float>(70, 4000, 100, gemm);
+  expect_bits_of_any_place_and_team<bf16>(1030, 8192, 40, gemm);
+}
+
+const auto dot_gemm = [](cpu::Stream& s, const auto& args) { kernels::dot_gemm(s, args); };
+
+template <class C>
+void expect_dot_products() {
+  std::vector<Product> all;
+  for (const Product& p : products())
+    if (p.k % 2 == 0) all.push_back(p);
+  all.push_back({false, true, 20, 4300, 520, 1, 0, false, 0});   // several strips of columns
+  all.push_back({true, false, 9, 530, 4200, 0.5, 1, false, 1});  // several slabs of terms
+  for (const Product& p : all) {
+    if (sizeof(C) == 4 && p.bias) continue;
+    const GemmCase<bf16> c(p);
+    const double bound = allowed<C>(c);
+    const std::vector<C> one = c.template multiply<C>(1, bound, dot_gemm);
+    for (int threads : {2, 3, 4})
+      EXPECT_TRUE(same_bits(one, c.template multiply<C>(threads, bound, dot_gemm)));
+  }
+}
+TEST(DotGemm, MatchesStraightLoopsWithTheSameBitsForAnyTeam) {
+  if (!kernels::multiplies_natively<bf16>()) GTEST_SKIP() << "this processor converts bf16";
+  expect_dot_products<bf16>();
+  expect_dot_products<float>();
+}
+TEST(DotGemm, GivesTheSameBitsToAnyTeamAndPlace) {
+  if (!kernels::multiplies_natively<bf16>()) GTEST_SKIP() << "this processor converts bf16";
+  expect_bits_of_any_place_and_team<bf16>(600, 540, 512, dot_gemm);
+  expect_bits_of_any_place_and_team<float>(70, 560, 4100, dot_gemm);
 }
 
 TEST(DotProduct, MatchesStraightLoopsInBothLayouts) {

@@ -1,6 +1,7 @@
 #include "kernels/cpu/dot_product.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "core/error.h"
@@ -70,6 +71,29 @@ TFM_DOT_TARGET void transpose(const bf16* x, std::int64_t x_stride, std::uint32_
   for (int i = 0; i < 16; ++i) r[i] = _mm512_loadu_si512(x + i * x_stride);
   transpose_words(r);
   for (int i = 0; i < 16; ++i) _mm512_storeu_si512(out + i * stride, r[i]);
+}
+
+constexpr std::int64_t kAhead = 8;  // rows that are asked for before they are read
+
+// Pairs of whole vectors of elements; how many.
+TFM_DOT_TARGET std::int64_t interleave(const bf16* low, const bf16* high, std::int64_t n,
+                                       std::int64_t ahead, std::uint32_t* out) {
+  alignas(64) static constexpr auto kOrder = [] {
+    std::array<std::uint16_t, 64> order{};
+    for (std::uint16_t i = 0; i < 64; ++i) order[i] = i / 2 + i % 2 * 32;
+    return order;
+  }();
+  const __m512i first = _mm512_load_si512(kOrder.data()),
+                second = _mm512_load_si512(kOrder.data() + 32);
+  std::int64_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    __builtin_prefetch(low + i + ahead);
+    __builtin_prefetch(high + i + ahead);
+    const __m512i a = _mm512_loadu_si512(low + i), b = _mm512_loadu_si512(high + i);
+    _mm512_storeu_si512(out + i, _mm512_permutex2var_epi16(a, first, b));
+    _mm512_storeu_si512(out + i + 16, _mm512_permutex2var_epi16(a, second, b));
+  }
+  return i;
 }
 
 constexpr std::int64_t kTilePairs = 16;  // pairs of terms, rows or columns of a tile
@@ -174,11 +198,14 @@ void pair_rows(const bf16* x, std::int64_t x_stride, std::int64_t rows, std::int
                std::uint32_t* out, std::int64_t stride) {
   for (std::int64_t r = 0; r < rows; r += 2, out += stride) {
     const bf16 *low = x + r * x_stride, *high = low + x_stride;
+    std::int64_t i = 0;
+#ifdef __x86_64__
+    if (r + 1 < rows) i = interleave(low, high, cols, kAhead * x_stride, out);
+#endif
     if (r + 1 < rows)
-      for (std::int64_t i = 0; i < cols; ++i)
-        out[i] = low[i].bits | static_cast<std::uint32_t>(high[i].bits) << 16;
+      for (; i < cols; ++i) out[i] = low[i].bits | static_cast<std::uint32_t>(high[i].bits) << 16;
     else
-      for (std::int64_t i = 0; i < cols; ++i) out[i] = low[i].bits;
+      for (; i < cols; ++i) out[i] = low[i].bits;
     std::fill(out + cols, out + stride, 0);
   }
 }

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "kernels/cpu/amx_gemm.h"
+#include "kernels/cpu/dot_gemm.h"
 #include "kernels/cpu/onednn_isa.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/simd_half.h"
@@ -182,8 +183,10 @@ bool multiplies_natively() {
 template <class T, class C>
 void half_gemm(cpu::Stream& stream, const GemmArgs<T, C>& g) {
   if (!multiplies_natively<T>()) return half_gemm_by_conversion(stream, g);
-  if constexpr (std::is_same_v<T, bf16>)
+  if constexpr (std::is_same_v<T, bf16>) {
     if (has_amx()) return amx_gemm(stream, g);
+    if (dot_gemm_takes(g)) return dot_gemm(stream, g);
+  }
   cpu::Stream here{usable_threads(stream)};
   for (std::int64_t column = 0; column < g.n; column += kPanel) {
     GemmArgs<T, C> panel = g;
