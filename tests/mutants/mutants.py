@@ -67,6 +67,8 @@ ROOMS = {
         ("graph/exchanges.cpp", "steps[i].visit > «g.visit + 1»", "g.visit + 100", ["unit:Zero*"]),
         ("graph/exchanges.cpp", "«at > 0»\n", "false", ["unit:Zero*"]),
         ("graph/exchanges.cpp", "first_of_visit(«steps[i].visit - 1»)", "0", ["unit:Zero*"]),
+        ("graph/program.h", "over_replicas ? «x.of == Exchange::Of::shares»", "sums_run(x)", ["ranks4:Zero.*Deterministic*"]),
+        ("optim/optimizer.cpp", "alike      ? «every_run_over_replicas»", "every_run", ["ranks4:Zero.*Deterministic*"]),
         ("graph/program.cpp", "if (sums_run(x)) «clear_gaps(x, context, slot)»;", "void()", ["ranks2:All/Layouts*", "ranks2:Precision*"]),
         ("graph/program.cpp", "all.ptr<T>(),\n                                                 «context.state.accumulate_parameters»", "false", ["ranks2:All/Layouts*"]),
         ("graph/exchanges.cpp", "!depend(steps[i], steps[at]) && «!depend(steps[i + 1], steps[at])»", "true", ["unit:Collectives*"]),
