@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "device/memory.h"
 
@@ -79,9 +80,12 @@ struct AttentionExtents {
            !(causal && queries > keys) && !shifted && !segments && !bias && !dropout;
   }
 };
+inline constexpr std::int64_t kLibraryAttentionScratch =
+    64 << 10;  // more than cuDNN's forward asks for
 inline std::int64_t attention_scratch(const AttentionExtents& a, std::int64_t bytes) {
-  constexpr std::int64_t kLibrary = 64 << 10;  // more than cuDNN's forward asks for
-  return a.of_library(bytes) ? kLibrary : a.segments ? device::scratch_piece(4 * a.batch) : 0;
+  return a.of_library(bytes) ? kLibraryAttentionScratch
+         : a.segments        ? device::scratch_piece(4 * a.batch)
+                             : 0;
 }
 
 // Queries of a tile, on tensor cores, which take 16-bit rows of whole 16 bytes, and elsewhere.
@@ -91,17 +95,37 @@ constexpr int attention_plain_rows(std::size_t wide) { return wide == 4 ? 16 : 4
 inline std::int64_t attention_diagonals(std::int64_t keys, std::int64_t tile) {
   return round_up(keys, std::int64_t{64}) + tile;
 }
-// cuDNN gets no more, and takes the work in parts.
-inline constexpr std::int64_t kMostLibraryScratch = std::int64_t{512} << 20;
-// What cuDNN's backward asks for on Hopper: gradients of the scores in 16 bits, for only so are its
-// bits the same in every run, a sum for each query, and where query heads share keys, gradients of
-// keys and values for each of them.
-inline std::int64_t library_attention_backward_scratch(const AttentionExtents& a) {
-  const std::int64_t heads = a.batch * a.heads, tile = 128;
-  return device::scratch_piece(2 * heads * round_up(a.queries, tile) * round_up(a.keys, tile)) +
+// Attention to `groups` key heads, by the query heads that read them, in `batch` sequences.
+struct AttentionPart {
+  std::int64_t batch = 0, groups = 0;
+};
+// What a part of cuDNN's backward keeps on Hopper: gradients of its scores in 16 bits and whole
+// tiles, for only so are its bits the same in every run, a sum for each query, and where query
+// heads share keys, gradients of keys and values for each of them in 16 bits.
+inline std::int64_t library_attention_backward_scratch(const AttentionExtents& a,
+                                                       AttentionPart part) {
+  constexpr std::int64_t kQueries = 64, kKeys = 128;  // of a tile
+  const std::int64_t heads = part.batch * part.groups * (a.heads / a.kv_heads);
+  return device::scratch_piece(2 * heads * round_up(a.queries, kQueries) *
+                               round_up(a.keys, kKeys)) +
          device::scratch_piece(4 * heads * a.queries) +
          (a.heads > a.kv_heads ? device::scratch_piece(4 * heads * a.keys * a.head_size) : 0) +
          device::scratch_piece(1);
+}
+// The parts in which cuDNN's backward takes a batch, one after the other: the largest that need at
+// most 512 MiB, or one group of one sequence with at most 2.5 GiB. None: it does not take it.
+inline std::optional<AttentionPart> library_attention_backward_part(const AttentionExtents& a) {
+  constexpr std::int64_t kUsual = std::int64_t{512} << 20, kMost = std::int64_t{2560} << 20;
+  const auto bytes = [&](AttentionPart p) { return library_attention_backward_scratch(a, p); };
+  AttentionPart part{a.batch, a.kv_heads};
+  while (bytes(part) > kUsual && part.batch * part.groups > 1) {
+    std::int64_t& n = part.batch > 1 ? part.batch : part.groups;
+    n = n % 2 == 0 ? n / 2 : 1;
+  }
+  // Each begins its log-sum-exps at a multiple of 16 bytes.
+  const bool aligned = part.batch * part.groups * (a.heads / a.kv_heads) * a.queries % 4 == 0;
+  const bool whole = part.batch == a.batch && part.groups == a.kv_heads;
+  return bytes(part) <= kMost && (whole || aligned) ? std::optional(part) : std::nullopt;
 }
 inline std::int64_t attention_backward_scratch(const AttentionExtents& a, std::int64_t bytes,
                                                std::int64_t wide) {
@@ -115,9 +139,8 @@ inline std::int64_t attention_backward_scratch(const AttentionExtents& a, std::i
       (a.bias_gradient ? device::scratch_piece(heads * ceil_div(a.queries, tile) *
                                                attention_diagonals(a.keys, tile) * wide)
                        : 0);
-  return a.of_library(bytes)
-             ? std::max(own, std::min(kMostLibraryScratch, library_attention_backward_scratch(a)))
-             : own;
+  const auto part = a.of_library(bytes) ? library_attention_backward_part(a) : std::nullopt;
+  return part ? std::max(own, library_attention_backward_scratch(a, *part)) : own;
 }
 
 }  // namespace tfm::kernels

@@ -63,6 +63,10 @@ AttentionBackwardArgs<T> args_of(const CudnnCase& c) {
   return {a, place<T>(), place<T>(), place<T>(), place<T>()};
 }
 
+kernels::AttentionExtents extents_of(const CudnnCase& c) {
+  return {c.batch, c.heads, c.kv_heads, c.queries, c.keys, c.size, c.causal};
+}
+
 struct Made {
   cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
   std::string text;
@@ -98,14 +102,26 @@ void expect_accepted(const CudnnCase& c) {
   const Made forward = make(g.forward), backward = make(g);
   expect_hopper(forward, "fprop");
   expect_hopper(backward, "bprop");
-  EXPECT_LE(forward.workspace,
-            kernels::attention_scratch(
-                {c.batch, c.heads, c.kv_heads, c.queries, c.keys, c.size, c.causal}, 2));
+  EXPECT_LE(forward.workspace, kernels::attention_scratch(extents_of(c), 2));
   // The form that adds to dq in memory, whose bits change from run to run, needs no matrix (T, S).
   EXPECT_GE(backward.workspace, 2 * c.batch * c.heads * c.queries * c.keys);
   EXPECT_LE(backward.workspace,
-            kernels::library_attention_backward_scratch(
-                {c.batch, c.heads, c.kv_heads, c.queries, c.keys, c.size, c.causal}));
+            kernels::library_attention_backward_scratch(extents_of(c), {c.batch, c.kv_heads}));
+}
+
+// Forward and a part of backward ask for what the plan of a run has for them.
+void expect_planned(const CudnnCase& c) {
+  SCOPED_TRACE(describe(c));
+  const AttentionBackwardArgs<bf16> g = args_of<bf16>(c);
+  const kernels::AttentionExtents extents = extents_of(c);
+  EXPECT_LE(make(g.forward).workspace, kernels::attention_scratch(extents, 2));
+  const auto part = kernels::library_attention_backward_part(extents);
+  ASSERT_TRUE(part);
+  const Made made = make(part_of(g, *part, 0, 0));
+  const std::int64_t planned = kernels::attention_backward_scratch(extents, 2, 4);
+  EXPECT_EQ(made.status, CUDNN_STATUS_SUCCESS) << made.text;
+  EXPECT_LE(made.workspace, planned);
+  EXPECT_GE(made.workspace, planned - planned / 100);
 }
 
 TEST(Cudnn, IsHere) { ASSERT_GE(cudnn::version(), 91600u); }
@@ -116,6 +132,35 @@ TEST(Cudnn, TakesEveryCase) {
 TEST(Cudnn, TakesFloat16) {
   for (const CudnnCase& c : cudnn_cases())
     if (c.size == 64 || c.size == 256) expect_accepted<f16>(c);
+}
+
+TEST(Cudnn, AsksForWhatIsPlanned) {
+  for (std::int64_t length : {64, 1000, 8192, 16384})
+    for (std::int64_t size : {64, 96, 128}) {
+      expect_planned({2, 12, 12, length, length, size, true});
+      expect_planned({2, 32, 8, length, length, size, size == 64});
+    }
+  expect_planned({1, 8, 8, 32768, 32768, 128, true});
+  expect_planned({4, 16, 2, 4096, 32768, 128, true});
+  expect_planned({4, 16, 16, 170, 2048, 64, false});
+  expect_planned({4, 16, 4, 32768, 1024, 128, false});
+}
+
+TEST(Cudnn, TakesLargeBatchesInParts) {
+  using Part = std::pair<std::int64_t, std::int64_t>;
+  const auto part = [](const CudnnCase& c) {
+    const auto found = kernels::library_attention_backward_part(extents_of(c));
+    return found ? Part{found->batch, found->groups} : Part{};
+  };
+  EXPECT_EQ(part({16, 12, 12, 1024, 1024, 64, true}), Part(16, 12));
+  EXPECT_EQ(part({64, 1, 1, 2304, 2304, 64, true}), Part(32, 1));
+  EXPECT_EQ(part({4, 32, 8, 4096, 4096, 128, true}), Part(1, 2));
+  EXPECT_EQ(part({1, 32, 8, 8192, 8192, 128, true}), Part(1, 1));
+  EXPECT_EQ(part({2, 32, 8, 8192, 8192, 128, true}), Part(1, 1));
+  EXPECT_EQ(part({1, 64, 8, 8192, 8192, 128, true}), Part(1, 1));
+  EXPECT_EQ(part({1, 32, 8, 16384, 16384, 128, true}), Part(1, 1));
+  EXPECT_EQ(part({1, 32, 8, 32768, 32768, 128, true}), Part());  // 8 GiB for a group
+  EXPECT_EQ(part({3, 1, 1, 12001, 12001, 64, true}), Part());    // log-sum-exps in whole chunks
 }
 
 TEST(Cudnn, PlansOfPartsOfABatch) {

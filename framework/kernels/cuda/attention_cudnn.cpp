@@ -73,6 +73,28 @@ bool computes(const AttentionBackwardArgs<T>& g) {
   return computes(g.forward) && !g.dbias && whole_chunks(g.dout, g.dq, g.dk, g.dv);
 }
 
+template <class T>
+AttentionExtents extents_of(const AttentionArgs<T>& a) {
+  return {a.batch, a.heads, a.kv_heads, a.queries, a.keys, a.head_size, a.causal};
+}
+template <class T>
+std::optional<AttentionPart> largest_part(const AttentionArgs<T>& a) {
+  return AttentionPart{a.batch, a.kv_heads};
+}
+template <class T>
+std::optional<AttentionPart> largest_part(const AttentionBackwardArgs<T>& g) {
+  return library_attention_backward_part(extents_of(g.forward));
+}
+// Bytes of scratch.
+template <class T>
+std::int64_t planned(const AttentionArgs<T>&, AttentionPart) {
+  return kLibraryAttentionScratch;
+}
+template <class T>
+std::int64_t planned(const AttentionBackwardArgs<T>& g, AttentionPart part) {
+  return library_attention_backward_scratch(extents_of(g.forward), part);
+}
+
 // Plans of one stream.
 class Plans {
  public:
@@ -132,23 +154,15 @@ class Plans {
     return parts.get();
   }
 
-  // Splits the batch into parts that run one after the other, each with a workspace within the
-  // limit. Null: impossible.
+  // Null: cuDNN would need more than what is planned.
   template <class Args>
   std::unique_ptr<Parts> split(const Args& args) {
-    const auto less = [](std::int64_t n) { return n % 2 == 0 ? n / 2 : 1; };
-    for (AttentionPart size{forward_of(args).batch, forward_of(args).kv_heads};;) {
-      cudnn::Plan plan(attention_graph(part_of(args, size, 0, 0)), {.handle = *handle_});
-      if (plan.workspace() <= most_workspace())
-        return std::make_unique<Parts>(std::move(plan), size);
-      if ((size.batch == 1 && size.groups == 1) || forward_of(args).queries % 4 != 0)
-        return nullptr;  // log-sum-exps stay in whole chunks
-      (size.batch > 1 ? size.batch : size.groups) = less(size.batch > 1 ? size.batch : size.groups);
-    }
-  }
-
-  std::int64_t most_workspace() const {
-    return stream_.lent().empty() ? kMostLibraryScratch : std::ssize(stream_.lent());
+    const std::optional<AttentionPart> size = largest_part(args);
+    if (!size) return nullptr;
+    cudnn::Plan plan(attention_graph(part_of(args, *size, 0, 0)), {.handle = *handle_});
+    return plan.workspace() <= planned(args, *size)
+               ? std::make_unique<Parts>(std::move(plan), *size)
+               : nullptr;
   }
 
   cuda::Stream& stream_;

@@ -20,8 +20,8 @@ template <class Args>
 bool cudnn_computes(const Args&);
 
 // By cuDNN. False, and nothing is done, where it does not compute this or cannot: no Hopper, no
-// library or one before 9.16, a shape that it refuses, no memory for its workspace (at most 512
-// MiB, beside what a step is planned to need).
+// library or one before 9.16, a shape that it refuses, a workspace beyond what kernels/scratch.h
+// says.
 template <class Args>
 bool cudnn_attention(cuda::Stream&, const Args&);
 // The same, but false also where the own kernel is faster: measured at the first call with a shape

@@ -2,6 +2,7 @@
 // Attention as graphs of cuDNN's operations, in the forms that its fused engines recognize.
 #include "device/cuda/cudnn.h"
 #include "kernels/attention.h"
+#include "kernels/scratch.h"
 
 namespace tfm::kernels {
 
@@ -12,12 +13,8 @@ cuda::cudnn::Graph attention_graph(const AttentionArgs<T>&);
 template <class T>
 cuda::cudnn::Graph attention_graph(const AttentionBackwardArgs<T>&);
 
-// Attention to `groups` key heads from `group` on, by the query heads that read them, in `batch`
-// sequences from `sequence` on. A graph is the same for all parts of one size; where it has some
-// heads only, batch must be 1, since cuDNN wants the log-sum-exp without gaps.
-struct AttentionPart {
-  std::int64_t batch = 0, groups = 0;
-};
+// The part from a sequence and a key head on. A graph is the same for all parts of one size; where
+// it has some heads only, its batch must be 1, since cuDNN wants the log-sum-exp without gaps.
 template <class T>
 AttentionArgs<T> part_of(const AttentionArgs<T>&, AttentionPart size, std::int64_t sequence,
                          std::int64_t group);
