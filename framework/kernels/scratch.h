@@ -99,33 +99,48 @@ inline std::int64_t attention_diagonals(std::int64_t keys, std::int64_t tile) {
 struct AttentionPart {
   std::int64_t batch = 0, groups = 0;
 };
+// How cuDNN's backward adds up gradients of queries over blocks of keys: by a product of its own,
+// from the gradients of all scores, or in memory as blocks end, so that each run has other bits.
+enum class QuerySums : std::uint8_t { in_order, in_memory };
 // What a part of cuDNN's backward keeps on Hopper: gradients of its scores in 16 bits and whole
-// tiles, for only so are its bits the same in every run, a sum for each query, and where query
-// heads share keys, gradients of keys and values for each of them in 16 bits.
+// tiles, or those of its queries in floats; a sum for each query; and where query heads share keys,
+// gradients of keys and values for each of them in 16 bits.
 inline std::int64_t library_attention_backward_scratch(const AttentionExtents& a,
-                                                       AttentionPart part) {
+                                                       AttentionPart part, QuerySums sums) {
   constexpr std::int64_t kQueries = 64, kKeys = 128;  // of a tile
-  const std::int64_t heads = part.batch * part.groups * (a.heads / a.kv_heads);
-  return device::scratch_piece(2 * heads * round_up(a.queries, kQueries) *
-                               round_up(a.keys, kKeys)) +
+  const std::int64_t heads = part.batch * part.groups * (a.heads / a.kv_heads),
+                     scores = round_up(a.queries, kQueries) * round_up(a.keys, kKeys);
+  return device::scratch_piece(
+             heads * (sums == QuerySums::in_order ? 2 * scores : 4 * a.queries * a.head_size)) +
          device::scratch_piece(4 * heads * a.queries) +
          (a.heads > a.kv_heads ? device::scratch_piece(4 * heads * a.keys * a.head_size) : 0) +
          device::scratch_piece(1);
 }
-// The parts in which cuDNN's backward takes a batch, one after the other: the largest that need at
-// most 512 MiB, or one group of one sequence with at most 2.5 GiB. None: it does not take it.
-inline std::optional<AttentionPart> library_attention_backward_part(const AttentionExtents& a) {
+// The parts in which cuDNN's backward takes a batch, one after the other.
+struct LibraryAttention {
+  AttentionPart part;
+  QuerySums sums = QuerySums::in_order;
+  std::int64_t scratch = 0;  // bytes
+};
+// The largest that need at most 512 MiB, or one group of one sequence with at most 2.5 GiB: in
+// order where that is possible, else in memory. None: it does not take it.
+inline std::optional<LibraryAttention> library_attention_backward(const AttentionExtents& a) {
   constexpr std::int64_t kUsual = std::int64_t{512} << 20, kMost = std::int64_t{2560} << 20;
-  const auto bytes = [&](AttentionPart p) { return library_attention_backward_scratch(a, p); };
-  AttentionPart part{a.batch, a.kv_heads};
-  while (bytes(part) > kUsual && part.batch * part.groups > 1) {
-    std::int64_t& n = part.batch > 1 ? part.batch : part.groups;
-    n = n % 2 == 0 ? n / 2 : 1;
+  for (const QuerySums sums : {QuerySums::in_order, QuerySums::in_memory}) {
+    const auto bytes = [&](AttentionPart p) {
+      return library_attention_backward_scratch(a, p, sums);
+    };
+    AttentionPart part{a.batch, a.kv_heads};
+    while (bytes(part) > kUsual && part.batch * part.groups > 1) {
+      std::int64_t& n = part.batch > 1 ? part.batch : part.groups;
+      n = n % 2 == 0 ? n / 2 : 1;
+    }
+    // Each begins its log-sum-exps at a multiple of 16 bytes.
+    const bool aligned = part.batch * part.groups * (a.heads / a.kv_heads) * a.queries % 4 == 0;
+    const bool whole = part.batch == a.batch && part.groups == a.kv_heads;
+    if (bytes(part) <= kMost && (whole || aligned)) return {{part, sums, bytes(part)}};
   }
-  // Each begins its log-sum-exps at a multiple of 16 bytes.
-  const bool aligned = part.batch * part.groups * (a.heads / a.kv_heads) * a.queries % 4 == 0;
-  const bool whole = part.batch == a.batch && part.groups == a.kv_heads;
-  return bytes(part) <= kMost && (whole || aligned) ? std::optional(part) : std::nullopt;
+  return {};
 }
 inline std::int64_t attention_backward_scratch(const AttentionExtents& a, std::int64_t bytes,
                                                std::int64_t wide) {
@@ -139,8 +154,8 @@ inline std::int64_t attention_backward_scratch(const AttentionExtents& a, std::i
       (a.bias_gradient ? device::scratch_piece(heads * ceil_div(a.queries, tile) *
                                                attention_diagonals(a.keys, tile) * wide)
                        : 0);
-  const auto part = a.of_library(bytes) ? library_attention_backward_part(a) : std::nullopt;
-  return part ? std::max(own, library_attention_backward_scratch(a, *part)) : own;
+  const auto library = a.of_library(bytes) ? library_attention_backward(a) : std::nullopt;
+  return library ? std::max(own, library->scratch) : own;
 }
 
 }  // namespace tfm::kernels

@@ -82,7 +82,9 @@ int main() {
   tfm::cuda::Stream stream(0);
   for (const tfm::kernels::Shape& s : {tfm::kernels::Shape{16, 12, 12, 1024, 64, true},
                                        {4, 32, 8, 4096, 128, true},
+                                       {2, 32, 8, 8192, 128, true},
                                        {1, 64, 8, 8192, 128, true},
+                                       {1, 32, 8, 32768, 128, true},
                                        {64, 16, 16, 512, 64, false},
                                        {4, 16, 16, 2048, 256, true}})
     tfm::kernels::time(stream, s);

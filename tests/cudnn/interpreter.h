@@ -64,6 +64,8 @@ class Interpreter {
 
   static double apply(cudnnPointwiseMode_t mode, double x, double y, double where) {
     switch (mode) {
+      case CUDNN_POINTWISE_IDENTITY:
+        return x;
       case CUDNN_POINTWISE_ADD:
         return x + y;
       case CUDNN_POINTWISE_SUB:

@@ -19,6 +19,7 @@ namespace {
 namespace cudnn = cuda::cudnn;
 using kernels::AttentionArgs;
 using kernels::AttentionBackwardArgs;
+using kernels::QuerySums;
 
 cudnnBackendDescriptor_t h200() {
   static const cudnn::Descriptor* described = [] {
@@ -74,11 +75,11 @@ struct Made {
   std::int64_t workspace = -1;
 };
 template <class Args>
-Made make(const Args& args) {
+Made make(const Args& args, QuerySums sums = QuerySums::in_order) {
   driver().kernels.clear();
   Made made;
   try {
-    made.workspace = cudnn::Plan(attention_graph(args), {.properties = h200()}).workspace();
+    made.workspace = cudnn::Plan(attention_graph(args, sums), {.properties = h200()}).workspace();
   } catch (const cudnn::Refusal& refusal) {
     made.status = refusal.status(), made.text = refusal.what();
   }
@@ -105,23 +106,27 @@ void expect_accepted(const CudnnCase& c) {
   EXPECT_LE(forward.workspace, kernels::attention_scratch(extents_of(c), 2));
   // The form that adds to dq in memory, whose bits change from run to run, needs no matrix (T, S).
   EXPECT_GE(backward.workspace, 2 * c.batch * c.heads * c.queries * c.keys);
-  EXPECT_LE(backward.workspace,
-            kernels::library_attention_backward_scratch(extents_of(c), {c.batch, c.kv_heads}));
+  const auto planned = [&](QuerySums sums) {
+    return kernels::library_attention_backward_scratch(extents_of(c), {c.batch, c.kv_heads}, sums);
+  };
+  EXPECT_LE(backward.workspace, planned(QuerySums::in_order));
+  const Made in_memory = make(g, QuerySums::in_memory);
+  expect_hopper(in_memory, "bprop");
+  EXPECT_LE(in_memory.workspace, planned(QuerySums::in_memory));
 }
 
 // Forward and a part of backward ask for what the plan of a run has for them.
 void expect_planned(const CudnnCase& c) {
   SCOPED_TRACE(describe(c));
   const AttentionBackwardArgs<bf16> g = args_of<bf16>(c);
-  const kernels::AttentionExtents extents = extents_of(c);
-  EXPECT_LE(make(g.forward).workspace, kernels::attention_scratch(extents, 2));
-  const auto part = kernels::library_attention_backward_part(extents);
-  ASSERT_TRUE(part);
-  const Made made = make(part_of(g, *part, 0, 0));
-  const std::int64_t planned = kernels::attention_backward_scratch(extents, 2, 4);
-  EXPECT_EQ(made.status, CUDNN_STATUS_SUCCESS) << made.text;
-  EXPECT_LE(made.workspace, planned);
-  EXPECT_GE(made.workspace, planned - planned / 100);
+  EXPECT_LE(make(g.forward).workspace, kernels::attention_scratch(extents_of(c), 2));
+  const auto way = kernels::library_attention_backward(extents_of(c));
+  ASSERT_TRUE(way);
+  const Made made = make(part_of(g, way->part, 0, 0), way->sums);
+  expect_hopper(made, "bprop");
+  EXPECT_LE(made.workspace, way->scratch);
+  EXPECT_GE(made.workspace, way->scratch - way->scratch / 100);
+  EXPECT_LE(way->scratch, kernels::attention_backward_scratch(extents_of(c), 2, 4));
 }
 
 TEST(Cudnn, IsHere) { ASSERT_GE(cudnn::version(), 91600u); }
@@ -140,7 +145,7 @@ TEST(Cudnn, AsksForWhatIsPlanned) {
       expect_planned({2, 12, 12, length, length, size, true});
       expect_planned({2, 32, 8, length, length, size, size == 64});
     }
-  expect_planned({1, 8, 8, 32768, 32768, 128, true});
+  for (std::int64_t kv_heads : {1, 2, 8}) expect_planned({1, 8, kv_heads, 32768, 32768, 128, true});
   expect_planned({4, 16, 2, 4096, 32768, 128, true});
   expect_planned({4, 16, 16, 170, 2048, 64, false});
   expect_planned({4, 16, 4, 32768, 1024, 128, false});
@@ -148,9 +153,9 @@ TEST(Cudnn, AsksForWhatIsPlanned) {
 
 TEST(Cudnn, TakesLargeBatchesInParts) {
   using Part = std::pair<std::int64_t, std::int64_t>;
-  const auto part = [](const CudnnCase& c) {
-    const auto found = kernels::library_attention_backward_part(extents_of(c));
-    return found ? Part{found->batch, found->groups} : Part{};
+  const auto part = [](const CudnnCase& c, QuerySums sums = QuerySums::in_order) {
+    const auto way = kernels::library_attention_backward(extents_of(c));
+    return way && way->sums == sums ? Part{way->part.batch, way->part.groups} : Part{};
   };
   EXPECT_EQ(part({16, 12, 12, 1024, 1024, 64, true}), Part(16, 12));
   EXPECT_EQ(part({64, 1, 1, 2304, 2304, 64, true}), Part(32, 1));
@@ -159,8 +164,12 @@ TEST(Cudnn, TakesLargeBatchesInParts) {
   EXPECT_EQ(part({2, 32, 8, 8192, 8192, 128, true}), Part(1, 1));
   EXPECT_EQ(part({1, 64, 8, 8192, 8192, 128, true}), Part(1, 1));
   EXPECT_EQ(part({1, 32, 8, 16384, 16384, 128, true}), Part(1, 1));
-  EXPECT_EQ(part({1, 32, 8, 32768, 32768, 128, true}), Part());  // 8 GiB for a group
-  EXPECT_EQ(part({3, 1, 1, 12001, 12001, 64, true}), Part());    // log-sum-exps in whole chunks
+  // In order a group would need 8 GiB.
+  EXPECT_EQ(part({1, 32, 8, 32768, 32768, 128, true}, QuerySums::in_memory), Part(1, 2));
+  // In order the parts would not begin their log-sum-exps at whole chunks.
+  EXPECT_EQ(part({3, 1, 1, 12001, 12001, 64, true}, QuerySums::in_memory), Part(3, 1));
+  EXPECT_FALSE(
+      kernels::library_attention_backward(extents_of({1, 64, 1, 65536, 65536, 128, true})));
 }
 
 TEST(Cudnn, PlansOfPartsOfABatch) {
@@ -181,7 +190,7 @@ TEST(Cudnn, PlansOfPartsOfABatch) {
 }
 
 // Queries, keys and values in rows of their own strides; forward's results are backward's operands.
-void expect_meaning(const CudnnCase& c) {
+void expect_meaning(const CudnnCase& c, QuerySums sums = QuerySums::in_order) {
   SCOPED_TRACE(describe(c));
   const reference::Attention r =
       shape(c.batch, c.heads, c.kv_heads, c.queries, c.keys, c.size, c.causal);
@@ -196,7 +205,7 @@ void expect_meaning(const CudnnCase& c) {
   g.forward.out_stride = d.out_stride;
   g.forward.scale = static_cast<float>(r.scale);
   Interpreter(attention_graph(g.forward), {&q, &k, &v, &out, &lse});
-  Interpreter(attention_graph(g), {&q, &k, &v, &out, &lse, &dout, &dq, &dk, &dv});
+  Interpreter(attention_graph(g, sums), {&q, &k, &v, &out, &lse, &dout, &dq, &dk, &dv});
   reference::Attention same_scale = r;
   same_scale.scale = g.forward.scale;
   const AttentionResult want =
@@ -212,6 +221,7 @@ TEST(Cudnn, GraphsSayWhatAttentionIs) {
     expect_meaning({2, 4, 4, 9, 9, 8, causal});
     expect_meaning({2, 6, 2, 11, 11, 16, causal});
     expect_meaning({2, 4, 1, 5, 12, 8, causal});
+    expect_meaning({2, 4, 2, 5, 12, 8, causal}, QuerySums::in_memory);
   }
   expect_meaning({1, 2, 1, 12, 5, 8, false});
 }

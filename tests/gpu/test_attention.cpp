@@ -207,10 +207,14 @@ TEST_F(GpuAttention, SameBitsInEveryRunAndInAGraph) {
   }
 }
 
-// More than 512 MiB for all heads at once: cuDNN's goes in two parts.
+// cuDNN's goes in parts of 512 MiB, by one group, or adds up gradients of queries in memory.
 TEST_F(GpuAttention, LargeBackwardInParts) {
-  for (const auto& [batch, heads] : {std::pair{1, 64}, {64, 1}}) {
-    const reference::Attention r = shape(batch, heads, heads, 2304, 2304, 64, true);
+  for (const CudnnCase& c : {CudnnCase{1, 64, 64, 2304, 2304, 64, true},
+                             {64, 1, 1, 2304, 2304, 64, true},
+                             {1, 8, 2, 8192, 8192, 128, true},
+                             {1, 8, 1, 16384, 16384, 64, true}}) {
+    SCOPED_TRACE(describe(c));
+    const reference::Attention r = reference_of(c);
     const Data<bf16> d = rounded_data<bf16>(r);
     std::vector<AttentionResult> results;
     for (const By by : all_) {

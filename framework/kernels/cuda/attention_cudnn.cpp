@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdio>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "device/cuda/cudnn.h"
@@ -78,21 +80,12 @@ AttentionExtents extents_of(const AttentionArgs<T>& a) {
   return {a.batch, a.heads, a.kv_heads, a.queries, a.keys, a.head_size, a.causal};
 }
 template <class T>
-std::optional<AttentionPart> largest_part(const AttentionArgs<T>& a) {
-  return AttentionPart{a.batch, a.kv_heads};
+std::optional<LibraryAttention> way_of(const AttentionArgs<T>& a) {
+  return {{.part = {a.batch, a.kv_heads}, .scratch = kLibraryAttentionScratch}};
 }
 template <class T>
-std::optional<AttentionPart> largest_part(const AttentionBackwardArgs<T>& g) {
-  return library_attention_backward_part(extents_of(g.forward));
-}
-// Bytes of scratch.
-template <class T>
-std::int64_t planned(const AttentionArgs<T>&, AttentionPart) {
-  return kLibraryAttentionScratch;
-}
-template <class T>
-std::int64_t planned(const AttentionBackwardArgs<T>& g, AttentionPart part) {
-  return library_attention_backward_scratch(extents_of(g.forward), part);
+std::optional<LibraryAttention> way_of(const AttentionBackwardArgs<T>& g) {
+  return library_attention_backward(extents_of(g.forward));
 }
 
 // Plans of one stream.
@@ -131,13 +124,17 @@ class Plans {
   bool run_if_faster(const Args& args) {
     if (!handle_) return false;
     const auto own = [&] { return own_attention(stream_, args), true; };
-    return choices_.fastest(key_of(args), {own, [&] { return run(args); }}) == 1 && run(args);
+    if (choices_.fastest(key_of(args), {own, [&] { return run(args); }}) != 1 || !run(args))
+      return false;
+    if (parts_of(args)->sums == QuerySums::in_memory) say_other_bits(extents_of(forward_of(args)));
+    return true;
   }
 
  private:
   struct Parts {
     cudnn::Plan plan;
     AttentionPart size;
+    QuerySums sums;
   };
 
   // Built at the first call, but never during graph capture. Null: not supported.
@@ -157,18 +154,28 @@ class Plans {
   // Null: cuDNN would need more than what is planned.
   template <class Args>
   std::unique_ptr<Parts> split(const Args& args) {
-    const std::optional<AttentionPart> size = largest_part(args);
-    if (!size) return nullptr;
-    cudnn::Plan plan(attention_graph(part_of(args, *size, 0, 0)), {.handle = *handle_});
-    return plan.workspace() <= planned(args, *size)
-               ? std::make_unique<Parts>(std::move(plan), *size)
+    const std::optional<LibraryAttention> way = way_of(args);
+    if (!way) return nullptr;
+    cudnn::Plan plan(attention_graph(part_of(args, way->part, 0, 0), way->sums),
+                     {.handle = *handle_});
+    return plan.workspace() <= way->scratch
+               ? std::make_unique<Parts>(std::move(plan), way->part, way->sums)
                : nullptr;
+  }
+
+  void say_other_bits(const AttentionExtents& a) {
+    if (std::exchange(said_, true)) return;
+    std::fprintf(stderr,
+                 "warning: gradients of attention (%lld queries, %lld keys) are added up in an "
+                 "order that changes from run to run; not so with numerics: deterministic\n",
+                 static_cast<long long>(a.queries), static_cast<long long>(a.keys));
   }
 
   cuda::Stream& stream_;
   std::optional<cudnn::Handle> handle_;  // none: no Hopper, or no cuDNN that can be used
   std::map<std::string, std::unique_ptr<Parts>> parts_;
   cuda::Choices choices_;
+  bool said_ = false;
 };
 
 }  // namespace

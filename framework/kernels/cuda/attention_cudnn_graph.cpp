@@ -90,7 +90,7 @@ void multiply_groups(cudnn::Graph& graph, const cudnn::Tensor& a, const cudnn::T
 }  // namespace
 
 template <class T>
-cudnn::Graph attention_graph(const AttentionArgs<T>& args) {
+cudnn::Graph attention_graph(const AttentionArgs<T>& args, QuerySums) {
   Attention<T> a(args);
   cudnn::Graph& graph = a.graph;
   const cudnn::Tensor q = a.q_rows(), k = a.kv_transposed(), v = a.kv_rows(), out = a.out_rows(),
@@ -107,10 +107,8 @@ cudnn::Graph attention_graph(const AttentionArgs<T>& args) {
   return std::move(graph);
 }
 
-// dq is written by a product of its own: where it were a sum in memory that blocks add to, bits
-// would change from run to run.
 template <class T>
-cudnn::Graph attention_graph(const AttentionBackwardArgs<T>& g) {
+cudnn::Graph attention_graph(const AttentionBackwardArgs<T>& g, QuerySums sums) {
   const AttentionArgs<T>& args = g.forward;
   Attention<T> a(args);
   cudnn::Graph& graph = a.graph;
@@ -141,7 +139,12 @@ cudnn::Graph attention_graph(const AttentionBackwardArgs<T>& g) {
   const auto [over_batch, over_heads, over_columns, over_keys] = k.strides;
   const cudnn::Tensor k_rows = graph.result(kType<T>, {batch, heads, keys, columns},
                                             {over_batch, over_heads, over_keys, over_columns});
-  graph.matmul(dscore, graph.reshape(k, k_rows), dq);
+  graph.reshape(k, k_rows);
+  if (sums == QuerySums::in_order)
+    graph.matmul(dscore, k_rows, dq);
+  else
+    graph.pointwise(CUDNN_POINTWISE_IDENTITY, graph.matmul(dscore, k_rows, graph.scratch(dq.sizes)),
+                    dq);
   return std::move(graph);
 }
 
@@ -171,8 +174,8 @@ AttentionBackwardArgs<T> part_of(const AttentionBackwardArgs<T>& whole, Attentio
   return g;
 }
 
-#define TFM_INSTANTIATE(Args)                         \
-  template cudnn::Graph attention_graph(const Args&); \
+#define TFM_INSTANTIATE(Args)                                    \
+  template cudnn::Graph attention_graph(const Args&, QuerySums); \
   template Args part_of(const Args&, AttentionPart, std::int64_t, std::int64_t);
 TFM_INSTANTIATE(AttentionArgs<bf16>)
 TFM_INSTANTIATE(AttentionArgs<f16>)

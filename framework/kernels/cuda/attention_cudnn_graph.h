@@ -9,9 +9,10 @@ namespace tfm::kernels {
 // For arguments that cudnn_computes() accepts; only shapes and the scale are read. Operands in
 // order: q, k, v, out, lse; for backward then dout, dq, dk, dv.
 template <class T>
-cuda::cudnn::Graph attention_graph(const AttentionArgs<T>&);
+cuda::cudnn::Graph attention_graph(const AttentionArgs<T>&, QuerySums = QuerySums::in_order);
 template <class T>
-cuda::cudnn::Graph attention_graph(const AttentionBackwardArgs<T>&);
+cuda::cudnn::Graph attention_graph(const AttentionBackwardArgs<T>&,
+                                   QuerySums = QuerySums::in_order);
 
 // The part from a sequence and a key head on. A graph is the same for all parts of one size; where
 // it has some heads only, its batch must be 1, since cuDNN wants the log-sum-exp without gaps.
