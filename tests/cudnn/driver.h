@@ -6,5 +6,6 @@
 struct Driver {
   bool loads = true;                 // compiled kernels; otherwise that is an error
   std::vector<std::string> kernels;  // loaded so far
+  int compilations = 0;              // by NVRTC, so far
 };
 Driver& driver();

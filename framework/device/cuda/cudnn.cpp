@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "device/cuda/stream.h"
+#include "device/cuda/text_folder.h"
 
 namespace tfm::cuda::cudnn {
 namespace {
@@ -142,6 +143,20 @@ Tensor Graph::reshape(const Tensor& x, const Tensor& to) {
   return add({Kind::reshape, x.number, -1, -1, to.number});
 }
 
+std::string Graph::text() const {
+  std::string text;
+  const auto add = [&](std::initializer_list<std::int64_t> fields) {
+    for (const std::int64_t field : fields) text += std::to_string(field) + " ";
+  };
+  for (const Tensor& t : tensors_) {
+    add({static_cast<int>(t.place), t.type, t.bits});
+    for (int d = 0; d < 4; ++d) add({t.sizes[d], t.strides[d]});
+  }
+  for (const Operation& o : operations_)
+    add({static_cast<int>(o.kind), o.x, o.y, o.where, o.to, o.mode, o.reduction, o.dimension});
+  return text;
+}
+
 namespace {
 
 // Whether the engine is deterministic, as far as cuDNN's notes say.
@@ -152,12 +167,26 @@ bool repeats(const Descriptor& engine) {
   return std::find(notes, notes + n, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) == notes + n;
 }
 
+// cuDNN's number of a tensor.
+std::int64_t id_of(const Tensor& t) { return t.number + 1; }
+
 }  // namespace
 
+void Plan::place(const Graph& graph) {
+  for (const Tensor& t : graph.tensors()) {
+    if (t.place == Tensor::Place::operand) operands_.push_back(id_of(t));
+    if (t.place == Tensor::Place::constant)
+      constants_.push_back(id_of(t)), values_.push_back(t.bits);
+    if (t.place == Tensor::Place::scratch) {
+      scratches_.push_back(id_of(t)), places_.push_back(scratch_);
+      scratch_ += round_up(t.sizes[0] * t.strides[0] * 4, 256);
+    }
+  }
+}
+
 void Plan::lower(const Tensor& t) {
-  const std::int64_t id = t.number + 1;
   lowered_.push_back(keep(CUDNN_BACKEND_TENSOR_DESCRIPTOR)
-                         .set(CUDNN_ATTR_TENSOR_UNIQUE_ID, id)
+                         .set(CUDNN_ATTR_TENSOR_UNIQUE_ID, id_of(t))
                          .set(CUDNN_ATTR_TENSOR_DATA_TYPE, t.type)
                          .set(CUDNN_ATTR_TENSOR_DIMENSIONS, t.sizes)
                          .set(CUDNN_ATTR_TENSOR_STRIDES, t.strides)
@@ -165,12 +194,6 @@ void Plan::lower(const Tensor& t) {
                          .set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, t.place == Tensor::Place::constant)
                          .set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, t.place == Tensor::Place::result)
                          .finalize());
-  if (t.place == Tensor::Place::operand) operands_.push_back(id);
-  if (t.place == Tensor::Place::constant) constants_.push_back(id), values_.push_back(t.bits);
-  if (t.place == Tensor::Place::scratch) {
-    scratches_.push_back(id), places_.push_back(scratch_);
-    scratch_ += round_up(t.sizes[0] * t.strides[0] * 4, 256);
-  }
 }
 
 cudnnBackendDescriptor_t Plan::lower(const Operation& o, const std::vector<Tensor>& tensors) {
@@ -218,6 +241,7 @@ cudnnBackendDescriptor_t Plan::lower(const Operation& o, const std::vector<Tenso
 }
 
 Plan::Plan(const Graph& graph, const Target& target) {
+  place(graph);
   std::vector<cudnnBackendDescriptor_t> all;
   for (const Tensor& t : graph.tensors()) lower(t);
   for (const Operation& o : graph.operations()) all.push_back(lower(o, graph.tensors()));
@@ -257,11 +281,41 @@ bool Plan::finish(cudnnBackendDescriptor_t configuration, const Target& target) 
   if (!repeats(engine)) return false;
   Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
   plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration);
+  finish(std::move(plan), target);
+  return true;
+}
+
+void Plan::finish(Descriptor plan, const Target& target) {
   if (target.handle) plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, target.handle);
   if (target.properties) plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, target.properties);
   plan.finalize().get(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &workspace_);
   plan_ = &kept_.emplace_back(std::move(plan));
-  return true;
+}
+
+Plan::Plan(const Graph& graph, const Target& target, const std::string& text) {
+  place(graph);
+  Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+  plan.set(CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, std::ssize(text),
+           text.data());
+  finish(std::move(plan), target);
+}
+
+std::string Plan::text() const {
+  constexpr auto kText = CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION;
+  std::string text(static_cast<std::size_t>(plan_->get(kText, CUDNN_TYPE_CHAR, 0, nullptr)), 0);
+  plan_->get(kText, CUDNN_TYPE_CHAR, std::ssize(text), text.data());
+  return text;
+}
+
+Plan plan_of(const Graph& graph, const Target& target, const TextFolder& kept) {
+  const std::string key = graph.text();
+  if (const auto text = kept.find(key)) try {
+      return Plan(graph, target, *text);
+    } catch (const Refusal&) {
+    }
+  Plan plan(graph, target);
+  kept.keep(key, plan.text());
+  return plan;
 }
 
 void Plan::run(cudnnHandle_t handle, std::span<const void* const> operands, void* workspace) const {

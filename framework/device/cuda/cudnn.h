@@ -18,6 +18,7 @@
 namespace tfm::cuda {
 
 class Stream;
+class TextFolder;
 
 namespace cudnn {
 
@@ -126,6 +127,7 @@ class Graph {
 
   const std::vector<Tensor>& tensors() const { return tensors_; }
   const std::vector<Operation>& operations() const { return operations_; }
+  std::string text() const;  // all of it, in one line
 
  private:
   Tensor add(Tensor t);
@@ -148,15 +150,21 @@ class Plan {
   // The first that builds of those which cuDNN's heuristics propose and do not say to give other
   // bits in each run; Refusal: why none does.
   Plan(const Graph& graph, const Target& target);
+  // From the text of one, which holds its compiled kernels. Refusal where cuDNN does not take it,
+  // as that of another version or kind of device.
+  Plan(const Graph& graph, const Target& target, const std::string& text);
+  std::string text() const;
   std::int64_t workspace() const { return scratch_ + workspace_; }  // bytes
   // Starts the work on the handle's stream. The workspace starts at a multiple of 256 bytes.
   void run(cudnnHandle_t handle, std::span<const void* const> operands, void* workspace) const;
 
  private:
   Descriptor& keep(cudnnBackendDescriptorType_t type) { return kept_.emplace_back(type); }
+  void place(const Graph& graph);
   void lower(const Tensor& tensor);
   cudnnBackendDescriptor_t lower(const Operation& operation, const std::vector<Tensor>& tensors);
   bool finish(cudnnBackendDescriptor_t configuration, const Target& target);
+  void finish(Descriptor plan, const Target& target);
 
   std::deque<Descriptor> kept_;
   std::vector<cudnnBackendDescriptor_t> lowered_;               // the tensors
@@ -167,6 +175,9 @@ class Plan {
   std::int64_t workspace_ = 0,
                scratch_ = 0;  // bytes; the engine's part of the workspace follows the scratches
 };
+
+// Compiles nothing where the folder has such a plan; otherwise it is kept there.
+Plan plan_of(const Graph& graph, const Target& target, const TextFolder& kept);
 
 // A handle whose work goes to one stream. Refusal where cuDNN does not take the device.
 class Handle {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdio>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "device/cuda/cudnn.h"
 #include "device/cuda/measure.h"
 #include "device/cuda/scratch.h"
+#include "device/cuda/text_folder.h"
 #include "kernels/cuda/attention_cudnn_graph.h"
 #include "kernels/scratch.h"
 
@@ -92,7 +94,9 @@ std::optional<LibraryAttention> way_of(const AttentionBackwardArgs<T>& g) {
 class Plans {
  public:
   explicit Plans(cuda::Stream& stream)
-      : stream_(stream), choices_(stream, "attention-cudnn-" + std::to_string(cudnn::version())) {
+      : stream_(stream),
+        kept_(plans_beside(cuda::algorithm_path(cuda::cache_folder(), library(), stream.device()))),
+        choices_(stream, library()) {
     constexpr std::size_t kOldest =
         91600;  // backward is wrong before, where keys are no multiple of 128
     int major = 0;
@@ -131,6 +135,11 @@ class Plans {
   }
 
  private:
+  static std::filesystem::path plans_beside(std::filesystem::path choices) {
+    return choices.empty() ? choices : choices.replace_extension("plans");
+  }
+  static std::string library() { return "attention-cudnn-" + std::to_string(cudnn::version()); }
+
   struct Parts {
     cudnn::Plan plan;
     AttentionPart size;
@@ -156,8 +165,8 @@ class Plans {
   std::unique_ptr<Parts> split(const Args& args) {
     const std::optional<LibraryAttention> way = way_of(args);
     if (!way) return nullptr;
-    cudnn::Plan plan(attention_graph(part_of(args, way->part, 0, 0), way->sums),
-                     {.handle = *handle_});
+    cudnn::Plan plan = plan_of(attention_graph(part_of(args, way->part, 0, 0), way->sums),
+                               {.handle = *handle_}, kept_);
     return plan.workspace() <= way->scratch
                ? std::make_unique<Parts>(std::move(plan), way->part, way->sums)
                : nullptr;
@@ -174,6 +183,7 @@ class Plans {
   cuda::Stream& stream_;
   std::optional<cudnn::Handle> handle_;  // none: no Hopper, or no cuDNN that can be used
   std::map<std::string, std::unique_ptr<Parts>> parts_;
+  cuda::TextFolder kept_;
   cuda::Choices choices_;
   bool said_ = false;
 };
