@@ -122,10 +122,10 @@ struct LibraryAttention {
   QuerySums sums = QuerySums::in_order;
   std::int64_t scratch = 0;  // bytes
 };
-// The largest that need at most 512 MiB, or one group of one sequence with at most 2.5 GiB: in
+// The largest that need at most 640 MiB, or one group of one sequence with at most 2.5 GiB: in
 // order where that is possible, else in memory. None: it does not take it.
 inline std::optional<LibraryAttention> library_attention_backward(const AttentionExtents& a) {
-  constexpr std::int64_t kUsual = std::int64_t{512} << 20, kMost = std::int64_t{2560} << 20;
+  constexpr std::int64_t kUsual = std::int64_t{640} << 20, kMost = std::int64_t{2560} << 20;
   for (const QuerySums sums : {QuerySums::in_order, QuerySums::in_memory}) {
     const auto bytes = [&](AttentionPart p) {
       return library_attention_backward_scratch(a, p, sums);

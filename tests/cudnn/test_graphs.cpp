@@ -107,13 +107,13 @@ TEST(Cudnn, TakesLargeBatchesInParts) {
   };
   EXPECT_EQ(part({16, 12, 12, 1024, 1024, 64, true}), Part(16, 12));
   EXPECT_EQ(part({64, 1, 1, 2304, 2304, 64, true}), Part(32, 1));
-  EXPECT_EQ(part({4, 32, 8, 4096, 4096, 128, true}), Part(1, 2));
+  EXPECT_EQ(part({4, 32, 8, 4096, 4096, 128, true}), Part(1, 4));
   EXPECT_EQ(part({1, 32, 8, 8192, 8192, 128, true}), Part(1, 1));
   EXPECT_EQ(part({2, 32, 8, 8192, 8192, 128, true}), Part(1, 1));
   EXPECT_EQ(part({1, 64, 8, 8192, 8192, 128, true}), Part(1, 1));
   EXPECT_EQ(part({1, 32, 8, 16384, 16384, 128, true}), Part(1, 1));
   // In order a group would need 8 GiB.
-  EXPECT_EQ(part({1, 32, 8, 32768, 32768, 128, true}, QuerySums::in_memory), Part(1, 2));
+  EXPECT_EQ(part({1, 32, 8, 32768, 32768, 128, true}, QuerySums::in_memory), Part(1, 4));
   // In order the parts would not begin their log-sum-exps at whole chunks.
   EXPECT_EQ(part({3, 1, 1, 12001, 12001, 64, true}, QuerySums::in_memory), Part(3, 1));
   EXPECT_FALSE(

@@ -207,7 +207,7 @@ TEST_F(GpuAttention, SameBitsInEveryRunAndInAGraph) {
   }
 }
 
-// cuDNN's goes in parts of 512 MiB, by one group, or adds up gradients of queries in memory.
+// cuDNN's goes in parts of 640 MiB, by one group, or adds up gradients of queries in memory.
 TEST_F(GpuAttention, LargeBackwardInParts) {
   for (const CudnnCase& c : {CudnnCase{1, 64, 64, 2304, 2304, 64, true},
                              {64, 1, 1, 2304, 2304, 64, true},
