@@ -3,10 +3,9 @@
 namespace tfm::plan {
 
 std::int64_t checkpoint_bytes(const StepPlan& plan) {
-  const nn::ParameterSet& parameters = plan.model->parameters();
+  const nn::ParameterSet& parameters = plan.model().parameters();
   const optim::OptimizerOptions options = optimizer_of(plan);
-  const optim::ShardLayout shards =
-      optim::shard_layout(parameters, plan.mesh, *options.rule, options.zero, plan.buckets);
+  const optim::ShardLayout& shards = plan.shards();
   const bool master = is_half(plan.dtype);
   std::int64_t elements = 0;
   if (!master)

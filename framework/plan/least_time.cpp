@@ -91,7 +91,7 @@ double seconds_of_sums(const config::Config& c, const comm::Layout& layout,
 
 void LeastTime::calibrate(const StepPlan& plan) {
   ideal_ = ideal_seconds(plan, device_);
-  const nn::ParameterSet& parameters = plan.model->parameters();
+  const nn::ParameterSet& parameters = plan.model().parameters();
   for (int i = 0; i < parameters.size(); ++i) {
     const nn::ParameterSpec& spec = parameters.spec(i);
     double& elements = elements_.emplace_back(0);

@@ -54,7 +54,7 @@ class Clock {
     const UpdateBytes bytes = update_bytes(plan_);
     spend("optimizer", Limit::optimizer, (bytes.norm + bytes.update) / device_.bandwidth);
     for (const graph::Work::Product& p :
-         optimizer_of(plan_).rule->products(plan_.model->parameters(), plan_.mesh.layout))
+         optimizer_of(plan_).rule->products(plan_.model().parameters(), plan_.mesh.layout))
       spend("optimizer", Limit::optimizer, device_.product_seconds(p, accum_type(plan_.dtype)));
   }
 
@@ -142,8 +142,7 @@ KernelSeconds kernel_seconds(const graph::Program& program, std::size_t i, bool 
 
 UpdateBytes update_bytes(const StepPlan& plan) {
   const optim::OptimizerOptions options = optimizer_of(plan);
-  const optim::ShardLayout shards = optim::shard_layout(plan.model->parameters(), plan.mesh,
-                                                        *options.rule, options.zero, plan.buckets);
+  const optim::ShardLayout& shards = plan.shards();
   const auto accum_bytes = static_cast<std::int64_t>(size_of(accum_type(plan.dtype)));
   // In one pass: weights, states and the weights' average are read and written, gradients read,
   // copies in fp16 written; those in bf16 are half of the weights.
@@ -155,7 +154,7 @@ UpdateBytes update_bytes(const StepPlan& plan) {
       2 * static_cast<double>(shards.state_elements) * wide +
       options.rule->further_accesses() * static_cast<double>(shards.elements) * wide;
   // Ranks share the norm, with ZeRO or without.
-  const std::int64_t norm = optim::shared_elements(plan.buckets, plan.mesh.layout) * accum_bytes;
+  const std::int64_t norm = optim::shared_elements(plan.buckets(), plan.mesh.layout) * accum_bytes;
   return {static_cast<double>(norm), update};
 }
 
@@ -179,8 +178,8 @@ Prediction predict(const StepPlan& plan, const ShapePlan& shape, const DeviceMod
   clock.collective("reduce", optim::sum_of_norm());
   clock.update();
   for (const comm::CollectiveCall& call :
-       optim::update_collectives(plan.model->parameters(), plan.mesh.layout, optimizer_of(plan),
-                                 plan.buckets, plan.dtype))
+       optim::update_collectives(plan.model().parameters(), plan.mesh.layout, optimizer_of(plan),
+                                 plan.buckets(), plan.dtype))
     clock.collective("optimizer", call);
   return clock.result;
 }

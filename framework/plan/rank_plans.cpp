@@ -40,7 +40,7 @@ void each_at_once(std::size_t count, const F& f) {
   std::vector<std::future<void>> others;
   for (std::size_t i = 1; i < count; ++i)
     others.push_back(std::async(std::launch::async, [&f, i] { f(i); }));
-  f(0);
+  if (count > 0) f(0);
   for (std::future<void>& o : others) o.get();
 }
 
@@ -68,23 +68,32 @@ std::vector<const StepPlan*> RankPlans::stages() const {
 
 StagePlans::StagePlans(const config::Config& config, Extent extent) {
   const comm::Layout layout = config::layout_of(config);
-  std::vector<std::vector<std::int64_t>> parts(layout.size(nn::kStageAxes)), planned;
-  if (parts.size() > 1) parts = parts_of_stages(*models::make_model(config, comm::Mesh(layout)));
-  std::vector<int> ranks;
+  std::vector<int> ranks{0};
+  std::vector<std::optional<StepPlan>> plans(1);
+  const auto plan = [&](std::size_t i) {
+    plans[i] = make_step_plan(config, comm::Mesh(layout, ranks[i]), {}, {}, Extent::parameters);
+  };
+  plan(0);
+  std::vector<std::vector<std::int64_t>> parts = parts_of_stages(plans[0]->model()), planned;
   for (const int rank : layout.group(0, nn::kStageAxes)) {
     std::vector<std::int64_t>& sizes = parts[layout.place(rank, nn::kStageAxes)];
     const auto at = std::ranges::find(planned, sizes);
     index_.push_back(static_cast<std::size_t>(at - planned.begin()));
     if (at != planned.end()) continue;
     planned.push_back(std::move(sizes));
-    ranks.push_back(rank);
+    if (rank > 0) ranks.push_back(rank);
   }
-  std::vector<std::optional<StepPlan>> plans(ranks.size());
-  each_at_once(ranks.size(), [&](std::size_t i) {
-    plans[i] = make_step_plan(config, comm::Mesh(layout, ranks[i]), {}, {}, Extent::parameters);
-  });
+  plans.resize(ranks.size());
+  each_at_once(ranks.size() - 1, [&](std::size_t i) { plan(i + 1); });
   for (std::optional<StepPlan>& p : plans) plans_.push_back(std::move(*p));
-  if (extent != Extent::parameters) extend(extent);
+  if (extent != Extent::parameters) this->extend(extent);
+}
+
+StagePlans::StagePlans(const config::Config& config, const StagePlans& alike, Extent extent)
+    : index_(alike.index_) {
+  for (const StepPlan& p : alike.plans_)
+    plans_.push_back(make_step_plan(config, p.mesh, {}, {}, Extent::parameters, p.parameters));
+  if (extent != Extent::parameters) this->extend(extent);
 }
 
 void StagePlans::extend(Extent extent) {

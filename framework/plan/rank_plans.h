@@ -41,6 +41,8 @@ class StagePlans {
  public:
   // `config`: resolved for its ranks.
   explicit StagePlans(const config::Config& config, Extent extent = Extent::whole);
+  // `alike`: of one that differs in no more than recomputation and micro-batches.
+  StagePlans(const config::Config& config, const StagePlans& alike, Extent extent);
   void extend(Extent extent);
 
   std::vector<const StepPlan*> stages() const;

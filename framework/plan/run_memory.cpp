@@ -8,7 +8,7 @@ namespace {
 // Of the rule, and of its kernels behind that.
 std::int64_t rule_memory(const StepPlan& p) {
   const optim::Rule& rule = *optimizer_of(p).rule;
-  const nn::ParameterSet& parameters = p.model->parameters();
+  const nn::ParameterSet& parameters = p.model().parameters();
   const std::int64_t workspace =
                          rule.workspace_bytes(parameters, p.mesh.layout, accum_type(p.dtype)),
                      scratch = p.on_host() ? 0 : rule.scratch_bytes(parameters);
@@ -25,10 +25,9 @@ std::int64_t activation_bytes(const StepPlan& p) {
 
 optim::Optimizer::Flat lay_out_flat(const StepPlan& p, device::Arena& arena) {
   const optim::OptimizerOptions options = optimizer_of(p);
-  const nn::ParameterSet& parameters = p.model->parameters();
+  const nn::ParameterSet& parameters = p.model().parameters();
   const auto accum_bytes = static_cast<std::int64_t>(size_of(accum_type(p.dtype)));
-  const optim::ShardLayout shards =
-      optim::shard_layout(parameters, p.mesh, *options.rule, options.zero, p.buckets);
+  const optim::ShardLayout& shards = p.shards();
   const std::int64_t owned = shards.elements * accum_bytes;
   optim::Optimizer::Flat flat{};
   flat.sharded = options.sharded;
@@ -37,7 +36,7 @@ optim::Optimizer::Flat lay_out_flat(const StepPlan& p, device::Arena& arena) {
   };
   flat.parameters = arena.take(
       kParameters, elements(flat.sharded.parameters) * static_cast<std::int64_t>(size_of(p.dtype)));
-  if (const std::int64_t n = optim::lending_elements(p.buckets, parameters);
+  if (const std::int64_t n = optim::lending_elements(p.buckets(), parameters);
       flat.sharded.parameters && n > 0)
     flat.lent_parameters = arena.take(kParameters, n * static_cast<std::int64_t>(size_of(p.dtype)));
   if (const std::int64_t n = parameters.borrowed_elements(); n > 0) {
@@ -62,7 +61,7 @@ WholeParameters whole_parameters(const StepPlan& p) {
                     64);
   };
   WholeParameters whole;
-  if (p.sharded().parameters) whole.own = bytes(*p.model);
+  if (p.sharded().parameters) whole.own = bytes(p.model());
   if (p.translator && p.mesh.layout.size(nn::kStageAxes) > 1) whole.model = bytes(*p.translator);
   return whole;
 }

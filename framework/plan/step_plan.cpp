@@ -81,18 +81,18 @@ std::vector<graph::BucketUse> bucket_uses(const StepPlan& p, int zero) {
   const auto gradient = static_cast<std::int64_t>(size_of(accum_type(p.dtype))),
              parameter = static_cast<std::int64_t>(size_of(p.dtype));
   std::vector<graph::BucketUse> all;
-  for (const optim::Bucket& b : p.buckets) {
+  for (const optim::Bucket& b : p.buckets()) {
     graph::BucketUse& use = all.emplace_back();
     use.begin = b.begin;
     use.elements = b.end - b.begin;
     for (const int i : b.parameters)
-      use.members.push_back({i, p.model->parameters().offset(i) - b.begin});
+      use.members.push_back({i, p.model().parameters().offset(i) - b.begin});
     use.reduce = {all_reduce_sum, b.axes, use.elements * gradient};
     if (zero > 0) use.reduce = {reduce_scatter, b.shared, use.elements * gradient};
     if (const comm::AxisSet across = b.axes - b.shared; zero > 0 && p.mesh.layout.size(across) > 1)
       use.across = {all_reduce_sum, p.mesh.layout.group_of(across),
                     div_exact(use.elements, p.mesh.layout.size(b.shared)) * gradient};
-    if (sharded.parameters || optim::gathered_by_step(b, p.model->parameters(), zero))
+    if (sharded.parameters || optim::gathered_by_step(b, p.model().parameters(), zero))
       use.gather = {all_gather, b.shared, use.elements * parameter};
   }
   return all;
@@ -102,7 +102,7 @@ void draft_training(const StepPlan& p, ShapePlan& s) {
   const int zero = static_cast<int>(p.config.parallel.zero);
   s.passes =
       schedule(p.mesh.layout, p.mesh.rank(), s.micro_batches, p.config.parallel.stages_of_rank());
-  s.training = p.model->record_loss(s.shape, p.dtype, true);
+  s.training = p.model().record_loss(s.shape, p.dtype, true);
   graph::PlanOptions train{.recompute = recompute_of(p.config.recompute),
                            .recompute_scopes = recompute_scopes(p.config),
                            .outputs = s.training.outputs(),
@@ -114,7 +114,7 @@ void draft_training(const StepPlan& p, ShapePlan& s) {
                            .draft = true};
   if (!p.on_host()) train.fusions = ops::fusions();
   if (train.slots == 0 && s.micro_batches == 1 && train.sharded.summed == graph::Summed::at_last)
-    train.gradients_in_front = p.model->parameters().flat_elements() *
+    train.gradients_in_front = p.model().parameters().flat_elements() *
                                static_cast<std::int64_t>(size_of(accum_type(p.dtype)));
   s.train_program = graph::plan(s.training.tape, train);
 }
@@ -124,7 +124,19 @@ void plan_evaluation(const StepPlan& p, ShapePlan& s) {
   inference::ForwardPass::Options evaluation{.device = !p.on_host()};
   if (p.sharded().parameters) evaluation.buckets = bucket_uses(p, zero);
   for (graph::BucketUse& b : evaluation.buckets) b.reduce = b.across = {};
-  s.evaluation = inference::ForwardPass::loss(*p.model, s.shape, p.dtype, evaluation);
+  s.evaluation = inference::ForwardPass::loss(p.model(), s.shape, p.dtype, evaluation);
+}
+
+std::shared_ptr<const ParameterPlan> plan_parameters(const StepPlan& p) {
+  auto made = std::make_shared<ParameterPlan>(models::make_model(p.config, p.mesh));
+  const nn::ParameterSet& parameters = made->model->parameters();
+  const auto bytes = static_cast<std::int64_t>(size_of(accum_type(p.dtype)));
+  made->buckets = optim::make_buckets(
+      parameters, p.mesh.layout, std::max<std::int64_t>(1, p.config.parallel.bucket_bytes / bytes));
+  const optim::OptimizerOptions options = optimizer_of(p);
+  made->shards =
+      optim::shard_layout(parameters, p.mesh, *options.rule, options.zero, made->buckets);
+  return made;
 }
 
 void plan_memory(StepPlan& p) {
@@ -262,8 +274,8 @@ std::vector<comm::CollectiveCall> StepPlan::collectives(const ShapePlan& shape) 
         shape.train_program.collectives({pass.micro_batch == 0, pass.last}, pass.section),
         std::back_inserter(all));
   all.push_back(optim::sum_of_norm());
-  std::ranges::copy(optim::update_collectives(model->parameters(), mesh.layout, optimizer_of(*this),
-                                              buckets, dtype),
+  std::ranges::copy(optim::update_collectives(model().parameters(), mesh.layout,
+                                              optimizer_of(*this), buckets(), dtype),
                     std::back_inserter(all));
   all.push_back(sum_of_objectives());  // losses
   leave_out_single(all, mesh.layout);
@@ -273,7 +285,7 @@ std::vector<comm::CollectiveCall> StepPlan::collectives(const ShapePlan& shape) 
 std::vector<comm::CollectiveCall> StepPlan::evaluation_collectives(const ShapePlan& shape,
                                                                    std::int64_t sequences) const {
   std::vector<comm::CollectiveCall> all =
-      optim::gather_collectives(model->parameters(), optimizer_of(*this), buckets, dtype);
+      optim::gather_collectives(model().parameters(), optimizer_of(*this), buckets(), dtype);
   const std::int64_t runs =
       ceil_div(sequences, shape.shape.sequences * mesh.layout.size(nn::kBatchAxes));
   for (std::int64_t run = 0; run < runs; ++run)
@@ -309,13 +321,10 @@ std::set<comm::Channel> StepPlan::channels() const {
 
 StepPlan make_step_plan(const config::Config& config, const comm::Mesh& mesh,
                         std::optional<DType> dtype, const std::optional<nn::BatchShape>& only,
-                        Extent extent) {
+                        Extent extent, std::shared_ptr<const ParameterPlan> parameters) {
   StepPlan p{.config = config, .mesh = mesh, .dtype = dtype.value_or(dtype_of(config.precision))};
-  p.model = models::make_model(config, mesh);
+  p.parameters = parameters ? std::move(parameters) : plan_parameters(p);
   p.translates = config.eval.every > 0 && config.eval.translates() && !only;
-  const auto bytes = static_cast<std::int64_t>(size_of(accum_type(p.dtype)));
-  p.buckets = optim::make_buckets(p.model->parameters(), mesh.layout,
-                                  std::max<std::int64_t>(1, config.parallel.bucket_bytes / bytes));
   const auto on_this_rank = [&](nn::BatchShape shape) {
     shape.share = {mesh.layout.size(nn::kSequenceAxes), mesh.place(nn::kSequenceAxes)};
     return shape;

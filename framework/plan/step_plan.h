@@ -46,21 +46,30 @@ bool packs_rows(const config::Config& config);
 // so that none changes a bit.
 bool sums_every_run(const config::Config& config, std::int64_t micro_batches);
 
+// What a rank has of the parameters, whatever it recomputes and the size of its micro-batches.
+struct ParameterPlan {
+  std::unique_ptr<const nn::Model> model;
+  std::vector<optim::Bucket> buckets;
+  optim::ShardLayout shards;
+};
+
 // Everything known before launch, for one rank.
 struct StepPlan {
   config::Config config;
   comm::Mesh mesh;  // its communicators may be null: planning needs none
   DType dtype = DType::f32;
   bool translates = false;  // validation data
-  std::unique_ptr<nn::Model> model;
+  std::shared_ptr<const ParameterPlan> parameters;
   // Records translations of the validation data, if eval.metrics need them.
   std::shared_ptr<const nn::Model> translator;
   std::int64_t translation_bytes = 0;  // of its programs
   std::vector<ShapePlan> shapes;       // as batch_shapes() of the configuration
-  std::vector<optim::Bucket> buckets;
-  device::MemoryPlan memory;   // of the device, see RunMemory
-  device::MemoryPlan staging;  // of the host, where the device is another
+  device::MemoryPlan memory;           // of the device, see RunMemory
+  device::MemoryPlan staging;          // of the host, where the device is another
 
+  const nn::Model& model() const { return *parameters->model; }
+  const std::vector<optim::Bucket>& buckets() const { return parameters->buckets; }
+  const optim::ShardLayout& shards() const { return parameters->shards; }
   bool on_host() const { return config.device != config::DeviceKind::cuda; }
 
   std::int64_t objectives() const { return std::ssize(largest().training.losses); }
@@ -109,11 +118,13 @@ enum class Extent : std::uint8_t {
 };
 
 // Of batch_shapes(), or of one shape of a rank's own, which is then its whole batch.
-// `dtype`: instead of the configuration's precision.
+// `dtype`: instead of the configuration's precision. `parameters`: of a plan of the same rank that
+// differs in no more than recomputation and micro-batches.
 StepPlan make_step_plan(const config::Config& config, const comm::Mesh& mesh,
                         std::optional<DType> dtype = {},
                         const std::optional<nn::BatchShape>& only = {},
-                        Extent extent = Extent::whole);
+                        Extent extent = Extent::whole,
+                        std::shared_ptr<const ParameterPlan> parameters = {});
 void extend(StepPlan& plan, Extent extent);
 comm::DeviceMeshOptions mesh_options(const StepPlan& plan);
 // Where the validation data is translated. All stages of a pipeline have the same translator.

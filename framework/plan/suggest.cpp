@@ -126,6 +126,7 @@ class Search {
     layers_seconds_.clear();
     for (const config::Config& stage : stages) {
       kept_.clear();
+      parameters_.reset();
       for (const config::Config& recomputes : layouts_.recomputations(stage))
         micro_batches(layouts_.micro_batches(recomputes));
     }
@@ -172,7 +173,8 @@ class Search {
   // Adds one that seems to fit to those found or to the slower ones. Otherwise returns the bytes
   // that it takes at least over what is usable.
   std::int64_t consider(const config::Config& config, const config::Config& resolved) {
-    StagePlans plans(resolved, Extent::parameters);
+    if (!parameters_) parameters_.emplace(resolved, Extent::parameters);
+    StagePlans plans(resolved, *parameters_, Extent::parameters);
     const std::int64_t usable = device_.usable_bytes();
     const auto bytes = [&] { return plans.fullest().memory.total(); };
     if (bytes() > usable) return bytes() - usable;
@@ -264,6 +266,7 @@ class Search {
   std::map<std::int64_t, double>
       kept_;  // seconds by size of a micro-batch, with least recomputation
   std::map<std::int64_t, double> layers_seconds_;  // of an order, by size of a micro-batch
+  std::optional<StagePlans> parameters_;           // of an order with a ZeRO stage
 };
 
 }  // namespace

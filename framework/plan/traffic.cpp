@@ -31,7 +31,7 @@ double sent(const Calls& calls, const comm::Layout& layout, comm::AxisSet family
 }
 
 Calls calls_of_rule(const StepPlan& p) {
-  return optimizer_of(p).rule->collectives(p.model->parameters(), p.mesh.layout,
+  return optimizer_of(p).rule->collectives(p.model().parameters(), p.mesh.layout,
                                            accum_type(p.dtype));
 }
 
@@ -57,7 +57,7 @@ class Comparison {
     const StepPlan& p = plan_;
     const comm::Layout& layout = p.mesh.layout;
     std::int64_t parameters = 0;
-    for (const nn::PartSlice& s : p.model->parameters().slices()) parameters += s.elements();
+    for (const nn::PartSlice& s : p.model().parameters().slices()) parameters += s.elements();
     const int zero = optimizer_of(p).zero;
     const double element = bytes_of_element();
     result_.formula = zero == 0 ? "2 P: all-reduce of gradients"
@@ -65,15 +65,15 @@ class Comparison {
                           ? "2 P: reduce-scatter of gradients, all-gather of parameters"
                           : "3 P: reduce-scatter of gradients, two all-gathers of parameters";
     result_.textbook = element * share_ * static_cast<double>(parameters);
-    differ(
-        "parameters and shares padded to whole blocks",
-        element * share_ * static_cast<double>(p.model->parameters().flat_elements() - parameters));
+    differ("parameters and shares padded to whole blocks",
+           element * share_ *
+               static_cast<double>(p.model().parameters().flat_elements() - parameters));
     double around = 0, once = 0;
-    for (std::size_t b = 0; b < p.buckets.size(); ++b) {
+    for (std::size_t b = 0; b < p.buckets().size(); ++b) {
       const graph::BucketUse& use = p.largest().train_program.buckets()[b];
       const double reduced = ring_bytes(use.reduce, layout) + ring_bytes(use.across, layout),
                    gathered =
-                       ring_bytes({comm::Collective::all_gather, p.buckets[b].shared,
+                       ring_bytes({comm::Collective::all_gather, p.buckets()[b].shared,
                                    use.elements * static_cast<std::int64_t>(size_of(p.dtype))},
                                   layout);
       around += reduced +
@@ -102,7 +102,7 @@ class Comparison {
                        static_cast<double>(plan_.config.model.d_model) *
                        static_cast<double>(size_of(plan_.dtype));
     std::map<std::string, double> parts = beside_layers();
-    for (const optim::Bucket& b : plan_.buckets)
+    for (const optim::Bucket& b : plan_.buckets())
       if (const auto axes = b.axes - nn::kTokenAxes; token_ranks() == 1 && !axes.empty())
         parts["norms, biases and positions under sequence parallelism"] +=
             bytes_of_element() * share_ * static_cast<double>(b.end - b.begin);

@@ -14,8 +14,8 @@ std::int64_t host_bytes(const config::Config& config, const comm::Mesh& mesh) {
   const plan::StepPlan run = plan::make_step_plan(config, mesh),
                        reference = plan::make_step_plan(ReferenceStep::configuration(config),
                                                         comm::single_mesh(), DType::f64);
-  const std::int64_t whole = reference.model->parameters().flat_elements(),
-                     local = run.model->parameters().flat_elements();
+  const std::int64_t whole = reference.model().parameters().flat_elements(),
+                     local = run.model().parameters().flat_elements();
   // Gradients and weights of the reference; four copies of this rank's, in float64.
   return reference.memory.total() + 3 * 8 * whole + 4 * 8 * local +
          (run.on_host() ? run.memory.total() : run.staging.total());

@@ -17,8 +17,8 @@ Engine::Engine(plan::StepPlan plan, device::Device device)
       arena_(device_.allocate(plan_.memory.total()), plan_.memory.total()),
       host_(device_.allocate_host(plan_.staging.total()), plan_.staging.total()),
       tensors_(comm::device_mesh(plan_.mesh, device_, plan::mesh_options(plan_))),
-      optimizer_(plan_.model->parameters(), plan_.mesh, tensors_, plan::optimizer_of(plan_),
-                 plan_.buckets, plan_.dtype),
+      optimizer_(plan_.model().parameters(), plan_.mesh, tensors_, plan::optimizer_of(plan_),
+                 plan_.buckets(), plan_.dtype),
       memory_(plan::lay_out(plan_, arena_, host_)) {
   TFM_CHECK(plan_.on_host() == device_.is_cpu(), "the plan was made for another kind of device");
   if (plan_.config.cuda_graphs == config::CudaGraphs::on && !recordable(plan_.largest(), {}))

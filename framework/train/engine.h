@@ -36,7 +36,7 @@ class Engine {
   Engine(plan::StepPlan plan, device::Device device);
 
   const plan::StepPlan& plan() const { return plan_; }
-  const nn::Model& model() const { return *plan_.model; }
+  const nn::Model& model() const { return plan_.model(); }
   device::Device& device() { return device_; }
   comm::RankContext rank_context() const { return {device_, plan_.mesh, tensors_}; }
   std::int64_t arena_high_water() const { return arena_.high_water(); }

@@ -226,7 +226,7 @@ TEST(Prediction, ProductsAndAttentionOfASmallDecoder) {
 TEST(Prediction, TheUpdateMovesEveryElement) {
   plan::DeviceModel d = ideal();
   d.bandwidth = 1e6;
-  const auto elements = static_cast<double>(small().model->parameters().flat_elements());
+  const auto elements = static_cast<double>(small().model().parameters().flat_elements());
   EXPECT_NEAR(seconds(small(), d, plan::Limit::optimizer), elements * (8 + 4 + 16 + 4) / 1e6,
               1e-9);  // weights, gradient, moments; norm
   EXPECT_NEAR(seconds(small({"precision=bf16"}), d, plan::Limit::optimizer),
@@ -237,24 +237,24 @@ TEST(Prediction, TheUpdateMovesEveryElement) {
               elements * (32 + 8) / 1e6, 1e-9);
   const plan::StepPlan zero = small({"parallel.zero=1", "train.global_batch_size=16"}, 4);
   EXPECT_NEAR(seconds(zero, d, plan::Limit::optimizer),
-              static_cast<double>(zero.model->parameters().flat_elements()) * 32 / 4 / 1e6, 1e-9);
+              static_cast<double>(zero.model().parameters().flat_elements()) * 32 / 4 / 1e6, 1e-9);
 }
 
 TEST(Prediction, ReductionsAreHiddenWhereTheyRunBesideBackward) {
   plan::DeviceModel d = ideal();
   d.node.bandwidth = d.network.bandwidth = 1e6;
   const plan::StepPlan p = small({"train.global_batch_size=16", "parallel.bucket_bytes=16Ki"}, 4);
-  const double all =
-      2 * 0.75 *
-      (static_cast<double>(p.model->parameters().flat_elements()) * 4 + 2 * 8 + sizeof(SquareSum)) /
-      1e6;
+  const double all = 2 * 0.75 *
+                     (static_cast<double>(p.model().parameters().flat_elements()) * 4 + 2 * 8 +
+                      sizeof(SquareSum)) /
+                     1e6;
   EXPECT_NEAR(seconds(p, d, plan::Limit::communication), all, 1e-9);
   d.overlaps = true;
   EXPECT_NEAR(seconds(p, d, plan::Limit::communication), all, 1e-9) << "nothing to hide behind";
   d.wide.product = 1e3;
   const double exposed = seconds(p, d, plan::Limit::communication);
   EXPECT_LT(exposed, all / 2);
-  const optim::Bucket& last = p.buckets.back();  // final when backward ends
+  const optim::Bucket& last = p.buckets().back();  // final when backward ends
   EXPECT_GE(exposed, 2 * 0.75 * static_cast<double>(last.end - last.begin) * 4 / 1e6);
 }
 

@@ -30,7 +30,7 @@ TEST(Zero, LeavesARankItsShare) {
   const plan::StepPlan none = plan_with(0);
   for (int zero = 1; zero <= 3; ++zero) {
     const plan::StepPlan p = plan_with(zero);
-    const std::int64_t whole = p.model->parameters().flat_elements() * 4;
+    const std::int64_t whole = p.model().parameters().flat_elements() * 4;
     EXPECT_LE(whole, bytes_of(none, plan::kParameters) * 1.02) << "padding of buckets";
     EXPECT_EQ(bytes_of(p, plan::kParameters), zero < 3 ? whole : whole / kShards);
     EXPECT_EQ(bytes_of(p, plan::kGradients), zero < 2 ? whole : whole / kShards);
@@ -53,7 +53,7 @@ std::int64_t whole_at_once(const graph::Program& program, graph::Exchange::Of of
 
 std::int64_t largest_layer(const plan::StepPlan& p) {
   std::int64_t most = 0;
-  for (const optim::Bucket& b : p.buckets) most = std::max(most, (b.end - b.begin) * 4);
+  for (const optim::Bucket& b : p.buckets()) most = std::max(most, (b.end - b.begin) * 4);
   return most;
 }
 
@@ -92,9 +92,10 @@ TEST(Zero, MovesThreeTimesTheParameters) {
   std::map<int, int> gathered, reduced;
   for (const graph::Exchange& x : p.largest().train_program.exchanges())
     ++(x.of == graph::Exchange::Of::parameters ? gathered : reduced)[x.bucket];
-  ASSERT_EQ(p.buckets.size(), 3u + kBlocks);  // token table, positions, layers, last norm
-  for (int b = 0; b < static_cast<int>(p.buckets.size()); ++b) {
-    const std::string name = p.model->parameters().spec(p.buckets[b].parameters[0]).parts[0].name;
+  ASSERT_EQ(p.buckets().size(), 3u + kBlocks);  // token table, positions, layers, last norm
+  for (int b = 0; b < static_cast<int>(p.buckets().size()); ++b) {
+    const std::string name =
+        p.model().parameters().spec(p.buckets()[b].parameters[0]).parts[0].name;
     EXPECT_EQ(reduced[b], 1) << name;
     // Backward of positions reads none; the last norm stays between forward and backward.
     EXPECT_EQ(gathered[b], name.starts_with("position") || name.starts_with("final_norm") ? 1 : 2)
@@ -112,7 +113,7 @@ TEST(Zero, DeterministicNumericsSumEveryMicroBatch) {
         const plan::StepPlan p = plan_with(
             zero, {"numerics=deterministic", "parallel.replicas=" + std::to_string(replicas),
                    "train.micro_batch_size=" + std::to_string(2 / micro_batches)});
-        const std::int64_t whole = p.model->parameters().flat_elements() * 4;
+        const std::int64_t whole = p.model().parameters().flat_elements() * 4;
         const bool shares = zero > 1 || (zero == 1 && micro_batches > 1);
         EXPECT_EQ(bytes_of(p, plan::kGradients), shares ? whole * replicas / kShards : whole);
         const graph::MicroBatch first{.first = true, .last = false};
@@ -128,8 +129,8 @@ TEST(Zero, DeterministicNumericsSumEveryMicroBatch) {
 
 TEST(Zero, KeepsBucketsWithinTheirSize) {
   const plan::StepPlan p = plan_with(3, {"parallel.bucket_bytes=32Ki"});
-  EXPECT_GT(p.buckets.size(), 2u * kBlocks);
-  for (const optim::Bucket& b : p.buckets)
+  EXPECT_GT(p.buckets().size(), 2u * kBlocks);
+  for (const optim::Bucket& b : p.buckets())
     EXPECT_TRUE(b.parameters.size() == 1 || (b.end - b.begin) * 4 <= 32 << 10)
         << "a bucket of several parameters";
 }

@@ -145,7 +145,7 @@ TEST(AsRun, NamesWhatIsWrong) {
   using Found = std::map<std::string, std::string>;
   const std::string gradient = "gradient of step 1", name = "layers.0.attention_norm.weight";
   const config::Config c = run_config({});
-  const auto model = plan::make_step_plan(c, comm::single_mesh()).model->parameters().slices();
+  const auto model = plan::make_step_plan(c, comm::single_mesh()).model().parameters().slices();
   std::size_t part = 0;
   while (model.at(part).name != name) ++part;
   for (const std::string precision : {"fp32", "bf16", "fp16"}) {
