@@ -43,17 +43,25 @@ std::vector<LiveRange> live_ranges(const Program& p) {
   return ranges;
 }
 
+// Gradients in front of the arena, their ends by their begins.
+std::map<std::int64_t, std::int64_t> ends_of_gradients(const Program& p) {
+  std::map<std::int64_t, std::int64_t> ends;
+  for (const Buffer& g : p.buffers())
+    if (g.in_front && g.bytes > 0) ends[g.offset] = g.offset + g.bytes;
+  return ends;
+}
+
 // Whether all that `x` takes in front of the arena is memory of gradients.
-bool lies_on_gradients(const Program& p, const Buffer& x) {
+bool lies_on_gradients(const Program& p, const Buffer& x,
+                       const std::map<std::int64_t, std::int64_t>& gradients) {
   if (x.in_front) return x.offset >= -p.bytes_in_front() && x.offset + x.bytes <= 0;
   const std::int64_t end = std::min<std::int64_t>(0, x.offset + x.bytes);
-  std::int64_t rest = std::max<std::int64_t>(0, end - x.offset);
-  if (rest > 0)
-    for (const Buffer& g : p.buffers())
-      if (g.in_front)
-        rest -= std::max<std::int64_t>(
-            0, std::min(end, g.offset + g.bytes) - std::max(x.offset, g.offset));
-  return rest == 0;
+  for (std::int64_t at = x.offset; at < end;) {
+    const auto next = gradients.upper_bound(at);
+    if (next == gradients.begin() || std::prev(next)->second <= at) return false;
+    at = std::prev(next)->second;
+  }
+  return true;
 }
 
 void check_overlap(const Program& p) {
@@ -63,24 +71,30 @@ void check_overlap(const Program& p) {
     if ((p.buffers()[b].in_arena() || p.buffers()[b].in_front) && ranges[b].first >= 0)
       by_start.push_back(static_cast<int>(b));
   std::ranges::stable_sort(by_start, {}, [&](int b) { return ranges[b].first; });
+  const auto gradients = ends_of_gradients(p);
   struct Alive {
-    int buffer, last;
-    std::int64_t begin, end;
+    int buffer;
+    std::int64_t end;
   };
-  std::vector<Alive> alive;
+  std::map<std::int64_t, Alive> alive;     // by their begins
+  std::multimap<int, std::int64_t> until;  // their begins, by the last step
   for (const int b : by_start) {
-    std::erase_if(alive, [&](const Alive& other) { return other.last < ranges[b].first; });
+    const auto over = until.lower_bound(ranges[b].first);
+    for (auto at = until.begin(); at != over; at = until.erase(at)) alive.erase(at->second);
     const Buffer& x = p.buffers()[b];
     const std::int64_t at = p.place_of(x),
                        end = x.carried ? p.arena_bytes() - (p.slots() - 1) * p.slot_bytes()
                                        : p.arena_bytes() - p.slots() * p.slot_bytes();
-    if (x.offset % 64 != 0 || at + x.bytes > end || !lies_on_gradients(p, x))
+    if (x.offset % 64 != 0 || at + x.bytes > end || !lies_on_gradients(p, x, gradients))
       internal_error(describe(p, b) + " lies outside its part of the arena");
-    for (const Alive& other : alive)
-      if (at < other.end && other.begin < at + x.bytes)
-        internal_error(describe(p, b) + " and " + describe(p, other.buffer) +
-                       " share memory while both are live");
-    alive.push_back({b, ranges[b].last, at, at + x.bytes});
+    // Those alive share nothing: of them the last one that begins in front of its end ends last.
+    const auto next = alive.lower_bound(at + x.bytes);
+    if (next != alive.begin() && std::prev(next)->second.end > at)
+      internal_error(describe(p, b) + " and " + describe(p, std::prev(next)->second.buffer) +
+                     " share memory while both are live");
+    if (x.bytes == 0) continue;
+    alive[at] = {b, at + x.bytes};
+    until.emplace(ranges[b].last, at);
   }
 }
 
