@@ -54,39 +54,82 @@ std::int64_t most_live(const Program& p, bool carried, const std::vector<Placed>
   return most - (placed.empty() ? 0 : p.bytes_in_front());
 }
 
+// What is placed, all of it and what lives in each span of kSpan steps, by their begins. Most
+// buffers live within one span, where what lives throughout it is one piece if it lies together.
+class Occupied {
+ public:
+  Occupied(const std::vector<Placed>& placed, std::size_t steps)
+      : lowest_(placed.empty() ? 0 : placed[0].begin), spans_(steps / kSpan + 1) {
+    for (const Placed& p : placed) add(p);
+  }
+
+  // The lowest offset from which on `size` bytes are free in steps [first, last].
+  std::int64_t lowest_free(int first, int last, std::int64_t size) const {
+    std::int64_t offset = lowest_;
+    for (const Placed& p : first / kSpan == last / kSpan ? spans_[first / kSpan] : all_) {
+      if (p.first > last || first > p.last) continue;
+      if (offset + size <= p.begin) break;
+      offset = std::max(offset, p.end);
+    }
+    return offset;
+  }
+
+  void add(const Placed& p) {
+    insert(all_, p);
+    for (int s = p.first / kSpan; s <= p.last / kSpan; ++s) {
+      const auto throughout = [&](const Placed& x) {
+        return x.first <= s * kSpan && x.last >= (s + 1) * kSpan - 1;
+      };
+      std::vector<Placed>& span = spans_[s];
+      const auto next = place_of(span, p);
+      if (next != span.begin() && throughout(p) && throughout(*std::prev(next)) &&
+          std::prev(next)->end == p.begin)
+        std::prev(next)->end = p.end;
+      else
+        span.insert(next, p);
+    }
+  }
+
+ private:
+  static constexpr int kSpan = 64;
+  static std::vector<Placed>::iterator place_of(std::vector<Placed>& some, const Placed& p) {
+    return std::ranges::upper_bound(some, p.begin, {}, &Placed::begin);
+  }
+  static void insert(std::vector<Placed>& some, const Placed& p) {
+    some.insert(place_of(some, p), p);
+  }
+
+  std::int64_t lowest_;
+  std::vector<Placed> all_;
+  std::vector<std::vector<Placed>> spans_;
+};
+
 // In the order given, each at the lowest offset that is free during its life. Returns the bytes
 // taken of the arena.
-std::int64_t put(std::vector<Buffer>& buffers, const std::vector<int>& order,
-                 std::vector<Placed> placed) {
-  const std::int64_t lowest = placed.empty() ? 0 : placed[0].begin;
+std::int64_t put(std::vector<Buffer>& buffers, const std::vector<int>& order, Occupied occupied) {
   std::int64_t bytes = 0;
   for (const int b : order) {
     Buffer& buf = buffers[b];
     const std::int64_t size = round_up(buf.bytes, kAligned);
-    std::int64_t offset = lowest;
-    for (const Placed& other : placed) {
-      if (other.first > buf.last || buf.first > other.last) continue;
-      if (offset + size <= other.begin) break;
-      offset = std::max(offset, other.end);
-    }
-    buf.offset = offset;
-    bytes = std::max(bytes, offset + size);
-    placed.insert(std::ranges::upper_bound(placed, offset, {}, &Placed::begin),
-                  {buf.first, buf.last, offset, offset + size});
+    buf.offset = occupied.lowest_free(buf.first, buf.last, size);
+    bytes = std::max(bytes, buf.offset + size);
+    occupied.add({buf.first, buf.last, buf.offset, buf.offset + size});
   }
   return bytes;
 }
 
 // In the better of two orders: what is largest first, or what lives longest.
-std::int64_t place(std::vector<Buffer>& buffers, bool carried, const std::vector<Placed>& placed) {
+std::int64_t place(std::vector<Buffer>& buffers, bool carried, const Occupied& occupied) {
   std::vector<int> largest = in_arena(buffers, carried), longest = largest;
   const auto size = [&](int b) { return buffers[b].bytes; };
   const auto life = [&](int b) { return std::pair(buffers[b].last - buffers[b].first, size(b)); };
   std::ranges::stable_sort(largest, std::greater(), size);
   std::ranges::stable_sort(longest, std::greater(), life);
-  const std::int64_t by_life = put(buffers, longest, placed),
-                     by_size = put(buffers, largest, placed);
-  return by_size <= by_life ? by_size : put(buffers, longest, placed);
+  std::vector<Buffer> by_size = buffers;
+  const std::int64_t bytes = put(buffers, longest, occupied),
+                     other = put(by_size, largest, occupied);
+  if (other <= bytes) buffers = std::move(by_size);
+  return std::min(bytes, other);
 }
 
 }  // namespace
@@ -101,8 +144,9 @@ void Planner::bound_arena() {
 }
 
 void Planner::place(Program& p) {
-  p.shared_bytes_ = graph::place(p.buffers_, false, gradients_in_front(p));
-  p.slot_bytes_ = graph::place(p.buffers_, true, {});
+  p.shared_bytes_ =
+      graph::place(p.buffers_, false, Occupied(gradients_in_front(p), p.steps_.size()));
+  p.slot_bytes_ = graph::place(p.buffers_, true, Occupied({}, p.steps_.size()));
   for (Buffer& b : p.buffers_)
     if (b.within >= 0) {
       b.carried = p.buffers_[b.within].carried;
