@@ -37,12 +37,13 @@ Instruction Planner::only(Instruction s, Instruction::Gradients gradients) const
 void Planner::cut_into_stages() {
   using Kind = Instruction::Kind;
   using Gradients = Instruction::Gradients;
-  const std::vector<Instruction> passes = std::exchange(program_.steps_, {});
+  std::vector<Instruction> passes = std::exchange(program_.steps_, {});
   std::optional<Instruction> beside;  // runs while the next pass communicates
   std::vector<Instruction>& steps = program_.steps_;
+  steps.reserve(passes.size());
   for (std::size_t i = 0; i < passes.size(); ++i) {
     const bool apart = i + 1 < passes.size() && has_time_beside(passes[i], passes[i + 1]);
-    Instruction s = apart ? only(passes[i], Gradients::of_activations) : passes[i];
+    Instruction s = apart ? only(passes[i], Gradients::of_activations) : std::move(passes[i]);
     std::size_t k = 0;
     for (const comm::CollectiveCall& call : calls_of(s)) {
       steps.push_back(s);
@@ -61,7 +62,7 @@ void Planner::cut_into_stages() {
       steps.push_back(at);
       s.stage = static_cast<int>(++k);
     }
-    steps.push_back(s);
+    steps.push_back(std::move(s));
     if (apart) beside = only(passes[i], Gradients::of_parameters);
   }
 }
@@ -175,7 +176,10 @@ std::size_t Planner::end_of_section(std::size_t at) const {
 
 // Before each step, and behind the last one.
 void Planner::insert(std::vector<std::vector<Instruction>> before) {
+  std::size_t count = program_.steps_.size();
+  for (const std::vector<Instruction>& some : before) count += some.size();
   std::vector<Instruction> all;
+  all.reserve(count);
   for (std::size_t i = 0; i < before.size(); ++i) {
     std::ranges::move(before[i], std::back_inserter(all));
     if (i < program_.steps_.size()) all.push_back(std::move(program_.steps_[i]));
@@ -263,6 +267,7 @@ void Planner::gather_updated() {
       if (m.parameter < std::ssize(reader)) at = std::min(at, reader[m.parameter]);
     if (options_.buckets[b].gather.bytes > 0 && at < steps.size()) order.emplace_back(at, b);
   }
+  if (order.empty()) return;
   std::ranges::sort(order);
   std::vector<std::vector<Instruction>> starts(steps.size() + 1), waits = starts;
   for (const auto& [at, b] : order) {

@@ -38,16 +38,17 @@ Value Recorder::leaf(ValueInfo info) {
 
 Value Recorder::parameter(int index, const std::string& name, Shape shape,
                           std::optional<DType> gradient, bool borrowed) {
-  for (std::size_t i = 0; i < values_.size(); ++i)
-    if (values_[i].parameter == index) return {static_cast<int>(i)};
-  return leaf({.name = name,
-               .shape = shape,
-               .dtype = dtype_,
-               .gradient = gradient.value_or(accum_type(dtype_)),
-               .role = Role::parameter,
-               .wants_grad = true,
-               .parameter = index,
-               .borrowed = borrowed});
+  const auto [at, fresh] = parameters_.try_emplace(index);
+  if (fresh)
+    at->second = leaf({.name = name,
+                       .shape = shape,
+                       .dtype = dtype_,
+                       .gradient = gradient.value_or(accum_type(dtype_)),
+                       .role = Role::parameter,
+                       .wants_grad = true,
+                       .parameter = index,
+                       .borrowed = borrowed});
+  return at->second;
 }
 
 Value Recorder::input(const std::string& name, Shape shape, DType dtype) {

@@ -2,6 +2,7 @@
 // The tape: model code calls functions that append {op, inputs, outputs}. Recording order is
 // execution order.
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -120,6 +121,7 @@ class Recorder {
   DType dtype_;
   std::vector<ValueInfo> values_;
   std::vector<Node> nodes_;
+  std::map<int, Value> parameters_;  // by the caller's index
   std::string prefix_;
   RandomStreams random_streams_;
   int scope_ = -1, scopes_ = 0, chunk_ = 0;

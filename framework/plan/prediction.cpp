@@ -62,13 +62,16 @@ class Clock {
 
  private:
   void spend(const std::string& phase, Limit limit, double seconds) {
-    result.phases[phase] += seconds * times_;
+    spend(result.phases[phase], limit, seconds);
+  }
+  void spend(double& phase, Limit limit, double seconds) {
+    phase += seconds * times_;
     result.limits[static_cast<std::size_t>(limit)] += seconds * times_;
     now_ += seconds;
   }
 
   void compute(std::size_t i, bool accumulating) {
-    const std::string phase(graph::name_of(program_.steps()[i].phase));
+    double& phase = result.phases[std::string(graph::name_of(program_.steps()[i].phase))];
     const KernelSeconds k = kernel_seconds(program_, i, accumulating, device_);
     spend(phase, Limit::products, k.products);
     spend(phase, Limit::attention, k.attention);
@@ -123,19 +126,21 @@ KernelSeconds kernel_seconds(const graph::Program& program, std::size_t i, bool 
                              const DeviceModel& device) {
   const DType dtype = program.recording().dtype();
   const graph::Work work = program.work(i);
+  const auto moved = [&] {
+    return static_cast<double>(program.moved_bytes(i, accumulating)) / device.bandwidth;
+  };
   KernelSeconds k;
-  double bytes = static_cast<double>(program.moved_bytes(i, accumulating));
   for (const graph::Work::Product& p : work.products)
     k.products += device.product_seconds(p, dtype);
   if (work.attention_flops > 0) {
     const bool backward = program.steps()[i].phase == graph::Phase::backward;
-    k.attention =
-        std::max(device.attention_seconds(work, backward, dtype), bytes / device.bandwidth);
-    bytes = 0;
+    k.attention = std::max(device.attention_seconds(work, backward, dtype), moved());
   } else if (!work.products.empty()) {  // whose own bytes are in their time
-    bytes = static_cast<double>(work.extra_elements) * static_cast<double>(size_of(dtype));
+    k.memory = static_cast<double>(work.extra_elements) * static_cast<double>(size_of(dtype)) /
+               device.bandwidth;
+  } else {
+    k.memory = moved();
   }
-  k.memory = bytes / device.bandwidth;
   k.launches = std::max(0.0, work.kernels * device.launch - k.sum());
   return k;
 }
