@@ -28,6 +28,13 @@ double logit_scale(const config::ModelConfig& m) {
 nn::Norm::Options norm_of(const config::ModelConfig& m) {
   return {m.norm == config::Norm::rmsnorm, m.bias, m.norm_eps};
 }
+std::vector<double> rotary_frequencies(const config::ModelConfig& m) {
+  if (m.position != config::Position::rope) return {};
+  const config::RopeScaling& s = m.rope.scaling;
+  return nn::rotary_frequencies(
+      m.d_head, m.rope.theta,
+      {s.factor, s.low_freq_factor, s.high_freq_factor, s.original_max_seq_len});
+}
 
 }  // namespace
 
@@ -119,17 +126,20 @@ Stack::Stack(nn::Context& c, const Stages& stages, const config::ModelConfig& m,
     for (std::int64_t l = 0; l < layers; ++l)
       c.parameters.use_at(relative_bias_, stages.rank_of_block(first + l));
   }
+  const auto frequencies = rotary_frequencies(m);
   for (std::int64_t l = 0; l < layers; ++l) {
     c.parameters.begin_stage(stages.rank_of_block(first + l));
     c.parameters.next_layer();
-    blocks_.push_back(make_block(c, prefix + "layers." + std::to_string(l), layers, causal, cross));
+    blocks_.push_back(
+        make_block(c, prefix + "layers." + std::to_string(l), frequencies, layers, causal, cross));
   }
   c.parameters.next_layer();
   if (m.norm_position == config::NormPosition::pre)
     final_norm_.emplace(c, prefix + "final_norm", m.d_model, norm_of(m));
 }
 
-Stack::Block Stack::make_block(nn::Context& c, const std::string& name, std::int64_t layers,
+Stack::Block Stack::make_block(nn::Context& c, const std::string& name,
+                               const std::vector<double>& rotary_frequency, std::int64_t layers,
                                bool causal, bool cross) {
   const config::ModelConfig& m = config_;
   const std::int64_t sublayers = layers * (cross ? 3 : 2);
@@ -150,13 +160,8 @@ Stack::Block Stack::make_block(nn::Context& c, const std::string& name, std::int
       .scale = m.scale_attention ? 1 / std::sqrt(static_cast<double>(m.d_head)) : 1.0,
       .dropout = m.dropout.attention,
       .output_std = output_std,
+      .rotary_frequency = rotary_frequency,
       .alibi = m.position == config::Position::alibi};
-  if (m.position == config::Position::rope) {
-    const config::RopeScaling& s = m.rope.scaling;
-    a.rotary_frequency = nn::rotary_frequencies(
-        m.d_head, m.rope.theta,
-        {s.factor, s.low_freq_factor, s.high_freq_factor, s.original_max_seq_len});
-  }
   const nn::FeedForward::Options f{.width = m.d_model,
                                    .hidden = m.d_ff,
                                    .activation = activation_of(m.activation),

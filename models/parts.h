@@ -91,7 +91,8 @@ class Stack {
     nn::Norm ffn_norm;
     nn::FeedForward ffn;
   };
-  Block make_block(nn::Context& c, const std::string& name, std::int64_t layers, bool causal,
+  Block make_block(nn::Context& c, const std::string& name,
+                   const std::vector<double>& rotary_frequency, std::int64_t layers, bool causal,
                    bool cross);
   nn::AttentionContext visible(graph::Recorder& r, nn::AttentionContext v, std::int64_t queries,
                                std::int64_t keys) const;

@@ -43,6 +43,7 @@ std::vector<int> balanced(const std::vector<double>& costs, int stages) {
       double sum = 0;
       for (std::size_t end = b + 1; end <= n; ++end) {
         sum += costs[end - 1];
+        if (sum >= least[s][b]) break;
         if (const double most = std::max(sum, least[s + 1][end]); most < least[s][b])
           least[s][b] = most, ends[s][b] = end;
       }

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace tfm {
 
@@ -15,5 +17,8 @@ class RandomStreams {
  private:
   std::map<std::uint32_t, std::string> names_;
 };
+
+// The same of names that are all known.
+void check_random_streams(const std::vector<std::string_view>& names);
 
 }  // namespace tfm

@@ -2,13 +2,15 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string_view>
 #include <utility>
+
+#include "core/random_streams.h"
 
 namespace tfm::nn {
 
 int ParameterSet::add(ParameterSpec spec) {
   TFM_CHECK(offsets_.empty(), "parameters must be added before finish()");
-  for (const PartSpec& part : spec.parts) streams_.add(part.name);
   for (const comm::Axis a : comm::kAxes)
     if (kStageAxes.contains(a)) spec.placement[a] = Placement::one_rank;
   spec.stage = stage_;
@@ -85,7 +87,15 @@ std::vector<PartSlice> ParameterSet::slices_of(int i) const {
   return slices;
 }
 
+void ParameterSet::check_names() const {
+  std::vector<std::string_view> names;
+  for (const ParameterSpec& s : specs_)
+    for (const PartSpec& part : s.parts) names.push_back(part.name);
+  check_random_streams(names);
+}
+
 void ParameterSet::finish() {
+  check_names();
   offsets_.resize(specs_.size());
   first_slices_.resize(specs_.size());
   for (int i = 0; i < size(); ++i) padded_.push_back(round_up(local_shape(i).elements(), kGranule));

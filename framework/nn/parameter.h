@@ -13,7 +13,6 @@
 
 #include "comm/mesh.h"
 #include "core/philox.h"
-#include "core/random_streams.h"
 #include "graph/recorder.h"
 #include "nn/placement.h"
 
@@ -110,8 +109,8 @@ class ParameterSet {
   ParameterSet(comm::Layout layout, int rank, std::int64_t segment_elements = 0)
       : layout_(layout), rank_(rank), segment_elements_(segment_elements) {}
 
-  // Returns the parameter's index, the same on all ranks; names and their random streams must be
-  // new. The stage of the pipeline that begins last owns it.
+  // Returns the parameter's index, the same on all ranks. The stage of the pipeline that begins
+  // last owns it.
   int add(ParameterSpec spec);
   void begin_stage(int stage) { stage_ = stage; }
   // That stage reads the parameter, too. It borrows it where another one owns it: has a copy of the
@@ -122,7 +121,8 @@ class ParameterSet {
   std::vector<int> borrowed() const;  // in ascending order
   std::int64_t borrowed_elements() const { return borrowed_; }
   void next_layer() { ++layer_; }  // what is added from now on is used apart from what was
-  void finish();                   // assigns offsets; no add() afterwards
+  // Assigns offsets; no add() afterwards. No two parts may have a random stream in common.
+  void finish();
 
   // Of the whole model; the flat buffers, segments and slices are of those that this rank owns.
   int size() const { return static_cast<int>(specs_.size()); }
@@ -183,6 +183,7 @@ class ParameterSet {
   int own_stage() const { return layout_.place(rank_, kStageAxes); }
   Shard shard(const ParameterSpec& s, Placement along) const;
   std::vector<PartSlice> slices_of(int i) const;
+  void check_names() const;
 
   comm::Layout layout_;
   int rank_;
@@ -190,7 +191,6 @@ class ParameterSet {
   int layer_ = 0, stage_ = 0;
   std::vector<ParameterSpec> specs_;
   std::vector<int> layers_;  // of each parameter
-  RandomStreams streams_;
   std::vector<std::int64_t> offsets_, padded_;
   std::vector<int> first_slices_, order_;  // order_: owned, as they lie in the flat buffers
   std::vector<PartSlice> slices_;

@@ -30,6 +30,14 @@ config::Config with(const config::Config& c, const std::string& key, const std::
   return config::with_overrides(c, {key + "=" + value}, "layout");
 }
 
+constexpr std::int64_t kAutomaticSize = 0;
+
+// No rule of reading a configuration concerns it: resolve() has them all.
+config::Config with_micro_batch(config::Config c, std::int64_t sequences) {
+  c.train.micro_batch_size = sequences;
+  return c;
+}
+
 // The first problem, without its place.
 std::string problem_of(const Error& e) {
   const std::string text = e.what(), before = "error: ";
@@ -119,7 +127,7 @@ std::vector<Layouts::Grid> Layouts::grids() const {
   std::vector<Grid> grids;
   for (config::Config& c : all) {
     Grid grid{std::move(c), {}};
-    resolve(with(grid.config, kMicroBatch, kAutomatic), &grid.refusal);
+    resolve(with_micro_batch(grid.config, kAutomaticSize), &grid.refusal);
     grids.push_back(std::move(grid));
   }
   return grids;
@@ -129,18 +137,18 @@ std::vector<Layouts::Grid> Layouts::schedules(const Grid& grid) const {
   std::vector<Grid> all;
   for (config::Config& c : variants(grid.config, kSchedule)) {
     Grid& one = all.emplace_back(std::move(c), std::string());
-    resolve(with(one.config, kMicroBatch, kAutomatic), &one.refusal);
+    resolve(with_micro_batch(one.config, kAutomaticSize), &one.refusal);
   }
   return all;
 }
 
 std::vector<config::Config> Layouts::zero_stages(const Grid& grid) const {
-  const auto one = resolve(with(grid.config, kMicroBatch, kAutomatic));
+  const auto one = resolve(with_micro_batch(grid.config, kAutomaticSize));
   const bool shares = one && config::layout_of(*one).size(nn::kTokenAxes) > 1;
   if (!shares) return {grid.config};
   std::vector<config::Config> all = variants(grid.config, kZero);
   std::erase_if(
-      all, [&](const config::Config& c) { return !resolve(with(c, kMicroBatch, kAutomatic)); });
+      all, [&](const config::Config& c) { return !resolve(with_micro_batch(c, kAutomaticSize)); });
   return all;
 }
 
@@ -149,7 +157,7 @@ std::vector<config::Config> Layouts::recomputations(const config::Config& config
 }
 
 std::vector<config::Config> Layouts::micro_batches(const config::Config& config) const {
-  const auto one = resolve(with(config, kMicroBatch, kAutomatic));
+  const auto one = resolve(with_micro_batch(config, kAutomaticSize));
   if (!one) return {};
   const std::int64_t replica = ceil_div(data::batch_shapes(*one).back().sequences,
                                         config::layout_of(*one).size(nn::kBatchAxes)),
@@ -167,9 +175,9 @@ std::vector<config::Config> Layouts::micro_batches(const config::Config& config)
     std::erase_if(sizes, [&](std::int64_t n) { return most > 0 && n > most - (given == 0); });
     std::ranges::reverse(sizes);
   } else if (one->train.micro_batch_size == 0) {
-    all.push_back(with(config, kMicroBatch, kAutomatic));
+    all.push_back(with_micro_batch(config, kAutomaticSize));
   }
-  for (const std::int64_t n : sizes) all.push_back(with(config, kMicroBatch, std::to_string(n)));
+  for (const std::int64_t n : sizes) all.push_back(with_micro_batch(config, n));
   return all;
 }
 

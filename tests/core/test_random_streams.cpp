@@ -21,6 +21,9 @@ TEST(RandomStreams, RefusesTwoNamesOfOneStreamAndNamesBoth) {
       EXPECT_NE(text.find("'costarring' and '" + std::string(name) + "'"), std::string::npos)
           << text;
     }
+  EXPECT_NO_THROW(check_random_streams({"costarring", "layers.0.ffn"}));
+  EXPECT_THROW(check_random_streams({"liquid", "layers.0.ffn", "costarring"}), Error);
+  EXPECT_THROW(check_random_streams({"liquid", "layers.0.ffn", "liquid"}), Error);
 }
 
 }  // namespace
