@@ -20,16 +20,18 @@ void describe_config(Config& c, FieldVisitor& v) {
   v.value(flag("tf32", "compute fp32 matrix products on a GPU in TF32 (10-bit mantissa)"), c.tf32);
   v.value(option("recompute",
                  "recompute activations in the backward pass (activation checkpointing): "
+                 "none: on CPUs what norms inside blocks give to products, else nothing; "
                  "selective: those that are cheap; full: all within a block; auto: as much as the "
                  "memory of the device asks for, none where it can"),
           c.recompute);
-  v.value(with_word(number("recompute_layers", 1,
-                           "blocks of each rank, the first ones, that recompute selective and full "
-                           "are for, the others keep all; auto: all, with recompute: auto as many "
-                           "as memory asks for",
-                           10'000),
-                    "auto"),
-          c.recompute_layers);
+  v.value(
+      with_word(number("recompute_layers", 1,
+                       "blocks of each rank, the first ones, that recompute selective and full "
+                       "are for, the others do as none; auto: all, with recompute: auto as many "
+                       "as memory asks for",
+                       10'000),
+                "auto"),
+      c.recompute_layers);
   v.value(option("cuda_graphs",
                  "launch a micro-batch as one CUDA graph; auto: if no collective inside it goes "
                  "through host memory, and without a pipeline; on: fail otherwise"),

@@ -57,17 +57,37 @@ Program Planner::run() {
   return std::move(program_);
 }
 
+bool Planner::saved_by_consumers(int v) const {
+  return std::ranges::any_of(consumers_[v], [&](int c) {
+    const Saved saved = nodes_[c].op->saved();
+    for (std::size_t k = 0; k < nodes_[c].in.size(); ++k)
+      if (nodes_[c].in[k] == v && saved.inputs.contains(k)) return true;
+    return false;
+  });
+}
+
+bool Planner::drops_outputs(const Node& node) const {
+  if (node.scope < 0) return false;
+  if (!options_.device && node.op->free_on_cpus() && saved_by_consumers(node.out[0])) return true;
+  return node.scope < options_.recompute_scopes &&
+         (options_.recompute == Recompute::full ||
+          (options_.recompute == Recompute::selective && node.op->cheap()));
+}
+
 void Planner::decide_dropped() {
   dropped_.assign(values_.size(), false);
-  if (!options_.training || options_.recompute == Recompute::none) return;
+  if (!options_.training) return;
   for (const Node& node : nodes_)
-    if (node.scope >= 0 && node.scope < options_.recompute_scopes &&
-        (options_.recompute == Recompute::full || node.op->cheap()))
+    if (drops_outputs(node))
       for (int v : node.out) dropped_[v] = true;
   for (const Node& node : nodes_)
     for (int v : node.in)
       if (v >= 0 && values_[v].scope != node.scope) dropped_[v] = false;
   for (Value v : options_.outputs) dropped_[v.id] = false;
+  // One output is not computed again without the others.
+  for (const Node& node : nodes_)
+    if (!std::ranges::all_of(node.out, [&](int v) { return dropped_[v]; }))
+      for (int v : node.out) dropped_[v] = false;
 }
 
 int Planner::buffer(Buffer::Kind kind, int value, std::int64_t bytes, bool persistent) {

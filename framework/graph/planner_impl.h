@@ -15,6 +15,8 @@ class Planner {
   static void place(Program& draft);
 
  private:
+  bool saved_by_consumers(int v) const;  // for their backward pass
+  bool drops_outputs(const Node& node) const;
   void decide_dropped();
   int buffer(Buffer::Kind kind, int value, std::int64_t bytes, bool persistent);
   int forward_of(int v);

@@ -105,6 +105,14 @@ class Sum {
     }
     return names;
   }
+  std::vector<std::string> recomputed() const {
+    std::vector<std::string> kinds;
+    for (const graph::Instruction& s : program_.steps())
+      if (s.phase == graph::Phase::recompute)
+        kinds.emplace_back(
+            program_.recording().nodes()[static_cast<std::size_t>(s.node)].op->kind());
+    return kinds;
+  }
   std::vector<comm::CollectiveCall> collectives() const { return program_.collectives({}); }
   int joined() const {
     return static_cast<int>(std::ranges::count_if(
@@ -269,10 +277,40 @@ TEST(JoinedSteps, ComputeTheSame) {
     joined.run();
     EXPECT_EQ(apart.gradients(), joined.gradients());
     if (recompute == graph::Recompute::none) {
-      EXPECT_EQ(apart.moved_bytes() - joined.moved_bytes(), (2 + 2 * 2) * kRows * kWidth * 8)
-          << "sums read again; gradients written and read";
+      const auto again = static_cast<std::int64_t>(apart.recomputed().size());
+      EXPECT_EQ(
+          apart.moved_bytes() - joined.moved_bytes(),
+          ((2 + 2 * 2) * kRows * kWidth + again * (2 * kRows * kWidth + kWidth + 2 * kRows)) * 8)
+          << "sums read again; gradients written and read; norms made again";
     }
   }
+}
+
+TEST(RecomputeScope, KeepsOnCpusNoOutputsOfNormsThatOneScopeReads) {
+  using Kinds = std::vector<std::string>;
+  EXPECT_EQ(Sum(blocks).recomputed(), (Kinds{"norm", "norm"}));
+  EXPECT_EQ(Sum(blocks, graph::Recompute::none, true).recomputed(), Kinds{}) << "of a GPU";
+  const auto behind = [](graph::Recorder& r, graph::Value x, graph::Value w, graph::Value) {
+    const graph::Value gain = r.constant("gain", {kWidth}, DType::f64,
+                                         [](Tensor t) { std::ranges::fill(t.span<double>(), 1); });
+    for (int block = 0; block < 2; ++block) {
+      const graph::Recorder::Checkpoint scope(r);
+      x = ops::norm(r, ops::dropout_add(r, ops::linear(r, x, w), x, 0, kPlace), {}, gain);
+    }
+    return x;
+  };
+  EXPECT_EQ(Sum(behind).recomputed(), Kinds{}) << "the next scope reads them";
+  EXPECT_EQ(Sum(behind, graph::Recompute::selective).recomputed(), (Kinds{"residual", "residual"}));
+  EXPECT_EQ(Sum([](graph::Recorder& r, graph::Value x, graph::Value w, graph::Value) {
+              const graph::Recorder::Checkpoint scope(r);
+              const graph::Value gain = r.constant("gain", {kWidth}, DType::f64, [](Tensor t) {
+                std::ranges::fill(t.span<double>(), 1);
+              });
+              const graph::Value h = ops::norm(r, ops::linear(r, x, w), {}, gain);
+              return ops::dropout_add(r, h, x, 0, kPlace);
+            }).recomputed(),
+            Kinds{})
+      << "no backward pass reads it";
 }
 
 // What a row of the table says of ops, phase and options, and nothing else, is run at once.

@@ -153,7 +153,7 @@ TEST(Suggest, TheFastestThatFitOfAllThereAre) {
 // A micro-batch that is the whole step may fit where a smaller one does not.
 TEST(Suggest, TheLargestThoughASmallerOneDoesNotFit) {
   const auto read = [](int size) {
-    return suggest_config({"train.seq_len=8", "train.global_batch_size=8", "model.n_layers=2",
+    return suggest_config({"train.seq_len=8", "train.global_batch_size=8",
                            "train.micro_batch_size=" + std::to_string(size)});
   };
   plan::DeviceModel device = device_of(std::int64_t{1} << 40);
