@@ -24,7 +24,7 @@ Decoder::Decoder(const config::Config& config, const comm::Mesh& mesh)
 graph::Value Decoder::hidden(nn::Recording& rec, Relay& relay, bool training) const {
   const Rows rows = rec.shape.rows();
   const graph::Value ids = rec.input(Field::ids, relay.here());
-  nn::AttentionContext visible;
+  nn::AttentionContext visible{.right_padded = rec.shape.right_padded};
   if (rec.shape.mask != nn::Mask::none) visible.k_segments = rec.input(Field::mask);
   if (rec.shape.mask == nn::Mask::documents) visible.q_segments = visible.k_segments;
   graph::Value x;

@@ -38,7 +38,7 @@ graph::Value Encoder::hidden(nn::Recording& rec, Relay& relay, bool training) co
   const graph::Value types = config_.model.type_vocab_size > 0
                                  ? rec.input(Field::token_types, relay.here())
                                  : graph::Value{};
-  nn::AttentionContext visible;
+  nn::AttentionContext visible{.right_padded = rec.shape.right_padded};
   visible.k_segments = rec.input(Field::mask);
   if (rec.shape.mask == nn::Mask::documents) visible.q_segments = visible.k_segments;
   graph::Value x;

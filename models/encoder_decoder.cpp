@@ -36,10 +36,11 @@ EncoderDecoder::EncoderDecoder(const config::Config& config, const comm::Mesh& m
 EncoderOutput EncoderDecoder::read_source(nn::Recording& rec, Relay& relay, bool training) const {
   graph::Recorder& r = *rec.tape;
   const graph::Recorder::Named scope(r, "encoder");
-  EncoderOutput encoder_output{.rows = rec.shape.source_rows()};
+  EncoderOutput encoder_output{.right_padded = rec.shape.right_padded,
+                               .rows = rec.shape.source_rows()};
   const graph::Value ids = rec.input(Field::source_ids, relay.here());
   encoder_output.segments = rec.input(Field::source_mask);
-  nn::AttentionContext visible;
+  nn::AttentionContext visible{.right_padded = rec.shape.right_padded};
   visible.k_segments = encoder_output.segments;
   graph::Value x;
   if (relay.here())
@@ -56,7 +57,7 @@ graph::Value EncoderDecoder::hidden(nn::Recording& rec, Relay& relay, bool train
   EncoderOutput encoder_output = read_source(rec, relay, training);
   const graph::Recorder::Named scope(r, "decoder");
   const graph::Value ids = rec.input(Field::ids, relay.here());
-  nn::AttentionContext visible;
+  nn::AttentionContext visible{.right_padded = rec.shape.right_padded};
   if (rec.shape.mask != nn::Mask::none)
     visible.k_segments = rec.input(Field::mask, decoder_->here());
   graph::Value x;
@@ -96,7 +97,7 @@ nn::Recording EncoderDecoder::record_decode(const nn::BatchShape& shape, DType d
   graph::Recorder& r = *rec.tape;
   const graph::Recorder::Named scope(r, "decoder");
   const Rows rows = shape.rows();
-  EncoderOutput encoder_output{.rows = shape.source_rows()};
+  EncoderOutput encoder_output{.right_padded = shape.right_padded, .rows = shape.source_rows()};
   encoder_output.segments = rec.input(Field::source_mask);
   for (std::int64_t l = 0; l < config_.model.n_decoder_layers; ++l)
     rec.cross_kv.push_back(r.input("memory." + std::to_string(l),

@@ -220,8 +220,9 @@ graph::Value Stack::block(graph::Recorder& r, std::size_t l, graph::Value x, con
       const std::int64_t sources = encoder_output->rows.sequences;
       const Rows queries{sources,  // each with positions, or beams
                          div_exact(rows.sequences * rows.sequence_length, sources), rows.share};
-      return (*b.cross)(r, h, kv, queries, encoder_output->rows, training,
-                        {.k_segments = encoder_output->segments});
+      return (*b.cross)(
+          r, h, kv, queries, encoder_output->rows, training,
+          {.k_segments = encoder_output->segments, .right_padded = encoder_output->right_padded});
     });
   sublayer("ffn", b.ffn_norm, [&](graph::Value h) { return b.ffn(r, h, rows, training); });
   return x;

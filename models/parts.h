@@ -53,9 +53,10 @@ class Embeddings {
 
 // The encoder output that the blocks of a decoder read.
 struct EncoderOutput {
-  graph::Value hidden;    // (B S, C), outside the tensor-parallel region
-  graph::Value states;    // the same inside it, on the stages that read it
-  graph::Value segments;  // (B S), negative: padding
+  graph::Value hidden;        // (B S, C), outside the tensor-parallel region
+  graph::Value states;        // the same inside it, on the stages that read it
+  graph::Value segments;      // (B S), negative: padding
+  bool right_padded = false;  // padding stands behind all that is real
   Rows rows;
   std::vector<graph::Value> keys_values;  // of each block, instead of states
 };

@@ -15,7 +15,8 @@ std::vector<nn::BatchShape> batch_shapes(const config::Config& c) {
   const auto shape = [&](std::int64_t sequences, std::int64_t length) {
     nn::BatchShape s{.sequences = sequences,
                      .length = length,
-                     .mask = documents ? nn::Mask::documents : nn::Mask::none};
+                     .mask = documents ? nn::Mask::documents : nn::Mask::none,
+                     .right_padded = true};
     if (c.model.translates()) s.source_length = length;
     return s;
   };
@@ -25,7 +26,8 @@ std::vector<nn::BatchShape> batch_shapes(const config::Config& c) {
     return {{.sequences = t.global_batch_size,
              .length = round_up(s.target, std::lcm(std::lcm<std::int64_t>(8, c.parallel.tensor),
                                                    2 * c.parallel.context)),
-             .source_length = t.seq_len}};
+             .source_length = t.seq_len,
+             .right_padded = true}};
   }
   if (t.global_batch_tokens == 0) return {shape(t.global_batch_size, t.seq_len)};
   std::vector<nn::BatchShape> all;

@@ -31,6 +31,7 @@ nn::BatchShape shape_of(const TranslatorOptions& o, const config::ModelConfig& m
   return {.sequences = sentences * o.beams,
           .length = 1,
           .source_length = std::min(bucket(longest), m.max_seq_len),
+          .right_padded = true,
           .capacity = std::min(bucket(limit(o, m, longest)), m.max_seq_len),
           .beams = o.beams};
 }

@@ -33,6 +33,7 @@ struct AttentionArgs {
       nullptr;  // (B*keys_total) or null; not negative: a negative segment is padding
   const std::int32_t* q_segments = nullptr;  // (B*queries_total) or null; equal to the key's
                                              // segment (read only beside k_segments)
+  bool right_padded = false;       // in every sequence negative k_segments stand behind the others
   const Accum<T>* bias = nullptr;  // (heads, queries + keys - 1) or null: [h][s - t + queries - 1]
                                    // is added to the score
   // Dropout on the weights. Element index of (b,h,t,s):

@@ -73,19 +73,24 @@ struct AttentionExtents {
   std::int64_t batch, heads, kv_heads, queries, keys, head_size;
   bool causal = false, segments = false, bias = false, bias_gradient = false, dropout = false;
   bool shifted = false;  // causal, where the queries are not the last ones
+  bool lengths = false;  // the segments say no more than how many keys of each sequence are real
 
   // Whether cuDNN may compute it, on a GPU that has one.
   bool of_library(std::int64_t bytes) const {
     return bytes == 2 && head_size % 8 == 0 && std::min(queries, keys) >= 64 &&
-           !(causal && queries > keys) && !shifted && !segments && !bias && !dropout;
+           !(causal && queries > keys) && !shifted && !(segments && (!lengths || causal)) &&
+           !bias && !dropout;
   }
 };
 inline constexpr std::int64_t kLibraryAttentionScratch =
     64 << 10;  // more than cuDNN's forward asks for
+// Real keys of each sequence, for the library real queries, too.
+inline std::int64_t attention_lengths_scratch(const AttentionExtents& a, bool library) {
+  return a.segments ? device::scratch_piece((library ? 8 : 4) * a.batch) : 0;
+}
 inline std::int64_t attention_scratch(const AttentionExtents& a, std::int64_t bytes) {
-  return a.of_library(bytes) ? kLibraryAttentionScratch
-         : a.segments        ? device::scratch_piece(4 * a.batch)
-                             : 0;
+  const bool library = a.of_library(bytes);
+  return attention_lengths_scratch(a, library) + (library ? kLibraryAttentionScratch : 0);
 }
 
 // Queries of a tile, on tensor cores, which take 16-bit rows of whole 16 bytes, and elsewhere.
@@ -149,13 +154,13 @@ inline std::int64_t attention_backward_scratch(const AttentionExtents& a, std::i
                                    : attention_plain_rows(static_cast<std::size_t>(wide)),
                      heads = a.batch * a.heads;
   const std::int64_t own =
-      (a.segments ? device::scratch_piece(4 * a.batch) : 0) +
+      attention_lengths_scratch(a, false) +
       (halves ? 2 : 1) * device::scratch_piece(heads * a.queries * wide) +
       (a.bias_gradient ? device::scratch_piece(heads * ceil_div(a.queries, tile) *
                                                attention_diagonals(a.keys, tile) * wide)
                        : 0);
   const auto library = a.of_library(bytes) ? library_attention_backward(a) : std::nullopt;
-  return library ? std::max(own, library->scratch) : own;
+  return library ? std::max(own, attention_lengths_scratch(a, true) + library->scratch) : own;
 }
 
 }  // namespace tfm::kernels

@@ -111,6 +111,7 @@ ops::AttentionOptions on_this_rank(const Context& c, const Options& o, const Row
           .queries = queries.sequence_length,
           .keys = keys.sequence_length,
           .scale = o.scale,
+          .right_padded = attention.right_padded,
           .dropout = training ? o.dropout : 0,
           .head_offset = heads * c.shard,
           .heads_total = o.heads,

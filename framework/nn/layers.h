@@ -101,6 +101,7 @@ ops::DropoutOrigin inside_tp_region(const Context& c, const Rows& rows, std::int
 struct AttentionContext {
   graph::Value q_segments,
       k_segments;  // int32, one a token of the micro-batch: documents, negative for padding
+  bool right_padded = false;          // padding stands behind all that is real
   graph::Value relative_bias;         // (heads of this rank, buckets); layers may share it
   std::vector<std::int32_t> buckets;  // see relative_buckets()
   graph::Value cache;                 // leaf (sequences capacity, 2 KV D): rows are then new tokens

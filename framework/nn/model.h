@@ -22,6 +22,7 @@ struct BatchShape {
   std::int64_t length = 0;         // T: of ids and labels
   std::int64_t source_length = 0;  // S: of an encoder_decoder's source
   Mask mask = Mask::none;          // of ids; encoders and sources always have a padding mask
+  bool right_padded = false;       // in every mask padding stands behind all that is real
   // Of a recording of new tokens (length of them a sequence):
   std::int64_t capacity = 0;  // positions of the caches
   std::int64_t beams = 1;     // sequences that follow each other and share a source

@@ -76,6 +76,7 @@ struct Attention : graph::Op {
     kernels::AttentionExtents a{batch,   o.heads,     o.kv_heads, of.queries,
                                 of.keys, o.head_size, causal};
     a.segments = inputs.contains(k_segments), a.dropout = o.dropout > 0;
+    a.lengths = o.right_padded && !inputs.contains(q_segments);
     a.bias_gradient = inputs.contains(relative_bias);
     a.bias = a.bias_gradient || inputs.contains(alibi), a.shifted = shifted && causal;
     return phase == graph::Phase::backward
@@ -150,6 +151,7 @@ kernels::AttentionArgs<T> Attention<T>::args(const graph::Exec& e, const Block& 
           .causal = options.causal,
           .k_segments = e.in(k_segments).template ptr<std::int32_t>(),
           .q_segments = e.in(q_segments).template ptr<std::int32_t>(),
+          .right_padded = options.right_padded,
           .bias = bias(e, of),
           .dropout = {static_cast<float>(options.dropout),
                       {e.state().seed, Purpose::dropout, stream},

@@ -89,6 +89,7 @@ struct AttentionOptions {
   std::int64_t queries = 0, keys = 0;  // T and S of one sequence
   double scale = 1;
   bool causal = true;
+  bool right_padded = false;  // in every sequence negative k_segments stand behind the others
   double dropout = 0;
   std::int64_t head_offset = 0, heads_total = 0;  // of this rank
   std::vector<double> alibi_slopes;  // (H of this rank) or empty: score -= slope * |t + S - T - s|

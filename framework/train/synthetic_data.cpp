@@ -20,11 +20,15 @@ void SyntheticData::fill(std::int64_t index, std::int64_t first, std::int64_t co
                         static_cast<std::uint32_t>(index + 1)};
     const auto width = std::ssize(values) / count;
     for (std::int64_t i = 0; i < count * width; ++i) {
-      const std::uint32_t word = key.word(static_cast<std::uint64_t>(first * width + i));
-      const bool none = i % width != 0 && word % 7 == 0;
+      const auto word_of = [&](std::int64_t at) {
+        return key.word(static_cast<std::uint64_t>(first * width + at));
+      };
+      const std::int64_t at = i % width, real = width - word_of(i - at) % (width / 4 + 1);
+      const std::uint32_t word = word_of(i);
+      const bool none = mask ? at >= real : at != 0 && word % 7 == 0;
       values[static_cast<std::size_t>(i)] = none && (mask || kind == FieldKind::label) ? -1
                                             : mask
-                                                ? static_cast<std::int32_t>(i % width / 5)
+                                                ? static_cast<std::int32_t>(at / 5)
                                                 : static_cast<std::int32_t>(word / 8 % range(kind));
     }
   }

@@ -5,8 +5,8 @@
 
 namespace tfm::train {
 
-// Random ids; uneven numbers of real tokens and keys, of which every sequence has at least one of
-// both, and documents of 5 tokens.
+// Random ids; uneven numbers of labels and, in front of padding, of keys, of which every sequence
+// has at least one of both, and documents of 5 tokens.
 class SyntheticData final : public data::Dataset {
  public:
   // The configuration must outlive this.

@@ -13,13 +13,16 @@ namespace {
 
 struct Shape {
   std::int64_t batch, heads, kv_heads, length, size;
-  bool causal;
+  bool causal, padded = false;  // padded: all keys are real, but that is known to the device alone
 };
 
 void print(const char* what, const Shape& s, double flops, float ms) {
   std::printf("  %-18s B %2ld H %2ld/%-2ld T %5ld D %3ld %s %8.3f ms %7.1f TFLOP/s\n", what,
-              s.batch, s.heads, s.kv_heads, s.length, s.size, s.causal ? "causal" : "full  ", ms,
-              flops / ms * 1e-9);
+              s.batch, s.heads, s.kv_heads, s.length, s.size,
+              s.causal   ? "causal"
+              : s.padded ? "padded"
+                         : "full  ",
+              ms, flops / ms * 1e-9);
 }
 
 // Products of visible pairs of a query and a key: two in forward, five in backward.
@@ -38,22 +41,28 @@ void time(cuda::Stream& stream, const Shape& s) {
   };
   bf16 *qkv = memory(rows * row), *dqkv = memory(rows * row);
   kept.push_back(device::allocate(stream, 4 * rows * s.heads));
-  const AttentionArgs<bf16> a{.batch = s.batch,
-                              .heads = s.heads,
-                              .kv_heads = s.kv_heads,
-                              .queries = s.length,
-                              .keys = s.length,
-                              .head_size = s.size,
-                              .q = qkv,
-                              .k = qkv + width,
-                              .v = qkv + width + s.kv_heads * s.size,
-                              .q_stride = row,
-                              .kv_stride = row,
-                              .out = memory(rows * width),
-                              .out_stride = width,
-                              .lse = reinterpret_cast<float*>(kept[2].get()),
-                              .scale = 0.125f,
-                              .causal = s.causal};
+  const std::vector<std::int32_t> real(static_cast<std::size_t>(rows));
+  kept.push_back(device::allocate(stream, 4 * rows));
+  device::upload(stream, kept.back().get(), real.data(), 4 * rows);
+  const AttentionArgs<bf16> a{
+      .batch = s.batch,
+      .heads = s.heads,
+      .kv_heads = s.kv_heads,
+      .queries = s.length,
+      .keys = s.length,
+      .head_size = s.size,
+      .q = qkv,
+      .k = qkv + width,
+      .v = qkv + width + s.kv_heads * s.size,
+      .q_stride = row,
+      .kv_stride = row,
+      .out = memory(rows * width),
+      .out_stride = width,
+      .lse = reinterpret_cast<float*>(kept[2].get()),
+      .scale = 0.125f,
+      .causal = s.causal,
+      .k_segments = s.padded ? reinterpret_cast<std::int32_t*>(kept[3].get()) : nullptr,
+      .right_padded = true};
   const AttentionBackwardArgs<bf16> g{a, memory(rows * width), dqkv, dqkv + width,
                                       dqkv + width + s.kv_heads * s.size};
   const double pairs = static_cast<double>(s.batch * s.heads * s.length) *
@@ -86,6 +95,7 @@ int main() {
                                        {1, 64, 8, 8192, 128, true},
                                        {1, 32, 8, 32768, 128, true},
                                        {64, 16, 16, 512, 64, false},
+                                       {64, 16, 16, 512, 64, false, true},
                                        {4, 16, 16, 2048, 256, true}})
     tfm::kernels::time(stream, s);
 }

@@ -80,6 +80,10 @@ class Interpreter {
         return std::log(x);
       case CUDNN_POINTWISE_CMP_GE:
         return x >= y;
+      case CUDNN_POINTWISE_CMP_LT:
+        return x < y;
+      case CUDNN_POINTWISE_LOGICAL_AND:
+        return x != 0 && y != 0;
       case CUDNN_POINTWISE_BINARY_SELECT:
         return where != 0 ? x : y;
       default:
@@ -110,8 +114,13 @@ class Interpreter {
     }
     if (o.kind == Operation::Kind::matmul)
       each(to, [&](const Index& i) {
-        double sum = 0;
-        for (std::int64_t k = 0; k < x.sizes[3]; ++k)
+        // How far a dimension is real; beyond that nothing is known of the product.
+        const auto real = [&](std::size_t which, std::int64_t all) {
+          const std::int64_t lengths = o.lengths[which];
+          return lengths < 0 ? all : static_cast<std::int64_t>(values_[lengths][i[0]]);
+        };
+        double sum = i[2] < real(0, to.sizes[2]) && i[3] < real(1, to.sizes[3]) ? 0 : NAN;
+        for (std::int64_t k = 0; k < real(2, x.sizes[3]); ++k)
           sum += in[flat(x, {i[0], i[1], i[2], k})] *
                  values_[o.y][flat(y, {i[0], i[1], k, i[3]}, x.sizes[1])];
         out[flat(to, i)] = sum;

@@ -97,6 +97,28 @@ TEST(Cudnn, AsksForWhatIsPlanned) {
   expect_planned({4, 16, 2, 4096, 32768, 128, true});
   expect_planned({4, 16, 16, 170, 2048, 64, false});
   expect_planned({4, 16, 4, 32768, 1024, 128, false});
+  expect_planned({64, 16, 16, 512, 512, 64, false, true});
+  expect_planned({2, 32, 8, 4096, 4096, 128, false, true});
+}
+
+// Lengths of sequences are in the plan of both passes, by cuDNN as by the own kernels.
+TEST(Cudnn, PlansHaveLengths) {
+  const auto scratch = [](const CudnnCase& c) {
+    return std::pair(kernels::attention_scratch(extents_of(c), 2),
+                     kernels::attention_backward_scratch(extents_of(c), 2, 4));
+  };
+  const auto [forward, backward] = scratch({200, 2, 2, 512, 512, 64, false});
+  const std::int64_t lengths = device::scratch_piece(2 * 4 * 200);
+  EXPECT_EQ(scratch({200, 2, 2, 512, 512, 64, false, true}),
+            std::pair(forward + lengths, backward + lengths));
+  const auto own = [&](auto&& change) {
+    kernels::AttentionExtents a = extents_of({200, 2, 2, 512, 512, 64, false, true});
+    change(a);
+    EXPECT_FALSE(a.of_library(2));
+    EXPECT_EQ(kernels::attention_scratch(a, 2), device::scratch_piece(4 * 200));
+  };
+  own([](auto& a) { a.lengths = false; });
+  own([](auto& a) { a.causal = true; });
 }
 
 TEST(Cudnn, TakesLargeBatchesInParts) {
@@ -137,11 +159,23 @@ TEST(Cudnn, PlansOfPartsOfABatch) {
   }
 }
 
+// Rows of padding become zero, as kernels/cuda/attention_padding.h says.
+void clear_padding(const reference::Attention& r, Values& rows, std::int64_t stride) {
+  for (std::int64_t i = 0; i < r.batch * r.keys; ++i)
+    if (r.k_segments[i] < 0) std::fill_n(rows.begin() + i * stride, stride, 0);
+}
+// Of sequences without a key.
+void clear_queries(const reference::Attention& r, Values& all, double value) {
+  const std::int64_t each = std::ssize(all) / r.batch;
+  for (std::int64_t b = 0; b < r.batch; ++b)
+    if (r.k_segments[b * r.keys] < 0) std::fill_n(all.begin() + b * each, each, value);
+}
+
 // Queries, keys and values in rows of their own strides; forward's results are backward's operands.
 void expect_meaning(const CudnnCase& c, QuerySums sums = QuerySums::in_order) {
   SCOPED_TRACE(describe(c));
-  const reference::Attention r =
-      shape(c.batch, c.heads, c.kv_heads, c.queries, c.keys, c.size, c.causal);
+  reference::Attention r = shape(c.batch, c.heads, c.kv_heads, c.queries, c.keys, c.size, c.causal);
+  if (c.padded) set_mask(r, Mask::right_padding);
   const Data<bf16> d(r, 8);
   const std::int64_t q_width = c.heads * c.size, kv_width = c.kv_heads * c.size;
   Values q = spread(d.q, q_width, d.q_stride), k = spread(d.k, kv_width, d.kv_stride),
@@ -152,8 +186,21 @@ void expect_meaning(const CudnnCase& c, QuerySums sums = QuerySums::in_order) {
   g.forward.q_stride = d.q_stride, g.forward.kv_stride = d.kv_stride,
   g.forward.out_stride = d.out_stride;
   g.forward.scale = static_cast<float>(r.scale);
-  Interpreter(attention_graph(g.forward), {&q, &k, &v, &out, &lse});
-  Interpreter(attention_graph(g, sums), {&q, &k, &v, &out, &lse, &dout, &dq, &dk, &dv});
+  Values q_lengths(c.batch, c.queries), kv_lengths(c.batch, 1);
+  for (std::int64_t i = 0; i < std::ssize(r.k_segments); ++i)
+    if (r.k_segments[i] >= 0) kv_lengths[i / c.keys] = i % c.keys + 1;
+  std::vector<Values*> forward{&q, &k, &v, &out, &lse},
+      backward{&q, &k, &v, &out, &lse, &dout, &dq, &dk, &dv};
+  if (c.padded)
+    for (auto* operands : {&forward, &backward})
+      operands->insert(operands->end(), {&q_lengths, &kv_lengths});
+  Interpreter(attention_graph(g.forward), forward);
+  if (c.padded) clear_queries(r, out, 0), clear_queries(r, lse, -INFINITY);
+  Interpreter(attention_graph(g, sums), backward);
+  if (c.padded) {
+    EXPECT_TRUE(std::isnan(dk[(c.keys - 1) * d.kv_stride]));  // nothing is known of padding
+    clear_queries(r, dq, 0), clear_padding(r, dk, d.kv_stride), clear_padding(r, dv, d.kv_stride);
+  }
   reference::Attention same_scale = r;
   same_scale.scale = g.forward.scale;
   const AttentionResult want =
@@ -172,6 +219,11 @@ TEST(Cudnn, GraphsSayWhatAttentionIs) {
     expect_meaning({2, 4, 2, 5, 12, 8, causal}, QuerySums::in_memory);
   }
   expect_meaning({1, 2, 1, 12, 5, 8, false});
+  expect_meaning({3, 4, 4, 9, 9, 8, false, true});
+  for (const QuerySums sums : {QuerySums::in_order, QuerySums::in_memory}) {
+    expect_meaning({3, 4, 2, 5, 12, 8, false, true}, sums);
+    expect_meaning({4, 2, 1, 12, 7, 8, false, true}, sums);
+  }
 }
 
 // That the above can fail.
@@ -201,6 +253,11 @@ TEST(Cudnn, IsNotAskedForWhatItWouldDoOtherwise) {
   declined([](auto& a) { a.queries_total = 256, a.query_offset = 64; });
   declined([](auto& a) { a.bias = bias; });
   declined([](auto& a) { a.k_segments = segments; });
+  declined([](auto& a) { a.k_segments = segments, a.right_padded = true; });  // and causal
+  declined([](auto& a) { a.k_segments = segments, a.causal = false; });
+  declined([](auto& a) {
+    a.k_segments = a.q_segments = segments, a.right_padded = true, a.causal = false;
+  });
   declined([](auto& a) { a.k_segments = a.q_segments = segments; });
   declined([](auto& a) { a.queries = 129; });  // the first sees no key
   declined([](auto& a) { a.kv_length = 256; });

@@ -56,10 +56,17 @@ std::string table() {
   text += row({64, 16, 16, 128, 512, 64, false});
   text += row({4, 16, 4, 2048, 512, 128, false});
   text += row({4, 16, 4, 512, 2048, 128, true});
+  for (std::int64_t length : {64, 512, 4096})
+    for (std::int64_t size : {64, 96, 128})
+      text += row({length == 512 ? 64 : 2, 16, 16, length, length, size, false, true});
+  text += row({2, 32, 8, 1024, 1024, 128, false, true});
+  text += row({64, 16, 16, 128, 512, 64, false, true});
+  text += row({4, 16, 4, 2048, 512, 128, false, true});
   text += row({1, 64, 1, 65536, 65536, 128, true});
   text += row({64, 16, 16, 512, 512, 64, false}, "dropout", [](auto& a) { a.dropout.p = 0.1f; });
-  text +=
-      row({64, 16, 16, 512, 512, 64, false}, "padding", [](auto& a) { a.k_segments = segments; });
+  text += row({64, 16, 16, 512, 512, 64, false}, "padding between keys",
+              [](auto& a) { a.k_segments = segments; });
+  text += row({2, 16, 16, 1024, 1024, 64, true, true});
   text += row({2, 16, 16, 1024, 1024, 64, true}, "documents",
               [](auto& a) { a.k_segments = a.q_segments = segments; });
   text += row({2, 16, 16, 1024, 1024, 64, true}, "a bias", [](auto& a) { a.bias = bias; });

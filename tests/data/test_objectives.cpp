@@ -359,6 +359,14 @@ TEST(NextSentence, PairsFollowHalfOfTheTime) {
   });
 }
 
+// As data::batch_shapes() says of all masks (nn::BatchShape::right_padded).
+void expect_right_padded(const Ids& mask, std::size_t width) {
+  for (std::size_t i = 0; i + 1 < mask.size(); ++i)
+    if ((i + 1) % width != 0) {
+      EXPECT_TRUE(mask[i] >= 0 || mask[i + 1] < 0) << i;
+    }
+}
+
 TEST(SpanCorruption, LengthsAreThoseOfT5) {
   const data::SpanLengths l =
       data::span_lengths(512, 0.15, 3);  // as in the paper's code: 568 tokens, targets of 114
@@ -375,6 +383,7 @@ TEST(SpanCorruption, SourceAndTargetTogetherAreTheText) {
   const std::map<Field, std::int64_t> widths{
       {Field::source_ids, 40}, {Field::source_mask, 40}, {Field::ids, 16}, {Field::labels, 16}};
   const Read r(batcher, 1, 0, 20, widths);
+  expect_right_padded(r[Field::source_mask], 40);
   std::set<Ids> cuts;
   for (std::size_t i = 0; i < 20; ++i) {
     const Ids source(r[Field::source_ids].begin() + static_cast<std::ptrdiff_t>(i * 40),

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "attention_run.h"
+#include "kernels/cuda/attention_padding.h"
 
 namespace tfm::test {
 namespace {
@@ -348,6 +349,84 @@ TYPED_TEST(DeviceAttention, RowsOfACache) {
                                                .kv_length = rows});
   expect_close(out.values(), want, sizeof(T) == 2 ? 4e-3 : tolerance<T>(8), "out");
   expect_close(lse.values(), want_lse, sizeof(T) == 2 ? 1e-4 : tolerance<T>(16), "lse");
+}
+
+// Arguments with segments; rows of keys are a part of those of their sequence.
+template <class T>
+kernels::AttentionArgs<T> padded_args(const std::int32_t* segments) {
+  return {.batch = 4,
+          .heads = 3,
+          .kv_heads = 1,
+          .queries = 5,
+          .keys = 6,
+          .head_size = 7,
+          .q_stride = 23,
+          .kv_stride = 15,
+          .out_stride = 22,
+          .k_segments = segments,
+          .key_offset = 2,
+          .keys_total = 200};
+}
+Values padded_segments() {
+  Values segments(4 * 200, 0);
+  const auto pad = [&](int sequence, int from) {
+    std::fill_n(segments.begin() + sequence * 200 + from, 200 - from, -1);
+  };
+  pad(0, 5), pad(1, 2), pad(3, 0);
+  return segments;
+}
+
+TYPED_TEST(DeviceAttention, RealKeysAreCounted) {
+  Buffer<std::int32_t> segments("segments", padded_segments()), keys("keys", 4),
+      queries("queries", 4), read("keys read", 4);
+  auto a = padded_args<TypeParam>(segments);
+  kernels::count_real(device_stream(), a, keys);
+  EXPECT_EQ(keys.values(), (Values{3, 0, 6, 0}));
+  kernels::count_real(device_stream(), a, queries, read);
+  EXPECT_EQ(queries.values(), (Values{5, 5, 5, 5}));
+  EXPECT_EQ(read.values(), (Values{3, 1, 6, 1}));
+  a.key_offset = 0, a.keys = 200;
+  kernels::count_real(device_stream(), a, keys);
+  EXPECT_EQ(keys.values(), (Values{5, 2, 200, 0}));
+}
+
+// What a library may leave undefined: cleared, and nothing else.
+TYPED_TEST(DeviceAttention, PaddingIsCleared) {
+  using T = TypeParam;
+  const Values numbers = padded_segments();
+  Buffer<std::int32_t> segments("segments", numbers);
+  kernels::AttentionBackwardArgs<T> g{padded_args<T>(segments)};
+  kernels::AttentionArgs<T>& a = g.forward;
+  const std::int64_t rows = 4 * 5, keys = 4 * 6;
+  Buffer<T> out("out", rows * a.out_stride), dq("dq", rows * a.q_stride),
+      dkv("dk and dv", keys * a.kv_stride);
+  Buffer<Accum<T>> lse("lse", rows * a.heads);
+  const Values sevens(2000, 7);
+  out.assign(sevens), dq.assign(sevens), dkv.assign(sevens), lse.assign(sevens);
+  a.out = out, a.lse = lse, g.dq = dq, g.dk = dkv, g.dv = dkv + 8;
+  kernels::clear_padding(device_stream(), a);
+  kernels::clear_padding(device_stream(), g);
+  const auto is_padding = [&](std::int64_t b, std::int64_t s) {
+    return numbers[b * 200 + 2 + s] < 0;
+  };
+  const auto expect = [](const Values& got, std::int64_t stride, auto&& cleared, double to) {
+    for (std::int64_t i = 0; i < std::ssize(got); ++i)
+      ASSERT_EQ(got[i], cleared(i / stride, i % stride) ? to : 7) << i;
+  };
+  const auto none = [&](std::int64_t row, std::int64_t column) {
+    return is_padding(row / 5, 0) && column < 3 * 7;
+  };
+  expect(out.values(), a.out_stride, none, 0);
+  expect(dq.values(), a.q_stride, none, 0);
+  expect(
+      dkv.values(), a.kv_stride,
+      [&](std::int64_t row, std::int64_t column) {
+        return is_padding(row / 6, row % 6) && column != 7;
+      },
+      0);
+  expect(
+      lse.values(), 5 * 3, [&](std::int64_t b, std::int64_t) { return is_padding(b, 0); },
+      -INFINITY);
 }
 
 TEST(AttentionRefusals, NameWhatIsWrong) {

@@ -61,7 +61,10 @@ struct Tensors {
         dout(stream, d.dout),
         dq(stream, d.r.batch * d.r.queries * q_stride),
         dkv(stream, fused ? 1 : d.r.batch * d.r.keys * kv_stride),
-        lse(stream, d.r.batch * d.r.heads * d.r.queries) {}
+        lse(stream, d.r.batch * d.r.heads * d.r.queries),
+        segments(stream, d.r.k_segments.empty()
+                             ? Values(1)
+                             : Values(d.r.k_segments.begin(), d.r.k_segments.end())) {}
 
   kernels::AttentionBackwardArgs<T> args() const {
     const auto& r = data.r;
@@ -81,7 +84,9 @@ struct Tensors {
              .out_stride = q_width,
              .lse = lse.get(),
              .scale = static_cast<float>(r.scale),
-             .causal = r.causal},
+             .causal = r.causal,
+             .k_segments = r.k_segments.empty() ? nullptr : segments.get(),
+             .right_padded = true},
             dout.get(),
             dq.get(),
             dk,
@@ -103,6 +108,7 @@ struct Tensors {
   std::int64_t q_width, kv_width, q_stride, kv_stride;
   Array<T> q, kv, out, dout, dq, dkv;
   Array<float> lse;
+  Array<std::int32_t> segments;
 
  private:
   void put(Values& to, const Values& from, std::int64_t width, std::int64_t stride,
@@ -135,7 +141,9 @@ void run(cuda::Stream& stream, By by, const Args& args) {
 }
 
 reference::Attention reference_of(const CudnnCase& c) {
-  return shape(c.batch, c.heads, c.kv_heads, c.queries, c.keys, c.size, c.causal);
+  reference::Attention r = shape(c.batch, c.heads, c.kv_heads, c.queries, c.keys, c.size, c.causal);
+  if (c.padded) set_mask(r, Mask::right_padding);
+  return r;
 }
 
 class GpuAttention : public testing::Test {

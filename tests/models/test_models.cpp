@@ -2,7 +2,11 @@
 // make_models.py): logits, loss, every gradient, 20 steps.
 #include <gtest/gtest.h>
 
+#include <set>
+
+#include "data/batch_shapes.h"
 #include "inference/inference.h"
+#include "kernels/scratch.h"
 #include "support/batch.h"
 #include "support/model_fixture.h"
 
@@ -65,6 +69,38 @@ std::string file_name(const testing::TestParamInfo<std::string>& info) {
 }
 INSTANTIATE_TEST_SUITE_P(Decoders, ModelFixture, testing::ValuesIn(names_in("decoder")), file_name);
 INSTANTIATE_TEST_SUITE_P(Families, ModelFixture, testing::ValuesIn(names_in("models")), file_name);
+
+// What a recording says of padding is in the plan of its attention's scratch memory.
+TEST(RightPadding, IsKnownToEveryAttention) {
+  for (const std::string family : {"encoder", "encoder_decoder"})
+    for (const bool right_padded : {true, false}) {
+      config::Config c = config::parse_config(
+          "model: {family: " + family +
+              ", vocab_size: 64, d_model: 128, n_layers: 1, n_heads: 2, "
+              "max_seq_len: 64, dropout: 0}\ndata: {train: {type: " +
+              (family == "encoder" ? "mlm" : "pairs") +
+              ", path: none.bin}}\ntrain: {seq_len: 64, global_batch_size: 2, steps: 1}\n",
+          "test", {});
+      config::resolve_for_ranks(c, 1);
+      nn::BatchShape shape = data::batch_shapes(c).at(0);
+      EXPECT_TRUE(shape.right_padded);
+      shape.right_padded = right_padded;
+      const auto model = models::make_model(c, comm::single_mesh());
+      const nn::Recording rec = model->record_loss(shape, DType::bf16, true);
+      std::multiset<std::int64_t> found, wanted;
+      for (const graph::Node& node : rec.tape->nodes())
+        if (node.op->kind() == "attention")
+          found.insert(node.op->scratch_bytes(graph::Phase::forward, DType::bf16));
+      kernels::AttentionExtents a{2, 2, 2, 64, 64, 64};
+      a.segments = true, a.lengths = right_padded;
+      wanted.insert(kernels::attention_scratch(a, 2));
+      if (family == "encoder_decoder") {
+        wanted.insert(kernels::attention_scratch(a, 2));  // cross-attention
+        wanted.insert(kernels::attention_scratch({2, 2, 2, 64, 64, 64, true}, 2));
+      }
+      EXPECT_EQ(found, wanted) << family;
+    }
+}
 
 // A model that knows positions by their distance alone says of documents in one sequence what it
 // says of each alone.

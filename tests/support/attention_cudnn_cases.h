@@ -11,13 +11,13 @@ namespace tfm::test {
 
 struct CudnnCase {
   std::int64_t batch, heads, kv_heads, queries, keys, size;
-  bool causal;
+  bool causal, padded = false;  // by keys behind the real ones
 };
 
 inline std::string describe(const CudnnCase& c) {
   std::ostringstream text;
   text << "B " << c.batch << " H " << c.heads << "/" << c.kv_heads << " T " << c.queries << " S "
-       << c.keys << " D " << c.size << (c.causal ? " causal" : "");
+       << c.keys << " D " << c.size << (c.causal ? " causal" : "") << (c.padded ? ", padding" : "");
   return text.str();
 }
 
@@ -33,6 +33,9 @@ inline std::vector<CudnnCase> cudnn_cases() {
          {false, true})  // more keys than queries; causal: the last query sees them all
       for (const auto& [queries, keys] : {std::pair{64, 200}, {77, 333}, {128, 1000}})
         all.push_back({2, 2, 2, queries, keys, size, causal});
+    all.push_back({3, 4, 2, 128, 128, size, false, true});
+    all.push_back({3, 2, 2, 77, 333, size, false, true});
+    all.push_back({5, 2, 1, 200, 64, size, false, true});
     all.push_back({2, 4, 2, 333, 77, size, false});
     all.push_back({1, 2, 1, 1000, 128, size, false});
   }

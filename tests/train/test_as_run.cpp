@@ -43,6 +43,22 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
   return std::sqrt(d / size);
 }
 
+TEST(SyntheticData, PadsBehindAtLeastOneKey) {
+  const config::Config c = run_config({});
+  std::vector<std::int32_t> mask(8 * 16);
+  train::SyntheticData(c, 8, 1).fill(0, 0, 8, {{Field::mask, mask}});
+  int padding = 0;
+  for (std::size_t i = 0; i < mask.size(); ++i) {
+    padding += mask[i] < 0;
+    if (i % 16 == 0) {
+      EXPECT_GE(mask[i], 0) << i;
+    } else if (mask[i - 1] < 0) {
+      EXPECT_LT(mask[i], 0) << i;
+    }
+  }
+  EXPECT_GT(padding, 0);
+}
+
 TEST(ReferenceStep, IsAStepOfTheEngineInFloat64) {
   const config::Config c = run_config({});
   train::ReferenceStep reference(c, 1);

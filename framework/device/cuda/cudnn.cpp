@@ -114,16 +114,21 @@ Tensor Graph::scratch(const Extents& n) {
 
 using Kind = Operation::Kind;
 Tensor Graph::pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor& to) {
-  return add({Kind::pointwise, x.number, -1, -1, to.number, mode});
+  return add({.kind = Kind::pointwise, .x = x.number, .to = to.number, .mode = mode});
 }
 Tensor Graph::pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor& y,
                         const Tensor& to) {
-  return add({Kind::pointwise, x.number, y.number, -1, to.number, mode});
+  return add(
+      {.kind = Kind::pointwise, .x = x.number, .y = y.number, .to = to.number, .mode = mode});
 }
 Tensor Graph::select(const Tensor& where, const Tensor& x, const Tensor& otherwise,
                      const Tensor& to) {
-  return add({Kind::pointwise, x.number, otherwise.number, where.number, to.number,
-              CUDNN_POINTWISE_BINARY_SELECT});
+  return add({.kind = Kind::pointwise,
+              .x = x.number,
+              .y = otherwise.number,
+              .where = where.number,
+              .to = to.number,
+              .mode = CUDNN_POINTWISE_BINARY_SELECT});
 }
 Tensor Graph::index(const Tensor& like, std::int64_t dimension) {
   const Tensor to = result(CUDNN_DATA_INT32, like.sizes);
@@ -136,8 +141,14 @@ Tensor Graph::index(const Tensor& like, std::int64_t dimension) {
 Tensor Graph::reduce(cudnnReduceTensorOp_t reduction, const Tensor& x, const Tensor& to) {
   return add({.kind = Kind::reduce, .x = x.number, .to = to.number, .reduction = reduction});
 }
-Tensor Graph::matmul(const Tensor& a, const Tensor& b, const Tensor& to) {
-  return add({Kind::matmul, a.number, b.number, -1, to.number});
+Tensor Graph::matmul(const Tensor& a, const Tensor& b, const Tensor& to, const Lengths& lengths) {
+  const auto number = [](const Tensor* t) { return t ? t->number : -1; };
+  return add({Kind::matmul,
+              a.number,
+              b.number,
+              -1,
+              to.number,
+              {number(lengths.rows), number(lengths.columns), number(lengths.terms)}});
 }
 Tensor Graph::reshape(const Tensor& x, const Tensor& to) {
   return add({Kind::reshape, x.number, -1, -1, to.number});
@@ -153,7 +164,8 @@ std::string Graph::text() const {
     for (int d = 0; d < 4; ++d) add({t.sizes[d], t.strides[d]});
   }
   for (const Operation& o : operations_)
-    add({static_cast<int>(o.kind), o.x, o.y, o.where, o.to, o.mode, o.reduction, o.dimension});
+    add({static_cast<int>(o.kind), o.x, o.y, o.where, o.to, o.lengths[0], o.lengths[1],
+         o.lengths[2], o.mode, o.reduction, o.dimension});
   return text;
 }
 
@@ -185,15 +197,16 @@ void Plan::place(const Graph& graph) {
 }
 
 void Plan::lower(const Tensor& t) {
-  lowered_.push_back(keep(CUDNN_BACKEND_TENSOR_DESCRIPTOR)
-                         .set(CUDNN_ATTR_TENSOR_UNIQUE_ID, id_of(t))
-                         .set(CUDNN_ATTR_TENSOR_DATA_TYPE, t.type)
-                         .set(CUDNN_ATTR_TENSOR_DIMENSIONS, t.sizes)
-                         .set(CUDNN_ATTR_TENSOR_STRIDES, t.strides)
-                         .set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, std::int64_t{16})
-                         .set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, t.place == Tensor::Place::constant)
-                         .set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, t.place == Tensor::Place::result)
-                         .finalize());
+  lowered_.push_back(
+      keep(CUDNN_BACKEND_TENSOR_DESCRIPTOR)
+          .set(CUDNN_ATTR_TENSOR_UNIQUE_ID, id_of(t))
+          .set(CUDNN_ATTR_TENSOR_DATA_TYPE, t.type)
+          .set(CUDNN_ATTR_TENSOR_DIMENSIONS, t.sizes)
+          .set(CUDNN_ATTR_TENSOR_STRIDES, t.strides)
+          .set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, std::int64_t{t.type == CUDNN_DATA_INT32 ? 4 : 16})
+          .set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, t.place == Tensor::Place::constant)
+          .set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, t.place == Tensor::Place::result)
+          .finalize());
 }
 
 cudnnBackendDescriptor_t Plan::lower(const Operation& o, const std::vector<Tensor>& tensors) {
@@ -230,6 +243,11 @@ cudnnBackendDescriptor_t Plan::lower(const Operation& o, const std::vector<Tenso
                           .set(CUDNN_ATTR_OPERATION_MATMUL_DESC, finished(how));
       d.set(CUDNN_ATTR_OPERATION_MATMUL_ADESC, at(o.x))
           .set(CUDNN_ATTR_OPERATION_MATMUL_BDESC, at(o.y));
+      constexpr std::array kLengths{CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC,
+                                    CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC,
+                                    CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC};
+      for (std::size_t i = 0; i < kLengths.size(); ++i)
+        if (o.lengths[i] >= 0) d.set(kLengths[i], at(o.lengths[i]));
       return finished(d.set(CUDNN_ATTR_OPERATION_MATMUL_CDESC, at(o.to)));
     }
     case Kind::reshape:

@@ -84,12 +84,19 @@ struct Tensor {
   std::uint32_t bits = 0;  // of a constant
 };
 
+// Of each sequence how many rows, columns and terms of a product are real: (B, 1, 1, 1) of int32;
+// null: all. What is beyond is undefined.
+struct Lengths {
+  const Tensor *rows = nullptr, *columns = nullptr, *terms = nullptr;
+};
+
 // Reads x, y and where (numbers of tensors; -1: none), writes `to`.
 struct Operation {
   enum class Kind { pointwise, reduce, matmul, reshape };
   Kind kind;
   std::int64_t x = -1, y = -1, where = -1, to = -1;
-  cudnnPointwiseMode_t mode = CUDNN_POINTWISE_IDENTITY;       // of pointwise
+  std::array<std::int64_t, 3> lengths{-1, -1, -1};       // of matmul: of rows, columns and terms
+  cudnnPointwiseMode_t mode = CUDNN_POINTWISE_IDENTITY;  // of pointwise
   cudnnReduceTensorOp_t reduction = CUDNN_REDUCE_TENSOR_ADD;  // of reduce
   std::int64_t dimension = -1;                                // of an index
 };
@@ -100,7 +107,7 @@ struct Operation {
 class Graph {
  public:
   Tensor operand(cudnnDataType_t type, const Extents& sizes,
-                 const Extents& strides);  // at a multiple of 16 bytes
+                 const Extents& strides);  // at a multiple of 16 bytes, of int32 of 4
   Tensor constant(float value) {
     return constant(CUDNN_DATA_FLOAT, std::bit_cast<std::uint32_t>(value));
   }
@@ -120,8 +127,8 @@ class Graph {
                std::int64_t dimension);  // of every element of a tensor of that shape, int32
   Tensor reduce(cudnnReduceTensorOp_t reduction, const Tensor& x,
                 const Tensor& to);  // over dimensions in which `to` has fewer
-  Tensor matmul(const Tensor& a, const Tensor& b,
-                const Tensor& to);  // neighboring heads of a share one of b
+  Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& to,
+                const Lengths& lengths = {});  // neighboring heads of a share one of b
   Tensor reshape(const Tensor& x,
                  const Tensor& to);  // the same memory under other sizes and strides
 

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "kernels/cuda/attention_cudnn.h"
+#include "kernels/cuda/attention_padding.h"
 #include "kernels/cuda/attention_parts.h"
 
 namespace tfm::kernels {
@@ -10,23 +11,6 @@ namespace gpu {
 namespace {
 
 constexpr int kThreads = 128;
-
-// real[b]: keys of sequence b up to the last one that is not padding; their segments are `stride`
-// apart.
-__global__ void __launch_bounds__(kThreads)
-    count_real(const std::int32_t* segments, std::int64_t keys, std::int64_t stride,
-               std::int32_t* real) {
-  int last = 0;
-  for (std::int64_t s = threadIdx.x; s < keys; s += kThreads)
-    if (segments[blockIdx.x * stride + s] >= 0) last = static_cast<int>(s) + 1;
-  for (int mask = 16; mask > 0; mask /= 2) last = std::max(last, cuda::shuffle_xor(last, mask));
-  int* of_warp = cuda::shared_memory<int>();
-  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = last;
-  cuda::block_barrier();
-  if (threadIdx.x > 0) return;
-  for (int w = 1; w < kThreads / 32; ++w) last = std::max(last, of_warp[w]);
-  real[blockIdx.x] = last;
-}
 
 // delta and, where it is not null, base of BackwardScratch, one warp each.
 template <class T>
@@ -99,10 +83,7 @@ class RealKeys {
  public:
   RealKeys(cuda::Stream& stream, const AttentionArgs<T>& a)
       : real_(stream, a.k_segments ? a.batch : 0) {
-    if (real_)
-      cuda::launch(stream, count_real, static_cast<unsigned>(a.batch), kThreads,
-                   kThreads / 32 * sizeof(int), a.k_segments + a.key_offset, a.keys, a.all_keys(),
-                   real_);
+    if (real_) count_real(stream, a, real_);
   }
   operator const std::int32_t*() const { return real_; }
 

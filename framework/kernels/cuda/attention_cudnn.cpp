@@ -16,6 +16,7 @@
 #include "device/cuda/scratch.h"
 #include "device/cuda/text_folder.h"
 #include "kernels/cuda/attention_cudnn_graph.h"
+#include "kernels/cuda/attention_padding.h"
 #include "kernels/scratch.h"
 
 namespace tfm::kernels {
@@ -51,7 +52,7 @@ std::string key_of(const AttentionArgs<T>& a, const char* direction = "forward")
        {a.batch, a.heads, a.kv_heads, a.queries, a.keys, a.head_size, a.q_stride, a.kv_stride,
         a.out_stride, std::int64_t{a.causal}, std::int64_t{std::bit_cast<std::uint32_t>(a.scale)}})
     key += " " + std::to_string(field);
-  return key;
+  return key + (a.k_segments ? " padding" : "");
 }
 template <class T>
 std::string key_of(const AttentionBackwardArgs<T>& g) {
@@ -66,7 +67,9 @@ bool whole_chunks(const P*... rows) {
 template <class T>
 bool computes(const AttentionArgs<T>& a) {
   constexpr std::int64_t kLeast = 64, kMostHeadSize = 256;
-  return !a.k_segments && !a.bias && a.dropout.p == 0 && a.queries >= kLeast && a.keys >= kLeast &&
+  const bool lengths = a.right_padded && !a.q_segments && !a.causal;
+  return (!a.k_segments || lengths) && !a.bias && a.dropout.p == 0 && a.queries >= kLeast &&
+         a.keys >= kLeast &&
          !(a.causal && (a.queries > a.keys || a.causal_shift() != a.keys - a.queries)) &&
          (a.kv_length == 0 || a.kv_length == a.keys) && a.head_size <= kMostHeadSize &&
          (a.head_size | a.q_stride | a.kv_stride | a.out_stride) % 8 == 0 &&
@@ -113,15 +116,22 @@ class Plans {
   bool run(const Args& args) {
     const Parts* parts = handle_ ? parts_of(args) : nullptr;
     if (!parts) return false;
+    const std::int64_t batch = forward_of(args).batch;
+    const cuda::Scratch<std::int32_t> lengths(stream_, forward_of(args).k_segments ? 2 * batch : 0);
     const cuda::Scratch<std::byte> workspace(stream_,
                                              std::max<std::int64_t>(1, parts->plan.workspace()));
+    if (lengths) count_real(stream_, forward_of(args), lengths, lengths + batch);
     try {
-      for (std::int64_t b = 0; b < forward_of(args).batch; b += parts->size.batch)
-        for (std::int64_t g = 0; g < forward_of(args).kv_heads; g += parts->size.groups)
-          parts->plan.run(*handle_, operands_of(part_of(args, parts->size, b, g)), workspace);
+      for (std::int64_t b = 0; b < batch; b += parts->size.batch)
+        for (std::int64_t g = 0; g < forward_of(args).kv_heads; g += parts->size.groups) {
+          std::vector<const void*> operands = operands_of(part_of(args, parts->size, b, g));
+          if (lengths) operands.insert(operands.end(), {lengths + b, lengths + batch + b});
+          parts->plan.run(*handle_, operands, workspace);
+        }
     } catch (const cudnn::Refusal&) {  // the own kernel writes all of the result
       return false;
     }
+    if (lengths) clear_padding(stream_, args);
     return true;
   }
   template <class Args>

@@ -13,9 +13,10 @@ template <class T>
 void own_attention(cuda::Stream&, const AttentionBackwardArgs<T>&);
 
 // cuDNN computes exactly what the arguments say, and a plan can be worth its making. Not so:
-// dropout, whose masks are the project's own; a bias; segments, which only the device knows; causal
-// rows that see no key; caches, whose keys grow in number with each call; fewer than 64 queries or
-// keys; heads of more than 256 elements; anything not in whole chunks of 16 bytes.
+// dropout, whose masks are the project's own; a bias; segments that are more than the lengths of
+// sequences, or causal; causal rows that see no key; caches, whose keys grow in number with each
+// call; fewer than 64 queries or keys; heads of more than 256 elements; anything not in whole
+// chunks of 16 bytes.
 template <class Args>
 bool cudnn_computes(const Args&);
 

@@ -1,6 +1,7 @@
 #include "kernels/cuda/attention_cudnn_graph.h"
 
 #include <limits>
+#include <optional>
 
 namespace tfm::kernels {
 namespace {
@@ -45,6 +46,30 @@ class Attention {
     return graph.pointwise(mode, x, y, scores());
   }
 
+  // Real queries and keys of each sequence, the last operands, where there is padding.
+  void add_lengths() {
+    if (!a_.k_segments) return;
+    const auto per_sequence = [&] {
+      return graph.operand(CUDNN_DATA_INT32, {a_.batch, 1, 1, 1}, {1, 1, 1, 1});
+    };
+    q_lengths_ = per_sequence(), kv_lengths_ = per_sequence();
+  }
+  const cudnn::Tensor* q_lengths() const { return q_lengths_ ? &*q_lengths_ : nullptr; }
+  const cudnn::Tensor* kv_lengths() const { return kv_lengths_ ? &*kv_lengths_ : nullptr; }
+  // -inf where either is none of them.
+  cudnn::Tensor padded(const cudnn::Tensor& x) {
+    if (!q_lengths_) return x;
+    const auto below = [&](const cudnn::Tensor& index, const cudnn::Tensor& lengths) {
+      return graph.pointwise(CUDNN_POINTWISE_CMP_LT, index, lengths, scores(CUDNN_DATA_BOOLEAN));
+    };
+    const cudnn::Tensor row = graph.index(x, 2), column = graph.index(x, 3);
+    const cudnn::Tensor row_seen = below(row, *q_lengths_),
+                        column_seen = below(column, *kv_lengths_);
+    const cudnn::Tensor seen = graph.pointwise(CUDNN_POINTWISE_LOGICAL_AND, row_seen, column_seen,
+                                               scores(CUDNN_DATA_BOOLEAN));
+    return graph.select(seen, x, graph.constant(-std::numeric_limits<float>::infinity()), scores());
+  }
+
   // -inf where s > t + S - T.
   cudnn::Tensor masked(const cudnn::Tensor& x) {
     if (!a_.causal) return x;
@@ -64,6 +89,7 @@ class Attention {
 
  private:
   const AttentionArgs<T>& a_;
+  std::optional<cudnn::Tensor> q_lengths_, kv_lengths_;
 };
 
 // x (B, H, T, S) of float, as (B, H, S, T) of the elements' type.
@@ -77,14 +103,14 @@ cudnn::Tensor across(cudnn::Graph& graph, const cudnn::Tensor& x) {
 // to (B, G, S, D) = a (B, H, S, T) b (B, H, T, D), summed over the heads of each of the G groups.
 template <class T>
 void multiply_groups(cudnn::Graph& graph, const cudnn::Tensor& a, const cudnn::Tensor& b,
-                     const cudnn::Tensor& to) {
+                     const cudnn::Tensor& to, const cudnn::Lengths& lengths) {
   if (to.sizes[1] == a.sizes[1]) {
-    graph.matmul(a, b, to);
+    graph.matmul(a, b, to, lengths);
     return;
   }
   const cudnn::Tensor heads =
       graph.result(kType<T>, {a.sizes[0], a.sizes[1], a.sizes[2], b.sizes[3]});
-  graph.reduce(CUDNN_REDUCE_TENSOR_ADD, graph.matmul(a, b, heads), to);
+  graph.reduce(CUDNN_REDUCE_TENSOR_ADD, graph.matmul(a, b, heads, lengths), to);
 }
 
 }  // namespace
@@ -95,15 +121,19 @@ cudnn::Graph attention_graph(const AttentionArgs<T>& args, QuerySums) {
   cudnn::Graph& graph = a.graph;
   const cudnn::Tensor q = a.q_rows(), k = a.kv_transposed(), v = a.kv_rows(), out = a.out_rows(),
                       lse = a.lse();
-  const cudnn::Tensor score = a.masked(
-      a.pointwise(CUDNN_POINTWISE_MUL, graph.matmul(q, k, a.scores()), graph.constant(args.scale)));
+  a.add_lengths();
+  const cudnn::Tensor product =
+      graph.matmul(q, k, a.scores(), {.rows = a.q_lengths(), .columns = a.kv_lengths()});
+  const cudnn::Tensor score =
+      a.masked(a.padded(a.pointwise(CUDNN_POINTWISE_MUL, product, graph.constant(args.scale))));
   const cudnn::Tensor largest = graph.reduce(CUDNN_REDUCE_TENSOR_MAX, score, a.query_values());
   const cudnn::Tensor weight = graph.pointwise(
       CUDNN_POINTWISE_EXP, a.pointwise(CUDNN_POINTWISE_SUB, score, largest), a.scores());
   const cudnn::Tensor sum = graph.reduce(CUDNN_REDUCE_TENSOR_ADD, weight, a.query_values());
   graph.pointwise(CUDNN_POINTWISE_ADD, largest,
                   graph.pointwise(CUDNN_POINTWISE_LOG, sum, a.query_values()), lse);
-  graph.matmul(graph.pointwise(CUDNN_POINTWISE_DIV, weight, sum, a.scores(kType<T>)), v, out);
+  graph.matmul(graph.pointwise(CUDNN_POINTWISE_DIV, weight, sum, a.scores(kType<T>)), v, out,
+               {.rows = a.q_lengths(), .terms = a.kv_lengths()});
   return std::move(graph);
 }
 
@@ -115,6 +145,10 @@ cudnn::Graph attention_graph(const AttentionBackwardArgs<T>& g, QuerySums sums) 
   const cudnn::Tensor q = a.q_rows(), k = a.kv_transposed(), v = a.kv_transposed(),
                       out = a.out_rows(), lse = a.lse();
   const cudnn::Tensor dout = a.out_rows(), dq = a.q_rows(), dk = a.kv_rows(), dv = a.kv_rows();
+  a.add_lengths();
+  const cudnn::Lengths of_scores{.rows = a.q_lengths(), .columns = a.kv_lengths()},
+      of_keys{.rows = a.kv_lengths(), .terms = a.q_lengths()},
+      of_queries{.rows = a.q_lengths(), .terms = a.kv_lengths()};
   const cudnn::Tensor scale = graph.constant(args.scale);
 
   const cudnn::Tensor product =
@@ -125,15 +159,17 @@ cudnn::Graph attention_graph(const AttentionBackwardArgs<T>& g, QuerySums sums) 
       graph.pointwise(CUDNN_POINTWISE_MUL, sum, graph.constant(1.0f), graph.scratch(sum.sizes));
 
   const cudnn::Tensor score =
-      a.pointwise(CUDNN_POINTWISE_MUL, graph.matmul(q, k, a.scores()), scale);
-  const cudnn::Tensor weight = graph.pointwise(
-      CUDNN_POINTWISE_EXP, a.masked(a.pointwise(CUDNN_POINTWISE_SUB, score, lse)), a.scores());
-  multiply_groups<T>(graph, across<T>(graph, weight), dout, dv);
+      a.pointwise(CUDNN_POINTWISE_MUL, graph.matmul(q, k, a.scores(), of_scores), scale);
+  const cudnn::Tensor weight =
+      graph.pointwise(CUDNN_POINTWISE_EXP,
+                      a.masked(a.padded(a.pointwise(CUDNN_POINTWISE_SUB, score, lse))), a.scores());
+  multiply_groups<T>(graph, across<T>(graph, weight), dout, dv, of_keys);
 
-  cudnn::Tensor dscore = a.pointwise(CUDNN_POINTWISE_SUB, graph.matmul(dout, v, a.scores()), delta);
+  cudnn::Tensor dscore =
+      a.pointwise(CUDNN_POINTWISE_SUB, graph.matmul(dout, v, a.scores(), of_scores), delta);
   dscore =
       a.pointwise(CUDNN_POINTWISE_MUL, a.pointwise(CUDNN_POINTWISE_MUL, dscore, weight), scale);
-  multiply_groups<T>(graph, across<T>(graph, dscore), q, dk);
+  multiply_groups<T>(graph, across<T>(graph, dscore), q, dk, of_keys);
 
   const auto [batch, heads, columns, keys] = k.sizes;
   const auto [over_batch, over_heads, over_columns, over_keys] = k.strides;
@@ -141,10 +177,10 @@ cudnn::Graph attention_graph(const AttentionBackwardArgs<T>& g, QuerySums sums) 
                                             {over_batch, over_heads, over_keys, over_columns});
   graph.reshape(k, k_rows);
   if (sums == QuerySums::in_order)
-    graph.matmul(dscore, k_rows, dq);
+    graph.matmul(dscore, k_rows, dq, of_queries);
   else
-    graph.pointwise(CUDNN_POINTWISE_IDENTITY, graph.matmul(dscore, k_rows, graph.scratch(dq.sizes)),
-                    dq);
+    graph.pointwise(CUDNN_POINTWISE_IDENTITY,
+                    graph.matmul(dscore, k_rows, graph.scratch(dq.sizes), of_queries), dq);
   return std::move(graph);
 }
 

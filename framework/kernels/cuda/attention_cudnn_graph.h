@@ -6,8 +6,10 @@
 
 namespace tfm::kernels {
 
-// For arguments that cudnn_computes() accepts; only shapes and the scale are read. Operands in
-// order: q, k, v, out, lse; for backward then dout, dq, dk, dv.
+// For arguments that cudnn_computes() accepts; only shapes and the scale are read, and whether
+// there is padding. Operands in order: q, k, v, out, lse; for backward then dout, dq, dk, dv; with
+// padding then how many queries and how many keys of each sequence are real, at least one: (B) of
+// int32. Nothing says what is written for those that are not.
 template <class T>
 cuda::cudnn::Graph attention_graph(const AttentionArgs<T>&, QuerySums = QuerySums::in_order);
 template <class T>
