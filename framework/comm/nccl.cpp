@@ -103,8 +103,8 @@ class NcclCommunicator final : public Communicator {
   ncclComm_t comm_;
   std::shared_ptr<NcclQueue> queue_;
   cudaStream_t beside_;  // of started collectives
-  CudaEvent ready_;
-  std::vector<CudaEvent> done_;  // by ticket
+  cuda::Event ready_;
+  std::vector<cuda::Event> done_;  // by ticket
   std::vector<Ticket> free_;
 };
 

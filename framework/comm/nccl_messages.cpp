@@ -71,7 +71,7 @@ class NcclMessages final : public MessageGroup {
   struct End {
     ncclUniqueId id{};  // stays, as a message of the host may be read until the group ends
     ncclComm_t comm = nullptr;
-    CudaEvent ready, sent;  // of the last message: it is in its buffer, it has been received
+    cuda::Event ready, sent;  // of the last message: it is in its buffer, it has been received
   };
 
   cudaStream_t kernels() const { return queue_->kernels().get(); }

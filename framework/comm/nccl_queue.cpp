@@ -120,9 +120,9 @@ void NcclQueue::enqueued(const Event& event, cudaStream_t stream) {
   pending_.push_back(std::move(p));
 }
 
-CudaEvent NcclQueue::take() {
+cuda::Event NcclQueue::take() {
   if (spare_.empty()) return {};
-  CudaEvent e = std::move(spare_.back());
+  cuda::Event e = std::move(spare_.back());
   spare_.pop_back();
   return e;
 }

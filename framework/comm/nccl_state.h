@@ -10,35 +10,15 @@
 #include <set>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "comm/flight_recorder.h"
 #include "comm/messages.h"
-#include "device/cuda/stream.h"
+#include "device/cuda/event.h"
 
 namespace tfm::comm {
 
 void check_nccl(ncclResult_t status, ncclComm_t comm, const std::string& call);
-
-class CudaEvent {
- public:
-  CudaEvent() { cuda::check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming)); }
-  ~CudaEvent() {
-    if (event_) cudaEventDestroy(event_);
-  }
-  CudaEvent(CudaEvent&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
-  CudaEvent& operator=(CudaEvent&& other) noexcept {
-    return std::swap(event_, other.event_), *this;
-  }
-
-  void record(cudaStream_t stream) { cuda::check(cudaEventRecord(event_, stream)); }
-  void hold_back(cudaStream_t stream) const { cuda::check(cudaStreamWaitEvent(stream, event_, 0)); }
-  bool complete() const { return cudaEventQuery(event_) == cudaSuccess; }
-
- private:
-  cudaEvent_t event_ = nullptr;
-};
 
 // What the groups of a mesh share: streams, NCCL's communicators, and a thread that tells the
 // flight recorder what the device has completed. The thread is neither the rank's own nor the
@@ -75,11 +55,11 @@ class NcclQueue {
   };
   struct Pending {
     Event event;
-    CudaEvent done;
+    cuda::Event done;
   };
 
   void enqueued(const Event& event, cudaStream_t stream);
-  CudaEvent take();
+  cuda::Event take();
   void watch();
   void settle();
   void look_for_errors();
@@ -91,7 +71,7 @@ class NcclQueue {
   std::condition_variable wake_;
   bool stop_ = false;
   std::deque<Pending> pending_;
-  std::vector<CudaEvent> spare_;
+  std::vector<cuda::Event> spare_;
   std::thread thread_;
 };
 
