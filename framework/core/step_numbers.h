@@ -25,6 +25,9 @@ struct StepNumbers {
   }();
   double loss_scale = 1;   // a power of two
   std::uint32_t step = 0;  // of the optimizer, from 1
+  // 1: these are of a step behind an update, launched before it was known whether there is one;
+  // where there is none, this step has none, either.
+  std::uint32_t assumes_update = 0;
   UpdateNumbers update;
 };
 
@@ -44,9 +47,9 @@ struct StepOutcome {
   SquareSum squares;
   double norm = 0;  // of the gradient
   double gradient_factor =
-      0;  // what the update multiplies gradients with: clip factor / loss scale
-  std::int64_t applied =
-      0;  // 1; 0: a loss or the norm is not finite, and the update leaves everything as it is
+      0;                     // what the update multiplies gradients with: clip factor / loss scale
+  std::int64_t applied = 0;  // 1; 0: a loss or the norm is not finite, or the step assumed an
+                             // update that there was not, and the update leaves everything as it is
 };
 
 }  // namespace tfm

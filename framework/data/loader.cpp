@@ -21,16 +21,21 @@ std::int64_t DataLoader::RankShape::elements(Field field) const {
 }
 
 DataLoader::DataLoader(const Dataset& dataset, std::vector<RankShape> shapes,
-                       const LoaderOptions& options, const BatchFields& memory)
-    : dataset_(dataset), shapes_(std::move(shapes)), options_(options), memory_(memory) {
+                       const LoaderOptions& options, std::vector<BatchFields> memory)
+    : dataset_(dataset), shapes_(std::move(shapes)), options_(options), memory_(std::move(memory)) {
   TFM_CHECK(!shapes_.empty(), "a loader needs at least one shape");
+  const bool given = !memory_.empty();
+  if (!given) memory_.resize(1);
+  batches_.resize(memory_.size());
   for (const RankShape& shape : shapes_)
     for (const auto& [field, width] : shape.widths) {
       const auto elements = static_cast<std::size_t>(shape.elements(field));
-      if (memory_[field].size() >= elements) continue;
-      TFM_CHECK(memory.empty(), "the memory given is too small for a part");
-      own_memory_[field].resize(elements);
-      memory_[field] = own_memory_[field];
+      for (BatchFields& fields : memory_) {
+        if (fields[field].size() >= elements) continue;
+        TFM_CHECK(!given, "the memory given is too small for a part");
+        own_memory_[field].resize(elements);
+        fields[field] = own_memory_[field];
+      }
     }
 }
 
@@ -96,13 +101,15 @@ const Batch& DataLoader::load(std::int64_t index, std::int64_t round) {
   ahead_ = {};
   if (ahead_key_.index >= 0)
     ahead_ = std::async(std::launch::async, [this, next = ahead_key_] { return read(next); });
-  batch_ = data.batch;
-  for (auto& [field, values] : batch_.fields) {
-    const auto to = memory_.at(field).first(values.size());
+  Batch& batch = batches_[turn_];
+  batch = data.batch;
+  for (auto& [field, values] : batch.fields) {
+    const auto to = memory_[turn_].at(field).first(values.size());
     std::ranges::copy(values, to.begin());
     values = to;
   }
-  return batch_;
+  turn_ = (turn_ + 1) % memory_.size();
+  return batch;
 }
 
 }  // namespace tfm::data

@@ -39,15 +39,17 @@ class DataLoader {
   static RankShape rank_shape(const nn::Recording& recording, std::int64_t sequences);
 
   // `shapes`: in the order of the global batches'. The dataset and `memory` must outlive this.
-  // `memory`: of the fields of the largest part, for example page-locked; none: memory of its own.
+  // `memory`: of the fields of the largest part, for example page-locked, of several batches that
+  // are filled by turns; none: of one, its own.
   DataLoader(const Dataset& dataset, std::vector<RankShape> shapes, const LoaderOptions& options,
-             const BatchFields& memory = {});
+             std::vector<BatchFields> memory = {});
   DataLoader(const DataLoader&) = delete;
   DataLoader& operator=(const DataLoader&) = delete;
 
   std::int64_t rounds(std::int64_t index) const;  // of a batch, that all ranks take
-  // Any batch; the one after the last is ready or on its way. Valid until the next call. What
-  // reading throws is thrown when the batch is asked for.
+  // Any batch; the one after the last is ready or on its way. Valid until its memory's next turn,
+  // with memory of one batch until the next call. What reading throws is thrown when the batch is
+  // asked for.
   const Batch& load(std::int64_t index, std::int64_t round = 0);
 
  private:
@@ -66,9 +68,10 @@ class DataLoader {
   const Dataset& dataset_;
   std::vector<RankShape> shapes_;
   LoaderOptions options_;
-  BatchFields memory_;
+  std::vector<BatchFields> memory_;
   std::map<Field, std::vector<std::int32_t>> own_memory_;
-  Batch batch_;
+  std::vector<Batch> batches_;  // as `memory_`
+  std::size_t turn_ = 0;
   Key ahead_key_;
   std::future<Data> ahead_;  // its destructor waits
 };

@@ -102,7 +102,9 @@ constexpr void decide_update(const ClipArgs& a) {
   o.norm = ::sqrt(total_of(o.squares));
   const double factor = a.most > 0 && a.most < o.norm + 1e-6 ? a.most / (o.norm + 1e-6) : 1;
   o.gradient_factor = factor / a.numbers->loss_scale;
-  o.applied = finite(o.norm) && o.squares.bad_losses == 0;
+  // Until now that of the step before.
+  const bool expected = a.numbers->assumes_update == 0 || o.applied != 0;
+  o.applied = expected && finite(o.norm) && o.squares.bad_losses == 0;
 }
 
 }  // namespace

@@ -71,10 +71,13 @@ RunMemory lay_out(const StepPlan& p, device::Arena& arena, device::Arena& stagin
   RunMemory m{.flat = lay_out_flat(p, arena)};
   m.activations = arena.take_span<std::byte>(kActivations, activation_bytes(p));
   m.flat.workspace = m.activations.data();
-  for (const auto& [field, elements] : p.batch_elements())
-    m.batch[field] = host.take_span<std::int32_t>(kBatch, elements);
-  m.next_numbers = host.take_span<StepNumbers>(kBatch, p.most_micro_batches());
-  m.known_outcome = host.take_span<StepOutcome>(kBatch, 1);
+  m.host.resize(p.on_host() ? 1 : 2);
+  for (RunMemory::Host& h : m.host) {
+    for (const auto& [field, elements] : p.batch_elements())
+      h.batch[field] = host.take_span<std::int32_t>(kBatch, elements);
+    h.numbers = host.take_span<StepNumbers>(kBatch, p.most_micro_batches());
+    h.outcome = host.take_span<StepOutcome>(kBatch, 1).data();
+  }
   m.numbers = arena.take_span<StepNumbers>(kBatch, 1).data();
   m.outcome = arena.take_span<StepOutcome>(kBatch, 1).data();
   for (const auto& [name, bytes] : p.leaves(graph::Role::input))

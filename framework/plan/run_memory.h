@@ -21,10 +21,14 @@ struct RunMemory {
   std::map<std::string, std::byte*> leaves;  // by name: inputs of a micro-batch, and constants
   StepNumbers* numbers = nullptr;
   StepOutcome* outcome = nullptr;
-  // Of the host, which fills and reads them:
-  BatchFields batch;                     // this rank's part of the global batch
-  std::span<StepNumbers> next_numbers;   // by micro-batch
-  std::span<StepOutcome> known_outcome;  // one
+  // Of the host, which fills and reads it for a step. For devices there are two: the next step is
+  // launched before this one is done.
+  struct Host {
+    BatchFields batch;               // this rank's part of the global batch
+    std::span<StepNumbers> numbers;  // by micro-batch
+    StepOutcome* outcome = nullptr;
+  };
+  std::vector<Host> host;
 };
 
 // Of the memory of activations, in front of a translator's: this rank's parameters, where ZeRO

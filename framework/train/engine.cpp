@@ -10,6 +10,14 @@
 #include "kernels/elementwise.h"
 
 namespace tfm::train {
+namespace {
+
+// The host takes no part in what the group exchanges.
+bool stays_on_device(const comm::Communicator& group) {
+  return group.size() == 1 || group.on_stream();
+}
+
+}  // namespace
 
 Engine::Engine(plan::StepPlan plan, device::Device device)
     : plan_(std::move(plan)),
@@ -123,7 +131,10 @@ data::DataLoader Engine::loader(
     const std::function<data::DataLoader::RankShape(const plan::ShapePlan&)>& part) const {
   std::vector<data::DataLoader::RankShape> parts;
   for (const plan::ShapePlan& s : plan_.shapes) parts.push_back(part(s));
-  return {dataset, std::move(parts), data::LoaderOptions::of(plan_.mesh, batches), memory_.batch};
+  std::vector<BatchFields> memory;
+  for (const plan::RunMemory::Host& h : memory_.host) memory.push_back(h.batch);
+  return {dataset, std::move(parts), data::LoaderOptions::of(plan_.mesh, batches),
+          std::move(memory)};
 }
 
 data::DataLoader Engine::training_loader(const data::Dataset& dataset) const {
@@ -153,16 +164,14 @@ bool Engine::recordable(const plan::ShapePlan& shape, graph::MicroBatch run) con
   if (device_.is_cpu() || plan_.config.cuda_graphs == config::CudaGraphs::off || times_ ||
       tensors_.layout.size(nn::kStageAxes) > 1)
     return false;
-  const auto stays = [](const comm::Communicator& group) {
-    return group.size() == 1 || group.on_stream();
-  };
   const graph::Program& program = shape.train_program;
   return std::ranges::all_of(program.exchanges(),
                              [&](const graph::Exchange& x) {
-                               return !program.runs(x, run) || stays(tensors_.group(x.call.axes));
+                               return !program.runs(x, run) ||
+                                      stays_on_device(tensors_.group(x.call.axes));
                              }) &&
-         (!run.last || (stays(tensors_.group(tensors_.layout.group_of(nn::kTokenAxes))) &&
-                        stays(tensors_.world())));
+         (!run.last || (stays_on_device(tensors_.group(tensors_.layout.group_of(nn::kTokenAxes))) &&
+                        stays_on_device(tensors_.world())));
 }
 
 std::int64_t Engine::graphs() const {
@@ -199,23 +208,28 @@ void Engine::run_pass(const plan::ShapePlan& shape, const plan::Pass& pass,
       part(&StepTimes::update,
            [&] { optimizer_.update(stream, memory_.flat, memory_.numbers, memory_.outcome); });
   };
-  if (recordable(shape, context.state.micro_batch()))
-    replays_[{&shape, context.state.accumulate_parameters, context.state.reduce_gradients, update,
-              context.state.packed_rows}]
-        .run(stream, work);
-  else
-    work();
+  if (!recordable(shape, context.state.micro_batch())) return work();
+  device::Replay& replay =
+      replays_[{&shape, context.state.accumulate_parameters, context.state.reduce_gradients, update,
+                context.state.packed_rows}];
+  // Measuring and recording wait for the device, of which the flight recorder is told here.
+  if (!replay.recorded()) {
+    device::Event before;
+    before.record(stream);
+    wait_for(before);
+  }
+  replay.run(stream, work);
 }
 
 // The flight recorder sees nothing of collectives inside a graph: it is told of one that lasts as
 // long as the wait.
-void Engine::wait_for_device() {
+void Engine::wait_for(const device::Event& event) {
   comm::FlightRecorder* recorder =
       recordable(plan_.largest(), {}) ? plan_.mesh.recorder.get() : nullptr;
   std::optional<comm::Event> all;
   if (recorder)
     recorder->wait(all.emplace(recorder->begin(comm::kWorld, comm::Collective::barrier, 0)));
-  device::wait(device_.stream());
+  event.wait(device_.stream());
   if (recorder) recorder->end(*all);
 }
 
@@ -233,52 +247,95 @@ std::array<std::int64_t, kMostObjectives> Engine::packed_rows(const Batch& batch
   return inference::packed_rows(shape.training, most);
 }
 
-void Engine::run_micro_batches(std::int64_t step, std::optional<double> lr, const Batch& batch,
-                               const inference::Totals& labels) {
+bool Engine::runs_ahead() const {
+  return !device_.is_cpu() &&
+         std::ranges::all_of(tensors_.layout.groups(), [&](const comm::AxisSet axes) {
+           return stays_on_device(tensors_.group(axes));
+         });
+}
+
+void Engine::launch(std::int64_t step, std::optional<double> lr, const Batch& batch) {
+  TFM_CHECK(under_way_ == 0 ||
+                (launched_[oldest_].lr && runs_ahead() && under_way_ < memory_.host.size()),
+            "finish() the step before");
   const plan::ShapePlan& shape = plan_.shapes[batch.shape];
-  graph::ExecContext context{
-      device_.stream(),
-      &tensors_,
-      {.seed = plan_.config.train.seed, .packed_rows = packed_rows(batch, shape)},
-      memory_.numbers};
+  const std::size_t place = (oldest_ + under_way_) % memory_.host.size();
+  Launched& s = launched_[place];
+  s.step = step;
+  s.lr = lr;
+  s.batch = &batch;
+  s.totals = inference::count_labels(shape.training, batch.fields, shape.sequences_per_rank());
+  const Tensor labels{s.totals.labels.data(), DType::i64, {plan_.objectives()}};
+  comm::run(plan_.mesh, plan_.sum_of_objectives(), labels, labels);
+  s.packed_rows = packed_rows(batch, shape);
+  enqueue(place, under_way_ > 0);
+  ++under_way_;
+}
+
+void Engine::enqueue(std::size_t launched, bool ahead) {
+  Launched& s = launched_[launched];
+  const plan::RunMemory::Host& host = memory_.host[launched];
+  const plan::ShapePlan& shape = plan_.shapes[s.batch->shape];
+  optim::LossScale scale = loss_scale_;
+  if (ahead) scale.update(true);
+  s.loss_scale = scale.value;
+  StepNumbers numbers{.loss_scale = scale.value,
+                      .step = static_cast<std::uint32_t>(s.step),
+                      .assumes_update = ahead,
+                      .update = optimizer_.numbers(updates_ + ahead + 1, s.lr.value_or(0))};
+  for (std::size_t k = 0; k < numbers.gradient_scale.size(); ++k)
+    numbers.gradient_scale[k] =
+        s.totals.labels[k] > 0 ? scale.value / static_cast<double>(s.totals.labels[k]) : 0.0;
+  graph::ExecContext context{device_.stream(),
+                             &tensors_,
+                             {.seed = plan_.config.train.seed, .packed_rows = s.packed_rows},
+                             memory_.numbers};
   for (const plan::Pass& pass : shape.passes) {
     const std::int64_t m = pass.micro_batch, first = m * shape.shape.sequences;
-    upload(batch, shape, first);
-    StepNumbers& next = memory_.next_numbers[static_cast<std::size_t>(m)];
-    next = {.first_sequence = batch.first + first,
-            .loss_scale = loss_scale_.value,
-            .step = static_cast<std::uint32_t>(step),
-            .update = optimizer_.numbers(updates_ + 1, lr.value_or(0))};
-    for (std::size_t k = 0; k < next.gradient_scale.size(); ++k)
-      next.gradient_scale[k] =
-          labels.labels[k] > 0 ? loss_scale_.value / static_cast<double>(labels.labels[k]) : 0.0;
-    device::upload_async(device_.stream(), memory_.numbers, &next, sizeof next);
+    upload(*s.batch, shape, first);
+    numbers.first_sequence = s.batch->first + first;
+    StepNumbers& sent = host.numbers[static_cast<std::size_t>(m)];
+    sent = numbers;
+    device::upload_async(device_.stream(), memory_.numbers, &sent, sizeof sent);
     context.state.accumulate_parameters = m > 0;
     context.state.reduce_gradients = pass.last;
-    run_pass(shape, pass, context, lr.has_value());
+    run_pass(shape, pass, context, s.lr.has_value());
   }
-  device::download_async(device_.stream(), memory_.known_outcome.data(), memory_.outcome,
-                         sizeof(StepOutcome));
-  wait_for_device();
+  device::download_async(device_.stream(), host.outcome, memory_.outcome, sizeof(StepOutcome));
+  s.done.record(device_.stream());
+}
+
+StepResult Engine::finish() {
+  TFM_CHECK(under_way_ > 0, "launch() a step first");
+  Launched& s = launched_[oldest_];
+  wait_for(s.done);
+  const StepOutcome& outcome = *memory_.host[oldest_].outcome;
+  s.totals.loss = outcome.loss;
+  const Tensor losses{s.totals.loss.data(), DType::f64, {plan_.objectives()}};
+  comm::run(plan_.mesh, plan_.sum_of_objectives(), losses, losses);
+  const StepResult result{.loss = s.totals.mean(),
+                          .grad_norm = outcome.norm,
+                          .tokens = s.totals.labels[0],
+                          .loss_scale = s.loss_scale,
+                          .applied = outcome.applied != 0,
+                          .shape = s.batch->shape};
+  if (s.lr) {
+    loss_scale_.update(result.applied);
+    updates_ += result.applied;
+  }
+  --under_way_;
+  oldest_ = (oldest_ + 1) % memory_.host.size();
+  if (under_way_ > 0 && !result.applied) {
+    wait_for(launched_[oldest_].done);  // until then the device may read the numbers it was given
+    enqueue(oldest_, false);
+  }
+  return result;
 }
 
 StepResult Engine::run_step(std::int64_t step, std::optional<double> lr, const Batch& batch) {
-  const plan::ShapePlan& shape = plan_.shapes[batch.shape];
-  const comm::CollectiveCall sum = plan_.sum_of_objectives();
-  inference::Totals totals =
-      inference::count_labels(shape.training, batch.fields, shape.sequences_per_rank());
-  const Tensor labels{totals.labels.data(), DType::i64, {plan_.objectives()}},
-      losses{totals.loss.data(), DType::f64, {plan_.objectives()}};
-  comm::run(plan_.mesh, sum, labels, labels);
-  run_micro_batches(step, lr, batch, totals);
-  const StepOutcome& outcome = memory_.known_outcome[0];
-  totals.loss = outcome.loss;
-  comm::run(plan_.mesh, sum, losses, losses);
-  return {.loss = totals.mean(),
-          .grad_norm = outcome.norm,
-          .tokens = totals.labels[0],
-          .loss_scale = loss_scale_.value,
-          .applied = outcome.applied != 0};
+  TFM_CHECK(under_way_ == 0, "finish() the step before");
+  launch(step, lr, batch);
+  return finish();
 }
 
 StepResult Engine::compute_gradients(std::int64_t step, const Batch& batch) {
@@ -286,15 +343,13 @@ StepResult Engine::compute_gradients(std::int64_t step, const Batch& batch) {
 }
 
 StepResult Engine::train_step(std::int64_t step, double lr, const Batch& batch) {
-  const StepResult result = run_step(step, lr, batch);
-  loss_scale_.update(result.applied);
-  updates_ += result.applied;
-  return result;
+  return run_step(step, lr, batch);
 }
 
 inference::Totals Engine::evaluate(data::DataLoader& loader, std::int64_t batches) {
   const graph::ExecContext context{device_.stream(), &tensors_, {}};
   inference::Totals all;
+  TFM_CHECK(under_way_ == 0, "evaluations are between steps");
   gather_parameters();
   Task task("evaluating", batches);
   for (std::int64_t i = 0; i < batches; ++i) {

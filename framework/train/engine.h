@@ -4,6 +4,7 @@
 
 #include "comm/device_mesh.h"
 #include "data/loader.h"
+#include "device/event.h"
 #include "device/replay.h"
 #include "inference/totals.h"
 #include "optim/loss_scale.h"
@@ -16,7 +17,8 @@ struct StepResult {
   double grad_norm = 0;
   std::int64_t tokens = 0;  // labels of the first objective
   double loss_scale = 1;
-  bool applied = true;  // false: loss or norm was NaN or Inf, and nothing was changed
+  bool applied = true;    // false: loss or norm was NaN or Inf, and nothing was changed
+  std::size_t shape = 0;  // of the batch, in plan().shapes
 };
 
 struct StepTimes {              // seconds
@@ -61,13 +63,25 @@ class Engine {
   // Updates applied so far: steps without those whose loss or gradient was not finite.
   std::int64_t& updates() { return updates_; }
   // Of this rank's parts of batches that have the plan's shapes. They share the engine's memory of
-  // the host: a batch is valid until either loads the next one.
+  // the host, on a CPU that of one batch, on a device of two: each batch that either loads takes
+  // the place of an earlier one.
   data::DataLoader training_loader(const data::Dataset& dataset) const;
   data::DataLoader evaluation_loader(const data::Dataset& dataset, std::int64_t batches) const;
   // Gradients of step `step` (from 1), reduced over the axes; the loss of the global batch.
   // `batch`: as a training_loader() gives it.
   StepResult compute_gradients(std::int64_t step, const Batch& batch);
   StepResult train_step(std::int64_t step, double lr, const Batch& batch);
+  // These in halves: launch() gives a step to the device, finish() waits for the oldest one that
+  // was launched; no `lr`: gradients alone. Where the engine runs ahead, one more may be launched
+  // before a train_step() is finished: it assumes that this one changes the weights. Where that has
+  // no finite loss or gradient, the device leaves out the update of the second, too, and finish()
+  // launches it again. So results are those of one step after the other. `batch` stays valid until
+  // its step is finished.
+  void launch(std::int64_t step, std::optional<double> lr, const Batch& batch);
+  StepResult finish();
+  // The host takes no part in what the device does. Not so on CPUs, where a step is computed by
+  // launch(), and where ranks exchange tensors through host memory. The same on all ranks.
+  bool runs_ahead() const;
   // Of the first batches of an evaluation_loader(), summed over the data axis: negative
   // log-likelihood, labels, and how many of them are the most likely id.
   inference::Totals evaluate(data::DataLoader& loader, std::int64_t batches);
@@ -83,22 +97,32 @@ class Engine {
   void time_steps(StepTimes* times) { times_ = times; }
 
  private:
+  // A step between launch() and finish(); it uses the memory of the host of the same number.
+  struct Launched {
+    std::int64_t step = 0;
+    std::optional<double> lr;  // none: no update
+    const Batch* batch = nullptr;
+    inference::Totals totals;                                 // labels of all ranks
+    std::array<std::int64_t, kMostObjectives> packed_rows{};  // StepState::packed_rows
+    double loss_scale = 1;
+    device::Event done;
+  };
+
   std::vector<Tensor> leaves(const nn::Recording& recording) const;  // memory of each, by value
   void bind(plan::ShapePlan& shape);
   data::DataLoader loader(
       const data::Dataset& dataset, std::int64_t batches,
       const std::function<data::DataLoader::RankShape(const plan::ShapePlan&)>& part) const;
   void upload(const Batch& batch, const plan::ShapePlan& shape, std::int64_t first);
-  // Runs the step up to its result; updates the parameters if a learning rate is given.
   StepResult run_step(std::int64_t step, std::optional<double> lr, const Batch& batch);
+  // Gives a step to the device; `ahead`: of the outcome of the step before.
+  void enqueue(std::size_t launched, bool ahead);
   // Of all micro-batches of a step, on all ranks: StepState::packed_rows.
   std::array<std::int64_t, kMostObjectives> packed_rows(const Batch& batch,
                                                         const plan::ShapePlan& shape) const;
-  void run_micro_batches(std::int64_t step, std::optional<double> lr, const Batch& batch,
-                         const inference::Totals& labels);
   void run_pass(const plan::ShapePlan& shape, const plan::Pass& pass,
                 const graph::ExecContext& context, bool update);
-  void wait_for_device();
+  void wait_for(const device::Event& event);
   // Of a micro-batch that reduces the gradients, or does not.
   bool recordable(const plan::ShapePlan& shape, graph::MicroBatch run) const;
 
@@ -110,6 +134,8 @@ class Engine {
   plan::RunMemory memory_;
   optim::LossScale loss_scale_;
   std::int64_t updates_ = 0;
+  std::array<Launched, 2> launched_;  // by turns
+  std::size_t oldest_ = 0, under_way_ = 0;
   std::map<std::tuple<const plan::ShapePlan*, bool, bool, bool,
                       std::array<std::int64_t, kMostObjectives>>,
            device::Replay>

@@ -398,12 +398,16 @@ TEST(DataLoader, RanksShareOutABatchAndPadIt) {
 TEST(DataLoader, UsesTheMemoryItIsGiven) {
   const data::Source s = source_of({{41, 1}}, 4);
   const data::NextToken dataset(s, data::Sampler(s.samples(), false, 0), 5, true);
-  Ids ids(20), labels(20);
-  const BatchFields memory{{Field::ids, ids}, {Field::labels, labels}};
+  Ids ids(20), labels(20), more_ids(20), more_labels(20);
+  const std::vector<BatchFields> memory{{{Field::ids, ids}, {Field::labels, labels}},
+                                        {{Field::ids, more_ids}, {Field::labels, more_labels}}};
   data::DataLoader loader(dataset, {part(5, 4)}, {}, memory);
-  for (std::int64_t index : {0, 1}) {
-    EXPECT_EQ(loader.load(index).fields.at(Field::ids).data(), ids.data());
+  for (std::int64_t index : {0, 2}) {  // by turns: two batches are valid
+    const Batch &one = loader.load(index), &other = loader.load(index + 1);
+    EXPECT_EQ(one.fields.at(Field::ids).data(), ids.data());
+    EXPECT_EQ(other.fields.at(Field::ids).data(), more_ids.data());
     EXPECT_EQ(std::pair(ids, labels), read(dataset, index, 0, 5, 20));
+    EXPECT_EQ(std::pair(more_ids, more_labels), read(dataset, index + 1, 0, 5, 20));
   }
   EXPECT_THROW(data::DataLoader(dataset, {part(6, 4)}, {}, memory), Error);
 }

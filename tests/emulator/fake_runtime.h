@@ -23,7 +23,7 @@ struct Runtime {
   long event_waits = 0,
        ignored_wait = -1;  // of streams for events, so far; the one that does nothing
   std::string bus_id = "0000:00:00.0";
-  long synchronized = 0;          // times that the host waited for a stream
+  long synchronized = 0;          // times that the host waited for a stream or an event
   std::function<void()> on_wait;  // called when it begins to
   float clock = 0;                // milliseconds
   std::vector<float> cost = {3, 1,

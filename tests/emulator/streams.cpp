@@ -221,6 +221,8 @@ cudaError_t cudaEventQuery(cudaEvent_t e) {
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {
   tfm::emulator::refuse_in_capture("cudaEventSynchronize");
+  ++runtime.synchronized;
+  if (runtime.on_wait) runtime.on_wait();
   if (e->mark) tfm::emulator::wait_until([mark = e->mark] { return pass(*mark); });
   return cudaSuccess;
 }

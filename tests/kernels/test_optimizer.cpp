@@ -281,5 +281,16 @@ TEST(Clip, FollowsTheNormAndTheScale) {
     EXPECT_EQ(clipped(bad, 1, 1).applied, 0);
 }
 
+TEST(Clip, AnAssumedUpdateIsThatOfTheStepBefore) {
+  cpu::Stream s{1};
+  for (const std::uint32_t assumes : {0, 1})
+    for (const std::int64_t before : {0, 1}) {
+      const StepNumbers numbers{.assumes_update = assumes};
+      StepOutcome outcome{.applied = before};
+      kernels::clip(s, {1, &numbers, &outcome});
+      EXPECT_EQ(outcome.applied, !assumes || before);
+    }
+}
+
 }  // namespace
 }  // namespace tfm::test

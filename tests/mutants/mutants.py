@@ -3,7 +3,8 @@
 The part of the old text between « and » is replaced, all of it where there are none; it occurs once in the file. A part that ends with a
 semicolon is a statement, any other is an expression. A fourth entry names tests in place of the room's.
 Tests are `unit:FILTER` and `ops:FILTER` (gtest's filters of test-unit and test-ops), `ranksN:FILTER` (test-distributed on N ranks) and
-`script:NAME` (tests/integration/NAME.py), `emulated:NAME` (the same with the emulator as the device).
+`script:NAME` (tests/integration/NAME.py), `emulated:NAME` (the same with the emulator as the device), `emulator-models:FILTER`
+(test-emulator-models).
 """
 ROOMS = {
     "optim": (["unit:Average*:Schedule*:Update*:LossScale*:Clip*:Precision.C*:Precision.M*:All/StepsFixture*:All/Families*"], [
@@ -181,6 +182,16 @@ ROOMS = {
         ("train/checkpoints.cpp", "«check_replicas(run.engine, \"step \" + std::to_string(run.step));»", ";", ["ranks2:Replicas*"]),
         ("train/engine_state.cpp", "parameters.spec(p.parameter).copies()", "comm::AxisSet(nn::kBatchAxes)", ["ranks2:Replicas*"]),
     ]),
+    # Steps launched ahead.
+    "ahead": (["emulator-models:*Ahead*"], [
+        ("kernels/optimizer.inl", "a.numbers->assumes_update == 0 || «o.applied != 0»", "true"),
+        ("train/engine.cpp", "if (ahead) «scale.update(true);»", ";"),
+        ("train/engine.cpp", "optimizer_.numbers(updates_ + «ahead» + 1", "0"),
+        ("train/engine.cpp", "if (under_way_ > 0 && «!result.applied»)", "false"),
+        ("train/engine.cpp", "«wait_for(launched_[oldest_].done);»", ";"),
+        ("train/engine.cpp", "enqueue(oldest_, «false»)", "true"),
+        ("data/loader.cpp", "turn_ = «(turn_ + 1) % memory_.size()»", "0"),
+    ]),
     # Faults of a run that float64 on one rank does not share: tests/acceptance/verify.py --faults wants each found in bf16 and in fp16.
     "as_run": (["script:test_as_run"], [
         ("kernels/cpu/attention_group.h", "«first_head / heads» * a.head_size", "a.kv_heads - 1 - first_head / heads"),  # head mapping
@@ -194,7 +205,7 @@ ROOMS = {
         ("train/engine.cpp", "first = «m * shape.shape.sequences»", "0"),  # a micro-batch
         ("graph/program.cpp", "runs(x, «context.state.micro_batch()»)",
          "MicroBatch{!context.state.accumulate_parameters, !context.state.accumulate_parameters}"),  # buckets are reduced with the first micro-batch
-        ("train/engine.cpp", "static_cast<double>(«labels.labels[k]»)",
+        ("train/engine.cpp", "static_cast<double>(«s.totals.labels[k]»)",
          "shape.sequences_per_rank() * plan_.mesh.layout.size(nn::kBatchAxes) * shape.shape.length"),  # padding counted as labels
         ("ops/embedding.cpp", "options.padding_idx, d.tensor.ptr<Accum<T>>(), «d.accumulate»", "sizeof(T) == 8 && d.accumulate"),  # tied
     ]),

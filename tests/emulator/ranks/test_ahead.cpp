@@ -1,0 +1,80 @@
+// Steps launched before the one before them is finished, on several ranks: the bits of one after
+// the other, also where a gradient that is not finite is seen by one rank alone.
+#include <gtest/gtest.h>
+
+#include "../../distributed/job.h"
+#include "find_device.h"
+#include "support/run_ahead.h"
+
+namespace tfm {
+namespace {
+
+using test::job;
+
+struct AheadCase {
+  comm::Layout layout;
+  std::string precision;
+  int zero;
+};
+
+std::vector<AheadCase> ahead_cases() {
+  std::vector<AheadCase> all;
+  for (const comm::Layout& layout : test::layouts()) all.push_back({layout, "fp32", 0});
+  all.push_back({test::layouts().back(), "bf16", 3});
+  all.push_back({test::layouts().back(), "fp16", 1});
+  if (job().size() > 1) {
+    const comm::Layout stages(comm::Layout::Sizes{.data = job().size() / 2, .pipeline = 2});
+    all.push_back({stages, "fp32", 1});
+  }
+  return all;
+}
+
+train::Engine poisoned_engine(const AheadCase& c, const std::string& backend) {
+  config::Config config = config::parse_config(
+      "model: {family: decoder, d_model: 16, n_layers: 2, n_heads: 4, d_ff: 16, vocab_size: 37, "
+      "max_seq_len: 8, tie_embeddings: false, dropout: 0.2}\ndevice: cuda\n"
+      "data: {train: {type: tokens, path: none.bin}}\n",
+      "test",
+      {"train.seq_len=8", "train.global_batch_size=4", "train.micro_batch_size=1",
+       "precision=" + c.precision, "optimizer.ema=0.9",
+       "parallel.tensor=" + std::to_string(c.layout[comm::Axis::tensor]),
+       "parallel.pipeline=" + std::to_string(c.layout[comm::Axis::pipeline]),
+       "parallel.zero=" + std::to_string(c.zero), "parallel.bucket_bytes=4Ki",
+       "parallel.backend=" + backend});
+  config::resolve_for_ranks(config, job().size());
+  train::Engine e(plan::make_step_plan(config, comm::make_mesh(job(), c.layout)),
+                  device::Device::gpu(0, 1));
+  test::initialize_poisoned(e);
+  if (e.loss_scale().dynamic) e.loss_scale() = {1024, optim::LossScale::kInterval - 1, true};
+  return e;
+}
+
+TEST(AheadOnRanks, StepsHaveTheBitsOfOneAfterTheOther) {
+  test::find_device();
+  const test::PoisonedData data(4, {2, 4});
+  for (const AheadCase& c : ahead_cases()) {
+    SCOPED_TRACE(c.layout.str() + " " + c.precision + " ZeRO " + std::to_string(c.zero));
+    train::Engine one_by_one = poisoned_engine(c, "nccl"), ahead = poisoned_engine(c, "nccl");
+    EXPECT_TRUE(ahead.runs_ahead());
+    const test::TrainedSteps want = test::train_steps(one_by_one, data, 5, false);
+    int under_way = 0;
+    const test::TrainedSteps got = test::train_steps(ahead, data, 5, true, [&] {
+      under_way += emulator::waiting(std::get<cuda::Stream*>(ahead.device().stream())->get()) > 0;
+    });
+    EXPECT_EQ(under_way, 4);
+    EXPECT_EQ(want.applied, (std::vector<bool>{1, 0, 1, 0, 1}));
+    EXPECT_EQ(got.loss_scales, want.loss_scales);
+    EXPECT_TRUE(got.bits == want.bits);
+  }
+}
+
+TEST(AheadOnRanks, NotWhereTensorsPassThroughTheHost) {
+  test::find_device();
+  for (const AheadCase& c : ahead_cases()) {
+    train::Engine e = poisoned_engine(c, "mpi");
+    EXPECT_EQ(e.runs_ahead(), job().size() == 1) << c.layout.str();
+  }
+}
+
+}  // namespace
+}  // namespace tfm
