@@ -20,9 +20,16 @@ class Checkpoints final : public Observer {
     checkpoint::clean(dir);
   }
 
+  bool needs_engine(const TrainingRun& run) const override {
+    const config::CheckpointConfig& c = run.config.checkpoint;
+    return !c.dir.empty() && (run.due(c.every) || run.last());
+  }
+
   void after_step(TrainingRun& run) override {
     const config::CheckpointConfig& c = run.config.checkpoint;
-    if (c.dir.empty() || !(run.due(c.every) || run.last() || run.save)) return;
+    if (!needs_engine(run) && (c.dir.empty() || !run.save)) return;
+    TFM_CHECK(!run.ahead,
+              "needs_engine() says before a step that its checkpoint will be asked for");
     run.expect_files();
     const auto start = Clock::now();
     check_replicas(run.engine, "step " + std::to_string(run.step));

@@ -62,9 +62,9 @@ class Engine {
   optim::LossScale& loss_scale() { return loss_scale_; }
   // Updates applied so far: steps without those whose loss or gradient was not finite.
   std::int64_t& updates() { return updates_; }
-  // Of this rank's parts of batches that have the plan's shapes. They share the engine's memory of
-  // the host, on a CPU that of one batch, on a device of two: each batch that either loads takes
-  // the place of an earlier one.
+  // Of this rank's parts of batches that have the plan's shapes, in memory of the engine that both
+  // share: a batch is valid until the other loader's next one or this one's next, for a device the
+  // one after that.
   data::DataLoader training_loader(const data::Dataset& dataset) const;
   data::DataLoader evaluation_loader(const data::Dataset& dataset, std::int64_t batches) const;
   // Gradients of step `step` (from 1), reduced over the axes; the loss of the global batch.

@@ -17,9 +17,14 @@ class Evaluation final : public Observer {
           new data::DataLoader(run.engine.evaluation_loader(*run.data.validation, batches_)));
   }
 
+  bool needs_engine(const TrainingRun& run) const override {
+    const std::int64_t every = run.config.eval.every;
+    return run.due(every) || (run.last() && every > 0);
+  }
+
   void after_step(TrainingRun& run) override {
+    if (!needs_engine(run)) return;
     const config::EvalConfig& eval = run.config.eval;
-    if (!run.due(eval.every) && !(run.last() && eval.every > 0)) return;
     const auto start = std::chrono::steady_clock::now();
     run.expect_files();
     run.engine.swap_average();

@@ -10,6 +10,9 @@ constexpr int kAllowed = 3;  // in a row
 
 class NonfiniteSteps final : public Observer {
  public:
+  // The step that may end the run ends it with nothing under way.
+  bool needs_engine(const TrainingRun&) const override { return skipped_ >= kAllowed; }
+
   void after_step(TrainingRun& run) override {
     const StepResult& r = run.result;
     skipped_ = r.applied ? 0 : skipped_ + 1;

@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "telemetry/live_line.h"
@@ -19,6 +20,10 @@ TrainingRun::TrainingRun(const config::Config& config, const comm::Mesh& mesh,
 std::int64_t TrainingRun::batch_size() const {
   return config.train.global_batch_tokens > 0 ? config.train.global_batch_tokens
                                               : config.train.global_batch_size;
+}
+
+bool TrainingRun::needs_engine() const {
+  return std::ranges::any_of(observers, [&](const auto& o) { return o->needs_engine(*this); });
 }
 
 double TrainingRun::file_timeout() const {

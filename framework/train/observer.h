@@ -41,11 +41,13 @@ struct TrainingRun {
   comm::Watchdog watchdog;
   std::vector<std::unique_ptr<Observer>> observers;  // told of each event in this order
 
-  std::int64_t step = 0;       // the last one done; at the start the one resumed from, or 0
-  StepResult result;           // of that step
-  double lr = 0, seconds = 0;  // of that step
-  double flops = 0;            // of that step's products, on all ranks
-  StepPhases phases;           // of that step on this rank; on a GPU data and what follows it
+  std::int64_t step = 0;  // the last one done; at the start the one resumed from, or 0
+  bool ahead = false;     // the step after that is launched: the engine's weights may be of either
+  StepResult result;      // of that step
+  double lr = 0;          // of that step
+  double seconds = 0;     // of that step; with the next one launched ahead, from end to end
+  double flops = 0;       // of that step's products, on all ranks
+  StepPhases phases;      // of these seconds on this rank; on a GPU data and the rest
   std::optional<RankTimes> rank_times;  // with metrics.listen, as of the last step to be logged
   Machine machine;
   std::int64_t planned_bytes = 0;        // the most of all ranks
@@ -79,6 +81,8 @@ struct TrainingRun {
   double file_timeout() const;
   void expect_files() { watchdog.set_timeout(file_timeout()); }
 
+  bool needs_engine() const;  // an observer does, after this step
+
   // Tells every observer: run.tell(&Observer::after_step).
   template <class... Event, class... Args>
   void tell(void (Observer::*event)(TrainingRun&, Event...), Args&&... args) {
@@ -103,6 +107,9 @@ class Observer {
  public:
   virtual ~Observer() = default;
   virtual void on_start(TrainingRun&) {}  // weights are there, no step is done
+  // Whether after_step() of the step that is being computed looks at more than its result, at what
+  // the engine holds behind it, and so before the next one is launched. The same on all ranks.
+  virtual bool needs_engine(const TrainingRun&) const { return false; }
   virtual void after_step(TrainingRun&) {}
   virtual void after_evaluation(TrainingRun&, const EvaluationResult&) {
   }  // before after_step() is over

@@ -4,6 +4,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <ctime>
 
@@ -32,12 +33,18 @@ class ObeyRequests final : public Observer {
  public:
   explicit ObeyRequests(StopRequests& requests) : requests_(requests) {}
 
+  bool needs_engine(const TrainingRun&) const override { return asked_ != Request::none; }
+
+  // What is asked for while the next step is launched already is obeyed after that one.
   void after_step(TrainingRun& run) override {
-    auto request = static_cast<std::int32_t>(
-        requests_.poll(run.lead() ? run.config.checkpoint.dir : std::string()));
-    run.mesh.world().all_reduce({&request, DType::i32, {1}}, comm::Collective::all_reduce_max);
-    run.stop_requested = static_cast<Request>(request) == Request::stop && !run.last();
-    run.save |= static_cast<Request>(request) != Request::none;
+    const Request now = requests_.poll(run.lead() ? run.config.checkpoint.dir : std::string());
+    auto most = static_cast<std::int32_t>(std::max(asked_, now));
+    run.mesh.world().all_reduce({&most, DType::i32, {1}}, comm::Collective::all_reduce_max);
+    asked_ = static_cast<Request>(most);
+    if (run.ahead) return;
+    run.stop_requested = asked_ == Request::stop && !run.last();
+    run.save |= asked_ != Request::none;
+    asked_ = Request::none;
   }
 
   void at_end(TrainingRun& run) override {
@@ -48,6 +55,7 @@ class ObeyRequests final : public Observer {
 
  private:
   StopRequests& requests_;
+  Request asked_ = Request::none;  // of all ranks, and not yet obeyed
 };
 
 }  // namespace

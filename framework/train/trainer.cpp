@@ -88,24 +88,37 @@ TrainOutcome train(const config::Config& config, const comm::Mesh& mesh,
       run.engine.plan().on_host() &&
       (!metrics.jsonl.empty() || !metrics.tensorboard.empty() || !metrics.listen.empty());
   StepTimes times;
+  double data = 0;  // seconds for which batches were waited since the last step was done
+  const auto launch = [&](std::int64_t step) {
+    const auto start = Clock::now();
+    const Batch& batch = loader.load(step - 1);
+    data += seconds_since(start);
+    run.engine.launch(step, schedule.at(step), batch);
+  };
+  const bool runs_ahead = run.engine.runs_ahead();
+  auto start = Clock::now();
   if (!metrics.listen.empty()) run.rank_times.emplace(mesh);
   if (timed) run.engine.time_steps(&times);
   while (!run.over()) {
-    const auto start = Clock::now();
+    if (!run.ahead) start = Clock::now();
     ++run.step;
     run.save = false;
     run.watchdog.heartbeat(run.step);
     run.watchdog.set_timeout(step_timeout(run, longest_step));
     run.lr = schedule.at(run.step);
     times.clear();
-    const Batch& batch = loader.load(run.step - 1);
-    const double data = seconds_since(start);
-    run.result = run.engine.train_step(run.step, run.lr, batch);
+    if (!run.ahead) launch(run.step);
+    // The device has the next step before the host reads the result of this one.
+    run.ahead = runs_ahead && !run.last() && !run.needs_engine();
+    if (run.ahead) launch(run.step + 1);
+    run.result = run.engine.finish();
     run.seconds = seconds_since(start);
-    run.flops = flops[static_cast<std::size_t>(batch.shape)];
-    const graph::Program& program = run.engine.plan().shapes[batch.shape].train_program;
+    start = Clock::now();
+    run.flops = flops[run.result.shape];
+    const graph::Program& program = run.engine.plan().shapes[run.result.shape].train_program;
     run.phases = timed ? phases_of_step(program, times, data, run.seconds)
                        : StepPhases{{"data", data}, {"step", run.seconds - data}};
+    data = 0;
     longest_step = std::max(longest_step, run.seconds);
     if (run.rank_times) run.rank_times->add(run.phases);
     if (run.rank_times && run.logged()) run.rank_times->gather();

@@ -190,6 +190,8 @@ ROOMS = {
         ("train/engine.cpp", "if (under_way_ > 0 && «!result.applied»)", "false"),
         ("train/engine.cpp", "«wait_for(launched_[oldest_].done);»", ";"),
         ("train/engine.cpp", "enqueue(oldest_, «false»)", "true"),
+        ("train/trainer.cpp", "!run.last() && «!run.needs_engine()»", "true"),
+        ("train/stop_requests.cpp", "if («run.ahead») return", "false"),
         ("data/loader.cpp", "turn_ = «(turn_ + 1) % memory_.size()»", "0"),
     ]),
     # Faults of a run that float64 on one rank does not share: tests/acceptance/verify.py --faults wants each found in bf16 and in fp16.
