@@ -1,14 +1,13 @@
 // A copy of a tensor that differs from those of other ranks by one bit is found when the next
 // checkpoint is due, and that checkpoint is not written.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 
-#include "comm/consensus.h"
 #include "core/host.h"
 #include "job.h"
+#include "shared_folder.h"
 #include "train/engine_state.h"
 #include "train/observers.h"
 #include "train/replicas.h"
@@ -18,32 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::job;
-
-// A text and the folder of a run, the same on all ranks.
-class Folder {
- public:
-  explicit Folder(const comm::Mesh& mesh)
-      : mesh_(mesh),
-        path_(comm::broadcast_string(
-            mesh.world(),
-            (fs::temp_directory_path() / ("tfm-replicas-" + std::to_string(getpid()))).string())) {
-    if (mesh.rank() == 0) {
-      fs::create_directory(path_);
-      std::ofstream text(path_ + "/text.txt");
-      for (int i = 0; i < 500; ++i) text << i << " is not " << i + 1 << "\n";
-    }
-    mesh.world().barrier();
-  }
-  ~Folder() {
-    mesh_.world().barrier();
-    if (mesh_.rank() == 0) fs::remove_all(path_);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  comm::Mesh mesh_;
-  std::string path_;
-};
 
 config::Config config_of(const comm::Layout& layout, const std::string& folder,
                          std::vector<std::string> overrides) {
@@ -86,7 +59,7 @@ TEST(Replicas, OneBitIsFoundAndNamed) {
   for (const comm::Layout& layout : test::layouts())
     for (const auto& overrides : kRuns) {
       const comm::Mesh mesh = test::mesh_of(layout);
-      const Folder folder(mesh);
+      const test::SharedFolder folder(mesh);
       train::TrainingRun run(config_of(layout, folder.path(), overrides), mesh,
                              device::Device::cpu(1));
       run.engine.initialize_parameters();
@@ -134,7 +107,7 @@ TEST(Replicas, ACheckpointOfDifferentCopiesIsNotWritten) {
   if (job().size() == 1) return;
   for (const comm::Layout& layout : test::layouts()) {
     const comm::Mesh mesh = test::mesh_of(layout);
-    const Folder folder(mesh);
+    const test::SharedFolder folder(mesh);
     train::TrainingRun run(config_of(layout, folder.path(), {"checkpoint.every=1"}), mesh,
                            device::Device::cpu(1));
     run.engine.initialize_parameters();

@@ -2,9 +2,16 @@
 // the other, also where a gradient that is not finite is seen by one rank alone.
 #include <gtest/gtest.h>
 
+#include <csignal>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
 #include "../../distributed/job.h"
+#include "../../distributed/shared_folder.h"
 #include "find_device.h"
 #include "support/run_ahead.h"
+#include "train/trainer.h"
 
 namespace tfm {
 namespace {
@@ -73,6 +80,75 @@ TEST(AheadOnRanks, NotWhereTensorsPassThroughTheHost) {
   for (const AheadCase& c : ahead_cases()) {
     train::Engine e = poisoned_engine(c, "mpi");
     EXPECT_EQ(e.runs_ahead(), job().size() == 1) << c.layout.str();
+  }
+}
+
+// A run of the trainer on all ranks, in `folder`; at its fifth wait rank `asks` gets SIGUSR1. Of
+// its metrics, on rank 0: figures of its steps, and the steps that have checkpoints.
+std::map<std::string, std::vector<nlohmann::json>> trained(
+    const comm::Mesh& mesh, const std::string& text, const std::string& folder,
+    const std::vector<std::string>& overrides, int asks = -1) {
+  std::vector<std::string> all{"data.train.path=" + text, "checkpoint.dir=" + folder,
+                               "metrics.jsonl=" + folder + ".jsonl"};
+  all.insert(all.end(), overrides.begin(), overrides.end());
+  config::Config c = config::parse_config(
+      "model: {family: decoder, vocab_size: 256, d_model: 16, n_layers: 1, n_heads: 2, d_ff: 16, "
+      "max_seq_len: 8}\ntrain: {steps: 10, seq_len: 8, global_batch_size: 4}\ndevice: cuda\n"
+      "data: {train: {type: text, path: a}, tokenizer: bytes}\nparallel: {backend: nccl, zero: 1}"
+      "\ncheckpoint: {keep: 20}\nmetrics: {log_every: 1}\n",
+      "test", all);
+  config::resolve_for_ranks(c, job().size());
+  train::StopRequests requests;
+  const pthread_t self = ::pthread_self();
+  int waits = 0;
+  emulator::runtime.on_wait = [&] {
+    if (++waits == 5 && mesh.rank() == asks) ::pthread_kill(self, SIGUSR1);
+  };
+  train::train(c, mesh, device::Device::gpu(0, 1), requests);
+  emulator::runtime.on_wait = {};
+  std::map<std::string, std::vector<nlohmann::json>> events;
+  std::ifstream in(mesh.rank() == 0 ? folder + ".jsonl" : "");
+  for (std::string line; std::getline(in, line);) {
+    const nlohmann::json j = nlohmann::json::parse(line);
+    if (j["event"] == "step")
+      events["step"].push_back({j["step"], j["loss"], j["grad_norm"], j["lr"]});
+    if (j["event"] == "checkpoint") events["checkpoint"].push_back(j["step"]);
+  }
+  return events;
+}
+
+std::string checkpoint_of(const std::string& folder, int step) {
+  std::vector<std::filesystem::path> files;
+  for (const auto& f :
+       std::filesystem::directory_iterator(folder + "/step-0000000" + std::to_string(step)))
+    if (f.path().extension() == ".safetensors") files.push_back(f.path());
+  std::ranges::sort(files);
+  std::string all;
+  for (const auto& f : files) {
+    std::ifstream in(f, std::ios::binary);
+    all += std::string(std::istreambuf_iterator<char>(in), {});
+  }
+  return all;
+}
+
+TEST(AheadOnRanks, ARequestOfOneRankIsObeyedByAll) {
+  test::find_device();
+  const comm::Mesh mesh =
+      comm::make_mesh(job(), comm::Layout(comm::Layout::Sizes{.data = job().size()}));
+  const test::SharedFolder folder(mesh);
+  const std::string text = folder.path() + "/text.txt", whole = folder.path() + "/whole";
+  auto want = trained(mesh, text, whole, {"checkpoint.every=1"});
+  for (const int asks : std::set{0, job().size() - 1}) {
+    const std::string asked = folder.path() + "/asked" + std::to_string(asks);
+    auto got = trained(mesh, text, asked, {"checkpoint.every=0"}, asks);
+    if (mesh.rank() > 0) continue;
+    EXPECT_EQ(got["step"], want["step"]);
+    ASSERT_EQ(got["checkpoint"].size(), 2u);
+    const int step = got["checkpoint"][0];
+    EXPECT_GT(step, 1);
+    EXPECT_LT(step, 10);
+    EXPECT_FALSE(checkpoint_of(asked, step).empty());
+    EXPECT_TRUE(checkpoint_of(asked, step) == checkpoint_of(whole, step)) << step;
   }
 }
 
