@@ -4,6 +4,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "device/cuda/cudnn.h"
 #include "kernels/cuda/attention_cudnn_graph.h"
 #include "support/attention_cudnn_cases.h"
 

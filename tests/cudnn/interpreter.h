@@ -6,7 +6,7 @@
 #include <functional>
 #include <map>
 
-#include "device/cuda/cudnn.h"
+#include "device/cuda/cudnn_graph.h"
 #include "support/kernel_case.h"
 
 namespace tfm::test {

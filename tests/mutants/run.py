@@ -95,8 +95,8 @@ def write_sources(source, mutants):
 def build(source, folder, jobs, mutants):
     kinds = {t.split(":")[0].rstrip("0123456789") for m in mutants for t in m.tests}
     programs = ["tfm-train", "tfm-eval", "tfm-generate", "tfm-convert", "tfm-plan", "tfm-verify"]
-    targets = {"unit": ["test-unit"], "ops": ["test-ops"], "ranks": ["test-distributed"], "script": programs, "emulated": ["emulated-verify"],
-               "emulator-models": ["test-emulator-models"]}
+    targets = {"unit": ["test-unit"], "ops": ["test-ops"], "ranks": ["test-distributed"], "script": programs,
+               "emulated": ["emulated-verify"], "emulator-models": ["test-emulator-models"]}
     if not (folder / "build.ninja").exists():
         subprocess.run(["cmake", "-S", source, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DTFM_CUDA=OFF"], check=True)
     subprocess.run(["ninja", "-C", folder, "-k", "0", "-j", str(jobs), *(t for k in sorted(kinds) for t in targets[k])], check=True)

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <numeric>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -44,6 +45,15 @@ inline std::string get(const std::string& path) {
   std::stringstream text;
   text << std::ifstream(path, std::ios::binary).rdbuf();
   return text.str();
+}
+// The tensors of a checkpoint, file by file.
+inline std::string checkpoint_bytes(const std::string& folder) {
+  std::set<std::string> files;
+  for (const auto& f : std::filesystem::directory_iterator(folder))
+    if (f.path().extension() == ".safetensors") files.insert(f.path());
+  std::string all;
+  for (const std::string& f : files) all += get(f);
+  return all;
 }
 template <class T>
 void store(std::string& bytes, std::size_t at, T value) {

@@ -1,6 +1,6 @@
 #pragma once
 // Attention as graphs of cuDNN's operations, in the forms that its fused engines recognize.
-#include "device/cuda/cudnn.h"
+#include "device/cuda/cudnn_graph.h"
 #include "kernels/attention.h"
 #include "kernels/scratch.h"
 

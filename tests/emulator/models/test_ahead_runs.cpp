@@ -88,21 +88,9 @@ class TracedRun {
   test::TemporaryFolder folder_;
 };
 
-std::string contents(const fs::path& folder) {
-  std::string all;
-  std::vector<fs::path> files;
-  for (const auto& f : fs::directory_iterator(folder))
-    if (f.path().extension() == ".safetensors") files.push_back(f.path());
-  std::ranges::sort(files);
-  for (const fs::path& f : files) {
-    std::ifstream in(f, std::ios::binary);
-    all += std::string(std::istreambuf_iterator<char>(in), {});
-  }
-  return all;
-}
-
 std::string last_checkpoint(const TracedRun& run) {
-  return contents(checkpoint::find_latest(run.dir(), [](const std::string&) {}).value());
+  return test::checkpoint_bytes(
+      checkpoint::find_latest(run.dir(), [](const std::string&) {}).value());
 }
 
 class AheadTrainer : public testing::TestWithParam<const char*> {
@@ -124,8 +112,10 @@ TEST_P(AheadTrainer, EvaluatesAndSavesWhatIsThereBehindAStep) {
   EXPECT_EQ(ahead.events("eval").size(), 3u);
   EXPECT_EQ(ahead.events("eval"), one_by_one.events("eval"));
   for (const char* step : {"/step-00000005", "/step-00000010"}) {
-    EXPECT_FALSE(contents(ahead.dir() + step).empty());
-    EXPECT_TRUE(contents(ahead.dir() + step) == contents(one_by_one.dir() + step)) << step;
+    EXPECT_FALSE(test::checkpoint_bytes(ahead.dir() + step).empty());
+    EXPECT_TRUE(test::checkpoint_bytes(ahead.dir() + step) ==
+                test::checkpoint_bytes(one_by_one.dir() + step))
+        << step;
   }
 }
 
@@ -199,7 +189,8 @@ TEST_F(AheadRun, ACheckpointOnRequestIsOfTheStepItNames) {
   const auto written = asked.events("checkpoint");
   ASSERT_EQ(written.size(), 2u);
   EXPECT_EQ(written[0]["step"], 6);
-  EXPECT_TRUE(contents(asked.dir() + "/step-00000006") == contents(whole.dir() + "/step-00000006"));
+  EXPECT_TRUE(test::checkpoint_bytes(asked.dir() + "/step-00000006") ==
+              test::checkpoint_bytes(whole.dir() + "/step-00000006"));
   EXPECT_EQ(asked.events("step"), whole.events("step"));
 }
 

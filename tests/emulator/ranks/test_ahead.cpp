@@ -10,6 +10,7 @@
 #include "../../distributed/job.h"
 #include "../../distributed/shared_folder.h"
 #include "find_device.h"
+#include "support/data_files.h"
 #include "support/run_ahead.h"
 #include "train/trainer.h"
 
@@ -117,20 +118,6 @@ std::map<std::string, std::vector<nlohmann::json>> trained(
   return events;
 }
 
-std::string checkpoint_of(const std::string& folder, int step) {
-  std::vector<std::filesystem::path> files;
-  for (const auto& f :
-       std::filesystem::directory_iterator(folder + "/step-0000000" + std::to_string(step)))
-    if (f.path().extension() == ".safetensors") files.push_back(f.path());
-  std::ranges::sort(files);
-  std::string all;
-  for (const auto& f : files) {
-    std::ifstream in(f, std::ios::binary);
-    all += std::string(std::istreambuf_iterator<char>(in), {});
-  }
-  return all;
-}
-
 TEST(AheadOnRanks, ARequestOfOneRankIsObeyedByAll) {
   test::find_device();
   const comm::Mesh mesh =
@@ -147,8 +134,9 @@ TEST(AheadOnRanks, ARequestOfOneRankIsObeyedByAll) {
     const int step = got["checkpoint"][0];
     EXPECT_GT(step, 1);
     EXPECT_LT(step, 10);
-    EXPECT_FALSE(checkpoint_of(asked, step).empty());
-    EXPECT_TRUE(checkpoint_of(asked, step) == checkpoint_of(whole, step)) << step;
+    const std::string name = "/step-0000000" + std::to_string(step);
+    EXPECT_FALSE(test::checkpoint_bytes(asked + name).empty());
+    EXPECT_TRUE(test::checkpoint_bytes(asked + name) == test::checkpoint_bytes(whole + name));
   }
 }
 
