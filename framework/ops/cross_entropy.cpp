@@ -145,10 +145,7 @@ struct LinearCrossEntropy final : graph::StagedOp {
     const bool gradients = phase == graph::Phase::backward;
     const bool combine = options.shards > 1,
                apart = combine || !kernels::holds_row(vocab_rows, size(dtype));
-    const std::int64_t n =
-        options.labelled < 1
-            ? kernels::packed_rows(rows, std::llround(options.labelled * static_cast<double>(rows)))
-            : rows;
+    const std::int64_t n = expected_rows();
     graph::Work w{.extra_elements = n * vocab_rows * (gradients ? 2 + apart + has_bias : 1),
                   .kernels = static_cast<int>(ceil_div(n, chunk())) *
                              (3 + combine + (gradients ? 2 + apart + has_bias : 0))};
@@ -158,6 +155,19 @@ struct LinearCrossEntropy final : graph::StagedOp {
     }
     w.products = products(n, chunk(), cols, vocab_rows, gradients);
     return w;
+  }
+  // Rows that are computed, for predictions and sizes.
+  std::int64_t expected_rows() const {
+    if (options.labelled >= 1) return rows;
+    return kernels::packed_rows(rows, std::llround(options.labelled * static_cast<double>(rows)));
+  }
+  // Rows of about 104 MiB of logits, at least an eighth: each chunk reads and writes the weight's
+  // gradient. Ranks exchange chunks without a label, too, so that there they are not made for few.
+  std::int64_t chosen_chunk() const {
+    const std::int64_t n = options.shards > 1 ? rows : expected_rows(),
+                       fit = (104 << 20) / (options.vocab_size * size(dtype)),
+                       most = std::max({std::int64_t{256}, fit, ceil_div(n, 8)});
+    return round_up(ceil_div(n, ceil_div(n, most)), 16);
   }
   std::int64_t chunk() const { return options.chunk_rows; }
   std::int64_t chunks() const { return ceil_div(rows, chunk()); }
@@ -336,14 +346,9 @@ graph::Value linear_cross_entropy(graph::Recorder& r, graph::Value x, graph::Val
   op->vocab_rows = r.info(weight).shape[0];
   op->has_bias = static_cast<bool>(bias);
   op->dtype = r.dtype();
-  if (options.chunk_rows == 0) {  // about 26 Mi logits, or an eighth of the rows: each chunk reads
-                                  // and writes the weight's gradient
-    const std::int64_t most =
-        std::max({std::int64_t{256}, (26 << 20) / options.vocab_size, ceil_div(op->rows, 8)});
-    options.chunk_rows = round_up(ceil_div(op->rows, ceil_div(op->rows, most)), 16);
-  }
-  options.chunk_rows = std::min(options.chunk_rows, op->rows);
   op->options = options;
+  if (options.chunk_rows == 0) op->options.chunk_rows = op->chosen_chunk();
+  op->options.chunk_rows = std::min(op->options.chunk_rows, op->rows);
   const graph::OutputSpec one{{1}, DType::f64};
   if (options.accuracy) return r.apply(std::move(op), {x, weight, labels, bias}, {one, one});
   return r.apply(std::move(op), {x, weight, labels, bias}, {one});
