@@ -20,7 +20,8 @@ void describe_config(Config& c, FieldVisitor& v) {
   v.value(flag("tf32", "compute fp32 matrix products on a GPU in TF32 (10-bit mantissa)"), c.tf32);
   v.value(option("recompute",
                  "recompute activations in the backward pass (activation checkpointing): "
-                 "none: on CPUs what norms inside blocks give to products, else nothing; "
+                 "none: on CPUs what norms, and in fp32 activation functions, give to "
+                 "products of the same block, else nothing; "
                  "selective: those that are cheap; full: all within a block; auto: as much as the "
                  "memory of the device asks for, none where it can"),
           c.recompute);

@@ -139,10 +139,10 @@ class Op {
   virtual Saved saved() const = 0;
   // Cheap to recompute compared with storing its output: dropped under `recompute: selective`.
   virtual bool cheap() const { return false; }
-  // On CPUs, where products take so much longer, computing its first output again is as fast as
-  // reading it from memory: there it is dropped under any `recompute` if only backward passes of
-  // the same scope keep it.
-  virtual bool free_on_cpus() const { return false; }
+  // On CPUs, where products take so much longer, computing its first output, of this type, again is
+  // as fast as reading it from memory: there it is dropped under any `recompute` if only backward
+  // passes of the same scope keep it.
+  virtual bool free_on_cpus(DType) const { return false; }
   // In training the forward pass is left to `backward`, which then writes outputs and gradients at
   // once. Such an op has no consumers.
   virtual bool forward_with_backward() const { return false; }

@@ -68,7 +68,9 @@ bool Planner::saved_by_consumers(int v) const {
 
 bool Planner::drops_outputs(const Node& node) const {
   if (node.scope < 0) return false;
-  if (!options_.device && node.op->free_on_cpus() && saved_by_consumers(node.out[0])) return true;
+  const int first = node.out[0];
+  if (!options_.device && node.op->free_on_cpus(values_[first].dtype) && saved_by_consumers(first))
+    return true;
   return node.scope < options_.recompute_scopes &&
          (options_.recompute == Recompute::full ||
           (options_.recompute == Recompute::selective && node.op->cheap()));

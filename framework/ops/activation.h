@@ -16,6 +16,8 @@ struct Act final : graph::Op {
   std::string_view kind() const override { return "activation"; }
   graph::Saved saved() const override { return {.inputs = {x}}; }
   bool cheap() const override { return true; }
+  // Products in 16 bits are fast enough that its exponentials count.
+  bool free_on_cpus(DType dtype) const override { return size_of(dtype) > 2; }
 
   template <class T>
   kernels::ActivationBackwardArgs<T> backward_args(graph::Exec& e) const {

@@ -16,7 +16,7 @@ struct Norm final : graph::Op {
   std::string_view kind() const override { return "norm"; }
   graph::Saved saved() const override { return {.inputs = {x, gain}, .outputs = {mean, rstd}}; }
   bool cheap() const override { return true; }
-  bool free_on_cpus() const override { return true; }
+  bool free_on_cpus(DType) const override { return true; }
   std::int64_t scratch_bytes(graph::Phase phase, DType dtype) const override {
     return phase == graph::Phase::backward
                ? kernels::norm_backward_scratch(rows, cols,

@@ -17,6 +17,15 @@ namespace {
 constexpr std::int64_t kRows = 3, kWidth = 4;
 const ops::DropoutOrigin kPlace{{.sequence_length = kRows}, 0, 0, kWidth};
 
+// Kinds of the ops that are computed again.
+std::vector<std::string> recomputed_in(const graph::Program& program) {
+  std::vector<std::string> kinds;
+  for (const graph::Instruction& s : program.steps())
+    if (s.phase == graph::Phase::recompute)
+      kinds.emplace_back(program.recording().nodes()[static_cast<std::size_t>(s.node)].op->kind());
+  return kinds;
+}
+
 // sum(seed * output) of a recording whose leaves are parameters (kRows, kWidth) or (kWidth,
 // kWidth), and its gradients.
 class Sum {
@@ -105,14 +114,7 @@ class Sum {
     }
     return names;
   }
-  std::vector<std::string> recomputed() const {
-    std::vector<std::string> kinds;
-    for (const graph::Instruction& s : program_.steps())
-      if (s.phase == graph::Phase::recompute)
-        kinds.emplace_back(
-            program_.recording().nodes()[static_cast<std::size_t>(s.node)].op->kind());
-    return kinds;
-  }
+  std::vector<std::string> recomputed() const { return recomputed_in(program_); }
   std::vector<comm::CollectiveCall> collectives() const { return program_.collectives({}); }
   int joined() const {
     return static_cast<int>(std::ranges::count_if(
@@ -277,18 +279,17 @@ TEST(JoinedSteps, ComputeTheSame) {
     joined.run();
     EXPECT_EQ(apart.gradients(), joined.gradients());
     if (recompute == graph::Recompute::none) {
-      const auto again = static_cast<std::int64_t>(apart.recomputed().size());
-      EXPECT_EQ(
-          apart.moved_bytes() - joined.moved_bytes(),
-          ((2 + 2 * 2) * kRows * kWidth + again * (2 * kRows * kWidth + kWidth + 2 * kRows)) * 8)
-          << "sums read again; gradients written and read; norms made again";
+      const std::int64_t activation = 2 * kRows * kWidth, norm = activation + kWidth + 2 * kRows;
+      EXPECT_EQ(apart.moved_bytes() - joined.moved_bytes(),
+                ((2 + 2 * 2) * kRows * kWidth + 2 * (activation + norm)) * 8)
+          << "sums read again; gradients written and read; activations and norms made again";
     }
   }
 }
 
-TEST(RecomputeScope, KeepsOnCpusNoOutputsOfNormsThatOneScopeReads) {
+TEST(RecomputeScope, KeepsOnCpusNoOutputsThatOneScopeReads) {
   using Kinds = std::vector<std::string>;
-  EXPECT_EQ(Sum(blocks).recomputed(), (Kinds{"norm", "norm"}));
+  EXPECT_EQ(Sum(blocks).recomputed(), (Kinds{"activation", "norm", "activation", "norm"}));
   EXPECT_EQ(Sum(blocks, graph::Recompute::none, true).recomputed(), Kinds{}) << "of a GPU";
   const auto behind = [](graph::Recorder& r, graph::Value x, graph::Value w, graph::Value) {
     const graph::Value gain = r.constant("gain", {kWidth}, DType::f64,
@@ -311,6 +312,30 @@ TEST(RecomputeScope, KeepsOnCpusNoOutputsOfNormsThatOneScopeReads) {
             }).recomputed(),
             Kinds{})
       << "no backward pass reads it";
+}
+
+TEST(RecomputeScope, KeepsOnCpusNoOutputsOfActivationsInFullPrecision) {
+  const auto recomputed = [](DType dtype, bool device) {
+    auto tape = std::make_shared<graph::Recorder>(dtype);
+    int leaves = 0;
+    const auto leaf = [&](const char* name, std::int64_t rows) {
+      return tape->parameter(leaves++, name, {rows, kWidth});
+    };
+    const graph::Value x = leaf("x", kRows), w = leaf("w", kWidth), u = leaf("u", kWidth);
+    graph::Value y;
+    {
+      const graph::Recorder::Checkpoint scope(*tape);
+      const graph::Value h =
+          ops::activation(*tape, ops::linear(*tape, x, w), kernels::Activation::gelu_tanh, false);
+      y = ops::dropout_add(*tape, ops::linear(*tape, h, u), x, 0, kPlace);
+    }
+    return recomputed_in(graph::plan(tape, {.outputs = {y}, .seeds = {y}, .device = device}));
+  };
+  using Kinds = std::vector<std::string>;
+  EXPECT_EQ(recomputed(DType::f32, false), Kinds{"activation"});
+  EXPECT_EQ(recomputed(DType::f64, false), Kinds{"activation"});
+  EXPECT_EQ(recomputed(DType::bf16, false), Kinds{});
+  EXPECT_EQ(recomputed(DType::f32, true), Kinds{}) << "of a GPU";
 }
 
 // What a row of the table says of ops, phase and options, and nothing else, is run at once.

@@ -26,9 +26,10 @@ const std::string kRing = "parallel.context_exchange=ring";
 TEST(Context, SharesOutActivations) {
   for (const std::string exchange : {"gather", "ring"}) {
     const auto activations = [&](int context) {
-      return static_cast<double>(plan_of_context(context, {"parallel.context_exchange=" + exchange})
-                                     .largest()
-                                     .train_program.arena_bytes());
+      return static_cast<double>(
+          plan_of_context(context, {"precision=bf16", "parallel.context_exchange=" + exchange})
+              .largest()
+              .train_program.arena_bytes());
     };
     const double whole = activations(1);
     for (const int ranks : {2, 4, 8})

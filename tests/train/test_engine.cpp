@@ -143,8 +143,9 @@ TEST(Engine, ActivationsUseTheMemoryOfGradients) {
 TEST(Engine, RecomputeSavesMemory) {
   const auto activations = [](const std::string& recompute, const std::string& layers = "auto") {
     const config::Config c =
-        config_with("preset: gpt2-124m", {"recompute=" + recompute, "recompute_layers=" + layers,
-                                          "train.micro_batch_size=4", "train.seq_len=256"});
+        config_with("preset: gpt2-124m",
+                    {"precision=bf16", "recompute=" + recompute, "recompute_layers=" + layers,
+                     "train.micro_batch_size=4", "train.seq_len=256"});
     return plan::make_step_plan(c, comm::single_mesh()).largest().train_program.arena_bytes();
   };
   EXPECT_LT(activations("selective"), activations("none"));
