@@ -91,10 +91,10 @@ def check_training():
 
 def check_tools():
     draw = random.Random(5)
-    words = ["".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=draw.randint(3, 9))) for _ in range(200000)]
-    pathlib.Path("long.txt").write_text(" ".join(draw.choices(words, k=700000)))
-    pathlib.Path("longer.txt").write_text((pathlib.Path("long.txt").read_text() + "\n") * 8)
-    for args, tasks in [(["train-tokenizer", "--input", "long.txt", "--vocab-size", 16000, "--output", "tokenizer.json"], ["merging pairs"]),
+    words = ["".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=draw.randint(3, 9))) for _ in range(600000)]
+    pathlib.Path("long.txt").write_text(" ".join(draw.choices(words, k=1500000)))
+    pathlib.Path("longer.txt").write_text((pathlib.Path("long.txt").read_text() + "\n") * 4)
+    for args, tasks in [(["train-tokenizer", "--input", "long.txt", "--vocab-size", 64000, "--output", "tokenizer.json"], ["merging pairs"]),
                         (["prepare", "--input", "longer.txt", "--tokenizer", "tokenizer.json", "--output", "long.bin"], ["reading longer.txt"])]:
         lines, live = screen(on_terminal("tfm-data", *args)[0])
         assert len(lines) == 1, lines

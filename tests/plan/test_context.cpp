@@ -24,17 +24,20 @@ const std::string kRing = "parallel.context_exchange=ring";
 // What lives for the length of a pass only, keys and values of other ranks among it, is a small
 // part.
 TEST(Context, SharesOutActivations) {
-  for (const std::string exchange : {"gather", "ring"}) {
-    const auto activations = [&](int context) {
-      return static_cast<double>(
-          plan_of_context(context, {"precision=bf16", "parallel.context_exchange=" + exchange})
-              .largest()
-              .train_program.arena_bytes());
-    };
-    const double whole = activations(1);
-    for (const int ranks : {2, 4, 8})
-      EXPECT_LT(activations(ranks), 1.15 * whole / ranks) << exchange << " " << ranks;
-  }
+  for (const std::string precision : {"fp32", "bf16"})
+    for (const std::string exchange : {"gather", "ring"}) {
+      const auto activations = [&](int context) {
+        return static_cast<double>(
+            plan_of_context(context, {"model.n_layers=12", "precision=" + precision,
+                                      "parallel.context_exchange=" + exchange})
+                .largest()
+                .train_program.arena_bytes());
+      };
+      const double whole = activations(1);
+      for (const int ranks : {2, 4, 8})
+        EXPECT_LT(activations(ranks), 1.15 * whole / ranks)
+            << precision << " " << exchange << " " << ranks;
+    }
 }
 
 // Memory of a pass of attention: gathered keys and values are those of all ranks whatever their

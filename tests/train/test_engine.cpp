@@ -141,23 +141,25 @@ TEST(Engine, ActivationsUseTheMemoryOfGradients) {
 }
 
 TEST(Engine, RecomputeSavesMemory) {
-  const auto activations = [](const std::string& recompute, const std::string& layers = "auto") {
-    const config::Config c =
-        config_with("preset: gpt2-124m",
-                    {"precision=bf16", "recompute=" + recompute, "recompute_layers=" + layers,
-                     "train.micro_batch_size=4", "train.seq_len=256"});
-    return plan::make_step_plan(c, comm::single_mesh()).largest().train_program.arena_bytes();
-  };
-  EXPECT_LT(activations("selective"), activations("none"));
-  EXPECT_LT(activations("full"), activations("selective") / 2);
-  for (const char* recompute : {"selective", "full"}) {
-    std::int64_t before = activations("none");
-    for (int layers = 1; layers <= 12; ++layers) {
-      const std::int64_t bytes = activations(recompute, std::to_string(layers));
-      EXPECT_LT(bytes, before) << recompute << " in " << layers;
-      before = bytes;
+  for (const std::string precision : {"fp32", "bf16"}) {
+    const auto activations = [&](const std::string& recompute, const std::string& layers = "auto") {
+      const config::Config c = config_with(
+          "preset: gpt2-124m, dropout: 0.1",
+          {"precision=" + precision, "recompute=" + recompute, "recompute_layers=" + layers,
+           "train.micro_batch_size=4", "train.seq_len=256"});
+      return plan::make_step_plan(c, comm::single_mesh()).largest().train_program.arena_bytes();
+    };
+    EXPECT_LT(activations("selective"), activations("none"));
+    EXPECT_LT(activations("full"), activations("selective") / 2);
+    for (const char* recompute : {"selective", "full"}) {
+      std::int64_t before = activations("none");
+      for (int layers = 1; layers <= 12; ++layers) {
+        const std::int64_t bytes = activations(recompute, std::to_string(layers));
+        EXPECT_LT(bytes, before) << precision << ", " << recompute << " in " << layers;
+        before = bytes;
+      }
+      EXPECT_EQ(before, activations(recompute));
     }
-    EXPECT_EQ(before, activations(recompute));
   }
 }
 
