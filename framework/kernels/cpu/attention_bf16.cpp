@@ -97,7 +97,7 @@ void forward(const GroupTiles& g, const AttentionTile<float>& tile, const TermPa
     if (g.a.dropout.p > 0)
       multiply(row, dropout_factors(g.a.dropout, tile.dropout_element(r), visible, g.factors),
                visible);
-    convert_row(row, g.halves + r * g.stride, filled);
+    round_row(row, filled, g.halves + r * g.stride);
   }
   g.over_keys(tile, values);
   for (std::int64_t r = 0; r < tile.rows; ++r)
@@ -143,16 +143,6 @@ std::int64_t softmax_gradient(const AttentionTile<float>& tile, std::int64_t r, 
   return visible;
 }
 
-// TermPairs of two rows: those of the first in the low halves.
-void pair(const float* low, const float* high, std::uint32_t* out, std::int64_t n) {
-  constexpr const bf16* type = nullptr;
-  for (std::int64_t i = 0; i < n; i += kLanes<float>) {
-    const Bits both = __builtin_convertvector(narrow(type, load(low + i, Full{})), Bits) |
-                      __builtin_convertvector(narrow(type, load(high + i, Full{})), Bits) << 16;
-    std::memcpy(out + i, &both, sizeof both);
-  }
-}
-
 class Backward {
  public:
   Backward(const Group<bf16>& group, const AttentionBackwardArgs<bf16>& args)
@@ -167,6 +157,7 @@ class Backward {
         dout_pairs_(words<4>(kTilePairs, g_.size)),
         weight_pairs_(words<5>(kTilePairs, g_.a.keys)),
         score_pairs_(words<6>(kTilePairs, g_.a.keys)),
+        weights_(scratch<bf16, 3>(kTileQueries * g_.stride)),
         gradients_(scratch<float, 18>(kTileQueries * g_.stride)),
         dk_(scratch<float, 19>(g_.a.keys * g_.width)),
         dv_(scratch<float, 20>(g_.a.keys * g_.width)) {
@@ -228,17 +219,11 @@ class Backward {
           store(to + i, load(to + i, m) + load(d + i, m), m);
         });
       }
-      convert_row(d, g_.halves + r * stride, filled);
+      round_row(w, filled, weights_ + r * stride);
+      round_row(d, filled, g_.halves + r * stride);
     }
-    if (tile.rows % 2) {
-      std::fill_n(g_.scores + tile.rows * stride, filled, 0.0f);
-      std::fill_n(gradients_ + tile.rows * stride, filled, 0.0f);
-    }
-    for (std::int64_t r = 0; r < tile.rows; r += 2) {
-      const float *w = g_.scores + r * stride, *d = gradients_ + r * stride;
-      pair(w, w + stride, weight_pairs_.data + r / 2 * weight_pairs_.stride, filled);
-      pair(d, d + stride, score_pairs_.data + r / 2 * score_pairs_.stride, filled);
-    }
+    pair_rows(weights_, stride, tile.rows, filled, weight_pairs_.data, weight_pairs_.stride);
+    pair_rows(g_.halves, stride, tile.rows, filled, score_pairs_.data, score_pairs_.stride);
   }
 
   // Of row r: sum(out * dout), whose terms are those of all keys.
@@ -264,6 +249,7 @@ class Backward {
   bool part_;  // of the keys
   std::int64_t kv_stride_;
   TermPairs keys_, values_, key_pairs_, query_pairs_, dout_pairs_, weight_pairs_, score_pairs_;
+  bf16* weights_;
   float *gradients_, *dk_, *dv_, *dbias_ = nullptr;
 };
 

@@ -36,19 +36,23 @@ Accum<T> max_of_row(const T* x, std::int64_t cols) {
   return max_of<T>(larger<T>(larger<T>(m0, m1), larger<T>(m2, m3)));
 }
 
-// Several passes over a row, which stays in the second-level cache.
+// Several passes over a row, which stays in the second-level cache. Its exp(x - max) go to `kept`
+// (cols), where there is one.
 template <class T>
-void statistics_of_row(const CrossEntropyArgs<T>& a, std::int64_t r) {
+void statistics_of_row(const CrossEntropyArgs<T>& a, std::int64_t r, Accum<T>* kept = nullptr) {
   const T* row = a.logits + r * a.stride;
   const Accum<T> max = a.max[r] = max_of_row(row, a.cols);
   double exps = 0, logits = 0;
   for (std::int64_t c = 0; c < a.cols; c += kPiece) {
     const T* x = row + c;
     Vec<T> e{}, s{};
-    each<T>(std::min(kPiece, a.cols - c), [&](std::int64_t i, auto m) TFM_INLINE {
-      const Vec<T> v = load(x + i, m);
-      e += only<T>(exp(v - max), m);
-      s += v;
+    with_flag(kept, [&](auto keep) {
+      each<T>(std::min(kPiece, a.cols - c), [&](std::int64_t i, auto m) TFM_INLINE {
+        const Vec<T> v = load(x + i, m), exponential = exp(v - max);
+        e += only<T>(exponential, m);
+        s += v;
+        if constexpr (keep()) store(kept + c + i, exponential, m);
+      });
     });
     exps += sum_of<T>(e);
     logits += sum_of<T>(s);
@@ -63,7 +67,7 @@ void statistics_of_row(const CrossEntropyArgs<T>& a, std::int64_t r) {
 }
 
 template <class T>
-void gradient_of_row(const CrossEntropyArgs<T>& a, std::int64_t r) {
+void gradient_of_row(const CrossEntropyArgs<T>& a, std::int64_t r, const Accum<T>* kept = nullptr) {
   using W = Accum<T>;
   T* x = a.logits + r * a.stride;
   if (a.labels[r] < 0) {
@@ -78,8 +82,16 @@ void gradient_of_row(const CrossEntropyArgs<T>& a, std::int64_t r) {
   const W hit = label < 0 ? W{0}
                           : (exp(splat(W{x[label]} - max)) * scale - uniform)[0] -
                                 factor * (W{1} - a.smoothing);
-  each<T>(a.cols, [&](std::int64_t i, auto m)
-                      TFM_INLINE { store(x + i, exp(load(x + i, m) - max) * scale - uniform, m); });
+  with_flag(kept, [&](auto is_kept) {
+    each<T>(a.cols, [&](std::int64_t i, auto m) TFM_INLINE {
+      Vec<T> e;
+      if constexpr (is_kept())
+        e = load(kept + i, m);
+      else
+        e = exp(load(x + i, m) - max);
+      store(x + i, e * scale - uniform, m);
+    });
+  });
   if (a.padded_cols > a.cols) std::fill(x + a.cols, x + a.padded_cols, T{0});
   if (label >= 0) x[label] = T(hit);
 }
@@ -94,8 +106,9 @@ void cross_entropy_statistics(cpu::Stream& stream, const CrossEntropyArgs<T>& a)
 template <class T>
 void cross_entropy_statistics_and_gradient(cpu::Stream& stream, const CrossEntropyArgs<T>& a) {
   parallel(stream, a.rows, a.rows * a.padded_cols, [&](std::int64_t r) {
-    statistics_of_row(a, r);
-    gradient_of_row(a, r);
+    auto* const exponentials = scratch<Accum<T>>(a.cols);
+    statistics_of_row(a, r, exponentials);
+    gradient_of_row(a, r, exponentials);
   });
 }
 

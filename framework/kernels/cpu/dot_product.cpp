@@ -96,6 +96,12 @@ TFM_DOT_TARGET std::int64_t interleave(const bf16* low, const bf16* high, std::i
   return i;
 }
 
+TFM_DOT_TARGET void round(const float* from, std::int64_t n, bf16* to) {
+  for (std::int64_t i = 0; i < n; i += kLanes16)
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i),
+                        (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(from + i)));
+}
+
 constexpr std::int64_t kTilePairs = 16;  // pairs of terms, rows or columns of a tile
 
 // One or two tiles of rows by one or two of columns.
@@ -190,6 +196,15 @@ void dot_product(std::int64_t m, std::int64_t n, std::int64_t pairs, DotRows a, 
   if (n > 0) vectors.template operator()<1>();
 #else
   (void)m, (void)n, (void)pairs, (void)a, (void)b, (void)c, (void)ldc, (void)accumulate;
+  internal_error("this processor has no AVX512-BF16");
+#endif
+}
+
+void round_row(const float* from, std::int64_t n, bf16* to) {
+#ifdef __x86_64__
+  round(from, n, to);
+#else
+  (void)from, (void)n, (void)to;
   internal_error("this processor has no AVX512-BF16");
 #endif
 }

@@ -23,6 +23,10 @@ struct DotColumns {
 void dot_product(std::int64_t m, std::int64_t n, std::int64_t pairs, DotRows a, DotColumns b,
                  float* c, std::int64_t ldc, bool accumulate);
 
+// Rounds n floats, whole vectors of 16. Denormal numbers become zeros, which the products take them
+// for.
+void round_row(const float* from, std::int64_t n, bf16* to);
+
 // The columns of a factor from x (rows, cols): pairs of rows, an odd last one with zeros.
 void pair_rows(const bf16* x, std::int64_t x_stride, std::int64_t rows, std::int64_t cols,
                std::uint32_t* out, std::int64_t stride);

@@ -9,19 +9,38 @@ namespace tfm::kernels {
 typedef std::uint16_t Shorts __attribute__((vector_size(kVectorBytes / 2)));
 typedef std::uint32_t Bits __attribute__((vector_size(kVectorBytes)));
 typedef std::int16_t SignedShorts __attribute__((vector_size(kVectorBytes / 2)));
-#ifdef __ARM_NEON  // GCC 12 converts what comes from memory lane by lane
+// GCC 12 converts vectors in halves on x86-64 and lane by lane on Arm.
+#if defined(TFM_AVX512)
+TFM_INLINE inline Bits extend(Shorts bits) {
+  return (Bits)_mm512_maskz_cvtepu16_epi32(0xFFFF, (__m256i)bits);
+}
+TFM_INLINE inline Ints extend(SignedShorts bits) {
+  return (Ints)_mm512_maskz_cvtepi16_epi32(0xFFFF, (__m256i)bits);
+}
+TFM_INLINE inline Shorts truncate(Bits bits) {
+  return (Shorts)_mm512_maskz_cvtepi32_epi16(0xFFFF, (__m512i)bits);
+}
+#else
+#if defined(__AVX2__)
+TFM_INLINE inline Bits extend(Shorts bits) { return (Bits)_mm256_cvtepu16_epi32((__m128i)bits); }
+TFM_INLINE inline Ints extend(SignedShorts bits) {
+  return (Ints)_mm256_cvtepi16_epi32((__m128i)bits);
+}
+#elif defined(__ARM_NEON)
 TFM_INLINE inline Bits extend(Shorts bits) { return (Bits)vmovl_u16((uint16x4_t)bits); }
 TFM_INLINE inline Ints extend(SignedShorts bits) { return (Ints)vmovl_s16((int16x4_t)bits); }
 #else
 TFM_INLINE inline Bits extend(Shorts bits) { return __builtin_convertvector(bits, Bits); }
 TFM_INLINE inline Ints extend(SignedShorts bits) { return __builtin_convertvector(bits, Ints); }
 #endif
+TFM_INLINE inline Shorts truncate(Bits bits) { return __builtin_convertvector(bits, Shorts); }
+#endif
 TFM_INLINE inline Vec<float> widen(const bf16*, Shorts bits) {
   return (Vec<float>)(extend(bits) << 16);
 }
 TFM_INLINE inline Shorts narrow(const bf16*, Vec<float> v) {
   const Bits u = (Bits)v, rounded = u + 0x7FFFu + (u >> 16 & 1u);
-  return __builtin_convertvector((v != v ? u | 0x400000u : rounded) >> 16, Shorts);
+  return truncate((v != v ? u | 0x400000u : rounded) >> 16);
 }
 #if defined(TFM_AVX512)
 TFM_INLINE inline Vec<float> widen(const f16*, Shorts bits) {

@@ -24,8 +24,8 @@ TFM_INLINE inline Vec<float> load(SplitMasterWeights w, Mask m) {
 template <class Mask>
 TFM_INLINE inline void store(SplitMasterWeights w, Vec<float> v, Mask m) {
   const Bits u = v != v ? Bits{} + 0x7FC00000u : (Bits)v;
-  store_bits(w.rounded, __builtin_convertvector((u + 0x8000u) >> 16, Shorts), m);
-  store_bits(w.remainder, __builtin_convertvector(u, Shorts), m);
+  store_bits(w.rounded, truncate((u + 0x8000u) >> 16), m);
+  store_bits(w.remainder, truncate(u), m);
 }
 
 }  // namespace tfm::kernels
