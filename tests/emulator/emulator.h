@@ -33,14 +33,16 @@ struct Options {
   Sum sum = Sum::chain;
   bool memory =
       true;  // check loads and stores: races, bounds, never written, read-only; in hooked builds
+  bool warpgroups = false;        // the device has their products
+  bool wrong_warpgroups = false;  // but they are wrong
   int exp2_noise = 0;  // perturb exp2_approximate by up to this many units in the last place
   std::uint64_t seed = 1;
   std::source_location suppressed;  // a barrier or wait that does nothing; none by default
 };
 extern Options options;
 
-// What a kernel did wrong. Kinds: divergence, race, unwritten, pending copy, poison, bounds,
-// alignment, read-only, blocks, launch.
+// What a kernel did wrong. Kinds: divergence, race, unwritten, pending copy, not shown, poison,
+// bounds, alignment, read-only, blocks, launch.
 struct Failure : std::runtime_error {
   Failure(std::string k, const std::string& text)
       : std::runtime_error(k + ": " + text), kind(std::move(k)) {}
@@ -48,7 +50,8 @@ struct Failure : std::runtime_error {
 };
 
 struct Counts {
-  long blocks, mma, ldmatrix, bank_conflicts, copies, unwaited_copies, block_barriers, hooked;
+  long blocks, mma, warpgroup_mma, ldmatrix, bank_conflicts, copies, unwaited_copies,
+      block_barriers, hooked;
 };
 extern Counts counts;
 

@@ -203,7 +203,7 @@ void prepare(Lane& lane, char* stack) {
   lane.stack = stack;
   lane.state = State::ready;
   lane.fake_stack = nullptr;
-  lane.copies.clear(), lane.groups.clear();
+  lane.copies.clear(), lane.groups.clear(), lane.hidden.clear();
   std::memcpy(stack, &kCanary, sizeof kCanary);
   // What switch_stack restores: registers, then fiber_main as return address; the stack is then
   // aligned as after a call.

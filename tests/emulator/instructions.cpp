@@ -1,5 +1,6 @@
 // Warp and block instructions: fragments as in PTX ISA, "Matrix Fragments for mma.m16n8k16" and
 // "ldmatrix".
+#include <algorithm>
 #include <cmath>
 
 #include "machine.h"
@@ -108,6 +109,69 @@ void execute_ldmatrix(Warp& warp) {
   }
 }
 
+// 16 bytes of the right factor of a product of warpgroups, where `p` is before chunks of a row
+// change places.
+const char* swizzled(const char* p) {
+  const long at = shared_offset(p);
+  return machine.shared + (at ^ (at >> 7 & 7) << 4);
+}
+
+// A warp's share of it: 16 rows of the left factor.
+void execute_warpgroup_mma(Warp& warp) {
+  ++counts.warpgroup_mma;
+  const Request& first = warp.lanes[0].request;
+  const auto type = static_cast<DType>(first.variant % 16);
+  const bool transposed = first.variant >= 16;
+  const auto refuse = [&](const char* kind, const std::string& why) {
+    fail(kind, "warpgroup_mma " + describe(first.at) + why);
+  };
+  const long start = shared_offset(first.row), rows = transposed ? 16 : first.operand,
+             row_bytes = transposed ? first.operand * 2 : 32;
+  if (!in_shared(first.row, rows * 128 - 128 + row_bytes))
+    refuse("bounds", ": the right factor begins at offset " + std::to_string(start));
+  if (start % 16 || start / 128 % 8 || start % 128 + row_bytes > 128)
+    refuse("alignment", ": the right factor begins at offset " + std::to_string(start));
+  std::vector<std::uint16_t> right(rows * row_bytes / 2);
+  for (long row = 0; row < rows; ++row)
+    for (long chunk = 0; chunk < row_bytes; chunk += 16) {
+      const char* from = swizzled(first.row + row * 128 + chunk);
+      shared_read(from, 16, warp.first_thread, true, first.at);
+      for (const Lane& lane : machine.lanes)
+        if (std::find(lane.hidden.begin(), lane.hidden.end(), from) != lane.hidden.end())
+          refuse("not shown", " reads offset " + std::to_string(shared_offset(from)) +
+                                  ", which a copy brought and no fence showed");
+      std::memcpy(&right[(row * row_bytes + chunk) / 2], from, 16);
+    }
+  if (std::find(right.begin(), right.end(), 0xFFFF) != right.end())
+    refuse("poison", ": an element of b was never written");
+  Matrices m;
+  for (int lane = 0; lane < kWarp; ++lane) {
+    const Request& q = warp.lanes[lane].request;
+    if (q.row != first.row) refuse("divergence", ": lanes bring different right factors");
+    for (int j = 0; j < 8; ++j) {
+      if (half_of(q.a, j) == 0xFFFFu) refuse("poison", ": an element of a was never written");
+      m.a[lane / 4 + j / 2 % 2 * 8][2 * (lane % 4) + j % 2 + j / 4 * 8] =
+          half_value(type, half_of(q.a, j));
+    }
+  }
+  for (int column = 0; column < first.operand; column += 8) {
+    for (int k = 0; k < 16; ++k)
+      for (int n = 0; n < 8; ++n)
+        m.b[k][n] = half_value(type, transposed ? right[k * row_bytes / 2 + column + n]
+                                                : right[(column + n) * 16 + k]);
+    for (int lane = 0; lane < kWarp; ++lane)
+      for (int j = 0; j < 4; ++j)
+        m.c[lane / 4 + j / 2 * 8][2 * (lane % 4) + j % 2] =
+            warp.lanes[lane].request.c[column / 2 + j];
+    for (int row = 0; row < 16; ++row) multiply(m, row);
+    if (options.wrong_warpgroups) ++m.c[15][7];
+    for (int lane = 0; lane < kWarp; ++lane)
+      for (int j = 0; j < 4; ++j)
+        warp.lanes[lane].request.c[column / 2 + j] =
+            m.c[lane / 4 + j / 2 * 8][2 * (lane % 4) + j % 2];
+  }
+}
+
 void execute_barrier(Warp& warp) { ++warp.epoch; }
 
 void execute_shuffle(Warp& warp) {
@@ -196,6 +260,24 @@ void ldmatrix(int matrices, bool transposed, std::uint32_t* r, const void* row, 
             .row = static_cast<const char*>(row)});
 }
 
+void warpgroup_mma(DType type, bool transposed, int columns, float* c, const std::uint32_t* a,
+                   const void* b, Place at) {
+  require_whole_warp("warpgroup_mma", at);
+  if (machine.warps.size() % 4)
+    fail("divergence", "warpgroup_mma " + describe(at) + " in a block that is not of warpgroups");
+  wait_for({.run = execute_warpgroup_mma,
+            .name = "warpgroup_mma",
+            .at = at,
+            .variant = static_cast<unsigned>(type) + (transposed ? 16 : 0),
+            .c = c,
+            .a = a,
+            .row = static_cast<const char*>(b),
+            .operand = columns});
+}
+void show_to_warpgroups(Place at) {
+  if (!suppressed(at, "show_to_warpgroups")) machine.lanes[machine.running].hidden.clear();
+}
+
 void copy_async(void* shared, const void* global, int bytes, int used, Place at) {
   ++counts.copies;
   if (!in_shared(shared, bytes))
@@ -229,6 +311,7 @@ void copy_async_wait(int pending, Place at) {
     const Copy& c = lane.copies[i];
     if (!c.moved) move(c);
     shared_write(c.to, c.bytes, machine.running, Write::async_end, c.at);
+    if (options.warpgroups) lane.hidden.push_back(c.to);
   }
   lane.copies.erase(lane.copies.begin(), lane.copies.begin() + end);
   lane.groups.erase(lane.groups.begin(), lane.groups.begin() + finished);

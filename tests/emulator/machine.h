@@ -42,6 +42,7 @@ struct Lane {
   Request request;
   std::vector<Copy> copies;
   std::vector<std::size_t> groups;  // ends of the committed groups in `copies`
+  std::vector<const char*> hidden;  // 16 bytes each that copies brought and warpgroups do not see
 };
 
 struct Warp {

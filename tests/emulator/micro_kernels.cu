@@ -1,4 +1,4 @@
-#include "kernels/cuda/block.h"
+#include "kernels/cuda/tensor_cores.h"
 #include "micro_kernels.h"
 
 namespace tfm::test {

@@ -104,6 +104,7 @@ cudaError_t cudaDriverGetVersion(int* version) {
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int) {
   std::strcpy(p->name, "Block emulator/1");
   p->totalGlobalMem = runtime.free_bytes + 1000;
+  p->major = 9;
   return cudaSuccess;
 }
 

@@ -4,6 +4,7 @@
 
 #include "attention_run.h"
 #include "kernels/cuda/attention_padding.h"
+#include "kernels/cuda/attention_warpgroup.h"
 
 namespace tfm::test {
 namespace {
@@ -58,14 +59,32 @@ std::vector<reference::Attention> combinations(std::int64_t size, const Lengths&
 
 constexpr Lengths kShort{{{70, 33}, {33, 70}, {65, 65}, {9, 97}}};
 
+// Options of a device with and, where heads of `size` elements use them, products of warpgroups.
+std::vector<Options> devices(std::int64_t size) {
+  std::vector<Options> all(1);
+  const std::int64_t width = round_up(size, 32);
+  if (emulator::emulated() && (width == 64 || width == 128)) all.push_back({.warpgroups = true});
+  return all;
+}
+
 template <class T>
 void expect_right(const reference::Attention& r, std::int64_t gap = 8) {
   SCOPED_TRACE(describe(r));
   const Data<T> d = device_data<T>(r, gap);
-  emulator::counts = {};
-  EXPECT_EQ(complaint(d, run_attention(d)), "");
-  EXPECT_EQ(emulator::counts.unwaited_copies, 0);
-  EXPECT_EQ(emulator::counts.bank_conflicts, 0);
+  for (const Options& device : devices(r.size)) {
+    emulator::counts = {};
+    std::string text, complaints;
+    EXPECT_EQ(kind_of_failure(
+                  device, [&] { complaints = complaint(d, run_attention(d)); }, &text),
+              "")
+        << text;
+    EXPECT_EQ(complaints, "");
+    EXPECT_EQ(emulator::counts.unwaited_copies, 0);
+    EXPECT_EQ(emulator::counts.bank_conflicts, 0);
+    if (gap == 8 && r.queries * r.keys > 0) {
+      EXPECT_EQ(emulator::counts.warpgroup_mma > 0, device.warpgroups);
+    }
+  }
 }
 
 TEST(PlainAttention, AgreesWithReferenceAndCpu) {
@@ -253,16 +272,19 @@ TYPED_TEST(DeviceAttention, BitsDoNotDependOnTheSchedule) {
   const auto r = with(shape(1, 2, 1, tensor ? 193 : 70, tensor ? 193 : 70, tensor ? 64 : 5, true),
                       Mask::scattered_padding, true, true);
   const Data<TypeParam> d = device_data<TypeParam>(r);
-  const AttentionResult first = run_attention(d);
-  for (Order order : {Order::ascending, Order::descending, Order::random})
-    for (emulator::Copies copies :
-         {emulator::Copies::at_wait, emulator::Copies::at_issue, emulator::Copies::either}) {
-      Options o;
-      o.warps = o.blocks = order, o.copies = copies, o.seed = 3;
-      AttentionResult got;
-      ASSERT_EQ(kind_of_failure(o, [&] { got = run_attention(d); }), "");
-      EXPECT_TRUE(same(got, first));
-    }
+  AttentionResult first = run_attention(d);
+  for (const Options& device : devices(r.size)) {
+    ASSERT_EQ(kind_of_failure(device, [&] { first = run_attention(d); }), "");
+    for (Order order : {Order::ascending, Order::descending, Order::random})
+      for (emulator::Copies copies :
+           {emulator::Copies::at_wait, emulator::Copies::at_issue, emulator::Copies::either}) {
+        Options o = device;
+        o.warps = o.blocks = order, o.copies = copies, o.seed = 3;
+        AttentionResult got;
+        ASSERT_EQ(kind_of_failure(o, [&] { got = run_attention(d); }), "");
+        EXPECT_TRUE(same(got, first));
+      }
+  }
 }
 
 TYPED_TEST(TensorAttention, ToleratesOtherOrdersOfSummation) {
@@ -280,17 +302,19 @@ TYPED_TEST(TensorAttention, ToleratesOtherOrdersOfSummation) {
 
 // Each barrier and wait is needed: without it some check of some case fails.
 template <class T>
-void leave_out_each(const std::vector<reference::Attention>& cases) {
+void leave_out_each(const std::vector<reference::Attention>& cases, const Options& device = {}) {
   emulator::synchronisations.clear();
-  for (const auto& r : cases) run_attention(device_data<T>(r));
+  for (const auto& r : cases)
+    EXPECT_EQ(kind_of_failure(device, [&] { run_attention(device_data<T>(r)); }), "");
   for (const auto& s : std::vector(emulator::synchronisations)) {
     bool found = false;
     for (const auto& r : cases) {
       const Data<T> d = device_data<T>(r);
-      const AttentionResult right = run_attention(d);
+      AttentionResult right;
+      kind_of_failure(device, [&] { right = run_attention(d); });
       for (Order order : {Order::ascending, Order::descending, Order::random}) {
         if (found) continue;
-        Options o;
+        Options o = device;
         o.suppressed = s.at, o.warps = order;
         AttentionResult got;
         found = !kind_of_failure(o, [&] { got = run_attention(d); }).empty() || !same(got, right);
@@ -307,8 +331,33 @@ TEST(AttentionBarriers, AreAllNeeded) {
   };
   leave_out_each<bf16>(
       {shape(1, 2, 1, 193, 193, 32, false), added(shape(1, 1, 1, 193, 193, 32, true))});
+  leave_out_each<bf16>(
+      {shape(1, 2, 1, 193, 193, 64, false), added(shape(1, 1, 1, 193, 193, 64, true))},
+      {.warpgroups = true});
   leave_out_each<float>(
       {shape(1, 2, 1, 20, 100, 5, false), added(shape(1, 2, 1, 20, 100, 5, true))});
+}
+
+TEST(WarpgroupProducts, AreTriedBeforeTheyAreUsed) {
+  if (!emulator::emulated()) {
+    cudaDeviceProp device;
+    cuda::check(cudaGetDeviceProperties(&device, 0));
+    EXPECT_EQ(kernels::gpu::multiplies_by_warpgroups(device_stream()), device.major == 9);
+    return;
+  }
+  const auto found = [](const Options& o) {
+    cuda::Stream stream(0);
+    bool use = false;
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(kind_of_failure(o, [&] { use = kernels::gpu::multiplies_by_warpgroups(stream); }),
+              "");
+    return std::pair(use, testing::internal::GetCapturedStderr());
+  };
+  EXPECT_EQ(found({.warpgroups = true}), std::pair(true, std::string()));
+  EXPECT_EQ(found({}), std::pair(false, std::string()));
+  const auto [use, text] = found({.warpgroups = true, .wrong_warpgroups = true});
+  EXPECT_FALSE(use);
+  EXPECT_NE(text.find("attention uses those of single warps"), std::string::npos) << text;
 }
 
 // Keys and values of a cache: fewer rows are read than there are.

@@ -119,7 +119,7 @@ __device__ void to_gradients(float (&score)[N][4], float (&gradient)[N][4], cons
   });
 }
 
-template <class T, int D, bool Added>
+template <class T, int D, bool Added, bool Warpgroup>
 __global__ void __launch_bounds__(kThreads<D>, D <= 32    ? 3
                                                : D <= 128 ? 2
                                                           : 1)
@@ -151,19 +151,19 @@ __global__ void __launch_bounds__(kThreads<D>, D <= 32    ? 3
     queries.load(shared, next, 0);
     cuda::copy_async_commit();
   }
-  const LeftFactor<T, D, false> keys(shared.k + warp_row * D, lane),
-      values(shared.v + warp_row * D, lane);
+  const LeftFactor<T, D, false> keys(shared.k, warp_row, lane), values(shared.v, warp_row, lane);
   for (int stage = 0; next.head.h < end; stage = 1 - stage) {
     const Tile<T, D> tile = next;
     next.advance();
     if (next.head.h < end) queries.load(shared, next, 1 - stage);
     cuda::copy_async_commit();
     cuda::copy_async_wait<1>();
+    if constexpr (Warpgroup) cuda::show_to_warpgroups();
     cuda::block_barrier();  // this tile is there
     const T *q = shared.q + stage * kTile, *dout = shared.dout + stage * kTile;
     float score[N / 8][4] = {}, gradient[N / 8][4] = {};
-    multiply_rows<T, D, N>(score, keys, q, lane);
-    multiply_rows<T, D, N>(gradient, values, dout, lane);
+    multiply_rows<T, D, N, Warpgroup>(score, keys, q, lane);
+    multiply_rows<T, D, N, Warpgroup>(gradient, values, dout, lane);
     const Beside beside{shared.bias + stage * kWindow, first - tile.first - (N - 1),
                         shared.segments + stage * N};
     to_scores<true, Added>(score, a.scale * kLog2E, mask, row, tile.first + 2 * at.t,
@@ -171,8 +171,8 @@ __global__ void __launch_bounds__(kThreads<D>, D <= 32    ? 3
                            beside, a.bias != nullptr);
     to_gradients<Added>(score, gradient, tile.head, shared.base + stage * N,
                         shared.delta + stage * N, row, tile.first + 2 * at.t);
-    multiply_columns<T, D, N, kColumns>(dv, score, dout + columns, lane);
-    multiply_columns<T, D, N, kColumns>(dk, gradient, q + columns, lane);
+    multiply_columns<T, D, N, kColumns, Warpgroup>(dv, score, dout + columns * N, lane);
+    multiply_columns<T, D, N, kColumns, Warpgroup>(dk, gradient, q + columns * N, lane);
     cuda::block_barrier();  // nobody needs this tile any more
   }
   const float ones[2] = {1, 1}, scales[2] = {a.scale, a.scale};
@@ -190,8 +190,10 @@ void launch(cuda::Stream& stream, const AttentionBackwardArgs<T>& g,
   const dim3 grid(static_cast<unsigned>(ceil_div(a.keys, kRows)), static_cast<unsigned>(a.kv_heads),
                   static_cast<unsigned>(a.batch));
   with_flag(has_added(a), [&]<bool Added>() {
-    cuda::launch(stream, backward_keys<T, D, Added>, grid, kThreads<D>, Shared<T, D>::bytes(Added),
-                 g, scratch);
+    with_warpgroup<D>(stream, [&]<bool Warpgroup>() {
+      cuda::launch(stream, backward_keys<T, D, Added, Warpgroup>, grid, kThreads<D>,
+                   Shared<T, D>::bytes(Added), g, scratch);
+    });
   });
 }
 

@@ -16,7 +16,7 @@ constexpr bool kHeld =
 
 template <class T, int D>
 struct Shared {
-  static constexpr int kTile = kKeys<D> * D, kWindow = kRows + kKeys<D>, kPitch = kKeys<D> + 1;
+  static constexpr int kTile = kKeys<D> * D, kWindow = kRows + kKeys<D>, kGradients = kKeys<D> + 1;
   T* q = cuda::shared_memory<T>();                                               // (kRows, D)
   T* dout = q + kRows * D;                                                       // (kRows, D)
   T* k = dout + kRows * D;                                                       // (2, kKeys, D)
@@ -24,11 +24,11 @@ struct Shared {
   float* bias = reinterpret_cast<float*>(v + 2 * kTile);                         // (2, kWindow)
   std::int32_t* segments = reinterpret_cast<std::int32_t*>(bias + 2 * kWindow);  // (2, kKeys)
   float* gradients =
-      reinterpret_cast<float*>(segments + 2 * kKeys<D>);  // (kRows, kPitch) for diagonals
-  float* carry = gradients + kRows * kPitch;              // (2, kRows)
+      reinterpret_cast<float*>(segments + 2 * kKeys<D>);  // (kRows, kGradients) for diagonals
+  float* carry = gradients + kRows * kGradients;          // (2, kRows)
   static constexpr std::size_t bytes(bool added, bool diagonals) {
     return (2 * kRows * D + 4 * kTile) * sizeof(T) + (added ? 2 * (kWindow + kKeys<D>)*4 : 0) +
-           (diagonals ? kRows * (kPitch + 2) * 4 : 0);
+           (diagonals ? kRows * (kGradients + 2) * 4 : 0);
   }
 };
 
@@ -48,11 +48,12 @@ __device__ void to_gradients(const float (&score)[N][4], float (&gradient)[N][4]
   });
 }
 
-template <class T, int D, bool Added>
+template <class T, int D, bool Added, bool Warpgroup>
 __global__ void __launch_bounds__(kThreads, 2)
     backward_queries(const __grid_constant__ AttentionBackwardArgs<T> g,
                      const __grid_constant__ BackwardScratch<T> scratch) {
-  constexpr int N = kKeys<D>, kTile = N * D, kWindow = kRows + N, kPitch = Shared<T, D>::kPitch;
+  constexpr int N = kKeys<D>, kTile = N * D, kWindow = kRows + N,
+                kGradients = Shared<T, D>::kGradients;
   const Shared<T, D> shared;
   const AttentionArgs<T>& a = g.forward;
   const Head<T> head(a, scratch.real, blockIdx.z, blockIdx.y);
@@ -92,34 +93,34 @@ __global__ void __launch_bounds__(kThreads, 2)
         .start(shared.dout);
   }
   load(0);
-  LeftFactor<T, D, kHeld<D>> queries(shared.q + warp_row * D, lane),
-      douts(shared.dout + warp_row * D, lane);
+  LeftFactor<T, D, kHeld<D>> queries(shared.q, warp_row, lane), douts(shared.dout, warp_row, lane);
   for (int j = 0; j < tiles; ++j) {
     const int stage = j % 2;
     load(j + 1);
     cuda::copy_async_wait<1>();
+    if constexpr (Warpgroup) cuda::show_to_warpgroups();
     cuda::block_barrier();  // this tile and, at first, the queries are there
     if (j == 0) queries.read(), douts.read();
     const T* k = shared.k + stage * kTile;
     float score[N / 8][4] = {}, gradient[N / 8][4] = {};
-    multiply_rows<T, D, N>(score, queries, k, lane);
-    multiply_rows<T, D, N>(gradient, douts, shared.v + stage * kTile, lane);
+    multiply_rows<T, D, N, Warpgroup>(score, queries, k, lane);
+    multiply_rows<T, D, N, Warpgroup>(gradient, douts, shared.v + stage * kTile, lane);
     const Beside beside{shared.bias + stage * kWindow, j * N - first - (kRows - 1),
                         shared.segments + stage * N};
     to_scores<false, Added>(score, a.scale * kLog2E, mask, row, j * N + 2 * at.t,
                             mask.cuts(first + warp_row, first + warp_row + 16, (j + 1) * N),
                             segment, beside, a.bias != nullptr);
     to_gradients<Added>(score, gradient, head, base, delta, row, j * N + 2 * at.t);
-    multiply_columns<T, D, N, D>(dq, gradient, k, lane);
+    multiply_columns<T, D, N, D, Warpgroup>(dq, gradient, k, lane);
     if constexpr (Added) {
       if (diagonals) {
         each_element<N / 8>([&](int n, int e) {
-          shared.gradients[(warp_row + at.g + e / 2 * 8) * kPitch + n * 8 + 2 * at.t + e % 2] =
+          shared.gradients[(warp_row + at.g + e / 2 * 8) * kGradients + n * 8 + 2 * at.t + e % 2] =
               gradient[n][e];
         });
         cuda::block_barrier();  // all rows of the gradients are there
-        add_diagonals<kRows, N>(shared.gradients, kPitch, shared.carry, diagonals, j, threadIdx.x,
-                                kThreads);
+        add_diagonals<kRows, N>(shared.gradients, kGradients, shared.carry, diagonals, j,
+                                threadIdx.x, kThreads);
       }
     }
     cuda::block_barrier();  // nobody needs this tile any more
@@ -140,8 +141,10 @@ void launch(cuda::Stream& stream, const AttentionBackwardArgs<T>& g,
   const dim3 grid(static_cast<unsigned>(ceil_div(a.queries, kRows)), static_cast<unsigned>(a.heads),
                   static_cast<unsigned>(a.batch));
   with_flag(has_added(a) || g.dbias, [&]<bool Added>() {
-    cuda::launch(stream, backward_queries<T, D, Added>, grid, kThreads,
-                 Shared<T, D>::bytes(Added, g.dbias), g, scratch);
+    with_warpgroup<D>(stream, [&]<bool Warpgroup>() {
+      cuda::launch(stream, backward_queries<T, D, Added, Warpgroup>, grid, kThreads,
+                   Shared<T, D>::bytes(Added, g.dbias), g, scratch);
+    });
   });
 }
 

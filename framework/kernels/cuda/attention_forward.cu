@@ -65,7 +65,7 @@ __device__ void drop(float (&weight)[N][4], const Head<T>& head, int row, int co
       [&](int n, int e) { weight[n][e] = kept >> (4 * n + e) & 1 ? weight[n][e] : 0.0f; });
 }
 
-template <class T, int D, bool Added>
+template <class T, int D, bool Added, bool Warpgroup>
 __global__ void __launch_bounds__(kThreads, D <= 64 ? 3 : 2)
     forward(const __grid_constant__ AttentionArgs<T> a, const std::int32_t* real) {
   constexpr int N = kKeys<D>, kTile = N * D, kWindow = kRows + N;
@@ -102,14 +102,15 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 3 : 2)
         .start(shared.q);
   load_keys(0);
   load_values(0);
-  LeftFactor<T, D, D <= 128> queries(shared.q + warp_row * D, lane);
+  LeftFactor<T, D, D <= 128> queries(shared.q, warp_row, lane);
   for (int j = 0; j < tiles; ++j) {
     load_keys(j + 1);
     cuda::copy_async_wait<2>();
+    if constexpr (Warpgroup) cuda::show_to_warpgroups();
     cuda::block_barrier();  // keys j and, at first, the queries are there
     if (j == 0) queries.read();
     float score[N / 8][4] = {};
-    multiply_rows<T, D, N>(score, queries, shared.k + j % 2 * kTile, lane);
+    multiply_rows<T, D, N, Warpgroup>(score, queries, shared.k + j % 2 * kTile, lane);
     const Beside beside{shared.bias + j % 2 * kWindow, j * N - first - (kRows - 1),
                         shared.segments + j % 2 * N};
     to_scores<false, Added>(score, scale, mask, row, j * N + 2 * at.t,
@@ -119,8 +120,9 @@ __global__ void __launch_bounds__(kThreads, D <= 64 ? 3 : 2)
     if (Added && a.dropout.p > 0) drop(score, head, row, j * N + 2 * at.t);
     load_values(j + 1);
     cuda::copy_async_wait<2>();
+    if constexpr (Warpgroup) cuda::show_to_warpgroups();
     cuda::block_barrier();  // values j are there; nobody needs keys j any more
-    multiply_columns<T, D, N, D>(out, score, shared.v + j % 2 * kTile, lane);
+    multiply_columns<T, D, N, D, Warpgroup>(out, score, shared.v + j % 2 * kTile, lane);
   }
   float factor[2];
   TFM_UNROLL for (int half = 0; half < 2; ++half) {
@@ -142,7 +144,10 @@ void launch(cuda::Stream& stream, const AttentionArgs<T>& a, const std::int32_t*
   const dim3 grid(static_cast<unsigned>(ceil_div(a.queries, kRows)), static_cast<unsigned>(a.heads),
                   static_cast<unsigned>(a.batch));
   with_flag(has_added(a), [&]<bool Added>() {
-    cuda::launch(stream, forward<T, D, Added>, grid, kThreads, Shared<T, D>::bytes(Added), a, real);
+    with_warpgroup<D>(stream, [&]<bool Warpgroup>() {
+      cuda::launch(stream, forward<T, D, Added, Warpgroup>, grid, kThreads,
+                   Shared<T, D>::bytes(Added), a, real);
+    });
   });
 }
 

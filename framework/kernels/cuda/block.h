@@ -1,8 +1,9 @@
 #pragma once
-// All that a kernel source takes from CUDA: the instructions of a block of threads, 16-bit
-// conversions, scratch memory, launches. The same sources are compiled as C++ with TFM_EMULATOR and
-// run on the CPU (tests/emulator): kernels use nothing else of CUDA, keep shared memory dynamic,
-// and call warp and block instructions with all lanes of the warp or threads of the block.
+// What a kernel source takes from CUDA: the instructions of a block of threads, 16-bit
+// conversions, scratch memory, launches; products are in tensor_cores.h. The same sources are
+// compiled as C++ with TFM_EMULATOR and run on the CPU (tests/emulator): kernels use nothing else
+// of CUDA, keep shared memory dynamic, and call warp and block instructions with all lanes of the
+// warp or threads of the block.
 #include <cstdint>
 
 #include "core/dtype.h"
@@ -36,7 +37,7 @@ __device__ V shuffle_xor(V v, int mask) {
 }
 __device__ inline unsigned ballot(bool p) { return __ballot_sync(~0u, p); }
 
-extern __shared__ __align__(128) char dynamic_shared_memory[];
+extern __shared__ __align__(1024) char dynamic_shared_memory[];
 template <class T = char>
 __device__ T* shared_memory() {
   return reinterpret_cast<T*>(dynamic_shared_memory);
@@ -52,56 +53,9 @@ __device__ void store(void* p, const V& v) {
   *static_cast<V*>(p) = v;
 }
 
-// c (16, 8) += a (16, 16) b (16, 8). With g = lane / 4 and t = lane % 4, c[i] is element (g + i/2 *
-// 8, 2 t + i%2); a[i] holds the pair (g + i%2 * 8, 2 t + i/2 * 8 and the next column); b0 and b1
-// hold rows 2 t, 2 t + 1 and 2 t + 8, 2 t + 9 of column g (PTX ISA, "Matrix Fragments for
-// mma.m16n8k16").
-template <class T>
-__device__ void mma(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
-                    std::uint32_t b1) {
-  static_assert(is_half(dtype_of<T>));
-  if constexpr (dtype_of<T> == DType::bf16)
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-        "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-  else
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-        "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
 __device__ inline std::uint32_t shared_address(const void* p) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
 }
-
-// r[i] is this lane's pair of the i-th 8x8 matrix of 16-bit elements, row lane / 4, columns 2 (lane
-// % 4) and the next (transposed: rows and columns change places). Lane 8 i + j brings the address
-// of row j of matrix i; with N < 4 the others' are not read.
-#define TFM_LDMATRIX(name, modifier)                                                          \
-  template <int N>                                                                            \
-  __device__ void name(std::uint32_t(&r)[N], const void* row) {                               \
-    static_assert(N == 1 || N == 2 || N == 4);                                                \
-    if constexpr (N == 1)                                                                     \
-      asm volatile("ldmatrix.sync.aligned.m8n8.x1" modifier ".shared.b16 {%0},[%1];"          \
-                   : "=r"(r[0])                                                               \
-                   : "r"(shared_address(row))                                                 \
-                   : "memory");                                                               \
-    else if constexpr (N == 2)                                                                \
-      asm volatile("ldmatrix.sync.aligned.m8n8.x2" modifier ".shared.b16 {%0,%1},[%2];"       \
-                   : "=r"(r[0]), "=r"(r[1])                                                   \
-                   : "r"(shared_address(row))                                                 \
-                   : "memory");                                                               \
-    else                                                                                      \
-      asm volatile("ldmatrix.sync.aligned.m8n8.x4" modifier ".shared.b16 {%0,%1,%2,%3},[%4];" \
-                   : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])                           \
-                   : "r"(shared_address(row))                                                 \
-                   : "memory");                                                               \
-  }
-TFM_LDMATRIX(ldmatrix, "")
-TFM_LDMATRIX(ldmatrix_transposed, ".trans")
-#undef TFM_LDMATRIX
 
 // Starts to copy Bytes (4, 8 or 16) to shared memory: `used` of them from `global`, which is not
 // read where used is 0, then zeros.
@@ -123,6 +77,10 @@ template <int Pending>
 __device__ void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
 }
+
+// The compiler knows nothing of what made the word.
+__device__ inline void hide(std::uint32_t& word) { asm volatile("" : "+r"(word)); }
+__device__ inline void hide(float& word) { asm volatile("" : "+f"(word)); }
 
 __device__ inline float exp2_approximate(float x) {
   float y;
@@ -172,9 +130,6 @@ __device__ std::uint32_t pack2(float low, float high) {
     asm("cvt.rn.f16x2.f32 %0,%1,%2;" : "=r"(r) : "f"(high), "f"(low));
   return r;
 }
-
-// The compiler knows nothing of what made the word.
-__device__ inline void hide(std::uint32_t& word) { asm volatile("" : "+r"(word)); }
 
 // Bytes that a block may ask for on this device.
 inline std::size_t shared_memory_limit() {

@@ -1,6 +1,6 @@
 #pragma once
-// What kernels/cuda/block.h offers, on the emulator. Each warp or block instruction knows the place
-// that called it.
+// What kernels/cuda/block.h and tensor_cores.h offer, on the emulator. Each warp or block
+// instruction knows the place that called it.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -41,6 +41,9 @@ std::uint64_t shuffle(Shuffle, std::uint64_t value, int operand, Place);
 unsigned ballot(bool, Place);
 void mma(DType, float* c, const std::uint32_t* a, const std::uint32_t* b, Place);
 void ldmatrix(int matrices, bool transposed, std::uint32_t* r, const void* row, Place);
+void warpgroup_mma(DType, bool transposed, int columns, float* c, const std::uint32_t* a,
+                   const void* b, Place);
+void show_to_warpgroups(Place);
 void copy_async(void* shared, const void* global, int bytes, int used, Place);
 void copy_async_commit();
 void copy_async_wait(int pending, Place);
@@ -122,6 +125,19 @@ void copy_async(void* shared, const void* global, int used, TFM_PLACE) {
 }
 inline void copy_async_commit() { emulator::copy_async_commit(); }
 inline void hide(std::uint32_t&) {}
+
+constexpr bool has_warpgroup_code() { return true; }
+inline bool allows_warpgroups() { return emulator::options.warpgroups; }
+inline void show_to_warpgroups(TFM_PLACE) { emulator::show_to_warpgroups(at); }
+template <int N, int K>
+void warpgroup_begin(float (&)[N][4], std::uint32_t (&)[K][4]) {}
+template <class T, bool Transposed, int N, int First, int M>
+void warpgroup_mma(float (&c)[M][4], const std::uint32_t (&a)[4], const T* b, TFM_PLACE) {
+  static_assert(N == 64 || (N == 32 && !Transposed));
+  emulator::warpgroup_mma(dtype_of<T>, Transposed, N, c[First], a, b, at);
+}
+template <int N>
+void warpgroup_end(float (&)[N][4]) {}
 template <int Pending>
 void copy_async_wait(TFM_PLACE) {
   emulator::copy_async_wait(Pending, at);

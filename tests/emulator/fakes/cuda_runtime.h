@@ -29,6 +29,7 @@ inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 struct cudaDeviceProp {
   char name[256];
   std::size_t totalGlobalMem;
+  int major;
 };
 inline constexpr int CUDART_VERSION = 13000;
 cudaError_t cudaDriverGetVersion(int* version);
