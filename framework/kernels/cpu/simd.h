@@ -160,9 +160,14 @@ inline Accum<T> max_of(Vec<T> v) {
 // -87.3; 88.3 is the largest argument.
 TFM_INLINE inline Vec<float> exp(Vec<float> x) {
   constexpr float magic = 12582912.0f;  // 1.5 * 2^23: a sum rounds to an integer in the low bits
+#ifdef TFM_AVX512
+  const __mmask16 normal = _mm512_cmp_ps_mask(x, splat(-87.3f), _CMP_NLT_UQ);
+  x = _mm512_maskz_min_ps(0xFFFF, splat(88.3f), x);  // x where it is not a number
+#else
   const auto tiny = x < splat(-87.3f);
   x = x > splat(88.3f) ? splat(88.3f) : x;
   x = tiny ? splat(-87.3f) : x;
+#endif
   const Vec<float> shifted = x * 1.44269504f + magic, n = shifted - magic;
   Vec<float> r = x - n * 0.693359375f;
   r = r + n * 2.12194440e-4f;
@@ -172,8 +177,12 @@ TFM_INLINE inline Vec<float> exp(Vec<float> x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * (r * r) + (r + 1.0f);
+#ifdef TFM_AVX512
+  return _mm512_maskz_scalef_ps(normal, p, n);
+#else
   const Ints power = (((Ints)shifted - 0x4B400000) + 127) << 23;
   return tiny ? Vec<float>{} : p * (Vec<float>)power;
+#endif
 }
 
 // f of every lane. Never inlined: GCC 12 at -O3 loses lanes of neighboring vectors when it merges
