@@ -188,19 +188,6 @@ TEST(DotProduct, MatchesStraightLoopsInBothLayouts) {
       }
 }
 
-TEST(DotProduct, RoundsAsConversionDoesButForDenormalNumbers) {
-  if (!kernels::multiplies_natively<bf16>()) GTEST_SKIP() << "this processor converts bf16";
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  std::vector<float> x{0.0f, -0.0f, kInfinity, -kInfinity, std::nanf(""), 1e-40f, -1e-40f, 3.4e38f};
-  while (x.size() < 64) x.push_back(std::exp(element(std::ssize(x))));
-  std::vector<bf16> rounded(x.size());
-  kernels::round_row(x.data(), std::ssize(x), rounded.data());
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    const float flushed = std::fpclassify(x[i]) == FP_SUBNORMAL ? std::copysign(0.0f, x[i]) : x[i];
-    EXPECT_EQ(rounded[i].bits, bf16(flushed).bits) << x[i];
-  }
-}
-
 // CTest runs this suite again with ONEDNN_MAX_CPU_ISA=AVX512_CORE, and =AVX512_CORE_BF16.
 TEST(HalfGemm, UsesWhatTheProcessorHas) {
   const char* most = std::getenv("ONEDNN_MAX_CPU_ISA");

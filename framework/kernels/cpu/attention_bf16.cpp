@@ -4,6 +4,7 @@
 #include "kernels/cpu/attention_tile.h"
 #include "kernels/cpu/dot_product.h"
 #include "kernels/cpu/simd_half.h"
+#include "kernels/cpu/softmax_bf16.h"
 
 namespace tfm::kernels {
 namespace {
@@ -62,6 +63,17 @@ struct GroupTiles {
                     const TermPairs& keys, float* to) const {
     dot_product(tile.rows, tile.width, size / 2, {x, x_stride, 2}, keys, to, stride, false);
   }
+  ProductRow row(const AttentionTile<float>& tile, std::int64_t r) const {
+    const auto [visible, added] = tile.row(r);
+    const Dropout& dropout = a.dropout;
+    return {scores + r * stride,
+            visible,
+            round_up(tile.width, kWords),
+            a.scale,
+            added,
+            dropout.p > 0 ? dropout_factors(dropout, tile.dropout_element(r), visible, factors)
+                          : nullptr};
+  }
   // (rows, size) = the tile's `halves` times keys or values.
   void over_keys(const AttentionTile<float>& tile, const TermPairs& columns) const {
     dot_product(tile.rows, size, ceil_div(tile.width, 2), {halves, stride, 2}, columns, rows, width,
@@ -83,64 +95,15 @@ void forward(const GroupTiles& g, const AttentionTile<float>& tile, const TermPa
     return;
   }
   g.against_keys(tile, g.queries(tile), g.a.q_stride, keys, g.scores);
-  const std::int64_t filled = round_up(tile.width, kWords);
   float inverse[kTileQueries];
   for (std::int64_t r = 0; r < tile.rows; ++r) {
-    float* row = g.scores + r * g.stride;
-    const auto [visible, added] = tile.row(r);
-    with_flag(tile.added(), [&](auto is_added) {
-      const Score<float, is_added()> score{g.a.scale, added};
-      const RowSum<float> s = exponentials(row, visible, filled, score);
-      tile.lse(r) = visible ? s.max + std::log(s.sum) : -std::numeric_limits<float>::infinity();
-      inverse[r] = visible ? 1 / s.sum : 0;
-    });
-    if (g.a.dropout.p > 0)
-      multiply(row, dropout_factors(g.a.dropout, tile.dropout_element(r), visible, g.factors),
-               visible);
-    round_row(row, filled, g.halves + r * g.stride);
+    const ProductRow row = g.row(tile, r);
+    const float sum = softmax_row(row, g.halves + r * g.stride, tile.lse(r));
+    inverse[r] = row.visible ? 1 / sum : 0;
   }
   g.over_keys(tile, values);
   for (std::int64_t r = 0; r < tile.rows; ++r)
     store_scaled(g.rows + r * g.width, inverse[r], out + r * g.a.out_stride, g.size);
-}
-
-// Of row r: products to weights after dropout, gradients of those to gradients of the scores; zeros
-// from the visible keys to `width`. sum(out * dout), where it is not given, is computed from the
-// weights, because the stored output is rounded to bf16.
-template <bool Added>
-std::int64_t softmax_gradient(const AttentionTile<float>& tile, std::int64_t r, float* w, float* d,
-                              std::int64_t width, float* factors, const float* out_dot_gradient) {
-  const AttentionArgs<float>& a = tile.a;
-  const auto [visible, added] = tile.row(r);
-  const Score<float, Added> score{a.scale, added};
-  const float lse = tile.lse(r);
-  const bool dropout = a.dropout.p > 0;
-  const float* factor =
-      dropout ? dropout_factors(a.dropout, tile.dropout_element(r), visible, factors) : nullptr;
-  Vec<float> sum{};
-  with_flag(dropout, [&](auto drop) {
-    each<float>(visible, [&](std::int64_t i, auto m) TFM_INLINE {
-      const Vec<float> p = only<float>(exp(score(load(w + i, m), i, m) - lse), m);
-      Vec<float> g = load(d + i, m);
-      if constexpr (drop()) {
-        g *= load(factor + i, m);
-        store(d + i, g, m);
-      }
-      sum += p * g;
-      store(w + i, p, m);
-    });
-  });
-  const float delta = out_dot_gradient ? *out_dot_gradient : sum_of<float>(sum);
-  with_flag(dropout, [&](auto drop) {
-    each<float>(visible, [&](std::int64_t i, auto m) TFM_INLINE {
-      const Vec<float> p = load(w + i, m);
-      store(d + i, p * (load(d + i, m) - delta), m);
-      if constexpr (drop()) store(w + i, p * load(factor + i, m), m);
-    });
-  });
-  std::fill(w + visible, w + width, 0.0f);
-  std::fill(d + visible, d + width, 0.0f);
-  return visible;
 }
 
 class Backward {
@@ -204,23 +167,19 @@ class Backward {
 
   // Weights and gradients of the scores, the latter also by rows.
   void softmax(const AttentionTile<float>& tile, const bf16* dout) {
-    const std::int64_t filled = round_up(tile.width, kWords), stride = g_.stride;
+    const std::int64_t stride = g_.stride, filled = round_up(tile.width, kWords);
     for (std::int64_t r = 0; r < tile.rows; ++r) {
-      float *w = g_.scores + r * stride, *d = gradients_ + r * stride;
-      std::int64_t visible = 0;
-      float delta = 0;
-      with_flag(tile.added(), [&](auto added) {
-        visible = softmax_gradient<added()>(tile, r, w, d, filled, g_.factors,
-                                            part_ ? &(delta = dot(tile, r, dout)) : nullptr);
-      });
+      const ProductRow row = g_.row(tile, r);
+      float *d = gradients_ + r * stride, delta = 0;
+      if (part_) delta = dot(tile, r, dout);
+      softmax_gradient_row(row, tile.lse(r), part_ ? &delta : nullptr, d, weights_ + r * stride,
+                           g_.halves + r * stride);
       if (dbias_) {
         float* to = dbias_ + tile.bias_offset(r);
-        each<float>(visible, [&](std::int64_t i, auto m) TFM_INLINE {
+        each<float>(row.visible, [&](std::int64_t i, auto m) TFM_INLINE {
           store(to + i, load(to + i, m) + load(d + i, m), m);
         });
       }
-      round_row(w, filled, weights_ + r * stride);
-      round_row(d, filled, g_.halves + r * stride);
     }
     pair_rows(weights_, stride, tile.rows, filled, weight_pairs_.data, weight_pairs_.stride);
     pair_rows(g_.halves, stride, tile.rows, filled, score_pairs_.data, score_pairs_.stride);

@@ -19,10 +19,6 @@ std::uint32_t word(const bf16* p) {
 }
 
 #ifdef __x86_64__
-// Compiled for these instruction sets whatever -march says; called only where the processor has
-// them.
-#define TFM_DOT_TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")))
-
 constexpr int kLanes16 = 16, kRows = 6, kVectors = 4;
 
 template <int Rows, int Vectors>
@@ -94,12 +90,6 @@ TFM_DOT_TARGET std::int64_t interleave(const bf16* low, const bf16* high, std::i
     _mm512_storeu_si512(out + i + 16, _mm512_permutex2var_epi16(a, second, b));
   }
   return i;
-}
-
-TFM_DOT_TARGET void round(const float* from, std::int64_t n, bf16* to) {
-  for (std::int64_t i = 0; i < n; i += kLanes16)
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i),
-                        (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(from + i)));
 }
 
 constexpr std::int64_t kTilePairs = 16;  // pairs of terms, rows or columns of a tile
@@ -196,15 +186,6 @@ void dot_product(std::int64_t m, std::int64_t n, std::int64_t pairs, DotRows a, 
   if (n > 0) vectors.template operator()<1>();
 #else
   (void)m, (void)n, (void)pairs, (void)a, (void)b, (void)c, (void)ldc, (void)accumulate;
-  internal_error("this processor has no AVX512-BF16");
-#endif
-}
-
-void round_row(const float* from, std::int64_t n, bf16* to) {
-#ifdef __x86_64__
-  round(from, n, to);
-#else
-  (void)from, (void)n, (void)to;
   internal_error("this processor has no AVX512-BF16");
 #endif
 }

@@ -4,9 +4,17 @@
 // that factors are taken in pairs of terms.
 #include <cstdint>
 
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
 #include "core/half.h"
 
 namespace tfm::kernels {
+
+// Compiled for these instruction sets whatever -march says; called only where the processor has
+// them.
+#define TFM_DOT_TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")))
 
 // Terms 2p and 2p + 1 of row i are the two elements at data + i * row + p * pair.
 struct DotRows {
@@ -22,10 +30,6 @@ struct DotColumns {
 // c (m, n) = a b, or added to c. Up to 15 columns after the last one are written, too.
 void dot_product(std::int64_t m, std::int64_t n, std::int64_t pairs, DotRows a, DotColumns b,
                  float* c, std::int64_t ldc, bool accumulate);
-
-// Rounds n floats, whole vectors of 16. Denormal numbers become zeros, which the products take them
-// for.
-void round_row(const float* from, std::int64_t n, bf16* to);
 
 // The columns of a factor from x (rows, cols): pairs of rows, an odd last one with zeros.
 void pair_rows(const bf16* x, std::int64_t x_stride, std::int64_t rows, std::int64_t cols,
