@@ -57,7 +57,8 @@ void each_case(F&& f) {
 }
 
 void expect_zeros(const std::vector<bf16>& got, std::int64_t from) {
-  for (std::int64_t i = from; i < std::ssize(got); ++i) EXPECT_EQ(static_cast<float>(got[i]), 0) << i;
+  for (std::int64_t i = from; i < std::ssize(got); ++i)
+    EXPECT_EQ(static_cast<float>(got[i]), 0) << i;
 }
 
 constexpr double kHalfUnit = 1.0 / 256,  // of bf16, relative

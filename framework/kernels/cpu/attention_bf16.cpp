@@ -122,15 +122,15 @@ class Backward {
         score_pairs_(words<6>(kTilePairs, g_.a.keys)),
         weights_(scratch<bf16, 3>(kTileQueries * g_.stride)),
         gradients_(scratch<float, 18>(kTileQueries * g_.stride)),
-        dk_(scratch<float, 19>(g_.a.keys * g_.width)),
-        dv_(scratch<float, 20>(g_.a.keys * g_.width)) {
+        dk_(scratch<float, 19>(g_.size * g_.stride)),
+        dv_(scratch<float, 20>(g_.size * g_.stride)) {
     const std::int64_t heads = group.heads, distances = g_.a.queries + g_.a.keys - 1;
     if (args.dbias) {
       dbias_ = args.dbias + (group.b * g_.a.heads + group.first_head) * distances;
       std::fill_n(dbias_, heads * distances, 0.0f);
     }
-    std::fill_n(dk_, g_.a.keys * g_.width, 0.0f);
-    std::fill_n(dv_, g_.a.keys * g_.width, 0.0f);
+    std::fill_n(dk_, g_.size * g_.stride, 0.0f);
+    std::fill_n(dv_, g_.size * g_.stride, 0.0f);
     pair_columns(g_.k, kv_stride_, g_.real, g_.size, keys_.data, keys_.stride);
     pair_columns(g_.v, kv_stride_, g_.real, g_.size, values_.data, values_.stride);
     pair_rows(g_.k, kv_stride_, g_.real, g_.size, key_pairs_.data, key_pairs_.stride);
@@ -142,11 +142,8 @@ class Backward {
         run(tile, dout + tile.first * g_.a.out_stride + h * g_.size,
             dq + tile.first * g_.a.q_stride + h * g_.size);
       }
-    bf16 *dk = args.dk + group.kv_at(), *dv = args.dv + group.kv_at();
-    for (std::int64_t s = 0; s < g_.a.keys; ++s) {
-      store_scaled(dk_ + s * g_.width, g_.a.scale, dk + s * kv_stride_, g_.size);
-      store_scaled(dv_ + s * g_.width, 1, dv + s * kv_stride_, g_.size);
-    }
+    store_transposed(dk_, g_.a.scale, args.dk + group.kv_at());
+    store_transposed(dv_, 1, args.dv + group.kv_at());
   }
 
  private:
@@ -158,8 +155,8 @@ class Backward {
     softmax(tile, dout);
     pair_rows(q, g_.a.q_stride, tile.rows, g_.size, query_pairs_.data, query_pairs_.stride);
     pair_rows(dout, g_.a.out_stride, tile.rows, g_.size, dout_pairs_.data, dout_pairs_.stride);
-    add_over_queries(tile, weight_pairs_, dout_pairs_, dv_);
-    add_over_queries(tile, score_pairs_, query_pairs_, dk_);
+    add_over_queries(tile, dout_pairs_, weight_pairs_, dv_);
+    add_over_queries(tile, query_pairs_, score_pairs_, dk_);
     g_.over_keys(tile, key_pairs_);
     for (std::int64_t r = 0; r < tile.rows; ++r)
       store_scaled(g_.rows + r * g_.width, g_.a.scale, dq + r * g_.a.q_stride, g_.size);
@@ -195,12 +192,20 @@ class Backward {
     return sum_of<float>(sum);
   }
 
-  // to (keys, size) += the sum over the tile's queries.
-  void add_over_queries(const AttentionTile<float>& tile, const TermPairs& weights,
-                        const TermPairs& rows, float* to) const {
-    const auto* data = reinterpret_cast<const bf16*>(weights.data);
-    dot_product(tile.width, g_.size, ceil_div(tile.rows, 2), {data, 2, 2 * weights.stride}, rows,
-                to, g_.width, true);
+  // to (size, keys) += the sum over the tile's queries.
+  void add_over_queries(const AttentionTile<float>& tile, const TermPairs& rows,
+                        const TermPairs& weights, float* to) const {
+    const auto* data = reinterpret_cast<const bf16*>(rows.data);
+    dot_product(g_.size, tile.width, ceil_div(tile.rows, 2), {data, 2, 2 * rows.stride}, weights,
+                to, g_.stride, true);
+  }
+  void store_transposed(const float* from, float factor, bf16* to) const {
+    auto* words = scratch<std::uint32_t, 8>(g_.a.keys * g_.width);
+    pair_columns(reinterpret_cast<const bf16*>(from), 2 * g_.stride, g_.size, 2 * g_.a.keys, words,
+                 g_.width);
+    const auto* rows = reinterpret_cast<const float*>(words);
+    for (std::int64_t s = 0; s < g_.a.keys; ++s)
+      store_scaled(rows + s * g_.width, factor, to + s * kv_stride_, g_.size);
   }
 
   GroupTiles g_;
@@ -209,7 +214,7 @@ class Backward {
   std::int64_t kv_stride_;
   TermPairs keys_, values_, key_pairs_, query_pairs_, dout_pairs_, weight_pairs_, score_pairs_;
   bf16* weights_;
-  float *gradients_, *dk_, *dv_, *dbias_ = nullptr;
+  float *gradients_, *dk_, *dv_, *dbias_ = nullptr;  // dk, dv: transposed, (size, keys)
 };
 
 }  // namespace
