@@ -87,14 +87,25 @@ TEST(SoftmaxRow, GradientMatchesDoubleRoundedOnce) {
         delta += c.weights[i] * c.gradients[i] * c.factor(i);
       const float known = static_cast<float>(delta);
       std::vector<bf16> weights(c.width, bf16(7.0f)), rounded = weights;
-      Case run = c;
-      kernels::softmax_gradient_row(run.row(), static_cast<float>(c.lse), given ? &known : nullptr,
-                                    run.gradients.data(), weights.data(), rounded.data());
+      std::vector<float> gradients(c.visible, -0.0f), more(c.visible, 0.5f);
+      const auto run = [&](float* bias_gradients) {
+        Case copy = c;
+        kernels::softmax_gradient_row(copy.row(), static_cast<float>(c.lse),
+                                      given ? &known : nullptr, copy.gradients.data(),
+                                      weights.data(), rounded.data(), bias_gradients);
+      };
+      run(nullptr);
+      run(gradients.data());
+      run(more.data());
       for (std::int64_t i = 0; i < c.visible; ++i) {
         const double p = c.weights[i], want = p * (c.gradients[i] * c.factor(i) - delta);
         EXPECT_NEAR(weights[i], p * c.factor(i), p * (1.25 * kHalfUnit + 5e-6) + kTiny) << i;
-        EXPECT_NEAR(run.gradients[i], want, 1e-5 * p + kTiny) << i;
-        EXPECT_NEAR(rounded[i], want, kHalfUnit * std::abs(want) + 1e-5 * p + kTiny) << i;
+        EXPECT_NEAR(gradients[i], want, 1e-5 * p + kTiny) << i;
+        EXPECT_EQ(more[i], 0.5f + gradients[i]) << i;
+        const float normal = std::fpclassify(gradients[i]) == FP_SUBNORMAL
+                                 ? std::copysign(0.0f, gradients[i])
+                                 : gradients[i];
+        EXPECT_EQ(rounded[i].bits, bf16(normal).bits) << i;
       }
       expect_zeros(weights, c.visible);
       expect_zeros(rounded, c.visible);

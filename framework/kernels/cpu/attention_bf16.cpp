@@ -166,17 +166,10 @@ class Backward {
   void softmax(const AttentionTile<float>& tile, const bf16* dout) {
     const std::int64_t stride = g_.stride, filled = round_up(tile.width, kWords);
     for (std::int64_t r = 0; r < tile.rows; ++r) {
-      const ProductRow row = g_.row(tile, r);
-      float *d = gradients_ + r * stride, delta = 0;
-      if (part_) delta = dot(tile, r, dout);
-      softmax_gradient_row(row, tile.lse(r), part_ ? &delta : nullptr, d, weights_ + r * stride,
-                           g_.halves + r * stride);
-      if (dbias_) {
-        float* to = dbias_ + tile.bias_offset(r);
-        each<float>(row.visible, [&](std::int64_t i, auto m) TFM_INLINE {
-          store(to + i, load(to + i, m) + load(d + i, m), m);
-        });
-      }
+      const float delta = part_ ? dot(tile, r, dout) : 0;
+      softmax_gradient_row(g_.row(tile, r), tile.lse(r), part_ ? &delta : nullptr,
+                           gradients_ + r * stride, weights_ + r * stride, g_.halves + r * stride,
+                           dbias_ ? dbias_ + tile.bias_offset(r) : nullptr);
     }
     pair_rows(weights_, stride, tile.rows, filled, weight_pairs_.data, weight_pairs_.stride);
     pair_rows(g_.halves, stride, tile.rows, filled, score_pairs_.data, score_pairs_.stride);

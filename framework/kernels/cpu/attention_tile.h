@@ -6,7 +6,7 @@
 #include "kernels/attention.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/philox_simd.h"
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/simd_math.h"
 #include "kernels/gemm.h"
 
 namespace tfm::kernels {

@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/simd_half.h"
+#include "kernels/cpu/simd_math.h"
 
 namespace tfm::kernels {
 namespace {

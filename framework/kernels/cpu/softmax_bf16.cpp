@@ -78,8 +78,7 @@ struct Scores {
 };
 
 void zero_after(const ProductRow& row, bf16* to) {
-  const std::int64_t end = (row.visible + kLanes16 - 1) / kLanes16 * kLanes16;
-  std::fill(to + end, to + row.width, bf16{});
+  std::fill(to + round_up(row.visible, kLanes16), to + row.width, bf16{});
 }
 
 }  // namespace
@@ -105,7 +104,8 @@ TFM_DOT_TARGET float softmax_row(const ProductRow& row, bf16* to, float& lse) {
 }
 
 TFM_DOT_TARGET void softmax_gradient_row(const ProductRow& row, float lse, const float* delta,
-                                         float* gradients, bf16* weights, bf16* score_gradients) {
+                                         float* gradients, bf16* weights, bf16* score_gradients,
+                                         float* bias_gradients) {
   const Scores scores{row};
   const float base = lse * kLog2E;
   __m512 sum = _mm512_setzero_ps();
@@ -123,8 +123,10 @@ TFM_DOT_TARGET void softmax_gradient_row(const ProductRow& row, float lse, const
   each_vector(row.visible, [&](std::int64_t i, __mmask16 lanes) TFM_DOT_TARGET {
     __m512 p = _mm512_maskz_loadu_ps(lanes, row.products + i);
     const __m512 g = p * (_mm512_maskz_loadu_ps(lanes, gradients + i) - mean);
-    _mm512_mask_storeu_ps(gradients + i, lanes, g);
     store_rounded(score_gradients + i, g);
+    if (bias_gradients)
+      _mm512_mask_storeu_ps(bias_gradients + i, lanes,
+                            _mm512_maskz_loadu_ps(lanes, bias_gradients + i) + g);
     if (row.factors) p *= _mm512_maskz_loadu_ps(lanes, row.factors + i);
     store_rounded(weights + i, p);
   });
@@ -136,7 +138,7 @@ TFM_DOT_TARGET void softmax_gradient_row(const ProductRow& row, float lse, const
 float softmax_row(const ProductRow&, bf16*, float&) {
   internal_error("this processor has no AVX512-BF16");
 }
-void softmax_gradient_row(const ProductRow&, float, const float*, float*, bf16*, bf16*) {
+void softmax_gradient_row(const ProductRow&, float, const float*, float*, bf16*, bf16*, float*) {
   internal_error("this processor has no AVX512-BF16");
 }
 #endif

@@ -20,10 +20,11 @@ struct ProductRow {
 // of exp(score).
 float softmax_row(const ProductRow&, bf16* to, float& lse);
 
-// `gradients`, of the weights exp(score - lse) * factor, to those of the scores; both also rounded.
+// Rounded weights exp(score - lse) * factor, and from their `gradients`, which are overwritten, the
+// rounded gradients of the scores, which are also added to `bias_gradients` where it is given.
 // delta: the sum of weight * gradient, equal to output * its gradient (null: computed, because an
 // output in bf16 is rounded).
 void softmax_gradient_row(const ProductRow&, float lse, const float* delta, float* gradients,
-                          bf16* weights, bf16* score_gradients);
+                          bf16* weights, bf16* score_gradients, float* bias_gradients);
 
 }  // namespace tfm::kernels

@@ -1,5 +1,5 @@
 #pragma once
-// What all attention kernels share: what a query sees, dropout, the gradient of the bias. Scores
+// What all attention kernels share: what a query sees and dropout. Scores
 // are kept in units of log2(e), so that exp2 serves. "rows" are those of a tile of scores that a
 // block owns, "columns" those it loops over.
 #include <algorithm>
@@ -21,7 +21,8 @@ struct BackwardScratch {
   Accum<T>* delta = nullptr;           // (B, H, T) sum of out * dout of a row
   Accum<T>* base =
       nullptr;  // (B, H, T) lse in units of log2(e), 0 where nothing is visible: tensor cores alone
-  Accum<T>* diagonals = nullptr;  // (B, H, tiles of queries, width) or null: see add_diagonals
+  Accum<T>* diagonals =
+      nullptr;  // (B, H, tiles of queries, width) or null: see attention_diagonals.h
   std::int64_t width = 0;
 };
 
@@ -151,35 +152,6 @@ class Dropped {
   std::uint64_t first_;
 };
 
-// The gradient of the bias sums a tile's gradients along its diagonals, s - t = constant. Rows x
-// Keys tiles of one block of queries follow one another along the keys; diagonal i of tile j is
-// place j * Keys + i of the block's row of `diagonals`. A tile completes its first Keys diagonals
-// and hands the others on through `carry` (2, Rows). Order of summation is fixed.
-template <int Rows, int Keys, class W>
-__device__ void add_diagonals(const W* tile, int pitch, W* carry, W* diagonals, int j, int thread,
-                              int threads) {
-  const W* from = carry + j % 2 * Rows;
-  W* to = carry + (j + 1) % 2 * Rows;
-  for (int i = thread; i < Rows + Keys - 1; i += threads) {
-    W sum = j > 0 && i < Rows - 1 ? from[i] : W{0};
-    for (int r = std::max(0, Rows - 1 - i); r < Rows && i - (Rows - 1) + r < Keys; ++r)
-      sum += tile[r * pitch + i - (Rows - 1) + r];
-    if (i < Keys)
-      diagonals[j * Keys + i] = sum;
-    else
-      to[i - Keys] = sum;
-  }
-}
-// After the last of `tiles` tiles and a barrier: the rest of the row.
-template <int Rows, int Keys, class W>
-__device__ void finish_diagonals(const W* carry, W* diagonals, std::int64_t width, int tiles,
-                                 int thread, int threads) {
-  for (std::int64_t i = tiles * Keys + thread; i < width; i += threads) {
-    const std::int64_t at = i - tiles * Keys;
-    diagonals[i] = tiles > 0 && at < Rows - 1 ? carry[tiles % 2 * Rows + at] : W{0};
-  }
-}
-
 // f.operator()<bool>() with the value of `flag`.
 template <class F>
 void with_flag(bool flag, F&& f) {
@@ -190,14 +162,6 @@ void with_flag(bool flag, F&& f) {
 // that sees most keys comes first.
 __device__ inline unsigned tile_of_queries(bool causal) {
   return causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
-}
-
-// The row of a tile of queries; null where no gradient of the bias is asked for.
-template <class T>
-__device__ Accum<T>* diagonals_of_block(const BackwardScratch<T>& scratch,
-                                        unsigned tile = blockIdx.x) {
-  const std::int64_t block = (std::int64_t{blockIdx.z} * gridDim.y + blockIdx.y) * gridDim.x + tile;
-  return scratch.diagonals ? scratch.diagonals + block * scratch.width : nullptr;
 }
 
 // f.operator()<D>() for the least tile width D that holds a head.

@@ -2,7 +2,7 @@
 // take turns as columns of the scores and as elements of a head.
 #include <cmath>
 
-#include "kernels/cuda/attention_parts.h"
+#include "kernels/cuda/attention_diagonals.h"
 
 namespace tfm::kernels::gpu {
 namespace {

@@ -1,6 +1,7 @@
 // The attention's bias from a table of distance buckets.
 #include "kernels/attention.h"
 #include "kernels/cuda/packs.h"
+#include "kernels/cuda/reductions.h"
 
 namespace tfm::kernels {
 namespace {

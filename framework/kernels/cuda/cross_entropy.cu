@@ -7,6 +7,7 @@
 
 #include "kernels/cross_entropy.h"
 #include "kernels/cuda/packs.h"
+#include "kernels/cuda/reductions.h"
 
 namespace tfm::kernels {
 namespace {

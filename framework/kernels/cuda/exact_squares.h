@@ -1,5 +1,6 @@
 #pragma once
 // Sums of squares as exact integers over terms of 64 elements, whatever the order of the terms.
+#include "kernels/cuda/reductions.h"
 #include "kernels/cuda/updates.h"
 #include "kernels/part_update.inl"
 

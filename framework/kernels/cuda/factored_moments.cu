@@ -1,5 +1,6 @@
 // Adafactor's second moments.
 #include "kernels/cuda/column_fold.h"
+#include "kernels/cuda/reductions.h"
 #include "kernels/cuda/updates.h"
 #include "kernels/factored_moments.h"
 #include "kernels/factored_moments.inl"

@@ -1,4 +1,5 @@
 // Muon's momentum, and the scale at which its iterations start.
+#include "kernels/cuda/reductions.h"
 #include "kernels/cuda/updates.h"
 #include "kernels/muon.h"
 #include "kernels/muon.inl"

@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/column_fold.h"
 #include "kernels/cuda/dropout_pack.h"
+#include "kernels/cuda/reductions.h"
 #include "kernels/norm.h"
 #include "kernels/scratch.h"
 

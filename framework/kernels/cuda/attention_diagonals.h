@@ -1,0 +1,44 @@
+#pragma once
+// The gradient of attention's bias, which is that of the diagonals of the scores.
+#include "kernels/cuda/attention_parts.h"
+
+namespace tfm::kernels::gpu {
+
+// The gradient of the bias sums a tile's gradients along its diagonals, s - t = constant. Rows x
+// Keys tiles of one block of queries follow one another along the keys; diagonal i of tile j is
+// place j * Keys + i of the block's row of `diagonals`. A tile completes its first Keys diagonals
+// and hands the others on through `carry` (2, Rows). Order of summation is fixed.
+template <int Rows, int Keys, class W>
+__device__ void add_diagonals(const W* tile, int pitch, W* carry, W* diagonals, int j, int thread,
+                              int threads) {
+  const W* from = carry + j % 2 * Rows;
+  W* to = carry + (j + 1) % 2 * Rows;
+  for (int i = thread; i < Rows + Keys - 1; i += threads) {
+    W sum = j > 0 && i < Rows - 1 ? from[i] : W{0};
+    for (int r = std::max(0, Rows - 1 - i); r < Rows && i - (Rows - 1) + r < Keys; ++r)
+      sum += tile[r * pitch + i - (Rows - 1) + r];
+    if (i < Keys)
+      diagonals[j * Keys + i] = sum;
+    else
+      to[i - Keys] = sum;
+  }
+}
+// After the last of `tiles` tiles and a barrier: the rest of the row.
+template <int Rows, int Keys, class W>
+__device__ void finish_diagonals(const W* carry, W* diagonals, std::int64_t width, int tiles,
+                                 int thread, int threads) {
+  for (std::int64_t i = tiles * Keys + thread; i < width; i += threads) {
+    const std::int64_t at = i - tiles * Keys;
+    diagonals[i] = tiles > 0 && at < Rows - 1 ? carry[tiles % 2 * Rows + at] : W{0};
+  }
+}
+
+// The row of a tile of queries; null where no gradient of the bias is asked for.
+template <class T>
+__device__ Accum<T>* diagonals_of_block(const BackwardScratch<T>& scratch,
+                                        unsigned tile = blockIdx.x) {
+  const std::int64_t block = (std::int64_t{blockIdx.z} * gridDim.y + blockIdx.y) * gridDim.x + tile;
+  return scratch.diagonals ? scratch.diagonals + block * scratch.width : nullptr;
+}
+
+}  // namespace tfm::kernels::gpu

@@ -1,0 +1,53 @@
+#pragma once
+// Sums and maxima over the threads of a warp or block, in an order that no run changes.
+#include "kernels/cuda/packs.h"
+
+namespace tfm::kernels {
+
+// filler(v): changes nothing where v takes part.
+struct Sum {
+  template <class V>
+  __device__ V operator()(V a, V b) const {
+    return a + b;
+  }
+  template <class V>
+  __device__ V filler(V) const {
+    return 0;
+  }
+};
+struct Maximum {
+  template <class V>
+  __device__ V operator()(V a, V b) const {
+    return a > b ? a : b;
+  }
+  template <class V>
+  __device__ V filler(V v) const {
+    return v;
+  }
+};
+
+// v[n] becomes op over the v[n] of all threads, in each of them. `shared`: N values of every warp;
+// between two uses of the same room lies a barrier.
+template <class V, class Op>
+__device__ V over_warp(V v, Op op) {
+  TFM_UNROLL
+  for (int mask = kWarp / 2; mask > 0; mask /= 2) v = op(v, cuda::shuffle_xor(v, mask));
+  return v;
+}
+template <int N, class V, class Op>
+__device__ void over_block(V (&v)[N], V* shared, Op op) {
+  const unsigned warps = blockDim.x / kWarp, lane = threadIdx.x % kWarp;
+  TFM_UNROLL
+  for (int n = 0; n < N; ++n) {
+    v[n] = over_warp(v[n], op);
+    if (lane == 0) shared[n * warps + threadIdx.x / kWarp] = v[n];
+  }
+  cuda::block_barrier();
+  TFM_UNROLL
+  for (int n = 0; n < N; ++n) {
+    const V of_warp = shared[n * warps + (lane < warps ? lane : 0)];
+    v[n] = over_warp(lane < warps ? of_warp : op.filler(of_warp), op);
+  }
+}
+
+}  // namespace tfm::kernels
