@@ -2,6 +2,8 @@
 # folder where the dynamic loader looks for that level. Each binds its own inline functions: a program has others, compiled for any
 # processor. What the library needs of core, the program has.
 file(GLOB sources CONFIGURE_DEPENDS framework/kernels/cpu/*.cpp)
+# Initial weights have the same bits with and without fused multiply-adds.
+set_source_files_properties(framework/kernels/cpu/normals.cpp PROPERTIES COMPILE_OPTIONS -ffp-contract=off)
 function(tfm_kernel_library name)
   add_library(${name} SHARED ${sources})
   target_link_libraries(${name} PRIVATE tfm_options dnnl::dnnl OpenMP::OpenMP_CXX)

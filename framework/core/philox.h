@@ -3,7 +3,6 @@
 // 1, 2, 3", SC 2011). A number is a pure function of (seed, purpose, stream, step, element index),
 // so it does not depend on the layout. What is constexpr also runs on GPUs.
 #include <array>
-#include <cmath>
 #include <cstdint>
 #include <string_view>
 
@@ -58,25 +57,6 @@ struct RandomKey {
 // (0, 1], 24 bits: exact in float and the same on every device.
 constexpr float uniform_open(std::uint32_t word) {
   return (static_cast<float>(word >> 8) + 1.0f) * 0x1p-24f;
-}
-
-// Elements [first, first + n) of a normal stream times `deviation`: Box-Muller in double, one block
-// of four words gives elements 4k to 4k + 3. Always computed on the host, so every device starts
-// from the same bits.
-template <class T>
-void normals(const RandomKey& key, std::uint64_t first, std::int64_t n, float deviation, T* out) {
-  for (std::int64_t i = 0; i < n;) {
-    const std::uint64_t at = first + static_cast<std::uint64_t>(i);
-    const Philox4 w = key.block(at >> 2);
-    float z[4];
-    for (int pair = 0; pair < 4; pair += 2) {
-      const double radius = std::sqrt(-2.0 * std::log((w[pair] + 1.0) * 0x1p-32)),
-                   angle = 6.283185307179586 * (w[pair + 1] * 0x1p-32);
-      z[pair] = static_cast<float>(radius * std::cos(angle));
-      z[pair + 1] = static_cast<float>(radius * std::sin(angle));
-    }
-    for (std::uint64_t k = at & 3; k < 4 && i < n; ++k, ++i) out[i] = z[k] * deviation;
-  }
 }
 
 }  // namespace tfm

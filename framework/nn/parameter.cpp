@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/random_streams.h"
+#include "kernels/normals.h"
 
 namespace tfm::nn {
 
@@ -173,8 +174,9 @@ void ParameterSet::initialize(std::uint64_t seed, const PartSlice& s, std::int64
   for (std::int64_t row = first / width; row < ceil_div(last, width); ++row) {
     const std::int64_t begin = std::max(first, row * width),
                        end = std::min(last, (row + 1) * width);
-    normals(key, static_cast<std::uint64_t>((row0 + row) * cols + col0 + begin - row * width),
-            end - begin, deviation, out + begin - first);
+    kernels::normals(key,
+                     static_cast<std::uint64_t>((row0 + row) * cols + col0 + begin - row * width),
+                     end - begin, deviation, out + begin - first);
   }
 }
 template void ParameterSet::initialize(std::uint64_t, const PartSlice&, std::int64_t, std::int64_t,

@@ -263,8 +263,8 @@ void Optimizer::get_weights(device::AnyStream stream, const Flat& flat, const St
 }
 
 void Optimizer::set_weights(device::AnyStream stream, const Flat& flat, const StateRange& r,
-                            std::int64_t first, std::int64_t count, const void* from) const {
-  const auto n = static_cast<std::size_t>(count);
+                            std::int64_t first, std::int64_t count, const void* from,
+                            std::byte* staging) const {
   const auto upload = [&]<class Q>(Q* memory, const Q* host) {
     device::upload(stream, memory, host, count * static_cast<std::int64_t>(sizeof(Q)));
   };
@@ -274,15 +274,16 @@ void Optimizer::set_weights(device::AnyStream stream, const Flat& flat, const St
     const Update u = update_of(stream, flat, nullptr, nullptr, nullptr);
     const Weights<P> weights = u.weights<P>(r) + first;
     if constexpr (std::is_same_v<P, bf16>) {
-      std::vector<Remainder> remainder(n);
-      std::vector<bf16> rounded(n);
-      const SplitMasterWeights host{remainder.data(), rounded.data()};
+      auto* const remainder = reinterpret_cast<Remainder*>(staging);
+      const SplitMasterWeights host{remainder, reinterpret_cast<bf16*>(remainder + count)};
       for (std::int64_t i = 0; i < count; ++i) host.set(i, in[i]);
       upload(weights.remainder, host.remainder);
       upload(weights.rounded, host.rounded);
     } else if constexpr (is_half(dtype_of<P>)) {
       upload(weights.master, in);
-      upload(weights.rounded, std::vector<P>(in, in + n).data());
+      auto* const rounded = reinterpret_cast<P*>(staging);
+      for (std::int64_t i = 0; i < count; ++i) rounded[i] = P(in[i]);
+      upload(weights.rounded, rounded);
     } else {
       upload(weights, in);
     }

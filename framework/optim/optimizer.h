@@ -66,11 +66,12 @@ class Optimizer {
   void gather(const Flat& flat) const;
   // `count` of the weights that this rank updates, from element `first` of a range on, in the
   // accumulation type of the parameters, from and to memory of the host. Their average starts anew
-  // with weights that are set; spread() is to follow.
+  // with weights that are set; spread() is to follow. `staging` has room for as many weights.
   void get_weights(device::AnyStream stream, const Flat& flat, const StateRange& range,
                    std::int64_t first, std::int64_t count, void* to) const;
   void set_weights(device::AnyStream stream, const Flat& flat, const StateRange& range,
-                   std::int64_t first, std::int64_t count, const void* from) const;
+                   std::int64_t first, std::int64_t count, const void* from,
+                   std::byte* staging) const;
   // Where a range of them lies: one piece of memory, or two halves (core/master_weights.h).
   std::vector<std::span<std::byte>> weight_memory(const Flat& flat, const StateRange& range) const;
   void spread(const Flat& flat) const;  // whole parameters, to every rank

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "comm/consensus.h"
+#include "kernels/normals.h"
 #include "train/as_run_bounds.h"
 #include "train/engine_state.h"
 #include "train/reference_step.h"
@@ -91,8 +92,8 @@ class AsRun {
     for (const nn::PartSlice& s : p.slices()) {
       std::vector<float> noise(static_cast<std::size_t>(s.elements()));
       if (p.spec(s.parameter).init.kind == nn::Init::Kind::constant)
-        normals({config_.train.seed, Purpose::init, stream_of("verify." + s.name), 0}, 0,
-                s.elements(), static_cast<float>(kVectorNoise), noise.data());
+        kernels::normals({config_.train.seed, Purpose::init, stream_of("verify." + s.name), 0}, 0,
+                         s.elements(), static_cast<float>(kVectorNoise), noise.data());
       auto& part = all.emplace_back();
       for (std::int64_t i = 0; i < s.elements(); ++i)
         part.push_back(flat[static_cast<std::size_t>(s.offset + i)] +

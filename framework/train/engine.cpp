@@ -70,14 +70,15 @@ void Engine::bind(plan::ShapePlan& shape) {
 
 void Engine::set_weights(const nn::WeightSource& source) {
   constexpr std::int64_t kBlock = 1 << 20;  // elements at a time
-  const auto host =
-      device_.allocate_host(kBlock * static_cast<std::int64_t>(size_of(accum_type(plan_.dtype))));
+  const std::int64_t bytes = kBlock * static_cast<std::int64_t>(size_of(accum_type(plan_.dtype)));
+  const auto host = device_.allocate_host(2 * bytes);
   for (const optim::PartRange& r : optimizer_.shards().parts)
     for (std::int64_t first = 0; first < r.count(); first += kBlock) {
       const std::int64_t count = std::min(kBlock, r.count() - first);
       source(model().parameters().slices()[static_cast<std::size_t>(r.part)], r.first + first,
              count, host.get());
-      optimizer_.set_weights(device_.stream(), memory_.flat, r, first, count, host.get());
+      optimizer_.set_weights(device_.stream(), memory_.flat, r, first, count, host.get(),
+                             host.get() + bytes);
     }
   optimizer_.spread(memory_.flat);
 }

@@ -2,13 +2,13 @@
 """Times training steps of tfm beside PyTorch, eager and compiled, in turn, on this machine's CPU.
 
 usage: against_pytorch.py BIN --python PYTHON [--models gpt2,gpt2-1024,bert,transformer,llama] [--precision bf16]
-                          [--threads 2] [--steps 4] [--rounds 2] [--eager-only] [--json FILE]
+                          [--pytorch-precision fp32] [--threads 2] [--steps 4] [--rounds 2] [--eager-only] [--json FILE]
 
 PYTHON has torch. Both sides train the same model with AdamW, without dropout, on random tokens: PyTorch with SDPA, its fused
 optimizer and, for bf16, autocast. In each round tfm runs before and after each of PyTorch's two; each run takes the median of
 its steps. The table has medians of the rounds and the ratio to the faster of PyTorch's two, by medians and by PyTorch's best
 single step, and peak memory against the leaner of the two. Of BERT 15 % of the positions have a label, and both compute logits
-of these alone.
+of these alone. Where the processor has no instructions for bf16, a step of PyTorch in bf16 takes minutes: give its faster precision.
 """
 import argparse
 import json
@@ -93,7 +93,7 @@ def tfm(args, name):
 
 
 def pytorch(args, name, compiled):
-    command = [args.python, __file__, "--child", name, "--precision", args.precision, "--threads", str(args.threads),
+    command = [args.python, __file__, "--child", name, "--precision", args.pytorch_precision or args.precision, "--threads", str(args.threads),
                "--steps", str(args.steps)]
     out, memory = run_measured(command + (["--compiled"] if compiled else []), args.threads)
     result = json.loads(out.splitlines()[-1])
@@ -124,6 +124,7 @@ def main():
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="bf16")
+    parser.add_argument("--pytorch-precision", choices=("fp32", "bf16"), help="where it is not that of --precision")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=2)

@@ -2,6 +2,8 @@
 // Many blocks of a random stream at once: each 32-bit word of a counter sits in the low half of a
 // 64-bit lane, where the widening product of a round needs it; what is left in the high half is
 // never read.
+#include <array>
+
 #include "kernels/cpu/simd.h"
 #include "kernels/dropout.h"
 
@@ -23,8 +25,8 @@ TFM_INLINE inline Words low_product(Words a, std::uint64_t b) {  // (a mod 2^32)
 #endif
 }
 
-// Words of the elements [4 * block, 4 * block + kPhiloxElements).
-TFM_INLINE inline void random_words(const RandomKey& key, std::uint64_t block, std::uint32_t* out) {
+// The four words of a lane's block, of the blocks from `block` on.
+TFM_INLINE inline std::array<Words, 4> random_blocks(const RandomKey& key, std::uint64_t block) {
   const Words counter = iota<std::uint64_t>() + block;
   Words c0 = counter, c1 = counter >> 32, c2 = splat<std::uint64_t>(key.step),
         c3 = splat<std::uint64_t>(key.stream);
@@ -40,7 +42,13 @@ TFM_INLINE inline void random_words(const RandomKey& key, std::uint64_t block, s
     k1 += 0xBB67AE85u;
   }
   constexpr std::uint64_t mask = 0xFFFFFFFFu;
-  const Words first = (c0 & mask) | (c1 << 32), second = (c2 & mask) | (c3 << 32);
+  return {c0 & mask, c1 & mask, c2 & mask, c3 & mask};
+}
+
+// Words of the elements [4 * block, 4 * block + kPhiloxElements).
+TFM_INLINE inline void random_words(const RandomKey& key, std::uint64_t block, std::uint32_t* out) {
+  const auto [c0, c1, c2, c3] = random_blocks(key, block);
+  const Words first = c0 | (c1 << 32), second = c2 | (c3 << 32);
   std::uint64_t pairs[2 * kLanes<std::uint64_t>];
   for (int i = 0; i < kLanes<std::uint64_t>; ++i) {
     pairs[2 * i] = first[i];
