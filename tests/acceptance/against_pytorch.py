@@ -93,8 +93,8 @@ def tfm(args, name):
 
 
 def pytorch(args, name, compiled):
-    command = [args.python, __file__, "--child", name, "--precision", args.pytorch_precision or args.precision, "--threads", str(args.threads),
-               "--steps", str(args.steps)]
+    command = [args.python, __file__, "--child", name, "--precision", args.pytorch_precision or args.precision,
+               "--threads", str(args.threads), "--steps", str(args.steps)]
     out, memory = run_measured(command + (["--compiled"] if compiled else []), args.threads)
     result = json.loads(out.splitlines()[-1])
     timed = result["seconds"][1:]
