@@ -39,7 +39,8 @@ std::vector<Product> products() {
           all.push_back({ta, tb, m, n, k, alpha, beta, bias, std::ssize(all) % 2});
   all.push_back({false, true, 6, 8201, 40, 1, 0, true, 7});  // several panels of columns
   all.push_back({false, false, 3, 8200, 33, 1, 1, false, 0});
-  all.push_back({false, false, 5, 24, 8200, 1, 0, false, 0});
+  all.push_back({false, false, 5, 24, 8200, 1, 0, false, 0});  // several depths of k
+  all.push_back({true, true, 3, 1030, 4102, 0.5, -0.25, false, 3});
   // Several bands of rows, strips of columns and depths of k.
   all.push_back({false, true, 700, 70, 1030, 1, 0, true, 0});
   all.push_back({true, false, 40, 1100, 1300, 1, 1, false, 3});

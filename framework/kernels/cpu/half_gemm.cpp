@@ -18,6 +18,8 @@ namespace tfm::kernels {
 namespace {
 
 constexpr std::int64_t kBlock = 1024;
+// Terms of the floats that a product by conversion keeps: up to 16 MiB of each factor.
+constexpr std::int64_t kDepth = 4096;
 // Columns of one primitive: some implementations allocate C in float.
 constexpr std::int64_t kPanel = 4096;
 constexpr std::size_t kCachedProducts = 256;  // of 0.1 MB each
@@ -198,44 +200,50 @@ void half_gemm(cpu::Stream& stream, const GemmArgs<T, C>& g) {
   }
 }
 
-// Blocks of C with all of k, their rows of op(A) and columns of op(B) as floats.
+// Blocks of C, their rows of op(A) and columns of op(B) as floats.
 template <class T, class C>
 void half_gemm_by_conversion(cpu::Stream& stream, const GemmArgs<T, C>& g) {
   cpu::Stream here{usable_threads(stream)};
-  const auto stored = [&](const T* x, std::int64_t ld, bool along_k, std::int64_t first,
-                          std::int64_t n, float* out) {
-    along_k ? convert_rows(here, x + first * ld, ld, out, g.k, n, g.k)
-            : convert_rows(here, x + first, ld, out, n, g.k, n);
-  };
-  const std::int64_t most_m = std::min(g.m, kBlock), most_n = std::min(g.n, kBlock);
-  float *a = scratch<float, 8>(most_m * g.k), *b = scratch<float, 9>(most_n * g.k),
+  const std::int64_t most_m = std::min(g.m, kBlock), most_n = std::min(g.n, kBlock),
+                     most_k = std::min(g.k, kDepth);
+  float *a = scratch<float, 8>(most_m * most_k), *b = scratch<float, 9>(most_n * most_k),
         *c = scratch<float, 10>(most_m * most_n);
+  const auto multiply = [&](std::int64_t row, std::int64_t m, std::int64_t col, std::int64_t n,
+                            float* out, std::int64_t ldc) {
+    for (std::int64_t term = 0; term < g.k; term += kDepth) {
+      const std::int64_t k = std::min(kDepth, g.k - term);
+      const auto stored = [&](const T* x, std::int64_t ld, bool along_k, std::int64_t first,
+                              std::int64_t count, float* to) {
+        along_k ? convert_rows(here, x + first * ld + term, ld, to, k, count, k)
+                : convert_rows(here, x + term * ld + first, ld, to, count, k, count);
+      };
+      if (col == 0 || g.k > kDepth) stored(g.a, g.lda, !g.transpose_a, row, m, a);
+      stored(g.b, g.ldb, g.transpose_b, col, n, b);
+      gemm(here, GemmArgs<float>{.transpose_a = g.transpose_a,
+                                 .transpose_b = g.transpose_b,
+                                 .m = m,
+                                 .n = n,
+                                 .k = k,
+                                 .alpha = g.alpha,
+                                 .a = a,
+                                 .lda = g.transpose_a ? m : k,
+                                 .b = b,
+                                 .ldb = g.transpose_b ? k : n,
+                                 .beta = term == 0 ? g.beta : 1,
+                                 .c = out,
+                                 .ldc = ldc});
+    }
+  };
   for (std::int64_t row = 0; row < g.m; row += kBlock) {
     const std::int64_t m = std::min(kBlock, g.m - row);
-    stored(g.a, g.lda, !g.transpose_a, row, m, a);
     for (std::int64_t col = 0; col < g.n; col += kBlock) {
       const std::int64_t n = std::min(kBlock, g.n - col);
-      stored(g.b, g.ldb, g.transpose_b, col, n, b);
       C* out = g.c + row * g.ldc + col;
-      GemmArgs<float> f{.transpose_a = g.transpose_a,
-                        .transpose_b = g.transpose_b,
-                        .m = m,
-                        .n = n,
-                        .k = g.k,
-                        .alpha = g.alpha,
-                        .a = a,
-                        .lda = g.transpose_a ? m : g.k,
-                        .b = b,
-                        .ldb = g.transpose_b ? g.k : n,
-                        .beta = g.beta,
-                        .c = c,
-                        .ldc = n};
       if constexpr (std::is_same_v<C, float>) {
-        f.c = out, f.ldc = g.ldc;
-        gemm(here, f);
+        multiply(row, m, col, n, out, g.ldc);
       } else {
         if (g.beta != 0) convert_rows(here, out, g.ldc, c, n, m, n);
-        gemm(here, f);
+        multiply(row, m, col, n, c, n);
         parallel(here, m, m * n, [&](std::int64_t r) {
           each<float>(n, [&](std::int64_t i, auto lanes) TFM_INLINE {
             const Vec<float> v = load(c + r * n + i, lanes);
