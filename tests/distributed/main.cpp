@@ -1,7 +1,8 @@
 // Runs the distributed tests on every rank of a job. Rank 0 prints; the others print their failures
 // only. The exit code is non-zero if any rank failed. `--hang=N`: ranks wait for rank N, which
 // never comes; `--die=N`: rank N leaves without a word; `--fail=N`: its library of collectives
-// fails; `--hang-message=N`, `--die-message=N`: the same between two stages of a pipeline.
+// fails; `--hang-message=N`, `--die-message=N`: the same between two stages of a pipeline;
+// `--hang-ahead=N`: while its next step is under way on a device of the emulator.
 #include <gtest/gtest.h>
 
 #include <iostream>

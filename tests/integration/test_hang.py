@@ -41,6 +41,8 @@ def main():
             lines = run(program, 4, option)
             assert len(lines) <= 1, lines
     if device.exists():
+        lines = run(device, 4, "--hang-ahead=1")
+        assert len(lines) == 1 and re.search(r"rank \d at step 2 has waited in .*; missing: rank 1 at step 2 ", lines[0]), lines
         lines = run(device, 4, "--fail=3")
         assert len(lines) == 1 and "rank 3: NCCL reports remote error on the data axis" in lines[0], lines
     print("ok")

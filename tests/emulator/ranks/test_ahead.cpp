@@ -9,6 +9,7 @@
 
 #include "../../distributed/job.h"
 #include "../../distributed/shared_folder.h"
+#include "ahead_engine.h"
 #include "find_device.h"
 #include "support/data_files.h"
 #include "support/run_ahead.h"
@@ -37,24 +38,8 @@ std::vector<AheadCase> ahead_cases() {
   return all;
 }
 
-train::Engine poisoned_engine(const AheadCase& c, const std::string& backend) {
-  config::Config config = config::parse_config(
-      "model: {family: decoder, d_model: 16, n_layers: 2, n_heads: 4, d_ff: 16, vocab_size: 37, "
-      "max_seq_len: 8, tie_embeddings: false, dropout: 0.2}\ndevice: cuda\n"
-      "data: {train: {type: tokens, path: none.bin}}\n",
-      "test",
-      {"train.seq_len=8", "train.global_batch_size=4", "train.micro_batch_size=1",
-       "precision=" + c.precision, "optimizer.ema=0.9",
-       "parallel.tensor=" + std::to_string(c.layout[comm::Axis::tensor]),
-       "parallel.pipeline=" + std::to_string(c.layout[comm::Axis::pipeline]),
-       "parallel.zero=" + std::to_string(c.zero), "parallel.bucket_bytes=4Ki",
-       "parallel.backend=" + backend});
-  config::resolve_for_ranks(config, job().size());
-  train::Engine e(plan::make_step_plan(config, comm::make_mesh(job(), c.layout)),
-                  device::Device::gpu(0, 1));
-  test::initialize_poisoned(e);
-  if (e.loss_scale().dynamic) e.loss_scale() = {1024, optim::LossScale::kInterval - 1, true};
-  return e;
+train::Engine engine(const AheadCase& c, const std::string& backend) {
+  return test::poisoned_engine(comm::make_mesh(job(), c.layout), c.precision, c.zero, backend);
 }
 
 TEST(AheadOnRanks, StepsHaveTheBitsOfOneAfterTheOther) {
@@ -62,7 +47,7 @@ TEST(AheadOnRanks, StepsHaveTheBitsOfOneAfterTheOther) {
   const test::PoisonedData data(4, {2, 4});
   for (const AheadCase& c : ahead_cases()) {
     SCOPED_TRACE(c.layout.str() + " " + c.precision + " ZeRO " + std::to_string(c.zero));
-    train::Engine one_by_one = poisoned_engine(c, "nccl"), ahead = poisoned_engine(c, "nccl");
+    train::Engine one_by_one = engine(c, "nccl"), ahead = engine(c, "nccl");
     EXPECT_TRUE(ahead.runs_ahead());
     const test::TrainedSteps want = test::train_steps(one_by_one, data, 5, false);
     int under_way = 0;
@@ -79,7 +64,7 @@ TEST(AheadOnRanks, StepsHaveTheBitsOfOneAfterTheOther) {
 TEST(AheadOnRanks, NotWhereTensorsPassThroughTheHost) {
   test::find_device();
   for (const AheadCase& c : ahead_cases()) {
-    train::Engine e = poisoned_engine(c, "mpi");
+    train::Engine e = engine(c, "mpi");
     EXPECT_EQ(e.runs_ahead(), job().size() == 1) << c.layout.str();
   }
 }
