@@ -231,7 +231,7 @@ config::Config probe_config(const std::string& dir, const std::vector<std::strin
   c.model.dropout = {};
   c.loss = {};
   c.parallel.zero = 0;
-  c.train.global_batch_tokens = 0;
+  c.train.global_batch_tokens = c.train.micro_batch_tokens = 0;
   c.train.micro_batch_size = 1;
   c.train.global_batch_size =
       std::max<std::int64_t>(1, ranks / std::max<std::int64_t>(c.parallel.tensor, 1));

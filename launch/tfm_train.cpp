@@ -72,7 +72,7 @@ int run(int argc, char** argv) {
     config::resolve_for_ranks(config, static_cast<int>(args.integer("--ranks", launch.ranks, 1)));
     train::check_inputs(config);
     // The device of the run is to choose.
-    config.train.micro_batch_size = read.train.micro_batch_size, config.recompute = read.recompute;
+    config.train.set_micro_batch(read.train.micro_batch()), config.recompute = read.recompute;
     if (args.has("--dump-config")) return dump();
     if (comm::rank_of_launch() == 0) std::printf("configuration is valid\n");
     return 0;

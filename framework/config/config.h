@@ -40,9 +40,18 @@ struct TrainConfig {
   std::int64_t global_batch_size = 64;
   std::int64_t global_batch_tokens = 0;  // pairs: batches by length instead; 0: off
   std::int64_t micro_batch_size = 0;     // 0: auto
+  std::int64_t micro_batch_tokens = 0;   // of a side, where batches have lengths; 0: auto
   std::int64_t seq_len = 1024;
   std::uint64_t seed = 1234;
   bool operator==(const TrainConfig&) const = default;
+  // A micro-batch is so many tokens of batches by length, otherwise sequences. 0: auto.
+  bool counts_tokens() const { return global_batch_tokens > 0 && micro_batch_size == 0; }
+  std::int64_t micro_batch() const {
+    return counts_tokens() ? micro_batch_tokens : micro_batch_size;
+  }
+  void set_micro_batch(std::int64_t n) {
+    (counts_tokens() ? micro_batch_tokens : micro_batch_size) = n;
+  }
 };
 // Names and defaults of torch.optim.Adafactor.
 struct AdafactorConfig {
@@ -181,10 +190,10 @@ Config parse_config(const std::string& text, const std::string& name,
 Config with_overrides(const Config& config, const std::vector<std::string>& overrides,
                       const std::string& name);
 
-// What only the number of ranks decides: fills parallel.data and train.micro_batch_size, and checks
-// every divisibility. What a device's memory decides is taken as if it were large: recompute auto
-// is none (plan/choose.h asks a device). Throws Error(usage) listing every problem with the legal
-// values, where the value was written.
+// What only the number of ranks decides: fills parallel.data and the size of a micro-batch, and
+// checks every divisibility. What a device's memory decides is taken as if it were large: recompute
+// auto is none (plan/choose.h asks a device). Throws Error(usage) listing every problem with the
+// legal values, where the value was written.
 void resolve_for_ranks(Config& config, int ranks);
 inline comm::Layout layout_of(const Config& c) {
   const auto& p = c.parallel;

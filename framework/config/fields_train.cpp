@@ -131,6 +131,12 @@ void describe(TrainConfig& t, FieldVisitor& v) {
                            "predicted time, fewer where they do not fit"),
                     "auto"),
           t.micro_batch_size);
+  v.value(with_word(number("micro_batch_tokens", 1,
+                           "with global_batch_tokens: tokens per rank in one forward and backward "
+                           "pass, padding included and each side counted alone, but at least one "
+                           "sequence; replaces micro_batch_size, auto as there"),
+                    "auto"),
+          t.micro_batch_tokens);
   v.value(number("seq_len", 1, "tokens per sequence", 1 << 24), t.seq_len);
   v.value(Field{.name = "seed",
                 .help = "seed of initialization, dropout and shuffling",

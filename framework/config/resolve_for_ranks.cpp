@@ -110,7 +110,10 @@ void check_replicas(const Config& c, const Refuse& refuse) {
 }
 
 void resolve_micro_batch(Config& c, const Refuse& refuse) {
-  if (c.train.global_batch_tokens > 0) return;  // any number of sequences: the rest is padding
+  if (c.train.global_batch_tokens > 0) {  // any number of sequences: the rest is padding
+    if (c.train.micro_batch() == 0) c.train.micro_batch_tokens = kAutoTokens;
+    return;
+  }
   const std::int64_t data = c.parallel.data, tensor = c.parallel.tensor,
                      batch = c.train.global_batch_size, context = c.parallel.context,
                      length = c.train.seq_len / context;  // of a rank

@@ -63,6 +63,9 @@ void check_sources(const Config& c, const Report& report) {
            "");
   only_with(report)(c.train.global_batch_tokens > 0, c.data.train.type == SourceType::pairs,
                     "train.global_batch_tokens", "data.train.type pairs", "global_batch_size");
+  only_with(report)(c.train.micro_batch_tokens > 0, c.train.counts_tokens(),
+                    "train.micro_batch_tokens",
+                    "train.global_batch_tokens and without micro_batch_size", "micro_batch_size");
 }
 
 void check_schedule(const Config& c, const Report& report) {

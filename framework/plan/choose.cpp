@@ -10,12 +10,12 @@
 namespace tfm::plan {
 namespace {
 
-bool chooses_size(const config::Config& c) { return c.train.micro_batch_size == 0; }
+bool chooses_size(const config::Config& c) { return c.train.micro_batch() == 0; }
 bool chooses_recompute(const config::Config& c) {
   return c.recompute == config::Recompute::automatic;
 }
 Choice as_configured(const config::Config& c) {
-  return {c.train.micro_batch_size, c.recompute, c.recompute_layers, {}, {}};
+  return {c.train.micro_batch(), c.recompute, c.recompute_layers, {}, {}};
 }
 
 std::string gigabytes(std::int64_t bytes) {
@@ -31,17 +31,18 @@ std::string percent(double share) {
 }
 
 struct Candidate {
-  std::int64_t size = 0;  // of a micro-batch; 0: by length
+  std::int64_t size = 0;  // of a micro-batch
+  bool tokens = false;    // that is its size
   config::Recompute recompute{};
   std::int64_t layers = 0;  // that recompute; 0: all
   std::int64_t bytes = 0;   // of the rank that needs most
-  double seconds = 0;       // of a step
+  double seconds = 0;       // of a step, without what fills up its last micro-batch
 
   std::string recompute_text() const {
     const std::string blocks = layers == 1 ? " block" : " blocks";
     return config::word(recompute) + (layers > 0 ? " in " + std::to_string(layers) + blocks : "");
   }
-  std::string size_text() const { return size > 0 ? std::to_string(size) : "by length"; }
+  std::string size_text() const { return std::to_string(size) + (tokens ? " tokens" : ""); }
   double saves(const Candidate& instead_of) const { return 1 - seconds / instead_of.seconds; }
 };
 
@@ -85,7 +86,7 @@ class Chooser {
   // Empty, with the reason, where the ranks cannot have the earlier choice or it does not fit.
   std::optional<Choice> keep(const EarlierChoice& earlier, std::string& why_not) const {
     config::Config c = config_;
-    if (chooses_size(c)) c.train.micro_batch_size = earlier.micro_batch_size;
+    if (chooses_size(c)) c.train.set_micro_batch(earlier.micro_batch);
     if (chooses_recompute(c))
       c.recompute = earlier.recompute, c.recompute_layers = earlier.recompute_layers;
     std::string refusal;
@@ -115,9 +116,16 @@ class Chooser {
     const auto resolved = all_.resolve(c, refusal);
     if (!resolved) return std::nullopt;
     StagePlans plans(*resolved);
-    return Candidate{resolved->train.micro_batch_size, resolved->recompute,
-                     resolved->recompute_layers, plans.fullest().memory.total(),
-                     predict(plans.stages(), device_).seconds()};
+    const StepPlan& p = plans.fullest();
+    const ShapePlan& shape = p.largest();
+    const std::int64_t computed = shape.sequences_per_rank() * p.mesh.layout.size(nn::kBatchAxes);
+    return Candidate{resolved->train.micro_batch(),
+                     resolved->train.counts_tokens(),
+                     resolved->recompute,
+                     resolved->recompute_layers,
+                     p.memory.total(),
+                     predict(plans.stages(), device_).seconds() * static_cast<double>(shape.batch) /
+                         static_cast<double>(computed)};
   }
 
   std::optional<Sized> sized(const config::Config& c) const {
@@ -149,7 +157,7 @@ class Chooser {
   Candidate with_fewest_layers(const Candidate& x) const {
     if (x.recompute == config::Recompute::none || !fits(x)) return x;
     config::Config c = config_;
-    c.train.micro_batch_size = x.size, c.recompute = x.recompute;
+    c.train.set_micro_batch(x.size), c.recompute = x.recompute;
     Candidate least = x;
     for (std::int64_t too_few = 0, enough = blocks(c); enough - too_few > 1;) {
       c.recompute_layers = (too_few + enough) / 2;
@@ -167,9 +175,8 @@ class Chooser {
     std::vector<Candidate> fitting{least};
     std::optional<Candidate> unfit;  // the smallest
     std::vector<config::Config> larger = all_.micro_batches(c);
-    std::erase_if(larger, [&](const config::Config& x) {
-      return least.size == 0 || x.train.micro_batch_size <= least.size;
-    });
+    std::erase_if(larger,
+                  [&](const config::Config& x) { return x.train.micro_batch() <= least.size; });
     for (std::size_t i = 0; i < larger.size(); ++i) {
       const auto planned = plan(larger[i]);
       if (!planned) continue;
@@ -189,7 +196,6 @@ class Chooser {
   std::string why(const Sized& s) const {
     const std::string takes = gigabytes(s.at.bytes);
     if (!fits(s.at)) return "the smallest; it takes " + takes + " and does not fit in " + usable();
-    if (s.at.size == 0) return "up to 4096 tokens of a side; it takes " + takes;
     if (!s.next) return "all sequences of a rank; it takes " + takes;
     const std::string next = s.next->size_text() + " would take " + gigabytes(s.next->bytes);
     if (!fits(*s.next)) return "the largest that fits in " + usable() + "; " + next;

@@ -22,6 +22,7 @@ struct LayoutKey {
 namespace {
 
 constexpr const char* kMicroBatch = "train.micro_batch_size";
+constexpr const char* kMicroTokens = "train.micro_batch_tokens";
 constexpr const char* kDataRanks = "parallel.data";
 constexpr const char* kLayersPerStage = "parallel.layers_per_stage";
 constexpr const char* kAutomatic = "auto";
@@ -30,12 +31,28 @@ config::Config with(const config::Config& c, const std::string& key, const std::
   return config::with_overrides(c, {key + "=" + value}, "layout");
 }
 
-constexpr std::int64_t kAutomaticSize = 0;
-
 // No rule of reading a configuration concerns it: resolve() has them all.
-config::Config with_micro_batch(config::Config c, std::int64_t sequences) {
-  c.train.micro_batch_size = sequences;
+config::Config with_micro_batch(config::Config c, std::int64_t size) {
+  c.train.set_micro_batch(size);
   return c;
+}
+config::Config with_automatic_micro_batch(config::Config c) {
+  c.train.micro_batch_size = c.train.micro_batch_tokens = 0;
+  return c;
+}
+
+// Half or twice as many tokens as those of `resolved`, again and again: from one sequence of the
+// longest to all that a replica has.
+std::vector<std::int64_t> numbers_of_tokens(const config::Config& resolved) {
+  const std::int64_t replicas = config::layout_of(resolved).size(nn::kBatchAxes);
+  std::int64_t n = resolved.train.micro_batch(), most = 0;
+  for (const nn::BatchShape& s : data::batch_shapes(resolved))
+    most = std::max(most, ceil_div(s.sequences, replicas) * s.length);
+  while (n > resolved.train.seq_len) n /= 2;
+  std::vector<std::int64_t> all;
+  for (; n < most; n *= 2) all.push_back(n);
+  all.push_back(most);
+  return all;
 }
 
 // The first problem, without its place.
@@ -127,7 +144,7 @@ std::vector<Layouts::Grid> Layouts::grids() const {
   std::vector<Grid> grids;
   for (config::Config& c : all) {
     Grid grid{std::move(c), {}};
-    resolve(with_micro_batch(grid.config, kAutomaticSize), &grid.refusal);
+    resolve(with_automatic_micro_batch(grid.config), &grid.refusal);
     grids.push_back(std::move(grid));
   }
   return grids;
@@ -137,18 +154,18 @@ std::vector<Layouts::Grid> Layouts::schedules(const Grid& grid) const {
   std::vector<Grid> all;
   for (config::Config& c : variants(grid.config, kSchedule)) {
     Grid& one = all.emplace_back(std::move(c), std::string());
-    resolve(with_micro_batch(one.config, kAutomaticSize), &one.refusal);
+    resolve(with_automatic_micro_batch(one.config), &one.refusal);
   }
   return all;
 }
 
 std::vector<config::Config> Layouts::zero_stages(const Grid& grid) const {
-  const auto one = resolve(with_micro_batch(grid.config, kAutomaticSize));
+  const auto one = resolve(with_automatic_micro_batch(grid.config));
   const bool shares = one && config::layout_of(*one).size(nn::kTokenAxes) > 1;
   if (!shares) return {grid.config};
   std::vector<config::Config> all = variants(grid.config, kZero);
-  std::erase_if(
-      all, [&](const config::Config& c) { return !resolve(with_micro_batch(c, kAutomaticSize)); });
+  std::erase_if(all,
+                [&](const config::Config& c) { return !resolve(with_automatic_micro_batch(c)); });
   return all;
 }
 
@@ -157,27 +174,28 @@ std::vector<config::Config> Layouts::recomputations(const config::Config& config
 }
 
 std::vector<config::Config> Layouts::micro_batches(const config::Config& config) const {
-  const auto one = resolve(with_micro_batch(config, kAutomaticSize));
+  const config::Config automatic = with_automatic_micro_batch(config);
+  const auto one = resolve(automatic);
   if (!one) return {};
+  const config::Config& base = from_ == From::given ? config : automatic;
   const std::int64_t replica = ceil_div(data::batch_shapes(*one).back().sequences,
-                                        config::layout_of(*one).size(nn::kBatchAxes)),
-                     given = config.train.micro_batch_size;
+                                        config::layout_of(*one).size(nn::kBatchAxes));
   std::vector<std::int64_t> sizes;
-  if (config.train.global_batch_tokens == 0) {
+  if (base.train.counts_tokens())
+    sizes = numbers_of_tokens(*one);
+  else if (config.train.global_batch_tokens == 0)
     sizes = config::divisors(replica);
-  } else {  // other lengths have other numbers of sequences: any size will do
+  else  // other lengths have other numbers of sequences: any size will do
     for (std::int64_t n = 1; n <= replica; n *= 2) sizes.push_back(n);
-  }
   std::vector<config::Config> all;
   if (from_ == From::given) {
-    const std::int64_t most = given > 0 ? given : one->train.micro_batch_size;
+    const std::int64_t given = config.train.micro_batch(),
+                       most = given > 0 ? given : one->train.micro_batch();
     if (given == 0) all.push_back(config);
-    std::erase_if(sizes, [&](std::int64_t n) { return most > 0 && n > most - (given == 0); });
+    std::erase_if(sizes, [&](std::int64_t n) { return n > most - (given == 0); });
     std::ranges::reverse(sizes);
-  } else if (one->train.micro_batch_size == 0) {
-    all.push_back(with_micro_batch(config, kAutomaticSize));
   }
-  for (const std::int64_t n : sizes) all.push_back(with_micro_batch(config, n));
+  for (const std::int64_t n : sizes) all.push_back(with_micro_batch(base, n));
   return all;
 }
 
@@ -203,7 +221,7 @@ std::vector<std::string> Layouts::changes(const config::Config& to) const {
   for (const char* key : {kDataRanks, kLayersPerStage}) compare(key);
   for (const LayoutKey& key : kGridKeys) compare(key.name);
   for (const char* key : {kSchedule.name, kSchedule.auto_with_others, kZero.name, kRecompute.name,
-                          kRecompute.auto_with_others, kMicroBatch})
+                          kRecompute.auto_with_others, kMicroBatch, kMicroTokens})
     compare(key);
   return all;
 }

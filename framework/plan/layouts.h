@@ -37,7 +37,8 @@ class Layouts {
   // ascending order, of each the ways to recompute from none to full.
   std::vector<config::Config> zero_stages(const Grid& grid) const;
   std::vector<config::Config> recomputations(const config::Config& config) const;
-  // Sizes that divide a replica's sequences; the last rules about them are resolve()'s.
+  // Sizes that divide a replica's sequences, or of batches by length numbers of tokens; the last
+  // rules about them are resolve()'s.
   std::vector<config::Config> micro_batches(const config::Config& config) const;
 
   // The configuration for the ranks; none, with the reason, where they cannot have it.

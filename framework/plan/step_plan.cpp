@@ -13,8 +13,6 @@
 namespace tfm::plan {
 namespace {
 
-constexpr std::int64_t kMicroTokens = 4096;  // of a side of a micro-batch of sentence pairs
-
 graph::Recompute recompute_of(config::Recompute recompute) {
   switch (recompute) {
     case config::Recompute::none:
@@ -160,9 +158,9 @@ ShapePlan divided(const config::Config& c, const comm::Layout& layout, nn::Batch
   const std::int64_t shards = layout.size(nn::kModelAxes),
                      length = Rows{1, shape.length, shape.share}.tokens(),
                      step = c.parallel.sequence ? shards / std::gcd(shards, length) : 1;
-  const std::int64_t most = c.train.micro_batch_size > 0
-                                ? c.train.micro_batch_size
-                                : std::max<std::int64_t>(1, kMicroTokens / shape.length);
+  const std::int64_t most = c.train.counts_tokens()
+                                ? std::max<std::int64_t>(1, c.train.micro_batch() / shape.length)
+                                : c.train.micro_batch();
   // A pipeline's stages wait for each other less where there are several for each.
   const std::int64_t stages = layout.size(nn::kStageAxes),
                      least = stages > 1 ? std::min(each, 4 * stages) : 1;

@@ -143,13 +143,13 @@ class Search {
         continue;
       }
       // What recomputes does all that the same without does, and more.
-      const auto kept = kept_.find(resolved->train.micro_batch_size);
+      const auto kept = kept_.find(resolved->train.micro_batch());
       if (kept != kept_.end() && full() && kept->second >= slowest()) {
         ++result.no_faster;
         continue;
       }
       const auto zero = static_cast<std::size_t>(resolved->parallel.zero);
-      const auto layers = layers_seconds_.find(resolved->train.micro_batch_size);
+      const auto layers = layers_seconds_.find(resolved->train.micro_batch());
       const LeastTime::Sizes least = least_.sizes_of(*resolved);
       if (full() &&
           (least_.seconds(least)[zero] > slowest() ||
@@ -159,7 +159,6 @@ class Search {
       }
       if (const auto over = consider(sizes[i], *resolved); over > 0) {
         too_large_.push_back({*resolved, over});
-        if (resolved->train.micro_batch_size == 0) continue;  // by length: others may be smaller
         const std::size_t larger = sizes.size() - i - 1;
         const bool again =
             larger > 0 && resolved->parallel.pipeline == 1 && resolved->parallel.zero < 2;
@@ -181,8 +180,8 @@ class Search {
     plans.extend(Extent::timed);
     ++result.planned;
     const Prediction times = predict(plans.stages(), device_);
-    layers_seconds_.try_emplace(resolved.train.micro_batch_size, times.layers);
-    kept_.try_emplace(resolved.train.micro_batch_size, times.seconds());
+    layers_seconds_.try_emplace(resolved.train.micro_batch(), times.layers);
+    kept_.try_emplace(resolved.train.micro_batch(), times.seconds());
     if (bytes() > usable) return bytes() - usable;
     if (full() && times.seconds() > slowest()) {
       result.slower.add(times.seconds());

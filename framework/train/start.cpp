@@ -73,9 +73,8 @@ void check_start(const config::Config& config, config::Problems& problems) {
 
 std::optional<plan::EarlierChoice> earlier_choice(const config::Config& config) {
   const config::CheckpointConfig& c = config.checkpoint;
-  const bool chooses =
-      config.train.micro_batch_size == 0 || config.recompute == config::Recompute::automatic;
-  if (!chooses) return std::nullopt;
+  const bool chooses_size = config.train.micro_batch() == 0;
+  if (!chooses_size && config.recompute != config::Recompute::automatic) return std::nullopt;
   try {
     std::string path;
     if (c.resumes_path()) path = c.resume;
@@ -86,7 +85,9 @@ std::optional<plan::EarlierChoice> earlier_choice(const config::Config& config) 
     if (path.empty()) return std::nullopt;
     const config::Config before = config::parse_config(
         checkpoint::CheckpointReader(path).manifest().config, path + "/manifest.json", {});
-    return plan::EarlierChoice{path, before.train.micro_batch_size, before.recompute,
+    if (chooses_size && before.train.counts_tokens() != config.train.counts_tokens())
+      return std::nullopt;
+    return plan::EarlierChoice{path, before.train.micro_batch(), before.recompute,
                                before.recompute_layers};
   } catch (const Error&) {
     return std::nullopt;

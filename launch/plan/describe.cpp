@@ -132,7 +132,9 @@ Json describe_plan(const plan::RankPlans& plans, const config::Config& read,
   if (p.config.recompute_layers > 0) j["recompute_layers"] = p.config.recompute_layers;
   j["chosen"] = Json::object();
   if (!choice.micro_batch_text.empty())
-    j["chosen"]["train.micro_batch_size"] = choice.micro_batch_text;
+    j["chosen"]
+     [p.config.train.counts_tokens() ? "train.micro_batch_tokens" : "train.micro_batch_size"] =
+         choice.micro_batch_text;
   if (!choice.recompute_text.empty()) j["chosen"]["recompute"] = choice.recompute_text;
   j["shape"] = {{"sequences", shape.batch},
                 {"length", shape.shape.length},

@@ -22,7 +22,7 @@ plan::DeviceModel model_of(const device::Device::Gpu& gpu, const config::Config&
 }
 
 std::string lines_of(const plan::Choice& c) {
-  return std::to_string(c.micro_batch_size) + '\n' + config::word(c.recompute) + '\n' +
+  return std::to_string(c.micro_batch) + '\n' + config::word(c.recompute) + '\n' +
          std::to_string(c.recompute_layers) + '\n' + c.micro_batch_text + '\n' + c.recompute_text;
 }
 
@@ -32,7 +32,7 @@ plan::Choice choice_of(const std::string& text) {
   std::string size, recompute, layers;
   std::getline(lines, size), std::getline(lines, recompute), std::getline(lines, layers);
   std::getline(lines, c.micro_batch_text), std::getline(lines, c.recompute_text);
-  c.micro_batch_size = std::stoll(size), c.recompute_layers = std::stoll(layers);
+  c.micro_batch = std::stoll(size), c.recompute_layers = std::stoll(layers);
   c.recompute = *config::value_of<config::Recompute>(recompute);
   return c;
 }

@@ -166,7 +166,8 @@ ROOMS = {
         ("plan/prediction.cpp", "std::max(busy, now_) + seconds", "busy + seconds"),
         ("plan/prediction.cpp", "options.ema > 0 ? 2 : 0", "0"),
         ("plan/suggest.cpp", "if («s.bytes > device_.usable_bytes()») return false", "false", ["unit:Suggest*"]),
-        ("plan/suggest.cpp", "if («resolved->train.micro_batch_size == 0») continue", "false", ["unit:Suggest*"]),
+        ("plan/layouts.cpp", "all.push_back(«most»)", "n", ["unit:Suggest*"]),
+        ("plan/choose.cpp", "static_cast<double>(«shape.batch»)", "computed", ["unit:Choose*"]),
     ]),
     "telemetry": (["unit:Metrics*:MetricsServer*:ProgressLine*"], [
         ("telemetry/metrics_log.cpp", "step <= resumed", "step < resumed"),

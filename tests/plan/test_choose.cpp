@@ -55,6 +55,22 @@ constexpr const char* kChosenModels[] = {
     "n_decoder_layers: 3, n_heads: 16, d_ff: 4096",
 };
 
+// Of a chosen micro-batch those that are larger.
+std::vector<std::int64_t> larger_sizes(const config::Config& chosen) {
+  const config::TrainConfig& t = chosen.train;
+  const std::int64_t size = t.micro_batch();
+  std::vector<std::int64_t> all;
+  if (t.counts_tokens()) {
+    const std::int64_t replica = t.global_batch_tokens / chosen.parallel.data;
+    for (std::int64_t n = 2 * size; n < 2 * replica; n *= 2) all.push_back(std::min(n, replica));
+  } else {
+    const std::int64_t replica = t.global_batch_size / chosen.parallel.data;
+    for (std::int64_t n = size + 1; n <= replica; ++n)
+      if (replica % n == 0) all.push_back(n);
+  }
+  return all;
+}
+
 // Checks a choice and counts what ended it.
 void check(const config::Config& read, int ranks, const plan::DeviceModel& device,
            std::map<std::string, int>& ends) {
@@ -63,26 +79,25 @@ void check(const config::Config& read, int ranks, const plan::DeviceModel& devic
                choice.recompute_text);
   const auto with = [&](std::int64_t size, config::Recompute recompute) {
     config::Config c = read;
-    c.train.micro_batch_size = size, c.recompute = recompute;
+    c.train.set_micro_batch(size), c.recompute = recompute;
     return planned(c, ranks, device);
   };
   config::Config as_chosen = read;
   choice.set(as_chosen);
   config::resolve_for_ranks(as_chosen, ranks);
   EXPECT_EQ(as_chosen.recompute, choice.recompute);
-  const std::int64_t size = choice.micro_batch_size,
-                     replica = read.train.global_batch_size / as_chosen.parallel.data;
+  const std::int64_t size = choice.micro_batch;
   const Planned mine = planned(as_chosen, ranks, device);
   EXPECT_LE(mine.bytes, device.usable_bytes());
   std::string end = "all sequences";
-  for (std::int64_t larger = size + 1; larger <= replica; ++larger) {
-    if (replica % larger != 0) continue;
+  for (const std::int64_t larger : larger_sizes(as_chosen)) {
     const Planned other = with(larger, choice.recompute);
     const bool fits = other.bytes <= device.usable_bytes();
     EXPECT_TRUE(!fits || other.seconds > 0.99 * mine.seconds) << larger << " is faster";
     if (end == "all sequences") {
       end = fits ? "gain" : "memory";
-      EXPECT_NE(choice.micro_batch_text.find(std::to_string(larger) + " would take"),
+      const std::string unit = read.train.counts_tokens() ? " tokens" : "";
+      EXPECT_NE(choice.micro_batch_text.find(std::to_string(larger) + unit + " would take"),
                 std::string::npos);
       EXPECT_EQ(choice.micro_batch_text.find("the largest that fits") != std::string::npos, !fits);
     }
@@ -133,7 +148,7 @@ TEST(Choose, OnProcessorsMoreThan4096TokensGainNothing) {
   const config::Config c =
       choose_config(kSmall, {"train.seq_len=128", "train.global_batch_size=96"});
   const plan::Choice choice = plan::choose(c, 1, device_named("cpu"));
-  EXPECT_EQ(choice.micro_batch_size, 32);
+  EXPECT_EQ(choice.micro_batch, 32);
   EXPECT_EQ(choice.recompute, config::Recompute::none);
 }
 
@@ -142,11 +157,11 @@ TEST(Choose, WhatTheConfigurationSaysStays) {
     return plan::choose(choose_config(kSmall, overrides), 1, memory_of(bytes));
   };
   const plan::Choice both = chosen({"recompute=none", "train.micro_batch_size=2"}, 1 << 20);
-  EXPECT_EQ(both.micro_batch_size, 2);
+  EXPECT_EQ(both.micro_batch, 2);
   EXPECT_EQ(both.recompute, config::Recompute::none);
   EXPECT_EQ(both.micro_batch_text + both.recompute_text, "");
   const plan::Choice size = chosen({"train.micro_batch_size=16"}, std::int64_t{1} << 40);
-  EXPECT_EQ(size.micro_batch_size, 16);
+  EXPECT_EQ(size.micro_batch, 16);
   EXPECT_EQ(size.micro_batch_text, "");
   EXPECT_NE(size.recompute_text, "");
   // Of a given size only recomputation is left to save memory.
@@ -171,7 +186,7 @@ TEST(Choose, WhatTheConfigurationSaysStays) {
 
 TEST(Choose, TheLeastWhereNothingFits) {
   const plan::Choice choice = plan::choose(choose_config(kSmall), 1, memory_of(1000));
-  EXPECT_EQ(choice.micro_batch_size, 1);
+  EXPECT_EQ(choice.micro_batch, 1);
   EXPECT_EQ(choice.recompute, config::Recompute::full);
   EXPECT_NE(choice.micro_batch_text.find("does not fit"), std::string::npos);
 }
@@ -184,40 +199,58 @@ TEST(Choose, AResumedRunKeepsItsChoiceWhereItFits) {
   };
   const std::int64_t large = std::int64_t{1} << 40;
   const plan::Choice kept = resumed(2, 1, large);
-  EXPECT_EQ(kept.micro_batch_size, 2);
+  EXPECT_EQ(kept.micro_batch, 2);
   EXPECT_EQ(kept.recompute, config::Recompute::selective);
   EXPECT_EQ(kept.micro_batch_text, "2 (auto: as in run/step-5)");
   EXPECT_EQ(kept.recompute_text, "selective (auto: as in run/step-5)");
   const plan::Choice again = resumed(16, 4, large);  // 8 sequences a rank
-  EXPECT_EQ(again.micro_batch_size, plan::choose(c, 4, memory_of(large)).micro_batch_size);
+  EXPECT_EQ(again.micro_batch, plan::choose(c, 4, memory_of(large)).micro_batch);
   EXPECT_NE(again.micro_batch_text.find("not as in run/step-5: the 8 sequences"),
             std::string::npos);
   config::Config two = c;
   two.train.micro_batch_size = 2, two.recompute = config::Recompute::selective;
   const std::int64_t less = planned(two, 1, memory_of(1)).bytes - 1;
   const plan::Choice fitting = resumed(2, 1, less);
-  EXPECT_LE(fitting.micro_batch_size, 2);
+  EXPECT_LE(fitting.micro_batch, 2);
   EXPECT_NE(fitting.recompute_text.find("not as in run/step-5: micro-batch 2 with recompute "
                                         "selective takes"),
             std::string::npos);
 }
 
-TEST(Choose, BatchesByLengthAreCutToFit) {
-  const config::Config c =
-      choose_config(kChosenModels[4], {"train.global_batch_tokens=8k", "train.seq_len=64"});
-  const auto with = [&](std::int64_t size) {
-    config::Config one = c;
-    one.train.micro_batch_size = size;
-    return planned(one, 1, memory_of(1)).bytes;
+TEST(Choose, TokensOfBatchesByLengthFitAndNoMoreAreWorthTheirMemory) {
+  plan::DeviceModel small = device_named("a100-40gb");
+  small.memory_bytes = 15'000'000'000;
+  std::map<std::string, int> ends;
+  for (const plan::DeviceModel& device : {device_named("h200"), small, device_named("cpu")})
+    for (const auto& [tokens, ranks] : {std::pair{"128Ki", 1}, {"2Mi", 2}, {"16Ki", 4}})
+      check(choose_config(kChosenModels[4], {"train.seq_len=256", "model.max_seq_len=256",
+                                             std::string("train.global_batch_tokens=") + tokens,
+                                             device.name == "cpu" ? "device=cpu" : "device=cuda"}),
+            ranks, device, ends);
+  for (const char* end : {"all sequences", "gain", "memory"})
+    EXPECT_GT(ends[end], 0) << end << " is not among them";
+}
+
+TEST(Choose, TokensOfBatchesByLengthAreCutToFit) {
+  const config::Config c = choose_config(
+      kChosenModels[4],
+      {"train.global_batch_tokens=8k", "train.seq_len=64", "recompute=none", "device=cpu"});
+  const auto bytes = [&](std::int64_t tokens) {
+    config::Config with = c;
+    with.train.micro_batch_tokens = tokens;
+    return planned(with, 1, memory_of(1)).bytes;
   };
-  const plan::Choice all = plan::choose(c, 1, memory_of(with(0)));
-  EXPECT_EQ(all.micro_batch_size, 0);
-  EXPECT_EQ(all.recompute, config::Recompute::none);
-  config::Config no_recompute = c;
-  no_recompute.recompute = config::Recompute::none;
-  const plan::Choice cut = plan::choose(no_recompute, 1, memory_of(with(0) - 1));
-  EXPECT_GT(cut.micro_batch_size, 0);
-  EXPECT_LT(with(cut.micro_batch_size), with(0));
+  EXPECT_EQ(plan::choose(c, 1, memory_of(bytes(1024))).micro_batch, 1024);
+  EXPECT_EQ(plan::choose(c, 1, memory_of(bytes(1024) - 1)).micro_batch, 512);
+  EXPECT_EQ(plan::choose(c, 1, memory_of(1)).micro_batch, 64);  // one sequence
+}
+
+// 97 sequences are 7 micro-batches of 14, and one that is empty.
+TEST(Choose, MemoryIsNotSpentOnWhatFillsTheLastMicroBatch) {
+  const config::Config c =
+      choose_config(kChosenModels[4], {"train.global_batch_tokens=25k", "train.seq_len=256",
+                                       "model.max_seq_len=256", "device=cpu"});
+  EXPECT_EQ(plan::choose(c, 1, device_named("cpu")).micro_batch, 4096);
 }
 
 TEST(Choose, OfWhatNoRanksCanHaveSaysWhy) {

@@ -5,6 +5,7 @@
 
 #include "config/admitted.h"
 #include "core/error.h"
+#include "data/batch_shapes.h"
 #include "models/registry.h"
 #include "plan/choose.h"
 #include "plan/fit.h"
@@ -62,11 +63,20 @@ plan::DeviceModel device_of(std::int64_t bytes) {
   return d;
 }
 
-// Of micro-batches of a rank that has so many sequences of the longest batch.
-std::vector<std::string> sizes_of(const config::Config& c, int sequences) {
+// Overrides for all sizes of a micro-batch where so many ranks share a batch.
+std::vector<std::string> sizes_of(const config::Config& c, int replicas) {
   std::vector<std::string> sizes;
-  if (c.train.global_batch_tokens > 0) sizes.push_back("auto");
-  for (int n = 1; n <= sequences; n *= 2) sizes.push_back(std::to_string(n));
+  if (c.train.global_batch_tokens == 0) {
+    for (std::int64_t n = 1; n <= c.train.global_batch_size; n *= 2)
+      sizes.push_back("train.micro_batch_size=" + std::to_string(n));
+    return sizes;
+  }
+  std::int64_t least = 4096, most = 0;
+  while (least > c.train.seq_len) least /= 2;
+  for (const nn::BatchShape& s : data::batch_shapes(c))
+    most = std::max(most, ceil_div(s.sequences, replicas) * s.length);
+  for (std::int64_t n = least; n < 2 * most; n *= 2)
+    sizes.push_back("train.micro_batch_tokens=" + std::to_string(std::min(n, most)));
   return sizes;
 }
 
@@ -84,7 +94,6 @@ std::vector<Layout> all_layouts(config::Config (*read)(const Overrides&), const 
   };
   const config::Config as_given = read(given);
   const std::int64_t length = as_given.train.seq_len;
-  const bool by_tokens = as_given.train.global_batch_tokens > 0;
   for (const int context : {1, 2, 4, 8})
     for (const std::string& exchange : config::admitted_values("parallel.context_exchange"))
       for (const int pipeline : {1, 2, 4, 8})
@@ -93,8 +102,8 @@ std::vector<Layout> all_layouts(config::Config (*read)(const Overrides&), const 
             for (const char* sequence : {"false", "true"})
               for (const std::string& zero : config::admitted_values("parallel.zero"))
                 for (const char* recompute : {"none", "selective", "full"})
-                  for (const std::string& micro : sizes_of(
-                           as_given, by_tokens ? std::min(8, context * pipeline * tensor) : 32)) {
+                  for (const std::string& micro :
+                       sizes_of(as_given, std::max(1, kRanks / (context * pipeline * tensor)))) {
                     if (tensor == 1 && sequence == std::string("true")) continue;
                     if (pipeline == 1 && schedule == "interleaved") continue;
                     if (context > 1 && length / context < 2048) continue;
@@ -107,7 +116,7 @@ std::vector<Layout> all_layouts(config::Config (*read)(const Overrides&), const 
                          "parallel.schedule=" + schedule,
                          "parallel.tensor=" + std::to_string(tensor),
                          std::string("parallel.sequence=") + sequence, "parallel.zero=" + zero,
-                         std::string("recompute=") + recompute, "train.micro_batch_size=" + micro});
+                         std::string("recompute=") + recompute, micro});
                   }
   return all;
 }
@@ -165,7 +174,7 @@ TEST(Suggest, TheLargestThoughASmallerOneDoesNotFit) {
   EXPECT_DOUBLE_EQ(s.best.at(0).times.seconds(), whole.seconds);
   config::Config chosen = read(1);
   chosen.train.micro_batch_size = 0;
-  EXPECT_EQ(plan::choose(chosen, 1, device).micro_batch_size, 8);
+  EXPECT_EQ(plan::choose(chosen, 1, device).micro_batch, 8);
 }
 
 // Some seem to fit by what decides their time, batches of the longest length, and do not.
