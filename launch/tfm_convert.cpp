@@ -94,10 +94,8 @@ void copy_tokenizer(const std::string& tokenizer, const std::string& to) {
 
 int export_to(const std::string& from, const std::string& to) {
   const std::string path = inference::checkpoint_path(from);
-  config::Config config = inference::checkpoint_config(
-      path,
-      {"parallel.tensor=1", "parallel.data=auto", "parallel.pipeline=1", "parallel.context=1",
-       "train.global_batch_size=1", "train.micro_batch_size=1", "train.micro_batch_tokens=auto"});
+  config::Config config = inference::checkpoint_config(path, {});
+  config.train.global_batch_size = config.train.micro_batch_size = 1;
   config::resolve_for_ranks(config, 1);
   const inference::LoadedModel model = inference::load_model(
       path, config, comm::rank_context(device::Device::cpu(1), comm::single_mesh()));

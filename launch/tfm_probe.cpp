@@ -30,7 +30,8 @@ constexpr const char* kHelp =
   --gradients    also write grad.NAME for every parameter, with Hugging Face's names and shapes
   --help, --version
 Runs one forward pass (and one backward pass) without dropout, at any layout under mpirun, and on
-GPUs with device=cuda.
+GPUs with device=cuda. With parallel.pipeline or parallel.context logits come from a pass of their
+own, in which ranks share sequences instead.
 )";
 
 // What the file holds, under the names of the model's fields: one batch.
@@ -159,42 +160,44 @@ ProbeBatch read_batch(const std::string& path, const config::ModelConfig& m) {
   return b;
 }
 
-std::vector<float> logits_of(const train::Engine& e, const ProbeBatch& b,
-                             const nn::BatchShape& mine) {
-  const comm::Mesh& mesh = e.plan().mesh;
-  const std::int64_t V = e.plan().config.model.vocab_size, T = b.shape.length;
-  inference::Inference inference(e.model(), e.rank_context(),
-                                 {e.model().parameters(), e.flat().parameters}, mine, V);
+// With columns that do not count behind each sequence: lengths that are multiples of `of`.
+ProbeBatch padded(const ProbeBatch& b, std::int64_t of) {
+  ProbeBatch p = b;
+  p.shape.length = round_up(b.shape.length, of);
+  p.shape.source_length = round_up(b.shape.source_length, of);
+  for (auto& [field, values] : p.fields) {
+    const FieldKind kind = info_of(field).kind;
+    const std::int64_t from = b.shape.width(field), to = p.shape.width(field);
+    const bool hides = kind == FieldKind::mask || kind == FieldKind::label;
+    values.assign(static_cast<std::size_t>(b.shape.sequences * to), hides ? -1 : 0);
+    for (std::int64_t r = 0; r < b.shape.sequences; ++r)
+      std::copy_n(b.fields.at(field).begin() + r * from, from, values.begin() + r * to);
+  }
+  return p;
+}
+
+// Of the ranks of a mesh without stages and shares of sequences, which are for training alone.
+std::vector<float> logits_of(const nn::Model& model, const comm::RankContext& context,
+                             const inference::Weights& weights, const ProbeBatch& b,
+                             std::int64_t vocab_size) {
+  const comm::Mesh& mesh = context.mesh;
+  const std::int64_t T = b.shape.length;
+  nn::BatchShape mine = b.shape;
+  mine.sequences = ceil_div(b.shape.sequences, mesh.layout.size(nn::kBatchAxes));
+  inference::Inference inference(model, context, weights, mine, vocab_size);
   data::DataLoader loader(b, {data::DataLoader::rank_shape(inference.recording(), mine.sequences)},
                           data::LoaderOptions::of(mesh, 1));
   const Batch& batch = loader.load(0);
   inference.run(batch.fields);
-  std::vector<float> all(static_cast<std::size_t>(b.shape.sequences * T * V));
+  std::vector<float> all(static_cast<std::size_t>(b.shape.sequences * T * vocab_size));
   for (std::int64_t r = 0; r < mine.sequences * T; ++r) {
     const auto row = inference.row(r);  // collective over the tensor group
     if (r < batch.sequences * T)
-      std::copy(row.begin(), row.end(), all.begin() + (batch.first * T + r) * V);
+      std::copy(row.begin(), row.end(), all.begin() + (batch.first * T + r) * vocab_size);
   }
   mesh.group(nn::kBatchAxes)
       .all_reduce({all.data(), DType::f32, {static_cast<std::int64_t>(all.size())}});
   return all;
-}
-
-// Unsharded gradients by part, on every rank.
-std::map<std::string, std::vector<float>> gradients_of(train::Engine& e) {
-  std::map<std::string, std::vector<float>> whole;
-  const comm::Mesh& mesh = e.plan().mesh;
-  const nn::ParameterSet& parameters = e.model().parameters();
-  std::vector<float> mine(static_cast<std::size_t>(parameters.flat_elements()));
-  device::download(e.device().stream(), mine.data(), e.flat().gradients, std::ssize(mine) * 4);
-  for (const nn::PartSlice& p : parameters.slices()) {
-    auto& g = whole[p.name];
-    g.resize(static_cast<std::size_t>(p.full.elements()));
-    if (parameters.first_of_copies(p.parameter, nn::kModelAxes))
-      nn::ParameterSet::gather(p, mine.data(), g.data());
-    mesh.group(nn::kModelAxes).all_reduce({g.data(), DType::f32, {p.full.elements()}});
-  }
-  return whole;
 }
 
 struct Output {
@@ -203,39 +206,74 @@ struct Output {
   std::vector<float> data;
 };
 
+// Unsharded gradients by part, on every rank.
+std::map<std::string, Output> gradients_of(train::Engine& e) {
+  std::map<std::string, Output> whole;
+  const comm::Mesh& mesh = e.plan().mesh;
+  const nn::ParameterSet& parameters = e.model().parameters();
+  std::vector<float> mine(static_cast<std::size_t>(parameters.flat_elements()));
+  device::download(e.device().stream(), mine.data(), e.flat().gradients, std::ssize(mine) * 4);
+  for (int i = 0; i < parameters.size(); ++i)
+    for (const nn::PartSpec& p : parameters.spec(i).parts) {
+      Output& o = whole[p.name] = {"grad." + p.name, {p.rows}, {}};
+      if (const std::int64_t cols = parameters.spec(i).cols) o.shape.push_back(cols);
+      o.data.resize(static_cast<std::size_t>(p.rows * (o.shape.size() > 1 ? o.shape[1] : 1)));
+    }
+  for (const nn::PartSlice& p : parameters.slices())
+    if (parameters.first_of_copies(p.parameter, nn::kModelAxes | nn::kTokenAxes))
+      nn::ParameterSet::gather(p, mine.data(), whole[p.name].data.data());
+  for (auto& [name, o] : whole)
+    mesh.world().all_reduce({o.data.data(), DType::f32, {std::ssize(o.data)}});
+  return whole;
+}
+
 void add_gradients(train::Engine& e, std::vector<Output>& out) {
   const auto whole = gradients_of(e);
-  const auto part = [&](const std::string& name) { return whole.at(name); };
+  const auto part = [&](const std::string& name) { return whole.at(name).data; };
   const config::ModelConfig& m = e.plan().config.model;
   std::vector<huggingface::ExchangedTensor> tensors;
   try {
     tensors = huggingface::architecture_for(m).exchanged(m);
   } catch (const Error&) {  // no transformers architecture: tfm's names
-    for (const nn::PartSlice& p : e.model().parameters().slices()) {
-      Output o{"grad." + p.name, {}, whole.at(p.name)};
-      for (int i = 0; i < p.full.rank(); ++i) o.shape.push_back(p.full[i]);
-      out.push_back(std::move(o));
-    }
+    for (const auto& [name, o] : whole) out.push_back(o);
     return;
   }
   for (const huggingface::ExchangedTensor& t : tensors)
     out.push_back({"grad." + t.name, t.shape, huggingface::compose(t, part)});
 }
 
-config::Config probe_config(const std::string& dir, const std::vector<std::string>& overrides,
-                            int ranks) {
-  std::vector<std::string> all{"parallel.tensor=1", "parallel.data=auto", "parallel.pipeline=1",
-                               "parallel.context=1"};
-  all.insert(all.end(), overrides.begin(), overrides.end());
-  config::Config c = inference::checkpoint_config(dir, all);
+config::Config probe_config(const std::string& dir, const std::vector<std::string>& overrides) {
+  config::Config c = inference::checkpoint_config(dir, overrides);
   c.model.dropout = {};
   c.loss = {};
   c.parallel.zero = 0;
+  c.parallel.replicas = 1;
+  return c;
+}
+
+// For `ranks` that each have a share of the sequences of `batch`.
+config::Config resolved(config::Config c, const ProbeBatch& batch, int ranks) {
+  const bool sequence = c.parallel.sequence;
+  c.parallel.sequence = false;  // checked below, for the shape given
   c.train.global_batch_tokens = c.train.micro_batch_tokens = 0;
   c.train.micro_batch_size = 1;
-  c.train.global_batch_size =
-      std::max<std::int64_t>(1, ranks / std::max<std::int64_t>(c.parallel.tensor, 1));
+  c.train.global_batch_size = ranks;  // a multiple of the data ranks
+  config::resolve_for_ranks(c, ranks);
+  const std::int64_t sequences = ceil_div(batch.shape.sequences, c.parallel.data);
+  const auto divides = [&](std::int64_t length) {
+    return sequences * (length / c.parallel.context) % c.parallel.tensor == 0;
+  };
+  c.parallel.sequence =
+      sequence && divides(batch.shape.length) && divides(batch.shape.source_length);
   return c;
+}
+
+std::vector<float> logits_without_stages(const std::string& dir, config::Config c,
+                                         const ProbeBatch& batch, launch::Launch& launch) {
+  c.parallel = {.tensor = c.parallel.tensor, .backend = c.parallel.backend};
+  c = resolved(c, batch, launch.ranks);
+  const inference::LoadedModel m = inference::load_model(dir, c, launch.rank_context(c));
+  return logits_of(*m.model, m.rank_context, m.weights(), batch, c.model.vocab_size);
 }
 
 int run(int argc, char** argv) {
@@ -244,39 +282,41 @@ int run(int argc, char** argv) {
     throw Error(ExitCode::usage, "expected --batch and --out; see --help");
   const std::string dir = inference::checkpoint_path(args.only("model directory"));
   launch::Launch launch;
-  config::Config config = probe_config(dir, args.overrides(), launch.ranks);
+  config::Config config = probe_config(dir, args.overrides());
   launch::choose_device(launch, config);
   launch.check_same(config);
-  const ProbeBatch batch = read_batch(args.get("--batch"), config.model);
+  const ProbeBatch given = read_batch(args.get("--batch"), config.model);
+  const std::int64_t chunks = config.parallel.context > 1 ? 2 * config.parallel.context : 1;
+  const ProbeBatch batch = padded(given, chunks);
   config.train.seq_len = std::max(batch.shape.length, batch.shape.source_length);
   if (config.model.position == config::Position::learned &&
       config.train.seq_len > config.model.max_seq_len)
-    throw Error(ExitCode::input, args.get("--batch") + ": sequences of " +
-                                     std::to_string(config.train.seq_len) +
-                                     " tokens; expected at most the position table's " +
-                                     std::to_string(config.model.max_seq_len) + " rows");
-  const std::int64_t replicas = std::max<std::int64_t>(1, launch.ranks / config.parallel.tensor);
-  nn::BatchShape mine = batch.shape;
-  mine.sequences = ceil_div(batch.shape.sequences, replicas);
-  const auto divides = [&](std::int64_t length) {
-    return mine.sequences * length % config.parallel.tensor == 0;
-  };
-  config.parallel.sequence =
-      config.parallel.sequence && divides(mine.length) && divides(mine.source_length);
-  const bool sequence = config.parallel.sequence;
-  config.parallel.sequence = false;  // checked above, for the shape given
-  config::resolve_for_ranks(config, launch.ranks);
-  config.parallel.sequence = sequence;
+    throw Error(ExitCode::input,
+                args.get("--batch") + ": sequences of " + std::to_string(config.train.seq_len) +
+                    " tokens" +
+                    (chunks > 1 ? ", in " + std::to_string(chunks) + " chunks of equal length"
+                                : std::string()) +
+                    "; expected at most the position table's " +
+                    std::to_string(config.model.max_seq_len) + " rows");
+  const config::Config read = config;
+  config = resolved(config, batch, launch.ranks);
+  std::vector<Output> out;
+  out.push_back(
+      {"logits", {given.shape.sequences, given.shape.length, config.model.vocab_size}, {}});
+  const bool in_parts = config.parallel.pipeline * config.parallel.context > 1;
+  if (in_parts) out[0].data = logits_without_stages(dir, read, given, launch);
 
   const comm::Mesh mesh = launch.mesh(config::layout_of(config));
+  nn::BatchShape mine = batch.shape;
+  mine.sequences = ceil_div(batch.shape.sequences, config.parallel.data);
   train::Engine engine(plan::make_step_plan(config, mesh, DType::f32, mine), launch.device(config));
   engine.set_weights(
       inference::open_initial_weights(dir, config.model, engine.model().parameters(), mesh.world())
           .read);
-  std::vector<Output> out;
-  out.push_back({"logits",
-                 {batch.shape.sequences, batch.shape.length, config.model.vocab_size},
-                 logits_of(engine, batch, mine)});
+  if (!in_parts)
+    out[0].data = logits_of(engine.model(), engine.rank_context(),
+                            {engine.model().parameters(), engine.flat().parameters}, batch,
+                            config.model.vocab_size);
   if (batch.labelled) {
     data::DataLoader loader = engine.training_loader(batch);
     const train::StepResult r = engine.compute_gradients(1, loader.load(0));

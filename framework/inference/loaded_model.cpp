@@ -50,12 +50,12 @@ config::Config checkpoint_config(const std::string& step_dir,
                          ? huggingface_run(step_dir)
                          : config::parse_config(
                                checkpoint::CheckpointReader(step_dir).manifest().config, name, {});
-  // Device, precision and backend of the training run do not count; those asked for here do.
+  // Device, precision and layout of the training run do not count; those asked for here do.
   c.device = config::DeviceKind::cpu;
   c.precision = config::Precision::fp32;
   c.tf32 = false;
   c.cuda_graphs = config::CudaGraphs::automatic;
-  c.parallel.backend = config::Backend::automatic;
+  c.parallel = {};
   c = config::with_overrides(c, overrides, name);
   if (c.precision != config::Precision::fp32)
     throw Error(ExitCode::usage, "precision=" + config::word(c.precision) +
@@ -67,12 +67,20 @@ config::Config checkpoint_config(const std::string& step_dir,
 config::Config inference_config(const std::string& step_dir,
                                 const std::vector<std::string>& overrides, int ranks) {
   config::Config c = checkpoint_config(step_dir, overrides);
+  const config::ParallelConfig& p = c.parallel;
+  for (const auto& [key, value, usual] : {std::tuple{"parallel.pipeline", p.pipeline, 1},
+                                          {"parallel.context", p.context, 1},
+                                          {"parallel.zero", p.zero, 0}})
+    if (value != usual)
+      throw Error(ExitCode::usage,
+                  std::string(key) + "=" + std::to_string(value) +
+                      " is not valid here: ranks share a model that is only read by "
+                      "parallel.tensor, and its sequences by parallel.data; expected " +
+                      std::to_string(usual));
   const bool tensor_given = std::ranges::any_of(
       overrides, [](const std::string& o) { return o.starts_with("parallel.tensor="); });
   if (!tensor_given) c.parallel.tensor = ranks;
   c.parallel.data = 0;
-  c.parallel.pipeline = c.parallel.context = 1;
-  c.parallel.layers_per_stage.clear();
   c.parallel.sequence = false;
   c.train.micro_batch_size = 1;
   if (ranks % std::max<std::int64_t>(c.parallel.tensor, 1) == 0)
