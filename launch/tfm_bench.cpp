@@ -86,8 +86,11 @@ int run(int argc, char** argv) {
                               {{"--bytes"}, {"--device"}, {"--network-file"}, json, svg},
                               launch::bench_collectives}};
   for (const Measurement& m : all)
-    if (argc > 1 && std::strcmp(argv[1], m.name) == 0)
-      return m.run(launch::Arguments(argc - 1, argv + 1, m.options));
+    if (argc > 1 && std::strcmp(argv[1], m.name) == 0) {
+      const launch::Arguments args(argc - 1, argv + 1, m.options);
+      args.check_outputs({"--json", "--csv", "--svg", "--device-file", "--network-file"});
+      return m.run(args);
+    }
   throw Error(ExitCode::usage, std::string(argc > 1 ? std::string("'") + argv[1] + "': " : "") +
                                    "expected scaling, step, kernels or collectives; see --help");
 }

@@ -1,13 +1,13 @@
 // tfm-convert: Hugging Face directories to checkpoints and back.
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 
 #include "data/pairs.h"
 #include "huggingface/export.h"
 #include "huggingface/sidecars.h"
 #include "huggingface/weights.h"
 #include "inference/loaded_model.h"
+#include "io/file.h"
 #include "launch/support/program.h"
 #include "models/registry.h"
 #include "tokenizer/tokenizer.h"
@@ -88,8 +88,8 @@ void copy_tokenizer(const std::string& tokenizer, const std::string& to) {
   fs::copy_file(tokenizer, fs::path(to) / (json ? "tokenizer.json" : "spiece.model"),
                 fs::copy_options::overwrite_existing);
   if (json)
-    std::ofstream(fs::path(to) / "tokenizer_config.json")
-        << "{\"tokenizer_class\": \"PreTrainedTokenizerFast\"}\n";
+    io::replace_file((fs::path(to) / "tokenizer_config.json").string(),
+                     "{\"tokenizer_class\": \"PreTrainedTokenizerFast\"}\n");
 }
 
 int export_to(const std::string& from, const std::string& to) {

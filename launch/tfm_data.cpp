@@ -1,6 +1,7 @@
 // tfm-data: text to token files and back.
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <iostream>
 #include <map>
 #include <string>
@@ -123,8 +124,17 @@ std::int64_t whole_number(const Arguments& a, std::string_view option) {
   return value;
 }
 
-int prepare(const Arguments& a) {
+void check_output(const Arguments& a) {
   if (!a.has("--input")) usage("option --input is missing");
+  std::error_code ignored;
+  for (const std::string& input : a.values.at("--input"))
+    if (std::filesystem::equivalent(input, a.one("--output"), ignored))
+      usage("--output " + in_quotes(a.one("--output")) +
+            " is also an input; expected another file");
+}
+
+int prepare(const Arguments& a) {
+  check_output(a);
   const std::string format = a.has("--format") ? a.one("--format") : "llmc";
   const auto known = config::value_of<data::TokenFormat>(format);
   if (!known) unknown("format", format, {"llmc", "megatron"});
@@ -178,7 +188,7 @@ int decode(const Arguments& a) {
 }
 
 int train(const Arguments& a) {
-  if (!a.has("--input")) usage("option --input is missing");
+  check_output(a);
   tokenizer::TrainTokenizerOptions options{a.values.at("--input"), a.one("--output")};
   options.vocab_size = whole_number(a, "--vocab-size");
   options.specials =

@@ -117,6 +117,7 @@ int run(int argc, char** argv) {
                                 {"--json"}});
   const std::string dir = inference::checkpoint_path(args.only("model directory"));
   launch::Launch launch;
+  args.check_outputs({"--json"});
   std::vector<std::string> overrides = args.overrides();
   if (args.has("--tokenizer")) overrides.push_back("data.tokenizer=" + args.get("--tokenizer"));
   config::Config config = inference::inference_config(dir, overrides, launch.ranks);

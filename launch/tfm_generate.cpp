@@ -43,7 +43,8 @@ void continue_text(const launch::Arguments& args, inference::LoadedModel& model,
   inference::Sampler sampler({.temperature = args.real("--temperature", 1),
                               .top_k = args.integer("--top-k", 0, 0),
                               .top_p = args.real("--top-p", 1),
-                              .seed = static_cast<std::uint64_t>(args.integer("--seed", 1234, 0))});
+                              .seed = static_cast<std::uint64_t>(args.integer(
+                                  "--seed", 1234, 0, std::numeric_limits<std::int64_t>::max()))});
   const std::int64_t max_tokens = args.integer("--max-tokens", 100, 0);
   const bool lead = model.rank_context.mesh.rank() == 0;
   std::string prompt = args.get("--prompt");

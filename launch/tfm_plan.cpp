@@ -88,7 +88,7 @@ int run(int argc, char** argv) {
                                 {"--measure", false},
                                 {"--suggest", false},
                                 {"--json", false}});
-  const int ranks = static_cast<int>(args.integer("--ranks", 1, 1));
+  const int ranks = static_cast<int>(args.integer("--ranks", 1, 1, launch::kMostRanks));
   const plan::DeviceModel described = described_device(args);
   const config::Config read = configuration(args, described);
   const plan::DeviceModel device = device_model(described, args, read, ranks);

@@ -1,4 +1,5 @@
 // tfm-train: trains what a configuration describes, on the ranks of this launch.
+#include <algorithm>
 #include <cstdio>
 #include <string>
 
@@ -55,6 +56,8 @@ int run(int argc, char** argv) {
                                 {"--dump-config", false},
                                 {"--keys", false},
                                 {"--json-schema", false}});
+  if (args.has("--ranks") && !args.has("--check"))
+    throw Error(ExitCode::usage, "--ranks is for --check; mpirun -np N starts N ranks");
   if (args.has("--keys")) return std::printf("%s", config::config_reference().c_str()), 0;
   if (args.has("--json-schema")) return std::printf("%s", config::config_schema().c_str()), 0;
   config::Config config = launch::load_config(args.only("configuration file"), args.overrides());
@@ -69,7 +72,8 @@ int run(int argc, char** argv) {
   launch.check_same(config);
   if (args.has("--check")) {
     const config::Config read = config;
-    config::resolve_for_ranks(config, static_cast<int>(args.integer("--ranks", launch.ranks, 1)));
+    config::resolve_for_ranks(
+        config, static_cast<int>(args.integer("--ranks", launch.ranks, 1, launch::kMostRanks)));
     train::check_inputs(config);
     // The device of the run is to choose.
     config.train.set_micro_batch(read.train.micro_batch()), config.recompute = read.recompute;
@@ -81,6 +85,7 @@ int run(int argc, char** argv) {
   const plan::Choice choice =
       launch::choose(launch, config, [&] { return train::earlier_choice(read); });
   try {
+    launch::check_memory(launch, config);
     train::Machine machine{.host = {.cpu = launch::cpu_model(),
                                     .ranks = launch.cores.ranks,
                                     .threads = launch.cores.threads,
@@ -98,4 +103,10 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return tfm::launch::guarded(argc, argv, kHelp, run); }
+int main(int argc, char** argv) {
+  using tfm::launch::Output;
+  const bool prints = std::any_of(argv + 1, argv + argc, [](const std::string& a) {
+    return a == "--check" || a == "--dump-config" || a == "--keys" || a == "--json-schema";
+  });
+  return tfm::launch::guarded(argc, argv, kHelp, run, prints ? Output::results : Output::log);
+}

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <set>
 
 #include "checkpoint/manifest.h"
@@ -49,14 +50,17 @@ struct CheckpointReader::Shards {
 
 namespace {
 
-std::string checksum(std::span<const std::byte> bytes, Task& task) {
-  constexpr std::size_t piece = 16 << 20;
+// Read, not mapped: what a disk cannot read is an error here, and would be a signal there.
+std::string checksum(const std::string& path, Task& task) {
+  std::ifstream file(path, std::ios::binary);
+  std::vector<char> piece(1 << 20);
   io::Checksum sum;
-  for (; !bytes.empty(); bytes = bytes.subspan(std::min(piece, bytes.size()))) {
-    const auto next = bytes.first(std::min(piece, bytes.size()));
-    sum.add(next);
-    task.add(std::ssize(next));
-  }
+  do {
+    file.read(piece.data(), std::ssize(piece));
+    sum.add(std::as_bytes(std::span(piece).first(static_cast<std::size_t>(file.gcount()))));
+    task.add(file.gcount());
+  } while (file);
+  if (!file.eof()) throw Error(ExitCode::input, path + ": cannot be read");
   return sum.hex();
 }
 
@@ -86,7 +90,7 @@ void CheckpointReader::verify() const {
       throw Error(ExitCode::input, file.path() + ": has " + std::to_string(file.bytes().size()) +
                                        " bytes; expected the manifest's " +
                                        std::to_string(f.bytes));
-    if (checksum(file.bytes(), task) != f.xxh3_128)
+    if (checksum(file.path(), task) != f.xxh3_128)
       throw Error(ExitCode::input, file.path() +
                                        ": the file is damaged: its checksum differs from the "
                                        "manifest's; restore it or use another checkpoint");
@@ -211,8 +215,11 @@ std::optional<std::string> find_latest(const std::string& dir,
     log(dir + "/latest is missing; searching " + std::to_string(steps.size()) +
         " step-* directories");
   }
-  for (auto step : steps)
-    if (step != tried && valid(step_name(step))) return dir + "/" + step_name(step);
+  // Later steps than the latest are of another run: they come last.
+  for (const bool later : {false, true})
+    for (const auto step : steps)
+      if (step != tried && (tried && step > *tried) == later && valid(step_name(step)))
+        return dir + "/" + step_name(step);
   if (!steps.empty())
     throw Error(ExitCode::input, dir + ": none of the " + std::to_string(steps.size()) +
                                      " checkpoints is intact; restore one, or " +
@@ -234,6 +241,14 @@ std::vector<std::string> clean(const std::string& dir) {
   }
   std::vector<std::string> removed;
   for (const auto& path : stale) {
+    // Put aside in favor of a copy that has not come to its place.
+    if (const fs::path place = dir / path.filename().replace_extension().replace_extension();
+        path.filename().string().ends_with(".old.tmp") && !fs::exists(place) &&
+        fs::exists(path / manifest_name)) {
+      io::rename_file(path, place);
+      io::sync_directory(dir);
+      continue;
+    }
     fs::remove_all(path, error);
     if (error)
       throw Error(ExitCode::retryable,

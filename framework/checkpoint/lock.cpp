@@ -60,9 +60,7 @@ bool still_named(int fd, const std::string& path) {
 }  // namespace
 
 RunLock::RunLock(const std::string& dir) : path_(dir + "/run.lock") {
-  std::error_code error;
-  std::filesystem::create_directories(dir, error);
-  if (error) throw Error(ExitCode::retryable, dir + ": cannot be created: " + error.message());
+  io::create_directories(dir);
   const auto refuse = [&](const std::string& text, ExitCode code = ExitCode::environment) {
     if (fd_ >= 0) ::close(fd_);
     throw Error(code, path_ + ": " + text);

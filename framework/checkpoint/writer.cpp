@@ -83,7 +83,7 @@ std::string write_shard(const std::string& folder, std::span<const Chunk> chunks
 }
 
 void prepare(const std::string& dir, const std::string& folder) {
-  if (fs::create_directories(dir)) io::sync_directory(io::parent_directory(dir));
+  io::create_directories(dir);
   fs::remove_all(folder);
   fs::create_directory(folder);
 }
@@ -123,6 +123,7 @@ void link_best(const std::string& dir, std::int64_t step) {
   io::sync_directory(dir);
 }
 
+// Later steps are of another run, from which this one does not continue.
 void retain(const std::string& dir, std::int64_t written, std::int64_t keep) {
   if (keep <= 0) return;
   std::error_code none;
@@ -130,7 +131,7 @@ void retain(const std::string& dir, std::int64_t written, std::int64_t keep) {
   std::vector<std::int64_t> steps;
   for (const auto& e : fs::directory_iterator(dir))
     if (const auto step = step_of(e.path().filename().string());
-        step && *step != written && step_name(*step) != best)
+        step && *step < written && step_name(*step) != best)
       steps.push_back(*step);
   std::sort(steps.rbegin(), steps.rend());
   for (std::size_t i = static_cast<std::size_t>(std::max<std::int64_t>(keep, 2)) - 1;

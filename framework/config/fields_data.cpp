@@ -75,16 +75,17 @@ void describe(SourceConfig& s, FieldVisitor& v) {
   v.value(with_word(text("target", "pairs: text file with one target sentence per line"), "none"),
           s.target);
   describe_paths(s, v);
-  v.value(with_word(
-              fraction("mask_probability",
-                       "mlm, span_corruption: fraction of the tokens that are masked; auto: 0.15"),
-              "auto"),
-          s.mask_probability);
+  Field masked =
+      fraction("mask_probability",
+               "mlm, span_corruption: fraction of the tokens that are masked; auto: 0.15");
+  masked.low_open = true;
+  v.value(with_word(masked, "auto"), s.mask_probability);
   v.value(with_word(real("mean_span_length", 1,
                          "span_corruption: mean length of a masked span, in tokens; auto: 3"),
                     "auto"),
           s.mean_span_length);
-  v.value(flag("shuffle", "shuffle the samples in every epoch, as a function of the seed"),
+  v.value(flag("shuffle",
+               "training data: shuffle the samples in every epoch, as a function of the seed"),
           s.shuffle);
   v.value(option("documents",
                  "tokens, text, mlm: joined: attention crosses document boundaries; separate: "

@@ -105,7 +105,9 @@ void describe(ParallelConfig& p, FieldVisitor& v) {
       with_word(number("timeout", 1,
                        "seconds without progress in a collective before the job ends with exit "
                        "code 75; auto: ten times the longest step so far, between 30 and 300; with "
-                       "CUDA graphs on several ranks, set it to more than the time of a step",
+                       "CUDA graphs on several ranks, set it to more than the time of a step; "
+                       "where checkpoints are read or written, the time of 16 bytes a parameter at "
+                       "20 MB a second comes on top",
                        1'000'000),
                 "auto"),
       p.timeout);
@@ -238,7 +240,10 @@ void describe(OptimizerConfig& o, FieldVisitor& v) {
 void describe(ScheduleConfig& s, FieldVisitor& v) {
   v.value(option("type", "learning rate schedule after warmup"), s.type);
   v.value(number("warmup_steps", 0, "steps of linear warmup to `optimizer.lr`"), s.warmup_steps);
-  v.value(real("min_lr", 0, "learning rate at the end of the decay"), s.min_lr);
+  v.value(
+      real("min_lr", 0,
+           "learning rate at the end of the decay; noam and inverse_sqrt: the least after warmup"),
+      s.min_lr);
   v.value(number("decay_steps", 0,
                  "wsd: number of steps of the final decay; cosine, linear: step at which min_lr is "
                  "reached, 0: `train.steps`"),

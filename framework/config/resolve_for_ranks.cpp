@@ -18,6 +18,11 @@ constexpr std::int64_t kAutoMicroBatches = 4;
 // A rule that the number of ranks breaks, with the keys involved, the likeliest culprit first.
 using Refuse = std::function<void(const std::vector<std::string>& keys, const std::string&)>;
 
+// Whether span_corruption's targets meet dropout, whose masks depend on their padded length.
+bool drops_targets(const Config& c) {
+  return c.data.train.type == SourceType::span_corruption && c.model.dropout != DropoutConfig{};
+}
+
 void check_tensor(const Config& c, int ranks, const Refuse& refuse) {
   const std::int64_t t = c.parallel.tensor;
   const ModelConfig& m = c.model;
@@ -37,6 +42,11 @@ void check_tensor(const Config& c, int ranks, const Refuse& refuse) {
            std::string(name) + " " + text(size) + " is not divisible by parallel.tensor " +
                text(t) + "; it is divisible by " + listed(divide, t) + values);
   };
+  if (drops_targets(c) && c.parallel.sequence && 8 % t != 0)
+    refuse({"parallel.tensor", "parallel.sequence", "model.dropout"},
+           "parallel.sequence shares out positions, but targets of span_corruption are padded to "
+           "multiples of 8, on which masks of dropout depend; expected parallel.tensor 1, 2, 4 or "
+           "8, parallel.sequence false, or model.dropout 0");
   check("n_heads", m.n_heads);
   check("n_kv_heads", m.n_kv_heads);
   check("d_ff", m.d_ff);
@@ -86,6 +96,11 @@ void check_context(const Config& c, int ranks, const Refuse& refuse) {
            rule +
                "but with train.global_batch_tokens lengths are multiples of 8; expected "
                "parallel.context 1, 2 or 4");
+  else if (drops_targets(c) && 8 % (2 * context) != 0)
+    refuse({"parallel.context", "model.dropout"},
+           rule +
+               "but targets of span_corruption are padded to multiples of 8, on which masks of "
+               "dropout depend; expected parallel.context 1, 2 or 4, or model.dropout 0");
   if (ranks % others == 0 && ranks % (others * context) != 0)
     refuse(
         {"parallel.context", "parallel.tensor"},

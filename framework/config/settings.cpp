@@ -1,6 +1,7 @@
 #include "config/settings.h"
 
 #include <algorithm>
+#include <map>
 #include <sstream>
 
 namespace tfm::config {
@@ -22,6 +23,31 @@ std::vector<Setting> settings_of(const std::string& yaml) {
       all.push_back({key + name, line.substr(colon + 2)});
   }
   return all;
+}
+
+std::string changed_settings(const Config& before, const Config& now,
+                             const std::vector<std::string>& prefixes) {
+  std::map<std::string, std::string> values;
+  for (const Setting& s : settings_of(dump_config(now))) values[s.key] = s.value;
+  std::string all;
+  for (const Setting& s : settings_of(dump_config(before)))
+    if (std::ranges::any_of(prefixes, [&](const auto& p) { return s.key.starts_with(p); }) &&
+        values[s.key] != s.value)
+      all += (all.empty() ? "" : ", ") + s.key + " " + s.value;
+  return all;
+}
+
+std::string changed_model(const Config& before, const Config& now) {
+  Config same = before;
+  same.model.init = now.model.init;
+  same.model.preset = now.model.preset;
+  same.model.init_std = now.model.init_std;
+  same.model.dropout = now.model.dropout;
+  same.model.padding_idx = now.model.padding_idx;
+  same.model.decoder_start = now.model.decoder_start;
+  same.model.rope = now.model.rope;
+  if (now.model.position != Position::learned) same.model.max_seq_len = now.model.max_seq_len;
+  return changed_settings(same, now, {"model."});
 }
 
 }  // namespace tfm::config

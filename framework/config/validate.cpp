@@ -44,6 +44,9 @@ void check_source(const Config& c, const SourceConfig& s, const std::string& sec
   only(s.next_sentence, c.train.seq_len >= 5, section + ".next_sentence", "train.seq_len >= 5");
   only(s.mean_span_length > 0, s.type == SourceType::span_corruption, section + ".mean_span_length",
        "type span_corruption");
+  only(std::ranges::any_of(s.paths, [](const SourcePath& p) { return p.weight != 1; }),
+       s.type != SourceType::pairs, section + ".path.weight",
+       "types tokens, text, mlm and span_corruption");
   if (s.type == SourceType::pairs && !s.paths.empty() && (!s.source.empty() || !s.target.empty()))
     report({section + ".path", section + ".source"},
            "'path' and 'source' or 'target' are both set; expected either 'path' or 'source' and "
@@ -90,6 +93,10 @@ void check_schedule(const Config& c, const Report& report) {
                std::to_string(s.warmup_steps + s.decay_steps) + " exceeds train.steps " + steps +
                "; expected a sum of at most " + steps,
            "");
+  only_with(report)(s.decay_steps > 0,
+                    s.type == ScheduleType::wsd || s.type == ScheduleType::cosine ||
+                        s.type == ScheduleType::linear,
+                    "schedule.decay_steps", "schedule.type wsd, cosine and linear", "");
   const bool decays = s.type == ScheduleType::cosine || s.type == ScheduleType::linear;
   if (decays && s.decay_steps > 0 && s.decay_steps <= s.warmup_steps)
     report({"schedule.decay_steps", "schedule.warmup_steps"},
@@ -181,6 +188,9 @@ void check_device(const Config& c, const Report& report) {
 
 void check_optimizer(const Config& c, const Report& report) {
   const OptimizerConfig& o = c.optimizer;
+  only_with(report)(o.momentum > 0, o.type == OptimizerType::sgd, "optimizer.momentum",
+                    "optimizer.type sgd",
+                    o.type == OptimizerType::muon ? "optimizer.muon.momentum" : "");
   if (o.type == OptimizerType::muon && o.lr == 0)
     report({"optimizer.lr", "optimizer.type"},
            "optimizer.lr is 0, but muon.lr follows its schedule; expected a rate greater than 0",

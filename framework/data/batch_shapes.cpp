@@ -23,9 +23,19 @@ std::vector<nn::BatchShape> batch_shapes(const config::Config& c) {
   if (c.data.train.type == config::SourceType::span_corruption) {
     const SpanLengths s =
         span_lengths(t.seq_len, c.data.train.mask_probability, c.data.train.mean_span_length);
+    // Masks of dropout depend on the padded length: with it, ranks have to divide 8.
+    const std::int64_t shards = c.parallel.sequence ? c.parallel.tensor : 1,
+                       length = round_up(s.target, std::lcm(std::lcm<std::int64_t>(8, shards),
+                                                            2 * c.parallel.context));
+    if (c.model.position == config::Position::learned && length > c.model.max_seq_len)
+      throw Error(ExitCode::usage,
+                  "model.max_seq_len " + std::to_string(c.model.max_seq_len) +
+                      ", the number of rows of the learned position table, is less than the " +
+                      std::to_string(length) +
+                      " tokens of span_corruption's targets; expected at least as many, or a "
+                      "smaller data.train.mask_probability or longer spans");
     return {{.sequences = t.global_batch_size,
-             .length = round_up(s.target, std::lcm(std::lcm<std::int64_t>(8, c.parallel.tensor),
-                                                   2 * c.parallel.context)),
+             .length = length,
              .source_length = t.seq_len,
              .right_padded = true}};
   }

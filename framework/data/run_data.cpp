@@ -141,6 +141,7 @@ std::unique_ptr<tokenizer::Tokenizer> check_data(const config::Config& config,
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;
   problems.collect("data.tokenizer",
                    [&] { tokenizer = tokenizer::load_tokenizer(config.data.tokenizer); });
+  problems.collect("model.max_seq_len", [&] { batch_shapes(config); });
   const config::DataConfig& data = config.data;
   const bool fits = tokenizer && problems.collect("data.tokenizer", [&] {
     check_tokenizer(config, data.train, *tokenizer);

@@ -185,7 +185,7 @@ void write_huggingface(const std::string& dir, const config::ModelConfig& model,
     origin.directory = beside;
   const Export whole(model, origin);
   const auto shards = whole.shards();
-  fs::create_directories(dir);
+  io::create_directories(dir);
   for (const auto& e : fs::directory_iterator(dir))
     if (is_weights_file(e.path().filename().string())) fs::remove(e.path());
 

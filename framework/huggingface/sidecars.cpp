@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "huggingface/architecture.h"
+#include "io/file.h"
 
 namespace tfm::huggingface {
 namespace {
@@ -38,7 +39,7 @@ bool is_weights_file(std::string_view file) {
 bool is_huggingface(const std::string& dir) { return fs::exists(dir + "/config.json"); }
 
 void copy_sidecars(const std::string& from, const std::string& to) {
-  fs::create_directories(to);
+  io::create_directories(to);
   if (fs::equivalent(from, to)) return;
   for (const auto& e : fs::directory_iterator(from))
     if (is_companion(e.path().filename().string()))

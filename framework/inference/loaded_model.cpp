@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "checkpoint/parameters.h"
+#include "config/settings.h"
 #include "huggingface/sidecars.h"
 #include "huggingface/weights.h"
 #include "inference/initial_weights.h"
@@ -56,7 +57,10 @@ config::Config checkpoint_config(const std::string& step_dir,
   c.tf32 = false;
   c.cuda_graphs = config::CudaGraphs::automatic;
   c.parallel = {};
+  const config::Config written = c;
   c = config::with_overrides(c, overrides, name);
+  if (const std::string model = config::changed_model(written, c); !model.empty())
+    throw Error(ExitCode::usage, name + ": the model has " + model + "; remove overrides of these");
   if (c.precision != config::Precision::fp32)
     throw Error(ExitCode::usage, "precision=" + config::word(c.precision) +
                                      ": inference supports only precision fp32 in this version; "

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <new>
 
 #include "core/error.h"
@@ -20,6 +21,16 @@ namespace {
   const std::string why = errno_text();
   throw Error(ExitCode::retryable, path + ": " + what + ": " + why);
 }
+
+// That a file or folder cannot be created with `error`. Some another try would meet again.
+[[noreturn]] void create_error(const std::string& path, int error, const std::string& expected) {
+  constexpr int kLasting[] = {ENOTDIR, EACCES, EPERM, EROFS, ENAMETOOLONG, EEXIST, ENOENT};
+  const bool lasting = std::ranges::find(kLasting, error) != std::end(kLasting);
+  throw Error(lasting ? ExitCode::usage : ExitCode::retryable,
+              path + ": cannot be created: " + std::generic_category().message(error) +
+                  (lasting ? "; choose " + expected : ""));
+}
+constexpr const char* kFile = "a file in an existing directory that you may write to";
 
 void write_fully(int fd, const std::string& path, std::span<const std::byte> bytes,
                  std::uint64_t before) {
@@ -110,7 +121,7 @@ std::string Checksum::of(std::span<const std::byte> bytes) {
 
 OutputFile::OutputFile(const std::string& path)
     : path_(path), fd_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)) {
-  if (fd_ < 0) write_error(path_, "cannot be created");
+  if (fd_ < 0) create_error(path_, errno, kFile);
 }
 
 OutputFile::~OutputFile() {
@@ -150,18 +161,29 @@ std::string parent_directory(const std::string& path) {
   return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
 }
 
+void expect_file(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored))
+    throw Error(ExitCode::usage, path + ": is a directory; choose " + kFile);
+}
+
+void create_directories(const std::string& path) {
+  std::vector<std::string> missing;
+  std::error_code error;
+  for (std::string p = path; !std::filesystem::exists(p, error) && !error; p = parent_directory(p))
+    missing.push_back(p);
+  std::filesystem::create_directories(path, error);
+  if (error) create_error(path, error.value(), "a directory that you may write to");
+  for (const std::string& p : missing) sync_directory(parent_directory(p));
+}
+
 AtomicFile::AtomicFile(std::string path, Writers writers)
     : path_(std::move(path)),
       temporary_(path_ + ".tmp" +
                  (writers == Writers::many ? "." + std::to_string(::getpid()) : "")) {
+  expect_file(path_);
   fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd_ < 0) {
-    if (errno != ENOENT && errno != ENOTDIR && errno != EACCES && errno != EROFS)
-      write_error(path_, "cannot be created");
-    throw Error(ExitCode::usage,
-                path_ + ": cannot be created: " + errno_text() +
-                    "; choose a file in an existing directory that you may write to");
-  }
+  if (fd_ < 0) create_error(path_, errno, kFile);
   buffer_.reserve(buffer_bytes);
 }
 

@@ -64,7 +64,9 @@ class OutputFile {
   Checksum sum_;
 };
 
-void sync_directory(const std::string& path);  // makes the renames and creations in it durable
+void sync_directory(const std::string& path);      // makes the renames and creations in it durable
+void expect_file(const std::string& path);         // Error(usage) where it is a directory
+void create_directories(const std::string& path);  // those that are missing, durably
 void rename_file(const std::string& from, const std::string& to);
 
 // A file that appears under its name complete or not at all, and whose start may be rewritten once

@@ -311,6 +311,7 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path,
   header += "}";
   header.resize((header.size() + 7) / 8 * 8, ' ');
   TFM_CHECK(header.size() <= max_header, path + ": too many tensors for one header");
+  expect_file(path);
   file_ = std::make_unique<OutputFile>(path + ".partial");
   std::string length(8, '\0');
   for (int i = 0; i < 8; ++i) length[i] = static_cast<char>(header.size() >> (8 * i));

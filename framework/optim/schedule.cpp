@@ -8,8 +8,10 @@ namespace tfm::optim {
 double Schedule::at(std::int64_t step) const {
   const auto s = static_cast<double>(step), w = static_cast<double>(warmup);
   if (kind == Kind::noam) {
-    const double rise = warmup > 0 ? s * std::pow(w, -1.5) : s;
-    return lr / std::sqrt(static_cast<double>(d_model)) * std::min(1 / std::sqrt(s), rise);
+    const double rise = warmup > 0 ? s * std::pow(w, -1.5) : s,
+                 rate = lr / std::sqrt(static_cast<double>(d_model)) *
+                        std::min(1 / std::sqrt(s), rise);
+    return step > warmup ? std::max(min_lr, rate) : rate;
   }
   if (step <= warmup) return lr * s / w;
   const auto between = [&](double begin, double end) {
@@ -23,7 +25,7 @@ double Schedule::at(std::int64_t step) const {
              0.5 * (lr - min_lr) *
                  (1 + std::cos(3.141592653589793 * between(w, static_cast<double>(total))));
     case Kind::inverse_sqrt:
-      return warmup > 0 ? lr * std::sqrt(w / s) : lr / std::sqrt(s);
+      return std::max(min_lr, warmup > 0 ? lr * std::sqrt(w / s) : lr / std::sqrt(s));
     case Kind::wsd:
       return lr + (min_lr - lr) *
                       between(static_cast<double>(total - decay), static_cast<double>(total));

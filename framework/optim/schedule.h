@@ -14,7 +14,7 @@ struct Schedule {
     inverse_sqrt,
     wsd
   } kind = Kind::constant;
-  double lr = 0, min_lr = 0;
+  double lr = 0, min_lr = 0;  // no decay goes below min_lr
   std::int64_t warmup =
       0;  // steps; the rate rises as lr * step / warmup (noam and inverse_sqrt have their own rise)
   std::int64_t total = 0;    // step at which linear and cosine reach min_lr

@@ -191,8 +191,9 @@ std::vector<config::Config> Layouts::micro_batches(const config::Config& config)
   if (from_ == From::given) {
     const std::int64_t given = config.train.micro_batch(),
                        most = given > 0 ? given : one->train.micro_batch();
-    if (given == 0) all.push_back(config);
-    std::erase_if(sizes, [&](std::int64_t n) { return n > most - (given == 0); });
+    const bool apart = given == 0 || config.train.counts_tokens();  // may be none of `sizes`
+    if (apart) all.push_back(config);
+    std::erase_if(sizes, [&](std::int64_t n) { return n > most - apart; });
     std::ranges::reverse(sizes);
   }
   for (const std::int64_t n : sizes) all.push_back(with_micro_batch(base, n));

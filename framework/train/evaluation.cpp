@@ -26,7 +26,7 @@ class Evaluation final : public Observer {
     if (!needs_engine(run)) return;
     const config::EvalConfig& eval = run.config.eval;
     const auto start = std::chrono::steady_clock::now();
-    run.expect_files();
+    run.watchdog.set_timeout(run.timeout());
     run.engine.swap_average();
     inference::Totals totals;
     if (loader_) totals = run.engine.evaluate(*loader_, batches_);

@@ -26,8 +26,14 @@ bool TrainingRun::needs_engine() const {
   return std::ranges::any_of(observers, [&](const auto& o) { return o->needs_engine(*this); });
 }
 
-double TrainingRun::file_timeout() const {
+double TrainingRun::timeout() const {
   return config.parallel.timeout > 0 ? static_cast<double>(config.parallel.timeout) : 300;
+}
+
+double TrainingRun::file_timeout() const {
+  constexpr double kBytesOfParameter = 16, kBytesPerSecond = 20e6;  // most, and of a slow disk
+  return timeout() + kBytesOfParameter / kBytesPerSecond *
+                         static_cast<double>(engine.model().parameters().total_elements());
 }
 
 std::int64_t peak_memory_bytes() {

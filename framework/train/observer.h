@@ -77,7 +77,9 @@ struct TrainingRun {
   // Of a batch in the unit of the configuration: sequences or tokens.
   std::int64_t batch_size() const;
 
-  // Seconds that ranks may wait for each other where files are read and written.
+  // Seconds that ranks may wait for each other: outside of steps, and where files are read and
+  // written, with time for a checkpoint.
+  double timeout() const;
   double file_timeout() const;
   void expect_files() { watchdog.set_timeout(file_timeout()); }
 

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "comm/consensus.h"
+#include "config/settings.h"
 #include "huggingface/sidecars.h"
 #include "inference/initial_weights.h"
 #include "inference/loaded_model.h"
@@ -33,6 +34,15 @@ void resume(TrainingRun& run, const std::string& path) {
                 path + " was written with a global batch size of " +
                     std::to_string(m.samples_seen / std::max<std::int64_t>(m.step, 1)) +
                     "; set the same size to resume, so that every sample is seen once");
+  const config::Config before = config::parse_config(m.config, path + "/manifest.json", {});
+  if (const std::string model = config::changed_model(before, run.config); !model.empty())
+    throw Error(ExitCode::usage,
+                path + " was written with " + model +
+                    "; expected the same model to resume it, or another checkpoint.dir");
+  const std::string others = config::changed_settings(
+      before, run.config, {"model.rope.", "optimizer.type", "optimizer.ema", "data.train."});
+  if (!others.empty() && run.lead())
+    warn(path + " was written with " + others + "; this run has other values from here on");
   if (m.seed != run.config.train.seed && run.lead())
     warn(path + " was written with train.seed " + std::to_string(m.seed) +
          "; data order and dropout differ from here on");

@@ -49,7 +49,7 @@ class ObeyRequests final : public Observer {
 
   void at_end(TrainingRun& run) override {
     if (!run.lead()) return;
-    StopRequests::obeyed(run.config.checkpoint.dir);
+    if (const std::string& dir = run.config.checkpoint.dir; !dir.empty()) StopRequests::obeyed(dir);
     if (run.stop_requested) say("stopped on request after step " + std::to_string(run.step));
   }
 

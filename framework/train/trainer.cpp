@@ -49,7 +49,7 @@ double seconds_since(Clock::time_point start) {
 
 // Default timeout of collectives: ten times the longest step, at least 30 s and at most 300 s.
 double step_timeout(const TrainingRun& run, double longest_step) {
-  if (run.config.parallel.timeout > 0 || longest_step == 0) return run.file_timeout();
+  if (run.config.parallel.timeout > 0 || longest_step == 0) return run.timeout();
   return std::clamp(10 * longest_step, 30.0, 300.0);
 }
 

@@ -166,13 +166,30 @@ std::vector<float> values_of(const checkpoint::Chunk& piece) {
   return all;
 }
 
+// Made for this job where the ranks of all hosts see it.
+std::string shared_folder(const comm::Mesh& mesh) {
+  namespace fs = std::filesystem;
+  for (const fs::path& place : {fs::temp_directory_path(), fs::current_path()}) {
+    const std::string dir = comm::broadcast_string(
+        mesh.world(), (place / ("tfm-verify-" + std::to_string(getpid()))).string());
+    std::error_code ignored;
+    if (mesh.rank() == 0) fs::create_directory(dir, ignored);
+    mesh.world().barrier();
+    std::int32_t missing = !fs::is_directory(dir, ignored);
+    mesh.world().all_reduce({&missing, DType::i32, {1}}, comm::Collective::all_reduce_max);
+    if (!missing) return dir;
+    if (mesh.rank() == 0) fs::remove(dir, ignored);
+  }
+  throw Error(
+      ExitCode::environment,
+      "the hosts share neither the folder of TMPDIR nor the working directory; start in one "
+      "that they share");
+}
+
 Finding save_and_load(const config::Config& config, const comm::Mesh& mesh,
                       const device::Device& device, const Interference& interference) {
   Finding f{"save and load", "", 0, 0};
-  const std::string dir = comm::broadcast_string(
-      mesh.world(),
-      (std::filesystem::temp_directory_path() / ("tfm-verify-" + std::to_string(getpid())))
-          .string());
+  const std::string dir = shared_folder(mesh);
   Engine saved(plan::make_step_plan(config, mesh), device),
       loaded(plan::make_step_plan(config, mesh), device);
   saved.initialize_parameters();

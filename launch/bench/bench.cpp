@@ -1,14 +1,16 @@
 #include "launch/bench/bench.h"
 
 #include <algorithm>
+#include <fstream>
+#include <sstream>
 
 #include "report/chart.h"
 
 namespace tfm::launch {
-std::ofstream open_results(const std::string& path) {
+void write_text(const std::string& path, const std::string& text) {
   std::ofstream out(path);
-  if (!out) throw Error(ExitCode::failed, path + " cannot be written");
-  return out;
+  out << text;
+  if (!out.flush()) throw Error(ExitCode::retryable, path + ": cannot be written");
 }
 
 void RandomData::fill(std::int64_t, std::int64_t first, std::int64_t,
@@ -29,7 +31,7 @@ void RandomData::fill(std::int64_t, std::int64_t first, std::int64_t,
 }
 
 void write_json(const Arguments& args, const nlohmann::ordered_json& results) {
-  if (args.has("--json")) open_results(args.get("--json")) << results.dump(1) << "\n";
+  if (args.has("--json")) write_text(args.get("--json"), results.dump(1) + "\n");
 }
 
 void write_results(const Arguments& args, const nlohmann::ordered_json& results,
@@ -39,7 +41,7 @@ void write_results(const Arguments& args, const nlohmann::ordered_json& results,
   double most = 0;
   for (const Bar& b : bars) most = std::max(most, b.value);
   const std::size_t height = 50 + 22 * bars.size();
-  std::ofstream out = open_results(args.get("--svg"));
+  std::ostringstream out;
   out << "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 900 " << height
       << "' font-family='sans-serif' font-size='13'>\n<rect width='900' height='" << height
       << "' fill='white'/><text x='10' y='22' font-weight='bold'>" << report::escaped(title)
@@ -53,6 +55,7 @@ void write_results(const Arguments& args, const nlohmann::ordered_json& results,
         << report::escaped(bars[i].text) << "</text>\n";
   }
   out << "</svg>\n";
+  write_text(args.get("--svg"), out.str());
 }
 
 double median(std::vector<double> v) {

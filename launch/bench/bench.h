@@ -44,7 +44,8 @@ struct Bar {
 void write_results(const Arguments& args, const nlohmann::ordered_json& results,
                    const std::string& title, const std::vector<Bar>& bars);
 void write_json(const Arguments& args, const nlohmann::ordered_json& results);
-std::ofstream open_results(const std::string& path);  // Error(failed) where it cannot be written
+// Error(retryable) where the file cannot be written.
+void write_text(const std::string& path, const std::string& text);
 
 double median(std::vector<double> v);
 

@@ -138,9 +138,11 @@ int bench_collectives(const Arguments& args) {
       results["results"].push_back(r);
     }
   if (bench.lead() && args.has("--network-file"))
-    open_results(args.get("--network-file")) << plan::dump_network(
-        "measured", "tfm-bench collectives on " + std::to_string(bench.ranks()) + " ranks",
-        network_of(results["results"], bench.ranks()));
+    write_text(
+        args.get("--network-file"),
+        plan::dump_network("measured",
+                           "tfm-bench collectives on " + std::to_string(bench.ranks()) + " ranks",
+                           network_of(results["results"], bench.ranks())));
   if (bench.lead())
     write_results(args, results,
                   "bus bandwidth of collectives on " + std::to_string(bench.ranks()) + " ranks",

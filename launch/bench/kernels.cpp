@@ -150,7 +150,7 @@ void write_device(const std::string& path, KernelBench& bench, const Launch& lau
   measured.rates_from = "tfm-bench kernels on " + measured.name +
                         (cpu ? ", " + std::to_string(cores) + " cores" : "") +
                         "; not measured: launch, sustained, networks";
-  open_results(path) << plan::dump_device(measured);
+  write_text(path, plan::dump_device(measured));
 }
 
 }  // namespace

@@ -69,7 +69,7 @@ MeasuredRun Launcher::run(config::Config config, int ranks, std::int64_t warmup)
                  program = fs::read_symlink("/proc/self/exe").parent_path() / "tfm-train";
   config.metrics = {.jsonl = (folder_ / "metrics.jsonl").string()};
   fs::remove(config.metrics.jsonl);
-  std::ofstream(file) << config::dump_config(config);
+  write_text(file, config::dump_config(config));
   const std::string number = std::to_string(ranks);
   std::string command = command_;
   for (std::size_t at = 0; (at = command.find(kRanks, at)) != std::string::npos;)

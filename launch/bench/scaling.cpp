@@ -76,14 +76,6 @@ std::set<int> rank_list(const Arguments& args) {
   return ranks;
 }
 
-// Before anything is measured for them.
-void check_output_files(const Arguments& args) {
-  for (const char* option : {"--csv", "--json", "--svg"})
-    if (args.has(option) && !std::ofstream(args.get(option), std::ios::app))
-      throw Error(ExitCode::usage,
-                  std::string(option) + " '" + args.get(option) + "' cannot be written");
-}
-
 // One of a configuration's problems without its place: the first with an override, where an axis
 // is set, else the first of all.
 std::string reason_of(const std::string& problems) {
@@ -308,7 +300,6 @@ class Scaling {
 
 int bench_scaling(const Arguments& args) {
   Scaling scaling(args);
-  check_output_files(args);
   scaling.measure();
   const Json results = scaling.results();
   if (const Json& from = results["prediction"]; !from.is_null())

@@ -189,7 +189,6 @@ void print_scaling_point(const Json& p) {
 }
 
 void write_scaling_csv(const std::string& path, const Json& points) {
-  std::ofstream out = open_results(path);
   std::string header, rows;
   for (const Json& p : points) {
     header.clear();
@@ -200,13 +199,13 @@ void write_scaling_csv(const std::string& path, const Json& points) {
     }
     rows += "\n";
   }
-  out << header << "\n" << rows;
+  write_text(path, header + "\n" + rows);
 }
 
 void write_scaling_svg(const std::string& path, const Json& results) {
-  open_results(path) << Picture(results).draw(results["mode"].get<std::string>() + " scaling of " +
-                                                  results["configuration"].get<std::string>(),
-                                              results["repeats"] > 1);
+  write_text(path, Picture(results).draw(results["mode"].get<std::string>() + " scaling of " +
+                                             results["configuration"].get<std::string>(),
+                                         results["repeats"] > 1));
 }
 
 }  // namespace tfm::launch

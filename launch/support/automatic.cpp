@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <sstream>
 
+#include "core/host.h"
+#include "device/memory.h"
 #include "launch/support/control_group.h"
+#include "plan/rank_plans.h"
 
 namespace tfm::launch {
 namespace {
@@ -71,6 +74,24 @@ plan::Choice choose(const Launch& launch, config::Config& config,
   choice.set(config);
   config::resolve_for_ranks(config, launch.ranks);
   return choice;
+}
+
+void check_memory(const Launch& launch, const config::Config& config) {
+  if (config.device == config::DeviceKind::cuda) return;
+  const comm::Layout layout = config::layout_of(config);
+  plan::StagePlans plans(config);
+  const auto stage = static_cast<std::size_t>(layout.place(comm::rank_of_launch(), nn::kStageAxes));
+  const std::string here = tfm::host_name() + " ";
+  std::int64_t bytes = 0;
+  for (const std::string& rank :
+       launch.gather(here + std::to_string(plans.stages()[stage]->memory.total())))
+    if (rank.starts_with(here)) bytes += std::stoll(rank.substr(here.size()));
+  if (const std::int64_t memory = host_memory(); bytes > memory)
+    throw device::OutOfMemory("the ranks of " + tfm::host_name() + " are planned to take " +
+                                  std::to_string(bytes) + " bytes of memory, and it has " +
+                                  std::to_string(memory) +
+                                  "; use a smaller model or batch, or more hosts",
+                              memory / ranks_here(launch));
 }
 
 }  // namespace tfm::launch

@@ -17,4 +17,8 @@ plan::DeviceModel device_model(const Launch& launch, const config::Config& confi
 plan::Choice choose(const Launch& launch, config::Config& config,
                     const std::function<std::optional<plan::EarlierChoice>()>& earlier = {});
 
+// Throws device::OutOfMemory where ranks on CPUs are to take more memory than their machine has,
+// whose kernel would end them without a word. Collective.
+void check_memory(const Launch& launch, const config::Config& config);
+
 }  // namespace tfm::launch

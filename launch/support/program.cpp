@@ -3,8 +3,11 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "comm/failure.h"
@@ -61,14 +64,15 @@ std::string Arguments::get(const std::string& option, const std::string& fallbac
 }
 
 std::int64_t Arguments::integer(const std::string& option, std::int64_t fallback,
-                                std::int64_t least) const {
+                                std::int64_t least, std::int64_t most) const {
   if (!has(option)) return fallback;
   char* end = nullptr;
   const std::string text = get(option);
+  errno = 0;
   const long long v = std::strtoll(text.c_str(), &end, 10);
-  if (text.empty() || *end != 0 || v < least)
+  if (text.empty() || *end != 0 || errno == ERANGE || v < least || v > most)
     bad_option(option + " '" + text + "': expected a whole number of at least " +
-               std::to_string(least));
+               std::to_string(least) + " and at most " + std::to_string(most));
   return v;
 }
 
@@ -89,12 +93,24 @@ const std::string& Arguments::only(const std::string& what) const {
   return positional_[0];
 }
 
+void Arguments::check_outputs(const std::vector<std::string>& options) const {
+  if (comm::rank_of_launch() != 0) return;
+  for (const std::string& option : options) {
+    if (!has(option)) continue;
+    std::error_code ignored;
+    const bool there = std::filesystem::exists(get(option), ignored);
+    if (!std::ofstream(get(option), std::ios::app))
+      throw Error(ExitCode::usage, option + " '" + get(option) + "' cannot be written");
+    if (!there) std::filesystem::remove(get(option), ignored);
+  }
+}
+
 config::Config load_config(const std::string& path, const std::vector<std::string>& overrides) {
   return config::load_config(path, overrides, inference::model_of_directory);
 }
 
 int guarded(int argc, char** argv, const std::string& help,
-            const std::function<int(int, char**)>& body) {
+            const std::function<int(int, char**)>& body, Output output) {
   const std::string program = std::string(argv[0]).substr(std::string(argv[0]).rfind('/') + 1);
   for (int i = 1; i < argc; ++i) {
     if (std::string(argv[i]) == "--help") return std::printf("%s", help.c_str()), 0;
@@ -111,9 +127,15 @@ int guarded(int argc, char** argv, const std::string& help,
     return code;
   };
   try {
-    return body(argc, argv);
+    const int code = body(argc, argv);
+    if (output == Output::results && (std::fflush(stdout) != 0 || std::ferror(stdout)))
+      throw Error(ExitCode::retryable, "standard output cannot be written: " + errno_text());
+    return code;
   } catch (const Error& e) {
     return fail(static_cast<int>(e.code()), e.what());
+  } catch (const std::bad_alloc&) {
+    return fail(static_cast<int>(ExitCode::environment),
+                "the machine has not enough memory; use a smaller model or batch, or more ranks");
   } catch (const std::exception& e) {
     return fail(static_cast<int>(ExitCode::failed), e.what());
   }

@@ -1,6 +1,7 @@
 #pragma once
 // What every program shares: arguments, the guarded main, and the mesh of a launch.
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -14,6 +15,8 @@
 
 namespace tfm::launch {
 
+inline constexpr std::int64_t kMostRanks = 1 << 20;  // that are planned for
+
 struct OptionSpec {
   std::string name;   // "--tokens"
   bool value = true;  // takes a value
@@ -26,11 +29,14 @@ class Arguments {
   Arguments(int argc, char** argv, const std::vector<OptionSpec>& known);
   bool has(const std::string& option) const { return options_.count(option) > 0; }
   std::string get(const std::string& option, const std::string& fallback = {}) const;
-  std::int64_t integer(const std::string& option, std::int64_t fallback, std::int64_t least) const;
+  std::int64_t integer(const std::string& option, std::int64_t fallback, std::int64_t least,
+                       std::int64_t most = std::numeric_limits<std::int32_t>::max()) const;
   double real(const std::string& option, double fallback) const;
   const std::vector<std::string>& positional() const { return positional_; }
   const std::vector<std::string>& overrides() const { return overrides_; }
   const std::string& only(const std::string& what) const;  // the one positional argument
+  // On rank 0: Error(usage) where a file that is to be written in the end cannot be. None is left.
+  void check_outputs(const std::vector<std::string>& options) const;
 
  private:
   std::map<std::string, std::string> options_;
@@ -41,10 +47,13 @@ class Arguments {
 // read.
 config::Config load_config(const std::string& path, const std::vector<std::string>& overrides);
 
-// Runs `body` and turns what it throws into a message and the contract's exit code, on all ranks.
-// Handles --help and --version.
+// What standard output is for: a log, without which the work is done, or what was asked for.
+enum class Output : std::uint8_t { log, results };
+
+// Runs `body` and turns what it throws into a message and the contract's exit code, on all ranks;
+// so it does with results that cannot be written. Handles --help and --version.
 int guarded(int argc, char** argv, const std::string& help,
-            const std::function<int(int, char**)>& body);
+            const std::function<int(int, char**)>& body, Output output = Output::results);
 
 // The ranks of this launch. Alone: no MPI is started.
 struct Launch {

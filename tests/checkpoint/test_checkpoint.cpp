@@ -460,6 +460,26 @@ TEST_F(Checkpoint, RetentionKeepsTheNewest) {
   EXPECT_TRUE(fs::exists(dir_ + "/step-00000003"));
 }
 
+// Those of a run that was given up, whose directory the next one uses.
+TEST_F(Checkpoint, LaterStepsNeitherCountNorComeFirst) {
+  for (const int step : {20, 30, 40}) ASSERT_TRUE(save(step, random_data(step)).ok());
+  for (const int step : {2, 4, 6, 8}) ASSERT_TRUE(save(step, random_data(step), 1, 1, 3).ok());
+  for (const auto& [step, stays] : {std::pair{"02", false},
+                                    {"04", true},
+                                    {"06", true},
+                                    {"08", true},
+                                    {"20", true},
+                                    {"40", true}})
+    EXPECT_EQ(fs::exists(dir_ + "/step-000000" + step), stays) << step;
+  EXPECT_EQ(latest(), dir_ + "/step-00000008");
+  for (const char* step : {"08", "06", "04"}) {
+    const std::string path = dir_ + "/step-000000" + step;
+    EXPECT_EQ(latest(), path);
+    fs::remove(path + "/manifest.json");
+  }
+  EXPECT_EQ(latest(), dir_ + "/step-00000040") << "better than none";
+}
+
 TEST_F(Checkpoint, AStepIsReplacedWhole) {
   ASSERT_TRUE(save(5, random_data(1), 2).ok());
   ASSERT_TRUE(save(5, random_data(9), 4).ok());
@@ -476,6 +496,15 @@ TEST_F(Checkpoint, CleanRemovesWhatWasInterrupted) {
   EXPECT_EQ(checkpoint::clean(dir_).size(), 3u);
   EXPECT_TRUE(fs::exists(dir_ + "/mine.tmp"));
   EXPECT_TRUE(latest());
+}
+
+// Killed between the two renames of a file system that cannot swap names.
+TEST_F(Checkpoint, CleanPutsBackWhatWasAside) {
+  ASSERT_TRUE(save(1, random_data(1)).ok());
+  fs::rename(dir_ + "/step-00000001", dir_ + "/step-00000001.old.tmp");
+  fs::create_directory(dir_ + "/step-00000001.tmp");
+  EXPECT_EQ(checkpoint::clean(dir_).size(), 1u);
+  expect_equal(dir_ + "/step-00000001", random_data(1));
 }
 
 TEST_F(Checkpoint, OneRankFailsAllGiveUp) {

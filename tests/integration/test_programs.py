@@ -4,6 +4,7 @@ import os
 import pathlib
 import random
 import re
+import resource
 import socket
 import subprocess
 import sys
@@ -57,7 +58,14 @@ def check_messages():
         assert expected in out, f"{args}: {out}"
     assert "did you mean '--check'" in run(0, "tfm-train", "cfg.yaml", "--chek", code=2)
     assert run(0, "tfm-train", "cfg.yaml", "--check", "--ranks", "4") == "configuration is valid\n"
-    run(0, "tfm-train", "cfg.yaml", "--check", "--ranks", "3", code=2)
+    for ranks in ("3", "4294967297", "99999999999999999999"):
+        run(0, "tfm-train", "cfg.yaml", "--check", "--ranks", ranks, code=2)
+    limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 36, 1 << 36))
+    done = subprocess.run([BIN / "tfm-train", "cfg.yaml", "model.vocab_size=2147483647"], capture_output=True, text=True, preexec_fn=limit)
+    assert done.returncode == 4 and "are planned to take" in done.stderr, done
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([BIN / "tfm-plan", "cfg.yaml", "--json"], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 75 and "standard output cannot be written: No space left" in done.stderr, done
 
 
 def check_inputs():
@@ -294,6 +302,31 @@ def check_resume():
     run(0, "tfm-train", "cfg.yaml", "checkpoint.resume=ck/step-00000099", code=3)
 
 
+def check_checkpoints_of_any_layout():
+    """What only reads a model does not care how the ranks of its run shared it."""
+    short = ["train.steps=2", "eval.every=0"]
+    for ranks, name, args in [(4, "replicas", ["parallel.zero=1", "parallel.replicas=2"]),
+                              (2, "stages", ["parallel.pipeline=2", "parallel.layers_per_stage=[1, 1]"])]:
+        run(ranks, "tfm-train", "cfg.yaml", f"checkpoint.dir={name}", *short, *args)
+        for some in (0, 2):
+            run(some, "tfm-generate", name, "--prompt", "the ", "--max-tokens", 4)
+            run(some, "tfm-eval", name)
+        run(0, "tfm-convert", "export", name, f"{name}-exported")
+    for key, value in (("pipeline", 2), ("context", 2), ("zero", 1)):
+        assert f"parallel.{key}={value} is not valid here" in run(2, "tfm-generate", "stages", "--prompt", "a", f"parallel.{key}={value}", code=2)
+
+
+def check_changed_runs():
+    """A checkpoint continues the model that it has."""
+    args = ["checkpoint.dir=changed", "eval.every=0"]
+    run(0, "tfm-train", "cfg.yaml", *args, "train.steps=2")
+    for change, was in (("model.n_layers=1", "n_layers 2"), ("model.n_heads=2", "n_heads 4"), ("model.activation=relu", "activation gelu_tanh")):
+        assert f"was written with model.{was}" in run(2, "tfm-train", "cfg.yaml", *args, change, code=2)
+    assert "the model has model.n_layers 2" in run(0, "tfm-generate", "changed", "--prompt", "a", "model.n_layers=1", code=2)
+    out = run(0, "tfm-train", "cfg.yaml", *args, "optimizer.type=sgd", "data.train.shuffle=false", "model.dropout=0", "train.steps=3")
+    assert "warning: changed/step-00000002 was written with optimizer.type adamw, data.train.shuffle true" in out, out
+
+
 def check_early_stopping():
     """Validation on text of another kind: its loss falls, then rises."""
     pathlib.Path("noise.txt").write_text("".join(random.Random(1).choices("abcdefghij ", k=1200)))
@@ -340,7 +373,8 @@ def main():
         os.chdir(folder)
         pathlib.Path("cfg.yaml").write_text(CONFIG)
         pathlib.Path("text.txt").write_text("the quick brown fox jumps over the lazy dog; " * 300)
-        for check in (check_messages, check_inputs, check_ranks_that_fail, check_layouts, check_plan, check_auto, check_mfu, check_bench, check_resume, check_early_stopping, check_verify):
+        for check in (check_messages, check_inputs, check_ranks_that_fail, check_layouts, check_plan, check_auto, check_mfu, check_bench, check_resume, check_checkpoints_of_any_layout, check_changed_runs,
+                      check_early_stopping, check_verify):
             check()
             print(check.__name__, "ok", flush=True)
         os.chdir("/")

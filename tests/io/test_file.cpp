@@ -34,6 +34,9 @@ TEST(AtomicFile, AppearsWholeOrNotAtAll) {
   EXPECT_EQ(folder.files(), 1u);
   expect_error(ExitCode::usage, {"no/a", "cannot be created", "existing directory"},
                [&] { io::replace_file(folder / "no/a", "x"); });
+  std::filesystem::create_directory(folder / "d");
+  expect_error(ExitCode::usage, {"d: is a directory; choose a file"},
+               [&] { io::replace_file(folder / "d", "x"); });
   std::filesystem::create_directory(folder / "b.tmp");
   expect_error(ExitCode::retryable, {"b", "cannot be created"},
                [&] { io::replace_file(folder / "b", "x"); });
@@ -50,6 +53,16 @@ TEST(AtomicFile, OfManyWritersIsNamedByProcess) {
   file.publish();
   EXPECT_TRUE(get(folder / "a") == large + "end");
   EXPECT_EQ(folder.files(), 1u);
+}
+
+TEST(CreateDirectories, MakesWhatIsMissingOrSaysWhatIsInTheWay) {
+  const TemporaryFolder folder;
+  for (int again = 0; again < 2; ++again) io::create_directories(folder / "a/b/c");
+  EXPECT_TRUE(std::filesystem::is_directory(folder / "a/b/c"));
+  put(folder / "file", "");
+  for (const char* path : {"file", "file/x"})
+    expect_error(ExitCode::usage, {path, "cannot be created", "choose a directory"},
+                 [&] { io::create_directories(folder / path); });
 }
 
 TEST(Json, IsReadStrictly) {

@@ -19,9 +19,14 @@ TEST(Schedule, FollowsItsEquations) {
   EXPECT_DOUBLE_EQ(root.at(1), 0.5);
   EXPECT_DOUBLE_EQ(root.at(4), 2);
   EXPECT_DOUBLE_EQ(root.at(16), 1);
-  const Schedule noam = schedule(Schedule::Kind::noam);  // 2 / sqrt(64) = 0.25
+  EXPECT_DOUBLE_EQ(root.at(64), 1) << "the least, not 0.5";
+  Schedule noam = schedule(Schedule::Kind::noam);  // 2 / sqrt(64) = 0.25
+  noam.min_lr = 0.05;
   EXPECT_DOUBLE_EQ(noam.at(2), 0.25 * 2 / 8);
   EXPECT_DOUBLE_EQ(noam.at(16), 0.25 / 4);
+  EXPECT_DOUBLE_EQ(noam.at(64), 0.05) << "the least, not 0.25 / 8";
+  noam.min_lr = 0.1;
+  EXPECT_DOUBLE_EQ(noam.at(2), 0.25 * 2 / 8) << "warmup may have less";
   const Schedule wsd = schedule(Schedule::Kind::wsd);
   EXPECT_DOUBLE_EQ(wsd.at(12), 2);
   EXPECT_DOUBLE_EQ(wsd.at(16), 1.5);

@@ -266,6 +266,20 @@ TEST(Choose, AFitIsFoundForAutomaticRecomputation) {
   ASSERT_TRUE(fit.has_value());
 }
 
+TEST(Choose, AFitKeepsTokensThatNoChoiceHas) {
+  const config::Config c =
+      choose_config(kChosenModels[4],
+                    {"train.global_batch_tokens=8k", "train.seq_len=128", "model.max_seq_len=128",
+                     "train.micro_batch_tokens=100", "recompute=none", "device=cpu"});
+  config::Config full = c;
+  full.recompute = config::Recompute::full;
+  for (const config::Config& fitting : {c, full}) {
+    const auto fit = plan::nearest_fit(c, 1, planned(fitting, 1, memory_of(1)).bytes);
+    ASSERT_TRUE(fit.has_value());
+    EXPECT_EQ(fit->changes.empty(), fitting.recompute == config::Recompute::none);
+  }
+}
+
 TEST(DeviceModel, GpusAreKnownByTheNamesOfTheirDriver) {
   using enum plan::Target;
   const auto target = [](const char* name, double gigabytes) {
