@@ -7,7 +7,8 @@ namespace {
 
 // Of the rule, and of its kernels behind that.
 std::int64_t rule_memory(const StepPlan& p) {
-  const optim::Rule& rule = *optimizer_of(p).rule;
+  const std::shared_ptr<const optim::Rule> kept = optimizer_of(p).rule;
+  const optim::Rule& rule = *kept;
   const nn::ParameterSet& parameters = p.model().parameters();
   const std::int64_t workspace =
                          rule.workspace_bytes(parameters, p.mesh.layout, accum_type(p.dtype)),
