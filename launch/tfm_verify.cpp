@@ -110,8 +110,8 @@ int run(int argc, char** argv) {
   if (as_run && args.has("--full"))
     throw Error(ExitCode::usage, "--as-run keeps the configured sizes; expected it without --full");
   config::Config config = launch::load_config(args.only("configuration file"), args.overrides());
-  config.train.global_batch_tokens = config.train.micro_batch_tokens =
-      0;  // synthetic batches are of one length
+  // Synthetic batches are of one length.
+  config.train.global_batch_tokens = config.train.micro_batch_tokens = 0;
   launch::Launch launch;
   if (as_run) launch::choose_device(launch, config);
   launch.check_same(config);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "nn/positions.h"
+
 namespace tfm::models {
 namespace {
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "nn/stage_messages.h"
+
 namespace tfm::models {
 namespace {
 

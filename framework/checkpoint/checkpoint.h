@@ -98,7 +98,7 @@ struct CheckpointResult {   // the same on every rank
 // Collective: every rank gives its chunks (together they must cover each tensor; copies are
 // allowed, one of them is read). Never throws for what a file system does: a failure on any rank
 // makes all ranks give up together. `keep` > 0: afterwards only the newest max(keep, 2) checkpoints
-// and the best stay; 0: all stay.
+// up to this step, later ones and the best stay; 0: all stay.
 CheckpointResult write_checkpoint(const std::string& dir, const CheckpointInfo& info,
                                   std::span<const Chunk> chunks, std::int64_t keep,
                                   const CheckpointRanks& ranks);
@@ -135,15 +135,15 @@ class CheckpointReader {
 enum class Verification : std::uint8_t { checksums, headers };  // headers: reads no tensor
 
 // Called by one rank. The path of the checkpoint to resume from: what `latest` names if it
-// verifies, else the newest step-* that does; nothing where there is no step-* folder. Each
-// checkpoint skipped is reported through `log`, with the reason. Throws Error(input) if there are
-// checkpoints and none verifies.
+// verifies, else the newest step-* before that which does, else the newest of all; nothing where
+// there is no step-* folder. Each checkpoint skipped is reported through `log`, with the reason.
+// Throws Error(input) if there are checkpoints and none verifies.
 std::optional<std::string> find_latest(const std::string& dir,
                                        const std::function<void(const std::string&)>& log,
                                        Verification verification = Verification::checksums);
 
-// Called by one rank that holds the lock: removes what interrupted writes left behind. Returns the
-// names removed.
+// Called by one rank that holds the lock: removes what interrupted writes left behind, and puts
+// back what they had put aside. Returns the names removed.
 std::vector<std::string> clean(const std::string& dir);
 
 }  // namespace tfm::checkpoint

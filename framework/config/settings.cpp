@@ -1,7 +1,6 @@
 #include "config/settings.h"
 
 #include <algorithm>
-#include <map>
 #include <sstream>
 
 namespace tfm::config {
@@ -25,14 +24,19 @@ std::vector<Setting> settings_of(const std::string& yaml) {
   return all;
 }
 
+std::map<std::string, std::string> values_by_key(const Config& config) {
+  std::map<std::string, std::string> values;
+  for (const Setting& s : settings_of(dump_config(config))) values[s.key] = s.value;
+  return values;
+}
+
 std::string changed_settings(const Config& before, const Config& now,
                              const std::vector<std::string>& prefixes) {
-  std::map<std::string, std::string> values;
-  for (const Setting& s : settings_of(dump_config(now))) values[s.key] = s.value;
+  const std::map<std::string, std::string> values = values_by_key(now);
   std::string all;
   for (const Setting& s : settings_of(dump_config(before)))
     if (std::ranges::any_of(prefixes, [&](const auto& p) { return s.key.starts_with(p); }) &&
-        values[s.key] != s.value)
+        values.at(s.key) != s.value)
       all += (all.empty() ? "" : ", ") + s.key + " " + s.value;
   return all;
 }

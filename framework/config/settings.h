@@ -1,5 +1,6 @@
 #pragma once
 // The keys of a configuration as dump_config() writes them, one by one.
+#include <map>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,8 @@ struct Setting {
 
 // "train:\n  steps: 5" as train.steps, 5.
 std::vector<Setting> settings_of(const std::string& yaml);
+
+std::map<std::string, std::string> values_by_key(const Config& config);
 
 // "model.n_layers 2", with its value before, for each key under one of `prefixes` that differs.
 std::string changed_settings(const Config& before, const Config& now,

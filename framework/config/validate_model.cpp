@@ -114,9 +114,8 @@ void check_family(const ModelConfig& m, const Report& report) {
   if (m.padding_idx >= m.vocab_size && m.vocab_size > 0)
     report({"model.padding_idx", "model.vocab_size"},
            "padding_idx " + std::to_string(m.padding_idx) +
-               " is no row of the embedding, of which "
-               "there are " +
-               std::to_string(m.vocab_size) + " (vocab_size); expected less, or -1",
+               " is no row of the embedding, of which there are " + std::to_string(m.vocab_size) +
+               " (vocab_size); expected less, or -1",
            "");
   only(m.type_vocab_size > 0, encoder, "model.type_vocab_size", "family encoder");
   only(m.decoder_start >= 0, m.translates(), "model.decoder_start", "family encoder_decoder");

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "device/memory.h"
+#include "nn/stage_messages.h"
 
 namespace tfm::optim {
 namespace {

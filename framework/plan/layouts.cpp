@@ -76,13 +76,6 @@ std::vector<std::int64_t> context_sizes(const config::Config& given, int ranks) 
   return sizes;
 }
 
-std::map<std::string, std::string> settings(const config::Config& c) {
-  std::map<std::string, std::string> values;
-  for (const config::Setting& s : config::settings_of(config::dump_config(c)))
-    values[s.key] = s.value;
-  return values;
-}
-
 }  // namespace
 
 // Ranks along each axis, the outermost loop first. What is left of the ranks are data ranks.
@@ -103,7 +96,10 @@ constexpr LayoutKey kZero = {.name = "parallel.zero"},
                     kRecompute = {.name = "recompute", .auto_with_others = "recompute_layers"};
 
 Layouts::Layouts(config::Config given, int ranks, From from)
-    : given_(std::move(given)), given_settings_(settings(given_)), ranks_(ranks), from_(from) {
+    : given_(std::move(given)),
+      given_settings_(config::values_by_key(given_)),
+      ranks_(ranks),
+      from_(from) {
   given_.places = {};  // every candidate would have a copy
 }
 
@@ -214,7 +210,7 @@ std::optional<config::Config> Layouts::resolve(const config::Config& config,
 
 std::vector<std::string> Layouts::changes(const config::Config& to) const {
   std::vector<std::string> all;
-  const auto after = settings(to);
+  const auto after = config::values_by_key(to);
   const auto compare = [&](const char* key) {
     if (given_settings_.at(key) != after.at(key))
       all.push_back(std::string(key) + "=" + after.at(key));

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "models/stages.h"
+#include "nn/stage_messages.h"
 #include "plan/device_model.h"
 
 namespace tfm::plan {

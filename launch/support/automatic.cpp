@@ -6,7 +6,7 @@
 #include "core/host.h"
 #include "device/memory.h"
 #include "launch/support/control_group.h"
-#include "plan/rank_plans.h"
+#include "plan/step_plan.h"
 
 namespace tfm::launch {
 namespace {
@@ -78,13 +78,11 @@ plan::Choice choose(const Launch& launch, config::Config& config,
 
 void check_memory(const Launch& launch, const config::Config& config) {
   if (config.device == config::DeviceKind::cuda) return;
-  const comm::Layout layout = config::layout_of(config);
-  plan::StagePlans plans(config);
-  const auto stage = static_cast<std::size_t>(layout.place(comm::rank_of_launch(), nn::kStageAxes));
+  const plan::StepPlan own =
+      plan::make_step_plan(config, comm::Mesh(config::layout_of(config), comm::rank_of_launch()));
   const std::string here = tfm::host_name() + " ";
   std::int64_t bytes = 0;
-  for (const std::string& rank :
-       launch.gather(here + std::to_string(plans.stages()[stage]->memory.total())))
+  for (const std::string& rank : launch.gather(here + std::to_string(own.memory.total())))
     if (rank.starts_with(here)) bytes += std::stoll(rank.substr(here.size()));
   if (const std::int64_t memory = host_memory(); bytes > memory)
     throw device::OutOfMemory("the ranks of " + tfm::host_name() + " are planned to take " +

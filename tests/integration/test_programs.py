@@ -313,14 +313,16 @@ def check_checkpoints_of_any_layout():
             run(some, "tfm-eval", name)
         run(0, "tfm-convert", "export", name, f"{name}-exported")
     for key, value in (("pipeline", 2), ("context", 2), ("zero", 1)):
-        assert f"parallel.{key}={value} is not valid here" in run(2, "tfm-generate", "stages", "--prompt", "a", f"parallel.{key}={value}", code=2)
+        refused = f"parallel.{key}={value}"
+        assert f"{refused} is not valid here" in run(2, "tfm-generate", "stages", "--prompt", "a", refused, code=2)
 
 
 def check_changed_runs():
     """A checkpoint continues the model that it has."""
     args = ["checkpoint.dir=changed", "eval.every=0"]
     run(0, "tfm-train", "cfg.yaml", *args, "train.steps=2")
-    for change, was in (("model.n_layers=1", "n_layers 2"), ("model.n_heads=2", "n_heads 4"), ("model.activation=relu", "activation gelu_tanh")):
+    for change, was in (("model.n_layers=1", "n_layers 2"), ("model.n_heads=2", "n_heads 4"),
+                        ("model.activation=relu", "activation gelu_tanh")):
         assert f"was written with model.{was}" in run(2, "tfm-train", "cfg.yaml", *args, change, code=2)
     assert "the model has model.n_layers 2" in run(0, "tfm-generate", "changed", "--prompt", "a", "model.n_layers=1", code=2)
     out = run(0, "tfm-train", "cfg.yaml", *args, "optimizer.type=sgd", "data.train.shuffle=false", "model.dropout=0", "train.steps=3")
@@ -373,8 +375,8 @@ def main():
         os.chdir(folder)
         pathlib.Path("cfg.yaml").write_text(CONFIG)
         pathlib.Path("text.txt").write_text("the quick brown fox jumps over the lazy dog; " * 300)
-        for check in (check_messages, check_inputs, check_ranks_that_fail, check_layouts, check_plan, check_auto, check_mfu, check_bench, check_resume, check_checkpoints_of_any_layout, check_changed_runs,
-                      check_early_stopping, check_verify):
+        for check in (check_messages, check_inputs, check_ranks_that_fail, check_layouts, check_plan, check_auto, check_mfu, check_bench,
+                      check_resume, check_checkpoints_of_any_layout, check_changed_runs, check_early_stopping, check_verify):
             check()
             print(check.__name__, "ok", flush=True)
         os.chdir("/")

@@ -3,6 +3,7 @@
 
 #include "kernels/dropout.h"
 #include "models/registry.h"
+#include "nn/positions.h"
 #include "support/batch.h"
 #include "train/engine.h"
 

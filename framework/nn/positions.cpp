@@ -1,0 +1,88 @@
+#include "nn/positions.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/dtype.h"
+#include "core/error.h"
+
+namespace tfm::nn {
+
+std::vector<double> alibi_slopes(std::int64_t heads) {
+  const auto power_of_two = [](std::int64_t n) {
+    std::vector<double> s;
+    for (std::int64_t h = 1; h <= n; ++h)
+      s.push_back(std::exp2(-8.0 * static_cast<double>(h) / static_cast<double>(n)));
+    return s;
+  };
+  std::int64_t lower = 1;
+  while (2 * lower <= heads) lower *= 2;
+  std::vector<double> slopes = power_of_two(lower);
+  const std::vector<double> next = power_of_two(2 * lower);
+  for (std::size_t i = 0; static_cast<std::int64_t>(slopes.size()) < heads; i += 2)
+    slopes.push_back(next[i]);
+  return slopes;
+}
+
+std::vector<std::int32_t> relative_buckets(std::int64_t queries, std::int64_t keys,
+                                           std::int64_t buckets, std::int64_t max_distance,
+                                           bool bidirectional) {
+  const std::int64_t of_sign = bidirectional ? buckets / 2 : buckets, exact = of_sign / 2;
+  TFM_CHECK(exact > 0 && max_distance > exact,
+            std::to_string(buckets) + " buckets cannot reach " + std::to_string(max_distance));
+  std::vector<std::int32_t> out;
+  for (std::int64_t distance = 1 - queries; distance < keys; ++distance) {
+    const std::int64_t n =
+        bidirectional ? std::abs(distance) : std::max<std::int64_t>(-distance, 0);
+    std::int64_t bucket = n;
+    if (n >= exact) {
+      const double part = std::log(static_cast<double>(n) / static_cast<double>(exact)) /
+                          std::log(static_cast<double>(max_distance) / static_cast<double>(exact));
+      bucket =
+          std::min(exact + static_cast<std::int64_t>(part * static_cast<double>(of_sign - exact)),
+                   of_sign - 1);
+    }
+    out.push_back(
+        static_cast<std::int32_t>(bucket + (bidirectional && distance > 0 ? of_sign : 0)));
+  }
+  return out;
+}
+
+std::vector<double> rotary_frequencies(std::int64_t head_size, double theta,
+                                       const RotaryScaling& s) {
+  std::vector<double> f;
+  for (std::int64_t i = 0; i < head_size / 2; ++i) {
+    double x = std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_size));
+    if (s.factor != 1) {
+      const double wavelength = 6.283185307179586 / x,
+                   length = static_cast<double>(s.original_length);
+      const double smooth =
+          (length / wavelength - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor);
+      if (wavelength > length / s.low_freq_factor)
+        x /= s.factor;
+      else if (wavelength >= length / s.high_freq_factor)
+        x = (1 - smooth) * x / s.factor + smooth * x;
+    }
+    f.push_back(x);
+  }
+  return f;
+}
+
+template <class T>
+void sinusoidal_table(std::int64_t length, std::int64_t width, bool halves, T* out) {
+  for (std::int64_t p = 0; p < length; ++p)
+    for (std::int64_t c = 0; c < width; ++c) {
+      const double angle =
+          static_cast<double>(p) *
+          std::pow(10000.0, -static_cast<double>(c / 2 * 2) / static_cast<double>(width));
+      const std::int64_t at = halves ? c / 2 + c % 2 * ceil_div(width, 2) : c;
+      out[p * width + at] =
+          static_cast<T>(static_cast<Accum<T>>(c % 2 ? std::cos(angle) : std::sin(angle)));
+    }
+}
+template void sinusoidal_table(std::int64_t, std::int64_t, bool, float*);
+template void sinusoidal_table(std::int64_t, std::int64_t, bool, double*);
+template void sinusoidal_table(std::int64_t, std::int64_t, bool, bf16*);
+template void sinusoidal_table(std::int64_t, std::int64_t, bool, f16*);
+
+}  // namespace tfm::nn
