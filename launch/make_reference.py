@@ -115,16 +115,16 @@ _tfm() {{
   if [[ $word == *=* && $word != -* ]]; then
     key=${{word%%=*}}
     COMPREPLY=($(compgen -W "${{_tfm_keys[$key]-}}" -- "${{word#*=}}"))
-    [[ ${{#COMPREPLY[@]}} -gt 0 ]] || COMPREPLY=($(compgen -f -- "${{word#*=}}"))
+    [[ ${{#COMPREPLY[@]}} -gt 0 ]] || mapfile -t COMPREPLY < <(compgen -f -- "${{word#*=}}")
   elif [[ $word == -* ]]; then
     COMPREPLY=($(compgen -W "${{_tfm_options[$program]-}}" -- "$word"))
   else
-    COMPREPLY=($(compgen -W "${{_tfm_options[$program]-}}" -X '-*' -- "$word") $(compgen -f -- "$word"))
+    mapfile -t COMPREPLY < <(compgen -W "${{_tfm_options[$program]-}}" -X '-*' -- "$word"; compgen -f -- "$word")
     if [[ -n $word && $_tfm_takes_keys == *" $program "* ]]; then
       local keys
       keys=$(compgen -W "${{!_tfm_keys[*]}}" -S = -- "$word")
       if [[ -n $keys ]]; then
-        compopt -o nospace 2>/dev/null
+        compopt -o nospace +o filenames 2>/dev/null
         COMPREPLY+=($keys)
       fi
     fi
@@ -134,11 +134,17 @@ complete -o filenames -F _tfm {programs}
 """
 
 
+def options_of(help_):
+    """Those that stand at the start of a line or in a usage, not in what is said of them."""
+    starts = (re.sub(r"(?<=\S)  .*", "", line) for line in help_.splitlines() if len(line) - len(line.lstrip()) <= 8)
+    return sorted(set(re.findall(r"(?<![\w-])--[a-z][\w-]*", "\n".join(starts))))
+
+
 def completion(helps, schema):
     def quoted(pairs):
         return "".join(f"  [{name}]='{' '.join(w.split())}'\n" for name, w in pairs)
 
-    options = [(p, " ".join(subcommands(h) + sorted(set(re.findall(r"(?<![\w-])--[a-z][\w-]*", h))))) for p, h in helps.items()]
+    options = [(p, " ".join(subcommands(h) + options_of(h))) for p, h in helps.items()]
     keys = [(k, " ".join(words(c))) for k, c in flatten(schema) if "properties" not in c]
     return COMPLETION.format(options=quoted(options), keys=quoted(keys), programs=" ".join(helps),
                              takes_keys=" ".join(p for p, h in helps.items() if "section.key=value" in h))

@@ -18,17 +18,20 @@ while [[ ${1-} == --* ]]; do
   esac
   shift 2
 done
+for number in "--tries $tries" "--wait $wait"; do
+  [[ ${number#* } =~ ^[0-9]{1,6}$ ]] || { echo "supervise: $number: expected a whole number" >&2; exit 2; }
+done
 [[ $# -gt 0 ]] || { echo "supervise: expected a command; see --help" >&2; exit 2; }
 
 readonly grace=2  # seconds that a launcher has to end by itself
 say() { echo "supervise: $*" >&2; }
 latest() { [[ -n $checkpoints ]] && cat "$checkpoints/latest" 2>/dev/null; }
 
-job="" stop="" ended=$(mktemp)
-trap 'rm -f "$ended"' EXIT
+job="" stop="" ended=""
 pass_on() { [[ -n $job ]] && kill "-$1" "$job" 2>/dev/null; }
 trap 'stop=yes; pass_on USR2' TERM INT USR2
 trap 'pass_on USR1' USR1
+trap 'ended=yes' ALRM  # of listen
 set -m  # the job gets a process group of its own
 
 # Passes on what the job says, and notes that its watchdog has ended it.
@@ -36,19 +39,19 @@ listen() {
   local line
   while IFS= read -r line; do
     printf '%s\n' "$line" >&2
-    [[ $line == "tfm: watchdog: "* ]] && echo yes > "$ended"
+    [[ $line == "tfm: watchdog: "* ]] && kill -ALRM $$
   done
 }
 
 # Runs the job once; its exit code.
 run_once() {
-  : > "$ended"
+  ended=""
   "$@" 2> >(listen) &
   job=$!
   local since=""
   while kill -0 "$job" 2>/dev/null; do
     sleep 0.2
-    [[ -s $ended ]] || continue
+    [[ -n $ended ]] || continue
     since=${since:-$SECONDS}
     if ((SECONDS - since >= grace)); then
       say "the launcher has not ended $grace s after the job: ending it"
@@ -72,13 +75,14 @@ while :; do
   [[ $code == 75 || $code -gt 128 ]] && [[ -z $stop ]] || exit "$code"
   if [[ -n $checkpoints && $(latest) != "$before" ]]; then
     without_progress=0
+  else
+    ((++without_progress))
   fi
-  ((++without_progress))
   if ((without_progress >= tries)); then
     say "exit code $code; giving up after $without_progress starts without progress"
     exit "$code"
   fi
-  pause=$((wait * (1 << (without_progress - 1))))
+  pause=$((wait * (1 << (without_progress > 0 ? without_progress - 1 : 0))))
   say "exit code $code; starting again in $pause s"
   for ((i = 0; i < 5 * pause; ++i)); do
     [[ -z $stop ]] || exit "$code"

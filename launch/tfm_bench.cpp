@@ -31,8 +31,8 @@ constexpr const char* kHelp =
     --csv FILE         write the points as CSV
 usage: [mpirun -np N] tfm-bench step CONFIG.yaml [section.key=value ...] [options]
   Breaks the step time down by phase and by op, averaged over the ranks. Ops are timed with a
-  synchronization after each one, so on a GPU they take longer than in a dtype step, whose time is
-  reported too. Bytes are those of the tensors read and written.
+  synchronization after each one, so on a GPU they take longer than in a step of training, whose time
+  is reported too. Bytes are those of the tensors read and written.
     --steps N          timed steps (default: 10)
     --warmup N         warmup steps before them (default: 2)
     --random-data      use random token ids instead of the configured data (also used with
@@ -41,7 +41,8 @@ usage: tfm-bench kernels [CONFIG.yaml] [section.key=value ...] [options]
   Times every op of the training program (default: GPT-2 124M with few sequences) by itself,
   forward and backward, and compares it with its roofline: the time its FLOPs and bytes need at
   the measured rates of a large matrix product and a copy. Above 100 %: tensors were in a cache.
-    --device-file FILE describe this machine for tfm-plan --device: also measures large products and
+    --device-file FILE
+                       describe this machine for tfm-plan --device: also measures large products and
                        attention in fp32 and bf16, on all cores
 usage: [mpirun -np N] tfm-bench collectives [options]
   Time and bandwidth of all_reduce, reduce_scatter and all_gather. `bytes` is the size of the

@@ -2,11 +2,13 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "checkpoint/lock.h"
 #include "data/pairs.h"
 #include "huggingface/export.h"
 #include "huggingface/sidecars.h"
 #include "huggingface/weights.h"
 #include "inference/loaded_model.h"
+#include "inference/text_format.h"
 #include "io/file.h"
 #include "launch/support/program.h"
 #include "models/registry.h"
@@ -22,6 +24,7 @@ constexpr const char* kHelp = R"(usage: tfm-convert import HF_DIR OUT_DIR
        tfm-convert export CHECKPOINT_DIR OUT_HF_DIR
          writes config.json, model.safetensors and the tokenizer files
   --help, --version
+A directory to import to must hold no checkpoints of a run, and none may be running there.
 Architectures: gpt2, llama, mistral (without sliding window), qwen2, qwen3, bert, roberta, t5,
 bart and marian, as saved by transformers 4 and 5. Exporting an imported model restores its
 tensor types and every field of config.json.
@@ -34,12 +37,23 @@ std::vector<checkpoint::Chunk> pieces_of(const inference::LoadedModel& m) {
   return pieces;
 }
 
+void expect_no_run(const std::string& dir) {
+  const auto newest = checkpoint::find_latest(
+      dir, [](const std::string&) {}, checkpoint::Verification::headers);
+  if (newest && checkpoint::CheckpointReader(*newest).manifest().step > 0)
+    throw Error(ExitCode::usage, dir + ": a run has written " + *newest +
+                                     ", and would continue from the import instead; choose another "
+                                     "directory");
+}
+
 int import(const std::string& from, const std::string& to) {
   config::Config config = inference::huggingface_run(from);
   config.train.global_batch_size = config.train.micro_batch_size = 1;
   config::resolve_for_ranks(config, 1);
   const inference::LoadedModel model = inference::load_model(
       from, config, comm::rank_context(device::Device::cpu(1), comm::single_mesh()));
+  const checkpoint::RunLock lock(to);
+  expect_no_run(to);
   const std::string sidecars = to + "/tokenizer";
   const huggingface::HuggingFaceModel source(from);
   source.keep_sidecars(sidecars);
@@ -80,13 +94,13 @@ std::optional<tokenizer::SpecialIds> special_ids(config::Config& config) {
 }
 
 // Copies a run's tokenizer under the file names that transformers expects.
-void copy_tokenizer(const std::string& tokenizer, const std::string& to) {
+void copy_tokenizer(const std::string& tokenizer, const std::string& to, bool translates) {
   namespace fs = std::filesystem;
   if (fs::is_directory(tokenizer)) return huggingface::copy_sidecars(tokenizer, to);
   if (!fs::is_regular_file(tokenizer)) return;
   const bool json = tokenizer.ends_with(".json");
-  fs::copy_file(tokenizer, fs::path(to) / (json ? "tokenizer.json" : "spiece.model"),
-                fs::copy_options::overwrite_existing);
+  const char* sentencepiece = translates ? "spiece.model" : "tokenizer.model";
+  io::copy_file(tokenizer, fs::path(to) / (json ? "tokenizer.json" : sentencepiece));
   if (json)
     io::replace_file((fs::path(to) / "tokenizer_config.json").string(),
                      "{\"tokenizer_class\": \"PreTrainedTokenizerFast\"}\n");
@@ -104,17 +118,16 @@ int export_to(const std::string& from, const std::string& to) {
                                  : checkpoint::CheckpointReader(path).manifest().extra;
   const bool own = origin == "{}";
   const auto ids = own ? special_ids(config) : std::nullopt;
-  const std::string beside = (std::filesystem::absolute(path).parent_path() / "tokenizer")
-                                 .string();  // where `import` puts the tokenizer
-  huggingface::write_huggingface(
-      to, config.model, ids, own ? "" : origin, beside, [&](const std::string& part) {
-        for (const nn::PartSlice& p : model.model->parameters().slices())
-          if (p.name == part)
-            return std::vector<float>(model.flat() + p.offset,
-                                      model.flat() + p.offset + p.elements());
-        internal_error("the model has no tensor " + part);
-      });
-  if (own) copy_tokenizer(config.data.tokenizer, to);
+  huggingface::write_huggingface(to, config.model, ids, own ? "" : origin,
+                                 inference::tokenizer_beside(path), [&](const std::string& part) {
+                                   for (const nn::PartSlice& p : model.model->parameters().slices())
+                                     if (p.name == part)
+                                       return std::vector<float>(
+                                           model.flat() + p.offset,
+                                           model.flat() + p.offset + p.elements());
+                                   internal_error("the model has no tensor " + part);
+                                 });
+  if (own) copy_tokenizer(config.data.tokenizer, to, config.model.translates());
   std::printf("%s: a %s model of %s\n", to.c_str(), config::word(config.model.family).c_str(),
               path.c_str());
   return 0;
@@ -123,6 +136,10 @@ int export_to(const std::string& from, const std::string& to) {
 int run(int argc, char** argv) {
   const launch::Arguments args(argc, argv, {});
   const auto& words = args.positional();
+  if (!args.overrides().empty())
+    throw Error(ExitCode::usage, "tfm-convert takes no configuration keys, got " +
+                                     in_quotes(args.overrides().front()) +
+                                     "; write ./ before a path that has a '='");
   if (words.size() != 3 || (words[0] != "import" && words[0] != "export"))
     throw Error(
         ExitCode::usage,
@@ -132,4 +149,7 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return tfm::launch::guarded(argc, argv, kHelp, run); }
+int main(int argc, char** argv) {
+  return tfm::launch::guarded(argc, argv, kHelp, run, tfm::launch::Output::results,
+                              tfm::launch::Workers::first_rank);
+}

@@ -124,21 +124,28 @@ std::int64_t whole_number(const Arguments& a, std::string_view option) {
   return value;
 }
 
-void check_output(const Arguments& a) {
+// `files`: what is written.
+void check_output(const Arguments& a, const std::vector<std::string>& files) {
   if (!a.has("--input")) usage("option --input is missing");
   std::error_code ignored;
   for (const std::string& input : a.values.at("--input"))
-    if (std::filesystem::equivalent(input, a.one("--output"), ignored))
-      usage("--output " + in_quotes(a.one("--output")) +
-            " is also an input; expected another file");
+    for (const std::string& file : files)
+      for (const std::string& written : {file, io::temporary_of(file)})
+        if (std::filesystem::equivalent(input, written, ignored))
+          usage("--output " + in_quotes(a.one("--output")) + ": " + written +
+                " is also an input; expected another file");
 }
 
 int prepare(const Arguments& a) {
-  check_output(a);
   const std::string format = a.has("--format") ? a.one("--format") : "llmc";
   const auto known = config::value_of<data::TokenFormat>(format);
   if (!known) unknown("format", format, {"llmc", "megatron"});
-  data::PrepareOptions options{a.values.at("--input"), a.one("--tokenizer"), a.one("--output")};
+  const std::string output = a.one("--output");
+  std::vector<std::string> files{output};
+  if (*known == data::TokenFormat::megatron)
+    files.push_back(std::filesystem::path(output).replace_extension(".idx"));
+  check_output(a, files);
+  data::PrepareOptions options{a.values.at("--input"), a.one("--tokenizer"), output};
   options.format = *known;
   options.append_eod = a.has("--append-eod");
   if (a.has("--field")) options.field = a.one("--field");
@@ -188,7 +195,7 @@ int decode(const Arguments& a) {
 }
 
 int train(const Arguments& a) {
-  check_output(a);
+  check_output(a, {a.one("--output")});
   tokenizer::TrainTokenizerOptions options{a.values.at("--input"), a.one("--output")};
   options.vocab_size = whole_number(a, "--vocab-size");
   options.specials =

@@ -76,7 +76,7 @@ int run(int argc, char** argv) {
   const std::vector<launch::Node> nodes = launch::nodes_of(launch);
   launch::Findings findings(launch);
   examine({launch, nodes, patience, findings}, args, expected);
-  if (comm::rank_of_launch() == 0)
+  if (rank_of_launch() == 0)
     args.has("--json") ? static_cast<void>(std::printf("%s\n", findings.json().dump(1).c_str()))
                        : findings.print();
   return findings.exit_code();

@@ -6,6 +6,7 @@
 
 #include "data/run_data.h"
 #include "inference/evaluation.h"
+#include "inference/text_format.h"
 #include "inference/translator.h"
 #include "launch/support/program.h"
 #include "models/registry.h"
@@ -17,8 +18,8 @@ using namespace tfm;
 
 constexpr const char* kHelp =
     R"(usage: [mpirun -np N] tfm-eval MODEL_DIR [section.key=value ...] [options]
-  MODEL_DIR          a checkpoint (step-00000500, best), or a directory of checkpoints (uses the
-                     latest)
+  MODEL_DIR          a checkpoint (step-00000500, best), a directory of checkpoints (uses the
+                     latest), or a Hugging Face directory
 data (default: the run's validation data):
   --text FILE        text or .jsonl
   --tokens FILE.bin  token file
@@ -27,7 +28,8 @@ data (default: the run's validation data):
   --tokenizer T      tokenizer to use instead of the model's own
 translation (for bleu and chrf):
   --beam N           beam size (default: 1, greedy)
-  --length-penalty X rank hypotheses by sum of log-probabilities / tokens^X (default: 1)
+  --length-penalty X
+                     rank hypotheses by sum of log-probabilities / tokens^X (default: 1)
   --max-tokens N     maximum length of a translation (default: twice the source length plus 50)
 output:
   --json FILE        also write the results as JSON
@@ -35,11 +37,12 @@ output:
 devices:
   parallel.tensor=N  tensor-parallel size (default: all ranks); data is split over the replicas
   device=cuda        run on GPUs (default: on CPUs, regardless of the training device)
-Results: loss, the mean negative log-likelihood of the labels without label smoothing;
-perplexity, exp(loss); accuracy, the fraction of labels with the highest logit; tokens, the number
-of labels; bleu and chrf of the translations, with sacrebleu's defaults. The labels of a decoder
-are next tokens in windows of train.seq_len; of an encoder, masked tokens, the same in every run;
-of an encoder-decoder, the tokens of the target.
+Results: loss, the mean negative log-likelihood of the labels without label smoothing, and with
+next sentences the mean of theirs on top; perplexity, exp of the first of these; accuracy, the
+fraction of labels with the highest logit; tokens, the number of labels; bleu and chrf of the
+translations, with sacrebleu's defaults. The labels of a decoder are next tokens in windows of
+train.seq_len; of an encoder, masked tokens, the same in every run; of an encoder-decoder, the
+tokens of the target.
 )";
 
 constexpr std::int64_t kPairTokens = 8192;  // of a batch
@@ -87,7 +90,7 @@ config::SourceConfig source_of(const launch::Arguments& args, const config::Conf
 
 void add_translation_scores(const launch::Arguments& args, inference::LoadedModel& model,
                             const data::RunData& data, const config::SourceConfig& source,
-                            nlohmann::ordered_json& results) {
+                            const inference::TextFormat& format, nlohmann::ordered_json& results) {
   std::vector<std::string> sources, references;
   data::each_pair(data::pair_files(source), [&](std::string_view s, std::string_view t,
                                                 const std::string&, const std::string&) {
@@ -96,7 +99,8 @@ void add_translation_scores(const launch::Arguments& args, inference::LoadedMode
   });
   inference::Translator translator(*model.model, model.config.model, model.rank_context,
                                    model.weights(), *data.tokenizer,
-                                   {.beams = args.integer("--beam", 1, 1),
+                                   {.special_tokens = format.special_tokens,
+                                    .beams = args.integer("--beam", 1, 1),
                                     .length_penalty = args.real("--length-penalty", 1),
                                     .max_tokens = args.integer("--max-tokens", 0, 1)});
   const std::vector<std::string> translations = translator.translate(sources);
@@ -127,6 +131,9 @@ int run(int argc, char** argv) {
                      .train;  // masks and spans depend on the run's batches
   config.data.train = source;
   const bool pairs = source.type == config::SourceType::pairs;
+  for (const char* option : {"--beam", "--length-penalty", "--max-tokens"})
+    if (!pairs && args.has(option))
+      throw Error(ExitCode::usage, std::string(option) + " needs sentence pairs to translate");
   config.train.global_batch_tokens = pairs ? std::max(config.train.seq_len, kPairTokens) : 0;
   const data::RunData data(config, source, names_data(args) ? "" : "data.validation");
   const inference::Totals totals = inference::evaluate(model, config, *data.validation);
@@ -136,7 +143,12 @@ int run(int argc, char** argv) {
   nlohmann::ordered_json results{{"loss", totals.mean()},
                                  {"perplexity", totals.perplexity()},
                                  {"accuracy", totals.accuracy()}};
-  if (pairs) add_translation_scores(args, model, data, source, results);
+  if (!std::isfinite(totals.mean()))
+    throw Error(ExitCode::numerical,
+                "the loss is not finite; the weights hold NaN or Inf, or overflow");
+  if (pairs)
+    add_translation_scores(args, model, data, source, inference::text_format(dir, *data.tokenizer),
+                           results);
   results["tokens"] = totals.labels[0];
   if (model.rank_context.mesh.rank() != 0) return 0;
   for (const auto& [name, value] : results.items())

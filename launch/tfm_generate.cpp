@@ -1,6 +1,11 @@
 // tfm-generate: continues a text with a decoder, translates lines with an encoder-decoder, at any
 // layout.
+#include <poll.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <iostream>
 #include <iterator>
@@ -8,9 +13,11 @@
 #include "comm/consensus.h"
 #include "data/pairs.h"
 #include "inference/loaded_model.h"
+#include "inference/text_format.h"
 #include "inference/text_generator.h"
 #include "inference/translator.h"
 #include "launch/support/program.h"
+#include "tokenizer/stream_decoder.h"
 
 namespace {
 
@@ -18,8 +25,8 @@ using namespace tfm;
 
 constexpr const char* kHelp =
     R"(usage: [mpirun -np N] tfm-generate MODEL_DIR [section.key=value ...] [options]
-  MODEL_DIR          a checkpoint (step-00000500, best), or a directory of checkpoints (uses the
-                     latest)
+  MODEL_DIR          a checkpoint (step-00000500, best), a directory of checkpoints (uses the
+                     latest), or a Hugging Face directory
 decoder (continues a prompt):
   --prompt TEXT      prompt (default: standard input)
   --max-tokens N     number of tokens to generate (default: 100)
@@ -29,17 +36,85 @@ decoder (continues a prompt):
   --seed N           random seed of the sampling (default: 1234)
 encoder-decoder (translates standard input line by line):
   --beam N           beam size (default: 1, greedy)
-  --length-penalty X rank hypotheses by sum of log-probabilities / tokens^X (default: 1)
+  --length-penalty X
+                     rank hypotheses by sum of log-probabilities / tokens^X (default: 1)
   --max-tokens N     maximum length of a translation (default: twice the source length plus 50)
 both:
   --tokenizer T      tokenizer to use instead of the model's own
   parallel.tensor=N  tensor-parallel size (default: all ranks); lines are split over the replicas
   device=cuda        run on GPUs (default: on CPUs, regardless of the training device)
   --help, --version
+A text ends at the tokenizer's end of document, and at eos_token_id of a model from Hugging Face.
+The special tokens of a tokenizer.json go around the prompt or line only for a model from Hugging
+Face that was not trained on, as in transformers.
 )";
 
+void print(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
+// Lines of standard input as they come, on every rank.
+class InputLines {
+ public:
+  // Waits for a line, then takes what comes within a moment, at most `most` lines; empty at the
+  // end.
+  std::vector<std::string> next(const comm::Mesh& mesh, std::size_t most) {
+    std::string text;
+    if (mesh.rank() == 0) text = take(most);
+    text = comm::broadcast_string(mesh.world(), text);
+    std::vector<std::string> lines;
+    for (std::size_t at = 0, end; at < text.size(); at = end + 1) {
+      end = text.find('\n', at);
+      lines.push_back(text.substr(at, end - at));
+      if (!lines.back().empty() && lines.back().back() == '\r') lines.back().pop_back();
+    }
+    return lines;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::milliseconds kTogether{50};
+
+  std::string take(std::size_t most) {
+    std::size_t lines = 0, end = 0;  // complete ones, and where they end
+    std::optional<Clock::time_point> since;
+    for (std::size_t from = 0;; from = held_.size() - last_) {
+      for (std::size_t at; lines < most && (at = held_.find('\n', from)) != held_.npos;
+           from = end = at + 1)
+        ++lines;
+      if (lines > 0 && !since) since = Clock::now();
+      if (lines == most || (since && !ready(*since + kTogether))) break;
+      if (read_more()) continue;
+      if (end < held_.size()) held_ += '\n', end = held_.size();
+      break;
+    }
+    std::string text = held_.substr(0, end);
+    held_.erase(0, end);
+    return text;
+  }
+  static bool ready(Clock::time_point until) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now());
+    pollfd input{STDIN_FILENO, POLLIN, 0};
+    return left.count() > 0 && ::poll(&input, 1, static_cast<int>(left.count())) > 0;
+  }
+  bool read_more() {
+    char block[1 << 16];
+    ssize_t n;
+    while ((n = ::read(STDIN_FILENO, block, sizeof block)) < 0 &&
+           (errno == EINTR || errno == EAGAIN)) {
+      pollfd input{STDIN_FILENO, POLLIN, 0};
+      ::poll(&input, 1, -1);
+    }
+    if (n < 0) throw Error(ExitCode::input, "standard input cannot be read: " + errno_text());
+    last_ = static_cast<std::size_t>(n);
+    held_.append(block, last_);
+    return n > 0;
+  }
+
+  std::string held_;  // read, not taken yet
+  std::size_t last_ = 0;
+};
+
 void continue_text(const launch::Arguments& args, inference::LoadedModel& model,
-                   const tokenizer::Tokenizer& tokenizer) {
+                   const tokenizer::Tokenizer& tokenizer, const inference::TextFormat& format) {
   inference::Sampler sampler({.temperature = args.real("--temperature", 1),
                               .top_k = args.integer("--top-k", 0, 0),
                               .top_p = args.real("--top-p", 1),
@@ -50,7 +125,7 @@ void continue_text(const launch::Arguments& args, inference::LoadedModel& model,
   std::string prompt = args.get("--prompt");
   if (!args.has("--prompt") && lead) prompt.assign(std::istreambuf_iterator<char>(std::cin), {});
   prompt = comm::broadcast_string(model.rank_context.mesh.world(), prompt);
-  std::vector<std::int32_t> ids = tokenizer.encode(prompt);
+  std::vector<std::int32_t> ids = format.encode(tokenizer, prompt);
   if (ids.empty())
     throw Error(ExitCode::usage,
                 "the prompt is empty; expected text in --prompt or on standard input");
@@ -59,44 +134,32 @@ void continue_text(const launch::Arguments& args, inference::LoadedModel& model,
   inference::TextGenerator generator(*model.model, model.rank_context, model.weights(),
                                      model.config.model.vocab_size, model.config.model.max_seq_len,
                                      std::ssize(ids) + max_tokens);
-  if (lead) std::printf("%s", prompt.c_str());
-  generator.generate(ids, max_tokens, sampler, tokenizer.end_of_document(), [&](std::int32_t id) {
-    if (!lead || id >= tokenizer.vocab_size()) return;
-    std::printf("%s", tokenizer.decode(std::span(&id, 1)).c_str());
+  tokenizer::StreamDecoder decoder(tokenizer, ids);
+  if (lead) print(prompt);
+  generator.generate(ids, max_tokens, sampler, format.end_ids, [&](std::int32_t id) {
+    if (!lead) return;
+    print(decoder.add(id));
     std::fflush(stdout);
   });
-  if (lead) std::printf("\n");
-}
-
-// At most `most` lines of standard input, on every rank; empty at its end.
-std::vector<std::string> read_lines(const comm::Mesh& mesh, std::size_t most) {
-  std::string text;
-  if (mesh.rank() == 0)
-    for (std::string line; most > 0 && std::getline(std::cin, line); --most) text += line + "\n";
-  text = comm::broadcast_string(mesh.world(), text);
-  std::vector<std::string> lines;
-  for (std::size_t at = 0, end; at < text.size(); at = end + 1) {
-    end = text.find('\n', at);
-    lines.push_back(text.substr(at, end - at));
-    if (!lines.back().empty() && lines.back().back() == '\r') lines.back().pop_back();
-  }
-  return lines;
+  if (lead) print("\n");
 }
 
 void translate(const launch::Arguments& args, inference::LoadedModel& model,
-               const tokenizer::Tokenizer& tokenizer) {
+               const tokenizer::Tokenizer& tokenizer, const inference::TextFormat& format) {
   inference::Translator translator(*model.model, model.config.model, model.rank_context,
                                    model.weights(), tokenizer,
-                                   {.beams = args.integer("--beam", 1, 1),
+                                   {.special_tokens = format.special_tokens,
+                                    .beams = args.integer("--beam", 1, 1),
                                     .length_penalty = args.real("--length-penalty", 1),
                                     .max_tokens = args.integer("--max-tokens", 0, 1)});
   const bool lead = model.rank_context.mesh.rank() == 0;
   constexpr std::size_t together = 4096;
+  InputLines input;
   while (true) {
-    const std::vector<std::string> lines = read_lines(model.rank_context.mesh, together);
+    const std::vector<std::string> lines = input.next(model.rank_context.mesh, together);
     if (lines.empty()) break;
     for (const std::string& line : translator.translate(lines))
-      if (lead) std::printf("%s\n", line.c_str());
+      if (lead) print(line + "\n");
     if (lead) std::fflush(stdout);
   }
   if (lead && translator.cut() > 0)
@@ -138,9 +201,10 @@ int run(int argc, char** argv) {
   else
     only_for(args, "encoder_decoder", {"--beam", "--length-penalty"});
   const auto tokenizer = tokenizer::load_tokenizer(args.get("--tokenizer", config.data.tokenizer));
+  const inference::TextFormat format = inference::text_format(dir, *tokenizer);
   inference::LoadedModel model = inference::load_model(dir, config, launch.rank_context(config));
-  config.model.translates() ? translate(args, model, *tokenizer)
-                            : continue_text(args, model, *tokenizer);
+  config.model.translates() ? translate(args, model, *tokenizer, format)
+                            : continue_text(args, model, *tokenizer, format);
   return 0;
 }
 

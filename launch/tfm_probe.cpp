@@ -68,6 +68,18 @@ class BatchFile {
                                        (cols > 0 ? ", " + std::to_string(cols) + ")" : ")"));
     return reader_.read<std::int32_t>(name);
   }
+  // Ids below `count`; labels may be -100, which counts as none.
+  enum class Kind : std::uint8_t { ids, labels };
+  std::vector<std::int32_t> read(const std::string& name, std::int64_t rows, std::int64_t cols,
+                                 std::int64_t count, Kind kind = Kind::ids) const {
+    std::vector<std::int32_t> all = read(name, rows, cols);
+    for (const std::int32_t id : all)
+      if (!(kind == Kind::labels && id == -100) && (id < 0 || id >= count))
+        throw Error(ExitCode::input, path() + ": tensor '" + name + "' has " + std::to_string(id) +
+                                         "; expected 0 to " + std::to_string(count - 1) +
+                                         (kind == Kind::labels ? ", or -100 for no label" : ""));
+    return all;
+  }
   std::pair<std::int64_t, std::int64_t> size(const std::string& name) const {
     const auto& shape = reader_.info(name).shape;
     if (shape.size() != 2 || shape[0] < 1 || shape[1] < 1)
@@ -106,12 +118,18 @@ std::vector<std::int32_t> shifted_right(const std::vector<std::int32_t>& labels,
   return out;
 }
 
+std::vector<std::int32_t> labels_of(const BatchFile& file, std::int64_t rows, std::int64_t length,
+                                    const config::ModelConfig& m) {
+  return file.read("labels", rows, length, m.vocab_size, BatchFile::Kind::labels);
+}
+
 ProbeBatch read_batch(const std::string& path, const config::ModelConfig& m) {
   const BatchFile file(path);
   ProbeBatch b;
   const auto [B, T] = file.size("input_ids");
   b.shape = {.sequences = B, .length = T};
-  b.fields[m.translates() ? Field::source_ids : Field::ids] = file.read("input_ids", B, T);
+  b.fields[m.translates() ? Field::source_ids : Field::ids] =
+      file.read("input_ids", B, T, m.vocab_size);
   if (m.encodes())
     b.fields[m.translates() ? Field::source_mask : Field::mask] =
         file.has("attention_mask") ? as_mask(file.read("attention_mask", B, T))
@@ -126,8 +144,8 @@ ProbeBatch read_batch(const std::string& path, const config::ModelConfig& m) {
                                            : ", and there are no labels to derive it from"));
     const std::int64_t length = file.size(given ? "decoder_input_ids" : "labels").second;
     b.shape = {.sequences = B, .length = length, .source_length = T};
-    b.fields[Field::ids] = given ? file.read("decoder_input_ids", B, length)
-                                 : shifted_right(file.read("labels", B, length), length, m);
+    b.fields[Field::ids] = given ? file.read("decoder_input_ids", B, length, m.vocab_size)
+                                 : shifted_right(labels_of(file, B, length, m), length, m);
     mask = "decoder_attention_mask";
   }
   if (m.decodes() && file.has(mask)) {
@@ -135,28 +153,19 @@ ProbeBatch read_batch(const std::string& path, const config::ModelConfig& m) {
     b.fields[Field::mask] = as_mask(file.read(mask, B, b.shape.length));
   }
   if (m.type_vocab_size > 0)
-    b.fields[Field::token_types] = file.has("token_type_ids") ? file.read("token_type_ids", B, T)
-                                                              : std::vector<std::int32_t>(B * T, 0);
+    b.fields[Field::token_types] = file.has("token_type_ids")
+                                       ? file.read("token_type_ids", B, T, m.type_vocab_size)
+                                       : std::vector<std::int32_t>(B * T, 0);
   b.labelled = file.has("labels");
-  b.fields[Field::labels] = b.labelled ? file.read("labels", B, b.shape.length)
+  b.fields[Field::labels] = b.labelled ? labels_of(file, B, b.shape.length, m)
                                        : std::vector<std::int32_t>(B * b.shape.length, -1);
   if (m.family == config::Family::decoder)
     b.fields[Field::labels] = shifted_left(b.fields[Field::labels], T);
   if (m.next_sentence)
-    b.fields[Field::sentence_labels] = file.has("next_sentence_label")
-                                           ? file.read("next_sentence_label", B, 0)
-                                           : std::vector<std::int32_t>(B, -1);
-  for (const Field field : {Field::ids, Field::source_ids})
-    for (const std::int32_t id : b.fields[field])
-      if (id < 0 || id >= m.vocab_size)
-        throw Error(ExitCode::input, path + ": id " + std::to_string(id) +
-                                         " is outside the vocabulary; expected 0 to " +
-                                         std::to_string(m.vocab_size - 1));
-  for (const std::int32_t id : b.fields[Field::labels])
-    if (id >= m.vocab_size)
-      throw Error(ExitCode::input, path + ": label " + std::to_string(id) +
-                                       " is outside the vocabulary; expected below " +
-                                       std::to_string(m.vocab_size));
+    b.fields[Field::sentence_labels] =
+        file.has("next_sentence_label")
+            ? file.read("next_sentence_label", B, 0, 2, BatchFile::Kind::labels)
+            : std::vector<std::int32_t>(B, -1);
   return b;
 }
 

@@ -47,4 +47,7 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return tfm::launch::guarded(argc, argv, kHelp, run); }
+int main(int argc, char** argv) {
+  return tfm::launch::guarded(argc, argv, kHelp, run, tfm::launch::Output::results,
+                              tfm::launch::Workers::first_rank);
+}

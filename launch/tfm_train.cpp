@@ -62,12 +62,12 @@ int run(int argc, char** argv) {
   if (args.has("--json-schema")) return std::printf("%s", config::config_schema().c_str()), 0;
   config::Config config = launch::load_config(args.only("configuration file"), args.overrides());
   const auto dump = [&config] {
-    if (comm::rank_of_launch() == 0) std::printf("%s", config::dump_config(config).c_str());
+    if (rank_of_launch() == 0) std::printf("%s", config::dump_config(config).c_str());
     return 0;
   };
   if (args.has("--dump-config") && !args.has("--check")) return dump();
   train::StopRequests requests;
-  launch::Launch launch;
+  launch::Launch launch(true, config.parallel.timeout);
   launch::choose_device(launch, config);
   launch.check_same(config);
   if (args.has("--check")) {
@@ -78,7 +78,7 @@ int run(int argc, char** argv) {
     // The device of the run is to choose.
     config.train.set_micro_batch(read.train.micro_batch()), config.recompute = read.recompute;
     if (args.has("--dump-config")) return dump();
-    if (comm::rank_of_launch() == 0) std::printf("configuration is valid\n");
+    if (rank_of_launch() == 0) std::printf("configuration is valid\n");
     return 0;
   }
   const config::Config read = config;

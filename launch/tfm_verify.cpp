@@ -1,6 +1,7 @@
 // tfm-verify: checks that a configuration's sharded run equals the single-rank one.
 #include <algorithm>
 #include <cstdio>
+#include <numeric>
 
 #include "launch/support/automatic.h"
 #include "launch/support/device_choice.h"
@@ -103,6 +104,23 @@ std::vector<train::Finding> verify_as_run(const launch::Launch& launch, config::
                               interference(config, mesh, inject, true));
 }
 
+// Synthetic batches are of one length: of train.seq_len, as many sequences as the run's batches of
+// tokens hold, in whole micro-batches on every rank.
+void use_one_length(config::Config& config) {
+  config::TrainConfig& t = config.train;
+  if (t.global_batch_tokens == 0) return;
+  const std::int64_t data = config.parallel.data,
+                     shards = config.parallel.sequence ? config.parallel.tensor : 1,
+                     whole = shards / std::gcd(shards, t.seq_len),
+                     sequences = std::max<std::int64_t>(1, t.global_batch_tokens / t.seq_len),
+                     micro =
+                         t.counts_tokens() ? t.micro_batch_tokens / t.seq_len : t.micro_batch_size;
+  t.micro_batch_size =
+      round_up(std::clamp<std::int64_t>(micro, 1, ceil_div(sequences, data)), whole);
+  t.global_batch_size = round_up(sequences, data * t.micro_batch_size);
+  t.global_batch_tokens = t.micro_batch_tokens = 0;
+}
+
 int run(int argc, char** argv) {
   const launch::Arguments args(argc, argv,
                                {{"--full", false}, {"--as-run", false}, {"--inject-error"}});
@@ -110,12 +128,11 @@ int run(int argc, char** argv) {
   if (as_run && args.has("--full"))
     throw Error(ExitCode::usage, "--as-run keeps the configured sizes; expected it without --full");
   config::Config config = launch::load_config(args.only("configuration file"), args.overrides());
-  // Synthetic batches are of one length.
-  config.train.global_batch_tokens = config.train.micro_batch_tokens = 0;
   launch::Launch launch;
   if (as_run) launch::choose_device(launch, config);
   launch.check_same(config);
   launch::choose(launch, config);
+  use_one_length(config);
   if (!as_run && !args.has("--full")) config = train::shrink(config);
   const comm::Mesh mesh = launch.mesh(config::layout_of(config));
   const std::string inject = args.get("--inject-error");

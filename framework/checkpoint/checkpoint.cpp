@@ -179,6 +179,15 @@ void CheckpointReader::read(const std::string& name, const Slice& slice, float* 
   }
 }
 
+// What cannot be seen is not taken for absent.
+void expect_listed(const std::string& dir, const std::error_code& error) {
+  if (!error || error == std::errc::no_such_file_or_directory ||
+      error == std::errc::not_a_directory)
+    return;
+  throw Error(error == std::errc::permission_denied ? ExitCode::usage : ExitCode::retryable,
+              dir + ": its checkpoints cannot be listed: " + error.message());
+}
+
 std::optional<std::string> find_latest(const std::string& dir,
                                        const std::function<void(const std::string&)>& log,
                                        Verification verification) {
@@ -186,6 +195,7 @@ std::optional<std::string> find_latest(const std::string& dir,
   std::error_code error;
   for (fs::directory_iterator at(dir, error), end; !error && at != end; at.increment(error))
     if (const auto step = step_of(at->path().filename().string())) steps.insert(*step);
+  expect_listed(dir, error);
   const auto valid = [&](const std::string& name) {
     try {
       const CheckpointReader reader(dir + "/" + name);
@@ -197,7 +207,9 @@ std::optional<std::string> find_latest(const std::string& dir,
     }
   };
   std::optional<std::int64_t> tried;
-  if (fs::exists(dir + "/latest", error)) {
+  const bool has_latest = fs::exists(dir + "/latest", error);
+  expect_listed(dir, error);
+  if (has_latest) {
     try {
       const io::MappedFile file(dir + "/latest");
       std::string name(reinterpret_cast<const char*>(file.bytes().data()),

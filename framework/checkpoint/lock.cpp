@@ -50,13 +50,6 @@ Owner owner_of(int fd) {
   return owner;
 }
 
-bool still_named(int fd, const std::string& path) {
-  struct stat here {
-  }, there{};
-  if (::fstat(fd, &here) != 0 || ::stat(path.c_str(), &there) != 0) return false;
-  return here.st_ino == there.st_ino && here.st_dev == there.st_dev;
-}
-
 }  // namespace
 
 RunLock::RunLock(const std::string& dir) : path_(dir + "/run.lock") {
@@ -67,13 +60,15 @@ RunLock::RunLock(const std::string& dir) : path_(dir + "/run.lock") {
   };
   for (;;) {  // again where the previous owner removed the file between open and lock
     fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (fd_ < 0) refuse("cannot be opened: " + errno_text(), ExitCode::retryable);
+    const bool lasts = fd_ < 0 && (errno == EACCES || errno == EPERM || errno == EROFS);
+    if (fd_ < 0)
+      refuse("cannot be opened: " + errno_text(), lasts ? ExitCode::usage : ExitCode::retryable);
     if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK) refuse("cannot be locked: " + errno_text(), ExitCode::retryable);
       refuse("another run is using this directory (" + owner_of(fd_).str() +
              "); stop it or set another checkpoint.dir");
     }
-    if (still_named(fd_, path_)) break;
+    if (io::is_named(fd_, path_)) break;
     ::close(fd_);
   }
   const Owner me{host_name(), boot_id(), static_cast<long>(::getpid())}, old = owner_of(fd_);

@@ -46,20 +46,7 @@ std::shared_ptr<Communicator> make_group(const std::shared_ptr<MpiSession::State
 
 }  // namespace
 
-bool launched_by_mpirun() {
-  for (const char* name :
-       {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"})
-    if (std::getenv(name)) return true;
-  return false;
-}
-
-int rank_of_launch() {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"})
-    if (const char* rank = std::getenv(name)) return std::atoi(rank);
-  return 0;
-}
-
-MpiSession::MpiSession() : state_(std::make_shared<State>()) {}
+MpiSession::MpiSession(double timeout) : state_(std::make_shared<State>(timeout)) {}
 int MpiSession::rank() const { return state_->rank; }
 int MpiSession::size() const { return state_->size; }
 int MpiSession::local_rank() const { return state_->local_rank; }
@@ -69,6 +56,7 @@ std::vector<std::string> MpiSession::gather(const std::string& text, Scope scope
   MPI_Comm group = scope == Scope::node ? state_->node : MPI_COMM_WORLD;
   const auto size =
       static_cast<std::size_t>(scope == Scope::node ? ranks_per_node() : this->size());
+  const StartWait wait("an exchange of settings", state_->timeout);
   const int mine = static_cast<int>(text.size());
   std::vector<int> lengths(size), offsets(size);
   check_mpi(MPI_Allgather(&mine, 1, MPI_INT, lengths.data(), 1, MPI_INT, group), "MPI_Allgather");

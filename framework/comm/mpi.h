@@ -5,21 +5,18 @@
 
 #include "comm/consensus.h"
 #include "comm/mesh.h"
+#include "comm/start_wait.h"
 
 namespace tfm::comm {
-
-// True where a launcher (mpirun, mpiexec, srun) has started this process as one of a job's ranks; a
-// program that was started alone then needs no MPI.
-bool launched_by_mpirun();
-// The rank in such a job, before MPI is started; 0 for a program that was started alone.
-int rank_of_launch();
 
 // Starts MPI; MPI ends when the session and all communicators made from it are gone. Where an
 // exception unwinds them on a job of several ranks, MPI is left open: the launcher then ends the
 // other ranks, which may wait, and hands on the exit code.
 class MpiSession {
  public:
-  MpiSession();
+  // `timeout`: seconds that a rank waits for the others at the start and in gather(), see
+  // StartWait.
+  explicit MpiSession(double timeout = kStartTimeout);
 
   int rank() const;
   int size() const;

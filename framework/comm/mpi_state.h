@@ -42,6 +42,7 @@ inline bool all_done(Requests& requests) {
 }
 
 struct MpiSession::State {
+  const double timeout;
   int rank = 0, size = 1;
   MPI_Comm node = MPI_COMM_NULL;
   int local_rank = 0, local_size = 1;
@@ -58,12 +59,13 @@ struct MpiSession::State {
     return under_way;
   }
 
-  State() {
+  explicit State(double start_timeout) : timeout(start_timeout) {
     int started = 0, provided = 0;
     check_mpi(MPI_Initialized(&started), "MPI_Initialized");
     TFM_CHECK(!started, "one MpiSession per process");
     // Open MPI polls in blocking calls; this makes it yield between polls.
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", /*overwrite=*/0);
+    const StartWait wait("starting MPI", timeout);
     check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
     check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
               "MPI_Comm_set_errhandler");

@@ -66,10 +66,15 @@ ncclComm_t NcclQueue::connect(const ncclUniqueId& id, int rank, int size, AxisSe
   };
   std::promise<Result> promise;
   std::future<Result> future = promise.get_future();
-  std::thread([promise = std::move(promise), id, rank, size, device = kernels_.device()]() mutable {
+  // A message waits for its receiver on the device, where many blocks would take the
+  // multiprocessors of the products that run beside it.
+  const bool messages = axes == AxisSet(Axis::pipeline);
+  std::thread([promise = std::move(promise), id, rank, size, messages,
+               device = kernels_.device()]() mutable {
     Result r;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 1;
+    if (messages) config.maxCTAs = 4;
     cudaSetDevice(device);
     r.status = ncclCommInitRankConfig(&r.comm, size, id, rank, &config);
     promise.set_value(r);

@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include "comm/mpi.h"
+#include "comm/start_wait.h"
 #include "core/host.h"
 
 namespace tfm::comm {
@@ -75,7 +76,10 @@ std::string doing(const FlightRecorder& recorder, const std::vector<std::string>
 Watchdog::Watchdog(const Mesh& mesh, double timeout)
     : recorder_(mesh.recorder), timeout_(timeout), parent_(getppid()) {
   if (timeout <= 0 || !recorder_ || recorder_->world() == 1) return;
-  hosts_ = hosts_of(mesh.world());
+  {
+    const StartWait wait("reading data and making the model", timeout);
+    hosts_ = hosts_of(mesh.world());
+  }
   for (int r = 0; r < recorder_->world(); ++r) {
     const int pid = r != recorder_->rank() && recorder_->visible(r) ? recorder_->status(r).pid : 0;
     pids_.push_back(pid && !process_gone(pid)

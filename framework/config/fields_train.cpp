@@ -52,7 +52,7 @@ void describe(ParallelConfig& p, FieldVisitor& v) {
       with_word(
           number("data", 1,
                  "data-parallel size: model replicas; auto: ranks / (tensor * pipeline * context)",
-                 65536),
+                 1 << 20),
           "auto"),
       p.data);
   v.value(number("pipeline", 1,

@@ -78,6 +78,11 @@ class TreeBuilder : public YAML::EventHandler {
     YamlNode scalar = node(Kind::scalar, mark);
     scalar.plain = tag == "?";
     scalar.text = value;
+    if (utf8_valid_prefix(value) != value.size()) {  // which the text is
+      out_.error(scalar.at,
+                 "the escapes \\_ and \\N are not supported; expected \\u00A0 or \\u0085");
+      throw Stop{};
+    }
     const bool decorated = anchor != 0 || (tag != "?" && tag != "!");
     if (decorated) {
       scalar.kind = Kind::broken;

@@ -169,7 +169,7 @@ std::optional<double> read_real(const YamlNode& node, std::string& problem) {
   double value = 0;
   const auto result = std::from_chars(s.data(), s.data() + s.size(), value);
   if (result.ec != std::errc{} || !std::isfinite(value)) {
-    problem = quoted(node.text) + " is out of the range of a double; expected a smaller number";
+    problem = quoted(node.text) + " is out of the range of a double; expected a number nearer to 1";
     return std::nullopt;
   }
   return value;

@@ -99,8 +99,10 @@ const Batch& DataLoader::load(std::int64_t index, std::int64_t round) {
   const Data data = ahead_.valid() && ahead_key_ == key ? ahead_.get() : read(key);
   ahead_key_ = after(key);
   ahead_ = {};
-  if (ahead_key_.index >= 0)
-    ahead_ = std::async(std::launch::async, [this, next = ahead_key_] { return read(next); });
+  if (ahead_key_.index >= 0) try {
+      ahead_ = std::async(std::launch::async, [this, next = ahead_key_] { return read(next); });
+    } catch (const std::system_error&) {  // no thread: read when it is asked for
+    }
   Batch& batch = batches_[turn_];
   batch = data.batch;
   for (auto& [field, values] : batch.fields) {

@@ -76,6 +76,13 @@ std::int64_t sample_length(const config::Config& config, const config::SourceCon
   return c.type == config::SourceType::span_corruption ? spans_of(config, c).raw : length;
 }
 
+bool check_spans(const config::Config& config, const config::SourceConfig& c,
+                 const std::string& section, config::Problems& problems) {
+  const bool is_short = config.train.seq_len < kLeastSource;
+  return problems.collect(is_short ? "train.seq_len" : section + ".mask_probability",
+                          [&] { spans_of(config, c); });
+}
+
 // The key of a source that names its files.
 std::string path_key(const config::SourceConfig& c, const std::string& section) {
   return section + (c.paths.empty() ? ".source" : ".path");
@@ -141,9 +148,22 @@ std::unique_ptr<tokenizer::Tokenizer> check_data(const config::Config& config,
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;
   problems.collect("data.tokenizer",
                    [&] { tokenizer = tokenizer::load_tokenizer(config.data.tokenizer); });
-  problems.collect("model.max_seq_len", [&] { batch_shapes(config); });
   const config::DataConfig& data = config.data;
-  const bool fits = tokenizer && problems.collect("data.tokenizer", [&] {
+  bool spans = check_spans(config, data.train, "data.train", problems);
+  if (data.validation && (spans || config.train.seq_len >= kLeastSource))
+    spans &= check_spans(config, *data.validation, "data.validation", problems);
+  if (spans)
+    problems.collect("model.max_seq_len", [&] {
+      const std::int64_t length = batch_shapes(config)[0].length;
+      const std::int64_t target = data.validation ? spans_of(config, *data.validation).target : 0;
+      if (target > length)
+        problems.add({"data.validation.mask_probability", "data.validation.mean_span_length"},
+                     "targets of data.validation have " + std::to_string(target) +
+                         " tokens, and batches hold " + std::to_string(length) +
+                         ", for those of data.train; expected the mask_probability and "
+                         "mean_span_length of data.train");
+    });
+  const bool fits = spans && tokenizer && problems.collect("data.tokenizer", [&] {
     check_tokenizer(config, data.train, *tokenizer);
     if (data.validation) check_tokenizer(config, *data.validation, *tokenizer);
   });

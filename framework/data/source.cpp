@@ -91,8 +91,8 @@ Source::Source(std::vector<Group> groups, std::int64_t seq_len) : seq_len_(seq_l
                     (files_ == 1 ? "" : std::to_string(files_) + " files have ") +
                     std::to_string(tokens_) + " tokens" +
                     (files_ == 1 ? "" : ", the longest " + std::to_string(longest) + ",") +
-                    " are too few for a sample; expected at least seq_len + 1 = " +
-                    std::to_string(seq_len + 1) + " tokens in one file");
+                    " are too few for a sample; expected at least " + std::to_string(seq_len + 1) +
+                    " tokens in one file");
   if (std::adjacent_find(weights.begin(), weights.end(), std::not_equal_to<>()) != weights.end())
     deal(weights);
 }
@@ -116,8 +116,7 @@ void Source::deal(const std::vector<double>& weights) {
   for (std::size_t k = 0; k < places_.size(); ++k) {
     if (places_[k].samples() == 0)
       throw Error(ExitCode::input,
-                  places_[k].group.name +
-                      ": the file is shorter than one sample of seq_len + 1 = " +
+                  places_[k].group.name + ": the file is shorter than one sample of " +
                       std::to_string(seq_len_ + 1) +
                       " tokens and cannot have a weight; use a longer file or remove it");
     blocks = std::max(blocks, ceil_div(places_[k].samples(), count_[k]));

@@ -5,10 +5,13 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "core/strings.h"
 #include "data/special_ids.h"
 
 namespace tfm::data {
 namespace {
+
+constexpr std::int64_t kMostRaw = std::int64_t{1} << 24;  // tokens of text in a sequence
 
 // `total` cut into `pieces` positive parts, all ways equally likely: the cuts are the places of a
 // shuffled row.
@@ -42,12 +45,24 @@ SpanLengths span_lengths(std::int64_t source, double probability, double mean_sp
     s.target = s.hidden + s.spans + 1;
     return s;
   };
-  if (source < 3)
+  if (source < kLeastSource)
     throw Error(ExitCode::usage, "train.seq_len " + std::to_string(source) +
-                                     " is too short for span corruption; expected at least 3");
-  std::int64_t raw = 2;
-  while (of(raw + 1).source <= source) ++raw;
-  return of(raw);
+                                     " is too short for span corruption; expected at least " +
+                                     std::to_string(kLeastSource));
+  // The source does not shrink as the text grows: the longest that fits lies in [low, high).
+  std::int64_t low = 2, high = 4;
+  for (; of(high).source <= source; low = high, high *= 2)
+    if (high > kMostRaw)
+      throw Error(ExitCode::usage, "mask_probability " + number_text(probability) +
+                                       " hides so much that a sequence of train.seq_len " +
+                                       std::to_string(source) + " takes more than " +
+                                       std::to_string(kMostRaw) +
+                                       " tokens of text; expected a smaller probability");
+  while (high - low > 1) {
+    const std::int64_t middle = std::midpoint(low, high);
+    (of(middle).source <= source ? low : high) = middle;
+  }
+  return of(low);
 }
 
 void SpanCorruption::check_tokenizer(const tokenizer::Tokenizer& tokenizer, std::int64_t spans,
@@ -106,6 +121,7 @@ void SpanCorruption::fill(std::int64_t index, std::int64_t first, std::int64_t c
       next_id += kept[n] + hidden[n];
     }
     in.push_back(end_), out.push_back(end_);
+    TFM_CHECK(in.size() <= width && out.size() <= target_width, "a sequence exceeds its batch");
     const auto row = static_cast<std::size_t>(i);
     std::copy(in.begin(), in.end(), source.begin() + static_cast<std::ptrdiff_t>(row * width));
     if (const auto mask = fields.find(Field::source_mask); mask != fields.end())

@@ -14,6 +14,7 @@ struct SpanLengths {
   std::int64_t source = 0;  // raw - hidden + spans + end
   std::int64_t target = 0;  // hidden + spans + end
 };
+inline constexpr std::int64_t kLeastSource = 3;
 SpanLengths span_lengths(std::int64_t source, double probability, double mean_span_length);
 
 // Spans are replaced by a sentinel each; the target names each sentinel and what it stands for.

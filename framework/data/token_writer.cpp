@@ -16,7 +16,7 @@ constexpr std::int64_t max_int32 = std::numeric_limits<std::int32_t>::max();
 class IdWriter {
  public:
   IdWriter(const std::string& path, std::int64_t vocab_size, bool narrow)
-      : file(path, io::AtomicFile::Writers::many), vocab_size_(vocab_size), narrow_(narrow) {}
+      : file(path), vocab_size_(vocab_size), narrow_(narrow) {}
 
   void append(std::span<const std::int32_t> ids) {
     for (std::int32_t id : ids)
@@ -73,7 +73,7 @@ class MegatronWriter final : public TokenWriter {
  public:
   MegatronWriter(const std::string& path, std::int64_t vocab_size)
       : ids_(path, vocab_size, vocab_size < 65500),
-        index_(path.substr(0, path.size() - 4) + ".idx", io::AtomicFile::Writers::many) {}
+        index_(path.substr(0, path.size() - 4) + ".idx") {}
   void append(std::span<const std::int32_t> ids) override {
     if (static_cast<std::int64_t>(ids.size()) > max_int32 - length_)
       throw Error(ExitCode::input,

@@ -135,6 +135,7 @@ class Program {
   }
   // Whether the sum of a run's gradients is complete behind it.
   bool ends_sum(const Exchange& x) const {
+    if (x.of != Exchange::Of::gradients && x.of != Exchange::Of::shares) return false;
     const bool over_replicas =
         sharded_.summed == Summed::every_run_over_replicas && buckets_[x.bucket].across.bytes > 0;
     return over_replicas ? x.of == Exchange::Of::shares : sums_run(x);

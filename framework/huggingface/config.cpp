@@ -76,6 +76,21 @@ Json read_config(const std::string& dir) {
   return io::read_json_file(dir + "/config.json", 16 << 20);
 }
 
+std::vector<std::int32_t> end_ids(const Json& config, const std::string& dir) {
+  const std::string file = dir + "/generation_config.json";
+  std::error_code ignored;
+  const Json generation = std::filesystem::is_regular_file(file, ignored)
+                              ? io::read_json_file(file, 16 << 20)
+                              : Json::object();
+  auto given = io::JsonNode(generation, file).find("eos_token_id");
+  if (!given) given = io::JsonNode(config, dir + "/config.json").find("eos_token_id");
+  std::vector<std::int32_t> ids;
+  if (given)
+    for (const io::JsonNode& id : given->is_array() ? given->items() : std::vector{*given})
+      ids.push_back(static_cast<std::int32_t>(id.integer(INT32_MIN, INT32_MAX)));
+  return ids;
+}
+
 config::ModelConfig model_of(const io::JsonNode& c, const Has& has) {
   const Architecture& architecture = architecture_of(c);
   config::ModelConfig m = architecture.read(c);

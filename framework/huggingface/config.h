@@ -11,6 +11,10 @@ namespace tfm::huggingface {
 // DIR/config.json as it is.
 Json read_config(const std::string& dir);
 
+// Ids that end a text, as transformers reads them: eos_token_id, a number or a list, of
+// DIR/generation_config.json, else of `config`.
+std::vector<std::int32_t> end_ids(const Json& config, const std::string& dir);
+
 // The model that a config.json describes, beside the tensors that `has` knows. Error(input) names
 // the file and what is missing, unknown or not supported.
 config::ModelConfig model_of(const io::JsonNode& config, const Has& has);

@@ -36,15 +36,18 @@ bool is_weights_file(std::string_view file) {
          (matches(file, "model-#-of-#.safetensors") && file.size() == 32 && file[11] == '-');
 }
 
-bool is_huggingface(const std::string& dir) { return fs::exists(dir + "/config.json"); }
+bool is_huggingface(const std::string& dir) {
+  std::error_code ignored;
+  return fs::exists(dir + "/config.json", ignored);
+}
 
 void copy_sidecars(const std::string& from, const std::string& to) {
   io::create_directories(to);
-  if (fs::equivalent(from, to)) return;
+  std::error_code ignored;
+  if (fs::equivalent(from, to, ignored)) return;
   for (const auto& e : fs::directory_iterator(from))
     if (is_companion(e.path().filename().string()))
-      fs::copy_file(e.path(), fs::path(to) / e.path().filename(),
-                    fs::copy_options::overwrite_existing);
+      io::copy_file(e.path(), fs::path(to) / e.path().filename());
 }
 
 }  // namespace tfm::huggingface

@@ -150,6 +150,19 @@ void HuggingFaceModel::check_copies() const {
     if (!are_copies(tensors_.at(name), tensors_.at(original))) fail_copy(name);
 }
 
+std::optional<std::int64_t> HuggingFaceModel::elements(const std::string& part) const {
+  const auto found = parts_.find(part);
+  if (found == parts_.end()) return std::nullopt;
+  const ExchangedTensor& tensor = found->second.first;
+  return tensor.elements() / static_cast<std::int64_t>(tensor.parts.size());
+}
+
+std::vector<std::string> HuggingFaceModel::parts() const {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : parts_) names.push_back(name);
+  return names;
+}
+
 void HuggingFaceModel::read(const std::string& part, const PartRange& range, float* out) const {
   const auto found = parts_.find(part);
   TFM_CHECK(found != parts_.end(), "no tensor of the directory holds " + part);

@@ -3,6 +3,7 @@
 // shards.
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,9 @@ class HuggingFaceModel {
   void check(const config::ModelConfig& model);
   // Reads the tensors that are tied to another one: Error(input) where one is no copy.
   void check_copies() const;
+  // Of a part; nothing where no tensor holds it.
+  std::optional<std::int64_t> elements(const std::string& part) const;
+  std::vector<std::string> parts() const;
   // Reads what is asked for alone, row-major.
   void read(const std::string& part, const PartRange& range, float* out) const;
 

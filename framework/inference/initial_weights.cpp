@@ -1,6 +1,7 @@
 #include "inference/initial_weights.h"
 
 #include <algorithm>
+#include <set>
 
 #include "checkpoint/parameters.h"
 #include "comm/consensus.h"
@@ -24,6 +25,30 @@ std::string verified_checkpoint(const std::string& path, comm::Communicator& wor
   if (error = comm::broadcast_string(world, error); !error.empty())
     throw Error(ExitCode::input, error);
   return comm::broadcast_string(world, found);
+}
+
+void check_parts(const huggingface::HuggingFaceModel& source, const std::string& path,
+                 const nn::ParameterSet& parameters) {
+  for (const nn::PartSlice& p : parameters.slices()) {
+    const auto found = source.elements(p.name);
+    if (found != p.full.elements())
+      throw Error(ExitCode::input,
+                  path +
+                      (found ? ": its '" + p.name + "' has " + std::to_string(*found) +
+                                   " elements; this configuration needs " + p.full.str()
+                             : ": has no '" + p.name + "', which this configuration needs") +
+                      "; remove keys of `model:` that change the shape beside model.init");
+  }
+}
+
+std::vector<std::string> without(std::vector<std::string> names, const std::string& prefix,
+                                 const nn::ParameterSet& parameters) {
+  std::set<std::string> known;
+  for (const nn::PartSlice& p : parameters.slices()) known.insert(prefix + p.name);
+  std::erase_if(names, [&](const std::string& name) {
+    return !name.starts_with(prefix) || known.contains(name);
+  });
+  return names;
 }
 
 // Whole rows that hold the range, or of columns whole slices of rows.
@@ -53,6 +78,22 @@ config::ModelConfig model_of_directory(const std::string& path) {
   return m;
 }
 
+std::vector<std::string> check_initial_weights(const std::string& path,
+                                               const config::ModelConfig& model,
+                                               const nn::ParameterSet& parameters) {
+  if (huggingface::is_huggingface(path)) {
+    huggingface::HuggingFaceModel source(path);
+    source.check(model);
+    check_parts(source, path, parameters);
+    return without(source.parts(), "", parameters);
+  }
+  const checkpoint::CheckpointReader reader(
+      checkpoint_path(path, checkpoint::Verification::headers));
+  reader.check_headers();
+  checkpoint::weights_of(reader, path, parameters);
+  return without(reader.names(), "model/", parameters);
+}
+
 InitialWeights open_initial_weights(const std::string& path, const config::ModelConfig& model,
                                     const nn::ParameterSet& parameters, comm::Communicator& world) {
   if (!huggingface::is_huggingface(path)) {
@@ -65,6 +106,7 @@ InitialWeights open_initial_weights(const std::string& path, const config::Model
   }
   const auto source = std::make_shared<huggingface::HuggingFaceModel>(path);
   source->check(model);
+  check_parts(*source, path, parameters);
   source->check_copies();
   return {[source](const nn::PartSlice& p, std::int64_t first, std::int64_t count, void* out) {
             read_range(*source, p, first, count, static_cast<float*>(out));

@@ -2,6 +2,7 @@
 // Weights to start from: a Hugging Face directory, or a checkpoint (its parameters alone: their
 // average where it has one).
 #include <string>
+#include <vector>
 
 #include "comm/communicator.h"
 #include "config/config.h"
@@ -12,6 +13,12 @@ namespace tfm::inference {
 // The shape of what is there; reads headers, not weights. Error(input) where the directory holds
 // neither.
 config::ModelConfig model_of_directory(const std::string& path);
+
+// Reads headers alone: Error(input) where what is there does not hold every parameter, in its
+// shape. Returns the names of what it holds and `parameters` have not.
+std::vector<std::string> check_initial_weights(const std::string& path,
+                                               const config::ModelConfig& model,
+                                               const nn::ParameterSet& parameters);
 
 struct InitialWeights {
   nn::WeightSource read;

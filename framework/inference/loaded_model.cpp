@@ -9,6 +9,7 @@
 #include "huggingface/sidecars.h"
 #include "huggingface/weights.h"
 #include "inference/initial_weights.h"
+#include "inference/text_format.h"
 #include "models/registry.h"
 #include "tokenizer/tokenizer.h"
 
@@ -22,7 +23,9 @@ config::Config huggingface_run(const std::string& dir) {
                       : c.model.encodes()  ? config::SourceType::mlm
                                            : config::SourceType::tokens;
   c.data.train.paths = {{"unknown", 1}};
-  for (const char* file : {"tokenizer.json", "vocab.json", "spiece.model"})
+  // The last one cannot be read: whoever needs the tokenizer is told so.
+  for (const char* file :
+       {"tokenizer.json", "vocab.json", "spiece.model", "tokenizer.model", "vocab.txt"})
     if (tokenizer::is_bytes(c.data.tokenizer) && std::filesystem::exists(dir + "/" + file))
       c.data.tokenizer = std::string(file) == "vocab.json" ? dir : dir + "/" + file;
   return c;
@@ -51,6 +54,15 @@ config::Config checkpoint_config(const std::string& step_dir,
                          ? huggingface_run(step_dir)
                          : config::parse_config(
                                checkpoint::CheckpointReader(step_dir).manifest().config, name, {});
+  namespace fs = std::filesystem;
+  if (std::error_code none;
+      !theirs && !tokenizer::is_bytes(c.data.tokenizer) && !fs::exists(c.data.tokenizer, none)) {
+    // `import` wrote a path that counts from where it ran.
+    const fs::path beside = tokenizer_beside(step_dir),
+                   file = fs::path(c.data.tokenizer).filename();
+    const fs::path moved = file == beside.filename() ? beside : beside / file;
+    if (fs::exists(moved, none)) c.data.tokenizer = moved.string();
+  }
   // Device, precision and layout of the training run do not count; those asked for here do.
   c.device = config::DeviceKind::cpu;
   c.precision = config::Precision::fp32;

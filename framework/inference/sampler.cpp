@@ -23,6 +23,8 @@ Sampler::Sampler(const SamplerOptions& options) : options_(options) {
 
 std::vector<Sampler::Candidate> Sampler::candidates(std::span<const double> logits) const {
   TFM_CHECK(!logits.empty(), "cannot sample from no tokens");
+  if (!std::ranges::all_of(logits, [](double x) { return std::isfinite(x); }))
+    throw Error(ExitCode::numerical, "the model's logits are NaN or infinite");
   std::vector<std::int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
   const auto logit = [&](std::int32_t id) { return logits[static_cast<std::size_t>(id)]; };

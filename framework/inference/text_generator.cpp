@@ -44,11 +44,11 @@ std::vector<double> TextGenerator::logits_of_window(std::span<std::int32_t> wind
 }
 
 void TextGenerator::generate(std::vector<std::int32_t>& ids, std::int64_t max_tokens,
-                             Sampler& sampler, std::optional<std::int32_t> end,
+                             Sampler& sampler, std::span<const std::int32_t> ends,
                              const std::function<void(std::int32_t)>& on_token) {
   for (std::int64_t n = 0; n < max_tokens; ++n) {
     ids.push_back(sampler.next(logits(ids)));
-    if (end == ids.back()) return;
+    if (std::ranges::find(ends, ids.back()) != ends.end()) return;
     on_token(ids.back());
   }
 }

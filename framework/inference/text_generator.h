@@ -21,11 +21,11 @@ class TextGenerator {
   // Of what follows `ids`, which begin with those of the call before. Of a text longer than the
   // context the last part is read.
   std::vector<double> logits(std::span<std::int32_t> ids);
-  // Appends `max_tokens` tokens to `ids`, or fewer where `end` is drawn, which is the last one
-  // then. `on_token` is called with each, except the end.
+  // Appends `max_tokens` tokens to `ids`, or fewer where one of `ends` is drawn, which is the last
+  // one then. `on_token` is called with each, except the end.
   void generate(
       std::vector<std::int32_t>& ids, std::int64_t max_tokens, Sampler& sampler,
-      std::optional<std::int32_t> end,
+      std::span<const std::int32_t> ends,
       const std::function<void(std::int32_t)>& on_token = [](std::int32_t) {});
 
  private:

@@ -44,7 +44,8 @@ double Totals::perplexity() const {
 }
 
 double Totals::accuracy() const {
-  return static_cast<double>(correct[0]) / static_cast<double>(labels[0]);
+  return static_cast<double>(correct[0]) /
+         static_cast<double>(std::max<std::int64_t>(labels[0], 1));
 }
 
 Totals& Totals::operator+=(const Totals& other) {

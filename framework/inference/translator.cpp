@@ -91,7 +91,9 @@ std::vector<Translator::Source> Translator::encode(const std::vector<std::string
   std::vector<Source> sources;
   for (std::size_t i = 0; i < lines.size(); ++i) {
     if (lines[i].empty()) continue;
-    Source s{i, tokenizer_.encode(lines[i])};
+    Source s{i, options_.special_tokens ? tokenizer_.encode_with_specials(lines[i])
+                                        : tokenizer_.encode(lines[i])};
+    if (options_.special_tokens && !s.ids.empty() && s.ids.back() == special_.end) s.ids.pop_back();
     for (const std::int32_t id : s.ids) data::check_known(id, config_.vocab_size, "the tokenizer");
     if (s.ids.size() + 1 > most) s.ids.resize(most - 1), ++cut_;
     s.ids.push_back(special_.end);
@@ -154,7 +156,7 @@ std::string Translator::text(std::vector<std::int32_t> ids) const {
   const tokenizer::SpecialIds s = tokenizer_.special_ids();
   std::erase_if(ids, [&](std::int32_t id) {
     const auto special = {s.pad, s.begin, s.end, s.mask, s.classify, s.separate};
-    return id >= tokenizer_.vocab_size() || std::ranges::find(special, id) != special.end();
+    return !tokenizer_.knows(id) || std::ranges::find(special, id) != special.end();
   });
   std::string text = tokenizer_.decode(ids);
   std::replace_if(

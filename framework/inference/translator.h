@@ -12,6 +12,7 @@
 namespace tfm::inference {
 
 struct TranslatorOptions {
+  bool special_tokens = false;  // TextFormat's, of the sources
   std::int64_t beams = 1;
   double length_penalty = 1;    // as BeamOptions
   std::int64_t max_tokens = 0;  // of a translation, the end included; 0: twice its source's and 50.

@@ -1,16 +1,22 @@
 #include "io/file.h"
 
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <mutex>
 #include <new>
+#include <utility>
 
 #include "core/error.h"
 
@@ -24,7 +30,7 @@ namespace {
 
 // That a file or folder cannot be created with `error`. Some another try would meet again.
 [[noreturn]] void create_error(const std::string& path, int error, const std::string& expected) {
-  constexpr int kLasting[] = {ENOTDIR, EACCES, EPERM, EROFS, ENAMETOOLONG, EEXIST, ENOENT};
+  constexpr int kLasting[] = {ENOTDIR, EACCES, EPERM, EROFS, ELOOP, ENAMETOOLONG, EEXIST, ENOENT};
   const bool lasting = std::ranges::find(kLasting, error) != std::end(kLasting);
   throw Error(lasting ? ExitCode::usage : ExitCode::retryable,
               path + ": cannot be created: " + std::generic_category().message(error) +
@@ -46,6 +52,79 @@ void write_fully(int fd, const std::string& path, std::span<const std::byte> byt
 
 void sync_file(int fd, const std::string& path) {
   if (::fsync(fd) != 0) write_error(path, "cannot be synced to disk");
+}
+
+// Opens a file for this process alone: waits for one that has it open in this way.
+int open_alone(const std::string& path) {
+  bool waited = false;
+  for (int tries = 1;; ++tries) {
+    const int fd =
+        ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+    if (fd < 0) create_error(path, errno, kFile);
+    struct stat info {};
+    const bool regular = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+    bool locked = regular && ::flock(fd, LOCK_EX | LOCK_NB) == 0;
+    if (regular && !locked && errno == EWOULDBLOCK) {
+      if (!std::exchange(waited, true))
+        std::fprintf(stderr, "%s: another process writes this file; waiting for its end\n",
+                     path.c_str());
+      do locked = ::flock(fd, LOCK_EX) == 0;
+      while (!locked && errno == EINTR);
+    }
+    // Without a lock the file system has none. With one, the writer before may have renamed it.
+    constexpr int most = 100;  // on a file system whose numbers of files change
+    if (regular && (!locked || is_named(fd, path) || tries == most)) return fd;
+    ::close(fd);
+    if (!regular) throw Error(ExitCode::usage, path + ": is not a regular file; remove it");
+  }
+}
+
+// A page of a mapped file that is not there any more, as the file was cut or its disk fails, is a
+// signal, whose handler can say which file it was, and end the process.
+struct Mapped {
+  std::atomic<const std::byte*> begin = nullptr;
+  std::size_t size = 0;
+  char path[256] = {};
+};
+Mapped mapped[4096];  // more files than these are not named
+
+void end_for_lost_page(int, siginfo_t* info, void*) {
+  const auto say = [](const char* text) {
+    if (::write(STDERR_FILENO, text, std::strlen(text)) < 0) return;
+  };
+  const auto* const at = static_cast<const std::byte*>(info->si_addr);
+  const char* path = nullptr;
+  for (const Mapped& m : mapped)
+    if (const std::byte* begin = m.begin; begin && at >= begin && at < begin + m.size)
+      path = m.path;
+  if (path) say(path);
+  say(path ? ": cannot be read: it was cut while it was in use, or its disk failed\n"
+           : "memory that is shared or of a file is lost: /dev/shm or a disk is full, or failed\n");
+  ::_exit(static_cast<int>(ExitCode::retryable));
+}
+
+void remember(const std::byte* begin, std::size_t size, const std::string& path) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  static const bool handled [[maybe_unused]] = [] {
+    struct sigaction action {};
+    action.sa_sigaction = end_for_lost_page;
+    action.sa_flags = SA_SIGINFO;
+    return ::sigaction(SIGBUS, &action, nullptr) == 0;
+  }();
+  for (Mapped& m : mapped)
+    if (!m.begin) {
+      m.size = size;
+      m.path[path.copy(m.path, sizeof m.path - 1)] = 0;
+      m.begin = begin;
+      return;
+    }
+}
+void forget(const std::byte* begin) {
+  for (Mapped& m : mapped) {
+    const std::byte* mine = begin;
+    m.begin.compare_exchange_strong(mine, nullptr);
+  }
 }
 
 constexpr std::size_t buffer_bytes = 1 << 20;
@@ -78,14 +157,16 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
     if (at == MAP_FAILED)
       problem = "cannot be mapped: " + errno_text();
     else
-      data_ = static_cast<const std::byte*>(at);
+      remember(data_ = static_cast<const std::byte*>(at), size_, path);
   }
   ::close(fd);
   if (!problem.empty()) throw Error(ExitCode::input, path + ": " + problem);
 }
 
 MappedFile::~MappedFile() {
-  if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (!data_) return;
+  forget(data_);
+  ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
 std::string read_whole_file(const std::string& path, std::size_t max_bytes) {
@@ -152,6 +233,13 @@ void sync_directory(const std::string& path) {
   if (failed) write_error(path, "cannot be synced to disk");
 }
 
+bool is_named(int fd, const std::string& path) {
+  struct stat here {
+  }, there{};
+  if (::fstat(fd, &here) != 0 || ::stat(path.c_str(), &there) != 0) return false;
+  return here.st_ino == there.st_ino && here.st_dev == there.st_dev;
+}
+
 void rename_file(const std::string& from, const std::string& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) write_error(from, "cannot be renamed to " + to);
 }
@@ -161,10 +249,16 @@ std::string parent_directory(const std::string& path) {
   return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
 }
 
-void expect_file(const std::string& path) {
+std::string file_to_replace(const std::string& path) {
+  namespace fs = std::filesystem;
   std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored))
+  const fs::file_status there = fs::status(path, ignored);
+  if (fs::is_directory(there))
     throw Error(ExitCode::usage, path + ": is a directory; choose " + kFile);
+  if (fs::exists(there) && !fs::is_regular_file(there))
+    throw Error(ExitCode::usage, path + ": is not a regular file; choose " + kFile);
+  const bool link = fs::is_symlink(fs::symlink_status(path, ignored));
+  return link && fs::exists(there) ? fs::canonical(path).string() : path;
 }
 
 void create_directories(const std::string& path) {
@@ -177,20 +271,23 @@ void create_directories(const std::string& path) {
   for (const std::string& p : missing) sync_directory(parent_directory(p));
 }
 
-AtomicFile::AtomicFile(std::string path, Writers writers)
-    : path_(std::move(path)),
-      temporary_(path_ + ".tmp" +
-                 (writers == Writers::many ? "." + std::to_string(::getpid()) : "")) {
-  expect_file(path_);
-  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd_ < 0) create_error(path_, errno, kFile);
+std::string temporary_of(const std::string& path) { return path + ".tmp"; }
+
+AtomicFile::AtomicFile(const std::string& path)
+    : path_(file_to_replace(path)), temporary_(temporary_of(path_)) {
   buffer_.reserve(buffer_bytes);
+  fd_ = open_alone(temporary_);
+  if (::ftruncate(fd_, 0) != 0) {
+    const int error = errno;
+    ::close(fd_);
+    create_error(temporary_, error, kFile);
+  }
 }
 
 AtomicFile::~AtomicFile() {
   if (fd_ < 0) return;
-  ::close(fd_);
   ::unlink(temporary_.c_str());
+  ::close(fd_);
 }
 
 void AtomicFile::write(const void* data, std::size_t bytes) {
@@ -223,6 +320,13 @@ void AtomicFile::publish() {
   ::close(fd_);
   fd_ = -1;
   sync_directory(parent_directory(path_));
+}
+
+void copy_file(const std::string& from, const std::string& to) {
+  const MappedFile source(from);
+  AtomicFile file(to);
+  file.write(source.bytes().data(), source.bytes().size());
+  file.publish();
 }
 
 void replace_file(const std::string& path, std::string_view text) {

@@ -65,19 +65,22 @@ class OutputFile {
 };
 
 void sync_directory(const std::string& path);      // makes the renames and creations in it durable
-void expect_file(const std::string& path);         // Error(usage) where it is a directory
 void create_directories(const std::string& path);  // those that are missing, durably
 void rename_file(const std::string& from, const std::string& to);
+bool is_named(int fd, const std::string& path);  // whether the open file is the one at `path`
+
+// What a file written to `path` replaces: the target of a symbolic link. Error(usage) where
+// something is there that is no file, as a directory or /dev/null.
+std::string file_to_replace(const std::string& path);
 
 // A file that appears under its name complete or not at all, and whose start may be rewritten once
 // its end is known: a temporary file next to it, fsync, rename, fsync of the folder. The temporary
-// file is PATH.tmp, which a later writer overwrites where this one was killed; PATH.tmp.PID where
-// several processes may write the same path at a time.
+// file is PATH.tmp, which a later writer overwrites where this one was killed. Where another
+// process writes the file, this one says so and waits until that has ended.
 class AtomicFile {
  public:
-  enum class Writers { one, many };
-  // Throws Error(usage) where the path cannot be created in any run: no folder, no permission.
-  explicit AtomicFile(std::string path, Writers writers = Writers::one);
+  // Error(usage) where the path cannot be created in any run: no folder, no permission.
+  explicit AtomicFile(const std::string& path);
   ~AtomicFile();  // removes the temporary file unless publish() succeeded
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
@@ -94,8 +97,10 @@ class AtomicFile {
   std::vector<char> buffer_;
   int fd_ = -1;
 };
-// All of `text` or the old content, whatever happens.
+std::string temporary_of(const std::string& path);
+// All of `text`, or of the other file, or the old content, whatever happens.
 void replace_file(const std::string& path, std::string_view text);
+void copy_file(const std::string& from, const std::string& to);
 
 std::string parent_directory(const std::string& path);  // "." where the path has no folder
 

@@ -291,7 +291,7 @@ template void SafetensorsReader::read(const std::string&, std::int64_t,
 SafetensorsWriter::SafetensorsWriter(const std::string& path,
                                      const std::vector<TensorEntry>& entries,
                                      std::map<std::string, std::string> metadata)
-    : path_(path) {
+    : path_(file_to_replace(path)) {
   metadata.emplace("format", "pt");
   std::string header = "{\"__metadata__\":" + nlohmann::json(metadata).dump();
   std::set<std::string> names{"__metadata__"};
@@ -311,8 +311,7 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path,
   header += "}";
   header.resize((header.size() + 7) / 8 * 8, ' ');
   TFM_CHECK(header.size() <= max_header, path + ": too many tensors for one header");
-  expect_file(path);
-  file_ = std::make_unique<OutputFile>(path + ".partial");
+  file_ = std::make_unique<OutputFile>(path_ + ".partial");
   std::string length(8, '\0');
   for (int i = 0; i < 8; ++i) length[i] = static_cast<char>(header.size() >> (8 * i));
   const std::string front = length + header;

@@ -141,14 +141,15 @@ class Builder {
   ShardLayout layout_;
 };
 
-// Elements of each group on the rank that has most of them, of those that share a layer out alike.
+// Elements of each group on the rank that has most of them, of those with the same layers.
 std::vector<std::int64_t> most_elements(const nn::ParameterSet& parameters, const comm::Mesh& mesh,
                                         const Rule& rule, int zero,
                                         const std::vector<Bucket>& buckets) {
   const std::size_t groups = rule.groups().size();
   if (groups == 1) return {};
   const std::vector<int> ranks =
-      zero > 0 ? mesh.layout.group(mesh.rank(), nn::kTokenAxes) : std::vector{mesh.rank()};
+      zero > 0 ? mesh.layout.group(mesh.rank(), nn::kTokenAxes | nn::kModelAxes)
+               : std::vector{mesh.rank()};
   std::vector<std::vector<std::int64_t>> n(groups, std::vector<std::int64_t>(ranks.size()));
   const auto add = [&](std::size_t rank, std::int64_t begin, std::int64_t end) {
     each_parameter(parameters, begin, end, [&](int i, std::int64_t first, std::int64_t last) {

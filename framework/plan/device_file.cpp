@@ -181,16 +181,26 @@ T load(std::string_view folder, const std::string& name_or_path) {
   return read<T>(out, source);
 }
 
+DeviceModel checked(DeviceModel d, const std::string& name) {
+  const bool gpu = d.kind == config::DeviceKind::cuda;
+  if (gpu && d.memory_bytes == 0)
+    throw Error(ExitCode::usage, name + ": memory: auto is for device cpu; expected bytes");
+  if (gpu && d.reserve_bytes >= d.memory_bytes)
+    throw Error(ExitCode::usage,
+                name + ": reserve is not less than memory; expected a smaller one");
+  return d;
+}
+
 }  // namespace
 
 DeviceModel load_device(const std::string& name_or_path) {
-  return load<DeviceModel>(kDevices, name_or_path);
+  return checked(load<DeviceModel>(kDevices, name_or_path), name_or_path);
 }
 DeviceModel::Link load_network(const std::string& name_or_path) {
   return load<Network>(kNetworks, name_or_path).link;
 }
 DeviceModel parse_device(const std::string& text, const std::string& name) {
-  return parse<DeviceModel>(text, name);
+  return checked(parse<DeviceModel>(text, name), name);
 }
 DeviceModel::Link parse_network(const std::string& text, const std::string& name) {
   return parse<Network>(text, name).link;

@@ -34,7 +34,9 @@ struct Frame {
     log_y = log_y && y0 > 0;
     if (chart.from_zero && !log_y) y0 = std::min(y0, 0.0);
     x0 = 0, x1 = std::max({x1, chart.x_end, 1e-9});
-    const double room = y1 > y0 ? 0.04 * (y1 - y0) : std::max(std::abs(y1) * 0.1, 1e-12);
+    // Values that differ by rounding alone are drawn as equal ones.
+    const bool apart = y1 - y0 > 1e-9 * std::max(std::abs(y0), std::abs(y1));
+    const double room = apart ? 0.04 * (y1 - y0) : std::max(std::abs(y1) * 0.1, 1e-12);
     if (log_y) {
       y0 *= 0.9, y1 *= 1.1;
     } else {

@@ -89,7 +89,8 @@ MetricsLog::MetricsLog(std::string path, std::optional<std::int64_t> resumed)
     }
     if (kept.size() != fs::file_size(path_)) io::replace_file(path_, kept);
   }
-  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  // Not blocking: a pipe that nobody reads is an error.
+  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644);
   if (fd_ < 0) throw Error(ExitCode::retryable, path_ + ": cannot open: " + errno_text());
 }
 

@@ -10,10 +10,12 @@
 #include <signal.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <mutex>
 #include <optional>
 #include <sstream>
+#include <system_error>
 #include <thread>
 
 #include "core/error.h"
@@ -22,6 +24,8 @@
 
 namespace tfm::telemetry {
 namespace {
+
+constexpr int kWorkers = 8;  // connections at a time
 
 constexpr std::array buckets{0.01, 0.025, 0.05, 0.1,  0.25, 0.5,  1.0,
                              2.5,  5.0,   10.0, 30.0, 60.0, 300.0};
@@ -143,6 +147,7 @@ struct MetricsServer::Impl {
   Address address;
   httplib::Server server;
   std::thread thread;
+  std::atomic<bool> ended = false;
   mutable std::mutex mutex;
   Snapshot state;
 
@@ -170,7 +175,7 @@ struct MetricsServer::Impl {
   }
 
   void listen() {
-    server.new_task_queue = [] { return new httplib::ThreadPool(2); };
+    server.new_task_queue = [] { return new httplib::ThreadPool(kWorkers); };
     server.set_read_timeout(5)
         .set_write_timeout(5)
         .set_keep_alive_timeout(2)
@@ -192,9 +197,23 @@ struct MetricsServer::Impl {
     sigset_t all, before;  // the training thread handles signals
     sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
-    thread = std::thread([this] { server.listen_after_bind(); });
+    try {
+      thread = std::thread([this] {
+        try {
+          server.listen_after_bind();
+        } catch (const std::system_error&) {  // no threads for its workers
+        }
+        ended = true;
+      });
+    } catch (const std::system_error&) {
+      ended = true;
+    }
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    while (!server.is_running()) std::this_thread::yield();
+    while (!server.is_running() && !ended) std::this_thread::yield();
+    if (ended)
+      throw Error(ExitCode::environment,
+                  "metrics.listen: its threads cannot be started; allow more processes, or set "
+                  "metrics.listen=none");
   }
 
   ~Impl() {

@@ -13,7 +13,6 @@ namespace tfm::telemetry {
 
 struct MetricsServerOptions {
   std::string listen;  // "host:port", "[v6]:port" or "port" (127.0.0.1); port 0: any free one;
-                       // "none": no endpoint
   double health_seconds = 600;  // /healthz fails once the last step, or the start, is longer ago
   std::map<std::string, std::string> build;  // labels of tfm_build_info: version, ...
   std::map<std::string, std::string> run;    // labels of tfm_run_info: run, model, layout, ...

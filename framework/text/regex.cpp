@@ -198,13 +198,14 @@ class Match {
   // The first match at `at` or later, or PCRE2's error. The limit grows with each failure, as PCRE2
   // reports steps by failing only.
   int find(std::size_t at) {
-    for (std::uint64_t limit = free_steps;; limit = std::min(8 * limit, steps_left_)) {
+    std::uint64_t limit = free_steps;
+    for (bool first = true;; first = false, limit = std::min(8 * limit, steps_left_)) {
       pcre2_set_match_limit(limits_,
                             static_cast<std::uint32_t>(std::min<std::uint64_t>(limit, UINT32_MAX)));
       int result = run(at, 0);
       if (result == PCRE2_ERROR_JIT_STACKLIMIT)
         result = run(at, PCRE2_NO_JIT);  // which uses the heap
-      if (limit > free_steps) steps_left_ -= limit;
+      if (!first) steps_left_ -= limit;
       if (result != PCRE2_ERROR_MATCHLIMIT || steps_left_ == 0) return result;
     }
   }

@@ -49,7 +49,9 @@ bool AddedTokens::allows_cuts() const {
 }
 
 void AddedTokens::split(std::string_view text, const Sink& sink) const {
-  std::size_t from = 0;  // text before it has been passed on
+  // Text before it has been passed on. As in the library, a token may lie in spaces that the one
+  // before it took.
+  std::size_t from = 0;
   for (std::size_t at = 0; at < text.size() && !tokens_.empty();) {
     if (!starts_[static_cast<unsigned char>(text[at])]) {
       ++at;
@@ -63,7 +65,7 @@ void AddedTokens::split(std::string_view text, const Sink& sink) const {
     const AddedToken& token = tokens_[static_cast<std::size_t>(index)];
     std::size_t begin = at, end = at + bytes;
     at = end;
-    if (begin < from || (token.single_word && touches_word(text, begin, end))) continue;
+    if (token.single_word && touches_word(text, begin, end)) continue;
     if (token.lstrip) begin = std::max(begin_of_spaces(text, begin), from);
     if (token.rstrip) end = end_of_spaces(text, end);
     if (from < begin) sink(from, begin, nullptr);

@@ -53,6 +53,10 @@ WordCounts count_words(const TrainTokenizerOptions& options) {
   };
   for (const std::string& input : options.inputs)
     text::read_documents(input, options.field, cut, add);
+  if (counts.empty())
+    throw Error(ExitCode::input,
+                options.inputs.front() + ": no text to train a tokenizer on" +
+                    (options.inputs.size() > 1 ? ", nor in the other inputs" : ""));
   return counts;
 }
 

@@ -37,6 +37,9 @@ class MarianTokenizer final : public Tokenizer {
     });
     return std::string(text::stripped(text::well_formed(side_.decode(kept))));
   }
+  bool knows(std::int32_t id) const override {
+    return target_ ? target_->knows(id) : side_.knows(id);
+  }
   std::int64_t vocab_size() const override { return side_.vocab_size(); }
   std::optional<std::int32_t> end_of_document() const override { return special_.end; }
   SpecialIds special_ids() const override { return special_; }

@@ -55,6 +55,7 @@ class PipelineTokenizer final : public Tokenizer {
   std::vector<std::int32_t> encode(std::string_view text) const override;
   std::vector<std::int32_t> encode_with_specials(std::string_view text) const override;
   std::string decode(std::span<const std::int32_t> ids) const override;
+  bool knows(std::int32_t id) const override { return tokens_.contains(id); }
   std::int64_t vocab_size() const override { return vocab_size_; }
   std::optional<std::int32_t> end_of_document() const override;
   SpecialIds special_ids() const override;

@@ -21,7 +21,7 @@ class ByteTokenizer final : public Tokenizer {
     std::string text;
     text.reserve(ids.size());
     for (std::size_t i = 0; i < ids.size(); ++i) {
-      if (ids[i] < 0 || ids[i] > ByteSpecials::mask)
+      if (!knows(ids[i]))
         throw Error(ExitCode::input, "id " + std::to_string(ids[i]) + " at position " +
                                          std::to_string(i) +
                                          ": expected 0 to 255, or 256 to 259 for specials");
@@ -29,6 +29,7 @@ class ByteTokenizer final : public Tokenizer {
     }
     return text;
   }
+  bool knows(std::int32_t id) const override { return id >= 0 && id <= ByteSpecials::mask; }
   std::int64_t vocab_size() const override { return 256; }
   std::optional<std::int32_t> end_of_document() const override { return std::nullopt; }
   SpecialIds special_ids() const override {

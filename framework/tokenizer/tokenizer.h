@@ -31,7 +31,8 @@ class Tokenizer {
   // The bytes of the ids, also where they are no valid UTF-8. Throws Error(input) for an id outside
   // the vocabulary.
   virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
-  virtual std::int64_t vocab_size() const = 0;  // largest id + 1
+  virtual bool knows(std::int32_t id) const = 0;  // whether decode() takes it
+  virtual std::int64_t vocab_size() const = 0;    // largest id + 1
   virtual std::optional<std::int32_t> end_of_document() const = 0;
   virtual SpecialIds special_ids() const { return {}; }
   // The ids of T5's sentinels <extra_id_0>, <extra_id_1>, ... as far as they go.

@@ -254,6 +254,7 @@ class AsRun {
     }
     if (config_.model.activation == config::Activation::relu) {
       reference_.compute(s, loss_scale, {}, kKinks * unit_);
+      plain_norm += std::abs(norm_of(reference_.gradients()) - norm);
       for (std::size_t i = 0; i < slices_.size(); ++i) {
         const std::int64_t at = single[place_[i]].offset;
         parts[i].kinks = difference(i, reference_.gradients() + at, exact.data() + at).second /

@@ -20,8 +20,10 @@ Deviation of_gradient(const PartNorms& n, double norm) {
   // Of parts whose exact gradient is zero (a key's bias), relative to the whole gradient.
   const double size = std::max({std::sqrt(n.reference), kLeastPart * norm, 1e-300});
   const double plain = std::sqrt(std::max(n.plain, n.whole_plain * share));
+  // A norm over few elements varies by about this much from one rounding to another.
+  const double few = 1 + 2 / std::sqrt(std::max(1.0, static_cast<double>(n.elements)));
   return {std::sqrt(n.run) / size,
-          std::max(kGradientFactor * plain, std::sqrt(n.kinks)) / size + kSumUnit};
+          (kGradientFactor * few * plain + std::sqrt(n.kinks)) / size + kSumUnit};
 }
 
 FirstUpdate::FirstUpdate(const config::OptimizerConfig& optimizer, double norm, double lr,

@@ -22,8 +22,10 @@ class EarlyStopping final : public Observer {
     if (!run.no_improvement || !run.lead()) return;
     const checkpoint::Best& best = *run.best;
     say("early stop at step " + std::to_string(run.step) + ": " + std::to_string(best.since) +
-        " evaluations of " + config::word(best.metric) + " without improvement on the best, " +
-        number_text(best.value) + " at step " + std::to_string(best.step) +
+        " evaluations of " + config::word(best.metric) +
+        (best.step < 0 ? " without a finite value"
+                       : " without improvement on the best, " + number_text(best.value) +
+                             " at step " + std::to_string(best.step)) +
         "; raise eval.stop.patience to continue");
   }
 

@@ -1,12 +1,14 @@
 #include "train/start.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "comm/consensus.h"
 #include "config/settings.h"
-#include "huggingface/sidecars.h"
+#include "core/host.h"
 #include "inference/initial_weights.h"
 #include "inference/loaded_model.h"
+#include "models/registry.h"
 #include "train/engine_state.h"
 
 namespace tfm::train {
@@ -26,6 +28,17 @@ std::string checkpoint_to_resume(const TrainingRun& run) {
   return comm::broadcast_string(run.mesh.world(), path);
 }
 
+// Of the run that wrote a checkpoint. Error(usage) where this run has another model.
+config::Config config_before(const std::string& path, const std::string& written,
+                             const config::Config& now) {
+  const config::Config before = config::parse_config(written, path + "/manifest.json", {});
+  if (const std::string model = config::changed_model(before, now); !model.empty())
+    throw Error(ExitCode::usage,
+                path + " was written with " + model +
+                    "; expected the same model to resume it, or another checkpoint.dir");
+  return before;
+}
+
 void resume(TrainingRun& run, const std::string& path) {
   const checkpoint::CheckpointReader reader(path);
   const checkpoint::Manifest& m = reader.manifest();
@@ -34,13 +47,11 @@ void resume(TrainingRun& run, const std::string& path) {
                 path + " was written with a global batch size of " +
                     std::to_string(m.samples_seen / std::max<std::int64_t>(m.step, 1)) +
                     "; set the same size to resume, so that every sample is seen once");
-  const config::Config before = config::parse_config(m.config, path + "/manifest.json", {});
-  if (const std::string model = config::changed_model(before, run.config); !model.empty())
-    throw Error(ExitCode::usage,
-                path + " was written with " + model +
-                    "; expected the same model to resume it, or another checkpoint.dir");
-  const std::string others = config::changed_settings(
-      before, run.config, {"model.rope.", "optimizer.type", "optimizer.ema", "data.train."});
+  const config::Config before = config_before(path, m.config, run.config);
+  const std::string others =
+      config::changed_settings(before, run.config,
+                               {"model.rope.", "optimizer.type", "optimizer.ema", "data.train.",
+                                "data.tokenizer", "train.seq_len", "train.global_batch_tokens"});
   if (!others.empty() && run.lead())
     warn(path + " was written with " + others + "; this run has other values from here on");
   if (m.seed != run.config.train.seed && run.lead())
@@ -64,14 +75,37 @@ void check_start(const config::Config& config, config::Problems& problems) {
                  "head would not be trained; expected the same value");
   if (config.checkpoint.resumes_path())
     problems.collect("checkpoint.resume", [&] {
-      checkpoint::CheckpointReader(config.checkpoint.resume).check_headers();
+      const std::string& path = config.checkpoint.resume;
+      const checkpoint::CheckpointReader reader(path);
+      reader.check_headers();
+      config_before(path, reader.manifest().config, config);
+    });
+  if (config.checkpoint.resumes_latest() && !config.checkpoint.dir.empty() && rank_of_launch() == 0)
+    problems.collect("checkpoint.dir", [&] {
+      std::vector<std::string> skipped;
+      std::optional<std::string> latest;
+      try {
+        latest = checkpoint::find_latest(
+            config.checkpoint.dir, [&](const std::string& why) { skipped.push_back(why); },
+            checkpoint::Verification::headers);
+      } catch (const Error&) {
+        std::ranges::for_each(skipped, warn);
+        throw;
+      }
+      if (latest)
+        config_before(*latest, checkpoint::CheckpointReader(*latest).manifest().config, config);
     });
   const std::string& init = config.model.init;
-  if (!config.model.random_init() && !huggingface::is_huggingface(init))
+  if (!config.model.random_init())
     problems.collect("model.init", [&] {
-      checkpoint::CheckpointReader(
-          inference::checkpoint_path(init, checkpoint::Verification::headers))
-          .check_headers();
+      config::Config alone = config;
+      alone.parallel = {.data = 1};
+      const auto model = models::make_model(alone, comm::single_mesh());
+      const std::vector<std::string> unused =
+          inference::check_initial_weights(init, config.model, model->parameters());
+      if (!unused.empty() && rank_of_launch() == 0)
+        warn(init + " has " + std::to_string(unused.size()) +
+             " tensors that the model does not use, such as " + unused.front());
     });
   std::error_code ignored;
   const std::string& dir = config.checkpoint.dir;

@@ -47,15 +47,21 @@ class ObeyRequests final : public Observer {
     asked_ = Request::none;
   }
 
+  void after_checkpoint(TrainingRun&, const WrittenCheckpoint& written) override {
+    written_ = written.result.ok();
+  }
+
   void at_end(TrainingRun& run) override {
     if (!run.lead()) return;
-    if (const std::string& dir = run.config.checkpoint.dir; !dir.empty()) StopRequests::obeyed(dir);
+    const std::string& dir = run.config.checkpoint.dir;
+    if (!dir.empty() && written_) StopRequests::obeyed(dir);
     if (run.stop_requested) say("stopped on request after step " + std::to_string(run.step));
   }
 
  private:
   StopRequests& requests_;
   Request asked_ = Request::none;  // of all ranks, and not yet obeyed
+  bool written_ = true;            // the last checkpoint
 };
 
 }  // namespace

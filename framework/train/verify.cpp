@@ -19,7 +19,7 @@ constexpr double kBound = 1e-9;  // float64 sums in another order
 constexpr std::int64_t kSteps = 5;
 // Larger values would amplify rounding errors: in steps that diverge, and in Adam's steps along
 // gradients that are zero but for rounding (a key's bias).
-constexpr double kMostRate = 1e-2, kLeastEps = 1e-6;
+constexpr double kMostRate = 1e-2, kLeastEps = 1e-5;
 
 std::vector<std::vector<double>> parts_of(Engine& e, const void* flat) {
   std::vector<double> host(static_cast<std::size_t>(e.model().parameters().flat_elements()));

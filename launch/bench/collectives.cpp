@@ -18,7 +18,7 @@ using Json = nlohmann::ordered_json;
 
 std::vector<std::int64_t> sizes(const std::string& text) {
   std::vector<std::int64_t> all;
-  std::stringstream in(text);
+  std::stringstream in(text + ',');  // so that nothing is one item, which is refused
   for (std::string item; std::getline(in, item, ',');) {
     config::YamlNode node{.kind = config::YamlNode::Kind::scalar};
     node.text = item;

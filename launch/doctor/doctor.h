@@ -50,7 +50,7 @@ struct Examination {
   Patience& patience;
   Findings& findings;
 
-  bool lead() const { return comm::rank_of_launch() == 0; }
+  bool lead() const { return rank_of_launch() == 0; }
   // "node a rank 3"
   std::string name_of(int rank) const;
 };

@@ -99,7 +99,7 @@ std::optional<Error> check_room(const Examination& e, const config::Config& conf
 // Whether every rank sees in `dir` what rank 0 writes there, and can write, too.
 bool shared_and_writable(const Examination& e, const std::string& dir) {
   const std::string token = dir + "/.tfm-doctor",
-                    mine = token + "-" + std::to_string(comm::rank_of_launch());
+                    mine = token + "-" + std::to_string(rank_of_launch());
   const std::string words =
       gather(e.launch, std::to_string(::getpid()) + " " + std::to_string(std::time(nullptr)))[0];
   const auto written = error_of([&] {
@@ -161,7 +161,7 @@ std::pair<std::string, std::string> first_difference_of(const std::string& a,
 void check_checkpoints(const Examination& e, const config::Config& config) {
   const std::string& dir = config.checkpoint.dir;
   e.patience.wait_for("the checkpoint directory", "see that its file system answers on every node");
-  const comm::Mesh mesh(config::layout_of(config), comm::rank_of_launch());
+  const comm::Mesh mesh(config::layout_of(config), rank_of_launch());
   const std::int64_t bytes = sum(gather(
       e.launch, static_cast<double>(plan::checkpoint_bytes(plan::make_step_plan(config, mesh)))));
   if (dir.empty())

@@ -74,8 +74,7 @@ Patience::Patience(double seconds) : seconds_(seconds) {
       moved_ = false;
       if (woken || what_.empty()) continue;
       std::fprintf(stderr, "tfm-doctor: rank %d on %s has waited %.0f s for %s; %s\n",
-                   comm::rank_of_launch(), host_name().c_str(), seconds_, what_.c_str(),
-                   remedy_.c_str());
+                   rank_of_launch(), host_name().c_str(), seconds_, what_.c_str(), remedy_.c_str());
       comm::MpiSession::abort(static_cast<int>(ExitCode::environment));
     }
   });
@@ -100,7 +99,7 @@ void Patience::wait_for(const std::string& what, const std::string& remedy) {
 
 std::vector<Node> nodes_of(const Launch& launch) {
   // Ranks of a node have the same first rank.
-  std::vector<std::string> of_node{std::to_string(comm::rank_of_launch())};
+  std::vector<std::string> of_node{std::to_string(rank_of_launch())};
   if (launch.session) of_node = launch.session->gather(of_node[0], comm::MpiSession::Scope::node);
   const auto nodes = gather(launch, of_node[0]), hosts = gather(launch, host_name());
   std::vector<Node> all;
@@ -228,7 +227,7 @@ void check_cores(const Examination& e, bool on_gpu) {
 }
 
 void check_memory(const Examination& e, const config::Config& config) {
-  const comm::Mesh mesh(config::layout_of(config), comm::rank_of_launch());
+  const comm::Mesh mesh(config::layout_of(config), rank_of_launch());
   const std::int64_t planned = plan::make_step_plan(config, mesh).memory.total();
   const int here = e.launch.session ? e.launch.session->ranks_per_node() : 1;
   const std::int64_t available = train::available_memory(here);

@@ -140,7 +140,9 @@ void print_suggestions(const Json& j) {
               "limited by", "layout");
   for (std::size_t i = 0; i < best.size(); ++i) print_row(std::to_string(i + 1), best[i], device);
   if (best.empty())
-    std::printf("no layout of %d ranks fits; use more ranks\n", j["ranks"].get<int>());
+    std::printf(j["planned"] == 0 ? "no layout of %d ranks suits this configuration\n"
+                                  : "no layout of %d ranks fits; use more ranks\n",
+                j["ranks"].get<int>());
   if (const Json& given = j["as_configured"]; !given.is_null())
     print_row(given["fits"] ? "configured" : "too large", given, device);
   if (!best.empty()) std::printf("\noverrides that choose them\n");

@@ -6,6 +6,7 @@
 #include "core/host.h"
 #include "device/memory.h"
 #include "launch/support/control_group.h"
+#include "launch/support/device_choice.h"
 #include "plan/step_plan.h"
 
 namespace tfm::launch {
@@ -48,12 +49,15 @@ plan::DeviceModel host_model(const Launch& launch, std::int64_t memory_bytes) {
 }
 
 plan::DeviceModel device_model(const Launch& launch, const config::Config& config) {
-  const std::int64_t here = ranks_here(launch), gpus = device::Device::gpus();
+  const std::int64_t here = ranks_here(launch);
   std::optional<device::Device::Gpu> gpu;
   if (config.device == config::DeviceKind::cuda)
     gpu = device::Device::describe_gpu(launch.session ? launch.session->local_rank() : 0);
-  // Ranks may share a GPU.
-  std::int64_t least = gpu ? gpu->memory_bytes / ceil_div(here, gpus) : host_memory() / here;
+  std::int64_t least = host_memory() / here;
+  if (gpu) {  // ranks may share it
+    const RankGpus host = gpus_of_ranks(launch)[static_cast<std::size_t>(rank_of_launch())];
+    least = gpu->memory_bytes / ceil_div(host.ranks, host.gpus);
+  }
   for (const std::string& bytes : launch.gather(std::to_string(least)))
     least = std::min<std::int64_t>(least, std::stoll(bytes));
   plan::DeviceModel model = gpu ? model_of(*gpu, config) : host_model(launch, least * here);
@@ -67,7 +71,7 @@ plan::Choice choose(const Launch& launch, config::Config& config,
   config::resolve_for_ranks(checked, launch.ranks);
   const plan::DeviceModel device = device_model(launch, config);
   std::string chosen;
-  if (comm::rank_of_launch() == 0)
+  if (rank_of_launch() == 0)
     chosen = lines_of(plan::choose(config, launch.ranks, device,
                                    earlier ? earlier() : std::optional<plan::EarlierChoice>()));
   const plan::Choice choice = choice_of(launch.gather(chosen)[0]);
@@ -79,7 +83,7 @@ plan::Choice choose(const Launch& launch, config::Config& config,
 void check_memory(const Launch& launch, const config::Config& config) {
   if (config.device == config::DeviceKind::cuda) return;
   const plan::StepPlan own =
-      plan::make_step_plan(config, comm::Mesh(config::layout_of(config), comm::rank_of_launch()));
+      plan::make_step_plan(config, comm::Mesh(config::layout_of(config), rank_of_launch()));
   const std::string here = tfm::host_name() + " ";
   std::int64_t bytes = 0;
   for (const std::string& rank : launch.gather(here + std::to_string(own.memory.total())))

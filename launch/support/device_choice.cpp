@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "core/host.h"
@@ -53,21 +54,36 @@ DeviceChoice choose_device(const config::Config& config, const std::vector<RankG
                                        " idle: " + why + "; device=cpu leaves this warning out"};
 }
 
-std::vector<RankGpus> gpus_of_ranks(const Launch& launch) {
-  const int here = launch.session ? launch.session->ranks_per_node() : 1;
-  std::vector<RankGpus> ranks;
-  for (const std::string& line :
-       launch.gather(std::to_string(here) + " " + std::to_string(device::Device::gpus()) + " " +
-                     host_name())) {
-    RankGpus& r = ranks.emplace_back();
-    std::istringstream(line) >> r.ranks >> r.gpus >> r.host;
+std::vector<RankGpus> count_gpus(const std::vector<SeenGpus>& ranks) {
+  std::map<std::string, std::pair<RankGpus, std::set<std::string>>> hosts;
+  for (const SeenGpus& r : ranks) {
+    auto& [all, own] = hosts[r.host];
+    if (!r.own.empty()) own.insert(r.own);
+    all.host = r.host, ++all.ranks;
+    all.gpus = std::max({all.gpus, r.gpus, static_cast<int>(own.size())});
   }
-  return ranks;
+  std::vector<RankGpus> counted;
+  for (const SeenGpus& r : ranks) {
+    counted.push_back(hosts[r.host].first);
+    if (r.gpus == 0) counted.back().gpus = 0;
+  }
+  return counted;
+}
+
+std::vector<RankGpus> gpus_of_ranks(const Launch& launch) {
+  const std::string own = device::Device::bus_id(launch.session ? launch.session->local_rank() : 0);
+  std::vector<SeenGpus> ranks;
+  for (const std::string& line :
+       launch.gather(host_name() + " " + std::to_string(device::Device::gpus()) + " " + own)) {
+    SeenGpus& r = ranks.emplace_back();
+    std::istringstream(line) >> r.host >> r.gpus >> r.own;
+  }
+  return count_gpus(ranks);
 }
 
 void choose_device(Launch& launch, config::Config& config) {
   const DeviceChoice choice = choose_device(config, gpus_of_ranks(launch));
-  if (!choice.warning.empty() && comm::rank_of_launch() == 0)
+  if (!choice.warning.empty() && rank_of_launch() == 0)
     std::fprintf(stderr, "warning: %s\n", choice.warning.c_str());
   config.device = choice.device;
   if (config.device == config::DeviceKind::cuda) launch.take_cores_near_gpus();

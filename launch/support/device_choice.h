@@ -8,8 +8,14 @@ namespace tfm::launch {
 
 struct RankGpus {  // of the machine of a rank
   std::string host;
-  int ranks = 1, gpus = 0;
+  int ranks = 0, gpus = 0;
 };
+struct SeenGpus {  // by a rank: launchers hide GPUs from it, often all but one
+  std::string host;
+  int gpus = 0;
+  std::string own;  // bus id of the one that it takes
+};
+std::vector<RankGpus> count_gpus(const std::vector<SeenGpus>& ranks);
 
 struct DeviceChoice {
   config::DeviceKind device = config::DeviceKind::cpu;

@@ -1,6 +1,9 @@
 #include "launch/support/program.h"
 
+#include <fcntl.h>
 #include <omp.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -23,6 +26,18 @@
 namespace tfm::launch {
 namespace {
 
+// What would end a process without a word, or write its log into another file.
+void prepare_process(Output output) {
+  // Files that are opened later would take the numbers of closed streams.
+  for (int fd = ::open("/dev/null", O_RDWR); fd >= 0; fd = ::open("/dev/null", O_RDWR))
+    if (fd > STDERR_FILENO) {
+      ::close(fd);
+      break;
+    }
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of the write
+  if (output == Output::log) std::signal(SIGPIPE, SIG_IGN);  // the work goes on without its log
+}
+
 [[noreturn]] void bad_option(const std::string& text) {
   throw Error(ExitCode::usage, text + "; see --help");
 }
@@ -35,8 +50,10 @@ Arguments::Arguments(int argc, char** argv, const std::vector<OptionSpec>& known
   for (int i = 1; i < argc; ++i) {
     std::string arg = argv[i], inline_value;
     if (arg.rfind("--", 0) != 0) {
-      const bool override_form =
-          arg.find('=') != std::string::npos && arg.find('/') > arg.find('=');
+      std::error_code ignored;
+      const bool override_form = arg.find('=') != std::string::npos &&
+                                 arg.find('/') > arg.find('=') &&
+                                 (!positional_.empty() || !std::filesystem::exists(arg, ignored));
       (override_form ? overrides_ : positional_).push_back(arg);
       continue;
     }
@@ -94,7 +111,7 @@ const std::string& Arguments::only(const std::string& what) const {
 }
 
 void Arguments::check_outputs(const std::vector<std::string>& options) const {
-  if (comm::rank_of_launch() != 0) return;
+  if (rank_of_launch() != 0) return;
   for (const std::string& option : options) {
     if (!has(option)) continue;
     std::error_code ignored;
@@ -110,18 +127,24 @@ config::Config load_config(const std::string& path, const std::vector<std::strin
 }
 
 int guarded(int argc, char** argv, const std::string& help,
-            const std::function<int(int, char**)>& body, Output output) {
+            const std::function<int(int, char**)>& body, Output output, Workers workers) {
   const std::string program = std::string(argv[0]).substr(std::string(argv[0]).rfind('/') + 1);
   for (int i = 1; i < argc; ++i) {
     if (std::string(argv[i]) == "--help") return std::printf("%s", help.c_str()), 0;
     if (std::string(argv[i]) == "--version")
       return std::printf("%s %s\n", program.c_str(), std::string(version).c_str()), 0;
   }
+  if (workers == Workers::first_rank && rank_of_launch() != 0) {
+    if (rank_of_launch() == 1)
+      std::fprintf(stderr, "%s: rank 0 alone does the work\n", program.c_str());
+    return 0;
+  }
+  prepare_process(output);
   train::die_with_parent();
-  if (comm::rank_of_launch() == 0) telemetry::show_progress();
+  if (rank_of_launch() == 0) telemetry::show_progress();
   const auto fail = [&](int code, const char* what) {
     const std::string message = program + ": " + what;
-    if (comm::launched_by_mpirun()) comm::fail_job(code, message);
+    if (workers == Workers::all_ranks && launched_by_mpirun()) comm::fail_job(code, message);
     std::fflush(stdout);
     std::fprintf(stderr, "%s\n", message.c_str());
     return code;
@@ -136,14 +159,23 @@ int guarded(int argc, char** argv, const std::string& help,
   } catch (const std::bad_alloc&) {
     return fail(static_cast<int>(ExitCode::environment),
                 "the machine has not enough memory; use a smaller model or batch, or more ranks");
+  } catch (const std::filesystem::filesystem_error& e) {
+    const std::errc lasting[] = {std::errc::filename_too_long, std::errc::permission_denied,
+                                 std::errc::not_a_directory, std::errc::no_such_file_or_directory,
+                                 std::errc::too_many_symbolic_link_levels};
+    const bool lasts =
+        std::ranges::any_of(lasting, [&](std::errc known) { return e.code() == known; });
+    return fail(static_cast<int>(lasts ? ExitCode::input : ExitCode::retryable), e.what());
+  } catch (const std::system_error& e) {  // of a thread
+    return fail(static_cast<int>(ExitCode::retryable), e.what());
   } catch (const std::exception& e) {
     return fail(static_cast<int>(ExitCode::failed), e.what());
   }
 }
 
-Launch::Launch(bool check) : cores_at_start_(omp_get_num_procs()) {
-  if (comm::launched_by_mpirun()) {
-    session.emplace();
+Launch::Launch(bool check, double timeout) : cores_at_start_(omp_get_num_procs()) {
+  if (launched_by_mpirun()) {
+    session.emplace(timeout > 0 ? timeout : comm::kStartTimeout);
     ranks = session->size();
     // Before anything else: other programs would take part in other collectives next.
     if (check) check_same_settings(*session, {host_name(), build_id(false), "", ""});

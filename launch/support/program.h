@@ -10,6 +10,7 @@
 #include "comm/device_mesh.h"
 #include "comm/mpi.h"
 #include "config/config.h"
+#include "core/host.h"
 #include "launch/support/cores.h"
 #include "launch/support/give_way.h"
 
@@ -50,10 +51,14 @@ config::Config load_config(const std::string& path, const std::vector<std::strin
 // What standard output is for: a log, without which the work is done, or what was asked for.
 enum class Output : std::uint8_t { log, results };
 
+// Which ranks of a launch do the work: a program whose ranks do not share it leaves it to one.
+enum class Workers : std::uint8_t { all_ranks, first_rank };
+
 // Runs `body` and turns what it throws into a message and the contract's exit code, on all ranks;
 // so it does with results that cannot be written. Handles --help and --version.
 int guarded(int argc, char** argv, const std::string& help,
-            const std::function<int(int, char**)>& body, Output output = Output::results);
+            const std::function<int(int, char**)>& body, Output output = Output::results,
+            Workers workers = Workers::all_ranks);
 
 // The ranks of this launch. Alone: no MPI is started.
 struct Launch {
@@ -62,7 +67,8 @@ struct Launch {
   RankCores cores;
   // Collective. `check`: Error(environment) where ranks run different programs, and rank 0 warns
   // of a binding that leaves cores idle; without it the caller finds both.
-  explicit Launch(bool check = true);
+  // `timeout`: seconds that ranks wait for each other at the start; 0: comm::kStartTimeout.
+  explicit Launch(bool check = true, double timeout = 0);
   // Collective. Every rank will compute on its GPU: binds it near to that, if it is to bind it.
   void take_cores_near_gpus();
   int threads() const { return cores.threads; }                    // of this rank

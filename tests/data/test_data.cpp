@@ -104,7 +104,7 @@ TEST(Source, SamplesOverlapByOneAndStayInAFile) {
   EXPECT_THROW(sample_of(s, 5), Error);
   EXPECT_THROW(sample_of(s, -1), Error);
   EXPECT_EQ(source_of({{5, 1}}, 4).samples(), 1);
-  expect_error(ExitCode::input, {"g0", "seq_len + 1 = 5"}, [] { source_of({{4, 1}}, 4); });
+  expect_error(ExitCode::input, {"g0", "5 tokens"}, [] { source_of({{4, 1}}, 4); });
   expect_error(ExitCode::input, {"0 tokens"}, [] { source_of({{0, 1}}, 4); });
 }
 
@@ -117,7 +117,7 @@ TEST(Source, CountsWhatNoSampleHolds) {
   EXPECT_TRUE(all.starts_with("7 of 29 tokens ")) << all;
   EXPECT_NE(all.find("sample of 5 tokens"), all.npos) << all;
   EXPECT_NE(all.find("2 of 4 files"), all.npos) << all;
-  expect_error(ExitCode::input, {"3 files", "9 tokens", "longest 4", "seq_len + 1 = 5"}, [] {
+  expect_error(ExitCode::input, {"3 files", "9 tokens", "longest 4", "at least 5 tokens"}, [] {
     source_of({{4, 1}, {3, 1}, {2, 1}}, 4);
   });
   for (std::int64_t tokens : {0, 1, 4, 5, 8, 9, 10}) {

@@ -373,6 +373,8 @@ TEST(SpanCorruption, LengthsAreThoseOfT5) {
   EXPECT_EQ(l.raw, 568);
   EXPECT_EQ(l.source, 512);
   EXPECT_EQ(l.target, 114);
+  EXPECT_EQ(data::span_lengths(100, 0.9999, 3).raw, 495'000);
+  EXPECT_EQ(data::span_lengths(4, 1e-9, 1).raw, 3);
 }
 
 TEST(SpanCorruption, SourceAndTargetTogetherAreTheText) {

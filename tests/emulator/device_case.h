@@ -49,7 +49,8 @@ class Buffer {
 };
 
 inline cuda::Stream& device_stream() {
-  static cuda::Stream stream(0);
+  // Never destroyed: at exit the libraries whose handles it holds have ended before it would be.
+  static auto& stream = *new cuda::Stream(0);
   return stream;
 }
 

@@ -143,6 +143,20 @@ TEST(Sampler, ASeedRepeatsItsDraws) {
     EXPECT_EQ(pure.pick(std::vector<double>(100, 0.0), n), ids[n]);
 }
 
+TEST(Sampler, RefusesLogitsThatAreNotFinite) {
+  const double nan = std::numeric_limits<double>::quiet_NaN(),
+               inf = std::numeric_limits<double>::infinity();
+  for (const double temperature : {0.0, 1.0})
+    for (const std::vector<double>& logits : {std::vector{nan, nan}, std::vector{1.0, nan, 2.0},
+                                              std::vector{nan, 1.0}, std::vector{inf, 1.0}})
+      try {
+        Sampler({.temperature = temperature}).next(logits);
+        ADD_FAILURE() << temperature << " " << testing::PrintToString(logits);
+      } catch (const Error& e) {
+        EXPECT_EQ(e.code(), ExitCode::numerical);
+      }
+}
+
 TEST(Sampler, RefusesWhatIsOutOfRange) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (const SamplerOptions& o :

@@ -457,11 +457,95 @@ def check_marian_tokenizer():
     assert "tokenizer: imported_marian/tokenizer" in json.dumps(checkpoint), checkpoint
 
 
+def check_ends_and_special_tokens():
+    """Texts end as documents do, of a model from Hugging Face at eos_token_id too; its tokenizer's special tokens go around a prompt."""
+    pathlib.Path("docs.jsonl").write_text('{"text": "abcdefgh"}\n' * 200)
+
+    def train(name, tokenizer):
+        run(BIN / "tfm-data", "prepare", "--input", "docs.jsonl", "--tokenizer", tokenizer, "--append-eod", "--output", f"{name}.bin")
+        pathlib.Path("cfg.yaml").write_text("model: {family: decoder, vocab_size: 260, d_model: 32, n_heads: 2, n_layers: 1, max_seq_len: 32}\n"
+                                            f"data: {{tokenizer: {tokenizer}, train: {{type: tokens, path: {name}.bin}}}}\n"
+                                            "train: {steps: 60, global_batch_size: 8, seq_len: 16}\noptimizer: {lr: 1e-2}\n"
+                                            f"checkpoint: {{dir: {name}}}\n")
+        run(BIN / "tfm-train", "cfg.yaml")
+        run(BIN / "tfm-convert", "export", name, f"{name}_exported")
+
+    def generate(folder, prompt="abc", ranks=0):
+        return run(BIN / "tfm-generate", folder, "--prompt", prompt, "--temperature", 0, "--max-tokens", 20, ranks=ranks)
+
+    train("ends", "bytes")
+    exported = pathlib.Path("ends_exported")
+    assert generate("ends") == generate("ends", ranks=2) == generate(exported) == "abcdefgh\n"
+    config = json.loads((exported / "config.json").read_text())
+    assert config["eos_token_id"] == 257
+    (exported / "config.json").write_text(json.dumps({**config, "eos_token_id": [ord("g"), 257]}))
+    assert generate(exported) == "abcdef\n"
+    (exported / "generation_config.json").write_text('{"eos_token_id": %d}' % ord("f"))
+    assert generate(exported) == "abcde\n"
+    run(BIN / "tfm-convert", "import", exported, "ends_imported", ranks=3)
+    os.symlink("ends_imported/step-00000000", "link")
+    for path in ("ends_imported", "ends_imported/step-00000000/", "link"):
+        assert generate(path) == "abcde\n", path
+    assert "a run has written ends/step-00000060" in run(BIN / "tfm-convert", "import", exported, "ends", code=2)
+    assert "gone: " in run(BIN / "tfm-convert", "export", "gone", "again", ranks=3, code=3)
+    assert "takes no configuration keys" in run(BIN / "tfm-convert", "export", "ends", "again", "model.d_model=8", code=2)
+
+    tokenizer = pathlib.Path("tokenizer.json")
+    run(BIN / "tfm-data", "train-tokenizer", "--input", "docs.jsonl", "--vocab-size", 260, "--output", tokenizer, ranks=2)
+    train("special", tokenizer)
+    exported = pathlib.Path("special_exported")
+    tree = json.loads(tokenizer.read_text())
+    token = "<|endoftext|>"
+    tree["post_processor"] = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": token, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+                              "pair": [], "special_tokens": {token: {"id": token, "ids": [0], "tokens": [token]}}}
+    (exported / "tokenizer.json").write_text(json.dumps(tree))
+    assert token + generate(exported, "a") == generate("special", token + "a")
+    run(BIN / "tfm-convert", "import", exported, "special_imported")
+    expected = generate("special_imported", "a")
+    pathlib.Path("elsewhere").mkdir()
+    pathlib.Path("special_imported").rename("elsewhere/special_imported")
+    assert generate("elsewhere/special_imported", "a") == expected == generate(exported, "a")
+    (exported / "tokenizer.json").rename(exported / "vocab.txt")
+    assert "unsupported file type" in run(BIN / "tfm-generate", exported, "--prompt", "a", code=3)
+
+
+def check_weights_that_do_not_fit():
+    """--check says what the run would: a parameter that is missing or of another shape; what is not used is said."""
+    pathlib.Path("text.txt").write_text("some text " * 100)
+    pathlib.Path("cfg.yaml").write_text("model: {family: decoder, vocab_size: 256, d_model: 32, n_heads: 2, n_layers: 2, max_seq_len: 32}\n"
+                                        "train: {steps: 1, global_batch_size: 2, seq_len: 16}\ndata: {train: {type: text, path: text.txt}}\n")
+    run(BIN / "tfm-train", "cfg.yaml", "checkpoint.dir=fits")
+    run(BIN / "tfm-convert", "export", "fits", "fits_exported")
+    for start in ("fits", "fits_exported"):
+        for change in ("model.d_model=64", "model.n_layers=3", "model.vocab_size=300", "model.qk_norm=true", "model.activation=swiglu", "model.n_kv_heads=1"):
+            for more in ([], ["--check"]):
+                out = run(BIN / "tfm-train", "cfg.yaml", f"model.init={start}", change, *more, code=3)
+                assert f"model.init: {start}" in out and "internal error" not in out, out
+        out = run(BIN / "tfm-train", "cfg.yaml", f"model.init={start}", "model.position=rope", "--check")
+        assert "tensors that the model does not use, such as " in out and "position" in out, out
+        assert "does not use" not in run(BIN / "tfm-train", "cfg.yaml", f"model.init={start}", "--check")
+    assert "was written with model.d_model 32" in run(BIN / "tfm-train", "cfg.yaml", "checkpoint.dir=fits", "model.d_model=64", "--check", code=2)
+
+
+def check_probe_refuses():
+    """Ids and labels that transformers would refuse."""
+    source = next(f for f in FIXTURES if f.name.startswith("bert"))
+    batch = tensors(source / "batch.safetensors")
+    for name, value, text in (("input_ids", -1, "expected 0 to"), ("token_type_ids", 99, "expected 0 to"), ("labels", -5, "or -100 for no label")):
+        dtype, shape, raw = batch[name] if name in batch else ("I64", batch["input_ids"][1], bytes(8 * math.prod(batch["input_ids"][1])))
+        size = len(raw) // math.prod(shape)
+        write_tensors(pathlib.Path("refused.safetensors"), {**batch, name: (dtype, shape, value.to_bytes(size, "little", signed=True) + raw[size:])})
+        out = run(BIN / "tfm-probe", source, "--batch", "refused.safetensors", "--out", "out.safetensors", code=3)
+        assert f"tensor '{name}' has {value}; " in out and text in out, out
+    assert "is not a regular file" in run(BIN / "tfm-probe", source, "--batch", source / "batch.safetensors", "--out", "/dev/null", code=2)
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         for check in (check_against_transformers, check_padding, check_round_trip, check_lost_tensors, check_element_types_and_shards,
-                      check_configuration_without_weights, check_messages, check_dropout, check_training, check_special_ids, check_marian_tokenizer):
+                      check_configuration_without_weights, check_messages, check_dropout, check_training, check_special_ids, check_marian_tokenizer,
+                      check_ends_and_special_tokens, check_weights_that_do_not_fit, check_probe_refuses):
             check()
             print(check.__name__, "ok", flush=True)
         os.chdir("/")

@@ -151,11 +151,17 @@ def check_plan():
         assert 0 < p["mfu"] < p["mfu_nominal"] < 1
         assert ("page_locked" in p["memory"][0]) == (device != "cpu")
         assert "predicted" in plan("--ranks", 4, "--device", device) and plan("--device", device) == plan("--device", device)
+    adafactor = ["optimizer.type=adafactor", "parallel.tensor=2", "parallel.zero=1", "train.steps=1"]  # replicated parts are shared out over tensor ranks, too
+    run(2, "tfm-train", "cfg.yaml", *adafactor, "checkpoint.dir=none", "eval.every=0", "metrics.jsonl=adafactor.jsonl")
+    memory = json.loads(plan("--ranks", 2, "--json", *adafactor))["memory"]
+    assert {m["total_bytes"] for m in memory} == {events("adafactor.jsonl", "start")[0]["planned_bytes"]}, memory
     nodes = ["--ranks", 16, "--device", "h100", "--json", "train.global_batch_size=32"]
     assert json.loads(plan(*nodes, "--network", "ethernet-25"))["step_seconds"] > json.loads(plan(*nodes))["step_seconds"]
     pathlib.Path("bad.yaml").write_text("name: mine\nmemry: 16G\n")
     refused = plan("--device", "bad.yaml", code=2)
     assert "bad.yaml:2:1" in refused and "did you mean 'memory'?" in refused and "'fp32' is missing" in refused, refused
+    pathlib.Path("auto.yaml").write_text((ROOT / "configs/devices/h100.yaml").read_text().replace("memory: ", "memory: auto  # "))
+    assert "memory: auto is for device cpu" in plan("--device", "auto.yaml", code=2)
     assert json.loads(plan("--json", "device=cuda"))["device"]["name"] == "h200" and json.loads(plan("--json"))["device"]["name"] == "cpu"
     assert json.loads(plan("--json", "--measure"))["device"]["product_flops"] > 1e8
     p = json.loads(plan("--json", "--ranks", 4, "parallel.tensor=2"))
@@ -325,8 +331,9 @@ def check_changed_runs():
                         ("model.activation=relu", "activation gelu_tanh")):
         assert f"was written with model.{was}" in run(2, "tfm-train", "cfg.yaml", *args, change, code=2)
     assert "the model has model.n_layers 2" in run(0, "tfm-generate", "changed", "--prompt", "a", "model.n_layers=1", code=2)
-    out = run(0, "tfm-train", "cfg.yaml", *args, "optimizer.type=sgd", "data.train.shuffle=false", "model.dropout=0", "train.steps=3")
-    assert "warning: changed/step-00000002 was written with optimizer.type adamw, data.train.shuffle true" in out, out
+    out = run(0, "tfm-train", "cfg.yaml", *args, "optimizer.type=sgd", "data.train.shuffle=false", "model.dropout=0", "train.steps=3",
+              "train.seq_len=16")
+    assert re.search("warning: changed/step-00000002 was written with train.seq_len [0-9]+, optimizer.type adamw, data.train.shuffle true", out), out
 
 
 def check_early_stopping():

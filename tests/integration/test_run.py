@@ -114,6 +114,48 @@ def check_a_stopped_rank_is_named():
     wait_for(lambda: not running())
 
 
+def check_a_rank_that_stops_at_the_start_is_missed():
+    """Wherever it was: what the others wait for, before there is a watchdog, has a limit, too."""
+    for moment in (0, 0.1, 0.3):
+        fresh()
+        job = start("parallel.timeout=2")
+        wait_for(lambda: len(running()) == 2)
+        time.sleep(moment)
+        os.kill(running()[1], signal.SIGSTOP)
+        text = end(job, 75)
+        assert len([line for line in text.splitlines() if "tfm: watchdog:" in line]) == 1, text
+        wait_for(lambda: not running())
+
+
+def check_files_that_fail():
+    """A token file that is cut under the run, files that may not grow, streams that are closed, a pipe that nobody reads."""
+    fresh()
+    program = shlex.quote(str(BIN / "tfm-train"))
+    subprocess.run([BIN / "tfm-data", "prepare", "--input", "text.txt", "--tokenizer", "bytes", "--output", "cut.bin"], check=True, capture_output=True)
+    job = start("data.train={type: tokens, path: cut.bin}")
+    wait_for(lambda: events("step"))
+    os.truncate("cut.bin", 2000)
+    assert "cut.bin: cannot be read" in end(job, 75)
+
+    def shell(command, code):
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        assert done.returncode == code, (command, done.returncode, done.stdout, done.stderr)
+        return done.stdout + done.stderr
+
+    for command, code, text in ((f"ulimit -f 100; {program} cfg.yaml train.steps=3", 75, "File too large"),
+                                (f"exec {program} cfg.yaml train.steps=3 <&- >&- 2>&-", 0, ""),
+                                (f"set -o pipefail; {program} cfg.yaml train.steps=300 checkpoint.every=0 | head -1", 0, "parameters")):
+        fresh()
+        assert text in shell(command, code)
+    assert events("step")[-1]["step"] == 300
+    fresh()
+    shell(f"{program} cfg.yaml train.steps=3 <&- >&- 2>&-", 0)
+    assert [e["step"] for e in events("step")] == [1, 2, 3], "lines of the log are not in the file"
+    fresh()
+    os.mkfifo("pipe")
+    shell(f"timeout 30 {program} cfg.yaml train.steps=3 metrics.jsonl=pipe", 0)
+
+
 def check_a_suspended_job_goes_on():
     fresh()
     job = start("parallel.timeout=3")
@@ -143,6 +185,9 @@ def check_a_full_disk():
         assert "checkpoint of step 6" in text and "No space left on device" in text, text
         assert pathlib.Path("ck/latest").read_text().strip() == "step-00000004"
         assert "resumed from ck/step-00000004" in end(start("train.steps=5", "checkpoint.dir=ck", "metrics.jsonl=x.jsonl"), 75)
+        pathlib.Path("ck/STOP").touch()
+        end(start(), 75)
+        assert pathlib.Path("ck/STOP").exists(), "obeyed once there is a checkpoint"
     finally:
         subprocess.run(["umount", "-l", "ck"], check=True)
 
@@ -292,7 +337,8 @@ def main():
         pathlib.Path("cfg.yaml").write_text(CONFIG)
         pathlib.Path("text.txt").write_text("the quick brown fox jumps over the lazy dog; " * 300)
         try:
-            for check in (check_signals, check_signals_do_no_harm, check_a_stopped_rank_is_named, check_a_suspended_job_goes_on, check_a_full_disk, check_damage,
+            for check in (check_signals, check_signals_do_no_harm, check_a_stopped_rank_is_named, check_a_rank_that_stops_at_the_start_is_missed,
+                          check_files_that_fail, check_a_suspended_job_goes_on, check_a_full_disk, check_damage,
                           check_endpoint, check_metrics_that_cannot_be_written, check_a_finished_run_started_again,
                           check_a_loss_that_stays_nonfinite, check_the_loss_scale_is_restored, check_another_batch_size_is_refused,
                           check_ranks_have_one_configuration, check_cores_and_threads):

@@ -82,7 +82,9 @@ def check_giving_up():
     pathlib.Path("moving").mkdir()
     step = "echo start >> starts; n=$(wc -l < starts); [ $n -gt 2 ] || echo step-$n > moving/latest; exit 75"
     end(supervise("--wait", 0, "--checkpoints", "moving", "bash", "-c", step), 75)
-    assert pathlib.Path("starts").read_text().count("start") == 4, "two with progress count once; then two without"
+    assert pathlib.Path("starts").read_text().count("start") == 5, "two with progress, three without"
+    for option in (("--wait", "0.1"), ("--tries", "x"), ("--tries", "")):
+        assert "expected a whole number" in end(supervise(*option, "bash", "-c", "exit 75"), 2)
 
 
 def check_what_another_start_does_not_mend():

@@ -115,6 +115,15 @@ def check_translation():
     beam = run(0, "tfm-generate", "ck", "--beam", 4, stdin=source)
     for ranks, args in [(1, []), (2, []), (4, []), (4, ["parallel.tensor=2"]), (2, ["parallel.tensor=1"])]:
         assert run(ranks, "tfm-generate", "ck", "--beam", 4, *args, stdin=source) == beam, (ranks, args)
+    talk = subprocess.Popen([BIN / "tfm-generate", "ck"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+    for line, answer in (("1 2\n", "2 1\n"), ("3\n", "3\n")):  # each before the next line is there
+        talk.stdin.write(line)
+        assert talk.stdout.readline() == answer
+    talk.stdin.close()
+    assert talk.wait() == 0
+    pathlib.Path("tokens.yaml").write_text(REVERSE.replace("global_batch_size: 64, micro_batch_size: 64", "global_batch_tokens: 400"))
+    for args in ([], ["--as-run"], ["train.micro_batch_size=3"]):
+        assert "\nequal to the single-rank run: 3 ranks" in run(3, "tfm-verify", "tokens.yaml", *args)
     assert run(0, "tfm-generate", "ck", stdin="\n1 2\r\n\n3") == "\n2 1\n\n3\n"
     assert run(0, "tfm-generate", "ck", "--max-tokens", 3, stdin="1 2 3 4\n") == "4 3\n"
     run(0, "tfm-generate", "ck", "--prompt", "1", code=2)

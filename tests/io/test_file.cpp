@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <chrono>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "io/file.h"
 #include "io/json.h"
@@ -42,17 +45,38 @@ TEST(AtomicFile, AppearsWholeOrNotAtAll) {
                [&] { io::replace_file(folder / "b", "x"); });
 }
 
-TEST(AtomicFile, OfManyWritersIsNamedByProcess) {
+TEST(AtomicFile, HasOneWriterAtATime) {
   const TemporaryFolder folder;
-  io::AtomicFile file(folder / "a", io::AtomicFile::Writers::many);
-  EXPECT_TRUE(std::filesystem::exists(folder / ("a.tmp." + std::to_string(::getpid()))));
+  auto file = std::make_unique<io::AtomicFile>(folder / "a");
   const std::string large(3 << 20, 'x');  // more than a buffer
-  file.write(large.data(), large.size());
-  file.write("end", 3);
-  io::replace_file(folder / "a", "another writer");
-  file.publish();
-  EXPECT_TRUE(get(folder / "a") == large + "end");
+  file->write(large.data(), large.size());
+  std::thread other([&] { io::replace_file(folder / "a", "another writer"); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  file->write("end", 3);
+  EXPECT_FALSE(std::filesystem::exists(folder / "a"));
+  file->publish();
+  file.reset();
+  other.join();
+  EXPECT_EQ(get(folder / "a"), "another writer");
   EXPECT_EQ(folder.files(), 1u);
+}
+
+TEST(AtomicFile, FollowsLinksAndRefusesWhatIsNoFile) {
+  const TemporaryFolder folder;
+  put(folder / "a", "old");
+  std::filesystem::create_symlink("a", folder / "link");
+  io::replace_file(folder / "link", "new");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
+  EXPECT_EQ(get(folder / "a"), "new");
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  expect_error(ExitCode::usage, {"pipe: is not a regular file", "choose a file"},
+               [&] { io::replace_file(folder / "pipe", "x"); });
+  io::copy_file(folder / "a", folder / "b");
+  EXPECT_EQ(get(folder / "b"), "new");
+  std::filesystem::create_symlink("a", folder / "c.tmp");
+  expect_error(ExitCode::usage, {"c.tmp"}, [&] { io::replace_file(folder / "c", "x"); });
+  EXPECT_EQ(get(folder / "a"), "new");
+  EXPECT_EQ(folder.files(), 5u);
 }
 
 TEST(CreateDirectories, MakesWhatIsMissingOrSaysWhatIsInTheWay) {

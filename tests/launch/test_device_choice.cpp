@@ -37,6 +37,20 @@ TEST(DeviceChoice, WithoutGpusTheCpu) {
   EXPECT_EQ(choice.warning, "");
 }
 
+TEST(DeviceChoice, GpusAreCountedWhereEachRankSeesItsOwnAlone) {
+  const auto gpus = [](const std::vector<SeenGpus>& ranks) {
+    std::vector<std::tuple<std::string, int, int>> all;
+    for (const RankGpus& r : count_gpus(ranks)) all.emplace_back(r.host, r.ranks, r.gpus);
+    return all;
+  };
+  using All = decltype(gpus({}));
+  EXPECT_EQ(gpus({{"a", 1, "07"}, {"b", 1, "07"}, {"a", 1, "0a"}}),
+            (All{{"a", 2, 2}, {"b", 1, 1}, {"a", 2, 2}}));
+  EXPECT_EQ(gpus({{"a", 1, "07"}, {"a", 1, "07"}}), (All{{"a", 2, 1}, {"a", 2, 1}}));
+  EXPECT_EQ(gpus({{"a", 4, "07"}, {"a", 4, "0a"}}), (All{{"a", 2, 4}, {"a", 2, 4}}));
+  EXPECT_EQ(gpus({{"a", 1, "07"}, {"a", 0, ""}}), (All{{"a", 2, 1}, {"a", 2, 0}}));
+}
+
 #ifdef TFM_CUDA
 TEST(DeviceChoice, AGpuOfItsOwnForEachRank) {
   const DeviceChoice choice = choose_device(config_of(DeviceKind::automatic), kOfTheirOwn);

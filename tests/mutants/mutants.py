@@ -57,7 +57,7 @@ ROOMS = {
         ("ops/ring_attention.cpp", "«!sees_none(block(hop, q, k), shift())»", "hop == 0", ["ranks2:All/Contexts*Float64*"]),
         ("ops/attention.h", "return «of.first_key» + options.queries", "0", ["ranks2:All/Contexts*Float64*"]),
         ("kernels/dropout.h", "«start[chunk]»", "start[0]", ["unit:Drop*"]),
-        ("kernels/cpu/normals.cpp", "«quarters * 0x1.8469898cc5170p-48»", "0.0", ["unit:Normals*"]),
+        ("kernels/cpu/normals.cpp", "«quarters * 0x1.8469898cc5170p-48»", "quarters * 0.0", ["unit:Normals*"]),
         ("kernels/cpu/normals.cpp", "large ? «exponent + 1.0» : exponent", "exponent", ["unit:Normals*"]),
         ("kernels/cpu/normals.cpp", "«((quarter + 1) & 2)» << 62", "(quarter & 2)", ["unit:Normals*"]),
         ("kernels/cpu/normals.cpp", "-«static_cast<std::int64_t>(first & 3)»", "0", ["unit:Normals*"]),
@@ -155,7 +155,7 @@ ROOMS = {
         ("inference/initial_weights.cpp", "if («found == path») checkpoint", "false", ["script:test_checksums"]),
         ("inference/text_generator.cpp", "sampler.next(logits(ids))", "sampler.pick(logits(ids), 0)"),
         ("inference/text_generator.cpp", "inference_->row(«context_ - 1»)", "context_ - 2"),
-        ("inference/text_generator.cpp", "if («end == ids.back()») return;", "false"),
+        ("inference/text_generator.cpp", "if («std::ranges::find(ends, ids.back()) != ends.end()») return;", "false"),
     ]),
     "plan": (["unit:Prediction*:Fit*:Engine*", "ranks2:*/Plan*"], [
         ("plan/schedule.cpp", ".micro_batch = m, .last = «m + 1 == micro_batches»", "true", ["unit:Schedule*"]),

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "report/chart.h"
 #include "report/series.h"
 
 namespace tfm::report {
@@ -42,6 +43,14 @@ TEST(ReportSeries, TicksAreRound) {
   EXPECT_FALSE(std::signbit(ticks(-0.1, 1.04, Unit::number).front()));
   for (const double t : ticks(0, 5e6, Unit::bytes)) EXPECT_EQ(std::fmod(t, 1 << 20), 0);
   EXPECT_EQ(log_ticks(0.05, 20), (std::vector<double>{0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20}));
+}
+
+TEST(ReportChart, DrawsValuesThatDifferByRounding) {
+  for (const double scale : {1.0, 1e-300, 1e300, -5.5}) {
+    LineChart chart{.id = "c"};
+    chart.lines.push_back({.series = series_of({scale, std::nextafter(scale, 2 * scale)})});
+    EXPECT_LT(draw(chart).size(), 10'000u) << scale;
+  }
 }
 
 TEST(ReportSeries, ValuesAreShort) {

@@ -8,10 +8,12 @@
 #include "support/data_files.h"
 #include "text/regex.h"
 #include "text/unicode.h"
+#include "tokenizer/added_tokens.h"
 #include "tokenizer/bpe_trainer.h"
 #include "tokenizer/bpe_vocab.h"
 #include "tokenizer/charsmap.h"
 #include "tokenizer/serde_json_float.h"
+#include "tokenizer/stream_decoder.h"
 #include "tokenizer/tokenizer.h"
 
 namespace tfm {
@@ -64,6 +66,18 @@ TEST_P(TokenizerFile, EqualsTheReference) {
           << lines[i];
     }
     for (std::int32_t id : want) ASSERT_LT(id, tokenizer_->vocab_size());
+  }
+}
+
+TEST_P(TokenizerFile, StreamsTheTextThatItDecodes) {
+  for (const Json& line : read_lines(fixtures + "/lines.jsonl")) {
+    const Ids ids = tokenizer_->encode(line.get<std::string>());
+    const auto prompt = ids.begin() + static_cast<std::ptrdiff_t>(ids.size() / 3);
+    std::string text = tokenizer_->decode({ids.begin(), prompt});
+    tokenizer::StreamDecoder decoder(*tokenizer_, {ids.begin(), prompt});
+    EXPECT_EQ(decoder.add(1'000'000), "");
+    for (auto id = prompt; id != ids.end(); ++id) text += decoder.add(*id);
+    ASSERT_EQ(text, tokenizer_->decode(ids)) << line;
   }
 }
 
@@ -437,6 +451,18 @@ TEST(SerdeJsonFloat, ReadsNumbersAsTokenizersDoes) {
   EXPECT_TRUE(std::isinf(tokenizer::serde_json_float("-1e99999999999")));
 }
 
+TEST(AddedTokens, MayBeginInSpacesThatAnotherTook) {
+  const tokenizer::AddedTokens tokens(
+      {{.content = "<end>", .id = 4, .rstrip = true}, {.content = " b", .id = 6}});
+  std::vector<std::pair<std::string, std::int32_t>> parts;
+  const std::string text = "a<end> bc";
+  tokens.split(text, [&](std::size_t begin, std::size_t end, const tokenizer::AddedToken* token) {
+    parts.emplace_back(text.substr(begin, end - begin), token ? token->id : -1);
+  });
+  EXPECT_EQ(parts, (std::vector<std::pair<std::string, std::int32_t>>{
+                       {"a", -1}, {"<end> ", 4}, {" b", 6}, {"c", -1}}));
+}
+
 TEST(CharacterMap, FollowsNoWildUnit) {
   std::mt19937 random(7);
   for (int trial = 0; trial < 2000; ++trial) {
@@ -532,6 +558,10 @@ TEST(Regex, TakesStepsInProportionToTheText) {
   EXPECT_EQ(matches("(?:x+x+)+y|x", std::string(14, 'x')), 14);
   expect_error(ExitCode::input, {"steps"},
                [&] { matches("(x+x+)+[yz]{2}", std::string(200, 'x') + "y"); });
+  std::string much = "b";  // the last try of a match leaves a thousand steps, for any length
+  for (int i = 0; i < 3000; ++i) much = std::string(9, 'a') + "b" + much;
+  for (int length = 0; length < 8; ++length, much += 'b')
+    expect_error(ExitCode::input, {"steps"}, [&] { matches("(?:a|aa|a(?=a))+c|[ab]", much); });
   std::string many;  // each short, all together too long
   for (int i = 0; i < 1000; ++i) many += std::string(14, 'x') + " ";
   expect_error(ExitCode::input, {"steps"}, [&] { matches("(?:x+x+)+y|x", many); });
@@ -574,6 +604,15 @@ TEST(TrainTokenizer, MergesTheMostFrequentPair) {
   options.specials = {"x", "<y>"};
   expect_error(ExitCode::usage, {"'x'", "byte alphabet"},
                [&] { tokenizer::train_tokenizer(options); });
+}
+
+TEST(TrainTokenizer, RefusesInputsWithoutText) {
+  const test::TemporaryFolder folder;
+  put(folder / "a.txt", "");
+  tokenizer::TrainTokenizerOptions options{{folder / "a.txt"}, folder / "tokenizer.json", 300, {}};
+  expect_error(ExitCode::input, {"a.txt", "no text to train a tokenizer on"},
+               [&] { tokenizer::train_tokenizer(options); });
+  EXPECT_FALSE(std::filesystem::exists(options.output));
 }
 
 }  // namespace

@@ -20,9 +20,10 @@ struct ncclUniqueId {
 };
 struct ncclConfig_t {
   int blocking;
+  int maxCTAs;
 };
 #define NCCL_CONFIG_INITIALIZER \
-  { -1 }
+  { -1, -1 }
 
 const char* ncclGetErrorString(ncclResult_t);
 const char* ncclGetLastError(ncclComm_t);

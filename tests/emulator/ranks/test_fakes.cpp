@@ -228,7 +228,8 @@ TEST_F(Nccl, ARankThatDoesNotConnectIsAnError) {
                 sizeof id.internal);
     mesh.world().barrier();
     ncclComm_t comm = nullptr;
-    ncclConfig_t config{1};
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 1;
     ncclCommInitRankConfig(&comm, job().size(), id, job().rank(), &config);
     ncclCommDestroy(comm);
   } else {
