@@ -31,8 +31,8 @@ constexpr const char* kHelp =
     --csv FILE         write the points as CSV
 usage: [mpirun -np N] tfm-bench step CONFIG.yaml [section.key=value ...] [options]
   Breaks the step time down by phase and by op, averaged over the ranks. Ops are timed with a
-  synchronization after each one, so on a GPU they take longer than in a step of training, whose time
-  is reported too. Bytes are those of the tensors read and written.
+  synchronization after each one, so on a GPU they take longer than in a step of training, whose
+  time is reported too. Bytes are those of the tensors read and written.
     --steps N          timed steps (default: 10)
     --warmup N         warmup steps before them (default: 2)
     --random-data      use random token ids instead of the configured data (also used with

@@ -12,8 +12,8 @@ struct TextFormat {
   // Whether the tokenizer's special tokens go around a text: so for models from Hugging Face, not
   // for those that were trained on the tokens of texts alone.
   bool special_tokens = false;
-  std::vector<std::int32_t> end_ids;  // each ends a text: the tokenizer's, and eos_token_id of a
-                                      // model from Hugging Face
+  std::vector<std::int32_t> end_ids = {};  // each ends a text: the tokenizer's, and eos_token_id of
+                                           // a model from Hugging Face
   std::vector<std::int32_t> encode(const tokenizer::Tokenizer& tokenizer,
                                    std::string_view text) const {
     return special_tokens ? tokenizer.encode_with_specials(text) : tokenizer.encode(text);

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/task.h"
+#include "inference/text_format.h"
 
 namespace tfm::inference {
 namespace {
@@ -91,8 +92,7 @@ std::vector<Translator::Source> Translator::encode(const std::vector<std::string
   std::vector<Source> sources;
   for (std::size_t i = 0; i < lines.size(); ++i) {
     if (lines[i].empty()) continue;
-    Source s{i, options_.special_tokens ? tokenizer_.encode_with_specials(lines[i])
-                                        : tokenizer_.encode(lines[i])};
+    Source s{i, TextFormat{.special_tokens = options_.special_tokens}.encode(tokenizer_, lines[i])};
     if (options_.special_tokens && !s.ids.empty() && s.ids.back() == special_.end) s.ids.pop_back();
     for (const std::int32_t id : s.ids) data::check_known(id, config_.vocab_size, "the tokenizer");
     if (s.ids.size() + 1 > most) s.ids.resize(most - 1), ++cut_;

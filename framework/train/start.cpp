@@ -1,6 +1,5 @@
 #include "train/start.h"
 
-#include <algorithm>
 #include <filesystem>
 
 #include "comm/consensus.h"
@@ -75,25 +74,9 @@ void check_start(const config::Config& config, config::Problems& problems) {
                  "head would not be trained; expected the same value");
   if (config.checkpoint.resumes_path())
     problems.collect("checkpoint.resume", [&] {
-      const std::string& path = config.checkpoint.resume;
-      const checkpoint::CheckpointReader reader(path);
+      const checkpoint::CheckpointReader reader(config.checkpoint.resume);
       reader.check_headers();
-      config_before(path, reader.manifest().config, config);
-    });
-  if (config.checkpoint.resumes_latest() && !config.checkpoint.dir.empty() && rank_of_launch() == 0)
-    problems.collect("checkpoint.dir", [&] {
-      std::vector<std::string> skipped;
-      std::optional<std::string> latest;
-      try {
-        latest = checkpoint::find_latest(
-            config.checkpoint.dir, [&](const std::string& why) { skipped.push_back(why); },
-            checkpoint::Verification::headers);
-      } catch (const Error&) {
-        std::ranges::for_each(skipped, warn);
-        throw;
-      }
-      if (latest)
-        config_before(*latest, checkpoint::CheckpointReader(*latest).manifest().config, config);
+      config_before(config.checkpoint.resume, reader.manifest().config, config);
     });
   const std::string& init = config.model.init;
   if (!config.model.random_init())
@@ -113,6 +96,21 @@ void check_start(const config::Config& config, config::Problems& problems) {
   if (std::filesystem::exists(found) && !std::filesystem::is_directory(found))
     problems.add({"checkpoint.dir"},
                  "checkpoint.dir: " + dir + ": is a file; expected a directory");
+}
+
+void check_latest(const config::Config& config, config::Problems& problems) {
+  const config::CheckpointConfig& c = config.checkpoint;
+  if (!c.resumes_latest() || c.dir.empty()) return;
+  problems.collect("checkpoint.dir", [&] {
+    const auto latest = checkpoint::find_latest(
+        c.dir,
+        [](const std::string& why) {
+          if (rank_of_launch() == 0) warn(why);
+        },
+        checkpoint::Verification::headers);
+    if (latest)
+      config_before(*latest, checkpoint::CheckpointReader(*latest).manifest().config, config);
+  });
 }
 
 std::optional<plan::EarlierChoice> earlier_choice(const config::Config& config) {

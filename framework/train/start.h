@@ -8,6 +8,9 @@ namespace tfm::train {
 // Whether what a run asks for at its start, its data aside, can be opened and fits: checkpoints to
 // start from, the directory to write them to, the objective of each head.
 void check_start(const config::Config& config, config::Problems& problems);
+// Whether the latest checkpoint of the directory has the same model; the run itself finds that in
+// start_from().
+void check_latest(const config::Config& config, config::Problems& problems);
 
 // What the run that this one goes on from has chosen for `auto`. None where there is no such run,
 // or it cannot be read: start_from() says why.

@@ -463,7 +463,8 @@ def check_ends_and_special_tokens():
 
     def train(name, tokenizer):
         run(BIN / "tfm-data", "prepare", "--input", "docs.jsonl", "--tokenizer", tokenizer, "--append-eod", "--output", f"{name}.bin")
-        pathlib.Path("cfg.yaml").write_text("model: {family: decoder, vocab_size: 260, d_model: 32, n_heads: 2, n_layers: 1, max_seq_len: 32}\n"
+        model = "{family: decoder, vocab_size: 260, d_model: 32, n_heads: 2, n_layers: 1, max_seq_len: 32}"
+        pathlib.Path("cfg.yaml").write_text(f"model: {model}\n"
                                             f"data: {{tokenizer: {tokenizer}, train: {{type: tokens, path: {name}.bin}}}}\n"
                                             "train: {steps: 60, global_batch_size: 8, seq_len: 16}\noptimizer: {lr: 1e-2}\n"
                                             f"checkpoint: {{dir: {name}}}\n")
@@ -496,8 +497,9 @@ def check_ends_and_special_tokens():
     exported = pathlib.Path("special_exported")
     tree = json.loads(tokenizer.read_text())
     token = "<|endoftext|>"
-    tree["post_processor"] = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": token, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
-                              "pair": [], "special_tokens": {token: {"id": token, "ids": [0], "tokens": [token]}}}
+    parts = [{"SpecialToken": {"id": token, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
+    tree["post_processor"] = {"type": "TemplateProcessing", "single": parts, "pair": [],
+                              "special_tokens": {token: {"id": token, "ids": [0], "tokens": [token]}}}
     (exported / "tokenizer.json").write_text(json.dumps(tree))
     assert token + generate(exported, "a") == generate("special", token + "a")
     run(BIN / "tfm-convert", "import", exported, "special_imported")
@@ -513,18 +515,21 @@ def check_weights_that_do_not_fit():
     """--check says what the run would: a parameter that is missing or of another shape; what is not used is said."""
     pathlib.Path("text.txt").write_text("some text " * 100)
     pathlib.Path("cfg.yaml").write_text("model: {family: decoder, vocab_size: 256, d_model: 32, n_heads: 2, n_layers: 2, max_seq_len: 32}\n"
-                                        "train: {steps: 1, global_batch_size: 2, seq_len: 16}\ndata: {train: {type: text, path: text.txt}}\n")
+                                        "train: {steps: 1, global_batch_size: 2, seq_len: 16}\n"
+                                        "data: {train: {type: text, path: text.txt}}\n")
     run(BIN / "tfm-train", "cfg.yaml", "checkpoint.dir=fits")
     run(BIN / "tfm-convert", "export", "fits", "fits_exported")
     for start in ("fits", "fits_exported"):
-        for change in ("model.d_model=64", "model.n_layers=3", "model.vocab_size=300", "model.qk_norm=true", "model.activation=swiglu", "model.n_kv_heads=1"):
+        for change in ("model.d_model=64", "model.n_layers=3", "model.vocab_size=300", "model.qk_norm=true", "model.activation=swiglu",
+                       "model.n_kv_heads=1"):
             for more in ([], ["--check"]):
                 out = run(BIN / "tfm-train", "cfg.yaml", f"model.init={start}", change, *more, code=3)
                 assert f"model.init: {start}" in out and "internal error" not in out, out
         out = run(BIN / "tfm-train", "cfg.yaml", f"model.init={start}", "model.position=rope", "--check")
         assert "tensors that the model does not use, such as " in out and "position" in out, out
         assert "does not use" not in run(BIN / "tfm-train", "cfg.yaml", f"model.init={start}", "--check")
-    assert "was written with model.d_model 32" in run(BIN / "tfm-train", "cfg.yaml", "checkpoint.dir=fits", "model.d_model=64", "--check", code=2)
+    out = run(BIN / "tfm-train", "cfg.yaml", "checkpoint.dir=fits", "model.d_model=64", "--check", code=2)
+    assert "was written with model.d_model 32" in out, out
 
 
 def check_probe_refuses():
