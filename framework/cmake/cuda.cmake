@@ -32,6 +32,12 @@ endif()
 add_library(tfm_cuda STATIC ${sources})
 target_link_libraries(tfm_cuda PUBLIC tfm_core CUDA::cudart CUDA::cublasLt PRIVATE tfm_options)
 target_compile_definitions(tfm_cuda PUBLIC TFM_CUDA)
+string(REGEX MATCHALL "[0-9]+" architectures "${CMAKE_CUDA_ARCHITECTURES}")
+if(architectures)  # none in native, all, all-major
+  list(SORT architectures COMPARE NATURAL)
+  list(GET architectures 0 least)
+  target_compile_definitions(tfm_cuda PRIVATE TFM_LEAST_CAPABILITY=${least})
+endif()
 set(TFM_CUDA_LIBRARY tfm_cuda)
 set_property(GLOBAL APPEND PROPERTY TFM_TARGETS tfm_cuda)
 target_compile_options(tfm_cuda PRIVATE

@@ -127,6 +127,19 @@ void set_environment(int rank, const Placement& placement) {
   set("NCCL_SOCKET_IFNAME", "=lo");
 }
 
+// Several groups may deadlock where what they start is not kept in order.
+void expect_order(std::size_t groups) {
+  constexpr int kOrdered = 22600;
+  int version = 0;
+  check_nccl(ncclGetVersion(&version), nullptr, "ncclGetVersion");
+  if (groups < 2 || version >= kOrdered) return;
+  throw Error(
+      ExitCode::environment,
+      "NCCL " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) +
+          " may deadlock where a rank is in several groups, here in " + std::to_string(groups) +
+          "; expected NCCL 2.26 or newer, parallelism along one axis, or backend mpi");
+}
+
 ncclComm_t connect(NcclQueue& queue, Communicator& host, AxisSet axes, double timeout) {
   ncclUniqueId id{};
   if (host.rank() == 0) check_nccl(ncclGetUniqueId(&id), nullptr, "ncclGetUniqueId");
@@ -141,6 +154,11 @@ ncclComm_t connect(NcclQueue& queue, Communicator& host, AxisSet axes, double ti
 Mesh nccl_mesh(const Mesh& mesh, cuda::Stream& kernels, const Placement& placement, double timeout,
                const std::set<Channel>& channels) {
   set_environment(mesh.rank(), placement);
+  std::set<std::vector<int>> groups;
+  for (const AxisSet axes : mesh.layout.groups())
+    if (axes != Axis::pipeline && mesh.group(axes).size() > 1)
+      groups.insert(mesh.layout.group(mesh.rank(), axes));
+  expect_order(groups.size() + channels.size());
   const auto queue = std::make_shared<NcclQueue>(kernels, mesh.recorder);
   Mesh result = mesh;
   std::map<std::vector<int>, ncclComm_t> comms;  // by ranks: groups of the same share one

@@ -84,7 +84,7 @@ void time(cuda::Stream& stream, const Shape& s) {
 }  // namespace tfm::kernels
 
 int main() {
-  if (tfm::cuda::device_count() == 0) {
+  if (tfm::cuda::usable_devices().empty()) {
     std::puts("there is no GPU here");
     return 4;
   }

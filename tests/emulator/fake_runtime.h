@@ -13,6 +13,7 @@ namespace tfm::emulator {
 struct Runtime {
   int devices = 1;                                // 0: no driver that can be used
   int driver = 13000;                             // its version; 0: there is none
+  std::vector<int> capability = {90};             // of each device
   std::size_t free_bytes = std::size_t{1} << 40;  // an allocation of more fails
   bool late = false;  // nothing is done before somebody waits for it, and the host cannot touch the
                       // device's memory

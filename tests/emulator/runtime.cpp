@@ -97,6 +97,11 @@ cudaError_t cudaGetDeviceCount(int* n) {
   *n = runtime.devices;
   return cudaSuccess;
 }
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  const int of = runtime.capability.at(static_cast<std::size_t>(device));
+  *value = attribute == cudaDevAttrComputeCapabilityMajor ? of / 10 : of % 10;
+  return cudaSuccess;
+}
 cudaError_t cudaDriverGetVersion(int* version) {
   *version = runtime.driver;
   return cudaSuccess;

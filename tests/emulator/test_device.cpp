@@ -416,14 +416,24 @@ TEST_F(DeviceRuntime, WaysAreNotMeasuredWhileAGraphIsCaptured) {
 }
 
 TEST_F(DeviceRuntime, CountsNoDevicesWithoutADriver) {
-  EXPECT_EQ(cuda::device_count(), 1);
+  EXPECT_EQ(cuda::usable_devices(), std::vector{0});
   EXPECT_EQ(cuda::why_no_device(), "");
   emulator::runtime.devices = 0;
-  EXPECT_EQ(cuda::device_count(), 0);
+  EXPECT_EQ(cuda::usable_devices(), std::vector<int>{});
   emulator::runtime.driver = 0;
   EXPECT_EQ(cuda::why_no_device(), "this machine has no GPU driver");
   emulator::runtime.driver = 12040;
   EXPECT_EQ(cuda::why_no_device(), "the driver supports CUDA 12.4, but CUDA 13.0 is required");
+}
+
+TEST_F(DeviceRuntime, LeavesOutDevicesThatItHasNoCodeFor) {
+  emulator::runtime.devices = 3;
+  emulator::runtime.capability = {75, 90, 120};
+  EXPECT_EQ(cuda::usable_devices(), (std::vector{1, 2}));
+  emulator::runtime.devices = 1;
+  EXPECT_EQ(cuda::usable_devices(), std::vector<int>{});
+  EXPECT_EQ(cuda::why_no_device(),
+            "this machine's GPU has compute capability 7.5, and this build is for 8.0 and newer");
 }
 
 std::int64_t available() {  // where 501 bytes are too many

@@ -8,11 +8,11 @@ namespace {
 
 // Of this machine's GPUs.
 int place_of(int index) {
-  const int count = cuda::device_count();
-  if (count == 0)
+  const std::vector<int> usable = cuda::usable_devices();
+  if (usable.empty())
     throw Error(ExitCode::environment, "device is cuda, but " + cuda::why_no_device() +
                                            "; expected a GPU with a driver, or device cpu");
-  return index % count;
+  return usable[static_cast<std::size_t>(index) % usable.size()];
 }
 
 }  // namespace
@@ -29,7 +29,7 @@ Device::Gpu Device::describe_gpu(int index) {
 
 std::string Device::bus_id(int index) { return gpus() > 0 ? cuda::bus_id(place_of(index)) : ""; }
 
-int Device::gpus() { return cuda::device_count(); }
+int Device::gpus() { return static_cast<int>(cuda::usable_devices().size()); }
 
 std::string Device::description() const {
   if (is_cpu()) return "cpu";

@@ -16,11 +16,32 @@ void check(cudaError_t status, std::source_location at) {
   throw Error(ExitCode::environment, what);
 }
 
-int device_count() {
+namespace {
+
+#ifndef TFM_LEAST_CAPABILITY  // framework/cmake/cuda.cmake
+#define TFM_LEAST_CAPABILITY 80
+#endif
+
+int capability(int device) {  // 75 of 7.5
+  int major = 0, minor = 0;
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  return 10 * major + minor;
+}
+std::string capability_text(int of) {
+  return std::to_string(of / 10) + "." + std::to_string(of % 10);
+}
+
+}  // namespace
+
+std::vector<int> usable_devices() {
   int n = 0;
-  if (cudaGetDeviceCount(&n) == cudaSuccess) return n;
+  std::vector<int> usable;
+  if (cudaGetDeviceCount(&n) == cudaSuccess)
+    for (int i = 0; i < n; ++i)
+      if (capability(i) >= TFM_LEAST_CAPABILITY) usable.push_back(i);
   cudaGetLastError();  // clears it
-  return 0;
+  return usable;
 }
 
 std::string version_text(int version) {
@@ -31,7 +52,13 @@ std::string why_no_device() {
   int n = 0, driver = 0;
   const cudaError_t status = cudaGetDeviceCount(&n);
   cudaGetLastError();
-  if (status == cudaSuccess) return n > 0 ? "" : "this machine has no GPU";
+  if (status == cudaSuccess && n == 0) return "this machine has no GPU";
+  if (status == cudaSuccess)
+    return !usable_devices().empty()
+               ? ""
+               : "this machine's GPU has compute capability " + capability_text(capability(0)) +
+                     ", and this build is for " + capability_text(TFM_LEAST_CAPABILITY) +
+                     " and newer";
   if (status == cudaErrorInsufficientDriver && cudaDriverGetVersion(&driver) == cudaSuccess)
     return driver == 0 ? "this machine has no GPU driver"
                        : "the driver supports CUDA " + version_text(driver) + ", but CUDA " +

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <typeindex>
+#include <vector>
 
 #include "device/stream.h"
 
@@ -20,7 +21,7 @@ namespace tfm::cuda {
 // OutOfMemory where that is it.
 void check(cudaError_t status, std::source_location at = std::source_location::current());
 
-int device_count();                     // 0 where there is none that this build can use
+std::vector<int> usable_devices();      // of this machine: those that this build has code for
 std::string why_no_device();            // empty where there is one
 std::string bus_id(int device);         // the place of a GPU in its machine
 std::string version_text(int version);  // "13.0" of 13000

@@ -144,6 +144,12 @@ template <class... P, class... A>
 void launch(Stream& stream, void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_bytes,
             const A&... args) {
   if (shared_bytes > 48 * 1024) {  // is only raised: graphs may hold launches that need more
+    if (const std::size_t most = shared_memory_limit(); shared_bytes > most)
+      throw Error(ExitCode::environment,
+                  "a block of threads of this GPU can have " + std::to_string(most) +
+                      " bytes of shared memory, and a kernel for these sizes needs " +
+                      std::to_string(shared_bytes) +
+                      "; use smaller heads of attention, or another GPU");
     cudaFuncAttributes known;
     check(cudaFuncGetAttributes(&known, kernel));
     if (static_cast<std::size_t>(known.maxDynamicSharedSizeBytes) < shared_bytes)

@@ -217,11 +217,13 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(CombineArgs<T> a) {
   if (r < a.rows) combine_row(a, r, [](Accum<T> x) { return exponential(x); });
 }
 
-// One block: every 256th row a thread.
+constexpr int kLossThreads = 1024;
+
+// One block: every 1024th row a thread.
 template <class T>
-__global__ void __launch_bounds__(kThreads) loss_kernel(CrossEntropyArgs<T> a) {
+__global__ void __launch_bounds__(kLossThreads) loss_kernel(CrossEntropyArgs<T> a) {
   double sum[2] = {0, 0};  // losses, correct rows
-  for (std::int64_t r = threadIdx.x; r < a.rows; r += kThreads) {
+  for (std::int64_t r = threadIdx.x; r < a.rows; r += kLossThreads) {
     a.loss[r] = row_loss(a, r, [](double x) { return ::log(x); });
     sum[0] += a.loss[r];
     if (a.correct) sum[1] += is_correct(a, r);
@@ -269,7 +271,8 @@ void cross_entropy_combine(cuda::Stream& stream, const CombineArgs<T>& a) {
 }
 template <class T>
 void cross_entropy_loss(cuda::Stream& stream, const CrossEntropyArgs<T>& a) {
-  cuda::launch(stream, loss_kernel<T>, 1, kThreads, 2 * sizeof(double) * kThreads / kWarp, a);
+  cuda::launch(stream, loss_kernel<T>, 1, kLossThreads, 2 * sizeof(double) * kLossThreads / kWarp,
+               a);
 }
 
 #define TFM_INSTANTIATE(T)                                                                        \

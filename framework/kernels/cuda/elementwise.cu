@@ -151,7 +151,7 @@ void column_sum(cuda::Stream& stream, const ColumnSumArgs<T>& a) {
   cuda::launch(stream, column_sum_kernel<T>,
                dim3(static_cast<unsigned>(ceil_div(a.cols, kStrip)), static_cast<unsigned>(blocks)),
                kThreads, kRowGroups * kStrip * sizeof(Accum<T>), a, rows_a_block, partial);
-  column_fold<Accum<T>>(stream, partial, blocks, a.cols, a.cols, a.y, a.accumulate);
+  column_fold<Accum<T>>(stream, {{{partial, a.y, a.accumulate}}, blocks, a.cols, a.cols});
 }
 
 #define TFM_INSTANTIATE(T)                                          \

@@ -35,12 +35,13 @@ struct SortedRows {
 };
 
 // Sorts each tile: a row's place is the number of rows before it. Rows that pass no gradient come
-// last, as if they named row `none`.
+// last, as if they named row `none`. A block places kThreads rows of a tile.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     sort_tiles(EmbeddingBackwardArgs<T> a, std::int32_t none, SortedRows to) {
   std::int32_t* tile = cuda::shared_memory<std::int32_t>();
-  const std::int64_t first = blockIdx.x * kTile;
+  const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * kThreads,
+                     first = at / kTile * kTile;
   const int n = a.rows - first < kTile ? static_cast<int>(a.rows - first) : static_cast<int>(kTile);
   for (int i = static_cast<int>(threadIdx.x); i < n; i += kThreads) {
     const std::int64_t id = a.ids[first + i];
@@ -49,13 +50,13 @@ __global__ void __launch_bounds__(kThreads)
                   : static_cast<std::int32_t>(id - a.vocab_begin);
   }
   cuda::block_barrier();
-  for (int i = static_cast<int>(threadIdx.x); i < n; i += kThreads) {
-    const std::int32_t own = tile[i];
-    int place = 0;
-    for (int j = 0; j < n; ++j) place += tile[j] < own + (j < i);
-    to.names[first + place] = own;
-    to.rows[first + place] = static_cast<std::int32_t>(first + i);
-  }
+  const int i = static_cast<int>(at - first) + static_cast<int>(threadIdx.x);
+  if (i >= n) return;
+  const std::int32_t own = tile[i];
+  int place = 0;
+  for (int j = 0; j < n; ++j) place += tile[j] < own + (j < i);
+  to.names[first + place] = own;
+  to.rows[first + place] = static_cast<std::int32_t>(first + i);
 }
 
 // Places among all tiles.
@@ -271,10 +272,9 @@ void embedding_backward(cuda::Stream& stream, const EmbeddingBackwardArgs<T>& a)
   cuda::Scratch<std::int32_t> names(stream, 2 * a.rows), rows(stream, 2 * a.rows);
   const SortedRows tiles{names, rows}, all{names + a.rows, rows + a.rows};
   constexpr std::size_t kShared = kTile * sizeof(std::int32_t);
-  cuda::launch(stream, sort_tiles<T>, static_cast<unsigned>(ceil_div(a.rows, kTile)), kThreads,
-               kShared, a, none, tiles);
-  cuda::launch(stream, merge_tiles, static_cast<unsigned>(ceil_div(a.rows, kThreads)), kThreads,
-               kShared, a.rows, tiles, all);
+  const auto blocks = static_cast<unsigned>(ceil_div(a.rows, kThreads));
+  cuda::launch(stream, sort_tiles<T>, blocks, kThreads, kShared, a, none, tiles);
+  cuda::launch(stream, merge_tiles, blocks, kThreads, kShared, a.rows, tiles, all);
   const std::int64_t chunks = ceil_div(a.rows, kChunk);
   cuda::Scratch<Accum<T>> partial(stream, chunks * 2 * a.cols);
   const auto threads = static_cast<unsigned>(

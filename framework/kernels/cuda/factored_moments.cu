@@ -136,7 +136,7 @@ void add_row_column_squares(cuda::Stream& stream, const RowColumnSquaresArgs<T>&
         stream, column_squares_kernel<T>,
         dim3(static_cast<unsigned>(ceil_div(a.width, kThreads)), static_cast<unsigned>(blocks)),
         kThreads, 0, a, rows_a_block, args.outcome, square, partial);
-    column_fold<std::int64_t>(stream, partial, blocks, a.width, a.width, a.column_sums, true);
+    column_fold<std::int64_t>(stream, {{{partial, a.column_sums, true}}, blocks, a.width, a.width});
   }
 }
 

@@ -305,11 +305,11 @@ void norm_backward(cuda::Stream& stream, const NormBackwardArgs<T>& a) {
   if (blocks > 0)
     cuda::launch(stream, kernel, static_cast<unsigned>(blocks), static_cast<unsigned>(threads),
                  4 * (threads / kWarp) * sizeof(Accum<T>), a, rows_a_block, partial);
-  if (a.dgain)
-    column_fold<Accum<T>>(stream, partial, blocks, 2 * a.cols, a.cols, a.dgain, a.accumulate_dgain);
-  if (a.dshift)
-    column_fold<Accum<T>>(stream, partial + a.cols, blocks, 2 * a.cols, a.cols, a.dshift,
-                          a.accumulate_dshift);
+  column_fold<Accum<T>>(stream, {{{partial, a.dgain, a.accumulate_dgain},
+                                  {partial + a.cols, a.dshift, a.accumulate_dshift}},
+                                 blocks,
+                                 2 * a.cols,
+                                 a.cols});
 }
 
 #define TFM_INSTANTIATE(T)                                      \

@@ -27,6 +27,7 @@ struct ncclConfig_t {
 
 const char* ncclGetErrorString(ncclResult_t);
 const char* ncclGetLastError(ncclComm_t);
+ncclResult_t ncclGetVersion(int*);
 ncclResult_t ncclGetUniqueId(ncclUniqueId*);
 ncclResult_t ncclCommInitRankConfig(ncclComm_t*, int ranks, ncclUniqueId, int rank, ncclConfig_t*);
 ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t*);

@@ -12,7 +12,7 @@ inline bool find_device() {
 #ifdef TFM_EMULATOR_RANKS
   emulator::runtime.late = true;
 #endif
-  return cuda::device_count() > 0;
+  return !cuda::usable_devices().empty();
 }
 
 }  // namespace tfm::test

@@ -265,6 +265,10 @@ const char* ncclGetErrorString(ncclResult_t r) {
 }
 const char* ncclGetLastError(ncclComm_t) { return last_error.c_str(); }
 
+ncclResult_t ncclGetVersion(int* version) {
+  *version = nccl.version;
+  return ncclSuccess;
+}
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   static int tag = 1000;
   Id made{0, ++tag};

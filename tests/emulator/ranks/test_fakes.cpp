@@ -202,6 +202,19 @@ TEST_F(Nccl, GroupsOfTheSameRanksShareACommunicator) {
   }
 }
 
+TEST_F(Nccl, OfAVersionThatKeepsNoOrderServesOneGroupOnly) {
+  emulator::nccl.version = 22501;
+  for (const comm::Layout& layout : test::layouts()) {
+    const comm::Mesh host = comm::make_mesh(job(), layout);
+    const auto make = [&] { comm::device_mesh(host, device_, {.backend = comm::Backend::nccl}); };
+    if (layout.size(comm::kData) > 1 && layout[comm::Axis::tensor] > 1)
+      EXPECT_THROW(make(), Error);
+    else
+      EXPECT_NO_THROW(make());
+  }
+  emulator::nccl.version = 22600;
+}
+
 TEST_F(Nccl, CommunicatorsEndInOrderOrAreAborted) {
   if (job().size() == 1) return;
   const auto make = [&] {
