@@ -56,14 +56,24 @@ def purpose(program):
 
 
 def man_of_program(program, help_, version, others):
-    """Usage lines become the synopsis, lines that begin with an option its description."""
+    """Usage lines become the synopsis, lines that begin with an option its description. Of a program with several usages each is explained
+    apart: under a heading of its own, or where they are one list as an option is."""
     page = title(program, 1, version) + f".SH NAME\n{roff(program)} \\- {roff(purpose(program))}\n.SH SYNOPSIS\n"
+    help_ = re.sub(r"^(usage:.*)\n {9,}(?=\[)", r"\1 ", help_, flags=re.MULTILINE)  # a usage of two lines
     usage = [line for line in help_.splitlines() if re.match(r"(usage:|\s+tfm-\w+ )", line)]
-    page += "\n.br\n".join(roff(re.sub(r"^usage:\s*|^\s+", "", line)) for line in usage) + "\n.SH DESCRIPTION\n"
+    plain = {line: re.sub(r"^usage:\s*|^\s+", "", line) for line in usage}
+    page += "\n.br\n".join(map(roff, plain.values())) + "\n.SH DESCRIPTION\n"
+    apart = sum(line.startswith("usage:") for line in usage) > 1
     tagged, paragraph = False, False  # whether a line goes on with an option's text, or with a paragraph
     for line in help_.splitlines():
         option = re.match(r"\s+((?:--|[a-z_.]+=|[A-Z_]+ |[a-z-]+ (?=--|FILE))\S*(?: ?\S+)*?)(?:\s{2,}(\S.*)|$)", line)
-        if option and (option[2] or " --" in " " + option[1]) and line not in usage:
+        if apart and (line in usage or re.match(r"\S.*:$", line)):
+            tagged, paragraph = False, False
+            page += f".SS {roff(re.search(program + ' [a-z]+', plain[line])[0] if line in usage else line.rstrip(':'))}\n"
+        elif len(usage) > 1 and line in usage:
+            tagged, paragraph = True, False
+            page += f".TP\n.B {roff(plain[line])}\n"
+        elif option and (option[2] or re.search(r"(^|[ [])--", option[1])) and line not in usage:
             tagged, paragraph = option[1] != "--help, --version", False
             page += f".TP\n.B {roff(option[1])}\n" if tagged else f".PP\n{roff(option[1])}\n"
             page += f"{roff(option[2])}\n" if option[2] else ""
@@ -74,7 +84,7 @@ def man_of_program(program, help_, version, others):
         else:
             page += f".PP\n{roff(line.strip())}\n"
             tagged, paragraph = False, True
-    page = page.replace(".SH DESCRIPTION\n.PP\n", ".SH DESCRIPTION\n")
+    page = re.sub(r"^(\.S[HS] .*\n)\.PP\n", r"\1", page, flags=re.MULTILINE)
     see = ", ".join(f".BR {roff(o)} (1)" for o in others if o != program).split(", ")
     return page + ".SH SEE ALSO\n" + " ,\n".join(see) + " ,\n.BR tfm\\-configuration (5)\n"
 

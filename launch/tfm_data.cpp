@@ -38,7 +38,7 @@ constexpr std::string_view help = R"(usage: tfm-data COMMAND [OPTIONS]
       Prints the header and the first ids of a token file; with --seq-len also the number of samples of N + 1 tokens
       and of the unused tokens at the end.
   verify FILE [--tokenizer T]
-      Checks the whole file; with a tokenizer, also that every id is in its vocabulary.
+      Checks the whole file; with a tokenizer, also that every id is in its vocabulary (bytes: below 260).
   --help, --version
 
   T is `bytes`, a tokenizer.json, a SentencePiece .model, or a directory with tokenizer.json, with MarianMT's
@@ -230,12 +230,17 @@ int info(const Arguments& a) {
   return 0;
 }
 
+// What ids must be below; of bytes also their special ids may stand in a file.
+std::int64_t limit_of_ids(const Arguments& a) {
+  if (!a.has("--tokenizer")) return std::int64_t{1} << 31;
+  const std::string& spec = a.one("--tokenizer");
+  return tokenizer::is_bytes(spec) ? tokenizer::ByteSpecials::first_sentinel
+                                   : tokenizer::load_tokenizer(spec)->vocab_size();
+}
+
 int verify(const Arguments& a) {
   const data::TokenFile file(a.files[0]);
-  const bool known = a.has("--tokenizer");
-  const std::int32_t largest = data::check_all_ids(
-      file, known ? tokenizer::load_tokenizer(a.one("--tokenizer"))->vocab_size()
-                  : std::int64_t{1} << 31);
+  const std::int32_t largest = data::check_all_ids(file, limit_of_ids(a));
   const std::size_t bytes =
       static_cast<std::size_t>(file.size() * data::bytes_of(file.info().type));
   std::cout << file.name() << ": ok, " << file.size() << " tokens, largest id " << largest

@@ -102,7 +102,9 @@ void add_translation_scores(const launch::Arguments& args, inference::LoadedMode
                                    {.special_tokens = format.special_tokens,
                                     .beams = args.integer("--beam", 1, 1),
                                     .length_penalty = args.real("--length-penalty", 1),
-                                    .max_tokens = args.integer("--max-tokens", 0, 1)});
+                                    .max_tokens = args.integer("--max-tokens", 0, 1),
+                                    .end_ids = format.end_ids,
+                                    .banned_ids = format.banned_ids});
   const std::vector<std::string> translations = translator.translate(sources);
   results["bleu"] = text::corpus_bleu(translations, references);
   results["chrf"] = text::corpus_chrf(translations, references);

@@ -45,6 +45,7 @@ both:
   device=cuda        run on GPUs (default: on CPUs, regardless of the training device)
   --help, --version
 A text ends at the tokenizer's end of document, and at eos_token_id of a model from Hugging Face.
+A translation has none of such a model's bad_words_ids.
 The special tokens of a tokenizer.json go around the prompt or line only for a model from Hugging
 Face that was not trained on, as in transformers.
 )";
@@ -151,7 +152,9 @@ void translate(const launch::Arguments& args, inference::LoadedModel& model,
                                    {.special_tokens = format.special_tokens,
                                     .beams = args.integer("--beam", 1, 1),
                                     .length_penalty = args.real("--length-penalty", 1),
-                                    .max_tokens = args.integer("--max-tokens", 0, 1)});
+                                    .max_tokens = args.integer("--max-tokens", 0, 1),
+                                    .end_ids = format.end_ids,
+                                    .banned_ids = format.banned_ids});
   const bool lead = model.rank_context.mesh.rank() == 0;
   constexpr std::size_t together = 4096;
   InputLines input;
@@ -166,6 +169,22 @@ void translate(const launch::Arguments& args, inference::LoadedModel& model,
     std::fprintf(stderr, "warning: %lld lines exceeded %lld tokens and were truncated\n",
                  static_cast<long long>(translator.cut()),
                  static_cast<long long>(model.config.model.max_seq_len - 1));
+}
+
+void say_what_is_ignored(const launch::Arguments& args, const std::string& dir,
+                         const inference::TextFormat& format, bool translates) {
+  std::string names;
+  const auto add = [&](const std::string& name) { names += (names.empty() ? "" : ", ") + name; };
+  for (const std::string& name : format.ignored)
+    if (!(name == "num_beams" && args.has("--beam")) &&
+        !(name == "length_penalty" && args.has("--length-penalty")))
+      add(name);
+  if (!translates && !format.banned_ids.empty() &&
+      std::ranges::count(format.ignored, "bad_words_ids") == 0)
+    add("bad_words_ids");
+  if (!names.empty())
+    std::fprintf(stderr, "warning: %s asks for %s when it generates, which are not applied\n",
+                 dir.c_str(), names.c_str());
 }
 
 void only_for(const launch::Arguments& args, const std::string& family,
@@ -202,6 +221,7 @@ int run(int argc, char** argv) {
     only_for(args, "encoder_decoder", {"--beam", "--length-penalty"});
   const auto tokenizer = tokenizer::load_tokenizer(args.get("--tokenizer", config.data.tokenizer));
   const inference::TextFormat format = inference::text_format(dir, *tokenizer);
+  if (rank_of_launch() == 0) say_what_is_ignored(args, dir, format, config.model.translates());
   inference::LoadedModel model = inference::load_model(dir, config, launch.rank_context(config));
   config.model.translates() ? translate(args, model, *tokenizer, format)
                             : continue_text(args, model, *tokenizer, format);

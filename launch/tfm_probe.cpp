@@ -1,10 +1,13 @@
 // tfm-probe: one forward (and backward) pass on tensors given from outside.
 #include <algorithm>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
+#include "checkpoint/checkpoint.h"
 #include "huggingface/architecture.h"
 #include "huggingface/config.h"
 #include "huggingface/export.h"
+#include "huggingface/sidecars.h"
 #include "inference/inference.h"
 #include "inference/initial_weights.h"
 #include "inference/loaded_model.h"
@@ -21,10 +24,10 @@ constexpr const char* kHelp =
     R"(usage: [mpirun -np N] tfm-probe MODEL_DIR --batch IN.safetensors --out OUT.safetensors
                                 [--gradients] [section.key=value ...]
   MODEL_DIR      a Hugging Face directory, a checkpoint, or a directory of checkpoints
-  --batch FILE   int64 tensors, named as in transformers: input_ids (B, T), attention_mask,
-                 token_type_ids, decoder_input_ids (default: the labels shifted right),
-                 decoder_attention_mask, labels (-100: ignored; not shifted for a decoder),
-                 next_sentence_label (B)
+  --batch FILE   int64 tensors that the model uses, and no others, named as in transformers:
+                 input_ids (B, T), attention_mask, token_type_ids, decoder_input_ids (default: the
+                 labels shifted right), decoder_attention_mask, labels (-100: ignored; not shifted
+                 for a decoder), next_sentence_label (B)
   --out FILE     float32 logits (B, T, V) and, with labels, loss (1), the mean over all labels that
                  are not ignored
   --gradients    also write grad.NAME for every parameter, with Hugging Face's names and shapes
@@ -87,6 +90,13 @@ class BatchFile {
                   reader_.path() + ": tensor '" + name + "' is not a matrix; expected (B, T)");
     return {shape[0], shape[1]};
   }
+  void expect_only(const std::vector<std::string_view>& known) const {
+    for (const auto& [name, info] : reader_.tensors())
+      if (std::ranges::find(known, name) == known.end())
+        throw Error(ExitCode::input, path() + ": tensor " + in_quotes(name) +
+                                         " is not supported for this model; expected " +
+                                         join(known));
+  }
   std::string path() const { return reader_.path(); }
 
  private:
@@ -106,10 +116,28 @@ std::vector<std::int32_t> shifted_left(const std::vector<std::int32_t>& labels,
   return out;
 }
 
+// The id of padding: the model's, else that of the config.json it came with, as T5's embedding has
+// no padding_idx.
+std::int32_t padding_of(const std::string& dir, const config::ModelConfig& m) {
+  if (m.padding_idx >= 0) return static_cast<std::int32_t>(m.padding_idx);
+  const bool theirs = huggingface::is_huggingface(dir);
+  const std::string file = dir + (theirs ? "/config.json" : "/manifest.json (extra)");
+  const huggingface::Json config =
+      theirs ? huggingface::read_config(dir)
+             : io::parse_json(checkpoint::CheckpointReader(dir).manifest().extra, file)
+                   .value("config", huggingface::Json::object());
+  const std::int64_t id = huggingface::padding({config, file}, m.vocab_size, 0);
+  if (id < 0)
+    throw Error(ExitCode::input, file +
+                                     ": pad_token_id is null, so that labels give no "
+                                     "decoder_input_ids; expected these in the batch");
+  return static_cast<std::int32_t>(id);
+}
+
 // transformers' decoder_input_ids: labels behind the start token, ignored ones as padding.
 std::vector<std::int32_t> shifted_right(const std::vector<std::int32_t>& labels,
-                                        std::int64_t length, const config::ModelConfig& m) {
-  const auto padding = static_cast<std::int32_t>(std::max<std::int64_t>(m.padding_idx, 0));
+                                        std::int64_t length, std::int32_t padding,
+                                        const config::ModelConfig& m) {
   std::vector<std::int32_t> out(labels.size());
   for (std::size_t i = 0; i < labels.size(); ++i)
     out[i] = i % static_cast<std::size_t>(length) == 0 ? static_cast<std::int32_t>(m.decoder_start)
@@ -123,8 +151,39 @@ std::vector<std::int32_t> labels_of(const BatchFile& file, std::int64_t rows, st
   return file.read("labels", rows, length, m.vocab_size, BatchFile::Kind::labels);
 }
 
-ProbeBatch read_batch(const std::string& path, const config::ModelConfig& m) {
+std::vector<std::string_view> known_tensors(const config::ModelConfig& m) {
+  std::vector<std::string_view> known{"input_ids", "attention_mask", "labels"};
+  if (m.type_vocab_size > 0 || !m.decodes()) known.emplace_back("token_type_ids");
+  if (m.next_sentence) known.emplace_back("next_sentence_label");
+  if (m.translates()) known.insert(known.end(), {"decoder_input_ids", "decoder_attention_mask"});
+  return known;
+}
+
+// RoBERTa's positions do not count padding in transformers: those of the columns where it is masked
+// and behind the text.
+void expect_padding_behind(const std::string& path, const config::ModelConfig& m,
+                           const ProbeBatch& b) {
+  if (m.family != config::Family::encoder || m.position_offset == 0 ||
+      m.position_offset != m.padding_idx + 1)
+    return;
+  const auto at = [&b](Field field, std::int64_t i) { return b.fields.at(field)[i]; };
+  bool behind = false;
+  for (std::int64_t i = 0; i < b.shape.sequences * b.shape.length; ++i) {
+    behind = (behind && i % b.shape.length != 0) || at(Field::ids, i) == m.padding_idx;
+    if (behind && (at(Field::mask, i) == 0 || at(Field::labels, i) >= 0))
+      throw Error(ExitCode::input,
+                  path + ": tensor 'input_ids' has padding (" + std::to_string(m.padding_idx) +
+                      ") in sequence " + std::to_string(i / b.shape.length) +
+                      " that is not masked, or not behind the text; transformers counts positions "
+                      "without it, which is not supported; expected attention_mask 0 and no label "
+                      "from the first padding on");
+  }
+}
+
+ProbeBatch read_batch(const std::string& path, const std::string& dir,
+                      const config::ModelConfig& m) {
   const BatchFile file(path);
+  file.expect_only(known_tensors(m));
   ProbeBatch b;
   const auto [B, T] = file.size("input_ids");
   b.shape = {.sequences = B, .length = T};
@@ -144,8 +203,9 @@ ProbeBatch read_batch(const std::string& path, const config::ModelConfig& m) {
                                            : ", and there are no labels to derive it from"));
     const std::int64_t length = file.size(given ? "decoder_input_ids" : "labels").second;
     b.shape = {.sequences = B, .length = length, .source_length = T};
-    b.fields[Field::ids] = given ? file.read("decoder_input_ids", B, length, m.vocab_size)
-                                 : shifted_right(labels_of(file, B, length, m), length, m);
+    b.fields[Field::ids] =
+        given ? file.read("decoder_input_ids", B, length, m.vocab_size)
+              : shifted_right(labels_of(file, B, length, m), length, padding_of(dir, m), m);
     mask = "decoder_attention_mask";
   }
   if (m.decodes() && file.has(mask)) {
@@ -156,6 +216,8 @@ ProbeBatch read_batch(const std::string& path, const config::ModelConfig& m) {
     b.fields[Field::token_types] = file.has("token_type_ids")
                                        ? file.read("token_type_ids", B, T, m.type_vocab_size)
                                        : std::vector<std::int32_t>(B * T, 0);
+  else if (file.has("token_type_ids"))
+    file.read("token_type_ids", B, T, 1);  // all 0
   b.labelled = file.has("labels");
   b.fields[Field::labels] = b.labelled ? labels_of(file, B, b.shape.length, m)
                                        : std::vector<std::int32_t>(B * b.shape.length, -1);
@@ -166,6 +228,7 @@ ProbeBatch read_batch(const std::string& path, const config::ModelConfig& m) {
         file.has("next_sentence_label")
             ? file.read("next_sentence_label", B, 0, 2, BatchFile::Kind::labels)
             : std::vector<std::int32_t>(B, -1);
+  expect_padding_behind(path, m, b);
   return b;
 }
 
@@ -248,7 +311,9 @@ void add_gradients(train::Engine& e, std::vector<Output>& out) {
     return;
   }
   for (const huggingface::ExchangedTensor& t : tensors)
-    out.push_back({"grad." + t.name, t.shape, huggingface::compose(t, part)});
+    out.push_back({"grad." + t.name, t.shape,
+                   t.overridden ? std::vector<float>(static_cast<std::size_t>(t.elements()))
+                                : huggingface::compose(t, part)});
 }
 
 config::Config probe_config(const std::string& dir, const std::vector<std::string>& overrides) {
@@ -294,7 +359,7 @@ int run(int argc, char** argv) {
   config::Config config = probe_config(dir, args.overrides());
   launch::choose_device(launch, config);
   launch.check_same(config);
-  const ProbeBatch given = read_batch(args.get("--batch"), config.model);
+  const ProbeBatch given = read_batch(args.get("--batch"), dir, config.model);
   const std::int64_t chunks = config.parallel.context > 1 ? 2 * config.parallel.context : 1;
   const ProbeBatch batch = padded(given, chunks);
   config.train.seq_len = std::max(batch.shape.length, batch.shape.source_length);

@@ -254,7 +254,12 @@ graph::Value Stack::operator()(graph::Recorder& r, Relay& relay, graph::Value x,
       encoder_output->states = nn::enter_tp_region(r, context_, encoder_output->hidden);
     x = block(r, l, x, rows, *seen, encoder_output, training);
   }
-  return final_norm_ && relay.here() ? (*final_norm_)(r, x) : x;
+  if (!relay.here()) return x;
+  if (final_norm_) x = (*final_norm_)(r, x);
+  if (!training || config_.dropout.output == 0) return x;
+  const graph::Recorder::Named name(r, "output");
+  return ops::dropout_add(r, x, {}, config_.dropout.output,
+                          nn::outside_tp_region(context_, rows, config_.d_model));
 }
 
 graph::Value Stack::step(nn::Recording& rec, graph::Value x,
@@ -323,7 +328,7 @@ void Head::record_loss(nn::Recording& rec, graph::Value x, graph::Value labels,
   const Vocabulary& v = vocabulary();
   const auto size = static_cast<double>(v.size());
   const double smoothing = loss.smoothing_denominator == config::SmoothingDenominator::others
-                               ? loss.label_smoothing * size / (size - 1)
+                               ? loss.label_smoothing * size / std::max(size - 1, 1.0)
                                : loss.label_smoothing;
   record_cross_entropy(rec, ready(r, x), v.weight(r), bias(r), labels, Field::labels, training,
                        {.vocab_size = v.size(),

@@ -53,6 +53,8 @@ struct CheckpointInfo {
   std::int64_t step = 0;
   std::int64_t updates = 0;       // steps whose update was applied; others had no finite gradient
   std::int64_t samples_seen = 0;  // the data position
+  bool evaluation_due = false;    // of this step, which was given up for a request to stop
+  std::int64_t data_tokens = 0;   // of the training data; 0: a checkpoint that does not say
   std::uint64_t seed = 0;
   std::map<std::string, std::int64_t> layout;  // of the run that wrote it: {"data": 2, "tensor": 2}
   std::string config;                          // YAML

@@ -179,6 +179,8 @@ std::string to_text(const Manifest& m) {
             {"extra", extra},
             {"files", shards}};
   if (m.updates != m.step) body["updates"] = m.updates;
+  if (m.evaluation_due) body["evaluation_due"] = true;
+  if (m.data_tokens > 0) body["data_tokens"] = m.data_tokens;
   if (m.loss_scale.dynamic)
     body["loss_scale"] = {{"value", m.loss_scale.value}, {"updates", m.loss_scale.updates}};
   if (m.best)
@@ -215,6 +217,8 @@ Manifest from_text(const std::string& path, std::string_view text) {
   m.step = root["step"].number();
   m.updates = json.contains("updates") ? root["updates"].number() : m.step;
   m.samples_seen = root["samples_seen"].number();
+  m.evaluation_due = json.contains("evaluation_due");
+  if (json.contains("data_tokens")) m.data_tokens = root["data_tokens"].number();
   m.seed = root["seed"].unsigned_number();
   m.config = root["config"].text();
   const Field layout = root["layout"];

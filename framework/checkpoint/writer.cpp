@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include "checkpoint/manifest.h"
@@ -57,12 +58,14 @@ std::string write_shard(const std::string& folder, std::span<const Chunk> chunks
   std::vector<io::TensorEntry> entries;
   std::vector<StoredChunk> stored;
   std::set<std::string> used;
+  std::map<std::string, int> copies;  // the last number of each name
   for (const auto& p : chunks) {
     const auto rows = rows_of(p.full_shape, p);
     TFM_CHECK(rows && p.first >= 0 && p.count >= 0 && p.first + p.count <= rows->elements(),
               "chunk of " + p.name + " lies outside " + p.full_shape.str());
     std::string entry = p.name;
-    for (int n = 1; !used.insert(entry).second; ++n) entry = p.name + "@" + std::to_string(n);
+    for (int& n = copies[p.name]; !used.insert(entry).second;)
+      entry = p.name + "@" + std::to_string(++n);
     entries.push_back({entry, "F32", entry_shape(p, *rows)});
     StoredChunk s;
     static_cast<Slice&>(s) = p;

@@ -97,12 +97,12 @@ const YamlNode* scalar_of_model(const YamlNode& root, const char* key) {
   return word && word->kind == Kind::scalar ? word : nullptr;
 }
 
-// Fills `model` from model.init; false where that fails. True, too, for random weights.
-bool read_init(const YamlNode& root, const ReadModel& read_model, ModelConfig& model,
+// Takes from model.init what it has; false where that fails. True, too, for random weights.
+bool read_init(const YamlNode& root, const ReadInitial& read_initial, Config& config,
                Diagnostics& out) {
   const YamlNode* init = scalar_of_model(root, "init");
   if (!init || init->text.empty() || init->text == "random") return true;
-  if (!read_model) {
+  if (!read_initial) {
     out.error(init->at,
               "model.init: " + quoted(init->text) + " is not supported here; expected random");
     return false;
@@ -112,7 +112,9 @@ bool read_init(const YamlNode& root, const ReadModel& read_model, ModelConfig& m
     return false;
   };
   try {
-    model = read_model(init->text);
+    const InitialConfig initial = read_initial(init->text);
+    config.model = initial.model;
+    config.data.tokenizer = initial.tokenizer;
     return true;
   } catch (const Error& e) {
     return fail(e, e.code());
@@ -149,7 +151,7 @@ void read_values(Config& config, const YamlNode& tree, Diagnostics& out, Base ba
 
 // `read` adds the text to the diagnostics and says whether it can be parsed.
 Config build_config(const std::function<bool(Diagnostics&, int&)>& read,
-                    const std::vector<std::string>& overrides, const ReadModel& read_model) {
+                    const std::vector<std::string>& overrides, const ReadInitial& read_initial) {
   Diagnostics out;
   int source = 0;
   std::optional<YamlNode> root;
@@ -167,7 +169,7 @@ Config build_config(const std::function<bool(Diagnostics&, int&)>& read,
   bool known = preset.empty() || preset == "none" ||
                std::find(presets.begin(), presets.end(), preset) != presets.end();
   apply_preset(config.model, known ? preset : presets.front());
-  if (!read_init(*root, read_model, config.model, out)) {
+  if (!read_init(*root, read_initial, config, out)) {
     known = false;
     apply_preset(config.model, presets.front());
   }
@@ -178,17 +180,17 @@ Config build_config(const std::function<bool(Diagnostics&, int&)>& read,
 }  // namespace
 
 Config load_config(const std::string& path, const std::vector<std::string>& overrides,
-                   const ReadModel& read_model) {
+                   const ReadInitial& read_initial) {
   return build_config(
       [&](Diagnostics& out, int& source) { return read_yaml_file(path, out, source); }, overrides,
-      read_model);
+      read_initial);
 }
 
 Config parse_config(const std::string& text, const std::string& name,
-                    const std::vector<std::string>& overrides, const ReadModel& read_model) {
+                    const std::vector<std::string>& overrides, const ReadInitial& read_initial) {
   return build_config(
       [&](Diagnostics& out, int& source) { return source = out.add_file(name, text), true; },
-      overrides, read_model);
+      overrides, read_initial);
 }
 
 Config with_overrides(const Config& config, const std::vector<std::string>& overrides,
@@ -197,7 +199,7 @@ Config with_overrides(const Config& config, const std::vector<std::string>& over
   auto [texts, marks, root] = config.places.written(name);
   YamlNode tree{.kind = Kind::map, .at = root};
   for (const std::string& argument : overrides) apply_override(argument, &tree, texts);
-  read_init(tree, {}, changed.model, texts);
+  read_init(tree, {}, changed, texts);
   read_values(changed, tree, texts, {.marks = std::move(marks), .root = root, .complete = true});
   return changed;
 }

@@ -34,18 +34,22 @@ struct Config {
   bool operator==(const Config&) const = default;
 };
 
-// The shape of the model in the directory that model.init names; inference/initial_weights.h has
-// one.
-using ReadModel = std::function<ModelConfig(const std::string& dir)>;
+// What the directory has that model.init names; inference/initial_weights.h reads one.
+struct InitialConfig {
+  ModelConfig model;      // its shape
+  std::string tokenizer;  // the default of data.tokenizer
+};
+using ReadInitial = std::function<InitialConfig(const std::string& dir)>;
 
 // Reads a file and `section.key=value` overrides. Throws Error(usage) whose message lists every
 // problem of the file and the overrides, each as `file:line:col: error: ...`, the line, a caret and
 // help. Defaults that do not depend on the number of ranks are filled.
 Config load_config(const std::string& path, const std::vector<std::string>& overrides,
-                   const ReadModel& read_model = {});
+                   const ReadInitial& read_initial = {});
 // The same for a text, called `name` in messages.
 Config parse_config(const std::string& text, const std::string& name,
-                    const std::vector<std::string>& overrides, const ReadModel& read_model = {});
+                    const std::vector<std::string>& overrides,
+                    const ReadInitial& read_initial = {});
 
 // The same with `overrides`, checked as a whole. `name` stands for a configuration that was not
 // read from a text.

@@ -116,7 +116,8 @@ void describe(DataConfig& d, FieldVisitor& v) {
       text("tokenizer",
            "`bytes`, a `tokenizer.json`, a SentencePiece `.model`, or a directory with "
            "`tokenizer.json`, with MarianMT's "
-           "`source.spm`, `target.spm` and `vocab.json`, or with `vocab.json` and `merges.txt`"),
+           "`source.spm`, `target.spm` and `vocab.json`, or with `vocab.json` and `merges.txt`; "
+           "unset beside `model.init`: the one there, if any"),
       d.tokenizer);
 }
 

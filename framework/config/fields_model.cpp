@@ -16,25 +16,33 @@ void describe(DropoutConfig& d, FieldVisitor& v) {
           d.residual);
   v.value(fraction("ffn", "dropout probability of the feed-forward network's hidden activations"),
           d.ffn);
+  v.value(fraction("output", "dropout probability of the output of each stack of layers, as in T5"),
+          d.output);
 }
 
-void describe_dropout(DropoutConfig& d, FieldVisitor& v) {
+void describe_dropout(ModelConfig& m, FieldVisitor& v) {
+  DropoutConfig& d = m.dropout;
   const Field f =
       fraction("dropout",
-               "dropout probability: a number for all four places, or a section with one for each");
+               "dropout probability: a number for all places (`output` only if a T5 preset or "
+               "`model.init` has it), or a section with one for each");
   v.special(f, {.type = "a number >= 0 and < 1, or a section",
                 .read =
                     [&d, f](FieldReader& reader, const YamlNode& node) {
-                      if (double p = 0; reader.read_value(f, node, p)) d = {p, p, p, p};
+                      if (double p = 0; reader.read_value(f, node, p))
+                        d = {p, p, p, p, d.output > 0 ? p : 0};
                     },
                 .flow =
-                    [&d] {
-                      if (d == DropoutConfig{d.embedding, d.embedding, d.embedding, d.embedding})
-                        return number_text(d.embedding);
+                    [&d, &m] {
+                      const double p = d.embedding;
+                      const bool output = d.output > 0 || m.translates();  // a preset may have it
+                      if (d == DropoutConfig{p, p, p, p} && (p == 0 || !output))
+                        return number_text(p);
                       return "{embedding: " + number_text(d.embedding) +
                              ", attention: " + number_text(d.attention) +
                              ", residual: " + number_text(d.residual) +
-                             ", ffn: " + number_text(d.ffn) + "}";
+                             ", ffn: " + number_text(d.ffn) +
+                             (output ? ", output: " + number_text(d.output) : "") + "}";
                     },
                 .keys = [&d](FieldVisitor& inner) { describe(d, inner); },
                 .item = f});
@@ -202,12 +210,12 @@ void describe(ModelConfig& m, FieldVisitor& v) {
       m.preset);
   v.value(text("init",
                "initial weights: random, or a Hugging Face directory or a checkpoint, which also "
-               "sets the model's shape"),
+               "sets the model's shape and is where `data.tokenizer` is looked for by default"),
           m.init);
   describe_shape(m, v);
   describe_layers(m, v);
   describe_embeddings_and_head(m, v);
-  describe_dropout(m.dropout, v);
+  describe_dropout(m, v);
 }
 
 }  // namespace tfm::config

@@ -181,8 +181,7 @@ void describe(AdafactorConfig& a, FieldVisitor& v) {
   v.value(Field{.name = "eps1",
                 .help = "smallest root of the second moment that an update divides by",
                 .kind = FieldKind::real,
-                .low = 0,
-                .low_open = true},
+                .low = 1.1e-19},  // its square is a float
           a.eps1);
   v.value(real("eps2", 0, "smallest root mean square of a parameter that scales its update"),
           a.eps2);
@@ -219,8 +218,7 @@ void describe(OptimizerConfig& o, FieldVisitor& v) {
   v.value(Field{.name = "eps",
                 .help = "epsilon added to Adam's denominator, of adamw, adam, lamb and muon",
                 .kind = FieldKind::real,
-                .low = 0,
-                .low_open = true},
+                .low = 1.2e-38},  // a float
           o.eps);
   v.value(real("weight_decay", 0,
                "weight decay of matrices; biases, norms and position tables are not decayed"),

@@ -23,8 +23,8 @@ struct RelativeConfig {  // T5's relative position bias
   std::int64_t buckets = 32, max_distance = 128;
   bool operator==(const RelativeConfig&) const = default;
 };
-struct DropoutConfig {  // a single number sets all four
-  double embedding = 0, attention = 0, residual = 0, ffn = 0;
+struct DropoutConfig {  // a single number sets the first four, and `output` where it is not 0
+  double embedding = 0, attention = 0, residual = 0, ffn = 0, output = 0;
   bool operator==(const DropoutConfig&) const = default;
 };
 struct ModelConfig {

@@ -62,7 +62,7 @@ ModelConfig t5(Size s, bool gated) {  // Raffel et al., "Exploring the limits of
   m.tie_embeddings = gated ? TieEmbeddings::inputs : TieEmbeddings::all;
   m.scale_logits = !gated;
   m.decoder_start = 0;
-  m.dropout = {0.1, 0.1, 0.1, 0.1};
+  m.dropout = {0.1, 0.1, 0.1, 0.1, 0.1};
   return m;
 }
 
@@ -77,7 +77,6 @@ ModelConfig bart_base() {  // Lewis et al., "BART", 2020
   m.norm_position = NormPosition::post;
   m.activation = Activation::gelu;
   m.embedding_norm = true;
-  m.head_bias = Switch::yes;
   m.padding_idx = 1;
   m.decoder_start = 2;
   m.dropout = {0.1, 0.1, 0.1, 0.1};

@@ -24,6 +24,10 @@ void MaskedLm::check_tokenizer(const tokenizer::Tokenizer& tokenizer, std::int64
     throw Error(ExitCode::usage,
                 "next_sentence: data.tokenizer has no tokens that begin and end a sequence; "
                 "expected a vocabulary with [CLS] and [SEP], or `bytes`");
+  const bool pair = s.classify && s.separate;
+  if (!pair && !next_sentence) return;
+  check_fits("the token that begins a sequence", pair ? *s.classify : *s.begin, vocab_size);
+  check_fits("the token that ends a sequence", pair ? *s.separate : *s.end, vocab_size);
 }
 
 MaskedLm::MaskedLm(const Source& source, Sampler sampler, const tokenizer::Tokenizer& tokenizer,

@@ -76,6 +76,16 @@ std::int64_t sample_length(const config::Config& config, const config::SourceCon
   return c.type == config::SourceType::span_corruption ? spans_of(config, c).raw : length;
 }
 
+// What is said where it is too short.
+std::string no_room(const config::Config& config, const config::SourceConfig& c,
+                    const tokenizer::Tokenizer& tokenizer) {
+  if (sample_length(config, c, tokenizer) >= 1) return "";
+  const std::int64_t added = MaskedLm::specials(tokenizer, c.next_sentence);
+  return "train.seq_len " + std::to_string(config.train.seq_len) +
+         " leaves no room for text between the " + std::to_string(added) +
+         " ids that the tokenizer adds; expected at least " + std::to_string(added + 1);
+}
+
 bool check_spans(const config::Config& config, const config::SourceConfig& c,
                  const std::string& section, config::Problems& problems) {
   const bool is_short = config.train.seq_len < kLeastSource;
@@ -109,6 +119,18 @@ void check_tokenizer(const config::Config& config, const config::SourceConfig& c
   const SentenceIds special = sentence_ids(tokenizer, config.model.decoder_start);
   check_known(std::max(special.begin, special.end), vocabulary,
               "data.tokenizer: the end-of-sequence token");
+}
+
+std::unique_ptr<tokenizer::Tokenizer> load_tokenizer(const config::Config& config) {
+  try {
+    return tokenizer::load_tokenizer(config.data.tokenizer);
+  } catch (const Error& e) {
+    if (config.model.random_init() || !config.data.tokenizer.starts_with(config.model.init)) throw;
+    throw Error(e.code(),
+                std::string(e.what()) +
+                    "; this is model.init's: set data.tokenizer to another, such as bytes "
+                    "where the data are token files");
+  }
 }
 
 // Opens every file of the source; reports those that cannot be read. Ids of token files are not
@@ -146,8 +168,7 @@ std::unique_ptr<tokenizer::Tokenizer> checked_tokenizer(const config::Config& co
 std::unique_ptr<tokenizer::Tokenizer> check_data(const config::Config& config,
                                                  config::Problems& problems) {
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;
-  problems.collect("data.tokenizer",
-                   [&] { tokenizer = tokenizer::load_tokenizer(config.data.tokenizer); });
+  problems.collect("data.tokenizer", [&] { tokenizer = load_tokenizer(config); });
   const config::DataConfig& data = config.data;
   bool spans = check_spans(config, data.train, "data.train", problems);
   if (data.validation && (spans || config.train.seq_len >= kLeastSource))
@@ -167,15 +188,13 @@ std::unique_ptr<tokenizer::Tokenizer> check_data(const config::Config& config,
     check_tokenizer(config, data.train, *tokenizer);
     if (data.validation) check_tokenizer(config, *data.validation, *tokenizer);
   });
-  if (fits && sample_length(config, data.train, *tokenizer) < 1) {
-    const std::int64_t added = MaskedLm::specials(*tokenizer, data.train.next_sentence);
-    problems.add({"train.seq_len", "data.tokenizer"},
-                 "train.seq_len " + std::to_string(config.train.seq_len) +
-                     " leaves no room for text between the " + std::to_string(added) +
-                     " ids that the tokenizer adds; expected at least " +
-                     std::to_string(added + 1));
-    return tokenizer;
-  }
+  if (fits)
+    for (const config::SourceConfig* c :
+         {&data.train, data.validation ? &*data.validation : nullptr})
+      if (const std::string text = c ? no_room(config, *c, *tokenizer) : ""; !text.empty()) {
+        problems.add({"train.seq_len", "data.tokenizer"}, text);
+        return tokenizer;
+      }
   const tokenizer::Tokenizer* usable = fits ? tokenizer.get() : nullptr;
   check_files(config, data.train, "data.train", usable, problems);
   if (data.validation) check_files(config, *data.validation, "data.validation", usable, problems);
@@ -235,9 +254,13 @@ RunData::RunData(const config::Config& config) : tokenizer(checked_tokenizer(con
 
 RunData::RunData(const config::Config& config, const config::SourceConfig& source,
                  const std::string& section) {
-  config::at_key(config.places, "data.tokenizer",
-                 [&] { tokenizer = tokenizer::load_tokenizer(config.data.tokenizer); });
-  const auto open_source = [&] { validation = open(config, source, false); };
+  config::at_key(config.places, "data.tokenizer", [&] { tokenizer = load_tokenizer(config); });
+  const auto open_source = [&] {
+    check_tokenizer(config, source, *tokenizer);
+    if (const std::string text = no_room(config, source, *tokenizer); !text.empty())
+      throw Error(ExitCode::usage, text);
+    validation = open(config, source, false);
+  };
   section.empty() ? open_source()
                   : config::at_key(config.places, path_key(source, section), open_source);
 }

@@ -67,7 +67,9 @@ SpanLengths span_lengths(std::int64_t source, double probability, double mean_sp
 
 void SpanCorruption::check_tokenizer(const tokenizer::Tokenizer& tokenizer, std::int64_t spans,
                                      std::int64_t vocab_size, std::int64_t begin) {
-  sentence_ids(tokenizer, begin);
+  const SentenceIds special = sentence_ids(tokenizer, begin);
+  check_fits("the token that begins a target", special.begin, vocab_size);
+  check_fits("the end-of-sequence token", special.end, vocab_size);
   const std::vector<std::int32_t> sentinels = tokenizer.sentinel_ids();
   if (static_cast<std::int64_t>(sentinels.size()) < spans)
     throw Error(ExitCode::usage, "data.tokenizer has " + std::to_string(sentinels.size()) +

@@ -29,6 +29,8 @@ struct Architecture {
   std::string (*original_of)(const std::string& tensor);
   // Whether the model does not use a tensor.
   bool (*is_buffer)(const std::string& tensor);
+  // A tensor that transformers adds and does not train: one of zeros is as none.
+  const char* constant = "";
   // The name that current versions use.
   std::string (*current_name)(const std::string& tensor) = [](const std::string& tensor) {
     return tensor;

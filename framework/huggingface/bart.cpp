@@ -36,7 +36,8 @@ Architecture bart() {
       .computes = computes,
       .tensors = tensors,
       .original_of = bart_like::original_of,
-      .is_buffer = is_buffer};
+      .is_buffer = is_buffer,
+      .constant = "final_logits_bias"};
 }
 
 }  // namespace tfm::huggingface

@@ -2,7 +2,7 @@
 
 namespace tfm::huggingface::bart_like {
 
-config::ModelConfig read(const io::JsonNode& c, std::int64_t vocab_size, std::int64_t padding) {
+config::ModelConfig read(const io::JsonNode& c, std::int64_t vocab_size, std::int64_t pad) {
   config::ModelConfig m{.family = config::Family::encoder_decoder,
                         .norm_position = config::NormPosition::post,
                         .head_bias = config::Switch::yes};
@@ -16,7 +16,7 @@ config::ModelConfig read(const io::JsonNode& c, std::int64_t vocab_size, std::in
   if (whole(c, "decoder_ffn_dim", 4096) != m.d_ff)
     c.at("decoder_ffn_dim").fail("differs from encoder_ffn_dim; expected the same value");
   m.max_seq_len = whole(c, "max_position_embeddings", 1024),
-  m.padding_idx = whole(c, "pad_token_id", padding);
+  m.padding_idx = padding(c, m.vocab_size, pad);
   m.activation =
       activation_of(c, "activation_function", c.text("activation_function", "gelu"), false);
   m.scale_embeddings = c.flag("scale_embedding", false), m.init_std = real(c, "init_std", 0.02);
@@ -32,6 +32,7 @@ void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has, b
              inputs = has("model.shared.weight") &&
                       (!has("model.decoder.embed_tokens.weight") || (tied && shared)),
              output = output_is_tied(c, true, has) && (inputs || decoder_may_tie);
+  if (!has("final_logits_bias")) m.head_bias = config::Switch::no;
   using Tie = config::TieEmbeddings;
   m.tie_embeddings = inputs ? (output ? Tie::all : Tie::inputs) : output ? Tie::decoder : Tie::none;
 }
@@ -70,6 +71,7 @@ void tables(Table& t, const config::ModelConfig& m, bool unshared) {
   if (m.tie_embeddings == config::TieEmbeddings::all)
     return t.tensor("model.shared.weight", shape, "embedding.weight");
   if (inputs || unshared) t.optional("model.shared.weight", shape, encoder);
+  if (!inputs && unshared) t.last_is_overridden();
   t.optional("model.encoder.embed_tokens.weight", shape, encoder);
   t.optional("model.decoder.embed_tokens.weight", shape, decoder);
   if (!m.tied_head()) t.tensor("lm_head.weight", shape, "head.weight");

@@ -4,7 +4,7 @@
 
 namespace tfm::huggingface::bart_like {
 
-config::ModelConfig read(const io::JsonNode& c, std::int64_t vocab_size, std::int64_t padding);
+config::ModelConfig read(const io::JsonNode& c, std::int64_t vocab_size, std::int64_t pad);
 // `shared`: tied tables are one table of both stacks; each of its own otherwise.
 void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has, bool shared,
                 bool decoder_may_tie);

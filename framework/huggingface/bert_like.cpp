@@ -2,7 +2,7 @@
 
 namespace tfm::huggingface::bert_like {
 
-config::ModelConfig read(const io::JsonNode& c, std::int64_t vocab_size, std::int64_t padding) {
+config::ModelConfig read(const io::JsonNode& c, std::int64_t vocab_size, std::int64_t pad) {
   must_say(c, "position_embedding_type", "absolute");
   must_be(c, "is_decoder", false);
   config::ModelConfig m{.family = config::Family::encoder,
@@ -16,7 +16,7 @@ config::ModelConfig read(const io::JsonNode& c, std::int64_t vocab_size, std::in
   m.d_ff = whole(c, "intermediate_size", 3072),
   m.max_seq_len = whole(c, "max_position_embeddings", 512);
   m.type_vocab_size = whole(c, "type_vocab_size", 2);
-  m.padding_idx = whole(c, "pad_token_id", padding);
+  m.padding_idx = padding(c, m.vocab_size, pad);
   m.activation = activation_of(c, "hidden_act", c.text("hidden_act", "gelu"), false);
   m.norm_eps = real(c, "layer_norm_eps", 1e-12), m.init_std = real(c, "initializer_range", 0.02);
   const double p = real(c, "hidden_dropout_prob", 0.1);
@@ -68,9 +68,9 @@ void tensors(Table& t, const config::ModelConfig& m, const Names& names) {
   t.norm(head + names.norm, "head.transform_norm");
   t.tensor(head + "bias", {m.vocab_size}, "head.bias");
   if (!m.tied_head()) {
+    t.last_is_overridden();
     t.tensor(head + "decoder.weight", {m.vocab_size, C}, "head.weight");
-    t.optional(head + "decoder.bias", {m.vocab_size},
-               "head.bias");  // which transformers 5 has in addition, and uses
+    t.optional(head + "decoder.bias", {m.vocab_size}, "head.bias");
   }
 }
 

@@ -9,7 +9,7 @@ struct Names {
   const char *dense, *norm;  // of the head
 };
 
-config::ModelConfig read(const io::JsonNode& c, std::int64_t vocab_size, std::int64_t padding);
+config::ModelConfig read(const io::JsonNode& c, std::int64_t vocab_size, std::int64_t pad);
 void write(Json& j, const config::ModelConfig& m);
 bool computes(const config::ModelConfig& m);  // but for positions
 void tensors(Table& t, const config::ModelConfig& m, const Names& names);

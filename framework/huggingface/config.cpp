@@ -8,6 +8,34 @@
 namespace tfm::huggingface {
 namespace {
 
+// A second name of a member, which counts for transformers where both are there.
+struct Alias {
+  const char *model_type, *alias, *member;
+};
+constexpr Alias kAliases[] = {{"gpt2", "hidden_size", "n_embd"},
+                              {"gpt2", "num_attention_heads", "n_head"},
+                              {"gpt2", "num_hidden_layers", "n_layer"},
+                              {"gpt2", "max_position_embeddings", "n_positions"},
+                              {"t5", "hidden_size", "d_model"},
+                              {"t5", "num_attention_heads", "num_heads"},
+                              {"t5", "num_hidden_layers", "num_layers"},
+                              {"t5", "head_dim", "d_kv"},
+                              {"bart", "hidden_size", "d_model"},
+                              {"bart", "num_attention_heads", "encoder_attention_heads"},
+                              {"bart", "num_hidden_layers", "encoder_layers"},
+                              {"marian", "hidden_size", "d_model"},
+                              {"marian", "num_attention_heads", "encoder_attention_heads"},
+                              {"marian", "num_hidden_layers", "encoder_layers"}};
+
+std::vector<Alias> aliases_in(const Json& config) {
+  std::vector<Alias> found;
+  for (const Alias& a : kAliases)
+    if (config.is_object() && config.value("model_type", Json()) == a.model_type &&
+        config.contains(a.alias))
+      found.push_back(a);
+  return found;
+}
+
 void write_model(Json& j, const Architecture& architecture, const config::ModelConfig& m) {
   j["vocab_size"] = m.vocab_size;
   j["tie_word_embeddings"] = m.tied_head();
@@ -73,28 +101,69 @@ void check(const io::JsonNode& c, const Architecture& architecture, const config
 }  // namespace
 
 Json read_config(const std::string& dir) {
-  return io::read_json_file(dir + "/config.json", 16 << 20);
+  const std::string file = dir + "/config.json";
+  Json config = io::read_json_file(file, 16 << 20);
+  for (const Alias& a : aliases_in(config)) {
+    const Json& given = config[a.alias];
+    if (!config.contains(a.member)) config[a.member] = given;
+    if (config[a.member] != given)
+      io::JsonNode(config, file)
+          .fail(std::string(a.alias) + " is " + shorten(given.dump()) + " and " + a.member +
+                " is " + shorten(config[a.member].dump()) +
+                ", which are two names for the same; expected equal values");
+  }
+  return config;
 }
 
-std::vector<std::int32_t> end_ids(const Json& config, const std::string& dir) {
-  const std::string file = dir + "/generation_config.json";
+GenerationRules generation_rules(const Json& config, const std::string& dir) {
+  const std::string file = dir + "/generation_config.json", other = dir + "/config.json";
   std::error_code ignored;
-  const Json generation = std::filesystem::is_regular_file(file, ignored)
-                              ? io::read_json_file(file, 16 << 20)
-                              : Json::object();
-  auto given = io::JsonNode(generation, file).find("eos_token_id");
-  if (!given) given = io::JsonNode(config, dir + "/config.json").find("eos_token_id");
-  std::vector<std::int32_t> ids;
-  if (given)
-    for (const io::JsonNode& id : given->is_array() ? given->items() : std::vector{*given})
-      ids.push_back(static_cast<std::int32_t>(id.integer(INT32_MIN, INT32_MAX)));
-  return ids;
+  const bool own = std::filesystem::is_regular_file(file, ignored);
+  const Json generation = own ? io::read_json_file(file, 16 << 20) : config;
+  const io::JsonNode given(generation, own ? file : other);
+  const auto items = [](const io::JsonNode& node) {
+    return node.is_array() ? node.items() : std::vector{node};
+  };
+  const auto id_of = [](const io::JsonNode& node) {
+    return static_cast<std::int32_t>(node.integer(INT32_MIN, INT32_MAX));
+  };
+  GenerationRules rules;
+  auto ends = given.find("eos_token_id");
+  if (!ends) ends = io::JsonNode(config, other).find("eos_token_id");
+  if (ends)
+    for (const io::JsonNode& id : items(*ends)) rules.end_ids.push_back(id_of(id));
+  bool phrases = false;
+  if (const auto words = given.find("bad_words_ids"))
+    for (const io::JsonNode& word : items(*words)) {
+      const std::vector<io::JsonNode> ids = items(word);
+      phrases |= ids.size() != 1;
+      if (ids.size() == 1 && std::ranges::count(rules.end_ids, id_of(ids[0])) == 0)
+        rules.banned_ids.push_back(id_of(ids[0]));
+    }
+  if (phrases) rules.others.emplace_back("bad_words_ids");
+  for (const auto& [key, neutral] : {std::pair<const char*, double>{"num_beams", 1},
+                                     {"length_penalty", 1},
+                                     {"repetition_penalty", 1},
+                                     {"no_repeat_ngram_size", 0},
+                                     {"min_length", 0},
+                                     {"min_new_tokens", 0},
+                                     {"forced_bos_token_id", -1},
+                                     {"suppress_tokens", -1}}) {
+    const auto value = generation.find(key);
+    if (value != generation.end() && !value->is_null() && *value != neutral &&
+        *value != Json::array())
+      rules.others.emplace_back(key);
+  }
+  return rules;
 }
 
 config::ModelConfig model_of(const io::JsonNode& c, const Has& has) {
   const Architecture& architecture = architecture_of(c);
   config::ModelConfig m = architecture.read(c);
   architecture.read_heads(m, c, has);
+  if (const auto quantized = c.find("quantization_config"))
+    quantized->fail("quantized weights are not supported; expected weights in F32, F16 or BF16");
+  if (m.decodes()) must_be(c, "is_causal", true);
   if (m.translates())
     if (const auto start = c.find("decoder_start_token_id"))
       m.decoder_start = start->integer(0, std::int64_t{1} << 31);
@@ -126,6 +195,7 @@ std::string huggingface_config(const config::ModelConfig& m,
                                   {"pad_token_id", ids->pad}})
       j[key] = id && *id < m.vocab_size ? Json(*id) : Json();
   write_model(j, architecture, m);
+  for (const Alias& a : aliases_in(j)) j[a.alias] = j[a.member];
   return j.dump(2) + "\n";
 }
 

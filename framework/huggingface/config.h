@@ -8,12 +8,18 @@
 
 namespace tfm::huggingface {
 
-// DIR/config.json as it is.
+// DIR/config.json, with the member where transformers reads a second name of it too. Error(input)
+// where the two differ.
 Json read_config(const std::string& dir);
 
-// Ids that end a text, as transformers reads them: eos_token_id, a number or a list, of
-// DIR/generation_config.json, else of `config`.
-std::vector<std::int32_t> end_ids(const Json& config, const std::string& dir);
+// What DIR/generation_config.json, or without one `config`, says of the likeliest text, as
+// transformers reads it; but ends are also those of `config` where that file has none.
+struct GenerationRules {
+  std::vector<std::int32_t> end_ids;     // eos_token_id, a number or a list
+  std::vector<std::int32_t> banned_ids;  // bad_words_ids of one token that is no end
+  std::vector<std::string> others;       // what it asks for beyond these, by name
+};
+GenerationRules generation_rules(const Json& config, const std::string& dir);
 
 // The model that a config.json describes, beside the tensors that `has` knows. Error(input) names
 // the file and what is missing, unknown or not supported.

@@ -47,7 +47,7 @@ bool computes(const config::ModelConfig& m) {
          m.position == config::Position::learned && m.position_offset == 0 &&
          m.norm_position == config::NormPosition::pre && m.norm == config::Norm::layernorm &&
          heads_are_full(m) && m.bias && !m.gated() && !m.scale_embeddings && !m.embedding_norm &&
-         !m.scale_logits && !m.has_head_bias();
+         !m.scale_logits && !m.has_head_bias() && m.padding_idx < 0;
 }
 
 void tensors(Table& t, const config::ModelConfig& m) {

@@ -3,28 +3,25 @@
 namespace tfm::huggingface::llama_like {
 namespace {
 
-void read_rope(const io::JsonNode& c, config::RopeConfig& rope) {
-  const auto parameters = c.find("rope_parameters"),
-             scaling = parameters ? parameters : c.find("rope_scaling");
-  rope.theta = parameters ? real(*parameters, "rope_theta", real(c, "rope_theta", 10000))
-                          : real(c, "rope_theta", 10000);
-  if (!scaling) return;
-  const std::string type = scaling->text("rope_type", scaling->text("type", "default"));
+// As transformers: rope_scaling comes before rope_parameters, what stands beside them is theirs,
+// but for original_max_position_embeddings, which comes before theirs.
+void read_rope(const io::JsonNode& c, std::int64_t max_seq_len, config::RopeConfig& rope) {
+  auto given = c.find("rope_scaling");
+  if (!given || given->members().empty()) given = c.find("rope_parameters");
+  const io::JsonNode& inner = given ? *given : c;
+  for (const io::JsonNode& node : {c, inner})
+    if (const char* key = "partial_rotary_factor"; real(node, key, 1) != 1)
+      node.at(key).fail("rotary positions in a part of each head are not supported; expected 1");
+  rope.theta = real(inner, "rope_theta", real(c, "rope_theta", 10000));
+  if (!given) return;
+  const std::string type = inner.text("rope_type", inner.text("type", "default"));
   if (type == "default") return;
   if (type != "llama3")
-    scaling->fail("the RoPE scaling '" + type + "' is not supported; expected default or llama3");
-  rope.scaling = {scaling->at("factor").number(), scaling->at("low_freq_factor").number(),
-                  scaling->at("high_freq_factor").number(),
-                  whole(*scaling, "original_max_position_embeddings")};
-}
-
-// nn.Embedding's padding_idx: the row gets no gradient as an input. A negative one counts from the
-// end.
-std::int64_t read_padding(const io::JsonNode& c, std::int64_t vocab_size) {
-  const auto found = c.find("pad_token_id");
-  if (!found) return -1;
-  const std::int64_t id = found->integer(-vocab_size, vocab_size - 1);
-  return id < 0 ? vocab_size + id : id;
+    inner.fail("the RoPE scaling '" + type + "' is not supported; expected default or llama3");
+  const char* original = "original_max_position_embeddings";
+  rope.scaling = {inner.at("factor").number(), inner.at("low_freq_factor").number(),
+                  inner.at("high_freq_factor").number(),
+                  whole(c.find(original) ? c : inner, original, max_seq_len)};
 }
 
 }  // namespace
@@ -47,9 +44,9 @@ config::ModelConfig read(const io::JsonNode& c, const Defaults& defaults) {
   m.activation = activation_of(c, "hidden_act", c.text("hidden_act", "silu"), true);
   m.norm_eps = real(c, "rms_norm_eps", 1e-6), m.init_std = real(c, "initializer_range", 0.02);
   m.bias = false, m.head_bias = config::Switch::no;
-  m.padding_idx = read_padding(c, m.vocab_size);
+  m.padding_idx = padding(c, m.vocab_size, -1);
   m.dropout.attention = real(c, "attention_dropout", 0);
-  read_rope(c, m.rope);
+  read_rope(c, m.max_seq_len, m.rope);
   return m;
 }
 
@@ -85,6 +82,9 @@ void write(Json& j, const config::ModelConfig& m) {
   };
   set(j, {{"rope_scaling", nullptr}});
   if (s.factor != 1) write_scaling(set_object(j, "rope_scaling"));
+  if (const char* original = "original_max_position_embeddings";
+      s.factor != 1 && contains(j, original))
+    set(j, {{original, s.original_max_seq_len}});
   Json& rope = set_object(j, "rope_parameters");
   write_scaling(rope);
   set(rope, {{"rope_theta", m.rope.theta}});

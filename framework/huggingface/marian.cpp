@@ -49,7 +49,8 @@ Architecture marian() {
           .computes = computes,
           .tensors = tensors,
           .original_of = bart_like::original_of,
-          .is_buffer = is_buffer};
+          .is_buffer = is_buffer,
+          .constant = "final_logits_bias"};
 }
 
 }  // namespace tfm::huggingface

@@ -41,6 +41,13 @@ double real(const io::JsonNode& c, const std::string& key, double otherwise) {
   const auto found = c.find(key);
   return found ? found->number() : otherwise;
 }
+std::int64_t padding(const io::JsonNode& c, std::int64_t vocab_size, std::int64_t otherwise) {
+  if (!has_member(c, "pad_token_id")) return otherwise;
+  const auto found = c.find("pad_token_id");
+  if (!found) return -1;
+  const std::int64_t id = found->integer(-vocab_size, vocab_size - 1);
+  return id < 0 ? vocab_size + id : id;
+}
 void must_be(const io::JsonNode& c, const std::string& key, bool value) {
   if (c.flag(key, value) != value)
     c.at(key).fail(value ? "false is not supported; expected true"

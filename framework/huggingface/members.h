@@ -20,6 +20,9 @@ std::int64_t whole(const io::JsonNode& c, const std::string& key,
 std::int64_t layers(const io::JsonNode& c, const std::string& key, std::int64_t otherwise);
 bool has_member(const io::JsonNode& c, const std::string& key);  // null or not
 double real(const io::JsonNode& c, const std::string& key, double otherwise);
+// pad_token_id as nn.Embedding's padding_idx, a row that gets no gradient as an input: -1 where it
+// is null; a negative one counts from the end. `otherwise`: where it is absent.
+std::int64_t padding(const io::JsonNode& c, std::int64_t vocab_size, std::int64_t otherwise);
 // What the model cannot do unless the member has this value.
 void must_be(const io::JsonNode& c, const std::string& key, bool value);
 void must_say(const io::JsonNode& c, const std::string& key, const std::string& value);

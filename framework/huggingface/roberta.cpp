@@ -6,7 +6,8 @@ namespace {
 // Positions start at padding_idx + 1 and do not count padding.
 config::ModelConfig read(const io::JsonNode& c) {
   config::ModelConfig m = bert_like::read(c, 50265, 1);
-  if (has_member(c, "pad_token_id")) c.at("pad_token_id").integer(0, m.vocab_size - 1);
+  if (m.padding_idx < 0) c.fail("pad_token_id is null; expected an id, as positions count from it");
+  if (const auto pad = c.find("pad_token_id")) pad->integer(0, m.vocab_size - 1);
   must_say(c, "hidden_act", "gelu");  // transformers' LM head uses GELU whatever this says
   must_be(c, "add_cross_attention", false);
   m.position_offset = m.padding_idx + 1;

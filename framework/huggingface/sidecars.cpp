@@ -14,8 +14,8 @@ namespace fs = std::filesystem;
 bool is_companion(std::string_view file) {
   constexpr std::string_view begins[] = {
       "tokenizer", "vocab",  "merges",        "special_tokens",    "added_tokens", "spiece",
-      "source",    "target", "sentencepiece", "generation_config", "preprocessor"};
-  constexpr std::string_view ends[] = {".json", ".txt", ".model", ".spm"};
+      "source",    "target", "sentencepiece", "generation_config", "preprocessor", "chat_template"};
+  constexpr std::string_view ends[] = {".json", ".txt", ".model", ".spm", ".jinja"};
   const auto in_name = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
            c == '.';

@@ -4,6 +4,7 @@ namespace tfm::huggingface {
 namespace {
 
 config::ModelConfig read(const io::JsonNode& c) {
+  must_be(c, "is_encoder_decoder", true);
   config::ModelConfig m{.family = config::Family::encoder_decoder,
                         .position = config::Position::relative,
                         .norm = config::Norm::rmsnorm};
@@ -21,8 +22,11 @@ config::ModelConfig read(const io::JsonNode& c) {
   const bool gated = act.starts_with("gated-");
   if (gated) act = act == "gated-gelu" ? "gelu_new" : act.substr(6);
   m.activation = activation_of(c, "feed_forward_proj", act, gated);
+  if (c.text("dense_act_fn", act) != act || c.flag("is_gated_act", gated) != gated)
+    c.fail("dense_act_fn and is_gated_act contradict feed_forward_proj; expected '" + act +
+           "' and " + (gated ? "true" : "false"));
   const double p = real(c, "dropout_rate", 0.1);
-  m.dropout = {p, p, p, p};
+  m.dropout = {p, p, p, p, p};
   m.scale_logits = c.flag("scale_decoder_outputs", c.flag("tie_word_embeddings", true));
   return m;
 }
@@ -47,6 +51,8 @@ void write(Json& j, const config::ModelConfig& m) {
           {"n_positions", m.max_seq_len},
           {"layer_norm_epsilon", m.norm_eps},
           {"feed_forward_proj", m.gated() ? "gated-" + (act == "gelu_new" ? "gelu" : act) : act},
+          {"dense_act_fn", act},
+          {"is_gated_act", m.gated()},
           {"dropout_rate", m.dropout.residual},
           {"scale_decoder_outputs", m.scale_logits},
           {"is_encoder_decoder", true}});
@@ -58,7 +64,7 @@ bool computes(const config::ModelConfig& m) {
          !m.bias && !m.scale_attention && m.n_kv_heads == m.n_heads &&
          (m.tie_embeddings == config::TieEmbeddings::all ||
           m.tie_embeddings == config::TieEmbeddings::inputs) &&
-         !m.has_head_bias() && !m.scale_embeddings && !m.embedding_norm;
+         !m.has_head_bias() && !m.scale_embeddings && !m.embedding_norm && m.padding_idx < 0;
 }
 
 void tensors(Table& t, const config::ModelConfig& m) {

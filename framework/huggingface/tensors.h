@@ -13,8 +13,9 @@ struct ExchangedTensor {
   std::vector<std::int64_t> shape;  // Hugging Face's
   std::vector<std::string> parts;   // stacked along their rows
   bool transposed = false;          // the stack is (columns, rows) in the file
-  bool optional = false;  // not in every file: another tensor may hold the parts, which this one
-                          // takes precedence over
+  bool optional = false;    // not in every file: another tensor may hold the parts, which this one
+                            // takes precedence over
+  bool overridden = false;  // transformers 5 has it, and uses the next one that holds the parts
 
   std::int64_t elements() const {
     std::int64_t n = 1;
@@ -39,6 +40,7 @@ class Table {
   void optional(const std::string& name, std::vector<std::int64_t> shape, const std::string& part) {
     rows_.push_back({.name = name, .shape = std::move(shape), .parts = {part}, .optional = true});
   }
+  void last_is_overridden() { rows_.back().overridden = true; }
   void linear(const std::string& name, const std::string& part, std::int64_t out, std::int64_t in,
               bool bias) {
     tensor(name + ".weight", {out, in}, part + ".weight");

@@ -36,6 +36,26 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
 
 constexpr const char* kUnused = "unused.safetensors";
 
+void refuse_pickles(const std::string& dir) {
+  for (const char* file : {"pytorch_model.bin", "pytorch_model.bin.index.json"})
+    if (fs::exists(dir + "/" + file) && !fs::exists(dir + "/model.safetensors"))
+      throw Error(
+          ExitCode::input,
+          dir + ": has " + file +
+              ", which tfm does not read; expected model.safetensors, which from_pretrained "
+              "and save_pretrained of the model's class in a recent transformers write");
+}
+
+// Behind a message about a tensor that a `class_name` has, where config.json names another class.
+std::string other_class(const Json& config, const std::string& class_name) {
+  const auto named = config.find("architectures");
+  if (named == config.end() || !named->is_array() || named->empty() ||
+      !named->front().is_string() || named->front() == class_name)
+    return {};
+  return " of a " + class_name + ", where config.json says " +
+         in_quotes(named->front().get<std::string>());
+}
+
 }  // namespace
 
 HuggingFaceModel::HuggingFaceModel(const std::string& dir) : dir_(dir) {
@@ -46,6 +66,7 @@ HuggingFaceModel::HuggingFaceModel(const std::string& dir) : dir_(dir) {
   architecture_ = &architecture_of(config);
   architecture_->read(config);  // reports errors of config.json before weights are looked for
   if (fs::exists(single) || !fs::exists(index)) {
+    refuse_pickles(dir);
     open("model.safetensors");
   } else {
     const Json tree = io::read_json_file(index, kMostJson);
@@ -63,7 +84,9 @@ HuggingFaceModel::HuggingFaceModel(const std::string& dir) : dir_(dir) {
       if (!tensors_.contains(architecture_->current_name(tensor)))
         file.fail(in_quotes(tensor) + " is missing from the shards");
   }
-  model_ = model_of(config, [&](const std::string& tensor) { return tensors_.contains(tensor); });
+  model_ = model_of(config, [&](const std::string& tensor) {
+    return tensors_.contains(tensor) && !is_nothing(tensor);
+  });
   check(model_);
 }
 
@@ -92,6 +115,12 @@ bool HuggingFaceModel::are_copies(const TensorLocation& a, const TensorLocation&
          (p.data() == q.data() || std::memcmp(p.data(), q.data(), p.size()) == 0);
 }
 
+bool HuggingFaceModel::is_nothing(const std::string& name) const {
+  return name == architecture_->constant &&
+         std::ranges::all_of(bytes(tensors_.at(name)),
+                             [](std::byte b) { return b == std::byte{0}; });
+}
+
 void HuggingFaceModel::check_tensor(const ExchangedTensor& expected,
                                     const TensorLocation& place) const {
   const io::TensorInfo& found = info(place);
@@ -102,7 +131,7 @@ void HuggingFaceModel::check_tensor(const ExchangedTensor& expected,
 }
 
 void HuggingFaceModel::check_more(const std::string& name, const TensorLocation& place) {
-  if (architecture_->is_buffer(name)) return buffers_.push_back(name);
+  if (architecture_->is_buffer(name) || is_nothing(name)) return buffers_.push_back(name);
   const std::string original = architecture_->original_of(name);
   if (original.empty())
     fail(place, " is unknown: a " + std::string(architecture_->name) +
@@ -123,8 +152,10 @@ void HuggingFaceModel::check(const config::ModelConfig& model) {
   parts_.clear(), overridden_.clear(), copies_.clear(), buffers_.clear();
   const std::vector<ExchangedTensor> expected = architecture_->exchanged(model);
   const auto missing = [&](const ExchangedTensor& t) {
-    throw Error(ExitCode::input, dir_ + ": tensor " + in_quotes(t.name) +
-                                     " is missing; expected shape " + shape_text(t.shape));
+    throw Error(ExitCode::input,
+                dir_ + ": tensor " + in_quotes(t.name) + " is missing; expected shape " +
+                    shape_text(t.shape) +
+                    other_class(read_config(dir_), architecture_->class_name(model)));
   };
   std::set<std::string> known;
   for (const ExchangedTensor& t : expected) {

@@ -64,6 +64,7 @@ class HuggingFaceModel {
   bool could_be_copies(const TensorLocation& a, const TensorLocation& b) const;  // by their headers
   bool are_copies(const TensorLocation& a, const TensorLocation& b) const;
   void check_tensor(const ExchangedTensor& expected, const TensorLocation& place) const;
+  bool is_nothing(const std::string& name) const;  // Architecture::constant, of zeros
   void check_more(const std::string& name, const TensorLocation& place);
   [[noreturn]] void fail_copy(const std::string& name) const;
   [[noreturn]] void fail(const TensorLocation& place, const std::string& problem) const;

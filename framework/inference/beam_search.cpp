@@ -37,7 +37,9 @@ std::vector<BeamSearch::Candidate> BeamSearch::candidates(std::span<const double
     for (std::size_t id = 0; id < vocabulary; ++id) {
       const Candidate c{static_cast<std::int64_t>(b), static_cast<std::int32_t>(id),
                         base + row[id]};
-      if (best.size() == wanted && !(c < best.front())) continue;
+      if ((best.size() == wanted && !(c < best.front())) ||
+          std::ranges::count(options_.banned, c.id) > 0)
+        continue;
       if (best.size() == wanted) std::pop_heap(best.begin(), best.end()), best.pop_back();
       best.push_back(c);
       std::push_heap(best.begin(), best.end());
@@ -65,7 +67,7 @@ void BeamSearch::advance(std::span<const double> logits) {
   std::size_t rank = 0;
   for (const Candidate& c : candidates(logits)) {
     const Beam& from = beams_[static_cast<std::size_t>(c.beam)];
-    if (c.id == options_.end) {
+    if (c.id == options_.end || std::ranges::count(options_.other_ends, c.id) > 0) {
       if (rank < width) finish(from.ids, c.sum, tokens_);
     } else if (next.size() < width) {
       ids_[next.size()] = c.id;

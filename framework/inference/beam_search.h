@@ -12,7 +12,9 @@ struct BeamOptions {
   double length_penalty = 1;  // X >= 0: a hypothesis' score is its sum of log-probabilities / its
                               // tokens^X, the end counted
   std::int32_t end = 0;
-  std::int64_t max_tokens = 1;  // of a hypothesis, the end included
+  std::vector<std::int32_t> other_ends = {};  // which end a hypothesis, too
+  std::vector<std::int32_t> banned = {};      // of no hypothesis
+  std::int64_t max_tokens = 1;                // of a hypothesis, the end included
 };
 
 // Each step takes the 2 * beams most likely continuations of all beams: an end among the first

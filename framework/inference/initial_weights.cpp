@@ -70,12 +70,11 @@ void read_range(const huggingface::HuggingFaceModel& source, const nn::PartSlice
 
 }  // namespace
 
-config::ModelConfig model_of_directory(const std::string& path) {
-  if (huggingface::is_huggingface(path)) return huggingface::HuggingFaceModel(path).model();
-  config::ModelConfig m =
-      checkpoint_config(checkpoint_path(path, checkpoint::Verification::headers), {}).model;
-  m.preset.clear();
-  return m;
+config::InitialConfig config_of_directory(const std::string& path) {
+  config::Config c =
+      checkpoint_config(checkpoint_path(path, checkpoint::Verification::headers), {});
+  c.model.preset.clear();
+  return {c.model, c.data.tokenizer};
 }
 
 std::vector<std::string> check_initial_weights(const std::string& path,

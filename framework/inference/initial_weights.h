@@ -10,9 +10,8 @@
 
 namespace tfm::inference {
 
-// The shape of what is there; reads headers, not weights. Error(input) where the directory holds
-// neither.
-config::ModelConfig model_of_directory(const std::string& path);
+// Reads headers, not weights. Error(input) where the directory holds neither.
+config::InitialConfig config_of_directory(const std::string& path);
 
 // Reads headers alone: Error(input) where what is there does not hold every parameter, in its
 // shape. Returns the names of what it holds and `parameters` have not.

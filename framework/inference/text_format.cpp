@@ -14,20 +14,40 @@ std::string tokenizer_beside(const std::string& step_dir) {
   return (std::filesystem::canonical(step_dir).parent_path() / "tokenizer").string();
 }
 
-TextFormat text_format(const std::string& dir, const tokenizer::Tokenizer& tokenizer) {
+namespace {
+
+TextFormat text_format(const nlohmann::json& config, const std::string& folder,
+                       const tokenizer::Tokenizer& tokenizer) {
   TextFormat format;
-  if (huggingface::is_huggingface(dir)) {
-    format = {true, huggingface::end_ids(huggingface::read_config(dir), dir)};
-  } else {
-    const checkpoint::Manifest manifest = checkpoint::CheckpointReader(dir).manifest();
-    const auto origin = io::parse_json(manifest.extra, dir + "/manifest.json (extra)");
-    if (origin.contains("config"))
-      format = {manifest.step == 0, huggingface::end_ids(origin["config"], tokenizer_beside(dir))};
+  if (!config.is_null()) {
+    const huggingface::GenerationRules rules = huggingface::generation_rules(config, folder);
+    format = {.end_ids = rules.end_ids, .banned_ids = rules.banned_ids, .ignored = rules.others};
   }
   auto end = tokenizer.end_of_document();
   if (!end) end = tokenizer.special_ids().end;
   if (end) format.end_ids.push_back(*end);
   return format;
+}
+
+}  // namespace
+
+TextFormat text_format(const std::string& dir, const tokenizer::Tokenizer& tokenizer) {
+  if (huggingface::is_huggingface(dir)) {
+    TextFormat format = text_format(huggingface::read_config(dir), dir, tokenizer);
+    format.special_tokens = true;
+    return format;
+  }
+  const checkpoint::Manifest manifest = checkpoint::CheckpointReader(dir).manifest();
+  TextFormat format = text_format_of_run(manifest.extra, tokenizer_beside(dir), tokenizer);
+  format.special_tokens = manifest.step == 0 &&
+                          io::parse_json(manifest.extra, dir + "/manifest.json").contains("config");
+  return format;
+}
+
+TextFormat text_format_of_run(const std::string& origin, const std::string& folder,
+                              const tokenizer::Tokenizer& tokenizer) {
+  const nlohmann::json tree = io::parse_json(origin, "the origin of the weights");
+  return text_format(tree.value("config", nlohmann::json()), folder, tokenizer);
 }
 
 }  // namespace tfm::inference

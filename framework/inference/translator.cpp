@@ -121,9 +121,10 @@ void Translator::translate(std::span<const Source> batch, Targets& targets) {
       mask(ids.size(), -1);
   for (std::size_t i = 0; i < batch.size(); ++i) {
     const std::vector<std::int32_t>& source = batch[i].ids;
-    searches.emplace_back(BeamOptions{options_.beams, options_.length_penalty, special_.end,
-                                      limit(options_, config_, std::ssize(source))},
-                          special_.begin);
+    searches.emplace_back(
+        BeamOptions{options_.beams, options_.length_penalty, special_.end, options_.end_ids,
+                    options_.banned_ids, limit(options_, config_, std::ssize(source))},
+        special_.begin);
     const auto row = static_cast<std::ptrdiff_t>(i) * length;
     std::copy(source.begin(), source.end(), ids.begin() + row);
     std::fill_n(mask.begin() + row, source.size(), 0);
@@ -164,7 +165,8 @@ std::string Translator::text(std::vector<std::int32_t> ids) const {
   return text;
 }
 
-std::vector<std::string> Translator::translate(const std::vector<std::string>& lines) {
+std::vector<std::string> Translator::translate(const std::vector<std::string>& lines,
+                                               const std::function<bool()>& go_on) {
   std::vector<Source> sources = encode(lines);
   Targets targets(lines.size() + 1);
   Task task("translating", std::ssize(sources));
@@ -175,10 +177,12 @@ std::vector<std::string> Translator::translate(const std::vector<std::string>& l
       sources.push_back(
           {lines.size(), {special_.end}});  // fills the batch: `memory_` is sized for whole ones
     size = std::min(size, sources.size() - first);
-    if (batch % static_cast<std::size_t>(rank_context_.mesh.layout.size(nn::kBatchAxes)) ==
-        static_cast<std::size_t>(rank_context_.mesh.place(nn::kBatchAxes)))
+    const auto ranks = static_cast<std::size_t>(rank_context_.mesh.layout.size(nn::kBatchAxes)),
+               turn = batch % ranks;
+    if (turn == static_cast<std::size_t>(rank_context_.mesh.place(nn::kBatchAxes)))
       translate(std::span(sources).subspan(first, size), targets);
     task.add(static_cast<std::int64_t>(size));
+    if (turn == ranks - 1 && !go_on()) return {};
   }
   targets.pop_back();
   share(targets);

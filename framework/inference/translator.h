@@ -17,6 +17,7 @@ struct TranslatorOptions {
   double length_penalty = 1;    // as BeamOptions
   std::int64_t max_tokens = 0;  // of a translation, the end included; 0: twice its source's and 50.
                                 // At most model.max_seq_len.
+  std::vector<std::int32_t> end_ids = {}, banned_ids = {};  // TextFormat's
 };
 TranslatorOptions translation_of(const config::Config& config);  // of the validation data
 
@@ -44,8 +45,12 @@ class Translator {
 
   // One translation a line, in order, on every rank; an empty line stays one. Line breaks within a
   // translation become spaces. Throws Error(input) for an id the model does not know. Lines are
-  // sorted by length into batches, which the data ranks share out.
-  std::vector<std::string> translate(const std::vector<std::string>& lines);
+  // sorted by length into batches, which the data ranks share out. After each batch of all of them
+  // go_on() says, the same on all ranks, whether there is to be another one; if not, there are
+  // none.
+  std::vector<std::string> translate(
+      const std::vector<std::string>& lines,
+      const std::function<bool()>& go_on = [] { return true; });
   std::int64_t cut() const { return cut_; }  // sources so far that were truncated
 
  private:

@@ -164,8 +164,14 @@ ShapePlan divided(const config::Config& c, const comm::Layout& layout, nn::Batch
   // A pipeline's stages wait for each other less where there are several for each.
   const std::int64_t stages = layout.size(nn::kStageAxes),
                      least = stages > 1 ? std::min(each, 4 * stages) : 1;
-  s.micro_batches = std::max(ceil_div(each, most), least);
-  s.shape.sequences = round_up(ceil_div(each, s.micro_batches), step);
+  const std::int64_t n = std::max(ceil_div(each, most), least),
+                     fewer = std::max(step, each / n / step * step);
+  const auto time = [&](std::int64_t sequences) {  // of the pipeline, in sequences of a stage
+    return (ceil_div(each, sequences) + stages - 1) * sequences;
+  };
+  s.shape.sequences = round_up(ceil_div(each, n), step);
+  if (stages > 1 && time(fewer) < time(s.shape.sequences)) s.shape.sequences = fewer;
+  s.micro_batches = ceil_div(each, s.shape.sequences);
   return s;
 }
 

@@ -1,6 +1,8 @@
 #include "telemetry/metrics_log.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <charconv>
@@ -8,6 +10,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "core/error.h"
 #include "io/file.h"
@@ -30,23 +33,24 @@ std::string number_text(T value) {
 }
 
 // Whether a line of the resumed run's earlier part is kept; `seen` has the kept ones before it.
-bool stays(std::string_view line, std::int64_t resumed, std::set<std::string>& seen) {
+bool stays(std::string_view line, std::int64_t resumed, bool due, std::set<std::string>& seen) {
   const auto json = nlohmann::json::parse(line, nullptr, false);
   if (!json.is_object() || !json.contains("event") || !json["event"].is_string()) return false;
   const auto event = json["event"].get<std::string>();
   if (event == "start") return true;
   if (event == "end" || !json.contains("step") || !json["step"].is_number_integer()) return false;
   const auto step = json["step"].get<std::int64_t>();
+  if (due && event == "eval" && step == resumed) return false;
   return step <= resumed && seen.insert(event + " " + std::to_string(step) +
                                         json.value("split", nlohmann::json()).dump())
                                 .second;
 }
 
-std::string kept_lines(std::string_view all, std::int64_t resumed) {
+std::string kept_lines(std::string_view all, std::int64_t resumed, bool due) {
   std::string kept;
   std::set<std::string> seen;
   for (std::size_t at = 0, end; (end = all.find('\n', at)) != std::string_view::npos; at = end + 1)
-    if (const auto line = all.substr(at, end - at); stays(line, resumed, seen))
+    if (const auto line = all.substr(at, end - at); stays(line, resumed, due, seen))
       kept.append(line).push_back('\n');
   return kept;
 }
@@ -71,7 +75,7 @@ MetricsLine& MetricsLine::add(std::string_view key, std::string_view value) {
   return add_json(key, json_text(value));
 }
 
-MetricsLog::MetricsLog(std::string path, std::optional<std::int64_t> resumed)
+MetricsLog::MetricsLog(std::string path, std::optional<std::int64_t> resumed, bool due)
     : path_(std::move(path)) {
   try {
     fs::create_directories(io::parent_directory(path_));
@@ -79,19 +83,46 @@ MetricsLog::MetricsLog(std::string path, std::optional<std::int64_t> resumed)
     throw Error(ExitCode::retryable,
                 path_ + ": cannot create its directory: " + e.code().message());
   }
-  std::error_code ignored;
-  if (fs::is_regular_file(path_, ignored)) {
-    std::string kept;
-    if (resumed.value_or(0) > 0) {
-      const io::MappedFile old(path_);
-      kept = kept_lines({reinterpret_cast<const char*>(old.bytes().data()), old.bytes().size()},
-                        *resumed);
-    }
-    if (kept.size() != fs::file_size(path_)) io::replace_file(path_, kept);
+  open();
+  try {
+    begin(resumed, due);
+  } catch (...) {
+    if (fd_ >= 0) ::close(fd_);
+    throw;
   }
-  // Not blocking: a pipe that nobody reads is an error.
+}
+
+void MetricsLog::begin(std::optional<std::int64_t> resumed, bool due) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(path_, ignored) || fs::file_size(path_, ignored) == 0) return;
+  if (resumed.value_or(0) > 0) {
+    const io::MappedFile whole(path_);
+    const std::string kept = kept_lines(
+        {reinterpret_cast<const char*>(whole.bytes().data()), whole.bytes().size()}, *resumed, due);
+    if (kept.size() == whole.bytes().size()) return;
+    io::replace_file(path_, kept);
+  } else {
+    const std::string file = io::file_to_replace(path_);
+    fs::rename(file, file + ".old", ignored);
+    if (ignored)
+      throw Error(ExitCode::retryable, path_ + ": cannot be renamed: " + ignored.message());
+    old_ = file + ".old";
+  }
+  ::close(std::exchange(fd_, -1));
+  open();
+}
+
+// Not blocking: a pipe that nobody reads is an error.
+void MetricsLog::open() {
   fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644);
   if (fd_ < 0) throw Error(ExitCode::retryable, path_ + ": cannot open: " + errno_text());
+  struct stat found {};
+  if (::fstat(fd_, &found) != 0 || !S_ISREG(found.st_mode) ||
+      ::flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+    return;
+  ::close(std::exchange(fd_, -1));
+  throw Error(ExitCode::retryable,
+              path_ + ": another run is writing it; stop it or set another metrics.jsonl");
 }
 
 MetricsLog::~MetricsLog() { ::close(fd_); }

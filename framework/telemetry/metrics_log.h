@@ -35,10 +35,13 @@ class MetricsLine {
 
 class MetricsLog {
  public:
-  // `resumed`: the step the run goes on from. Without one, or with 0, the file begins anew; else
-  // what lies at or before that step stays, once, and later steps, torn lines and `end` events go.
-  // Folders are made. Error(retryable) where that fails.
-  explicit MetricsLog(std::string path, std::optional<std::int64_t> resumed = std::nullopt);
+  // `resumed`: the step the run goes on from. Without one, or with 0, the file begins anew, and one
+  // with lines becomes FILE.old; else what lies at or before that step stays, once, and later
+  // steps, torn lines and `end` events go. Folders are made. Error(retryable) where that fails, and
+  // where another process has the file open for this.
+  // `due`: the evaluation of that step is, and goes.
+  explicit MetricsLog(std::string path, std::optional<std::int64_t> resumed = std::nullopt,
+                      bool due = false);
   ~MetricsLog();
   MetricsLog(const MetricsLog&) = delete;
   MetricsLog& operator=(const MetricsLog&) = delete;
@@ -47,8 +50,13 @@ class MetricsLog {
   // goes on either way.
   std::string write(const MetricsLine& line);
 
+  const std::string& old() const { return old_; }  // FILE.old, if it was made
+
  private:
-  std::string path_;
+  void begin(std::optional<std::int64_t> resumed, bool due);
+  void open();
+
+  std::string path_, old_;
   int fd_ = -1;
 };
 

@@ -39,7 +39,7 @@ struct Snapshot {
   std::vector<MetricFamily> other;
   std::map<std::string, std::map<std::string, double>> eval;  // by metric, by split
   std::optional<std::int64_t> checkpoint_step;
-  double step_time = 0, checkpoint_time = 0;  // Unix time
+  double step_time = 0, progress_time = 0, checkpoint_time = 0;  // Unix time
   std::chrono::steady_clock::time_point alive = std::chrono::steady_clock::now();
 };
 
@@ -113,6 +113,9 @@ std::string page_of(const MetricsServerOptions& options, const Snapshot& s) {
     page.gauge("tfm_learning_rate", "Learning rate of the last step.", s.last->lr);
     page.gauge("tfm_last_step_timestamp_seconds", "Unix time at which the last step ended.",
                s.step_time);
+    page.gauge("tfm_last_progress_timestamp_seconds",
+               "Unix time at which the last step, or batch of an evaluation, ended.",
+               s.progress_time);
   }
   page.counter("tfm_steps_total", "Optimizer steps since the program started.", s.steps);
   page.counter("tfm_tokens_total", "Tokens trained on since the program started.", s.tokens);
@@ -167,10 +170,11 @@ struct MetricsServer::Impl {
           std::chrono::duration<double>(std::chrono::steady_clock::now() - s.alive).count();
       const bool healthy = age <= options.health_seconds;
       response.status = healthy ? 200 : 503;
-      response.set_content(std::string(healthy ? "ok" : "stalled") +
-                               (s.last ? ": last step " : ": no step yet, started ") +
-                               std::to_string(static_cast<long long>(age)) + " s ago\n",
-                           "text/plain");
+      response.set_content(
+          std::string(healthy ? "ok" : "stalled") +
+              (s.last ? ": last step or batch of an evaluation " : ": no step yet, started ") +
+              std::to_string(static_cast<long long>(age)) + " s ago\n",
+          "text/plain");
     });
   }
 
@@ -246,8 +250,14 @@ void MetricsServer::step(const StepMetrics& m) {
   s.tokens += static_cast<double>(m.tokens);
   s.durations[bucket] += 1;
   s.duration_sum += m.seconds;
-  s.step_time = unix_time();
+  s.step_time = s.progress_time = unix_time();
   s.alive = std::chrono::steady_clock::now();
+}
+
+void MetricsServer::alive() {
+  std::lock_guard lock(impl_->mutex);
+  impl_->state.progress_time = unix_time();
+  impl_->state.alive = std::chrono::steady_clock::now();
 }
 
 void MetricsServer::eval(const std::string& split, const std::string& metric, double value) {

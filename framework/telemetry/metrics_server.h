@@ -1,7 +1,7 @@
 #pragma once
 // The run as Prometheus text over HTTP: GET /metrics, and GET /healthz, which says 200 while steps
-// advance, else 503. The training loop only fills in numbers under a mutex; all formatting happens
-// in the server's threads.
+// and evaluations advance, else 503. The training loop only fills in numbers under a mutex; all
+// formatting happens in the server's threads.
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -13,7 +13,8 @@ namespace tfm::telemetry {
 
 struct MetricsServerOptions {
   std::string listen;  // "host:port", "[v6]:port" or "port" (127.0.0.1); port 0: any free one;
-  double health_seconds = 600;  // /healthz fails once the last step, or the start, is longer ago
+  double health_seconds =
+      600;  // /healthz fails once the last progress, or the start, is longer ago
   std::map<std::string, std::string> build;  // labels of tfm_build_info: version, ...
   std::map<std::string, std::string> run;    // labels of tfm_run_info: run, model, layout, ...
 };
@@ -42,6 +43,7 @@ class MetricsServer {
   MetricsServer& operator=(const MetricsServer&) = delete;
 
   void step(const StepMetrics& metrics);
+  void alive();  // something was done between two steps
   void eval(const std::string& split, const std::string& metric, double value);  // tfm_eval_METRIC
   void checkpoint(std::int64_t step);                                            // one was written
   void checkpoint_failed();

@@ -39,6 +39,8 @@ class Checkpoints final : public Observer {
     const checkpoint::CheckpointInfo info{.step = run.step,
                                           .updates = run.engine.updates(),
                                           .samples_seen = run.step * run.batch_size(),
+                                          .evaluation_due = run.evaluation_due,
+                                          .data_tokens = run.data.tokens,
                                           .seed = config.train.seed,
                                           .layout = layout.sizes(),
                                           .config = config::dump_config(config),

@@ -20,7 +20,7 @@ std::string place_of(TrainingRun& run) {
   }
   std::string text = "device cpu, " + std::to_string(host.threads) +
                      (host.threads == 1 ? " thread" : " threads") + " per rank, " +
-                     kernels::instructions() + ", " + precision;
+                     kernels::instructions(run.engine.plan().dtype) + ", " + precision;
   const int ranks = run.mesh.layout.world();
   if (ranks > 1)
     text += host.ranks == ranks ? ", ranks exchange by shared memory"

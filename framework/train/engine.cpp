@@ -347,7 +347,8 @@ StepResult Engine::train_step(std::int64_t step, double lr, const Batch& batch) 
   return run_step(step, lr, batch);
 }
 
-inference::Totals Engine::evaluate(data::DataLoader& loader, std::int64_t batches) {
+inference::Totals Engine::evaluate(data::DataLoader& loader, std::int64_t batches,
+                                   const std::function<bool()>& go_on) {
   const graph::ExecContext context{device_.stream(), &tensors_, {}};
   inference::Totals all;
   TFM_CHECK(under_way_ == 0, "evaluations are between steps");
@@ -362,6 +363,7 @@ inference::Totals Engine::evaluate(data::DataLoader& loader, std::int64_t batche
     totals.all_reduce(plan_.mesh, nn::loss_axes(plan_.mesh.layout));
     all += totals;
     task.add(1);
+    if (!go_on()) break;
   }
   return all;
 }

@@ -83,8 +83,11 @@ class Engine {
   // launch(), and where ranks exchange tensors through host memory. The same on all ranks.
   bool runs_ahead() const;
   // Of the first batches of an evaluation_loader(), summed over the data axis: negative
-  // log-likelihood, labels, and how many of them are the most likely id.
-  inference::Totals evaluate(data::DataLoader& loader, std::int64_t batches);
+  // log-likelihood, labels, and how many of them are the most likely id. After each batch go_on()
+  // says, the same on all ranks, whether there is to be another one.
+  inference::Totals evaluate(
+      data::DataLoader& loader, std::int64_t batches,
+      const std::function<bool()>& go_on = [] { return true; });
 
   // The memory of activations, which is free between steps; enough for a Translator with
   // plan().translator.

@@ -1,6 +1,8 @@
 // Evaluates validation data every eval.every steps, with averaged weights where they are enabled.
 #include <chrono>
+#include <functional>
 
+#include "inference/text_format.h"
 #include "inference/translator.h"
 #include "text/translation_scores.h"
 #include "train/observers.h"
@@ -22,16 +24,40 @@ class Evaluation final : public Observer {
     return run.due(every) || (run.last() && every > 0);
   }
 
+  void on_start(TrainingRun& run) override {
+    if (run.evaluation_due) evaluate(run);
+  }
+
   void after_step(TrainingRun& run) override {
-    if (!needs_engine(run)) return;
+    run.evaluation_due = false;
+    if (needs_engine(run)) evaluate(run);
+  }
+
+ private:
+  void evaluate(TrainingRun& run) {
     const config::EvalConfig& eval = run.config.eval;
     const auto start = std::chrono::steady_clock::now();
     run.watchdog.set_timeout(run.timeout());
+    // Not where eval.stop needs to know, nor where no checkpoint says that it is due.
+    const bool may_wait = !eval.stop && !run.config.checkpoint.dir.empty();
+    const auto go_on = [&] {
+      run.tell(&Observer::during_evaluation);
+      return !run.stop_requested || !may_wait;
+    };
     run.engine.swap_average();
     inference::Totals totals;
-    if (loader_) totals = run.engine.evaluate(*loader_, batches_);
-    const std::vector<std::string> translations = translate(run);
+    if (loader_) totals = run.engine.evaluate(*loader_, batches_, go_on);
+    run.evaluation_due = run.stop_requested && may_wait;
+    std::vector<std::string> translations;
+    if (!run.evaluation_due) translations = translate(run, go_on);
+    run.evaluation_due = run.stop_requested && may_wait;
     run.engine.swap_average();
+    if (run.evaluation_due) {
+      if (run.lead())
+        say("evaluation of step " + std::to_string(run.step) +
+            " is left to the next start, as the run is to stop");
+      return;
+    }
     using enum config::Metric;
     EvaluationResult found{.values = {{loss, totals.mean()}, {perplexity, totals.perplexity()}},
                            .tokens = totals.labels[0]};
@@ -42,18 +68,21 @@ class Evaluation final : public Observer {
     run.tell(&Observer::after_evaluation, found);
   }
 
- private:
-  std::vector<std::string> translate(TrainingRun& run) {
+  std::vector<std::string> translate(TrainingRun& run, const std::function<bool()>& go_on) {
     const plan::StepPlan& plan = run.engine.plan();
     if (!plan.translator) return {};
     const std::span<std::byte> memory = run.engine.idle_memory();
     comm::RankContext ranks = run.engine.rank_context();
     for (comm::Mesh* mesh : {&ranks.mesh, &ranks.tensors}) *mesh = mesh->without(nn::kStageAxes);
+    inference::TranslatorOptions options = inference::translation_of(run.config);
+    const inference::TextFormat format = inference::text_format_of_run(
+        run.origin, run.config.checkpoint.dir + "/tokenizer", *run.data.tokenizer);
+    options.end_ids = format.end_ids, options.banned_ids = format.banned_ids;
     inference::Translator translator(
         *plan.translator, run.config.model, ranks, run.engine.translator_weights(memory.data()),
-        *run.data.tokenizer, inference::translation_of(run.config),
+        *run.data.tokenizer, options,
         memory.subspan(static_cast<std::size_t>(plan::whole_parameters(plan).bytes())));
-    return translator.translate(lines_.source);
+    return translator.translate(lines_.source, go_on);
   }
 
   std::int64_t batches_;

@@ -83,11 +83,14 @@ class MetricsFile final : public Observer {
   void on_start(TrainingRun& run) override {
     const std::string& path = run.config.metrics.jsonl;
     try {
-      if (!path.empty()) file_.emplace(path, run.step > 0 ? std::optional(run.step) : std::nullopt);
+      if (!path.empty())
+        file_.emplace(path, run.step > 0 ? std::optional(run.step) : std::nullopt,
+                      run.evaluation_due);
     } catch (const std::exception& e) {
       warn(std::string("metrics.jsonl: metrics are not written: ") + e.what());
     }
     if (!file_) return;
+    if (!file_->old().empty()) say("metrics of an earlier run are kept as " + file_->old());
     const comm::Layout& layout = run.mesh.layout;
     const plan::StepPlan& plan = run.engine.plan();
     MetricsLine start("start");

@@ -1,5 +1,7 @@
 // Counts steps that were skipped for a loss or gradient of NaN or Inf; ends the run after several
 // in a row.
+#include <cmath>
+
 #include "telemetry/progress.h"
 #include "train/observers.h"
 
@@ -23,7 +25,8 @@ class NonfiniteSteps final : public Observer {
       warn(step + "loss " + std::to_string(r.loss) + ", gradient norm " +
            std::to_string(r.grad_norm) + "; update skipped" +
            (scale.dynamic ? ", loss scale now " + telemetry::count_text(scale.value) : ""));
-    const bool scale_too_large = scale.dynamic && scale.value >= 1;
+    const bool scale_too_large =
+        scale.dynamic && scale.value >= 1 && std::isfinite(static_cast<double>(r.loss));
     if (skipped_ > kAllowed && !scale_too_large)
       throw Error(ExitCode::numerical, step + "the loss or gradient norm was NaN or infinite in " +
                                            std::to_string(skipped_) +

@@ -59,6 +59,7 @@ struct TrainingRun {
   bool save = false;            // write a checkpoint of this step
   bool stop_requested = false;  // from outside
   bool no_improvement = false;  // eval.stop says that training is over
+  bool evaluation_due = false;  // of this step; it was given up for a request to stop
 
   TrainingRun(const config::Config& config, const comm::Mesh& mesh, const device::Device& device);
 
@@ -113,6 +114,7 @@ class Observer {
   // the engine holds behind it, and so before the next one is launched. The same on all ranks.
   virtual bool needs_engine(const TrainingRun&) const { return false; }
   virtual void after_step(TrainingRun&) {}
+  virtual void during_evaluation(TrainingRun&) {}  // after a batch; may set stop_requested
   virtual void after_evaluation(TrainingRun&, const EvaluationResult&) {
   }  // before after_step() is over
   virtual void after_checkpoint(TrainingRun&, const WrittenCheckpoint&) {

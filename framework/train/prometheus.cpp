@@ -25,6 +25,10 @@ class MetricsServer final : public Observer {
     if (run.logged()) server_->other(others(run));
   }
 
+  void during_evaluation(TrainingRun&) override {
+    if (server_) server_->alive();
+  }
+
   void after_evaluation(TrainingRun& run, const EvaluationResult& evaluated) override {
     if (!server_) return;
     for (const config::Metric metric : run.config.eval.metrics)

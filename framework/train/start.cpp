@@ -53,6 +53,10 @@ void resume(TrainingRun& run, const std::string& path) {
                                 "data.tokenizer", "train.seq_len", "train.global_batch_tokens"});
   if (!others.empty() && run.lead())
     warn(path + " was written with " + others + "; this run has other values from here on");
+  if (m.data_tokens > 0 && m.data_tokens != run.data.tokens && run.lead())
+    warn(path + " was written by a run on training data of " + std::to_string(m.data_tokens) +
+         " tokens; now they are " + std::to_string(run.data.tokens) +
+         ", and samples differ from here on");
   if (m.seed != run.config.train.seed && run.lead())
     warn(path + " was written with train.seed " + std::to_string(m.seed) +
          "; data order and dropout differ from here on");
@@ -62,6 +66,7 @@ void resume(TrainingRun& run, const std::string& path) {
   run.origin = m.extra;
   if (run.best && m.best && m.best->metric == run.best->metric) run.best = m.best;
   run.step = m.step;
+  run.evaluation_due = m.evaluation_due && run.config.data.validation && run.config.eval.every > 0;
   if (run.lead()) say("resumed from " + path + " at step " + std::to_string(m.step));
 }
 

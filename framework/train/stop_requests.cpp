@@ -35,12 +35,20 @@ class ObeyRequests final : public Observer {
 
   bool needs_engine(const TrainingRun&) const override { return asked_ != Request::none; }
 
+  void on_start(TrainingRun& run) override {
+    const std::string& dir = run.config.checkpoint.dir;
+    if (run.lead() && !dir.empty() && ::access(stop_file(dir).c_str(), F_OK) == 0)
+      warn(stop_file(dir) + " asks this run to stop, and is removed then");
+  }
+
+  void during_evaluation(TrainingRun& run) override {
+    agree(run);
+    run.stop_requested = asked_ == Request::stop;
+  }
+
   // What is asked for while the next step is launched already is obeyed after that one.
   void after_step(TrainingRun& run) override {
-    const Request now = requests_.poll(run.lead() ? run.config.checkpoint.dir : std::string());
-    auto most = static_cast<std::int32_t>(std::max(asked_, now));
-    run.mesh.world().all_reduce({&most, DType::i32, {1}}, comm::Collective::all_reduce_max);
-    asked_ = static_cast<Request>(most);
+    agree(run);
     if (run.ahead) return;
     run.stop_requested = asked_ == Request::stop && !run.last();
     run.save |= asked_ != Request::none;
@@ -59,6 +67,13 @@ class ObeyRequests final : public Observer {
   }
 
  private:
+  void agree(const TrainingRun& run) {
+    const Request now = requests_.poll(run.lead() ? run.config.checkpoint.dir : std::string());
+    auto most = static_cast<std::int32_t>(std::max(asked_, now));
+    run.mesh.world().all_reduce({&most, DType::i32, {1}}, comm::Collective::all_reduce_max);
+    asked_ = static_cast<Request>(most);
+  }
+
   StopRequests& requests_;
   Request asked_ = Request::none;  // of all ranks, and not yet obeyed
   bool written_ = true;            // the last checkpoint

@@ -1,9 +1,20 @@
 #include "train/synthetic_data.h"
 
+#include <algorithm>
+
 #include "core/philox.h"
 #include "core/random_streams.h"
+#include "data/span_corruption.h"
 
 namespace tfm::train {
+
+SyntheticData::SyntheticData(const config::Config& config, std::int64_t sequences,
+                             std::int64_t batches)
+    : config_(config), sequences_(sequences), batches_(batches) {
+  const config::SourceConfig& c = config.data.train;
+  if (c.type == config::SourceType::span_corruption)
+    most_ = data::span_lengths(config.train.seq_len, c.mask_probability, c.mean_span_length).target;
+}
 
 void SyntheticData::fill(std::int64_t index, std::int64_t first, std::int64_t count,
                          const BatchFields& fields) const {
@@ -13,23 +24,29 @@ void SyntheticData::fill(std::int64_t index, std::int64_t first, std::int64_t co
                                                                   : config_.model.vocab_size);
   };
   for (const auto& [field, values] : fields) {
-    const FieldKind kind = info_of(field).kind;
-    const bool mask = kind == FieldKind::mask;
+    const FieldInfo& info = info_of(field);
+    const bool mask = info.kind == FieldKind::mask;
     const RandomKey key{config_.train.seed, Purpose::data,
-                        stream_of("verify." + std::string(info_of(field).name)),
+                        stream_of("verify." + std::string(info.name)),
                         static_cast<std::uint32_t>(index + 1)};
-    const auto width = std::ssize(values) / count;
+    const auto width = std::ssize(values) / count,
+               filled = info.width == FieldWidth::length ? std::min(width, most_) : width;
     for (std::int64_t i = 0; i < count * width; ++i) {
-      const auto word_of = [&](std::int64_t at) {
-        return key.word(static_cast<std::uint64_t>(first * width + at));
+      const std::int64_t at = i % width, begin = i / width * filled;
+      std::int32_t& value = values[static_cast<std::size_t>(i)];
+      if (at >= filled) {
+        value = info.padding;
+        continue;
+      }
+      const auto word_of = [&](std::int64_t place) {
+        return key.word(static_cast<std::uint64_t>(first * filled + place));
       };
-      const std::int64_t at = i % width, real = width - word_of(i - at) % (width / 4 + 1);
-      const std::uint32_t word = word_of(i);
+      const std::int64_t real = filled - word_of(begin) % (filled / 4 + 1);
+      const std::uint32_t word = word_of(begin + at);
       const bool none = mask ? at >= real : at != 0 && word % 7 == 0;
-      values[static_cast<std::size_t>(i)] = none && (mask || kind == FieldKind::label) ? -1
-                                            : mask
-                                                ? static_cast<std::int32_t>(at / 5)
-                                                : static_cast<std::int32_t>(word / 8 % range(kind));
+      value = none && (mask || info.kind == FieldKind::label) ? -1
+              : mask                                          ? static_cast<std::int32_t>(at / 5)
+                     : static_cast<std::int32_t>(word / 8 % range(info.kind));
     }
   }
 }

@@ -1,5 +1,7 @@
 #pragma once
 // What tfm-verify trains on.
+#include <limits>
+
 #include "data/dataset.h"
 #include "plan/step_plan.h"
 
@@ -10,8 +12,7 @@ namespace tfm::train {
 class SyntheticData final : public data::Dataset {
  public:
   // The configuration must outlive this.
-  SyntheticData(const config::Config& config, std::int64_t sequences, std::int64_t batches)
-      : config_(config), sequences_(sequences), batches_(batches) {}
+  SyntheticData(const config::Config& config, std::int64_t sequences, std::int64_t batches);
   GlobalBatch batch(std::int64_t) const override { return {0, sequences_}; }
   std::int64_t batches() const override { return batches_; }
   void fill(std::int64_t index, std::int64_t first, std::int64_t count,
@@ -20,6 +21,8 @@ class SyntheticData final : public data::Dataset {
  private:
   const config::Config& config_;
   std::int64_t sequences_, batches_;
+  // Tokens of a target; what pads it depends on the layout.
+  std::int64_t most_ = std::numeric_limits<std::int64_t>::max();
 };
 
 }  // namespace tfm::train

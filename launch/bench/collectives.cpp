@@ -137,12 +137,19 @@ int bench_collectives(const Arguments& args) {
                       bus, text});
       results["results"].push_back(r);
     }
-  if (bench.lead() && args.has("--network-file"))
+  if (bench.lead() && args.has("--network-file")) {
+    const std::string path = args.get("--network-file");
+    const plan::DeviceModel::Link network = network_of(results["results"], bench.ranks());
     write_text(
-        args.get("--network-file"),
-        plan::dump_network("measured",
-                           "tfm-bench collectives on " + std::to_string(bench.ranks()) + " ranks",
-                           network_of(results["results"], bench.ranks())));
+        path, plan::dump_network(
+                  "measured",
+                  "tfm-bench collectives on " + std::to_string(bench.ranks()) + " ranks", network));
+    if (network.latency <= 0)
+      std::fprintf(stderr,
+                   "warning: %s: no latency was found; the machine was busy, measure again when "
+                   "it is idle\n",
+                   path.c_str());
+  }
   if (bench.lead())
     write_results(args, results,
                   "bus bandwidth of collectives on " + std::to_string(bench.ranks()) + " ranks",

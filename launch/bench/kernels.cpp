@@ -138,6 +138,29 @@ class KernelBench {
   plan::DeviceModel model_;
 };
 
+// Rates of long products and sequences are extrapolated: those of an idle machine stay near the
+// peak, those that other work disturbed may be anything.
+void warn_of_noise(const std::string& path, const plan::DeviceModel& m) {
+  constexpr double kMost = 1.5;  // times the peak
+  std::string above;
+  for (const auto& [precision, rates] : {std::pair{"fp32", &m.wide}, {"bf16", &m.half}}) {
+    const std::pair<const char*, double> measured[] = {
+        {"product", rates->product},
+        {"head_64.forward", rates->head_64.forward.rate},
+        {"head_64.backward", rates->head_64.backward.rate},
+        {"head_128.forward", rates->head_128.forward.rate},
+        {"head_128.backward", rates->head_128.backward.rate}};
+    for (const auto& [key, rate] : measured)
+      if (rate > kMost * rates->peak)
+        above += (above.empty() ? "" : ", ") + std::string(precision) + "." + key;
+  }
+  if (!above.empty())
+    std::fprintf(stderr,
+                 "warning: %s: more than %.1f times the peak: %s; the machine was busy, measure "
+                 "again when it is idle\n",
+                 path.c_str(), kMost, above.c_str());
+}
+
 // For tfm-plan --device.
 void write_device(const std::string& path, KernelBench& bench, const Launch& launch,
                   const config::Config& config) {
@@ -151,6 +174,7 @@ void write_device(const std::string& path, KernelBench& bench, const Launch& lau
                         (cpu ? ", " + std::to_string(cores) + " cores" : "") +
                         "; not measured: launch, sustained, networks";
   write_text(path, plan::dump_device(measured));
+  warn_of_noise(path, measured);
 }
 
 }  // namespace

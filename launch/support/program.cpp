@@ -123,7 +123,7 @@ void Arguments::check_outputs(const std::vector<std::string>& options) const {
 }
 
 config::Config load_config(const std::string& path, const std::vector<std::string>& overrides) {
-  return config::load_config(path, overrides, inference::model_of_directory);
+  return config::load_config(path, overrides, inference::config_of_directory);
 }
 
 int guarded(int argc, char** argv, const std::string& help,

@@ -138,6 +138,8 @@ checkpoint::CheckpointInfo info_at(std::int64_t step) {
   checkpoint::CheckpointInfo info;
   info.step = step;
   info.samples_seen = step * 64;
+  info.data_tokens = 123456789012;
+  info.evaluation_due = step == 500;
   info.seed = 0xfedcba9876543210u;
   info.layout = {{"data", 2}, {"tensor", 2}};
   info.config = "model: {family: decoder}\n# \"quoted\"\n";
@@ -305,6 +307,8 @@ TEST_F(Checkpoint, ManifestRoundTrip) {
   const auto want = info_at(500);
   EXPECT_EQ(m.step, 500);
   EXPECT_EQ(m.samples_seen, want.samples_seen);
+  EXPECT_EQ(m.data_tokens, want.data_tokens);
+  EXPECT_TRUE(m.evaluation_due);
   EXPECT_EQ(m.seed, want.seed);
   EXPECT_EQ(m.layout, want.layout);
   EXPECT_EQ(m.config, want.config);

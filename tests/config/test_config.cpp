@@ -95,7 +95,7 @@ class BadConfigs : public ConfigTest {
   static std::pair<std::string, int> outcome(const BadCase& c) {
     write("cfg.yaml", c.text);
     try {
-      config::Config config = config::load_config("cfg.yaml", {}, inference::model_of_directory);
+      config::Config config = config::load_config("cfg.yaml", {}, inference::config_of_directory);
       if (c.ranks > 0) config::resolve_for_ranks(config, c.ranks);
       if (c.code) train::check_inputs(config);
     } catch (const Error& e) {

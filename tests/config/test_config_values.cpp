@@ -100,6 +100,11 @@ TEST_F(ConfigValues, DumpsReadBackToTheSameValue) {
         load("model: {preset: " + name + "}\ndata: {train: {type: " + type + ", path: a.txt}}\n",
              {"train.seq_len=64"});
     round_trip(c);
+    for (const double output : {0.0, 0.1, 0.3})
+      for (const double others : {0.0, 0.1}) {
+        c.model.dropout = {others, others, others, others, output};
+        round_trip(c);
+      }
     config::resolve_for_ranks(c, 1);
     round_trip(c);
   }

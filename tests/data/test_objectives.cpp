@@ -367,6 +367,21 @@ void expect_right_padded(const Ids& mask, std::size_t width) {
     }
 }
 
+TEST(Objectives, IdsThatTheModelDoesNotKnowAreRefused) {
+  const TemporaryFolder folder;
+  put(folder / "tokenizer.json", R"({"model": {"type": "BPE", "merges": [], "vocab":
+      {"[MASK]": 0, "[UNK]": 1, "a": 2, "<extra_id_0>": 3, "[CLS]": 4, "</s>": 5, "[SEP]": 6}}, "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false,
+      "trim_offsets": true, "use_regex": true}})");
+  const auto t = tokenizer::load_tokenizer(folder / "tokenizer.json");
+  for (const bool next_sentence : {false, true}) {
+    EXPECT_NO_THROW(data::MaskedLm::check_tokenizer(*t, 7, next_sentence));
+    EXPECT_THROW(data::MaskedLm::check_tokenizer(*t, 6, next_sentence), Error);
+  }
+  EXPECT_NO_THROW(data::SpanCorruption::check_tokenizer(*t, 1, 6, -1));
+  EXPECT_THROW(data::SpanCorruption::check_tokenizer(*t, 1, 5, -1), Error) << "</s>";
+  EXPECT_THROW(data::SpanCorruption::check_tokenizer(*t, 1, 6, 6), Error) << "decoder_start";
+}
+
 TEST(SpanCorruption, LengthsAreThoseOfT5) {
   const data::SpanLengths l =
       data::span_lengths(512, 0.15, 3);  // as in the paper's code: 568 tokens, targets of 114

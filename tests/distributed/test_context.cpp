@@ -21,7 +21,7 @@ const std::vector<test::ModelCase> kContexts{
      "type: mlm, next_sentence: true"},
     {"family: encoder_decoder, n_layers: 2, tie_embeddings: all, dropout: 0.1", "type: pairs"},
     {"family: encoder_decoder, n_layers: 2, position: relative, norm: rmsnorm, bias: false, "
-     "tie_embeddings: inputs, dropout: 0.2",
+     "tie_embeddings: inputs, dropout: {attention: 0.2, residual: 0.2, output: 0.2}",
      "type: pairs"},
 };
 

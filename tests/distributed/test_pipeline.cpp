@@ -18,7 +18,7 @@ const std::vector<test::ModelCase> kPipelines{
      "type: mlm, next_sentence: true"},
     {"family: encoder_decoder, n_layers: 2, tie_embeddings: all, dropout: 0.1", "type: pairs"},
     {"family: encoder_decoder, n_encoder_layers: 1, n_decoder_layers: 4, position: relative, norm: "
-     "rmsnorm, bias: false, tie_embeddings: inputs",
+     "rmsnorm, bias: false, tie_embeddings: inputs, dropout: {residual: 0.1, output: 0.2}",
      "type: pairs", 5},
 };
 

@@ -33,14 +33,14 @@ const std::vector<std::string> kModels{
     "family: encoder_decoder, n_encoder_layers: 2, n_decoder_layers: 1, n_heads: 16, n_kv_heads: "
     "8, d_head: 4, d_ff: 32, vocab_size: 61, "
     "position: relative, relative: {buckets: 8, max_distance: 12}, norm: rmsnorm, bias: false, "
-    "scale_attention: false, scale_logits: true, dropout: 0.1",
+    "scale_attention: false, scale_logits: true, dropout: {residual: 0.1, ffn: 0.1, output: 0.2}",
     "family: encoder_decoder, n_encoder_layers: 1, n_decoder_layers: 2, n_heads: 8, d_head: 8, "
     "d_ff: 32, vocab_size: 50, position: sinusoidal, "
     "sinusoid: halves, norm_position: post, scale_embeddings: true, tie_embeddings: decoder, "
     "head_bias: true, dropout: 0.2",
     "family: encoder_decoder, n_layers: 1, n_heads: 8, d_head: 8, d_ff: 32, vocab_size: 50, "
     "position_offset: 2, embedding_norm: true, "
-    "norm_position: post, tie_embeddings: none, dropout: 0.2",
+    "norm_position: post, tie_embeddings: none, dropout: {embedding: 0.2, output: 0.2}",
     "family: decoder, n_layers: 2, n_heads: 16, n_kv_heads: 8, d_head: 8, d_ff: 40, vocab_size: "
     "97, position: rope, norm: rmsnorm, activation: swiglu, bias: false, qkv_bias: true, "
     "qk_norm: true",

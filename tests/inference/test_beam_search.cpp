@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <random>
@@ -66,11 +67,15 @@ Result exhaustive(const inference::BeamOptions& o, unsigned seed) {
   };
   const std::function<void(Ids, double)> visit = [&](const Ids& ids, double sum) {
     const auto p = log_probabilities(ids, seed);
-    consider(ids, sum + p[kEnd], ids.size() + 1);
-    for (std::int32_t id = 1; id < kWords; ++id) {
+    for (std::int32_t id = 0; id < kWords; ++id) {
+      const double total = sum + p[static_cast<std::size_t>(id)];
+      if (std::ranges::count(o.banned, id)) continue;
+      if (id == kEnd || std::ranges::count(o.other_ends, id)) {
+        consider(ids, total, ids.size() + 1);
+        continue;
+      }
       Ids longer = ids;
       longer.push_back(id);
-      const double total = sum + p[static_cast<std::size_t>(id)];
       if (std::ssize(longer) == o.max_tokens)
         consider(longer, total, longer.size());
       else
@@ -83,13 +88,19 @@ Result exhaustive(const inference::BeamOptions& o, unsigned seed) {
 
 TEST(BeamSearch, WideEnoughFindsTheBest) {
   for (unsigned seed = 0; seed < 40; ++seed)
-    for (const double penalty : {0.0, 0.6, 1.0, 2.0}) {
-      const inference::BeamOptions o{
-          .beams = 300, .length_penalty = penalty, .end = kEnd, .max_tokens = 5};
-      const Result found = search(o, seed), best = exhaustive(o, seed);
-      EXPECT_EQ(found.ids, best.ids) << seed << " " << penalty;
-      EXPECT_NEAR(found.score, best.score, 1e-12);
-    }
+    for (const double penalty : {0.0, 0.6, 1.0, 2.0})
+      for (const auto& [ends, banned] :
+           {std::pair{Ids{}, Ids{}}, {{2}, {}}, {{}, {1}}, {{1}, {3}}}) {
+        const inference::BeamOptions o{.beams = 300,
+                                       .length_penalty = penalty,
+                                       .end = kEnd,
+                                       .other_ends = ends,
+                                       .banned = banned,
+                                       .max_tokens = 5};
+        const Result found = search(o, seed), best = exhaustive(o, seed);
+        EXPECT_EQ(found.ids, best.ids) << seed << " " << penalty;
+        EXPECT_NEAR(found.score, best.score, 1e-12);
+      }
 }
 
 TEST(BeamSearch, StopsWhenNoBeamCanWin) {

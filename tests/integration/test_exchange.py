@@ -10,6 +10,7 @@ import math
 import mmap
 import os
 import pathlib
+import re
 import shutil
 import struct
 import subprocess
@@ -101,6 +102,104 @@ def check_against_transformers():
             run(BIN / "tfm-probe", folder, "--batch", folder / "batch.safetensors", "--out", "out.safetensors", "--gradients", *args,
                 ranks=ranks if ranks > 1 else 0)
             compare(f"{folder.name} on {ranks} ranks", expected, tensors(pathlib.Path("out.safetensors")), rows)
+
+
+def int64s(shape, values):
+    return "I64", shape, struct.pack(f"<{math.prod(shape)}q", *values)
+
+
+def edited(folder, name, changes={}, without=()):
+    """A fixture with other members of config.json (..., to take one away), and without some tensors."""
+    source = ROOT / "tests/fixtures/huggingface" / name
+    folder = pathlib.Path(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    config = {**json.loads((source / "config.json").read_text()), **changes}
+    (folder / "config.json").write_text(json.dumps({k: v for k, v in config.items() if v is not ...}))
+    write_tensors(folder / "model.safetensors", {k: v for k, v in tensors(source / "model.safetensors").items() if k not in without})
+    return folder
+
+
+def probed(folder, batch):
+    write_tensors(pathlib.Path("batch.safetensors"), batch)
+    run(BIN / "tfm-probe", folder, "--batch", "batch.safetensors", "--out", "out.safetensors", "--gradients")
+    return tensors(pathlib.Path("out.safetensors"))
+
+
+def check_members_of_config():
+    """What transformers reads from several members, or from one of two names, or from none."""
+    llama3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    original = {"original_max_position_embeddings": 16}
+    plain = {"rope_type": "default", "rope_theta": 7.0}
+    rotary = {"rope_parameters": {**llama3, **original, "rope_theta": 50.0}}
+    renamed = {"gpt2_0": {"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads", "n_positions": "max_position_embeddings"},
+               "t5_0": {"d_model": "hidden_size", "num_layers": "num_hidden_layers", "num_heads": "num_attention_heads", "d_kv": "head_dim"},
+               **dict.fromkeys(("bart_0", "marian_0"), {"d_model": "hidden_size", "encoder_layers": "num_hidden_layers",
+                                                        "encoder_attention_heads": "num_attention_heads"})}
+    cases = [("llama_0", rotary, changes) for changes in (
+        {"rope_scaling": {**llama3, **original}, "rope_parameters": plain, "rope_theta": 50.0},
+        {"rope_scaling": {**llama3, **original, "rope_theta": 50.0}, "rope_theta": 7.0},
+        {"rope_scaling": {}, **rotary, "rope_theta": 7.0},
+        {"rope_scaling": {**llama3, "original_max_position_embeddings": 32}, "rope_theta": 50.0, **original},
+        {"rope_scaling": llama3, "rope_theta": 50.0, **original},
+        {"rope_parameters": {**llama3, "rope_theta": 50.0}, "max_position_embeddings": 16})]
+    for name, names in renamed.items():
+        config = json.loads((ROOT / "tests/fixtures/huggingface" / name / "config.json").read_text())
+        cases += [(name, {}, {**dict.fromkeys(names, ...), **{theirs: config[ours] for ours, theirs in names.items()}})]
+    for name, one, other in cases:
+        batch = tensors(ROOT / "tests/fixtures/huggingface" / name / "batch.safetensors")
+        assert probed(edited("one", name, one), batch) == probed(edited("other", name, other), batch), (name, other)
+        run(BIN / "tfm-convert", "export", "other", "again")
+        assert probed("again", batch) == probed("other", batch), (name, other)
+        if name in renamed:
+            after = json.loads(pathlib.Path("again/config.json").read_text())
+            assert all(after[theirs] == after[ours] == other[theirs] for ours, theirs in renamed[name].items()), after
+    batch = tensors(ROOT / "tests/fixtures/huggingface/llama_0/batch.safetensors")
+    assert probed(edited("one", "llama_0", rotary), batch) != probed(edited("other", "llama_0", {"rope_parameters": plain}), batch)
+
+
+def check_padding_ids():
+    """pad_token_id: whose embedding gets no gradient, null: nobody's; and what stands behind a label that is ignored."""
+    for name, table in (("bert_1", "grad.bert.embeddings.word_embeddings.weight"), ("bart_1", "grad.model.shared.weight")):
+        source = ROOT / "tests/fixtures/huggingface" / name
+        batch = tensors(source / "batch.safetensors")
+        ids = {k: array.array("q", batch[k][2]) for k in ("input_ids", "decoder_input_ids") if k in batch}
+        used, unused = ids["input_ids"][0], next(i for i in range(50) if all(i not in values for values in ids.values()))
+        none, with_, without = (probed(edited("edited", name, {"pad_token_id": pad}), batch)[table] for pad in (None, used, unused))
+        assert none == without != with_, name
+    batch = tensors(ROOT / "tests/fixtures/huggingface/t5_2/batch.safetensors")
+    shape, labels = batch["labels"][1], array.array("q", batch["labels"][2])
+    assert "decoder_input_ids" not in batch and -100 in labels[:-1]
+    start = json.loads((ROOT / "tests/fixtures/huggingface/t5_2/config.json").read_text())["decoder_start_token_id"]
+    for pad in (0, 3):
+        folder = edited("edited", "t5_2", {"pad_token_id": pad})
+        behind = [start if i % shape[1] == 0 else pad if labels[i - 1] == -100 else labels[i - 1] for i in range(len(labels))]
+        expected = probed(folder, {**batch, "decoder_input_ids": int64s(shape, behind)})
+        run(BIN / "tfm-convert", "import", folder, f"padded_{pad}")
+        assert expected == probed(folder, batch) == probed(f"padded_{pad}", batch), pad
+    out = run(BIN / "tfm-probe", edited("edited", "t5_2", {"pad_token_id": None}), "--batch", "batch.safetensors", "--out", "out.safetensors", code=3)
+    assert "pad_token_id is null" in out, out
+
+
+def check_tensors_of_none():
+    """A head without final_logits_bias has none; what transformers 5 has and does not use gets no gradient."""
+    for name in ("bart_0", "marian_0"):
+        source = ROOT / "tests/fixtures/huggingface" / name
+        batch, content = tensors(source / "batch.safetensors"), tensors(source / "model.safetensors")
+        zeros = edited("zeros", name)
+        dtype, shape, raw = content["final_logits_bias"]
+        write_tensors(zeros / "model.safetensors", {**content, "final_logits_bias": (dtype, shape, bytes(len(raw)))})
+        without, with_ = probed(edited("without", name, without=["final_logits_bias"]), batch), probed(zeros, batch)
+        assert without == with_, name
+        run(BIN / "tfm-convert", "import", zeros, "zeros_imported")
+        run(BIN / "tfm-convert", "export", "zeros_imported", "zeros_again")
+        assert tensors(pathlib.Path("zeros_again/model.safetensors")) == tensors(zeros / "model.safetensors"), name
+        for folder in ("zeros_imported", "zeros_again"):
+            shutil.rmtree(folder)
+        assert without["logits"] != probed(source, batch)["logits"], name
+    for name, unused in (("bart_0", "model.shared.weight"), ("bert_0", "cls.predictions.bias"), ("roberta_3", "lm_head.bias")):
+        source = ROOT / "tests/fixtures/huggingface" / name
+        assert not any(probed(source, tensors(source / "batch.safetensors"))["grad." + unused][2]), name
 
 
 def padded(batch, columns):
@@ -324,6 +423,14 @@ def check_messages():
     refused("; expected (", {**content, name: ("F32", [1], content[name][2][:4])})
     refused("has type I32", {**content, name: ("I32", *content[name][1:])})
     refused("model_type", config_={**config, "model_type": "mamba"})
+    refused("; expected shape (", {k: v for k, v in missing.items() if k != name}, {**config, "architectures": ["GPT2LMHeadModel"]})
+    refused(" of a GPT2LMHeadModel, where config.json says 'GPT2Model'", {k: v for k, v in missing.items() if k != name},
+            {**config, "architectures": ["GPT2Model"]})
+    (bad / "model.safetensors").unlink()
+    for file in ("pytorch_model.bin.index.json", "pytorch_model.bin"):
+        (bad / file).touch()
+        out = run(BIN / "tfm-convert", "import", bad, "bad", code=3)
+        assert f"{bad}: has {file}, " in out and "save_pretrained" in out, out
     tied = next(f for f in FIXTURES if f.name.startswith("t5"))
     config = json.loads((tied / "config.json").read_text())
     refused("to which it is tied", {**tensors(tied / "model.safetensors"), "decoder.embed_tokens.weight": (
@@ -338,9 +445,14 @@ def check_messages():
     for name, keys in (("mistral_0", [{"sliding_window": 47}, {"sliding_window": "absent", "max_position_embeddings": 4097}, {"hidden_act": "relu"}]),
                        ("qwen2_0", [{"use_sliding_window": True}, {"layer_types": ["full_attention", "sliding_attention"]},
                                     {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0}}]),
-                       ("qwen3_0", [{"attention_bias": True}, {"use_sliding_window": True}]),
+                       ("qwen3_0", [{"attention_bias": True}, {"use_sliding_window": True}, {"is_causal": False}, {"partial_rotary_factor": 0.5},
+                                    {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, {"quantization_config": {"quant_method": "fp8"}}]),
+                       ("llama_1", [{"rope_scaling": {"rope_type": "default", "partial_rotary_factor": 0.5}}]),
+                       ("gpt2_0", [{"is_causal": False}, {"num_attention_heads": 1}, {"num_hidden_layers": 7}]),
+                       ("t5_0", [{"dense_act_fn": "gelu_new"}, {"is_gated_act": True}, {"is_encoder_decoder": False}, {"num_attention_heads": 7}]),
+                       ("bart_0", [{"is_causal": False}, {"num_attention_heads": 1}, {"hidden_size": 1}]),
                        ("roberta_0", [{"hidden_act": "relu"}, {"is_decoder": True}, {"add_cross_attention": True}, {"position_embedding_type": "relative_key"},
-                                      {"max_position_embeddings": 2}])):
+                                      {"max_position_embeddings": 2}, {"pad_token_id": None}])):
         folder = ROOT / "tests/fixtures/huggingface" / name
         config, content = json.loads((folder / "config.json").read_text()), tensors(folder / "model.safetensors")
         for changed in keys:
@@ -378,7 +490,8 @@ def check_dropout():
             ("gpt2_0", {"embd_pdrop": 0.125, "attn_pdrop": 0.25, "resid_pdrop": 0.375},
              "dropout: {embedding: 0.125, attention: 0.25, residual: 0.375, ffn: 0}"),
             ("bart_0", {"dropout": 0.125, "attention_dropout": 0.25, "activation_dropout": 0.375},
-             "dropout: {embedding: 0.125, attention: 0.25, residual: 0.125, ffn: 0.375}"),
+             "dropout: {embedding: 0.125, attention: 0.25, residual: 0.125, ffn: 0.375, output: 0}"),
+            ("t5_2", {"dropout_rate": 0.125}, "dropout: {embedding: 0.125, attention: 0.125, residual: 0.125, ffn: 0.125, output: 0.125}"),
             ("t5_1", {"scale_decoder_outputs": None, "tie_word_embeddings": False}, "scale_logits: false"),  # version 1.1
             ("t5_0", {"scale_decoder_outputs": None}, "scale_logits: true")):
         source = ROOT / "tests/fixtures/huggingface" / name
@@ -441,6 +554,11 @@ def check_special_ids():
         config = json.loads(pathlib.Path(f"exported_{name}/config.json").read_text())
         keys = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")[:len(expected)]
         assert config["model_type"] == name and tuple(config[k] for k in keys) == expected, config
+        run(BIN / "tfm-convert", "import", f"exported_{name}", f"again_{name}")
+        if name in ("gpt2", "t5"):  # whose embeddings have no padding_idx in transformers
+            run(BIN / "tfm-train", "cfg.yaml", "model.padding_idx=0", "checkpoint.dir=padding")
+            assert "no architecture of Hugging Face" in run(BIN / "tfm-convert", "export", "padding", "refused", code=2)
+            shutil.rmtree("padding")
 
 
 def check_marian_tokenizer():
@@ -448,11 +566,15 @@ def check_marian_tokenizer():
     shutil.copytree(next(f for f in FIXTURES if f.name.startswith("marian")), "marian")
     for f in (ROOT / "tests/fixtures/marian").iterdir():
         shutil.copy(f, "marian")
+    for name in ("chat_template.jinja", "chat_template.json"):
+        pathlib.Path("marian", name).write_text(name)
     run(BIN / "tfm-convert", "import", "marian", "imported_marian")
     shutil.rmtree("marian")
     run(BIN / "tfm-convert", "export", "imported_marian", "exported_again")
     for name in ("source.spm", "target.spm", "vocab.json", "tokenizer_config.json"):
         assert (pathlib.Path("exported_again") / name).read_bytes() == (ROOT / "tests/fixtures/marian" / name).read_bytes()
+    for name in ("chat_template.jinja", "chat_template.json"):
+        assert pathlib.Path("exported_again", name).read_text() == name
     checkpoint = json.loads(pathlib.Path("imported_marian/step-00000000/manifest.json").read_text())
     assert "tokenizer: imported_marian/tokenizer" in json.dumps(checkpoint), checkpoint
 
@@ -475,6 +597,11 @@ def check_ends_and_special_tokens():
         return run(BIN / "tfm-generate", folder, "--prompt", prompt, "--temperature", 0, "--max-tokens", 20, ranks=ranks)
 
     train("ends", "bytes")
+    verify = [BIN / "tfm-data", "verify", "ends.bin", "--tokenizer", "bytes"]
+    assert "1800 tokens, largest id 257, " in run(*verify)
+    ids = pathlib.Path("ends.bin").read_bytes()
+    pathlib.Path("ends.bin").write_bytes(ids[:-2] + (260).to_bytes(2, "little"))
+    assert "token 1799: expected an id below 260, got 260" in run(*verify, code=3)
     exported = pathlib.Path("ends_exported")
     assert generate("ends") == generate("ends", ranks=2) == generate(exported) == "abcdefgh\n"
     config = json.loads((exported / "config.json").read_text())
@@ -484,6 +611,9 @@ def check_ends_and_special_tokens():
     (exported / "generation_config.json").write_text('{"eos_token_id": %d}' % ord("f"))
     assert generate(exported) == "abcde\n"
     run(BIN / "tfm-convert", "import", exported, "ends_imported", ranks=3)
+    asked = {"repetition_penalty": 1.2, "num_beams": 1, "bad_words_ids": [[3], [1, 2]]}
+    (exported / "generation_config.json").write_text(json.dumps(asked))
+    assert "ends_exported asks for bad_words_ids, repetition_penalty when it" in generate(exported), generate(exported)
     os.symlink("ends_imported/step-00000000", "link")
     for path in ("ends_imported", "ends_imported/step-00000000/", "link"):
         assert generate(path) == "abcde\n", path
@@ -507,6 +637,14 @@ def check_ends_and_special_tokens():
     pathlib.Path("elsewhere").mkdir()
     pathlib.Path("special_imported").rename("elsewhere/special_imported")
     assert generate("elsewhere/special_imported", "a") == expected == generate(exported, "a")
+    pathlib.Path("initial.yaml").write_text("train: {steps: 1, global_batch_size: 2, seq_len: 16}\ncheckpoint: {dir: none}\n"
+                                            "data: {train: {type: text, path: docs.jsonl}}\n")
+    imported = "elsewhere/special_imported"
+    for start, found in ((exported, exported / tokenizer), ("special", tokenizer), (imported, f"{imported}/tokenizer/tokenizer.json")):
+        for more, used in (([], found), (["data.tokenizer=bytes"], "bytes")):
+            run(BIN / "tfm-train", "initial.yaml", f"model.init={start}", "metrics.jsonl=initial.jsonl", *more)
+            config = json.loads(open("initial.jsonl").readline())["config"]
+            assert re.search(f"tokenizer: \"?\\S*{used}\"?\n", config), (start, config)
     (exported / "tokenizer.json").rename(exported / "vocab.txt")
     assert "unsupported file type" in run(BIN / "tfm-generate", exported, "--prompt", "a", code=3)
 
@@ -533,7 +671,21 @@ def check_weights_that_do_not_fit():
 
 
 def check_probe_refuses():
-    """Ids and labels that transformers would refuse."""
+    """Ids and labels that transformers would refuse; tensors that it would use, and padding that its positions do not count."""
+    for name, unused, known in (("gpt2_0", "token_type_ids", "input_ids, attention_mask, labels"), ("bert_3", "next_sentence_label", "token_type_ids"),
+                                ("llama_1", "position_ids", "labels"), ("bart_0", "attention_masks", "decoder_attention_mask")):
+        source = ROOT / "tests/fixtures/huggingface" / name
+        batch = tensors(source / "batch.safetensors")
+        write_tensors(pathlib.Path("refused.safetensors"), {**batch, unused: batch["input_ids"]})
+        out = run(BIN / "tfm-probe", source, "--batch", "refused.safetensors", "--out", "out.safetensors", code=3)
+        assert f"tensor '{unused}' is not supported for this model; expected " in out and known in out, out
+    source, pad = ROOT / "tests/fixtures/huggingface/roberta_0", 1
+    for ids, mask, label, code in (([5, 6, 7, pad], [1, 1, 1, 0], -100, 0), ([5, 6, pad, 7], [1, 1, 0, 0], -100, 0), ([pad, 5, 6, 7], [0, 1, 1, 1], -100, 3),
+                                   ([5, pad, 6, 7], [1, 0, 1, 1], -100, 3), ([5, 6, 7, pad], [1, 1, 1, 1], -100, 3), ([5, 6, 7, pad], [1, 1, 1, 0], 4, 3)):
+        rows = {"input_ids": ids, "attention_mask": mask, "labels": [8, 9, -100, label]}
+        write_tensors(pathlib.Path("refused.safetensors"), {k: int64s([2, 4], 2 * v) for k, v in rows.items()})
+        out = run(BIN / "tfm-probe", source, "--batch", "refused.safetensors", "--out", "out.safetensors", code=code)
+        assert code == 0 or "tensor 'input_ids' has padding (1) in sequence 0 that is not masked, or not behind" in out, out
     source = next(f for f in FIXTURES if f.name.startswith("bert"))
     batch = tensors(source / "batch.safetensors")
     for name, value, text in (("input_ids", -1, "expected 0 to"), ("token_type_ids", 99, "expected 0 to"), ("labels", -5, "or -100 for no label")):
@@ -548,9 +700,9 @@ def check_probe_refuses():
 def main():
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        for check in (check_against_transformers, check_padding, check_round_trip, check_lost_tensors, check_element_types_and_shards,
-                      check_configuration_without_weights, check_messages, check_dropout, check_training, check_special_ids, check_marian_tokenizer,
-                      check_ends_and_special_tokens, check_weights_that_do_not_fit, check_probe_refuses):
+        for check in (check_against_transformers, check_members_of_config, check_padding_ids, check_tensors_of_none, check_padding, check_round_trip,
+                      check_lost_tensors, check_element_types_and_shards, check_configuration_without_weights, check_messages, check_dropout,
+                      check_training, check_special_ids, check_marian_tokenizer, check_ends_and_special_tokens, check_weights_that_do_not_fit, check_probe_refuses):
             check()
             print(check.__name__, "ok", flush=True)
         os.chdir("/")

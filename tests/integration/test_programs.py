@@ -23,6 +23,11 @@ data:
   validation: {type: text, path: text.txt}
 eval: {every: 6, batches: 2}
 """
+SPANS = """
+model: {family: encoder_decoder, vocab_size: 360, d_model: 32, n_layers: 1, n_heads: 2, position: relative, tie_embeddings: inputs}
+train: {steps: 3, global_batch_size: 2, seq_len: 60}
+data: {train: {type: span_corruption, path: text.txt}}
+"""
 
 
 def run(ranks, program, *args, code=0):
@@ -252,11 +257,16 @@ def check_bench():
         assert abs(flops / (2 * 12 * 32 * 32 * 2 * 64 * micro_batches / max(ranks, 1)) - 1) < 1e-9, flops
         assert svg("bench.svg")
     run(0, "tfm-bench", "step", "cfg.yaml", "--steps", 1, "--random-data", "data.train.path=missing.txt")
-    assert "roofline" in run(0, "tfm-bench", "kernels", "cfg.yaml", "--device-file", "here.yaml", *files)
+    out = run(0, "tfm-bench", "kernels", "cfg.yaml", "--device-file", "here.yaml", *files)
+    above = [max(map(float, rates)) > 1.5 * float(peak) for peak, *rates in re.findall(
+        r"peak: (\S+)\s+product: (\S+)" + 2 * r"[^#]*?forward: (\S+)[^#]*?backward: (\S+)", pathlib.Path("here.yaml").read_text())]
+    assert "roofline" in out and len(above) == 2 and ("warning: here.yaml: more than 1.5 times the peak" in out) == any(above), out
     b = json.load(open("bench.json"))
     assert {r["op"] for r in b["kernels"]} == ops | {"gradient norm", "update"} and svg("bench.svg")
     assert all(r["seconds"] > 0 and r["roofline_seconds"] > 0 for r in b["kernels"]) and b["product_flops_per_second"] > 0
-    run(2, "tfm-bench", "collectives", "--bytes", "4Ki,1M", "--network-file", "link.yaml", *files)
+    out = run(2, "tfm-bench", "collectives", "--bytes", "4Ki,1M", "--network-file", "link.yaml", *files)
+    latency = float(re.search(r"latency: (\S+)", pathlib.Path("link.yaml").read_text())[1])
+    assert ("warning: link.yaml: no latency was found" in out) == (latency == 0), out
     p = json.loads(run(0, "tfm-plan", "cfg.yaml", "--ranks", 2, "--device", "here.yaml", "--node", "link.yaml", "--json"))
     assert "tfm-bench kernels on" in p["device"]["rates_from"] and p["device"]["product_flops"] > 1e8 and p["fits"], p["device"]
     bandwidth = re.search(r"bandwidth: (\S+)", pathlib.Path("link.yaml").read_text())[1]
@@ -334,6 +344,14 @@ def check_changed_runs():
     out = run(0, "tfm-train", "cfg.yaml", *args, "optimizer.type=sgd", "data.train.shuffle=false", "model.dropout=0", "train.steps=3",
               "train.seq_len=16")
     assert re.search("warning: changed/step-00000002 was written with train.seq_len [0-9]+, optimizer.type adamw, data.train.shuffle true", out), out
+    assert "training data of" not in out, out
+    text = pathlib.Path("text.txt").read_text()
+    pathlib.Path("longer.txt").write_text(text)
+    args = ["checkpoint.dir=longer", "eval.every=0", "data.train.path=longer.txt"]
+    run(0, "tfm-train", "cfg.yaml", *args, "train.steps=1")
+    pathlib.Path("longer.txt").write_text(text + "more")
+    out = run(0, "tfm-train", "cfg.yaml", *args, "train.steps=2")
+    assert f"training data of {len(text)} tokens; now they are {len(text) + 4}, and samples differ" in out, out
 
 
 def check_early_stopping():
@@ -375,6 +393,10 @@ def check_verify():
         wrong = [line for line in out.splitlines() if line.startswith("WRONG")]
         assert len(wrong) == 1 and name in wrong[0], out
     assert "no parameter layers.9" in run(0, "tfm-verify", "cfg.yaml", "--inject-error", "layers.9", code=2)
+    pathlib.Path("span.yaml").write_text(SPANS)
+    for mode in ([], ["--full"], ["--as-run"]):
+        out = run(3, "tfm-verify", "span.yaml", "parallel.context=3", *mode)
+        assert "\nequal to the single-rank run" in out, out
 
 
 def main():

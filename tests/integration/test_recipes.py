@@ -191,6 +191,29 @@ def check_slurm():
         print(f"slurm.sbatch: skipped: {reason}")
 
 
+def check_pod_waits(command, checkpoints):
+    """A worker's preStop asks ranks that run to stop and waits for their end; without ranks it does nothing. Ranks are a `sleep` here."""
+    shell, option, script = command
+    assert script.count("tfm-train") == 1 and f"touch {checkpoints}/STOP;" in script, script
+    shutil.copy(shutil.which("sleep"), "stand-in")
+    script = script.replace("tfm-train", "stand-in").replace(checkpoints, ".")
+    run(shell, option, script)
+    assert not pathlib.Path("STOP").exists(), "a run that has ended would leave the file to the next one"
+    rank = subprocess.Popen([pathlib.Path("stand-in").resolve(), "60"])
+    hook = subprocess.Popen([shell, option, script])
+    try:
+        wait_for(pathlib.Path("STOP").exists)
+        time.sleep(0.5)
+        assert hook.poll() is None, "a pod must not go before its ranks"
+        rank.terminate()
+        rank.wait()
+        assert hook.wait(20) == 0
+    finally:
+        rank.kill()
+        hook.kill()
+    pathlib.Path("STOP").unlink()
+
+
 def check_kubernetes():
     """No cluster here starts it; its structure is what the MPI operator's v2beta1 asks for, and what it names is in the images."""
     try:
@@ -215,7 +238,7 @@ def check_kubernetes():
     assert launcher["command"] == ["/opt/tfm/launch/recipes/openmpi.sh"] and int(launcher["args"][1]) == workers * spec["slotsPerWorker"]
     assert worker["resources"]["limits"]["nvidia.com/gpu"] == spec["slotsPerWorker"]
     checkpoints = launcher["args"][3]
-    assert worker["lifecycle"]["preStop"]["exec"]["command"] == ["touch", f"{checkpoints}/STOP"]
+    check_pod_waits(worker["lifecycle"]["preStop"]["exec"]["command"], checkpoints)
     home = "/home/tfm"
     assert spec["sshAuthMountPath"] == f"{home}/.ssh" and f"{home}/.sshd_config" in worker["args"] + [(RECIPES / "worker.sh").read_text()]
 
@@ -231,6 +254,9 @@ def check_images():
         presets = {p["name"] for p in json.loads((ROOT / "CMakePresets.json").read_text())["configurePresets"]}
         assert f"cmake --preset {preset}" in text and preset in presets and "launch/setup.sh" in text
         assert set(re.findall(r"apt-get install[^&]*?\b(openmpi-bin|openssh-server)\b", text)), name
+    patterns = set((ROOT / ".dockerignore").read_text().splitlines())
+    outputs = {line.strip("/") for line in (ROOT / ".gitignore").read_text().splitlines() if line.startswith("/")}
+    assert outputs | {".git"} <= patterns, "an image would be built of this tree's own builds, runs and data"
     for script in RECIPES.iterdir():
         if script.read_text().startswith("#!"):
             run("bash", "-n", script)

@@ -100,6 +100,27 @@ def check_signals_do_no_harm():
     end(job, 0)
 
 
+def check_a_stop_during_an_evaluation():
+    """It does not wait for the end of the evaluation, which the next start makes up for; a STOP that is there is said."""
+    pathlib.Path("validation.txt").write_text(pathlib.Path("text.txt").read_text() * 1000)
+    evaluating = ["train.steps=3", "eval.every=2", "data.validation={type: text, path: validation.txt}"]
+    fresh()
+    job = start(*evaluating)
+    wait_for(lambda: len(events("step")) == 2)
+    time.sleep(0.5)
+    os.kill(running()[0], signal.SIGTERM)
+    assert "evaluation of step 2 is left to the next start" in end(job, 0)
+    assert not events("eval") and [e["step"] for e in events("checkpoint")] == [2]
+    pathlib.Path("ck/STOP").touch()
+    assert "ck/STOP asks this run to stop" in end(start(*evaluating), 0)
+    assert not events("eval") and len(events("step")) == 2
+    end(start(*evaluating, "eval.batches=5"), 0)
+    resumed = [(e["step"], e["loss"]) for e in events("eval")]
+    fresh()
+    end(start(*evaluating, "eval.batches=5"), 0)
+    assert resumed == [(e["step"], e["loss"]) for e in events("eval")] and [step for step, _ in resumed] == [2, 3], resumed
+
+
 def check_a_stopped_rank_is_named():
     fresh()
     job = start("parallel.timeout=2", ranks=4)
@@ -248,6 +269,9 @@ def check_a_finished_run_started_again():
 
 def check_a_loss_that_stays_nonfinite():
     fresh()
+    text = end(start("train.steps=100", "optimizer={type: sgd, lr: 1.0e+10, grad_clip: 0}", "precision=fp16"), 5)
+    assert "consecutive steps" in text and len(events("step")) < 50, text
+    fresh()
     text = end(start("train.steps=100", "optimizer.lr=1e30"), 5)
     assert "4 consecutive steps" in text and "optimizer.lr" in text, text
     losses = [e["loss"] for e in events("step")]
@@ -337,8 +361,8 @@ def main():
         pathlib.Path("cfg.yaml").write_text(CONFIG)
         pathlib.Path("text.txt").write_text("the quick brown fox jumps over the lazy dog; " * 300)
         try:
-            for check in (check_signals, check_signals_do_no_harm, check_a_stopped_rank_is_named, check_a_rank_that_stops_at_the_start_is_missed,
-                          check_files_that_fail, check_a_suspended_job_goes_on, check_a_full_disk, check_damage,
+            for check in (check_signals, check_signals_do_no_harm, check_a_stop_during_an_evaluation, check_a_stopped_rank_is_named,
+                          check_a_rank_that_stops_at_the_start_is_missed, check_files_that_fail, check_a_suspended_job_goes_on, check_a_full_disk, check_damage,
                           check_endpoint, check_metrics_that_cannot_be_written, check_a_finished_run_started_again,
                           check_a_loss_that_stays_nonfinite, check_the_loss_scale_is_restored, check_another_batch_size_is_refused,
                           check_ranks_have_one_configuration, check_cores_and_threads):

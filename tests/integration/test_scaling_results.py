@@ -32,12 +32,14 @@ def check_page(folder):
 
 
 def check_prediction(folder):
-    """The figures of GPUs are the planner's of today; of those one row."""
-    row = json.loads((RESULTS / "gpus.json").read_text())["llama_1b"][3]
-    plan = subprocess.run([BIN / "tfm-plan", ROOT / "configs/llama_1b.yaml", "--ranks", str(row["ranks"]), "--device", "h100", "--suggest", "--json"],
-                          capture_output=True, text=True, check=True)
-    now = json.loads(plan.stdout)["suggestions"][0]
-    assert abs(now["tokens_per_second"] / row["fastest"] - 1) < 1e-3, f"{row} is now {now}; run tests/acceptance/scaling.py {BIN} docs/scaling --only gpus"
+    """The figures of GPUs are the planner's of today, and so are the layouts."""
+    script(folder, "--only", "gpus")
+    then, now = (json.loads((f / "gpus.json").read_text()) for f in (RESULTS, folder))
+    assert {name: [r["ranks"] for r in rows] for name, rows in then.items()} == {name: [r["ranks"] for r in rows] for name, rows in now.items()}
+    near = lambda a, b: a == b or None not in (a, b) and abs(a / b - 1) < 1e-3
+    stale = [f"{name}: {a} is now {b}" for name in then for a, b in zip(then[name], now[name])
+             if a["overrides"] != b["overrides"] or not all(near(a[key], b[key]) for key in ("configured", "fastest"))]
+    assert not stale, "\n".join([*stale, f"run tests/acceptance/scaling.py {BIN} docs/scaling --only gpus"])
 
 
 def check_measures(folder):

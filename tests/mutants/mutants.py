@@ -104,7 +104,7 @@ ROOMS = {
         ("data/masked_lm.cpp", "follows ? 0 : 1", "0"),
         ("data/token_file.cpp", "word(1) != version", "false"),
         ("data/token_writer.cpp", "vocab_size <= 65536", "vocab_size <= 65537"),
-        ("data/run_data.cpp", "fits && «sample_length(config, data.train, *tokenizer) < 1»", "false", ["unit:BadConfigs*"]),
+        ("data/run_data.cpp", "if («sample_length(config, c, tokenizer) >= 1») return", "true", ["unit:BadConfigs*"]),
         ("data/source.cpp", "std::max<std::int64_t>(«tokens - 1», 0) / seq_len", "tokens"),
     ]),
     "tokenizer": (["unit:*Token*:Bpe*:Marian*:Malformed*:SentencePieceFile*:CharacterMap*:Unigram*:WordPiece*"], [

@@ -253,6 +253,27 @@ TEST(Choose, MemoryIsNotSpentOnWhatFillsTheLastMicroBatch) {
   EXPECT_EQ(plan::choose(c, 1, device_named("cpu")).micro_batch, 4096);
 }
 
+TEST(Choose, NoMicroBatchIsEmpty) {
+  config::Config c = choose_config(kChosenModels[4], {"train.global_batch_tokens=25k"});
+  for (const int stages : {1, 2, 3})
+    for (std::int64_t sequences = 1; sequences < 40; ++sequences)
+      for (std::int64_t most = 1; most < 12; ++most) {
+        c.train.micro_batch_tokens = most * 32;
+        const plan::ShapePlan s = plan::divided(c, comm::Layout({.pipeline = stages}),
+                                                {.sequences = sequences, .length = 32});
+        EXPECT_LE(s.shape.sequences, most);
+        EXPECT_EQ(s.micro_batches, ceil_div(sequences, s.shape.sequences));
+        if (stages > 1) {
+          EXPECT_GE(s.micro_batches, std::min<std::int64_t>(sequences, 2 * stages));
+        }
+      }
+  // 9 on two stages: 1 at a time takes as long as 10, 2 at a time as 12.
+  c.train.micro_batch_tokens = 9 * 32;
+  EXPECT_EQ(plan::divided(c, comm::Layout({.pipeline = 2}), {.sequences = 9, .length = 32})
+                .shape.sequences,
+            1);
+}
+
 TEST(Choose, OfWhatNoRanksCanHaveSaysWhy) {
   EXPECT_THROW(plan::choose(choose_config(kSmall, {"train.global_batch_size=7"}), 2, memory_of(1)),
                Error);

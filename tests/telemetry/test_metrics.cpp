@@ -115,7 +115,17 @@ TEST_F(Metrics, ResumeKeepsEachStepOnce) {
   std::ofstream(path(), std::ios::app)
       << "{\"event\":\"step\",\"step\":6}\nnot json\n{\"event\":\"step\",\"step\":\"7\"}\n";
   EXPECT_EQ((telemetry::MetricsLog(path(), 6), steps()), "start 1 2 E2 3 4 5 6");
-  EXPECT_EQ((telemetry::MetricsLog(path()), content(path())), "");
+  EXPECT_EQ((telemetry::MetricsLog(path(), 2, true), steps()), "start 1 2")
+      << "its evaluation is due";
+  const std::string before = content(path());
+  {
+    const telemetry::MetricsLog log(path());
+    EXPECT_EQ(content(path()), "");
+    EXPECT_EQ(log.old(), path() + ".old");
+    EXPECT_EQ(content(log.old()), before);
+    EXPECT_THROW(telemetry::MetricsLog(path(), 3), Error) << "it is being written";
+  }
+  EXPECT_EQ(telemetry::MetricsLog(path()).old(), "") << "an empty file is no run's";
   EXPECT_FALSE(fs::exists(path() + ".tmp"));
   EXPECT_THROW(telemetry::MetricsLog("/proc/nothing/here.jsonl"), Error);
 }
@@ -220,6 +230,7 @@ TEST(MetricsServer, Scrape) {
                            "tfm_step_duration_seconds_bucket{le=\"+Inf\"} 2",
                            "tfm_step_duration_seconds_sum 1.2",
                            "tfm_last_step_timestamp_seconds ",
+                           "tfm_last_progress_timestamp_seconds ",
                            "tfm_last_checkpoint_step 8",
                            "tfm_last_checkpoint_timestamp_seconds ",
                            "tfm_checkpoint_failures_total 1",

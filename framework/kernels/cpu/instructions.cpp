@@ -1,12 +1,13 @@
 #include "kernels/instructions.h"
 
 #include "kernels/cpu/amx.h"
+#include "kernels/cpu/half_gemm.h"
 #include "kernels/cpu/onednn_isa.h"
 #include "kernels/cpu/simd.h"
 
 namespace tfm::kernels {
 
-std::string instructions() {
+std::string instructions(DType precision) {
 #if defined(TFM_AVX512)
   const std::string own = "AVX-512";
 #elif defined(__AVX2__)
@@ -17,11 +18,14 @@ std::string instructions() {
   const std::string own = std::to_string(kVectorBytes * 8) + "-bit vectors";
 #endif
   using Isa = dnnl::cpu_isa;
-  const std::string products = has_amx()                           ? "AMX"
-                               : onednn_has(Isa::avx512_core_bf16) ? "AVX512-BF16"
-                               : onednn_has(Isa::avx512_core)      ? "AVX-512"
-                               : onednn_has(Isa::avx2)             ? "AVX2"
-                                                                   : own;
+  const bool half = precision == DType::bf16  ? multiplies_natively<bf16>()
+                    : precision == DType::f16 ? multiplies_natively<f16>()
+                                              : false;
+  const std::string products = precision == DType::bf16 && half && has_amx() ? "AMX"
+                               : half ? precision == DType::bf16 ? "AVX512-BF16" : "AVX512-FP16"
+                               : onednn_has(Isa::avx512_core) ? "AVX-512"
+                               : onednn_has(Isa::avx2)        ? "AVX2"
+                                                              : own;
   return products == own ? own : own + ", products by " + products;
 }
 
