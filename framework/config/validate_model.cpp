@@ -111,18 +111,14 @@ void check_family(const ModelConfig& m, const Report& report) {
                std::to_string(exact) +
                " distances that have their own bucket; expected more than " + std::to_string(exact),
            "");
-  if (m.padding_idx >= m.vocab_size && m.vocab_size > 0)
-    report({"model.padding_idx", "model.vocab_size"},
-           "padding_idx " + std::to_string(m.padding_idx) +
-               " is no row of the embedding, of which there are " + std::to_string(m.vocab_size) +
-               " (vocab_size); expected less, or -1",
-           "");
-  if (m.decoder_start >= m.vocab_size && m.vocab_size > 0)
-    report({"model.decoder_start", "model.vocab_size"},
-           "decoder_start " + std::to_string(m.decoder_start) +
-               " is no row of the embedding, of which there are " + std::to_string(m.vocab_size) +
-               " (vocab_size); expected less, or -1",
-           "");
+  for (const auto& [key, row] :
+       {std::pair{"padding_idx", m.padding_idx}, {"decoder_start", m.decoder_start}})
+    if (row >= m.vocab_size && m.vocab_size > 0)
+      report({std::string("model.") + key, "model.vocab_size"},
+             std::string(key) + " " + std::to_string(row) +
+                 " is no row of the embedding, of which there are " + std::to_string(m.vocab_size) +
+                 " (vocab_size); expected less, or -1",
+             "");
   only(m.type_vocab_size > 0, encoder, "model.type_vocab_size", "family encoder");
   only(m.decoder_start >= 0, m.translates(), "model.decoder_start", "family encoder_decoder");
   only(m.head_transform, encoder, "model.head_transform", "family encoder");

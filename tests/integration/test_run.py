@@ -144,7 +144,8 @@ def check_a_rank_that_stops_at_the_start_is_missed():
         time.sleep(moment)
         os.kill(running()[1], signal.SIGSTOP)
         text = end(job, 75)
-        assert len([line for line in text.splitlines() if "tfm: watchdog:" in line]) == 1, text
+        # The launcher wakes the stopped rank to end it, which may have waited as long until then.
+        assert len([line for line in text.splitlines() if "tfm: watchdog:" in line]) in (1, 2), text
         wait_for(lambda: not running())
 
 
