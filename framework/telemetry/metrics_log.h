@@ -39,7 +39,7 @@ class MetricsLog {
   // with lines becomes FILE.old; else what lies at or before that step stays, once, and later
   // steps, torn lines and `end` events go. Folders are made. Error(retryable) where that fails, and
   // where another process has the file open for this.
-  // `due`: the evaluation of that step is, and goes.
+  // `due`: the evaluation of that step is to be made again, and what is there of it goes.
   explicit MetricsLog(std::string path, std::optional<std::int64_t> resumed = std::nullopt,
                       bool due = false);
   ~MetricsLog();

@@ -47,9 +47,8 @@ class Evaluation final : public Observer {
     run.engine.swap_average();
     inference::Totals totals;
     if (loader_) totals = run.engine.evaluate(*loader_, batches_, go_on);
-    run.evaluation_due = run.stop_requested && may_wait;
     std::vector<std::string> translations;
-    if (!run.evaluation_due) translations = translate(run, go_on);
+    if (!run.stop_requested || !may_wait) translations = translate(run, go_on);
     run.evaluation_due = run.stop_requested && may_wait;
     run.engine.swap_average();
     if (run.evaluation_due) {

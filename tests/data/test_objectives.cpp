@@ -370,7 +370,8 @@ void expect_right_padded(const Ids& mask, std::size_t width) {
 TEST(Objectives, IdsThatTheModelDoesNotKnowAreRefused) {
   const TemporaryFolder folder;
   put(folder / "tokenizer.json", R"({"model": {"type": "BPE", "merges": [], "vocab":
-      {"[MASK]": 0, "[UNK]": 1, "a": 2, "<extra_id_0>": 3, "[CLS]": 4, "</s>": 5, "[SEP]": 6}}, "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false,
+      {"[MASK]": 0, "[UNK]": 1, "a": 2, "<extra_id_0>": 3, "[CLS]": 4, "</s>": 5, "[SEP]": 6}},
+      "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false,
       "trim_offsets": true, "use_regex": true}})");
   const auto t = tokenizer::load_tokenizer(folder / "tokenizer.json");
   for (const bool next_sentence : {false, true}) {

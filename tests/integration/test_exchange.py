@@ -132,8 +132,10 @@ def check_members_of_config():
     original = {"original_max_position_embeddings": 16}
     plain = {"rope_type": "default", "rope_theta": 7.0}
     rotary = {"rope_parameters": {**llama3, **original, "rope_theta": 50.0}}
-    renamed = {"gpt2_0": {"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads", "n_positions": "max_position_embeddings"},
-               "t5_0": {"d_model": "hidden_size", "num_layers": "num_hidden_layers", "num_heads": "num_attention_heads", "d_kv": "head_dim"},
+    renamed = {"gpt2_0": {"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads",
+                          "n_positions": "max_position_embeddings"},
+               "t5_0": {"d_model": "hidden_size", "num_layers": "num_hidden_layers", "num_heads": "num_attention_heads",
+                        "d_kv": "head_dim"},
                **dict.fromkeys(("bart_0", "marian_0"), {"d_model": "hidden_size", "encoder_layers": "num_hidden_layers",
                                                         "encoder_attention_heads": "num_attention_heads"})}
     cases = [("llama_0", rotary, changes) for changes in (
@@ -177,7 +179,8 @@ def check_padding_ids():
         expected = probed(folder, {**batch, "decoder_input_ids": int64s(shape, behind)})
         run(BIN / "tfm-convert", "import", folder, f"padded_{pad}")
         assert expected == probed(folder, batch) == probed(f"padded_{pad}", batch), pad
-    out = run(BIN / "tfm-probe", edited("edited", "t5_2", {"pad_token_id": None}), "--batch", "batch.safetensors", "--out", "out.safetensors", code=3)
+    unpadded = edited("edited", "t5_2", {"pad_token_id": None})
+    out = run(BIN / "tfm-probe", unpadded, "--batch", "batch.safetensors", "--out", "out.safetensors", code=3)
     assert "pad_token_id is null" in out, out
 
 
@@ -445,11 +448,13 @@ def check_messages():
     for name, keys in (("mistral_0", [{"sliding_window": 47}, {"sliding_window": "absent", "max_position_embeddings": 4097}, {"hidden_act": "relu"}]),
                        ("qwen2_0", [{"use_sliding_window": True}, {"layer_types": ["full_attention", "sliding_attention"]},
                                     {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0}}]),
-                       ("qwen3_0", [{"attention_bias": True}, {"use_sliding_window": True}, {"is_causal": False}, {"partial_rotary_factor": 0.5},
+                       ("qwen3_0", [{"attention_bias": True}, {"use_sliding_window": True}, {"is_causal": False},
+                                    {"partial_rotary_factor": 0.5},
                                     {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, {"quantization_config": {"quant_method": "fp8"}}]),
                        ("llama_1", [{"rope_scaling": {"rope_type": "default", "partial_rotary_factor": 0.5}}]),
                        ("gpt2_0", [{"is_causal": False}, {"num_attention_heads": 1}, {"num_hidden_layers": 7}]),
-                       ("t5_0", [{"dense_act_fn": "gelu_new"}, {"is_gated_act": True}, {"is_encoder_decoder": False}, {"num_attention_heads": 7}]),
+                       ("t5_0", [{"dense_act_fn": "gelu_new"}, {"is_gated_act": True}, {"is_encoder_decoder": False},
+                                 {"num_attention_heads": 7}]),
                        ("bart_0", [{"is_causal": False}, {"num_attention_heads": 1}, {"hidden_size": 1}]),
                        ("roberta_0", [{"hidden_act": "relu"}, {"is_decoder": True}, {"add_cross_attention": True}, {"position_embedding_type": "relative_key"},
                                       {"max_position_embeddings": 2}, {"pad_token_id": None}])):

@@ -384,6 +384,18 @@ def check_early_stopping():
         assert ends("resumed.jsonl") == [end], step
 
 
+def check_dropout_of_outputs():
+    """It is there in training alone."""
+    pathlib.Path("span.yaml").write_text(SPANS)
+    losses = {}
+    for p in (0, 0.5):
+        run(0, "tfm-train", "span.yaml", f"model.dropout.output={p}", "train.steps=1", "eval.every=1", "optimizer.lr=0", "metrics.jsonl=span.jsonl",
+            "data.validation={type: span_corruption, path: text.txt}", "eval.batches=1")
+        losses[p] = [e["loss"] for e in map(json.loads, open("span.jsonl")) if e["event"] in ("step", "eval")]
+    (without, evaluated), (with_, evaluated_too) = losses[0], losses[0.5]
+    assert abs(without - with_) > 1e-4 and evaluated == evaluated_too, losses
+
+
 def check_verify():
     for ranks, args in [(2, ["parallel.tensor=2"]), (4, ["parallel.tensor=2", "parallel.zero=1"])]:
         assert "NOT equal" not in (out := run(ranks, "tfm-verify", "cfg.yaml", *args)) and "equal to the single-rank run" in out, out
@@ -393,7 +405,6 @@ def check_verify():
         wrong = [line for line in out.splitlines() if line.startswith("WRONG")]
         assert len(wrong) == 1 and name in wrong[0], out
     assert "no parameter layers.9" in run(0, "tfm-verify", "cfg.yaml", "--inject-error", "layers.9", code=2)
-    pathlib.Path("span.yaml").write_text(SPANS)
     for mode in ([], ["--full"], ["--as-run"]):
         out = run(3, "tfm-verify", "span.yaml", "parallel.context=3", *mode)
         assert "\nequal to the single-rank run" in out, out
@@ -405,7 +416,7 @@ def main():
         pathlib.Path("cfg.yaml").write_text(CONFIG)
         pathlib.Path("text.txt").write_text("the quick brown fox jumps over the lazy dog; " * 300)
         for check in (check_messages, check_inputs, check_ranks_that_fail, check_layouts, check_plan, check_auto, check_mfu, check_bench,
-                      check_resume, check_checkpoints_of_any_layout, check_changed_runs, check_early_stopping, check_verify):
+                      check_resume, check_checkpoints_of_any_layout, check_changed_runs, check_early_stopping, check_dropout_of_outputs, check_verify):
             check()
             print(check.__name__, "ok", flush=True)
         os.chdir("/")
