@@ -11,9 +11,7 @@
 #include "inference/text_format.h"
 #include "io/file.h"
 #include "launch/support/program.h"
-#include "models/registry.h"
 #include "tokenizer/tokenizer.h"
-#include "train/engine_state.h"
 
 namespace {
 
@@ -107,7 +105,7 @@ void copy_tokenizer(const std::string& tokenizer, const std::string& to, bool tr
 }
 
 int export_to(const std::string& from, const std::string& to) {
-  const std::string path = inference::checkpoint_path(from);
+  const std::string path = inference::verified_path(from, comm::single_mesh().world());
   config::Config config = inference::checkpoint_config(path, {});
   config.train.global_batch_size = config.train.micro_batch_size = 1;
   config::resolve_for_ranks(config, 1);

@@ -9,7 +9,6 @@
 #include "inference/text_format.h"
 #include "inference/translator.h"
 #include "launch/support/program.h"
-#include "models/registry.h"
 #include "text/translation_scores.h"
 
 namespace {
@@ -35,7 +34,8 @@ output:
   --json FILE        also write the results as JSON
   --help, --version
 devices:
-  parallel.tensor=N  tensor-parallel size (default: all ranks); data is split over the replicas
+  parallel.tensor=N  tensor-parallel size (default: the most ranks that can share the heads);
+                     data is split over the replicas
   device=cuda        run on GPUs (default: on CPUs, regardless of the training device)
 Results: loss, the mean negative log-likelihood of the labels without label smoothing, and with
 next sentences the mean of theirs on top; perplexity, exp of the first of these; accuracy, the
@@ -99,12 +99,10 @@ void add_translation_scores(const launch::Arguments& args, inference::LoadedMode
   });
   inference::Translator translator(*model.model, model.config.model, model.rank_context,
                                    model.weights(), *data.tokenizer,
-                                   {.special_tokens = format.special_tokens,
+                                   {.format = format,
                                     .beams = args.integer("--beam", 1, 1),
                                     .length_penalty = args.real("--length-penalty", 1),
-                                    .max_tokens = args.integer("--max-tokens", 0, 1),
-                                    .end_ids = format.end_ids,
-                                    .banned_ids = format.banned_ids});
+                                    .max_tokens = args.integer("--max-tokens", 0, 1)});
   const std::vector<std::string> translations = translator.translate(sources);
   results["bleu"] = text::corpus_bleu(translations, references);
   results["chrf"] = text::corpus_chrf(translations, references);
@@ -121,9 +119,10 @@ int run(int argc, char** argv) {
                                 {"--length-penalty"},
                                 {"--max-tokens"},
                                 {"--json"}});
-  const std::string dir = inference::checkpoint_path(args.only("model directory"));
   launch::Launch launch;
   args.check_outputs({"--json"});
+  const std::string dir =
+      inference::verified_path(args.only("model directory"), launch.mesh(launch.ranks).world());
   std::vector<std::string> overrides = args.overrides();
   if (args.has("--tokenizer")) overrides.push_back("data.tokenizer=" + args.get("--tokenizer"));
   config::Config config = inference::inference_config(dir, overrides, launch.ranks);

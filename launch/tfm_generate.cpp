@@ -41,7 +41,8 @@ encoder-decoder (translates standard input line by line):
   --max-tokens N     maximum length of a translation (default: twice the source length plus 50)
 both:
   --tokenizer T      tokenizer to use instead of the model's own
-  parallel.tensor=N  tensor-parallel size (default: all ranks); lines are split over the replicas
+  parallel.tensor=N  tensor-parallel size (default: the most ranks that can share the heads);
+                     lines are split over the replicas
   device=cuda        run on GPUs (default: on CPUs, regardless of the training device)
   --help, --version
 A text ends at the tokenizer's end of document, and at eos_token_id of a model from Hugging Face.
@@ -149,12 +150,10 @@ void translate(const launch::Arguments& args, inference::LoadedModel& model,
                const tokenizer::Tokenizer& tokenizer, const inference::TextFormat& format) {
   inference::Translator translator(*model.model, model.config.model, model.rank_context,
                                    model.weights(), tokenizer,
-                                   {.special_tokens = format.special_tokens,
+                                   {.format = format,
                                     .beams = args.integer("--beam", 1, 1),
                                     .length_penalty = args.real("--length-penalty", 1),
-                                    .max_tokens = args.integer("--max-tokens", 0, 1),
-                                    .end_ids = format.end_ids,
-                                    .banned_ids = format.banned_ids});
+                                    .max_tokens = args.integer("--max-tokens", 0, 1)});
   const bool lead = model.rank_context.mesh.rank() == 0;
   constexpr std::size_t together = 4096;
   InputLines input;
@@ -205,8 +204,9 @@ int run(int argc, char** argv) {
                                 {"--tokenizer"},
                                 {"--beam"},
                                 {"--length-penalty"}});
-  const std::string dir = inference::checkpoint_path(args.only("model directory"));
   launch::Launch launch;
+  const std::string dir =
+      inference::verified_path(args.only("model directory"), launch.mesh(launch.ranks).world());
   const config::Config config = inference::inference_config(dir, args.overrides(), launch.ranks);
   if (!config.model.decodes())
     throw Error(

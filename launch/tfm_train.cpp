@@ -6,7 +6,6 @@
 #include "launch/bench/peak.h"
 #include "launch/support/automatic.h"
 #include "launch/support/device_choice.h"
-#include "models/registry.h"
 #include "plan/fit.h"
 #include "train/start.h"
 #include "train/trainer.h"

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "launch/support/automatic.h"
+#include "launch/support/control_group.h"
 #include "launch/support/device_choice.h"
 #include "models/registry.h"
 #include "train/as_run.h"
@@ -86,7 +87,7 @@ std::vector<train::Finding> verify_as_run(const launch::Launch& launch, config::
                                           const comm::Mesh& mesh, const std::string& inject) {
   const int ranks_of_host = launch.session ? launch.session->ranks_per_node() : 1;
   const train::AsRunSize size =
-      train::as_run_size(config, mesh, train::available_memory(ranks_of_host));
+      train::as_run_size(config, mesh, launch::available_memory() / ranks_of_host);
   config = size.config;
   if (mesh.rank() == 0) {
     std::printf(

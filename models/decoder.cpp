@@ -2,16 +2,7 @@
 
 namespace tfm::models {
 
-Decoder::Decoder(const config::Config& config, const comm::Mesh& mesh)
-    : config_(config),
-      parameters_(parameter_set(config, mesh)),
-      context_{parameters_,
-               mesh.layout.size(nn::kModelAxes),
-               mesh.place(nn::kModelAxes),
-               config.parallel.sequence,
-               config.model.init_std,
-               config.parallel.context_exchange == config::ContextExchange::ring},
-      stages_(config, mesh) {
+Decoder::Decoder(const config::Config& config, const comm::Mesh& mesh) : Transformer(config, mesh) {
   const config::ModelConfig& m = config_.model;
   tokens_.emplace(context_, "embedding.weight", m.vocab_size, m.d_model, context_.init_std,
                   m.padding_idx);
@@ -30,23 +21,6 @@ graph::Value Decoder::hidden(nn::Recording& rec, Relay& relay, bool training) co
   graph::Value x;
   if (relay.here()) x = (*embeddings_)(rec, *tokens_, ids, {}, rows, training);
   return (*stack_)(*rec.tape, relay, x, rows, visible, nullptr, training);
-}
-
-nn::Recording Decoder::record_loss(const nn::BatchShape& shape, DType dtype, bool training) const {
-  nn::Recording rec(shape, dtype);
-  Relay relay(rec, stages_, context_, config_.model.d_model);
-  const graph::Value x = hidden(rec, relay, training);
-  const graph::Value labels = rec.input(Field::labels, relay.here());
-  head_->record_loss(rec, x, labels, config_.loss, training);
-  return rec;
-}
-
-nn::Recording Decoder::record_logits(const nn::BatchShape& shape, DType dtype) const {
-  nn::Recording rec(shape, dtype);
-  Relay relay(rec, stages_, context_, config_.model.d_model);
-  const graph::Value x = hidden(rec, relay, false);
-  if (relay.here()) rec.logits = head_->logits(*rec.tape, x);
-  return rec;
 }
 
 nn::Recording Decoder::record_decode(const nn::BatchShape& shape, DType dtype) const {

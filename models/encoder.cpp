@@ -2,16 +2,7 @@
 
 namespace tfm::models {
 
-Encoder::Encoder(const config::Config& config, const comm::Mesh& mesh)
-    : config_(config),
-      parameters_(parameter_set(config, mesh)),
-      context_{parameters_,
-               mesh.layout.size(nn::kModelAxes),
-               mesh.place(nn::kModelAxes),
-               config.parallel.sequence,
-               config.model.init_std,
-               config.parallel.context_exchange == config::ContextExchange::ring},
-      stages_(config, mesh) {
+Encoder::Encoder(const config::Config& config, const comm::Mesh& mesh) : Transformer(config, mesh) {
   const config::ModelConfig& m = config_.model;
   tokens_.emplace(context_, "embedding.weight", m.vocab_size, m.d_model, context_.init_std,
                   m.padding_idx);
@@ -74,14 +65,6 @@ nn::Recording Encoder::record_loss(const nn::BatchShape& shape, DType dtype, boo
   head_->record_loss(rec, x, labels, config_.loss, training,
                      data.type == config::SourceType::mlm ? data.mask_probability : 1);
   if (pooler_) record_sentence_loss(rec, x, sentence_labels, training);
-  return rec;
-}
-
-nn::Recording Encoder::record_logits(const nn::BatchShape& shape, DType dtype) const {
-  nn::Recording rec(shape, dtype);
-  Relay relay(rec, stages_, context_, config_.model.d_model);
-  const graph::Value x = hidden(rec, relay, false);
-  if (relay.here()) rec.logits = head_->logits(*rec.tape, x);
   return rec;
 }
 

@@ -3,15 +3,7 @@
 namespace tfm::models {
 
 EncoderDecoder::EncoderDecoder(const config::Config& config, const comm::Mesh& mesh)
-    : config_(config),
-      parameters_(parameter_set(config, mesh)),
-      context_{parameters_,
-               mesh.layout.size(nn::kModelAxes),
-               mesh.place(nn::kModelAxes),
-               config.parallel.sequence,
-               config.model.init_std,
-               config.parallel.context_exchange == config::ContextExchange::ring},
-      stages_(config, mesh) {
+    : Transformer(config, mesh) {
   const config::ModelConfig& m = config_.model;
   const bool shared = m.tie_embeddings == config::TieEmbeddings::all ||
                       m.tie_embeddings == config::TieEmbeddings::inputs;
@@ -63,24 +55,6 @@ graph::Value EncoderDecoder::hidden(nn::Recording& rec, Relay& relay, bool train
   graph::Value x;
   if (relay.here()) x = (*target_embeddings_)(rec, target_tokens(), ids, {}, rows, training);
   return (*decoder_)(r, relay, x, rows, visible, &encoder_output, training);
-}
-
-nn::Recording EncoderDecoder::record_loss(const nn::BatchShape& shape, DType dtype,
-                                          bool training) const {
-  nn::Recording rec(shape, dtype);
-  Relay relay(rec, stages_, context_, config_.model.d_model);
-  const graph::Value x = hidden(rec, relay, training);
-  const graph::Value labels = rec.input(Field::labels, relay.here());
-  head_->record_loss(rec, x, labels, config_.loss, training);
-  return rec;
-}
-
-nn::Recording EncoderDecoder::record_logits(const nn::BatchShape& shape, DType dtype) const {
-  nn::Recording rec(shape, dtype);
-  Relay relay(rec, stages_, context_, config_.model.d_model);
-  const graph::Value x = hidden(rec, relay, false);
-  if (relay.here()) rec.logits = head_->logits(*rec.tape, x);
-  return rec;
 }
 
 nn::Recording EncoderDecoder::record_encoder(const nn::BatchShape& shape, DType dtype) const {

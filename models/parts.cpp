@@ -80,7 +80,7 @@ Embeddings::Embeddings(nn::Context& c, const config::ModelConfig& m, const std::
 }
 
 graph::Value Embeddings::positions(nn::Recording& rec, graph::Value x,
-                                   const ops::DropoutOrigin& place) const {
+                                   const ops::ActivationRegion& place) const {
   graph::Recorder& r = *rec.tape;
   if (position_ >= 0)
     return ops::add_position(r, x, context_.parameters.record(r, position_), place,
@@ -101,7 +101,7 @@ graph::Value Embeddings::operator()(nn::Recording& rec, const Vocabulary& tokens
                                     graph::Value types, const Rows& rows, bool training) const {
   graph::Recorder& r = *rec.tape;
   const graph::Recorder::Named scope(r, "embedding");
-  const ops::DropoutOrigin place = nn::outside_tp_region(context_, rows, config_.d_model);
+  const ops::ActivationRegion place = nn::outside_tp_region(context_, rows, config_.d_model);
   graph::Value x = tokens.partial(
       r, ids, config_.scale_embeddings ? std::sqrt(static_cast<double>(config_.d_model)) : 1.0);
   if (types)
@@ -205,7 +205,7 @@ graph::Value Stack::block(graph::Recorder& r, std::size_t l, graph::Value x, con
   const Block& b = blocks_[l];
   const bool pre = config_.norm_position == config::NormPosition::pre;
   const double p = training ? config_.dropout.residual : 0;
-  const ops::DropoutOrigin place = nn::outside_tp_region(context_, rows, config_.d_model);
+  const ops::ActivationRegion place = nn::outside_tp_region(context_, rows, config_.d_model);
   const auto sublayer = [&](const char* name, const nn::Norm& norm, const auto& layer) {
     const graph::Value y = layer(pre ? norm(r, x) : x);
     const graph::Recorder::Named named(r, name);

@@ -1,5 +1,5 @@
 #pragma once
-// Name of the family in the configuration -> model.
+// Makes the model of the family that the configuration names.
 #include "config/config.h"
 #include "nn/model.h"
 

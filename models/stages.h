@@ -1,9 +1,9 @@
 #pragma once
-// How a pipeline shares out a model: its blocks, of all stacks in the order of use, in stages of
-// blocks that follow each other, as parallel.layers_per_stage says or else so that their costs are
-// balanced. Embeddings are where the first block is that reads them, the head is behind the last
-// one. Where ranks have several (virtual) stages, each is a chunk of its recording: of P ranks rank
-// r has the stages r, P + r, 2 P + r ...
+// Distribution of a model over a pipeline. The blocks of all stacks, in order of use, are divided
+// into stages of consecutive blocks, as given by parallel.layers_per_stage or else with balanced
+// costs. Embeddings belong to the stage of the first block that reads them, the head to the last
+// stage. Of P ranks, rank r has the (virtual) stages r, P + r, 2 P + r, ..., each a chunk of its
+// recording.
 #include <utility>
 #include <vector>
 
@@ -29,17 +29,18 @@ class Stages {
 
  private:
   int ranks_, own_;
-  std::vector<int> of_;  // by block
+  std::vector<int> of_;  // by block: its stage
 };
 
-// The stage that a recording has reached. What is recorded on it is recorded by its ranks only.
+// The stage that a recording has reached. Only the ranks of that stage record ops.
 class Relay {
  public:
-  // With the gradients of the parameters that are lent and borrowed.
+  // Starts at stage 0, and records the exchange of gradients of lent and borrowed parameters.
   Relay(nn::Recording& rec, const Stages& stages, const nn::Context& context, std::int64_t width);
   bool here() const { return stages_.own(at_); }
-  // On to `stage`, which gets these values, of rows outside the tensor-parallel region, as do all
-  // between. Whether this rank got them.
+  // Advances to `stage`. `values`, each with its rows, which are outside the tensor-parallel
+  // region, are passed from stage to stage; they are cleared where sent. Returns whether this rank
+  // received them.
   bool pass_to(int stage, const std::vector<std::pair<graph::Value*, Rows>>& values);
 
  private:
@@ -47,7 +48,8 @@ class Relay {
   const Stages& stages_;
   const nn::Context& context_;
   std::int64_t width_;
-  int at_ = 0, chunk_ = -1;  // of this rank's, the one that was reached last
+  // Current stage; last chunk of this rank that was reached, -1: none.
+  int at_ = 0, chunk_ = -1;
 };
 
 }  // namespace tfm::models

@@ -8,13 +8,13 @@
 namespace tfm::checkpoint {
 
 struct Best {
-  config::Metric metric =
-      config::Metric::loss;  // loss and perplexity: the lower the better; others: the higher
-  std::int64_t step = -1;    // -1: none yet
+  // Loss and perplexity: lower is better; others: higher.
+  config::Metric metric = config::Metric::loss;
+  std::int64_t step = -1;  // -1: none yet
   double value = 0;
-  std::int64_t since = 0;  // evaluations after it
+  std::int64_t since = 0;  // evaluations since the best one
 
-  // Records an evaluation; true if it is the best so far. NaN and Inf never are.
+  // Records an evaluation; true if it is the best so far. NaN and infinities never are.
   bool improve(std::int64_t at, double found) {
     const bool low = metric == config::Metric::loss || metric == config::Metric::perplexity;
     const bool better = std::isfinite(found) && (step < 0 || (low ? found < value : found > value));

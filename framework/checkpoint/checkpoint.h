@@ -1,12 +1,12 @@
 #pragma once
 // One logical checkpoint, readable at any layout.
-//   dir/step-00000500/shard-00000-of-00004.safetensors ... the chunks of each rank
-//   dir/step-00000500/manifest.json                         what is where, sizes and checksums;
-//   ends with its own checksum dir/latest                                             the name of
-//   the newest dir/best                                               a symbolic link to the best
-//   of a run with eval.stop
-// Everything is written to step-00000500.tmp/ and synced, then published by one rename: a
-// checkpoint is either complete or absent.
+//   dir/step-00000500/shard-00000-of-00004.safetensors   the chunks of each rank
+//   dir/step-00000500/manifest.json   files, chunks and checksums, with its own checksum at the end
+//   dir/latest                        the name of the newest checkpoint
+//   dir/best                          a symbolic link to the best one of a run with eval.stop
+//
+// Everything is written to step-00000500.tmp/, synced, and published by one rename: a checkpoint is
+// either complete or absent.
 #include <algorithm>
 #include <cstdint>
 #include <functional>
@@ -24,21 +24,22 @@
 
 namespace tfm::checkpoint {
 
-// A contiguous range of elements of one logical fp32 tensor: [first, first + count), row-major, of
-// the slice [begin, end) along `axis`.
+// Elements [first, first + count), in row-major order, of the slice [begin, end) along `axis` of
+// one logical fp32 tensor.
 struct Slice {
   int axis = -1;  // -1: the whole tensor, begin and end are ignored
   std::int64_t begin = 0, end = 0;
   std::int64_t first = 0, count = 0;
 };
 struct Chunk : Slice {
-  std::string name;  // says what it is: "model/layers.0.ffn.up.weight", "adam.m/...", "adam.v/..."
+  // The logical tensor: "model/layers.0.ffn.up.weight", "adam.m/...", "adam.v/...".
+  std::string name;
   Shape full_shape;
   static constexpr std::int64_t kBlock = 1 << 20;
   const float* data = nullptr;  // count elements; null: read() yields them
-  // n <= kBlock elements from `begin` on, which are valid until the next call.
+  // Returns n <= kBlock elements from `begin` on, valid until the next call.
   std::function<const float*(std::int64_t begin, std::int64_t n)> read;
-  // f(elements, number of them), in order.
+  // Calls f(elements, count) for consecutive blocks of elements.
   template <class F>
   void each_block(F&& f) const {
     if (data) return f(data, count);
@@ -51,16 +52,18 @@ struct Chunk : Slice {
 
 struct CheckpointInfo {
   std::int64_t step = 0;
-  std::int64_t updates = 0;       // steps whose update was applied; others had no finite gradient
+  std::int64_t updates = 0;       // steps whose update was applied: with finite gradients
   std::int64_t samples_seen = 0;  // the data position
-  bool evaluation_due = false;    // of this step, which was given up for a request to stop
-  std::int64_t data_tokens = 0;   // of the training data; 0: a checkpoint that does not say
+  // The evaluation of this step was abandoned for a stop request and has to be repeated.
+  bool evaluation_due = false;
+  std::int64_t data_tokens = 0;  // of the training data; 0: unknown
   std::uint64_t seed = 0;
-  std::map<std::string, std::int64_t> layout;  // of the run that wrote it: {"data": 2, "tensor": 2}
-  std::string config;                          // YAML
-  std::string extra = "{}";                    // a JSON object supplied by the caller
-  optim::LossScale loss_scale;                 // restored if it is dynamic
-  std::optional<Best> best;                    // of a run with eval.stop; dir/best names its step
+  // Layout of the writing run: {"data": 2, "tensor": 2}.
+  std::map<std::string, std::int64_t> layout;
+  std::string config;           // YAML
+  std::string extra = "{}";     // a JSON object supplied by the caller
+  optim::LossScale loss_scale;  // restored if it is dynamic
+  std::optional<Best> best;     // of a run with eval.stop; dir/best links to its step
 };
 struct ShardFile {
   std::string name;
@@ -68,7 +71,8 @@ struct ShardFile {
   std::string xxh3_128;
 };
 struct StoredChunk : Slice {
-  std::string name, entry;  // the logical tensor; the tensor's name within the file
+  // The logical tensor, and the chunk's name within the file.
+  std::string name, entry;
   Shape full_shape;
   std::size_t file = 0;  // index into Manifest::files
 };
@@ -91,16 +95,17 @@ CheckpointRanks checkpoint_ranks(comm::Communicator& world);  // `world` must ou
 struct CheckpointResult {   // the same on every rank
   std::string path;         // empty where it failed
   std::uint64_t bytes = 0;  // of all shards
-  std::string
-      error;  // why this checkpoint was given up, by which rank; the previous ones are untouched
-  std::string warning;  // published, but the best could not be named, or an old one removed
+  // Why and by which rank this checkpoint was abandoned; the previous ones are untouched.
+  std::string error;
+  // The checkpoint is published, but `best` could not be updated or an old one not removed.
+  std::string warning;
   bool ok() const { return error.empty(); }
 };
 
-// Collective: every rank gives its chunks (together they must cover each tensor; copies are
-// allowed, one of them is read). Never throws for what a file system does: a failure on any rank
-// makes all ranks give up together. `keep` > 0: afterwards only the newest max(keep, 2) checkpoints
-// up to this step, later ones and the best stay; 0: all stay.
+// Collective: every rank passes its chunks, which together must cover each tensor. Ranks may pass
+// copies; one of them is read back. Does not throw for file system errors: a failure on any rank
+// makes all ranks abandon the checkpoint. If `keep` > 0, only the newest max(keep, 2) checkpoints
+// up to this step, later ones and the best remain afterwards; 0: all remain.
 CheckpointResult write_checkpoint(const std::string& dir, const CheckpointInfo& info,
                                   std::span<const Chunk> chunks, std::int64_t keep,
                                   const CheckpointRanks& ranks);
@@ -108,18 +113,20 @@ CheckpointResult write_checkpoint(const std::string& dir, const CheckpointInfo& 
 // Errors are Error(input) naming the file and the tensor or field.
 class CheckpointReader {
  public:
-  explicit CheckpointReader(
-      const std::string& step_dir);  // reads and checks the manifest; shards are opened when needed
+  // Reads and checks the manifest; shards are opened when needed.
+  explicit CheckpointReader(const std::string& step_dir);
   ~CheckpointReader();
 
   const Manifest& manifest() const { return manifest_; }
-  void verify() const;  // every file: there, nothing beside it, size, checksum, chunks as
-                        // described; reads all bytes
+  // Checks that every file is there with its size, checksum and chunks, and that there is no
+  // unlisted shard. Reads all bytes.
+  void verify() const;
   bool has(const std::string& name) const { return chunks_.count(name) > 0; }
-  void check_headers() const;  // every shard: there, of its size, chunks as described
+  // Checks that every shard is there with its size and chunks. Reads headers only.
+  void check_headers() const;
   const Shape& shape(const std::string& name) const;
   std::vector<std::string> names() const;
-  // Assembles the slice from the chunks that hold it. `out`: slice.count elements.
+  // Assembles `slice` from the chunks that hold it into `out`, of slice.count elements.
   void read(const std::string& name, const Slice& slice, float* out) const;
   void read(const std::string& name, int axis, std::int64_t begin, std::int64_t end,
             std::int64_t first, std::int64_t count, float* out) const {
@@ -134,18 +141,18 @@ class CheckpointReader {
   std::unique_ptr<Shards> shards_;
 };
 
-enum class Verification : std::uint8_t { checksums, headers };  // headers: reads no tensor
+enum class Verification : std::uint8_t { checksums, headers };  // headers: reads no tensor data
 
-// Called by one rank. The path of the checkpoint to resume from: what `latest` names if it
-// verifies, else the newest step-* before that which does, else the newest of all; nothing where
-// there is no step-* folder. Each checkpoint skipped is reported through `log`, with the reason.
-// Throws Error(input) if there are checkpoints and none verifies.
+// Called on one rank. Returns the path of the checkpoint to resume from: the one that `latest`
+// names if it verifies, otherwise the newest step-* before it that verifies, otherwise the newest
+// of all that does; nullopt if there is no step-* folder. Reports each skipped checkpoint to `log`
+// with the reason. Error(input) if there are checkpoints and none verifies.
 std::optional<std::string> find_latest(const std::string& dir,
                                        const std::function<void(const std::string&)>& log,
                                        Verification verification = Verification::checksums);
 
-// Called by one rank that holds the lock: removes what interrupted writes left behind, and puts
-// back what they had put aside. Returns the names removed.
+// Called on one rank that holds the RunLock: removes what interrupted writes left behind and
+// restores what they had set aside. Returns the names removed.
 std::vector<std::string> clean(const std::string& dir);
 
 }  // namespace tfm::checkpoint

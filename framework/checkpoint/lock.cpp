@@ -7,8 +7,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <filesystem>
-#include <fstream>
 #include <sstream>
 
 #include "core/error.h"
@@ -17,13 +15,6 @@
 
 namespace tfm::checkpoint {
 namespace {
-
-std::string boot_id() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  std::getline(file, id);
-  return id;
-}
 
 struct Owner {
   std::string host, boot;

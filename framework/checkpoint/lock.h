@@ -4,9 +4,9 @@
 
 namespace tfm::checkpoint {
 
-// Two runs never share a checkpoint directory: dir/run.lock holds host, pid and boot id of the
-// owner, and a kernel lock that ends with it. A dead owner's lock is taken over; a live one, or one
-// of another machine, is an Error(environment).
+// Held by a run so that no two runs share a checkpoint directory. dir/run.lock holds host, pid and
+// boot id of the owner, and a kernel lock that ends with it. The lock of a dead owner is taken
+// over; that of a live one, or of another machine, is Error(environment).
 class RunLock {
  public:
   explicit RunLock(const std::string& dir);  // creates the directory

@@ -145,12 +145,17 @@ std::optional<StridedRows> rows_of(const Shape& full, const Slice& s) {
   return StridedRows{outer, (s.end - s.begin) * inner, full[s.axis] * inner, s.begin * inner};
 }
 
+static Json shard_json(const ShardFile& file) {
+  return {{"name", file.name},
+          {"bytes", file.bytes},
+          {"xxh3_128", file.xxh3_128},
+          {"pieces", Json::array()}};
+}
+
 std::string chunk_list(const ShardFile& file, const std::vector<StoredChunk>& chunks) {
-  Json list = Json::array();
-  for (const auto& p : chunks) list.push_back(to_json(p));
-  return Json{
-      {"name", file.name}, {"bytes", file.bytes}, {"xxh3_128", file.xxh3_128}, {"pieces", list}}
-      .dump();
+  Json shard = shard_json(file);
+  for (const auto& p : chunks) shard["pieces"].push_back(to_json(p));
+  return shard.dump();
 }
 
 void add_shard(Manifest& manifest, const std::string& text) {
@@ -161,11 +166,7 @@ void add_shard(Manifest& manifest, const std::string& text) {
 
 std::string to_text(const Manifest& m) {
   Json shards = Json::array();
-  for (const auto& f : m.files)
-    shards.push_back({{"name", f.name},
-                      {"bytes", f.bytes},
-                      {"xxh3_128", f.xxh3_128},
-                      {"pieces", Json::array()}});
+  for (const auto& f : m.files) shards.push_back(shard_json(f));
   for (const auto& p : m.chunks) shards[p.file]["pieces"].push_back(to_json(p));
   const Json extra = Json::parse(m.extra, nullptr, false);
   TFM_CHECK(extra.is_object(), "CheckpointInfo::extra must be a JSON object");

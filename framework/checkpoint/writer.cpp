@@ -11,6 +11,7 @@
 #include <set>
 
 #include "checkpoint/manifest.h"
+#include "comm/consensus.h"
 #include "io/file.h"
 #include "io/safetensors.h"
 
@@ -193,27 +194,10 @@ CheckpointResult write_checkpoint(const std::string& dir, const CheckpointInfo& 
 }
 
 CheckpointRanks checkpoint_ranks(comm::Communicator& world) {
-  CheckpointRanks ranks;
-  ranks.rank = world.rank();
-  ranks.size = world.size();
-  ranks.barrier = [&world] { world.barrier(); };
-  ranks.gather = [&world](const std::string& mine) {
-    const auto n = static_cast<std::size_t>(world.size());
-    std::int64_t length = static_cast<std::int64_t>(mine.size());
-    std::vector<std::int64_t> lengths(n);
-    world.all_gather({&length, DType::i64, {1}}, {lengths.data(), DType::i64, {world.size()}});
-    const std::int64_t words = *std::max_element(lengths.begin(), lengths.end()) / 8 + 1;
-    std::vector<std::int64_t> in(static_cast<std::size_t>(words)), out(in.size() * n);
-    std::memcpy(in.data(), mine.data(), mine.size());
-    world.all_gather({in.data(), DType::i64, {words}},
-                     {out.data(), DType::i64, {words * world.size()}});
-    std::vector<std::string> all;
-    for (std::size_t r = 0; r < n; ++r)
-      all.emplace_back(reinterpret_cast<const char*>(out.data() + r * in.size()),
-                       static_cast<std::size_t>(lengths[r]));
-    return all;
-  };
-  return ranks;
+  return {.rank = world.rank(),
+          .size = world.size(),
+          .barrier = [&world] { world.barrier(); },
+          .gather = [&world](const std::string& s) { return comm::gather_strings(world, s); }};
 }
 
 }  // namespace tfm::checkpoint

@@ -1,5 +1,6 @@
 #pragma once
-// The grid of a job's ranks: its axes, sets of them, and the number of ranks along each. Values.
+// Value types for the grid of a job's ranks: its axes, sets of axes, and the number of ranks along
+// each axis.
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -12,8 +13,9 @@
 
 namespace tfm::comm {
 
-// Outermost first: ranks that follow each other are neighbours along the last axis. Data
-// parallelism has two axes: ZeRO shares out along the inner one, and the outer one repeats that.
+// The axes of the rank grid, outermost first: consecutive ranks are neighbours along the last axis.
+// Data parallelism has two axes: ZeRO shards along `shard`, and `replica` holds replicas of those
+// shards.
 enum class Axis : std::uint8_t { pipeline, replica, shard, context, tensor };
 inline constexpr std::array kAxes{Axis::pipeline, Axis::replica, Axis::shard, Axis::context,
                                   Axis::tensor};
@@ -54,16 +56,18 @@ class AxisSet {
 constexpr AxisSet operator|(Axis a, Axis b) { return AxisSet(a) | AxisSet(b); }
 
 inline constexpr AxisSet kData = Axis::replica | Axis::shard;
-// All ranks.
+// The axes of the group of all ranks.
 inline constexpr AxisSet kWorld = AxisSet::all();
-std::string name_of(AxisSet axes);  // "tensor", "data"; of several "a+b", of all "world"
+// "tensor", "data"; "a+b" for several axes; "world" for all.
+std::string name_of(AxisSet axes);
 
-// Ranks along each axis; a rank's coordinates are the digits of its number.
+// The number of ranks along each axis. A rank's coordinates are the mixed-radix digits of its
+// number.
 class Layout {
  public:
   struct Sizes {
     int data = 1, tensor = 1;
-    int replicas = 1;  // of `data`, which it divides
+    int replicas = 1;  // a divisor of `data`
     int pipeline = 1, context = 1;
   };
   constexpr Layout(int data = 1, int tensor = 1) : Layout(Sizes{.data = data, .tensor = tensor}) {}
@@ -71,14 +75,16 @@ class Layout {
       : sizes_{{s.pipeline, s.replicas, s.data / s.replicas, s.context, s.tensor}} {}
 
   constexpr int operator[](Axis a) const { return sizes_[a]; }
-  constexpr int size(AxisSet axes) const {  // of a group of ranks that differ along these axes only
+  // Size of a group of ranks that differ only along `axes`.
+  constexpr int size(AxisSet axes) const {
     int n = 1;
     for (const Axis a : kAxes)
       if (axes.contains(a)) n *= sizes_[a];
     return n;
   }
   constexpr int world() const { return size(kWorld); }
-  constexpr Layout without(AxisSet axes) const {  // one rank along these
+  // This layout with one rank along each of `axes`.
+  constexpr Layout without(AxisSet axes) const {
     Layout l = *this;
     for (const Axis a : kAxes)
       if (axes.contains(a)) l.sizes_[a] = 1;
@@ -90,28 +96,30 @@ class Layout {
       if (kAxes[i] == axis) return rank % sizes_[axis];
     return 0;
   }
-  // A rank's place in its group: the groups' ranks keep their order.
+  // Index of `rank` within its group along `axes`. Groups keep the order of the ranks.
   constexpr int place(int rank, AxisSet axes) const {
     int at = 0;
     for (const Axis a : kAxes)
       if (axes.contains(a)) at = at * sizes_[a] + coordinate(rank, a);
     return at;
   }
-  std::vector<int> group(int rank, AxisSet axes) const;  // of which `rank` is a member
-  // From one rank of a group to the next along the innermost of its axes that has several.
+  // The ranks of the group along `axes` that contains `rank`, in ascending order.
+  std::vector<int> group(int rank, AxisSet axes) const;
+  // Difference in rank number between neighbours along the innermost of `axes` that has several
+  // ranks; world() if none has.
   int stride(AxisSet axes) const;
-  // Of the ranks of one stage of the pipeline.
+  // The axes of the group of all ranks of one pipeline stage.
   AxisSet stage() const { return group_of(kWorld - Axis::pipeline); }
-  // The sets of axes that training exchanges over; meshes have a group for each.
+  // The axis sets that training communicates over; a Mesh has a process group for each.
   std::vector<AxisSet> groups() const;
-  // Of these the one with the same ranks as `axes`, from which it differs in the fewest axes, of
-  // one rank all; `axes` itself if there is none.
+  // The member of groups() that spans the same ranks as `axes`: it differs only in axes of size
+  // one, and in the fewest of them. `axes` itself if there is none.
   AxisSet group_of(AxisSet axes) const;
-  // Along which ranks that sum a gradient over `reduced` share it out under ZeRO.
+  // The axes along which ZeRO shards what belongs to a gradient that is reduced over `reduced`.
   AxisSet shared(AxisSet reduced) const {
     return group_of(sizes_[Axis::replica] > 1 ? reduced - Axis::replica : reduced);
   }
-  // "data", "tensor", and the others where they are above 1.
+  // Sizes by name: "data" and "tensor" always, the others only if above 1.
   std::map<std::string, std::int64_t> sizes() const;
   std::string str(std::string_view equals, std::string_view then) const;
   std::string str() const;  // "data 4 x tensor 2", "data 4 in 2 replicas x tensor 2"

@@ -1,24 +1,26 @@
 #pragma once
-// Collectives that run as they were declared: what a plan lists, predicts and hashes is what runs.
+// Runs collectives exactly as a plan declared them: what is listed, predicted and hashed is what
+// executes.
 #include <vector>
 
 #include "comm/mesh.h"
 
 namespace tfm::comm {
 
-// The larger one of `in` and `out` has the call's bytes; of a send `out` is the buffer.
+// Runs `call` on its group of `mesh`. The larger of `in` and `out` must have call.bytes bytes. For
+// a send, `in` is the message and `out` its buffer; a receive uses `out` only.
 void run(const Mesh& mesh, const CollectiveCall& call, Tensor in, Tensor out);
 
-// Communicator::complete_sends() of the stages of a pipeline; nothing without one.
+// Calls Communicator::complete_sends() on the pipeline group; does nothing without a pipeline.
 void complete_sends(const Mesh& mesh);
 
-// A list of them, one after the other.
+// Runs a list of declared calls in order. Refers to the mesh and the list, which must outlive it.
 class Calls {
  public:
   Calls(const Mesh& mesh, const std::vector<CollectiveCall>& list) : mesh_(mesh), list_(list) {}
   void next(Tensor in, Tensor out);
   void next(Tensor t) { next(t, t); }
-  void finish() const;  // all of them have run
+  void finish() const;  // checks that every declared call has run
 
  private:
   const Mesh& mesh_;

@@ -29,15 +29,13 @@ std::vector<std::int64_t> words(const std::string& text, std::size_t bytes) {
 std::vector<std::string> gather_strings(Communicator& group, const std::string& text) {
   const auto lengths = gather(group, {static_cast<std::int64_t>(text.size())});
   const auto longest = static_cast<std::size_t>(*std::max_element(lengths.begin(), lengths.end()));
+  if (longest == 0) return std::vector<std::string>(lengths.size());
   const auto mine = words(text, longest);
   const auto all = gather(group, mine);
-  if (group.rank() != 0) return {};
   std::vector<std::string> texts;
-  for (std::size_t r = 0; r < lengths.size(); ++r) {
-    const auto* first = reinterpret_cast<const char*>(all.data() + r * mine.size());
-    texts.push_back(longest ? std::string(first, static_cast<std::size_t>(lengths[r]))
-                            : std::string());
-  }
+  for (std::size_t r = 0; r < lengths.size(); ++r)
+    texts.emplace_back(reinterpret_cast<const char*>(all.data() + r * mine.size()),
+                       static_cast<std::size_t>(lengths[r]));
   return texts;
 }
 

@@ -8,7 +8,7 @@
 
 namespace tfm::comm {
 
-// On rank 0 the texts of all ranks, in rank order; empty elsewhere.
+// Collective: the texts of all ranks of the group, in rank order, on every rank.
 std::vector<std::string> gather_strings(Communicator& group, const std::string& text);
 
 // `text` of the root, on every rank.

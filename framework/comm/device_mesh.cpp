@@ -1,16 +1,15 @@
 #include "comm/device_mesh.h"
 
-#include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
-#include <fstream>
 #include <map>
 #include <set>
 #include <tuple>
 #include <vector>
 
 #ifdef TFM_NCCL
+#include "core/host.h"
 #include "device/cuda/stream.h"
 #endif
 
@@ -145,21 +144,15 @@ Mesh staged_mesh(const Mesh& mesh, const device::Device& device) {
 }
 
 #ifdef TFM_NCCL
-std::string host_name() {  // and which start of it this is, for nodes may have equal names
-  char name[256] = "";
-  gethostname(name, sizeof name - 1);
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string boot;
-  std::getline(file, boot);
-  return name + (" " + boot);
-}
+// Nodes may have equal names.
+std::string machine_id() { return host_name() + " " + boot_id(); }
 #endif
 
 Mesh of_several(const Mesh& mesh, device::Device& device, const DeviceMeshOptions& options) {
 #ifdef TFM_NCCL
   if (options.backend != Backend::mpi && mesh.world().size() > 1) {
     cuda::Stream& stream = *std::get<cuda::Stream*>(device.stream());
-    const Placement p = placement(mesh.world(), host_name(), cuda::bus_id(stream.device()));
+    const GpuSharing p = gpu_sharing(mesh.world(), machine_id(), cuda::bus_id(stream.device()));
     if (p.own_gpus || options.backend == Backend::nccl)
       return nccl_mesh(mesh, stream, p, options.timeout > 0 ? options.timeout : 300,
                        options.channels);
@@ -175,14 +168,14 @@ Mesh of_several(const Mesh& mesh, device::Device& device, const DeviceMeshOption
 
 }  // namespace
 
-Placement placement(Communicator& world, const std::string& host, const std::string& gpu) {
+GpuSharing gpu_sharing(Communicator& world, const std::string& host, const std::string& gpu) {
   const auto hash = [](const std::string& s) {
     return static_cast<std::int64_t>(XXH3_64bits(s.data(), s.size()));
   };
   std::vector<std::int64_t> mine{hash(host), hash(host + ' ' + gpu)},
       all(mine.size() * static_cast<std::size_t>(world.size()));
   world.all_gather({mine.data(), DType::i64, {2}}, {all.data(), DType::i64, {2 * world.size()}});
-  Placement p;
+  GpuSharing p;
   std::set<std::int64_t> gpus;
   for (std::size_t i = 0; i < all.size(); i += 2) {
     p.one_node &= all[i] == all[0];

@@ -1,6 +1,6 @@
 #pragma once
-// Collectives over tensors in a device's memory: by NCCL, or by any communicator of the host,
-// staged through its memory.
+// Collectives over device tensors: by NCCL, or by any host communicator, staged through host
+// memory.
 #include <set>
 #include <string>
 
@@ -11,28 +11,31 @@
 namespace tfm::comm {
 
 struct DeviceMeshOptions {
-  Backend backend = Backend::automatic;  // automatic: nccl where it is built in and every rank has
-                                         // a GPU of its own, else mpi | nccl | mpi
-  double timeout = 0;                    // seconds that making NCCL's connections may take; 0: 300
-  std::set<Channel> channels;            // of a pipeline: those that this rank is an end of
+  // automatic: NCCL if this build has it and every rank has a GPU of its own, otherwise MPI.
+  Backend backend = Backend::automatic;
+  // Seconds that connecting NCCL may take; 0: 300.
+  double timeout = 0;
+  // The pipeline channels on which this rank sends or receives.
+  std::set<Channel> channels;
 };
 
-// The same groups for tensors of the device, made on all ranks; `mesh` itself on a CPU. The device
-// must outlive the result. Error(environment) where the backend is nccl and this build has none.
+// Collective over `mesh`: its groups for tensors of `device`; `mesh` itself on a CPU. `device` must
+// outlive the result. Error(environment) if the backend is nccl and this build has none.
 Mesh device_mesh(const Mesh& mesh, device::Device& device, const DeviceMeshOptions& options = {});
 
-// "NCCL", or where tensors of a device go instead, and the axes whose do; "" on one rank.
+// How device tensors travel: "NCCL", or through host memory and on which axes; "" on one rank.
 std::string transport_of(const Mesh& tensors);
 
-// Where a rank computes: its device, and its mesh for the host's memory and for the device's.
+// Where a rank computes: its device, its mesh for host memory and its mesh for device tensors.
 struct RankContext {
   device::Device device;
   Mesh mesh, tensors;
 };
+// Collective over `mesh`: makes `tensors` with device_mesh().
 RankContext rank_context(device::Device device, const Mesh& mesh,
-                         const DeviceMeshOptions& options = {});  // by device_mesh()
+                         const DeviceMeshOptions& options = {});
 
-// Collective over `world`: every rank passes the names of its host and device.
-Placement placement(Communicator& world, const std::string& host, const std::string& gpu);
+// Collective over `world`. Every rank passes identifiers of its host and of its GPU.
+GpuSharing gpu_sharing(Communicator& world, const std::string& host, const std::string& gpu);
 
 }  // namespace tfm::comm

@@ -1,5 +1,5 @@
 #pragma once
-// How a job ends that fails on some or all of its ranks.
+// Ends a job that fails on some or all of its ranks.
 #include <string>
 #include <vector>
 
@@ -10,14 +10,15 @@ struct RankFailure {
   std::string host, message;
 };
 
-// One line or more for each different message, with the hosts and ranks that report it; without
-// them where all `ranks` of the job report the same.
+// The distinct messages, each prefixed by the hosts and ranks that report it; without the prefix if
+// all `ranks` ranks of the job report the same message.
 std::string failure_text(const std::vector<RankFailure>& failures, int ranks);
 
-// Called by a rank that cannot continue, from the main thread, with no communicator in use. Prints
-// on standard error and ends all ranks of the job with `code`. Ranks that fail at about the same
-// time are collected on rank 0, which prints what they share once. Waits for others a few seconds
-// at most, so that no rank waits for one that has died.
+// Called on the main thread by a rank that cannot continue, with no communicator in use. Prints
+// `message` on standard error and ends all ranks of the job with exit code `code`. Rank 0 collects
+// the failures of ranks that fail at about the same time and prints each message once. Waits for
+// other ranks for a few seconds only, 20 s if MPI has yet to be started, so no rank waits for a
+// dead one.
 [[noreturn]] void fail_job(int code, const std::string& message);
 
 }  // namespace tfm::comm

@@ -1,6 +1,6 @@
 #pragma once
-// What lies between the nodes of a job, measured with messages between pairs of ranks. All calls
-// are collective over the job, and every rank gets the result.
+// Latency, bandwidth and clock offsets between ranks, measured with messages between pairs. The
+// measurements are collective over the job, and every rank gets the result.
 #include <functional>
 #include <string>
 #include <vector>
@@ -15,16 +15,17 @@ struct Link {
   double bandwidth = 0;  // bytes/s, of the slower direction
 };
 
-// Told on a rank, before it waits for another.
+// Called on a rank before it waits for rank `other`.
 using BeforeExchange = std::function<void(int other)>;
 
-// Each pair of `ranks`, a fraction of a second each. Disjoint pairs are measured at a time, so that
-// n ranks take n - 1 rounds.
+// Measures every pair of `ranks`, in a fraction of a second each; sorted by (from, to). Disjoint
+// pairs are measured concurrently: n ranks take n - 1 rounds, or n if n is odd.
 std::vector<Link> measure_links(const MpiSession& session, const std::vector<int>& ranks,
                                 const BeforeExchange& before);
 
-// Seconds by which the clock of each of `ranks` is ahead of the first one's, of the exchange with
-// the shortest round trip (Mills 1991, NTP); the error is at most half of it.
+// For each of `ranks`, the seconds by which its clock is ahead of that of ranks[0], from the
+// exchange with the shortest round trip (Mills 1991, NTP). The error is at most half that round
+// trip.
 std::vector<double> clock_offsets(const MpiSession& session, const std::vector<int>& ranks,
                                   const BeforeExchange& before);
 

@@ -1,5 +1,5 @@
 #pragma once
-// The ranks of a job as a grid, and the groups of ranks along sets of its axes.
+// The grid of a job's ranks, and the process groups along sets of its axes.
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -15,24 +15,25 @@ class FlightRecorder;
 // What moves tensors between ranks; automatic: NCCL where every rank has a GPU of its own.
 enum class Backend : std::uint8_t { automatic, nccl, mpi };
 
-// A rank's place in the grid and the groups that it exchanges with. A value; no globals.
+// A rank's position in the grid and its process groups. Copies share the groups.
 class Mesh {
  public:
-  Mesh() = default;  // of one rank
-  // Without groups, which planning does not need.
+  Mesh() = default;  // one rank, no groups
+  // Without groups, which is enough for planning.
   explicit Mesh(Layout layout, int rank = 0) : layout(layout), rank_(rank) {}
 
   Layout layout;
-  std::shared_ptr<FlightRecorder> recorder;  // the collectives' log; none in a single mesh
+  std::shared_ptr<FlightRecorder> recorder;  // log of the collectives; null in a single mesh
 
   int rank() const { return rank_; }
   int coordinate(Axis a) const { return layout.coordinate(rank_, a); }
   int place(AxisSet axes) const { return layout.place(rank_, axes); }
-  // Of the ranks that differ along these axes only. Only groups that were made are there.
+  // The group of the ranks that differ only along `axes`. It must be among the groups that were
+  // made.
   Communicator& group(AxisSet axes) const;
   Communicator& world() const { return group(kWorld); }
   Communicator& stage() const { return group(layout.stage()); }
-  // Of one rank along these axes: ranks that differ along them work alike.
+  // This mesh with one rank along each of `axes`: ranks that differ along them do the same work.
   Mesh without(AxisSet axes) const;
   std::shared_ptr<Communicator>& handle(AxisSet axes) { return groups_[axes.bits()]; }
 
@@ -41,8 +42,8 @@ class Mesh {
   std::array<std::shared_ptr<Communicator>, AxisSet::kSets> groups_;
 };
 
-// A group of one rank. `copy` moves bytes from one tensor to another; by default between tensors of
-// the host.
+// A group of one rank. `copy` copies bytes from one tensor to another; the default copies host
+// memory.
 using CopyBytes = std::function<void(void* to, const void* from, std::int64_t bytes)>;
 std::shared_ptr<Communicator> single_communicator(CopyBytes copy = {});
 

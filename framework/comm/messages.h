@@ -1,5 +1,5 @@
 #pragma once
-// What groups of ranks along the axis of a pipeline have in common, whatever moves their messages.
+// Base class of the pipeline's process groups, whatever the transport of their messages.
 #include <compare>
 #include <utility>
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace tfm::comm {
 
-// Messages of one tag from one rank to another, by their places in the group.
+// The messages of one tag from one rank to another, both as indices in the group.
 struct Channel {
   int from = 0, to = 0, tag = 0;
   friend auto operator<=>(const Channel&, const Channel&) = default;
@@ -16,7 +16,7 @@ struct Channel {
 
 class MessageGroup : public Communicator {
  public:
-  // `ranks`: the group's, by their numbers in the job.
+  // `ranks`: the group's ranks of the job. `rank`: this rank's index among them.
   MessageGroup(std::vector<int> ranks, int rank) : ranks_(std::move(ranks)), rank_(rank) {}
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(ranks_.size()); }

@@ -93,6 +93,7 @@ Mesh make_mesh(const MpiSession& session, Layout layout, bool force_messages) {
                 "layout " + layout.str() + " needs " + std::to_string(layout.world()) +
                     " ranks, but the job has " + std::to_string(s->size) +
                     "; start that many ranks, or change the sizes under parallel");
+  const StartWait wait("making groups of ranks", s->timeout);
   Mesh mesh(layout, s->rank);
   mesh.recorder = make_recorder(s, layout);
   const bool own_core = s->cores_suffice();

@@ -1,5 +1,5 @@
 #pragma once
-// The MPI side of a job: start and end, and the mesh of its ranks. Errors of MPI are
+// The MPI side of a job: its start, its end and the mesh of its ranks. MPI failures are
 // Error(environment).
 #include <memory>
 
@@ -9,12 +9,12 @@
 
 namespace tfm::comm {
 
-// Starts MPI; MPI ends when the session and all communicators made from it are gone. Where an
-// exception unwinds them on a job of several ranks, MPI is left open: the launcher then ends the
-// other ranks, which may wait, and hands on the exit code.
+// Starts MPI. MPI is finalized when the session and all communicators made from it are gone. If an
+// exception unwinds them in a job of several ranks, MPI is left open: the launcher then ends the
+// other ranks, which may be waiting, and passes on the exit code.
 class MpiSession {
  public:
-  // `timeout`: seconds that a rank waits for the others at the start and in gather(), see
+  // `timeout`: seconds that this rank waits for the others at the start and in gather(); see
   // StartWait.
   explicit MpiSession(double timeout = kStartTimeout);
 
@@ -37,9 +37,9 @@ class MpiSession {
   std::shared_ptr<State> state_;
 };
 
-// Collective over all ranks. Groups whose ranks share a node exchange through shared memory, the
-// others by messages, as do all with `force_messages`. Throws Error(environment) if the job has not
-// layout.world() ranks.
+// Collective over all ranks. Groups within one node communicate through shared memory, unless
+// `force_messages`; the other groups, and the pipeline's, by MPI messages. Error(environment)
+// unless the job has layout.world() ranks.
 Mesh make_mesh(const MpiSession& session, Layout layout, bool force_messages = false);
 
 }  // namespace tfm::comm

@@ -1,5 +1,5 @@
 #pragma once
-// What the files of the MPI transport share: the state of a session, and what makes its groups.
+// Internals of the MPI transport: the state of a session and the factories of its groups.
 #include <mpi.h>
 #include <sched.h>
 #include <unistd.h>
@@ -17,7 +17,7 @@
 
 namespace tfm::comm {
 
-// Throws if an MPI function did not succeed.
+// Error(environment) unless an MPI call succeeded.
 inline void check_mpi(int code, const char* operation) {
   if (code == MPI_SUCCESS) return;
   char text[MPI_MAX_ERROR_STRING] = "";
@@ -31,7 +31,7 @@ inline void check_mpi(int code, const char* operation) {
 
 using Requests = std::vector<MPI_Request>;
 
-// Whether all have arrived; they are forgotten then.
+// Whether all requests are complete; clears them if so.
 inline bool all_done(Requests& requests) {
   int done = 0;
   check_mpi(
@@ -48,9 +48,11 @@ struct MpiSession::State {
   int local_rank = 0, local_size = 1;
   std::vector<MPI_Comm> groups;
   std::vector<MPI_Win> windows;
-  std::set<std::map<std::pair<int, int>, Requests>*> outboxes;  // of Messages
+  // Sends in flight of the pipeline groups (mpi_messages.cpp), by receiver and tag.
+  std::set<std::map<std::pair<int, int>, Requests>*> outboxes;
 
-  // MPI may need the sender's calls for a long message to arrive.
+  // Progresses the sends in flight, which MPI may complete only within the sender's calls. Returns
+  // whether any remains.
   bool bring_on_messages() {
     bool under_way = false;
     for (auto* outbox : outboxes)
@@ -105,16 +107,17 @@ struct MpiSession::State {
     return keep(group);
   }
 
-  // Every rank of this node can have a core of its own.
+  // Collective over the node: whether every rank of it can have a core of its own.
   bool cores_suffice() const {
-    std::array<cpu_set_t, 16> mask{};  // the kernel's most: 16384
+    std::array<cpu_set_t, 16> mask{};  // room for 16384 CPUs, the kernel's maximum
     if (sched_getaffinity(0, sizeof mask, mask.data()) != 0) mask = {};
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, mask.data(), sizeof mask, MPI_BYTE, MPI_BOR, node),
               "MPI_Allreduce");
     return local_size <= CPU_COUNT_S(sizeof mask, mask.data());
   }
 
-  // Memory that all ranks of `group` see at their own addresses.
+  // Collective over `group`: `bytes` bytes of memory shared by its ranks and aligned to 64 bytes,
+  // at this process's own address. It lives as long as the session.
   char* share(MPI_Comm group, std::int64_t bytes) {
     int rank = 0, unit = 1;
     check_mpi(MPI_Comm_rank(group, &rank), "MPI_Comm_rank");
@@ -126,23 +129,23 @@ struct MpiSession::State {
     check_mpi(MPI_Win_shared_query(window, 0, &size, &unit, &memory), "MPI_Win_shared_query");
     check_mpi(MPI_Win_lock_all(MPI_MODE_NOCHECK, window), "MPI_Win_lock_all");
     windows.push_back(window);
-    // The implementations place the pages alike in all processes, so all round up alike.
+    // MPI maps the pages with the same alignment in all processes, so all round up alike.
     return reinterpret_cast<char*>((reinterpret_cast<std::uintptr_t>(memory) + 63) / 64 * 64);
   }
 };
 
-// Returns control to other processes until all have arrived.
+// Waits until all requests are complete, and yields the core to other processes meanwhile.
 inline void wait_for(Requests& requests) {
   for (int tries = 0; !all_done(requests); ++tries)
     tries < 1000 ? static_cast<void>(sched_yield()) : static_cast<void>(usleep(50));
 }
 
-// Collectives over a group of any hosts, made of messages.
+// A communicator over ranks of any hosts, built on messages.
 std::shared_ptr<Communicator> message_collectives(int rank, int size, AxisSet axes,
                                                   std::shared_ptr<FlightRecorder> recorder,
                                                   MPI_Comm group,
                                                   std::shared_ptr<MpiSession::State> session);
-// Messages between the ranks of a pipeline, which are `ranks` of the job.
+// The pipeline group's communicator. `ranks`: its ranks of the job.
 std::shared_ptr<Communicator> pipeline_messages(std::vector<int> ranks, int rank,
                                                 std::shared_ptr<FlightRecorder> recorder,
                                                 MPI_Comm group,

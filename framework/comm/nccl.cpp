@@ -109,20 +109,20 @@ class NcclCommunicator final : public Communicator {
 };
 
 // What NCCL reads at its first call; what the user has set stays.
-void set_environment(int rank, const Placement& placement) {
+void set_environment(int rank, const GpuSharing& sharing) {
   const auto set = [](const char* name, const std::string& value) {
     setenv(name, value.c_str(), 0);
   };
   set("NCCL_LAUNCH_ORDER_IMPLICIT",
       "1");  // groups that run at once start in the host's order, which is the same on all ranks
-  if (placement.own_gpus) return;
+  if (sharing.own_gpus) return;
   set("NCCL_HOSTID", "tfm-" + std::to_string(rank));
   for (const char* off :
        {"NCCL_MNNVL_ENABLE", "NCCL_NVLS_ENABLE", "NCCL_CUMEM_HOST_ENABLE", "NCCL_RAS_ENABLE"})
     set(off, "0");
   set("NCCL_PROTO", "Simple");
   set("NCCL_MAX_CTAS", "4");
-  if (!placement.one_node) return;
+  if (!sharing.one_node) return;
   set("NCCL_NET", "Socket");
   set("NCCL_SOCKET_IFNAME", "=lo");
 }
@@ -151,9 +151,9 @@ ncclComm_t connect(NcclQueue& queue, Communicator& host, AxisSet axes, double ti
 
 }  // namespace
 
-Mesh nccl_mesh(const Mesh& mesh, cuda::Stream& kernels, const Placement& placement, double timeout,
+Mesh nccl_mesh(const Mesh& mesh, cuda::Stream& kernels, const GpuSharing& sharing, double timeout,
                const std::set<Channel>& channels) {
-  set_environment(mesh.rank(), placement);
+  set_environment(mesh.rank(), sharing);
   std::set<std::vector<int>> groups;
   for (const AxisSet axes : mesh.layout.groups())
     if (axes != Axis::pipeline && mesh.group(axes).size() > 1)

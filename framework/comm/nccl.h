@@ -1,20 +1,20 @@
 #pragma once
-// Collectives over tensors of GPUs by NCCL, enqueued on streams: the host waits only where it
-// synchronizes one. The order in which NCCL sums is its own: the same on every run of the same
-// layout, another one than rank order; 16-bit sums may round on the way; a maximum may ignore NaN.
+// Collectives over GPU tensors by NCCL, enqueued on streams: the host waits only where it
+// synchronizes a stream. NCCL chooses the order of a sum: the same in every run of one layout, but
+// not rank order. 16-bit sums may be rounded at intermediate steps; a maximum may ignore NaN.
 //
-// all_reduce, reduce_scatter, all_gather, ring_shift and broadcast are enqueued on the stream of
-// the kernels, and may be captured in a CUDA graph. start puts a collective on a stream beside it,
-// after the kernels so far, and finish makes the kernels that follow wait for it; a capture has to
-// contain both, and should follow a step that was not captured, which makes the connections. The
-// flight recorder does not see the replay of what was captured. A barrier is the host's.
+// all_reduce, reduce_scatter, all_gather, ring_shift and broadcast are enqueued on the kernel
+// stream and may be captured in a CUDA graph. start() enqueues a collective on a side stream, after
+// the kernels enqueued so far, and finish() makes the following kernels wait for it. A capture must
+// contain both and should follow an uncaptured step, which makes the connections. The flight
+// recorder does not see replays of captured collectives. A barrier is performed by the host.
 //
-// Messages between the stages of a pipeline have a communicator for each channel, because what one
-// communicator was given is done in order, and what a rank gave to all of them begins in order
-// (NCCL_LAUNCH_ORDER_IMPLICIT; side by side from CUDA 12.3 on): a send that waits for its receiver
-// holds back nothing but the next one of its channel, and that, until it can begin, all behind it.
-// send copies on the stream of the kernels and sends on a stream of the channel; receive is on the
-// stream of the kernels. They are not captured.
+// Pipeline messages have one NCCL communicator per channel, because the operations of one
+// communicator run in order. What a rank enqueues to different communicators begins in order
+// (NCCL_LAUNCH_ORDER_IMPLICIT; side by side from CUDA 12.3 on). A send that waits for its receiver
+// thus holds back only the next send of its channel, and that one, until it can begin, everything
+// enqueued after it. send() copies on the kernel stream and sends on the channel's stream;
+// receive() runs on the kernel stream. Messages cannot be captured.
 #include <set>
 
 #include "comm/mesh.h"
@@ -23,17 +23,16 @@
 
 namespace tfm::comm {
 
-// Where the ranks of a job compute.
-struct Placement {
+// Whether a job runs on one node, and whether each of its ranks has a GPU of its own.
+struct GpuSharing {
   bool one_node = true, own_gpus = true;
 };
 
-// The same groups for tensors that kernels of `kernels` write; all ranks of the mesh call it. Their
-// first connection may take `timeout` seconds, then Error(retryable). Where ranks share a GPU, NCCL
-// is told that each has a node of its own. `channels`: those of the messages that this rank sends
-// or receives, which both ends name. `kernels` must outlive the result. Where NCCL is not built in,
-// there is no definition.
-Mesh nccl_mesh(const Mesh& mesh, cuda::Stream& kernels, const Placement& placement, double timeout,
+// Collective over `mesh`: its groups for tensors written by kernels on the stream `kernels`, which
+// must outlive the result. Each connection may take `timeout` seconds, then Error(retryable). If
+// ranks share a GPU, NCCL is told that each is on a node of its own. `channels`: the channels on
+// which this rank sends or receives; both ends must name them. Not defined in builds without NCCL.
+Mesh nccl_mesh(const Mesh& mesh, cuda::Stream& kernels, const GpuSharing& sharing, double timeout,
                const std::set<Channel>& channels);
 
 }  // namespace tfm::comm

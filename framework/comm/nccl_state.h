@@ -1,5 +1,5 @@
 #pragma once
-// What the files of the NCCL transport share.
+// Internals of the NCCL transport.
 #include <nccl.h>
 
 #include <condition_variable>
@@ -20,9 +20,9 @@ namespace tfm::comm {
 
 void check_nccl(ncclResult_t status, ncclComm_t comm, const std::string& call);
 
-// What the groups of a mesh share: streams, NCCL's communicators, and a thread that tells the
-// flight recorder what the device has completed. The thread is neither the rank's own nor the
-// watchdog's, because a call of CUDA may last as long as what it asks about.
+// State shared by the groups of a mesh: streams, NCCL communicators, and a thread that reports to
+// the flight recorder what the device has completed. The thread is neither the rank's main thread
+// nor the watchdog's, because a CUDA call may block as long as the work that it asks about.
 class NcclQueue {
  public:
   NcclQueue(cuda::Stream& kernels, std::shared_ptr<FlightRecorder> recorder)
@@ -33,16 +33,17 @@ class NcclQueue {
 
   cuda::Stream& kernels() { return kernels_; }
 
-  // Makes the communicator; of all ranks in one order. An Error tells the ranks of `what`. They are
-  // torn down in the order of their making, which must be one for all ranks.
+  // Makes a communicator. All ranks must make theirs in the same order, in which they are also
+  // destroyed. `what` names the group in errors; Error(retryable) after `timeout` seconds.
   ncclComm_t connect(const ncclUniqueId& id, int rank, int size, AxisSet axes,
                      const std::string& what, double timeout);
-  // For what this communicator does beside the kernels.
+  // The side stream of `comm`, for operations that overlap kernels.
   cudaStream_t beside(ncclComm_t comm) const;
   void start();
 
-  // Enqueues call(elements, type) for the longest of its tensors, `whole`; nothing where that is
-  // empty. The recorder sees it, unless it is captured. `peer`: of a message, a rank of the job.
+  // Enqueues call(elements, type) for `whole`, the longest tensor of the collective; nothing if it
+  // is empty. The flight recorder sees it unless it is captured. `peer`: a message's other rank in
+  // the job.
   using Call = std::function<ncclResult_t(std::size_t, ncclDataType_t)>;
   void run(Collective op, AxisSet axes, const Tensor& whole, ncclComm_t comm, cudaStream_t stream,
            const Call& call, int peer = -1);
@@ -75,7 +76,7 @@ class NcclQueue {
   std::thread thread_;
 };
 
-// Messages of `channels` between the ranks along the pipeline's axis.
+// The pipeline group's communicator for messages on `channels`.
 std::shared_ptr<Communicator> nccl_messages(Mesh mesh, std::shared_ptr<NcclQueue> queue,
                                             const std::set<Channel>& channels, double timeout);
 

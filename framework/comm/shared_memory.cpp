@@ -9,6 +9,7 @@
 #include <emmintrin.h>
 #endif
 
+#include <atomic>
 #include <cstring>
 #include <new>
 

@@ -1,8 +1,7 @@
 #pragma once
-// Collectives of ranks that share memory. Each rank owns kSlots staging slots and three counters,
-// one a stage, which say how many pieces it has passed; a rank that waits spins shortly and then
-// sleeps on the counter of the one it waits for, so that ranks may outnumber cores.
-#include <atomic>
+// Collectives of ranks that share memory. Each rank owns kSlots staging slots and one counter per
+// stage, which counts the pieces that have passed it. A waiting rank spins briefly and then sleeps
+// on the counter of the rank that it waits for, so ranks may outnumber cores.
 #include <functional>
 #include <memory>
 
@@ -12,23 +11,22 @@ namespace tfm::comm {
 
 class SharedMemoryCommunicator final : public StagedCommunicator {
  public:
-  // Bytes that a group of `size` ranks shares: staging_bytes() and one page of counters for each
-  // rank.
+  // Bytes of shared memory for a group of `size` ranks: per rank staging_bytes() and one page of
+  // counters.
   static std::int64_t memory_bytes(int size);
 
-  // `memory` is aligned to 64 bytes, seen by all ranks and outlives the object through `owner`.
-  // Each rank clears its own part: a barrier must follow before the first call. `own_core`: every
-  // rank has a core of its own.
-  // `bring_on`: brings on what else this rank has under way, and says whether anything is; others
-  // may wait for it, so that this rank sleeps only when nothing is.
+  // `memory`: aligned to 64 bytes, visible to all ranks and kept alive by `owner`. Each rank clears
+  // its own part; a barrier must follow before the first call. `own_core`: every rank has a core of
+  // its own. `bring_on`: progresses this rank's other communication, on which other ranks may
+  // depend, and returns whether any is in flight; the rank sleeps only if none is.
   SharedMemoryCommunicator(int rank, int size, AxisSet axes,
                            std::shared_ptr<FlightRecorder> recorder, void* memory, bool own_core,
                            std::function<bool()> bring_on, std::shared_ptr<void> owner);
 
  private:
   struct Line;
-  // What a stage of a piece waits for: counter `of` of the others (of `only` one, where it is not
-  // below 0) to reach `count`.
+  // What a stage of a piece waits for: counter `of` of all other ranks, or of rank `only` if that
+  // is not negative, to reach `count`. `nothing`: it need not wait.
   struct Awaited {
     bool nothing = false;
     int only = -1;

@@ -4,7 +4,6 @@
 
 #include "comm/communicator.h"
 #include "comm/mesh.h"
-#include "comm/staged.h"
 
 namespace tfm::comm {
 namespace {
@@ -40,80 +39,12 @@ class SingleCommunicator final : public Communicator {
 
 }  // namespace
 
-std::string_view name_of(Collective c) {
-  switch (c) {
-    case Collective::all_reduce_sum:
-      return "all_reduce";
-    case Collective::all_reduce_max:
-      return "all_reduce_max";
-    case Collective::reduce_scatter:
-      return "reduce_scatter";
-    case Collective::all_gather:
-      return "all_gather";
-    case Collective::ring_shift:
-      return "ring_shift";
-    case Collective::broadcast:
-      return "broadcast";
-    case Collective::barrier:
-      return "barrier";
-    case Collective::send:
-      return "send";
-    case Collective::receive:
-      return "receive";
-  }
-  return "?";
-}
-
-void Communicator::run(Collective kind, Tensor in, Tensor out) {
-  switch (kind) {
-    case Collective::all_reduce_sum:
-    case Collective::all_reduce_max:
-      TFM_CHECK(in.data == out.data, "an all_reduce is in place");
-      return all_reduce(out, kind);
-    case Collective::reduce_scatter:
-      return reduce_scatter(in, out);
-    case Collective::all_gather:
-      return all_gather(in, out);
-    case Collective::ring_shift:
-      return ring_shift(in, out);
-    case Collective::broadcast:
-    case Collective::barrier:
-    case Collective::send:
-    case Collective::receive:
-      break;
-  }
-  internal_error("a " + std::string(name_of(kind)) + " has no tensors `in` and `out`");
-}
-
-void Communicator::send(Tensor, Tensor, int, int) {
-  internal_error("this group of ranks exchanges no messages");
-}
-void Communicator::receive(Tensor, int, int) {
-  internal_error("this group of ranks exchanges no messages");
-}
-
-std::int64_t Communicator::staging_bytes(std::int64_t, int size) {
-  return size > 1 ? StagedCommunicator::kSlots * StagedCommunicator::slot_bytes(size) : 0;
-}
-
 std::shared_ptr<Communicator> single_communicator(CopyBytes copy) {
   if (!copy)
     copy = [](void* to, const void* from, std::int64_t bytes) {
       std::memmove(to, from, static_cast<std::size_t>(bytes));
     };
   return std::make_shared<SingleCommunicator>(std::move(copy));
-}
-
-Communicator& Mesh::group(AxisSet axes) const {
-  const auto& group = groups_[axes.bits()];
-  TFM_CHECK(group, "the mesh has no group of axes " + name_of(axes));
-  return *group;
-}
-
-Mesh Mesh::without(AxisSet axes) const {
-  Mesh mesh = *this;
-  mesh.layout = layout.without(axes);
-  return mesh;
 }
 
 Mesh single_mesh() {

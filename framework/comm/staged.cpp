@@ -73,7 +73,7 @@ StagedCommunicator::ByteRange StagedCommunicator::Piece::part(int r) const {
   const std::int64_t start = r * call.part + within;
   const std::int64_t n =
       std::clamp<std::int64_t>(std::min(call.part - within, call.count - start), 0, call.chunk);
-  const auto width = static_cast<std::int64_t>(size_of(call.dtype));
+  const auto width = size_of(call.dtype);
   return {start * width, n * width};
 }
 
@@ -107,7 +107,7 @@ StagedCommunicator::Call StagedCommunicator::call(Collective kind, Tensor in, Te
          .in = static_cast<char*>(in.data),
          .out = static_cast<char*>(out.data),
          .dtype = in.dtype};
-  const auto width = static_cast<std::int64_t>(size_of(in.dtype));
+  const auto width = size_of(in.dtype);
   TFM_CHECK(in.dtype == out.dtype, "`in` and `out` have one type");
   if (kind == Collective::all_gather) {
     TFM_CHECK(in.elements() * size_ == out.elements(), "`out` must hold one `in` per rank");
@@ -165,7 +165,7 @@ void StagedCommunicator::broadcast(Tensor t, int root) {
   c.dtype = t.dtype;
   c.root = root;
   c.count = c.part = t.elements();
-  c.chunk = slot_bytes(size_) / static_cast<std::int64_t>(size_of(c.dtype));
+  c.chunk = slot_bytes(size_) / size_of(c.dtype);
   submit_and_complete(c, t.bytes());
 }
 

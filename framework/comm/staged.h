@@ -1,8 +1,8 @@
 #pragma once
 // Collectives as a stream of short pieces that pass three stages: `publish` hands this rank's data
-// to the others, `reduce` sums this rank's share of it, `finish` takes the others' results. Pieces
-// of all calls pass in call order, at most kSlots at a time, so the staging memory is small and
-// fixed. How data travels is left to the derived class.
+// to the others, `reduce` sums this rank's share, `finish` takes the others' results. The pieces of
+// all calls pass in call order, at most kSlots at a time, so staging memory is small and fixed.
+// Derived classes provide the transport.
 #include <algorithm>
 #include <deque>
 #include <vector>
@@ -15,8 +15,8 @@ namespace tfm::comm {
 class StagedCommunicator : public Communicator {
  public:
   static constexpr int kSlots = 4;
-  // Staging memory of one piece on one rank: short enough to stay in the core's cache, at least 16
-  // KiB a peer.
+  // Bytes of staging memory of one piece on one rank: few enough to stay in the core's cache, at
+  // least 16 KiB per peer.
   static constexpr std::int64_t slot_bytes(int size) {
     return std::max<std::int64_t>(256, 16 * size) * 1024;
   }
@@ -35,19 +35,20 @@ class StagedCommunicator : public Communicator {
  protected:
   enum class Stage : std::uint8_t { publish, reduce, finish };
 
-  // One call. Its data has size() parts of `part` elements (the last ones may be shorter), or one
-  // where no rank sees a part of it only; a piece is `chunk` elements of every part.
+  // One collective in progress. Its data has size() parts of `part` elements, of which the last may
+  // be shorter, or a single part if the data is not divided among the ranks. A piece is `chunk`
+  // elements of every part.
   struct Call {
     Event event{};
     Collective op = Collective::barrier;
-    bool direct =
-        false;  // ranks publish to others, which take the result themselves: no reduce stage
+    // No reduce stage: ranks take the result from what the others publish.
+    bool direct = false;
     char* in = nullptr;
     char* out = nullptr;
     DType dtype = DType::f32;
     int root = 0;
     std::int64_t count = 0, part = 0, chunk = 1;
-    std::uint64_t first = 0, end = 0;  // numbers of its pieces in the stream
+    std::uint64_t first = 0, end = 0;  // numbers of its pieces in the stream: [first, end)
 
     bool reduces() const { return op <= Collective::reduce_scatter; }
     bool returns_all() const { return op <= Collective::all_reduce_max; }
@@ -59,8 +60,9 @@ class StagedCommunicator : public Communicator {
     const Call& call;
     std::uint64_t number;
     int slot() const { return static_cast<int>(number % kSlots); }
-    ByteRange part(int r) const;                 // bytes of part r of the call's data in this piece
-    ByteRange local() const { return part(0); }  // the same within a part
+    // The bytes of part r in this piece, as a range of the call's data.
+    ByteRange part(int r) const;
+    ByteRange local() const { return part(0); }  // as a range of a part
   };
 
   StagedCommunicator(int rank, int size, AxisSet axes, std::shared_ptr<FlightRecorder> recorder);
@@ -69,18 +71,17 @@ class StagedCommunicator : public Communicator {
   virtual void run(Stage stage, const Piece& piece) = 0;
   virtual void wait(Stage stage, const Piece& piece) = 0;  // until ready(stage, piece)
 
-  std::int64_t lane_bytes() const {
-    return slot_bytes(size_) / size_ / 64 * 64;
-  }  // a slot's room for one rank's share
-  // Adds (or takes the maximum of) sources[0], sources[1], ... in this order into `out`.
+  // A slot's room for one rank's share.
+  std::int64_t lane_bytes() const { return slot_bytes(size_) / size_ / 64 * 64; }
+  // Writes the sum, or the maximum, of `sources` to `out`, in the tree order of communicator.h.
   static void combine(const Call& call, const std::vector<const char*>& sources, std::int64_t bytes,
                       char* out);
-  // The own part of an all_gather.
+  // Copies this rank's own part of an all_gather to `out`.
   void copy_own(const Piece& piece) const;
 
  private:
-  static constexpr std::int64_t kDirectBytes =
-      16 * 1024;  // sums up to this length take one exchange instead of two
+  // All-reduces of up to this many bytes take one exchange instead of two.
+  static constexpr std::int64_t kDirectBytes = 16 * 1024;
 
   Call call(Collective kind, Tensor in, Tensor out) const;
   const Call& submit(Call call, std::int64_t bytes);
@@ -94,8 +95,8 @@ class StagedCommunicator : public Communicator {
   int rank_, size_;
   AxisSet axes_;
   std::shared_ptr<FlightRecorder> recorder_;
-  std::deque<Call> calls_;                        // with pieces still to finish
-  std::deque<std::pair<Ticket, Event>> started_;  // by the end of their pieces
+  std::deque<Call> calls_;                        // with unfinished pieces
+  std::deque<std::pair<Ticket, Event>> started_;  // tickets are the ends of their pieces
   std::uint64_t submitted_ = 0;                   // pieces of all calls so far
   std::array<std::uint64_t, 3> done_{};           // pieces that have passed each stage
 };

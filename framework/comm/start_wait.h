@@ -1,14 +1,15 @@
 #pragma once
-// Watches what a rank waits for before there is a Watchdog.
+// Bounds the waits of a rank before there is a Watchdog.
 #include <memory>
 
 namespace tfm::comm {
 
 inline constexpr double kStartTimeout = 300;  // seconds
 
-// While one lives, the rank waits for the others in `what`. Where that takes longer than `timeout`
-// seconds and ten times what this process has run so far, a line on standard error says so, and the
-// process ends with exit code 75, upon which launchers end the job.
+// While an instance lives, the rank waits for the others in `what`. If that takes longer than
+// `timeout` seconds plus ten times what this process had run before, one rank of each host says on
+// standard error which ranks of this host are stopped, do not wait or have no process, and all end
+// with exit code 75, upon which launchers end the job.
 class StartWait {
  public:
   explicit StartWait(const char* what, double timeout = kStartTimeout);
@@ -18,7 +19,7 @@ class StartWait {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;  // null: alone
+  std::unique_ptr<State> state_;  // null: no launcher, nothing is watched
 };
 
 }  // namespace tfm::comm

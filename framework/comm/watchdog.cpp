@@ -4,12 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
+#include <set>
 
+#include "comm/consensus.h"
 #include "comm/mpi.h"
 #include "comm/start_wait.h"
 #include "core/host.h"
@@ -18,16 +18,6 @@ namespace tfm::comm {
 namespace {
 
 bool process_gone(int pid) { return kill(pid, 0) != 0 && errno == ESRCH; }
-
-// Stopped by a signal or a debugger (proc(5), field 3 of stat, after the name in parentheses).
-bool process_stopped(int pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text;
-  std::getline(file, text);
-  const auto name_end = text.rfind(')');
-  return name_end != std::string::npos && name_end + 2 < text.size() &&
-         (text[name_end + 2] == 'T' || text[name_end + 2] == 't');
-}
 
 std::string seconds(double s) {
   char text[32];
@@ -39,38 +29,6 @@ std::string at_step(const FlightRecorder::Status& s) {
   return s.step < 0 ? "" : " at step " + std::to_string(s.step);
 }
 
-// The first 63 characters of every rank's host name.
-std::vector<std::string> hosts_of(Communicator& world) {
-  std::array<std::int64_t, 8> mine{};
-  std::vector<std::int64_t> all(mine.size() * static_cast<std::size_t>(world.size()));
-  host_name().copy(reinterpret_cast<char*>(mine.data()), sizeof mine - 1);
-  world.all_gather({mine.data(), DType::i64, {std::ssize(mine)}},
-                   {all.data(), DType::i64, {std::ssize(all)}});
-  std::vector<std::string> hosts;
-  for (std::size_t at = 0; at < all.size(); at += mine.size())
-    hosts.emplace_back(reinterpret_cast<const char*>(&all[at]));
-  return hosts;
-}
-
-// What a rank that is waited for does.
-std::string doing(const FlightRecorder& recorder, const std::vector<std::string>& hosts, int rank,
-                  double now) {
-  std::string text = "rank " + std::to_string(rank);
-  if (!recorder.visible(rank))
-    return text + " (on host " + hosts[static_cast<std::size_t>(rank)] + ", state unknown)";
-  const FlightRecorder::Status s = recorder.status(rank);
-  text += at_step(s);
-  if (process_stopped(s.pid)) text += ", process " + std::to_string(s.pid) + " (stopped)";
-  if (s.waiting)
-    return text + " (waiting in " + s.waiting->str() + " for " + seconds(now - s.waiting->entered) +
-           ")";
-  const auto events = recorder.recent(rank);
-  if (events.empty()) return text + " (has not entered a collective)";
-  const Event& e = events.back();
-  return text + (e.left > 0 ? " (left " + e.str() + " " + seconds(now - e.left) + " ago)"
-                            : " (entered " + e.str() + ")");
-}
-
 }  // namespace
 
 Watchdog::Watchdog(const Mesh& mesh, double timeout)
@@ -78,7 +36,7 @@ Watchdog::Watchdog(const Mesh& mesh, double timeout)
   if (timeout <= 0 || !recorder_ || recorder_->world() == 1) return;
   {
     const StartWait wait("reading data and making the model", timeout);
-    hosts_ = hosts_of(mesh.world());
+    hosts_ = gather_strings(mesh.world(), host_name());
   }
   for (int r = 0; r < recorder_->world(); ++r) {
     const int pid = r != recorder_->rank() && recorder_->visible(r) ? recorder_->status(r).pid : 0;
@@ -104,50 +62,107 @@ void Watchdog::heartbeat(std::int64_t step) {
   if (recorder_) recorder_->heartbeat(step);
 }
 
+// What a rank that is waited for does.
+std::string Watchdog::doing(int rank, double now) const {
+  std::string text = "rank " + std::to_string(rank);
+  if (!recorder_->visible(rank))
+    return text + " (on host " + hosts_[static_cast<std::size_t>(rank)] + ", state unknown)";
+  const FlightRecorder::Status s = recorder_->status(rank);
+  text += at_step(s);
+  if (process_stopped(s.pid)) text += ", process " + std::to_string(s.pid) + " (stopped)";
+  if (s.waiting)
+    return text + " (waiting in " + s.waiting->str() + " for " + seconds(now - s.waiting->entered) +
+           ")";
+  const auto events = recorder_->recent(rank);
+  if (events.empty()) return text + " (has not entered a collective)";
+  const Event& e = events.back();
+  return text + (e.left > 0 ? " (left " + e.str() + " " + seconds(now - e.left) + " ago)"
+                            : " (entered " + e.str() + ")");
+}
+
 std::string Watchdog::gone() const {
   const double now = FlightRecorder::now();
   for (std::size_t r = 0; r < pids_.size(); ++r) {
     if (!pids_[r] || !process_gone(pids_[r]) || recorder_->status(static_cast<int>(r)).pid == 0)
       continue;
-    return "the process of " + doing(*recorder_, hosts_, static_cast<int>(r), now) + " has died";
+    return "the process of " + doing(static_cast<int>(r), now) + " has died";
   }
   if (getppid() != parent_)
     return "the parent process of rank " + std::to_string(recorder_->rank()) + " has died";
   return {};
 }
 
+std::vector<int> Watchdog::missing(int rank, const Event& event) const {
+  if (event.peer >= 0) return {event.peer};
+  std::vector<int> ranks = recorder_->members(event.axes, rank);
+  std::erase_if(ranks, [&](int r) {
+    return r == rank || (recorder_->visible(r) &&
+                         recorder_->status(r).entered[event.axes.bits()] >= event.number);
+  });
+  return ranks;
+}
+
+std::vector<int> Watchdog::held_up_by(std::vector<int> ranks) const {
+  std::set<int> seen{recorder_->rank()};
+  std::vector<int> here, elsewhere;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const int rank = ranks[i];
+    if (!seen.insert(rank).second) continue;
+    if (!recorder_->visible(rank)) {
+      elsewhere.push_back(rank);
+      continue;
+    }
+    const FlightRecorder::Status s = recorder_->status(rank);
+    if (!s.waiting || process_stopped(s.pid)) {
+      here.push_back(rank);
+      continue;
+    }
+    std::vector<int> next = missing(rank, *s.waiting);
+    if (next.empty()) {  // all have entered it: one of them may not go on
+      next = recorder_->members(s.waiting->axes, rank);
+      std::erase_if(next, [&](int r) {
+        return recorder_->visible(r) && !process_stopped(recorder_->status(r).pid);
+      });
+    }
+    ranks.insert(ranks.end(), next.begin(), next.end());
+  }
+  return here.empty() ? elsewhere : here;
+}
+
 std::string Watchdog::overdue() const {
+  const double now = FlightRecorder::now();
+  const int rank = recorder_->rank();
+  const FlightRecorder::Status own = recorder_->status(rank);
+  if (!own.waiting) return {};
+  const Event& e = *own.waiting;
+  std::vector<int> others = e.peer >= 0 ? std::vector{e.peer} : recorder_->members(e.axes, rank);
+  std::erase_if(others, [&](int r) { return r == rank || !recorder_->visible(r); });
+  double since = std::max(own.moved, resumed_);
+  for (const int r : others) since = std::max(since, recorder_->status(r).heartbeat);
+  const double waited = now - since;
+  if (waited < timeout_) return {};
+  std::string line = "rank " + std::to_string(rank) + at_step(own) + " has waited in " + e.str() +
+                     " for " + seconds(now - e.entered);
+  const auto list = [&](const std::vector<int>& ranks) {
+    for (std::size_t i = 0; i < ranks.size(); ++i) line += (i ? ", " : "") + doing(ranks[i], now);
+  };
+  if (const std::vector<int> absent = missing(rank, e); !absent.empty()) {
+    const std::vector<int> ends = held_up_by(absent);
+    // The node of the rank that holds up all others is to report it.
+    if (waited < timeout_ + std::min(2.0, timeout_ / 2) &&
+        std::ranges::none_of(ends, [&](int r) { return recorder_->visible(r); }))
+      return {};
+    line += "; missing: ";
+    list(absent);
+    if (!ends.empty() && ends != absent) line += "; held up by ", list(ends);
+    return line;
+  }
   const auto last_sign = [this](int r) {
     const FlightRecorder::Status s = recorder_->status(r);
     return process_stopped(s.pid) ? 0 : std::max(s.moved, s.heartbeat);
   };
-  const double now = FlightRecorder::now();
-  const FlightRecorder::Status own = recorder_->status(recorder_->rank());
-  if (!own.waiting) return {};
-  const Event& e = *own.waiting;
-  double since = std::max(own.moved, resumed_);
-  std::vector<int> absent, inside;  // of the other ranks of the group: have not entered it, have
-  const bool message = e.peer >= 0;
-  for (int r : message ? std::vector{e.peer} : recorder_->members(e.axes)) {
-    if (r == recorder_->rank()) continue;
-    if (!recorder_->visible(r)) {
-      absent.push_back(r);
-      continue;
-    }
-    const FlightRecorder::Status s = recorder_->status(r);
-    since = std::max(since, s.heartbeat);
-    (message || s.entered[e.axes.bits()] < e.number ? absent : inside).push_back(r);
-  }
-  if (now - since < timeout_) return {};
-  std::string line = "rank " + std::to_string(recorder_->rank()) + at_step(own) +
-                     " has waited in " + e.str() + " for " + seconds(now - e.entered);
-  line += absent.empty() ? "; all ranks have entered it; no progress for the longest time: "
-                         : "; missing: ";
-  if (absent.empty())
-    absent = {*std::min_element(inside.begin(), inside.end(),
-                                [&](int a, int b) { return last_sign(a) < last_sign(b); })};
-  for (std::size_t i = 0; i < absent.size(); ++i)
-    line += (i ? ", " : "") + doing(*recorder_, hosts_, absent[i], now);
+  line += "; all ranks have entered it; no progress for the longest time: ";
+  list({*std::ranges::min_element(others, {}, last_sign)});
   return line;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// The values that a key may have, for a search over configurations.
+// The admitted values of a key, for searches over configurations.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -7,9 +7,10 @@
 
 namespace tfm::config {
 
-// Of an option its words, of a flag both values, of a number those of `numbers` within its bounds
-// (`numbers` empty: all within them), in this order, as an override gives them. `auto` is left out:
-// it stands for one of the others. The key is dotted, of a section that is always there.
+// The values of a key in the form of an override: the words of an option, both values of a flag,
+// or, of a number, those of `numbers` within its bounds (all within them if `numbers` is empty), in
+// this order. `auto` is left out, as it stands for one of the others. `key`: dotted, of a section
+// that is always there.
 std::vector<std::string> admitted_values(std::string_view key,
                                          const std::vector<std::int64_t>& numbers = {});
 

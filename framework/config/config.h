@@ -34,32 +34,32 @@ struct Config {
   bool operator==(const Config&) const = default;
 };
 
-// What the directory has that model.init names; inference/initial_weights.h reads one.
+// What a directory named by model.init contributes to a configuration.
 struct InitialConfig {
-  ModelConfig model;      // its shape
+  ModelConfig model;      // the shape of its model
   std::string tokenizer;  // the default of data.tokenizer
 };
 using ReadInitial = std::function<InitialConfig(const std::string& dir)>;
 
-// Reads a file and `section.key=value` overrides. Throws Error(usage) whose message lists every
-// problem of the file and the overrides, each as `file:line:col: error: ...`, the line, a caret and
-// help. Defaults that do not depend on the number of ranks are filled.
+// Reads a file and `section.key=value` overrides, and fills defaults that do not depend on the
+// number of ranks. Error(usage) lists every problem of the file and the overrides, each as
+// `file:line:col: error: ...`, the line, a caret and help.
 Config load_config(const std::string& path, const std::vector<std::string>& overrides,
                    const ReadInitial& read_initial = {});
-// The same for a text, called `name` in messages.
+// The same for a text, which messages call `name`.
 Config parse_config(const std::string& text, const std::string& name,
                     const std::vector<std::string>& overrides,
                     const ReadInitial& read_initial = {});
 
-// The same with `overrides`, checked as a whole. `name` stands for a configuration that was not
-// read from a text.
+// `config` with `overrides`, checked as a whole. `name` stands for the file of a configuration that
+// was not read from a text.
 Config with_overrides(const Config& config, const std::vector<std::string>& overrides,
                       const std::string& name);
 
-// What only the number of ranks decides: fills parallel.data and the size of a micro-batch, and
-// checks every divisibility. What a device's memory decides is taken as if it were large: recompute
-// auto is none (plan/choose.h asks a device). Throws Error(usage) listing every problem with the
-// legal values, where the value was written.
+// Resolves what depends on the number of ranks: fills parallel.data and the micro-batch size, and
+// checks every divisibility. What depends on a device's memory is resolved as if that were large:
+// recompute auto becomes none (plan/choose.h asks a device). Error(usage) lists every problem with
+// the legal values at the place of the value.
 void resolve_for_ranks(Config& config, int ranks);
 inline comm::Layout layout_of(const Config& c) {
   const auto& p = c.parallel;

@@ -1,9 +1,6 @@
 #include "config/diagnostics.h"
 
 #include <algorithm>
-#include <cctype>
-#include <charconv>
-#include <cmath>
 #include <tuple>
 
 #include "core/error.h"

@@ -1,9 +1,7 @@
 #pragma once
-// Problems of a text somebody wrote, collected and printed as a compiler does: place, line, caret,
-// what was expected, help.
-#include <cstdint>
+// Collects problems of a text that a user wrote and prints them as a compiler does: place, line,
+// caret, what was expected, help.
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/error.h"
@@ -21,8 +19,8 @@ class Diagnostics {
  public:
   static constexpr std::size_t kShown = 50;  // problems printed; further ones are counted
 
-  // Both return the number that Mark::source holds. An argument is printed as `override 'a.b=c'`,
-  // without line and caret.
+  // Both return the index for Mark::source. An override is printed as `override 'a.b=c'`, without
+  // line and caret.
   int add_file(std::string name, std::string text);
   int add_override(std::string argument);
   const std::string& text(int source) const {
@@ -35,7 +33,8 @@ class Diagnostics {
   std::size_t count() const { return count_; }
 
   std::string str() const;  // every problem, in the order of the text
-  // Error(usage) with str(), or with the code of the first problem where none is of usage.
+  // Throws an Error with str() unless empty(): of code usage if any problem is, otherwise with the
+  // code of the first problem.
   void throw_if_any() const;
 
  private:

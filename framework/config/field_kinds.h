@@ -1,5 +1,5 @@
 #pragma once
-// Fields of each kind, for the lists of keys.
+// Constructors for fields of each kind, used by the lists of keys.
 #include "config/reflect.h"
 
 namespace tfm::config::field {

@@ -8,7 +8,7 @@
 namespace tfm::config {
 
 void describe_config(Config& config, FieldVisitor& visitor);
-// Of one section.
+// Describe one section each.
 void describe(ModelConfig& model, FieldVisitor& visitor);
 void describe(ParallelConfig& parallel, FieldVisitor& visitor);
 void describe(TrainConfig& train, FieldVisitor& visitor);
@@ -22,13 +22,13 @@ void describe(MetricsConfig& metrics, FieldVisitor& visitor);
 
 const FieldReader::Aliases& key_aliases();
 
-// Sets the model to a preset of preset_names(); what follows from other values (d_head, 4 d_model)
-// stays 0.
+// Sets the model to a preset of preset_names(). Values that are derived from others (d_head, 4
+// d_model) stay 0.
 void apply_preset(ModelConfig& model, std::string_view name);
 
-// Fills the values that follow from others.
+// Fills the values that are derived from others.
 void fill_derived(Config& config);
-// Every rule between keys that does not depend on the number of ranks.
+// Checks every rule between keys that does not depend on the number of ranks.
 void check_consistency(const Config& config, const Report& report);
 
 }  // namespace tfm::config

@@ -68,7 +68,7 @@ void describe(CheckpointConfig& c, FieldVisitor& v) {
           c.dir);
   v.value(number("every", 0, "steps between checkpoints; 0: only at the end and on request"),
           c.every);
-  v.value(number("keep", 1, "number of latest checkpoints to keep"), c.keep);
+  v.value(number("keep", 1, "number of latest checkpoints to keep; 1 keeps two"), c.keep);
   v.value(
       text("resume",
            "auto: resume from the latest checkpoint in `dir`; never; or the path of a checkpoint"),

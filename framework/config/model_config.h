@@ -1,5 +1,5 @@
 #pragma once
-// What a model is, apart from the run that trains it.
+// The configuration of a model, apart from the run that trains it.
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -23,7 +23,8 @@ struct RelativeConfig {  // T5's relative position bias
   std::int64_t buckets = 32, max_distance = 128;
   bool operator==(const RelativeConfig&) const = default;
 };
-struct DropoutConfig {  // a single number sets the first four, and `output` where it is not 0
+// A single number in the configuration sets the first four, and `output` if it is not 0.
+struct DropoutConfig {
   double embedding = 0, attention = 0, residual = 0, ffn = 0, output = 0;
   bool operator==(const DropoutConfig&) const = default;
 };
@@ -49,16 +50,17 @@ struct ModelConfig {
   Activation activation = Activation::gelu_tanh;
   bool bias = true;
   Switch qkv_bias = Switch::automatic;  // automatic: as bias
-  bool qk_norm = false;                 // of each head's queries and keys, before rotary positions
+  bool qk_norm = false;  // norm of each head's queries and keys, before rotary positions
   TieEmbeddings tie_embeddings = TieEmbeddings::yes;
   bool scale_embeddings = false;
   bool embedding_norm = false;
-  std::int64_t decoder_start = -1;   // id that begins a target; -1: the tokenizer's
-  std::int64_t padding_idx = -1;     // id whose embedding gets no gradient as an input; -1: none
-  std::int64_t type_vocab_size = 0;  // encoder: segments of a sequence; 0: no table
-  bool head_transform = false;       // encoder: dense, activation and norm before the head
-  bool next_sentence = false;        // encoder: the second objective of BERT
-  Switch head_bias = Switch::automatic;  // automatic: with bias where the head is not tied
+  std::int64_t decoder_start = -1;  // id that begins a target; -1: the tokenizer's
+  // Id whose embedding gets no gradient as an input; -1: none.
+  std::int64_t padding_idx = -1;
+  std::int64_t type_vocab_size = 0;      // encoder: number of segment types; 0: no table
+  bool head_transform = false;           // encoder: dense, activation and norm before the head
+  bool next_sentence = false;            // encoder: the second objective of BERT
+  Switch head_bias = Switch::automatic;  // automatic: as bias unless the head is tied
   bool scale_attention = true, scale_logits = false;
   double init_std = 0.02;
   DropoutConfig dropout;
@@ -83,15 +85,15 @@ struct ModelConfig {
   bool operator==(const ModelConfig&) const = default;
 };
 
-// A broken rule: the dotted keys involved ("model.n_heads"), the likeliest culprit first, what is
-// wrong with the arithmetic and the legal values, help.
+// Reports a broken rule: the dotted keys involved ("model.n_heads"), the likeliest culprit first;
+// what is wrong, with the arithmetic and the legal values; help.
 using Report = std::function<void(const std::vector<std::string>& keys, const std::string& message,
                                   const std::string& help)>;
 
-// Fills the values that follow from others: n_kv_heads, d_head, d_ff, layers of each stack;
-// max_seq_len from `seq_len`.
+// Fills the values that are derived from others: n_kv_heads, d_head, d_ff, the layers of each
+// stack, and max_seq_len from `seq_len`.
 void fill_derived(ModelConfig& model, std::int64_t seq_len);
-// The range of each value and every rule between values, whatever trains the model.
+// Checks the range of each value and every rule between values, whatever trains the model.
 void check_model(const ModelConfig& model, const Report& report);
 
 }  // namespace tfm::config

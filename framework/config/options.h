@@ -1,6 +1,6 @@
 #pragma once
-// The values of options that are one of several words. Words are what a configuration says; an
-// enumerator's word stands at its place in the array.
+// Options whose value is one of several words. words() lists the words as a configuration writes
+// them, in the order of the enumerators.
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -17,7 +17,7 @@ enum class Sinusoid : std::uint8_t { interleaved, halves };
 enum class Norm : std::uint8_t { layernorm, rmsnorm };
 enum class NormPosition : std::uint8_t { pre, post };
 enum class Activation : std::uint8_t { relu, gelu, gelu_tanh, silu, swiglu, geglu };
-// yes and no: of models with one stack; the others: of an encoder_decoder.
+// yes and no: for models with one stack; the others: for an encoder_decoder.
 enum class TieEmbeddings : std::uint8_t { yes, no, all, inputs, decoder, none };
 enum class Switch : std::uint8_t { automatic, yes, no };
 enum class Precision : std::uint8_t { fp32, bf16, fp16 };
@@ -75,13 +75,13 @@ constexpr Words<6> words(SourceType) {
 constexpr Words<5> words(Metric) { return {"loss", "perplexity", "accuracy", "bleu", "chrf"}; }
 constexpr Words<2> words(Documents) { return {"joined", "separate"}; }
 
-// The word of a value; empty for one that stands for a key that is not set.
+// The word of a value; "" for the value of a key that is not set.
 template <class E>
 std::string word(E value) {
   return std::string(words(value)[static_cast<std::size_t>(value)]);
 }
 
-// The value of a word, if it has one.
+// The value of a word; nullopt for any other text.
 template <class E>
 constexpr std::optional<E> value_of(std::string_view text) {
   const auto all = words(E{});

@@ -1,6 +1,6 @@
 #pragma once
-// Problems with the values of a configuration that was read before: printed where the value was
-// written.
+// Problems with values of a configuration that was read earlier, printed at the place where the
+// value was written.
 #include <map>
 #include <memory>
 #include <string>
@@ -12,11 +12,11 @@
 
 namespace tfm::config {
 
-// Where the values of a configuration were written. No part of its value: all places are equal.
+// Where the values of a configuration were written. Not part of its value: all places are equal.
 class Places {
  public:
-  Places() = default;  // of a configuration that was not read from a text
-  // `marks`: of each value, by its dotted key; items of a list: "data.train.path[1]".
+  Places() = default;  // for a configuration that was not read from a text
+  // `marks`: by the dotted key of each value, "data.train.path[1]" for items of a list.
   Places(Diagnostics texts, std::map<std::string, Mark> marks, Mark root);
   bool operator==(const Places&) const { return true; }
 
@@ -25,7 +25,7 @@ class Places {
     std::map<std::string, Mark> marks;
     Mark root;
   };
-  // `name` stands for the file of a configuration without places.
+  // `name` stands in for the file if there are no places.
   Written written(const std::string& name) const;
 
  private:
@@ -36,10 +36,10 @@ class Problems {
  public:
   explicit Problems(const Places& places, const std::string& name = "configuration");
 
-  // `keys`: those involved, the likeliest culprit first.
+  // `keys`: the keys involved, the likeliest culprit first.
   void add(const std::vector<std::string>& keys, const std::string& message,
            const std::string& help = {}, ExitCode code = ExitCode::usage);
-  // What `body` throws becomes a problem of `key`. True where it throws nothing.
+  // Runs `body`. An exception becomes a problem of `key`; true if there is none.
   template <class F>
   bool collect(const std::string& key, F&& body) {
     try {
@@ -52,7 +52,7 @@ class Problems {
     }
     return false;
   }
-  // Error(usage) with all of them, or with the first one's code where none is of usage.
+  // Throws Error(usage) with all problems, or with the first one's code if none is of usage.
   void throw_if_any() const { out_.throw_if_any(); }
 
  private:
@@ -63,7 +63,7 @@ class Problems {
   Mark root_;
 };
 
-// An Error that `body` throws is thrown as one about the value of `key`.
+// Rethrows an exception of `body` as an Error about the value of `key`.
 template <class F>
 void at_key(const Places& places, const std::string& key, F&& body) {
   Problems problems(places);

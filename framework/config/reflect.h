@@ -1,6 +1,6 @@
 #pragma once
 // A struct of settings describes its keys once, to a FieldVisitor. Reading, dumping, the reference
-// page and the suggestions for misspelled keys are visitors over that one description.
+// page and the suggestions for misspelled keys are all visitors of that description.
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -15,17 +15,10 @@
 
 namespace tfm::config {
 
-enum class FieldKind : std::uint8_t {
-  integer,
-  count,
-  size,
-  real,
-  boolean,
-  choice,
-  text
-};  // count, size: k M G Ki Mi Gi allowed
+// Counts and sizes admit the suffixes k M G Ki Mi Gi.
+enum class FieldKind : std::uint8_t { integer, count, size, real, boolean, choice, text };
 
-struct Refused {  // a word that is understood but not done, and why
+struct Refused {  // a word that is known but not supported, and why
   std::string_view word, why;
 };
 
@@ -35,11 +28,11 @@ struct Field {
   double low = -std::numeric_limits<double>::infinity(),
          high = std::numeric_limits<double>::infinity();
   bool low_open = false, high_open = false;  // bound excluded
-  std::string_view automatic = {};           // the word that stands for 0 or for empty text
-  std::string_view fallback =
-      {};  // the default as the reference page names it, when it is not a fixed value
-  bool required = false;                       // has to be set, here or before reading
-  std::vector<std::string_view> instead = {};  // of a section: keys that give what it requires
+  std::string_view automatic = {};           // stands for 0 or an empty text
+  // The default as the reference page names it, if it is not a fixed value.
+  std::string_view fallback = {};
+  bool required = false;                       // must be set, here or before reading
+  std::vector<std::string_view> instead = {};  // for a section: keys that provide what it requires
   std::vector<std::string_view> choices = {};
   std::vector<Refused> refused = {};  // "*": any other word, or a number above `high`
 };
@@ -49,19 +42,19 @@ class FieldReader;
 
 constexpr int kAnyNumber = std::numeric_limits<int>::max();
 
-// A value with a form of its own. `read` is called with any node that is no map, or with maps too
-// when `keys` is empty.
+// A value with a form of its own. `read` is called with a node that is no map; with maps too if
+// `keys` is empty.
 struct SpecialField {
   std::string_view type;  // for the reference page
   std::function<void(FieldReader&, const YamlNode&)> read;
   std::function<std::string()> flow;             // the value as flow YAML
-  std::function<void(FieldVisitor&)> keys = {};  // the keys of its map form
+  std::function<void(FieldVisitor&)> keys = {};  // keys of its map form
   std::function<bool()> missing = {};            // required, and not set yet
-  // For schema and completion: a value or an item of a list, and how many items a list may have.
+  // For schema and completion: a value or a list item, and how many items a list may have.
   Field item;
-  bool single = true;                                 // a value that is no list
+  bool single = true;                                 // may be a single value
   int least = 0, most = 0;                            // 0: no list
-  std::function<void(FieldVisitor&)> item_keys = {};  // an item may be a map, too
+  std::function<void(FieldVisitor&)> item_keys = {};  // set if an item may be a map
 };
 
 class FieldVisitor {
@@ -73,7 +66,7 @@ class FieldVisitor {
   virtual void value(const Field&, double&) = 0;
   virtual void value(const Field&, bool&) = 0;
   virtual void value(const Field&, std::string&) = 0;
-  // One of the words of an option; those that `f` lists, or all of them.
+  // One of the words of an option: those that `f` lists, or all if it lists none.
   template <class E>
   requires std::is_enum_v<E>
   void value(Field f, E& x) {
@@ -86,20 +79,20 @@ class FieldVisitor {
     if (const auto read = value_of<E>(text)) x = *read;
   }
   virtual void special(const Field&, const SpecialField&) = 0;
-  virtual void section(const Field&, const Body&,
-                       bool absent = false) = 0;  // absent: an optional section that is not set
-  virtual void refused_key(const Refused&) {}     // a key that is understood but not done
+  // `absent`: an optional section that is not set.
+  virtual void section(const Field&, const Body&, bool absent = false) = 0;
+  // A key that is known but not supported.
+  virtual void refused_key(const Refused&) {}
 };
 
-// Sets what a tree holds and reports everything else in it.
+// Sets the values that a tree holds and reports everything else in it.
 class FieldReader : public FieldVisitor {
  public:
-  using Aliases =
-      std::map<std::string_view, std::vector<std::string_view>>;  // what users type -> dotted keys,
-                                                                  // the likeliest first
+  // What users type -> dotted keys, the likeliest first.
+  using Aliases = std::map<std::string_view, std::vector<std::string_view>>;
 
-  // `keys`: every dotted key there is. `complete`: all sections are set, the tree changes some of
-  // their values.
+  // `keys`: every dotted key that exists. `complete`: all sections are set already, and the tree
+  // changes some of their values.
   FieldReader(const YamlNode& root, Diagnostics& out, const std::vector<std::string>& keys,
               const Aliases& aliases, bool complete);
   void read(const Body& fields);  // the root section
@@ -115,8 +108,8 @@ class FieldReader : public FieldVisitor {
   void section(const Field&, const Body&, bool absent = false) override;
   void refused_key(const Refused&) override;
 
-  // For special fields: one value; false, with the problem reported, when the node does not hold
-  // it.
+  // For special fields: reads one value. False, with the problem reported, if the node does not
+  // hold one.
   bool read_value(const Field&, const YamlNode&, std::int64_t&);
   bool read_value(const Field&, const YamlNode&, std::uint64_t&);
   bool read_value(const Field&, const YamlNode&, double&);
@@ -126,8 +119,8 @@ class FieldReader : public FieldVisitor {
   void error(const Field&, const YamlNode&, const std::string& problem,
              const std::string& help = {});
 
-  bool failed(std::string dotted) const;  // the key, or a section around it, was reported
-  // Where the values stand, by dotted key; items of a list: "data.train.path[1]".
+  bool failed(std::string dotted) const;  // whether the key, or a section around it, was reported
+  // The places of the values by dotted key, "data.train.path[1]" for items of a list.
   const std::map<std::string, Mark>& marks() const { return marks_; }
   void mark_item(const Field& f, std::size_t item, Mark at) {
     marks_[dotted(f.name) + "[" + std::to_string(item) + "]"] = at;
@@ -147,7 +140,7 @@ class FieldReader : public FieldVisitor {
   std::string dotted(std::string_view name) const {
     return levels_.back().path + std::string(name);
   }
-  // Where a key, or the section nearest to it, stands.
+  // The place of a key, or of the innermost section around it that is there.
   Mark where(std::string dotted) const;
   Mark section_mark() const;
   void report_missing(const Field& f);
@@ -167,10 +160,10 @@ class FieldReader : public FieldVisitor {
 using Describe = FieldVisitor::Body;
 std::string dump_fields(const Describe& fields);              // block YAML
 std::vector<std::string> field_keys(const Describe& fields);  // dotted, sections included
-std::string field_reference(
-    const Describe& fields);  // rows of a Markdown table: key, type, default, meaning
+// Rows of a Markdown table: key, type, default, meaning.
+std::string field_reference(const Describe& fields);
 std::string field_schema(const std::string& title, const Describe& fields);  // JSON, draft 7
-// Values out of range, as (dotted key, problem).
+// Calls report(dotted key, problem) for each value that is out of range.
 void check_ranges(const Describe& fields,
                   const std::function<void(const std::string&, const std::string&)>& report);
 std::string expected_value(const Field& field);  // "a number >= 0 and < 1", "one of a, b"

@@ -1,5 +1,4 @@
 // Read-only visitors: dump, key list and reference page.
-#include <algorithm>
 
 #include "config/reflect.h"
 

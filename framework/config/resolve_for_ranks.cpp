@@ -1,5 +1,4 @@
 // Values and rules that depend on the number of ranks.
-#include <algorithm>
 
 #include "config/fields.h"
 #include "config/rules.h"

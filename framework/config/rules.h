@@ -1,5 +1,5 @@
 #pragma once
-// Parts of the rules between keys.
+// Helpers for the rules between keys.
 #include <functional>
 #include <string>
 #include <vector>
@@ -9,10 +9,10 @@
 namespace tfm::config {
 
 std::vector<std::int64_t> divisors(std::int64_t n);
-// At most twelve values, those nearest to `around`.
+// Lists at most twelve of `values`, those nearest to `around`.
 std::string listed(std::vector<std::int64_t> values, std::int64_t around);
 
-// Reports a key that is given where it does not fit.
+// Reports `key` if it is given where it does not fit.
 using Only = std::function<void(bool given, bool fits, const std::string& key,
                                 const std::string& where, const std::string& instead)>;
 

@@ -1,5 +1,5 @@
 #pragma once
-// The sections of a configuration, but for the model's (model_config.h).
+// The sections of a configuration except the model's (model_config.h).
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -34,13 +34,14 @@ struct ParallelConfig {
 struct TrainConfig {
   std::int64_t steps = 1000;
   std::int64_t global_batch_size = 64;
-  std::int64_t global_batch_tokens = 0;  // pairs: batches by length instead; 0: off
+  std::int64_t global_batch_tokens = 0;  // pairs: batches by length; 0: off
   std::int64_t micro_batch_size = 0;     // 0: auto
-  std::int64_t micro_batch_tokens = 0;   // of a side, where batches have lengths; 0: auto
+  std::int64_t micro_batch_tokens = 0;   // per side, for batches by length; 0: auto
   std::int64_t seq_len = 1024;
   std::uint64_t seed = 1234;
   bool operator==(const TrainConfig&) const = default;
-  // A micro-batch is so many tokens of batches by length, otherwise sequences. 0: auto.
+  // Whether micro_batch() is in tokens of a side, for batches by length; otherwise in sequences.
+  // micro_batch() is 0 for auto.
   bool counts_tokens() const { return global_batch_tokens > 0 && micro_batch_size == 0; }
   std::int64_t micro_batch() const {
     return counts_tokens() ? micro_batch_tokens : micro_batch_size;
@@ -56,7 +57,7 @@ struct AdafactorConfig {
   double clip_threshold = 1.0;                       // torch's d
   bool operator==(const AdafactorConfig&) const = default;
 };
-// Names and defaults of torch.optim.Muon, but for the learning rate, which is the authors'.
+// Names and defaults of torch.optim.Muon, except for the learning rate, which is the authors'.
 struct MuonConfig {
   double lr = 0.02;  // peak learning rate of the matrices
   double momentum = 0.95;
@@ -73,15 +74,15 @@ struct OptimizerConfig {
   double momentum = 0;                                     // sgd
   AdafactorConfig adafactor;
   MuonConfig muon;
-  double ema = 0;  // decay of the average of the weights; 0: none
+  double ema = 0;  // decay of the weights' moving average; 0: none
   bool operator==(const OptimizerConfig&) const = default;
 };
 struct ScheduleConfig {
   ScheduleType type = ScheduleType::cosine;
   std::int64_t warmup_steps = 0;
   double min_lr = 0;
-  std::int64_t decay_steps =
-      0;  // wsd: length of the final decay; cosine, linear: 0 means train.steps
+  // wsd: length of the final decay. cosine, linear: 0 means train.steps.
+  std::int64_t decay_steps = 0;
   bool operator==(const ScheduleConfig&) const = default;
 };
 struct LossConfig {
@@ -120,10 +121,9 @@ struct StopConfig {
 struct EvalConfig {
   std::int64_t every = 0;    // 0: never
   std::int64_t batches = 0;  // 0: the whole validation source
-  std::vector<Metric> metrics{
-      Metric::loss,
-      Metric::perplexity};  // these always; accuracy | bleu | chrf; filled with stop->metric
-  std::int64_t beam = 1;    // of translations
+  // These two always; also accuracy | bleu | chrf. stop->metric is filled in.
+  std::vector<Metric> metrics{Metric::loss, Metric::perplexity};
+  std::int64_t beam = 1;  // for translations
   double length_penalty = 1;
   std::optional<StopConfig> stop;
   bool has(Metric metric) const { return std::ranges::find(metrics, metric) != metrics.end(); }
@@ -135,7 +135,7 @@ struct CheckpointConfig {
   std::int64_t every = 0;
   std::int64_t keep = 3;
   std::string resume = "auto";                              // auto | never | a path
-  bool resumes_latest() const { return resume == "auto"; }  // of `dir`, if there is one
+  bool resumes_latest() const { return resume == "auto"; }  // the latest of `dir`, if any
   bool resumes_path() const { return resume != "auto" && resume != "never"; }
   bool operator==(const CheckpointConfig&) const = default;
 };

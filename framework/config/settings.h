@@ -1,5 +1,5 @@
 #pragma once
-// The keys of a configuration as dump_config() writes them, one by one.
+// The keys of a configuration one by one, as dump_config() writes them.
 #include <map>
 #include <string>
 #include <vector>
@@ -12,15 +12,16 @@ struct Setting {
   std::string key, value;
 };
 
-// "train:\n  steps: 5" as train.steps, 5.
+// The settings of a dumped configuration: "train:\n  steps: 5" gives train.steps, 5.
 std::vector<Setting> settings_of(const std::string& yaml);
 
 std::map<std::string, std::string> values_by_key(const Config& config);
 
-// "model.n_layers 2", with its value before, for each key under one of `prefixes` that differs.
+// Lists the keys under one of `prefixes` that differ, each with its value in `before`:
+// "model.n_layers 2".
 std::string changed_settings(const Config& before, const Config& now,
                              const std::vector<std::string>& prefixes);
-// Of the keys that say what the weights of a model mean.
+// The same for the keys that determine what a model's weights mean.
 std::string changed_model(const Config& before, const Config& now);
 
 }  // namespace tfm::config

@@ -1,5 +1,5 @@
 #pragma once
-// The part of YAML 1.2 that a configuration needs, as a tree in which every key and value knows its
+// The part of YAML 1.2 that configurations need, as a tree in which every key and value has its
 // place.
 //
 // Maps, lists, plain and quoted text, comments; block and flow style. Refused, with line and
@@ -18,13 +18,8 @@
 namespace tfm::config {
 
 struct YamlNode {
-  enum class Kind : std::uint8_t {
-    null,
-    scalar,
-    sequence,
-    map,
-    broken
-  };  // broken: already reported, to be passed over
+  // broken: already reported, to be skipped.
+  enum class Kind : std::uint8_t { null, scalar, sequence, map, broken };
 
   Kind kind = Kind::null;
   Mark at;
@@ -43,14 +38,15 @@ struct YamlNode {
 constexpr int kYamlDepth = 64;
 constexpr std::size_t kYamlBytes = 1 << 20;
 
-// Reads `path` as a new source of `out`. False, with the problem in `out`, when it cannot be read,
-// is too long or is no UTF-8 text. Line ends become \n and a BOM is removed.
+// Reads `path` as a new source of `out`. False, with the problem in `out`, if it cannot be read, is
+// too long or is not UTF-8. Line ends become \n, and a BOM is removed.
 bool read_yaml_file(const std::string& path, Diagnostics& out, int& source);
-// Parses a source whose root has to be a map; nothing, with the problems in `out`, when the text is
-// no such tree. A tree comes back beside problems that leave its shape intact (duplicate keys,
-// anchors, aliases, tags).
+// Parses a source whose root must be a map; nullopt, with the problems in `out`, if the text is no
+// such tree. Problems that leave the tree's shape intact (duplicate keys, anchors, aliases, tags)
+// are added to `out` and the tree is returned.
 std::optional<YamlNode> parse_yaml(Diagnostics& out, int source);
-// The value of an override: a flow list or map or quoted text as YAML, anything else as it stands.
+// Parses the value of an override: a flow list, a flow map or quoted text as YAML, anything else as
+// plain text.
 std::optional<YamlNode> parse_yaml_value(Diagnostics& out, int source);
 
 // What a scalar means in YAML 1.2's core schema.
@@ -58,8 +54,8 @@ bool is_boolean(const YamlNode& node);
 bool is_number(const YamlNode& node);
 std::string describe(const YamlNode& node);  // "the text 'abc'", "a list", ... for messages
 
-// A whole number with sign; 1e3 and 1.5k count when the result is whole. On failure nothing, and
-// `problem` says why.
+// A signed whole number; 1e3 and 1.5k count if the result is whole. On failure the readers return
+// nullopt and set `problem`.
 struct WholeNumber {
   bool negative = false;
   std::uint64_t magnitude = 0;
@@ -71,8 +67,7 @@ std::optional<bool> read_boolean(const YamlNode& node, std::string& problem);
 // Text as a YAML scalar that reads back to it.
 std::string quote_yaml(std::string_view text);
 
-// Checks the text before it is parsed; false when parsing makes no sense any more. Part of
-// parse_yaml.
+// Part of parse_yaml: checks the text before it is parsed. False if parsing is pointless.
 bool scan_yaml(Diagnostics& out, int source);
 
 }  // namespace tfm::config

@@ -1,6 +1,6 @@
 #pragma once
-// What a batch is made of: the table of its fields, and the part of it that one rank computes.
-// All fields are int32, row-major (sequences, width).
+// The fields of a batch, and the part of a batch that one rank computes. Every field is an int32
+// array of shape (sequences, width), row-major.
 #include <array>
 #include <cstdint>
 #include <map>
@@ -19,27 +19,27 @@ enum class Field : std::uint8_t {
   source_mask
 };
 
-// Elements of a sequence: its tokens (T), those of its source (S), or 1.
+// Elements per sequence: its length T, the length S of its source, or 1.
 enum class FieldWidth : std::uint8_t { length, source_length, one };
 
-// What the elements are.
+// Meaning of the elements.
 enum class FieldKind : std::uint8_t {
-  token,   // ids of the vocabulary
-  label,   // ids of the vocabulary that are to be predicted; < 0: not counted
-  answer,  // 0 or 1, to be predicted; < 0: not counted
-  mask,    // < 0: padding, no key of attention; else the number of the document within the sequence
-  type,    // below model.type_vocab_size
+  token,   // vocabulary id
+  label,   // vocabulary id to predict; < 0: ignored by the loss
+  answer,  // class 0 or 1 to predict; < 0: ignored by the loss
+  mask,    // index of the document within the sequence; < 0: padding, hidden from attention
+  type,    // segment id in [0, model.type_vocab_size)
 };
 
 struct FieldInfo {
   Field field;
-  std::string_view name;  // of the program's input
+  std::string_view name;  // name of the program's input
   FieldWidth width;
   FieldKind kind;
-  std::int32_t padding;  // in the sequences that fill up an incomplete batch
+  std::int32_t padding;  // value in the sequences that fill up an incomplete batch
 
-  // Of ranks that share out sequences (core/rows.h) each has that of its own positions. Of a mask
-  // each has all, for it attends to all keys.
+  // Whether a rank holds the field only for its own positions under context parallelism
+  // (core/rows.h). Masks are held for the whole sequence, since a rank attends to all keys.
   constexpr bool by_position() const { return width != FieldWidth::one && kind != FieldKind::mask; }
 };
 
@@ -60,14 +60,14 @@ static_assert([] {
   return true;
 }());
 
-// Memory of the fields of some sequences; a field that is absent is of no interest.
+// Memory of each field for some sequences. Fields that are not needed may be absent.
 using BatchFields = std::map<Field, std::span<std::int32_t>>;
 
-// The sequences of a global batch that one rank computes, and padding up to its size.
+// The sequences of a global batch that one rank computes, padded to the size of its shape.
 struct Batch {
-  std::size_t shape = 0;       // which of the run's batch shapes
-  std::int64_t first = 0;      // of its sequences in the global batch
-  std::int64_t sequences = 0;  // that are real
+  std::size_t shape = 0;       // index into the run's batch shapes
+  std::int64_t first = 0;      // index of its first sequence in the global batch
+  std::int64_t sequences = 0;  // number of real sequences; the rest is padding
   BatchFields fields;
 };
 

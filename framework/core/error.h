@@ -1,5 +1,5 @@
 #pragma once
-// Errors that end a run: what happened, where, and the exit code the process must leave with.
+// Errors that end a run: the message, and the exit code of the process.
 #include <cstdint>
 #include <source_location>
 #include <stdexcept>
@@ -9,7 +9,7 @@ namespace tfm {
 
 enum class ExitCode : int {
   ok = 0,           // done, or stopped on request after a checkpoint
-  failed = 1,       // the check or run failed
+  failed = 1,       // the check or the run failed
   usage = 2,        // bad command line or configuration
   input = 3,        // bad data, tokenizer or checkpoint
   environment = 4,  // device, driver, NCCL, MPI
@@ -26,11 +26,11 @@ class Error : public std::runtime_error {
   ExitCode code_;
 };
 
-// A violated invariant of tfm itself; the message names the place.
+// Throws for a violated invariant of tfm itself. The message names the source location.
 [[noreturn]] void internal_error(const std::string& message,
                                  std::source_location at = std::source_location::current());
 
-// a / b, which must be exact.
+// a / b; an internal error if the division leaves a remainder.
 std::int64_t div_exact(std::int64_t a, std::int64_t b,
                        std::source_location at = std::source_location::current());
 inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }

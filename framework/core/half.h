@@ -1,6 +1,7 @@
 #pragma once
-// 16-bit floating point as storage: arithmetic is done in float. Rounding is to nearest, ties to
-// even; a NaN stays one. An optimizer rounds bf16 weights as core/master_weights.h says.
+// 16-bit floating-point storage types; arithmetic is done in float. Conversion rounds to nearest,
+// ties to even, and keeps a NaN a NaN. bf16 weights with master weights are rounded differently,
+// see core/master_weights.h.
 #include <bit>
 #include <cstdint>
 

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <fstream>
 
 namespace tfm {
 
@@ -12,17 +13,41 @@ std::string host_name() {
   return text;
 }
 
-bool launched_by_mpirun() {
+std::string boot_id() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(file, id);
+  return id;
+}
+
+bool launched_by_mpi() {
   for (const char* name :
        {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"})
     if (std::getenv(name)) return true;
   return false;
 }
 
+int ranks_of_launch() {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"})
+    if (const char* size = std::getenv(name)) return std::atoi(size);
+  // Tasks of a Slurm step. A batch script runs outside of any step, as one process.
+  const char* step = std::getenv("SLURM_STEP_NUM_TASKS");
+  return step && std::getenv("SLURM_STEP_ID") ? std::atoi(step) : 1;
+}
+
 int rank_of_launch() {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"})
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK"})
     if (const char* rank = std::getenv(name)) return std::atoi(rank);
   return 0;
+}
+
+bool process_stopped(int pid) {  // proc(5): field 3 of stat, after the name in parentheses
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  const auto name_end = text.rfind(')');
+  return name_end != std::string::npos && name_end + 2 < text.size() &&
+         (text[name_end + 2] == 'T' || text[name_end + 2] == 't');
 }
 
 }  // namespace tfm

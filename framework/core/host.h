@@ -3,12 +3,18 @@
 
 namespace tfm {
 
-std::string host_name();  // of this machine
+std::string host_name();
+std::string boot_id();  // kernel boot id; distinguishes machines of the same name, empty if unknown
 
-// True where a launcher (mpirun, mpiexec, srun) has started this process as one of a job's ranks; a
-// program that was started alone needs no MPI.
-bool launched_by_mpirun();
-// The rank in such a job, before MPI is started; 0 for a program that was started alone.
+// Whether a launcher (mpirun, mpiexec, srun) started this process as a rank of an MPI job. A
+// program that was started alone does not need MPI.
+bool launched_by_mpi();
+// Number of processes that the launcher started; 1 if it does not tell.
+int ranks_of_launch();
+// Rank in the job, also before MPI_Init; 0 if unknown or started alone.
 int rank_of_launch();
+
+// Whether a signal or a debugger has stopped this process.
+bool process_stopped(int pid);
 
 }  // namespace tfm

@@ -1,7 +1,7 @@
 #pragma once
 // Counter-based random numbers: Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as
-// 1, 2, 3", SC 2011). A number is a pure function of (seed, purpose, stream, step, element index),
-// so it does not depend on the layout. What is constexpr also runs on GPUs.
+// 1, 2, 3", SC 2011). A number is a pure function of (seed, purpose, stream, step, element index)
+// and so does not depend on how tensors are distributed. constexpr functions also run on GPUs.
 #include <array>
 #include <cstdint>
 #include <string_view>
@@ -25,21 +25,22 @@ constexpr Philox4 philox(Philox4 counter, std::uint32_t k0, std::uint32_t k1) {
   return counter;
 }
 
-// FNV-1a of a parameter's or op's name: its random stream.
+// Random stream of a parameter or op: the FNV-1a hash of its name.
 constexpr std::uint32_t stream_of(std::string_view name) {
   std::uint32_t h = 2166136261u;
   for (char c : name) h = (h ^ static_cast<unsigned char>(c)) * 16777619u;
   return h;
 }
 
-// Where a random number comes from; `block` counts groups of four 32-bit words.
+// Identifies a sequence of 32-bit random words. block(i) returns words 4i to 4i + 3.
 struct RandomKey {
   std::uint64_t seed = 0;
   Purpose purpose = Purpose::init;
   std::uint32_t stream = 0;
   std::uint32_t step = 0;
 
-  // The two key words and the upper two counter words: what a vectorised generator needs.
+  // The two key words of Philox, also for vectorized generators. `step` and `stream` are the upper
+  // two words of its counter.
   constexpr std::uint32_t k0() const { return static_cast<std::uint32_t>(seed); }
   constexpr std::uint32_t k1() const {
     return static_cast<std::uint32_t>(seed >> 32) ^ (static_cast<std::uint32_t>(purpose) << 24);
@@ -54,7 +55,7 @@ struct RandomKey {
   }
 };
 
-// (0, 1], 24 bits: exact in float and the same on every device.
+// Uniform number in (0, 1] with 24 bits: exact in float and identical on every device.
 constexpr float uniform_open(std::uint32_t word) {
   return (static_cast<float>(word >> 8) + 1.0f) * 0x1p-24f;
 }

@@ -1,5 +1,5 @@
 #pragma once
-// The random streams in use for one purpose, by name.
+// Checks that the random streams used for one purpose do not collide.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -10,15 +10,15 @@ namespace tfm {
 
 class RandomStreams {
  public:
-  // stream_of(name). A name that was added before, and two names whose hashes collide, would draw
-  // the same numbers: an internal error that gives both names.
+  // Returns stream_of(name). An internal error that gives both names if the name was added before
+  // or its hash equals that of another name, since both would draw the same numbers.
   std::uint32_t add(const std::string& name);
 
  private:
   std::map<std::uint32_t, std::string> names_;
 };
 
-// The same of names that are all known.
+// The same check for a complete list of names.
 void check_random_streams(const std::vector<std::string_view>& names);
 
 }  // namespace tfm

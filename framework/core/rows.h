@@ -1,22 +1,24 @@
 #pragma once
-// Which rows of a micro-batch a rank has, where ranks share out every sequence.
+// Rows of a micro-batch that a rank holds under context parallelism.
 #include <algorithm>
 #include <compare>
 #include <cstdint>
 
 namespace tfm {
 
-// Ranks that share out every sequence (context parallelism), and this one's place among them.
+// Number of ranks among which every sequence is divided (context parallelism), and the index of
+// this rank among them.
 struct SequenceShare {
   int ranks = 1, rank = 0;
   auto operator<=>(const SequenceShare&) const = default;
 };
 
-// A sequence is cut in 2 `ranks` chunks, of which a rank has two: chunk `rank` counted from the
-// first one, and counted from the last one. So causal attention costs every rank the same. The
-// first chunks of all sequences come before all second ones.
+// A sequence is cut into 2 * ranks chunks of equal length. Rank r holds chunk r from the start and
+// chunk r from the end, so that causal attention costs every rank the same. In memory, the first
+// chunks of all sequences precede all second chunks. A single rank holds whole sequences, as one
+// chunk each.
 struct Rows {
-  std::int64_t sequences = 0, sequence_length = 0;  // B, and T of all ranks
+  std::int64_t sequences = 0, sequence_length = 0;  // B, and T over all ranks
   SequenceShare share = {};
 
   constexpr int chunks() const { return share.ranks > 1 ? 2 : 1; }
@@ -25,19 +27,19 @@ struct Rows {
   }
   constexpr std::int64_t tokens() const { return sequences * chunks() * chunk_length(); }
   constexpr std::int64_t chunk_tokens() const { return sequences * chunk_length(); }
-  // Position of a chunk's first row in its sequence.
+  // Position in the sequence of the first row of the rank's chunk 0 or 1.
   constexpr std::int64_t start(int chunk) const {
     return (chunk == 0 ? share.rank : 2 * share.ranks - 1 - share.rank) * chunk_length();
   }
 };
 
-// Of rows that follow each other those of one chunk.
+// The part of a range of consecutive rows that lies in one chunk.
 struct ChunkRows {
-  std::int64_t first = 0, count = 0;  // among them
-  std::int64_t offset = 0;            // of the first one in the chunk
-  std::int64_t start = 0;             // position of the chunk's first row in its sequence
+  std::int64_t first = 0, count = 0;  // rows [first, first + count) of the range
+  std::int64_t offset = 0;            // row of the chunk at which the part starts
+  std::int64_t start = 0;             // position in the sequence of the chunk's first row
 };
-// f(ChunkRows) for each chunk that has some of the rows [begin, begin + count).
+// Calls f(ChunkRows) for each chunk that overlaps rows [begin, begin + count).
 template <class F>
 void each_chunk(const Rows& rows, std::int64_t begin, std::int64_t count, F&& f) {
   if (rows.chunks() == 1) return f(ChunkRows{0, count, begin, 0});

@@ -25,9 +25,8 @@ class Shape {
     for (int i = 0; i < rank_; ++i) n *= extent_[i];
     return n;
   }
-  std::int64_t rows() const {
-    return back() ? elements() / back() : 0;
-  }  // product of all but the last extent
+  // Product of all extents but the last.
+  std::int64_t rows() const { return back() ? elements() / back() : 0; }
   bool operator==(const Shape& o) const = default;
   std::string str() const {
     std::string s = "(";

@@ -1,55 +1,55 @@
 #pragma once
-// Inputs and results of a step that kernels read and write in the memory of their stream, so that
-// launches recorded once serve every step and the host does not wait between them.
+// Inputs and results of a training step. Kernels read and write them in their device's memory, so
+// that recorded launches can be replayed for every step and the host need not wait between steps.
 #include <array>
 #include <cstdint>
 
 namespace tfm {
 
-inline constexpr std::size_t kMostObjectives = 8;  // terms of the loss of a step
+inline constexpr std::size_t kMostObjectives = 8;  // most terms of a loss
 
 struct UpdateNumbers {
   double lr = 0;
-  double correction1 = 1, correction2 = 1;  // of the optimizer's rule; Adam's: 1 - beta^update
+  double correction1 = 1, correction2 = 1;  // meaning depends on the rule; Adam: 1 - beta^update
   double keep = 0;                          // decay of the averaged weights
 };
 
 struct StepNumbers {
-  std::int64_t first_sequence =
-      0;  // index of the micro-batch's first sequence within the global batch
-  // Of each objective: loss scale / its labels in the global batch.
+  // Index of the micro-batch's first sequence in the global batch.
+  std::int64_t first_sequence = 0;
+  // For each objective: loss scale / number of its labels in the global batch.
   std::array<double, kMostObjectives> gradient_scale = [] {
     std::array<double, kMostObjectives> ones{};
     ones.fill(1);
     return ones;
   }();
   double loss_scale = 1;   // a power of two
-  std::uint32_t step = 0;  // of the optimizer, from 1
-  // 1: these are of a step behind an update, launched before it was known whether there is one;
-  // where there is none, this step has none, either.
+  std::uint32_t step = 0;  // optimizer step, counted from 1
+  // 1: the step was launched before it was known whether the update of the previous step is
+  // applied. If that one is not applied, neither is this one.
   std::uint32_t assumes_update = 0;
   UpdateNumbers update;
 };
 
-// A sum of squares of a gradient that was divided by the loss scale. Ranks' sums add up, in any
-// order: all but `plain` are whole numbers far below 2^53.
+// Sum of the squares of a gradient after division by the loss scale. The fields of several ranks
+// can be added in any order: all but `plain` are integers far below 2^53.
 struct SquareSum {
-  double limb[5] = {0, 0, 0, 0, 0};  // the sum times 2^88, 32 bits each, least first
-  double too_large = 0;   // terms that are not finite or too large for the limbs; `plain` counts
-                          // where there are any
-  double bad_losses = 0;  // losses that are not finite
+  double limb[5] = {0, 0, 0, 0, 0};  // the sum times 2^88 in 32-bit limbs, least significant first
+  // Number of terms that are not finite or exceed the limbs. If there are any, `plain` is used.
+  double too_large = 0;
+  double bad_losses = 0;  // number of losses that are not finite
   double plain = 0;       // the same sum in float64
 };
 
 struct StepOutcome {
-  // Of each objective, summed over this rank's labels.
+  // Loss of each objective, summed over this rank's labels.
   std::array<double, kMostObjectives> loss{};
   SquareSum squares;
-  double norm = 0;  // of the gradient
-  double gradient_factor =
-      0;                     // what the update multiplies gradients with: clip factor / loss scale
-  std::int64_t applied = 0;  // 1; 0: a loss or the norm is not finite, or the step assumed an
-                             // update that there was not, and the update leaves everything as it is
+  double norm = 0;             // of the whole gradient, before clipping
+  double gradient_factor = 0;  // multiplies the gradients in the update: clip factor / loss scale
+  // 1: the update is applied. 0: weights and optimizer state stay as they are, because a loss or
+  // the norm is not finite or an assumed previous update was not applied.
+  std::int64_t applied = 0;
 };
 
 }  // namespace tfm

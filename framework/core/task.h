@@ -1,5 +1,5 @@
 #pragma once
-// Long work that says how far it is, to whoever watches in this process.
+// Progress of long-running work, reported to a watcher in the same process.
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -9,17 +9,18 @@ namespace tfm {
 
 struct TaskState {
   const std::string& what;           // "verifying step-00000500"
-  std::int64_t done = 0, total = 0;  // total: 0 where it is not known
-  bool bytes = false;                // else things that are counted
-  double seconds = 0;                // since it began
-  bool over = false;
+  std::int64_t done = 0, total = 0;  // total: 0 if it is not known
+  bool bytes = false;                // done and total are bytes, not items
+  double seconds = 0;                // since the start
+  bool over = false;                 // the last report of the task
 };
 
-// From now on; nothing: nobody watches. Not to be called while a task runs.
+// Sets the watcher of tasks that start later; an empty function removes it. Must not be called
+// while a task runs.
 void watch_tasks(std::function<void(const TaskState&)> watcher);
 
-// Lives as long as the work. One task at a time is watched: those that begin within it are part of
-// it. Of one thread.
+// Covers the work done in its lifetime. Only one task is reported at a time: tasks that start while
+// it lives are taken as part of it. Each task is used by one thread.
 class Task {
  public:
   enum class Unit { things, bytes };

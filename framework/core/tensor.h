@@ -1,5 +1,5 @@
 #pragma once
-// A typed view of memory somebody else owns: row-major, contiguous.
+// A typed, row-major, contiguous view of memory that it does not own.
 #include <span>
 
 #include "core/dtype.h"
@@ -14,7 +14,7 @@ struct Tensor {
 
   explicit operator bool() const { return data != nullptr; }
   std::int64_t elements() const { return shape.elements(); }
-  std::int64_t bytes() const { return elements() * static_cast<std::int64_t>(size_of(dtype)); }
+  std::int64_t bytes() const { return elements() * size_of(dtype); }
 
   template <class T>
   T* ptr() const {

@@ -1,5 +1,5 @@
 #pragma once
-// Well-formed UTF-8 as Unicode's table 3-7 defines it.
+// Well-formed UTF-8 as defined by table 3-7 of the Unicode standard.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -8,10 +8,11 @@
 
 namespace tfm {
 
-// Whether the byte is not the first of its character.
+// Whether the byte is a continuation byte.
 inline bool continues_utf8(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
 
-// Bytes of the well-formed sequence at the start of a text that is not empty, or 0.
+// Length in bytes of the well-formed sequence at the start of a non-empty text, or 0 if there is
+// none.
 inline std::size_t utf8_length(std::string_view text) {
   const auto at = [&](std::size_t i) {
     return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
@@ -29,7 +30,7 @@ inline std::size_t utf8_length(std::string_view text) {
   return 0;
 }
 
-// Bytes before the first that is not part of a well-formed sequence.
+// Number of bytes before the first one that is not part of a well-formed sequence.
 inline std::size_t utf8_valid_prefix(std::string_view text) {
   std::size_t at = 0;
   while (at < text.size()) {
@@ -47,7 +48,7 @@ inline std::size_t utf8_valid_prefix(std::string_view text) {
   return at;
 }
 
-// The code point of a well-formed sequence of `length` bytes.
+// Code point of the well-formed sequence of `length` bytes at the start of the text.
 inline std::uint32_t utf8_code_point(std::string_view text, std::size_t length) {
   const auto at = [&](std::size_t i) {
     return static_cast<std::uint32_t>(static_cast<unsigned char>(text[i]));
@@ -58,7 +59,8 @@ inline std::uint32_t utf8_code_point(std::string_view text, std::size_t length) 
   return c;
 }
 
-inline std::string utf8_of(std::uint32_t c) {  // c below 0x800
+// Encodes a code point below 0x800.
+inline std::string utf8_of(std::uint32_t c) {
   if (c < 0x80) return {static_cast<char>(c)};
   return {static_cast<char>(0xC0 | c >> 6), static_cast<char>(0x80 | (c & 0x3F))};
 }

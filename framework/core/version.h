@@ -1,5 +1,5 @@
 #pragma once
-// The version that every program prints: the build's project version.
+// The project version, which every program prints.
 #include <string_view>
 
 namespace tfm {

@@ -1,5 +1,5 @@
 #pragma once
-// The shapes of the global batches that a configuration asks for.
+// The shapes of a configuration's global batches.
 #include <vector>
 
 #include "config/config.h"
@@ -7,8 +7,8 @@
 
 namespace tfm::data {
 
-// Shapes of the global batch, the smallest first: one, or with train.global_batch_tokens one for
-// each length. Error(usage) where a learned position table is too small for the targets of
+// The shapes of the global batch, the smallest first: one, or with train.global_batch_tokens one
+// per length. Error(usage) if a learned position table is too small for the targets of
 // span_corruption.
 std::vector<nn::BatchShape> batch_shapes(const config::Config& config);
 

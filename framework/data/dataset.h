@@ -1,5 +1,5 @@
 #pragma once
-// What batches hold: a function of their index alone, whatever the layout.
+// The contents of batches: a function of their index alone, whatever the layout.
 #include <cstdint>
 
 #include "core/batch.h"
@@ -15,13 +15,13 @@ class Dataset {
     std::size_t shape = 0;       // which of the run's batch shapes
     std::int64_t sequences = 0;  // of all ranks
   };
-  // For training, any index: epochs follow each other. For one pass over the data, indices below
-  // batches(); the last batch may be short.
+  // For training, any index: epochs follow each other. For a single pass over the data, indices
+  // below batches(); the last batch may be short.
   virtual GlobalBatch batch(std::int64_t index) const = 0;
   virtual std::int64_t batches() const = 0;  // of an epoch
 
-  // Sequences [first, first + count) of a batch; every field the objective knows and `fields` has
-  // is filled. Thread-safe. Throws Error(input) where the data cannot be read.
+  // Fills sequences [first, first + count) of a batch: every field that the objective knows and
+  // that is in `fields`. Thread-safe. Error(input) if the data cannot be read.
   virtual void fill(std::int64_t index, std::int64_t first, std::int64_t count,
                     const BatchFields& fields) const = 0;
 };

@@ -1,5 +1,5 @@
 #pragma once
-// Token ids of the documents of a text file.
+// Encodes the documents of a text file.
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace tfm::data {
 
-// As text::read_documents(), encoded.
+// Like text::read_documents(), with each piece of a document encoded.
 using TokenSink = std::function<void(std::span<const std::int32_t> ids, bool last)>;
 std::int64_t encode_file(const std::string& path, const std::string& field,
                          const tokenizer::Tokenizer& tokenizer, const TokenSink& sink);

@@ -9,7 +9,7 @@
 namespace tfm::data {
 
 struct LoaderOptions {
-  std::int64_t rank = 0, ranks = 1;  // that share out each batch
+  std::int64_t rank = 0, ranks = 1;  // this rank among those that share each batch
   std::int64_t batches = 0;          // after which nothing is read ahead; 0: no end
 
   static LoaderOptions of(const comm::Mesh& mesh, std::int64_t batches = 0) {
@@ -19,37 +19,37 @@ struct LoaderOptions {
 
 // Reads a rank's part of the next batch in another thread while the caller works on this one.
 //
-// Ranks take their parts in turn: in round r, rank k of n computes sequences
-// [(r n + k) size, (r n + k + 1) size) of the global batch, where size is that of its part. What
-// lies past the end of the batch is padding. Training has one round a batch.
+// Ranks take their parts in rounds: in round r, rank k of n computes the RankShape::sequences
+// sequences of the global batch from (r n + k) RankShape::sequences on. Beyond the end of the batch
+// there is padding. Training has one round per batch.
 class DataLoader {
  public:
-  // What a rank computes at a time of the batches of one shape.
+  // A rank's part of a batch of one shape, in one round.
   struct RankShape {
     std::int64_t sequences = 0;
     std::map<Field, std::int64_t> widths;  // elements of a sequence
-    // Of ranks that share out each sequence: this rank's elements only, in the order of core/rows.h
-    // for so many sequences at a time.
+    // If ranks share each sequence (context parallelism): this rank's share. Its elements are in
+    // the order of core/rows.h, for `together` sequences at a time.
     SequenceShare share = {};
     std::int64_t together = 0;
 
     std::int64_t elements(Field field) const;  // of this rank
   };
-  // What a recording reads, for `sequences` sequences.
+  // The part that a recording reads, for `sequences` sequences.
   static RankShape rank_shape(const nn::Recording& recording, std::int64_t sequences);
 
-  // `shapes`: in the order of the global batches'. The dataset and `memory` must outlive this.
-  // `memory`: of the fields of the largest part, for example page-locked, of several batches that
-  // are filled by turns; none: of one, its own.
+  // `shapes`: one per shape of the global batches, in their order. `memory`: for the fields of the
+  // largest part, for example page-locked, of several batches that are filled in turn; empty: the
+  // loader's own, of one batch. The dataset and the memory must outlive this.
   DataLoader(const Dataset& dataset, std::vector<RankShape> shapes, const LoaderOptions& options,
              std::vector<BatchFields> memory = {});
   DataLoader(const DataLoader&) = delete;
   DataLoader& operator=(const DataLoader&) = delete;
 
-  std::int64_t rounds(std::int64_t index) const;  // of a batch, that all ranks take
-  // Any batch; the one after the last is ready or on its way. Valid until its memory's next turn,
-  // with memory of one batch until the next call. What reading throws is thrown when the batch is
-  // asked for.
+  std::int64_t rounds(std::int64_t index) const;  // rounds in which the ranks compute a batch
+  // Returns a part of any batch; the part after the last one loaded is ready or being read. It is
+  // valid until its memory's next turn; with memory of one batch, until the next call. Rethrows
+  // what reading it threw.
   const Batch& load(std::int64_t index, std::int64_t round = 0);
 
  private:

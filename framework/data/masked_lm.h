@@ -1,19 +1,19 @@
 #pragma once
-// Masked language modelling, and BERT's next sentence prediction: what is masked is a function of
+// Masked language modelling and BERT's next sentence prediction. What is masked is a function of
 // (seed, batch, sequence) alone.
 #include "data/next_token.h"
 #include "tokenizer/tokenizer.h"
 
 namespace tfm::data {
 
-// BERT's masked tokens (Devlin et al. 2019): each token is chosen with `probability`; of those 80 %
-// become the mask id, 10 % a random id, 10 % stay. Labels are the chosen tokens. With a tokenizer
-// that has [CLS] and [SEP], they enclose each sequence and are never chosen.
+// BERT's masked tokens (Devlin et al. 2019): each token is chosen with `probability`; 80 % of the
+// chosen become the mask id, 10 % a random id, and 10 % stay. Labels are the chosen tokens. If the
+// tokenizer has [CLS] and [SEP], they enclose each sequence and are never chosen.
 //
-// A sequence is one text without a sentence label, or with `next_sentence` a pair [CLS] A [SEP] B
-// [SEP], token types 0 to the first [SEP] and then 1. A and B are the halves of the sample, A the
-// longer by at most one; every other time by chance B is the second half of another sample of the
-// epoch instead, all equally likely. Sentence labels: 0 B follows A, 1 it does not.
+// A sequence is one text without a sentence label. With `next_sentence` it is a pair [CLS] A [SEP]
+// B [SEP], with token type 0 up to the first [SEP] and 1 after it. A and B are the halves of the
+// sample, A the longer by at most one. With probability 1/2, B is instead the second half of
+// another sample of the epoch, all equally likely. Sentence labels: 0 if B follows A, otherwise 1.
 class MaskedLm final : public Dataset {
  public:
   struct Options {
@@ -21,16 +21,16 @@ class MaskedLm final : public Dataset {
     std::int64_t vocab_size = 0;
     double probability = 0.15;
     std::uint64_t seed = 0;
-    std::optional<std::int32_t> document_end;  // as NextToken's; [CLS] belongs to the first
-                                               // document, the last [SEP] to the last
+    // As NextToken's. [CLS] belongs to the first document, the last [SEP] to the last one.
+    std::optional<std::int32_t> document_end;
     bool next_sentence = false;
   };
-  // `source` has seq_len = length - specials() and must outlive this. Throws Error(usage)
-  // for a tokenizer without the ids that are needed or a vocabulary too small for the mask,
-  // Error(input) for pairs from one sample.
+  // `source` has seq_len = length - specials() and must outlive this. Error(usage) for a tokenizer
+  // without the ids that are needed or a vocabulary too small for the mask; Error(input) for pairs
+  // from a single sample.
   MaskedLm(const Source& source, Sampler sampler, const tokenizer::Tokenizer& tokenizer,
            std::int64_t global_batch, const Options& options, bool endless);
-  // The constructor's requirements on the tokenizer.
+  // Checks the constructor's requirements on the tokenizer.
   static void check_tokenizer(const tokenizer::Tokenizer& tokenizer, std::int64_t vocab_size,
                               bool next_sentence);
   // Number of positions taken by [CLS] and [SEP]; for pairs, by begin and end if the tokenizer has

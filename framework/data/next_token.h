@@ -8,12 +8,12 @@
 
 namespace tfm::data {
 
-// Batch i is positions [i * global_batch, (i + 1) * global_batch) of the sampler. With
-// `document_end`, an id that belongs to the document it ends, `mask` numbers the documents of a
-// sequence from 0 and the first id of a document is no label.
+// Batch i is positions [i * global_batch, (i + 1) * global_batch) of the sampler. `document_end`:
+// the id that ends a document, to which it belongs. With it, `mask` numbers the documents of a
+// sequence from 0, and the first id of a document is no label.
 class NextToken final : public Dataset {
  public:
-  // The source must outlive this. `endless`: for training.
+  // `source` must outlive this. `endless`: for training.
   NextToken(const Source& source, Sampler sampler, std::int64_t global_batch, bool endless,
             std::optional<std::int32_t> document_end = std::nullopt);
   GlobalBatch batch(std::int64_t index) const override;

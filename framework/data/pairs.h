@@ -16,31 +16,31 @@
 
 namespace tfm::data {
 
-struct PairLength {            // of the batches of one shape
+struct PairLength {            // one shape of batches
   std::int64_t length = 0;     // tokens of a side
   std::int64_t sequences = 0;  // of a batch
 };
 
-// Text files, gzip and Zstandard decompressed.
+// Text files; gzip and Zstandard are decompressed.
 struct PairSpec {
-  std::string source, target;      // two files of as many lines
-  std::vector<std::string> files;  // or files of lines with a tab between source and target
+  std::string source, target;      // two files with equal numbers of lines
+  std::vector<std::string> files;  // or files of lines source, tab, target
 };
 
-// Calls f(source line, target line, where the source is, where the target is) for each pair in
-// order, line ends cut off. Throws Error(input) naming file and line: no pairs, more lines on one
-// side, a line without its tab.
+// Calls sink(source line, target line, place of the source, place of the target) for each pair in
+// order, without line ends. Error(input) names file and line: no pairs, more lines on one side, a
+// line without its tab.
 using PairSink = std::function<void(std::string_view source, std::string_view target,
                                     const std::string& at, const std::string& target_at)>;
 void each_pair(const PairSpec& spec, const PairSink& sink);
 
-// Pairs are dealt in the epoch's order; a batch is complete when its shape's number of pairs has
-// come together, and the epoch ends with what is left of each shape. So batches are a function of
-// (seed, epoch) alone and hold each pair once an epoch.
+// Pairs are dealt to shapes in the epoch's order. A batch is complete when its shape's number of
+// pairs has come together; the epoch ends with the incomplete batches of each shape. Batches are
+// thus a function of (seed, epoch) alone and hold each pair once an epoch.
 class Pairs final : public Dataset {
  public:
-  // `lengths`: ascending. Throws as each_pair and sentence_ids do, and Error(input) for an id
-  // outside the vocabulary.
+  // `lengths`: ascending. `begin`: as for sentence_ids(). Throws as each_pair() and sentence_ids()
+  // do, and Error(input) for an id outside the vocabulary.
   Pairs(const PairSpec& spec, const tokenizer::Tokenizer& tokenizer,
         std::vector<PairLength> lengths, std::int64_t vocab_size, bool shuffle, std::uint64_t seed,
         std::int64_t begin = -1);
@@ -50,8 +50,8 @@ class Pairs final : public Dataset {
   void fill(std::int64_t index, std::int64_t first, std::int64_t count,
             const BatchFields& fields) const override;
 
-  std::vector<std::int64_t> pairs_of(
-      std::int64_t index) const;  // of a batch, as each_pair counts them from 0
+  // The pairs of a batch, numbered from 0 in the order of each_pair().
+  std::vector<std::int64_t> pairs_of(std::int64_t index) const;
   std::int64_t pairs() const { return static_cast<std::int64_t>(sides_[0].size()) - 1; }
   std::int64_t tokens() const { return static_cast<std::int64_t>(ids_[0].size() + ids_[1].size()); }
   std::int64_t cut() const { return cut_; }  // sides that were truncated

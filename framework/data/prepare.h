@@ -1,5 +1,5 @@
 #pragma once
-// Text files to one token file, and the check of one.
+// Converts text files to one token file, and checks token files.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -12,8 +12,8 @@ struct PrepareOptions {
   std::vector<std::string> inputs;  // as encode_file() reads them
   std::string tokenizer, output;    // as load_tokenizer() and make_token_writer() take them
   TokenFormat format = TokenFormat::llmc;
-  bool append_eod = false;  // after each document end_of_document(), or 257 for `bytes`;
-                            // Error(usage) where there is none
+  // Appends to each document end_of_document(), or 257 for `bytes`; Error(usage) if there is none.
+  bool append_eod = false;
   std::string field = "text";
 };
 struct Prepared {
@@ -22,7 +22,7 @@ struct Prepared {
 };
 Prepared prepare_tokens(const PrepareOptions& options);
 
-// Reads every id; returns the largest, -1 for an empty file. Throws Error(input) for one that is
+// Reads every id and returns the largest, -1 for an empty file. Error(input) for an id of
 // vocab_size or more.
 std::int32_t check_all_ids(const TokenFile& file, std::int64_t vocab_size);
 

@@ -9,31 +9,31 @@
 
 namespace tfm::data {
 
-// Files of pairs that a source of that type names.
+// The files of a source of type pairs.
 PairSpec pair_files(const config::SourceConfig& source);
 
-// Opens the files that `data` names without reading them in full: the tokenizer; of token files the
-// headers, and the first sample's ids against the vocabulary; of text the first byte. The
-// tokenizer, unless it is among the problems.
+// Opens the files that `data` names without reading them in full: the tokenizer; the headers of
+// token files, and their first sample's ids against the vocabulary; the beginning of text files.
+// Returns the tokenizer, or null if it is among the problems.
 std::unique_ptr<tokenizer::Tokenizer> check_data(const config::Config& config,
                                                  config::Problems& problems);
 
 struct RunData {
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;
   std::vector<std::unique_ptr<Source>> sources;
-  std::unique_ptr<Dataset> train, validation;  // the latter may be absent
+  std::unique_ptr<Dataset> train, validation;  // `validation` may be null
   std::int64_t tokens = 0;                     // of the training data
   std::vector<std::string> notes;              // what was truncated or skipped, for the log
 
-  // Errors name the key and where it was written; nothing is tokenized before check_data().
+  // Errors name the key and its place. Nothing is tokenized before check_data() has passed.
   explicit RunData(const config::Config& config);
-  // One pass over `source` alone, as `validation`. `section`: of the configuration, where it was
-  // written; empty: it was not.
+  // One pass over `source` alone, as `validation`. `section`: the configuration's section in which
+  // it was written; empty: it was not.
   RunData(const config::Config& config, const config::SourceConfig& source,
           const std::string& section);
-  // Batches of the validation data that an evaluation reads.
+  // The number of validation batches that an evaluation reads.
   std::int64_t validation_batches(const config::Config& config) const;
-  // The lines of those batches; of validation data of type pairs.
+  // The lines of those batches; for validation data of type pairs.
   struct Lines {
     std::vector<std::string> source, target;
   };

@@ -1,5 +1,5 @@
 #pragma once
-// The order in which samples are drawn: a function of (seed, epoch) that is computed, not stored.
+// The order in which samples are drawn: a function of (seed, epoch), computed and not stored.
 #include <bit>
 #include <cstdint>
 
@@ -10,8 +10,8 @@ namespace tfm::data {
 
 // Position p of the endless stream of samples is place p % samples of epoch p / samples; an epoch
 // holds each sample once. With shuffle, an epoch's order is a keyed Feistel permutation of the
-// smallest power of two that holds all samples; places that fall outside are walked on (Black and
-// Rogaway, "Ciphers with arbitrary finite domains", 2002).
+// smallest power of two that holds all samples; places that fall outside are permuted again until
+// they fall inside (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002).
 class Sampler {
  public:
   Sampler(std::int64_t samples, bool shuffle, std::uint64_t seed)

@@ -1,7 +1,7 @@
 #pragma once
-// Where training samples come from. A stream (a file's ids) of N ids holds (N - 1) / seq_len
-// samples; sample i is ids [i * seq_len, (i + 1) * seq_len], that is seq_len + 1 ids, of which the
-// last is the first of the next sample. No sample spans two files.
+// The source of training samples. A stream (the ids of one file) of N ids holds (N - 1) / seq_len
+// samples. Sample i is the seq_len + 1 ids [i * seq_len, (i + 1) * seq_len], whose last id is the
+// first of the next sample. No sample spans two files.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -16,29 +16,31 @@ namespace tfm::data {
 
 struct SourceSpec {
   struct Path {
-    std::string
-        path;  // a file, or a pattern of glob(7), whose files are taken in the order of their names
+    // A file, or a pattern of glob(7), whose files are taken in the order of their names.
+    std::string path;
     double weight = 1;  // of all files of the pattern together
   };
   config::SourceType type = config::SourceType::tokens;  // tokens or text
   std::vector<Path> paths;
-  std::string field = "text";                // of .jsonl lines
-  bool shuffle = false;                      // for Sampler
-  std::optional<std::int32_t> document_end;  // id after each .jsonl document; empty: the
-                                             // tokenizer's end_of_document(), if any
+  std::string field = "text";  // of .jsonl lines
+  bool shuffle = false;        // for Sampler
+  // Id after each .jsonl document; nullopt: the tokenizer's end_of_document(), if any.
+  std::optional<std::int32_t> document_end;
 };
 
 struct SampleCount {
-  std::int64_t samples = 0, left_out = 0;  // left out: tokens that make no whole sample
+  std::int64_t samples = 0, left_out = 0;  // left_out: tokens that make no whole sample
 };
 SampleCount count_samples(std::int64_t tokens, std::int64_t seq_len);  // of one stream
 
-// Equal weights: the samples of all paths one after another, each once an epoch.
-// Otherwise weights are shares of the samples drawn. Shares are rounded to thousandths, none below
-// one (largest remainder), and positions are dealt in blocks of 1000: path k gets c_k of them,
-// spread evenly. Its j-th place in block b is its sample (b * c_k + j) mod n_k. An epoch has the
-// fewest blocks that show every sample of every path at least once; a path with a larger share than
-// its size repeats.
+// Samples from several paths. With equal weights: the samples of all paths one after another, each
+// once an epoch.
+//
+// Otherwise weights are shares of the samples drawn, rounded to thousandths, none below one
+// (largest remainder), and positions are dealt in blocks of 1000: path k, of n_k samples, gets c_k
+// of them, spread evenly. Its j-th place in block b is its sample (b * c_k + j) mod n_k. An epoch
+// has the fewest blocks that show every sample of every path at least once; a path whose share
+// exceeds its size repeats.
 class Source {
  public:
   struct Group {
@@ -46,8 +48,7 @@ class Source {
     std::vector<std::unique_ptr<TokenStream>> streams;
     double weight = 1;
   };
-  // Throws Error(input) where there is no sample, Error(usage) for weights that are not positive
-  // numbers.
+  // Error(input) if there is no sample, Error(usage) for weights that are not positive numbers.
   Source(std::vector<Group> groups, std::int64_t seq_len);
 
   std::int64_t samples() const { return samples_; }  // of an epoch
@@ -56,16 +57,16 @@ class Source {
   // The tokens that no sample contains, for the log; empty if there are none.
   std::string left_out() const;
 
-  // out: seq_len + 1 ids. Thread-safe. Throws Error(input), naming file and token, for an id that
-  // does not fit check_ids().
+  // `out`: seq_len + 1 ids. Thread-safe. Error(input), naming file and token, for an id that does
+  // not pass check_ids().
   void read(std::int64_t sample, std::span<std::int32_t> out) const;
 
-  // From now on an id of vocab_size or more is an error: at once for text, which is in memory, and
-  // for files when it is read.
+  // Makes an id of vocab_size or more an error: at once for text, which is in memory; for files
+  // when it is read.
   void check_ids(std::int64_t vocab_size);
 
  private:
-  struct SampleIndex {  // a group's samples: stream i holds [first[i], first[i + 1])
+  struct SampleIndex {  // the samples of a group: stream i holds [first[i], first[i + 1])
     Group group;
     std::vector<std::int64_t> first;
     std::int64_t samples() const { return first.back(); }
@@ -74,15 +75,15 @@ class Source {
   void read(const SampleIndex& place, std::int64_t sample, std::span<std::int32_t> out) const;
 
   std::vector<SampleIndex> places_;
-  std::vector<std::int32_t> dealt_, nth_,
-      count_;  // of each position in a block: path, and its place j; c_k. Empty: equal weights
+  // By position in a block: its path and its place j. By path: c_k. Empty with equal weights.
+  std::vector<std::int32_t> dealt_, nth_, count_;
   std::int64_t files_ = 0, short_files_ = 0, left_out_ = 0;  // short: without a sample
   std::int64_t seq_len_, samples_ = 0, tokens_ = 0, vocab_size_ = std::int64_t{1} << 31;
 };
 
-// tokens: maps the files. text: encodes them with the tokenizer into memory; each document of a
-// .jsonl ends with its end, if any. Throws Error(usage) for another type, Error(input) for what
-// cannot be read.
+// Type tokens: maps the files. Type text: encodes them with the tokenizer into memory; each
+// document of a .jsonl file is followed by the id that ends documents, if any. Error(usage) for
+// another type, Error(input) for what cannot be read.
 std::unique_ptr<Source> open_source(const SourceSpec& spec, const tokenizer::Tokenizer& tokenizer,
                                     std::int64_t seq_len);
 

@@ -62,7 +62,7 @@ template <class T>
 bool convert(const std::byte* from, std::span<std::int32_t> out) {
   bool fits = true;
   for (std::size_t i = 0; i < out.size(); ++i) {
-    const std::int64_t id = data::token_format::load<T>(from + i * sizeof(T));
+    const std::int64_t id = load<T>(from + i * sizeof(T));
     fits &= id >= 0 && id <= std::numeric_limits<std::int32_t>::max();
     out[i] = static_cast<std::int32_t>(id);
   }
@@ -93,10 +93,8 @@ void MemoryTokens::read(std::int64_t begin, std::span<std::int32_t> out) const {
 
 TokenFile::TokenFile(const std::string& path) : TokenStream(data_path(path)), file_(name()) {
   const auto bytes = file_.bytes();
-  const std::int32_t magic =
-      bytes.size() >= 4 ? data::token_format::load<std::int32_t>(bytes.data()) : 0;
-  const bool llmc =
-      magic == data::token_format::llmc_magic16 || magic == data::token_format::llmc_magic32;
+  const std::int32_t magic = bytes.size() >= 4 ? load<std::int32_t>(bytes.data()) : 0;
+  const bool llmc = magic == llmc_magic16 || magic == llmc_magic32;
   const std::string index = index_path_of(name());
   std::error_code ignored;
   if (llmc && !path.ends_with(".idx"))
@@ -105,9 +103,8 @@ TokenFile::TokenFile(const std::string& path) : TokenStream(data_path(path)), fi
     open_megatron(index);
   else
     bad(name(), 0, "magic number",
-        std::to_string(data::token_format::llmc_magic16) + " or " +
-            std::to_string(data::token_format::llmc_magic32) + " of llm.c, or a Megatron index " +
-            index + " next to it",
+        std::to_string(llmc_magic16) + " or " + std::to_string(llmc_magic32) +
+            " of llm.c, or a Megatron index " + index + " next to it",
         bytes.size() < 4 ? "a file of " + std::to_string(bytes.size()) + " bytes"
                          : std::to_string(magic));
 }
@@ -115,22 +112,17 @@ TokenFile::TokenFile(const std::string& path) : TokenStream(data_path(path)), fi
 void TokenFile::open_llmc() {
   const auto bytes = file_.bytes();
   const std::int64_t size = static_cast<std::int64_t>(bytes.size());
-  if (size < data::token_format::llmc_header_bytes)
-    bad(name(), size, "header", std::to_string(data::token_format::llmc_header_bytes) + " bytes",
+  if (size < llmc_header_bytes)
+    bad(name(), size, "header", std::to_string(llmc_header_bytes) + " bytes",
         "a file of " + std::to_string(size));
-  const auto word = [&](int i) {
-    return data::token_format::load<std::int32_t>(bytes.data() + 4 * i);
-  };
-  const bool wide = word(0) == data::token_format::llmc_magic32;
-  const std::int32_t version =
-      wide ? data::token_format::llmc_version32 : data::token_format::llmc_version16;
+  const auto word = [&](int i) { return load<std::int32_t>(bytes.data() + 4 * i); };
+  const bool wide = word(0) == llmc_magic32;
+  const std::int32_t version = wide ? llmc_version32 : llmc_version16;
   if (word(1) != version)
     bad(name(), 4, "version", std::to_string(version), std::to_string(word(1)));
-  info_ = {"llm.c", wide ? IdType::u32 : IdType::u16,
-           word(2), data::token_format::llmc_header_bytes,
-           {},      {}};
-  const std::int64_t ids = (size - data::token_format::llmc_header_bytes) / bytes_of(info_.type);
-  if (word(2) < 0 || data::token_format::llmc_header_bytes + word(2) * bytes_of(info_.type) != size)
+  info_ = {"llm.c", wide ? IdType::u32 : IdType::u16, word(2), llmc_header_bytes, {}, {}};
+  const std::int64_t ids = (size - llmc_header_bytes) / bytes_of(info_.type);
+  if (word(2) < 0 || llmc_header_bytes + word(2) * bytes_of(info_.type) != size)
     bad(name(), 8, "token count",
         std::to_string(ids) + " for a file of " + std::to_string(size) + " bytes with " +
             name_of(info_.type) + " ids",
@@ -141,36 +133,29 @@ void TokenFile::open_megatron(const std::string& index_path) {
   const io::MappedFile index(index_path);
   const std::byte* at = index.bytes().data();
   const std::int64_t size = static_cast<std::int64_t>(index.bytes().size());
-  if (size < data::token_format::megatron_header_bytes)
-    bad(index_path, size, "header",
-        std::to_string(data::token_format::megatron_header_bytes) + " bytes",
+  if (size < megatron_header_bytes)
+    bad(index_path, size, "header", std::to_string(megatron_header_bytes) + " bytes",
         "a file of " + std::to_string(size));
-  if (std::memcmp(at, data::token_format::megatron_magic.data(),
-                  data::token_format::megatron_magic.size()) != 0)
+  if (std::memcmp(at, megatron_magic.data(), megatron_magic.size()) != 0)
     bad(index_path, 0, "magic", "MMIDIDX", "other bytes");
-  const auto version =
-      data::token_format::load<std::uint64_t>(at + data::token_format::megatron_magic.size());
-  if (version != data::token_format::megatron_version)
-    bad(index_path, data::token_format::megatron_magic.size(), "version", "1",
-        std::to_string(version));
-  const auto code =
-      data::token_format::load<std::uint8_t>(at + data::token_format::megatron_type_at);
+  const auto version = load<std::uint64_t>(at + megatron_magic.size());
+  if (version != megatron_version)
+    bad(index_path, megatron_magic.size(), "version", "1", std::to_string(version));
+  const auto code = load<std::uint8_t>(at + megatron_type_at);
   if (!(code >= 1 && code <= 5) && code != 8)
-    bad(index_path, data::token_format::megatron_type_at, "id type", "1 to 5 or 8, an integer type",
+    bad(index_path, megatron_type_at, "id type", "1 to 5 or 8, an integer type",
         std::to_string(code));
-  const auto sequences = data::token_format::load<std::uint64_t>(
-                 at + data::token_format::megatron_sequences_at),
-             boundaries = data::token_format::load<std::uint64_t>(
-                 at + data::token_format::megatron_boundaries_at);
-  const std::int64_t rest = size - data::token_format::megatron_header_bytes;
+  const auto sequences = load<std::uint64_t>(at + megatron_sequences_at),
+             boundaries = load<std::uint64_t>(at + megatron_boundaries_at);
+  const std::int64_t rest = size - megatron_header_bytes;
   if (sequences > static_cast<std::uint64_t>(rest / 12))
-    bad(index_path, data::token_format::megatron_sequences_at, "sequence count",
+    bad(index_path, megatron_sequences_at, "sequence count",
         "at most " + std::to_string(rest / 12) + " for a file of " + std::to_string(size) +
             " bytes",
         std::to_string(sequences));
   const std::int64_t n = static_cast<std::int64_t>(sequences), fitting = (rest - 12 * n) / 8;
   if (boundaries != static_cast<std::uint64_t>(fitting) || fitting == 0 || (rest - 12 * n) % 8 != 0)
-    bad(index_path, data::token_format::megatron_boundaries_at, "count of document boundaries",
+    bad(index_path, megatron_boundaries_at, "count of document boundaries",
         std::to_string(fitting) + " (at least 1, and 8 bytes each) in the " +
             std::to_string(rest - 12 * n) + " remaining bytes",
         std::to_string(boundaries));
@@ -180,10 +165,10 @@ void TokenFile::open_megatron(const std::string& index_path) {
                      bin_size = static_cast<std::int64_t>(file_.bytes().size());
   std::int64_t end = 0;
   for (std::int64_t i = 0; i < n; ++i) {
-    const std::int64_t length_at = data::token_format::megatron_header_bytes + 4 * i,
-                       pointer_at = data::token_format::megatron_header_bytes + 4 * n + 8 * i;
-    const std::int64_t length = data::token_format::load<std::int32_t>(at + length_at),
-                       pointer = data::token_format::load<std::int64_t>(at + pointer_at);
+    const std::int64_t length_at = megatron_header_bytes + 4 * i,
+                       pointer_at = megatron_header_bytes + 4 * n + 8 * i;
+    const std::int64_t length = load<std::int32_t>(at + length_at),
+                       pointer = load<std::int64_t>(at + pointer_at);
     if (pointer != end)
       bad(index_path, pointer_at, "offset of sequence " + std::to_string(i),
           std::to_string(end) + ", the end of the previous one", std::to_string(pointer));
@@ -198,8 +183,8 @@ void TokenFile::open_megatron(const std::string& index_path) {
         std::to_string(bin_size));
   std::int64_t previous = 0;
   for (std::int64_t i = 0; i < fitting; ++i) {
-    const std::int64_t boundary_at = data::token_format::megatron_header_bytes + 12 * n + 8 * i,
-                       boundary = data::token_format::load<std::int64_t>(at + boundary_at);
+    const std::int64_t boundary_at = megatron_header_bytes + 12 * n + 8 * i,
+                       boundary = load<std::int64_t>(at + boundary_at);
     if (i == 0 ? boundary != 0 : boundary < previous || boundary > n)
       bad(index_path, boundary_at, "document boundary " + std::to_string(i),
           i == 0 ? "0" : std::to_string(previous) + " to " + std::to_string(n),
@@ -215,7 +200,7 @@ void TokenFile::read(std::int64_t begin, std::span<std::int32_t> out) const {
   with_id_type(info_.type, [&]<class T>() {
     if (convert<T>(from, out)) return;
     for (std::size_t i = 0; i < out.size(); ++i) {
-      const std::int64_t id = data::token_format::load<T>(from + i * sizeof(T));
+      const std::int64_t id = load<T>(from + i * sizeof(T));
       if (id < 0 || id > std::numeric_limits<std::int32_t>::max())
         throw Error(ExitCode::input,
                     name() + ": token " + std::to_string(begin + static_cast<std::int64_t>(i)) +

@@ -1,11 +1,13 @@
 #pragma once
-// Files of token ids. Read and written:
-//   llm.c shard:   256 little-endian int32 (magic, version, count, zeros), then the ids.
-//                  Magic 20240520 version 1: uint16 ids. Magic 20240801 version 7: uint32 ids.
-//   Megatron:      NAME.bin holds the ids alone; NAME.idx holds "MMIDIDX\0\0", u64 version 1, u8 id
-//   type, u64 sequences,
-//                  u64 document boundaries, i32 length of each sequence, i64 byte offset of each,
-//                  i64 boundaries. Sequences must lie in NAME.bin one after another without gaps.
+// Files of token ids, read and written in two formats.
+//
+// llm.c shard: 256 little-endian int32 (magic, version, count, zeros), then the ids.
+//   Magic 20240520, version 1: uint16 ids. Magic 20240801, version 7: uint32 ids.
+//
+// Megatron: NAME.bin holds the ids alone. NAME.idx holds, in this order:
+//   "MMIDIDX\0\0", u64 version 1, u8 id type, u64 sequences, u64 document boundaries,
+//   i32 length of each sequence, i64 byte offset of each sequence, i64 boundaries.
+// Sequences must lie in NAME.bin one after another without gaps.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -18,13 +20,13 @@
 
 namespace tfm::data {
 
-// Ids 0 to size() - 1 of one file or text. Thread-safe.
+// The ids of one file or text, numbered 0 to size() - 1. Thread-safe.
 class TokenStream {
  public:
   explicit TokenStream(std::string name) : name_(std::move(name)) {}
   virtual ~TokenStream() = default;
   virtual std::int64_t size() const = 0;
-  // Ids [begin, begin + out.size()), which must exist. Throws Error(input) with file and position
+  // Reads ids [begin, begin + out.size()), which must exist. Error(input) with file and position
   // for an id that is negative or does not fit int32.
   virtual void read(std::int64_t begin, std::span<std::int32_t> out) const = 0;
   virtual std::optional<std::int32_t> largest_id() const {
@@ -48,15 +50,8 @@ class MemoryTokens final : public TokenStream {
   std::int32_t largest_ = -1;
 };
 
-enum class IdType : std::uint8_t {
-  u8 = 1,
-  i8 = 2,
-  i16 = 3,
-  i32 = 4,
-  i64 = 5,
-  u16 = 8,
-  u32 = 32
-};  // Megatron's codes, and u32
+// Megatron's codes, and u32.
+enum class IdType : std::uint8_t { u8 = 1, i8 = 2, i16 = 3, i32 = 4, i64 = 5, u16 = 8, u32 = 32 };
 
 struct TokenFileInfo {
   std::string format;  // "llm.c" or "Megatron"
@@ -69,9 +64,9 @@ std::string name_of(IdType type);
 
 class TokenFile final : public TokenStream {
  public:
-  // A .bin of either format, an .idx, or a Megatron pair's common name without ending. Checks
-  // everything but the ids. Throws Error(input) with file, byte offset, what was expected and what
-  // is there.
+  // Opens a .bin of either format, an .idx, or a Megatron pair by its common name without ending.
+  // Checks everything but the ids. Error(input) names the file, the byte offset, what was expected
+  // and what is there.
   explicit TokenFile(const std::string& path);
   std::int64_t size() const override { return info_.tokens; }
   void read(std::int64_t begin, std::span<std::int32_t> out) const override;
@@ -91,18 +86,18 @@ class TokenFile final : public TokenStream {
 enum class TokenFormat : std::uint8_t { llmc, megatron };
 constexpr config::Words<2> words(TokenFormat) { return {"llmc", "megatron"}; }
 
-// Writes ids as they come; nothing appears under the final name before publish(). Ids are uint16
-// where the vocabulary allows it (llm.c: up to 65536 ids, Megatron: below 65500), else uint32
-// (llm.c) or int32 (Megatron).
+// Writes a token file as a stream; nothing appears under the final name before publish(). Ids are
+// uint16 where the vocabulary allows it (llm.c: up to 65536 ids, Megatron: below 65500), otherwise
+// uint32 (llm.c) or int32 (Megatron).
 class TokenWriter {
  public:
   virtual ~TokenWriter() = default;
-  virtual void append(std::span<const std::int32_t>
-                          ids) = 0;  // Error(input): an id outside the vocabulary, or too many ids
-  virtual void end_document() = 0;   // a sequence and document of Megatron, nothing in llm.c
-  virtual void publish() = 0;        // ends an open document
+  // Error(input): an id outside the vocabulary, or too many ids.
+  virtual void append(std::span<const std::int32_t> ids) = 0;
+  virtual void end_document() = 0;  // Megatron: ends a sequence and a document; llm.c: nothing
+  virtual void publish() = 0;       // ends an open document first
 };
-// path: OUT.bin; Megatron also writes OUT.idx. Throws Error(usage) where it cannot be created.
+// `path`: OUT.bin; Megatron also writes OUT.idx. Error(usage) if it cannot be created.
 std::unique_ptr<TokenWriter> make_token_writer(TokenFormat format, const std::string& path,
                                                std::int64_t vocab_size);
 

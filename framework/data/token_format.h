@@ -1,5 +1,5 @@
 #pragma once
-// Numbers of the two token file formats, shared by the reader and the writer.
+// Constants of the two token file formats, shared by the reader and the writer.
 #include <bit>
 #include <cstddef>
 #include <cstdint>

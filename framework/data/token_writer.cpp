@@ -44,10 +44,8 @@ class LlmcWriter final : public TokenWriter {
  public:
   LlmcWriter(const std::string& path, std::int64_t vocab_size)
       : ids_(path, vocab_size, vocab_size <= 65536) {
-    header_[0] =
-        ids_.narrow() ? data::token_format::llmc_magic16 : data::token_format::llmc_magic32;
-    header_[1] =
-        ids_.narrow() ? data::token_format::llmc_version16 : data::token_format::llmc_version32;
+    header_[0] = ids_.narrow() ? llmc_magic16 : llmc_magic32;
+    header_[1] = ids_.narrow() ? llmc_version16 : llmc_version32;
     ids_.file.write(header_.data(), sizeof(header_));
   }
   void append(std::span<const std::int32_t> ids) override {
@@ -90,9 +88,8 @@ class MegatronWriter final : public TokenWriter {
     end_document();
     const std::uint8_t type = static_cast<std::uint8_t>(ids_.narrow() ? IdType::u16 : IdType::i32);
     const std::uint64_t sequences = lengths_.size(), boundaries = sequences + 1;
-    index_.write(data::token_format::megatron_magic.data(),
-                 data::token_format::megatron_magic.size());
-    index_.write(&data::token_format::megatron_version, 8);
+    index_.write(megatron_magic.data(), megatron_magic.size());
+    index_.write(&megatron_version, 8);
     index_.write(&type, 1);
     index_.write(&sequences, 8);
     index_.write(&boundaries, 8);

@@ -1,6 +1,6 @@
 #pragma once
-// One allocation that holds everything a run needs, handed out as named ranges. Its size is known
-// before: what takes the memory runs once with an arena that only counts.
+// One allocation that holds all memory of a run, handed out as ranges by category. Its size is
+// computed beforehand by running the code that takes the ranges on an arena that only counts.
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -10,9 +10,9 @@
 
 namespace tfm::device {
 
-inline constexpr std::int64_t kAlignment = 64;  // bytes; start of every range
+inline constexpr std::int64_t kAlignment = 64;  // of every range, in bytes
 
-// Bytes by category.
+// Bytes of memory by category.
 struct MemoryPlan {
   std::map<std::string, std::int64_t> categories;
   void add(const std::string& category, std::int64_t bytes);  // rounded up to kAlignment
@@ -21,9 +21,11 @@ struct MemoryPlan {
 
 class Arena {
  public:
-  Arena() = default;  // has no memory and no limit: counts what is taken, and hands out null
+  // An arena that only counts: it has no memory and no limit, and hands out null.
+  Arena() = default;
+  // An arena over `bytes` bytes of zeroed memory, which it keeps alive.
   Arena(std::shared_ptr<std::byte> zeroed, std::int64_t bytes);
-  // A zeroed range. Throws where the plan was too small.
+  // Hands out a zeroed range. An internal error if it exceeds the capacity.
   std::byte* take(const std::string& category, std::int64_t bytes);
   template <class T>
   std::span<T> take_span(const std::string& category, std::int64_t elements) {

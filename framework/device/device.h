@@ -1,5 +1,5 @@
 #pragma once
-// The device of a rank: its CPU cores, or one GPU.
+// The device of a rank: CPU cores or one GPU.
 #include <memory>
 #include <string>
 
@@ -10,31 +10,33 @@ namespace tfm::device {
 class Device {
  public:
   static Device cpu(int threads) { return Device(threads); }
-  // GPU `index`, modulo the number of GPUs, of this machine. Error(environment) where there is
-  // none, or none this build can use.
+  // Opens usable GPU `index`, modulo their number, of this machine. Throws Error(environment) if
+  // there is no GPU that this build can use.
   static Device gpu(int index, int threads, Numerics numerics = {});
-  // GPUs of this machine: those that this build can use; without CUDA support those of its driver.
+  // Number of GPUs of this machine that this build can use. A build without CUDA support counts
+  // those of the NVIDIA driver.
   static int gpus();
-  // Of GPU `index`, which is not opened. Error(environment) as gpu().
+  // Describes GPU `index` without opening it. Throws as gpu() does.
   struct Gpu {
-    std::string name;  // as its driver says it
+    std::string name;  // as reported by the driver
     std::int64_t memory_bytes = 0;
   };
   static Gpu describe_gpu(int index);
-  // Where GPU `index` is, "0000:07:00.0"; empty where this build can use none.
+  // PCI bus id of GPU `index`, such as "0000:07:00.0"; empty if this build can use no GPU.
   static std::string bus_id(int index);
-  // Kernels run on the GPU that the stream is of; `threads`: of the host.
+  // The GPU of an existing stream; `threads` is the number of host threads.
   Device(std::shared_ptr<cuda::Stream> stream, int threads)
       : cpu_{threads}, cuda_(std::move(stream)) {}
 
   bool is_cpu() const { return !cuda_; }
-  std::string description() const;  // "cpu", or the GPU's name and place and the driver's version
+  std::string description() const;  // "cpu", or the GPU's name and bus id and the CUDA versions
   AnyStream stream() {
 #ifdef TFM_CUDA
     if (cuda_) return cuda_.get();
 #endif
     return &cpu_;
   }
+  int threads() const { return cpu_.threads; }  // of the host
   cpu::Stream& host() { return cpu_; }
   std::shared_ptr<std::byte> allocate(std::int64_t bytes) {
     return on(stream(), [&](auto& s) { return tfm::device::allocate(s, bytes); });

@@ -1,5 +1,5 @@
 #pragma once
-// A moment of a stream's work that the host can wait for.
+// A point in a stream's work that the host can wait for.
 #include <memory>
 
 #include "device/stream.h"
@@ -12,13 +12,13 @@ namespace tfm::device {
 
 class Event {
  public:
-  // Now: behind all that was put on the stream so far. On a CPU that is done already.
+  // Records the point after all work enqueued on the stream so far. On a CPU that work is complete.
   void record(cpu::Stream&) {}
   void record(cuda::Stream& stream);
   void record(AnyStream stream) {
     on(stream, [&](auto& s) { record(s); });
   }
-  // Until the last moment that was recorded, if there was one.
+  // Blocks until the work before the last recorded point, if any, is complete.
   void wait(cpu::Stream&) const {}
   void wait(cuda::Stream& stream) const;
   void wait(AnyStream stream) const {

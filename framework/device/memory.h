@@ -1,6 +1,6 @@
 #pragma once
-// Memory where a stream's kernels read and write, and copies from and to the host's. Overloads on
-// the stream type, as kernels are.
+// Device memory of a stream's kernels, and copies between it and host memory. Functions are
+// overloaded on the stream type, as kernels are.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -11,41 +11,46 @@
 
 namespace tfm::device {
 
-struct OutOfMemory : Error {  // of code environment
+// Error(environment): the device has too little free memory.
+struct OutOfMemory : Error {
   OutOfMemory(const std::string& what, std::int64_t available)
       : Error(ExitCode::environment, what), available_bytes(available) {}
-  std::int64_t available_bytes;  // what the device has free, and what `allocate` gave this process
+  // Bytes free on the device plus those that allocate() has given to this process.
+  std::int64_t available_bytes;
 };
 
-// Zero-initialized. OutOfMemory (on a host Error(environment)) says how much was requested and how
-// to reduce it.
+// Allocates zeroed device memory. Throws OutOfMemory (CPU: Error(environment)) that says how much
+// was requested and how to reduce it.
 std::shared_ptr<std::byte> allocate(cpu::Stream&, std::int64_t bytes);
 std::shared_ptr<std::byte> allocate(cuda::Stream&, std::int64_t bytes);
 
-// Of the host, for data that is copied from and to the device; zeroed, too.
+// Allocates zeroed host memory for copies to and from the device (CUDA: page-locked). Throws
+// Error(environment).
 std::shared_ptr<std::byte> allocate_host(cpu::Stream&, std::int64_t bytes);
 std::shared_ptr<std::byte> allocate_host(cuda::Stream&, std::int64_t bytes);
 
-// In the order of the stream's work; the host's memory may be used again when they return.
+// Copy in stream order and return when the copy is complete.
 void upload(cpu::Stream&, void* device, const void* host, std::int64_t bytes);
 void upload(cuda::Stream&, void* device, const void* host, std::int64_t bytes);
 void download(cpu::Stream&, void* host, const void* device, std::int64_t bytes);
 void download(cuda::Stream&, void* host, const void* device, std::int64_t bytes);
 
-// Asynchronous: the host memory, from allocate_host, must not be touched until `wait` has returned.
+// Copy asynchronously in stream order. The host memory must come from allocate_host and must not be
+// touched until wait() has returned.
 void upload_async(cpu::Stream&, void* device, const void* host, std::int64_t bytes);
 void upload_async(cuda::Stream&, void* device, const void* host, std::int64_t bytes);
 void download_async(cpu::Stream&, void* host, const void* device, std::int64_t bytes);
 void download_async(cuda::Stream&, void* host, const void* device, std::int64_t bytes);
-// Within the device's memory, in the order of the stream's work.
+// Copies asynchronously within device memory, in stream order.
 void copy_async(cpu::Stream&, void* to, const void* from, std::int64_t bytes);
 void copy_async(cuda::Stream&, void* to, const void* from, std::int64_t bytes);
-// Bytes of memory that a piece of scratch memory of so many takes.
+// Bytes that a piece of `bytes` bytes occupies in scratch memory, including its alignment.
 inline std::int64_t scratch_piece(std::int64_t bytes) { return round_up(bytes, std::int64_t{256}); }
-// Scratch memory for kernels, until nothing is lent; see ScratchScope.
+// Lends scratch memory to the kernels of the stream; an empty span takes it back. See ScratchScope.
 void set_scratch(cpu::Stream&, std::span<std::byte> memory);
 void set_scratch(cuda::Stream&, std::span<std::byte> memory);
-void wait(cpu::Stream&);  // until all work so far is done
+// Blocks until all work enqueued so far is complete.
+void wait(cpu::Stream&);
 void wait(cuda::Stream&);
 
 inline void upload(AnyStream s, void* device, const void* host, std::int64_t bytes) {
@@ -66,7 +71,7 @@ inline void copy_async(AnyStream s, void* to, const void* from, std::int64_t byt
 inline void wait(AnyStream s) {
   on(s, [](auto& stream) { wait(stream); });
 }
-// Scratch memory for what is put on the stream in this object's lifetime.
+// Lends scratch memory to the work that is enqueued on the stream in this object's lifetime.
 class ScratchScope {
  public:
   ScratchScope(AnyStream stream, std::span<std::byte> memory) : stream_(stream) { give(memory); }

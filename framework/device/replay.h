@@ -1,6 +1,6 @@
 #pragma once
-// Work that repeats the same launches on the same memory: a CUDA graph after its first run. Values
-// that change between runs are in memory (core/step_numbers.h).
+// Runs work that repeats the same launches on the same memory, as a CUDA graph after the first run.
+// Values that change between runs must be read from memory (core/step_numbers.h).
 #include <functional>
 #include <memory>
 
@@ -10,9 +10,9 @@ namespace tfm::device {
 
 class Replay {
  public:
-  // Runs `work` the first time, so that it can measure and allocate; records and launches it the
-  // second, without the host's waiting for anything in it; from then on one launch stands for it.
-  // On a CPU it runs every time.
+  // First call: runs `work`, which may time algorithms and allocate. Second call: captures `work`
+  // into a graph, in which the host must not wait, and launches the graph. Later calls: only launch
+  // the graph. On a CPU, every call runs `work`.
   void run(cpu::Stream&, const std::function<void()>& work) { work(); }
   void run(cuda::Stream& stream, const std::function<void()>& work);
   void run(AnyStream stream, const std::function<void()>& work) {

@@ -1,11 +1,11 @@
 #pragma once
-// A stream orders the work of a device. Kernels are overloads on the stream type; `on` visits the
-// one that is there.
+// A stream orders the work of a device. Kernels are overloaded on the stream type; on() dispatches
+// to the type at hand.
 #include <variant>
 
 namespace tfm::cpu {
 
-// Work runs in the calling thread and its OpenMP team, in order.
+// Work runs synchronously in the calling thread and its OpenMP team.
 struct Stream {
   int threads = 1;  // size of the OpenMP team
 };
@@ -18,11 +18,11 @@ class Stream;  // device/cuda/stream.h
 
 namespace tfm::device {
 
-// Options of GPU arithmetic.
+// Options of arithmetic on GPUs.
 struct Numerics {
-  bool tf32 = false;  // products of floats may round their factors to 10 bits of fraction
-  bool deterministic =
-      false;  // algorithms are not chosen by timing, so that every run computes the same bits
+  bool tf32 = false;  // float matrix products may round their factors to TF32 (10 fraction bits)
+  // Algorithms are not chosen by timing, so that every run computes the same bits.
+  bool deterministic = false;
 };
 
 #ifdef TFM_CUDA

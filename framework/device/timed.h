@@ -5,7 +5,7 @@
 
 namespace tfm::device {
 
-// Runs f. With `seconds`, waits for the stream and adds what it took.
+// Runs f. If `seconds` is given, waits for the stream and adds the elapsed time to it.
 template <class F>
 void timed(AnyStream stream, double* seconds, F&& f) {
   const auto start = std::chrono::steady_clock::now();

@@ -1,4 +1,4 @@
-// Where the collectives of a program start and are waited for.
+// Start and wait steps of a program's collectives.
 #include <algorithm>
 #include <iterator>
 #include <numeric>
@@ -9,8 +9,8 @@
 
 namespace tfm::graph {
 
-// Whether a pass makes gradients of parameters that the next one, which communicates, does not
-// wait for.
+// Whether a pass makes gradients of parameters that can be computed while the next pass
+// communicates.
 bool Planner::has_time_beside(const Instruction& s, const Instruction& next) const {
   const auto makes = [&](bool parameter) {
     return std::ranges::any_of(s.grad_in, [&](const GradRef& g) {
@@ -18,7 +18,7 @@ bool Planner::has_time_beside(const Instruction& s, const Instruction& next) con
     });
   };
   return options_.overlap && s.phase == Phase::backward && next.phase == Phase::backward &&
-         s.section == next.section && !s.pair && !next.pair && op_of(s).parameters_apart() &&
+         s.section == next.section && !s.fusion && !next.fusion && op_of(s).parameters_apart() &&
          makes(true) && makes(false) && !calls_of(next).empty() &&
          !depend(only(s, Instruction::Gradients::of_parameters), next);
 }
@@ -32,14 +32,14 @@ Instruction Planner::only(Instruction s, Instruction::Gradients gradients) const
   return s;
 }
 
-// Until here a step is a whole pass of a node. What a pass computes beside a collective comes
-// before it where nothing overlaps.
+// Until here, a step is a whole pass of a node. Without overlap, Op::beside() runs before its
+// collective starts.
 void Planner::cut_into_stages() {
   using Kind = Instruction::Kind;
   using Gradients = Instruction::Gradients;
-  std::vector<Instruction> passes = std::exchange(program_.steps_, {});
+  std::vector<Instruction> passes = std::exchange(program_.instructions_, {});
   std::optional<Instruction> beside;  // runs while the next pass communicates
-  std::vector<Instruction>& steps = program_.steps_;
+  std::vector<Instruction>& steps = program_.instructions_;
   steps.reserve(passes.size());
   for (std::size_t i = 0; i < passes.size(); ++i) {
     const bool apart = i + 1 < passes.size() && has_time_beside(passes[i], passes[i + 1]);
@@ -67,7 +67,7 @@ void Planner::cut_into_stages() {
   }
 }
 
-// Of two steps that touch the same buffer one writes it.
+// Whether the steps touch a common buffer that one of them writes.
 bool Planner::depend(const Instruction& a, const Instruction& b) const {
   const auto writes = [&](const Instruction& s, int buffer) {
     const bool makes = s.phase != Phase::backward || op_of(s).forward_with_backward();
@@ -82,10 +82,10 @@ bool Planner::depend(const Instruction& a, const Instruction& b) const {
   return found;
 }
 
-// Moves the wait of a pass's only collective, with the stage behind it, to the first step that
-// depends on it.
+// Moves the wait of a pass's only collective, and the stage after it, to the first step that
+// depends on them.
 void Planner::wait_late() {
-  std::vector<Instruction>& steps = program_.steps_;
+  std::vector<Instruction>& steps = program_.instructions_;
   for (std::size_t i = steps.size(); i-- > 0;) {
     if (steps[i].kind != Instruction::Kind::wait || calls_of(steps[i]).size() > 1) continue;
     std::size_t next = i + 2;
@@ -93,8 +93,8 @@ void Planner::wait_late() {
       if (options_.slots > 0 && steps[i].section != steps[at].section) return false;
       return !depend(steps[i], steps[at]) && !depend(steps[i + 1], steps[at]);
     };
-    while (next < steps.size() && free(next) && (!program_.joined(next) || free(next + 1)))
-      next += program_.joined(next) ? 2 : 1;
+    while (next < steps.size() && free(next) && (!program_.fused_with_next(next) || free(next + 1)))
+      next += program_.fused_with_next(next) ? 2 : 1;
     std::rotate(steps.begin() + static_cast<std::ptrdiff_t>(i),
                 steps.begin() + static_cast<std::ptrdiff_t>(i) + 2,
                 steps.begin() + static_cast<std::ptrdiff_t>(next));
@@ -108,9 +108,7 @@ Planner::Home Planner::home_of(int v) const {
 }
 
 int Planner::bucket_buffer(int bucket, DType type) {
-  return buffer(Buffer::Kind::bucket, -1,
-                options_.buckets[bucket].elements * static_cast<std::int64_t>(size_of(type)),
-                false);
+  return buffer(Buffer::Kind::bucket, -1, options_.buckets[bucket].elements * size_of(type), false);
 }
 
 // Puts a parameter, or its gradient, into a bucket's buffer.
@@ -118,12 +116,12 @@ void Planner::put_within(int b, int bucket_buffer, DType type) {
   Buffer& part = program_.buffers_[b];
   part.persistent = false;
   part.within = bucket_buffer;
-  part.offset = home_of(part.value).offset * static_cast<std::int64_t>(size_of(type));
+  part.offset = home_of(part.value).offset * size_of(type);
 }
 
-// Whole gradients, which live from their first writers on.
+// Places whole gradients in front of the arena. They are live from their first writers on.
 void Planner::put_in_front() {
-  const auto element = static_cast<std::int64_t>(size_of(accum_type(program_.recording_->dtype())));
+  const auto element = size_of(accum_type(program_.recording_->dtype()));
   for (std::size_t v = 0; v < values_.size(); ++v) {
     if (values_[v].role != Role::parameter || values_[v].borrowed || !written_[v]) continue;
     const Home home = home_of(static_cast<int>(v));
@@ -145,49 +143,49 @@ Instruction Planner::add_exchange(Exchange x) {
 }
 
 void Planner::find_visits() {
-  const auto& steps = program_.steps_;
+  const auto& steps = program_.instructions_;
   visits_.clear();
   for (std::size_t i = 0; i < steps.size(); ++i)
-    while (std::ssize(visits_) <= steps[i].visit) visits_.push_back(steps[i].pair ? i - 1 : i);
+    while (std::ssize(visits_) <= steps[i].visit) visits_.push_back(steps[i].fusion ? i - 1 : i);
 }
 
-// Where something may be put in front of all steps of a visit and of those behind it.
+// Index of the first step of a visit, clamped to the program.
 std::size_t Planner::first_of_visit(int visit) const {
   if (visit < 0) return 0;
   const auto at = static_cast<std::size_t>(visit);
-  return at < visits_.size() ? visits_[at] : program_.steps_.size();
+  return at < visits_.size() ? visits_[at] : program_.instructions_.size();
 }
 
-// The first step that is run with step `at`: of its section, or of the program.
+// The first step of the section of step `at`, or of the program if it runs as a whole.
 std::size_t Planner::begin_of_run(std::size_t at) const {
-  const auto& steps = program_.steps_;
+  const auto& steps = program_.instructions_;
   if (options_.slots == 0) return 0;
   const auto first = std::ranges::lower_bound(steps, steps[at].section, {}, &Instruction::section);
   return static_cast<std::size_t>(first - steps.begin());
 }
 
-// Behind the last step of the section of the step in front of `at`.
+// One past the last step of the section to which step at - 1 belongs.
 std::size_t Planner::end_of_section(std::size_t at) const {
-  const auto& steps = program_.steps_;
+  const auto& steps = program_.instructions_;
   while (at < steps.size() && steps[at].section == program_.section_at(static_cast<int>(at) - 1))
     ++at;
   return at;
 }
 
-// Before each step, and behind the last one.
+// Inserts instructions before each step and after the last one.
 void Planner::insert(std::vector<std::vector<Instruction>> before) {
-  std::size_t count = program_.steps_.size();
+  std::size_t count = program_.instructions_.size();
   for (const std::vector<Instruction>& some : before) count += some.size();
   std::vector<Instruction> all;
   all.reserve(count);
   for (std::size_t i = 0; i < before.size(); ++i) {
     std::ranges::move(before[i], std::back_inserter(all));
-    if (i < program_.steps_.size()) all.push_back(std::move(program_.steps_[i]));
+    if (i < program_.instructions_.size()) all.push_back(std::move(program_.instructions_[i]));
   }
-  program_.steps_ = std::move(all);
+  program_.instructions_ = std::move(all);
 }
 
-// Of gathers; each is waited for at once where nothing runs beside it.
+// Inserts the starts and waits of gathers. Without overlap, each wait follows its start.
 void Planner::insert(std::vector<std::vector<Instruction>> starts,
                      const std::vector<std::vector<Instruction>>& waits) {
   for (std::size_t i = 0; i < starts.size(); ++i) {
@@ -203,14 +201,14 @@ void Planner::insert(std::vector<std::vector<Instruction>> starts,
   insert(std::move(starts));
 }
 
-// Sharded parameters are gathered for a visit of a layer that uses them, unless the visit before it
-// did, too; on a device the gathering starts with that visit.
+// Gathers sharded parameters for each visit of a layer that uses them, unless the previous visit
+// has gathered them. With overlap, the gather starts at the beginning of the previous visit.
 void Planner::insert_gathers() {
   struct Gathered {
     int buffer = -1, visit = -1, section = 0;
   };
   const DType type = program_.recording_->dtype();
-  std::vector<Instruction>& steps = program_.steps_;
+  std::vector<Instruction>& steps = program_.instructions_;
   std::vector<Gathered> now(options_.buckets.size());
   std::map<std::pair<int, int>, int> views;  // by the bucket's buffer and the value
   std::vector<std::vector<Instruction>> starts(steps.size() + 1), waits = starts;
@@ -230,7 +228,7 @@ void Planner::insert_gathers() {
                                       .bucket = bucket,
                                       .buffer = g.buffer});
         s.section = steps[i].section;
-        const std::size_t at = steps[i].pair ? i - 1 : i;
+        const std::size_t at = steps[i].fusion ? i - 1 : i;
         starts[options_.overlap ? std::max(first_of_visit(steps[i].visit - 1), begin_of_run(i))
                                 : at]
             .push_back(s);
@@ -248,19 +246,19 @@ void Planner::insert_gathers() {
   insert(std::move(starts), waits);
 }
 
-// What the last update left in shares is gathered, into the parameters' own memory, for the first
-// step that reads it; on a device all of it starts with the program, or the section.
+// Gathers the parameters that the last update left in shares, into their own memory, before the
+// first step that reads them. With overlap, all gathers start with the program or the section.
 void Planner::gather_updated() {
-  const std::vector<Instruction>& steps = program_.steps_;
-  std::vector<std::size_t> reader;  // of each parameter
+  const std::vector<Instruction>& steps = program_.instructions_;
+  std::vector<std::size_t> reader;  // by parameter: the first step that reads it
   for (std::size_t i = steps.size(); i-- > 0;)
     for (const int b : steps[i].in) {
       const int p = b < 0 ? -1 : values_[program_.buffers_[b].value].parameter;
       if (p < 0) continue;
       reader.resize(std::max(reader.size(), static_cast<std::size_t>(p) + 1), steps.size());
-      reader[static_cast<std::size_t>(p)] = steps[i].pair ? i - 1 : i;
+      reader[static_cast<std::size_t>(p)] = steps[i].fusion ? i - 1 : i;
     }
-  std::vector<std::pair<std::size_t, int>> order;  // of first readers, and their buckets
+  std::vector<std::pair<std::size_t, int>> order;  // first reader, bucket
   for (int b = 0; b < std::ssize(options_.buckets); ++b) {
     std::size_t at = steps.size();
     for (const BucketUse::Member& m : options_.buckets[b].members)
@@ -281,21 +279,21 @@ void Planner::gather_updated() {
   insert(std::move(starts), waits);
 }
 
-// Of each parameter: the step behind which its gradient is final, or -1.
+// By parameter: the step after which its gradient is final, or -1.
 std::vector<int> Planner::last_writers() const {
   std::vector<int> last;
-  for (std::size_t i = 0; i < program_.steps_.size(); ++i)
-    for (const GradRef& g : program_.steps_[i].grad_in) {
+  for (std::size_t i = 0; i < program_.instructions_.size(); ++i)
+    for (const GradRef& g : program_.instructions_[i].grad_in) {
       const int v = g.buffer < 0 ? -1 : program_.buffers_[g.buffer].value;
       if (v < 0 || values_[v].role != Role::parameter) continue;
       const auto p = static_cast<std::size_t>(values_[v].parameter);
       if (p >= last.size()) last.resize(p + 1, -1);
-      last[p] = static_cast<int>(i) + program_.joined(i);
+      last[p] = static_cast<int>(i) + program_.fused_with_next(i);
     }
   return last;
 }
 
-// Gradients of a run become values in their buckets' buffers.
+// Places the gradients of a run in buffers of their buckets.
 void Planner::put_gradients_into_buckets() {
   const DType type = accum_type(program_.recording_->dtype());
   for (int b = 0; b < static_cast<int>(options_.buckets.size()); ++b)
@@ -318,9 +316,9 @@ void Planner::put_gradients_into_buckets() {
   }
 }
 
-// The collective of a bucket starts right after the step that makes the last of its gradients
-// final. Sharded ones are waited for at once, or on a device behind the next visit of a layer, the
-// others at the end. Then replicas add up their shares.
+// The reduction of a bucket starts right after the step that makes the last of its gradients final.
+// If every run sums, or replicas sum their shares afterwards, it is waited for at once or, with
+// overlap, after the next visit of a layer; otherwise at the end of the program.
 void Planner::insert_reductions() {
   for (std::size_t v = 0; v < values_.size(); ++v)
     if (const int p = values_[v].parameter; p >= 0 && !written_[v])
@@ -336,10 +334,10 @@ void Planner::insert_reductions() {
   std::iota(order.begin(), order.end(), 0);
   std::ranges::stable_sort(order, {}, [&](int b) { return ready[static_cast<std::size_t>(b)]; });
   find_visits();
-  const std::size_t end = program_.steps_.size();
+  const std::size_t end = program_.instructions_.size();
   std::vector<std::vector<Instruction>> before(end + 1);
-  const auto put = [&](std::size_t at, Instruction s) {  // in the section of the step before it
-    s.section = at > 0 ? program_.steps_[at - 1].section : 0;
+  const auto put = [&](std::size_t at, Instruction s) {  // in the section of step at - 1
+    s.section = at > 0 ? program_.instructions_[at - 1].section : 0;
     before[at].push_back(std::move(s));
   };
   for (const int b : order) {
@@ -353,7 +351,7 @@ void Planner::insert_reductions() {
     std::size_t until = end;
     if (every_run || across.bytes > 0)
       until = options_.overlap && at > 0
-                  ? std::clamp(first_of_visit(program_.steps_[at - 1].visit + 2), at,
+                  ? std::clamp(first_of_visit(program_.instructions_[at - 1].visit + 2), at,
                                options_.slots > 0 ? end_of_section(at) : end)
                   : at;
     put(until, s);
@@ -369,12 +367,12 @@ void Planner::insert_reductions() {
   insert(std::move(before));
 }
 
-// In the order of their starts.
+// Sorts exchanges by their starts.
 void Planner::number_exchanges() {
   std::vector<Exchange> sorted;
   std::vector<int> number(program_.exchanges_.size());
-  for (int i = 0; i < static_cast<int>(program_.steps_.size()); ++i) {
-    Instruction& s = program_.steps_[i];
+  for (int i = 0; i < static_cast<int>(program_.instructions_.size()); ++i) {
+    Instruction& s = program_.instructions_[i];
     if (s.kind == Instruction::Kind::start) {
       number[s.exchange] = static_cast<int>(sorted.size());
       sorted.push_back(program_.exchanges_[s.exchange]);

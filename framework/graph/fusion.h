@@ -1,20 +1,20 @@
 #pragma once
-// Neighbouring steps that one kernel runs at once, so that what one hands to the other need not
-// pass through memory. A table says which: a row names the two ops, the phase, a condition and the
-// function that runs both; the planner looks up each pair of neighbours.
+// Fusion of two adjacent steps into one kernel, so that the tensor between them need not pass
+// through memory. Each row of a table names the two ops, the phase, a condition and the function
+// that runs both. The planner looks up every pair of adjacent steps.
 #include <typeinfo>
 
 #include "graph/op.h"
 
 namespace tfm::graph {
 
-// In forward the first op's first output is the second's first input; in backward the first makes
-// the gradient of its first input, which is that of the second's first output, and nobody else
-// reads it.
-struct StepPair {
+// A row of the table. In forward, the first output of `first` is the first input of `second`. In
+// backward, `first` makes the gradient of its first input, which is the gradient of the first
+// output of `second` and has no other reader.
+struct Fusion {
   const std::type_info& first;
   const std::type_info& second;
-  Phase phase;  // forward: recomputation, too
+  Phase phase;  // forward (includes recompute) or backward
   bool (*applies)(const Op& first, const Op& second);
   void (*run)(const Op& first, Exec& of_first, const Op& second, Exec& of_second);
 
@@ -31,7 +31,7 @@ bool always(const First&, const Second&) {
 
 template <class First, class Second, void (*run)(const First&, Exec&, const Second&, Exec&),
           bool (*applies)(const First&, const Second&) = always<First, Second>>
-StepPair step_pair(Phase phase) {
+Fusion fusion(Phase phase) {
   return {typeid(First), typeid(Second), phase,
           [](const Op& a, const Op& b) {
             return applies(static_cast<const First&>(a), static_cast<const Second&>(b));

@@ -1,5 +1,5 @@
 #pragma once
-// What an op is: forward, backward, and a declaration of everything the planner needs to know about
+// Interface of ops: forward, backward, and declarations of all that the planner must know about
 // them.
 #include <array>
 #include <functional>
@@ -11,51 +11,47 @@
 #include "core/step_numbers.h"
 #include "core/tensor.h"
 #include "device/stream.h"
-#include "graph/tensors.h"
+#include "graph/operand_set.h"
 
 namespace tfm::graph {
 
-// A gradient to be written; null if it is not needed. The planner sets `accumulate`.
+// Destination of a gradient: assigned, or added to if `accumulate`; null if the gradient is not
+// needed.
 struct GradSlot {
   Tensor tensor;
   bool accumulate = false;
   explicit operator bool() const { return static_cast<bool>(tensor); }
 };
 
-// Which of a step's micro-batches a run is. The first one gathers updated parameters, the last one
-// reduces gradients.
+// Position of a micro-batch within its step. The first one gathers updated parameters, the last one
+// reduces the accumulated gradients.
 struct MicroBatch {
   bool first = true, last = true;
+  auto operator<=>(const MicroBatch&) const = default;
 };
 
 // Host-side state of one run of the program; values that change from step to step are in
 // StepNumbers.
 struct StepState {
   std::uint64_t seed = 0;
-  std::int64_t first_position =
-      0;  // of each sequence's first row: above 0 where a sequence is made token by token
-  bool accumulate_parameters = false;  // a later micro-batch: parameter gradients are added to, and
-                                       // parameters have been gathered since their update
-  bool reduce_gradients = false;  // the last micro-batch: whole buckets are reduced as they become
-                                  // final
-  // By objective: how many rows a device computes of those that may have a label, which holds all
-  // that have one (kernels/packed_rows.h). 0: not known, all. CPUs count.
+  std::int64_t first_position = 0;  // position of each sequence's first row; > 0 in generation
+  MicroBatch micro_batch;  // parameter gradients are assigned by the first one, else added to
+  // By objective: number of packed rows that a GPU computes, which must hold all labelled rows
+  // (kernels/packed_rows.h). 0: unknown, all rows are computed. CPUs count the labels themselves.
   std::array<std::int64_t, kMostObjectives> packed_rows{};
-  MicroBatch micro_batch() const { return {!accumulate_parameters, reduce_gradients}; }
 };
 
 struct ExecContext {
   device::AnyStream stream;
   const comm::Mesh* mesh = nullptr;
   StepState state;
-  const StepNumbers* numbers =
-      nullptr;  // in the stream's memory; null: all zero, gradients unscaled
-  // Where a computation is compared with one of less precision: rounds, on the CPU, what a fused op
-  // keeps to itself and ops of their own would write. Null: nothing is rounded.
+  const StepNumbers* numbers = nullptr;  // in device memory; null: all zero, gradients unscaled
+  // For comparisons with a run of lower precision, on CPUs: rounds an intermediate tensor that a
+  // fused op keeps to itself but separate ops would store. Null: nothing is rounded.
   std::function<void(Tensor)> round_inner = nullptr;
 };
 
-// The tensors of one step of the program, as the running op sees them.
+// Tensors of one step of the program, as seen by the op that runs.
 class Exec {
  public:
   Exec(const ExecContext& context, std::span<const Tensor> in, std::span<const Tensor> out,
@@ -69,8 +65,8 @@ class Exec {
 
   const ExecContext& context;
 
-  // By the op's names. Without memory: an input that was not given; in backward, what the op did
-  // not declare to be saved and gradients that are not wanted.
+  // Tensors by the op's names. Null: inputs that were not given and, in backward, tensors that are
+  // not declared in Op::saved() and gradients that do not exist or are not wanted.
   const Tensor& in(TensorName auto name) const { return in_[static_cast<std::size_t>(name)]; }
   const Tensor& out(TensorName auto name) const { return out_[static_cast<std::size_t>(name)]; }
   const Tensor& grad_out(TensorName auto name) const {
@@ -93,43 +89,42 @@ class Exec {
 enum class Phase : std::uint8_t { forward, recompute, backward, gather, reduce };
 std::string_view name_of(Phase p);
 
-// The tensors of a collective: of an all_reduce they are the same.
+// Source and destination of a collective; the same tensor for an all-reduce.
 struct Exchanged {
   Tensor in, out;
 };
 
-// The work of one pass of an op besides reading each input and writing each result once; used by
-// predictions and benchmarks. Elements are of the recording's real type.
+// Cost of one pass of an op, in addition to reading each input and writing each result once; used
+// by predictions and benchmarks. Elements are of the recording's dtype.
 struct Work {
-  struct Product {  // (m,k) (k,n), `count` times
+  struct Product {  // (m,k) times (k,n), `count` times
     std::int64_t m, n, k, count = 1;
-    bool sum = false;  // added to a result of the accumulation type
+    bool sum = false;  // gradient of a parameter: the result has the accumulation type
     double flops() const {
       return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) *
              static_cast<double>(count);
     }
   };
   std::vector<Product> products;
-  double attention_flops = 0;            // causal: of scores that are seen
-  double masked_flops = 0;               // of those that are not
-  std::int64_t head_size = 0, keys = 0;  // of attention: keys of a sequence
-  std::int64_t extra_elements = 0;       // additional elements moved
-  Tensors sparse_inputs;  // inputs of which, and of whose gradients, an op touches as many elements
-                          // as its output has
-  bool kernel_per_gradient = false;  // backward has a kernel for each gradient that it writes,
-                                     // which reads what all of them read
-  int kernels = 1;                   // 0: moves nothing itself
+  double attention_flops = 0;            // of scores that the causal mask leaves visible
+  double masked_flops = 0;               // of scores that it hides
+  std::int64_t head_size = 0, keys = 0;  // of attention; keys per sequence
+  std::int64_t extra_elements = 0;       // further elements read or written
+  // Inputs of which, and of whose gradients, only as many elements are touched as the output has.
+  OperandSet sparse_inputs;
+  bool kernel_per_gradient = false;  // backward: one kernel per gradient, each reads all operands
+  int kernels = 1;                   // kernel launches; 0: the op moves no data itself
   double flops() const {
     double sum = attention_flops;
     for (const Product& p : products) sum += p.flops();
     return sum;
   }
-  Work share(double s) const;  // of a pass without products
+  Work share(double s) const;  // fraction s of the work, which must have no products
 };
 
-// Inputs and outputs that backward reads.
+// Inputs and outputs that backward() reads.
 struct Saved {
-  Tensors inputs, outputs;
+  OperandSet inputs, outputs;
 };
 
 class Op {
@@ -137,37 +132,36 @@ class Op {
   virtual ~Op() = default;
   virtual std::string_view kind() const = 0;
   virtual Saved saved() const = 0;
-  // Cheap to recompute compared with storing its output: dropped under `recompute: selective`.
+  // Cheap to recompute compared with storing its outputs: recomputed under `recompute: selective`.
   virtual bool cheap() const { return false; }
-  // On CPUs, where products take so much longer, computing its first output, of this type, again is
-  // as fast as reading it from memory: there it is dropped under any `recompute` if only backward
-  // passes of the same scope keep it.
+  // On CPUs, recomputing its first output, of this type, is as fast as reading it from memory.
+  // There it is recomputed under any `recompute` if only backward passes of the same scope need it
+  // kept.
   virtual bool free_on_cpus(DType) const { return false; }
-  // In training the forward pass is left to `backward`, which then writes outputs and gradients at
-  // once. Such an op has no consumers.
+  // In training, backward() also does the forward pass: it writes outputs and gradients at once.
+  // Such an op has no consumers.
   virtual bool forward_with_backward() const { return false; }
-  // Inputs whose gradient is that of the first output, unchanged. The planner lets them share its
-  // memory where it can; their slots are then absent.
-  virtual Tensors passes_gradient() const { return {}; }
+  // Inputs whose gradient equals that of the first output. The planner lets them share its memory
+  // where possible; their slots are then null.
+  virtual OperandSet passes_gradient() const { return {}; }
   virtual std::int64_t workspace_bytes(Phase) const { return 0; }
-  // Scratch memory of its kernels on a device (kernels/scratch.h), where the recording's elements
-  // are `dtype`.
+  // Scratch memory of its kernels on a GPU (kernels/scratch.h) for a recording of type `dtype`.
   virtual std::int64_t scratch_bytes(Phase, DType /*dtype*/) const { return 0; }
-  // Its inputs are made, or its outputs read, on another rank, where their gradients come from or
-  // go to: it has a backward pass whatever is wanted here.
+  // Exchanges values and their gradients with another rank: it has a backward pass even if no
+  // gradient is wanted on this rank.
   virtual bool crosses_ranks() const { return false; }
-  // Runs that do not reduce gradients leave its backward pass out.
+  // Its backward pass uses accumulated gradients: only the last micro-batch of a step runs it.
   virtual bool of_whole_gradients() const { return false; }
-  // Whether nothing else may use the workspace, nor write it between runs.
+  // The workspace is reserved for this pass, during a run and between runs.
   virtual bool keeps_workspace(Phase) const { return false; }
-  // A backward pass may make the gradients of activations first and those of parameters later.
+  // Backward can run twice: first for the gradients of activations, later for those of parameters.
   virtual bool parameters_apart() const { return false; }
   virtual Work work(Phase) const { return {}; }
   virtual void forward(Exec&) const = 0;
   virtual void backward(Exec&) const = 0;
 
-  // A pass that communicates has stages: after stage k the program runs collective k, between the
-  // tensors that exchanged() names. An op's own code does not communicate.
+  // Collectives of a pass, which ops do not run themselves. A pass with n of them has n + 1 stages;
+  // after stage k the program runs collective k on the tensors that exchanged() returns.
   virtual std::vector<comm::CollectiveCall> exchanges(Phase) const { return {}; }
   virtual Exchanged exchanged(Phase, std::size_t /*k*/, const Exec&) const {
     internal_error(std::string(kind()) + " exchanges nothing");
@@ -175,15 +169,15 @@ class Op {
   virtual void stage(Phase phase, std::size_t /*k*/, Exec& e) const {
     phase == Phase::backward ? backward(e) : forward(e);
   }
-  // What a pass computes while collective k is under way, whose `in` it may read, and the share of
-  // its work that this is; 0: nothing.
+  // Computation that can overlap collective k, whose `in` it may read, and its share of the pass's
+  // work; 0: none.
   virtual void beside(Phase, std::size_t /*k*/, Exec&) const {
     internal_error(std::string(kind()) + " computes nothing beside a collective");
   }
   virtual double share_beside(Phase, std::size_t /*k*/) const { return 0; }
 };
 
-// An op that communicates, in one pass at least.
+// Base of ops that communicate in at least one pass.
 class StagedOp : public Op {
  public:
   void forward(Exec&) const final { internal_error(std::string(kind()) + " runs in stages"); }

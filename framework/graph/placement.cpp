@@ -1,13 +1,12 @@
-// Where a program's buffers lie.
+// Placement of a program's buffers in the arena.
 #include <algorithm>
 #include <utility>
 
+#include "device/arena.h"
 #include "graph/planner_impl.h"
 
 namespace tfm::graph {
 namespace {
-
-constexpr std::int64_t kAligned = 64;
 
 struct Placed {
   int first, last;  // steps
@@ -22,7 +21,8 @@ std::vector<int> in_arena(const std::vector<Buffer>& buffers, bool carried) {
   return some;
 }
 
-// In front of the arena, by their begins: gradients, and between them what always is 0.
+// Occupied ranges in front of the arena, sorted by begin: gradients, and the gaps between them,
+// which must always stay zero.
 std::vector<Placed> gradients_in_front(const Program& p) {
   std::vector<Placed> all;
   for (const Buffer& b : p.buffers())
@@ -32,30 +32,32 @@ std::vector<Placed> gradients_in_front(const Program& p) {
   std::int64_t at = -p.bytes_in_front();
   for (std::size_t i = 0; i <= gradients; ++i) {
     const std::int64_t next = i < gradients ? all[i].begin : 0;
-    if (next > at) all.push_back({0, static_cast<int>(p.steps().size()), at, next});
+    if (next > at) all.push_back({0, static_cast<int>(p.instructions().size()), at, next});
     if (i < gradients) at = all[i].end;
   }
   std::ranges::sort(all, {}, &Placed::begin);
   return all;
 }
 
-// The most bytes that are live at once, beside what is `placed`: no placement takes less.
+// Lower bound of the bytes of any placement: the most bytes that are live at once in the arena,
+// given what is `placed` in front of it.
 std::int64_t most_live(const Program& p, bool carried, const std::vector<Placed>& placed) {
-  std::vector<std::int64_t> change(p.steps().size() + 2);
+  std::vector<std::int64_t> change(p.instructions().size() + 2);
   const auto add = [&](int first, int last, std::int64_t bytes) {
     change[static_cast<std::size_t>(first)] += bytes;
     change[static_cast<std::size_t>(last) + 1] -= bytes;
   };
   for (const Placed& x : placed) add(x.first, x.last, x.end - x.begin);
   for (const int b : in_arena(p.buffers(), carried))
-    add(p.buffers()[b].first, p.buffers()[b].last, round_up(p.buffers()[b].bytes, kAligned));
+    add(p.buffers()[b].first, p.buffers()[b].last,
+        round_up(p.buffers()[b].bytes, device::kAlignment));
   std::int64_t live = 0, most = 0;
   for (const std::int64_t c : change) most = std::max(most, live += c);
   return most - (placed.empty() ? 0 : p.bytes_in_front());
 }
 
-// What is placed, all of it and what lives in each span of kSpan steps, by their begins. Most
-// buffers live within one span, where what lives throughout it is one piece if it lies together.
+// The placed ranges sorted by begin: all of them, and those live in each span of kSpan steps. Most
+// buffers live within one span. In a span, adjacent ranges that are live throughout it are merged.
 class Occupied {
  public:
   Occupied(const std::vector<Placed>& placed, std::size_t steps)
@@ -63,7 +65,7 @@ class Occupied {
     for (const Placed& p : placed) add(p);
   }
 
-  // The lowest offset from which on `size` bytes are free in steps [first, last].
+  // The lowest offset at which `size` bytes are free in steps [first, last].
   std::int64_t lowest_free(int first, int last, std::int64_t size) const {
     std::int64_t offset = lowest_;
     for (const Placed& p : first / kSpan == last / kSpan ? spans_[first / kSpan] : all_) {
@@ -104,13 +106,13 @@ class Occupied {
   std::vector<std::vector<Placed>> spans_;
 };
 
-// In the order given, each at the lowest offset that is free during its life. Returns the bytes
-// taken of the arena.
+// Places buffers in the given order, each at the lowest offset that is free while it is live.
+// Returns the bytes used in the arena.
 std::int64_t put(std::vector<Buffer>& buffers, const std::vector<int>& order, Occupied occupied) {
   std::int64_t bytes = 0;
   for (const int b : order) {
     Buffer& buf = buffers[b];
-    const std::int64_t size = round_up(buf.bytes, kAligned);
+    const std::int64_t size = round_up(buf.bytes, device::kAlignment);
     buf.offset = occupied.lowest_free(buf.first, buf.last, size);
     bytes = std::max(bytes, buf.offset + size);
     occupied.add({buf.first, buf.last, buf.offset, buf.offset + size});
@@ -118,7 +120,8 @@ std::int64_t put(std::vector<Buffer>& buffers, const std::vector<int>& order, Oc
   return bytes;
 }
 
-// In the better of two orders: what is largest first, or what lives longest.
+// Places buffers in the better of two orders: largest first, or longest-lived first. Returns the
+// bytes used.
 std::int64_t place(std::vector<Buffer>& buffers, bool carried, const Occupied& occupied) {
   std::vector<int> largest = in_arena(buffers, carried), longest = largest;
   const auto size = [&](int b) { return buffers[b].bytes; };
@@ -145,8 +148,8 @@ void Planner::bound_arena() {
 
 void Planner::place(Program& p) {
   p.shared_bytes_ =
-      graph::place(p.buffers_, false, Occupied(gradients_in_front(p), p.steps_.size()));
-  p.slot_bytes_ = graph::place(p.buffers_, true, Occupied({}, p.steps_.size()));
+      graph::place(p.buffers_, false, Occupied(gradients_in_front(p), p.instructions_.size()));
+  p.slot_bytes_ = graph::place(p.buffers_, true, Occupied({}, p.instructions_.size()));
   for (Buffer& b : p.buffers_)
     if (b.within >= 0) {
       b.carried = p.buffers_[b.within].carried;

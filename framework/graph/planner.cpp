@@ -44,7 +44,7 @@ Program Planner::run() {
     for (int n = static_cast<int>(nodes_.size()); n-- > 0;) emit_backward(n);
   for (Value v : options_.outputs) program_.buffers_[forward_of(v.id)].kept = true;
   find_live_ranges();
-  join();
+  fuse();
   count_visits();
   cut_into_stages();
   if (options_.overlap) wait_late();
@@ -86,7 +86,7 @@ void Planner::decide_dropped() {
     for (int v : node.in)
       if (v >= 0 && values_[v].scope != node.scope) dropped_[v] = false;
   for (Value v : options_.outputs) dropped_[v.id] = false;
-  // One output is not computed again without the others.
+  // The outputs of a node are recomputed together or not at all.
   for (const Node& node : nodes_)
     if (!std::ranges::all_of(node.out, [&](int v) { return dropped_[v]; }))
       for (int v : node.out) dropped_[v] = false;
@@ -107,10 +107,9 @@ int Planner::forward_of(int v) {
 
 int Planner::gradient_of(int v) {
   if (gradient_[v] < 0)
-    gradient_[v] = buffer(
-        Buffer::Kind::gradient, v,
-        values_[v].shape.elements() * static_cast<std::int64_t>(size_of(values_[v].gradient)),
-        values_[v].role == Role::parameter);
+    gradient_[v] = buffer(Buffer::Kind::gradient, v,
+                          values_[v].shape.elements() * size_of(values_[v].gradient),
+                          values_[v].role == Role::parameter);
   return gradient_[v];
 }
 
@@ -123,8 +122,8 @@ void Planner::take_workspaces(const Op& op, Instruction& s) {
   if (s.workspace >= 0) program_.buffers_[s.workspace].lasting = op.keeps_workspace(s.phase);
   if (!options_.device) return;
   const std::int64_t scratch = op.scratch_bytes(s.phase, program_.recording_->dtype());
-  s.scratch = workspace(scratch > 0 ? scratch + device::scratch_piece(1)
-                                    : 0);  // it is to start at a multiple of that
+  // With room to align its start.
+  s.scratch = workspace(scratch > 0 ? scratch + device::scratch_piece(1) : 0);
 }
 
 void Planner::emit_forward(int n, bool again) {
@@ -137,26 +136,26 @@ void Planner::emit_forward(int n, bool again) {
     s.out.push_back(again ? late_[v] : forward_of(v));
   }
   take_workspaces(*node.op, s);
-  program_.steps_.push_back(std::move(s));
+  program_.instructions_.push_back(std::move(s));
 }
 
-// Makes value v readable in backward: what was dropped is computed again, its own inputs first.
+// Makes value v available in backward: recomputes it if it was dropped, after its inputs.
 void Planner::need(int v) {
   if (v < 0 || !dropped_[v] || late_[v] >= 0) return;
   for (int input : nodes_[values_[v].producer].in) need(input);
   emit_forward(values_[v].producer, true);
 }
 
-// At node n of the backward pass: all that is left to do with the gradient of `a` is to read it
-// once, before anything is added to that of `b`.
+// Whether, at node n of the backward pass, the gradient of `a` is complete, and its producer reads
+// it before anything is added to the gradient of `b`.
 bool Planner::read_before_written(int n, int a, int b) const {
   const int reader = values_[a].producer;
   return reader >= 0 && std::ranges::all_of(consumers_[a], [&](int c) { return c >= n; }) &&
          std::ranges::all_of(consumers_[b], [&](int c) { return c >= n || c < reader; });
 }
 
-// Whether the gradient of node n's input k, which equals that of the first output, takes over its
-// memory.
+// Whether the gradient of node n's input k, which equals that of the first output, shares its
+// memory. If so, registers the input as an owner.
 bool Planner::shares_gradient(int n, std::size_t k) {
   const Node& node = nodes_[n];
   const int v = node.in[k];
@@ -212,25 +211,26 @@ void Planner::emit_backward(int n) {
     s.grad_in.push_back(g);
   }
   take_workspaces(*node.op, s);
-  program_.steps_.push_back(std::move(s));
+  program_.instructions_.push_back(std::move(s));
 }
 
-// From the first step that uses a buffer to the last one; both of joined steps use what either
-// does. What a caller writes before a run lives from its start, what it reads after it to its
-// end.
+// A buffer is live from the first step that uses it to the last one. Fused steps both use the
+// buffers of either. Buffers that the caller writes are live from the start of the run, those it
+// reads to its end.
 void Planner::find_live_ranges() {
   for (Buffer& b : program_.buffers_) b.first = b.last = -1;
-  const auto use = [&](const auto& self, int b, int at) -> void {
-    Buffer& buf = program_.buffers_[b];
-    if (buf.first < 0) buf.first = at;
-    buf.last = std::max(buf.last, at);
-    if (buf.within >= 0) self(self, buf.within, at);
+  const auto use = [&](int b, int at) {
+    for (; b >= 0; b = program_.buffers_[b].within) {
+      Buffer& buf = program_.buffers_[b];
+      if (buf.first < 0) buf.first = at;
+      buf.last = std::max(buf.last, at);
+    }
   };
-  const int steps = static_cast<int>(program_.steps_.size());
+  const int steps = static_cast<int>(program_.instructions_.size());
   for (int i = 0; i < steps; ++i)
-    for_each_buffer(program_.steps_[i], [&](int b) {
-      use(use, b, i);
-      if (program_.joined(static_cast<std::size_t>(i))) use(use, b, i + 1);
+    for_each_buffer(program_.instructions_[i], [&](int b) {
+      use(b, i);
+      if (program_.fused_with_next(static_cast<std::size_t>(i))) use(b, i + 1);
     });
   for (Buffer& b : program_.buffers_) {
     if (b.seeded) b.first = 0, b.last = std::max(b.last, 0);
@@ -239,10 +239,10 @@ void Planner::find_live_ranges() {
   }
 }
 
-// Whether step i does nothing but go on with what the one before it makes.
+// Whether step i can be fused with the previous one: it continues with that step's result.
 bool Planner::continues(std::size_t i) const {
-  const Instruction &before = program_.steps_[i - 1], &s = program_.steps_[i];
-  if (before.pair || before.phase != s.phase) return false;
+  const Instruction &before = program_.instructions_[i - 1], &s = program_.instructions_[i];
+  if (before.fusion || before.phase != s.phase) return false;
   if (s.phase != Phase::backward)
     return !s.in.empty() && !before.out.empty() && s.in[0] == before.out[0];
   if (before.grad_in.empty() || s.grad_out.empty() || s.grad_in.empty()) return false;
@@ -252,17 +252,17 @@ bool Planner::continues(std::size_t i) const {
   return alone && s.grad_in[0].buffer >= 0;
 }
 
-// The second of two joined steps gets scratch memory enough for either.
-void Planner::join() {
-  for (std::size_t i = 1; i < program_.steps_.size(); ++i) {
+// Fuses pairs of adjacent steps. The second gets scratch memory that suffices for either.
+void Planner::fuse() {
+  for (std::size_t i = 1; i < program_.instructions_.size(); ++i) {
     if (!continues(i)) continue;
-    Instruction& s = program_.steps_[i];
-    const Op &before = *nodes_[program_.steps_[i - 1].node].op, &op = *nodes_[s.node].op;
+    Instruction& s = program_.instructions_[i];
+    const Op &before = *nodes_[program_.instructions_[i - 1].node].op, &op = *nodes_[s.node].op;
     const auto found = std::ranges::find_if(
-        options_.fusions, [&](const StepPair& p) { return p.matches(before, op, s.phase); });
+        options_.fusions, [&](const Fusion& p) { return p.matches(before, op, s.phase); });
     if (found == options_.fusions.end()) continue;
-    s.pair = &*found;
-    if (const int first = program_.steps_[i - 1].scratch; first >= 0 && s.scratch >= 0)
+    s.fusion = &*found;
+    if (const int first = program_.instructions_[i - 1].scratch; first >= 0 && s.scratch >= 0)
       program_.buffers_[s.scratch].bytes =
           std::max(program_.buffers_[s.scratch].bytes, program_.buffers_[first].bytes);
     else if (first >= 0)
@@ -272,7 +272,7 @@ void Planner::join() {
 
 void Planner::count_visits() {
   int visit = 0, last = -1;
-  for (Instruction& s : program_.steps_) {
+  for (Instruction& s : program_.instructions_) {
     const int scope = nodes_[s.node].scope;
     visit += scope != std::exchange(last, scope);
     s.visit = visit;

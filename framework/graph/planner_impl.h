@@ -1,7 +1,6 @@
 #pragma once
-// The planner's parts: planner.cpp makes passes of a recording, exchanges.cpp cuts passes into
-// stages and places their collectives and those of buckets, placement.cpp gives buffers their
-// places.
+// Implementation of the planner: planner.cpp makes the passes of a recording, exchanges.cpp cuts
+// them into stages and inserts collectives, placement.cpp assigns offsets to buffers.
 #include <map>
 
 #include "graph/planner.h"
@@ -15,7 +14,7 @@ class Planner {
   static void place(Program& draft);
 
  private:
-  bool saved_by_consumers(int v) const;  // for their backward pass
+  bool saved_by_consumers(int v) const;  // whether a consumer's backward pass reads v
   bool drops_outputs(const Node& node) const;
   void decide_dropped();
   int buffer(Buffer::Kind kind, int value, std::int64_t bytes, bool persistent);
@@ -31,7 +30,7 @@ class Planner {
   void emit_backward(int n);
   void find_live_ranges();
   bool continues(std::size_t i) const;
-  void join();
+  void fuse();
   void count_visits();
   void bound_arena();
   int section_of(int node, Phase phase) const;
@@ -46,11 +45,12 @@ class Planner {
   bool depend(const Instruction& a, const Instruction& b) const;
   void wait_late();
 
+  // Bucket of a parameter.
   struct Home {
     int bucket = -1;
-    std::int64_t offset = 0;  // in it, in elements
+    std::int64_t offset = 0;  // in the bucket, in elements
   };
-  Home home_of(int v) const;  // of a parameter
+  Home home_of(int v) const;
   int bucket_buffer(int bucket, DType type);
   void put_in_front();
   void put_within(int b, int bucket_buffer, DType type);
@@ -75,12 +75,12 @@ class Planner {
   Program program_;
   std::vector<int> forward_, late_, gradient_;
   std::vector<bool> written_, dropped_;
-  std::vector<std::vector<int>> consumers_;  // of each value, nodes in order
-  std::map<int, std::vector<int>>
-      owners_;  // of a gradient taken over, by buffer: values whose producers have not read it yet
-  std::vector<Home> homes_;            // by parameter: the first bucket that has some of it
-  std::vector<std::size_t> visits_;    // the first step of each, as the steps are now
-  std::vector<int> bucket_gradients_;  // their buffers, where every run sums
+  std::vector<std::vector<int>> consumers_;  // by value: nodes that read it, in order
+  // By gradient buffer: the values that share it and whose producers have not read it yet.
+  std::map<int, std::vector<int>> owners_;
+  std::vector<Home> homes_;            // by parameter: the first bucket that holds some of it
+  std::vector<std::size_t> visits_;    // by visit: its first step; see find_visits()
+  std::vector<int> bucket_gradients_;  // by bucket: buffer of its gradients, if every run sums
 };
 
 }  // namespace tfm::graph

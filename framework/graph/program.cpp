@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "comm/calls.h"
+#include "device/arena.h"
 #include "device/memory.h"
 #include "device/timed.h"
 #include "kernels/elementwise.h"
@@ -13,7 +14,7 @@ namespace tfm::graph {
 std::int64_t Program::unshared_bytes() const {
   std::int64_t sum = 0;
   for (const Buffer& b : buffers_)
-    if (b.in_arena()) sum += round_up(b.bytes, 64);
+    if (b.in_arena()) sum += round_up(b.bytes, device::kAlignment);
   return sum;
 }
 
@@ -27,7 +28,7 @@ Work Work::share(double s) const {
 }
 
 Work Program::work(std::size_t i) const {
-  const Instruction& s = steps_[i];
+  const Instruction& s = instructions_[i];
   if (s.kind != Instruction::Kind::compute || (s.stage > 0 && !s.beside)) return {.kernels = 0};
   const Op& op = *recording_->nodes()[s.node].op;
   Work work = op.work(s.phase);
@@ -36,7 +37,8 @@ Work Program::work(std::size_t i) const {
   for (std::size_t k = 0; k < op.exchanges(s.phase).size(); ++k)
     beside += op.share_beside(s.phase, k);
   if (beside > 0) work = work.share(1 - beside);
-  if (s.gradients != Instruction::Gradients::all) {  // those of parameters are sums over all rows
+  if (s.gradients != Instruction::Gradients::all) {
+    // Products with `sum` make gradients of parameters.
     const bool parameters = s.gradients == Instruction::Gradients::of_parameters;
     std::erase_if(work.products, [&](const Work::Product& p) { return p.sum != parameters; });
     work.kernels = parameters ? work.kernels - 1 : 1;
@@ -45,17 +47,16 @@ Work Program::work(std::size_t i) const {
   if (work.kernel_per_gradient && s.phase == Phase::backward)
     work.kernels = static_cast<int>(
         std::ranges::count_if(s.grad_in, [](const GradRef& g) { return g.buffer >= 0; }));
-  work.kernels -= s.pair != nullptr;
+  work.kernels -= s.fusion != nullptr;
   return work;
 }
 
 std::int64_t Program::moved_bytes(std::size_t i, bool accumulating) const {
-  const Instruction& s = steps_[i];
+  const Instruction& s = instructions_[i];
   const Work work = this->work(i);
-  const bool read_on_the_way = s.pair, backward = s.phase == Phase::backward;
-  const bool kept_on_the_way = joined(i) && backward;
-  const std::int64_t extra =
-      work.extra_elements * static_cast<std::int64_t>(size_of(recording_->dtype()));
+  const bool read_on_the_way = s.fusion, backward = s.phase == Phase::backward;
+  const bool kept_on_the_way = fused_with_next(i) && backward;
+  const std::int64_t extra = work.extra_elements * size_of(recording_->dtype());
   if (s.beside) return extra;
   if (work.kernels == 0 && !read_on_the_way) return 0;
   const Node& node = recording_->nodes()[s.node];
@@ -101,9 +102,9 @@ Program::Bound Program::bind_slot(std::int64_t slot, const Bindings& bindings) c
   for (std::size_t b = 0; b < buffers_.size(); ++b)
     bound.tensors.push_back(resolve(static_cast<int>(b), slot, bindings));
   const auto at = [&](int buffer) { return buffer < 0 ? Tensor{} : bound.tensors[buffer]; };
-  bound.steps.resize(steps_.size());
-  for (std::size_t i = 0; i < steps_.size(); ++i) {
-    const Instruction& s = steps_[i];
+  bound.steps.resize(instructions_.size());
+  for (std::size_t i = 0; i < instructions_.size(); ++i) {
+    const Instruction& s = instructions_[i];
     Resolved& r = bound.steps[i];
     for (int b : s.in) r.in.push_back(at(b));
     for (int b : s.out) r.out.push_back(at(b));
@@ -117,7 +118,7 @@ Program::Bound Program::bind_slot(std::int64_t slot, const Bindings& bindings) c
     if (s.scratch >= 0)
       r.scratch = {static_cast<std::byte*>(at(s.scratch).data),
                    static_cast<std::size_t>(buffers_[s.scratch].bytes)};
-    // Shapes of tensors that backward does not read are still known to it.
+    // Backward knows the shapes of inputs even if it does not read them.
     if (s.node >= 0)
       for (std::size_t k = 0; k < r.in.size(); ++k)
         if (const int v = recording_->nodes()[s.node].in[k]; v >= 0) {
@@ -153,16 +154,16 @@ Tensor Program::gradient(Value v) const {
 }
 
 bool Program::of_whole_gradients(int step) const {
-  return steps_[step].phase == Phase::backward &&
-         recording_->nodes()[steps_[step].node].op->of_whole_gradients();
+  return instructions_[step].phase == Phase::backward &&
+         recording_->nodes()[instructions_[step].node].op->of_whole_gradients();
 }
 
 std::pair<std::size_t, std::size_t> Program::range(Section section) const {
-  if (section.of == Section::Of::program) return {0, steps_.size()};
+  if (section.of == Section::Of::program) return {0, instructions_.size()};
   const int number =
       section.of == Section::Of::forward ? section.chunk : 2 * chunks() - 1 - section.chunk;
-  const auto of = std::ranges::equal_range(steps_, number, {}, &Instruction::section);
-  return {of.begin() - steps_.begin(), of.end() - steps_.begin()};
+  const auto of = std::ranges::equal_range(instructions_, number, {}, &Instruction::section);
+  return {of.begin() - instructions_.begin(), of.end() - instructions_.begin()};
 }
 
 Exec Program::exec_of(std::size_t i, const ExecContext& context, std::int64_t slot) const {
@@ -171,7 +172,7 @@ Exec Program::exec_of(std::size_t i, const ExecContext& context, std::int64_t sl
           r.in,
           r.out,
           r.grad_out,
-          context.state.accumulate_parameters ? r.grad_in_accumulating : r.grad_in,
+          context.state.micro_batch.first ? r.grad_in : r.grad_in_accumulating,
           r.workspace};
 }
 
@@ -179,17 +180,17 @@ void Program::compute(std::size_t i, const ExecContext& context, std::int64_t sl
   const auto op_of = [&](const Instruction& s) -> const Op& {
     return *recording_->nodes()[s.node].op;
   };
-  const Instruction& s = steps_[i];
-  if (!context.state.reduce_gradients && of_whole_gradients(static_cast<int>(i))) return;
+  const Instruction& s = instructions_[i];
+  if (!context.state.micro_batch.last && of_whole_gradients(static_cast<int>(i))) return;
   const device::ScratchScope scratch(context.stream, bound_[slot].steps[i].scratch);
   Exec exec = exec_of(i, context, slot);
   if (s.beside) return op_of(s).beside(s.phase, static_cast<std::size_t>(s.stage), exec);
-  if (!s.pair) return op_of(s).stage(s.phase, static_cast<std::size_t>(s.stage), exec);
+  if (!s.fusion) return op_of(s).stage(s.phase, static_cast<std::size_t>(s.stage), exec);
   Exec before = exec_of(i - 1, context, slot);
-  s.pair->run(op_of(steps_[i - 1]), before, op_of(s), exec);
+  s.fusion->run(op_of(instructions_[i - 1]), before, op_of(s), exec);
 }
 
-// The whole bucket of an exchange, or what the rank has of it.
+// Tensor of the exchange's temporary buffer, or the memory bound to its bucket.
 Tensor Program::bucket(const Exchange& x, std::int64_t slot) const {
   const bool gradients = x.of != Exchange::Of::parameters && x.of != Exchange::Of::updated;
   if (x.buffer < 0) return (gradients ? bucket_gradients_ : bucket_parameters_)[x.bucket];
@@ -202,7 +203,7 @@ Tensor Program::bucket(const Exchange& x, std::int64_t slot) const {
 Exchanged Program::tensors_of(const Exchange& x, const ExecContext& context,
                               std::int64_t slot) const {
   if (x.bucket < 0) {
-    const Instruction& s = steps_[x.start];
+    const Instruction& s = instructions_[x.start];
     return recording_->nodes()[s.node].op->exchanged(
         s.phase, x.k, exec_of(static_cast<std::size_t>(x.start), context, slot));
   }
@@ -233,16 +234,16 @@ void Program::add_sum(const Exchange& x, const ExecContext& context, std::int64_
   device::on(context.stream, [&](auto& stream) {
     with_accum(sum.dtype, [&]<class T>() {
       kernels::copy(stream, kernels::CopyArgs<T>{sum.elements(), sum.ptr<T>(), all.ptr<T>(),
-                                                 context.state.accumulate_parameters});
+                                                 !context.state.micro_batch.first});
     });
   });
 }
 
-// A collective that nothing runs beside needs no halves.
+// A collective that overlaps nothing runs as a whole at its start.
 void Program::exchange(std::size_t i, const ExecContext& context, std::int64_t slot) const {
-  const Instruction& s = steps_[i];
+  const Instruction& s = instructions_[i];
   const Exchange& x = exchanges_[s.exchange];
-  if (!runs(x, context.state.micro_batch())) return;
+  if (!runs(x, context.state.micro_batch)) return;
   const bool in_halves = x.overlaps() && !x.message();
   comm::Communicator& group = context.mesh->group(x.call.axes);
   if (s.kind == Instruction::Kind::wait) {
@@ -258,20 +259,20 @@ void Program::exchange(std::size_t i, const ExecContext& context, std::int64_t s
   tickets_[s.exchange] = group.start(x.call.kind, t.in, t.out);
 }
 
-void Program::run_step(std::size_t i, const ExecContext& context, std::int64_t slot) const {
-  if (steps_[i].kind != Instruction::Kind::compute)
+void Program::run_instruction(std::size_t i, const ExecContext& context, std::int64_t slot) const {
+  if (instructions_[i].kind != Instruction::Kind::compute)
     exchange(i, context, slot);
-  else if (!joined(i))
+  else if (!fused_with_next(i))
     compute(i, context, slot);
 }
 
 void Program::run(const ExecContext& context, std::vector<double>* seconds, Section section,
                   std::int64_t slot) const {
-  if (seconds) seconds->resize(steps_.size());
+  if (seconds) seconds->resize(instructions_.size());
   const auto [first, last] = range(section);
   for (std::size_t i = first; i < last; ++i)
     device::timed(context.stream, seconds ? &(*seconds)[i] : nullptr,
-                  [&] { run_step(i, context, slot); });
+                  [&] { run_instruction(i, context, slot); });
 }
 
 std::vector<comm::CollectiveCall> Program::collectives(MicroBatch run, Section section) const {

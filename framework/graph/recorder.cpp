@@ -18,8 +18,8 @@ std::string_view name_of(Phase p) {
   return "?";
 }
 
-Tensors given(const std::vector<Value>& inputs) {
-  Tensors there;
+OperandSet given(const std::vector<Value>& inputs) {
+  OperandSet there;
   for (std::size_t k = 0; k < inputs.size(); ++k)
     if (inputs[k]) there.insert(k);
   return there;

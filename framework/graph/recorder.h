@@ -24,29 +24,27 @@ struct ValueInfo {
   std::string name;
   Shape shape;
   DType dtype = DType::f32;
-  DType gradient = DType::f32;  // its type
+  DType gradient = DType::f32;  // type of its gradient
   Role role = Role::activation;
   bool wants_grad = false;
-  int scope = -1;                    // recompute scope it was made in
-  int producer = -1;                 // node
-  int parameter = -1;                // caller's index, for parameters
-  bool borrowed = false;             // a parameter that another rank updates
-  std::function<void(Tensor)> fill;  // of a constant
-  std::int64_t bytes() const {
-    return shape.elements() * static_cast<std::int64_t>(size_of(dtype));
-  }
+  int scope = -1;                    // recompute scope in which it was made; -1: none
+  int producer = -1;                 // node; -1: leaf
+  int parameter = -1;                // index given by the caller; -1: not a parameter
+  bool borrowed = false;             // a parameter that another rank owns and updates
+  std::function<void(Tensor)> fill;  // writes a constant
+  std::int64_t bytes() const { return shape.elements() * size_of(dtype); }
 };
 
 struct Node {
   std::unique_ptr<Op> op;
   std::string name;
-  std::vector<int> in, out;  // values by the op's names; -1: an input that was not given
+  std::vector<int> in, out;  // value ids in the order of the op's names; -1: absent input
   int scope = -1;
   int chunk = 0;
 };
 
-// The inputs that are there.
-Tensors given(const std::vector<Value>& inputs);
+// The inputs that are not absent.
+OperandSet given(const std::vector<Value>& inputs);
 
 struct OutputSpec {
   Shape shape;
@@ -59,18 +57,19 @@ class Recorder {
   explicit Recorder(DType dtype) : dtype_(dtype) {}
   DType dtype() const { return dtype_; }
 
-  // Leaves live outside the activation arena; their memory is given when the program is bound.
-  // The gradient of a parameter, a sum over all tokens, is of the accumulation type unless
-  // `gradient` says otherwise.
+  // Leaves lie outside the activation arena; Program::bind() gives their memory. The same parameter
+  // index is the same value. `gradient` defaults to the accumulation type, since the gradient of a
+  // parameter is a sum over all tokens.
   Value parameter(int index, const std::string& name, Shape shape,
                   std::optional<DType> gradient = {}, bool borrowed = false);
   Value input(const std::string& name, Shape shape, DType dtype);
-  // `fill` writes it, in host memory. The name says what it holds: the same name is the same value.
+  // `fill` writes the content in host memory. The name must identify the content: the same name is
+  // the same value.
   Value constant(const std::string& name, Shape shape, DType dtype,
                  std::function<void(Tensor)> fill);
 
-  // Appends a node with all inputs that its op names, absent ones included. Returns its first
-  // output, the others follow with consecutive ids.
+  // Appends a node. `inputs` has an entry for every input that the op names, absent ones included.
+  // Returns the first output; the others have the ids that follow.
   Value apply(std::unique_ptr<Op> op, const std::vector<Value>& inputs,
               std::initializer_list<OutputSpec> outputs);
 
@@ -81,15 +80,17 @@ class Recorder {
     return prefix_.empty() ? name : prefix_ + "." + name;
   }
 
-  // The random stream of an op that is recorded now; its name must be new, and so must the stream.
+  // Random stream of an op that is being recorded; an internal error if its name was used before or
+  // streams collide.
   std::uint32_t random_stream(const std::string& name) {
     return random_streams_.add(qualified(name));
   }
 
-  // What follows is a chunk of its own, whose passes may run apart from those before (Section).
+  // Starts a new chunk, whose passes can run separately from those of earlier chunks (Section).
   void next_chunk() { ++chunk_; }
 
-  // Names what is recorded while it lives: "layers.3" + "ffn" ...
+  // Adds a component to the names of all that is recorded in its lifetime, such as "ffn" in
+  // "layers.3.ffn".
   class Named {
    public:
     Named(Recorder& r, const std::string& name) : r_(r), before_(r.prefix_) {
@@ -103,8 +104,8 @@ class Recorder {
     Recorder& r_;
     std::string before_;
   };
-  // Values made while it lives and not read outside of it may be recomputed in backward instead of
-  // kept. Scopes do not nest: one inside another is an internal error.
+  // A recompute scope. Values that are made in its lifetime and not read outside of it may be
+  // recomputed in backward instead of kept. Nested scopes are an internal error.
   class Checkpoint {
    public:
     explicit Checkpoint(Recorder& r);

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <map>
 
+#include "device/arena.h"
 #include "graph/planner.h"
 #include "graph/verify_impl.h"
 
@@ -16,34 +17,34 @@ std::string describe(const Program& p, int buffer) {
 
 namespace {
 
-// Live ranges are derived again from the steps alone, not taken from the planner.
+// Derived from the steps alone, not taken from the planner.
 struct LiveRange {
   int first = -1, last = -1;
 };
 
 std::vector<LiveRange> live_ranges(const Program& p) {
   std::vector<LiveRange> ranges(p.buffers().size());
-  for (int i = 0; i < static_cast<int>(p.steps().size()); ++i) {
-    const Instruction& s = p.steps()[i];
-    const bool joined = p.joined(static_cast<std::size_t>(i));
+  for (int i = 0; i < static_cast<int>(p.instructions().size()); ++i) {
+    const Instruction& s = p.instructions()[i];
+    const bool fused = p.fused_with_next(static_cast<std::size_t>(i));
     for_each_buffer(s, [&](int b) {
       for (; b >= 0; b = p.buffers()[b].within) {
         if (ranges[b].first < 0) ranges[b].first = i;
-        ranges[b].last = i + joined;
+        ranges[b].last = i + fused;
       }
     });
   }
   for (std::size_t b = 0; b < ranges.size();
        ++b) {  // what a caller writes before or reads after the run
     const Buffer& buf = p.buffers()[b];
-    if (buf.kept) ranges[b].last = static_cast<int>(p.steps().size());
+    if (buf.kept) ranges[b].last = static_cast<int>(p.instructions().size());
     if (buf.seeded) ranges[b].first = 0;
-    if (buf.lasting) ranges[b] = {0, static_cast<int>(p.steps().size())};
+    if (buf.lasting) ranges[b] = {0, static_cast<int>(p.instructions().size())};
   }
   return ranges;
 }
 
-// Gradients in front of the arena, their ends by their begins.
+// Begin -> end of each gradient in front of the arena.
 std::map<std::int64_t, std::int64_t> ends_of_gradients(const Program& p) {
   std::map<std::int64_t, std::int64_t> ends;
   for (const Buffer& g : p.buffers())
@@ -51,7 +52,7 @@ std::map<std::int64_t, std::int64_t> ends_of_gradients(const Program& p) {
   return ends;
 }
 
-// Whether all that `x` takes in front of the arena is memory of gradients.
+// Whether the part of `x` in front of the arena lies only on memory of gradients.
 bool lies_on_gradients(const Program& p, const Buffer& x,
                        const std::map<std::int64_t, std::int64_t>& gradients) {
   if (x.in_front) return x.offset >= -p.bytes_in_front() && x.offset + x.bytes <= 0;
@@ -85,9 +86,10 @@ void check_overlap(const Program& p) {
     const std::int64_t at = p.place_of(x),
                        end = x.carried ? p.arena_bytes() - (p.slots() - 1) * p.slot_bytes()
                                        : p.arena_bytes() - p.slots() * p.slot_bytes();
-    if (x.offset % 64 != 0 || at + x.bytes > end || !lies_on_gradients(p, x, gradients))
+    if (x.offset % device::kAlignment != 0 || at + x.bytes > end ||
+        !lies_on_gradients(p, x, gradients))
       internal_error(describe(p, b) + " lies outside its part of the arena");
-    // Those alive share nothing: of them the last one that begins in front of its end ends last.
+    // Live buffers are disjoint, so of those that begin before the end of x the last one ends last.
     const auto next = alive.lower_bound(at + x.bytes);
     if (next != alive.begin() && std::prev(next)->second.end > at)
       internal_error(describe(p, b) + " and " + describe(p, std::prev(next)->second.buffer) +
@@ -98,7 +100,7 @@ void check_overlap(const Program& p) {
   }
 }
 
-// A program of sections: none changes what another one of the same micro-batch reads.
+// With slots, no section may change what another section of the same micro-batch reads.
 void check_sections(const Program& p) {
   if (p.slots() == 0) return;
   const auto ranges = live_ranges(p);
@@ -111,16 +113,16 @@ void check_sections(const Program& p) {
         crosses(ranges[b].first, ranges[b].last))
       internal_error(describe(p, static_cast<int>(b)) + " is not kept between the sections");
   }
-  for (std::size_t i = 1; i < p.steps().size(); ++i)
-    if (p.steps()[i].section < p.steps()[i - 1].section)
+  for (std::size_t i = 1; i < p.instructions().size(); ++i)
+    if (p.instructions()[i].section < p.instructions()[i - 1].section)
       internal_error("the sections are out of order");
-  // What is in a program's own memory is exchanged within a section.
+  // Exchanges of memory in the arena must end in the section in which they start.
   for (const Exchange& x : p.exchanges())
     if ((x.bucket < 0 || x.buffer >= 0) && crosses(x.start, x.wait))
       internal_error("a collective is under way between the sections");
 }
 
-// A pass reads with its first step and has written with its last one; between them are its stages.
+// The first step of a pass reads its inputs; after its last one its results are written.
 bool begins(const Instruction& s) {
   return s.kind == Instruction::Kind::compute && s.stage == 0 && !s.beside;
 }
@@ -129,27 +131,28 @@ bool ends(const Program& p, const Instruction& s) {
          s.stage == static_cast<int>(op_of(p, s).exchanges(s.phase).size());
 }
 
-// A later stage stands right behind the wait of the collective in front of it.
+// A stage after the first must follow the wait of the preceding collective directly.
 void check_stage(const Program& p, std::size_t i) {
-  const Instruction& s = p.steps()[i];
+  const Instruction& s = p.instructions()[i];
   if (s.stage == 0 || s.beside) return;
-  const Instruction& wait = p.steps()[i - 1];
+  const Instruction& wait = p.instructions()[i - 1];
   if (wait.kind != Instruction::Kind::wait || wait.node != s.node || wait.phase != s.phase ||
       static_cast<int>(p.exchanges()[wait.exchange].k) + 1 != s.stage)
     internal_error("a collective of " + p.recording().nodes()[s.node].name + " is missing");
 }
 
-void check_joined(const Program& p, std::size_t i) {
-  const Instruction& s = p.steps()[i];
-  if (!s.pair) return;
+void check_fused(const Program& p, std::size_t i) {
+  const Instruction& s = p.instructions()[i];
+  if (!s.fusion) return;
   const std::string& node = p.recording().nodes()[s.node].name;
-  if (i == 0 || p.steps()[i - 1].phase != s.phase || p.steps()[i - 1].pair || !begins(s) ||
-      !ends(p, s) || !begins(p.steps()[i - 1]) || !ends(p, p.steps()[i - 1]))
-    internal_error(node + " is joined with a step that it cannot be run with");
-  const Instruction& before = p.steps()[i - 1];
+  if (i == 0 || p.instructions()[i - 1].phase != s.phase || p.instructions()[i - 1].fusion ||
+      !begins(s) || !ends(p, s) || !begins(p.instructions()[i - 1]) ||
+      !ends(p, p.instructions()[i - 1]))
+    internal_error(node + " is fused with a step that it cannot be run with");
+  const Instruction& before = p.instructions()[i - 1];
   if (before.scratch >= 0 &&
       (s.scratch < 0 || p.buffers()[s.scratch].bytes < p.buffers()[before.scratch].bytes))
-    internal_error(node + " lacks the scratch memory of the step that it is joined with");
+    internal_error(node + " lacks the scratch memory of the step that it is fused with");
 }
 
 void check_order(const Program& p) {
@@ -161,13 +164,13 @@ void check_order(const Program& p) {
     return !p.sharded().parameters || v.role != Role::parameter || v.borrowed;
   };
   for (std::size_t b = 0; b < p.buffers().size(); ++b) written[b] = given(p.buffers()[b]);
-  for (std::size_t i = 0; i < p.steps().size(); ++i) {
-    const Instruction& s = p.steps()[i];
+  for (std::size_t i = 0; i < p.instructions().size(); ++i) {
+    const Instruction& s = p.instructions()[i];
     if (s.kind == Instruction::Kind::wait && s.phase == Phase::gather)
       for (int b : s.out) written[b] = true;
     if (s.kind != Instruction::Kind::compute) continue;
     check_stage(p, i);
-    check_joined(p, i);
+    check_fused(p, i);
     const std::string& node = p.recording().nodes()[s.node].name;
     const auto reads = [&](int b) {
       const bool in_bucket =
@@ -193,14 +196,14 @@ void check_order(const Program& p) {
   }
 }
 
-// A gradient that values share by Op::passes_gradient still holds what was added up for a value
-// when its producer reads it.
+// A gradient buffer that values share (Op::passes_gradient) must still hold the gradient of a value
+// when the value's producer reads it.
 void check_shared(const Program& p) {
   const auto& values = p.recording().values();
-  std::map<int, int> version;  // of a buffer: writes to it so far
+  std::map<int, int> version;  // by buffer: number of writes so far
   std::map<int, std::pair<int, int>>
       holds;  // by value: its gradient's buffer, and the version that is its own
-  for (const Instruction& s : p.steps()) {
+  for (const Instruction& s : p.instructions()) {
     if (s.phase != Phase::backward || !ends(p, s) ||
         s.gradients == Instruction::Gradients::of_parameters)
       continue;

@@ -1,6 +1,6 @@
 #pragma once
-// What Hugging Face's transformers (versions 4 and 5) call a model type: how its config.json and
-// its tensors are read and written. One file each; architecture.cpp lists them.
+// A model type of Hugging Face's transformers (versions 4 and 5): how its config.json and its
+// tensors are read and written. Each has a file of its own; architecture.cpp lists them.
 #include <functional>
 #include <string>
 #include <string_view>
@@ -11,27 +11,28 @@
 
 namespace tfm::huggingface {
 
-using Has = std::function<bool(const std::string& tensor)>;  // whether a directory holds it
+// Whether a directory has the tensor.
+using Has = std::function<bool(const std::string& tensor)>;
 
 struct Architecture {
   const char* name;                                             // model_type of config.json
   std::string (*class_name)(const config::ModelConfig& model);  // architectures of config.json
 
   config::ModelConfig (*read)(const io::JsonNode& config);
-  // What is tied and which heads there are, where tensors decide it.
+  // Sets what is tied and which heads there are, where that depends on the tensors present.
   void (*read_heads)(config::ModelConfig& model, const io::JsonNode& config, const Has& has);
   void (*write)(Json& config, const config::ModelConfig& model);
-  // Whether the class computes what the model does.
+  // Whether the class can compute the model.
   bool (*computes)(const config::ModelConfig& model);
 
   void (*tensors)(Table& table, const config::ModelConfig& model);
-  // Files may also contain copies of tied tensors: the name of the original, or an empty string.
+  // The original of a tied tensor, of which files may contain a copy; "" for other tensors.
   std::string (*original_of)(const std::string& tensor);
-  // Whether the model does not use a tensor.
+  // Whether the model does not use the tensor.
   bool (*is_buffer)(const std::string& tensor);
-  // A tensor that transformers adds and does not train: one of zeros is as none.
+  // A tensor that transformers adds and does not train; if it is all zeros, it counts as absent.
   const char* constant = "";
-  // The name that current versions use.
+  // The name of a tensor in current versions.
   std::string (*current_name)(const std::string& tensor) = [](const std::string& tensor) {
     return tensor;
   };
@@ -43,20 +44,20 @@ struct Architecture {
   }
 };
 
-// That of config.json; Error(input) where its model_type is not known.
+// The architecture that config.json names; Error(input) if its model_type is unknown.
 const Architecture& architecture_of(const io::JsonNode& config);
-// One that computes what the model does: the `preferred` one where it does, as several may.
-// Error(usage) where none does.
+// An architecture that computes the model: `preferred` if that does, as several may. Error(usage)
+// if none does.
 const Architecture& architecture_for(const config::ModelConfig& model,
                                      std::string_view preferred = {});
 
-// An output layer that is not there, or that the configuration ties, is the embedding.
+// Whether the output layer is the embedding: it is absent, or the configuration ties it.
 bool output_is_tied(const io::JsonNode& config, bool otherwise, const Has& has,
                     const char* output = "lm_head.weight");
-bool matches(std::string_view name, std::string_view pattern);  // `#`: some digits
-// Queries, keys and values have biases as the other layers have, and no norms.
+bool matches(std::string_view name, std::string_view pattern);  // `#`: one or more digits
+// Whether queries, keys and values have biases as the other layers do, and no norms.
 bool attention_is_plain(const config::ModelConfig& model);
-// Heads as wide as the model together, none shared.
+// Whether the heads together are as wide as the model and have keys and values of their own.
 bool heads_are_full(const config::ModelConfig& model);
 
 }  // namespace tfm::huggingface

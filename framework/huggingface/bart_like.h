@@ -5,12 +5,13 @@
 namespace tfm::huggingface::bart_like {
 
 config::ModelConfig read(const io::JsonNode& c, std::int64_t vocab_size, std::int64_t pad);
-// `shared`: tied tables are one table of both stacks; each of its own otherwise.
+// `shared`: tied tables are one table of both stacks, otherwise one each. `decoder_may_tie`: the
+// output may be tied to the decoder's own table.
 void read_heads(config::ModelConfig& m, const io::JsonNode& c, const Has& has, bool shared,
                 bool decoder_may_tie);
 void write(Json& j, const config::ModelConfig& m);
-bool computes(const config::ModelConfig& m);  // but for positions
-// `unshared`: whether a table of both stacks may be there beside one of each.
+bool computes(const config::ModelConfig& m);  // except positions
+// `unshared`: whether the file may have a table of both stacks in addition to one of each.
 void tensors(Table& t, const config::ModelConfig& m, bool unshared);
 std::string original_of(const std::string& tensor);
 

@@ -1,5 +1,5 @@
 #pragma once
-// config.json of Hugging Face's transformers and the `model` section.
+// Conversion between config.json of Hugging Face's transformers and the `model` section.
 #include <optional>
 #include <string>
 
@@ -8,32 +8,33 @@
 
 namespace tfm::huggingface {
 
-// DIR/config.json, with the member where transformers reads a second name of it too. Error(input)
-// where the two differ.
+// Reads DIR/config.json. For members with two names in transformers, a value under the second name
+// is added under the first; Error(input) if both are there and differ.
 Json read_config(const std::string& dir);
 
-// What DIR/generation_config.json, or without one `config`, says of the likeliest text, as
-// transformers reads it; but ends are also those of `config` where that file has none.
+// The generation settings of DIR/generation_config.json, or without that file of `config`, as
+// transformers reads them for the likeliest text. If that file has no ends, those of `config`
+// count.
 struct GenerationRules {
   std::vector<std::int32_t> end_ids;     // eos_token_id, a number or a list
-  std::vector<std::int32_t> banned_ids;  // bad_words_ids of one token that is no end
-  std::vector<std::string> others;       // what it asks for beyond these, by name
+  std::vector<std::int32_t> banned_ids;  // bad_words_ids of one token that is not an end
+  std::vector<std::string> others;       // names of other settings that it asks for
 };
 GenerationRules generation_rules(const Json& config, const std::string& dir);
 
-// The model that a config.json describes, beside the tensors that `has` knows. Error(input) names
+// The model that a config.json describes, given the tensors that `has` knows. Error(input) names
 // the file and what is missing, unknown or not supported.
 config::ModelConfig model_of(const io::JsonNode& config, const Has& has);
 
-// A config.json for a model; members of `original` (a config.json, or empty) that this one does not
-// set are kept, its model_type where that computes the same. Without an original, `ids` are written
-// too, those that there are not as null: transformers puts ids of its own where it reads none.
-// Error(usage) where transformers has no class for the combination of options.
+// A config.json for a model. Members of `original` (a config.json, or empty) that are not set here
+// are kept, and its model_type if that computes the model. Without an original, `ids` are written
+// too, missing ones as null, because transformers substitutes its own where there are none.
+// Error(usage) if no class of transformers computes the combination of options.
 std::string huggingface_config(const config::ModelConfig& model,
                                const std::optional<tokenizer::SpecialIds>& ids,
                                const std::string& original);
 
-// The model_type of a config.json, or nothing.
+// The model_type of a config.json, or "".
 std::string model_type(const std::string& config);
 
 }  // namespace tfm::huggingface

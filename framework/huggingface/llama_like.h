@@ -1,6 +1,6 @@
 #pragma once
-// Decoders with rotary positions, RMSNorm and gated feed-forward networks: what Llama's descendants
-// share.
+// What the descendants of Llama share: decoders with rotary positions, RMSNorm and gated
+// feed-forward networks.
 #include "huggingface/architecture.h"
 
 namespace tfm::huggingface::llama_like {
@@ -9,13 +9,13 @@ struct Defaults {
   std::int64_t vocab_size, kv_heads, d_ff, max_seq_len;  // kv_heads 0: as many as heads
   std::int64_t head_dim = 0;                             // 0: d_model / n_heads
 };
-// All but biases.
+// Reads everything except biases.
 config::ModelConfig read(const io::JsonNode& c, const Defaults& defaults);
-// Qwen's, whose windows are off unless it is said.
+// Error(input) for sliding windows, which Qwen's models have only if config.json says so.
 void refuse_windows(const io::JsonNode& c);
 void write(Json& j, const config::ModelConfig& m);
-bool computes(const config::ModelConfig& m);  // but for biases and norms of heads
-// One whose heads, tensors and buffers are Llama's.
+bool computes(const config::ModelConfig& m);  // except biases and norms of heads
+// An architecture whose heads, tensors and buffers are Llama's.
 Architecture architecture(const char* name, decltype(Architecture::class_name) class_name,
                           decltype(Architecture::read) read, decltype(Architecture::write) write,
                           decltype(Architecture::computes) computes);

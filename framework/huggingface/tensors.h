@@ -1,5 +1,5 @@
 #pragma once
-// Which tensors of a Hugging Face directory are which parts of a model.
+// Maps the tensors of a Hugging Face directory to the parts of a model.
 #include <array>
 #include <string>
 #include <vector>
@@ -11,11 +11,13 @@ namespace tfm::huggingface {
 struct ExchangedTensor {
   std::string name;                 // Hugging Face's
   std::vector<std::int64_t> shape;  // Hugging Face's
-  std::vector<std::string> parts;   // stacked along their rows
+  std::vector<std::string> parts;   // parts, stacked along their rows
   bool transposed = false;          // the stack is (columns, rows) in the file
-  bool optional = false;    // not in every file: another tensor may hold the parts, which this one
-                            // takes precedence over
-  bool overridden = false;  // transformers 5 has it, and uses the next one that holds the parts
+  // Not in every file, as another tensor may hold the parts; if present, it takes precedence over
+  // that.
+  bool optional = false;
+  // Present in files of transformers 5, which uses the next tensor that holds the parts instead.
+  bool overridden = false;
 
   std::int64_t elements() const {
     std::int64_t n = 1;

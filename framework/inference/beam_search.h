@@ -1,5 +1,5 @@
 #pragma once
-// Beam search over one sentence (Graves 2012; Sutskever et al. 2014), separate from the model that
+// Beam search over one sentence (Graves 2012; Sutskever et al. 2014), independent of the model that
 // gives the logits.
 #include <cstdint>
 #include <span>
@@ -8,19 +8,21 @@
 namespace tfm::inference {
 
 struct BeamOptions {
-  std::int64_t beams = 1;     // 1: greedy, which ends with the first end
-  double length_penalty = 1;  // X >= 0: a hypothesis' score is its sum of log-probabilities / its
-                              // tokens^X, the end counted
+  // 1: greedy search, which ends with the first end.
+  std::int64_t beams = 1;
+  // X >= 0: the score of a hypothesis is its sum of log-probabilities / its number of tokens^X,
+  // with the end counted.
+  double length_penalty = 1;
   std::int32_t end = 0;
-  std::vector<std::int32_t> other_ends = {};  // which end a hypothesis, too
-  std::vector<std::int32_t> banned = {};      // of no hypothesis
+  std::vector<std::int32_t> other_ends = {};  // these also end a hypothesis
+  std::vector<std::int32_t> banned = {};      // in no hypothesis
   std::int64_t max_tokens = 1;                // of a hypothesis, the end included
 };
 
-// Each step takes the 2 * beams most likely continuations of all beams: an end among the first
-// `beams` of them finishes a hypothesis, the first `beams` others go on. Of equal ones the earlier
-// beam, then the lower id, is first. The search is over when no beam could still win, as none does
-// after max_tokens.
+// Each step takes the 2 * beams most likely continuations of all beams. An end among the first
+// `beams` of them finishes a hypothesis; the first `beams` that are no end go on. Of equally likely
+// ones the earlier beam, then the lower id, comes first. The search is over after max_tokens, or
+// when no beam can still win.
 class BeamSearch {
  public:
   BeamSearch(const BeamOptions& options, std::int32_t begin);
@@ -29,8 +31,8 @@ class BeamSearch {
   // The token that each beam appends next, and the beam of the previous step that it continues.
   std::span<const std::int32_t> ids() const { return ids_; }
   std::span<const std::int64_t> parents() const { return parents_; }
-  // `logits`: (beams, vocabulary), of the token after ids(). Does nothing when done. Throws
-  // Error(numerical) if they are NaN or Inf.
+  // `logits`: (beams, vocabulary), for the token after ids(). Does nothing when done().
+  // Error(numerical) if they are NaN or infinite.
   void advance(std::span<const double> logits);
 
   // The best hypothesis so far without its end, and its score.
@@ -55,7 +57,7 @@ class BeamSearch {
   double scored(double sum, std::int64_t tokens) const;
 
   BeamOptions options_;
-  std::vector<Beam> beams_;  // those alive, at most options_.beams
+  std::vector<Beam> beams_;  // open beams, at most options_.beams
   std::vector<std::int32_t> ids_;
   std::vector<std::int64_t> parents_;
   std::vector<std::int32_t> best_;

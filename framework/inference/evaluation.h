@@ -6,9 +6,9 @@
 
 namespace tfm::inference {
 
-// Negative log-likelihood (without label smoothing) and accuracy over one pass of `data`, whose
-// batches have batch_shapes(config); the data ranks share out each batch. The same on every rank.
-// All ranks of the mesh call alike.
+// Collective over the mesh: negative log-likelihood (without label smoothing) and accuracy over one
+// pass of `data`, whose batches have batch_shapes(config). The data ranks share each batch. The
+// result is the same on every rank.
 Totals evaluate(LoadedModel& model, const config::Config& config, const data::Dataset& data);
 
 }  // namespace tfm::inference

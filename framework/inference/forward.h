@@ -1,6 +1,6 @@
 #pragma once
 // A forward pass: recorded, planned, bound to memory, and run for one batch after another. It gives
-// logits, or a loss and how many labels were predicted.
+// logits, or a loss and the number of labels predicted correctly.
 #include "device/arena.h"
 #include "graph/planner.h"
 #include "inference/totals.h"
@@ -8,42 +8,43 @@
 
 namespace tfm::inference {
 
-// This rank's parameters, in the memory of its device; both must outlive what works with them.
+// This rank's parameters in device memory. Both must outlive what uses them.
 struct Weights {
   const nn::ParameterSet& places;
   void* flat = nullptr;
-  DType dtype = DType::f32;  // their type
+  DType dtype = DType::f32;  // of the parameters
 };
 
-// Writes a recording's constants; `leaves`: by value.
+// Writes a recording's constants to `leaves`, indexed by value.
 void fill_constants(device::AnyStream stream, const nn::Recording& recording,
                     const std::vector<Tensor>& leaves);
 
 class ForwardPass {
  public:
   struct Options {
-    std::vector<graph::Value> given = {};        // leaves that somebody else fills
-    bool device = false;                         // planned for a GPU
-    std::vector<graph::BucketUse> buckets = {};  // in which parameters are gathered; empty: they
-                                                 // are there
+    std::vector<graph::Value> given = {};  // leaves that the caller fills
+    bool device = false;                   // planned for a GPU
+    // Buckets in which parameters are gathered; empty: they are whole.
+    std::vector<graph::BucketUse> buckets = {};
   };
   ForwardPass() = default;
-  // Plans, without memory.
+  // Plans the pass; takes no memory.
   ForwardPass(nn::Recording recording, const std::vector<graph::Value>& outputs,
               const Options& options);
   ForwardPass(nn::Recording recording, const std::vector<graph::Value>& outputs)
       : ForwardPass(std::move(recording), outputs, {}) {}
-  // Of the labels of a batch, without label smoothing: for totals().
+  // The loss over the labels of a batch, without label smoothing: for totals().
   static ForwardPass loss(const nn::Model& model, const nn::BatchShape& shape, DType dtype,
                           const Options& options);
   static ForwardPass logits(const nn::Model& model, const nn::BatchShape& shape, DType dtype);
 
-  std::int64_t bytes() const;  // that bind() takes
-  // `given`: memory of those leaves, which must outlive this. All memory is the stream's.
+  std::int64_t bytes() const;  // memory that bind() takes
+  // Takes memory from `arena`. `given`: memory of Options::given, which must outlive this. All
+  // memory is the stream's.
   void bind(device::AnyStream stream, const Weights& weights, device::Arena& arena,
             const std::vector<Tensor>& given = {});
-  // In memory of somebody else: of every leaf, by value, of program().arena_bytes(), and of this
-  // rank's shares of the parameters where Options::buckets gather them.
+  // Binds to memory of the caller: of every leaf, by value; activations of program().arena_bytes();
+  // and this rank's shares of the parameters if Options::buckets gather them.
   void bind(device::AnyStream stream, std::vector<Tensor> leaves, std::byte* activations,
             std::vector<Tensor> bucket_parameters = {});
 
@@ -51,14 +52,14 @@ class ForwardPass {
   const graph::Program& program() const { return program_; }
   Tensor leaf(graph::Value v) const { return leaves_[v.id]; }
   Tensor output(graph::Value v) const { return program_.value(v); }
-  // `fields`: of the shape; those that are absent are zero, which of a mask means that all is real.
+  // `fields`: of the recorded shape. Absent ones are zero; a zero mask means that all is real.
   void run(const graph::ExecContext& context, const BatchFields& fields) const;
-  // Runs a pass of the loss; of this rank's sequences alone.
+  // Runs a pass made by loss(). The totals are of this rank's sequences alone.
   Totals totals(const graph::ExecContext& context, const BatchFields& fields) const;
 
  private:
   bool own(std::size_t value) const;  // an input or constant that is not given
-  // The memory of own leaves, by value, and of activations, which is returned.
+  // Takes memory for own leaves, stored by value, and for activations, which is returned.
   std::byte* lay_out(device::Arena& arena, std::vector<Tensor>& leaves) const;
 
   nn::Recording recording_;

@@ -1,5 +1,5 @@
 #pragma once
-// A model outside training: logits of whole sequences and of one token after another.
+// A model outside training: logits of whole sequences, and of one token after another.
 #include <optional>
 #include <span>
 #include <utility>
@@ -9,7 +9,7 @@
 
 namespace tfm::inference {
 
-// All ranks of the mesh make and call what follows alike.
+// The classes below are collective: all ranks of the mesh make and call them alike.
 
 class Inference {
  public:
@@ -28,23 +28,24 @@ class Inference {
   std::int64_t vocab_size_;
 };
 
-// Sequences that grow: keys and values of what came before are kept, the source is read once.
+// Sequences that grow token by token. Keys and values of earlier tokens are kept, and the source is
+// read once.
 class Generation {
  public:
-  // `shape`: its capacity is the most tokens of a sequence; with a length above 1 as many can be
-  // appended at once; a source_length for models that read a source. `model` records without
-  // sequence parallelism, but the weights may lie as under it. `memory`: at least bytes() of the
-  // device's, or none for memory of its own.
+  // `shape`: capacity is the most tokens of a sequence; a length above 1 allows appending as many
+  // at once; source_length is set for models that read a source. `model` must record without
+  // sequence parallelism; the weights may be laid out as with it. `memory`: at least bytes() of
+  // device memory, or empty for memory of its own.
   Generation(const nn::Model& model, const comm::RankContext& rank_context, const Weights& weights,
              const nn::BatchShape& shape, std::int64_t vocab_size,
              std::span<std::byte> memory = {});
   static std::int64_t bytes(const nn::Model& model, const nn::BatchShape& shape, DType dtype);
 
-  // Starts over; of an encoder_decoder, with source_ids and source_mask of its sequences / beams
-  // sources.
+  // Starts over. For an encoder_decoder, `source` has source_ids and source_mask of sequences /
+  // beams sources.
   void start(const BatchFields& source = {});
-  // Appends one token, or shape().length of them, to every sequence. Afterwards logits() holds what
-  // follows, (sequences, vocab_size), equal on all tensor ranks.
+  // Appends one token, or shape().length of them, to every sequence. Afterwards logits() are those
+  // of the next token, (sequences, vocab_size), equal on all tensor ranks.
   void step(std::span<const std::int32_t> ids);
   std::span<const double> logits() const { return logits_; }
   // Beam search only: sequence i continues sequence parents[i].
@@ -57,9 +58,9 @@ class Generation {
   struct Forwards {
     Forwards(const nn::Model& model, const nn::BatchShape& shape, DType dtype);
     std::int64_t bytes() const;
-    // For reorder(), where there are beams: rows of a cache, and which they are.
+    // Memory of reorder(), if there are beams: rows of a cache, and which rows they are.
     std::pair<std::byte*, std::span<std::int32_t>> lay_out_order(device::Arena& arena) const;
-    std::optional<ForwardPass> source, step, steps;  // of one token; of shape.length
+    std::optional<ForwardPass> source, step, steps;  // `step`: one token; `steps`: shape.length
   };
   void run(const ForwardPass& forward, const BatchFields& fields);
   void gather_logits(const ForwardPass& from);
@@ -68,8 +69,9 @@ class Generation {
   nn::BatchShape shape_;
   Forwards forwards_;
   device::Arena arena_;
-  std::byte* aside_ = nullptr;    // of reorder(): rows of a cache,
-  std::span<std::int32_t> rows_;  // and which they are
+  // Scratch of reorder(): rows of a cache, and which rows they are.
+  std::byte* aside_ = nullptr;
+  std::span<std::int32_t> rows_;
   std::vector<std::int32_t> source_mask_;
   std::vector<double> logits_;
   std::int64_t vocab_size_, position_ = 0;

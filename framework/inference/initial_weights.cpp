@@ -4,28 +4,12 @@
 #include <set>
 
 #include "checkpoint/parameters.h"
-#include "comm/consensus.h"
 #include "huggingface/sidecars.h"
 #include "huggingface/weights.h"
 #include "inference/loaded_model.h"
 
 namespace tfm::inference {
 namespace {
-
-// `path` where it is a checkpoint, else the newest intact one of the folder.
-std::string verified_checkpoint(const std::string& path, comm::Communicator& world) {
-  std::string found, error;
-  if (world.rank() == 0) try {
-      found = checkpoint_path(path);  // verifies what it chooses in a folder
-      if (found == path) checkpoint::CheckpointReader(path).verify();
-    } catch (const Error& e) {
-      if (e.code() != ExitCode::input) throw;
-      error = e.what();
-    }
-  if (error = comm::broadcast_string(world, error); !error.empty())
-    throw Error(ExitCode::input, error);
-  return comm::broadcast_string(world, found);
-}
 
 void check_parts(const huggingface::HuggingFaceModel& source, const std::string& path,
                  const nn::ParameterSet& parameters) {
@@ -94,10 +78,9 @@ std::vector<std::string> check_initial_weights(const std::string& path,
 }
 
 InitialWeights open_initial_weights(const std::string& path, const config::ModelConfig& model,
-                                    const nn::ParameterSet& parameters, comm::Communicator& world) {
+                                    const nn::ParameterSet& parameters) {
   if (!huggingface::is_huggingface(path)) {
-    const auto reader =
-        std::make_shared<checkpoint::CheckpointReader>(verified_checkpoint(path, world));
+    const auto reader = std::make_shared<checkpoint::CheckpointReader>(path);
     const std::string prefix = checkpoint::has_average(*reader, parameters) ? "ema/" : "model/";
     return {[reader, read = checkpoint::weights_of(*reader, path, parameters, prefix)](
                 const auto&... range) { read(range...); },

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "checkpoint/parameters.h"
+#include "comm/consensus.h"
 #include "config/settings.h"
 #include "huggingface/sidecars.h"
 #include "huggingface/weights.h"
@@ -44,6 +45,21 @@ std::string checkpoint_path(const std::string& path, checkpoint::Verification ve
       verification);
   if (!newest) throw Error(ExitCode::input, path + ": no checkpoint found" + expected);
   return *newest;
+}
+
+std::string verified_path(const std::string& path, comm::Communicator& world) {
+  std::string found, error;
+  if (world.rank() == 0) try {
+      found = checkpoint_path(path, checkpoint::Verification::checksums);
+      if (found == path && !huggingface::is_huggingface(path))
+        checkpoint::CheckpointReader(path).verify();
+    } catch (const Error& e) {
+      if (e.code() != ExitCode::input) throw;
+      error = e.what();
+    }
+  if (error = comm::broadcast_string(world, error); !error.empty())
+    throw Error(ExitCode::input, error);
+  return comm::broadcast_string(world, found);
 }
 
 config::Config checkpoint_config(const std::string& step_dir,
@@ -93,16 +109,25 @@ config::Config inference_config(const std::string& step_dir,
                       " is not valid here: ranks share a model that is only read by "
                       "parallel.tensor, and its sequences by parallel.data; expected " +
                       std::to_string(usual));
-  const bool tensor_given = std::ranges::any_of(
-      overrides, [](const std::string& o) { return o.starts_with("parallel.tensor="); });
-  if (!tensor_given) c.parallel.tensor = ranks;
   c.parallel.data = 0;
   c.parallel.sequence = false;
   c.train.micro_batch_size = 1;
-  if (ranks % std::max<std::int64_t>(c.parallel.tensor, 1) == 0)
-    c.train.global_batch_size = ranks / c.parallel.tensor;
-  config::resolve_for_ranks(c, ranks);
-  return c;
+  const auto resolved = [&](std::int64_t tensor) {
+    config::Config r = c;
+    r.parallel.tensor = tensor;
+    if (ranks % std::max<std::int64_t>(tensor, 1) == 0) r.train.global_batch_size = ranks / tensor;
+    config::resolve_for_ranks(r, ranks);
+    return r;
+  };
+  if (std::ranges::any_of(overrides,
+                          [](const std::string& o) { return o.starts_with("parallel.tensor="); }))
+    return resolved(c.parallel.tensor);
+  for (std::int64_t tensor = ranks; tensor > 1; --tensor)
+    if (ranks % tensor == 0 && c.model.n_heads % tensor == 0) try {
+        return resolved(tensor);
+      } catch (const Error&) {  // the model cannot be split in so many
+      }
+  return resolved(1);
 }
 
 LoadedModel load_model(const std::string& step_dir, const config::Config& config,
@@ -115,8 +140,7 @@ LoadedModel load_model(const std::string& step_dir, const config::Config& config
   const std::int64_t bytes = parameters.flat_elements() * static_cast<std::int64_t>(sizeof(float));
   m.memory = device.allocate(bytes);
   const auto host = device.is_cpu() ? m.memory : device.allocate_host(bytes);
-  const InitialWeights weights =
-      open_initial_weights(step_dir, config.model, parameters, m.rank_context.mesh.world());
+  const InitialWeights weights = open_initial_weights(step_dir, config.model, parameters);
   for (const nn::PartSlice& p : parameters.slices())
     weights.read(p, 0, p.elements(), reinterpret_cast<float*>(host.get()) + p.offset);
   if (!device.is_cpu()) device::upload(device.stream(), m.memory.get(), host.get(), bytes);

@@ -1,5 +1,5 @@
 #pragma once
-// A model from a checkpoint directory: what generation and verification start from.
+// A model loaded from a checkpoint or a Hugging Face directory, for generation and verification.
 #include "checkpoint/checkpoint.h"
 #include "config/config.h"
 #include "inference/inference.h"
@@ -10,27 +10,32 @@ struct LoadedModel {
   config::Config config;
   comm::RankContext rank_context;
   std::unique_ptr<nn::Model> model;
-  std::shared_ptr<std::byte> memory;  // of the device
-  float* flat() const {
-    return reinterpret_cast<float*>(memory.get());
-  }  // parameters, laid out by model->parameters()
+  std::shared_ptr<std::byte> memory;  // device memory
+  // Parameters, laid out by model->parameters().
+  float* flat() const { return reinterpret_cast<float*>(memory.get()); }
   Weights weights() const { return {model->parameters(), flat()}; }
 };
 
 // The run configuration assumed for a Hugging Face directory: its model, its tokenizer, no data.
 config::Config huggingface_run(const std::string& dir);
 
-// `path`: a Hugging Face directory, one checkpoint (step-00000500) or a directory of them, of which
-// the newest valid one is taken. The configuration comes from there, changed by `overrides`.
-// Error(input) where the checkpoint is damaged.
-std::string checkpoint_path(const std::string& path, checkpoint::Verification verification =
-                                                         checkpoint::Verification::checksums);
+// `path` itself for a Hugging Face directory or one checkpoint (step-00000500); for a directory of
+// checkpoints, the newest one that verifies. Error(input) if there is none.
+std::string checkpoint_path(const std::string& path, checkpoint::Verification verification);
+// Collective: rank 0's checkpoint_path(), after it has verified the checksums of a checkpoint, even
+// one that `path` names directly. Error(input) on every rank names the damaged file.
+std::string verified_path(const std::string& path, comm::Communicator& world);
+
+// The configuration of a checkpoint or a Hugging Face directory with `overrides`. Device, precision
+// and layout are those for inference, not those of the training run. Error(usage) if an override
+// changes the model.
 config::Config checkpoint_config(const std::string& step_dir,
                                  const std::vector<std::string>& overrides);
-// The same for a model that is only read: all `ranks` split it where the overrides name no
-// parallel.tensor.
+// The same for a model that is only read: as many of the ranks as can share its heads split it by
+// tensor parallelism unless the overrides name parallel.tensor; the others are data ranks.
 config::Config inference_config(const std::string& step_dir,
                                 const std::vector<std::string>& overrides, int ranks);
+// `step_dir`: from verified_path().
 LoadedModel load_model(const std::string& step_dir, const config::Config& config,
                        comm::RankContext rank_context);
 

@@ -1,5 +1,5 @@
 #pragma once
-// A decoder continues a text, token by token.
+// Continues a text token by token with a decoder.
 #include <functional>
 #include <optional>
 #include <span>
@@ -10,19 +10,19 @@
 
 namespace tfm::inference {
 
-// Keys and values of what the model has read are kept, until the text outgrows the context.
+// Keeps keys and values of the tokens read so far, until the text outgrows the context.
 class TextGenerator {
  public:
-  // `context`: tokens that the model reads at most. `longest`: tokens of the text in the end.
+  // `context`: the most tokens that the model reads. `longest`: tokens of the text at its end.
   TextGenerator(const nn::Model& model, const comm::RankContext& rank_context,
                 const Weights& weights, std::int64_t vocab_size, std::int64_t context,
                 std::int64_t longest);
 
-  // Of what follows `ids`, which begin with those of the call before. Of a text longer than the
-  // context the last part is read.
+  // Logits of the token after `ids`, which must begin with those of the call before. Of a text
+  // longer than the context, the last part is read.
   std::vector<double> logits(std::span<std::int32_t> ids);
-  // Appends `max_tokens` tokens to `ids`, or fewer where one of `ends` is drawn, which is the last
-  // one then. `on_token` is called with each, except the end.
+  // Appends `max_tokens` tokens to `ids`, or fewer if one of `ends` is drawn, which is then the
+  // last. Calls `on_token` with each token except the end.
   void generate(
       std::vector<std::int32_t>& ids, std::int64_t max_tokens, Sampler& sampler,
       std::span<const std::int32_t> ends,
@@ -36,7 +36,7 @@ class TextGenerator {
   Weights weights_;
   std::int64_t vocab_size_, context_;
   Generation generation_;
-  std::optional<Inference> inference_;  // of a text that has outgrown the context
+  std::optional<Inference> inference_;  // for a text that has outgrown the context
 };
 
 }  // namespace tfm::inference

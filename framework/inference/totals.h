@@ -1,5 +1,5 @@
 #pragma once
-// Sums of losses over labels, and what follows from them.
+// Sums of losses over labels, and the metrics derived from them.
 #include <array>
 
 #include "comm/mesh.h"
@@ -13,15 +13,15 @@ struct Totals {  // by objective
   double mean() const;                                            // sum of the objectives' means
   double perplexity() const, accuracy() const;                    // of the first objective
   Totals& operator+=(const Totals& other);
-  // Over the ranks along `axes`; what that exchanges.
+  // Sums over the ranks along `axes`, and the collectives that this takes.
   void all_reduce(const comm::Mesh& mesh, comm::AxisSet axes);
   static std::vector<comm::CollectiveCall> collectives(comm::AxisSet axes);
 };
 
-// Labels >= 0 in `sequences` sequences of each loss's labels, from `first` on.
+// Counts, for each loss, the labels >= 0 in `sequences` sequences from `first` on.
 Totals count_labels(const nn::Recording& recording, const BatchFields& fields,
                     std::int64_t sequences, std::int64_t first = 0);
-// StepState::packed_rows of passes that have no more labels than these.
+// StepState::packed_rows for passes with at most so many labels.
 std::array<std::int64_t, kMostObjectives> packed_rows(
     const nn::Recording& recording, const std::array<std::int64_t, kMostObjectives>& labels);
 

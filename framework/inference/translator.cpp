@@ -4,7 +4,6 @@
 #include <set>
 
 #include "core/task.h"
-#include "inference/text_format.h"
 
 namespace tfm::inference {
 namespace {
@@ -92,8 +91,9 @@ std::vector<Translator::Source> Translator::encode(const std::vector<std::string
   std::vector<Source> sources;
   for (std::size_t i = 0; i < lines.size(); ++i) {
     if (lines[i].empty()) continue;
-    Source s{i, TextFormat{.special_tokens = options_.special_tokens}.encode(tokenizer_, lines[i])};
-    if (options_.special_tokens && !s.ids.empty() && s.ids.back() == special_.end) s.ids.pop_back();
+    Source s{i, options_.format.encode(tokenizer_, lines[i])};
+    if (options_.format.special_tokens && !s.ids.empty() && s.ids.back() == special_.end)
+      s.ids.pop_back();
     for (const std::int32_t id : s.ids) data::check_known(id, config_.vocab_size, "the tokenizer");
     if (s.ids.size() + 1 > most) s.ids.resize(most - 1), ++cut_;
     s.ids.push_back(special_.end);
@@ -122,8 +122,8 @@ void Translator::translate(std::span<const Source> batch, Targets& targets) {
   for (std::size_t i = 0; i < batch.size(); ++i) {
     const std::vector<std::int32_t>& source = batch[i].ids;
     searches.emplace_back(
-        BeamOptions{options_.beams, options_.length_penalty, special_.end, options_.end_ids,
-                    options_.banned_ids, limit(options_, config_, std::ssize(source))},
+        BeamOptions{options_.beams, options_.length_penalty, special_.end, options_.format.end_ids,
+                    options_.format.banned_ids, limit(options_, config_, std::ssize(source))},
         special_.begin);
     const auto row = static_cast<std::ptrdiff_t>(i) * length;
     std::copy(source.begin(), source.end(), ids.begin() + row);

@@ -1,5 +1,5 @@
 #pragma once
-// Lines of text through an encoder-decoder.
+// Translates lines of text with an encoder-decoder.
 #include <optional>
 #include <string>
 #include <vector>
@@ -8,50 +8,51 @@
 #include "data/pairs.h"
 #include "inference/beam_search.h"
 #include "inference/inference.h"
+#include "inference/text_format.h"
 
 namespace tfm::inference {
 
 struct TranslatorOptions {
-  bool special_tokens = false;  // TextFormat's, of the sources
+  TextFormat format = {};
   std::int64_t beams = 1;
-  double length_penalty = 1;    // as BeamOptions
-  std::int64_t max_tokens = 0;  // of a translation, the end included; 0: twice its source's and 50.
-                                // At most model.max_seq_len.
-  std::vector<std::int32_t> end_ids = {}, banned_ids = {};  // TextFormat's
+  double length_penalty = 1;  // as in BeamOptions
+  // Tokens of a translation, with its end; 0: twice its source's and 50. At most model.max_seq_len.
+  std::int64_t max_tokens = 0;
 };
-TranslatorOptions translation_of(const config::Config& config);  // of the validation data
+// The options for translating the validation data.
+TranslatorOptions translation_of(const config::Config& config);
 
-// Memory for translations of any lines.
+// Bytes of memory for translating any lines.
 std::int64_t translation_bytes(const nn::Model& model, const config::ModelConfig& config,
                                const TranslatorOptions& options, DType dtype);
 
-// Runs the searches to their end; search i has sequences [i * beams, (i + 1) * beams) of a
+// Runs the searches to their end. Search i has sequences [i * beams, (i + 1) * beams) of a
 // generation that was just started.
 void search(Generation& generation, std::span<BeamSearch> searches);
 
-// The same translations on any number of data ranks; at another tensor parallelism logits differ by
-// rounding, so two hypotheses that are equally likely to the last digits may be ordered
-// differently. All ranks of the mesh make and call one alike.
+// Collective: all ranks of the mesh make and call one alike. Translations are the same on any
+// number of data ranks. With another tensor parallelism logits differ by rounding, so hypotheses
+// that are equally likely but for the last digits may change places.
 class Translator {
  public:
-  // Model, weights (as Generation's) and tokenizer must outlive this. `memory`: at least
-  // translation_bytes() of the device's; none: what the lines at hand need is allocated. Throws
-  // Error(usage) where the tokenizer has no id that ends a sentence, Error(input) where the model
-  // does not know it.
+  // Model, weights (as Generation's), configuration and tokenizer must outlive this. `memory`: at
+  // least translation_bytes() of device memory; empty: allocates what the lines at hand need.
+  // Error(usage) if the tokenizer has no id that ends a sentence, Error(input) if the model does
+  // not know it.
   Translator(const nn::Model& model, const config::ModelConfig& config,
              const comm::RankContext& rank_context, const Weights& weights,
              const tokenizer::Tokenizer& tokenizer, const TranslatorOptions& options,
              std::span<std::byte> memory = {});
 
-  // One translation a line, in order, on every rank; an empty line stays one. Line breaks within a
-  // translation become spaces. Throws Error(input) for an id the model does not know. Lines are
-  // sorted by length into batches, which the data ranks share out. After each batch of all of them
-  // go_on() says, the same on all ranks, whether there is to be another one; if not, there are
-  // none.
+  // Returns one translation per line, in order, on every rank; empty lines stay empty. Line breaks
+  // within a translation become spaces. Error(input) for an id that the model does not know. Lines
+  // are sorted by length into batches, which the data ranks share. go_on(), called after every data
+  // rank has done a batch and equal on all ranks, says whether to continue; if not, nothing is
+  // returned.
   std::vector<std::string> translate(
       const std::vector<std::string>& lines,
       const std::function<bool()>& go_on = [] { return true; });
-  std::int64_t cut() const { return cut_; }  // sources so far that were truncated
+  std::int64_t cut() const { return cut_; }  // source lines truncated so far
 
  private:
   struct Source {

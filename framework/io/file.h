@@ -1,7 +1,7 @@
 #pragma once
-// Files as tfm reads and writes them: mapped or whole for reading, synced and renamed into place
-// for writing. Reading what is not there is Error(input); a failed write is Error(retryable) with
-// the system's reason.
+// Files as tfm reads and writes them: mapped or read whole; written, synced and renamed into place.
+// A file that cannot be read is Error(input); a failed write is Error(retryable) with the system's
+// reason.
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -15,7 +15,7 @@ namespace tfm::io {
 
 class MappedFile {
  public:
-  explicit MappedFile(const std::string& path);  // a regular file, read-only
+  explicit MappedFile(const std::string& path);  // maps a regular file read-only
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
@@ -28,7 +28,7 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
-// The whole file. Throws Error(input) also where it is larger than max_bytes.
+// The contents of a file. Error(input) also if it is larger than max_bytes.
 std::string read_whole_file(const std::string& path, std::size_t max_bytes);
 
 // XXH3, 128 bits, as 32 hexadecimal digits in XXH128_canonical order (what `xxhsum -H2` prints).
@@ -37,14 +37,15 @@ class Checksum {
   Checksum();
   void add(std::span<const std::byte> bytes);
   std::string hex() const;
-  std::uint64_t first_word() const;  // of hex(): its first 16 digits
+  std::uint64_t first_word() const;  // the first 16 digits of hex()
   static std::string of(std::span<const std::byte> bytes);
 
  private:
   std::shared_ptr<void> state_;
 };
 
-// Created or truncated; every byte is summed on its way out. The destructor closes without a sync.
+// A file that is created or truncated; what is written is checksummed. The destructor closes it
+// without a sync.
 class OutputFile {
  public:
   explicit OutputFile(const std::string& path);
@@ -64,22 +65,22 @@ class OutputFile {
   Checksum sum_;
 };
 
-void sync_directory(const std::string& path);      // makes the renames and creations in it durable
-void create_directories(const std::string& path);  // those that are missing, durably
+void sync_directory(const std::string& path);      // makes renames and creations in it durable
+void create_directories(const std::string& path);  // creates what is missing, durably
 void rename_file(const std::string& from, const std::string& to);
-bool is_named(int fd, const std::string& path);  // whether the open file is the one at `path`
+bool is_named(int fd, const std::string& path);  // whether `path` names the open file
 
-// What a file written to `path` replaces: the target of a symbolic link. Error(usage) where
-// something is there that is no file, as a directory or /dev/null.
+// The path that writing to `path` replaces: the target of a symbolic link. Error(usage) if
+// something other than a regular file is there, such as a directory or /dev/null.
 std::string file_to_replace(const std::string& path);
 
 // A file that appears under its name complete or not at all, and whose start may be rewritten once
 // its end is known: a temporary file next to it, fsync, rename, fsync of the folder. The temporary
-// file is PATH.tmp, which a later writer overwrites where this one was killed. Where another
-// process writes the file, this one says so and waits until that has ended.
+// file is PATH.tmp; a later writer overwrites one left by a killed writer. If another process is
+// writing the file, this one says so and waits until that has ended.
 class AtomicFile {
  public:
-  // Error(usage) where the path cannot be created in any run: no folder, no permission.
+  // Error(usage) if the path cannot be created in any run: no folder, no permission.
   explicit AtomicFile(const std::string& path);
   ~AtomicFile();  // removes the temporary file unless publish() succeeded
   AtomicFile(const AtomicFile&) = delete;
@@ -98,10 +99,10 @@ class AtomicFile {
   int fd_ = -1;
 };
 std::string temporary_of(const std::string& path);
-// All of `text`, or of the other file, or the old content, whatever happens.
+// Replace a file atomically: afterwards it has either all of the new content or the old one.
 void replace_file(const std::string& path, std::string_view text);
 void copy_file(const std::string& from, const std::string& to);
 
-std::string parent_directory(const std::string& path);  // "." where the path has no folder
+std::string parent_directory(const std::string& path);  // "." if the path has no folder
 
 }  // namespace tfm::io

@@ -1,12 +1,12 @@
 #pragma once
-// Files by pattern.
+// Expands file name patterns.
 #include <string>
 #include <vector>
 
 namespace tfm::io {
 
-// The file itself, or those that match a pattern of glob(7) in the order of their names. Throws
-// Error(input) where none does.
+// The file itself, or the files that match a pattern of glob(7), sorted by name. Error(input) if
+// none does.
 std::vector<std::string> expand_glob(const std::string& pattern);
 
 }  // namespace tfm::io

@@ -10,14 +10,14 @@
 
 namespace tfm::io {
 
-// One message. Every length is checked; what is broken or not of the asked type is Error(input)
-// that starts with `where`.
+// Reads one message. Every length is checked. Error(input), which starts with `where`, for what is
+// broken or not of the requested type.
 class ProtobufReader {
  public:
   ProtobufReader(std::string_view message, std::string where)
       : rest_(message), where_(std::move(where)) {}
 
-  // Goes to the next field; false at the end.
+  // Advances to the next field; false at the end.
   bool next() {
     if (rest_.empty()) return false;
     const std::uint64_t key = read_varint();
@@ -77,7 +77,7 @@ class ProtobufReader {
   int type_ = varint_type;
 };
 
-// One message; a message within it is its bytes.
+// Writes one message. Nested messages are written as bytes.
 class ProtobufWriter {
  public:
   ProtobufWriter& number(std::uint64_t field, std::uint64_t value) {

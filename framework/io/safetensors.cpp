@@ -271,7 +271,7 @@ void SafetensorsReader::read(const std::string& name, std::int64_t first, std::s
   TFM_CHECK(first >= 0 && first <= t.elements() &&
                 static_cast<std::int64_t>(out.size()) <= t.elements() - first,
             where);
-  const std::byte* from = bytes(name).data() + static_cast<std::size_t>(first) * size_of(*type);
+  const std::byte* from = bytes(name).data() + first * size_of(*type);
   if (*type == dtype_of<T>) {
     if (!out.empty()) std::memcpy(out.data(), from, out.size_bytes());
   } else if constexpr (integers) {

@@ -1,8 +1,8 @@
 #pragma once
 // The safetensors format: u64 little-endian N, N bytes of JSON, then the tensors, row-major and
-// packed.
-//   {"__metadata__": {text: text}, name: {"dtype": "F32", "shape": [...], "data_offsets": [begin,
-//   end]}, ...}
+// packed. The JSON:
+//   {"__metadata__": {text: text},
+//    name: {"dtype": "F32", "shape": [...], "data_offsets": [begin, end]}, ...}
 // The reader trusts nothing: it refuses a header over 100 MB, duplicate or unknown keys, wrong
 // types, sizes that overflow or differ from the shape's, and holes, overlaps or trailing bytes. Its
 // errors are Error(input) and name file, tensor and field.
@@ -23,7 +23,7 @@ struct TensorInfo {
   std::vector<std::int64_t> shape;   // empty: a scalar
   std::uint64_t begin = 0, end = 0;  // bytes, relative to the end of the header
 
-  std::optional<DType> type() const;  // empty for an element type that tfm does not compute with
+  std::optional<DType> type() const;  // nullopt if tfm does not compute with it
   std::int64_t elements() const;
 };
 
@@ -35,14 +35,14 @@ class SafetensorsReader {
   const std::map<std::string, TensorInfo>& tensors() const { return tensors_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   bool has(const std::string& name) const { return tensors_.count(name) > 0; }
-  const TensorInfo& info(const std::string& name) const;  // Error(input) where there is none
-  std::span<const std::byte> bytes(
-      const std::string& name) const;  // valid as long as the reader; any alignment
+  const TensorInfo& info(const std::string& name) const;  // Error(input) if there is none
+  // Valid as long as the reader; any alignment.
+  std::span<const std::byte> bytes(const std::string& name) const;
   std::span<const std::byte> file_bytes() const { return file_.bytes(); }
 
-  // Elements [first, first + out.size()), converted: F32 and F64 to float or double, I32 and I64 to
-  // int32 or int64. Another element type, or an integer that does not fit, is an Error(input). T:
-  // float, double, int32_t, int64_t.
+  // Reads elements [first, first + out.size()), converted: F32 and F64 to float or double, I32 and
+  // I64 to int32 or int64. Error(input) for another element type or an integer that does not fit.
+  // T: float, double, int32_t, int64_t.
   template <class T>
   void read(const std::string& name, std::int64_t first, std::span<T> out) const;
   template <class T>
@@ -65,9 +65,10 @@ struct TensorEntry {
 };
 
 // Writes path + ".partial" and renames it in finish(). The data of the entries follows in their
-// order, in calls of any size, so memory use does not depend on the file's size. Wider element
-// types first keep every tensor aligned. A full disk etc. is Error(retryable); wrong entries or a
-// wrong amount of data are internal errors. Unfinished files are removed by the destructor.
+// order, in calls of any size, so memory use does not depend on the file's size. Listing wider
+// element types first keeps every tensor aligned. A failed write, such as a full disk, is
+// Error(retryable); wrong entries or a wrong amount of data are internal errors. The destructor
+// removes an unfinished file.
 class SafetensorsWriter {
  public:
   SafetensorsWriter(const std::string& path, const std::vector<TensorEntry>& entries,
@@ -78,12 +79,11 @@ class SafetensorsWriter {
   template <class T>
   requires std::is_arithmetic_v<T>
   void write(std::span<const T> values) { write(std::as_bytes(values)); }
-  void finish();  // checks that all data came; flush, fsync, rename, fsync of the folder
+  void finish();  // checks that all data came, syncs and renames
 
   std::uint64_t size() const { return file_->size(); }  // of the whole file, after finish()
-  std::string checksum() const {
-    return file_->checksum();
-  }  // XXH3-128 of the whole file, after finish()
+  // XXH3-128 of the whole file, after finish().
+  std::string checksum() const { return file_->checksum(); }
 
  private:
   void flush();

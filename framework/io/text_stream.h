@@ -8,13 +8,13 @@
 
 namespace tfm::io {
 
-// Why what starts with `head` is not text, and the command that makes text of the file `path`;
-// empty where nothing speaks against it.
+// Why data that starts with `head` is not text, and the command that makes text of the file `path`;
+// "" if it may be text.
 std::string not_text(std::string_view head, const std::string& path);
 
-// Memory does not grow with the file. A file that cannot be read, is not text by its first 64 KiB
-// (decompressed ones where it is compressed), or whose compressed stream is truncated or damaged
-// is Error(input) that names it.
+// Memory use does not grow with the file. Error(input), naming the file, if it cannot be read, is
+// not text by its first 64 KiB (decompressed if it is compressed), or its compressed stream is
+// truncated or damaged.
 class TextStream {
  public:
   explicit TextStream(const std::string& path);
@@ -29,14 +29,14 @@ class TextStream {
   class Zstandard;
 
   std::unique_ptr<Bytes> bytes_;
-  std::string head_;  // what has been looked at and not read yet
+  std::string head_;  // examined but not yet read
 };
 
-// Reads the first bytes of a file. Error(input) unless it holds text, compressed or not; a pipe is
-// left alone.
+// Reads the first bytes of a file. Error(input) unless it is text, compressed or not; a pipe is not
+// read.
 void check_text(const std::string& path);
 
-// `name` without a .gz or .zst at its end.
+// `name` without a trailing .gz or .zst.
 std::string_view without_compression(std::string_view name);
 
 }  // namespace tfm::io

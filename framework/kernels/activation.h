@@ -12,8 +12,8 @@ template <class T>
 struct ActivationArgs {
   std::int64_t rows = 0, cols = 0;  // cols of y
   Activation kind = Activation::gelu;
-  bool gated =
-      false;  // x is (rows, 2 cols): [gate | up], y = act(gate) * up; otherwise x is (rows, cols)
+  // x is (rows, 2 cols) = [gate | up] and y = act(gate) * up; otherwise x is (rows, cols).
+  bool gated = false;
   const T* x = nullptr;
   T* y = nullptr;
 };
@@ -24,7 +24,7 @@ struct ActivationBackwardArgs {
   bool gated = false;
   const T* x = nullptr;
   const T* dy = nullptr;  // (rows, cols)
-  T* dx = nullptr;        // as x
+  T* dx = nullptr;        // shaped as x
   bool accumulate = false;
 };
 

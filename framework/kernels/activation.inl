@@ -1,13 +1,12 @@
-// Value and slope of the activations, on vectors (V) of T on the CPU and on scalars on a device.
-// The file that includes this has defined exp(V), tanh(V), erfc(V) and reciprocal(V) in this
-// namespace.
+// Value and slope of the activations, for vectors (V) of T on CPUs and for scalars on GPUs. The
+// including file defines exp(V), tanh(V), erfc(V) and reciprocal(V) in this namespace beforehand.
 #include "kernels/activation.h"
 
 namespace tfm::kernels {
 namespace {
 
-// Upper tail of the standard normal distribution times 2 e^(z^2), z = |x| / sqrt 2: t * R(t), t = 1
-// / (1 + z/2). R is a Chebyshev fit over all of t in (0, 1] with an error of 5e-9.
+// Upper tail of the standard normal distribution times 2 e^(z^2), z = |x| / sqrt(2): t * R(t) with
+// t = 1 / (1 + z/2). R is a Chebyshev fit on t in (0, 1] with an error of 5e-9.
 template <class V>
 [[gnu::always_inline]] constexpr V scaled_tail(V z) {
   const V t = reciprocal(z * 0.5f + 1.0f);
@@ -24,10 +23,11 @@ template <class V>
   return p * t;
 }
 
+// act(x) and its derivative.
 template <class V>
 struct Point {
   V value, slope;
-};  // act(x) and its derivative
+};
 
 // Distribution function and density of the standard normal.
 template <class V>
@@ -71,7 +71,7 @@ template <Activation Kind, class T, class V>
   }
 }
 
-// f<kind>() for the kind that is there.
+// Calls f.operator()<kind>().
 template <class F>
 void with_kind(Activation kind, F&& f) {
   switch (kind) {

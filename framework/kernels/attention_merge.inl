@@ -1,12 +1,11 @@
-// How attention to two parts of the keys is joined, on the CPU and on a device.
-#include <algorithm>
+// Merging of attention to two parts of the keys, for CPUs and GPUs.
 #include <cmath>
 #include <limits>
 
 namespace tfm::kernels {
 namespace {
 
-// What the outputs of the two parts of a row are multiplied with, and the log-sum-exp of both.
+// Weights of the outputs of the two parts of a row, and the log-sum-exp over both.
 template <class W>
 struct MergedRow {
   W before, part, lse;

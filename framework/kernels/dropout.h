@@ -1,6 +1,6 @@
 #pragma once
-// Inverted dropout with counter-based masks: element i of the global tensor is kept iff word(i) >=
-// p * 2^32.
+// Inverted dropout with counter-based masks: element i of the global tensor is kept if and only if
+// word(i) >= p * 2^32.
 #include <cstdint>
 
 #include "core/philox.h"
@@ -10,32 +10,33 @@
 namespace tfm::kernels {
 
 struct Dropout {
-  float p = 0;    // probability of zero; 0: off
-  RandomKey key;  // purpose dropout, stream of the op's name, optimizer step
-  const StepNumbers* now =
-      nullptr;  // where given: the step, and the first sequence, which places count from
+  float p = 0;    // probability of zero; 0: no dropout
+  RandomKey key;  // purpose dropout, random stream of the op's name, optimizer step
+  // In device memory; if given, replaces the step and gives the first sequence, from which element
+  // indices are counted.
+  const StepNumbers* now = nullptr;
 
   constexpr std::uint32_t threshold() const {
     return static_cast<std::uint32_t>(static_cast<double>(p) * 4294967296.0);
   }
   constexpr float scale() const { return 1.0f / (1.0f - p); }
-  // Where kernels run:
+  // Callable only where kernels run, since they read *now:
   constexpr RandomKey current() const {
     return now ? RandomKey{key.seed, key.purpose, key.stream, now->step} : key;
   }
   constexpr std::int64_t first_sequence() const { return now ? now->first_sequence : 0; }
 };
 
-// Part of a global (rows, cols_total) tensor: element index of local (r, c) is
+// Part of a global (rows, cols_total) tensor. The element index of local (r, c) is
 // row(r) * round_up(cols_total, 4) + col_offset + c.
 struct DropoutPlace {
   std::int64_t row_offset = 0, col_offset = 0, cols_total = 0, sequence_length = 0;
-  // Of ranks that share out sequences (core/rows.h): rows of a chunk in a sequence, and in all of
-  // them, and the chunks' positions. 0: rows are those of whole sequences.
+  // Context parallelism (core/rows.h): rows of a chunk in one sequence and in all sequences, and
+  // the positions at which the two chunks start. 0: whole sequences.
   std::int64_t chunk_length = 0, chunk_rows = 0;
   std::int64_t start[2] = {};
 
-  // From the first one of the dropout's first sequence.
+  // Global row of local row r.
   constexpr std::int64_t row(const Dropout& d, std::int64_t r) const {
     r += row_offset;
     if (chunk_length == 0) return d.first_sequence() * sequence_length + r;

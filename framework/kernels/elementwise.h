@@ -1,5 +1,5 @@
 #pragma once
-// Plain vector operations.
+// Elementwise operations, copies and sums.
 #include <cstdint>
 
 #include "core/dtype.h"
@@ -15,7 +15,7 @@ struct CopyArgs {
   bool accumulate = false;
   Accum<T> scale = 1;
 };
-// Row r of y starts at r * y_stride, that of x at r * x_stride.
+// Row r of x starts at r * x_stride, row r of y at r * y_stride.
 template <class T>
 struct CopyRowsArgs {
   std::int64_t rows = 0, cols = 0;

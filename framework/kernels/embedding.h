@@ -1,5 +1,5 @@
 #pragma once
-// Token and position tables.
+// Token embeddings, position tables and rotary positions.
 #include <cstdint>
 
 #include "core/dtype.h"
@@ -12,7 +12,7 @@ struct EmbeddingArgs {
   std::int64_t rows = 0, cols = 0;
   const std::int32_t* ids = nullptr;  // (rows)
   const T* table = nullptr;  // (vocab_end - vocab_begin, cols): this rank's part of the vocabulary
-  std::int64_t vocab_begin = 0, vocab_end = 0;  // ids outside give zero rows
+  std::int64_t vocab_begin = 0, vocab_end = 0;  // ids outside this range give zero rows
   Accum<T> scale = 1;
   T* y = nullptr;  // (rows, cols)
 };
@@ -21,12 +21,12 @@ struct EmbeddingBackwardArgs {
   std::int64_t rows = 0, cols = 0;
   const std::int32_t* ids = nullptr;
   const T* dy = nullptr;
-  std::int64_t vocab_begin = 0, vocab_end = 0,
-               table_rows = 0;  // table_rows >= vocab_end - vocab_begin (padding)
+  // table_rows >= vocab_end - vocab_begin; further rows are padding.
+  std::int64_t vocab_begin = 0, vocab_end = 0, table_rows = 0;
   Accum<T> scale = 1;
-  std::int64_t padding_idx = -1;  // rows of this id pass no gradient
+  std::int64_t padding_idx = -1;  // id whose rows pass no gradient
   Accum<T>* dtable = nullptr;     // (table_rows, cols)
-  bool accumulate = false;        // false: rows not named by an id are zeroed
+  bool accumulate = false;        // false: assigned, with zeros in rows that no id names
 };
 
 // y = x + table[first + (row_offset + r) % length]
@@ -45,20 +45,19 @@ struct PositionBackwardArgs {
   bool accumulate = false;
 };
 
-// Rotary embedding, rotate-half form (Su et al. 2021): pairs (i, i + D/2) of the first
-// `rotated_heads` heads of each row. The remaining columns are copied. Angle of pair i at position
-// t: t * frequency[i].
+// Rotary embedding in rotate-half form (Su et al. 2021): in the first `rotated_heads` heads of each
+// row, pair (i, i + D/2) is rotated by t * frequency[i], where t is the position of the row. The
+// remaining columns are copied.
 template <class T>
 struct RotaryArgs {
   std::int64_t rows = 0, cols = 0, rotated_heads = 0, head_size = 0;
-  std::int64_t row_offset = 0, length = 0,
-               position_offset =
-                   0;  // position of row r: (row_offset + r) % length + position_offset
+  // Position of row r: (row_offset + r) % length + position_offset.
+  std::int64_t row_offset = 0, length = 0, position_offset = 0;
   const double* frequency = nullptr;  // (head_size / 2)
   const T* x = nullptr;
   T* y = nullptr;           // may be x
-  bool inverse = false;     // the transpose of the rotation: backward
-  bool accumulate = false;  // y +=
+  bool inverse = false;     // inverse rotation, for backward
+  bool accumulate = false;  // adds to y
 };
 
 template <class T>

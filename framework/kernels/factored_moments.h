@@ -1,6 +1,7 @@
 #pragma once
-// Adafactor's second moments (Shazeer & Stern 2018): of a matrix the product of means over its rows
-// and columns, of a vector one of each element. Where outcome->applied is 0, they change nothing.
+// Adafactor's second moments (Shazeer & Stern 2018): for a matrix the product of means over its
+// rows and columns, for a vector one per element. If outcome->applied is 0, the kernels change
+// nothing.
 #include "kernels/part_update.h"
 
 namespace tfm::kernels {
@@ -9,15 +10,15 @@ namespace tfm::kernels {
 template <class T>
 struct MatrixElements {
   std::int64_t n = 0, first = 0, width = 0;
-  T* grad = nullptr;  // of the first one, as below
-  // Of the share's first row and column.
+  T* grad = nullptr;  // of element `first`; replaced by divide_by_means()
+  // Of the share's first row and first column.
   std::int64_t *row_sums = nullptr, *column_sums = nullptr;
   const T *row_means = nullptr, *column_means = nullptr;
-  const double* mean = nullptr;  // of the whole matrix' row_means
+  const double* mean = nullptr;  // mean of the whole matrix's row means
 };
-// Sums over ranks are whole numbers, so that they do not depend on their order: squares times a
-// power of two that follows from the gradient's norm. row_sums and column_sums += those of the
-// gradient.
+// row_sums and column_sums += sums of the squares of the clipped gradient. Squares are scaled by a
+// power of two that depends on the gradient's norm and truncated to integers, so that sums over
+// ranks do not depend on the order.
 template <class T>
 struct RowColumnSquaresArgs {
   std::span<const MatrixElements<T>> ranges;
@@ -25,16 +26,16 @@ struct RowColumnSquaresArgs {
   const StepOutcome* outcome = nullptr;
 };
 
-// Of a whole matrix: sums and means of its rows, then those of its columns.
+// A whole matrix: sums and means of its rows, then of its columns.
 template <class T>
 struct MatrixMeans {
   int part = 0;
   std::int64_t rows = 0, cols = 0;
   std::int64_t* sums = nullptr;
   T* means = nullptr;
-  double* mean = nullptr;  // of the rows' means, at least `least`
+  double* mean = nullptr;  // mean of the rows' means, at least UpdateMeansArgs::least
 };
-// means += share * (the sums' means - means), where share is numbers->update.correction1.
+// means += share * (sums / number of terms - means), where share = numbers->update.correction1.
 template <class T>
 struct UpdateMeansArgs {
   std::span<const MatrixMeans<T>> matrices;

@@ -7,7 +7,8 @@
 namespace tfm::kernels {
 namespace {
 
-// Squares of a clipped gradient as whole numbers, none of whose sums exceeds 2^61.
+// Squares of a clipped gradient as scaled integers, whose sum over the whole gradient is at most
+// 2^61.
 template <class T>
 struct WholeSquares {
   constexpr WholeSquares(const StepNumbers& now, const StepOutcome& outcome)
@@ -39,7 +40,7 @@ template <class T>
 struct Means {
   constexpr Means(const StepNumbers& now, const StepOutcome& outcome)
       : whole(WholeSquares<T>(now, outcome).scale), share(static_cast<T>(now.update.correction1)) {}
-  // 1 / (what a sum is to be divided by) of sums of so many terms.
+  // Factor that turns a sum of `terms` scaled squares into their mean.
   constexpr double scale(std::int64_t terms) const {
     return 1 / (whole * static_cast<double>(terms));
   }
@@ -54,7 +55,7 @@ template <class T>
 struct MeansRoot {
   constexpr MeansRoot(double least, const StepOutcome& outcome)
       : factor(static_cast<T>(outcome.gradient_factor)), smallest(static_cast<T>(least * least)) {}
-  // share: of the row's mean in that of all; floor: `smallest` as V.
+  // share: the row's mean / mean of all rows; floor: `smallest` as V.
   template <class V>
   [[gnu::always_inline]] constexpr V operator()(V grad, T share, V column, V floor) const {
     const V square = column * share;

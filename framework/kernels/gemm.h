@@ -1,6 +1,6 @@
 #pragma once
-// C (m,n) = alpha * op(A) (m,k) * op(B) (k,n) + beta * C, all row-major with leading dimensions in
-// elements.
+// Matrix products C (m,n) = alpha * op(A) (m,k) * op(B) (k,n) + beta * C. Matrices are row-major;
+// leading dimensions are in elements.
 #include <cstdint>
 
 #include "core/dtype.h"
@@ -9,7 +9,7 @@
 
 namespace tfm::kernels {
 
-// C may be of the type that T is computed in (gradients of parameters).
+// C is T, or Accum<T> for gradients of parameters.
 template <class T, class C = T>
 struct GemmArgs {
   bool transpose_a = false, transpose_b = false;
@@ -25,8 +25,7 @@ struct GemmArgs {
   const T* bias = nullptr;  // (n), added to every row; only with beta 0
 };
 
-// Gradients of a linear layer's weight, dw (out, in) = scale dy^T x, and of its bias, db (out) =
-// the sum of dy's rows; or added to them.
+// Gradients of a linear layer: dw (out, in) (+)= scale dy^T x, db (out) (+)= sum of the rows of dy.
 template <class T>
 struct LinearGradientsArgs {
   std::int64_t rows = 0, in = 0, out = 0;
@@ -35,7 +34,7 @@ struct LinearGradientsArgs {
   const T* x = nullptr;   // (rows, in)
   Accum<T>* dw = nullptr;
   bool accumulate_dw = false;
-  Accum<T>* db = nullptr;  // or null
+  Accum<T>* db = nullptr;  // may be null
   bool accumulate_db = false;
 
   GemmArgs<T, Accum<T>> product() const {
@@ -54,15 +53,15 @@ struct LinearGradientsArgs {
   }
 };
 
-// The gradient of an activation's input from that of a linear layer behind it: product.c is
-// activation.dy, which need not be written; with beta 0.
+// Gradient of the input of an activation that a linear layer follows. product.c is activation.dy,
+// which may be left unwritten; product.beta is 0.
 template <class T>
 struct GemmActivationBackwardArgs {
   GemmArgs<T> product;
   ActivationBackwardArgs<T> activation;
 };
 
-// Inside an OpenMP parallel region the product runs in the calling thread alone.
+// On CPUs, inside an OpenMP parallel region, the product runs in the calling thread alone.
 template <class T, class C>
 void gemm(cpu::Stream&, const GemmArgs<T, C>&);
 template <class T, class C>

@@ -1,11 +1,12 @@
 #pragma once
-// Muon's momentum, and the scale at which its iterations start; products are those of gemm.h.
+// Kernels of Muon: the momentum, and the normalization before its iterations. Its products use
+// gemm.h.
 #include "kernels/part_update.h"
 
 namespace tfm::kernels {
 
-// m += (1 - momentum) * (g - m); grad = m, or with Nesterov's momentum g + momentum * (m - g),
-// where g is the clipped gradient. Nothing where outcome->applied is 0.
+// m += (1 - momentum) * (g - m); grad = m or, with Nesterov's momentum, g + momentum * (m - g),
+// where g is the clipped gradient. Changes nothing if outcome->applied is 0.
 template <class T, class P>
 struct MomentumArgs {
   std::span<const PartElements<T, P>> ranges;
@@ -13,7 +14,7 @@ struct MomentumArgs {
   bool nesterov = false;
   const StepOutcome* outcome = nullptr;
 };
-// x /= max(its Euclidean norm, least).
+// x /= max(Euclidean norm of x, least).
 template <class T>
 struct NormalizeArgs {
   std::int64_t n = 0;

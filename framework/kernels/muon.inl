@@ -1,4 +1,4 @@
-// The equation of Muon's momentum, on vectors (V) of T on the CPU and on scalars on a device.
+// Equation of Muon's momentum, for vectors (V) of T on CPUs and for scalars on GPUs.
 #include "kernels/muon.h"
 
 namespace tfm::kernels {

@@ -1,6 +1,6 @@
 #pragma once
 // LayerNorm (Ba et al. 2016; biased variance) and RMSNorm (Zhang & Sennrich 2019; eps inside the
-// root) over the last axis.
+// square root) over the last axis.
 #include <cstdint>
 
 #include "core/dtype.h"
@@ -9,10 +9,11 @@
 
 namespace tfm::kernels {
 
-// Where rows of `cols` begin: one after the other, or `heads` side by side, `stride` from those to
-// the next ones. What is of a row, as its mean, is not affected.
+// Offsets of rows of `cols` elements: contiguous, or groups of `heads` adjacent rows with `stride`
+// elements from one group to the next. Arrays with one element per row, such as means, are
+// contiguous.
 struct RowPlaces {
-  std::int64_t heads = 0, stride = 0;  // 0: one after the other
+  std::int64_t heads = 0, stride = 0;  // heads 0: contiguous
 
   constexpr std::int64_t operator()(std::int64_t row, std::int64_t cols) const {
     return heads > 0 ? row / heads * stride + row % heads * cols : row * cols;
@@ -30,7 +31,7 @@ struct NormArgs {
   Accum<T>* rstd = nullptr;  // (rows)
   double eps = 1e-5;
   bool rms = false;
-  RowPlaces places;  // of x and y
+  RowPlaces places;  // offsets of the rows of x and y
 };
 
 template <class T>
@@ -41,18 +42,18 @@ struct NormBackwardArgs {
   const T* gain = nullptr;
   const Accum<T>* mean = nullptr;
   const Accum<T>* rstd = nullptr;
-  T* dx = nullptr;  // null where not wanted
+  T* dx = nullptr;  // null if not wanted
   bool accumulate_dx = false;
   Accum<T>* dgain = nullptr;
   bool accumulate_dgain = false;
-  Accum<T>* dshift = nullptr;  // null where there is no shift
+  Accum<T>* dshift = nullptr;  // null if there is no shift
   bool accumulate_dshift = false;
   bool rms = false;
-  RowPlaces places;  // of x, dy and dx
+  RowPlaces places;  // offsets of the rows of x, dy and dx
 };
 
-// A residual and the norm of it, norm.x being add.y, with the same bits as one after the other;
-// `add` accumulates nothing.
+// A residual sum and its norm, in one kernel with the same bits as in two. norm.x must equal add.y,
+// and add.accumulate must be false.
 template <class T>
 struct AddNormArgs {
   DropoutAddArgs<T> add;

@@ -1,5 +1,5 @@
 #pragma once
-// Parameter updates, each one pass over memory, and the norm that clips them.
+// Elementwise parameter updates, each in one pass over memory, and the gradient norm for clipping.
 #include <cstdint>
 #include <span>
 
@@ -9,32 +9,34 @@
 
 namespace tfm::kernels {
 
-// Elements that are updated alike. T: what parameters of type P are updated in.
+// A contiguous range of elements with equal settings. T is the type in which parameters of type P
+// are updated.
 template <class T, class P = T>
 struct UpdateRange {
   std::int64_t n = 0;
   bool decays = true;  // weight decay applies
   Weights<P> param{};
   const T* grad = nullptr;
-  T* m = nullptr;        // Adam's first moment, or momentum's buffer (null when momentum is 0)
-  T* v = nullptr;        // Adam's second moment
-  T* average = nullptr;  // of the weights, or null: average += (1 - keep) * (param - average)
-                         // (Polyak & Juditsky 1992, exponentially weighted)
+  T* m = nullptr;  // Adam's first moment, or the momentum buffer (null if momentum is 0)
+  T* v = nullptr;  // Adam's second moment
+  // Average of the weights or null: average += (1 - keep) * (param - average) (Polyak & Juditsky
+  // 1992, exponentially weighted).
+  T* average = nullptr;
 };
-// Adam (Kingma & Ba 2015) and AdamW (Loshchilov & Hutter 2019), arithmetic as in torch.optim.
+// Adam (Kingma & Ba 2015) and AdamW (Loshchilov & Hutter 2019), with the arithmetic of torch.optim.
 struct AdamRule {
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, decay = 0;
-  bool decoupled = true;  // true: p -= lr*decay*p first (AdamW); false: g += decay*p (Adam)
+  bool decoupled = true;  // true: first p -= lr * decay * p (AdamW); false: g += decay * p (Adam)
 };
 struct SgdRule {
-  double momentum = 0, decay = 0;  // the buffer starts with zeros
+  double momentum = 0, decay = 0;  // the momentum buffer starts at zero
 };
 template <class Rule, class T, class P = T>
 struct UpdateArgs {
   std::span<const UpdateRange<T, P>> ranges;
   Rule rule;
   const StepNumbers* numbers = nullptr;
-  const StepOutcome* outcome = nullptr;  // gradient_factor, and whether there is an update
+  const StepOutcome* outcome = nullptr;  // gives gradient_factor and applied
 };
 // Exchanges weights with their average.
 template <class P>
@@ -46,9 +48,9 @@ struct SwapArgs {
 struct Range {
   std::int64_t begin = 0, end = 0;
 };
-// outcome->squares: the sums of x^2 over `ranges` of x, as an exact integer over blocks of 64
-// elements, so that the result does not depend on how the blocks are split; and which of
-// outcome->loss are not finite.
+// Writes outcome->squares: the sum of (x / loss_scale)^2 over `ranges` of x, in which the sums of
+// blocks of 64 elements are added exactly, so that it does not depend on how ranks share the
+// blocks; and the number of elements of outcome->loss that are not finite.
 template <class T>
 struct SquareSumArgs {
   const T* x = nullptr;
@@ -56,10 +58,10 @@ struct SquareSumArgs {
   const StepNumbers* numbers = nullptr;
   StepOutcome* outcome = nullptr;
 };
-// The norm of outcome->squares, and from it what the update does, as torch.nn.utils.clip_grad_norm_
-// clips.
+// From outcome->squares, computes the norm, the clip factor as torch.nn.utils.clip_grad_norm_ does,
+// and whether the update is applied.
 struct ClipArgs {
-  double most = 0;  // 0: off
+  double most = 0;  // largest norm; 0: no clipping
   const StepNumbers* numbers = nullptr;
   StepOutcome* outcome = nullptr;
 };
@@ -79,9 +81,9 @@ template <class T>
 void square_sum(cuda::Stream&, const SquareSumArgs<T>&);
 void clip(cuda::Stream&, const ClipArgs&);
 
-// f(T, P) for the types of weights and of what the model computes with.
+// Expands f(T, P) for all types P of parameters and T in which they are updated.
 #define TFM_UPDATES(f) f(float, float) f(float, bf16) f(float, f16) f(double, double)
-// f(rule, T, P) for the rules, whose equations are in optimizer.inl.
+// Expands f(rule, T, P) for the rules, whose equations are in optimizer.inl.
 #define TFM_UPDATE_RULES(f, T, P) f(AdamRule, T, P) f(SgdRule, T, P)
 
 }  // namespace tfm::kernels

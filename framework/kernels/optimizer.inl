@@ -1,5 +1,5 @@
-// Steps of the update rules, on vectors (V) of T on the CPU and on scalars on a device. The file
-// that includes this has defined sqrt(V) in this namespace.
+// Equations of the update rules, for vectors (V) of T on CPUs and for scalars on GPUs. The
+// including file defines sqrt(V) in this namespace beforehand.
 #include <cmath>
 #include <utility>
 
@@ -58,7 +58,7 @@ AdamStep<T> step_of(const AdamRule&);
 template <class T>
 SgdStep<T> step_of(const SgdRule&);
 
-// What a step is for all elements.
+// The steps of one update, for elements with and without weight decay.
 template <class Rule, class T>
 struct Steps {
   using Step = decltype(step_of<T>(std::declval<const Rule&>()));
@@ -70,7 +70,7 @@ struct Steps {
   bool applied;
 };
 
-// `limb`: 32 bits each but the last, which takes what is above.
+// Splits the last limb, which may exceed 32 bits, in two.
 constexpr void put(const std::int64_t (&limb)[4], SquareSum& to) {
   for (int k = 0; k < 3; ++k) to.limb[k] = static_cast<double>(limb[k]);
   to.limb[3] = static_cast<double>(limb[3] & 0xFFFFFFFF);
@@ -88,8 +88,8 @@ constexpr void carry(std::int64_t (&limb)[N]) {
 constexpr bool finite(double x) { return x - x == 0; }
 
 constexpr double total_of(const SquareSum& s) {
-  std::int64_t limb[5] =
-      {};  // ranks' sums are carried on, so that the total depends on the whole alone
+  // Carries are propagated first, so that the total does not depend on how ranks split the sum.
+  std::int64_t limb[5] = {};
   double sum = 0;
   for (int k = 0; k < 5; ++k) limb[k] = static_cast<std::int64_t>(s.limb[k]);
   carry(limb);
@@ -102,7 +102,7 @@ constexpr void decide_update(const ClipArgs& a) {
   o.norm = ::sqrt(total_of(o.squares));
   const double factor = a.most > 0 && a.most < o.norm + 1e-6 ? a.most / (o.norm + 1e-6) : 1;
   o.gradient_factor = factor / a.numbers->loss_scale;
-  // Until now that of the step before.
+  // o.applied is still that of the previous step.
   const bool expected = a.numbers->assumes_update == 0 || o.applied != 0;
   o.applied = expected && finite(o.norm) && o.squares.bad_losses == 0;
 }

@@ -1,5 +1,5 @@
 #pragma once
-// The rows of a batch that have a label, side by side, and their way back.
+// Packing of the rows of a batch that have a label, and scattering of packed rows.
 #include <algorithm>
 #include <cstdint>
 
@@ -8,8 +8,9 @@
 
 namespace tfm::kernels {
 
-// How many of `rows` a device computes where `labelled` of them, or fewer, have a label: a number
-// of sixteenths, so that there are few sizes; all where that saves less than an eighth.
+// Number of packed rows that a GPU computes if at most `labelled` of `rows` have a label: a
+// multiple of about a sixteenth of the rows, to have few sizes, or all rows if that saves less than
+// an eighth.
 inline std::int64_t packed_rows(std::int64_t rows, std::int64_t labelled) {
   const std::int64_t sixteenth = round_up(ceil_div(rows, 16), 16),
                      n = round_up(std::max<std::int64_t>(labelled, 1), sixteenth);
@@ -18,19 +19,19 @@ inline std::int64_t packed_rows(std::int64_t rows, std::int64_t labelled) {
 
 struct PackRowsArgs {
   std::int64_t rows = 0;
-  const std::int32_t* labels = nullptr;  // (rows); >= 0 in no more than `packed` of them
+  const std::int32_t* labels = nullptr;  // (rows); at most `packed` of them are >= 0
   std::int64_t packed = 0;
-  // (packed): the rows with a label in their order, and their labels; -1 behind the last one
+  // (packed): indices of the rows with a label, in order, and their labels; then -1.
   std::int32_t *places = nullptr, *packed_labels = nullptr;
 };
 void pack_rows(cpu::Stream&, const PackRowsArgs&);
 void pack_rows(cuda::Stream&, const PackRowsArgs&);
 
-// Row places[r] of y (+)= row r of x; no place is named twice.
+// Row places[r] of y (+)= row r of x. No place may occur twice.
 template <class T>
 struct ScatterRowsArgs {
   std::int64_t rows = 0, cols = 0;
-  const std::int32_t* places = nullptr;  // (rows); < 0: the row goes nowhere
+  const std::int32_t* places = nullptr;  // (rows); < 0: the row is dropped
   const T* x = nullptr;                  // (rows, cols)
   T* y = nullptr;                        // (>= rows, cols)
   bool accumulate = false;

@@ -1,5 +1,5 @@
-// Equations of updates that look at whole parts, on vectors (V) of T on the CPU and on scalars on a
-// device. The file that includes this has defined sqrt(V) in this namespace.
+// Equations of updates of whole parts, for vectors (V) of T on CPUs and for scalars on GPUs. The
+// including file defines sqrt(V) in this namespace beforehand.
 #include "kernels/optimizer.inl"
 #include "kernels/part_update.h"
 

@@ -1,7 +1,7 @@
 #pragma once
-// Bytes of scratch memory that kernels of a GPU take besides their operands, and how they divide
-// the work that it depends on: for plans, and for the kernels themselves. `wide`: bytes of the type
-// that sums are held in.
+// Bytes of scratch memory that GPU kernels take in addition to their operands, and the partition of
+// work on which it depends. Used by plans and by the kernels themselves. `bytes`: size of an
+// element; `wide`: size of the type in which sums are held.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace tfm::kernels {
 
-// A block of threads takes a block of rows and leaves one row of sums.
+// Each thread block processes `rows_a_block` rows and writes one row of partial sums.
 struct RowPartition {
   std::int64_t blocks, rows_a_block;
 };
 
-inline constexpr std::int64_t kColumnStrip = 256;  // columns of a block
-// Enough blocks to fill a device, of at least 64 rows.
+inline constexpr std::int64_t kColumnStrip = 256;  // columns of a thread block
+// Enough blocks to fill a GPU, of at least 64 rows each.
 inline RowPartition column_sum_partition(std::int64_t rows, std::int64_t cols) {
   const std::int64_t blocks = std::clamp<std::int64_t>(
       ceil_div(rows, 64), 1, std::max<std::int64_t>(1, 1024 / ceil_div(cols, kColumnStrip)));
@@ -29,7 +29,7 @@ inline std::int64_t column_sum_scratch(std::int64_t rows, std::int64_t cols, std
 }
 
 inline constexpr std::int64_t kNormBackwardThreads = 512, kNormBackwardThreadsOfOnePack = 256;
-// A thread holds one pack of 8 elements, or two. `bytes`: of an element.
+// Number of packs of 8 elements that a thread holds.
 inline std::int64_t norm_backward_packs(std::int64_t cols, std::int64_t bytes) {
   return bytes < 8 && cols > 8 * kNormBackwardThreadsOfOnePack ? 2 : 1;
 }
@@ -37,8 +37,8 @@ inline std::int64_t norm_backward_threads(std::int64_t cols, std::int64_t bytes)
   return std::min(round_up(ceil_div(cols, 8 * norm_backward_packs(cols, bytes)), std::int64_t{32}),
                   kNormBackwardThreads);
 }
-// At least 8 rows a block, and no more blocks than 128 multiprocessors run at once with up to 64
-// (16 bits), 96 (floats) or 128 registers a thread.
+// At least 8 rows per block, and no more blocks than 128 multiprocessors run at once with 64
+// (16-bit types), 96 (float) or 128 registers per thread (double, or two packs).
 inline RowPartition norm_backward_partition(std::int64_t rows, std::int64_t cols,
                                             std::int64_t bytes) {
   const std::int64_t registers = norm_backward_packs(cols, bytes) == 2 || bytes == 8 ? 128
@@ -56,14 +56,14 @@ inline std::int64_t norm_backward_scratch(std::int64_t rows, std::int64_t cols,
                   : 0;
 }
 
-inline constexpr std::int64_t kEmbeddingChunk = 64;  // sorted rows that a block adds up
+inline constexpr std::int64_t kEmbeddingChunk = 64;  // sorted rows that a thread block sums
 inline std::int64_t embedding_backward_scratch(std::int64_t rows, std::int64_t cols,
                                                std::int64_t wide) {
   return 2 * device::scratch_piece(2 * rows * 4) +
          device::scratch_piece(ceil_div(rows, kEmbeddingChunk) * 2 * cols * wide);
 }
 
-// Angles of `positions` positions.
+// Table of the angles of `positions` positions.
 inline std::int64_t rotary_scratch(std::int64_t positions, std::int64_t head_size,
                                    std::int64_t wide) {
   return device::scratch_piece(std::max<std::int64_t>(1, positions * (head_size / 2) * 2) * wide);
@@ -72,19 +72,19 @@ inline std::int64_t rotary_scratch(std::int64_t positions, std::int64_t head_siz
 struct AttentionExtents {
   std::int64_t batch, heads, kv_heads, queries, keys, head_size;
   bool causal = false, segments = false, bias = false, bias_gradient = false, dropout = false;
-  bool shifted = false;  // causal, where the queries are not the last ones
-  bool lengths = false;  // the segments say no more than how many keys of each sequence are real
+  bool shifted = false;  // causal, and the queries are not the last ones of the sequence
+  bool lengths = false;  // segments only mark right padding
 
-  // Whether cuDNN may compute it, on a GPU that has one.
+  // Whether cuDNN may be used, on a GPU for which it is available.
   bool of_library(std::int64_t bytes) const {
     return bytes == 2 && head_size % 8 == 0 && std::min(queries, keys) >= 64 &&
            !(causal && queries > keys) && !shifted && !(segments && (!lengths || causal)) &&
            !bias && !dropout;
   }
 };
-inline constexpr std::int64_t kLibraryAttentionScratch =
-    64 << 10;  // more than cuDNN's forward asks for
-// Real keys of each sequence, for the library real queries, too.
+// More than cuDNN's forward asks for.
+inline constexpr std::int64_t kLibraryAttentionScratch = 64 << 10;
+// For the numbers of real keys of each sequence and, with cuDNN, of real queries.
 inline std::int64_t attention_lengths_scratch(const AttentionExtents& a, bool library) {
   return a.segments ? device::scratch_piece((library ? 8 : 4) * a.batch) : 0;
 }
@@ -93,23 +93,25 @@ inline std::int64_t attention_scratch(const AttentionExtents& a, std::int64_t by
   return attention_lengths_scratch(a, library) + (library ? kLibraryAttentionScratch : 0);
 }
 
-// Queries of a tile, on tensor cores, which take 16-bit rows of whole 16 bytes, and elsewhere.
+// Queries of a tile: on tensor cores, which take 16-bit rows of a multiple of 16 bytes, and
+// otherwise.
 inline constexpr int kAttentionTensorRows = 64;
 constexpr int attention_plain_rows(std::size_t wide) { return wide == 4 ? 16 : 4; }
-// Room for the sums of a tile's diagonals.
+// Number of elements for the diagonal sums of a tile of queries.
 inline std::int64_t attention_diagonals(std::int64_t keys, std::int64_t tile) {
   return round_up(keys, std::int64_t{64}) + tile;
 }
-// Attention to `groups` key heads, by the query heads that read them, in `batch` sequences.
+// Part of attention: `groups` key heads and the query heads that read them, of `batch` sequences.
 struct AttentionPart {
   std::int64_t batch = 0, groups = 0;
 };
-// How cuDNN's backward adds up gradients of queries over blocks of keys: by a product of its own,
-// from the gradients of all scores, or in memory as blocks end, so that each run has other bits.
+// How cuDNN's backward sums gradients of queries over blocks of keys: in_order by a separate
+// product with the stored gradients of all scores; in_memory by adding to memory as blocks end, in
+// an order (and thus with bits) that changes from run to run.
 enum class QuerySums : std::uint8_t { in_order, in_memory };
-// What a part of cuDNN's backward keeps on Hopper: gradients of its scores in 16 bits and whole
-// tiles, or those of its queries in floats; a sum for each query; and where query heads share keys,
-// gradients of keys and values for each of them in 16 bits.
+// Bytes that cuDNN's backward needs for a part on Hopper: gradients of scores in 16 bits, padded to
+// whole tiles (in_order), or gradients of queries in float (in_memory); a sum for each query; and,
+// if query heads share key heads, 16-bit gradients of keys and values for each query head.
 inline std::int64_t library_attention_backward_scratch(const AttentionExtents& a,
                                                        AttentionPart part, QuerySums sums) {
   constexpr std::int64_t kQueries = 64, kKeys = 128;  // of a tile
@@ -121,14 +123,14 @@ inline std::int64_t library_attention_backward_scratch(const AttentionExtents& a
          (a.heads > a.kv_heads ? device::scratch_piece(4 * heads * a.keys * a.head_size) : 0) +
          device::scratch_piece(1);
 }
-// The parts in which cuDNN's backward takes a batch, one after the other.
+// Division of a batch into parts that cuDNN's backward computes one after the other.
 struct LibraryAttention {
   AttentionPart part;
   QuerySums sums = QuerySums::in_order;
   std::int64_t scratch = 0;  // bytes
 };
-// The largest that need at most 640 MiB, or one group of one sequence with at most 2.5 GiB: in
-// order where that is possible, else in memory. None: it does not take it.
+// The largest parts that need at most 640 MiB, or one group of one sequence with at most 2.5 GiB;
+// in_order if that is possible, else in_memory. Nothing if cuDNN cannot be used.
 inline std::optional<LibraryAttention> library_attention_backward(const AttentionExtents& a) {
   constexpr std::int64_t kUsual = std::int64_t{640} << 20, kMost = std::int64_t{2560} << 20;
   for (const QuerySums sums : {QuerySums::in_order, QuerySums::in_memory}) {
@@ -140,7 +142,7 @@ inline std::optional<LibraryAttention> library_attention_backward(const Attentio
       std::int64_t& n = part.batch > 1 ? part.batch : part.groups;
       n = n % 2 == 0 ? n / 2 : 1;
     }
-    // Each begins its log-sum-exps at a multiple of 16 bytes.
+    // The log-sum-exps of each part must start at a multiple of 16 bytes.
     const bool aligned = part.batch * part.groups * (a.heads / a.kv_heads) * a.queries % 4 == 0;
     const bool whole = part.batch == a.batch && part.groups == a.kv_heads;
     if (bytes(part) <= kMost && (whole || aligned)) return {{part, sums, bytes(part)}};

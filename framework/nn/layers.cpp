@@ -89,12 +89,13 @@ graph::Value leave_tp_region(graph::Recorder& r, const Context& c, graph::Value 
                     : ops::reduce_from_tp_region(r, partial, bias);
 }
 
-ops::DropoutOrigin outside_tp_region(const Context& c, const Rows& rows, std::int64_t width) {
+ops::ActivationRegion outside_tp_region(const Context& c, const Rows& rows, std::int64_t width) {
   const std::int64_t offset = c.split_rows() ? c.rows_outside(rows) * c.shard : 0;
   return {rows, offset, 0, width};
 }
 
-ops::DropoutOrigin inside_tp_region(const Context& c, const Rows& rows, std::int64_t full_width) {
+ops::ActivationRegion inside_tp_region(const Context& c, const Rows& rows,
+                                       std::int64_t full_width) {
   return {rows, 0, full_width / c.shards * c.shard, full_width};
 }
 

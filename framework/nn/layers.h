@@ -1,7 +1,7 @@
 #pragma once
-// Layers: parameters and how ops compose over them. A layer registers its parameters when made and
-// records ops when called. Where layers are not sharded no collective is recorded, so single-rank
-// code has no special case.
+// Layers: parameters and the ops that use them. A layer registers its parameters when it is
+// constructed and records ops when it is called. Collectives are recorded only if layers are
+// sharded, so single-rank runs need no special case.
 #include <optional>
 
 #include "nn/parameter.h"
@@ -9,39 +9,38 @@
 
 namespace tfm::nn {
 
-// What every layer needs to know about the run.
+// Settings of the run that all layers share.
 struct Context {
   ParameterSet& parameters;
-  int shards = 1, shard = 0;  // ranks along kModelAxes, and this one's place among them
-  bool sequence = false;      // sequence parallelism: outside attention and ffn, these ranks share
-                              // out the rows
+  int shards = 1, shard = 0;  // ranks along kModelAxes, and the index of this one among them
+  bool sequence = false;      // sequence parallelism: outside attention and ffn they split the rows
   double init_std = 0.02;
-  bool ring = false;  // attention's keys and values go round the ranks along kSequenceAxes
+  bool ring = false;  // ring attention along kSequenceAxes
 
   bool split() const { return shards > 1; }
   bool split_rows() const { return split() && sequence; }
-  // What is replicated, but has a term of its gradient on each of these ranks.
+  // Axes along which a replicated parameter has a term of its gradient on each rank.
   comm::AxisSet partial_where(bool terms) const { return terms ? kModelAxes : comm::AxisSet{}; }
-  // Of this rank, outside the tensor-parallel region.
+  // Number of this rank's rows outside the tensor-parallel region.
   std::int64_t rows_outside(const Rows& rows) const {
     return split_rows() ? div_exact(rows.tokens(), shards) : rows.tokens();
   }
 };
 
-// y = x W^T + b; ranks may share out its outputs (columns of y) or its inputs.
+// y = x W^T + b. Its outputs (columns of y) or its inputs may be sharded over ranks.
 class Linear {
  public:
   struct Options {
-    // Of the weight along kModelAxes. shard_rows: y is split; shard_columns: x is split and y must
-    // still be reduced.
+    // Placement of the weight along kModelAxes. shard_rows: y is sharded; shard_columns: x is
+    // sharded and y is a term that must be reduced.
     Placement placement = Placement::replicate;
     bool bias = true;
     double std = 0.02;
-    bool partial = false;  // replicated, but each rank has a term of the gradient
-    bool hidden = true;    // see ParameterSpec; false: part of the head
+    bool partial = false;  // replicated weight with a term of the gradient on each rank
+    bool hidden = true;    // see ParameterSpec; false for layers of the head
   };
   Linear(Context& c, const std::vector<PartSpec>& outputs, std::int64_t inputs, Options options);
-  // Without bias where the inputs are split: the bias is added after the reduction, see bias().
+  // Does not add the bias if the inputs are sharded: it is added after the reduction, see bias().
   graph::Value operator()(graph::Recorder& r, graph::Value x) const;
   graph::Value bias(graph::Recorder& r) const {
     return bias_ < 0 ? graph::Value{} : parameters_->record(r, bias_);
@@ -69,14 +68,14 @@ class Norm {
   Options options_;
 };
 
-// Norms of the heads of queries and keys, whose heads the tensor ranks share out: each has a term
-// of the gradient.
+// Norms of the heads of queries and keys. Since heads are sharded over tensor ranks, each rank has
+// a term of the gradient.
 class HeadNorm {
  public:
-  // A gain for each group of heads, whose parts are `names`.
+  // One gain (and shift) per group of heads; `names` are the names of the groups' parts.
   HeadNorm(Context& c, const std::vector<std::string>& names, std::int64_t head_size,
            Norm::Options options);
-  // groups: heads of each in a row of x, which begins with them.
+  // groups: number of heads of each group; a row of x begins with these heads.
   graph::Value operator()(graph::Recorder& r, graph::Value x,
                           std::vector<std::int64_t> groups) const;
 
@@ -87,24 +86,23 @@ class HeadNorm {
   Norm::Options options_;
 };
 
-// Between the tensor-parallel region and the rest of a block.
-graph::Value enter_tp_region(graph::Recorder& r, const Context& c,
-                             graph::Value x);  // before a layer whose outputs are split
+// Enters the tensor-parallel region, before a layer whose outputs are sharded.
+graph::Value enter_tp_region(graph::Recorder& r, const Context& c, graph::Value x);
+// Leaves it, after a layer whose inputs are sharded.
 graph::Value leave_tp_region(graph::Recorder& r, const Context& c, graph::Value partial,
-                             graph::Value bias = {});  // after a layer whose inputs are split
-// Dropout places of rows outside and columns inside the tensor-parallel region.
-ops::DropoutOrigin outside_tp_region(const Context& c, const Rows& rows, std::int64_t width);
-ops::DropoutOrigin inside_tp_region(const Context& c, const Rows& rows, std::int64_t full_width);
+                             graph::Value bias = {});
+// Region of a rank's rows outside, and of its columns inside the tensor-parallel region.
+ops::ActivationRegion outside_tp_region(const Context& c, const Rows& rows, std::int64_t width);
+ops::ActivationRegion inside_tp_region(const Context& c, const Rows& rows, std::int64_t full_width);
 
-// What an attention layer may see beyond its options, as ops::AttentionInputs and AttentionOptions
-// define it; all of it optional.
+// Optional inputs of an attention layer, as defined by ops::AttentionInputs and AttentionOptions.
 struct AttentionContext {
-  graph::Value q_segments,
-      k_segments;  // int32, one a token of the micro-batch: documents, negative for padding
-  bool right_padded = false;          // padding stands behind all that is real
+  // int32, one per token of the micro-batch: document index, negative for padding.
+  graph::Value q_segments, k_segments;
+  bool right_padded = false;          // padding comes after all real tokens
   graph::Value relative_bias;         // (heads of this rank, buckets); layers may share it
   std::vector<std::int32_t> buckets;  // see relative_buckets()
-  graph::Value cache;                 // leaf (sequences capacity, 2 KV D): rows are then new tokens
+  graph::Value cache;  // leaf (sequences * capacity, 2 KV D); if given, the rows are new tokens
 };
 
 class SelfAttention {
@@ -112,14 +110,14 @@ class SelfAttention {
   struct Options {
     std::int64_t width = 0, heads = 0, kv_heads = 0, head_size = 0;
     bool qkv_bias = true, bias = true, causal = true;
-    std::optional<Norm::Options> qk_norm;  // of each head, before rotary positions
+    std::optional<Norm::Options> qk_norm;  // per head, before rotary positions
     double scale = 1, dropout = 0, output_std = 0.02;
     std::vector<double> rotary_frequency;  // (D/2); empty: none
     bool alibi = false;
   };
   SelfAttention(Context& c, const std::string& name, Options options);
-  // x and result outside the tensor-parallel region; result without residual. Dropout acts in
-  // training only.
+  // x and the result are outside the tensor-parallel region. The residual is not added. Dropout is
+  // applied in training only.
   graph::Value operator()(graph::Recorder& r, graph::Value x, const Rows& rows, bool training,
                           const AttentionContext& attention = {}) const;
 
@@ -132,8 +130,8 @@ class SelfAttention {
   Linear output_;
 };
 
-// Queries from one sequence, keys and values from another (Vaswani et al. 2017, 3.2.3): a decoder's
-// look at its encoder.
+// Attention of a decoder to its encoder: queries from one sequence, keys and values from another
+// (Vaswani et al. 2017, 3.2.3).
 class CrossAttention {
  public:
   struct Options {
@@ -143,10 +141,10 @@ class CrossAttention {
     double scale = 1, dropout = 0, output_std = 0.02;
   };
   CrossAttention(Context& c, const std::string& name, Options options);
-  // (source tokens, 2 KV D) of memory (source tokens, encoder_width), which lies inside the split
-  // region: it enters once for all layers.
+  // Keys and values (source tokens, 2 KV D) of `memory` (source tokens, encoder_width), which has
+  // entered the tensor-parallel region, once for all layers.
   graph::Value keys_values(graph::Recorder& r, graph::Value memory) const;
-  // x and result as SelfAttention's.
+  // x and the result are as those of SelfAttention.
   graph::Value operator()(graph::Recorder& r, graph::Value x, graph::Value keys_values,
                           const Rows& target, const Rows& source, bool training,
                           const AttentionContext& attention = {}) const;

@@ -151,8 +151,7 @@ std::int64_t ParameterSet::total_elements() const {
 }
 
 Tensor ParameterSet::view(int i, void* flat, DType t) const {
-  return {static_cast<std::byte*>(flat) + offsets_[i] * static_cast<std::int64_t>(size_of(t)), t,
-          local_shape(i)};
+  return {static_cast<std::byte*>(flat) + offsets_[i] * size_of(t), t, local_shape(i)};
 }
 
 template <class T>

@@ -1,10 +1,9 @@
 #pragma once
-// Parameters: names, shapes, placements, initial values, and their place in flat
-// buffers.
+// Parameters: names, shapes, placements, initial values, and offsets in flat buffers.
 //
 // A parameter may hold several named parts stacked along its rows (query, key and value; gate and
-// up), so that one product serves them all. What users see (checkpoints, exchange with other
-// programs, tests) are the parts.
+// up), so that one product serves them all. Users see only the parts (checkpoints, exchange with
+// other programs, tests).
 #include <algorithm>
 #include <functional>
 #include <span>
@@ -20,7 +19,7 @@ namespace tfm::nn {
 
 struct Init {
   enum class Kind : std::uint8_t { normal, constant } kind = Kind::constant;
-  double value = 0;  // standard deviation, or the constant
+  double value = 0;  // standard deviation or constant
 };
 
 struct PartSpec {
@@ -31,50 +30,47 @@ struct PartSpec {
 struct ParameterSpec {
   std::vector<PartSpec> parts;
   std::int64_t cols = 0;   // 0: a vector
-  Placements placement{};  // of the weights: none is partial
+  Placements placement{};  // of the weights; never partial
   Init init;
   bool decay = false;   // weight decay applies
   bool hidden = false;  // a matrix between embeddings and head, which Muon updates as a whole
-  // Along these axes, too, a rank has a term of the gradient only (of its rows, of its heads);
-  // along kTokenAxes it is so for every parameter.
+  // Axes along which each rank has only a term of the gradient (from its rows or heads), in
+  // addition to kTokenAxes, where this holds for every parameter.
   comm::AxisSet partial{};
-  // Of the pipeline: the stage that owns it, and those that borrow it (ParameterSet::use_at()).
+  // Pipeline rank that owns it, and those that borrow it (ParameterSet::use_at()).
   int stage = 0;
   std::vector<int> borrowers = {};
 
   Placements gradient() const;
-  // Axes along which ranks hold the same weights; without those along which ZeRO shares out what
-  // belongs to them.
+  // Axes along which ranks hold the same weights, and the same without those along which ZeRO
+  // shards the state that belongs to them.
   comm::AxisSet copies() const { return axes_with(placement, Placement::replicate); }
   comm::AxisSet copies_of_shares(const comm::Layout& layout) const {
     return copies() - layout.shared(axes_with(gradient(), Placement::partial));
   }
 };
 
-// A rank's share of one part: which elements of the whole it is, and where they lie in the flat
-// buffer.
+// A rank's share of one part: its elements of the whole part, and their place in the flat buffer.
 struct PartSlice {
   std::string name;
   int parameter = 0;
   Shape full;     // (rows, cols) or (rows)
-  int axis = -1;  // split axis or -1
-  std::int64_t begin = 0,
-               end =
-                   0;  // along the axis (the whole extent where not split); padding is not included
-  std::int64_t offset = 0;  // first element in the flat buffer; elements are contiguous
+  int axis = -1;  // axis along which it is split, or -1
+  // Range along the axis, or all rows if it is not split; without padding.
+  std::int64_t begin = 0, end = 0;
+  std::int64_t offset = 0;  // of the first element in the flat buffer; elements are contiguous
   std::int64_t elements() const {
     return axis < 0 ? full.elements()
                     : full.elements() / (full[axis] ? full[axis] : 1) * (end - begin);
   }
 };
 
-// Writes weights, in the accumulation type of theirs: `count` elements of a slice, from element
-// `first` on, to `out`.
+// Writes weights in their accumulation type: elements [first, first + count) of a slice to `out`.
 using WeightSource =
     std::function<void(const PartSlice& slice, std::int64_t first, std::int64_t count, void* out)>;
 
-// f(element of the whole part, element of the slice, n) for each run of elements of
-// [first, first + count) of a slice that follow each other in the whole part.
+// Calls f(element of the whole part, element of the slice, n) for each run of n elements of
+// [first, first + count) of a slice that are contiguous in the whole part.
 template <class F>
 void each_run(const PartSlice& s, std::int64_t first, std::int64_t count, F&& f) {
   const std::int64_t cols = s.full.rank() > 1 ? s.full[1] : 1, last = first + count;
@@ -87,56 +83,59 @@ void each_run(const PartSlice& s, std::int64_t first, std::int64_t count, F&& f)
   }
 }
 
-// Flat range whose gradients are summed over the same axes: all of them, or those of a layer.
+// Range of the flat buffers whose gradients are summed over the same axes: all of them, or (part
+// of) a layer's.
 struct Segment {
   comm::AxisSet axes;
-  std::int64_t begin = 0, end = 0;  // multiples of kGranule * group size
+  std::int64_t begin = 0, end = 0;  // the length is a multiple of kGranule * group size
 };
 
 class ParameterSet {
  public:
   static constexpr std::int64_t kGranule = 64;  // elements; every parameter starts at a multiple
 
-  // `segment_elements`: 0, or where segments end with layers, of how many elements a segment is to
-  // be at most. A parameter lies in one segment.
+  // `segment_elements`: if > 0, segments end with layers and have at most this many elements,
+  // unless a single parameter has more. A parameter always lies in one segment.
   ParameterSet(comm::Layout layout, int rank, std::int64_t segment_elements = 0)
       : layout_(layout), rank_(rank), segment_elements_(segment_elements) {}
 
-  // Returns the parameter's index, the same on all ranks. The stage of the pipeline that begins
-  // last owns it.
+  // Returns the parameter's index, which is the same on all ranks. Its owner is the pipeline rank
+  // of the last begin_stage().
   int add(ParameterSpec spec);
   void begin_stage(int stage) { stage_ = stage; }
-  // That stage reads the parameter, too. It borrows it where another one owns it: has a copy of the
-  // weights, and a gradient of its own, which is added to the owner's.
+  // Declares that a pipeline rank uses the parameter. If another one owns it, it is borrowed: the
+  // borrower has a copy of the weights and its own gradient, which is added to the owner's.
   void use_at(int i, int stage);
   bool owned(int i) const { return specs_[i].stage == own_stage(); }
   bool borrowed(int i) const;
   std::vector<int> borrowed() const;  // in ascending order
   std::int64_t borrowed_elements() const { return borrowed_; }
-  void next_layer() { ++layer_; }  // what is added from now on is used apart from what was
-  // Assigns offsets; no add() afterwards. No two parts may have a random stream in common.
+  // Starts a new layer: parameters added later are used separately from earlier ones.
+  void next_layer() { ++layer_; }
+  // Assigns offsets; add() must not follow. An internal error if parts share a random stream.
   void finish();
 
-  // Of the whole model; the flat buffers, segments and slices are of those that this rank owns.
+  // Parameters of the whole model. Flat buffers, segments and slices are only of those that this
+  // rank owns.
   int size() const { return static_cast<int>(specs_.size()); }
   const ParameterSpec& spec(int i) const { return specs_[i]; }
   Shape local_shape(int i) const;
-  // In the flat buffers, or of a borrowed one in those of borrowed ones.
+  // First element in the flat buffers, or for a borrowed one in the buffers of borrowed parameters.
   std::int64_t offset(int i) const { return offsets_[i]; }
   std::int64_t padded_elements(int i) const { return padded_[i]; }
-  // Owned parameters with elements, or padding, in [begin, end) of the flat buffers, in order.
+  // Owned parameters whose elements or padding overlap [begin, end) of the flat buffers, in order.
   std::span<const int> lying_in(std::int64_t begin, std::int64_t end) const;
   std::int64_t flat_elements() const { return flat_; }
   const std::vector<Segment>& segments() const { return segments_; }
   bool by_layers() const { return segment_elements_ > 0; }
   const std::vector<PartSlice>& slices() const { return slices_; }
-  int first_slice(int i) const { return first_slices_[i]; }  // of an owned parameter's parts
+  int first_slice(int i) const { return first_slices_[i]; }  // of an owned parameter
   std::int64_t total_elements() const;                       // of the whole model, without padding
-  // Of the ranks that have the same weights along `axes` this is the first one.
+  // Whether this rank is the first of those along `axes` that hold the same weights.
   bool first_of_copies(int i, comm::AxisSet axes) const;
 
-  // Writes initial values of `count` elements of a slice from element `first` on; element e of a
-  // part depends on (seed, part name, e) alone.
+  // Writes the initial values of elements [first, first + count) of a slice. Element e of a part
+  // depends only on (seed, part name, e).
   template <class T>
   void initialize(std::uint64_t seed, const PartSlice& slice, std::int64_t first,
                   std::int64_t count, T* out, int threads) const;
@@ -145,7 +144,7 @@ class ParameterSet {
     for (const PartSlice& s : slices_)
       initialize(seed, s, 0, s.elements(), flat + s.offset, threads);
   }
-  // Fills a slice, or a range of it, from the whole part in row-major order, or the reverse.
+  // Copy a slice, or a range of it, from or to the whole part, which is in row-major order.
   template <class T>
   static void scatter(const PartSlice& slice, std::int64_t first, std::int64_t count,
                       const T* whole, T* out) {
@@ -183,9 +182,9 @@ class ParameterSet {
   std::int64_t segment_elements_;
   int layer_ = 0, stage_ = 0;
   std::vector<ParameterSpec> specs_;
-  std::vector<int> layers_;  // of each parameter
+  std::vector<int> layers_;  // by parameter
   std::vector<std::int64_t> offsets_, padded_;
-  std::vector<int> first_slices_, order_;  // order_: owned, as they lie in the flat buffers
+  std::vector<int> first_slices_, order_;  // order_: owned parameters in flat order
   std::vector<PartSlice> slices_;
   std::vector<Segment> segments_;
   std::int64_t flat_ = 0, borrowed_ = 0;

@@ -1,33 +1,33 @@
 #pragma once
-// Where the elements of a parameter and of its gradient are, along each axis of the grid of ranks:
-// the words of PyTorch's DTensor. What follows from it: shapes and initial values of a rank's
-// share, over which axes a gradient is summed, who counts it in the norm, what a checkpoint holds.
+// Placement of a parameter and of its gradient along each axis of the grid of ranks, in the terms
+// of PyTorch's DTensor. It determines the shape and initial values of a rank's share, the axes over
+// which a gradient is summed, the rank that counts it in the norm, and the content of checkpoints.
 #include "comm/axis.h"
 
 namespace tfm::nn {
 
 enum class Placement : std::uint8_t {
-  replicate,      // every rank has all of them
-  shard_rows,     // equal shares; rows are padded to them
-  shard_columns,  // equal shares
-  partial,        // each rank has a term of their sum
-  one_rank,       // one rank has all of them, the others nothing
+  replicate,      // every rank holds all elements
+  shard_rows,     // equal shares of the rows, padded to a multiple of the number of ranks
+  shard_columns,  // equal shares of the columns
+  partial,        // the value is the sum of the ranks' terms
+  one_rank,       // one rank holds all elements, the others none
 };
 using Placements = comm::PerAxis<Placement>;
 
-// Axes along which batches are sharded: ranks have sequences of their own.
+// Axes along which batches are sharded: each rank has its own sequences.
 inline constexpr comm::AxisSet kBatchAxes = comm::kData;
-// Axes along which sequences are sharded: ranks have positions of their own.
+// Axes along which sequences are sharded: each rank has its own positions.
 inline constexpr comm::AxisSet kSequenceAxes = comm::Axis::context;
-// Along these ranks have tokens of their own, and so terms of gradients.
+// Axes along which each rank has its own tokens, and thus a term of every gradient.
 inline constexpr comm::AxisSet kTokenAxes = kBatchAxes | kSequenceAxes;
-// Axes along which blocks are shared out: the stages of a pipeline.
+// Axes along which blocks are distributed: pipeline stages.
 inline constexpr comm::AxisSet kStageAxes = comm::Axis::pipeline;
-// Along these ranks have terms of a loss: the last stage of a pipeline has all of them.
+// Axes over which terms of a loss are summed; only the last pipeline stage has any.
 inline comm::AxisSet loss_axes(const comm::Layout& layout) {
   return layout.group_of(kTokenAxes | kStageAxes);
 }
-// Axes along which layers are sharded: ranks share out heads, ffn columns and the vocabulary.
+// Axes along which layers are sharded: heads, ffn columns and the vocabulary.
 inline constexpr comm::AxisSet kModelAxes = comm::Axis::tensor;
 
 constexpr Placements placed(Placement p, comm::AxisSet axes) {

@@ -1,5 +1,5 @@
 #pragma once
-// What the table of fusions knows of activations.
+// The activation op, declared for the fusion table.
 #include "kernels/activation.h"
 #include "ops/ops.h"
 
@@ -16,7 +16,7 @@ struct Act final : graph::Op {
   std::string_view kind() const override { return "activation"; }
   graph::Saved saved() const override { return {.inputs = {x}}; }
   bool cheap() const override { return true; }
-  // Products in 16 bits are fast enough that its exponentials count.
+  // With 16-bit types, matrix products are so fast that recomputing exponentials is not free.
   bool free_on_cpus(DType dtype) const override { return size_of(dtype) > 2; }
 
   template <class T>

@@ -9,12 +9,11 @@ namespace {
 
 void check(const graph::Recorder& r, const AttentionInputs& in, const AttentionOptions& o) {
   const Shape q = r.info(in.q).shape, kv = r.info(in.kv ? in.kv : in.q).shape;
-  const std::int64_t q_width = o.heads * o.head_size, kv_width = 2 * o.kv_heads * o.head_size,
-                     distances = o.queries + o.keys - 1;
+  const std::int64_t distances = o.queries + o.keys - 1;
   TFM_CHECK(o.queries > 0 && o.keys > 0 && (in.kv || o.keys == o.queries),
             "self-attention has as many keys as queries");
-  TFM_CHECK(q[1] == q_width + (in.kv ? 0 : kv_width), "queries are " + q.str());
-  TFM_CHECK(kv[1] == kv_width + (in.kv ? 0 : q_width), "keys and values are " + kv.str());
+  TFM_CHECK(q[1] == o.q_width() + (in.kv ? 0 : o.kv_width()), "queries are " + q.str());
+  TFM_CHECK(kv[1] == o.kv_width() + (in.kv ? 0 : o.q_width()), "keys and values are " + kv.str());
   const std::int64_t batch = q[0] * o.share.ranks / o.queries;
   const Rows queries{batch, o.queries, o.share}, keys{batch, o.keys, o.share};
   TFM_CHECK(q[0] == queries.tokens() && kv[0] == keys.tokens(),

@@ -1,5 +1,5 @@
 #pragma once
-// Attention to keys that a rank has, on which that to keys of several ranks builds.
+// Attention to keys that this rank holds. Attention to keys of several ranks is derived from it.
 #include "kernels/attention.h"
 #include "kernels/elementwise.h"
 #include "kernels/scratch.h"
@@ -9,23 +9,23 @@ namespace tfm::ops {
 
 template <class T>
 struct Attention : graph::Op {
-  // alibi: bias by distance, (H, T + S - 1).
+  // alibi: bias by distance, (H, T + S - 1), see ops/table.h.
   enum In { q, kv, q_segments, k_segments, relative_bias, bucket, alibi };
   enum Out { y, lse };
-  // Of every sequence some queries against some keys.
+  // A range of queries against a range of keys, in every sequence.
   struct Block {
     std::int64_t first_query, queries, first_key, keys;
   };
 
   AttentionOptions options;
-  graph::Tensors inputs;  // those present
+  graph::OperandSet inputs;  // the inputs that are present
   std::int64_t batch, buckets = 0;
   std::uint32_t stream = 0;
 
   std::string_view kind() const override { return "attention"; }
   graph::Saved saved() const override { return {.inputs = inputs, .outputs = {y, lse}}; }
-  // Scores and weighted sum, 2 * 2 * T * S * D for every head; backward recomputes the scores and
-  // has four products of its own.
+  // Two products, 2 * 2 * T * S * D flops per head. Backward has five: the recomputed scores and
+  // four of its own.
   graph::Work work(graph::Phase phase) const override {
     const double all = 4.0 * batch * options.queries * options.keys / options.share.ranks *
                        options.heads * options.head_size *
@@ -57,13 +57,13 @@ struct Attention : graph::Op {
   }
 
  protected:
-  bool self() const { return !inputs.contains(kv); }  // queries, keys and values in one row
-  std::int64_t q_width() const { return options.heads * options.head_size; }
-  std::int64_t kv_width() const { return 2 * options.kv_heads * options.head_size; }
+  bool self() const { return !inputs.contains(kv); }  // q holds queries, keys and values
+  std::int64_t q_width() const { return options.q_width(); }
+  std::int64_t kv_width() const { return options.kv_width(); }
   Block all() const { return {0, options.queries, 0, options.keys}; }
   static std::int64_t distances(const Block& of) { return of.queries + of.keys - 1; }
 
-  // A bias by distance; in backward its gradient in every sequence follows.
+  // Bytes of a bias by distance, followed in backward by its gradient for every sequence.
   std::int64_t bias_bytes(graph::Phase phase, const Block& of) const {
     const bool learned = inputs.contains(relative_bias);
     if (!learned && (!inputs.contains(alibi) || distances(of) == distances(all()))) return 0;
@@ -89,7 +89,7 @@ struct Attention : graph::Op {
     return bias_bytes(graph::Phase::forward, of) > 0 ? table(e)
                                                      : e.in(alibi).template ptr<Accum<T>>();
   }
-  // Of the distances of all queries and keys the first one that these have.
+  // Index of the first distance of the block among the distances of all queries and keys.
   std::int64_t first_distance(const Block& of) const {
     return of.first_key + options.queries - of.first_query - of.queries;
   }
@@ -109,7 +109,7 @@ struct Attention : graph::Op {
   }
 
   kernels::AttentionArgs<T> args(const graph::Exec& e, const Block& of) const;
-  // `more`: of a relative bias, whose gradient has been written to.
+  // `more`: the gradient of the relative bias is added to.
   void backward(graph::Exec& e, const Block& of, const kernels::AttentionArgs<T>& forward,
                 const T* dy, T* dq, T* dk, bool more) const {
     const graph::GradSlot dtable = e.grad_in(relative_bias);
@@ -164,7 +164,8 @@ kernels::AttentionArgs<T> Attention<T>::args(const graph::Exec& e, const Block& 
           .keys_total = options.keys};
 }
 
-// Attention of ranks that share out sequences, by AttentionOptions::ring; see context_attention.h.
+// Attention under context parallelism without and with AttentionOptions::ring; see
+// context_attention.h.
 template <class T>
 std::unique_ptr<Attention<T>> gather_attention();
 template <class T>

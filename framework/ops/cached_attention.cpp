@@ -30,8 +30,8 @@ struct CachedAttention final : graph::Op {
   }
 
   void forward(graph::Exec& e) const override {
-    const std::int64_t D = options.head_size, q_width = options.heads * D,
-                       kv_width = 2 * options.kv_heads * D;
+    const std::int64_t D = options.head_size, q_width = options.q_width(),
+                       kv_width = options.kv_width();
     const std::int64_t position = e.state().first_position, capacity = options.keys,
                        queries = options.queries, keys = position + queries;
     const std::int64_t used = queries + keys - 1, row = q_width + kv_width;
@@ -90,8 +90,7 @@ struct CachedAttention final : graph::Op {
 graph::Value cached_attention(graph::Recorder& r, graph::Value qkv, graph::Value cache,
                               graph::Value relative_bias, AttentionOptions options) {
   const Shape in = r.info(qkv).shape, held = r.info(cache).shape;
-  const std::int64_t q_width = options.heads * options.head_size,
-                     kv_width = 2 * options.kv_heads * options.head_size;
+  const std::int64_t q_width = options.q_width(), kv_width = options.kv_width();
   const std::int64_t batch = div_exact(in[0], options.queries);
   TFM_CHECK(in[1] == q_width + kv_width, "queries, keys and values are " + in.str());
   TFM_CHECK(

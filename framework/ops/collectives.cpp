@@ -5,9 +5,7 @@
 namespace tfm::ops {
 namespace {
 
-std::int64_t bytes_of(const Shape& s, DType t) {
-  return s.elements() * static_cast<std::int64_t>(size_of(t));
-}
+std::int64_t bytes_of(const Shape& s, DType t) { return s.elements() * size_of(t); }
 
 template <class T>
 void copy_to(graph::Exec& e, const Tensor& from, const Tensor& to, bool accumulate) {
@@ -27,8 +25,7 @@ struct TensorCollective : graph::StagedOp {
   graph::Saved saved() const override { return {.inputs = {bias}}; }
   std::int64_t scratch_bytes(graph::Phase phase, DType) const override {
     return has_bias && phase == graph::Phase::backward
-               ? kernels::column_sum_scratch(out[0], out[1],
-                                             static_cast<std::int64_t>(size_of(accum_type(dtype))))
+               ? kernels::column_sum_scratch(out[0], out[1], size_of(accum_type(dtype)))
                : 0;
   }
   std::int64_t in_bytes() const { return bytes_of(in, dtype); }
@@ -95,7 +92,7 @@ struct ReduceFromTpRegion final : TensorCollective {
     return {e.out(y), e.out(y)};
   }
   std::int64_t workspace_bytes(graph::Phase) const override { return 0; }
-  graph::Tensors passes_gradient() const override { return {x}; }
+  graph::OperandSet passes_gradient() const override { return {x}; }
   graph::Work work(graph::Phase) const override { return {.kernel_per_gradient = true}; }
   void stage(graph::Phase p, std::size_t k, graph::Exec& e) const override {
     with_float(dtype, [&]<class T>() {

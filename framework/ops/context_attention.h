@@ -1,6 +1,6 @@
 #pragma once
-// What the two ways of attention have in common where ranks share out every sequence
-// (core/rows.h): each has two chunks of the queries and of the keys.
+// Common base of gather and ring attention under context parallelism (core/rows.h): each rank holds
+// two chunks of the queries and of the keys.
 #include "ops/attention.h"
 
 namespace tfm::ops {
@@ -13,14 +13,15 @@ struct ContextAttention : Attention<T> {
  protected:
   Rows queries() const { return {batch, options.queries, options.share}; }
   Rows keys(int rank) const { return {batch, options.keys, {options.share.ranks, rank}}; }
-  // Keys and values of a rank.
+  // Number of elements of a rank's keys and values.
   std::int64_t own_elements() const { return keys(0).tokens() * Base::kv_width(); }
-  // Of the rows in which queries stand.
+  // Stride of the rows that hold queries.
   std::int64_t query_stride() const {
     return Base::q_width() + (Base::self() ? Base::kv_width() : 0);
   }
 
-  // Keys and values side by side, the last columns of rows of queries, keys and values.
+  // Copies keys and values, the last columns of fused rows of queries, keys and values, to `own`
+  // (keys, 2 KV D).
   void pack(const graph::Exec& e, T* own) const {
     const std::int64_t width = Base::kv_width();
     device::on(e.stream(), [&](auto& s) {
@@ -30,7 +31,7 @@ struct ContextAttention : Attention<T> {
                                                   query_stride(), own, width});
     });
   }
-  // The gradients of queries, and the first of those of keys and values.
+  // The gradient of q: of queries or, in self-attention, of fused rows.
   Tensor query_gradients(const graph::Exec& e) const {
     const graph::GradSlot dq = e.grad_in(Base::q);
     TFM_CHECK(dq && !dq.accumulate && (Base::self() || !e.grad_in(Base::kv).accumulate),

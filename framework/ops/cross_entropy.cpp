@@ -144,7 +144,7 @@ struct LinearCrossEntropy final : graph::StagedOp {
   graph::Work work(graph::Phase phase) const override {
     const bool gradients = phase == graph::Phase::backward;
     const bool combine = options.shards > 1,
-               apart = combine || !kernels::holds_row(vocab_rows, size(dtype));
+               apart = combine || !kernels::holds_row(vocab_rows, size_of(dtype));
     const std::int64_t n = expected_rows();
     graph::Work w{.extra_elements = n * vocab_rows * (gradients ? 2 + apart + has_bias : 1),
                   .kernels = static_cast<int>(ceil_div(n, chunk())) *
@@ -165,19 +165,20 @@ struct LinearCrossEntropy final : graph::StagedOp {
   // gradient. Ranks exchange chunks without a label, too, so that there they are not made for few.
   std::int64_t chosen_chunk() const {
     const std::int64_t n = options.shards > 1 ? rows : expected_rows(),
-                       fit = (104 << 20) / (options.vocab_size * size(dtype)),
+                       fit = (104 << 20) / (options.vocab_size * size_of(dtype)),
                        most = std::max({std::int64_t{256}, fit, ceil_div(n, 8)});
     return round_up(ceil_div(n, ceil_div(n, most)), 16);
   }
   std::int64_t chunk() const { return options.chunk_rows; }
   std::int64_t chunks() const { return ceil_div(rows, chunk()); }
   Workspace space() const {
-    return {chunk(), rows, cols, vocab_rows, options.shards, size(dtype), size(accum_type(dtype))};
+    const std::int64_t element = size_of(dtype), sum = size_of(accum_type(dtype));
+    return {chunk(), rows, cols, vocab_rows, options.shards, element, sum};
   }
-  static std::int64_t size(DType t) { return static_cast<std::int64_t>(size_of(t)); }
   std::int64_t workspace_bytes(graph::Phase) const override { return space().bytes(); }
   std::int64_t scratch_bytes(graph::Phase, DType) const override {
-    return has_bias ? kernels::column_sum_scratch(chunk(), vocab_rows, size(accum_type(dtype))) : 0;
+    return has_bias ? kernels::column_sum_scratch(chunk(), vocab_rows, size_of(accum_type(dtype)))
+                    : 0;
   }
   std::int64_t rows_of(std::int64_t c) const { return std::min(chunk(), rows - c * chunk()); }
   // The statistics of each chunk.
@@ -185,7 +186,7 @@ struct LinearCrossEntropy final : graph::StagedOp {
     std::vector<comm::CollectiveCall> all;
     for (std::int64_t c = 0; options.shards > 1 && c < chunks(); ++c)
       all.push_back({comm::Collective::all_gather, comm::Axis::tensor,
-                     options.shards * 4 * rows_of(c) * size(accum_type(dtype))});
+                     options.shards * 4 * rows_of(c) * size_of(accum_type(dtype))});
     return all;
   }
   graph::Exchanged exchanged(graph::Phase, std::size_t k, const graph::Exec& e) const override {

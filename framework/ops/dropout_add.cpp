@@ -25,7 +25,7 @@ void DropoutAdd::backward(graph::Exec& e) const {
 }
 
 graph::Value dropout_add(graph::Recorder& r, graph::Value x, graph::Value residual, double p,
-                         const DropoutOrigin& place) {
+                         const ActivationRegion& place) {
   auto op = std::make_unique<DropoutAdd>();
   const Shape shape = r.info(x).shape;
   op->rows = shape[0];

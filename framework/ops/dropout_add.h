@@ -1,5 +1,5 @@
 #pragma once
-// What the table of fusions knows of residuals and dropout.
+// The residual and dropout op, declared for the fusion table.
 #include "kernels/dropout.h"
 #include "ops/ops.h"
 
@@ -11,7 +11,7 @@ struct DropoutAdd final : graph::Op {
 
   std::int64_t rows, cols;
   double p;
-  DropoutOrigin place;
+  ActivationRegion place;
   std::uint32_t stream = 0;
   bool has_residual;
 
@@ -24,8 +24,8 @@ struct DropoutAdd final : graph::Op {
   std::string_view kind() const override { return has_residual ? "residual" : "dropout"; }
   graph::Saved saved() const override { return {}; }
   bool cheap() const override { return true; }
-  graph::Tensors passes_gradient() const override {
-    return p == 0 ? graph::Tensors{x, residual} : graph::Tensors{residual};
+  graph::OperandSet passes_gradient() const override {
+    return p == 0 ? graph::OperandSet{x, residual} : graph::OperandSet{residual};
   }
   graph::Work work(graph::Phase) const override { return {.kernel_per_gradient = true}; }
   void forward(graph::Exec& e) const override;

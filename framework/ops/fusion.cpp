@@ -37,13 +37,13 @@ bool is_plain_gelu_tanh(const Linear&, const Act& act) {
 
 }  // namespace
 
-std::span<const graph::StepPair> fusions() {
+std::span<const graph::Fusion> fusions() {
   using graph::Phase;
-  static const graph::StepPair table[] = {
-      graph::step_pair<DropoutAdd, Norm, add_norm>(Phase::forward),
+  static const graph::Fusion table[] = {
+      graph::fusion<DropoutAdd, Norm, add_norm>(Phase::forward),
       // Not in forward: what selective recomputation makes of the input again would differ from it
       // in its last bit.
-      graph::step_pair<Linear, Act, activation_backward, is_plain_gelu_tanh>(Phase::backward),
+      graph::fusion<Linear, Act, activation_backward, is_plain_gelu_tanh>(Phase::backward),
   };
   return table;
 }

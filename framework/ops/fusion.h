@@ -1,11 +1,11 @@
 #pragma once
-// The table of neighbouring ops that a device runs at once (graph/fusion.h).
+// The table of adjacent ops that GPUs run as one kernel (graph/fusion.h).
 #include <span>
 
 #include "graph/fusion.h"
 
 namespace tfm::ops {
 
-std::span<const graph::StepPair> fusions();
+std::span<const graph::Fusion> fusions();
 
 }  // namespace tfm::ops

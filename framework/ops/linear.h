@@ -1,5 +1,5 @@
 #pragma once
-// What the table of fusions knows of linear layers.
+// The linear op, declared for the fusion table.
 #include "kernels/gemm.h"
 #include "kernels/scratch.h"
 #include "ops/ops.h"
@@ -14,7 +14,7 @@ struct Linear final : graph::Op {
   bool has_bias;
   double scale;
 
-  // The product that makes the gradient of x.
+  // Product that computes the gradient of x.
   template <class T>
   kernels::GemmArgs<T> input_gradient(graph::Exec& e) const {
     const graph::GradSlot dx = e.grad_in(x);
@@ -43,8 +43,7 @@ struct Linear final : graph::Op {
   }
   std::int64_t scratch_bytes(graph::Phase phase, DType dtype) const override {
     return has_bias && phase == graph::Phase::backward
-               ? kernels::column_sum_scratch(rows, out,
-                                             static_cast<std::int64_t>(size_of(accum_type(dtype))))
+               ? kernels::column_sum_scratch(rows, out, size_of(accum_type(dtype)))
                : 0;
   }
   void forward(graph::Exec& e) const override;

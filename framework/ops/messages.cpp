@@ -8,9 +8,7 @@ namespace {
 
 using enum comm::Collective;
 
-std::int64_t bytes_of(const Shape& s, DType t) {
-  return s.elements() * static_cast<std::int64_t>(size_of(t));
-}
+std::int64_t bytes_of(const Shape& s, DType t) { return s.elements() * size_of(t); }
 
 Tensor in_workspace(const graph::Exec& e, const Tensor& like) {
   return {e.workspace(), like.dtype, like.shape};

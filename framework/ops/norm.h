@@ -1,5 +1,5 @@
 #pragma once
-// What the table of fusions knows of norms.
+// The norm op, declared for the fusion table.
 #include "kernels/norm.h"
 #include "kernels/scratch.h"
 #include "ops/ops.h"
@@ -19,8 +19,7 @@ struct Norm final : graph::Op {
   bool free_on_cpus(DType) const override { return true; }
   std::int64_t scratch_bytes(graph::Phase phase, DType dtype) const override {
     return phase == graph::Phase::backward
-               ? kernels::norm_backward_scratch(rows, cols,
-                                                static_cast<std::int64_t>(size_of(dtype)))
+               ? kernels::norm_backward_scratch(rows, cols, size_of(dtype))
                : 0;
   }
   graph::Work work(graph::Phase phase) const override {

@@ -1,6 +1,6 @@
 #pragma once
-// Tables that an op reads beside its tensors, as constants of the recording: where its kernels run,
-// their memory is, too.
+// Tables of numbers that an op reads, recorded as constants so that they are in its device's
+// memory.
 #include <cstring>
 #include <functional>
 #include <string_view>
@@ -10,7 +10,7 @@
 
 namespace tfm::ops {
 
-// One table for all ops that need the same numbers.
+// Ops that need the same numbers share one table.
 template <class T>
 graph::Value table(graph::Recorder& r, const std::string& kind, std::vector<T> values) {
   const std::string_view bytes(reinterpret_cast<const char*>(values.data()),
@@ -23,8 +23,8 @@ graph::Value table(graph::Recorder& r, const std::string& kind, std::vector<T> v
   });
 }
 
-// Bias by distance of ALiBi (Press et al. 2022): (H, T + S - 1), [h][s - t + T - 1] = -slope[h] |t
-// + S - T - s|.
+// ALiBi's bias by distance (Press et al. 2022), of shape (H, T + S - 1):
+//   bias[h][s - t + T - 1] = -slope[h] * |t + S - T - s|
 template <class T>
 graph::Value alibi_table(graph::Recorder& r, const std::vector<double>& slopes,
                          std::int64_t queries, std::int64_t keys) {

@@ -1,7 +1,8 @@
 #pragma once
-// Dynamic loss scaling for fp16 (Micikevicius et al. 2018), with the rules and numbers of
+// Dynamic loss scaling for fp16 (Micikevicius et al. 2018), with the rules and constants of
 // torch.amp.GradScaler: a gradient that is not finite halves the scale and skips the update;
-// kInterval updates in a row double it. A power of two, so it changes no bits by itself.
+// kInterval consecutive updates double it. The scale is a power of two, so scaling itself rounds
+// nothing.
 #include <cstdint>
 
 namespace tfm::optim {
@@ -11,7 +12,7 @@ struct LossScale {
   static constexpr double kFirst = 65536;
 
   double value = 1;
-  std::int64_t updates = 0;  // since the scale last changed
+  std::int64_t updates = 0;  // applied since the scale last changed
   bool dynamic = false;
 
   static LossScale of_fp16() { return {.value = kFirst, .dynamic = true}; }

@@ -1,7 +1,6 @@
 #include "optim/optimizer.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "device/memory.h"
 #include "nn/stage_messages.h"
@@ -10,13 +9,11 @@ namespace tfm::optim {
 namespace {
 
 Tensor range(void* flat, DType t, std::int64_t begin, std::int64_t end) {
-  return {static_cast<std::byte*>(flat) + begin * static_cast<std::int64_t>(size_of(t)),
-          t,
-          {end - begin}};
+  return {static_cast<std::byte*>(flat) + begin * size_of(t), t, {end - begin}};
 }
 
-// f(parameter, other stage, whether this one is the owner) for each that this rank lends or
-// borrows, once for each other stage.
+// Calls f(parameter, other stage, whether this stage is the owner) for each parameter that this
+// rank lends or borrows, once per other stage.
 template <class F>
 void each_lent(const nn::ParameterSet& parameters, F&& f) {
   for (int i = 0; i < parameters.size(); ++i) {
@@ -28,8 +25,7 @@ void each_lent(const nn::ParameterSet& parameters, F&& f) {
 }
 
 comm::CollectiveCall gather_of(const Bucket& b, DType dtype) {
-  return {comm::Collective::all_gather, b.shared,
-          (b.end - b.begin) * static_cast<std::int64_t>(size_of(dtype))};
+  return {comm::Collective::all_gather, b.shared, (b.end - b.begin) * size_of(dtype)};
 }
 
 std::vector<comm::CollectiveCall> lend_collectives(const nn::ParameterSet& parameters,
@@ -42,8 +38,8 @@ std::vector<comm::CollectiveCall> lend_collectives(const nn::ParameterSet& param
       if (lends(b, parameters)) all.push_back(gather_of(b, dtype));
   each_lent(parameters, [&](int i, int peer, bool owned) {
     all.push_back({owned ? comm::Collective::send : comm::Collective::receive, nn::kStageAxes,
-                   parameters.local_shape(i).elements() * static_cast<std::int64_t>(size_of(dtype)),
-                   peer, nn::tag_of_parameter(i) + 1});
+                   parameters.local_shape(i).elements() * size_of(dtype), peer,
+                   nn::tag_of_parameter(i) + 1});
   });
   return all;
 }
@@ -86,14 +82,14 @@ std::vector<comm::CollectiveCall> gather_collectives(const nn::ParameterSet& par
 
 Optimizer::Optimizer(const nn::ParameterSet& parameters, const comm::Mesh& mesh,
                      const comm::Mesh& tensors, OptimizerOptions options,
-                     std::vector<Bucket> buckets, DType dtype)
+                     std::vector<Bucket> buckets, ShardLayout shards, DType dtype)
     : parameters_(&parameters),
       mesh_(mesh),
       tensors_(tensors),
       options_(std::move(options)),
       buckets_(std::move(buckets)),
       dtype_(dtype),
-      shards_(shard_layout(parameters, mesh, *options_.rule, options_.zero, buckets_)),
+      shards_(std::move(shards)),
       workspace_bytes_(options_.rule->workspace_bytes(parameters, mesh.layout, accum_type(dtype))),
       update_calls_(update_collectives(parameters, mesh.layout, options_, buckets_, dtype)),
       gather_calls_(gather_collectives(parameters, options_, buckets_, dtype)),
@@ -106,8 +102,9 @@ Optimizer::Optimizer(const nn::ParameterSet& parameters, const comm::Mesh& mesh,
   }
 }
 
-// Ranks share out what they reduce together; of other copies the first one counts.
-// `at`: of element `begin` in the memory of the gradients.
+// Adds elements [begin, end) to the norm unless another rank counts them: of the copies that are
+// not shares of one reduction, the first one counts. `at` is the place of element `begin` in the
+// gradients' memory.
 void Optimizer::add_counted(std::int64_t begin, std::int64_t end, std::int64_t at) {
   each_parameter(*parameters_, begin, end, [&](int i, std::int64_t first, std::int64_t last) {
     if (mesh_.place(parameters_->spec(i).copies_of_shares(mesh_.layout)) > 0) return;
@@ -159,15 +156,11 @@ void Optimizer::measure(device::AnyStream stream, const Flat& flat, const StepNu
   });
 }
 
-Update Optimizer::update_of(device::AnyStream stream, const Flat& flat, const StepNumbers* numbers,
-                            const StepOutcome* outcome, comm::Calls* calls) const {
-  return {stream, dtype_, flat, numbers, outcome, shards_, *parameters_, tensors_, calls};
-}
-
 void Optimizer::update(device::AnyStream stream, const Flat& flat, const StepNumbers* numbers,
                        const StepOutcome* outcome) const {
   comm::Calls calls(tensors_, update_calls_);
-  options_.rule->update(update_of(stream, flat, numbers, outcome, &calls));
+  options_.rule->update(
+      {stream, dtype_, flat, numbers, outcome, shards_, *parameters_, tensors_, &calls});
   lend(calls, flat);
   calls.finish();
 }
@@ -203,12 +196,13 @@ Tensor Optimizer::lent(const Flat& flat, int i) const {
   if (!flat.sharded.parameters || parameters_->borrowed(i)) return parameter(flat, i);
   const auto bucket = std::ranges::find_if(
       buckets_, [&](const Bucket& b) { return std::ranges::count(b.parameters, i) > 0; });
-  const auto element = static_cast<std::int64_t>(size_of(dtype_));
+  const auto element = size_of(dtype_);
   return parameters_->view(
       i, static_cast<std::byte*>(whole(flat, *bucket).data) - bucket->begin * element, dtype_);
 }
 
-// A send needs memory that stays as it is until it is received: the parameters.
+// A send reads its memory until it is received. That memory is the parameters, which stay unchanged
+// until complete_sends() has returned.
 void Optimizer::lend(comm::Calls& calls, const Flat& flat) const {
   std::int64_t state = 0;  // elements of shares so far
   for (const Bucket& b : buckets_) {
@@ -247,8 +241,7 @@ void Optimizer::get_weights(device::AnyStream stream, const Flat& flat, const St
   };
   with_float(dtype_, [&]<class P>() {
     auto* const out = static_cast<Accum<P>*>(to);
-    const Weights<P> weights =
-        update_of(stream, flat, nullptr, nullptr, nullptr).weights<P>(r) + first;
+    const Weights<P> weights = flat.weights_of<P>(r) + first;
     if constexpr (std::is_same_v<P, bf16>) {
       std::vector<Remainder> remainder(n);
       std::vector<bf16> rounded(n);
@@ -272,8 +265,7 @@ void Optimizer::set_weights(device::AnyStream stream, const Flat& flat, const St
   with_float(dtype_, [&]<class P>() {
     using T = Accum<P>;
     const auto* const in = static_cast<const T*>(from);
-    const Update u = update_of(stream, flat, nullptr, nullptr, nullptr);
-    const Weights<P> weights = u.weights<P>(r) + first;
+    const Weights<P> weights = flat.weights_of<P>(r) + first;
     if constexpr (std::is_same_v<P, bf16>) {
       auto* const remainder = reinterpret_cast<Remainder*>(staging);
       const SplitMasterWeights host{remainder, reinterpret_cast<bf16*>(remainder + count)};
@@ -288,7 +280,7 @@ void Optimizer::set_weights(device::AnyStream stream, const Flat& flat, const St
     } else {
       upload(weights, in);
     }
-    if (T* const average = u.average<T>(r)) upload(average + first, in);
+    if (T* const average = flat.average_of<T>(r)) upload(average + first, in);
   });
 }
 
@@ -298,7 +290,7 @@ std::vector<std::span<std::byte>> Optimizer::weight_memory(const Flat& flat,
     return std::as_writable_bytes(std::span(memory, static_cast<std::size_t>(r.end - r.begin)));
   };
   return with_float(dtype_, [&]<class P>() -> std::vector<std::span<std::byte>> {
-    const Weights<P> weights = update_of({}, flat, nullptr, nullptr, nullptr).weights<P>(r);
+    const Weights<P> weights = flat.weights_of<P>(r);
     if constexpr (std::is_same_v<P, bf16>)
       return {bytes(weights.rounded), bytes(weights.remainder)};
     else if constexpr (is_half(dtype_of<P>))
@@ -310,12 +302,11 @@ std::vector<std::span<std::byte>> Optimizer::weight_memory(const Flat& flat,
 
 void Optimizer::swap_average(device::AnyStream stream, const Flat& flat) const {
   if (!flat.average) return;
-  const Update u = update_of(stream, flat, nullptr, nullptr, nullptr);
   with_float(dtype_, [&]<class P>() {
     device::on(stream, [&](auto& s) {
       for (const StateRange& run : shards_.ranges)
-        kernels::swap(s, kernels::SwapArgs<P>{run.end - run.begin, u.weights<P>(run),
-                                              u.average<Accum<P>>(run)});
+        kernels::swap(s, kernels::SwapArgs<P>{run.end - run.begin, flat.weights_of<P>(run),
+                                              flat.average_of<Accum<P>>(run)});
     });
   });
   spread(flat);

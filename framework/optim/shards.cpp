@@ -74,7 +74,7 @@ class Builder {
     each_parameter(parameters_, begin, end, [&](int i, std::int64_t first, std::int64_t last) {
       const nn::ParameterSpec& spec = parameters_.spec(i);
       const int group = rule_.group_of(spec);
-      // One group is laid out as master weights are.
+      // The states of a single group are laid out as master weights are.
       std::int64_t& at = group_elements_[static_cast<std::size_t>(group)];
       const StateRange r{.begin = first,
                          .end = last,
@@ -94,7 +94,7 @@ class Builder {
     });
   }
 
-  // `most`: elements of each group, on the rank that has most of them.
+  // `most`: by group, the number of elements on the rank that has the most.
   ShardLayout finish(std::int64_t elements, const std::vector<std::int64_t>& most) {
     std::ranges::stable_sort(layout_.parts, {}, &PartRange::part);
     layout_.elements = elements;
@@ -117,7 +117,8 @@ class Builder {
   void add_parts(int parameter, const StateRange& r) {
     const nn::ParameterSpec& spec = parameters_.spec(parameter);
     const int first = parameters_.first_slice(parameter);
-    // Under ZeRO, ranks share out what they reduce together; of other copies the first one counts.
+    // Under ZeRO, the ranks of a reduction have different shares; of other copies the first one
+    // counts.
     const bool counted =
         mesh_.place(zero_ > 0 ? spec.copies_of_shares(mesh_.layout) : spec.copies()) == 0;
     for (int p = first; p < first + std::ssize(spec.parts); ++p) {
@@ -141,7 +142,7 @@ class Builder {
   ShardLayout layout_;
 };
 
-// Elements of each group on the rank that has most of them, of those with the same layers.
+// By group: the number of elements on the rank that has the most, among ranks with the same layers.
 std::vector<std::int64_t> most_elements(const nn::ParameterSet& parameters, const comm::Mesh& mesh,
                                         const Rule& rule, int zero,
                                         const std::vector<Bucket>& buckets) {

@@ -52,9 +52,8 @@ double DeviceModel::product_seconds(const graph::Work::Product& p, DType t) cons
   const double extent = std::max(1.0, std::cbrt(p.flops() / 2 / static_cast<double>(p.count))),
                efficiency = multiprocessors > 0 ? tile_efficiency(p, multiprocessors)
                                                 : extent / (extent + rates(t).product_half_size);
-  const auto size = static_cast<std::int64_t>(size_of(t));
-  const std::int64_t result = p.sum ? 2 * static_cast<std::int64_t>(size_of(tfm::accum_type(t)))
-                                    : size;  // read and written
+  const auto size = size_of(t);
+  const std::int64_t result = p.sum ? 2 * size_of(tfm::accum_type(t)) : size;  // read and written
   const double bytes = static_cast<double>(p.count) *
                        static_cast<double>((p.m * p.k + p.k * p.n) * size + p.m * p.n * result);
   const double arithmetic = p.flops() / (rates(t).product * efficiency * sustained),

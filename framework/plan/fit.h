@@ -13,9 +13,10 @@ struct Fit {
   std::int64_t bytes = 0;            // of the rank that needs most
 };
 
-// Tries, for `config` as it was read, smaller micro-batches, then recompute selective and full,
-// then higher ZeRO stages, then sequence parallelism, then more tensor ranks; each with what stands
-// before it, and first without. Empty where nothing of this fits `usable_bytes` a rank.
+// Searches the changes of `config`, as it was read, that fit in `usable_bytes` per rank. From the
+// innermost loop outwards, always starting with the given value: smaller micro-batches, recompute
+// selective and full, higher ZeRO stages, sequence parallelism, more tensor ranks, more pipeline
+// stages, another context exchange, more context ranks. nullopt if nothing fits.
 std::optional<Fit> nearest_fit(const config::Config& config, int ranks, std::int64_t usable_bytes);
 
 }  // namespace tfm::plan

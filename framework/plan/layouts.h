@@ -1,7 +1,7 @@
 #pragma once
-// The layouts that a configuration may run in on a number of ranks, for searches over them: the
-// keys that share a run out among ranks and their memory, with all values that these admit. A new
-// axis or choice is a line of the tables in layouts.cpp.
+// Enumerates for searches the layouts in which a configuration can run on a number of ranks: the
+// keys that distribute a run and its memory over ranks, with all values that they admit. A new axis
+// or choice is a line of the tables in layouts.cpp.
 #include <map>
 #include <optional>
 #include <string>
@@ -11,40 +11,42 @@
 
 namespace tfm::plan {
 
-// What the values of a key are tried from.
+// The value of a key at which its enumeration starts.
 enum class From : std::uint8_t {
-  first,  // all of them, and all sizes of a micro-batch in ascending order
-  given,  // the configuration's and those that follow; micro-batches of its size and smaller ones,
-          // the largest first
+  first,  // all values, and all micro-batch sizes in ascending order
+  // The configured value and those after it; micro-batches of the configured size and smaller ones,
+  // the largest first.
+  given,
 };
 
 struct LayoutKey;
 
 class Layouts {
  public:
-  // `given`: as it was read.
+  // `given`: the configuration as it was read.
   Layouts(config::Config given, int ranks, From from);
 
-  // Where the ranks are along each axis. The micro-batch of a grid is as given.
+  // The number of ranks along each axis. The micro-batch is as given.
   struct Grid {
     config::Config config;
-    std::string refusal;  // why `ranks` cannot have it; empty: they can
+    std::string refusal;  // why the ranks cannot run it; empty: they can
   };
   std::vector<Grid> grids() const;
-  // Of a grid that is not refused: the orders of a pipeline's micro-batches.
+  // The pipeline schedules of a grid that is not refused.
   std::vector<Grid> schedules(const Grid& grid) const;
-  // What ranks of a grid that is not refused keep, one variant after the other: ZeRO stages in
-  // ascending order, of each the ways to recompute from none to full.
+  // The memory variants of a grid that is not refused: ZeRO stages in ascending order, and of each
+  // the ways to recompute, from none to full.
   std::vector<config::Config> zero_stages(const Grid& grid) const;
   std::vector<config::Config> recomputations(const config::Config& config) const;
-  // Sizes that divide a replica's sequences, or of batches by length numbers of tokens; the last
-  // rules about them are resolve()'s.
+  // Divisors of a batch rank's sequences; for batches by length, numbers of tokens, or powers of
+  // two if the size is given in sequences. resolve() applies the remaining rules.
   std::vector<config::Config> micro_batches(const config::Config& config) const;
 
-  // The configuration for the ranks; none, with the reason, where they cannot have it.
+  // The configuration resolved for the ranks; nullopt, with the reason in `refusal`, if they cannot
+  // run it.
   std::optional<config::Config> resolve(const config::Config& config,
                                         std::string* refusal = nullptr) const;
-  // From the given one: "section.key=value" for each key of a layout that differs.
+  // Differences from the given configuration: "section.key=value" for each key of a layout.
   std::vector<std::string> changes(const config::Config& to) const;
 
  private:

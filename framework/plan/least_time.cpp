@@ -65,12 +65,12 @@ double ideal_seconds(const StepPlan& plan, const DeviceModel& device) {
   double seconds = 0;
   const graph::Program& program = plan.largest().train_program;
   const DeviceModel::Rates& rates = device.rates(plan.dtype);
-  for (std::size_t i = 0; i < program.steps().size(); ++i) {
+  for (std::size_t i = 0; i < program.instructions().size(); ++i) {
     const graph::Work work = program.work(i);
     for (const graph::Work::Product& x : work.products)
       seconds += x.flops() / (rates.product * device.sustained);
-    seconds += device.attention_seconds(work, program.steps()[i].phase == graph::Phase::backward,
-                                        plan.dtype);
+    seconds += device.attention_seconds(
+        work, program.instructions()[i].phase == graph::Phase::backward, plan.dtype);
   }
   return seconds * plan.mesh.layout.size(comm::kWorld - nn::kBatchAxes) /
          static_cast<double>(plan.largest().shape.sequences);
@@ -79,12 +79,10 @@ double ideal_seconds(const StepPlan& plan, const DeviceModel& device) {
 // Of labels, losses and the norm, of one objective.
 double seconds_of_sums(const config::Config& c, const comm::Layout& layout,
                        const DeviceModel& device) {
-  const auto labels = [&](comm::Collective kind) {
-    return device.collective_seconds({kind, nn::loss_axes(layout), 8}, layout);
-  };
-  return 2 * labels(comm::Collective::all_reduce_sum) +
-         (packs_rows(c) ? labels(comm::Collective::all_reduce_max) : 0) +
-         device.collective_seconds(optim::sum_of_norm(), layout);
+  double seconds = 0;
+  for (const comm::CollectiveCall& call : sums_of_step(c, layout, 1))
+    seconds += device.collective_seconds(call, layout);
+  return seconds;
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 #pragma once
-// What no layout of some sizes is faster than, without a plan of it: for searches.
+// Lower bounds of a layout's step time without planning it: for searches.
 #include <array>
 #include <map>
 #include <tuple>
@@ -10,25 +10,26 @@ namespace tfm::plan {
 
 class LeastTime {
  public:
-  // Seconds of a micro-batch on the ranks of one stage that has all blocks, whatever the ZeRO stage
-  // and what is recomputed.
+  // Seconds of a micro-batch on one stage that has all blocks, whatever the ZeRO stage and
+  // recomputation.
   struct Layers {
-    double all = 0, head = 0;  // `head`: behind the last block
+    double all = 0, head = 0;  // `head`: after the last block
     std::vector<double> blocks;
   };
   struct MicroBatch {
-    Layers first, later;  // of a step
+    Layers first, later;  // the first one of a step, the others
     bool known() const { return first.all > 0; }
   };
-  // Of ranks along each axis and a size of a micro-batch, with any recomputation.
+  // What a grid of ranks and a micro-batch size contribute, with any recomputation.
   struct Sizes {
-    double ideal = 0;  // seconds of a micro-batch's products and attention on a stage, at best
+    // Least seconds of a micro-batch's products and attention on a stage.
+    double ideal = 0;
     const MicroBatch* layers = nullptr;
-    const std::vector<int>* rank_of_block = nullptr;  // along the pipeline
+    const std::vector<int>* rank_of_block = nullptr;  // place along the pipeline, by block
     double micro_batches = 0, stages = 0;
-    double pieces = 0;  // micro-batches of a rank's chunks of layers
-    double sums = 0;    // seconds in which ranks sum up labels, losses and the norm
-    // Seconds of collectives in the first micro-batch, in each and in the last one, by ZeRO stage.
+    double pieces = 0;  // micro-batches times a rank's chunks of layers
+    double sums = 0;    // seconds of the sums of labels, losses and the norm
+    // Seconds of collectives by ZeRO stage: in the first micro-batch, in each, and in the last one.
     struct Exchanges {
       double first = 0, each = 0, last = 0;
     };
@@ -37,10 +38,10 @@ class LeastTime {
 
   explicit LeastTime(const DeviceModel& device) : device_(device) {}
 
-  // `resolved`: for its ranks.
+  // `resolved`: a configuration resolved for its ranks.
   Sizes sizes_of(const config::Config& resolved);
-  std::array<double, 4> seconds(const Sizes& sizes) const;  // by ZeRO stage
-  // Makes a plan of a micro-batch, so that its layers are known to all layouts that have the same.
+  std::array<double, 4> seconds(const Sizes& sizes) const;  // least seconds of a step by ZeRO stage
+  // Plans a micro-batch; all layouts with the same layers then know their times.
   void learn(const config::Config& resolved);
 
  private:
@@ -55,8 +56,8 @@ class LeastTime {
   const std::vector<int>& rank_of_block(const config::Config& c, const comm::Layout& layout);
 
   const DeviceModel& device_;
-  double ideal_ = 0;                               // of a sequence, on one rank; 0: no plan yet
-  std::vector<double> elements_;                   // of the model's parameters
+  double ideal_ = 0;              // seconds of a sequence on one rank; 0: no plan yet
+  std::vector<double> elements_;  // of each parameter of the model
   double gradient_size_ = 0, parameter_size_ = 0;  // bytes of an element
   std::map<ModelKey, MicroBatch> layers_;
   std::map<StagesKey, std::vector<int>> stages_;

@@ -5,7 +5,7 @@
 namespace tfm::plan {
 
 std::vector<std::int64_t> live_bytes(const graph::Program& program) {
-  const std::size_t steps = program.steps().size();
+  const std::size_t steps = program.instructions().size();
   std::vector<std::int64_t> change(steps + 1);
   for (const graph::Buffer& b : program.buffers()) {
     if (!b.in_arena() || b.first < 0) continue;

@@ -1,5 +1,5 @@
 #pragma once
-// How the memory of activations fills and empties over a step.
+// The activation memory in use over a step.
 #include <cstdint>
 #include <vector>
 

@@ -16,8 +16,8 @@ class Clock {
   // `times` equal ones.
   void micro_batch(graph::MicroBatch which, double times) {
     times_ = times;
-    for (std::size_t i = 0; i < program_.steps().size(); ++i) {
-      const graph::Instruction& s = program_.steps()[i];
+    for (std::size_t i = 0; i < program_.instructions().size(); ++i) {
+      const graph::Instruction& s = program_.instructions()[i];
       if (s.kind == graph::Instruction::Kind::compute) {
         compute(i, !which.first);
         continue;
@@ -31,8 +31,8 @@ class Clock {
 
   std::vector<double> nodes(bool accumulating) {
     std::vector<double> seconds(program_.recording().nodes().size());
-    for (std::size_t i = 0; i < program_.steps().size(); ++i) {
-      const graph::Instruction& s = program_.steps()[i];
+    for (std::size_t i = 0; i < program_.instructions().size(); ++i) {
+      const graph::Instruction& s = program_.instructions()[i];
       if (s.phase != graph::Phase::forward && s.phase != graph::Phase::backward) continue;
       const double before = now_;
       if (s.kind == graph::Instruction::Kind::compute) {
@@ -71,7 +71,7 @@ class Clock {
   }
 
   void compute(std::size_t i, bool accumulating) {
-    double& phase = result.phases[std::string(graph::name_of(program_.steps()[i].phase))];
+    double& phase = result.phases[std::string(graph::name_of(program_.instructions()[i].phase))];
     const KernelSeconds k = kernel_seconds(program_, i, accumulating, device_);
     spend(phase, Limit::products, k.products);
     spend(phase, Limit::attention, k.attention);
@@ -133,7 +133,7 @@ KernelSeconds kernel_seconds(const graph::Program& program, std::size_t i, bool 
   for (const graph::Work::Product& p : work.products)
     k.products += device.product_seconds(p, dtype);
   if (work.attention_flops > 0) {
-    const bool backward = program.steps()[i].phase == graph::Phase::backward;
+    const bool backward = program.instructions()[i].phase == graph::Phase::backward;
     k.attention = std::max(device.attention_seconds(work, backward, dtype), moved());
   } else if (!work.products.empty()) {  // whose own bytes are in their time
     k.memory = static_cast<double>(work.extra_elements) * static_cast<double>(size_of(dtype)) /
@@ -148,7 +148,7 @@ KernelSeconds kernel_seconds(const graph::Program& program, std::size_t i, bool 
 UpdateBytes update_bytes(const StepPlan& plan) {
   const optim::OptimizerOptions options = optimizer_of(plan);
   const optim::ShardLayout& shards = plan.shards();
-  const auto accum_bytes = static_cast<std::int64_t>(size_of(accum_type(plan.dtype)));
+  const auto accum_bytes = size_of(accum_type(plan.dtype));
   // In one pass: weights, states and the weights' average are read and written, gradients read,
   // copies in fp16 written; those in bf16 are half of the weights.
   const std::int64_t element =
@@ -178,9 +178,7 @@ Prediction predict(const StepPlan& plan, const ShapePlan& shape, const DeviceMod
   for (const char* phase : {"gather", "reduce", "recompute"})
     if (const auto at = clock.result.phases.find(phase); at != clock.result.phases.end())
       clock.result.layers -= at->second;
-  for (int i = 0; i < 2; ++i) clock.collective("reduce", plan.sum_of_objectives());
-  if (plan.packs_rows()) clock.collective("reduce", plan.most_labels());
-  clock.collective("reduce", optim::sum_of_norm());
+  for (const comm::CollectiveCall& call : plan.sums()) clock.collective("reduce", call);
   clock.update();
   for (const comm::CollectiveCall& call :
        optim::update_collectives(plan.model().parameters(), plan.mesh.layout, optimizer_of(plan),

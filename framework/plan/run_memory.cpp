@@ -27,7 +27,7 @@ std::int64_t activation_bytes(const StepPlan& p) {
 optim::Optimizer::Flat lay_out_flat(const StepPlan& p, device::Arena& arena) {
   const optim::OptimizerOptions options = optimizer_of(p);
   const nn::ParameterSet& parameters = p.model().parameters();
-  const auto accum_bytes = static_cast<std::int64_t>(size_of(accum_type(p.dtype)));
+  const auto accum_bytes = size_of(accum_type(p.dtype));
   const optim::ShardLayout& shards = p.shards();
   const std::int64_t owned = shards.elements * accum_bytes;
   optim::Optimizer::Flat flat{};
@@ -35,14 +35,12 @@ optim::Optimizer::Flat lay_out_flat(const StepPlan& p, device::Arena& arena) {
   const auto elements = [&](bool sharded) {
     return sharded ? shards.elements : parameters.flat_elements();
   };
-  flat.parameters = arena.take(
-      kParameters, elements(flat.sharded.parameters) * static_cast<std::int64_t>(size_of(p.dtype)));
+  flat.parameters = arena.take(kParameters, elements(flat.sharded.parameters) * size_of(p.dtype));
   if (const std::int64_t n = optim::lending_elements(p.buckets(), parameters);
       flat.sharded.parameters && n > 0)
-    flat.lent_parameters = arena.take(kParameters, n * static_cast<std::int64_t>(size_of(p.dtype)));
+    flat.lent_parameters = arena.take(kParameters, n * size_of(p.dtype));
   if (const std::int64_t n = parameters.borrowed_elements(); n > 0) {
-    flat.borrowed_parameters =
-        arena.take(kParameters, n * static_cast<std::int64_t>(size_of(p.dtype)));
+    flat.borrowed_parameters = arena.take(kParameters, n * size_of(p.dtype));
     flat.borrowed_gradients = arena.take(kGradients, n * accum_bytes);
   }
   if (shards.state_elements > 0)
@@ -58,8 +56,7 @@ optim::Optimizer::Flat lay_out_flat(const StepPlan& p, device::Arena& arena) {
 
 WholeParameters whole_parameters(const StepPlan& p) {
   const auto bytes = [&](const nn::Model& m) {
-    return round_up(m.parameters().flat_elements() * static_cast<std::int64_t>(size_of(p.dtype)),
-                    64);
+    return round_up(m.parameters().flat_elements() * size_of(p.dtype), 64);
   };
   WholeParameters whole;
   if (p.sharded().parameters) whole.own = bytes(p.model());

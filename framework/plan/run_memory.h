@@ -1,11 +1,11 @@
 #pragma once
-// Where everything of a run lies. One function lays it out: with arenas that count it plans the
-// memory, with arenas that have memory it takes it.
+// The memory layout of a run. One function lays it out: with counting arenas it plans the memory,
+// with arenas that have memory it takes it.
 #include "plan/step_plan.h"
 
 namespace tfm::plan {
 
-// Categories.
+// Memory categories.
 inline constexpr const char* kParameters = "parameters";
 inline constexpr const char* kGradients = "gradients";
 inline constexpr const char* kOptimizer = "optimizer";
@@ -21,8 +21,8 @@ struct RunMemory {
   std::map<std::string, std::byte*> leaves;  // by name: inputs of a micro-batch, and constants
   StepNumbers* numbers = nullptr;
   StepOutcome* outcome = nullptr;
-  // Of the host, which fills and reads it for a step. For devices there are two: the next step is
-  // launched before this one is done.
+  // Host memory that the host fills and reads for one step. For a device there are two, because the
+  // next step is launched before this one is done.
   struct Host {
     BatchFields batch;               // this rank's part of the global batch
     std::span<StepNumbers> numbers;  // by micro-batch
@@ -31,15 +31,15 @@ struct RunMemory {
   std::vector<Host> host;
 };
 
-// Of the memory of activations, in front of a translator's: this rank's parameters, where ZeRO
-// shards them, and those of the whole model, where stages share it out.
+// The front of the activation memory, before a translator's: the whole parameters of this rank, if
+// ZeRO shards them, and of the model, if pipeline stages divide it.
 struct WholeParameters {
   std::int64_t own = 0, model = 0;  // bytes
   std::int64_t bytes() const { return own + model; }
 };
 WholeParameters whole_parameters(const StepPlan& plan);
 
-// `staging`: of the host, where the device is another.
+// `staging`: host memory, used if the device is another.
 RunMemory lay_out(const StepPlan& plan, device::Arena& arena, device::Arena& staging);
 
 }  // namespace tfm::plan

@@ -1,5 +1,7 @@
 #include "plan/step_plan.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -23,25 +25,6 @@ graph::Recompute recompute_of(config::Recompute recompute) {
       return graph::Recompute::full;
     case config::Recompute::automatic:
       break;
-  }
-  internal_error("unhandled enum value");
-}
-
-optim::Schedule::Kind kind_of(config::ScheduleType type) {
-  using Kind = optim::Schedule::Kind;
-  switch (type) {
-    case config::ScheduleType::constant:
-      return Kind::constant;
-    case config::ScheduleType::linear:
-      return Kind::linear;
-    case config::ScheduleType::cosine:
-      return Kind::cosine;
-    case config::ScheduleType::noam:
-      return Kind::noam;
-    case config::ScheduleType::inverse_sqrt:
-      return Kind::inverse_sqrt;
-    case config::ScheduleType::wsd:
-      return Kind::wsd;
   }
   internal_error("unhandled enum value");
 }
@@ -76,8 +59,7 @@ void leave_out_single(std::vector<comm::CollectiveCall>& calls, const comm::Layo
 std::vector<graph::BucketUse> bucket_uses(const StepPlan& p, int zero) {
   using enum comm::Collective;
   const graph::Sharded sharded = p.sharded();
-  const auto gradient = static_cast<std::int64_t>(size_of(accum_type(p.dtype))),
-             parameter = static_cast<std::int64_t>(size_of(p.dtype));
+  const auto gradient = size_of(accum_type(p.dtype)), parameter = size_of(p.dtype);
   std::vector<graph::BucketUse> all;
   for (const optim::Bucket& b : p.buckets()) {
     graph::BucketUse& use = all.emplace_back();
@@ -112,8 +94,8 @@ void draft_training(const StepPlan& p, ShapePlan& s) {
                            .draft = true};
   if (!p.on_host()) train.fusions = ops::fusions();
   if (train.slots == 0 && s.micro_batches == 1 && train.sharded.summed == graph::Summed::at_last)
-    train.gradients_in_front = p.model().parameters().flat_elements() *
-                               static_cast<std::int64_t>(size_of(accum_type(p.dtype)));
+    train.gradients_in_front =
+        p.model().parameters().flat_elements() * size_of(accum_type(p.dtype));
   s.train_program = graph::plan(s.training.tape, train);
 }
 
@@ -128,7 +110,7 @@ void plan_evaluation(const StepPlan& p, ShapePlan& s) {
 std::shared_ptr<const ParameterPlan> plan_parameters(const StepPlan& p) {
   auto made = std::make_shared<ParameterPlan>(models::make_model(p.config, p.mesh));
   const nn::ParameterSet& parameters = made->model->parameters();
-  const auto bytes = static_cast<std::int64_t>(size_of(accum_type(p.dtype)));
+  const auto bytes = size_of(accum_type(p.dtype));
   made->buckets = optim::make_buckets(
       parameters, p.mesh.layout, std::max<std::int64_t>(1, p.config.parallel.bucket_bytes / bytes));
   const optim::OptimizerOptions options = optimizer_of(p);
@@ -189,7 +171,7 @@ DType dtype_of(config::Precision precision) {
 
 optim::Schedule schedule_of(const config::Config& c) {
   const bool wsd = c.schedule.type == config::ScheduleType::wsd;
-  return {.kind = kind_of(c.schedule.type),
+  return {.type = c.schedule.type,
           .lr = c.optimizer.lr,
           .min_lr = c.schedule.min_lr,
           .warmup = c.schedule.warmup_steps,
@@ -269,6 +251,18 @@ double StepPlan::nominal_flops() const {
   return matmul_flops() + masked * static_cast<double>(largest().micro_batches);
 }
 
+std::vector<comm::CollectiveCall> sums_of_step(const config::Config& config,
+                                               const comm::Layout& layout,
+                                               std::int64_t objectives) {
+  using enum comm::Collective;
+  const comm::AxisSet axes = nn::loss_axes(layout);
+  std::vector<comm::CollectiveCall> all{{all_reduce_sum, axes, 8 * objectives}};
+  if (packs_rows(config)) all.push_back({all_reduce_max, axes, 8 * objectives});
+  all.push_back(optim::sum_of_norm());
+  all.push_back(all.front());
+  return all;
+}
+
 std::vector<comm::CollectiveCall> StepPlan::collectives(const ShapePlan& shape) const {
   std::vector<comm::CollectiveCall> all;
   all.push_back(sum_of_objectives());  // labels
@@ -301,16 +295,12 @@ std::vector<comm::CollectiveCall> StepPlan::evaluation_collectives(const ShapePl
 }
 
 std::uint64_t StepPlan::collective_hash() const {
-  std::uint64_t h = 1469598103934665603ull;
-  const auto mix = [&](std::uint64_t x) { h = (h ^ x) * 1099511628211ull; };
+  std::vector<std::int64_t> words;
   each_collective(*this, [&](const comm::CollectiveCall& c) {
-    mix(static_cast<std::uint64_t>(c.kind));
-    mix(static_cast<std::uint64_t>(c.axes.bits()));
-    mix(static_cast<std::uint64_t>(c.bytes));
-    mix(static_cast<std::uint64_t>(c.peer));
-    mix(static_cast<std::uint64_t>(c.tag));
+    words.insert(words.end(), {static_cast<std::int64_t>(c.kind),
+                               static_cast<std::int64_t>(c.axes.bits()), c.bytes, c.peer, c.tag});
   });
-  return h;
+  return XXH3_64bits(words.data(), words.size() * sizeof words[0]);
 }
 
 std::set<comm::Channel> StepPlan::channels() const {

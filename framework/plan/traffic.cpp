@@ -69,14 +69,13 @@ class Comparison {
     differ("parameters and shares padded to whole blocks",
            element * share_ *
                static_cast<double>(p.model().parameters().flat_elements() - parameters));
-    double around = 0, once = 0;
+    double around = 0, once = 0, lent = 0;
     for (std::size_t b = 0; b < p.buckets().size(); ++b) {
       const graph::BucketUse& use = p.largest().train_program.buckets()[b];
       const double reduced = ring_bytes(use.reduce, layout) + ring_bytes(use.across, layout),
-                   gathered =
-                       ring_bytes({comm::Collective::all_gather, p.buckets()[b].shared,
-                                   use.elements * static_cast<std::int64_t>(size_of(p.dtype))},
-                                  layout);
+                   gathered = ring_bytes({comm::Collective::all_gather, p.buckets()[b].shared,
+                                          use.elements * size_of(p.dtype)},
+                                         layout);
       around += reduced +
                 (zero == 0  ? 0
                  : zero < 3 ? 1
@@ -84,12 +83,14 @@ class Comparison {
                     gathered -
                 element * share_ * static_cast<double>(use.elements);
       if (zero > 2) once += (gathers_of(static_cast<int>(b)) - 2) * gathered;
+      if (zero > 2 && optim::lends(p.buckets()[b], p.model().parameters())) lent += gathered;
     }
     differ(layout.size(nn::kTokenAxes) > layout.size(layout.shared(nn::kTokenAxes))
                ? "replicas: rings of their own, and the sums of their shares"
                : "norms, biases and positions under sequence parallelism: summed over all ranks",
            around);
     differ("gathered once: what backward does not read, or reads right behind forward", once);
+    differ("parameters that several stages use: gathered after the update", lent);
     differ("again for each further micro-batch",
            (micro_batches_ - 1) *
                sent(p.largest().train_program.collectives({.first = false, .last = false}), layout,
@@ -183,10 +184,7 @@ class Comparison {
   int token_ranks() const { return plan_.mesh.layout.size(nn::kTokenAxes); }
   // Counts of labels, losses and the norm.
   void numbers() {
-    const comm::CollectiveCall sum = plan_.sum_of_objectives();
-    std::vector<comm::CollectiveCall> all{sum, sum, optim::sum_of_norm()};
-    if (plan_.packs_rows()) all.push_back(plan_.most_labels());
-    differ("labels, losses and the norm", sent(all, plan_.mesh.layout, axes_));
+    differ("labels, losses and the norm", sent(plan_.sums(), plan_.mesh.layout, axes_));
   }
   // Of an element of the parameters, for its gradient and itself, times the ring's share.
   double bytes_of_element() const {
@@ -199,7 +197,7 @@ class Comparison {
   static constexpr const char* kLayers = "layers exchange more";
 
   static std::string part_of(const graph::Program& program, const graph::Exchange& x) {
-    const graph::Instruction& s = program.steps()[static_cast<std::size_t>(x.start)];
+    const graph::Instruction& s = program.instructions()[static_cast<std::size_t>(x.start)];
     const graph::Node& node = program.recording().nodes()[static_cast<std::size_t>(s.node)];
     const auto within = [&](const char* scope) {
       return node.name.find(scope) != std::string::npos;

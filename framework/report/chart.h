@@ -1,6 +1,6 @@
 #pragma once
-// Pictures as inline SVG. Lines are drawn in a nested picture that stretches with its width, labels
-// at percentages of it, so that text keeps its size from a phone to a desktop.
+// Charts as inline SVG. Lines are drawn in a nested picture that stretches with the width; labels
+// are placed at percentages of it, so text keeps its size from a phone to a desktop.
 #include <string>
 #include <vector>
 
@@ -8,35 +8,36 @@
 
 namespace tfm::report {
 
-std::string escaped(std::string_view text);  // for HTML and XML, in text and in quotes
+std::string escaped(std::string_view text);  // escapes for HTML and XML, in text and in quotes
 
-inline constexpr int kStyles = 8;  // colours with a dash pattern and a shape of marker each
+inline constexpr int kStyles = 8;  // colours, each with a dash pattern and a marker shape
 
 struct Line {
-  std::string label;  // in the legend; empty: not there
+  std::string label;  // in the legend; empty: not listed
   int style = 0;
   Series series;
   enum class Kind { line, faint, markers, filled } kind = Kind::line;
-  std::string tag;  // at the end of the line
+  std::string tag;  // printed at the end of the line
 };
 
 struct Mark {  // a vertical line
   double x = 0;
-  std::string text;  // when pointed at
-  int style = -1;    // of no run
+  std::string text;  // tooltip
+  int style = -1;    // -1: of no run
 };
 
 struct LineChart {
-  std::string id, title, description;  // the description is for those who do not see the picture
+  // `description`: for users who do not see the picture.
+  std::string id, title, description;
   std::string x_label = "step", y_label;
   Unit x_unit = Unit::count, y_unit = Unit::number;
   bool log_y = false, from_zero = false;
   std::vector<Line> lines;
-  double x_end = 0;  // x goes from 0 to here at least
+  double x_end = 0;  // the x axis reaches from 0 to at least here
   std::vector<Mark> marks;
   std::string marks_label;  // in the legend
 };
-// The picture with its legend; a sentence where no line has a value.
+// The chart with its legend; a sentence if no line has a value.
 std::string draw(const LineChart& chart);
 
 struct BarSegment {

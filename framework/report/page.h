@@ -1,5 +1,5 @@
 #pragma once
-// The report: one HTML page that needs nothing beside it.
+// The report: one self-contained HTML page.
 #include <string>
 #include <vector>
 
@@ -7,7 +7,7 @@
 
 namespace tfm::report {
 
-// Of one run, or of several compared.
+// The report of one run, or of several runs compared.
 std::string page(const std::vector<Run>& runs);
 
 }  // namespace tfm::report

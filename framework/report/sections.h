@@ -1,5 +1,5 @@
 #pragma once
-// The parts of a report. Each is empty HTML where no run has what it shows.
+// The sections of a report, as HTML. Each is empty if no run has what it shows.
 #include <string>
 #include <vector>
 
@@ -10,13 +10,13 @@ namespace tfm::report {
 using Runs = std::vector<Run>;
 using Rows = std::vector<std::vector<std::string>>;
 
-// "A", "B", ...; empty where there is one run.
+// "A", "B", ...; empty if there is one run.
 std::string letter(const Runs& runs, std::size_t i);
 std::string label(const Runs& runs, std::size_t i);  // "A: name"
 
 std::string table(const std::string& caption, const std::vector<std::string>& header,
                   const Rows& rows);
-// A picture with a heading, a line about it, and a table that opens below it.
+// A picture with a heading, a line about it, and a table that can be opened below it.
 std::string figure(const std::string& title, const std::string& about, const std::string& picture,
                    const std::string& table);
 

@@ -4,8 +4,8 @@
 
 namespace tfm::telemetry {
 
-// Appends all of `bytes` to an open file, or nothing. Returns why it could not, which begins with
-// `path`; empty: it did.
+// Appends all of `bytes` to an open file, or nothing. Returns "", or why it failed, beginning with
+// `path`.
 std::string append(int fd, const std::string& path, std::string_view bytes);
 
 }  // namespace tfm::telemetry

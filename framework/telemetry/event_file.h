@@ -10,21 +10,21 @@
 namespace tfm::telemetry {
 
 std::uint32_t crc32c(std::string_view bytes);
-std::string tf_record(std::string_view bytes);  // framed
+std::string tf_record(std::string_view bytes);  // `bytes` as a frame
 
 using Scalar = std::pair<std::string, double>;  // tag and value
 
 class EventFile {
  public:
-  // A new file in `directory`, which is made; its name sorts after those that are there.
-  // TensorBoard forgets what earlier files hold of `first_step` and later ones. Error(retryable)
-  // where it cannot be written.
+  // Creates a file in `directory`, which is created too; its name sorts after those present.
+  // TensorBoard then ignores what earlier files have for `first_step` and later steps.
+  // Error(retryable) if it cannot be written.
   EventFile(const std::string& directory, std::int64_t first_step);
   ~EventFile();
   EventFile(const EventFile&) = delete;
   EventFile& operator=(const EventFile&) = delete;
 
-  // At once; each returns why it could not be written, empty: it was.
+  // Written at once. Both return "", or why it failed.
   std::string add(std::int64_t step, std::span<const Scalar> scalars);
   std::string add_text(std::int64_t step, const std::string& tag, std::string_view markdown);
   const std::string& path() const { return path_; }

@@ -1,6 +1,6 @@
 #pragma once
-// metrics.jsonl: one JSON object a line, in the order of the steps. A line is written by one
-// write(2), so a killed run tears at most its last one, and that is dropped at resume.
+// metrics.jsonl: one JSON object per line, in the order of the steps. A line is written by one
+// write(2), so a killed run tears at most its last line, which is dropped at resume.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -9,8 +9,8 @@
 namespace tfm::telemetry {
 
 // Builds one line: {"event":"step","step":1,...}. A float is printed with the fewest digits that
-// read back to the same float, a double likewise; NaN and infinities, which JSON has no numbers
-// for, become null.
+// read back to the same float, and a double likewise; NaN and infinities, which JSON lacks, become
+// null.
 class MetricsLine {
  public:
   explicit MetricsLine(std::string_view event) { add("event", event); }
@@ -24,8 +24,8 @@ class MetricsLine {
   MetricsLine& add(std::string_view key, const char* value) {
     return add(key, std::string_view(value));
   }
-  MetricsLine& add_json(std::string_view key,
-                        std::string_view json);  // an object or array, as it is
+  // An object or array, verbatim.
+  MetricsLine& add_json(std::string_view key, std::string_view json);
   MetricsLine& add_null(std::string_view key) { return add_json(key, "null"); }
   std::string text() const { return "{" + body_ + "}\n"; }
 
@@ -35,19 +35,18 @@ class MetricsLine {
 
 class MetricsLog {
  public:
-  // `resumed`: the step the run goes on from. Without one, or with 0, the file begins anew, and one
-  // with lines becomes FILE.old; else what lies at or before that step stays, once, and later
-  // steps, torn lines and `end` events go. Folders are made. Error(retryable) where that fails, and
-  // where another process has the file open for this.
-  // `due`: the evaluation of that step is to be made again, and what is there of it goes.
+  // `resumed`: the step from which the run resumes. Without it, or with 0, the file is started
+  // anew, and one with lines is renamed to FILE.old. Otherwise records up to that step are kept,
+  // once each, as are `start` events; later steps, torn lines and `end` events are removed. `due`:
+  // the evaluation of that step will be repeated, so its record is removed. Creates missing
+  // folders. Error(retryable) if that fails, or if another process has the file open for this.
   explicit MetricsLog(std::string path, std::optional<std::int64_t> resumed = std::nullopt,
                       bool due = false);
   ~MetricsLog();
   MetricsLog(const MetricsLog&) = delete;
   MetricsLog& operator=(const MetricsLog&) = delete;
 
-  // Appends a whole line or nothing. Returns why it could not be written, empty: it was. Training
-  // goes on either way.
+  // Appends a whole line or nothing. Returns "", or why it failed; training continues either way.
   std::string write(const MetricsLine& line);
 
   const std::string& old() const { return old_; }  // FILE.old, if it was made

@@ -39,7 +39,7 @@ struct Snapshot {
   std::vector<MetricFamily> other;
   std::map<std::string, std::map<std::string, double>> eval;  // by metric, by split
   std::optional<std::int64_t> checkpoint_step;
-  double step_time = 0, progress_time = 0, checkpoint_time = 0;  // Unix time
+  double step_time = 0, progress_time = unix_time(), checkpoint_time = 0;  // Unix time
   std::chrono::steady_clock::time_point alive = std::chrono::steady_clock::now();
 };
 
@@ -113,10 +113,10 @@ std::string page_of(const MetricsServerOptions& options, const Snapshot& s) {
     page.gauge("tfm_learning_rate", "Learning rate of the last step.", s.last->lr);
     page.gauge("tfm_last_step_timestamp_seconds", "Unix time at which the last step ended.",
                s.step_time);
-    page.gauge("tfm_last_progress_timestamp_seconds",
-               "Unix time at which the last step, or batch of an evaluation, ended.",
-               s.progress_time);
   }
+  page.gauge("tfm_last_progress_timestamp_seconds",
+             "Unix time of the start, or at which the last step or batch of an evaluation ended.",
+             s.progress_time);
   page.counter("tfm_steps_total", "Optimizer steps since the program started.", s.steps);
   page.counter("tfm_tokens_total", "Tokens trained on since the program started.", s.tokens);
   page.histogram("tfm_step_duration_seconds", "Wall-clock time of a step.", s.durations,

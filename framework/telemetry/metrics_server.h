@@ -1,7 +1,7 @@
 #pragma once
-// The run as Prometheus text over HTTP: GET /metrics, and GET /healthz, which says 200 while steps
-// and evaluations advance, else 503. The training loop only fills in numbers under a mutex; all
-// formatting happens in the server's threads.
+// Serves the run as Prometheus text over HTTP: GET /metrics, and GET /healthz, which answers 200
+// while steps and evaluations advance and 503 otherwise. The training loop only stores numbers
+// under a mutex; all formatting happens in the server's threads.
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -12,9 +12,10 @@
 namespace tfm::telemetry {
 
 struct MetricsServerOptions {
-  std::string listen;  // "host:port", "[v6]:port" or "port" (127.0.0.1); port 0: any free one;
-  double health_seconds =
-      600;  // /healthz fails once the last progress, or the start, is longer ago
+  // "host:port", "[v6]:port" or "port" (127.0.0.1); port 0: any free one.
+  std::string listen;
+  // /healthz fails once the last progress, or the start, is longer ago.
+  double health_seconds = 600;
   std::map<std::string, std::string> build;  // labels of tfm_build_info: version, ...
   std::map<std::string, std::string> run;    // labels of tfm_run_info: run, model, layout, ...
 };
@@ -23,34 +24,34 @@ struct StepMetrics {
   std::int64_t step = 0;
   std::int64_t tokens = 0;  // of this step
   double tokens_per_second = 0, loss = 0, grad_norm = 0, lr = 0, seconds = 0;
-  std::optional<double> mfu;  // none: the device's peak is unknown
+  std::optional<double> mfu;  // nullopt: the device's peak is unknown
 };
 
-// One metric with its labels, as Prometheus has them.
+// One metric with its labels, in Prometheus' terms.
 struct MetricFamily {
   std::string name, help;
-  bool counter = false;  // a total, which grows; otherwise a gauge
+  bool counter = false;  // a total, which only grows; otherwise a gauge
   std::vector<std::pair<std::map<std::string, std::string>, double>> values;  // by labels
 };
 
 class MetricsServer {
  public:
-  // Null where `listen` is empty. Error(usage): `listen` is malformed; Error(environment): the
-  // address cannot be had.
+  // Null if `listen` is empty. Error(usage) if it is malformed, Error(environment) if the address
+  // is not available.
   static std::unique_ptr<MetricsServer> create(const MetricsServerOptions& options);
   ~MetricsServer();
   MetricsServer(const MetricsServer&) = delete;
   MetricsServer& operator=(const MetricsServer&) = delete;
 
   void step(const StepMetrics& metrics);
-  void alive();  // something was done between two steps
+  void alive();  // reports progress between two steps
   void eval(const std::string& split, const std::string& metric, double value);  // tfm_eval_METRIC
-  void checkpoint(std::int64_t step);                                            // one was written
+  void checkpoint(std::int64_t step);  // a checkpoint was written
   void checkpoint_failed();
   void nonfinite_step();
-  void memory(const std::string& kind,
-              std::int64_t bytes);  // parameters, gradients, optimizer, activations, ...
-  void other(std::vector<MetricFamily> families);  // in place of those before
+  // `kind`: parameters, gradients, optimizer, activations, ...
+  void memory(const std::string& kind, std::int64_t bytes);
+  void other(std::vector<MetricFamily> families);  // replaces the previous ones
 
   int port() const;
   std::string url() const;  // "http://127.0.0.1:9750/metrics"

@@ -1,7 +1,7 @@
 #pragma once
-// The line a run prints for a step:
-// step 1200/20000 6.0% | loss 3.2145 | gnorm 0.83 | lr 3.00e-04 | 412.3k tok/s | 41.7% MFU |
-// mem 61.2 GiB | 318 ms | eta 1h39m
+// The line that a run prints for a step:
+//   step 1200/20000 6.0% | loss 3.2145 | gnorm 0.83 | lr 3.00e-04 | 412.3k tok/s | 41.7% MFU |
+//   mem 61.2 GiB | 318 ms | eta 1h39m
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -12,16 +12,16 @@ struct ProgressSample {
   std::int64_t step = 0, steps = 0;
   double loss = 0, grad_norm = 0, lr = 0;
   double tokens_per_second = 0;
-  std::optional<double> mfu;      // 0 to 1; empty: the device's peak is unknown
+  std::optional<double> mfu;      // 0 to 1; nullopt: the device's peak is unknown
   std::int64_t memory_bytes = 0;  // of one rank
   double step_seconds = 0;
 };
 
 class Progress {
  public:
-  std::string line(const ProgressSample& sample);  // without a line break; the time left follows a
-                                                   // moving average of the steps
-  // "[#####-----] 600/1200 | loss 3.2145 | 412.3k tok/s | eta 1h39m", likewise
+  // Without a line break. The time left follows a moving average of the steps.
+  std::string line(const ProgressSample& sample);
+  // A progress bar: "[#####-----] 600/1200 | loss 3.2145 | 412.3k tok/s | eta 1h39m", likewise.
   std::string bar(const ProgressSample& sample);
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
-// Scores of translations against one reference each, for whole files; both are what sacrebleu's
-// defaults give.
+// Scores of translations against one reference each, over whole files. Both equal sacrebleu's with
+// its defaults.
 #include <span>
 #include <string>
 

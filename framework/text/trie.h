@@ -1,5 +1,5 @@
 #pragma once
-// A set of byte strings with a number each, walked byte by byte.
+// Maps byte strings to numbers; walked byte by byte.
 #include <cstdint>
 #include <cstring>
 #include <string_view>
@@ -8,8 +8,8 @@
 
 namespace tfm::text {
 
-// Nodes are numbered level by level, so the children of a node are neighbors and their labels one
-// stretch of bytes.
+// Nodes are numbered level by level: the children of a node are consecutive, and their labels are
+// contiguous.
 class Trie {
  public:
   using Node = std::uint32_t;
@@ -17,7 +17,7 @@ class Trie {
   static constexpr std::int32_t no_value = -1;
 
   Trie() : Trie(std::vector<std::pair<std::string_view, std::int32_t>>{}) {}
-  // Numbers are not negative. Of equal keys the last one counts; an empty key is left out.
+  // Numbers must not be negative. Of equal keys the last one counts; an empty key is ignored.
   explicit Trie(std::vector<std::pair<std::string_view, std::int32_t>> entries);
 
   Node child(Node node, char byte) const {
@@ -38,7 +38,7 @@ class Trie {
     const Node node = walk(root, key);
     return node == none ? no_value : values_[node];
   }
-  // The longest key that the text starts with: its bytes (0: none) and number.
+  // The longest key that `text` starts with: its bytes (0: none) and its number.
   std::pair<std::size_t, std::int32_t> longest_prefix(std::string_view text) const {
     std::pair<std::size_t, std::int32_t> best{0, no_value};
     Node node = root;
@@ -50,7 +50,7 @@ class Trie {
   }
 
  private:
-  std::vector<Node> first_;  // first child of each node; the next node's ends them
+  std::vector<Node> first_;  // first child of each node; that of the next node ends them
   std::vector<char> labels_;
   std::vector<std::int32_t> values_;
   Node from_root_[256] = {};

@@ -2,8 +2,8 @@
 // Byte-pair encoding (Sennrich et al., "Neural machine translation of rare words with subword
 // units", 2016).
 //
-// A word starts as its bytes or code points and is merged pair by pair: always the pair of the
-// lowest rank, of those the leftmost, until no pair of neighbors has a merge.
+// A word starts as its bytes or code points. The adjacent pair whose merge has the lowest rank, of
+// these the leftmost, is merged repeatedly until no adjacent pair has a merge.
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -18,14 +18,14 @@
 namespace tfm::tokenizer {
 
 struct BpeOptions {
-  bool byte_level = false;     // tokens are written in GPT-2's byte alphabet, words start as bytes;
-                               // else as code points
-  bool ignore_merges = false;  // a word that is a token is that token
-  // A code point that is no token becomes the tokens <0x00> to <0xFF> of its bytes where all of
-  // them exist, else `unknown`, else nothing.
+  // Tokens are written in GPT-2's byte alphabet and words start as bytes; otherwise as code points.
+  bool byte_level = false;
+  bool ignore_merges = false;  // a word that is a token becomes that token
+  // A code point without a token becomes the tokens <0x00> to <0xFF> of its bytes if all of them
+  // exist, otherwise `unknown`, otherwise nothing.
   bool byte_fallback = false;
   std::optional<std::int32_t> unknown;
-  bool fuse_unknown = false;  // one `unknown` for neighbors
+  bool fuse_unknown = false;  // one `unknown` for adjacent ones
 };
 
 struct BpeMerge {
@@ -34,18 +34,18 @@ struct BpeMerge {
 
 class BpeModel final : public TokenModel {
  public:
-  // Merges may use ids that are no entry's: those count as unknown where they are left over;
-  // `letters` are single code points with such ids. A pair that comes twice keeps its first merge.
+  // Merges may use ids without an entry, which count as unknown if they remain; `letters` are
+  // single code points with such ids. Of equal pairs the first merge counts.
   BpeModel(const VocabEntries& entries, const std::vector<BpeMerge>& merges,
            const BpeOptions& options, const VocabEntries& letters = {});
 
   void encode(std::string_view word, std::vector<std::int32_t>& ids) const override;
   bool splits_at_metaspace() const override { return splits_at_metaspace_; }
-  // The token of a byte at byte level, -1 where there is none.
+  // The token of a byte at byte level, -1 if there is none.
   std::int32_t byte_id(unsigned char byte) const { return byte_id_[byte]; }
 
  private:
-  // What a pair of ids merges into.
+  // The merge of a pair of ids.
   struct Merge {
     std::uint64_t pair = ~std::uint64_t{0};
     std::int32_t rank = 0, id = 0;
@@ -54,7 +54,7 @@ class BpeModel final : public TokenModel {
   class MergeTable {  // open addressing, at most half full
    public:
     void reserve(std::size_t merges);
-    void insert(const Merge& merge);  // the first of a pair stays
+    void insert(const Merge& merge);  // keeps the first of equal pairs
     const Merge* find(std::int32_t left, std::int32_t right) const;
 
    private:
@@ -71,17 +71,17 @@ class BpeModel final : public TokenModel {
   void append(std::int32_t symbol, std::vector<std::int32_t>& ids) const;
 
   BpeOptions options_;
-  std::array<std::int32_t, 256> byte_id_{};  // of a byte, or of <0xNN> where options_.byte_fallback
+  std::array<std::int32_t, 256> byte_id_{};  // of a byte, or of <0xNN> with options_.byte_fallback
   std::unordered_map<std::uint32_t, std::int32_t> letter_id_;
-  std::vector<std::string> letters_;  // of the ids from letters_begin_
+  std::vector<std::string> letters_;  // of the ids from letters_begin_ on
   std::int32_t letters_begin_ = 0;
-  text::Trie tokens_;  // where options_.ignore_merges
+  text::Trie tokens_;  // used with options_.ignore_merges
   MergeTable merges_;
   bool splits_at_metaspace_ = false;
 };
 
-// The merges that join two tokens, with the id of their join. Error(input): place(i), then what is
-// wrong with pair i.
+// The merges of pairs of tokens, with the id of the token that they form. Error(input) is place(i)
+// followed by what is wrong with pair i.
 std::vector<BpeMerge> merges_of_pairs(const VocabEntries& entries,
                                       const std::vector<std::pair<std::string, std::string>>& pairs,
                                       const std::function<std::string(std::size_t)>& place);

@@ -1,5 +1,5 @@
 #pragma once
-// Training of a byte-level BPE with GPT-2's pattern.
+// Trains a byte-level BPE with GPT-2's pattern.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -14,11 +14,11 @@ struct TrainTokenizerOptions {
   std::string field = "text";
 };
 
-// Starts from the bytes and merges the most frequent pair of neighbors again and again; of equally
-// frequent pairs the one with the lower left, then right id. The same text gives the same file.
-// Bytes that are no UTF-8 are not counted. Returns the size of the vocabulary: smaller than asked
-// for where the text has no pair left. Throws Error(usage) for sizes that do not fit, Error(input)
-// for files.
+// Starts from the bytes and repeatedly merges the most frequent adjacent pair; of equally frequent
+// pairs the one with the lower left, then right id. The same text gives the same file. Bytes that
+// are not UTF-8 are not counted. Returns the size of the vocabulary, which is smaller than asked
+// for if the text runs out of pairs. Error(usage) for sizes that do not fit, Error(input) for
+// files.
 std::int64_t train_tokenizer(const TrainTokenizerOptions& options);
 
 }  // namespace tfm::tokenizer

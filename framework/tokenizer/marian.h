@@ -1,11 +1,11 @@
 #pragma once
-// A MarianMT folder of Hugging Face: source.spm and target.spm cut a side's text into pieces, to
-// which vocab.json gives their ids.
+// A MarianMT folder of Hugging Face: source.spm and target.spm cut the text of a side into pieces,
+// and vocab.json gives their ids.
 //
-// As transformers' MarianTokenizer: a text that begins with a language's >>code<< begins with that
-// token; a piece that vocab.json lacks is <unk>; </s> ends a text; decoding leaves </s>, <pad> and
-// <unk> out and white space around the text. Refused: sides with vocabularies of their own, models
-// of another type than unigram.
+// As in transformers' MarianTokenizer, a text that begins with a language's >>code<< begins with
+// that token; a piece missing from vocab.json is <unk>; </s> ends a text; decoding drops </s>,
+// <pad> and <unk>, and white space around the text. Refused: sides with separate vocabularies, and
+// models of another type than unigram.
 #include <memory>
 #include <string>
 
@@ -13,7 +13,8 @@
 
 namespace tfm::tokenizer {
 
-// The source side, whose target() is the other. Throws Error(input) with file and place.
+// The tokenizer of the source side; its target() is that of the other. Error(input) with file and
+// place.
 std::unique_ptr<Tokenizer> read_marian(const std::string& folder);
 
 }  // namespace tfm::tokenizer

@@ -1,6 +1,6 @@
 #pragma once
-// Normalizers of tokenizer.json (Hugging Face `tokenizers` 0.2x): what happens to a text before it
-// is split.
+// Normalizers of tokenizer.json (Hugging Face `tokenizers` 0.2x), which change a text before it is
+// split.
 #include <memory>
 #include <string>
 
@@ -11,14 +11,14 @@ namespace tfm::tokenizer {
 class Normalizer {
  public:
   virtual ~Normalizer() = default;
-  virtual void apply(std::string& text) const = 0;  // well-formed UTF-8
-  // Whether a text may be cut between an ASCII letter or digit and a space that follows, and its
-  // parts normalized alone.
+  virtual void apply(std::string& text) const = 0;  // `text`: well-formed UTF-8
+  // Whether a text may be cut between an ASCII letter or digit and a following space, and its parts
+  // be normalized separately.
   virtual bool allows_cuts() const { return true; }
 };
 
-// Sequence, BertNormalizer, NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, Replace, Prepend
-// and Precompiled. Throws Error(input) for any other.
+// Reads Sequence, BertNormalizer, NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, Replace,
+// Prepend and Precompiled. Error(input) for any other.
 std::unique_ptr<Normalizer> read_normalizer(const io::JsonNode& node);
 
 }  // namespace tfm::tokenizer

@@ -1,10 +1,10 @@
 #pragma once
 // A tokenizer as Hugging Face's `tokenizers` composes it: added tokens, normalizer, pre-tokenizer,
-// model, specials, decoder.
+// model, special tokens, decoder.
 //
-// Text that is not well-formed UTF-8: a byte-level model keeps the bytes, each an end of the word
-// before it and the token of that byte; for other models ill-formed parts become U+FFFD as in
-// Python's bytes.decode(errors="replace").
+// Text that is not well-formed UTF-8: byte-level models keep the ill-formed bytes, each of which
+// ends the word before it and becomes the token of that byte. For other models, ill-formed parts
+// become U+FFFD as in Python's bytes.decode(errors="replace").
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -23,25 +23,28 @@
 namespace tfm::tokenizer {
 
 struct PipelineParts {
-  VocabEntries entries;  // all tokens with their ids, added ones too
+  VocabEntries entries;  // all tokens with their ids, including added ones
   std::vector<AddedToken> added;
   std::unique_ptr<Normalizer> normalizer;  // may be null
-  std::unique_ptr<PreTokenizer> splitter;  // null: the text is one word
+  std::unique_ptr<PreTokenizer> splitter;  // null: the whole text is one word
   std::unique_ptr<TokenModel> model;
-  std::unique_ptr<TokenDecoder> decoder;    // null: tokens with a space between
-  std::vector<std::int32_t> before, after;  // encode_with_specials()
+  std::unique_ptr<TokenDecoder> decoder;    // null: tokens are joined by spaces
+  std::vector<std::int32_t> before, after;  // around a text in encode_with_specials()
   std::optional<std::int32_t> unknown;
-  std::function<std::int32_t(unsigned char)>
-      byte_id;               // of a byte-level model, -1: none; empty for others
-  bool any_bytes = false;    // the normalizer takes text that is not UTF-8
-  bool added_as_is = false;  // added tokens are looked for in the normalized text as they are, else
-                             // normalized themselves
-  Cuts cuts = Cuts::none;    // of a model that sees the whole text, where `splitter` is null
+  // For byte-level models: the token of a byte, -1 if there is none. Empty for other models.
+  std::function<std::int32_t(unsigned char)> byte_id;
+  // The normalizer accepts text that is not UTF-8.
+  bool any_bytes = false;
+  // Added tokens are matched in the normalized text as they are; otherwise they are normalized
+  // first.
+  bool added_as_is = false;
+  // Where a text may be cut if `splitter` is null and the model sees the whole text.
+  Cuts cuts = Cuts::none;
 };
 
-// What [PAD], <pad>, [UNK], <unk>, [CLS], <s>, [SEP], </s>, [MASK], <mask>, <|endoftext|>,
-// <|begin_of_text|> and
-// <|end_of_text|> say; the first that `id_of` knows counts.
+// Special ids by the names [PAD], <pad>, [UNK], <unk>, [CLS], <s>, [SEP], </s>, [MASK], <mask>,
+// <|endoftext|>, <|begin_of_text|> and <|end_of_text|>; of several names for one purpose, the first
+// that `id_of` knows counts.
 using TokenLookup = std::function<std::optional<std::int32_t>(const std::string& token)>;
 SpecialIds special_ids_by_name(const TokenLookup& id_of);
 std::optional<std::int32_t> end_of_document_by_name(const TokenLookup& id_of);
@@ -69,8 +72,8 @@ class PipelineTokenizer final : public Tokenizer {
   void encode_bytes(std::string_view text, Scratch& scratch, std::vector<std::int32_t>& ids) const;
   void encode_valid(std::string_view text, bool first, Scratch& scratch,
                     std::vector<std::int32_t>& ids) const;
-  std::size_t normal_lead(std::string_view text,
-                          std::string_view normal) const;  // Piece::lead of a normalized text
+  // Piece::lead of the normalized text `normal`.
+  std::size_t normal_lead(std::string_view text, std::string_view normal) const;
   void encode_plain(Piece text, Scratch& scratch, std::vector<std::int32_t>& ids) const;
   void encode_piece(std::string_view piece, Scratch& scratch, std::vector<std::int32_t>& ids) const;
   void encode_word(std::string_view word, Scratch& scratch, std::vector<std::int32_t>& ids) const;
@@ -79,8 +82,8 @@ class PipelineTokenizer final : public Tokenizer {
   AddedTokens raw_, normalized_;
   std::unordered_map<std::int32_t, std::string> tokens_;  // by id; ids may have large gaps
   std::int64_t vocab_size_ = 0;
-  std::unordered_map<std::string, std::int32_t>
-      special_;  // tokens that special_ids_by_name() and the others may ask for
+  // Tokens that the functions above may look up.
+  std::unordered_map<std::string, std::int32_t> special_;
   Cuts cuts_ = Cuts::none;
 
   mutable std::mutex mutex_;  // guards idle_

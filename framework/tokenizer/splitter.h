@@ -1,6 +1,6 @@
 #pragma once
-// Parts of tokenizer.json that normalizers, pre-tokenizers and decoders share: patterns,
-// replacement and splitting at matches.
+// Parts of tokenizer.json shared by normalizers, pre-tokenizers and decoders: patterns,
+// replacement, and splitting at matches.
 #include <functional>
 #include <optional>
 #include <string>
@@ -22,15 +22,15 @@ class Pattern {
 
  private:
   std::string source_;
-  std::optional<text::Regex> regex_;  // else source_ is the text to find
+  std::optional<text::Regex> regex_;  // none: source_ is the text to find
 };
 
-// Replacements of replacements could fill any memory from a small file: refuses, as Error(input)
-// that starts with `where`, that `before` bytes of text became more than 64 times as many and 4
-// KiB.
+// Refuses growth by repeated replacement, by which a small file could fill any memory:
+// Error(input), which starts with `where`, if `before` bytes have become more than 64 times as many
+// plus 4 KiB.
 void check_growth(std::size_t before, std::size_t after, const std::string& where);
 
-// A component Replace: `content` for each match of `pattern`.
+// The component Replace: substitutes `content` for each match of `pattern`.
 class Replacement {
  public:
   explicit Replacement(const io::JsonNode& node);
@@ -45,12 +45,12 @@ class Replacement {
   std::string content_, where_;
 };
 
-// What becomes of the matches (the delimiters) when a text is split at them.
+// What becomes of the matches (delimiters) when a text is split at them.
 enum class Behavior { isolated, removed, merged_with_previous, merged_with_next, contiguous };
 Behavior read_behavior(const io::JsonNode& node);
 
-// Takes the parts of a text in order, each a match or not, and hands on the pieces that a behavior
-// makes of them.
+// Receives the parts of a text in order, each a match or not, and passes on the pieces that a
+// behavior makes of them.
 class Splitter {
  public:
   using Sink = std::function<void(std::size_t begin, std::size_t end)>;

@@ -1,16 +1,16 @@
 #pragma once
-// The text of tokens as they come.
+// Decodes tokens one by one.
 #include "tokenizer/tokenizer.h"
 
 namespace tfm::tokenizer {
 
-// A decoder may treat a text's first token unlike the others, and join tokens: what a token appends
-// is the difference that it makes to the text of those before it.
+// A decoder may treat the first token of a text differently, and join tokens. What a token appends
+// is therefore the difference that it makes to the text of the tokens before it.
 class StreamDecoder {
  public:
   // `before`: tokens of the text so far.
   StreamDecoder(const Tokenizer& tokenizer, std::vector<std::int32_t> before);
-  // Nothing for an id that is none of the tokenizer's.
+  // The text that the token appends; "" for an id that the tokenizer does not have.
   std::string add(std::int32_t id);
 
  private:

@@ -11,13 +11,13 @@ namespace tfm::tokenizer {
 class TokenDecoder {
  public:
   virtual ~TokenDecoder() = default;
-  // Changes the tokens of a text; the text is what they are in a row.
+  // Changes the tokens of a text in place; the text is their concatenation.
   virtual void apply(std::vector<std::string>& tokens) const = 0;
 };
 
-// Sequence, ByteLevel, WordPiece, Metaspace, ByteFallback, Fuse, Strip, Replace and BPEDecoder.
-// Throws Error(input) for any other. Bytes that are no UTF-8 stay as they are, where the library
-// puts U+FFFD.
+// Reads Sequence, ByteLevel, WordPiece, Metaspace, ByteFallback, Fuse, Strip, Replace and
+// BPEDecoder. Error(input) for any other. Bytes that are not UTF-8 stay as they are, where the
+// library substitutes U+FFFD.
 std::unique_ptr<TokenDecoder> read_decoder(const io::JsonNode& node);
 
 // The ByteLevel decoder: tokens in GPT-2's byte alphabet to bytes.

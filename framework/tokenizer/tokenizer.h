@@ -11,7 +11,7 @@
 
 namespace tfm::tokenizer {
 
-// Ids of tokens with a meaning to models, where the tokenizer has them.
+// Ids of tokens with a meaning to models; nullopt if the tokenizer does not have them.
 struct SpecialIds {
   std::optional<std::int32_t> pad, unknown, begin, end, mask, classify, separate;
 };
@@ -23,45 +23,45 @@ class Tokenizer {
 
   // The ids of a text alone.
   virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
-  // The same between the special tokens that the tokenizer puts around a single text, as [CLS] ...
-  // [SEP] or ... </s>.
+  // The ids of a text with the special tokens that the tokenizer puts around a single text, such as
+  // [CLS] ... [SEP] or ... </s>.
   virtual std::vector<std::int32_t> encode_with_specials(std::string_view text) const {
     return encode(text);
   }
-  // The bytes of the ids, also where they are no valid UTF-8. Throws Error(input) for an id outside
-  // the vocabulary.
+  // The bytes of the ids, which may not be valid UTF-8. Error(input) for an id outside the
+  // vocabulary.
   virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
-  virtual bool knows(std::int32_t id) const = 0;  // whether decode() takes it
+  virtual bool knows(std::int32_t id) const = 0;  // whether decode() accepts it
   virtual std::int64_t vocab_size() const = 0;    // largest id + 1
   virtual std::optional<std::int32_t> end_of_document() const = 0;
   virtual SpecialIds special_ids() const { return {}; }
-  // The ids of T5's sentinels <extra_id_0>, <extra_id_1>, ... as far as they go.
+  // The ids of T5's sentinels <extra_id_0>, <extra_id_1>, ... up to the first that is missing.
   virtual std::vector<std::int32_t> sentinel_ids() const { return {}; }
 
-  // Of the target side of translations, where it encodes otherwise than the source side; decode()
-  // is the target side's already.
+  // The tokenizer of the target side of translations, if it encodes differently from the source
+  // side. decode() is already that of the target side.
   virtual const Tokenizer& target() const { return *this; }
 
-  // The largest c for which encode(text[0, c)) followed by encode(text[c, ...) is encode(text),
-  // whatever is appended to text; 0 where text has no such place, or none that is known. This is
-  // how a long text is encoded in pieces.
+  // The largest c for which encode(text[0, c)) followed by encode(text[c, ...)) is encode(text),
+  // whatever is appended to `text`; 0 if there is no such place, or none is known. Long texts are
+  // cut there and encoded in pieces.
   virtual std::size_t safe_cut(std::string_view text) const = 0;
 };
 
-// Ids of the `bytes` tokenizer: 0 to 255 are the bytes; specials follow for those who need them.
-// encode() gives bytes only, end_of_document() is empty and vocab_size() is 256; decode() gives
-// specials no text.
+// Ids of the `bytes` tokenizer: 0 to 255 are the bytes, followed by special ids for objectives that
+// need them. encode() gives bytes only, end_of_document() is empty and vocab_size() is 256; special
+// ids decode to no text.
 struct ByteSpecials {
   static constexpr std::int32_t begin = 256, end = 257, padding = 258, mask = 259,
                                 first_sentinel = 260, sentinels = 100;
 };
 
-// Whether a tokenizer is named that needs no file.
+// Whether `spec` names the tokenizer that needs no file.
 bool is_bytes(const std::string& spec);
 
-// `bytes`; a tokenizer.json; a SentencePiece .model; or a folder that holds tokenizer.json,
-// MarianMT's source.spm, target.spm and vocab.json, or GPT-2's vocab.json + merges.txt. Throws
-// Error(input).
+// Loads `bytes`; a tokenizer.json; a SentencePiece .model; or a folder with tokenizer.json,
+// MarianMT's source.spm, target.spm and vocab.json, or GPT-2's vocab.json and merges.txt.
+// Error(input) if that fails.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& spec);
 
 }  // namespace tfm::tokenizer

@@ -4,7 +4,7 @@
 //
 // Models: BPE, WordPiece, Unigram. Post-processors: TemplateProcessing, BertProcessing,
 // RobertaProcessing, ByteLevel, Sequence. normalizer.h, pre_tokenizer.h and token_decoder.h list
-// the other components. `truncation` and `padding` are left aside: ids are those of the whole text.
+// the other components. `truncation` and `padding` are ignored: ids are those of the whole text.
 // What is not supported is refused by name.
 #include <memory>
 #include <string>
@@ -17,9 +17,8 @@ namespace tfm::tokenizer {
 std::unique_ptr<Tokenizer> read_tokenizer_json(const std::string& path);
 
 // vocab.json: an object from token, written in the byte alphabet, to a distinct id below 2^24; all
-// 256 bytes must have one. merges.txt: one pair a line, best first; lines that start with #version
-// are skipped. Special tokens have no effect in text:
-// "<|endoftext|>" is spelled out.
+// 256 bytes must have one. merges.txt: one pair per line, best first; lines that start with
+// #version are skipped. Special tokens have no effect in text: "<|endoftext|>" is spelled out.
 std::unique_ptr<Tokenizer> read_gpt2_files(const std::string& vocab_path,
                                            const std::string& merges_path);
 

@@ -1,7 +1,7 @@
 #pragma once
-// The unigram language model (Kudo, "Subword regularization", 2018): of all ways to split a word
-// into pieces, the one whose scores have the largest sum. A code point that is no piece costs the
-// lowest score - 10 and is unknown.
+// The unigram language model (Kudo, "Subword regularization", 2018): of all splits of a word into
+// pieces, the one with the largest sum of scores. A code point that is no piece scores the lowest
+// score - 10 and is unknown.
 #include <array>
 #include <functional>
 #include <string>
@@ -20,14 +20,14 @@ struct UnigramPiece {
 
 struct UnigramOptions {
   double lowest_score = 0;
-  std::int32_t unknown = -1;  // -1: text with unknown code points is Error(input)
-  // A run of unknown code points becomes the tokens of its bytes where all of them are there; -1:
-  // no token. Else what `run_id` says, where it is set (`unknown` is then an id of no piece, such
-  // as -1), else one `unknown`.
+  std::int32_t unknown = -1;  // -1: unknown code points are Error(input)
+  // A run of unknown code points becomes the tokens of its bytes if all of them exist (-1: no
+  // token). Otherwise run_id(run), if set; `unknown` is then an id of no piece, such as -1.
+  // Otherwise one `unknown`.
   std::array<std::int32_t, 256> byte_ids;
   std::function<std::int32_t(std::string_view run)> run_id;
-  bool single_precision =
-      false;  // sums are rounded to fp32 as SentencePiece does, else fp64 as Hugging Face does
+  // Sums are rounded to fp32, as in SentencePiece; otherwise they are fp64, as in Hugging Face.
+  bool single_precision = false;
 };
 
 class UnigramModel final : public TokenModel {
@@ -41,7 +41,7 @@ class UnigramModel final : public TokenModel {
   void append_unknown(std::string_view run, std::vector<std::int32_t>& ids) const;
 
   UnigramOptions options_;
-  text::Trie trie_;  // to indices of ids_ and scores_
+  text::Trie trie_;  // pieces to indices of ids_ and scores_
   std::vector<std::int32_t> ids_;
   std::vector<double> scores_;
 };

@@ -10,13 +10,13 @@ namespace tfm::tokenizer {
 
 class WordPieceModel final : public TokenModel {
  public:
-  // A word of more than max_code_points, or one with a part that no token fits, is `unknown`.
+  // A word of more than max_code_points, or with a part that no token fits, becomes `unknown`.
   WordPieceModel(const VocabEntries& entries, const std::string& prefix, std::int32_t unknown,
                  std::size_t max_code_points);
   void encode(std::string_view word, std::vector<std::int32_t>& ids) const override;
 
  private:
-  text::Trie heads_, tails_;  // tails_: without the prefix
+  text::Trie heads_, tails_;  // tails_: tokens inside a word, without the prefix
   std::int32_t unknown_;
   std::size_t max_code_points_;
 };

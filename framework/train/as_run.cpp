@@ -62,7 +62,7 @@ class AsRun {
         mesh_(mesh),
         device_(device),
         interference_(interference),
-        reference_(config, device::Device(device).host().threads),
+        reference_(config, device.threads()),
         engine_(std::make_unique<Engine>(plan::make_step_plan(config, mesh), device)),
         slices_(engine_->model().parameters().slices()),
         owned_(*engine_),
@@ -114,7 +114,7 @@ class AsRun {
   // This rank's slices of a flat buffer of the device.
   Parts local(const void* flat, DType t) const {
     const std::int64_t n = engine_->model().parameters().flat_elements();
-    std::vector<std::byte> host(static_cast<std::size_t>(n) * size_of(t));
+    std::vector<std::byte> host(static_cast<std::size_t>(n * size_of(t)));
     device::download(engine_->device().stream(), host.data(), flat, std::ssize(host));
     Parts all;
     with_float(t, [&]<class T>() {
@@ -325,8 +325,10 @@ class AsRun {
       f.error = 1, f.worst = e.what();
     }
     mesh_.world().all_reduce({&f.error, DType::f64, {1}}, comm::Collective::all_reduce_max);
-    for (const std::string& worst : comm::gather_strings(mesh_.world(), f.worst))  // of a stage
-      if (f.worst.empty()) f.worst = worst;
+    const auto of_stages = comm::gather_strings(mesh_.world(), f.worst);
+    const auto first =
+        std::ranges::find_if(of_stages, [](const std::string& s) { return !s.empty(); });
+    if (first != of_stages.end()) f.worst = *first;
     all_.push_back(f);
   }
 

@@ -1,7 +1,5 @@
 // How large a model tfm-verify --as-run takes.
 #include <algorithm>
-#include <fstream>
-#include <string>
 
 #include "train/as_run.h"
 #include "train/reference_step.h"
@@ -22,15 +20,6 @@ std::int64_t host_bytes(const config::Config& config, const comm::Mesh& mesh) {
 }
 
 }  // namespace
-
-std::int64_t available_memory(int ranks_of_host) {
-  std::int64_t bytes = 0;
-  std::ifstream file("/proc/meminfo");
-  for (std::string name, unit; file >> name;)
-    if (std::int64_t n = 0; file >> n && std::getline(file, unit) && name == "MemAvailable:")
-      bytes = n * 1024;
-  return bytes / 10 * 8 / ranks_of_host;
-}
 
 AsRunSize as_run_size(const config::Config& config, const comm::Mesh& mesh,
                       std::int64_t available) {

@@ -47,7 +47,7 @@ class Checkpoints final : public Observer {
                                           .extra = run.origin,
                                           .loss_scale = run.engine.loss_scale(),
                                           .best = run.best};
-    const std::vector<checkpoint::Chunk> pieces = checkpoint_pieces(run.engine);
+    const std::vector<checkpoint::Chunk> pieces = checkpoint_chunks(run.engine);
     const checkpoint::CheckpointResult result = checkpoint::write_checkpoint(
         c.dir, info, pieces, c.keep, checkpoint::checkpoint_ranks(run.mesh.world()));
     error_ = result.error;

@@ -1,7 +1,6 @@
 #include "train/engine.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "comm/calls.h"
 #include "comm/flight_recorder.h"
@@ -26,7 +25,7 @@ Engine::Engine(plan::StepPlan plan, device::Device device)
       host_(device_.allocate_host(plan_.staging.total()), plan_.staging.total()),
       tensors_(comm::device_mesh(plan_.mesh, device_, plan::mesh_options(plan_))),
       optimizer_(plan_.model().parameters(), plan_.mesh, tensors_, plan::optimizer_of(plan_),
-                 plan_.buckets(), plan_.dtype),
+                 plan_.buckets(), plan_.shards(), plan_.dtype),
       memory_(plan::lay_out(plan_, arena_, host_)) {
   TFM_CHECK(plan_.on_host() == device_.is_cpu(), "the plan was made for another kind of device");
   if (plan_.config.cuda_graphs == config::CudaGraphs::on && !recordable(plan_.largest(), {}))
@@ -70,7 +69,7 @@ void Engine::bind(plan::ShapePlan& shape) {
 
 void Engine::set_weights(const nn::WeightSource& source) {
   constexpr std::int64_t kBlock = 1 << 20;  // elements at a time
-  const std::int64_t bytes = kBlock * static_cast<std::int64_t>(size_of(accum_type(plan_.dtype)));
+  const std::int64_t bytes = kBlock * size_of(accum_type(plan_.dtype));
   const auto host = device_.allocate_host(2 * bytes);
   for (const optim::PartRange& r : optimizer_.shards().parts)
     for (std::int64_t first = 0; first < r.count(); first += kBlock) {
@@ -87,12 +86,12 @@ void Engine::initialize_parameters() {
   set_weights([&](const nn::PartSlice& p, std::int64_t first, std::int64_t count, void* out) {
     with_accum(accum_type(plan_.dtype), [&]<class T>() {
       model().parameters().initialize(plan_.config.train.seed, p, first, count,
-                                      static_cast<T*>(out), device_.host().threads);
+                                      static_cast<T*>(out), device_.threads());
     });
   });
 }
 
-void* Engine::whole_parameters(void* memory) {
+void* Engine::whole_parameters_in(void* memory) {
   gather_parameters();
   if (!memory_.flat.sharded.parameters) return memory_.flat.parameters;
   optimizer_.gather_into(memory_.flat, memory);
@@ -102,17 +101,14 @@ void* Engine::whole_parameters(void* memory) {
 inference::Weights Engine::translator_weights(std::byte* memory) {
   const nn::ParameterSet &own = model().parameters(), &all = plan_.translator->parameters();
   const plan::WholeParameters whole = plan::whole_parameters(plan_);
-  void* const mine = whole_parameters(memory);
+  void* const mine = whole_parameters_in(memory);
   if (whole.model == 0) return {own, mine, plan_.dtype};
   void* const model = memory + whole.own;
   const comm::AxisSet axes = nn::loss_axes(plan_.mesh.layout);
   for (int i = 0; i < all.size(); ++i) {
     const Tensor t = all.view(i, model, plan_.dtype);
-    if (own.owned(i)) {
-      const Tensor from = own.view(i, mine, plan_.dtype);
-      device::on(device_.stream(),
-                 [&](auto& s) { device::copy_async(s, t.data, from.data, t.bytes()); });
-    }
+    if (own.owned(i))
+      device::copy_async(device_.stream(), t.data, own.view(i, mine, plan_.dtype).data, t.bytes());
     tensors_.group(axes).broadcast(
         t, own.spec(i).stage * plan_.mesh.layout.size(axes - nn::kStageAxes));
   }
@@ -122,9 +118,8 @@ inference::Weights Engine::translator_weights(std::byte* memory) {
 std::shared_ptr<std::byte> Engine::whole_parameters() {
   std::shared_ptr<std::byte> copy;
   if (memory_.flat.sharded.parameters)
-    copy = device_.allocate(model().parameters().flat_elements() *
-                            static_cast<std::int64_t>(size_of(plan_.dtype)));
-  return {copy, static_cast<std::byte*>(whole_parameters(copy.get()))};
+    copy = device_.allocate(model().parameters().flat_elements() * size_of(plan_.dtype));
+  return {copy, static_cast<std::byte*>(whole_parameters_in(copy.get()))};
 }
 
 data::DataLoader Engine::loader(
@@ -196,7 +191,7 @@ void Engine::run_pass(const plan::ShapePlan& shape, const plan::Pass& pass,
         const double* loss = program.value(shape.training.losses[k].value, slot).ptr<double>();
         device::on(stream, [&](auto& s) {
           kernels::copy(s, kernels::CopyArgs<double>{1, loss, &memory_.outcome->loss[k],
-                                                     context.state.accumulate_parameters});
+                                                     !context.state.micro_batch.first});
         });
       }
     if (&pass != &shape.passes.back()) return;
@@ -209,10 +204,9 @@ void Engine::run_pass(const plan::ShapePlan& shape, const plan::Pass& pass,
       part(&StepTimes::update,
            [&] { optimizer_.update(stream, memory_.flat, memory_.numbers, memory_.outcome); });
   };
-  if (!recordable(shape, context.state.micro_batch())) return work();
+  if (!recordable(shape, context.state.micro_batch)) return work();
   device::Replay& replay =
-      replays_[{&shape, context.state.accumulate_parameters, context.state.reduce_gradients, update,
-                context.state.packed_rows}];
+      replays_[{&shape, context.state.micro_batch, update, context.state.packed_rows}];
   // Measuring and recording wait for the device, of which the flight recorder is told here.
   if (!replay.recorded()) {
     device::Event before;
@@ -298,8 +292,7 @@ void Engine::enqueue(std::size_t launched, bool ahead) {
     StepNumbers& sent = host.numbers[static_cast<std::size_t>(m)];
     sent = numbers;
     device::upload_async(device_.stream(), memory_.numbers, &sent, sizeof sent);
-    context.state.accumulate_parameters = m > 0;
-    context.state.reduce_gradients = pass.last;
+    context.state.micro_batch = {.first = m == 0, .last = pass.last};
     run_pass(shape, pass, context, s.lr.has_value());
   }
   device::download_async(device_.stream(), host.outcome, memory_.outcome, sizeof(StepOutcome));

@@ -48,7 +48,7 @@ comm::AxisSet copies_of_state(const Engine& engine, int parameter) {
 
 }  // namespace
 
-std::vector<checkpoint::Chunk> checkpoint_pieces(Engine& engine) {
+std::vector<checkpoint::Chunk> checkpoint_chunks(Engine& engine) {
   const nn::ParameterSet& parameters = engine.model().parameters();
   const auto* flat = static_cast<const float*>(engine.flat().parameters);
   const auto staging = engine.device().allocate_host(checkpoint::Chunk::kBlock * 4);
@@ -91,7 +91,7 @@ std::vector<checkpoint::Chunk> checkpoint_pieces(Engine& engine) {
 std::vector<ReplicatedTensor> replicated_tensors(const Engine& engine) {
   const nn::ParameterSet& parameters = engine.model().parameters();
   std::vector<ReplicatedTensor> all;
-  const auto element = static_cast<std::int64_t>(size_of(engine.plan().dtype));
+  const auto element = size_of(engine.plan().dtype);
   for (const nn::PartSlice& p : parameters.slices()) {
     if (weights_are_state(engine)) break;  // copies of it, made anew in each step
     const auto* at = static_cast<const std::byte*>(engine.flat().parameters) + p.offset * element;

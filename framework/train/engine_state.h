@@ -7,20 +7,20 @@
 
 namespace tfm::train {
 
-// The pieces this rank writes; over all ranks they cover every tensor once. The engine stays as it
-// is while they are written.
-std::vector<checkpoint::Chunk> checkpoint_pieces(Engine& engine);
+// The pieces that this rank writes; over all ranks they cover every tensor once. The engine must
+// not change while they are written.
+std::vector<checkpoint::Chunk> checkpoint_chunks(Engine& engine);
 
 // A tensor of which several ranks hold the same bytes. Every rank has the same list of them.
 struct ReplicatedTensor {
-  std::string name;      // of a parameter, or as in checkpoint_pieces()
-  comm::AxisSet copies;  // ranks that differ along these axes only have the same elements
-  std::vector<std::span<const std::byte>> memory;  // of the device: this rank's copy
+  std::string name;                                // of a parameter, or as in checkpoint_chunks()
+  comm::AxisSet copies;                            // axes along which ranks hold the same elements
+  std::vector<std::span<const std::byte>> memory;  // this rank's copy, in device memory
 };
 std::vector<ReplicatedTensor> replicated_tensors(const Engine& engine);
 
-// Restores parameters, and optimizer state with the number of updates if `optimizer`. Error(input)
-// names the tensor where the checkpoint is of another model.
+// Collective: restores the parameters and, if `optimizer`, the optimizer state with the number of
+// updates. Error(input) names the tensor if the checkpoint is of another model.
 void restore(const checkpoint::CheckpointReader& reader, const std::string& path, Engine& engine,
              bool optimizer);
 

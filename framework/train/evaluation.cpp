@@ -74,9 +74,8 @@ class Evaluation final : public Observer {
     comm::RankContext ranks = run.engine.rank_context();
     for (comm::Mesh* mesh : {&ranks.mesh, &ranks.tensors}) *mesh = mesh->without(nn::kStageAxes);
     inference::TranslatorOptions options = inference::translation_of(run.config);
-    const inference::TextFormat format = inference::text_format_of_run(
+    options.format = inference::text_format_of_run(
         run.origin, run.config.checkpoint.dir + "/tokenizer", *run.data.tokenizer);
-    options.end_ids = format.end_ids, options.banned_ids = format.banned_ids;
     inference::Translator translator(
         *plan.translator, run.config.model, ranks, run.engine.translator_weights(memory.data()),
         *run.data.tokenizer, options,

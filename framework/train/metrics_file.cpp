@@ -14,54 +14,44 @@
 namespace tfm::train {
 namespace {
 
+using Json = nlohmann::ordered_json;
 using telemetry::MetricsLine;
 
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();  // null
 constexpr std::size_t kMemoryPoints = 240;  // of the activations' memory over a step
 
-std::string json_object(const std::map<std::string, std::int64_t>& members) {
-  std::string json;
-  for (const auto& [name, value] : members)
-    json += (json.empty() ? "\"" : ",\"") + name + "\":" + std::to_string(value);
-  return "{" + json + "}";
-}
-
 // Those of a step by operation, axis and size.
-std::string collectives_json(const plan::StepPlan& plan) {
+Json collectives_json(const plan::StepPlan& plan) {
   std::map<std::tuple<std::string, std::string, std::int64_t>, std::int64_t> counts;
   for (const comm::CollectiveCall& c : plan.collectives())
     ++counts[{comm::name_of(c.axes), std::string(comm::name_of(c.kind)), c.bytes}];
-  std::string json;
+  Json all = Json::array();
   for (const auto& [use, count] : counts) {
     const auto& [axes, op, bytes] = use;
-    json += (json.empty() ? "" : ",") + ("{\"op\":\"" + op) + "\",\"axis\":\"" + axes +
-            "\",\"bytes\":" + std::to_string(bytes) + ",\"count\":" + std::to_string(count) + "}";
+    all.push_back({{"op", op}, {"axis", axes}, {"bytes", bytes}, {"count", count}});
   }
-  return "[" + json + "]";
+  return all;
 }
 
 // The most bytes of activations in use in each of up to kMemoryPoints equal parts of a step's
 // instructions, and the part in which the backward pass begins.
-std::string activations_json(const graph::Program& program) {
+Json activations_json(const graph::Program& program) {
   const std::vector<std::int64_t> bytes = plan::live_bytes(program);
   const std::size_t n = bytes.size(), parts = std::min(n, kMemoryPoints);
-  std::string json;
+  Json most = Json::array();
   for (std::size_t i = 0; i < parts; ++i)
-    json += (i ? "," : "") + std::to_string(*std::max_element(
-                                 bytes.begin() + static_cast<std::ptrdiff_t>(i * n / parts),
-                                 bytes.begin() + static_cast<std::ptrdiff_t>((i + 1) * n / parts)));
+    most.push_back(
+        *std::max_element(bytes.begin() + static_cast<std::ptrdiff_t>(i * n / parts),
+                          bytes.begin() + static_cast<std::ptrdiff_t>((i + 1) * n / parts)));
   const auto backward = static_cast<std::size_t>(
-      std::ranges::find_if(program.steps(),
+      std::ranges::find_if(program.instructions(),
                            [](const auto& s) { return s.phase == graph::Phase::backward; }) -
-      program.steps().begin());
-  return "{\"instructions\":" + std::to_string(n) +
-         ",\"backward\":" + std::to_string(n ? backward * parts / n : 0) + ",\"bytes\":[" + json +
-         "]}";
+      program.instructions().begin());
+  return {{"instructions", n}, {"backward", n ? backward * parts / n : 0}, {"bytes", most}};
 }
 
 std::string host_json(const TrainingRun& run) {
   const HostFacts& host = run.machine.host;
-  using Json = nlohmann::ordered_json;
   return Json{{"cpu", host.cpu.empty() ? Json() : Json(host.cpu)},
               {"device", run.engine.plan().on_host() ? "cpu" : "cuda"},
               {"ranks", host.ranks},
@@ -97,15 +87,15 @@ class MetricsFile final : public Observer {
     start.add("config", config::dump_config(run.config))
         .add("parameters", run.engine.model().parameters().total_elements())
         .add("world", layout.world())
-        .add_json("layout", "{\"" + layout.str("\":", ",\"") + "}")
+        .add_json("layout", Json(layout.sizes()).dump())
         .add("planned_bytes", run.planned_bytes)
         .add("resumed_step", run.step)
         .add("version", version)
         .add("time", telemetry::unix_time())
         .add_json("host", host_json(run))
-        .add_json("memory", json_object(run.engine.memory_taken().categories))
-        .add_json("activations", activations_json(plan.largest().train_program))
-        .add_json("collectives", collectives_json(plan));
+        .add_json("memory", Json(run.engine.memory_taken().categories).dump())
+        .add_json("activations", activations_json(plan.largest().train_program).dump())
+        .add_json("collectives", collectives_json(plan).dump());
     if (plan.shapes.size() == 1)
       start.add("rank_flops_per_step", plan.matmul_flops()).add("flops_per_step", run.flops);
     if (const Machine& m = run.machine; m.peak_flops > 0)

@@ -1,5 +1,5 @@
 #pragma once
-// What a run does besides computing steps, a file each, in the order in which the trainer asks it.
+// What a run does besides computing steps, a file each, in the order in which observers are told.
 #include "train/observer.h"
 #include "train/stop_requests.h"
 
@@ -8,7 +8,7 @@ namespace tfm::train {
 // Warns of steps whose loss or gradient is not finite; Error(numerical) after too many in a row.
 std::unique_ptr<Observer> watch_nonfinite_steps();  // nonfinite_steps.cpp
 
-// On rank 0. Training goes on where metrics cannot be written or served.
+// On rank 0. Training goes on if metrics cannot be written or served.
 std::unique_ptr<Observer> serve_metrics();      // prometheus.cpp: metrics.listen
 std::unique_ptr<Observer> print_log();          // console_log.cpp: progress on standard output
 std::unique_ptr<Observer> write_metrics();      // metrics_file.cpp: metrics.jsonl
@@ -18,7 +18,7 @@ std::unique_ptr<Observer> write_tensorboard();  // tensorboard.cpp: metrics.tens
 std::unique_ptr<Observer> evaluate_regularly(TrainingRun& run);  // evaluation.cpp
 // Keeps TrainingRun::best; ends a run whose metric stops improving.
 std::unique_ptr<Observer> stop_early(TrainingRun& run);  // early_stopping.cpp
-// What signals and the file STOP ask for, agreed on by all ranks.
+// Obeys signals and the file STOP, agreed on by all ranks.
 std::unique_ptr<Observer> obey_requests(StopRequests& requests);  // stop_requests.cpp
 
 // Writes a checkpoint every checkpoint.every steps, after the last, and where TrainingRun::save

@@ -3,29 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "comm/consensus.h"
 #include "comm/flight_recorder.h"
 #include "core/host.h"
 
 namespace tfm::train {
-namespace {
-
-constexpr std::size_t kHostLetters = 64;
-
-std::vector<std::string> hosts_of_ranks(const comm::Mesh& mesh) {
-  const auto ranks = static_cast<std::size_t>(mesh.layout.world());
-  std::string mine = host_name(), all(ranks * kHostLetters, '\0');
-  mine.resize(kHostLetters);
-  mesh.world().all_gather({mine.data(), DType::i64, {kHostLetters / 8}},
-                          {all.data(), DType::i64, {std::ssize(all) / 8}});
-  std::vector<std::string> hosts;
-  for (std::size_t r = 0; r < ranks; ++r)
-    hosts.emplace_back(all.substr(r * kHostLetters, kHostLetters).c_str());
-  return hosts;
-}
-
-}  // namespace
-
-RankTimes::RankTimes(const comm::Mesh& mesh) : mesh_(mesh), hosts_(hosts_of_ranks(mesh)) {
+RankTimes::RankTimes(const comm::Mesh& mesh)
+    : mesh_(mesh), hosts_(comm::gather_strings(mesh.world(), host_name())) {
   for (const comm::AxisSet axes : mesh.layout.groups())
     if (mesh.layout.size(axes) > 1) axes_.push_back(axes);
   mine_.resize(width());

@@ -18,17 +18,18 @@ class RankTimes {
 
   int ranks() const { return static_cast<int>(hosts_.size()); }
   const std::string& host(int rank) const { return hosts_[static_cast<std::size_t>(rank)]; }
-  // As of the last gather(), in seconds since the start: phases of steps, by their names; time in
-  // collectives, by axes, which for a device is its own business.
+  // Seconds since the start, as of the last gather(): of step phases by name, and in collectives by
+  // axes, without those that a device completes.
   std::map<std::string_view, double> phases(int rank) const;
   std::map<std::string, double> collectives(int rank) const;
-  // The rank that spent the least time in collectives between the last two calls of gather(), and
-  // how much more a step the median rank spent there: waiting for the former, if that is much.
+  // The rank that spent the least time in collectives between the last two calls of gather().
+  // `seconds`: how much more the median rank spent there per step; if that is much, it waited for
+  // this rank.
   struct Straggler {
     int rank = 0;
     double seconds = 0;
   };
-  std::optional<Straggler> straggler() const;  // none where nobody exchanges anything
+  std::optional<Straggler> straggler() const;  // nullopt if nothing is exchanged
 
  private:
   std::size_t width() const { return kPhases.size() + axes_.size(); }
@@ -38,7 +39,7 @@ class RankTimes {
 
   comm::Mesh mesh_;
   std::vector<std::string> hosts_;
-  std::vector<comm::AxisSet> axes_;          // of groups that exchange
+  std::vector<comm::AxisSet> axes_;          // of the groups of several ranks
   std::vector<double> mine_, all_, before_;  // rows of `width()` totals
   int steps_ = 0, steps_of_all_ = 0;         // since the last gather(); of the last interval
 };

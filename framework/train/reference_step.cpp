@@ -27,12 +27,6 @@ double rounded(double x, int bits, double least) {
   return std::bit_cast<double>(u >> dropped << dropped);
 }
 
-DType precision_of(const config::Config& c) {
-  return c.precision == config::Precision::bf16   ? DType::bf16
-         : c.precision == config::Precision::fp16 ? DType::f16
-                                                  : DType::f32;
-}
-
 }  // namespace
 
 double rounding_unit(DType precision) {
@@ -55,7 +49,8 @@ ReferenceStep::ReferenceStep(const config::Config& run, int threads)
     : engine_(plan::make_step_plan(configuration(run), comm::single_mesh(), DType::f64), threads),
       data_(engine_.plan().config, engine_.plan().shapes[0].batch, 2) {
   const plan::ShapePlan& shape = engine_.plan().shapes[0];
-  const nn::Recording recording = engine_.model().record_loss(shape.shape, precision_of(run), true);
+  const nn::Recording recording =
+      engine_.model().record_loss(shape.shape, plan::dtype_of(run.precision), true);
   const auto& values = recording.tape->values();
   TFM_CHECK(values.size() == shape.training.tape->values().size(),
             "recordings differ between precisions");
@@ -85,10 +80,11 @@ void ReferenceStep::round(const graph::Buffer& b, const Grid& grid) {
 }
 
 void ReferenceStep::round(double* x, std::int64_t n, DType to, const Grid& grid) {
-  const bool sums = to == DType::f32 && precision_of(engine_.plan().config) == DType::f32;
+  const bool sums =
+      to == DType::f32 && plan::dtype_of(engine_.plan().config.precision) == DType::f32;
   const int bits = significant_bits(to) - (sums ? kSumBits : 0);
   const double least = to == DType::f16 ? 0x1p-14 : 0;
-#pragma omp parallel for num_threads(engine_.device().host().threads) schedule(static)
+#pragma omp parallel for num_threads(engine_.device().threads()) schedule(static)
   for (std::int64_t i = 0; i < n; ++i) x[i] = rounded(x[i] * grid.scale, bits, least) / grid.scale;
 }
 
@@ -136,7 +132,8 @@ double ReferenceStep::compute(std::int64_t step, double loss_scale,
                              &numbers};
   if (rounding)
     context.round_inner = [&](Tensor t) {
-      round(t.ptr<double>(), t.elements(), precision_of(engine_.plan().config), *rounding);
+      round(t.ptr<double>(), t.elements(), plan::dtype_of(engine_.plan().config.precision),
+            *rounding);
     };
   for (std::int64_t m = 0; m < shape.micro_batches; ++m) {
     numbers.first_sequence = m * shape.shape.sequences;
@@ -144,11 +141,11 @@ double ReferenceStep::compute(std::int64_t step, double loss_scale,
       const std::int64_t n = shape.shape.sequences * shape.shape.width(field);
       std::copy_n(batch.at(field).begin() + m * n, n, program.value(value).ptr<std::int32_t>());
     }
-    context.state.accumulate_parameters = m > 0;
-    for (std::size_t i = 0; i < program.steps().size(); ++i) {
-      const graph::Instruction& s = program.steps()[i];
+    context.state.micro_batch = {.first = m == 0, .last = m + 1 == shape.micro_batches};
+    for (std::size_t i = 0; i < program.instructions().size(); ++i) {
+      const graph::Instruction& s = program.instructions()[i];
       if (kinks > 0) cross_kinks(s, kinks);
-      program.run_step(i, context);
+      program.run_instruction(i, context);
       if (!rounding) continue;
       for (const int b : s.out)
         if (b >= 0) round(program.buffers()[static_cast<std::size_t>(b)], *rounding);

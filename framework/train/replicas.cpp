@@ -1,9 +1,8 @@
 #include "train/replicas.h"
 
 #include <algorithm>
-#include <numeric>
 
-#include "checkpoint/checkpoint.h"
+#include "comm/consensus.h"
 #include "core/host.h"
 #include "io/file.h"
 #include "train/engine_state.h"
@@ -108,7 +107,7 @@ void check_replicas(Engine& engine, const std::string& what) {
     }
   }
   if (differing == 0) return;
-  const auto names = checkpoint::checkpoint_ranks(mesh.stage()).gather(host_name());
+  const auto names = comm::gather_strings(mesh.stage(), host_name());
   std::vector<std::string> hosts(static_cast<std::size_t>(mesh.layout.world()));
   for (std::size_t m = 0; m < members.size(); ++m)
     hosts[static_cast<std::size_t>(members[m])] = names[m];

@@ -147,8 +147,9 @@ void start_from(TrainingRun& run) {
   const config::ModelConfig& model = run.config.model;
   if (run.step > 0 || model.random_init()) return;
   config::at_key(run.config.places, "model.init", [&] {
-    const inference::InitialWeights weights = inference::open_initial_weights(
-        model.init, model, run.engine.model().parameters(), run.mesh.world());
+    const inference::InitialWeights weights =
+        inference::open_initial_weights(inference::verified_path(model.init, run.mesh.world()),
+                                        model, run.engine.model().parameters());
     run.engine.set_weights(weights.read);
     run.origin = weights.origin;
   });

@@ -7,8 +7,8 @@ namespace tfm::train {
 StepPhases phases_of_step(const graph::Program& program, const StepTimes& times, double data,
                           double whole) {
   std::map<graph::Phase, double> seconds;
-  for (std::size_t i = 0; i < program.steps().size(); ++i)
-    seconds[program.steps()[i].phase] += times.program[i];
+  for (std::size_t i = 0; i < program.instructions().size(); ++i)
+    seconds[program.instructions()[i].phase] += times.program[i];
   StepPhases phases{{"data", data},
                     {"forward", seconds[graph::Phase::forward]},
                     {"recompute", seconds[graph::Phase::recompute]},

@@ -1,5 +1,5 @@
 #pragma once
-// Where the time of a step goes.
+// The time of a step by phase.
 #include <array>
 #include <string_view>
 #include <utility>
@@ -10,12 +10,13 @@
 namespace tfm::train {
 
 using StepPhases = std::vector<std::pair<std::string_view, double>>;  // seconds, in order of time
-// All names of phases; "step" where those of a device are not known.
+// The names of all phases. "step": a device's step whose phases are not known.
 inline constexpr std::array<std::string_view, 9> kPhases{
     "data", "step", "forward", "recompute", "backward", "reduce", "optimizer", "gather", "other"};
 
-// data, forward, recompute, backward, reduce, optimizer, and what else the `whole` step took.
-// Collectives of the tensor axis are in forward and backward. `times`: of a step of `program`.
+// The phases of a step of `whole` seconds, of which `data` were for data: data, forward, recompute,
+// backward, reduce, optimizer, gather if the program gathers, and other, the rest. Collectives of
+// the tensor axis are in forward and backward. `times`: of a step of `program`.
 StepPhases phases_of_step(const graph::Program& program, const StepTimes& times, double data,
                           double whole);
 

@@ -5,9 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <ctime>
+#include <filesystem>
 
+#include "core/host.h"
 #include "train/observers.h"
 
 namespace tfm::train {
@@ -100,17 +101,17 @@ Request StopRequests::poll(const std::string& dir) {
   return stop_ ? Request::stop : checkpoint ? Request::checkpoint : Request::none;
 }
 
-void StopRequests::obeyed(const std::string& dir) { ::unlink(stop_file(dir).c_str()); }
+void StopRequests::obeyed(const std::string& dir) {
+  std::error_code stays;
+  std::filesystem::remove(stop_file(dir), stays);
+}
 
 std::unique_ptr<Observer> obey_requests(StopRequests& requests) {
   return std::make_unique<ObeyRequests>(requests);
 }
 
 void die_with_parent() {
-  bool launched = false;
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"})
-    launched |= std::getenv(name) != nullptr;
-  if (!launched) return;
+  if (!launched_by_mpi()) return;
   const pid_t parent = ::getppid();
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::raise(SIGKILL);  // it died in between

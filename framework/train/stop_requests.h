@@ -1,33 +1,30 @@
 #pragma once
 // Requests to checkpoint or stop: signals and a file.
-//   SIGUSR1             write a checkpoint and continue
-//   SIGUSR2, SIGTERM    write a checkpoint and stop; so does a file STOP in the checkpoint
-//   directory
+//   SIGUSR1            write a checkpoint and continue
+//   SIGUSR2, SIGTERM   write a checkpoint and stop
+//   STOP               the same: a file of this name in the checkpoint directory
 #include <csignal>
 #include <string>
 
 namespace tfm::train {
 
-enum class Request : int {
-  none = 0,
-  checkpoint = 1,
-  stop = 2
-};  // ordered: the largest of all ranks is obeyed by all
+// Ordered: all ranks obey the largest request of any rank.
+enum class Request : int { none = 0, checkpoint = 1, stop = 2 };
 
-// Signals reach ranks at different times: agree on the maximum of poll() over the ranks before
-// acting on it.
+// Signals reach ranks at different times: ranks must agree on the maximum of poll() before acting
+// on it.
 //
 // The signals stay blocked and are fetched by poll(); no handler ever runs. oneDNN's sgemm points
 // the stack register into its workspace on the heap, where the frame of a handler would destroy
 // what lies below.
 class StopRequests {
  public:
-  StopRequests();   // make it before any thread is started: they inherit what is blocked
-  ~StopRequests();  // drops what is pending
+  StopRequests();   // construct before any thread starts: threads inherit the mask
+  ~StopRequests();  // drops pending signals
   StopRequests(const StopRequests&) = delete;
   StopRequests& operator=(const StopRequests&) = delete;
 
-  // The most urgent request. A checkpoint is asked for once; a stop stays. `dir`: where STOP may
+  // The most urgent request. A checkpoint is requested once; a stop stays. `dir`: where STOP may
   // lie; empty: not looked for, which is enough for all ranks but one.
   Request poll(const std::string& dir = {});
   static void obeyed(const std::string& dir);  // rank 0, after the last checkpoint: removes STOP
@@ -37,8 +34,8 @@ class StopRequests {
   bool stop_ = false;
 };
 
-// A rank started by an MPI launcher is killed with it, also where the launcher gets no chance to do
-// so. Without a launcher: does nothing.
+// Makes the kernel kill this rank when its parent, the MPI launcher, dies in whatever way. Does
+// nothing without a launcher.
 void die_with_parent();
 
 }  // namespace tfm::train

@@ -1,5 +1,5 @@
 #pragma once
-// What tfm-verify trains on.
+// The data that tfm-verify trains on.
 #include <limits>
 
 #include "data/dataset.h"
@@ -7,8 +7,8 @@
 
 namespace tfm::train {
 
-// Random ids; uneven numbers of labels and, in front of padding, of keys, of which every sequence
-// has at least one of both, and documents of 5 tokens.
+// Random ids. Sequences differ in their numbers of labels and, before the padding, of keys, but
+// have at least one of each; documents have 5 tokens.
 class SyntheticData final : public data::Dataset {
  public:
   // The configuration must outlive this.
@@ -21,7 +21,7 @@ class SyntheticData final : public data::Dataset {
  private:
   const config::Config& config_;
   std::int64_t sequences_, batches_;
-  // Tokens of a target; what pads it depends on the layout.
+  // Tokens of a target; its padding depends on the layout.
   std::int64_t most_ = std::numeric_limits<std::int64_t>::max();
 };
 

@@ -15,13 +15,13 @@ struct TrainOutcome {
   double loss = 0;
 };
 
-// Checks a run's inputs without ranks and without reading all data: whether the model can be
-// trained with its data; data, tokenizer and checkpoints can be opened and fit. Throws Error(usage)
-// or Error(input) with every problem, where its key was written.
+// Checks a run's inputs without ranks and without reading all data: that the model can be trained
+// with its data, and that data, tokenizer and checkpoints can be opened and fit. Error(usage) or
+// Error(input) lists every problem at the place where its key was written.
 void check_inputs(const config::Config& config);
 
-// Collective over the mesh. `requests`: from before any thread was started. `machine`: for reports.
-// Prints progress on rank 0. Throws Error with the contract's exit code.
+// Collective over the mesh. `requests`: constructed before any thread was started. `machine`: for
+// reports. Prints progress on rank 0. Throws Error with the contract's exit code.
 TrainOutcome train(const config::Config& config, const comm::Mesh& mesh,
                    const device::Device& device, StopRequests& requests,
                    const Machine& machine = {});

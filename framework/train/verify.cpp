@@ -196,13 +196,13 @@ Finding save_and_load(const config::Config& config, const comm::Mesh& mesh,
   const SyntheticData data(saved.plan().config, saved.plan().shapes[0].batch, 1);
   data::DataLoader loader = saved.training_loader(data);
   saved.train_step(1, config.optimizer.lr, loader.load(0));
-  const auto pieces = checkpoint_pieces(saved);
+  const auto pieces = checkpoint_chunks(saved);
   const checkpoint::CheckpointResult r = checkpoint::write_checkpoint(
       dir, {.step = 1}, pieces, 0, checkpoint::checkpoint_ranks(mesh.world()));
   if (r.ok()) {
     restore(checkpoint::CheckpointReader(r.path), r.path, loaded, true);
     interference.restored(loaded);
-    const auto back = checkpoint_pieces(loaded);
+    const auto back = checkpoint_chunks(loaded);
     for (std::size_t i = 0; i < pieces.size(); ++i)
       if (values_of(pieces[i]) != values_of(back[i])) f.error = 1, f.worst = pieces[i].name;
   } else {

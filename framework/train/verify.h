@@ -1,5 +1,5 @@
 #pragma once
-// Proof on a user's own configuration that its sharded run equals the single-rank one.
+// Verifies on a user's own configuration that its sharded run equals the single-rank one.
 #include <functional>
 #include <string>
 #include <vector>
@@ -17,32 +17,32 @@ struct Finding {
   bool ok() const { return error <= bound; }
 };
 
-// Everything a run of some steps leaves behind; local slices of this rank, in the order of its
-// parameters' slices().
+// What a run of some steps leaves behind: this rank's slices, in the order of its parameters'
+// slices().
 struct Trace {
   std::vector<std::vector<double>> initial, gradients, parameters;
   std::vector<double> losses, norms;
   std::int64_t planned = 0, taken = 0;  // bytes of memory
-  bool fixed_order = true;              // of the sums over ranks
+  bool fixed_order = true;              // sums over ranks have a fixed order
 };
 
-// The runs that are compared: a single rank, the layout, and the layout with recomputation or ZeRO
-// the other way round.
+// The runs that are compared: a single rank, the layout, and the layout with recomputation toggled
+// or without ZeRO.
 enum class Experiment : std::uint8_t { single, layout, other_recompute, no_zero };
 
-// Called between a run and the comparisons, on every rank, so that it can be proved that what goes
-// wrong in a run is found.
+// Called on every rank between a run and the comparisons; can inject errors to prove that they are
+// found.
 struct Interference {
   std::function<void(Experiment, Trace&)> traced = [](Experiment, Trace&) {};
   std::function<void(Engine&)> restored = [](Engine&) {};  // from the checkpoint
 };
 
-// Sizes that keep every option of `config` but run in a moment: at most 2 layers, or as many as a
+// Shrinks `config`, with every option kept, to run in a moment: at most 2 layers, or as many as a
 // pipeline needs, heads of 8, sequences of about 16 tokens.
 config::Config shrink(const config::Config& config);
 
-// Collective over the mesh; the same findings on every rank. Runs in float64 on synthetic tokens;
-// save and load in the configuration's precision. `device`: of the kind that the configuration
+// Collective over the mesh; the same findings on every rank. Trains in float64 on synthetic tokens;
+// saves and loads in the configuration's precision. `device`: of the kind that the configuration
 // names.
 std::vector<Finding> verify_layout(const config::Config& config, const comm::Mesh& mesh,
                                    const device::Device& device,

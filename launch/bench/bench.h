@@ -1,6 +1,5 @@
 #pragma once
-// The measurements of tfm-bench, and how they are written down. Each returns the exit code.
-#include <fstream>
+// The measurements of tfm-bench and their output. Each measurement returns the exit code.
 #include <nlohmann/json.hpp>
 
 #include "data/dataset.h"
@@ -13,10 +12,11 @@ int bench_step(const Arguments& args);
 int bench_kernels(const Arguments& args);
 int bench_collectives(const Arguments& args);
 
-// Ids drawn at random: every position is real and has a label, of masked tokens a share of them.
+// Random ids. Every position is real and has a label; for mlm, only the share
+// data.train.mask_probability of them has one.
 class RandomData final : public data::Dataset {
  public:
-  // Of batches of `sequences` of one shape.
+  // Batches of `sequences` sequences, of shape number `shape`.
   RandomData(const config::Config& config, std::size_t shape, std::int64_t sequences)
       : vocab_size_(config.model.vocab_size),
         labelled_(config.data.train.type == config::SourceType::mlm
@@ -34,17 +34,17 @@ class RandomData final : public data::Dataset {
   GlobalBatch batch_;
 };
 
-// A horizontal bar for each row, the longest as wide as the picture.
+// A row of a bar chart, whose longest bar is as wide as the picture.
 struct Bar {
   std::string label;
   double value = 0;
-  std::string text;  // beside it
+  std::string text;  // printed next to the bar
 };
-// To the files that --json and --svg name, if they do.
+// Writes the results to the files that --json and --svg name, if any.
 void write_results(const Arguments& args, const nlohmann::ordered_json& results,
                    const std::string& title, const std::vector<Bar>& bars);
 void write_json(const Arguments& args, const nlohmann::ordered_json& results);
-// Error(retryable) where the file cannot be written.
+// Error(retryable) if the file cannot be written.
 void write_text(const std::string& path, const std::string& text);
 
 double median(std::vector<double> v);

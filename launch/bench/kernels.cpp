@@ -7,7 +7,6 @@
 #include "launch/support/automatic.h"
 #include "launch/support/control_group.h"
 #include "launch/support/device_choice.h"
-#include "models/registry.h"
 #include "plan/device_file.h"
 #include "plan/prediction.h"
 #include "train/engine.h"
@@ -69,21 +68,21 @@ class KernelBench {
     const graph::Program& program = shape.train_program;
     const graph::ExecContext context{device.stream(), &engine_.plan().mesh, {.seed = 1}};
     std::set<std::string> done;
-    for (std::size_t i = 0; i < program.steps().size(); ++i) {
-      const graph::Instruction& s = program.steps()[i];
-      if (s.kind != graph::Instruction::Kind::compute || program.joined(i)) continue;
-      program.run_step(i, context);
+    for (std::size_t i = 0; i < program.instructions().size(); ++i) {
+      const graph::Instruction& s = program.instructions()[i];
+      if (s.kind != graph::Instruction::Kind::compute || program.fused_with_next(i)) continue;
+      program.run_instruction(i, context);
       std::string name;
       double roofline = 0, flops = 0, bytes = 0;
-      for (std::size_t part = s.pair ? i - 1 : i; part <= i; ++part) {
-        name += (name.empty() ? "" : " + ") + name_of_step(program, program.steps()[part]);
+      for (std::size_t part = s.fusion ? i - 1 : i; part <= i; ++part) {
+        name += (name.empty() ? "" : " + ") + name_of_step(program, program.instructions()[part]);
         roofline += plan::kernel_seconds(program, part, false, model_).sum();
         flops += program.work(part).flops();
         bytes += static_cast<double>(program.moved_bytes(part, false));
       }
       if (s.phase == graph::Phase::recompute || bytes == 0 || !done.insert(name).second) continue;
       const double seconds = best_seconds(
-          device, [&] { program.run_step(i, context); }, 3);
+          device, [&] { program.run_instruction(i, context); }, 3);
       const graph::Op& op = *program.recording().nodes()[static_cast<std::size_t>(s.node)].op;
       found(result(op.kind(), name, seconds, roofline, flops, bytes));
     }

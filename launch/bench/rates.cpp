@@ -19,7 +19,7 @@ constexpr std::int64_t kSmallProduct = 512, kLargeProduct = 2048;  // on CPUs
 class Operand {
  public:
   Operand(device::Device& device, DType type, std::int64_t elements) {
-    const std::int64_t bytes = elements * static_cast<std::int64_t>(size_of(type));
+    const std::int64_t bytes = elements * size_of(type);
     memory_ = device.allocate(bytes);
     std::vector<std::byte> values(static_cast<std::size_t>(bytes));
     with_float(type, [&]<class T>() {

@@ -1,5 +1,5 @@
 #pragma once
-// Timing of kernels, and the rates of the device at hand.
+// Times kernels and measures the rates of the device at hand.
 #include <algorithm>
 #include <functional>
 
@@ -10,8 +10,8 @@
 
 namespace tfm::launch {
 
-// Seconds of one run: the best of `samples` samples of at least 20 ms each, after one run that
-// warms up. run(n): seconds of n runs.
+// Seconds of one run: the best of `samples` samples of at least 20 ms each, after a warm-up run.
+// run(n) returns the seconds of n runs.
 template <class Run>
 double best_of(Run&& run, int samples = 5) {
   run(1);
@@ -34,19 +34,20 @@ double best_seconds(device::Device& device, F&& f, int samples = 5) {
   return best_of(run, samples);
 }
 
-// Seconds of a piece of work, measured in some way.
+// Measures the seconds of a piece of work.
 using SecondsOf = std::function<double(const std::function<void()>& work)>;
 // FLOP/s of a product of two n x n matrices.
 double product_rate(device::Device& device, DType type, std::int64_t n, const SecondsOf& seconds);
-double product_rate(device::Device& device, DType type);  // of large ones
-// FLOP/s of products and of causal attention, in elements of `type`; the peak is large products'.
+double product_rate(device::Device& device, DType type);  // of large matrices
+// FLOP/s of products and of causal attention on elements of `type`; the peak is that of large
+// products.
 plan::DeviceModel::Rates measure_rates(device::Device& device, DType type);
 double measure_bandwidth(device::Device& device);  // bytes/s of a copy
-// One of this machine's `cores` while ranks of `threads` threads each share them, in fp32 and in
-// the precision given; with rates of the reference core for what is not measured: launches, links.
+// Measures one of this machine's `cores` while ranks of `threads` threads each share them, in fp32
+// and in `precision`. What is not measured, launches and links, is taken from the reference core.
 plan::DeviceModel measure_core(int cores, int ranks, int threads, config::Precision precision);
-// The GPU at hand, of which `known` says what is not measured; peaks that it lacks are the
-// products'.
+// Measures the GPU at hand. What is not measured is taken from `known`; peaks that it lacks are the
+// rates of products.
 plan::DeviceModel measure_gpu(device::Device& device, const plan::DeviceModel& known);
 
 }  // namespace tfm::launch

@@ -7,7 +7,6 @@
 #include "launch/bench/bench.h"
 #include "launch/support/automatic.h"
 #include "launch/support/device_choice.h"
-#include "models/registry.h"
 #include "train/step_phases.h"
 
 namespace tfm::launch {
@@ -62,7 +61,7 @@ class StepBench {
     const plan::ShapePlan& s = engine_.plan().largest();
     Json j{{"ranks", engine_.plan().mesh.layout.world()},
            {"device", engine_.device().is_cpu() ? "cpu" : "cuda"},
-           {"threads", engine_.device().host().threads},
+           {"threads", engine_.device().threads()},
            {"steps", count},
            {"tokens_per_step", s.batch * s.shape.length},
            {"random_data", !data_},
@@ -118,13 +117,13 @@ class StepBench {
     std::map<std::pair<std::string, graph::Phase>, Row> rows;
     const auto kind_of = [&](std::size_t i) {
       return std::string(program.recording()
-                             .nodes()[static_cast<std::size_t>(program.steps()[i].node)]
+                             .nodes()[static_cast<std::size_t>(program.instructions()[i].node)]
                              .op->kind());
     };
-    for (std::size_t i = 0; i < program.steps().size(); ++i) {
-      const graph::Instruction& step = program.steps()[i];
-      if (step.node < 0 || program.joined(i)) continue;
-      const std::size_t first = step.pair ? i - 1 : i;
+    for (std::size_t i = 0; i < program.instructions().size(); ++i) {
+      const graph::Instruction& step = program.instructions()[i];
+      if (step.node < 0 || program.fused_with_next(i)) continue;
+      const std::size_t first = step.fusion ? i - 1 : i;
       const std::string kind = (first < i ? kind_of(first) + " + " : "") + kind_of(i);
       Row& r = rows.try_emplace({kind, step.phase}, Row{kind, step.phase}).first->second;
       for (std::size_t part = first; part <= i; ++part) {

@@ -1,5 +1,5 @@
 #pragma once
-// The checks of tfm-doctor. Each is collective over the job and adds what it finds, the same on
+// The checks of tfm-doctor. Each is collective over the job and adds its findings, the same on
 // every rank.
 #include <condition_variable>
 #include <mutex>
@@ -12,14 +12,15 @@
 
 namespace tfm::launch {
 
-// Ends the job with exit code 4 where one wait lasts longer than `seconds`, and says for what.
+// Ends the job with exit code 4 if a single wait lasts longer than `seconds`, and says what it
+// waited for.
 class Patience {
  public:
   explicit Patience(double seconds);
   ~Patience();
   Patience(const Patience&) = delete;
   Patience& operator=(const Patience&) = delete;
-  // This rank begins to wait for something else. `remedy`: what to do where it does not come.
+  // This rank begins to wait for something else. `remedy`: what to do if it does not come.
   void wait_for(const std::string& what, const std::string& remedy);
 
  private:
@@ -35,7 +36,7 @@ struct Node {
   std::string host;
   std::vector<int> ranks;  // the first measures for the node
 };
-// As MPI sees them, in the order of their first ranks.
+// The nodes as MPI sees them, in the order of their first ranks.
 std::vector<Node> nodes_of(const Launch& launch);
 
 // What the network between two nodes should reach.
@@ -55,22 +56,22 @@ struct Examination {
   std::string name_of(int rank) const;
 };
 
-// The launcher and MPI agree on the ranks; ranks per node.
+// Checks that the launcher and MPI agree on the ranks; reports the ranks per node.
 void check_launch(const Examination& e);
-// One build and one configuration on all ranks. False: what follows would be checked differently.
-// `config`: of this rank, or why it has none.
+// Checks that all ranks have one build and one configuration. False: further checks would differ
+// between ranks. `config`: this rank's; if it has none, `unreadable` says why.
 bool check_settings(const Examination& e, const config::Config* config,
                     const std::optional<Error>& unreadable);
 void check_cores(const Examination& e, bool on_gpu);
-// Bytes that each rank takes by the plan against what its node has.
+// Checks the bytes that each rank takes by the plan against what its node has.
 void check_memory(const Examination& e, const config::Config& config);
 
-// Links between nodes and clocks.
+// Checks links between nodes, and their clocks.
 void check_network(const Examination& e, const Expected& expected);
-// Which transport the tensors take along each axis, and how long a sum takes there; before, whether
-// every rank has the device that the configuration asks for, and how fast each computes.
+// Checks that every rank has the device that the configuration asks for and how fast each computes;
+// then which transport tensors take along each axis, and how long a sum takes there.
 void check_device_and_axes(const Examination& e, const config::Config& config);
-// A product on every rank at once.
+// Times a product on every rank at once.
 void check_speed(const Examination& e, device::Device device);
 
 void check_checkpoints(const Examination& e, const config::Config& config);

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 
 #include "checkpoint/lock.h"
 #include "checkpoint/manifest.h"
@@ -181,7 +180,9 @@ void check_checkpoints(const Examination& e, const config::Config& config) {
   bool bad = e.findings.of_ranks("checkpoints", used);
   const auto full = e.lead() ? check_room(e, config, dir, bytes) : std::nullopt;
   bad |= e.findings.of_ranks("checkpoints", full,
-                             "free space, lower checkpoint.keep, or take another checkpoint.dir");
+                             std::string("free space, ") +
+                                 (config.checkpoint.keep > 2 ? "lower checkpoint.keep, " : "") +
+                                 "or take another checkpoint.dir");
   if (!bad)
     e.findings.ok("checkpoints", dir + " is shared and writable, with room for checkpoints of " +
                                      std::to_string(bytes) + " bytes");

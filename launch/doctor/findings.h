@@ -1,5 +1,5 @@
 #pragma once
-// What the checks of tfm-doctor find, as a table and as JSON. All ranks collect the same findings.
+// The findings of tfm-doctor's checks, as a table and as JSON. All ranks collect the same findings.
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -15,8 +15,8 @@ struct Finding {
   Severity severity = Severity::ok;
   std::string check;   // "cores"
   std::string text;    // what was found
-  std::string remedy;  // what to do; empty where the text says it, or nothing is to be done
-  ExitCode code = ExitCode::environment;  // of a problem
+  std::string remedy;  // what to do; empty if `text` says it or nothing is to be done
+  ExitCode code = ExitCode::environment;  // for problems
 };
 
 class Findings {
@@ -26,12 +26,14 @@ class Findings {
   void ok(const std::string& check, const std::string& text);
   void warning(const std::string& check, const std::string& text, const std::string& remedy);
   void problem(const std::string& check, const std::string& text, const std::string& remedy);
-  // Collective: problems of single ranks, alike ones once, with hosts and ranks. What is to be done
-  // follows the last semicolon of a message. False where no rank has any.
+  // Collective: adds the problems of single ranks, with equal ones merged and hosts and ranks
+  // listed. In a message, what is to be done follows the last semicolon. False if no rank has a
+  // problem.
   bool of_ranks(const std::string& check, const std::optional<Error>& mine,
                 const std::string& remedy = {});
 
-  // 0: no problem; 3: data is missing or unreadable and nothing else is wrong; 4.
+  // 0: no problem; 3: data is missing or unreadable and nothing else is wrong; 4: any other
+  // problem.
   int exit_code() const;
   void print() const;
   nlohmann::ordered_json json() const;
@@ -42,11 +44,11 @@ class Findings {
   std::vector<Finding> all_;
 };
 
-// Every rank's text, in rank order; one where there is no launcher.
+// The values of all ranks in rank order, on every rank; a single one without a launcher.
 std::vector<std::string> gather(const Launch& launch, const std::string& text);
 std::vector<double> gather(const Launch& launch, double value);
 
-// What `body` throws.
+// What `body` throws, as an Error; nullopt if nothing.
 template <class F>
 std::optional<Error> error_of(F&& body) {
   try {

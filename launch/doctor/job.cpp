@@ -1,26 +1,18 @@
 // What the launcher made of a job: ranks, builds and configurations, cores, memory.
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <map>
 #include <sstream>
 
+#include "core/host.h"
 #include "launch/doctor/doctor.h"
+#include "launch/support/control_group.h"
 #include "launch/support/settings.h"
 #include "plan/step_plan.h"
 #include "train/as_run.h"
 
 namespace tfm::launch {
 namespace {
-
-// Processes that the launcher says it started; 1: it says nothing.
-int launched() {
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"})
-    if (const char* size = std::getenv(name)) return std::atoi(size);
-  // Slurm's tasks, but not those of the one task that a batch script is.
-  const char* step = std::getenv("SLURM_STEP_NUM_TASKS");
-  return step && std::getenv("SLURM_STEP_ID") ? std::atoi(step) : 1;
-}
 
 std::string ranks_text(const std::vector<int>& ranks) {
   const bool row = ranks.back() - ranks.front() + 1 == static_cast<int>(ranks.size());
@@ -120,7 +112,7 @@ std::string Examination::name_of(int rank) const {
 }
 
 void check_launch(const Examination& e) {
-  const int started = launched();
+  const int started = ranks_of_launch();
   if (started > e.launch.ranks) {
     e.findings.problem(
         "launch",
@@ -230,7 +222,7 @@ void check_memory(const Examination& e, const config::Config& config) {
   const comm::Mesh mesh(config::layout_of(config), rank_of_launch());
   const std::int64_t planned = plan::make_step_plan(config, mesh).memory.total();
   const int here = e.launch.session ? e.launch.session->ranks_per_node() : 1;
-  const std::int64_t available = train::available_memory(here);
+  const std::int64_t available = available_memory() / here;
   std::optional<Error> mine;
   if (planned > available)
     mine.emplace(ExitCode::environment, "a rank takes " + printed("%.1f", gigabytes(planned)) +

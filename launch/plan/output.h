@@ -1,5 +1,5 @@
 #pragma once
-// What tfm-plan says, as JSON and as text made of it.
+// The output of tfm-plan, as JSON and as text made from it.
 #include <nlohmann/json.hpp>
 
 #include "plan/choose.h"
@@ -11,11 +11,12 @@ namespace tfm::launch {
 
 using Json = nlohmann::ordered_json;
 
-// The plan of a configuration as it was read: memory, collectives, prediction, a layout that fits.
+// The plan of a configuration: memory, collectives, prediction, a layout that fits. `read`: the
+// configuration as it was read.
 Json describe_plan(const plan::RankPlans& plans, const config::Config& read,
                    const plan::Choice& choice, const plan::DeviceModel& device);
 void print_plan(const Json& j, const plan::RankPlans& plans);
-// Of a step, in order; equal ones that follow each other are counted.
+// The collectives of a step in order, with consecutive equal ones counted.
 Json describe_collectives(const plan::StepPlan& p);
 
 Json describe_suggestions(const plan::Suggestions& s, const config::Config& config, int ranks,

@@ -3,7 +3,6 @@
 #include <span>
 
 #include "launch/plan/output.h"
-#include "models/registry.h"
 
 namespace tfm::launch {
 namespace {

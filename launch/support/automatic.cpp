@@ -84,12 +84,12 @@ void check_memory(const Launch& launch, const config::Config& config) {
   if (config.device == config::DeviceKind::cuda) return;
   const plan::StepPlan own =
       plan::make_step_plan(config, comm::Mesh(config::layout_of(config), rank_of_launch()));
-  const std::string here = tfm::host_name() + " ";
+  const std::string here = host_name() + " ";
   std::int64_t bytes = 0;
   for (const std::string& rank : launch.gather(here + std::to_string(own.memory.total())))
     if (rank.starts_with(here)) bytes += std::stoll(rank.substr(here.size()));
   if (const std::int64_t memory = host_memory(); bytes > memory)
-    throw device::OutOfMemory("the ranks of " + tfm::host_name() + " are planned to take " +
+    throw device::OutOfMemory("the ranks of " + host_name() + " are planned to take " +
                                   std::to_string(bytes) + " bytes of memory, and it has " +
                                   std::to_string(memory) +
                                   "; use a smaller model or batch, or more hosts",

@@ -40,6 +40,21 @@ std::optional<double> least_of(
   return least;
 }
 
+std::optional<double> memory_limit_of(const fs::path& group, bool v2) {
+  const double bytes =  // v2: or "max"
+      std::atof(text_of(group / (v2 ? "memory.max" : "memory.limit_in_bytes")).c_str());
+  return bytes > 0 ? std::optional(bytes) : std::nullopt;
+}
+
+// Of lines such as "name value" or "name: value kB"; 0 where there is none.
+double field_of(const fs::path& file, const std::string& name) {
+  std::istringstream lines(text_of(file));
+  for (std::string line; std::getline(lines, line);)
+    if (const auto end = line.find_first_of(": "); line.substr(0, end) == name && end != line.npos)
+      return std::atof(line.c_str() + end + 1);
+  return 0;
+}
+
 }  // namespace
 
 std::string text_of(const fs::path& path) {
@@ -60,13 +75,20 @@ std::optional<double> cpu_quota(const fs::path& root, const std::string& groups)
 }
 
 std::optional<double> memory_limit(const fs::path& root, const std::string& groups) {
-  return least_of(root, groups, "memory",
-                  [](const fs::path& group, bool v2) -> std::optional<double> {
-                    const std::string text =  // v2: or "max"
-                        text_of(group / (v2 ? "memory.max" : "memory.limit_in_bytes"));
-                    const double bytes = std::atof(text.c_str());
-                    return bytes > 0 ? std::optional(bytes) : std::nullopt;
-                  });
+  return least_of(root, groups, "memory", memory_limit_of);
+}
+
+std::optional<double> memory_left(const fs::path& root, const std::string& groups) {
+  return least_of(
+      root, groups, "memory", [](const fs::path& group, bool v2) -> std::optional<double> {
+        const auto limit = memory_limit_of(group, v2);
+        if (!limit) return std::nullopt;
+        const fs::path used = v2 ? "memory.current" : "memory.usage_in_bytes";
+        const fs::path stat = group / "memory.stat";
+        const double cached = field_of(stat, v2 ? "file" : "total_cache") -
+                              field_of(stat, v2 ? "shmem" : "total_shmem");
+        return *limit - std::max(std::atof(text_of(group / used).c_str()) - cached, 0.0);
+      });
 }
 
 std::optional<double> cpu_quota_of_this_process() {
@@ -78,6 +100,12 @@ std::int64_t host_memory() {
       static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
   return static_cast<std::int64_t>(
       std::min(all, memory_limit(kRoot, groups_of_this_process()).value_or(all)));
+}
+
+std::int64_t available_memory() {
+  const double free = 1024 * field_of("/proc/meminfo", "MemAvailable"),
+               left = memory_left(kRoot, groups_of_this_process()).value_or(free);
+  return static_cast<std::int64_t>(0.8 * std::clamp(left, 0.0, free));
 }
 
 }  // namespace tfm::launch

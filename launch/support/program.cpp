@@ -7,11 +7,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <thread>
 
 #include "comm/failure.h"
 #include "core/strings.h"
@@ -130,9 +130,11 @@ int guarded(int argc, char** argv, const std::string& help,
             const std::function<int(int, char**)>& body, Output output, Workers workers) {
   const std::string program = std::string(argv[0]).substr(std::string(argv[0]).rfind('/') + 1);
   for (int i = 1; i < argc; ++i) {
-    if (std::string(argv[i]) == "--help") return std::printf("%s", help.c_str()), 0;
-    if (std::string(argv[i]) == "--version")
-      return std::printf("%s %s\n", program.c_str(), std::string(version).c_str()), 0;
+    const std::string option = argv[i];
+    if (option != "--help" && option != "--version") continue;
+    std::fputs((option == "--help" ? help : program + " " + std::string(version) + "\n").c_str(),
+               stdout);
+    return static_cast<int>(std::fflush(stdout) == 0 ? ExitCode::ok : ExitCode::retryable);
   }
   if (workers == Workers::first_rank && rank_of_launch() != 0) {
     if (rank_of_launch() == 1)
@@ -144,7 +146,7 @@ int guarded(int argc, char** argv, const std::string& help,
   if (rank_of_launch() == 0) telemetry::show_progress();
   const auto fail = [&](int code, const char* what) {
     const std::string message = program + ": " + what;
-    if (workers == Workers::all_ranks && launched_by_mpirun()) comm::fail_job(code, message);
+    if (workers == Workers::all_ranks && launched_by_mpi()) comm::fail_job(code, message);
     std::fflush(stdout);
     std::fprintf(stderr, "%s\n", message.c_str());
     return code;
@@ -174,7 +176,7 @@ int guarded(int argc, char** argv, const std::string& help,
 }
 
 Launch::Launch(bool check, double timeout) : cores_at_start_(omp_get_num_procs()) {
-  if (launched_by_mpirun()) {
+  if (launched_by_mpi()) {
     session.emplace(timeout > 0 ? timeout : comm::kStartTimeout);
     ranks = session->size();
     // Before anything else: other programs would take part in other collectives next.

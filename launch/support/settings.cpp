@@ -2,11 +2,11 @@
 
 #include <elf.h>
 #include <link.h>
-#include <unistd.h>
 
 #include <algorithm>
 
 #include "config/settings.h"
+#include "core/host.h"
 #include "core/version.h"
 #include "io/file.h"
 #include "kernels/instructions.h"
@@ -61,12 +61,6 @@ Difference difference(const std::string& mine, const std::string& theirs) {
 }
 
 }  // namespace
-
-std::string host_name() {
-  char name[256] = "";
-  gethostname(name, sizeof name - 1);
-  return name;
-}
 
 std::string build_id(bool with_kernels) {
   BuildId program, kernels{"libtfm_kernels", ""};

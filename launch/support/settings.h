@@ -1,5 +1,5 @@
 #pragma once
-// What the ranks of a job must have in common: the build, the instructions of kernels for CPUs, and
+// What the ranks of a job must have in common: the build, the instruction set of CPU kernels, and
 // the effective configuration.
 #include <optional>
 #include <string>
@@ -17,11 +17,11 @@ struct RankSettings {
   std::string config;        // YAML, as dump_config() writes it
 };
 
-std::string host_name();
-// Of the running program: its version and the linker's build id; that of its kernels for CPUs.
+// The version of the running program and the linker's build id; `with_kernels`: also that of its
+// CPU kernels.
 std::string build_id(bool with_kernels = true);
 RankSettings settings_of_rank(const config::Config*);
-// gather(text): a value of each rank.
+// The settings of all ranks. gather(text) returns the texts of all ranks.
 std::vector<RankSettings> of_all_ranks(const RankSettings& mine, const auto& gather) {
   const auto hosts = gather(mine.host), builds = gather(mine.build),
              instructions = gather(mine.instructions), configs = gather(mine.config);
@@ -31,11 +31,11 @@ std::vector<RankSettings> of_all_ranks(const RankSettings& mine, const auto& gat
   return ranks;
 }
 
-// The first rank whose build, instructions or configuration are not rank 0's: what differs, with
-// both hosts and both values. Empty where all agree.
+// Describes the first rank whose build, instructions or configuration differ from rank 0's: what
+// differs, with both hosts and both values. nullopt if all agree.
 std::optional<Error> first_difference(const std::vector<RankSettings>& ranks);
 
-// Collective over the job; throws what first_difference() finds, on every rank.
+// Collective over the job: throws first_difference(), if any, on every rank.
 void check_same_settings(const comm::MpiSession& session, const RankSettings& mine);
 
 }  // namespace tfm::launch

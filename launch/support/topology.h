@@ -1,5 +1,6 @@
 #pragma once
-// How the ranks of a node share its cores: near their GPUs, otherwise spread over its NUMA nodes.
+// Divides the cores of a node among its ranks: near their GPUs, otherwise spread over its NUMA
+// nodes.
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,16 +12,18 @@ namespace tfm::launch {
 using Cpus = std::vector<int>;  // hardware threads, as the kernel numbers them
 
 using Topology = std::unique_ptr<hwloc_topology, void (*)(hwloc_topology*)>;
-// NUMA nodes, cores and PCI devices of this machine; Error(environment) where hwloc cannot say.
+// The NUMA nodes, cores and PCI devices of this machine. Error(environment) if hwloc cannot
+// determine them.
 Topology topology_of_machine();
 
 // The CPUs of each rank of a node whose job may run on `allowed`. `gpus`: for each rank the PCI bus
-// id of its GPU ("0000:07:00.0"), or an empty text where it computes on the CPU.
+// id of its GPU ("0000:07:00.0"), or "" if it computes on the CPU.
 //
-// Ranks with GPUs share the CPUs of the NUMA nodes nearest to these, ranks without all of them.
-// Neighbors get neighboring cores. No rank has less than its share, in whole cores; within this
-// none has cores of two NUMA nodes that could do with one. Where ranks are more than cores they
-// split cores; where they are more than CPUs, all of a NUMA node share its CPUs.
+// Ranks with GPUs share the CPUs of the NUMA nodes nearest to these; ranks without share all of
+// them. Neighbouring ranks get neighbouring cores. No rank gets less than its share, in whole
+// cores; within that, none gets cores of two NUMA nodes if one suffices. If there are more ranks
+// than cores they split cores; if there are more than CPUs, the ranks of a NUMA node share all its
+// CPUs.
 std::vector<Cpus> share_cpus(hwloc_topology* topology, const Cpus& allowed,
                              const std::vector<std::string>& gpus);
 

@@ -133,7 +133,7 @@ TEST_P(Resumed, EveryLayoutContinues) {
     const auto tokens = f.get<std::int64_t>("tokens");
     for (std::int64_t s = 1; s <= 10; ++s) step_on(engine, f, tokens, s);
     std::vector<checkpoint::Chunk> pieces;
-    if (from.ranks > 1 || job().rank() == 0) pieces = train::checkpoint_pieces(engine);
+    if (from.ranks > 1 || job().rank() == 0) pieces = train::checkpoint_chunks(engine);
     const checkpoint::CheckpointResult saved =
         checkpoint::write_checkpoint(folder + "/" + std::to_string(paths.size()),
                                      {.step = 10, .updates = engine.updates()}, pieces, 1, ranks);

@@ -190,16 +190,16 @@ TEST(Precision, HalvesTrainOnEveryLayout) {
 TEST(Devices, ARankKnowsWhetherItsGpuIsItsOwn) {
   const comm::Mesh mesh = test::mesh_of({job().size(), 1});
   const std::string rank = std::to_string(job().rank());
-  const auto is = [](const comm::Placement& p, bool one_node, bool own_gpus) {
+  const auto is = [](const comm::GpuSharing& p, bool one_node, bool own_gpus) {
     return p.one_node == one_node && p.own_gpus == own_gpus;
   };
   const bool alone = job().size() == 1;
-  EXPECT_TRUE(is(comm::placement(mesh.world(), "a", rank), true, true));
-  EXPECT_TRUE(is(comm::placement(mesh.world(), "a", "0"), true, alone));
-  EXPECT_TRUE(is(comm::placement(mesh.world(), "a", std::to_string(std::max(1, job().rank()))),
+  EXPECT_TRUE(is(comm::gpu_sharing(mesh.world(), "a", rank), true, true));
+  EXPECT_TRUE(is(comm::gpu_sharing(mesh.world(), "a", "0"), true, alone));
+  EXPECT_TRUE(is(comm::gpu_sharing(mesh.world(), "a", std::to_string(std::max(1, job().rank()))),
                  true, alone))
       << "ranks 0 and 1 share one";
-  EXPECT_TRUE(is(comm::placement(mesh.world(), "a" + rank, "0"), alone, true))
+  EXPECT_TRUE(is(comm::gpu_sharing(mesh.world(), "a" + rank, "0"), alone, true))
       << "equal names on different nodes";
 }
 

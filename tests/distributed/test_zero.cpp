@@ -57,7 +57,7 @@ std::pair<std::vector<double>, std::vector<std::byte>> trained(train::Engine e, 
   e.swap_average();
   std::vector<std::byte> parameters;
   const auto whole = e.whole_parameters();
-  const auto element = static_cast<std::int64_t>(size_of(e.plan().dtype));
+  const auto element = size_of(e.plan().dtype);
   for (const nn::PartSlice& p : e.model().parameters().slices())
     parameters.insert(parameters.end(), whole.get() + p.offset * element,
                       whole.get() + (p.offset + p.elements()) * element);

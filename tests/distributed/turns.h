@@ -107,7 +107,7 @@ inline void expect_continued(const std::vector<config::Config>& turns,
     const train::StepResult r = train_step(e, step, 1e-3, fill_documents);
     EXPECT_NEAR(r.loss, expected[i], 1e-6 * expected[i]) << layout.str();
     const auto result = checkpoint::write_checkpoint(dir, {.step = step, .updates = e.updates()},
-                                                     train::checkpoint_pieces(e), 0,
+                                                     train::checkpoint_chunks(e), 0,
                                                      checkpoint::checkpoint_ranks(mesh.world()));
     ASSERT_TRUE(result.ok()) << result.error;
     written = result.path;

@@ -15,12 +15,12 @@ namespace tfm {
 namespace {
 
 constexpr std::int64_t kRows = 3, kWidth = 4;
-const ops::DropoutOrigin kPlace{{.sequence_length = kRows}, 0, 0, kWidth};
+const ops::ActivationRegion kPlace{{.sequence_length = kRows}, 0, 0, kWidth};
 
 // Kinds of the ops that are computed again.
 std::vector<std::string> recomputed_in(const graph::Program& program) {
   std::vector<std::string> kinds;
-  for (const graph::Instruction& s : program.steps())
+  for (const graph::Instruction& s : program.instructions())
     if (s.phase == graph::Phase::recompute)
       kinds.emplace_back(program.recording().nodes()[static_cast<std::size_t>(s.node)].op->kind());
   return kinds;
@@ -89,20 +89,20 @@ class Sum {
     std::vector<std::string> found;
     const auto kind = [&](std::size_t i) {
       return std::string(program_.recording()
-                             .nodes()[static_cast<std::size_t>(program_.steps()[i].node)]
+                             .nodes()[static_cast<std::size_t>(program_.instructions()[i].node)]
                              .op->kind());
     };
-    for (std::size_t i = 1; i < program_.steps().size(); ++i)
-      if (program_.steps()[i].pair)
+    for (std::size_t i = 1; i < program_.instructions().size(); ++i)
+      if (program_.instructions()[i].fusion)
         found.push_back(kind(i - 1) + " + " + kind(i) + " " +
-                        std::string(graph::name_of(program_.steps()[i].phase)));
+                        std::string(graph::name_of(program_.instructions()[i].phase)));
     return found;
   }
   std::vector<std::string> backward_steps() const {
     using Kind = graph::Instruction::Kind;
     using Gradients = graph::Instruction::Gradients;
     std::vector<std::string> names;
-    for (const graph::Instruction& s : program_.steps()) {
+    for (const graph::Instruction& s : program_.instructions()) {
       if (s.phase != graph::Phase::backward) continue;
       const std::string op(
           program_.recording().nodes()[static_cast<std::size_t>(s.node)].op->kind());
@@ -118,18 +118,19 @@ class Sum {
   std::vector<comm::CollectiveCall> collectives() const { return program_.collectives({}); }
   int joined() const {
     return static_cast<int>(std::ranges::count_if(
-        program_.steps(), [](const graph::Instruction& s) { return s.pair != nullptr; }));
+        program_.instructions(), [](const graph::Instruction& s) { return s.fusion != nullptr; }));
   }
   std::int64_t moved_bytes() const {
     std::int64_t sum = 0;
-    for (std::size_t i = 0; i < program_.steps().size(); ++i) sum += program_.moved_bytes(i, false);
+    for (std::size_t i = 0; i < program_.instructions().size(); ++i)
+      sum += program_.moved_bytes(i, false);
     return sum;
   }
   const std::vector<std::vector<double>>& gradients() const { return gradients_; }
   // Gradients that residual steps did not have to write.
   int shared() const {
     int n = 0;
-    for (const graph::Instruction& s : program_.steps())
+    for (const graph::Instruction& s : program_.instructions())
       if (s.phase == graph::Phase::backward &&
           program_.recording().nodes()[static_cast<std::size_t>(s.node)].op->kind() == "residual")
         for (const graph::GradRef& g : s.grad_in) n += g.buffer < 0;

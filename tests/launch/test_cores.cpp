@@ -118,5 +118,20 @@ TEST_F(Quota, OfMemoryIsTheLeastOnThePath) {
   EXPECT_EQ(limit("9:memory:/job\n4:cpu,cpuacct:/job\n"), 4e9);
 }
 
+TEST_F(Quota, OfMemoryLeavesWhatIsNotUsed) {
+  const auto left = [&](const std::string& groups) { return memory_left(dir_.str(), groups); };
+  put("job/step/memory.max", "max\n");
+  put("job/step/memory.current", "2000000000\n");
+  EXPECT_EQ(left("0::/job/step\n"), std::nullopt);
+  put("job/memory.max", "8000000000\n");
+  put("job/memory.current", "5000000000\n");
+  put("job/memory.stat", "anon 4000000000\nfile 1500000000\nshmem 500000000\n");
+  EXPECT_EQ(left("0::/job/step\n"), 4e9);
+  put("memory/job/memory.limit_in_bytes", "4000000000\n");
+  put("memory/job/memory.usage_in_bytes", "3000000000\n");
+  put("memory/job/memory.stat", "cache 1\ntotal_cache 600000000\ntotal_shmem 100000000\n");
+  EXPECT_EQ(left("9:memory:/job\n"), 1.5e9);
+}
+
 }  // namespace
 }  // namespace tfm::launch

@@ -11,7 +11,7 @@ ROOMS = {
         ("optim/optimizer.cpp", "(1 + t) / (10 + t)", "t / (10 + t)"),
         ("optim/rules/adam.h", "std::pow(o.beta1, t)", "std::pow(o.beta1, t + 1)"),
         ("optim/rules/adam.h", "std::pow(o.beta2, t)", "std::pow(o.beta1, t)"),
-        ("optim/optimizer.cpp", "if (T* const average = «u.average<T>(r)»)", "nullptr"),
+        ("optim/optimizer.cpp", "if (T* const average = «flat.average_of<T>(r)»)", "nullptr"),
         ("kernels/cpu/simd_weights.h", "«store(w.rounded, v, m);»", ";"),
         ("kernels/cpu/simd_weights.h", "(rounded << 16) + «(Bits)remainder»", "((Bits)remainder & 0xFFFFu)"),
         ("kernels/cpu/simd_weights.h", "(«u + 0x8000u») >> 16", "u + 0x7FFFu + (u >> 16 & 1u)"),
@@ -44,7 +44,7 @@ ROOMS = {
         ("ops/norm.h", "«options.eps»,\n            options.rms}", "options.eps * 10"),
         ("ops/linear.cpp", "dw.tensor.ptr<Accum<T>>(), «dw.accumulate»", "false"),
         ("ops/embedding.cpp", "options.padding_idx", "-1"),
-        ("ops/embedding.cpp", "d.accumulate || «c.first > 0»", "false"),
+        ("ops/position.cpp", "d.accumulate || «c.first > 0»", "false"),
         ("ops/gather_attention.cpp", "k == 0 ? sum : more, «k > 0»", "false"),
         ("ops/gather_attention.cpp", "all_elements(), more, sum, «true»", "false"),
         ("ops/ring_attention.cpp", "hop > 1 && «hop <= ranks()»", "true"),
@@ -61,9 +61,9 @@ ROOMS = {
         ("kernels/cpu/normals.cpp", "large ? «exponent + 1.0» : exponent", "exponent", ["unit:Normals*"]),
         ("kernels/cpu/normals.cpp", "«((quarter + 1) & 2)» << 62", "(quarter & 2)", ["unit:Normals*"]),
         ("kernels/cpu/normals.cpp", "-«static_cast<std::int64_t>(first & 3)»", "0", ["unit:Normals*"]),
-        ("ops/embedding.cpp", "const std::int64_t row = «first + e.state().first_position»", "e.state().first_position"),
-        ("ops/embedding.cpp", "dx.tensor.ptr<T>(), «true», dx.accumulate", "false"),
-        ("ops/embedding.cpp", ".position_offset = «e.state().first_position»", "0"),
+        ("ops/position.cpp", "const std::int64_t row = «first + e.state().first_position»", "e.state().first_position"),
+        ("ops/rotary.cpp", "dx.tensor.ptr<T>(), «true», dx.accumulate", "false"),
+        ("ops/rotary.cpp", ".position_offset = «e.state().first_position»", "0"),
         ("ops/cross_entropy.cpp", "[](std::int32_t label) { return «label >= 0»; }", "label > 0"),
         ("ops/fusion.cpp", "act.act == kernels::Activation::gelu_tanh", "true", ["unit:JoinedSteps*"]),
     ]),
@@ -78,7 +78,7 @@ ROOMS = {
         ("graph/program.h", "over_replicas ? «x.of == Exchange::Of::shares»", "sums_run(x)", ["ranks4:Zero.*Deterministic*"]),
         ("optim/optimizer.cpp", "alike      ? «every_run_over_replicas»", "every_run", ["ranks4:Zero.*Deterministic*"]),
         ("graph/program.cpp", "if (sums_run(x)) «clear_gaps(x, context, slot)»;", "void()", ["ranks2:All/Layouts*", "ranks2:Precision*"]),
-        ("graph/program.cpp", "all.ptr<T>(),\n                                                 «context.state.accumulate_parameters»", "false", ["ranks2:All/Layouts*"]),
+        ("graph/program.cpp", "all.ptr<T>(),\n                                                 «!context.state.micro_batch.first»", "false", ["ranks2:All/Layouts*"]),
         ("graph/exchanges.cpp", "!depend(steps[i], steps[at]) && «!depend(steps[i + 1], steps[at])»", "true", ["unit:Collectives*"]),
         ("comm/staged.cpp", "c.root = «root»", "0"),
         ("comm/shared_memory.cpp", "slot(«previous()», piece)", "next()", ["ranks4:Transport/Groups*RandomSequences*"]),
@@ -152,7 +152,7 @@ ROOMS = {
         ("inference/beam_search.cpp", "rank < width", "true"),
         ("inference/beam_search.cpp", "best_score_ >= most", "true"),
         ("inference/totals.cpp", "label >= 0", "label > 0"),
-        ("inference/initial_weights.cpp", "if («found == path») checkpoint", "false", ["script:test_checksums"]),
+        ("inference/loaded_model.cpp", "if («found == path» && !huggingface", "false", ["script:test_checksums"]),
         ("inference/text_generator.cpp", "sampler.next(logits(ids))", "sampler.pick(logits(ids), 0)"),
         ("inference/text_generator.cpp", "inference_->row(«context_ - 1»)", "context_ - 2"),
         ("inference/text_generator.cpp", "if («std::ranges::find(ends, ids.back()) != ends.end()») return;", "false"),
@@ -188,7 +188,7 @@ ROOMS = {
         ("train/verify.cpp", "values_of(pieces[i]) != «values_of(back[i])»", "values_of(pieces[i])"),
         ("train/verify.cpp", "std::isfinite(d) ? d : std::numeric_limits<double>::infinity()", "d"),
         ("train/verify.cpp", "std::max(most, «high[k] + low[k]»)", "0.0"),
-        ("train/engine.cpp", "context.state.accumulate_parameters = «m > 0»", "false"),
+        ("train/engine.cpp", "context.state.micro_batch = {.first = «m == 0»", "true"),
         ("train/checkpoints.cpp", "«check_replicas(run.engine, \"step \" + std::to_string(run.step));»", ";", ["ranks2:Replicas*"]),
         ("train/engine_state.cpp", "parameters.spec(p.parameter).copies()", "comm::AxisSet(nn::kBatchAxes)", ["ranks2:Replicas*"]),
     ]),
@@ -210,13 +210,13 @@ ROOMS = {
         ("ops/linear.cpp", "db ? db.tensor.ptr<Accum<T>>() : nullptr",
          "db && e.context.mesh->coordinate(comm::Axis::tensor) == 0 ? db.tensor.ptr<Accum<T>>() : nullptr"),  # bias gradient of a tensor rank
         ("kernels/cpu/attention_tile.h", "first + r + a.causal_shift() + «1»", "std::is_same_v<T, double> ? 1 : 2"),  # causal mask
-        ("optim/rule.h", "(flat.sharded.parameters ? r.state_offset : «r.begin»)",
+        ("optim/rule.h", "(sharded.parameters ? r.state_offset : «r.begin»)",
          "r.begin + (is_half(dtype_of<P>) && r.begin == 0)"),  # copies beside their place
         ("kernels/cpu/philox_simd.h", "static_cast<T>(«d.scale()»)", "sizeof(T) == 8 ? d.scale() : 1"),  # dropout's scale
-        ("ops/embedding.cpp", ".length = «options.rows.chunk_length()»", "options.rows.chunk_length() - (inverse && sizeof(T) < 8)"),  # position
+        ("ops/rotary.cpp", ".length = «options.rows.chunk_length()»", "options.rows.chunk_length() - (inverse && sizeof(T) < 8)"),  # position
         ("train/engine.cpp", "first = «m * shape.shape.sequences»", "0"),  # a micro-batch
-        ("graph/program.cpp", "runs(x, «context.state.micro_batch()»)",
-         "MicroBatch{!context.state.accumulate_parameters, !context.state.accumulate_parameters}"),  # buckets are reduced with the first micro-batch
+        ("graph/program.cpp", "runs(x, «context.state.micro_batch»)",
+         "MicroBatch{context.state.micro_batch.first, context.state.micro_batch.first}"),  # buckets are reduced with the first micro-batch
         ("train/engine.cpp", "static_cast<double>(«s.totals.labels[k]»)",
          "shape.sequences_per_rank() * plan_.mesh.layout.size(nn::kBatchAxes) * shape.shape.length"),  # padding counted as labels
         ("ops/embedding.cpp", "options.padding_idx, d.tensor.ptr<Accum<T>>(), «d.accumulate»", "sizeof(T) == 8 && d.accumulate"),  # tied

@@ -53,7 +53,7 @@ TEST(RelativeBuckets, CoverUnequalLengths) {
 TEST(DropoutMasks, ThoseOfTheRanksTogetherAreThoseOfOne) {
   const kernels::Dropout dropout{0.4f, {7, Purpose::dropout, stream_of("layers.0.ffn"), 3}};
   constexpr std::int64_t B = 4, T = 8, C = 12;
-  const auto mask = [&](std::int64_t rows, std::int64_t cols, const ops::DropoutOrigin& place,
+  const auto mask = [&](std::int64_t rows, std::int64_t cols, const ops::ActivationRegion& place,
                         std::int64_t first_sequence) {
     std::vector<float> ones(static_cast<std::size_t>(rows * cols), 1), y(ones.size());
     cpu::Stream s{1};
@@ -76,8 +76,8 @@ TEST(DropoutMasks, ThoseOfTheRanksTogetherAreThoseOfOne) {
       for (int t = 0; t < layout[comm::Axis::tensor]; ++t) {
         nn::ParameterSet parameters(layout, t);
         const nn::Context c{parameters, layout[comm::Axis::tensor], t, true};
-        const ops::DropoutOrigin by_rows = nn::outside_tp_region(c, rows, C),
-                                 by_columns = nn::inside_tp_region(c, rows, C);
+        const ops::ActivationRegion by_rows = nn::outside_tp_region(c, rows, C),
+                                    by_columns = nn::inside_tp_region(c, rows, C);
         const std::int64_t first = d * rows.tokens(),
                            share = rows.tokens() / layout[comm::Axis::tensor],
                            width = C / layout[comm::Axis::tensor];

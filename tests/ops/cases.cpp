@@ -109,9 +109,9 @@ OpCase cross_entropy_case(const std::string& name, bool bias, double smoothing, 
           }};
 }
 
-const ops::DropoutOrigin kPlace{.rows = {.sequence_length = 4}, .cols_total = 5};
+const ops::ActivationRegion kPlace{.rows = {.sequence_length = 4}, .cols_total = 5};
 // Rows 3 to 10 of a rank's chunks of four, of which a sequence has six.
-const ops::DropoutOrigin kSharedPlace{
+const ops::ActivationRegion kSharedPlace{
     .rows = {.sequences = 2, .sequence_length = 24, .share = {3, 1}},
     .row_offset = 3,
     .cols_total = 5};

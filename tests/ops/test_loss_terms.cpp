@@ -84,7 +84,7 @@ TEST(LossChunks, HaveTheLogitsOfExpectedLabelsInSoManyBytes) {
     ops::linear_cross_entropy(
         *tape, x, table, {}, labels,
         {.vocab_size = words, .vocab_end = words / ranks, .shards = ranks, .labelled = labelled});
-    const std::int64_t row = words / ranks * static_cast<std::int64_t>(size_of(dtype));
+    const std::int64_t row = words / ranks * size_of(dtype);
     return tape->nodes().back().op->workspace_bytes(graph::Phase::backward) / row;
   };
   EXPECT_EQ(chunk(DType::f32, 1, 1), 416);

@@ -120,7 +120,7 @@ class Harness {
   double run(bool accumulate = false) {
     if (!fused_)
       std::memcpy(program_.gradient(output_).data, seed_.data(), seed_.size() * sizeof(T));
-    program_.run({&stream_, &mesh_, {.seed = 5, .accumulate_parameters = accumulate}, &kNumbers});
+    program_.run({&stream_, &mesh_, {.seed = 5, .micro_batch = {.first = !accumulate}}, &kNumbers});
     for (std::size_t k = 0; k < halves_.size() && sizeof(T) == 2; ++k)
       std::copy(halves_[k].begin(), halves_[k].end(), gradients_[k].begin());
     if (fused_) return *program_.value(output_).template ptr<double>();

@@ -54,7 +54,7 @@ TEST(Rules, ACheckpointOfAnotherOptimizerIsRefused) {
   const std::string folder =
       std::filesystem::temp_directory_path() / ("tfm-rules-test-" + std::to_string(getpid()));
   const auto from = engine_of("lamb", 1);
-  const auto pieces = train::checkpoint_pieces(*from);
+  const auto pieces = train::checkpoint_chunks(*from);
   const checkpoint::CheckpointResult saved =
       checkpoint::write_checkpoint(folder, {.step = 1}, pieces, 1, {});
   ASSERT_TRUE(saved.ok()) << saved.error;

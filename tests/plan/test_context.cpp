@@ -47,7 +47,7 @@ TEST(Context, ARingHoldsTwoHops) {
     const plan::StepPlan p = plan_of_context(context, more);
     const graph::Program& program = p.largest().train_program;
     std::int64_t most = 0;
-    for (const graph::Instruction& s : program.steps())
+    for (const graph::Instruction& s : program.instructions())
       if (s.node >= 0 && s.workspace >= 0 &&
           program.recording().nodes()[static_cast<std::size_t>(s.node)].op->kind() == "attention")
         most = std::max(most, program.buffers()[static_cast<std::size_t>(s.workspace)].bytes);
@@ -68,7 +68,7 @@ TEST(Context, HopsRunBesideAttention) {
     ++hops;
     bool beside = false;
     for (int i = x.start + 1; i < x.wait; ++i) {
-      const auto& s = program.steps()[static_cast<std::size_t>(i)];
+      const auto& s = program.instructions()[static_cast<std::size_t>(i)];
       beside |= s.beside && program.work(static_cast<std::size_t>(i)).attention_flops > 0;
     }
     alone += !beside;
@@ -76,10 +76,11 @@ TEST(Context, HopsRunBesideAttention) {
   EXPECT_EQ(hops, 8 * (3 + 5));  // layers; forward and backward
   EXPECT_EQ(alone, 8);
   double flops = 0;
-  for (std::size_t i = 0; i < program.steps().size(); ++i) flops += program.work(i).attention_flops;
+  for (std::size_t i = 0; i < program.instructions().size(); ++i)
+    flops += program.work(i).attention_flops;
   const plan::StepPlan gathers = plan_of_context(4, {"device=cuda", "precision=bf16"});
   double all = 0;
-  for (std::size_t i = 0; i < gathers.largest().train_program.steps().size(); ++i)
+  for (std::size_t i = 0; i < gathers.largest().train_program.instructions().size(); ++i)
     all += gathers.largest().train_program.work(i).attention_flops;
   EXPECT_NEAR(flops, all, 1e-9 * all);
 }

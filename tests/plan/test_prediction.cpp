@@ -167,10 +167,10 @@ TEST(Prediction, BytesOfUnfusedKernels) {
   auto tape = std::make_shared<graph::Recorder>(std::move(r));
   const graph::Program p = graph::plan(tape, {.outputs = {y}, .seeds = {y}});
   std::map<std::string, std::int64_t> bytes, added;
-  for (std::size_t i = 0; i < p.steps().size(); ++i) {
+  for (std::size_t i = 0; i < p.instructions().size(); ++i) {
     const std::string name =
-        std::string(tape->nodes()[static_cast<std::size_t>(p.steps()[i].node)].op->kind()) + "." +
-        std::string(graph::name_of(p.steps()[i].phase));
+        std::string(tape->nodes()[static_cast<std::size_t>(p.instructions()[i].node)].op->kind()) +
+        "." + std::string(graph::name_of(p.instructions()[i].phase));
     bytes[name] = p.moved_bytes(i, false);
     added[name] = p.moved_bytes(i, true);
   }
@@ -195,11 +195,11 @@ TEST(Prediction, AGradientIsReadForEachThatIsWritten) {
       r, a, a, 0.5, {.rows = {.sequence_length = 4}, .cols_total = 4});  // (4, 4): 64 bytes
   const graph::Program p =
       graph::plan(std::make_shared<graph::Recorder>(std::move(r)), {.outputs = {y}, .seeds = {y}});
-  const auto backward = std::ranges::find_if(p.steps(), [](const graph::Instruction& s) {
+  const auto backward = std::ranges::find_if(p.instructions(), [](const graph::Instruction& s) {
     return s.node == 2 && s.phase == graph::Phase::backward;
   });
-  const auto i = static_cast<std::size_t>(backward - p.steps().begin());
-  ASSERT_LT(i, p.steps().size());
+  const auto i = static_cast<std::size_t>(backward - p.instructions().begin());
+  ASSERT_LT(i, p.instructions().size());
   EXPECT_EQ(p.work(i).kernels, 2);
   EXPECT_EQ(p.moved_bytes(i, false), 2 * 64 + 64 + 2 * 64);  // dy twice; assigned, then added to
 }

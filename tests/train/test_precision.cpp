@@ -191,7 +191,7 @@ TEST(Precision, CheckpointsKeepWhatTrainingGoesOnFrom) {
                                   .updates = first.engine.updates(),
                                   .config = config::dump_config(c),
                                   .loss_scale = first.engine.loss_scale()};
-  const auto pieces = train::checkpoint_pieces(first.engine);
+  const auto pieces = train::checkpoint_chunks(first.engine);
   const checkpoint::CheckpointResult written =
       checkpoint::write_checkpoint(dir.str(), info, pieces, 0, {});
   ASSERT_TRUE(written.ok()) << written.error;
@@ -273,7 +273,7 @@ double largest_difference(const std::vector<double>& expected, const void* found
 std::unique_ptr<train::Engine> reloaded(train::Engine& engine, const config::Config& c,
                                         std::int64_t step) {
   const test::TemporaryFolder dir;
-  const auto pieces = train::checkpoint_pieces(engine);
+  const auto pieces = train::checkpoint_chunks(engine);
   const checkpoint::CheckpointResult written = checkpoint::write_checkpoint(
       dir.str(), {.step = step, .updates = engine.updates(), .loss_scale = engine.loss_scale()},
       pieces, 0, {});

@@ -1,6 +1,6 @@
 #pragma once
-// A cache of timed choices: lines "key = 16 hexadecimal digits, 8 times" in a file that ranks
-// share.
+// A cache of algorithm choices made by timing, in a text file that ranks share. A line is the key,
+// " = " and 8 words of 16 hexadecimal digits each, without spaces.
 #include <array>
 #include <cstdint>
 #include <filesystem>
@@ -12,17 +12,17 @@ namespace tfm::cuda {
 
 using Algorithm = std::array<std::uint64_t, 8>;
 
-// $XDG_CACHE_HOME/tfm or ~/.cache/tfm; empty where neither is known.
+// $XDG_CACHE_HOME/tfm or ~/.cache/tfm; empty if neither XDG_CACHE_HOME nor HOME is set.
 std::filesystem::path cache_folder();
 
 class AlgorithmFile {
  public:
-  // Reads the file; a missing file, an empty path and incomplete lines are ignored.
+  // Reads the file. A missing file, an empty path and malformed lines are ignored.
   explicit AlgorithmFile(std::filesystem::path path);
   std::optional<Algorithm> find(const std::string& key) const;
-  // Appends a line in one write and returns what the first line with that key says, so that ranks
-  // that measure at once agree. Nothing where the file cannot be written: what was measured would
-  // then be this rank's alone.
+  // Appends a line in one write and returns the value of the first line with that key, so that
+  // ranks that measure at the same time agree. Returns nothing if the file cannot be opened for
+  // writing, since other ranks could then not adopt the choice.
   std::optional<Algorithm> add(const std::string& key, const Algorithm& algorithm);
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
-// Execution plans of cuDNN (its backend interface). The library is loaded at the first use, so
-// programs run where it is missing.
+// Execution plans of cuDNN, by its backend API. The library is loaded at the first use, so programs
+// also run without it.
 #include <cudnn.h>
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class TextFolder;
 
 namespace cudnn {
 
-// A call that cuDNN rejected, with its message.
+// Error(environment): cuDNN rejected a call. Holds its message.
 class Refusal : public Error {
  public:
   Refusal(cudnnStatus_t status, const std::string& text)
@@ -31,10 +31,12 @@ class Refusal : public Error {
  private:
   cudnnStatus_t status_;
 };
+// Throws Refusal, or device::OutOfMemory if cuDNN ran out of device memory.
 void check(cudnnStatus_t status, std::source_location at = std::source_location::current());
 
-std::size_t version();  // of the library, 91900 for 9.19.0; 0: there is none
+std::size_t version();  // of the library, such as 91900 for 9.19.0; 0 if it cannot be used
 
+// Owns a descriptor of the backend API.
 class Descriptor {
  public:
   explicit Descriptor(cudnnBackendDescriptorType_t type);
@@ -43,12 +45,12 @@ class Descriptor {
   Descriptor& set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
                   std::int64_t count, const void* values);
   Descriptor& finalize();
-  // Reads at most `count` values and returns how many there are.
+  // Reads at most `count` values and returns the number that cuDNN reports.
   std::int64_t get(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
                    std::int64_t count, void* values) const;
   operator cudnnBackendDescriptor_t() const { return p_; }
 
-  // The attribute's type is that of the value.
+  // Sets one value; the attribute type follows from the C++ type.
   template <class T>
   Descriptor& set(cudnnBackendAttributeName_t name, const T& value) {
     return set(name, type_of(value), 1, &value);
@@ -72,8 +74,8 @@ class Descriptor {
   cudnnBackendDescriptor_t p_ = nullptr;
 };
 
-// Where a plan runs: the handle's device, or one that is only described, for which plans are made
-// but cannot run.
+// Device for which plans are made: that of a handle, or one given only by its properties. Plans for
+// the latter cannot be run.
 struct Target {
   cudnnHandle_t handle = nullptr;
   cudnnBackendDescriptor_t properties = nullptr;
@@ -81,15 +83,16 @@ struct Target {
 
 class Plan {
  public:
-  // The first that builds of those which cuDNN's heuristics propose and do not say to give other
-  // bits in each run; Refusal: why none does.
+  // Builds the first proposal of cuDNN's heuristics that is not marked as nondeterministic and is
+  // supported. Throws the last Refusal if there is none.
   Plan(const Graph& graph, const Target& target);
-  // From the text of one, which holds its compiled kernels. Refusal where cuDNN does not take it,
-  // as that of another version or kind of device.
+  // Restores a plan from its text(), which holds the compiled kernels. Throws Refusal if cuDNN
+  // rejects it, for example because it is of another version or kind of device.
   Plan(const Graph& graph, const Target& target, const std::string& text);
   std::string text() const;
   std::int64_t workspace() const { return scratch_ + workspace_; }  // bytes
-  // Starts the work on the handle's stream. The workspace starts at a multiple of 256 bytes.
+  // Enqueues the work on the handle's stream. `workspace` is aligned to 256 bytes. `operands` are
+  // in the order in which they were added to the graph.
   void run(cudnnHandle_t handle, std::span<const void* const> operands, void* workspace) const;
 
  private:
@@ -101,19 +104,19 @@ class Plan {
   void finish(Descriptor plan, const Target& target);
 
   std::deque<Descriptor> kept_;
-  std::vector<cudnnBackendDescriptor_t> lowered_;               // the tensors
-  std::vector<std::int64_t> operands_, constants_, scratches_;  // cuDNN's numbers of them
-  std::vector<std::uint32_t> values_;                           // of the constants
-  std::vector<std::int64_t> places_;  // of the scratches, in bytes from the start of the workspace
+  std::vector<cudnnBackendDescriptor_t> lowered_;               // descriptors of the tensors
+  std::vector<std::int64_t> operands_, constants_, scratches_;  // their cuDNN ids
+  std::vector<std::uint32_t> values_;                           // bits of the constants
+  std::vector<std::int64_t> places_;  // byte offsets of the scratch tensors in the workspace
   const Descriptor* plan_ = nullptr;
-  std::int64_t workspace_ = 0,
-               scratch_ = 0;  // bytes; the engine's part of the workspace follows the scratches
+  // Bytes of the workspace: `scratch_` for scratch tensors, then `workspace_` for the engine.
+  std::int64_t workspace_ = 0, scratch_ = 0;
 };
 
-// Compiles nothing where the folder has such a plan; otherwise it is kept there.
+// Restores the plan for the graph from the folder, or builds it and keeps it there.
 Plan plan_of(const Graph& graph, const Target& target, const TextFolder& kept);
 
-// A handle whose work goes to one stream. Refusal where cuDNN does not take the device.
+// A cuDNN handle bound to one stream. Throws Refusal if cuDNN does not support the device.
 class Handle {
  public:
   explicit Handle(const Stream& stream);

@@ -1,5 +1,5 @@
 #pragma once
-// Graphs of cuDNN's operations.
+// Graphs of cuDNN operations.
 #include <cudnn.h>
 
 #include <array>
@@ -15,37 +15,37 @@ using Extents = std::array<std::int64_t, 4>;
 
 struct Tensor {
   enum class Place { operand, constant, scratch, result };
-  std::int64_t number = 0;  // within its graph
+  std::int64_t number = 0;  // index in its graph
   Place place = Place::result;
   cudnnDataType_t type = CUDNN_DATA_FLOAT;
   Extents sizes{1, 1, 1, 1}, strides{1, 1, 1, 1};
-  std::uint32_t bits = 0;  // of a constant
+  std::uint32_t bits = 0;  // value of a constant
 };
 
-// Of each sequence how many rows, columns and terms of a product are real: (B, 1, 1, 1) of int32;
-// null: all. What is beyond is undefined.
+// Number of valid rows, columns and terms of a product for each sequence: int32 (B, 1, 1, 1); null
+// means all. Results beyond them are undefined.
 struct Lengths {
   const Tensor *rows = nullptr, *columns = nullptr, *terms = nullptr;
 };
 
-// Reads x, y and where (numbers of tensors; -1: none), writes `to`.
+// Reads tensors x, y and where, writes tensor `to`; all are indices, -1 if absent.
 struct Operation {
   enum class Kind { pointwise, reduce, matmul, reshape };
   Kind kind;
   std::int64_t x = -1, y = -1, where = -1, to = -1;
-  std::array<std::int64_t, 3> lengths{-1, -1, -1};       // of matmul: of rows, columns and terms
-  cudnnPointwiseMode_t mode = CUDNN_POINTWISE_IDENTITY;  // of pointwise
-  cudnnReduceTensorOp_t reduction = CUDNN_REDUCE_TENSOR_ADD;  // of reduce
-  std::int64_t dimension = -1;                                // of an index
+  std::array<std::int64_t, 3> lengths{-1, -1, -1};            // matmul: rows, columns and terms
+  cudnnPointwiseMode_t mode = CUDNN_POINTWISE_IDENTITY;       // pointwise
+  cudnnReduceTensorOp_t reduction = CUDNN_REDUCE_TENSOR_ADD;  // reduce
+  std::int64_t dimension = -1;                                // pointwise GEN_INDEX
 };
 
-// Operations on tensors of four dimensions, in order. Tensors are operands, which run() is given in
-// the order in which they were added, constants, results that lie in a plan's workspace, or results
-// that exist within the computation alone.
+// A sequence of operations on four-dimensional tensors. A tensor is an operand, passed to
+// Plan::run() in the order of addition; a constant; scratch, stored in the plan's workspace; or a
+// result that exists only within the fused computation.
 class Graph {
  public:
-  Tensor operand(cudnnDataType_t type, const Extents& sizes,
-                 const Extents& strides);  // at a multiple of 16 bytes, of int32 of 4
+  // Operands are aligned to 16 bytes, int32 operands to 4.
+  Tensor operand(cudnnDataType_t type, const Extents& sizes, const Extents& strides);
   Tensor constant(float value) {
     return constant(CUDNN_DATA_FLOAT, std::bit_cast<std::uint32_t>(value));
   }
@@ -56,23 +56,23 @@ class Graph {
   Tensor result(cudnnDataType_t type, const Extents& sizes);  // packed
   Tensor scratch(const Extents& sizes);                       // packed floats
 
-  // Each writes `to` and returns it. Dimensions of 1 are repeated; values are computed in float,
-  // int32 or as truth, as `to` is.
+  // Each operation writes `to` and returns it. Dimensions of size 1 are broadcast. The compute type
+  // is int32 or boolean if `to` is, else float.
   Tensor pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor& to);
   Tensor pointwise(cudnnPointwiseMode_t mode, const Tensor& x, const Tensor& y, const Tensor& to);
   Tensor select(const Tensor& where, const Tensor& x, const Tensor& otherwise, const Tensor& to);
-  Tensor index(const Tensor& like,
-               std::int64_t dimension);  // of every element of a tensor of that shape, int32
-  Tensor reduce(cudnnReduceTensorOp_t reduction, const Tensor& x,
-                const Tensor& to);  // over dimensions in which `to` has fewer
-  Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& to,
-                const Lengths& lengths = {});  // neighboring heads of a share one of b
-  Tensor reshape(const Tensor& x,
-                 const Tensor& to);  // the same memory under other sizes and strides
+  // int32 index along `dimension` of every element of a tensor shaped like `like`.
+  Tensor index(const Tensor& like, std::int64_t dimension);
+  // Reduces the dimensions in which `to` has size 1.
+  Tensor reduce(cudnnReduceTensorOp_t reduction, const Tensor& x, const Tensor& to);
+  // If b has fewer heads than a, consecutive heads of a share one head of b.
+  Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& to, const Lengths& lengths = {});
+  // The same memory with other sizes and strides.
+  Tensor reshape(const Tensor& x, const Tensor& to);
 
   const std::vector<Tensor>& tensors() const { return tensors_; }
   const std::vector<Operation>& operations() const { return operations_; }
-  std::string text() const;  // all of it, in one line
+  std::string text() const;  // complete description in one line, the cache key of plans
 
  private:
   Tensor add(Tensor t);

@@ -1,5 +1,5 @@
 #pragma once
-// A CUDA event, without its time.
+// Owns a CUDA event that records no time.
 #include <utility>
 
 #include "device/cuda/stream.h"
@@ -16,6 +16,7 @@ class Event {
   Event& operator=(Event&& other) noexcept { return std::swap(event_, other.event_), *this; }
 
   void record(cudaStream_t stream) { check(cudaEventRecord(event_, stream)); }
+  // Makes later work of the stream wait for the event.
   void hold_back(cudaStream_t stream) const { check(cudaStreamWaitEvent(stream, event_, 0)); }
   bool complete() const { return cudaEventQuery(event_) == cudaSuccess; }
   void wait() const { check(cudaEventSynchronize(event_)); }

@@ -12,25 +12,25 @@ namespace tfm::cuda {
 
 class Stream;
 
-// folder/LIBRARY-DEVICE.txt by the device's name; empty where the folder is.
+// folder/LIBRARY-DEVICE.txt, named after the device's model; empty if the folder is.
 std::filesystem::path algorithm_path(const std::filesystem::path& folder,
                                      const std::string& library, int device);
 
-// The shortest of some runs of what `start` puts on the stream, after one that warms up; infinite
-// where it returns false. One that takes longer than `hopeless` is not repeated.
+// Time of the fastest of three runs of the work that `start` enqueues on the stream, after one
+// warm-up run; infinity if `start` returns false. If the first run takes longer than `hopeless`,
+// the others are left out.
 float milliseconds(Stream& stream, const std::function<bool()>& start,
                    float hopeless = std::numeric_limits<float>::infinity());
 
 class Choices {
  public:
-  // Kept under the library's and the device's name for ranks and later runs
-  // (device/cuda/algorithm_file.h).
+  // Choices are kept for other ranks and later runs in algorithm_path() (algorithm_file.h).
   Choices(Stream& stream, const std::string& library,
           const std::filesystem::path& folder = cache_folder());
 
-  // Number of the way that is known to be the fastest, or is found so now: each is run, and they
-  // compute the same. 0 where nothing is known and a graph is captured, there is no memory to run
-  // them all, or it cannot be kept for other ranks.
+  // Index of the fastest of several ways to compute the same: the known one for `key`, or the one
+  // found now by timing all of them. 0 with Numerics::deterministic, and if none is known and a
+  // graph is being captured, memory runs out or the choice cannot be kept for other ranks.
   int fastest(const std::string& key, std::initializer_list<std::function<bool()>> ways);
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// Temporary device memory, in stream order.
+// Temporary device memory in stream order.
 #include <cstddef>
 #include <cstdint>
 
@@ -8,9 +8,9 @@
 
 namespace tfm::cuda {
 
-// For what is put on the stream in this object's lifetime; its content is undefined at first. No
-// elements: null. It is of the memory that was lent to the stream, or where that is too small,
-// allocated. Throws OutOfMemory.
+// Uninitialized memory of n elements for the work enqueued on the stream in this object's lifetime;
+// null if n <= 0. Taken from the memory lent to the stream, or allocated if that is too small.
+// Objects on one stream must be destroyed in reverse order. Throws OutOfMemory.
 template <class T>
 class Scratch {
  public:

@@ -1,5 +1,5 @@
 #pragma once
-// A CUDA stream, and how a failed call of the runtime becomes an Error.
+// A CUDA stream, and conversion of CUDA runtime errors to exceptions.
 #include <cuda_runtime.h>
 
 #include <map>
@@ -14,22 +14,22 @@
 
 namespace tfm::cuda {
 
-// Throws OutOfMemory (device/memory.h) that tells what the device has.
+// Throws OutOfMemory (device/memory.h) with `wanted` and the memory that the device has.
 [[noreturn]] void fail_for_memory(const std::string& wanted);
 
-// Throws Error(environment) that names the call's place, CUDA's name of the error and its text;
-// OutOfMemory where that is it.
+// Throws Error(environment) with the source location and the name and text of the CUDA error, or
+// OutOfMemory if memory ran out.
 void check(cudaError_t status, std::source_location at = std::source_location::current());
 
-std::vector<int> usable_devices();      // of this machine: those that this build has code for
-std::string why_no_device();            // empty where there is one
-std::string bus_id(int device);         // the place of a GPU in its machine
-std::string version_text(int version);  // "13.0" of 13000
+std::vector<int> usable_devices();      // CUDA indices of the GPUs that this build has code for
+std::string why_no_device();            // why there is no usable GPU; empty if there is one
+std::string bus_id(int device);         // PCI bus id
+std::string version_text(int version);  // "13.0" for 13000
 
 class Stream {
  public:
-  explicit Stream(int device, device::Numerics numerics = {},
-                  bool urgent = false);  // urgent: its blocks start before those of other streams
+  // urgent: the stream has the highest priority.
+  explicit Stream(int device, device::Numerics numerics = {}, bool urgent = false);
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -37,13 +37,14 @@ class Stream {
   cudaStream_t get() const { return stream_; }
   int device() const { return device_; }
   const device::Numerics& numerics() const { return numerics_; }
-  void wait();             // until all work so far is done
-  bool capturing() const;  // into a CUDA graph
-  // Memory for Scratch, which takes it before it allocates any; what is put on the stream later may
-  // use it again.
+  void wait();             // blocks until all work enqueued so far is complete
+  bool capturing() const;  // whether a CUDA graph is being captured
+  // Lends memory to Scratch, which allocates only if it is too small. Work enqueued later may reuse
+  // the memory.
   void set_scratch(std::span<std::byte> memory) { lent_ = memory; }
   std::span<std::byte>& lent() { return lent_; }
-  // A caller's object that lives as long as the stream; made of it at the first call.
+  // The stream's object of type T, which lives as long as the stream. The first call constructs it
+  // with the stream.
   template <class T>
   T& own() {
     std::shared_ptr<void>& place = owned_[typeid(T)];
@@ -55,7 +56,7 @@ class Stream {
   int device_;
   device::Numerics numerics_;
   cudaStream_t stream_ = nullptr;
-  std::span<std::byte> lent_;  // what is left of it
+  std::span<std::byte> lent_;  // the part of the lent memory that is free
   std::map<std::type_index, std::shared_ptr<void>> owned_;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// A cache of texts in files of a folder that ranks share.
+// A cache of texts, one file each, in a folder that ranks share.
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -8,11 +8,11 @@ namespace tfm::cuda {
 
 class TextFolder {
  public:
-  // Made at the first text. Empty: nothing is kept.
+  // The folder is created by the first keep(). With an empty path nothing is kept.
   explicit TextFolder(std::filesystem::path folder) : folder_(std::move(folder)) {}
-  // What was kept under the key last. Nothing where that is missing, incomplete or damaged.
+  // The text last kept under the key; nothing if it is missing, incomplete or damaged.
   std::optional<std::string> find(const std::string& key) const;
-  // Replaces a file as a whole; where that cannot be, nothing is kept.
+  // Replaces the key's file atomically. Failures are ignored.
   void keep(const std::string& key, const std::string& text) const;
 
  private:

@@ -1,10 +1,10 @@
 #pragma once
-// 16-bit attention is divided among threads by groups of heads that share keys and values.
+// 16-bit attention. It is divided among threads by groups of heads that share keys and values.
 #include "kernels/attention.h"
 
 namespace tfm::kernels {
 
-// The heads of one group of one sequence of 16-bit attention, which one task computes.
+// The heads of one group of one sequence, which one task computes.
 template <class T>
 struct Group {
   const AttentionArgs<T>& a;
@@ -24,7 +24,7 @@ struct Group {
            first_head / heads * a.head_size;
   }
 
-  // All but the operands, for arithmetic in float.
+  // The group's arguments without operands, for attention in float.
   AttentionArgs<float> options() const {
     return {.batch = 1,
             .heads = heads,
@@ -49,7 +49,8 @@ struct Group {
   }
 };
 
-// The same in bf16 on processors that multiply it; even head sizes.
+// Attention of a group by bf16 products, on processors that have them (dot_product.h). The head
+// size must be even.
 void attention_group(const Group<bf16>& group);
 void attention_group_backward(const Group<bf16>& group, const AttentionBackwardArgs<bf16>& args);
 

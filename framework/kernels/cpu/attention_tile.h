@@ -1,6 +1,6 @@
 #pragma once
-// What forward and backward share: tiles of query rows of one head, which keys a row sees, and its
-// scores.
+// Shared by forward and backward: tiles of query rows of one head, the keys that a row sees, and
+// its scores.
 #include <limits>
 
 #include "kernels/attention.h"
@@ -13,7 +13,7 @@ namespace tfm::kernels {
 
 inline constexpr std::int64_t kTileQueries = 64;
 
-// Keys of sequence b up to the last one that is not padding.
+// Number of keys of sequence b up to the last one that is not padding.
 template <class T>
 std::int64_t real_keys(const AttentionArgs<T>& a, std::int64_t b) {
   std::int64_t n = a.keys;
@@ -22,16 +22,16 @@ std::int64_t real_keys(const AttentionArgs<T>& a, std::int64_t b) {
   return n;
 }
 
-// What one query row sees: no key from `visible` on, and the row added to the scores of the keys
-// before (null: nothing).
+// Visibility of keys for one query row: keys from `visible` on are hidden; `added` (or null) is
+// added to the scores of the keys before and is -inf for hidden ones.
 template <class T>
 struct RowView {
   std::int64_t visible;
   const T* added;
 };
 
-// One tile: queries [first, first + rows) of head h of sequence b against the first `width` keys.
-// Tiles of later queries are not narrower.
+// Tile of queries [first, first + rows) of head h of sequence b, and the first `width` keys.
+// `width` does not decrease with `first`.
 template <class T>
 struct AttentionTile {
   const AttentionArgs<T>& a;
@@ -57,7 +57,7 @@ struct AttentionTile {
   }
   std::int64_t q_offset() const { return query_row(0) * a.q_stride + h * a.head_size; }
   std::int64_t out_offset() const { return query_row(0) * a.out_stride + h * a.head_size; }
-  // Of key 0 in the bias of row r; the next keys follow.
+  // Offset in a.bias of row r and key 0; the other keys follow.
   std::int64_t bias_offset(std::int64_t r) const {
     return h * (a.queries + a.keys - 1) + a.queries - 1 - (first + r);
   }
@@ -69,15 +69,15 @@ struct AttentionTile {
                                           round_up(a.all_keys(), 4) +
                                       a.key_offset);
   }
-  // Leading dimension of a (kTileQueries, keys) scratch: whole vectors, and rows that do not share
-  // cache sets.
+  // Leading dimension of a scratch matrix (kTileQueries, keys): whole vectors, in rows that do not
+  // map to the same cache sets.
   static std::int64_t scratch_stride(std::int64_t keys) { return round_up(keys, 16) + 16; }
 
   RowView<T> row(std::int64_t r) const {
     const T* bias = a.bias ? a.bias + bias_offset(r) : nullptr;
     std::int64_t visible = causal_limit(r);
     if (!masked) return {visible, bias};
-    // Visible segments: the query's own, or all that are not padding.
+    // The visible segments are the query's own, or all that are not padding.
     const std::int32_t* segment = a.k_segments + a.segment_of_key(b, 0);
     const std::int32_t most = a.q_segments ? a.q_segments[a.segment_of_query(b, first + r)]
                                            : std::numeric_limits<std::int32_t>::max();
@@ -121,7 +121,7 @@ struct RowSum {
   T max, sum;
 };
 
-// Turns the products of one row into exp(score - max), zero from `visible` to `width`.
+// Replaces the products of a row by exp(score - max), and by zeros from `visible` to `width`.
 template <class T, bool Added>
 RowSum<T> exponentials(T* row, std::int64_t visible, std::int64_t width,
                        const Score<T, Added>& score) {
@@ -146,7 +146,7 @@ void multiply(T* row, const T* factor, std::int64_t n) {
                  TFM_INLINE { store(row + i, load(row + i, m) * load(factor + i, m), m); });
 }
 
-// c (m, n) = alpha op(a) op(b) + beta c in the calling thread.
+// c (m, n) = alpha op(a) op(b) + beta c, computed by the calling thread.
 template <class T>
 void tile_product(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k, const T* a,
                   std::int64_t lda, const T* b, std::int64_t ldb, T beta, T* c, std::int64_t ldc,

@@ -1,18 +1,18 @@
 #pragma once
-// Products of bf16 matrices by AVX512-BF16: the right factor is packed in pairs of terms by all
-// threads together, the left one read where it lies or, transposed, packed in groups of rows. Sums
-// are held in float, in an order that depends on k alone: neither the number of threads nor the
-// rest of a shape moves a bit.
+// Products of bf16 matrices by AVX512-BF16. All threads together pack the right factor in pairs of
+// terms. The left factor is read in place or, if transposed, packed in groups of rows. Sums are
+// held in float, in an order that depends only on k, so the bits do not depend on the number of
+// threads or on m and n.
 #include "kernels/gemm.h"
 
 namespace tfm::kernels {
 
-// Whether dot_gemm() takes the product: an even number of terms, and enough rows for packing to
-// pay.
+// Whether dot_gemm() takes the product: k is even, and the sizes are large enough for packing to
+// pay off.
 template <class C>
 bool dot_gemm_takes(const GemmArgs<bf16, C>&);
 
-// As gemm(), only where dot_gemm_takes() it and multiplies_natively<bf16>().
+// As gemm(). Requires dot_gemm_takes() and multiplies_natively<bf16>().
 template <class C>
 void dot_gemm(cpu::Stream&, const GemmArgs<bf16, C>&);
 

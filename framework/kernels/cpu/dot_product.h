@@ -1,7 +1,7 @@
 #pragma once
-// Products of bf16 tiles with float sums, in the calling thread, by AMX or AVX512-BF16: only where
-// multiplies_natively<bf16>(). Their instructions add the products of two neighbouring terms, so
-// that factors are taken in pairs of terms.
+// Products of bf16 tiles with float sums by AMX or AVX512-BF16, in the calling thread. Requires
+// multiplies_natively<bf16>(). The instructions add the products of two adjacent terms, so factors
+// are given in pairs of terms.
 #include <cstdint>
 
 #ifdef __x86_64__
@@ -12,29 +12,30 @@
 
 namespace tfm::kernels {
 
-// Compiled for these instruction sets whatever -march says; called only where the processor has
-// them.
+// Compiles a function for these instruction sets regardless of -march. Call it only if the
+// processor has them.
 #define TFM_DOT_TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")))
 
-// Terms 2p and 2p + 1 of row i are the two elements at data + i * row + p * pair.
+// Left factor: terms 2p and 2p + 1 of row i are the two elements at data + i * row + p * pair.
 struct DotRows {
   const bf16* data;
   std::int64_t row, pair;
 };
-// (pairs, stride) words: that of column j and pair p holds term 2p in its low half, 2p + 1 above.
+// Right factor: (pairs, stride) words. The word of pair p and column j holds term 2p in its low
+// half and term 2p + 1 in its high half.
 struct DotColumns {
   const std::uint32_t* data;
-  std::int64_t stride;  // at least n in whole vectors of 16
+  std::int64_t stride;  // at least n rounded up to a multiple of 16
 };
 
-// c (m, n) = a b, or added to c. Up to 15 columns after the last one are written, too.
+// c (m, n) = a b, or c += a b. Up to 15 columns after the last one are also written.
 void dot_product(std::int64_t m, std::int64_t n, std::int64_t pairs, DotRows a, DotColumns b,
                  float* c, std::int64_t ldc, bool accumulate);
 
-// The columns of a factor from x (rows, cols): pairs of rows, an odd last one with zeros.
+// Packs x (rows, cols) as a right factor: pairs of rows, the last of an odd number with zeros.
 void pair_rows(const bf16* x, std::int64_t x_stride, std::int64_t rows, std::int64_t cols,
                std::uint32_t* out, std::int64_t stride);
-// From the transpose of x (rows, cols): pairs of columns, of which there is an even number.
+// Packs the transpose of x (rows, cols) as a right factor: pairs of columns; cols must be even.
 void pair_columns(const bf16* x, std::int64_t x_stride, std::int64_t rows, std::int64_t cols,
                   std::uint32_t* out, std::int64_t stride);
 

@@ -94,7 +94,7 @@ void product(cpu::Stream& stream, const GemmArgs<double>& g) {
       Panel<double>{g, packed, column, width, k, depth}.rows(row, std::min(g.m, row + kBlockRows));
     }
   };
-  cpu::Stream here{omp_in_parallel() ? 1 : stream.threads};
+  cpu::Stream here{usable_threads(stream)};
   parallel(here, panels * blocks, g.m * g.n * g.k, block);
 }
 
@@ -107,7 +107,7 @@ void scale_rows(const GemmArgs<T>& g) {  // k = 0: an empty sum
 
 template <class T>
 void add_row(cpu::Stream& stream, const GemmArgs<T>& g) {
-  cpu::Stream here{omp_in_parallel() ? 1 : stream.threads};
+  cpu::Stream here{usable_threads(stream)};
   parallel(here, g.m, g.m * g.n, [&](std::int64_t r) {
     T* c = g.c + r * g.ldc;
     each<T>(g.n, [&](std::int64_t i, auto m)

@@ -1,18 +1,18 @@
 #pragma once
-// Products of 16-bit matrices on CPUs: by instructions of the processor where it has them for the
-// type (bf16: AVX512-BF16 or AMX; fp16: AVX512-FP16 or AMX), else in float.
+// Products of 16-bit matrices on CPUs: by 16-bit instructions of the processor (bf16: AVX512-BF16
+// or AMX; fp16: AVX512-FP16 or AMX), or in float if it has none.
 #include "kernels/gemm.h"
 
 namespace tfm::kernels {
 
-// Whether the processor multiplies elements of type T. ONEDNN_MAX_CPU_ISA hides instructions.
+// Whether the processor has instructions for products of type T. ONEDNN_MAX_CPU_ISA can hide them.
 template <class T>
 bool multiplies_natively();
 
 // As gemm(); sums are held in float.
 template <class T, class C>
 void half_gemm(cpu::Stream&, const GemmArgs<T, C>&);
-// The same by converting blocks of the factors to float.
+// The same, but converts blocks of the factors to float.
 template <class T, class C>
 void half_gemm_by_conversion(cpu::Stream&, const GemmArgs<T, C>&);
 

@@ -1,11 +1,12 @@
 #pragma once
-// Which instructions oneDNN uses.
+// Instruction sets that oneDNN uses.
 #include <dnnl.hpp>
 
 namespace tfm::kernels {
 
-// Whether oneDNN finds these instructions of x86-64, and ONEDNN_MAX_CPU_ISA does not hide them. On
-// other processors its bits mean others: on Arm those of AVX2 are set for SVE.
+// Whether oneDNN uses these x86-64 instructions: the processor has them, and ONEDNN_MAX_CPU_ISA
+// does not hide them. False on other processors, where the bits mean something else: on Arm, SVE
+// sets those of AVX2.
 inline bool onednn_has([[maybe_unused]] dnnl::cpu_isa isa) {
 #ifdef __x86_64__
   const int wanted = static_cast<int>(isa);

@@ -1,6 +1,6 @@
 #pragma once
-// Work shared by a stream's OpenMP team, and scratch memory of a thread. What is computed never
-// depends on the team's size.
+// Loops over a stream's OpenMP team, and scratch memory per thread. Results never depend on the
+// size of the team.
 #include <omp.h>
 
 #include <algorithm>
@@ -14,16 +14,16 @@
 
 namespace tfm::kernels {
 
-inline constexpr std::int64_t kTeamWork =
-    16384;  // elements below which waking the team costs more than it saves
+// Number of elements below which waking the team costs more than it saves.
+inline constexpr std::int64_t kTeamWork = 16384;
 
-// Threads that work started now may use: the calling thread's alone where it is one of a team.
+// Number of threads for work that starts now: 1 if the calling thread is part of a team.
 inline int usable_threads(const cpu::Stream& stream) {
   return omp_in_parallel() ? 1 : stream.threads;
 }
 
-// Sets the calling thread's OpenMP team size for libraries that take their number of threads from
-// it.
+// Sets the calling thread's OpenMP team size in this object's lifetime, for libraries that take
+// their number of threads from it.
 class TeamSize {
  public:
   explicit TeamSize(int threads) : before_(omp_get_max_threads()) { omp_set_num_threads(threads); }
@@ -35,8 +35,8 @@ class TeamSize {
   int before_;
 };
 
-// f(i) for i in [0, n), contiguous parts to each thread; `work`: elements that all calls together
-// touch.
+// Calls f(i) for i in [0, n), a contiguous part in each thread. `work` is the number of elements
+// that all calls touch together.
 template <class F>
 void parallel(cpu::Stream& stream, std::int64_t n, std::int64_t work, F&& f) {
   if (stream.threads <= 1 || n <= 1 || work < kTeamWork) {
@@ -47,7 +47,7 @@ void parallel(cpu::Stream& stream, std::int64_t n, std::int64_t work, F&& f) {
   for (std::int64_t i = 0; i < n; ++i) f(i);
 }
 
-// As above for few large tasks of different length.
+// The same for few large tasks of different lengths, with dynamic scheduling.
 template <class F>
 void parallel_tasks(cpu::Stream& stream, std::int64_t n, F&& f) {
   if (stream.threads <= 1 || n <= 1) {
@@ -58,7 +58,7 @@ void parallel_tasks(cpu::Stream& stream, std::int64_t n, F&& f) {
   for (std::int64_t i = 0; i < n; ++i) f(i);
 }
 
-// f(begin, end) over parts of [0, n); all but the last have kRange elements.
+// Calls f(begin, end) for parts of [0, n), of which all but the last have kRange elements.
 inline constexpr std::int64_t kRange = 8192;
 template <class F>
 void parallel_ranges(cpu::Stream& stream, std::int64_t n, F&& f) {
@@ -66,8 +66,8 @@ void parallel_ranges(cpu::Stream& stream, std::int64_t n, F&& f) {
            [&](std::int64_t i) { f(i * kRange, std::min(n, (i + 1) * kRange)); });
 }
 
-// Rows cut into blocks by a rule that knows only their number: partial sums of the blocks are added
-// in order.
+// Division of rows into blocks that depends only on their number, so that partial sums of the
+// blocks can be added in a fixed order.
 struct RowBlocks {
   explicit RowBlocks(std::int64_t all)
       : rows(all),
@@ -78,9 +78,9 @@ struct RowBlocks {
   std::int64_t rows, size, count;
 };
 
-// At least n elements, 64-byte aligned, owned by the calling thread and kept between calls. Buffers
-// of different slots may be used at the same time; a larger request on the same slot drops the
-// content.
+// Memory of at least n elements, 64-byte aligned, owned by the calling thread and kept between
+// calls. Different types and slots have different buffers. A larger request for the same one
+// discards its content and invalidates earlier pointers. Throws std::bad_alloc.
 template <class T, int Slot = 0>
 T* scratch(std::int64_t n) {
   struct Free {

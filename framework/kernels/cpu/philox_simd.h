@@ -1,7 +1,7 @@
 #pragma once
-// Many blocks of a random stream at once: each 32-bit word of a counter sits in the low half of a
-// 64-bit lane, where the widening product of a round needs it; what is left in the high half is
-// never read.
+// Many blocks of a random stream at once. Each 32-bit word of a counter is in the low half of a
+// 64-bit lane, as the widening product of a round requires; the content of the high half is
+// ignored.
 #include <array>
 
 #include "kernels/cpu/simd.h"
@@ -10,7 +10,7 @@
 namespace tfm::kernels {
 
 using Words = Vec<std::uint64_t>;
-inline constexpr int kPhiloxElements = 4 * kLanes<std::uint64_t>;  // of one call to random_words
+inline constexpr int kPhiloxElements = 4 * kLanes<std::uint64_t>;  // per call of random_words
 
 TFM_INLINE inline Words low_product(Words a, std::uint64_t b) {  // (a mod 2^32) * b
 #ifdef TFM_AVX512
@@ -25,7 +25,7 @@ TFM_INLINE inline Words low_product(Words a, std::uint64_t b) {  // (a mod 2^32)
 #endif
 }
 
-// The four words of a lane's block, of the blocks from `block` on.
+// The four words of consecutive blocks from `block` on, one block per lane.
 TFM_INLINE inline std::array<Words, 4> random_blocks(const RandomKey& key, std::uint64_t block) {
   const Words counter = iota<std::uint64_t>() + block;
   Words c0 = counter, c1 = counter >> 32, c2 = splat<std::uint64_t>(key.step),
@@ -45,7 +45,7 @@ TFM_INLINE inline std::array<Words, 4> random_blocks(const RandomKey& key, std::
   return {c0 & mask, c1 & mask, c2 & mask, c3 & mask};
 }
 
-// Words of the elements [4 * block, 4 * block + kPhiloxElements).
+// Writes the words of elements [4 * block, 4 * block + kPhiloxElements).
 TFM_INLINE inline void random_words(const RandomKey& key, std::uint64_t block, std::uint32_t* out) {
   const auto [c0, c1, c2, c3] = random_blocks(key, block);
   const Words first = c0 | (c1 << 32), second = c2 | (c3 << 32);
@@ -57,8 +57,8 @@ TFM_INLINE inline void random_words(const RandomKey& key, std::uint64_t block, s
   std::memcpy(out, pairs, sizeof pairs);
 }
 
-// Factors of the elements [first, first + n): 0 or scale. `buffer` holds n + kFactorSlack; the
-// factors start where the result points.
+// Dropout factors of elements [first, first + n), each 0 or scale. `buffer` has room for
+// n + kFactorSlack elements; returns a pointer to the first factor in it.
 inline constexpr std::int64_t kFactorSlack = 4 + kPhiloxElements;
 template <class T>
 const T* dropout_factors(const Dropout& d, std::uint64_t first, std::int64_t n, T* buffer) {

@@ -1,7 +1,7 @@
 #pragma once
-// Vectors as wide as the instruction set named at compile time, and loops over them whose tail runs
-// the same operations as the body: the result of an element never depends on where in memory its
-// row starts or on its neighbors.
+// Vectors of the width of the instruction set chosen at compile time, and loops over them. The tail
+// of a loop runs the same operations as its body, so the result of an element does not depend on
+// the address of its row or on its neighbors.
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -31,17 +31,17 @@ template <class T>
 struct Simd {
   typedef T Vec __attribute__((vector_size(kVectorBytes)));
 };
-// Of 16-bit elements: the floats that they are computed in.
+// Vector of T; of float for 16-bit types, which are computed in float.
 template <class T>
 using Vec = typename Simd<Accum<T>>::Vec;
 typedef std::int32_t Ints __attribute__((vector_size(kVectorBytes)));
 template <class T>
 inline constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(Accum<T>));
 
-struct Full {};  // all lanes
-struct FirstLanes {
+struct Full {};      // all lanes
+struct FirstLanes {  // the first n lanes
   int n;
-};  // the first n lanes
+};
 
 template <class T>
 TFM_INLINE inline Vec<T> splat(T x) {
@@ -111,7 +111,7 @@ inline Vec<double> sqrt(Vec<double> v) {
 #endif
 #endif
 
-// v in the lanes that are meant, `other` in the rest.
+// v in the selected lanes, `other` in the rest.
 template <class T>
 TFM_INLINE inline Vec<T> only(Vec<T> v, Full, Accum<T> = 0) {
   return v;
@@ -121,7 +121,7 @@ TFM_INLINE inline Vec<T> only(Vec<T> v, FirstLanes m, Accum<T> other = 0) {
   return iota<Accum<T>>() < splat(static_cast<Accum<T>>(m.n)) ? v : splat(other);
 }
 
-// f(i, lanes) over [0, n) in steps of one vector.
+// Calls f(i, lanes) over [0, n) in steps of one vector.
 template <class T, class F>
 TFM_INLINE inline void each(std::int64_t n, F&& f) {
   std::int64_t i = 0;
@@ -129,8 +129,8 @@ TFM_INLINE inline void each(std::int64_t n, F&& f) {
   if (i < n) f(i, FirstLanes{static_cast<int>(n - i)});
 }
 
-// f(std::true_type) or f(std::false_type). A choice made once outside a loop keeps its body one
-// straight line of arithmetic, which the compiler fuses into multiply-adds alike in body and tail.
+// Calls f(std::true_type) or f(std::false_type). With the choice outside a loop, its body has no
+// branches, and the compiler fuses multiply-adds in the same way in body and tail.
 template <class F>
 void with_flag(bool flag, F&& f) {
   flag ? f(std::true_type{}) : f(std::false_type{});

@@ -1,5 +1,5 @@
 #pragma once
-// 16-bit elements in memory are vectors of floats while they are computed with.
+// Loads and stores of 16-bit elements, which are computed as vectors of floats.
 #include "kernels/cpu/simd.h"
 
 namespace tfm::kernels {
@@ -9,7 +9,7 @@ namespace tfm::kernels {
 typedef std::uint16_t Shorts __attribute__((vector_size(kVectorBytes / 2)));
 typedef std::uint32_t Bits __attribute__((vector_size(kVectorBytes)));
 typedef std::int16_t SignedShorts __attribute__((vector_size(kVectorBytes / 2)));
-// GCC 12 converts vectors in halves on x86-64 and lane by lane on Arm.
+// Intrinsics, because GCC 12 converts vectors in halves on x86-64 and lane by lane on Arm.
 #if defined(TFM_AVX512)
 TFM_INLINE inline Bits extend(Shorts bits) {
   return (Bits)_mm512_maskz_cvtepu16_epi32(0xFFFF, (__m256i)bits);

@@ -1,16 +1,16 @@
 #pragma once
-// Functions of all lanes of a vector.
+// Mathematical functions on vectors.
 #include "kernels/cpu/simd.h"
 
 namespace tfm::kernels {
 
-// e^x to about one unit in the last place: x = n ln 2 + r, a polynomial in r, then 2^n. 0 below
-// -87.3; 88.3 is the largest argument.
+// e^x to about one unit in the last place: x = n ln 2 + r, a polynomial in r, then 2^n. The result
+// is 0 for x < -87.3, and x is clamped to 88.3.
 TFM_INLINE inline Vec<float> exp(Vec<float> x) {
   constexpr float magic = 12582912.0f;  // 1.5 * 2^23: a sum rounds to an integer in the low bits
 #ifdef TFM_AVX512
   const __mmask16 normal = _mm512_cmp_ps_mask(x, splat(-87.3f), _CMP_NLT_UQ);
-  x = _mm512_maskz_min_ps(0xFFFF, splat(88.3f), x);  // x where it is not a number
+  x = _mm512_maskz_min_ps(0xFFFF, splat(88.3f), x);  // keeps a NaN
 #else
   const auto tiny = x < splat(-87.3f);
   x = x > splat(88.3f) ? splat(88.3f) : x;
@@ -33,8 +33,8 @@ TFM_INLINE inline Vec<float> exp(Vec<float> x) {
 #endif
 }
 
-// f of every lane. Never inlined: GCC 12 at -O3 loses lanes of neighboring vectors when it merges
-// scalar calls with vector code.
+// Applies f to every lane. Never inlined: GCC 12 at -O3 loses lanes of neighboring vectors when it
+// merges scalar calls with vector code.
 template <class T, class F>
 [[gnu::noinline]] Vec<T> lanewise_of(Vec<T> v, F f) {
   T lane[kLanes<T>];

@@ -1,6 +1,6 @@
 #pragma once
-// Master weights are vectors of floats while they are computed with; to store them is to store the
-// parameters, too.
+// Access to master weights. They are loaded as vectors of floats; storing them also stores the
+// parameters.
 #include "core/master_weights.h"
 #include "kernels/cpu/simd_half.h"
 

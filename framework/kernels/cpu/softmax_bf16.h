@@ -1,29 +1,29 @@
 #pragma once
-// Rows of attention's softmax between products of bf16 (dot_product.h): computed in float, rounded
-// once for the next product. Only where multiplies_natively<bf16>().
+// Rows of attention's softmax between bf16 products (dot_product.h). They are computed in float and
+// rounded once for the next product. Requires multiplies_natively<bf16>().
 #include <cstdint>
 
 #include "core/half.h"
 
 namespace tfm::kernels {
 
-// Products of a query with `visible` keys, whose scores are product * scale + added. Results have
-// `width` columns, whole vectors of 16, with zeros from `visible` on.
+// Products of a query with `visible` keys; scores are product * scale + added. Results have `width`
+// columns, a multiple of 16, with zeros from `visible` on.
 struct ProductRow {
   float* products;
   std::int64_t visible, width;
   float scale;
-  const float *added, *factors;  // of dropout, for the weights; null: none
+  const float *added, *factors;  // added to scores; dropout factors of weights; null: none
 };
 
-// exp(score - max) * factor. Returns the sum of the exponentials, and `lse`, the logarithm of that
-// of exp(score).
+// Writes exp(score - max) * factor to `to`. Returns the sum of exp(score - max); `lse` is the
+// logarithm of the sum of exp(score).
 float softmax_row(const ProductRow&, bf16* to, float& lse);
 
-// Rounded weights exp(score - lse) * factor, and from their `gradients`, which are overwritten, the
-// rounded gradients of the scores, which are also added to `bias_gradients` where it is given.
-// delta: the sum of weight * gradient, equal to output * its gradient (null: computed, because an
-// output in bf16 is rounded).
+// Writes the rounded weights exp(score - lse) * factor and, from the weights' `gradients`, which it
+// overwrites, the rounded gradients of the scores; these are also added to `bias_gradients` if it
+// is not null. delta: sum of weight * gradient, which equals output * gradient of the output; if
+// null, it is computed, since a bf16 output is rounded.
 void softmax_gradient_row(const ProductRow&, float lse, const float* delta, float* gradients,
                           bf16* weights, bf16* score_gradients, float* bias_gradients);
 

@@ -1,11 +1,11 @@
 #pragma once
-// Transposes 16 x 16 words of 32 bits with AVX-512, for functions compiled for it.
+// Transposition of 16 x 16 32-bit words with AVX-512, for functions compiled for it.
 #ifdef __x86_64__
 #include <immintrin.h>
 
 namespace tfm::kernels {
 
-// Masks of all lanes: GCC 12 warns of undefined lanes without.
+// Uses intrinsics with full masks: without masks, GCC 12 warns of undefined lanes.
 __attribute__((target("avx512f"))) inline void transpose_words(__m512i (&r)[16]) {
   __m512i t[16];
 #pragma GCC unroll 8

@@ -1,33 +1,34 @@
 #pragma once
-// cuDNN's fused attention of 16-bit types on Hopper beside the project's own kernels: where it
-// computes the same, and which of them runs. Both keep the same log-sum-exp, so forward may be
-// one's and backward the other's. Args: AttentionArgs or AttentionBackwardArgs.
+// cuDNN's fused attention for 16-bit types on Hopper as an alternative to tfm's own kernels. Both
+// keep the same log-sum-exp, so forward and backward may use different ones. Args is AttentionArgs
+// or AttentionBackwardArgs.
 #include "kernels/attention.h"
 
 namespace tfm::kernels {
 
-// The project's kernels, whatever would be faster.
+// Runs tfm's own kernels.
 template <class T>
 void own_attention(cuda::Stream&, const AttentionArgs<T>&);
 template <class T>
 void own_attention(cuda::Stream&, const AttentionBackwardArgs<T>&);
 
-// cuDNN computes exactly what the arguments say, and a plan can be worth its making. Not so:
-// dropout, whose masks are the project's own; a bias; segments that are more than the lengths of
-// sequences, or causal; causal rows that see no key; caches, whose keys grow in number with each
-// call; fewer than 64 queries or keys; heads of more than 256 elements; anything not in whole
-// chunks of 16 bytes.
+// Whether cuDNN computes exactly what the arguments say and a plan is worth building. Not supported
+// are dropout, since masks are tfm's own; a bias; segments other than right padding, or together
+// with a causal mask; causal queries that see no key or are not the last ones; caches, whose number
+// of keys changes with each call; fewer than 64 queries or keys; heads of more than 256 elements;
+// and operands that are not aligned to 16 bytes in start, stride and head size.
 template <class Args>
 bool cudnn_computes(const Args&);
 
-// By cuDNN. False, and nothing is done, where it does not compute this or cannot: no Hopper, no
-// library or one before 9.16, a shape that it refuses, a workspace beyond what kernels/scratch.h
-// says.
+// Runs cuDNN's attention. Returns false if cuDNN does not support the arguments or cannot be used:
+// no Hopper GPU, no library or one before 9.16, a shape that it rejects, or a workspace larger than
+// kernels/scratch.h allows. The results must then be computed otherwise.
 template <class Args>
 bool cudnn_attention(cuda::Stream&, const Args&);
-// The same, but false also where the own kernel is faster: measured at the first call with a shape
-// and kept for ranks and later runs (device/cuda/measure.h). While a graph is captured nothing is
-// measured, and what is not known yet is the own kernel's.
+// The same, but also returns false if tfm's own kernel is faster. This is measured at the first
+// call with a shape and kept for other ranks and later runs (device/cuda/measure.h). During graph
+// capture nothing is measured, and shapes that are not known yet use the own kernel, as all do with
+// Numerics::deterministic.
 template <class Args>
 bool cudnn_attention_if_faster(cuda::Stream&, const Args&);
 

@@ -1,13 +1,13 @@
 #pragma once
-// The gradient of attention's bias, which is that of the diagonals of the scores.
+// The gradient of attention's bias: sums over the diagonals of the gradient of the scores.
 #include "kernels/cuda/attention_parts.h"
 
 namespace tfm::kernels::gpu {
 
-// The gradient of the bias sums a tile's gradients along its diagonals, s - t = constant. Rows x
-// Keys tiles of one block of queries follow one another along the keys; diagonal i of tile j is
-// place j * Keys + i of the block's row of `diagonals`. A tile completes its first Keys diagonals
-// and hands the others on through `carry` (2, Rows). Order of summation is fixed.
+// Sums a tile's gradients along its diagonals, s - t = constant. The Rows x Keys tiles of one block
+// of queries are processed in order of the keys. Diagonal i of tile j is element j * Keys + i of
+// the block's row of `diagonals`. A tile completes its first Keys diagonals and passes the others
+// to the next tile in `carry` (2, Rows). The order of summation is fixed.
 template <int Rows, int Keys, class W>
 __device__ void add_diagonals(const W* tile, int pitch, W* carry, W* diagonals, int j, int thread,
                               int threads) {
@@ -23,7 +23,7 @@ __device__ void add_diagonals(const W* tile, int pitch, W* carry, W* diagonals, 
       to[i - Keys] = sum;
   }
 }
-// After the last of `tiles` tiles and a barrier: the rest of the row.
+// Writes the rest of the row. Called after the last of `tiles` tiles and a barrier.
 template <int Rows, int Keys, class W>
 __device__ void finish_diagonals(const W* carry, W* diagonals, std::int64_t width, int tiles,
                                  int thread, int threads) {
@@ -33,7 +33,7 @@ __device__ void finish_diagonals(const W* carry, W* diagonals, std::int64_t widt
   }
 }
 
-// The row of a tile of queries; null where no gradient of the bias is asked for.
+// The row of `diagonals` of a tile of queries; null if no gradient of the bias is wanted.
 template <class T>
 __device__ Accum<T>* diagonals_of_block(const BackwardScratch<T>& scratch,
                                         unsigned tile = blockIdx.x) {

@@ -1,21 +1,21 @@
 #pragma once
-// Padding of keys: up to where each sequence is real, and what attention's results are where it is
-// not, for kernels that leave that open.
+// Padding of keys: lengths of sequences, and the results of attention at padding for kernels that
+// leave them undefined.
 #include "kernels/attention.h"
 
 namespace tfm::kernels {
 
-// keys (B): those up to the last one that is not padding.
+// keys (B): number of keys up to the last one that is not padding.
 template <class T>
 void count_real(cuda::Stream&, const AttentionArgs<T>&, std::int32_t* keys);
-// queries (B): all of them; keys (B): as above, but at least one.
+// queries (B): a.queries; keys (B): as above, but at least 1.
 template <class T>
 void count_real(cuda::Stream&, const AttentionArgs<T>&, std::int32_t* queries, std::int32_t* keys);
 
-// Of right-padded sequences. Where one has no key at all, out becomes 0 and lse -inf.
+// For right-padded sequences: sets out to 0 and lse to -inf in sequences without any key.
 template <class T>
 void clear_padding(cuda::Stream&, const AttentionArgs<T>&);
-// dk and dv of padding become 0, of sequences without a key dq, too.
+// For right-padded sequences: sets dk and dv of padding to 0, and dq of sequences without any key.
 template <class T>
 void clear_padding(cuda::Stream&, const AttentionBackwardArgs<T>&);
 

@@ -1,9 +1,8 @@
 #pragma once
-// What all attention kernels share: what a query sees and dropout. Scores
-// are kept in units of log2(e), so that exp2 serves. "rows" are those of a tile of scores that a
-// block owns, "columns" those it loops over.
+// Shared by all attention kernels: visibility of keys and dropout. Scores are multiplied by log2(e)
+// so that exp2 can be used. "Rows" are the side of a tile of scores that a thread block owns,
+// "columns" the side over which it loops.
 #include <algorithm>
-#include <limits>
 
 #include "kernels/attention.h"
 #include "kernels/cuda/block.h"
@@ -14,19 +13,19 @@ namespace tfm::kernels::gpu {
 inline constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 inline constexpr int kMostHeadSize = 256;
 
-// Backward's intermediate results on the device.
+// Intermediate results of backward in device memory.
 template <class T>
 struct BackwardScratch {
-  const std::int32_t* real = nullptr;  // (B) or null, as in Mask
-  Accum<T>* delta = nullptr;           // (B, H, T) sum of out * dout of a row
-  Accum<T>* base =
-      nullptr;  // (B, H, T) lse in units of log2(e), 0 where nothing is visible: tensor cores alone
-  Accum<T>* diagonals =
-      nullptr;  // (B, H, tiles of queries, width) or null: see attention_diagonals.h
+  const std::int32_t* real = nullptr;  // (B) or null, as Mask::real
+  Accum<T>* delta = nullptr;           // (B, H, T): sum of out * dout over a row
+  // (B, H, T): lse times log2(e), 0 if no key is visible. Tensor cores only.
+  Accum<T>* base = nullptr;
+  // (B, H, tiles of queries, width) or null, see attention_diagonals.h.
+  Accum<T>* diagonals = nullptr;
   std::int64_t width = 0;
 };
 
-// Tensor cores: 16-bit types, whole chunks of 16 bytes.
+// On tensor cores, for 16-bit types with rows of whole 16-byte chunks.
 template <class T>
 void tensor_forward(cuda::Stream&, const AttentionArgs<T>&, const std::int32_t* real);
 template <class T>
@@ -36,7 +35,7 @@ template <class T>
 void tensor_backward_queries(cuda::Stream&, const AttentionBackwardArgs<T>&,
                              const BackwardScratch<T>&);
 inline constexpr int kTensorRows = kAttentionTensorRows;
-// Plain arithmetic in Accum<T>, any type and size.
+// In ordinary arithmetic of Accum<T>, for all types and sizes.
 template <class T>
 void plain_forward(cuda::Stream&, const AttentionArgs<T>&, const std::int32_t* real);
 template <class T>
@@ -44,17 +43,17 @@ void plain_backward(cuda::Stream&, const AttentionBackwardArgs<T>&, const Backwa
 template <class T>
 inline constexpr int kPlainRows = attention_plain_rows(sizeof(Accum<T>));
 
-// What is visible in one sequence.
+// Visibility of keys in one sequence.
 struct Mask {
   int queries, keys, real;  // real: keys up to the last one that is not padding
   int shift;                // AttentionArgs::causal_shift()
   bool causal, padding, documents;
 
-  // Keys from here on are not seen by any of the queries before `end`.
+  // Queries before `end` see no key from the returned index on.
   __device__ int keys_seen(int end) const {
     return causal ? std::max(0, std::min(real, end + shift)) : real;
   }
-  // No query before this one sees a key from `first` on.
+  // Queries before the returned index see no key from `first` on.
   __device__ int first_query(int first) const { return causal ? std::max(0, first - shift) : 0; }
   __device__ bool sees(int t, int s) const {
     return t < queries && s < real && (!causal || s <= t + shift);
@@ -62,13 +61,13 @@ struct Mask {
   __device__ bool same(std::int32_t q_segment, std::int32_t k_segment) const {
     return !padding || (k_segment >= 0 && (!documents || q_segment == k_segment));
   }
-  // Some pair of these tiles may be hidden by its position.
+  // Whether a pair of a query in [t, t_end) and a key before s_end may be hidden by its position.
   __device__ bool cuts(int t, int t_end, int s_end) const {
     return t_end > queries || s_end > real || (causal && s_end - 1 > t + shift);
   }
 };
 
-// One head of one sequence. Offsets are those of its first row.
+// One head of one sequence. Offsets are those of its first row, in elements.
 template <class T>
 struct Head {
   const AttentionArgs<T>& a;
@@ -106,7 +105,7 @@ struct Head {
   }
 };
 
-// Starts to copy n words; zeros from `end` on and before `begin`.
+// Starts to copy words [first, first + n) of `from`; those outside [begin, end) are set to zero.
 template <class W>
 __device__ void load_words(W* to, const W* from, int first, int n, int begin, int end, int thread) {
   if (thread < 0 || thread >= n) return;
@@ -115,7 +114,7 @@ __device__ void load_words(W* to, const W* from, int first, int n, int begin, in
   cuda::copy_async<4>(to + thread, from + (inside ? i : begin), inside ? 4 : 0);
 }
 
-// Which elements of one head's weights are kept.
+// Dropout mask of one head's weights.
 class Dropped {
  public:
   template <class T>
@@ -131,7 +130,7 @@ class Dropped {
             a.all_queries() * row_ +
         a.query_offset * row_ + a.key_offset / 4);
   }
-  // Bit i: (t, s + i) is kept; s is a multiple of 4.
+  // Bit i is set if (t, s + i) is kept; s must be a multiple of 4.
   __device__ unsigned four(int t, int s) const {
     unsigned bits = 0;
     for (int i = 0; i <= (skip_ > 0); ++i) bits |= block(t, s / 4 + i) << 4 * i;
@@ -147,24 +146,24 @@ class Dropped {
 
   RandomKey key_;
   std::uint32_t threshold_;
-  std::int64_t row_;  // of blocks of four elements
+  std::int64_t row_;  // random blocks of four elements per row
   int skip_;          // elements of the first block before the first key
   std::uint64_t first_;
 };
 
-// f.operator()<bool>() with the value of `flag`.
+// Calls f.operator()<flag>().
 template <class F>
 void with_flag(bool flag, F&& f) {
   flag ? f.template operator()<true>() : f.template operator()<false>();
 }
 
-// The tile of queries of this block, whose grid is (tiles of queries, heads, sequences): the one
-// that sees most keys comes first.
+// Tile of queries of this thread block in a grid of (tiles of queries, heads, sequences). Causal
+// tiles that see the most keys come first.
 __device__ inline unsigned tile_of_queries(bool causal) {
   return causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
 }
 
-// f.operator()<D>() for the least tile width D that holds a head.
+// Calls f.operator()<D>() with the least tile width D that holds a head.
 template <class F>
 void with_head_size(std::int64_t size, F&& f) {
   if (size <= 32) return f.template operator()<32>();

@@ -1,12 +1,12 @@
 #pragma once
-// Products of tiles on tensor cores, and their way to scores.
+// Products of tiles on tensor cores, and conversion of products to scores.
 #include "kernels/cuda/attention_tile.h"
 #include "kernels/cuda/attention_warpgroup.h"
 
 namespace tfm::kernels::gpu {
 
-// f.operator()<bool>() that says whether products of tiles with D elements a row are those of
-// warpgroups.
+// Calls f.operator()<warpgroup>(), where `warpgroup` tells whether tiles with D elements per row
+// are multiplied by warpgroup instructions.
 template <int D, class F>
 void with_warpgroup(cuda::Stream& stream, F&& f) {
   if constexpr (D == 64 || D == 128)
@@ -14,8 +14,8 @@ void with_warpgroup(cuda::Stream& stream, F&& f) {
   f.template operator()<false>();
 }
 
-// Sixteen rows, from `row` on, of a tile of kTensorRows as the left factor of products: Held in
-// registers from read() on, or read for each product.
+// Rows [row, row + 16) of a tile of kTensorRows as the left factor of products. If Held, read()
+// loads them into registers; otherwise each product reads them.
 template <class T, int D, bool Held>
 class LeftFactor {
  public:
@@ -39,7 +39,7 @@ class LeftFactor {
   std::uint32_t place_, held_[Held ? D / 16 : 1][4];
 };
 
-// c (16, N) += a b^T: against N rows of tile b. Warpgroup: by the instructions of four warps.
+// c (16, N) += a b^T, where b has N rows. Warpgroup: by warpgroup instructions.
 template <class T, int D, int N, bool Warpgroup, bool Held>
 __device__ void multiply_rows(float (&c)[N / 8][4], const LeftFactor<T, D, Held>& a, const T* b,
                               const LanePlace<D>& lane) {
@@ -64,15 +64,15 @@ __device__ void multiply_rows(float (&c)[N / 8][4], const LeftFactor<T, D, Held>
   }
 }
 
-// Columns [8 k, 8 k + 16) of an accumulator as a left factor.
+// Converts columns [8 k, 8 k + 16) of an accumulator to a left factor.
 template <class T, int K>
 __device__ void to_left_factor(const float (&c)[K][4], int k, std::uint32_t (&a)[4]) {
   TFM_UNROLL for (int i = 0; i < 4; ++i) a[i] =
       cuda::pack2<T>(c[k + i / 2][i % 2 * 2], c[k + i / 2][i % 2 * 2 + 1]);
 }
 
-// c (16, N) += a b: an accumulator (16, K) against the K rows of N columns of a tile, whole panels
-// where it has panels.
+// c (16, N) += a b with an accumulator a (16, K) and N columns of a tile b with K rows. In a tile
+// of panels, the columns are whole panels.
 template <class T, int D, int K, int N, bool Warpgroup>
 __device__ void multiply_columns(float (&c)[N / 8][4], const float (&a)[K / 8][4], const T* b,
                                  const LanePlace<D>& lane) {
@@ -100,8 +100,8 @@ __device__ void multiply_columns(float (&c)[N / 8][4], const float (&a)[K / 8][4
   }
 }
 
-// Starts to copy what is beside the scores of Rows queries from `first` on and N keys from
-// `first_key` on.
+// Starts to copy the bias and the key segments for the scores of queries [first, first + Rows) and
+// keys [first_key, first_key + N).
 template <int Rows, int N, class T>
 __device__ void load_beside(float* bias, std::int32_t* segments, const Head<T>& head, int first,
                             int first_key) {
@@ -115,16 +115,16 @@ __device__ void load_beside(float* bias, std::int32_t* segments, const Head<T>& 
                thread);
 }
 
-// Beside a tile of columns, where something is added to or hides scores.
+// Bias and key segments of a tile of scores, if there are any.
 struct Beside {
   const float* bias;  // [s - t - first_distance]
   int first_distance;
   const std::int32_t* segments;  // of the columns
 };
 
-// From products to scores, -inf where hidden. Rows are queries, or keys; `row` and `column` are
-// those of this lane's element 0, and row_segment belongs to its two rows. cut: some pair of the
-// tile may be hidden by its position.
+// Converts products to scores, -inf if hidden. Rows are keys if KeysAreRows, else queries. `row`
+// and `column` are those of this lane's element 0; row_segment holds the segments of its two rows.
+// cut: whether some pair of the tile may be hidden by its position.
 template <bool KeysAreRows, bool Added, int N>
 __device__ void to_scores(float (&c)[N][4], float scale, const Mask& mask, int row, int column,
                           bool cut, const std::int32_t (&row_segment)[2], const Beside& beside,
@@ -150,8 +150,8 @@ __device__ void to_scores(float (&c)[N][4], float scale, const Mask& mask, int r
     });
 }
 
-// Bit 4 n + e: element e of the accumulator's n-th 16 x 8 part is kept. Two lanes share the random
-// block of four columns: each draws it for one of their two rows.
+// Bit 4 n + e is set if element e of the n-th 16 x 8 part of the accumulator is kept. Two lanes
+// share the random block of four columns; each draws it for one of their two rows.
 template <int N>
 __device__ std::uint32_t kept_in_rows(const Dropped& dropped, int row, int column) {
   const LaneOf at;

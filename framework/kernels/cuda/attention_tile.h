@@ -1,15 +1,15 @@
 #pragma once
-// Tiles of 16-bit elements in shared memory. A tile has D elements a row, where D is a multiple of
-// 64 in panels of 64 columns, one after the other. Chunks of eight change places within a row, as
-// the products of warpgroups read them and so that the eight rows which one ldmatrix reads lie in
-// different banks.
+// Tiles of 16-bit elements in shared memory. A tile has D elements per row. If D is a multiple of
+// 64, it is stored as panels of 64 columns, one after the other. Chunks of eight elements are
+// permuted within a row: in the order that warpgroup instructions expect, and so that the eight
+// rows read by one ldmatrix lie in different banks.
 #include "kernels/cuda/attention_parts.h"
 #include "kernels/cuda/tensor_cores.h"
 
 namespace tfm::kernels::gpu {
 
 template <int D>
-constexpr int kPitch = D % 64 == 0 ? 64 : D;  // from row to row
+constexpr int kPitch = D % 64 == 0 ? 64 : D;  // elements from row to row
 
 template <int D, int Rows>
 __device__ int place(int row, int chunk) {
@@ -18,39 +18,39 @@ __device__ int place(int row, int chunk) {
   return chunk / kChunks * Rows * kPitch<D> + row * kPitch<D> + mixed * 8;
 }
 
-// The place that is an even number of chunks further in the row of a place in chunk 0 or 1.
+// The place `chunks` chunks after a place in chunk 0 or 1 of the same row; `chunks` is even.
 template <int D, int Rows>
 __device__ std::uint32_t further(std::uint32_t place, int chunks) {
   constexpr int kMixed = D % 64 == 0 ? 8 : 4, kNext = D % 64 == 0 ? Rows * 64 : 32;
   return (place ^ chunks % kMixed * 8) + chunks / kMixed * kNext;
 }
 
-// The row that this lane brings to ldmatrix in the first 16 x 16 elements of a tile, whose quarters
-// are read column by column or row by row.
+// Place of the row whose address this lane passes to ldmatrix, in the first 16 x 16 elements of a
+// tile whose quarters are read column by column or row by row.
 template <int D>
 struct LanePlace {
   std::uint32_t by_column = place<D, 16>(threadIdx.x % 16, threadIdx.x / 16 % 2),
                 by_row =
                     place<D, 16>(threadIdx.x / 16 % 2 * 8 + threadIdx.x % 8, threadIdx.x / 8 % 2);
-  __device__ LanePlace() {
-    cuda::hide(by_column), cuda::hide(by_row);
-  }  // computed once, not in each tile
+  // Hidden from the compiler so that they are computed once, not in each tile.
+  __device__ LanePlace() { cuda::hide(by_column), cuda::hide(by_row); }
 };
 
-// Of this lane in a 16 x 8 accumulator: element e is row g + e / 2 * 8, column 2 t + e % 2.
+// Position of this lane in a 16 x 8 accumulator: its element e is at row g + e / 2 * 8, column
+// 2 t + e % 2.
 struct LaneOf {
   int lane = threadIdx.x % 32;
   int g = lane / 4, t = lane % 4;
 };
 
-// f(n, e) for each element that a lane holds of N accumulators side by side.
+// Calls f(n, e) for each element e that a lane holds of each of N adjacent accumulators.
 template <int N, class F>
 __device__ void each_element(F&& f) {
   TFM_UNROLL for (int n = 0; n < N; ++n) { TFM_UNROLL for (int e = 0; e < 4; ++e) f(n, e); }
 }
 
-// Copies tiles of Rows rows, of `size` elements each, from row `first` on; zeros from row `end` and
-// element `size` on.
+// Copies consecutive tiles of Rows rows of `size` elements, starting at row `first`. Rows from
+// `end` on and elements from `size` on are set to zero.
 template <class T, int D, int Rows, int Threads>
 class Loader {
  public:
@@ -72,17 +72,18 @@ class Loader {
   }
 
  private:
-  static constexpr int kAcross = D / 8 & -(D / 8),
-                       kDown = Threads / kAcross;  // threads: a power of 2 side by side
+  // Arrangement of the threads: kAcross, a power of 2, side by side in a row, and kDown rows.
+  static constexpr int kAcross = D / 8 & -(D / 8), kDown = Threads / kAcross;
   static_assert(Rows % kDown == 0 && (D % 64 == 0 || kDown % 8 == 0));
-  const T* from_;  // of this thread, as all that follows
+  // All of this thread:
+  const T* from_;
   std::int64_t step_;
-  int rows_, elements_, place_;  // to the ends; in the tile
+  int rows_, elements_, place_;  // rows and elements before the ends; place in the tile
 };
 
-// Rows [row, row + 16) and columns [first, first + N) of a tile of kTensorRows that only this warp
-// still uses: c times factor[e / 2], by way of shared memory, to `to`, whose first row is the
-// tile's.
+// Stores c times factor[e / 2] as rows [row, row + 16) and columns [first, first + N) of `to`, by
+// way of the same elements of `tile` (kTensorRows rows), which only this warp still uses. Rows from
+// `end` on and columns from `size` on are not stored.
 template <class T, int D, int N>
 __device__ void store_rows(T* tile, const float (&c)[N / 8][4], const float (&factor)[2], T* to,
                            std::int64_t stride, int row, int end, int first, int size) {

@@ -1,9 +1,9 @@
 #pragma once
-// What a kernel source takes from CUDA: the instructions of a block of threads, 16-bit
-// conversions, scratch memory, launches; products are in tensor_cores.h. The same sources are
-// compiled as C++ with TFM_EMULATOR and run on the CPU (tests/emulator): kernels use nothing else
-// of CUDA, keep shared memory dynamic, and call warp and block instructions with all lanes of the
-// warp or threads of the block.
+// The features of CUDA that kernel sources use: instructions of thread blocks, 16-bit conversions,
+// scratch memory and launches; tensor_cores.h has products. With TFM_EMULATOR the same sources are
+// compiled as C++ and run on CPUs (tests/emulator). Kernels must therefore use nothing else of
+// CUDA, use only dynamic shared memory, and call warp (block) instructions with all lanes of the
+// warp (threads of the block).
 #include <cstdint>
 
 #include "core/dtype.h"
@@ -43,7 +43,7 @@ __device__ T* shared_memory() {
   return reinterpret_cast<T*>(dynamic_shared_memory);
 }
 
-// One access of sizeof(V) bytes; the address is a multiple of alignof(V).
+// Loads and stores in one access of sizeof(V) bytes; the address is a multiple of alignof(V).
 template <class V>
 __device__ V load(const void* p) {
   return *static_cast<const V*>(p);
@@ -57,8 +57,8 @@ __device__ inline std::uint32_t shared_address(const void* p) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
 }
 
-// Starts to copy Bytes (4, 8 or 16) to shared memory: `used` of them from `global`, which is not
-// read where used is 0, then zeros.
+// Starts to copy Bytes (4, 8 or 16) to shared memory: `used` bytes from `global`, which is not read
+// if `used` is 0, followed by zeros.
 template <int Bytes>
 __device__ void copy_async(void* shared, const void* global, int used) {
   if constexpr (Bytes == 16)
@@ -71,14 +71,14 @@ __device__ void copy_async(void* shared, const void* global, int used) {
                  : "memory");
 }
 __device__ inline void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Until at most Pending of this thread's groups are under way; a barrier then shows the bytes to
-// others.
+// Waits until at most Pending of this thread's groups are pending. Other threads see the bytes
+// after a barrier.
 template <int Pending>
 __device__ void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
 }
 
-// The compiler knows nothing of what made the word.
+// Hides from the compiler how the word was computed.
 __device__ inline void hide(std::uint32_t& word) { asm volatile("" : "+r"(word)); }
 __device__ inline void hide(float& word) { asm volatile("" : "+f"(word)); }
 
@@ -98,8 +98,7 @@ __device__ inline float log2_approximate(float x) {
   return y;
 }
 
-// From and to the type that elements are computed in; the same bits as core/half.h, but for the
-// payload of a NaN.
+// Converts from and to Accum<T>, with the same bits as core/half.h except for the payload of NaNs.
 template <class T>
 __device__ Accum<T> widen(T x) {
   if constexpr (dtype_of<T> == DType::f16) {
@@ -131,7 +130,7 @@ __device__ std::uint32_t pack2(float low, float high) {
   return r;
 }
 
-// Bytes that a block may ask for on this device.
+// Most bytes of shared memory that a thread block can have on the current device.
 inline std::size_t shared_memory_limit() {
   int device = 0, bytes = 0;
   check(cudaGetDevice(&device));
@@ -139,11 +138,13 @@ inline std::size_t shared_memory_limit() {
   return static_cast<std::size_t>(bytes);
 }
 
-// Starts kernel(args...) on the stream. Grids of no blocks are an error: callers leave early.
+// Starts kernel(args...) on the stream. The grid must not be empty. Throws Error(environment) if
+// the GPU has too little shared memory.
 template <class... P, class... A>
 void launch(Stream& stream, void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_bytes,
             const A&... args) {
-  if (shared_bytes > 48 * 1024) {  // is only raised: graphs may hold launches that need more
+  if (shared_bytes > 48 * 1024) {
+    // The limit is only raised: graphs may hold launches that need more.
     if (const std::size_t most = shared_memory_limit(); shared_bytes > most)
       throw Error(ExitCode::environment,
                   "a block of threads of this GPU can have " + std::to_string(most) +
@@ -167,7 +168,7 @@ void launch(Stream& stream, void (*kernel)(P...), dim3 grid, dim3 block, std::si
 
 namespace tfm::cuda {
 
-// N neighbors that are loaded and stored at once; 16 bytes by default.
+// N adjacent elements that are loaded and stored at once; 16 bytes by default.
 template <class T, int N = 16 / sizeof(T)>
 struct alignas(N * sizeof(T)) Pack {
   T at[N];

@@ -1,6 +1,5 @@
 #pragma once
-// y (cols) (+)= the sum of `count` partial rows, in an order that no run changes: the second pass
-// of sums over rows.
+// Second pass of sums over rows: y (cols) (+)= the sum of `count` partial rows, in a fixed order.
 #include <algorithm>
 #include <utility>
 
@@ -10,20 +9,21 @@ namespace tfm::kernels {
 
 template <class T>
 struct ColumnFold {
-  const T* partial;  // (count, step), of which the first `cols` columns count
+  const T* partial;  // (count, step), of which the first `cols` columns are used
   T* y;
   bool accumulate;
 };
-// One or two sums of the same sizes; the second's y is null where there is none.
+// One or two sums of the same sizes. A y may be null: that sum is left out.
 template <class T>
 struct ColumnFolds {
   ColumnFold<T> of[2];
   std::int64_t count, step, cols;
 };
 
-inline constexpr int kFoldAhead = 8, kFoldThreads = 1024;  // rows that a thread is loading
+// Rows that a thread loads before it adds them, and most threads of a block.
+inline constexpr int kFoldAhead = 8, kFoldThreads = 1024;
 
-// A block has a lane for each of 32 columns, and its warps take the partial rows in turn.
+// Each lane of a block has one of 32 columns, and its warps take the partial rows in turn.
 template <class T>
 __global__ void __launch_bounds__(kFoldThreads) column_fold_kernel(ColumnFolds<T> a) {
   T* shared = cuda::shared_memory<T>();  // (groups, 32)

@@ -1,5 +1,5 @@
 #pragma once
-// Packs of residual + dropout(x); masks are drawn from the counter of each element's index.
+// residual + dropout(x) on packs. Masks depend only on each element's index.
 #include <cmath>
 
 #include "kernels/cuda/packs.h"
@@ -7,7 +7,7 @@
 
 namespace tfm::kernels {
 
-// The words of elements [first, first + 8).
+// Random words of elements [first, first + 8).
 __device__ inline void words_of(const RandomKey& key, std::uint64_t first,
                                 std::uint32_t (&word)[kPack]) {
   if (first % 4 == 0) {
@@ -36,8 +36,8 @@ struct Add {
         threshold(args.dropout.threshold()),
         scale(static_cast<Accum<T>>(args.dropout.scale())) {}
 
-  // Of the pack at (row, c), or where there is no dropout at element `at` of the whole array.
-  // Rounded alike wherever it is compiled into.
+  // y for the pack at (row, c) or, without dropout, at element `at` of the array. Rounding is the
+  // same in every kernel that includes it.
   template <class P>
   __device__ void pack(std::int64_t row, std::int64_t c, P part, Accum<T> (&y)[kPack]) const {
     std::uint32_t word[kPack];

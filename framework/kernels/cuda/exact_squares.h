@@ -1,5 +1,6 @@
 #pragma once
-// Sums of squares as exact integers over terms of 64 elements, whatever the order of the terms.
+// Sums of squares that add terms of 64 elements as exact integers, so that the order of the terms
+// does not matter.
 #include "kernels/cuda/reductions.h"
 #include "kernels/cuda/updates.h"
 #include "kernels/part_update.inl"
@@ -9,13 +10,14 @@ namespace {
 
 template <class T>
 using Vector = cuda::Pack<T>;
-constexpr int kTerm = 64;                    // elements of one exact term, which two threads add up
-constexpr int kSpan = kThreads / 2 * kTerm;  // elements of a block of threads at a time
-// A span in shared memory: in every term, rows of eight change places, so that neighboring terms
-// are read from different banks.
+constexpr int kTerm = 64;                    // elements of a term, which two threads sum
+constexpr int kSpan = kThreads / 2 * kTerm;  // elements that a thread block sums at a time
+// Place of a row of eight elements of a term in shared memory. Rows are permuted so that adjacent
+// terms are read from different banks.
 __device__ inline unsigned row_of(unsigned term, unsigned row) { return row ^ term % 4; }
 
-// Starts to copy the n elements at x, N at a time; where N is 1, zeros for those that do not exist.
+// Starts to copy the n elements at x to shared memory, N at a time. If N is 1, the rest of the span
+// is set to zero; otherwise n must fill it.
 template <int N, class T, class X>
 __device__ void fetch_span(T* span, X x, std::int64_t n) {
   const unsigned first = threadIdx.x * N, term = first / kTerm;
@@ -68,10 +70,10 @@ inline std::int64_t square_blocks(std::int64_t n) {
   return std::min<std::int64_t>(kMostSquareBlocks, ceil_div(n, kSpan));
 }
 
-// The part of this thread in the n squares at x times `factor`, of which a block takes every
-// `blocks`-th span from `block` on, in kSpan elements of shared memory. The order in which the 64
-// squares of a term are added, and with it the term's bits, is that of kernels/cpu/optimizer.cpp
-// (for doubles, where that multiplies and adds in one rounding).
+// This thread's part of the sum of the n squares at x times `factor`. Block `block` takes every
+// `blocks`-th span, in kSpan elements of shared memory. The 64 squares of a term are added in the
+// order of kernels/cpu/optimizer.cpp, so that the term has the same bits (for double: if that uses
+// fused multiply-adds).
 template <class T, class X>
 __device__ TermSum sum_of_spans(X x, std::int64_t n, double factor, unsigned block,
                                 unsigned blocks) {
@@ -109,7 +111,7 @@ __device__ inline TermSum sum_of_blocks(const TermSum* sums, std::int64_t count)
   return sum;
 }
 
-// Over all threads of the block, in kTermSumShared bytes of shared memory.
+// Sum over all threads of the block, in kTermSumShared bytes of shared memory.
 constexpr std::size_t kTermSumShared = 6 * (kThreads / kWarp) * sizeof(double);
 __device__ inline TermSum over_block(const TermSum& sum) {
   double plain[1] = {sum.plain};

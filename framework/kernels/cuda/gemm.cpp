@@ -1,7 +1,6 @@
 // Matrix products: shapes for cuBLASLt (device/cuda/blas.h), and cases that it does not support.
 #include "kernels/gemm.h"
 
-#include <algorithm>
 #include <string>
 #include <type_traits>
 

@@ -1,6 +1,6 @@
 #pragma once
-// Eight consecutive elements a thread: 16-byte accesses where all eight exist and the address
-// allows, one by one elsewhere; loops over arrays and rows of them.
+// Packs: eight consecutive elements per thread, accessed 16 bytes at a time if all eight exist and
+// the address is aligned, otherwise one by one; and kernels over the packs of arrays and of rows.
 #include <bit>
 #include <cstdint>
 #include <type_traits>
@@ -13,21 +13,21 @@ namespace tfm::kernels {
 #define TFM_FLOATS(f) f(float) f(double) f(bf16) f(f16)
 
 inline constexpr int kPack = 8, kWarp = 32, kThreads = 256;
-// Elements a 16-byte access moves.
+// Elements per 16-byte access.
 template <class T>
 inline constexpr int kVector = 16 / static_cast<int>(sizeof(T));
 
-// Elements [begin, end) of a pack exist.
+// A pack of which elements [begin, end) exist.
 struct Part {
   int begin, end;
   __device__ bool full() const { return begin == 0 && end == kPack; }
   __device__ bool has(int i) const { return i >= begin && i < end; }
 };
-// Of the pack at element `at` of n; `at` may be negative.
+// Part of the pack at element `at` of n elements; `at` may be negative.
 __device__ inline Part part_of(std::int64_t at, std::int64_t n) {
   return {at < 0 ? static_cast<int>(-at) : 0, n - at < kPack ? static_cast<int>(n - at) : kPack};
 }
-// All of them do, and the address is one of whole vectors.
+// A pack of which all elements exist, at an address aligned to 16 bytes.
 struct Whole {
   __device__ static constexpr bool has(int) { return true; }
 };
@@ -38,20 +38,20 @@ __device__ P part_as(std::int64_t at, std::int64_t n) {
   else
     return part_of(at, n);
 }
-// Elements to step back from p to an address of whole vectors.
+// Number of elements from the preceding 16-byte boundary to p.
 template <class T>
 __host__ __device__ int misalignment(const T* p) {
   return static_cast<int>(reinterpret_cast<std::uintptr_t>(p) % 16 / sizeof(T));
 }
 
-// Whether packs of rows of `cols` elements at these addresses are Whole.
+// Whether the packs of rows of `cols` elements at these addresses are all Whole.
 template <class... T>
 bool whole_packs(std::int64_t cols, const T*... rows) {
   return cols % kPack == 0 && ((misalignment(rows) == 0) && ...);
 }
 
-// Eight elements as they lie in memory; they are widened where they are used, so that no load waits
-// for the one before it.
+// Eight elements in their memory representation. They are widened at use, so that loads do not wait
+// for each other.
 template <class T>
 struct Eight {
   static constexpr int kWords = 2 * static_cast<int>(sizeof(T));
@@ -66,7 +66,8 @@ struct Eight {
     else
       return std::bit_cast<T>(static_cast<std::uint64_t>(word[2 * i + 1]) << 32 | word[2 * i]);
   }
-  __device__ void set(int i, T x) {  // where the word was 0
+  // The element must be 0.
+  __device__ void set(int i, T x) {
     if constexpr (sizeof(T) == 2)
       word[i / 2] |= static_cast<std::uint32_t>(x.bits) << i % 2 * 16;
     else if constexpr (sizeof(T) == 4)
@@ -134,14 +135,15 @@ __device__ void store_pack(T* p, P part, Accum<T> (&v)[kPack], bool accumulate) 
   store_pack(p, part, v);
 }
 
-// f(at, part) for all packs of an array of n elements; the first starts `shift` elements before it.
+// Calls f(at, part) for all packs of an array of n elements. The first pack starts `shift` elements
+// before the array.
 template <class F>
 __global__ void __launch_bounds__(kThreads) array_kernel(std::int64_t n, int shift, F f) {
   const std::int64_t at =
       (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kPack - shift;
   if (at < n) f(at, part_of(at, n));
 }
-// `main`: the array whose whole packs are to start on vectors.
+// `main`: the array whose packs are aligned to 16 bytes.
 template <class T, class F>
 void over_array(cuda::Stream& stream, const T* main, std::int64_t n, F f) {
   if (n <= 0) return;
@@ -151,7 +153,7 @@ void over_array(cuda::Stream& stream, const T* main, std::int64_t n, F f) {
                f);
 }
 
-// f(row, column, part) for all packs of a (rows, cols) matrix; 2^log threads a row.
+// Calls f(row, column, part) for all packs of a (rows, cols) matrix, with 2^log threads per row.
 template <class F>
 __global__ void __launch_bounds__(kThreads)
     rows_kernel(std::int64_t rows, std::int64_t cols, int log, F f) {

@@ -1,10 +1,10 @@
 #pragma once
-// Sums and maxima over the threads of a warp or block, in an order that no run changes.
+// Sums and maxima over the threads of a warp or block, in a fixed order.
 #include "kernels/cuda/packs.h"
 
 namespace tfm::kernels {
 
-// filler(v): changes nothing where v takes part.
+// filler(v) is a value that does not change a reduction in which v takes part.
 struct Sum {
   template <class V>
   __device__ V operator()(V a, V b) const {
@@ -26,8 +26,8 @@ struct Maximum {
   }
 };
 
-// v[n] becomes op over the v[n] of all threads, in each of them. `shared`: N values of every warp;
-// between two uses of the same room lies a barrier.
+// Reduces v, or each v[n], over all threads of the warp or block; every thread gets the result.
+// `shared` holds N values per warp; a barrier must separate two uses of the same memory.
 template <class V, class Op>
 __device__ V over_warp(V v, Op op) {
   TFM_UNROLL

@@ -1,14 +1,15 @@
 #pragma once
-// Products of 16-bit elements, of a warp and of a warpgroup, and what brings them their factors.
+// Matrix products of 16-bit elements by warps and warpgroups, and loading of their factors.
 #include "kernels/cuda/block.h"
 
 #ifndef TFM_EMULATOR
 namespace tfm::cuda {
 
-// c (16, 8) += a (16, 16) b (16, 8). With g = lane / 4 and t = lane % 4, c[i] is element (g + i/2 *
-// 8, 2 t + i%2); a[i] holds the pair (g + i%2 * 8, 2 t + i/2 * 8 and the next column); b0 and b1
-// hold rows 2 t, 2 t + 1 and 2 t + 8, 2 t + 9 of column g (PTX ISA, "Matrix Fragments for
-// mma.m16n8k16").
+// c (16, 8) += a (16, 16) b (16, 8). With g = lane / 4 and t = lane % 4:
+//   c[i]    element (g + i/2 * 8, 2 t + i%2);
+//   a[i]    elements (g + i%2 * 8, 2 t + i/2 * 8) and the next column;
+//   b0, b1  rows 2 t, 2 t + 1 and 2 t + 8, 2 t + 9 of column g
+// (PTX ISA, "Matrix Fragments for mma.m16n8k16").
 template <class T>
 __device__ void mma(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
                     std::uint32_t b1) {
@@ -25,9 +26,9 @@ __device__ void mma(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// r[i] is this lane's pair of the i-th 8x8 matrix of 16-bit elements, row lane / 4, columns 2 (lane
-// % 4) and the next (transposed: rows and columns change places). Lane 8 i + j brings the address
-// of row j of matrix i; with N < 4 the others' are not read.
+// Loads N 8x8 matrices of 16-bit elements. r[i] is this lane's pair of matrix i: row lane / 4,
+// columns 2 * (lane % 4) and the next; transposed: of the transposed matrix. Lane 8 i + j passes
+// the address of row j of matrix i; the addresses of lanes from 8 N on are not read.
 #define TFM_LDMATRIX(name, modifier)                                                          \
   template <int N>                                                                            \
   __device__ void name(std::uint32_t(&r)[N], const void* row) {                               \
@@ -52,13 +53,13 @@ TFM_LDMATRIX(ldmatrix, "")
 TFM_LDMATRIX(ldmatrix_transposed, ".trans")
 #undef TFM_LDMATRIX
 
-// Products of a warpgroup, of whose four warps each brings 16 rows of the left factor, in fragments
-// as for mma; on sm_90a alone, elsewhere the kernel stops. The right factor is read from shared
-// memory while the threads go on: by rows of 64 elements, the chunks of eight of row r exchanged by
-// i ^ r % 8, with row 0 at a multiple of 1 KiB (PTX ISA, "Asynchronous Warpgroup Level Matrix
-// Instructions", 128-byte swizzling).
+// Warpgroup products: each of four warps holds 16 rows of the left factor, in fragments as for mma.
+// Only on sm_90a; otherwise the kernel traps. The right factor is read asynchronously from shared
+// memory, in rows of 64 elements. Chunk i (of eight elements) of row r is at place i ^ (r % 8), and
+// row 0 is at a multiple of 1 KiB (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions",
+// 128-byte swizzling).
 
-// Whether the code that runs has them.
+// Whether the running code has them.
 __device__ constexpr bool has_warpgroup_code() {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   return true;
@@ -68,14 +69,15 @@ __device__ constexpr bool has_warpgroup_code() {
 }
 inline bool allows_warpgroups() { return true; }  // a switch of the emulator
 
-// What this thread wrote to shared memory, and its finished copies, may be read so after a barrier.
+// Makes this thread's writes and finished copies to shared memory visible to warpgroup products
+// after the next barrier.
 __device__ inline void show_to_warpgroups() {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
 
-// Before the products of which these are sums and left factors.
+// To be called before the products that use these sums and left factors.
 template <int N, int K>
 __device__ void warpgroup_begin(float (&c)[N][4], std::uint32_t (&a)[K][4]) {
   TFM_UNROLL for (int n = 0; n < N; ++n) { TFM_UNROLL for (int e = 0; e < 4; ++e) hide(c[n][e]); }
@@ -87,8 +89,8 @@ __device__ void warpgroup_begin(float (&c)[N][4], std::uint32_t (&a)[K][4]) {
 #endif
 }
 
-// c (64, N) += a (64, 16) b: columns [8 First, 8 First + N) of the sums. b (N, 16), of which the
-// first element is at `b`, or, transposed, (16, N), N = 64.
+// c (64, N) += a (64, 16) b^T with b (N, 16) or, Transposed, a b with b (16, N), N = 64. The result
+// is columns [8 First, 8 First + N) of the sums.
 template <class T, bool Transposed, int N, int First, int M>
 __device__ void warpgroup_mma(float (&c)[M][4], const std::uint32_t (&a)[4], const T* b) {
   static_assert(N == 64 || (N == 32 && !Transposed));
@@ -128,7 +130,7 @@ __device__ void warpgroup_mma(float (&c)[M][4], const std::uint32_t (&a)[4], con
 #endif
 }
 
-// Until the sums are there, and the right factor is no longer read.
+// Waits until the sums are complete and the right factor is no longer read.
 template <int N>
 __device__ void warpgroup_end(float (&c)[N][4]) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL

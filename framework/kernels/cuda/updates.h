@@ -1,7 +1,6 @@
 #pragma once
-// What kernels of updates share: many ranges of elements in few launches, and what follows from a
-// step's numbers for all of them.
-#include <algorithm>
+// Shared by kernels of updates: many ranges of elements in few launches, and constants computed
+// once from a step's numbers.
 #include <span>
 
 #include "kernels/cuda/weights.h"
@@ -15,11 +14,11 @@ __device__ inline double sqrt(double x) { return ::sqrt(x); }
 
 }  // namespace
 
-// Ranges of one launch, which pass as arguments of a kernel.
+// Ranges of one launch, passed as a kernel argument.
 template <class R>
 struct Ranges {
   R at[kRangesOfLaunch];
-  unsigned first_block[kRangesOfLaunch + 1];  // of each range; one more than the last
+  unsigned first_block[kRangesOfLaunch + 1];  // by range; then the number of blocks
   int count;
 
   __device__ int of_block(unsigned block) const {
@@ -32,7 +31,8 @@ struct Ranges {
   unsigned blocks() const { return first_block[count]; }
 };
 
-// f(Ranges<R>) until all ranges had their turn; blocks_of(range): blocks of threads that it takes.
+// Calls f(Ranges<R>) for groups of ranges until all are done. blocks_of(range) is its number of
+// thread blocks.
 template <class R, class BlocksOf, class F>
 void each_launch(std::span<const R> ranges, BlocksOf&& blocks_of, F&& f) {
   while (!ranges.empty()) {
@@ -60,8 +60,8 @@ __global__ void prepare_kernel(Math* to, A... from) {
   *to = Math(value_of(from)...);
 }
 
-// What an update computes with, made once on the device: Math(from...), pointers standing for what
-// they point to.
+// Constants of an update, constructed once on the device as Math(from...), where pointers are
+// replaced by the objects they point to.
 template <class Math>
 class Prepared {
  public:
@@ -76,7 +76,8 @@ class Prepared {
   cuda::Scratch<Math> memory_;
 };
 
-// f(range, element, part, math) for all packs of the ranges; PerRange: math[i] is the i-th range's.
+// Calls f(range, element, part, math) for all packs of the ranges. PerRange: math[i] belongs to
+// range i. Does nothing if outcome->applied is 0.
 template <bool PerRange, class R, class Math, class F>
 __global__ void __launch_bounds__(kThreads)
     ranges_kernel(const __grid_constant__ Ranges<R> ranges, const StepOutcome* outcome,

@@ -1,12 +1,11 @@
 #pragma once
-// Master weights are floats while they are computed with; to store them is to store the parameters,
-// too.
+// Access to master weights. They are loaded as floats; storing them also stores the parameters.
 #include "core/master_weights.h"
 #include "kernels/cuda/packs.h"
 
 namespace tfm::kernels {
 
-// Whether one access can move N neighbors there.
+// Whether N adjacent elements can be moved by one access.
 template <int N, class T>
 __device__ bool vectors_fit(const T* p) {
   return reinterpret_cast<std::uintptr_t>(p) % (N * sizeof(T)) == 0;
@@ -63,7 +62,7 @@ __device__ void store_vector(SplitMasterWeights w, const cuda::Pack<float, N>& v
   cuda::store(w.remainder, remainder);
 }
 
-// As those of packs.h.
+// As in packs.h.
 __device__ inline Eight<float> load_pack(MasterWeights w, Part part) {
   return load_pack(w.master, part);
 }

@@ -80,7 +80,7 @@ class Adafactor final : public Rule {
   template <class T, class Chosen>
   static std::span<const kernels::MatrixElements<T>> matrix_elements(
       const Update& u, std::span<const kernels::MatrixMeans<T>> matrices, Chosen&& chosen) {
-    thread_local std::vector<kernels::MatrixElements<T>> ranges;  // keeps its memory
+    thread_local std::vector<kernels::MatrixElements<T>> ranges;  // a step allocates nothing
     ranges.clear();
     std::size_t next = 0;  // matrix
     for (const PartRange& r : u.shards.parts) {
@@ -91,7 +91,7 @@ class Adafactor final : public Rule {
       // Of this rank's rows and columns within those of the whole part.
       const std::int64_t row = s.axis == 0 ? s.begin : 0,
                          column = m.rows + (s.axis == 1 ? s.begin : 0);
-      ranges.push_back({r.count(), r.first, width_of(s), u.gradients<T>(r), m.sums + row,
+      ranges.push_back({r.count(), r.first, width_of(s), u.flat.gradients_of<T>(r), m.sums + row,
                         m.sums + column, m.means + row, m.means + column, m.mean});
     }
     return ranges;

@@ -1,5 +1,5 @@
 #pragma once
-// Adam's numbers, of the rules that have its moments.
+// States and step numbers of rules with Adam's moments.
 #include <cmath>
 
 #include "optim/rule.h"

@@ -1,23 +1,24 @@
 #pragma once
-// Rules that work on each element alone: one pass of a kernel over flat ranges.
+// Elementwise rules: one pass of a kernel over flat ranges.
 #include "kernels/optimizer.h"
 #include "optim/rule.h"
 
 namespace tfm::optim {
 
-// Updates the ranges of a group by a rule of kernels/optimizer.h, whose moments are the group's
-// states.
+// Updates the ranges of a group by a rule of kernels/optimizer.h. The group's states are the rule's
+// moments, in order.
 template <class KernelRule>
 void update_elements(const Update& u, const KernelRule& rule, int group = 0) {
   device::on(u.stream, [&](auto& s) {
     with_float(u.dtype, [&]<class P>() {
       using T = Accum<P>;
-      thread_local std::vector<kernels::UpdateRange<T, P>> ranges;  // keeps its memory
+      thread_local std::vector<kernels::UpdateRange<T, P>> ranges;  // a step allocates nothing
       ranges.clear();
       for (const StateRange& r : u.shards.ranges)
         if (r.group == group)
-          ranges.push_back({r.end - r.begin, r.decay, u.weights<P>(r), u.gradients<T>(r),
-                            u.state<T>(r, 0), u.state<T>(r, 1), u.average<T>(r)});
+          ranges.push_back({r.end - r.begin, r.decay, u.flat.weights_of<P>(r),
+                            u.flat.gradients_of<T>(r), u.state<T>(r, 0), u.state<T>(r, 1),
+                            u.flat.average_of<T>(r)});
       kernels::update(s, kernels::UpdateArgs<KernelRule, T, P>{ranges, rule, u.numbers, u.outcome});
     });
   });

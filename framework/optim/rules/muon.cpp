@@ -8,7 +8,6 @@
 #include "kernels/muon.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
@@ -136,7 +135,7 @@ class Muon final : public Rule {
       most = std::max(most,
                       layout.size(layout.stage()) * window(r) + 2 * r.elements + 2 * side * side);
     }
-    return most * static_cast<std::int64_t>(size_of(dtype));
+    return most * size_of(dtype);
   }
   std::vector<comm::CollectiveCall> collectives(const nn::ParameterSet& parameters,
                                                 const comm::Layout& layout,
@@ -147,8 +146,7 @@ class Muon final : public Rule {
            {comm::Collective::reduce_scatter, comm::Collective::all_gather})
         each_window(r, [&](std::int64_t, std::int64_t count) {
           all.push_back(
-              {kind, layout.stage(),
-               layout.size(layout.stage()) * count * static_cast<std::int64_t>(size_of(dtype))});
+              {kind, layout.stage(), layout.size(layout.stage()) * count * size_of(dtype)});
         });
     return all;
   }
@@ -201,7 +199,8 @@ class Muon final : public Rule {
       kernels::fill(stream, kernels::FillArgs<T>{ranks * count, T(0), all});
       each_piece(u, round, first, count, [&](const PartRange& r, const Piece& p) {
         if (r.counted)
-          copy(stream, p, u.gradients<T>(r) + p.own, p.own_stride, all + p.other, p.other_stride);
+          copy(stream, p, u.flat.gradients_of<T>(r) + p.own, p.own_stride, all + p.other,
+               p.other_stride);
       });
       u.calls->next(tensor(all, ranks * count), tensor(own + first, count));
     });
@@ -212,7 +211,8 @@ class Muon final : public Rule {
     each_window(round, [&](std::int64_t first, std::int64_t count) {
       u.calls->next(tensor(own + first, count), tensor(all, ranks * count));
       each_piece(u, round, first, count, [&](const PartRange& r, const Piece& p) {
-        copy(stream, p, all + p.other, p.other_stride, u.gradients<T>(r) + p.own, p.own_stride);
+        copy(stream, p, all + p.other, p.other_stride, u.flat.gradients_of<T>(r) + p.own,
+             p.own_stride);
       });
     });
   }

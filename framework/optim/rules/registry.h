@@ -1,5 +1,5 @@
 #pragma once
-// What makes the rules, each in its own file.
+// Factories of the rules, each defined in the rule's own file.
 #include "optim/rule.h"
 
 namespace tfm::optim {

@@ -133,7 +133,7 @@ TEST_F(AheadRun, OverflowsAreThoseOfOneStepAfterTheOther) {
     e.initialize_parameters();
     const auto written = checkpoint::write_checkpoint(
         run->dir(), {.config = config::dump_config(c), .loss_scale = {0x1p26, 0, true}},
-        train::checkpoint_pieces(e), 0, {});
+        train::checkpoint_chunks(e), 0, {});
     ASSERT_TRUE(written.ok()) << written.error;
     run->train({"precision=fp16", "train.steps=12",
                 "checkpoint.every=" + std::to_string(run == &one_by_one)});

@@ -1,6 +1,6 @@
 #pragma once
-// Names of an op's tensors: an op lists its inputs and its outputs in an enum each, in the order in
-// which they are recorded, and all that it says of them is said by these names.
+// Names of an op's tensors. An op declares one enum of its inputs and one of its outputs, in the
+// order in which they are recorded, and refers to its tensors by these names only.
 //
 //   enum In { x, weight, bias };
 //   enum Out { y };
@@ -13,12 +13,12 @@ namespace tfm::graph {
 template <class T>
 concept TensorName = std::is_enum_v<T>;
 
-// Some of an op's inputs, or some of its outputs: Tensors{x, weight}.
-class Tensors {
+// A set of an op's inputs, or of its outputs: OperandSet{x, weight}.
+class OperandSet {
  public:
-  constexpr Tensors() = default;
+  constexpr OperandSet() = default;
   template <TensorName First, std::same_as<First>... Rest>
-  constexpr Tensors(First first, Rest... rest) : bits_(((1u << first) | ... | (1u << rest))) {}
+  constexpr OperandSet(First first, Rest... rest) : bits_(((1u << first) | ... | (1u << rest))) {}
 
   constexpr bool contains(std::size_t place) const { return (bits_ >> place & 1u) != 0; }
   constexpr void insert(std::size_t place) { bits_ |= 1u << place; }

@@ -1,0 +1,216 @@
+#include "launch/probe/batch.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/checkpoint.h"
+#include "huggingface/config.h"
+#include "huggingface/sidecars.h"
+#include "io/safetensors.h"
+
+namespace tfm::launch {
+namespace {
+
+class BatchFile {
+ public:
+  explicit BatchFile(const std::string& path) : reader_(path) {}
+  bool has(const std::string& name) const { return reader_.has(name); }
+  std::vector<std::int32_t> read(const std::string& name, std::int64_t rows,
+                                 std::int64_t cols) const {
+    const auto& shape = reader_.info(name).shape;
+    const std::vector<std::int64_t> expected =
+        cols > 0 ? std::vector<std::int64_t>{rows, cols} : std::vector<std::int64_t>{rows};
+    if (shape != expected)
+      throw Error(ExitCode::input, reader_.path() + ": tensor '" + name +
+                                       "' differs in shape from input_ids; expected (" +
+                                       std::to_string(rows) +
+                                       (cols > 0 ? ", " + std::to_string(cols) + ")" : ")"));
+    return reader_.read<std::int32_t>(name);
+  }
+  // Ids below `count`; labels may be -100, which counts as none.
+  enum class Kind : std::uint8_t { ids, labels };
+  std::vector<std::int32_t> read(const std::string& name, std::int64_t rows, std::int64_t cols,
+                                 std::int64_t count, Kind kind = Kind::ids) const {
+    std::vector<std::int32_t> all = read(name, rows, cols);
+    for (const std::int32_t id : all)
+      if (!(kind == Kind::labels && id == -100) && (id < 0 || id >= count))
+        throw Error(ExitCode::input, path() + ": tensor '" + name + "' has " + std::to_string(id) +
+                                         "; expected 0 to " + std::to_string(count - 1) +
+                                         (kind == Kind::labels ? ", or -100 for no label" : ""));
+    return all;
+  }
+  std::pair<std::int64_t, std::int64_t> size(const std::string& name) const {
+    const auto& shape = reader_.info(name).shape;
+    if (shape.size() != 2 || shape[0] < 1 || shape[1] < 1)
+      throw Error(ExitCode::input,
+                  reader_.path() + ": tensor '" + name + "' is not a matrix; expected (B, T)");
+    return {shape[0], shape[1]};
+  }
+  void expect_only(const std::vector<std::string_view>& known) const {
+    for (const auto& [name, info] : reader_.tensors())
+      if (std::ranges::find(known, name) == known.end())
+        throw Error(ExitCode::input, path() + ": tensor " + in_quotes(name) +
+                                         " is not supported for this model; expected " +
+                                         join(known));
+  }
+  std::string path() const { return reader_.path(); }
+
+ private:
+  io::SafetensorsReader reader_;
+};
+
+std::vector<std::int32_t> as_mask(std::vector<std::int32_t> ones) {
+  for (auto& x : ones) x = x != 0 ? 0 : -1;
+  return ones;
+}
+
+std::vector<std::int32_t> shifted_left(const std::vector<std::int32_t>& labels,
+                                       std::int64_t length) {
+  std::vector<std::int32_t> out(labels.size(), -1);
+  for (std::size_t i = 0; i + 1 < labels.size(); ++i)
+    if ((i + 1) % static_cast<std::size_t>(length) != 0) out[i] = labels[i + 1];
+  return out;
+}
+
+// The id of padding: the model's, else that of the config.json it came with, as T5's embedding has
+// no padding_idx.
+std::int32_t padding_of(const std::string& dir, const config::ModelConfig& m) {
+  if (m.padding_idx >= 0) return static_cast<std::int32_t>(m.padding_idx);
+  const bool theirs = huggingface::is_huggingface(dir);
+  const std::string file = dir + (theirs ? "/config.json" : "/manifest.json (extra)");
+  const huggingface::Json config =
+      theirs ? huggingface::read_config(dir)
+             : io::parse_json(checkpoint::CheckpointReader(dir).manifest().extra, file)
+                   .value("config", huggingface::Json::object());
+  const std::int64_t id = huggingface::padding({config, file}, m.vocab_size, 0);
+  if (id < 0)
+    throw Error(ExitCode::input, file +
+                                     ": pad_token_id is null, so that labels give no "
+                                     "decoder_input_ids; expected these in the batch");
+  return static_cast<std::int32_t>(id);
+}
+
+// transformers' decoder_input_ids: labels behind the start token, ignored ones as padding.
+std::vector<std::int32_t> shifted_right(const std::vector<std::int32_t>& labels,
+                                        std::int64_t length, std::int32_t padding,
+                                        const config::ModelConfig& m) {
+  std::vector<std::int32_t> out(labels.size());
+  for (std::size_t i = 0; i < labels.size(); ++i)
+    out[i] = i % static_cast<std::size_t>(length) == 0 ? static_cast<std::int32_t>(m.decoder_start)
+             : labels[i - 1] == -100                   ? padding
+                                                       : labels[i - 1];
+  return out;
+}
+
+std::vector<std::int32_t> labels_of(const BatchFile& file, std::int64_t rows, std::int64_t length,
+                                    const config::ModelConfig& m) {
+  return file.read("labels", rows, length, m.vocab_size, BatchFile::Kind::labels);
+}
+
+std::vector<std::string_view> known_tensors(const config::ModelConfig& m) {
+  std::vector<std::string_view> known{"input_ids", "attention_mask", "labels"};
+  if (m.type_vocab_size > 0 || !m.decodes()) known.emplace_back("token_type_ids");
+  if (m.next_sentence) known.emplace_back("next_sentence_label");
+  if (m.translates()) known.insert(known.end(), {"decoder_input_ids", "decoder_attention_mask"});
+  return known;
+}
+
+// RoBERTa's positions do not count padding in transformers: those of the columns where it is masked
+// and behind the text.
+void expect_padding_behind(const std::string& path, const config::ModelConfig& m,
+                           const ProbeBatch& b) {
+  if (m.family != config::Family::encoder || m.position_offset == 0 ||
+      m.position_offset != m.padding_idx + 1)
+    return;
+  const auto at = [&b](Field field, std::int64_t i) { return b.fields.at(field)[i]; };
+  bool behind = false;
+  for (std::int64_t i = 0; i < b.shape.sequences * b.shape.length; ++i) {
+    behind = (behind && i % b.shape.length != 0) || at(Field::ids, i) == m.padding_idx;
+    if (behind && (at(Field::mask, i) == 0 || at(Field::labels, i) >= 0))
+      throw Error(ExitCode::input,
+                  path + ": tensor 'input_ids' has padding (" + std::to_string(m.padding_idx) +
+                      ") in sequence " + std::to_string(i / b.shape.length) +
+                      " that is not masked, or not behind the text; transformers counts positions "
+                      "without it, which is not supported; expected attention_mask 0 and no label "
+                      "from the first padding on");
+  }
+}
+
+}  // namespace
+
+void ProbeBatch::fill(std::int64_t, std::int64_t first, std::int64_t count,
+                      const BatchFields& to) const {
+  for (const auto& [field, span] : to) {
+    const std::int64_t width = shape.width(field);
+    std::copy_n(fields.at(field).begin() + first * width, count * width, span.begin());
+  }
+}
+
+ProbeBatch read_probe_batch(const std::string& path, const std::string& dir,
+                            const config::ModelConfig& m) {
+  const BatchFile file(path);
+  file.expect_only(known_tensors(m));
+  ProbeBatch b;
+  const auto [B, T] = file.size("input_ids");
+  b.shape = {.sequences = B, .length = T};
+  b.fields[m.translates() ? Field::source_ids : Field::ids] =
+      file.read("input_ids", B, T, m.vocab_size);
+  if (m.encodes())
+    b.fields[m.translates() ? Field::source_mask : Field::mask] =
+        file.has("attention_mask") ? as_mask(file.read("attention_mask", B, T))
+                                   : std::vector<std::int32_t>(B * T, 0);
+  std::string mask = "attention_mask";
+  if (m.translates()) {
+    const bool given = file.has("decoder_input_ids");
+    if (!given && (m.decoder_start < 0 || !file.has("labels")))
+      throw Error(ExitCode::input,
+                  path + ": tensor 'decoder_input_ids' is missing" +
+                      (m.decoder_start < 0 ? ", and the model has no decoder start token"
+                                           : ", and there are no labels to derive it from"));
+    const std::int64_t length = file.size(given ? "decoder_input_ids" : "labels").second;
+    b.shape = {.sequences = B, .length = length, .source_length = T};
+    b.fields[Field::ids] =
+        given ? file.read("decoder_input_ids", B, length, m.vocab_size)
+              : shifted_right(labels_of(file, B, length, m), length, padding_of(dir, m), m);
+    mask = "decoder_attention_mask";
+  }
+  if (m.decodes() && file.has(mask)) {
+    b.shape.mask = nn::Mask::padding;
+    b.fields[Field::mask] = as_mask(file.read(mask, B, b.shape.length));
+  }
+  if (m.type_vocab_size > 0)
+    b.fields[Field::token_types] = file.has("token_type_ids")
+                                       ? file.read("token_type_ids", B, T, m.type_vocab_size)
+                                       : std::vector<std::int32_t>(B * T, 0);
+  else if (file.has("token_type_ids"))
+    file.read("token_type_ids", B, T, 1);  // all 0
+  b.labelled = file.has("labels");
+  b.fields[Field::labels] = b.labelled ? labels_of(file, B, b.shape.length, m)
+                                       : std::vector<std::int32_t>(B * b.shape.length, -1);
+  if (m.family == config::Family::decoder)
+    b.fields[Field::labels] = shifted_left(b.fields[Field::labels], T);
+  if (m.next_sentence)
+    b.fields[Field::sentence_labels] =
+        file.has("next_sentence_label")
+            ? file.read("next_sentence_label", B, 0, 2, BatchFile::Kind::labels)
+            : std::vector<std::int32_t>(B, -1);
+  expect_padding_behind(path, m, b);
+  return b;
+}
+
+ProbeBatch padded(const ProbeBatch& b, std::int64_t of) {
+  ProbeBatch p = b;
+  p.shape.length = round_up(b.shape.length, of);
+  p.shape.source_length = round_up(b.shape.source_length, of);
+  for (auto& [field, values] : p.fields) {
+    const FieldKind kind = info_of(field).kind;
+    const std::int64_t from = b.shape.width(field), to = p.shape.width(field);
+    const bool hides = kind == FieldKind::mask || kind == FieldKind::label;
+    values.assign(static_cast<std::size_t>(b.shape.sequences * to), hides ? -1 : 0);
+    for (std::int64_t r = 0; r < b.shape.sequences; ++r)
+      std::copy_n(b.fields.at(field).begin() + r * from, from, values.begin() + r * to);
+  }
+  return p;
+}
+
+}  // namespace tfm::launch
