@@ -117,19 +117,28 @@ declare -gA _tfm_keys=(
 {keys})
 _tfm_takes_keys=" {takes_keys} "
 
+# Files whose names begin with a word, which may begin with a quote or have backslashes.
+_tfm_files() {{
+  local start=$1
+  if [[ $start == [\"\']* ]]; then start=${{start:1}}; else start=${{start//\\/}}; fi
+  compgen -f -- "$start"
+}}
+
 _tfm() {{
-  # Not COMP_WORDS, which `=` and `:` split.
+  # Not COMP_WORDS, which `=` and `:` split. A space in quotes or after a backslash is part of a word.
   local line=${{COMP_LINE:0:COMP_POINT}} program=${{COMP_WORDS[0]##*/}} word key
-  word=${{line##*[[:space:]]}}
+  local part=$'([^[:space:]"\'\\\\]|\\\\.|"[^"]*("|$)|\'[^\']*(\'|$))'
   COMPREPLY=()
+  [[ $line =~ ^($part*[[:space:]]+)*($part*)$ ]] || return 0
+  word=${{BASH_REMATCH[5]}}
   if [[ $word == *=* && $word != -* ]]; then
     key=${{word%%=*}}
     COMPREPLY=($(compgen -W "${{_tfm_keys[$key]-}}" -- "${{word#*=}}"))
-    [[ ${{#COMPREPLY[@]}} -gt 0 ]] || mapfile -t COMPREPLY < <(compgen -f -- "${{word#*=}}")
+    [[ ${{#COMPREPLY[@]}} -gt 0 ]] || mapfile -t COMPREPLY < <(_tfm_files "${{word#*=}}")
   elif [[ $word == -* ]]; then
     COMPREPLY=($(compgen -W "${{_tfm_options[$program]-}}" -- "$word"))
   else
-    mapfile -t COMPREPLY < <(compgen -W "${{_tfm_options[$program]-}}" -X '-*' -- "$word"; compgen -f -- "$word")
+    mapfile -t COMPREPLY < <(compgen -W "${{_tfm_options[$program]-}}" -X '-*' -- "$word"; _tfm_files "$word")
     if [[ -n $word && $_tfm_takes_keys == *" $program "* ]]; then
       local keys
       keys=$(compgen -W "${{!_tfm_keys[*]}}" -S = -- "$word")

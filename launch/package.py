@@ -8,6 +8,7 @@ wheel: programs and their libraries; MPI comes with `pip install FILE.whl[openmp
 Needs patchelf. The build is one with Open MPI; libraries of every system (glibc, libstdc++), the GPU driver and CUDA are left out.
 """
 import base64
+import contextlib
 import hashlib
 import os
 import pathlib
@@ -117,14 +118,29 @@ def version_of(build):
     return re.search(r"^CMAKE_PROJECT_VERSION:STATIC=(.*)$", (build / "CMakeCache.txt").read_text(), re.M)[1]
 
 
+@contextlib.contextmanager
+def written_whole(file):
+    """A name to write to, which becomes that of the file when all is there: a disk that fills leaves nothing."""
+    part = file.with_name(file.name + ".part")
+    try:
+        yield part
+        part.replace(file)
+    except OSError as error:
+        sys.exit(f"{file}: cannot be written: {error}")
+    finally:
+        part.unlink(missing_ok=True)
+
+
 def write_tarball(folder, file, **options):
-    """Whoever packs, the files are nobody's."""
+    """Whoever packs, the files are nobody's, and all may read them."""
     def plain(entry):
         entry.uid = entry.gid = 0
         entry.uname = entry.gname = ""
+        if not entry.issym():
+            entry.mode = 0o755 if entry.isdir() or entry.mode & 0o100 else 0o644
         return entry
 
-    with tarfile.open(file, "w:gz", **options) as tar:
+    with written_whole(file) as part, tarfile.open(part, "w:gz", **options) as tar:
         for path in sorted(folder.iterdir()):
             tar.add(path, f"{file.name.removesuffix('.tar.gz')}/{path.name}", filter=plain)
 
@@ -161,7 +177,7 @@ def write_wheel(folder, version, out):
         digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
         record.append(f"{name},sha256={digest},{len(content)}")
 
-    with zipfile.ZipFile(file, "w") as wheel:
+    with written_whole(file) as part, zipfile.ZipFile(part, "w") as wheel:
         for path in sorted(f for f in folder.rglob("*") if f.is_file()):
             name = path.relative_to(folder)
             kind = f"scripts/{name.name}" if name.parts[0] == "bin" else f"data/{name}"
@@ -192,4 +208,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except OSError as error:  # of the folder for temporary files, most often
+        sys.exit(f"package.py: {error}")

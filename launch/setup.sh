@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that tfm builds and runs with. Needs root (or sudo).
+# Installs the packages of Debian 12 or 13 that tfm builds and runs with. Needs root (or sudo).
 # usage: setup.sh [--tests] [--packages] [--mpich]: also those of its tests; also those that cpack and launch/package.py need; MPICH for Open MPI
 set -euo pipefail
 mpi=(libopenmpi-dev openmpi-bin)
@@ -21,11 +21,14 @@ for option in "$@"; do
   esac
 done
 packages+=("${mpi[@]}")
+give_up() { echo "setup.sh: $1; install these packages by other means: ${missing[*]}" >&2; exit 1; }
 as_root() { if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi; }
 missing=()
 for p in "${packages[@]}"; do
   dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing+=("$p")
 done
 [ ${#missing[@]} -eq 0 ] && exit 0
+command -v apt-get > /dev/null || give_up "no apt-get, and this script is for Debian 12 and 13"
+[ "$(id -u)" -eq 0 ] || command -v sudo > /dev/null || give_up "not root, and no sudo"
 as_root apt-get update -qq
 as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"

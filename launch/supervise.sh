@@ -4,23 +4,26 @@
 # a file system failed) and where a signal ended it. It waits before each start, twice as long each time, and gives up after N starts in a row
 # (default: 3) without progress, with the last exit code. Progress is another name in DIR/latest; without DIR a start has none.
 # A launcher that does not end after tfm's watchdog ended the job, because a host no longer answers, is ended, too.
-# SIGTERM, SIGINT and SIGUSR2 are passed on as SIGUSR2, on which tfm-train writes a checkpoint and stops, and end the supervision; SIGUSR1 is
-# passed on as it is.
+# SIGTERM, SIGINT (Ctrl-C), SIGHUP (the terminal is gone) and SIGUSR2 are passed on as SIGUSR2, on which tfm-train writes a checkpoint and stops,
+# and end the supervision; SIGUSR1 is passed on as it is.
 set -uo pipefail
 
+usage() { sed -n '2,9s/^# \{0,1\}//p' "$0"; }
 checkpoints="" tries=3 wait=5
-while [[ ${1-} == --* ]]; do
+while [[ ${1-} == -* ]]; do
   case $1 in
     --checkpoints) checkpoints=${2?"$1 needs a directory"} ;;
     --tries) tries=${2?"$1 needs a number"} ;;
     --wait) wait=${2?"$1 needs a number of seconds"} ;;
-    *) sed -n '2,9s/^# \{0,1\}//p' "$0"; [[ $1 == --help ]] && exit 0 || exit 2 ;;
+    -h | --help) usage; exit 0 ;;
+    *) echo "supervise: $1: unknown option" >&2; usage >&2; exit 2 ;;
   esac
   shift 2
 done
 for number in "--tries $tries" "--wait $wait"; do
   [[ ${number#* } =~ ^[0-9]{1,6}$ ]] || { echo "supervise: $number: expected a whole number" >&2; exit 2; }
 done
+tries=$((10#$tries)) wait=$((10#$wait))  # 08 is eight
 [[ $# -gt 0 ]] || { echo "supervise: expected a command; see --help" >&2; exit 2; }
 
 readonly grace=2  # seconds that a launcher has to end by itself
@@ -29,10 +32,9 @@ latest() { [[ -n $checkpoints ]] && cat "$checkpoints/latest" 2>/dev/null; }
 
 job="" stop="" ended=""
 pass_on() { [[ -n $job ]] && kill "-$1" "$job" 2>/dev/null; }
-trap 'stop=yes; pass_on USR2' TERM INT USR2
+trap 'stop=yes; pass_on USR2' TERM INT HUP USR2
 trap 'pass_on USR1' USR1
 trap 'ended=yes' ALRM  # of listen
-set -m  # the job gets a process group of its own
 
 # Passes on what the job says, and notes that its watchdog has ended it.
 listen() {
@@ -46,8 +48,11 @@ listen() {
 # Runs the job once; its exit code.
 run_once() {
   ended=""
+  set -m  # the job gets a process group of its own, and not the Ctrl-C of a terminal; all else stays in that of the terminal
   "$@" 2> >(listen) &
   job=$!
+  set +m
+  [[ -z $stop ]] || pass_on USR2  # asked for before there was a job
   local since=""
   while kill -0 "$job" 2>/dev/null; do
     sleep 0.2

@@ -7,6 +7,9 @@ find_package(yaml-cpp REQUIRED)
 find_package(nlohmann_json REQUIRED)
 
 function(tfm_library target header)  # tfm_library(ns::name header.h lib...): headers only where no lib is given
+  if(TARGET ${target})  # find_package(tfm) a second time
+    return()
+  endif()
   string(MAKE_C_IDENTIFIER ${target} id)
   find_path(${id}_INCLUDE ${header} REQUIRED)
   add_library(${target} INTERFACE IMPORTED GLOBAL)
@@ -23,10 +26,12 @@ tfm_library(utf8proc::utf8proc utf8proc.h utf8proc)
 tfm_library(xxhash::xxhash xxhash.h xxhash)
 tfm_library(zlib::zlib zlib.h z)
 tfm_library(zstd::zstd zstd.h zstd)
-tfm_library(httplib::httplib httplib.h)
-find_library(TFM_CPP_HTTPLIB cpp-httplib)  # where it is not header-only
-if(TFM_CPP_HTTPLIB)
-  target_link_libraries(httplib::httplib INTERFACE ${TFM_CPP_HTTPLIB})
+if(NOT TARGET httplib::httplib)
+  tfm_library(httplib::httplib httplib.h)
+  find_library(TFM_CPP_HTTPLIB cpp-httplib)  # where it is not header-only
+  if(TFM_CPP_HTTPLIB)
+    target_link_libraries(httplib::httplib INTERFACE ${TFM_CPP_HTTPLIB})
+  endif()
 endif()
 # prometheus-cpp's own config file also wants its HTTP server, which tfm does not use.
 tfm_library(prometheus::core prometheus/registry.h prometheus-cpp-core)

@@ -11,15 +11,16 @@ foreach(level ${TFM_LEVELS})
   install(TARGETS tfm_kernels_${level} LIBRARY DESTINATION ${TFM_INSTALL_KERNELS}/glibc-hwcaps/${level} COMPONENT programs)
 endforeach()
 install(DIRECTORY configs/ DESTINATION ${share} COMPONENT programs)
-install(DIRECTORY launch/recipes DESTINATION ${share}/launch COMPONENT programs USE_SOURCE_PERMISSIONS
-        PATTERN "Dockerfile*" EXCLUDE PATTERN "worker.sh" EXCLUDE)
+install(PROGRAMS launch/recipes/mpich.sh launch/recipes/openmpi.sh launch/recipes/slurm.sbatch
+        DESTINATION ${share}/launch/recipes COMPONENT programs)
+install(FILES launch/recipes/hostfile launch/recipes/kubernetes.yaml DESTINATION ${share}/launch/recipes COMPONENT programs)
 install(PROGRAMS launch/supervise.sh DESTINATION ${share}/launch COMPONENT programs)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/tfm RENAME copyright COMPONENT programs)
 # Man pages and shell completion say what the programs say of themselves.
 find_package(Python3 COMPONENTS Interpreter)
 if(Python3_FOUND)
-  install(CODE "execute_process(COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/launch/make_reference.py ${CMAKE_BINARY_DIR}/bin
-                                        ${CMAKE_BINARY_DIR}/share RESULT_VARIABLE failed)
+  install(CODE "execute_process(COMMAND \"${Python3_EXECUTABLE}\" \"${CMAKE_SOURCE_DIR}/launch/make_reference.py\"
+                                        \"${CMAKE_BINARY_DIR}/bin\" \"${CMAKE_BINARY_DIR}/share\" RESULT_VARIABLE failed)
     if(failed)
       message(WARNING \"man pages and shell completion are not installed: the programs of ${CMAKE_BINARY_DIR}/bin do not run here\")
     endif()" COMPONENT programs)
@@ -30,7 +31,7 @@ endif()
 install(DIRECTORY framework/ DESTINATION include/tfm COMPONENT development
         FILES_MATCHING PATTERN "*.h" PATTERN "*.inl" PATTERN "cmake" EXCLUDE)
 install(DIRECTORY models DESTINATION include/tfm COMPONENT development FILES_MATCHING PATTERN "*.h")
-install(DIRECTORY launch/support launch/bench launch/doctor launch/plan DESTINATION include/tfm/launch COMPONENT development
+install(DIRECTORY launch/support launch/bench launch/doctor launch/plan launch/probe DESTINATION include/tfm/launch COMPONENT development
         FILES_MATCHING PATTERN "*.h")
 install(EXPORT tfm NAMESPACE tfm:: DESTINATION ${package} COMPONENT development)
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/tfmConfigVersion.cmake COMPATIBILITY SameMinorVersion)
@@ -46,6 +47,7 @@ set(CPACK_COMPONENTS_ALL programs)
 set(CPACK_COMPONENTS_GROUPING ALL_COMPONENTS_IN_ONE)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_STRIP_FILES ON)
+set(CPACK_PRE_BUILD_SCRIPTS ${CMAKE_SOURCE_DIR}/framework/cmake/package_folders.cmake)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)

@@ -1,5 +1,5 @@
 # Build options, warnings and instruction set.
-option(TFM_TESTS "build the tests" ON)
+option(TFM_TESTS "build the tests, which need GTest" OFF)
 # From nothing it saves a third of the compiler's time; rooms that compute numbers keep a file a unit, so that their bits do not
 # depend on it. Off for tools that want a command for each file.
 option(TFM_UNITY "compile several files at once in rooms that compute no numbers" ON)

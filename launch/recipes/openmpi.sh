@@ -3,6 +3,9 @@
 # Every host has the same programs on its PATH and the same folders: this one, the data, and CHECKPOINTS on a shared file system. Name the
 # network that all hosts share where there are several: export OMPI_MCA_btl_tcp_if_include=10.0.0.0/8 OMPI_MCA_oob_tcp_if_include=10.0.0.0/8
 set -euo pipefail
+usage() { sed -n '2,4s/^# //p' "$0"; }
+if [[ ${1-} == -h || ${1-} == --help ]]; then usage; exit 0; fi
+if [[ $# -lt 4 ]]; then usage >&2; exit 2; fi
 hostfile=$1 ranks=$2 config=$3 checkpoints=$4
 shift 4
 job=(mpirun --hostfile "$hostfile" --map-by slot -np "$ranks")

@@ -152,7 +152,8 @@ def mpich(args):
         with System(args, own_suite()) as system:
             system.install("ca-certificates", "iproute2")
             compile_with_cache(system)
-            system.run("launch/setup.sh --tests --mpich; cmake --preset cpu; ninja -C build/cpu tfm-train tfm-doctor test-distributed")
+            system.run("launch/setup.sh --tests --mpich; cmake --preset cpu -DTFM_TESTS=ON; "
+                       "ninja -C build/cpu tfm-train tfm-doctor test-distributed")
             for name in ("cfg.yaml", "text.txt"):
                 shutil.copy(f"{folder}/{name}", f"{system.root}{ROOT}/{name}")
             found = [losses(system.run(train.format(mpirun="mpirun", ranks=ranks, bin="build/cpu/bin", keys=keys), OMP_NUM_THREADS="1"))

@@ -1,11 +1,15 @@
-"""find_package(tfm) works from an install tree: installs the build, builds tests/package against it and runs it."""
+"""find_package(tfm) works from an install tree: installs the build, builds tests/package against it and runs it. What is packed may be read
+by all, and is whole."""
+import os
 import pathlib
+import re
 import subprocess
 import sys
+import tarfile
 import tempfile
 
 root = pathlib.Path(__file__).resolve().parents[2]
-build = pathlib.Path(sys.argv[1]).parent
+build = pathlib.Path(sys.argv[1]).resolve().parent
 with tempfile.TemporaryDirectory() as folder:
     def run(*command):
         subprocess.run([str(c) for c in command], check=True, stdout=subprocess.DEVNULL)
@@ -22,4 +26,41 @@ with tempfile.TemporaryDirectory() as folder:
     for file in ["tfm/tfm.schema.json", "man/man5/tfm-configuration.5", *(f"man/man1/{p}.1" for p in programs),
                  *(f"bash-completion/completions/{p}" for p in programs)]:
         assert (share / file).stat().st_size > 0, file
+    for file in ("supervise.sh", "recipes/openmpi.sh", "recipes/mpich.sh", "recipes/slurm.sbatch"):
+        assert os.access(share / "tfm/launch" / file, os.X_OK), file
+    for file in ("recipes/hostfile", "recipes/kubernetes.yaml"):
+        assert (share / "tfm/launch" / file).is_file(), file
+
+# Folders of the source and of the build may have spaces.
+for argument in (root / "launch/make_reference.py", build / "bin", build / "share"):
+    assert f'"{argument}"' in (build / "cmake_install.cmake").read_text(), argument
+
+# Packed by somebody whose files are nobody else's to read.
+with tempfile.TemporaryDirectory() as name:
+    folder, out = pathlib.Path(name) / "tree", pathlib.Path(name) / "out"
+    (folder / "bin").mkdir(parents=True)
+    out.mkdir()
+    (folder / "bin/program").write_bytes(os.urandom(100000))
+    (folder / "text").write_text("text")
+    for path, mode in ((folder / "bin/program", 0o700), (folder / "text", 0o600), (folder / "bin", 0o700)):
+        path.chmod(mode)
+
+    def pack(limit):
+        """With a limit of the bytes of a file, which a write meets as it would a full disk."""
+        code = ("import pathlib, resource, sys; sys.path.insert(0, sys.argv[1]); import package; "
+                f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit})); "
+                "package.write_tarball(pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3]))")
+        return subprocess.run([sys.executable, "-B", "-c", code, root / "launch", folder, out / "x.tar.gz"], capture_output=True, text=True)
+
+    done = pack(20000)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and "x.tar.gz: cannot be written" in done.stderr, done.stderr
+    assert not list(out.iterdir()), "a part of a file is left"
+    done = pack(10 ** 7)
+    assert done.returncode == 0, done.stderr
+    with tarfile.open(out / "x.tar.gz") as tar:
+        modes = {m.name: m.mode for m in tar}
+    assert modes == {"x/bin": 0o755, "x/bin/program": 0o755, "x/text": 0o644}, modes
+    script, = re.findall(r'^set\(CPACK_PRE_BUILD_SCRIPTS "(.*)"\)', (build / "CPackConfig.cmake").read_text(), re.MULTILINE)
+    subprocess.run(["cmake", f"-DCPACK_TEMPORARY_DIRECTORY={folder}", "-P", script], check=True)
+    assert (folder / "bin").stat().st_mode & 0o777 == 0o755 and (folder / "text").stat().st_mode & 0o777 == 0o600
 print("ok")

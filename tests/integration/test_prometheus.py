@@ -117,6 +117,46 @@ def write_files(listen):
     pathlib.Path("alerts/tfm.rules.yml").write_text(replaced((configs / "alerts/tfm.rules.yml").read_text(), (", 300)", f", {STALL})")))
 
 
+def legends(part):
+    if isinstance(part, dict) and "legendFormat" in part:
+        yield part["legendFormat"]
+    for child in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
+        yield from legends(child)
+
+
+def check_legends():
+    """The dashboard shows all runs at first: a line without its instance may be of any of them."""
+    found = list(legends(json.loads((ROOT / "configs/dashboards/tfm.json").read_text())))
+    assert len(found) >= 20 and not [text for text in found if "{{instance}}" not in text], found
+
+
+STALLS = """
+rule_files: [alerts/tfm.rules.yml]
+evaluation_interval: 1m
+tests:
+- interval: 1m
+  input_series:
+  - {{series: 'tfm_last_progress_timestamp_seconds{{job="tfm", instance="a"}}', values: 0x60}}
+  - {{series: 'tfm_step_duration_seconds_sum{{job="tfm", instance="a"}}', values: {seconds}x60}}
+  - {{series: 'tfm_step_duration_seconds_count{{job="tfm", instance="a"}}', values: {steps}x60}}
+  promql_expr_test:
+  - expr: count(ALERTS{{alertname="TfmStalled"}}) or vector(0)
+    eval_time: {minutes}m
+    exp_samples: [{{labels: '{{}}', value: {firing}}}]
+"""
+
+
+def check_stalls():
+    """Five minutes, also before the first step, or ten times the mean step."""
+    for seconds, steps, minutes, firing in ((0, 0, 4, 0), (0, 0, 6, 1), (50, 10, 4, 0), (50, 10, 6, 1), (1200, 10, 19, 0),
+                                            (1200, 10, 21, 1)):
+        pathlib.Path("stalls.yml").write_text(STALLS.format(seconds=seconds, steps=steps, minutes=minutes, firing=firing))
+        shutil.copytree(ROOT / "configs/alerts", "alerts", dirs_exist_ok=True)
+        done = subprocess.run(["promtool", "test", "rules", "stalls.yml"], capture_output=True, text=True)
+        assert done.returncode == 0, (seconds, steps, minutes, done.stdout + done.stderr)
+    shutil.rmtree("alerts")
+
+
 def check_dashboard(prometheus):
     queries = list(expressions(json.loads((ROOT / "configs/dashboards/tfm.json").read_text())))
     assert len(queries) >= 20, queries
@@ -143,10 +183,12 @@ def check_stalled_run(prometheus, stopped):
 
 
 def main():
+    check_legends()
     if missing := [p for p in ("prometheus", "promtool") if not shutil.which(p)]:
         return print("skipped: no", " and no ".join(missing))
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
+        check_stalls()
         listen, port = f"127.0.0.1:{free_port()}", free_port()
         write_files(listen)
         rank = f'echo $$ > "rank${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}"; exec {BIN}/tfm-train cfg.yaml metrics.listen={listen}'

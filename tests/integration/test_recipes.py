@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -51,6 +52,51 @@ def wait_for(what, seconds=120):
 
 def built_with(library):
     return library in subprocess.run(["ldd", BIN / "tfm-train"], check=True, capture_output=True, text=True).stdout
+
+
+def check_usage():
+    for name, arguments in (("openmpi.sh", ["hosts", 2, "cfg.yaml"]), ("mpich.sh", []), ("slurm.sbatch", ["cfg.yaml"])):
+        for given, code in ((["--help"], 0), (["-h"], 0), (arguments, 2)):
+            text = run(RECIPES / name, *given, code=code)
+            assert f"{name} " in text and "CONFIG CHECKPOINTS" in text and "unbound" not in text, text
+
+
+def program(path, *lines):
+    path.write_text("\n".join(["#!/usr/bin/env bash", *lines, ""]))
+    path.chmod(0o755)
+
+
+def check_setup():
+    """Where setup.sh cannot install, it says what it would have, with the reason."""
+    tools = pathlib.Path("setup-tools")
+    tools.mkdir()
+    for name in ("bash", "env", "sed", "grep"):
+        (tools / name).symlink_to(shutil.which(name))
+    text = run(ROOT / "launch/setup.sh", "--tests", code=1, PATH=str(tools.resolve()))
+    assert "no apt-get" in text and " libgtest-dev" in text and "Debian" in text, text
+    program(tools / "apt-get", "exit 9")
+    program(tools / "id", "echo 1000")
+    text = run(ROOT / "launch/setup.sh", code=1, PATH=str(tools.resolve()))
+    assert "no sudo" in text and " libyaml-cpp-dev" in text and "gtest" not in text, text
+
+
+def check_hostfile():
+    """Hosts of a hostfile as MPICH has them; a line that says something else is named. mpiexec is one that says what it is asked for."""
+    tools = pathlib.Path("mpich-tools")
+    tools.mkdir()
+    program(tools / "mpiexec", 'echo "hosts: $2"; exit 9')
+    path = f"{tools.resolve()}:{os.environ['PATH']}"
+    hosts = pathlib.Path("hosts")
+    hosts.write_text("# two\nnode1 slots=8\nnode2\tslots=4 # four\n\n  node3\nnode4:2\n"
+                     "node5 max-slots=3 slots=2\nnode6 slots=2 max_slots=4")
+    text = run(RECIPES / "mpich.sh", hosts, 2, "cfg.yaml", "ck", code=9, PATH=path)
+    assert text == "hosts: node1:8,node2:4,node3:1,node4:2,node5:2,node6:2\n", text
+    for line in ("node2 slots=x", "node2 slots=0", "node2 8", "node2:x", "node2:2 slots=4", "slots=4"):
+        hosts.write_text(f"node1 slots=8\n{line}\nnode3 slots=1\n")
+        text = run(RECIPES / "mpich.sh", hosts, 2, "cfg.yaml", "ck", code=2, PATH=path)
+        assert text.startswith("mpich.sh: hosts:2: ") and text.endswith(f"{line}\n"), text
+    hosts.write_text("# none\n")
+    assert "no hosts" in run(RECIPES / "mpich.sh", hosts, 2, "cfg.yaml", "ck", code=2, PATH=path)
 
 
 def train_on_two_hosts(recipe):
@@ -99,7 +145,10 @@ SelectTypeParameters=CR_Core
 MpiDefault=none
 ReturnToService=2
 NodeName={host} NodeAddr=127.0.0.1 CPUs={cores} State=UNKNOWN
-PartitionName=main Nodes=ALL Default=YES State=UP
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=main Nodes=ALL Default=YES State=UP PriorityTier=1 GraceTime=120
+PartitionName=urgent Nodes=ALL State=UP PriorityTier=2
 """
 
 
@@ -159,17 +208,72 @@ def job_state(job):
     return re.search(r"JobState=(\w+)", text)[1], int(re.search(r"Restarts=(\d+)", text)[1])
 
 
+def check_another_start(job, stopped, text):
+    """A job that is queued again goes on from a checkpoint of its last step."""
+    assert pathlib.Path("slurm-ck/latest").read_text() == f"step-{stopped:08}\n", "a checkpoint of the last step"
+    wait_for(lambda: job_state(job)[0] == "PENDING")
+    time.sleep(2)  # a start in the second in which the job was ended is refused
+    run("scontrol", "update", f"JobId={job}", "StartTime=now")
+    resumed = f"resumed from slurm-ck/step-{stopped:08} at step {stopped}"
+    wait_for(lambda: resumed in text() or job_state(job)[0] in ("COMPLETED", "FAILED"), 300)
+    assert resumed in text(), text()[-3000:]
+    wait_for(lambda: steps()[-1] > stopped + 20)
+    found = steps()
+    assert found == list(range(1, found[-1] + 1)), "each step once"
+
+
+def check_slurm_without_slurm():
+    """What slurm.sbatch does about a signal during the doctor and about a preemption, and where it finds supervise.sh."""
+    launch, tools = pathlib.Path("two words/launch"), pathlib.Path("slurm-tools")
+    shutil.copytree(ROOT / "launch/recipes", launch / "recipes")
+    shutil.copy(ROOT / "launch/supervise.sh", launch)
+    tools.mkdir()
+    program(tools / "srun", "while [[ $1 == --* ]]; do shift; done", 'exec "$@"')
+    program(tools / "scontrol", 'if [[ $1 == requeue ]]; then touch requeued; exit; fi',
+            'echo "   PreemptEligibleTime=2026-01-01T00:00:00 PreemptTime=${PREEMPTED:-None}"', 'echo "   StartTime=2025-12-31T00:00:00 EndTime=Unknown"',
+            'echo "   Command=$SUBMITTED cfg.yaml ck a=b c"')
+    program(tools / "tfm-doctor", "touch doctor; sleep ${DOCTOR_SECONDS:-0}; exit ${DOCTOR_CODE:-0}")
+    program(tools / "tfm-train", "touch trained; exit ${TRAIN_CODE:-0}")
+    recipe = (launch / "recipes/slurm.sbatch").resolve()
+    shutil.copy(recipe, "slurm_script")  # the name of Slurm's copy
+
+    def start(signal_number=None, submitted=recipe, **variables):
+        """Exit code, what was done, what was said."""
+        for file in ("doctor", "trained", "requeued"):
+            pathlib.Path(file).unlink(missing_ok=True)
+        environment = {**os.environ, "PATH": f"{tools.resolve()}:/usr/bin:/bin", "SLURM_JOB_ID": "1", "SUBMITTED": str(submitted)}
+        job = subprocess.Popen(["./slurm_script", "cfg.yaml", "ck", "a=b", "c"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               text=True, env={**environment, **variables})
+        if signal_number:
+            wait_for(pathlib.Path("doctor").exists)
+            job.send_signal(signal_number)
+        text = job.communicate(timeout=60)[0]
+        return job.returncode, [f for f in ("trained", "requeued") if pathlib.Path(f).exists()], text
+
+    for expected, case in (((0, ["trained"]), {}), ((1, ["trained"]), {"TRAIN_CODE": "1"}), ((4, []), {"DOCTOR_CODE": "4"}),
+                           ((0, ["requeued"]), {"signal_number": signal.SIGUSR2, "DOCTOR_SECONDS": "1"}),
+                           ((0, ["trained", "requeued"]), {"PREEMPTED": "2026-01-01T00:00:00"}),
+                           ((0, ["trained"]), {"PREEMPTED": "2025-12-30T00:00:00"}),  # before this start
+                           ((143, ["requeued"]), {"PREEMPTED": "2026-01-01T00:00:00", "DOCTOR_CODE": "143"})):
+        found = start(**case)
+        assert found[:2] == expected, (case, found)
+    elsewhere = pathlib.Path("elsewhere/slurm.sbatch").resolve()
+    code, done, text = start(submitted=elsewhere)
+    assert code == 2 and not done and "no supervise.sh in" in text, (code, text)
+    os.symlink(launch, "launch")
+    assert start(submitted=elsewhere)[:2] == (0, ["trained"]), "launch/ where it is submitted"
+    os.unlink("launch")
+
+
 def check_slurm():
     """slurm.sbatch on a node of its own: the doctor and the training by srun; the signal before the end writes a checkpoint, the job is queued
-    again and goes on to its last step, each step once."""
-    for name in ("run.jsonl", "launch"):
-        pathlib.Path(name).unlink(missing_ok=True)
-    os.symlink(ROOT / "launch", "launch")  # where a user submits
+    again and goes on, each step once; so it does where a job of a higher tier takes the node, and not after scancel."""
+    pathlib.Path("run.jsonl").unlink(missing_ok=True)
     try:
         with Slurm(pathlib.Path.cwd() / "slurm"):
             ranks = min(2, len(os.sched_getaffinity(0)))
-            job = run("sbatch", "--parsable", "--nodes=1", f"--ntasks-per-node={ranks}", "--output=slurm.out", RECIPES / "slurm.sbatch", "cfg.yaml", "slurm-ck",
-                      "train.steps=4000").strip()
+            job = run("sbatch", "--parsable", "--nodes=1", "--exclusive", f"--ntasks-per-node={ranks}", "--output=slurm.out",
+                      RECIPES / "slurm.sbatch", "cfg.yaml", "slurm-ck", "train.steps=100000").strip()
             out = pathlib.Path("slurm.out")
             text = lambda: out.read_text() if out.exists() else ""
             wait_for(lambda: pathlib.Path("slurm-ck/latest").exists() or job_state(job)[0] not in ("PENDING", "RUNNING"))
@@ -177,16 +281,18 @@ def check_slurm():
             run("scancel", "--batch", "--signal=USR2", job)
             wait_for(lambda: job_state(job)[1] == 1 or job_state(job)[0] == "COMPLETED")
             stopped = steps()[-1]
-            assert job_state(job)[1] == 1 and stopped < 4000, text()
-            assert pathlib.Path("slurm-ck/latest").read_text() == f"step-{stopped:08}\n", "a checkpoint of the last step"
-            wait_for(lambda: job_state(job)[0] == "PENDING" and subprocess.run(["scontrol", "update", f"JobId={job}", "StartTime=now"], env=ENVIRONMENT,
-                                                                              capture_output=True).returncode == 0 or job_state(job)[0] == "RUNNING")
-            wait_for(lambda: f"resumed from slurm-ck/step-{stopped:08} at step {stopped}" in text(), 200)
-            wait_for(lambda: steps()[-1] > stopped + 20)
-            found = steps()
-            assert found == list(range(1, found[-1] + 1)), "each step once"
-            assert f"1 node, {socket.gethostname()}: rank" in text() and text().count("no problem") == 2, text()
+            assert job_state(job)[1] == 1, text()
+            check_another_start(job, stopped, text)
+            urgent = run("sbatch", "--parsable", "--partition=urgent", "--exclusive", "--output=none", "--wrap=sleep 1").strip()
+            wait_for(lambda: job_state(job)[1] == 2 or job_state(job)[0] == "COMPLETED", 100)  # of the 120 s of grace
+            assert job_state(job)[1] == 2, text()
+            stopped = steps()[-1]
+            wait_for(lambda: job_state(urgent)[0] == "COMPLETED")
+            check_another_start(job, stopped, text)
+            assert f"1 node, {socket.gethostname()}: rank" in text() and text().count("no problem") == 3, text()
             run("scancel", job)
+            wait_for(lambda: job_state(job)[0] == "CANCELLED")
+            assert job_state(job)[1] == 2
     except Unavailable as reason:
         print(f"slurm.sbatch: skipped: {reason}")
 
@@ -240,7 +346,10 @@ def check_kubernetes():
     checkpoints = launcher["args"][3]
     check_pod_waits(worker["lifecycle"]["preStop"]["exec"]["command"], checkpoints)
     home = "/home/tfm"
-    assert spec["sshAuthMountPath"] == f"{home}/.ssh" and f"{home}/.sshd_config" in worker["args"] + [(RECIPES / "worker.sh").read_text()]
+    prepares = (RECIPES / "worker.sh").read_text()
+    assert spec["sshAuthMountPath"] == f"{home}/.ssh" and f"{home}/.sshd_config" in worker["args"] + [prepares]
+    port, = set(re.findall(r"\bPort (\d+)", prepares))  # of sshd and of its client
+    assert prepares.count(f"Port {port}") == 2 and int(port) >= 1024, "sshd runs without root"
 
 
 def check_images():
@@ -252,7 +361,11 @@ def check_images():
             assert (ROOT / source).exists(), f"{name}: {source}"
         preset = "cuda" if "cuda" in name else "cpu"
         presets = {p["name"] for p in json.loads((ROOT / "CMakePresets.json").read_text())["configurePresets"]}
-        assert f"cmake --preset {preset}" in text and preset in presets and "launch/setup.sh" in text
+        configure = re.search(r"(launch/setup.sh[^&]*) && (cmake --preset (\w+)[^&]*)", text)
+        assert configure and configure[3] == preset and preset in presets, name
+        # It configures with what setup.sh installs: without GTest unless that is asked for. The toolkit need not be here.
+        gtest = "OFF" if "--tests" in configure[1] else "ON"
+        run(*configure[2].split(), "-S", ROOT, "-B", f"image-{preset}", "-DTFM_CUDA=OFF", f"-DCMAKE_DISABLE_FIND_PACKAGE_GTest={gtest}")
         assert set(re.findall(r"apt-get install[^&]*?\b(openmpi-bin|openssh-server)\b", text)), name
     patterns = set((ROOT / ".dockerignore").read_text().splitlines())
     outputs = {line.strip("/") for line in (ROOT / ".gitignore").read_text().splitlines() if line.startswith("/")}
@@ -267,7 +380,8 @@ def main():
         os.chdir(folder)
         pathlib.Path("cfg.yaml").write_text(CONFIG)
         pathlib.Path("text.txt").write_text("the quick brown fox jumps over the lazy dog; " * 300)
-        for check in (check_kubernetes, check_images, check_openmpi, check_mpich, check_slurm):
+        for check in (check_usage, check_setup, check_hostfile, check_kubernetes, check_images, check_openmpi, check_mpich,
+                      check_slurm_without_slurm, check_slurm):
             if len(sys.argv) > 2 and check.__name__ not in sys.argv[2:]:
                 continue
             check()

@@ -180,7 +180,7 @@ def complete(script, line):
       _tfm; printf '%s\\n' "${{COMPREPLY[@]}}" """
     done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
     assert not done.stderr, done.stderr
-    return done.stdout.split()
+    return done.stdout.split("\n")[:-1] if done.stdout.strip() else []
 
 
 def check_completion(made):
@@ -196,7 +196,13 @@ def check_completion(made):
                            ("tfm-eval ck parallel.tens", ["parallel.tensor="]), ("tfm-train cfg.yaml eval.metrics=b", ["bleu"])):
         assert complete(script, line) == expected, (line, complete(script, line))
     with tempfile.TemporaryDirectory() as folder:
-        (pathlib.Path(folder) / "run.yaml").write_text("")
+        spaced = pathlib.Path(folder) / "two words"
+        spaced.mkdir()
+        for path in (pathlib.Path(folder), spaced):
+            (path / "run.yaml").write_text("")
+        for start in (f"{folder}/two\\ words/ru", f'"{spaced}/ru', f"'{spaced}/ru"):
+            for before in ("", "'a b' ", "a\\ b ", "data.tokenizer="):
+                assert complete(script, f"tfm-train {before}{start}") == [f"{spaced}/run.yaml"], (before, start)
         assert complete(script, f"tfm-train {folder}/ru") == [f"{folder}/run.yaml"]
         assert complete(script, f"tfm-train cfg.yaml data.tokenizer={folder}/ru") == [f"{folder}/run.yaml"]
 

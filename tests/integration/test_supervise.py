@@ -5,11 +5,15 @@ usage: test_supervise.py BIN
 import json
 import os
 import pathlib
+import pty
 import re
+import select
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 BIN = pathlib.Path(sys.argv[1]).resolve()
@@ -83,6 +87,8 @@ def check_giving_up():
     step = "echo start >> starts; n=$(wc -l < starts); [ $n -gt 2 ] || echo step-$n > moving/latest; exit 75"
     end(supervise("--wait", 0, "--checkpoints", "moving", "bash", "-c", step), 75)
     assert pathlib.Path("starts").read_text().count("start") == 5, "two with progress, three without"
+    end(supervise("--wait", "00", "--tries", "09", "bash", "-c", "echo start >> nine; exit 75"), 75)
+    assert pathlib.Path("nine").read_text().count("start") == 9, "not an octal number"
     for option in (("--wait", "0.1"), ("--tries", "x"), ("--tries", "")):
         assert "expected a whole number" in end(supervise(*option, "bash", "-c", "exit 75"), 2)
 
@@ -91,6 +97,10 @@ def check_what_another_start_does_not_mend():
     for code in (0, 1, 2, 3, 4, 5):
         assert "again" not in end(supervise("bash", "-c", f"exit {code}"), code)
     end(supervise(), 2)
+    for option, code in (("-h", 0), ("--help", 0), ("-x", 2), ("--retries", 2)):
+        job = supervise(option)
+        out, err = job.communicate(timeout=60)
+        assert job.returncode == code and "[--tries N]" in (err if code else out), (option, job.returncode, out, err)
 
 
 def check_a_launcher_that_hangs():
@@ -100,16 +110,83 @@ def check_a_launcher_that_hangs():
     assert time.monotonic() - started < 15 and "the launcher has not ended" in text and "rank 0 has waited" in text, text
 
 
+LONG_RUN = "--checkpoints", "ck", ROOT / "tests/mpirun.sh", 2, BIN / "tfm-train", "cfg.yaml", "train.steps=100000"
+
+
+def start_anew():
+    pathlib.Path("run.jsonl").unlink(missing_ok=True)
+    shutil.rmtree("ck", ignore_errors=True)
+
+
+def check_the_last_checkpoint():
+    assert int(pathlib.Path("ck/latest").read_text().strip().split("-")[1]) == losses("run.jsonl")[-1][0]
+    assert not ranks(), "a rank is left"
+
+
 def check_a_request_to_stop():
     """A checkpoint is written, and there is no other start."""
-    for file in ("run.jsonl", "ck/latest"):
-        pathlib.Path(file).unlink(missing_ok=True)
-    subprocess.run(["rm", "-rf", "ck"], check=True)
-    job = supervise("--checkpoints", "ck", ROOT / "tests/mpirun.sh", 2, BIN / "tfm-train", "cfg.yaml", "train.steps=100000")
+    start_anew()
+    job = supervise(*LONG_RUN)
     wait_for_step(20)
     job.send_signal(signal.SIGTERM)
     assert "again" not in end(job, 0)
-    assert int(pathlib.Path("ck/latest").read_text().strip().split("-")[1]) == losses("run.jsonl")[-1][0]
+    check_the_last_checkpoint()
+
+
+class Terminal:
+    """A supervisor in a terminal of its own, whose text is read as it comes."""
+
+    def __init__(self, *command):
+        self.text = b""
+        self.pid, self.terminal = pty.fork()
+        if self.pid == 0:
+            os.execve(SUPERVISE, [str(c) for c in (SUPERVISE, *command)], {**os.environ, "OMP_NUM_THREADS": "1"})
+        self.closing = threading.Event()
+        self.reader = threading.Thread(target=self.read)
+        self.reader.start()
+
+    def read(self):
+        while not self.closing.is_set():
+            try:
+                if select.select([self.terminal], [], [], 0.1)[0]:
+                    self.text += os.read(self.terminal, 65536)
+            except OSError:  # the other end is closed
+                return
+
+    def hang_up(self):
+        self.closing.set()
+        self.reader.join()
+        os.close(self.terminal)
+
+    def exit_code(self, seconds=120):
+        end = time.monotonic() + seconds
+        while (found := os.waitpid(self.pid, os.WNOHANG))[0] == 0:
+            if time.monotonic() > end:
+                os.kill(self.pid, signal.SIGKILL)
+                raise AssertionError(f"not ended after {seconds} s: {self.text[-3000:].decode()}")
+            time.sleep(0.1)
+        return os.waitstatus_to_exitcode(found[1])
+
+
+def check_a_terminal():
+    """Ctrl-C stops the run by a checkpoint, and so does a terminal that goes, as that of a lost ssh."""
+    start_anew()
+    job = Terminal(*LONG_RUN)
+    wait_for_step(20)
+    os.write(job.terminal, b"\x03")
+    code = job.exit_code()
+    job.hang_up()
+    text = job.text.decode()
+    assert code == 0 and "stopped on request" in text and "again" not in text, (code, text[-3000:])
+    check_the_last_checkpoint()
+
+    start_anew()
+    job = Terminal(*LONG_RUN)
+    wait_for_step(20)
+    job.hang_up()
+    code = job.exit_code()
+    assert code == 0, (code, job.text[-3000:])
+    check_the_last_checkpoint()
 
 
 def main():
@@ -118,8 +195,12 @@ def main():
         pathlib.Path("cfg.yaml").write_text(CONFIG)
         pathlib.Path("text.txt").write_text("the quick brown fox jumps over the lazy dog; " * 300)
         for check in (check_what_another_start_does_not_mend, check_giving_up, check_a_launcher_that_hangs, check_a_killed_rank,
-                      check_a_request_to_stop):
-            check()
+                      check_a_request_to_stop, check_a_terminal):
+            try:
+                check()
+            finally:
+                for rank in ranks():
+                    os.kill(rank, signal.SIGKILL)
             print(check.__name__, "ok", flush=True)
         os.chdir("/")
 

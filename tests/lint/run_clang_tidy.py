@@ -1,6 +1,7 @@
 """Runs clang-tidy (16 or later, which knows all of C++20 that tfm uses; checks of .clang-tidy) on the C++ files of framework/, models/ and launch/.
 
-usage: run_clang_tidy.py BUILD_FOLDER [PATH_PREFIX...]     after cmake --preset cpu -DTFM_UNITY=OFF; prefixes such as framework/optim
+usage: run_clang_tidy.py BUILD_FOLDER [PATH_PREFIX...]     after cmake --preset cpu -DTFM_TESTS=ON -DTFM_UNITY=OFF;
+                                                           prefixes such as framework/optim
 Twenty minutes of one core for all files, so CI has a job of its own for it and ctest leaves it out. CLANG_TIDY names the program.
 """
 import concurrent.futures

@@ -98,7 +98,8 @@ def build(source, folder, jobs, mutants):
     targets = {"unit": ["test-unit"], "ops": ["test-ops"], "ranks": ["test-distributed"], "script": programs,
                "emulated": ["emulated-verify"], "emulator-models": ["test-emulator-models"]}
     if not (folder / "build.ninja").exists():
-        subprocess.run(["cmake", "-S", source, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DTFM_CUDA=OFF"], check=True)
+        subprocess.run(["cmake", "-S", source, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DTFM_CUDA=OFF",
+                        "-DTFM_TESTS=ON"], check=True)
     subprocess.run(["ninja", "-C", folder, "-k", "0", "-j", str(jobs), *(t for k in sorted(kinds) for t in targets[k])], check=True)
 
 
