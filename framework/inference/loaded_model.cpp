@@ -122,12 +122,12 @@ config::Config inference_config(const std::string& step_dir,
   if (std::ranges::any_of(overrides,
                           [](const std::string& o) { return o.starts_with("parallel.tensor="); }))
     return resolved(c.parallel.tensor);
-  for (std::int64_t tensor = ranks; tensor > 1; --tensor)
-    if (ranks % tensor == 0 && c.model.n_heads % tensor == 0) try {
+  for (std::int64_t tensor = ranks;; --tensor)
+    if (ranks % tensor == 0) try {
         return resolved(tensor);
       } catch (const Error&) {  // the model cannot be split in so many
+        if (tensor == 1) throw;
       }
-  return resolved(1);
 }
 
 LoadedModel load_model(const std::string& step_dir, const config::Config& config,

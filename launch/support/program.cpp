@@ -134,7 +134,10 @@ int guarded(int argc, char** argv, const std::string& help,
     if (option != "--help" && option != "--version") continue;
     std::fputs((option == "--help" ? help : program + " " + std::string(version) + "\n").c_str(),
                stdout);
-    return static_cast<int>(std::fflush(stdout) == 0 ? ExitCode::ok : ExitCode::retryable);
+    if (std::fflush(stdout) == 0) return 0;
+    std::fprintf(stderr, "%s: standard output cannot be written: %s\n", program.c_str(),
+                 errno_text().c_str());
+    return static_cast<int>(ExitCode::retryable);
   }
   if (workers == Workers::first_rank && rank_of_launch() != 0) {
     if (rank_of_launch() == 1)

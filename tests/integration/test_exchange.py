@@ -450,7 +450,8 @@ def check_messages():
                                     {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0}}]),
                        ("qwen3_0", [{"attention_bias": True}, {"use_sliding_window": True}, {"is_causal": False},
                                     {"partial_rotary_factor": 0.5},
-                                    {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, {"quantization_config": {"quant_method": "fp8"}}]),
+                                    {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
+                                    {"quantization_config": {"quant_method": "fp8"}}]),
                        ("llama_1", [{"rope_scaling": {"rope_type": "default", "partial_rotary_factor": 0.5}}]),
                        ("gpt2_0", [{"is_causal": False}, {"num_attention_heads": 1}, {"num_hidden_layers": 7}]),
                        ("t5_0", [{"dense_act_fn": "gelu_new"}, {"is_gated_act": True}, {"is_encoder_decoder": False},
@@ -677,7 +678,8 @@ def check_weights_that_do_not_fit():
 
 def check_probe_refuses():
     """Ids and labels that transformers would refuse; tensors that it would use, and padding that its positions do not count."""
-    for name, unused, known in (("gpt2_0", "token_type_ids", "input_ids, attention_mask, labels"), ("bert_3", "next_sentence_label", "token_type_ids"),
+    for name, unused, known in (("gpt2_0", "token_type_ids", "input_ids, attention_mask, labels"),
+                                ("bert_3", "next_sentence_label", "token_type_ids"),
                                 ("llama_1", "position_ids", "labels"), ("bart_0", "attention_masks", "decoder_attention_mask")):
         source = ROOT / "tests/fixtures/huggingface" / name
         batch = tensors(source / "batch.safetensors")
@@ -685,8 +687,10 @@ def check_probe_refuses():
         out = run(BIN / "tfm-probe", source, "--batch", "refused.safetensors", "--out", "out.safetensors", code=3)
         assert f"tensor '{unused}' is not supported for this model; expected " in out and known in out, out
     source, pad = ROOT / "tests/fixtures/huggingface/roberta_0", 1
-    for ids, mask, label, code in (([5, 6, 7, pad], [1, 1, 1, 0], -100, 0), ([5, 6, pad, 7], [1, 1, 0, 0], -100, 0), ([pad, 5, 6, 7], [0, 1, 1, 1], -100, 3),
-                                   ([5, pad, 6, 7], [1, 0, 1, 1], -100, 3), ([5, 6, 7, pad], [1, 1, 1, 1], -100, 3), ([5, 6, 7, pad], [1, 1, 1, 0], 4, 3)):
+    for ids, mask, label, code in (([5, 6, 7, pad], [1, 1, 1, 0], -100, 0), ([5, 6, pad, 7], [1, 1, 0, 0], -100, 0),
+                                   ([pad, 5, 6, 7], [0, 1, 1, 1], -100, 3),
+                                   ([5, pad, 6, 7], [1, 0, 1, 1], -100, 3), ([5, 6, 7, pad], [1, 1, 1, 1], -100, 3),
+                                   ([5, 6, 7, pad], [1, 1, 1, 0], 4, 3)):
         rows = {"input_ids": ids, "attention_mask": mask, "labels": [8, 9, -100, label]}
         write_tensors(pathlib.Path("refused.safetensors"), {k: int64s([2, 4], 2 * v) for k, v in rows.items()})
         out = run(BIN / "tfm-probe", source, "--batch", "refused.safetensors", "--out", "out.safetensors", code=code)
@@ -705,9 +709,10 @@ def check_probe_refuses():
 def main():
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        for check in (check_against_transformers, check_members_of_config, check_padding_ids, check_tensors_of_none, check_padding, check_round_trip,
-                      check_lost_tensors, check_element_types_and_shards, check_configuration_without_weights, check_messages, check_dropout,
-                      check_training, check_special_ids, check_marian_tokenizer, check_ends_and_special_tokens, check_weights_that_do_not_fit, check_probe_refuses):
+        for check in (check_against_transformers, check_members_of_config, check_padding_ids, check_tensors_of_none, check_padding,
+                      check_round_trip, check_lost_tensors, check_element_types_and_shards, check_configuration_without_weights, check_messages, check_dropout,
+                      check_training, check_special_ids, check_marian_tokenizer, check_ends_and_special_tokens,
+                      check_weights_that_do_not_fit, check_probe_refuses):
             check()
             print(check.__name__, "ok", flush=True)
         os.chdir("/")

@@ -230,7 +230,8 @@ def check_slurm_without_slurm():
     tools.mkdir()
     program(tools / "srun", "while [[ $1 == --* ]]; do shift; done", 'exec "$@"')
     program(tools / "scontrol", 'if [[ $1 == requeue ]]; then touch requeued; exit; fi',
-            'echo "   PreemptEligibleTime=2026-01-01T00:00:00 PreemptTime=${PREEMPTED:-None}"', 'echo "   StartTime=2025-12-31T00:00:00 EndTime=Unknown"',
+            'echo "   PreemptEligibleTime=2026-01-01T00:00:00 PreemptTime=${PREEMPTED:-None}"',
+            'echo "   StartTime=2025-12-31T00:00:00 EndTime=Unknown"',
             'echo "   Command=$SUBMITTED cfg.yaml ck a=b c"')
     program(tools / "tfm-doctor", "touch doctor; sleep ${DOCTOR_SECONDS:-0}; exit ${DOCTOR_CODE:-0}")
     program(tools / "tfm-train", "touch trained; exit ${TRAIN_CODE:-0}")

@@ -111,8 +111,9 @@ def check_a_stop_during_an_evaluation():
     os.kill(running()[0], signal.SIGTERM)
     assert "evaluation of step 2 is left to the next start" in end(job, 0)
     assert not events("eval") and [e["step"] for e in events("checkpoint")] == [2]
-    pathlib.Path("ck/STOP").touch()
+    pathlib.Path("ck/STOP").mkdir()
     assert "ck/STOP asks this run to stop" in end(start(*evaluating), 0)
+    assert not pathlib.Path("ck/STOP").exists()
     assert not events("eval") and len(events("step")) == 2
     end(start(*evaluating, "eval.batches=5"), 0)
     resumed = [(e["step"], e["loss"]) for e in events("eval")]
@@ -367,8 +368,9 @@ def main():
         pathlib.Path("text.txt").write_text("the quick brown fox jumps over the lazy dog; " * 300)
         try:
             for check in (check_signals, check_signals_do_no_harm, check_a_stop_during_an_evaluation, check_a_stopped_rank_is_named,
-                          check_a_rank_that_stops_at_the_start_is_named, check_files_that_fail, check_a_suspended_job_goes_on, check_a_full_disk, check_damage,
-                          check_endpoint, check_metrics_that_cannot_be_written, check_a_finished_run_started_again,
+                          check_a_rank_that_stops_at_the_start_is_named, check_files_that_fail, check_a_suspended_job_goes_on,
+                          check_a_full_disk, check_damage, check_endpoint, check_metrics_that_cannot_be_written,
+                          check_a_finished_run_started_again,
                           check_a_loss_that_stays_nonfinite, check_the_loss_scale_is_restored, check_another_batch_size_is_refused,
                           check_ranks_have_one_configuration, check_cores_and_threads):
                 check()
