@@ -12,6 +12,7 @@
 
 #include "comm/consensus.h"
 #include "data/pairs.h"
+#include "data/run_data.h"
 #include "inference/loaded_model.h"
 #include "inference/text_format.h"
 #include "inference/text_generator.h"
@@ -207,7 +208,7 @@ int run(int argc, char** argv) {
   launch::Launch launch;
   const std::string dir =
       inference::verified_path(args.only("model directory"), launch.mesh(launch.ranks).world());
-  const config::Config config = inference::inference_config(dir, args.overrides(), launch.ranks);
+  config::Config config = inference::inference_config(dir, args.overrides(), launch.ranks);
   if (!config.model.decodes())
     throw Error(
         ExitCode::usage,
@@ -219,9 +220,14 @@ int run(int argc, char** argv) {
               "--top-k", "--top-p"});
   else
     only_for(args, "encoder_decoder", {"--beam", "--length-penalty"});
-  const auto tokenizer = tokenizer::load_tokenizer(args.get("--tokenizer", config.data.tokenizer));
+  if (args.has("--tokenizer")) config.data.tokenizer = args.get("--tokenizer");
+  const auto tokenizer = tokenizer::load_tokenizer(config.data.tokenizer);
   const inference::TextFormat format = inference::text_format(dir, *tokenizer);
-  if (rank_of_launch() == 0) say_what_is_ignored(args, dir, format, config.model.translates());
+  if (rank_of_launch() == 0) {
+    if (const std::string text = data::unused_ids(config, *tokenizer); !text.empty())
+      std::fprintf(stderr, "warning: %s\n", text.c_str());
+    say_what_is_ignored(args, dir, format, config.model.translates());
+  }
   inference::LoadedModel model = inference::load_model(dir, config, launch.rank_context(config));
   config.model.translates() ? translate(args, model, *tokenizer, format)
                             : continue_text(args, model, *tokenizer, format);

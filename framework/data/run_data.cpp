@@ -201,6 +201,15 @@ std::unique_ptr<tokenizer::Tokenizer> check_data(const config::Config& config,
   return tokenizer;
 }
 
+std::string unused_ids(const config::Config& config, const tokenizer::Tokenizer& tokenizer) {
+  const std::int64_t ids = std::max(tokenizer.vocab_size(), tokenizer.target().vocab_size()),
+                     vocabulary = config.model.vocab_size;
+  if (2 * ids >= vocabulary) return "";
+  return "the tokenizer " + config.data.tokenizer + " makes " + std::to_string(ids) + " of the " +
+         std::to_string(vocabulary) +
+         " ids that the model has; set data.tokenizer if that is not the model's";
+}
+
 PairSpec pair_files(const config::SourceConfig& c) {
   PairSpec spec{.source = c.source, .target = c.target, .files = {}};
   for (const config::SourcePath& p : c.paths)
@@ -245,6 +254,9 @@ std::unique_ptr<Dataset> RunData::open(const config::Config& config, const confi
 
 RunData::RunData(const config::Config& config) : tokenizer(checked_tokenizer(config)) {
   const auto& [train_source, validation_source, name] = config.data;
+  if (const std::string text = unused_ids(config, *tokenizer);
+      !text.empty() && !holds_tokens(train_source))
+    notes.push_back(text);
   config::at_key(config.places, path_key(train_source, "data.train"),
                  [&] { train = open(config, train_source, true); });
   if (!validation_source) return;

@@ -18,6 +18,10 @@ PairSpec pair_files(const config::SourceConfig& source);
 std::unique_ptr<tokenizer::Tokenizer> check_data(const config::Config& config,
                                                  config::Problems& problems);
 
+// A remark where the tokenizer makes less than half of the model's ids, as where it is not the one
+// that the model was trained with; empty: there is none to make.
+std::string unused_ids(const config::Config& config, const tokenizer::Tokenizer& tokenizer);
+
 struct RunData {
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;
   std::vector<std::unique_ptr<Source>> sources;

@@ -12,6 +12,9 @@ namespace {
 constexpr double kUnit = 0x1p-23;     // of fp32
 constexpr double kSumUnit = 0x1p-20;  // of fp32 sums over ranks and micro-batches, relative
 constexpr double kLeastPart = 1e-6;   // of the gradient's norm
+// Of the gradient's norm: what rounding leaves where the exact gradient is zero but its terms are
+// not, as of queries that attend to one key.
+constexpr double kResidue = 0x1p-30;
 
 }  // namespace
 
@@ -23,7 +26,7 @@ Deviation of_gradient(const PartNorms& n, double norm) {
   // A norm over few elements varies by about this much from one rounding to another.
   const double few = 1 + 2 / std::sqrt(std::max(1.0, static_cast<double>(n.elements)));
   return {std::sqrt(n.run) / size,
-          (kGradientFactor * few * plain + std::sqrt(n.kinks)) / size + kSumUnit};
+          (kGradientFactor * few * plain + std::sqrt(n.kinks) + kResidue * norm) / size + kSumUnit};
 }
 
 FirstUpdate::FirstUpdate(const config::OptimizerConfig& optimizer, double norm, double lr,

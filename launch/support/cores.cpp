@@ -6,11 +6,14 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <set>
 #include <sstream>
+#include <string_view>
 
+#include "core/error.h"
 #include "launch/support/control_group.h"
 
 extern char** environ;
@@ -21,6 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kMostCpus = 16384;
+constexpr int kThreadsPerCore = 64;  // more are taken for a mistake
 using CpuMask = std::array<cpu_set_t, kMostCpus / CPU_SETSIZE>;
 
 Cpus cpus_of_process(pid_t pid) {
@@ -101,7 +105,17 @@ std::vector<int> as_numbers(const std::string& bytes) {
 
 std::optional<int> threads_asked_for() {
   const char* omp = std::getenv("OMP_NUM_THREADS");
-  return omp ? std::optional(std::max(1, std::atoi(omp))) : std::nullopt;
+  const std::string_view text = omp ? omp : "";
+  if (text.empty()) return std::nullopt;
+  const int most = kThreadsPerCore * static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  int n = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+  if (error != std::errc{} || (*end != 0 && *end != ',') || n < 1 || n > most)
+    throw Error(ExitCode::environment,
+                "OMP_NUM_THREADS is '" + std::string(text) +
+                    "'; expected the number of threads of a rank, from 1 to " +
+                    std::to_string(most) + ", or unset it: ranks then share out the node's cores");
+  return n;
 }
 
 // `ranks`: {threads, fair share, ...} of each rank.

@@ -243,10 +243,11 @@ TEST(RunData, NotesWhatIsTruncatedOrLeftOut) {
                     long_lines = put(folder / "long", std::string(9, 'x') + "\ny\n"),
                     lines = put(folder / "lines", "a\nb\n");
   const auto notes_of = [&](const std::string& family, const std::string& train,
-                            const std::string& validation) {
+                            const std::string& validation, int vocabulary = 300) {
     return data::RunData(config::parse_config(
                              "model: {family: " + family +
-                                 ", vocab_size: 300, d_model: 8, n_layers: 1, n_heads: 1}\n"
+                                 ", vocab_size: " + std::to_string(vocabulary) +
+                                 ", d_model: 8, n_layers: 1, n_heads: 1}\n"
                                  "train: {seq_len: 8, global_batch_size: 1}\ndata:\n  train: {" +
                                  train + "}\n  validation: {" + validation + "}\n",
                              "test", {}))
@@ -265,6 +266,9 @@ TEST(RunData, NotesWhatIsTruncatedOrLeftOut) {
   ASSERT_EQ(pairs.size(), 1u);
   EXPECT_TRUE(pairs[0].starts_with("data.train: 1 sentence exceeded train.seq_len = 8"))
       << pairs[0];
+  const auto bytes = notes_of("decoder", text_of(whole), text_of(whole), 1000);
+  ASSERT_EQ(bytes.size(), 1u);
+  EXPECT_TRUE(bytes[0].starts_with("the tokenizer bytes makes 256 of the 1000 ids")) << bytes[0];
 }
 
 TEST(MaskedLm, ChoosesFifteenOfAHundredAndHidesEightOfTen) {

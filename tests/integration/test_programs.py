@@ -65,6 +65,9 @@ def check_messages():
     assert run(0, "tfm-train", "cfg.yaml", "--check", "--ranks", "4") == "configuration is valid\n"
     for ranks in ("3", "4294967297", "99999999999999999999"):
         run(0, "tfm-train", "cfg.yaml", "--check", "--ranks", ranks, code=2)
+    for threads in ("0", "two", "1000000"):
+        done = subprocess.run([BIN / "tfm-train", "cfg.yaml"], capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": threads})
+        assert done.returncode == 4 and f"OMP_NUM_THREADS is '{threads}'; expected the number of threads" in done.stderr, done
     limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 36, 1 << 36))
     done = subprocess.run([BIN / "tfm-train", "cfg.yaml", "model.vocab_size=2147483647"], capture_output=True, text=True, preexec_fn=limit)
     assert done.returncode == 4 and "are planned to take" in done.stderr, done
@@ -401,6 +404,8 @@ def check_dropout_of_outputs():
 def check_verify():
     for ranks, args in [(2, ["parallel.tensor=2"]), (4, ["parallel.tensor=2", "parallel.zero=1"])]:
         assert "NOT equal" not in (out := run(ranks, "tfm-verify", "cfg.yaml", *args)) and "equal to the single-rank run" in out, out
+    out = run(2, "tfm-verify", "cfg.yaml", "train.seq_len=1", "--as-run")  # gradients of queries that are zero but for rounding
+    assert "\nequal to the single-rank run" in out, out
     for ranks, name, args in [(2, "layers.1.ffn.up.weight", ["parallel.tensor=2"]), (2, "final_norm.weight", [])]:
         out = run(ranks, "tfm-verify", "cfg.yaml", *args, "--inject-error", name, code=1)
         assert "NOT equal to the single-rank run" in out and "gradient of every parameter differs: " + name in out, out
