@@ -65,9 +65,9 @@ class Communicator {
   // returns. A send first waits until the previous message of the same tag is sent.
   virtual void send(Tensor t, Tensor buffer, int to, int tag);
   virtual void receive(Tensor t, int from, int tag);
-  // Orders subsequent work on the device's stream after all messages sent so far have been
-  // received, so that it may overwrite their buffers. Does nothing on host memory, where a sum over
-  // the ranks gives the same guarantee.
+  // From here on the buffers of all messages sent so far may be overwritten: on host memory when
+  // this returns, on a device by subsequent work on its stream. All ranks call it at the same
+  // point; a message sent before it must not be received after it.
   virtual void complete_sends() {}
   // Whether collectives are enqueued on the device's stream and need no action by the host.
   virtual bool on_stream() const { return false; }

@@ -21,14 +21,16 @@ class Messages final : public MessageGroup {
   ~Messages() override {
     session_->outboxes.erase(&sent_);
     if (std::uncaught_exceptions() == 0)
-      for (auto& [channel, requests] : sent_)
-        MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE);
+      for (auto& [channel, sent] : sent_)
+        MPI_Waitall(static_cast<int>(sent.requests.size()), sent.requests.data(),
+                    MPI_STATUSES_IGNORE);
   }
 
   void send(Tensor t, Tensor buffer, int to, int tag) override {
     const Event event = begin(Collective::send, t, to);
-    Requests& requests = sent_[{to, tag}];
+    auto& [requests, last] = sent_[{to, tag}];
     wait_for(requests);
+    last = event;
     if (buffer.data != t.data)
       std::memcpy(buffer.data, t.data, static_cast<std::size_t>(t.bytes()));
     each_piece(buffer, [&](char* data, int bytes) {
@@ -47,6 +49,14 @@ class Messages final : public MessageGroup {
     wait_for(requests);
     recorder_->end(event);
   }
+  void complete_sends() override {
+    for (auto& [channel, sent] : sent_) {
+      if (sent.requests.empty()) continue;
+      recorder_->wait(sent.event);
+      wait_for(sent.requests);
+      recorder_->end(sent.event);
+    }
+  }
 
  private:
   template <class F>
@@ -64,7 +74,7 @@ class Messages final : public MessageGroup {
   std::shared_ptr<FlightRecorder> recorder_;
   MPI_Comm group_;
   std::shared_ptr<MpiSession::State> session_;
-  std::map<std::pair<int, int>, Requests> sent_;  // the last one, by receiver and tag
+  Outbox sent_;
 };
 
 }  // namespace

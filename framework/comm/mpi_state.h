@@ -41,6 +41,13 @@ inline bool all_done(Requests& requests) {
   return done != 0;
 }
 
+// The last message of a pipeline group to a receiver with a tag.
+struct SentMessage {
+  Requests requests;  // empty: it has arrived
+  Event event;
+};
+using Outbox = std::map<std::pair<int, int>, SentMessage>;  // by receiver and tag
+
 struct MpiSession::State {
   const double timeout;
   int rank = 0, size = 1;
@@ -48,16 +55,15 @@ struct MpiSession::State {
   int local_rank = 0, local_size = 1;
   std::vector<MPI_Comm> groups;
   std::vector<MPI_Win> windows;
-  // Sends in flight of the pipeline groups (mpi_messages.cpp), by receiver and tag.
-  std::set<std::map<std::pair<int, int>, Requests>*> outboxes;
+  std::set<Outbox*> outboxes;  // of the pipeline groups (mpi_messages.cpp)
 
   // Progresses the sends in flight, which MPI may complete only within the sender's calls. Returns
   // whether any remains.
   bool bring_on_messages() {
     bool under_way = false;
     for (auto* outbox : outboxes)
-      for (auto& [channel, requests] : *outbox)
-        under_way |= !requests.empty() && !all_done(requests);
+      for (auto& [channel, sent] : *outbox)
+        under_way |= !sent.requests.empty() && !all_done(sent.requests);
     return under_way;
   }
 

@@ -1,5 +1,6 @@
 // Collectives of every group of every mesh of the job, through shared memory and by messages.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -422,6 +423,21 @@ TEST(Messages, ArriveWhileTheirSenderWaitsInSharedMemory) {
   comm::Communicator& stages = mesh.group(comm::Axis::pipeline);
   if (rank + 1 < ranks) stages.send(tensor(sent), tensor(sent), rank + 1, 0);
   if (rank > 0) stages.receive(tensor(received), rank - 1, 0);
+  mesh.world().barrier();
+  EXPECT_EQ(received.back(), rank > 0 ? static_cast<float>(rank - 1) : 0.0f);
+}
+
+TEST(Messages, LeaveTheirBuffersWhenTheyAreComplete) {
+  const int ranks = job().size(), rank = job().rank();
+  if (ranks == 1) GTEST_SKIP() << "no one to send to";
+  const comm::Mesh mesh = comm::make_mesh(job(), comm::Layout({.pipeline = ranks}));
+  std::vector<float> sent(1 << 20, static_cast<float>(rank)), received(sent.size());
+  comm::Communicator& stages = mesh.group(comm::Axis::pipeline);
+  if (rank + 1 < ranks) stages.send(tensor(sent), tensor(sent), rank + 1, 0);
+  usleep(50000 * static_cast<unsigned>(rank));
+  if (rank > 0) stages.receive(tensor(received), rank - 1, 0);
+  stages.complete_sends();
+  std::ranges::fill(sent, -1.0f);
   mesh.world().barrier();
   EXPECT_EQ(received.back(), rank > 0 ? static_cast<float>(rank - 1) : 0.0f);
 }
