@@ -15,9 +15,9 @@ struct RingAttention final : ContextAttention<T> {
   using Base::options, Base::batch, Base::queries, Base::keys, Base::own_elements;
   using typename Base::Block;
   using Wide = Accum<T>;
+  static constexpr std::int64_t kWide = size_of(dtype_of<Wide>) / size_of(dtype_of<T>);
 
   graph::Work work(graph::Phase phase) const override {
-    constexpr auto kWide = static_cast<std::int64_t>(sizeof(Wide) / sizeof(T));
     const std::int64_t of_queries = queries().chunk_tokens() * Base::q_width(),
                        of_keys = keys(0).chunk_tokens() * Base::kv_width();
     graph::Work w = Base::work(phase);
@@ -145,9 +145,7 @@ struct RingAttention final : ContextAttention<T> {
   }
   // Sums in elements of T.
   std::int64_t sum_elements(graph::Phase phase) const {
-    return phase == graph::Phase::backward
-               ? own_elements() * static_cast<std::int64_t>(sizeof(Wide) / sizeof(T))
-               : 0;
+    return phase == graph::Phase::backward ? own_elements() * kWide : 0;
   }
   T* keys_at(graph::Phase phase, int hop, const graph::Exec& e) const {
     if (hop == 0 && !Base::self()) return e.in(Base::kv).template ptr<T>();
