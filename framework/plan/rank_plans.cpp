@@ -74,13 +74,16 @@ StagePlans::StagePlans(const config::Config& config, Extent extent) {
     plans[i] = make_step_plan(config, comm::Mesh(layout, ranks[i]), {}, {}, Extent::parameters);
   };
   plan(0);
-  std::vector<std::vector<std::int64_t>> parts = parts_of_stages(plans[0]->model()), planned;
+  std::vector<std::vector<std::int64_t>> parts = parts_of_stages(plans[0]->model());
+  // The last stage makes the losses, also where its parts are as large as another's.
+  std::vector<std::pair<bool, std::vector<std::int64_t>>> planned;
   for (const int rank : layout.group(0, nn::kStageAxes)) {
-    std::vector<std::int64_t>& sizes = parts[layout.place(rank, nn::kStageAxes)];
-    const auto at = std::ranges::find(planned, sizes);
+    const auto stage = static_cast<std::size_t>(layout.place(rank, nn::kStageAxes));
+    std::pair key{stage + 1 == parts.size(), std::move(parts[stage])};
+    const auto at = std::ranges::find(planned, key);
     index_.push_back(static_cast<std::size_t>(at - planned.begin()));
     if (at != planned.end()) continue;
-    planned.push_back(std::move(sizes));
+    planned.push_back(std::move(key));
     if (rank > 0) ranks.push_back(rank);
   }
   plans.resize(ranks.size());

@@ -36,7 +36,8 @@ class RankPlans {
 };
 
 // For searches: the plan of each stage for its rank with the largest share of everything. Stages
-// with equal parts share the plan of the first one, which has the most micro-batches in flight.
+// with equal parts, but for the last one, share the plan of the first of them, which has the most
+// micro-batches in flight.
 class StagePlans {
  public:
   // `config`: resolved for its ranks.
