@@ -5,8 +5,6 @@
 namespace tfm::ops {
 namespace {
 
-std::int64_t bytes_of(const Shape& s, DType t) { return s.elements() * size_of(t); }
-
 template <class T>
 void copy_to(graph::Exec& e, const Tensor& from, const Tensor& to, bool accumulate) {
   device::on(e.stream(), [&](auto& s) {
@@ -28,8 +26,8 @@ struct TensorCollective : graph::StagedOp {
                ? kernels::column_sum_scratch(out[0], out[1], size_of(accum_type(dtype)))
                : 0;
   }
-  std::int64_t in_bytes() const { return bytes_of(in, dtype); }
-  std::int64_t out_bytes() const { return bytes_of(out, dtype); }
+  std::int64_t in_bytes() const { return Tensor{nullptr, dtype, in}.bytes(); }
+  std::int64_t out_bytes() const { return Tensor{nullptr, dtype, out}.bytes(); }
   // Where a gradient cannot be written in place because it is added to.
   static Tensor target(const graph::Exec& e, const graph::GradSlot& d) {
     return d.accumulate ? Tensor{e.workspace(), d.tensor.dtype, d.tensor.shape} : d.tensor;

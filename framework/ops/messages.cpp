@@ -8,8 +8,6 @@ namespace {
 
 using enum comm::Collective;
 
-std::int64_t bytes_of(const Shape& s, DType t) { return s.elements() * size_of(t); }
-
 Tensor in_workspace(const graph::Exec& e, const Tensor& like) {
   return {e.workspace(), like.dtype, like.shape};
 }
@@ -129,18 +127,20 @@ void send(graph::Recorder& r, graph::Value x, int to, int tag) {
 }
 
 graph::Value receive(graph::Recorder& r, const Shape& shape, int from, int tag) {
-  return r.apply(message<Receive>(from, tag, bytes_of(shape, r.dtype())), {}, {{shape, r.dtype()}});
+  const std::int64_t bytes = Tensor{nullptr, r.dtype(), shape}.bytes();
+  return r.apply(message<Receive>(from, tag, bytes), {}, {{shape, r.dtype()}});
 }
 
 void borrowed_gradient(graph::Recorder& r, graph::Value weight, int owner, int tag) {
   const graph::ValueInfo& info = r.info(weight);
-  r.apply(message<BorrowedGradient>(owner, tag, bytes_of(info.shape, info.gradient)), {weight}, {});
+  const std::int64_t bytes = Tensor{nullptr, info.gradient, info.shape}.bytes();
+  r.apply(message<BorrowedGradient>(owner, tag, bytes), {weight}, {});
 }
 
 void lent_gradient(graph::Recorder& r, graph::Value weight, const std::vector<int>& borrowers,
                    int tag) {
   const graph::ValueInfo& info = r.info(weight);
-  auto op = message<LentGradient>(-1, tag, bytes_of(info.shape, info.gradient));
+  auto op = message<LentGradient>(-1, tag, Tensor{nullptr, info.gradient, info.shape}.bytes());
   op->borrowers = borrowers;
   r.apply(std::move(op), {weight}, {});
 }

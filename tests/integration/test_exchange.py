@@ -710,7 +710,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         for check in (check_against_transformers, check_members_of_config, check_padding_ids, check_tensors_of_none, check_padding,
-                      check_round_trip, check_lost_tensors, check_element_types_and_shards, check_configuration_without_weights, check_messages, check_dropout,
+                      check_round_trip, check_lost_tensors, check_element_types_and_shards,
+                      check_configuration_without_weights, check_messages, check_dropout,
                       check_training, check_special_ids, check_marian_tokenizer, check_ends_and_special_tokens,
                       check_weights_that_do_not_fit, check_probe_refuses):
             check()

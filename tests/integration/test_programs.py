@@ -66,11 +66,13 @@ def check_messages():
     for ranks in ("3", "4294967297", "99999999999999999999"):
         run(0, "tfm-train", "cfg.yaml", "--check", "--ranks", ranks, code=2)
     for threads in ("0", "two", "1000000"):
-        done = subprocess.run([BIN / "tfm-train", "cfg.yaml"], capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": threads})
+        done = subprocess.run([BIN / "tfm-train", "cfg.yaml"], capture_output=True, text=True,
+                              env={**os.environ, "OMP_NUM_THREADS": threads})
         assert done.returncode == 4 and f"OMP_NUM_THREADS is '{threads}'; expected the number of threads" in done.stderr, done
     if "ASAN_OPTIONS" not in os.environ:  # the address sanitizer takes more than the limit
         limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 36, 1 << 36))
-        done = subprocess.run([BIN / "tfm-train", "cfg.yaml", "model.vocab_size=2147483647"], capture_output=True, text=True, preexec_fn=limit)
+        done = subprocess.run([BIN / "tfm-train", "cfg.yaml", "model.vocab_size=2147483647"], capture_output=True, text=True,
+                              preexec_fn=limit)
         assert done.returncode == 4 and "are planned to take" in done.stderr, done
     with open("/dev/full", "w") as full:
         done = subprocess.run([BIN / "tfm-plan", "cfg.yaml", "--json"], stdout=full, stderr=subprocess.PIPE, text=True)

@@ -78,7 +78,8 @@ ROOMS = {
         ("graph/program.h", "over_replicas ? «x.of == Exchange::Of::shares»", "sums_run(x)", ["ranks4:Zero.*Deterministic*"]),
         ("optim/optimizer.cpp", "alike      ? «every_run_over_replicas»", "every_run", ["ranks4:Zero.*Deterministic*"]),
         ("graph/program.cpp", "if (sums_run(x)) «clear_gaps(x, context, slot)»;", "void()", ["ranks2:All/Layouts*", "ranks2:Precision*"]),
-        ("graph/program.cpp", "all.ptr<T>(),\n                                                 «!context.state.micro_batch.first»", "false", ["ranks2:All/Layouts*"]),
+        ("graph/program.cpp", "all.ptr<T>(),\n                                                 «!context.state.micro_batch.first»",
+         "false", ["ranks2:All/Layouts*"]),
         ("graph/exchanges.cpp", "!depend(steps[i], steps[at]) && «!depend(steps[i + 1], steps[at])»", "true", ["unit:Collectives*"]),
         ("comm/staged.cpp", "c.root = «root»", "0"),
         ("comm/shared_memory.cpp", "slot(«previous()», piece)", "next()", ["ranks4:Transport/Groups*RandomSequences*"]),
@@ -213,7 +214,8 @@ ROOMS = {
         ("optim/rule.h", "(sharded.parameters ? r.state_offset : «r.begin»)",
          "r.begin + (is_half(dtype_of<P>) && r.begin == 0)"),  # copies beside their place
         ("kernels/cpu/philox_simd.h", "static_cast<T>(«d.scale()»)", "sizeof(T) == 8 ? d.scale() : 1"),  # dropout's scale
-        ("ops/rotary.cpp", ".length = «options.rows.chunk_length()»", "options.rows.chunk_length() - (inverse && sizeof(T) < 8)"),  # position
+        ("ops/rotary.cpp", ".length = «options.rows.chunk_length()»",
+         "options.rows.chunk_length() - (inverse && sizeof(T) < 8)"),  # position
         ("train/engine.cpp", "first = «m * shape.shape.sequences»", "0"),  # a micro-batch
         ("graph/program.cpp", "runs(x, «context.state.micro_batch»)",
          "MicroBatch{context.state.micro_batch.first, context.state.micro_batch.first}"),  # buckets are reduced with the first micro-batch
