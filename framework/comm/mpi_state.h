@@ -73,6 +73,10 @@ struct MpiSession::State {
     TFM_CHECK(!started, "one MpiSession per process");
     // Open MPI polls in blocking calls; this makes it yield between polls.
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", /*overwrite=*/0);
+    // Streams beyond the GPU's queues, 8 unless this says more, wait for each other: a receive
+    // could wait for a send that needs the other rank's receive (see nccl.h). The driver reads it
+    // at the first CUDA call, which may be MPI's.
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
     const StartWait wait("starting MPI", timeout);
     check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
     check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),

@@ -17,11 +17,7 @@ class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(std::shared_ptr<Communicator> host, AxisSet axes, ncclComm_t comm,
                    std::shared_ptr<NcclQueue> queue)
-      : host_(std::move(host)),
-        axes_(axes),
-        comm_(comm),
-        queue_(std::move(queue)),
-        beside_(queue_->beside(comm)) {}
+      : host_(std::move(host)), axes_(axes), comm_(comm), queue_(std::move(queue)) {}
   int rank() const override { return host_->rank(); }
   int size() const override { return host_->size(); }
 
@@ -48,15 +44,16 @@ class NcclCommunicator final : public Communicator {
   bool on_stream() const override { return true; }
 
   Ticket start(Collective kind, Tensor in, Tensor out) override {
+    const cudaStream_t beside = queue_->beside(comm_);
     ready_.record(kernels());
-    ready_.hold_back(beside_);
-    enqueue(kind, in, out, beside_);
+    ready_.hold_back(beside);
+    enqueue(kind, in, out, beside);
     Ticket ticket = free_.empty() ? done_.size() : free_.back();
     if (free_.empty())
       done_.emplace_back();
     else
       free_.pop_back();
-    done_[ticket].record(beside_);
+    done_[ticket].record(beside);
     return ticket;
   }
   void finish(Ticket ticket) override {
@@ -102,7 +99,6 @@ class NcclCommunicator final : public Communicator {
   AxisSet axes_;
   ncclComm_t comm_;
   std::shared_ptr<NcclQueue> queue_;
-  cudaStream_t beside_;  // of started collectives
   cuda::Event ready_;
   std::vector<cuda::Event> done_;  // by ticket
   std::vector<Ticket> free_;

@@ -88,13 +88,14 @@ ncclComm_t NcclQueue::connect(const ncclUniqueId& id, int rank, int size, AxisSe
             " s; set NCCL_DEBUG=INFO for details, or parallel.backend: mpi to run without NCCL");
   const Result r = future.get();
   check_nccl(r.status, nullptr, text);
-  connections_.push_back(
-      {r.comm, axes, std::make_unique<cuda::Stream>(kernels_.device(), device::Numerics{}, true)});
+  connections_.push_back({r.comm, axes, nullptr});
   return r.comm;
 }
 
-cudaStream_t NcclQueue::beside(ncclComm_t comm) const {
-  return std::ranges::find(connections_, comm, &Connection::comm)->beside->get();
+cudaStream_t NcclQueue::beside(ncclComm_t comm) {
+  auto& stream = std::ranges::find(connections_, comm, &Connection::comm)->beside;
+  if (!stream) stream = std::make_unique<cuda::Stream>(kernels_.device(), device::Numerics{}, true);
+  return stream->get();
 }
 
 void NcclQueue::start() {

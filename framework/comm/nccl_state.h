@@ -37,8 +37,8 @@ class NcclQueue {
   // destroyed. `what` names the group in errors; Error(retryable) after `timeout` seconds.
   ncclComm_t connect(const ncclUniqueId& id, int rank, int size, AxisSet axes,
                      const std::string& what, double timeout);
-  // The side stream of `comm`, for operations that overlap kernels.
-  cudaStream_t beside(ncclComm_t comm) const;
+  // The side stream of `comm`, for operations that overlap kernels; made when first asked for.
+  cudaStream_t beside(ncclComm_t comm);
   void start();
 
   // Enqueues call(elements, type) for `whole`, the longest tensor of the collective; nothing if it

@@ -427,13 +427,25 @@ TEST_F(DeviceRuntime, CountsNoDevicesWithoutADriver) {
 }
 
 TEST_F(DeviceRuntime, LeavesOutDevicesThatItHasNoCodeFor) {
+  const auto runs = [](const char* architectures) {
+    std::vector<int> on;
+    for (const int capability : {75, 80, 89, 90, 100, 103, 120})
+      if (cuda::has_code_for(capability, architectures)) on.push_back(capability);
+    return on;
+  };
+  EXPECT_EQ(runs("80 90a-real"), (std::vector{80, 89, 90, 100, 103, 120}));
+  EXPECT_EQ(runs("90a"), (std::vector{90}));
+  EXPECT_EQ(runs("80-real 100f"), (std::vector{80, 89, 100, 103}));
+  EXPECT_EQ(runs("90"), (std::vector{90, 100, 103, 120}));
+  EXPECT_EQ(runs("native").size(), 7u);
   emulator::runtime.devices = 3;
   emulator::runtime.capability = {75, 90, 120};
   EXPECT_EQ(cuda::usable_devices(), (std::vector{1, 2}));
   emulator::runtime.devices = 1;
   EXPECT_EQ(cuda::usable_devices(), std::vector<int>{});
   EXPECT_EQ(cuda::why_no_device(),
-            "this machine's GPU has compute capability 7.5, and this build is for 8.0 and newer");
+            "this machine's GPU has compute capability 7.5, for which this build has no code "
+            "(CMAKE_CUDA_ARCHITECTURES: 80)");
 }
 
 std::int64_t available() {  // where 501 bytes are too many

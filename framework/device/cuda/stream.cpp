@@ -1,6 +1,8 @@
 #include "device/cuda/stream.h"
 
 #include <cstdint>
+#include <cstdlib>
+#include <sstream>
 #include <string>
 
 #include "core/error.h"
@@ -18,8 +20,8 @@ void check(cudaError_t status, std::source_location at) {
 
 namespace {
 
-#ifndef TFM_LEAST_CAPABILITY  // framework/cmake/cuda.cmake
-#define TFM_LEAST_CAPABILITY 80
+#ifndef TFM_CUDA_ARCHITECTURES  // framework/cmake/cuda.cmake
+#define TFM_CUDA_ARCHITECTURES "80"
 #endif
 
 int capability(int device) {  // 75 of 7.5
@@ -34,12 +36,26 @@ std::string capability_text(int of) {
 
 }  // namespace
 
+bool has_code_for(int capability, const std::string& architectures) {
+  std::istringstream all(architectures);
+  for (std::string one; all >> one;) {
+    const int least = std::atoi(one.c_str());
+    if (least == 0) return true;                       // native, all, all-major
+    const bool alone = one.find('a') < one.find('-'),  // of 90a, not of 90-real
+        newer = !one.ends_with("-real") && one.find('f') == std::string::npos;
+    if (alone ? capability == least
+              : capability >= least && (newer || capability / 10 == least / 10))
+      return true;
+  }
+  return false;
+}
+
 std::vector<int> usable_devices() {
   int n = 0;
   std::vector<int> usable;
   if (cudaGetDeviceCount(&n) == cudaSuccess)
     for (int i = 0; i < n; ++i)
-      if (capability(i) >= TFM_LEAST_CAPABILITY) usable.push_back(i);
+      if (has_code_for(capability(i), TFM_CUDA_ARCHITECTURES)) usable.push_back(i);
   cudaGetLastError();  // clears it
   return usable;
 }
@@ -57,8 +73,8 @@ std::string why_no_device() {
     return !usable_devices().empty()
                ? ""
                : "this machine's GPU has compute capability " + capability_text(capability(0)) +
-                     ", and this build is for " + capability_text(TFM_LEAST_CAPABILITY) +
-                     " and newer";
+                     ", for which this build has no code "
+                     "(CMAKE_CUDA_ARCHITECTURES: " TFM_CUDA_ARCHITECTURES ")";
   if (status == cudaErrorInsufficientDriver && cudaDriverGetVersion(&driver) == cudaSuccess)
     return driver == 0 ? "this machine has no GPU driver"
                        : "the driver supports CUDA " + version_text(driver) + ", but CUDA " +

@@ -21,6 +21,11 @@ namespace tfm::cuda {
 // OutOfMemory if memory ran out.
 void check(cudaError_t status, std::source_location at = std::source_location::current());
 
+// Whether a build for `architectures`, as CMake names them ("80 90a-real"), has code for a GPU of
+// `capability` (75 of 7.5): machine code runs on GPUs of its major version from its minor version
+// on, that of 90a on 9.0 alone; drivers compile what is not only machine code (-real) for newer
+// ones, too.
+bool has_code_for(int capability, const std::string& architectures);
 std::vector<int> usable_devices();      // CUDA indices of the GPUs that this build has code for
 std::string why_no_device();            // why there is no usable GPU; empty if there is one
 std::string bus_id(int device);         // PCI bus id
