@@ -128,10 +128,6 @@ class CheckpointReader {
   std::vector<std::string> names() const;
   // Assembles `slice` from the chunks that hold it into `out`, of slice.count elements.
   void read(const std::string& name, const Slice& slice, float* out) const;
-  void read(const std::string& name, int axis, std::int64_t begin, std::int64_t end,
-            std::int64_t first, std::int64_t count, float* out) const {
-    read(name, Slice{axis, begin, end, first, count}, out);
-  }
 
  private:
   struct Shards;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <sstream>
 
 #include "core/error.h"
@@ -19,11 +20,21 @@ namespace {
 struct Owner {
   std::string host, boot;
   long pid = 0;
+  // Of Slurm: the job, and how often it was queued again. It runs once at a time.
+  std::string job;
+  long restarts = 0;
   std::string str() const {
     return "pid " + std::to_string(pid) + " on " +
            (host.empty() ? "an unknown host" : in_quotes(host));
   }
 };
+
+Owner own() {
+  Owner me{host_name(), boot_id(), static_cast<long>(::getpid())};
+  if (const char* job = std::getenv("SLURM_JOB_ID")) me.job = job;
+  if (const char* restarts = std::getenv("SLURM_RESTART_COUNT")) me.restarts = std::atol(restarts);
+  return me;
+}
 
 Owner owner_of(int fd) {
   char text[1024];
@@ -38,6 +49,8 @@ Owner owner_of(int fd) {
       in >> owner.pid;
     else if (key == "boot")
       in >> owner.boot;
+    else if (key == "job")
+      in >> owner.job >> owner.restarts;
   return owner;
 }
 
@@ -62,14 +75,15 @@ RunLock::RunLock(const std::string& dir) : path_(dir + "/run.lock") {
     if (io::is_named(fd_, path_)) break;
     ::close(fd_);
   }
-  const Owner me{host_name(), boot_id(), static_cast<long>(::getpid())}, old = owner_of(fd_);
-  took_over_ = old.pid != 0;
-  if (took_over_ && old.boot != me.boot &&
-      old.host != me.host)  // its kernel may not tell ours of its lock
+  const Owner me = own(), old = owner_of(fd_);
+  const bool before_me = !me.job.empty() && me.job == old.job && me.restarts > old.restarts;
+  // Another machine's kernel may not tell ours of its lock.
+  if (old.pid != 0 && old.boot != me.boot && old.host != me.host && !before_me)
     refuse("locked by " + old.str() +
            " on another machine; remove this file if that run has ended");
-  const std::string text =
+  std::string text =
       "host " + me.host + "\npid " + std::to_string(me.pid) + "\nboot " + me.boot + "\n";
+  if (!me.job.empty()) text += "job " + me.job + " " + std::to_string(me.restarts) + "\n";
   if (::ftruncate(fd_, 0) != 0 ||
       ::pwrite(fd_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
     refuse("cannot be written: " + errno_text(), ExitCode::retryable);

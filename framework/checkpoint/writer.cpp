@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -109,7 +108,9 @@ void publish(const std::string& dir, const std::string& folder, const std::strin
   again ? exchange(folder, path) : io::rename_file(folder, path);
   try {
     io::sync_directory(dir);
-    io::replace_file(dir + "/latest", fs::path(path).filename().string() + "\n");
+    const std::string latest = dir + "/latest";
+    if (!fs::is_regular_file(fs::symlink_status(latest))) fs::remove(latest);  // someone's link
+    io::replace_file(latest, fs::path(path).filename().string() + "\n");
   } catch (...) {
     again ? exchange(folder, path) : io::rename_file(path, folder);
     throw;
@@ -123,6 +124,8 @@ void link_best(const std::string& dir, std::int64_t step) {
   if (!fs::exists(dir + "/" + step_name(step))) return;
   fs::remove(dir + "/best.tmp");
   fs::create_directory_symlink(step_name(step), dir + "/best.tmp");
+  if (fs::is_directory(fs::symlink_status(dir + "/best")))  // a copy that followed the link
+    io::rename_file(dir + "/best", dir + "/best.old");
   io::rename_file(dir + "/best.tmp", dir + "/best");
   io::sync_directory(dir);
 }
@@ -185,11 +188,12 @@ CheckpointResult write_checkpoint(const std::string& dir, const CheckpointInfo& 
   if (auto e = agree(ranks, error); !e.empty()) return give_up(e);
 
   result.path = path;
-  result.warning = agree(ranks, first ? attempt([&] {
-                           if (info.best) link_best(dir, info.best->step);
-                           retain(dir, info.step, keep);
-                         })
-                                      : "");
+  std::string warning;
+  if (first && info.best) warning = attempt([&] { link_best(dir, info.best->step); });
+  if (first)
+    if (const std::string more = attempt([&] { retain(dir, info.step, keep); }); !more.empty())
+      warning += (warning.empty() ? "" : "; ") + more;
+  result.warning = agree(ranks, warning);
   return result;
 }
 
